@@ -1,0 +1,17 @@
+//! What every other crate shares: units, identifiers, error kinds, limits and clocks.
+//!
+//! Not here: anything that does I/O, allocates buffers or knows a protocol or an on-disk layout.
+//!
+//! Invariants:
+//! - depends on no other crate of the workspace;
+//! - a public function elsewhere takes these types, not a bare integer, where two could be mixed up.
+
+pub mod clock;
+pub mod error;
+pub mod limits;
+pub mod size;
+pub mod units;
+
+pub use clock::{Clock, SystemClock};
+pub use error::ErrorKind;
+pub use units::{BLOCK_BYTES, BlockId, DatasetId, Guid, Lsn, PsegIndex, Txg, VsegId};

@@ -1,0 +1,108 @@
+//! Sizes as people write them: `10GiB`, `512M`, `4096`.
+//!
+//! Not here: rounding to blocks; the caller knows its unit and says so in its own error.
+//!
+//! Invariants: binary units only (zpool manners: K, KB and KiB all mean 1024); no fraction of a
+//! byte, no sign, no overflow, nothing after the unit.
+
+use std::fmt;
+
+/// Why a size could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("bad size {text:?}: {why}; write a number and a unit, such as 10GiB, 512M or 4096")]
+pub struct SizeError {
+    text: String,
+    why: &'static str,
+}
+
+/// Reads a size in bytes.
+///
+/// # Errors
+/// Empty text, a sign, an unknown unit, a fraction that is no whole number of bytes, or more than
+/// 2^64-1 bytes.
+pub fn parse(text: &str) -> Result<u64, SizeError> {
+    let bad = |why| SizeError { text: text.to_owned(), why };
+    let trimmed = text.trim();
+    let split =
+        trimmed.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(trimmed.len());
+    let (number, unit) = trimmed.split_at(split);
+    if number.is_empty() {
+        return Err(bad(if trimmed.starts_with('-') {
+            "a size cannot be negative"
+        } else {
+            "it does not start with a number"
+        }));
+    }
+    let shift = match unit.trim_start().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        "p" | "pb" | "pib" => 50,
+        _ => return Err(bad("unknown unit")),
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() || fraction.contains('.') || fraction.len() > 9 {
+        return Err(bad("not a number"));
+    }
+    let scale = 10_u128.pow(fraction.len() as u32);
+    let digits: u128 =
+        format!("{whole}{fraction}").parse().map_err(|_| bad("more than 2^64 bytes"))?;
+    let scaled = digits.checked_mul(1 << shift).ok_or_else(|| bad("more than 2^64 bytes"))?;
+    if scaled % scale != 0 {
+        return Err(bad("not a whole number of bytes"));
+    }
+    u64::try_from(scaled / scale).map_err(|_| bad("more than 2^64 bytes"))
+}
+
+/// Prints a size with at most two decimals, the way `zpool list` does: `10GiB`, `1.50MiB`, `512B`.
+pub struct Human(pub u64);
+
+impl fmt::Display for Human {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+        let step = (0..5).take_while(|s| self.0 >> (10 * (s + 1)) != 0).count();
+        let unit = 1_u64 << (10 * step);
+        if self.0.is_multiple_of(unit) {
+            write!(f, "{}{}", self.0 / unit, UNITS[step])
+        } else {
+            write!(f, "{:.2}{}", self.0 as f64 / unit as f64, UNITS[step])
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_people_write() {
+        for (text, bytes) in [
+            ("4096", 4096),
+            ("10GiB", 10 << 30),
+            ("10g", 10 << 30),
+            ("1.5M", 3 << 19),
+            ("16 TiB", 16 << 40),
+            ("0", 0),
+        ] {
+            assert_eq!(parse(text), Ok(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_the_rest_and_says_why() {
+        for text in ["", "GiB", "10GG", "-1", "1.2.3G", "0.3b", "99999999999P", "1e9", ".5G"] {
+            let error = parse(text).expect_err(text).to_string();
+            assert!(error.contains(&format!("{text:?}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn prints_like_zpool() {
+        assert_eq!(Human(512).to_string(), "512B");
+        assert_eq!(Human(10 << 30).to_string(), "10GiB");
+        assert_eq!(Human(3 << 19).to_string(), "1.50MiB");
+        assert_eq!(Human(1500).to_string(), "1.46KiB");
+    }
+}

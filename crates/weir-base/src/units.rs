@@ -1,0 +1,61 @@
+//! Units and identifiers as newtypes, so that a txg is never passed where a block number belongs.
+//!
+//! Not here: their encoding (weir-format).
+//!
+//! Invariants: identifiers are plain numbers in memory; widths in comments are on-disk widths.
+
+use std::fmt;
+
+/// Bytes in one volume block: what is checksummed, compressed and mapped as a unit (design 2).
+pub const BLOCK_BYTES: usize = 4096;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $inner:ty) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub $inner);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}", self.0)
+            }
+        }
+    };
+}
+
+id!(
+    /// Transaction group number; grows by one per commit (44 bits on disk).
+    Txg, u64
+);
+id!(
+    /// Block number inside a dataset object: byte offset / [`BLOCK_BYTES`].
+    BlockId, u64
+);
+id!(
+    /// Dataset number inside a pool; never reused.
+    DatasetId, u64
+);
+id!(
+    /// Log sequence number: the order in which one pool acknowledged writes since its import.
+    Lsn, u64
+);
+id!(
+    /// Virtual segment number; never reused (40 bits on disk).
+    VsegId, u64
+);
+id!(
+    /// Physical segment number inside one vdev.
+    PsegIndex, u32
+);
+id!(
+    /// Random identity of a pool or a disk, drawn once at create.
+    Guid, u64
+);
+
+impl Txg {
+    /// The transaction group after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}

@@ -1,0 +1,108 @@
+//! LZ4 of single blocks, with the early abort that keeps incompressible data cheap.
+//!
+//! Not here: the decision to try at all (per-volume property and history, weir-pool).
+//!
+//! Invariants:
+//! - a result that is kept saves at least [`SAVING_BYTES_MIN`]; otherwise the block stays raw;
+//! - stored form = `u16` little-endian length of the LZ4 block, then the block (LZ4 has no end
+//!   mark, and stored sizes are rounded up to 64 bytes).
+//!
+//! Spec: LZ4 Block Format Description.
+
+use lz4_flex::block;
+
+/// Least saving worth the decompression on every read (design 6: >= 12.5 % of 4 KiB).
+pub const SAVING_BYTES_MIN: usize = 512;
+
+const LEN_BYTES: usize = 2;
+
+/// Stored bytes that are no compressed block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("compressed block is malformed")]
+pub struct MalformedError;
+
+/// Compresses `raw` into `stored` and returns the stored length, or `None` when it would not save
+/// [`SAVING_BYTES_MIN`].
+///
+/// `stored`: scratch of at least [`stored_bytes_max`] bytes.
+pub fn lz4(raw: &[u8], stored: &mut [u8]) -> Option<usize> {
+    let keep_max = raw.len().checked_sub(SAVING_BYTES_MIN)?;
+    let (len, body) = stored.split_at_mut(LEN_BYTES);
+    let packed = block::compress_into(raw, body).ok()?;
+    if LEN_BYTES + packed > keep_max {
+        return None;
+    }
+    len.copy_from_slice(&u16::try_from(packed).ok()?.to_le_bytes());
+    Some(LEN_BYTES + packed)
+}
+
+/// Scratch that [`lz4`] needs for `raw_bytes` of input.
+pub const fn stored_bytes_max(raw_bytes: usize) -> usize {
+    LEN_BYTES + block::get_maximum_output_size(raw_bytes)
+}
+
+/// Decompresses a stored block; `raw` must be filled exactly.
+///
+/// # Errors
+/// Anything that is not what [`lz4`] wrote for a block of `raw.len()` bytes. `raw` is then garbage.
+pub fn unlz4(stored: &[u8], raw: &mut [u8]) -> Result<(), MalformedError> {
+    let (len, body) = stored.split_first_chunk::<LEN_BYTES>().ok_or(MalformedError)?;
+    let packed = body.get(..usize::from(u16::from_le_bytes(*len))).ok_or(MalformedError)?;
+    match block::decompress_into(packed, raw) {
+        Ok(len) if len == raw.len() => Ok(()),
+        _ => Err(MalformedError),
+    }
+}
+
+/// Whether every byte is zero; reads 64 bytes a step and stops at the first that is not.
+pub fn is_zero(bytes: &[u8]) -> bool {
+    let (chunks, rest) = bytes.as_chunks::<64>();
+    chunks.iter().all(|chunk| *chunk == [0; 64]) && rest.iter().all(|b| *b == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn text_shrinks_and_noise_stays_raw() {
+        let mut stored = vec![0; stored_bytes_max(4096)];
+        let text: Vec<u8> = b"weir pools the river ".iter().copied().cycle().take(4096).collect();
+        let len = lz4(&text, &mut stored).expect("repetitive text compresses");
+        assert!(len < 200, "{len}");
+        let mut back = vec![0; 4096];
+        unlz4(&stored[..len], &mut back).unwrap();
+        assert_eq!(back, text);
+
+        let mut state = 1_u64;
+        let noise: Vec<u8> = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 56) as u8
+        })
+        .take(4096)
+        .collect();
+        assert_eq!(lz4(&noise, &mut stored), None);
+    }
+
+    #[test]
+    fn zero_test_sees_every_byte() {
+        let mut block = [0; 200];
+        assert!(is_zero(&block));
+        for at in [0, 63, 64, 199] {
+            block[at] = 1;
+            assert!(!is_zero(&block), "{at}");
+            block[at] = 0;
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_bytes_never_panic(stored in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let mut raw = vec![0; 4096];
+            if unlz4(&stored, &mut raw).is_ok() {
+                prop_assert!(stored.len() > LEN_BYTES);
+            }
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! 4 KiB cells, reference counted: the one kind of memory that dirty data and caches are made of.
+//!
+//! Not here: who may use how much (each user has a budget of cells; the arena only counts).
+//!
+//! Invariants:
+//! - a cell is aligned to its size, so no cell wastes space on a header (a heap `Arc<[u8; 4096]>`
+//!   would fall into a 5 KiB size class);
+//! - a [`Block`] is never written: whoever holds one may read it without a lock, for ever;
+//! - a [`BlockMut`] is the only handle to its cell;
+//! - memory is taken from the system in chunks of 2 MiB and kept: resident memory is the peak
+//!   number of live cells.
+//!
+//! ```text
+//! chunk (2 MiB, aligned to 2 MiB): | cell 0: 511 reference counts | cell 1 | ... | cell 511 |
+//! ```
+
+#![expect(unsafe_code, reason = "shared cells whose count lives in their chunk")]
+
+use std::alloc::{Layout, alloc, handle_alloc_error};
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
+
+use parking_lot::Mutex;
+use weir_base::BLOCK_BYTES;
+
+/// One huge page: the arena costs few TLB entries where the system backs it with huge pages.
+const CHUNK_BYTES: usize = 2 << 20;
+const CELLS_PER_CHUNK: usize = CHUNK_BYTES / BLOCK_BYTES;
+
+/// Free cells of the process.
+static FREE: Mutex<Vec<Cell>> = Mutex::new(Vec::new());
+/// Cells handed out and not yet returned.
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+
+/// The process-wide pool of cells.
+#[derive(Debug)]
+pub struct Arena;
+
+impl Arena {
+    /// Bytes in cells now held by anybody.
+    pub fn live_bytes() -> usize {
+        LIVE.load(Ordering::Relaxed) * BLOCK_BYTES
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Cell(NonNull<u8>);
+
+// SAFETY: a Cell is an address; what may be done with it is decided by Block and BlockMut.
+unsafe impl Send for Cell {}
+
+impl Cell {
+    fn take() -> Self {
+        LIVE.fetch_add(1, Ordering::Relaxed);
+        let mut free = FREE.lock();
+        if let Some(cell) = free.pop() {
+            return cell;
+        }
+        Self::grow(&mut free);
+        free.pop().expect("a new chunk has cells")
+    }
+
+    fn grow(free: &mut Vec<Self>) {
+        let layout = Layout::from_size_align(CHUNK_BYTES, CHUNK_BYTES).expect("constant layout");
+        // SAFETY: the layout has a non-zero size.
+        let Some(chunk) = NonNull::new(unsafe { alloc(layout) }) else {
+            handle_alloc_error(layout)
+        };
+        // SAFETY: cell 0 lies inside the chunk and is large enough for the counts (511 x 4 bytes).
+        unsafe { std::ptr::write_bytes(chunk.as_ptr(), 0, BLOCK_BYTES) };
+        // Highest address last out: allocation walks the chunk from its start.
+        free.extend((1..CELLS_PER_CHUNK).rev().map(|index| {
+            // SAFETY: index < CELLS_PER_CHUNK, so the address is inside the chunk.
+            Self(unsafe { chunk.add(index * BLOCK_BYTES) })
+        }));
+    }
+
+    fn give_back(self) {
+        LIVE.fetch_sub(1, Ordering::Relaxed);
+        FREE.lock().push(self);
+    }
+
+    /// The cell's reference count; zero while it is free or held by a `BlockMut`.
+    fn count(&self) -> &AtomicU32 {
+        let offset = self.0.as_ptr() as usize % CHUNK_BYTES;
+        // SAFETY: chunks are aligned to their size and never freed; cell n's count is the n-th
+        // u32 of cell 0, initialised in `grow` before the cell could be taken.
+        unsafe {
+            let chunk = self.0.sub(offset);
+            chunk.cast::<AtomicU32>().add(offset / BLOCK_BYTES).as_ref()
+        }
+    }
+
+    fn bytes(&self) -> &[u8; BLOCK_BYTES] {
+        // SAFETY: a taken cell is initialised by the constructors of BlockMut before any access.
+        unsafe { self.0.cast().as_ref() }
+    }
+}
+
+/// A 4 KiB cell that one holder may write.
+pub struct BlockMut(Cell);
+
+// SAFETY: BlockMut owns its cell exclusively.
+unsafe impl Send for BlockMut {}
+// SAFETY: shared access gives only &[u8].
+unsafe impl Sync for BlockMut {}
+
+impl BlockMut {
+    /// A block of zeros.
+    pub fn zeroed() -> Self {
+        let cell = Cell::take();
+        // SAFETY: a taken cell is BLOCK_BYTES long and ours alone.
+        unsafe { std::ptr::write_bytes(cell.0.as_ptr(), 0, BLOCK_BYTES) };
+        Self(cell)
+    }
+
+    /// A block with this content.
+    pub fn copy_of(bytes: &[u8; BLOCK_BYTES]) -> Self {
+        let cell = Cell::take();
+        // SAFETY: as in `zeroed`; the source cannot overlap a cell nobody else has.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), cell.0.as_ptr(), BLOCK_BYTES) };
+        Self(cell)
+    }
+
+    /// Ends writing; from now on the block can be shared.
+    pub fn freeze(self) -> Block {
+        let cell = self.0;
+        std::mem::forget(self);
+        cell.count().store(1, Ordering::Relaxed);
+        Block(cell)
+    }
+}
+
+impl Drop for BlockMut {
+    fn drop(&mut self) {
+        self.0.give_back();
+    }
+}
+
+impl Deref for BlockMut {
+    type Target = [u8; BLOCK_BYTES];
+
+    fn deref(&self) -> &Self::Target {
+        self.0.bytes()
+    }
+}
+
+impl DerefMut for BlockMut {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        // SAFETY: the cell is initialised and this is its only handle.
+        unsafe { self.0.0.cast().as_mut() }
+    }
+}
+
+/// A 4 KiB cell that anybody may read and nobody writes; cloning shares it.
+pub struct Block(Cell);
+
+// SAFETY: the content is immutable and the count is atomic.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// A block with this content.
+    pub fn copy_of(bytes: &[u8; BLOCK_BYTES]) -> Self {
+        BlockMut::copy_of(bytes).freeze()
+    }
+
+    /// Whether both are the same cell (not merely equal content).
+    pub fn same_cell(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Clone for Block {
+    fn clone(&self) -> Self {
+        let before = self.0.count().fetch_add(1, Ordering::Relaxed);
+        assert!(before < u32::MAX / 2, "a block is shared by far fewer holders than this");
+        Self(self.0)
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // As std's Arc: release our reads, and acquire everybody's before the cell is reused.
+        if self.0.count().fetch_sub(1, Ordering::Release) == 1 {
+            fence(Ordering::Acquire);
+            self.0.give_back();
+        }
+    }
+}
+
+impl Deref for Block {
+    type Target = [u8; BLOCK_BYTES];
+
+    fn deref(&self) -> &Self::Target {
+        self.0.bytes()
+    }
+}
+
+impl std::fmt::Debug for Block {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Block")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_is_reused_only_after_its_last_holder() {
+        let mut first = BlockMut::zeroed();
+        first[0] = 1;
+        let first = first.freeze();
+        let again = first.clone();
+        drop(first);
+        let other = Block::copy_of(&[2; BLOCK_BYTES]);
+        assert!(!again.same_cell(&other));
+        assert_eq!((again[0], other[0]), (1, 2));
+    }
+
+    #[test]
+    fn threads_may_share_and_drop() {
+        let block = Block::copy_of(&[9; BLOCK_BYTES]);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                let mine = block.clone();
+                scope.spawn(move || {
+                    for _ in 0..1000 {
+                        assert_eq!(mine.clone()[4095], 9);
+                        drop(BlockMut::zeroed());
+                    }
+                });
+            }
+        });
+        assert_eq!(block[0], 9);
+    }
+}

@@ -1,0 +1,22 @@
+//! Disks as Weir sees them: one trait, the buffers that go through it, and the real disks.
+//!
+//! Not here: redundancy, layout, caching (weir-pool, weir-cache) and simulated disks (weir-sim).
+//!
+//! Invariants:
+//! - a future of a [`Device`] stays on the thread that made it, and is polled to completion: a
+//!   dropped one leaves the kernel writing into a buffer nobody waits for, so the buffer is owned
+//!   by the operation, never borrowed;
+//! - a buffer handed to a device is aligned for direct I/O, whatever the disk;
+//! - no operation is retried here. A failed flush stays failed; the caller decides.
+
+mod arena;
+mod buffer;
+mod device;
+mod memory;
+
+pub use arena::{Arena, Block, BlockMut};
+pub use buffer::IoBuf;
+pub use device::{
+    Device, DeviceError, DeviceOp, DeviceStats, Durability, Geometry, IoFuture, ReadFuture,
+};
+pub use memory::MemoryDevice;
