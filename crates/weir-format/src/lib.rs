@@ -1,1 +1,36 @@
-//! (being written)
+//! Every on-disk structure once: constants, encode, decode.
+//!
+//! Not here: I/O, and what the structures mean together (weir-pool, weir-dataset).
+//!
+//! Invariants:
+//! - integers are fixed-width and little-endian;
+//! - every decoder takes hostile bytes: it answers with [`FormatError`], never a panic;
+//! - what a decoder accepts, its encoder writes back byte for byte (unknown space is zero);
+//! - the tables of `docs/format/README.md` are printed from the `FIELDS` constants here.
+
+#![deny(clippy::indexing_slicing)]
+
+mod bootstrap;
+mod bytes;
+mod dataset;
+mod error;
+pub mod label;
+pub mod layout;
+pub mod log;
+mod node;
+mod pointer;
+mod segment;
+mod uberblock;
+
+pub use bootstrap::Bootstrap;
+pub use bytes::Field;
+pub use dataset::{Compression, DatasetKind, DatasetRecord, DatasetState};
+pub use error::FormatError;
+pub use label::{Label, LegConfig, VdevConfig, VdevKind};
+pub use node::{NODE_FANOUT, NODE_SHIFT, TreeRoot, node_pointer, set_node_pointer};
+pub use pointer::{BlockPtr, PtrKind};
+pub use segment::{SEGMENT_ENTRIES_PER_BLOCK, SegmentClass, SegmentEntry, SegmentState};
+pub use uberblock::{BootstrapCopy, Uberblock};
+
+#[cfg(test)]
+mod tests;

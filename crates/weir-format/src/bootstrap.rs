@@ -1,0 +1,90 @@
+//! The bootstrap table: root segments by place, and the roots of the two trees stored in them.
+//!
+//! Not here: ordinary segments; those are in the segment table this leads to.
+//!
+//! Invariants: rewritten whole by every commit; its checksum stands in the uberblock; it names
+//! every root segment, so that no root segment needs the segment table to be found.
+
+use weir_base::{Txg, VsegId};
+
+use crate::bytes::{Field, Reader, Writer, field};
+use crate::error::FormatError;
+use crate::node::TreeRoot;
+use crate::segment::SegmentEntry;
+
+const WHAT: &str = "bootstrap table";
+const MAGIC: u64 = u64::from_le_bytes(*b"WEIRBOOT");
+/// More root segments than any pool has (2-3 MiB of root nodes per TiB); bounds hostile counts.
+const SEGMENTS_MAX: u32 = 65_536;
+
+/// A decoded bootstrap table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bootstrap {
+    /// The txg that wrote it.
+    pub txg: Txg,
+    /// The next virtual segment number.
+    pub next_vseg: VsegId,
+    /// The next dataset number.
+    pub next_dataset: u64,
+    /// Segment table: entry of vseg n is entry n mod 64 of block n / 64.
+    pub segments: TreeRoot,
+    /// Dataset directory: the record of dataset n is block n.
+    pub datasets: TreeRoot,
+    /// Root segments.
+    pub root_segments: Vec<(VsegId, SegmentEntry)>,
+}
+
+impl Bootstrap {
+    /// Fields, for the format documentation.
+    pub const FIELDS: &[Field] = &[
+        field(8, "magic", "\"WEIRBOOT\""),
+        field(8, "txg", "transaction group that wrote it"),
+        field(8, "next_vseg", "next virtual segment number"),
+        field(8, "next_dataset", "next dataset number"),
+        field(33, "segments", "tree root of the segment table"),
+        field(33, "datasets", "tree root of the dataset directory"),
+        field(4, "count", "root segments"),
+        field(0, "root segments", "count x {u64 vseg, segment table entry}"),
+    ];
+
+    /// Encodes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.u64(MAGIC);
+        w.u64(self.txg.0);
+        w.u64(self.next_vseg.0);
+        w.u64(self.next_dataset);
+        self.segments.write(&mut w);
+        self.datasets.write(&mut w);
+        w.u32(self.root_segments.len() as u32);
+        for (vseg, entry) in &self.root_segments {
+            w.u64(vseg.0);
+            entry.write(&mut w);
+        }
+        w.0
+    }
+
+    /// Decodes.
+    ///
+    /// # Errors
+    /// Any field that cannot be.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+        let mut r = Reader::new(WHAT, bytes);
+        if r.u64()? != MAGIC {
+            return Err(FormatError::Magic { what: WHAT });
+        }
+        let (txg, next_vseg, next_dataset) = (Txg(r.u64()?), VsegId(r.u64()?), r.u64()?);
+        let (segments, datasets) = (TreeRoot::read(&mut r)?, TreeRoot::read(&mut r)?);
+        let count = r.u32()?;
+        if count > SEGMENTS_MAX {
+            return Err(r.bad("count", count));
+        }
+        let mut root_segments = Vec::new();
+        for _ in 0..count {
+            let vseg = VsegId(r.u64()?);
+            let entry = SegmentEntry::read(&mut r)?.ok_or_else(|| r.bad("state", 0_u8))?;
+            root_segments.push((vseg, entry));
+        }
+        Ok(Self { txg, next_vseg, next_dataset, segments, datasets, root_segments })
+    }
+}

@@ -1,0 +1,123 @@
+//! Little-endian writer and reader that all structures are encoded with.
+//!
+//! Not here: any structure.
+//!
+//! Invariants: the reader never reads past its slice; a string is a `u16` length and UTF-8.
+
+use crate::error::FormatError;
+
+/// One field of a structure, for the printed documentation.
+#[derive(Clone, Copy, Debug)]
+pub struct Field {
+    /// Width in bytes; 0 = variable.
+    pub bytes: usize,
+    /// Name.
+    pub name: &'static str,
+    /// Meaning and unit.
+    pub meaning: &'static str,
+}
+
+/// Shorthand for the `FIELDS` tables.
+pub(crate) const fn field(bytes: usize, name: &'static str, meaning: &'static str) -> Field {
+    Field { bytes, name, meaning }
+}
+
+#[derive(Default)]
+pub(crate) struct Writer(pub(crate) Vec<u8>);
+
+impl Writer {
+    pub(crate) fn u8(&mut self, v: u8) {
+        self.0.push(v);
+    }
+
+    pub(crate) fn u16(&mut self, v: u16) {
+        self.0.extend_from_slice(&v.to_le_bytes());
+    }
+
+    pub(crate) fn u32(&mut self, v: u32) {
+        self.0.extend_from_slice(&v.to_le_bytes());
+    }
+
+    pub(crate) fn u64(&mut self, v: u64) {
+        self.0.extend_from_slice(&v.to_le_bytes());
+    }
+
+    pub(crate) fn u128(&mut self, v: u128) {
+        self.0.extend_from_slice(&v.to_le_bytes());
+    }
+
+    pub(crate) fn str(&mut self, v: &str) {
+        let len = u16::try_from(v.len()).expect("names and paths are bounded below 64 KiB");
+        self.u16(len);
+        self.0.extend_from_slice(v.as_bytes());
+    }
+
+    pub(crate) fn bytes(&mut self, v: &[u8]) {
+        self.0.extend_from_slice(v);
+    }
+
+    /// Zero-fills up to `len`.
+    pub(crate) fn pad_to(&mut self, len: usize) {
+        assert!(self.0.len() <= len, "a structure outgrew its place: {} > {len}", self.0.len());
+        self.0.resize(len, 0);
+    }
+}
+
+pub(crate) struct Reader<'a> {
+    rest: &'a [u8],
+    what: &'static str,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(what: &'static str, bytes: &'a [u8]) -> Self {
+        Self { rest: bytes, what }
+    }
+
+    pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8], FormatError> {
+        let (head, rest) = self
+            .rest
+            .split_at_checked(len)
+            .ok_or(FormatError::Truncated { what: self.what })?;
+        self.rest = rest;
+        Ok(head)
+    }
+
+    fn fixed<const N: usize>(&mut self) -> Result<[u8; N], FormatError> {
+        let (head, rest) = self
+            .rest
+            .split_first_chunk::<N>()
+            .ok_or(FormatError::Truncated { what: self.what })?;
+        self.rest = rest;
+        Ok(*head)
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8, FormatError> {
+        self.fixed::<1>().map(|[b]| b)
+    }
+
+    pub(crate) fn u16(&mut self) -> Result<u16, FormatError> {
+        self.fixed().map(u16::from_le_bytes)
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32, FormatError> {
+        self.fixed().map(u32::from_le_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64, FormatError> {
+        self.fixed().map(u64::from_le_bytes)
+    }
+
+    pub(crate) fn u128(&mut self) -> Result<u128, FormatError> {
+        self.fixed().map(u128::from_le_bytes)
+    }
+
+    pub(crate) fn str(&mut self, field: &'static str) -> Result<String, FormatError> {
+        let len = self.u16()?;
+        let bytes = self.take(usize::from(len))?;
+        String::from_utf8(bytes.to_vec()).map_err(|_| self.bad(field, u64::from(len)))
+    }
+
+    pub(crate) fn bad(&self, field: &'static str, value: impl Into<u64>) -> FormatError {
+        FormatError::Field { what: self.what, field, value: value.into() }
+    }
+}

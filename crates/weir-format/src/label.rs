@@ -1,0 +1,220 @@
+//! The label's config: which pool a disk belongs to, which leg it is, and the pool's whole shape.
+//!
+//! Not here: the uberblock ring that shares the label's 1 MiB.
+//!
+//! Invariants: four copies per disk (two in each label); any valid one is enough; the version is
+//! readable in every format, so that a newer one is named and not misread.
+
+use weir_base::limits::NAME_BYTES_MAX;
+use weir_base::{Guid, Txg};
+use weir_codec::checksum::xxh3_128;
+
+use crate::bytes::{Field, Reader, Writer, field};
+use crate::error::FormatError;
+use crate::layout::{
+    CONFIG_BYTES, FORMAT_VERSION, LABEL_BYTES, ROW_BYTES_MIN, SEGMENT_BYTES_MAX, segments_offset,
+};
+
+const WHAT: &str = "label";
+const MAGIC: u64 = u64::from_le_bytes(*b"WEIRLABL");
+/// magic, version, body length, body checksum.
+const HEADER_BYTES: usize = 8 + 4 + 4 + 16;
+/// Most vdevs and legs; bounds hostile counts, and the uberblock has room for as many legs.
+const VDEVS_MAX: u16 = 128;
+const LEGS_MAX: u16 = 4;
+
+/// What kind of redundancy a vdev has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VdevKind {
+    /// One disk, none.
+    Disk,
+    /// Every leg holds everything.
+    Mirror,
+}
+
+/// One disk of a vdev.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LegConfig {
+    /// Its identity.
+    pub guid: Guid,
+    /// Where it was last seen; a hint.
+    pub path: String,
+}
+
+/// One vdev.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VdevConfig {
+    /// Kind.
+    pub kind: VdevKind,
+    /// Bytes of each leg that are used, labels included: the smallest leg decides.
+    pub disk_bytes: u64,
+    /// Its disks.
+    pub legs: Vec<LegConfig>,
+}
+
+/// A decoded config.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// Pool identity.
+    pub pool: Guid,
+    /// Pool name.
+    pub name: String,
+    /// This disk's identity; one of the legs below.
+    pub disk: Guid,
+    /// Txg in which this config was written; the newest wins.
+    pub txg: Txg,
+    /// Segment size.
+    pub segment_bytes: u32,
+    /// Row size: unit of every append.
+    pub row_bytes: u32,
+    /// Length of the intent log region on every leg.
+    pub log_bytes: u64,
+    /// All vdevs.
+    pub vdevs: Vec<VdevConfig>,
+}
+
+impl Label {
+    /// Fields, for the format documentation.
+    pub const FIELDS: &[Field] = &[
+        field(8, "magic", "\"WEIRLABL\""),
+        field(4, "version", "format version"),
+        field(4, "body_bytes", "length of what follows the checksum"),
+        field(16, "checksum", "XXH3-128 of the body"),
+        field(8, "pool", "pool guid"),
+        field(8, "disk", "guid of this disk"),
+        field(8, "txg", "txg of this config"),
+        field(4, "segment_bytes", "segment size"),
+        field(4, "row_bytes", "row size"),
+        field(8, "log_bytes", "length of the intent log region"),
+        field(2, "vdevs", "number of vdevs"),
+        field(0, "vdev", "u8 kind (0 disk, 1 mirror), u64 disk_bytes, u16 legs, legs x {u64 guid, string path}"),
+        field(0, "name", "pool name; a string is a u16 length and UTF-8"),
+    ];
+
+    /// Length of one vdev's segment area.
+    pub fn vdev_bytes(&self, vdev: &VdevConfig) -> u64 {
+        let area = vdev.disk_bytes - segments_offset(self.log_bytes) - LABEL_BYTES;
+        area - area % u64::from(self.segment_bytes)
+    }
+
+    /// Encodes one config copy.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut body = Writer::default();
+        body.u64(self.pool.0);
+        body.u64(self.disk.0);
+        body.u64(self.txg.0);
+        body.u32(self.segment_bytes);
+        body.u32(self.row_bytes);
+        body.u64(self.log_bytes);
+        body.u16(self.vdevs.len() as u16);
+        for vdev in &self.vdevs {
+            body.u8(match vdev.kind {
+                VdevKind::Disk => 0,
+                VdevKind::Mirror => 1,
+            });
+            body.u64(vdev.disk_bytes);
+            body.u16(vdev.legs.len() as u16);
+            for leg in &vdev.legs {
+                body.u64(leg.guid.0);
+                body.str(&leg.path);
+            }
+        }
+        body.str(&self.name);
+        let mut w = Writer::default();
+        w.u64(MAGIC);
+        w.u32(FORMAT_VERSION);
+        w.u32(body.0.len() as u32);
+        w.u128(xxh3_128(&body.0));
+        w.bytes(&body.0);
+        w.pad_to(CONFIG_BYTES);
+        w.0
+    }
+
+    /// Decodes one config copy.
+    ///
+    /// # Errors
+    /// No label, a damaged one, one of a newer format, or a shape that cannot be.
+    pub fn decode(copy: &[u8]) -> Result<Self, FormatError> {
+        let mut r = Reader::new(WHAT, copy);
+        if r.u64()? != MAGIC {
+            return Err(FormatError::Magic { what: WHAT });
+        }
+        let (found, supported) = (r.u32()?, FORMAT_VERSION);
+        if found > supported {
+            return Err(FormatError::Version { what: WHAT, found, supported });
+        }
+        if found < supported {
+            // There is no older format yet.
+            return Err(r.bad("version", found));
+        }
+        let (len, checksum) = (r.u32()?, r.u128()?);
+        if len as usize > CONFIG_BYTES - HEADER_BYTES {
+            return Err(r.bad("body_bytes", len));
+        }
+        let body = r.take(len as usize)?;
+        if checksum != xxh3_128(body) {
+            return Err(FormatError::Checksum { what: WHAT });
+        }
+        Self::decode_body(body)
+    }
+
+    fn decode_body(body: &[u8]) -> Result<Self, FormatError> {
+        let mut r = Reader::new(WHAT, body);
+        let (pool, disk, txg) = (Guid(r.u64()?), Guid(r.u64()?), Txg(r.u64()?));
+        let (segment_bytes, row_bytes, log_bytes) = (r.u32()?, r.u32()?, r.u64()?);
+        if !row_bytes.is_power_of_two() || row_bytes < ROW_BYTES_MIN {
+            return Err(r.bad("row_bytes", row_bytes));
+        }
+        if !segment_bytes.is_power_of_two()
+            || segment_bytes < row_bytes
+            || u64::from(segment_bytes) > SEGMENT_BYTES_MAX
+        {
+            return Err(r.bad("segment_bytes", segment_bytes));
+        }
+        if !log_bytes.is_multiple_of(u64::from(ROW_BYTES_MIN)) || log_bytes > 1 << 40 {
+            return Err(r.bad("log_bytes", log_bytes));
+        }
+        let count = r.u16()?;
+        if count == 0 || count > VDEVS_MAX {
+            return Err(r.bad("vdevs", count));
+        }
+        let vdevs =
+            (0..count).map(|_| Self::decode_vdev(&mut r, log_bytes)).collect::<Result<_, _>>()?;
+        let name = r.str("name")?;
+        if name.is_empty() || name.len() > NAME_BYTES_MAX {
+            return Err(r.bad("name", name.len() as u64));
+        }
+        let label = Self { pool, name, disk, txg, segment_bytes, row_bytes, log_bytes, vdevs };
+        if label.place().is_none() {
+            return Err(r.bad("disk", disk.0));
+        }
+        Ok(label)
+    }
+
+    fn decode_vdev(r: &mut Reader<'_>, log_bytes: u64) -> Result<VdevConfig, FormatError> {
+        let kind = match r.u8()? {
+            0 => VdevKind::Disk,
+            1 => VdevKind::Mirror,
+            other => return Err(r.bad("kind", other)),
+        };
+        let disk_bytes = r.u64()?;
+        if disk_bytes < segments_offset(log_bytes) + LABEL_BYTES || disk_bytes > 1 << 60 {
+            return Err(r.bad("disk_bytes", disk_bytes));
+        }
+        let count = r.u16()?;
+        if count == 0 || count > LEGS_MAX || (kind == VdevKind::Disk && count != 1) {
+            return Err(r.bad("legs", count));
+        }
+        let legs = (0..count)
+            .map(|_| Ok(LegConfig { guid: Guid(r.u64()?), path: r.str("path")? }))
+            .collect::<Result<_, FormatError>>()?;
+        Ok(VdevConfig { kind, disk_bytes, legs })
+    }
+
+    /// Vdev and leg index of this disk.
+    pub fn place(&self) -> Option<(usize, usize)> {
+        self.vdevs.iter().enumerate().find_map(|(v, vdev)| {
+            vdev.legs.iter().position(|leg| leg.guid == self.disk).map(|l| (v, l))
+        })
+    }
+}

@@ -1,0 +1,164 @@
+//! The block pointer: where a block is, how it is stored, what its stored bytes hash to.
+//!
+//! Not here: the translation of a virtual segment to disks (weir-pool).
+//!
+//! Invariants:
+//! - a hole is all zeros, so a zeroed node is a node of holes;
+//! - a pointer is never rewritten to move a block: segments move, addresses do not;
+//! - `birth` is the txg that wrote the block, at most the txg of the tree that holds it (I8).
+//!
+//! ```text
+//! word 0   vseg:40 | offset:19 | kind:5          offset in 64-byte units inside the segment
+//! word 1   birth:44 | stored:15 | compression:5  stored size in 64-byte units
+//! word 2-3 checksum:128                          XXH3-128 of the stored bytes
+//! ```
+//! Lowest bits first.
+
+use weir_base::{Txg, VsegId};
+
+use crate::bytes::{Field, field};
+use crate::dataset::Compression;
+use crate::error::FormatError;
+use crate::layout::{PACK_BYTES, SEGMENT_BYTES_MAX};
+
+/// What a pointer leads to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PtrKind {
+    /// Nothing is stored; reads as zeros.
+    #[default]
+    Hole,
+    /// A block of an object.
+    Data,
+    /// A tree node of 128 pointers.
+    Node,
+}
+
+/// A decoded block pointer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockPtr {
+    /// What is there.
+    pub kind: PtrKind,
+    /// Virtual segment.
+    pub vseg: VsegId,
+    /// Start inside the segment, in units of [`PACK_BYTES`].
+    pub offset_units: u32,
+    /// Stored size in units of [`PACK_BYTES`].
+    pub stored_units: u16,
+    /// How the stored bytes were made.
+    pub compression: Compression,
+    /// Transaction group that wrote it.
+    pub birth: Txg,
+    /// XXH3-128 of the stored bytes.
+    pub checksum: u128,
+}
+
+const VSEG_BITS: u32 = 40;
+const OFFSET_BITS: u32 = 19;
+const BIRTH_BITS: u32 = 44;
+const STORED_BITS: u32 = 15;
+
+const fn low(bits: u32) -> u64 {
+    (1 << bits) - 1
+}
+
+impl BlockPtr {
+    /// Encoded size.
+    pub const BYTES: usize = 32;
+
+    /// Fields, for the format documentation.
+    pub const FIELDS: &[Field] = &[
+        field(8, "word 0", "bits 0-39 vseg, 40-58 offset in 64 B units, 59-63 kind: 0 hole, 1 data, 2 node"),
+        field(8, "word 1", "bits 0-43 birth txg, 44-58 stored size in 64 B units, 59-63 compression"),
+        field(16, "checksum", "XXH3-128 of the stored bytes, trailing zeros of the last 64 B unit included"),
+    ];
+
+    /// Nothing stored.
+    pub const HOLE: Self = Self {
+        kind: PtrKind::Hole,
+        vseg: VsegId(0),
+        offset_units: 0,
+        stored_units: 0,
+        compression: Compression::Off,
+        birth: Txg(0),
+        checksum: 0,
+    };
+
+    /// Whether nothing is stored.
+    pub fn is_hole(&self) -> bool {
+        self.kind == PtrKind::Hole
+    }
+
+    /// Stored size.
+    pub fn stored_bytes(&self) -> usize {
+        usize::from(self.stored_units) * PACK_BYTES
+    }
+
+    /// Start inside the segment.
+    pub fn offset_bytes(&self) -> u64 {
+        u64::from(self.offset_units) * PACK_BYTES as u64
+    }
+
+    /// The address as one number: unique for ever, the key of caches.
+    pub fn address(&self) -> u64 {
+        self.vseg.0 | u64::from(self.offset_units) << VSEG_BITS
+    }
+
+    /// Encodes.
+    pub fn encode(&self) -> [u8; Self::BYTES] {
+        if self.is_hole() {
+            return [0; Self::BYTES];
+        }
+        assert!(self.vseg.0 <= low(VSEG_BITS) && self.birth.0 <= low(BIRTH_BITS), "{self:?}");
+        assert!(u64::from(self.offset_units) <= low(OFFSET_BITS), "{self:?}");
+        assert!(u64::from(self.stored_units) <= low(STORED_BITS), "{self:?}");
+        let kind = match self.kind {
+            PtrKind::Hole => 0,
+            PtrKind::Data => 1,
+            PtrKind::Node => 2,
+        };
+        let word0 = self.vseg.0
+            | u64::from(self.offset_units) << VSEG_BITS
+            | kind << (VSEG_BITS + OFFSET_BITS);
+        let word1 = self.birth.0
+            | u64::from(self.stored_units) << BIRTH_BITS
+            | u64::from(self.compression.code()) << (BIRTH_BITS + STORED_BITS);
+        let words = u128::from(word0) | u128::from(word1) << 64;
+        let mut out = [0; Self::BYTES];
+        let (head, tail) = out.split_at_mut(16);
+        head.copy_from_slice(&words.to_le_bytes());
+        tail.copy_from_slice(&self.checksum.to_le_bytes());
+        out
+    }
+
+    /// Decodes.
+    ///
+    /// # Errors
+    /// An unknown kind or compression, an empty block, or one that leaves its segment.
+    pub fn decode(bytes: &[u8; Self::BYTES]) -> Result<Self, FormatError> {
+        let (head, rest) = bytes.split_first_chunk::<16>().expect("32 > 16");
+        let words = u128::from_le_bytes(*head);
+        let (word0, word1) = (words as u64, (words >> 64) as u64);
+        let checksum = u128::from_le_bytes(*rest.first_chunk().expect("32 - 16 = 16"));
+        let bad = |field, value| FormatError::Field { what: "block pointer", field, value };
+        let kind = match word0 >> (VSEG_BITS + OFFSET_BITS) {
+            0 if word0 == 0 && word1 == 0 && checksum == 0 => return Ok(Self::HOLE),
+            1 => PtrKind::Data,
+            2 => PtrKind::Node,
+            other => return Err(bad("kind", other)),
+        };
+        let ptr = Self {
+            kind,
+            vseg: VsegId(word0 & low(VSEG_BITS)),
+            offset_units: (word0 >> VSEG_BITS & low(OFFSET_BITS)) as u32,
+            stored_units: (word1 >> BIRTH_BITS & low(STORED_BITS)) as u16,
+            compression: Compression::from_code((word1 >> (BIRTH_BITS + STORED_BITS)) as u8)?,
+            birth: Txg(word1 & low(BIRTH_BITS)),
+            checksum,
+        };
+        let end = ptr.offset_bytes() + ptr.stored_bytes() as u64;
+        if ptr.stored_units == 0 || end > SEGMENT_BYTES_MAX {
+            return Err(bad("stored", u64::from(ptr.stored_units)));
+        }
+        Ok(ptr)
+    }
+}

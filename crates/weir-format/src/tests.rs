@@ -1,0 +1,229 @@
+//! Round trips, hostile bytes, and the printed format documentation.
+
+use std::fmt::Write as _;
+
+use proptest::prelude::*;
+use weir_base::{BLOCK_BYTES, DatasetId, Guid, Lsn, PsegIndex, Txg, VsegId};
+
+use super::*;
+
+fn pointer() -> impl Strategy<Value = BlockPtr> {
+    let size = (1_u16..=64, 0_u32..(1 << 19) - 64);
+    (0_u64..1 << 40, size, 0_u64..1 << 44, any::<u128>(), any::<bool>()).prop_map(
+        |(vseg, (stored_units, offset_units), birth, checksum, node)| BlockPtr {
+            kind: if node { PtrKind::Node } else { PtrKind::Data },
+            vseg: VsegId(vseg),
+            offset_units,
+            stored_units,
+            compression: if node { Compression::Lz4 } else { Compression::Off },
+            birth: Txg(birth),
+            checksum,
+        },
+    )
+}
+
+fn label() -> Label {
+    let leg = |guid| LegConfig { guid: Guid(guid), path: format!("/dev/disk{guid}") };
+    let mirror =
+        VdevConfig { kind: VdevKind::Mirror, disk_bytes: 1 << 30, legs: vec![leg(1), leg(2)] };
+    Label {
+        pool: Guid(77),
+        name: "tank".to_owned(),
+        disk: Guid(2),
+        txg: Txg(4),
+        segment_bytes: 1 << 20,
+        row_bytes: 4096,
+        log_bytes: 8 << 20,
+        vdevs: vec![mirror],
+    }
+}
+
+fn uberblock() -> Uberblock {
+    Uberblock {
+        pool: Guid(77),
+        txg: Txg(9),
+        unix_ms: 1,
+        log_epoch: 3,
+        log_vdev: 0,
+        log_batch: 12,
+        log_offset: 8192,
+        bootstrap: vec![BootstrapCopy { vdev: 0, offset: 65_536 }],
+        bootstrap_bytes: 500,
+        bootstrap_checksum: 5,
+        legs_stale_after: vec![None, Some(Txg(0)), Some(Txg(8))],
+    }
+}
+
+fn dataset() -> DatasetRecord {
+    DatasetRecord {
+        id: DatasetId(3),
+        kind: DatasetKind::Volume,
+        state: DatasetState::Active,
+        name: "vm1".to_owned(),
+        size_bytes: 1 << 30,
+        compression: Compression::Lz4,
+        created_txg: Txg(2),
+        created_unix_ms: 5,
+        root: TreeRoot { ptr: BlockPtr::HOLE, height: TreeRoot::height_for(1 << 18) },
+        used_blocks: 1,
+        stored_units: 64,
+    }
+}
+
+fn segment() -> SegmentEntry {
+    SegmentEntry {
+        state: SegmentState::Sealed,
+        class: SegmentClass::Data,
+        vdev: 1,
+        pseg: PsegIndex(5),
+        live_bytes: 4096,
+        fill_bytes: 8192,
+        first_txg: Txg(1),
+        last_txg: Txg(2),
+    }
+}
+
+#[test]
+fn labels_round_trip_and_name_newer_versions() {
+    let mut bytes = label().encode();
+    assert_eq!(Label::decode(&bytes), Ok(label()));
+    assert_eq!(label().place(), Some((0, 1)));
+    bytes[8] = 2;
+    let error = Label::decode(&bytes).unwrap_err();
+    assert!(error.to_string().contains("version 2 is newer than 1"), "{error}");
+}
+
+#[test]
+fn a_flipped_bit_anywhere_in_label_or_uberblock_is_seen() {
+    let (config, slot) = (label().encode(), uberblock().encode());
+    assert_eq!(Uberblock::decode(&slot), Ok(uberblock()));
+    for at in 0..300 {
+        let mut bytes = config.clone();
+        bytes[at] ^= 1;
+        // Bytes past the body are padding that no checksum covers and nobody reads.
+        assert!(Label::decode(&bytes) != Ok(label()) || at >= 140, "label byte {at}");
+    }
+    for at in 0..slot.len() {
+        let mut bytes = slot;
+        bytes[at] ^= 1;
+        assert!(Uberblock::decode(&bytes).is_err(), "uberblock byte {at}");
+    }
+}
+
+#[test]
+fn tables_round_trip() {
+    let mut entries = vec![None; SEGMENT_ENTRIES_PER_BLOCK];
+    entries[7] = Some(segment());
+    let block = SegmentEntry::encode_block(&entries);
+    assert_eq!(SegmentEntry::decode_block(&block).unwrap(), entries);
+    assert_eq!(DatasetRecord::decode(&dataset().encode()), Ok(dataset()));
+    let bootstrap = Bootstrap {
+        txg: Txg(9),
+        next_vseg: VsegId(10),
+        next_dataset: 2,
+        segments: TreeRoot::default(),
+        datasets: TreeRoot::default(),
+        root_segments: vec![(VsegId(1), segment())],
+    };
+    assert_eq!(Bootstrap::decode(&bootstrap.encode()), Ok(bootstrap));
+}
+
+#[test]
+fn log_batches_round_trip_and_torn_ones_are_refused() {
+    let mut builder = log::BatchBuilder::default();
+    let payload = [7_u8; BLOCK_BYTES];
+    builder.push_write(Lsn(1), Txg(5), DatasetId(2), 8192, [&payload[..]].into_iter());
+    builder.push_zero(Lsn(2), Txg(5), DatasetId(2), 0, 4096);
+    let mut out = vec![0; builder.batch_bytes()];
+    builder.finish(Guid(77), 3, 12, 11, &mut out);
+    let mut torn = out.clone();
+    let (header, records) = log::decode_batch(&mut out).unwrap();
+    assert_eq!((header.batch, header.watermark, header.batch_bytes), (12, 11, 8192));
+    assert_eq!(records[0].op, log::LogOp::Write(&payload));
+    assert_eq!((records[1].lsn, records[1].op), (Lsn(2), log::LogOp::Zero(4096)));
+    torn[4096..].fill(0);
+    assert_eq!(log::decode_batch(&mut torn), Err(FormatError::Checksum { what: "log batch" }));
+}
+
+proptest! {
+    #[test]
+    fn pointers_round_trip(ptr in pointer()) {
+        prop_assert_eq!(BlockPtr::decode(&ptr.encode()), Ok(ptr));
+    }
+
+    #[test]
+    fn decoders_survive_anything(bytes in proptest::collection::vec(any::<u8>(), 0..5000)) {
+        let mut bytes = bytes;
+        prop_assert!(Label::decode(&bytes).is_err());
+        prop_assert!(Uberblock::decode(&bytes).is_err());
+        prop_assert!(Bootstrap::decode(&bytes).is_err());
+        prop_assert!(log::decode_batch(&mut bytes).is_err());
+        if let Some(block) = bytes.first_chunk::<BLOCK_BYTES>() {
+            for slot in 0..NODE_FANOUT {
+                if let Ok(ptr) = node_pointer(block, slot) {
+                    prop_assert!(ptr.is_hole() || ptr.stored_units > 0);
+                }
+            }
+        }
+    }
+}
+
+fn table(out: &mut String, title: &str, fields: &[Field]) {
+    write!(out, "\n## {title}\n\n| offset | bytes | field | meaning |\n| --- | --- | --- | --- |\n")
+        .unwrap();
+    let mut offset = Some(0);
+    for field in fields {
+        let at = offset.map_or_else(|| "..".to_owned(), |o| o.to_string());
+        let bytes = if field.bytes == 0 { "..".to_owned() } else { field.bytes.to_string() };
+        writeln!(out, "| {at} | {bytes} | {} | {} |", field.name, field.meaning).unwrap();
+        offset = offset.filter(|_| field.bytes > 0).map(|o| o + field.bytes);
+    }
+}
+
+/// Prints `docs/format/README.md`. Refresh it with `UPDATE=1 cargo test -p weir-format`.
+#[test]
+fn the_documentation_is_what_the_code_says() {
+    use layout::{CONFIG_BYTES, LABEL_BYTES, PACK_BYTES, RING_OFFSET, RING_SLOTS, SLOT_BYTES};
+    let mut text = format!(
+        "# On-disk format, version {}\n\nPrinted from the constants in `crates/weir-format` by its \
+         tests; do not edit. Integers are little-endian.\n\n## Disk\n\n\
+         | where | what |\n| --- | --- |\n\
+         | 0 | label A, {LABEL_BYTES} bytes: config copy 1 at 0, copy 2 at {CONFIG_BYTES}, \
+         uberblock ring of {RING_SLOTS} slots of {SLOT_BYTES} bytes at {RING_OFFSET}; txg N is in \
+         slot N mod {RING_SLOTS} |\n\
+         | {LABEL_BYTES} | intent log region, `log_bytes` |\n\
+         | {LABEL_BYTES} + log_bytes | segment area: physical segment i at i x `segment_bytes` |\n\
+         | disk_bytes - {LABEL_BYTES} | label B, laid out as label A |\n\n\
+         Blocks are packed at {PACK_BYTES} bytes inside a segment. A compressed block is a u16 \
+         length and an LZ4 block. A tree node is {NODE_FANOUT} block pointers.\n",
+        layout::FORMAT_VERSION,
+    );
+    for (title, fields) in [
+        ("Label config", Label::FIELDS),
+        ("Uberblock", Uberblock::FIELDS),
+        ("Bootstrap table", Bootstrap::FIELDS),
+        ("Tree root", TreeRoot::FIELDS),
+        ("Block pointer", BlockPtr::FIELDS),
+        ("Segment table entry", SegmentEntry::FIELDS),
+        ("Dataset record", DatasetRecord::FIELDS),
+        ("Intent log batch header", log::HEADER_FIELDS),
+        ("Intent log record", log::RECORD_FIELDS),
+    ] {
+        table(&mut text, title, fields);
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/format/README.md");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(path, &text).unwrap();
+    }
+    let file = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(file == text, "docs/format/README.md is stale: UPDATE=1 cargo test -p weir-format");
+}
+
+#[test]
+fn field_tables_add_up() {
+    let sum = |fields: &[Field]| fields.iter().map(|f| f.bytes).sum::<usize>();
+    assert_eq!(sum(BlockPtr::FIELDS), BlockPtr::BYTES);
+    assert_eq!(sum(SegmentEntry::FIELDS), SegmentEntry::BYTES);
+    assert_eq!(sum(log::HEADER_FIELDS), log::HEADER_BYTES);
+    assert_eq!(sum(log::RECORD_FIELDS), log::RECORD_BYTES);
+}

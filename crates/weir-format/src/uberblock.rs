@@ -1,0 +1,167 @@
+//! The uberblock: the self-checksummed root whose write commits a txg.
+//!
+//! Not here: choosing among uberblocks at import (weir-pool).
+//!
+//! Invariants: an uberblock is written only after a flush made all it leads to durable; a torn one
+//! fails its checksum and counts as absent.
+
+use weir_base::{Guid, Txg};
+use weir_codec::checksum::xxh3_128;
+
+use crate::bytes::{Field, Reader, Writer, field};
+use crate::error::FormatError;
+use crate::layout::{FORMAT_VERSION, SLOT_BYTES};
+
+const WHAT: &str = "uberblock";
+const MAGIC: u64 = u64::from_le_bytes(*b"WEIRUBER");
+const COPIES: usize = 3;
+/// Legs a pool can have; what fits beside the fixed fields.
+const LEGS_MAX: usize = 256;
+
+/// One place of the bootstrap table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BootstrapCopy {
+    /// Vdev.
+    pub vdev: u16,
+    /// Byte offset in the vdev's address space (start of the segment area = 0).
+    pub offset: u64,
+}
+
+/// A decoded uberblock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Uberblock {
+    /// The pool it belongs to.
+    pub pool: Guid,
+    /// The txg it commits.
+    pub txg: Txg,
+    /// Wall clock at commit; printed, never compared.
+    pub unix_ms: u64,
+    /// Epoch of the intent log that follows this txg; batches of other epochs are stale.
+    pub log_epoch: u64,
+    /// Vdev whose legs hold the intent log.
+    pub log_vdev: u16,
+    /// First batch that may hold records newer than `txg`.
+    pub log_batch: u64,
+    /// Its byte offset in the log region.
+    pub log_offset: u64,
+    /// Where the bootstrap table is, one to three copies.
+    pub bootstrap: Vec<BootstrapCopy>,
+    /// Its length in bytes.
+    pub bootstrap_bytes: u32,
+    /// Its XXH3-128.
+    pub bootstrap_checksum: u128,
+    /// Per leg in label order: 0 = up to date, else it misses what was written after this txg.
+    pub legs_stale_after: Vec<Option<Txg>>,
+}
+
+impl Uberblock {
+    /// Fields, for the format documentation.
+    pub const FIELDS: &[Field] = &[
+        field(8, "magic", "\"WEIRUBER\""),
+        field(4, "version", "format version"),
+        field(8, "pool", "pool guid"),
+        field(8, "txg", "transaction group this commits"),
+        field(8, "unix_ms", "wall clock, ms since 1970"),
+        field(8, "log_epoch", "epoch of the intent log"),
+        field(2, "log_vdev", "vdev whose legs hold the intent log"),
+        field(8, "log_batch", "first batch to replay"),
+        field(8, "log_offset", "its byte offset in the log region"),
+        field(1, "copies", "bootstrap copies, 1 to 3"),
+        field(30, "places", "3 x {u16 vdev, u64 byte offset in the vdev}; unused ones zero"),
+        field(4, "bootstrap_bytes", "length of the bootstrap table"),
+        field(16, "bootstrap_checksum", "its XXH3-128"),
+        field(2, "legs", "number of legs in the pool"),
+        field(0, "stale", "per leg u64: 0 up to date, else txg + 1 after which it misses writes"),
+        field(0, "zero", "up to byte 4080"),
+        field(16, "checksum", "XXH3-128 of bytes 0 to 4080"),
+    ];
+
+    /// Encodes one ring slot.
+    pub fn encode(&self) -> [u8; SLOT_BYTES] {
+        assert!((1..=COPIES).contains(&self.bootstrap.len()), "{self:?}");
+        assert!(self.legs_stale_after.len() <= LEGS_MAX, "a pool has at most {LEGS_MAX} disks");
+        let mut w = Writer::default();
+        w.u64(MAGIC);
+        w.u32(FORMAT_VERSION);
+        w.u64(self.pool.0);
+        w.u64(self.txg.0);
+        w.u64(self.unix_ms);
+        w.u64(self.log_epoch);
+        w.u16(self.log_vdev);
+        w.u64(self.log_batch);
+        w.u64(self.log_offset);
+        w.u8(self.bootstrap.len() as u8);
+        for index in 0..COPIES {
+            let copy = self.bootstrap.get(index);
+            w.u16(copy.map_or(0, |c| c.vdev));
+            w.u64(copy.map_or(0, |c| c.offset));
+        }
+        w.u32(self.bootstrap_bytes);
+        w.u128(self.bootstrap_checksum);
+        w.u16(self.legs_stale_after.len() as u16);
+        for stale in &self.legs_stale_after {
+            w.u64(stale.map_or(0, |txg| txg.0 + 1));
+        }
+        w.pad_to(SLOT_BYTES - 16);
+        let checksum = xxh3_128(&w.0);
+        w.u128(checksum);
+        w.0.try_into().expect("padded to one slot")
+    }
+
+    /// Decodes one ring slot.
+    ///
+    /// # Errors
+    /// No uberblock, a torn or damaged one, or one of a newer format.
+    pub fn decode(slot: &[u8]) -> Result<Self, FormatError> {
+        let mut r = Reader::new(WHAT, slot);
+        if r.u64()? != MAGIC {
+            return Err(FormatError::Magic { what: WHAT });
+        }
+        let version = r.u32()?;
+        let (body, sum) = slot
+            .split_at_checked(SLOT_BYTES - 16)
+            .ok_or(FormatError::Truncated { what: WHAT })?;
+        if sum != xxh3_128(body).to_le_bytes() {
+            return Err(FormatError::Checksum { what: WHAT });
+        }
+        if version != FORMAT_VERSION {
+            let (found, supported) = (version, FORMAT_VERSION);
+            return Err(FormatError::Version { what: WHAT, found, supported });
+        }
+        let (pool, txg, unix_ms) = (Guid(r.u64()?), Txg(r.u64()?), r.u64()?);
+        let (log_epoch, log_vdev) = (r.u64()?, r.u16()?);
+        let (log_batch, log_offset) = (r.u64()?, r.u64()?);
+        let copies = r.u8()?;
+        if !(1..=COPIES).contains(&usize::from(copies)) {
+            return Err(r.bad("copies", copies));
+        }
+        let mut bootstrap = Vec::new();
+        for index in 0..COPIES {
+            let copy = BootstrapCopy { vdev: r.u16()?, offset: r.u64()? };
+            if index < usize::from(copies) {
+                bootstrap.push(copy);
+            }
+        }
+        let (bootstrap_bytes, bootstrap_checksum) = (r.u32()?, r.u128()?);
+        let legs = r.u16()?;
+        if usize::from(legs) > LEGS_MAX {
+            return Err(r.bad("legs", legs));
+        }
+        let legs_stale_after = (0..legs)
+            .map(|_| Ok(r.u64()?.checked_sub(1).map(Txg)))
+            .collect::<Result<_, FormatError>>()?;
+        Ok(Self {
+            pool,
+            txg,
+            unix_ms,
+            log_epoch,
+            log_vdev,
+            log_batch,
+            log_offset,
+            bootstrap,
+            bootstrap_bytes,
+            bootstrap_checksum,
+            legs_stale_after,
+        })
+    }
+}
