@@ -1,1 +1,76 @@
-fn main() {}
+//! `cargo xtask`: the project's own tasks, in Rust so that they are checked like the rest.
+//!
+//! Not here: anything that ships; no other crate depends on this one.
+//!
+//! Invariants:
+//! - a task that cannot do its whole work fails and names what is missing; nothing is skipped;
+//! - processes are ended by the handle they were started with, never by name.
+
+#![expect(clippy::print_stdout, reason = "a task's result is what it prints")]
+
+mod bench_peers;
+mod check;
+mod command;
+mod e2e;
+mod fuzz;
+mod run;
+mod setup;
+mod sim;
+mod stage;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The project's own tasks.
+#[derive(Parser)]
+#[command(name = "cargo xtask", version)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Install the Debian packages and cargo tools that other tasks need.
+    Setup(setup::Args),
+    /// Build the release binary and serve the demo pool.
+    Run,
+    /// Read the sources and check the rules that no compiler checks.
+    Tidy,
+    /// Formatting, lints, tidy and the fast tests: before every commit.
+    Check,
+    /// Everything CI runs, stage by stage.
+    Test,
+    /// Crash recoveries on simulated disks.
+    Sim(sim::Args),
+    /// Feed generated input to the parsers of untrusted bytes.
+    Fuzz(fuzz::Args),
+    /// The release binary under real clients.
+    E2e,
+    /// Compare Weir's speed with other NBD servers on this machine.
+    BenchPeers(bench_peers::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().task {
+        Task::Setup(args) => setup::main(&args),
+        Task::Run => run::main(),
+        Task::Tidy => tidy::main(),
+        Task::Check => check::main(),
+        Task::Test => test::main(),
+        Task::Sim(args) => sim::main(&args),
+        Task::Fuzz(args) => fuzz::main(&args),
+        Task::E2e => e2e::main(),
+        Task::BenchPeers(args) => bench_peers::main(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,1 +1,68 @@
-fn main() {}
+//! The `weir` command: `serve` is the server, every other verb is one call to it.
+//!
+//! Not here: the calls (weir-api), the engine.
+//!
+//! Invariants:
+//! - data goes to standard output, talk and errors to standard error;
+//! - the exit code tells the kind of error: 0 success, 2 a command line that cannot be read, the
+//!   rest as in `weir_api::wire::exit_code`.
+
+mod args;
+mod confirm;
+mod export;
+mod layout;
+mod output;
+mod pool;
+mod serve;
+mod serve_args;
+mod server;
+mod session;
+mod volume;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+use weir_api::ApiError;
+use weir_api::wire::exit_code;
+
+use args::{Cli, Command};
+use session::Session;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let json = cli.json();
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::error(&error, json);
+            ExitCode::from(exit_code(error.kind))
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<(), ApiError> {
+    let Cli { remote: root, command } = cli;
+    match command {
+        Command::Serve(arguments) => {
+            if root.given() {
+                args::refuse("--api, --json and --timeout do not go before serve");
+            }
+            serve::run(arguments.options()?)
+        }
+        Command::Pool { verb, remote } => pool::run(verb, &Session::open(&root, &remote.into())?),
+        Command::Volume { verb, remote } => {
+            volume::run(verb, &Session::open(&root, &remote.into())?)
+        }
+        Command::Export { verb, remote } => {
+            export::run(&verb, &Session::open(&root, &remote.into())?)
+        }
+        Command::Server { verb, remote } => {
+            server::run(&verb, &Session::open(&root, &remote.into())?)
+        }
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "weir", &mut script);
+            output::print(&String::from_utf8_lossy(&script))
+        }
+    }
+}

@@ -1,1 +1,31 @@
-//! (being written)
+//! The management interface: JSON types, the calls, an HTTP server and client for them, OpenAPI.
+//!
+//! Not here: the engine. The server speaks to it through [`Control`]; the client implements the
+//! same trait over HTTP, so a caller cannot tell the two apart.
+//!
+//! Invariants:
+//! - every request is checked ([`Request::check`]) before [`Control`] sees it;
+//! - every error that leaves here is an [`ApiError`] with a kind, a message and an action;
+//! - `/v1` answers keep their meaning; fields may be added, nothing is renamed or removed.
+
+pub mod client;
+pub mod control;
+pub mod error;
+mod guard;
+pub mod limits;
+pub mod listen;
+pub mod place;
+mod routes;
+mod server;
+pub mod types;
+pub mod wire;
+
+pub use client::Client;
+pub use control::{Answer, Control};
+pub use error::Error;
+pub use listen::Listener;
+pub use place::Address;
+pub use routes::openapi;
+pub use server::serve;
+pub use types::Request;
+pub use wire::ApiError;

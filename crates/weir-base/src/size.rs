@@ -23,8 +23,7 @@ pub struct SizeError {
 pub fn parse(text: &str) -> Result<u64, SizeError> {
     let bad = |why| SizeError { text: text.to_owned(), why };
     let trimmed = text.trim();
-    let split =
-        trimmed.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(trimmed.len());
+    let split = trimmed.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(split);
     if number.is_empty() {
         return Err(bad(if trimmed.starts_with('-') {

@@ -1,1 +1,124 @@
-//! (being written)
+//! The RAM cache: decoded blocks and tree nodes by their immutable address.
+//!
+//! Not here: dirty data (weir-dataset keeps it until it is written out), and filling the cache.
+//!
+//! Invariants:
+//! - an address names the same bytes for ever, so nothing is ever invalidated;
+//! - nodes and data have separate budgets: a scan of data never evicts the map;
+//! - a value is one 4 KiB arena cell, so a budget in bytes is a budget in entries.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use quick_cache::sync::Cache;
+use weir_base::BLOCK_BYTES;
+use weir_device::Block;
+use weir_format::BlockPtr;
+
+/// What one entry costs beside its cell: key, value, index slot, ghost entries (measured).
+const ENTRY_OVERHEAD_BYTES: u64 = 64;
+/// Part of the budget that holds tree nodes (design 5: a floor of 25 %).
+const NODE_SHARE: u64 = 4;
+
+/// Which budget an entry belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheClass {
+    /// Blocks of objects.
+    Data,
+    /// Tree nodes.
+    Node,
+}
+
+/// Hits and misses since start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// Lookups answered.
+    pub hits: u64,
+    /// Lookups not answered.
+    pub misses: u64,
+    /// Bytes held.
+    pub bytes: u64,
+}
+
+struct Half {
+    entries: Cache<u64, Block>,
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+impl Half {
+    fn new(bytes: u64) -> Self {
+        // At least a handful, so that the smallest pools of the simulator work.
+        let entries = (bytes / (BLOCK_BYTES as u64 + ENTRY_OVERHEAD_BYTES)).max(64);
+        Self {
+            entries: Cache::new(entries as usize),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+        }
+    }
+
+    fn stats(&self) -> CacheStats {
+        CacheStats {
+            hits: self.hits.load(Ordering::Relaxed),
+            misses: self.misses.load(Ordering::Relaxed),
+            bytes: self.entries.len() as u64 * BLOCK_BYTES as u64,
+        }
+    }
+}
+
+/// The cache of one pool.
+pub struct BlockCache {
+    data: Half,
+    nodes: Half,
+}
+
+impl BlockCache {
+    /// A cache that holds about `bytes`.
+    pub fn new(bytes: u64) -> Self {
+        Self { data: Half::new(bytes - bytes / NODE_SHARE), nodes: Half::new(bytes / NODE_SHARE) }
+    }
+
+    fn half(&self, class: CacheClass) -> &Half {
+        match class {
+            CacheClass::Data => &self.data,
+            CacheClass::Node => &self.nodes,
+        }
+    }
+
+    /// The block a pointer leads to, if it is here.
+    pub fn get(&self, class: CacheClass, ptr: &BlockPtr) -> Option<Block> {
+        let half = self.half(class);
+        let found = half.entries.get(&ptr.address());
+        let counter = if found.is_some() { &half.hits } else { &half.misses };
+        counter.fetch_add(1, Ordering::Relaxed);
+        found
+    }
+
+    /// Keeps a block that was verified against its pointer, or is about to be written under it.
+    pub fn insert(&self, class: CacheClass, ptr: &BlockPtr, block: Block) {
+        self.half(class).entries.insert(ptr.address(), block);
+    }
+
+    /// Counters of one class.
+    pub fn stats(&self, class: CacheClass) -> CacheStats {
+        self.half(class).stats()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_base::VsegId;
+
+    #[test]
+    fn keeps_within_its_budget_and_classes_apart() {
+        let cache = BlockCache::new(16 << 20);
+        let ptr = |n| BlockPtr { vseg: VsegId(n), ..BlockPtr::default() };
+        cache.insert(CacheClass::Node, &ptr(1), Block::copy_of(&[1; BLOCK_BYTES]));
+        for n in 0..10_000 {
+            cache.insert(CacheClass::Data, &ptr(n), Block::copy_of(&[2; BLOCK_BYTES]));
+        }
+        assert!(cache.stats(CacheClass::Data).bytes <= 12 << 20);
+        assert_eq!(cache.get(CacheClass::Node, &ptr(1)).expect("not evicted by data")[0], 1);
+        assert!(cache.get(CacheClass::Node, &ptr(2)).is_none());
+    }
+}

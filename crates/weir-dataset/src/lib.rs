@@ -1,1 +1,30 @@
-//! (being written)
+//! Datasets and volumes of one pool: the engine's public interface.
+//!
+//! Not here: how blocks reach disks (weir-pool), and who asks (protocols, the API).
+//!
+//! Invariants:
+//! - a write is acknowledged when it is in the open txg's dirty table: the promise of a disk's
+//!   volatile cache;
+//! - a flush returns when every write acknowledged before it is in the intent log or in a
+//!   committed txg, on every leg in use;
+//! - after a crash a volume holds a prefix of its acknowledged writes that includes every flushed
+//!   one;
+//! - RAM for dirty data and caches is bounded by one number.
+
+mod commit;
+mod core;
+mod dirty;
+mod engine;
+mod error;
+mod extents;
+mod flush;
+mod range_set;
+mod replay;
+mod volume;
+mod volume_read;
+
+pub use engine::{Engine, EngineOptions, Outcome, VolumeSpec};
+pub use error::DatasetError;
+pub use extents::Extent;
+pub use range_set::RangeSet;
+pub use volume::{Volume, VolumeInfo};

@@ -44,7 +44,7 @@ pub enum Durability {
 /// Which operation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceOp {
-    /// Opening or probing.
+    /// Opening, creating or probing.
     Open,
     /// Reading.
     Read,
@@ -70,17 +70,31 @@ impl std::fmt::Display for DeviceOp {
 
 /// A disk said no.
 #[derive(Debug, thiserror::Error)]
-#[error("{path}: {op} at byte {offset} failed: {source}")]
+#[error("{path}: {op}{} failed: {source}", At(*.op, *.offset))]
 pub struct DeviceError {
     /// The disk, by the path the user gave.
     pub path: String,
     /// What was asked.
     pub op: DeviceOp,
-    /// Where on the disk; 0 for open and flush.
+    /// Where on the disk; 0 for open, and for a flush that is no part of a write.
     pub offset: u64,
     /// What the system answered.
     #[source]
     pub source: std::io::Error,
+}
+
+/// The place of an operation, where it has one.
+struct At(DeviceOp, u64);
+
+impl std::fmt::Display for At {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            DeviceOp::Open | DeviceOp::Flush => Ok(()),
+            DeviceOp::Read | DeviceOp::Write | DeviceOp::Discard => {
+                write!(f, " at byte {}", self.1)
+            }
+        }
+    }
 }
 
 impl DeviceError {
@@ -89,9 +103,20 @@ impl DeviceError {
         match self.source.kind() {
             std::io::ErrorKind::NotFound => ErrorKind::NotFound,
             std::io::ErrorKind::PermissionDenied => ErrorKind::Permission,
-            std::io::ErrorKind::StorageFull => ErrorKind::NoSpace,
+            std::io::ErrorKind::AlreadyExists => ErrorKind::Exists,
+            std::io::ErrorKind::StorageFull
+            | std::io::ErrorKind::QuotaExceeded
+            | std::io::ErrorKind::FileTooLarge => ErrorKind::NoSpace,
             std::io::ErrorKind::ReadOnlyFilesystem => ErrorKind::ReadOnly,
             std::io::ErrorKind::ResourceBusy | std::io::ErrorKind::WouldBlock => ErrorKind::Busy,
+            std::io::ErrorKind::InvalidInput
+            | std::io::ErrorKind::IsADirectory
+            | std::io::ErrorKind::NotADirectory
+            | std::io::ErrorKind::Unsupported
+                if self.op == DeviceOp::Open =>
+            {
+                ErrorKind::Invalid
+            }
             _ => ErrorKind::Unavailable,
         }
     }
@@ -123,7 +148,8 @@ pub trait Device: Send + Sync {
     /// Counters since open.
     fn stats(&self) -> &DeviceStats;
 
-    /// Reads `buf.len()` bytes at `offset` into `buf`; both whole sectors. A short read is an error.
+    /// Reads `buf.len()` bytes at `offset` into `buf`; both whole sectors. A short read is an
+    /// error.
     fn read_at(&self, offset: u64, buf: IoBuf) -> ReadFuture<'_>;
 
     /// Writes `data[range]` at `offset`; both whole sectors. The data is shared, so that all legs

@@ -10,13 +10,24 @@
 //! - no operation is retried here. A failed flush stays failed; the caller decides.
 
 mod arena;
+mod backend;
 mod buffer;
 mod device;
+mod fault;
+mod file;
 mod memory;
+mod open;
+mod probe;
+mod submit;
 
 pub use arena::{Arena, Block, BlockMut};
+pub use backend::{IoBackend, io_backend, new_runtime};
 pub use buffer::IoBuf;
 pub use device::{
     Device, DeviceError, DeviceOp, DeviceStats, Durability, Geometry, IoFuture, ReadFuture,
 };
+pub use fault::{FaultDevice, Faults};
+pub use file::FileDevice;
 pub use memory::MemoryDevice;
+pub use open::OpenMode;
+pub use probe::{PROBE_BYTES, probe_content, probe_device};

@@ -46,7 +46,10 @@ impl MemoryDevice {
             return Err(DeviceError { path: self.path.clone(), op, offset, source });
         }
         let sector = u64::from(Self::SECTOR_BYTES);
-        assert!(offset.is_multiple_of(sector) && (len as u64).is_multiple_of(sector), "unaligned {op}");
+        assert!(
+            offset.is_multiple_of(sector) && (len as u64).is_multiple_of(sector),
+            "unaligned {op}"
+        );
         Ok(range)
     }
 }
@@ -57,10 +60,7 @@ impl Device for MemoryDevice {
     }
 
     fn geometry(&self) -> Geometry {
-        Geometry {
-            len_bytes: self.content.lock().len() as u64,
-            sector_bytes: Self::SECTOR_BYTES,
-        }
+        Geometry { len_bytes: self.content.lock().len() as u64, sector_bytes: Self::SECTOR_BYTES }
     }
 
     fn stats(&self) -> &DeviceStats {

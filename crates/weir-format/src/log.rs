@@ -181,9 +181,9 @@ impl BatchBuilder {
         let (_, body) = self.bytes.0.split_at(HEADER_BYTES);
         let (filled, _) = tail.split_at_mut(body.len());
         filled.copy_from_slice(body);
-        let checksum = xxh3_64(out);
-        let (_, rest) = out.split_at_mut(CHECKSUM_OFFSET);
-        let (place, _) = rest.split_at_mut(8);
+        let (before, rest) = out.split_at_mut(CHECKSUM_OFFSET);
+        let (place, after) = rest.split_at_mut(8);
+        let checksum = xxh3_64(&[before, &[0; 8], after]);
         place.copy_from_slice(&checksum.to_le_bytes());
     }
 }
@@ -211,15 +211,14 @@ pub fn decode_header(bytes: &[u8]) -> Result<BatchHeader, FormatError> {
 ///
 /// # Errors
 /// A torn or damaged batch, or records that do not fit it.
-pub fn decode_batch(bytes: &mut [u8]) -> Result<(BatchHeader, Vec<LogRecord<'_>>), FormatError> {
+pub fn decode_batch(bytes: &[u8]) -> Result<(BatchHeader, Vec<LogRecord<'_>>), FormatError> {
     let header = decode_header(bytes)?;
     if bytes.len() != header.batch_bytes as usize {
         return Err(FormatError::Truncated { what: WHAT });
     }
-    let (_, rest) = bytes.split_at_mut(CHECKSUM_OFFSET);
-    let place = rest.first_chunk_mut::<8>().ok_or(FormatError::Truncated { what: WHAT })?;
-    let stored = std::mem::take(place);
-    if u64::from_le_bytes(stored) != xxh3_64(bytes) {
+    let (before, rest) = bytes.split_at(CHECKSUM_OFFSET);
+    let (stored, after) = rest.split_first_chunk().ok_or(FormatError::Truncated { what: WHAT })?;
+    if u64::from_le_bytes(*stored) != xxh3_64(&[before, &[0; 8], after]) {
         return Err(FormatError::Checksum { what: WHAT });
     }
     let mut r = Reader::new(WHAT, bytes);

@@ -97,11 +97,12 @@ fn labels_round_trip_and_name_newer_versions() {
 fn a_flipped_bit_anywhere_in_label_or_uberblock_is_seen() {
     let (config, slot) = (label().encode(), uberblock().encode());
     assert_eq!(Uberblock::decode(&slot), Ok(uberblock()));
-    for at in 0..300 {
+    // Bytes past the body are padding that no checksum covers and nobody reads.
+    let used = 32 + u32::from_le_bytes(*config[12..].first_chunk().unwrap()) as usize;
+    for at in 0..used {
         let mut bytes = config.clone();
         bytes[at] ^= 1;
-        // Bytes past the body are padding that no checksum covers and nobody reads.
-        assert!(Label::decode(&bytes) != Ok(label()) || at >= 140, "label byte {at}");
+        assert!(Label::decode(&bytes).is_err(), "label byte {at}");
     }
     for at in 0..slot.len() {
         let mut bytes = slot;
@@ -137,12 +138,12 @@ fn log_batches_round_trip_and_torn_ones_are_refused() {
     let mut out = vec![0; builder.batch_bytes()];
     builder.finish(Guid(77), 3, 12, 11, &mut out);
     let mut torn = out.clone();
-    let (header, records) = log::decode_batch(&mut out).unwrap();
+    let (header, records) = log::decode_batch(&out).unwrap();
     assert_eq!((header.batch, header.watermark, header.batch_bytes), (12, 11, 8192));
     assert_eq!(records[0].op, log::LogOp::Write(&payload));
     assert_eq!((records[1].lsn, records[1].op), (Lsn(2), log::LogOp::Zero(4096)));
     torn[4096..].fill(0);
-    assert_eq!(log::decode_batch(&mut torn), Err(FormatError::Checksum { what: "log batch" }));
+    assert_eq!(log::decode_batch(&torn), Err(FormatError::Checksum { what: "log batch" }));
 }
 
 proptest! {
@@ -153,11 +154,10 @@ proptest! {
 
     #[test]
     fn decoders_survive_anything(bytes in proptest::collection::vec(any::<u8>(), 0..5000)) {
-        let mut bytes = bytes;
         prop_assert!(Label::decode(&bytes).is_err());
         prop_assert!(Uberblock::decode(&bytes).is_err());
         prop_assert!(Bootstrap::decode(&bytes).is_err());
-        prop_assert!(log::decode_batch(&mut bytes).is_err());
+        prop_assert!(log::decode_batch(&bytes).is_err());
         if let Some(block) = bytes.first_chunk::<BLOCK_BYTES>() {
             for slot in 0..NODE_FANOUT {
                 if let Ok(ptr) = node_pointer(block, slot) {

@@ -1,1 +1,41 @@
-//! (being written)
+//! The pool: labels, vdevs, segments, intent log and transaction group commit.
+//!
+//! Not here: volumes and their dirty data (weir-dataset); this crate stores blocks and commits
+//! trees it is handed.
+//!
+//! Invariants (design 10; each is asserted where it could break):
+//! - I1 no committed pointer leads to a row that was not flushed before the uberblock;
+//! - I2 a virtual segment number is never reused;
+//! - I3 a physical segment is not written again while an uberblock of the last three txgs, or a
+//!   reader, refers to it;
+//! - I5 the live bytes of a segment are the sum of the blocks that committed pointers refer to;
+//! - I6 a log batch that is acknowledged is durable on every leg that is not faulted;
+//! - after a failed flush on the last good leg nothing is acknowledged any more: the pool is
+//!   poisoned until it is imported again.
+
+mod commit;
+mod create;
+mod error;
+mod import;
+mod intent_log;
+mod labels;
+mod planted;
+mod pool;
+mod read;
+mod segments;
+mod status;
+mod tree;
+mod vdev;
+mod write_out;
+
+pub use commit::{CommitInput, write_directory_block};
+pub use create::{CreateOptions, VdevSpec, create};
+pub use error::PoolError;
+pub use import::{Discovered, ImportOptions, Imported, discover, import};
+pub use intent_log::{LogWriteError, ReplayedBatch};
+pub use planted::PlantedBug;
+pub use pool::{Pool, PoolOptions};
+pub use segments::SpaceUse;
+pub use status::{LegState, LegStatus, PoolHealth, PoolStatus, VdevStatus};
+pub use tree::{Change, Delta, Lookup, Tree};
+pub use write_out::{CompressHistory, WriteOut};

@@ -1,1 +1,32 @@
-//! (being written)
+//! A world in a box: simulated disks, virtual time and a seeded executor, to run the engine through
+//! every order of events and every power cut.
+//!
+//! Not here: the engine itself, and anything that ships; this crate is for development only.
+//!
+//! Invariants:
+//! - a run is a function of its seed and its code: no system clock, no threads, no addresses and
+//!   no hash order decide anything;
+//! - a disk never keeps more than its contract allows it to lose, and never loses more, unless a
+//!   [`Fault`] was switched on.
+
+mod clock;
+mod cut;
+mod disk;
+mod error;
+mod executor;
+mod fault;
+mod media;
+mod rng;
+mod trace;
+mod world;
+
+pub use clock::SimClock;
+pub use cut::{CutPlan, Grain, SUBSET_UNITS_MAX, Unflushed};
+pub use disk::{DiskCounters, SimDisk};
+pub use error::SimError;
+pub use executor::{Executor, JoinHandle, Limits, Sleep, YieldNow};
+pub use fault::{Budget, Fault};
+pub use media::{DiskOptions, Latency, MediaImage};
+pub use rng::Rng;
+pub use trace::{Phase, Trace, TraceEntry};
+pub use world::{CutPoint, SimWorld};

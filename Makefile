@@ -1,0 +1,30 @@
+# Each target is one call of `cargo xtask`; `cargo xtask --help` lists their options.
+.PHONY: run test check sim fuzz e2e bench bench-peers cc
+
+run: cc
+	@cargo xtask run
+
+test: cc
+	@cargo xtask test
+
+check: cc
+	@cargo xtask check
+
+sim: cc
+	@cargo xtask sim $(if $(SEED),--seed $(SEED)) $(if $(RECOVERIES),--recoveries $(RECOVERIES))
+
+fuzz: cc
+	@cargo xtask fuzz $(TARGET) $(if $(SECONDS),--seconds $(SECONDS))
+
+e2e: cc
+	@cargo xtask e2e
+
+bench: cc
+	@cargo xtask bench-peers --quick
+
+bench-peers: cc
+	@cargo xtask bench-peers --out docs/performance.md
+
+# cargo cannot build even xtask without a linker, so this one check cannot live there.
+cc:
+	@command -v cc >/dev/null || apt-get install -qqy gcc libc6-dev || sudo -n apt-get install -qqy gcc libc6-dev || { echo "missing packages: gcc libc6-dev (as root: apt-get install gcc libc6-dev)" >&2; exit 1; }

@@ -1,0 +1,126 @@
+//! The shape of the command line: nouns, and the flags all verbs share.
+//!
+//! Not here: the verbs of each noun (one file per noun).
+//!
+//! Invariant: a flag that says where the server is, or how to print, may stand before the noun,
+//! before the verb or after it; the last of these counts.
+
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::export::ExportVerb;
+use crate::pool::PoolVerb;
+use crate::serve_args::ServeArgs;
+use crate::server::ServerVerb;
+use crate::volume::VolumeVerb;
+
+/// Software-defined storage in one program: disks become pools, pools serve volumes.
+#[derive(Debug, Parser)]
+#[command(name = "weir", version, arg_required_else_help = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) remote: RootRemote,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the server: engine, data protocols and management interface in one process
+    Serve(ServeArgs),
+    /// Make, look at, and take away pools
+    Pool {
+        #[command(flatten)]
+        remote: Remote,
+        #[command(subcommand)]
+        verb: PoolVerb,
+    },
+    /// Make, change and take away volumes
+    Volume {
+        #[command(flatten)]
+        remote: Remote,
+        #[command(subcommand)]
+        verb: VolumeVerb,
+    },
+    /// Offer volumes to clients
+    Export {
+        #[command(flatten)]
+        remote: Remote,
+        #[command(subcommand)]
+        verb: ExportVerb,
+    },
+    /// Look at the running server
+    Server {
+        #[command(flatten)]
+        remote: Remote,
+        #[command(subcommand)]
+        verb: ServerVerb,
+    },
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+/// Flags of every verb that calls the server.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Remote {
+    /// Where the server is; also from the environment: WEIR_API
+    #[arg(long, global = true, value_name = "HOST:PORT|unix:PATH")]
+    api: Option<String>,
+    /// Print JSON
+    #[arg(long, global = true)]
+    json: bool,
+    /// Give up waiting for the answer after this long
+    #[arg(long, global = true, value_name = "SECONDS",
+        value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    timeout: Option<u64>,
+}
+
+/// The same flags before the noun. They are not global there: `serve` has its own `--api`.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct RootRemote {
+    /// Where the server is; also from the environment: WEIR_API
+    #[arg(id = "root_api", long = "api", value_name = "HOST:PORT|unix:PATH")]
+    pub(crate) api: Option<String>,
+    /// Print JSON
+    #[arg(id = "root_json", long = "json")]
+    pub(crate) json: bool,
+    /// Give up waiting for the answer after this long
+    #[arg(id = "root_timeout", long = "timeout", value_name = "SECONDS",
+        value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) timeout: Option<u64>,
+}
+
+impl From<Remote> for RootRemote {
+    fn from(Remote { api, json, timeout }: Remote) -> Self {
+        Self { api, json, timeout }
+    }
+}
+
+impl RootRemote {
+    pub(crate) fn given(&self) -> bool {
+        self.api.is_some() || self.json || self.timeout.is_some()
+    }
+}
+
+impl Cli {
+    /// Whether to print JSON, errors included.
+    pub(crate) fn json(&self) -> bool {
+        let near = match &self.command {
+            Command::Pool { remote, .. }
+            | Command::Volume { remote, .. }
+            | Command::Export { remote, .. }
+            | Command::Server { remote, .. } => remote.json,
+            Command::Serve(_) | Command::Completions { .. } => false,
+        };
+        near || self.remote.json
+    }
+}
+
+/// Ends the process the way a command line that cannot be read does.
+pub(crate) fn refuse(message: &str) -> ! {
+    Cli::command().error(ErrorKind::ArgumentConflict, message).exit()
+}

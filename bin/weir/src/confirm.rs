@@ -1,0 +1,55 @@
+//! Asking before something is destroyed.
+//!
+//! Not here: the destruction.
+//!
+//! Invariant: without `--yes` nothing is destroyed unless somebody at a terminal typed the name.
+
+use std::io::{self, BufRead, IsTerminal};
+
+use weir_api::ApiError;
+use weir_base::ErrorKind;
+
+use crate::output;
+
+/// Returns if `yes`, or if the name is typed at the terminal.
+pub(crate) fn destruction(what: &str, name: &str, yes: bool) -> Result<(), ApiError> {
+    if yes {
+        return Ok(());
+    }
+    let input = io::stdin();
+    let terminal = input.is_terminal();
+    ask(what, name, terminal, input.lock())
+}
+
+fn ask(what: &str, name: &str, terminal: bool, mut input: impl BufRead) -> Result<(), ApiError> {
+    let refused = |why: &str| {
+        ApiError::new(ErrorKind::Invalid, format!("{what} {name} is not destroyed: {why}"))
+    };
+    if !terminal {
+        return Err(refused("there is no terminal to ask at")
+            .with_action("add --yes if everything in it may be lost"));
+    }
+    output::say(&format!("This destroys {what} {name} and all its data. Type its name to go on:"));
+    let mut line = String::new();
+    input.read_line(&mut line).map_err(|error| refused(&error.to_string()))?;
+    if line.trim() == name {
+        return Ok(());
+    }
+    Err(refused("that was not its name").with_action("try again and type the name as shown"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_name_typed_at_a_terminal_counts() {
+        assert!(ask("pool", "tank", true, "tank\n".as_bytes()).is_ok());
+        for typed in ["", "\n", "yes\n", "Tank\n", "tank2\n"] {
+            let error = ask("pool", "tank", true, typed.as_bytes()).expect_err(typed);
+            assert_eq!(error.kind, ErrorKind::Invalid);
+        }
+        let error = ask("pool", "tank", false, "tank\n".as_bytes()).expect_err("no terminal");
+        assert!(error.action.contains("--yes"), "{}", error.action);
+    }
+}

@@ -1,0 +1,144 @@
+//! The layout grammar: `a b`, `mirror a b mirror c d`, and which disk a path means.
+//!
+//! Not here: rules that hold for any client ([`weir_api::types::PoolCreate`] checks those).
+//!
+//! Invariants:
+//! - every path that leaves here is absolute: the server has another working directory;
+//! - one disk is never named twice, however the paths are spelled.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use weir_api::types::{VdevKind, VdevSpec};
+use weir_api::{ApiError, Error};
+use weir_base::ErrorKind;
+
+/// Words of zpool's grammar that this version has no vdevs for.
+fn is_unsupported(word: &str) -> bool {
+    word.starts_with("raidz")
+        || word.starts_with("draid")
+        || matches!(word, "cache" | "dedup" | "log" | "spare" | "special")
+}
+
+/// Reads the words after the pool's name.
+pub(crate) fn parse(words: &[String]) -> Result<Vec<VdevSpec>, ApiError> {
+    let mut vdevs: Vec<VdevSpec> = Vec::new();
+    let mut in_mirror = false;
+    let mut seen = HashMap::new();
+    for word in words {
+        if word == "mirror" {
+            vdevs.push(VdevSpec { kind: VdevKind::Mirror, disks: Vec::new() });
+            in_mirror = true;
+            continue;
+        }
+        if is_unsupported(word) || word == "disk" {
+            return Err(no_such_vdev(word));
+        }
+        let path = absolute(word)?;
+        if let Some(first) = seen.insert(Identity::of(Path::new(&path)), word.clone()) {
+            let first = (first != *word).then_some(first);
+            return Err(Error::DiskTwice { path: word.clone(), first }.into());
+        }
+        match vdevs.last_mut() {
+            Some(mirror) if in_mirror => mirror.disks.push(path),
+            _ => vdevs.push(VdevSpec { kind: VdevKind::Disk, disks: vec![path] }),
+        }
+    }
+    Ok(vdevs)
+}
+
+fn no_such_vdev(word: &str) -> ApiError {
+    let message = if word == "disk" {
+        "the layout has no word disk: a single disk is named by its path alone".to_owned()
+    } else {
+        format!("this version has no {word} vdevs; it has single disks and mirrors")
+    };
+    let action = format!("lay out the pool with those, or write ./{word} for a file of that name");
+    ApiError::new(ErrorKind::Invalid, message).with_action(action)
+}
+
+/// The path from the root, spelled otherwise as given: `/dev/disk/by-id` names stay.
+pub(crate) fn absolute(path: &str) -> Result<String, ApiError> {
+    let bad = |why: String| {
+        ApiError::new(ErrorKind::Invalid, format!("cannot use the path {path:?}: {why}"))
+    };
+    let absolute = std::path::absolute(path).map_err(|error| bad(error.to_string()))?;
+    absolute.into_os_string().into_string().map_err(|_| bad("it is not valid UTF-8".to_owned()))
+}
+
+/// What a path leads to. Disks that cannot be seen from here (a server elsewhere) are told apart
+/// by their paths.
+#[derive(PartialEq, Eq, Hash)]
+enum Identity {
+    Device { number: u64 },
+    File { dev: u64, ino: u64 },
+    Unseen(PathBuf),
+}
+
+impl Identity {
+    fn of(path: &Path) -> Self {
+        match fs::metadata(path) {
+            Ok(meta) if meta.file_type().is_block_device() => Self::Device { number: meta.rdev() },
+            Ok(meta) => Self::File { dev: meta.dev(), ino: meta.ino() },
+            Err(_) => Self::Unseen(path.components().collect()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn printed(text: &str) -> String {
+        let vdevs = parse(&words(text)).expect(text);
+        let one = |v: &VdevSpec| format!("{}({})", v.kind.name(), v.disks.join(" "));
+        vdevs.iter().map(one).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn reads_zpools_layouts() {
+        assert_eq!(printed("/x"), "disk(/x)");
+        assert_eq!(printed("/x /y"), "disk(/x) disk(/y)");
+        assert_eq!(printed("mirror /x /y mirror /z /w"), "mirror(/x /y) mirror(/z /w)");
+        assert_eq!(printed("/v mirror /x /y /z"), "disk(/v) mirror(/x /y /z)");
+        // Widths are judged by the request's own check.
+        assert_eq!(printed("mirror mirror /x"), "mirror() mirror(/x)");
+    }
+
+    #[test]
+    fn relative_paths_become_absolute() {
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(printed("x"), format!("disk({})", here.join("x").display()));
+    }
+
+    #[test]
+    fn words_of_later_versions_are_not_taken_for_files() {
+        for word in ["raidz", "raidz1", "raidz3", "draid2:4d", "log", "spare", "cache", "disk"] {
+            let error = parse(&words(&format!("{word} /x /y"))).expect_err(word);
+            assert!(error.message.contains(word) && error.action.contains(&format!("./{word}")));
+        }
+        assert!(parse(&words("./raidz1")).is_ok());
+    }
+
+    #[test]
+    fn one_disk_is_never_named_twice() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+        fs::write(at("a"), "").unwrap();
+        fs::hard_link(at("a"), at("hard")).unwrap();
+        std::os::unix::fs::symlink(at("a"), at("soft")).unwrap();
+        fs::create_dir(at("d")).unwrap();
+        for other in ["a", "hard", "soft", "./a", "d/../a"] {
+            let error = parse(&["mirror".to_owned(), at("a"), at(other)]).expect_err(other);
+            assert!(error.message.contains("twice"), "{error}");
+        }
+        let error = parse(&words("/absent/x /absent/./x")).expect_err("same path");
+        assert!(error.message.contains("/absent/x"), "{error}");
+    }
+}

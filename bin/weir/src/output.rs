@@ -1,0 +1,239 @@
+//! Printing: tables, JSON, errors.
+//!
+//! Not here: what the columns are (one file per noun).
+//!
+//! Invariants:
+//! - a reader that goes away is no error and no panic;
+//! - text from disks and servers cannot steer the terminal: control characters print as `?`.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use weir_api::ApiError;
+use weir_api::types::Outcome;
+use weir_api::wire::ErrorBody;
+use weir_base::ErrorKind;
+
+/// Version of what `--json` prints; grows when a field is renamed, removed or means another thing.
+const SCHEMA_VERSION: u32 = 1;
+
+/// Width that long sentences are wrapped to.
+const WIDTH: usize = 80;
+
+#[derive(Serialize)]
+struct Versioned<'a, T> {
+    schema_version: u32,
+    #[serde(flatten)]
+    body: &'a T,
+}
+
+/// An answer as JSON.
+pub(crate) fn json<T: Serialize>(body: &T) -> Result<String, ApiError> {
+    let versioned = Versioned { schema_version: SCHEMA_VERSION, body };
+    serde_json::to_string_pretty(&versioned).map(|text| text + "\n").map_err(|error| {
+        ApiError::new(ErrorKind::Internal, format!("cannot print the answer as JSON: {error}"))
+    })
+}
+
+/// Writes data to standard output.
+pub(crate) fn print(text: &str) -> Result<(), ApiError> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // The reader has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) => {
+            let message = format!("cannot write to standard output: {error}");
+            Err(ApiError::new(ErrorKind::Unavailable, message))
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Writes talk to standard error; nobody can be told if that fails.
+pub(crate) fn say(text: &str) {
+    drop(writeln!(io::stderr().lock(), "{text}"));
+}
+
+/// Prints an error with what to do about it.
+pub(crate) fn error(error: &ApiError, as_json: bool) {
+    match as_json.then(|| json(&ErrorBody { error: error.clone() })) {
+        Some(Ok(text)) => say(text.trim_end()),
+        _ => say(&format!("weir: {}\n  try: {}", clean(&error.message), clean(&error.action))),
+    }
+}
+
+/// What a changing call did, as talk.
+pub(crate) fn outcome(what: &str, name: &str, outcome: Outcome) -> String {
+    match outcome {
+        Outcome::Created => format!("{what} {name} created"),
+        Outcome::Changed => format!("{what} {name} changed"),
+        Outcome::Removed => format!("{what} {name} removed"),
+        Outcome::Unchanged => format!("{what} {name} is so already; nothing changed"),
+    }
+}
+
+/// How a table is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// Aligned, with a header.
+    People,
+    /// Tabs, no header, for scripts.
+    Script,
+}
+
+impl Style {
+    pub(crate) fn new(script: bool) -> Self {
+        if script { Self::Script } else { Self::People }
+    }
+
+    /// A size: exact bytes for scripts, a unit for people.
+    pub(crate) fn size(self, bytes: u64) -> String {
+        match self {
+            Self::People => weir_base::size::Human(bytes).to_string(),
+            Self::Script => bytes.to_string(),
+        }
+    }
+}
+
+/// A table. A header that starts with `>` aligns its column to the right.
+pub(crate) fn table<const N: usize>(
+    header: [&str; N],
+    rows: &[[String; N]],
+    style: Style,
+) -> String {
+    let rows: Vec<[String; N]> = rows.iter().map(|row| row.clone().map(|c| clean(&c))).collect();
+    let mut text = String::new();
+    if style == Style::Script {
+        for row in &rows {
+            text += &row.join("\t");
+            text.push('\n');
+        }
+        return text;
+    }
+    let titles = header.map(|title| title.trim_start_matches('>').to_owned());
+    let all: Vec<&[String; N]> = std::iter::once(&titles).chain(&rows).collect();
+    let widths: [usize; N] = std::array::from_fn(|column| {
+        all.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)
+    });
+    for row in all {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            let gap = " ".repeat(widths[column] - cell.chars().count());
+            let right = header[column].starts_with('>');
+            let (before, after) = if right { (gap.as_str(), "") } else { ("", gap.as_str()) };
+            line = line + before + cell + after + "  ";
+        }
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// Lines of `label: text`, labels aligned to the right, long text wrapped.
+pub(crate) fn labelled(lines: &[(&str, &str)]) -> String {
+    let mut text = String::new();
+    let label_width = lines.iter().map(|(label, _)| label.len()).max().unwrap_or(0);
+    for (label, value) in lines {
+        let mut start = format!("{label:>label_width$}:");
+        let mut column = start.len();
+        for word in clean(value).split_whitespace() {
+            let chars = word.chars().count();
+            if column + 1 + chars > WIDTH && column > label_width + 1 {
+                start = start + "\n" + &" ".repeat(label_width + 1);
+                column = label_width + 1;
+            }
+            start = start + " " + word;
+            column += 1 + chars;
+        }
+        text += &start;
+        text.push('\n');
+    }
+    text
+}
+
+/// Text without control characters.
+pub(crate) fn clean(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// A duration as people say it.
+pub(crate) fn duration(ms: u64) -> String {
+    let seconds = ms / 1000;
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    let time = format!("{hours:02}:{minutes:02}:{:02}", seconds % 60);
+    if days > 0 { format!("{days} d {time}") } else { time }
+}
+
+/// A time as `YYYY-MM-DD HH:MM:SS UTC`.
+pub(crate) fn date(unix_ms: u64) -> String {
+    let seconds = unix_ms / 1000;
+    let (time, mut days) = (seconds % 86_400, seconds / 86_400);
+    let leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
+    // 400 years are always 146,097 days; what is left is counted out.
+    let mut year = 1970 + days / 146_097 * 400;
+    days %= 146_097;
+    while days >= 365 + u64::from(leap(year)) {
+        days -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let february = 28 + u64::from(leap(year));
+    let mut month = 1;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
+        if days < length {
+            break;
+        }
+        days -= length;
+        month += 1;
+    }
+    let (hour, minute, second) = (time / 3600, time / 60 % 60, time % 60);
+    format!("{year}-{month:02}-{:02} {hour:02}:{minute:02}:{second:02} UTC", days + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_align() {
+        let rows = [["a".into(), "1".into()], ["longer".into(), "100".into()]];
+        let people = table(["NAME", ">SIZE"], &rows, Style::People);
+        assert_eq!(people, "NAME    SIZE\na          1\nlonger   100\n");
+        assert_eq!(table(["NAME", ">SIZE"], &rows, Style::Script), "a\t1\nlonger\t100\n");
+    }
+
+    #[test]
+    fn text_cannot_steer_the_terminal_or_break_a_table() {
+        let rows = [["\u{1b}[2J\ta\n".into()]];
+        assert_eq!(table(["X"], &rows, Style::Script), "?[2J?a?\n");
+    }
+
+    #[test]
+    fn long_sentences_wrap_under_their_label() {
+        let text = labelled(&[("pool", "tank"), ("action", &"word ".repeat(30))]);
+        assert!(text.starts_with("  pool: tank\naction: word"), "{text}");
+        assert!(text.lines().all(|line| line.len() <= WIDTH), "{text}");
+        assert!(text.lines().nth(2).is_some_and(|l| l.starts_with("        word")), "{text}");
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (seconds, text) in [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (951_782_399, "2000-02-28 23:59:59 UTC"),
+            (951_782_400, "2000-02-29 00:00:00 UTC"),
+            (1_700_000_000, "2023-11-14 22:13:20 UTC"),
+            (1_735_689_599, "2024-12-31 23:59:59 UTC"),
+            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
+        ] {
+            assert_eq!(date(seconds * 1000), text);
+        }
+    }
+
+    #[test]
+    fn durations_read_well() {
+        assert_eq!(duration(61_000), "00:01:01");
+        assert_eq!(duration(90_061_000), "1 d 01:01:01");
+    }
+}

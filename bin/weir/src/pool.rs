@@ -1,0 +1,266 @@
+//! `weir pool`: the verbs of pools and how a pool's state prints.
+//!
+//! Not here: the layout grammar (`layout`).
+//!
+//! Invariant: a verb is one call; whatever can be judged here is judged before the call.
+
+use std::collections::BTreeMap;
+
+use clap::Subcommand;
+use weir_api::types::{
+    DiskStatus, ErrorCounts, ImportablePool, Outcome, PoolChange, PoolCreate, PoolDestroy,
+    PoolExport, PoolImport, PoolScan, PoolStatus, Request, VdevKind, VdevStatus,
+};
+use weir_api::{ApiError, Control};
+use weir_base::{ErrorKind, names};
+
+use crate::output::{self, Style};
+use crate::session::Session;
+use crate::{confirm, layout};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PoolVerb {
+    /// Make a pool of disks
+    Create {
+        /// Use disks that hold another pool or a file system, and mix vdevs of different
+        /// redundancy
+        #[arg(short, long)]
+        force: bool,
+        /// Set a property
+        #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
+        properties: Vec<String>,
+        /// Name of the pool
+        name: String,
+        /// Disks (block devices or files), or `mirror DISK DISK...`, several times
+        #[arg(required = true, value_name = "VDEV")]
+        layout: Vec<String>,
+    },
+    /// List pools
+    List {
+        /// For scripts: no header, tabs, sizes in bytes
+        #[arg(short = 'H')]
+        script: bool,
+    },
+    /// Show the state of one pool or all: what is the matter and what to do
+    Status {
+        /// Name of the pool
+        name: Option<String>,
+    },
+    /// Destroy a pool and everything in it
+    Destroy {
+        /// Name of the pool
+        name: String,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Import a pool, or list the pools that could be imported
+    Import {
+        /// Where to look instead of the usual places
+        #[arg(short = 'd', value_name = "DIR|DEVICE")]
+        search: Vec<String>,
+        /// Name or guid of the pool; none lists what there is
+        name: Option<String>,
+    },
+    /// Close a pool, so that it can be imported elsewhere
+    Export {
+        /// Name of the pool
+        name: String,
+        /// Also when its volumes are exported to clients, who are cut off
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+pub(crate) fn run(verb: PoolVerb, session: &Session) -> Result<(), ApiError> {
+    match verb {
+        PoolVerb::Create { force, properties, name, layout } => {
+            names::pool(&name).map_err(weir_api::Error::from)?;
+            let properties = self::properties(&properties)?;
+            let vdevs = layout::parse(&layout)?;
+            let request = PoolCreate { name, vdevs, force, properties };
+            request.check()?;
+            changed(session, &session.call(|client| client.pool_create(request))?)
+        }
+        PoolVerb::List { script } => list(session, Style::new(script)),
+        PoolVerb::Status { name: Some(name) } => {
+            session.print(&session.call(|client| client.pool_status(name))?, status)
+        }
+        PoolVerb::Status { name: None } => {
+            let answer = session.call(|client| client.pool_list())?;
+            if answer.pools.is_empty() {
+                session.say("there are no pools");
+            }
+            session
+                .print(&answer, |all| all.pools.iter().map(status).collect::<Vec<_>>().join("\n"))
+        }
+        PoolVerb::Destroy { name, yes } => {
+            names::pool(&name).map_err(weir_api::Error::from)?;
+            confirm::destruction("pool", &name, yes)?;
+            let request = PoolDestroy { confirm: name.clone(), name };
+            let answer = session.call(|client| client.pool_destroy(request))?;
+            session.say(&output::outcome("pool", &answer.name, answer.outcome));
+            session.print(&answer, |_| String::new())
+        }
+        PoolVerb::Import { search, name } => import(session, &search, name),
+        PoolVerb::Export { name, force } => {
+            let request = PoolExport { name, force };
+            let answer = session.call(|client| client.pool_export(request))?;
+            session.say(&format!("pool {} exported", answer.name));
+            session.print(&answer, |_| String::new())
+        }
+    }
+}
+
+fn properties(given: &[String]) -> Result<BTreeMap<String, String>, ApiError> {
+    let mut properties = BTreeMap::new();
+    for text in given {
+        let (name, value) = split_property(text)?;
+        if properties.insert(name.to_owned(), value.to_owned()).is_some() {
+            let message = format!("property {name:?} is given twice");
+            return Err(ApiError::new(ErrorKind::Invalid, message));
+        }
+    }
+    Ok(properties)
+}
+
+/// Splits `property=value`.
+pub(crate) fn split_property(text: &str) -> Result<(&str, &str), ApiError> {
+    text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(|| {
+        ApiError::new(ErrorKind::Invalid, format!("bad property {text:?}: there is no '='"))
+            .with_action("write PROPERTY=VALUE, such as compression=lz4")
+    })
+}
+
+fn changed(session: &Session, change: &PoolChange) -> Result<(), ApiError> {
+    for warning in &change.warnings {
+        session.say(&format!("warning: {}", output::clean(warning)));
+    }
+    session.say(&output::outcome("pool", &change.pool.name, change.outcome));
+    session.print(change, |_| String::new())
+}
+
+fn import(session: &Session, search: &[String], name: Option<String>) -> Result<(), ApiError> {
+    let search = search.iter().map(|path| layout::absolute(path)).collect::<Result<Vec<_>, _>>()?;
+    let Some(pool) = name else {
+        let answer = session.call(|client| client.pool_scan(PoolScan { search }))?;
+        if answer.pools.is_empty() {
+            session.say("there are no pools to import");
+        }
+        return session
+            .print(&answer, |all| all.pools.iter().map(importable).collect::<Vec<_>>().join("\n"));
+    };
+    let change = session.call(|client| client.pool_import(PoolImport { pool, search }))?;
+    if change.outcome == Outcome::Changed {
+        for warning in &change.warnings {
+            session.say(&format!("warning: {}", output::clean(warning)));
+        }
+        session.say(&format!("pool {} imported", change.pool.name));
+        return session.print(&change, |_| String::new());
+    }
+    changed(session, &change)
+}
+
+fn list(session: &Session, style: Style) -> Result<(), ApiError> {
+    let answer = session.call(|client| client.pool_list())?;
+    if answer.pools.is_empty() {
+        session.say("there are no pools");
+    }
+    let row = |pool: &PoolStatus| {
+        let percent = pool.allocated_bytes as f64 * 100.0 / pool.size_bytes.max(1) as f64;
+        [
+            pool.name.clone(),
+            style.size(pool.size_bytes),
+            style.size(pool.allocated_bytes),
+            style.size(pool.free_bytes),
+            format!("{percent:.0}%"),
+            pool.state.name().to_owned(),
+        ]
+    };
+    session.print(&answer, |all| {
+        let rows: Vec<_> = all.pools.iter().map(row).collect();
+        let header = ["NAME", ">SIZE", ">ALLOC", ">FREE", ">CAP", "HEALTH"];
+        if rows.is_empty() { String::new() } else { output::table(header, &rows, style) }
+    })
+}
+
+/// The state of a pool the way zpool lays it out.
+fn status(pool: &PoolStatus) -> String {
+    let mut lines = vec![("pool", pool.name.as_str()), ("state", pool.state.name())];
+    let optional = [("status", &pool.status), ("action", &pool.action), ("see", &pool.see)];
+    for (label, text) in optional {
+        if let Some(text) = text {
+            lines.push((label, text));
+        }
+    }
+    let top = line(0, &pool.name, pool.state.name(), &pool.errors, "");
+    let ErrorCounts { read, write, checksum } = pool.errors;
+    let errors = match read + write + checksum {
+        0 => "No known data errors".to_owned(),
+        _ => format!("{read} reads and {write} writes failed, {checksum} blocks were damaged"),
+    };
+    format!("{}config:\n\n{}\nerrors: {errors}\n", labelled(&lines), tree(&rows(top, &pool.vdevs)))
+}
+
+fn importable(pool: &ImportablePool) -> String {
+    let mut lines = vec![
+        ("pool", pool.name.as_str()),
+        ("id", pool.guid.as_str()),
+        ("state", pool.state.name()),
+    ];
+    for (label, text) in [("status", &pool.status), ("action", &pool.action)] {
+        if let Some(text) = text {
+            lines.push((label, text));
+        }
+    }
+    let top = line(0, &pool.name, pool.state.name(), &ErrorCounts::default(), "");
+    let tree = tree(&rows(top, &pool.vdevs));
+    format!("{}config:\n\n{tree}", labelled(&lines))
+}
+
+/// As [`output::labelled`], with `config:` and `errors:` in mind, which follow.
+fn labelled(lines: &[(&str, &str)]) -> String {
+    let widened: Vec<(String, &str)> =
+        lines.iter().map(|(label, text)| (format!("{label:>6}"), *text)).collect();
+    let borrowed: Vec<(&str, &str)> = widened.iter().map(|(l, t)| (l.as_str(), *t)).collect();
+    output::labelled(&borrowed)
+}
+
+fn vdev(vdev: &VdevStatus) -> Vec<[String; 6]> {
+    if let (VdevKind::Disk, [disk]) = (vdev.kind, vdev.disks.as_slice()) {
+        return vec![leaf(1, disk)];
+    }
+    let mut lines = vec![line(1, &vdev.name, vdev.state.name(), &vdev.errors, "")];
+    lines.extend(vdev.disks.iter().map(|disk| leaf(2, disk)));
+    lines
+}
+
+fn leaf(depth: usize, disk: &DiskStatus) -> [String; 6] {
+    let note = disk.note.as_deref().unwrap_or_default();
+    line(depth, &disk.path, disk.state.name(), &disk.errors, note)
+}
+
+fn rows(top: [String; 6], vdevs: &[VdevStatus]) -> Vec<[String; 6]> {
+    std::iter::once(top).chain(vdevs.iter().flat_map(vdev)).collect()
+}
+
+fn line(depth: usize, name: &str, state: &str, errors: &ErrorCounts, note: &str) -> [String; 6] {
+    [
+        format!("{}{name}", "  ".repeat(depth)),
+        state.to_owned(),
+        errors.read.to_string(),
+        errors.write.to_string(),
+        errors.checksum.to_string(),
+        note.to_owned(),
+    ]
+}
+
+fn tree(rows: &[[String; 6]]) -> String {
+    let header = ["NAME", "STATE", ">READ", ">WRITE", ">CKSUM", ""];
+    let table = output::table(header, rows, Style::People);
+    let mut indented = String::new();
+    for line in table.lines() {
+        indented = indented + "        " + line + "\n";
+    }
+    indented
+}

@@ -1,0 +1,233 @@
+//! The command line of `weir serve`.
+//!
+//! Not here: the server (`serve`).
+//!
+//! Invariants:
+//! - every value is checked before a socket, a directory or a disk is touched;
+//! - nothing listens beyond this machine unless an address says so.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use weir_api::place::{API_PORT, API_SOCKET, NBD_PORT, NBD_SOCKET, default_state_dir};
+use weir_api::{Address, ApiError};
+use weir_base::limits::MEMORY_BYTES_MIN;
+use weir_base::{ErrorKind, size};
+
+use crate::serve::ServeOptions;
+
+/// Part of the machine's memory used unless told otherwise, in percent.
+const MEMORY_PERCENT: u64 = 25;
+
+/// Where `--demo` keeps its state and its disks, in the working directory.
+const DEMO_DIR: &str = "weir-demo";
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Where to keep state [default: /var/lib/weir for root, else ~/.local/state/weir; with
+    /// --demo ./weir-demo]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Where the management interface listens; may be repeated [default: unix:STATE/api.sock and
+    /// 127.0.0.1:7117]. It asks for no password: an address beyond this machine lets anybody
+    /// there destroy pools
+    #[arg(long = "api", id = "serve_api", value_name = "HOST:PORT|unix:PATH")]
+    api: Vec<String>,
+    /// Where NBD listens; may be repeated [default: unix:STATE/nbd.sock and 127.0.0.1:10809]
+    #[arg(long, value_name = "HOST:PORT|unix:PATH")]
+    nbd: Vec<String>,
+    /// Memory for data not yet written and for caches: a size such as 4GiB, or a part of the
+    /// machine's memory such as 50% [default: 25%]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    memory: Option<String>,
+    /// Least important messages to log
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log: LogLevel,
+    /// Make a pool of two sparse files, a volume and an export to play with
+    #[arg(long)]
+    demo: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl LogLevel {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        }
+    }
+}
+
+impl ServeArgs {
+    /// The options, complete and checked.
+    pub(crate) fn options(self) -> Result<ServeOptions, ApiError> {
+        let state = match (self.state, self.demo) {
+            (Some(dir), _) => dir,
+            (None, true) => PathBuf::from(DEMO_DIR),
+            (None, false) => default_state_dir()?,
+        };
+        let state_dir = absolute(&state)?;
+        let default = |socket: &str, port| {
+            vec![Address::loopback(port), Address::Unix(state_dir.join(socket))]
+        };
+        let mut api = addresses(&self.api, API_PORT)?;
+        if api.is_empty() {
+            api = default(API_SOCKET, API_PORT);
+        }
+        let mut nbd = addresses(&self.nbd, NBD_PORT)?;
+        if nbd.is_empty() {
+            nbd = default(NBD_SOCKET, NBD_PORT);
+        }
+        refuse_twice(api.iter().chain(&nbd))?;
+        let memory_bytes = memory_bytes(self.memory.as_deref(), machine_bytes())?;
+        let log = self.log.name();
+        Ok(ServeOptions { state_dir, api, nbd, memory_bytes, log, demo: self.demo })
+    }
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, ApiError> {
+    std::path::absolute(path).map_err(|error| {
+        let message = format!("cannot use the path {}: {error}", path.display());
+        ApiError::new(ErrorKind::Invalid, message)
+    })
+}
+
+fn addresses(given: &[String], port: u16) -> Result<Vec<Address>, ApiError> {
+    let one = |text: &String| match Address::parse(text, port)? {
+        Address::Unix(path) => Ok(Address::Unix(absolute(&path)?)),
+        tcp @ Address::Tcp { .. } => Ok(tcp),
+    };
+    given.iter().map(one).collect()
+}
+
+fn refuse_twice<'a>(all: impl Iterator<Item = &'a Address>) -> Result<(), ApiError> {
+    let mut seen = HashSet::new();
+    for address in all {
+        // Port 0 picks a free port each time.
+        let picks = matches!(address, Address::Tcp { port: 0, .. });
+        if !picks && !seen.insert(address) {
+            let message = format!("the address {address} is given twice");
+            return Err(ApiError::new(ErrorKind::Invalid, message)
+                .with_action("give each listener its own address"));
+        }
+    }
+    Ok(())
+}
+
+fn memory_bytes(text: Option<&str>, machine_bytes: u64) -> Result<u64, ApiError> {
+    let part = |percent: u64| machine_bytes / 100 * percent;
+    let Some(text) = text else {
+        return Ok(part(MEMORY_PERCENT).max(MEMORY_BYTES_MIN));
+    };
+    let bad = |why: &str| {
+        ApiError::new(ErrorKind::Invalid, format!("bad --memory {text:?}: {why}"))
+            .with_action("write a size such as 4GiB, or a part of the memory such as 25%")
+    };
+    let bytes = match text.trim().strip_suffix('%') {
+        Some(number) => match number.trim().parse::<u64>() {
+            Ok(percent) if (1..=100).contains(&percent) => part(percent),
+            _ => return Err(bad("a part is a whole number from 1% to 100%")),
+        },
+        None => size::parse(text).map_err(|error| bad(&error.to_string()))?,
+    };
+    if bytes < MEMORY_BYTES_MIN {
+        return Err(bad(&format!("at least {} are needed", size::Human(MEMORY_BYTES_MIN))));
+    }
+    if bytes > machine_bytes {
+        return Err(bad(&format!("this machine has {}", size::Human(machine_bytes))));
+    }
+    Ok(bytes)
+}
+
+/// Memory of this machine, or of the container it is divided into.
+fn machine_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    // The fields are C longs, whose width differs between machines.
+    #[expect(clippy::useless_conversion, reason = "u32 on 32-bit machines")]
+    let total = u64::from(info.totalram).saturating_mul(u64::from(info.mem_unit));
+    let limit = fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
+    let limit = limit.and_then(|text| text.trim().parse::<u64>().ok());
+    limit.map_or(total, |limit| total.min(limit))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        serve: ServeArgs,
+    }
+
+    fn options(line: &[&str]) -> Result<ServeOptions, ApiError> {
+        let words = std::iter::once("serve").chain(line.iter().copied());
+        Line::try_parse_from(words).expect("a line clap can read").serve.options()
+    }
+
+    #[test]
+    fn defaults_stay_on_this_machine() {
+        let options = options(&["--state", "/s"]).unwrap();
+        let text =
+            |all: &[Address]| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        assert_eq!(text(&options.api), "127.0.0.1:7117 unix:/s/api.sock");
+        assert_eq!(text(&options.nbd), "127.0.0.1:10809 unix:/s/nbd.sock");
+        assert_eq!((options.log, options.demo), ("info", false));
+        assert!(options.memory_bytes >= MEMORY_BYTES_MIN);
+    }
+
+    #[test]
+    fn given_addresses_replace_the_defaults() {
+        let line = ["--demo", "--nbd", "unix:n", "--nbd", "0.0.0.0", "--api", "[::1]:1"];
+        let options = options(&line).unwrap();
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(options.state_dir, here.join("weir-demo"));
+        assert_eq!(options.nbd[0], Address::Unix(here.join("n")));
+        assert_eq!(options.nbd[1].to_string(), "0.0.0.0:10809");
+        assert_eq!(options.api.len(), 1);
+    }
+
+    #[test]
+    fn wrong_values_are_named() {
+        for (line, part) in [
+            (["--api", "host:x"], "host:x"),
+            (["--nbd", "unix:"], "unix:"),
+            (["--nbd", "127.0.0.1:7117"], "twice"),
+            (["--memory", "10GG"], "10GG"),
+            (["--memory", "0"], "64MiB"),
+            (["--memory", "-1"], "negative"),
+            (["--memory", "0%"], "0%"),
+            (["--memory", "101%"], "101%"),
+            (["--memory", "9PiB"], "this machine has"),
+        ] {
+            let error = options(&["--state", "/s", line[0], line[1]]).expect_err(part);
+            assert_eq!(error.kind, ErrorKind::Invalid);
+            assert!(error.message.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn memory_is_a_size_or_a_part() {
+        let machine = 16 << 30;
+        assert_eq!(memory_bytes(None, machine), Ok(machine / 100 * 25));
+        assert_eq!(memory_bytes(Some("50%"), machine), Ok(machine / 100 * 50));
+        assert_eq!(memory_bytes(Some("1GiB"), machine), Ok(1 << 30));
+        // A machine too small for a quarter still gets what is needed.
+        assert_eq!(memory_bytes(None, 100 << 20), Ok(MEMORY_BYTES_MIN));
+    }
+}

@@ -1,0 +1,272 @@
+//! A client of the management interface: [`Control`] over HTTP, on a unix socket or TCP.
+//!
+//! Not here: choosing the server (`place`).
+//!
+//! Invariants:
+//! - a call ends within the client's timeout, whatever the server does;
+//! - a request that is wrong in itself is refused here, without a connection;
+//! - one call is one connection: nothing is left open, nothing is retried behind one's back.
+
+use std::time::Duration;
+
+use axum::http::header::{CONTENT_TYPE, HOST};
+use axum::http::{Method, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use weir_base::names;
+
+use crate::control::{Answer, Control};
+use crate::limits::{ANSWER_BYTES_MAX, CLIENT_TIMEOUT};
+use crate::routes::{CloseOptions, NewSize};
+use crate::types::{
+    Export, ExportChange, ExportCreate, ExportKey, ExportList, ImportableList, PoolChange,
+    PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolList, PoolScan, PoolStatus, Removed,
+    Request, ServerInfo, Volume, VolumeChange, VolumeCreate, VolumeList, VolumeResize, VolumeSet,
+};
+use crate::wire::ErrorBody;
+use crate::{Address, Error};
+
+/// Escapes everything but what RFC 3986 section 2.3 leaves alone.
+const PART: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
+
+/// A client of one server.
+#[derive(Clone, Debug)]
+pub struct Client {
+    address: Address,
+    timeout: Duration,
+}
+
+/// One call as it goes out.
+struct Call {
+    method: Method,
+    path: String,
+    body: Vec<u8>,
+}
+
+impl Client {
+    /// A client of the server at `address` that waits up to [`CLIENT_TIMEOUT`].
+    pub fn new(address: Address) -> Self {
+        Self { address, timeout: CLIENT_TIMEOUT }
+    }
+
+    /// The same client with another timeout.
+    #[must_use]
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// Where the server is.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    fn call<T: DeserializeOwned + Send>(&self, call: Result<Call, Error>) -> Answer<'_, T> {
+        Box::pin(async move {
+            let exchange = self.exchange(call?);
+            let (status, answer) =
+                tokio::time::timeout(self.timeout, exchange).await.map_err(|_| {
+                    Error::Timeout {
+                        address: self.address.to_string(),
+                        seconds: self.timeout.as_secs(),
+                    }
+                })??;
+            let unreadable = |error: serde_json::Error| Error::Answer {
+                address: self.address.to_string(),
+                status: status.as_u16(),
+                why: error.to_string(),
+            };
+            if status.is_success() {
+                return Ok(serde_json::from_slice(&answer).map_err(unreadable)?);
+            }
+            let body: ErrorBody = serde_json::from_slice(&answer).map_err(unreadable)?;
+            Err(body.error)
+        })
+    }
+
+    async fn exchange(&self, call: Call) -> Result<(StatusCode, Bytes), Error> {
+        let failed = |source| Error::Connect { address: self.address.to_string(), source };
+        match &self.address {
+            Address::Unix(socket) => {
+                let stream = UnixStream::connect(socket).await.map_err(failed)?;
+                self.exchange_on(stream, "localhost", call).await
+            }
+            Address::Tcp { host, port } => {
+                let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(failed)?;
+                self.exchange_on(stream, &self.address.to_string(), call).await
+            }
+        }
+    }
+
+    async fn exchange_on<S>(
+        &self,
+        stream: S,
+        host: &str,
+        call: Call,
+    ) -> Result<(StatusCode, Bytes), Error>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let request = hyper::Request::builder()
+            .method(call.method)
+            .uri(call.path)
+            .header(HOST, host)
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::from(call.body)))
+            .map_err(|source| self.broken(source))?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|source| self.broken(source))?;
+        let driver = tokio::spawn(connection);
+        let received = async {
+            let response = sender.send_request(request).await.map_err(|e| self.broken(e))?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
+            let whole = body.collect().await.map_err(|e| self.broken(e))?;
+            Ok((status, whole.to_bytes()))
+        }
+        .await;
+        driver.abort();
+        received
+    }
+
+    fn broken(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+        Error::Broken { address: self.address.to_string(), source: source.into() }
+    }
+}
+
+fn get(path: impl Into<String>) -> Call {
+    Call { method: Method::GET, path: path.into(), body: Vec::new() }
+}
+
+fn delete(path: String) -> Call {
+    Call { method: Method::DELETE, path, body: Vec::new() }
+}
+
+fn send(method: Method, path: impl Into<String>, body: &impl Serialize) -> Call {
+    let body = serde_json::to_vec(body).expect("plain structs of text and numbers serialise");
+    Call { method, path: path.into(), body }
+}
+
+fn part(text: &str) -> String {
+    utf8_percent_encode(text, PART).to_string()
+}
+
+fn pool_path(pool: &str) -> Result<String, Error> {
+    names::pool(pool)?;
+    Ok(format!("/v1/pools/{}", part(pool)))
+}
+
+fn volume_path(name: &str) -> Result<String, Error> {
+    let (pool, volume) = names::volume(name)?;
+    Ok(format!("/v1/volumes/{}/{}", part(pool), part(volume)))
+}
+
+fn export_path(key: &ExportKey) -> Result<String, Error> {
+    key.check()?;
+    Ok(format!("/v1/exports/{}/{}", key.protocol.name(), part(&key.name)))
+}
+
+fn checked(
+    method: Method,
+    path: &str,
+    request: &(impl Request + Serialize),
+) -> Result<Call, Error> {
+    request.check()?;
+    Ok(send(method, path, request))
+}
+
+impl Control for Client {
+    fn server_info(&self) -> Answer<'_, ServerInfo> {
+        self.call(Ok(get("/v1/server")))
+    }
+
+    fn pool_create(&self, request: PoolCreate) -> Answer<'_, PoolChange> {
+        self.call(checked(Method::POST, "/v1/pools", &request))
+    }
+
+    fn pool_list(&self) -> Answer<'_, PoolList> {
+        self.call(Ok(get("/v1/pools")))
+    }
+
+    fn pool_status(&self, pool: String) -> Answer<'_, PoolStatus> {
+        self.call(pool_path(&pool).map(get))
+    }
+
+    fn pool_destroy(&self, request: PoolDestroy) -> Answer<'_, Removed> {
+        let path = || {
+            request.check()?;
+            Ok(format!("{}?confirm={}", pool_path(&request.name)?, part(&request.confirm)))
+        };
+        self.call(path().map(delete))
+    }
+
+    fn pool_scan(&self, request: PoolScan) -> Answer<'_, ImportableList> {
+        self.call(checked(Method::POST, "/v1/import/scan", &request))
+    }
+
+    fn pool_import(&self, request: PoolImport) -> Answer<'_, PoolChange> {
+        self.call(checked(Method::POST, "/v1/import", &request))
+    }
+
+    fn pool_export(&self, request: PoolExport) -> Answer<'_, Removed> {
+        let options = CloseOptions { force: request.force };
+        let path = pool_path(&request.name).map(|path| format!("{path}/export"));
+        self.call(path.map(|path| send(Method::POST, path, &options)))
+    }
+
+    fn volume_create(&self, request: VolumeCreate) -> Answer<'_, VolumeChange> {
+        self.call(checked(Method::POST, "/v1/volumes", &request))
+    }
+
+    fn volume_list(&self, pool: Option<String>) -> Answer<'_, VolumeList> {
+        self.call(match pool {
+            None => Ok(get("/v1/volumes")),
+            Some(pool) => match names::pool(&pool) {
+                Ok(()) => Ok(get(format!("/v1/volumes?pool={}", part(&pool)))),
+                Err(error) => Err(error.into()),
+            },
+        })
+    }
+
+    fn volume_show(&self, volume: String) -> Answer<'_, Volume> {
+        self.call(volume_path(&volume).map(get))
+    }
+
+    fn volume_set(&self, request: VolumeSet) -> Answer<'_, VolumeChange> {
+        let path = request.check().and_then(|()| volume_path(&request.name));
+        self.call(path.map(|path| send(Method::PATCH, path, &request.properties)))
+    }
+
+    fn volume_resize(&self, request: VolumeResize) -> Answer<'_, VolumeChange> {
+        let size = NewSize { size_bytes: request.size_bytes };
+        let path = request.check().and_then(|()| volume_path(&request.name));
+        self.call(path.map(|path| send(Method::PUT, format!("{path}/size"), &size)))
+    }
+
+    fn volume_destroy(&self, volume: String) -> Answer<'_, Removed> {
+        self.call(volume_path(&volume).map(delete))
+    }
+
+    fn export_create(&self, request: ExportCreate) -> Answer<'_, ExportChange> {
+        self.call(checked(Method::POST, "/v1/exports", &request))
+    }
+
+    fn export_list(&self) -> Answer<'_, ExportList> {
+        self.call(Ok(get("/v1/exports")))
+    }
+
+    fn export_show(&self, export: ExportKey) -> Answer<'_, Export> {
+        self.call(export_path(&export).map(get))
+    }
+
+    fn export_delete(&self, export: ExportKey) -> Answer<'_, Removed> {
+        self.call(export_path(&export).map(delete))
+    }
+}

@@ -1,0 +1,96 @@
+//! Every management call, as one trait.
+//!
+//! Not here: who answers. The server process implements it over the engine, [`crate::Client`]
+//! over HTTP.
+//!
+//! Invariants:
+//! - one method is one call of the HTTP interface and one verb of the command line;
+//! - a changing call may be repeated: what is already so answers `unchanged`. Removing what is not
+//!   there is `not_found` (a mistyped name must not look like success);
+//! - a changing call that has started runs to its end, also when the caller goes away.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use crate::types::{
+    Export, ExportChange, ExportCreate, ExportKey, ExportList, ImportableList, PoolChange,
+    PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolList, PoolScan, PoolStatus, Removed,
+    ServerInfo, Volume, VolumeChange, VolumeCreate, VolumeList, VolumeResize, VolumeSet,
+};
+use crate::wire::ApiError;
+
+/// The answer of one call, to be awaited.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, ApiError>> + Send + 'a>>;
+
+/// The management calls.
+pub trait Control: Send + Sync + 'static {
+    /// Tells what the server process is and uses.
+    fn server_info(&self) -> Answer<'_, ServerInfo>;
+
+    /// Makes a pool of disks. The same name over the same disks is `unchanged`.
+    ///
+    /// # Errors
+    /// `Exists` for a name or disk that is taken, `Busy` for a disk in use, `Invalid` for disks
+    /// that cannot be used; nothing is written to any disk unless all are fit.
+    fn pool_create(&self, request: PoolCreate) -> Answer<'_, PoolChange>;
+
+    /// Lists the imported pools with their state, by name.
+    fn pool_list(&self) -> Answer<'_, PoolList>;
+
+    /// Tells the state of one pool.
+    fn pool_status(&self, pool: String) -> Answer<'_, PoolStatus>;
+
+    /// Destroys a pool and everything in it.
+    ///
+    /// # Errors
+    /// `Busy` while one of its volumes is exported.
+    fn pool_destroy(&self, request: PoolDestroy) -> Answer<'_, Removed>;
+
+    /// Looks for pools that could be imported.
+    fn pool_scan(&self, request: PoolScan) -> Answer<'_, ImportableList>;
+
+    /// Imports a pool. One that is imported already is `unchanged`.
+    fn pool_import(&self, request: PoolImport) -> Answer<'_, PoolChange>;
+
+    /// Commits and closes a pool, so that it can be imported elsewhere.
+    ///
+    /// # Errors
+    /// `Busy` while one of its volumes is exported, unless `force`.
+    fn pool_export(&self, request: PoolExport) -> Answer<'_, Removed>;
+
+    /// Makes a thin volume. The same name with the same size and properties is `unchanged`.
+    fn volume_create(&self, request: VolumeCreate) -> Answer<'_, VolumeChange>;
+
+    /// Lists volumes by name, of one pool or of all.
+    fn volume_list(&self, pool: Option<String>) -> Answer<'_, VolumeList>;
+
+    /// Tells everything about one volume.
+    fn volume_show(&self, volume: String) -> Answer<'_, Volume>;
+
+    /// Changes properties of a volume; blocks written before keep what they were written with.
+    fn volume_set(&self, request: VolumeSet) -> Answer<'_, VolumeChange>;
+
+    /// Changes a volume's size.
+    ///
+    /// # Errors
+    /// `Busy` for a shrink below written data.
+    fn volume_resize(&self, request: VolumeResize) -> Answer<'_, VolumeChange>;
+
+    /// Destroys a volume and its data.
+    ///
+    /// # Errors
+    /// `Busy` while it is exported.
+    fn volume_destroy(&self, volume: String) -> Answer<'_, Removed>;
+
+    /// Offers a volume to clients. The same export again is `unchanged`.
+    fn export_create(&self, request: ExportCreate) -> Answer<'_, ExportChange>;
+
+    /// Lists exports by name.
+    fn export_list(&self) -> Answer<'_, ExportList>;
+
+    /// Tells everything about one export.
+    fn export_show(&self, export: ExportKey) -> Answer<'_, Export>;
+
+    /// Stops offering; connected clients are cut off.
+    fn export_delete(&self, export: ExportKey) -> Answer<'_, Removed>;
+}

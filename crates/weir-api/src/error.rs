@@ -1,0 +1,231 @@
+//! Everything that goes wrong in this crate: wrong requests, sockets, answers not understood.
+//!
+//! Not here: errors of the engine; those reach a caller as [`ApiError`] from [`crate::Control`].
+//!
+//! Invariant: an [`Error`] turns into an [`ApiError`] without loss of what, where and what to do.
+
+use std::io;
+use std::path::PathBuf;
+
+use weir_base::ErrorKind;
+use weir_base::names::NameError;
+
+use crate::wire::ApiError;
+
+/// What went wrong, with what it was about.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An address cannot be read.
+    #[error("bad address {text:?}: {why}")]
+    Address {
+        /// What was given.
+        text: String,
+        /// The part that is wrong.
+        why: &'static str,
+    },
+    /// No home directory to keep state in.
+    #[error("cannot tell where to keep state: neither XDG_STATE_HOME nor HOME is set")]
+    NoHome,
+    /// A name breaks the rules.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// A volume cannot have this size.
+    #[error("bad volume size {bytes}: {why}")]
+    VolumeSize {
+        /// The size in bytes.
+        bytes: u64,
+        /// The rule it breaks.
+        why: &'static str,
+    },
+    /// A property that does not exist.
+    #[error("unknown property {name:?}; there is: {known}")]
+    Property {
+        /// What was given.
+        name: String,
+        /// The properties that exist.
+        known: &'static str,
+    },
+    /// A property that cannot have this value.
+    #[error("bad value {value:?} for {name}; it takes: {known}")]
+    PropertyValue {
+        /// The property.
+        name: &'static str,
+        /// What was given.
+        value: String,
+        /// The values it takes.
+        known: &'static str,
+    },
+    /// A request that changes nothing.
+    #[error("no property to set was given")]
+    NoProperty,
+    /// A pool without disks.
+    #[error("no disks were given for pool {pool}")]
+    NoDisks {
+        /// The pool.
+        pool: String,
+    },
+    /// A vdev with a number of disks its kind cannot have.
+    #[error("a {kind} vdev of {disks} disk(s) is not possible: {why}")]
+    VdevWidth {
+        /// The vdev's kind.
+        kind: &'static str,
+        /// How many disks it was given.
+        disks: usize,
+        /// The rule.
+        why: &'static str,
+    },
+    /// A disk named by a path that depends on the reader's working directory.
+    #[error("the path {path:?} of a disk is not absolute")]
+    RelativePath {
+        /// The path.
+        path: String,
+    },
+    /// A disk named twice.
+    #[error("disk {path:?} is given twice{}", same(first.as_deref()))]
+    DiskTwice {
+        /// The second naming.
+        path: String,
+        /// The first naming, where it is spelled differently.
+        first: Option<String>,
+    },
+    /// Vdevs of different redundancy in one pool.
+    #[error("mismatched replication level: the pool would mix {first} and {other}")]
+    Mismatched {
+        /// One sort of vdev.
+        first: String,
+        /// The other sort.
+        other: String,
+    },
+    /// A destruction that was not confirmed by name.
+    #[error("pool {pool} is not destroyed: `confirm` is {confirm:?}, not the pool's name")]
+    NotConfirmed {
+        /// The pool.
+        pool: String,
+        /// What was given.
+        confirm: String,
+    },
+    /// Opening a socket to listen failed.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Where.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// Another process listens there.
+    #[error("cannot listen on {address}: another process listens there")]
+    InUse {
+        /// Where.
+        address: String,
+    },
+    /// A unix socket would replace a file that is no socket.
+    #[error("cannot listen on unix:{}: there is a file that is not a socket", path.display())]
+    NotASocket {
+        /// Where.
+        path: PathBuf,
+    },
+    /// A server cannot be reached.
+    #[error("cannot reach weir at {address}: {source}")]
+    Connect {
+        /// Where.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The connection broke before the answer was there.
+    #[error("the connection to weir at {address} broke: {source}")]
+    Broken {
+        /// Where.
+        address: String,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// No answer in time.
+    #[error("no answer from weir at {address} within {seconds} s")]
+    Timeout {
+        /// Where.
+        address: String,
+        /// How long was waited.
+        seconds: u64,
+    },
+    /// An answer that is not one of Weir's.
+    #[error("cannot read the answer from {address} (status {status}): {why}")]
+    Answer {
+        /// Where.
+        address: String,
+        /// HTTP status.
+        status: u16,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+fn same(first: Option<&str>) -> String {
+    first.map_or_else(String::new, |first| format!(", first as {first:?}"))
+}
+
+impl Error {
+    /// The error by what can be done about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Address { .. }
+            | Self::NoHome
+            | Self::Name(_)
+            | Self::VolumeSize { .. }
+            | Self::Property { .. }
+            | Self::PropertyValue { .. }
+            | Self::NoProperty
+            | Self::NoDisks { .. }
+            | Self::VdevWidth { .. }
+            | Self::RelativePath { .. }
+            | Self::DiskTwice { .. }
+            | Self::Mismatched { .. }
+            | Self::NotConfirmed { .. } => ErrorKind::Invalid,
+            Self::InUse { .. } => ErrorKind::Busy,
+            Self::NotASocket { .. } => ErrorKind::Exists,
+            Self::Listen { source, .. } | Self::Connect { source, .. } => match source.kind() {
+                io::ErrorKind::PermissionDenied => ErrorKind::Permission,
+                io::ErrorKind::InvalidInput => ErrorKind::Invalid,
+                _ => ErrorKind::Unavailable,
+            },
+            Self::Broken { .. } | Self::Timeout { .. } | Self::Answer { .. } => {
+                ErrorKind::Unavailable
+            }
+        }
+    }
+
+    /// What to do, where it is more than the kind's usual advice.
+    fn action(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Address { .. } => "write HOST:PORT or unix:PATH",
+            Self::NoHome => "set HOME, or name a directory with --state",
+            Self::VolumeSize { .. } => "use a multiple of 4096 bytes, at most 16TiB",
+            Self::DiskTwice { .. } => "name each disk once",
+            Self::Mismatched { .. } => "use vdevs of one sort, or --force to mix them",
+            Self::RelativePath { .. } => "write the path from the root, such as /dev/sdb",
+            Self::NotConfirmed { .. } => "repeat the pool's name in `confirm`",
+            Self::InUse { .. } => "stop that process, or listen elsewhere",
+            Self::NotASocket { .. } => "move that file away, or listen elsewhere",
+            Self::Connect { source, .. } if source.kind() != io::ErrorKind::PermissionDenied => {
+                "start it with `weir serve`, or say where it is with --api or WEIR_API"
+            }
+            Self::Timeout { .. } => {
+                "the call may still finish: look at the state before trying again"
+            }
+            Self::Broken { .. } => "look at the server's log and at the state, then try again",
+            Self::Answer { .. } => "check that a weir of this version listens there",
+            _ => return None,
+        })
+    }
+}
+
+impl From<Error> for ApiError {
+    fn from(error: Error) -> Self {
+        let wire = Self::new(error.kind(), error.to_string());
+        match error.action() {
+            Some(action) => wire.with_action(action),
+            None => wire,
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! What every HTTP request passes before a handler sees it, and every error on its way out.
+//!
+//! Not here: checks of what a request asks for (`types`).
+//!
+//! Why: a browser on this machine runs pages of strangers, and loopback asks for no password. A
+//! page may send requests here, so (1) its host name must be ours, which stops DNS rebinding, and
+//! (2) a changing call must carry `content-type: application/json`, which a browser never sends
+//! across origins without asking first, and nobody here answers that question.
+//!
+//! Invariants:
+//! - a handler sees a complete body of bounded size;
+//! - every answer that is no success is an [`ErrorBody`].
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::header::{CONTENT_TYPE, HOST};
+use axum::http::uri::Authority;
+use axum::http::{Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use weir_base::ErrorKind;
+
+use crate::limits::{BODY_TIMEOUT, REQUEST_BYTES_MAX};
+use crate::wire::{ApiError, ErrorBody, http_status};
+
+/// Which names of this machine a request may ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum HostRule {
+    /// Any: a browser cannot reach a unix socket.
+    Any,
+    /// Loopback names, and where the socket is bound.
+    Known {
+        /// The address it is bound to.
+        bound: IpAddr,
+        /// The name it was told to bind to, in lower case.
+        name: String,
+    },
+}
+
+impl HostRule {
+    fn allows(&self, host: &str) -> bool {
+        let Self::Known { bound, name } = self else { return true };
+        let Ok(authority) = host.parse::<Authority>() else { return false };
+        if authority.as_str().contains('@') {
+            return false;
+        }
+        let host = authority.host().trim_end_matches('.').to_ascii_lowercase();
+        let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(&host);
+        match bare.parse::<IpAddr>().map(|ip| ip.to_canonical()) {
+            // An address cannot be rebound. Bound to all addresses, any of them may be meant.
+            Ok(ip) => ip.is_loopback() || ip == bound.to_canonical() || bound.is_unspecified(),
+            Err(_) => bare == "localhost" || bare == name,
+        }
+    }
+}
+
+/// An error with a status that says more than its kind.
+fn refuse(status: StatusCode, message: impl Into<String>, action: &str) -> Response {
+    let error = ApiError::new(ErrorKind::Invalid, message).with_action(action);
+    (status, Json(ErrorBody { error })).into_response()
+}
+
+/// Lets a request through, with its whole body read, or answers in its place.
+pub(crate) async fn admit(
+    State(hosts): State<Arc<HostRule>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if let Err(refusal) = check_host(&hosts, &request).and_then(|()| check_content(&request)) {
+        return *refusal;
+    }
+    let (parts, body) = request.into_parts();
+    match read_body(body).await {
+        Ok(bytes) => next.run(Request::from_parts(parts, Body::from(bytes))).await,
+        Err(refusal) => *refusal,
+    }
+}
+
+fn check_host(hosts: &HostRule, request: &Request) -> Result<(), Box<Response>> {
+    let mut headers = request.headers().get_all(HOST).iter();
+    let host = match (headers.next(), headers.next()) {
+        (Some(host), None) => host.to_str().unwrap_or_default(),
+        _ => "",
+    };
+    // A request line may name the host too, and then counts.
+    let named = request.uri().authority().map(Authority::as_str);
+    if hosts.allows(host) && named.is_none_or(|named| hosts.allows(named)) {
+        return Ok(());
+    }
+    Err(Box::new(refuse(
+        StatusCode::MISDIRECTED_REQUEST,
+        format!("this server is not called {host:?}"),
+        "ask for localhost, or for the address the server listens on",
+    )))
+}
+
+fn check_content(request: &Request) -> Result<(), Box<Response>> {
+    if matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS) {
+        return Ok(());
+    }
+    let content = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let essence = content.unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    if essence.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    Err(Box::new(refuse(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "a changing call must have the header content-type: application/json",
+        "add that header, also where there is no body",
+    )))
+}
+
+async fn read_body(body: Body) -> Result<Bytes, Box<Response>> {
+    let whole = Limited::new(body, REQUEST_BYTES_MAX).collect();
+    let refusal = match tokio::time::timeout(BODY_TIMEOUT, whole).await {
+        Ok(Ok(bytes)) => return Ok(bytes.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => refuse(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("the request body is longer than {REQUEST_BYTES_MAX} bytes"),
+            "send less at a time",
+        ),
+        Ok(Err(error)) => {
+            refuse(StatusCode::BAD_REQUEST, format!("the request body broke off: {error}"), RETRY)
+        }
+        Err(_) => refuse(StatusCode::REQUEST_TIMEOUT, "the request body took too long", RETRY),
+    };
+    Err(Box::new(refusal))
+}
+
+const RETRY: &str = "send the request again";
+
+/// Gives errors of the HTTP layer (no such path, wrong method, bad JSON) the one form of errors.
+pub(crate) async fn uniform_errors(response: Response) -> Response {
+    let status = response.status();
+    let json = response.headers().get(CONTENT_TYPE).is_some_and(|t| t == "application/json");
+    if json || !(status.is_client_error() || status.is_server_error()) {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    let text = match Limited::new(body, REQUEST_BYTES_MAX).collect().await {
+        Ok(bytes) => String::from_utf8_lossy(&bytes.to_bytes()).trim().to_owned(),
+        Err(_) => String::new(),
+    };
+    let kind = match status {
+        StatusCode::NOT_FOUND => ErrorKind::NotFound,
+        _ if status.is_client_error() => ErrorKind::Invalid,
+        _ => ErrorKind::Internal,
+    };
+    let message = if text.is_empty() {
+        status.canonical_reason().unwrap_or("the request failed").to_owned()
+    } else {
+        text
+    };
+    let error = ApiError::new(kind, message).with_action("see /v1/openapi.json for the calls");
+    // Keeps what says more than the kind, such as 405 with its `allow` header.
+    if status != StatusCode::METHOD_NOT_ALLOWED {
+        parts.status = http_status(kind);
+    }
+    let mut uniform = (parts.status, Json(ErrorBody { error })).into_response();
+    if let Some(allow) = parts.headers.remove(axum::http::header::ALLOW) {
+        uniform.headers_mut().insert(axum::http::header::ALLOW, allow);
+    }
+    uniform
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(bound: &str, name: &str) -> HostRule {
+        HostRule::Known { bound: bound.parse().unwrap(), name: name.into() }
+    }
+
+    #[test]
+    fn only_names_of_this_machine_pass() {
+        let loopback = rule("127.0.0.1", "127.0.0.1");
+        for host in ["localhost", "LOCALHOST:7117", "127.0.0.1:1", "[::1]:1", "127.9.9.9"] {
+            assert!(loopback.allows(host), "{host}");
+        }
+        for host in ["", "evil.example", "localhost.evil.example", "10.0.0.1", "a@localhost"] {
+            assert!(!loopback.allows(host), "{host}");
+        }
+        assert!(rule("10.0.0.1", "nas.lan").allows("nas.lan:7117"));
+        assert!(rule("10.0.0.1", "nas.lan").allows("10.0.0.1"));
+        assert!(!rule("10.0.0.1", "nas.lan").allows("10.0.0.2"));
+        assert!(rule("0.0.0.0", "0.0.0.0").allows("10.0.0.2"));
+        assert!(!rule("0.0.0.0", "0.0.0.0").allows("evil.example"));
+        assert!(HostRule::Any.allows(""));
+    }
+}

@@ -1,0 +1,33 @@
+//! Limits of the management interface, with their reasons.
+//!
+//! Not here: limits of the engine and of names (weir-base).
+//!
+//! Invariant: a constant carries its unit in its name or type and its why beside it.
+
+use std::time::Duration;
+
+/// Largest request body: a pool of thousands of disks fits; a mistake or an attack does not.
+pub const REQUEST_BYTES_MAX: usize = 1 << 20;
+
+/// Largest answer a client takes in: thousands of volumes fit.
+pub const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// A connection that sends no whole request header for this long is closed, idle ones included.
+pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A request body must be complete within this; bodies are small and the client is near.
+pub const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Connections served at once per listener; more wait in the kernel's queue. Bounds memory to
+/// this many bodies, and a flood on TCP leaves the unix socket free.
+pub const CONNECTIONS_MAX: usize = 64;
+
+/// Connections the kernel queues before it refuses more.
+pub const ACCEPT_QUEUE: i32 = 128;
+
+/// How long a stopping server lets calls finish.
+pub const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a client waits for an answer unless told otherwise; the longest calls (create,
+/// import) take seconds.
+pub const CLIENT_TIMEOUT: Duration = Duration::from_mins(1);

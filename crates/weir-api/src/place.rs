@@ -1,0 +1,212 @@
+//! Where a server is: addresses, default ports, the default state directory.
+//!
+//! Not here: opening sockets ([`crate::listen`], [`crate::client`]).
+//!
+//! Invariants:
+//! - what `Display` prints, `parse` reads back as the same address;
+//! - no default is reachable from beyond this machine.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use crate::Error;
+
+/// TCP port of the management interface.
+pub const API_PORT: u16 = 7117;
+
+/// TCP port of NBD, as registered with IANA.
+pub const NBD_PORT: u16 = 10_809;
+
+/// File name of the management socket in the state directory.
+pub const API_SOCKET: &str = "api.sock";
+
+/// File name of the NBD socket in the state directory.
+pub const NBD_SOCKET: &str = "nbd.sock";
+
+/// Environment variable that tells clients where the server is.
+pub const API_VARIABLE: &str = "WEIR_API";
+
+/// A place to listen or to connect to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// A unix socket.
+    Unix(PathBuf),
+    /// A TCP port of a host name or IP address.
+    Tcp {
+        /// Host name or IP address, IPv6 without brackets.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+}
+
+impl Address {
+    /// Loopback TCP at `port`.
+    pub fn loopback(port: u16) -> Self {
+        Self::Tcp { host: "127.0.0.1".to_owned(), port }
+    }
+
+    /// Reads `unix:PATH`, `HOST`, `HOST:PORT`, `[IPV6]:PORT` or `http://HOST:PORT`.
+    ///
+    /// # Errors
+    /// [`Error::Address`] with the part that cannot be read.
+    pub fn parse(text: &str, default_port: u16) -> Result<Self, Error> {
+        let bad = |why| Error::Address { text: text.to_owned(), why };
+        if let Some(path) = text.strip_prefix("unix:") {
+            return if path.is_empty() {
+                Err(bad("the path after unix: is empty"))
+            } else {
+                Ok(Self::Unix(PathBuf::from(path)))
+            };
+        }
+        if text.starts_with("https://") {
+            return Err(bad("TLS is not supported"));
+        }
+        let rest = text.strip_prefix("http://").unwrap_or(text);
+        let rest = rest.strip_suffix('/').unwrap_or(rest);
+        let (host, port) = split_port(rest).ok_or_else(|| bad("the brackets do not match"))?;
+        let port = match port {
+            None => default_port,
+            Some(digits) => match digits.parse() {
+                Ok(port) if digits.bytes().all(|b| b.is_ascii_digit()) => port,
+                _ => return Err(bad("the port is not a number from 0 to 65535")),
+            },
+        };
+        let is_ip = host.parse::<IpAddr>().is_ok();
+        let host_ok = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+        if host.is_empty() {
+            return Err(bad("the host is empty"));
+        }
+        if !is_ip && !host.chars().all(host_ok) {
+            return Err(bad("this is neither a host name nor an IP address"));
+        }
+        Ok(Self::Tcp { host: host.to_owned(), port })
+    }
+}
+
+/// Splits off the port; `None` where brackets do not match.
+fn split_port(text: &str) -> Option<(&str, Option<&str>)> {
+    if let Some(rest) = text.strip_prefix('[') {
+        let (host, after) = rest.split_once(']')?;
+        return match after {
+            "" => Some((host, None)),
+            _ => Some((host, Some(after.strip_prefix(':')?))),
+        };
+    }
+    if text.parse::<IpAddr>().is_ok() {
+        return Some((text, None));
+    }
+    Some(text.rsplit_once(':').map_or((text, None), |(host, port)| (host, Some(port))))
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+        }
+    }
+}
+
+/// Where `weir serve` keeps its state unless told otherwise: `/var/lib/weir` for root, else
+/// `$XDG_STATE_HOME/weir` or `~/.local/state/weir`.
+///
+/// # Errors
+/// [`Error::NoHome`] when neither variable says where.
+pub fn default_state_dir() -> Result<PathBuf, Error> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(PathBuf::from("/var/lib/weir"));
+    }
+    // The base directory specification tells to ignore relative paths here.
+    let absolute = |name| {
+        std::env::var_os(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute())
+    };
+    absolute("XDG_STATE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
+        .map(|base| base.join("weir"))
+        .ok_or(Error::NoHome)
+}
+
+/// Where clients look unless told otherwise: the unix socket in `state_dir` if somebody listens
+/// there, else loopback TCP.
+pub fn default_server(state_dir: Option<&Path>) -> Address {
+    let Some(path) = state_dir.map(|dir| dir.join(API_SOCKET)) else {
+        return Address::loopback(API_PORT);
+    };
+    match UnixStream::connect(&path) {
+        Err(error)
+            if matches!(
+                error.kind(),
+                std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused
+            ) =>
+        {
+            Address::loopback(API_PORT)
+        }
+        // Also for other errors, such as missing rights: the call itself then tells them.
+        _ => Address::Unix(path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn reads_addresses_and_prints_them_back() {
+        for (text, printed) in [
+            ("unix:/run/weir.sock", "unix:/run/weir.sock"),
+            ("unix:api.sock", "unix:api.sock"),
+            ("127.0.0.1", "127.0.0.1:7117"),
+            ("localhost:80", "localhost:80"),
+            ("http://nas.lan:7117/", "nas.lan:7117"),
+            ("[::1]:9", "[::1]:9"),
+            ("::1", "[::1]:7117"),
+            ("[::]", "[::]:7117"),
+        ] {
+            let address = Address::parse(text, API_PORT).expect(text);
+            assert_eq!(address.to_string(), printed);
+            assert_eq!(Address::parse(printed, API_PORT).expect(text), address);
+        }
+    }
+
+    #[test]
+    fn refuses_the_rest_and_says_why() {
+        for text in [
+            "",
+            ":80",
+            "unix:",
+            "host:99999",
+            "host:+1",
+            "host:",
+            "[::1",
+            "[::1]x",
+            "a b:1",
+            "https://h",
+            "http://u@h",
+            "h/p",
+        ] {
+            let error = Address::parse(text, API_PORT).expect_err(text).to_string();
+            assert!(error.contains(&format!("{text:?}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_default_server_is_whoever_listens() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join(API_SOCKET);
+        let tcp = Address::loopback(API_PORT);
+        assert_eq!(default_server(None), tcp);
+        assert_eq!(default_server(Some(dir.path())), tcp);
+        let listener = UnixListener::bind(&path).expect("a socket");
+        assert_eq!(default_server(Some(dir.path())), Address::Unix(path.clone()));
+        // Left behind by a server that was killed.
+        drop(listener);
+        assert!(path.exists());
+        assert_eq!(default_server(Some(dir.path())), tcp);
+    }
+}

@@ -1,0 +1,110 @@
+//! The HTTP paths of version 1, and the OpenAPI document they make.
+//!
+//! Not here: sockets and limits (`server`), who may call (`guard`).
+//!
+//! Invariants:
+//! - a path is served if and only if it is in the document: both come from one list;
+//! - a request is checked before [`Control`] sees it;
+//! - a call that has started runs to its end, also when the client goes away.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::{Json, Router, middleware};
+use utoipa::openapi::{InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use weir_base::ErrorKind;
+
+use crate::control::Control;
+use crate::guard;
+use crate::types::{Outcome, ServerInfo};
+use crate::wire::{ApiError, ErrorBody, http_status};
+
+mod export;
+mod pool;
+mod volume;
+
+pub(crate) use pool::CloseOptions;
+pub(crate) use volume::NewSize;
+
+type Shared = Arc<dyn Control>;
+
+/// The OpenAPI 3.1 document of the interface.
+pub fn openapi() -> OpenApi {
+    described().into_openapi()
+}
+
+/// The interface as a service.
+pub(crate) fn router(control: Shared) -> Router {
+    let (router, document) = described().split_for_parts();
+    // The same for every caller, so it is printed once.
+    let document = Bytes::from(document.to_json().unwrap_or_default());
+    let answer = move || async move { ([(CONTENT_TYPE, "application/json")], document) };
+    router
+        .route("/v1/openapi.json", axum::routing::get(answer))
+        .with_state(control)
+        .layer(middleware::map_response(guard::uniform_errors))
+}
+
+fn described() -> OpenApiRouter<Shared> {
+    let license = LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0"));
+    let info = InfoBuilder::new()
+        .title("Weir")
+        .version("1")
+        .description(Some(
+            "Management of pools, volumes and exports. A changing call may be repeated: \
+             `outcome` tells whether it changed anything. Changing calls need the header \
+             `content-type: application/json`.",
+        ))
+        .license(Some(license.build()));
+    OpenApiRouter::with_openapi(OpenApiBuilder::new().info(info.build()).build())
+        .routes(routes!(server_info))
+        .routes(routes!(pool::list, pool::create))
+        .routes(routes!(pool::status, pool::destroy))
+        .routes(routes!(pool::export))
+        .routes(routes!(pool::import))
+        .routes(routes!(pool::scan))
+        .routes(routes!(volume::list, volume::create))
+        .routes(routes!(volume::show, volume::set, volume::destroy))
+        .routes(routes!(volume::resize))
+        .routes(routes!(export::list, export::create))
+        .routes(routes!(export::show, export::delete))
+}
+
+/// What the server process is and uses.
+#[utoipa::path(
+    get, path = "/v1/server", operation_id = "server_info", tag = "server",
+    responses((status = 200, body = ServerInfo), (status = "default", body = ErrorBody)),
+)]
+async fn server_info(State(control): State<Shared>) -> Result<Json<ServerInfo>, ApiError> {
+    to_end(async move { control.server_info().await }).await.map(Json)
+}
+
+/// Runs a call to its end: dropped half-way, it could leave a change half made.
+async fn to_end<T: Send + 'static>(
+    call: impl Future<Output = Result<T, ApiError>> + Send + 'static,
+) -> Result<T, ApiError> {
+    tokio::spawn(call).await.unwrap_or_else(|broken| {
+        tracing::error!(error = %broken, "a management call broke");
+        Err(ApiError::new(ErrorKind::Internal, "the call broke inside the server"))
+    })
+}
+
+const fn success(outcome: Outcome) -> StatusCode {
+    match outcome {
+        Outcome::Created => StatusCode::CREATED,
+        Outcome::Changed | Outcome::Removed | Outcome::Unchanged => StatusCode::OK,
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        (http_status(self.kind), Json(ErrorBody { error: self })).into_response()
+    }
+}

@@ -1,0 +1,80 @@
+//! Paths of exports.
+//!
+//! Not here: what the calls do ([`crate::Control`]).
+//!
+//! Invariant: an export's name is one path part; a `/` in it travels as `%2F`.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+
+use super::{Shared, success, to_end};
+use crate::types::{
+    Export, ExportChange, ExportCreate, ExportKey, ExportList, Protocol, Removed, Request,
+};
+use crate::wire::{ApiError, ErrorBody};
+
+/// Lists exports.
+#[utoipa::path(
+    get, path = "/v1/exports", operation_id = "export_list", tag = "export",
+    responses((status = 200, body = ExportList), (status = "default", body = ErrorBody)),
+)]
+pub(super) async fn list(State(control): State<Shared>) -> Result<Json<ExportList>, ApiError> {
+    to_end(async move { control.export_list().await }).await.map(Json)
+}
+
+/// Offers a volume to clients.
+#[utoipa::path(
+    post, path = "/v1/exports", operation_id = "export_create", tag = "export",
+    request_body = ExportCreate,
+    responses(
+        (status = 201, description = "Made now", body = ExportChange),
+        (status = 200, description = "It was there already", body = ExportChange),
+        (status = "default", body = ErrorBody),
+    ),
+)]
+pub(super) async fn create(
+    State(control): State<Shared>,
+    Json(request): Json<ExportCreate>,
+) -> Result<(StatusCode, Json<ExportChange>), ApiError> {
+    request.check()?;
+    let change = to_end(async move { control.export_create(request).await }).await?;
+    Ok((success(change.outcome), Json(change)))
+}
+
+/// Tells everything about one export.
+#[utoipa::path(
+    get, path = "/v1/exports/{protocol}/{name}", operation_id = "export_show", tag = "export",
+    params(
+        ("protocol" = Protocol, Path, description = "How it is served"),
+        ("name" = String, Path, description = "Name of the export; write `/` as `%2F`"),
+    ),
+    responses((status = 200, body = Export), (status = "default", body = ErrorBody)),
+)]
+pub(super) async fn show(
+    State(control): State<Shared>,
+    Path((protocol, name)): Path<(Protocol, String)>,
+) -> Result<Json<Export>, ApiError> {
+    let key = ExportKey { protocol, name };
+    key.check()?;
+    to_end(async move { control.export_show(key).await }).await.map(Json)
+}
+
+/// Stops offering; connected clients are cut off.
+#[utoipa::path(
+    delete, path = "/v1/exports/{protocol}/{name}", operation_id = "export_delete",
+    tag = "export",
+    params(
+        ("protocol" = Protocol, Path, description = "How it is served"),
+        ("name" = String, Path, description = "Name of the export; write `/` as `%2F`"),
+    ),
+    responses((status = 200, body = Removed), (status = "default", body = ErrorBody)),
+)]
+pub(super) async fn delete(
+    State(control): State<Shared>,
+    Path((protocol, name)): Path<(Protocol, String)>,
+) -> Result<Json<Removed>, ApiError> {
+    let key = ExportKey { protocol, name };
+    key.check()?;
+    to_end(async move { control.export_delete(key).await }).await.map(Json)
+}

@@ -1,0 +1,150 @@
+//! Paths of volumes.
+//!
+//! Not here: what the calls do ([`crate::Control`]).
+//!
+//! Invariant: a handler only takes a request apart, checks it and passes it on.
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use weir_base::names;
+
+use super::{Shared, success, to_end};
+use crate::Error;
+use crate::types::{
+    Removed, Request, Volume, VolumeChange, VolumeCreate, VolumeList, VolumeProperties,
+    VolumeResize, VolumeSet,
+};
+use crate::wire::{ApiError, ErrorBody};
+
+/// The size a volume shall have.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewSize {
+    /// The new size; a multiple of 4096.
+    pub(crate) size_bytes: u64,
+}
+
+/// Which volumes to list.
+#[derive(Debug, Deserialize)]
+pub(super) struct Which {
+    /// Only those of this pool.
+    pool: Option<String>,
+}
+
+/// Lists volumes, of one pool or of all.
+#[utoipa::path(
+    get, path = "/v1/volumes", operation_id = "volume_list", tag = "volume",
+    params(("pool" = Option<String>, Query, description = "Only those of this pool")),
+    responses((status = 200, body = VolumeList), (status = "default", body = ErrorBody)),
+)]
+pub(super) async fn list(
+    State(control): State<Shared>,
+    Query(Which { pool }): Query<Which>,
+) -> Result<Json<VolumeList>, ApiError> {
+    pool.as_deref().map_or(Ok(()), names::pool).map_err(Error::from)?;
+    to_end(async move { control.volume_list(pool).await }).await.map(Json)
+}
+
+/// Makes a thin volume.
+#[utoipa::path(
+    post, path = "/v1/volumes", operation_id = "volume_create", tag = "volume",
+    request_body = VolumeCreate,
+    responses(
+        (status = 201, description = "Made now", body = VolumeChange),
+        (status = 200, description = "It was there already", body = VolumeChange),
+        (status = "default", body = ErrorBody),
+    ),
+)]
+pub(super) async fn create(
+    State(control): State<Shared>,
+    Json(request): Json<VolumeCreate>,
+) -> Result<(StatusCode, Json<VolumeChange>), ApiError> {
+    request.check()?;
+    let change = to_end(async move { control.volume_create(request).await }).await?;
+    Ok((success(change.outcome), Json(change)))
+}
+
+/// Tells everything about one volume.
+#[utoipa::path(
+    get, path = "/v1/volumes/{pool}/{volume}", operation_id = "volume_show", tag = "volume",
+    params(
+        ("pool" = String, Path, description = "Name of the pool"),
+        ("volume" = String, Path, description = "Name of the volume in the pool"),
+    ),
+    responses((status = 200, body = Volume), (status = "default", body = ErrorBody)),
+)]
+pub(super) async fn show(
+    State(control): State<Shared>,
+    Path((pool, volume)): Path<(String, String)>,
+) -> Result<Json<Volume>, ApiError> {
+    let name = full_name(&pool, &volume)?;
+    to_end(async move { control.volume_show(name).await }).await.map(Json)
+}
+
+/// Changes properties; blocks written before keep what they were written with.
+#[utoipa::path(
+    patch, path = "/v1/volumes/{pool}/{volume}", operation_id = "volume_set", tag = "volume",
+    params(
+        ("pool" = String, Path, description = "Name of the pool"),
+        ("volume" = String, Path, description = "Name of the volume in the pool"),
+    ),
+    request_body = VolumeProperties,
+    responses((status = 200, body = VolumeChange), (status = "default", body = ErrorBody)),
+)]
+pub(super) async fn set(
+    State(control): State<Shared>,
+    Path((pool, volume)): Path<(String, String)>,
+    Json(properties): Json<VolumeProperties>,
+) -> Result<Json<VolumeChange>, ApiError> {
+    let request = VolumeSet { name: full_name(&pool, &volume)?, properties };
+    request.check()?;
+    to_end(async move { control.volume_set(request).await }).await.map(Json)
+}
+
+/// Changes the size.
+#[utoipa::path(
+    put, path = "/v1/volumes/{pool}/{volume}/size", operation_id = "volume_resize",
+    tag = "volume",
+    params(
+        ("pool" = String, Path, description = "Name of the pool"),
+        ("volume" = String, Path, description = "Name of the volume in the pool"),
+    ),
+    request_body = NewSize,
+    responses((status = 200, body = VolumeChange), (status = "default", body = ErrorBody)),
+)]
+pub(super) async fn resize(
+    State(control): State<Shared>,
+    Path((pool, volume)): Path<(String, String)>,
+    Json(NewSize { size_bytes }): Json<NewSize>,
+) -> Result<Json<VolumeChange>, ApiError> {
+    let request = VolumeResize { name: full_name(&pool, &volume)?, size_bytes };
+    request.check()?;
+    to_end(async move { control.volume_resize(request).await }).await.map(Json)
+}
+
+/// Destroys a volume and its data.
+#[utoipa::path(
+    delete, path = "/v1/volumes/{pool}/{volume}", operation_id = "volume_destroy",
+    tag = "volume",
+    params(
+        ("pool" = String, Path, description = "Name of the pool"),
+        ("volume" = String, Path, description = "Name of the volume in the pool"),
+    ),
+    responses((status = 200, body = Removed), (status = "default", body = ErrorBody)),
+)]
+pub(super) async fn destroy(
+    State(control): State<Shared>,
+    Path((pool, volume)): Path<(String, String)>,
+) -> Result<Json<Removed>, ApiError> {
+    let name = full_name(&pool, &volume)?;
+    to_end(async move { control.volume_destroy(name).await }).await.map(Json)
+}
+
+fn full_name(pool: &str, volume: &str) -> Result<String, Error> {
+    let name = format!("{pool}/{volume}");
+    names::volume(&name)?;
+    Ok(name)
+}

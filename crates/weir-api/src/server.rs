@@ -1,0 +1,155 @@
+//! The HTTP server: several listeners, bounded connections, a clean stop.
+//!
+//! Not here: what a request means (`routes`), which requests are let in (`guard`).
+//!
+//! Invariants:
+//! - a connection holds one of its listener's slots for as long as it lives;
+//! - a client that sends nothing, or half a request, loses its connection after a fixed time.
+
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::middleware;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+use crate::control::Control;
+use crate::guard;
+use crate::limits::{CONNECTIONS_MAX, HEADER_TIMEOUT, STOP_TIMEOUT};
+use crate::listen::{Listener, Socket, SocketFile};
+use crate::{Error, routes};
+
+/// Serves the management interface on all `listeners` until `stop` is ready; then lets running
+/// calls finish for a few seconds. Needs a tokio runtime with I/O and time, a single-threaded one
+/// is enough; [`Control`] must not block it.
+///
+/// # Errors
+/// [`Error::Listen`] when a socket cannot be handed to the runtime; nothing is served then.
+pub async fn serve(
+    listeners: Vec<Listener>,
+    control: Arc<dyn Control>,
+    stop: impl Future<Output = ()>,
+) -> Result<(), Error> {
+    let (stopping, stopped) = watch::channel(false);
+    let router = routes::router(control);
+    let mut loops = JoinSet::new();
+    for listener in listeners {
+        let hosts = Arc::new(listener.hosts.clone());
+        let guarded = router.clone().layer(middleware::from_fn_with_state(hosts, guard::admit));
+        let name = listener.address().to_string();
+        let source = Source::new(listener)?;
+        tracing::info!(address = name, "management interface");
+        loops.spawn(accept_all(source, guarded, stopped.clone()));
+    }
+    stop.await;
+    stopping.send_replace(true);
+    while let Some(ended) = loops.join_next().await {
+        if let Err(error) = ended {
+            tracing::error!(%error, "a listener of the management interface broke");
+        }
+    }
+    Ok(())
+}
+
+/// A listener inside the runtime.
+enum Source {
+    Unix(UnixListener, #[expect(dead_code, reason = "removes the file when dropped")] SocketFile),
+    Tcp(TcpListener),
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+impl Source {
+    fn new(listener: Listener) -> Result<Self, Error> {
+        let address = listener.address().to_string();
+        match listener.socket {
+            Socket::Unix(socket, file) => {
+                UnixListener::from_std(socket).map(|s| Self::Unix(s, file))
+            }
+            Socket::Tcp(socket) => TcpListener::from_std(socket).map(Self::Tcp),
+        }
+        .map_err(|source| Error::Listen { address, source })
+    }
+
+    async fn accept(&self) -> io::Result<Box<dyn Stream>> {
+        Ok(match self {
+            Self::Unix(listener, _) => Box::new(listener.accept().await?.0),
+            Self::Tcp(listener) => {
+                let (stream, _) = listener.accept().await?;
+                // Answers are one small write: waiting to fill a segment only delays them.
+                stream.set_nodelay(true)?;
+                Box::new(stream)
+            }
+        })
+    }
+}
+
+async fn accept_all(source: Source, router: Router, mut stopped: watch::Receiver<bool>) {
+    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let next = async {
+            let slot = Arc::clone(&slots).acquire_owned().await;
+            (slot, source.accept().await)
+        };
+        let (slot, accepted) = tokio::select! {
+            biased;
+            () = told(&mut stopped) => break,
+            next = next => next,
+        };
+        match accepted {
+            Ok(stream) => {
+                let connection = serve_one(stream, router.clone(), stopped.clone());
+                // The task is not awaited by handle: its slot comes back when it ends.
+                drop(tokio::spawn(async move {
+                    connection.await;
+                    drop(slot);
+                }));
+            }
+            Err(error) => {
+                // Out of descriptors, most likely: others must close first.
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+    // Nobody new gets in, and all slots are back once every connection has ended.
+    drop(source);
+    let all = slots.acquire_many(CONNECTIONS_MAX as u32);
+    if tokio::time::timeout(STOP_TIMEOUT, all).await.is_err() {
+        tracing::warn!("stopping while management calls are still running");
+    }
+}
+
+/// Waits until the server is told to stop, or is gone.
+async fn told(stopped: &mut watch::Receiver<bool>) {
+    drop(stopped.wait_for(|stop| *stop).await);
+}
+
+async fn serve_one(stream: Box<dyn Stream>, router: Router, mut stopped: watch::Receiver<bool>) {
+    let mut connection = pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADER_TIMEOUT)
+            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+    );
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = told(&mut stopped) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a management connection ended early");
+    }
+}

@@ -1,0 +1,76 @@
+//! The JSON types of version 1: what goes in and out of every call.
+//!
+//! Not here: how they travel (HTTP) or print (command line).
+//!
+//! Invariants:
+//! - sizes are bytes, times are milliseconds since 1970 UTC, and the unit ends the field's name;
+//! - identities are text: JavaScript cannot hold 64-bit numbers;
+//! - an unknown field in a request is an error, so that a typing mistake is never ignored.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::Error;
+
+mod export;
+mod pool;
+mod volume;
+
+pub use export::{Export, ExportChange, ExportCreate, ExportKey, ExportList, Protocol};
+pub use pool::{
+    DiskStatus, ErrorCounts, Health, ImportableList, ImportablePool, PoolChange, PoolCreate,
+    PoolDestroy, PoolExport, PoolImport, PoolList, PoolScan, PoolStatus, VdevKind, VdevSpec,
+    VdevStatus,
+};
+pub use volume::{
+    Compression, Volume, VolumeChange, VolumeCreate, VolumeList, VolumeProperties, VolumeResize,
+    VolumeSet, check_volume_size,
+};
+
+/// A request that can be judged without looking at any state.
+pub trait Request {
+    /// Finds what is wrong with the request itself.
+    fn check(&self) -> Result<(), Error>;
+}
+
+/// What a changing call did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It was made now.
+    Created,
+    /// It was there and is different now.
+    Changed,
+    /// It was there and is gone now.
+    Removed,
+    /// Everything was as asked for already.
+    Unchanged,
+}
+
+/// The answer of a call that takes something away.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Removed {
+    /// What the call did.
+    pub outcome: Outcome,
+    /// Name of what is gone.
+    pub name: String,
+}
+
+/// What the server process is and uses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ServerInfo {
+    /// Version of Weir.
+    pub version: String,
+    /// Process number of the server.
+    pub pid: u32,
+    /// How long it has run.
+    pub uptime_ms: u64,
+    /// The memory it may use for dirty data and caches (`--memory`).
+    pub memory_cap_bytes: u64,
+    /// The part of that in use.
+    pub memory_used_bytes: u64,
+    /// Where it serves NBD, as `HOST:PORT` or `unix:PATH`.
+    pub nbd_addresses: Vec<String>,
+    /// How it reaches the disks: `io_uring`, or `polling` where the kernel refuses that.
+    pub io_backend: String,
+}

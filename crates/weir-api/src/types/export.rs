@@ -1,0 +1,109 @@
+//! Exports: what clients of a block protocol may connect to.
+//!
+//! Not here: the protocols.
+//!
+//! Invariant: an export is known by protocol and name together.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use weir_base::names;
+
+use super::{Outcome, Request};
+use crate::Error;
+
+/// How an export is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    /// Network Block Device.
+    Nbd,
+}
+
+impl Protocol {
+    /// The protocol's name as JSON and tables print it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nbd => "nbd",
+        }
+    }
+}
+
+/// What names one export.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExportKey {
+    /// How it is served.
+    pub protocol: Protocol,
+    /// Name clients ask for.
+    pub name: String,
+}
+
+impl Request for ExportKey {
+    fn check(&self) -> Result<(), Error> {
+        Ok(names::export(&self.name)?)
+    }
+}
+
+/// An export to be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExportCreate {
+    /// How to serve it.
+    pub protocol: Protocol,
+    /// Full name of the volume, such as `tank/vm1`.
+    pub volume: String,
+    /// Name clients ask for; the volume's full name unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Refuse writes.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+impl ExportCreate {
+    /// What names the export.
+    pub fn key(&self) -> ExportKey {
+        let name = self.name.clone().unwrap_or_else(|| self.volume.clone());
+        ExportKey { protocol: self.protocol, name }
+    }
+}
+
+impl Request for ExportCreate {
+    fn check(&self) -> Result<(), Error> {
+        names::volume(&self.volume)?;
+        self.key().check()
+    }
+}
+
+/// An export.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Export {
+    /// Name clients ask for.
+    pub name: String,
+    /// How it is served.
+    pub protocol: Protocol,
+    /// Full name of the volume.
+    pub volume: String,
+    /// Writes are refused.
+    pub read_only: bool,
+    /// Where clients find it, such as `nbd://127.0.0.1/tank/vm1`.
+    pub uris: Vec<String>,
+    /// Clients connected now.
+    pub connections: u32,
+}
+
+/// Exports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ExportList {
+    /// The exports, by name.
+    pub exports: Vec<Export>,
+}
+
+/// The answer of a call that makes an export.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ExportChange {
+    /// What the call did.
+    pub outcome: Outcome,
+    /// The export as it is now.
+    pub export: Export,
+}

@@ -1,0 +1,329 @@
+//! Pools: their layout, state and the calls that change them.
+//!
+//! Not here: the words of the layout grammar (the command line turns them into [`VdevSpec`]s).
+//!
+//! Invariant: a [`PoolCreate`] that passes its check names each path once and mixes vdevs of
+//! different redundancy only with `force`.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use weir_base::names;
+
+use super::{Outcome, Request};
+use crate::Error;
+
+/// What a vdev is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum VdevKind {
+    /// One disk, without redundancy.
+    Disk,
+    /// Two or more disks with the same data.
+    Mirror,
+}
+
+impl VdevKind {
+    /// The kind's name as JSON and tables print it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Disk => "disk",
+            Self::Mirror => "mirror",
+        }
+    }
+}
+
+/// One vdev of a pool to be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VdevSpec {
+    /// What the vdev is.
+    pub kind: VdevKind,
+    /// Absolute paths of block devices or files: one for a disk, two or more for a mirror.
+    pub disks: Vec<String>,
+}
+
+/// A pool to be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PoolCreate {
+    /// Name of the pool.
+    pub name: String,
+    /// The vdevs; data is striped over them.
+    pub vdevs: Vec<VdevSpec>,
+    /// Also use disks that hold another pool or a file system, and mix vdevs of different
+    /// redundancy. What such disks hold is lost.
+    #[serde(default)]
+    pub force: bool,
+    /// Properties of the pool.
+    #[serde(default)]
+    pub properties: BTreeMap<String, String>,
+}
+
+impl Request for PoolCreate {
+    fn check(&self) -> Result<(), Error> {
+        names::pool(&self.name)?;
+        if self.vdevs.is_empty() {
+            return Err(Error::NoDisks { pool: self.name.clone() });
+        }
+        let mut seen = HashSet::new();
+        for vdev in &self.vdevs {
+            check_width(vdev)?;
+            for path in &vdev.disks {
+                if !Path::new(path).is_absolute() {
+                    return Err(Error::RelativePath { path: path.clone() });
+                }
+                if !seen.insert(path) {
+                    return Err(Error::DiskTwice { path: path.clone(), first: None });
+                }
+            }
+        }
+        if self.force { Ok(()) } else { check_uniform(&self.vdevs) }
+    }
+}
+
+fn check_width(vdev: &VdevSpec) -> Result<(), Error> {
+    let disks = vdev.disks.len();
+    let why = match vdev.kind {
+        VdevKind::Disk if disks != 1 => "it is exactly one disk",
+        VdevKind::Mirror if disks < 2 => "it needs at least two disks",
+        VdevKind::Disk | VdevKind::Mirror => return Ok(()),
+    };
+    Err(Error::VdevWidth { kind: vdev.kind.name(), disks, why })
+}
+
+/// A pool survives what its weakest vdev survives, so a mix is most likely a mistake.
+fn check_uniform(vdevs: &[VdevSpec]) -> Result<(), Error> {
+    let sort = |vdev: &VdevSpec| match vdev.kind {
+        VdevKind::Disk => "single disks".to_owned(),
+        VdevKind::Mirror => format!("{}-way mirrors", vdev.disks.len()),
+    };
+    let mut sorts = vdevs.iter().map(sort);
+    let Some(first) = sorts.next() else { return Ok(()) };
+    match sorts.find(|other| *other != first) {
+        Some(other) => Err(Error::Mismatched { first, other }),
+        None => Ok(()),
+    }
+}
+
+/// A pool to be destroyed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PoolDestroy {
+    /// Name of the pool.
+    pub name: String,
+    /// The pool's name once more: nothing is destroyed by a single mistyped word.
+    pub confirm: String,
+}
+
+impl Request for PoolDestroy {
+    fn check(&self) -> Result<(), Error> {
+        names::pool(&self.name)?;
+        if self.confirm == self.name {
+            return Ok(());
+        }
+        Err(Error::NotConfirmed { pool: self.name.clone(), confirm: self.confirm.clone() })
+    }
+}
+
+/// Where to look for pools that could be imported.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PoolScan {
+    /// Absolute paths of directories, block devices or files; none means the usual places.
+    #[serde(default)]
+    pub search: Vec<String>,
+}
+
+impl Request for PoolScan {
+    fn check(&self) -> Result<(), Error> {
+        match self.search.iter().find(|path| !Path::new(path).is_absolute()) {
+            Some(path) => Err(Error::RelativePath { path: path.clone() }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A pool to be imported.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PoolImport {
+    /// Name of the pool, or its guid where several have one name.
+    pub pool: String,
+    /// Absolute paths of directories, block devices or files; none means the usual places.
+    #[serde(default)]
+    pub search: Vec<String>,
+}
+
+impl Request for PoolImport {
+    fn check(&self) -> Result<(), Error> {
+        let is_guid = !self.pool.is_empty() && self.pool.bytes().all(|b| b.is_ascii_digit());
+        if !is_guid {
+            names::pool(&self.pool)?;
+        }
+        PoolScan { search: self.search.clone() }.check()
+    }
+}
+
+/// A pool to be closed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PoolExport {
+    /// Name of the pool.
+    pub name: String,
+    /// Also when its volumes are exported: those exports go away first.
+    #[serde(default)]
+    pub force: bool,
+}
+
+impl Request for PoolExport {
+    fn check(&self) -> Result<(), Error> {
+        Ok(names::pool(&self.name)?)
+    }
+}
+
+/// Health of a pool, a vdev or a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Health {
+    /// Everything works.
+    Online,
+    /// Data is whole, redundancy is not.
+    Degraded,
+    /// Too many errors: not used any more.
+    Faulted,
+    /// Cannot be opened.
+    Unavailable,
+}
+
+impl Health {
+    /// The state as tables print it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Online => "ONLINE",
+            Self::Degraded => "DEGRADED",
+            Self::Faulted => "FAULTED",
+            Self::Unavailable => "UNAVAIL",
+        }
+    }
+}
+
+/// Errors seen since the pool was imported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ErrorCounts {
+    /// Reads that failed.
+    pub read: u64,
+    /// Writes that failed.
+    pub write: u64,
+    /// Reads that gave other data than was written.
+    pub checksum: u64,
+}
+
+/// State of one disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DiskStatus {
+    /// Where the disk is, or was last seen.
+    pub path: String,
+    /// Identity of the disk.
+    pub guid: String,
+    /// Health of the disk.
+    pub state: Health,
+    /// Errors of this disk, those healed from another leg included.
+    pub errors: ErrorCounts,
+    /// What is the matter, if anything.
+    pub note: Option<String>,
+}
+
+/// State of one vdev.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct VdevStatus {
+    /// Name inside the pool, such as `mirror-0`.
+    pub name: String,
+    /// What the vdev is.
+    pub kind: VdevKind,
+    /// Health of the vdev.
+    pub state: Health,
+    /// Errors the vdev could not hide.
+    pub errors: ErrorCounts,
+    /// Its disks: one for a disk vdev, the legs of a mirror.
+    pub disks: Vec<DiskStatus>,
+}
+
+/// State of one pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PoolStatus {
+    /// Name of the pool.
+    pub name: String,
+    /// Identity of the pool.
+    pub guid: String,
+    /// Health of the pool.
+    pub state: Health,
+    /// What is the matter, if anything.
+    pub status: Option<String>,
+    /// What to do about it.
+    pub action: Option<String>,
+    /// Where that is explained.
+    pub see: Option<String>,
+    /// Room for data.
+    pub size_bytes: u64,
+    /// The part of the room in use.
+    pub allocated_bytes: u64,
+    /// The rest of the room.
+    pub free_bytes: u64,
+    /// The last committed transaction group.
+    pub txg: u64,
+    /// Properties of the pool.
+    pub properties: BTreeMap<String, String>,
+    /// Errors that reached clients.
+    pub errors: ErrorCounts,
+    /// The vdevs; data is striped over them.
+    pub vdevs: Vec<VdevStatus>,
+}
+
+/// All imported pools.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PoolList {
+    /// The pools, by name.
+    pub pools: Vec<PoolStatus>,
+}
+
+/// The answer of a call that changes a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PoolChange {
+    /// What the call did.
+    pub outcome: Outcome,
+    /// What the caller may not expect, such as disks used only in part.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+    /// The pool as it is now.
+    pub pool: PoolStatus,
+}
+
+/// A pool that was found on disks and is not imported.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ImportablePool {
+    /// Name of the pool.
+    pub name: String,
+    /// Identity of the pool.
+    pub guid: String,
+    /// Health it would have.
+    pub state: Health,
+    /// What is the matter, if anything.
+    pub status: Option<String>,
+    /// What to do.
+    pub action: Option<String>,
+    /// The vdevs as found.
+    pub vdevs: Vec<VdevStatus>,
+}
+
+/// All pools that were found on disks and are not imported.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ImportableList {
+    /// The pools, by name.
+    pub pools: Vec<ImportablePool>,
+}
+
+#[cfg(test)]
+mod tests;

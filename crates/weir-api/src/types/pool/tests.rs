@@ -1,0 +1,80 @@
+//! Checks of pool requests.
+//!
+//! Not here: the layout words (command line).
+//!
+//! Invariant: each refusal is reached by changing one thing in a request that passes.
+
+use super::*;
+
+fn vdev(kind: VdevKind, disks: &[&str]) -> VdevSpec {
+    VdevSpec { kind, disks: disks.iter().map(|&d| d.to_owned()).collect() }
+}
+
+fn create(vdevs: Vec<VdevSpec>) -> PoolCreate {
+    PoolCreate { name: "tank".into(), vdevs, force: false, properties: BTreeMap::new() }
+}
+
+#[test]
+fn accepts_stripes_and_mirrors() {
+    use VdevKind::{Disk, Mirror};
+    for vdevs in [
+        vec![vdev(Disk, &["/a"])],
+        vec![vdev(Disk, &["/a"]), vdev(Disk, &["/b"])],
+        vec![vdev(Mirror, &["/a", "/b"]), vdev(Mirror, &["/c", "/d"])],
+        vec![vdev(Mirror, &["/a", "/b", "/c"])],
+    ] {
+        create(vdevs).check().expect("a usual layout");
+    }
+}
+
+#[test]
+fn refuses_layouts_that_make_no_sense() {
+    use VdevKind::{Disk, Mirror};
+    for (vdevs, part) in [
+        (vec![], "no disks"),
+        (vec![vdev(Disk, &[])], "exactly one"),
+        (vec![vdev(Disk, &["/a", "/b"])], "exactly one"),
+        (vec![vdev(Mirror, &["/a"])], "at least two"),
+        (vec![vdev(Mirror, &["/a", "/a"])], "twice"),
+        (vec![vdev(Disk, &["/a"]), vdev(Disk, &["/a"])], "twice"),
+        (vec![vdev(Disk, &["a"])], "not absolute"),
+        (vec![vdev(Disk, &["/a"]), vdev(Mirror, &["/b", "/c"])], "mismatched"),
+        (
+            vec![vdev(Mirror, &["/a", "/b"]), vdev(Mirror, &["/c", "/d", "/e"])],
+            "2-way mirrors and 3-way",
+        ),
+    ] {
+        let error = create(vdevs).check().expect_err(part).to_string();
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn force_allows_a_mix_but_not_a_disk_twice() {
+    use VdevKind::{Disk, Mirror};
+    let mut request = create(vec![vdev(Disk, &["/a"]), vdev(Mirror, &["/b", "/c"])]);
+    request.force = true;
+    request.check().expect("forced");
+    request.vdevs[0].disks[0] = "/b".into();
+    assert!(matches!(request.check(), Err(Error::DiskTwice { .. })));
+}
+
+#[test]
+fn destruction_takes_the_name_twice() {
+    let mut request = PoolDestroy { name: "tank".into(), confirm: "tank".into() };
+    request.check().expect("confirmed");
+    for wrong in ["", "Tank", "tank ", "yes"] {
+        request.confirm = wrong.into();
+        assert!(matches!(request.check(), Err(Error::NotConfirmed { .. })), "{wrong:?}");
+    }
+}
+
+#[test]
+fn import_takes_a_name_or_a_guid() {
+    for (pool, ok) in [("tank", true), ("123", true), ("", false), ("12x", false)] {
+        let request = PoolImport { pool: pool.into(), search: vec![] };
+        assert_eq!(request.check().is_ok(), ok, "{pool:?}");
+    }
+    let request = PoolImport { pool: "tank".into(), search: vec!["dir".into()] };
+    assert!(matches!(request.check(), Err(Error::RelativePath { .. })));
+}

@@ -1,0 +1,206 @@
+//! Volumes: thin block datasets of a pool.
+//!
+//! Not here: their data (data goes through exports).
+//!
+//! Invariant: a size that passes [`check_volume_size`] is a whole number of blocks and can be
+//! addressed.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use weir_base::limits::VOLUME_BYTES_MAX;
+use weir_base::{BLOCK_BYTES, names};
+
+use super::{Outcome, Request};
+use crate::Error;
+
+/// How blocks are compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Compression {
+    /// LZ4, given up early on blocks that do not shrink.
+    #[default]
+    Lz4,
+    /// None.
+    Off,
+}
+
+impl Compression {
+    /// The value as JSON and tables print it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Lz4 => "lz4",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// Properties of a volume; one that is absent keeps its value, or takes its default in a new
+/// volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeProperties {
+    /// How blocks written from now on are compressed; `lz4` in a new volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compression: Option<Compression>,
+}
+
+impl VolumeProperties {
+    /// Sets the property `name` from text.
+    ///
+    /// # Errors
+    /// [`Error::Property`] and [`Error::PropertyValue`], which list what there is.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
+        match name {
+            "compression" => {
+                let all = [Compression::Lz4, Compression::Off];
+                let found = all.into_iter().find(|known| known.name() == value);
+                self.compression = Some(found.ok_or_else(|| Error::PropertyValue {
+                    name: "compression",
+                    value: value.to_owned(),
+                    known: "lz4, off",
+                })?);
+                Ok(())
+            }
+            _ => Err(Error::Property { name: name.to_owned(), known: "compression" }),
+        }
+    }
+}
+
+/// Finds what is wrong with a volume's size.
+pub fn check_volume_size(bytes: u64) -> Result<(), Error> {
+    let why = if bytes == 0 {
+        "a volume cannot be empty"
+    } else if !bytes.is_multiple_of(BLOCK_BYTES as u64) {
+        "it is not a multiple of the block, 4096 bytes"
+    } else if bytes > VOLUME_BYTES_MAX {
+        "it is more than the largest volume, 16TiB"
+    } else {
+        return Ok(());
+    };
+    Err(Error::VolumeSize { bytes, why })
+}
+
+/// A volume to be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeCreate {
+    /// Full name, such as `tank/vm1`.
+    pub name: String,
+    /// Size clients see; a multiple of 4096.
+    pub size_bytes: u64,
+    /// Properties of the volume.
+    #[serde(default)]
+    pub properties: VolumeProperties,
+}
+
+impl Request for VolumeCreate {
+    fn check(&self) -> Result<(), Error> {
+        names::volume(&self.name)?;
+        check_volume_size(self.size_bytes)
+    }
+}
+
+/// Properties of a volume to be changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeSet {
+    /// Full name, such as `tank/vm1`.
+    pub name: String,
+    /// The properties to change.
+    pub properties: VolumeProperties,
+}
+
+impl Request for VolumeSet {
+    fn check(&self) -> Result<(), Error> {
+        names::volume(&self.name)?;
+        if self.properties == VolumeProperties::default() {
+            return Err(Error::NoProperty);
+        }
+        Ok(())
+    }
+}
+
+/// A volume to get another size.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeResize {
+    /// Full name, such as `tank/vm1`.
+    pub name: String,
+    /// The new size; a multiple of 4096.
+    pub size_bytes: u64,
+}
+
+impl Request for VolumeResize {
+    fn check(&self) -> Result<(), Error> {
+        names::volume(&self.name)?;
+        check_volume_size(self.size_bytes)
+    }
+}
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Volume {
+    /// Full name, such as `tank/vm1`.
+    pub name: String,
+    /// Size clients see.
+    pub size_bytes: u64,
+    /// Size of the unit that is checksummed, compressed and mapped.
+    pub block_bytes: u32,
+    /// How blocks written from now on are compressed.
+    pub compression: Compression,
+    /// Written blocks that hold data, before compression.
+    pub used_bytes: u64,
+    /// Room those take in the pool after compression, one copy.
+    pub stored_bytes: u64,
+    /// `used_bytes` by `stored_bytes`; 1 for an empty volume.
+    pub compression_ratio: f64,
+    /// When it was made.
+    pub created_unix_ms: u64,
+    /// Names of its exports.
+    pub exports: Vec<String>,
+}
+
+/// Volumes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct VolumeList {
+    /// The volumes, by name.
+    pub volumes: Vec<Volume>,
+}
+
+/// The answer of a call that changes a volume.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct VolumeChange {
+    /// What the call did.
+    pub outcome: Outcome,
+    /// The volume as it is now.
+    pub volume: Volume,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_whole_blocks_that_can_be_addressed() {
+        for bytes in [4096, 1 << 30, VOLUME_BYTES_MAX] {
+            check_volume_size(bytes).expect("a usual size");
+        }
+        for bytes in [0, 1, 4095, 4097, VOLUME_BYTES_MAX + 4096, u64::MAX] {
+            let error = check_volume_size(bytes).expect_err("refused").to_string();
+            assert!(error.contains(&bytes.to_string()), "{error}");
+        }
+    }
+
+    #[test]
+    fn properties_are_known_ones() {
+        let mut properties = VolumeProperties::default();
+        properties.set("compression", "off").expect("known");
+        assert_eq!(properties.compression, Some(Compression::Off));
+        let error = properties.set("compresion", "off").expect_err("unknown").to_string();
+        assert!(error.contains("compresion") && error.contains("compression"), "{error}");
+        let error = properties.set("compression", "zip").expect_err("unknown").to_string();
+        assert!(error.contains("\"zip\"") && error.contains("lz4, off"), "{error}");
+        let nothing = VolumeSet { name: "tank/a".into(), properties: VolumeProperties::default() };
+        assert!(matches!(nothing.check(), Err(Error::NoProperty)));
+    }
+}

@@ -1,0 +1,256 @@
+//! The server and the client together, over real sockets.
+//!
+//! Not here: the command line (bin/weir).
+//!
+//! Invariant: raw requests are written by hand, so that the client cannot hide a fault.
+
+#[path = "support/fake.rs"]
+mod fake;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fake::Fake;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use weir_api::types::{
+    ExportCreate, Outcome, PoolCreate, PoolDestroy, Protocol, VdevKind, VdevSpec, VolumeCreate,
+    VolumeProperties,
+};
+use weir_api::{Address, Client, Control, Listener};
+use weir_base::ErrorKind;
+
+struct Server {
+    unix: Address,
+    tcp: Address,
+    fake: Arc<Fake>,
+    stop: oneshot::Sender<()>,
+    served: JoinHandle<Result<(), weir_api::Error>>,
+    dir: tempfile::TempDir,
+}
+
+fn start() -> Server {
+    let dir = tempfile::tempdir().unwrap();
+    let unix = Listener::bind(&Address::Unix(dir.path().join("api.sock"))).unwrap();
+    let tcp = Listener::bind(&Address::loopback(0)).unwrap();
+    let (unix_at, tcp_at) = (unix.address().clone(), tcp.address().clone());
+    let fake = Arc::new(Fake::default());
+    let (stop, stopped) = oneshot::channel::<()>();
+    let control: Arc<dyn Control> = fake.clone();
+    let served = tokio::spawn(weir_api::serve(vec![unix, tcp], control, async {
+        drop(stopped.await);
+    }));
+    Server { unix: unix_at, tcp: tcp_at, fake, stop, served, dir }
+}
+
+fn tank() -> PoolCreate {
+    let disks = vec!["/a".to_owned(), "/b".to_owned()];
+    PoolCreate {
+        name: "tank".into(),
+        vdevs: vec![VdevSpec { kind: VdevKind::Mirror, disks }],
+        force: false,
+        properties: BTreeMap::new(),
+    }
+}
+
+/// Sends a request over TCP as the last of its connection, and returns the status and the body.
+async fn raw(server: &Server, request: &str) -> (u16, String) {
+    let Address::Tcp { host, port } = &server.tcp else { unreachable!() };
+    let mut stream = TcpStream::connect((host.as_str(), *port)).await.unwrap();
+    let last = request.replacen("\r\n", "\r\nconnection: close\r\n", 1);
+    stream.write_all(last.as_bytes()).await.unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let status = head.split(' ').nth(1).and_then(|s| s.parse().ok());
+    (status.unwrap_or_else(|| panic!("no status in {text:?}")), body.to_owned())
+}
+
+fn kind_of(body: &str) -> String {
+    let json: serde_json::Value = serde_json::from_str(body).unwrap_or_else(|_| panic!("{body}"));
+    for field in ["message", "action"] {
+        assert!(json["error"][field].as_str().is_some_and(|s| !s.is_empty()), "{body}");
+    }
+    json["error"]["kind"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn both_sockets_serve_every_kind_of_thing() {
+    let server = start();
+    let unix = Client::new(server.unix.clone());
+    let tcp = Client::new(server.tcp.clone());
+    assert_eq!(unix.pool_create(tank()).await.unwrap().outcome, Outcome::Created);
+    assert_eq!(tcp.pool_create(tank()).await.unwrap().outcome, Outcome::Unchanged);
+    let volume = VolumeCreate {
+        name: "tank/vm:1".into(),
+        size_bytes: 1 << 30,
+        properties: VolumeProperties::default(),
+    };
+    tcp.volume_create(volume).await.unwrap();
+    assert_eq!(unix.volume_show("tank/vm:1".into()).await.unwrap().size_bytes, 1 << 30);
+    let export = ExportCreate {
+        protocol: Protocol::Nbd,
+        volume: "tank/vm:1".into(),
+        name: None,
+        read_only: true,
+    };
+    unix.export_create(export.clone()).await.unwrap();
+    // The slash of the name travels inside one path part.
+    assert!(tcp.export_show(export.key()).await.unwrap().read_only);
+    let destroy = PoolDestroy { name: "tank".into(), confirm: "tank".into() };
+    assert_eq!(tcp.pool_destroy(destroy.clone()).await.unwrap_err().kind, ErrorKind::Busy);
+    assert_eq!(tcp.export_delete(export.key()).await.unwrap().outcome, Outcome::Removed);
+    assert_eq!(tcp.export_delete(export.key()).await.unwrap_err().kind, ErrorKind::NotFound);
+    assert_eq!(tcp.pool_destroy(destroy).await.unwrap().name, "tank");
+    assert!(unix.volume_list(None).await.unwrap().volumes.is_empty());
+}
+
+#[tokio::test]
+async fn the_document_is_served() {
+    let server = start();
+    let (status, body) =
+        raw(&server, "GET /v1/openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    assert_eq!(status, 200);
+    let served: serde_json::Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(served, serde_json::to_value(weir_api::openapi()).unwrap());
+}
+
+#[tokio::test]
+async fn strangers_in_a_browser_are_kept_out() {
+    let server = start();
+    let body = serde_json::to_string(&tank()).unwrap();
+    let post = |host: &str, content: &str| {
+        format!(
+            "POST /v1/pools HTTP/1.1\r\nhost: {host}\r\ncontent-type: {content}\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+    };
+    let json = "application/json";
+    for (request, status) in [
+        (post("evil.example", json), 421),
+        (post("localhost", "text/plain"), 415),
+        (post("localhost\r\nhost: evil.example", json), 421),
+        ("GET /v1/pools HTTP/1.1\r\nhost: evil.example:7117\r\n\r\n".into(), 421),
+        ("GET /v1/pools HTTP/1.1\r\n\r\n".into(), 421),
+        ("GET http://evil.example/v1/pools HTTP/1.1\r\nhost: localhost\r\n\r\n".into(), 421),
+        ("DELETE /v1/pools/tank?confirm=tank HTTP/1.1\r\nhost: localhost\r\n\r\n".into(), 415),
+    ] {
+        let (got, answer) = raw(&server, &request).await;
+        assert_eq!((got, kind_of(&answer).as_str()), (status, "invalid"), "{request}");
+    }
+    assert!(server.fake.pool_list().await.unwrap().pools.is_empty(), "one got through");
+    let (got, answer) = raw(&server, &post("localhost", "application/json; charset=utf-8")).await;
+    assert_eq!(got, 201, "{answer}");
+}
+
+#[tokio::test]
+async fn wrong_requests_get_errors_of_one_form() {
+    let server = start();
+    let long = "x".repeat((1 << 20) + 1);
+    let send = |method: &str, path: &str, body: &str| {
+        format!(
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+    };
+    let vdevs = r#""vdevs":[{"kind":"disk","disks":["/a"]}]"#;
+    for (method, path, body, status, kind) in [
+        ("GET", "/v1/nothing", "", 404, "not_found"),
+        ("GET", "/v1/pools/absent", "", 404, "not_found"),
+        ("GET", "/v1/pools/ta%20nk", "", 400, "invalid"),
+        ("GET", "/v1/pools/%ff", "", 400, "invalid"),
+        ("PUT", "/v1/pools", "{}", 405, "invalid"),
+        ("POST", "/v1/pools", "{", 400, "invalid"),
+        ("POST", "/v1/pools", "", 400, "invalid"),
+        ("POST", "/v1/pools", &long, 413, "invalid"),
+        ("POST", "/v1/pools", &format!(r#"{{"name":"tank","pool":1,{vdevs}}}"#), 400, "invalid"),
+        ("POST", "/v1/pools", &format!(r#"{{"name":"mirror",{vdevs}}}"#), 400, "invalid"),
+        ("POST", "/v1/pools", r#"{"name":"tank","vdevs":[]}"#, 400, "invalid"),
+        ("POST", "/v1/volumes", r#"{"name":"tank/a","size_bytes":4097}"#, 400, "invalid"),
+        ("POST", "/v1/volumes", r#"{"name":"tank/a","size_bytes":-1}"#, 400, "invalid"),
+        ("PATCH", "/v1/volumes/tank/a", r#"{"compression":"zip"}"#, 400, "invalid"),
+        ("PATCH", "/v1/volumes/tank/a", "{}", 400, "invalid"),
+        ("DELETE", "/v1/pools/tank", "", 400, "invalid"),
+        ("DELETE", "/v1/pools/tank?confirm=tonk", "", 400, "invalid"),
+        ("DELETE", "/v1/exports/iscsi/a", "", 400, "invalid"),
+        ("GET", "/v1/pools/broken", "", 500, "internal"),
+    ] {
+        let (got, answer) = raw(&server, &send(method, path, body)).await;
+        assert_eq!((got, kind_of(&answer).as_str()), (status, kind), "{method} {path}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_never_waits_for_ever() {
+    let server = start();
+    let client = Client::new(server.unix.clone()).with_timeout(Duration::from_millis(200));
+    let before = Instant::now();
+    let error = client.pool_status("stuck".into()).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unavailable);
+    assert!(error.message.contains("no answer"), "{error}");
+    assert!(before.elapsed() < Duration::from_secs(10));
+}
+
+#[tokio::test]
+async fn an_absent_server_is_named() {
+    let server = start();
+    let absent = Address::Unix(server.dir.path().join("absent.sock"));
+    let error = Client::new(absent.clone()).pool_list().await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unavailable);
+    assert!(error.message.contains(&absent.to_string()), "{error}");
+    assert!(error.action.contains("weir serve"), "{}", error.action);
+}
+
+#[tokio::test(start_paused = true)]
+async fn silent_and_half_sent_requests_are_dropped() {
+    let server = start();
+    let Address::Unix(path) = &server.unix else { unreachable!() };
+    let begun = "POST /v1/pools HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n";
+    let half_body = format!("{begun}content-length: 100\r\n\r\n{{");
+    for sent in ["", "GET /v1/po", begun, half_body.as_str()] {
+        let mut stream = UnixStream::connect(path).await.unwrap();
+        stream.write_all(sent.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        // The paused clock jumps to the server's time limit, and far short of this one.
+        let closed = stream.read_to_end(&mut answer);
+        tokio::time::timeout(Duration::from_secs(60), closed)
+            .await
+            .unwrap_or_else(|_| panic!("still open after {sent:?}"))
+            .unwrap();
+    }
+}
+
+#[tokio::test]
+async fn stopping_lets_go_of_idle_clients_and_removes_the_socket() {
+    let server = start();
+    let Address::Unix(path) = &server.unix else { unreachable!() };
+    let idle = UnixStream::connect(path).await.unwrap();
+    Client::new(server.unix.clone()).pool_list().await.unwrap();
+    let before = Instant::now();
+    server.stop.send(()).unwrap();
+    server.served.await.unwrap().unwrap();
+    assert!(before.elapsed() < Duration::from_secs(3), "an idle client held up the stop");
+    assert!(!path.exists());
+    drop(idle);
+}
+
+#[tokio::test]
+async fn a_flood_of_connections_on_tcp_leaves_the_unix_socket_free() {
+    let server = start();
+    let Address::Tcp { host, port } = &server.tcp else { unreachable!() };
+    let mut held = Vec::new();
+    for _ in 0..80 {
+        held.push(TcpStream::connect((host.as_str(), *port)).await.unwrap());
+    }
+    let quick = Duration::from_secs(2);
+    Client::new(server.unix.clone()).with_timeout(quick).pool_list().await.unwrap();
+    let crowded = Client::new(server.tcp.clone()).with_timeout(Duration::from_millis(300));
+    assert_eq!(crowded.pool_list().await.unwrap_err().kind, ErrorKind::Unavailable);
+    drop(held);
+    Client::new(server.tcp.clone()).with_timeout(quick).pool_list().await.unwrap();
+}

@@ -1,0 +1,385 @@
+//! A server without an engine: pools, volumes and exports kept in memory, with the manners the
+//! interface promises.
+//!
+//! Not here: disks; paths are only names.
+//!
+//! Invariants:
+//! - a repeated changing call is `unchanged`, a removal of what is absent is `not_found`;
+//! - what is in use cannot be taken away.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
+
+use weir_api::types::{
+    Compression, DiskStatus, ErrorCounts, Export, ExportChange, ExportCreate, ExportKey,
+    ExportList, Health, ImportableList, ImportablePool, Outcome, PoolChange, PoolCreate,
+    PoolDestroy, PoolExport, PoolImport, PoolList, PoolScan, PoolStatus, Removed, ServerInfo,
+    VdevKind, VdevSpec, VdevStatus, Volume, VolumeChange, VolumeCreate, VolumeList, VolumeResize,
+    VolumeSet,
+};
+use weir_api::{Answer, ApiError, Control};
+use weir_base::ErrorKind;
+
+/// The state of the server.
+#[derive(Default)]
+pub(crate) struct Fake {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    pools: BTreeMap<String, (PoolCreate, PoolStatus)>,
+    closed: BTreeMap<String, (PoolCreate, PoolStatus)>,
+    volumes: BTreeMap<String, Volume>,
+    exports: BTreeMap<String, Export>,
+}
+
+impl Fake {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+}
+
+/// The look of a pool with a bad disk.
+fn degrade(pool: &mut PoolStatus) {
+    pool.state = Health::Degraded;
+    pool.status =
+        Some("One disk gave wrong data. Its copies were healed from the other leg.".into());
+    pool.action = Some("Look at the disk, and replace it if the count grows.".into());
+    pool.see = Some("docs/operating/bad-disk.md".into());
+    pool.vdevs[0].state = Health::Degraded;
+    pool.vdevs[0].disks[0].state = Health::Faulted;
+    pool.vdevs[0].disks[0].errors.checksum = 7;
+    pool.vdevs[0].disks[0].note = Some("too many errors".into());
+}
+
+fn ready<'a, T: Send + 'a>(result: Result<T, ApiError>) -> Answer<'a, T> {
+    Box::pin(std::future::ready(result))
+}
+
+fn not_found(what: &str, name: &str) -> ApiError {
+    ApiError::new(ErrorKind::NotFound, format!("there is no {what} {name}"))
+}
+
+fn busy(message: String) -> ApiError {
+    ApiError::new(ErrorKind::Busy, message)
+}
+
+fn vdev_status(index: usize, spec: &VdevSpec) -> VdevStatus {
+    let disk = |path: &String| DiskStatus {
+        path: path.clone(),
+        guid: "42".into(),
+        state: Health::Online,
+        errors: ErrorCounts::default(),
+        note: None,
+    };
+    VdevStatus {
+        name: format!("{}-{index}", spec.kind.name()),
+        kind: spec.kind,
+        state: Health::Online,
+        errors: ErrorCounts::default(),
+        disks: spec.disks.iter().map(disk).collect(),
+    }
+}
+
+impl State {
+    fn create_pool(&mut self, request: PoolCreate) -> Result<PoolChange, ApiError> {
+        if let Some(name) = request.properties.keys().next() {
+            let message = format!("unknown property {name:?} of a pool");
+            return Err(ApiError::new(ErrorKind::Invalid, message));
+        }
+        if let Some((made, status)) = self.pools.get(&request.name) {
+            if made.vdevs == request.vdevs {
+                let pool = status.clone();
+                return Ok(PoolChange { outcome: Outcome::Unchanged, warnings: vec![], pool });
+            }
+            let message = format!("there is a pool {} already", request.name);
+            return Err(ApiError::new(ErrorKind::Exists, message));
+        }
+        let disks = |spec: &PoolCreate| -> Vec<String> {
+            spec.vdevs.iter().flat_map(|vdev| vdev.disks.clone()).collect()
+        };
+        for path in disks(&request) {
+            if self.pools.values().any(|(made, _)| disks(made).contains(&path)) {
+                return Err(busy(format!("disk {path} is in use by a pool")));
+            }
+        }
+        let mut pool = PoolStatus {
+            name: request.name.clone(),
+            guid: "1234567890123456789".into(),
+            state: Health::Online,
+            status: None,
+            action: None,
+            see: None,
+            size_bytes: 10 << 30,
+            allocated_bytes: 1 << 20,
+            free_bytes: (10 << 30) - (1 << 20),
+            txg: 4,
+            properties: BTreeMap::new(),
+            errors: ErrorCounts::default(),
+            vdevs: request.vdevs.iter().enumerate().map(|(i, v)| vdev_status(i, v)).collect(),
+        };
+        let uneven = |vdev: &VdevSpec| vdev.kind == VdevKind::Mirror && vdev.disks.len() > 2;
+        let warnings = if request.vdevs.iter().any(uneven) {
+            vec!["mirror-0: the disks differ in size; the smallest counts".to_owned()]
+        } else {
+            vec![]
+        };
+        if pool.name == "hurt" {
+            degrade(&mut pool);
+        }
+        self.pools.insert(request.name.clone(), (request, pool.clone()));
+        Ok(PoolChange { outcome: Outcome::Created, warnings, pool })
+    }
+
+    fn free_of_exports(&self, prefix: &str) -> Result<(), ApiError> {
+        match self.exports.values().find(|export| in_pool(&export.volume, prefix)) {
+            Some(export) => Err(busy(format!("{} is exported as {}", export.volume, export.name))),
+            None => Ok(()),
+        }
+    }
+
+    fn create_volume(&mut self, request: VolumeCreate) -> Result<VolumeChange, ApiError> {
+        let pool = request.name.split('/').next().unwrap_or_default();
+        if !self.pools.contains_key(pool) {
+            return Err(not_found("pool", pool));
+        }
+        let compression = request.properties.compression.unwrap_or_default();
+        if let Some(volume) = self.volumes.get(&request.name) {
+            if volume.size_bytes == request.size_bytes && volume.compression == compression {
+                let volume = volume.clone();
+                return Ok(VolumeChange { outcome: Outcome::Unchanged, volume });
+            }
+            let message = format!("there is a volume {} already", request.name);
+            return Err(ApiError::new(ErrorKind::Exists, message));
+        }
+        let volume = Volume {
+            name: request.name.clone(),
+            size_bytes: request.size_bytes,
+            block_bytes: 4096,
+            compression,
+            used_bytes: 8 << 20,
+            stored_bytes: 4 << 20,
+            compression_ratio: 2.0,
+            created_unix_ms: 1_700_000_000_000,
+            exports: vec![],
+        };
+        self.volumes.insert(request.name, volume.clone());
+        Ok(VolumeChange { outcome: Outcome::Created, volume })
+    }
+
+    fn change_volume(
+        &mut self,
+        name: &str,
+        change: impl FnOnce(&mut Volume) -> Result<(), ApiError>,
+    ) -> Result<VolumeChange, ApiError> {
+        let volume = self.volumes.get_mut(name).ok_or_else(|| not_found("volume", name))?;
+        let before = volume.clone();
+        change(volume)?;
+        let outcome = if before == *volume { Outcome::Unchanged } else { Outcome::Changed };
+        Ok(VolumeChange { outcome, volume: volume.clone() })
+    }
+
+    fn create_export(&mut self, request: &ExportCreate) -> Result<ExportChange, ApiError> {
+        let ExportKey { protocol, name } = request.key();
+        let volume = self
+            .volumes
+            .get_mut(&request.volume)
+            .ok_or_else(|| not_found("volume", &request.volume))?;
+        let export = Export {
+            uris: vec![format!("nbd://127.0.0.1/{name}")],
+            name: name.clone(),
+            protocol,
+            volume: request.volume.clone(),
+            read_only: request.read_only,
+            connections: 0,
+        };
+        match self.exports.get(&name) {
+            Some(there) if *there == export => {
+                Ok(ExportChange { outcome: Outcome::Unchanged, export })
+            }
+            Some(_) => {
+                let message = format!("there is an export {name} already");
+                Err(ApiError::new(ErrorKind::Exists, message))
+            }
+            None => {
+                volume.exports.push(name.clone());
+                self.exports.insert(name, export.clone());
+                Ok(ExportChange { outcome: Outcome::Created, export })
+            }
+        }
+    }
+}
+
+fn in_pool(volume: &str, pool: &str) -> bool {
+    volume.split('/').next() == Some(pool)
+}
+
+fn removed<'a>(name: String) -> Answer<'a, Removed> {
+    ready(Ok(Removed { outcome: Outcome::Removed, name }))
+}
+
+impl Control for Fake {
+    fn server_info(&self) -> Answer<'_, ServerInfo> {
+        ready(Ok(ServerInfo {
+            version: "0.1.0".into(),
+            pid: 1,
+            uptime_ms: 61_000,
+            memory_cap_bytes: 1 << 30,
+            memory_used_bytes: 1 << 20,
+            nbd_addresses: vec!["127.0.0.1:10809".into()],
+            io_backend: "io_uring".into(),
+        }))
+    }
+
+    fn pool_create(&self, request: PoolCreate) -> Answer<'_, PoolChange> {
+        ready(self.state().create_pool(request))
+    }
+
+    fn pool_list(&self) -> Answer<'_, PoolList> {
+        let pools = self.state().pools.values().map(|(_, status)| status.clone()).collect();
+        ready(Ok(PoolList { pools }))
+    }
+
+    fn pool_status(&self, pool: String) -> Answer<'_, PoolStatus> {
+        // The way a lost engine looks from outside: an answer that never comes, and a panic.
+        if pool == "stuck" {
+            return Box::pin(std::future::pending());
+        }
+        assert_ne!(pool, "broken", "a fault planted by a test");
+        let state = self.state();
+        let status = state.pools.get(&pool).map(|(_, status)| status.clone());
+        ready(status.ok_or_else(|| not_found("pool", &pool)))
+    }
+
+    fn pool_destroy(&self, request: PoolDestroy) -> Answer<'_, Removed> {
+        let mut state = self.state();
+        if let Err(error) = state.free_of_exports(&request.name) {
+            return ready(Err(error));
+        }
+        if state.pools.remove(&request.name).is_none() {
+            return ready(Err(not_found("pool", &request.name)));
+        }
+        state.volumes.retain(|name, _| !in_pool(name, &request.name));
+        removed(request.name)
+    }
+
+    fn pool_scan(&self, _request: PoolScan) -> Answer<'_, ImportableList> {
+        let importable = |status: &PoolStatus| ImportablePool {
+            name: status.name.clone(),
+            guid: status.guid.clone(),
+            state: status.state,
+            status: None,
+            action: Some("The pool can be imported by its name or its guid.".into()),
+            vdevs: status.vdevs.clone(),
+        };
+        let pools = self.state().closed.values().map(|(_, status)| importable(status)).collect();
+        ready(Ok(ImportableList { pools }))
+    }
+
+    fn pool_import(&self, request: PoolImport) -> Answer<'_, PoolChange> {
+        let mut state = self.state();
+        if let Some((_, pool)) = state.pools.get(&request.pool) {
+            let pool = pool.clone();
+            return ready(Ok(PoolChange { outcome: Outcome::Unchanged, warnings: vec![], pool }));
+        }
+        let Some(entry) = state.closed.remove(&request.pool) else {
+            return ready(Err(not_found("pool", &request.pool)));
+        };
+        let pool = entry.1.clone();
+        state.pools.insert(request.pool, entry);
+        ready(Ok(PoolChange { outcome: Outcome::Changed, warnings: vec![], pool }))
+    }
+
+    fn pool_export(&self, request: PoolExport) -> Answer<'_, Removed> {
+        let mut state = self.state();
+        if !request.force
+            && let Err(error) = state.free_of_exports(&request.name)
+        {
+            return ready(Err(error));
+        }
+        let Some(entry) = state.pools.remove(&request.name) else {
+            return ready(Err(not_found("pool", &request.name)));
+        };
+        state.exports.retain(|_, export| !in_pool(&export.volume, &request.name));
+        state.closed.insert(request.name.clone(), entry);
+        removed(request.name)
+    }
+
+    fn volume_create(&self, request: VolumeCreate) -> Answer<'_, VolumeChange> {
+        ready(self.state().create_volume(request))
+    }
+
+    fn volume_list(&self, pool: Option<String>) -> Answer<'_, VolumeList> {
+        let state = self.state();
+        if let Some(pool) = &pool
+            && !state.pools.contains_key(pool)
+        {
+            return ready(Err(not_found("pool", pool)));
+        }
+        let wanted = |volume: &&Volume| pool.as_ref().is_none_or(|p| in_pool(&volume.name, p));
+        ready(Ok(VolumeList { volumes: state.volumes.values().filter(wanted).cloned().collect() }))
+    }
+
+    fn volume_show(&self, volume: String) -> Answer<'_, Volume> {
+        let found = self.state().volumes.get(&volume).cloned();
+        ready(found.ok_or_else(|| not_found("volume", &volume)))
+    }
+
+    fn volume_set(&self, request: VolumeSet) -> Answer<'_, VolumeChange> {
+        let set = |volume: &mut Volume| {
+            let wanted: Option<Compression> = request.properties.compression;
+            volume.compression = wanted.unwrap_or(volume.compression);
+            Ok(())
+        };
+        ready(self.state().change_volume(&request.name, set))
+    }
+
+    fn volume_resize(&self, request: VolumeResize) -> Answer<'_, VolumeChange> {
+        let resize = |volume: &mut Volume| {
+            if request.size_bytes < volume.used_bytes {
+                return Err(busy(format!("{} holds data beyond that size", volume.name)));
+            }
+            volume.size_bytes = request.size_bytes;
+            Ok(())
+        };
+        ready(self.state().change_volume(&request.name, resize))
+    }
+
+    fn volume_destroy(&self, volume: String) -> Answer<'_, Removed> {
+        let mut state = self.state();
+        match state.volumes.get(&volume) {
+            None => return ready(Err(not_found("volume", &volume))),
+            Some(found) if !found.exports.is_empty() => {
+                return ready(Err(busy(format!("{volume} is exported"))));
+            }
+            Some(_) => {}
+        }
+        state.volumes.remove(&volume);
+        removed(volume)
+    }
+
+    fn export_create(&self, request: ExportCreate) -> Answer<'_, ExportChange> {
+        ready(self.state().create_export(&request))
+    }
+
+    fn export_list(&self) -> Answer<'_, ExportList> {
+        ready(Ok(ExportList { exports: self.state().exports.values().cloned().collect() }))
+    }
+
+    fn export_show(&self, export: ExportKey) -> Answer<'_, Export> {
+        let found = self.state().exports.get(&export.name).cloned();
+        ready(found.ok_or_else(|| not_found("export", &export.name)))
+    }
+
+    fn export_delete(&self, export: ExportKey) -> Answer<'_, Removed> {
+        let mut state = self.state();
+        let Some(gone) = state.exports.remove(&export.name) else {
+            return ready(Err(not_found("export", &export.name)));
+        };
+        if let Some(volume) = state.volumes.get_mut(&gone.volume) {
+            volume.exports.retain(|name| *name != gone.name);
+        }
+        removed(export.name)
+    }
+}

@@ -1,0 +1,206 @@
+//! What all volumes of a pool share: the open txg, budgets, and who waits for what.
+//!
+//! Not here: any volume's own state.
+//!
+//! Invariants:
+//! - the open txg changes only while every volume's lock is held (commit's freeze), so a volume's
+//!   lock is enough to read it;
+//! - dirty data and the worst that writing it out can cost never exceed the space that was free
+//!   after the last commit, less the reserve: a commit always finds room.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::{Mutex, Notify, watch};
+use weir_base::{BLOCK_BYTES, Txg};
+use weir_pool::{Pool, PoolError};
+
+use crate::error::DatasetError;
+
+/// Segments kept back at least: one open per stream and commit, and their successors.
+const RESERVE_SEGMENTS_MIN: u64 = 8;
+/// Part of the pool kept back, so that TRIM and destroy work on a full pool.
+const RESERVE_SHARE: u64 = 32;
+/// Part of the reserve that even TRIM leaves alone: what commits need.
+const TRIM_FLOOR_SHARE: u64 = 2;
+
+/// How far the pool has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Progress {
+    pub(crate) committed: Txg,
+    pub(crate) poisoned: bool,
+}
+
+/// What may be done with a write now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// Take it.
+    Now,
+    /// Too much is dirty; wait for a commit.
+    Wait,
+    /// There is no room for it.
+    Full,
+}
+
+pub(crate) struct Core {
+    pub(crate) pool: Pool,
+    open_txg: AtomicU64,
+    dirty_blocks: AtomicU64,
+    dirty_blocks_max: u64,
+    /// Bytes that may be promised until the next commit.
+    available: AtomicU64,
+    trim_available: AtomicU64,
+    /// Dead segments that the next few commits bring back.
+    pending_segments: AtomicU64,
+    /// A commit of this txg was asked for.
+    wanted: AtomicU64,
+    pub(crate) wake_committer: Notify,
+    pub(crate) progress: watch::Sender<Progress>,
+    /// Held by the one who writes the intent log; waiting for it is group commit.
+    pub(crate) log_writer: Mutex<()>,
+    /// Held by the one who commits.
+    pub(crate) committer: Mutex<()>,
+}
+
+impl Core {
+    pub(crate) fn new(pool: Pool, dirty_bytes_max: u64) -> Self {
+        let committed = pool.committed_txg();
+        let core = Self {
+            open_txg: AtomicU64::new(committed.next().0),
+            dirty_blocks: AtomicU64::new(0),
+            dirty_blocks_max: (dirty_bytes_max / BLOCK_BYTES as u64).max(16),
+            available: AtomicU64::new(0),
+            trim_available: AtomicU64::new(0),
+            pending_segments: AtomicU64::new(0),
+            wanted: AtomicU64::new(0),
+            wake_committer: Notify::new(),
+            progress: watch::Sender::new(Progress { committed, poisoned: false }),
+            log_writer: Mutex::new(()),
+            committer: Mutex::new(()),
+            pool,
+        };
+        core.measure_space();
+        core
+    }
+
+    /// The txg that new writes join; stable under any volume's lock.
+    pub(crate) fn open_txg(&self) -> Txg {
+        Txg(self.open_txg.load(Ordering::Acquire))
+    }
+
+    /// Opens the next txg; every volume's lock is held.
+    pub(crate) fn advance_txg(&self) {
+        self.open_txg.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Recomputes what may be promised, after a commit.
+    pub(crate) fn measure_space(&self) {
+        let (free, pending) = self.pool.free_segments();
+        let free_bytes = free as u64 * self.pool.segment_bytes();
+        let reserve = self.reserve_bytes();
+        let floor = reserve / TRIM_FLOOR_SHARE;
+        self.available.store(free_bytes.saturating_sub(reserve), Ordering::Release);
+        self.trim_available.store(free_bytes.saturating_sub(floor), Ordering::Release);
+        self.pending_segments.store(pending as u64, Ordering::Release);
+    }
+
+    /// Bytes that are never given to user data.
+    pub(crate) fn reserve_bytes(&self) -> u64 {
+        let minimum = RESERVE_SEGMENTS_MIN * self.pool.segment_bytes();
+        (self.pool.space().total_bytes / RESERVE_SHARE).max(minimum)
+    }
+
+    pub(crate) fn dirty_bytes(&self) -> u64 {
+        self.dirty_blocks.load(Ordering::Acquire) * BLOCK_BYTES as u64
+    }
+
+    /// Worst cost of one dirty block: itself, and its own path of nodes.
+    fn block_cost(height: u8) -> u64 {
+        (BLOCK_BYTES as u64) * (1 + u64::from(height.max(1)))
+    }
+
+    /// Whether `blocks` more dirty blocks of a tree of this height may be taken.
+    pub(crate) fn admit(&self, blocks: u64, height: u8) -> Admission {
+        let dirty = self.dirty_blocks.load(Ordering::Acquire);
+        let cost = (dirty + blocks) * Self::block_cost(height);
+        if cost > self.available.load(Ordering::Acquire) {
+            let hopeless = dirty == 0 && !self.space_is_coming();
+            return if hopeless { Admission::Full } else { Admission::Wait };
+        }
+        // A request larger than the whole budget is taken when nothing else is dirty.
+        if dirty > 0 && dirty + blocks > self.dirty_blocks_max {
+            return Admission::Wait;
+        }
+        Admission::Now
+    }
+
+    /// Whether commits alone will bring space back.
+    pub(crate) fn space_is_coming(&self) -> bool {
+        self.pending_segments.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether a TRIM may be taken: it frees space, but its nodes take some first.
+    pub(crate) fn admit_trim(&self) -> bool {
+        const TRIM_COST: u64 = 64 * BLOCK_BYTES as u64;
+        self.trim_available.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| {
+            left.checked_sub(TRIM_COST)
+        })
+        .is_ok()
+    }
+
+    pub(crate) fn add_dirty(&self, blocks: u64) {
+        let before = self.dirty_blocks.fetch_add(blocks, Ordering::AcqRel);
+        // Half of the budget for the open txg leaves the other half to the one being written.
+        let half = self.dirty_blocks_max / 2;
+        if before < half && before + blocks >= half {
+            self.wake_committer.notify_one();
+        }
+    }
+
+    pub(crate) fn sub_dirty(&self, blocks: u64) {
+        let before = self.dirty_blocks.fetch_sub(blocks, Ordering::AcqRel);
+        assert!(before >= blocks, "dirty blocks are counted once in and once out");
+    }
+
+    pub(crate) fn wants_early_commit(&self) -> bool {
+        self.dirty_blocks.load(Ordering::Acquire) >= self.dirty_blocks_max / 2
+            || self.pool.log_half_full()
+            || self.wanted() > self.pool.committed_txg()
+    }
+
+    pub(crate) fn wanted(&self) -> Txg {
+        Txg(self.wanted.load(Ordering::Acquire))
+    }
+
+    /// Asks for `txg` to be committed soon.
+    pub(crate) fn want(&self, txg: Txg) {
+        self.wanted.fetch_max(txg.0, Ordering::AcqRel);
+        self.wake_committer.notify_one();
+    }
+
+    /// Waits until `txg` is committed.
+    ///
+    /// # Durability
+    /// Everything of the txg is on stable media when this returns `Ok`.
+    pub(crate) async fn committed(&self, txg: Txg) -> Result<(), DatasetError> {
+        self.want(txg);
+        let mut progress = self.progress.subscribe();
+        let seen = progress
+            .wait_for(|progress| progress.committed >= txg || progress.poisoned)
+            .await
+            .map(|progress| *progress);
+        match seen {
+            Ok(progress) if progress.committed >= txg => Ok(()),
+            _ => Err(self.dead().into()),
+        }
+    }
+
+    /// The error of a pool that was poisoned.
+    pub(crate) fn dead(&self) -> PoolError {
+        self.pool.check_alive().err().unwrap_or_else(|| self.pool.poison(&"the engine stopped"))
+    }
+
+    /// Tells everybody who waits that the pool takes no more.
+    pub(crate) fn announce_poison(&self) {
+        self.progress.send_modify(|progress| progress.poisoned = true);
+    }
+}

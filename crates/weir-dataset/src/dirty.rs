@@ -1,0 +1,138 @@
+//! The dirty table: what one txg changes in one volume, and the log records of those changes.
+//!
+//! Not here: its lock (volume) and its way to disk (commit).
+//!
+//! Invariants:
+//! - a block is in `blocks` or in `holes`, never in both: the later write wins;
+//! - a frozen table never changes.
+
+use std::ops::Range;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use weir_base::{BLOCK_BYTES, Lsn, Txg};
+use weir_codec::compress::is_zero;
+use weir_device::Block;
+use weir_format::BlockPtr;
+use weir_pool::Change;
+
+use crate::range_set::RangeSet;
+
+/// What a txg did to a block.
+#[derive(Clone, Debug)]
+pub(crate) enum Dirty {
+    Data(Block),
+    Hole,
+}
+
+/// Changes of one txg to one volume.
+#[derive(Default)]
+pub(crate) struct DirtyTable {
+    blocks: HashMap<u64, Block, FixedState>,
+    holes: RangeSet,
+}
+
+impl DirtyTable {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.blocks.is_empty() && self.holes.is_empty()
+    }
+
+    /// Blocks that hold data.
+    pub(crate) fn data_blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Ranges that became holes.
+    pub(crate) fn hole_ranges(&self) -> usize {
+        self.holes.len()
+    }
+
+    pub(crate) fn get(&self, block: u64) -> Option<Dirty> {
+        if let Some(data) = self.blocks.get(&block) {
+            return Some(Dirty::Data(data.clone()));
+        }
+        (!self.holes.is_empty() && self.holes.contains(block)).then_some(Dirty::Hole)
+    }
+
+    /// Puts a block; true if it takes space that was not taken before.
+    pub(crate) fn write(&mut self, block: u64, data: Block) -> bool {
+        if !self.holes.is_empty() {
+            self.holes.remove(block..block + 1);
+        }
+        self.blocks.insert(block, data).is_none()
+    }
+
+    /// Makes a range a hole; returns how many data blocks it replaced.
+    pub(crate) fn zero(&mut self, range: Range<u64>) -> usize {
+        let before = self.blocks.len();
+        if (range.end - range.start) as usize > self.blocks.len() {
+            self.blocks.retain(|block, _| !range.contains(block));
+        } else {
+            range.clone().for_each(|block| drop(self.blocks.remove(&block)));
+        }
+        self.holes.insert(range);
+        before - self.blocks.len()
+    }
+
+    /// Data blocks inside a range, in no order.
+    pub(crate) fn data_within(&self, range: &Range<u64>) -> Vec<u64> {
+        if ((range.end - range.start) as usize) < self.blocks.len() {
+            range.clone().filter(|block| self.blocks.contains_key(block)).collect()
+        } else {
+            self.blocks.keys().copied().filter(|block| range.contains(block)).collect()
+        }
+    }
+
+    /// Holes inside a range.
+    pub(crate) fn holes_within(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.holes.within(range)
+    }
+
+    /// Everything as sorted, disjoint tree changes, and the data of those that are blocks.
+    /// Blocks of zeros are holes.
+    pub(crate) fn changes(&self) -> Vec<(Change, Option<Block>)> {
+        let hole = |range: Range<u64>| Change {
+            start: range.start,
+            count: range.end - range.start,
+            ptr: BlockPtr::HOLE,
+        };
+        let mut changes: Vec<(Change, Option<Block>)> = self
+            .blocks
+            .iter()
+            .map(|(block, data)| {
+                (hole(*block..*block + 1), (!is_zero(&data[..])).then(|| data.clone()))
+            })
+            .chain(self.holes.iter().map(|range| (hole(range), None)))
+            .collect();
+        changes.sort_unstable_by_key(|(change, _)| change.start);
+        changes
+    }
+}
+
+/// What a logged write carries.
+#[derive(Clone)]
+pub(crate) enum Payload {
+    One(Block),
+    Many(Vec<Block>),
+    Zero { bytes: u64 },
+}
+
+impl Payload {
+    pub(crate) fn queued_bytes(&self) -> u64 {
+        match self {
+            Self::One(_) => BLOCK_BYTES as u64,
+            Self::Many(blocks) => (blocks.len() * BLOCK_BYTES) as u64,
+            // What it costs to keep.
+            Self::Zero { .. } => 64,
+        }
+    }
+}
+
+/// A change that waits to be logged or committed.
+#[derive(Clone)]
+pub(crate) struct QueuedRecord {
+    pub(crate) lsn: Lsn,
+    pub(crate) txg: Txg,
+    pub(crate) offset: u64,
+    pub(crate) payload: Payload,
+}

@@ -1,0 +1,339 @@
+//! The engine of one pool: making, opening, listing, changing and destroying volumes.
+//!
+//! Not here: data (volume, volume_read, flush) and committing (commit).
+//!
+//! Invariants:
+//! - a change to the set of volumes is committed before it is acknowledged;
+//! - changing calls say whether anything changed, so each can be repeated.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+use tokio::sync::Mutex;
+use weir_base::limits::VOLUME_BYTES_MAX;
+use weir_base::{BLOCK_BYTES, Clock, DatasetId, Guid};
+use weir_device::Device;
+use weir_format::{Compression, DatasetKind, DatasetRecord, DatasetState, TreeRoot};
+use weir_pool::{
+    CreateOptions, ImportOptions, PlantedBug, Pool, PoolOptions, Tree, VdevSpec, create, import,
+};
+
+use crate::core::Core;
+use crate::error::DatasetError;
+use crate::volume::Volume;
+
+/// Parts of the memory budget; the rest is buffers in flight, tables' own size and the program.
+const CACHE_PERCENT: u64 = 55;
+const DIRTY_PERCENT: u64 = 25;
+
+/// How to run an engine; nothing of it is stored.
+#[derive(Clone)]
+pub struct EngineOptions {
+    /// RAM for dirty data and caches of this pool.
+    pub memory_bytes: u64,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// A deliberate fault, for the simulator.
+    pub bug: PlantedBug,
+}
+
+impl EngineOptions {
+    fn pool(&self) -> PoolOptions {
+        PoolOptions {
+            cache_bytes: self.memory_bytes / 100 * CACHE_PERCENT,
+            clock: Arc::clone(&self.clock),
+            bug: self.bug,
+        }
+    }
+}
+
+/// A volume to make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeSpec {
+    /// Name inside the pool.
+    pub name: String,
+    /// Size in bytes, whole blocks.
+    pub size_bytes: u64,
+    /// Compression of new blocks.
+    pub compression: Compression,
+}
+
+/// Whether a changing call changed anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It did.
+    Changed,
+    /// Everything was as asked already.
+    Unchanged,
+}
+
+/// One open pool with its volumes.
+pub struct Engine {
+    pub(crate) core: Arc<Core>,
+    /// Every dataset, those being destroyed included, by number.
+    pub(crate) volume_list: RwLock<Vec<Arc<Volume>>>,
+    next_dataset: AtomicU64,
+    /// Held by whoever changes the set of volumes or a property.
+    admin: Mutex<()>,
+    stopping: AtomicBool,
+}
+
+impl Engine {
+    /// Makes a pool and opens it.
+    ///
+    /// # Durability
+    /// The pool is on every disk when this returns.
+    pub async fn create(
+        name: &str,
+        vdevs: &[VdevSpec],
+        sizes: CreateOptions,
+        options: &EngineOptions,
+        guid: &mut dyn FnMut() -> Guid,
+    ) -> Result<Arc<Self>, DatasetError> {
+        let pool = create(name, vdevs, sizes, &options.pool(), guid).await?;
+        Ok(Arc::new(Self::new(pool, options, Vec::new())))
+    }
+
+    /// Opens the pool on `disks`: replays the intent log and commits, so that what clients see is
+    /// on disk before they see it.
+    pub async fn open(
+        disks: Vec<Arc<dyn Device>>,
+        how: ImportOptions,
+        options: &EngineOptions,
+    ) -> Result<Arc<Self>, DatasetError> {
+        let imported = import(disks, how, &options.pool()).await?;
+        let records = read_directory(&imported.pool).await?;
+        let engine = Self::new(imported.pool, options, records);
+        engine.replay(&imported.batches)?;
+        // Also when nothing was replayed: log batches of this import belong to a new epoch, which
+        // an uberblock must name before the first of them is written.
+        engine.core.want(engine.core.open_txg());
+        engine.commit().await?;
+        Ok(Arc::new(engine))
+    }
+
+    fn new(pool: Pool, options: &EngineOptions, records: Vec<DatasetRecord>) -> Self {
+        let (_, next_dataset) = pool.datasets();
+        let core = Arc::new(Core::new(pool, options.memory_bytes / 100 * DIRTY_PERCENT));
+        let volumes = records
+            .into_iter()
+            .map(|record| Arc::new(Volume::new(Arc::clone(&core), record, false)))
+            .collect();
+        Self {
+            core,
+            volume_list: RwLock::new(volumes),
+            next_dataset: AtomicU64::new(next_dataset),
+            admin: Mutex::new(()),
+            stopping: AtomicBool::new(false),
+        }
+    }
+
+    /// The pool.
+    pub fn pool(&self) -> &Pool {
+        &self.core.pool
+    }
+
+    /// Dirty data now.
+    pub fn dirty_bytes(&self) -> u64 {
+        self.core.dirty_bytes()
+    }
+
+    /// Bytes of the pool that user data never gets.
+    pub fn reserve_bytes(&self) -> u64 {
+        self.core.reserve_bytes()
+    }
+
+    /// Makes [`Self::run`] commit once more and return.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.core.wake_committer.notify_one();
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn next_dataset(&self) -> u64 {
+        self.next_dataset.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn all_volumes(&self) -> Vec<Arc<Volume>> {
+        self.volume_list.read().clone()
+    }
+
+    /// Volumes in the order they were made.
+    pub fn volumes(&self) -> Vec<Arc<Volume>> {
+        let mut volumes = self.all_volumes();
+        volumes.retain(|volume| volume.state.lock().record.state == DatasetState::Active);
+        volumes
+    }
+
+    /// The volume of this name.
+    pub fn volume(&self, name: &str) -> Result<Arc<Volume>, DatasetError> {
+        let found = self.volumes().into_iter().find(|v| v.state.lock().record.name == name);
+        found.ok_or_else(|| DatasetError::NotFound { name: self.full_name(name) })
+    }
+
+    fn full_name(&self, name: &str) -> String {
+        format!("{}/{name}", self.core.pool.name())
+    }
+
+    fn check_size(&self, name: &str, size: u64) -> Result<(), DatasetError> {
+        let why = match size {
+            0 => "a volume has at least one block of 4096 bytes",
+            VOLUME_BYTES_MAX.. if size > VOLUME_BYTES_MAX => "the largest volume is 16 TiB",
+            _ if !size.is_multiple_of(BLOCK_BYTES as u64) => "not a multiple of 4096",
+            _ => return Ok(()),
+        };
+        Err(DatasetError::Size { name: self.full_name(name), size, why })
+    }
+
+    /// Makes a thin volume.
+    ///
+    /// # Durability
+    /// It exists after any crash once this returns.
+    pub async fn create_volume(&self, spec: &VolumeSpec) -> Result<Outcome, DatasetError> {
+        self.check_size(&spec.name, spec.size_bytes)?;
+        let _admin = self.admin.lock().await;
+        self.core.pool.check_alive()?;
+        if let Ok(volume) = self.volume(&spec.name) {
+            let info = volume.info();
+            let same =
+                info.size_bytes == spec.size_bytes && info.compression == spec.compression;
+            let name = self.full_name(&spec.name);
+            return if same { Ok(Outcome::Unchanged) } else { Err(DatasetError::Exists { name }) };
+        }
+        let id = DatasetId(self.next_dataset.fetch_add(1, Ordering::AcqRel));
+        let blocks = spec.size_bytes / BLOCK_BYTES as u64;
+        let record = DatasetRecord {
+            id,
+            kind: DatasetKind::Volume,
+            state: DatasetState::Active,
+            name: spec.name.clone(),
+            size_bytes: spec.size_bytes,
+            compression: spec.compression,
+            created_txg: self.core.open_txg(),
+            created_unix_ms: self.core.pool.clock().unix_ms(),
+            root: TreeRoot { height: TreeRoot::height_for(blocks), ..TreeRoot::default() },
+            used_blocks: 0,
+            stored_units: 0,
+        };
+        let volume = Arc::new(Volume::new(Arc::clone(&self.core), record, true));
+        self.volume_list.write().push(volume);
+        self.commit_change().await
+    }
+
+    /// Commits what an administrator changed.
+    async fn commit_change(&self) -> Result<Outcome, DatasetError> {
+        self.core.want(self.core.open_txg());
+        self.commit().await?;
+        Ok(Outcome::Changed)
+    }
+
+    /// Changes the compression of blocks written from now on.
+    pub async fn set_compression(
+        &self,
+        name: &str,
+        compression: Compression,
+    ) -> Result<Outcome, DatasetError> {
+        let _admin = self.admin.lock().await;
+        let volume = self.volume(name)?;
+        {
+            let mut state = volume.state.lock();
+            if state.record.compression == compression {
+                return Ok(Outcome::Unchanged);
+            }
+            state.record.compression = compression;
+            state.record_dirty = true;
+        }
+        self.commit_change().await
+    }
+
+    /// Grows or shrinks a volume; shrinking never cuts data off.
+    pub async fn resize_volume(&self, name: &str, size: u64) -> Result<Outcome, DatasetError> {
+        self.check_size(name, size)?;
+        let _admin = self.admin.lock().await;
+        let volume = self.volume(name)?;
+        let before = volume.size_bytes();
+        if before == size {
+            return Ok(Outcome::Unchanged);
+        }
+        if size < before {
+            // From here on nobody writes behind the new end; what was written there is committed,
+            // so that the tree alone tells whether it is in the way.
+            volume.state.lock().record.size_bytes = size;
+            let used = self.used_end(&volume).await;
+            match used {
+                Ok(used) if used <= size => {}
+                other => {
+                    volume.state.lock().record.size_bytes = before;
+                    let used = other?;
+                    let name = self.full_name(name);
+                    return Err(DatasetError::ShrinkBelowData { name, size, used });
+                }
+            }
+        }
+        {
+            let mut state = volume.state.lock();
+            state.record.size_bytes = size;
+            state.record_dirty = true;
+        }
+        self.commit_change().await
+    }
+
+    /// End of the last block that holds data, after a commit.
+    async fn used_end(&self, volume: &Volume) -> Result<u64, DatasetError> {
+        self.core.want(self.core.open_txg());
+        self.commit().await?;
+        let root = volume.state.lock().record.root;
+        let last = Tree::new(&self.core.pool, root).last_block().await?;
+        Ok(last.map_or(0, |block| (block + 1) * BLOCK_BYTES as u64))
+    }
+
+    /// Destroys a volume; its space comes back over the next commits.
+    ///
+    /// # Durability
+    /// It is gone after any crash once this returns.
+    pub async fn destroy_volume(&self, name: &str) -> Result<Outcome, DatasetError> {
+        let _admin = self.admin.lock().await;
+        let volume = self.volume(name)?;
+        {
+            let mut state = volume.state.lock();
+            state.record.state = DatasetState::Destroying;
+            state.record_dirty = true;
+        }
+        self.commit_change().await
+    }
+
+    /// Compares every segment's live bytes with what the trees refer to; empty when they agree.
+    /// Nothing may be written meanwhile.
+    pub async fn check_live_bytes(
+        &self,
+    ) -> Result<Vec<(weir_base::VsegId, u64, u64)>, DatasetError> {
+        let _committer = self.core.committer.lock().await;
+        let roots: Vec<TreeRoot> =
+            self.all_volumes().iter().map(|volume| volume.state.lock().record.root).collect();
+        Ok(self.core.pool.check_live_bytes(&roots).await?)
+    }
+}
+
+async fn read_directory(pool: &Pool) -> Result<Vec<DatasetRecord>, DatasetError> {
+    let (root, _) = pool.datasets();
+    let mut blocks = Vec::new();
+    Tree::new(pool, root)
+        .scan(0..u64::MAX, &mut |_, ptr| {
+            blocks.push(ptr);
+            true
+        })
+        .await?;
+    let mut records = Vec::new();
+    for ptr in blocks {
+        let block = pool.read_block(&ptr).await?;
+        records.push(DatasetRecord::decode(&block).map_err(|source| {
+            let pool = pool.name().to_owned();
+            weir_pool::PoolError::Structure { pool, what: "dataset directory", source }
+        })?);
+    }
+    Ok(records)
+}

@@ -1,0 +1,93 @@
+//! What can go wrong with a dataset.
+//!
+//! Not here: errors of disks and pools; they pass through.
+//!
+//! Invariant: a variant names the dataset and tells the value that was refused.
+
+use weir_base::ErrorKind;
+use weir_base::size::Human;
+use weir_pool::PoolError;
+
+/// A dataset could not do what was asked.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DatasetError {
+    /// The pool failed.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// No such volume.
+    #[error("volume {name} does not exist")]
+    NotFound {
+        /// Full name.
+        name: String,
+    },
+    /// The name is taken by a volume with other properties.
+    #[error("volume {name} exists already, with other properties")]
+    Exists {
+        /// Full name.
+        name: String,
+    },
+    /// A size that no volume can have.
+    #[error("volume {name}: size {size} is not possible: {why}")]
+    Size {
+        /// Full name.
+        name: String,
+        /// Bytes asked for.
+        size: u64,
+        /// Why not.
+        why: &'static str,
+    },
+    /// Shrinking would cut data off.
+    #[error(
+        "volume {name} holds data up to {}; it cannot shrink to {}. TRIM the end first",
+        Human(*used),
+        Human(*size)
+    )]
+    ShrinkBelowData {
+        /// Full name.
+        name: String,
+        /// Bytes asked for.
+        size: u64,
+        /// End of the last written block.
+        used: u64,
+    },
+    /// An access beyond the end.
+    #[error("volume {name}: {len} bytes at {offset} reach beyond its end at {size}")]
+    OutOfRange {
+        /// Full name.
+        name: String,
+        /// Start.
+        offset: u64,
+        /// Length.
+        len: u64,
+        /// Size of the volume.
+        size: u64,
+    },
+    /// No room for more data.
+    #[error("pool {pool} is full: TRIM or destroy volumes, or add disks")]
+    Full {
+        /// Pool.
+        pool: String,
+    },
+    /// The volume was destroyed while in use.
+    #[error("volume {name} was destroyed")]
+    Destroyed {
+        /// Full name.
+        name: String,
+    },
+}
+
+impl DatasetError {
+    /// The kind this folds into at a border.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Pool(error) => error.kind(),
+            Self::NotFound { .. } | Self::Destroyed { .. } => ErrorKind::NotFound,
+            Self::Exists { .. } => ErrorKind::Exists,
+            Self::Size { .. } | Self::OutOfRange { .. } | Self::ShrinkBelowData { .. } => {
+                ErrorKind::Invalid
+            }
+            Self::Full { .. } => ErrorKind::NoSpace,
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Which parts of a volume hold data: NBD block status and the like.
+//!
+//! Not here: protocol flags.
+//!
+//! Invariants: extents are in order, touch each other, start where asked, and a hole reads as
+//! zeros; an answer may end early but never before its first extent.
+
+use weir_base::BLOCK_BYTES;
+use weir_pool::Tree;
+
+use crate::error::DatasetError;
+use crate::range_set::RangeSet;
+use crate::volume::Volume;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Blocks looked at per call; an answer for more ends early.
+const BLOCKS_MAX: usize = 1 << 18;
+
+/// A run of data or of nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Length in bytes.
+    pub len: u64,
+    /// Whether nothing is stored there.
+    pub hole: bool,
+}
+
+impl Volume {
+    /// The extents of `offset .. offset + len`, at most `max` of them.
+    pub async fn extents(
+        &self,
+        offset: u64,
+        len: u64,
+        max: usize,
+    ) -> Result<Vec<Extent>, DatasetError> {
+        let first = offset / BLOCK;
+        let mut end = (offset + len).div_ceil(BLOCK);
+        // The overlay is taken before the tree, with the root of the same moment.
+        let (root, overlay) = {
+            let state = self.state.lock();
+            self.check(&state, offset, len)?;
+            let mut overlay = Vec::new();
+            for table in state.syncing.as_deref().into_iter().chain([&state.open]) {
+                let holes: Vec<_> = table.holes_within(first..end).collect();
+                overlay.push((holes, table.data_within(&(first..end))));
+            }
+            (state.record.root, overlay)
+        };
+        let mut data = RangeSet::default();
+        let mut seen = 0;
+        let mut stopped_at = None;
+        Tree::new(&self.core.pool, root)
+            .scan(first..end, &mut |block, _| {
+                seen += 1;
+                // Two extents per range of data: itself and the hole before it.
+                if seen > BLOCKS_MAX || data.len() * 2 > max + 2 {
+                    stopped_at = Some(block);
+                    return false;
+                }
+                data.insert(block..block + 1);
+                true
+            })
+            .await?;
+        end = stopped_at.unwrap_or(end).max(first + 1);
+        for (holes, blocks) in overlay {
+            holes.into_iter().for_each(|hole| data.remove(hole));
+            blocks.into_iter().for_each(|block| data.insert(block..block + 1));
+        }
+        Ok(to_extents(&data, offset..(end * BLOCK).min(offset + len), max))
+    }
+}
+
+fn to_extents(data: &RangeSet, bytes: std::ops::Range<u64>, max: usize) -> Vec<Extent> {
+    let mut extents = Vec::new();
+    let mut at = bytes.start;
+    let blocks = bytes.start / BLOCK..bytes.end.div_ceil(BLOCK);
+    for range in data.within(blocks) {
+        let (start, end) = ((range.start * BLOCK).max(at), (range.end * BLOCK).min(bytes.end));
+        if start > at {
+            extents.push(Extent { len: start - at, hole: true });
+        }
+        extents.push(Extent { len: end - start, hole: false });
+        at = end;
+    }
+    if at < bytes.end {
+        extents.push(Extent { len: bytes.end - at, hole: true });
+    }
+    extents.truncate(max.max(1));
+    extents
+}

@@ -1,0 +1,65 @@
+//! Replaying the intent log into the volumes of a pool that is being opened.
+//!
+//! Not here: finding the batches (weir-pool's import).
+//!
+//! Invariants:
+//! - I7: records of committed txgs are skipped, the rest are applied in order; a crash during
+//!   replay leaves the log as it was, so replay can be repeated;
+//! - a record never reaches beyond its volume, whatever it says.
+
+use std::collections::HashMap;
+
+use weir_base::{BLOCK_BYTES, DatasetId};
+use weir_device::Block;
+use weir_format::log::{LogOp, LogRecord};
+use weir_pool::ReplayedBatch;
+
+use crate::dirty::Payload;
+use crate::engine::Engine;
+use crate::error::DatasetError;
+use crate::volume::Volume;
+
+impl Engine {
+    /// Puts the records of all batches into the open txg.
+    pub(crate) fn replay(&self, batches: &[ReplayedBatch]) -> Result<(), DatasetError> {
+        let committed = self.core.pool.committed_txg();
+        let volumes: HashMap<DatasetId, _> =
+            self.all_volumes().into_iter().map(|volume| (volume.id, volume)).collect();
+        let mut replayed = 0_u64;
+        for batch in batches {
+            for record in batch.records() {
+                if record.txg <= committed {
+                    continue;
+                }
+                match volumes.get(&record.dataset) {
+                    Some(volume) => replay_record(volume, &record),
+                    // Destroyed in a txg that was committed after the record was logged.
+                    None => tracing::debug!(dataset = record.dataset.0, "record of no volume"),
+                }
+                replayed += 1;
+            }
+        }
+        if replayed > 0 {
+            let pool = self.core.pool.name();
+            tracing::info!(pool, batches = batches.len(), records = replayed, "log replayed");
+        }
+        Ok(())
+    }
+}
+
+fn replay_record(volume: &Volume, record: &LogRecord<'_>) {
+    let (bytes, payload) = match record.op {
+        LogOp::Write(data) => {
+            let (blocks, _) = data.as_chunks::<BLOCK_BYTES>();
+            (data.len() as u64, Payload::Many(blocks.iter().map(Block::copy_of).collect()))
+        }
+        LogOp::Zero(bytes) => (bytes, Payload::Zero { bytes }),
+    };
+    let mut state = volume.state.lock();
+    if let Err(error) = volume.check(&state, record.offset, bytes) {
+        // The volume shrank or went after this was logged; its data was in nobody's way then.
+        tracing::debug!(%error, "record not replayed");
+        return;
+    }
+    volume.insert(&mut state, record.offset, payload);
+}

@@ -1,0 +1,361 @@
+//! A volume: its state under one lock, and writes, zeroes and TRIM.
+//!
+//! Not here: reads (volume_read), flushes (flush), block status (extents).
+//!
+//! Invariants:
+//! - order of the log queue = order of changes to the dirty table: both happen under the lock;
+//! - the lock is never held across I/O;
+//! - a change is either whole in one txg or not at all.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+use weir_base::limits::{HOLE_RANGES_MAX, LOG_QUEUED_BYTES_MAX};
+use weir_base::{BLOCK_BYTES, DatasetId, Lsn, Txg};
+use weir_device::{Block, BlockMut};
+use weir_format::{Compression, DatasetRecord, DatasetState, TreeRoot};
+use weir_pool::{CompressHistory, Tree};
+
+use crate::core::{Admission, Core};
+use crate::dirty::{Dirty, DirtyTable, Payload, QueuedRecord};
+use crate::error::DatasetError;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// What is known of a volume, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeInfo {
+    /// Name inside the pool.
+    pub name: String,
+    /// Size.
+    pub size_bytes: u64,
+    /// Compression of new blocks.
+    pub compression: Compression,
+    /// Blocks written and not trimmed, in bytes, as of the last commit.
+    pub used_bytes: u64,
+    /// What they occupy on disk, one copy.
+    pub stored_bytes: u64,
+    /// Wall clock of creation.
+    pub created_unix_ms: u64,
+}
+
+pub(crate) struct State {
+    pub(crate) record: DatasetRecord,
+    /// Whether the stored record must be written anew.
+    pub(crate) record_dirty: bool,
+    pub(crate) open: DirtyTable,
+    pub(crate) syncing: Option<Arc<DirtyTable>>,
+    /// Changes not yet logged or committed, oldest first.
+    pub(crate) queue: VecDeque<QueuedRecord>,
+    pub(crate) queued_bytes: u64,
+    /// The newest txg whose records the queue gave up on: only its commit makes them durable.
+    pub(crate) overflow: Option<Txg>,
+    /// Last change acknowledged.
+    pub(crate) acked: Lsn,
+    /// Last change of the txg being written out.
+    pub(crate) syncing_acked: Lsn,
+    /// Every change up to here is durable.
+    pub(crate) durable: Lsn,
+    pub(crate) history: CompressHistory,
+    /// Where the freeing of a destroyed volume has come to.
+    pub(crate) destroy_cursor: u64,
+}
+
+/// Where the newest content of a block is.
+pub(crate) enum Source {
+    Dirty(Dirty),
+    Tree(TreeRoot),
+}
+
+impl State {
+    pub(crate) fn source(&self, block: u64) -> Source {
+        let dirty = self
+            .open
+            .get(block)
+            .or_else(|| self.syncing.as_ref().and_then(|syncing| syncing.get(block)));
+        dirty.map_or(Source::Tree(self.record.root), Source::Dirty)
+    }
+
+    fn enqueue(&mut self, txg: Txg, offset: u64, payload: Payload) {
+        self.acked = Lsn(self.acked.0 + 1);
+        if self.overflow == Some(txg) {
+            return;
+        }
+        self.queued_bytes += payload.queued_bytes();
+        self.queue.push_back(QueuedRecord { lsn: self.acked, txg, offset, payload });
+        if self.queued_bytes > LOG_QUEUED_BYTES_MAX {
+            // Cheaper to commit than to log; and the queue holds no more memory for it.
+            self.queue.clear();
+            self.queued_bytes = 0;
+            self.overflow = Some(txg);
+        }
+    }
+}
+
+/// A block volume.
+pub struct Volume {
+    pub(crate) core: Arc<Core>,
+    pub(crate) id: DatasetId,
+    pub(crate) state: Mutex<State>,
+    /// Flushes under way; the log writer takes along volumes that have any.
+    pub(crate) flush_waiters: AtomicUsize,
+}
+
+impl Volume {
+    pub(crate) fn new(core: Arc<Core>, record: DatasetRecord, record_dirty: bool) -> Self {
+        let state = State {
+            record_dirty,
+            open: DirtyTable::default(),
+            syncing: None,
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            overflow: None,
+            acked: Lsn(0),
+            syncing_acked: Lsn(0),
+            durable: Lsn(0),
+            history: CompressHistory::default(),
+            destroy_cursor: 0,
+            record,
+        };
+        let id = state.record.id;
+        Self { core, id, state: Mutex::new(state), flush_waiters: AtomicUsize::new(0) }
+    }
+
+    /// Size in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.state.lock().record.size_bytes
+    }
+
+    /// What is known of it.
+    pub fn info(&self) -> VolumeInfo {
+        let state = self.state.lock();
+        VolumeInfo {
+            name: state.record.name.clone(),
+            size_bytes: state.record.size_bytes,
+            compression: state.record.compression,
+            used_bytes: state.record.used_blocks * BLOCK,
+            stored_bytes: state.record.stored_units * weir_format::layout::PACK_BYTES as u64,
+            created_unix_ms: state.record.created_unix_ms,
+        }
+    }
+
+    pub(crate) fn full_name(&self, state: &State) -> String {
+        format!("{}/{}", self.core.pool.name(), state.record.name)
+    }
+
+    /// Whether an access is inside the volume and the volume still there.
+    pub(crate) fn check(&self, state: &State, offset: u64, len: u64) -> Result<(), DatasetError> {
+        if state.record.state == DatasetState::Destroying {
+            return Err(DatasetError::Destroyed { name: self.full_name(state) });
+        }
+        let size = state.record.size_bytes;
+        if offset.checked_add(len).is_none_or(|end| end > size) {
+            return Err(DatasetError::OutOfRange { name: self.full_name(state), offset, len, size });
+        }
+        Ok(())
+    }
+
+    /// Takes a write into memory if that needs no waiting; `Ok(false)`: call [`Self::write`].
+    ///
+    /// # Durability
+    /// None until a flush.
+    pub fn try_write(&self, offset: u64, data: &[u8]) -> Result<bool, DatasetError> {
+        self.core.pool.check_alive()?;
+        let (blocks, rest) = data.as_chunks::<BLOCK_BYTES>();
+        if !rest.is_empty() || !offset.is_multiple_of(BLOCK) {
+            return Ok(false);
+        }
+        let payload = match blocks {
+            [] => return Ok(true),
+            [one] => Payload::One(Block::copy_of(one)),
+            many => Payload::Many(many.iter().map(Block::copy_of).collect()),
+        };
+        let mut state = self.state.lock();
+        self.check(&state, offset, data.len() as u64)?;
+        match self.core.admit(blocks.len() as u64, state.record.root.height) {
+            Admission::Now => {}
+            Admission::Wait => return Ok(false),
+            Admission::Full => return Err(self.full()),
+        }
+        self.insert(&mut state, offset, payload);
+        Ok(true)
+    }
+
+    fn full(&self) -> DatasetError {
+        DatasetError::Full { pool: self.core.pool.name().to_owned() }
+    }
+
+    /// Puts whole blocks into the open txg.
+    pub(crate) fn insert(&self, state: &mut State, offset: u64, payload: Payload) {
+        let first = offset / BLOCK;
+        let added = match &payload {
+            Payload::One(block) => u64::from(state.open.write(first, block.clone())),
+            Payload::Many(blocks) => (first..)
+                .zip(blocks)
+                .map(|(at, block)| u64::from(state.open.write(at, block.clone())))
+                .sum(),
+            Payload::Zero { bytes } => {
+                let replaced = state.open.zero(first..first + bytes / BLOCK);
+                self.core.sub_dirty(replaced as u64);
+                if state.open.hole_ranges() > HOLE_RANGES_MAX {
+                    self.core.want(self.core.open_txg());
+                }
+                0
+            }
+        };
+        state.enqueue(self.core.open_txg(), offset, payload);
+        self.core.add_dirty(added);
+    }
+
+    /// Writes bytes at any alignment; waits while too much is dirty.
+    ///
+    /// # Durability
+    /// None until a flush.
+    ///
+    /// # Errors
+    /// `Full` when the pool has no room: nothing of the write was taken. A write that is not
+    /// aligned to blocks is taken block by block at its ends.
+    pub async fn write(&self, offset: u64, data: &[u8]) -> Result<(), DatasetError> {
+        {
+            let state = self.state.lock();
+            self.check(&state, offset, data.len() as u64)?;
+        }
+        let head = (offset.next_multiple_of(BLOCK) - offset).min(data.len() as u64) as usize;
+        let (head, rest) = data.split_at(head);
+        let (body, tail) = rest.split_at(rest.len() - rest.len() % BLOCK_BYTES);
+        let body_at = offset + head.len() as u64;
+        if !head.is_empty() {
+            self.write_part(offset, head).await?;
+        }
+        while !body.is_empty() && !self.try_write(body_at, body)? {
+            self.wait_for_room().await?;
+        }
+        if !tail.is_empty() {
+            self.write_part(body_at + body.len() as u64, tail).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the open txg to be committed, so that its dirty data counts no more.
+    async fn wait_for_room(&self) -> Result<(), DatasetError> {
+        let committed = self.core.pool.committed_txg();
+        // The one being written may be enough; the open one surely is.
+        self.core.want(self.core.open_txg());
+        self.core.committed(committed.next()).await
+    }
+
+    /// Changes part of one block: reads what is there, merges, and starts over if the block
+    /// changed meanwhile.
+    async fn write_part(&self, offset: u64, part: &[u8]) -> Result<(), DatasetError> {
+        let block = offset / BLOCK;
+        let at = (offset % BLOCK) as usize;
+        let mut known: Option<(weir_format::BlockPtr, Block)> = None;
+        loop {
+            self.core.pool.check_alive()?;
+            let root = {
+                let mut state = self.state.lock();
+                self.check(&state, offset, part.len() as u64)?;
+                let old = match state.source(block) {
+                    Source::Dirty(Dirty::Data(data)) => Ok(Some(data)),
+                    Source::Dirty(Dirty::Hole) => Ok(None),
+                    Source::Tree(root) => match (self.lookup_now(root, block)?, &known) {
+                        (Some(ptr), _) if ptr.is_hole() => Ok(None),
+                        (Some(ptr), Some((had, data))) if ptr == *had => Ok(Some(data.clone())),
+                        _ => Err(root),
+                    },
+                };
+                let admission = self.core.admit(1, state.record.root.height);
+                match (old, admission) {
+                    (_, Admission::Full) => return Err(self.full()),
+                    (Ok(old), Admission::Now) => {
+                        let mut new = old.map_or_else(BlockMut::zeroed, |b| BlockMut::copy_of(&b));
+                        new[at..at + part.len()].copy_from_slice(part);
+                        self.insert(&mut state, block * BLOCK, Payload::One(new.freeze()));
+                        return Ok(());
+                    }
+                    (Ok(_), Admission::Wait) => None,
+                    (Err(root), _) => Some(root),
+                }
+            };
+            match root {
+                None => self.wait_for_room().await?,
+                Some(root) => {
+                    let tree = Tree::new(&self.core.pool, root);
+                    let ptr = tree.lookup(block).await?;
+                    if !ptr.is_hole() {
+                        known = Some((ptr, self.core.pool.read_block(&ptr).await?));
+                    }
+                }
+            }
+        }
+    }
+
+    fn lookup_now(
+        &self,
+        root: TreeRoot,
+        block: u64,
+    ) -> Result<Option<weir_format::BlockPtr>, DatasetError> {
+        Ok(match Tree::new(&self.core.pool, root).lookup_cached(block)? {
+            weir_pool::Lookup::Found(ptr) => Some(ptr),
+            weir_pool::Lookup::NeedsNode(_) => None,
+        })
+    }
+
+    /// Makes a range read as zeros and gives its space back (TRIM and WRITE ZEROES alike).
+    ///
+    /// # Durability
+    /// None until a flush.
+    ///
+    /// # Errors
+    /// `Full` when not even the reserve has room for the changed nodes.
+    pub async fn zero(&self, offset: u64, len: u64) -> Result<(), DatasetError> {
+        {
+            let state = self.state.lock();
+            self.check(&state, offset, len)?;
+        }
+        let (start, end) = (offset.next_multiple_of(BLOCK), offset + len - (offset + len) % BLOCK);
+        const ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
+        if start >= end {
+            // Inside one block, or across one border.
+            let middle = start.clamp(offset, offset + len);
+            self.write(offset, &ZEROS[..(middle - offset) as usize]).await?;
+            return self.write(middle, &ZEROS[..(offset + len - middle) as usize]).await;
+        }
+        self.write(offset, &ZEROS[..(start - offset) as usize]).await?;
+        self.zero_blocks(start, end - start).await?;
+        self.write(end, &ZEROS[..(offset + len - end) as usize]).await
+    }
+
+    async fn zero_blocks(&self, offset: u64, bytes: u64) -> Result<(), DatasetError> {
+        let mut committed_once = false;
+        loop {
+            let coming = self.core.space_is_coming();
+            self.core.pool.check_alive()?;
+            {
+                let mut state = self.state.lock();
+                self.check(&state, offset, bytes)?;
+                if self.core.admit_trim() {
+                    self.insert(&mut state, offset, Payload::Zero { bytes });
+                    return Ok(());
+                }
+            }
+            if committed_once && !coming {
+                return Err(self.full());
+            }
+            committed_once = true;
+            self.core.committed(self.core.open_txg()).await?;
+        }
+    }
+
+    /// Whether flushed and unflushed changes wait for a commit.
+    pub(crate) fn has_changes(state: &State) -> bool {
+        !state.open.is_empty() || state.record_dirty
+    }
+
+    pub(crate) fn waiters(&self) -> usize {
+        self.flush_waiters.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,127 @@
+//! Which way the kernel does I/O for this process, and a runtime that uses it.
+//!
+//! Not here: what runs on the runtime, and how many there are (one per thread that does I/O).
+//!
+//! Invariants:
+//! - the choice is made once per process and never changes: every runtime of the process is alike;
+//! - a refused io_uring is said once in the log, with the system's answer, and never stops Weir;
+//! - `DEFER_TASKRUN` never goes without `TASKRUN_FLAG`: a task that yields in a loop would keep a
+//!   finished read waiting for ever (docs/decisions/0001).
+
+use std::io;
+use std::sync::OnceLock;
+
+use compio::driver::{DriverType, ProactorBuilder};
+use compio::runtime::{Runtime, RuntimeBuilder};
+
+/// How the kernel is asked for I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoBackend {
+    /// io_uring: one ring per runtime.
+    IoUring,
+    /// epoll for sockets and a thread pool for disks, where io_uring is refused.
+    Polling,
+}
+
+impl IoBackend {
+    /// The name logs and the API print.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::IoUring => "io_uring",
+            Self::Polling => "polling",
+        }
+    }
+}
+
+impl std::fmt::Display for IoBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The backend of every runtime of this process; the first call finds out and logs it.
+pub fn io_backend() -> IoBackend {
+    choice().backend
+}
+
+/// A runtime for the calling thread, where [`crate::Device`] futures can be awaited.
+///
+/// # Errors
+/// The system has no descriptors or memory left for a ring or an epoll instance.
+pub fn new_runtime() -> io::Result<Runtime> {
+    let choice = choice();
+    let mut driver = ProactorBuilder::new();
+    match choice.backend {
+        IoBackend::IoUring => driver.driver_type(DriverType::IoUring),
+        IoBackend::Polling => driver.driver_type(DriverType::Poll),
+    };
+    if choice.deferred {
+        defer_completions(&mut driver);
+    }
+    RuntimeBuilder::new().with_proactor(driver).build()
+}
+
+/// Kernel 6.1 can leave completion work to the moment the thread asks for it: fewer interruptions.
+fn defer_completions(driver: &mut ProactorBuilder) {
+    driver.single_issuer(true).defer_taskrun(true).coop_taskrun(true).taskrun_flag(true);
+}
+
+struct Choice {
+    backend: IoBackend,
+    /// Whether the kernel knows the flags of `defer_completions`.
+    deferred: bool,
+}
+
+fn choice() -> &'static Choice {
+    static CHOICE: OnceLock<Choice> = OnceLock::new();
+    CHOICE.get_or_init(|| {
+        for deferred in [true, false] {
+            let mut driver = ProactorBuilder::new();
+            if deferred {
+                defer_completions(&mut driver);
+            }
+            // Without a fixed driver type the library also checks the operations it needs.
+            if driver.build().is_ok_and(|built| built.driver_type().is_iouring()) {
+                tracing::info!(deferred, "disks and sockets use io_uring");
+                return Choice { backend: IoBackend::IoUring, deferred };
+            }
+        }
+        let refusal = ProactorBuilder::new().driver_type(DriverType::IoUring).build().err();
+        let reason = refusal.map_or_else(
+            || "the kernel lacks operations that are needed".to_owned(),
+            |error| error.to_string(),
+        );
+        tracing::warn!(
+            reason,
+            "io_uring refused: falling back to polling, which costs more CPU per operation; to \
+             avoid it allow io_uring (sysctl kernel.io_uring_disabled, or the container's seccomp \
+             profile)"
+        );
+        Choice { backend: IoBackend::Polling, deferred: false }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_runtime_has_the_announced_backend() {
+        let runtime = new_runtime().unwrap();
+        assert_eq!(runtime.driver_type().is_iouring(), io_backend() == IoBackend::IoUring);
+        assert_eq!(runtime.driver_type().is_polling(), io_backend() == IoBackend::Polling);
+    }
+
+    #[test]
+    fn timers_and_local_tasks_run() {
+        new_runtime().unwrap().block_on(async {
+            let task = compio::runtime::spawn(async {
+                compio::time::sleep(Duration::from_millis(2)).await;
+                7
+            });
+            assert_eq!(task.await.unwrap(), 7);
+        });
+    }
+}

@@ -1,0 +1,220 @@
+//! Real disks: files and block devices.
+//!
+//! Not here: the checks on opening (open.rs) and the kernel operations (submit.rs).
+//!
+//! Invariants:
+//! - a disk may be used from several threads at the same time, each with a runtime of its own;
+//! - nothing is read or written outside the length the disk had when it was opened;
+//! - a durable write is a write followed by `fdatasync`: whether the disk's cache obeys FUA cannot
+//!   be asked from here, and a flush is right either way.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{FallocateFlags, fallocate};
+
+use crate::buffer::IoBuf;
+use crate::device::{
+    Device, DeviceError, DeviceOp, DeviceStats, Durability, Geometry, IoFuture, ReadFuture,
+};
+use crate::open::{OpenDisk, OpenMode};
+use crate::submit;
+
+/// A file or block device used as a disk.
+///
+/// Its futures need a runtime on the thread that awaits them ([`crate::new_runtime`]).
+#[derive(Debug)]
+pub struct FileDevice {
+    name: String,
+    disk: Arc<OpenDisk>,
+    stats: DeviceStats,
+    /// Set when the disk says it cannot discard, so that it is not asked again.
+    discard_refused: AtomicBool,
+}
+
+impl FileDevice {
+    /// Opens a disk. Blocks; a busy block device is tried again for up to a second.
+    ///
+    /// # Errors
+    /// The path is missing, a directory, neither file nor block device, not permitted, read-only
+    /// (for `ReadWrite`), in use by this or another process, or smaller than `len_bytes_min`.
+    /// Nothing is changed.
+    pub fn open(path: &Path, mode: OpenMode, len_bytes_min: u64) -> Result<Self, DeviceError> {
+        let name = path.to_string_lossy().into_owned();
+        match OpenDisk::open(path, &name, mode, len_bytes_min) {
+            Ok(disk) => Ok(Self {
+                name,
+                disk: Arc::new(disk),
+                stats: DeviceStats::default(),
+                discard_refused: AtomicBool::new(false),
+            }),
+            Err(source) => Err(DeviceError { path: name, op: DeviceOp::Open, offset: 0, source }),
+        }
+    }
+
+    /// Makes a file of `len_bytes` that takes space only as it is written. Blocks.
+    ///
+    /// # Errors
+    /// The path exists, its directory cannot be written, or the filesystem does not allow files of
+    /// this length; no file is left behind.
+    ///
+    /// # Durability
+    /// The file and its name are on stable media.
+    pub fn create_sparse(path: &Path, len_bytes: u64) -> Result<(), DeviceError> {
+        create_sparse(path, len_bytes).map_err(|source| DeviceError {
+            path: path.to_string_lossy().into_owned(),
+            op: DeviceOp::Open,
+            offset: 0,
+            source,
+        })
+    }
+
+    /// Whether data bypasses the system's cache; false where the filesystem refused direct I/O.
+    pub fn is_direct(&self) -> bool {
+        self.disk.is_direct
+    }
+
+    fn error(&self, op: DeviceOp, offset: u64) -> impl FnOnce(io::Error) -> DeviceError {
+        let path = self.name.clone();
+        move |source| DeviceError { path, op, offset, source }
+    }
+
+    /// Asserts whole sectors; a range beyond the end is an error, for lengths come from labels.
+    fn check(&self, op: DeviceOp, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
+        let Geometry { len_bytes: end, sector_bytes } = self.disk.geometry;
+        let sector = u64::from(sector_bytes);
+        assert!(
+            offset.is_multiple_of(sector) && len_bytes.is_multiple_of(sector),
+            "unaligned {op}: {len_bytes} bytes at {offset}"
+        );
+        if offset.checked_add(len_bytes).is_none_or(|last| last > end) {
+            return Err(self.error(op, offset)(io::ErrorKind::UnexpectedEof.into()));
+        }
+        Ok(())
+    }
+
+    async fn sync(&self) -> io::Result<()> {
+        self.stats.flushes.fetch_add(1, Ordering::Relaxed);
+        submit::sync_data(&self.disk).await
+    }
+}
+
+impl Device for FileDevice {
+    fn path(&self) -> &str {
+        &self.name
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.disk.geometry
+    }
+
+    fn stats(&self) -> &DeviceStats {
+        &self.stats
+    }
+
+    fn read_at(&self, offset: u64, buf: IoBuf) -> ReadFuture<'_> {
+        Box::pin(async move {
+            let len_bytes = buf.len() as u64;
+            if let Err(error) = self.check(DeviceOp::Read, offset, len_bytes) {
+                return (Err(error), buf);
+            }
+            self.stats.reads.fetch_add(1, Ordering::Relaxed);
+            self.stats.read_bytes.fetch_add(len_bytes, Ordering::Relaxed);
+            let (result, buf) = submit::read_full(&self.disk, offset, buf).await;
+            (result.map_err(self.error(DeviceOp::Read, offset)), buf)
+        })
+    }
+
+    fn write_at(
+        &self,
+        offset: u64,
+        data: Arc<IoBuf>,
+        range: Range<usize>,
+        durability: Durability,
+    ) -> IoFuture<'_, Result<(), DeviceError>> {
+        Box::pin(async move {
+            self.check(DeviceOp::Write, offset, range.len() as u64)?;
+            let sector = self.disk.geometry.sector_bytes as usize;
+            assert!(range.start.is_multiple_of(sector), "data starts inside a sector");
+            self.stats.writes.fetch_add(1, Ordering::Relaxed);
+            self.stats.written_bytes.fetch_add(range.len() as u64, Ordering::Relaxed);
+            submit::write_full(&self.disk, offset, data, range)
+                .await
+                .map_err(self.error(DeviceOp::Write, offset))?;
+            match durability {
+                Durability::Cached => Ok(()),
+                Durability::Durable => {
+                    self.sync().await.map_err(self.error(DeviceOp::Flush, offset))
+                }
+            }
+        })
+    }
+
+    fn flush(&self) -> IoFuture<'_, Result<(), DeviceError>> {
+        Box::pin(async move { self.sync().await.map_err(self.error(DeviceOp::Flush, 0)) })
+    }
+
+    fn discard(&self, offset: u64, len_bytes: u64) -> IoFuture<'_, Result<(), DeviceError>> {
+        Box::pin(async move {
+            self.check(DeviceOp::Discard, offset, len_bytes)?;
+            if len_bytes == 0 || self.discard_refused.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let disk = Arc::clone(&self.disk);
+            let discarded = submit::blocking(move || {
+                if disk.is_block_device {
+                    discard_sectors(&disk, offset, len_bytes)
+                } else {
+                    punch_hole(&disk, offset, len_bytes)
+                }
+            });
+            match discarded.await {
+                // A hint: a disk that cannot take it is as good as one that ignores it.
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                    self.discard_refused.store(true, Ordering::Relaxed);
+                    Ok(())
+                }
+                other => other.map_err(self.error(DeviceOp::Discard, offset)),
+            }
+        })
+    }
+}
+
+fn punch_hole(disk: &OpenDisk, offset: u64, len_bytes: u64) -> io::Result<()> {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    Ok(fallocate(disk, flags, offset, len_bytes)?)
+}
+
+#[expect(unsafe_code, reason = "an ioctl that rustix has no function for")]
+fn discard_sectors(disk: &OpenDisk, offset: u64, len_bytes: u64) -> io::Result<()> {
+    /// `BLKDISCARD` of linux/fs.h.
+    const OPCODE: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 119);
+
+    let range = [offset, len_bytes];
+    // SAFETY: BLKDISCARD reads two u64, the start and the length in bytes, and writes nothing.
+    let discard = unsafe { rustix::ioctl::Setter::<OPCODE, [u64; 2]>::new(range) };
+    // SAFETY: as above; the descriptor is a block device that this process opened for writing.
+    Ok(unsafe { rustix::ioctl::ioctl(disk, discard) }?)
+}
+
+fn create_sparse(path: &Path, len_bytes: u64) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    let filled = file.set_len(len_bytes).and_then(|()| file.sync_all());
+    let named = filled.and_then(|()| {
+        let parent = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        File::open(parent)?.sync_all()
+    });
+    if named.is_err()
+        && let Err(error) = std::fs::remove_file(path)
+    {
+        tracing::warn!(path = %path.display(), %error, "an unfinished file could not be removed");
+    }
+    named
+}

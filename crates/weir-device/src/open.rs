@@ -1,0 +1,286 @@
+//! Opening a disk: every check that can be made before a byte is read or written.
+//!
+//! Not here: what is on the disk (probe.rs, weir-format) and the I/O itself (file.rs).
+//!
+//! Invariants:
+//! - a refusal names the path and the reason, and leaves the disk as it was;
+//! - a disk open for writing is open once: in this process by the table of open disks, between
+//!   processes by `flock`, and against mounts and other storage software by `O_EXCL` on block
+//!   devices;
+//! - the lock and the table entry live until the last operation in flight is done, because they
+//!   belong to the descriptor that the operation shares.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, ErrorKind, Seek, SeekFrom};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustix::fs::{
+    AtFlags, FlockOperation, OFlags, StatxFlags, flock, ioctl_blkpbszget, ioctl_blksszget, statx,
+};
+use weir_base::size::Human;
+
+use crate::buffer::IoBuf;
+use crate::device::Geometry;
+
+/// What a disk is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// To be used: nobody else may have it open.
+    ReadWrite,
+    /// To be looked at: others may look too, and a block device may be in use.
+    ReadOnly,
+}
+
+/// Why a disk was not opened, where the system itself gave no error.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error("is a directory; name a file or a block device")]
+    Directory,
+    #[error("is neither a file nor a block device")]
+    NotADisk,
+    #[error("is read-only; make it writable, or name another disk")]
+    ReadOnly,
+    #[error("is in use by another process")]
+    InUse,
+    #[error("is in use: mounted, or held by other storage software")]
+    Held,
+    #[error("is already open here as {0}")]
+    OpenHere(String),
+    #[error("was replaced while it was being opened")]
+    Replaced,
+    #[error("has {}, at least {} are needed", Human(*.len_bytes), Human(*.len_bytes_min))]
+    TooSmall { len_bytes: u64, len_bytes_min: u64 },
+    #[error("has sectors of {0} bytes; 512 to 4096 are supported")]
+    Sectors(u32),
+}
+
+fn refuse(kind: ErrorKind, why: Refusal) -> io::Error {
+    io::Error::new(kind, why)
+}
+
+/// What one inode or block device is, whatever path led to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Identity {
+    File { filesystem: u64, inode: u64 },
+    Block { number: u64 },
+}
+
+impl Identity {
+    fn of(metadata: &Metadata) -> io::Result<Self> {
+        let kind = metadata.file_type();
+        if kind.is_file() {
+            Ok(Self::File { filesystem: metadata.dev(), inode: metadata.ino() })
+        } else if kind.is_block_device() {
+            Ok(Self::Block { number: metadata.rdev() })
+        } else if kind.is_dir() {
+            Err(refuse(ErrorKind::IsADirectory, Refusal::Directory))
+        } else {
+            Err(refuse(ErrorKind::InvalidInput, Refusal::NotADisk))
+        }
+    }
+}
+
+/// A disk's entry in the table of disks this process has open.
+struct Entry {
+    identity: Identity,
+    mode: OpenMode,
+    name: String,
+}
+
+static OPEN: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
+
+/// The right to have a disk open; given back when dropped.
+#[derive(Debug)]
+struct Claim {
+    identity: Identity,
+    mode: OpenMode,
+}
+
+impl Claim {
+    fn take(identity: Identity, mode: OpenMode, name: &str) -> io::Result<Self> {
+        let mut open = OPEN.lock();
+        let clash = open.iter().find(|entry| {
+            entry.identity == identity
+                && (entry.mode == OpenMode::ReadWrite || mode == OpenMode::ReadWrite)
+        });
+        if let Some(entry) = clash {
+            return Err(refuse(ErrorKind::ResourceBusy, Refusal::OpenHere(entry.name.clone())));
+        }
+        open.push(Entry { identity, mode, name: name.to_owned() });
+        Ok(Self { identity, mode })
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut open = OPEN.lock();
+        let mine = |entry: &Entry| entry.identity == self.identity && entry.mode == self.mode;
+        let index = open.iter().position(mine).expect("a claim has its entry");
+        open.swap_remove(index);
+    }
+}
+
+/// An open, checked and locked disk.
+#[derive(Debug)]
+pub(crate) struct OpenDisk {
+    // Closed before the claim ends: fields drop in this order.
+    file: File,
+    _claim: Claim,
+    pub(crate) geometry: Geometry,
+    pub(crate) is_block_device: bool,
+    /// False: the filesystem refused direct I/O and data passes through the system's cache.
+    pub(crate) is_direct: bool,
+}
+
+impl AsFd for OpenDisk {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl OpenDisk {
+    /// Opens `path`; `name` is how messages call it. May block for a second on a busy block device.
+    pub(crate) fn open(
+        path: &Path,
+        name: &str,
+        mode: OpenMode,
+        len_bytes_min: u64,
+    ) -> io::Result<Self> {
+        // Looked at before it is opened: opening a pipe would wait, a tape would rewind.
+        let metadata = std::fs::metadata(path)?;
+        let identity = Identity::of(&metadata)?;
+        let is_block_device = matches!(identity, Identity::Block { .. });
+        if mode == OpenMode::ReadWrite && is_read_only(&metadata, identity) {
+            return Err(refuse(ErrorKind::ReadOnlyFilesystem, Refusal::ReadOnly));
+        }
+        let claim = Claim::take(identity, mode, name)?;
+        let (file, is_direct) = open_direct(path, mode, is_block_device)?;
+        if Identity::of(&file.metadata()?)? != identity {
+            return Err(refuse(ErrorKind::ResourceBusy, Refusal::Replaced));
+        }
+        lock(&file, mode, is_block_device)?;
+        let geometry = geometry(&file, is_block_device)?;
+        if geometry.len_bytes < len_bytes_min || geometry.len_bytes == 0 {
+            let len_bytes_min = len_bytes_min.max(u64::from(geometry.sector_bytes));
+            let why = Refusal::TooSmall { len_bytes: geometry.len_bytes, len_bytes_min };
+            return Err(refuse(ErrorKind::InvalidInput, why));
+        }
+        if !is_direct {
+            tracing::warn!(
+                disk = name,
+                "the filesystem refuses direct I/O: its cache takes RAM as well"
+            );
+        }
+        Ok(Self { file, _claim: claim, geometry, is_block_device, is_direct })
+    }
+}
+
+/// Whether the disk says that it is not to be written. Asked because root may write anyway.
+fn is_read_only(metadata: &Metadata, identity: Identity) -> bool {
+    match identity {
+        Identity::File { .. } => metadata.permissions().readonly(),
+        Identity::Block { number } => {
+            let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+            std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro"))
+                .is_ok_and(|flag| flag.trim() == "1")
+        }
+    }
+}
+
+/// Opens for direct I/O, or through the system's cache where the filesystem has none.
+fn open_direct(path: &Path, mode: OpenMode, is_block_device: bool) -> io::Result<(File, bool)> {
+    let open = |flags: OFlags| {
+        let exclusive = is_block_device && mode == OpenMode::ReadWrite;
+        let flags = if exclusive { flags | OFlags::EXCL } else { flags };
+        OpenOptions::new()
+            .read(true)
+            .write(mode == OpenMode::ReadWrite)
+            .custom_flags(flags.bits().cast_signed())
+            .open(path)
+            .map_err(|error| match error.kind() {
+                ErrorKind::ResourceBusy => refuse(ErrorKind::ResourceBusy, Refusal::Held),
+                _ => error,
+            })
+    };
+    match open(OFlags::DIRECT) {
+        Ok(file) if is_block_device || fits_direct(&file) => return Ok((file, true)),
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::InvalidInput => {}
+        Err(error) => return Err(error),
+    }
+    Ok((open(OFlags::empty())?, false))
+}
+
+/// Whether aligned buffers and 4096-byte sectors satisfy the filesystem's rules for direct I/O.
+fn fits_direct(file: &File) -> bool {
+    let Ok(stat) = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) else { return true };
+    // A kernel before 6.1 or a filesystem that does not say: the open was accepted, so trust it.
+    let says = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::DIOALIGN);
+    let fits = |align: u32| (1..=IoBuf::ALIGN as u32).contains(&align);
+    !says || (fits(stat.stx_dio_mem_align) && fits(stat.stx_dio_offset_align))
+}
+
+/// Tells other processes that the disk is taken; refuses if one of them has said so.
+fn lock(file: &File, mode: OpenMode, is_block_device: bool) -> io::Result<()> {
+    // udev locks a block device while it looks at it, after every change: that passes.
+    const WAIT: Duration = Duration::from_millis(50);
+    const TRIES_BLOCK_DEVICE: u32 = 20;
+
+    let operation = match mode {
+        OpenMode::ReadWrite => FlockOperation::NonBlockingLockExclusive,
+        OpenMode::ReadOnly if is_block_device => return Ok(()),
+        OpenMode::ReadOnly => FlockOperation::NonBlockingLockShared,
+    };
+    let tries = if is_block_device { TRIES_BLOCK_DEVICE } else { 1 };
+    for attempt in 1..=tries {
+        match flock(file, operation) {
+            Ok(()) => return Ok(()),
+            Err(rustix::io::Errno::WOULDBLOCK) if attempt < tries => sleep(WAIT),
+            Err(rustix::io::Errno::WOULDBLOCK) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(refuse(ErrorKind::ResourceBusy, Refusal::InUse))
+}
+
+fn geometry(mut file: &File, is_block_device: bool) -> io::Result<Geometry> {
+    // Files: what every filesystem and every disk below it accepts for direct I/O.
+    let sector_bytes = if is_block_device {
+        sector_bytes(ioctl_blksszget(file)?, ioctl_blkpbszget(file)?)?
+    } else {
+        4096
+    };
+    let len_bytes = file.seek(SeekFrom::End(0))?;
+    Ok(Geometry { len_bytes: len_bytes - len_bytes % u64::from(sector_bytes), sector_bytes })
+}
+
+/// The unit to use on a disk that addresses `logical` and stores `physical` bytes as a unit.
+fn sector_bytes(logical: u32, physical: u32) -> io::Result<u32> {
+    match (logical, physical) {
+        (512, 0..=512) => Ok(512),
+        // Writing less than the disk stores as a unit would make it read first.
+        (512..=4096, _) => Ok(4096),
+        _ => Err(refuse(ErrorKind::Unsupported, Refusal::Sectors(logical))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sector_is_what_the_disk_stores_as_a_unit() {
+        for (logical, physical, unit) in
+            [(512, 512, 512), (512, 4096, 4096), (4096, 4096, 4096), (2048, 2048, 4096)]
+        {
+            assert_eq!(sector_bytes(logical, physical).unwrap(), unit);
+        }
+        let error = sector_bytes(16384, 16384).unwrap_err();
+        assert!(error.to_string().contains("16384"), "{error}");
+    }
+}

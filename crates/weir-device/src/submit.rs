@@ -1,0 +1,126 @@
+//! Single kernel operations on an open disk, repeated until all bytes are moved.
+//!
+//! Not here: ranges, alignment, statistics and error context (file.rs).
+//!
+//! Invariants:
+//! - an operation owns its buffer and a share of the descriptor, so dropping a future early leaves
+//!   nothing dangling: the runtime keeps both until the kernel has answered;
+//! - operations are submitted to the runtime of the calling thread; there must be one;
+//! - only a short transfer and an interruption are continued, a failure never is.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use compio::BufResult;
+use compio::buf::{IntoInner, IoBuf as RuntimeBuf, IoBufMut as RuntimeBufMut, SetLen};
+use compio::driver::op::{Asyncify, ReadAt, Sync as SyncFile, WriteAt};
+use compio::runtime::submit;
+
+use crate::buffer::IoBuf;
+
+/// The part of a buffer that is still to be read.
+struct Unread {
+    buf: IoBuf,
+    done: usize,
+}
+
+impl RuntimeBuf for Unread {
+    fn as_init(&self) -> &[u8] {
+        &self.buf[self.done..]
+    }
+}
+
+#[expect(unsafe_code, reason = "the runtime's trait has an unsafe method")]
+impl SetLen for Unread {
+    /// Does nothing: all bytes of an `IoBuf` are initialised and its length never changes.
+    unsafe fn set_len(&mut self, _len: usize) {}
+}
+
+impl RuntimeBufMut for Unread {
+    #[expect(unsafe_code, reason = "the runtime wants a view that may be uninitialised")]
+    fn as_uninit(&mut self) -> &mut [MaybeUninit<u8>] {
+        let rest: *mut [u8] = &raw mut self.buf[self.done..];
+        // SAFETY: u8 and MaybeUninit<u8> have one layout, and the borrow of self keeps the access
+        // exclusive. The runtime only lets the kernel write here, so no byte gets uninitialised.
+        unsafe { &mut *(rest as *mut [MaybeUninit<u8>]) }
+    }
+}
+
+/// The part of a shared buffer that is still to be written.
+struct Unwritten {
+    data: Arc<IoBuf>,
+    range: Range<usize>,
+}
+
+impl RuntimeBuf for Unwritten {
+    fn as_init(&self) -> &[u8] {
+        &self.data[self.range.clone()]
+    }
+}
+
+/// Fills `buf` from `offset`; the end of the file before that is an error.
+pub(crate) async fn read_full<F: AsFd + 'static>(
+    file: &Arc<F>,
+    offset: u64,
+    buf: IoBuf,
+) -> (io::Result<()>, IoBuf) {
+    let mut unread = Unread { buf, done: 0 };
+    while unread.done < unread.buf.len() {
+        let at = offset + unread.done as u64;
+        let BufResult(result, op) = submit(ReadAt::new(Arc::clone(file), at, unread)).await;
+        unread = op.into_inner();
+        match result {
+            Ok(0) => return (Err(io::ErrorKind::UnexpectedEof.into()), unread.buf),
+            Ok(count) => unread.done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return (Err(error), unread.buf),
+        }
+    }
+    (Ok(()), unread.buf)
+}
+
+/// Writes all of `data[range]` at `offset`.
+pub(crate) async fn write_full<F: AsFd + 'static>(
+    file: &Arc<F>,
+    mut offset: u64,
+    data: Arc<IoBuf>,
+    range: Range<usize>,
+) -> io::Result<()> {
+    let mut rest = Unwritten { data, range };
+    while !rest.range.is_empty() {
+        let BufResult(result, op) = submit(WriteAt::new(Arc::clone(file), offset, rest)).await;
+        rest = op.into_inner();
+        match result {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => {
+                rest.range.start += count;
+                offset += count as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// `fdatasync`: the file's data, and the metadata needed to find it.
+pub(crate) async fn sync_data<F: AsFd + 'static>(file: &Arc<F>) -> io::Result<()> {
+    loop {
+        match submit(SyncFile::new(Arc::clone(file), true)).await.0 {
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Runs a blocking system call on the runtime's thread pool.
+pub(crate) async fn blocking(
+    call: impl FnOnce() -> io::Result<()> + Send + 'static,
+) -> io::Result<()> {
+    let op = Asyncify::new(move || BufResult(call().map(|()| 0), ()));
+    submit(op).await.0.map(|_| ())
+}

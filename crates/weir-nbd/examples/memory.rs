@@ -1,0 +1,34 @@
+//! Serves one volume in memory: to try clients, and to measure what the protocol alone costs.
+//!
+//! Not here: storage of any kind; the content is gone when the program ends.
+//!
+//! Usage: `memory ADDRESS [MEBIBYTES [slow]]`, for example `memory unix:/tmp/nbd.sock 1024`.
+//!
+//! Invariant: it runs until its standard input ends.
+
+#[path = "../tests/common/memory.rs"]
+#[allow(dead_code, reason = "the tests use more of it")]
+mod memory;
+
+use std::sync::Arc;
+
+use memory::{Memory, MemoryExports};
+use weir_nbd::{Address, Listener, NbdError, serve};
+
+fn main() -> Result<(), NbdError> {
+    let mut arguments = std::env::args().skip(1);
+    let address: Address = arguments.next().unwrap_or_default().parse()?;
+    let mebibytes: u64 = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(256);
+    let mut volume = Memory::new(mebibytes << 20);
+    if arguments.next().is_some() {
+        volume = volume.slow();
+    }
+    let exports = Arc::new(MemoryExports::default().with("memory", volume));
+    let server = serve(vec![Listener::bind(&address)?], exports, 1)?;
+    let mut line = String::new();
+    while std::io::stdin().read_line(&mut line)? > 0 {
+        line.clear();
+    }
+    server.stop();
+    Ok(())
+}

@@ -1,0 +1,413 @@
+//! A connection in transmission: runs requests and holds their replies until they are sent.
+//!
+//! Not here: receiving and sending (`session`), the meaning of bytes (`request`, `reply`).
+//!
+//! A request runs at once where the export can do it without waiting; its reply goes straight
+//! into the buffer of the next send. The rest become tasks of the same thread. Replies may leave
+//! in another order than requests came; the cookie tells them apart.
+//!
+//! Invariants:
+//! - every request that was run gets one reply, or the connection is broken;
+//! - [`Connection::has_room`] was true before a request is run, so what is held stays within
+//!   [`HELD_BYTES_MAX`] (or one request) and [`REQUESTS_MAX`];
+//! - no borrow of a buffer is held across an await.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use weir_base::ErrorKind;
+
+use crate::export::{Export, ExportError};
+use crate::limits::{
+    COPY_BYTES_MAX, EXTENTS_MAX, HELD_BYTES_MAX, KEEP_BYTES_MAX, POOL_BYTES_MAX, REQUESTS_MAX,
+    SEND_BYTES,
+};
+use crate::reply::{self, OutBuf, READ_HEADER_BYTES_MAX};
+use crate::request::{Command, Refusal, Request, Terms};
+use crate::signal::Signal;
+use crate::wire::Errno;
+
+/// What reader, writer and request tasks of one connection share.
+pub(crate) struct Connection {
+    export: Arc<dyn Export>,
+    terms: Terms,
+    /// Replies for the next send.
+    out: RefCell<OutBuf>,
+    /// Large replies, each sent from its own buffer.
+    queue: RefCell<VecDeque<(OutBuf, Ticket)>>,
+    /// Buffers to use again, and the room they have.
+    pool: RefCell<Vec<OutBuf>>,
+    pool_bytes: Cell<usize>,
+    /// Bytes in the send under way.
+    sending_bytes: Cell<usize>,
+    task_requests: Cell<usize>,
+    task_bytes: Cell<usize>,
+    /// No further request comes; the writer ends once all is sent.
+    ended: Cell<bool>,
+    /// The socket failed or a reply cannot be given.
+    broken: Cell<bool>,
+    /// A failure of the storage was logged; the rest of them would only fill the log.
+    failure_logged: Cell<bool>,
+    /// There is something to send, or the end was reached.
+    pub(crate) to_send: Signal,
+    /// Something was sent or finished.
+    pub(crate) progress: Signal,
+}
+
+/// A request that became a task: counted until its reply was sent or copied.
+pub(crate) struct Ticket {
+    connection: Rc<Connection>,
+    request: Request,
+    bytes: usize,
+    answered: bool,
+}
+
+impl Ticket {
+    fn new(connection: &Rc<Connection>, request: Request, bytes: usize) -> Self {
+        let shared = Rc::clone(connection);
+        shared.task_requests.update(|n| n + 1);
+        shared.task_bytes.update(|n| n + bytes);
+        Self { connection: shared, request, bytes, answered: false }
+    }
+
+    /// The reply stands in the next send.
+    fn answered(mut self) {
+        self.answered = true;
+        self.connection.to_send.notify();
+    }
+
+    /// Answers a request that has no content to send.
+    fn finish(self, result: Result<(), ExportError>) {
+        let connection = &self.connection;
+        {
+            let mut out = connection.out.borrow_mut();
+            match result {
+                Ok(()) => reply::done(&mut out, self.request.cookie),
+                Err(error) => connection.fail(&mut out, &self.request, &error),
+            }
+        }
+        self.answered();
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let connection = &self.connection;
+        connection.task_requests.update(|n| n - 1);
+        connection.task_bytes.update(|n| n - self.bytes);
+        if !self.answered {
+            // The task was dropped or panicked: the client must not wait for ever.
+            connection.give_up();
+        }
+        connection.progress.notify();
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(export: Arc<dyn Export>, terms: Terms) -> Rc<Self> {
+        Rc::new(Self {
+            export,
+            terms,
+            out: RefCell::default(),
+            queue: RefCell::default(),
+            pool: RefCell::default(),
+            pool_bytes: Cell::new(0),
+            sending_bytes: Cell::new(0),
+            task_requests: Cell::new(0),
+            task_bytes: Cell::new(0),
+            ended: Cell::new(false),
+            broken: Cell::new(false),
+            failure_logged: Cell::new(false),
+            to_send: Signal::default(),
+            progress: Signal::default(),
+        })
+    }
+
+    pub(crate) const fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.get()
+    }
+
+    /// Whether requests wait for the storage or replies for their own send.
+    pub(crate) fn has_tasks(&self) -> bool {
+        self.task_requests.get() > 0
+    }
+
+    /// Ends the connection without a reply to what is under way.
+    pub(crate) fn give_up(&self) {
+        self.broken.set(true);
+        self.to_send.notify();
+        self.progress.notify();
+    }
+
+    /// No further request comes.
+    pub(crate) fn end(&self) {
+        self.ended.set(true);
+        self.to_send.notify();
+    }
+
+    /// Whether a request that holds `bytes` may be run now.
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        let waiting = self.out.borrow().len();
+        let held = self.task_bytes.get() + waiting + self.sending_bytes.get();
+        waiting < SEND_BYTES
+            && self.task_requests.get() < REQUESTS_MAX
+            && (held == 0 || held + bytes <= HELD_BYTES_MAX)
+    }
+
+    /// Waits until [`Connection::has_room`], or the connection is broken.
+    pub(crate) async fn wait_for_room(&self, bytes: usize) {
+        while !self.has_room(bytes) && !self.is_broken() {
+            self.flush_replies();
+            self.progress.wait().await;
+        }
+    }
+
+    /// Lets the writer send what there is.
+    pub(crate) fn flush_replies(&self) {
+        if !self.out.borrow().is_empty() {
+            self.to_send.notify();
+        }
+    }
+
+    /// Called where nothing is left to do for now: an idle connection keeps little memory.
+    pub(crate) fn idle(&self) {
+        if !self.has_tasks() && self.pool_bytes.get() > KEEP_BYTES_MAX {
+            self.pool.borrow_mut().clear();
+            self.pool_bytes.set(0);
+        }
+    }
+
+    // --- the writer's side ---
+
+    /// What to send next; the ticket of a large reply is dropped when it was sent.
+    pub(crate) fn next_send(&self) -> Option<(OutBuf, Option<Ticket>)> {
+        let (buffer, ticket) = match self.queue.borrow_mut().pop_front() {
+            Some((buffer, ticket)) => (buffer, Some(ticket)),
+            None if self.out.borrow().is_empty() => return None,
+            None => (self.out.replace(self.buffer(SEND_BYTES)), None),
+        };
+        // A large reply is counted by its ticket already.
+        self.sending_bytes.set(if ticket.is_some() { 0 } else { buffer.len() });
+        self.progress.notify();
+        Some((buffer, ticket))
+    }
+
+    /// Takes a sent buffer back.
+    pub(crate) fn sent(&self, mut buffer: OutBuf) {
+        self.sending_bytes.set(0);
+        let room = self.pool_bytes.get() + buffer.room();
+        if buffer.room() <= KEEP_BYTES_MAX && room <= POOL_BYTES_MAX {
+            buffer.truncate(0);
+            self.pool_bytes.set(room);
+            self.pool.borrow_mut().push(buffer);
+        }
+        self.progress.notify();
+    }
+
+    /// Whether the writer has nothing more to wait for.
+    pub(crate) fn is_over(&self) -> bool {
+        self.broken.get() || self.ended.get()
+    }
+
+    /// Drops replies nobody will take.
+    pub(crate) fn discard_replies(&self) {
+        let queue = std::mem::take(&mut *self.queue.borrow_mut());
+        drop(queue);
+        self.out.borrow_mut().truncate(0);
+        self.sending_bytes.set(0);
+    }
+
+    /// An empty buffer with room for `len` bytes, used before if there is one.
+    fn buffer(&self, len: usize) -> OutBuf {
+        let mut pool = self.pool.borrow_mut();
+        // The newest first: it is the one still in the CPU's cache.
+        match pool.iter().rposition(|buffer| buffer.room() >= len) {
+            Some(at) => {
+                let buffer = pool.swap_remove(at);
+                self.pool_bytes.update(|n| n - buffer.room());
+                buffer
+            }
+            None => OutBuf::with_room(len),
+        }
+    }
+
+    // --- running requests ---
+
+    /// Answers a request that may not be run.
+    pub(crate) fn refuse(&self, refusal: &Refusal) {
+        let Refusal { cookie, errno, why } = *refusal;
+        tracing::debug!(?errno, why, "NBD request refused");
+        reply::error(&mut self.out.borrow_mut(), &self.terms, cookie, errno, why);
+    }
+
+    /// Runs a request: answers it now or starts a task that will.
+    pub(crate) fn run(self: &Rc<Self>, request: Request, payload: &[u8]) {
+        match request.command {
+            Command::Read => self.read(request),
+            Command::Flush => self.start_flush(request),
+            Command::BlockStatus { one } => self.start_block_status(request, one),
+            // Not reached: the session ends at it.
+            Command::Disconnect => {}
+            _ if request.len == 0 => self.done(request),
+            Command::Write { fua } => self.write(request, payload, fua),
+            Command::Zero { punch, fua, fast } => {
+                if fast && !self.export.zero_is_fast(punch) {
+                    let why = "zeroing would not be fast";
+                    let cookie = request.cookie;
+                    self.refuse(&Refusal { cookie, errno: Errno::NotSup, why });
+                } else {
+                    self.zero(request, punch, fua);
+                }
+            }
+            Command::Cache => self.start_cache(request),
+        }
+    }
+
+    fn done(&self, request: Request) {
+        reply::done(&mut self.out.borrow_mut(), request.cookie);
+    }
+
+    fn read(self: &Rc<Self>, request: Request) {
+        let Request { cookie, offset, len, .. } = request;
+        let mut out = self.out.borrow_mut();
+        let mark = out.len();
+        reply::read_header(&mut out, &self.terms, cookie, offset, len);
+        if len == 0 {
+            return;
+        }
+        match self.export.try_read(offset, out.space(len as usize)) {
+            Ok(true) => {}
+            Ok(false) => {
+                out.truncate(mark);
+                self.start_read(request);
+            }
+            Err(error) => {
+                out.truncate(mark);
+                self.fail(&mut out, &request, &error);
+            }
+        }
+    }
+
+    fn start_read(self: &Rc<Self>, request: Request) {
+        let mut ticket = Ticket::new(self, request, request.len as usize);
+        let connection = Rc::clone(self);
+        spawn(async move {
+            let Request { cookie, offset, len, .. } = request;
+            let mut buffer = connection.buffer(READ_HEADER_BYTES_MAX + len as usize);
+            reply::read_header(&mut buffer, &connection.terms, cookie, offset, len);
+            let space = buffer.space(len as usize);
+            if let Err(error) = connection.export.read(offset, space).await {
+                return ticket.finish(Err(error));
+            }
+            ticket.answered = true;
+            if connection.is_broken() {
+                // Nobody will take it; queued, it would keep its ticket for ever.
+                return;
+            }
+            if buffer.len() > COPY_BYTES_MAX {
+                connection.queue.borrow_mut().push_back((buffer, ticket));
+            } else {
+                connection.out.borrow_mut().put(buffer.filled());
+                connection.sent(buffer);
+            }
+            connection.to_send.notify();
+        });
+    }
+
+    fn write(self: &Rc<Self>, request: Request, payload: &[u8], fua: bool) {
+        match self.export.try_write(request.offset, payload) {
+            Ok(true) if fua => self.start_flush(request),
+            Ok(true) => self.done(request),
+            Ok(false) => {
+                let ticket = Ticket::new(self, request, payload.len());
+                let connection = Rc::clone(self);
+                let data = payload.to_vec();
+                spawn(async move {
+                    let mut result = connection.export.write(request.offset, &data).await;
+                    drop(data);
+                    if fua && result.is_ok() {
+                        result = connection.export.flush().await;
+                    }
+                    ticket.finish(result);
+                });
+            }
+            Err(error) => self.fail(&mut self.out.borrow_mut(), &request, &error),
+        }
+    }
+
+    fn zero(self: &Rc<Self>, request: Request, punch: bool, fua: bool) {
+        let len_bytes = u64::from(request.len);
+        match self.export.try_zero(request.offset, len_bytes, punch) {
+            Ok(true) if fua => self.start_flush(request),
+            Ok(true) => self.done(request),
+            Ok(false) => {
+                let ticket = Ticket::new(self, request, 0);
+                let connection = Rc::clone(self);
+                spawn(async move {
+                    let mut result = connection.export.zero(request.offset, len_bytes, punch).await;
+                    if fua && result.is_ok() {
+                        result = connection.export.flush().await;
+                    }
+                    ticket.finish(result);
+                });
+            }
+            Err(error) => self.fail(&mut self.out.borrow_mut(), &request, &error),
+        }
+    }
+
+    /// Flushes for FLUSH and for FUA: a flush makes more durable than FUA asks for, never less.
+    fn start_flush(self: &Rc<Self>, request: Request) {
+        let ticket = Ticket::new(self, request, 0);
+        let connection = Rc::clone(self);
+        spawn(async move { ticket.finish(connection.export.flush().await) });
+    }
+
+    fn start_cache(self: &Rc<Self>, request: Request) {
+        let ticket = Ticket::new(self, request, 0);
+        let connection = Rc::clone(self);
+        spawn(async move {
+            let len_bytes = u64::from(request.len);
+            ticket.finish(connection.export.cache(request.offset, len_bytes).await);
+        });
+    }
+
+    fn start_block_status(self: &Rc<Self>, request: Request, one: bool) {
+        let max = if one { 1 } else { EXTENTS_MAX };
+        let ticket = Ticket::new(self, request, 8 * max);
+        let connection = Rc::clone(self);
+        spawn(async move {
+            let Request { cookie, offset, len, .. } = request;
+            let extents = match connection.export.extents(offset, u64::from(len), max).await {
+                Ok(extents) => extents,
+                Err(error) => return ticket.finish(Err(error)),
+            };
+            let some =
+                reply::block_status(&mut connection.out.borrow_mut(), cookie, len, max, &extents);
+            if !some {
+                let error = ExportError::new(ErrorKind::Internal, "no extents found");
+                return ticket.finish(Err(error));
+            }
+            ticket.answered();
+        });
+    }
+
+    fn fail(&self, out: &mut OutBuf, request: &Request, error: &ExportError) {
+        let errno = error.errno();
+        if errno == Errno::Io && !self.failure_logged.replace(true) {
+            tracing::warn!(?request, %error, "NBD request failed; more on this connection at debug");
+        } else {
+            tracing::debug!(?request, %error, "NBD request failed");
+        }
+        reply::error(out, &self.terms, request.cookie, errno, &error.to_string());
+    }
+}
+
+fn spawn(work: impl Future<Output = ()> + 'static) {
+    compio::runtime::spawn(work).detach();
+}

@@ -1,0 +1,133 @@
+//! Why a connection or a listener ended.
+//!
+//! Not here: errors of single requests; those are answered to the client (`export`, `request`).
+//!
+//! Invariant: nothing in an error is shown to a client; it goes to the log or to the operator.
+
+use weir_base::ErrorKind;
+
+/// What ends a connection or keeps a listener from starting.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NbdError {
+    /// The client set flags nobody offered; most often it is no NBD client.
+    #[error("unknown client flags {flags:#010x}: not an NBD client?")]
+    ClientFlags {
+        /// What it sent.
+        flags: u32,
+    },
+    /// The client does not speak fixed newstyle and asked for more than an export.
+    #[error("option {option} without fixed newstyle")]
+    NotFixed {
+        /// The option's number.
+        option: u32,
+    },
+    /// What should be an option is none.
+    #[error("bad option magic {magic:#018x}: not an NBD client?")]
+    OptionMagic {
+        /// What it sent.
+        magic: u64,
+    },
+    /// An option with more data than any option needs.
+    #[error("option {option} with {len} bytes of data")]
+    OptionTooLong {
+        /// The option's number.
+        option: u32,
+        /// Bytes announced.
+        len: u32,
+    },
+    /// `EXPORT_NAME` asked for an export that cannot be had; the protocol has no answer to it.
+    #[error("export {name:?}: {why}")]
+    NoExport {
+        /// The name asked for, or what of it is text.
+        name: String,
+        /// Why it cannot be had.
+        why: String,
+    },
+    /// What should be a request is none.
+    #[error("bad request magic {magic:#010x}")]
+    RequestMagic {
+        /// What it sent.
+        magic: u32,
+    },
+    /// A write so long that reading it to throw it away is not worth it.
+    #[error("write of {len} bytes")]
+    WriteTooLong {
+        /// Bytes announced.
+        len: u32,
+    },
+    /// The handshake took too long.
+    #[error("handshake not finished within {seconds} s")]
+    HandshakeTimeout {
+        /// The limit.
+        seconds: u64,
+    },
+    /// The peer went away in the middle of a message.
+    #[error("connection closed in the middle of a message")]
+    Truncated,
+    /// The socket failed.
+    #[error("socket: {source}")]
+    Socket {
+        /// What the system said.
+        #[from]
+        source: std::io::Error,
+    },
+    /// An address that is none.
+    #[error(
+        "bad NBD address {text:?}: {why}; write tcp:127.0.0.1:10809 or unix:/run/weir/nbd.sock"
+    )]
+    Address {
+        /// What was given.
+        text: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Somebody else listens there.
+    #[error("{address} is in use by another server; stop it or choose another address")]
+    InUse {
+        /// The address.
+        address: String,
+    },
+    /// Listening failed.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: String,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A worker could not be started.
+    #[error("cannot start an NBD thread: {source}")]
+    Thread {
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl NbdError {
+    /// The kind this folds into at a border.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::ClientFlags { .. }
+            | Self::NotFixed { .. }
+            | Self::OptionMagic { .. }
+            | Self::OptionTooLong { .. }
+            | Self::RequestMagic { .. }
+            | Self::WriteTooLong { .. }
+            | Self::Address { .. } => ErrorKind::Invalid,
+            Self::NoExport { .. } => ErrorKind::NotFound,
+            Self::InUse { .. } => ErrorKind::Busy,
+            Self::HandshakeTimeout { .. } | Self::Truncated | Self::Socket { .. } => {
+                ErrorKind::Unavailable
+            }
+            Self::Listen { source, .. } | Self::Thread { source } => match source.kind() {
+                std::io::ErrorKind::PermissionDenied => ErrorKind::Permission,
+                std::io::ErrorKind::NotFound => ErrorKind::NotFound,
+                std::io::ErrorKind::AddrNotAvailable => ErrorKind::Invalid,
+                _ => ErrorKind::Unavailable,
+            },
+        }
+    }
+}

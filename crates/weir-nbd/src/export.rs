@@ -1,0 +1,151 @@
+//! What the protocol asks of the storage behind it.
+//!
+//! Not here: the storage. The engine implements these traits; tests implement them in memory.
+//!
+//! Invariants:
+//! - offsets and lengths handed to an [`Export`] are multiples of 512 and lie inside
+//!   [`Export::size_bytes`] as it was when the connection was made; a length is never 0;
+//! - the `try_` calls neither block nor wait; they run for most requests, on the session's task;
+//! - a future stays on the thread that made it and is polled to completion.
+
+use std::sync::Arc;
+
+use futures_util::future::LocalBoxFuture;
+use weir_base::ErrorKind;
+
+use crate::wire::Errno;
+
+/// The storage said no to a request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct ExportError {
+    kind: ErrorKind,
+    text: String,
+}
+
+impl ExportError {
+    /// An error of `kind`; `text` may be shown to the client.
+    pub fn new(kind: ErrorKind, text: impl Into<String>) -> Self {
+        Self { kind, text: text.into() }
+    }
+
+    /// What the caller can do about it.
+    pub const fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The number the client gets.
+    pub const fn errno(&self) -> Errno {
+        errno(self.kind)
+    }
+}
+
+/// The NBD error number for each kind of error.
+pub const fn errno(kind: ErrorKind) -> Errno {
+    match kind {
+        ErrorKind::Invalid => Errno::Inval,
+        ErrorKind::NoSpace => Errno::NoSpc,
+        ErrorKind::ReadOnly | ErrorKind::Permission => Errno::Perm,
+        // NBD has no number for "not there" or "busy", and its clients treat EIO as final.
+        ErrorKind::NotFound
+        | ErrorKind::Exists
+        | ErrorKind::Busy
+        | ErrorKind::Unavailable
+        | ErrorKind::Data
+        | ErrorKind::Poisoned
+        | ErrorKind::Internal => Errno::Io,
+    }
+}
+
+/// A run of bytes that is all allocated or all hole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// How long it is.
+    pub len_bytes: u64,
+    /// True where nothing is stored and zeros are read.
+    pub hole: bool,
+}
+
+/// A request under way.
+pub type ExportFuture<'a, T> = LocalBoxFuture<'a, Result<T, ExportError>>;
+
+/// One volume as a connection sees it.
+pub trait Export: Send + Sync + 'static {
+    /// Its size; a connection goes by what it was at the handshake.
+    fn size_bytes(&self) -> u64;
+
+    /// Whether writes are refused.
+    fn read_only(&self) -> bool;
+
+    /// A line for people; may be empty.
+    fn description(&self) -> String;
+
+    /// Reads without I/O if that is possible: fills `out` and returns true, or returns false and
+    /// leaves anything in `out`, which holds stale bytes before the call.
+    fn try_read(&self, offset: u64, out: &mut [u8]) -> Result<bool, ExportError>;
+
+    /// Reads into `out`.
+    fn read<'a>(&'a self, offset: u64, out: &'a mut [u8]) -> ExportFuture<'a, ()>;
+
+    /// Takes all of a write into memory and returns true, or nothing of it and returns false.
+    ///
+    /// # Durability
+    /// None before [`Export::flush`].
+    fn try_write(&self, offset: u64, data: &[u8]) -> Result<bool, ExportError>;
+
+    /// Writes, waiting where it must (throttle, read of a partly written block).
+    ///
+    /// # Durability
+    /// None before [`Export::flush`]. After an error the range holds old or new bytes.
+    fn write<'a>(&'a self, offset: u64, data: &'a [u8]) -> ExportFuture<'a, ()>;
+
+    /// As [`Export::try_write`], for zeros; `punch` lets the space be given back.
+    fn try_zero(&self, offset: u64, len_bytes: u64, punch: bool) -> Result<bool, ExportError>;
+
+    /// As [`Export::write`], for zeros; `punch` lets the space be given back.
+    fn zero(&self, offset: u64, len_bytes: u64, punch: bool) -> ExportFuture<'_, ()>;
+
+    /// Whether zeroing is faster than writing as many zero bytes.
+    fn zero_is_fast(&self, punch: bool) -> bool;
+
+    /// Makes durable what completed before this call, on any connection.
+    ///
+    /// # Durability
+    /// On `Ok` every write, zero and trim that had returned `Ok` before the call is on stable
+    /// media.
+    fn flush(&self) -> ExportFuture<'_, ()>;
+
+    /// Brings a range into the cache, as far as that makes sense.
+    fn cache(&self, offset: u64, len_bytes: u64) -> ExportFuture<'_, ()>;
+
+    /// What is allocated, from `offset` on: at least one and at most `max` extents, of which the
+    /// last may end before or after `offset + len_bytes`.
+    fn extents(&self, offset: u64, len_bytes: u64, max: usize) -> ExportFuture<'_, Vec<Extent>>;
+}
+
+/// The exports of a server.
+pub trait Exports: Send + Sync + 'static {
+    /// Their names, in the order to show them.
+    fn list(&self) -> Vec<String>;
+
+    /// Opens one; it counts as in use until the last clone of the result is dropped.
+    fn open(&self, name: &str) -> Result<Arc<dyn Export>, ExportError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_its_number() {
+        for kind in ErrorKind::ALL {
+            let expected = match kind.name() {
+                "invalid" => 22,
+                "no_space" => 28,
+                "read_only" | "permission" => 1,
+                _ => 5,
+            };
+            assert_eq!(ExportError::new(kind, "x").errno() as u32, expected, "{kind:?}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The receive buffer of a connection.
+//!
+//! Not here: the socket; the session hands the buffer to it and puts it back.
+//!
+//! Invariants:
+//! - a byte is moved at most once after it was received, however the messages fall;
+//! - a large message ends where a receive ends, so that what follows it need not be moved.
+
+use crate::limits::{INPUT_BYTES, INPUT_BYTES_MAX, KEEP_BYTES_MAX};
+
+/// Longer messages are received alone.
+const ALONE_BYTES: usize = 64 << 10;
+
+/// Bytes received and not yet used.
+#[derive(Debug, Default)]
+pub(crate) struct Input {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Input {
+    /// The bytes not yet used.
+    pub(crate) fn pending(&self) -> &[u8] {
+        self.bytes.get(self.start..).unwrap_or_default()
+    }
+
+    /// Marks `len` pending bytes as used.
+    pub(crate) fn consume(&mut self, len: usize) {
+        self.start = (self.start + len).min(self.bytes.len());
+        if self.start == self.bytes.len() {
+            self.bytes.clear();
+            self.start = 0;
+        }
+    }
+
+    /// Makes room for a message of `need` bytes whose beginning is pending. Returns where the
+    /// next receive starts in the buffer and how many bytes it may take.
+    pub(crate) fn make_room(&mut self, need: usize) -> (usize, usize) {
+        assert!(need <= INPUT_BYTES_MAX, "message lengths are checked before room is made");
+        if self.bytes.is_empty() && self.bytes.capacity() > KEEP_BYTES_MAX && need <= INPUT_BYTES {
+            self.bytes = Vec::new();
+        }
+        if self.start > 0 {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
+        let len = self.bytes.len();
+        let room = need.max(INPUT_BYTES);
+        self.bytes.reserve_exact(room.saturating_sub(len));
+        let limit = if need > ALONE_BYTES { need } else { self.bytes.capacity() };
+        (len, limit.saturating_sub(len).max(1))
+    }
+
+    /// Takes the buffer out for a receive.
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.bytes)
+    }
+
+    /// Puts it back, with what was received appended.
+    pub(crate) fn put_back(&mut self, bytes: Vec<u8>) {
+        self.bytes = bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn receive(input: &mut Input, need: usize, stream: &[u8]) -> usize {
+        let (at, limit) = input.make_room(need);
+        let take = limit.min(stream.len());
+        let mut bytes = input.take();
+        assert_eq!(at, bytes.len());
+        assert!(bytes.capacity() >= at + limit, "room for what may be received");
+        bytes.extend_from_slice(&stream[..take]);
+        input.put_back(bytes);
+        take
+    }
+
+    #[test]
+    fn small_messages_come_in_one_receive_and_a_rest_moves_to_the_front() {
+        let mut input = Input::default();
+        let stream: Vec<u8> = (0..=255).cycle().take(1000).collect();
+        assert_eq!(receive(&mut input, 28, &stream), 1000);
+        input.consume(990);
+        assert_eq!(input.pending(), &stream[990..]);
+        assert_eq!(receive(&mut input, 28, &stream), 1000);
+        assert_eq!(input.pending().len(), 1010);
+        input.consume(5000);
+        assert!(input.pending().is_empty());
+    }
+
+    #[test]
+    fn a_large_message_is_received_alone() {
+        let mut input = Input::default();
+        let stream = vec![7; 2 << 20];
+        let need = (1 << 20) + 28;
+        let mut taken = receive(&mut input, 28, &stream);
+        assert!(taken < need);
+        taken += receive(&mut input, need, &stream[taken..]);
+        assert_eq!(taken, need);
+        input.consume(need);
+        assert!(input.pending().is_empty());
+    }
+
+    #[test]
+    fn a_huge_buffer_is_given_back() {
+        let mut input = Input::default();
+        let need = 32 << 20;
+        assert_eq!(receive(&mut input, need, &vec![0; need]), need);
+        input.consume(need);
+        input.make_room(28);
+        assert!(input.bytes.capacity() <= 2 * INPUT_BYTES);
+    }
+}

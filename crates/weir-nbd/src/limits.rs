@@ -1,0 +1,81 @@
+//! Limits of the protocol side, each with its reason.
+//!
+//! Not here: limits of the engine (weir-base).
+//!
+//! Invariant: whatever a client sends, a connection holds at most [`INPUT_BYTES_MAX`] of input and
+//! [`HELD_BYTES_MAX`] (or one largest request) of requests and replies.
+
+use std::time::Duration;
+
+/// Smallest request: the sector every client can address, and the smallest the protocol has a
+/// use for.
+pub const BLOCK_BYTES_MIN: u32 = 512;
+
+/// Preferred request: what the engine maps as one unit.
+pub const BLOCK_BYTES_PREFERRED: u32 = weir_base::BLOCK_BYTES as u32;
+
+/// Largest READ or WRITE: what every client may assume a server takes (proto.md, "Block size
+/// constraints").
+pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
+
+/// A write longer than [`REQUEST_BYTES_MAX`] but not than this is read, thrown away and answered
+/// with an error; a longer one ends the connection, because reading it costs more than connecting
+/// again.
+pub const DRAIN_BYTES_MAX: u32 = 64 << 20;
+
+/// Longest option data: an export name and a handful of metadata queries fit several times.
+pub const OPTION_BYTES_MAX: usize = 16 << 10;
+
+/// A client that has not finished the handshake by then is dropped: no automatic client needs
+/// more than a few round trips, and half-open connections must not pile up.
+pub const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+
+/// Receive buffer of a busy connection: 60 writes of 4 KiB, and as much as a default unix socket
+/// holds.
+pub const INPUT_BYTES: usize = 256 << 10;
+
+/// Receive buffer at most: one largest write, received whole.
+pub const INPUT_BYTES_MAX: usize = REQUEST_BYTES_MAX as usize + INPUT_BYTES;
+
+/// Replies gathered before the next request waits for a send: large enough for 60 reads of 4 KiB
+/// in one send, small enough to stay in the CPU's cache.
+pub const SEND_BYTES: usize = 256 << 10;
+
+/// Replies up to this size that come from a task are copied into the next send; larger ones are
+/// sent from their own buffer.
+pub const COPY_BYTES_MAX: usize = 16 << 10;
+
+/// Buffers larger than this are given back once empty: an idle connection keeps little.
+pub const KEEP_BYTES_MAX: usize = 4 << 20;
+
+/// Buffers of finished large reads a busy connection keeps for the next ones: 16 reads of 1 MiB,
+/// so that memory is not faulted in anew for each.
+pub const POOL_BYTES_MAX: usize = 17 << 20;
+
+/// Requests of one connection that wait for I/O: twice what the deepest common client queue
+/// (fio and the Linux client use up to 128) asks for.
+pub const REQUESTS_MAX: usize = 256;
+
+/// Bytes of requests and replies one connection holds: two largest requests, so that one can be
+/// sent while the next is read.
+pub const HELD_BYTES_MAX: usize = 64 << 20;
+
+/// Extents in one BLOCK_STATUS reply: 32 KiB; a client asks again for the rest.
+pub const EXTENTS_MAX: usize = 4096;
+
+/// Connections of one server; beyond it new ones are closed at once. Each holds a descriptor, and
+/// the usual limit of those is 1024 or more for a service.
+pub const CONNECTIONS_MAX: usize = 1024;
+
+/// A silent TCP peer is probed after this long; client machines that died go away within
+/// [`KEEPALIVE_IDLE`] + 3 probes.
+pub const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+
+/// Time between probes.
+pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Unanswered probes before the connection is dropped.
+pub const KEEPALIVE_PROBES: u32 = 3;
+
+/// At a stop, clients that do not take their replies are cut off after this long.
+pub const DRAIN_LIMIT: Duration = Duration::from_secs(5);

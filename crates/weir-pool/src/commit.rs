@@ -1,0 +1,195 @@
+//! Committing a txg: segment table, bootstrap table, barrier, uberblock.
+//!
+//! Not here: the datasets' own blocks; they were written before this is called.
+//!
+//! Invariants (design 3.3):
+//! - barrier 1: everything the uberblock leads to is durable before the uberblock is issued;
+//! - barrier 2: the uberblock is durable before the log is released and waiters hear of it;
+//! - any failure on the way poisons the pool: the txg is not retried.
+
+use weir_base::BLOCK_BYTES;
+use weir_codec::checksum::xxh3_128;
+use weir_device::Block;
+use weir_format::{
+    Bootstrap, BootstrapCopy, Compression, PtrKind, SegmentClass, SegmentState, TreeRoot,
+    Uberblock,
+};
+
+use crate::error::PoolError;
+use crate::labels::write_uberblock;
+use crate::planted::PlantedBug;
+use crate::pool::{Committed, Pool};
+use crate::segments::table_block;
+use crate::tree::{Change, Tree};
+use crate::write_out::{CompressHistory, WriteOut};
+
+/// Bootstrap copies per commit; both in the root stream, so a bad sector costs none of the pool
+/// even on a single disk.
+const BOOTSTRAP_COPIES: usize = 2;
+/// Sealed root segments from which on a half-dead root stream is rewritten: it is the one stream
+/// that no cleaner touches, and a few MiB long at most.
+const ROOT_SEGMENTS_MAX: usize = 4;
+
+/// What the datasets look like in the txg to be committed.
+#[derive(Clone, Copy, Debug)]
+pub struct CommitInput {
+    /// Dataset directory.
+    pub datasets: TreeRoot,
+    /// Next dataset number.
+    pub next_dataset: u64,
+}
+
+impl Pool {
+    /// Whether the next commit should rewrite every block of the directory and the segment table,
+    /// so that old root segments die.
+    pub fn root_is_stale(&self) -> bool {
+        let (roots, _) = self.segments.root_segments();
+        let sealed = roots.iter().filter(|(_, entry)| entry.state == SegmentState::Sealed);
+        let (count, live) = sealed
+            .fold((0, 0_u64), |(n, live), (_, entry)| (n + 1, live + u64::from(entry.live_bytes)));
+        count >= ROOT_SEGMENTS_MAX && live < count as u64 * self.segments.segment_bytes / 2
+    }
+
+    /// Commits the txg of `out`, whose data was [`WriteOut::finish`]ed.
+    ///
+    /// # Durability
+    /// On `Ok` the txg is the pool's newest on every leg in use.
+    ///
+    /// # Errors
+    /// The pool is poisoned; the last committed txg and the intent log are what an import finds.
+    pub async fn commit(&self, out: WriteOut<'_>, input: CommitInput) -> Result<(), PoolError> {
+        self.check_alive()?;
+        self.commit_steps(out, input).await.map_err(|error| self.poison(&error))
+    }
+
+    async fn commit_steps(
+        &self,
+        mut out: WriteOut<'_>,
+        input: CommitInput,
+    ) -> Result<(), PoolError> {
+        let txg = out.txg;
+        let before = *self.committed.lock();
+        assert_eq!(txg, before.txg.next(), "txgs are committed one after another");
+        let segments = self.write_segment_table(&mut out, before.segments).await?;
+        let (bytes, copies) = self.write_bootstrap(&mut out, segments, input).await?;
+        out.wait_writes().await?;
+        if self.bug != PlantedBug::SkipCommitFlush {
+            self.flush_all().await?;
+        }
+        if self.bug == PlantedBug::ReleaseLogEarly {
+            self.log.release(txg);
+        }
+        let log = self.log.start_after(txg);
+        let uberblock = Uberblock {
+            pool: self.label.pool,
+            txg,
+            unix_ms: self.clock.unix_ms(),
+            log_epoch: log.epoch,
+            log_vdev: self.log_vdev,
+            log_batch: log.batch,
+            log_offset: log.offset,
+            bootstrap: copies,
+            bootstrap_bytes: bytes.len() as u32,
+            bootstrap_checksum: xxh3_128(&bytes),
+            legs_stale_after: self.legs_stale_after(before.txg),
+        };
+        let disk_bytes: Vec<u64> = self.label.vdevs.iter().map(|vdev| vdev.disk_bytes).collect();
+        write_uberblock(&self.vdevs, &disk_bytes, &uberblock).await?;
+        let datasets = input.datasets;
+        *self.committed.lock() =
+            Committed { txg, segments, datasets, next_dataset: input.next_dataset };
+        self.log.release(txg);
+        out.end();
+        Ok(())
+    }
+
+    async fn flush_all(&self) -> Result<(), PoolError> {
+        let flushes = self.vdevs.iter().map(|vdev| vdev.flush());
+        futures_util::future::join_all(flushes).await.into_iter().collect()
+    }
+
+    /// What the uberblock says of each leg: one that is faulted or absent misses everything after
+    /// the last txg it took part in.
+    fn legs_stale_after(&self, committed: weir_base::Txg) -> Vec<Option<weir_base::Txg>> {
+        let legs = self.vdevs.iter().flat_map(|vdev| &vdev.legs);
+        legs.map(|leg| {
+            if leg.usable().is_none() {
+                leg.set_stale(committed);
+            }
+            leg.stale_after()
+        })
+        .collect()
+    }
+
+    async fn write_segment_table(
+        &self,
+        out: &mut WriteOut<'_>,
+        root: TreeRoot,
+    ) -> Result<TreeRoot, PoolError> {
+        let (_, next_vseg) = self.segments.root_segments();
+        let height = TreeRoot::height_for(table_block(next_vseg) + 1);
+        let root = Tree::new(self, root).grow(out, SegmentClass::Root, height).await?;
+        let mut changes = Vec::new();
+        for (start, content) in self.segments.take_dirty_blocks(self.root_is_stale()) {
+            let ptr = match content {
+                Some(content) => write_directory_block(out, &content).await?,
+                None => weir_format::BlockPtr::HOLE,
+            };
+            changes.push(Change { start, count: 1, ptr });
+        }
+        let (root, _) =
+            Tree::new(self, root).apply(out, SegmentClass::Root, &changes).await?;
+        Ok(root)
+    }
+
+    /// Appends the bootstrap table; it describes the segment it stands in, so its place is fixed
+    /// first and its content after.
+    async fn write_bootstrap(
+        &self,
+        out: &mut WriteOut<'_>,
+        segments: TreeRoot,
+        input: CommitInput,
+    ) -> Result<(Vec<u8>, Vec<BootstrapCopy>), PoolError> {
+        let row = self.label.row_bytes as usize;
+        let encode = || {
+            let (root_segments, next_vseg) = self.segments.root_segments();
+            let CommitInput { datasets, next_dataset } = input;
+            let txg = out_txg(self);
+            Bootstrap { txg, next_vseg, next_dataset, segments, datasets, root_segments }.encode()
+        };
+        // Room for one more root segment than there is: making room may open one.
+        let wanted = (encode().len() + 128).next_multiple_of(row);
+        out.close_rows(SegmentClass::Root).await?;
+        out.lane_with_room(SegmentClass::Root, BOOTSTRAP_COPIES * wanted).await?;
+        let (vseg, cursor) = out.root_cursor();
+        let copy_bytes = encode().len().next_multiple_of(row);
+        let end = cursor as usize + BOOTSTRAP_COPIES * copy_bytes;
+        self.segments.set_fill(vseg, end as u32, out.txg, false);
+        let bytes = encode();
+        let mut padded = bytes.clone();
+        padded.resize(copy_bytes, 0);
+        let mut copies = Vec::new();
+        for _ in 0..BOOTSTRAP_COPIES {
+            let (vdev, offset) = out.append_rows(&padded).await?;
+            copies.push(BootstrapCopy { vdev, offset });
+        }
+        out.close_rows(SegmentClass::Root).await?;
+        Ok((bytes, copies))
+    }
+}
+
+/// The txg being committed.
+fn out_txg(pool: &Pool) -> weir_base::Txg {
+    pool.committed.lock().txg.next()
+}
+
+/// Writes one block of a root tree (segment table or dataset directory).
+pub async fn write_directory_block(
+    out: &mut WriteOut<'_>,
+    content: &[u8; BLOCK_BYTES],
+) -> Result<weir_format::BlockPtr, PoolError> {
+    let block = Block::copy_of(content);
+    let mut history = CompressHistory::default();
+    let (class, kind) = (SegmentClass::Root, PtrKind::Data);
+    out.write_block(class, kind, &block, Compression::Lz4, &mut history).await
+}

@@ -1,0 +1,196 @@
+//! Making a pool: labels, zeroed log, first uberblock.
+//!
+//! Not here: choosing and opening disks, and what a user may overwrite (the caller asked).
+//!
+//! Invariants:
+//! - nothing is written before every check has passed;
+//! - labels are written first and the first uberblock last, so a crash in between leaves disks
+//!   that no import accepts.
+
+use std::sync::Arc;
+
+use weir_base::limits::STREAM_WRITE_BYTES;
+use weir_base::{BLOCK_BYTES, Guid, Txg, VsegId};
+use weir_device::{Device, Durability, IoBuf};
+use weir_format::layout::{
+    DISK_BYTES_MIN, LABEL_BYTES, LOG_BYTES_MAX, LOG_BYTES_MIN, LOG_SHARE, ROW_BYTES,
+    SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_WANTED,
+};
+use weir_format::{Label, LegConfig, TreeRoot, VdevConfig, VdevKind};
+
+use crate::commit::CommitInput;
+use crate::error::PoolError;
+use crate::labels::write_labels;
+use crate::pool::{Committed, Pool, PoolOptions};
+use crate::segments::Segments;
+use crate::vdev::{Leg, Vdev};
+
+/// One vdev to make.
+pub struct VdevSpec {
+    /// Redundancy.
+    pub kind: VdevKind,
+    /// Open disks.
+    pub disks: Vec<Arc<dyn Device>>,
+}
+
+/// Sizes a user rarely sets; `None` = chosen from the disks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CreateOptions {
+    /// Segment size; a power of two.
+    pub segment_bytes: Option<u32>,
+    /// Row size; a power of two.
+    pub row_bytes: Option<u32>,
+    /// Intent log region per leg.
+    pub log_bytes: Option<u64>,
+    /// Smallest disk accepted instead of the usual one, for the simulator's small pools.
+    pub disk_bytes_min: Option<u64>,
+}
+
+/// Makes a pool on open disks and opens it. `guid` draws random identities.
+///
+/// # Durability
+/// The pool exists on every disk when this returns.
+///
+/// # Errors
+/// A disk that is too small or fails; nothing was written if a check failed.
+pub async fn create(
+    name: &str,
+    vdevs: &[VdevSpec],
+    sizes: CreateOptions,
+    options: &PoolOptions,
+    guid: &mut dyn FnMut() -> Guid,
+) -> Result<Pool, PoolError> {
+    let label = plan(name, vdevs, sizes, guid)?;
+    let mut guids = label.vdevs.iter().flat_map(|vdev| &vdev.legs).map(|leg| leg.guid);
+    for disk in vdevs.iter().flat_map(|vdev| &vdev.disks) {
+        let own = Label { disk: guids.next().expect("a guid per disk"), ..label.clone() };
+        write_labels(&**disk, &own).await.map_err(Arc::new)?;
+        zero_log(&**disk, label.log_bytes).await?;
+    }
+    let disks = vdevs.iter().map(|vdev| vdev.disks.iter().cloned().map(Some).collect()).collect();
+    let vdevs = build_vdevs(&label, disks);
+    let segments = Segments::new(
+        u64::from(label.segment_bytes),
+        &psegs(&label),
+        Vec::new(),
+        VsegId(0),
+        options.bug,
+    )
+    .expect("an empty table claims nothing");
+    let committed = Committed {
+        txg: Txg(0),
+        segments: TreeRoot::default(),
+        datasets: TreeRoot::default(),
+        next_dataset: 1,
+    };
+    let pool = Pool::assemble(label, vdevs, segments, 1, committed, options);
+    let mut out = pool.begin_write_out(Txg(1));
+    out.finish().await?;
+    pool.commit(out, CommitInput { datasets: TreeRoot::default(), next_dataset: 1 }).await?;
+    Ok(pool)
+}
+
+fn plan(
+    name: &str,
+    vdevs: &[VdevSpec],
+    sizes: CreateOptions,
+    guid: &mut dyn FnMut() -> Guid,
+) -> Result<Label, PoolError> {
+    let min = sizes.disk_bytes_min.unwrap_or(DISK_BYTES_MIN);
+    let layout = |why: &str| PoolError::Layout { why: why.to_owned() };
+    let mut configs = Vec::new();
+    for vdev in vdevs {
+        let legs = match (vdev.kind, vdev.disks.len()) {
+            (VdevKind::Disk, 1) | (VdevKind::Mirror, 2..=4) => &vdev.disks,
+            (VdevKind::Disk, _) => return Err(layout("a disk vdev is one disk")),
+            (VdevKind::Mirror, _) => return Err(layout("a mirror is 2 to 4 disks")),
+        };
+        for disk in legs {
+            let bytes = disk.geometry().len_bytes;
+            if bytes < min {
+                return Err(PoolError::TooSmall { path: disk.path().to_owned(), bytes, min });
+            }
+        }
+        let smallest = legs.iter().map(|disk| disk.geometry().len_bytes).min();
+        let disk_bytes = smallest.ok_or_else(|| layout("a vdev has at least one disk"))?;
+        configs.push(VdevConfig {
+            kind: vdev.kind,
+            disk_bytes: disk_bytes - disk_bytes % BLOCK_BYTES as u64,
+            legs: legs
+                .iter()
+                .map(|disk| LegConfig { guid: guid(), path: disk.path().to_owned() })
+                .collect(),
+        });
+    }
+    let smallest = configs.iter().map(|vdev| vdev.disk_bytes).min();
+    let smallest = smallest.ok_or_else(|| layout("a pool has at least one vdev"))?;
+    let wanted_segment = (smallest / SEGMENTS_WANTED).next_power_of_two();
+    let log_bytes = (smallest / LOG_SHARE).clamp(LOG_BYTES_MIN, LOG_BYTES_MAX);
+    Ok(Label {
+        pool: guid(),
+        name: name.to_owned(),
+        disk: configs[0].legs[0].guid,
+        txg: Txg(1),
+        segment_bytes: sizes.segment_bytes.unwrap_or(
+            wanted_segment.clamp(SEGMENT_BYTES_MIN.max(1 << 20), SEGMENT_BYTES_MAX) as u32,
+        ),
+        row_bytes: sizes.row_bytes.unwrap_or(ROW_BYTES),
+        log_bytes: sizes.log_bytes.unwrap_or(log_bytes - log_bytes % BLOCK_BYTES as u64),
+        vdevs: configs,
+    })
+}
+
+/// Zero-fills the log region, so that no later log write converts unwritten extents or meets old
+/// batches.
+async fn zero_log(disk: &dyn Device, log_bytes: u64) -> Result<(), PoolError> {
+    let zeros = Arc::new(IoBuf::zeroed(STREAM_WRITE_BYTES));
+    let mut offset = 0;
+    while offset < log_bytes {
+        let len = (log_bytes - offset).min(STREAM_WRITE_BYTES as u64) as usize;
+        let write = disk.write_at(
+            LABEL_BYTES + offset,
+            Arc::clone(&zeros),
+            0..len,
+            Durability::Cached,
+        );
+        write.await.map_err(Arc::new)?;
+        offset += len as u64;
+    }
+    Ok(disk.flush().await.map_err(Arc::new)?)
+}
+
+/// Vdevs of a label over the disks that are there, in label order.
+pub(crate) fn build_vdevs(
+    label: &Label,
+    disks: Vec<Vec<Option<Arc<dyn Device>>>>,
+) -> Vec<Vdev> {
+    let base = weir_format::layout::segments_offset(label.log_bytes);
+    let mut leg_index = 0;
+    label
+        .vdevs
+        .iter()
+        .zip(disks)
+        .enumerate()
+        .map(|(index, (config, disks))| {
+            let legs = config
+                .legs
+                .iter()
+                .zip(disks)
+                .map(|(leg, disk)| {
+                    let path =
+                        disk.as_ref().map_or(leg.path.as_str(), |disk| disk.path()).to_owned();
+                    leg_index += 1;
+                    Leg::new(leg.guid, path, leg_index - 1, disk)
+                })
+                .collect();
+            let mirror = config.kind == VdevKind::Mirror;
+            Vdev::new(&label.name, index as u16, mirror, legs, base)
+        })
+        .collect()
+}
+
+/// Physical segments of each vdev.
+pub(crate) fn psegs(label: &Label) -> Vec<u32> {
+    let segment = u64::from(label.segment_bytes);
+    label.vdevs.iter().map(|vdev| (label.vdev_bytes(vdev) / segment) as u32).collect()
+}

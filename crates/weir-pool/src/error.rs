@@ -1,0 +1,172 @@
+//! What can go wrong in a pool.
+//!
+//! Not here: errors of volumes and names (weir-dataset).
+//!
+//! Invariant: a variant names the pool, disk or vdev it is about, and its text says what to do
+//! where that is not obvious from the kind.
+
+use std::sync::Arc;
+
+use weir_base::{ErrorKind, Guid, Txg, VsegId};
+use weir_device::DeviceError;
+use weir_format::FormatError;
+
+/// A pool could not do what was asked.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PoolError {
+    /// A disk said no.
+    #[error(transparent)]
+    Device(#[from] Arc<DeviceError>),
+    /// Structures on disk are damaged on every leg.
+    #[error("pool {pool}: {what} is damaged on every disk that should hold it: {source}")]
+    Structure {
+        /// Pool.
+        pool: String,
+        /// Which structure.
+        what: &'static str,
+        /// How.
+        source: FormatError,
+    },
+    /// A block is damaged on every leg.
+    #[error("pool {pool}: block at vdev {vdev} byte {offset} fails its checksum on every leg")]
+    Damaged {
+        /// Pool.
+        pool: String,
+        /// Vdev.
+        vdev: u16,
+        /// Byte offset in the vdev.
+        offset: u64,
+    },
+    /// No leg of a vdev can be read or written.
+    #[error("pool {pool}: vdev {vdev} has no working disk left")]
+    VdevLost {
+        /// Pool.
+        pool: String,
+        /// Vdev.
+        vdev: u16,
+    },
+    /// The pool stopped to keep acknowledged data safe.
+    #[error(
+        "pool {pool} is suspended: {why}. What was flushed is safe; repair the disks, then export \
+         and import the pool"
+    )]
+    Poisoned {
+        /// Pool.
+        pool: String,
+        /// First failure.
+        why: String,
+    },
+    /// No free segment is left for a commit.
+    #[error("pool {pool} is out of space")]
+    OutOfSpace {
+        /// Pool.
+        pool: String,
+    },
+    /// A segment that a pointer names does not exist.
+    #[error("pool {pool}: a block pointer leads to segment {vseg}, which does not exist")]
+    NoSegment {
+        /// Pool.
+        pool: String,
+        /// Segment.
+        vseg: VsegId,
+    },
+    /// A disk is smaller than a pool needs.
+    #[error("{path}: {bytes} bytes is too small; a disk needs at least {min} bytes")]
+    TooSmall {
+        /// Disk.
+        path: String,
+        /// Its length.
+        bytes: u64,
+        /// Least length.
+        min: u64,
+    },
+    /// A disk belongs to a pool already.
+    #[error("{path} is part of pool {pool:?}; use --force to overwrite it")]
+    InPool {
+        /// Disk.
+        path: String,
+        /// Pool name on its label.
+        pool: String,
+    },
+    /// A disk was written by a newer Weir.
+    #[error("{path}: {source}")]
+    NewerFormat {
+        /// Disk.
+        path: String,
+        /// Which version.
+        source: FormatError,
+    },
+    /// None of the disks carries a label.
+    #[error("no Weir pool on {paths}")]
+    NoPool {
+        /// Disks looked at.
+        paths: String,
+    },
+    /// Disks of different pools were given.
+    #[error("{path} belongs to pool {found}, not to {wanted}")]
+    OtherPool {
+        /// Disk.
+        path: String,
+        /// Guid found.
+        found: Guid,
+        /// Guid wanted.
+        wanted: Guid,
+    },
+    /// A vdev has no disk at all.
+    #[error("pool {pool} cannot be opened: missing {missing}")]
+    MissingDisks {
+        /// Pool.
+        pool: String,
+        /// Disks without which a vdev has no leg.
+        missing: String,
+    },
+    /// No uberblock leads to readable roots.
+    #[error("pool {pool}: no usable uberblock up to txg {newest}")]
+    NoUberblock {
+        /// Pool.
+        pool: String,
+        /// Newest seen.
+        newest: Txg,
+    },
+    /// Acknowledged log records cannot be read on any leg.
+    #[error(
+        "pool {pool}: intent log batch {batch} is damaged on every leg, but later ones show that \
+         it was acknowledged; importing would lose flushed data. Use --force to import without it"
+    )]
+    LogDamaged {
+        /// Pool.
+        pool: String,
+        /// Batch.
+        batch: u64,
+    },
+    /// The layout asked for cannot be.
+    #[error("{why}")]
+    Layout {
+        /// Why.
+        why: String,
+    },
+}
+
+impl PoolError {
+    /// The kind this folds into at a border.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Device(error) => error.kind(),
+            Self::Structure { .. }
+            | Self::Damaged { .. }
+            | Self::NoSegment { .. }
+            | Self::NoUberblock { .. }
+            | Self::LogDamaged { .. } => ErrorKind::Data,
+            Self::VdevLost { .. } | Self::MissingDisks { .. } => ErrorKind::Unavailable,
+            Self::Poisoned { .. } => ErrorKind::Poisoned,
+            Self::OutOfSpace { .. } => ErrorKind::NoSpace,
+            Self::TooSmall { .. }
+            | Self::NewerFormat { .. }
+            | Self::OtherPool { .. }
+            | Self::Layout { .. } => ErrorKind::Invalid,
+            Self::InPool { .. } => ErrorKind::Exists,
+            Self::NoPool { .. } => ErrorKind::NotFound,
+        }
+    }
+}

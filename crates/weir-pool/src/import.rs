@@ -1,0 +1,330 @@
+//! Opening a pool that exists: labels, newest usable uberblock, segment table, intent log replay.
+//!
+//! Not here: what the log records do to volumes (weir-dataset), and finding disks to look at.
+//!
+//! Invariants:
+//! - an import writes nothing;
+//! - the newest uberblock is believed or the import is refused: falling back to an older one loses
+//!   acknowledged data and needs `force`;
+//! - a leg that missed writes is known as stale and read only after the others.
+
+use std::sync::Arc;
+
+use weir_base::{ErrorKind, Guid, Txg, VsegId};
+use weir_codec::checksum::xxh3_128;
+use weir_device::{Device, DeviceError};
+use weir_format::layout::RING_SLOTS;
+use weir_format::{
+    Bootstrap, FormatError, Label, SEGMENT_ENTRIES_PER_BLOCK, SegmentEntry, Uberblock,
+};
+
+use crate::create::{build_vdevs, psegs};
+use crate::error::PoolError;
+use crate::intent_log::{LogStart, Replay, ReplayedBatch};
+use crate::labels::{DiskLabels, erase_labels, read_labels};
+use crate::planted::PlantedBug;
+use crate::pool::{Committed, Pool, PoolOptions};
+use crate::segments::Segments;
+use crate::tree::Tree;
+use crate::vdev::Vdev;
+
+/// Uberblocks back that a forced import goes; what the reuse rule keeps whole.
+const REWIND_TXGS_MAX: u64 = weir_base::limits::REUSE_AFTER_TXGS;
+
+/// What one disk says it belongs to.
+#[derive(Clone, Debug)]
+pub struct Discovered {
+    /// The label's config.
+    pub label: Label,
+    /// Newest uberblock on this disk.
+    pub txg: Txg,
+}
+
+/// Reads the labels of one disk.
+///
+/// # Errors
+/// Inner: why it carries no usable label. Outer: the disk cannot be read.
+pub async fn discover(
+    device: &dyn Device,
+) -> Result<Result<Discovered, FormatError>, Arc<DeviceError>> {
+    let labels = read_labels(device).await.map_err(Arc::new)?;
+    Ok(labels.map(|DiskLabels { label, uberblocks }| Discovered {
+        txg: uberblocks.iter().map(|ub| ub.txg).max().unwrap_or_default(),
+        label,
+    }))
+}
+
+/// How to import.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ImportOptions {
+    /// Accept an older uberblock or a damaged log when the newest cannot be used.
+    pub force: bool,
+}
+
+/// A pool and the log records its volumes still need.
+pub struct Imported {
+    /// The pool, at its last committed txg.
+    pub pool: Pool,
+    /// Batches to replay in order.
+    pub batches: Vec<ReplayedBatch>,
+}
+
+/// Opens the pool found on `disks` (disks of other pools are an error, missing legs are not).
+///
+/// # Errors
+/// No pool, a vdev without any leg, or damage; nothing was written.
+pub async fn import(
+    disks: Vec<Arc<dyn Device>>,
+    how: ImportOptions,
+    options: &PoolOptions,
+) -> Result<Imported, PoolError> {
+    let found = Found::read(disks).await?;
+    let label = found.label.clone();
+    let vdevs = build_vdevs(&label, found.place_disks());
+    if let Some(vdev) = vdevs.iter().find(|vdev| !vdev.is_alive()) {
+        let missing: Vec<&str> = vdev.legs.iter().map(|leg| leg.path.as_str()).collect();
+        return Err(PoolError::MissingDisks { pool: label.name, missing: missing.join(", ") });
+    }
+    let candidates = found.uberblocks_newest_first();
+    let newest = candidates.first().map(|ub| ub.txg).unwrap_or_default();
+    let mut vdevs = Some(vdevs);
+    for uberblock in candidates {
+        let behind = newest.0 - uberblock.txg.0;
+        if behind > if how.force { REWIND_TXGS_MAX } else { 0 } {
+            break;
+        }
+        let parts = vdevs.take().expect("handed back after a failed try");
+        match try_uberblock(&label, parts, &uberblock, options).await {
+            Ok(pool) => return finish(pool, &found, &uberblock, how).await,
+            Err((parts, error)) if error.kind() == ErrorKind::Data => {
+                tracing::error!(pool = %label.name, txg = uberblock.txg.0, %error, "txg unusable");
+                vdevs = Some(parts);
+            }
+            Err((_, error)) => return Err(error),
+        }
+    }
+    Err(PoolError::NoUberblock { pool: label.name, newest })
+}
+
+async fn finish(
+    pool: Pool,
+    found: &Found,
+    uberblock: &Uberblock,
+    how: ImportOptions,
+) -> Result<Imported, PoolError> {
+    mark_stale_legs(&pool, found, uberblock);
+    let mut batches = Vec::new();
+    let start = LogStart {
+        epoch: uberblock.log_epoch,
+        batch: uberblock.log_batch,
+        offset: uberblock.log_offset,
+    };
+    let vdev = &pool.vdevs[usize::from(pool.log_vdev)];
+    let mut replay =
+        Replay::new(vdev, pool.label.pool, &pool.label.name, pool.label.log_bytes, start);
+    while let Some(batch) = replay.next(how.force).await? {
+        batches.push(batch);
+    }
+    if pool.bug == PlantedBug::DropLastBatch {
+        batches.pop();
+    }
+    Ok(Imported { pool, batches })
+}
+
+/// A leg is up to date if the uberblock says so and it took part in the txg before at least: a
+/// crash between the writes to two legs leaves one of them one uberblock behind, nothing more.
+fn mark_stale_legs(pool: &Pool, found: &Found, uberblock: &Uberblock) {
+    for leg in pool.vdevs.iter().flat_map(|vdev| &vdev.legs) {
+        if let Some(Some(txg)) = uberblock.legs_stale_after.get(leg.index) {
+            leg.set_stale(*txg);
+        } else if let Some(newest) = found.newest_of(leg.guid)
+            && newest.next() < uberblock.txg
+        {
+            leg.set_stale(newest);
+        }
+    }
+}
+
+/// The labels of all disks of one pool.
+struct Found {
+    label: Label,
+    disks: Vec<(Guid, Arc<dyn Device>, Vec<Uberblock>)>,
+}
+
+impl Found {
+    async fn read(disks: Vec<Arc<dyn Device>>) -> Result<Self, PoolError> {
+        let mut newest: Option<Label> = None;
+        let mut placed = Vec::new();
+        let mut paths = Vec::new();
+        for disk in disks {
+            paths.push(disk.path().to_owned());
+            let labels = match read_labels(&*disk).await {
+                Ok(labels) => labels,
+                Err(error) => {
+                    tracing::warn!(%error, "disk left out of the import");
+                    continue;
+                }
+            };
+            let DiskLabels { label, uberblocks } = match labels {
+                Ok(labels) => labels,
+                Err(source @ FormatError::Version { .. }) => {
+                    return Err(PoolError::NewerFormat { path: disk.path().to_owned(), source });
+                }
+                Err(error) => {
+                    tracing::warn!(disk = disk.path(), %error, "disk left out of the import");
+                    continue;
+                }
+            };
+            if let Some(known) = newest.as_ref().filter(|known| known.pool != label.pool) {
+                return Err(PoolError::OtherPool {
+                    path: disk.path().to_owned(),
+                    found: label.pool,
+                    wanted: known.pool,
+                });
+            }
+            placed.push((label.disk, disk, uberblocks));
+            if newest.as_ref().is_none_or(|known| label.txg > known.txg) {
+                newest = Some(label);
+            }
+        }
+        let label = newest.ok_or_else(|| PoolError::NoPool { paths: paths.join(", ") })?;
+        Ok(Self { label, disks: placed })
+    }
+
+    fn place_disks(&self) -> Vec<Vec<Option<Arc<dyn Device>>>> {
+        let disk_of = |guid| {
+            let found = self.disks.iter().find(|(disk, ..)| *disk == guid);
+            found.map(|(_, device, _)| Arc::clone(device))
+        };
+        self.label
+            .vdevs
+            .iter()
+            .map(|vdev| {
+                let long_enough =
+                    |d: &Arc<dyn Device>| d.geometry().len_bytes >= vdev.disk_bytes;
+                vdev.legs.iter().map(|leg| disk_of(leg.guid).filter(long_enough)).collect()
+            })
+            .collect()
+    }
+
+    fn newest_of(&self, guid: Guid) -> Option<Txg> {
+        let (_, _, uberblocks) = self.disks.iter().find(|(disk, ..)| *disk == guid)?;
+        Some(uberblocks.iter().map(|ub| ub.txg).max().unwrap_or_default())
+    }
+
+    fn uberblocks_newest_first(&self) -> Vec<Uberblock> {
+        let mut all: Vec<Uberblock> = Vec::new();
+        for uberblock in self.disks.iter().flat_map(|(_, _, uberblocks)| uberblocks) {
+            if !all.contains(uberblock) {
+                all.push(uberblock.clone());
+            }
+        }
+        all.sort_by_key(|ub| std::cmp::Reverse(ub.txg));
+        all.truncate(RING_SLOTS as usize);
+        all
+    }
+}
+
+/// Builds the pool an uberblock describes, or hands the vdevs back with the reason.
+async fn try_uberblock(
+    label: &Label,
+    vdevs: Vec<Vdev>,
+    uberblock: &Uberblock,
+    options: &PoolOptions,
+) -> Result<Pool, (Vec<Vdev>, PoolError)> {
+    let bootstrap = match read_bootstrap(label, &vdevs, uberblock).await {
+        Ok(bootstrap) => bootstrap,
+        Err(error) => return Err((vdevs, error)),
+    };
+    let build = |entries, vdevs| {
+        let next = bootstrap.next_vseg;
+        let bytes = u64::from(label.segment_bytes);
+        match Segments::new(bytes, &psegs(label), entries, next, options.bug) {
+            Ok(segments) => Ok(Pool::assemble(
+                label.clone(),
+                vdevs,
+                segments,
+                uberblock.log_epoch + 1,
+                Committed {
+                    txg: uberblock.txg,
+                    segments: bootstrap.segments,
+                    datasets: bootstrap.datasets,
+                    next_dataset: bootstrap.next_dataset,
+                },
+                options,
+            )),
+            Err(why) => {
+                tracing::error!(pool = %label.name, why, "segment table is damaged");
+                let field = "place";
+                let source = FormatError::Field { what: "segment table", field, value: 0 };
+                Err((vdevs, structure(label, "segment table", source)))
+            }
+        }
+    };
+    // Root segments alone lead to the table of all others.
+    let roots = build(bootstrap.root_segments.clone(), vdevs)?;
+    match read_segment_table(&roots, &bootstrap).await {
+        Ok(entries) => build(entries, roots.vdevs),
+        Err(error) => Err((roots.vdevs, error)),
+    }
+}
+
+fn structure(label: &Label, what: &'static str, source: FormatError) -> PoolError {
+    PoolError::Structure { pool: label.name.clone(), what, source }
+}
+
+async fn read_bootstrap(
+    label: &Label,
+    vdevs: &[Vdev],
+    uberblock: &Uberblock,
+) -> Result<Bootstrap, PoolError> {
+    let what = "bootstrap table";
+    let mut failure = structure(label, what, FormatError::Checksum { what });
+    for copy in &uberblock.bootstrap {
+        let len = uberblock.bootstrap_bytes as usize;
+        let inside = label.vdevs.get(usize::from(copy.vdev)).is_some_and(|vdev| {
+            copy.offset.checked_add(len as u64).is_some_and(|end| end <= label.vdev_bytes(vdev))
+        });
+        if !inside || len == 0 {
+            continue;
+        }
+        let vdev = &vdevs[usize::from(copy.vdev)];
+        let verify = |bytes: &[u8]| xxh3_128(bytes) == uberblock.bootstrap_checksum;
+        match vdev.read_verified(vdev.base + copy.offset, len, verify).await {
+            Ok((buf, start)) => {
+                return Bootstrap::decode(&buf[start..start + len])
+                    .map_err(|source| structure(label, what, source));
+            }
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+async fn read_segment_table(
+    pool: &Pool,
+    bootstrap: &Bootstrap,
+) -> Result<Vec<(VsegId, SegmentEntry)>, PoolError> {
+    let tree = Tree::new(pool, bootstrap.segments);
+    let mut blocks = Vec::new();
+    tree.scan(0..u64::MAX, &mut |block, ptr| {
+        blocks.push((block, ptr));
+        true
+    })
+    .await?;
+    let mut entries = bootstrap.root_segments.clone();
+    for (block, ptr) in blocks {
+        let content = pool.read_block(&ptr).await?;
+        let decoded = SegmentEntry::decode_block(&content)
+            .map_err(|source| structure(&pool.label, "segment table", source))?;
+        let first = block * SEGMENT_ENTRIES_PER_BLOCK as u64;
+        let numbered = decoded.into_iter().zip(first..);
+        entries.extend(numbered.filter_map(|(entry, vseg)| Some((VsegId(vseg), entry?))));
+    }
+    Ok(entries)
+}
+
+/// Erases the labels of a disk, so that no import finds the pool on it.
+pub(crate) async fn forget_disk(device: &dyn Device, disk_bytes: u64) -> Result<(), PoolError> {
+    Ok(erase_labels(device, disk_bytes).await.map_err(Arc::new)?)
+}

@@ -1,0 +1,267 @@
+//! The intent log: a ring of batches on every leg of one vdev, and its replay.
+//!
+//! Not here: which writes go into a batch and who waits for it (weir-dataset's group commit).
+//!
+//! Invariants:
+//! - I6: `write` returns `Ok` only when the batch is durable on every leg in use;
+//! - one batch is written at a time, so batch k+1 exists only if batch k was acknowledged;
+//! - space of a batch is reused only after an uberblock that no longer needs it is durable;
+//! - batches never wrap: one that does not fit before the end starts at 0, and a reader that finds
+//!   no next batch where it expects one looks at 0.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use weir_base::{Guid, Txg};
+use weir_device::{Durability, IoBuf};
+use weir_format::layout::LABEL_BYTES;
+use weir_format::log::{ALIGN_BYTES, BatchBuilder, decode_batch, decode_header};
+
+use crate::error::PoolError;
+use crate::planted::PlantedBug;
+use crate::vdev::Vdev;
+
+/// Bytes scanned at a time when looking for proof of damage.
+const SCAN_BYTES: usize = 1 << 20;
+
+/// A batch could not be logged.
+#[derive(Debug)]
+pub enum LogWriteError {
+    /// The ring is full until the next commit.
+    Full,
+    /// The disks failed.
+    Pool(PoolError),
+}
+
+struct LiveBatch {
+    offset: u64,
+    batch: u64,
+    bytes: u64,
+    newest_txg: Txg,
+}
+
+struct Ring {
+    epoch: u64,
+    head: u64,
+    next_batch: u64,
+    /// Batches some uncommitted txg may need, oldest first.
+    live: VecDeque<LiveBatch>,
+    live_bytes: u64,
+}
+
+/// The intent log of one pool.
+pub(crate) struct IntentLog {
+    pool: Guid,
+    region_bytes: u64,
+    ring: Mutex<Ring>,
+    bug: PlantedBug,
+}
+
+/// Where replay starts after an import: as the uberblock says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogStart {
+    pub(crate) epoch: u64,
+    pub(crate) batch: u64,
+    pub(crate) offset: u64,
+}
+
+impl IntentLog {
+    pub(crate) fn new(pool: Guid, region_bytes: u64, epoch: u64, bug: PlantedBug) -> Self {
+        let ring = Ring { epoch, head: 0, next_batch: 1, live: VecDeque::new(), live_bytes: 0 };
+        Self { pool, region_bytes, ring: Mutex::new(ring), bug }
+    }
+
+    /// Writes one batch. The caller lets no two calls overlap.
+    ///
+    /// # Durability
+    /// The batch is on stable media of every leg in use when this returns `Ok`.
+    pub(crate) async fn write(
+        &self,
+        vdev: &Vdev,
+        builder: BatchBuilder,
+        newest_txg: Txg,
+    ) -> Result<(), LogWriteError> {
+        let len = builder.batch_bytes();
+        let (epoch, batch, offset) = {
+            let ring = self.ring.lock();
+            let offset = self.place(&ring, len as u64).ok_or(LogWriteError::Full)?;
+            (ring.epoch, ring.next_batch, offset)
+        };
+        let mut bytes = IoBuf::zeroed(len);
+        builder.finish(self.pool, epoch, batch, batch, &mut bytes);
+        {
+            // Taken before the write: a commit meanwhile must know that this space is in use.
+            let mut ring = self.ring.lock();
+            ring.head = offset + len as u64;
+            ring.next_batch = batch + 1;
+            ring.live_bytes += len as u64;
+            ring.live.push_back(LiveBatch { offset, batch, bytes: len as u64, newest_txg });
+        }
+        let durability = match self.bug {
+            PlantedBug::AckBeforeLogDurable => Durability::Cached,
+            _ => Durability::Durable,
+        };
+        vdev.write(LABEL_BYTES + offset, &Arc::new(bytes), 0..len, durability)
+            .await
+            .map_err(LogWriteError::Pool)
+    }
+
+    /// First free place for `len` bytes; strictly before the oldest live batch, so that a full
+    /// ring and an empty one differ.
+    fn place(&self, ring: &Ring, len: u64) -> Option<u64> {
+        let to_end = ring.head + len <= self.region_bytes;
+        let Some(oldest) = ring.live.front() else {
+            return (len <= self.region_bytes).then_some(if to_end { ring.head } else { 0 });
+        };
+        if ring.head > oldest.offset {
+            if to_end {
+                Some(ring.head)
+            } else {
+                (len < oldest.offset).then_some(0)
+            }
+        } else {
+            (ring.head + len < oldest.offset).then_some(ring.head)
+        }
+    }
+
+    /// Whether a commit should come soon to make room.
+    pub(crate) fn half_full(&self) -> bool {
+        self.ring.lock().live_bytes > self.region_bytes / 2
+    }
+
+    /// Where replay must start once `committed` is on disk.
+    pub(crate) fn start_after(&self, committed: Txg) -> LogStart {
+        let ring = self.ring.lock();
+        let needed = ring.live.iter().find(|live| live.newest_txg > committed);
+        LogStart {
+            epoch: ring.epoch,
+            batch: needed.map_or(ring.next_batch, |live| live.batch),
+            offset: needed.map_or(ring.head, |live| live.offset),
+        }
+    }
+
+    /// Forgets batches that only `committed` and older txgs needed; the uberblock of `committed`
+    /// is durable.
+    pub(crate) fn release(&self, committed: Txg) {
+        let mut ring = self.ring.lock();
+        while let Some(live) = ring.live.pop_front_if(|live| live.newest_txg <= committed) {
+            ring.live_bytes -= live.bytes;
+        }
+    }
+}
+
+/// One valid batch read back.
+#[derive(Debug)]
+pub struct ReplayedBatch {
+    bytes: IoBuf,
+}
+
+impl ReplayedBatch {
+    /// Its records in order.
+    pub fn records(&self) -> Vec<weir_format::log::LogRecord<'_>> {
+        let (_, records) = decode_batch(&self.bytes).expect("it was valid when it was read");
+        records
+    }
+}
+
+/// Walks the chain of batches that an uberblock points to.
+pub(crate) struct Replay<'a> {
+    vdev: &'a Vdev,
+    pool: Guid,
+    pool_name: &'a str,
+    region_bytes: u64,
+    next: LogStart,
+}
+
+impl<'a> Replay<'a> {
+    pub(crate) fn new(
+        vdev: &'a Vdev,
+        pool: Guid,
+        pool_name: &'a str,
+        region_bytes: u64,
+        start: LogStart,
+    ) -> Self {
+        Self { vdev, pool, pool_name, region_bytes, next: start }
+    }
+
+    /// The next batch, or `None` at the end of the chain.
+    ///
+    /// # Errors
+    /// `LogDamaged` when the chain ends before a batch that is known to have been acknowledged.
+    pub(crate) async fn next(&mut self, force: bool) -> Result<Option<ReplayedBatch>, PoolError> {
+        for offset in [self.next.offset, 0] {
+            if let Some((bytes, len)) = self.read_batch(offset, Some(self.next.batch)).await? {
+                self.next.batch += 1;
+                self.next.offset = offset + len;
+                return Ok(Some(ReplayedBatch { bytes }));
+            }
+        }
+        if !force && self.damage_proven().await? {
+            let (pool, batch) = (self.pool_name.to_owned(), self.next.batch);
+            return Err(PoolError::LogDamaged { pool, batch });
+        }
+        Ok(None)
+    }
+
+    /// A valid batch of this epoch at `offset` from any leg; `batch`: the number it must have.
+    async fn read_batch(
+        &self,
+        offset: u64,
+        batch: Option<u64>,
+    ) -> Result<Option<(IoBuf, u64)>, PoolError> {
+        let fits = |header: &weir_format::log::BatchHeader| {
+            header.pool == self.pool
+                && header.epoch == self.next.epoch
+                && batch.is_none_or(|batch| header.batch == batch)
+                && offset + u64::from(header.batch_bytes) <= self.region_bytes
+        };
+        if offset + ALIGN_BYTES as u64 > self.region_bytes {
+            return Ok(None);
+        }
+        let header = self
+            .vdev
+            .read_any(LABEL_BYTES + offset, ALIGN_BYTES, |buf| {
+                decode_header(&buf).ok().filter(fits)
+            })
+            .await?;
+        let Some(header) = header else { return Ok(None) };
+        let len = header.batch_bytes as usize;
+        let accept =
+            |buf: IoBuf| decode_batch(&buf).is_ok_and(|(found, _)| found == header).then_some(buf);
+        let found = self.vdev.read_any(LABEL_BYTES + offset, len, accept).await?;
+        Ok(found.map(|bytes| (bytes, len as u64)))
+    }
+
+    /// Whether some valid later batch says that the missing one had been acknowledged.
+    async fn damage_proven(&self) -> Result<bool, PoolError> {
+        let mut offset = 0;
+        while offset < self.region_bytes {
+            let len = SCAN_BYTES.min((self.region_bytes - offset) as usize);
+            let mut suspects = Vec::new();
+            self.vdev
+                .read_any(LABEL_BYTES + offset, len, |buf| {
+                    for (index, unit) in buf.chunks(ALIGN_BYTES).enumerate() {
+                        let later = decode_header(unit).is_ok_and(|h| {
+                            h.pool == self.pool
+                                && h.epoch == self.next.epoch
+                                && h.batch > self.next.batch
+                                && h.watermark > self.next.batch
+                        });
+                        if later {
+                            suspects.push(offset + (index * ALIGN_BYTES) as u64);
+                        }
+                    }
+                    None::<()>
+                })
+                .await?;
+            for suspect in suspects {
+                if self.read_batch(suspect, None).await?.is_some() {
+                    return Ok(true);
+                }
+            }
+            offset += len as u64;
+        }
+        Ok(false)
+    }
+}

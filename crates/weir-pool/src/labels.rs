@@ -1,0 +1,159 @@
+//! Reading and writing labels: config copies and uberblock slots.
+//!
+//! Not here: which uberblock an import believes (import), when one is written (commit).
+//!
+//! Invariants:
+//! - an uberblock goes to both labels of every leg in use and is durable when this returns;
+//! - txg N never overwrites the slots of the 127 txgs before it.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use weir_base::Guid;
+use weir_device::{Device, DeviceError, Durability, IoBuf};
+use weir_format::layout::{
+    CONFIG_BYTES, LABEL_BYTES, RING_OFFSET, RING_SLOTS, SLOT_BYTES, label_offsets,
+};
+use weir_format::{FormatError, Label, Uberblock};
+
+use crate::error::PoolError;
+use crate::vdev::Vdev;
+
+/// Writes both labels of one new disk: config, empty ring.
+///
+/// # Durability
+/// Durable when this returns.
+pub(crate) async fn write_labels(device: &dyn Device, label: &Label) -> Result<(), DeviceError> {
+    let (_, vdev) = label
+        .place()
+        .map(|(vdev, _)| (vdev, &label.vdevs[vdev]))
+        .expect("a label names its own disk");
+    let mut content = IoBuf::zeroed(LABEL_BYTES as usize);
+    let config = label.encode();
+    content[..CONFIG_BYTES].copy_from_slice(&config);
+    content[CONFIG_BYTES..2 * CONFIG_BYTES].copy_from_slice(&config);
+    let content = Arc::new(content);
+    for offset in label_offsets(vdev.disk_bytes) {
+        let range = 0..LABEL_BYTES as usize;
+        device.write_at(offset, Arc::clone(&content), range, Durability::Cached).await?;
+    }
+    device.flush().await
+}
+
+/// Overwrites every config copy and uberblock with zeros.
+pub(crate) async fn erase_labels(device: &dyn Device, disk_bytes: u64) -> Result<(), DeviceError> {
+    let zeros = Arc::new(IoBuf::zeroed(LABEL_BYTES as usize));
+    for offset in label_offsets(disk_bytes) {
+        let range = 0..LABEL_BYTES as usize;
+        device.write_at(offset, Arc::clone(&zeros), range, Durability::Cached).await?;
+    }
+    device.flush().await
+}
+
+/// What the labels of one disk say.
+pub(crate) struct DiskLabels {
+    pub(crate) label: Label,
+    /// Every valid uberblock of the pool on this disk, in no order.
+    pub(crate) uberblocks: Vec<Uberblock>,
+}
+
+/// Reads the labels of one disk; `Ok(Err(_))` tells why there is no usable one.
+///
+/// # Errors
+/// Only when the disk cannot be read at all.
+pub(crate) async fn read_labels(
+    device: &dyn Device,
+) -> Result<Result<DiskLabels, FormatError>, DeviceError> {
+    let len = device.geometry().len_bytes;
+    let mut best: Result<Label, FormatError> = Err(FormatError::Magic { what: "label" });
+    let mut rings = Vec::new();
+    // Label B stands at the end of the used part, which a longer sibling's disk does not fill.
+    let mut offsets = vec![0];
+    if len >= 2 * LABEL_BYTES {
+        offsets.push(len - LABEL_BYTES);
+    }
+    let mut index = 0;
+    let mut first_error = None;
+    while let Some(&offset) = offsets.get(index) {
+        index += 1;
+        let (done, content) = device.read_at(offset, IoBuf::zeroed(LABEL_BYTES as usize)).await;
+        if let Err(error) = done {
+            first_error.get_or_insert(error);
+            continue;
+        }
+        for copy in content[..2 * CONFIG_BYTES].chunks(CONFIG_BYTES) {
+            keep_best(&mut best, Label::decode(copy));
+        }
+        if let Ok(label) = &best {
+            let used = label.place().map(|(vdev, _)| label.vdevs[vdev].disk_bytes);
+            let second = used.filter(|used| *used <= len).map(|used| used - LABEL_BYTES);
+            if let Some(second) = second.filter(|second| !offsets.contains(second)) {
+                offsets.push(second);
+            }
+        }
+        rings.push(content);
+    }
+    if let (true, Some(error)) = (rings.is_empty(), first_error) {
+        return Err(error);
+    }
+    Ok(best.map(|label| DiskLabels { uberblocks: ring_slots(&rings, label.pool), label }))
+}
+
+/// A readable config beats any error; the newest config wins; a version error beats "no label".
+fn keep_best(best: &mut Result<Label, FormatError>, found: Result<Label, FormatError>) {
+    let better = match (&*best, &found) {
+        (Ok(old), Ok(new)) => new.txg > old.txg,
+        (Ok(_), Err(_)) => false,
+        (Err(_), Ok(_)) => true,
+        (Err(old), Err(new)) => {
+            matches!(old, FormatError::Magic { .. }) && !matches!(new, FormatError::Magic { .. })
+        }
+    };
+    if better {
+        *best = found;
+    }
+}
+
+fn ring_slots(rings: &[IoBuf], pool: Guid) -> Vec<Uberblock> {
+    let mut found: Vec<Uberblock> = Vec::new();
+    for ring in rings {
+        for slot in ring[RING_OFFSET as usize..].chunks(SLOT_BYTES) {
+            let valid = Uberblock::decode(slot).ok().filter(|ub| ub.pool == pool);
+            found.extend(valid.filter(|ub| !found.contains(ub)));
+        }
+    }
+    found
+}
+
+/// Writes an uberblock to both labels of every leg in use.
+///
+/// # Durability
+/// Durable on every leg that is not faulted when this returns `Ok`; both slots may be torn by a
+/// crash before that, which leaves the slots of earlier txgs whole.
+///
+/// # Errors
+/// When a vdev has no leg left.
+pub(crate) async fn write_uberblock(
+    vdevs: &[Vdev],
+    disk_bytes: &[u64],
+    uberblock: &Uberblock,
+) -> Result<(), PoolError> {
+    let mut slot = IoBuf::zeroed(SLOT_BYTES);
+    slot.copy_from_slice(&uberblock.encode());
+    let slot = Arc::new(slot);
+    let within = RING_OFFSET + uberblock.txg.0 % RING_SLOTS * SLOT_BYTES as u64;
+    let writes = vdevs.iter().zip(disk_bytes).map(|(vdev, disk_bytes)| {
+        let slot = &slot;
+        async move {
+            let [first, second] = label_offsets(*disk_bytes).map(|label| label + within);
+            // Both are issued before either is awaited; one flush then covers both.
+            let (a, b) = futures_util::join!(
+                vdev.write(first, slot, 0..SLOT_BYTES, Durability::Cached),
+                vdev.write(second, slot, 0..SLOT_BYTES, Durability::Cached),
+            );
+            a.and(b)?;
+            vdev.flush().await
+        }
+    });
+    join_all(writes).await.into_iter().collect()
+}

@@ -1,0 +1,25 @@
+//! Faults the engine can be told to have, so that the tests can prove they would notice.
+//!
+//! Not here: anything a user can reach; only the simulator sets one.
+//!
+//! Invariant: `PlantedBug::None` is what every other caller passes, and costs one compare.
+
+/// A deliberate fault.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PlantedBug {
+    /// No fault.
+    #[default]
+    None,
+    /// The flush before the uberblock is left out.
+    SkipCommitFlush,
+    /// A log batch is written without waiting for it to be durable.
+    AckBeforeLogDurable,
+    /// Dead segments are reused at once.
+    ReuseAtOnce,
+    /// A block's checksum is not compared on read.
+    SkipChecksum,
+    /// Replay leaves the last batch out.
+    DropLastBatch,
+    /// The intent log is released before the uberblock is durable.
+    ReleaseLogEarly,
+}

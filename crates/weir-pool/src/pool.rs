@@ -1,0 +1,172 @@
+//! The `Pool` itself: what is open, what is committed, and whether it may still be written.
+//!
+//! Not here: reading blocks (read), writing them (write_out), committing (commit).
+//!
+//! Invariants:
+//! - one commit at a time, by the one owner of the pool;
+//! - once poisoned, for ever poisoned: only a new import clears it.
+
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use weir_base::{Clock, Guid, Txg};
+use weir_cache::BlockCache;
+use weir_format::log::BatchBuilder;
+use weir_format::{Label, TreeRoot};
+
+use crate::error::PoolError;
+use crate::intent_log::{IntentLog, LogWriteError};
+use crate::planted::PlantedBug;
+use crate::segments::{Segments, SpaceUse};
+use crate::vdev::Vdev;
+use crate::write_out::Streams;
+
+/// How to run a pool; nothing of it is stored.
+#[derive(Clone)]
+pub struct PoolOptions {
+    /// Budget of the block cache.
+    pub cache_bytes: u64,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// A deliberate fault, for the simulator.
+    pub bug: PlantedBug,
+}
+
+/// What the newest committed uberblock says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Committed {
+    pub(crate) txg: Txg,
+    pub(crate) segments: TreeRoot,
+    pub(crate) datasets: TreeRoot,
+    pub(crate) next_dataset: u64,
+}
+
+/// An open pool.
+pub struct Pool {
+    pub(crate) label: Label,
+    pub(crate) vdevs: Vec<Vdev>,
+    pub(crate) segments: Segments,
+    pub(crate) log: IntentLog,
+    pub(crate) log_vdev: u16,
+    pub(crate) cache: BlockCache,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) committed: Mutex<Committed>,
+    pub(crate) streams: Mutex<Option<Streams>>,
+    pub(crate) bug: PlantedBug,
+    poisoned: OnceLock<String>,
+}
+
+impl Pool {
+    pub(crate) fn assemble(
+        label: Label,
+        vdevs: Vec<Vdev>,
+        segments: Segments,
+        log_epoch: u64,
+        committed: Committed,
+        options: &PoolOptions,
+    ) -> Self {
+        let log = IntentLog::new(label.pool, label.log_bytes, log_epoch, options.bug);
+        let streams = Streams::resume(&segments, vdevs.len(), committed.txg);
+        Self {
+            label,
+            vdevs,
+            segments,
+            log,
+            log_vdev: 0,
+            cache: BlockCache::new(options.cache_bytes),
+            clock: Arc::clone(&options.clock),
+            committed: Mutex::new(committed),
+            streams: Mutex::new(Some(streams)),
+            bug: options.bug,
+            poisoned: OnceLock::new(),
+        }
+    }
+
+    /// Name.
+    pub fn name(&self) -> &str {
+        &self.label.name
+    }
+
+    /// Identity.
+    pub fn guid(&self) -> Guid {
+        self.label.pool
+    }
+
+    /// The newest committed txg.
+    pub fn committed_txg(&self) -> Txg {
+        self.committed.lock().txg
+    }
+
+    /// Root of the dataset directory and the next dataset number, as committed.
+    pub fn datasets(&self) -> (TreeRoot, u64) {
+        let committed = self.committed.lock();
+        (committed.datasets, committed.next_dataset)
+    }
+
+    /// The block cache.
+    pub fn cache(&self) -> &BlockCache {
+        &self.cache
+    }
+
+    /// Time, as the pool was given it.
+    pub fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    /// Space figures.
+    pub fn space(&self) -> SpaceUse {
+        self.segments.space()
+    }
+
+    /// Segment size.
+    pub fn segment_bytes(&self) -> u64 {
+        self.segments.segment_bytes
+    }
+
+    /// Free segments now, and dead ones that later txgs bring back.
+    pub fn free_segments(&self) -> (usize, usize) {
+        self.segments.free_now_and_later()
+    }
+
+    /// Stops every further acknowledgement; the first reason is kept.
+    pub fn poison(&self, why: &dyn std::fmt::Display) -> PoolError {
+        if self.poisoned.set(why.to_string()).is_ok() {
+            tracing::error!(pool = %self.name(), %why, "pool suspended");
+        }
+        self.check_alive().expect_err("just poisoned")
+    }
+
+    /// `Err` once the pool is poisoned.
+    pub fn check_alive(&self) -> Result<(), PoolError> {
+        match self.poisoned.get() {
+            None => Ok(()),
+            Some(why) => Err(PoolError::Poisoned { pool: self.label.name.clone(), why: why.clone() }),
+        }
+    }
+
+    /// Logs one batch; the caller lets no two calls overlap.
+    ///
+    /// # Durability
+    /// On stable media of every leg in use when this returns `Ok`.
+    ///
+    /// # Errors
+    /// `Full` until the next commit; anything else has poisoned the pool.
+    pub async fn log_write(
+        &self,
+        builder: BatchBuilder,
+        newest_txg: Txg,
+    ) -> Result<(), LogWriteError> {
+        self.check_alive().map_err(LogWriteError::Pool)?;
+        let vdev = &self.vdevs[usize::from(self.log_vdev)];
+        let done = self.log.write(vdev, builder, newest_txg).await;
+        if let Err(LogWriteError::Pool(error)) = &done {
+            return Err(LogWriteError::Pool(self.poison(error)));
+        }
+        done
+    }
+
+    /// Whether the intent log wants a commit.
+    pub fn log_half_full(&self) -> bool {
+        self.log.half_full()
+    }
+}

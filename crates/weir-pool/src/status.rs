@@ -1,0 +1,160 @@
+//! What a person asks about a pool: health, errors and space; and taking a pool apart.
+//!
+//! Not here: printing.
+//!
+//! Invariant: answers come from RAM; a dead disk cannot hold them up.
+
+use std::sync::atomic::Ordering;
+
+use weir_base::{Guid, Txg, VsegId};
+
+use crate::error::PoolError;
+use crate::import::forget_disk;
+use crate::pool::Pool;
+use crate::segments::SpaceUse;
+use crate::tree::Tree;
+
+/// State of one disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LegState {
+    /// In use and up to date.
+    Online,
+    /// In use, but it missed writes; what it misses is repaired as it is read.
+    Stale,
+    /// A write or flush failed; not used any more.
+    Faulted,
+    /// Not there.
+    Missing,
+}
+
+/// Health of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolHealth {
+    /// Everything in use and up to date.
+    Online,
+    /// Works with less redundancy than it was made with.
+    Degraded,
+    /// Acknowledges nothing any more.
+    Suspended,
+}
+
+/// One disk.
+#[derive(Clone, Debug)]
+pub struct LegStatus {
+    /// Path.
+    pub path: String,
+    /// Identity.
+    pub guid: Guid,
+    /// State.
+    pub state: LegState,
+    /// Txg after which it misses writes.
+    pub stale_after: Option<Txg>,
+    /// Reads that failed.
+    pub read_errors: u64,
+    /// Writes and flushes that failed.
+    pub write_errors: u64,
+    /// Reads whose bytes failed their checksum.
+    pub checksum_errors: u64,
+}
+
+/// One vdev.
+#[derive(Clone, Debug)]
+pub struct VdevStatus {
+    /// Whether it is a mirror; else one disk.
+    pub mirror: bool,
+    /// Its disks.
+    pub legs: Vec<LegStatus>,
+}
+
+/// A pool.
+#[derive(Clone, Debug)]
+pub struct PoolStatus {
+    /// Health.
+    pub health: PoolHealth,
+    /// Why it is suspended.
+    pub suspended: Option<String>,
+    /// Vdevs in label order.
+    pub vdevs: Vec<VdevStatus>,
+    /// Space.
+    pub space: SpaceUse,
+    /// Newest committed txg.
+    pub txg: Txg,
+}
+
+impl Pool {
+    /// The pool as it is now.
+    pub fn status(&self) -> PoolStatus {
+        let vdevs: Vec<VdevStatus> = self
+            .vdevs
+            .iter()
+            .map(|vdev| VdevStatus {
+                mirror: vdev.mirror,
+                legs: vdev
+                    .legs
+                    .iter()
+                    .map(|leg| LegStatus {
+                        path: leg.path.clone(),
+                        guid: leg.guid,
+                        state: match (&leg.device, leg.is_faulted(), leg.stale_after()) {
+                            (None, ..) => LegState::Missing,
+                            (_, true, _) => LegState::Faulted,
+                            (_, _, Some(_)) => LegState::Stale,
+                            _ => LegState::Online,
+                        },
+                        stale_after: leg.stale_after(),
+                        read_errors: leg.read_errors.load(Ordering::Relaxed),
+                        write_errors: leg.write_errors.load(Ordering::Relaxed),
+                        checksum_errors: leg.checksum_errors.load(Ordering::Relaxed),
+                    })
+                    .collect(),
+            })
+            .collect();
+        let suspended = self.check_alive().err().map(|error| error.to_string());
+        let all_online = vdevs
+            .iter()
+            .all(|vdev| vdev.legs.iter().all(|leg| leg.state == LegState::Online));
+        let health = match (&suspended, all_online) {
+            (Some(_), _) => PoolHealth::Suspended,
+            (None, true) => PoolHealth::Online,
+            (None, false) => PoolHealth::Degraded,
+        };
+        PoolStatus { health, suspended, vdevs, space: self.space(), txg: self.committed_txg() }
+    }
+
+    /// Erases the labels of every disk. The pool takes no further call but `drop`.
+    ///
+    /// # Durability
+    /// No import finds the pool once this returns `Ok`.
+    pub async fn erase(&self) -> Result<(), PoolError> {
+        self.poison(&"the pool was destroyed");
+        for (vdev, config) in self.vdevs.iter().zip(&self.label.vdevs) {
+            for device in vdev.legs.iter().filter_map(|leg| leg.device.as_ref()) {
+                forget_disk(&**device, config.disk_bytes).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares the live-byte counter of every segment with what the trees refer to.
+    ///
+    /// `trees`: the roots of all datasets. Returns the segments that differ, with counter and sum:
+    /// empty when invariant I5 holds. Call it with no write-out under way.
+    pub async fn check_live_bytes(
+        &self,
+        trees: &[weir_format::TreeRoot],
+    ) -> Result<Vec<(VsegId, u64, u64)>, PoolError> {
+        let mut sums = std::collections::BTreeMap::<VsegId, (u64, u64)>::new();
+        for (vseg, live) in self.segments.live_by_segment() {
+            sums.entry(vseg).or_default().0 = u64::from(live);
+        }
+        let committed = *self.committed.lock();
+        for root in trees.iter().chain([&committed.segments, &committed.datasets]) {
+            let mut visit = |ptr: weir_format::BlockPtr| {
+                sums.entry(ptr.vseg).or_default().1 += ptr.stored_bytes() as u64;
+            };
+            Tree::new(self, *root).walk(&mut visit).await?;
+        }
+        let differ = sums.into_iter().filter(|(_, (counted, found))| counted != found);
+        Ok(differ.map(|(vseg, (counted, found))| (vseg, counted, found)).collect())
+    }
+}

@@ -1,0 +1,403 @@
+//! Copy-on-write radix trees of block pointers: the map of a volume, the segment table and the
+//! dataset directory.
+//!
+//! Not here: who calls it when. Readers walk a root they hold; nothing under it ever changes.
+//!
+//! Invariants:
+//! - a changed node is written anew, with all nodes above it; an old node is freed, not touched;
+//! - a node of holes only is no node: its parent has a hole there;
+//! - I8: a child's birth is at most its parent's.
+
+use std::ops::Range;
+use std::pin::Pin;
+
+use futures_util::StreamExt as _;
+use weir_base::limits::NODE_READS_IN_FLIGHT;
+use weir_base::{BLOCK_BYTES, ErrorKind};
+use weir_device::{Block, BlockMut};
+use weir_format::{
+    BlockPtr, Compression, FormatError, NODE_FANOUT, NODE_SHIFT, PtrKind, SegmentClass, TreeRoot,
+    node_pointer, set_node_pointer,
+};
+
+use crate::error::PoolError;
+use crate::pool::Pool;
+use crate::write_out::{CompressHistory, WriteOut};
+
+/// A change to a tree: blocks `start .. start + count` become `ptr`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// First block.
+    pub start: u64,
+    /// Blocks; 1 unless `ptr` is a hole.
+    pub count: u64,
+    /// What they become.
+    pub ptr: BlockPtr,
+}
+
+impl Change {
+    fn end(&self) -> u64 {
+        self.start + self.count
+    }
+}
+
+/// What a set of changes did to a tree's use of space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delta {
+    /// Blocks gained less blocks lost.
+    pub blocks: i64,
+    /// Stored units gained less lost, nodes not counted.
+    pub stored_units: i64,
+}
+
+impl Delta {
+    fn count(&mut self, ptr: &BlockPtr, sign: i64) {
+        if ptr.kind == PtrKind::Data {
+            self.blocks += sign;
+            self.stored_units += sign * i64::from(ptr.stored_units);
+        }
+    }
+}
+
+/// Where a lookup ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// The block's pointer (a hole where nothing is).
+    Found(BlockPtr),
+    /// This node must be read first.
+    NeedsNode(BlockPtr),
+}
+
+/// A tree as of one root.
+#[derive(Clone, Copy)]
+pub struct Tree<'a> {
+    pool: &'a Pool,
+    root: TreeRoot,
+}
+
+/// Subtrees of this height are read ahead as a whole before they are changed: at most 16,512 nodes,
+/// and many enough that random changes to a large volume read their leaves side by side.
+const WARM_LEVEL: u8 = 3;
+
+/// Blocks under one pointer at `level` (0 = the block itself).
+const fn span(level: u8) -> u64 {
+    TreeRoot::capacity(level)
+}
+
+fn slot_of(block: u64, level: u8) -> usize {
+    (block >> (NODE_SHIFT * u32::from(level - 1))) as usize % NODE_FANOUT
+}
+
+impl<'a> Tree<'a> {
+    /// The tree under `root`.
+    pub fn new(pool: &'a Pool, root: TreeRoot) -> Self {
+        Self { pool, root }
+    }
+
+    fn slot(&self, node: &Block, index: usize) -> Result<BlockPtr, PoolError> {
+        node_pointer(node, index).map_err(|source| self.damaged(source))
+    }
+
+    fn damaged(&self, source: FormatError) -> PoolError {
+        PoolError::Structure { pool: self.pool.name().to_owned(), what: "tree node", source }
+    }
+
+    /// Looks a block up in cached nodes only.
+    pub fn lookup_cached(&self, block: u64) -> Result<Lookup, PoolError> {
+        if block >= span(self.root.height) {
+            return Ok(Lookup::Found(BlockPtr::HOLE));
+        }
+        let mut ptr = self.root.ptr;
+        for level in (1..=self.root.height).rev() {
+            if ptr.is_hole() {
+                break;
+            }
+            let Some(node) = self.pool.cached(&ptr) else { return Ok(Lookup::NeedsNode(ptr)) };
+            ptr = self.slot(&node, slot_of(block, level))?;
+        }
+        Ok(Lookup::Found(ptr))
+    }
+
+    /// Looks a block up, reading nodes as needed.
+    pub async fn lookup(&self, block: u64) -> Result<BlockPtr, PoolError> {
+        if block >= span(self.root.height) {
+            return Ok(BlockPtr::HOLE);
+        }
+        let mut ptr = self.root.ptr;
+        for level in (1..=self.root.height).rev() {
+            if ptr.is_hole() {
+                break;
+            }
+            let node = self.pool.read_block(&ptr).await?;
+            ptr = self.slot(&node, slot_of(block, level))?;
+        }
+        Ok(ptr)
+    }
+
+    /// Every block of a range that is not a hole, in order, to `found`; a hole of any size costs
+    /// one step. `found` returns false to stop.
+    pub async fn scan(
+        &self,
+        range: Range<u64>,
+        found: &mut dyn FnMut(u64, BlockPtr) -> bool,
+    ) -> Result<(), PoolError> {
+        let end = range.end.min(span(self.root.height));
+        self.scan_under(self.root.ptr, self.root.height, 0, &(range.start..end), found).await?;
+        Ok(())
+    }
+
+    fn scan_under<'s>(
+        &'s self,
+        ptr: BlockPtr,
+        level: u8,
+        base: u64,
+        range: &'s Range<u64>,
+        found: &'s mut dyn FnMut(u64, BlockPtr) -> bool,
+    ) -> Pin<Box<dyn Future<Output = Result<bool, PoolError>> + 's>> {
+        Box::pin(async move {
+            if ptr.is_hole() || base >= range.end || base + span(level) <= range.start {
+                return Ok(true);
+            }
+            if level == 0 {
+                return Ok(found(base, ptr));
+            }
+            let node = self.pool.read_block(&ptr).await?;
+            for index in 0..NODE_FANOUT {
+                let child = self.slot(&node, index)?;
+                let child_base = base + index as u64 * span(level - 1);
+                if !self.scan_under(child, level - 1, child_base, range, &mut *found).await? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })
+    }
+
+    /// Every pointer of the tree, nodes included, to `visit`; for checks.
+    pub async fn walk(&self, visit: &mut dyn FnMut(BlockPtr)) -> Result<(), PoolError> {
+        let mut level = self.root.height;
+        let mut here = vec![self.root.ptr];
+        while !here.is_empty() {
+            here.retain(|ptr| !ptr.is_hole());
+            here.iter().for_each(|ptr| visit(*ptr));
+            if level == 0 {
+                break;
+            }
+            level -= 1;
+            let mut below = Vec::new();
+            for ptr in &here {
+                let node = self.pool.read_block(ptr).await?;
+                for index in 0..NODE_FANOUT {
+                    below.push(self.slot(&node, index)?);
+                }
+            }
+            here = below;
+        }
+        Ok(())
+    }
+
+    /// The last block that is not a hole.
+    pub async fn last_block(&self) -> Result<Option<u64>, PoolError> {
+        let (mut ptr, mut base) = (self.root.ptr, 0);
+        for level in (1..=self.root.height).rev() {
+            if ptr.is_hole() {
+                return Ok(None);
+            }
+            let node = self.pool.read_block(&ptr).await?;
+            let mut last = None;
+            for index in (0..NODE_FANOUT).rev() {
+                let child = self.slot(&node, index)?;
+                if !child.is_hole() {
+                    last = Some((index, child));
+                    break;
+                }
+            }
+            let Some((index, child)) = last else { return Ok(None) };
+            base += index as u64 * span(level - 1);
+            ptr = child;
+        }
+        Ok((!ptr.is_hole()).then_some(base))
+    }
+
+    /// Brings the nodes under `top` that `changes` will touch into the cache, many at a time. A
+    /// node that cannot be read is left for [`Self::apply`] to report.
+    async fn warm(&self, top: BlockPtr, top_level: u8, base: u64, changes: &[Change]) {
+        let mut here = vec![(top, base)];
+        for level in (1..=top_level).rev() {
+            let reads = here.iter().filter(|(ptr, _)| !ptr.is_hole()).map(|(ptr, base)| async move {
+                let node = self.pool.read_block(ptr).await.ok()?;
+                // Leaves are only wanted in the cache; holding all of them here could be much.
+                (level > 1).then_some((node, *base))
+            });
+            let nodes: Vec<_> = futures_util::stream::iter(reads)
+                .buffer_unordered(NODE_READS_IN_FLIGHT)
+                .filter_map(std::future::ready)
+                .collect()
+                .await;
+            here.clear();
+            for (node, base) in nodes {
+                for index in touched_slots(changes, base, level) {
+                    let Ok(child) = self.slot(&node, index) else { continue };
+                    here.push((child, base + index as u64 * span(level - 1)));
+                }
+            }
+        }
+    }
+
+    /// Applies changes (sorted, disjoint, inside the tree) and returns the new root.
+    ///
+    /// Every pointer that is replaced, and every node on the way, is freed through `out`.
+    pub async fn apply(
+        &self,
+        out: &mut WriteOut<'_>,
+        class: SegmentClass,
+        changes: &[Change],
+    ) -> Result<(TreeRoot, Delta), PoolError> {
+        let mut delta = Delta::default();
+        assert!(changes.is_sorted_by(|a, b| a.end() <= b.start), "changes are sorted and disjoint");
+        if let Some(last) = changes.last() {
+            assert!(last.end() <= span(self.root.height), "changes lie inside the tree");
+        }
+        let mut job = Apply { tree: *self, out, class, delta: &mut delta };
+        let ptr = job.under(self.root.ptr, self.root.height, 0, changes).await?;
+        Ok((TreeRoot { ptr, height: self.root.height }, delta))
+    }
+
+    /// A root of at least this height with the same content: old blocks keep their numbers.
+    pub async fn grow(
+        &self,
+        out: &mut WriteOut<'_>,
+        class: SegmentClass,
+        height: u8,
+    ) -> Result<TreeRoot, PoolError> {
+        let mut root = self.root;
+        while root.height < height {
+            if !root.ptr.is_hole() {
+                let mut node = BlockMut::zeroed();
+                set_node_pointer(&mut node, 0, &root.ptr);
+                root.ptr = write_node(out, class, node).await?;
+            }
+            root.height += 1;
+        }
+        Ok(root)
+    }
+}
+
+async fn write_node(
+    out: &mut WriteOut<'_>,
+    class: SegmentClass,
+    node: BlockMut,
+) -> Result<BlockPtr, PoolError> {
+    // Checksums make nodes compress to about 60 % at best; always worth one try.
+    let mut history = CompressHistory::default();
+    out.write_block(class, PtrKind::Node, &node.freeze(), Compression::Lz4, &mut history).await
+}
+
+/// Slots of the node at `base` (a node of `level`) that some change touches.
+fn touched_slots(changes: &[Change], base: u64, level: u8) -> Vec<usize> {
+    let child = span(level - 1);
+    let mut slots: Vec<usize> = within(changes, base, span(level))
+        .iter()
+        .flat_map(|change| {
+            let first = change.start.max(base) - base;
+            let last = change.end().min(base + span(level)) - 1 - base;
+            (first / child) as usize..=(last / child) as usize
+        })
+        .collect();
+    slots.dedup();
+    slots
+}
+
+/// The changes that touch `base .. base + len`.
+fn within(changes: &[Change], base: u64, len: u64) -> &[Change] {
+    let first = changes.partition_point(|change| change.end() <= base);
+    let end = changes.partition_point(|change| change.start < base + len);
+    &changes[first..end.max(first)]
+}
+
+struct Apply<'j, 'o, 'p> {
+    tree: Tree<'j>,
+    out: &'j mut WriteOut<'o>,
+    class: SegmentClass,
+    delta: &'p mut Delta,
+}
+
+impl Apply<'_, '_, '_> {
+    /// The new pointer for what was `old`, a subtree of `level` levels starting at block `base`.
+    fn under<'s>(
+        &'s mut self,
+        old: BlockPtr,
+        level: u8,
+        base: u64,
+        changes: &'s [Change],
+    ) -> Pin<Box<dyn Future<Output = Result<BlockPtr, PoolError>> + 's>> {
+        Box::pin(async move {
+            let changes = within(changes, base, span(level));
+            let Some(first) = changes.first() else { return Ok(old) };
+            if first.start <= base && first.end() >= base + span(level) {
+                // One change covers all of it: a block, or a hole of any size.
+                assert!(level == 0 || first.ptr.is_hole(), "a range becomes a hole");
+                self.free_under(old, level).await?;
+                self.delta.count(&first.ptr, 1);
+                return Ok(first.ptr);
+            }
+            if old.is_hole() && changes.iter().all(|change| change.ptr.is_hole()) {
+                return Ok(old);
+            }
+            if level == WARM_LEVEL.min(self.tree.root.height) {
+                self.tree.warm(old, level, base, changes).await;
+            }
+            let mut node = if old.is_hole() {
+                BlockMut::zeroed()
+            } else {
+                BlockMut::copy_of(&*self.tree.pool.read_block(&old).await?)
+            };
+            for index in touched_slots(changes, base, level) {
+                let child =
+                    node_pointer(&node, index).map_err(|source| self.tree.damaged(source))?;
+                let child_base = base + index as u64 * span(level - 1);
+                let new = self.under(child, level - 1, child_base, changes).await?;
+                set_node_pointer(&mut node, index, &new);
+            }
+            self.out.free(&old);
+            if weir_codec::compress::is_zero(&node[..]) {
+                return Ok(BlockPtr::HOLE);
+            }
+            write_node(self.out, self.class, node).await
+        })
+    }
+
+    /// Frees a whole subtree.
+    fn free_under<'s>(
+        &'s mut self,
+        old: BlockPtr,
+        level: u8,
+    ) -> Pin<Box<dyn Future<Output = Result<(), PoolError>> + 's>> {
+        Box::pin(async move {
+            if old.is_hole() {
+                return Ok(());
+            }
+            if level > 0 {
+                match self.tree.pool.read_block(&old).await {
+                    Ok(node) => {
+                        for index in 0..NODE_FANOUT {
+                            let child = self.tree.slot(&node, index)?;
+                            self.free_under(child, level - 1).await?;
+                        }
+                    }
+                    // A damaged node must not make a volume indestructible: what is below it
+                    // stays counted as live, and a check will find it.
+                    Err(error) if error.kind() == ErrorKind::Data => {
+                        tracing::error!(%error, "space below a damaged node is not freed");
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            self.delta.count(&old, -1);
+            self.out.free(&old);
+            Ok(())
+        })
+    }
+}
+
+const _: () = assert!(BLOCK_BYTES == NODE_FANOUT * BlockPtr::BYTES);

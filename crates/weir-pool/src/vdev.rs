@@ -1,0 +1,278 @@
+//! Vdevs: disks and mirrors, and the rules of writing to all legs and reading from any.
+//!
+//! Not here: where on a vdev anything is (segments, labels, intent log).
+//!
+//! Invariants:
+//! - a write or flush returns `Ok` only if it succeeded on every leg in use, and on one at least;
+//! - a leg whose write or flush failed is faulted and used no more: what it holds after its last
+//!   good flush is unknown (a failed flush is never retried into success);
+//! - a read is judged by the checksum its pointer carries, never by what the disk reports.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use weir_base::{Guid, Txg};
+use weir_device::{Device, DeviceError, Durability, IoBuf};
+
+use crate::error::PoolError;
+
+/// One disk of a vdev.
+pub(crate) struct Leg {
+    pub(crate) guid: Guid,
+    /// Where it is, or was last seen.
+    pub(crate) path: String,
+    /// Position in the label's order, the index of the uberblock's stale list.
+    pub(crate) index: usize,
+    /// Absent while the disk is missing.
+    pub(crate) device: Option<Arc<dyn Device>>,
+    faulted: AtomicBool,
+    /// Set when it missed writes; cleared by nobody but a resilver.
+    stale_after: Mutex<Option<Txg>>,
+    pub(crate) read_errors: AtomicU64,
+    pub(crate) write_errors: AtomicU64,
+    pub(crate) checksum_errors: AtomicU64,
+}
+
+impl Leg {
+    pub(crate) fn new(
+        guid: Guid,
+        path: String,
+        index: usize,
+        device: Option<Arc<dyn Device>>,
+    ) -> Self {
+        Self {
+            guid,
+            path,
+            index,
+            device,
+            faulted: AtomicBool::new(false),
+            stale_after: Mutex::new(None),
+            read_errors: AtomicU64::new(0),
+            write_errors: AtomicU64::new(0),
+            checksum_errors: AtomicU64::new(0),
+        }
+    }
+
+    /// The disk, if it may be used.
+    pub(crate) fn usable(&self) -> Option<&Arc<dyn Device>> {
+        self.device.as_ref().filter(|_| !self.is_faulted())
+    }
+
+    pub(crate) fn is_faulted(&self) -> bool {
+        self.faulted.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn stale_after(&self) -> Option<Txg> {
+        *self.stale_after.lock()
+    }
+
+    pub(crate) fn set_stale(&self, txg: Txg) {
+        self.stale_after.lock().get_or_insert(txg);
+    }
+
+    fn fault(&self, error: &DeviceError) {
+        self.write_errors.fetch_add(1, Ordering::Relaxed);
+        if !self.faulted.swap(true, Ordering::AcqRel) {
+            tracing::error!(disk = %self.path, %error, "disk faulted: it is not used any more");
+        }
+    }
+}
+
+/// One vdev.
+pub(crate) struct Vdev {
+    pub(crate) index: u16,
+    pub(crate) mirror: bool,
+    pub(crate) legs: Vec<Leg>,
+    /// Start of the segment area on every leg.
+    pub(crate) base: u64,
+    sector_bytes: u64,
+    next_read: AtomicUsize,
+    pool: String,
+}
+
+impl Vdev {
+    pub(crate) fn new(pool: &str, index: u16, mirror: bool, legs: Vec<Leg>, base: u64) -> Self {
+        let sector_bytes = legs
+            .iter()
+            .filter_map(|leg| leg.device.as_ref())
+            .map(|device| u64::from(device.geometry().sector_bytes))
+            .max()
+            .unwrap_or(512);
+        let next_read = AtomicUsize::new(0);
+        Self { index, mirror, legs, base, sector_bytes, next_read, pool: pool.to_owned() }
+    }
+
+    fn lost(&self) -> PoolError {
+        PoolError::VdevLost { pool: self.pool.clone(), vdev: self.index }
+    }
+
+    /// Whether any leg can be used.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.legs.iter().any(|leg| leg.usable().is_some())
+    }
+
+    /// Writes `data[range]` at a byte offset of the disks, on every leg.
+    ///
+    /// # Durability
+    /// As asked; a leg that fails is faulted, and the rest carries on.
+    pub(crate) async fn write(
+        &self,
+        disk_offset: u64,
+        data: &Arc<IoBuf>,
+        range: Range<usize>,
+        durability: Durability,
+    ) -> Result<(), PoolError> {
+        let writes = self.legs.iter().filter_map(|leg| {
+            let device = leg.usable()?;
+            let write = device.write_at(disk_offset, Arc::clone(data), range.clone(), durability);
+            Some(async move { write.await.map_err(|error| leg.fault(&error)).is_ok() })
+        });
+        let done = join_all(writes).await;
+        if done.contains(&true) { Ok(()) } else { Err(self.lost()) }
+    }
+
+    /// Makes every completed write durable on every leg in use.
+    pub(crate) async fn flush(&self) -> Result<(), PoolError> {
+        let flushes = self.legs.iter().filter_map(|leg| {
+            let device = leg.usable()?;
+            let flush = device.flush();
+            Some(async move { flush.await.map_err(|error| leg.fault(&error)).is_ok() })
+        });
+        let done = join_all(flushes).await;
+        if done.contains(&true) { Ok(()) } else { Err(self.lost()) }
+    }
+
+    /// Legs in the order a read should try them: up to date first, the start taken in turn.
+    fn read_order(&self) -> Vec<&Leg> {
+        let start = self.next_read.fetch_add(1, Ordering::Relaxed);
+        let count = self.legs.len();
+        let mut order: Vec<&Leg> = (0..count)
+            .map(|step| &self.legs[(start + step) % count])
+            .filter(|leg| leg.usable().is_some())
+            .collect();
+        order.sort_by_key(|leg| leg.stale_after().is_some());
+        order
+    }
+
+    /// Reads the same whole sectors from one leg after another until `accept` takes one copy.
+    ///
+    /// For structures that carry their own checksum and may rightly be absent: nothing is counted
+    /// as damage and nothing is repaired.
+    pub(crate) async fn read_any<T>(
+        &self,
+        disk_offset: u64,
+        len: usize,
+        mut accept: impl FnMut(IoBuf) -> Option<T>,
+    ) -> Result<Option<T>, PoolError> {
+        let mut answered = false;
+        for leg in self.read_order() {
+            let Some(device) = leg.usable() else { continue };
+            let (done, buf) = device.read_at(disk_offset, IoBuf::zeroed(len)).await;
+            match done {
+                Ok(()) => answered = true,
+                Err(error) => {
+                    Self::count_read_error(leg, &error);
+                    continue;
+                }
+            }
+            if let Some(taken) = accept(buf) {
+                return Ok(Some(taken));
+            }
+        }
+        if answered { Ok(None) } else { Err(self.lost()) }
+    }
+
+    /// Reads `len` bytes from one leg, unverified: the caller verifies each block in them.
+    ///
+    /// Returns a buffer rounded out to sectors and where the bytes start in it.
+    pub(crate) async fn read_unverified(
+        &self,
+        disk_offset: u64,
+        len: usize,
+    ) -> Result<(IoBuf, usize), PoolError> {
+        let (at, within, rounded) = self.round_out(disk_offset, len);
+        let read = self.read_any(at, rounded, Some).await?;
+        Ok((read.expect("every copy is taken"), within))
+    }
+
+    /// Reads `len` bytes and returns the first copy that `verify` accepts; copies it
+    /// did not accept are rewritten from that one.
+    ///
+    /// # Errors
+    /// `Damaged` when legs answer but none with the right bytes, `VdevLost` when none answers.
+    pub(crate) async fn read_verified(
+        &self,
+        disk_offset: u64,
+        len: usize,
+        verify: impl Fn(&[u8]) -> bool,
+    ) -> Result<(IoBuf, usize), PoolError> {
+        let (at, within, rounded) = self.round_out(disk_offset, len);
+        let mut wrong: Vec<(&Leg, Option<IoBuf>)> = Vec::new();
+        for leg in self.read_order() {
+            let Some(device) = leg.usable() else { continue };
+            let (done, buf) = device.read_at(at, IoBuf::zeroed(rounded)).await;
+            match done {
+                Ok(()) if verify(&buf[within..within + len]) => {
+                    for (leg, theirs) in wrong {
+                        self.heal(leg, at, theirs, &buf, within..within + len).await;
+                    }
+                    return Ok((buf, within));
+                }
+                Ok(()) => {
+                    leg.checksum_errors.fetch_add(1, Ordering::Relaxed);
+                    wrong.push((leg, Some(buf)));
+                }
+                Err(error) => {
+                    Self::count_read_error(leg, &error);
+                    wrong.push((leg, None));
+                }
+            }
+        }
+        if wrong.iter().any(|(_, read)| read.is_some()) {
+            Err(PoolError::Damaged { pool: self.pool.clone(), vdev: self.index, offset: disk_offset })
+        } else {
+            Err(self.lost())
+        }
+    }
+
+    /// Sector-aligned disk offset, start of the bytes inside it, rounded length.
+    fn round_out(&self, start: u64, len: usize) -> (u64, usize, usize) {
+        let at = start - start % self.sector_bytes;
+        let end = (start + len as u64).next_multiple_of(self.sector_bytes);
+        (at, (start - at) as usize, (end - at) as usize)
+    }
+
+    fn count_read_error(leg: &Leg, error: &DeviceError) {
+        leg.read_errors.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(disk = %leg.path, %error, "read failed; trying another copy");
+    }
+
+    /// Rewrites one bad copy.
+    ///
+    /// Neighbours in the first and last sector keep the leg's own bytes: only `good[range]` was
+    /// verified, and the leg may hold the better copy of what is beside it.
+    async fn heal(
+        &self,
+        leg: &Leg,
+        at: u64,
+        theirs: Option<IoBuf>,
+        good: &IoBuf,
+        range: Range<usize>,
+    ) {
+        let Some(device) = leg.usable() else { return };
+        let mut repaired = theirs.unwrap_or_else(|| {
+            let mut copy = IoBuf::zeroed(good.len());
+            copy.copy_from_slice(good);
+            copy
+        });
+        repaired[range.clone()].copy_from_slice(&good[range]);
+        let len = repaired.len();
+        match device.write_at(at, Arc::new(repaired), 0..len, Durability::Cached).await {
+            Ok(()) => tracing::warn!(disk = %leg.path, offset = at, "bad copy repaired"),
+            Err(error) => leg.fault(&error),
+        }
+    }
+}

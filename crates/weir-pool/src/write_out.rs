@@ -1,0 +1,367 @@
+//! Write-out: blocks of one txg become rows of open segments.
+//!
+//! Not here: which blocks (weir-dataset) and what makes them part of the pool (commit).
+//!
+//! Invariants:
+//! - a segment is written front to back in whole rows; nothing written is written again;
+//! - a block may cross buffers but never segments;
+//! - a pointer handed out is not readable from disk before [`WriteOut::finish`]; until then its
+//!   block is served from the txg's own tables.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use weir_base::limits::{STREAM_WRITE_BYTES, STREAM_WRITES_IN_FLIGHT};
+use weir_base::{BLOCK_BYTES, Txg, VsegId};
+use weir_cache::CacheClass;
+use weir_codec::{checksum, compress};
+use weir_device::{Block, Durability, IoBuf};
+use weir_format::layout::PACK_BYTES;
+use weir_format::{BlockPtr, Compression, PtrKind, SegmentClass};
+
+use crate::error::PoolError;
+use crate::pool::Pool;
+use crate::segments::Segments;
+
+/// After this many blocks in a row that did not compress, only one in [`TRY_ONE_IN`] is tried
+/// (design 6): incompressible data then costs next to nothing.
+const MISSES_BEFORE_SPARING: u32 = 32;
+const TRY_ONE_IN: u32 = 16;
+
+/// What compression did lately for one dataset.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CompressHistory {
+    misses: u32,
+}
+
+impl CompressHistory {
+    fn worth_trying(&self) -> bool {
+        self.misses < MISSES_BEFORE_SPARING || self.misses.is_multiple_of(TRY_ONE_IN)
+    }
+}
+
+/// An open segment and how far it is filled.
+#[derive(Clone, Copy, Debug)]
+struct OpenSegment {
+    vseg: VsegId,
+    vdev: u16,
+    /// Start in the vdev's segment area.
+    start: u64,
+    /// Bytes appended, those still in the buffer included.
+    cursor: u64,
+}
+
+/// One open segment per lane; data has a lane per vdev, so that all disks stream at once.
+#[derive(Debug)]
+struct Lane {
+    open: Option<OpenSegment>,
+    buf: Option<IoBuf>,
+    /// Filled bytes of `buf`; they end at the cursor.
+    used: usize,
+}
+
+#[derive(Debug)]
+struct Stream {
+    class: SegmentClass,
+    lanes: Vec<Lane>,
+    current: usize,
+}
+
+/// The open segments of a pool between write-outs.
+#[derive(Debug)]
+pub(crate) struct Streams(Vec<Stream>);
+
+impl Streams {
+    /// Picks up the segments that were open at the last commit: what lies beyond their fill was
+    /// never committed.
+    pub(crate) fn resume(segments: &Segments, vdevs: usize, committed: Txg) -> Self {
+        let stream = |class| {
+            let count = if class == SegmentClass::Data { vdevs } else { 1 };
+            let mut lanes: Vec<Lane> =
+                (0..count).map(|_| Lane { open: None, buf: None, used: 0 }).collect();
+            for (vseg, vdev, start, fill) in segments.open_of(class) {
+                let open = OpenSegment { vseg, vdev, start, cursor: u64::from(fill) };
+                match lanes.iter_mut().find(|lane| lane.open.is_none()) {
+                    Some(lane) => lane.open = Some(open),
+                    // More open segments than lanes: a pool that had more vdevs.
+                    None => segments.set_fill(vseg, fill, committed, true),
+                }
+            }
+            Stream { class, lanes, current: 0 }
+        };
+        Self(SegmentClass::ALL.map(stream).into())
+    }
+}
+
+type Written = (Result<(), PoolError>, Arc<IoBuf>);
+
+/// One txg's write-out.
+pub struct WriteOut<'a> {
+    pub(crate) pool: &'a Pool,
+    /// The txg being written.
+    pub txg: Txg,
+    streams: Streams,
+    writes: FuturesUnordered<Pin<Box<dyn Future<Output = Written> + 'a>>>,
+    spare: Vec<IoBuf>,
+    scratch: Vec<u8>,
+    /// Device bytes of one leg written so far, padding included.
+    pub written_bytes: u64,
+}
+
+impl Pool {
+    /// Starts the write-out of a txg; one at a time.
+    pub fn begin_write_out(&self, txg: Txg) -> WriteOut<'_> {
+        let streams = self.streams.lock().take().expect("one write-out at a time");
+        self.segments.release_dead(txg);
+        WriteOut {
+            pool: self,
+            txg,
+            streams,
+            writes: FuturesUnordered::new(),
+            spare: Vec::new(),
+            scratch: vec![0; compress::stored_bytes_max(BLOCK_BYTES).next_multiple_of(PACK_BYTES)],
+            written_bytes: 0,
+        }
+    }
+}
+
+impl WriteOut<'_> {
+    /// Stores one block and returns its pointer; the block is in the cache from now on.
+    pub async fn write_block(
+        &mut self,
+        class: SegmentClass,
+        kind: PtrKind,
+        block: &Block,
+        compression: Compression,
+        history: &mut CompressHistory,
+    ) -> Result<BlockPtr, PoolError> {
+        let packed = match compression {
+            Compression::Lz4 if history.worth_trying() => {
+                compress::lz4(&block[..], &mut self.scratch)
+            }
+            Compression::Lz4 | Compression::Off => None,
+        };
+        let compression = match packed {
+            Some(_) => Compression::Lz4,
+            None => Compression::Off,
+        };
+        history.misses = if packed.is_some() { 0 } else { history.misses.saturating_add(1) };
+        let scratch = std::mem::take(&mut self.scratch);
+        let mut scratch = scratch;
+        let stored: &[u8] = match packed {
+            Some(len) => {
+                let padded = len.next_multiple_of(PACK_BYTES);
+                scratch[len..padded].fill(0);
+                &scratch[..padded]
+            }
+            None => &block[..],
+        };
+        let checksum = checksum::xxh3_128(stored);
+        let placed = self.append(class, stored).await;
+        let stored_units = (stored.len() / PACK_BYTES) as u16;
+        self.scratch = scratch;
+        let (vseg, offset_units) = placed?;
+        self.pool.segments.add_live(vseg, usize::from(stored_units) * PACK_BYTES);
+        let birth = self.txg;
+        let ptr = BlockPtr { kind, vseg, offset_units, stored_units, compression, birth, checksum };
+        let cached = if kind == PtrKind::Node { CacheClass::Node } else { CacheClass::Data };
+        self.pool.cache.insert(cached, &ptr, block.clone());
+        Ok(ptr)
+    }
+
+    /// Notes that a committed pointer was replaced.
+    pub fn free(&self, ptr: &BlockPtr) {
+        if !ptr.is_hole() {
+            assert!(ptr.birth <= self.txg, "I8: {ptr:?} is from the future of {}", self.txg);
+            self.pool.segments.free(ptr, self.txg);
+        }
+    }
+
+    /// Appends bytes (whole 64-byte units) to a stream; returns segment and offset in 64 B units.
+    async fn append(
+        &mut self,
+        class: SegmentClass,
+        stored: &[u8],
+    ) -> Result<(VsegId, u32), PoolError> {
+        assert!(stored.len().is_multiple_of(PACK_BYTES), "blocks are packed at 64 bytes");
+        let lane = self.lane_with_room(class, stored.len()).await?;
+        let stream = class as usize;
+        let open = self.streams.0[stream].lanes[lane].open.expect("lane_with_room opened it");
+        let mut rest = stored;
+        while !rest.is_empty() {
+            let room = self.buffer_room(stream, lane);
+            let (now, later) = rest.split_at(room.min(rest.len()));
+            let Lane { open: Some(open), buf: Some(buf), used } =
+                &mut self.streams.0[stream].lanes[lane]
+            else {
+                unreachable!("buffer_room provides the buffer")
+            };
+            buf[*used..*used + now.len()].copy_from_slice(now);
+            *used += now.len();
+            open.cursor += now.len() as u64;
+            if now.len() == room {
+                self.submit(stream, lane).await?;
+                self.streams.0[stream].current += 1;
+            }
+            rest = later;
+        }
+        Ok((open.vseg, (open.cursor / PACK_BYTES as u64) as u32))
+    }
+
+    /// A lane of the class whose open segment has room for `len` more bytes.
+    pub(crate) async fn lane_with_room(
+        &mut self,
+        class: SegmentClass,
+        len: usize,
+    ) -> Result<usize, PoolError> {
+        let segment_bytes = self.pool.segments.segment_bytes;
+        assert!(len as u64 <= segment_bytes, "nothing larger than a segment is stored");
+        let stream = class as usize;
+        let lane = self.streams.0[stream].current % self.streams.0[stream].lanes.len();
+        if let Some(open) = self.streams.0[stream].lanes[lane].open
+            && open.cursor + len as u64 > segment_bytes
+        {
+            self.pad_and_submit(stream, lane).await?;
+            let open = self.streams.0[stream].lanes[lane].open.take().expect("checked above");
+            self.pool.segments.set_fill(open.vseg, open.cursor as u32, self.txg, true);
+        }
+        if self.streams.0[stream].lanes[lane].open.is_none() {
+            let allocated = self.pool.segments.allocate(class, self.txg, lane);
+            let (vseg, vdev, start) = allocated.ok_or_else(|| PoolError::OutOfSpace {
+                pool: self.pool.label.name.clone(),
+            })?;
+            self.streams.0[stream].lanes[lane].open =
+                Some(OpenSegment { vseg, vdev, start, cursor: 0 });
+        }
+        Ok(lane)
+    }
+
+    /// Bytes that fit into the lane's buffer now; never beyond the segment's end.
+    fn buffer_room(&mut self, stream: usize, lane: usize) -> usize {
+        let segment_bytes = self.pool.segments.segment_bytes;
+        let row = self.pool.label.row_bytes as usize;
+        let spare = &mut self.spare;
+        let lane = &mut self.streams.0[stream].lanes[lane];
+        let open = lane.open.as_ref().expect("only an open lane is filled");
+        let size = STREAM_WRITE_BYTES.min((segment_bytes / 8) as usize).max(row);
+        lane.buf.get_or_insert_with(|| spare.pop().unwrap_or_else(|| IoBuf::zeroed(size)));
+        let base = open.cursor - lane.used as u64;
+        size.min((segment_bytes - base) as usize) - lane.used
+    }
+
+    /// Zero-fills the last row of a lane and starts its write.
+    async fn pad_and_submit(&mut self, stream: usize, lane: usize) -> Result<(), PoolError> {
+        let row = self.pool.label.row_bytes as usize;
+        let lane_now = &mut self.streams.0[stream].lanes[lane];
+        let (Some(open), Some(buf)) = (lane_now.open.as_mut(), lane_now.buf.as_mut()) else {
+            return Ok(());
+        };
+        let padded = (open.cursor as usize).next_multiple_of(row) - open.cursor as usize;
+        buf[lane_now.used..lane_now.used + padded].fill(0);
+        lane_now.used += padded;
+        open.cursor += padded as u64;
+        self.submit(stream, lane).await
+    }
+
+    /// Starts the device write of a lane's buffer; waits only when too many are under way.
+    async fn submit(&mut self, stream: usize, lane: usize) -> Result<(), PoolError> {
+        let lane = &mut self.streams.0[stream].lanes[lane];
+        let used = std::mem::take(&mut lane.used);
+        if used == 0 {
+            return Ok(());
+        }
+        let open = lane.open.expect("only an open lane is filled");
+        let buf = Arc::new(lane.buf.take().expect("a filled lane has a buffer"));
+        let vdev = &self.pool.vdevs[usize::from(open.vdev)];
+        let at = vdev.base + open.start + open.cursor - used as u64;
+        self.written_bytes += used as u64;
+        self.writes.push(Box::pin(async move {
+            let done = vdev.write(at, &buf, 0..used, Durability::Cached).await;
+            (done, buf)
+        }));
+        // One poll starts the write; the yield lets the runtime hand it to the kernel.
+        if let std::task::Poll::Ready(Some(written)) = futures_util::poll!(self.writes.next()) {
+            self.written(written)?;
+        }
+        yield_now().await;
+        while self.writes.len() >= STREAM_WRITES_IN_FLIGHT {
+            let written = self.writes.next().await.expect("the set is not empty");
+            self.written(written)?;
+        }
+        Ok(())
+    }
+
+    fn written(&mut self, (done, buf): Written) -> Result<(), PoolError> {
+        self.spare.extend(Arc::try_unwrap(buf).ok());
+        done
+    }
+
+    /// Pads and writes what is buffered for a class and records how full its segments are.
+    pub(crate) async fn close_rows(&mut self, class: SegmentClass) -> Result<(), PoolError> {
+        let stream = class as usize;
+        for lane in 0..self.streams.0[stream].lanes.len() {
+            self.pad_and_submit(stream, lane).await?;
+            let lane = &mut self.streams.0[stream].lanes[lane];
+            if let Some(open) = lane.open {
+                let full = open.cursor == self.pool.segments.segment_bytes;
+                self.pool.segments.set_fill(open.vseg, open.cursor as u32, self.txg, full);
+                if full {
+                    lane.open = None;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes everything of data and meta that is still buffered and waits for all writes: from
+    /// here on every pointer handed out can be read from disk.
+    pub async fn finish(&mut self) -> Result<(), PoolError> {
+        self.close_rows(SegmentClass::Data).await?;
+        self.close_rows(SegmentClass::Meta).await?;
+        self.wait_writes().await
+    }
+
+    pub(crate) async fn wait_writes(&mut self) -> Result<(), PoolError> {
+        while let Some(written) = self.writes.next().await {
+            self.written(written)?;
+        }
+        Ok(())
+    }
+
+    /// Appends unaccounted bytes (the bootstrap table) as rows of their own at the root lane's
+    /// cursor and returns vdev and offset. `stored` is padded to whole rows by the caller.
+    pub(crate) async fn append_rows(&mut self, stored: &[u8]) -> Result<(u16, u64), PoolError> {
+        let (vseg, _) = self.append(SegmentClass::Root, stored).await?;
+        let stream = SegmentClass::Root as usize;
+        let open = self.streams.0[stream].lanes[0].open.expect("just appended to");
+        assert_eq!(open.vseg, vseg, "root has one lane");
+        Ok((open.vdev, open.start + open.cursor - stored.len() as u64))
+    }
+
+    /// Segment and cursor of the root lane.
+    pub(crate) fn root_cursor(&self) -> (VsegId, u64) {
+        let open = self.streams.0[SegmentClass::Root as usize].lanes[0].open;
+        let open = open.expect("lane_with_room opened it");
+        (open.vseg, open.cursor)
+    }
+
+    /// Hands the open segments back to the pool.
+    pub(crate) fn end(self) {
+        *self.pool.streams.lock() = Some(self.streams);
+    }
+}
+
+/// Lets other tasks of the thread, and its I/O, take a turn.
+pub(crate) async fn yield_now() {
+    let mut yielded = false;
+    std::future::poll_fn(move |cx| {
+        if std::mem::replace(&mut yielded, true) {
+            return std::task::Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        std::task::Poll::Pending
+    })
+    .await;
+}

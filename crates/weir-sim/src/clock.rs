@@ -1,0 +1,68 @@
+//! Virtual time.
+//!
+//! Not here: who moves it (the executor) and timers.
+//!
+//! Invariant: monotonic time moves only when the executor says so, and never back.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use weir_base::Clock;
+
+/// Wall time at the start of every world: 2026-01-01 00:00 UTC, so that printed times look sane.
+const START_UNIX_MS: i64 = 1_767_225_600_000;
+
+/// The clock the engine is given.
+#[derive(Debug)]
+pub struct SimClock {
+    monotonic_ns: AtomicU64,
+    wall_offset_ms: AtomicI64,
+}
+
+impl SimClock {
+    pub(crate) fn new() -> Self {
+        Self { monotonic_ns: AtomicU64::new(0), wall_offset_ms: AtomicI64::new(START_UNIX_MS) }
+    }
+
+    pub(crate) fn advance_to(&self, at: Duration) {
+        self.monotonic_ns.fetch_max(nanos(at), Ordering::Relaxed);
+    }
+
+    /// Makes the wall clock jump, as an administrator or NTP does; monotonic time does not notice.
+    pub fn jump_wall(&self, by_ms: i64) {
+        self.wall_offset_ms.fetch_add(by_ms, Ordering::Relaxed);
+    }
+}
+
+impl Clock for SimClock {
+    fn monotonic(&self) -> Duration {
+        Duration::from_nanos(self.monotonic_ns.load(Ordering::Relaxed))
+    }
+
+    fn unix_ms(&self) -> u64 {
+        let offset = self.wall_offset_ms.load(Ordering::Relaxed);
+        (self.monotonic().as_millis() as u64).saturating_add_signed(offset)
+    }
+}
+
+/// 584 years fit in 64 bits of nanoseconds; later times stick at the end.
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_wall_clock_jumps() {
+        let clock = SimClock::new();
+        clock.advance_to(Duration::from_secs(10));
+        clock.advance_to(Duration::from_secs(3));
+        assert_eq!(clock.monotonic(), Duration::from_secs(10));
+        let before = clock.unix_ms();
+        clock.jump_wall(-5000);
+        assert_eq!(clock.unix_ms(), before - 5000);
+        assert_eq!(clock.monotonic(), Duration::from_secs(10));
+    }
+}

@@ -1,0 +1,265 @@
+//! What a power cut keeps of the writes that were not flushed.
+//!
+//! Not here: which writes those are ([`crate::SimDisk`]).
+//!
+//! Invariants:
+//! - a plan decides alone: the same moment cut twice by one plan gives the same images;
+//! - units are numbered over all disks of a world, disk by disk, completed writes in the order they
+//!   completed, then writes in flight in the order they were issued;
+//! - plans by number never tear a unit; only random ones do, on disks that allow it.
+
+use crate::rng::Rng;
+
+/// Most units whose every subset [`CutPlan::standard`] tries: 4096 cuts.
+pub const SUBSET_UNITS_MAX: u64 = 12;
+
+/// Single writes that [`CutPlan::standard`] leaves out one at a time; more are spread evenly.
+const ALL_BUT_MAX: u64 = 16;
+
+/// What counts as one unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grain {
+    /// What the disk writes whole or not at all ([`crate::DiskOptions::atomic_bytes`]).
+    Sector,
+    /// One write operation.
+    Write,
+}
+
+/// How much a cut could lose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unflushed {
+    /// Units of [`Grain::Sector`].
+    pub sectors: u64,
+    /// Units of [`Grain::Write`].
+    pub writes: u64,
+}
+
+impl Unflushed {
+    fn count(self, grain: Grain) -> u64 {
+        match grain {
+            Grain::Sector => self.sectors,
+            Grain::Write => self.writes,
+        }
+    }
+}
+
+/// Which unflushed units survive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CutPlan {
+    /// None.
+    Nothing,
+    /// All.
+    Everything,
+    /// One.
+    Only(Grain, u64),
+    /// All but one.
+    AllBut(Grain, u64),
+    /// Unit n survives if bit n is set; units from 64 on do not.
+    Subset(Grain, u64),
+    /// Each for itself, in a way drawn from this seed: by sector or by write, few or many, torn
+    /// where the disk tears, writes in flight in any order.
+    Random(u64),
+}
+
+impl CutPlan {
+    /// The plans worth trying at one moment: every subset where there are at most
+    /// [`SUBSET_UNITS_MAX`] sectors, otherwise the corners (none, all, only the first, only the
+    /// last, all but one), every subset of at most six writes, and `random` seeded draws.
+    pub fn standard(unflushed: Unflushed, random: u32, seed: u64) -> Vec<Self> {
+        if unflushed.sectors <= SUBSET_UNITS_MAX {
+            let subsets = 0..1 << unflushed.sectors;
+            return subsets.map(|mask| Self::Subset(Grain::Sector, mask)).collect();
+        }
+        let mut plans = vec![Self::Nothing, Self::Everything];
+        for grain in [Grain::Sector, Grain::Write] {
+            let count = unflushed.count(grain);
+            plans.extend([Self::Only(grain, 0), Self::Only(grain, count - 1)]);
+            let step = count.div_ceil(ALL_BUT_MAX).max(1) as usize;
+            plans.extend((0..count).step_by(step).map(|index| Self::AllBut(grain, index)));
+        }
+        if unflushed.writes <= SUBSET_UNITS_MAX / 2 {
+            let subsets = 1..(1 << unflushed.writes) - 1;
+            plans.extend(subsets.map(|mask| Self::Subset(Grain::Write, mask)));
+        }
+        let mut rng = Rng::new(seed).stream("cut plans", 0);
+        plans.extend((0..random).map(|_| Self::Random(rng.next_u64())));
+        plans
+    }
+}
+
+/// What happens to one unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Gone,
+    Whole,
+    /// Only the first so many bytes.
+    Torn(usize),
+}
+
+/// Walks the units of a world and says what becomes of each.
+pub(crate) struct Chooser {
+    plan: CutPlan,
+    rng: Rng,
+    random: RandomCut,
+    next: Unflushed,
+    write_survives: bool,
+}
+
+/// The character of one random cut, so that a few hundred of them are not all alike.
+struct RandomCut {
+    survive_per_million: u32,
+    torn_per_million: u32,
+    by_write: bool,
+}
+
+impl Chooser {
+    pub(crate) fn new(plan: CutPlan) -> Self {
+        let seed = if let CutPlan::Random(seed) = plan { seed } else { 0 };
+        let mut rng = Rng::new(seed).stream("cut", 0);
+        let odds = [500_000, 500_000, 100_000, 900_000];
+        let random = RandomCut {
+            survive_per_million: odds[rng.index(odds.len())],
+            torn_per_million: [0, 100_000, 500_000][rng.index(3)],
+            by_write: rng.below(3) == 0,
+        };
+        Self { plan, rng, random, next: Unflushed::default(), write_survives: false }
+    }
+
+    /// Puts writes in flight into the order in which they reach the media.
+    pub(crate) fn order<T>(&mut self, in_flight: &mut [T]) {
+        if let CutPlan::Random(_) = self.plan {
+            self.rng.shuffle(in_flight);
+        }
+    }
+
+    /// Whether a discard in flight has happened.
+    pub(crate) fn discard_done(&mut self) -> bool {
+        match self.plan {
+            CutPlan::Everything => true,
+            CutPlan::Random(_) => self.rng.coin(),
+            _ => false,
+        }
+    }
+
+    /// The units that follow belong to the next write.
+    pub(crate) fn begin_write(&mut self) {
+        self.write_survives = match self.plan {
+            CutPlan::Random(_) => self.rng.chance(self.random.survive_per_million),
+            _ => self.by_number(Grain::Write, self.next.writes),
+        };
+        self.next.writes += 1;
+    }
+
+    /// The fate of the next unit, `len` bytes long.
+    pub(crate) fn unit(&mut self, len: usize, may_tear: bool) -> Fate {
+        let index = self.next.sectors;
+        self.next.sectors += 1;
+        let survives = match self.plan {
+            CutPlan::Random(_) if self.random.by_write => self.write_survives,
+            CutPlan::Random(_) => {
+                if may_tear && self.rng.chance(self.random.torn_per_million) {
+                    return Fate::Torn(self.rng.within(1..len as u64) as usize);
+                }
+                self.rng.chance(self.random.survive_per_million)
+            }
+            CutPlan::Only(Grain::Write, _)
+            | CutPlan::AllBut(Grain::Write, _)
+            | CutPlan::Subset(Grain::Write, _) => self.write_survives,
+            _ => self.by_number(Grain::Sector, index),
+        };
+        if survives { Fate::Whole } else { Fate::Gone }
+    }
+
+    fn by_number(&self, of: Grain, index: u64) -> bool {
+        match self.plan {
+            CutPlan::Nothing | CutPlan::Random(_) => false,
+            CutPlan::Everything => true,
+            CutPlan::Only(grain, only) => grain == of && index == only,
+            CutPlan::AllBut(grain, but) => grain == of && index != but,
+            CutPlan::Subset(grain, mask) => grain == of && index < 64 && mask >> index & 1 == 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fates of writes with these numbers of units.
+    fn walk(plan: CutPlan, writes: &[usize]) -> Vec<Vec<bool>> {
+        let mut chooser = Chooser::new(plan);
+        let mut walk_one = |units: &usize| {
+            chooser.begin_write();
+            (0..*units).map(|_| chooser.unit(512, false) == Fate::Whole).collect()
+        };
+        writes.iter().map(&mut walk_one).collect()
+    }
+
+    #[test]
+    fn plans_by_number_keep_exactly_what_they_name() {
+        use Grain::{Sector, Write};
+        let writes = [2, 1, 2];
+        for (plan, expected) in [
+            (CutPlan::Nothing, [false, false, false, false, false]),
+            (CutPlan::Everything, [true, true, true, true, true]),
+            (CutPlan::Only(Sector, 1), [false, true, false, false, false]),
+            (CutPlan::Only(Write, 2), [false, false, false, true, true]),
+            (CutPlan::AllBut(Sector, 4), [true, true, true, true, false]),
+            (CutPlan::AllBut(Write, 0), [false, false, true, true, true]),
+            (CutPlan::Subset(Sector, 0b10101), [true, false, true, false, true]),
+            (CutPlan::Subset(Write, 0b011), [true, true, true, false, false]),
+        ] {
+            assert_eq!(walk(plan, &writes).concat(), expected, "{plan:?}");
+        }
+    }
+
+    #[test]
+    fn few_sectors_are_tried_in_every_combination() {
+        let unflushed = Unflushed { sectors: 5, writes: 3 };
+        let plans = CutPlan::standard(unflushed, 200, 1);
+        let mut outcomes: Vec<_> =
+            plans.iter().map(|plan| walk(*plan, &[2, 1, 2]).concat()).collect();
+        outcomes.sort();
+        outcomes.dedup();
+        assert_eq!((plans.len(), outcomes.len()), (32, 32));
+        assert_eq!(CutPlan::standard(Unflushed::default(), 200, 1).len(), 1);
+        let most = Unflushed { sectors: SUBSET_UNITS_MAX, writes: 1 };
+        assert_eq!(CutPlan::standard(most, 200, 1).len(), 4096);
+    }
+
+    #[test]
+    fn many_sectors_get_corners_and_random_draws() {
+        let unflushed = Unflushed { sectors: 1000, writes: 3 };
+        let plans = CutPlan::standard(unflushed, 200, 1);
+        for corner in [
+            CutPlan::Nothing,
+            CutPlan::Everything,
+            CutPlan::Only(Grain::Sector, 999),
+            CutPlan::Only(Grain::Write, 2),
+            CutPlan::AllBut(Grain::Write, 1),
+            CutPlan::Subset(Grain::Write, 0b101),
+        ] {
+            assert!(plans.contains(&corner), "{corner:?}");
+        }
+        let random = plans.iter().filter(|plan| matches!(plan, CutPlan::Random(_))).count();
+        assert_eq!(random, 200);
+        assert_eq!(plans, CutPlan::standard(unflushed, 200, 1));
+        assert_ne!(plans, CutPlan::standard(unflushed, 200, 2));
+    }
+
+    #[test]
+    fn random_cuts_mix_and_repeat() {
+        let mut torn = 0;
+        let mut by_write = 0;
+        for seed in 0..100 {
+            let first = walk(CutPlan::Random(seed), &[8, 8, 8]);
+            assert_eq!(first, walk(CutPlan::Random(seed), &[8, 8, 8]));
+            by_write += u32::from(first.iter().all(|w| w.iter().all(|s| *s == w[0])));
+            let mut chooser = Chooser::new(CutPlan::Random(seed));
+            chooser.begin_write();
+            torn +=
+                (0..8).filter(|_| matches!(chooser.unit(512, true), Fate::Torn(1..512))).count();
+        }
+        assert!(torn > 50 && (20..80).contains(&by_write), "{torn} {by_write}");
+    }
+}

@@ -1,0 +1,125 @@
+//! Fuzzes the NBD handshake: everything a client may send before its first request.
+//!
+//! Not here: requests.
+//!
+//! Invariants: no panic; a message takes at least one byte; a negotiation that asks for more asks
+//! for more than it has; answers stay within what the options deserve.
+
+#![no_main]
+
+use std::sync::Arc;
+
+use libfuzzer_sys::fuzz_target;
+use weir_base::ErrorKind;
+use weir_nbd::negotiate::{Negotiation, Step};
+use weir_nbd::{Export, ExportError, ExportFuture, Exports, Extent};
+
+/// No option deserves a longer answer than a list of two exports.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+
+fuzz_target!(|data: &[u8]| {
+    let mut out = Vec::new();
+    let mut negotiation = Negotiation::new(&mut out);
+    let mut input = data;
+    loop {
+        let before = out.len();
+        let (used, step) = negotiation.feed(input, &Two, &mut out);
+        assert!(used <= input.len() && out.len() - before <= ANSWER_BYTES_MAX);
+        match step {
+            Step::Need(bytes) => {
+                assert!(used == 0 && bytes > input.len(), "{bytes} of {}", input.len());
+                return;
+            }
+            Step::Next => assert!(used > 0),
+            Step::Ready(ready) => {
+                assert_eq!(ready.terms.size_bytes, ready.export.size_bytes());
+                assert_eq!(ready.terms.read_only, ready.export.read_only());
+                return;
+            }
+            Step::Done | Step::Close(_) => return,
+        }
+        input = &input[used..];
+    }
+});
+
+/// Two exports, one of them read-only; the handshake never touches their data.
+struct Two;
+
+impl Exports for Two {
+    fn list(&self) -> Vec<String> {
+        vec!["a".to_owned(), "tank/b".to_owned()]
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn Export>, ExportError> {
+        match name {
+            "" | "a" => Ok(Arc::new(Empty { read_only: false })),
+            "tank/b" => Ok(Arc::new(Empty { read_only: true })),
+            _ => Err(ExportError::new(ErrorKind::NotFound, "no such export")),
+        }
+    }
+}
+
+/// Reads as zeros and takes nothing.
+struct Empty {
+    read_only: bool,
+}
+
+impl Export for Empty {
+    fn size_bytes(&self) -> u64 {
+        1 << 20
+    }
+
+    fn read_only(&self) -> bool {
+        self.read_only
+    }
+
+    fn description(&self) -> String {
+        "empty".to_owned()
+    }
+
+    fn try_read(&self, _offset: u64, out: &mut [u8]) -> Result<bool, ExportError> {
+        out.fill(0);
+        Ok(true)
+    }
+
+    fn read<'a>(&'a self, _offset: u64, out: &'a mut [u8]) -> ExportFuture<'a, ()> {
+        out.fill(0);
+        Box::pin(async { Ok(()) })
+    }
+
+    fn try_write(&self, _offset: u64, _data: &[u8]) -> Result<bool, ExportError> {
+        Err(full())
+    }
+
+    fn write<'a>(&'a self, _offset: u64, _data: &'a [u8]) -> ExportFuture<'a, ()> {
+        Box::pin(async { Err(full()) })
+    }
+
+    fn try_zero(&self, _offset: u64, _len: u64, _punch: bool) -> Result<bool, ExportError> {
+        Ok(true)
+    }
+
+    fn zero(&self, _offset: u64, _len_bytes: u64, _punch: bool) -> ExportFuture<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn zero_is_fast(&self, _punch: bool) -> bool {
+        true
+    }
+
+    fn flush(&self) -> ExportFuture<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn cache(&self, _offset: u64, _len_bytes: u64) -> ExportFuture<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn extents(&self, _offset: u64, len_bytes: u64, _max: usize) -> ExportFuture<'_, Vec<Extent>> {
+        Box::pin(async move { Ok(vec![Extent { len_bytes, hole: true }]) })
+    }
+}
+
+fn full() -> ExportError {
+    ExportError::new(ErrorKind::NoSpace, "no room")
+}

@@ -1,0 +1,250 @@
+//! `cargo xtask bench-peers`: Weir beside other NBD servers, on this machine's disk, by fio.
+//!
+//! Not here: what the figures should be judged by in general; the bars are the project's own.
+//!
+//! Invariants:
+//! - each server stores its data in its own file on one file system, is filled the same way, and
+//!   is measured in turns with the others, so that a noisy minute hits all of them;
+//! - every sample is kept (`results.json` in the folder of the run); the table shows medians;
+//! - a run has a deadline, and what it cut off is shown as not measured;
+//! - servers end with this process, however it ends.
+
+mod figures;
+mod fio;
+mod machine;
+mod process;
+mod report;
+mod servers;
+mod workload;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use regex::Regex;
+use serde::Serialize;
+
+use crate::{command, setup};
+use figures::Figures;
+use servers::{Kind, Server};
+use workload::{WORKLOADS, Workload};
+
+/// Bytes of each server's volume: fits every cache, so reads measure the server, not the disk.
+const VOLUME_BYTES: u64 = 1 << 30;
+
+/// How to measure.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// One round of short runs: a look, not a result.
+    #[arg(long)]
+    quick: bool,
+    /// Only workloads whose name matches.
+    #[arg(long, value_name = "REGEX")]
+    only: Option<Regex>,
+    /// Only servers whose name matches.
+    #[arg(long, value_name = "REGEX")]
+    servers: Option<Regex>,
+    /// Turns per workload; default 3, with --quick 1.
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// Write the tables between the markers of this file (created if absent).
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Where volumes, sockets and samples go; default target/bench.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Measure this program instead of building one.
+    #[arg(long, value_name = "PROGRAM")]
+    weir: Option<PathBuf>,
+}
+
+/// Lengths of a run.
+struct Pace {
+    rounds: usize,
+    run_seconds: u64,
+    steady_seconds: u64,
+    idle_seconds: u64,
+    deadline: Duration,
+}
+
+impl Pace {
+    fn of(args: &Args) -> Self {
+        let minutes = |n: u64| Duration::from_secs(n * 60);
+        let mut pace = if args.quick {
+            let (run_seconds, steady_seconds, idle_seconds) = (3, 10, 3);
+            Self { rounds: 1, run_seconds, steady_seconds, idle_seconds, deadline: minutes(4) }
+        } else {
+            let (run_seconds, steady_seconds, idle_seconds) = (6, 60, 10);
+            Self { rounds: 3, run_seconds, steady_seconds, idle_seconds, deadline: minutes(25) }
+        };
+        pace.rounds = args.rounds.unwrap_or(pace.rounds);
+        pace
+    }
+
+    fn seconds(&self, workload: &Workload) -> u64 {
+        if workload.steady { self.steady_seconds } else { self.run_seconds }
+    }
+}
+
+/// One run of one workload on one server.
+#[derive(Clone, Debug, Serialize)]
+struct Sample {
+    workload: &'static str,
+    server: &'static str,
+    round: usize,
+    ops: u64,
+    flushes: u64,
+    seconds: f64,
+    ops_per_second: f64,
+    mib_per_second: f64,
+    latency_p99_us: f64,
+    server_cpu_us_per_op: f64,
+    client_cpu_percent: f64,
+    server_rss_bytes_max: u64,
+}
+
+/// All that one call measured.
+#[derive(Default, Serialize)]
+struct Results {
+    machine: Vec<(String, String)>,
+    quick: bool,
+    samples: Vec<Sample>,
+    figures: Figures,
+    cut_off: bool,
+}
+
+/// The task.
+pub(crate) fn main(args: &Args) -> Result<()> {
+    setup::for_clients()?;
+    let wanted = |kind: &Kind| args.servers.as_ref().is_none_or(|only| only.is_match(kind.name()));
+    let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(wanted).collect();
+    let chosen = |w: &&Workload| args.only.as_ref().is_none_or(|only| only.is_match(w.name));
+    let workloads: Vec<&Workload> = WORKLOADS.iter().filter(chosen).collect();
+    if kinds.is_empty() || workloads.is_empty() {
+        bail!("nothing to measure: --only and --servers leave no workload or no server");
+    }
+    let weir = if kinds.contains(&Kind::Weir) { Some(weir_program(args)?) } else { None };
+    let dir = match &args.dir {
+        Some(dir) => std::path::absolute(dir)?,
+        None => command::root().join("target/bench"),
+    };
+    let data = fresh(&dir)?;
+    let mut results = Results {
+        machine: machine::facts(&data, weir.as_deref())?,
+        quick: args.quick,
+        ..Results::default()
+    };
+    let measured = measure(&kinds, &workloads, args, weir.as_deref(), &data, &mut results);
+    // The samples so far are worth keeping whatever happened; the volumes are not.
+    fs::write(dir.join("results.json"), serde_json::to_string_pretty(&results)?)?;
+    fs::remove_dir_all(&data)?;
+    measured?;
+    let text = report::markdown(&results, &kinds, &workloads);
+    println!("{text}");
+    if let Some(out) = &args.out {
+        report::write(out, &text)?;
+    }
+    Ok(())
+}
+
+/// The release binary, built now unless the caller brought one.
+fn weir_program(args: &Args) -> Result<PathBuf> {
+    if let Some(program) = &args.weir {
+        return Ok(std::path::absolute(program)?);
+    }
+    command::cargo(&["build", "--release", "--package", "weir"])?;
+    let line = ["metadata", "--no-deps", "--format-version", "1"];
+    let json = command::output(command::command("cargo").args(line))?;
+    let metadata: serde_json::Value = serde_json::from_str(&json)?;
+    let target = metadata["target_directory"].as_str().context("cargo names no target folder")?;
+    Ok(Path::new(target).join("release/weir"))
+}
+
+/// An empty folder for volumes and sockets; a run that was killed may have left an old one.
+fn fresh(dir: &Path) -> Result<PathBuf> {
+    let data = dir.join("data");
+    if data.exists() {
+        fs::remove_dir_all(&data)?;
+    }
+    fs::create_dir_all(&data).with_context(|| data.display().to_string())?;
+    Ok(data)
+}
+
+fn measure(
+    kinds: &[Kind],
+    workloads: &[&Workload],
+    args: &Args,
+    weir: Option<&Path>,
+    data: &Path,
+    results: &mut Results,
+) -> Result<()> {
+    let pace = Pace::of(args);
+    let start = Instant::now();
+    let mut running = Vec::new();
+    for kind in kinds {
+        eprintln!("bench: {} starts and is filled", kind.title());
+        let server = Server::start(*kind, weir, data)?;
+        fio::fill(&server)?;
+        server.settle()?;
+        fio::warm(&server)?;
+        running.push(server);
+    }
+    for workload in workloads {
+        for round in 0..pace.rounds {
+            // Whoever comes first after a pause has the quietest disk: take turns in that too.
+            for turn in 0..running.len() {
+                let server = &running[(round + turn) % running.len()];
+                let seconds = pace.seconds(workload);
+                if start.elapsed() + Duration::from_secs(seconds) > pace.deadline {
+                    results.cut_off = true;
+                    continue;
+                }
+                let sample = run(workload, server, round, seconds)?;
+                eprintln!(
+                    "bench: {} {} round {}: {:.0} ops/s, {:.1} us CPU per op",
+                    workload.name,
+                    server.kind().title(),
+                    round + 1,
+                    sample.ops_per_second,
+                    sample.server_cpu_us_per_op
+                );
+                results.samples.push(sample);
+            }
+        }
+    }
+    figures::idle(&running, pace.idle_seconds, &mut results.figures)?;
+    if let Some(at) = running.iter().position(|server| server.kind() == Kind::Weir) {
+        let server = running.swap_remove(at);
+        drop(running);
+        figures::import_after_kill(server, weir, data, pace.rounds, &mut results.figures)?;
+    }
+    Ok(())
+}
+
+fn run(workload: &Workload, server: &Server, round: usize, seconds: u64) -> Result<Sample> {
+    let process = server.process();
+    process.reset_rss_max()?;
+    let cpu = process.cpu()?;
+    let job = fio::run(workload, server, seconds)?;
+    let cpu_us = (process.cpu()?.saturating_sub(cpu)).as_secs_f64() * 1e6;
+    let server_rss_bytes_max = process.rss_bytes_max()?;
+    if workload.writes() {
+        server.settle()?;
+    }
+    let ops = job.ops as f64;
+    Ok(Sample {
+        workload: workload.name,
+        server: server.kind().name(),
+        round,
+        ops: job.ops,
+        flushes: job.flushes,
+        seconds: job.seconds,
+        ops_per_second: ops / job.seconds,
+        mib_per_second: ops * workload.block_bytes as f64 / job.seconds / f64::from(1 << 20),
+        latency_p99_us: job.latency_p99_us,
+        server_cpu_us_per_op: cpu_us / ops,
+        client_cpu_percent: job.client_cpu_percent,
+        server_rss_bytes_max,
+    })
+}

@@ -1,0 +1,67 @@
+//! Figures beside throughput: idle CPU, and the time to come back after SIGKILL.
+//!
+//! Not here: CPU and memory under load; each sample has its own.
+//!
+//! Invariant: idle CPU is taken from all servers in the same seconds.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use super::fio;
+use super::servers::Server;
+
+/// How long Weir is under load before it is killed.
+const LOAD: Duration = Duration::from_secs(4);
+
+/// What was measured once or a few times per call.
+#[derive(Default, Serialize)]
+pub(super) struct Figures {
+    /// Percent of one core, by server name.
+    pub(super) idle_cpu_percent: Vec<(&'static str, f64)>,
+    /// From start to an export that answers, after each SIGKILL.
+    pub(super) import_seconds: Vec<f64>,
+}
+
+/// CPU of servers that nobody uses.
+pub(super) fn idle(servers: &[Server], seconds: u64, figures: &mut Figures) -> Result<()> {
+    eprintln!("bench: idle for {seconds} s");
+    let before: Vec<Duration> =
+        servers.iter().map(|server| server.process().cpu()).collect::<Result<_>>()?;
+    let start = Instant::now();
+    std::thread::sleep(Duration::from_secs(seconds));
+    for (server, before) in servers.iter().zip(before) {
+        let used = server.process().cpu()?.saturating_sub(before);
+        let percent = 100.0 * used.as_secs_f64() / start.elapsed().as_secs_f64();
+        figures.idle_cpu_percent.push((server.kind().name(), percent));
+    }
+    Ok(())
+}
+
+/// Kills Weir under load and times how long its volume is away.
+pub(super) fn import_after_kill(
+    server: Server,
+    weir: Option<&Path>,
+    data: &Path,
+    rounds: usize,
+    figures: &mut Figures,
+) -> Result<()> {
+    let program = weir.context("no weir program")?;
+    let mut server = server;
+    for round in 0..rounds {
+        let mut load = fio::load(&server, LOAD.as_secs() * 4)?;
+        std::thread::sleep(LOAD);
+        let dir = data.join(server.kind().name());
+        // Dropping a server is SIGKILL.
+        drop(server);
+        load.wait()?;
+        let start = Instant::now();
+        server = Server::weir_again(program, dir)?;
+        let seconds = start.elapsed().as_secs_f64();
+        eprintln!("bench: import after SIGKILL, round {}: {seconds:.2} s", round + 1);
+        figures.import_seconds.push(seconds);
+    }
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! fio as the client: command lines, and what is read from its JSON.
+//!
+//! Not here: what is measured beside it (the server's CPU and memory).
+//!
+//! Invariants:
+//! - written data is random and never the same twice, so no server gains by packing it;
+//! - a run with an error, or with no operation done, is an error.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use super::VOLUME_BYTES;
+use super::process::guarded;
+use super::servers::Server;
+use super::workload::{Flush, Workload};
+use crate::command;
+
+/// Writes in the replayed log: more than any server does in one run.
+const REPLAY_WRITES: u64 = 800_000;
+
+/// What one run did.
+pub(super) struct Job {
+    pub(super) ops: u64,
+    pub(super) flushes: u64,
+    pub(super) seconds: f64,
+    pub(super) latency_p99_us: f64,
+    pub(super) client_cpu_percent: f64,
+}
+
+/// Runs a workload for about `seconds`.
+pub(super) fn run(workload: &Workload, server: &Server, seconds: u64) -> Result<Job> {
+    let mut args = vec![format!("--iodepth={}", workload.depth), format!("--runtime={seconds}")];
+    if workload.flush == Flush::Every32 {
+        // fio's own fsync=32 goes on sending flushes until the first one is answered: at QD32
+        // that is nearly one per write. A replayed log holds exactly one per 32.
+        let log = server.dir().join("flush32.log");
+        if !log.exists() {
+            fs::write(&log, replay_log())?;
+        }
+        args.push(format!("--read_iolog={}", log.display()));
+        args.push("--replay_no_stall=1".to_owned());
+    } else {
+        args.push(format!("--rw={}", workload.pattern));
+        args.push(format!("--bs={}", workload.block_bytes));
+        args.extend(["--time_based", "--norandommap"].map(str::to_owned));
+        if workload.flush == Flush::Each {
+            args.push("--fsync=1".to_owned());
+        }
+    }
+    call(server, &args)
+}
+
+/// Writes the whole volume once, in sequence.
+pub(super) fn fill(server: &Server) -> Result<()> {
+    call(server, &["--rw=write", "--bs=1m", "--iodepth=16", "--end_fsync=1"].map(str::to_owned))?;
+    Ok(())
+}
+
+/// Reads every block once, in random order; a server without a cache gets ten seconds of it.
+pub(super) fn warm(server: &Server) -> Result<()> {
+    call(server, &["--rw=randread", "--bs=4k", "--iodepth=32", "--runtime=10"].map(str::to_owned))?;
+    Ok(())
+}
+
+/// Starts random writes with flushes that go on until the server dies.
+pub(super) fn load(server: &Server, seconds: u64) -> Result<Child> {
+    let mut command = guarded("fio");
+    command.args(base(server)).args(["--rw=randwrite", "--bs=4k", "--iodepth=32", "--fsync=32"]);
+    command.args(["--time_based", "--norandommap"]).arg(format!("--runtime={seconds}"));
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().context("cannot start fio")
+}
+
+fn base(server: &Server) -> Vec<String> {
+    // The engine comes first: fio knows an engine's options only once it is named.
+    let fixed = ["--name=bench", "--ioengine=nbd", "--thread=1", "--randrepeat=0"];
+    let data = ["--refill_buffers=1", "--buffer_compress_percentage=0"];
+    let mut args: Vec<String> = fixed.into_iter().chain(data).map(str::to_owned).collect();
+    args.extend([format!("--uri={}", server.uri()), format!("--size={VOLUME_BYTES}")]);
+    args
+}
+
+fn call(server: &Server, args: &[String]) -> Result<Job> {
+    let output = server.dir().join("fio.json");
+    let mut command = guarded("fio");
+    command.args(base(server)).args(args);
+    command.arg("--output-format=json").arg(format!("--output={}", output.display()));
+    command::output(&mut command)
+        .with_context(|| format!("the load on {} failed", server.kind().title()))?;
+    read(&output).with_context(|| format!("`{}`", command::show(&command)))
+}
+
+fn read(output: &Path) -> Result<Job> {
+    let text = fs::read_to_string(output)?;
+    // fio prints remarks into the same file, ahead of the JSON.
+    let json = text.find('{').map(|at| &text[at..]).context("fio wrote no JSON")?;
+    job(&serde_json::from_str::<Value>(json)?["jobs"][0])
+}
+
+fn job(job: &Value) -> Result<Job> {
+    if job["error"] != 0 {
+        bail!("fio reports error {}", job["error"]);
+    }
+    let (read, write) = (&job["read"], &job["write"]);
+    let ops = |side: &Value| side["total_ios"].as_u64().unwrap_or(0);
+    let busy = if ops(read) > 0 { read } else { write };
+    let seconds = busy["runtime"].as_f64().unwrap_or(0.0) / 1000.0;
+    if ops(busy) == 0 || seconds <= 0.0 {
+        bail!("fio did no operation");
+    }
+    let percent = |name: &str| job[name].as_f64().unwrap_or(0.0);
+    Ok(Job {
+        ops: ops(read) + ops(write),
+        flushes: ops(&job["sync"]),
+        seconds,
+        latency_p99_us: busy["clat_ns"]["percentile"]["99.000000"].as_f64().unwrap_or(0.0) / 1e3,
+        client_cpu_percent: percent("usr_cpu") + percent("sys_cpu"),
+    })
+}
+
+/// Random 4 KiB writes with a flush after every 32, in fio's log format, version 2.
+fn replay_log() -> String {
+    let mut log = String::from("fio version 2 iolog\nvolume add\nvolume open\n");
+    let blocks = VOLUME_BYTES / 4096;
+    // The numbers of Knuth's MMIX; their upper bits are random enough to pick a block.
+    let mut state = 1_u64;
+    for write in 1..=REPLAY_WRITES {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let offset = (state >> 33) % blocks * 4096;
+        writeln!(log, "volume write {offset} 4096").expect("a String takes every write");
+        if write % 32 == 0 {
+            log.push_str("volume sync 0 0\n");
+        }
+    }
+    log.push_str("volume close\n");
+    log
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn the_log_flushes_once_per_32_writes_and_spreads() {
+        let log = replay_log();
+        let writes: Vec<&str> = log.lines().filter(|line| line.contains(" write ")).collect();
+        assert_eq!(writes.len() as u64, REPLAY_WRITES);
+        assert_eq!(log.matches(" sync ").count() as u64, REPLAY_WRITES / 32);
+        // 800,000 draws out of 262,144 blocks leave one in 21 out.
+        let blocks = writes.iter().collect::<HashSet<_>>().len();
+        assert!((240_000..260_000).contains(&blocks), "{blocks}");
+    }
+
+    #[test]
+    fn errors_and_empty_runs_are_no_result() {
+        let good = serde_json::json!({
+            "error": 0, "usr_cpu": 10.0, "sys_cpu": 20.0, "sync": {"total_ios": 3},
+            "read": {"total_ios": 0, "runtime": 0},
+            "write": {"total_ios": 96, "runtime": 2000,
+                "clat_ns": {"percentile": {"99.000000": 5000}}},
+        });
+        let read = job(&good).unwrap();
+        assert_eq!((read.ops, read.flushes), (96, 3));
+        assert!((read.seconds - 2.0).abs() < 1e-9 && (read.latency_p99_us - 5.0).abs() < 1e-9);
+        assert!((read.client_cpu_percent - 30.0).abs() < 1e-9);
+        let mut bad = good.clone();
+        bad["error"] = 5.into();
+        assert!(job(&bad).is_err());
+        let mut empty = good;
+        empty["write"]["total_ios"] = 0.into();
+        assert!(job(&empty).is_err());
+    }
+}

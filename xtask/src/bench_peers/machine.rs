@@ -1,0 +1,92 @@
+//! What a reader must know about the machine to make use of the figures.
+//!
+//! Not here: names of machines or people.
+//!
+//! Invariant: a fact that cannot be found is given as `unknown`, never left out.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::command;
+
+/// Facts by name, in the order of the table.
+pub(super) fn facts(data: &Path, weir: Option<&Path>) -> Result<Vec<(String, String)>> {
+    let mut facts = vec![
+        ("date".to_owned(), first_line(Command::new("date").args(["-u", "+%F"]))),
+        ("CPU".to_owned(), cpu()),
+        ("memory".to_owned(), memory()),
+        ("kernel".to_owned(), first_line(Command::new("uname").arg("-rm"))),
+        ("disk".to_owned(), disk(data)?),
+        ("file system".to_owned(), file_system(data)),
+    ];
+    for tool in ["fio", "qemu-nbd", "nbdkit"] {
+        facts.push((tool.to_owned(), first_line(Command::new(tool).arg("--version"))));
+    }
+    if let Some(weir) = weir {
+        facts.push(("weir".to_owned(), first_line(Command::new(weir).arg("--version"))));
+        let commit = command::command("git").args(["describe", "--always", "--dirty"]).output();
+        let commit = commit.map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned());
+        facts.push(("commit".to_owned(), known(commit.ok())));
+    }
+    Ok(facts)
+}
+
+fn known(fact: Option<String>) -> String {
+    fact.filter(|text| !text.is_empty()).unwrap_or_else(|| "unknown".to_owned())
+}
+
+fn first_line(command: &mut Command) -> String {
+    let text = command::output(command).unwrap_or_default();
+    known(text.lines().next().map(str::to_owned))
+}
+
+fn cpu() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    format!("{}, {cores} cores", known(model.map(|(_, name)| name.to_owned())))
+}
+
+fn memory() -> String {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib =
+        text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next());
+    let gib = kib.and_then(|kib| kib.parse::<f64>().ok()).map(|kib| kib / f64::from(1 << 20));
+    known(gib.map(|gib| format!("{gib:.0} GiB")))
+}
+
+/// The block device below the folder, its kind and its write cache.
+fn disk(data: &Path) -> Result<String> {
+    let device = fs::metadata(data)?.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let link = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    let Ok(folder) = fs::canonicalize(link) else {
+        return Ok("unknown".to_owned());
+    };
+    // A partition has its queue one level up, at the whole disk.
+    let whole =
+        if folder.join("queue").is_dir() { Some(folder.as_path()) } else { folder.parent() };
+    let Some(whole) = whole else {
+        return Ok("unknown".to_owned());
+    };
+    let read = |name: &str| fs::read_to_string(whole.join(name)).map(|text| text.trim().to_owned());
+    let name = known(whole.file_name().map(|name| name.to_string_lossy().into_owned()));
+    let model = read("device/model").unwrap_or_else(|_| "no model name".to_owned());
+    let turns = match read("queue/rotational").as_deref() {
+        Ok("0") => "not rotational",
+        Ok(_) => "rotational",
+        Err(_) => "rotation unknown",
+    };
+    let cache = known(read("queue/write_cache").ok());
+    Ok(format!("{name} ({model}, {turns}), write cache: {cache}"))
+}
+
+fn file_system(data: &Path) -> String {
+    let mut stat = Command::new("findmnt");
+    stat.args(["--noheadings", "--output", "FSTYPE,OPTIONS", "--target"]).arg(data);
+    first_line(&mut stat).split_whitespace().collect::<Vec<_>>().join(", ")
+}

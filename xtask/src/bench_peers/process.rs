@@ -1,0 +1,108 @@
+//! A server's process: CPU time, peak memory, and an end in every case.
+//!
+//! Not here: kernel threads that work for it (write-back of the page cache is nobody's time).
+//!
+//! Invariants: CPU counts all threads, ended ones included; dropping ends the process.
+
+use std::fs;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+/// A program that the kernel kills when this one dies, whatever the reason.
+pub(super) fn guarded(program: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", program]);
+    command
+}
+
+/// A running server.
+pub(super) struct Process {
+    child: Child,
+}
+
+impl Process {
+    /// Takes over a child; it ends with this value.
+    pub(super) fn new(child: Child) -> Self {
+        Self { child }
+    }
+
+    /// User and system time so far.
+    pub(super) fn cpu(&self) -> Result<Duration> {
+        cpu(&self.read("stat")?, rustix::param::clock_ticks_per_second())
+    }
+
+    /// Starts a new peak.
+    pub(super) fn reset_rss_max(&self) -> Result<()> {
+        let file = self.file("clear_refs");
+        fs::write(&file, "5").with_context(|| file.clone())
+    }
+
+    /// Peak resident memory since the last reset.
+    pub(super) fn rss_bytes_max(&self) -> Result<u64> {
+        rss_bytes_max(&self.read("status")?)
+    }
+
+    /// Whether it ended by itself.
+    pub(super) fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
+    fn file(&self, name: &str) -> String {
+        format!("/proc/{}/{name}", self.child.id())
+    }
+
+    fn read(&self, name: &str) -> Result<String> {
+        let file = self.file(name);
+        fs::read_to_string(&file).with_context(|| format!("the server is gone: {file}"))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Fails only where the process has ended already.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Fields 14 and 15 of `/proc/PID/stat` (proc_pid_stat.5); the name in field 2 may hold blanks.
+fn cpu(stat: &str, ticks_per_second: u64) -> Result<Duration> {
+    let (_, fields) = stat.rsplit_once(')').context("no process name in stat")?;
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let [user, system] = fields.get(11..13).context("stat is too short")? else {
+        bail!("stat is too short");
+    };
+    let ticks = user.parse::<u64>()? + system.parse::<u64>()?;
+    Ok(Duration::from_millis(ticks * 1000 / ticks_per_second))
+}
+
+fn rss_bytes_max(status: &str) -> Result<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()).context("no VmHWM in status")?;
+    Ok(kib.parse::<u64>()? << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_proc_says() {
+        let stat = "7 (a (b) c) S 1 7 7 0 -1 0 1 2 3 4 150 50 9 9 20 0";
+        assert_eq!(cpu(stat, 100).unwrap(), Duration::from_secs(2));
+        assert!(cpu("7 (a) S 1", 100).is_err());
+        assert_eq!(rss_bytes_max("VmPeak: 9 kB\nVmHWM:\t  12 kB\n").unwrap(), 12 << 10);
+        assert!(rss_bytes_max("Name: x\n").is_err());
+    }
+
+    #[test]
+    fn a_drop_ends_the_process() {
+        let process = Process::new(guarded("sleep").arg("600").spawn().unwrap());
+        let folder = process.file("stat");
+        assert!(process.cpu().is_ok());
+        drop(process);
+        assert!(fs::read_to_string(folder).is_err());
+    }
+}

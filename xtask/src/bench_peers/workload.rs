@@ -1,0 +1,104 @@
+//! The workloads, with the bars Weir is held to.
+//!
+//! Not here: how fio is told (fio.rs).
+//!
+//! Invariant: the order is the order of measuring. Reads come first, on volumes written in
+//! sequence, then the writes that leave the data scattered.
+
+/// When a workload asks for durability.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flush {
+    Never,
+    /// After each write.
+    Each,
+    /// After every 32 writes.
+    Every32,
+}
+
+/// One line of the table.
+pub(super) struct Workload {
+    pub(super) name: &'static str,
+    pub(super) title: &'static str,
+    /// fio's word: `randread`, `write`, ...
+    pub(super) pattern: &'static str,
+    pub(super) block_bytes: u64,
+    pub(super) depth: u32,
+    pub(super) flush: Flush,
+    /// Runs long enough that caches fill and write-out keeps pace.
+    pub(super) steady: bool,
+    /// Least ratio of Weir's throughput to the best peer's.
+    pub(super) ratio_min: f64,
+    /// Most CPU that Weir may use per operation.
+    pub(super) cpu_us_max: Option<f64>,
+}
+
+impl Workload {
+    pub(super) fn writes(&self) -> bool {
+        self.pattern.contains("write")
+    }
+
+    /// Whether bytes per second tell more than operations.
+    pub(super) fn streams(&self) -> bool {
+        self.block_bytes >= 1 << 20
+    }
+}
+
+const SMALL: Workload = Workload {
+    name: "",
+    title: "",
+    pattern: "randread",
+    block_bytes: 4096,
+    depth: 32,
+    flush: Flush::Never,
+    steady: false,
+    ratio_min: 1.5,
+    cpu_us_max: None,
+};
+
+const STREAM: Workload = Workload { block_bytes: 1 << 20, depth: 16, ratio_min: 0.9, ..SMALL };
+
+/// CPU of a 4 KiB write with checksums, compression and mirror on.
+const WRITE_CPU_US_MAX: Option<f64> = Some(10.0);
+
+pub(super) const WORKLOADS: [Workload; 7] = [
+    Workload { name: "randread-qd1", title: "4 KiB random read, warm, QD1", depth: 1, ..SMALL },
+    Workload {
+        name: "randread-qd32",
+        title: "4 KiB random read, warm, QD32",
+        cpu_us_max: Some(4.0),
+        ..SMALL
+    },
+    Workload { name: "read-1m", title: "1 MiB sequential read, QD16", pattern: "read", ..STREAM },
+    Workload {
+        name: "write-1m",
+        title: "1 MiB sequential write, QD16",
+        pattern: "write",
+        ..STREAM
+    },
+    Workload {
+        name: "randwrite-flush32",
+        title: "4 KiB random write, QD32, flush every 32",
+        pattern: "randwrite",
+        flush: Flush::Every32,
+        cpu_us_max: WRITE_CPU_US_MAX,
+        ..SMALL
+    },
+    Workload {
+        name: "randwrite-flush1",
+        title: "4 KiB random write, QD1, flush each",
+        pattern: "randwrite",
+        depth: 1,
+        flush: Flush::Each,
+        ratio_min: 0.8,
+        ..SMALL
+    },
+    Workload {
+        name: "randwrite-steady",
+        title: "4 KiB random write, QD32, no flush, steady",
+        pattern: "randwrite",
+        steady: true,
+        ratio_min: 1.2,
+        cpu_us_max: WRITE_CPU_US_MAX,
+        ..SMALL
+    },
+];

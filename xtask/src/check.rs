@@ -1,0 +1,20 @@
+//! `cargo xtask check`: what to run before every commit.
+//!
+//! Not here: anything that takes more than a minute or two on a warm build (test.rs).
+//!
+//! Invariant: a subset of `cargo xtask test`.
+
+use anyhow::Result;
+
+use crate::stage::{self, Stage};
+use crate::test;
+
+/// The task.
+pub(crate) fn main() -> Result<()> {
+    stage::run(&[
+        Stage { name: "fmt", step: test::FMT },
+        Stage { name: "clippy", step: test::CLIPPY },
+        Stage { name: "tidy", step: test::TIDY },
+        Stage { name: "unit", step: test::UNIT },
+    ])
+}

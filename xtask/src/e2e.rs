@@ -1,0 +1,18 @@
+//! `cargo xtask e2e`: the release binary under real clients, SIGKILL included.
+//!
+//! Not here: the tests (bin/weir/tests).
+//!
+//! Invariant: the binary under test is the one that ships: release profile, no test features.
+
+use anyhow::Result;
+
+use crate::{command, setup};
+
+/// All tests of the binary, in the profile that ships.
+pub(crate) const ALL: &[&str] = &["test", "--release", "--package", "weir"];
+
+/// The task.
+pub(crate) fn main() -> Result<()> {
+    setup::for_clients()?;
+    command::cargo(ALL)
+}

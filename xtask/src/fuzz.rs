@@ -1,0 +1,160 @@
+//! `cargo xtask fuzz`: libFuzzer on every parser of untrusted bytes, two targets at a time.
+//!
+//! Not here: the targets (fuzz/).
+//!
+//! Invariants:
+//! - no targets, no fuzzer or a crash is a failure with a name;
+//! - the stable toolchain of the workspace: coverage needs no nightly, only the address sanitizer
+//!   does, and the parsers hold no unsafe code.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{command, setup};
+
+/// Targets that run at the same time: CI has two cores.
+const AT_ONCE: usize = 2;
+
+/// Seconds per target in CI.
+const SHORT_SECONDS: u32 = 60;
+
+/// What to fuzz, and for how long.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// One target; all without it.
+    target: Option<String>,
+    /// Time for each target.
+    #[arg(long, default_value_t = SHORT_SECONDS)]
+    seconds: u32,
+}
+
+/// The task.
+pub(crate) fn main(args: &Args) -> Result<()> {
+    setup::for_test()?;
+    let mut targets = targets()?;
+    if let Some(only) = &args.target {
+        if !targets.contains(only) {
+            bail!("no fuzz target {only:?}; there are: {}", targets.join(", "));
+        }
+        targets.retain(|target| target == only);
+    }
+    fuzz(&targets, args.seconds)
+}
+
+/// Every target for a minute, as CI does.
+pub(crate) fn short() -> Result<()> {
+    fuzz(&targets()?, SHORT_SECONDS)
+}
+
+fn targets() -> Result<Vec<String>> {
+    let list = command::output(command::command("cargo").args(["fuzz", "list"]))?;
+    let targets: Vec<String> = list.lines().map(str::to_owned).collect();
+    if targets.is_empty() {
+        bail!("fuzz/ has no targets");
+    }
+    Ok(targets)
+}
+
+fn fuzz(targets: &[String], seconds: u32) -> Result<()> {
+    let fuzz = command::root().join("fuzz");
+    let mut build = command::command("cargo");
+    build.args(["fuzz", "build", "--sanitizer", "none", "--target-dir"]).arg(fuzz.join("target"));
+    command::run(&mut build)?;
+    let programs = fuzz.join("target").join(host()?).join("release");
+    for pair in targets.chunks(AT_ONCE) {
+        let mut running = Vec::new();
+        for target in pair {
+            running.push(Run::start(target, seconds, &fuzz, &programs)?);
+        }
+        for run in running {
+            println!("{}", run.finish()?);
+        }
+    }
+    Ok(())
+}
+
+/// One target under way.
+struct Run<'a> {
+    target: &'a str,
+    child: Child,
+    log: PathBuf,
+}
+
+impl<'a> Run<'a> {
+    /// Starts the built target itself: cargo in between would outlive a kill.
+    fn start(target: &'a str, seconds: u32, fuzz: &Path, programs: &Path) -> Result<Self> {
+        let artifacts = fuzz.join("artifacts").join(target);
+        fs::create_dir_all(&artifacts)?;
+        let log = artifacts.join("last.log");
+        let file = File::create(&log)?;
+        let mut command = Command::new(programs.join(target));
+        command.arg(format!("-artifact_prefix={}/", artifacts.display()));
+        command.arg(format!("-max_total_time={seconds}"));
+        // A parser that needs 10 s or 1 GiB for one input is as broken as one that panics.
+        command.args(["-timeout=10", "-rss_limit_mb=1024", "-print_final_stats=1"]);
+        command.args(corpora(fuzz, target)?);
+        command.stdout(file.try_clone()?).stderr(file);
+        let child =
+            command.spawn().with_context(|| format!("cannot start fuzz target {target}"))?;
+        Ok(Self { target, child, log })
+    }
+
+    /// Waits, and says in one line what was tried.
+    fn finish(mut self) -> Result<String> {
+        let status = self.child.wait()?;
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        if !status.success() {
+            let lines: Vec<&str> = log.lines().collect();
+            let tail = lines[lines.len().saturating_sub(40)..].join("\n");
+            bail!("fuzz target {} failed ({status}):\n{tail}", self.target);
+        }
+        let tried = stat(&log, "number_of_executed_units")
+            .with_context(|| format!("fuzz target {} tried nothing: {log}", self.target))?;
+        Ok(format!("fuzz {}: {tried} inputs, no failure", self.target))
+    }
+}
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        // Nothing to do where it has ended already, which is the usual case.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// The growing corpus first (libFuzzer writes to the first folder), then checked-in seeds.
+fn corpora(fuzz: &Path, target: &str) -> Result<Vec<PathBuf>> {
+    let grown = fuzz.join("corpus").join(target);
+    fs::create_dir_all(&grown)?;
+    let seeds = fuzz.join("seeds").join(target);
+    Ok([grown, seeds].into_iter().filter(|folder| folder.is_dir()).collect())
+}
+
+/// The platform that cargo-fuzz builds for, as rustc names it.
+fn host() -> Result<String> {
+    let version = command::output(command::command("rustc").arg("-vV"))?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host.context("rustc -vV names no host")?.to_owned())
+}
+
+/// The value of one of libFuzzer's final statistics, if it is above zero.
+fn stat(log: &str, name: &str) -> Option<u64> {
+    let line = log.lines().find(|line| line.contains(&format!("stat::{name}:")))?;
+    line.rsplit(' ').next()?.parse().ok().filter(|count| *count > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_final_statistics() {
+        let log = "Done 7 runs\nstat::number_of_executed_units: 5012\nstat::peak_rss_mb: 40\n";
+        assert_eq!(stat(log, "number_of_executed_units"), Some(5012));
+        assert_eq!(stat("stat::number_of_executed_units: 0", "number_of_executed_units"), None);
+        assert_eq!(stat("", "number_of_executed_units"), None);
+    }
+}

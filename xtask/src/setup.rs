@@ -1,0 +1,167 @@
+//! Installs what the tasks need: Debian packages and cargo tools.
+//!
+//! Not here: the Rust toolchain (rust-toolchain.toml) and the C compiler, without which cargo
+//! could not have built this program (the Makefile looks for that one).
+//!
+//! Invariants:
+//! - a tool that is there is left alone, whatever its version;
+//! - packages are installed only as root or by a sudo that asks nothing; otherwise one line says
+//!   which are missing and how to get them.
+
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+
+use crate::command;
+
+/// What to prepare for.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only what `make run` offers to try; missing tools are reported, not fatal.
+    #[arg(long, conflicts_with = "test")]
+    run: bool,
+    /// All that `make test` needs, cargo tools included.
+    #[arg(long)]
+    test: bool,
+}
+
+/// A program and the Debian package that brings it.
+struct Need {
+    tool: &'static str,
+    package: &'static str,
+}
+
+const fn need(tool: &'static str, package: &'static str) -> Need {
+    Need { tool, package }
+}
+
+/// Tools of the commands that the demo prints.
+const FOR_RUN: &[Need] =
+    &[need("nbdinfo", "libnbd-bin"), need("qemu-img", "qemu-utils"), need("fio", "fio")];
+
+/// Tools of tests and benchmarks.
+const FOR_TEST: &[Need] = &[
+    need("g++", "g++"), // libFuzzer is C++
+    need("fio", "fio"),
+    need("qemu-img", "qemu-utils"),
+    need("qemu-io", "qemu-utils"),
+    need("qemu-nbd", "qemu-utils"),
+    need("nbdinfo", "libnbd-bin"),
+    need("nbdcopy", "libnbd-bin"),
+    need("nbdkit", "nbdkit"),
+    need("mke2fs", "e2fsprogs"),
+    need("setpriv", "util-linux"),
+];
+
+/// Cargo tools by version, so that two machines check the same thing.
+const CARGO_TOOLS: &[(&str, &str)] = &[("cargo-deny", "0.20.2"), ("cargo-fuzz", "0.13.2")];
+
+/// The task.
+pub(crate) fn main(args: &Args) -> Result<()> {
+    if args.test {
+        for_test()
+    } else if args.run {
+        for_run();
+        Ok(())
+    } else {
+        for_clients()
+    }
+}
+
+/// Prepares for `make run`, which needs nothing: the tools only serve the commands it suggests.
+pub(crate) fn for_run() {
+    if let Err(error) = packages(FOR_RUN) {
+        eprintln!("{error}; the server runs without");
+    }
+}
+
+/// The packages of tests and benchmarks, without the cargo tools.
+pub(crate) fn for_clients() -> Result<()> {
+    packages(FOR_TEST)
+}
+
+/// Prepares for `make test`.
+pub(crate) fn for_test() -> Result<()> {
+    packages(FOR_TEST)?;
+    for (tool, version) in CARGO_TOOLS {
+        if command::find(tool).is_some() {
+            continue;
+        }
+        eprintln!("setup: installing {tool} {version}, once; this takes minutes");
+        let start = Instant::now();
+        command::cargo(&["install", "--locked", "--version", version, tool])?;
+        eprintln!("setup: {tool} installed in {:.0} s", start.elapsed().as_secs_f64());
+        if command::find(tool).is_none() {
+            bail!("{tool} is installed, but cargo's bin folder is not in PATH");
+        }
+    }
+    Ok(())
+}
+
+fn packages(needs: &[Need]) -> Result<()> {
+    let wanted = missing(needs, |tool| command::find(tool).is_some());
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let list = wanted.join(" ");
+    let Some(apt) = apt() else {
+        bail!("missing packages: {list} (as root: apt-get install {list})");
+    };
+    eprintln!("setup: installing {list}");
+    // A fresh machine has no package lists yet, hence the second try.
+    if !(install(&apt, &wanted) || apt_get(&apt, &["update"]) && install(&apt, &wanted)) {
+        bail!("cannot install packages: {list}");
+    }
+    let left = missing(needs, |tool| command::find(tool).is_some());
+    if !left.is_empty() {
+        bail!("still missing after apt-get: {}", left.join(" "));
+    }
+    Ok(())
+}
+
+/// Packages of absent tools, each once, in order.
+fn missing(needs: &[Need], is_there: impl Fn(&str) -> bool) -> Vec<&'static str> {
+    let mut packages = Vec::new();
+    for need in needs {
+        if !is_there(need.tool) && !packages.contains(&need.package) {
+            packages.push(need.package);
+        }
+    }
+    packages
+}
+
+/// How packages may be installed here, or `None`.
+fn apt() -> Option<Vec<&'static str>> {
+    command::find("apt-get")?;
+    if rustix::process::geteuid().is_root() {
+        return Some(vec!["apt-get"]);
+    }
+    let mut sudo = Command::new("sudo");
+    sudo.args(["-n", "true"]).stdout(Stdio::null()).stderr(Stdio::null());
+    sudo.status().is_ok_and(|status| status.success()).then(|| vec!["sudo", "-n", "apt-get"])
+}
+
+fn install(apt: &[&str], packages: &[&str]) -> bool {
+    let mut args = vec!["install", "--yes", "--no-install-recommends"];
+    args.extend(packages);
+    apt_get(apt, &args)
+}
+
+fn apt_get(apt: &[&str], args: &[&str]) -> bool {
+    let mut command = Command::new("env");
+    command.arg("DEBIAN_FRONTEND=noninteractive").args(apt).arg("-qq").args(args);
+    command.stdin(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_is_asked_for_once() {
+        assert_eq!(missing(FOR_TEST, |_| true), Vec::<&str>::new());
+        let absent = missing(FOR_TEST, |tool| !tool.starts_with("qemu") && tool != "fio");
+        assert_eq!(absent, ["fio", "qemu-utils"]);
+    }
+}

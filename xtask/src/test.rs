@@ -1,0 +1,40 @@
+//! `cargo xtask test`: everything CI runs, as one table of stages.
+//!
+//! Not here: how a stage works (its own file, or cargo).
+//!
+//! Invariant: from a clean clone within 30 minutes on 2 cores.
+
+use anyhow::Result;
+
+use crate::stage::{self, Stage, Step};
+use crate::{e2e, fuzz, setup, sim, tidy};
+
+/// Formatting of every crate of the workspace.
+pub(crate) const FMT: Step = Step::Cargo(&["fmt", "--all", "--check"]);
+/// Lints, warnings denied.
+pub(crate) const CLIPPY: Step =
+    Step::Cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]);
+/// The rules that no compiler checks.
+pub(crate) const TIDY: Step = Step::Task(tidy::main);
+/// Unit, property and snapshot tests.
+pub(crate) const UNIT: Step = Step::Cargo(&["test", "--workspace", "--exclude", "weir"]);
+
+/// Licences, banned crates and registries; deny.toml says why not advisories.
+const DENY: Step = Step::Cargo(&["deny", "check", "licenses", "bans", "sources"]);
+
+const STAGES: &[Stage] = &[
+    Stage { name: "setup", step: Step::Task(setup::for_test) },
+    Stage { name: "fmt", step: FMT },
+    Stage { name: "clippy", step: CLIPPY },
+    Stage { name: "tidy", step: TIDY },
+    Stage { name: "deny", step: DENY },
+    Stage { name: "unit", step: UNIT },
+    Stage { name: "sim", step: Step::Cargo(sim::SHORT) },
+    Stage { name: "e2e", step: Step::Cargo(e2e::ALL) },
+    Stage { name: "fuzz", step: Step::Task(fuzz::short) },
+];
+
+/// The task.
+pub(crate) fn main() -> Result<()> {
+    stage::run(STAGES)
+}

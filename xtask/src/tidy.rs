@@ -1,0 +1,165 @@
+//! `cargo xtask tidy`: the rules of CONTRIBUTING.md that no compiler checks.
+//!
+//! Not here: what rustfmt and clippy check (function length among it).
+//!
+//! Invariants:
+//! - reads only; the same tree gives the same findings in the same order;
+//! - an exception is a line in `xtask/tidy-exceptions.txt` with a count, and a count that is
+//!   higher than needed is itself a finding: the list can only shrink.
+
+mod exceptions;
+mod glossary;
+mod order;
+mod source;
+mod syntax;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use crate::command;
+
+/// Folders whose Rust files are read.
+const FOLDERS: [&str; 4] = ["bin", "crates", "fuzz", "xtask"];
+
+/// What a finding breaks; the names stand in the list of exceptions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rule {
+    Header,
+    FileLength,
+    LineLength,
+    Promise,
+    Syntax,
+    Glob,
+    Glossary,
+    Unsafe,
+    CrateOrder,
+}
+
+impl Rule {
+    const ALL: [Self; 9] = [
+        Self::Header,
+        Self::FileLength,
+        Self::LineLength,
+        Self::Promise,
+        Self::Syntax,
+        Self::Glob,
+        Self::Glossary,
+        Self::Unsafe,
+        Self::CrateOrder,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Header => "header",
+            Self::FileLength => "file-length",
+            Self::LineLength => "line-length",
+            Self::Promise => "promise",
+            Self::Syntax => "syntax",
+            Self::Glob => "glob",
+            Self::Glossary => "glossary",
+            Self::Unsafe => "unsafe",
+            Self::CrateOrder => "crate-order",
+        }
+    }
+}
+
+/// One broken rule in one place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Finding {
+    rule: Rule,
+    path: String,
+    line: usize,
+    /// What an exception counts: findings, or for a file's length its lines.
+    count: usize,
+    what: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}: {}", self.path, self.line, self.rule.name(), self.what)
+    }
+}
+
+/// A Rust file, by its path from the workspace root.
+struct Source {
+    path: String,
+    text: String,
+}
+
+impl Source {
+    /// Whether the whole file is test code.
+    fn is_test(&self) -> bool {
+        let path = Path::new(&self.path);
+        path.file_name().is_some_and(|name| name == "tests.rs")
+            || path
+                .components()
+                .any(|c| ["tests", "benches"].map(AsRef::as_ref).contains(&c.as_os_str()))
+    }
+
+    fn finding(&self, rule: Rule, line: usize, what: impl Into<String>) -> Finding {
+        Finding { rule, path: self.path.clone(), line, count: 1, what: what.into() }
+    }
+}
+
+/// The task.
+pub(crate) fn main() -> Result<()> {
+    let root = command::root();
+    let read = |path: &str| fs::read_to_string(root.join(path)).with_context(|| path.to_owned());
+    let glossary = glossary::parse(&read("docs/GLOSSARY.md")?)?;
+    let exceptions = exceptions::parse(&read(exceptions::PATH)?)?;
+    let sources = sources(root)?;
+    let mut findings = check(&sources, &glossary);
+    findings.extend(order::check(&order::packages()?));
+    let errors = exceptions::apply(&findings, &exceptions);
+    for error in &errors {
+        println!("{error}");
+    }
+    if !errors.is_empty() {
+        bail!("tidy: {} findings", errors.len());
+    }
+    println!("tidy: {} files read, nothing found", sources.len());
+    Ok(())
+}
+
+fn check(sources: &[Source], glossary: &glossary::Glossary) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for source in sources {
+        findings.extend(source::check(source));
+        findings.extend(syntax::check(source, glossary));
+    }
+    findings
+}
+
+fn sources(root: &Path) -> Result<Vec<Source>> {
+    let mut sources = Vec::new();
+    for folder in FOLDERS {
+        let folder = root.join(folder);
+        if folder.is_dir() {
+            walk(root, &folder, &mut sources)?;
+        }
+    }
+    sources.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(sources)
+}
+
+fn walk(root: &Path, folder: &Path, sources: &mut Vec<Source>) -> Result<()> {
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let path = entry?.path();
+        if path.is_dir() {
+            // Build output below fuzz/ is nobody's source.
+            if path.file_name().is_some_and(|name| name != "target") {
+                walk(root, &path, sources)?;
+            }
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+            let path = path.strip_prefix(root)?.display().to_string();
+            sources.push(Source { path, text });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,58 @@
+//! The list of exceptions: findings that are known, counted per rule and file.
+//!
+//! Not here: excuses; a reason stands as a `#` line above its entry.
+//!
+//! Invariants: more findings than the entry says, and all of them are shown; fewer, and the entry
+//! must be lowered or taken out.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail};
+
+use super::{Finding, Rule};
+
+/// Where the list is kept.
+pub(super) const PATH: &str = "xtask/tidy-exceptions.txt";
+
+/// Allowed count by rule and file.
+pub(super) type Exceptions = BTreeMap<(Rule, String), usize>;
+
+/// Reads lines of `rule path count`.
+pub(super) fn parse(text: &str) -> Result<Exceptions> {
+    let mut exceptions = Exceptions::new();
+    for line in text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty()) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [rule, path, count] = words[..] else {
+            bail!("{PATH}: not `rule path count`: {line}");
+        };
+        let rule = Rule::ALL.into_iter().find(|known| known.name() == rule);
+        let rule = rule.with_context(|| format!("{PATH}: no such rule: {line}"))?;
+        let count = count.parse().with_context(|| format!("{PATH}: no count: {line}"))?;
+        if exceptions.insert((rule, path.to_owned()), count).is_some() {
+            bail!("{PATH}: twice: {line}");
+        }
+    }
+    Ok(exceptions)
+}
+
+/// What is left to report, one line each.
+pub(super) fn apply(findings: &[Finding], exceptions: &Exceptions) -> Vec<String> {
+    let mut counts = Exceptions::new();
+    for finding in findings {
+        *counts.entry((finding.rule, finding.path.clone())).or_default() += finding.count;
+    }
+    let excused = |finding: &Finding| {
+        let key = (finding.rule, finding.path.clone());
+        exceptions.get(&key).is_some_and(|allowed| counts[&key] <= *allowed)
+    };
+    let mut lines: Vec<String> =
+        findings.iter().filter(|finding| !excused(finding)).map(ToString::to_string).collect();
+    for ((rule, path), allowed) in exceptions {
+        let count = counts.get(&(*rule, path.clone())).copied().unwrap_or(0);
+        if count < *allowed {
+            let name = rule.name();
+            lines.push(format!("{PATH}: `{name} {path} {allowed}` can shrink to {count}"));
+        }
+    }
+    lines
+}

@@ -1,0 +1,77 @@
+//! The layers: a crate depends only on crates above it in one list.
+//!
+//! Not here: dev-dependencies, which tests may point anywhere.
+//!
+//! Invariant: a workspace crate that is not in the list is a finding.
+
+use anyhow::Result;
+
+use super::{Finding, Rule};
+use crate::command;
+
+/// Lowest layer first. The simulator comes after the binary: nothing that ships depends on it.
+const ORDER: [&str; 12] = [
+    "weir-base",
+    "weir-codec",
+    "weir-device",
+    "weir-format",
+    "weir-cache",
+    "weir-pool",
+    "weir-dataset",
+    "weir-nbd",
+    "weir-api",
+    "weir",
+    "weir-sim",
+    "xtask",
+];
+
+/// A workspace crate and what it depends on outside tests.
+#[derive(serde::Deserialize)]
+pub(super) struct Package {
+    pub(super) name: String,
+    pub(super) dependencies: Vec<Dependency>,
+}
+
+#[derive(serde::Deserialize)]
+pub(super) struct Dependency {
+    pub(super) name: String,
+    /// `dev`, `build`, or none for a plain dependency.
+    pub(super) kind: Option<String>,
+}
+
+#[derive(serde::Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+}
+
+/// The crates of this workspace, as cargo sees them.
+pub(super) fn packages() -> Result<Vec<Package>> {
+    let args = ["metadata", "--no-deps", "--format-version", "1"];
+    let json = command::output(command::command("cargo").args(args))?;
+    Ok(serde_json::from_str::<Metadata>(&json)?.packages)
+}
+
+/// Findings of the whole workspace.
+pub(super) fn check(packages: &[Package]) -> Vec<Finding> {
+    let place = |name: &str| ORDER.iter().position(|known| *known == name);
+    let mut findings = Vec::new();
+    let mut find = |name: &str, what: String| {
+        let path = name.to_owned();
+        findings.push(Finding { rule: Rule::CrateOrder, path, line: 1, count: 1, what });
+    };
+    for package in packages {
+        let Some(own) = place(&package.name) else {
+            find(&package.name, "not in the list of layers (xtask/src/tidy/order.rs)".to_owned());
+            continue;
+        };
+        for dependency in &package.dependencies {
+            if dependency.kind.as_deref() == Some("dev") {
+                continue;
+            }
+            if place(&dependency.name).is_some_and(|other| other >= own) {
+                find(&package.name, format!("depends on {}, which is not below", dependency.name));
+            }
+        }
+    }
+    findings
+}

@@ -1,0 +1,55 @@
+//! Rules that need only a file's lines: header, lengths, promises.
+//!
+//! Not here: anything that must tell code from comment (syntax.rs).
+//!
+//! Invariant: one pass over the lines.
+
+use super::{Finding, Rule, Source};
+
+/// Longest file: more cannot be read in one sitting.
+const FILE_LINES_MAX: usize = 800;
+
+/// Longest line, as in rustfmt.toml, which leaves comments and strings alone.
+const LINE_CHARS_MAX: usize = 100;
+
+/// Words that stand for work not done, built from halves so that this file does not hold them.
+const PROMISES: [&str; 4] =
+    [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX"), concat!("HA", "CK")];
+
+/// Findings of one file.
+pub(super) fn check(source: &Source) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = header(source).into_iter().collect();
+    let mut lines = 0;
+    for (index, line) in source.text.lines().enumerate() {
+        lines = index + 1;
+        let chars = line.chars().count();
+        if chars > LINE_CHARS_MAX {
+            let what = format!("{chars} characters, {LINE_CHARS_MAX} allowed");
+            findings.push(source.finding(Rule::LineLength, lines, what));
+        }
+        let mut words = line.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+        if let Some(word) = words.find(|word| PROMISES.contains(word)) {
+            let what = format!("{word}: do it, or write an issue");
+            findings.push(source.finding(Rule::Promise, lines, what));
+        }
+    }
+    if lines > FILE_LINES_MAX {
+        let what = format!("{lines} lines, {FILE_LINES_MAX} allowed: split by meaning");
+        let finding = source.finding(Rule::FileLength, lines, what);
+        findings.push(Finding { count: lines, ..finding });
+    }
+    findings
+}
+
+fn header(source: &Source) -> Option<Finding> {
+    let header: Vec<&str> =
+        source.text.lines().take_while(|line| line.starts_with("//!")).collect();
+    if header.is_empty() {
+        return Some(source.finding(Rule::Header, 1, "the first line is not a //! header"));
+    }
+    let engine = source.path.starts_with("crates/") && !source.is_test();
+    if engine && !header.iter().any(|line| line.contains("Invariant")) {
+        return Some(source.finding(Rule::Header, 1, "the header states no invariants"));
+    }
+    None
+}
