@@ -4,6 +4,8 @@
 //!
 //! Invariant: raw requests are written by hand, so that the client cannot hide a fault.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
 #[path = "support/fake.rs"]
 mod fake;
 
@@ -197,6 +199,21 @@ async fn a_client_never_waits_for_ever() {
 }
 
 #[tokio::test]
+async fn a_call_runs_to_its_end_when_the_caller_goes_away() {
+    let server = start();
+    let client = Client::new(server.unix.clone());
+    let hasty = client.clone().with_timeout(Duration::from_millis(50));
+    let slow = PoolCreate { name: "slow".into(), ..tank() };
+    assert_eq!(hasty.pool_create(slow).await.unwrap_err().kind, ErrorKind::Unavailable);
+    assert!(client.pool_list().await.unwrap().pools.is_empty(), "it was not under way");
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while client.pool_list().await.unwrap().pools.is_empty() {
+        assert!(Instant::now() < deadline, "the call was dropped half-way");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
 async fn an_absent_server_is_named() {
     let server = start();
     let absent = Address::Unix(server.dir.path().join("absent.sock"));
@@ -218,7 +235,7 @@ async fn silent_and_half_sent_requests_are_dropped() {
         let mut answer = Vec::new();
         // The paused clock jumps to the server's time limit, and far short of this one.
         let closed = stream.read_to_end(&mut answer);
-        tokio::time::timeout(Duration::from_secs(60), closed)
+        tokio::time::timeout(Duration::from_mins(1), closed)
             .await
             .unwrap_or_else(|_| panic!("still open after {sent:?}"))
             .unwrap();

@@ -39,6 +39,7 @@ struct Written {
     /// `None`: the dataset is gone.
     record: Option<DatasetRecord>,
     data_blocks: u64,
+    charge: u64,
 }
 
 impl Engine {
@@ -119,9 +120,12 @@ impl Engine {
     ) -> Result<Written, PoolError> {
         let Frozen { volume, table, mut record, record_dirty } = part;
         let data_blocks = table.as_ref().map_or(0, |table| table.data_blocks() as u64);
+        let charge = table.as_ref().map_or(0, |table| table.charge);
         if record.state == DatasetState::Destroying {
+            // More of it goes with the next txg.
+            self.core.note_freeing(out.txg.next());
             let gone = !record_dirty && self.free_some(out, &volume, &mut record).await?;
-            return Ok(Written { volume, record: (!gone).then_some(record), data_blocks });
+            return Ok(Written { volume, record: (!gone).then_some(record), data_blocks, charge });
         }
         let height = TreeRoot::height_for(record.size_bytes / BLOCK_BYTES as u64);
         let tree = Tree::new(&self.core.pool, record.root);
@@ -140,7 +144,7 @@ impl Engine {
         }
         volume.state.lock().history = history;
         self.apply(out, &mut record, &changes).await?;
-        Ok(Written { volume, record: Some(record), data_blocks })
+        Ok(Written { volume, record: Some(record), data_blocks, charge })
     }
 
     async fn apply(
@@ -245,6 +249,7 @@ impl Engine {
         }
         self.core.measure_space();
         self.core.sub_dirty(written.iter().map(|w| w.data_blocks).sum());
+        self.core.uncharge(written.iter().map(|w| w.charge).sum());
         self.core.progress.send_replace(Progress { committed: txg, poisoned: false });
     }
 

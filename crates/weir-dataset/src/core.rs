@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{Mutex, Notify, watch};
 use weir_base::{BLOCK_BYTES, Txg};
+use weir_format::NODE_FANOUT;
 use weir_pool::{Pool, PoolError};
 
 use crate::error::DatasetError;
@@ -46,11 +47,15 @@ pub(crate) struct Core {
     open_txg: AtomicU64,
     dirty_blocks: AtomicU64,
     dirty_blocks_max: u64,
+    /// The worst that writing out all dirty blocks can take, in bytes.
+    charged: AtomicU64,
     /// Bytes that may be promised until the next commit.
     available: AtomicU64,
     trim_available: AtomicU64,
     /// Dead segments that the next few commits bring back.
     pending_segments: AtomicU64,
+    /// The newest txg in which something was freed.
+    freeing: AtomicU64,
     /// A commit of this txg was asked for.
     wanted: AtomicU64,
     pub(crate) wake_committer: Notify,
@@ -67,10 +72,12 @@ impl Core {
         let core = Self {
             open_txg: AtomicU64::new(committed.next().0),
             dirty_blocks: AtomicU64::new(0),
+            charged: AtomicU64::new(0),
             dirty_blocks_max: (dirty_bytes_max / BLOCK_BYTES as u64).max(16),
             available: AtomicU64::new(0),
             trim_available: AtomicU64::new(0),
             pending_segments: AtomicU64::new(0),
+            freeing: AtomicU64::new(0),
             wanted: AtomicU64::new(0),
             wake_committer: Notify::new(),
             progress: watch::Sender::new(Progress { committed, poisoned: false }),
@@ -113,16 +120,21 @@ impl Core {
         self.dirty_blocks.load(Ordering::Acquire) * BLOCK_BYTES as u64
     }
 
-    /// Worst cost of one dirty block: itself, and its own path of nodes.
-    fn block_cost(height: u8) -> u64 {
-        (BLOCK_BYTES as u64) * (1 + u64::from(height.max(1)))
+    /// Most bytes that `blocks` neighbouring dirty blocks can take: themselves, their leaves, and a
+    /// path of nodes of their own.
+    fn cost(blocks: u64, height: u8) -> u64 {
+        if blocks == 0 {
+            return 0;
+        }
+        let leaves = blocks.div_ceil(NODE_FANOUT as u64) + 1;
+        (blocks + leaves + u64::from(height)) * BLOCK_BYTES as u64
     }
 
-    /// Whether `blocks` more dirty blocks of a tree of this height may be taken.
+    /// Whether `blocks` more neighbouring dirty blocks of a tree of this height may be taken.
     pub(crate) fn admit(&self, blocks: u64, height: u8) -> Admission {
         let dirty = self.dirty_blocks.load(Ordering::Acquire);
-        let cost = (dirty + blocks) * Self::block_cost(height);
-        if cost > self.available.load(Ordering::Acquire) {
+        let charged = self.charged.load(Ordering::Acquire) + Self::cost(blocks, height);
+        if charged > self.available.load(Ordering::Acquire) {
             let hopeless = dirty == 0 && !self.space_is_coming();
             return if hopeless { Admission::Full } else { Admission::Wait };
         }
@@ -136,6 +148,12 @@ impl Core {
     /// Whether commits alone will bring space back.
     pub(crate) fn space_is_coming(&self) -> bool {
         self.pending_segments.load(Ordering::Acquire) > 0
+            || Txg(self.freeing.load(Ordering::Acquire)) > self.pool.committed_txg()
+    }
+
+    /// Notes that the commit of `txg` frees something.
+    pub(crate) fn note_freeing(&self, txg: Txg) {
+        self.freeing.fetch_max(txg.0, Ordering::AcqRel);
     }
 
     /// Whether a TRIM may be taken: it frees space, but its nodes take some first.
@@ -147,13 +165,23 @@ impl Core {
         .is_ok()
     }
 
-    pub(crate) fn add_dirty(&self, blocks: u64) {
+    /// Counts blocks that became dirty; returns what they were charged.
+    pub(crate) fn add_dirty(&self, blocks: u64, height: u8) -> u64 {
+        let cost = Self::cost(blocks, height);
+        self.charged.fetch_add(cost, Ordering::AcqRel);
         let before = self.dirty_blocks.fetch_add(blocks, Ordering::AcqRel);
         // Half of the budget for the open txg leaves the other half to the one being written.
         let half = self.dirty_blocks_max / 2;
         if before < half && before + blocks >= half {
             self.wake_committer.notify_one();
         }
+        cost
+    }
+
+    /// Takes back charges whose txg is committed.
+    pub(crate) fn uncharge(&self, bytes: u64) {
+        let before = self.charged.fetch_sub(bytes, Ordering::AcqRel);
+        assert!(before >= bytes, "charges are taken once and given back once");
     }
 
     pub(crate) fn sub_dirty(&self, blocks: u64) {

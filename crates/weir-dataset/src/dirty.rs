@@ -30,6 +30,8 @@ pub(crate) enum Dirty {
 pub(crate) struct DirtyTable {
     blocks: HashMap<u64, Block, FixedState>,
     holes: RangeSet,
+    /// Bytes of the pool's space that were promised to these changes.
+    pub(crate) charge: u64,
 }
 
 impl DirtyTable {

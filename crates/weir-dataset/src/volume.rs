@@ -25,6 +25,10 @@ use crate::error::DatasetError;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
+/// A write that must wait is taken in pieces of this size, so that a large one fits a nearly full
+/// pool or budget.
+const PIECE_BYTES: usize = 1 << 20;
+
 /// What is known of a volume, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeInfo {
@@ -200,6 +204,7 @@ impl Volume {
             Payload::Zero { bytes } => {
                 let replaced = state.open.zero(first..first + bytes / BLOCK);
                 self.core.sub_dirty(replaced as u64);
+                self.core.note_freeing(self.core.open_txg());
                 if state.open.hole_ranges() > HOLE_RANGES_MAX {
                     self.core.want(self.core.open_txg());
                 }
@@ -207,7 +212,7 @@ impl Volume {
             }
         };
         state.enqueue(self.core.open_txg(), offset, payload);
-        self.core.add_dirty(added);
+        state.open.charge += self.core.add_dirty(added, state.record.root.height);
     }
 
     /// Writes bytes at any alignment; waits while too much is dirty.
@@ -216,8 +221,8 @@ impl Volume {
     /// None until a flush.
     ///
     /// # Errors
-    /// `Full` when the pool has no room: nothing of the write was taken. A write that is not
-    /// aligned to blocks is taken block by block at its ends.
+    /// `Full` when the pool has no room: pieces of the write may have been taken, as a disk may
+    /// have done with a write that failed.
     pub async fn write(&self, offset: u64, data: &[u8]) -> Result<(), DatasetError> {
         {
             let state = self.state.lock();
@@ -230,8 +235,10 @@ impl Volume {
         if !head.is_empty() {
             self.write_part(offset, head).await?;
         }
-        while !body.is_empty() && !self.try_write(body_at, body)? {
-            self.wait_for_room().await?;
+        for (piece, at) in body.chunks(PIECE_BYTES).zip((body_at..).step_by(PIECE_BYTES)) {
+            while !self.try_write(at, piece)? {
+                self.wait_for_room().await?;
+            }
         }
         if !tail.is_empty() {
             self.write_part(body_at + body.len() as u64, tail).await?;

@@ -64,12 +64,11 @@ struct Lane {
 
 #[derive(Debug)]
 struct Stream {
-    class: SegmentClass,
     lanes: Vec<Lane>,
     current: usize,
 }
 
-/// The open segments of a pool between write-outs.
+/// The open segments of a pool between write-outs, by class.
 #[derive(Debug)]
 pub(crate) struct Streams(Vec<Stream>);
 
@@ -89,7 +88,7 @@ impl Streams {
                     None => segments.set_fill(vseg, fill, committed, true),
                 }
             }
-            Stream { class, lanes, current: 0 }
+            Stream { lanes, current: 0 }
         };
         Self(SegmentClass::ALL.map(stream).into())
     }

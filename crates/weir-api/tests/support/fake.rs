@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
 use weir_api::types::{
     Compression, DiskStatus, ErrorCounts, Export, ExportChange, ExportCreate, ExportKey,
@@ -233,6 +234,12 @@ impl Control for Fake {
     }
 
     fn pool_create(&self, request: PoolCreate) -> Answer<'_, PoolChange> {
+        if request.name == "slow" {
+            return Box::pin(async move {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                self.state().create_pool(request)
+            });
+        }
         ready(self.state().create_pool(request))
     }
 

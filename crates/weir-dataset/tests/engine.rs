@@ -1,0 +1,201 @@
+//! The engine on disks in memory: what clients see, over reopening and over damage.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use weir_base::{Guid, SystemClock};
+use weir_dataset::{Engine, EngineOptions, Outcome, Volume, VolumeSpec};
+use weir_device::{Device, MemoryDevice};
+use weir_format::{Compression, VdevKind};
+use weir_pool::{CreateOptions, ImportOptions, LegState, PlantedBug, VdevSpec};
+
+/// Memory disks complete at once, so only a future that yields is pending; one that waits for
+/// somebody else waits for ever.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    let mut context = std::task::Context::from_waker(futures_util::task::noop_waker_ref());
+    for _ in 0..1_000_000 {
+        if let std::task::Poll::Ready(done) = future.as_mut().poll(&mut context) {
+            return done;
+        }
+    }
+    panic!("nothing to wait for on memory disks");
+}
+
+fn options() -> EngineOptions {
+    EngineOptions {
+        memory_bytes: 64 << 20,
+        clock: Arc::new(SystemClock::default()),
+        bug: PlantedBug::None,
+    }
+}
+
+fn disks(count: usize) -> Vec<Arc<MemoryDevice>> {
+    (0..count).map(|n| Arc::new(MemoryDevice::new(format!("disk{n}"), 64 << 20))).collect()
+}
+
+fn as_devices(disks: &[Arc<MemoryDevice>]) -> Vec<Arc<dyn Device>> {
+    disks.iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect()
+}
+
+fn create(disks: &[Arc<MemoryDevice>]) -> Arc<Engine> {
+    static GUID: AtomicU64 = AtomicU64::new(1);
+    let kind = if disks.len() > 1 { VdevKind::Mirror } else { VdevKind::Disk };
+    let vdev = VdevSpec { kind, disks: as_devices(disks) };
+    let mut guid = || Guid(GUID.fetch_add(1, Ordering::Relaxed));
+    now(Engine::create("tank", &[vdev], CreateOptions::default(), &options(), &mut guid)).unwrap()
+}
+
+fn reopen(disks: &[Arc<MemoryDevice>]) -> Arc<Engine> {
+    now(Engine::open(as_devices(disks), ImportOptions::default(), &options())).unwrap()
+}
+
+fn volume(engine: &Engine, size_bytes: u64) -> Arc<Volume> {
+    let spec = VolumeSpec { name: "v".to_owned(), size_bytes, compression: Compression::Lz4 };
+    assert_eq!(now(engine.create_volume(&spec)).unwrap(), Outcome::Changed);
+    assert_eq!(now(engine.create_volume(&spec)).unwrap(), Outcome::Unchanged);
+    engine.volume("v").unwrap()
+}
+
+fn read(volume: &Volume, offset: u64, len: usize) -> Vec<u8> {
+    let mut out = vec![0xee; len];
+    now(volume.read(offset, &mut out)).unwrap();
+    out
+}
+
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed | 1;
+    std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 56) as u8
+    })
+    .take(len)
+    .collect()
+}
+
+#[test]
+fn a_logged_write_survives_and_an_unflushed_one_may_not() {
+    let disks = disks(2);
+    let engine = create(&disks);
+    let v = volume(&engine, 16 << 20);
+    now(v.write(4096, &noise(1, 8192))).unwrap();
+    now(engine.flush(&v)).unwrap();
+    now(v.write(0, &noise(2, 4096))).unwrap();
+    drop((engine, v));
+    let engine = reopen(&disks);
+    let v = engine.volume("v").unwrap();
+    assert_eq!(read(&v, 4096, 8192), noise(1, 8192));
+    assert_eq!(read(&v, 0, 4096), vec![0; 4096]);
+    assert!(now(engine.check_live_bytes()).unwrap().is_empty());
+}
+
+#[test]
+fn committed_data_trim_and_odd_edges_read_back() {
+    let disks = disks(1);
+    let engine = create(&disks);
+    let v = volume(&engine, 16 << 20);
+    let data = noise(3, 3 << 20);
+    now(v.write(1000, &data)).unwrap();
+    now(engine.commit()).unwrap();
+    now(v.zero(5000, 1 << 20)).unwrap();
+    let mut expected = vec![0; 4 << 20];
+    expected[1000..1000 + data.len()].copy_from_slice(&data);
+    expected[5000..5000 + (1 << 20)].fill(0);
+    assert_eq!(read(&v, 0, 4 << 20), expected);
+    now(engine.commit()).unwrap();
+    assert_eq!(read(&v, 0, 4 << 20), expected);
+    drop((engine, v));
+    let engine = reopen(&disks);
+    let v = engine.volume("v").unwrap();
+    assert_eq!(read(&v, 0, 4 << 20), expected);
+    assert!(now(engine.check_live_bytes()).unwrap().is_empty());
+}
+
+#[test]
+fn a_mirror_heals_a_bad_copy_and_counts_it() {
+    let disks = disks(2);
+    let engine = create(&disks);
+    let v = volume(&engine, 16 << 20);
+    let data = noise(4, 4 << 20);
+    now(v.write(0, &data)).unwrap();
+    now(engine.commit()).unwrap();
+    drop((engine, v));
+    // Everything behind the label of one leg is garbage, label B included.
+    disks[0].corrupt(2 << 20..64 << 20, |byte| *byte ^= 0x5a);
+    // A read repairs the copies it meets; which leg it asks first alternates, so a few passes over
+    // everything meet all of them.
+    let mut errors = Vec::new();
+    while errors.last() != Some(&0) || errors.iter().rev().nth(1) != Some(&0) {
+        let engine = reopen(&disks);
+        let v = engine.volume("v").unwrap();
+        assert_eq!(read(&v, 0, data.len()), data);
+        assert!(now(engine.check_live_bytes()).unwrap().is_empty());
+        errors.push(engine.pool().status().vdevs[0].legs[0].checksum_errors);
+        assert!(errors.len() < 20, "never healed: {errors:?}");
+    }
+    assert!(errors[0] > 0, "{errors:?}");
+    let engine = reopen(&disks[1..]);
+    assert_eq!(read(&engine.volume("v").unwrap(), 0, data.len()), data);
+    assert_eq!(engine.pool().status().vdevs[0].legs[0].state, LegState::Missing);
+}
+
+#[test]
+fn space_comes_back_and_a_full_pool_stays_open() {
+    let disks = disks(1);
+    let engine = create(&disks);
+    let v = volume(&engine, 1 << 30);
+    let mut written = 0;
+    let full = loop {
+        match now(drive(&engine, v.write(written, &noise(written, 1 << 20)))) {
+            Ok(()) => written += 1 << 20,
+            Err(error) => break error,
+        }
+        assert!(written < 64 << 20, "more was stored than the disk holds");
+    };
+    assert_eq!(full.kind(), weir_base::ErrorKind::NoSpace, "{full}");
+    assert!(written > 30 << 20, "{written}");
+    assert_eq!(read(&v, written - (1 << 20), 1 << 20), noise(written - (1 << 20), 1 << 20));
+    now(drive(&engine, v.zero(0, 1 << 30))).unwrap();
+    now(drive(&engine, v.write(0, &noise(9, 20 << 20)))).unwrap();
+    assert_eq!(read(&v, 0, 20 << 20), noise(9, 20 << 20));
+    now(engine.destroy_volume("v")).unwrap();
+    assert!(engine.volume("v").is_err());
+    for _ in 0..8 {
+        now(engine.commit()).unwrap();
+    }
+    assert!(now(engine.check_live_bytes()).unwrap().is_empty());
+    assert!(engine.pool().space().live_bytes < 1 << 20, "{:?}", engine.pool().space());
+}
+
+/// Runs a client call beside the engine's own loop.
+async fn drive<T>(engine: &Engine, call: impl Future<Output = T>) -> T {
+    let never = |_| std::future::pending::<()>();
+    let run = std::pin::pin!(engine.run(never));
+    let call = std::pin::pin!(call);
+    match futures_util::future::select(call, run).await {
+        futures_util::future::Either::Left((done, _)) => done,
+        futures_util::future::Either::Right((ended, _)) => panic!("the engine ended: {ended:?}"),
+    }
+}
+
+#[test]
+fn volumes_are_resized_but_never_cut() {
+    let disks = disks(1);
+    let engine = create(&disks);
+    let v = volume(&engine, 1 << 20);
+    now(v.write(8192, &noise(5, 4096))).unwrap();
+    let error = now(engine.resize_volume("v", 8192)).unwrap_err().to_string();
+    assert!(error.contains("holds data up to 12KiB"), "{error}");
+    now(engine.resize_volume("v", 12_288)).unwrap();
+    assert!(now(v.write(12_288, &[1])).is_err());
+    now(engine.resize_volume("v", 16 << 40)).unwrap();
+    now(v.write((16 << 40) - 4096, &noise(6, 4096))).unwrap();
+    now(engine.commit()).unwrap();
+    drop((engine, v));
+    let v = reopen(&disks).volume("v").unwrap();
+    assert_eq!(read(&v, (16 << 40) - 4096, 4096), noise(6, 4096));
+    assert_eq!(read(&v, 8192, 4096), noise(5, 4096));
+    let extents = now(v.extents(0, 16 << 40, 100)).unwrap();
+    assert_eq!(extents.iter().map(|e| e.hole).collect::<Vec<_>>(), [true, false, true, false]);
+    assert_eq!(extents.iter().map(|e| e.len).sum::<u64>(), 16 << 40);
+}
