@@ -109,9 +109,8 @@ fn check_name(name: &str) -> Result<(), ApiError> {
 }
 
 fn parse_size(text: &str) -> Result<u64, ApiError> {
-    let bytes = size::parse(text).map_err(|error| {
-        ApiError::new(ErrorKind::Invalid, error.to_string()).with_action("use such a size")
-    })?;
+    let bytes =
+        size::parse(text).map_err(|error| ApiError::new(ErrorKind::Invalid, error.to_string()))?;
     check_volume_size(bytes)?;
     Ok(bytes)
 }

@@ -6,7 +6,7 @@
 //! - every verb is run, for people and with `--json`, and with an error;
 //! - nothing but data is ever on standard output.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in shared functions too")]
 
 #[path = "../../../crates/weir-api/tests/support/fake.rs"]
 mod fake;

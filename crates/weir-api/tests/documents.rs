@@ -4,7 +4,7 @@
 //!
 //! Invariant: `UPDATE=1 cargo test -p weir-api` is the only way they are written.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in shared functions too")]
 
 use std::fmt::Write;
 use std::path::Path;

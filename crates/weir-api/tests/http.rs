@@ -4,7 +4,7 @@
 //!
 //! Invariant: raw requests are written by hand, so that the client cannot hide a fault.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in shared functions too")]
 
 #[path = "support/fake.rs"]
 mod fake;

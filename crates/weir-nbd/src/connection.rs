@@ -400,7 +400,7 @@ impl Connection {
     fn fail(&self, out: &mut OutBuf, request: &Request, error: &ExportError) {
         let errno = error.errno();
         if errno == Errno::Io && !self.failure_logged.replace(true) {
-            tracing::warn!(?request, %error, "NBD request failed; more on this connection at debug");
+            tracing::warn!(?request, %error, "NBD request failed; the rest at debug");
         } else {
             tracing::debug!(?request, %error, "NBD request failed");
         }

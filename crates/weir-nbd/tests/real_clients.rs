@@ -205,7 +205,12 @@ fn fio_verifies_what_it_wrote() {
         let job = |rest: &[&str]| {
             let mut arguments =
                 vec!["--name=verify", "--ioengine=nbd", &uri, "--size=32M", "--verify=crc32c"];
-            arguments.extend(["--verify_fatal=1", "--do_verify=1", "--fsync=64"]);
+            arguments.extend([
+                "--verify_fatal=1",
+                "--verify_state_save=0",
+                "--do_verify=1",
+                "--fsync=64",
+            ]);
             arguments.extend(rest);
             let text = ok("fio", &arguments);
             assert!(text.contains("err= 0"), "{text}");

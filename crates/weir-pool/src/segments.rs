@@ -130,10 +130,9 @@ impl Segments {
     pub(crate) fn release_dead(&self, txg: Txg) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
-        let wait = if self.bug == PlantedBug::ReuseAtOnce { 0 } else { REUSE_AFTER_TXGS };
         inner.dead.retain(|vseg| {
             let slot = &inner.slots[vseg];
-            if slot.pins > 0 || txg.0 <= slot.entry.last_txg.0 + wait {
+            if slot.pins > 0 || txg.0 <= slot.entry.last_txg.0 + REUSE_AFTER_TXGS {
                 return true;
             }
             assert_eq!(slot.entry.live_bytes, 0, "a dead segment holds no live block");
@@ -241,6 +240,11 @@ impl Segments {
             slot.entry.state = SegmentState::Dead;
             slot.entry.last_txg = txg;
             inner.dead.push(ptr.vseg);
+            if self.bug == PlantedBug::ReuseAtOnce {
+                // What it is about: the last uberblock still refers to this place.
+                let (vdev, pseg) = (usize::from(slot.entry.vdev), slot.entry.pseg);
+                inner.free[vdev].insert(pseg);
+            }
         }
         let class = slot.entry.class;
         inner.mark(ptr.vseg, class);

@@ -12,21 +12,26 @@
 mod clock;
 mod cut;
 mod disk;
+mod enumerate;
 mod error;
 mod executor;
 mod fault;
+mod history;
 mod media;
 mod rng;
+mod scenario;
 mod trace;
 mod world;
 
 pub use clock::SimClock;
 pub use cut::{CutPlan, Grain, SUBSET_UNITS_MAX, Unflushed};
 pub use disk::{DiskCounters, SimDisk};
+pub use enumerate::{Effort, Report, Violation, enumerate};
 pub use error::SimError;
 pub use executor::{Executor, JoinHandle, Limits, Sleep, YieldNow};
 pub use fault::{Budget, Fault};
 pub use media::{DiskOptions, Latency, MediaImage};
 pub use rng::Rng;
+pub use scenario::{Layout, Scenario, Trouble};
 pub use trace::{Phase, Trace, TraceEntry};
 pub use world::{CutPoint, SimWorld};
