@@ -1,13 +1,32 @@
-//! The server process behind `weir serve`.
+//! The server process behind `weir serve`: engine, NBD and management interface in one.
 //!
-//! Not here: reading its command line (`serve_args`).
+//! Not here: reading its command line (`serve_args`), storage and protocols (their crates).
 //!
-//! Invariant: options that arrive here are complete and checked.
+//! Invariants:
+//! - options that arrive here are complete and checked;
+//! - every listener is bound before a disk is touched, so a taken port changes nothing;
+//! - one server per state directory and one server per disk, kept by locks the kernel drops with
+//!   the process;
+//! - at the end clients are answered first, then pools are committed.
 
-use std::path::PathBuf;
+mod control;
+mod convert;
+mod demo;
+mod disks;
+mod exports;
+mod pools;
+mod state;
 
+use std::fs;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::signal::unix::{SignalKind, signal};
 use weir_api::{Address, ApiError};
 use weir_base::ErrorKind;
+
+use control::Manager;
 
 /// How to run the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,8 +46,120 @@ pub(crate) struct ServeOptions {
 }
 
 /// Runs the server until it is told to stop.
-#[expect(clippy::needless_pass_by_value, reason = "the server keeps them")]
 pub(crate) fn run(options: ServeOptions) -> Result<(), ApiError> {
-    let message = format!("the engine is not built into this binary ({options:?})");
-    Err(ApiError::new(ErrorKind::Internal, message))
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::new(options.log))
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .init();
+    let _lock = lock_state_dir(&options.state_dir)?;
+    let state = state::StateFile::load(&options.state_dir)?;
+    let api: Vec<weir_api::Listener> =
+        options.api.iter().map(weir_api::Listener::bind).collect::<Result<_, _>>()?;
+    let nbd = options.nbd.iter().map(bind_nbd).collect::<Result<Vec<_>, _>>()?;
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        backend = %weir_device::io_backend(),
+        memory = %weir_base::size::Human(options.memory_bytes),
+        state = %options.state_dir.display(),
+        "weir starts"
+    );
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| internal("no runtime for the management interface", &error))?;
+    runtime.block_on(serve(options, state, api, nbd))
+}
+
+async fn serve(
+    options: ServeOptions,
+    state: state::StateFile,
+    api: Vec<weir_api::Listener>,
+    nbd: Vec<weir_nbd::Listener>,
+) -> Result<(), ApiError> {
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| internal("signals", &e))?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(|e| internal("signals", &e))?;
+    let registry = Arc::new(exports::Registry::default());
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let nbd = weir_nbd::serve(nbd, Arc::clone(&registry) as Arc<dyn weir_nbd::Exports>, threads)
+        .map_err(|error| ApiError::new(error.kind(), error.to_string()))?;
+    let manager = Arc::new(Manager::new(options.memory_bytes, state, registry, nbd));
+    manager.reopen_pools().await;
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let control = Arc::clone(&manager) as Arc<dyn weir_api::Control>;
+    let served = tokio::spawn(weir_api::serve(api, control, async {
+        // The sender is dropped at the latest when this function ends.
+        drop(stopped.await);
+    }));
+    if options.demo {
+        demo::set_up(&manager, &options).await?;
+    }
+    tracing::info!(nbd = ?manager.nbd_addresses(), "ready");
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    tracing::info!("stopping; once more to stop at once");
+    let hurry = async {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    };
+    let orderly = async {
+        stop.send(()).ok();
+        if let Ok(Err(error)) = served.await {
+            tracing::warn!(%error, "the management interface ended badly");
+        }
+        manager.shut_down().await
+    };
+    tokio::select! {
+        done = orderly => done,
+        () = hurry => {
+            tracing::warn!("stopped at once: what was not flushed is lost");
+            std::process::exit(130)
+        }
+    }
+}
+
+fn bind_nbd(address: &Address) -> Result<weir_nbd::Listener, ApiError> {
+    let address = match address {
+        Address::Unix(path) => format!("unix:{}", path.display()),
+        Address::Tcp { .. } => format!("tcp:{address}"),
+    };
+    let nbd_error = |error: weir_nbd::NbdError| ApiError::new(error.kind(), error.to_string());
+    weir_nbd::Listener::bind(&address.parse().map_err(nbd_error)?).map_err(nbd_error)
+}
+
+fn internal(what: &str, error: &dyn std::fmt::Display) -> ApiError {
+    ApiError::new(ErrorKind::Internal, format!("{what}: {error}"))
+}
+
+/// Makes the directory and takes its lock; the lock ends with the process.
+fn lock_state_dir(dir: &Path) -> Result<fs::File, ApiError> {
+    let failed = |what: &str, error: &std::io::Error| {
+        let kind = match error.kind() {
+            std::io::ErrorKind::PermissionDenied => ErrorKind::Permission,
+            _ => ErrorKind::Unavailable,
+        };
+        ApiError::new(kind, format!("state directory {}: {what}: {error}", dir.display()))
+            .with_action("give another directory with --state")
+    };
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.map_err(|error| failed("cannot be made", &error))?;
+    let lock = fs::OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(dir.join("lock"))
+        .map_err(|error| failed("cannot be locked", &error))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(fs::TryLockError::WouldBlock) => Err(ApiError::new(
+            ErrorKind::Busy,
+            format!("another weir serves from the state directory {}", dir.display()),
+        )
+        .with_action("stop it first, or give another directory with --state")),
+        Err(fs::TryLockError::Error(error)) => Err(failed("cannot be locked", &error)),
+    }
 }

@@ -47,13 +47,16 @@ struct Half {
 
 impl Half {
     fn new(bytes: u64) -> Self {
-        // At least a handful, so that the smallest pools of the simulator work.
-        let entries = (bytes / (BLOCK_BYTES as u64 + ENTRY_OVERHEAD_BYTES)).max(64);
         Self {
-            entries: Cache::new(entries as usize),
+            entries: Cache::new(Self::entries_in(bytes) as usize),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
         }
+    }
+
+    fn entries_in(bytes: u64) -> u64 {
+        // At least a handful, so that the smallest pools of the simulator work.
+        (bytes / (BLOCK_BYTES as u64 + ENTRY_OVERHEAD_BYTES)).max(64)
     }
 
     fn stats(&self) -> CacheStats {
@@ -75,6 +78,13 @@ impl BlockCache {
     /// A cache that holds about `bytes`.
     pub fn new(bytes: u64) -> Self {
         Self { data: Half::new(bytes - bytes / NODE_SHARE), nodes: Half::new(bytes / NODE_SHARE) }
+    }
+
+    /// Changes the budget; what no longer fits is evicted.
+    pub fn set_budget(&self, bytes: u64) {
+        let nodes = bytes / NODE_SHARE;
+        self.data.entries.set_capacity(Half::entries_in(bytes - nodes));
+        self.nodes.entries.set_capacity(Half::entries_in(nodes));
     }
 
     fn half(&self, class: CacheClass) -> &Half {

@@ -46,7 +46,7 @@ pub(crate) struct Core {
     pub(crate) pool: Pool,
     open_txg: AtomicU64,
     dirty_blocks: AtomicU64,
-    dirty_blocks_max: u64,
+    dirty_blocks_max: AtomicU64,
     /// The worst that writing out all dirty blocks can take, in bytes.
     charged: AtomicU64,
     /// Bytes that may be promised until the next commit.
@@ -73,7 +73,7 @@ impl Core {
             open_txg: AtomicU64::new(committed.next().0),
             dirty_blocks: AtomicU64::new(0),
             charged: AtomicU64::new(0),
-            dirty_blocks_max: (dirty_bytes_max / BLOCK_BYTES as u64).max(16),
+            dirty_blocks_max: AtomicU64::new(0),
             available: AtomicU64::new(0),
             trim_available: AtomicU64::new(0),
             pending_segments: AtomicU64::new(0),
@@ -85,8 +85,19 @@ impl Core {
             committer: Mutex::new(()),
             pool,
         };
+        core.set_dirty_max(dirty_bytes_max);
         core.measure_space();
         core
+    }
+
+    /// Changes the budget of dirty data.
+    pub(crate) fn set_dirty_max(&self, bytes: u64) {
+        let blocks = (bytes / BLOCK_BYTES as u64).max(16);
+        self.dirty_blocks_max.store(blocks, Ordering::Release);
+    }
+
+    fn dirty_max(&self) -> u64 {
+        self.dirty_blocks_max.load(Ordering::Acquire)
     }
 
     /// The txg that new writes join; stable under any volume's lock.
@@ -139,7 +150,7 @@ impl Core {
             return if hopeless { Admission::Full } else { Admission::Wait };
         }
         // A request larger than the whole budget is taken when nothing else is dirty.
-        if dirty > 0 && dirty + blocks > self.dirty_blocks_max {
+        if dirty > 0 && dirty + blocks > self.dirty_max() {
             return Admission::Wait;
         }
         Admission::Now
@@ -171,7 +182,7 @@ impl Core {
         self.charged.fetch_add(cost, Ordering::AcqRel);
         let before = self.dirty_blocks.fetch_add(blocks, Ordering::AcqRel);
         // Half of the budget for the open txg leaves the other half to the one being written.
-        let half = self.dirty_blocks_max / 2;
+        let half = self.dirty_max() / 2;
         if before < half && before + blocks >= half {
             self.wake_committer.notify_one();
         }
@@ -190,7 +201,7 @@ impl Core {
     }
 
     pub(crate) fn wants_early_commit(&self) -> bool {
-        self.dirty_blocks.load(Ordering::Acquire) >= self.dirty_blocks_max / 2
+        self.dirty_blocks.load(Ordering::Acquire) >= self.dirty_max() / 2
             || self.pool.log_half_full()
             || self.wanted() > self.pool.committed_txg()
     }

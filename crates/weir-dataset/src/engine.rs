@@ -144,6 +144,12 @@ impl Engine {
         self.core.reserve_bytes()
     }
 
+    /// Changes the budget of this pool's dirty data and caches.
+    pub fn set_memory(&self, bytes: u64) {
+        self.core.pool.cache().set_budget(bytes / 100 * CACHE_PERCENT);
+        self.core.set_dirty_max(bytes / 100 * DIRTY_PERCENT);
+    }
+
     /// Makes [`Self::run`] commit once more and return.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);

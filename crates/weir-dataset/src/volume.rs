@@ -311,6 +311,24 @@ impl Volume {
         })
     }
 
+    /// Zeroes whole blocks if that needs no waiting; `Ok(false)`: call [`Self::zero`].
+    ///
+    /// # Durability
+    /// None until a flush.
+    pub fn try_zero(&self, offset: u64, len: u64) -> Result<bool, DatasetError> {
+        self.core.pool.check_alive()?;
+        if !offset.is_multiple_of(BLOCK) || !len.is_multiple_of(BLOCK) || len == 0 {
+            return Ok(false);
+        }
+        let mut state = self.state.lock();
+        self.check(&state, offset, len)?;
+        let taken = self.core.admit_trim();
+        if taken {
+            self.insert(&mut state, offset, Payload::Zero { bytes: len });
+        }
+        Ok(taken)
+    }
+
     /// Makes a range read as zeros and gives its space back (TRIM and WRITE ZEROES alike).
     ///
     /// # Durability
@@ -340,14 +358,8 @@ impl Volume {
         let mut committed_once = false;
         loop {
             let coming = self.core.space_is_coming();
-            self.core.pool.check_alive()?;
-            {
-                let mut state = self.state.lock();
-                self.check(&state, offset, bytes)?;
-                if self.core.admit_trim() {
-                    self.insert(&mut state, offset, Payload::Zero { bytes });
-                    return Ok(());
-                }
+            if self.try_zero(offset, bytes)? {
+                return Ok(());
             }
             if committed_once && !coming {
                 return Err(self.full());

@@ -62,6 +62,12 @@ impl History {
         Self { blocks, entries: Vec::new(), flushed: 0, now: vec![0; blocks] }
     }
 
+    /// The history of a volume that holds `state`, all of it on disk.
+    pub(crate) fn of_state(state: Vec<Tag>) -> Self {
+        let base = Entry { start: 0, tags: state.clone() };
+        Self { blocks: state.len(), entries: vec![base], flushed: 1, now: state }
+    }
+
     pub(crate) fn blocks(&self) -> usize {
         self.blocks
     }

@@ -1,0 +1,232 @@
+//! From what the engine says of itself to what the API says of it.
+//!
+//! Not here: the texts' translation to tables (the command line).
+//!
+//! Invariant: every state that needs a person carries status, action and see, as zpool's do.
+
+use std::collections::BTreeMap;
+
+use weir_api::types::{
+    Compression as ApiCompression, DiskStatus, ErrorCounts, Health, PoolStatus, VdevKind,
+    VdevStatus, Volume as ApiVolume,
+};
+use weir_base::BLOCK_BYTES;
+use weir_dataset::{Engine, VolumeInfo};
+use weir_format::Compression;
+use weir_pool::{LegState, LegStatus, PoolHealth};
+
+const SEE: &str = "docs/operating/pool-status.md";
+
+/// A pool in use.
+pub(super) fn pool(engine: &Engine) -> PoolStatus {
+    let status = engine.pool().status();
+    let vdevs: Vec<VdevStatus> = status.vdevs.iter().enumerate().map(vdev).collect();
+    let legs: Vec<&LegStatus> = status.vdevs.iter().flat_map(|vdev| &vdev.legs).collect();
+    let (text, action) = explain(&status.health, status.suspended.as_deref(), &legs);
+    let space = status.space;
+    // What the reserve takes is neither used nor free to users.
+    let usable = space.total_bytes.saturating_sub(engine.reserve_bytes());
+    let free = space.free_bytes.saturating_sub(engine.reserve_bytes());
+    PoolStatus {
+        name: engine.pool().name().to_owned(),
+        guid: engine.pool().guid().to_string(),
+        state: match status.health {
+            PoolHealth::Online => Health::Online,
+            PoolHealth::Degraded => Health::Degraded,
+            PoolHealth::Suspended => Health::Faulted,
+        },
+        see: text.is_some().then(|| SEE.to_owned()),
+        status: text,
+        action,
+        size_bytes: usable,
+        allocated_bytes: usable.saturating_sub(free),
+        free_bytes: free,
+        txg: status.txg.0,
+        properties: BTreeMap::new(),
+        errors: sum(vdevs.iter().map(|vdev| vdev.errors)),
+        vdevs,
+    }
+}
+
+/// A pool that could not be opened.
+pub(super) fn unavailable(name: &str, why: &str, disks: &[std::path::PathBuf]) -> PoolStatus {
+    let disk = |path: &std::path::PathBuf| VdevStatus {
+        name: path.display().to_string(),
+        kind: VdevKind::Disk,
+        state: Health::Unavailable,
+        errors: ErrorCounts::default(),
+        disks: Vec::new(),
+    };
+    PoolStatus {
+        name: name.to_owned(),
+        guid: String::new(),
+        state: Health::Unavailable,
+        status: Some(format!("The pool could not be opened: {why}")),
+        action: Some(format!(
+            "Make its disks available, then run 'weir pool export --force {name}' and \
+             'weir pool import {name}'."
+        )),
+        see: Some(SEE.to_owned()),
+        size_bytes: 0,
+        allocated_bytes: 0,
+        free_bytes: 0,
+        txg: 0,
+        properties: BTreeMap::new(),
+        errors: ErrorCounts::default(),
+        vdevs: disks.iter().map(disk).collect(),
+    }
+}
+
+fn explain(
+    health: &PoolHealth,
+    suspended: Option<&str>,
+    legs: &[&LegStatus],
+) -> (Option<String>, Option<String>) {
+    let any = |state| legs.iter().any(|leg| leg.state == state);
+    let damaged = legs.iter().any(|leg| leg.checksum_errors > 0);
+    let (status, action) = match health {
+        PoolHealth::Suspended => (
+            suspended.unwrap_or("The pool is suspended.").to_owned(),
+            "Repair the disks, then export the pool with --force and import it again.",
+        ),
+        _ if any(LegState::Faulted) => (
+            "A disk failed a write or a flush and is not used any more. The pool works with less \
+             redundancy."
+                .to_owned(),
+            "Check the disk and its cable, then export and import the pool to use it again.",
+        ),
+        _ if any(LegState::Missing) => (
+            "A disk is missing. The pool works with less redundancy.".to_owned(),
+            "Attach the disk, then export and import the pool.",
+        ),
+        _ if any(LegState::Stale) => (
+            "A disk came back after it missed writes. What it missed is repaired as it is read; \
+             until then it adds no redundancy for that data."
+                .to_owned(),
+            "Keep the other disks of its mirror in place.",
+        ),
+        _ if damaged => (
+            "Damaged copies were found and repaired from good ones. Applications are unaffected."
+                .to_owned(),
+            "Watch the CKSUM column; replace the disk if the number grows.",
+        ),
+        PoolHealth::Online | PoolHealth::Degraded => return (None, None),
+    };
+    (Some(status), Some(action.to_owned()))
+}
+
+fn sum(all: impl Iterator<Item = ErrorCounts>) -> ErrorCounts {
+    all.fold(ErrorCounts::default(), |a, b| ErrorCounts {
+        read: a.read + b.read,
+        write: a.write + b.write,
+        checksum: a.checksum + b.checksum,
+    })
+}
+
+fn vdev((index, vdev): (usize, &weir_pool::VdevStatus)) -> VdevStatus {
+    let disks: Vec<DiskStatus> = vdev.legs.iter().map(disk).collect();
+    let online = disks.iter().filter(|disk| disk.state == Health::Online).count();
+    let usable = vdev
+        .legs
+        .iter()
+        .any(|leg| matches!(leg.state, LegState::Online | LegState::Stale));
+    let state = match (online == disks.len(), usable) {
+        (true, _) => Health::Online,
+        (false, true) => Health::Degraded,
+        (false, false) => Health::Faulted,
+    };
+    let name = match disks.as_slice() {
+        [only] if !vdev.mirror => only.path.clone(),
+        _ => format!("mirror-{index}"),
+    };
+    let kind = if vdev.mirror { VdevKind::Mirror } else { VdevKind::Disk };
+    VdevStatus { name, kind, state, errors: sum(disks.iter().map(|disk| disk.errors)), disks }
+}
+
+fn disk(leg: &LegStatus) -> DiskStatus {
+    let (state, note) = match leg.state {
+        LegState::Online => (Health::Online, None),
+        LegState::Stale => {
+            let after = leg.stale_after.unwrap_or_default();
+            (Health::Degraded, Some(format!("misses writes after txg {after}")))
+        }
+        LegState::Faulted => (Health::Faulted, Some("a write or flush failed".to_owned())),
+        LegState::Missing => (Health::Unavailable, Some("missing".to_owned())),
+    };
+    DiskStatus {
+        path: leg.path.clone(),
+        guid: leg.guid.to_string(),
+        state,
+        errors: ErrorCounts {
+            read: leg.read_errors,
+            write: leg.write_errors,
+            checksum: leg.checksum_errors,
+        },
+        note,
+    }
+}
+
+/// A volume.
+pub(super) fn volume(engine: &Engine, info: VolumeInfo, exports: Vec<String>) -> ApiVolume {
+    let VolumeInfo { name, size_bytes, used_bytes, stored_bytes, created_unix_ms, .. } = info;
+    ApiVolume {
+        name: format!("{}/{name}", engine.pool().name()),
+        size_bytes,
+        block_bytes: BLOCK_BYTES as u32,
+        compression: match info.compression {
+            Compression::Off => ApiCompression::Off,
+            Compression::Lz4 => ApiCompression::Lz4,
+        },
+        used_bytes,
+        stored_bytes,
+        compression_ratio: if stored_bytes == 0 {
+            1.0
+        } else {
+            used_bytes as f64 / stored_bytes as f64
+        },
+        created_unix_ms,
+        exports,
+    }
+}
+
+/// Compression as the engine names it.
+pub(super) fn compression(compression: ApiCompression) -> Compression {
+    match compression {
+        ApiCompression::Off => Compression::Off,
+        ApiCompression::Lz4 => Compression::Lz4,
+    }
+}
+
+/// The vdevs a label names, with the disks that were found.
+pub(super) fn label_vdevs(
+    label: &weir_format::Label,
+    found: &dyn Fn(weir_base::Guid) -> bool,
+) -> Vec<VdevStatus> {
+    let vdev = |(index, config): (usize, &weir_format::VdevConfig)| {
+        let disks: Vec<DiskStatus> = config
+            .legs
+            .iter()
+            .map(|leg| DiskStatus {
+                path: leg.path.clone(),
+                guid: leg.guid.to_string(),
+                state: if found(leg.guid) { Health::Online } else { Health::Unavailable },
+                errors: ErrorCounts::default(),
+                note: (!found(leg.guid)).then(|| "missing".to_owned()),
+            })
+            .collect();
+        let there = disks.iter().filter(|disk| disk.state == Health::Online).count();
+        let mirror = config.kind == weir_format::VdevKind::Mirror;
+        VdevStatus {
+            name: if mirror { format!("mirror-{index}") } else { disks[0].path.clone() },
+            kind: if mirror { VdevKind::Mirror } else { VdevKind::Disk },
+            state: match there {
+                0 => Health::Unavailable,
+                all if all == disks.len() => Health::Online,
+                _ => Health::Degraded,
+            },
+            errors: ErrorCounts::default(),
+            disks,
+        }
+    };
+    label.vdevs.iter().enumerate().map(vdev).collect()
+}

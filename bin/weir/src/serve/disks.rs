@@ -1,0 +1,146 @@
+//! Opening disks for a pool: what may be used, and what is on it already.
+//!
+//! Not here: the checks of one disk (weir-device), layouts (the API's request check).
+//!
+//! Invariants: nothing is written; a disk that holds anything known is refused unless forced.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use weir_api::ApiError;
+use weir_api::types::{VdevKind as ApiKind, VdevSpec as ApiVdev};
+use weir_base::size::Human;
+use weir_base::{ErrorKind, Guid};
+use weir_device::{Device, DeviceError, FileDevice, OpenMode, probe_device};
+use weir_format::layout::DISK_BYTES_MIN;
+use weir_format::{FormatError, VdevKind};
+use weir_pool::{Discovered, VdevSpec, discover};
+
+pub(super) fn device_error(error: &DeviceError) -> ApiError {
+    ApiError::new(error.kind(), error.to_string())
+}
+
+fn open(path: &Path, mode: OpenMode, min: u64) -> Result<Arc<dyn Device>, DeviceError> {
+    FileDevice::open(path, mode, min).map(|disk| Arc::new(disk) as Arc<dyn Device>)
+}
+
+/// Opens all disks of a pool to be made and checks that they may be overwritten.
+///
+/// Returns the vdevs and what the user should know.
+pub(super) async fn open_for_create(
+    vdevs: &[ApiVdev],
+    force: bool,
+) -> Result<(Vec<VdevSpec>, Vec<String>), ApiError> {
+    let (mut specs, mut warnings) = (Vec::new(), Vec::new());
+    for vdev in vdevs {
+        let mut disks = Vec::new();
+        for path in &vdev.disks {
+            let disk = open(Path::new(path), OpenMode::ReadWrite, DISK_BYTES_MIN)
+                .map_err(|error| device_error(&error))?;
+            if !force {
+                refuse_content(&*disk).await?;
+            }
+            disks.push(disk);
+        }
+        let sizes: Vec<u64> = disks.iter().map(|disk| disk.geometry().len_bytes).collect();
+        let (min, max) = (sizes.iter().min(), sizes.iter().max());
+        if let (Some(min), Some(max)) = (min, max)
+            && min < max
+        {
+            warnings.push(format!(
+                "mirror {}: sizes differ; {} of each disk is used",
+                vdev.disks.join(" "),
+                Human(*min)
+            ));
+        }
+        let kind = match vdev.kind {
+            ApiKind::Disk => VdevKind::Disk,
+            ApiKind::Mirror => VdevKind::Mirror,
+        };
+        specs.push(VdevSpec { kind, disks });
+    }
+    Ok((specs, warnings))
+}
+
+async fn refuse_content(disk: &dyn Device) -> Result<(), ApiError> {
+    let path = disk.path();
+    let taken = |what: String| {
+        ApiError::new(ErrorKind::Exists, format!("{path} {what}"))
+            .with_action("choose another disk, or overwrite this one with --force")
+    };
+    match discover(disk).await.map_err(|error| device_error(&error))? {
+        Ok(Discovered { label, .. }) => {
+            return Err(taken(format!("is part of pool {:?}", label.name)));
+        }
+        Err(error @ FormatError::Version { .. }) => {
+            return Err(taken(format!("is part of a pool of a newer weir ({error})")));
+        }
+        Err(_) => {}
+    }
+    match probe_device(disk).await.map_err(|error| device_error(&error))? {
+        Some(content) => Err(taken(format!("holds {content}"))),
+        None => Ok(()),
+    }
+}
+
+/// Opens the disks of a pool that exists; what cannot be opened is left out and named.
+pub(super) fn open_known(paths: &[PathBuf]) -> (Vec<Arc<dyn Device>>, Vec<DeviceError>) {
+    let (mut disks, mut errors) = (Vec::new(), Vec::new());
+    for path in paths {
+        match open(path, OpenMode::ReadWrite, 0) {
+            Ok(disk) => disks.push(disk),
+            Err(error) => {
+                tracing::warn!(%error, "disk not available");
+                errors.push(error);
+            }
+        }
+    }
+    (disks, errors)
+}
+
+/// A pool found on disks that are not in use.
+pub(super) struct FoundPool {
+    /// The newest config seen.
+    pub(super) newest: Discovered,
+    /// Its disks, by guid.
+    pub(super) disks: BTreeMap<Guid, PathBuf>,
+}
+
+/// Looks at the named files, devices and directories (or at all block devices) for pools.
+pub(super) async fn scan(search: &[String]) -> BTreeMap<Guid, FoundPool> {
+    let mut pools: BTreeMap<Guid, FoundPool> = BTreeMap::new();
+    for path in candidates(search) {
+        let Ok(disk) = open(&path, OpenMode::ReadOnly, 0) else { continue };
+        let Ok(Ok(found)) = discover(&*disk).await else { continue };
+        let pool = pools
+            .entry(found.label.pool)
+            .or_insert_with(|| FoundPool { newest: found.clone(), disks: BTreeMap::new() });
+        pool.disks.insert(found.label.disk, path);
+        if (found.label.txg, found.txg) > (pool.newest.label.txg, pool.newest.txg) {
+            pool.newest = found;
+        }
+    }
+    pools
+}
+
+fn candidates(search: &[String]) -> Vec<PathBuf> {
+    if search.is_empty() {
+        // Whole disks and partitions, as the kernel lists them.
+        let list = std::fs::read_to_string("/proc/partitions").unwrap_or_default();
+        let names = list.lines().skip(2).filter_map(|line| line.split_whitespace().nth(3));
+        return names.map(|name| Path::new("/dev").join(name)).collect();
+    }
+    let mut paths = Vec::new();
+    for place in search.iter().map(PathBuf::from) {
+        match std::fs::read_dir(&place) {
+            Ok(entries) => {
+                let files = entries.flatten().map(|entry| entry.path());
+                paths.extend(files.filter(|path| !path.is_dir()));
+            }
+            Err(_) => paths.push(place),
+        }
+    }
+    paths.sort();
+    paths
+}

@@ -1,0 +1,151 @@
+//! Exports: what NBD clients may connect to, and the bridge from a connection to a volume.
+//!
+//! Not here: the protocol (weir-nbd), remembering exports (state).
+//!
+//! Invariants: a name is offered once; a connection holds its export open until it ends.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::RwLock;
+use weir_base::ErrorKind;
+use weir_dataset::{DatasetError, Engine, Volume};
+use weir_nbd::{ExportError, ExportFuture, Extent};
+
+/// One export that can be opened.
+pub(super) struct Offered {
+    pub(super) engine: Arc<Engine>,
+    pub(super) volume: Arc<Volume>,
+    pub(super) read_only: bool,
+    connections: Arc<AtomicU32>,
+}
+
+/// All exports that can be opened, by name.
+#[derive(Default)]
+pub(super) struct Registry {
+    offered: RwLock<BTreeMap<String, Offered>>,
+}
+
+impl Registry {
+    pub(super) fn offer(
+        &self,
+        name: &str,
+        engine: Arc<Engine>,
+        volume: Arc<Volume>,
+        read_only: bool,
+    ) {
+        let connections = Arc::default();
+        let offered = Offered { engine, volume, read_only, connections };
+        self.offered.write().insert(name.to_owned(), offered);
+    }
+
+    /// Stops offering; connections that are open stay until they are ended.
+    pub(super) fn withdraw(&self, name: &str) {
+        self.offered.write().remove(name);
+    }
+
+    pub(super) fn connections(&self, name: &str) -> u32 {
+        let offered = self.offered.read();
+        offered.get(name).map_or(0, |offered| offered.connections.load(Ordering::Relaxed))
+    }
+}
+
+impl weir_nbd::Exports for Registry {
+    fn list(&self) -> Vec<String> {
+        self.offered.read().keys().cloned().collect()
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn weir_nbd::Export>, ExportError> {
+        let offered = self.offered.read();
+        let found = offered.get(name).ok_or_else(|| {
+            ExportError::new(ErrorKind::NotFound, format!("there is no export {name:?}"))
+        })?;
+        found.connections.fetch_add(1, Ordering::Relaxed);
+        Ok(Arc::new(Connection {
+            engine: Arc::clone(&found.engine),
+            volume: Arc::clone(&found.volume),
+            read_only: found.read_only,
+            connections: Arc::clone(&found.connections),
+        }))
+    }
+}
+
+/// One volume as one connection sees it.
+struct Connection {
+    engine: Arc<Engine>,
+    volume: Arc<Volume>,
+    read_only: bool,
+    connections: Arc<AtomicU32>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape map_err wants")]
+fn refused(error: DatasetError) -> ExportError {
+    ExportError::new(error.kind(), error.to_string())
+}
+
+impl weir_nbd::Export for Connection {
+    fn size_bytes(&self) -> u64 {
+        self.volume.size_bytes()
+    }
+
+    fn read_only(&self) -> bool {
+        self.read_only
+    }
+
+    fn description(&self) -> String {
+        format!("volume {}/{}", self.engine.pool().name(), self.volume.info().name)
+    }
+
+    fn try_read(&self, offset: u64, out: &mut [u8]) -> Result<bool, ExportError> {
+        self.volume.try_read(offset, out).map_err(refused)
+    }
+
+    fn read<'a>(&'a self, offset: u64, out: &'a mut [u8]) -> ExportFuture<'a, ()> {
+        Box::pin(async move { self.volume.read(offset, out).await.map_err(refused) })
+    }
+
+    fn try_write(&self, offset: u64, data: &[u8]) -> Result<bool, ExportError> {
+        self.volume.try_write(offset, data).map_err(refused)
+    }
+
+    fn write<'a>(&'a self, offset: u64, data: &'a [u8]) -> ExportFuture<'a, ()> {
+        Box::pin(async move { self.volume.write(offset, data).await.map_err(refused) })
+    }
+
+    fn try_zero(&self, offset: u64, len_bytes: u64, _punch: bool) -> Result<bool, ExportError> {
+        // A thin volume stores no zeros, so keeping the space (NO_HOLE) has nothing to keep; a
+        // later write is admitted like any other.
+        self.volume.try_zero(offset, len_bytes).map_err(refused)
+    }
+
+    fn zero(&self, offset: u64, len_bytes: u64, _punch: bool) -> ExportFuture<'_, ()> {
+        Box::pin(async move { self.volume.zero(offset, len_bytes).await.map_err(refused) })
+    }
+
+    fn zero_is_fast(&self, _punch: bool) -> bool {
+        true
+    }
+
+    fn flush(&self) -> ExportFuture<'_, ()> {
+        Box::pin(async move { self.engine.flush(&self.volume).await.map_err(refused) })
+    }
+
+    fn cache(&self, offset: u64, len_bytes: u64) -> ExportFuture<'_, ()> {
+        Box::pin(async move { self.volume.prefetch(offset, len_bytes).await.map_err(refused) })
+    }
+
+    fn extents(&self, offset: u64, len_bytes: u64, max: usize) -> ExportFuture<'_, Vec<Extent>> {
+        Box::pin(async move {
+            let extents = self.volume.extents(offset, len_bytes, max).await.map_err(refused)?;
+            let convert = |e: weir_dataset::Extent| Extent { len_bytes: e.len, hole: e.hole };
+            Ok(extents.into_iter().map(convert).collect())
+        })
+    }
+}

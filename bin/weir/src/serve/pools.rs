@@ -1,0 +1,126 @@
+//! Open pools: one thread each, which commits its txgs and runs management calls beside it.
+//!
+//! Not here: data; NBD threads call the engine themselves.
+//!
+//! Invariants:
+//! - everything that waits for a disk waits on a thread with a runtime, never on the management
+//!   interface's;
+//! - the thread ends after a last commit, or when the pool is suspended and told to stop.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use tokio::sync::{mpsc, oneshot};
+use weir_api::ApiError;
+use weir_base::ErrorKind;
+use weir_dataset::{DatasetError, Engine};
+
+type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
+type Job = Box<dyn FnOnce(Arc<Engine>) -> LocalFuture + Send>;
+
+/// An open pool.
+pub(super) struct OpenPool {
+    pub(super) engine: Arc<Engine>,
+    jobs: mpsc::UnboundedSender<Job>,
+    thread: JoinHandle<()>,
+}
+
+pub(super) fn api_error(error: &DatasetError) -> ApiError {
+    ApiError::new(error.kind(), error.to_string())
+}
+
+fn gone() -> ApiError {
+    ApiError::new(ErrorKind::Unavailable, "the pool's thread has ended")
+}
+
+impl OpenPool {
+    /// Starts a thread, lets it open the engine, and keeps it running.
+    pub(super) async fn start<F>(
+        name: &str,
+        open: impl FnOnce() -> F + Send + 'static,
+    ) -> Result<Self, ApiError>
+    where
+        F: Future<Output = Result<Arc<Engine>, ApiError>> + 'static,
+    {
+        let (jobs, receiver) = mpsc::unbounded_channel();
+        let (report, opened) = oneshot::channel();
+        let body = move || {
+            let runtime = match weir_device::new_runtime() {
+                Ok(runtime) => runtime,
+                Err(error) => {
+                    let message = format!("no runtime for the pool: {error}");
+                    drop(report.send(Err(ApiError::new(ErrorKind::Unavailable, message))));
+                    return;
+                }
+            };
+            runtime.block_on(async move {
+                match open().await {
+                    Ok(engine) => {
+                        if report.send(Ok(Arc::clone(&engine))).is_ok() {
+                            work(engine, receiver).await;
+                        }
+                    }
+                    Err(error) => drop(report.send(Err(error))),
+                }
+            });
+        };
+        let thread = std::thread::Builder::new().name(format!("pool-{name}"));
+        let thread = thread.spawn(body).map_err(|error| {
+            ApiError::new(ErrorKind::Unavailable, format!("no thread for the pool: {error}"))
+        })?;
+        let engine = opened.await.map_err(|_| gone())??;
+        Ok(Self { engine, jobs, thread })
+    }
+
+    /// Runs a call on the pool's thread.
+    pub(super) async fn call<T: Send + 'static, F>(
+        &self,
+        job: impl FnOnce(Arc<Engine>) -> F + Send + 'static,
+    ) -> Result<T, ApiError>
+    where
+        F: Future<Output = Result<T, DatasetError>> + 'static,
+    {
+        let (answer, answered) = oneshot::channel();
+        let job: Job = Box::new(move |engine| {
+            Box::pin(async move {
+                // Nobody may wait any more; the call is made all the same.
+                drop(answer.send(job(engine).await));
+            })
+        });
+        self.jobs.send(job).map_err(|_| gone())?;
+        answered.await.map_err(|_| gone())?.map_err(|error| api_error(&error))
+    }
+
+    /// Commits once more and ends the thread.
+    ///
+    /// # Durability
+    /// Everything acknowledged is on disk when this returns `Ok`.
+    pub(super) async fn close(self) -> Result<(), ApiError> {
+        self.engine.stop();
+        drop(self.jobs);
+        let thread = self.thread;
+        let joined = tokio::task::spawn_blocking(move || thread.join()).await;
+        let alive = self.engine.pool().check_alive();
+        match joined {
+            Ok(Ok(())) => alive.map_err(|error| ApiError::new(error.kind(), error.to_string())),
+            _ => Err(ApiError::new(ErrorKind::Internal, "the pool's thread panicked")),
+        }
+    }
+}
+
+/// The thread's life: commits on one task, management calls on others.
+async fn work(engine: Arc<Engine>, mut jobs: mpsc::UnboundedReceiver<Job>) {
+    let committer = Arc::clone(&engine);
+    let run = compio::runtime::spawn(async move {
+        if let Err(error) = committer.run(compio::time::sleep).await {
+            tracing::error!(pool = committer.pool().name(), %error, "no more commits");
+        }
+    });
+    while let Some(job) = jobs.recv().await {
+        compio::runtime::spawn(job(Arc::clone(&engine))).detach();
+    }
+    if run.await.is_err() {
+        engine.pool().poison(&"the committing task panicked");
+    }
+}

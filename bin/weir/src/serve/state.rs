@@ -1,0 +1,81 @@
+//! What the server remembers between runs: which pools it had open, and its exports.
+//!
+//! Not here: anything about the pools themselves; their disks know it.
+//!
+//! Invariant: the file is replaced whole and durably, so a crash leaves the old or the new one.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use weir_api::ApiError;
+use weir_base::ErrorKind;
+
+/// A pool that was open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct KnownPool {
+    pub(super) name: String,
+    pub(super) disks: Vec<PathBuf>,
+}
+
+/// An export.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct KnownExport {
+    pub(super) name: String,
+    pub(super) volume: String,
+    pub(super) read_only: bool,
+}
+
+/// Everything that is remembered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct State {
+    pub(super) pools: Vec<KnownPool>,
+    pub(super) exports: Vec<KnownExport>,
+}
+
+/// The file it is kept in.
+#[derive(Debug)]
+pub(super) struct StateFile {
+    path: PathBuf,
+    pub(super) state: State,
+}
+
+impl StateFile {
+    /// Reads the file; none yet is an empty state.
+    pub(super) fn load(dir: &Path) -> Result<Self, ApiError> {
+        let path = dir.join("state.json");
+        let failed = |why: String| {
+            ApiError::new(ErrorKind::Data, format!("{}: {why}", path.display()))
+                .with_action("repair or remove the file; pools can be imported again")
+        };
+        let state = match fs::read(&path) {
+            Ok(text) => {
+                serde_json::from_slice(&text).map_err(|error| failed(error.to_string()))?
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => State::default(),
+            Err(error) => return Err(failed(error.to_string())),
+        };
+        Ok(Self { path, state })
+    }
+
+    /// Replaces the file.
+    ///
+    /// # Durability
+    /// The new state is found after any crash once this returns.
+    pub(super) fn save(&self) -> Result<(), ApiError> {
+        let replace = || -> std::io::Result<()> {
+            let new = self.path.with_extension("json.new");
+            let mut file = fs::File::create(&new)?;
+            file.write_all(&serde_json::to_vec_pretty(&self.state)?)?;
+            file.sync_all()?;
+            fs::rename(&new, &self.path)?;
+            let dir = self.path.parent().unwrap_or(Path::new("/"));
+            fs::File::open(dir)?.sync_all()
+        };
+        replace().map_err(|error| {
+            let message = format!("cannot save {}: {error}", self.path.display());
+            ApiError::new(ErrorKind::Unavailable, message)
+        })
+    }
+}

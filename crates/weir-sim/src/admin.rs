@@ -1,0 +1,101 @@
+//! The administrator of a scenario: makes, resizes and destroys volumes while clients use them.
+//!
+//! Not here: data (client).
+//!
+//! Invariant: what is asked for is noted before the call, what was promised right after it.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use weir_base::BLOCK_BYTES;
+use weir_dataset::{DatasetError, Engine, VolumeSpec};
+use weir_format::Compression;
+
+use crate::books::{Books, Presence};
+use crate::client::Stop;
+use crate::coverage::{Met, note};
+use crate::rng::Rng;
+
+pub(crate) struct Admin {
+    pub(crate) rng: Rng,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) books: Rc<RefCell<Books>>,
+}
+
+impl Admin {
+    pub(crate) async fn step(&mut self) -> Result<(), Stop> {
+        let index = self.rng.index(self.books.borrow().volumes.len());
+        let (presence, name) = {
+            let books = self.books.borrow();
+            (books.volumes[index].presence, books.volumes[index].name.clone())
+        };
+        if presence != Presence::There {
+            return self.create(index, name).await;
+        }
+        match self.rng.below(10) {
+            // The first ones stay, so that there is always something to write to.
+            0..4 if name.starts_with('t') => self.destroy(index, &name).await,
+            4..6 => self.set_compression(index, &name).await,
+            _ => self.resize(index, &name).await,
+        }
+    }
+
+    fn some_blocks(&mut self) -> usize {
+        let max = self.books.borrow().blocks_max();
+        1 + self.rng.index(max)
+    }
+
+    async fn create(&mut self, index: usize, name: String) -> Result<(), Stop> {
+        let blocks = self.some_blocks();
+        let compression = self.some_compression();
+        self.books.borrow_mut().create(index, blocks, compression);
+        let spec = VolumeSpec { name, size_bytes: (blocks * BLOCK_BYTES) as u64, compression };
+        self.engine.create_volume(&spec).await.map_err(Stop::Told)?;
+        self.books.borrow_mut().volumes[index].presence = Presence::There;
+        note(Met::VolumeCreated);
+        Ok(())
+    }
+
+    async fn destroy(&mut self, index: usize, name: &str) -> Result<(), Stop> {
+        self.books.borrow_mut().volumes[index].presence = Presence::Destroying;
+        self.engine.destroy_volume(name).await.map_err(Stop::Told)?;
+        self.books.borrow_mut().volumes[index].presence = Presence::Gone;
+        note(Met::VolumeDestroyed);
+        Ok(())
+    }
+
+    async fn resize(&mut self, index: usize, name: &str) -> Result<(), Stop> {
+        let blocks = self.some_blocks();
+        let before = self.books.borrow().volumes[index].size.known;
+        self.books.borrow_mut().volumes[index].size.asked = Some(blocks);
+        let done = self.engine.resize_volume(name, (blocks * BLOCK_BYTES) as u64).await;
+        let mut books = self.books.borrow_mut();
+        let book = &mut books.volumes[index];
+        match done {
+            Ok(_) => {
+                note(if blocks < before { Met::VolumeShrunk } else { Met::VolumeGrown });
+                book.size.settle();
+                Ok(())
+            }
+            Err(DatasetError::ShrinkBelowData { .. }) if blocks < before => {
+                note(Met::ShrinkRefused);
+                book.size.asked = None;
+                Ok(())
+            }
+            Err(error) => Err(Stop::Told(error)),
+        }
+    }
+
+    fn some_compression(&mut self) -> Compression {
+        if self.rng.coin() { Compression::Lz4 } else { Compression::Off }
+    }
+
+    async fn set_compression(&mut self, index: usize, name: &str) -> Result<(), Stop> {
+        let compression = self.some_compression();
+        self.books.borrow_mut().volumes[index].compression.asked = Some(compression);
+        self.engine.set_compression(name, compression).await.map_err(Stop::Told)?;
+        self.books.borrow_mut().volumes[index].compression.settle();
+        Ok(())
+    }
+}
