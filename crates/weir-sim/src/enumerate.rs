@@ -1,24 +1,39 @@
 //! The crash enumerator: cuts the power at steps of a scenario in many ways, recovers each time,
-//! and judges what is there.
+//! judges what is there, and goes on from there now and then.
 //!
-//! Not here: what clients do (scenario) and what they were promised (history).
+//! Not here: what clients do (scenario) and the judgement itself (check).
 //!
 //! Invariants:
 //! - a violation names seed, step and plan, and the same three replay it;
+//! - what is tried at a step depends on seed and step alone, not on how many steps are tried;
 //! - a recovery that is itself cut is judged by the same promises.
 
-use std::cell::RefCell;
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use weir_dataset::Engine;
-use weir_pool::{ImportOptions, PlantedBug};
+use weir_device::Device;
+use weir_pool::ImportOptions;
 
+use crate::books::Books;
+use crate::check;
+use crate::coverage::{Coverage, Met, covered, note};
 use crate::cut::CutPlan;
-use crate::history::History;
 use crate::media::MediaImage;
 use crate::rng::Rng;
-use crate::scenario::{Histories, Layout, Scenario, Trouble, devices, read_tags};
+use crate::scenario::{Layout, Load, Room, Scenario, Trouble, devices};
 use crate::world::{CutPoint, SimWorld};
+
+/// Generations of crash and recovery in one line.
+const GENERATIONS_MAX: u64 = 3;
+/// Steps of a recovery or of a later generation's load that are cut, per million.
+const CUT_RECOVERIES: u32 = 100_000;
+const CUT_LATER_LOADS: u32 = 15_000;
+/// Recoveries of an untroubled scenario that have to do without one leg, per million.
+const ABSENT: u32 = 100_000;
 
 /// How much to try per scenario.
 #[derive(Clone, Copy, Debug)]
@@ -29,11 +44,18 @@ pub struct Effort {
     pub plans_per_step: usize,
     /// Chance per million that a recovery is itself cut.
     pub nested_per_million: u32,
+    /// Chance per million that clients go on after a recovery and the power is cut again.
+    pub go_on_per_million: u32,
 }
 
 impl Default for Effort {
     fn default() -> Self {
-        Self { steps_per_million: 150_000, plans_per_step: 4, nested_per_million: 20_000 }
+        Self {
+            steps_per_million: 100_000,
+            plans_per_step: 4,
+            nested_per_million: 20_000,
+            go_on_per_million: 20_000,
+        }
     }
 }
 
@@ -42,8 +64,10 @@ impl Default for Effort {
 pub struct Report {
     /// Pools recovered and judged.
     pub recoveries: u64,
-    /// Steps of the scenario.
+    /// Steps of the scenario's first generation.
     pub steps: u64,
+    /// What was met on the way.
+    pub coverage: Coverage,
 }
 
 /// A promise that was broken.
@@ -52,35 +76,44 @@ pub struct Report {
 pub struct Violation {
     /// Which scenario.
     pub scenario: Scenario,
-    /// Where it was cut; 0 when it broke while running.
+    /// Where it was cut first; 0 when it broke while running.
     pub step: u64,
     /// How it was cut.
     pub plan: Option<CutPlan>,
-    /// What was wrong.
+    /// What was wrong, and where in later generations.
     pub what: String,
 }
 
 struct Search {
     scenario: Scenario,
     effort: Effort,
-    histories: Histories,
-    rng: RefCell<Rng>,
-    report: RefCell<Report>,
+    recoveries: Cell<u64>,
     violation: RefCell<Option<Violation>>,
+}
+
+/// How the images of a recovery came to be.
+#[derive(Clone, Debug)]
+struct Cut {
+    seed: u64,
+    /// Steps and plans of all cuts so far, the first one first.
+    trail: Vec<(u64, CutPlan)>,
+    /// The one leg that was left out of a recovery before.
+    absent: Option<usize>,
 }
 
 thread_local! {
     /// Making a pool costs as much as several recoveries, and it is always the same one.
-    static NEW_POOLS: RefCell<Vec<(Layout, Vec<MediaImage>)>> = const { RefCell::new(Vec::new()) };
+    static NEW_POOLS: RefCell<Vec<(Layout, Room, Vec<MediaImage>)>> =
+        const { RefCell::new(Vec::new()) };
 }
 
-fn new_pool(layout: Layout) -> Vec<MediaImage> {
+fn new_pool(layout: Layout, room: Room) -> Vec<MediaImage> {
     NEW_POOLS.with_borrow_mut(|pools| {
-        if let Some((_, images)) = pools.iter().find(|(known, _)| *known == layout) {
+        if let Some((.., images)) = pools.iter().find(|(l, r, _)| (*l, *r) == (layout, room)) {
             return images.clone();
         }
-        let images = Scenario::new_pool(layout);
-        pools.push((layout, images.clone()));
+        let images = Scenario::new_pool(layout, room);
+        pools.push((layout, room, images.clone()));
         images
     })
 }
@@ -88,133 +121,191 @@ fn new_pool(layout: Layout) -> Vec<MediaImage> {
 /// Runs one scenario and every recovery the effort asks for.
 ///
 /// # Errors
-/// The first broken promise.
+/// The first broken promise; a panic of the engine is one.
 pub fn enumerate(scenario: Scenario, effort: Effort) -> Result<Report, Box<Violation>> {
-    let world = SimWorld::from_media(scenario.seed, new_pool(scenario.layout));
-    let histories = Scenario::new_histories();
     let search = Rc::new(Search {
         scenario,
         effort,
-        histories: Rc::clone(&histories),
-        rng: RefCell::new(Rng::new(scenario.seed).stream("cuts", 0)),
-        report: RefCell::default(),
+        recoveries: Cell::default(),
         violation: RefCell::default(),
     });
-    let hook = Rc::clone(&search);
-    world.on_step(move |point| hook.at_step(point));
-    let ran = world.run_until(scenario.run(&world, &histories));
-    search.report.borrow_mut().steps = world.step_count();
-    let mut violation = search.violation.borrow_mut().take();
-    let broken = |what| Violation { scenario, step: 0, plan: None, what };
+    let (ran, coverage) = covered(|| caught(|| search.first_generation()));
+    if let Some(violation) = search.violation.borrow_mut().take() {
+        return Err(Box::new(violation));
+    }
     match ran {
-        _ if violation.is_some() => {}
-        Ok(Ok(())) => search.judge(0, CutPlan::Everything, world.cut(CutPlan::Everything), 0),
-        Ok(Err(what)) => violation = Some(broken(what)),
-        Err(error) => violation = Some(broken(error.to_string())),
+        Ok(steps) => Ok(Report { recoveries: search.recoveries.get(), steps, coverage }),
+        Err(what) => Err(Box::new(Violation { scenario, step: 0, plan: None, what })),
     }
-    let last = search.violation.borrow_mut().take();
-    match violation.or(last) {
-        Some(violation) => Err(Box::new(violation)),
-        None => Ok(*search.report.borrow()),
-    }
+}
+
+/// Makes a panic an error like any other.
+fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| Err(panic_text(&*payload)))
+}
+
+fn panic_text(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
+    format!("panic: {}", text.unwrap_or("of an unknown kind"))
 }
 
 impl Search {
-    fn at_step(&self, point: &CutPoint<'_>) {
-        if self.violation.borrow().is_some() {
+    /// The load that every cut of a scenario starts from; returns its steps.
+    fn first_generation(self: &Rc<Self>) -> Result<u64, String> {
+        let scenario = self.scenario;
+        let world = SimWorld::from_media(scenario.seed, new_pool(scenario.layout, scenario.room));
+        let books = Rc::new(RefCell::new(scenario.new_books()));
+        let before = Cut { seed: scenario.seed, trail: Vec::new(), absent: None };
+        let odds = Rc::new(Cell::new(self.effort.steps_per_million));
+        self.cut_steps(&world, &books, &before, &odds);
+        let ran = world.run_until(async {
+            let engine = open(&scenario, &world, None).await;
+            let engine = engine.map_err(|error| format!("open before the load: {error}"))?;
+            scenario.work(&world, &engine, &books, scenario.load(), 0).await
+        });
+        ran.map_err(|error| error.to_string())??;
+        self.cut_at_end(&world, &books, &before);
+        Ok(world.step_count())
+    }
+
+    /// Judges cuts at some steps of a world from now on.
+    fn cut_steps(
+        self: &Rc<Self>,
+        world: &SimWorld,
+        books: &Rc<RefCell<Books>>,
+        before: &Cut,
+        odds: &Rc<Cell<u32>>,
+    ) {
+        let (search, books, odds) = (Rc::clone(self), Rc::clone(books), Rc::clone(odds));
+        let before = before.clone();
+        world.on_step(move |point| search.at_step(point, &books.borrow(), &before, odds.get()));
+    }
+
+    fn at_step(self: &Rc<Self>, point: &CutPoint<'_>, books: &Books, before: &Cut, odds: u32) {
+        let mut rng = Rng::new(before.seed).stream("cuts", point.steps);
+        if self.violation.borrow().is_some() || !rng.chance(odds) {
             return;
         }
-        let seed = {
-            let mut rng = self.rng.borrow_mut();
-            if !rng.chance(self.effort.steps_per_million) {
-                return;
-            }
-            rng.next_u64()
-        };
-        let mut plans = CutPlan::standard(point.unflushed(), 4, seed);
-        Rng::new(seed).shuffle(&mut plans);
+        let mut plans = CutPlan::standard(point.unflushed(), 4, rng.next_u64());
+        rng.shuffle(&mut plans);
         plans.truncate(self.effort.plans_per_step);
         for plan in plans {
-            self.judge(point.steps, plan, point.cut(plan), seed);
+            let cut = before.then(point.steps, plan, rng.next_u64());
+            self.judge(&cut, point.cut(plan), books);
         }
+    }
+
+    /// A clean end is a cut too: nothing is in flight, but the process is gone.
+    fn cut_at_end(self: &Rc<Self>, world: &SimWorld, books: &Rc<RefCell<Books>>, before: &Cut) {
+        let (step, plan) = (world.step_count(), CutPlan::Nothing);
+        let cut = before.then(step, plan, Rng::new(before.seed).stream("end", 0).next_u64());
+        self.judge(&cut, world.cut(plan), &books.borrow());
     }
 
     /// Recovers from one cut and keeps the violation, if any.
-    fn judge(&self, step: u64, plan: CutPlan, images: Vec<MediaImage>, seed: u64) {
-        let nested = self.rng.borrow_mut().chance(self.effort.nested_per_million);
-        let histories = self.histories.borrow();
-        let mut recoveries = 0;
-        let done = recover(&self.scenario, images, &histories, seed, nested, &mut recoveries);
-        self.report.borrow_mut().recoveries += recoveries;
-        if let Err(what) = done {
-            let scenario = self.scenario;
-            let violation = Violation { scenario, step, plan: Some(plan), what };
+    fn judge(self: &Rc<Self>, cut: &Cut, images: Vec<MediaImage>, books: &Books) {
+        if self.violation.borrow().is_some() {
+            return;
+        }
+        if let Err(what) = caught(|| self.recover(cut, images, books)) {
+            let (step, plan) = cut.trail[0];
+            let later = &cut.trail[1..];
+            let what = if later.is_empty() { what } else { format!("then {later:?}: {what}") };
+            let violation = Violation { scenario: self.scenario, step, plan: Some(plan), what };
             self.violation.borrow_mut().get_or_insert(violation);
         }
     }
-}
 
-/// Opens the pool on these disks and checks every promise; `nested`: cuts this recovery too.
-fn recover(
-    scenario: &Scenario,
-    images: Vec<MediaImage>,
-    histories: &[History],
-    seed: u64,
-    nested: bool,
-    recoveries: &mut u64,
-) -> Result<(), String> {
-    let world = SimWorld::from_media(seed, images);
-    let cuts: Rc<RefCell<Vec<Vec<MediaImage>>>> = Rc::default();
-    if nested {
-        let (cuts, rng) = (Rc::clone(&cuts), RefCell::new(Rng::new(seed).stream("nested", 0)));
-        world.on_step(move |point| {
-            if rng.borrow_mut().chance(100_000) {
-                let plan = CutPlan::Random(rng.borrow_mut().next_u64());
-                cuts.borrow_mut().push(point.cut(plan));
+    /// Opens the pool on these disks, checks every promise, and goes on from there now and then.
+    fn recover(
+        self: &Rc<Self>,
+        cut: &Cut,
+        images: Vec<MediaImage>,
+        books: &Books,
+    ) -> Result<(), String> {
+        let scenario = &self.scenario;
+        let world = SimWorld::from_media(cut.seed, images);
+        let mut rng = Rng::new(cut.seed).stream("recovery", 0);
+        let absent = self.absent_leg(cut, &mut rng);
+        let before = Cut { absent: cut.absent.or(absent), ..cut.clone() };
+        let last = cut.trail.len() as u64 >= GENERATIONS_MAX;
+        let nested = !last && rng.chance(self.effort.nested_per_million);
+        let goes_on = !last && rng.chance(self.effort.go_on_per_million);
+        let books = Rc::new(RefCell::new(books.clone()));
+        let odds = Rc::new(Cell::new(if nested { CUT_RECOVERIES } else { 0 }));
+        if nested || goes_on {
+            self.cut_steps(&world, &books, &before, &odds);
+        }
+        let judged = world.run_until(async {
+            let engine = match open(scenario, &world, absent).await {
+                Err(_) if scenario.may_lose() => {
+                    note(Met::DamageDetected);
+                    return Ok(());
+                }
+                opened => opened.map_err(|error| format!("open: {error}"))?,
+            };
+            note_if(nested, Met::RecoveryCut);
+            if scenario.may_lose() {
+                return check::detected_or_harmless(&engine, &books.borrow()).await;
             }
+            let found = check::strict(&engine, &books.borrow()).await?;
+            check::note_stale_legs(&engine);
+            if scenario.trouble == Trouble::None && before.absent.is_none() {
+                check::no_leg_blamed(&engine)?;
+            }
+            if !goes_on {
+                return Ok(());
+            }
+            books.borrow_mut().rebase(found);
+            odds.set(CUT_LATER_LOADS);
+            note(Met::SecondGeneration);
+            let load = Load { steps_per_client: 8, admin_steps: 4, storm: false };
+            scenario.work(&world, &engine, &books, load, cut.seed).await
         });
+        judged.map_err(|error| format!("recovery: {error}"))??;
+        self.recoveries.set(self.recoveries.get() + 1);
+        if goes_on && !scenario.may_lose() {
+            self.cut_at_end(&world, &books, &before);
+        }
+        Ok(())
     }
-    let judged = world.run_until(check(scenario, &world, histories));
-    judged.map_err(|error| format!("recovery: {error}"))??;
-    *recoveries += 1;
-    let cuts = std::mem::take(&mut *cuts.borrow_mut());
-    for (index, images) in cuts.into_iter().enumerate() {
-        recover(scenario, images, histories, seed + index as u64, false, recoveries)
-            .map_err(|what| format!("recovery of a recovery: {what}"))?;
+
+    /// The leg this recovery does without. Only one leg ever is left out: what it misses, the
+    /// other one alone has.
+    fn absent_leg(&self, cut: &Cut, rng: &mut Rng) -> Option<usize> {
+        let possible = self.scenario.disks() > 1 && self.scenario.trouble == Trouble::None;
+        let leaves_out = rng.chance(if cut.absent.is_some() { 300_000 } else { ABSENT });
+        if !possible || !leaves_out {
+            return None;
+        }
+        note(Met::LegAbsent);
+        cut.absent.or_else(|| Some(rng.index(self.scenario.disks())))
     }
-    Ok(())
 }
 
-async fn check(
+impl Cut {
+    fn then(&self, step: u64, plan: CutPlan, seed: u64) -> Self {
+        let mut trail = self.trail.clone();
+        trail.push((step, plan));
+        Self { seed, trail, absent: self.absent }
+    }
+}
+
+fn note_if(whether: bool, met: Met) {
+    if whether {
+        note(met);
+    }
+}
+
+async fn open(
     scenario: &Scenario,
     world: &SimWorld,
-    histories: &[History],
-) -> Result<(), String> {
-    let how = ImportOptions::default();
-    let engine = Engine::open(devices(world), how, &scenario.options(world)).await;
-    let engine = engine.map_err(|error| format!("open: {error}"))?;
-    for (index, history) in histories.iter().enumerate() {
-        let volume = engine.volume(&format!("v{index}")).map_err(|error| error.to_string())?;
-        let found = read_tags(&volume, history.blocks()).await?;
-        history.judge(&found).map_err(|what| format!("v{index}: {what}"))?;
+    absent: Option<usize>,
+) -> Result<Arc<Engine>, weir_dataset::DatasetError> {
+    let mut disks: Vec<Arc<dyn Device>> = devices(world);
+    if let Some(absent) = absent {
+        disks.remove(absent);
     }
-    let differ = engine.check_live_bytes().await.map_err(|error| format!("walk: {error}"))?;
-    match differ.first() {
-        None => Ok(()),
-        Some((vseg, counted, found)) => Err(format!(
-            "segment {vseg} counts {counted} live bytes, the trees refer to {found}"
-        )),
-    }
-}
-
-impl Scenario {
-    /// The plain scenario a planted bug is most likely to show in.
-    pub fn for_bug(seed: u64, bug: PlantedBug) -> Self {
-        let mut scenario = Self::of_seed(seed, bug);
-        if bug == PlantedBug::SkipChecksum {
-            scenario.layout = Layout::Mirror;
-            scenario.trouble = Trouble::Fault(crate::fault::Fault::BitRot);
-        }
-        scenario
-    }
+    Engine::open(disks, ImportOptions::default(), &scenario.options(world)).await
 }

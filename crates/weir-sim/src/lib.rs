@@ -9,7 +9,12 @@
 //! - a disk never keeps more than its contract allows it to lose, and never loses more, unless a
 //!   [`Fault`] was switched on.
 
+mod admin;
+mod books;
+mod check;
+mod client;
 mod clock;
+mod coverage;
 mod cut;
 mod disk;
 mod enumerate;
@@ -24,6 +29,7 @@ mod trace;
 mod world;
 
 pub use clock::SimClock;
+pub use coverage::{Coverage, Met};
 pub use cut::{CutPlan, Grain, SUBSET_UNITS_MAX, Unflushed};
 pub use disk::{DiskCounters, SimDisk};
 pub use enumerate::{Effort, Report, Violation, enumerate};
@@ -32,6 +38,6 @@ pub use executor::{Executor, JoinHandle, Limits, Sleep, YieldNow};
 pub use fault::{Budget, Fault};
 pub use media::{DiskOptions, Latency, MediaImage};
 pub use rng::Rng;
-pub use scenario::{Layout, Scenario, Trouble};
+pub use scenario::{Layout, Room, Scenario, Trouble};
 pub use trace::{Phase, Trace, TraceEntry};
 pub use world::{CutPoint, SimWorld};

@@ -1,10 +1,10 @@
-//! A scenario: a pool on simulated disks, clients that write, read, trim and flush at the same
-//! time, and trouble with at most one leg of each mirror.
+//! A scenario: a pool on simulated disks, clients and an administrator that work at the same time,
+//! and trouble with at most one leg of each mirror, or with the only disk.
 //!
-//! Not here: cutting the power and judging what is left (enumerate).
+//! Not here: what clients do (client, admin), cutting the power (enumerate), judging (check).
 //!
 //! Invariants:
-//! - trouble never exceeds what the layout's redundancy covers, so every client error but "no
+//! - trouble of a mirror never exceeds what its redundancy covers, so every client error but "no
 //!   space" is a fault of the engine;
 //! - everything is drawn from the scenario's seed.
 
@@ -12,32 +12,33 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
-use weir_dataset::{Engine, EngineOptions, Volume, VolumeSpec};
+use weir_base::{BLOCK_BYTES, Guid};
+use weir_dataset::{Engine, EngineOptions, VolumeSpec};
 use weir_device::Device;
+use weir_format::layout::LABEL_BYTES;
 use weir_format::{Compression, VdevKind};
-use weir_pool::{CreateOptions, ImportOptions, PlantedBug, VdevSpec};
+use weir_pool::{CreateOptions, PlantedBug, VdevSpec};
 
+use crate::admin::Admin;
+use crate::books::Books;
+use crate::client::{Client, Stop};
 use crate::cut::CutPlan;
+use crate::executor::JoinHandle;
 use crate::fault::{Budget, Fault};
-use crate::history::{History, Tag, content, tag_of};
 use crate::media::{DiskOptions, MediaImage};
 use crate::rng::Rng;
 use crate::world::SimWorld;
 
-/// Small enough that segments turn over within a scenario.
-const DISK_BYTES: u64 = 12 << 20;
-const SEGMENT_BYTES: u32 = 256 << 10;
 const ROW_BYTES: u32 = 4096;
-const LOG_BYTES: u64 = 512 << 10;
 const VOLUMES: usize = 2;
-const VOLUME_BLOCKS: usize = 48;
-const CLIENTS: usize = 3;
-const STEPS_PER_CLIENT: u64 = 40;
-const BLOCKS_PER_WRITE_MAX: u64 = 6;
+/// Names the administrator makes and destroys volumes under.
+const MORE_VOLUMES: usize = 2;
+const CLIENTS: u64 = 3;
+/// Scenarios per storm: it costs as much as ten others.
+const STORM_ONE_IN: u64 = 24;
 
 /// Vdevs of a scenario.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Layout {
     /// One disk.
     Single,
@@ -58,6 +59,15 @@ pub enum Trouble {
     Dies,
 }
 
+/// How much room there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// For everything the clients may write.
+    Ample,
+    /// For less: the pool fills up, and its log does.
+    Tight,
+}
+
 /// One run, fully determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scenario {
@@ -65,55 +75,147 @@ pub struct Scenario {
     pub seed: u64,
     /// Vdevs.
     pub layout: Layout,
+    /// Sizes.
+    pub room: Room,
     /// Trouble.
     pub trouble: Trouble,
+    /// Whether a client rewrites a few blocks until the log queue overflows.
+    pub storm: bool,
     /// A deliberate fault of the engine.
     pub bug: PlantedBug,
 }
 
-/// The histories of all volumes, shared by clients and the oracle.
-pub(crate) type Histories = Rc<RefCell<Vec<History>>>;
+/// Sizes; all small, so that everything turns over within a scenario.
+struct Sizes {
+    segment_bytes: u32,
+    /// Segments per vdev.
+    segments: u64,
+    log_bytes: u64,
+    memory_bytes: u64,
+    volume_blocks: usize,
+    blocks_per_write_max: u64,
+}
+
+impl Room {
+    fn sizes(self) -> Sizes {
+        match self {
+            Self::Ample => Sizes {
+                segment_bytes: 128 << 10,
+                segments: 40,
+                log_bytes: 256 << 10,
+                memory_bytes: 1 << 20,
+                volume_blocks: 64,
+                blocks_per_write_max: 6,
+            },
+            Self::Tight => Sizes {
+                segment_bytes: 64 << 10,
+                segments: 32,
+                log_bytes: 96 << 10,
+                memory_bytes: 768 << 10,
+                volume_blocks: 96,
+                blocks_per_write_max: 14,
+            },
+        }
+    }
+
+    fn disk_bytes(self) -> u64 {
+        let sizes = self.sizes();
+        2 * LABEL_BYTES + sizes.log_bytes + sizes.segments * u64::from(sizes.segment_bytes)
+    }
+}
+
+/// How much the clients of one generation do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    pub(crate) steps_per_client: u64,
+    pub(crate) admin_steps: u64,
+    pub(crate) storm: bool,
+}
 
 impl Scenario {
-    /// The scenario of a seed: layout and trouble in turn, so that every combination is met.
+    /// The scenario of a seed: layout, room and trouble in turn, so that every combination is met.
     pub fn of_seed(seed: u64, bug: PlantedBug) -> Self {
         let mut rng = Rng::new(seed).stream("scenario", 0);
         let layout = [Layout::Single, Layout::Mirror, Layout::Stripe][rng.index(3)];
         let faults = Fault::ALL.map(Trouble::Fault);
-        let trouble = match rng.index(Fault::ALL.len() + 4) {
-            _ if layout == Layout::Single => Trouble::None,
+        let trouble = match rng.index(Fault::ALL.len() + 5) {
             index if index < faults.len() => faults[index],
             index if index == faults.len() => Trouble::Dies,
             _ => Trouble::None,
         };
-        Self { seed, layout, trouble, bug }
+        let room = if rng.below(3) == 0 { Room::Tight } else { Room::Ample };
+        let storm = rng.below(STORM_ONE_IN) == 0;
+        Self { seed, layout, room, trouble, storm, bug }
     }
 
-    pub(crate) fn options(&self, world: &SimWorld) -> EngineOptions {
-        EngineOptions { memory_bytes: 4 << 20, clock: world.executor().clock(), bug: self.bug }
+    /// The scenario of a seed, changed where a planted bug needs trouble to show.
+    pub fn for_bug(seed: u64, bug: PlantedBug) -> Self {
+        let mut scenario = Self::of_seed(seed, bug);
+        scenario.storm = false;
+        if bug == PlantedBug::SkipChecksum {
+            scenario.layout = Layout::Mirror;
+            scenario.trouble = Trouble::Fault(Fault::BitRot);
+        }
+        scenario
     }
 
-    /// Disks that hold a new pool with empty volumes.
-    pub(crate) fn new_pool(layout: Layout) -> Vec<MediaImage> {
-        let count = match layout {
+    pub(crate) fn disks(&self) -> usize {
+        match self.layout {
             Layout::Single => 1,
             Layout::Mirror => 2,
             Layout::Stripe => 4,
-        };
-        let options: Vec<DiskOptions> =
-            (0..count).map(|n| DiskOptions::new(&format!("disk{n}"), DISK_BYTES)).collect();
+        }
+    }
+
+    /// Whether clients may be told that the disk failed: it is the only one.
+    pub(crate) fn may_fail(&self) -> bool {
+        self.layout == Layout::Single && self.trouble != Trouble::None
+    }
+
+    /// Whether the only disk may lose what it said was durable: then damage must be found, or do
+    /// no harm.
+    pub(crate) fn may_lose(&self) -> bool {
+        let honest = matches!(
+            self.trouble,
+            Trouble::None | Trouble::Dies | Trouble::Fault(Fault::WriteError | Fault::FlushError)
+        );
+        self.layout == Layout::Single && !honest
+    }
+
+    pub(crate) fn options(&self, world: &SimWorld) -> EngineOptions {
+        EngineOptions {
+            memory_bytes: self.room.sizes().memory_bytes,
+            clock: world.executor().clock(),
+            bug: self.bug,
+        }
+    }
+
+    pub(crate) fn load(&self) -> Load {
+        Load { steps_per_client: 40, admin_steps: 12, storm: self.storm }
+    }
+
+    /// Disks that hold a new pool with empty volumes.
+    pub(crate) fn new_pool(layout: Layout, room: Room) -> Vec<MediaImage> {
+        let (trouble, storm, bug) = (Trouble::None, false, PlantedBug::None);
+        let scenario = Self { seed: 1, layout, room, trouble, storm, bug };
+        let sizes = room.sizes();
+        let disk_bytes = room.disk_bytes();
+        let options: Vec<DiskOptions> = (0..scenario.disks())
+            .map(|n| DiskOptions::new(&format!("disk{n}"), disk_bytes))
+            .collect();
         let world = SimWorld::new(1, &options);
-        let scenario = Self { seed: 1, layout, trouble: Trouble::None, bug: PlantedBug::None };
         let disks = devices(&world);
-        let per_vdev = if layout == Layout::Single { 1 } else { 2 };
-        let kind = if per_vdev == 1 { VdevKind::Disk } else { VdevKind::Mirror };
+        let (kind, legs) = match layout {
+            Layout::Single => (VdevKind::Disk, 1),
+            Layout::Mirror | Layout::Stripe => (VdevKind::Mirror, 2),
+        };
         let vdevs: Vec<VdevSpec> =
-            disks.chunks(per_vdev).map(|legs| VdevSpec { kind, disks: legs.to_vec() }).collect();
-        let sizes = CreateOptions {
-            segment_bytes: Some(SEGMENT_BYTES),
+            disks.chunks(legs).map(|legs| VdevSpec { kind, disks: legs.to_vec() }).collect();
+        let how = CreateOptions {
+            segment_bytes: Some(sizes.segment_bytes),
             row_bytes: Some(ROW_BYTES),
-            log_bytes: Some(LOG_BYTES),
-            disk_bytes_min: Some(DISK_BYTES),
+            log_bytes: Some(sizes.log_bytes),
+            disk_bytes_min: Some(disk_bytes),
         };
         let mut next = 0;
         let mut guid = || {
@@ -122,11 +224,11 @@ impl Scenario {
         };
         let made = world.run_until(async {
             let options = scenario.options(&world);
-            let engine = Engine::create("sim", &vdevs, sizes, &options, &mut guid).await?;
+            let engine = Engine::create("sim", &vdevs, how, &options, &mut guid).await?;
             for n in 0..VOLUMES {
                 let spec = VolumeSpec {
                     name: format!("v{n}"),
-                    size_bytes: (VOLUME_BLOCKS * BLOCK_BYTES) as u64,
+                    size_bytes: (sizes.volume_blocks * BLOCK_BYTES) as u64,
                     compression: Compression::Lz4,
                 };
                 engine.create_volume(&spec).await?;
@@ -137,65 +239,114 @@ impl Scenario {
         world.cut(CutPlan::Everything)
     }
 
-    /// Histories of the empty volumes of [`Self::new_pool`].
-    pub(crate) fn new_histories() -> Histories {
-        Rc::new(RefCell::new(vec![History::new(VOLUME_BLOCKS); VOLUMES]))
+    /// Books of the empty volumes of [`Self::new_pool`].
+    pub(crate) fn new_books(&self) -> Books {
+        let blocks = self.room.sizes().volume_blocks;
+        Books::new(VOLUMES, MORE_VOLUMES, blocks, blocks + blocks / 2)
     }
 
-    /// Opens the pool and lets the clients work to their end.
+    /// Lets clients and administrator work on an open engine to their end. `generation` tells
+    /// loads of one scenario apart.
     ///
     /// # Errors
     /// What a client or the engine was told that it should not have been.
-    pub(crate) async fn run(
+    pub(crate) async fn work(
         &self,
         world: &SimWorld,
-        histories: &Histories,
+        engine: &Arc<Engine>,
+        books: &Rc<RefCell<Books>>,
+        load: Load,
+        generation: u64,
     ) -> Result<(), String> {
-        let how = ImportOptions::default();
-        let engine = Engine::open(devices(world), how, &self.options(world)).await;
-        let engine = engine.map_err(|error| format!("open before the load: {error}"))?;
         let executor = world.executor().clone();
         let timer = executor.clone();
-        let committer = Arc::clone(&engine);
+        let committer = Arc::clone(engine);
         let run = executor.spawn("committer", async move {
             committer.run(|time| timer.sleep(time)).await
         });
-        self.start_trouble(world);
-        let mut clients = Vec::new();
+        self.start_trouble(world, generation);
+        let rng = Rng::new(self.seed).stream("generation", generation);
+        let mut working = Vec::new();
         for n in 0..CLIENTS {
             let client = Client {
-                rng: Rng::new(self.seed).stream("client", n as u64),
-                engine: Arc::clone(&engine),
-                histories: Rc::clone(histories),
-                tags: (n as u64 + 1) << 48,
+                rng: rng.stream("client", n),
+                engine: Arc::clone(engine),
+                books: Rc::clone(books),
+                blocks_per_write_max: self.room.sizes().blocks_per_write_max,
             };
-            let executor = executor.clone();
-            clients.push(self.spawn_client(&executor, n, client));
+            let storm = load.storm && n == 0;
+            working.push(self.spawn_client(world, n, client, load.steps_per_client, storm));
         }
-        for client in clients {
-            client.await?;
+        let rng = rng.stream("admin", 0);
+        let admin = Admin { rng, engine: Arc::clone(engine), books: Rc::clone(books) };
+        working.push(self.spawn_admin(world, admin, load.admin_steps));
+        for handle in working {
+            handle.await?;
         }
         engine.stop();
-        run.await.map_err(|error| format!("the committer gave up: {error}"))
+        match run.await {
+            Err(error) if !self.may_fail() => Err(format!("the committer gave up: {error}")),
+            _ => Ok(()),
+        }
     }
 
     fn spawn_client(
         &self,
-        executor: &crate::executor::Executor,
-        n: usize,
+        world: &SimWorld,
+        n: u64,
         mut client: Client,
-    ) -> crate::executor::JoinHandle<Result<(), String>> {
-        let pause = executor.clone();
-        executor.spawn(format!("client {n}"), async move {
-            for _ in 0..STEPS_PER_CLIENT {
-                client.step().await.map_err(|error| format!("client {n}: {error}"))?;
+        steps: u64,
+        storm: bool,
+    ) -> JoinHandle<Result<(), String>> {
+        let (scenario, pause) = (*self, world.executor().clone());
+        let name = format!("client {n}");
+        world.executor().spawn(name.clone(), async move {
+            for step in 0..steps {
+                let done = if storm && step == steps / 2 {
+                    client.storm().await
+                } else {
+                    client.step().await
+                };
+                if scenario.ends(&name, done)? {
+                    break;
+                }
                 pause.yield_now().await;
             }
             Ok(())
         })
     }
 
-    fn start_trouble(&self, world: &SimWorld) {
+    fn spawn_admin(
+        &self,
+        world: &SimWorld,
+        mut admin: Admin,
+        steps: u64,
+    ) -> JoinHandle<Result<(), String>> {
+        let (scenario, pause) = (*self, world.executor().clone());
+        world.executor().spawn("admin", async move {
+            for _ in 0..steps {
+                if scenario.ends("admin", admin.step().await)? {
+                    break;
+                }
+                for _ in 0..8 {
+                    pause.yield_now().await;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Whether a client stops here, or why it should not have to.
+    fn ends(&self, name: &str, done: Result<(), Stop>) -> Result<bool, String> {
+        match done {
+            Ok(()) => Ok(false),
+            Err(Stop::Told(_)) if self.may_fail() => Ok(true),
+            Err(Stop::Told(error)) => Err(format!("{name} was told: {error}")),
+            Err(Stop::Broken(what)) => Err(format!("{name}: {what}")),
+        }
+    }
+
+    fn start_trouble(&self, world: &SimWorld, generation: u64) {
         const NOW_AND_THEN: Budget = Budget { per_million: 30_000, left: 12 };
         let disk = world.disk(0);
         match self.trouble {
@@ -203,7 +354,8 @@ impl Scenario {
             Trouble::Fault(fault) => disk.set_fault(fault, NOW_AND_THEN),
             Trouble::Dies => {
                 let executor = world.executor().clone();
-                let after = 1 + Rng::new(self.seed).stream("death", 0).below(200);
+                let mut rng = Rng::new(self.seed).stream("death", generation);
+                let after = 1 + rng.below(200);
                 let _detached = world.executor().spawn("death of disk 0", async move {
                     for _ in 0..after {
                         executor.yield_now().await;
@@ -218,114 +370,4 @@ impl Scenario {
 /// The world's disks as the engine takes them.
 pub(crate) fn devices(world: &SimWorld) -> Vec<Arc<dyn Device>> {
     world.disks().iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect()
-}
-
-/// Reads a whole volume back as tags.
-pub(crate) async fn read_tags(volume: &Volume, blocks: usize) -> Result<Vec<Tag>, String> {
-    let mut bytes = vec![0; blocks * BLOCK_BYTES];
-    volume.read(0, &mut bytes).await.map_err(|error| format!("read: {error}"))?;
-    let (blocks, _) = bytes.as_chunks::<BLOCK_BYTES>();
-    Ok(blocks.iter().map(tag_of).collect())
-}
-
-struct Client {
-    rng: Rng,
-    engine: Arc<Engine>,
-    histories: Histories,
-    /// Tags of this client start here; the low bits count.
-    tags: u64,
-}
-
-impl Client {
-    async fn step(&mut self) -> Result<(), String> {
-        let index = self.rng.index(VOLUMES);
-        let name = format!("v{index}");
-        let volume = self.engine.volume(&name).map_err(|error| error.to_string())?;
-        let start = self.rng.index(VOLUME_BLOCKS);
-        let room = (VOLUME_BLOCKS - start) as u64;
-        let count = 1 + self.rng.below(BLOCKS_PER_WRITE_MAX.min(room)) as usize;
-        match self.rng.below(100) {
-            0..55 => self.write(index, &volume, start, count).await,
-            55..65 => self.zero(index, &volume, start, count).await,
-            65..85 => self.flush(index, &volume).await,
-            85..97 => self.read(index, &volume).await,
-            _ => self.engine.commit().await.map_err(|error| format!("commit: {error}")),
-        }
-    }
-
-    async fn write(
-        &mut self,
-        index: usize,
-        volume: &Volume,
-        start: usize,
-        count: usize,
-    ) -> Result<(), String> {
-        let tags: Vec<Tag> = (0..count)
-            .map(|_| {
-                self.tags += 1;
-                // Zeros now and then: they are stored as holes.
-                if self.rng.below(12) == 0 { 0 } else { self.tags }
-            })
-            .collect();
-        let bytes: Vec<u8> = tags.iter().flat_map(|tag| content(*tag)).collect();
-        let done = volume.write((start * BLOCK_BYTES) as u64, &bytes).await;
-        self.acknowledge(index, start, tags, done)
-    }
-
-    async fn zero(
-        &mut self,
-        index: usize,
-        volume: &Volume,
-        start: usize,
-        count: usize,
-    ) -> Result<(), String> {
-        let done = volume.zero((start * BLOCK_BYTES) as u64, (count * BLOCK_BYTES) as u64).await;
-        self.acknowledge(index, start, vec![0; count], done)
-    }
-
-    /// In the same executor step as the engine's own change: nothing is awaited in between.
-    fn acknowledge(
-        &self,
-        index: usize,
-        start: usize,
-        tags: Vec<Tag>,
-        done: Result<(), weir_dataset::DatasetError>,
-    ) -> Result<(), String> {
-        match done {
-            Ok(()) => {
-                self.histories.borrow_mut()[index].acknowledge(start, tags);
-                Ok(())
-            }
-            Err(error) if error.kind() == ErrorKind::NoSpace => Ok(()),
-            Err(error) => Err(format!("write: {error}")),
-        }
-    }
-
-    async fn flush(&mut self, index: usize, volume: &Volume) -> Result<(), String> {
-        let before = self.histories.borrow()[index].acknowledged();
-        self.engine.flush(volume).await.map_err(|error| format!("flush: {error}"))?;
-        self.histories.borrow_mut()[index].flushed(before);
-        Ok(())
-    }
-
-    /// Reads everything that fits the fast path against the model of this very moment.
-    async fn read(&mut self, index: usize, volume: &Volume) -> Result<(), String> {
-        let block = self.rng.index(VOLUME_BLOCKS);
-        let mut bytes = [0; BLOCK_BYTES];
-        let offset = (block * BLOCK_BYTES) as u64;
-        let before = self.histories.borrow()[index].now()[block];
-        let cached = volume.try_read(offset, &mut bytes).map_err(|error| format!("read: {error}"))?;
-        if !cached {
-            volume.read(offset, &mut bytes).await.map_err(|error| format!("read: {error}"))?;
-        }
-        // While a slow read waits, others may write: old and new content are both right.
-        let (found, after) = (tag_of(&bytes), self.histories.borrow()[index].now()[block]);
-        if found == before || found == after {
-            return Ok(());
-        }
-        if cached || found == crate::history::GARBAGE {
-            return Err(format!("v{index} block {block} reads {found:x}, not {after:x}"));
-        }
-        Ok(())
-    }
 }

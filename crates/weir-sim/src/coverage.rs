@@ -1,0 +1,170 @@
+//! What scenarios met: proof that the rare paths are run at all.
+//!
+//! Not here: whether the engine did right (check).
+//!
+//! Invariants:
+//! - counting decides nothing: a run is the same whether anybody looks or not;
+//! - counts belong to the thread, as a scenario does.
+
+use std::cell::RefCell;
+use std::fmt;
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+/// Something a scenario met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Met {
+    /// A client was told that the pool is full, and went on.
+    NoSpace,
+    /// The root stream was rewritten to get rid of old root segments.
+    RootRewrite,
+    /// A volume was made under load.
+    VolumeCreated,
+    /// A volume was destroyed under load.
+    VolumeDestroyed,
+    /// A volume grew under load.
+    VolumeGrown,
+    /// A volume shrank under load.
+    VolumeShrunk,
+    /// A shrink was refused because data was in the way.
+    ShrinkRefused,
+    /// Records of the intent log were replayed.
+    LogReplayed,
+    /// The log ring began at its start again.
+    LogWrapped,
+    /// A flush found the log full and waited for a commit.
+    LogFull,
+    /// A log queue grew so long that it was given up for a commit.
+    QueueOverflow,
+    /// Dead segments were old enough to be used again.
+    SegmentsReleased,
+    /// A bad copy was repaired from a good one.
+    Healed,
+    /// A leg failed and was not used any more.
+    LegFaulted,
+    /// A disk's labels could not be used by an import.
+    DiskLeftOut,
+    /// The pool was suspended.
+    Suspended,
+    /// A recovery found a leg that missed writes.
+    LegStale,
+    /// A recovery had to do without one leg.
+    LegAbsent,
+    /// A recovery was itself cut.
+    RecoveryCut,
+    /// Clients went on after a recovery, and the power was cut again.
+    SecondGeneration,
+    /// A pool on one disk that lied was refused, or a block of it could not be read.
+    DamageDetected,
+}
+
+impl Met {
+    /// Every kind.
+    pub const ALL: [Self; 21] = [
+        Self::NoSpace,
+        Self::RootRewrite,
+        Self::VolumeCreated,
+        Self::VolumeDestroyed,
+        Self::VolumeGrown,
+        Self::VolumeShrunk,
+        Self::ShrinkRefused,
+        Self::LogReplayed,
+        Self::LogWrapped,
+        Self::LogFull,
+        Self::QueueOverflow,
+        Self::SegmentsReleased,
+        Self::Healed,
+        Self::LegFaulted,
+        Self::DiskLeftOut,
+        Self::Suspended,
+        Self::LegStale,
+        Self::LegAbsent,
+        Self::RecoveryCut,
+        Self::SecondGeneration,
+        Self::DamageDetected,
+    ];
+
+    /// What the engine says when it does this.
+    fn of_message(message: &str) -> Option<Self> {
+        Some(match message {
+            "log replayed" => Self::LogReplayed,
+            "log ring wraps" => Self::LogWrapped,
+            "log full" => Self::LogFull,
+            "log queue given up" => Self::QueueOverflow,
+            "dead segments released" => Self::SegmentsReleased,
+            "bad copy repaired" => Self::Healed,
+            "disk faulted: it is not used any more" => Self::LegFaulted,
+            "disk left out of the import" => Self::DiskLeftOut,
+            "pool suspended" => Self::Suspended,
+            _ => return None,
+        })
+    }
+}
+
+/// How often each [`Met`] was met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Coverage([u64; Met::ALL.len()]);
+
+impl Coverage {
+    /// The count of one.
+    pub fn count(&self, met: Met) -> u64 {
+        self.0[met as usize]
+    }
+
+    /// Adds one for each that another coverage met at all.
+    pub fn add_met(&mut self, other: &Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(sum, count)| *sum += u64::from(count > 0));
+    }
+}
+
+thread_local! {
+    static COUNTS: RefCell<Coverage> = RefCell::default();
+}
+
+/// Counts one.
+pub(crate) fn note(met: Met) {
+    COUNTS.with_borrow_mut(|counts| counts.0[met as usize] += 1);
+}
+
+/// Runs `scenario` and tells what it met.
+pub(crate) fn covered<T>(scenario: impl FnOnce() -> T) -> (T, Coverage) {
+    COUNTS.set(Coverage::default());
+    let done = tracing::subscriber::with_default(Listener, scenario);
+    (done, COUNTS.take())
+}
+
+/// Counts what the engine says.
+struct Listener;
+
+struct Message(Option<Met>);
+
+impl Visit for Message {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" {
+            self.0 = Met::of_message(&format!("{value:?}"));
+        }
+    }
+}
+
+impl Subscriber for Listener {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && metadata.target().starts_with("weir_")
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut message = Message(None);
+        event.record(&mut message);
+        message.0.into_iter().for_each(note);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
