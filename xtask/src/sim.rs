@@ -10,12 +10,12 @@ use crate::command;
 
 /// The subset that `make test` runs.
 pub(crate) const SHORT: &[&str] =
-    &["run", "--release", "--package", "weir-sim", "--", "--minutes", "3"];
+    &["run", "--release", "--package", "weir-sim", "--", "--seconds", "180"];
 
 /// Options passed on to the simulator.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Replay this seed instead of a fresh one.
+    /// Replay the scenario of this seed, as a failing run printed it.
     #[arg(long)]
     seed: Option<u64>,
     /// Crash recoveries to check.
@@ -28,9 +28,9 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     let recoveries = args.recoveries.to_string();
     let seed = args.seed.map(|seed| seed.to_string());
     let mut line = vec!["run", "--release", "--package", "weir-sim", "--"];
-    line.extend(["--recoveries", recoveries.as_str()]);
-    if let Some(seed) = &seed {
-        line.extend(["--seed", seed.as_str()]);
+    match &seed {
+        Some(seed) => line.extend(["--only", "--seed", seed.as_str()]),
+        None => line.extend(["--recoveries", recoveries.as_str()]),
     }
     command::cargo(&line)
 }

@@ -226,7 +226,12 @@ impl Engine {
             stored_units: 0,
         };
         let volume = Arc::new(Volume::new(Arc::clone(&self.core), record, true));
-        self.volume_list.write().push(volume);
+        {
+            // The list is locked against a freeze, so the txg is the one that stores the record.
+            let mut list = self.volume_list.write();
+            volume.state.lock().overflow = Some(self.core.open_txg());
+            list.push(volume);
+        }
         self.commit_change().await
     }
 
@@ -268,12 +273,12 @@ impl Engine {
         if size < before {
             // From here on nobody writes behind the new end; what was written there is committed,
             // so that the tree alone tells whether it is in the way.
-            volume.state.lock().record.size_bytes = size;
+            volume.state.lock().shrinking_to = Some(size);
             let used = self.used_end(&volume).await;
             match used {
                 Ok(used) if used <= size => {}
                 other => {
-                    volume.state.lock().record.size_bytes = before;
+                    volume.state.lock().shrinking_to = None;
                     let used = other?;
                     let name = self.full_name(name);
                     return Err(DatasetError::ShrinkBelowData { name, size, used });
@@ -282,8 +287,11 @@ impl Engine {
         }
         {
             let mut state = volume.state.lock();
+            state.shrinking_to = None;
             state.record.size_bytes = size;
             state.record_dirty = true;
+            // A replay before the commit would not know the new size: nothing is logged till then.
+            state.overflow = Some(self.core.open_txg());
         }
         self.commit_change().await
     }
@@ -308,6 +316,8 @@ impl Engine {
             let mut state = volume.state.lock();
             state.record.state = DatasetState::Destroying;
             state.record_dirty = true;
+            // Its queue is never logged again; who still waits in a flush waits for the commit.
+            state.overflow = Some(self.core.open_txg());
         }
         self.commit_change().await
     }

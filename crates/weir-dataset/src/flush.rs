@@ -152,7 +152,10 @@ impl Engine {
                 }
                 Ok(())
             }
-            Err(LogWriteError::Full) => self.core.committed(newest).await,
+            Err(LogWriteError::Full) => {
+                tracing::debug!(txg = newest.0, "log full");
+                self.core.committed(newest).await
+            }
             Err(LogWriteError::Pool(error)) => {
                 self.core.announce_poison();
                 Err(error.into())

@@ -18,6 +18,7 @@ mod engine;
 mod error;
 mod extents;
 mod flush;
+mod leaves;
 mod range_set;
 mod replay;
 mod volume;

@@ -16,12 +16,13 @@ use parking_lot::Mutex;
 use weir_base::limits::{HOLE_RANGES_MAX, LOG_QUEUED_BYTES_MAX};
 use weir_base::{BLOCK_BYTES, DatasetId, Lsn, Txg};
 use weir_device::{Block, BlockMut};
-use weir_format::{Compression, DatasetRecord, DatasetState, TreeRoot};
-use weir_pool::{CompressHistory, Tree};
+use weir_format::{BlockPtr, Compression, DatasetRecord, DatasetState, TreeRoot};
+use weir_pool::{CompressHistory, Pool, PoolError, Tree};
 
 use crate::core::{Admission, Core};
 use crate::dirty::{Dirty, DirtyTable, Payload, QueuedRecord};
 use crate::error::DatasetError;
+use crate::leaves::Leaves;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -64,23 +65,39 @@ pub(crate) struct State {
     /// Every change up to here is durable.
     pub(crate) durable: Lsn,
     pub(crate) history: CompressHistory,
+    pub(crate) leaves: Leaves,
     /// Where the freeing of a destroyed volume has come to.
     pub(crate) destroy_cursor: u64,
+    /// A smaller size that is being checked for data in the way; until that is known, no commit
+    /// may store it and no access reaches beyond it.
+    pub(crate) shrinking_to: Option<u64>,
 }
 
 /// Where the newest content of a block is.
 pub(crate) enum Source {
     Dirty(Dirty),
+    /// In the committed tree, under this pointer.
+    Stored(BlockPtr),
+    /// In the committed tree; nodes must be read to find it.
     Tree(TreeRoot),
 }
 
 impl State {
-    pub(crate) fn source(&self, block: u64) -> Source {
-        let dirty = self
-            .open
+    /// What the txgs in memory did to a block.
+    pub(crate) fn dirty(&self, block: u64) -> Option<Dirty> {
+        self.open
             .get(block)
-            .or_else(|| self.syncing.as_ref().and_then(|syncing| syncing.get(block)));
-        dirty.map_or(Source::Tree(self.record.root), Source::Dirty)
+            .or_else(|| self.syncing.as_ref().and_then(|syncing| syncing.get(block)))
+    }
+
+    /// Where the newest content of a block is, without I/O.
+    pub(crate) fn source(&mut self, pool: &Pool, block: u64) -> Result<Source, PoolError> {
+        if let Some(dirty) = self.dirty(block) {
+            return Ok(Source::Dirty(dirty));
+        }
+        let root = self.record.root;
+        let found = self.leaves.pointer(&Tree::new(pool, root), root, block)?;
+        Ok(found.map_or(Source::Tree(root), Source::Stored))
     }
 
     fn enqueue(&mut self, txg: Txg, offset: u64, payload: Payload) {
@@ -95,6 +112,7 @@ impl State {
             self.queue.clear();
             self.queued_bytes = 0;
             self.overflow = Some(txg);
+            tracing::debug!(dataset = self.record.id.0, "log queue given up");
         }
     }
 }
@@ -121,7 +139,9 @@ impl Volume {
             syncing_acked: Lsn(0),
             durable: Lsn(0),
             history: CompressHistory::default(),
+            leaves: Leaves::default(),
             destroy_cursor: 0,
+            shrinking_to: None,
             record,
         };
         let id = state.record.id;
@@ -155,7 +175,7 @@ impl Volume {
         if state.record.state == DatasetState::Destroying {
             return Err(DatasetError::Destroyed { name: self.full_name(state) });
         }
-        let size = state.record.size_bytes;
+        let size = state.shrinking_to.unwrap_or(state.record.size_bytes);
         if offset.checked_add(len).is_none_or(|end| end > size) {
             return Err(DatasetError::OutOfRange { name: self.full_name(state), offset, len, size });
         }
@@ -259,20 +279,20 @@ impl Volume {
     async fn write_part(&self, offset: u64, part: &[u8]) -> Result<(), DatasetError> {
         let block = offset / BLOCK;
         let at = (offset % BLOCK) as usize;
-        let mut known: Option<(weir_format::BlockPtr, Block)> = None;
+        let mut known: Option<(BlockPtr, Block)> = None;
         loop {
             self.core.pool.check_alive()?;
             let root = {
                 let mut state = self.state.lock();
                 self.check(&state, offset, part.len() as u64)?;
-                let old = match state.source(block) {
-                    Source::Dirty(Dirty::Data(data)) => Ok(Some(data)),
-                    Source::Dirty(Dirty::Hole) => Ok(None),
-                    Source::Tree(root) => match (self.lookup_now(root, block)?, &known) {
-                        (Some(ptr), _) if ptr.is_hole() => Ok(None),
-                        (Some(ptr), Some((had, data))) if ptr == *had => Ok(Some(data.clone())),
-                        _ => Err(root),
-                    },
+                let old = match (state.source(&self.core.pool, block)?, &known) {
+                    (Source::Dirty(Dirty::Data(data)), _) => Ok(Some(data)),
+                    (Source::Dirty(Dirty::Hole), _) => Ok(None),
+                    (Source::Stored(ptr), _) if ptr.is_hole() => Ok(None),
+                    (Source::Stored(ptr), Some((had, data))) if ptr == *had => {
+                        Ok(Some(data.clone()))
+                    }
+                    _ => Err(state.record.root),
                 };
                 let admission = self.core.admit(1, state.record.root.height);
                 match (old, admission) {
@@ -298,17 +318,6 @@ impl Volume {
                 }
             }
         }
-    }
-
-    fn lookup_now(
-        &self,
-        root: TreeRoot,
-        block: u64,
-    ) -> Result<Option<weir_format::BlockPtr>, DatasetError> {
-        Ok(match Tree::new(&self.core.pool, root).lookup_cached(block)? {
-            weir_pool::Lookup::Found(ptr) => Some(ptr),
-            weir_pool::Lookup::NeedsNode(_) => None,
-        })
     }
 
     /// Zeroes whole blocks if that needs no waiting; `Ok(false)`: call [`Self::zero`].

@@ -10,17 +10,21 @@
 use weir_base::BLOCK_BYTES;
 use weir_device::Block;
 use weir_format::BlockPtr;
-use weir_pool::{Lookup, PoolError, Tree};
+use weir_pool::{PoolError, Tree};
 
 use crate::dirty::Dirty;
 use crate::error::DatasetError;
-use crate::volume::{Source, Volume};
+use crate::volume::{Source, State, Volume};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// Times a read starts over because its segments were reused under it; each needs several commits
 /// in between, so more is a fault.
 const RESTARTS_MAX: usize = 8;
+
+/// Blocks looked up under one hold of the lock: long enough to be worth it, short enough that
+/// writers on other threads do not notice.
+const BATCH: usize = 32;
 
 /// One block of a read: where it lies in the caller's buffer.
 struct Piece {
@@ -62,24 +66,46 @@ fn fill(out: &mut [u8], piece: &Piece, block: Option<&Block>) {
 impl Volume {
     /// Reads if everything is in memory; `Ok(false)`: call [`Self::read`] (`out` is then garbage).
     pub fn try_read(&self, offset: u64, out: &mut [u8]) -> Result<bool, DatasetError> {
-        self.check(&self.state.lock(), offset, out.len() as u64)?;
-        let pool = &self.core.pool;
-        for piece in pieces(offset, out.len()) {
-            let source = self.state.lock().source(piece.block);
-            match source {
-                Source::Dirty(Dirty::Data(block)) => fill(out, &piece, Some(&block)),
-                Source::Dirty(Dirty::Hole) => fill(out, &piece, None),
-                Source::Tree(root) => match Tree::new(pool, root).lookup_cached(piece.block)? {
-                    Lookup::NeedsNode(_) => return Ok(false),
-                    Lookup::Found(ptr) if ptr.is_hole() => fill(out, &piece, None),
-                    Lookup::Found(ptr) => match pool.cached(&ptr) {
-                        Some(block) => fill(out, &piece, Some(&block)),
-                        None => return Ok(false),
-                    },
-                },
+        let mut found: [Option<Block>; BATCH] = [const { None }; BATCH];
+        let mut done = 0;
+        // Handles are taken under the lock, bytes are copied without it.
+        while done < out.len() {
+            let (mut taken, mut len) = (0, 0);
+            {
+                let mut state = self.state.lock();
+                let at = offset + done as u64;
+                self.check(&state, at, (out.len() - done) as u64)?;
+                for piece in pieces(at, out.len() - done).take(BATCH) {
+                    let Some(block) = self.in_memory(&mut state, piece.block)? else {
+                        return Ok(false);
+                    };
+                    found[taken] = block;
+                    taken += 1;
+                    len += piece.len;
+                }
             }
+            let part = &mut out[done..done + len];
+            for (piece, block) in pieces(offset + done as u64, len).zip(&found) {
+                fill(part, &piece, block.as_ref());
+            }
+            done += len;
         }
         Ok(true)
+    }
+
+    /// The content of a block: `None` = not in memory, `Some(None)` = zeros.
+    fn in_memory(
+        &self,
+        state: &mut State,
+        block: u64,
+    ) -> Result<Option<Option<Block>>, DatasetError> {
+        Ok(match state.source(&self.core.pool, block)? {
+            Source::Dirty(Dirty::Data(block)) => Some(Some(block)),
+            Source::Dirty(Dirty::Hole) => Some(None),
+            Source::Stored(ptr) if ptr.is_hole() => Some(None),
+            Source::Stored(ptr) => self.core.pool.cached(&ptr).map(Some),
+            Source::Tree(_) => None,
+        })
     }
 
     /// Reads, from disk where needed.
@@ -100,18 +126,22 @@ impl Volume {
         let mut missing: Vec<(Piece, BlockPtr)> = Vec::new();
         self.check(&self.state.lock(), offset, out.len() as u64)?;
         for piece in pieces(offset, out.len()) {
-            let source = self.state.lock().source(piece.block);
-            match source {
-                Source::Dirty(Dirty::Data(block)) => fill(out, &piece, Some(&block)),
-                Source::Dirty(Dirty::Hole) => fill(out, &piece, None),
-                Source::Tree(root) => {
-                    let ptr = Tree::new(&self.core.pool, root).lookup(piece.block).await?;
-                    if ptr.is_hole() {
-                        fill(out, &piece, None);
-                    } else {
-                        missing.push((piece, ptr));
-                    }
+            let source = self.state.lock().source(&self.core.pool, piece.block)?;
+            let ptr = match source {
+                Source::Dirty(Dirty::Data(block)) => {
+                    fill(out, &piece, Some(&block));
+                    continue;
                 }
+                Source::Dirty(Dirty::Hole) => BlockPtr::HOLE,
+                Source::Stored(ptr) => ptr,
+                Source::Tree(root) => {
+                    Tree::new(&self.core.pool, root).lookup(piece.block).await?
+                }
+            };
+            if ptr.is_hole() {
+                fill(out, &piece, None);
+            } else {
+                missing.push((piece, ptr));
             }
         }
         let ptrs: Vec<BlockPtr> = missing.iter().map(|(_, ptr)| *ptr).collect();

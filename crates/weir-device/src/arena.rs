@@ -67,6 +67,15 @@ impl Cell {
         let Some(chunk) = NonNull::new(unsafe { alloc(layout) }) else {
             handle_alloc_error(layout)
         };
+        // Without huge pages every access to a random cell costs a page walk. A kernel that has
+        // none says no, and nothing is lost.
+        // SAFETY: the range is exactly the fresh allocation, and the advice changes no content.
+        let advised = unsafe {
+            rustix::mm::madvise(chunk.as_ptr().cast(), CHUNK_BYTES, rustix::mm::Advice::LinuxHugepage)
+        };
+        if let Err(error) = advised {
+            tracing::trace!(%error, "no huge pages for the arena");
+        }
         // SAFETY: cell 0 lies inside the chunk and is large enough for the counts (511 x 4 bytes).
         unsafe { std::ptr::write_bytes(chunk.as_ptr(), 0, BLOCK_BYTES) };
         // Highest address last out: allocation walks the chunk from its start.

@@ -227,16 +227,17 @@ fn fits_direct(file: &File) -> bool {
 
 /// Tells other processes that the disk is taken; refuses if one of them has said so.
 fn lock(file: &File, mode: OpenMode, is_block_device: bool) -> io::Result<()> {
-    // udev locks a block device while it looks at it, after every change: that passes.
+    // Two locks pass by themselves: udev's, which looks at a block device after every change, and
+    // that of a killed process, which the kernel keeps until its last operation is done.
     const WAIT: Duration = Duration::from_millis(50);
-    const TRIES_BLOCK_DEVICE: u32 = 20;
+    const TRIES: u32 = 40;
 
     let operation = match mode {
         OpenMode::ReadWrite => FlockOperation::NonBlockingLockExclusive,
         OpenMode::ReadOnly if is_block_device => return Ok(()),
         OpenMode::ReadOnly => FlockOperation::NonBlockingLockShared,
     };
-    let tries = if is_block_device { TRIES_BLOCK_DEVICE } else { 1 };
+    let tries = if mode == OpenMode::ReadWrite { TRIES } else { 1 };
     for attempt in 1..=tries {
         match flock(file, operation) {
             Ok(()) => return Ok(()),

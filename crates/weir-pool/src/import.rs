@@ -95,7 +95,7 @@ pub async fn import(
         }
         let parts = vdevs.take().expect("handed back after a failed try");
         match try_uberblock(&label, parts, &uberblock, options).await {
-            Ok(pool) => return finish(pool, &found, &uberblock, how).await,
+            Ok(pool) => return finish(pool, &uberblock, how).await,
             Err((parts, error)) if error.kind() == ErrorKind::Data => {
                 tracing::error!(pool = %label.name, txg = uberblock.txg.0, %error, "txg unusable");
                 vdevs = Some(parts);
@@ -108,11 +108,10 @@ pub async fn import(
 
 async fn finish(
     pool: Pool,
-    found: &Found,
     uberblock: &Uberblock,
     how: ImportOptions,
 ) -> Result<Imported, PoolError> {
-    mark_stale_legs(&pool, found, uberblock);
+    mark_stale_legs(&pool, uberblock);
     let mut batches = Vec::new();
     let start = LogStart {
         epoch: uberblock.log_epoch,
@@ -131,16 +130,13 @@ async fn finish(
     Ok(Imported { pool, batches })
 }
 
-/// A leg is up to date if the uberblock says so and it took part in the txg before at least: a
-/// crash between the writes to two legs leaves one of them one uberblock behind, nothing more.
-fn mark_stale_legs(pool: &Pool, found: &Found, uberblock: &Uberblock) {
+/// The uberblock alone says which legs miss writes. A leg whose own newest uberblock is older was
+/// cut off by crashes between the writes to two legs, any number of them in a row: what those
+/// uberblocks lead to had been flushed to it before.
+fn mark_stale_legs(pool: &Pool, uberblock: &Uberblock) {
     for leg in pool.vdevs.iter().flat_map(|vdev| &vdev.legs) {
         if let Some(Some(txg)) = uberblock.legs_stale_after.get(leg.index) {
             leg.set_stale(*txg);
-        } else if let Some(newest) = found.newest_of(leg.guid)
-            && newest.next() < uberblock.txg
-        {
-            leg.set_stale(newest);
         }
     }
 }
@@ -205,11 +201,6 @@ impl Found {
                 vdev.legs.iter().map(|leg| disk_of(leg.guid).filter(long_enough)).collect()
             })
             .collect()
-    }
-
-    fn newest_of(&self, guid: Guid) -> Option<Txg> {
-        let (_, _, uberblocks) = self.disks.iter().find(|(disk, ..)| *disk == guid)?;
-        Some(uberblocks.iter().map(|ub| ub.txg).max().unwrap_or_default())
     }
 
     fn uberblocks_newest_first(&self) -> Vec<Uberblock> {

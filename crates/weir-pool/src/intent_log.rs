@@ -93,6 +93,9 @@ impl IntentLog {
         {
             // Taken before the write: a commit meanwhile must know that this space is in use.
             let mut ring = self.ring.lock();
+            if offset < ring.head {
+                tracing::debug!(batch, "log ring wraps");
+            }
             ring.head = offset + len as u64;
             ring.next_batch = batch + 1;
             ring.live_bytes += len as u64;

@@ -37,5 +37,5 @@ pub use planted::PlantedBug;
 pub use pool::{Pool, PoolOptions};
 pub use segments::SpaceUse;
 pub use status::{LegState, LegStatus, PoolHealth, PoolStatus, VdevStatus};
-pub use tree::{Change, Delta, Lookup, Tree};
+pub use tree::{Change, Delta, Leaf, Tree};
 pub use write_out::{CompressHistory, WriteOut};

@@ -130,6 +130,7 @@ impl Segments {
     pub(crate) fn release_dead(&self, txg: Txg) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
+        let before = inner.dead.len();
         inner.dead.retain(|vseg| {
             let slot = &inner.slots[vseg];
             if slot.pins > 0 || txg.0 <= slot.entry.last_txg.0 + REUSE_AFTER_TXGS {
@@ -143,6 +144,9 @@ impl Segments {
             inner.slots.remove(vseg);
             false
         });
+        if inner.dead.len() < before {
+            tracing::debug!(count = before - inner.dead.len(), "dead segments released");
+        }
     }
 
     /// Opens a new segment on the wanted vdev, or else on the one with the most free ones.

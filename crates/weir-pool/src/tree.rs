@@ -59,13 +59,17 @@ impl Delta {
     }
 }
 
-/// Where a lookup ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lookup {
-    /// The block's pointer (a hole where nothing is).
-    Found(BlockPtr),
-    /// This node must be read first.
-    NeedsNode(BlockPtr),
+/// Where a lookup in cached nodes ended.
+#[derive(Clone, Debug)]
+pub enum Leaf {
+    /// The node that holds the pointers of the block and its 127 neighbours.
+    Node(Block),
+    /// There is none: all of them are holes.
+    Hole,
+    /// The tree has no nodes; this is the one block's own pointer.
+    Root(BlockPtr),
+    /// A node that must be read first.
+    Unknown,
 }
 
 /// A tree as of one root.
@@ -102,20 +106,28 @@ impl<'a> Tree<'a> {
         PoolError::Structure { pool: self.pool.name().to_owned(), what: "tree node", source }
     }
 
-    /// Looks a block up in cached nodes only.
-    pub fn lookup_cached(&self, block: u64) -> Result<Lookup, PoolError> {
+    /// The leaf node of a block, from cached nodes only.
+    pub fn leaf_cached(&self, block: u64) -> Result<Leaf, PoolError> {
         if block >= span(self.root.height) {
-            return Ok(Lookup::Found(BlockPtr::HOLE));
+            return Ok(Leaf::Hole);
         }
         let mut ptr = self.root.ptr;
         for level in (1..=self.root.height).rev() {
             if ptr.is_hole() {
-                break;
+                return Ok(Leaf::Hole);
             }
-            let Some(node) = self.pool.cached(&ptr) else { return Ok(Lookup::NeedsNode(ptr)) };
+            let Some(node) = self.pool.cached(&ptr) else { return Ok(Leaf::Unknown) };
+            if level == 1 {
+                return Ok(Leaf::Node(node));
+            }
             ptr = self.slot(&node, slot_of(block, level))?;
         }
-        Ok(Lookup::Found(ptr))
+        Ok(Leaf::Root(ptr))
+    }
+
+    /// A block's pointer in its leaf node.
+    pub fn pointer_in(&self, leaf: &Block, block: u64) -> Result<BlockPtr, PoolError> {
+        self.slot(leaf, slot_of(block, 1))
     }
 
     /// Looks a block up, reading nodes as needed.

@@ -44,8 +44,6 @@ pub enum Met {
     Healed,
     /// A leg failed and was not used any more.
     LegFaulted,
-    /// A disk's labels could not be used by an import.
-    DiskLeftOut,
     /// The pool was suspended.
     Suspended,
     /// A recovery found a leg that missed writes.
@@ -62,7 +60,7 @@ pub enum Met {
 
 impl Met {
     /// Every kind.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 20] = [
         Self::NoSpace,
         Self::RootRewrite,
         Self::VolumeCreated,
@@ -77,7 +75,6 @@ impl Met {
         Self::SegmentsReleased,
         Self::Healed,
         Self::LegFaulted,
-        Self::DiskLeftOut,
         Self::Suspended,
         Self::LegStale,
         Self::LegAbsent,
@@ -96,7 +93,6 @@ impl Met {
             "dead segments released" => Self::SegmentsReleased,
             "bad copy repaired" => Self::Healed,
             "disk faulted: it is not used any more" => Self::LegFaulted,
-            "disk left out of the import" => Self::DiskLeftOut,
             "pool suspended" => Self::Suspended,
             _ => return None,
         })

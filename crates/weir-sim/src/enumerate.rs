@@ -51,8 +51,8 @@ pub struct Effort {
 impl Default for Effort {
     fn default() -> Self {
         Self {
-            steps_per_million: 100_000,
-            plans_per_step: 4,
+            steps_per_million: 30_000,
+            plans_per_step: 3,
             nested_per_million: 20_000,
             go_on_per_million: 20_000,
         }

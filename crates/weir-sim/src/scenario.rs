@@ -30,9 +30,10 @@ use crate::rng::Rng;
 use crate::world::SimWorld;
 
 const ROW_BYTES: u32 = 4096;
-const VOLUMES: usize = 2;
+/// Volumes that are always there.
+pub(crate) const VOLUMES: usize = 2;
 /// Names the administrator makes and destroys volumes under.
-const MORE_VOLUMES: usize = 2;
+const MORE_VOLUMES: usize = 8;
 const CLIENTS: u64 = 3;
 /// Scenarios per storm: it costs as much as ten others.
 const STORM_ONE_IN: u64 = 24;
@@ -88,12 +89,13 @@ pub struct Scenario {
 /// Sizes; all small, so that everything turns over within a scenario.
 struct Sizes {
     segment_bytes: u32,
-    /// Segments per vdev.
+    /// Segments of the pool.
     segments: u64,
     log_bytes: u64,
     memory_bytes: u64,
     volume_blocks: usize,
     blocks_per_write_max: u64,
+    steps_per_client: u64,
 }
 
 impl Room {
@@ -101,26 +103,29 @@ impl Room {
         match self {
             Self::Ample => Sizes {
                 segment_bytes: 128 << 10,
-                segments: 40,
+                segments: 48,
                 log_bytes: 256 << 10,
                 memory_bytes: 1 << 20,
                 volume_blocks: 64,
                 blocks_per_write_max: 6,
+                steps_per_client: 40,
             },
             Self::Tight => Sizes {
                 segment_bytes: 64 << 10,
-                segments: 32,
+                segments: 24,
                 log_bytes: 96 << 10,
                 memory_bytes: 768 << 10,
                 volume_blocks: 96,
                 blocks_per_write_max: 14,
+                steps_per_client: 60,
             },
         }
     }
 
-    fn disk_bytes(self) -> u64 {
+    fn disk_bytes(self, vdevs: u64) -> u64 {
         let sizes = self.sizes();
-        2 * LABEL_BYTES + sizes.log_bytes + sizes.segments * u64::from(sizes.segment_bytes)
+        let segments = sizes.segments / vdevs * u64::from(sizes.segment_bytes);
+        2 * LABEL_BYTES + sizes.log_bytes + segments
     }
 }
 
@@ -191,7 +196,8 @@ impl Scenario {
     }
 
     pub(crate) fn load(&self) -> Load {
-        Load { steps_per_client: 40, admin_steps: 12, storm: self.storm }
+        let steps_per_client = self.room.sizes().steps_per_client;
+        Load { steps_per_client, admin_steps: 16, storm: self.storm }
     }
 
     /// Disks that hold a new pool with empty volumes.
@@ -199,7 +205,7 @@ impl Scenario {
         let (trouble, storm, bug) = (Trouble::None, false, PlantedBug::None);
         let scenario = Self { seed: 1, layout, room, trouble, storm, bug };
         let sizes = room.sizes();
-        let disk_bytes = room.disk_bytes();
+        let disk_bytes = room.disk_bytes(if layout == Layout::Stripe { 2 } else { 1 });
         let options: Vec<DiskOptions> = (0..scenario.disks())
             .map(|n| DiskOptions::new(&format!("disk{n}"), disk_bytes))
             .collect();

@@ -157,6 +157,10 @@ impl Manager {
         let options = self.options();
         let open = move || async move {
             let (disks, errors) = disks::open_known(&paths);
+            // Whoever has that disk may have the pool: going on without it would make two of one.
+            if let Some(busy) = errors.iter().find(|error| error.kind() == ErrorKind::Busy) {
+                return Err(disks::device_error(busy));
+            }
             if disks.is_empty()
                 && let Some(error) = errors.first()
             {

@@ -84,6 +84,7 @@ fn explain(
 ) -> (Option<String>, Option<String>) {
     let any = |state| legs.iter().any(|leg| leg.state == state);
     let damaged = legs.iter().any(|leg| leg.checksum_errors > 0);
+    let unreadable = legs.iter().any(|leg| leg.read_errors > 0);
     let (status, action) = match health {
         PoolHealth::Suspended => (
             suspended.unwrap_or("The pool is suspended.").to_owned(),
@@ -109,6 +110,12 @@ fn explain(
             "Damaged copies were found and repaired from good ones. Applications are unaffected."
                 .to_owned(),
             "Watch the CKSUM column; replace the disk if the number grows.",
+        ),
+        _ if unreadable => (
+            "Reads of a disk failed. Where there is another copy it was used, and the bad one was \
+             written anew."
+                .to_owned(),
+            "Watch the READ column; replace the disk if the number grows.",
         ),
         PoolHealth::Online | PoolHealth::Degraded => return (None, None),
     };

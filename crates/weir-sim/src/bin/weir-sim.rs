@@ -4,14 +4,17 @@
 //!
 //! Invariants: exit code 0 only if no promise was broken and the wanted number was reached.
 
+use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use parking_lot::Mutex;
 use weir_pool::PlantedBug;
-use weir_sim::{Effort, Scenario, Violation, enumerate};
+use weir_sim::{Coverage, Effort, Met, Report, Scenario, Trouble, Violation, enumerate};
 
 /// Cuts the power of simulated pools and checks what is left.
 #[derive(Parser)]
@@ -19,7 +22,7 @@ struct Args {
     /// First seed; each scenario takes the next one.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Run just the scenario of --seed, and cut at every step.
+    /// Replay just the scenario of --seed, then cut it at every tenth step.
     #[arg(long)]
     only: bool,
     /// Stop after this many recoveries.
@@ -33,16 +36,52 @@ struct Args {
     threads: usize,
 }
 
+/// What was run so far.
+#[derive(Default)]
+struct Tally {
+    /// Scenarios and recoveries by layout and trouble.
+    kinds: BTreeMap<(String, String), (u64, u64)>,
+    /// Scenarios that met each thing.
+    coverage: Coverage,
+}
+
+impl Tally {
+    fn add(&mut self, scenario: &Scenario, report: &Report) {
+        let trouble = match scenario.trouble {
+            Trouble::Fault(fault) => format!("{fault:?}"),
+            other => format!("{other:?}"),
+        };
+        let kind = (format!("{:?}", scenario.layout), trouble);
+        let (scenarios, recoveries) = self.kinds.entry(kind).or_default();
+        *scenarios += 1;
+        *recoveries += report.recoveries;
+        self.coverage.add_met(&report.coverage);
+    }
+
+    fn print(&self) {
+        eprintln!("{:10} {:18} {:>9} {:>10}", "layout", "trouble", "scenarios", "recoveries");
+        for ((layout, trouble), (scenarios, recoveries)) in &self.kinds {
+            eprintln!("{layout:10} {trouble:18} {scenarios:9} {recoveries:10}");
+        }
+        eprintln!("\nscenarios that met ...");
+        for met in Met::ALL {
+            eprintln!("{:18} {:9}", format!("{met:?}"), self.coverage.count(met));
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let args = Args::parse();
     if args.only {
         return only(args.seed);
     }
     let start = Instant::now();
+    let bar = progress(&args);
     let out_of_time =
         || args.seconds.is_some_and(|limit| start.elapsed() >= Duration::from_secs(limit));
     let (next, recoveries) = (AtomicU64::new(args.seed), AtomicU64::new(0));
     let broken: Mutex<Option<Box<Violation>>> = Mutex::new(None);
+    let tally: Mutex<Tally> = Mutex::default();
     std::thread::scope(|scope| {
         for _ in 0..args.threads {
             scope.spawn(|| {
@@ -51,19 +90,28 @@ fn main() -> ExitCode {
                     && broken.lock().is_none()
                 {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    match enumerate(Scenario::of_seed(seed, PlantedBug::None), Effort::default()) {
+                    let scenario = Scenario::of_seed(seed, PlantedBug::None);
+                    match enumerate(scenario, Effort::default()) {
                         Ok(report) => {
                             recoveries.fetch_add(report.recoveries, Ordering::Relaxed);
+                            tally.lock().add(&scenario, &report);
+                            bar.inc(if args.seconds.is_some() { 0 } else { report.recoveries });
+                            bar.set_message(format!("seed {seed}"));
                         }
                         Err(violation) => *broken.lock() = Some(violation),
+                    }
+                    if args.seconds.is_some() {
+                        bar.set_position(start.elapsed().as_secs());
                     }
                 }
             });
         }
     });
+    bar.finish_and_clear();
     let (scenarios, recoveries) = (next.into_inner() - args.seed, recoveries.into_inner());
+    tally.lock().print();
     let seconds = start.elapsed().as_secs_f64();
-    eprintln!("{scenarios} scenarios, {recoveries} recoveries in {seconds:.0} s");
+    eprintln!("\n{scenarios} scenarios, {recoveries} recoveries in {seconds:.0} s");
     match broken.into_inner() {
         Some(violation) => fail(&violation),
         None if recoveries < args.recoveries && args.seconds.is_none() => ExitCode::FAILURE,
@@ -71,15 +119,34 @@ fn main() -> ExitCode {
     }
 }
 
+/// One line with the time left on a terminal, nothing elsewhere.
+fn progress(args: &Args) -> ProgressBar {
+    let (len, unit) = args.seconds.map_or((args.recoveries, "recoveries"), |s| (s, "s"));
+    let target = if std::io::stderr().is_terminal() {
+        ProgressDrawTarget::stderr()
+    } else {
+        ProgressDrawTarget::hidden()
+    };
+    let template = format!("{{wide_bar}} {{pos}}/{{len}} {unit}, {{eta}} left, {{msg}}");
+    let style = ProgressStyle::with_template(&template).expect("the template is a constant");
+    ProgressBar::with_draw_target(Some(len), target).with_style(style)
+}
+
 fn only(seed: u64) -> ExitCode {
-    let effort = Effort { steps_per_million: 1_000_000, ..Effort::default() };
-    match enumerate(Scenario::of_seed(seed, PlantedBug::None), effort) {
-        Ok(report) => {
-            eprintln!("seed {seed}: {report:?}");
-            ExitCode::SUCCESS
+    let scenario = Scenario::of_seed(seed, PlantedBug::None);
+    eprintln!("{scenario:?}");
+    let thorough = Effort { steps_per_million: 100_000, ..Effort::default() };
+    for effort in [Effort::default(), thorough] {
+        match enumerate(scenario, effort) {
+            Ok(Report { recoveries, steps, coverage }) => {
+                let met = Met::ALL.into_iter().filter(|met| coverage.count(*met) > 0);
+                let met: Vec<Met> = met.collect();
+                eprintln!("{recoveries} recoveries of {steps} steps; met {met:?}");
+            }
+            Err(violation) => return fail(&violation),
         }
-        Err(violation) => fail(&violation),
     }
+    ExitCode::SUCCESS
 }
 
 fn fail(violation: &Violation) -> ExitCode {

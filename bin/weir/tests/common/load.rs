@@ -1,0 +1,276 @@
+//! A load that knows what it was promised: tagged blocks, and which of them a flush acknowledged.
+//!
+//! Not here: killing the server (crash.rs).
+//!
+//! Invariants:
+//! - a block is changed by one connection, one change at a time, so its changes have an order;
+//! - every change has a tag of its own, so content tells which change it came from;
+//! - stamps are taken before a request is sent and after its answer was read: "before" in the model
+//!   is "before" in the world.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use super::nbd::{Client, FLUSH, FUA, READ, TRIM, WRITE, WRITE_ZEROES};
+use super::rng::Rng;
+
+pub(crate) const BLOCK: usize = 4096;
+/// Requests of one connection under way.
+const IN_FLIGHT: usize = 8;
+/// Blocks of the longest write.
+const BLOCKS_MAX: u64 = 16;
+
+/// One change of one block.
+#[derive(Clone, Debug)]
+struct Version {
+    /// 0: zeros.
+    tag: u64,
+    issued: u64,
+    acked: Option<u64>,
+    /// Acknowledged with FUA.
+    durable: bool,
+}
+
+struct Block {
+    /// The last known content, then every change since.
+    versions: Vec<Version>,
+    in_flight: bool,
+}
+
+/// What a volume may hold after a crash.
+pub(crate) struct Model {
+    blocks: Vec<Block>,
+    now: u64,
+    /// Everything acknowledged before this stamp was acknowledged by a flush.
+    flushed: u64,
+    pub(crate) flushes: u64,
+    pub(crate) writes: u64,
+}
+
+/// Content of one block: its tag and number, then bytes that follow from them.
+fn content(tag: u64, lba: u64) -> Vec<u8> {
+    if tag == 0 {
+        return vec![0; BLOCK];
+    }
+    let mut block = vec![0; BLOCK];
+    // Every third change compresses well.
+    let random = if tag.is_multiple_of(3) { 64 } else { BLOCK };
+    Rng::new(tag ^ lba << 40).fill(&mut block[..random]);
+    block[..8].copy_from_slice(&tag.to_le_bytes());
+    block[8..16].copy_from_slice(&lba.to_le_bytes());
+    block
+}
+
+/// The tag of a block read back; `None` if it is none that was ever written here.
+fn tag_of(block: &[u8], lba: u64) -> Option<u64> {
+    if block.iter().all(|byte| *byte == 0) {
+        return Some(0);
+    }
+    let tag = u64::from_le_bytes(block[..8].try_into().unwrap());
+    (block == content(tag, lba)).then_some(tag)
+}
+
+impl Model {
+    /// A new volume of zeros.
+    pub(crate) fn new(blocks: u64) -> Self {
+        let zero = Version { tag: 0, issued: 0, acked: Some(0), durable: true };
+        let block = || Block { versions: vec![zero.clone()], in_flight: false };
+        Self {
+            blocks: (0..blocks).map(|_| block()).collect(),
+            now: 1,
+            flushed: 1,
+            flushes: 0,
+            writes: 0,
+        }
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.now += 1;
+        self.now
+    }
+
+    /// Compares a volume with what may be in it after a crash and takes what is there as the new
+    /// start. Returns how many blocks hold changes nobody flushed.
+    pub(crate) fn verify(&mut self, client: &mut Client, what: &str) -> u64 {
+        let per_read = 256_u64;
+        let mut found = Vec::with_capacity(self.blocks.len());
+        for first in (0..self.blocks.len() as u64).step_by(per_read as usize) {
+            let count = per_read.min(self.blocks.len() as u64 - first);
+            let len = (count * BLOCK as u64) as u32;
+            let read = client.read(first * BLOCK as u64, len);
+            let data = read.unwrap_or_else(|errno| panic!("{what}: read of {first}: {errno}"));
+            for (block, lba) in data.chunks(BLOCK).zip(first..) {
+                let tag = tag_of(block, lba);
+                found.push(tag.unwrap_or_else(|| {
+                    panic!("{what}: block {lba} holds garbage: {:02x?}", &block[..32])
+                }));
+            }
+        }
+        // Prefix rule: with a change, everything acknowledged before it was issued is there too.
+        let newest = self.blocks.iter().zip(&found).flat_map(|(block, tag)| {
+            let versions = block.versions.iter();
+            versions.filter(move |version| *tag != 0 && version.tag == *tag).map(|v| v.issued)
+        });
+        let prefix = newest.max().unwrap_or(0);
+        let mut extra = 0;
+        for (lba, (block, tag)) in self.blocks.iter_mut().zip(&found).enumerate() {
+            let at = block.versions.iter().rposition(|version| version.tag == *tag);
+            let at = at.unwrap_or_else(|| panic!("{what}: block {lba}: tag {tag} is not of it"));
+            let must = |end: u64| {
+                let there = |v: &Version| v.durable || v.acked.is_some_and(|acked| acked < end);
+                block.versions.iter().rposition(there).unwrap_or(0)
+            };
+            let (flushed, prefix_end) = (must(self.flushed), must(prefix));
+            assert!(at >= flushed, "{what}: block {lba}: a flushed change is lost: {:?}", {
+                (tag, &block.versions[at..])
+            });
+            assert!(at >= prefix_end, "{what}: block {lba}: not a prefix: {:?}", {
+                (tag, prefix, &block.versions[at..])
+            });
+            extra += u64::from(at > flushed);
+            block.versions = vec![Version { durable: true, ..block.versions[at].clone() }];
+            block.in_flight = false;
+        }
+        extra
+    }
+
+    /// The first blocks were set to zeros by somebody else.
+    pub(crate) fn forget(&mut self, blocks: usize) {
+        let zero = Version { tag: 0, issued: 0, acked: Some(0), durable: true };
+        for block in &mut self.blocks[..blocks] {
+            block.versions = vec![zero.clone()];
+        }
+    }
+}
+
+/// A request under way.
+struct Sent {
+    kind: u16,
+    stamp: u64,
+    first: u64,
+    count: u64,
+    tag: u64,
+    fua: bool,
+}
+
+/// Why a connection's load ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The server went away.
+    Broken,
+    /// The server refused a request: its kind and the error number.
+    Refused(u16, u32),
+}
+
+struct Worker {
+    client: Client,
+    model: Arc<Mutex<Model>>,
+    range: std::ops::Range<u64>,
+    rng: Rng,
+    sent: HashMap<u64, Sent>,
+}
+
+/// Starts a load over blocks `range` that goes on until the server is gone or refuses something.
+pub(crate) fn start(
+    socket: &Path,
+    export: &str,
+    model: &Arc<Mutex<Model>>,
+    range: std::ops::Range<u64>,
+    seed: u64,
+) -> JoinHandle<End> {
+    let client = Client::connect(socket, export).unwrap();
+    let (model, rng) = (Arc::clone(model), Rng::new(seed));
+    let mut worker = Worker { client, model, range, rng, sent: HashMap::new() };
+    std::thread::spawn(move || worker.run())
+}
+
+impl Worker {
+    fn run(&mut self) -> End {
+        loop {
+            while self.sent.len() < IN_FLIGHT {
+                if !self.issue() {
+                    return End::Broken;
+                }
+            }
+            let Ok(answer) = self.client.receive() else { return End::Broken };
+            let sent = self.sent.remove(&answer.cookie).expect("an answer to a request");
+            if answer.errno != 0 {
+                return End::Refused(sent.kind, answer.errno);
+            }
+            self.settle(&sent, &answer.data);
+        }
+    }
+
+    /// Sends one random request; false when the server is gone.
+    fn issue(&mut self) -> bool {
+        let kind = match self.rng.below(100) {
+            0..74 => WRITE,
+            74..80 => TRIM,
+            80..86 => WRITE_ZEROES,
+            86..96 => READ,
+            _ => FLUSH,
+        };
+        let mut model = self.model.lock().unwrap();
+        let (mut first, mut count) = (0, 0);
+        if kind != FLUSH {
+            let long = self.rng.one_in(6);
+            count = if long { 1 + self.rng.below(BLOCKS_MAX) } else { 1 };
+            first = self.range.start + self.rng.below(self.range.end - self.range.start - count);
+            let blocks = &mut model.blocks[first as usize..(first + count) as usize];
+            if blocks.iter().any(|block| block.in_flight) {
+                return true;
+            }
+            blocks.iter_mut().for_each(|block| block.in_flight = true);
+        }
+        let stamp = model.tick();
+        let tag = if kind == WRITE { stamp } else { 0 };
+        let fua = kind != READ && kind != FLUSH && self.rng.one_in(20);
+        if matches!(kind, WRITE | TRIM | WRITE_ZEROES) {
+            for block in &mut model.blocks[first as usize..(first + count) as usize] {
+                block.versions.push(Version { tag, issued: stamp, acked: None, durable: false });
+            }
+        }
+        drop(model);
+        let data: Vec<u8> = match kind {
+            WRITE => (first..first + count).flat_map(|lba| content(tag, lba)).collect(),
+            _ => Vec::new(),
+        };
+        let (offset, len) = (first * BLOCK as u64, count as u32 * BLOCK as u32);
+        let flags = if fua { FUA } else { 0 };
+        match self.client.send(kind, flags, offset, len, &data) {
+            Ok(cookie) => {
+                self.sent.insert(cookie, Sent { kind, stamp, first, count, tag, fua });
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Notes what an answer promised.
+    fn settle(&self, sent: &Sent, data: &[u8]) {
+        let mut model = self.model.lock().unwrap();
+        let now = model.tick();
+        if sent.kind == FLUSH {
+            model.flushed = model.flushed.max(sent.stamp);
+            model.flushes += 1;
+            return;
+        }
+        let blocks = sent.first as usize..(sent.first + sent.count) as usize;
+        for (lba, block) in blocks.clone().zip(&mut model.blocks[blocks]) {
+            block.in_flight = false;
+            let newest = block.versions.last_mut().expect("a block has a content");
+            if sent.kind == READ {
+                let at = (lba - sent.first as usize) * BLOCK;
+                let tag = tag_of(&data[at..at + BLOCK], lba as u64);
+                assert_eq!(tag, Some(newest.tag), "block {lba} reads as another change");
+            } else {
+                assert_eq!(newest.tag, sent.tag, "one change of a block at a time");
+                newest.acked = Some(now);
+                newest.durable |= sent.fua;
+            }
+        }
+        model.writes += u64::from(sent.kind != READ);
+    }
+}

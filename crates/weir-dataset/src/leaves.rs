@@ -1,0 +1,55 @@
+//! Leaf nodes that reads of a volume met lately, one step away instead of a walk from the root.
+//!
+//! Not here: the node cache, which also holds them; this only saves its lookups.
+//!
+//! Invariants: entries belong to one root; a new root empties the table.
+
+use weir_device::Block;
+use weir_format::{BlockPtr, NODE_SHIFT, TreeRoot};
+use weir_pool::{Leaf, PoolError, Tree};
+
+/// Leaves kept per volume: 8 MiB of nodes at most, for 1 GiB of blocks.
+const SLOTS: usize = 2048;
+
+/// A direct-mapped table of leaves.
+#[derive(Default)]
+pub(crate) struct Leaves {
+    root: TreeRoot,
+    /// Empty until the first read.
+    slots: Vec<Option<(u64, Block)>>,
+}
+
+impl Leaves {
+    /// The pointer of a block under `tree`'s root, `None` if a node must be read first.
+    pub(crate) fn pointer(
+        &mut self,
+        tree: &Tree<'_>,
+        root: TreeRoot,
+        block: u64,
+    ) -> Result<Option<BlockPtr>, PoolError> {
+        if self.root != root {
+            self.slots.clear();
+            self.root = root;
+        }
+        let leaf = block >> NODE_SHIFT;
+        let slot = leaf as usize % SLOTS;
+        if let Some(Some((known, node))) = self.slots.get(slot)
+            && *known == leaf
+        {
+            return tree.pointer_in(node, block).map(Some);
+        }
+        match tree.leaf_cached(block)? {
+            Leaf::Unknown => Ok(None),
+            Leaf::Hole => Ok(Some(BlockPtr::HOLE)),
+            Leaf::Root(ptr) => Ok(Some(ptr)),
+            Leaf::Node(node) => {
+                let ptr = tree.pointer_in(&node, block)?;
+                if self.slots.is_empty() {
+                    self.slots.resize_with(SLOTS, || None);
+                }
+                self.slots[slot] = Some((leaf, node));
+                Ok(Some(ptr))
+            }
+        }
+    }
+}
