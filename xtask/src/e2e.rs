@@ -8,8 +8,10 @@ use anyhow::Result;
 
 use crate::{command, setup};
 
-/// All tests of the binary, in the profile that ships.
-pub(crate) const ALL: &[&str] = &["test", "--release", "--package", "weir"];
+/// All tests of the binary, in the profile that ships. Two at a time, whatever the machine: each
+/// runs a server and a client, and some measure time.
+pub(crate) const ALL: &[&str] =
+    &["test", "--release", "--package", "weir", "--", "--test-threads=2"];
 
 /// The task.
 pub(crate) fn main() -> Result<()> {

@@ -113,11 +113,7 @@ impl Engine {
         Ok(())
     }
 
-    async fn write_out(
-        &self,
-        out: &mut WriteOut<'_>,
-        part: Frozen,
-    ) -> Result<Written, PoolError> {
+    async fn write_out(&self, out: &mut WriteOut<'_>, part: Frozen) -> Result<Written, PoolError> {
         let Frozen { volume, table, mut record, record_dirty } = part;
         let data_blocks = table.as_ref().map_or(0, |table| table.data_blocks() as u64);
         let charge = table.as_ref().map_or(0, |table| table.charge);
@@ -225,8 +221,7 @@ impl Engine {
         let tree = Tree::new(pool, root);
         let height = TreeRoot::height_for(next_dataset).max(root.height);
         let root = tree.grow(out, SegmentClass::Root, height).await?;
-        let (datasets, _) =
-            Tree::new(pool, root).apply(out, SegmentClass::Root, &changes).await?;
+        let (datasets, _) = Tree::new(pool, root).apply(out, SegmentClass::Root, &changes).await?;
         Ok(CommitInput { datasets, next_dataset })
     }
 

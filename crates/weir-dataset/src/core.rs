@@ -170,10 +170,9 @@ impl Core {
     /// Whether a TRIM may be taken: it frees space, but its nodes take some first.
     pub(crate) fn admit_trim(&self) -> bool {
         const TRIM_COST: u64 = 64 * BLOCK_BYTES as u64;
-        self.trim_available.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| {
-            left.checked_sub(TRIM_COST)
-        })
-        .is_ok()
+        self.trim_available
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(TRIM_COST))
+            .is_ok()
     }
 
     /// Counts blocks that became dirty; returns what they were charged.

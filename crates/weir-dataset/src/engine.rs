@@ -24,8 +24,8 @@ use crate::error::DatasetError;
 use crate::volume::Volume;
 
 /// Parts of the memory budget; the rest is buffers in flight, tables' own size and the program.
-const CACHE_PERCENT: u64 = 55;
-const DIRTY_PERCENT: u64 = 25;
+const CACHE_PERCENT: u64 = 40;
+const DIRTY_PERCENT: u64 = 45;
 
 /// How to run an engine; nothing of it is stored.
 #[derive(Clone)]
@@ -205,8 +205,7 @@ impl Engine {
         self.core.pool.check_alive()?;
         if let Ok(volume) = self.volume(&spec.name) {
             let info = volume.info();
-            let same =
-                info.size_bytes == spec.size_bytes && info.compression == spec.compression;
+            let same = info.size_bytes == spec.size_bytes && info.compression == spec.compression;
             let name = self.full_name(&spec.name);
             return if same { Ok(Outcome::Unchanged) } else { Err(DatasetError::Exists { name }) };
         }

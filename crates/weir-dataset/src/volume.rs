@@ -177,7 +177,12 @@ impl Volume {
         }
         let size = state.shrinking_to.unwrap_or(state.record.size_bytes);
         if offset.checked_add(len).is_none_or(|end| end > size) {
-            return Err(DatasetError::OutOfRange { name: self.full_name(state), offset, len, size });
+            return Err(DatasetError::OutOfRange {
+                name: self.full_name(state),
+                offset,
+                len,
+                size,
+            });
         }
         Ok(())
     }

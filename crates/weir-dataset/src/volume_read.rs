@@ -44,12 +44,8 @@ fn pieces(offset: u64, len: usize) -> impl Iterator<Item = Piece> {
         }
         let at = offset + done as u64;
         let from = (at % BLOCK) as usize;
-        let piece = Piece {
-            block: at / BLOCK,
-            from,
-            to: done,
-            len: (BLOCK_BYTES - from).min(len - done),
-        };
+        let piece =
+            Piece { block: at / BLOCK, from, to: done, len: (BLOCK_BYTES - from).min(len - done) };
         done += piece.len;
         Some(piece)
     })
@@ -134,9 +130,7 @@ impl Volume {
                 }
                 Source::Dirty(Dirty::Hole) => BlockPtr::HOLE,
                 Source::Stored(ptr) => ptr,
-                Source::Tree(root) => {
-                    Tree::new(&self.core.pool, root).lookup(piece.block).await?
-                }
+                Source::Tree(root) => Tree::new(&self.core.pool, root).lookup(piece.block).await?,
             };
             if ptr.is_hole() {
                 fill(out, &piece, None);

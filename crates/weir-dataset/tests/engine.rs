@@ -1,41 +1,21 @@
 //! The engine on disks in memory: what clients see, over reopening and over damage.
 
+mod common;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use weir_base::{Guid, SystemClock};
-use weir_dataset::{Engine, EngineOptions, Outcome, Volume, VolumeSpec};
-use weir_device::{Device, MemoryDevice};
+use common::{as_devices, now, options};
+use weir_base::Guid;
+use weir_dataset::{Engine, Outcome, Volume, VolumeSpec};
+use weir_device::MemoryDevice;
 use weir_format::{Compression, VdevKind};
-use weir_pool::{CreateOptions, ImportOptions, LegState, PlantedBug, VdevSpec};
+use weir_pool::{CreateOptions, ImportOptions, LegState, VdevSpec};
 
-/// Memory disks complete at once, so only a future that yields is pending; one that waits for
-/// somebody else waits for ever.
-fn now<T>(future: impl Future<Output = T>) -> T {
-    let mut future = std::pin::pin!(future);
-    let mut context = std::task::Context::from_waker(futures_util::task::noop_waker_ref());
-    for _ in 0..1_000_000 {
-        if let std::task::Poll::Ready(done) = future.as_mut().poll(&mut context) {
-            return done;
-        }
-    }
-    panic!("nothing to wait for on memory disks");
-}
-
-fn options() -> EngineOptions {
-    EngineOptions {
-        memory_bytes: 64 << 20,
-        clock: Arc::new(SystemClock::default()),
-        bug: PlantedBug::None,
-    }
-}
+const MEMORY_BYTES: u64 = 64 << 20;
 
 fn disks(count: usize) -> Vec<Arc<MemoryDevice>> {
     (0..count).map(|n| Arc::new(MemoryDevice::new(format!("disk{n}"), 64 << 20))).collect()
-}
-
-fn as_devices(disks: &[Arc<MemoryDevice>]) -> Vec<Arc<dyn Device>> {
-    disks.iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect()
 }
 
 fn create(disks: &[Arc<MemoryDevice>]) -> Arc<Engine> {
@@ -43,11 +23,18 @@ fn create(disks: &[Arc<MemoryDevice>]) -> Arc<Engine> {
     let kind = if disks.len() > 1 { VdevKind::Mirror } else { VdevKind::Disk };
     let vdev = VdevSpec { kind, disks: as_devices(disks) };
     let mut guid = || Guid(GUID.fetch_add(1, Ordering::Relaxed));
-    now(Engine::create("tank", &[vdev], CreateOptions::default(), &options(), &mut guid)).unwrap()
+    now(Engine::create(
+        "tank",
+        &[vdev],
+        CreateOptions::default(),
+        &options(MEMORY_BYTES),
+        &mut guid,
+    ))
+    .unwrap()
 }
 
 fn reopen(disks: &[Arc<MemoryDevice>]) -> Arc<Engine> {
-    now(Engine::open(as_devices(disks), ImportOptions::default(), &options())).unwrap()
+    now(Engine::open(as_devices(disks), ImportOptions::default(), &options(MEMORY_BYTES))).unwrap()
 }
 
 fn volume(engine: &Engine, size_bytes: u64) -> Arc<Volume> {

@@ -12,9 +12,10 @@
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -130,6 +131,9 @@ impl Drop for Claim {
 pub(crate) struct OpenDisk {
     // Closed before the claim ends: fields drop in this order.
     file: File,
+    /// The same disk opened with `O_DSYNC`, for durable writes; absent where data passes through
+    /// the system's cache.
+    durable: Option<File>,
     _claim: Claim,
     pub(crate) geometry: Geometry,
     pub(crate) is_block_device: bool,
@@ -140,6 +144,22 @@ pub(crate) struct OpenDisk {
 impl AsFd for OpenDisk {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
+    }
+}
+
+/// A disk seen through its `O_DSYNC` descriptor.
+pub(crate) struct DurableDisk(Arc<OpenDisk>);
+
+impl DurableDisk {
+    /// `None` where the disk has no such descriptor.
+    pub(crate) fn of(disk: &Arc<OpenDisk>) -> Option<Arc<Self>> {
+        disk.durable.as_ref().map(|_| Arc::new(Self(Arc::clone(disk))))
+    }
+}
+
+impl AsFd for DurableDisk {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.durable.as_ref().expect("`of` saw that it is there").as_fd()
     }
 }
 
@@ -176,8 +196,23 @@ impl OpenDisk {
                 "the filesystem refuses direct I/O: its cache takes RAM as well"
             );
         }
-        Ok(Self { file, _claim: claim, geometry, is_block_device, is_direct })
+        let durable = match mode {
+            OpenMode::ReadWrite if is_direct => open_durable(&file),
+            OpenMode::ReadWrite | OpenMode::ReadOnly => None,
+        };
+        Ok(Self { file, durable, _claim: claim, geometry, is_block_device, is_direct })
     }
+}
+
+/// Opens an open disk once more, for writes that are durable when they return. `None` where the
+/// system does not let us; such a write is then followed by a flush.
+fn open_durable(file: &File) -> Option<File> {
+    let again = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let flags = (OFlags::DIRECT | OFlags::DSYNC).bits().cast_signed();
+    let opened = OpenOptions::new().read(true).write(true).custom_flags(flags).open(again);
+    opened
+        .inspect_err(|error| tracing::debug!(%error, "no O_DSYNC descriptor"))
+        .ok()
 }
 
 /// Whether the disk says that it is not to be written. Asked because root may write anyway.

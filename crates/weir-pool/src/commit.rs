@@ -11,8 +11,7 @@ use weir_base::BLOCK_BYTES;
 use weir_codec::checksum::xxh3_128;
 use weir_device::Block;
 use weir_format::{
-    Bootstrap, BootstrapCopy, Compression, PtrKind, SegmentClass, SegmentState, TreeRoot,
-    Uberblock,
+    Bootstrap, BootstrapCopy, Compression, PtrKind, SegmentClass, SegmentState, TreeRoot, Uberblock,
 };
 
 use crate::error::PoolError;
@@ -137,8 +136,7 @@ impl Pool {
             };
             changes.push(Change { start, count: 1, ptr });
         }
-        let (root, _) =
-            Tree::new(self, root).apply(out, SegmentClass::Root, &changes).await?;
+        let (root, _) = Tree::new(self, root).apply(out, SegmentClass::Root, &changes).await?;
         Ok(root)
     }
 

@@ -147,12 +147,8 @@ async fn zero_log(disk: &dyn Device, log_bytes: u64) -> Result<(), PoolError> {
     let mut offset = 0;
     while offset < log_bytes {
         let len = (log_bytes - offset).min(STREAM_WRITE_BYTES as u64) as usize;
-        let write = disk.write_at(
-            LABEL_BYTES + offset,
-            Arc::clone(&zeros),
-            0..len,
-            Durability::Cached,
-        );
+        let write =
+            disk.write_at(LABEL_BYTES + offset, Arc::clone(&zeros), 0..len, Durability::Cached);
         write.await.map_err(Arc::new)?;
         offset += len as u64;
     }
@@ -160,10 +156,7 @@ async fn zero_log(disk: &dyn Device, log_bytes: u64) -> Result<(), PoolError> {
 }
 
 /// Vdevs of a label over the disks that are there, in label order.
-pub(crate) fn build_vdevs(
-    label: &Label,
-    disks: Vec<Vec<Option<Arc<dyn Device>>>>,
-) -> Vec<Vdev> {
+pub(crate) fn build_vdevs(label: &Label, disks: Vec<Vec<Option<Arc<dyn Device>>>>) -> Vec<Vdev> {
     let base = weir_format::layout::segments_offset(label.log_bytes);
     let mut leg_index = 0;
     label

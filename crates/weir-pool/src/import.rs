@@ -196,8 +196,7 @@ impl Found {
             .vdevs
             .iter()
             .map(|vdev| {
-                let long_enough =
-                    |d: &Arc<dyn Device>| d.geometry().len_bytes >= vdev.disk_bytes;
+                let long_enough = |d: &Arc<dyn Device>| d.geometry().len_bytes >= vdev.disk_bytes;
                 vdev.legs.iter().map(|leg| disk_of(leg.guid).filter(long_enough)).collect()
             })
             .collect()

@@ -118,11 +118,7 @@ impl IntentLog {
             return (len <= self.region_bytes).then_some(if to_end { ring.head } else { 0 });
         };
         if ring.head > oldest.offset {
-            if to_end {
-                Some(ring.head)
-            } else {
-                (len < oldest.offset).then_some(0)
-            }
+            if to_end { Some(ring.head) } else { (len < oldest.offset).then_some(0) }
         } else {
             (ring.head + len < oldest.offset).then_some(ring.head)
         }

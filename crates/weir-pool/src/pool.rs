@@ -140,7 +140,9 @@ impl Pool {
     pub fn check_alive(&self) -> Result<(), PoolError> {
         match self.poisoned.get() {
             None => Ok(()),
-            Some(why) => Err(PoolError::Poisoned { pool: self.label.name.clone(), why: why.clone() }),
+            Some(why) => {
+                Err(PoolError::Poisoned { pool: self.label.name.clone(), why: why.clone() })
+            }
         }
     }
 

@@ -13,9 +13,7 @@ use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 use weir_base::limits::REUSE_AFTER_TXGS;
 use weir_base::{PsegIndex, Txg, VsegId};
-use weir_format::{
-    BlockPtr, SEGMENT_ENTRIES_PER_BLOCK, SegmentClass, SegmentEntry, SegmentState,
-};
+use weir_format::{BlockPtr, SEGMENT_ENTRIES_PER_BLOCK, SegmentClass, SegmentEntry, SegmentState};
 
 use crate::planted::PlantedBug;
 
@@ -95,7 +93,8 @@ impl Segments {
             psegs_per_vdev.iter().map(|count| (0..*count).map(PsegIndex).collect()).collect();
         let (mut slots, mut dead, mut live_bytes) = (HashMap::new(), Vec::new(), 0);
         for (vseg, entry) in entries {
-            let owned = free.get_mut(usize::from(entry.vdev)).is_some_and(|f| f.remove(&entry.pseg));
+            let owned =
+                free.get_mut(usize::from(entry.vdev)).is_some_and(|f| f.remove(&entry.pseg));
             if !owned || vseg >= next_vseg || u64::from(entry.fill_bytes) > segment_bytes {
                 return Err(format!("segment {vseg} claims a place it cannot have"));
             }
@@ -105,14 +104,8 @@ impl Segments {
             live_bytes += u64::from(entry.live_bytes);
             slots.insert(vseg, Slot { entry, pins: 0 });
         }
-        let inner = Inner {
-            slots,
-            free,
-            dead,
-            dirty_blocks: HashSet::new(),
-            next_vseg,
-            live_bytes,
-        };
+        let inner =
+            Inner { slots, free, dead, dirty_blocks: HashSet::new(), next_vseg, live_bytes };
         let total = psegs_per_vdev.iter().map(|count| u64::from(*count)).sum();
         Ok(Self { inner: Mutex::new(inner), segment_bytes, total, bug })
     }
@@ -237,7 +230,11 @@ impl Segments {
             tracing::error!(vseg = ptr.vseg.0, "freed block is in a segment that does not exist");
             return;
         };
-        assert!(slot.entry.live_bytes as usize >= bytes, "I5: {ptr:?} freed twice: {:?}", slot.entry);
+        assert!(
+            slot.entry.live_bytes as usize >= bytes,
+            "I5: {ptr:?} freed twice: {:?}",
+            slot.entry
+        );
         slot.entry.live_bytes -= bytes as u32;
         inner.live_bytes -= bytes as u64;
         if slot.entry.live_bytes == 0 && slot.entry.state == SegmentState::Sealed {

@@ -110,9 +110,8 @@ impl Pool {
             })
             .collect();
         let suspended = self.check_alive().err().map(|error| error.to_string());
-        let all_online = vdevs
-            .iter()
-            .all(|vdev| vdev.legs.iter().all(|leg| leg.state == LegState::Online));
+        let all_online =
+            vdevs.iter().all(|vdev| vdev.legs.iter().all(|leg| leg.state == LegState::Online));
         let health = match (&suspended, all_online) {
             (Some(_), _) => PoolHealth::Suspended,
             (None, true) => PoolHealth::Online,

@@ -236,11 +236,12 @@ impl<'a> Tree<'a> {
     async fn warm(&self, top: BlockPtr, top_level: u8, base: u64, changes: &[Change]) {
         let mut here = vec![(top, base)];
         for level in (1..=top_level).rev() {
-            let reads = here.iter().filter(|(ptr, _)| !ptr.is_hole()).map(|(ptr, base)| async move {
-                let node = self.pool.read_block(ptr).await.ok()?;
-                // Leaves are only wanted in the cache; holding all of them here could be much.
-                (level > 1).then_some((node, *base))
-            });
+            let reads =
+                here.iter().filter(|(ptr, _)| !ptr.is_hole()).map(|(ptr, base)| async move {
+                    let node = self.pool.read_block(ptr).await.ok()?;
+                    // Leaves are only wanted in the cache; holding all of them here could be much.
+                    (level > 1).then_some((node, *base))
+                });
             let nodes: Vec<_> = futures_util::stream::iter(reads)
                 .buffer_unordered(NODE_READS_IN_FLIGHT)
                 .filter_map(std::future::ready)

@@ -232,7 +232,11 @@ impl Vdev {
             }
         }
         if wrong.iter().any(|(_, read)| read.is_some()) {
-            Err(PoolError::Damaged { pool: self.pool.clone(), vdev: self.index, offset: disk_offset })
+            Err(PoolError::Damaged {
+                pool: self.pool.clone(),
+                vdev: self.index,
+                offset: disk_offset,
+            })
         } else {
             Err(self.lost())
         }

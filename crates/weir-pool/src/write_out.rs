@@ -228,9 +228,8 @@ impl WriteOut<'_> {
         }
         if self.streams.0[stream].lanes[lane].open.is_none() {
             let allocated = self.pool.segments.allocate(class, self.txg, lane);
-            let (vseg, vdev, start) = allocated.ok_or_else(|| PoolError::OutOfSpace {
-                pool: self.pool.label.name.clone(),
-            })?;
+            let (vseg, vdev, start) = allocated
+                .ok_or_else(|| PoolError::OutOfSpace { pool: self.pool.label.name.clone() })?;
             self.streams.0[stream].lanes[lane].open =
                 Some(OpenSegment { vseg, vdev, start, cursor: 0 });
         }

@@ -17,10 +17,7 @@ use crate::coverage::{Met, note};
 use crate::history::{Tag, tag_of};
 
 /// Checks every promise; returns what is there.
-pub(crate) async fn strict(
-    engine: &Engine,
-    books: &Books,
-) -> Result<Vec<Option<Found>>, String> {
+pub(crate) async fn strict(engine: &Engine, books: &Books) -> Result<Vec<Option<Found>>, String> {
     let mut all = Vec::new();
     for book in &books.volumes {
         let found = one(engine, book).await.map_err(|what| format!("{}: {what}", book.name))?;
@@ -33,9 +30,9 @@ pub(crate) async fn strict(
     let differ = engine.check_live_bytes().await.map_err(|error| format!("walk: {error}"))?;
     match differ.first() {
         None => Ok(all),
-        Some((vseg, counted, found)) => Err(format!(
-            "segment {vseg} counts {counted} live bytes, the trees refer to {found}"
-        )),
+        Some((vseg, counted, found)) => {
+            Err(format!("segment {vseg} counts {counted} live bytes, the trees refer to {found}"))
+        }
     }
 }
 
@@ -87,9 +84,11 @@ pub(crate) async fn detected_or_harmless(engine: &Engine, books: &Books) -> Resu
 /// Without trouble no copy is ever bad: a power cut is not an excuse.
 pub(crate) fn no_leg_blamed(engine: &Engine) -> Result<(), String> {
     let status = engine.pool().status();
-    let blamed = status.vdevs.iter().flat_map(|vdev| &vdev.legs).find(|leg| {
-        leg.state != LegState::Online || leg.checksum_errors + leg.read_errors > 0
-    });
+    let blamed = status
+        .vdevs
+        .iter()
+        .flat_map(|vdev| &vdev.legs)
+        .find(|leg| leg.state != LegState::Online || leg.checksum_errors + leg.read_errors > 0);
     blamed.map_or(Ok(()), |leg| Err(format!("healthy disks, but {leg:?}")))
 }
 

@@ -56,11 +56,12 @@ impl Client {
         if self.engine.pool().root_is_stale() {
             note(Met::RootRewrite);
         }
+        // Commits at any filling of the log, not only when it asks for one.
         match self.rng.below(100) {
-            0..55 => self.write(&opened, start, count).await,
-            55..65 => self.zero(&opened, start, count).await,
-            65..85 => self.flush(&opened).await,
-            85..97 => self.read(&opened).await,
+            0..50 => self.write(&opened, start, count).await,
+            50..58 => self.zero(&opened, start, count).await,
+            58..80 => self.flush(&opened).await,
+            80..91 => self.read(&opened).await,
             _ => self.engine.commit().await.map_err(Stop::Told),
         }
     }
@@ -91,12 +92,7 @@ impl Client {
         self.write_tags(opened, start, tags).await
     }
 
-    async fn write_tags(
-        &self,
-        opened: &Opened,
-        start: usize,
-        tags: Vec<Tag>,
-    ) -> Result<(), Stop> {
+    async fn write_tags(&self, opened: &Opened, start: usize, tags: Vec<Tag>) -> Result<(), Stop> {
         let bytes: Vec<u8> = tags.iter().flat_map(|tag| content(*tag)).collect();
         let done = opened.volume.write((start * BLOCK_BYTES) as u64, &bytes).await;
         self.acknowledge(opened, start, tags, done)

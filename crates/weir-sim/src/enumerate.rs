@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_dataset::Engine;
-use weir_device::Device;
+use weir_device::{Device, DeviceOp};
 use weir_pool::ImportOptions;
 
 use crate::books::Books;
@@ -184,11 +184,17 @@ impl Search {
 
     fn at_step(self: &Rc<Self>, point: &CutPoint<'_>, books: &Books, before: &Cut, odds: u32) {
         let mut rng = Rng::new(before.seed).stream("cuts", point.steps);
-        if self.violation.borrow().is_some() || !rng.chance(odds) {
+        // Promises are made when a flush ends, so the moments around it are the ones to try.
+        let odds = if point.op == DeviceOp::Flush { odds.saturating_mul(4) } else { odds };
+        if self.violation.borrow().is_some() || !rng.chance(odds.min(1_000_000)) {
             return;
         }
         let mut plans = CutPlan::standard(point.unflushed(), 4, rng.next_u64());
         rng.shuffle(&mut plans);
+        // The hardest cut of all, and one plan among many: tried at every other step.
+        if rng.coin() {
+            plans[0] = CutPlan::Nothing;
+        }
         plans.truncate(self.effort.plans_per_step);
         for plan in plans {
             let cut = before.then(point.steps, plan, rng.next_u64());
@@ -226,6 +232,7 @@ impl Search {
     ) -> Result<(), String> {
         let scenario = &self.scenario;
         let world = SimWorld::from_media(cut.seed, images);
+        scenario.start_read_trouble(&world);
         let mut rng = Rng::new(cut.seed).stream("recovery", 0);
         let absent = self.absent_leg(cut, &mut rng);
         let before = Cut { absent: cut.absent.or(absent), ..cut.clone() };

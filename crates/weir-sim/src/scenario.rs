@@ -37,6 +37,8 @@ const MORE_VOLUMES: usize = 8;
 const CLIENTS: u64 = 3;
 /// Scenarios per storm: it costs as much as ten others.
 const STORM_ONE_IN: u64 = 24;
+/// How faults strike.
+const NOW_AND_THEN: Budget = Budget { per_million: 30_000, left: 12 };
 
 /// Vdevs of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -113,7 +115,7 @@ impl Room {
             Self::Tight => Sizes {
                 segment_bytes: 64 << 10,
                 segments: 24,
-                log_bytes: 96 << 10,
+                log_bytes: 64 << 10,
                 memory_bytes: 768 << 10,
                 volume_blocks: 96,
                 blocks_per_write_max: 14,
@@ -157,9 +159,14 @@ impl Scenario {
     pub fn for_bug(seed: u64, bug: PlantedBug) -> Self {
         let mut scenario = Self::of_seed(seed, bug);
         scenario.storm = false;
-        if bug == PlantedBug::SkipChecksum {
-            scenario.layout = Layout::Mirror;
-            scenario.trouble = Trouble::Fault(Fault::BitRot);
+        match bug {
+            PlantedBug::SkipChecksum => {
+                scenario.layout = Layout::Mirror;
+                scenario.trouble = Trouble::Fault(Fault::BitRot);
+            }
+            // Only a small log comes round to what it released a moment ago.
+            PlantedBug::ReleaseLogEarly => scenario.room = Room::Tight,
+            _ => {}
         }
         scenario
     }
@@ -267,9 +274,8 @@ impl Scenario {
         let executor = world.executor().clone();
         let timer = executor.clone();
         let committer = Arc::clone(engine);
-        let run = executor.spawn("committer", async move {
-            committer.run(|time| timer.sleep(time)).await
-        });
+        let run = executor
+            .spawn("committer", async move { committer.run(|time| timer.sleep(time)).await });
         self.start_trouble(world, generation);
         let rng = Rng::new(self.seed).stream("generation", generation);
         let mut working = Vec::new();
@@ -352,8 +358,14 @@ impl Scenario {
         }
     }
 
+    /// Faults of reading strike recoveries too; the others would make no difference to them.
+    pub(crate) fn start_read_trouble(&self, world: &SimWorld) {
+        if let Trouble::Fault(fault @ (Fault::BitRot | Fault::LatentRead)) = self.trouble {
+            world.disk(0).set_fault(fault, NOW_AND_THEN);
+        }
+    }
+
     fn start_trouble(&self, world: &SimWorld, generation: u64) {
-        const NOW_AND_THEN: Budget = Budget { per_million: 30_000, left: 12 };
         let disk = world.disk(0);
         match self.trouble {
             Trouble::None => {}

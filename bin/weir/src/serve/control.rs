@@ -55,6 +55,19 @@ fn not_found(what: &str, name: &str) -> ApiError {
     ApiError::new(ErrorKind::NotFound, format!("{what} {name:?} does not exist"))
 }
 
+/// No disk that could be looked at is of the pool; some that could not may be.
+fn not_imported(pool: &str, unknown: &[String]) -> ApiError {
+    /// Enough to see what is the matter.
+    const SHOWN_MAX: usize = 4;
+
+    let mut error = not_found("pool", pool);
+    if !unknown.is_empty() {
+        let shown = unknown[..unknown.len().min(SHOWN_MAX)].join("; ");
+        error.message += &format!(" on the disks that can be read; not looked at: {shown}");
+    }
+    error.with_action("say where its disks are with -d DIR or -d DISK, and free those in use")
+}
+
 fn guid() -> Guid {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).expect("the kernel has random bytes");
@@ -251,6 +264,7 @@ impl Manager {
         }
         let found = Self::scan(request.search.clone()).await?;
         let mut fitting: Vec<_> = found
+            .pools
             .into_iter()
             .filter(|(guid, pool)| {
                 pool.newest.label.name == request.pool || guid.to_string() == request.pool
@@ -263,8 +277,7 @@ impl Manager {
                 .with_action("import by the number, not the name"));
         }
         let Some((_, found)) = fitting.pop() else {
-            return Err(not_found("pool", &request.pool)
-                .with_action("say where its disks are with -d DIR or -d DISK"));
+            return Err(not_imported(&request.pool, &found.unknown));
         };
         let name = found.newest.label.name.clone();
         if self.pools.read().contains_key(&name) {
@@ -280,7 +293,7 @@ impl Manager {
 
     async fn scan(
         search: Vec<String>,
-    ) -> Result<BTreeMap<Guid, disks::FoundPool>, ApiError> {
+    ) -> Result<disks::Scan, ApiError> {
         // Looking at disks may take long or hang; a thread of its own keeps the interface awake.
         let looked = tokio::task::spawn_blocking(move || {
             let runtime = weir_device::new_runtime()?;
@@ -497,7 +510,8 @@ impl Control for Manager {
     fn pool_scan(&self, request: PoolScan) -> Answer<'_, ImportableList> {
         Box::pin(async move {
             let found = Self::scan(request.search).await?;
-            Ok(ImportableList { pools: found.into_values().map(|pool| importable(&pool)).collect() })
+            let pools = found.pools.into_values().map(|pool| importable(&pool)).collect();
+            Ok(ImportableList { pools })
         })
     }
 

@@ -107,13 +107,37 @@ pub(super) struct FoundPool {
     pub(super) disks: BTreeMap<Guid, PathBuf>,
 }
 
+/// What a look at disks gave.
+#[derive(Default)]
+pub(super) struct Scan {
+    pub(super) pools: BTreeMap<Guid, FoundPool>,
+    /// Why disks that may belong to a pool could not be judged.
+    pub(super) unknown: Vec<String>,
+}
+
 /// Looks at the named files, devices and directories (or at all block devices) for pools.
-pub(super) async fn scan(search: &[String]) -> BTreeMap<Guid, FoundPool> {
-    let mut pools: BTreeMap<Guid, FoundPool> = BTreeMap::new();
+pub(super) async fn scan(search: &[String]) -> Scan {
+    let mut scan = Scan::default();
     for path in candidates(search) {
-        let Ok(disk) = open(&path, OpenMode::ReadOnly, 0) else { continue };
-        let Ok(Ok(found)) = discover(&*disk).await else { continue };
-        let pool = pools
+        let disk = match open(&path, OpenMode::ReadOnly, 0) {
+            Ok(disk) => disk,
+            Err(error) => {
+                if matches!(error.kind(), ErrorKind::Busy | ErrorKind::Permission) {
+                    scan.unknown.push(error.to_string());
+                }
+                continue;
+            }
+        };
+        let found = match discover(&*disk).await {
+            Ok(Ok(found)) => found,
+            Ok(Err(error @ FormatError::Version { .. })) => {
+                scan.unknown.push(format!("{}: written by a newer weir: {error}", disk.path()));
+                continue;
+            }
+            Ok(Err(_)) | Err(_) => continue,
+        };
+        let pool = scan
+            .pools
             .entry(found.label.pool)
             .or_insert_with(|| FoundPool { newest: found.clone(), disks: BTreeMap::new() });
         pool.disks.insert(found.label.disk, path);
@@ -121,7 +145,7 @@ pub(super) async fn scan(search: &[String]) -> BTreeMap<Guid, FoundPool> {
             pool.newest = found;
         }
     }
-    pools
+    scan
 }
 
 fn candidates(search: &[String]) -> Vec<PathBuf> {

@@ -168,7 +168,8 @@ impl Server {
 
     /// What the server wrote to standard error until now.
     pub(crate) fn talk(&self) -> String {
-        String::from_utf8_lossy(&fs::read(&self.log).unwrap()).into_owned()
+        let talk = fs::read(&self.log).unwrap_or_else(|error| error.to_string().into_bytes());
+        String::from_utf8_lossy(&talk).into_owned()
     }
 
     /// Runs `weir` with the words of `line`; `{dir}`-relative paths name this test's disks.

@@ -1,0 +1,35 @@
+//! What the tests of the engine share: memory disks and a way to wait for futures on them.
+//!
+//! Not here: any test.
+//!
+//! Invariant: memory disks complete at once, so a future that stays pending waits for nobody.
+
+use std::sync::Arc;
+
+use weir_base::SystemClock;
+use weir_dataset::EngineOptions;
+use weir_device::{Device, MemoryDevice};
+use weir_pool::PlantedBug;
+
+/// Runs a future to its end; one that waits for somebody else fails the test.
+pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    let mut context = std::task::Context::from_waker(futures_util::task::noop_waker_ref());
+    for _ in 0..1_000_000 {
+        if let std::task::Poll::Ready(done) = future.as_mut().poll(&mut context) {
+            return done;
+        }
+    }
+    panic!("nothing to wait for on memory disks");
+}
+
+/// Options of a small engine without planted faults.
+pub(crate) fn options(memory_bytes: u64) -> EngineOptions {
+    let clock = Arc::new(SystemClock::default());
+    EngineOptions { memory_bytes, clock, bug: PlantedBug::None }
+}
+
+/// Disks as the engine takes them.
+pub(crate) fn as_devices(disks: &[Arc<MemoryDevice>]) -> Vec<Arc<dyn Device>> {
+    disks.iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect()
+}
