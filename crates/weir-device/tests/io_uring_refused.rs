@@ -25,9 +25,13 @@ const IO_URING_SETUP: i64 = 425;
 #[cfg(target_arch = "x86_64")]
 const PREAD: i64 = 17;
 #[cfg(target_arch = "x86_64")]
+const PWRITE: i64 = 18;
+#[cfg(target_arch = "x86_64")]
 const FDATASYNC: i64 = 75;
 #[cfg(not(target_arch = "x86_64"))]
 const PREAD: i64 = 67;
+#[cfg(not(target_arch = "x86_64"))]
+const PWRITE: i64 = 68;
 #[cfg(not(target_arch = "x86_64"))]
 const FDATASYNC: i64 = 83;
 
@@ -96,10 +100,14 @@ fn child_with_a_failing_disk() {
     let disk = disk_in(dir.path());
     refuse(BTreeMap::from([(IO_URING_SETUP, vec![])]), Errno::PERM);
     run(write(&disk, 0, 8192)).unwrap();
-    // From here on: no flush works, and no read at 4 MiB.
+    // From here on: no flush works, no read at 4 MiB and no write at 1 MiB.
     let at_4_mib = SeccompCondition::new(3, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 4 * MIB);
     let read_rule = SeccompRule::new(vec![at_4_mib.unwrap()]).unwrap();
-    refuse(BTreeMap::from([(FDATASYNC, vec![]), (PREAD, vec![read_rule])]), Errno::IO);
+    let at_1_mib = SeccompCondition::new(3, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, MIB);
+    let write_rule = SeccompRule::new(vec![at_1_mib.unwrap()]).unwrap();
+    let rules =
+        [(FDATASYNC, vec![]), (PREAD, vec![read_rule]), (PWRITE, vec![write_rule])];
+    refuse(BTreeMap::from(rules), Errno::IO);
     run(async {
         verify(&disk, 0, 8192).await;
         let error = read(&disk, 4 * MIB, 4096).await.unwrap_err();
@@ -111,6 +119,6 @@ fn child_with_a_failing_disk() {
         assert_eq!(disk.flush().await.unwrap_err().op, DeviceOp::Flush);
         let data = std::sync::Arc::new(IoBuf::zeroed(4096));
         let error = disk.write_at(MIB, data, 0..4096, Durability::Durable).await.unwrap_err();
-        assert_eq!((error.op, error.offset), (DeviceOp::Flush, MIB));
+        assert_eq!((error.op, error.offset), (DeviceOp::Write, MIB));
     });
 }
