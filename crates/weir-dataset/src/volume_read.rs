@@ -9,7 +9,7 @@
 
 use weir_base::BLOCK_BYTES;
 use weir_device::Block;
-use weir_format::BlockPtr;
+use weir_format::{BlockPtr, NODE_FANOUT};
 use weir_pool::{PoolError, Tree};
 
 use crate::dirty::Dirty;
@@ -121,6 +121,7 @@ impl Volume {
     async fn read_once(&self, offset: u64, out: &mut [u8]) -> Result<(), DatasetError> {
         let mut missing: Vec<(Piece, BlockPtr)> = Vec::new();
         self.check(&self.state.lock(), offset, out.len() as u64)?;
+        self.load_leaves(offset, out.len() as u64).await?;
         for piece in pieces(offset, out.len()) {
             let source = self.state.lock().source(&self.core.pool, piece.block)?;
             let ptr = match source {
@@ -142,6 +143,29 @@ impl Volume {
         let blocks = self.core.pool.read_blocks(&ptrs).await;
         for ((piece, _), block) in missing.iter().zip(blocks) {
             fill(out, piece, Some(&block?));
+        }
+        Ok(())
+    }
+
+    /// Reads the leaf nodes of a range that are not in memory, all at the same time.
+    async fn load_leaves(&self, offset: u64, len: u64) -> Result<(), DatasetError> {
+        let blocks = offset / BLOCK..(offset + len).div_ceil(BLOCK);
+        let mut unknown = Vec::new();
+        {
+            let mut state = self.state.lock();
+            let mut block = blocks.start;
+            while block < blocks.end {
+                if let Source::Tree(root) = state.source(&self.core.pool, block)? {
+                    unknown.push((root, block));
+                }
+                block = (block + 1).next_multiple_of(NODE_FANOUT as u64);
+            }
+        }
+        let lookups = unknown.iter().map(|(root, block)| async move {
+            Tree::new(&self.core.pool, *root).lookup(*block).await
+        });
+        for found in futures_util::future::join_all(lookups).await {
+            found?;
         }
         Ok(())
     }
