@@ -14,12 +14,14 @@ mod common;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::load::{self, End, Model};
 use common::rng::Rng;
 use common::{Dirs, GIB, MIB, Server, fio};
+use rustix::process::Signal;
 use serde_json::Value;
 
 /// From start to first answer, after SIGKILL under load.
@@ -124,6 +126,55 @@ fn a_clean_stop_keeps_everything() {
     server = dirs.start();
     fio(&server.uri("tank/v1"), &with("--verify_only=1"));
     server.assert_alive();
+}
+
+/// A stop during a commit once left out what was acknowledged since that commit's cut: every
+/// acknowledged change counts here, flushed or not, and commits are under way all the time.
+#[test]
+fn a_clean_stop_under_load_keeps_what_was_acknowledged() {
+    let mut rng = Rng::from_env("WEIR_STOP_SEED");
+    let dirs = Dirs::new();
+    let mut server = mirror(&dirs, 4 * GIB);
+    server.volume("tank/v1", "32MiB");
+    let model = Arc::new(Mutex::new(Model::new(8192)));
+    for round in 0..12 {
+        let worker = load::start(server.nbd(), "tank/v1", &model, 0..8192, rng.next());
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (ended, shared) = (&ended, &server);
+            scope.spawn(move || {
+                // Each change of a property is a commit.
+                for value in ["off", "lz4"].into_iter().cycle() {
+                    shared.weir(&format!("volume set compression={value} tank/v1"));
+                    if ended.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            });
+            wait(100 + rng.below(300));
+            if round % 3 == 2 {
+                shared.weir("pool export tank --force").ok();
+            } else {
+                shared.signal(Signal::TERM);
+            }
+            ended.store(true, Ordering::Relaxed);
+        });
+        assert!(matches!(worker.join().unwrap(), End::Broken | End::Refused(..)));
+        if round % 3 == 2 {
+            let place = dirs.file("").display().to_string();
+            server.weir(&format!("pool import -d {place} tank")).ok();
+            server.weir("export create nbd tank/v1").ok();
+        } else {
+            let status = server.wait_end(Duration::from_secs(20));
+            assert!(status.success(), "round {round}: {status}");
+            drop(server);
+            server = dirs.start();
+        }
+        let mut model = model.lock().unwrap();
+        model.closed();
+        model.verify(&mut server.client("tank/v1"), &format!("round {round}"));
+        server.assert_alive();
+    }
 }
 
 /// A pool with a load's leftovers on it, stopped; everything in it was flushed.

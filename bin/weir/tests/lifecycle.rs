@@ -340,13 +340,10 @@ fn a_full_pool_says_so_and_recovers() {
     assert_eq!(errno, ENOSPC);
     assert!(written * (PART as u64) > 64 * MIB, "full after {written} parts");
     client.flush().expect("what was acknowledged has its place");
-    let out = text(&fio_output(&server.uri("tank/v"), &[
-        "--rw=write",
-        "--bs=1M",
-        "--offset=512m",
-        "--size=64m",
-        "--iodepth=4",
-    ]));
+    let out = text(&fio_output(
+        &server.uri("tank/v"),
+        &["--rw=write", "--bs=1M", "--offset=512m", "--size=64m", "--iodepth=4"],
+    ));
     assert!(out.contains("No space left on device"), "{out}");
     server.kill();
     server = dirs.start();

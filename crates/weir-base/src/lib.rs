@@ -4,7 +4,8 @@
 //!
 //! Invariants:
 //! - depends on no other crate of the workspace;
-//! - a public function elsewhere takes these types, not a bare integer, where two could be mixed up.
+//! - a public function elsewhere takes these types, not a bare integer, where two could be mixed
+//!   up.
 
 pub mod clock;
 pub mod error;

@@ -265,8 +265,11 @@ impl Engine {
                     continue;
                 }
             }
+            // Asked before: a stop that comes during a commit is owed another one, for what was
+            // acknowledged since that commit's cut.
+            let stopping = self.is_stopping();
             self.commit().await?;
-            if self.is_stopping() {
+            if stopping {
                 return Ok(());
             }
         }

@@ -105,7 +105,7 @@ impl Engine {
         let imported = import(disks, how, &options.pool()).await?;
         let records = read_directory(&imported.pool).await?;
         let engine = Self::new(imported.pool, options, records);
-        engine.replay(&imported.batches)?;
+        engine.replay(&imported.batches);
         // Also when nothing was replayed: log batches of this import belong to a new epoch, which
         // an uberblock must name before the first of them is written.
         engine.core.want(engine.core.open_txg());

@@ -16,12 +16,11 @@ use weir_pool::ReplayedBatch;
 
 use crate::dirty::Payload;
 use crate::engine::Engine;
-use crate::error::DatasetError;
 use crate::volume::Volume;
 
 impl Engine {
     /// Puts the records of all batches into the open txg.
-    pub(crate) fn replay(&self, batches: &[ReplayedBatch]) -> Result<(), DatasetError> {
+    pub(crate) fn replay(&self, batches: &[ReplayedBatch]) {
         let committed = self.core.pool.committed_txg();
         let volumes: HashMap<DatasetId, _> =
             self.all_volumes().into_iter().map(|volume| (volume.id, volume)).collect();
@@ -31,19 +30,18 @@ impl Engine {
                 if record.txg <= committed {
                     continue;
                 }
-                match volumes.get(&record.dataset) {
-                    Some(volume) => replay_record(volume, &record),
-                    // Destroyed in a txg that was committed after the record was logged.
-                    None => tracing::debug!(dataset = record.dataset.0, "record of no volume"),
+                // A volume that is not there was destroyed in a txg that was committed after the
+                // record was logged.
+                if let Some(volume) = volumes.get(&record.dataset) {
+                    replay_record(volume, &record);
+                    replayed += 1;
                 }
-                replayed += 1;
             }
         }
         if replayed > 0 {
             let pool = self.core.pool.name();
             tracing::info!(pool, batches = batches.len(), records = replayed, "log replayed");
         }
-        Ok(())
     }
 }
 

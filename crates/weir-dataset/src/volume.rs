@@ -26,6 +26,8 @@ use crate::leaves::Leaves;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
+const ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
+
 /// A write that must wait is taken in pieces of this size, so that a large one fits a nearly full
 /// pool or budget.
 const PIECE_BYTES: usize = 1 << 20;
@@ -356,7 +358,6 @@ impl Volume {
             self.check(&state, offset, len)?;
         }
         let (start, end) = (offset.next_multiple_of(BLOCK), offset + len - (offset + len) % BLOCK);
-        const ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
         if start >= end {
             // Inside one block, or across one border.
             let middle = start.clamp(offset, offset + len);

@@ -26,6 +26,13 @@ const RESTARTS_MAX: usize = 8;
 /// writers on other threads do not notice.
 const BATCH: usize = 32;
 
+/// What memory knows of a block.
+enum InMemory {
+    Data(Block),
+    Zeros,
+    No,
+}
+
 /// One block of a read: where it lies in the caller's buffer.
 struct Piece {
     block: u64,
@@ -72,10 +79,11 @@ impl Volume {
                 let at = offset + done as u64;
                 self.check(&state, at, (out.len() - done) as u64)?;
                 for piece in pieces(at, out.len() - done).take(BATCH) {
-                    let Some(block) = self.in_memory(&mut state, piece.block)? else {
-                        return Ok(false);
+                    found[taken] = match self.in_memory(&mut state, piece.block)? {
+                        InMemory::Data(block) => Some(block),
+                        InMemory::Zeros => None,
+                        InMemory::No => return Ok(false),
                     };
-                    found[taken] = block;
                     taken += 1;
                     len += piece.len;
                 }
@@ -89,18 +97,14 @@ impl Volume {
         Ok(true)
     }
 
-    /// The content of a block: `None` = not in memory, `Some(None)` = zeros.
-    fn in_memory(
-        &self,
-        state: &mut State,
-        block: u64,
-    ) -> Result<Option<Option<Block>>, DatasetError> {
+    /// The content of a block if it is in memory.
+    fn in_memory(&self, state: &mut State, block: u64) -> Result<InMemory, DatasetError> {
         Ok(match state.source(&self.core.pool, block)? {
-            Source::Dirty(Dirty::Data(block)) => Some(Some(block)),
-            Source::Dirty(Dirty::Hole) => Some(None),
-            Source::Stored(ptr) if ptr.is_hole() => Some(None),
-            Source::Stored(ptr) => self.core.pool.cached(&ptr).map(Some),
-            Source::Tree(_) => None,
+            Source::Dirty(Dirty::Data(block)) => InMemory::Data(block),
+            Source::Dirty(Dirty::Hole) => InMemory::Zeros,
+            Source::Stored(ptr) if ptr.is_hole() => InMemory::Zeros,
+            Source::Stored(ptr) => self.core.pool.cached(&ptr).map_or(InMemory::No, InMemory::Data),
+            Source::Tree(_) => InMemory::No,
         })
     }
 

@@ -8,6 +8,8 @@
 //! - a hole that is reported reads as zeros, and a block of zeros is a hole after a commit;
 //! - what was flushed is there after reopening, also without a commit.
 
+#![expect(clippy::unwrap_used, reason = "a test that fails here says where")]
+
 mod common;
 
 use std::ops::Range;

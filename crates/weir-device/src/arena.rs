@@ -71,7 +71,11 @@ impl Cell {
         // none says no, and nothing is lost.
         // SAFETY: the range is exactly the fresh allocation, and the advice changes no content.
         let advised = unsafe {
-            rustix::mm::madvise(chunk.as_ptr().cast(), CHUNK_BYTES, rustix::mm::Advice::LinuxHugepage)
+            rustix::mm::madvise(
+                chunk.as_ptr().cast(),
+                CHUNK_BYTES,
+                rustix::mm::Advice::LinuxHugepage,
+            )
         };
         if let Err(error) = advised {
             tracing::trace!(%error, "no huge pages for the arena");

@@ -210,15 +210,16 @@ fn open_durable(file: &File) -> Option<File> {
     let again = format!("/proc/self/fd/{}", file.as_raw_fd());
     let flags = (OFlags::DIRECT | OFlags::DSYNC).bits().cast_signed();
     let opened = OpenOptions::new().read(true).write(true).custom_flags(flags).open(again);
-    opened
-        .inspect_err(|error| tracing::debug!(%error, "no O_DSYNC descriptor"))
-        .ok()
+    opened.inspect_err(|error| tracing::debug!(%error, "no O_DSYNC descriptor")).ok()
 }
 
 /// Whether the disk says that it is not to be written. Asked because root may write anyway.
 fn is_read_only(metadata: &Metadata, identity: Identity) -> bool {
     match identity {
-        Identity::File { .. } => metadata.permissions().readonly(),
+        // A file that may not even be read is a matter of permission: opening it tells.
+        Identity::File { .. } => {
+            metadata.permissions().readonly() && metadata.mode() & 0o444 != 0
+        }
         Identity::Block { number } => {
             let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
             std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro"))

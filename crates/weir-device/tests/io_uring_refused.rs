@@ -105,8 +105,7 @@ fn child_with_a_failing_disk() {
     let read_rule = SeccompRule::new(vec![at_4_mib.unwrap()]).unwrap();
     let at_1_mib = SeccompCondition::new(3, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, MIB);
     let write_rule = SeccompRule::new(vec![at_1_mib.unwrap()]).unwrap();
-    let rules =
-        [(FDATASYNC, vec![]), (PREAD, vec![read_rule]), (PWRITE, vec![write_rule])];
+    let rules = [(FDATASYNC, vec![]), (PREAD, vec![read_rule]), (PWRITE, vec![write_rule])];
     refuse(BTreeMap::from(rules), Errno::IO);
     run(async {
         verify(&disk, 0, 8192).await;

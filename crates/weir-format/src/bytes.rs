@@ -74,19 +74,15 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8], FormatError> {
-        let (head, rest) = self
-            .rest
-            .split_at_checked(len)
-            .ok_or(FormatError::Truncated { what: self.what })?;
+        let (head, rest) =
+            self.rest.split_at_checked(len).ok_or(FormatError::Truncated { what: self.what })?;
         self.rest = rest;
         Ok(head)
     }
 
     fn fixed<const N: usize>(&mut self) -> Result<[u8; N], FormatError> {
-        let (head, rest) = self
-            .rest
-            .split_first_chunk::<N>()
-            .ok_or(FormatError::Truncated { what: self.what })?;
+        let (head, rest) =
+            self.rest.split_first_chunk::<N>().ok_or(FormatError::Truncated { what: self.what })?;
         self.rest = rest;
         Ok(*head)
     }

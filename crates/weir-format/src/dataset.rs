@@ -40,11 +40,7 @@ impl Compression {
         match code {
             0 => Ok(Self::Off),
             1 => Ok(Self::Lz4),
-            _ => Err(FormatError::Field {
-                what: "compression",
-                field: "code",
-                value: code as u64,
-            }),
+            _ => Err(FormatError::Field { what: "compression", field: "code", value: code as u64 }),
         }
     }
 }
@@ -154,7 +150,8 @@ impl DatasetRecord {
         let (used_blocks, stored_units) = (r.u64()?, r.u64()?);
         let name = r.str("name")?;
         let blocks = size_bytes / BLOCK_BYTES as u64;
-        if !size_bytes.is_multiple_of(BLOCK_BYTES as u64) || blocks > TreeRoot::capacity(root.height)
+        if !size_bytes.is_multiple_of(BLOCK_BYTES as u64)
+            || blocks > TreeRoot::capacity(root.height)
         {
             return Err(r.bad("size_bytes", size_bytes));
         }

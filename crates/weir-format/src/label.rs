@@ -87,7 +87,11 @@ impl Label {
         field(4, "row_bytes", "row size"),
         field(8, "log_bytes", "length of the intent log region"),
         field(2, "vdevs", "number of vdevs"),
-        field(0, "vdev", "u8 kind (0 disk, 1 mirror), u64 disk_bytes, u16 legs, legs x {u64 guid, string path}"),
+        field(
+            0,
+            "vdev",
+            "u8 kind (0 disk, 1 mirror), u64 disk_bytes, u16 legs, legs x {u64 guid, string path}",
+        ),
         field(0, "name", "pool name; a string is a u16 length and UTF-8"),
     ];
 

@@ -5,9 +5,9 @@
 //! Invariants: every area starts on a 4 KiB boundary; both labels lie outside the segment area.
 //!
 //! ```text
-//! 0          64K        128K            512K              1M          1M+log           len-1M   len
-//! | config 1 | config 2 | reserved zero | uberblock ring  | intent log | segments ... | label B |
-//! '---------------------- label A -----------------------'
+//! 0          64K        128K        512K             1M           1M+log         len-1M    len
+//! | config 1 | config 2 | zeros     | uberblock ring | intent log | segments ... | label B |
+//! '-------------------- label A ---------------------'
 //! ```
 //! Label B has the same inner layout as label A.
 

@@ -67,9 +67,21 @@ impl BlockPtr {
 
     /// Fields, for the format documentation.
     pub const FIELDS: &[Field] = &[
-        field(8, "word 0", "bits 0-39 vseg, 40-58 offset in 64 B units, 59-63 kind: 0 hole, 1 data, 2 node"),
-        field(8, "word 1", "bits 0-43 birth txg, 44-58 stored size in 64 B units, 59-63 compression"),
-        field(16, "checksum", "XXH3-128 of the stored bytes, trailing zeros of the last 64 B unit included"),
+        field(
+            8,
+            "word 0",
+            "bits 0-39 vseg, 40-58 offset in 64 B units, 59-63 kind: 0 hole, 1 data, 2 node",
+        ),
+        field(
+            8,
+            "word 1",
+            "bits 0-43 birth txg, 44-58 stored size in 64 B units, 59-63 compression",
+        ),
+        field(
+            16,
+            "checksum",
+            "XXH3-128 of the stored bytes, trailing zeros of the last 64 B unit included",
+        ),
     ];
 
     /// Nothing stored.

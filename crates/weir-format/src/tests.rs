@@ -169,8 +169,11 @@ proptest! {
 }
 
 fn table(out: &mut String, title: &str, fields: &[Field]) {
-    write!(out, "\n## {title}\n\n| offset | bytes | field | meaning |\n| --- | --- | --- | --- |\n")
-        .unwrap();
+    write!(
+        out,
+        "\n## {title}\n\n| offset | bytes | field | meaning |\n| --- | --- | --- | --- |\n"
+    )
+    .unwrap();
     let mut offset = Some(0);
     for field in fields {
         let at = offset.map_or_else(|| "..".to_owned(), |o| o.to_string());

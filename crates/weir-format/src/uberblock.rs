@@ -118,9 +118,8 @@ impl Uberblock {
             return Err(FormatError::Magic { what: WHAT });
         }
         let version = r.u32()?;
-        let (body, sum) = slot
-            .split_at_checked(SLOT_BYTES - 16)
-            .ok_or(FormatError::Truncated { what: WHAT })?;
+        let (body, sum) =
+            slot.split_at_checked(SLOT_BYTES - 16).ok_or(FormatError::Truncated { what: WHAT })?;
         if sum != xxh3_128(body).to_le_bytes() {
             return Err(FormatError::Checksum { what: WHAT });
         }

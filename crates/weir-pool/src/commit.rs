@@ -20,6 +20,7 @@ use crate::planted::PlantedBug;
 use crate::pool::{Committed, Pool};
 use crate::segments::table_block;
 use crate::tree::{Change, Tree};
+use crate::vdev::Vdev;
 use crate::write_out::{CompressHistory, WriteOut};
 
 /// Bootstrap copies per commit; both in the root stream, so a bad sector costs none of the pool
@@ -103,7 +104,7 @@ impl Pool {
     }
 
     async fn flush_all(&self) -> Result<(), PoolError> {
-        let flushes = self.vdevs.iter().map(|vdev| vdev.flush());
+        let flushes = self.vdevs.iter().map(Vdev::flush);
         futures_util::future::join_all(flushes).await.into_iter().collect()
     }
 

@@ -37,7 +37,7 @@ pub struct CompressHistory {
 }
 
 impl CompressHistory {
-    fn worth_trying(&self) -> bool {
+    fn worth_trying(self) -> bool {
         self.misses < MISSES_BEFORE_SPARING || self.misses.is_multiple_of(TRY_ONE_IN)
     }
 }

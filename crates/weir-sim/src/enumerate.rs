@@ -51,7 +51,7 @@ pub struct Effort {
 impl Default for Effort {
     fn default() -> Self {
         Self {
-            steps_per_million: 30_000,
+            steps_per_million: 10_000,
             plans_per_step: 3,
             nested_per_million: 20_000,
             go_on_per_million: 20_000,
@@ -191,7 +191,7 @@ impl Search {
         }
         let mut plans = CutPlan::standard(point.unflushed(), 4, rng.next_u64());
         rng.shuffle(&mut plans);
-        // The hardest cut of all, and one plan among many: tried at every other step.
+        // Losing everything is the hardest cut, and else one plan among many.
         if rng.coin() {
             plans[0] = CutPlan::Nothing;
         }
@@ -253,10 +253,11 @@ impl Search {
                 opened => opened.map_err(|error| format!("open: {error}"))?,
             };
             note_if(nested, Met::RecoveryCut);
+            let promised = books.borrow().clone();
             if scenario.may_lose() {
-                return check::detected_or_harmless(&engine, &books.borrow()).await;
+                return check::detected_or_harmless(&engine, &promised).await;
             }
-            let found = check::strict(&engine, &books.borrow()).await?;
+            let found = check::strict(&engine, &promised).await?;
             check::note_stale_legs(&engine);
             if scenario.trouble == Trouble::None && before.absent.is_none() {
                 check::no_leg_blamed(&engine)?;

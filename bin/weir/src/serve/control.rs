@@ -225,15 +225,19 @@ impl Manager {
 
     async fn create_pool(&self, request: PoolCreate) -> Result<PoolChange, ApiError> {
         if let Some((name, _)) = request.properties.first_key_value() {
-            return Err(ApiError::new(ErrorKind::Invalid, format!("unknown pool property {name:?}"))
-                .with_action("leave it out: pools of this version have no properties to set"));
+            return Err(ApiError::new(
+                ErrorKind::Invalid,
+                format!("unknown pool property {name:?}"),
+            )
+            .with_action("leave it out: pools of this version have no properties to set"));
         }
         let _changes = self.changes.lock().await;
         let paths: Vec<PathBuf> =
             request.vdevs.iter().flat_map(|vdev| &vdev.disks).map(PathBuf::from).collect();
         let name = request.name.clone();
         if self.pools.read().contains_key(&name) {
-            let same = self.state.lock().state.pools.iter().any(|p| p.name == name && p.disks == paths);
+            let same =
+                self.state.lock().state.pools.iter().any(|p| p.name == name && p.disks == paths);
             if same && let Ok(pool) = self.pool(&name) {
                 let (outcome, warnings) = (Outcome::Unchanged, Vec::new());
                 return Ok(PoolChange { outcome, warnings, pool: convert::pool(&pool.engine) });
@@ -291,9 +295,7 @@ impl Manager {
         Ok(PoolChange { outcome: Outcome::Created, warnings: Vec::new(), pool })
     }
 
-    async fn scan(
-        search: Vec<String>,
-    ) -> Result<disks::Scan, ApiError> {
+    async fn scan(search: Vec<String>) -> Result<disks::Scan, ApiError> {
         // Looking at disks may take long or hang; a thread of its own keeps the interface awake.
         let looked = tokio::task::spawn_blocking(move || {
             let runtime = weir_device::new_runtime()?;
@@ -526,8 +528,7 @@ impl Control for Manager {
     fn volume_create(&self, request: VolumeCreate) -> Answer<'_, VolumeChange> {
         Box::pin(async move {
             let compression = request.properties.compression.unwrap_or_default();
-            let (size_bytes, compression) =
-                (request.size_bytes, convert::compression(compression));
+            let (size_bytes, compression) = (request.size_bytes, convert::compression(compression));
             self.change_volume(&request.name, Outcome::Created, move |engine, name| async move {
                 engine.create_volume(&VolumeSpec { name, size_bytes, compression }).await
             })

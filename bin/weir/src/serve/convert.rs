@@ -133,10 +133,8 @@ fn sum(all: impl Iterator<Item = ErrorCounts>) -> ErrorCounts {
 fn vdev((index, vdev): (usize, &weir_pool::VdevStatus)) -> VdevStatus {
     let disks: Vec<DiskStatus> = vdev.legs.iter().map(disk).collect();
     let online = disks.iter().filter(|disk| disk.state == Health::Online).count();
-    let usable = vdev
-        .legs
-        .iter()
-        .any(|leg| matches!(leg.state, LegState::Online | LegState::Stale));
+    let usable =
+        vdev.legs.iter().any(|leg| matches!(leg.state, LegState::Online | LegState::Stale));
     let state = match (online == disks.len(), usable) {
         (true, _) => Health::Online,
         (false, true) => Health::Degraded,

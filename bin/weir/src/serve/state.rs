@@ -50,9 +50,7 @@ impl StateFile {
                 .with_action("repair or remove the file; pools can be imported again")
         };
         let state = match fs::read(&path) {
-            Ok(text) => {
-                serde_json::from_slice(&text).map_err(|error| failed(error.to_string()))?
-            }
+            Ok(text) => serde_json::from_slice(&text).map_err(|error| failed(error.to_string()))?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => State::default(),
             Err(error) => return Err(failed(error.to_string())),
         };

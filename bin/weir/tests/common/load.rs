@@ -136,6 +136,11 @@ impl Model {
         extra
     }
 
+    /// The pool was closed in good order: everything acknowledged is promised.
+    pub(crate) fn closed(&mut self) {
+        self.flushed = self.tick();
+    }
+
     /// The first blocks were set to zeros by somebody else.
     pub(crate) fn forget(&mut self, blocks: usize) {
         let zero = Version { tag: 0, issued: 0, acked: Some(0), durable: true };
