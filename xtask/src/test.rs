@@ -16,8 +16,10 @@ pub(crate) const CLIPPY: Step =
     Step::Cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]);
 /// The rules that no compiler checks.
 pub(crate) const TIDY: Step = Step::Task(tidy::main);
-/// Unit, property and snapshot tests.
-pub(crate) const UNIT: Step = Step::Cargo(&["test", "--workspace", "--exclude", "weir"]);
+/// Unit, property and snapshot tests; in release, so that the simulator and the real-binary tests
+/// share one build with them.
+pub(crate) const UNIT: Step =
+    Step::Cargo(&["test", "--release", "--workspace", "--exclude", "weir"]);
 
 /// Licences, banned crates and registries; deny.toml says why not advisories.
 const DENY: Step = Step::Cargo(&["deny", "check", "licenses", "bans", "sources"]);

@@ -217,9 +217,7 @@ fn open_durable(file: &File) -> Option<File> {
 fn is_read_only(metadata: &Metadata, identity: Identity) -> bool {
     match identity {
         // A file that may not even be read is a matter of permission: opening it tells.
-        Identity::File { .. } => {
-            metadata.permissions().readonly() && metadata.mode() & 0o444 != 0
-        }
+        Identity::File { .. } => metadata.permissions().readonly() && metadata.mode() & 0o444 != 0,
         Identity::Block { number } => {
             let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
             std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro"))

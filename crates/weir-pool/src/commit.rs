@@ -76,9 +76,6 @@ impl Pool {
         if self.bug != PlantedBug::SkipCommitFlush {
             self.flush_all().await?;
         }
-        if self.bug == PlantedBug::ReleaseLogEarly {
-            self.log.release(txg);
-        }
         let log = self.log.start_after(txg);
         let uberblock = Uberblock {
             pool: self.label.pool,

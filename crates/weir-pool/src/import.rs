@@ -88,11 +88,8 @@ pub async fn import(
     let candidates = found.uberblocks_newest_first();
     let newest = candidates.first().map(|ub| ub.txg).unwrap_or_default();
     let mut vdevs = Some(vdevs);
-    for uberblock in candidates {
-        let behind = newest.0 - uberblock.txg.0;
-        if behind > if how.force { REWIND_TXGS_MAX } else { 0 } {
-            break;
-        }
+    let tries = if how.force { 1 + REWIND_TXGS_MAX as usize } else { 1 };
+    for uberblock in candidates.into_iter().take(tries) {
         let parts = vdevs.take().expect("handed back after a failed try");
         match try_uberblock(&label, parts, &uberblock, options).await {
             Ok(pool) => return finish(pool, &uberblock, how).await,
@@ -209,7 +206,9 @@ impl Found {
                 all.push(uberblock.clone());
             }
         }
-        all.sort_by_key(|ub| std::cmp::Reverse(ub.txg));
+        // Every import starts a new log epoch, so a higher epoch comes later in the pool's history,
+        // also where a leg that was absent holds a txg of the same number.
+        all.sort_by_key(|ub| std::cmp::Reverse((ub.log_epoch, ub.txg)));
         all.truncate(RING_SLOTS as usize);
         all
     }

@@ -20,6 +20,4 @@ pub enum PlantedBug {
     SkipChecksum,
     /// Replay leaves the last batch out.
     DropLastBatch,
-    /// The intent log is released before the uberblock is durable.
-    ReleaseLogEarly,
 }

@@ -159,14 +159,9 @@ impl Scenario {
     pub fn for_bug(seed: u64, bug: PlantedBug) -> Self {
         let mut scenario = Self::of_seed(seed, bug);
         scenario.storm = false;
-        match bug {
-            PlantedBug::SkipChecksum => {
-                scenario.layout = Layout::Mirror;
-                scenario.trouble = Trouble::Fault(Fault::BitRot);
-            }
-            // Only a small log comes round to what it released a moment ago.
-            PlantedBug::ReleaseLogEarly => scenario.room = Room::Tight,
-            _ => {}
+        if bug == PlantedBug::SkipChecksum {
+            scenario.layout = Layout::Mirror;
+            scenario.trouble = Trouble::Fault(Fault::BitRot);
         }
         scenario
     }

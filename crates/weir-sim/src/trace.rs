@@ -23,7 +23,8 @@ pub enum Phase {
 /// One thing a disk did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceEntry {
-    /// Steps that had taken effect after it (reads are no steps): a cut after this many includes it.
+    /// Steps that had taken effect after it (reads are no steps): a cut after this many includes
+    /// it.
     pub step: u64,
     /// Virtual time.
     pub at: Duration,

@@ -1,9 +1,7 @@
 //! The simulation notices faults: each planted one breaks a promise within a fixed list of seeds,
 //! and the engine without it keeps all promises over the same seeds.
 //!
-//! Not here: `ReleaseLogEarly`. No seed tried so far shows it: a flush that finds the log full
-//! holds up all others until the commit is over, so hardly anything is logged in the moment that
-//! matters.
+//! Not here: the sound engine's long run (`make sim`).
 //!
 //! Invariant: nothing here is random; a fault that is not found any more is a weaker simulation.
 
