@@ -18,6 +18,7 @@ mod pools;
 mod state;
 
 use std::fs;
+use std::io::IsTerminal as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -50,6 +51,7 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), ApiError> {
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::new(options.log))
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
         .init();
     let _lock = lock_state_dir(&options.state_dir)?;

@@ -233,7 +233,7 @@ fn no_permission() {
     }
     let secret = dirs.short("secret");
     fs::File::create(&secret).unwrap().set_len(DISK).unwrap();
-    fs::set_permissions(&secret, Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&secret, Permissions::from_mode(0o0)).unwrap();
     let mut server = Server::start(&dirs, "", command);
     let line = format!("pool create tank {}", secret.display());
     server.weir(&line).fails(code::PERMISSION, &["/secret", "ermission denied"]);

@@ -82,7 +82,9 @@ fn what_was_flushed_survives_sigkill() {
         assert!(model.flushes > 10 * rounds / 24, "hardly any flush was acknowledged");
         (model.writes, model.flushes)
     });
-    println!("{rounds} rounds; changes and flushes by volume: {counts:?}; unflushed kept: {extra}");
+    eprintln!(
+        "{rounds} rounds; changes and flushes by volume: {counts:?}; unflushed kept: {extra}"
+    );
     let status = server.status("tank");
     assert_eq!(status["state"], "online", "{status}");
     assert_eq!(status["errors"]["checksum"], 0, "{status}");
@@ -107,7 +109,7 @@ fn import_after_sigkill_under_heavy_load_is_quick() {
         });
         assert!(!output.status.success(), "fio did not notice: {}", common::text(&output));
         server = dirs.start();
-        println!("ready {:?} after SIGKILL under fio {how}", server.ready_after);
+        eprintln!("ready {:?} after SIGKILL under fio {how}", server.ready_after);
         assert_eq!(server.status("tank")["state"], "online", "a leg was left out");
         assert!(server.ready_after < IMPORT_LIMIT, "{:?}", server.ready_after);
     }
@@ -197,7 +199,7 @@ fn loaded(dirs: &Dirs) -> Model {
 fn garbage(path: &Path, range: std::ops::Range<u64>) {
     let file = OpenOptions::new().write(true).open(path).unwrap();
     let mut bytes = vec![0; MIB as usize];
-    Rng::new(range.start ^ 77).fill(&mut bytes);
+    Rng::new(range.start ^ 0x4d).fill(&mut bytes);
     for offset in range.step_by(MIB as usize) {
         file.write_all_at(&bytes, offset).unwrap();
     }
@@ -232,7 +234,7 @@ fn garbage_in_one_legs_data_is_healed_and_counted() {
             server.assert_alive();
             server.stop_clean();
         }
-        println!("garbage in the data of {name}: all right; errors by restart: {counts:?}");
+        eprintln!("garbage in the data of {name}: all right; errors by restart: {counts:?}");
         // A read looks at one leg, so each pass finds about half of what is still damaged.
         assert!(counts[0] > 0 && counts[2] < counts[0] * 3 / 4, "not healed: {counts:?}");
     }

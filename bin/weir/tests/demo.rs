@@ -100,7 +100,7 @@ fn the_demo_does_what_it_promises() {
     for (line, tool) in commands.iter().zip(["nbdinfo", "nbdcopy", "fio"]) {
         assert!(line.starts_with(tool), "{line}");
         let text = paste(line);
-        println!("$ {line}\n{}", text.lines().last().unwrap_or_default());
+        eprintln!("$ {line}\n{}", text.lines().last().unwrap_or_default());
         if tool == "nbdinfo" {
             assert!(text.contains("export-size: 1073741824"), "{text}");
         }

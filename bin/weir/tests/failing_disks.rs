@@ -161,7 +161,7 @@ fn a_full_file_system_under_all_legs_suspends_the_pool() {
     let model = Arc::new(Mutex::new(Model::new(32_768)));
     let worker = load::start(server.nbd(), "tank/v", &model, 0..32_768, 5);
     let end = worker.join().unwrap();
-    println!("the load ended with {end:?}");
+    eprintln!("the load ended with {end:?}");
     assert!(matches!(end, End::Refused(_, EIO | ENOSPC)), "{end:?}");
     // Whatever ended it: no flush succeeds any more.
     let mut client = server.client("tank/v");

@@ -133,7 +133,7 @@ fn an_idle_server_uses_no_cpu() {
     let before = cpu_ticks(server.pid());
     std::thread::sleep(Duration::from_secs(5));
     let used = cpu_ticks(server.pid()) - before;
-    println!("idle with one connection: {} ms of CPU in 5 s", used * 10);
+    eprintln!("idle with one connection: {} ms of CPU in 5 s", used * 10);
     assert!(used < 5, "{} ms of CPU in 5 s", used * 10);
     server.assert_alive();
 }
@@ -336,7 +336,7 @@ fn a_full_pool_says_so_and_recovers() {
         }
         assert!(written * (PART as u64) < GIB, "the pool never fills");
     };
-    println!("full after {} MiB of a disk of 192 MiB", written * PART as u64 / MIB);
+    eprintln!("full after {} MiB of a disk of 192 MiB", written * PART as u64 / MIB);
     assert_eq!(errno, ENOSPC);
     assert!(written * (PART as u64) > 64 * MIB, "full after {written} parts");
     client.flush().expect("what was acknowledged has its place");

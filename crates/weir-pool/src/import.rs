@@ -279,7 +279,7 @@ async fn read_bootstrap(
         }
         let vdev = &vdevs[usize::from(copy.vdev)];
         let verify = |bytes: &[u8]| xxh3_128(bytes) == uberblock.bootstrap_checksum;
-        match vdev.read_verified(vdev.base + copy.offset, len, verify).await {
+        match vdev.read_verified(vdev.next_leg(), vdev.base + copy.offset, len, verify).await {
             Ok((buf, start)) => {
                 return Bootstrap::decode(&buf[start..start + len])
                     .map_err(|source| structure(label, what, source));

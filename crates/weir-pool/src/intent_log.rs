@@ -218,18 +218,26 @@ impl<'a> Replay<'a> {
         if offset + ALIGN_BYTES as u64 > self.region_bytes {
             return Ok(None);
         }
-        let header = self
-            .vdev
+        // A header alone has no checksum: where legs differ, each one's length is tried, so that
+        // a rotten header on one leg does not hide the good batch on another.
+        let mut headers = Vec::new();
+        self.vdev
             .read_any(LABEL_BYTES + offset, ALIGN_BYTES, |buf| {
-                decode_header(&buf).ok().filter(fits)
+                let header = decode_header(&buf).ok().filter(fits);
+                headers.extend(header.filter(|header| !headers.contains(header)));
+                None::<()>
             })
             .await?;
-        let Some(header) = header else { return Ok(None) };
-        let len = header.batch_bytes as usize;
-        let accept =
-            |buf: IoBuf| decode_batch(&buf).is_ok_and(|(found, _)| found == header).then_some(buf);
-        let found = self.vdev.read_any(LABEL_BYTES + offset, len, accept).await?;
-        Ok(found.map(|bytes| (bytes, len as u64)))
+        for header in headers {
+            let len = header.batch_bytes as usize;
+            let accept = |buf: IoBuf| {
+                decode_batch(&buf).is_ok_and(|(found, _)| found == header).then_some(buf)
+            };
+            if let Some(bytes) = self.vdev.read_any(LABEL_BYTES + offset, len, accept).await? {
+                return Ok(Some((bytes, len as u64)));
+            }
+        }
+        Ok(None)
     }
 
     /// Whether some valid later batch says that the missing one had been acknowledged.

@@ -45,16 +45,23 @@ impl Pool {
         if let Some(block) = self.cached(ptr) {
             return Ok(block);
         }
-        self.read_block_from_disk(ptr).await
+        self.read_block_from_disk(ptr, None).await
     }
 
-    async fn read_block_from_disk(&self, ptr: &BlockPtr) -> Result<Block, PoolError> {
+    /// `first`: the leg to ask first, if that matters.
+    async fn read_block_from_disk(
+        &self,
+        ptr: &BlockPtr,
+        first: Option<usize>,
+    ) -> Result<Block, PoolError> {
         assert!(!ptr.is_hole(), "a hole is nowhere on disk");
         let pinned = self.segments.pin(ptr.vseg).ok_or_else(|| self.no_segment(ptr))?;
         let vdev = &self.vdevs[usize::from(pinned.vdev)];
         let at = vdev.base + pinned.start + ptr.offset_bytes();
         let len = ptr.stored_bytes();
-        let (buf, start) = vdev.read_verified(at, len, |bytes| self.verify(ptr, bytes)).await?;
+        let first = first.unwrap_or_else(|| vdev.next_leg());
+        let verify = |bytes: &[u8]| self.verify(ptr, bytes);
+        let (buf, start) = vdev.read_verified(first, at, len, verify).await?;
         let block = self.unpack(ptr, &buf[start..start + len])?;
         self.cache.insert(Self::class(ptr), ptr, block.clone());
         Ok(block)
@@ -91,7 +98,7 @@ impl Pool {
         let mut blocks = Vec::with_capacity(run.len());
         for index in run {
             let ptr = &ptrs[*index];
-            let from_run = raw.as_ref().and_then(|(buf, start)| {
+            let from_run = raw.as_ref().and_then(|(_, buf, start)| {
                 let at = start + (ptr.offset_bytes() - first.offset_bytes()) as usize;
                 let stored = buf.get(at..at + ptr.stored_bytes())?;
                 self.verify(ptr, stored).then(|| self.unpack(ptr, stored))
@@ -100,22 +107,28 @@ impl Pool {
                 Some(block) => block.inspect(|block| {
                     self.cache.insert(Self::class(ptr), ptr, block.clone());
                 }),
-                None => self.read_block_from_disk(ptr).await,
+                None => {
+                    let leg = raw.as_ref().map(|(leg, ..)| *leg);
+                    self.read_block_from_disk(ptr, leg).await
+                }
             });
         }
         blocks
     }
 
+    /// The raw bytes from the first to the last block of a run: leg asked, buffer, start in it.
     async fn read_span(
         &self,
         first: &BlockPtr,
         last: &BlockPtr,
-    ) -> Option<(weir_device::IoBuf, usize)> {
+    ) -> Option<(usize, weir_device::IoBuf, usize)> {
         let pinned = self.segments.pin(first.vseg)?;
         let vdev = &self.vdevs[usize::from(pinned.vdev)];
         let at = vdev.base + pinned.start + first.offset_bytes();
         let len = last.offset_bytes() + last.stored_bytes() as u64 - first.offset_bytes();
-        vdev.read_unverified(at, len as usize).await.ok()
+        let leg = vdev.next_leg();
+        let (buf, within) = vdev.read_unverified(leg, at, len as usize).await.ok()?;
+        Some((leg, buf, within))
     }
 
     fn no_segment(&self, ptr: &BlockPtr) -> PoolError {

@@ -145,9 +145,13 @@ impl Vdev {
         if done.contains(&true) { Ok(()) } else { Err(self.lost()) }
     }
 
-    /// Legs in the order a read should try them: up to date first, the start taken in turn.
-    fn read_order(&self) -> Vec<&Leg> {
-        let start = self.next_read.fetch_add(1, Ordering::Relaxed);
+    /// The leg the next read should ask first: each in turn.
+    pub(crate) fn next_leg(&self) -> usize {
+        self.next_read.fetch_add(1, Ordering::Relaxed) % self.legs.len()
+    }
+
+    /// Legs in the order a read should try them: up to date first, then from `start` on.
+    fn read_order(&self, start: usize) -> Vec<&Leg> {
         let count = self.legs.len();
         let mut order: Vec<&Leg> = (0..count)
             .map(|step| &self.legs[(start + step) % count])
@@ -165,10 +169,20 @@ impl Vdev {
         &self,
         disk_offset: u64,
         len: usize,
+        accept: impl FnMut(IoBuf) -> Option<T>,
+    ) -> Result<Option<T>, PoolError> {
+        self.read_from(self.next_leg(), disk_offset, len, accept).await
+    }
+
+    async fn read_from<T>(
+        &self,
+        first: usize,
+        disk_offset: u64,
+        len: usize,
         mut accept: impl FnMut(IoBuf) -> Option<T>,
     ) -> Result<Option<T>, PoolError> {
         let mut answered = false;
-        for leg in self.read_order() {
+        for leg in self.read_order(first) {
             let Some(device) = leg.usable() else { continue };
             let (done, buf) = device.read_at(disk_offset, IoBuf::zeroed(len)).await;
             match done {
@@ -185,16 +199,19 @@ impl Vdev {
         if answered { Ok(None) } else { Err(self.lost()) }
     }
 
-    /// Reads `len` bytes from one leg, unverified: the caller verifies each block in them.
+    /// Reads `len` bytes from the leg `first` or a later one, unverified: the caller verifies each
+    /// block in them, and reads one that is bad with [`Self::read_verified`] from the same leg on,
+    /// so that the bad copy is met again, counted and repaired.
     ///
     /// Returns a buffer rounded out to sectors and where the bytes start in it.
     pub(crate) async fn read_unverified(
         &self,
+        first: usize,
         disk_offset: u64,
         len: usize,
     ) -> Result<(IoBuf, usize), PoolError> {
         let (at, within, rounded) = self.round_out(disk_offset, len);
-        let read = self.read_any(at, rounded, Some).await?;
+        let read = self.read_from(first, at, rounded, Some).await?;
         Ok((read.expect("every copy is taken"), within))
     }
 
@@ -205,13 +222,14 @@ impl Vdev {
     /// `Damaged` when legs answer but none with the right bytes, `VdevLost` when none answers.
     pub(crate) async fn read_verified(
         &self,
+        first: usize,
         disk_offset: u64,
         len: usize,
         verify: impl Fn(&[u8]) -> bool,
     ) -> Result<(IoBuf, usize), PoolError> {
         let (at, within, rounded) = self.round_out(disk_offset, len);
         let mut wrong: Vec<(&Leg, Option<IoBuf>)> = Vec::new();
-        for leg in self.read_order() {
+        for leg in self.read_order(first) {
             let Some(device) = leg.usable() else { continue };
             let (done, buf) = device.read_at(at, IoBuf::zeroed(rounded)).await;
             match done {

@@ -63,7 +63,8 @@ fn not_imported(pool: &str, unknown: &[String]) -> ApiError {
     let mut error = not_found("pool", pool);
     if !unknown.is_empty() {
         let shown = unknown[..unknown.len().min(SHOWN_MAX)].join("; ");
-        error.message += &format!(" on the disks that can be read; not looked at: {shown}");
+        error.message =
+            format!("{} on the disks that can be read; not looked at: {shown}", error.message);
     }
     error.with_action("say where its disks are with -d DIR or -d DISK, and free those in use")
 }
@@ -99,7 +100,7 @@ impl Manager {
 
     pub(super) fn nbd_addresses(&self) -> Vec<String> {
         let nbd = self.nbd.read();
-        nbd.iter().flat_map(|nbd| nbd.addresses()).map(ToString::to_string).collect()
+        nbd.iter().flat_map(weir_nbd::ServerHandle::addresses).map(ToString::to_string).collect()
     }
 
     fn options(&self) -> EngineOptions {

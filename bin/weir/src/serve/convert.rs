@@ -22,7 +22,7 @@ pub(super) fn pool(engine: &Engine) -> PoolStatus {
     let status = engine.pool().status();
     let vdevs: Vec<VdevStatus> = status.vdevs.iter().enumerate().map(vdev).collect();
     let legs: Vec<&LegStatus> = status.vdevs.iter().flat_map(|vdev| &vdev.legs).collect();
-    let (text, action) = explain(&status.health, status.suspended.as_deref(), &legs);
+    let (text, action) = explain(status.health, status.suspended.as_deref(), &legs);
     let space = status.space;
     // What the reserve takes is neither used nor free to users.
     let usable = space.total_bytes.saturating_sub(engine.reserve_bytes());
@@ -78,7 +78,7 @@ pub(super) fn unavailable(name: &str, why: &str, disks: &[std::path::PathBuf]) -
 }
 
 fn explain(
-    health: &PoolHealth,
+    health: PoolHealth,
     suspended: Option<&str>,
     legs: &[&LegStatus],
 ) -> (Option<String>, Option<String>) {

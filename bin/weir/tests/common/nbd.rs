@@ -33,7 +33,7 @@ pub(crate) const EINVAL: u32 = 22;
 pub(crate) const ENOSPC: u32 = 28;
 
 /// No answer for this long is a failure of its own.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A connection to one export.
 pub(crate) struct Client {

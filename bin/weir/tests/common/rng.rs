@@ -18,7 +18,7 @@ impl Rng {
             Ok(text) => text.parse().expect("the seed is a number"),
             Err(_) => std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64,
         };
-        println!("{variable}={seed}");
+        eprintln!("{variable}={seed}");
         Self(seed)
     }
 
