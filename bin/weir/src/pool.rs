@@ -59,6 +59,9 @@ pub(crate) enum PoolVerb {
         /// Where to look instead of the usual places
         #[arg(short = 'd', value_name = "DIR|DEVICE")]
         search: Vec<String>,
+        /// Import what can still be read, though newer, acknowledged data is lost with it
+        #[arg(short, long, requires = "name")]
+        force: bool,
         /// Name or guid of the pool; none lists what there is
         name: Option<String>,
     },
@@ -102,7 +105,7 @@ pub(crate) fn run(verb: PoolVerb, session: &Session) -> Result<(), ApiError> {
             session.say(&output::outcome("pool", &answer.name, answer.outcome));
             session.print(&answer, |_| String::new())
         }
-        PoolVerb::Import { search, name } => import(session, &search, name),
+        PoolVerb::Import { search, force, name } => import(session, &search, force, name),
         PoolVerb::Export { name, force } => {
             let request = PoolExport { name, force };
             let answer = session.call(|client| client.pool_export(request))?;
@@ -140,7 +143,12 @@ fn changed(session: &Session, change: &PoolChange) -> Result<(), ApiError> {
     session.print(change, |_| String::new())
 }
 
-fn import(session: &Session, search: &[String], name: Option<String>) -> Result<(), ApiError> {
+fn import(
+    session: &Session,
+    search: &[String],
+    force: bool,
+    name: Option<String>,
+) -> Result<(), ApiError> {
     let search = search.iter().map(|path| layout::absolute(path)).collect::<Result<Vec<_>, _>>()?;
     let Some(pool) = name else {
         let answer = session.call(|client| client.pool_scan(PoolScan { search }))?;
@@ -150,7 +158,7 @@ fn import(session: &Session, search: &[String], name: Option<String>) -> Result<
         return session
             .print(&answer, |all| all.pools.iter().map(importable).collect::<Vec<_>>().join("\n"));
     };
-    let change = session.call(|client| client.pool_import(PoolImport { pool, search }))?;
+    let change = session.call(|client| client.pool_import(PoolImport { pool, search, force }))?;
     if change.outcome == Outcome::Changed {
         for warning in &change.warnings {
             session.say(&format!("warning: {}", output::clean(warning)));

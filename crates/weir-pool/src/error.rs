@@ -122,7 +122,10 @@ pub enum PoolError {
         missing: String,
     },
     /// No uberblock leads to readable roots.
-    #[error("pool {pool}: no usable uberblock up to txg {newest}")]
+    #[error(
+        "pool {pool}: the newest uberblock (txg {newest}) leads to damaged data. An older one may \
+         work, without what was written after it: import with --force to try"
+    )]
     NoUberblock {
         /// Pool.
         pool: String,

@@ -290,10 +290,10 @@ impl Manager {
             return Err(ApiError::new(ErrorKind::Exists, message));
         }
         let disks: Vec<PathBuf> = found.disks.into_values().collect();
-        let pool = self.open(&name, disks.clone(), false).await?;
+        let pool = self.open(&name, disks.clone(), request.force).await?;
         self.remember(|state| state.pools.push(KnownPool { name: name.clone(), disks }))?;
         let pool = self.insert(&name, pool);
-        Ok(PoolChange { outcome: Outcome::Created, warnings: Vec::new(), pool })
+        Ok(PoolChange { outcome: Outcome::Changed, warnings: Vec::new(), pool })
     }
 
     async fn scan(search: Vec<String>) -> Result<disks::Scan, ApiError> {

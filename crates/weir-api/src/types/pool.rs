@@ -155,6 +155,10 @@ pub struct PoolImport {
     /// Absolute paths of directories, block devices or files; none means the usual places.
     #[serde(default)]
     pub search: Vec<String>,
+    /// Import from the newest state that can still be read, though newer, acknowledged data is
+    /// lost with it.
+    #[serde(default)]
+    pub force: bool,
 }
 
 impl Request for PoolImport {

@@ -72,9 +72,9 @@ fn destruction_takes_the_name_twice() {
 #[test]
 fn import_takes_a_name_or_a_guid() {
     for (pool, ok) in [("tank", true), ("123", true), ("", false), ("12x", false)] {
-        let request = PoolImport { pool: pool.into(), search: vec![] };
+        let request = PoolImport { pool: pool.into(), search: vec![], force: false };
         assert_eq!(request.check().is_ok(), ok, "{pool:?}");
     }
-    let request = PoolImport { pool: "tank".into(), search: vec!["dir".into()] };
+    let request = PoolImport { pool: "tank".into(), search: vec!["dir".into()], force: false };
     assert!(matches!(request.check(), Err(Error::RelativePath { .. })));
 }
