@@ -9,8 +9,17 @@ use anyhow::Result;
 use crate::command;
 
 /// The subset that `make test` runs.
-pub(crate) const SHORT: &[&str] =
-    &["run", "--release", "--package", "weir-sim", "--", "--seconds", "180"];
+pub(crate) const SHORT: &[&str] = &[
+    "run",
+    "--release",
+    "--package",
+    "weir-sim",
+    "--",
+    "--recoveries",
+    "10000000",
+    "--seconds",
+    "180",
+];
 
 /// Options passed on to the simulator.
 #[derive(clap::Args)]

@@ -16,8 +16,9 @@ use super::VOLUME_BYTES;
 use super::process::{Process, guarded};
 use crate::command;
 
-/// Memory that Weir gets; the others use the page cache, which nothing caps.
-pub(super) const WEIR_MEMORY_BYTES: u64 = 2 << 30;
+/// Memory that Weir gets, its default on a machine of 24 GiB; the others use the page cache, which
+/// nothing caps.
+pub(super) const WEIR_MEMORY_BYTES: u64 = 6 << 30;
 
 /// Each leg of Weir's mirror: sparse, with room for what overwriting leaves behind.
 const WEIR_LEG_BYTES: u64 = 40 << 30;
