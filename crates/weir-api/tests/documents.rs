@@ -59,19 +59,14 @@ fn collect(value: &serde_json::Value, to: &mut Vec<String>) {
     }
 }
 
-/// The errno a client of NBD sees.
+/// The errno a client of NBD sees, by its usual name.
 fn nbd_errno(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::Invalid => "EINVAL",
-        ErrorKind::NoSpace => "ENOSPC",
-        ErrorKind::ReadOnly | ErrorKind::Permission => "EPERM",
-        ErrorKind::NotFound
-        | ErrorKind::Exists
-        | ErrorKind::Busy
-        | ErrorKind::Unavailable
-        | ErrorKind::Data
-        | ErrorKind::Poisoned
-        | ErrorKind::Internal => "EIO",
+    match weir_nbd::errno(kind) as u32 {
+        1 => "EPERM",
+        5 => "EIO",
+        22 => "EINVAL",
+        28 => "ENOSPC",
+        other => panic!("{kind:?} maps to {other}, which has no name here"),
     }
 }
 

@@ -18,9 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use compio::driver::ProactorBuilder;
 use compio::net::{TcpStream, UnixStream};
-use compio::runtime::{Runtime, RuntimeBuilder};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::Shutdown;
 use tokio::sync::mpsc;
@@ -75,7 +73,7 @@ pub fn serve(
     for (index, worker) in workers.into_iter().enumerate() {
         // A runtime belongs to the thread that made it, so the thread reports how that went.
         let (report, started) = std::sync::mpsc::channel();
-        let body = move || match runtime() {
+        let body = move || match weir_device::new_runtime() {
             Ok(runtime) => {
                 tracing::debug!(driver = ?runtime.driver_type(), "NBD thread runs");
                 drop(report.send(Ok(())));
@@ -125,12 +123,6 @@ pub fn split(
     let thread = std::thread::Builder::new().name("nbd-accept".to_owned());
     handle.acceptor = Some(thread.spawn(move || acceptor.run()).map_err(thread_error)?);
     Ok((handle, made))
-}
-
-fn runtime() -> io::Result<Runtime> {
-    let mut driver = ProactorBuilder::new();
-    driver.single_issuer(true).defer_taskrun(true).coop_taskrun(true).taskrun_flag(true);
-    RuntimeBuilder::new().with_proactor(driver).build()
 }
 
 impl ServerHandle {

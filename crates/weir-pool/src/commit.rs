@@ -147,10 +147,10 @@ impl Pool {
         input: CommitInput,
     ) -> Result<(Vec<u8>, Vec<BootstrapCopy>), PoolError> {
         let row = self.label.row_bytes as usize;
+        let txg = out.txg;
         let encode = || {
             let (root_segments, next_vseg) = self.segments.root_segments();
             let CommitInput { datasets, next_dataset } = input;
-            let txg = out_txg(self);
             Bootstrap { txg, next_vseg, next_dataset, segments, datasets, root_segments }.encode()
         };
         // Room for one more root segment than there is: making room may open one.
@@ -172,11 +172,6 @@ impl Pool {
         out.close_rows(SegmentClass::Root).await?;
         Ok((bytes, copies))
     }
-}
-
-/// The txg being committed.
-fn out_txg(pool: &Pool) -> weir_base::Txg {
-    pool.committed.lock().txg.next()
 }
 
 /// Writes one block of a root tree (segment table or dataset directory).
