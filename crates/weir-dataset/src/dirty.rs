@@ -64,6 +64,17 @@ impl DirtyTable {
         self.blocks.insert(block, data).is_none()
     }
 
+    /// As [`Self::write`], but in place where the table alone holds the block.
+    pub(crate) fn overwrite(&mut self, block: u64, bytes: &[u8; BLOCK_BYTES]) -> bool {
+        match self.blocks.get_mut(&block).map(Block::get_mut) {
+            Some(Some(cell)) => {
+                *cell = *bytes;
+                false
+            }
+            _ => self.write(block, Block::copy_of(bytes)),
+        }
+    }
+
     /// Makes a range a hole; returns how many data blocks it replaced.
     pub(crate) fn zero(&mut self, range: Range<u64>) -> usize {
         let before = self.blocks.len();

@@ -199,11 +199,9 @@ impl Volume {
         if !rest.is_empty() || !offset.is_multiple_of(BLOCK) {
             return Ok(false);
         }
-        let payload = match blocks {
-            [] => return Ok(true),
-            [one] => Payload::One(Block::copy_of(one)),
-            many => Payload::Many(many.iter().map(Block::copy_of).collect()),
-        };
+        if blocks.is_empty() {
+            return Ok(true);
+        }
         let mut state = self.state.lock();
         self.check(&state, offset, data.len() as u64)?;
         match self.core.admit(blocks.len() as u64, state.record.root.height) {
@@ -211,8 +209,27 @@ impl Volume {
             Admission::Wait => return Ok(false),
             Admission::Full => return Err(self.full()),
         }
+        if state.overflow == Some(self.core.open_txg()) {
+            self.overwrite(&mut state, offset / BLOCK, blocks);
+            return Ok(true);
+        }
+        let payload = match blocks {
+            [one] => Payload::One(Block::copy_of(one)),
+            many => Payload::Many(many.iter().map(Block::copy_of).collect()),
+        };
         self.insert(&mut state, offset, payload);
         Ok(true)
+    }
+
+    /// Puts blocks that will not be logged into the open txg: with no log queue to hold them, those
+    /// that are dirty already are changed where they are.
+    fn overwrite(&self, state: &mut State, first: u64, blocks: &[[u8; BLOCK_BYTES]]) {
+        let added = (first..)
+            .zip(blocks)
+            .map(|(at, bytes)| u64::from(state.open.overwrite(at, bytes)))
+            .sum();
+        state.acked = Lsn(state.acked.0 + 1);
+        state.open.charge += self.core.add_dirty(added, state.record.root.height);
     }
 
     fn full(&self) -> DatasetError {

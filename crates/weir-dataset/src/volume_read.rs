@@ -7,6 +7,8 @@
 //! - the root is taken under the same lock that found both tables empty, so no write is missed;
 //! - a root may be outlived by its segments while a read waits; the read then starts over.
 
+use std::sync::LazyLock;
+
 use weir_base::BLOCK_BYTES;
 use weir_device::Block;
 use weir_format::{BlockPtr, NODE_FANOUT};
@@ -93,6 +95,33 @@ impl Volume {
                 fill(part, &piece, block.as_ref());
             }
             done += len;
+        }
+        Ok(true)
+    }
+
+    /// Appends a handle for each block of an aligned range if everything is in memory;
+    /// `Ok(false)`: call [`Self::read`] (`blocks` then holds anything).
+    pub fn try_share(
+        &self,
+        offset: u64,
+        len: u64,
+        blocks: &mut Vec<Block>,
+    ) -> Result<bool, DatasetError> {
+        static ZERO: LazyLock<Block> = LazyLock::new(|| Block::copy_of(&[0; BLOCK_BYTES]));
+        let range = offset / BLOCK..(offset + len) / BLOCK;
+        let mut at = range.start;
+        while at < range.end {
+            let mut state = self.state.lock();
+            self.check(&state, offset, len)?;
+            let batch = at..range.end.min(at + BATCH as u64);
+            at = batch.end;
+            for block in batch {
+                blocks.push(match self.in_memory(&mut state, block)? {
+                    InMemory::Data(block) => block,
+                    InMemory::Zeros => ZERO.clone(),
+                    InMemory::No => return Ok(false),
+                });
+            }
         }
         Ok(true)
     }

@@ -5,7 +5,8 @@
 //! Invariants:
 //! - a cell is aligned to its size, so no cell wastes space on a header (a heap `Arc<[u8; 4096]>`
 //!   would fall into a 5 KiB size class);
-//! - a [`Block`] is never written: whoever holds one may read it without a lock, for ever;
+//! - a [`Block`] that is shared is never written: whoever holds one may read it without a lock, for
+//!   ever; its only holder may change it;
 //! - a [`BlockMut`] is the only handle to its cell;
 //! - memory is taken from the system in chunks of 2 MiB and kept: resident memory is the peak
 //!   number of live cells.
@@ -166,10 +167,10 @@ impl DerefMut for BlockMut {
     }
 }
 
-/// A 4 KiB cell that anybody may read and nobody writes; cloning shares it.
+/// A 4 KiB cell that its holders may read; cloning shares it, and nobody writes a shared cell.
 pub struct Block(Cell);
 
-// SAFETY: the content is immutable and the count is atomic.
+// SAFETY: shared content is immutable and the count is atomic.
 unsafe impl Send for Block {}
 // SAFETY: as above.
 unsafe impl Sync for Block {}
@@ -178,6 +179,16 @@ impl Block {
     /// A block with this content.
     pub fn copy_of(bytes: &[u8; BLOCK_BYTES]) -> Self {
         BlockMut::copy_of(bytes).freeze()
+    }
+
+    /// The content, to be changed, if this is the cell's only handle.
+    pub fn get_mut(&mut self) -> Option<&mut [u8; BLOCK_BYTES]> {
+        // Acquire: what other holders read happened before they gave their handles up.
+        if self.0.count().load(Ordering::Acquire) != 1 {
+            return None;
+        }
+        // SAFETY: a handle is only made from a handle; this is the only one and it is borrowed.
+        Some(unsafe { self.0.0.cast().as_mut() })
     }
 
     /// Whether both are the same cell (not merely equal content).
@@ -232,6 +243,17 @@ mod tests {
         let other = Block::copy_of(&[2; BLOCK_BYTES]);
         assert!(!again.same_cell(&other));
         assert_eq!((again[0], other[0]), (1, 2));
+    }
+
+    #[test]
+    fn only_the_last_holder_may_write() {
+        let mut block = Block::copy_of(&[1; BLOCK_BYTES]);
+        let other = block.clone();
+        assert!(block.get_mut().is_none());
+        assert_eq!(other[0], 1);
+        drop(other);
+        block.get_mut().expect("the only holder")[0] = 2;
+        assert_eq!(block[0], 2);
     }
 
     #[test]

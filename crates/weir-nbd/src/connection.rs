@@ -21,9 +21,11 @@ use weir_base::ErrorKind;
 
 use crate::export::{Export, ExportError};
 use crate::limits::{
-    COPY_BYTES_MAX, EXTENTS_MAX, HELD_BYTES_MAX, KEEP_BYTES_MAX, POOL_BYTES_MAX, REQUESTS_MAX,
-    SEND_BYTES,
+    BLOCK_BYTES_PREFERRED, COPY_BYTES_MAX, EXTENTS_MAX, HELD_BYTES_MAX, KEEP_BYTES_MAX,
+    LINGER_REQUESTS_MAX, POOL_BYTES_MAX, REQUESTS_MAX, SEND_BYTES, SHARE_BYTES_MAX,
+    SHARE_BYTES_MIN,
 };
+use crate::outgoing::{Linger, Outgoing};
 use crate::reply::{self, OutBuf, READ_HEADER_BYTES_MAX};
 use crate::request::{Command, Refusal, Request, Terms};
 use crate::signal::Signal;
@@ -35,8 +37,8 @@ pub(crate) struct Connection {
     terms: Terms,
     /// Replies for the next send.
     out: RefCell<OutBuf>,
-    /// Large replies, each sent from its own buffer.
-    queue: RefCell<VecDeque<(OutBuf, Ticket)>>,
+    /// Large replies, each sent from its own memory.
+    queue: RefCell<VecDeque<(Outgoing, Ticket)>>,
     /// Buffers to use again, and the room they have.
     pool: RefCell<Vec<OutBuf>>,
     pool_bytes: Cell<usize>,
@@ -54,6 +56,11 @@ pub(crate) struct Connection {
     pub(crate) to_send: Signal,
     /// Something was sent or finished.
     pub(crate) progress: Signal,
+    /// Receives done, requests run, and how many of those before the writer last ran dry.
+    receives: Cell<u64>,
+    requests: Cell<u64>,
+    requests_answered: Cell<u64>,
+    linger: Linger,
 }
 
 /// A request that became a task: counted until its reply was sent or copied.
@@ -122,6 +129,10 @@ impl Connection {
             failure_logged: Cell::new(false),
             to_send: Signal::default(),
             progress: Signal::default(),
+            requests: Cell::new(0),
+            receives: Cell::new(0),
+            requests_answered: Cell::new(0),
+            linger: Linger::default(),
         })
     }
 
@@ -186,20 +197,36 @@ impl Connection {
     // --- the writer's side ---
 
     /// What to send next; the ticket of a large reply is dropped when it was sent.
-    pub(crate) fn next_send(&self) -> Option<(OutBuf, Option<Ticket>)> {
-        let (buffer, ticket) = match self.queue.borrow_mut().pop_front() {
-            Some((buffer, ticket)) => (buffer, Some(ticket)),
+    pub(crate) fn next_send(&self) -> Option<(Outgoing, Option<Ticket>)> {
+        let (outgoing, ticket) = match self.queue.borrow_mut().pop_front() {
+            Some((outgoing, ticket)) => (outgoing, Some(ticket)),
             None if self.out.borrow().is_empty() => return None,
-            None => (self.out.replace(self.buffer(SEND_BYTES)), None),
+            None => (self.out.replace(self.buffer(SEND_BYTES)).into(), None),
         };
         // A large reply is counted by its ticket already.
-        self.sending_bytes.set(if ticket.is_some() { 0 } else { buffer.len() });
+        self.sending_bytes.set(if ticket.is_some() { 0 } else { outgoing.head.len() });
         self.progress.notify();
-        Some((buffer, ticket))
+        Some((outgoing, ticket))
     }
 
-    /// Takes a sent buffer back.
-    pub(crate) fn sent(&self, mut buffer: OutBuf) {
+    /// Called when there is nothing to send: waits awake for the next request of a client that
+    /// sends one at a time.
+    pub(crate) async fn linger(&self) {
+        let requests = self.requests.get();
+        let answered = self.requests_answered.replace(requests);
+        if requests - answered > LINGER_REQUESTS_MAX || self.has_tasks() {
+            return;
+        }
+        let receives = self.receives.get();
+        self.linger.wait(|| self.receives.get() == receives && !self.to_send.is_set()).await;
+    }
+
+    /// Takes the memory of what was sent back.
+    pub(crate) fn sent(&self, outgoing: Outgoing) {
+        self.give_back(outgoing.head);
+    }
+
+    fn give_back(&self, mut buffer: OutBuf) {
         self.sending_bytes.set(0);
         let room = self.pool_bytes.get() + buffer.room();
         if buffer.room() <= KEEP_BYTES_MAX && room <= POOL_BYTES_MAX {
@@ -237,6 +264,14 @@ impl Connection {
         }
     }
 
+    // --- the reader's side ---
+
+    /// A receive was done.
+    pub(crate) fn received(&self) {
+        self.receives.update(|n| n + 1);
+        self.linger.request_came();
+    }
+
     // --- running requests ---
 
     /// Answers a request that may not be run.
@@ -248,6 +283,7 @@ impl Connection {
 
     /// Runs a request: answers it now or starts a task that will.
     pub(crate) fn run(self: &Rc<Self>, request: Request, payload: &[u8]) {
+        self.requests.update(|n| n + 1);
         match request.command {
             Command::Read => self.read(request),
             Command::Flush => self.start_flush(request),
@@ -275,6 +311,9 @@ impl Connection {
 
     fn read(self: &Rc<Self>, request: Request) {
         let Request { cookie, offset, len, .. } = request;
+        if (SHARE_BYTES_MIN..=SHARE_BYTES_MAX).contains(&len) && self.share(request) {
+            return;
+        }
         let mut out = self.out.borrow_mut();
         let mark = out.len();
         reply::read_header(&mut out, &self.terms, cookie, offset, len);
@@ -294,6 +333,27 @@ impl Connection {
         }
     }
 
+    /// Answers a large read with the blocks in memory; false where that cannot be.
+    fn share(self: &Rc<Self>, request: Request) -> bool {
+        let Request { cookie, offset, len, .. } = request;
+        let block = u64::from(BLOCK_BYTES_PREFERRED);
+        if !offset.is_multiple_of(block) || !u64::from(len).is_multiple_of(block) {
+            return false;
+        }
+        let mut blocks = Vec::with_capacity((len / BLOCK_BYTES_PREFERRED) as usize);
+        // An error is met again, and answered, on the usual way.
+        if !self.export.try_share(offset, u64::from(len), &mut blocks).unwrap_or(false) {
+            return false;
+        }
+        let mut ticket = Ticket::new(self, request, len as usize);
+        ticket.answered = true;
+        let mut head = self.buffer(READ_HEADER_BYTES_MAX);
+        reply::read_header(&mut head, &self.terms, cookie, offset, len);
+        self.queue.borrow_mut().push_back((Outgoing { head, blocks }, ticket));
+        self.to_send.notify();
+        true
+    }
+
     fn start_read(self: &Rc<Self>, request: Request) {
         let mut ticket = Ticket::new(self, request, request.len as usize);
         let connection = Rc::clone(self);
@@ -311,10 +371,10 @@ impl Connection {
                 return;
             }
             if buffer.len() > COPY_BYTES_MAX {
-                connection.queue.borrow_mut().push_back((buffer, ticket));
+                connection.queue.borrow_mut().push_back((buffer.into(), ticket));
             } else {
                 connection.out.borrow_mut().put(buffer.filled());
-                connection.sent(buffer);
+                connection.give_back(buffer);
             }
             connection.to_send.notify();
         });

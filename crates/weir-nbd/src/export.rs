@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use futures_util::future::LocalBoxFuture;
 use weir_base::ErrorKind;
+use weir_device::Block;
 
 use crate::wire::Errno;
 
@@ -83,6 +84,19 @@ pub trait Export: Send + Sync + 'static {
     /// Reads without I/O if that is possible: fills `out` and returns true, or returns false and
     /// leaves anything in `out`, which holds stale bytes before the call.
     fn try_read(&self, offset: u64, out: &mut [u8]) -> Result<bool, ExportError>;
+
+    /// Reads whole blocks without I/O or a copy if that is possible: appends a handle for each
+    /// block of the range and returns true, or returns false and leaves anything in `blocks`.
+    /// A storage that keeps no blocks leaves this out.
+    fn try_share(
+        &self,
+        offset: u64,
+        len_bytes: u64,
+        blocks: &mut Vec<Block>,
+    ) -> Result<bool, ExportError> {
+        let _ = (offset, len_bytes, blocks);
+        Ok(false)
+    }
 
     /// Reads into `out`.
     fn read<'a>(&'a self, offset: u64, out: &'a mut [u8]) -> ExportFuture<'a, ()>;

@@ -18,6 +18,7 @@ mod input;
 pub mod limits;
 mod listener;
 pub mod negotiate;
+mod outgoing;
 pub mod reply;
 pub mod request;
 mod server;

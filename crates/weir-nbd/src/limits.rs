@@ -79,3 +79,24 @@ pub const KEEPALIVE_PROBES: u32 = 3;
 
 /// At a stop, clients that do not take their replies are cut off after this long.
 pub const DRAIN_LIMIT: Duration = Duration::from_secs(5);
+
+/// Longest busy wait for the request after a reply: what waking up costs on a slow machine, so it
+/// at most doubles the cost of a client that does not come (hypervisors wait as long).
+pub const LINGER_MAX: Duration = Duration::from_micros(100);
+
+/// Shorter busy waits are not worth their clock readings.
+pub const LINGER_MIN: Duration = Duration::from_micros(10);
+
+/// Requests answered in one send beyond which the client has a queue, and need not be waited for.
+pub const LINGER_REQUESTS_MAX: u64 = 2;
+
+/// Reads from this size on are sent from the blocks in memory, without a copy; below it a copy is
+/// cheaper than a part of its own in the send.
+pub const SHARE_BYTES_MIN: u32 = 64 << 10;
+
+/// Reads up to this size may be: a send takes 1024 parts (UIO_MAXIOV).
+pub const SHARE_BYTES_MAX: u32 = 2 << 20;
+
+/// Send buffer asked for on a unix socket, where it does not grow by itself: a client's read of
+/// 1 MiB then takes fewer turns (the system allows 416 KiB unless told otherwise).
+pub const UNIX_SEND_BUFFER_BYTES: usize = 1 << 20;

@@ -16,7 +16,7 @@ use std::str::FromStr;
 use std::{fs, io};
 
 use crate::error::NbdError;
-use crate::limits::{KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
+use crate::limits::{UNIX_SEND_BUFFER_BYTES, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
 
 /// The port NBD is registered under.
 pub const DEFAULT_PORT: u16 = 10809;
@@ -140,6 +140,8 @@ impl Listener {
             }
             Socket::Unix { socket, path, .. } => {
                 let (stream, _) = socket.accept()?;
+                let room = UNIX_SEND_BUFFER_BYTES;
+                rustix::net::sockopt::set_socket_send_buffer_size(&stream, room)?;
                 Ok((Accepted::Unix(stream), format!("unix:{}", path.display())))
             }
         }

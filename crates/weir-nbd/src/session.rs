@@ -27,7 +27,6 @@ use crate::export::Exports;
 use crate::input::Input;
 use crate::limits::HANDSHAKE_LIMIT;
 use crate::negotiate::{Negotiation, Ready, Step};
-use crate::reply::OutBuf;
 use crate::request::{Command, Parsed, Refusal, parse};
 
 /// A connected stream socket; clones are the same socket.
@@ -57,12 +56,6 @@ impl Watch {
     /// The export in use, once the handshake is done.
     pub fn export(&self) -> Option<String> {
         self.export.borrow().clone()
-    }
-}
-
-impl IoBuf for OutBuf {
-    fn as_init(&self) -> &[u8] {
-        self.filled()
     }
 }
 
@@ -195,7 +188,9 @@ async fn read_requests<S: Socket>(
         }
         connection.flush_replies();
         connection.idle();
-        if receive(socket, input, need).await? == 0 {
+        let received = receive(socket, input, need).await?;
+        connection.received();
+        if received == 0 {
             return if input.pending().is_empty() { Ok(()) } else { Err(NbdError::Truncated) };
         }
     }
@@ -267,18 +262,19 @@ async fn write_replies<S: Socket>(
         if connection.is_broken() {
             break Ok(());
         }
-        let Some((buffer, ticket)) = connection.next_send() else {
+        let Some((outgoing, ticket)) = connection.next_send() else {
             if connection.is_over() {
                 break Ok(());
             }
+            connection.linger().await;
             connection.to_send.wait().await;
             continue;
         };
-        let BufResult(result, buffer) = socket.write_all(buffer).await;
+        let BufResult(result, outgoing) = outgoing.send(&mut socket).await;
         if let Err(error) = result {
             break Err(error.into());
         }
-        connection.sent(buffer);
+        connection.sent(outgoing);
         drop(ticket);
     };
     if result.is_err() || connection.is_broken() {

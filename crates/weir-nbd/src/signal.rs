@@ -25,6 +25,11 @@ impl Signal {
         }
     }
 
+    /// Whether the next wait would return at once.
+    pub(crate) const fn is_set(&self) -> bool {
+        self.set.get()
+    }
+
     /// Returns once notified.
     pub(crate) async fn wait(&self) {
         poll_fn(|context| {

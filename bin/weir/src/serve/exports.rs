@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::RwLock;
 use weir_base::ErrorKind;
 use weir_dataset::{DatasetError, Engine, Volume};
+use weir_device::Block;
 use weir_nbd::{ExportError, ExportFuture, Extent};
 
 /// One export that can be opened.
@@ -105,6 +106,15 @@ impl weir_nbd::Export for Connection {
 
     fn try_read(&self, offset: u64, out: &mut [u8]) -> Result<bool, ExportError> {
         self.volume.try_read(offset, out).map_err(refused)
+    }
+
+    fn try_share(
+        &self,
+        offset: u64,
+        len_bytes: u64,
+        blocks: &mut Vec<Block>,
+    ) -> Result<bool, ExportError> {
+        self.volume.try_share(offset, len_bytes, blocks).map_err(refused)
     }
 
     fn read<'a>(&'a self, offset: u64, out: &'a mut [u8]) -> ExportFuture<'a, ()> {

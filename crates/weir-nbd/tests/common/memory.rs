@@ -15,6 +15,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use parking_lot::RwLock;
 use weir_base::ErrorKind;
+use weir_device::Block;
 use weir_nbd::{Export, ExportError, ExportFuture, Exports, Extent};
 
 const BLOCK: usize = 4096;
@@ -123,6 +124,18 @@ impl Export for Memory {
             self.fetch(offset, out);
         }
         Ok(!waits)
+    }
+
+    fn try_share(
+        &self,
+        offset: u64,
+        len_bytes: u64,
+        blocks: &mut Vec<Block>,
+    ) -> Result<bool, ExportError> {
+        let mut bytes = vec![0; len_bytes as usize];
+        let here = self.try_read(offset, &mut bytes)?;
+        blocks.extend(bytes.as_chunks().0.iter().map(Block::copy_of));
+        Ok(here)
     }
 
     fn read<'a>(&'a self, offset: u64, out: &'a mut [u8]) -> ExportFuture<'a, ()> {
