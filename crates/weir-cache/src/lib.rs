@@ -3,7 +3,8 @@
 //! Not here: dirty data (weir-dataset keeps it until it is written out), and filling the cache.
 //!
 //! Invariants:
-//! - an address names the same bytes for ever, so nothing is ever invalidated;
+//! - an address names the same bytes as long as a tree leads to it, so nothing is ever wrong here;
+//!   what the next txg no longer needs is forgotten only to save memory;
 //! - nodes and data have separate budgets: a scan of data never evicts the map;
 //! - a value is one 4 KiB arena cell, so a budget in bytes is a budget in entries.
 
@@ -108,6 +109,11 @@ impl BlockCache {
         self.half(class).entries.insert(ptr.address(), block);
     }
 
+    /// Forgets a block that no tree of the next txg leads to: its memory serves others at once.
+    pub fn remove(&self, class: CacheClass, ptr: &BlockPtr) {
+        self.half(class).entries.remove(&ptr.address());
+    }
+
     /// Counters of one class.
     pub fn stats(&self, class: CacheClass) -> CacheStats {
         self.half(class).stats()
@@ -130,5 +136,7 @@ mod tests {
         assert!(cache.stats(CacheClass::Data).bytes <= 12 << 20);
         assert_eq!(cache.get(CacheClass::Node, &ptr(1)).expect("not evicted by data")[0], 1);
         assert!(cache.get(CacheClass::Node, &ptr(2)).is_none());
+        cache.remove(CacheClass::Node, &ptr(1));
+        assert!(cache.get(CacheClass::Node, &ptr(1)).is_none());
     }
 }

@@ -25,7 +25,8 @@ use crate::limits::{
     LINGER_REQUESTS_MAX, POOL_BYTES_MAX, REQUESTS_MAX, SEND_BYTES, SHARE_BYTES_MAX,
     SHARE_BYTES_MIN,
 };
-use crate::outgoing::{Linger, Outgoing};
+use crate::linger::Linger;
+use crate::outgoing::Outgoing;
 use crate::reply::{self, OutBuf, READ_HEADER_BYTES_MAX};
 use crate::request::{Command, Refusal, Request, Terms};
 use crate::signal::Signal;
@@ -218,7 +219,7 @@ impl Connection {
             return;
         }
         let receives = self.receives.get();
-        self.linger.wait(|| self.receives.get() == receives && !self.to_send.is_set()).await;
+        self.linger.while_quiet(|| self.receives.get() == receives && !self.to_send.is_set()).await;
     }
 
     /// Takes the memory of what was sent back.
@@ -269,7 +270,7 @@ impl Connection {
     /// A receive was done.
     pub(crate) fn received(&self) {
         self.receives.update(|n| n + 1);
-        self.linger.request_came();
+        self.linger.end();
     }
 
     // --- running requests ---

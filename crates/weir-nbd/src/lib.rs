@@ -16,6 +16,7 @@ mod error;
 mod export;
 mod input;
 pub mod limits;
+mod linger;
 mod listener;
 pub mod negotiate;
 mod outgoing;

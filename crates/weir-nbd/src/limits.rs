@@ -84,8 +84,11 @@ pub const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 /// at most doubles the cost of a client that does not come (hypervisors wait as long).
 pub const LINGER_MAX: Duration = Duration::from_micros(100);
 
-/// Shorter busy waits are not worth their clock readings.
-pub const LINGER_MIN: Duration = Duration::from_micros(10);
+/// In this many waits for a client, the first [`LINGER_TRIALS`] try the other way of waiting.
+pub const LINGER_TURNS: u32 = 2048;
+
+/// Enough for an average; few enough that trying the worse way costs little.
+pub const LINGER_TRIALS: u32 = 16;
 
 /// Requests answered in one send beyond which the client has a queue, and need not be waited for.
 pub const LINGER_REQUESTS_MAX: u64 = 2;

@@ -16,7 +16,7 @@ use std::str::FromStr;
 use std::{fs, io};
 
 use crate::error::NbdError;
-use crate::limits::{UNIX_SEND_BUFFER_BYTES, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
+use crate::limits::{KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, UNIX_SEND_BUFFER_BYTES};
 
 /// The port NBD is registered under.
 pub const DEFAULT_PORT: u16 = 10809;

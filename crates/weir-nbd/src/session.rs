@@ -26,6 +26,7 @@ use crate::error::NbdError;
 use crate::export::Exports;
 use crate::input::Input;
 use crate::limits::HANDSHAKE_LIMIT;
+use crate::linger::Linger;
 use crate::negotiate::{Negotiation, Ready, Step};
 use crate::request::{Command, Parsed, Refusal, parse};
 
@@ -170,6 +171,7 @@ async fn read_requests<S: Socket>(
     connection: &Rc<Connection>,
     watch: &Watch,
 ) -> Result<(), NbdError> {
+    let rest_of_message = Linger::default();
     loop {
         let need = match run_pending(input, connection).await? {
             Pending::Need(need) => need,
@@ -188,7 +190,9 @@ async fn read_requests<S: Socket>(
         }
         connection.flush_replies();
         connection.idle();
-        let received = receive(socket, input, need).await?;
+        let begun = !input.pending().is_empty();
+        let receive = receive(socket, input, need);
+        let received = if begun { rest_of_message.wait(receive).await? } else { receive.await? };
         connection.received();
         if received == 0 {
             return if input.pending().is_empty() { Ok(()) } else { Err(NbdError::Truncated) };

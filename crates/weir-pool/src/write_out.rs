@@ -175,6 +175,10 @@ impl WriteOut<'_> {
         if !ptr.is_hole() {
             assert!(ptr.birth <= self.txg, "I8: {ptr:?} is from the future of {}", self.txg);
             self.pool.segments.free(ptr, self.txg);
+            // Nodes stay: until the new root is shown, readers walk the old one.
+            if ptr.kind == PtrKind::Data {
+                self.pool.cache.remove(CacheClass::Data, ptr);
+            }
         }
     }
 
