@@ -12,7 +12,7 @@ use std::sync::Arc;
 use libfuzzer_sys::fuzz_target;
 use weir_base::ErrorKind;
 use weir_nbd::negotiate::{Negotiation, Step};
-use weir_nbd::{Export, ExportError, ExportFuture, Exports, Extent};
+use weir_nbd::{Block, Export, ExportError, ExportFuture, Exports, Extent};
 
 /// No option deserves a longer answer than a list of two exports.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
@@ -82,6 +82,10 @@ impl Export for Empty {
         Ok(true)
     }
 
+    fn try_share(&self, _: u64, _: u64, _: &mut Vec<Block>) -> Result<bool, ExportError> {
+        Ok(false)
+    }
+
     fn read<'a>(&'a self, _offset: u64, out: &'a mut [u8]) -> ExportFuture<'a, ()> {
         out.fill(0);
         Box::pin(async { Ok(()) })
@@ -92,6 +96,14 @@ impl Export for Empty {
     }
 
     fn write<'a>(&'a self, _offset: u64, _data: &'a [u8]) -> ExportFuture<'a, ()> {
+        Box::pin(async { Err(full()) })
+    }
+
+    fn try_write_blocks(&self, _: u64, _: &mut Vec<Block>) -> Result<bool, ExportError> {
+        Err(full())
+    }
+
+    fn write_blocks(&self, _: u64, _: Vec<Block>) -> ExportFuture<'_, ()> {
         Box::pin(async { Err(full()) })
     }
 

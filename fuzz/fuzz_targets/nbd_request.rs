@@ -26,6 +26,11 @@ fuzz_target!(|data: &[u8]| {
             }
             Parsed::Close(_) => return,
             Parsed::Refuse { skip, .. } => skip,
+            Parsed::LongWrite(request) => {
+                let end = request.offset.checked_add(u64::from(request.len));
+                assert!(!terms.read_only && end.is_some_and(|end| end <= terms.size_bytes));
+                28 + request.len as usize
+            }
             Parsed::Request(request, payload, used) => {
                 let end = request.offset.checked_add(u64::from(request.len));
                 let bare = matches!(request.command, Command::Flush | Command::Disconnect);

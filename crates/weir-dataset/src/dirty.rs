@@ -8,14 +8,13 @@
 
 use std::ops::Range;
 
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
 use weir_base::{BLOCK_BYTES, Lsn, Txg};
 use weir_codec::compress::is_zero;
 use weir_device::Block;
 use weir_format::BlockPtr;
 use weir_pool::Change;
 
+use crate::block_map::BlockMap;
 use crate::range_set::RangeSet;
 
 /// What a txg did to a block.
@@ -28,7 +27,7 @@ pub(crate) enum Dirty {
 /// Changes of one txg to one volume.
 #[derive(Default)]
 pub(crate) struct DirtyTable {
-    blocks: HashMap<u64, Block, FixedState>,
+    blocks: BlockMap,
     holes: RangeSet,
     /// Bytes of the pool's space that were promised to these changes.
     pub(crate) charge: u64,
@@ -50,7 +49,7 @@ impl DirtyTable {
     }
 
     pub(crate) fn get(&self, block: u64) -> Option<Dirty> {
-        if let Some(data) = self.blocks.get(&block) {
+        if let Some(data) = self.blocks.get(block) {
             return Some(Dirty::Data(data.clone()));
         }
         (!self.holes.is_empty() && self.holes.contains(block)).then_some(Dirty::Hole)
@@ -61,12 +60,12 @@ impl DirtyTable {
         if !self.holes.is_empty() {
             self.holes.remove(block..block + 1);
         }
-        self.blocks.insert(block, data).is_none()
+        self.blocks.insert(block, data)
     }
 
     /// As [`Self::write`], but in place where the table alone holds the block.
     pub(crate) fn overwrite(&mut self, block: u64, bytes: &[u8; BLOCK_BYTES]) -> bool {
-        match self.blocks.get_mut(&block).map(Block::get_mut) {
+        match self.blocks.get_mut(block).map(Block::get_mut) {
             Some(Some(cell)) => {
                 *cell = *bytes;
                 false
@@ -77,23 +76,14 @@ impl DirtyTable {
 
     /// Makes a range a hole; returns how many data blocks it replaced.
     pub(crate) fn zero(&mut self, range: Range<u64>) -> usize {
-        let before = self.blocks.len();
-        if (range.end - range.start) as usize > self.blocks.len() {
-            self.blocks.retain(|block, _| !range.contains(block));
-        } else {
-            range.clone().for_each(|block| drop(self.blocks.remove(&block)));
-        }
+        let replaced = self.blocks.remove(&range);
         self.holes.insert(range);
-        before - self.blocks.len()
+        replaced
     }
 
     /// Data blocks inside a range, in no order.
     pub(crate) fn data_within(&self, range: &Range<u64>) -> Vec<u64> {
-        if ((range.end - range.start) as usize) < self.blocks.len() {
-            range.clone().filter(|block| self.blocks.contains_key(block)).collect()
-        } else {
-            self.blocks.keys().copied().filter(|block| range.contains(block)).collect()
-        }
+        self.blocks.within(range)
     }
 
     /// Holes inside a range.
@@ -113,7 +103,7 @@ impl DirtyTable {
             .blocks
             .iter()
             .map(|(block, data)| {
-                (hole(*block..*block + 1), (!is_zero(&data[..])).then(|| data.clone()))
+                (hole(block..block + 1), (!is_zero(&data[..])).then(|| data.clone()))
             })
             .chain(self.holes.iter().map(|range| (hole(range), None)))
             .collect();

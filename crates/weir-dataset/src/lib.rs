@@ -11,6 +11,7 @@
 //!   one;
 //! - RAM for dirty data and caches is bounded by one number.
 
+mod block_map;
 mod commit;
 mod core;
 mod dirty;

@@ -49,7 +49,7 @@ fn replay_record(volume: &Volume, record: &LogRecord<'_>) {
     let (bytes, payload) = match record.op {
         LogOp::Write(data) => {
             let (blocks, _) = data.as_chunks::<BLOCK_BYTES>();
-            (data.len() as u64, Payload::Many(blocks.iter().map(Block::copy_of).collect()))
+            (data.len() as u64, Payload::Many(Block::copies_of(blocks)))
         }
         LogOp::Zero(bytes) => (bytes, Payload::Zero { bytes }),
     };

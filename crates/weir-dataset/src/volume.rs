@@ -215,7 +215,7 @@ impl Volume {
         }
         let payload = match blocks {
             [one] => Payload::One(Block::copy_of(one)),
-            many => Payload::Many(many.iter().map(Block::copy_of).collect()),
+            many => Payload::Many(Block::copies_of(many)),
         };
         self.insert(&mut state, offset, payload);
         Ok(true)
@@ -230,6 +230,47 @@ impl Volume {
             .sum();
         state.acked = Lsn(state.acked.0 + 1);
         state.open.charge += self.core.add_dirty(added, state.record.root.height);
+    }
+
+    /// As [`Self::try_write`], without a copy: takes `blocks`, which are whole and lie at
+    /// consecutive addresses from `offset` on, if it returns true.
+    ///
+    /// # Durability
+    /// None until a flush.
+    pub fn try_write_blocks(
+        &self,
+        offset: u64,
+        blocks: &mut Vec<Block>,
+    ) -> Result<bool, DatasetError> {
+        assert!(offset.is_multiple_of(BLOCK), "whole blocks have addresses of whole blocks");
+        self.core.pool.check_alive()?;
+        let mut state = self.state.lock();
+        self.check(&state, offset, blocks.len() as u64 * BLOCK)?;
+        match self.core.admit(blocks.len() as u64, state.record.root.height) {
+            Admission::Now => {}
+            Admission::Wait => return Ok(false),
+            Admission::Full => return Err(self.full()),
+        }
+        self.insert(&mut state, offset, Payload::Many(std::mem::take(blocks)));
+        Ok(true)
+    }
+
+    /// As [`Self::write`], for whole blocks and without a copy.
+    pub async fn write_blocks(
+        &self,
+        offset: u64,
+        mut blocks: Vec<Block>,
+    ) -> Result<(), DatasetError> {
+        let mut at = offset;
+        while !blocks.is_empty() {
+            let rest = blocks.split_off(blocks.len().min(PIECE_BYTES / BLOCK_BYTES));
+            let next = at + blocks.len() as u64 * BLOCK;
+            while !self.try_write_blocks(at, &mut blocks)? {
+                self.wait_for_room().await?;
+            }
+            (at, blocks) = (next, rest);
+        }
+        Ok(())
     }
 
     fn full(&self) -> DatasetError {

@@ -62,6 +62,17 @@ impl Cell {
         free.pop().expect("a new chunk has cells")
     }
 
+    /// As many cells, under one hold of the lock.
+    fn take_many(count: usize) -> Vec<Self> {
+        LIVE.fetch_add(count, Ordering::Relaxed);
+        let mut free = FREE.lock();
+        while free.len() < count {
+            Self::grow(&mut free);
+        }
+        let rest = free.len() - count;
+        free.split_off(rest)
+    }
+
     fn grow(free: &mut Vec<Self>) {
         let layout = Layout::from_size_align(CHUNK_BYTES, CHUNK_BYTES).expect("constant layout");
         // SAFETY: the layout has a non-zero size.
@@ -131,7 +142,11 @@ impl BlockMut {
 
     /// A block with this content.
     pub fn copy_of(bytes: &[u8; BLOCK_BYTES]) -> Self {
-        let cell = Cell::take();
+        Self::fill(Cell::take(), bytes)
+    }
+
+    /// Makes a taken cell a block.
+    fn fill(cell: Cell, bytes: &[u8; BLOCK_BYTES]) -> Self {
         // SAFETY: as in `zeroed`; the source cannot overlap a cell nobody else has.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), cell.0.as_ptr(), BLOCK_BYTES) };
         Self(cell)
@@ -179,6 +194,12 @@ impl Block {
     /// A block with this content.
     pub fn copy_of(bytes: &[u8; BLOCK_BYTES]) -> Self {
         BlockMut::copy_of(bytes).freeze()
+    }
+
+    /// A block for each of these contents.
+    pub fn copies_of(contents: &[[u8; BLOCK_BYTES]]) -> Vec<Self> {
+        let cells = Cell::take_many(contents.len()).into_iter();
+        cells.zip(contents).map(|(cell, bytes)| BlockMut::fill(cell, bytes).freeze()).collect()
     }
 
     /// The content, to be changed, if this is the cell's only handle.
@@ -243,6 +264,13 @@ mod tests {
         let other = Block::copy_of(&[2; BLOCK_BYTES]);
         assert!(!again.same_cell(&other));
         assert_eq!((again[0], other[0]), (1, 2));
+    }
+
+    #[test]
+    fn many_blocks_are_all_different_cells() {
+        let contents: Vec<_> = (0..1000_u32).map(|n| [n as u8; BLOCK_BYTES]).collect();
+        let blocks = Block::copies_of(&contents);
+        assert!(blocks.iter().map(|block| **block).eq(contents));
     }
 
     #[test]

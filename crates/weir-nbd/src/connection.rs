@@ -18,6 +18,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_base::ErrorKind;
+use weir_device::Block;
 
 use crate::export::{Export, ExportError};
 use crate::limits::{
@@ -292,7 +293,7 @@ impl Connection {
             // Not reached: the session ends at it.
             Command::Disconnect => {}
             _ if request.len == 0 => self.done(request),
-            Command::Write { fua } => self.write(request, payload, fua),
+            Command::Write { .. } => self.write(request, payload),
             Command::Zero { punch, fua, fast } => {
                 if fast && !self.export.zero_is_fast(punch) {
                     let why = "zeroing would not be fast";
@@ -381,17 +382,42 @@ impl Connection {
         });
     }
 
-    fn write(self: &Rc<Self>, request: Request, payload: &[u8], fua: bool) {
-        match self.export.try_write(request.offset, payload) {
+    fn write(self: &Rc<Self>, request: Request, payload: &[u8]) {
+        let taken = self.export.try_write(request.offset, payload);
+        self.finish_write(request, taken, || {
+            let data = payload.to_vec();
+            let connection = Rc::clone(self);
+            async move { connection.export.write(request.offset, &data).await }
+        });
+    }
+
+    /// Runs a write whose payload was put into blocks as it came.
+    pub(crate) fn run_long_write(self: &Rc<Self>, request: Request, mut blocks: Vec<Block>) {
+        self.requests.update(|n| n + 1);
+        let taken = self.export.try_write_blocks(request.offset, &mut blocks);
+        self.finish_write(request, taken, || {
+            let connection = Rc::clone(self);
+            async move { connection.export.write_blocks(request.offset, blocks).await }
+        });
+    }
+
+    /// Answers a write that was `taken`, or starts `rest`, which waits where it must.
+    fn finish_write<W: Future<Output = Result<(), ExportError>> + 'static>(
+        self: &Rc<Self>,
+        request: Request,
+        taken: Result<bool, ExportError>,
+        rest: impl FnOnce() -> W,
+    ) {
+        let fua = request.command == Command::Write { fua: true };
+        match taken {
             Ok(true) if fua => self.start_flush(request),
             Ok(true) => self.done(request),
             Ok(false) => {
-                let ticket = Ticket::new(self, request, payload.len());
+                let ticket = Ticket::new(self, request, request.len as usize);
                 let connection = Rc::clone(self);
-                let data = payload.to_vec();
+                let rest = rest();
                 spawn(async move {
-                    let mut result = connection.export.write(request.offset, &data).await;
-                    drop(data);
+                    let mut result = rest.await;
                     if fua && result.is_ok() {
                         result = connection.export.flush().await;
                     }

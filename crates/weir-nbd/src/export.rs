@@ -87,16 +87,12 @@ pub trait Export: Send + Sync + 'static {
 
     /// Reads whole blocks without I/O or a copy if that is possible: appends a handle for each
     /// block of the range and returns true, or returns false and leaves anything in `blocks`.
-    /// A storage that keeps no blocks leaves this out.
     fn try_share(
         &self,
         offset: u64,
         len_bytes: u64,
         blocks: &mut Vec<Block>,
-    ) -> Result<bool, ExportError> {
-        let _ = (offset, len_bytes, blocks);
-        Ok(false)
-    }
+    ) -> Result<bool, ExportError>;
 
     /// Reads into `out`.
     fn read<'a>(&'a self, offset: u64, out: &'a mut [u8]) -> ExportFuture<'a, ()>;
@@ -112,6 +108,12 @@ pub trait Export: Send + Sync + 'static {
     /// # Durability
     /// None before [`Export::flush`]. After an error the range holds old or new bytes.
     fn write<'a>(&'a self, offset: u64, data: &'a [u8]) -> ExportFuture<'a, ()>;
+
+    /// As [`Export::try_write`], for whole blocks, which it keeps if it returns true.
+    fn try_write_blocks(&self, offset: u64, blocks: &mut Vec<Block>) -> Result<bool, ExportError>;
+
+    /// As [`Export::write`], for whole blocks.
+    fn write_blocks(&self, offset: u64, blocks: Vec<Block>) -> ExportFuture<'_, ()>;
 
     /// As [`Export::try_write`], for zeros; `punch` lets the space be given back.
     fn try_zero(&self, offset: u64, len_bytes: u64, punch: bool) -> Result<bool, ExportError>;

@@ -38,3 +38,4 @@ pub use error::NbdError;
 pub use export::{Export, ExportError, ExportFuture, Exports, Extent, errno};
 pub use listener::{Address, DEFAULT_PORT, Listener};
 pub use server::{ServerHandle, Worker, serve, split};
+pub use weir_device::Block;

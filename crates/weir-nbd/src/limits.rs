@@ -103,3 +103,7 @@ pub const SHARE_BYTES_MAX: u32 = 2 << 20;
 /// Send buffer asked for on a unix socket, where it does not grow by itself: a client's read of
 /// 1 MiB then takes fewer turns (the system allows 416 KiB unless told otherwise).
 pub const UNIX_SEND_BUFFER_BYTES: usize = 1 << 20;
+
+/// Writes of whole blocks from this size on are put into blocks while the rest still arrives: the
+/// client's socket holds about as much, and goes on sending meanwhile.
+pub const LONG_WRITE_BYTES_MIN: u32 = 128 << 10;

@@ -12,7 +12,10 @@
 //! - nothing is copied: a payload is a slice of the input.
 
 use crate::error::NbdError;
-use crate::limits::{BLOCK_BYTES_MIN, DRAIN_BYTES_MAX, REQUEST_BYTES_MAX};
+use crate::limits::{
+    BLOCK_BYTES_MIN, BLOCK_BYTES_PREFERRED, DRAIN_BYTES_MAX, LONG_WRITE_BYTES_MIN,
+    REQUEST_BYTES_MAX,
+};
 use crate::wire::{Errno, REQUEST_HEADER_BYTES, REQUEST_MAGIC, Reader, command, command_flag};
 
 /// What the two sides agreed on, as far as requests and replies depend on it.
@@ -101,6 +104,9 @@ pub enum Parsed<'a> {
     Need(usize),
     /// A request, its payload (empty but for WRITE), and the bytes both take.
     Request(Request, &'a [u8], usize),
+    /// A large write of whole blocks. Its payload, which follows the header
+    /// ([`REQUEST_HEADER_BYTES`]) and may not be there yet, is to be taken as it comes.
+    LongWrite(Request),
     /// A request to be refused once `skip` bytes, more than there may be yet, were thrown away.
     Refuse {
         /// The answer.
@@ -133,10 +139,13 @@ pub fn parse<'a>(input: &'a [u8], terms: &Terms) -> Parsed<'a> {
             return Parsed::Refuse { refusal, skip: used };
         }
     };
+    let Header { cookie, offset, len, .. } = header;
+    if payload_len >= LONG_WRITE_BYTES_MIN && header.has_whole_blocks() {
+        return Parsed::LongWrite(Request { cookie, command, offset, len });
+    }
     let Some(payload) = input.get(REQUEST_HEADER_BYTES..used) else {
         return Parsed::Need(used);
     };
-    let Header { cookie, offset, len, .. } = header;
     Parsed::Request(Request { cookie, command, offset, len }, payload, used)
 }
 
@@ -233,6 +242,11 @@ impl Header {
 
     const fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0
+    }
+
+    fn has_whole_blocks(&self) -> bool {
+        self.offset.is_multiple_of(u64::from(BLOCK_BYTES_PREFERRED))
+            && self.len.is_multiple_of(BLOCK_BYTES_PREFERRED)
     }
 
     /// FUA is allowed everywhere: the specification asks servers to accept it on all commands.

@@ -20,15 +20,18 @@ use compio::BufResult;
 use compio::buf::{IntoInner, IoBuf};
 use compio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use rustix::net::Shutdown;
+use weir_base::BLOCK_BYTES;
+use weir_device::Block;
 
 use crate::connection::Connection;
 use crate::error::NbdError;
 use crate::export::Exports;
 use crate::input::Input;
-use crate::limits::HANDSHAKE_LIMIT;
+use crate::limits::{BLOCK_BYTES_PREFERRED, HANDSHAKE_LIMIT, INPUT_BYTES};
 use crate::linger::Linger;
 use crate::negotiate::{Negotiation, Ready, Step};
-use crate::request::{Command, Parsed, Refusal, parse};
+use crate::request::{Command, Parsed, Refusal, Request, parse};
+use crate::wire::REQUEST_HEADER_BYTES;
 
 /// A connected stream socket; clones are the same socket.
 pub trait Socket: AsyncRead + AsyncWrite + AsFd + Clone + 'static {}
@@ -172,8 +175,9 @@ async fn read_requests<S: Socket>(
     watch: &Watch,
 ) -> Result<(), NbdError> {
     let rest_of_message = Linger::default();
+    let mut long_write = None;
     loop {
-        let need = match run_pending(input, connection).await? {
+        let need = match run_pending(input, &mut long_write, connection).await? {
             Pending::Need(need) => need,
             Pending::Skip(refusal, len) => {
                 connection.flush_replies();
@@ -190,12 +194,12 @@ async fn read_requests<S: Socket>(
         }
         connection.flush_replies();
         connection.idle();
-        let begun = !input.pending().is_empty();
+        let begun = long_write.is_some() || !input.pending().is_empty();
         let receive = receive(socket, input, need);
         let received = if begun { rest_of_message.wait(receive).await? } else { receive.await? };
         connection.received();
         if received == 0 {
-            return if input.pending().is_empty() { Ok(()) } else { Err(NbdError::Truncated) };
+            return if !begun { Ok(()) } else { Err(NbdError::Truncated) };
         }
     }
 }
@@ -209,9 +213,51 @@ enum Pending {
     End,
 }
 
-/// Runs every whole request that was received.
-async fn run_pending(input: &mut Input, connection: &Rc<Connection>) -> Result<Pending, NbdError> {
+/// A large write that is being received.
+struct LongWrite {
+    request: Request,
+    blocks: Vec<Block>,
+}
+
+impl LongWrite {
+    fn new(request: Request) -> Self {
+        let blocks = Vec::with_capacity((request.len / BLOCK_BYTES_PREFERRED) as usize);
+        Self { request, blocks }
+    }
+
+    /// Bytes that are still to come.
+    fn missing(&self) -> usize {
+        self.request.len as usize - self.blocks.len() * BLOCK_BYTES
+    }
+
+    /// Takes the whole blocks at the front of the input.
+    fn take(&mut self, input: &mut Input) {
+        let pending = input.pending();
+        let (blocks, _) = pending.get(..self.missing()).unwrap_or(pending).as_chunks();
+        self.blocks.extend(Block::copies_of(blocks));
+        input.consume(blocks.len() * BLOCK_BYTES);
+    }
+}
+
+/// Runs every whole request that was received, and takes what there is of a long write.
+async fn run_pending(
+    input: &mut Input,
+    long_write: &mut Option<LongWrite>,
+    connection: &Rc<Connection>,
+) -> Result<Pending, NbdError> {
     loop {
+        if let Some(mut write) = long_write.take() {
+            write.take(input);
+            if write.missing() > 0 {
+                let need = write.missing().min(INPUT_BYTES);
+                *long_write = Some(write);
+                return Ok(Pending::Need(need));
+            }
+            if connection.is_broken() {
+                return Ok(Pending::End);
+            }
+            connection.run_long_write(write.request, write.blocks);
+        }
         match parse(input.pending(), connection.terms()) {
             Parsed::Need(need) => return Ok(Pending::Need(need)),
             Parsed::Refuse { refusal, skip } => {
@@ -225,6 +271,14 @@ async fn run_pending(input: &mut Input, connection: &Rc<Connection>) -> Result<P
             Parsed::Close(error) => return Err(error),
             Parsed::Request(request, ..) if request.command == Command::Disconnect => {
                 return Ok(Pending::End);
+            }
+            Parsed::LongWrite(request) => {
+                let bytes = request.held_bytes();
+                if !connection.has_room(bytes) {
+                    connection.wait_for_room(bytes).await;
+                }
+                input.consume(REQUEST_HEADER_BYTES);
+                *long_write = Some(LongWrite::new(request));
             }
             Parsed::Request(request, payload, used) => {
                 let bytes = request.held_bytes();

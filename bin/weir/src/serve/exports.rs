@@ -129,6 +129,14 @@ impl weir_nbd::Export for Connection {
         Box::pin(async move { self.volume.write(offset, data).await.map_err(refused) })
     }
 
+    fn try_write_blocks(&self, offset: u64, blocks: &mut Vec<Block>) -> Result<bool, ExportError> {
+        self.volume.try_write_blocks(offset, blocks).map_err(refused)
+    }
+
+    fn write_blocks(&self, offset: u64, blocks: Vec<Block>) -> ExportFuture<'_, ()> {
+        Box::pin(async move { self.volume.write_blocks(offset, blocks).await.map_err(refused) })
+    }
+
     fn try_zero(&self, offset: u64, len_bytes: u64, _punch: bool) -> Result<bool, ExportError> {
         // A thin volume stores no zeros, so keeping the space (NO_HOLE) has nothing to keep; a
         // later write is admitted like any other.

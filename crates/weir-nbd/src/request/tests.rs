@@ -111,7 +111,8 @@ fn ranges_are_checked() {
 fn lengths_are_checked() {
     let max = 32 << 20;
     accepted(&TERMS, 0, 0, 0, max);
-    accepted(&TERMS, 0, 1, 0, max);
+    accepted(&TERMS, 0, 1, 512, max - 512);
+    assert!(matches!(parse(&bytes(0, 1, 0, max), &TERMS), Parsed::LongWrite(_)));
     accepted(&TERMS, 0, 6, 0, SIZE as u32);
     assert_eq!(refused(&TERMS, 0, 0, 0, max + 512).0, 22);
     assert_eq!(refused(&TERMS, 4, 0, 0, max + 512).0, 75, "EOVERFLOW where DF was asked for");
@@ -155,6 +156,19 @@ fn a_request_in_pieces_waits_for_its_end() {
     }
 }
 
+#[test]
+fn a_large_write_of_whole_blocks_is_taken_as_it_comes() {
+    let terms = Terms { size_bytes: 1 << 30, ..TERMS };
+    let long = |offset, len| {
+        matches!(parse(&bytes(1, 1, offset, len), &terms), Parsed::LongWrite(request)
+            if (request.offset, request.len) == (offset, len)
+                && request.command == Command::Write { fua: true })
+    };
+    assert!(long(4096, 128 << 10) && long(0, 32 << 20));
+    assert!(!long(512, 128 << 10) && !long(0, (128 << 10) + 512) && !long(0, 64 << 10));
+    assert!(!long((1 << 30) - 4096, 128 << 10), "checked before it is taken");
+}
+
 proptest! {
     #[test]
     fn hostile_bytes_never_panic_and_are_counted(
@@ -192,6 +206,7 @@ proptest! {
                     prop_assert!(request.offset + u64::from(request.len) <= SIZE);
                     prop_assert!(request.len % 512 == 0 && request.offset % 512 == 0);
                 }
+                Parsed::LongWrite(_) => break,
                 Parsed::Refuse { skip, .. } => {
                     prop_assert!(skip >= 28);
                     at += skip;

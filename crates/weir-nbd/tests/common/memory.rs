@@ -105,6 +105,10 @@ impl Memory {
     }
 }
 
+fn bytes_of(blocks: &[Block]) -> Vec<u8> {
+    blocks.iter().flat_map(|block| &block[..]).copied().collect()
+}
+
 impl Export for Memory {
     fn size_bytes(&self) -> u64 {
         self.size
@@ -162,6 +166,14 @@ impl Export for Memory {
             Ok(())
         }
         .boxed_local()
+    }
+
+    fn try_write_blocks(&self, offset: u64, blocks: &mut Vec<Block>) -> Result<bool, ExportError> {
+        self.try_write(offset, &bytes_of(blocks))
+    }
+
+    fn write_blocks(&self, offset: u64, blocks: Vec<Block>) -> ExportFuture<'_, ()> {
+        async move { self.write(offset, &bytes_of(&blocks)).await }.boxed_local()
     }
 
     fn try_zero(&self, offset: u64, len_bytes: u64, punch: bool) -> Result<bool, ExportError> {
