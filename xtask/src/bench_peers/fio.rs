@@ -61,6 +61,20 @@ pub(super) fn fill(server: &Server) -> Result<()> {
     Ok(())
 }
 
+/// Writes the volume over and over, in sequence.
+pub(super) fn warm_writes(server: &Server, seconds: u64) -> Result<()> {
+    let runtime = format!("--runtime={seconds}");
+    call(
+        server,
+        &["--rw=write", "--bs=1m", "--iodepth=16", "--time_based"]
+            .map(str::to_owned)
+            .into_iter()
+            .chain([runtime])
+            .collect::<Vec<_>>(),
+    )?;
+    Ok(())
+}
+
 /// Reads every block once, in random order; a server without a cache gets ten seconds of it.
 pub(super) fn warm(server: &Server) -> Result<()> {
     call(server, &["--rw=randread", "--bs=4k", "--iodepth=32", "--runtime=10"].map(str::to_owned))?;

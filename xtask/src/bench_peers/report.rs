@@ -32,6 +32,8 @@ const WORDS: &str = "\
 Each cell: the median of the rounds, and the microseconds of CPU (user and system, all threads) \
 that the server used per operation. *Ratio*: Weir's median by the best peer's, in brackets the \
 lowest and highest of the rounds. *QD*: requests in flight. *Warm*: every block was read before. \
+Before the first line every server was written to for a while, so that none pays for memory that \
+was never touched. \
 *Flush every 32*: one flush per 32 writes, from a replayed log, since fio's own `fsync=32` sends \
 nearly one per write at QD32. *Client CPU*: the highest share of a core that fio used in that \
 line; near 100 % it is the client that is measured. Weir stores each block twice (a mirror of two \
