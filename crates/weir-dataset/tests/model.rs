@@ -19,9 +19,9 @@ use common::{as_devices, now, options};
 use proptest::collection::vec;
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof};
 use proptest::{prop_assert, prop_assert_eq, proptest};
-use weir_base::{ErrorKind, Guid};
+use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
 use weir_dataset::{Engine, Volume, VolumeSpec};
-use weir_device::MemoryDevice;
+use weir_device::{Block, MemoryDevice};
 use weir_format::{Compression, VdevKind};
 use weir_pool::{CreateOptions, ImportOptions, VdevSpec};
 
@@ -66,6 +66,10 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Reopen),
         2 => (1..=SIZE_MAX / BLOCK).prop_map(|blocks| Step::Resize(blocks * BLOCK)),
     ]
+}
+
+fn whole_blocks(range: &Range<usize>) -> bool {
+    range.start.is_multiple_of(BLOCK_BYTES) && range.end.is_multiple_of(BLOCK_BYTES)
 }
 
 fn content(seed: u8, len: usize, compressible: bool) -> Vec<u8> {
@@ -130,6 +134,12 @@ impl Bench {
     }
 
     fn read(&self, range: Range<usize>) -> Vec<u8> {
+        let mut blocks = Vec::new();
+        if whole_blocks(&range)
+            && self.volume.try_share(range.start as u64, range.len() as u64, &mut blocks).unwrap()
+        {
+            return blocks.iter().flat_map(|block| &block[..]).copied().collect();
+        }
         let mut out = vec![0xee; range.len()];
         if !self.volume.try_read(range.start as u64, &mut out).unwrap() {
             now(self.volume.read(range.start as u64, &mut out)).unwrap();
@@ -157,7 +167,12 @@ impl Bench {
             Step::Write { range, seed, compressible } => {
                 let range = self.inside(range);
                 let data = content(*seed, range.len(), *compressible);
-                now(self.volume.write(range.start as u64, &data)).unwrap();
+                if whole_blocks(&range) && seed.is_multiple_of(2) {
+                    let blocks = Block::copies_of(data.as_chunks().0);
+                    now(self.volume.write_blocks(range.start as u64, blocks)).unwrap();
+                } else {
+                    now(self.volume.write(range.start as u64, &data)).unwrap();
+                }
                 self.model[range].copy_from_slice(&data);
             }
             Step::Zero(range) => {
