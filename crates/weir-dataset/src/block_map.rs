@@ -119,7 +119,10 @@ mod tests {
     proptest! {
         #[test]
         fn it_holds_what_a_map_holds(
-            steps in prop::collection::vec((any::<bool>(), 0_u64..200, 0_u64..100, any::<u8>()), 1..200),
+            steps in prop::collection::vec(
+                (any::<bool>(), 0_u64..200, 0_u64..100, any::<u8>()),
+                1..200,
+            ),
         ) {
             let (mut map, mut model) = (BlockMap::default(), BTreeMap::new());
             for (put, start, len, fill) in steps {

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{as_devices, now, options};
 use weir_base::Guid;
+use weir_base::limits::LOG_QUEUED_BYTES_MAX;
 use weir_dataset::{Engine, Outcome, Volume, VolumeSpec};
 use weir_device::MemoryDevice;
 use weir_format::{Compression, VdevKind};
@@ -209,4 +210,27 @@ fn a_rotten_log_header_on_one_leg_does_not_hide_the_batch_on_the_other() {
         let engine = reopen(&disks);
         assert_eq!(read(&engine.volume("v").unwrap(), 0, 4096), noise(1, 4096), "leg {leg}");
     }
+}
+
+#[test]
+fn a_block_that_a_reader_holds_is_not_changed_under_it() {
+    let disks = disks(2);
+    let engine = create(&disks);
+    let volume = volume(&engine, 16 << 20);
+    let fill = |byte: u8| vec![byte; 64 << 10];
+    // More than the log takes, so that from then on dirty blocks are changed in place.
+    for _ in 0..=LOG_QUEUED_BYTES_MAX / (64 << 10) {
+        assert!(volume.try_write(0, &fill(1)).unwrap());
+    }
+    let mut held = Vec::new();
+    assert!(volume.try_share(0, 64 << 10, &mut held).unwrap());
+    assert!(volume.try_write(0, &fill(2)).unwrap());
+    assert!(held.iter().all(|block| block[..] == [1; 4096]));
+    held.clear();
+    assert!(volume.try_write(0, &fill(3)).unwrap());
+    assert_eq!(read(&volume, 0, 64 << 10), fill(3));
+    now(engine.commit()).unwrap();
+    drop(engine);
+    let engine = reopen(&disks);
+    assert_eq!(read(&engine.volume("v").unwrap(), 0, 64 << 10), fill(3));
 }

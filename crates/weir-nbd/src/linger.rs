@@ -78,8 +78,8 @@ impl Linger {
         result
     }
 
-    /// Spends the first part of a wait, whose end [`Linger::end`] tells, while it is `quiet`: awake,
-    /// or not at all.
+    /// Spends the first part of a wait, whose end [`Linger::end`] tells, while it is `quiet`:
+    /// awake, or not at all.
     pub(crate) async fn while_quiet(&self, quiet: impl Fn() -> bool) {
         let awake = self.begin();
         let start = Instant::now();

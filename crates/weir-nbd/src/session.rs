@@ -199,7 +199,7 @@ async fn read_requests<S: Socket>(
         let received = if begun { rest_of_message.wait(receive).await? } else { receive.await? };
         connection.received();
         if received == 0 {
-            return if !begun { Ok(()) } else { Err(NbdError::Truncated) };
+            return if begun { Err(NbdError::Truncated) } else { Ok(()) };
         }
     }
 }

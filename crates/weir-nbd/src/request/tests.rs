@@ -206,7 +206,6 @@ proptest! {
                     prop_assert!(request.offset + u64::from(request.len) <= SIZE);
                     prop_assert!(request.len % 512 == 0 && request.offset % 512 == 0);
                 }
-                Parsed::LongWrite(_) => break,
                 Parsed::Refuse { skip, .. } => {
                     prop_assert!(skip >= 28);
                     at += skip;
@@ -215,7 +214,7 @@ proptest! {
                     prop_assert!(need > left.len());
                     break;
                 }
-                Parsed::Close(_) => break,
+                Parsed::LongWrite(_) | Parsed::Close(_) => break,
             }
         }
     }
