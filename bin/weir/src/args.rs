@@ -10,6 +10,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::export::ExportVerb;
+use crate::offline::rescue::RescueArgs;
 use crate::pool::PoolVerb;
 use crate::serve_args::ServeArgs;
 use crate::server::ServerVerb;
@@ -57,6 +58,8 @@ pub(crate) enum Command {
         #[command(subcommand)]
         verb: ServerVerb,
     },
+    /// Copy a volume out of the disks that are left of its pool, without a server
+    Rescue(RescueArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -114,6 +117,7 @@ impl Cli {
             | Command::Volume { remote, .. }
             | Command::Export { remote, .. }
             | Command::Server { remote, .. } => remote.json,
+            Command::Rescue(arguments) => arguments.json,
             Command::Serve(_) | Command::Completions { .. } => false,
         };
         near || self.remote.json

@@ -1,4 +1,5 @@
-//! The `weir` command: `serve` is the server, every other verb is one call to it.
+//! The `weir` command: `serve` is the server, `rescue` works on disks without one, every other
+//! verb is one call to the server.
 //!
 //! Not here: the calls (weir-api), the engine.
 //!
@@ -11,6 +12,7 @@ mod args;
 mod confirm;
 mod export;
 mod layout;
+mod offline;
 mod output;
 mod pool;
 mod serve;
@@ -58,6 +60,12 @@ fn run(cli: Cli) -> Result<(), ApiError> {
         }
         Command::Server { verb, remote } => {
             server::run(&verb, &Session::open(&root, &remote.into())?)
+        }
+        Command::Rescue(arguments) => {
+            if root.given() {
+                args::refuse("--api, --json and --timeout do not go before rescue");
+            }
+            offline::rescue::run(&arguments)
         }
         Command::Completions { shell } => {
             let mut script = Vec::new();

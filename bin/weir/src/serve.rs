@@ -12,9 +12,9 @@
 mod control;
 mod convert;
 mod demo;
-mod disks;
+pub(crate) mod disks;
 mod exports;
-mod pools;
+pub(crate) mod pools;
 mod state;
 
 use std::fs;

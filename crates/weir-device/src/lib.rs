@@ -17,6 +17,7 @@ mod fault;
 mod file;
 mod memory;
 mod open;
+mod overlay;
 mod probe;
 mod submit;
 
@@ -30,4 +31,5 @@ pub use fault::{FaultDevice, Faults};
 pub use file::FileDevice;
 pub use memory::MemoryDevice;
 pub use open::OpenMode;
+pub use overlay::Overlay;
 pub use probe::{PROBE_BYTES, probe_content, probe_device};

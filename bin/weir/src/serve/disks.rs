@@ -100,23 +100,23 @@ pub(super) fn open_known(paths: &[PathBuf]) -> (Vec<Arc<dyn Device>>, Vec<Device
 }
 
 /// A pool found on disks that are not in use.
-pub(super) struct FoundPool {
+pub(crate) struct FoundPool {
     /// The newest config seen.
-    pub(super) newest: Discovered,
+    pub(crate) newest: Discovered,
     /// Its disks, by guid.
-    pub(super) disks: BTreeMap<Guid, PathBuf>,
+    pub(crate) disks: BTreeMap<Guid, PathBuf>,
 }
 
 /// What a look at disks gave.
 #[derive(Default)]
-pub(super) struct Scan {
-    pub(super) pools: BTreeMap<Guid, FoundPool>,
+pub(crate) struct Scan {
+    pub(crate) pools: BTreeMap<Guid, FoundPool>,
     /// Why disks that may belong to a pool could not be judged.
-    pub(super) unknown: Vec<String>,
+    pub(crate) unknown: Vec<String>,
 }
 
 /// Looks at the named files, devices and directories (or at all block devices) for pools.
-pub(super) async fn scan(search: &[String]) -> Scan {
+pub(crate) async fn scan(search: &[String]) -> Scan {
     let mut scan = Scan::default();
     for path in candidates(search) {
         let disk = match open(&path, OpenMode::ReadOnly, 0) {

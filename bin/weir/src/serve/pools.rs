@@ -26,7 +26,7 @@ pub(super) struct OpenPool {
     thread: JoinHandle<()>,
 }
 
-pub(super) fn api_error(error: &DatasetError) -> ApiError {
+pub(crate) fn api_error(error: &DatasetError) -> ApiError {
     ApiError::new(error.kind(), error.to_string())
 }
 

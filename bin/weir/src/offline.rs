@@ -1,0 +1,70 @@
+//! Tools that work on disks without a server: nothing they do changes a disk.
+//!
+//! Not here: the server, and what it shares with these (`serve/disks`: finding disks).
+//!
+//! Invariants:
+//! - disks are opened for reading, each under an overlay: what the engine writes while it opens a
+//!   pool (the replayed log, a commit) stays in memory;
+//! - disks of a running server are refused, since they change under the reader.
+
+pub(crate) mod rescue;
+
+use std::sync::Arc;
+
+use weir_api::ApiError;
+use weir_base::{ErrorKind, SystemClock};
+use weir_dataset::{Engine, EngineOptions};
+use weir_device::{Device, FileDevice, OpenMode, Overlay};
+use weir_pool::{ImportOptions, PlantedBug};
+
+use crate::output;
+use crate::serve::disks::{self, FoundPool};
+use crate::serve::pools::api_error;
+
+/// Memory for caches and for what a replayed log makes dirty.
+const MEMORY_BYTES: u64 = 512 << 20;
+
+/// Runs an offline tool on a runtime of its own.
+fn block_on<T>(work: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+    let runtime = weir_device::new_runtime().map_err(|error| {
+        ApiError::new(ErrorKind::Internal, format!("cannot do I/O here: {error}"))
+    })?;
+    runtime.block_on(work)
+}
+
+/// Opens a pool by name or guid, as it would be after an import, without changing its disks.
+async fn open(wanted: &str, search: &[String], force: bool) -> Result<Arc<Engine>, ApiError> {
+    let scan = disks::scan(search).await;
+    for why in &scan.unknown {
+        output::say(&format!("weir: left out: {why}"));
+    }
+    let found = scan
+        .pools
+        .into_iter()
+        .filter(|(guid, found)| found.newest.label.name == wanted || guid.to_string() == wanted);
+    let mut found: Vec<FoundPool> = found.map(|(_, pool)| pool).collect();
+    let pool = match (found.pop(), found.is_empty()) {
+        (Some(pool), true) => pool,
+        (None, _) => {
+            let message = format!("no disk of a pool {wanted:?} in {}", search.join(", "));
+            return Err(ApiError::new(ErrorKind::NotFound, message)
+                .with_action("name its disks, or the directories they are in, with -d"));
+        }
+        (Some(_), false) => {
+            let message = format!("there are several pools named {wanted:?}");
+            return Err(ApiError::new(ErrorKind::Invalid, message)
+                .with_action("give the guid that `weir pool import -d` lists"));
+        }
+    };
+    let mut overlays: Vec<Arc<dyn Device>> = Vec::new();
+    for path in pool.disks.values() {
+        match FileDevice::open(path, OpenMode::ReadOnly, 0) {
+            Ok(disk) => overlays.push(Arc::new(Overlay::new(Arc::new(disk)))),
+            Err(error) => output::say(&format!("weir: left out: {error}")),
+        }
+    }
+    let clock = Arc::new(SystemClock::default());
+    let options = EngineOptions { memory_bytes: MEMORY_BYTES, clock, bug: PlantedBug::None };
+    let opened = Engine::open(overlays, ImportOptions { force }, &options).await;
+    opened.map_err(|error| api_error(&error))
+}

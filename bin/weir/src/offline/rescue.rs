@@ -1,0 +1,282 @@
+//! `weir rescue`: copies a volume out of whatever disks of its pool are left, without a server.
+//!
+//! Not here: repair; a pool that can be imported heals itself.
+//!
+//! Invariants:
+//! - the file never held anything before: an existing one is not touched;
+//! - what cannot be read is left as a hole and named, never guessed, and the exit code says so;
+//! - the file is on stable media when the command reports success.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, IsTerminal as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use weir_api::ApiError;
+use weir_base::size::Human;
+use weir_base::{BLOCK_BYTES, ErrorKind};
+use weir_dataset::{DatasetError, Engine, Volume};
+
+use crate::output::{self, Style};
+use crate::serve::pools::api_error;
+
+/// Read at a time; a piece that cannot be read whole is read block by block.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// Extents asked for at a time.
+const EXTENTS: usize = 1024;
+
+/// Damaged ranges that are named; beyond it they are only counted.
+const DAMAGE_NAMED_MAX: usize = 64;
+
+#[derive(Debug, Args)]
+pub(crate) struct RescueArgs {
+    /// Disks of the pool, or directories that hold them
+    #[arg(short = 'd', value_name = "DIR|DEVICE", required = true)]
+    search: Vec<String>,
+    /// File to make; without it the volumes of the pool are listed
+    #[arg(long, value_name = "FILE")]
+    to: Option<PathBuf>,
+    /// Use an older state of the pool where the newest cannot be read
+    #[arg(short, long)]
+    force: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Pool, or volume such as tank/vm1; a pool may also be given by its guid
+    #[arg(value_name = "POOL[/VOLUME]")]
+    name: String,
+}
+
+/// What can be rescued.
+#[derive(Serialize)]
+struct Listing {
+    pool: String,
+    volumes: Vec<Found>,
+}
+
+#[derive(Serialize)]
+struct Found {
+    name: String,
+    size_bytes: u64,
+    used_bytes: u64,
+}
+
+/// What was rescued.
+#[derive(Serialize)]
+struct Rescued {
+    volume: String,
+    file: PathBuf,
+    size_bytes: u64,
+    copied_bytes: u64,
+    damaged_bytes: u64,
+    /// The first of them.
+    damaged: Vec<Damage>,
+}
+
+#[derive(Serialize)]
+struct Damage {
+    offset: u64,
+    len_bytes: u64,
+}
+
+pub(crate) fn run(args: &RescueArgs) -> Result<(), ApiError> {
+    let (pool, volume) = match args.name.split_once('/') {
+        Some((pool, volume)) => (pool, Some(volume)),
+        None => (args.name.as_str(), None),
+    };
+    super::block_on(async {
+        let engine = super::open(pool, &args.search, args.force).await?;
+        match (volume, &args.to) {
+            (None, None) => list(&engine, args.json),
+            (Some(volume), Some(file)) => copy(&engine, volume, file.clone(), args.json).await,
+            (Some(_), None) => Err(ApiError::new(ErrorKind::Invalid, "where to is not said")
+                .with_action("name a file to make with --to")),
+            (None, Some(_)) => Err(ApiError::new(ErrorKind::Invalid, "no volume is named")
+                .with_action("name one, such as tank/vm1; without --to they are listed")),
+        }
+    })
+}
+
+fn list(engine: &Engine, json: bool) -> Result<(), ApiError> {
+    let pool = engine.pool().name().to_owned();
+    let infos = engine.volumes().into_iter().map(|volume| volume.info());
+    let volumes: Vec<Found> = infos
+        .map(|info| Found {
+            name: format!("{pool}/{}", info.name),
+            size_bytes: info.size_bytes,
+            used_bytes: info.used_bytes,
+        })
+        .collect();
+    if json {
+        return output::print(&output::json(&Listing { pool, volumes })?);
+    }
+    let style = Style::new(false);
+    let rows: Vec<[String; 3]> = volumes
+        .iter()
+        .map(|v| [v.name.clone(), style.size(v.size_bytes), style.size(v.used_bytes)])
+        .collect();
+    output::print(&output::table(["NAME", ">SIZE", ">USED"], &rows, style))
+}
+
+async fn copy(engine: &Engine, name: &str, file: PathBuf, json: bool) -> Result<(), ApiError> {
+    let volume = engine.volume(name).map_err(|error| api_error(&error))?;
+    let size_bytes = volume.size_bytes();
+    let target = OpenOptions::new().write(true).create_new(true).open(&file).and_then(|target| {
+        target.set_len(size_bytes)?;
+        Ok(target)
+    });
+    let target = target.map_err(|error| file_error(&file, &error))?;
+    let mut copier = Copier {
+        volume: &volume,
+        target,
+        progress: progress(volume.info().used_bytes),
+        rescued: Rescued {
+            volume: format!("{}/{name}", engine.pool().name()),
+            file,
+            size_bytes,
+            copied_bytes: 0,
+            damaged_bytes: 0,
+            damaged: Vec::new(),
+        },
+    };
+    copier.copy_all(size_bytes).await?;
+    copier.target.sync_all().map_err(|error| file_error(&copier.rescued.file, &error))?;
+    copier.progress.finish_and_clear();
+    report(&copier.rescued, json)
+}
+
+fn report(rescued: &Rescued, json: bool) -> Result<(), ApiError> {
+    let Rescued { volume, file, copied_bytes, damaged_bytes, .. } = rescued;
+    if json {
+        output::print(&output::json(rescued)?)?;
+    } else {
+        let copied = Human(*copied_bytes);
+        output::say(&format!("{copied} of volume {volume} copied to {}", file.display()));
+        for Damage { offset, len_bytes } in &rescued.damaged {
+            output::say(&format!("unreadable: {len_bytes} bytes at {offset}"));
+        }
+    }
+    if *damaged_bytes == 0 {
+        return Ok(());
+    }
+    let message = format!(
+        "{} of volume {volume} cannot be read from these disks; in {} they are zeros",
+        Human(*damaged_bytes),
+        file.display()
+    );
+    Err(ApiError::new(ErrorKind::Data, message)
+        .with_action("add disks of the pool with -d, or take these ranges from a backup"))
+}
+
+fn file_error(file: &std::path::Path, error: &io::Error) -> ApiError {
+    let kind = match error.kind() {
+        io::ErrorKind::AlreadyExists => ErrorKind::Exists,
+        io::ErrorKind::NotFound => ErrorKind::NotFound,
+        io::ErrorKind::PermissionDenied => ErrorKind::Permission,
+        io::ErrorKind::StorageFull | io::ErrorKind::FileTooLarge => ErrorKind::NoSpace,
+        _ => ErrorKind::Unavailable,
+    };
+    ApiError::new(kind, format!("{}: {error}", file.display()))
+}
+
+/// A bar for people; nothing where nobody watches.
+fn progress(bytes: u64) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let line = "{bar:30} {percent:>3} %  {bytes} of {total_bytes}  {bytes_per_sec}  ETA {eta}";
+    let style = ProgressStyle::with_template(line).expect("the template is constant");
+    ProgressBar::new(bytes).with_style(style)
+}
+
+struct Copier<'a> {
+    volume: &'a Volume,
+    target: File,
+    progress: ProgressBar,
+    rescued: Rescued,
+}
+
+impl Copier<'_> {
+    async fn copy_all(&mut self, size: u64) -> Result<(), ApiError> {
+        let mut at = 0;
+        while at < size {
+            let found = self.volume.extents(at, size - at, EXTENTS).await;
+            let extents = match found {
+                Ok(extents) => extents,
+                Err(error) if error.kind() == ErrorKind::Data => {
+                    // A node of the map is lost: find out piece by piece what is below it.
+                    let len = PIECE_BYTES.min(size - at);
+                    self.copy_range(at, len).await?;
+                    at += len;
+                    continue;
+                }
+                Err(error) => return Err(api_error(&error)),
+            };
+            for extent in extents {
+                let len = extent.len.min(size - at);
+                if !extent.hole {
+                    self.copy_range(at, len).await?;
+                }
+                at += len;
+            }
+        }
+        Ok(())
+    }
+
+    async fn copy_range(&mut self, start: u64, len: u64) -> Result<(), ApiError> {
+        let mut buffer = vec![0; PIECE_BYTES as usize];
+        let mut at = start;
+        while at < start + len {
+            let piece = &mut buffer[..PIECE_BYTES.min(start + len - at) as usize];
+            match self.volume.read(at, piece).await {
+                Ok(()) => self.put(at, piece)?,
+                Err(error) => self.copy_blocks(at, piece, error).await?,
+            }
+            at += piece.len() as u64;
+            self.progress.inc(piece.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Copies what can be read of a piece that cannot be read whole.
+    async fn copy_blocks(
+        &mut self,
+        start: u64,
+        piece: &mut [u8],
+        error: DatasetError,
+    ) -> Result<(), ApiError> {
+        if error.kind() != ErrorKind::Data {
+            return Err(api_error(&error));
+        }
+        for (at, block) in (start..).step_by(BLOCK_BYTES).zip(piece.chunks_mut(BLOCK_BYTES)) {
+            match self.volume.read(at, block).await {
+                Ok(()) => self.put(at, block)?,
+                Err(error) if error.kind() == ErrorKind::Data => self.lost(at, block.len() as u64),
+                Err(error) => return Err(api_error(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, at: u64, bytes: &[u8]) -> Result<(), ApiError> {
+        self.rescued.copied_bytes += bytes.len() as u64;
+        let written = self.target.write_all_at(bytes, at);
+        written.map_err(|error| file_error(&self.rescued.file, &error))
+    }
+
+    fn lost(&mut self, offset: u64, len_bytes: u64) {
+        self.rescued.damaged_bytes += len_bytes;
+        let damaged = &mut self.rescued.damaged;
+        if let Some(last) = damaged.last_mut()
+            && last.offset + last.len_bytes == offset
+        {
+            last.len_bytes += len_bytes;
+        } else if damaged.len() < DAMAGE_NAMED_MAX {
+            damaged.push(Damage { offset, len_bytes });
+        }
+    }
+}
