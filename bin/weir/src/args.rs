@@ -51,6 +51,17 @@ pub(crate) enum Command {
         #[command(subcommand)]
         verb: ExportVerb,
     },
+    /// Show what happened: disks that failed, copies that were repaired, calls that were made
+    Events {
+        #[command(flatten)]
+        remote: Remote,
+        /// Go on with what happens from now on
+        #[arg(short, long)]
+        follow: bool,
+        /// Only events with a higher number
+        #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+        after: u64,
+    },
     /// Look at the running server
     Server {
         #[command(flatten)]
@@ -116,6 +127,7 @@ impl Cli {
             Command::Pool { remote, .. }
             | Command::Volume { remote, .. }
             | Command::Export { remote, .. }
+            | Command::Events { remote, .. }
             | Command::Server { remote, .. } => remote.json,
             Command::Rescue(arguments) => arguments.json,
             Command::Serve(_) | Command::Completions { .. } => false,

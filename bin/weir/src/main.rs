@@ -10,7 +10,9 @@
 
 mod args;
 mod confirm;
+mod events;
 mod export;
+mod iostat;
 mod layout;
 mod offline;
 mod output;
@@ -57,6 +59,9 @@ fn run(cli: Cli) -> Result<(), ApiError> {
         }
         Command::Export { verb, remote } => {
             export::run(&verb, &Session::open(&root, &remote.into())?)
+        }
+        Command::Events { follow, after, remote } => {
+            events::run(&Session::open(&root, &remote.into())?, follow, after)
         }
         Command::Server { verb, remote } => {
             server::run(&verb, &Session::open(&root, &remote.into())?)

@@ -18,6 +18,7 @@ use weir_device::{Device, FileDevice, OpenMode, Overlay};
 use weir_pool::{ImportOptions, PlantedBug};
 
 use crate::output;
+use crate::serve::activity::Activity;
 use crate::serve::disks::{self, FoundPool};
 use crate::serve::pools::api_error;
 
@@ -34,7 +35,7 @@ fn block_on<T>(work: impl Future<Output = Result<T, ApiError>>) -> Result<T, Api
 
 /// Opens a pool by name or guid, as it would be after an import, without changing its disks.
 async fn open(wanted: &str, search: &[String], force: bool) -> Result<Arc<Engine>, ApiError> {
-    let scan = disks::scan(search).await;
+    let scan = disks::scan(search, &Activity::default()).await;
     for why in &scan.unknown {
         output::say(&format!("weir: left out: {why}"));
     }

@@ -164,6 +164,15 @@ pub(crate) fn duration(ms: u64) -> String {
     if days > 0 { format!("{days} d {time}") } else { time }
 }
 
+/// The time an operation took.
+pub(crate) fn micros(us: u64) -> String {
+    match us {
+        0..1000 => format!("{us}us"),
+        1000..1_000_000 => format!("{}.{}ms", us / 1000, us / 100 % 10),
+        _ => format!("{}.{}s", us / 1_000_000, us / 100_000 % 10),
+    }
+}
+
 /// A time as `YYYY-MM-DD HH:MM:SS UTC`.
 pub(crate) fn date(unix_ms: u64) -> String {
     let seconds = unix_ms / 1000;

@@ -16,7 +16,7 @@ use weir_base::{ErrorKind, names};
 
 use crate::output::{self, Style};
 use crate::session::Session;
-use crate::{confirm, layout};
+use crate::{confirm, events, iostat, layout};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PoolVerb {
@@ -45,6 +45,26 @@ pub(crate) enum PoolVerb {
     Status {
         /// Name of the pool
         name: Option<String>,
+    },
+    /// Show what disks and clients do: operations and bytes per second, mean times, and how much
+    /// is written to disks for what clients write
+    Iostat {
+        /// For scripts: no header, tabs, bytes and microseconds
+        #[arg(short = 'H')]
+        script: bool,
+        /// Name of the pool
+        name: String,
+        /// Report again every so many seconds; the first report is since the pool was opened
+        #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
+        interval: Option<u64>,
+        /// Stop after so many reports
+        #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+        count: Option<u64>,
+    },
+    /// Show who changed what in a pool, and how that went
+    History {
+        /// Name of the pool, also of one that is gone
+        name: String,
     },
     /// Destroy a pool and everything in it
     Destroy {
@@ -105,6 +125,10 @@ pub(crate) fn run(verb: PoolVerb, session: &Session) -> Result<(), ApiError> {
             session.say(&output::outcome("pool", &answer.name, answer.outcome));
             session.print(&answer, |_| String::new())
         }
+        PoolVerb::Iostat { script, name, interval, count } => {
+            iostat::run(session, &name, interval, count, Style::new(script))
+        }
+        PoolVerb::History { name } => events::history(session, name),
         PoolVerb::Import { search, force, name } => import(session, &search, force, name),
         PoolVerb::Export { name, force } => {
             let request = PoolExport { name, force };

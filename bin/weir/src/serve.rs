@@ -7,15 +7,24 @@
 //! - every listener is bound before a disk is touched, so a taken port changes nothing;
 //! - one server per state directory and one server per disk, kept by locks the kernel drops with
 //!   the process;
-//! - at the end clients are answered first, then pools are committed.
+//! - at the end clients are answered first, then pools are committed; disks that do not answer do
+//!   not hold it up.
 
+pub(crate) mod activity;
+mod changes;
+mod clock;
 mod control;
 mod convert;
 mod demo;
 pub(crate) mod disks;
+mod events;
 mod exports;
+mod history;
+mod never_hang;
 pub(crate) mod pools;
+mod recorder;
 mod state;
+mod watchman;
 
 use std::fs;
 use std::io::IsTerminal as _;
@@ -28,6 +37,7 @@ use weir_api::{Address, ApiError};
 use weir_base::ErrorKind;
 
 use control::Manager;
+use recorder::{Record, Recorder};
 
 /// How to run the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +80,10 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), ApiError> {
         .enable_all()
         .build()
         .map_err(|error| internal("no runtime for the management interface", &error))?;
-    runtime.block_on(serve(options, state, api, nbd))
+    let done = runtime.block_on(serve(options, state, api, nbd));
+    // A thread that waits for a disk that does not answer must not hold up the end.
+    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+    done
 }
 
 async fn serve(
@@ -85,10 +98,18 @@ async fn serve(
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let nbd = weir_nbd::serve(nbd, Arc::clone(&registry) as Arc<dyn weir_nbd::Exports>, threads)
         .map_err(|error| ApiError::new(error.kind(), error.to_string()))?;
-    let manager = Arc::new(Manager::new(options.memory_bytes, state, registry, nbd));
+    let record = Record {
+        events: Arc::new(events::Events::new()),
+        history: Arc::new(history::History::load(&options.state_dir)),
+    };
+    let (memory, recorded) = (options.memory_bytes, record.clone());
+    let manager = Arc::new(Manager::new(memory, state, registry, nbd, recorded));
     manager.reopen_pools().await;
+    let watch = watchman::watch(Arc::clone(&manager), Arc::clone(&record.events));
+    let watching = tokio::spawn(watch);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let control = Arc::clone(&manager) as Arc<dyn weir_api::Control>;
+    let recorder = Recorder::new(Arc::clone(&manager), record);
+    let control: Arc<dyn weir_api::Control> = Arc::new(recorder);
     let served = tokio::spawn(weir_api::serve(api, control, async {
         // The sender is dropped at the latest when this function ends.
         drop(stopped.await);
@@ -108,6 +129,7 @@ async fn serve(
             _ = terminate.recv() => {}
         }
     };
+    watching.abort();
     let orderly = async {
         stop.send(()).ok();
         if let Ok(Err(error)) = served.await {
@@ -117,6 +139,10 @@ async fn serve(
     };
     tokio::select! {
         done = orderly => done,
+        () = manager.end_of_patience() => {
+            tracing::error!("stopped though disks do not answer: what was not flushed is lost");
+            std::process::exit(i32::from(weir_api::wire::exit_code(ErrorKind::Unavailable)))
+        }
         () = hurry => {
             tracing::warn!("stopped at once: what was not flushed is lost");
             std::process::exit(130)

@@ -26,9 +26,10 @@ use crate::control::{Answer, Control};
 use crate::limits::{ANSWER_BYTES_MAX, CLIENT_TIMEOUT};
 use crate::routes::{CloseOptions, NewSize};
 use crate::types::{
-    Export, ExportChange, ExportCreate, ExportKey, ExportList, ImportableList, PoolChange,
-    PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolList, PoolScan, PoolStatus, Removed,
-    Request, ServerInfo, Volume, VolumeChange, VolumeCreate, VolumeList, VolumeResize, VolumeSet,
+    EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, HistoryList,
+    ImportableList, PoolChange, PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolList,
+    PoolScan, PoolStatus, Removed, Request, ServerInfo, Volume, VolumeChange, VolumeCreate,
+    VolumeList, VolumeResize, VolumeSet,
 };
 use crate::wire::ErrorBody;
 use crate::{Address, Error};
@@ -219,6 +220,15 @@ impl Control for Client {
         let options = CloseOptions { force: request.force };
         let path = pool_path(&request.name).map(|path| format!("{path}/export"));
         self.call(path.map(|path| send(Method::POST, path, &options)))
+    }
+
+    fn pool_history(&self, pool: String) -> Answer<'_, HistoryList> {
+        self.call(pool_path(&pool).map(|path| get(format!("{path}/history"))))
+    }
+
+    fn events(&self, query: EventQuery) -> Answer<'_, EventList> {
+        let EventQuery { after, wait_ms } = query;
+        self.call(Ok(get(format!("/v1/events?after={after}&wait_ms={wait_ms}"))))
     }
 
     fn volume_create(&self, request: VolumeCreate) -> Answer<'_, VolumeChange> {

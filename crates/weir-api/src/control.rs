@@ -13,9 +13,10 @@ use std::future::Future;
 use std::pin::Pin;
 
 use crate::types::{
-    Export, ExportChange, ExportCreate, ExportKey, ExportList, ImportableList, PoolChange,
-    PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolList, PoolScan, PoolStatus, Removed,
-    ServerInfo, Volume, VolumeChange, VolumeCreate, VolumeList, VolumeResize, VolumeSet,
+    EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, HistoryList,
+    ImportableList, PoolChange, PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolList,
+    PoolScan, PoolStatus, Removed, ServerInfo, Volume, VolumeChange, VolumeCreate, VolumeList,
+    VolumeResize, VolumeSet,
 };
 use crate::wire::ApiError;
 
@@ -57,6 +58,14 @@ pub trait Control: Send + Sync + 'static {
     /// # Errors
     /// `Busy` while one of its volumes is exported, unless `force`.
     fn pool_export(&self, request: PoolExport) -> Answer<'_, Removed>;
+
+    /// Tells who changed what in a pool, and how that went: oldest first. Also of pools that are
+    /// gone.
+    fn pool_history(&self, pool: String) -> Answer<'_, HistoryList>;
+
+    /// Tells what happened after an event, oldest first. With nothing to tell it waits for a while
+    /// and then answers an empty list.
+    fn events(&self, query: EventQuery) -> Answer<'_, EventList>;
 
     /// Makes a thin volume. The same name with the same size and properties is `unchanged`.
     fn volume_create(&self, request: VolumeCreate) -> Answer<'_, VolumeChange>;

@@ -8,6 +8,7 @@
 //! - every error that leaves here is an [`ApiError`] with a kind, a message and an action;
 //! - `/v1` answers keep their meaning; fields may be added, nothing is renamed or removed.
 
+pub mod caller;
 pub mod client;
 pub mod control;
 pub mod error;

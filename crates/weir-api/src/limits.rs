@@ -31,3 +31,7 @@ pub const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a client waits for an answer unless told otherwise; the longest calls (create,
 /// import) take seconds.
 pub const CLIENT_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Longest time the server holds a call for events: below what any client waits for an answer, and
+/// short enough that a stopping server need not cut it off.
+pub const EVENT_WAIT_MAX: Duration = Duration::from_secs(4);

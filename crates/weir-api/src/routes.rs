@@ -21,11 +21,13 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use weir_base::ErrorKind;
 
+use crate::caller;
 use crate::control::Control;
 use crate::guard;
 use crate::types::{Outcome, ServerInfo};
 use crate::wire::{ApiError, ErrorBody, http_status};
 
+mod event;
 mod export;
 mod pool;
 mod volume;
@@ -69,6 +71,8 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(pool::status, pool::destroy))
         .routes(routes!(pool::export))
         .routes(routes!(pool::import))
+        .routes(routes!(event::history))
+        .routes(routes!(event::events))
         .routes(routes!(pool::scan))
         .routes(routes!(volume::list, volume::create))
         .routes(routes!(volume::show, volume::set, volume::destroy))
@@ -90,7 +94,8 @@ async fn server_info(State(control): State<Shared>) -> Result<Json<ServerInfo>, 
 async fn to_end<T: Send + 'static>(
     call: impl Future<Output = Result<T, ApiError>> + Send + 'static,
 ) -> Result<T, ApiError> {
-    tokio::spawn(call).await.unwrap_or_else(|broken| {
+    // Whoever acts on the call may ask who made it.
+    tokio::spawn(caller::on_behalf_of(caller::current(), call)).await.unwrap_or_else(|broken| {
         tracing::error!(error = %broken, "a management call broke");
         Err(ApiError::new(ErrorKind::Internal, "the call broke inside the server"))
     })

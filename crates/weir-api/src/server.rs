@@ -22,6 +22,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
+use crate::caller::{self, Caller};
 use crate::control::Control;
 use crate::guard;
 use crate::limits::{CONNECTIONS_MAX, HEADER_TIMEOUT, STOP_TIMEOUT};
@@ -81,16 +82,24 @@ impl Source {
         .map_err(|source| Error::Listen { address, source })
     }
 
-    async fn accept(&self) -> io::Result<Box<dyn Stream>> {
-        Ok(match self {
-            Self::Unix(listener, _) => Box::new(listener.accept().await?.0),
-            Self::Tcp(listener) => {
+    /// The next connection, and who made it.
+    async fn accept(&self) -> io::Result<(Box<dyn Stream>, Caller)> {
+        match self {
+            Self::Unix(listener, _) => {
                 let (stream, _) = listener.accept().await?;
+                let caller = match stream.peer_cred() {
+                    Ok(peer) => Caller::of_process(peer.uid(), peer.pid()),
+                    Err(_) => Caller::unknown(),
+                };
+                Ok((Box::new(stream), caller))
+            }
+            Self::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
                 // Answers are one small write: waiting to fill a segment only delays them.
                 stream.set_nodelay(true)?;
-                Box::new(stream)
+                Ok((Box::new(stream), Caller::of_address(&peer)))
             }
-        })
+        }
     }
 }
 
@@ -107,8 +116,9 @@ async fn accept_all(source: Source, router: Router, mut stopped: watch::Receiver
             next = next => next,
         };
         match accepted {
-            Ok(stream) => {
+            Ok((stream, caller)) => {
                 let connection = serve_one(stream, router.clone(), stopped.clone());
+                let connection = caller::on_behalf_of(caller, connection);
                 // The task is not awaited by handle: its slot comes back when it ends.
                 drop(tokio::spawn(async move {
                     connection.await;

@@ -12,11 +12,15 @@ use utoipa::ToSchema;
 
 use crate::Error;
 
+mod event;
 mod export;
+mod io;
 mod pool;
 mod volume;
 
+pub use event::{Event, EventLevel, EventList, EventQuery, HistoryEntry, HistoryList};
 pub use export::{Export, ExportChange, ExportCreate, ExportKey, ExportList, Protocol};
+pub use io::{ClientIo, DiskIo, OpIo};
 pub use pool::{
     DiskStatus, ErrorCounts, Health, ImportableList, ImportablePool, PoolChange, PoolCreate,
     PoolDestroy, PoolExport, PoolImport, PoolList, PoolScan, PoolStatus, VdevKind, VdevSpec,

@@ -1,10 +1,16 @@
 //! Time as a value that is handed in, so that the simulator runs the engine in virtual time.
 //!
-//! Not here: timers; whoever drives the engine (server or simulator) owns those.
+//! Not here: the timers themselves; whoever drives the engine (server or simulator) owns those and
+//! hands them in through [`Clock::sleep`].
 //!
 //! Invariant: no other crate of the engine asks the system for the time.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A wait that is under way; it belongs to the thread that started it.
+pub type Sleep = Pin<Box<dyn Future<Output = ()>>>;
 
 /// A source of time.
 pub trait Clock: Send + Sync {
@@ -12,6 +18,11 @@ pub trait Clock: Send + Sync {
     fn monotonic(&self) -> Duration;
     /// Milliseconds since 1970-01-01 UTC; may jump.
     fn unix_ms(&self) -> u64;
+    /// Ready after `duration`. A clock without timers never is, so waiting for the disk alone is
+    /// what is left: nothing may depend on it for being right, only for being quick.
+    fn sleep(&self, _duration: Duration) -> Sleep {
+        Box::pin(std::future::pending())
+    }
 }
 
 /// The machine's own clock.

@@ -41,3 +41,31 @@ pub const MEMORY_BYTES_MIN: u64 = 64 << 20;
 
 /// Holes one open txg keeps as ranges before it is committed early; bounds their tree in RAM.
 pub const HOLE_RANGES_MAX: usize = 65_536;
+
+/// A disk that has operations in flight and completed none for this long does not answer: twenty
+/// times what a spinning disk takes under a full queue, and soon enough to tell a caller who waits
+/// five seconds.
+pub const DISK_SILENT: Duration = Duration::from_secs(2);
+
+/// A read waits at least this long for its leg before the next leg is asked too: longer than a
+/// seek, short beside what a client's file system waits.
+pub const HEDGE_MIN: Duration = Duration::from_millis(20);
+
+/// ... and at most this long, however slow the leg is known to be.
+pub const HEDGE_MAX: Duration = Duration::from_millis(500);
+
+/// ... and between the two, this many times the leg's usual time, so that a slow kind of disk is
+/// not asked twice for every read.
+pub const HEDGE_FACTOR: u32 = 16;
+
+/// A leg that a read went around is asked last for this long, doubled each time it happens again.
+pub const AVOID_MIN: Duration = Duration::from_secs(1);
+
+/// Longest time for which a leg is asked last; then one read tries it again.
+pub const AVOID_MAX: Duration = Duration::from_secs(16);
+
+/// A disk is slow from this many times the usual time of the pool's other disks on ...
+pub const SLOW_FACTOR: u64 = 8;
+
+/// ... and from this mean time on: below it nobody notices.
+pub const SLOW_MIN: Duration = Duration::from_millis(50);

@@ -21,6 +21,7 @@ use weir_pool::{
 
 use crate::core::Core;
 use crate::error::DatasetError;
+use crate::traffic::Traffic;
 use crate::volume::Volume;
 
 /// Parts of the memory budget; the rest is buffers in flight, tables' own size and the program.
@@ -77,6 +78,7 @@ pub struct Engine {
     /// Held by whoever changes the set of volumes or a property.
     admin: Mutex<()>,
     stopping: AtomicBool,
+    traffic: Traffic,
 }
 
 impl Engine {
@@ -126,12 +128,39 @@ impl Engine {
             next_dataset: AtomicU64::new(next_dataset),
             admin: Mutex::new(()),
             stopping: AtomicBool::new(false),
+            traffic: Traffic::default(),
         }
     }
 
     /// The pool.
     pub fn pool(&self) -> &Pool {
         &self.core.pool
+    }
+
+    /// What clients asked for; whoever serves a protocol counts it here.
+    pub fn traffic(&self) -> &Traffic {
+        &self.traffic
+    }
+
+    /// Commits what is acknowledged now.
+    ///
+    /// # Durability
+    /// Everything acknowledged before this call is on disk when it returns `Ok`.
+    pub async fn sync(&self) -> Result<(), DatasetError> {
+        self.core.pool.check_alive()?;
+        self.core.want(self.core.open_txg());
+        self.commit().await
+    }
+
+    /// Suspends the pool and ends every wait for its disks with an error, so that the engine can
+    /// be dropped though the disks do not answer.
+    ///
+    /// # Durability
+    /// What was flushed is safe; what was only acknowledged is lost, as by a crash.
+    pub fn abandon(&self, why: &dyn std::fmt::Display) {
+        self.core.pool.abandon(why);
+        self.core.announce_poison();
+        self.stop();
     }
 
     /// Dirty data now.

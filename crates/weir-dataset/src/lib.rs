@@ -22,6 +22,7 @@ mod flush;
 mod leaves;
 mod range_set;
 mod replay;
+mod traffic;
 mod volume;
 mod volume_read;
 
@@ -29,4 +30,5 @@ pub use engine::{Engine, EngineOptions, Outcome, VolumeSpec};
 pub use error::DatasetError;
 pub use extents::Extent;
 pub use range_set::RangeSet;
+pub use traffic::{Traffic, TrafficCounts};
 pub use volume::{Volume, VolumeInfo};

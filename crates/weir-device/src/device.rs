@@ -16,6 +16,7 @@ use std::sync::atomic::AtomicU64;
 use weir_base::ErrorKind;
 
 use crate::buffer::IoBuf;
+use crate::watch::DiskWatch;
 
 /// A device operation under way; not `Send`, it completes on the thread that started it.
 pub type IoFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -147,6 +148,11 @@ pub trait Device: Send + Sync {
 
     /// Counters since open.
     fn stats(&self) -> &DeviceStats;
+
+    /// What is seen of it in use, if it is watched ([`crate::WatchedDevice`]).
+    fn watch(&self) -> Option<&DiskWatch> {
+        None
+    }
 
     /// Reads `buf.len()` bytes at `offset` into `buf`; both whole sectors. A short read is an
     /// error.

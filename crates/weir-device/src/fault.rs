@@ -12,10 +12,11 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use crate::buffer::IoBuf;
 use crate::device::{
@@ -27,6 +28,8 @@ use crate::device::{
 pub struct Faults {
     failing: Mutex<Vec<(DeviceOp, Range<u64>)>>,
     delay_us: AtomicU64,
+    frozen: AtomicBool,
+    thawed: Notify,
     injected_count: AtomicU64,
 }
 
@@ -46,9 +49,16 @@ impl Faults {
         self.delay_us.store(delay.as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// Ends all faults and the delay.
+    /// From now on no operation that starts completes.
+    pub fn freeze(&self) {
+        self.frozen.store(true, Ordering::Release);
+    }
+
+    /// Ends all faults and the delay; what was frozen goes on.
     pub fn clear(&self) {
         self.failing.lock().clear();
+        self.frozen.store(false, Ordering::Release);
+        self.thawed.notify_waiters();
         self.delay(Duration::ZERO);
     }
 
@@ -66,6 +76,14 @@ impl Faults {
     }
 
     async fn wait(&self) {
+        loop {
+            let mut thawed = std::pin::pin!(self.thawed.notified());
+            thawed.as_mut().enable();
+            if !self.frozen.load(Ordering::Acquire) {
+                break;
+            }
+            thawed.await;
+        }
         let delay_us = self.delay_us.load(Ordering::Relaxed);
         if delay_us > 0 {
             compio::time::sleep(Duration::from_micros(delay_us)).await;

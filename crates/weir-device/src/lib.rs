@@ -20,6 +20,8 @@ mod open;
 mod overlay;
 mod probe;
 mod submit;
+mod watch;
+mod watched;
 
 pub use arena::{Arena, Block, BlockMut};
 pub use backend::{IoBackend, io_backend, new_runtime};
@@ -33,3 +35,5 @@ pub use memory::MemoryDevice;
 pub use open::OpenMode;
 pub use overlay::Overlay;
 pub use probe::{PROBE_BYTES, probe_content, probe_device};
+pub use watch::{DiskFigures, DiskOp, DiskWatch, OpFigures};
+pub use watched::WatchedDevice;

@@ -10,8 +10,8 @@
 use std::sync::Arc;
 
 use weir_base::limits::STREAM_WRITE_BYTES;
-use weir_base::{BLOCK_BYTES, Guid, Txg, VsegId};
-use weir_device::{Device, Durability, IoBuf};
+use weir_base::{BLOCK_BYTES, Clock, Guid, Txg, VsegId};
+use weir_device::{Device, Durability, IoBuf, WatchedDevice};
 use weir_format::layout::{
     DISK_BYTES_MIN, LABEL_BYTES, LOG_BYTES_MAX, LOG_BYTES_MIN, LOG_SHARE, ROW_BYTES,
     SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_WANTED,
@@ -68,7 +68,7 @@ pub async fn create(
         zero_log(&**disk, label.log_bytes).await?;
     }
     let disks = vdevs.iter().map(|vdev| vdev.disks.iter().cloned().map(Some).collect()).collect();
-    let vdevs = build_vdevs(&label, disks);
+    let vdevs = build_vdevs(&label, disks, &options.clock);
     let segments = Segments::new(
         u64::from(label.segment_bytes),
         &psegs(&label),
@@ -155,8 +155,13 @@ async fn zero_log(disk: &dyn Device, log_bytes: u64) -> Result<(), PoolError> {
     Ok(disk.flush().await.map_err(Arc::new)?)
 }
 
-/// Vdevs of a label over the disks that are there, in label order.
-pub(crate) fn build_vdevs(label: &Label, disks: Vec<Vec<Option<Arc<dyn Device>>>>) -> Vec<Vdev> {
+/// Vdevs of a label over the disks that are there, in label order; every disk is watched from here
+/// on.
+pub(crate) fn build_vdevs(
+    label: &Label,
+    disks: Vec<Vec<Option<Arc<dyn Device>>>>,
+    clock: &Arc<dyn Clock>,
+) -> Vec<Vdev> {
     let base = weir_format::layout::segments_offset(label.log_bytes);
     let mut leg_index = 0;
     label
@@ -170,6 +175,7 @@ pub(crate) fn build_vdevs(label: &Label, disks: Vec<Vec<Option<Arc<dyn Device>>>
                 .iter()
                 .zip(disks)
                 .map(|(leg, disk)| {
+                    let disk = disk.map(|disk| watched(disk, clock));
                     let path =
                         disk.as_ref().map_or(leg.path.as_str(), |disk| disk.path()).to_owned();
                     leg_index += 1;
@@ -177,9 +183,14 @@ pub(crate) fn build_vdevs(label: &Label, disks: Vec<Vec<Option<Arc<dyn Device>>>
                 })
                 .collect();
             let mirror = config.kind == VdevKind::Mirror;
-            Vdev::new(&label.name, index as u16, mirror, legs, base)
+            Vdev::new(&label.name, index as u16, mirror, legs, base, clock)
         })
         .collect()
+}
+
+/// A disk with its watch.
+fn watched(disk: Arc<dyn Device>, clock: &Arc<dyn Clock>) -> Arc<dyn Device> {
+    Arc::new(WatchedDevice::new(disk, Arc::clone(clock)))
 }
 
 /// Physical segments of each vdev.

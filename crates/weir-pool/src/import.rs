@@ -80,7 +80,7 @@ pub async fn import(
 ) -> Result<Imported, PoolError> {
     let found = Found::read(disks).await?;
     let label = found.label.clone();
-    let vdevs = build_vdevs(&label, found.place_disks());
+    let vdevs = build_vdevs(&label, found.place_disks(), &options.clock);
     if let Some(vdev) = vdevs.iter().find(|vdev| !vdev.is_alive()) {
         let missing: Vec<&str> = vdev.legs.iter().map(|leg| leg.path.as_str()).collect();
         return Err(PoolError::MissingDisks { pool: label.name, missing: missing.join(", ") });

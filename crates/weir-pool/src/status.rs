@@ -7,11 +7,13 @@
 use std::sync::atomic::Ordering;
 
 use weir_base::{Guid, Txg, VsegId};
+use weir_device::DiskFigures;
 
 use crate::error::PoolError;
 use crate::import::forget_disk;
 use crate::pool::Pool;
 use crate::segments::SpaceUse;
+use crate::slow::{self, Slowness};
 use crate::tree::Tree;
 
 /// State of one disk.
@@ -25,6 +27,16 @@ pub enum LegState {
     Faulted,
     /// Not there.
     Missing,
+}
+
+/// Compares the disks of a pool that are in use.
+fn mark_slow_legs(vdevs: &mut [VdevStatus]) {
+    let used = |leg: &LegStatus| matches!(leg.state, LegState::Online | LegState::Stale);
+    let mut legs: Vec<&mut LegStatus> = vdevs.iter_mut().flat_map(|vdev| &mut vdev.legs).collect();
+    let figures: Vec<_> = legs.iter().map(|leg| leg.io.filter(|_| used(leg))).collect();
+    for (leg, judged) in legs.iter_mut().zip(slow::judge(&figures)) {
+        leg.slow = judged;
+    }
 }
 
 /// Health of a pool.
@@ -55,6 +67,10 @@ pub struct LegStatus {
     pub write_errors: u64,
     /// Reads whose bytes failed their checksum.
     pub checksum_errors: u64,
+    /// Counts and times; `None` while the disk is missing.
+    pub io: Option<DiskFigures>,
+    /// What is wrong with its speed.
+    pub slow: Option<Slowness>,
 }
 
 /// One vdev.
@@ -84,7 +100,7 @@ pub struct PoolStatus {
 impl Pool {
     /// The pool as it is now.
     pub fn status(&self) -> PoolStatus {
-        let vdevs: Vec<VdevStatus> = self
+        let mut vdevs: Vec<VdevStatus> = self
             .vdevs
             .iter()
             .map(|vdev| VdevStatus {
@@ -105,10 +121,13 @@ impl Pool {
                         read_errors: leg.read_errors.load(Ordering::Relaxed),
                         write_errors: leg.write_errors.load(Ordering::Relaxed),
                         checksum_errors: leg.checksum_errors.load(Ordering::Relaxed),
+                        io: leg.figures(),
+                        slow: None,
                     })
                     .collect(),
             })
             .collect();
+        mark_slow_legs(&mut vdevs);
         let suspended = self.check_alive().err().map(|error| error.to_string());
         let all_online =
             vdevs.iter().all(|vdev| vdev.legs.iter().all(|leg| leg.state == LegState::Online));

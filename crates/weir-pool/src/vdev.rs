@@ -14,10 +14,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use futures_util::future::join_all;
 use parking_lot::Mutex;
-use weir_base::{Guid, Txg};
+use weir_base::{Clock, Guid, Txg};
 use weir_device::{Device, DeviceError, Durability, IoBuf};
 
 use crate::error::PoolError;
+use crate::hedge::{Copies, Copy};
 
 /// One disk of a vdev.
 pub(crate) struct Leg {
@@ -91,10 +92,18 @@ pub(crate) struct Vdev {
     sector_bytes: u64,
     next_read: AtomicUsize,
     pool: String,
+    clock: Arc<dyn Clock>,
 }
 
 impl Vdev {
-    pub(crate) fn new(pool: &str, index: u16, mirror: bool, legs: Vec<Leg>, base: u64) -> Self {
+    pub(crate) fn new(
+        pool: &str,
+        index: u16,
+        mirror: bool,
+        legs: Vec<Leg>,
+        base: u64,
+        clock: &Arc<dyn Clock>,
+    ) -> Self {
         let sector_bytes = legs
             .iter()
             .filter_map(|leg| leg.device.as_ref())
@@ -102,7 +111,8 @@ impl Vdev {
             .max()
             .unwrap_or(512);
         let next_read = AtomicUsize::new(0);
-        Self { index, mirror, legs, base, sector_bytes, next_read, pool: pool.to_owned() }
+        let (pool, clock) = (pool.to_owned(), Arc::clone(clock));
+        Self { index, mirror, legs, base, sector_bytes, next_read, pool, clock }
     }
 
     fn lost(&self) -> PoolError {
@@ -150,15 +160,21 @@ impl Vdev {
         self.next_read.fetch_add(1, Ordering::Relaxed) % self.legs.len()
     }
 
-    /// Legs in the order a read should try them: up to date first, then from `start` on.
+    /// Legs in the order a read should try them: up to date first, those that answer before those
+    /// that were slow a moment ago, then from `start` on.
     fn read_order(&self, start: usize) -> Vec<&Leg> {
         let count = self.legs.len();
         let mut order: Vec<&Leg> = (0..count)
             .map(|step| &self.legs[(start + step) % count])
             .filter(|leg| leg.usable().is_some())
             .collect();
-        order.sort_by_key(|leg| leg.stale_after().is_some());
+        order.sort_by_cached_key(|leg| (leg.stale_after().is_some(), leg.is_avoided()));
         order
+    }
+
+    /// The copies of whole sectors, leg by leg, as [`Self::read_order`] has it.
+    fn copies(&self, first: usize, disk_offset: u64, len: usize) -> Copies<'_> {
+        Copies::new(self.read_order(first), disk_offset, len, &*self.clock)
     }
 
     /// Reads the same whole sectors from one leg after another until `accept` takes one copy.
@@ -182,9 +198,8 @@ impl Vdev {
         mut accept: impl FnMut(IoBuf) -> Option<T>,
     ) -> Result<Option<T>, PoolError> {
         let mut answered = false;
-        for leg in self.read_order(first) {
-            let Some(device) = leg.usable() else { continue };
-            let (done, buf) = device.read_at(disk_offset, IoBuf::zeroed(len)).await;
+        let mut copies = self.copies(first, disk_offset, len);
+        while let Some(Copy { leg, done, buf }) = copies.next().await {
             match done {
                 Ok(()) => answered = true,
                 Err(error) => {
@@ -229,9 +244,8 @@ impl Vdev {
     ) -> Result<(IoBuf, usize), PoolError> {
         let (at, within, rounded) = self.round_out(disk_offset, len);
         let mut wrong: Vec<(&Leg, Option<IoBuf>)> = Vec::new();
-        for leg in self.read_order(first) {
-            let Some(device) = leg.usable() else { continue };
-            let (done, buf) = device.read_at(at, IoBuf::zeroed(rounded)).await;
+        let mut copies = self.copies(first, at, rounded);
+        while let Some(Copy { leg, done, buf }) = copies.next().await {
             match done {
                 Ok(()) if verify(&buf[within..within + len]) => {
                     for (leg, theirs) in wrong {

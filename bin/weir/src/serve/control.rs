@@ -3,37 +3,41 @@
 //! Not here: checking requests (weir-api does before it calls), HTTP, data.
 //!
 //! Invariants:
-//! - one changing call at a time (`changes`); looking never waits for one;
+//! - one changing call per pool at a time (`changes`); looking never waits for one;
 //! - what a call changed is remembered in the state file before it is answered.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use weir_api::types::{
-    Export, ExportChange, ExportCreate, ExportKey, ExportList, Health, ImportableList,
-    ImportablePool, Outcome, PoolChange, PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolList,
-    PoolScan, PoolStatus, Protocol, Removed, ServerInfo, Volume, VolumeChange, VolumeCreate,
-    VolumeList, VolumeResize, VolumeSet,
+    EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, Health,
+    HistoryList, ImportableList, ImportablePool, Outcome, PoolChange, PoolCreate, PoolDestroy,
+    PoolExport, PoolImport, PoolList, PoolScan, PoolStatus, Protocol, Removed, ServerInfo, Volume,
+    VolumeChange, VolumeCreate, VolumeList, VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control};
-use weir_base::{ErrorKind, Guid, SystemClock};
+use weir_base::{ErrorKind, Guid};
 use weir_dataset::{Engine, EngineOptions, VolumeSpec};
 use weir_device::Arena;
 use weir_pool::{CreateOptions, ImportOptions, PlantedBug};
 
+use super::activity::Activity;
+use super::changes::Changes;
+use super::clock::ServerClock;
 use super::exports::Registry;
 use super::pools::{OpenPool, api_error};
+use super::recorder::Record;
 use super::state::{KnownExport, KnownPool, StateFile};
 use super::{convert, disks};
 
 /// How long closing a pool waits for connections to let go of it.
-const LET_GO: Duration = Duration::from_secs(5);
+const LET_GO: Duration = Duration::from_secs(2);
 
 /// A pool the server knows.
-enum Entry {
+pub(super) enum Entry {
     Open(Arc<OpenPool>),
     /// It could not be opened at start; kept, so that it is not forgotten.
     Unavailable(String),
@@ -43,12 +47,15 @@ enum Entry {
 pub(super) struct Manager {
     memory_bytes: u64,
     start: Instant,
-    pools: RwLock<BTreeMap<String, Entry>>,
-    state: Mutex<StateFile>,
+    pub(super) pools: RwLock<BTreeMap<String, Entry>>,
+    pub(super) state: Mutex<StateFile>,
     exports: Arc<Registry>,
     nbd: RwLock<Option<weir_nbd::ServerHandle>>,
     /// Held by the call that changes something.
-    changes: tokio::sync::Mutex<()>,
+    pub(super) changes: Changes,
+    /// Engines of pools that are being closed.
+    pub(super) closing: Mutex<Vec<Weak<Engine>>>,
+    record: Record,
 }
 
 fn not_found(what: &str, name: &str) -> ApiError {
@@ -86,6 +93,7 @@ impl Manager {
         state: StateFile,
         exports: Arc<Registry>,
         nbd: weir_nbd::ServerHandle,
+        record: Record,
     ) -> Self {
         Self {
             memory_bytes,
@@ -94,7 +102,9 @@ impl Manager {
             state: Mutex::new(state),
             exports,
             nbd: RwLock::new(Some(nbd)),
-            changes: tokio::sync::Mutex::default(),
+            changes: Changes::default(),
+            closing: Mutex::default(),
+            record,
         }
     }
 
@@ -106,7 +116,7 @@ impl Manager {
     fn options(&self) -> EngineOptions {
         EngineOptions {
             memory_bytes: self.memory_bytes / (self.pools.read().len() as u64 + 1),
-            clock: Arc::new(SystemClock::default()),
+            clock: Arc::new(ServerClock::default()),
             bug: PlantedBug::None,
         }
     }
@@ -122,7 +132,7 @@ impl Manager {
         }
     }
 
-    fn pool(&self, name: &str) -> Result<Arc<OpenPool>, ApiError> {
+    pub(super) fn pool(&self, name: &str) -> Result<Arc<OpenPool>, ApiError> {
         match self.pools.read().get(name) {
             Some(Entry::Open(pool)) => Ok(Arc::clone(pool)),
             Some(Entry::Unavailable(why)) => Err(ApiError::new(
@@ -133,44 +143,23 @@ impl Manager {
         }
     }
 
-    fn insert(&self, name: &str, pool: OpenPool) -> PoolStatus {
+    pub(super) fn insert(&self, name: &str, pool: OpenPool) -> PoolStatus {
         let status = convert::pool(&pool.engine);
         self.pools.write().insert(name.to_owned(), Entry::Open(Arc::new(pool)));
         self.share_memory();
         status
     }
 
-    /// Opens what was open when the server last ran; a pool that cannot be opened stays listed.
-    pub(super) async fn reopen_pools(&self) {
-        let known = self.state.lock().state.pools.clone();
-        for KnownPool { name, disks } in known {
-            match self.open(&name, disks.clone(), false).await {
-                Ok(pool) => {
-                    self.insert(&name, pool);
-                }
-                Err(error) => {
-                    tracing::error!(pool = %name, %error, "pool not opened");
-                    self.pools.write().insert(name, Entry::Unavailable(error.message));
-                }
-            }
-        }
-        let exports = self.state.lock().state.exports.clone();
-        for export in exports {
-            if let Err(error) = self.offer(&export) {
-                tracing::error!(export = %export.name, %error, "export not offered");
-            }
-        }
-    }
-
-    async fn open(
+    pub(super) async fn open(
         &self,
         name: &str,
         paths: Vec<PathBuf>,
         force: bool,
     ) -> Result<OpenPool, ApiError> {
         let options = self.options();
+        let activity = Activity::current();
         let open = move || async move {
-            let (disks, errors) = disks::open_known(&paths);
+            let (disks, errors) = disks::open_known(&paths, &activity);
             // Whoever has that disk may have the pool: going on without it would make two of one.
             if let Some(busy) = errors.iter().find(|error| error.kind() == ErrorKind::Busy) {
                 return Err(disks::device_error(busy));
@@ -186,7 +175,7 @@ impl Manager {
         OpenPool::start(name, open).await
     }
 
-    fn offer(&self, export: &KnownExport) -> Result<(), ApiError> {
+    pub(super) fn offer(&self, export: &KnownExport) -> Result<(), ApiError> {
         let (pool, own) = split(&export.volume)?;
         let engine = Arc::clone(&self.pool(pool)?.engine);
         let volume = engine.volume(own).map_err(|error| api_error(&error))?;
@@ -232,7 +221,7 @@ impl Manager {
             )
             .with_action("leave it out: pools of this version have no properties to set"));
         }
-        let _changes = self.changes.lock().await;
+        let _changes = self.changes.lock(&request.name).await;
         let paths: Vec<PathBuf> =
             request.vdevs.iter().flat_map(|vdev| &vdev.disks).map(PathBuf::from).collect();
         let name = request.name.clone();
@@ -248,8 +237,10 @@ impl Manager {
         }
         let options = self.options();
         let (report, warned) = tokio::sync::oneshot::channel();
+        let activity = Activity::current();
         let open = move || async move {
-            let (specs, warnings) = disks::open_for_create(&request.vdevs, request.force).await?;
+            let (vdevs, force) = (&request.vdevs, request.force);
+            let (specs, warnings) = disks::open_for_create(vdevs, force, &activity).await?;
             drop(report.send(warnings));
             let sizes = CreateOptions::default();
             let made = Engine::create(&request.name, &specs, sizes, &options, &mut guid).await;
@@ -262,7 +253,7 @@ impl Manager {
     }
 
     async fn import_pool(&self, request: PoolImport) -> Result<PoolChange, ApiError> {
-        let _changes = self.changes.lock().await;
+        let _changes = self.changes.lock(&request.pool).await;
         if let Ok(pool) = self.pool(&request.pool) {
             let (outcome, warnings) = (Outcome::Unchanged, Vec::new());
             return Ok(PoolChange { outcome, warnings, pool: convert::pool(&pool.engine) });
@@ -285,6 +276,10 @@ impl Manager {
             return Err(not_imported(&request.pool, &found.unknown));
         };
         let name = found.newest.label.name.clone();
+        let _named = match name == request.pool {
+            true => None,
+            false => Some(self.changes.lock(&name).await),
+        };
         if self.pools.read().contains_key(&name) {
             let message = format!("a pool named {name} is open already");
             return Err(ApiError::new(ErrorKind::Exists, message));
@@ -298,9 +293,10 @@ impl Manager {
 
     async fn scan(search: Vec<String>) -> Result<disks::Scan, ApiError> {
         // Looking at disks may take long or hang; a thread of its own keeps the interface awake.
+        let activity = Activity::current();
         let looked = tokio::task::spawn_blocking(move || {
             let runtime = weir_device::new_runtime()?;
-            Ok::<_, std::io::Error>(runtime.block_on(disks::scan(&search)))
+            Ok::<_, std::io::Error>(runtime.block_on(disks::scan(&search, &activity)))
         });
         match looked.await {
             Ok(Ok(found)) => Ok(found),
@@ -322,21 +318,33 @@ impl Manager {
             state.exports.retain(|export| !of_pool(export));
         })?;
         self.share_memory();
-        let Entry::Open(mut pool) = gone else { return Ok(()) };
+        match gone {
+            Entry::Open(pool) => self.close(pool).await,
+            Entry::Unavailable(_) => Ok(()),
+        }
+    }
+
+    /// Closes a pool that is out of the table, once no call uses it any more.
+    async fn close(&self, mut pool: Arc<OpenPool>) -> Result<(), ApiError> {
+        {
+            let mut closing = self.closing.lock();
+            closing.retain(|engine| engine.strong_count() > 0);
+            closing.push(Arc::downgrade(&pool.engine));
+        }
         let deadline = Instant::now() + LET_GO;
-        let pool = loop {
+        loop {
             match Arc::try_unwrap(pool) {
-                Ok(pool) => break pool,
+                Ok(sole) => return sole.close().await,
                 Err(shared) if Instant::now() < deadline => pool = shared,
                 Err(_) => return Err(ApiError::new(ErrorKind::Busy, "a call still uses the pool")),
             }
+            pool.let_go_if_silent();
             tokio::time::sleep(Duration::from_millis(10)).await;
-        };
-        pool.close().await
+        }
     }
 
     async fn destroy_pool(&self, request: PoolDestroy) -> Result<Removed, ApiError> {
-        let _changes = self.changes.lock().await;
+        let _changes = self.changes.lock(&request.name).await;
         self.refuse_exported(&request.name, None)?;
         let pool = self.pool(&request.name)?;
         pool.call(|engine| async move { Ok(engine.pool().erase().await?) }).await?;
@@ -347,15 +355,26 @@ impl Manager {
     }
 
     async fn export_pool(&self, request: PoolExport) -> Result<Removed, ApiError> {
-        let _changes = self.changes.lock().await;
-        if !request.force {
-            self.refuse_exported(&request.name, None)?;
+        let PoolExport { name, force } = request;
+        if force && let Ok(pool) = self.pool(&name) {
+            // Also ends the calls that wait for these disks and hold the right to change the pool.
+            pool.let_go_if_silent();
         }
-        let closed = self.take_out(&request.name).await;
+        let _changes = self.changes.lock(&name).await;
+        if !force {
+            self.refuse_exported(&name, None)?;
+            self.settle(&name).await?;
+        }
+        let closed = self.take_out(&name).await;
         match closed {
-            Err(error) if !request.force || error.kind == ErrorKind::NotFound => Err(error),
-            _ => Ok(Removed { outcome: Outcome::Removed, name: request.name }),
+            Err(error) if !force || error.kind == ErrorKind::NotFound => Err(error),
+            _ => Ok(Removed { outcome: Outcome::Removed, name }),
         }
+    }
+
+    /// The volume an export offers.
+    pub(super) fn volume_of(&self, export: &ExportKey) -> Option<String> {
+        Some(self.known_export(&export.name)?.volume)
     }
 
     fn show_volume(&self, full: &str) -> Result<Volume, ApiError> {
@@ -375,8 +394,8 @@ impl Manager {
     where
         F: Future<Output = Result<weir_dataset::Outcome, weir_dataset::DatasetError>> + 'static,
     {
-        let _changes = self.changes.lock().await;
         let (pool, own) = split(full)?;
+        let _changes = self.changes.lock(pool).await;
         let own = own.to_owned();
         let outcome = self.pool(pool)?.call(move |engine| change(engine, own)).await?;
         let outcome = match outcome {
@@ -387,8 +406,8 @@ impl Manager {
     }
 
     async fn destroy_volume(&self, full: String) -> Result<Removed, ApiError> {
-        let _changes = self.changes.lock().await;
         let (pool, own) = split(&full)?;
+        let _changes = self.changes.lock(pool).await;
         let open = self.pool(pool)?;
         open.engine.volume(own).map_err(|error| api_error(&error))?;
         self.refuse_exported(pool, Some(own))?;
@@ -417,7 +436,8 @@ impl Manager {
     }
 
     async fn create_export(&self, request: ExportCreate) -> Result<ExportChange, ApiError> {
-        let _changes = self.changes.lock().await;
+        let (pool, _) = split(&request.volume)?;
+        let _changes = self.changes.lock(pool).await;
         let ExportKey { name, .. } = request.key();
         let new = KnownExport { name, volume: request.volume, read_only: request.read_only };
         let known = self.known_export(&new.name);
@@ -443,7 +463,7 @@ impl Manager {
     }
 
     async fn delete_export(&self, key: ExportKey) -> Result<Removed, ApiError> {
-        let _changes = self.changes.lock().await;
+        // Waits for no disk: clients of a pool that hangs can be cut off.
         self.known_export(&key.name).ok_or_else(|| not_found("export", &key.name))?;
         self.withdraw(&key.name);
         self.remember(|state| state.exports.retain(|export| export.name != key.name))?;
@@ -460,8 +480,7 @@ impl Manager {
         let mut result = Ok(());
         for (name, entry) in pools {
             if let Entry::Open(pool) = entry
-                && let Some(pool) = Arc::into_inner(pool)
-                && let Err(error) = pool.close().await
+                && let Err(error) = self.close(pool).await
             {
                 tracing::error!(pool = %name, %error, "pool not closed cleanly");
                 result = Err(error);
@@ -524,6 +543,21 @@ impl Control for Manager {
 
     fn pool_export(&self, request: PoolExport) -> Answer<'_, Removed> {
         Box::pin(self.export_pool(request))
+    }
+
+    fn pool_history(&self, pool: String) -> Answer<'_, HistoryList> {
+        Box::pin(async move {
+            let entries = self.record.history.of(&pool);
+            if entries.is_empty() {
+                // Tells apart a pool that nothing was done to and a mistyped name.
+                self.pool_status(pool.clone()).await?;
+            }
+            Ok(HistoryList { pool, entries })
+        })
+    }
+
+    fn events(&self, query: EventQuery) -> Answer<'_, EventList> {
+        Box::pin(async move { Ok(self.record.events.after(query).await) })
     }
 
     fn volume_create(&self, request: VolumeCreate) -> Answer<'_, VolumeChange> {

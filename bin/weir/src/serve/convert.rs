@@ -7,13 +7,14 @@
 use std::collections::BTreeMap;
 
 use weir_api::types::{
-    Compression as ApiCompression, DiskStatus, ErrorCounts, Health, PoolStatus, VdevKind,
-    VdevStatus, Volume as ApiVolume,
+    ClientIo, Compression as ApiCompression, DiskIo, DiskStatus, ErrorCounts, Health, OpIo,
+    PoolStatus, VdevKind, VdevStatus, Volume as ApiVolume,
 };
 use weir_base::BLOCK_BYTES;
-use weir_dataset::{Engine, VolumeInfo};
+use weir_dataset::{Engine, TrafficCounts, VolumeInfo};
+use weir_device::{DiskFigures, DiskOp, OpFigures};
 use weir_format::Compression;
-use weir_pool::{LegState, LegStatus, PoolHealth};
+use weir_pool::{LegState, LegStatus, PoolHealth, Slowness};
 
 const SEE: &str = "docs/operating/pool-status.md";
 
@@ -44,7 +45,52 @@ pub(super) fn pool(engine: &Engine) -> PoolStatus {
         txg: status.txg.0,
         properties: BTreeMap::new(),
         errors: sum(vdevs.iter().map(|vdev| vdev.errors)),
+        client: client(engine.traffic().counts()),
+        counted_ms: engine.pool().clock().monotonic().as_millis() as u64,
         vdevs,
+    }
+}
+
+fn client(counts: TrafficCounts) -> ClientIo {
+    let TrafficCounts { reads, read_bytes, writes, written_bytes, flushes } = counts;
+    ClientIo { reads, read_bytes, writes, written_bytes, flushes }
+}
+
+fn op(figures: &OpFigures) -> OpIo {
+    let OpFigures { count, bytes, errors, total_us, recent_us, p50_us, p99_us, max_us } = *figures;
+    OpIo { count, bytes, errors, total_us, recent_us, p50_us, p99_us, max_us }
+}
+
+fn disk_io(figures: &DiskFigures) -> DiskIo {
+    DiskIo {
+        read: op(figures.of(DiskOp::Read)),
+        write: op(figures.of(DiskOp::Write)),
+        sync_write: op(figures.of(DiskOp::SyncWrite)),
+        flush: op(figures.of(DiskOp::Flush)),
+        in_flight: figures.in_flight,
+        silent_ms: figures.silent.map(|silent| silent.as_millis() as u64),
+        bypassed: figures.bypassed,
+    }
+}
+
+/// What is wrong with a disk's speed, in a few words.
+fn slowness(slow: Slowness) -> String {
+    match slow {
+        Slowness::Silent(silent) => format!("no answer for {} s", silent.as_secs()),
+        Slowness::Slow { op, recent_us, others_us } => {
+            let (own, others) = (micros(recent_us), micros(others_us));
+            format!("slow: {} takes {own}, elsewhere {others}", op.name().replace('_', " "))
+        }
+        Slowness::Avoided => "slow: reads go around it".to_owned(),
+    }
+}
+
+/// A time as people read it.
+fn micros(us: u64) -> String {
+    match us {
+        0..1000 => format!("{us} us"),
+        1000..1_000_000 => format!("{} ms", us / 1000),
+        _ => format!("{}.{} s", us / 1_000_000, us / 100_000 % 10),
     }
 }
 
@@ -73,6 +119,8 @@ pub(super) fn unavailable(name: &str, why: &str, disks: &[std::path::PathBuf]) -
         txg: 0,
         properties: BTreeMap::new(),
         errors: ErrorCounts::default(),
+        client: ClientIo::default(),
+        counted_ms: 0,
         vdevs: disks.iter().map(disk).collect(),
     }
 }
@@ -83,12 +131,21 @@ fn explain(
     legs: &[&LegStatus],
 ) -> (Option<String>, Option<String>) {
     let any = |state| legs.iter().any(|leg| leg.state == state);
+    let silent = legs.iter().any(|leg| matches!(leg.slow, Some(Slowness::Silent(_))));
+    let slow = legs.iter().any(|leg| leg.slow.is_some());
     let damaged = legs.iter().any(|leg| leg.checksum_errors > 0);
     let unreadable = legs.iter().any(|leg| leg.read_errors > 0);
     let (status, action) = match health {
         PoolHealth::Suspended => (
             suspended.unwrap_or("The pool is suspended.").to_owned(),
             "Repair the disks, then export the pool with --force and import it again.",
+        ),
+        _ if silent => (
+            "A disk does not answer. Reads come from other copies where there are any; writes wait \
+             for it."
+                .to_owned(),
+            "Check the disk and its cable. If it is gone for good and the pool hangs, let go of \
+             the pool with 'weir pool export --force'.",
         ),
         _ if any(LegState::Faulted) => (
             "A disk failed a write or a flush and is not used any more. The pool works with less \
@@ -105,6 +162,13 @@ fn explain(
              until then it adds no redundancy for that data."
                 .to_owned(),
             "Keep the other disks of its mirror in place.",
+        ),
+        _ if slow => (
+            "A disk is far slower than the others of this pool. Reads go around it where there is \
+             another copy; writes wait for it."
+                .to_owned(),
+            "Look at 'weir pool iostat' and at the disk's own health report (smartctl); replace \
+             the disk if it stays slow.",
         ),
         _ if damaged => (
             "Damaged copies were found and repaired from good ones. Applications are unaffected."
@@ -158,16 +222,19 @@ fn disk(leg: &LegStatus) -> DiskStatus {
         LegState::Faulted => (Health::Faulted, Some("a write or flush failed".to_owned())),
         LegState::Missing => (Health::Unavailable, Some("missing".to_owned())),
     };
+    let slow = leg.slow.map(slowness);
     DiskStatus {
         path: leg.path.clone(),
         guid: leg.guid.to_string(),
         state,
+        slow: slow.is_some(),
+        io: leg.io.as_ref().map(disk_io),
         errors: ErrorCounts {
             read: leg.read_errors,
             write: leg.write_errors,
             checksum: leg.checksum_errors,
         },
-        note,
+        note: note.or(slow),
     }
 }
 
@@ -217,6 +284,8 @@ pub(super) fn label_vdevs(
                 state: if found(leg.guid) { Health::Online } else { Health::Unavailable },
                 errors: ErrorCounts::default(),
                 note: (!found(leg.guid)).then(|| "missing".to_owned()),
+                slow: false,
+                io: None,
             })
             .collect();
         let there = disks.iter().filter(|disk| disk.state == Health::Online).count();

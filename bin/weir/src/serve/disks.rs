@@ -17,12 +17,48 @@ use weir_format::layout::DISK_BYTES_MIN;
 use weir_format::{FormatError, VdevKind};
 use weir_pool::{Discovered, VdevSpec, discover};
 
+use super::activity::Activity;
+
 pub(super) fn device_error(error: &DeviceError) -> ApiError {
     ApiError::new(error.kind(), error.to_string())
 }
 
-fn open(path: &Path, mode: OpenMode, min: u64) -> Result<Arc<dyn Device>, DeviceError> {
-    FileDevice::open(path, mode, min).map(|disk| Arc::new(disk) as Arc<dyn Device>)
+fn open(
+    path: &Path,
+    mode: OpenMode,
+    min: u64,
+    activity: &Activity,
+) -> Result<Arc<dyn Device>, DeviceError> {
+    let disk = FileDevice::open(path, mode, min).map(|disk| Arc::new(disk) as Arc<dyn Device>);
+    #[cfg(test)]
+    let disk = disk.map(|disk| faulty::front(path, disk));
+    activity.opened(disk.as_ref().ok());
+    disk
+}
+
+/// Faults in front of disks, for tests of the server; not in the program.
+#[cfg(test)]
+pub(super) mod faulty {
+    use std::collections::BTreeMap;
+    use std::path::{Path, PathBuf};
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+    use weir_device::{Device, FaultDevice, Faults};
+
+    static FAULTS: Mutex<BTreeMap<PathBuf, Arc<Faults>>> = Mutex::new(BTreeMap::new());
+
+    /// The faults of the disk at `path`, from when it is opened next.
+    pub(in crate::serve) fn faults(path: &Path) -> Arc<Faults> {
+        Arc::clone(FAULTS.lock().entry(path.to_owned()).or_default())
+    }
+
+    pub(super) fn front(path: &Path, disk: Arc<dyn Device>) -> Arc<dyn Device> {
+        match FAULTS.lock().get(path) {
+            Some(faults) => Arc::new(FaultDevice::new(disk, Arc::clone(faults))),
+            None => disk,
+        }
+    }
 }
 
 /// Opens all disks of a pool to be made and checks that they may be overwritten.
@@ -31,12 +67,13 @@ fn open(path: &Path, mode: OpenMode, min: u64) -> Result<Arc<dyn Device>, Device
 pub(super) async fn open_for_create(
     vdevs: &[ApiVdev],
     force: bool,
+    activity: &Activity,
 ) -> Result<(Vec<VdevSpec>, Vec<String>), ApiError> {
     let (mut specs, mut warnings) = (Vec::new(), Vec::new());
     for vdev in vdevs {
         let mut disks = Vec::new();
         for path in &vdev.disks {
-            let disk = open(Path::new(path), OpenMode::ReadWrite, DISK_BYTES_MIN)
+            let disk = open(Path::new(path), OpenMode::ReadWrite, DISK_BYTES_MIN, activity)
                 .map_err(|error| device_error(&error))?;
             if !force {
                 refuse_content(&*disk).await?;
@@ -85,10 +122,13 @@ async fn refuse_content(disk: &dyn Device) -> Result<(), ApiError> {
 }
 
 /// Opens the disks of a pool that exists; what cannot be opened is left out and named.
-pub(super) fn open_known(paths: &[PathBuf]) -> (Vec<Arc<dyn Device>>, Vec<DeviceError>) {
+pub(super) fn open_known(
+    paths: &[PathBuf],
+    activity: &Activity,
+) -> (Vec<Arc<dyn Device>>, Vec<DeviceError>) {
     let (mut disks, mut errors) = (Vec::new(), Vec::new());
     for path in paths {
-        match open(path, OpenMode::ReadWrite, 0) {
+        match open(path, OpenMode::ReadWrite, 0, activity) {
             Ok(disk) => disks.push(disk),
             Err(error) => {
                 tracing::warn!(%error, "disk not available");
@@ -116,10 +156,10 @@ pub(crate) struct Scan {
 }
 
 /// Looks at the named files, devices and directories (or at all block devices) for pools.
-pub(crate) async fn scan(search: &[String]) -> Scan {
+pub(crate) async fn scan(search: &[String], activity: &Activity) -> Scan {
     let mut scan = Scan::default();
     for path in candidates(search) {
-        let disk = match open(&path, OpenMode::ReadOnly, 0) {
+        let disk = match open(&path, OpenMode::ReadOnly, 0, activity) {
             Ok(disk) => disk,
             Err(error) => {
                 if matches!(error.kind(), ErrorKind::Busy | ErrorKind::Permission) {

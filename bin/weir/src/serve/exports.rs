@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::RwLock;
-use weir_base::ErrorKind;
+use weir_base::{BLOCK_BYTES, ErrorKind};
 use weir_dataset::{DatasetError, Engine, Volume};
 use weir_device::Block;
 use weir_nbd::{ExportError, ExportFuture, Extent};
@@ -86,9 +86,38 @@ impl Drop for Connection {
     }
 }
 
+fn bytes_of(blocks: &[Block]) -> u64 {
+    (blocks.len() * BLOCK_BYTES) as u64
+}
+
 #[expect(clippy::needless_pass_by_value, reason = "the shape map_err wants")]
 fn refused(error: DatasetError) -> ExportError {
     ExportError::new(error.kind(), error.to_string())
+}
+
+/// Which way a request moved data.
+#[derive(Clone, Copy)]
+enum Way {
+    Read,
+    Write,
+}
+
+impl Connection {
+    /// Counts a request if it is done now.
+    fn count(
+        &self,
+        way: Way,
+        bytes: u64,
+        done: Result<bool, DatasetError>,
+    ) -> Result<bool, ExportError> {
+        if let Ok(true) = done {
+            match way {
+                Way::Read => self.engine.traffic().read(bytes),
+                Way::Write => self.engine.traffic().wrote(bytes),
+            }
+        }
+        done.map_err(refused)
+    }
 }
 
 impl weir_nbd::Export for Connection {
@@ -105,7 +134,8 @@ impl weir_nbd::Export for Connection {
     }
 
     fn try_read(&self, offset: u64, out: &mut [u8]) -> Result<bool, ExportError> {
-        self.volume.try_read(offset, out).map_err(refused)
+        let bytes = out.len() as u64;
+        self.count(Way::Read, bytes, self.volume.try_read(offset, out))
     }
 
     fn try_share(
@@ -114,27 +144,39 @@ impl weir_nbd::Export for Connection {
         len_bytes: u64,
         blocks: &mut Vec<Block>,
     ) -> Result<bool, ExportError> {
-        self.volume.try_share(offset, len_bytes, blocks).map_err(refused)
+        self.count(Way::Read, len_bytes, self.volume.try_share(offset, len_bytes, blocks))
     }
 
     fn read<'a>(&'a self, offset: u64, out: &'a mut [u8]) -> ExportFuture<'a, ()> {
-        Box::pin(async move { self.volume.read(offset, out).await.map_err(refused) })
+        Box::pin(async move {
+            let bytes = out.len() as u64;
+            let done = self.volume.read(offset, out).await;
+            self.count(Way::Read, bytes, done.map(|()| true)).map(|_| ())
+        })
     }
 
     fn try_write(&self, offset: u64, data: &[u8]) -> Result<bool, ExportError> {
-        self.volume.try_write(offset, data).map_err(refused)
+        self.count(Way::Write, data.len() as u64, self.volume.try_write(offset, data))
     }
 
     fn write<'a>(&'a self, offset: u64, data: &'a [u8]) -> ExportFuture<'a, ()> {
-        Box::pin(async move { self.volume.write(offset, data).await.map_err(refused) })
+        Box::pin(async move {
+            let done = self.volume.write(offset, data).await;
+            self.count(Way::Write, data.len() as u64, done.map(|()| true)).map(|_| ())
+        })
     }
 
     fn try_write_blocks(&self, offset: u64, blocks: &mut Vec<Block>) -> Result<bool, ExportError> {
-        self.volume.try_write_blocks(offset, blocks).map_err(refused)
+        let bytes = bytes_of(blocks);
+        self.count(Way::Write, bytes, self.volume.try_write_blocks(offset, blocks))
     }
 
     fn write_blocks(&self, offset: u64, blocks: Vec<Block>) -> ExportFuture<'_, ()> {
-        Box::pin(async move { self.volume.write_blocks(offset, blocks).await.map_err(refused) })
+        Box::pin(async move {
+            let bytes = bytes_of(&blocks);
+            let done = self.volume.write_blocks(offset, blocks).await;
+            self.count(Way::Write, bytes, done.map(|()| true)).map(|_| ())
+        })
     }
 
     fn try_zero(&self, offset: u64, len_bytes: u64, _punch: bool) -> Result<bool, ExportError> {
@@ -152,7 +194,11 @@ impl weir_nbd::Export for Connection {
     }
 
     fn flush(&self) -> ExportFuture<'_, ()> {
-        Box::pin(async move { self.engine.flush(&self.volume).await.map_err(refused) })
+        Box::pin(async move {
+            self.engine.flush(&self.volume).await.map_err(refused)?;
+            self.engine.traffic().flushed();
+            Ok(())
+        })
     }
 
     fn cache(&self, offset: u64, len_bytes: u64) -> ExportFuture<'_, ()> {

@@ -10,11 +10,19 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use weir_api::ApiError;
 use weir_base::ErrorKind;
+use weir_base::limits::DISK_SILENT;
 use weir_dataset::{DatasetError, Engine};
+
+/// How often a pool that is being closed is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What is told of a pool that is let go of.
+const LET_GO: &str = "its disks did not answer and it was let go of";
 
 type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
 type Job = Box<dyn FnOnce(Arc<Engine>) -> LocalFuture + Send>;
@@ -92,7 +100,21 @@ impl OpenPool {
         answered.await.map_err(|_| gone())?.map_err(|error| api_error(&error))
     }
 
-    /// Commits once more and ends the thread.
+    /// Disks in use that have completed nothing for `limit` though they were asked, for people.
+    pub(super) fn silent_disks(&self, limit: Duration) -> Vec<String> {
+        let silent = self.engine.pool().silent_disks(limit);
+        let tell = |(disk, time): &(String, Duration)| {
+            format!("{disk} has completed nothing for {} s", time.as_secs())
+        };
+        silent.iter().map(tell).collect()
+    }
+
+    /// Lets go of the pool if its disks do not answer: nobody waits for them any more then.
+    pub(super) fn let_go_if_silent(&self) -> bool {
+        let_go_if_silent(&self.engine)
+    }
+
+    /// Commits once more and ends the thread; lets go of disks that do not answer.
     ///
     /// # Durability
     /// Everything acknowledged is on disk when this returns `Ok`.
@@ -100,13 +122,29 @@ impl OpenPool {
         self.engine.stop();
         drop(self.jobs);
         let thread = self.thread;
-        let joined = tokio::task::spawn_blocking(move || thread.join()).await;
+        let mut join = tokio::task::spawn_blocking(move || thread.join());
+        let joined = loop {
+            tokio::select! {
+                joined = &mut join => break joined,
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            let_go_if_silent(&self.engine);
+        };
         let alive = self.engine.pool().check_alive();
         match joined {
             Ok(Ok(())) => alive.map_err(|error| ApiError::new(error.kind(), error.to_string())),
             _ => Err(ApiError::new(ErrorKind::Internal, "the pool's thread panicked")),
         }
     }
+}
+
+/// Suspends a pool whose disks do not answer and ends every wait for them.
+pub(super) fn let_go_if_silent(engine: &Engine) -> bool {
+    let silent = !engine.pool().silent_disks(DISK_SILENT).is_empty();
+    if silent {
+        engine.abandon(&LET_GO);
+    }
+    silent
 }
 
 /// The thread's life: commits on one task, management calls on others.

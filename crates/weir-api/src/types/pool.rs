@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_base::names;
 
-use super::{Outcome, Request};
+use super::{ClientIo, DiskIo, Outcome, Request};
 use crate::Error;
 
 /// What a vdev is made of.
@@ -238,6 +238,12 @@ pub struct DiskStatus {
     pub errors: ErrorCounts,
     /// What is the matter, if anything.
     pub note: Option<String>,
+    /// Whether it is far slower than the pool's other disks, or does not answer.
+    #[serde(default)]
+    pub slow: bool,
+    /// What it did and how long that took; none while it is not there.
+    #[serde(default)]
+    pub io: Option<DiskIo>,
 }
 
 /// State of one vdev.
@@ -282,6 +288,12 @@ pub struct PoolStatus {
     pub properties: BTreeMap<String, String>,
     /// Errors that reached clients.
     pub errors: ErrorCounts,
+    /// What clients asked for.
+    #[serde(default)]
+    pub client: ClientIo,
+    /// For how long all this was counted: since the pool was opened.
+    #[serde(default)]
+    pub counted_ms: u64,
     /// The vdevs; data is striped over them.
     pub vdevs: Vec<VdevStatus>,
 }

@@ -12,11 +12,11 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use weir_api::types::{
-    Compression, DiskStatus, ErrorCounts, Export, ExportChange, ExportCreate, ExportKey,
-    ExportList, Health, ImportableList, ImportablePool, Outcome, PoolChange, PoolCreate,
-    PoolDestroy, PoolExport, PoolImport, PoolList, PoolScan, PoolStatus, Removed, ServerInfo,
-    VdevKind, VdevSpec, VdevStatus, Volume, VolumeChange, VolumeCreate, VolumeList, VolumeResize,
-    VolumeSet,
+    ClientIo, Compression, DiskIo, DiskStatus, ErrorCounts, Event, EventLevel, EventList,
+    EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, Health, HistoryEntry,
+    HistoryList, ImportableList, ImportablePool, Outcome, PoolChange, PoolCreate, PoolDestroy,
+    PoolExport, PoolImport, PoolList, PoolScan, PoolStatus, Removed, ServerInfo, VdevKind,
+    VdevSpec, VdevStatus, Volume, VolumeChange, VolumeCreate, VolumeList, VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control};
 use weir_base::ErrorKind;
@@ -73,6 +73,8 @@ fn vdev_status(index: usize, spec: &VdevSpec) -> VdevStatus {
         state: Health::Online,
         errors: ErrorCounts::default(),
         note: None,
+        slow: false,
+        io: Some(DiskIo::default()),
     };
     VdevStatus {
         name: format!("{}-{index}", spec.kind.name()),
@@ -118,6 +120,8 @@ impl State {
             txg: 4,
             properties: BTreeMap::new(),
             errors: ErrorCounts::default(),
+            client: ClientIo { writes: 3, written_bytes: 12_288, ..ClientIo::default() },
+            counted_ms: 60_000,
             vdevs: request.vdevs.iter().enumerate().map(|(i, v)| vdev_status(i, v)).collect(),
         };
         let uneven = |vdev: &VdevSpec| vdev.kind == VdevKind::Mirror && vdev.disks.len() > 2;
@@ -311,6 +315,37 @@ impl Control for Fake {
         state.exports.retain(|_, export| !in_pool(&export.volume, &request.name));
         state.closed.insert(request.name.clone(), entry);
         removed(request.name)
+    }
+
+    fn pool_history(&self, pool: String) -> Answer<'_, HistoryList> {
+        let state = self.state();
+        let entry = |(request, _): &(PoolCreate, PoolStatus)| HistoryEntry {
+            unix_ms: 1_700_000_000_000,
+            took_ms: 12,
+            who: weir_api::caller::current().to_string(),
+            pool: request.name.clone(),
+            call: format!("pool create {}", request.name),
+            outcome: "created".into(),
+            error: None,
+        };
+        ready(match state.pools.get(&pool).map(entry) {
+            Some(entry) => Ok(HistoryList { pool, entries: vec![entry] }),
+            None => Err(not_found("pool", &pool)),
+        })
+    }
+
+    fn events(&self, query: EventQuery) -> Answer<'_, EventList> {
+        let event = |seq| Event {
+            seq,
+            unix_ms: 1_700_000_000_000,
+            level: EventLevel::Info,
+            kind: "pool_create".into(),
+            pool: Some("tank".into()),
+            disk: None,
+            message: format!("event {seq}, {} ms", query.wait_ms),
+        };
+        let events = (query.after + 1..=3).map(event).collect();
+        ready(Ok(EventList { run: "7".into(), lost: 0, newest: 3, events }))
     }
 
     fn volume_create(&self, request: VolumeCreate) -> Answer<'_, VolumeChange> {

@@ -1,0 +1,55 @@
+//! Whether the disks that a call opened do anything.
+//!
+//! Not here: disks of open pools; their engine watches them.
+//!
+//! Invariant: keeps no disk open.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use weir_device::Device;
+
+tokio::task_local! {
+    static ACTIVITY: Arc<Activity>;
+}
+
+/// The disks that one call opened.
+#[derive(Default)]
+pub(crate) struct Activity {
+    steps: AtomicU64,
+    disks: Mutex<Vec<Weak<dyn Device>>>,
+}
+
+impl Activity {
+    /// That of the call the running task answers.
+    pub(super) fn current() -> Arc<Self> {
+        ACTIVITY.try_with(Arc::clone).unwrap_or_default()
+    }
+
+    /// Runs a call whose disks are noted here.
+    pub(super) async fn cover<T>(self: Arc<Self>, call: impl Future<Output = T>) -> T {
+        ACTIVITY.scope(self, call).await
+    }
+
+    /// Notes that a disk was opened, or could not be.
+    pub(super) fn opened(&self, disk: Option<&Arc<dyn Device>>) {
+        self.steps.fetch_add(1, Ordering::Relaxed);
+        self.disks.lock().extend(disk.map(Arc::downgrade));
+    }
+
+    /// A number that changes as long as something is done.
+    pub(super) fn progress(&self) -> u64 {
+        let now = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let mut disks = self.disks.lock();
+        let before = disks.len();
+        disks.retain(|disk| disk.strong_count() > 0);
+        // A disk that was closed takes its counts along; that is progress too.
+        self.steps.fetch_add((before - disks.len()) as u64 * (1 << 40), Ordering::Relaxed);
+        let issued = disks.iter().filter_map(Weak::upgrade).map(|disk| {
+            let stats = disk.stats();
+            now(&stats.reads) + now(&stats.writes) + now(&stats.flushes)
+        });
+        issued.sum::<u64>() + now(&self.steps)
+    }
+}

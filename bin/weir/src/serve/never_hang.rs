@@ -1,0 +1,164 @@
+//! Disks that do not answer: opening, letting go of and closing pools without waiting for them.
+//!
+//! Not here: telling a caller (recorder), mirrors that go on without a leg (watchman).
+//!
+//! Invariants:
+//! - the server is ready, and ends, within a bounded time whatever its disks do;
+//! - a pool is let go of only by force or at the server's end; what was flushed is safe then.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weir_api::ApiError;
+use weir_api::types::PoolStatus;
+use weir_base::ErrorKind;
+use weir_base::limits::DISK_SILENT;
+
+use super::activity::Activity;
+use super::control::{Entry, Manager};
+use super::convert;
+use super::pools::{OpenPool, let_go_if_silent};
+use super::state::KnownPool;
+
+/// At the start a pool whose disks give no sign for this long is left to open in the background.
+const OPEN_PATIENCE: Duration = Duration::from_secs(4);
+/// At the end pools have this long to finish by themselves before silent ones are let go of.
+const END_PATIENCE: Duration = Duration::from_secs(4);
+/// ... and this long after that before the process ends without them.
+const END_LIMIT: Duration = Duration::from_secs(8);
+/// How often disks are looked at meanwhile.
+const LOOK: Duration = Duration::from_millis(100);
+
+impl Manager {
+    fn entries(&self) -> Vec<(String, Arc<OpenPool>)> {
+        let pools = self.pools.read();
+        let open = pools.iter().filter_map(|(name, entry)| match entry {
+            Entry::Open(pool) => Some((name.clone(), Arc::clone(pool))),
+            Entry::Unavailable(_) => None,
+        });
+        open.collect()
+    }
+
+    /// The status of every open pool.
+    pub(super) fn open_pools(&self) -> Vec<PoolStatus> {
+        self.entries().iter().map(|(_, pool)| convert::pool(&pool.engine)).collect()
+    }
+
+    /// The disks of an open pool that do not answer, each with for how long; `None` when no such
+    /// pool is open.
+    pub(super) fn silent_disks(&self, pool: &str) -> Option<Vec<String>> {
+        let open = self.pool(pool).ok()?;
+        Some(open.silent_disks(DISK_SILENT))
+    }
+
+    /// Lets every mirror of every pool go on without legs that were silent for `limit`.
+    pub(super) fn let_go_of_silent_legs(&self, limit: Duration) -> Vec<(String, String)> {
+        let mut gone = Vec::new();
+        for (name, pool) in self.entries() {
+            let legs = pool.engine.pool().let_go_of_silent_legs(limit);
+            gone.extend(legs.into_iter().map(|leg| (name.clone(), leg)));
+        }
+        gone
+    }
+
+    /// Opens what was open when the server last ran. A pool that cannot be opened stays listed; one
+    /// whose disks give no sign is opened in the background.
+    pub(super) async fn reopen_pools(self: &Arc<Self>) {
+        let known = self.state.lock().state.pools.clone();
+        let mut opening = Vec::new();
+        for pool in known {
+            let why = "its disks have not answered yet; it is still being opened".to_owned();
+            self.pools.write().insert(pool.name.clone(), Entry::Unavailable(why));
+            let (manager, activity) = (Arc::clone(self), Arc::new(Activity::default()));
+            let open = Arc::clone(&activity).cover(async move { manager.reopen(pool).await });
+            opening.push((tokio::spawn(open), activity));
+        }
+        for (mut task, activity) in opening {
+            let (mut progress, mut since) = (activity.progress(), Instant::now());
+            while since.elapsed() < OPEN_PATIENCE {
+                tokio::select! {
+                    _ = &mut task => break,
+                    () = tokio::time::sleep(LOOK) => {}
+                }
+                let now = activity.progress();
+                if now != progress {
+                    (progress, since) = (now, Instant::now());
+                }
+            }
+        }
+    }
+
+    async fn reopen(&self, known: KnownPool) {
+        let KnownPool { name, disks } = known;
+        let opened = self.open(&name, disks, false).await;
+        let _changes = self.changes.lock(&name).await;
+        if !self.pools.read().contains_key(&name) {
+            // Exported by force meanwhile.
+            if let Ok(pool) = opened
+                && let Err(error) = pool.close().await
+            {
+                tracing::warn!(pool = %name, %error, "pool not closed cleanly");
+            }
+            return;
+        }
+        match opened {
+            Ok(pool) => {
+                self.insert(&name, pool);
+            }
+            Err(error) => {
+                tracing::error!(pool = %name, %error, "pool not opened");
+                self.pools.write().insert(name.clone(), Entry::Unavailable(error.message));
+            }
+        }
+        let exports = self.state.lock().state.exports.clone();
+        let of_pool = |volume: &str| volume.split('/').next() == Some(name.as_str());
+        for export in exports.iter().filter(|export| of_pool(&export.volume)) {
+            if let Err(error) = self.offer(export) {
+                tracing::error!(export = %export.name, %error, "export not offered");
+            }
+        }
+    }
+
+    /// Refuses to close a pool whose disks do not answer, before anything is changed; commits what
+    /// is acknowledged.
+    pub(super) async fn settle(&self, name: &str) -> Result<(), ApiError> {
+        let Ok(pool) = self.pool(name) else { return Ok(()) };
+        let sync = pool.call(|engine| async move { engine.sync().await });
+        let mut sync = std::pin::pin!(sync);
+        loop {
+            tokio::select! {
+                done = &mut sync => return done,
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            let silent = pool.silent_disks(DISK_SILENT);
+            if !silent.is_empty() {
+                let message = format!("pool {name} does not answer: {}", silent.join(", "));
+                return Err(ApiError::new(ErrorKind::Unavailable, message).with_action(format!(
+                    "check the disks; 'weir pool export --force {name}' lets go of the pool"
+                )));
+            }
+        }
+    }
+
+    /// At the server's end: lets go of pools that hold it up; ready when even that did not help.
+    pub(super) async fn end_of_patience(&self) {
+        tokio::time::sleep(END_PATIENCE).await;
+        let mut let_go_at: Option<Instant> = None;
+        loop {
+            let closing = self.closing.lock().clone();
+            let open = self.entries().into_iter().map(|(_, pool)| Arc::downgrade(&pool.engine));
+            for engine in open.chain(closing).filter_map(|engine| engine.upgrade()) {
+                if let_go_if_silent(&engine) {
+                    let_go_at.get_or_insert_with(Instant::now);
+                }
+            }
+            if let_go_at.is_some_and(|at| at.elapsed() >= END_LIMIT) {
+                return;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

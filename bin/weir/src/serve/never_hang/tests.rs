@@ -1,0 +1,227 @@
+//! The server with frozen disks: its real management interface and client, faults in front of real
+//! files.
+//!
+//! Not here: single pieces (their own tests).
+//!
+//! Invariant: every bound that is promised is measured at the client.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use weir_api::types::{
+    EventQuery, ExportCreate, ExportKey, Outcome, PoolCreate, PoolDestroy, PoolExport, PoolImport,
+    Protocol, VdevKind, VdevSpec, VolumeCreate, VolumeProperties, VolumeResize,
+};
+use weir_api::{Address, Answer, Client, Control, Listener};
+use weir_device::Faults;
+
+use super::*;
+use crate::serve::disks::faulty::faults;
+use crate::serve::events::Events;
+use crate::serve::exports::Registry;
+use crate::serve::history::History;
+use crate::serve::recorder::{Record, Recorder};
+use crate::serve::state::StateFile;
+
+/// What every call is promised.
+const BOUND: Duration = Duration::from_secs(5);
+
+struct Server {
+    dir: tempfile::TempDir,
+    manager: Arc<Manager>,
+    client: Client,
+}
+
+fn start() -> Server {
+    start_in(tempfile::tempdir().unwrap())
+}
+
+fn start_in(dir: tempfile::TempDir) -> Server {
+    let registry = Arc::new(Registry::default());
+    let nbd = format!("unix:{}", dir.path().join("nbd").display());
+    let nbd = weir_nbd::Listener::bind(&nbd.parse().unwrap()).unwrap();
+    let exports = Arc::clone(&registry) as Arc<dyn weir_nbd::Exports>;
+    let nbd = weir_nbd::serve(vec![nbd], exports, 1).unwrap();
+    let state = StateFile::load(dir.path()).unwrap();
+    let history = Arc::new(History::load(dir.path()));
+    let record = Record { events: Arc::new(Events::new()), history };
+    let manager = Arc::new(Manager::new(256 << 20, state, registry, nbd, record.clone()));
+    let api = Address::Unix(dir.path().join("api"));
+    let listener = Listener::bind(&api).unwrap();
+    let recorder = Arc::new(Recorder::new(Arc::clone(&manager), record));
+    drop(tokio::spawn(weir_api::serve(vec![listener], recorder, std::future::pending())));
+    Server { dir, manager, client: Client::new(api) }
+}
+
+fn file(dir: &Path, name: &str) -> PathBuf {
+    let path = dir.join(name);
+    std::fs::File::create(&path).unwrap().set_len(256 << 20).unwrap();
+    path
+}
+
+impl Server {
+    /// A pool of one mirror with a volume and an export, and the faults of its disks.
+    async fn pool(&self, name: &str) -> [Arc<Faults>; 2] {
+        let paths = ["a", "b"].map(|leg| file(self.dir.path(), &format!("{name}-{leg}")));
+        let faults = [faults(&paths[0]), faults(&paths[1])];
+        let disks = paths.iter().map(|path| path.display().to_string()).collect();
+        let vdevs = vec![VdevSpec { kind: VdevKind::Mirror, disks }];
+        let (properties, force) = (BTreeMap::new(), false);
+        let request = PoolCreate { name: name.into(), vdevs, force, properties };
+        self.client.pool_create(request).await.unwrap();
+        self.volume(&format!("{name}/v")).await.unwrap();
+        let (protocol, volume) = (Protocol::Nbd, format!("{name}/v"));
+        let export = ExportCreate { protocol, volume, name: None, read_only: false };
+        self.client.export_create(export).await.unwrap();
+        faults
+    }
+
+    fn volume(&self, name: &str) -> Answer<'_, weir_api::types::VolumeChange> {
+        let properties = VolumeProperties::default();
+        let request = VolumeCreate { name: name.into(), size_bytes: 1 << 20, properties };
+        self.client.volume_create(request)
+    }
+}
+
+/// The answer of a call, which must come in time.
+async fn timely<T>(what: &str, call: Answer<'_, T>) -> Result<T, ApiError> {
+    let start = Instant::now();
+    let answer = tokio::time::timeout(BOUND, call).await;
+    answer.unwrap_or_else(|_| panic!("{what}: no answer within {:?}", start.elapsed()))
+}
+
+/// The call is answered in time, and tells that the pool does not answer.
+async fn told<T: std::fmt::Debug>(what: &str, call: Answer<'_, T>) {
+    let error = timely(what, call).await.expect_err(what);
+    assert_eq!(error.kind, ErrorKind::Unavailable, "{what}: {error}");
+    assert!(error.message.contains("does not answer"), "{what}: {error}");
+    assert!(error.action.contains("export --force tank"), "{what}: {}", error.action);
+}
+
+#[tokio::test]
+async fn every_call_answers_while_all_disks_of_a_pool_are_frozen() {
+    let server = start();
+    let client = &server.client;
+    let frozen = server.pool("tank").await;
+    server.pool("other").await;
+    frozen.iter().for_each(|faults| faults.freeze());
+
+    let resize = VolumeResize { name: "tank/v".into(), size_bytes: 2 << 20 };
+    let export = |force| PoolExport { name: "tank".into(), force };
+    let key = ExportKey { protocol: Protocol::Nbd, name: "tank/v".into() };
+    // Two that need the disks at once: one waits for the other. Another pool goes on meanwhile.
+    let ((), (), other) = tokio::join!(
+        told("volume create", server.volume("tank/w")),
+        told("volume resize", client.volume_resize(resize)),
+        timely("other", server.volume("other/w")),
+    );
+    other.unwrap();
+    let status = timely("status", client.pool_status("tank".into())).await.unwrap();
+    assert!(status.vdevs[0].disks.iter().all(|disk| disk.slow), "{status:?}");
+    assert!(status.status.unwrap().contains("does not answer"));
+    assert_eq!(timely("list", client.pool_list()).await.unwrap().pools.len(), 2);
+    assert_eq!(timely("volumes", client.volume_list(None)).await.unwrap().volumes.len(), 4);
+    timely("volume", client.volume_show("tank/v".into())).await.unwrap();
+    timely("exports", client.export_list()).await.unwrap();
+    timely("export", client.export_show(key.clone())).await.unwrap();
+    timely("server", client.server_info()).await.unwrap();
+    timely("history", client.pool_history("tank".into())).await.unwrap();
+    timely("events", client.events(EventQuery::default())).await.unwrap();
+    timely("export delete", client.export_delete(key)).await.unwrap();
+    told("pool export", client.pool_export(export(false))).await;
+    let destroy = PoolDestroy { name: "tank".into(), confirm: "tank".into() };
+    told("pool destroy", client.pool_destroy(destroy)).await;
+
+    let gone = timely("forced export", client.pool_export(export(true))).await.unwrap();
+    assert_eq!(gone.outcome, Outcome::Removed);
+    let names = timely("list", client.pool_list()).await.unwrap().pools;
+    assert_eq!(names.iter().map(|pool| pool.name.as_str()).collect::<Vec<_>>(), ["other"]);
+    timely("other", server.volume("other/x")).await.unwrap();
+    let history = client.pool_history("tank".into()).await.unwrap().entries;
+    let last = history.last().unwrap();
+    assert_eq!(
+        (last.call.as_str(), last.outcome.as_str()),
+        ("pool export tank --force", "removed")
+    );
+    assert!(last.who.starts_with("uid "), "{}", last.who);
+    assert!(history.iter().any(|entry| entry.error.is_some()), "hung calls are recorded too");
+
+    // Nothing that was acknowledged as changed before the freeze is lost.
+    frozen.iter().for_each(|faults| faults.clear());
+    let search = vec![server.dir.path().display().to_string()];
+    let import = PoolImport { pool: "tank".into(), search, force: false };
+    client.pool_import(import).await.unwrap();
+    client.volume_show("tank/v".into()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_mirror_goes_on_without_a_leg_that_does_not_answer() {
+    let server = start();
+    let [first, _] = server.pool("half").await;
+    first.freeze();
+    let volume = server.volume("half/w");
+    let let_go = async {
+        let limit = Duration::from_millis(2500);
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let gone = server.manager.let_go_of_silent_legs(limit);
+            if !gone.is_empty() {
+                return gone;
+            }
+        }
+    };
+    let (made, gone) = tokio::join!(timely("volume create", volume), let_go);
+    made.unwrap();
+    assert!(gone[0].1.ends_with("half-a"), "{gone:?}");
+    let status = server.client.pool_status("half".into()).await.unwrap();
+    let states: Vec<_> = status.vdevs[0].disks.iter().map(|disk| disk.state).collect();
+    assert_eq!(states, [weir_api::types::Health::Faulted, weir_api::types::Health::Online]);
+}
+
+#[tokio::test]
+async fn the_server_ends_though_a_pool_is_frozen() {
+    let server = start();
+    let frozen = server.pool("stuck").await;
+    frozen.iter().for_each(|faults| faults.freeze());
+    server.volume("stuck/w").await.unwrap_err();
+    let start = Instant::now();
+    tokio::select! {
+        done = server.manager.shut_down() => {
+            done.unwrap_err();
+        }
+        () = server.manager.end_of_patience() => panic!("the pool was not let go of"),
+    }
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn the_server_starts_though_a_pool_is_frozen() {
+    let server = start();
+    let frozen = server.pool("late").await;
+    server.pool("fine").await;
+    server.manager.shut_down().await.unwrap();
+    let Server { dir, manager, .. } = server;
+    drop(manager);
+    std::fs::remove_file(dir.path().join("api")).unwrap();
+    std::fs::remove_file(dir.path().join("nbd")).ok();
+    frozen.iter().for_each(|faults| faults.freeze());
+
+    let server = start_in(dir);
+    let start = Instant::now();
+    server.manager.reopen_pools().await;
+    assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
+    let late = server.client.pool_status("late".into()).await.unwrap();
+    assert_eq!(late.state, weir_api::types::Health::Unavailable);
+    timely("other pool", server.volume("fine/w")).await.unwrap();
+
+    // It is opened when it answers after all.
+    frozen.iter().for_each(|faults| faults.clear());
+    let opened = async {
+        while server.volume("late/w").await.is_err() {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::time::timeout(BOUND, opened).await.unwrap();
+    assert_eq!(server.client.export_list().await.unwrap().exports.len(), 2);
+}

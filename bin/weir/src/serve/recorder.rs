@@ -1,0 +1,324 @@
+//! Management calls as the interface sees them: every changing call is recorded, and none keeps its
+//! caller waiting for a disk that does not answer.
+//!
+//! Not here: the calls themselves (control), and what is kept (history, events).
+//!
+//! Invariants:
+//! - a changing call runs to its end and is recorded with its outcome, also when its caller was
+//!   told before that the disks do not answer;
+//! - a caller is answered within [`PATIENCE`] unless the disks are seen to work on the call.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weir_api::types::{
+    EventLevel, EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList,
+    HistoryEntry, HistoryList, ImportableList, Outcome, PoolChange, PoolCreate, PoolDestroy,
+    PoolExport, PoolImport, PoolList, PoolScan, PoolStatus, Removed, ServerInfo, Volume,
+    VolumeChange, VolumeCreate, VolumeList, VolumeResize, VolumeSet,
+};
+use weir_api::{Answer, ApiError, Control, caller};
+use weir_base::limits::DISK_SILENT;
+use weir_base::size::Human;
+use weir_base::{Clock as _, ErrorKind, SystemClock};
+
+use super::activity::Activity;
+use super::control::Manager;
+use super::events::{Events, NewEvent};
+use super::history::History;
+use super::internal;
+
+/// From here on a caller is told if disks do not answer; leaves room within five seconds.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The management calls with their record.
+pub(super) struct Recorder {
+    manager: Arc<Manager>,
+    record: Record,
+}
+
+/// Where calls are recorded.
+#[derive(Clone)]
+pub(super) struct Record {
+    pub(super) events: Arc<Events>,
+    pub(super) history: Arc<History>,
+}
+
+/// A call to record: its name in events, its pool, and what was asked.
+struct Call {
+    kind: &'static str,
+    pool: String,
+    text: String,
+}
+
+impl Call {
+    fn new(kind: &'static str, about: &str, details: &str) -> Self {
+        let pool = about.split('/').next().unwrap_or_default().to_owned();
+        let text = format!("{} {about} {details}", kind.replace('_', " "));
+        Self { kind, pool, text: text.trim_end().to_owned() }
+    }
+}
+
+fn name(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Created => "created",
+        Outcome::Changed => "changed",
+        Outcome::Removed => "removed",
+        Outcome::Unchanged => "unchanged",
+    }
+}
+
+impl Record {
+    /// Notes how a call ended.
+    fn add(&self, call: Call, start: Instant, outcome: Result<Outcome, &ApiError>) {
+        let Call { kind, pool, text } = call;
+        let (level, what, error) = match outcome {
+            Ok(outcome) => (EventLevel::Info, name(outcome), None),
+            Err(error) => (EventLevel::Warning, error.kind.name(), Some(error.message.clone())),
+        };
+        let who = caller::current().to_string();
+        let message = match &error {
+            None => format!("{text}: {what}, by {who}"),
+            Some(error) => format!("{text}: {what}, by {who}: {error}"),
+        };
+        let took_ms = start.elapsed().as_millis() as u64;
+        self.history.add(HistoryEntry {
+            unix_ms: SystemClock::default().unix_ms().saturating_sub(took_ms),
+            took_ms,
+            who,
+            pool: pool.clone(),
+            call: text,
+            outcome: what.to_owned(),
+            error,
+        });
+        let kind = kind.to_owned();
+        self.events.add(NewEvent { level, kind, pool: Some(pool), disk: None, message });
+    }
+}
+
+/// How long a call has waited without a sign of its disks.
+struct Patience {
+    start: Instant,
+    progress: u64,
+    progress_at: Instant,
+}
+
+impl Patience {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self { start: now, progress: 0, progress_at: now }
+    }
+
+    /// Why there is nothing to wait for any more, if so.
+    fn lost(&mut self, manager: &Manager, pool: &str, activity: &Activity) -> Option<ApiError> {
+        let progress = activity.progress();
+        if progress != self.progress {
+            (self.progress, self.progress_at) = (progress, Instant::now());
+        }
+        if self.start.elapsed() < PATIENCE {
+            return None;
+        }
+        let goes_on = format!("the call goes on; 'weir pool history {pool}' tells how it ends");
+        if let Some(silent) = manager.silent_disks(pool) {
+            if silent.is_empty() {
+                return None;
+            }
+            let message = format!("pool {pool} does not answer: {}; {goes_on}", silent.join(", "));
+            return Some(ApiError::new(ErrorKind::Unavailable, message).with_action(format!(
+                "check the disks; 'weir pool export --force {pool}' lets go of the pool"
+            )));
+        }
+        let silent = self.progress_at.elapsed();
+        (silent >= DISK_SILENT).then(|| {
+            let seconds = silent.as_secs();
+            let message = format!("the disks have not answered for {seconds} s; {goes_on}");
+            ApiError::new(ErrorKind::Unavailable, message).with_action("check the disks")
+        })
+    }
+}
+
+impl Recorder {
+    pub(super) fn new(manager: Arc<Manager>, record: Record) -> Self {
+        Self { manager, record }
+    }
+
+    /// Runs a changing call to its end and records it.
+    async fn change<T: Send + 'static>(
+        &self,
+        call: Call,
+        outcome: fn(&T) -> Outcome,
+        work: impl Future<Output = Result<T, ApiError>> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let (pool, record) = (call.pool.clone(), self.record.clone());
+        self.patiently(&pool, async move {
+            let start = Instant::now();
+            let result = work.await;
+            record.add(call, start, result.as_ref().map(outcome));
+            result
+        })
+        .await
+    }
+
+    /// Runs a call to its end; answers before that when its disks give no sign.
+    async fn patiently<T: Send + 'static>(
+        &self,
+        pool: &str,
+        work: impl Future<Output = Result<T, ApiError>> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let activity = Arc::new(Activity::default());
+        let covered = Arc::clone(&activity).cover(work);
+        let mut task = tokio::spawn(caller::on_behalf_of(caller::current(), covered));
+        let mut patience = Patience::new();
+        loop {
+            tokio::select! {
+                done = &mut task => {
+                    return done.unwrap_or_else(|error| Err(internal("the call broke", &error)));
+                }
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            if let Some(error) = patience.lost(&self.manager, pool, &activity) {
+                return Err(error);
+            }
+        }
+    }
+}
+
+fn removed(removed: &Removed) -> Outcome {
+    removed.outcome
+}
+
+fn flags(force: bool) -> &'static str {
+    if force { "--force" } else { "" }
+}
+
+fn layout(request: &PoolCreate) -> String {
+    let mut words = vec![flags(request.force).to_owned()];
+    for vdev in &request.vdevs {
+        if vdev.disks.len() > 1 {
+            words.push(vdev.kind.name().to_owned());
+        }
+        words.extend(vdev.disks.iter().cloned());
+    }
+    words.retain(|word| !word.is_empty());
+    words.join(" ")
+}
+
+impl Control for Recorder {
+    fn server_info(&self) -> Answer<'_, ServerInfo> {
+        self.manager.server_info()
+    }
+
+    fn pool_create(&self, request: PoolCreate) -> Answer<'_, PoolChange> {
+        let call = Call::new("pool_create", &request.name, &layout(&request));
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.pool_create(request).await };
+        Box::pin(self.change(call, |change: &PoolChange| change.outcome, work))
+    }
+
+    fn pool_list(&self) -> Answer<'_, PoolList> {
+        self.manager.pool_list()
+    }
+
+    fn pool_status(&self, pool: String) -> Answer<'_, PoolStatus> {
+        self.manager.pool_status(pool)
+    }
+
+    fn pool_destroy(&self, request: PoolDestroy) -> Answer<'_, Removed> {
+        let call = Call::new("pool_destroy", &request.name, "");
+        let manager = Arc::clone(&self.manager);
+        Box::pin(self.change(call, removed, async move { manager.pool_destroy(request).await }))
+    }
+
+    fn pool_scan(&self, request: PoolScan) -> Answer<'_, ImportableList> {
+        let manager = Arc::clone(&self.manager);
+        Box::pin(async move {
+            self.patiently("", async move { manager.pool_scan(request).await }).await
+        })
+    }
+
+    fn pool_import(&self, request: PoolImport) -> Answer<'_, PoolChange> {
+        let call = Call::new("pool_import", &request.pool, flags(request.force));
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.pool_import(request).await };
+        Box::pin(self.change(call, |change: &PoolChange| change.outcome, work))
+    }
+
+    fn pool_export(&self, request: PoolExport) -> Answer<'_, Removed> {
+        let call = Call::new("pool_export", &request.name, flags(request.force));
+        let manager = Arc::clone(&self.manager);
+        Box::pin(self.change(call, removed, async move { manager.pool_export(request).await }))
+    }
+
+    fn pool_history(&self, pool: String) -> Answer<'_, HistoryList> {
+        self.manager.pool_history(pool)
+    }
+
+    fn events(&self, query: EventQuery) -> Answer<'_, EventList> {
+        self.manager.events(query)
+    }
+
+    fn volume_create(&self, request: VolumeCreate) -> Answer<'_, VolumeChange> {
+        let size = format!("--size {}", Human(request.size_bytes));
+        let call = Call::new("volume_create", &request.name, &size);
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.volume_create(request).await };
+        Box::pin(self.change(call, |change: &VolumeChange| change.outcome, work))
+    }
+
+    fn volume_list(&self, pool: Option<String>) -> Answer<'_, VolumeList> {
+        self.manager.volume_list(pool)
+    }
+
+    fn volume_show(&self, volume: String) -> Answer<'_, Volume> {
+        self.manager.volume_show(volume)
+    }
+
+    fn volume_set(&self, request: VolumeSet) -> Answer<'_, VolumeChange> {
+        let compression =
+            request.properties.compression.map(|c| format!("compression={}", c.name()));
+        let call = Call::new("volume_set", &request.name, &compression.unwrap_or_default());
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.volume_set(request).await };
+        Box::pin(self.change(call, |change: &VolumeChange| change.outcome, work))
+    }
+
+    fn volume_resize(&self, request: VolumeResize) -> Answer<'_, VolumeChange> {
+        let size = Human(request.size_bytes).to_string();
+        let call = Call::new("volume_resize", &request.name, &size);
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.volume_resize(request).await };
+        Box::pin(self.change(call, |change: &VolumeChange| change.outcome, work))
+    }
+
+    fn volume_destroy(&self, volume: String) -> Answer<'_, Removed> {
+        let call = Call::new("volume_destroy", &volume, "");
+        let manager = Arc::clone(&self.manager);
+        Box::pin(self.change(call, removed, async move { manager.volume_destroy(volume).await }))
+    }
+
+    fn export_create(&self, request: ExportCreate) -> Answer<'_, ExportChange> {
+        let details = format!("as {}", request.key().name);
+        let call = Call::new("export_create", &request.volume, &details);
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.export_create(request).await };
+        Box::pin(self.change(call, |change: &ExportChange| change.outcome, work))
+    }
+
+    fn export_list(&self) -> Answer<'_, ExportList> {
+        self.manager.export_list()
+    }
+
+    fn export_show(&self, export: ExportKey) -> Answer<'_, Export> {
+        self.manager.export_show(export)
+    }
+
+    fn export_delete(&self, export: ExportKey) -> Answer<'_, Removed> {
+        // The export knows its volume only while it is there.
+        let volume = self.manager.volume_of(&export).unwrap_or_default();
+        let call = Call::new("export_delete", &volume, &format!("as {}", export.name));
+        let manager = Arc::clone(&self.manager);
+        Box::pin(self.change(call, removed, async move { manager.export_delete(export).await }))
+    }
+}

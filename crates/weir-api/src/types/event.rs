@@ -1,0 +1,104 @@
+//! What happened: events of the server, and the history of a pool.
+//!
+//! Not here: where they are kept (the server).
+//!
+//! Invariants:
+//! - events of one run of the server are numbered without a gap; what was dropped is counted;
+//! - a history entry is written when the call it tells of has ended.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// How much an event matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EventLevel {
+    /// Something was done or is well again.
+    Info,
+    /// Somebody should look at it.
+    Warning,
+    /// Somebody must look at it now.
+    Error,
+}
+
+impl EventLevel {
+    /// The level as tables print it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Event {
+    /// Number, from 1 in each run of the server.
+    pub seq: u64,
+    /// When.
+    pub unix_ms: u64,
+    /// How much it matters.
+    pub level: EventLevel,
+    /// What sort of event, such as `disk_faulted` or `pool_create`.
+    pub kind: String,
+    /// The pool it is about.
+    pub pool: Option<String>,
+    /// The disk it is about.
+    pub disk: Option<String>,
+    /// What happened, for people.
+    pub message: String,
+}
+
+/// Which events to tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EventQuery {
+    /// Those with a higher number.
+    #[serde(default)]
+    pub after: u64,
+    /// How long to wait for the next one if there is none; at most 4000.
+    #[serde(default)]
+    pub wait_ms: u64,
+}
+
+/// Events.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EventList {
+    /// Identity of the server's run: numbers start anew with each.
+    pub run: String,
+    /// Events after the one asked for that are kept no more.
+    pub lost: u64,
+    /// Number of the newest event there is, 0 before the first.
+    pub newest: u64,
+    /// The events, oldest first.
+    pub events: Vec<Event>,
+}
+
+/// One administrative call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HistoryEntry {
+    /// When it was made.
+    pub unix_ms: u64,
+    /// How long it took.
+    pub took_ms: u64,
+    /// Who made it: a process of this machine or a network address.
+    pub who: String,
+    /// The pool it was about.
+    pub pool: String,
+    /// What was asked, such as `volume create tank/vm1 size=10GiB`.
+    pub call: String,
+    /// What came of it: `created`, `changed`, `removed`, `unchanged`, or the kind of error.
+    pub outcome: String,
+    /// What went wrong, if anything.
+    pub error: Option<String>,
+}
+
+/// The administrative calls of one pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HistoryList {
+    /// Name of the pool.
+    pub pool: String,
+    /// The calls, oldest first.
+    pub entries: Vec<HistoryEntry>,
+}

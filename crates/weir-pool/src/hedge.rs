@@ -1,0 +1,200 @@
+//! Reading one range from one leg after another, around a leg that does not answer in time.
+//!
+//! Not here: which copy is right (vdev).
+//!
+//! Invariants:
+//! - a leg is asked once;
+//! - the next leg is asked when one has answered and its copy was not taken, or when it takes far
+//!   longer than it usually does; whoever answers first is judged first;
+//! - a late answer is waited for as long as no other leg is left.
+
+use std::future::poll_fn;
+use std::task::Poll;
+use std::time::Duration;
+
+use weir_base::Clock;
+use weir_base::clock::Sleep;
+use weir_base::limits::{HEDGE_FACTOR, HEDGE_MAX, HEDGE_MIN};
+use weir_device::{DeviceError, DiskOp, IoBuf, ReadFuture};
+
+use crate::vdev::Leg;
+
+/// One leg's answer.
+pub(crate) struct Copy<'a> {
+    pub(crate) leg: &'a Leg,
+    pub(crate) done: Result<(), DeviceError>,
+    pub(crate) buf: IoBuf,
+}
+
+/// The copies of one range, in the order in which legs answer.
+pub(crate) struct Copies<'a> {
+    disk_offset: u64,
+    len: usize,
+    clock: &'a dyn Clock,
+    unasked: std::vec::IntoIter<&'a Leg>,
+    asked: Vec<(&'a Leg, ReadFuture<'a>)>,
+}
+
+impl<'a> Copies<'a> {
+    /// Will ask `legs` in this order; nothing is read yet.
+    pub(crate) fn new(
+        legs: Vec<&'a Leg>,
+        disk_offset: u64,
+        len: usize,
+        clock: &'a dyn Clock,
+    ) -> Self {
+        let (unasked, asked) = (legs.into_iter(), Vec::new());
+        Self { disk_offset, len, clock, unasked, asked }
+    }
+
+    /// The next copy; `None` when every leg has answered.
+    pub(crate) async fn next(&mut self) -> Option<Copy<'a>> {
+        if self.asked.is_empty() && !self.ask() {
+            return None;
+        }
+        loop {
+            let mut timer = self.timer();
+            if let Some(copy) = self.answer_or(&mut timer).await {
+                return Some(copy);
+            }
+            let watch = self.asked.last().and_then(|(leg, _)| leg.usable()?.watch());
+            if self.ask()
+                && let Some(watch) = watch
+            {
+                watch.bypass();
+            }
+        }
+    }
+
+    /// Asks the next leg that can be used.
+    fn ask(&mut self) -> bool {
+        for leg in self.unasked.by_ref() {
+            if let Some(device) = leg.usable() {
+                let read = device.read_at(self.disk_offset, IoBuf::zeroed(self.len));
+                self.asked.push((leg, read));
+                return true;
+            }
+        }
+        false
+    }
+
+    /// How long to wait before asking one more; `None` when there is none.
+    fn timer(&self) -> Option<Sleep> {
+        if self.unasked.as_slice().is_empty() {
+            return None;
+        }
+        let (leg, _) = self.asked.last()?;
+        let usual = leg.usable()?.watch().map_or(Duration::ZERO, |w| w.recent(DiskOp::Read));
+        Some(self.clock.sleep((usual * HEDGE_FACTOR).clamp(HEDGE_MIN, HEDGE_MAX)))
+    }
+
+    /// The first answer, or `None` when the timer was first.
+    async fn answer_or(&mut self, timer: &mut Option<Sleep>) -> Option<Copy<'a>> {
+        poll_fn(|context| {
+            for index in 0..self.asked.len() {
+                if let Poll::Ready((done, buf)) = self.asked[index].1.as_mut().poll(context) {
+                    let (leg, _) = self.asked.swap_remove(index);
+                    return Poll::Ready(Some(Copy { leg, done, buf }));
+                }
+            }
+            match timer {
+                Some(timer) => timer.as_mut().poll(context).map(|()| None),
+                None => Poll::Pending,
+            }
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    use weir_base::{Guid, SystemClock};
+    use weir_device::{Device, FaultDevice, Faults, MemoryDevice, WatchedDevice, new_runtime};
+
+    use super::*;
+    use crate::vdev::Vdev;
+
+    struct TestClock(SystemClock);
+
+    impl Clock for TestClock {
+        fn monotonic(&self) -> Duration {
+            self.0.monotonic()
+        }
+
+        fn unix_ms(&self) -> u64 {
+            self.0.unix_ms()
+        }
+
+        fn sleep(&self, duration: Duration) -> Sleep {
+            Box::pin(compio::time::sleep(duration))
+        }
+    }
+
+    /// A mirror of two disks whose bytes tell which is which, and their faults.
+    fn mirror() -> (Vdev, [Arc<Faults>; 2]) {
+        let clock: Arc<dyn Clock> = Arc::new(TestClock(SystemClock::default()));
+        let faults = [Arc::default(), Arc::default()];
+        let leg = |index: usize| {
+            let memory = MemoryDevice::new(format!("disk{index}"), 1 << 16);
+            memory.corrupt(0..1 << 16, |byte| *byte = index as u8);
+            let faulty = Arc::new(FaultDevice::new(Arc::new(memory), Arc::clone(&faults[index])));
+            let watched: Arc<dyn Device> = Arc::new(WatchedDevice::new(faulty, Arc::clone(&clock)));
+            Leg::new(Guid(index as u64), format!("disk{index}"), index, Some(watched))
+        };
+        (Vdev::new("tank", 0, true, vec![leg(0), leg(1)], 0, &clock), faults)
+    }
+
+    fn bypassed(vdev: &Vdev) -> [u64; 2] {
+        [0, 1].map(|leg| vdev.legs[leg].figures().map_or(0, |figures| figures.bypassed))
+    }
+
+    #[test]
+    fn a_read_goes_around_a_frozen_leg_and_the_next_ones_avoid_it() {
+        new_runtime().unwrap().block_on(async {
+            let (vdev, faults) = mirror();
+            faults[0].freeze();
+            let start = Instant::now();
+            let (buf, _) = vdev.read_verified(0, 0, 4096, |_| true).await.unwrap();
+            assert_eq!((buf[0], bypassed(&vdev)), (1, [1, 0]));
+            assert!(start.elapsed() >= HEDGE_MIN && start.elapsed() < HEDGE_MAX * 4);
+            for _ in 0..10 {
+                let (buf, _) = vdev.read_unverified(0, 0, 4096).await.unwrap();
+                assert_eq!(buf[0], 1);
+            }
+            assert_eq!(bypassed(&vdev), [1, 0], "asked last, so not waited for");
+        });
+    }
+
+    #[test]
+    fn a_slow_leg_is_waited_for_where_the_other_is_wrong_or_fails() {
+        new_runtime().unwrap().block_on(async {
+            let (vdev, faults) = mirror();
+            faults[0].delay(Duration::from_millis(100));
+            let (buf, _) = vdev.read_verified(0, 0, 4096, |bytes| bytes[0] == 0).await.unwrap();
+            assert_eq!(buf[0], 0);
+            let wrong = vdev.legs[1].checksum_errors.load(std::sync::atomic::Ordering::Relaxed);
+            assert_eq!((wrong, bypassed(&vdev)), (1, [1, 0]));
+
+            faults[1].fail(weir_device::DeviceOp::Read);
+            let (buf, _) = vdev.read_verified(0, 8192, 4096, |_| true).await.unwrap();
+            assert_eq!(buf[0], 0);
+        });
+    }
+
+    #[test]
+    fn legs_that_answer_in_time_are_asked_one_by_one() {
+        new_runtime().unwrap().block_on(async {
+            let (vdev, _) = mirror();
+            for first in [0, 1, 0, 1] {
+                let (buf, _) = vdev.read_verified(first, 0, 4096, |_| true).await.unwrap();
+                assert_eq!(usize::from(buf[0]), first);
+            }
+            let reads = [0, 1]
+                .map(|leg| vdev.legs[leg].figures().map(|figures| figures.of(DiskOp::Read).count));
+            assert_eq!((reads, bypassed(&vdev)), ([Some(2), Some(2)], [0, 0]));
+        });
+    }
+}

@@ -1,0 +1,182 @@
+//! Disks that are slow or do not answer: who they are, and letting go of them.
+//!
+//! Not here: measuring (weir-device), going around a slow leg (hedge), telling people (the server).
+//!
+//! Invariants:
+//! - a disk is called slow only by comparison with the pool's other disks: a kind of disk is not a
+//!   fault;
+//! - a leg is let go of by itself only where another leg of its mirror is up to date and answers.
+
+use std::time::Duration;
+
+use weir_base::limits::{DISK_SILENT, SLOW_FACTOR, SLOW_MIN};
+use weir_device::{DiskFigures, DiskOp};
+
+use crate::pool::Pool;
+use crate::vdev::{Leg, Vdev};
+
+/// Fewer operations than this say nothing about a disk.
+const JUDGED_OPS_MIN: u64 = 16;
+
+/// What is wrong with a disk's speed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slowness {
+    /// It has completed nothing for this long, though it was asked.
+    Silent(Duration),
+    /// It takes far longer than the pool's other disks.
+    Slow {
+        /// For what.
+        op: DiskOp,
+        /// Its recent mean time.
+        recent_us: u64,
+        /// The median of the others'.
+        others_us: u64,
+    },
+    /// Reads went around it a moment ago.
+    Avoided,
+}
+
+/// What is wrong with the speed of each disk of a pool, if anything.
+pub(crate) fn judge(disks: &[Option<DiskFigures>]) -> Vec<Option<Slowness>> {
+    (0..disks.len())
+        .map(|index| {
+            let own = disks[index].as_ref()?;
+            if let Some(silent) = own.silent.filter(|silent| *silent >= DISK_SILENT) {
+                return Some(Slowness::Silent(silent));
+            }
+            let compared = DiskOp::ALL.into_iter().find_map(|op| compare(disks, index, op));
+            compared.or(own.avoided.then_some(Slowness::Avoided))
+        })
+        .collect()
+}
+
+fn compare(disks: &[Option<DiskFigures>], index: usize, op: DiskOp) -> Option<Slowness> {
+    let recent = |disk: &Option<DiskFigures>| {
+        let figures = disk.as_ref()?.of(op);
+        (figures.count >= JUDGED_OPS_MIN).then_some(figures.recent_us)
+    };
+    let recent_us = recent(&disks[index])?;
+    let mut others: Vec<u64> = (0..disks.len())
+        .filter(|other| *other != index)
+        .filter_map(|other| recent(&disks[other]))
+        .collect();
+    others.sort_unstable();
+    let others_us = *others.get(others.len() / 2)?;
+    let slow = u128::from(recent_us) >= SLOW_MIN.as_micros()
+        && recent_us >= others_us.saturating_mul(SLOW_FACTOR);
+    slow.then_some(Slowness::Slow { op, recent_us, others_us })
+}
+
+impl Leg {
+    pub(crate) fn figures(&self) -> Option<DiskFigures> {
+        Some(self.device.as_ref()?.watch()?.figures())
+    }
+
+    fn silent(&self) -> Option<Duration> {
+        self.usable()?.watch()?.silent()
+    }
+
+    /// Whether another leg should rather be read.
+    pub(crate) fn is_avoided(&self) -> bool {
+        let watch = self.usable().and_then(|device| device.watch());
+        watch.is_some_and(|watch| {
+            watch.is_avoided() || watch.silent().is_some_and(|silent| silent >= DISK_SILENT)
+        })
+    }
+}
+
+impl Vdev {
+    /// Lets go of legs that have been silent for `limit` while another leg has everything and
+    /// answers; each then fails its writes and is faulted like any leg that fails one.
+    fn let_go_of_silent_legs(&self, limit: Duration) -> Vec<String> {
+        if !self.mirror {
+            return Vec::new();
+        }
+        let answers = |leg: &Leg| {
+            leg.usable().is_some()
+                && leg.stale_after().is_none()
+                && leg.silent().is_none_or(|silent| silent < DISK_SILENT)
+        };
+        if !self.legs.iter().any(answers) {
+            return Vec::new();
+        }
+        let silent = self.legs.iter().filter(|leg| leg.silent().is_some_and(|s| s >= limit));
+        let mut gone = Vec::new();
+        for leg in silent {
+            if let Some(watch) = leg.usable().and_then(|device| device.watch())
+                && !watch.is_let_go()
+            {
+                tracing::error!(disk = %leg.path, "disk does not answer: it is let go of");
+                watch.let_go();
+                gone.push(leg.path.clone());
+            }
+        }
+        gone
+    }
+}
+
+impl Pool {
+    /// Disks in use that have completed nothing for `limit` though they were asked: any of them
+    /// holds up commits and flushes.
+    pub fn silent_disks(&self, limit: Duration) -> Vec<(String, Duration)> {
+        let legs = self.vdevs.iter().flat_map(|vdev| &vdev.legs);
+        legs.filter_map(|leg| Some((leg.path.clone(), leg.silent().filter(|s| *s >= limit)?)))
+            .collect()
+    }
+
+    /// Lets go of every leg that was silent for `limit` and that its mirror can do without.
+    /// Returns their paths.
+    pub fn let_go_of_silent_legs(&self, limit: Duration) -> Vec<String> {
+        self.vdevs.iter().flat_map(|vdev| vdev.let_go_of_silent_legs(limit)).collect()
+    }
+
+    /// Suspends the pool and fails every disk operation under way, so that nobody waits for its
+    /// disks any more. Only dropping it makes sense after that.
+    ///
+    /// # Durability
+    /// What was flushed is safe; what was only acknowledged is lost, as by a crash.
+    pub fn abandon(&self, why: &dyn std::fmt::Display) {
+        self.poison(why);
+        for leg in self.vdevs.iter().flat_map(|vdev| &vdev.legs) {
+            if let Some(watch) = leg.device.as_ref().and_then(|device| device.watch()) {
+                watch.let_go();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn disk(reads: u64, recent_us: u64) -> Option<DiskFigures> {
+        let mut figures = DiskFigures::default();
+        figures.ops[DiskOp::Read as usize].count = reads;
+        figures.ops[DiskOp::Read as usize].recent_us = recent_us;
+        Some(figures)
+    }
+
+    #[test]
+    fn slow_is_who_takes_far_longer_than_the_others() {
+        let judged = judge(&[disk(100, 900), disk(100, 90_000), None, disk(100, 1000)]);
+        let slow = Slowness::Slow { op: DiskOp::Read, recent_us: 90_000, others_us: 1000 };
+        assert_eq!(judged, [None, Some(slow), None, None]);
+    }
+
+    #[test]
+    fn a_slow_kind_of_disk_few_operations_and_short_times_are_no_fault() {
+        assert_eq!(judge(&[disk(100, 90_000), disk(100, 80_000)]), [None, None]);
+        assert_eq!(judge(&[disk(100, 1000), disk(3, 90_000)]), [None, None]);
+        assert_eq!(judge(&[disk(100, 100), disk(100, 20_000)]), [None, None]);
+        assert_eq!(judge(&[disk(100, 9_000_000)]), [None]);
+    }
+
+    #[test]
+    fn silence_needs_no_comparison() {
+        let mut silent = disk(0, 0);
+        if let Some(figures) = &mut silent {
+            figures.silent = Some(DISK_SILENT);
+        }
+        assert_eq!(judge(&[silent]), [Some(Slowness::Silent(DISK_SILENT))]);
+    }
+}
