@@ -13,8 +13,12 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use weir_base::limits::TXG_INTERVAL;
 use weir_base::{BLOCK_BYTES, DatasetId, Txg};
-use weir_format::{BlockPtr, DatasetRecord, DatasetState, PtrKind, SegmentClass, TreeRoot};
-use weir_pool::{Change, CommitInput, Delta, PoolError, Tree, WriteOut, write_directory_block};
+use weir_format::{
+    BlockOwner, BlockPtr, DatasetRecord, DatasetState, PtrKind, SegmentClass, TreeRoot,
+};
+use weir_pool::{
+    Change, CommitInput, Delta, PoolError, Roots, Tree, TreeHome, WriteOut, write_directory_block,
+};
 
 use crate::core::Progress;
 use crate::dirty::DirtyTable;
@@ -107,10 +111,18 @@ impl Engine {
         for Written { volume, record, .. } in &written {
             publish(volume, record.as_ref());
         }
+        pool.clean(&mut out, &self.roots_with(&written), self.core.is_idle()).await?;
         let input = self.write_directory(&mut out, &written).await?;
         pool.commit(out, input).await?;
         self.settle(txg, &written);
         Ok(())
+    }
+
+    /// Every dataset's tree as of the txg that was just written and published.
+    fn roots_with(&self, written: &[Written]) -> Roots {
+        let gone = |id| written.iter().any(|w| w.volume.id == id && w.record.is_none());
+        let volumes = self.all_volumes().into_iter().filter(|volume| !gone(volume.id));
+        volumes.map(|volume| (volume.id, volume.state.lock().record.root)).collect()
     }
 
     async fn write_out(&self, out: &mut WriteOut<'_>, part: Frozen) -> Result<Written, PoolError> {
@@ -124,16 +136,18 @@ impl Engine {
             return Ok(Written { volume, record: (!gone).then_some(record), data_blocks, charge });
         }
         let height = TreeRoot::height_for(record.size_bytes / BLOCK_BYTES as u64);
+        let home = TreeHome::Dataset(volume.id);
         let tree = Tree::new(&self.core.pool, record.root);
-        record.root = tree.grow(out, SegmentClass::Meta, height.max(record.root.height)).await?;
+        record.root = tree.grow(out, home, height.max(record.root.height)).await?;
         let mut history = volume.state.lock().history;
         let mut changes = Vec::new();
         for (mut change, data) in table.iter().flat_map(|table| table.changes()) {
             if let Some(block) = data {
-                let class = SegmentClass::Data;
+                let owner = BlockOwner { dataset: volume.id, level: 0, index: change.start };
+                let (class, kind) = (SegmentClass::Data, PtrKind::Data);
                 let compression = record.compression;
                 change.ptr = out
-                    .write_block(class, PtrKind::Data, &block, compression, &mut history)
+                    .write_block(class, Some(owner), kind, &block, compression, &mut history)
                     .await?;
             }
             changes.push(change);
@@ -151,7 +165,7 @@ impl Engine {
     ) -> Result<(), PoolError> {
         let tree = Tree::new(&self.core.pool, record.root);
         let (root, Delta { blocks, stored_units }) =
-            tree.apply(out, SegmentClass::Meta, changes).await?;
+            tree.apply(out, TreeHome::Dataset(record.id), changes).await?;
         record.root = root;
         record.used_blocks = record.used_blocks.saturating_add_signed(blocks);
         record.stored_units = record.stored_units.saturating_add_signed(stored_units);
@@ -220,8 +234,8 @@ impl Engine {
         }
         let tree = Tree::new(pool, root);
         let height = TreeRoot::height_for(next_dataset).max(root.height);
-        let root = tree.grow(out, SegmentClass::Root, height).await?;
-        let (datasets, _) = Tree::new(pool, root).apply(out, SegmentClass::Root, &changes).await?;
+        let root = tree.grow(out, TreeHome::Root, height).await?;
+        let (datasets, _) = Tree::new(pool, root).apply(out, TreeHome::Root, &changes).await?;
         Ok(CommitInput { datasets, next_dataset })
     }
 
@@ -258,12 +272,16 @@ impl Engine {
             if !self.core.wants_early_commit() && !self.is_stopping() {
                 let timer = std::pin::pin!(sleep(TXG_INTERVAL));
                 let woken = std::pin::pin!(self.core.wake_committer.notified());
-                if let Either::Left(_) = select(woken, timer).await
-                    && !self.core.wants_early_commit()
-                    && !self.is_stopping()
-                {
+                let timer = matches!(select(woken, timer).await, Either::Right(_));
+                if !timer && !self.core.wants_early_commit() && !self.is_stopping() {
                     continue;
                 }
+                self.core.set_idle(timer);
+                if timer && self.core.pool.wants_idle_cleaning() {
+                    self.core.want(self.core.open_txg());
+                }
+            } else {
+                self.core.set_idle(false);
             }
             // Asked before: a stop that comes during a commit is owed another one, for what was
             // acknowledged since that commit's cut.

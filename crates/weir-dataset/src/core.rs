@@ -6,9 +6,10 @@
 //! - the open txg changes only while every volume's lock is held (commit's freeze), so a volume's
 //!   lock is enough to read it;
 //! - dirty data and the worst that writing it out can cost never exceed the space that was free
-//!   after the last commit, less the reserve: a commit always finds room.
+//!   after the last commit, less what is kept back: a commit always finds room;
+//! - live data never takes the reserve: with it, the cleaner can always make room.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::{Mutex, Notify, watch};
 use weir_base::{BLOCK_BYTES, Txg};
@@ -17,12 +18,9 @@ use weir_pool::{Pool, PoolError};
 
 use crate::error::DatasetError;
 
-/// Segments kept back at least: one open per stream and commit, and their successors.
-const RESERVE_SEGMENTS_MIN: u64 = 8;
-/// Part of the pool kept back, so that TRIM and destroy work on a full pool.
-const RESERVE_SHARE: u64 = 32;
-/// Part of the reserve that even TRIM leaves alone: what commits need.
-const TRIM_FLOOR_SHARE: u64 = 2;
+/// A txg may take half of the room that is left, so that writers slow down as it shrinks; less than
+/// this is not worth a txg of its own.
+const TXG_ROOM_MIN: u64 = 2 << 20;
 
 /// How far the pool has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,10 +50,14 @@ pub(crate) struct Core {
     /// Bytes that may be promised until the next commit.
     available: AtomicU64,
     trim_available: AtomicU64,
-    /// Dead segments that the next few commits bring back.
-    pending_segments: AtomicU64,
+    /// Bytes of live data that the pool can still take, counting what cleaning brings.
+    capacity_left: AtomicU64,
+    /// Whether commits bring space back: dead segments, or the cleaner.
+    space_pending: AtomicBool,
     /// The newest txg in which something was freed.
     freeing: AtomicU64,
+    /// Whether the committer was woken by nothing but its timer.
+    idle: AtomicBool,
     /// A commit of this txg was asked for.
     wanted: AtomicU64,
     pub(crate) wake_committer: Notify,
@@ -76,8 +78,10 @@ impl Core {
             dirty_blocks_max: AtomicU64::new(0),
             available: AtomicU64::new(0),
             trim_available: AtomicU64::new(0),
-            pending_segments: AtomicU64::new(0),
+            capacity_left: AtomicU64::new(0),
+            space_pending: AtomicBool::new(false),
             freeing: AtomicU64::new(0),
+            idle: AtomicBool::new(false),
             wanted: AtomicU64::new(0),
             wake_committer: Notify::new(),
             progress: watch::Sender::new(Progress { committed, poisoned: false }),
@@ -113,18 +117,23 @@ impl Core {
     /// Recomputes what may be promised, after a commit.
     pub(crate) fn measure_space(&self) {
         let (free, pending) = self.pool.free_segments();
-        let free_bytes = free as u64 * self.pool.segment_bytes();
-        let reserve = self.reserve_bytes();
-        let floor = reserve / TRIM_FLOOR_SHARE;
-        self.available.store(free_bytes.saturating_sub(reserve), Ordering::Release);
-        self.trim_available.store(free_bytes.saturating_sub(floor), Ordering::Release);
-        self.pending_segments.store(pending as u64, Ordering::Release);
+        let (segment, reserve) = (self.pool.segment_bytes(), self.pool.reserve());
+        let left = |floor: u64| (free as u64).saturating_sub(floor) * segment;
+        let room = left(reserve.writers);
+        let space = self.pool.space();
+        let used = space.live_bytes + self.reserve_bytes();
+        let capacity = space.total_bytes.saturating_sub(used);
+        self.available.store((room / 2).max(room.min(TXG_ROOM_MIN)), Ordering::Release);
+        self.trim_available.store(left(reserve.cleaner), Ordering::Release);
+        self.capacity_left.store(capacity, Ordering::Release);
+        let enough = free as u64 >= reserve.reserve;
+        let coming = pending > 0 || (!enough && self.pool.can_clean());
+        self.space_pending.store(coming, Ordering::Release);
     }
 
     /// Bytes that are never given to user data.
     pub(crate) fn reserve_bytes(&self) -> u64 {
-        let minimum = RESERVE_SEGMENTS_MIN * self.pool.segment_bytes();
-        (self.pool.space().total_bytes / RESERVE_SHARE).max(minimum)
+        self.pool.reserve().reserve * self.pool.segment_bytes()
     }
 
     pub(crate) fn dirty_bytes(&self) -> u64 {
@@ -145,6 +154,11 @@ impl Core {
     pub(crate) fn admit(&self, blocks: u64, height: u8) -> Admission {
         let dirty = self.dirty_blocks.load(Ordering::Acquire);
         let charged = self.charged.load(Ordering::Acquire) + Self::cost(blocks, height);
+        if charged > self.capacity_left.load(Ordering::Acquire) {
+            // What is dirty may replace what is live, and then leaves room.
+            let hopeless = dirty == 0 && !self.is_freeing();
+            return if hopeless { Admission::Full } else { Admission::Wait };
+        }
         if charged > self.available.load(Ordering::Acquire) {
             let hopeless = dirty == 0 && !self.space_is_coming();
             return if hopeless { Admission::Full } else { Admission::Wait };
@@ -158,8 +172,12 @@ impl Core {
 
     /// Whether commits alone will bring space back.
     pub(crate) fn space_is_coming(&self) -> bool {
-        self.pending_segments.load(Ordering::Acquire) > 0
-            || Txg(self.freeing.load(Ordering::Acquire)) > self.pool.committed_txg()
+        self.space_pending.load(Ordering::Acquire) || self.is_freeing()
+    }
+
+    /// Whether a txg that is not committed frees something.
+    fn is_freeing(&self) -> bool {
+        Txg(self.freeing.load(Ordering::Acquire)) > self.pool.committed_txg()
     }
 
     /// Notes that the commit of `txg` frees something.
@@ -197,6 +215,15 @@ impl Core {
     pub(crate) fn sub_dirty(&self, blocks: u64) {
         let before = self.dirty_blocks.fetch_sub(blocks, Ordering::AcqRel);
         assert!(before >= blocks, "dirty blocks are counted once in and once out");
+    }
+
+    pub(crate) fn set_idle(&self, idle: bool) {
+        self.idle.store(idle, Ordering::Release);
+    }
+
+    /// Whether nobody waits for the next commit.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.idle.load(Ordering::Acquire)
     }
 
     pub(crate) fn wants_early_commit(&self) -> bool {

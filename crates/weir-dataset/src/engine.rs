@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use weir_base::limits::VOLUME_BYTES_MAX;
 use weir_base::{BLOCK_BYTES, Clock, DatasetId, Guid};
 use weir_device::Device;
-use weir_format::{Compression, DatasetKind, DatasetRecord, DatasetState, TreeRoot};
+use weir_format::{BlockPtr, Compression, DatasetKind, DatasetRecord, DatasetState, TreeRoot};
 use weir_pool::{
     CreateOptions, ImportOptions, PlantedBug, Pool, PoolOptions, Tree, VdevSpec, create, import,
 };
@@ -356,9 +356,18 @@ impl Engine {
         &self,
     ) -> Result<Vec<(weir_base::VsegId, u64, u64)>, DatasetError> {
         let _committer = self.core.committer.lock().await;
-        let roots: Vec<TreeRoot> =
-            self.all_volumes().iter().map(|volume| volume.state.lock().record.root).collect();
-        Ok(self.core.pool.check_live_bytes(&roots).await?)
+        Ok(self.core.pool.check_live_bytes(&self.roots()).await?)
+    }
+
+    /// Two blocks that share a place on disk, or twice one that has none; `None` when all is well.
+    /// Nothing may be written meanwhile.
+    pub async fn check_places(&self) -> Result<Option<(BlockPtr, BlockPtr)>, DatasetError> {
+        let _committer = self.core.committer.lock().await;
+        Ok(self.core.pool.check_places(&self.roots()).await?)
+    }
+
+    fn roots(&self) -> Vec<TreeRoot> {
+        self.all_volumes().iter().map(|volume| volume.state.lock().record.root).collect()
     }
 }
 

@@ -1,4 +1,4 @@
-//! The bootstrap table: root segments by place, and the roots of the two trees stored in them.
+//! The bootstrap table: root segments by place, and the roots of the three trees stored in them.
 //!
 //! Not here: ordinary segments; those are in the segment table this leads to.
 //!
@@ -30,6 +30,8 @@ pub struct Bootstrap {
     pub segments: TreeRoot,
     /// Dataset directory: the record of dataset n is block n.
     pub datasets: TreeRoot,
+    /// Remap tables: block n is the table of cleaned vseg n.
+    pub remaps: TreeRoot,
     /// Root segments.
     pub root_segments: Vec<(VsegId, SegmentEntry)>,
 }
@@ -43,6 +45,7 @@ impl Bootstrap {
         field(8, "next_dataset", "next dataset number"),
         field(33, "segments", "tree root of the segment table"),
         field(33, "datasets", "tree root of the dataset directory"),
+        field(33, "remaps", "tree root of the remap tables"),
         field(4, "count", "root segments"),
         field(0, "root segments", "count x {u64 vseg, segment table entry}"),
     ];
@@ -56,6 +59,7 @@ impl Bootstrap {
         w.u64(self.next_dataset);
         self.segments.write(&mut w);
         self.datasets.write(&mut w);
+        self.remaps.write(&mut w);
         w.u32(self.root_segments.len() as u32);
         for (vseg, entry) in &self.root_segments {
             w.u64(vseg.0);
@@ -75,6 +79,7 @@ impl Bootstrap {
         }
         let (txg, next_vseg, next_dataset) = (Txg(r.u64()?), VsegId(r.u64()?), r.u64()?);
         let (segments, datasets) = (TreeRoot::read(&mut r)?, TreeRoot::read(&mut r)?);
+        let remaps = TreeRoot::read(&mut r)?;
         let count = r.u32()?;
         if count > SEGMENTS_MAX {
             return Err(r.bad("count", count));
@@ -85,6 +90,6 @@ impl Bootstrap {
             let entry = SegmentEntry::read(&mut r)?.ok_or_else(|| r.bad("state", 0_u8))?;
             root_segments.push((vseg, entry));
         }
-        Ok(Self { txg, next_vseg, next_dataset, segments, datasets, root_segments })
+        Ok(Self { txg, next_vseg, next_dataset, segments, datasets, remaps, root_segments })
     }
 }

@@ -19,7 +19,9 @@ pub mod layout;
 pub mod log;
 mod node;
 mod pointer;
+mod remap;
 mod segment;
+mod summary;
 mod uberblock;
 
 pub use bootstrap::Bootstrap;
@@ -29,7 +31,9 @@ pub use error::FormatError;
 pub use label::{Label, LegConfig, VdevConfig, VdevKind};
 pub use node::{NODE_FANOUT, NODE_SHIFT, TreeRoot, node_pointer, set_node_pointer};
 pub use pointer::{BlockPtr, PtrKind};
+pub use remap::{RemapRun, RemapTable};
 pub use segment::{SEGMENT_ENTRIES_PER_BLOCK, SegmentClass, SegmentEntry, SegmentState};
+pub use summary::{BlockOwner, SEGMENT_BLOCKS_MAX, Summary, SummaryEntry, SummaryPlace};
 pub use uberblock::{BootstrapCopy, Uberblock};
 
 #[cfg(test)]

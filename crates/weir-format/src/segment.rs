@@ -8,6 +8,7 @@ use weir_base::{BLOCK_BYTES, PsegIndex, Txg};
 
 use crate::bytes::{Field, Reader, Writer, field};
 use crate::error::FormatError;
+use crate::summary::SummaryPlace;
 
 /// Segment table entries in one block.
 pub const SEGMENT_ENTRIES_PER_BLOCK: usize = BLOCK_BYTES / SegmentEntry::BYTES;
@@ -21,6 +22,10 @@ pub enum SegmentState {
     Sealed,
     /// Nothing in it is referenced; its place is reused a few txgs later.
     Dead,
+    /// What lives of it moved to other segments; its place is reused a few txgs later.
+    Leaving,
+    /// What lives of it moved to other segments, and its place is another segment's.
+    Remapped,
 }
 
 /// Which stream wrote a segment.
@@ -30,13 +35,15 @@ pub enum SegmentClass {
     Data,
     /// Tree nodes of volumes.
     Meta,
-    /// Segment table, dataset directory, bootstrap table.
+    /// Segment table, dataset directory, remap tables, bootstrap table.
     Root,
+    /// Blocks that the cleaner moved; their pointers name the segments they came from.
+    Clean,
 }
 
 impl SegmentClass {
     /// Every class.
-    pub const ALL: [Self; 3] = [Self::Data, Self::Meta, Self::Root];
+    pub const ALL: [Self; 4] = [Self::Data, Self::Meta, Self::Root, Self::Clean];
 }
 
 /// A decoded segment table entry.
@@ -50,14 +57,16 @@ pub struct SegmentEntry {
     pub vdev: u16,
     /// Place on that vdev.
     pub pseg: PsegIndex,
-    /// Referenced bytes.
+    /// Bytes of the blocks whose pointers name it; in a clean segment, of those that stand in it.
     pub live_bytes: u32,
     /// Bytes written so far, whole rows.
     pub fill_bytes: u32,
     /// First txg that wrote to it.
     pub first_txg: Txg,
-    /// Last txg that wrote to it; for a dead one, the txg in which it died.
+    /// Last txg that wrote to it; for a dead or cleaned one, the txg in which it became so.
     pub last_txg: Txg,
+    /// Its last summary.
+    pub summary: SummaryPlace,
 }
 
 impl SegmentEntry {
@@ -66,8 +75,12 @@ impl SegmentEntry {
 
     /// Fields, for the format documentation.
     pub const FIELDS: &[Field] = &[
-        field(1, "state", "0 unused, 1 open, 2 sealed, 3 dead (4 = remapped, reserved)"),
-        field(1, "class", "0 data, 1 meta, 2 root"),
+        field(
+            1,
+            "state",
+            "0 unused, 1 open, 2 sealed, 3 dead, 4 remapped and its place held, 5 remapped",
+        ),
+        field(1, "class", "0 data, 1 meta, 2 root, 3 clean"),
         field(1, "replicas", "1 in this version, at most 3"),
         field(1, "reserved", "zero"),
         field(18, "places", "3 x {u16 vdev, u32 physical segment}; unused ones zero"),
@@ -75,8 +88,10 @@ impl SegmentEntry {
         field(4, "live_bytes", "bytes that committed pointers refer to"),
         field(4, "fill_bytes", "bytes written, whole rows"),
         field(8, "first_txg", "first txg that wrote to it"),
-        field(8, "last_txg", "last txg that wrote to it, or in which it died"),
-        field(16, "reserved", "zero (heat, shared count, remap pointer)"),
+        field(8, "last_txg", "last txg that wrote to it, or in which it died or was cleaned"),
+        field(4, "summary_at", "byte offset of its last summary"),
+        field(4, "summary_bytes", "length of that; 0 = none"),
+        field(8, "reserved", "zero (heat, shared count)"),
     ];
 
     pub(crate) fn write(&self, w: &mut Writer) {
@@ -84,11 +99,14 @@ impl SegmentEntry {
             SegmentState::Open => 1,
             SegmentState::Sealed => 2,
             SegmentState::Dead => 3,
+            SegmentState::Leaving => 4,
+            SegmentState::Remapped => 5,
         });
         w.u8(match self.class {
             SegmentClass::Data => 0,
             SegmentClass::Meta => 1,
             SegmentClass::Root => 2,
+            SegmentClass::Clean => 3,
         });
         w.u16(1);
         w.u16(self.vdev);
@@ -98,7 +116,9 @@ impl SegmentEntry {
         w.u32(self.fill_bytes);
         w.u64(self.first_txg.0);
         w.u64(self.last_txg.0);
-        w.bytes(&[0; 16]);
+        w.u32(self.summary.at);
+        w.u32(self.summary.bytes);
+        w.bytes(&[0; 8]);
     }
 
     pub(crate) fn read(r: &mut Reader<'_>) -> Result<Option<Self>, FormatError> {
@@ -110,12 +130,15 @@ impl SegmentEntry {
             1 => SegmentState::Open,
             2 => SegmentState::Sealed,
             3 => SegmentState::Dead,
+            4 => SegmentState::Leaving,
+            5 => SegmentState::Remapped,
             other => return Err(r.bad("state", other)),
         };
         let class = match r.u8()? {
             0 => SegmentClass::Data,
             1 => SegmentClass::Meta,
             2 => SegmentClass::Root,
+            3 => SegmentClass::Clean,
             other => return Err(r.bad("class", other)),
         };
         let replicas = r.u16()?;
@@ -126,11 +149,25 @@ impl SegmentEntry {
         r.take(14)?;
         let (live_bytes, fill_bytes) = (r.u32()?, r.u32()?);
         let (first_txg, last_txg) = (Txg(r.u64()?), Txg(r.u64()?));
-        r.take(16)?;
+        let summary = SummaryPlace { at: r.u32()?, bytes: r.u32()? };
+        r.take(8)?;
         if live_bytes > fill_bytes {
             return Err(r.bad("live_bytes", live_bytes));
         }
-        Ok(Some(Self { state, class, vdev, pseg, live_bytes, fill_bytes, first_txg, last_txg }))
+        if summary.at.checked_add(summary.bytes).is_none_or(|end| end > fill_bytes) {
+            return Err(r.bad("summary_at", summary.at));
+        }
+        Ok(Some(Self {
+            state,
+            class,
+            vdev,
+            pseg,
+            live_bytes,
+            fill_bytes,
+            first_txg,
+            last_txg,
+            summary,
+        }))
     }
 
     /// Encodes one block of the segment table; `None` = unused number.

@@ -80,7 +80,21 @@ fn segment() -> SegmentEntry {
         fill_bytes: 8192,
         first_txg: Txg(1),
         last_txg: Txg(2),
+        summary: SummaryPlace { at: 4096, bytes: 128 },
     }
+}
+
+fn summary() -> Summary {
+    let entry = |n: u32| SummaryEntry {
+        vseg: VsegId(9 + u64::from(n)),
+        offset_units: n * 64,
+        at_units: n * 7,
+        stored_units: 64,
+        owner: BlockOwner { dataset: DatasetId(3), level: n as u8, index: 1 << 40 },
+        checksum: u64::MAX - u64::from(n),
+    };
+    let previous = SummaryPlace { at: 64, bytes: 128 };
+    Summary { vseg: VsegId(9), previous, entries: (0..3).map(entry).collect() }
 }
 
 #[test]
@@ -124,9 +138,23 @@ fn tables_round_trip() {
         next_dataset: 2,
         segments: TreeRoot::default(),
         datasets: TreeRoot::default(),
+        remaps: TreeRoot { ptr: BlockPtr::HOLE, height: 2 },
         root_segments: vec![(VsegId(1), segment())],
     };
     assert_eq!(Bootstrap::decode(&bootstrap.encode()), Ok(bootstrap));
+}
+
+#[test]
+fn a_summary_round_trips_and_is_refused_for_another_segment_or_with_a_flipped_bit() {
+    let bytes = summary().encode();
+    assert_eq!(bytes.len(), Summary::bytes_for(3));
+    assert_eq!(Summary::decode(&bytes, VsegId(9)), Ok(summary()));
+    assert!(Summary::decode(&bytes, VsegId(8)).is_err());
+    for at in 0..bytes.len() {
+        let mut bytes = bytes.clone();
+        bytes[at] ^= 1;
+        assert!(Summary::decode(&bytes, VsegId(9)).is_err(), "byte {at}");
+    }
 }
 
 #[test]
@@ -152,12 +180,42 @@ proptest! {
         prop_assert_eq!(BlockPtr::decode(&ptr.encode()), Ok(ptr));
     }
 
+    /// Blocks of any sizes with gaps between them, moved to two hosts in order.
+    #[test]
+    fn remapped_blocks_are_found_and_what_did_not_move_is_not(
+        blocks in proptest::collection::vec((1_u32..=64, 0_u32..3, any::<bool>()), 1..400),
+    ) {
+        let (mut old, mut new, mut runs, mut gaps) = (0, [0; 2], Vec::new(), Vec::new());
+        for (units, gap, second) in blocks {
+            let host = usize::from(second);
+            runs.push(RemapRun { old, units, host: VsegId(100 + host as u64), new: new[host] });
+            new[host] += units;
+            old += units;
+            gaps.extend(old..old + gap);
+            old += gap;
+        }
+        let table = RemapTable::new(runs.iter().rev().copied().collect());
+        for run in &runs {
+            prop_assert_eq!(table.translate(run.old, run.units), Some((run.host, run.new)));
+        }
+        for gap in gaps {
+            prop_assert_eq!(table.translate(gap, 1), None);
+        }
+        prop_assert_eq!(table.translate(old, 1), None);
+        let mut bytes = table.encode(VsegId(5));
+        bytes.resize(bytes.len().next_multiple_of(64), 0);
+        prop_assert_eq!(RemapTable::decode(&bytes, VsegId(5)), Ok(table));
+        prop_assert!(RemapTable::decode(&bytes, VsegId(6)).is_err());
+    }
+
     #[test]
     fn decoders_survive_anything(bytes in proptest::collection::vec(any::<u8>(), 0..5000)) {
         prop_assert!(Label::decode(&bytes).is_err());
         prop_assert!(Uberblock::decode(&bytes).is_err());
         prop_assert!(Bootstrap::decode(&bytes).is_err());
         prop_assert!(log::decode_batch(&bytes).is_err());
+        prop_assert!(Summary::decode(&bytes, VsegId(1)).is_err());
+        prop_assert!(RemapTable::decode(&bytes, VsegId(1)).is_err());
         if let Some(block) = bytes.first_chunk::<BLOCK_BYTES>() {
             for slot in 0..NODE_FANOUT {
                 if let Ok(ptr) = node_pointer(block, slot) {
@@ -208,6 +266,9 @@ fn the_documentation_is_what_the_code_says() {
         ("Tree root", TreeRoot::FIELDS),
         ("Block pointer", BlockPtr::FIELDS),
         ("Segment table entry", SegmentEntry::FIELDS),
+        ("Segment summary", Summary::FIELDS),
+        ("Segment summary entry", SummaryEntry::FIELDS),
+        ("Remap table", RemapTable::FIELDS),
         ("Dataset record", DatasetRecord::FIELDS),
         ("Intent log batch header", log::HEADER_FIELDS),
         ("Intent log record", log::RECORD_FIELDS),
@@ -227,6 +288,7 @@ fn field_tables_add_up() {
     let sum = |fields: &[Field]| fields.iter().map(|f| f.bytes).sum::<usize>();
     assert_eq!(sum(BlockPtr::FIELDS), BlockPtr::BYTES);
     assert_eq!(sum(SegmentEntry::FIELDS), SegmentEntry::BYTES);
+    assert_eq!(sum(SummaryEntry::FIELDS), SummaryEntry::BYTES);
     assert_eq!(sum(log::HEADER_FIELDS), log::HEADER_BYTES);
     assert_eq!(sum(log::RECORD_FIELDS), log::RECORD_BYTES);
 }

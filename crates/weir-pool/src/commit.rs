@@ -19,7 +19,7 @@ use crate::labels::write_uberblock;
 use crate::planted::PlantedBug;
 use crate::pool::{Committed, Pool};
 use crate::segments::table_block;
-use crate::tree::{Change, Tree};
+use crate::tree::{Change, Tree, TreeHome};
 use crate::vdev::Vdev;
 use crate::write_out::{CompressHistory, WriteOut};
 
@@ -39,9 +39,16 @@ pub struct CommitInput {
     pub next_dataset: u64,
 }
 
+/// The pool's own trees in the txg to be committed.
+#[derive(Clone, Copy)]
+struct Trees {
+    segments: TreeRoot,
+    remaps: TreeRoot,
+}
+
 impl Pool {
-    /// Whether the next commit should rewrite every block of the directory and the segment table,
-    /// so that old root segments die.
+    /// Whether the next commit should rewrite every block of the directory and the segment table
+    /// and every remap table, so that old root segments die.
     pub fn root_is_stale(&self) -> bool {
         let (roots, _) = self.segments.root_segments();
         let sealed = roots.iter().filter(|(_, entry)| entry.state == SegmentState::Sealed);
@@ -70,8 +77,11 @@ impl Pool {
         let txg = out.txg;
         let before = *self.committed.lock();
         assert_eq!(txg, before.txg.next(), "txgs are committed one after another");
-        let segments = self.write_segment_table(&mut out, before.segments).await?;
-        let (bytes, copies) = self.write_bootstrap(&mut out, segments, input).await?;
+        let all = self.root_is_stale();
+        let remaps = self.write_remaps(&mut out, before.remaps, all).await?;
+        let segments = self.write_segment_table(&mut out, before.segments, all).await?;
+        let trees = Trees { segments, remaps };
+        let (bytes, copies) = self.write_bootstrap(&mut out, trees, input).await?;
         out.wait_writes().await?;
         if self.bug != PlantedBug::SkipCommitFlush {
             self.flush_all().await?;
@@ -94,7 +104,7 @@ impl Pool {
         write_uberblock(&self.vdevs, &disk_bytes, &uberblock).await?;
         let datasets = input.datasets;
         *self.committed.lock() =
-            Committed { txg, segments, datasets, next_dataset: input.next_dataset };
+            Committed { txg, segments, datasets, remaps, next_dataset: input.next_dataset };
         self.log.release(txg);
         out.end();
         Ok(())
@@ -118,23 +128,48 @@ impl Pool {
         .collect()
     }
 
+    /// Stores the remap tables that changed, or all of them, and forgets those of segments in which
+    /// nothing is alive any more.
+    async fn write_remaps(
+        &self,
+        out: &mut WriteOut<'_>,
+        root: TreeRoot,
+        all: bool,
+    ) -> Result<TreeRoot, PoolError> {
+        let tables = self.segments.take_dirty_tables(all);
+        let Some((last, _)) = tables.last() else { return Ok(root) };
+        let height = TreeRoot::height_for(last.0 + 1).max(root.height);
+        let root = Tree::new(self, root).grow(out, TreeHome::Root, height).await?;
+        let mut changes = Vec::with_capacity(tables.len());
+        for (vseg, table) in tables {
+            let ptr = match table {
+                Some(bytes) => out.write_bytes(&bytes).await?,
+                None => weir_format::BlockPtr::HOLE,
+            };
+            changes.push(Change { start: vseg.0, count: 1, ptr });
+        }
+        let (root, _) = Tree::new(self, root).apply(out, TreeHome::Root, &changes).await?;
+        Ok(root)
+    }
+
     async fn write_segment_table(
         &self,
         out: &mut WriteOut<'_>,
         root: TreeRoot,
+        all: bool,
     ) -> Result<TreeRoot, PoolError> {
         let (_, next_vseg) = self.segments.root_segments();
         let height = TreeRoot::height_for(table_block(next_vseg) + 1);
-        let root = Tree::new(self, root).grow(out, SegmentClass::Root, height).await?;
+        let root = Tree::new(self, root).grow(out, TreeHome::Root, height).await?;
         let mut changes = Vec::new();
-        for (start, content) in self.segments.take_dirty_blocks(self.root_is_stale()) {
+        for (start, content) in self.segments.take_dirty_blocks(all) {
             let ptr = match content {
                 Some(content) => write_directory_block(out, &content).await?,
                 None => weir_format::BlockPtr::HOLE,
             };
             changes.push(Change { start, count: 1, ptr });
         }
-        let (root, _) = Tree::new(self, root).apply(out, SegmentClass::Root, &changes).await?;
+        let (root, _) = Tree::new(self, root).apply(out, TreeHome::Root, &changes).await?;
         Ok(root)
     }
 
@@ -143,7 +178,7 @@ impl Pool {
     async fn write_bootstrap(
         &self,
         out: &mut WriteOut<'_>,
-        segments: TreeRoot,
+        trees: Trees,
         input: CommitInput,
     ) -> Result<(Vec<u8>, Vec<BootstrapCopy>), PoolError> {
         let row = self.label.row_bytes as usize;
@@ -151,7 +186,9 @@ impl Pool {
         let encode = || {
             let (root_segments, next_vseg) = self.segments.root_segments();
             let CommitInput { datasets, next_dataset } = input;
-            Bootstrap { txg, next_vseg, next_dataset, segments, datasets, root_segments }.encode()
+            let Trees { segments, remaps } = trees;
+            Bootstrap { txg, next_vseg, next_dataset, segments, datasets, remaps, root_segments }
+                .encode()
         };
         // Room for one more root segment than there is: making room may open one.
         let wanted = (encode().len() + 128).next_multiple_of(row);
@@ -182,5 +219,5 @@ pub async fn write_directory_block(
     let block = Block::copy_of(content);
     let mut history = CompressHistory::default();
     let (class, kind) = (SegmentClass::Root, PtrKind::Data);
-    out.write_block(class, kind, &block, Compression::Lz4, &mut history).await
+    out.write_block(class, None, kind, &block, Compression::Lz4, &mut history).await
 }

@@ -22,7 +22,7 @@ use crate::commit::CommitInput;
 use crate::error::PoolError;
 use crate::labels::write_labels;
 use crate::pool::{Committed, Pool, PoolOptions};
-use crate::segments::Segments;
+use crate::segments::{Entries, Segments};
 use crate::vdev::{Leg, Vdev};
 
 /// One vdev to make.
@@ -72,7 +72,7 @@ pub async fn create(
     let segments = Segments::new(
         u64::from(label.segment_bytes),
         &psegs(&label),
-        Vec::new(),
+        Entries::default(),
         VsegId(0),
         options.bug,
     )
@@ -81,6 +81,7 @@ pub async fn create(
         txg: Txg(0),
         segments: TreeRoot::default(),
         datasets: TreeRoot::default(),
+        remaps: TreeRoot::default(),
         next_dataset: 1,
     };
     let pool = Pool::assemble(label, vdevs, segments, 1, committed, options);

@@ -15,7 +15,8 @@ use weir_codec::checksum::xxh3_128;
 use weir_device::{Device, DeviceError};
 use weir_format::layout::RING_SLOTS;
 use weir_format::{
-    Bootstrap, FormatError, Label, SEGMENT_ENTRIES_PER_BLOCK, SegmentEntry, Uberblock,
+    Bootstrap, FormatError, Label, RemapTable, SEGMENT_ENTRIES_PER_BLOCK, SegmentEntry,
+    SegmentState, Uberblock,
 };
 
 use crate::create::{build_vdevs, psegs};
@@ -24,7 +25,7 @@ use crate::intent_log::{LogStart, Replay, ReplayedBatch};
 use crate::labels::{DiskLabels, erase_labels, read_labels};
 use crate::planted::PlantedBug;
 use crate::pool::{Committed, Pool, PoolOptions};
-use crate::segments::Segments;
+use crate::segments::{Entries, Segments};
 use crate::tree::Tree;
 use crate::vdev::Vdev;
 
@@ -238,6 +239,7 @@ async fn try_uberblock(
                     txg: uberblock.txg,
                     segments: bootstrap.segments,
                     datasets: bootstrap.datasets,
+                    remaps: bootstrap.remaps,
                     next_dataset: bootstrap.next_dataset,
                 },
                 options,
@@ -251,11 +253,49 @@ async fn try_uberblock(
         }
     };
     // Root segments alone lead to the table of all others.
-    let roots = build(bootstrap.root_segments.clone(), vdevs)?;
-    match read_segment_table(&roots, &bootstrap).await {
+    let roots = Entries { segments: bootstrap.root_segments.clone(), tables: Vec::new() };
+    let roots = build(roots, vdevs)?;
+    match read_entries(&roots, &bootstrap).await {
         Ok(entries) => build(entries, roots.vdevs),
         Err(error) => Err((roots.vdevs, error)),
     }
+}
+
+async fn read_entries(pool: &Pool, bootstrap: &Bootstrap) -> Result<Entries, PoolError> {
+    let segments = read_segment_table(pool, bootstrap).await?;
+    let tables = read_remaps(pool, bootstrap).await?;
+    let moved = |state| matches!(state, SegmentState::Leaving | SegmentState::Remapped);
+    let mut cleaned: Vec<VsegId> =
+        segments.iter().filter(|(_, e)| moved(e.state)).map(|(vseg, _)| *vseg).collect();
+    cleaned.sort_unstable();
+    // Both are sorted: one table for each cleaned segment, and no other.
+    if !cleaned.iter().eq(tables.iter().map(|(vseg, _)| vseg)) {
+        let what = "remap tables";
+        let source = FormatError::Field { what, field: "count", value: tables.len() as u64 };
+        return Err(structure(&pool.label, what, source));
+    }
+    Ok(Entries { segments, tables })
+}
+
+async fn read_remaps(
+    pool: &Pool,
+    bootstrap: &Bootstrap,
+) -> Result<Vec<(VsegId, RemapTable)>, PoolError> {
+    let mut ptrs = Vec::new();
+    Tree::new(pool, bootstrap.remaps)
+        .scan(0..u64::MAX, &mut |vseg, ptr| {
+            ptrs.push((VsegId(vseg), ptr));
+            true
+        })
+        .await?;
+    let mut tables = Vec::with_capacity(ptrs.len());
+    for (vseg, ptr) in ptrs {
+        let (buf, start) = pool.read_stored(&ptr, None).await?;
+        let table = RemapTable::decode(&buf[start..start + ptr.stored_bytes()], vseg)
+            .map_err(|source| structure(&pool.label, "remap table", source))?;
+        tables.push((vseg, table));
+    }
+    Ok(tables)
 }
 
 fn structure(label: &Label, what: &'static str, source: FormatError) -> PoolError {

@@ -9,10 +9,13 @@
 //! - I3 a physical segment is not written again while an uberblock of the last three txgs, or a
 //!   reader, refers to it;
 //! - I5 the live bytes of a segment are the sum of the blocks that committed pointers refer to;
+//!   and, where the cleaner moved them, the blocks that stand in it;
+//! - no pointer is rewritten to move a block: a cleaned segment keeps its number and gets a table;
 //! - I6 a log batch that is acknowledged is durable on every leg that is not faulted;
 //! - after a failed flush on the last good leg nothing is acknowledged any more: the pool is
 //!   poisoned until it is imported again.
 
+mod clean;
 mod commit;
 mod create;
 mod error;
@@ -20,9 +23,11 @@ mod hedge;
 mod import;
 mod intent_log;
 mod labels;
+mod moves;
 mod planted;
 mod pool;
 mod read;
+mod reserve;
 mod segments;
 mod slow;
 mod status;
@@ -30,6 +35,7 @@ mod tree;
 mod vdev;
 mod write_out;
 
+pub use clean::Roots;
 pub use commit::{CommitInput, write_directory_block};
 pub use create::{CreateOptions, VdevSpec, create};
 pub use error::PoolError;
@@ -37,8 +43,9 @@ pub use import::{Discovered, ImportOptions, Imported, discover, import};
 pub use intent_log::{LogWriteError, ReplayedBatch};
 pub use planted::PlantedBug;
 pub use pool::{Pool, PoolOptions};
+pub use reserve::Reserve;
 pub use segments::SpaceUse;
 pub use slow::Slowness;
 pub use status::{LegState, LegStatus, PoolHealth, PoolStatus, VdevStatus};
-pub use tree::{Change, Delta, Leaf, Tree};
+pub use tree::{Change, Delta, Leaf, Tree, TreeHome};
 pub use write_out::{CompressHistory, WriteOut};

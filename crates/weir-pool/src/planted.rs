@@ -16,6 +16,10 @@ pub enum PlantedBug {
     AckBeforeLogDurable,
     /// Dead segments are reused at once.
     ReuseAtOnce,
+    /// Remap tables lead 64 bytes beside the block.
+    RemapOffByOne,
+    /// The place of a cleaned segment is reused at once.
+    FreeTooEarly,
     /// A block's checksum is not compared on read.
     SkipChecksum,
     /// Replay leaves the last batch out.

@@ -6,13 +6,14 @@
 //! - one commit at a time, by the one owner of the pool;
 //! - once poisoned, for ever poisoned: only a new import clears it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use weir_base::{Clock, Guid, Txg};
 use weir_cache::BlockCache;
 use weir_format::log::BatchBuilder;
-use weir_format::{Label, TreeRoot};
+use weir_format::{Label, SegmentClass, TreeRoot};
 
 use crate::error::PoolError;
 use crate::intent_log::{IntentLog, LogWriteError};
@@ -38,6 +39,7 @@ pub(crate) struct Committed {
     pub(crate) txg: Txg,
     pub(crate) segments: TreeRoot,
     pub(crate) datasets: TreeRoot,
+    pub(crate) remaps: TreeRoot,
     pub(crate) next_dataset: u64,
 }
 
@@ -53,6 +55,8 @@ pub struct Pool {
     pub(crate) committed: Mutex<Committed>,
     pub(crate) streams: Mutex<Option<Streams>>,
     pub(crate) bug: PlantedBug,
+    /// Bytes of one leg written to the segments of each class.
+    pub(crate) traffic: [AtomicU64; SegmentClass::ALL.len()],
     poisoned: OnceLock<String>,
 }
 
@@ -78,6 +82,7 @@ impl Pool {
             committed: Mutex::new(committed),
             streams: Mutex::new(Some(streams)),
             bug: options.bug,
+            traffic: Default::default(),
             poisoned: OnceLock::new(),
         }
     }
@@ -116,6 +121,12 @@ impl Pool {
     /// Space figures.
     pub fn space(&self) -> SpaceUse {
         self.segments.space()
+    }
+
+    /// Bytes written to segments of a class since the pool was opened, one copy, padding and
+    /// summaries included.
+    pub fn written_bytes(&self, class: SegmentClass) -> u64 {
+        self.traffic[class as usize].load(Ordering::Relaxed)
     }
 
     /// Segment size.

@@ -5,18 +5,19 @@
 //!
 //! Invariants:
 //! - I4: bytes returned for a pointer hashed to its checksum when they were read from disk;
-//! - a segment is pinned from translation to the end of the read, so its place cannot be reused
+//! - the segment a block stands in is pinned from translation to the end of the read, so its place cannot be reused
 //!   under the reader.
 
 use weir_base::BLOCK_BYTES;
 use weir_cache::CacheClass;
 use weir_codec::{checksum, compress};
-use weir_device::{Block, BlockMut};
+use weir_device::{Block, BlockMut, IoBuf};
 use weir_format::{BlockPtr, Compression, PtrKind};
 
 use crate::error::PoolError;
 use crate::planted::PlantedBug;
 use crate::pool::Pool;
+use crate::segments::Pinned;
 
 /// Longest single device read that neighbouring blocks are gathered into.
 const RUN_BYTES_MAX: u64 = 1 << 20;
@@ -55,29 +56,49 @@ impl Pool {
         first: Option<usize>,
     ) -> Result<Block, PoolError> {
         assert!(!ptr.is_hole(), "a hole is nowhere on disk");
-        let pinned = self.segments.pin(ptr.vseg).ok_or_else(|| self.no_segment(ptr))?;
-        let vdev = &self.vdevs[usize::from(pinned.vdev)];
-        let at = vdev.base + pinned.start + ptr.offset_bytes();
-        let len = ptr.stored_bytes();
-        let first = first.unwrap_or_else(|| vdev.next_leg());
-        let verify = |bytes: &[u8]| self.verify(ptr, bytes);
-        let (buf, start) = vdev.read_verified(first, at, len, verify).await?;
-        let block = self.unpack(ptr, &buf[start..start + len])?;
+        let (buf, start) = self.read_stored(ptr, first).await?;
+        let block = self.unpack(ptr, &buf[start..start + ptr.stored_bytes()])?;
         self.cache.insert(Self::class(ptr), ptr, block.clone());
         Ok(block)
+    }
+
+    /// The verified stored bytes of one block: a buffer and where they start in it.
+    pub(crate) async fn read_stored(
+        &self,
+        ptr: &BlockPtr,
+        first: Option<usize>,
+    ) -> Result<(IoBuf, usize), PoolError> {
+        let place = self.segments.locate(ptr).ok_or_else(|| self.no_segment(ptr))?;
+        let vdev = &self.vdevs[usize::from(place.vdev)];
+        let first = first.unwrap_or_else(|| vdev.next_leg());
+        let verify = |bytes: &[u8]| self.verify(ptr, bytes);
+        vdev.read_verified(first, vdev.base + place.at, ptr.stored_bytes(), verify).await
     }
 
     /// Reads many blocks, neighbours together; results in the order of `ptrs`.
     pub async fn read_blocks(&self, ptrs: &[BlockPtr]) -> Vec<Result<Block, PoolError>> {
         let mut results: Vec<Option<Result<Block, PoolError>>> =
             ptrs.iter().map(|ptr| self.cached(ptr).map(Ok)).collect();
-        let mut missing: Vec<usize> = (0..ptrs.len()).filter(|i| results[*i].is_none()).collect();
-        missing.sort_unstable_by_key(|i| ptrs[*i].address());
-        let runs: Vec<&[usize]> =
-            missing.chunk_by(|a, b| Self::adjoin(&ptrs[*a], &ptrs[*b])).collect();
-        let reads = runs.iter().flat_map(|run| split_run(run, ptrs)).map(|run| async move {
-            let blocks = self.read_run(run, ptrs).await;
-            run.iter().copied().zip(blocks).collect::<Vec<_>>()
+        let mut missing: Vec<Wanted<'_>> = Vec::new();
+        for index in 0..ptrs.len() {
+            if results[index].is_none() {
+                match self.segments.locate(&ptrs[index]) {
+                    Some(place) => missing.push(Wanted { index, ptr: ptrs[index], place }),
+                    None => results[index] = Some(Err(self.no_segment(&ptrs[index]))),
+                }
+            }
+        }
+        let reads = split_runs(&mut missing).into_iter().map(|run| async move {
+            let mut blocks = Vec::with_capacity(run.len());
+            self.read_run(run, |wanted, stored| {
+                let block = stored.and_then(|stored| self.unpack(&wanted.ptr, stored));
+                if let Ok(block) = &block {
+                    self.cache.insert(Self::class(&wanted.ptr), &wanted.ptr, block.clone());
+                }
+                blocks.push((wanted.index, block));
+            })
+            .await;
+            blocks
         });
         for (index, block) in futures_util::future::join_all(reads).await.into_iter().flatten() {
             results[index] = Some(block);
@@ -85,49 +106,39 @@ impl Pool {
         results.into_iter().map(|r| r.expect("every pointer was cached or read")).collect()
     }
 
-    fn adjoin(a: &BlockPtr, b: &BlockPtr) -> bool {
-        let end = a.offset_bytes() + a.stored_bytes() as u64;
-        a.vseg == b.vseg && b.offset_bytes() <= end + RUN_GAP_BYTES_MAX
-    }
-
-    /// One device read for a run of neighbours; a block that fails falls back to its own verified
-    /// read, which tries every leg.
-    async fn read_run(&self, run: &[usize], ptrs: &[BlockPtr]) -> Vec<Result<Block, PoolError>> {
-        let (first, last) = (&ptrs[run[0]], &ptrs[run[run.len() - 1]]);
-        let raw = if run.len() > 1 { self.read_span(first, last).await } else { None };
-        let mut blocks = Vec::with_capacity(run.len());
-        for index in run {
-            let ptr = &ptrs[*index];
+    /// One device read for a run of neighbours, the verified stored bytes of each to `each`; a
+    /// block that fails falls back to its own verified read, which tries every leg.
+    pub(crate) async fn read_run(
+        &self,
+        run: &[Wanted<'_>],
+        mut each: impl FnMut(&Wanted<'_>, Result<&[u8], PoolError>),
+    ) {
+        let raw = if run.len() > 1 { self.read_span(run).await } else { None };
+        for wanted in run {
+            let ptr = &wanted.ptr;
             let from_run = raw.as_ref().and_then(|(_, buf, start)| {
-                let at = start + (ptr.offset_bytes() - first.offset_bytes()) as usize;
-                let stored = buf.get(at..at + ptr.stored_bytes())?;
-                self.verify(ptr, stored).then(|| self.unpack(ptr, stored))
+                let at = start + (wanted.place.at - run[0].place.at) as usize;
+                buf.get(at..at + ptr.stored_bytes()).filter(|stored| self.verify(ptr, stored))
             });
-            blocks.push(match from_run {
-                Some(block) => block.inspect(|block| {
-                    self.cache.insert(Self::class(ptr), ptr, block.clone());
-                }),
-                None => {
-                    let leg = raw.as_ref().map(|(leg, ..)| *leg);
-                    self.read_block_from_disk(ptr, leg).await
-                }
-            });
+            if let Some(stored) = from_run {
+                each(wanted, Ok(stored));
+                continue;
+            }
+            let leg = raw.as_ref().map(|(leg, ..)| *leg);
+            match self.read_stored(ptr, leg).await {
+                Ok((buf, start)) => each(wanted, Ok(&buf[start..start + ptr.stored_bytes()])),
+                Err(error) => each(wanted, Err(error)),
+            }
         }
-        blocks
     }
 
     /// The raw bytes from the first to the last block of a run: leg asked, buffer, start in it.
-    async fn read_span(
-        &self,
-        first: &BlockPtr,
-        last: &BlockPtr,
-    ) -> Option<(usize, weir_device::IoBuf, usize)> {
-        let pinned = self.segments.pin(first.vseg)?;
-        let vdev = &self.vdevs[usize::from(pinned.vdev)];
-        let at = vdev.base + pinned.start + first.offset_bytes();
-        let len = last.offset_bytes() + last.stored_bytes() as u64 - first.offset_bytes();
+    async fn read_span(&self, run: &[Wanted<'_>]) -> Option<(usize, IoBuf, usize)> {
+        let vdev = &self.vdevs[usize::from(run[0].place.vdev)];
+        let (start, end) = (run[0].place.at, run[run.len() - 1].end());
         let leg = vdev.next_leg();
-        let (buf, within) = vdev.read_unverified(leg, at, len as usize).await.ok()?;
+        let len = (end - start) as usize;
+        let (buf, within) = vdev.read_unverified(leg, vdev.base + start, len).await.ok()?;
         Some((leg, buf, within))
     }
 
@@ -154,17 +165,37 @@ impl Pool {
     }
 }
 
-/// Cuts a run into pieces of at most [`RUN_BYTES_MAX`].
-fn split_run<'r>(run: &'r [usize], ptrs: &[BlockPtr]) -> Vec<&'r [usize]> {
-    let mut pieces = Vec::new();
-    let mut start = 0;
-    for index in 1..=run.len() {
-        let full = index == run.len()
-            || ptrs[run[index]].offset_bytes() - ptrs[run[start]].offset_bytes() >= RUN_BYTES_MAX;
-        if full {
-            pieces.push(&run[start..index]);
-            start = index;
-        }
+/// A block to be read from disk; its place is pinned.
+pub(crate) struct Wanted<'a> {
+    /// The caller's number for it.
+    pub(crate) index: usize,
+    pub(crate) ptr: BlockPtr,
+    pub(crate) place: Pinned<'a>,
+}
+
+impl Wanted<'_> {
+    fn end(&self) -> u64 {
+        self.place.at + self.ptr.stored_bytes() as u64
     }
-    pieces
+}
+
+/// Sorts blocks by place and cuts them into runs of neighbours of at most [`RUN_BYTES_MAX`].
+pub(crate) fn split_runs<'r, 'p>(wanted: &'r mut [Wanted<'p>]) -> Vec<&'r [Wanted<'p>]> {
+    wanted.sort_unstable_by_key(|w| (w.place.vdev, w.place.at));
+    let mut runs = Vec::new();
+    let mut rest: &[Wanted<'p>] = wanted;
+    while let Some(first) = rest.first() {
+        let mut len = 1;
+        while rest.get(len).is_some_and(|next| {
+            next.place.vdev == first.place.vdev
+                && next.place.at <= rest[len - 1].end() + RUN_GAP_BYTES_MAX
+                && next.place.at - first.place.at < RUN_BYTES_MAX
+        }) {
+            len += 1;
+        }
+        let (run, later) = rest.split_at(len);
+        runs.push(run);
+        rest = later;
+    }
+    runs
 }

@@ -1,19 +1,27 @@
 //! The segment table in RAM: which segment is where, how much of it lives, what is free.
 //!
-//! Not here: appending to a segment (write_out) and storing the table (commit).
+//! Not here: appending to a segment (write_out), storing the table (commit), what the cleaner does
+//! to it (moves).
 //!
 //! Invariants:
 //! - I2: `next_vseg` only grows;
 //! - I3: a physical segment leaves `free` when it is allocated and comes back at the start of a
 //!   txg at least `REUSE_AFTER_TXGS` after the one in which its last block died, and only when no
 //!   reader has it pinned;
-//! - I5: live bytes are added when a block is appended and taken when its pointer is replaced.
+//! - I5: live bytes are added when a block is appended and taken when its pointer is replaced; a
+//!   block that was moved counts in the segment its pointer names and in the one that holds it.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 use weir_base::limits::REUSE_AFTER_TXGS;
 use weir_base::{PsegIndex, Txg, VsegId};
-use weir_format::{BlockPtr, SEGMENT_ENTRIES_PER_BLOCK, SegmentClass, SegmentEntry, SegmentState};
+use weir_format::layout::PACK_BYTES;
+use weir_format::{
+    BlockPtr, RemapTable, SEGMENT_ENTRIES_PER_BLOCK, SegmentClass, SegmentEntry, SegmentState,
+    SummaryPlace,
+};
 
 use crate::planted::PlantedBug;
 
@@ -28,17 +36,31 @@ pub struct SpaceUse {
     pub live_bytes: u64,
 }
 
-struct Slot {
-    entry: SegmentEntry,
+pub(crate) struct Slot {
+    pub(crate) entry: SegmentEntry,
     pins: u32,
 }
 
-struct Inner {
-    slots: HashMap<VsegId, Slot>,
+/// What a stored pool says of its segments.
+#[derive(Default)]
+pub(crate) struct Entries {
+    pub(crate) segments: Vec<(VsegId, SegmentEntry)>,
+    pub(crate) tables: Vec<(VsegId, RemapTable)>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) slots: HashMap<VsegId, Slot>,
+    /// Remap tables of cleaned segments.
+    pub(crate) tables: BTreeMap<VsegId, RemapTable>,
+    /// Those that changed or went since the last commit.
+    pub(crate) dirty_tables: BTreeSet<VsegId>,
+    /// Segments that could not be cleaned; not tried again before the next import.
+    pub(crate) unclean: HashSet<VsegId>,
     /// Free physical segments per vdev; the lowest is taken first, so that a sparse file stays
     /// short and a disk is reused rather than spread over.
-    free: Vec<std::collections::BTreeSet<PsegIndex>>,
-    dead: Vec<VsegId>,
+    pub(crate) free: Vec<BTreeSet<PsegIndex>>,
+    /// Segments whose places come back a few txgs later.
+    pub(crate) dead: Vec<VsegId>,
     /// Segment table blocks that changed since the last commit.
     dirty_blocks: HashSet<u64>,
     next_vseg: VsegId,
@@ -48,19 +70,63 @@ struct Inner {
 impl Inner {
     /// Notes that the stored table must change. Root segments are in the bootstrap table, which
     /// every commit writes anyway.
-    fn mark(&mut self, vseg: VsegId, class: SegmentClass) {
+    pub(crate) fn mark(&mut self, vseg: VsegId, class: SegmentClass) {
         if class != SegmentClass::Root {
             self.dirty_blocks.insert(table_block(vseg));
         }
+    }
+
+    /// The segment a block stands in and its offset there, in 64-byte units.
+    pub(crate) fn translate(&self, ptr: &BlockPtr) -> Option<(VsegId, u32)> {
+        match self.slots.get(&ptr.vseg)?.entry.state {
+            SegmentState::Leaving | SegmentState::Remapped => {
+                let units = u32::from(ptr.stored_units);
+                self.tables.get(&ptr.vseg)?.translate(ptr.offset_units, units)
+            }
+            _ => Some((ptr.vseg, ptr.offset_units)),
+        }
+    }
+
+    /// Takes live bytes from a segment; its place comes back later if they were the last.
+    fn take_live(&mut self, vseg: VsegId, bytes: usize, txg: Txg) {
+        let slot = self.slots.get_mut(&vseg).expect("the caller found it");
+        let entry = &mut slot.entry;
+        assert!(entry.live_bytes as usize >= bytes, "I5: freed twice in {vseg}: {entry:?}");
+        entry.live_bytes -= bytes as u32;
+        let class = entry.class;
+        if entry.live_bytes == 0 {
+            match entry.state {
+                SegmentState::Sealed => {
+                    entry.state = SegmentState::Dead;
+                    entry.last_txg = txg;
+                    self.dead.push(vseg);
+                }
+                SegmentState::Leaving => {
+                    entry.state = SegmentState::Dead;
+                    self.forget_table(vseg);
+                }
+                SegmentState::Remapped => {
+                    self.slots.remove(&vseg);
+                    self.forget_table(vseg);
+                }
+                SegmentState::Open | SegmentState::Dead => {}
+            }
+        }
+        self.mark(vseg, class);
+    }
+
+    fn forget_table(&mut self, vseg: VsegId) {
+        self.tables.remove(&vseg);
+        self.dirty_tables.insert(vseg);
     }
 }
 
 /// The segment table of one pool.
 pub(crate) struct Segments {
-    inner: Mutex<Inner>,
+    pub(crate) inner: Mutex<Inner>,
     pub(crate) segment_bytes: u64,
-    total: u64,
-    bug: PlantedBug,
+    pub(crate) total: u64,
+    pub(crate) bug: PlantedBug,
 }
 
 /// Where a segment is; its place is not reused while this is held.
@@ -68,8 +134,8 @@ pub(crate) struct Pinned<'a> {
     segments: &'a Segments,
     vseg: VsegId,
     pub(crate) vdev: u16,
-    /// Start of the segment in the vdev's segment area.
-    pub(crate) start: u64,
+    /// Where it is in the vdev's segment area.
+    pub(crate) at: u64,
 }
 
 impl Drop for Pinned<'_> {
@@ -85,58 +151,88 @@ impl Segments {
     pub(crate) fn new(
         segment_bytes: u64,
         psegs_per_vdev: &[u32],
-        entries: Vec<(VsegId, SegmentEntry)>,
+        entries: Entries,
         next_vseg: VsegId,
         bug: PlantedBug,
     ) -> Result<Self, String> {
-        let mut free: Vec<std::collections::BTreeSet<PsegIndex>> =
+        let mut free: Vec<BTreeSet<PsegIndex>> =
             psegs_per_vdev.iter().map(|count| (0..*count).map(PsegIndex).collect()).collect();
         let (mut slots, mut dead, mut live_bytes) = (HashMap::new(), Vec::new(), 0);
-        for (vseg, entry) in entries {
-            let owned =
-                free.get_mut(usize::from(entry.vdev)).is_some_and(|f| f.remove(&entry.pseg));
+        let tables: BTreeMap<VsegId, RemapTable> = entries.tables.into_iter().collect();
+        for (vseg, entry) in entries.segments {
+            let owned = entry.state == SegmentState::Remapped
+                || free.get_mut(usize::from(entry.vdev)).is_some_and(|f| f.remove(&entry.pseg));
             if !owned || vseg >= next_vseg || u64::from(entry.fill_bytes) > segment_bytes {
                 return Err(format!("segment {vseg} claims a place it cannot have"));
             }
-            if entry.state == SegmentState::Dead {
+            if matches!(entry.state, SegmentState::Dead | SegmentState::Leaving) {
                 dead.push(vseg);
             }
-            live_bytes += u64::from(entry.live_bytes);
+            if entry.class != SegmentClass::Clean {
+                live_bytes += u64::from(entry.live_bytes);
+            }
             slots.insert(vseg, Slot { entry, pins: 0 });
         }
-        let inner =
-            Inner { slots, free, dead, dirty_blocks: HashSet::new(), next_vseg, live_bytes };
+        let inner = Inner {
+            slots,
+            tables,
+            dirty_tables: BTreeSet::new(),
+            unclean: HashSet::new(),
+            free,
+            dead,
+            dirty_blocks: HashSet::new(),
+            next_vseg,
+            live_bytes,
+        };
         let total = psegs_per_vdev.iter().map(|count| u64::from(*count)).sum();
         Ok(Self { inner: Mutex::new(inner), segment_bytes, total, bug })
     }
 
-    /// Where a segment is, pinned; `None` when it is no more.
+    /// Where a segment is, pinned; `None` when it has no place.
     pub(crate) fn pin(&self, vseg: VsegId) -> Option<Pinned<'_>> {
         let mut inner = self.inner.lock();
         let slot = inner.slots.get_mut(&vseg)?;
+        if slot.entry.state == SegmentState::Remapped {
+            return None;
+        }
         slot.pins += 1;
-        let start = u64::from(slot.entry.pseg.0) * self.segment_bytes;
-        Some(Pinned { segments: self, vseg, vdev: slot.entry.vdev, start })
+        let at = u64::from(slot.entry.pseg.0) * self.segment_bytes;
+        Some(Pinned { segments: self, vseg, vdev: slot.entry.vdev, at })
     }
 
-    /// Gives back what died long enough ago; called once at the start of each txg's write-out.
+    /// Where a block is, its segment pinned; `None` when it is no more.
+    pub(crate) fn locate(&self, ptr: &BlockPtr) -> Option<Pinned<'_>> {
+        let mut inner = self.inner.lock();
+        let (vseg, units) = inner.translate(ptr)?;
+        let slot = inner.slots.get_mut(&vseg)?;
+        slot.pins += 1;
+        let start = u64::from(slot.entry.pseg.0) * self.segment_bytes;
+        let at = start + u64::from(units) * PACK_BYTES as u64;
+        Some(Pinned { segments: self, vseg, vdev: slot.entry.vdev, at })
+    }
+
+    /// Gives back what died or was cleaned long enough ago; called once at the start of each txg's
+    /// write-out.
     pub(crate) fn release_dead(&self, txg: Txg) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         let before = inner.dead.len();
-        inner.dead.retain(|vseg| {
-            let slot = &inner.slots[vseg];
+        for vseg in std::mem::take(&mut inner.dead) {
+            let slot = inner.slots.get_mut(&vseg).expect("the dead stay in the table");
             if slot.pins > 0 || txg.0 <= slot.entry.last_txg.0 + REUSE_AFTER_TXGS {
-                return true;
+                inner.dead.push(vseg);
+                continue;
             }
-            assert_eq!(slot.entry.live_bytes, 0, "a dead segment holds no live block");
-            inner.free[usize::from(slot.entry.vdev)].insert(slot.entry.pseg);
-            if slot.entry.class != SegmentClass::Root {
-                inner.dirty_blocks.insert(table_block(*vseg));
+            let SegmentEntry { vdev, pseg, class, state, live_bytes, .. } = slot.entry;
+            inner.free[usize::from(vdev)].insert(pseg);
+            if state == SegmentState::Leaving {
+                slot.entry.state = SegmentState::Remapped;
+            } else {
+                assert_eq!(live_bytes, 0, "a dead segment holds no live block");
+                inner.slots.remove(&vseg);
             }
-            inner.slots.remove(vseg);
-            false
-        });
+            inner.mark(vseg, class);
+        }
         if inner.dead.len() < before {
             tracing::debug!(count = before - inner.dead.len(), "dead segments released");
         }
@@ -168,6 +264,7 @@ impl Segments {
             fill_bytes: 0,
             first_txg: txg,
             last_txg: txg,
+            summary: SummaryPlace::default(),
         };
         let before = inner.slots.insert(vseg, Slot { entry, pins: 0 });
         assert!(before.is_none(), "I2: vseg {vseg} exists already");
@@ -194,10 +291,10 @@ impl Segments {
     /// Counts a block that was appended.
     pub(crate) fn add_live(&self, vseg: VsegId, bytes: usize) {
         let mut inner = self.inner.lock();
-        inner.live_bytes += bytes as u64;
         let slot = inner.slots.get_mut(&vseg).expect("an open segment is in the table");
         slot.entry.live_bytes += bytes as u32;
         let class = slot.entry.class;
+        inner.live_bytes += bytes as u64;
         inner.mark(vseg, class);
     }
 
@@ -211,11 +308,27 @@ impl Segments {
         slot.entry.last_txg = txg;
         if sealed {
             slot.entry.state = SegmentState::Sealed;
-            if slot.entry.live_bytes == 0 {
+            // What the cleaner moved counts once it is installed; a clean segment that nothing counts
+            // in then is a victim like any other.
+            if slot.entry.live_bytes == 0 && slot.entry.class != SegmentClass::Clean {
                 slot.entry.state = SegmentState::Dead;
                 inner.dead.push(vseg);
             }
         }
+        let class = slot.entry.class;
+        inner.mark(vseg, class);
+    }
+
+    /// The last summary of a segment.
+    pub(crate) fn summary(&self, vseg: VsegId) -> SummaryPlace {
+        self.inner.lock().slots[&vseg].entry.summary
+    }
+
+    /// Records a segment's last summary.
+    pub(crate) fn set_summary(&self, vseg: VsegId, summary: SummaryPlace) {
+        let mut inner = self.inner.lock();
+        let slot = inner.slots.get_mut(&vseg).expect("an open segment is in the table");
+        slot.entry.summary = summary;
         let class = slot.entry.class;
         inner.mark(vseg, class);
     }
@@ -225,30 +338,25 @@ impl Segments {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         let bytes = ptr.stored_bytes();
-        let Some(slot) = inner.slots.get_mut(&ptr.vseg) else {
+        let holder = inner.translate(ptr).filter(|(holder, _)| inner.slots.contains_key(holder));
+        let Some((holder, _)) = holder else {
             // A damaged tree can name anything; counters of other segments must not suffer.
             tracing::error!(vseg = ptr.vseg.0, "freed block is in a segment that does not exist");
             return;
         };
-        assert!(
-            slot.entry.live_bytes as usize >= bytes,
-            "I5: {ptr:?} freed twice: {:?}",
-            slot.entry
-        );
-        slot.entry.live_bytes -= bytes as u32;
-        inner.live_bytes -= bytes as u64;
-        if slot.entry.live_bytes == 0 && slot.entry.state == SegmentState::Sealed {
-            slot.entry.state = SegmentState::Dead;
-            slot.entry.last_txg = txg;
-            inner.dead.push(ptr.vseg);
-            if self.bug == PlantedBug::ReuseAtOnce {
-                // What it is about: the last uberblock still refers to this place.
-                let (vdev, pseg) = (usize::from(slot.entry.vdev), slot.entry.pseg);
-                inner.free[vdev].insert(pseg);
-            }
+        if holder != ptr.vseg {
+            inner.take_live(holder, bytes, txg);
         }
-        let class = slot.entry.class;
-        inner.mark(ptr.vseg, class);
+        inner.take_live(ptr.vseg, bytes, txg);
+        inner.live_bytes -= bytes as u64;
+        let dead = inner.slots.get(&holder).filter(|s| s.entry.state == SegmentState::Dead);
+        if let Some(slot) = dead
+            && self.bug == PlantedBug::ReuseAtOnce
+        {
+            // What it is about: the last uberblock still refers to this place.
+            let (vdev, pseg) = (usize::from(slot.entry.vdev), slot.entry.pseg);
+            inner.free[vdev].insert(pseg);
+        }
     }
 
     /// Blocks of the stored table that changed, encoded; `None` = all entries gone. Root segments
@@ -300,7 +408,7 @@ impl Segments {
     /// Space figures; dead segments count as free, they come back by themselves.
     pub(crate) fn space(&self) -> SpaceUse {
         let inner = self.inner.lock();
-        let free: usize = inner.free.iter().map(std::collections::BTreeSet::len).sum();
+        let free: usize = inner.free.iter().map(BTreeSet::len).sum();
         SpaceUse {
             total_bytes: self.total * self.segment_bytes,
             free_bytes: (free + inner.dead.len()) as u64 * self.segment_bytes,
@@ -311,7 +419,7 @@ impl Segments {
     /// Segments that can be allocated this moment, and those that wait for later txgs.
     pub(crate) fn free_now_and_later(&self) -> (usize, usize) {
         let inner = self.inner.lock();
-        (inner.free.iter().map(std::collections::BTreeSet::len).sum(), inner.dead.len())
+        (inner.free.iter().map(BTreeSet::len).sum(), inner.dead.len())
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use weir_base::{Guid, Txg, VsegId};
 use weir_device::DiskFigures;
+use weir_format::BlockPtr;
 
 use crate::error::PoolError;
 use crate::import::forget_disk;
@@ -93,6 +94,8 @@ pub struct PoolStatus {
     pub vdevs: Vec<VdevStatus>,
     /// Space.
     pub space: SpaceUse,
+    /// RAM of the remap tables.
+    pub remap_bytes: u64,
     /// Newest committed txg.
     pub txg: Txg,
 }
@@ -136,7 +139,14 @@ impl Pool {
             (None, true) => PoolHealth::Online,
             (None, false) => PoolHealth::Degraded,
         };
-        PoolStatus { health, suspended, vdevs, space: self.space(), txg: self.committed_txg() }
+        PoolStatus {
+            health,
+            suspended,
+            vdevs,
+            space: self.space(),
+            remap_bytes: self.segments.remap_bytes(),
+            txg: self.committed_txg(),
+        }
     }
 
     /// Erases the labels of every disk. The pool takes no further call but `drop`.
@@ -155,6 +165,8 @@ impl Pool {
 
     /// Compares the live-byte counter of every segment with what the trees refer to.
     ///
+    /// A block that was moved counts in the segment its pointer names and in the one that holds it.
+    ///
     /// `trees`: the roots of all datasets. Returns the segments that differ, with counter and sum:
     /// empty when invariant I5 holds. Call it with no write-out under way.
     pub async fn check_live_bytes(
@@ -166,13 +178,48 @@ impl Pool {
             sums.entry(vseg).or_default().0 = u64::from(live);
         }
         let committed = *self.committed.lock();
-        for root in trees.iter().chain([&committed.segments, &committed.datasets]) {
-            let mut visit = |ptr: weir_format::BlockPtr| {
-                sums.entry(ptr.vseg).or_default().1 += ptr.stored_bytes() as u64;
-            };
+        let mut visit = |ptr: BlockPtr| {
+            let bytes = ptr.stored_bytes() as u64;
+            sums.entry(ptr.vseg).or_default().1 += bytes;
+            if let Some(host) = self.segments.host_of(&ptr) {
+                sums.entry(host).or_default().1 += bytes;
+            }
+        };
+        let own = [committed.segments, committed.datasets, committed.remaps];
+        for root in trees.iter().chain(&own) {
             Tree::new(self, *root).walk(&mut visit).await?;
         }
         let differ = sums.into_iter().filter(|(_, (counted, found))| counted != found);
         Ok(differ.map(|(vseg, (counted, found))| (vseg, counted, found)).collect())
+    }
+
+    /// Two blocks of different addresses that stand in the same place, or one that stands nowhere.
+    ///
+    /// `trees`: the roots of all datasets. `None` when all is well. Call it with no write-out under
+    /// way.
+    pub async fn check_places(
+        &self,
+        trees: &[weir_format::TreeRoot],
+    ) -> Result<Option<(BlockPtr, BlockPtr)>, PoolError> {
+        let mut placed = Vec::new();
+        let mut nowhere = None;
+        let mut visit = |ptr: BlockPtr| match self.segments.locate(&ptr) {
+            Some(place) => placed.push((place.vdev, place.at, ptr)),
+            None => nowhere = Some(ptr),
+        };
+        let committed = *self.committed.lock();
+        let own = [committed.segments, committed.datasets, committed.remaps];
+        for root in trees.iter().chain(&own) {
+            Tree::new(self, *root).walk(&mut visit).await?;
+        }
+        if let Some(ptr) = nowhere {
+            return Ok(Some((ptr, ptr)));
+        }
+        placed.sort_unstable_by_key(|(vdev, at, _)| (*vdev, *at));
+        let overlap = placed.windows(2).find(|pair| {
+            let ((va, a, first), (vb, b, _)) = (&pair[0], &pair[1]);
+            va == vb && a + first.stored_bytes() as u64 > *b
+        });
+        Ok(overlap.map(|pair| (pair[0].2, pair[1].2)))
     }
 }

@@ -13,11 +13,11 @@ use std::pin::Pin;
 
 use futures_util::StreamExt as _;
 use weir_base::limits::NODE_READS_IN_FLIGHT;
-use weir_base::{BLOCK_BYTES, ErrorKind};
+use weir_base::{BLOCK_BYTES, DatasetId, ErrorKind};
 use weir_device::{Block, BlockMut};
 use weir_format::{
-    BlockPtr, Compression, FormatError, NODE_FANOUT, NODE_SHIFT, PtrKind, SegmentClass, TreeRoot,
-    node_pointer, set_node_pointer,
+    BlockOwner, BlockPtr, Compression, FormatError, NODE_FANOUT, NODE_SHIFT, PtrKind, SegmentClass,
+    TreeRoot, node_pointer, set_node_pointer,
 };
 
 use crate::error::PoolError;
@@ -55,6 +55,31 @@ impl Delta {
         if ptr.kind == PtrKind::Data {
             self.blocks += sign;
             self.stored_units += sign * i64::from(ptr.stored_units);
+        }
+    }
+}
+
+/// Which stream takes the nodes of a tree, and what summaries say of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TreeHome {
+    /// The pool's own trees: single-referenced, rewritten as a whole, never cleaned.
+    Root,
+    /// A dataset's tree.
+    Dataset(DatasetId),
+}
+
+impl TreeHome {
+    fn class(self) -> SegmentClass {
+        match self {
+            Self::Root => SegmentClass::Root,
+            Self::Dataset(_) => SegmentClass::Meta,
+        }
+    }
+
+    fn owner(self, level: u8, index: u64) -> Option<BlockOwner> {
+        match self {
+            Self::Root => None,
+            Self::Dataset(dataset) => Some(BlockOwner { dataset, level, index }),
         }
     }
 }
@@ -132,16 +157,23 @@ impl<'a> Tree<'a> {
 
     /// Looks a block up, reading nodes as needed.
     pub async fn lookup(&self, block: u64) -> Result<BlockPtr, PoolError> {
-        if block >= span(self.root.height) {
+        self.pointer_at(0, block).await
+    }
+
+    /// The pointer to a block (`level` 0) or node by its position in its level, reading nodes above
+    /// it as needed; a hole where there is none.
+    pub async fn pointer_at(&self, level: u8, index: u64) -> Result<BlockPtr, PoolError> {
+        if level > self.root.height || index >= span(self.root.height - level) {
             return Ok(BlockPtr::HOLE);
         }
+        let block = index << (NODE_SHIFT * u32::from(level));
         let mut ptr = self.root.ptr;
-        for level in (1..=self.root.height).rev() {
+        for above in (level + 1..=self.root.height).rev() {
             if ptr.is_hole() {
                 break;
             }
             let node = self.pool.read_block(&ptr).await?;
-            ptr = self.slot(&node, slot_of(block, level))?;
+            ptr = self.slot(&node, slot_of(block, above))?;
         }
         Ok(ptr)
     }
@@ -263,7 +295,7 @@ impl<'a> Tree<'a> {
     pub async fn apply(
         &self,
         out: &mut WriteOut<'_>,
-        class: SegmentClass,
+        home: TreeHome,
         changes: &[Change],
     ) -> Result<(TreeRoot, Delta), PoolError> {
         let mut delta = Delta::default();
@@ -271,7 +303,7 @@ impl<'a> Tree<'a> {
         if let Some(last) = changes.last() {
             assert!(last.end() <= span(self.root.height), "changes lie inside the tree");
         }
-        let mut job = Apply { tree: *self, out, class, delta: &mut delta };
+        let mut job = Apply { tree: *self, out, home, delta: &mut delta };
         let ptr = job.under(self.root.ptr, self.root.height, 0, changes).await?;
         Ok((TreeRoot { ptr, height: self.root.height }, delta))
     }
@@ -280,7 +312,7 @@ impl<'a> Tree<'a> {
     pub async fn grow(
         &self,
         out: &mut WriteOut<'_>,
-        class: SegmentClass,
+        home: TreeHome,
         height: u8,
     ) -> Result<TreeRoot, PoolError> {
         let mut root = self.root;
@@ -288,7 +320,7 @@ impl<'a> Tree<'a> {
             if !root.ptr.is_hole() {
                 let mut node = BlockMut::zeroed();
                 set_node_pointer(&mut node, 0, &root.ptr);
-                root.ptr = write_node(out, class, node).await?;
+                root.ptr = write_node(out, home, (root.height + 1, 0), node).await?;
             }
             root.height += 1;
         }
@@ -298,12 +330,15 @@ impl<'a> Tree<'a> {
 
 async fn write_node(
     out: &mut WriteOut<'_>,
-    class: SegmentClass,
+    home: TreeHome,
+    (level, index): (u8, u64),
     node: BlockMut,
 ) -> Result<BlockPtr, PoolError> {
     // Checksums make nodes compress to about 60 % at best; always worth one try.
     let mut history = CompressHistory::default();
-    out.write_block(class, PtrKind::Node, &node.freeze(), Compression::Lz4, &mut history).await
+    let (class, owner) = (home.class(), home.owner(level, index));
+    let (kind, lz4) = (PtrKind::Node, Compression::Lz4);
+    out.write_block(class, owner, kind, &node.freeze(), lz4, &mut history).await
 }
 
 /// Slots of the node at `base` (a node of `level`) that some change touches.
@@ -331,7 +366,7 @@ fn within(changes: &[Change], base: u64, len: u64) -> &[Change] {
 struct Apply<'j, 'o, 'p> {
     tree: Tree<'j>,
     out: &'j mut WriteOut<'o>,
-    class: SegmentClass,
+    home: TreeHome,
     delta: &'p mut Delta,
 }
 
@@ -376,7 +411,7 @@ impl Apply<'_, '_, '_> {
             if weir_codec::compress::is_zero(&node[..]) {
                 return Ok(BlockPtr::HOLE);
             }
-            write_node(self.out, self.class, node).await
+            write_node(self.out, self.home, (level, base / span(level)), node).await
         })
     }
 

@@ -5,11 +5,14 @@
 //! Invariants:
 //! - a segment is written front to back in whole rows; nothing written is written again;
 //! - a block may cross buffers but never segments;
+//! - a txg ends its stretch of a segment with a summary of the blocks in it (root segments have
+//!   none: nobody cleans them);
 //! - a pointer handed out is not readable from disk before [`WriteOut::finish`]; until then its
 //!   block is served from the txg's own tables.
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
@@ -19,7 +22,10 @@ use weir_cache::CacheClass;
 use weir_codec::{checksum, compress};
 use weir_device::{Block, Durability, IoBuf};
 use weir_format::layout::PACK_BYTES;
-use weir_format::{BlockPtr, Compression, PtrKind, SegmentClass};
+use weir_format::{
+    BlockOwner, BlockPtr, Compression, PtrKind, SEGMENT_BLOCKS_MAX, SegmentClass, Summary,
+    SummaryEntry, SummaryPlace,
+};
 
 use crate::error::PoolError;
 use crate::pool::Pool;
@@ -60,6 +66,14 @@ struct Lane {
     buf: Option<IoBuf>,
     /// Filled bytes of `buf`; they end at the cursor.
     used: usize,
+    /// Blocks since the last summary.
+    entries: Vec<SummaryEntry>,
+    /// Blocks in the segment, as far as this process knows.
+    blocks: u32,
+}
+
+impl Lane {
+    const EMPTY: Self = Self { open: None, buf: None, used: 0, entries: Vec::new(), blocks: 0 };
 }
 
 #[derive(Debug)]
@@ -77,9 +91,9 @@ impl Streams {
     /// never committed.
     pub(crate) fn resume(segments: &Segments, vdevs: usize, committed: Txg) -> Self {
         let stream = |class| {
-            let count = if class == SegmentClass::Data { vdevs } else { 1 };
+            let wide = matches!(class, SegmentClass::Data | SegmentClass::Clean);
             let mut lanes: Vec<Lane> =
-                (0..count).map(|_| Lane { open: None, buf: None, used: 0 }).collect();
+                (0..if wide { vdevs } else { 1 }).map(|_| Lane::EMPTY).collect();
             for (vseg, vdev, start, fill) in segments.open_of(class) {
                 let open = OpenSegment { vseg, vdev, start, cursor: u64::from(fill) };
                 match lanes.iter_mut().find(|lane| lane.open.is_none()) {
@@ -92,6 +106,14 @@ impl Streams {
         };
         Self(SegmentClass::ALL.map(stream).into())
     }
+}
+
+/// Where bytes were appended.
+struct Placed {
+    lane: usize,
+    vseg: VsegId,
+    /// In units of [`PACK_BYTES`].
+    offset_units: u32,
 }
 
 type Written = (Result<(), PoolError>, Arc<IoBuf>);
@@ -127,10 +149,12 @@ impl Pool {
 }
 
 impl WriteOut<'_> {
-    /// Stores one block and returns its pointer; the block is in the cache from now on.
+    /// Stores one block and returns its pointer; the block is in the cache from now on. `owner` is
+    /// given for every class but root.
     pub async fn write_block(
         &mut self,
         class: SegmentClass,
+        owner: Option<BlockOwner>,
         kind: PtrKind,
         block: &Block,
         compression: Compression,
@@ -161,7 +185,14 @@ impl WriteOut<'_> {
         let placed = self.append(class, stored).await;
         let stored_units = (stored.len() / PACK_BYTES) as u16;
         self.scratch = scratch;
-        let (vseg, offset_units) = placed?;
+        let Placed { lane, vseg, offset_units } = placed?;
+        assert_eq!(owner.is_none(), class == SegmentClass::Root, "summaries name every owner");
+        if let Some(owner) = owner {
+            let (at_units, checksum) = (offset_units, checksum as u64);
+            let entry =
+                SummaryEntry { vseg, offset_units, at_units, stored_units, owner, checksum };
+            self.lane(class, lane).entries.push(entry);
+        }
         self.pool.segments.add_live(vseg, usize::from(stored_units) * PACK_BYTES);
         let birth = self.txg;
         let ptr = BlockPtr { kind, vseg, offset_units, stored_units, compression, birth, checksum };
@@ -182,21 +213,67 @@ impl WriteOut<'_> {
         }
     }
 
-    /// Appends bytes (whole 64-byte units) to a stream; returns segment and offset in 64 B units.
-    async fn append(
+    /// Stores bytes that are no block of 4 KiB (a remap table) in a root segment.
+    pub(crate) async fn write_bytes(&mut self, bytes: &[u8]) -> Result<BlockPtr, PoolError> {
+        let mut stored = bytes.to_vec();
+        stored.resize(bytes.len().next_multiple_of(PACK_BYTES), 0);
+        let Placed { vseg, offset_units, .. } = self.append(SegmentClass::Root, &stored).await?;
+        self.pool.segments.add_live(vseg, stored.len());
+        Ok(BlockPtr {
+            kind: PtrKind::Data,
+            vseg,
+            offset_units,
+            stored_units: (stored.len() / PACK_BYTES) as u16,
+            compression: Compression::Off,
+            birth: self.txg,
+            checksum: checksum::xxh3_128(&stored),
+        })
+    }
+
+    /// Appends the stored bytes of a block that keeps its address to the clean stream; returns the
+    /// segment and the offset in 64 B units. Nothing counts or finds it there yet.
+    pub(crate) async fn append_moved(
         &mut self,
-        class: SegmentClass,
+        ptr: &BlockPtr,
+        owner: BlockOwner,
         stored: &[u8],
     ) -> Result<(VsegId, u32), PoolError> {
+        let class = SegmentClass::Clean;
+        let Placed { lane, vseg, offset_units } = self.append(class, stored).await?;
+        self.lane(class, lane).entries.push(SummaryEntry {
+            vseg: ptr.vseg,
+            offset_units: ptr.offset_units,
+            at_units: offset_units,
+            stored_units: ptr.stored_units,
+            owner,
+            checksum: ptr.checksum as u64,
+        });
+        Ok((vseg, offset_units))
+    }
+
+    fn lane(&mut self, class: SegmentClass, lane: usize) -> &mut Lane {
+        &mut self.streams.0[class as usize].lanes[lane]
+    }
+
+    /// Appends bytes (whole 64-byte units) to a stream.
+    async fn append(&mut self, class: SegmentClass, stored: &[u8]) -> Result<Placed, PoolError> {
         assert!(stored.len().is_multiple_of(PACK_BYTES), "blocks are packed at 64 bytes");
         let lane = self.lane_with_room(class, stored.len()).await?;
-        let stream = class as usize;
-        let open = self.streams.0[stream].lanes[lane].open.expect("lane_with_room opened it");
-        let mut rest = stored;
+        let now = self.lane(class, lane);
+        let open = now.open.expect("lane_with_room opened it");
+        now.blocks += 1;
+        self.push(class as usize, lane, stored).await?;
+        let offset_units = (open.cursor / PACK_BYTES as u64) as u32;
+        Ok(Placed { lane, vseg: open.vseg, offset_units })
+    }
+
+    /// Appends bytes to an open lane that has room for them.
+    async fn push(&mut self, stream: usize, lane: usize, bytes: &[u8]) -> Result<(), PoolError> {
+        let mut rest = bytes;
         while !rest.is_empty() {
             let room = self.buffer_room(stream, lane);
             let (now, later) = rest.split_at(room.min(rest.len()));
-            let Lane { open: Some(open), buf: Some(buf), used } =
+            let Lane { open: Some(open), buf: Some(buf), used, .. } =
                 &mut self.streams.0[stream].lanes[lane]
             else {
                 unreachable!("buffer_room provides the buffer")
@@ -210,34 +287,53 @@ impl WriteOut<'_> {
             }
             rest = later;
         }
-        Ok((open.vseg, (open.cursor / PACK_BYTES as u64) as u32))
+        Ok(())
     }
 
-    /// A lane of the class whose open segment has room for `len` more bytes.
+    /// A lane of the class whose open segment has room for `len` more bytes and the summary.
     pub(crate) async fn lane_with_room(
         &mut self,
         class: SegmentClass,
         len: usize,
     ) -> Result<usize, PoolError> {
         let segment_bytes = self.pool.segments.segment_bytes;
-        assert!(len as u64 <= segment_bytes, "nothing larger than a segment is stored");
         let stream = class as usize;
         let lane = self.streams.0[stream].current % self.streams.0[stream].lanes.len();
-        if let Some(open) = self.streams.0[stream].lanes[lane].open
-            && open.cursor + len as u64 > segment_bytes
-        {
+        let now = self.lane(class, lane);
+        let summary = match class {
+            SegmentClass::Root => 0,
+            _ => Summary::bytes_for(now.entries.len() + 1),
+        };
+        let end = now.open.map_or(0, |open| open.cursor) + (len + summary) as u64;
+        if now.open.is_some() && (end > segment_bytes || now.blocks >= SEGMENT_BLOCKS_MAX) {
+            self.write_summary(stream, lane).await?;
             self.pad_and_submit(stream, lane).await?;
-            let open = self.streams.0[stream].lanes[lane].open.take().expect("checked above");
+            let open = self.lane(class, lane).open.take().expect("checked above");
             self.pool.segments.set_fill(open.vseg, open.cursor as u32, self.txg, true);
         }
-        if self.streams.0[stream].lanes[lane].open.is_none() {
+        if self.lane(class, lane).open.is_none() {
+            assert!(len as u64 <= segment_bytes, "nothing larger than a segment is stored");
             let allocated = self.pool.segments.allocate(class, self.txg, lane);
             let (vseg, vdev, start) = allocated
                 .ok_or_else(|| PoolError::OutOfSpace { pool: self.pool.label.name.clone() })?;
-            self.streams.0[stream].lanes[lane].open =
-                Some(OpenSegment { vseg, vdev, start, cursor: 0 });
+            let now = self.lane(class, lane);
+            now.open = Some(OpenSegment { vseg, vdev, start, cursor: 0 });
+            now.blocks = 0;
         }
         Ok(lane)
+    }
+
+    /// Ends the lane's stretch with a summary of it; the room was kept.
+    async fn write_summary(&mut self, stream: usize, lane: usize) -> Result<(), PoolError> {
+        let now = &mut self.streams.0[stream].lanes[lane];
+        let entries = std::mem::take(&mut now.entries);
+        let Some(open) = now.open.filter(|_| !entries.is_empty()) else { return Ok(()) };
+        let previous = self.pool.segments.summary(open.vseg);
+        let bytes = Summary { vseg: open.vseg, previous, entries }.encode();
+        let place = SummaryPlace { at: open.cursor as u32, bytes: bytes.len() as u32 };
+        self.push(stream, lane, &bytes).await?;
+        self.pool.segments.set_summary(open.vseg, place);
+        Ok(())
     }
 
     /// Bytes that fit into the lane's buffer now; never beyond the segment's end.
@@ -279,6 +375,7 @@ impl WriteOut<'_> {
         let vdev = &self.pool.vdevs[usize::from(open.vdev)];
         let at = vdev.base + open.start + open.cursor - used as u64;
         self.written_bytes += used as u64;
+        self.pool.traffic[stream].fetch_add(used as u64, Ordering::Relaxed);
         self.writes.push(Box::pin(async move {
             let done = vdev.write(at, &buf, 0..used, Durability::Cached).await;
             (done, buf)
@@ -304,6 +401,7 @@ impl WriteOut<'_> {
     pub(crate) async fn close_rows(&mut self, class: SegmentClass) -> Result<(), PoolError> {
         let stream = class as usize;
         for lane in 0..self.streams.0[stream].lanes.len() {
+            self.write_summary(stream, lane).await?;
             self.pad_and_submit(stream, lane).await?;
             let lane = &mut self.streams.0[stream].lanes[lane];
             if let Some(open) = lane.open {
@@ -325,6 +423,12 @@ impl WriteOut<'_> {
         self.wait_writes().await
     }
 
+    /// As [`Self::finish`], for what the cleaner moved.
+    pub(crate) async fn finish_clean(&mut self) -> Result<(), PoolError> {
+        self.close_rows(SegmentClass::Clean).await?;
+        self.wait_writes().await
+    }
+
     pub(crate) async fn wait_writes(&mut self) -> Result<(), PoolError> {
         while let Some(written) = self.writes.next().await {
             self.written(written)?;
@@ -335,7 +439,7 @@ impl WriteOut<'_> {
     /// Appends unaccounted bytes (the bootstrap table) as rows of their own at the root lane's
     /// cursor and returns vdev and offset. `stored` is padded to whole rows by the caller.
     pub(crate) async fn append_rows(&mut self, stored: &[u8]) -> Result<(u16, u64), PoolError> {
-        let (vseg, _) = self.append(SegmentClass::Root, stored).await?;
+        let Placed { vseg, .. } = self.append(SegmentClass::Root, stored).await?;
         let stream = SegmentClass::Root as usize;
         let open = self.streams.0[stream].lanes[0].open.expect("just appended to");
         assert_eq!(open.vseg, vseg, "root has one lane");

@@ -6,7 +6,7 @@
 //! - every volume holds a prefix of its acknowledged changes that includes every flushed one;
 //! - volumes that were promised are there, those whose destruction was promised are not;
 //! - where the only disk lied, a block is an error or something that was once written there;
-//! - every segment's live bytes are what the trees refer to.
+//! - every segment's live bytes are what the trees refer to, and no two blocks share a place.
 
 use weir_base::BLOCK_BYTES;
 use weir_dataset::{Engine, Volume};
@@ -26,6 +26,10 @@ pub(crate) async fn strict(engine: &Engine, books: &Books) -> Result<Vec<Option<
     let strangers = engine.volumes().len() - all.iter().flatten().count();
     if strangers > 0 {
         return Err(format!("{strangers} volumes that nobody made"));
+    }
+    let shared = engine.check_places().await.map_err(|error| format!("walk: {error}"))?;
+    if let Some((a, b)) = shared {
+        return Err(format!("{a:?} and {b:?} share a place on disk, or have none"));
     }
     let differ = engine.check_live_bytes().await.map_err(|error| format!("walk: {error}"))?;
     match differ.first() {

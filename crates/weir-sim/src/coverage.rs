@@ -40,6 +40,10 @@ pub enum Met {
     QueueOverflow,
     /// Dead segments were old enough to be used again.
     SegmentsReleased,
+    /// Segments were cleaned: what lives of them moved.
+    SegmentsCleaned,
+    /// A segment could not be cleaned.
+    CleaningRefused,
     /// A bad copy was repaired from a good one.
     Healed,
     /// A leg failed and was not used any more.
@@ -60,7 +64,7 @@ pub enum Met {
 
 impl Met {
     /// Every kind.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::NoSpace,
         Self::RootRewrite,
         Self::VolumeCreated,
@@ -73,6 +77,8 @@ impl Met {
         Self::LogFull,
         Self::QueueOverflow,
         Self::SegmentsReleased,
+        Self::SegmentsCleaned,
+        Self::CleaningRefused,
         Self::Healed,
         Self::LegFaulted,
         Self::Suspended,
@@ -91,6 +97,8 @@ impl Met {
             "log full" => Self::LogFull,
             "log queue given up" => Self::QueueOverflow,
             "dead segments released" => Self::SegmentsReleased,
+            "segments cleaned" => Self::SegmentsCleaned,
+            "segment cannot be cleaned" => Self::CleaningRefused,
             "bad copy repaired" => Self::Healed,
             "disk faulted: it is not used any more" => Self::LegFaulted,
             "pool suspended" => Self::Suspended,

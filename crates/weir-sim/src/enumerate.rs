@@ -134,6 +134,11 @@ pub fn enumerate(scenario: Scenario, effort: Effort) -> Result<Report, Box<Viola
         return Err(Box::new(violation));
     }
     match ran {
+        // The segment's own account differs from what its owners say, and no disk is to blame.
+        Ok(_) if scenario.trouble == Trouble::None && coverage.count(Met::CleaningRefused) > 0 => {
+            let what = "a segment could not be cleaned, on healthy disks".to_owned();
+            Err(Box::new(Violation { scenario, step: 0, plan: None, what }))
+        }
         Ok(steps) => Ok(Report { recoveries: search.recoveries.get(), steps, coverage }),
         Err(what) => Err(Box::new(Violation { scenario, step: 0, plan: None, what })),
     }

@@ -45,6 +45,16 @@ fn a_segment_reused_too_early_is_noticed() {
 }
 
 #[test]
+fn a_remap_table_that_leads_beside_the_block_is_noticed() {
+    is_noticed(PlantedBug::RemapOffByOne, 20);
+}
+
+#[test]
+fn the_place_of_a_cleaned_segment_reused_too_early_is_noticed() {
+    is_noticed(PlantedBug::FreeTooEarly, 60);
+}
+
+#[test]
 fn a_checksum_not_compared_is_noticed() {
     is_noticed(PlantedBug::SkipChecksum, 20);
 }

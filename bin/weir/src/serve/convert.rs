@@ -27,7 +27,8 @@ pub(super) fn pool(engine: &Engine) -> PoolStatus {
     let space = status.space;
     // What the reserve takes is neither used nor free to users.
     let usable = space.total_bytes.saturating_sub(engine.reserve_bytes());
-    let free = space.free_bytes.saturating_sub(engine.reserve_bytes());
+    // What is dead in segments comes back by itself.
+    let free = usable.saturating_sub(space.live_bytes);
     PoolStatus {
         name: engine.pool().name().to_owned(),
         guid: engine.pool().guid().to_string(),

@@ -1,0 +1,240 @@
+//! The cleaner under the engine: volumes overwritten for many times their size in a pool that is
+//! nearly full.
+//!
+//! Not here: crashes and concurrency (weir-sim).
+//!
+//! Invariant: every block is compared with what was written last, before and after reopening.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+#![expect(clippy::print_stdout, reason = "measured figures are shown beside the verdict")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{as_devices, now, options};
+use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
+use weir_dataset::{DatasetError, Engine, Volume, VolumeSpec};
+use weir_device::MemoryDevice;
+use weir_format::{Compression, SegmentClass, VdevKind};
+use weir_pool::{CreateOptions, ImportOptions, VdevSpec};
+
+const MIB: f64 = (1 << 20) as f64;
+const BLOCK: u64 = BLOCK_BYTES as u64;
+/// A small budget, so that a txg is a small part of the pool, as it is in a real one.
+const MEMORY_BYTES: u64 = 8 << 20;
+
+/// A pool, one volume in it, and what each block of it must hold.
+struct Bench {
+    disk: Arc<MemoryDevice>,
+    engine: Arc<Engine>,
+    volume: Arc<Volume>,
+    versions: Vec<u64>,
+    next: u64,
+}
+
+impl Bench {
+    fn new(disk_bytes: u64, blocks_of_capacity: impl Fn(u64) -> u64) -> Self {
+        let disk = Arc::new(MemoryDevice::new("disk", disk_bytes as usize));
+        let sizes = CreateOptions {
+            segment_bytes: Some(256 << 10),
+            row_bytes: Some(4096),
+            log_bytes: Some(1 << 20),
+            disk_bytes_min: Some(disk_bytes),
+        };
+        let vdev = VdevSpec { kind: VdevKind::Disk, disks: as_devices(&[Arc::clone(&disk)]) };
+        let mut next = 0;
+        let mut guid = || {
+            next += 1;
+            Guid(next)
+        };
+        let options = options(MEMORY_BYTES);
+        let engine = now(Engine::create("tank", &[vdev], sizes, &options, &mut guid)).unwrap();
+        let capacity = engine.pool().space().total_bytes - engine.reserve_bytes();
+        let blocks = blocks_of_capacity(capacity / BLOCK);
+        let spec = VolumeSpec {
+            name: "v".to_owned(),
+            size_bytes: blocks * BLOCK,
+            compression: Compression::Off,
+        };
+        now(engine.create_volume(&spec)).unwrap();
+        let volume = engine.volume("v").unwrap();
+        Self { disk, engine, volume, versions: vec![0; blocks as usize], next: 1 }
+    }
+
+    fn blocks(&self) -> u64 {
+        self.versions.len() as u64
+    }
+
+    fn random(&mut self) -> u64 {
+        self.next = self.next.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
+        (self.next >> 33) % self.blocks()
+    }
+
+    fn write(&mut self, block: u64) -> Result<(), DatasetError> {
+        let version = self.versions[block as usize] + 1;
+        let content = content(block, version);
+        if !self.volume.try_write(block * BLOCK, &content)? {
+            now(drive(&self.engine, self.volume.write(block * BLOCK, &content)))?;
+        }
+        self.versions[block as usize] = version;
+        Ok(())
+    }
+
+    fn trim(&mut self, block: u64, count: u64) {
+        now(drive(&self.engine, self.volume.zero(block * BLOCK, count * BLOCK))).unwrap();
+        self.versions[block as usize..(block + count) as usize].fill(0);
+    }
+
+    /// Compares everything, counters included.
+    fn check(&self) {
+        let mut out = [0; BLOCK_BYTES];
+        for (block, version) in (0..).zip(&self.versions) {
+            now(self.volume.read(block * BLOCK, &mut out)).unwrap();
+            let wanted = if *version == 0 { [0; BLOCK_BYTES] } else { content(block, *version) };
+            assert!(out == wanted, "block {block} is not version {version}");
+        }
+        assert!(now(self.engine.check_live_bytes()).unwrap().is_empty());
+    }
+
+    fn reopen(self) -> Self {
+        let Self { disk, engine, volume, versions, next } = self;
+        now(engine.flush(&volume)).unwrap();
+        drop((engine, volume));
+        let devices = as_devices(&[Arc::clone(&disk)]);
+        let how = ImportOptions::default();
+        let engine = now(Engine::open(devices, how, &options(MEMORY_BYTES))).unwrap();
+        let volume = engine.volume("v").unwrap();
+        Self { disk, engine, volume, versions, next }
+    }
+
+    fn written(&self, class: SegmentClass) -> f64 {
+        self.engine.pool().written_bytes(class) as f64
+    }
+}
+
+/// Incompressible, and different for each block and version.
+fn content(block: u64, version: u64) -> [u8; BLOCK_BYTES] {
+    let mut state = block << 32 | version;
+    let mut out = [0; BLOCK_BYTES];
+    for word in out.as_chunks_mut::<8>().0 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        *word = (state ^ state >> 31).to_le_bytes();
+    }
+    out
+}
+
+/// Runs a client call beside the engine's own loop.
+async fn drive<T>(engine: &Engine, call: impl Future<Output = T>) -> T {
+    let never = |_| std::future::pending::<()>();
+    let run = std::pin::pin!(engine.run(never));
+    let call = std::pin::pin!(call);
+    match futures_util::future::select(call, run).await {
+        futures_util::future::Either::Left((done, _)) => done,
+        futures_util::future::Either::Right((ended, _)) => panic!("the engine ended: {ended:?}"),
+    }
+}
+
+/// Write amplification of design 1.5 at this live part `v`: 1 / (1 - u) where v = (u - 1) / ln u.
+fn model(v: f64) -> f64 {
+    let (mut low, mut high) = (1e-9, 1.0 - 1e-9);
+    for _ in 0..100 {
+        let u = f64::midpoint(low, high);
+        if (u - 1.0) / u.ln() < v { low = u } else { high = u }
+    }
+    1.0 / (1.0 - low)
+}
+
+#[test]
+fn the_model_gives_the_table_of_the_design() {
+    for (v, amplification) in [(0.7, 1.9), (0.8, 2.7), (0.9, 5.2), (0.95, 10.2)] {
+        assert!((model(v) / amplification - 1.0).abs() < 0.03, "{v}: {}", model(v));
+    }
+}
+
+/// Fills a volume to a part of what users get and overwrites it at random.
+fn overwrite_uniformly(percent: u64) {
+    // Nodes and their old versions take about 2 %.
+    let mut bench = Bench::new(96 << 20, |capacity| capacity * percent / 102);
+    for block in 0..bench.blocks() {
+        bench.write(block).unwrap();
+    }
+    for _ in 0..2 * bench.blocks() {
+        let block = bench.random();
+        bench.write(block).unwrap();
+    }
+    let classes = [SegmentClass::Data, SegmentClass::Meta, SegmentClass::Clean];
+    let before = classes.map(|class| bench.written(class));
+    for _ in 0..3 * bench.blocks() {
+        let block = bench.random();
+        bench.write(block).unwrap();
+    }
+    let after = classes.map(|class| bench.written(class));
+    let [data, meta, clean] = [0, 1, 2].map(|class| after[class] - before[class]);
+    let amplification = (data + meta + clean) / (data + meta);
+    let space = bench.engine.pool().space();
+    let capacity = space.total_bytes - bench.engine.reserve_bytes();
+    let live = space.live_bytes as f64 / capacity as f64;
+    println!(
+        "{percent} % live ({live:.3} measured): write amplification {amplification:.2} (nodes count \
+         as written), model {:.2}; MiB: data {:.0}, nodes {:.0}, moved {:.0}; remap tables {} bytes",
+        model(live),
+        data / MIB,
+        meta / MIB,
+        clean / MIB,
+        bench.engine.pool().status().remap_bytes,
+    );
+    assert!(clean > 0.0, "nothing was cleaned");
+    assert!(amplification <= 1.15 * model(live), "{amplification}");
+    bench.check();
+    bench.reopen().check();
+}
+
+#[test]
+fn a_volume_at_80_percent_is_overwritten_at_random_for_many_times_its_size() {
+    overwrite_uniformly(80);
+}
+
+#[test]
+fn a_volume_at_90_percent_is_overwritten_at_random_for_many_times_its_size() {
+    overwrite_uniformly(90);
+}
+
+#[test]
+fn a_full_pool_says_so_and_trim_brings_the_space_back_24_times() {
+    // More than fits.
+    let mut bench = Bench::new(32 << 20, |capacity| capacity * 2);
+    let mut written = 0;
+    let full = loop {
+        match bench.write(written) {
+            Ok(()) => written += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(full.kind(), ErrorKind::NoSpace, "{full}");
+    println!("full after {written} of {} blocks", bench.blocks() / 2);
+    assert!(written * 100 >= bench.blocks() / 2 * 90, "full too early: {written}");
+    bench.check();
+    let used = written * 90 / 100;
+    for cycle in 0..24 {
+        let from = used / 24 * cycle;
+        bench.trim(0, from);
+        bench.trim(from, bench.blocks() - from);
+        for block in 0..used {
+            bench.write(block).unwrap();
+        }
+        for _ in 0..used / 4 {
+            let block = bench.random() % used;
+            bench.write(block).unwrap();
+        }
+        if cycle % 6 == 5 {
+            bench = bench.reopen();
+            bench.check();
+        }
+    }
+    now(bench.engine.destroy_volume("v")).unwrap();
+    for _ in 0..12 {
+        now(bench.engine.commit()).unwrap();
+    }
+    assert!(bench.engine.pool().space().live_bytes < 1 << 20);
+}

@@ -1,0 +1,205 @@
+//! The segment summary: what each stretch of a segment holds, and whose it is.
+//!
+//! Not here: finding out which of it is still alive (weir-pool's cleaner asks the owners' trees).
+//!
+//! Invariants:
+//! - a txg that appended blocks to a segment ends its stretch with one summary of exactly them;
+//! - summaries of a segment are chained from the last one, which the segment table names, to the
+//!   first;
+//! - a summary names its segment, so that what an earlier use of the place left behind is refused.
+
+use weir_base::{DatasetId, VsegId};
+use weir_codec::checksum::xxh3_128;
+
+use crate::bytes::{Field, Reader, Writer, field};
+use crate::error::FormatError;
+use crate::layout::{PACK_BYTES, SEGMENT_BYTES_MAX};
+
+const WHAT: &str = "segment summary";
+const MAGIC: u64 = u64::from_le_bytes(*b"WEIRSUMM");
+const HEADER_BYTES: usize = 48;
+/// Where the checksum stands in the header.
+const CHECKSUM_AT: usize = 32;
+
+/// Most blocks in one segment: bounds a summary to 2 MiB and a remap table to 640 KiB. Only blocks
+/// that compress to less than an eighth end a segment early.
+pub const SEGMENT_BLOCKS_MAX: u32 = 65_536;
+
+/// Where a summary is in its segment; all zero = there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SummaryPlace {
+    /// Byte offset in the segment.
+    pub at: u32,
+    /// Length, whole 64-byte units.
+    pub bytes: u32,
+}
+
+impl SummaryPlace {
+    /// Whether there is no summary.
+    pub fn is_none(&self) -> bool {
+        self.bytes == 0
+    }
+}
+
+/// Whose block it is: the one place in the one tree that can lead to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlockOwner {
+    /// Dataset.
+    pub dataset: DatasetId,
+    /// Level in its tree; 0 = a block of data.
+    pub level: u8,
+    /// Position among the blocks or nodes of that level.
+    pub index: u64,
+}
+
+/// One block of a summary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SummaryEntry {
+    /// Virtual segment of the block's address: another than the one it stands in once it moved.
+    pub vseg: VsegId,
+    /// Offset of the block's address in units of [`PACK_BYTES`].
+    pub offset_units: u32,
+    /// Where the block stands in this segment, in units of [`PACK_BYTES`].
+    pub at_units: u32,
+    /// Stored size in units of [`PACK_BYTES`].
+    pub stored_units: u16,
+    /// Owner.
+    pub owner: BlockOwner,
+    /// Low half of the checksum.
+    pub checksum: u64,
+}
+
+const VSEG_BITS: u32 = 40;
+const OFFSET_BITS: u32 = 19;
+const INDEX_BITS: u32 = 44;
+const DATASET_BITS: u32 = 48;
+
+const fn low(bits: u32) -> u64 {
+    (1 << bits) - 1
+}
+
+impl SummaryEntry {
+    /// Encoded size.
+    pub const BYTES: usize = 32;
+
+    /// Fields, for the format documentation.
+    pub const FIELDS: &[Field] = &[
+        field(8, "address", "bits 0-39 vseg, 40-58 offset in 64 B units, 59-63 tree level"),
+        field(8, "place", "bits 0-43 index in the level, 44-62 offset in this segment, 64 B units"),
+        field(8, "owner", "bits 0-47 dataset, 48-62 stored size in 64 B units"),
+        field(8, "checksum", "low half of the block's XXH3-128"),
+    ];
+
+    fn write(&self, w: &mut Writer) {
+        let BlockOwner { dataset, level, index } = self.owner;
+        assert!(self.vseg.0 <= low(VSEG_BITS) && index <= low(INDEX_BITS), "{self:?}");
+        assert!(dataset.0 <= low(DATASET_BITS) && level < 32, "{self:?}");
+        let (offset, at) = (u64::from(self.offset_units), u64::from(self.at_units));
+        assert!(offset <= low(OFFSET_BITS) && at <= low(OFFSET_BITS), "{self:?}");
+        w.u64(self.vseg.0 | offset << VSEG_BITS | u64::from(level) << (VSEG_BITS + OFFSET_BITS));
+        w.u64(index | at << INDEX_BITS);
+        w.u64(dataset.0 | u64::from(self.stored_units) << DATASET_BITS);
+        w.u64(self.checksum);
+    }
+
+    fn read(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+        let (address, place, owner, checksum) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
+        let entry = Self {
+            vseg: VsegId(address & low(VSEG_BITS)),
+            offset_units: (address >> VSEG_BITS & low(OFFSET_BITS)) as u32,
+            at_units: (place >> INDEX_BITS & low(OFFSET_BITS)) as u32,
+            stored_units: (owner >> DATASET_BITS) as u16,
+            owner: BlockOwner {
+                dataset: DatasetId(owner & low(DATASET_BITS)),
+                level: (address >> (VSEG_BITS + OFFSET_BITS)) as u8,
+                index: place & low(INDEX_BITS),
+            },
+            checksum,
+        };
+        let end = (u64::from(entry.at_units) + u64::from(entry.stored_units)) * PACK_BYTES as u64;
+        if entry.stored_units == 0 || end > SEGMENT_BYTES_MAX {
+            return Err(r.bad("stored", entry.stored_units));
+        }
+        Ok(entry)
+    }
+}
+
+/// A decoded summary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Segment it stands in.
+    pub vseg: VsegId,
+    /// The summary before it.
+    pub previous: SummaryPlace,
+    /// Blocks, in the order they stand.
+    pub entries: Vec<SummaryEntry>,
+}
+
+impl Summary {
+    /// Fields, for the format documentation.
+    pub const FIELDS: &[Field] = &[
+        field(8, "magic", "\"WEIRSUMM\""),
+        field(8, "vseg", "segment it stands in"),
+        field(4, "count", "blocks"),
+        field(4, "previous_at", "byte offset of the summary before it in the segment"),
+        field(4, "previous_bytes", "its length; 0 = none"),
+        field(4, "reserved", "zero"),
+        field(16, "checksum", "XXH3-128 of the summary, padding included, this field zero"),
+        field(0, "blocks", "count x summary entry; zeros up to whole 64 B units"),
+    ];
+
+    /// Encoded length of a summary of so many blocks.
+    pub const fn bytes_for(blocks: usize) -> usize {
+        (HEADER_BYTES + blocks * SummaryEntry::BYTES).next_multiple_of(PACK_BYTES)
+    }
+
+    /// Encodes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.u64(MAGIC);
+        w.u64(self.vseg.0);
+        w.u32(self.entries.len() as u32);
+        w.u32(self.previous.at);
+        w.u32(self.previous.bytes);
+        w.u32(0);
+        w.u128(0);
+        for entry in &self.entries {
+            entry.write(&mut w);
+        }
+        w.pad_to(Self::bytes_for(self.entries.len()));
+        let checksum = xxh3_128(&w.0);
+        let field = w.0.get_mut(CHECKSUM_AT..HEADER_BYTES).expect("the header was written");
+        field.copy_from_slice(&checksum.to_le_bytes());
+        w.0
+    }
+
+    /// Decodes the summary of `vseg` that `bytes` hold.
+    ///
+    /// # Errors
+    /// Another segment's, a wrong checksum, or any field that cannot be.
+    pub fn decode(bytes: &[u8], vseg: VsegId) -> Result<Self, FormatError> {
+        let mut r = Reader::new(WHAT, bytes);
+        if r.u64()? != MAGIC {
+            return Err(FormatError::Magic { what: WHAT });
+        }
+        let found = VsegId(r.u64()?);
+        let (count, at, previous_bytes) = (r.u32()?, r.u32()?, r.u32()?);
+        r.u32()?;
+        let checksum = r.u128()?;
+        let mut blank = bytes.to_vec();
+        blank.get_mut(CHECKSUM_AT..HEADER_BYTES).expect("it was just read").fill(0);
+        if xxh3_128(&blank) != checksum {
+            return Err(FormatError::Checksum { what: WHAT });
+        }
+        if found != vseg {
+            return Err(r.bad("vseg", found.0));
+        }
+        if count > SEGMENT_BLOCKS_MAX || Self::bytes_for(count as usize) != bytes.len() {
+            return Err(r.bad("count", count));
+        }
+        let entries =
+            (0..count).map(|_| SummaryEntry::read(&mut r)).collect::<Result<Vec<_>, _>>()?;
+        let previous = SummaryPlace { at, bytes: previous_bytes };
+        Ok(Self { vseg, previous, entries })
+    }
+}

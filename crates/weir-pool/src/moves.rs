@@ -1,0 +1,167 @@
+//! What the cleaner does to the segment table: victims, and installing where their blocks went.
+//!
+//! Not here: reading and writing the blocks (clean).
+//!
+//! Invariants:
+//! - a cleaned segment keeps its number and its counter; its place is held as long as that of a
+//!   dead one;
+//! - a block of the clean class is found through the table of the segment its pointer names, and
+//!   through nothing else.
+
+use std::collections::BTreeMap;
+
+use weir_base::{Txg, VsegId};
+use weir_format::layout::PACK_BYTES;
+use weir_format::{BlockPtr, RemapRun, RemapTable, SegmentClass, SegmentEntry, SegmentState};
+
+use crate::planted::PlantedBug;
+use crate::segments::{Inner, Segments};
+
+/// Rows that cleaning a segment must gain at least: more than a commit pads.
+const GAIN_ROWS_MIN: u64 = 4;
+/// And the part of the segment.
+const GAIN_SHARE_MIN: u64 = 64;
+
+/// A block that stands somewhere else now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moved {
+    pub(crate) ptr: BlockPtr,
+    pub(crate) host: VsegId,
+    /// Offset in the host in 64-byte units.
+    pub(crate) new: u32,
+}
+
+impl Moved {
+    fn run(&self) -> RemapRun {
+        let (old, units) = (self.ptr.offset_units, u32::from(self.ptr.stored_units));
+        RemapRun { old, units, host: self.host, new: self.new }
+    }
+}
+
+/// Which victims come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Cost-benefit: (1 - u) x age / (1 + u), so that cold segments are cleaned before hot ones.
+    CostBenefit,
+    /// The emptiest.
+    Greedy,
+}
+
+impl Segments {
+    /// Segments worth cleaning whose live part is at most `live_max` bytes, best first.
+    pub(crate) fn victims(
+        &self,
+        txg: Txg,
+        order: Order,
+        row_bytes: u64,
+        live_max: u64,
+    ) -> Vec<(VsegId, SegmentEntry)> {
+        let gain = (GAIN_ROWS_MIN * row_bytes).max(self.segment_bytes / GAIN_SHARE_MIN);
+        let live_max = live_max.min(self.segment_bytes.saturating_sub(gain));
+        let inner = self.inner.lock();
+        let mut victims: Vec<(VsegId, SegmentEntry)> = inner
+            .slots
+            .iter()
+            .map(|(vseg, slot)| (*vseg, slot.entry))
+            .filter(|(vseg, entry)| {
+                entry.state == SegmentState::Sealed
+                    && entry.class != SegmentClass::Root
+                    && !entry.summary.is_none()
+                    && u64::from(entry.live_bytes) <= live_max
+                    && !inner.unclean.contains(vseg)
+            })
+            .collect();
+        drop(inner);
+        let score = |entry: &SegmentEntry| {
+            let used = f64::from(entry.live_bytes) / self.segment_bytes as f64;
+            let age = match order {
+                Order::CostBenefit => (txg.0 - entry.last_txg.0 + 1) as f64,
+                Order::Greedy => 1.0,
+            };
+            (1.0 - used) * age / (1.0 + used)
+        };
+        victims.sort_by(|(va, a), (vb, b)| score(b).total_cmp(&score(a)).then(va.cmp(vb)));
+        victims
+    }
+
+    /// Whether a block stands at this place of this segment.
+    pub(crate) fn stands_at(&self, ptr: &BlockPtr, vseg: VsegId, units: u32) -> bool {
+        self.inner.lock().translate(ptr) == Some((vseg, units))
+    }
+
+    /// Leaves a segment alone until the next import.
+    pub(crate) fn set_unclean(&self, vseg: VsegId) {
+        self.inner.lock().unclean.insert(vseg);
+    }
+
+    /// Makes every live block of `victim` be found where it was moved to.
+    pub(crate) fn install(&self, victim: VsegId, moved: &[Moved], txg: Txg) {
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        let entry = inner.slots[&victim].entry;
+        let sum: usize = moved.iter().map(|m| m.ptr.stored_bytes()).sum();
+        assert_eq!(sum, entry.live_bytes as usize, "I5: all of {victim} moves");
+        let mut by_vseg = BTreeMap::<VsegId, Vec<RemapRun>>::new();
+        for one in moved {
+            let mut run = one.run();
+            if self.bug == PlantedBug::RemapOffByOne {
+                run.new = run.new.saturating_sub(1);
+            }
+            by_vseg.entry(one.ptr.vseg).or_default().push(run);
+            let host = inner.slots.get_mut(&one.host).expect("the host is open or was sealed now");
+            host.entry.live_bytes += one.ptr.stored_bytes() as u32;
+            inner.mark(one.host, SegmentClass::Clean);
+        }
+        for (vseg, mut runs) in by_vseg {
+            runs.extend(inner.runs_elsewhere(vseg, victim));
+            inner.tables.insert(vseg, RemapTable::new(runs));
+            inner.dirty_tables.insert(vseg);
+        }
+        let slot = inner.slots.get_mut(&victim).expect("read above");
+        slot.entry.last_txg = txg;
+        if entry.class == SegmentClass::Clean {
+            slot.entry.state = SegmentState::Dead;
+            slot.entry.live_bytes = 0;
+        } else {
+            slot.entry.state = SegmentState::Leaving;
+        }
+        inner.dead.push(victim);
+        if self.bug == PlantedBug::FreeTooEarly {
+            inner.free[usize::from(entry.vdev)].insert(entry.pseg);
+        }
+        inner.mark(victim, entry.class);
+    }
+
+    /// Remap tables that changed, encoded; `None` = gone.
+    pub(crate) fn take_dirty_tables(&self, all: bool) -> Vec<(VsegId, Option<Vec<u8>>)> {
+        let mut inner = self.inner.lock();
+        let mut vsegs = std::mem::take(&mut inner.dirty_tables);
+        if all {
+            vsegs.extend(inner.tables.keys());
+        }
+        let encode = |vseg| (vseg, inner.tables.get(&vseg).map(|table| table.encode(vseg)));
+        vsegs.into_iter().map(encode).collect()
+    }
+
+    /// Sums of what hosts hold, from pointers of live blocks; for checks.
+    pub(crate) fn host_of(&self, ptr: &BlockPtr) -> Option<VsegId> {
+        let inner = self.inner.lock();
+        inner.translate(ptr).map(|(host, _)| host).filter(|host| *host != ptr.vseg)
+    }
+
+    /// Bytes of the remap tables in RAM.
+    pub(crate) fn remap_bytes(&self) -> u64 {
+        let inner = self.inner.lock();
+        inner.tables.values().map(|table| table.runs().len() as u64 * RemapTable::RUN_BYTES).sum()
+    }
+}
+
+impl Inner {
+    /// Runs of a table that neither `left` holds nor a segment that is no more.
+    fn runs_elsewhere(&self, vseg: VsegId, left: VsegId) -> Vec<RemapRun> {
+        let runs = self.tables.get(&vseg).into_iter().flat_map(RemapTable::runs);
+        runs.filter(|run| run.host != left && self.slots.contains_key(&run.host)).collect()
+    }
+}
+
+const _: () = assert!(PACK_BYTES == 64, "offsets of runs are in 64-byte units");
