@@ -57,6 +57,7 @@ struct Rates {
     flush_us: Option<u64>,
 }
 
+#[expect(clippy::struct_field_names, reason = "the unit ends the name")]
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct ClientRates {
     reads_per_s: f64,
@@ -251,8 +252,8 @@ fn row(name: &str, rates: &Rates, style: Style) -> [String; 10] {
         operations(rates.reads_per_s, style),
         operations(rates.writes_per_s, style),
         operations(rates.flushes_per_s, style),
-        style.size(rates.read_bytes_per_s as u64),
-        style.size(rates.written_bytes_per_s as u64),
+        bytes(rates.read_bytes_per_s, style),
+        bytes(rates.written_bytes_per_s, style),
         time(rates.read_us, style),
         time(rates.write_us, style),
         time(rates.sync_write_us, style),
@@ -267,13 +268,18 @@ fn client_row(rates: &ClientRates, style: Style) -> [String; 10] {
         operations(rates.reads_per_s, style),
         operations(rates.writes_per_s, style),
         operations(rates.flushes_per_s, style),
-        style.size(rates.read_bytes_per_s as u64),
-        style.size(rates.written_bytes_per_s as u64),
+        bytes(rates.read_bytes_per_s, style),
+        bytes(rates.written_bytes_per_s, style),
         none(),
         none(),
         none(),
         none(),
     ]
+}
+
+#[expect(clippy::cast_sign_loss, reason = "rates are never negative")]
+fn bytes(per_s: f64, style: Style) -> String {
+    style.size(per_s as u64)
 }
 
 fn operations(per_s: f64, style: Style) -> String {
@@ -302,7 +308,7 @@ mod tests {
         OpIo { count, bytes, total_us, ..OpIo::default() }
     }
 
-    fn disk(name: &str, io: DiskIo) -> DiskStatus {
+    fn disk(name: &str, io: &DiskIo) -> DiskStatus {
         DiskStatus {
             path: name.into(),
             guid: name.into(),
@@ -310,11 +316,11 @@ mod tests {
             errors: ErrorCounts::default(),
             note: None,
             slow: name == "/b",
-            io: Some(io),
+            io: Some(*io),
         }
     }
 
-    fn pool(counted_ms: u64, written: u64, disks: [DiskIo; 2]) -> PoolStatus {
+    fn pool(counted_ms: u64, written: u64, disks: &[DiskIo; 2]) -> PoolStatus {
         let [a, b] = disks;
         let vdev = VdevStatus {
             name: "mirror-0".into(),
@@ -339,8 +345,8 @@ mod tests {
 
     #[test]
     fn an_interval_shows_what_happened_in_it() {
-        let before = pool(10_000, 4096, [writes(10, 40_960, 1000), writes(10, 40_960, 1000)]);
-        let now = pool(12_000, 12_288, [writes(30, 57_344, 5000), writes(30, 57_344, 85_000)]);
+        let before = pool(10_000, 4096, &[writes(10, 40_960, 1000), writes(10, 40_960, 1000)]);
+        let now = pool(12_000, 12_288, &[writes(30, 57_344, 5000), writes(30, 57_344, 85_000)]);
         let first = report(None, &before);
         assert_eq!(first.interval_ms, 10_000);
         assert_eq!(first.written_per_client_byte, Some(20.0));
@@ -361,8 +367,8 @@ mod tests {
 
     #[test]
     fn a_pool_opened_anew_starts_over() {
-        let before = pool(10_000, 4096, [writes(10, 40_960, 1000), writes(10, 40_960, 1000)]);
-        let now = pool(500, 0, [writes(1, 4096, 100), writes(1, 4096, 100)]);
+        let before = pool(10_000, 4096, &[writes(10, 40_960, 1000), writes(10, 40_960, 1000)]);
+        let now = pool(500, 0, &[writes(1, 4096, 100), writes(1, 4096, 100)]);
         let next = report(Some(&before), &now);
         assert_eq!(next.interval_ms, 500);
         assert_eq!(next.written_per_client_byte, None);

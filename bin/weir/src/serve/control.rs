@@ -276,10 +276,7 @@ impl Manager {
             return Err(not_imported(&request.pool, &found.unknown));
         };
         let name = found.newest.label.name.clone();
-        let _named = match name == request.pool {
-            true => None,
-            false => Some(self.changes.lock(&name).await),
-        };
+        let _named = if name == request.pool { None } else { Some(self.changes.lock(&name).await) };
         if self.pools.read().contains_key(&name) {
             let message = format!("a pool named {name} is open already");
             return Err(ApiError::new(ErrorKind::Exists, message));
@@ -462,12 +459,12 @@ impl Manager {
         state.state.exports.iter().find(|export| export.name == name).cloned()
     }
 
-    async fn delete_export(&self, key: ExportKey) -> Result<Removed, ApiError> {
+    fn delete_export(&self, key: &ExportKey) -> Result<Removed, ApiError> {
         // Waits for no disk: clients of a pool that hangs can be cut off.
         self.known_export(&key.name).ok_or_else(|| not_found("export", &key.name))?;
         self.withdraw(&key.name);
         self.remember(|state| state.exports.retain(|export| export.name != key.name))?;
-        Ok(Removed { outcome: Outcome::Removed, name: key.name })
+        Ok(Removed { outcome: Outcome::Removed, name: key.name.clone() })
     }
 
     /// Answers clients, then commits and closes every pool.
@@ -645,7 +642,7 @@ impl Control for Manager {
     }
 
     fn export_delete(&self, export: ExportKey) -> Answer<'_, Removed> {
-        Box::pin(self.delete_export(export))
+        Box::pin(async move { self.delete_export(&export) })
     }
 }
 

@@ -31,6 +31,7 @@ struct Server {
     dir: tempfile::TempDir,
     manager: Arc<Manager>,
     client: Client,
+    serving: tokio::task::JoinHandle<Result<(), weir_api::Error>>,
 }
 
 fn start() -> Server {
@@ -50,8 +51,8 @@ fn start_in(dir: tempfile::TempDir) -> Server {
     let api = Address::Unix(dir.path().join("api"));
     let listener = Listener::bind(&api).unwrap();
     let recorder = Arc::new(Recorder::new(Arc::clone(&manager), record));
-    drop(tokio::spawn(weir_api::serve(vec![listener], recorder, std::future::pending())));
-    Server { dir, manager, client: Client::new(api) }
+    let serving = tokio::spawn(weir_api::serve(vec![listener], recorder, std::future::pending()));
+    Server { dir, manager, client: Client::new(api), serving }
 }
 
 fn file(dir: &Path, name: &str) -> PathBuf {
@@ -201,10 +202,10 @@ async fn the_server_starts_though_a_pool_is_frozen() {
     let frozen = server.pool("late").await;
     server.pool("fine").await;
     server.manager.shut_down().await.unwrap();
-    let Server { dir, manager, .. } = server;
+    let Server { dir, manager, serving, .. } = server;
+    serving.abort();
+    serving.await.unwrap_err();
     drop(manager);
-    std::fs::remove_file(dir.path().join("api")).unwrap();
-    std::fs::remove_file(dir.path().join("nbd")).ok();
     frozen.iter().for_each(|faults| faults.freeze());
 
     let server = start_in(dir);
