@@ -176,8 +176,9 @@ fn overwrite_uniformly(percent: u64) {
     let capacity = space.total_bytes - bench.engine.reserve_bytes();
     let live = space.live_bytes as f64 / capacity as f64;
     println!(
-        "{percent} % live ({live:.3} measured): write amplification {amplification:.2} (nodes count \
-         as written), model {:.2}; MiB: data {:.0}, nodes {:.0}, moved {:.0}; remap tables {} bytes",
+        "{percent} % live ({live:.3} measured): write amplification {amplification:.2} (nodes \
+         count as written), model {:.2}; MiB: data {:.0}, nodes {:.0}, moved {:.0}; remap tables \
+         {} bytes",
         model(live),
         data / MIB,
         meta / MIB,

@@ -5,8 +5,8 @@
 //! Invariants:
 //! - it runs inside a write-out, after the trees of the txg can be read: nothing it moves can die
 //!   under it;
-//! - a block is alive if the one place that can lead to it does (the summary says which): no list of
-//!   freed blocks is kept;
+//! - a block is alive if the one place that can lead to it does (the summary says which): no list
+//!   of freed blocks is kept;
 //! - the bytes found alive must add up to the segment's counter, and each block must match its
 //!   checksum; a segment for which that fails is left as it is;
 //! - readers are sent to the new place only when it can be read; the old place is held as long as

@@ -5,8 +5,8 @@
 //!
 //! Invariants:
 //! - I4: bytes returned for a pointer hashed to its checksum when they were read from disk;
-//! - the segment a block stands in is pinned from translation to the end of the read, so its place cannot be reused
-//!   under the reader.
+//! - the segment a block stands in is pinned from translation to the end of the read, so its place
+//!   cannot be reused under the reader.
 
 use weir_base::BLOCK_BYTES;
 use weir_cache::CacheClass;

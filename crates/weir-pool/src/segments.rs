@@ -308,8 +308,8 @@ impl Segments {
         slot.entry.last_txg = txg;
         if sealed {
             slot.entry.state = SegmentState::Sealed;
-            // What the cleaner moved counts once it is installed; a clean segment that nothing counts
-            // in then is a victim like any other.
+            // What the cleaner moved counts once it is installed; a clean segment that nothing
+            // counts in then is a victim like any other.
             if slot.entry.live_bytes == 0 && slot.entry.class != SegmentClass::Clean {
                 slot.entry.state = SegmentState::Dead;
                 inner.dead.push(vseg);

@@ -149,34 +149,32 @@ impl Pool {
 mod tests {
     use super::*;
 
-    fn disk(reads: u64, recent_us: u64) -> Option<DiskFigures> {
+    fn figures(reads: u64, recent_us: u64) -> DiskFigures {
         let mut figures = DiskFigures::default();
         figures.ops[DiskOp::Read as usize].count = reads;
         figures.ops[DiskOp::Read as usize].recent_us = recent_us;
-        Some(figures)
+        figures
     }
 
     #[test]
     fn slow_is_who_takes_far_longer_than_the_others() {
-        let judged = judge(&[disk(100, 900), disk(100, 90_000), None, disk(100, 1000)]);
+        let disk = |recent_us| Some(figures(100, recent_us));
+        let judged = judge(&[disk(900), disk(90_000), None, disk(1000)]);
         let slow = Slowness::Slow { op: DiskOp::Read, recent_us: 90_000, others_us: 1000 };
         assert_eq!(judged, [None, Some(slow), None, None]);
     }
 
     #[test]
     fn a_slow_kind_of_disk_few_operations_and_short_times_are_no_fault() {
-        assert_eq!(judge(&[disk(100, 90_000), disk(100, 80_000)]), [None, None]);
-        assert_eq!(judge(&[disk(100, 1000), disk(3, 90_000)]), [None, None]);
-        assert_eq!(judge(&[disk(100, 100), disk(100, 20_000)]), [None, None]);
-        assert_eq!(judge(&[disk(100, 9_000_000)]), [None]);
+        assert_eq!(judge(&[Some(figures(100, 90_000)), Some(figures(100, 80_000))]), [None, None]);
+        assert_eq!(judge(&[Some(figures(100, 1000)), Some(figures(3, 90_000))]), [None, None]);
+        assert_eq!(judge(&[Some(figures(100, 100)), Some(figures(100, 20_000))]), [None, None]);
+        assert_eq!(judge(&[Some(figures(100, 9_000_000))]), [None]);
     }
 
     #[test]
     fn silence_needs_no_comparison() {
-        let mut silent = disk(0, 0);
-        if let Some(figures) = &mut silent {
-            figures.silent = Some(DISK_SILENT);
-        }
-        assert_eq!(judge(&[silent]), [Some(Slowness::Silent(DISK_SILENT))]);
+        let silent = DiskFigures { silent: Some(DISK_SILENT), ..figures(0, 0) };
+        assert_eq!(judge(&[Some(silent)]), [Some(Slowness::Silent(DISK_SILENT))]);
     }
 }
