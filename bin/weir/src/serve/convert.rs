@@ -164,13 +164,6 @@ fn explain(
                 .to_owned(),
             "Keep the other disks of its mirror in place.",
         ),
-        _ if slow => (
-            "A disk is far slower than the others of this pool. Reads go around it where there is \
-             another copy; writes wait for it."
-                .to_owned(),
-            "Look at 'weir pool iostat' and at the disk's own health report (smartctl); replace \
-             the disk if it stays slow.",
-        ),
         _ if damaged => (
             "Damaged copies were found and repaired from good ones. Applications are unaffected."
                 .to_owned(),
@@ -181,6 +174,13 @@ fn explain(
              written anew."
                 .to_owned(),
             "Watch the READ column; replace the disk if the number grows.",
+        ),
+        _ if slow => (
+            "A disk is far slower than the others of this pool. Reads go around it where there is \
+             another copy; writes wait for it."
+                .to_owned(),
+            "Look at 'weir pool iostat' and at the disk's own health report (smartctl); replace \
+             the disk if it stays slow.",
         ),
         PoolHealth::Online | PoolHealth::Degraded => return (None, None),
     };

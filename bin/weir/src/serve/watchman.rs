@@ -4,7 +4,8 @@
 //! Not here: what is looked at (the pool's status), events of calls (recorder).
 //!
 //! Invariants:
-//! - states and error counts stay until a pool is opened anew, so a look a second later misses none;
+//! - states and error counts stay until a pool is opened anew, so a look a second later misses
+//!   none;
 //! - waits for no disk.
 
 use std::collections::BTreeMap;
