@@ -11,12 +11,19 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use common::{Loop, MIB, open, run, sparse, verify, write};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use weir_base::ErrorKind;
 use weir_device::{Device, Durability, FileDevice, IoBuf, OpenMode};
+
+/// Between fork and exec a child shares every descriptor of this process, its locks with them: a test
+/// that starts one would keep the disk of another test busy. So one test runs at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn refused(path: &Path, kind: ErrorKind, words: &str) {
     let Err(error) = open(path) else { panic!("{} was opened", path.display()) };
@@ -28,6 +35,7 @@ fn refused(path: &Path, kind: ErrorKind, words: &str) {
 
 #[test]
 fn what_is_no_disk() {
+    let _turn = alone();
     let dir = tempfile::tempdir().unwrap();
     refused(&dir.path().join("none"), ErrorKind::NotFound, "No such file");
     refused(dir.path(), ErrorKind::Invalid, "is a directory");
@@ -41,6 +49,7 @@ fn what_is_no_disk() {
 
 #[test]
 fn too_small() {
+    let _turn = alone();
     let dir = tempfile::tempdir().unwrap();
     let path = sparse(dir.path(), "small", MIB - 1);
     refused(&path, ErrorKind::Invalid, "1MiB are needed");
@@ -52,6 +61,7 @@ fn too_small() {
 
 #[test]
 fn read_only_even_for_root() {
+    let _turn = alone();
     let dir = tempfile::tempdir().unwrap();
     let path = sparse(dir.path(), "file", MIB);
     std::fs::set_permissions(&path, Permissions::from_mode(0o444)).unwrap();
@@ -63,6 +73,7 @@ fn read_only_even_for_root() {
 
 #[test]
 fn without_permission() {
+    let _turn = alone();
     let dir = tempfile::tempdir().unwrap();
     let path = sparse(dir.path(), "file", MIB);
     std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
@@ -84,6 +95,7 @@ fn without_permission() {
 
 #[test]
 fn open_twice_in_this_process() {
+    let _turn = alone();
     let dir = tempfile::tempdir().unwrap();
     let path = sparse(dir.path(), "file", MIB);
     let link = dir.path().join("symlink");
@@ -108,6 +120,7 @@ fn open_twice_in_this_process() {
 
 #[test]
 fn in_use_by_another_process() {
+    let _turn = alone();
     let dir = tempfile::tempdir().unwrap();
     let path = sparse(dir.path(), "file", MIB);
     let mut holder = Command::new("flock")
@@ -132,6 +145,7 @@ fn in_use_by_another_process() {
 
 #[test]
 fn a_file_that_cannot_be_made_is_not_left_behind() {
+    let _turn = alone();
     let dir = tempfile::tempdir().unwrap();
     let path = sparse(dir.path(), "file", 10 * MIB);
     let metadata = std::fs::metadata(&path).unwrap();
@@ -151,6 +165,7 @@ fn a_file_that_cannot_be_made_is_not_left_behind() {
 
 #[test]
 fn block_devices_held_or_read_only() {
+    let _turn = alone();
     let dir = tempfile::tempdir().unwrap();
     let path = sparse(dir.path(), "file", 8 * MIB);
     let Some(device) = Loop::attach(&path, &[]) else { return };
@@ -171,6 +186,7 @@ fn block_devices_held_or_read_only() {
 
 #[test]
 fn nothing_is_touched_outside_the_disk() {
+    let _turn = alone();
     let dir = tempfile::tempdir().unwrap();
     let path = sparse(dir.path(), "file", MIB + 4095);
     let disk = open(&path).unwrap();
