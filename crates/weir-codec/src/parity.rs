@@ -105,9 +105,6 @@ struct LostStrip {
 
 impl Recovery {
     /// `data`, `parity`: strips of a row; `lost`: which are unknown, sorted, at most `parity`.
-    ///
-    /// Where exactly `parity` strips are lost, every other strip is a source of each lost data
-    /// strip.
     pub fn new(data: usize, parity: usize, lost: &[usize]) -> Self {
         assert!((1..=DATA_STRIPS_MAX).contains(&data) && parity <= PARITY_STRIPS_MAX);
         assert!(lost.is_sorted_by(|a, b| a < b) && lost.iter().all(|strip| *strip < data + parity));

@@ -112,8 +112,7 @@ impl Core {
 
     /// Recomputes what may be promised, after a commit.
     pub(crate) fn measure_space(&self) {
-        let (free, pending) = self.pool.free_segments();
-        let free_bytes = free as u64 * self.pool.segment_bytes();
+        let (free_bytes, pending) = self.pool.free_segments();
         let reserve = self.reserve_bytes();
         let floor = reserve / TRIM_FLOOR_SHARE;
         self.available.store(free_bytes.saturating_sub(reserve), Ordering::Release);

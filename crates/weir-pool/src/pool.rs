@@ -118,14 +118,15 @@ impl Pool {
         self.segments.space()
     }
 
-    /// Segment size.
+    /// Size of the largest segments; those of a vdev hold as many whole rows as fit.
     pub fn segment_bytes(&self) -> u64 {
         self.segments.segment_bytes
     }
 
-    /// Free segments now, and dead ones that later txgs bring back.
-    pub fn free_segments(&self) -> (usize, usize) {
-        self.segments.free_now_and_later()
+    /// Bytes of free segments now, and the number of dead ones that later txgs bring back for data.
+    pub fn free_segments(&self) -> (u64, usize) {
+        let (free_bytes, _, dead) = self.segments.free_now_and_later();
+        (free_bytes, dead)
     }
 
     /// Stops every further acknowledgement; the first reason is kept.

@@ -57,7 +57,7 @@ impl Pool {
         assert!(!ptr.is_hole(), "a hole is nowhere on disk");
         let pinned = self.segments.pin(ptr.vseg).ok_or_else(|| self.no_segment(ptr))?;
         let vdev = &self.vdevs[usize::from(pinned.vdev)];
-        let at = vdev.base + pinned.start + ptr.offset_bytes();
+        let at = pinned.start + ptr.offset_bytes();
         let len = ptr.stored_bytes();
         let first = first.unwrap_or_else(|| vdev.next_leg());
         let verify = |bytes: &[u8]| self.verify(ptr, bytes);
@@ -124,7 +124,7 @@ impl Pool {
     ) -> Option<(usize, weir_device::IoBuf, usize)> {
         let pinned = self.segments.pin(first.vseg)?;
         let vdev = &self.vdevs[usize::from(pinned.vdev)];
-        let at = vdev.base + pinned.start + first.offset_bytes();
+        let at = pinned.start + first.offset_bytes();
         let len = last.offset_bytes() + last.stored_bytes() as u64 - first.offset_bytes();
         let leg = vdev.next_leg();
         let (buf, within) = vdev.read_unverified(leg, at, len as usize).await.ok()?;

@@ -42,6 +42,8 @@ pub enum Met {
     SegmentsReleased,
     /// A bad copy was repaired from a good one.
     Healed,
+    /// A block of a raidz vdev was computed from the other disks.
+    Reconstructed,
     /// A leg failed and was not used any more.
     LegFaulted,
     /// The pool was suspended.
@@ -60,7 +62,7 @@ pub enum Met {
 
 impl Met {
     /// Every kind.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::NoSpace,
         Self::RootRewrite,
         Self::VolumeCreated,
@@ -74,6 +76,7 @@ impl Met {
         Self::QueueOverflow,
         Self::SegmentsReleased,
         Self::Healed,
+        Self::Reconstructed,
         Self::LegFaulted,
         Self::Suspended,
         Self::LegStale,
@@ -92,6 +95,7 @@ impl Met {
             "log queue given up" => Self::QueueOverflow,
             "dead segments released" => Self::SegmentsReleased,
             "bad copy repaired" => Self::Healed,
+            "row reconstructed" => Self::Reconstructed,
             "disk faulted: it is not used any more" => Self::LegFaulted,
             "pool suspended" => Self::Suspended,
             _ => return None,

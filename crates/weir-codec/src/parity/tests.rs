@@ -124,17 +124,6 @@ fn the_widest_rows_come_back_too() {
     }
 }
 
-#[test]
-fn with_all_parity_spent_every_other_strip_is_a_source() {
-    // What the pool concludes from a checksum that matches depends on this.
-    for lost in losses(7, 3).iter().filter(|lost| lost.len() == 3 && lost[0] < 4) {
-        let recovery = Recovery::new(4, 3, lost);
-        for strip in recovery.lost.iter().filter(|strip| strip.strip < 4) {
-            assert_eq!(strip.sources.len(), 4, "{lost:?}");
-        }
-    }
-}
-
 proptest! {
     #[test]
     fn kernels_agree_with_the_oracle(
