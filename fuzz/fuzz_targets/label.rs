@@ -24,7 +24,7 @@ fuzz_target!(|data: &[u8]| {
 fn check(bytes: &[u8]) {
     let Ok(label) = Label::decode(bytes) else { return };
     for vdev in &label.vdevs {
-        assert!(label.vdev_bytes(vdev) <= vdev.disk_bytes);
+        assert!(label.vdev_bytes(vdev) <= vdev.disk_bytes * vdev.data_strips() as u64);
     }
     let again = Label::decode(&label.encode()).expect("an encoded label is valid");
     assert_eq!(again, label);
@@ -38,7 +38,7 @@ fn head() -> Vec<u8> {
         disk: Guid(0),
         txg: Txg(0),
         segment_bytes: 0,
-        row_bytes: 0,
+        strip_bytes: 0,
         log_bytes: 0,
         vdevs: Vec::new(),
     };

@@ -1,4 +1,5 @@
-//! The layout grammar: `a b`, `mirror a b mirror c d`, and which disk a path means.
+//! The layout grammar: `a b`, `mirror a b mirror c d`, `raidz2 a b c d`, and which disk a path
+//! means.
 //!
 //! Not here: rules that hold for any client ([`weir_api::types::PoolCreate`] checks those).
 //!
@@ -22,15 +23,26 @@ fn is_unsupported(word: &str) -> bool {
         || matches!(word, "cache" | "dedup" | "log" | "spare" | "special")
 }
 
+/// The kind of vdev that a word begins; `raidz` is `raidz1`, as zpool has it.
+fn kind_of(word: &str) -> Option<VdevKind> {
+    match word {
+        "mirror" => Some(VdevKind::Mirror),
+        "raidz" | "raidz1" => Some(VdevKind::Raidz1),
+        "raidz2" => Some(VdevKind::Raidz2),
+        "raidz3" => Some(VdevKind::Raidz3),
+        _ => None,
+    }
+}
+
 /// Reads the words after the pool's name.
 pub(crate) fn parse(words: &[String]) -> Result<Vec<VdevSpec>, ApiError> {
     let mut vdevs: Vec<VdevSpec> = Vec::new();
-    let mut in_mirror = false;
+    let mut in_vdev = false;
     let mut seen = HashMap::new();
     for word in words {
-        if word == "mirror" {
-            vdevs.push(VdevSpec { kind: VdevKind::Mirror, disks: Vec::new() });
-            in_mirror = true;
+        if let Some(kind) = kind_of(word) {
+            vdevs.push(VdevSpec { kind, disks: Vec::new() });
+            in_vdev = true;
             continue;
         }
         if is_unsupported(word) || word == "disk" {
@@ -42,7 +54,7 @@ pub(crate) fn parse(words: &[String]) -> Result<Vec<VdevSpec>, ApiError> {
             return Err(Error::DiskTwice { path: word.clone(), first }.into());
         }
         match vdevs.last_mut() {
-            Some(mirror) if in_mirror => mirror.disks.push(path),
+            Some(vdev) if in_vdev => vdev.disks.push(path),
             _ => vdevs.push(VdevSpec { kind: VdevKind::Disk, disks: vec![path] }),
         }
     }
@@ -53,7 +65,7 @@ fn no_such_vdev(word: &str) -> ApiError {
     let message = if word == "disk" {
         "the layout has no word disk: a single disk is named by its path alone".to_owned()
     } else {
-        format!("this version has no {word} vdevs; it has single disks and mirrors")
+        format!("this version has no {word} vdevs; it has single disks, mirror, raidz1 to raidz3")
     };
     let action = format!("lay out the pool with those, or write ./{word} for a file of that name");
     ApiError::new(ErrorKind::Invalid, message).with_action(action)
@@ -107,6 +119,8 @@ mod tests {
         assert_eq!(printed("/x /y"), "disk(/x) disk(/y)");
         assert_eq!(printed("mirror /x /y mirror /z /w"), "mirror(/x /y) mirror(/z /w)");
         assert_eq!(printed("/v mirror /x /y /z"), "disk(/v) mirror(/x /y /z)");
+        assert_eq!(printed("raidz2 /x /y /z"), "raidz2(/x /y /z)");
+        assert_eq!(printed("raidz /x /y raidz3 /z"), "raidz1(/x /y) raidz3(/z)");
         // Widths are judged by the request's own check.
         assert_eq!(printed("mirror mirror /x"), "mirror() mirror(/x)");
     }
@@ -119,11 +133,11 @@ mod tests {
 
     #[test]
     fn words_of_later_versions_are_not_taken_for_files() {
-        for word in ["raidz", "raidz1", "raidz3", "draid2:4d", "log", "spare", "cache", "disk"] {
+        for word in ["raidz4", "draid2:4d", "log", "spare", "cache", "disk"] {
             let error = parse(&words(&format!("{word} /x /y"))).expect_err(word);
             assert!(error.message.contains(word) && error.action.contains(&format!("./{word}")));
         }
-        assert!(parse(&words("./raidz1")).is_ok());
+        assert!(parse(&words("./raidz1")).is_ok_and(|vdevs| vdevs[0].kind == VdevKind::Disk));
     }
 
     #[test]

@@ -31,7 +31,8 @@ pub(crate) enum PoolVerb {
         properties: Vec<String>,
         /// Name of the pool
         name: String,
-        /// Disks (block devices or files), or `mirror DISK DISK...`, several times
+        /// Disks (block devices or files), or `mirror DISK DISK...`, or `raidz1`, `raidz2` or
+        /// `raidz3` and disks, several times
         #[arg(required = true, value_name = "VDEV")]
         layout: Vec<String>,
     },

@@ -69,3 +69,8 @@ pub const SLOW_FACTOR: u64 = 8;
 
 /// ... and from this mean time on: below it nobody notices.
 pub const SLOW_MIN: Duration = Duration::from_millis(50);
+
+/// Combinations of damaged disks tried for one block of a raidz vdev: covers any damage up to the
+/// redundancy of a block in one strip, and of one in two strips on vdevs of up to 17 disks; an
+/// attempt takes microseconds, so a block that cannot be saved costs a second at most.
+pub const RECONSTRUCTIONS_MAX: usize = 16_384;

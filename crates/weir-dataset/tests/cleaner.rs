@@ -38,7 +38,7 @@ impl Bench {
         let disk = Arc::new(MemoryDevice::new("disk", disk_bytes as usize));
         let sizes = CreateOptions {
             segment_bytes: Some(256 << 10),
-            row_bytes: Some(4096),
+            strip_bytes: Some(4096),
             log_bytes: Some(1 << 20),
             disk_bytes_min: Some(disk_bytes),
         };

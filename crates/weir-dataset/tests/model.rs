@@ -100,7 +100,7 @@ impl Bench {
         let vdev = VdevSpec { kind: VdevKind::Mirror, disks: as_devices(&disks) };
         let sizes = CreateOptions {
             segment_bytes: Some(128 << 10),
-            row_bytes: Some(4096),
+            strip_bytes: Some(4096),
             log_bytes: Some(512 << 10),
             disk_bytes_min: Some(DISK_BYTES),
         };

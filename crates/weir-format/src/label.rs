@@ -12,16 +12,16 @@ use weir_codec::checksum::xxh3_128;
 use crate::bytes::{Field, Reader, Writer, field};
 use crate::error::FormatError;
 use crate::layout::{
-    CONFIG_BYTES, FORMAT_VERSION, LABEL_BYTES, ROW_BYTES_MIN, SEGMENT_BYTES_MAX, segments_offset,
+    CONFIG_BYTES, DISKS_MAX, FORMAT_VERSION, LABEL_BYTES, MIRROR_LEGS_MAX, RAIDZ_LEGS_MAX,
+    SEGMENT_BYTES_MAX, STRIP_BYTES_MIN, segments_offset,
 };
 
 const WHAT: &str = "label";
 const MAGIC: u64 = u64::from_le_bytes(*b"WEIRLABL");
 /// magic, version, body length, body checksum.
 const HEADER_BYTES: usize = 8 + 4 + 4 + 16;
-/// Most vdevs and legs; bounds hostile counts, and the uberblock has room for as many legs.
+/// Most vdevs; bounds hostile counts.
 const VDEVS_MAX: u16 = 128;
-const LEGS_MAX: u16 = 4;
 
 /// What kind of redundancy a vdev has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,55 @@ pub enum VdevKind {
     Disk,
     /// Every leg holds everything.
     Mirror,
+    /// Rows with one parity strip.
+    Raidz1,
+    /// Rows with two parity strips.
+    Raidz2,
+    /// Rows with three parity strips.
+    Raidz3,
+}
+
+impl VdevKind {
+    /// Every kind, by its number on disk.
+    pub const ALL: [Self; 5] = [Self::Disk, Self::Mirror, Self::Raidz1, Self::Raidz2, Self::Raidz3];
+
+    /// Name in layouts and messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Disk => "disk",
+            Self::Mirror => "mirror",
+            Self::Raidz1 => "raidz1",
+            Self::Raidz2 => "raidz2",
+            Self::Raidz3 => "raidz3",
+        }
+    }
+
+    /// Parity strips of a row.
+    pub const fn parity(self) -> usize {
+        match self {
+            Self::Disk | Self::Mirror => 0,
+            Self::Raidz1 => 1,
+            Self::Raidz2 => 2,
+            Self::Raidz3 => 3,
+        }
+    }
+
+    /// How many legs such a vdev may have.
+    pub const fn legs(self) -> std::ops::RangeInclusive<usize> {
+        match self {
+            Self::Disk => 1..=1,
+            Self::Mirror => 2..=MIRROR_LEGS_MAX,
+            Self::Raidz1 | Self::Raidz2 | Self::Raidz3 => self.parity() + 1..=RAIDZ_LEGS_MAX,
+        }
+    }
+
+    /// Data strips of a row on so many legs.
+    pub const fn data_strips(self, legs: usize) -> usize {
+        match self {
+            Self::Disk | Self::Mirror => 1,
+            Self::Raidz1 | Self::Raidz2 | Self::Raidz3 => legs - self.parity(),
+        }
+    }
 }
 
 /// One disk of a vdev.
@@ -52,6 +101,13 @@ pub struct VdevConfig {
     pub legs: Vec<LegConfig>,
 }
 
+impl VdevConfig {
+    /// Data strips of a row.
+    pub fn data_strips(&self) -> usize {
+        self.kind.data_strips(self.legs.len())
+    }
+}
+
 /// A decoded config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
@@ -63,10 +119,10 @@ pub struct Label {
     pub disk: Guid,
     /// Txg in which this config was written; the newest wins.
     pub txg: Txg,
-    /// Segment size.
+    /// Segment size; a vdev's segments hold as many whole rows as fit into it.
     pub segment_bytes: u32,
-    /// Row size: unit of every append.
-    pub row_bytes: u32,
+    /// Strip size: the part of a row on one leg. A row of a disk or mirror is one strip.
+    pub strip_bytes: u32,
     /// Length of the intent log region on every leg.
     pub log_bytes: u64,
     /// All vdevs.
@@ -83,22 +139,40 @@ impl Label {
         field(8, "pool", "pool guid"),
         field(8, "disk", "guid of this disk"),
         field(8, "txg", "txg of this config"),
-        field(4, "segment_bytes", "segment size"),
-        field(4, "row_bytes", "row size"),
+        field(4, "segment_bytes", "segment size; a segment is as many whole rows as fit"),
+        field(4, "strip_bytes", "strip size; a row of a disk or mirror is one strip"),
         field(8, "log_bytes", "length of the intent log region"),
         field(2, "vdevs", "number of vdevs"),
         field(
             0,
             "vdev",
-            "u8 kind (0 disk, 1 mirror), u64 disk_bytes, u16 legs, legs x {u64 guid, string path}",
+            "u8 kind (0 disk, 1 mirror, 2 raidz1, 3 raidz2, 4 raidz3), u64 disk_bytes, u16 legs, \
+             legs x {u64 guid, string path}",
         ),
         field(0, "name", "pool name; a string is a u16 length and UTF-8"),
     ];
 
-    /// Length of one vdev's segment area.
-    pub fn vdev_bytes(&self, vdev: &VdevConfig) -> u64 {
+    /// Data bytes of a vdev's rows.
+    pub fn row_bytes(&self, vdev: &VdevConfig) -> u64 {
+        u64::from(self.strip_bytes) * vdev.data_strips() as u64
+    }
+
+    /// Data bytes of a vdev's segments: whole rows.
+    pub fn vdev_segment_bytes(&self, vdev: &VdevConfig) -> u64 {
+        let segment = u64::from(self.segment_bytes);
+        segment - segment % self.row_bytes(vdev)
+    }
+
+    /// Physical segments of a vdev.
+    pub fn segments(&self, vdev: &VdevConfig) -> u64 {
         let area = vdev.disk_bytes - segments_offset(self.log_bytes) - LABEL_BYTES;
-        area - area % u64::from(self.segment_bytes)
+        // The part of a segment that is on each leg.
+        area / (self.vdev_segment_bytes(vdev) / vdev.data_strips() as u64)
+    }
+
+    /// Data bytes of a vdev's segment area.
+    pub fn vdev_bytes(&self, vdev: &VdevConfig) -> u64 {
+        self.segments(vdev) * self.vdev_segment_bytes(vdev)
     }
 
     /// Encodes one config copy.
@@ -108,14 +182,11 @@ impl Label {
         body.u64(self.disk.0);
         body.u64(self.txg.0);
         body.u32(self.segment_bytes);
-        body.u32(self.row_bytes);
+        body.u32(self.strip_bytes);
         body.u64(self.log_bytes);
         body.u16(self.vdevs.len() as u16);
         for vdev in &self.vdevs {
-            body.u8(match vdev.kind {
-                VdevKind::Disk => 0,
-                VdevKind::Mirror => 1,
-            });
+            body.u8(vdev.kind as u8);
             body.u64(vdev.disk_bytes);
             body.u16(vdev.legs.len() as u16);
             for leg in &vdev.legs {
@@ -165,30 +236,36 @@ impl Label {
     fn decode_body(body: &[u8]) -> Result<Self, FormatError> {
         let mut r = Reader::new(WHAT, body);
         let (pool, disk, txg) = (Guid(r.u64()?), Guid(r.u64()?), Txg(r.u64()?));
-        let (segment_bytes, row_bytes, log_bytes) = (r.u32()?, r.u32()?, r.u64()?);
-        if !row_bytes.is_power_of_two() || row_bytes < ROW_BYTES_MIN {
-            return Err(r.bad("row_bytes", row_bytes));
+        let (segment_bytes, strip_bytes, log_bytes) = (r.u32()?, r.u32()?, r.u64()?);
+        if !strip_bytes.is_power_of_two() || strip_bytes < STRIP_BYTES_MIN {
+            return Err(r.bad("strip_bytes", strip_bytes));
         }
-        if !segment_bytes.is_power_of_two()
-            || segment_bytes < row_bytes
-            || u64::from(segment_bytes) > SEGMENT_BYTES_MAX
-        {
+        if !segment_bytes.is_power_of_two() || u64::from(segment_bytes) > SEGMENT_BYTES_MAX {
             return Err(r.bad("segment_bytes", segment_bytes));
         }
-        if !log_bytes.is_multiple_of(u64::from(ROW_BYTES_MIN)) || log_bytes > 1 << 40 {
+        if !log_bytes.is_multiple_of(u64::from(STRIP_BYTES_MIN)) || log_bytes > 1 << 40 {
             return Err(r.bad("log_bytes", log_bytes));
         }
         let count = r.u16()?;
         if count == 0 || count > VDEVS_MAX {
             return Err(r.bad("vdevs", count));
         }
-        let vdevs =
-            (0..count).map(|_| Self::decode_vdev(&mut r, log_bytes)).collect::<Result<_, _>>()?;
+        let vdevs = (0..count)
+            .map(|_| Self::decode_vdev(&mut r, log_bytes))
+            .collect::<Result<Vec<_>, _>>()?;
+        let disks: usize = vdevs.iter().map(|vdev| vdev.legs.len()).sum();
+        if disks > DISKS_MAX {
+            return Err(r.bad("legs", disks as u64));
+        }
         let name = r.str("name")?;
         if name.is_empty() || name.len() > NAME_BYTES_MAX {
             return Err(r.bad("name", name.len() as u64));
         }
-        let label = Self { pool, name, disk, txg, segment_bytes, row_bytes, log_bytes, vdevs };
+        let label = Self { pool, name, disk, txg, segment_bytes, strip_bytes, log_bytes, vdevs };
+        let row_fits = |vdev| label.row_bytes(vdev) <= u64::from(segment_bytes);
+        if !label.vdevs.iter().all(row_fits) {
+            return Err(r.bad("segment_bytes", segment_bytes));
+        }
         if label.place().is_none() {
             return Err(r.bad("disk", disk.0));
         }
@@ -196,17 +273,16 @@ impl Label {
     }
 
     fn decode_vdev(r: &mut Reader<'_>, log_bytes: u64) -> Result<VdevConfig, FormatError> {
-        let kind = match r.u8()? {
-            0 => VdevKind::Disk,
-            1 => VdevKind::Mirror,
-            other => return Err(r.bad("kind", other)),
-        };
+        let number = r.u8()?;
+        let kind = *VdevKind::ALL.get(usize::from(number)).ok_or_else(|| r.bad("kind", number))?;
         let disk_bytes = r.u64()?;
         if disk_bytes < segments_offset(log_bytes) + LABEL_BYTES || disk_bytes > 1 << 60 {
             return Err(r.bad("disk_bytes", disk_bytes));
         }
         let count = r.u16()?;
-        if count == 0 || count > LEGS_MAX || (kind == VdevKind::Disk && count != 1) {
+        // A mirror may be down to one leg.
+        let at_least = if kind == VdevKind::Mirror { 1 } else { *kind.legs().start() };
+        if !(at_least..=*kind.legs().end()).contains(&usize::from(count)) {
             return Err(r.bad("legs", count));
         }
         let legs = (0..count)

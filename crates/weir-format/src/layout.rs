@@ -30,10 +30,20 @@ pub const SEGMENT_BYTES_MAX: u64 = 32 << 20;
 pub const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 /// Segments a pool should have at least, so that open ones are a small part of it.
 pub const SEGMENTS_WANTED: u64 = 256;
-/// Default row of a disk or mirror: one strip (design 1.2).
-pub const ROW_BYTES: u32 = 64 << 10;
-/// Smallest row, and the alignment of every row: one direct I/O block.
-pub const ROW_BYTES_MIN: u32 = 4096;
+/// Default strip, the part of a row on one leg (design 1.2).
+pub const STRIP_BYTES: u32 = 64 << 10;
+/// Smallest strip, and the alignment of every strip: one direct I/O block.
+pub const STRIP_BYTES_MIN: u32 = 4096;
+/// Rows a segment should have at least: the last one of a txg is padded, and a segment must not be
+/// mostly padding.
+pub const ROWS_WANTED: u64 = 8;
+/// Most legs of a mirror.
+pub const MIRROR_LEGS_MAX: usize = 4;
+/// Most legs of a raidz vdev: rows stay under 2 MiB, so that [`ROWS_WANTED`] fit into a segment,
+/// and whichever legs are damaged can be found by trying.
+pub const RAIDZ_LEGS_MAX: usize = 32;
+/// Most disks of a pool: the uberblock has room for the state of so many.
+pub const DISKS_MAX: usize = 256;
 /// Smallest disk: two labels, a log and enough segments to turn over.
 pub const DISK_BYTES_MIN: u64 = 64 << 20;
 /// Part of a disk given to its intent log region, as a divisor.

@@ -32,7 +32,7 @@ fn label() -> Label {
         disk: Guid(2),
         txg: Txg(4),
         segment_bytes: 1 << 20,
-        row_bytes: 4096,
+        strip_bytes: 4096,
         log_bytes: 8 << 20,
         vdevs: vec![mirror],
     }
@@ -105,6 +105,41 @@ fn labels_round_trip_and_name_newer_versions() {
     bytes[8] = 2;
     let error = Label::decode(&bytes).unwrap_err();
     assert!(error.to_string().contains("version 2 is newer than 1"), "{error}");
+}
+
+#[test]
+fn raidz_labels_round_trip_and_shapes_that_cannot_be_are_refused() {
+    let raidz = |kind, legs: u64| {
+        let legs =
+            (1..=legs).map(|guid| LegConfig { guid: Guid(guid), path: String::new() }).collect();
+        Label { vdevs: vec![VdevConfig { kind, disk_bytes: 1 << 30, legs }], ..label() }
+    };
+    for (kind, legs) in [(VdevKind::Raidz1, 3), (VdevKind::Raidz2, 6), (VdevKind::Raidz3, 4)] {
+        let label = raidz(kind, legs);
+        assert_eq!(Label::decode(&label.encode()), Ok(label));
+    }
+    // Three data strips of 4 KiB: 85 whole rows in 1 MiB, 340 KiB of each leg.
+    let uneven = raidz(VdevKind::Raidz2, 5);
+    let vdev = &uneven.vdevs[0];
+    assert_eq!((uneven.row_bytes(vdev), uneven.vdev_segment_bytes(vdev)), (12_288, 85 * 12_288));
+    let area = (1 << 30) - (10 << 20);
+    assert_eq!(uneven.segments(vdev), area / (85 * 4096));
+    for (kind, legs) in [
+        (VdevKind::Disk, 2),
+        (VdevKind::Mirror, 0),
+        (VdevKind::Mirror, 5),
+        (VdevKind::Raidz1, 1),
+        (VdevKind::Raidz2, 2),
+        (VdevKind::Raidz3, 3),
+        (VdevKind::Raidz3, 33),
+    ] {
+        let mut label = raidz(kind, legs);
+        label.disk = Guid(1);
+        assert!(Label::decode(&label.encode()).is_err(), "{kind:?} of {legs}");
+    }
+    let mut narrow = raidz(VdevKind::Raidz1, 32);
+    (narrow.segment_bytes, narrow.strip_bytes) = (1 << 20, 64 << 10);
+    assert!(Label::decode(&narrow.encode()).is_err(), "a row larger than a segment");
 }
 
 #[test]
@@ -253,8 +288,14 @@ fn the_documentation_is_what_the_code_says() {
          uberblock ring of {RING_SLOTS} slots of {SLOT_BYTES} bytes at {RING_OFFSET}; txg N is in \
          slot N mod {RING_SLOTS} |\n\
          | {LABEL_BYTES} | intent log region, `log_bytes` |\n\
-         | {LABEL_BYTES} + log_bytes | segment area: physical segment i at i x `segment_bytes` |\n\
+         | {LABEL_BYTES} + log_bytes | segment area: rows from front to back, one strip of each |\n\
          | disk_bytes - {LABEL_BYTES} | label B, laid out as label A |\n\n\
+         A row has k data strips and p parity strips of `strip_bytes`: k = 1, p = 0 on a disk or \
+         mirror (every leg of a mirror holds the strip), and k = legs - p on raidz1 to raidz3. \
+         Strip s of row r, parity behind data, is on leg (s + r) mod legs. A segment is as many \
+         whole rows as fit into `segment_bytes`; physical segment i starts at row i x rows. The \
+         parity strips P, Q, R are the sums of 1, 2^i, 4^i times data strip i in GF(2^8) modulo \
+         0x11d.\n\n\
          Blocks are packed at {PACK_BYTES} bytes inside a segment. A compressed block is a u16 \
          length and an LZ4 block. A tree node is {NODE_FANOUT} block pointers.\n",
         layout::FORMAT_VERSION,

@@ -10,13 +10,11 @@ use weir_codec::checksum::xxh3_128;
 
 use crate::bytes::{Field, Reader, Writer, field};
 use crate::error::FormatError;
-use crate::layout::{FORMAT_VERSION, SLOT_BYTES};
+use crate::layout::{DISKS_MAX, FORMAT_VERSION, SLOT_BYTES};
 
 const WHAT: &str = "uberblock";
 const MAGIC: u64 = u64::from_le_bytes(*b"WEIRUBER");
 const COPIES: usize = 3;
-/// Legs a pool can have; what fits beside the fixed fields.
-const LEGS_MAX: usize = 256;
 
 /// One place of the bootstrap table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +77,7 @@ impl Uberblock {
     /// Encodes one ring slot.
     pub fn encode(&self) -> [u8; SLOT_BYTES] {
         assert!((1..=COPIES).contains(&self.bootstrap.len()), "{self:?}");
-        assert!(self.legs_stale_after.len() <= LEGS_MAX, "a pool has at most {LEGS_MAX} disks");
+        assert!(self.legs_stale_after.len() <= DISKS_MAX, "a pool has at most {DISKS_MAX} disks");
         let mut w = Writer::default();
         w.u64(MAGIC);
         w.u32(FORMAT_VERSION);
@@ -143,7 +141,7 @@ impl Uberblock {
         }
         let (bootstrap_bytes, bootstrap_checksum) = (r.u32()?, r.u128()?);
         let legs = r.u16()?;
-        if usize::from(legs) > LEGS_MAX {
+        if usize::from(legs) > DISKS_MAX {
             return Err(r.bad("legs", legs));
         }
         let legs_stale_after = (0..legs)

@@ -81,7 +81,7 @@ impl Pool {
 
     fn victims(&self, order: Order, live_max: u64) -> Vec<(VsegId, SegmentEntry)> {
         let txg = self.committed_txg().next();
-        self.segments.victims(txg, order, u64::from(self.label.row_bytes), live_max)
+        self.segments.victims(txg, order, live_max)
     }
 
     /// Free segments below which nothing is moved: a victim may open one segment per vdev.
@@ -122,7 +122,7 @@ impl Pool {
             }
             match self.move_live(out, roots, vseg, &entry).await {
                 Ok(moved) => {
-                    gained += self.segments.segment_bytes - u64::from(entry.live_bytes);
+                    gained += self.segments.bytes_on(entry.vdev) - u64::from(entry.live_bytes);
                     done.push((vseg, moved));
                 }
                 Err(Stop::Unreadable(error)) => {
@@ -195,7 +195,7 @@ impl Pool {
         let vdev = &self.vdevs[usize::from(pinned.vdev)];
         let (mut entries, mut place) = (Vec::new(), last);
         while !place.is_none() {
-            let (at, len) = (vdev.base + pinned.at + u64::from(place.at), place.bytes as usize);
+            let (at, len) = (pinned.at + u64::from(place.at), place.bytes as usize);
             let verify = |bytes: &[u8]| Summary::decode(bytes, vseg).is_ok();
             let (buf, start) = vdev.read_verified(vdev.next_leg(), at, len, verify).await?;
             let summary = Summary::decode(&buf[start..start + len], vseg)

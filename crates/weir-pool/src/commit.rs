@@ -181,7 +181,7 @@ impl Pool {
         trees: Trees,
         input: CommitInput,
     ) -> Result<(Vec<u8>, Vec<BootstrapCopy>), PoolError> {
-        let row = self.label.row_bytes as usize;
+        let strip = self.label.strip_bytes as usize;
         let txg = out.txg;
         let encode = || {
             let (root_segments, next_vseg) = self.segments.root_segments();
@@ -191,19 +191,21 @@ impl Pool {
                 .encode()
         };
         // Room for one more root segment than there is: making room may open one.
-        let wanted = (encode().len() + 128).next_multiple_of(row);
+        let wanted = (encode().len() + 128).next_multiple_of(strip);
         out.close_rows(SegmentClass::Root).await?;
         out.lane_with_room(SegmentClass::Root, BOOTSTRAP_COPIES * wanted).await?;
-        let (vseg, cursor) = out.root_cursor();
-        let copy_bytes = encode().len().next_multiple_of(row);
-        let end = cursor as usize + BOOTSTRAP_COPIES * copy_bytes;
+        let (vseg, vdev, cursor) = out.root_cursor();
+        // Whole strips: on raidz the copies are then on different disks of one row.
+        let copy_bytes = encode().len().next_multiple_of(strip);
+        let row = self.vdevs[usize::from(vdev)].row_bytes as usize;
+        let end = (cursor as usize + BOOTSTRAP_COPIES * copy_bytes).next_multiple_of(row);
         self.segments.set_fill(vseg, end as u32, out.txg, false);
         let bytes = encode();
         let mut padded = bytes.clone();
         padded.resize(copy_bytes, 0);
         let mut copies = Vec::new();
         for _ in 0..BOOTSTRAP_COPIES {
-            let (vdev, offset) = out.append_rows(&padded).await?;
+            let (vdev, offset) = out.append_strips(&padded).await?;
             copies.push(BootstrapCopy { vdev, offset });
         }
         out.close_rows(SegmentClass::Root).await?;

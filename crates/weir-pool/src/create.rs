@@ -13,8 +13,8 @@ use weir_base::limits::STREAM_WRITE_BYTES;
 use weir_base::{BLOCK_BYTES, Clock, Guid, Txg, VsegId};
 use weir_device::{Device, Durability, IoBuf, WatchedDevice};
 use weir_format::layout::{
-    DISK_BYTES_MIN, LABEL_BYTES, LOG_BYTES_MAX, LOG_BYTES_MIN, LOG_SHARE, ROW_BYTES,
-    SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_WANTED,
+    DISK_BYTES_MIN, DISKS_MAX, LABEL_BYTES, LOG_BYTES_MAX, LOG_BYTES_MIN, LOG_SHARE, ROWS_WANTED,
+    SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_WANTED, STRIP_BYTES,
 };
 use weir_format::{Label, LegConfig, TreeRoot, VdevConfig, VdevKind};
 
@@ -22,7 +22,7 @@ use crate::commit::CommitInput;
 use crate::error::PoolError;
 use crate::labels::write_labels;
 use crate::pool::{Committed, Pool, PoolOptions};
-use crate::segments::{Entries, Segments};
+use crate::segments::{Entries, SegmentArea, Segments};
 use crate::vdev::{Leg, Vdev};
 
 /// One vdev to make.
@@ -38,8 +38,8 @@ pub struct VdevSpec {
 pub struct CreateOptions {
     /// Segment size; a power of two.
     pub segment_bytes: Option<u32>,
-    /// Row size; a power of two.
-    pub row_bytes: Option<u32>,
+    /// Strip size, of a disk or mirror the row size; a power of two.
+    pub strip_bytes: Option<u32>,
     /// Intent log region per leg.
     pub log_bytes: Option<u64>,
     /// Smallest disk accepted instead of the usual one, for the simulator's small pools.
@@ -68,15 +68,10 @@ pub async fn create(
         zero_log(&**disk, label.log_bytes).await?;
     }
     let disks = vdevs.iter().map(|vdev| vdev.disks.iter().cloned().map(Some).collect()).collect();
-    let vdevs = build_vdevs(&label, disks, &options.clock);
-    let segments = Segments::new(
-        u64::from(label.segment_bytes),
-        &psegs(&label),
-        Entries::default(),
-        VsegId(0),
-        options.bug,
-    )
-    .expect("an empty table claims nothing");
+    let vdevs = build_vdevs(&label, disks, options);
+    let segments =
+        Segments::new(segment_areas(&label), Entries::default(), VsegId(0), options.bug)
+            .expect("an empty table claims nothing");
     let committed = Committed {
         txg: Txg(0),
         segments: TreeRoot::default(),
@@ -101,11 +96,8 @@ fn plan(
     let layout = |why: &str| PoolError::Layout { why: why.to_owned() };
     let mut configs = Vec::new();
     for vdev in vdevs {
-        let legs = match (vdev.kind, vdev.disks.len()) {
-            (VdevKind::Disk, 1) | (VdevKind::Mirror, 2..=4) => &vdev.disks,
-            (VdevKind::Disk, _) => return Err(layout("a disk vdev is one disk")),
-            (VdevKind::Mirror, _) => return Err(layout("a mirror is 2 to 4 disks")),
-        };
+        let legs = &vdev.disks;
+        check_width(vdev.kind, legs.len())?;
         for disk in legs {
             let bytes = disk.geometry().len_bytes;
             if bytes < min {
@@ -123,22 +115,49 @@ fn plan(
                 .collect(),
         });
     }
+    let disks: usize = configs.iter().map(|vdev| vdev.legs.len()).sum();
+    if disks > DISKS_MAX {
+        return Err(layout(&format!("a pool has at most {DISKS_MAX} disks, not {disks}")));
+    }
     let smallest = configs.iter().map(|vdev| vdev.disk_bytes).min();
     let smallest = smallest.ok_or_else(|| layout("a pool has at least one vdev"))?;
-    let wanted_segment = (smallest / SEGMENTS_WANTED).next_power_of_two();
     let log_bytes = (smallest / LOG_SHARE).clamp(LOG_BYTES_MIN, LOG_BYTES_MAX);
-    Ok(Label {
+    let strip_bytes = sizes.strip_bytes.unwrap_or(STRIP_BYTES);
+    let label = Label {
         pool: guid(),
         name: name.to_owned(),
         disk: configs[0].legs[0].guid,
         txg: Txg(1),
-        segment_bytes: sizes.segment_bytes.unwrap_or(
-            wanted_segment.clamp(SEGMENT_BYTES_MIN.max(1 << 20), SEGMENT_BYTES_MAX) as u32,
-        ),
-        row_bytes: sizes.row_bytes.unwrap_or(ROW_BYTES),
+        segment_bytes: sizes.segment_bytes.unwrap_or(segment_bytes(&configs, strip_bytes)),
+        strip_bytes,
         log_bytes: sizes.log_bytes.unwrap_or(log_bytes - log_bytes % BLOCK_BYTES as u64),
         vdevs: configs,
-    })
+    };
+    let row_fits = |vdev| label.row_bytes(vdev) <= u64::from(label.segment_bytes);
+    assert!(label.vdevs.iter().all(row_fits), "a segment holds a row");
+    Ok(label)
+}
+
+fn check_width(kind: VdevKind, legs: usize) -> Result<(), PoolError> {
+    let (least, most) = kind.legs().into_inner();
+    if kind.legs().contains(&legs) {
+        return Ok(());
+    }
+    let name = kind.name();
+    let why = match kind {
+        VdevKind::Disk => "a disk vdev is one disk".to_owned(),
+        _ => format!("a {name} is {least} to {most} disks, not {legs}"),
+    };
+    Err(PoolError::Layout { why })
+}
+
+/// So large that the smallest vdev has the segments it should have, and every segment the rows.
+fn segment_bytes(vdevs: &[VdevConfig], strip_bytes: u32) -> u32 {
+    let room = vdevs.iter().map(|vdev| vdev.disk_bytes * vdev.data_strips() as u64);
+    let row = vdevs.iter().map(|vdev| u64::from(strip_bytes) * vdev.data_strips() as u64);
+    let wanted = (room.min().unwrap_or_default() / SEGMENTS_WANTED).next_power_of_two();
+    let least = (row.max().unwrap_or_default() * ROWS_WANTED).next_power_of_two();
+    wanted.max(least).clamp(SEGMENT_BYTES_MIN.max(1 << 20), SEGMENT_BYTES_MAX) as u32
 }
 
 /// Zero-fills the log region, so that no later log write converts unwritten extents or meets old
@@ -161,9 +180,9 @@ async fn zero_log(disk: &dyn Device, log_bytes: u64) -> Result<(), PoolError> {
 pub(crate) fn build_vdevs(
     label: &Label,
     disks: Vec<Vec<Option<Arc<dyn Device>>>>,
-    clock: &Arc<dyn Clock>,
+    options: &PoolOptions,
 ) -> Vec<Vdev> {
-    let base = weir_format::layout::segments_offset(label.log_bytes);
+    let clock = &options.clock;
     let mut leg_index = 0;
     label
         .vdevs
@@ -183,8 +202,7 @@ pub(crate) fn build_vdevs(
                     Leg::new(leg.guid, path, leg_index - 1, disk)
                 })
                 .collect();
-            let mirror = config.kind == VdevKind::Mirror;
-            Vdev::new(&label.name, index as u16, mirror, legs, base, clock)
+            Vdev::new(label, index, legs, options)
         })
         .collect()
 }
@@ -194,8 +212,12 @@ fn watched(disk: Arc<dyn Device>, clock: &Arc<dyn Clock>) -> Arc<dyn Device> {
     Arc::new(WatchedDevice::new(disk, Arc::clone(clock)))
 }
 
-/// Physical segments of each vdev.
-pub(crate) fn psegs(label: &Label) -> Vec<u32> {
-    let segment = u64::from(label.segment_bytes);
-    label.vdevs.iter().map(|vdev| (label.vdev_bytes(vdev) / segment) as u32).collect()
+/// The segment area of each vdev.
+pub(crate) fn segment_areas(label: &Label) -> Vec<SegmentArea> {
+    let area = |vdev| SegmentArea {
+        segments: label.segments(vdev) as u32,
+        segment_bytes: label.vdev_segment_bytes(vdev),
+        row_bytes: label.row_bytes(vdev),
+    };
+    label.vdevs.iter().map(area).collect()
 }

@@ -28,8 +28,11 @@ pub enum PoolError {
         /// How.
         source: FormatError,
     },
-    /// A block is damaged on every leg.
-    #[error("pool {pool}: block at vdev {vdev} byte {offset} fails its checksum on every leg")]
+    /// A block is damaged beyond what the redundancy brings back.
+    #[error(
+        "pool {pool}: block at vdev {vdev} byte {offset} fails its checksum, and no other copy or \
+         parity makes it right"
+    )]
     Damaged {
         /// Pool.
         pool: String,
@@ -38,8 +41,8 @@ pub enum PoolError {
         /// Byte offset in the vdev.
         offset: u64,
     },
-    /// No leg of a vdev can be read or written.
-    #[error("pool {pool}: vdev {vdev} has no working disk left")]
+    /// Too few legs of a vdev can be read or written.
+    #[error("pool {pool}: vdev {vdev} has too few working disks left")]
     VdevLost {
         /// Pool.
         pool: String,
@@ -113,12 +116,12 @@ pub enum PoolError {
         /// Guid wanted.
         wanted: Guid,
     },
-    /// A vdev has no disk at all.
+    /// A vdev has too few disks.
     #[error("pool {pool} cannot be opened: missing {missing}")]
     MissingDisks {
         /// Pool.
         pool: String,
-        /// Disks without which a vdev has no leg.
+        /// Disks that a vdev lacks, of which it needs one at least.
         missing: String,
     },
     /// No uberblock leads to readable roots.

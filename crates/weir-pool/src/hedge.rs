@@ -111,10 +111,14 @@ mod tests {
     use std::sync::Arc;
     use std::time::Instant;
 
-    use weir_base::{Guid, SystemClock};
+    use weir_base::{Guid, SystemClock, Txg};
     use weir_device::{Device, FaultDevice, Faults, MemoryDevice, WatchedDevice, new_runtime};
+    use weir_format::layout::LABEL_BYTES;
+    use weir_format::{Label, LegConfig, VdevConfig, VdevKind};
 
     use super::*;
+    use crate::planted::PlantedBug;
+    use crate::pool::PoolOptions;
     use crate::vdev::Vdev;
 
     struct TestClock(SystemClock);
@@ -138,13 +142,32 @@ mod tests {
         let clock: Arc<dyn Clock> = Arc::new(TestClock(SystemClock::default()));
         let faults = [Arc::default(), Arc::default()];
         let leg = |index: usize| {
-            let memory = MemoryDevice::new(format!("disk{index}"), 1 << 16);
-            memory.corrupt(0..1 << 16, |byte| *byte = index as u8);
+            let len = LABEL_BYTES as usize + (1 << 16);
+            let memory = MemoryDevice::new(format!("disk{index}"), len);
+            memory.corrupt(0..len, |byte| *byte = index as u8);
             let faulty = Arc::new(FaultDevice::new(Arc::new(memory), Arc::clone(&faults[index])));
             let watched: Arc<dyn Device> = Arc::new(WatchedDevice::new(faulty, Arc::clone(&clock)));
             Leg::new(Guid(index as u64), format!("disk{index}"), index, Some(watched))
         };
-        (Vdev::new("tank", 0, true, vec![leg(0), leg(1)], 0, &clock), faults)
+        let leg_config = |guid| LegConfig { guid: Guid(guid), path: String::new() };
+        let config = VdevConfig {
+            kind: VdevKind::Mirror,
+            disk_bytes: 3 * LABEL_BYTES,
+            legs: vec![leg_config(0), leg_config(1)],
+        };
+        let label = Label {
+            pool: Guid(7),
+            name: "tank".to_owned(),
+            disk: Guid(0),
+            txg: Txg(1),
+            segment_bytes: 1 << 16,
+            strip_bytes: 4096,
+            log_bytes: 0,
+            vdevs: vec![config],
+        };
+        let options =
+            PoolOptions { cache_bytes: 0, clock: Arc::clone(&clock), bug: PlantedBug::None };
+        (Vdev::new(&label, 0, vec![leg(0), leg(1)], &options), faults)
     }
 
     fn bypassed(vdev: &Vdev) -> [u64; 2] {

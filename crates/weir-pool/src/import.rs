@@ -19,7 +19,7 @@ use weir_format::{
     SegmentState, Uberblock,
 };
 
-use crate::create::{build_vdevs, psegs};
+use crate::create::{build_vdevs, segment_areas};
 use crate::error::PoolError;
 use crate::intent_log::{LogStart, Replay, ReplayedBatch};
 use crate::labels::{DiskLabels, erase_labels, read_labels};
@@ -73,7 +73,7 @@ pub struct Imported {
 /// Opens the pool found on `disks` (disks of other pools are an error, missing legs are not).
 ///
 /// # Errors
-/// No pool, a vdev without any leg, or damage; nothing was written.
+/// No pool, a vdev with too few legs, or damage; nothing was written.
 pub async fn import(
     disks: Vec<Arc<dyn Device>>,
     how: ImportOptions,
@@ -81,9 +81,10 @@ pub async fn import(
 ) -> Result<Imported, PoolError> {
     let found = Found::read(disks).await?;
     let label = found.label.clone();
-    let vdevs = build_vdevs(&label, found.place_disks(), &options.clock);
+    let vdevs = build_vdevs(&label, found.place_disks(), options);
     if let Some(vdev) = vdevs.iter().find(|vdev| !vdev.is_alive()) {
-        let missing: Vec<&str> = vdev.legs.iter().map(|leg| leg.path.as_str()).collect();
+        let missing = vdev.legs.iter().filter(|leg| leg.device.is_none());
+        let missing: Vec<&str> = missing.map(|leg| leg.path.as_str()).collect();
         return Err(PoolError::MissingDisks { pool: label.name, missing: missing.join(", ") });
     }
     let candidates = found.uberblocks_newest_first();
@@ -228,8 +229,7 @@ async fn try_uberblock(
     };
     let build = |entries, vdevs| {
         let next = bootstrap.next_vseg;
-        let bytes = u64::from(label.segment_bytes);
-        match Segments::new(bytes, &psegs(label), entries, next, options.bug) {
+        match Segments::new(segment_areas(label), entries, next, options.bug) {
             Ok(segments) => Ok(Pool::assemble(
                 label.clone(),
                 vdevs,
@@ -319,7 +319,7 @@ async fn read_bootstrap(
         }
         let vdev = &vdevs[usize::from(copy.vdev)];
         let verify = |bytes: &[u8]| xxh3_128(bytes) == uberblock.bootstrap_checksum;
-        match vdev.read_verified(vdev.next_leg(), vdev.base + copy.offset, len, verify).await {
+        match vdev.read_verified(vdev.next_leg(), copy.offset, len, verify).await {
             Ok((buf, start)) => {
                 return Bootstrap::decode(&buf[start..start + len])
                     .map_err(|source| structure(label, what, source));

@@ -15,7 +15,7 @@ use weir_format::layout::PACK_BYTES;
 use weir_format::{BlockPtr, RemapRun, RemapTable, SegmentClass, SegmentEntry, SegmentState};
 
 use crate::planted::PlantedBug;
-use crate::segments::{Inner, Segments};
+use crate::segments::{Inner, SegmentArea, Segments};
 
 /// Rows that cleaning a segment must gain at least: more than a commit pads.
 const GAIN_ROWS_MIN: u64 = 4;
@@ -53,11 +53,13 @@ impl Segments {
         &self,
         txg: Txg,
         order: Order,
-        row_bytes: u64,
         live_max: u64,
     ) -> Vec<(VsegId, SegmentEntry)> {
-        let gain = (GAIN_ROWS_MIN * row_bytes).max(self.segment_bytes / GAIN_SHARE_MIN);
-        let live_max = live_max.min(self.segment_bytes.saturating_sub(gain));
+        let worth_it = |entry: &SegmentEntry| {
+            let SegmentArea { segment_bytes, row_bytes, .. } = self.areas[usize::from(entry.vdev)];
+            let gain = (GAIN_ROWS_MIN * row_bytes).max(segment_bytes / GAIN_SHARE_MIN);
+            u64::from(entry.live_bytes) <= live_max.min(segment_bytes.saturating_sub(gain))
+        };
         let inner = self.inner.lock();
         let mut victims: Vec<(VsegId, SegmentEntry)> = inner
             .slots
@@ -67,13 +69,13 @@ impl Segments {
                 entry.state == SegmentState::Sealed
                     && entry.class != SegmentClass::Root
                     && !entry.summary.is_none()
-                    && u64::from(entry.live_bytes) <= live_max
+                    && worth_it(entry)
                     && !inner.unclean.contains(vseg)
             })
             .collect();
         drop(inner);
         let score = |entry: &SegmentEntry| {
-            let used = f64::from(entry.live_bytes) / self.segment_bytes as f64;
+            let used = f64::from(entry.live_bytes) / self.bytes_on(entry.vdev) as f64;
             let age = match order {
                 Order::CostBenefit => (txg.0 - entry.last_txg.0 + 1) as f64,
                 Order::Greedy => 1.0,

@@ -24,4 +24,6 @@ pub enum PlantedBug {
     SkipChecksum,
     /// Replay leaves the last batch out.
     DropLastBatch,
+    /// Parity of a raidz row is computed with its last data strip in place of the first.
+    WrongParityStrip,
 }

@@ -129,12 +129,12 @@ impl Pool {
         self.traffic[class as usize].load(Ordering::Relaxed)
     }
 
-    /// Segment size.
+    /// Size of the smallest segments; those of a vdev hold as many whole rows as fit.
     pub fn segment_bytes(&self) -> u64 {
         self.segments.segment_bytes
     }
 
-    /// Free segments now, and dead ones that later txgs bring back.
+    /// Free segments now, and dead ones that later txgs bring back for data.
     pub fn free_segments(&self) -> (usize, usize) {
         self.segments.free_now_and_later()
     }

@@ -72,7 +72,7 @@ impl Pool {
         let vdev = &self.vdevs[usize::from(place.vdev)];
         let first = first.unwrap_or_else(|| vdev.next_leg());
         let verify = |bytes: &[u8]| self.verify(ptr, bytes);
-        vdev.read_verified(first, vdev.base + place.at, ptr.stored_bytes(), verify).await
+        vdev.read_verified(first, place.at, ptr.stored_bytes(), verify).await
     }
 
     /// Reads many blocks, neighbours together; results in the order of `ptrs`.
@@ -138,7 +138,7 @@ impl Pool {
         let (start, end) = (run[0].place.at, run[run.len() - 1].end());
         let leg = vdev.next_leg();
         let len = (end - start) as usize;
-        let (buf, within) = vdev.read_unverified(leg, vdev.base + start, len).await.ok()?;
+        let (buf, within) = vdev.read_unverified(leg, start, len).await.ok()?;
         Some((leg, buf, within))
     }
 

@@ -36,6 +36,16 @@ pub struct SpaceUse {
     pub live_bytes: u64,
 }
 
+/// The segment area of one vdev.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SegmentArea {
+    /// Physical segments.
+    pub(crate) segments: u32,
+    /// Data bytes of each: whole rows.
+    pub(crate) segment_bytes: u64,
+    pub(crate) row_bytes: u64,
+}
+
 pub(crate) struct Slot {
     pub(crate) entry: SegmentEntry,
     pins: u32,
@@ -124,7 +134,11 @@ impl Inner {
 /// The segment table of one pool.
 pub(crate) struct Segments {
     pub(crate) inner: Mutex<Inner>,
+    /// By vdev.
+    pub(crate) areas: Vec<SegmentArea>,
+    /// Size of the smallest segments.
     pub(crate) segment_bytes: u64,
+    /// Physical segments of all vdevs.
     pub(crate) total: u64,
     pub(crate) bug: PlantedBug,
 }
@@ -149,20 +163,21 @@ impl Drop for Pinned<'_> {
 impl Segments {
     /// A table with these entries; everything no entry names is free.
     pub(crate) fn new(
-        segment_bytes: u64,
-        psegs_per_vdev: &[u32],
+        areas: Vec<SegmentArea>,
         entries: Entries,
         next_vseg: VsegId,
         bug: PlantedBug,
     ) -> Result<Self, String> {
         let mut free: Vec<BTreeSet<PsegIndex>> =
-            psegs_per_vdev.iter().map(|count| (0..*count).map(PsegIndex).collect()).collect();
+            areas.iter().map(|area| (0..area.segments).map(PsegIndex).collect()).collect();
         let (mut slots, mut dead, mut live_bytes) = (HashMap::new(), Vec::new(), 0);
         let tables: BTreeMap<VsegId, RemapTable> = entries.tables.into_iter().collect();
         for (vseg, entry) in entries.segments {
             let owned = entry.state == SegmentState::Remapped
                 || free.get_mut(usize::from(entry.vdev)).is_some_and(|f| f.remove(&entry.pseg));
-            if !owned || vseg >= next_vseg || u64::from(entry.fill_bytes) > segment_bytes {
+            let fits = |area: &SegmentArea| u64::from(entry.fill_bytes) <= area.segment_bytes;
+            let fits = areas.get(usize::from(entry.vdev)).is_some_and(fits);
+            if !owned || vseg >= next_vseg || !fits {
                 return Err(format!("segment {vseg} claims a place it cannot have"));
             }
             if matches!(entry.state, SegmentState::Dead | SegmentState::Leaving) {
@@ -184,8 +199,19 @@ impl Segments {
             next_vseg,
             live_bytes,
         };
-        let total = psegs_per_vdev.iter().map(|count| u64::from(*count)).sum();
-        Ok(Self { inner: Mutex::new(inner), segment_bytes, total, bug })
+        let segment_bytes = areas.iter().map(|area| area.segment_bytes).min().unwrap_or_default();
+        let total = areas.iter().map(|area| u64::from(area.segments)).sum();
+        Ok(Self { inner: Mutex::new(inner), areas, segment_bytes, total, bug })
+    }
+
+    /// Size of the segments on a vdev.
+    pub(crate) fn bytes_on(&self, vdev: u16) -> u64 {
+        self.areas[usize::from(vdev)].segment_bytes
+    }
+
+    /// Where a segment starts in its vdev's segment area.
+    fn start(&self, entry: &SegmentEntry) -> u64 {
+        u64::from(entry.pseg.0) * self.bytes_on(entry.vdev)
     }
 
     /// Where a segment is, pinned; `None` when it has no place.
@@ -196,7 +222,7 @@ impl Segments {
             return None;
         }
         slot.pins += 1;
-        let at = u64::from(slot.entry.pseg.0) * self.segment_bytes;
+        let at = self.start(&slot.entry);
         Some(Pinned { segments: self, vseg, vdev: slot.entry.vdev, at })
     }
 
@@ -206,8 +232,7 @@ impl Segments {
         let (vseg, units) = inner.translate(ptr)?;
         let slot = inner.slots.get_mut(&vseg)?;
         slot.pins += 1;
-        let start = u64::from(slot.entry.pseg.0) * self.segment_bytes;
-        let at = start + u64::from(units) * PACK_BYTES as u64;
+        let at = self.start(&slot.entry) + u64::from(units) * PACK_BYTES as u64;
         Some(Pinned { segments: self, vseg, vdev: slot.entry.vdev, at })
     }
 
@@ -269,7 +294,7 @@ impl Segments {
         let before = inner.slots.insert(vseg, Slot { entry, pins: 0 });
         assert!(before.is_none(), "I2: vseg {vseg} exists already");
         inner.mark(vseg, class);
-        Some((vseg, vdev as u16, u64::from(pseg.0) * self.segment_bytes))
+        Some((vseg, vdev as u16, self.start(&entry)))
     }
 
     /// The open segments of a class, where each starts and how full it is; read at import.
@@ -279,10 +304,7 @@ impl Segments {
             .slots
             .iter()
             .filter(|(_, s)| s.entry.class == class && s.entry.state == SegmentState::Open)
-            .map(|(vseg, s)| {
-                let start = u64::from(s.entry.pseg.0) * self.segment_bytes;
-                (*vseg, s.entry.vdev, start, s.entry.fill_bytes)
-            })
+            .map(|(vseg, s)| (*vseg, s.entry.vdev, self.start(&s.entry), s.entry.fill_bytes))
             .collect();
         open.sort_unstable_by_key(|(vseg, ..)| *vseg);
         open
@@ -303,7 +325,8 @@ impl Segments {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         let slot = inner.slots.get_mut(&vseg).expect("an open segment is in the table");
-        assert!(fill >= slot.entry.fill_bytes && u64::from(fill) <= self.segment_bytes);
+        let room = self.bytes_on(slot.entry.vdev);
+        assert!(fill >= slot.entry.fill_bytes && u64::from(fill) <= room);
         slot.entry.fill_bytes = fill;
         slot.entry.last_txg = txg;
         if sealed {
@@ -408,18 +431,25 @@ impl Segments {
     /// Space figures; dead segments count as free, they come back by themselves.
     pub(crate) fn space(&self) -> SpaceUse {
         let inner = self.inner.lock();
-        let free: usize = inner.free.iter().map(BTreeSet::len).sum();
+        let bytes = |vdev: usize, count: usize| count as u64 * self.areas[vdev].segment_bytes;
+        let free = inner.free.iter().enumerate().map(|(vdev, free)| bytes(vdev, free.len()));
+        let dead = inner.dead.iter().map(|vseg| self.bytes_on(inner.slots[vseg].entry.vdev));
+        let all = self.areas.iter().map(|area| u64::from(area.segments) * area.segment_bytes);
         SpaceUse {
-            total_bytes: self.total * self.segment_bytes,
-            free_bytes: (free + inner.dead.len()) as u64 * self.segment_bytes,
+            total_bytes: all.sum(),
+            free_bytes: free.sum::<u64>() + dead.sum::<u64>(),
             live_bytes: inner.live_bytes,
         }
     }
 
-    /// Segments that can be allocated this moment, and those that wait for later txgs.
+    /// Segments that can be allocated this moment, and those that wait for later txgs. Root
+    /// segments do not count among these: on wide raidz rows every commit may kill and open one, so
+    /// that some wait at any time, and nothing is gained by waiting for them.
     pub(crate) fn free_now_and_later(&self) -> (usize, usize) {
         let inner = self.inner.lock();
-        (inner.free.iter().map(BTreeSet::len).sum(), inner.dead.len())
+        let dead = inner.dead.iter().map(|vseg| inner.slots[vseg].entry.class);
+        let waiting = dead.filter(|class| *class != SegmentClass::Root).count();
+        (inner.free.iter().map(BTreeSet::len).sum(), waiting)
     }
 }
 

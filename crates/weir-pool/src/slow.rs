@@ -5,7 +5,8 @@
 //! Invariants:
 //! - a disk is called slow only by comparison with the pool's other disks: a kind of disk is not a
 //!   fault;
-//! - a leg is let go of by itself only where another leg of its mirror is up to date and answers.
+//! - a leg is let go of by itself only where the others of its vdev that are up to date and answer
+//!   have everything: one of a mirror, as many as there are data strips of raidz.
 
 use std::time::Duration;
 
@@ -86,18 +87,15 @@ impl Leg {
 }
 
 impl Vdev {
-    /// Lets go of legs that have been silent for `limit` while another leg has everything and
-    /// answers; each then fails its writes and is faulted like any leg that fails one.
+    /// Lets go of legs that have been silent for `limit` while those that answer have
+    /// everything; each then fails its writes and is faulted like any leg that fails one.
     fn let_go_of_silent_legs(&self, limit: Duration) -> Vec<String> {
-        if !self.mirror {
-            return Vec::new();
-        }
         let answers = |leg: &Leg| {
             leg.usable().is_some()
                 && leg.stale_after().is_none()
                 && leg.silent().is_none_or(|silent| silent < DISK_SILENT)
         };
-        if !self.legs.iter().any(answers) {
+        if self.legs.iter().filter(|leg| answers(leg)).count() < self.legs_needed() {
             return Vec::new();
         }
         let silent = self.legs.iter().filter(|leg| leg.silent().is_some_and(|s| s >= limit));
@@ -124,7 +122,7 @@ impl Pool {
             .collect()
     }
 
-    /// Lets go of every leg that was silent for `limit` and that its mirror can do without.
+    /// Lets go of every leg that was silent for `limit` and that its vdev can do without.
     /// Returns their paths.
     pub fn let_go_of_silent_legs(&self, limit: Duration) -> Vec<String> {
         self.vdevs.iter().flat_map(|vdev| vdev.let_go_of_silent_legs(limit)).collect()

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use weir_base::{Guid, Txg, VsegId};
 use weir_device::DiskFigures;
-use weir_format::BlockPtr;
+use weir_format::{BlockPtr, VdevKind};
 
 use crate::error::PoolError;
 use crate::import::forget_disk;
@@ -77,8 +77,10 @@ pub struct LegStatus {
 /// One vdev.
 #[derive(Clone, Debug)]
 pub struct VdevStatus {
-    /// Whether it is a mirror; else one disk.
-    pub mirror: bool,
+    /// Redundancy.
+    pub kind: VdevKind,
+    /// Whether enough of its disks are in use.
+    pub works: bool,
     /// Its disks.
     pub legs: Vec<LegStatus>,
 }
@@ -107,7 +109,8 @@ impl Pool {
             .vdevs
             .iter()
             .map(|vdev| VdevStatus {
-                mirror: vdev.mirror,
+                kind: vdev.kind,
+                works: vdev.is_alive(),
                 legs: vdev
                     .legs
                     .iter()

@@ -1,9 +1,13 @@
-//! Vdevs: disks and mirrors, and the rules of writing to all legs and reading from any.
+//! Vdevs: disks, mirrors and raidz, and the rules of writing to all legs and reading from any.
 //!
 //! Not here: where on a vdev anything is (segments, labels, intent log).
 //!
+//! Labels and intent log are the same on every leg of every kind; only the segment area knows rows
+//! and strips. Offsets in it count data bytes, so that nothing above sees which leg holds what.
+//!
 //! Invariants:
-//! - a write or flush returns `Ok` only if it succeeded on every leg in use, and on one at least;
+//! - a write or flush returns `Ok` only if it succeeded on every leg in use, and on as many as
+//!   reading everything back takes;
 //! - a leg whose write or flush failed is faulted and used no more: what it holds after its last
 //!   good flush is unknown (a failed flush is never retried into success);
 //! - a read is judged by the checksum its pointer carries, never by what the disk reports.
@@ -16,9 +20,17 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use weir_base::{Clock, Guid, Txg};
 use weir_device::{Device, DeviceError, Durability, IoBuf};
+use weir_format::{Label, VdevKind};
 
 use crate::error::PoolError;
 use crate::hedge::{Copies, Copy};
+use crate::planted::PlantedBug;
+use crate::pool::PoolOptions;
+
+mod raidz;
+mod rows;
+
+use rows::Rows;
 
 /// One disk of a vdev.
 pub(crate) struct Leg {
@@ -85,43 +97,83 @@ impl Leg {
 /// One vdev.
 pub(crate) struct Vdev {
     pub(crate) index: u16,
-    pub(crate) mirror: bool,
+    pub(crate) kind: VdevKind,
     pub(crate) legs: Vec<Leg>,
+    /// Data bytes of a row: the unit of every append.
+    pub(crate) row_bytes: u64,
     /// Start of the segment area on every leg.
-    pub(crate) base: u64,
+    base: u64,
+    /// How rows lie on the legs of a raidz vdev.
+    rows: Option<Rows>,
     sector_bytes: u64,
     next_read: AtomicUsize,
     pool: String,
     clock: Arc<dyn Clock>,
+    bug: PlantedBug,
 }
 
 impl Vdev {
-    pub(crate) fn new(
-        pool: &str,
-        index: u16,
-        mirror: bool,
-        legs: Vec<Leg>,
-        base: u64,
-        clock: &Arc<dyn Clock>,
-    ) -> Self {
+    /// Vdev number `index` of a label, on these legs.
+    pub(crate) fn new(label: &Label, index: usize, legs: Vec<Leg>, options: &PoolOptions) -> Self {
+        let config = &label.vdevs[index];
+        let (data, parity) = (config.data_strips(), config.kind.parity());
+        let strip_bytes = u64::from(label.strip_bytes);
         let sector_bytes = legs
             .iter()
             .filter_map(|leg| leg.device.as_ref())
             .map(|device| u64::from(device.geometry().sector_bytes))
             .max()
             .unwrap_or(512);
-        let next_read = AtomicUsize::new(0);
-        let (pool, clock) = (pool.to_owned(), Arc::clone(clock));
-        Self { index, mirror, legs, base, sector_bytes, next_read, pool, clock }
+        Self {
+            index: index as u16,
+            kind: config.kind,
+            legs,
+            row_bytes: label.row_bytes(config),
+            base: weir_format::layout::segments_offset(label.log_bytes),
+            rows: (parity > 0).then_some(Rows { data, parity, strip_bytes }),
+            sector_bytes,
+            next_read: AtomicUsize::new(0),
+            pool: label.name.clone(),
+            clock: Arc::clone(&options.clock),
+            bug: options.bug,
+        }
     }
 
     fn lost(&self) -> PoolError {
         PoolError::VdevLost { pool: self.pool.clone(), vdev: self.index }
     }
 
-    /// Whether any leg can be used.
+    /// Whether enough legs can be used to hold everything.
     pub(crate) fn is_alive(&self) -> bool {
-        self.legs.iter().any(|leg| leg.usable().is_some())
+        let usable: Vec<bool> = self.legs.iter().map(|leg| leg.usable().is_some()).collect();
+        self.enough(&usable).is_ok()
+    }
+
+    /// Judges what was done on each leg: a vdev works on as many legs as its rows have data strips.
+    fn enough(&self, done: &[bool]) -> Result<(), PoolError> {
+        let done = done.iter().filter(|done| **done).count();
+        if done >= self.legs_needed() { Ok(()) } else { Err(self.lost()) }
+    }
+
+    /// Legs from which everything can be read.
+    pub(crate) fn legs_needed(&self) -> usize {
+        self.rows.map_or(1, |rows| rows.data)
+    }
+
+    /// Writes whole rows, `data[range]`, at an offset of the segment area.
+    ///
+    /// # Durability
+    /// None before the next [`Self::flush`]; a leg that fails is faulted, and the rest carries on.
+    pub(crate) async fn write_rows(
+        &self,
+        offset: u64,
+        data: &Arc<IoBuf>,
+        range: Range<usize>,
+    ) -> Result<(), PoolError> {
+        match &self.rows {
+            Some(rows) => self.write_raidz(rows, offset, data, range).await,
+            None => self.write(self.base + offset, data, range, Durability::Cached).await,
+        }
     }
 
     /// Writes `data[range]` at a byte offset of the disks, on every leg.
@@ -140,8 +192,7 @@ impl Vdev {
             let write = device.write_at(disk_offset, Arc::clone(data), range.clone(), durability);
             Some(async move { write.await.map_err(|error| leg.fault(&error)).is_ok() })
         });
-        let done = join_all(writes).await;
-        if done.contains(&true) { Ok(()) } else { Err(self.lost()) }
+        self.enough(&join_all(writes).await)
     }
 
     /// Makes every completed write durable on every leg in use.
@@ -151,8 +202,7 @@ impl Vdev {
             let flush = device.flush();
             Some(async move { flush.await.map_err(|error| leg.fault(&error)).is_ok() })
         });
-        let done = join_all(flushes).await;
-        if done.contains(&true) { Ok(()) } else { Err(self.lost()) }
+        self.enough(&join_all(flushes).await)
     }
 
     /// The leg the next read should ask first: each in turn.
@@ -214,35 +264,45 @@ impl Vdev {
         if answered { Ok(None) } else { Err(self.lost()) }
     }
 
-    /// Reads `len` bytes from the leg `first` or a later one, unverified: the caller verifies each
-    /// block in them, and reads one that is bad with [`Self::read_verified`] from the same leg on,
-    /// so that the bad copy is met again, counted and repaired.
+    /// Reads `len` bytes of the segment area from the leg `first` or a later one, unverified: the
+    /// caller verifies each block in them, and reads one that is bad with [`Self::read_verified`]
+    /// from the same leg on, so that the bad copy is met again, counted and repaired.
     ///
     /// Returns a buffer rounded out to sectors and where the bytes start in it.
     pub(crate) async fn read_unverified(
         &self,
         first: usize,
-        disk_offset: u64,
+        offset: u64,
         len: usize,
     ) -> Result<(IoBuf, usize), PoolError> {
-        let (at, within, rounded) = self.round_out(disk_offset, len);
-        let read = self.read_from(first, at, rounded, Some).await?;
+        let (at, within, rounded) = self.round_out(offset, len);
+        if let Some(rows) = &self.rows {
+            return Ok((self.read_raidz(rows, at, rounded).await?, within));
+        }
+        let read = self.read_from(first, self.base + at, rounded, Some).await?;
         Ok((read.expect("every copy is taken"), within))
     }
 
-    /// Reads `len` bytes and returns the first copy that `verify` accepts; copies it
-    /// did not accept are rewritten from that one.
+    /// Reads `len` bytes of the segment area and returns the first copy that `verify` accepts, or
+    /// what the other strips of its rows say it must be; copies and strips that were wrong are
+    /// rewritten.
     ///
     /// # Errors
-    /// `Damaged` when legs answer but none with the right bytes, `VdevLost` when none answers.
+    /// `Damaged` when legs answer but none with the right bytes, `VdevLost` when too few answer.
     pub(crate) async fn read_verified(
         &self,
         first: usize,
-        disk_offset: u64,
+        offset: u64,
         len: usize,
         verify: impl Fn(&[u8]) -> bool,
     ) -> Result<(IoBuf, usize), PoolError> {
-        let (at, within, rounded) = self.round_out(disk_offset, len);
+        let (at, within, rounded) = self.round_out(offset, len);
+        if let Some(rows) = &self.rows {
+            let wanted = within..within + len;
+            let read = self.read_raidz_verified(rows, at, rounded, wanted, verify).await?;
+            return Ok((read, within));
+        }
+        let at = self.base + at;
         let mut wrong: Vec<(&Leg, Option<IoBuf>)> = Vec::new();
         let mut copies = self.copies(first, at, rounded);
         while let Some(Copy { leg, done, buf }) = copies.next().await {
@@ -264,17 +324,13 @@ impl Vdev {
             }
         }
         if wrong.iter().any(|(_, read)| read.is_some()) {
-            Err(PoolError::Damaged {
-                pool: self.pool.clone(),
-                vdev: self.index,
-                offset: disk_offset,
-            })
+            Err(PoolError::Damaged { pool: self.pool.clone(), vdev: self.index, offset })
         } else {
             Err(self.lost())
         }
     }
 
-    /// Sector-aligned disk offset, start of the bytes inside it, rounded length.
+    /// Sector-aligned offset, start of the bytes inside it, rounded length.
     fn round_out(&self, start: u64, len: usize) -> (u64, usize, usize) {
         let at = start - start % self.sector_bytes;
         let end = (start + len as u64).next_multiple_of(self.sector_bytes);

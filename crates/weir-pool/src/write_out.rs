@@ -20,7 +20,7 @@ use weir_base::limits::{STREAM_WRITE_BYTES, STREAM_WRITES_IN_FLIGHT};
 use weir_base::{BLOCK_BYTES, Txg, VsegId};
 use weir_cache::CacheClass;
 use weir_codec::{checksum, compress};
-use weir_device::{Block, Durability, IoBuf};
+use weir_device::{Block, IoBuf};
 use weir_format::layout::PACK_BYTES;
 use weir_format::{
     BlockOwner, BlockPtr, Compression, PtrKind, SEGMENT_BLOCKS_MAX, SegmentClass, Summary,
@@ -127,7 +127,7 @@ pub struct WriteOut<'a> {
     writes: FuturesUnordered<Pin<Box<dyn Future<Output = Written> + 'a>>>,
     spare: Vec<IoBuf>,
     scratch: Vec<u8>,
-    /// Device bytes of one leg written so far, padding included.
+    /// Bytes of rows written so far, padding included, copies and parity not.
     pub written_bytes: u64,
 }
 
@@ -296,7 +296,6 @@ impl WriteOut<'_> {
         class: SegmentClass,
         len: usize,
     ) -> Result<usize, PoolError> {
-        let segment_bytes = self.pool.segments.segment_bytes;
         let stream = class as usize;
         let lane = self.streams.0[stream].current % self.streams.0[stream].lanes.len();
         let now = self.lane(class, lane);
@@ -304,18 +303,23 @@ impl WriteOut<'_> {
             SegmentClass::Root => 0,
             _ => Summary::bytes_for(now.entries.len() + 1),
         };
-        let end = now.open.map_or(0, |open| open.cursor) + (len + summary) as u64;
-        if now.open.is_some() && (end > segment_bytes || now.blocks >= SEGMENT_BLOCKS_MAX) {
+        let (open, blocks) = (now.open, now.blocks);
+        let full = |open: OpenSegment| {
+            open.cursor + (len + summary) as u64 > self.pool.segments.bytes_on(open.vdev)
+                || blocks >= SEGMENT_BLOCKS_MAX
+        };
+        if open.is_some_and(full) {
             self.write_summary(stream, lane).await?;
             self.pad_and_submit(stream, lane).await?;
             let open = self.lane(class, lane).open.take().expect("checked above");
             self.pool.segments.set_fill(open.vseg, open.cursor as u32, self.txg, true);
         }
         if self.lane(class, lane).open.is_none() {
-            assert!(len as u64 <= segment_bytes, "nothing larger than a segment is stored");
             let allocated = self.pool.segments.allocate(class, self.txg, lane);
             let (vseg, vdev, start) = allocated
                 .ok_or_else(|| PoolError::OutOfSpace { pool: self.pool.label.name.clone() })?;
+            let room = self.pool.segments.bytes_on(vdev);
+            assert!(len as u64 <= room, "nothing larger than a segment is stored");
             let now = self.lane(class, lane);
             now.open = Some(OpenSegment { vseg, vdev, start, cursor: 0 });
             now.blocks = 0;
@@ -338,24 +342,29 @@ impl WriteOut<'_> {
 
     /// Bytes that fit into the lane's buffer now; never beyond the segment's end.
     fn buffer_room(&mut self, stream: usize, lane: usize) -> usize {
-        let segment_bytes = self.pool.segments.segment_bytes;
-        let row = self.pool.label.row_bytes as usize;
         let spare = &mut self.spare;
         let lane = &mut self.streams.0[stream].lanes[lane];
         let open = lane.open.as_ref().expect("only an open lane is filled");
-        let size = STREAM_WRITE_BYTES.min((segment_bytes / 8) as usize).max(row);
-        lane.buf.get_or_insert_with(|| spare.pop().unwrap_or_else(|| IoBuf::zeroed(size)));
+        let segment_bytes = self.pool.segments.bytes_on(open.vdev);
+        let row = self.pool.vdevs[usize::from(open.vdev)].row_bytes as usize;
+        let wanted = STREAM_WRITE_BYTES.min((segment_bytes / 8) as usize);
+        let size = (wanted - wanted % row).max(row);
+        lane.buf.get_or_insert_with(|| {
+            // Vdevs with rows of different sizes have buffers of different sizes.
+            let fits = spare.iter().position(|buf| buf.len() == size);
+            fits.map_or_else(|| IoBuf::zeroed(size), |index| spare.swap_remove(index))
+        });
         let base = open.cursor - lane.used as u64;
         size.min((segment_bytes - base) as usize) - lane.used
     }
 
     /// Zero-fills the last row of a lane and starts its write.
     async fn pad_and_submit(&mut self, stream: usize, lane: usize) -> Result<(), PoolError> {
-        let row = self.pool.label.row_bytes as usize;
         let lane_now = &mut self.streams.0[stream].lanes[lane];
         let (Some(open), Some(buf)) = (lane_now.open.as_mut(), lane_now.buf.as_mut()) else {
             return Ok(());
         };
+        let row = self.pool.vdevs[usize::from(open.vdev)].row_bytes as usize;
         let padded = (open.cursor as usize).next_multiple_of(row) - open.cursor as usize;
         buf[lane_now.used..lane_now.used + padded].fill(0);
         lane_now.used += padded;
@@ -373,11 +382,11 @@ impl WriteOut<'_> {
         let open = lane.open.expect("only an open lane is filled");
         let buf = Arc::new(lane.buf.take().expect("a filled lane has a buffer"));
         let vdev = &self.pool.vdevs[usize::from(open.vdev)];
-        let at = vdev.base + open.start + open.cursor - used as u64;
+        let at = open.start + open.cursor - used as u64;
         self.written_bytes += used as u64;
         self.pool.traffic[stream].fetch_add(used as u64, Ordering::Relaxed);
         self.writes.push(Box::pin(async move {
-            let done = vdev.write(at, &buf, 0..used, Durability::Cached).await;
+            let done = vdev.write_rows(at, &buf, 0..used).await;
             (done, buf)
         }));
         // One poll starts the write; the yield lets the runtime hand it to the kernel.
@@ -405,7 +414,7 @@ impl WriteOut<'_> {
             self.pad_and_submit(stream, lane).await?;
             let lane = &mut self.streams.0[stream].lanes[lane];
             if let Some(open) = lane.open {
-                let full = open.cursor == self.pool.segments.segment_bytes;
+                let full = open.cursor == self.pool.segments.bytes_on(open.vdev);
                 self.pool.segments.set_fill(open.vseg, open.cursor as u32, self.txg, full);
                 if full {
                     lane.open = None;
@@ -436,9 +445,9 @@ impl WriteOut<'_> {
         Ok(())
     }
 
-    /// Appends unaccounted bytes (the bootstrap table) as rows of their own at the root lane's
-    /// cursor and returns vdev and offset. `stored` is padded to whole rows by the caller.
-    pub(crate) async fn append_rows(&mut self, stored: &[u8]) -> Result<(u16, u64), PoolError> {
+    /// Appends unaccounted bytes (the bootstrap table) as strips of their own at the root lane's
+    /// cursor and returns vdev and offset. `stored` is padded to whole strips by the caller.
+    pub(crate) async fn append_strips(&mut self, stored: &[u8]) -> Result<(u16, u64), PoolError> {
         let Placed { vseg, .. } = self.append(SegmentClass::Root, stored).await?;
         let stream = SegmentClass::Root as usize;
         let open = self.streams.0[stream].lanes[0].open.expect("just appended to");
@@ -446,11 +455,11 @@ impl WriteOut<'_> {
         Ok((open.vdev, open.start + open.cursor - stored.len() as u64))
     }
 
-    /// Segment and cursor of the root lane.
-    pub(crate) fn root_cursor(&self) -> (VsegId, u64) {
+    /// Segment, vdev and cursor of the root lane.
+    pub(crate) fn root_cursor(&self) -> (VsegId, u16, u64) {
         let open = self.streams.0[SegmentClass::Root as usize].lanes[0].open;
         let open = open.expect("lane_with_room opened it");
-        (open.vseg, open.cursor)
+        (open.vseg, open.vdev, open.cursor)
     }
 
     /// Hands the open segments back to the pool.

@@ -46,6 +46,8 @@ pub enum Met {
     CleaningRefused,
     /// A bad copy was repaired from a good one.
     Healed,
+    /// A block of a raidz vdev was computed from the other disks.
+    Reconstructed,
     /// A leg failed and was not used any more.
     LegFaulted,
     /// The pool was suspended.
@@ -64,7 +66,7 @@ pub enum Met {
 
 impl Met {
     /// Every kind.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::NoSpace,
         Self::RootRewrite,
         Self::VolumeCreated,
@@ -80,6 +82,7 @@ impl Met {
         Self::SegmentsCleaned,
         Self::CleaningRefused,
         Self::Healed,
+        Self::Reconstructed,
         Self::LegFaulted,
         Self::Suspended,
         Self::LegStale,
@@ -100,6 +103,7 @@ impl Met {
             "segments cleaned" => Self::SegmentsCleaned,
             "segment cannot be cleaned" => Self::CleaningRefused,
             "bad copy repaired" => Self::Healed,
+            "row reconstructed" => Self::Reconstructed,
             "disk faulted: it is not used any more" => Self::LegFaulted,
             "pool suspended" => Self::Suspended,
             _ => return None,

@@ -32,7 +32,7 @@ const GENERATIONS_MAX: u64 = 3;
 /// Steps of a recovery or of a later generation's load that are cut, per million.
 const CUT_RECOVERIES: u32 = 100_000;
 const CUT_LATER_LOADS: u32 = 15_000;
-/// Recoveries of an untroubled scenario that have to do without one leg, per million.
+/// Recoveries of an untroubled scenario that have to do without some legs, per million.
 const ABSENT: u32 = 100_000;
 
 /// How much to try per scenario.
@@ -97,8 +97,8 @@ struct Cut {
     seed: u64,
     /// Steps and plans of all cuts so far, the first one first.
     trail: Vec<(u64, CutPlan)>,
-    /// The one leg that was left out of a recovery before.
-    absent: Option<usize>,
+    /// The legs that recoveries may do without, once one did.
+    absent: Vec<usize>,
 }
 
 thread_local! {
@@ -161,11 +161,11 @@ impl Search {
         let scenario = self.scenario;
         let world = SimWorld::from_media(scenario.seed, new_pool(scenario.layout, scenario.room));
         let books = Rc::new(RefCell::new(scenario.new_books()));
-        let before = Cut { seed: scenario.seed, trail: Vec::new(), absent: None };
+        let before = Cut { seed: scenario.seed, trail: Vec::new(), absent: Vec::new() };
         let odds = Rc::new(Cell::new(self.effort.steps_per_million));
         self.cut_steps(&world, &books, &before, &odds);
         let ran = world.run_until(async {
-            let engine = open(&scenario, &world, None).await;
+            let engine = open(&scenario, &world, &[]).await;
             let engine = engine.map_err(|error| format!("open before the load: {error}"))?;
             scenario.work(&world, &engine, &books, scenario.load(), 0).await
         });
@@ -191,6 +191,9 @@ impl Search {
         let mut rng = Rng::new(before.seed).stream("cuts", point.steps);
         // Promises are made when a flush ends, so the moments around it are the ones to try.
         let odds = if point.op == DeviceOp::Flush { odds.saturating_mul(4) } else { odds };
+        // On more disks the same change takes more steps, and every recovery more time.
+        let disks = self.scenario.layout.disks().max(2) as u64;
+        let odds = (u64::from(odds) * 4 / (disks * disks)) as u32;
         if self.violation.borrow().is_some() || !rng.chance(odds.min(1_000_000)) {
             return;
         }
@@ -239,8 +242,8 @@ impl Search {
         let world = SimWorld::from_media(cut.seed, images);
         scenario.start_read_trouble(&world);
         let mut rng = Rng::new(cut.seed).stream("recovery", 0);
-        let absent = self.absent_leg(cut, &mut rng);
-        let before = Cut { absent: cut.absent.or(absent), ..cut.clone() };
+        let (absent, ever) = self.absent_legs(cut, &mut rng);
+        let before = Cut { absent: ever, ..cut.clone() };
         let last = cut.trail.len() as u64 >= GENERATIONS_MAX;
         let nested = !last && rng.chance(self.effort.nested_per_million);
         let goes_on = !last && rng.chance(self.effort.go_on_per_million);
@@ -250,7 +253,7 @@ impl Search {
             self.cut_steps(&world, &books, &before, &odds);
         }
         let judged = world.run_until(async {
-            let engine = match open(scenario, &world, absent).await {
+            let engine = match open(scenario, &world, &absent).await {
                 Err(_) if scenario.may_lose() => {
                     note(Met::DamageDetected);
                     return Ok(());
@@ -264,7 +267,7 @@ impl Search {
             }
             let found = check::strict(&engine, &promised).await?;
             check::note_stale_legs(&engine);
-            if scenario.trouble == Trouble::None && before.absent.is_none() {
+            if scenario.trouble == Trouble::None && before.absent.is_empty() {
                 check::no_leg_blamed(&engine)?;
             }
             if !goes_on {
@@ -284,16 +287,24 @@ impl Search {
         Ok(())
     }
 
-    /// The leg this recovery does without. Only one leg ever is left out: what it misses, the
-    /// other one alone has.
-    fn absent_leg(&self, cut: &Cut, rng: &mut Rng) -> Option<usize> {
-        let possible = self.scenario.disks() > 1 && self.scenario.trouble == Trouble::None;
-        let leaves_out = rng.chance(if cut.absent.is_some() { 300_000 } else { ABSENT });
+    /// The legs this recovery does without, and all that any may. Those are chosen once: what they
+    /// miss, the others alone have.
+    fn absent_legs(&self, cut: &Cut, rng: &mut Rng) -> (Vec<usize>, Vec<usize>) {
+        let layout = self.scenario.layout;
+        let possible = layout.disks() > 1 && self.scenario.trouble == Trouble::None;
+        let leaves_out = rng.chance(if cut.absent.is_empty() { ABSENT } else { 300_000 });
         if !possible || !leaves_out {
-            return None;
+            return (Vec::new(), cut.absent.clone());
         }
         note(Met::LegAbsent);
-        cut.absent.or_else(|| Some(rng.index(self.scenario.disks())))
+        let mut ever = cut.absent.clone();
+        if ever.is_empty() {
+            ever = layout.draw_legs(rng);
+        }
+        let mut absent = ever.clone();
+        // Each may come back before the others do.
+        absent.retain(|_| rng.below(4) > 0);
+        (absent, ever)
     }
 }
 
@@ -301,7 +312,7 @@ impl Cut {
     fn then(&self, step: u64, plan: CutPlan, seed: u64) -> Self {
         let mut trail = self.trail.clone();
         trail.push((step, plan));
-        Self { seed, trail, absent: self.absent }
+        Self { seed, trail, absent: self.absent.clone() }
     }
 }
 
@@ -314,11 +325,10 @@ fn note_if(whether: bool, met: Met) {
 async fn open(
     scenario: &Scenario,
     world: &SimWorld,
-    absent: Option<usize>,
+    absent: &[usize],
 ) -> Result<Arc<Engine>, weir_dataset::DatasetError> {
-    let mut disks: Vec<Arc<dyn Device>> = devices(world);
-    if let Some(absent) = absent {
-        disks.remove(absent);
-    }
+    let disks: Vec<Arc<dyn Device>> = devices(world);
+    let there = disks.into_iter().enumerate().filter(|(n, _)| !absent.contains(n));
+    let disks = there.map(|(_, disk)| disk).collect();
     Engine::open(disks, ImportOptions::default(), &scenario.options(world)).await
 }

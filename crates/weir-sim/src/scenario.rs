@@ -1,11 +1,11 @@
 //! A scenario: a pool on simulated disks, clients and an administrator that work at the same time,
-//! and trouble with at most one leg of each mirror, or with the only disk.
+//! and trouble with as many legs of the first vdev as its redundancy covers, or with the only disk.
 //!
 //! Not here: what clients do (client, admin), cutting the power (enumerate), judging (check).
 //!
 //! Invariants:
-//! - trouble of a mirror never exceeds what its redundancy covers, so every client error but "no
-//!   space" is a fault of the engine;
+//! - trouble never exceeds what the redundancy covers, so every client error but "no space" is a
+//!   fault of the engine;
 //! - everything is drawn from the scenario's seed.
 
 use std::cell::RefCell;
@@ -29,7 +29,7 @@ use crate::media::{DiskOptions, MediaImage};
 use crate::rng::Rng;
 use crate::world::SimWorld;
 
-const ROW_BYTES: u32 = 4096;
+const STRIP_BYTES: u32 = 4096;
 /// Volumes that are always there.
 pub(crate) const VOLUMES: usize = 2;
 /// Names the administrator makes and destroys volumes under.
@@ -49,16 +49,70 @@ pub enum Layout {
     Mirror,
     /// Two mirrors of two, striped.
     Stripe,
+    /// Two data and one parity strip.
+    Raidz1,
+    /// Three data and two parity strips: no segment is full to the last byte.
+    Raidz2,
+    /// Two data and three parity strips: trouble may take most of the disks.
+    Raidz3,
+    /// A raidz1 of three data strips and a mirror of two: segments of two sizes.
+    Mixed,
 }
 
-/// What goes wrong with disk 0 (the first leg of the first mirror).
+impl Layout {
+    const ALL: [Self; 7] = [
+        Self::Single,
+        Self::Mirror,
+        Self::Stripe,
+        Self::Raidz1,
+        Self::Raidz2,
+        Self::Raidz3,
+        Self::Mixed,
+    ];
+
+    /// Kind and legs of each vdev.
+    fn vdevs(self) -> &'static [(VdevKind, usize)] {
+        match self {
+            Self::Single => &[(VdevKind::Disk, 1)],
+            Self::Mirror => &[(VdevKind::Mirror, 2)],
+            Self::Stripe => &[(VdevKind::Mirror, 2), (VdevKind::Mirror, 2)],
+            Self::Raidz1 => &[(VdevKind::Raidz1, 3)],
+            Self::Raidz2 => &[(VdevKind::Raidz2, 5)],
+            Self::Raidz3 => &[(VdevKind::Raidz3, 5)],
+            Self::Mixed => &[(VdevKind::Raidz1, 4), (VdevKind::Mirror, 2)],
+        }
+    }
+
+    pub(crate) fn disks(self) -> usize {
+        self.vdevs().iter().map(|(_, legs)| legs).sum()
+    }
+
+    /// As many legs of one vdev as it can do without.
+    pub(crate) fn draw_legs(self, rng: &mut Rng) -> Vec<usize> {
+        let vdev = rng.index(self.vdevs().len());
+        let first: usize = self.vdevs()[..vdev].iter().map(|(_, legs)| legs).sum();
+        let (kind, legs) = self.vdevs()[vdev];
+        let mut all: Vec<usize> = (first..first + legs).collect();
+        rng.shuffle(&mut all);
+        all.truncate(kind.parity().max(1));
+        all
+    }
+
+    /// Disks that trouble may strike: the first ones. The only disk is struck all the same.
+    pub(crate) fn troubled(self) -> usize {
+        let (kind, _) = self.vdevs()[0];
+        kind.parity().max(1)
+    }
+}
+
+/// What goes wrong with the troubled disks ([`Layout::troubled`]), with each for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// Nothing.
     None,
     /// A fault strikes now and then.
     Fault(Fault),
-    /// It stops answering at some point.
+    /// They stop answering at some point.
     Dies,
 }
 
@@ -124,10 +178,13 @@ impl Room {
         }
     }
 
-    fn disk_bytes(self, vdevs: u64) -> u64 {
+    /// Length of the disks of a vdev, so that each of `vdevs` gets its share of the segments.
+    fn disk_bytes(self, vdevs: usize, data_strips: usize) -> u64 {
         let sizes = self.sizes();
-        let segments = sizes.segments / vdevs * u64::from(sizes.segment_bytes);
-        2 * LABEL_BYTES + sizes.log_bytes + segments
+        let row = u64::from(STRIP_BYTES) * data_strips as u64;
+        let rows = u64::from(sizes.segment_bytes) / row;
+        let segments = sizes.segments / vdevs as u64;
+        2 * LABEL_BYTES + sizes.log_bytes + segments * rows * u64::from(STRIP_BYTES)
     }
 }
 
@@ -143,7 +200,7 @@ impl Scenario {
     /// The scenario of a seed: layout, room and trouble in turn, so that every combination is met.
     pub fn of_seed(seed: u64, bug: PlantedBug) -> Self {
         let mut rng = Rng::new(seed).stream("scenario", 0);
-        let layout = [Layout::Single, Layout::Mirror, Layout::Stripe][rng.index(3)];
+        let layout = Layout::ALL[rng.index(Layout::ALL.len())];
         let faults = Fault::ALL.map(Trouble::Fault);
         let trouble = match rng.index(Fault::ALL.len() + 5) {
             index if index < faults.len() => faults[index],
@@ -163,15 +220,11 @@ impl Scenario {
             scenario.layout = Layout::Mirror;
             scenario.trouble = Trouble::Fault(Fault::BitRot);
         }
-        scenario
-    }
-
-    pub(crate) fn disks(&self) -> usize {
-        match self.layout {
-            Layout::Single => 1,
-            Layout::Mirror => 2,
-            Layout::Stripe => 4,
+        if bug == PlantedBug::WrongParityStrip {
+            scenario.layout = [Layout::Raidz1, Layout::Raidz2, Layout::Raidz3][seed as usize % 3];
+            scenario.trouble = Trouble::Dies;
         }
+        scenario
     }
 
     /// Whether clients may be told that the disk failed: it is the only one.
@@ -207,23 +260,27 @@ impl Scenario {
         let (trouble, storm, bug) = (Trouble::None, false, PlantedBug::None);
         let scenario = Self { seed: 1, layout, room, trouble, storm, bug };
         let sizes = room.sizes();
-        let disk_bytes = room.disk_bytes(if layout == Layout::Stripe { 2 } else { 1 });
-        let options: Vec<DiskOptions> = (0..scenario.disks())
-            .map(|n| DiskOptions::new(&format!("disk{n}"), disk_bytes))
-            .collect();
+        let vdevs = layout.vdevs();
+        let lens = vdevs.iter().flat_map(|(kind, legs)| {
+            let disk_bytes = room.disk_bytes(vdevs.len(), kind.data_strips(*legs));
+            std::iter::repeat_n(disk_bytes, *legs)
+        });
+        let options: Vec<DiskOptions> =
+            lens.enumerate().map(|(n, len)| DiskOptions::new(&format!("disk{n}"), len)).collect();
         let world = SimWorld::new(1, &options);
-        let disks = devices(&world);
-        let (kind, legs) = match layout {
-            Layout::Single => (VdevKind::Disk, 1),
-            Layout::Mirror | Layout::Stripe => (VdevKind::Mirror, 2),
-        };
-        let vdevs: Vec<VdevSpec> =
-            disks.chunks(legs).map(|legs| VdevSpec { kind, disks: legs.to_vec() }).collect();
+        let mut disks = devices(&world).into_iter();
+        let vdevs: Vec<VdevSpec> = vdevs
+            .iter()
+            .map(|(kind, legs)| VdevSpec {
+                kind: *kind,
+                disks: disks.by_ref().take(*legs).collect(),
+            })
+            .collect();
         let how = CreateOptions {
             segment_bytes: Some(sizes.segment_bytes),
-            row_bytes: Some(ROW_BYTES),
+            strip_bytes: Some(STRIP_BYTES),
             log_bytes: Some(sizes.log_bytes),
-            disk_bytes_min: Some(disk_bytes),
+            disk_bytes_min: Some(2 * LABEL_BYTES),
         };
         let mut next = 0;
         let mut guid = || {
@@ -356,25 +413,28 @@ impl Scenario {
     /// Faults of reading strike recoveries too; the others would make no difference to them.
     pub(crate) fn start_read_trouble(&self, world: &SimWorld) {
         if let Trouble::Fault(fault @ (Fault::BitRot | Fault::LatentRead)) = self.trouble {
-            world.disk(0).set_fault(fault, NOW_AND_THEN);
+            (0..self.layout.troubled()).for_each(|n| world.disk(n).set_fault(fault, NOW_AND_THEN));
         }
     }
 
     fn start_trouble(&self, world: &SimWorld, generation: u64) {
-        let disk = world.disk(0);
-        match self.trouble {
-            Trouble::None => {}
-            Trouble::Fault(fault) => disk.set_fault(fault, NOW_AND_THEN),
-            Trouble::Dies => {
-                let executor = world.executor().clone();
-                let mut rng = Rng::new(self.seed).stream("death", generation);
-                let after = 1 + rng.below(200);
-                let _detached = world.executor().spawn("death of disk 0", async move {
-                    for _ in 0..after {
-                        executor.yield_now().await;
-                    }
-                    disk.set_dead(true);
-                });
+        for n in 0..self.layout.troubled() {
+            let disk = world.disk(n);
+            match self.trouble {
+                Trouble::None => {}
+                Trouble::Fault(fault) => disk.set_fault(fault, NOW_AND_THEN),
+                Trouble::Dies => {
+                    let executor = world.executor().clone();
+                    let mut rng = Rng::new(self.seed).stream("death", generation + 1000 * n as u64);
+                    let after = 1 + rng.below(200);
+                    let _detached =
+                        world.executor().spawn(format!("death of disk {n}"), async move {
+                            for _ in 0..after {
+                                executor.yield_now().await;
+                            }
+                            disk.set_dead(true);
+                        });
+                }
             }
         }
     }

@@ -65,6 +65,11 @@ fn a_log_batch_not_replayed_is_noticed() {
 }
 
 #[test]
+fn a_wrong_parity_strip_is_noticed() {
+    is_noticed(PlantedBug::WrongParityStrip, 20);
+}
+
+#[test]
 fn without_a_planted_bug_nothing_is_noticed() {
     assert_eq!(first_violation(PlantedBug::None, 20), None);
 }

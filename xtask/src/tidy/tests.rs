@@ -60,8 +60,11 @@ fn unsafe_code() {
     assert_eq!(findings(body), [(Rule::Unsafe, 6)]);
     assert_eq!(findings("m! { unsafe { g() } }\n"), [(Rule::Unsafe, 4)]);
     assert_eq!(findings("#![deny(unsafe_code)]\n"), []);
-    let home = findings_at("crates/weir-device/src/a.rs", &format!("{HEAD}{body}"));
-    assert_eq!(home, []);
+    for home in ["crates/weir-device/src/a.rs", "crates/weir-codec/src/parity/avx2.rs"] {
+        assert_eq!(findings_at(home, &format!("{HEAD}{body}")), []);
+    }
+    let beside = findings_at("crates/weir-codec/src/parity.rs", &format!("{HEAD}{body}"));
+    assert_eq!(beside, [(Rule::Unsafe, 6)]);
 }
 
 #[test]

@@ -675,7 +675,7 @@ fn importable(pool: &disks::FoundPool) -> ImportablePool {
             Some("The pool can be imported with less redundancy."),
         ),
         Health::Faulted | Health::Unavailable => (
-            Some("A vdev has no disk at all."),
+            Some("A vdev has too few disks."),
             Some("Attach the missing disks, or say where they are with -d."),
         ),
     };

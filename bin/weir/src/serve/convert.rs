@@ -13,7 +13,7 @@ use weir_api::types::{
 use weir_base::BLOCK_BYTES;
 use weir_dataset::{Engine, TrafficCounts, VolumeInfo};
 use weir_device::{DiskFigures, DiskOp, OpFigures};
-use weir_format::Compression;
+use weir_format::{Compression, VdevKind as FormatKind};
 use weir_pool::{LegState, LegStatus, PoolHealth, Slowness};
 
 const SEE: &str = "docs/operating/pool-status.md";
@@ -162,10 +162,11 @@ fn explain(
             "A disk came back after it missed writes. What it missed is repaired as it is read; \
              until then it adds no redundancy for that data."
                 .to_owned(),
-            "Keep the other disks of its mirror in place.",
+            "Keep the other disks of its vdev in place.",
         ),
         _ if damaged => (
-            "Damaged copies were found and repaired from good ones. Applications are unaffected."
+            "Damaged copies were found and repaired from good ones or parity. Applications are \
+             unaffected."
                 .to_owned(),
             "Watch the CKSUM column; replace the disk if the number grows.",
         ),
@@ -198,19 +199,30 @@ fn sum(all: impl Iterator<Item = ErrorCounts>) -> ErrorCounts {
 fn vdev((index, vdev): (usize, &weir_pool::VdevStatus)) -> VdevStatus {
     let disks: Vec<DiskStatus> = vdev.legs.iter().map(disk).collect();
     let online = disks.iter().filter(|disk| disk.state == Health::Online).count();
-    let usable =
-        vdev.legs.iter().any(|leg| matches!(leg.state, LegState::Online | LegState::Stale));
-    let state = match (online == disks.len(), usable) {
+    let state = match (online == disks.len(), vdev.works) {
         (true, _) => Health::Online,
         (false, true) => Health::Degraded,
         (false, false) => Health::Faulted,
     };
-    let name = match disks.as_slice() {
-        [only] if !vdev.mirror => only.path.clone(),
-        _ => format!("mirror-{index}"),
-    };
-    let kind = if vdev.mirror { VdevKind::Mirror } else { VdevKind::Disk };
+    let (name, kind) = (vdev_name(vdev.kind, index, &disks), api_kind(vdev.kind));
     VdevStatus { name, kind, state, errors: sum(disks.iter().map(|disk| disk.errors)), disks }
+}
+
+fn vdev_name(kind: FormatKind, index: usize, disks: &[DiskStatus]) -> String {
+    match (kind, disks) {
+        (FormatKind::Disk, [only]) => only.path.clone(),
+        _ => format!("{}-{index}", kind.name()),
+    }
+}
+
+fn api_kind(kind: FormatKind) -> VdevKind {
+    match kind {
+        FormatKind::Disk => VdevKind::Disk,
+        FormatKind::Mirror => VdevKind::Mirror,
+        FormatKind::Raidz1 => VdevKind::Raidz1,
+        FormatKind::Raidz2 => VdevKind::Raidz2,
+        FormatKind::Raidz3 => VdevKind::Raidz3,
+    }
 }
 
 fn disk(leg: &LegStatus) -> DiskStatus {
@@ -290,12 +302,11 @@ pub(super) fn label_vdevs(
             })
             .collect();
         let there = disks.iter().filter(|disk| disk.state == Health::Online).count();
-        let mirror = config.kind == weir_format::VdevKind::Mirror;
         VdevStatus {
-            name: if mirror { format!("mirror-{index}") } else { disks[0].path.clone() },
-            kind: if mirror { VdevKind::Mirror } else { VdevKind::Disk },
+            name: vdev_name(config.kind, index, &disks),
+            kind: api_kind(config.kind),
             state: match there {
-                0 => Health::Unavailable,
+                few if few < config.data_strips() => Health::Unavailable,
                 all if all == disks.len() => Health::Online,
                 _ => Health::Degraded,
             },

@@ -86,18 +86,25 @@ pub(super) async fn open_for_create(
             && min < max
         {
             warnings.push(format!(
-                "mirror {}: sizes differ; {} of each disk is used",
+                "{} {}: sizes differ; {} of each disk is used",
+                vdev.kind.name(),
                 vdev.disks.join(" "),
                 Human(*min)
             ));
         }
-        let kind = match vdev.kind {
-            ApiKind::Disk => VdevKind::Disk,
-            ApiKind::Mirror => VdevKind::Mirror,
-        };
-        specs.push(VdevSpec { kind, disks });
+        specs.push(VdevSpec { kind: format_kind(vdev.kind), disks });
     }
     Ok((specs, warnings))
+}
+
+fn format_kind(kind: ApiKind) -> VdevKind {
+    match kind {
+        ApiKind::Disk => VdevKind::Disk,
+        ApiKind::Mirror => VdevKind::Mirror,
+        ApiKind::Raidz1 => VdevKind::Raidz1,
+        ApiKind::Raidz2 => VdevKind::Raidz2,
+        ApiKind::Raidz3 => VdevKind::Raidz3,
+    }
 }
 
 async fn refuse_content(disk: &dyn Device) -> Result<(), ApiError> {

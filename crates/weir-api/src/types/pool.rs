@@ -23,6 +23,12 @@ pub enum VdevKind {
     Disk,
     /// Two or more disks with the same data.
     Mirror,
+    /// Data with one parity strip per row: any one disk may fail.
+    Raidz1,
+    /// Data with two parity strips per row: any two disks may fail.
+    Raidz2,
+    /// Data with three parity strips per row: any three disks may fail.
+    Raidz3,
 }
 
 impl VdevKind {
@@ -31,9 +37,25 @@ impl VdevKind {
         match self {
             Self::Disk => "disk",
             Self::Mirror => "mirror",
+            Self::Raidz1 => "raidz1",
+            Self::Raidz2 => "raidz2",
+            Self::Raidz3 => "raidz3",
+        }
+    }
+
+    /// Disks that may fail of a raidz vdev.
+    const fn parity(self) -> usize {
+        match self {
+            Self::Disk | Self::Mirror => 0,
+            Self::Raidz1 => 1,
+            Self::Raidz2 => 2,
+            Self::Raidz3 => 3,
         }
     }
 }
+
+/// Most disks of a raidz vdev.
+const RAIDZ_DISKS_MAX: usize = 32;
 
 /// One vdev of a pool to be made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -41,7 +63,8 @@ impl VdevKind {
 pub struct VdevSpec {
     /// What the vdev is.
     pub kind: VdevKind,
-    /// Absolute paths of block devices or files: one for a disk, two or more for a mirror.
+    /// Absolute paths of block devices or files: one for a disk, two to four for a mirror, and for
+    /// raidz at least one more than its parity.
     pub disks: Vec<String>,
 }
 
@@ -89,7 +112,13 @@ fn check_width(vdev: &VdevSpec) -> Result<(), Error> {
     let why = match vdev.kind {
         VdevKind::Disk if disks != 1 => "it is exactly one disk",
         VdevKind::Mirror if disks < 2 => "it needs at least two disks",
-        VdevKind::Disk | VdevKind::Mirror => return Ok(()),
+        VdevKind::Raidz1 if disks < 2 => "it needs at least two disks: one more than its parity",
+        VdevKind::Raidz2 if disks < 3 => "it needs at least three disks: one more than its parity",
+        VdevKind::Raidz3 if disks < 4 => "it needs at least four disks: one more than its parity",
+        kind if kind.parity() > 0 && disks > RAIDZ_DISKS_MAX => {
+            "it has at most 32 disks; make several vdevs of them"
+        }
+        _ => return Ok(()),
     };
     Err(Error::VdevWidth { kind: vdev.kind.name(), disks, why })
 }
@@ -99,6 +128,7 @@ fn check_uniform(vdevs: &[VdevSpec]) -> Result<(), Error> {
     let sort = |vdev: &VdevSpec| match vdev.kind {
         VdevKind::Disk => "single disks".to_owned(),
         VdevKind::Mirror => format!("{}-way mirrors", vdev.disks.len()),
+        raidz => format!("{} of {} disks", raidz.name(), vdev.disks.len()),
     };
     let mut sorts = vdevs.iter().map(sort);
     let Some(first) = sorts.next() else { return Ok(()) };
@@ -257,7 +287,7 @@ pub struct VdevStatus {
     pub state: Health,
     /// Errors the vdev could not hide.
     pub errors: ErrorCounts,
-    /// Its disks: one for a disk vdev, the legs of a mirror.
+    /// Its disks: one for a disk vdev, else its legs.
     pub disks: Vec<DiskStatus>,
 }
 

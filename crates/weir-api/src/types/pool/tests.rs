@@ -15,13 +15,16 @@ fn create(vdevs: Vec<VdevSpec>) -> PoolCreate {
 }
 
 #[test]
-fn accepts_stripes_and_mirrors() {
-    use VdevKind::{Disk, Mirror};
+fn accepts_stripes_mirrors_and_raidz() {
+    use VdevKind::{Disk, Mirror, Raidz1, Raidz2, Raidz3};
     for vdevs in [
         vec![vdev(Disk, &["/a"])],
         vec![vdev(Disk, &["/a"]), vdev(Disk, &["/b"])],
         vec![vdev(Mirror, &["/a", "/b"]), vdev(Mirror, &["/c", "/d"])],
         vec![vdev(Mirror, &["/a", "/b", "/c"])],
+        vec![vdev(Raidz1, &["/a", "/b", "/c"]), vdev(Raidz1, &["/d", "/e", "/f"])],
+        vec![vdev(Raidz2, &["/a", "/b", "/c", "/d"])],
+        vec![vdev(Raidz3, &["/a", "/b", "/c", "/d"])],
     ] {
         create(vdevs).check().expect("a usual layout");
     }
@@ -29,7 +32,9 @@ fn accepts_stripes_and_mirrors() {
 
 #[test]
 fn refuses_layouts_that_make_no_sense() {
-    use VdevKind::{Disk, Mirror};
+    use VdevKind::{Disk, Mirror, Raidz1, Raidz2, Raidz3};
+    let many: Vec<String> = (0..33).map(|n| format!("/d{n}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
     for (vdevs, part) in [
         (vec![], "no disks"),
         (vec![vdev(Disk, &[])], "exactly one"),
@@ -39,6 +44,12 @@ fn refuses_layouts_that_make_no_sense() {
         (vec![vdev(Disk, &["/a"]), vdev(Disk, &["/a"])], "twice"),
         (vec![vdev(Disk, &["a"])], "not absolute"),
         (vec![vdev(Disk, &["/a"]), vdev(Mirror, &["/b", "/c"])], "mismatched"),
+        (vec![vdev(Raidz1, &["/a"])], "at least two"),
+        (vec![vdev(Raidz2, &["/a", "/b"])], "at least three"),
+        (vec![vdev(Raidz3, &["/a", "/b", "/c"])], "at least four"),
+        (vec![vdev(Raidz1, &many)], "at most 32"),
+        (vec![vdev(Raidz2, &["/a", "/b", "/a"])], "twice"),
+        (vec![vdev(Mirror, &["/a", "/b"]), vdev(Raidz1, &["/c", "/d"])], "raidz1 of 2 disks"),
         (
             vec![vdev(Mirror, &["/a", "/b"]), vdev(Mirror, &["/c", "/d", "/e"])],
             "2-way mirrors and 3-way",

@@ -1,0 +1,220 @@
+//! Parity of raidz rows: up to three parity strips over any number of data strips, and the strips
+//! back from what is left.
+//!
+//! Not here: which disk holds which strip, and which strips are to be believed (weir-pool).
+//!
+//! Theory (H. P. Anvin, "The mathematics of RAID-6"; OpenZFS `vdev_raidz.c` for the third): bytes
+//! are elements of GF(2^8) modulo x^8 + x^4 + x^3 + x^2 + 1 (0x11d), whose generator is 2. With
+//! data strips D0 ... Dk-1,
+//! ```text
+//! P = sum Di          Q = sum 2^i Di          R = sum 4^i Di
+//! ```
+//! byte by byte. By Horner's rule that needs no multiplication but by 2 and 4. Lost data strips are
+//! the unknowns of as many of these equations; for up to 255 data strips the coefficients form a
+//! regular matrix whichever equations and strips are chosen, so any p lost strips come back.
+//!
+//! Own code, since the crates for Reed-Solomon codes use other matrices or other codes: P would not
+//! be plain XOR, which is what makes raidz1 and most reconstructions cheap.
+//!
+//! Invariants: part of the on-disk format, fixed for ever; every path gives the same bytes.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+mod field;
+mod portable;
+
+/// Most parity strips of a row.
+pub const PARITY_STRIPS_MAX: usize = 3;
+/// Most data strips for which the equations stay independent: 2 has order 255.
+pub const DATA_STRIPS_MAX: usize = 255;
+/// Lengths of strips are whole multiples of this.
+pub const UNIT_BYTES: usize = 64;
+
+/// Which instructions do the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kernel {
+    Portable,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+}
+
+impl Kernel {
+    /// The fastest that this machine has.
+    fn best() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx2") {
+            return Self::Avx2;
+        }
+        Self::Portable
+    }
+
+    fn encode<const P: usize>(self, data: &[&[u8]], parity: &mut [&mut [u8]; P]) {
+        match self {
+            Self::Portable => portable::encode(data, parity),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => avx2::encode(data, parity),
+        }
+    }
+
+    /// `sum += factor * source`.
+    fn multiply_add(self, sum: &mut [u8], source: &[u8], factor: u8) {
+        match self {
+            Self::Portable => portable::multiply_add(sum, source, factor),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => avx2::multiply_add(sum, source, factor),
+        }
+    }
+}
+
+/// Fills the parity strips of a row.
+///
+/// `data`: the data strips in order, 1 to [`DATA_STRIPS_MAX`] of them; `parity`: P, then Q, then R,
+/// 1 to [`PARITY_STRIPS_MAX`] of them. All of one length, a multiple of [`UNIT_BYTES`].
+pub fn encode(data: &[&[u8]], parity: &mut [&mut [u8]]) {
+    encode_with(Kernel::best(), data, parity);
+}
+
+fn encode_with(kernel: Kernel, data: &[&[u8]], parity: &mut [&mut [u8]]) {
+    assert!((1..=DATA_STRIPS_MAX).contains(&data.len()), "a row has data strips, and not too many");
+    let len = data[0].len();
+    assert!(len.is_multiple_of(UNIT_BYTES), "strips are whole units");
+    assert!(data.iter().all(|strip| strip.len() == len), "all strips are of one length");
+    assert!(parity.iter().all(|strip| strip.len() == len), "all strips are of one length");
+    match parity {
+        [p] => kernel.encode(data, &mut [p]),
+        [p, q] => kernel.encode(data, &mut [p, q]),
+        [p, q, r] => kernel.encode(data, &mut [p, q, r]),
+        _ => panic!("a row has 1 to {PARITY_STRIPS_MAX} parity strips"),
+    }
+}
+
+/// How to compute the lost strips of a row from the others.
+///
+/// Strips are numbered data first: 0 ... k-1, then P = k, Q = k+1, R = k+2.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovery {
+    lost: Vec<LostStrip>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct LostStrip {
+    strip: usize,
+    /// The strips it is the sum of, each with its factor; none of them is lost.
+    sources: Vec<(usize, u8)>,
+}
+
+impl Recovery {
+    /// `data`, `parity`: strips of a row; `lost`: which are unknown, sorted, at most `parity`.
+    pub fn new(data: usize, parity: usize, lost: &[usize]) -> Self {
+        assert!((1..=DATA_STRIPS_MAX).contains(&data) && parity <= PARITY_STRIPS_MAX);
+        assert!(lost.is_sorted_by(|a, b| a < b) && lost.iter().all(|strip| *strip < data + parity));
+        assert!(lost.len() <= parity, "no more than {parity} lost strips come back");
+        let unknown: Vec<usize> = lost.iter().copied().filter(|strip| *strip < data).collect();
+        let equations: Vec<usize> =
+            (0..parity).filter(|row| !lost.contains(&(data + row))).take(unknown.len()).collect();
+        let solved = solve(data, &unknown, &equations);
+        let lost = lost
+            .iter()
+            .map(|&strip| {
+                let factors = match unknown.iter().position(|other| *other == strip) {
+                    Some(index) => solved[index].clone(),
+                    None => parity_factors(data, strip - data, &unknown, &solved),
+                };
+                let sources = factors.into_iter().enumerate().filter(|(_, factor)| *factor != 0);
+                LostStrip { strip, sources: sources.collect() }
+            })
+            .collect();
+        Self { lost }
+    }
+
+    /// Computes one lost strip into `out`.
+    ///
+    /// `strips`: by number, the same bytes of each; only those that were not named as lost are
+    /// looked at, and only where they are a source.
+    pub fn strip(&self, strip: usize, strips: &[Option<&[u8]>], out: &mut [u8]) {
+        self.strip_with(Kernel::best(), strip, strips, out);
+    }
+
+    fn strip_with(&self, kernel: Kernel, strip: usize, strips: &[Option<&[u8]>], out: &mut [u8]) {
+        assert!(out.len().is_multiple_of(UNIT_BYTES), "strips are whole units");
+        let lost = self.lost.iter().find(|lost| lost.strip == strip).expect("a strip named lost");
+        out.fill(0);
+        for (source, factor) in &lost.sources {
+            let source = strips[*source].expect("a strip that was not named lost is there");
+            kernel.multiply_add(out, source, *factor);
+        }
+    }
+}
+
+/// Factor of data strip `index` in equation `row` (0 = P, 1 = Q, 2 = R).
+fn factor(row: usize, index: usize) -> u8 {
+    field::power(1 << row, index)
+}
+
+/// For each unknown data strip, the factors of all strips of the row (those of lost ones are 0).
+///
+/// From `sum over unknown x of g^x Dx = parity + sum over known i of g^i Di` for each equation, by
+/// Gauss-Jordan elimination of a matrix of at most 3 x 3.
+fn solve(data: usize, unknown: &[usize], equations: &[usize]) -> Vec<Vec<u8>> {
+    let width = data + PARITY_STRIPS_MAX;
+    let mut left: Vec<Vec<u8>> = equations
+        .iter()
+        .map(|row| unknown.iter().map(|strip| factor(*row, *strip)).collect())
+        .collect();
+    let mut right: Vec<Vec<u8>> = equations
+        .iter()
+        .map(|row| {
+            let mut factors = vec![0; width];
+            for (index, slot) in factors[..data].iter_mut().enumerate() {
+                *slot = if unknown.contains(&index) { 0 } else { factor(*row, index) };
+            }
+            factors[data + row] = 1;
+            factors
+        })
+        .collect();
+    for pivot in 0..unknown.len() {
+        let row = (pivot..unknown.len()).find(|row| left[*row][pivot] != 0);
+        let row = row.expect("the equations are independent");
+        left.swap(pivot, row);
+        right.swap(pivot, row);
+        let inverse = field::inverse(left[pivot][pivot]);
+        scale(&mut left[pivot], inverse);
+        scale(&mut right[pivot], inverse);
+        for other in (0..unknown.len()).filter(|other| *other != pivot) {
+            let times = left[other][pivot];
+            add_scaled(&mut left, pivot, other, times);
+            add_scaled(&mut right, pivot, other, times);
+        }
+    }
+    right
+}
+
+fn scale(row: &mut [u8], by: u8) {
+    row.iter_mut().for_each(|value| *value = field::multiply(*value, by));
+}
+
+/// Adds `times` the row `source` to the row `destination`.
+fn add_scaled(rows: &mut [Vec<u8>], source: usize, destination: usize, times: u8) {
+    let source = rows[source].clone();
+    for (value, add) in rows[destination].iter_mut().zip(source) {
+        *value ^= field::multiply(add, times);
+    }
+}
+
+/// Factors of a lost parity strip: its equation, with the unknown data strips replaced by what they
+/// were solved to.
+fn parity_factors(data: usize, row: usize, unknown: &[usize], solved: &[Vec<u8>]) -> Vec<u8> {
+    let mut factors = vec![0; data + PARITY_STRIPS_MAX];
+    for (index, slot) in factors[..data].iter_mut().enumerate() {
+        *slot = if unknown.contains(&index) { 0 } else { factor(row, index) };
+    }
+    for (strip, solution) in unknown.iter().zip(solved) {
+        for (slot, value) in factors.iter_mut().zip(solution) {
+            *slot ^= field::multiply(*value, factor(row, *strip));
+        }
+    }
+    factors
+}
+
+#[cfg(test)]
+mod tests;

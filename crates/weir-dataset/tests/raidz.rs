@@ -1,0 +1,214 @@
+//! The engine on raidz vdevs in memory: every layout with damage and losses up to its parity.
+//!
+//! Not here: crashes (the simulator), real disks (the binary's tests).
+//!
+//! Invariant: damage never exceeds the parity of a vdev, so every read must succeed and be right.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use common::{as_devices, now, options};
+use weir_base::Guid;
+use weir_dataset::{Engine, Volume, VolumeSpec};
+use weir_device::{Device, MemoryDevice};
+use weir_format::layout::LABEL_BYTES;
+use weir_format::{Compression, VdevKind};
+use weir_pool::{CreateOptions, ImportOptions, LegState, VdevSpec};
+
+const MEMORY_BYTES: u64 = 64 << 20;
+const DISK_BYTES: usize = 64 << 20;
+const DATA_BYTES: usize = 6 << 20;
+/// Every kind, at its narrowest, at a width whose rows are no power of two, and at a usual one.
+const LAYOUTS: [(VdevKind, usize); 8] = [
+    (VdevKind::Raidz1, 2),
+    (VdevKind::Raidz1, 4),
+    (VdevKind::Raidz1, 5),
+    (VdevKind::Raidz2, 3),
+    (VdevKind::Raidz2, 5),
+    (VdevKind::Raidz2, 6),
+    (VdevKind::Raidz3, 4),
+    (VdevKind::Raidz3, 8),
+];
+
+fn disks(count: usize) -> Vec<Arc<MemoryDevice>> {
+    (0..count).map(|n| Arc::new(MemoryDevice::new(format!("disk{n}"), DISK_BYTES))).collect()
+}
+
+fn create(vdevs: &[VdevSpec]) -> Result<Arc<Engine>, weir_dataset::DatasetError> {
+    let mut next = 0;
+    let mut guid = || {
+        next += 1;
+        Guid(next)
+    };
+    let sizes = CreateOptions::default();
+    now(Engine::create("tank", vdevs, sizes, &options(MEMORY_BYTES), &mut guid))
+}
+
+fn open(disks: Vec<Arc<dyn Device>>) -> Result<Arc<Engine>, weir_dataset::DatasetError> {
+    now(Engine::open(disks, ImportOptions::default(), &options(MEMORY_BYTES)))
+}
+
+/// Half of it compresses, so that blocks start and end anywhere in strips.
+fn content() -> Vec<u8> {
+    let mut state = 1_u64;
+    let mut data: Vec<u8> = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 56) as u8
+    })
+    .take(DATA_BYTES)
+    .collect();
+    for (n, block) in data.chunks_mut(4096).enumerate().filter(|(n, _)| n % 2 == 0) {
+        block[n % 3000..].fill(n as u8);
+    }
+    data
+}
+
+/// A pool with a volume that holds [`content`], committed and closed.
+fn filled(kind: VdevKind, legs: usize) -> Vec<Arc<MemoryDevice>> {
+    let disks = disks(legs);
+    let engine = create(&[VdevSpec { kind, disks: as_devices(&disks) }]).unwrap();
+    let size_bytes = DATA_BYTES as u64;
+    let spec = VolumeSpec { name: "v".to_owned(), size_bytes, compression: Compression::Lz4 };
+    now(engine.create_volume(&spec)).unwrap();
+    let volume = engine.volume("v").unwrap();
+    now(volume.write(0, &content())).unwrap();
+    now(engine.commit()).unwrap();
+    disks
+}
+
+fn assert_right(engine: &Engine, what: &str) {
+    let volume = engine.volume("v").unwrap();
+    let expected = content();
+    assert!(read(&volume, 0..DATA_BYTES) == expected, "{what}");
+    for at in (0..DATA_BYTES).step_by(177 * 4096) {
+        assert!(read(&volume, at..at + 4096) == expected[at..at + 4096], "{what}: at {at}");
+    }
+    assert!(now(engine.check_live_bytes()).unwrap().is_empty(), "{what}");
+}
+
+fn read(volume: &Volume, range: Range<usize>) -> Vec<u8> {
+    let mut out = vec![0xee; range.len()];
+    now(volume.read(range.start as u64, &mut out)).unwrap();
+    out
+}
+
+/// Everything of a disk but its first label is garbage.
+fn rot(disk: &MemoryDevice) {
+    disk.corrupt(LABEL_BYTES as usize..DISK_BYTES, |byte| *byte ^= 0x5a);
+}
+
+#[test]
+fn any_legs_up_to_the_parity_may_be_missing() {
+    for (kind, legs) in LAYOUTS {
+        for first in 0..legs {
+            // Anew each time: a pool that is opened goes on, and what was missing stays stale.
+            let disks = filled(kind, legs);
+            let gone = |n: usize| (n + legs - first) % legs < kind.parity();
+            let left: Vec<Arc<dyn Device>> = as_devices(&disks)
+                .into_iter()
+                .enumerate()
+                .filter_map(|(n, disk)| (!gone(n)).then_some(disk))
+                .collect();
+            let engine = open(left.clone()).unwrap();
+            assert_right(&engine, &format!("{kind:?} of {legs} without those from {first} on"));
+            let states: Vec<LegState> =
+                engine.pool().status().vdevs[0].legs.iter().map(|leg| leg.state).collect();
+            assert!((0..legs).all(|n| (states[n] == LegState::Missing) == gone(n)), "{states:?}");
+            let few = open(left[1..].to_vec()).map(drop).expect_err("one too many is missing");
+            let what =
+                if left.len() > 1 { "cannot be opened: missing disk" } else { "no Weir pool" };
+            assert!(few.to_string().contains(what), "{few}");
+        }
+    }
+}
+
+#[test]
+fn rotten_legs_are_found_out_and_healed() {
+    for (kind, legs) in LAYOUTS {
+        let disks = filled(kind, legs);
+        let bad = [legs - 1, 0, legs / 2];
+        bad[..kind.parity()].iter().for_each(|n| rot(&disks[*n]));
+        let what = format!("{kind:?} of {legs}, rotten");
+        let engine = open(as_devices(&disks)).unwrap();
+        assert_right(&engine, &what);
+        let errors = |engine: &Engine| -> Vec<u64> {
+            engine.pool().status().vdevs[0].legs.iter().map(|leg| leg.checksum_errors).collect()
+        };
+        let counted = errors(&engine);
+        for (n, count) in counted.iter().enumerate() {
+            let is_bad = bad[..kind.parity()].contains(&n);
+            assert_eq!(*count > 0, is_bad, "{what}: {counted:?}");
+        }
+        // What was read was healed on the way: every data strip is right by itself now.
+        let engine = open(as_devices(&disks)).unwrap();
+        assert_right(&engine, &what);
+        assert_eq!(errors(&engine), vec![0; legs], "{what}");
+    }
+}
+
+#[test]
+fn damage_beyond_the_parity_is_an_error_and_never_wrong_data() {
+    let disks = filled(VdevKind::Raidz1, 4);
+    let engine = open(as_devices(&disks)).unwrap();
+    engine.pool().cache().set_budget(0);
+    rot(&disks[1]);
+    rot(&disks[2]);
+    let volume = engine.volume("v").unwrap();
+    let (expected, mut lost) = (content(), 0);
+    for at in (0..DATA_BYTES).step_by(4096) {
+        let mut out = vec![0xee; 4096];
+        match now(volume.read(at as u64, &mut out)) {
+            Ok(()) => assert!(out == expected[at..at + 4096], "wrong data at {at}"),
+            Err(error) => {
+                assert_eq!(error.kind(), weir_base::ErrorKind::Data, "{error}");
+                lost += 1;
+            }
+        }
+    }
+    assert!(lost > 0, "half of the data strips are rotten");
+}
+
+#[test]
+fn unlike_vdevs_share_one_pool() {
+    let disks = disks(12);
+    let vdev = |kind, range: Range<usize>| VdevSpec { kind, disks: as_devices(&disks[range]) };
+    let vdevs = [
+        vdev(VdevKind::Raidz2, 0..5),
+        vdev(VdevKind::Mirror, 5..7),
+        vdev(VdevKind::Raidz1, 7..11),
+        vdev(VdevKind::Disk, 11..12),
+    ];
+    let engine = create(&vdevs).unwrap();
+    let size_bytes = DATA_BYTES as u64;
+    let spec = VolumeSpec { name: "v".to_owned(), size_bytes, compression: Compression::Lz4 };
+    now(engine.create_volume(&spec)).unwrap();
+    let volume = engine.volume("v").unwrap();
+    for _ in 0..6 {
+        now(volume.write(0, &content())).unwrap();
+        now(engine.commit()).unwrap();
+    }
+    drop((engine, volume));
+    let left = [0, 1, 4, 6, 7, 8, 10, 11].map(|n| as_devices(&disks)[n].clone());
+    let engine = open(left.to_vec()).unwrap();
+    assert_right(&engine, "two of raidz2, one of a mirror and one of raidz1 are gone");
+}
+
+#[test]
+fn layouts_that_cannot_be_are_refused_by_name() {
+    for (kind, legs, part) in [
+        (VdevKind::Raidz1, 1, "a raidz1 is 2 to 32 disks, not 1"),
+        (VdevKind::Raidz2, 2, "a raidz2 is 3 to 32 disks, not 2"),
+        (VdevKind::Raidz3, 3, "a raidz3 is 4 to 32 disks, not 3"),
+        (VdevKind::Raidz3, 33, "not 33"),
+        (VdevKind::Mirror, 5, "a mirror is 2 to 4 disks, not 5"),
+    ] {
+        let disks = disks(legs);
+        let refused = create(&[VdevSpec { kind, disks: as_devices(&disks) }]);
+        let error = refused.map(drop).expect_err("a layout that cannot be").to_string();
+        assert!(error.contains(part), "{error}");
+    }
+}
