@@ -18,8 +18,8 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use weir_base::ErrorKind;
 use weir_device::{Device, Durability, FileDevice, IoBuf, OpenMode};
 
-/// Between fork and exec a child shares every descriptor of this process, its locks with them: a test
-/// that starts one would keep the disk of another test busy. So one test runs at a time.
+/// Between fork and exec a child shares every descriptor of this process, its locks with them: a
+/// test that starts one would keep the disk of another test busy. So one test runs at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
