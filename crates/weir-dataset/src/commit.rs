@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use weir_base::limits::TXG_INTERVAL;
-use weir_base::{BLOCK_BYTES, DatasetId, Txg};
+use weir_base::{BLOCK_BYTES, Txg};
 use weir_format::{
     BlockOwner, BlockPtr, DatasetRecord, DatasetState, PtrKind, SegmentClass, TreeRoot,
 };
@@ -78,6 +78,9 @@ impl Engine {
         if !busy && self.core.wanted() < txg {
             return None;
         }
+        // The directory is rewritten with the records as they are now: later they may be changed by
+        // what belongs to the next txg.
+        let all = self.core.pool.root_is_stale();
         let mut frozen = Vec::new();
         for (volume, state) in volumes.iter().zip(&mut states) {
             let state = &mut **state;
@@ -87,7 +90,7 @@ impl Engine {
             state.syncing = (!table.is_empty()).then(|| Arc::new(table));
             let record_dirty = std::mem::take(&mut state.record_dirty);
             let destroying = state.record.state == DatasetState::Destroying;
-            if state.syncing.is_some() || record_dirty || destroying {
+            if state.syncing.is_some() || record_dirty || destroying || all {
                 frozen.push(Frozen {
                     volume: Arc::clone(volume),
                     table: state.syncing.clone(),
@@ -214,23 +217,15 @@ impl Engine {
         let pool = &self.core.pool;
         let (root, _) = pool.datasets();
         let next_dataset = self.next_dataset();
-        let mut records: Vec<(DatasetId, Option<DatasetRecord>)> =
-            written.iter().map(|w| (w.volume.id, w.record.clone())).collect();
-        if pool.root_is_stale() {
-            for volume in self.all_volumes() {
-                if records.iter().all(|(id, _)| *id != volume.id) {
-                    records.push((volume.id, Some(volume.state.lock().record.clone())));
-                }
-            }
-        }
-        records.sort_by_key(|(id, _)| *id);
+        let mut records: Vec<&Written> = written.iter().collect();
+        records.sort_by_key(|written| written.volume.id);
         let mut changes = Vec::new();
-        for (id, record) in records {
+        for Written { volume, record, .. } in records {
             let ptr = match record {
                 Some(record) => write_directory_block(out, &record.encode()).await?,
                 None => BlockPtr::HOLE,
             };
-            changes.push(Change { start: id.0, count: 1, ptr });
+            changes.push(Change { start: volume.id.0, count: 1, ptr });
         }
         let tree = Tree::new(pool, root);
         let height = TreeRoot::height_for(next_dataset).max(root.height);

@@ -105,7 +105,7 @@ impl Pool {
         let datasets = input.datasets;
         *self.committed.lock() =
             Committed { txg, segments, datasets, remaps, next_dataset: input.next_dataset };
-        self.log.release(txg);
+        self.log.release(log);
         out.end();
         Ok(())
     }

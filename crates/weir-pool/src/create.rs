@@ -69,9 +69,8 @@ pub async fn create(
     }
     let disks = vdevs.iter().map(|vdev| vdev.disks.iter().cloned().map(Some).collect()).collect();
     let vdevs = build_vdevs(&label, disks, options);
-    let segments =
-        Segments::new(segment_areas(&label), Entries::default(), VsegId(0), options.bug)
-            .expect("an empty table claims nothing");
+    let segments = Segments::new(segment_areas(&label), Entries::default(), VsegId(0), options.bug)
+        .expect("an empty table claims nothing");
     let committed = Committed {
         txg: Txg(0),
         segments: TreeRoot::default(),

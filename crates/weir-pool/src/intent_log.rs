@@ -140,11 +140,11 @@ impl IntentLog {
         }
     }
 
-    /// Forgets batches that only `committed` and older txgs needed; the uberblock of `committed`
-    /// is durable.
-    pub(crate) fn release(&self, committed: Txg) {
+    /// Forgets the batches before `start`, which a durable uberblock names: replay looks for that
+    /// one. A batch logged since then stays even if its txgs are committed by now.
+    pub(crate) fn release(&self, start: LogStart) {
         let mut ring = self.ring.lock();
-        while let Some(live) = ring.live.pop_front_if(|live| live.newest_txg <= committed) {
+        while let Some(live) = ring.live.pop_front_if(|live| live.batch < start.batch) {
             ring.live_bytes -= live.bytes;
         }
     }
@@ -270,5 +270,76 @@ impl<'a> Replay<'a> {
             offset += len as u64;
         }
         Ok(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_base::{DatasetId, Lsn, SystemClock};
+    use weir_device::{Device, MemoryDevice, new_runtime};
+    use weir_format::{Label, LegConfig, VdevConfig, VdevKind};
+
+    use super::*;
+    use crate::pool::PoolOptions;
+    use crate::vdev::Leg;
+
+    const REGION_BYTES: u64 = 64 << 10;
+
+    fn disk() -> Vdev {
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new("disk", 8 << 20));
+        let leg = LegConfig { guid: Guid(1), path: String::new() };
+        let config = VdevConfig { kind: VdevKind::Disk, disk_bytes: 8 << 20, legs: vec![leg] };
+        let label = Label {
+            pool: Guid(7),
+            name: "tank".to_owned(),
+            disk: Guid(1),
+            txg: Txg(1),
+            segment_bytes: 1 << 16,
+            strip_bytes: 4096,
+            log_bytes: REGION_BYTES,
+            vdevs: vec![config],
+        };
+        let clock = Arc::new(SystemClock::default());
+        let options = PoolOptions { cache_bytes: 0, clock, bug: PlantedBug::None };
+        Vdev::new(&label, 0, vec![Leg::new(Guid(1), String::new(), 0, Some(device))], &options)
+    }
+
+    /// Logs one batch of `bytes`, whole blocks.
+    async fn log(
+        ring: &IntentLog,
+        vdev: &Vdev,
+        txg: Txg,
+        bytes: usize,
+    ) -> Result<(), LogWriteError> {
+        let mut builder = BatchBuilder::default();
+        let payload = vec![7; bytes - ALIGN_BYTES];
+        builder.push_write(Lsn(1), txg, DatasetId(1), 0, std::iter::once(&payload[..]));
+        assert_eq!(builder.batch_bytes(), bytes);
+        ring.write(vdev, builder, txg).await
+    }
+
+    /// A batch of a txg that is just being committed may come after its uberblock was made: replay
+    /// starts with that batch, so its space must not be used again before the next commit.
+    #[test]
+    fn what_the_uberblock_starts_with_is_kept() {
+        new_runtime().unwrap().block_on(async {
+            let vdev = disk();
+            let ring = IntentLog::new(Guid(7), REGION_BYTES, 1, PlantedBug::None);
+            log(&ring, &vdev, Txg(1), 16 << 10).await.unwrap();
+            let start = ring.start_after(Txg(1));
+            log(&ring, &vdev, Txg(1), 16 << 10).await.unwrap();
+            ring.release(start);
+            let mut logged = 0;
+            while logged < 20 && log(&ring, &vdev, Txg(2), 8 << 10).await.is_ok() {
+                logged += 1;
+            }
+            assert!((1..20).contains(&logged), "the ring is full after {logged}");
+            let mut replay = Replay::new(&vdev, Guid(7), "tank", REGION_BYTES, start);
+            let mut found = 0;
+            while replay.next(false).await.unwrap().is_some() {
+                found += 1;
+            }
+            assert_eq!(found, 1 + logged, "the batch the uberblock names, and all later ones");
+        });
     }
 }
