@@ -6,7 +6,8 @@
 //! - an import writes nothing;
 //! - the newest uberblock is believed or the import is refused: falling back to an older one loses
 //!   acknowledged data and needs `force`;
-//! - a leg that missed writes is known as stale and read only after the others.
+//! - a leg that missed writes is known as stale and read only after the others; a vdev with no
+//!   other leg is refused.
 
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ use crate::planted::PlantedBug;
 use crate::pool::{Committed, Pool, PoolOptions};
 use crate::segments::Segments;
 use crate::tree::Tree;
-use crate::vdev::Vdev;
+use crate::vdev::{Leg, Vdev};
 
 /// Uberblocks back that a forced import goes; what the reuse rule keeps whole.
 const REWIND_TXGS_MAX: u64 = weir_base::limits::REUSE_AFTER_TXGS;
@@ -109,6 +110,15 @@ async fn finish(
     how: ImportOptions,
 ) -> Result<Imported, PoolError> {
     mark_stale_legs(&pool, uberblock);
+    let stale = pool.vdevs.iter().find(|vdev| !vdev.legs.iter().any(Leg::is_up_to_date));
+    if let Some(vdev) = stale.filter(|_| !how.force) {
+        let legs = vdev.legs.iter().filter(|leg| leg.stale_after().is_none());
+        let missing: Vec<&str> = legs.map(|leg| leg.path.as_str()).collect();
+        return Err(PoolError::StaleDisks {
+            pool: pool.label.name.clone(),
+            missing: missing.join(", "),
+        });
+    }
     let mut batches = Vec::new();
     let start = LogStart {
         epoch: uberblock.log_epoch,
@@ -131,6 +141,9 @@ async fn finish(
 /// cut off by crashes between the writes to two legs, any number of them in a row: what those
 /// uberblocks lead to had been flushed to it before.
 fn mark_stale_legs(pool: &Pool, uberblock: &Uberblock) {
+    if pool.bug == PlantedBug::StaleLegTrusted {
+        return;
+    }
     for leg in pool.vdevs.iter().flat_map(|vdev| &vdev.legs) {
         if let Some(Some(txg)) = uberblock.legs_stale_after.get(leg.index) {
             leg.set_stale(*txg);

@@ -14,15 +14,18 @@
 //!   poisoned until it is imported again.
 
 mod commit;
+mod copies;
 mod create;
 mod error;
 mod hedge;
 mod import;
 mod intent_log;
 mod labels;
+mod legs;
 mod planted;
 mod pool;
 mod read;
+mod scan;
 mod segments;
 mod slow;
 mod status;
@@ -37,6 +40,7 @@ pub use import::{Discovered, ImportOptions, Imported, discover, import};
 pub use intent_log::{LogWriteError, ReplayedBatch};
 pub use planted::PlantedBug;
 pub use pool::{Pool, PoolOptions};
+pub use scan::{ScanKind, ScanPace, ScanState, ScanStatus, ScanStep};
 pub use segments::SpaceUse;
 pub use slow::Slowness;
 pub use status::{LegState, LegStatus, PoolHealth, PoolStatus, VdevStatus};

@@ -20,4 +20,8 @@ pub enum PlantedBug {
     SkipChecksum,
     /// Replay leaves the last batch out.
     DropLastBatch,
+    /// An import takes a leg that missed writes for one that did not.
+    StaleLegTrusted,
+    /// A resilver leaves out a part of every segment.
+    ResilverSkipsRange,
 }

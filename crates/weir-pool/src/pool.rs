@@ -17,6 +17,7 @@ use weir_format::{Label, TreeRoot};
 use crate::error::PoolError;
 use crate::intent_log::{IntentLog, LogWriteError};
 use crate::planted::PlantedBug;
+use crate::scan::Scans;
 use crate::segments::{Segments, SpaceUse};
 use crate::vdev::Vdev;
 use crate::write_out::Streams;
@@ -53,6 +54,7 @@ pub struct Pool {
     pub(crate) committed: Mutex<Committed>,
     pub(crate) streams: Mutex<Option<Streams>>,
     pub(crate) bug: PlantedBug,
+    pub(crate) scans: Scans,
     poisoned: OnceLock<String>,
 }
 
@@ -78,6 +80,7 @@ impl Pool {
             committed: Mutex::new(committed),
             streams: Mutex::new(Some(streams)),
             bug: options.bug,
+            scans: Scans::default(),
             poisoned: OnceLock::new(),
         }
     }

@@ -85,7 +85,7 @@ impl Pool {
         results.into_iter().map(|r| r.expect("every pointer was cached or read")).collect()
     }
 
-    fn adjoin(a: &BlockPtr, b: &BlockPtr) -> bool {
+    pub(crate) fn adjoin(a: &BlockPtr, b: &BlockPtr) -> bool {
         let end = a.offset_bytes() + a.stored_bytes() as u64;
         a.vseg == b.vseg && b.offset_bytes() <= end + RUN_GAP_BYTES_MAX
     }
@@ -135,7 +135,7 @@ impl Pool {
         PoolError::NoSegment { pool: self.label.name.clone(), vseg: ptr.vseg }
     }
 
-    fn verify(&self, ptr: &BlockPtr, stored: &[u8]) -> bool {
+    pub(crate) fn verify(&self, ptr: &BlockPtr, stored: &[u8]) -> bool {
         self.bug == PlantedBug::SkipChecksum || checksum::xxh3_128(stored) == ptr.checksum
     }
 
@@ -155,7 +155,7 @@ impl Pool {
 }
 
 /// Cuts a run into pieces of at most [`RUN_BYTES_MAX`].
-fn split_run<'r>(run: &'r [usize], ptrs: &[BlockPtr]) -> Vec<&'r [usize]> {
+pub(crate) fn split_run<'r>(run: &'r [usize], ptrs: &[BlockPtr]) -> Vec<&'r [usize]> {
     let mut pieces = Vec::new();
     let mut start = 0;
     for index in 1..=run.len() {

@@ -70,6 +70,8 @@ pub(crate) struct Pinned<'a> {
     pub(crate) vdev: u16,
     /// Start of the segment in the vdev's segment area.
     pub(crate) start: u64,
+    /// The last txg that wrote to this place, or in which it died.
+    pub(crate) last_txg: Txg,
 }
 
 impl Drop for Pinned<'_> {
@@ -116,7 +118,8 @@ impl Segments {
         let slot = inner.slots.get_mut(&vseg)?;
         slot.pins += 1;
         let start = u64::from(slot.entry.pseg.0) * self.segment_bytes;
-        Some(Pinned { segments: self, vseg, vdev: slot.entry.vdev, start })
+        let SegmentEntry { vdev, last_txg, .. } = slot.entry;
+        Some(Pinned { segments: self, vseg, vdev, start, last_txg })
     }
 
     /// Gives back what died long enough ago; called once at the start of each txg's write-out.
@@ -295,6 +298,14 @@ impl Segments {
     pub(crate) fn live_by_segment(&self) -> Vec<(VsegId, u32)> {
         let inner = self.inner.lock();
         inner.slots.iter().map(|(vseg, slot)| (*vseg, slot.entry.live_bytes)).collect()
+    }
+
+    /// Live bytes of the segments that `wanted` picks by vdev and last txg.
+    pub(crate) fn live_bytes_where(&self, wanted: impl Fn(u16, Txg) -> bool) -> u64 {
+        let inner = self.inner.lock();
+        let entries = inner.slots.values().map(|slot| slot.entry);
+        let picked = entries.filter(|entry| wanted(entry.vdev, entry.last_txg));
+        picked.map(|entry| u64::from(entry.live_bytes)).sum()
     }
 
     /// Space figures; dead segments count as free, they come back by themselves.

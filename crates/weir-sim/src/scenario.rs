@@ -26,6 +26,7 @@ use crate::cut::CutPlan;
 use crate::executor::JoinHandle;
 use crate::fault::{Budget, Fault};
 use crate::media::{DiskOptions, MediaImage};
+use crate::operator::Operator;
 use crate::rng::Rng;
 use crate::world::SimWorld;
 
@@ -136,6 +137,7 @@ impl Room {
 pub(crate) struct Load {
     pub(crate) steps_per_client: u64,
     pub(crate) admin_steps: u64,
+    pub(crate) operator_steps: u64,
     pub(crate) storm: bool,
 }
 
@@ -162,6 +164,10 @@ impl Scenario {
         if bug == PlantedBug::SkipChecksum {
             scenario.layout = Layout::Mirror;
             scenario.trouble = Trouble::Fault(Fault::BitRot);
+        }
+        if matches!(bug, PlantedBug::StaleLegTrusted | PlantedBug::ResilverSkipsRange) {
+            scenario.layout = Layout::Mirror;
+            scenario.trouble = Trouble::None;
         }
         scenario
     }
@@ -199,7 +205,7 @@ impl Scenario {
 
     pub(crate) fn load(&self) -> Load {
         let steps_per_client = self.room.sizes().steps_per_client;
-        Load { steps_per_client, admin_steps: 16, storm: self.storm }
+        Load { steps_per_client, admin_steps: 16, operator_steps: 12, storm: self.storm }
     }
 
     /// Disks that hold a new pool with empty volumes.
@@ -271,6 +277,9 @@ impl Scenario {
         let committer = Arc::clone(engine);
         let run = executor
             .spawn("committer", async move { committer.run(|time| timer.sleep(time)).await });
+        let (scanner, timer) = (Arc::clone(engine), executor.clone());
+        let scans = executor
+            .spawn("scans", async move { scanner.run_scans(|time| timer.sleep(time)).await });
         self.start_trouble(world, generation);
         let rng = Rng::new(self.seed).stream("generation", generation);
         let mut working = Vec::new();
@@ -287,10 +296,23 @@ impl Scenario {
         let rng = rng.stream("admin", 0);
         let admin = Admin { rng, engine: Arc::clone(engine), books: Rc::clone(books) };
         working.push(self.spawn_admin(world, admin, load.admin_steps));
+        let operator = Operator {
+            rng: Rng::new(self.seed).stream("operator", generation),
+            engine: Arc::clone(engine),
+            executor: executor.clone(),
+            disks: devices(world),
+            scenario: *self,
+        };
+        working.push(self.spawn_operator(world, operator, load.operator_steps));
         for handle in working {
             handle.await?;
         }
         engine.stop();
+        if let Err(error) = scans.await
+            && !self.may_fail()
+        {
+            return Err(format!("the scans gave up: {error}"));
+        }
         match run.await {
             Err(error) if !self.may_fail() => Err(format!("the committer gave up: {error}")),
             _ => Ok(()),
@@ -336,6 +358,26 @@ impl Scenario {
                     break;
                 }
                 for _ in 0..8 {
+                    pause.yield_now().await;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn spawn_operator(
+        &self,
+        world: &SimWorld,
+        mut operator: Operator,
+        steps: u64,
+    ) -> JoinHandle<Result<(), String>> {
+        let (scenario, pause) = (*self, world.executor().clone());
+        world.executor().spawn("operator", async move {
+            for _ in 0..steps {
+                if scenario.ends("operator", operator.step().await)? {
+                    break;
+                }
+                for _ in 0..10 {
                     pause.yield_now().await;
                 }
             }
