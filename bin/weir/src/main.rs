@@ -9,6 +9,7 @@
 //!   rest as in `weir_api::wire::exit_code`.
 
 mod args;
+mod care;
 mod confirm;
 mod events;
 mod export;

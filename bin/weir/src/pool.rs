@@ -14,6 +14,7 @@ use weir_api::types::{
 use weir_api::{ApiError, Control};
 use weir_base::{ErrorKind, names};
 
+use crate::care::{self, CareVerb};
 use crate::output::{self, Style};
 use crate::session::Session;
 use crate::{confirm, events, iostat, layout};
@@ -86,6 +87,8 @@ pub(crate) enum PoolVerb {
         /// Name or guid of the pool; none lists what there is
         name: Option<String>,
     },
+    #[command(flatten)]
+    Care(CareVerb),
     /// Close a pool, so that it can be imported elsewhere
     Export {
         /// Name of the pool
@@ -131,6 +134,7 @@ pub(crate) fn run(verb: PoolVerb, session: &Session) -> Result<(), ApiError> {
         }
         PoolVerb::History { name } => events::history(session, name),
         PoolVerb::Import { search, force, name } => import(session, &search, force, name),
+        PoolVerb::Care(verb) => care::run(verb, session),
         PoolVerb::Export { name, force } => {
             let request = PoolExport { name, force };
             let answer = session.call(|client| client.pool_export(request))?;
@@ -160,7 +164,7 @@ pub(crate) fn split_property(text: &str) -> Result<(&str, &str), ApiError> {
     })
 }
 
-fn changed(session: &Session, change: &PoolChange) -> Result<(), ApiError> {
+pub(crate) fn changed(session: &Session, change: &PoolChange) -> Result<(), ApiError> {
     for warning in &change.warnings {
         session.say(&format!("warning: {}", output::clean(warning)));
     }
@@ -226,6 +230,8 @@ fn status(pool: &PoolStatus) -> String {
             lines.push((label, text));
         }
     }
+    let scan = care::scan_line(pool.scan.as_ref());
+    lines.extend(scan.iter().map(|text| ("scan", text.as_str())));
     let top = line(0, &pool.name, pool.state.name(), &pool.errors, "");
     let ErrorCounts { read, write, checksum } = pool.errors;
     let errors = match read + write + checksum {

@@ -7,6 +7,7 @@
 //! - talk is silent with `--json`.
 
 use std::env::{self, VarError};
+use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -68,6 +69,11 @@ impl Session {
         } else {
             output::print(&human(answer))
         }
+    }
+
+    /// Whether a person watches: talk goes to a terminal, and data is not JSON.
+    pub(crate) fn is_watched(&self) -> bool {
+        !self.json && std::io::stderr().is_terminal()
     }
 
     /// Says something that is not data.

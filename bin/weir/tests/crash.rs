@@ -24,8 +24,9 @@ use common::{Dirs, GIB, MIB, Server, fio};
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// From start to first answer, after SIGKILL under load.
-const IMPORT_LIMIT: Duration = Duration::from_secs(5);
+/// From start to first answer, after SIGKILL under load: so late it is stuck, on any machine. How
+/// quick it is, the benchmark says.
+const IMPORT_LIMIT: Duration = Duration::from_secs(30);
 
 fn mirror(dirs: &Dirs, bytes: u64) -> Server {
     dirs.disk("a", bytes);
@@ -218,9 +219,11 @@ fn garbage_in_one_legs_data_is_healed_and_counted() {
         let mut model = loaded(&dirs);
         garbage(&dirs.file(name), MIB..GIB - MIB);
         let mut counts = Vec::new();
-        for _ in 0..3 {
+        for _ in 0..2 {
             let mut server = dirs.start();
             model.verify(&mut server.client("tank/v1"), name);
+            // Reads look at one leg each, and around a slow one; a scrub looks at all.
+            server.weir("pool scrub --wait tank").ok();
             let status = server.status("tank");
             assert_eq!(status["state"], "online", "{status:#}");
             let errors = leg(&status, name)["errors"]["checksum"].as_u64().unwrap();
@@ -235,8 +238,7 @@ fn garbage_in_one_legs_data_is_healed_and_counted() {
             server.stop_clean();
         }
         eprintln!("garbage in the data of {name}: all right; errors by restart: {counts:?}");
-        // A read looks at one leg, so each pass finds about half of what is still damaged.
-        assert!(counts[0] > 0 && counts[2] < counts[0] * 3 / 4, "not healed: {counts:?}");
+        assert!(counts[0] > 0 && counts[1] == 0, "not healed: {counts:?}");
     }
 }
 
@@ -291,15 +293,15 @@ fn a_leg_may_go_and_come_back() {
     for _ in 0..2 {
         model.verify(&mut server.client("tank/v1"), "b is back");
     }
-    let status = server.status("tank");
-    assert_eq!(status["state"], "degraded", "{status:#}");
-    let note = leg(&status, "b")["note"].as_str().unwrap();
-    assert!(note.contains("misses writes after txg"), "{status:#}");
+    // Nobody has to ask for it: what b missed is written to it.
+    common::eventually("b has what it missed", Duration::from_secs(30), || {
+        server.status("tank")["state"] == "online"
+    });
     let text = server.weir("pool status tank").ok().out;
-    assert!(text.contains("came back"), "{text}");
+    assert!(text.contains("scan: resilver resilvered"), "{text}");
     server.kill();
+    fs::rename(dirs.file("a"), dirs.file("a.away")).unwrap();
     server = dirs.start();
-    model.verify(&mut server.client("tank/v1"), "after another crash");
-    assert!(leg(&server.status("tank"), "b")["note"].is_string(), "a restart forgot it");
+    model.verify(&mut server.client("tank/v1"), "b alone");
     server.assert_alive();
 }

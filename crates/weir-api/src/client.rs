@@ -24,12 +24,12 @@ use weir_base::names;
 
 use crate::control::{Answer, Control};
 use crate::limits::{ANSWER_BYTES_MAX, CLIENT_TIMEOUT};
-use crate::routes::{CloseOptions, NewSize};
+use crate::routes::{CloseOptions, NewSize, OneDisk, ScrubOptions, SomeDisks};
 use crate::types::{
     EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, HistoryList,
-    ImportableList, PoolChange, PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolList,
-    PoolScan, PoolStatus, Removed, Request, ServerInfo, Volume, VolumeChange, VolumeCreate,
-    VolumeList, VolumeResize, VolumeSet,
+    ImportableList, PoolChange, PoolClear, PoolCreate, PoolDestroy, PoolDisk, PoolExport,
+    PoolImport, PoolList, PoolScan, PoolScrub, PoolStatus, Removed, Request, ServerInfo, Volume,
+    VolumeChange, VolumeCreate, VolumeList, VolumeResize, VolumeSet,
 };
 use crate::wire::ErrorBody;
 use crate::{Address, Error};
@@ -164,6 +164,10 @@ fn pool_path(pool: &str) -> Result<String, Error> {
     Ok(format!("/v1/pools/{}", part(pool)))
 }
 
+fn to_pool(pool: &str, what: &str, body: &impl Serialize) -> Result<Call, Error> {
+    Ok(send(Method::POST, format!("{}/{what}", pool_path(pool)?), body))
+}
+
 fn volume_path(name: &str) -> Result<String, Error> {
     let (pool, volume) = names::volume(name)?;
     Ok(format!("/v1/volumes/{}/{}", part(pool), part(volume)))
@@ -229,6 +233,23 @@ impl Control for Client {
     fn events(&self, query: EventQuery) -> Answer<'_, EventList> {
         let EventQuery { after, wait_ms } = query;
         self.call(Ok(get(format!("/v1/events?after={after}&wait_ms={wait_ms}"))))
+    }
+
+    fn pool_scrub(&self, request: PoolScrub) -> Answer<'_, PoolChange> {
+        let options = ScrubOptions { action: request.action };
+        self.call(to_pool(&request.name, "scrub", &options))
+    }
+
+    fn pool_offline(&self, request: PoolDisk) -> Answer<'_, PoolChange> {
+        self.call(to_pool(&request.name, "offline", &OneDisk { disk: request.disk }))
+    }
+
+    fn pool_online(&self, request: PoolDisk) -> Answer<'_, PoolChange> {
+        self.call(to_pool(&request.name, "online", &OneDisk { disk: request.disk }))
+    }
+
+    fn pool_clear(&self, request: PoolClear) -> Answer<'_, PoolChange> {
+        self.call(to_pool(&request.name, "clear", &SomeDisks { disk: request.disk }))
     }
 
     fn volume_create(&self, request: VolumeCreate) -> Answer<'_, VolumeChange> {

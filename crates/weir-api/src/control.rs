@@ -14,9 +14,9 @@ use std::pin::Pin;
 
 use crate::types::{
     EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, HistoryList,
-    ImportableList, PoolChange, PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolList,
-    PoolScan, PoolStatus, Removed, ServerInfo, Volume, VolumeChange, VolumeCreate, VolumeList,
-    VolumeResize, VolumeSet,
+    ImportableList, PoolChange, PoolClear, PoolCreate, PoolDestroy, PoolDisk, PoolExport,
+    PoolImport, PoolList, PoolScan, PoolScrub, PoolStatus, Removed, ServerInfo, Volume,
+    VolumeChange, VolumeCreate, VolumeList, VolumeResize, VolumeSet,
 };
 use crate::wire::ApiError;
 
@@ -66,6 +66,29 @@ pub trait Control: Send + Sync + 'static {
     /// Tells what happened after an event, oldest first. With nothing to tell it waits for a while
     /// and then answers an empty list.
     fn events(&self, query: EventQuery) -> Answer<'_, EventList>;
+
+    /// Starts, pauses or stops a scrub. It runs on after the answer; the pool's state shows how far
+    /// it is. What is so already is `unchanged`.
+    ///
+    /// # Errors
+    /// `Busy` for a start during a resilver, and for a pause or stop of what does not run.
+    fn pool_scrub(&self, request: PoolScrub) -> Answer<'_, PoolChange>;
+
+    /// Takes a disk of a mirror out of use until it is brought online or the pool is opened again.
+    ///
+    /// # Errors
+    /// `Busy` for the only disk of a vdev that holds everything.
+    fn pool_offline(&self, request: PoolDisk) -> Answer<'_, PoolChange>;
+
+    /// Takes a disk into use again; a resilver writes to it what it missed.
+    ///
+    /// # Errors
+    /// `Invalid` when the path leads to another disk now; nothing is changed then.
+    fn pool_online(&self, request: PoolDisk) -> Answer<'_, PoolChange>;
+
+    /// Sets error counts to zero and takes faulted disks into use again, as far as they can be
+    /// opened; those that cannot are named as warnings.
+    fn pool_clear(&self, request: PoolClear) -> Answer<'_, PoolChange>;
 
     /// Makes a thin volume. The same name with the same size and properties is `unchanged`.
     fn volume_create(&self, request: VolumeCreate) -> Answer<'_, VolumeChange>;

@@ -27,11 +27,13 @@ use crate::guard;
 use crate::types::{Outcome, ServerInfo};
 use crate::wire::{ApiError, ErrorBody, http_status};
 
+mod care;
 mod event;
 mod export;
 mod pool;
 mod volume;
 
+pub(crate) use care::{OneDisk, ScrubOptions, SomeDisks};
 pub(crate) use pool::CloseOptions;
 pub(crate) use volume::NewSize;
 
@@ -70,6 +72,10 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(pool::list, pool::create))
         .routes(routes!(pool::status, pool::destroy))
         .routes(routes!(pool::export))
+        .routes(routes!(care::scrub))
+        .routes(routes!(care::offline))
+        .routes(routes!(care::online))
+        .routes(routes!(care::clear))
         .routes(routes!(pool::import))
         .routes(routes!(event::history))
         .routes(routes!(event::events))

@@ -12,12 +12,14 @@ use utoipa::ToSchema;
 
 use crate::Error;
 
+mod care;
 mod event;
 mod export;
 mod io;
 mod pool;
 mod volume;
 
+pub use care::{PoolClear, PoolDisk, PoolScrub, ScanKind, ScanState, ScanStatus, ScrubAction};
 pub use event::{Event, EventLevel, EventList, EventQuery, HistoryEntry, HistoryList};
 pub use export::{Export, ExportChange, ExportCreate, ExportKey, ExportList, Protocol};
 pub use io::{ClientIo, DiskIo, OpIo};

@@ -74,3 +74,18 @@ pub const SLOW_MIN: Duration = Duration::from_millis(50);
 /// redundancy of a block in one strip, and of one in two strips on vdevs of up to 17 disks; an
 /// attempt takes microseconds, so a block that cannot be saved costs a second at most.
 pub const RECONSTRUCTIONS_MAX: usize = 16_384;
+
+/// Blocks that one step of a scan takes on while no client uses the pool: 8 MiB, long device reads
+/// and few commits to outlive.
+pub const SCAN_BLOCKS_IDLE: usize = 2048;
+
+/// The same while clients use the pool: 256 KiB, so that a client waits behind one short read.
+pub const SCAN_BLOCKS_BUSY: usize = 64;
+
+/// A busy pool's scan pauses for this many times as long as its step took: clients keep four fifths
+/// of the disks' time.
+pub const SCAN_BUSY_PAUSES: u32 = 4;
+
+/// Resilvers in a row that may fail before the next waits for a person: a disk that takes writes
+/// and does not keep them would be copied to for ever.
+pub const SCAN_ATTEMPTS_MAX: u32 = 3;

@@ -38,7 +38,7 @@ struct Frozen {
 }
 
 /// What write-out made of it.
-struct Written {
+pub(crate) struct Written {
     volume: Arc<Volume>,
     /// `None`: the dataset is gone.
     record: Option<DatasetRecord>,
@@ -122,7 +122,7 @@ impl Engine {
     }
 
     /// Every dataset's tree as of the txg that was just written and published.
-    fn roots_with(&self, written: &[Written]) -> Roots {
+    pub(crate) fn roots_with(&self, written: &[Written]) -> Roots {
         let gone = |id| written.iter().any(|w| w.volume.id == id && w.record.is_none());
         let volumes = self.all_volumes().into_iter().filter(|volume| !gone(volume.id));
         volumes.map(|volume| (volume.id, volume.state.lock().record.root)).collect()

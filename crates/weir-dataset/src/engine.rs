@@ -21,6 +21,7 @@ use weir_pool::{
 
 use crate::core::Core;
 use crate::error::DatasetError;
+use crate::scan::ScanDesk;
 use crate::traffic::Traffic;
 use crate::volume::Volume;
 
@@ -79,6 +80,7 @@ pub struct Engine {
     admin: Mutex<()>,
     stopping: AtomicBool,
     traffic: Traffic,
+    pub(crate) scans: ScanDesk,
 }
 
 impl Engine {
@@ -129,6 +131,7 @@ impl Engine {
             admin: Mutex::new(()),
             stopping: AtomicBool::new(false),
             traffic: Traffic::default(),
+            scans: ScanDesk::default(),
         }
     }
 
@@ -179,10 +182,11 @@ impl Engine {
         self.core.set_dirty_max(bytes / 100 * DIRTY_PERCENT);
     }
 
-    /// Makes [`Self::run`] commit once more and return.
+    /// Makes [`Self::run`] commit once more and return, and [`Self::run_scans`] return.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.core.wake_committer.notify_one();
+        self.scans.wake.notify_one();
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

@@ -22,6 +22,7 @@ mod flush;
 mod leaves;
 mod range_set;
 mod replay;
+mod scan;
 mod traffic;
 mod volume;
 mod volume_read;

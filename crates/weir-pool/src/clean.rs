@@ -1,36 +1,27 @@
 //! The cleaner: moves what lives of mostly dead segments together, so that their places come back.
 //!
-//! Not here: the segment table and its remap tables (segments, moves), storing them (commit).
+//! Not here: the segment table and its remap tables (segments, moves), storing them (commit), what
+//! lives of a segment (live).
 //!
 //! Invariants:
 //! - it runs inside a write-out, after the trees of the txg can be read: nothing it moves can die
 //!   under it;
-//! - a block is alive if the one place that can lead to it does (the summary says which): no list
-//!   of freed blocks is kept;
+//! - no list of freed blocks is kept: the owners are asked;
 //! - the bytes found alive must add up to the segment's counter, and each block must match its
 //!   checksum; a segment for which that fails is left as it is;
 //! - readers are sent to the new place only when it can be read; the old place is held as long as
 //!   that of a dead segment.
 
-use futures_util::StreamExt as _;
-use hashbrown::HashMap;
-use weir_base::limits::NODE_READS_IN_FLIGHT;
-use weir_base::{DatasetId, VsegId};
-use weir_format::{
-    BlockPtr, FormatError, SEGMENT_BLOCKS_MAX, SegmentEntry, Summary, SummaryEntry, SummaryPlace,
-    TreeRoot,
-};
+use weir_base::VsegId;
+use weir_format::{SEGMENT_BLOCKS_MAX, SegmentEntry};
 
 use crate::error::PoolError;
+use crate::live::Roots;
 use crate::moves::{Moved, Order};
 use crate::pool::Pool;
 use crate::read::{Wanted, split_runs};
 use crate::reserve::Reserve;
-use crate::tree::Tree;
 use crate::write_out::WriteOut;
-
-/// Where each dataset's tree is in the txg being written.
-pub type Roots = HashMap<DatasetId, TreeRoot>;
 
 /// Segments that one commit may gain beside twice what it wrote: catches up without holding
 /// anybody up for long.
@@ -151,13 +142,15 @@ impl Pool {
         vseg: VsegId,
         entry: &SegmentEntry,
     ) -> Result<Vec<Moved>, Stop> {
-        let entries = self.read_summaries(vseg, entry.summary).await?;
-        let live = self.find_live(roots, vseg, entries).await?;
-        let bytes: u64 = live.iter().map(|(_, ptr)| ptr.stored_bytes() as u64).sum();
+        let (entries, _) = self.read_summaries(vseg, entry.summary).await?;
+        let found = self.find_live(roots, vseg, entries).await;
+        let bytes = found.bytes();
+        if let Some(error) = found.failed.into_iter().next() {
+            return Err(Stop::Unreadable(error));
+        }
+        let live = found.live;
         if bytes != u64::from(entry.live_bytes) || live.len() > SEGMENT_BLOCKS_MAX as usize {
-            let field = "live_bytes";
-            let source = FormatError::Field { what: SEGMENT, field, value: bytes };
-            return Err(Stop::Unreadable(self.bad_segment(source)));
+            return Err(Stop::Unreadable(self.bad_segment("live_bytes", bytes)));
         }
         let mut wanted = Vec::with_capacity(live.len());
         for (index, (_, ptr)) in live.iter().enumerate() {
@@ -180,64 +173,4 @@ impl Pool {
         }
         Ok(moved)
     }
-
-    fn bad_segment(&self, source: FormatError) -> PoolError {
-        PoolError::Structure { pool: self.label.name.clone(), what: SEGMENT, source }
-    }
-
-    /// Every block ever appended to a segment.
-    async fn read_summaries(
-        &self,
-        vseg: VsegId,
-        last: SummaryPlace,
-    ) -> Result<Vec<SummaryEntry>, PoolError> {
-        let pinned = self.segments.pin(vseg).expect("a sealed segment has a place");
-        let vdev = &self.vdevs[usize::from(pinned.vdev)];
-        let (mut entries, mut place) = (Vec::new(), last);
-        while !place.is_none() {
-            let (at, len) = (pinned.at + u64::from(place.at), place.bytes as usize);
-            let verify = |bytes: &[u8]| Summary::decode(bytes, vseg).is_ok();
-            let (buf, start) = vdev.read_verified(vdev.next_leg(), at, len, verify).await?;
-            let summary = Summary::decode(&buf[start..start + len], vseg)
-                .map_err(|source| self.bad_segment(source))?;
-            let before = summary.previous.at.checked_add(summary.previous.bytes);
-            if before.is_none_or(|end| end > place.at) {
-                let (field, value) = ("previous_at", u64::from(summary.previous.at));
-                return Err(self.bad_segment(FormatError::Field { what: SEGMENT, field, value }));
-            }
-            entries.extend(summary.entries);
-            place = summary.previous;
-        }
-        Ok(entries)
-    }
-
-    /// Those of `entries` that their owners still lead to, here.
-    async fn find_live(
-        &self,
-        roots: &Roots,
-        vseg: VsegId,
-        mut entries: Vec<SummaryEntry>,
-    ) -> Result<Vec<(SummaryEntry, BlockPtr)>, PoolError> {
-        // Neighbours share the nodes above them.
-        entries.sort_unstable_by_key(|entry| entry.owner);
-        let lookups = entries.iter().filter_map(|entry| {
-            let tree = Tree::new(self, *roots.get(&entry.owner.dataset)?);
-            let owner = entry.owner;
-            Some(async move { (*entry, tree.pointer_at(owner.level, owner.index).await) })
-        });
-        let mut lookups = futures_util::stream::iter(lookups).buffered(NODE_READS_IN_FLIGHT);
-        let mut live = Vec::new();
-        while let Some(found) = lookups.next().await {
-            let (entry, ptr) = (found.0, found.1?);
-            let same = !ptr.is_hole()
-                && (ptr.vseg, ptr.offset_units) == (entry.vseg, entry.offset_units)
-                && (ptr.stored_units, ptr.checksum as u64) == (entry.stored_units, entry.checksum);
-            if same && self.segments.stands_at(&ptr, vseg, entry.at_units) {
-                live.push((entry, ptr));
-            }
-        }
-        Ok(live)
-    }
 }
-
-const SEGMENT: &str = "segment to be cleaned";

@@ -102,6 +102,11 @@ impl Pool {
         };
         let disk_bytes: Vec<u64> = self.label.vdevs.iter().map(|vdev| vdev.disk_bytes).collect();
         write_uberblock(&self.vdevs, &disk_bytes, &uberblock).await?;
+        for leg in self.vdevs.iter().flat_map(|vdev| &vdev.legs) {
+            if uberblock.legs_stale_after[leg.index].is_none() {
+                leg.settle_copied();
+            }
+        }
         let datasets = input.datasets;
         *self.committed.lock() =
             Committed { txg, segments, datasets, remaps, next_dataset: input.next_dataset };
@@ -110,22 +115,15 @@ impl Pool {
         Ok(())
     }
 
-    async fn flush_all(&self) -> Result<(), PoolError> {
+    pub(crate) async fn flush_all(&self) -> Result<(), PoolError> {
         let flushes = self.vdevs.iter().map(Vdev::flush);
         futures_util::future::join_all(flushes).await.into_iter().collect()
     }
 
-    /// What the uberblock says of each leg: one that is faulted or absent misses everything after
-    /// the last txg it took part in.
+    /// What the uberblock says of each leg.
     fn legs_stale_after(&self, committed: weir_base::Txg) -> Vec<Option<weir_base::Txg>> {
         let legs = self.vdevs.iter().flat_map(|vdev| &vdev.legs);
-        legs.map(|leg| {
-            if leg.usable().is_none() {
-                leg.set_stale(committed);
-            }
-            leg.stale_after()
-        })
-        .collect()
+        legs.map(|leg| leg.stale_in_next(committed)).collect()
     }
 
     /// Stores the remap tables that changed, or all of them, and forgets those of segments in which

@@ -207,7 +207,7 @@ pub(crate) fn build_vdevs(
 }
 
 /// A disk with its watch.
-fn watched(disk: Arc<dyn Device>, clock: &Arc<dyn Clock>) -> Arc<dyn Device> {
+pub(crate) fn watched(disk: Arc<dyn Device>, clock: &Arc<dyn Clock>) -> Arc<dyn Device> {
     Arc::new(WatchedDevice::new(disk, Arc::clone(clock)))
 }
 

@@ -124,6 +124,41 @@ pub enum PoolError {
         /// Disks that a vdev lacks, of which it needs one at least.
         missing: String,
     },
+    /// A vdev has only legs that missed writes.
+    #[error(
+        "pool {pool} cannot be opened: the disks that are there missed writes, and {missing} with \
+         the rest is not there. Attach it"
+    )]
+    StaleDisks {
+        /// Pool.
+        pool: String,
+        /// Disks that hold everything.
+        missing: String,
+    },
+    /// A disk that is named is none of the pool's.
+    #[error("pool {pool} has no disk {disk}")]
+    NoSuchDisk {
+        /// Pool.
+        pool: String,
+        /// As it was named.
+        disk: String,
+    },
+    /// Redundancy needs a disk.
+    #[error("{disk} is the only disk of its vdev in pool {pool} that holds everything")]
+    OnlyCopy {
+        /// Pool.
+        pool: String,
+        /// Disk.
+        disk: String,
+    },
+    /// A scan cannot be changed that way now.
+    #[error("pool {pool}: {why}")]
+    Scan {
+        /// Pool.
+        pool: String,
+        /// Why.
+        why: &'static str,
+    },
     /// No uberblock leads to readable roots.
     #[error(
         "pool {pool}: the newest uberblock (txg {newest}) leads to damaged data. An older one may \
@@ -164,7 +199,9 @@ impl PoolError {
             | Self::NoSegment { .. }
             | Self::NoUberblock { .. }
             | Self::LogDamaged { .. } => ErrorKind::Data,
-            Self::VdevLost { .. } | Self::MissingDisks { .. } => ErrorKind::Unavailable,
+            Self::VdevLost { .. } | Self::MissingDisks { .. } | Self::StaleDisks { .. } => {
+                ErrorKind::Unavailable
+            }
             Self::Poisoned { .. } => ErrorKind::Poisoned,
             Self::OutOfSpace { .. } => ErrorKind::NoSpace,
             Self::TooSmall { .. }
@@ -172,7 +209,8 @@ impl PoolError {
             | Self::OtherPool { .. }
             | Self::Layout { .. } => ErrorKind::Invalid,
             Self::InPool { .. } => ErrorKind::Exists,
-            Self::NoPool { .. } => ErrorKind::NotFound,
+            Self::NoPool { .. } | Self::NoSuchDisk { .. } => ErrorKind::NotFound,
+            Self::OnlyCopy { .. } | Self::Scan { .. } => ErrorKind::Busy,
         }
     }
 }

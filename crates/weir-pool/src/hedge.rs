@@ -9,13 +9,14 @@
 //! - a late answer is waited for as long as no other leg is left.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use weir_base::Clock;
 use weir_base::clock::Sleep;
 use weir_base::limits::{HEDGE_FACTOR, HEDGE_MAX, HEDGE_MIN};
-use weir_device::{DeviceError, DiskOp, IoBuf, ReadFuture};
+use weir_device::{Device, DeviceError, DiskOp, IoBuf, ReadFuture};
 
 use crate::vdev::Leg;
 
@@ -32,7 +33,14 @@ pub(crate) struct Copies<'a> {
     len: usize,
     clock: &'a dyn Clock,
     unasked: std::vec::IntoIter<&'a Leg>,
-    asked: Vec<(&'a Leg, ReadFuture<'a>)>,
+    asked: Vec<Asked<'a>>,
+}
+
+/// A leg that was asked; the read keeps its disk open.
+struct Asked<'a> {
+    leg: &'a Leg,
+    device: Arc<dyn Device>,
+    read: ReadFuture<'a>,
 }
 
 impl<'a> Copies<'a> {
@@ -57,9 +65,9 @@ impl<'a> Copies<'a> {
             if let Some(copy) = self.answer_or(&mut timer).await {
                 return Some(copy);
             }
-            let watch = self.asked.last().and_then(|(leg, _)| leg.usable()?.watch());
+            let slow = self.asked.last().map(|asked| Arc::clone(&asked.device));
             if self.ask()
-                && let Some(watch) = watch
+                && let Some(watch) = slow.as_ref().and_then(|device| device.watch())
             {
                 watch.bypass();
             }
@@ -70,8 +78,10 @@ impl<'a> Copies<'a> {
     fn ask(&mut self) -> bool {
         for leg in self.unasked.by_ref() {
             if let Some(device) = leg.usable() {
-                let read = device.read_at(self.disk_offset, IoBuf::zeroed(self.len));
-                self.asked.push((leg, read));
+                let (offset, buf, disk) =
+                    (self.disk_offset, IoBuf::zeroed(self.len), Arc::clone(&device));
+                let read = Box::pin(async move { disk.read_at(offset, buf).await });
+                self.asked.push(Asked { leg, device, read });
                 return true;
             }
         }
@@ -83,8 +93,8 @@ impl<'a> Copies<'a> {
         if self.unasked.as_slice().is_empty() {
             return None;
         }
-        let (leg, _) = self.asked.last()?;
-        let usual = leg.usable()?.watch().map_or(Duration::ZERO, |w| w.recent(DiskOp::Read));
+        let watch = self.asked.last()?.device.watch();
+        let usual = watch.map_or(Duration::ZERO, |w| w.recent(DiskOp::Read));
         Some(self.clock.sleep((usual * HEDGE_FACTOR).clamp(HEDGE_MIN, HEDGE_MAX)))
     }
 
@@ -92,8 +102,8 @@ impl<'a> Copies<'a> {
     async fn answer_or(&mut self, timer: &mut Option<Sleep>) -> Option<Copy<'a>> {
         poll_fn(|context| {
             for index in 0..self.asked.len() {
-                if let Poll::Ready((done, buf)) = self.asked[index].1.as_mut().poll(context) {
-                    let (leg, _) = self.asked.swap_remove(index);
+                if let Poll::Ready((done, buf)) = self.asked[index].read.as_mut().poll(context) {
+                    let Asked { leg, .. } = self.asked.swap_remove(index);
                     return Poll::Ready(Some(Copy { leg, done, buf }));
                 }
             }
@@ -108,11 +118,10 @@ impl<'a> Copies<'a> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Instant;
 
     use weir_base::{Guid, SystemClock, Txg};
-    use weir_device::{Device, FaultDevice, Faults, MemoryDevice, WatchedDevice, new_runtime};
+    use weir_device::{FaultDevice, Faults, MemoryDevice, WatchedDevice, new_runtime};
     use weir_format::layout::LABEL_BYTES;
     use weir_format::{Label, LegConfig, VdevConfig, VdevKind};
 

@@ -6,7 +6,8 @@
 //! - an import writes nothing;
 //! - the newest uberblock is believed or the import is refused: falling back to an older one loses
 //!   acknowledged data and needs `force`;
-//! - a leg that missed writes is known as stale and read only after the others.
+//! - a leg that missed writes is known as stale and read only after the others; a vdev without
+//!   enough other legs is refused.
 
 use std::sync::Arc;
 
@@ -83,7 +84,7 @@ pub async fn import(
     let label = found.label.clone();
     let vdevs = build_vdevs(&label, found.place_disks(), options);
     if let Some(vdev) = vdevs.iter().find(|vdev| !vdev.is_alive()) {
-        let missing = vdev.legs.iter().filter(|leg| leg.device.is_none());
+        let missing = vdev.legs.iter().filter(|leg| leg.device().is_none());
         let missing: Vec<&str> = missing.map(|leg| leg.path.as_str()).collect();
         return Err(PoolError::MissingDisks { pool: label.name, missing: missing.join(", ") });
     }
@@ -111,6 +112,18 @@ async fn finish(
     how: ImportOptions,
 ) -> Result<Imported, PoolError> {
     mark_stale_legs(&pool, uberblock);
+    let whole = |vdev: &&Vdev| {
+        vdev.legs.iter().filter(|leg| leg.is_up_to_date()).count() >= vdev.legs_needed()
+    };
+    let stale = pool.vdevs.iter().find(|vdev| !whole(vdev));
+    if let Some(vdev) = stale.filter(|_| !how.force) {
+        let legs = vdev.legs.iter().filter(|leg| leg.stale_after().is_none());
+        let missing: Vec<&str> = legs.map(|leg| leg.path.as_str()).collect();
+        return Err(PoolError::StaleDisks {
+            pool: pool.label.name.clone(),
+            missing: missing.join(", "),
+        });
+    }
     let mut batches = Vec::new();
     let start = LogStart {
         epoch: uberblock.log_epoch,
@@ -133,6 +146,9 @@ async fn finish(
 /// cut off by crashes between the writes to two legs, any number of them in a row: what those
 /// uberblocks lead to had been flushed to it before.
 fn mark_stale_legs(pool: &Pool, uberblock: &Uberblock) {
+    if pool.bug == PlantedBug::StaleLegTrusted {
+        return;
+    }
     for leg in pool.vdevs.iter().flat_map(|vdev| &vdev.legs) {
         if let Some(Some(txg)) = uberblock.legs_stale_after.get(leg.index) {
             leg.set_stale(*txg);

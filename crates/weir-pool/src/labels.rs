@@ -40,6 +40,34 @@ pub(crate) async fn write_labels(device: &dyn Device, label: &Label) -> Result<(
     device.flush().await
 }
 
+/// Rewrites the config copies of one disk that differ from `label`, ring and all else untouched.
+/// Returns the bytes rewritten.
+///
+/// # Durability
+/// After the next flush; a crash before it leaves each copy old, new or torn, never all of them,
+/// because copies that were right are not written.
+pub(crate) async fn repair_config(
+    device: &dyn Device,
+    label: &Label,
+    disk_bytes: u64,
+) -> Result<u64, DeviceError> {
+    let wanted = label.encode();
+    let mut repaired = 0;
+    for start in label_offsets(disk_bytes) {
+        for at in [start, start + CONFIG_BYTES as u64] {
+            let (done, mut copy) = device.read_at(at, IoBuf::zeroed(CONFIG_BYTES)).await;
+            if done.is_ok() && copy[..] == wanted[..] {
+                continue;
+            }
+            copy.copy_from_slice(&wanted);
+            let range = 0..CONFIG_BYTES;
+            device.write_at(at, Arc::new(copy), range, Durability::Cached).await?;
+            repaired += CONFIG_BYTES as u64;
+        }
+    }
+    Ok(repaired)
+}
+
 /// Overwrites every config copy and uberblock with zeros.
 pub(crate) async fn erase_labels(device: &dyn Device, disk_bytes: u64) -> Result<(), DeviceError> {
     let zeros = Arc::new(IoBuf::zeroed(LABEL_BYTES as usize));

@@ -26,4 +26,8 @@ pub enum PlantedBug {
     DropLastBatch,
     /// Parity of a raidz row is computed with its last data strip in place of the first.
     WrongParityStrip,
+    /// An import takes a leg that missed writes for one that did not.
+    StaleLegTrusted,
+    /// A resilver leaves out a part of every segment.
+    ResilverSkipsRange,
 }

@@ -18,6 +18,7 @@ use weir_format::{Label, SegmentClass, TreeRoot};
 use crate::error::PoolError;
 use crate::intent_log::{IntentLog, LogWriteError};
 use crate::planted::PlantedBug;
+use crate::scan::Scans;
 use crate::segments::{Segments, SpaceUse};
 use crate::vdev::Vdev;
 use crate::write_out::Streams;
@@ -57,6 +58,7 @@ pub struct Pool {
     pub(crate) bug: PlantedBug,
     /// Bytes of one leg written to the segments of each class.
     pub(crate) traffic: [AtomicU64; SegmentClass::ALL.len()],
+    pub(crate) scans: Scans,
     poisoned: OnceLock<String>,
 }
 
@@ -83,6 +85,7 @@ impl Pool {
             streams: Mutex::new(Some(streams)),
             bug: options.bug,
             traffic: Default::default(),
+            scans: Scans::default(),
             poisoned: OnceLock::new(),
         }
     }

@@ -146,7 +146,7 @@ impl Pool {
         PoolError::NoSegment { pool: self.label.name.clone(), vseg: ptr.vseg }
     }
 
-    fn verify(&self, ptr: &BlockPtr, stored: &[u8]) -> bool {
+    pub(crate) fn verify(&self, ptr: &BlockPtr, stored: &[u8]) -> bool {
         self.bug == PlantedBug::SkipChecksum || checksum::xxh3_128(stored) == ptr.checksum
     }
 

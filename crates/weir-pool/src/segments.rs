@@ -150,6 +150,8 @@ pub(crate) struct Pinned<'a> {
     pub(crate) vdev: u16,
     /// Where it is in the vdev's segment area.
     pub(crate) at: u64,
+    /// The last txg that wrote to this place, or in which it died.
+    pub(crate) last_txg: Txg,
 }
 
 impl Drop for Pinned<'_> {
@@ -223,7 +225,8 @@ impl Segments {
         }
         slot.pins += 1;
         let at = self.start(&slot.entry);
-        Some(Pinned { segments: self, vseg, vdev: slot.entry.vdev, at })
+        let SegmentEntry { vdev, last_txg, .. } = slot.entry;
+        Some(Pinned { segments: self, vseg, vdev, at, last_txg })
     }
 
     /// Where a block is, its segment pinned; `None` when it is no more.
@@ -233,7 +236,8 @@ impl Segments {
         let slot = inner.slots.get_mut(&vseg)?;
         slot.pins += 1;
         let at = self.start(&slot.entry) + u64::from(units) * PACK_BYTES as u64;
-        Some(Pinned { segments: self, vseg, vdev: slot.entry.vdev, at })
+        let SegmentEntry { vdev, last_txg, .. } = slot.entry;
+        Some(Pinned { segments: self, vseg, vdev, at, last_txg })
     }
 
     /// Gives back what died or was cleaned long enough ago; called once at the start of each txg's
@@ -342,6 +346,21 @@ impl Segments {
         inner.mark(vseg, class);
     }
 
+    /// A segment as it is now.
+    pub(crate) fn entry(&self, vseg: VsegId) -> Option<SegmentEntry> {
+        self.inner.lock().slots.get(&vseg).map(|slot| slot.entry)
+    }
+
+    /// Segments with a place, in the order of their places, so that a disk reads ahead.
+    pub(crate) fn in_place_order(&self) -> Vec<(VsegId, SegmentEntry)> {
+        let inner = self.inner.lock();
+        let all = inner.slots.iter().map(|(vseg, slot)| (*vseg, slot.entry));
+        let placed = all.filter(|(_, entry)| entry.state != SegmentState::Remapped);
+        let mut segments: Vec<_> = placed.collect();
+        segments.sort_unstable_by_key(|(_, entry)| (entry.pseg, entry.vdev));
+        segments
+    }
+
     /// The last summary of a segment.
     pub(crate) fn summary(&self, vseg: VsegId) -> SummaryPlace {
         self.inner.lock().slots[&vseg].entry.summary
@@ -426,6 +445,14 @@ impl Segments {
     pub(crate) fn live_by_segment(&self) -> Vec<(VsegId, u32)> {
         let inner = self.inner.lock();
         inner.slots.iter().map(|(vseg, slot)| (*vseg, slot.entry.live_bytes)).collect()
+    }
+
+    /// Live bytes of the segments that `wanted` picks by vdev and last txg.
+    pub(crate) fn live_bytes_where(&self, wanted: impl Fn(u16, Txg) -> bool) -> u64 {
+        let inner = self.inner.lock();
+        let entries = inner.slots.values().map(|slot| slot.entry);
+        let picked = entries.filter(|entry| wanted(entry.vdev, entry.last_txg));
+        picked.map(|entry| u64::from(entry.live_bytes)).sum()
     }
 
     /// Space figures; dead segments count as free, they come back by themselves.

@@ -70,17 +70,17 @@ fn compare(disks: &[Option<DiskFigures>], index: usize, op: DiskOp) -> Option<Sl
 
 impl Leg {
     pub(crate) fn figures(&self) -> Option<DiskFigures> {
-        Some(self.device.as_ref()?.watch()?.figures())
+        Some(self.device()?.watch()?.figures())
     }
 
-    fn silent(&self) -> Option<Duration> {
+    pub(crate) fn silent(&self) -> Option<Duration> {
         self.usable()?.watch()?.silent()
     }
 
     /// Whether another leg should rather be read.
     pub(crate) fn is_avoided(&self) -> bool {
-        let watch = self.usable().and_then(|device| device.watch());
-        watch.is_some_and(|watch| {
+        let device = self.usable();
+        device.as_ref().and_then(|device| device.watch()).is_some_and(|watch| {
             watch.is_avoided() || watch.silent().is_some_and(|silent| silent >= DISK_SILENT)
         })
     }
@@ -101,7 +101,8 @@ impl Vdev {
         let silent = self.legs.iter().filter(|leg| leg.silent().is_some_and(|s| s >= limit));
         let mut gone = Vec::new();
         for leg in silent {
-            if let Some(watch) = leg.usable().and_then(|device| device.watch())
+            if let Some(device) = leg.usable()
+                && let Some(watch) = device.watch()
                 && !watch.is_let_go()
             {
                 tracing::error!(disk = %leg.path, "disk does not answer: it is let go of");
@@ -136,7 +137,7 @@ impl Pool {
     pub fn abandon(&self, why: &dyn std::fmt::Display) {
         self.poison(why);
         for leg in self.vdevs.iter().flat_map(|vdev| &vdev.legs) {
-            if let Some(watch) = leg.device.as_ref().and_then(|device| device.watch()) {
+            if let Some(watch) = leg.device().as_ref().and_then(|device| device.watch()) {
                 watch.let_go();
             }
         }

@@ -13,19 +13,24 @@ use weir_format::{BlockPtr, VdevKind};
 use crate::error::PoolError;
 use crate::import::forget_disk;
 use crate::pool::Pool;
+use crate::scan::ScanStatus;
 use crate::segments::SpaceUse;
 use crate::slow::{self, Slowness};
 use crate::tree::Tree;
+use crate::vdev::Leg;
 
 /// State of one disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LegState {
     /// In use and up to date.
     Online,
-    /// In use, but it missed writes; what it misses is repaired as it is read.
+    /// In use, but it missed writes: it takes new ones, and reads do not rely on it before a
+    /// resilver has copied the rest.
     Stale,
     /// A write or flush failed; not used any more.
     Faulted,
+    /// A person took it out of use.
+    Offline,
     /// Not there.
     Missing,
 }
@@ -100,6 +105,20 @@ pub struct PoolStatus {
     pub remap_bytes: u64,
     /// Newest committed txg.
     pub txg: Txg,
+    /// The scan under way, or the last one since the pool was opened.
+    pub scan: Option<ScanStatus>,
+}
+
+impl Leg {
+    pub(crate) fn state(&self) -> LegState {
+        match (self.is_offline(), self.is_faulted(), self.device(), self.stale_after()) {
+            (true, ..) => LegState::Offline,
+            (_, true, ..) => LegState::Faulted,
+            (_, _, None, _) => LegState::Missing,
+            (.., Some(_)) => LegState::Stale,
+            _ => LegState::Online,
+        }
+    }
 }
 
 impl Pool {
@@ -117,12 +136,7 @@ impl Pool {
                     .map(|leg| LegStatus {
                         path: leg.path.clone(),
                         guid: leg.guid,
-                        state: match (&leg.device, leg.is_faulted(), leg.stale_after()) {
-                            (None, ..) => LegState::Missing,
-                            (_, true, _) => LegState::Faulted,
-                            (_, _, Some(_)) => LegState::Stale,
-                            _ => LegState::Online,
-                        },
+                        state: leg.state(),
                         stale_after: leg.stale_after(),
                         read_errors: leg.read_errors.load(Ordering::Relaxed),
                         write_errors: leg.write_errors.load(Ordering::Relaxed),
@@ -149,6 +163,7 @@ impl Pool {
             space: self.space(),
             remap_bytes: self.segments.remap_bytes(),
             txg: self.committed_txg(),
+            scan: self.scans.status(self.clock()),
         }
     }
 
@@ -159,8 +174,8 @@ impl Pool {
     pub async fn erase(&self) -> Result<(), PoolError> {
         self.poison(&"the pool was destroyed");
         for (vdev, config) in self.vdevs.iter().zip(&self.label.vdevs) {
-            for device in vdev.legs.iter().filter_map(|leg| leg.device.as_ref()) {
-                forget_disk(&**device, config.disk_bytes).await?;
+            for device in vdev.legs.iter().filter_map(Leg::device) {
+                forget_disk(&*device, config.disk_bytes).await?;
             }
         }
         Ok(())

@@ -10,14 +10,16 @@
 //!   reading everything back takes;
 //! - a leg whose write or flush failed is faulted and used no more: what it holds after its last
 //!   good flush is unknown (a failed flush is never retried into success);
-//! - a read is judged by the checksum its pointer carries, never by what the disk reports.
+//! - a read is judged by the checksum its pointer carries, never by what the disk reports;
+//! - a leg that missed writes stays stale until a resilver copied all of it and an uberblock that
+//!   says so is durable; a fault or an absence meanwhile takes that back.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use futures_util::future::join_all;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use weir_base::{Clock, Guid, Txg};
 use weir_device::{Device, DeviceError, Durability, IoBuf};
 use weir_format::{Label, VdevKind};
@@ -27,10 +29,22 @@ use crate::hedge::{Copies, Copy};
 use crate::planted::PlantedBug;
 use crate::pool::PoolOptions;
 
+mod check;
 mod raidz;
 mod rows;
 
 use rows::Rows;
+
+/// What a leg misses.
+#[derive(Default)]
+struct Missing {
+    /// It misses what was written after this txg.
+    stale_after: Option<Txg>,
+    /// A resilver copied everything; the next uberblock may say so.
+    copied: bool,
+    /// Times it went out of use.
+    absences: u64,
+}
 
 /// One disk of a vdev.
 pub(crate) struct Leg {
@@ -40,10 +54,11 @@ pub(crate) struct Leg {
     /// Position in the label's order, the index of the uberblock's stale list.
     pub(crate) index: usize,
     /// Absent while the disk is missing.
-    pub(crate) device: Option<Arc<dyn Device>>,
+    device: RwLock<Option<Arc<dyn Device>>>,
     faulted: AtomicBool,
-    /// Set when it missed writes; cleared by nobody but a resilver.
-    stale_after: Mutex<Option<Txg>>,
+    /// A person took it out of use.
+    offline: AtomicBool,
+    missing: Mutex<Missing>,
     pub(crate) read_errors: AtomicU64,
     pub(crate) write_errors: AtomicU64,
     pub(crate) checksum_errors: AtomicU64,
@@ -60,37 +75,130 @@ impl Leg {
             guid,
             path,
             index,
-            device,
+            device: RwLock::new(device),
             faulted: AtomicBool::new(false),
-            stale_after: Mutex::new(None),
+            offline: AtomicBool::new(false),
+            missing: Mutex::default(),
             read_errors: AtomicU64::new(0),
             write_errors: AtomicU64::new(0),
             checksum_errors: AtomicU64::new(0),
         }
     }
 
+    /// The disk, if it is there.
+    pub(crate) fn device(&self) -> Option<Arc<dyn Device>> {
+        self.device.read().clone()
+    }
+
     /// The disk, if it may be used.
-    pub(crate) fn usable(&self) -> Option<&Arc<dyn Device>> {
-        self.device.as_ref().filter(|_| !self.is_faulted())
+    pub(crate) fn usable(&self) -> Option<Arc<dyn Device>> {
+        if self.is_faulted() || self.is_offline() { None } else { self.device() }
     }
 
     pub(crate) fn is_faulted(&self) -> bool {
         self.faulted.load(Ordering::Acquire)
     }
 
+    pub(crate) fn is_offline(&self) -> bool {
+        self.offline.load(Ordering::Acquire)
+    }
+
     pub(crate) fn stale_after(&self) -> Option<Txg> {
-        *self.stale_after.lock()
+        self.missing.lock().stale_after
+    }
+
+    /// In use, and it holds everything.
+    pub(crate) fn is_up_to_date(&self) -> bool {
+        self.usable().is_some() && self.stale_after().is_none()
+    }
+
+    /// In use, and it may lack a segment that was last written in `last_txg`.
+    pub(crate) fn is_behind(&self, last_txg: Txg) -> bool {
+        self.usable().is_some() && self.stale_after().is_some_and(|txg| last_txg > txg)
     }
 
     pub(crate) fn set_stale(&self, txg: Txg) {
-        self.stale_after.lock().get_or_insert(txg);
+        self.missing.lock().stale_after.get_or_insert(txg);
     }
 
-    fn fault(&self, error: &DeviceError) {
+    /// What the next uberblock says of it: a leg that is not in use misses everything after the
+    /// last txg it took part in.
+    pub(crate) fn stale_in_next(&self, committed: Txg) -> Option<Txg> {
+        let mut missing = self.missing.lock();
+        if self.usable().is_none() {
+            missing.stale_after.get_or_insert(committed);
+            missing.copied = false;
+        }
+        missing.stale_after.filter(|_| !missing.copied)
+    }
+
+    /// An uberblock that calls it up to date is durable.
+    pub(crate) fn settle_copied(&self) {
+        let mut missing = self.missing.lock();
+        if std::mem::take(&mut missing.copied) {
+            missing.stale_after = None;
+            tracing::info!(disk = %self.path, "disk is up to date again");
+        }
+    }
+
+    /// Times it went out of use so far; handed back to [`Self::set_copied`].
+    pub(crate) fn absences(&self) -> u64 {
+        self.missing.lock().absences
+    }
+
+    /// Notes that everything it missed was copied to it and flushed, if it was in use all the time
+    /// since `absences` was read.
+    pub(crate) fn set_copied(&self, absences: u64) -> bool {
+        let mut missing = self.missing.lock();
+        missing.copied = missing.absences == absences && self.usable().is_some();
+        missing.copied
+    }
+
+    fn note_absence(&self) {
+        let mut missing = self.missing.lock();
+        missing.absences += 1;
+        missing.copied = false;
+    }
+
+    /// Takes it out of use; what is written from here on, it misses.
+    pub(crate) fn set_offline(&self) {
+        self.offline.store(true, Ordering::Release);
+        self.note_absence();
+    }
+
+    /// Hands the disk out, so that it can be opened anew; only while it is not in use.
+    pub(crate) fn take_device(&self) -> Option<Arc<dyn Device>> {
+        assert!(self.usable().is_none(), "a disk in use stays open");
+        self.device.write().take()
+    }
+
+    /// Takes it into use again as a leg that misses everything after `committed`, or what was known
+    /// before.
+    pub(crate) fn bring_back(&self, device: Arc<dyn Device>, committed: Txg) {
+        // Known as stale before the first write or read can find it.
+        self.set_stale(committed);
+        *self.device.write() = Some(device);
+        self.offline.store(false, Ordering::Release);
+        self.faulted.store(false, Ordering::Release);
+    }
+
+    pub(crate) fn clear_errors(&self) {
+        for count in [&self.read_errors, &self.write_errors, &self.checksum_errors] {
+            count.store(0, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn fault(&self, error: &DeviceError) {
         self.write_errors.fetch_add(1, Ordering::Relaxed);
         if !self.faulted.swap(true, Ordering::AcqRel) {
             tracing::error!(disk = %self.path, %error, "disk faulted: it is not used any more");
         }
+        self.note_absence();
+    }
+
+    pub(crate) fn count_read_error(&self, error: &DeviceError) {
+        self.read_errors.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(disk = %self.path, %error, "read failed; trying another copy");
     }
 }
 
@@ -102,11 +210,13 @@ pub(crate) struct Vdev {
     /// Data bytes of a row: the unit of every append.
     pub(crate) row_bytes: u64,
     /// Start of the segment area on every leg.
-    base: u64,
+    pub(crate) base: u64,
     /// How rows lie on the legs of a raidz vdev.
     rows: Option<Rows>,
     sector_bytes: u64,
     next_read: AtomicUsize,
+    /// Held while a copy is repaired: repairs of neighbours share sectors.
+    pub(crate) repairs: futures_util::lock::Mutex<()>,
     pool: String,
     clock: Arc<dyn Clock>,
     bug: PlantedBug,
@@ -120,7 +230,7 @@ impl Vdev {
         let strip_bytes = u64::from(label.strip_bytes);
         let sector_bytes = legs
             .iter()
-            .filter_map(|leg| leg.device.as_ref())
+            .filter_map(Leg::device)
             .map(|device| u64::from(device.geometry().sector_bytes))
             .max()
             .unwrap_or(512);
@@ -133,6 +243,7 @@ impl Vdev {
             rows: (parity > 0).then_some(Rows { data, parity, strip_bytes }),
             sector_bytes,
             next_read: AtomicUsize::new(0),
+            repairs: futures_util::lock::Mutex::new(()),
             pool: label.name.clone(),
             clock: Arc::clone(&options.clock),
             bug: options.bug,
@@ -189,8 +300,11 @@ impl Vdev {
     ) -> Result<(), PoolError> {
         let writes = self.legs.iter().filter_map(|leg| {
             let device = leg.usable()?;
-            let write = device.write_at(disk_offset, Arc::clone(data), range.clone(), durability);
-            Some(async move { write.await.map_err(|error| leg.fault(&error)).is_ok() })
+            let (data, range) = (Arc::clone(data), range.clone());
+            Some(async move {
+                let done = device.write_at(disk_offset, data, range, durability).await;
+                done.map_err(|error| leg.fault(&error)).is_ok()
+            })
         });
         self.enough(&join_all(writes).await)
     }
@@ -199,8 +313,7 @@ impl Vdev {
     pub(crate) async fn flush(&self) -> Result<(), PoolError> {
         let flushes = self.legs.iter().filter_map(|leg| {
             let device = leg.usable()?;
-            let flush = device.flush();
-            Some(async move { flush.await.map_err(|error| leg.fault(&error)).is_ok() })
+            Some(async move { device.flush().await.map_err(|error| leg.fault(&error)).is_ok() })
         });
         self.enough(&join_all(flushes).await)
     }
@@ -253,7 +366,7 @@ impl Vdev {
             match done {
                 Ok(()) => answered = true,
                 Err(error) => {
-                    Self::count_read_error(leg, &error);
+                    leg.count_read_error(&error);
                     continue;
                 }
             }
@@ -303,27 +416,28 @@ impl Vdev {
             return Ok((read, within));
         }
         let at = self.base + at;
-        let mut wrong: Vec<(&Leg, Option<IoBuf>)> = Vec::new();
+        let (mut wrong, mut answered): (Vec<&Leg>, bool) = (Vec::new(), false);
         let mut copies = self.copies(first, at, rounded);
         while let Some(Copy { leg, done, buf }) = copies.next().await {
             match done {
                 Ok(()) if verify(&buf[within..within + len]) => {
-                    for (leg, theirs) in wrong {
-                        self.heal(leg, at, theirs, &buf, within..within + len).await;
+                    for leg in wrong {
+                        self.heal(leg, at, &buf, within..within + len).await;
                     }
                     return Ok((buf, within));
                 }
                 Ok(()) => {
                     leg.checksum_errors.fetch_add(1, Ordering::Relaxed);
-                    wrong.push((leg, Some(buf)));
+                    wrong.push(leg);
+                    answered = true;
                 }
                 Err(error) => {
-                    Self::count_read_error(leg, &error);
-                    wrong.push((leg, None));
+                    leg.count_read_error(&error);
+                    wrong.push(leg);
                 }
             }
         }
-        if wrong.iter().any(|(_, read)| read.is_some()) {
+        if answered {
             Err(PoolError::Damaged { pool: self.pool.clone(), vdev: self.index, offset })
         } else {
             Err(self.lost())
@@ -331,35 +445,26 @@ impl Vdev {
     }
 
     /// Sector-aligned offset, start of the bytes inside it, rounded length.
-    fn round_out(&self, start: u64, len: usize) -> (u64, usize, usize) {
+    pub(crate) fn round_out(&self, start: u64, len: usize) -> (u64, usize, usize) {
         let at = start - start % self.sector_bytes;
         let end = (start + len as u64).next_multiple_of(self.sector_bytes);
         (at, (start - at) as usize, (end - at) as usize)
-    }
-
-    fn count_read_error(leg: &Leg, error: &DeviceError) {
-        leg.read_errors.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(disk = %leg.path, %error, "read failed; trying another copy");
     }
 
     /// Rewrites one bad copy.
     ///
     /// Neighbours in the first and last sector keep the leg's own bytes: only `good[range]` was
     /// verified, and the leg may hold the better copy of what is beside it.
-    async fn heal(
-        &self,
-        leg: &Leg,
-        at: u64,
-        theirs: Option<IoBuf>,
-        good: &IoBuf,
-        range: Range<usize>,
-    ) {
+    async fn heal(&self, leg: &Leg, at: u64, good: &IoBuf, range: Range<usize>) {
         let Some(device) = leg.usable() else { return };
-        let mut repaired = theirs.unwrap_or_else(|| {
-            let mut copy = IoBuf::zeroed(good.len());
-            copy.copy_from_slice(good);
-            copy
-        });
+        let _repairs = self.repairs.lock().await;
+        let mut repaired = match device.read_at(at, IoBuf::zeroed(good.len())).await {
+            (Ok(()), theirs) => theirs,
+            (Err(_), mut buf) => {
+                buf.copy_from_slice(good);
+                buf
+            }
+        };
         repaired[range.clone()].copy_from_slice(&good[range]);
         let len = repaired.len();
         match device.write_at(at, Arc::new(repaired), 0..len, Durability::Cached).await {

@@ -127,6 +127,8 @@ pub struct WriteOut<'a> {
     writes: FuturesUnordered<Pin<Box<dyn Future<Output = Written> + 'a>>>,
     spare: Vec<IoBuf>,
     scratch: Vec<u8>,
+    /// Summaries whose writes may be under way; nobody looks for them yet.
+    summaries: Vec<(VsegId, SummaryPlace)>,
     /// Bytes of rows written so far, padding included, copies and parity not.
     pub written_bytes: u64,
 }
@@ -143,6 +145,7 @@ impl Pool {
             writes: FuturesUnordered::new(),
             spare: Vec::new(),
             scratch: vec![0; compress::stored_bytes_max(BLOCK_BYTES).next_multiple_of(PACK_BYTES)],
+            summaries: Vec::new(),
             written_bytes: 0,
         }
     }
@@ -332,11 +335,12 @@ impl WriteOut<'_> {
         let now = &mut self.streams.0[stream].lanes[lane];
         let entries = std::mem::take(&mut now.entries);
         let Some(open) = now.open.filter(|_| !entries.is_empty()) else { return Ok(()) };
-        let previous = self.pool.segments.summary(open.vseg);
+        let new = self.summaries.iter().rev().find(|(vseg, _)| *vseg == open.vseg);
+        let previous = new.map_or_else(|| self.pool.segments.summary(open.vseg), |(_, at)| *at);
         let bytes = Summary { vseg: open.vseg, previous, entries }.encode();
         let place = SummaryPlace { at: open.cursor as u32, bytes: bytes.len() as u32 };
         self.push(stream, lane, &bytes).await?;
-        self.pool.segments.set_summary(open.vseg, place);
+        self.summaries.push((open.vseg, place));
         Ok(())
     }
 
@@ -441,6 +445,9 @@ impl WriteOut<'_> {
     pub(crate) async fn wait_writes(&mut self) -> Result<(), PoolError> {
         while let Some(written) = self.writes.next().await {
             self.written(written)?;
+        }
+        for (vseg, place) in self.summaries.drain(..) {
+            self.pool.segments.set_summary(vseg, place);
         }
         Ok(())
     }

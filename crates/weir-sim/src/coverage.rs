@@ -62,11 +62,23 @@ pub enum Met {
     SecondGeneration,
     /// A pool on one disk that lied was refused, or a block of it could not be read.
     DamageDetected,
+    /// A scrub saw everything.
+    ScrubDone,
+    /// A stale leg was made up to date.
+    ResilverDone,
+    /// A resilver could not make its leg up to date, and left it stale.
+    ResilverFailed,
+    /// A leg was taken out of use by a person.
+    LegOffline,
+    /// A leg was brought back while the pool was in use.
+    LegBack,
+    /// A scan's root was older than its segments; it took a newer one.
+    ScanOutlived,
 }
 
 impl Met {
     /// Every kind.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 29] = [
         Self::NoSpace,
         Self::RootRewrite,
         Self::VolumeCreated,
@@ -90,6 +102,12 @@ impl Met {
         Self::RecoveryCut,
         Self::SecondGeneration,
         Self::DamageDetected,
+        Self::ScrubDone,
+        Self::ResilverDone,
+        Self::ResilverFailed,
+        Self::LegOffline,
+        Self::LegBack,
+        Self::ScanOutlived,
     ];
 
     /// What the engine says when it does this.
@@ -106,6 +124,12 @@ impl Met {
             "row reconstructed" => Self::Reconstructed,
             "disk faulted: it is not used any more" => Self::LegFaulted,
             "pool suspended" => Self::Suspended,
+            "scrub done" => Self::ScrubDone,
+            "resilver done" => Self::ResilverDone,
+            "resilver not complete: the disk stays stale" => Self::ResilverFailed,
+            "disk taken offline" => Self::LegOffline,
+            "disk in use again" => Self::LegBack,
+            "scan takes a newer root" => Self::ScanOutlived,
             _ => return None,
         })
     }

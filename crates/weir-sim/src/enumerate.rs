@@ -23,6 +23,7 @@ use crate::check;
 use crate::coverage::{Coverage, Met, covered, note};
 use crate::cut::CutPlan;
 use crate::media::MediaImage;
+use crate::operator::legs_out_of_use;
 use crate::rng::Rng;
 use crate::scenario::{Layout, Load, Room, Scenario, Trouble, devices};
 use crate::world::{CutPoint, SimWorld};
@@ -32,8 +33,6 @@ const GENERATIONS_MAX: u64 = 3;
 /// Steps of a recovery or of a later generation's load that are cut, per million.
 const CUT_RECOVERIES: u32 = 100_000;
 const CUT_LATER_LOADS: u32 = 15_000;
-/// Recoveries of an untroubled scenario that have to do without some legs, per million.
-const ABSENT: u32 = 100_000;
 
 /// How much to try per scenario.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +45,8 @@ pub struct Effort {
     pub nested_per_million: u32,
     /// Chance per million that clients go on after a recovery and the power is cut again.
     pub go_on_per_million: u32,
+    /// Chance per million that a recovery of an untroubled scenario has to do without one leg.
+    pub absent_per_million: u32,
 }
 
 impl Default for Effort {
@@ -55,6 +56,7 @@ impl Default for Effort {
             plans_per_step: 3,
             nested_per_million: 20_000,
             go_on_per_million: 20_000,
+            absent_per_million: 100_000,
         }
     }
 }
@@ -97,8 +99,21 @@ struct Cut {
     seed: u64,
     /// Steps and plans of all cuts so far, the first one first.
     trail: Vec<(u64, CutPlan)>,
-    /// The legs that recoveries may do without, once one did.
+    /// The legs that may lack something, because they were left out of a recovery or taken out of
+    /// use; none once all legs were online again.
     absent: Vec<usize>,
+}
+
+/// The engine that runs in a world, for those who look at it from outside.
+type Running = Rc<RefCell<Option<Arc<Engine>>>>;
+
+/// `before` as it is at the moment of a cut: which legs may lack something.
+fn as_of(before: &Cut, running: &Running) -> Cut {
+    let absent = match &*running.borrow() {
+        Some(engine) => legs_out_of_use(engine).into_iter().map(|(leg, _)| leg).collect(),
+        None => before.absent.clone(),
+    };
+    Cut { absent, ..before.clone() }
 }
 
 thread_local! {
@@ -163,14 +178,16 @@ impl Search {
         let books = Rc::new(RefCell::new(scenario.new_books()));
         let before = Cut { seed: scenario.seed, trail: Vec::new(), absent: Vec::new() };
         let odds = Rc::new(Cell::new(self.effort.steps_per_million));
-        self.cut_steps(&world, &books, &before, &odds);
+        let running = Running::default();
+        self.cut_steps(&world, &books, &before, &odds, &running);
         let ran = world.run_until(async {
             let engine = open(&scenario, &world, &[]).await;
             let engine = engine.map_err(|error| format!("open before the load: {error}"))?;
+            *running.borrow_mut() = Some(Arc::clone(&engine));
             scenario.work(&world, &engine, &books, scenario.load(), 0).await
         });
         ran.map_err(|error| error.to_string())??;
-        self.cut_at_end(&world, &books, &before);
+        self.cut_at_end(&world, &books, &as_of(&before, &running));
         Ok(world.step_count())
     }
 
@@ -181,13 +198,23 @@ impl Search {
         books: &Rc<RefCell<Books>>,
         before: &Cut,
         odds: &Rc<Cell<u32>>,
+        running: &Running,
     ) {
         let (search, books, odds) = (Rc::clone(self), Rc::clone(books), Rc::clone(odds));
-        let before = before.clone();
-        world.on_step(move |point| search.at_step(point, &books.borrow(), &before, odds.get()));
+        let (before, running) = (before.clone(), Rc::clone(running));
+        world.on_step(move |point| {
+            search.at_step(point, &books.borrow(), &before, odds.get(), &running);
+        });
     }
 
-    fn at_step(self: &Rc<Self>, point: &CutPoint<'_>, books: &Books, before: &Cut, odds: u32) {
+    fn at_step(
+        self: &Rc<Self>,
+        point: &CutPoint<'_>,
+        books: &Books,
+        before: &Cut,
+        odds: u32,
+        running: &Running,
+    ) {
         let mut rng = Rng::new(before.seed).stream("cuts", point.steps);
         // Promises are made when a flush ends, so the moments around it are the ones to try.
         let odds = if point.op == DeviceOp::Flush { odds.saturating_mul(4) } else { odds };
@@ -204,6 +231,7 @@ impl Search {
             plans[0] = CutPlan::Nothing;
         }
         plans.truncate(self.effort.plans_per_step);
+        let before = as_of(before, running);
         for plan in plans {
             let cut = before.then(point.steps, plan, rng.next_u64());
             self.judge(&cut, point.cut(plan), books);
@@ -249,8 +277,9 @@ impl Search {
         let goes_on = !last && rng.chance(self.effort.go_on_per_million);
         let books = Rc::new(RefCell::new(books.clone()));
         let odds = Rc::new(Cell::new(if nested { CUT_RECOVERIES } else { 0 }));
+        let running = Running::default();
         if nested || goes_on {
-            self.cut_steps(&world, &books, &before, &odds);
+            self.cut_steps(&world, &books, &before, &odds, &running);
         }
         let judged = world.run_until(async {
             let engine = match open(scenario, &world, &absent).await {
@@ -274,15 +303,17 @@ impl Search {
                 return Ok(());
             }
             books.borrow_mut().rebase(found);
+            *running.borrow_mut() = Some(Arc::clone(&engine));
             odds.set(CUT_LATER_LOADS);
             note(Met::SecondGeneration);
-            let load = Load { steps_per_client: 8, admin_steps: 4, storm: false };
+            let load =
+                Load { steps_per_client: 8, admin_steps: 4, operator_steps: 8, storm: false };
             scenario.work(&world, &engine, &books, load, cut.seed).await
         });
         judged.map_err(|error| format!("recovery: {error}"))??;
         self.recoveries.set(self.recoveries.get() + 1);
         if goes_on && !scenario.may_lose() {
-            self.cut_at_end(&world, &books, &before);
+            self.cut_at_end(&world, &books, &as_of(&before, &running));
         }
         Ok(())
     }
@@ -292,7 +323,8 @@ impl Search {
     fn absent_legs(&self, cut: &Cut, rng: &mut Rng) -> (Vec<usize>, Vec<usize>) {
         let layout = self.scenario.layout;
         let possible = layout.disks() > 1 && self.scenario.trouble == Trouble::None;
-        let leaves_out = rng.chance(if cut.absent.is_empty() { ABSENT } else { 300_000 });
+        let first = self.effort.absent_per_million;
+        let leaves_out = rng.chance(if cut.absent.is_empty() { first } else { 300_000 });
         if !possible || !leaves_out {
             return (Vec::new(), cut.absent.clone());
         }

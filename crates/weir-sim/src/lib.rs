@@ -28,6 +28,7 @@ mod executor;
 mod fault;
 mod history;
 mod media;
+mod operator;
 mod rng;
 mod scenario;
 mod trace;

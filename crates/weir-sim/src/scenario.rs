@@ -26,6 +26,7 @@ use crate::cut::CutPlan;
 use crate::executor::JoinHandle;
 use crate::fault::{Budget, Fault};
 use crate::media::{DiskOptions, MediaImage};
+use crate::operator::Operator;
 use crate::rng::Rng;
 use crate::world::SimWorld;
 
@@ -193,6 +194,7 @@ impl Room {
 pub(crate) struct Load {
     pub(crate) steps_per_client: u64,
     pub(crate) admin_steps: u64,
+    pub(crate) operator_steps: u64,
     pub(crate) storm: bool,
 }
 
@@ -224,6 +226,10 @@ impl Scenario {
             scenario.layout = [Layout::Raidz1, Layout::Raidz2, Layout::Raidz3][seed as usize % 3];
             scenario.trouble = Trouble::Dies;
         }
+        if matches!(bug, PlantedBug::StaleLegTrusted | PlantedBug::ResilverSkipsRange) {
+            scenario.layout = [Layout::Mirror, Layout::Raidz1][seed as usize % 2];
+            scenario.trouble = Trouble::None;
+        }
         scenario
     }
 
@@ -252,7 +258,7 @@ impl Scenario {
 
     pub(crate) fn load(&self) -> Load {
         let steps_per_client = self.room.sizes().steps_per_client;
-        Load { steps_per_client, admin_steps: 16, storm: self.storm }
+        Load { steps_per_client, admin_steps: 16, operator_steps: 12, storm: self.storm }
     }
 
     /// Disks that hold a new pool with empty volumes.
@@ -328,6 +334,9 @@ impl Scenario {
         let committer = Arc::clone(engine);
         let run = executor
             .spawn("committer", async move { committer.run(|time| timer.sleep(time)).await });
+        let (scanner, timer) = (Arc::clone(engine), executor.clone());
+        let scans = executor
+            .spawn("scans", async move { scanner.run_scans(|time| timer.sleep(time)).await });
         self.start_trouble(world, generation);
         let rng = Rng::new(self.seed).stream("generation", generation);
         let mut working = Vec::new();
@@ -344,10 +353,23 @@ impl Scenario {
         let rng = rng.stream("admin", 0);
         let admin = Admin { rng, engine: Arc::clone(engine), books: Rc::clone(books) };
         working.push(self.spawn_admin(world, admin, load.admin_steps));
+        let operator = Operator {
+            rng: Rng::new(self.seed).stream("operator", generation),
+            engine: Arc::clone(engine),
+            executor: executor.clone(),
+            disks: devices(world),
+            scenario: *self,
+        };
+        working.push(self.spawn_operator(world, operator, load.operator_steps));
         for handle in working {
             handle.await?;
         }
         engine.stop();
+        if let Err(error) = scans.await
+            && !self.may_fail()
+        {
+            return Err(format!("the scans gave up: {error}"));
+        }
         match run.await {
             Err(error) if !self.may_fail() => Err(format!("the committer gave up: {error}")),
             _ => Ok(()),
@@ -393,6 +415,26 @@ impl Scenario {
                     break;
                 }
                 for _ in 0..8 {
+                    pause.yield_now().await;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn spawn_operator(
+        &self,
+        world: &SimWorld,
+        mut operator: Operator,
+        steps: u64,
+    ) -> JoinHandle<Result<(), String>> {
+        let (scenario, pause) = (*self, world.executor().clone());
+        world.executor().spawn("operator", async move {
+            for _ in 0..steps {
+                if scenario.ends("operator", operator.step().await)? {
+                    break;
+                }
+                for _ in 0..10 {
                     pause.yield_now().await;
                 }
             }

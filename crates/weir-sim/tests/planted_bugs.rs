@@ -14,18 +14,32 @@ const EFFORT: Effort = Effort {
     plans_per_step: 2,
     nested_per_million: 20_000,
     go_on_per_million: 20_000,
+    absent_per_million: 100_000,
+};
+
+/// Legs that come and go: several generations, and often one of two legs alone.
+const LEGS: Effort = Effort {
+    steps_per_million: 3_000,
+    plans_per_step: 1,
+    nested_per_million: 0,
+    go_on_per_million: 500_000,
+    absent_per_million: 500_000,
 };
 
 /// The first of `seeds` that breaks a promise, and what it says.
-fn first_violation(bug: PlantedBug, seeds: u64) -> Option<(u64, String)> {
+fn first_violation(bug: PlantedBug, seeds: u64, effort: Effort) -> Option<(u64, String)> {
     (1..=seeds).find_map(|seed| {
-        let violation = enumerate(Scenario::for_bug(seed, bug), EFFORT).err()?;
+        let violation = enumerate(Scenario::for_bug(seed, bug), effort).err()?;
         Some((seed, violation.to_string()))
     })
 }
 
 fn is_noticed(bug: PlantedBug, seeds: u64) {
-    let (seed, what) = first_violation(bug, seeds).expect("a planted bug must be noticed");
+    is_noticed_with(bug, seeds, EFFORT);
+}
+
+fn is_noticed_with(bug: PlantedBug, seeds: u64, effort: Effort) {
+    let (seed, what) = first_violation(bug, seeds, effort).expect("a planted bug must be noticed");
     assert!(seed <= seeds && !what.is_empty());
 }
 
@@ -70,6 +84,17 @@ fn a_wrong_parity_strip_is_noticed() {
 }
 
 #[test]
+fn a_stale_leg_that_is_trusted_is_noticed() {
+    is_noticed_with(PlantedBug::StaleLegTrusted, 20, LEGS);
+}
+
+#[test]
+fn a_resilver_that_skips_a_range_is_noticed() {
+    is_noticed_with(PlantedBug::ResilverSkipsRange, 20, LEGS);
+}
+
+#[test]
 fn without_a_planted_bug_nothing_is_noticed() {
-    assert_eq!(first_violation(PlantedBug::None, 20), None);
+    assert_eq!(first_violation(PlantedBug::None, 20, EFFORT), None);
+    assert_eq!(first_violation(PlantedBug::None, 20, LEGS), None);
 }

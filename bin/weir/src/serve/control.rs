@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLock};
 use weir_api::types::{
     EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, Health,
-    HistoryList, ImportableList, ImportablePool, Outcome, PoolChange, PoolCreate, PoolDestroy,
-    PoolExport, PoolImport, PoolList, PoolScan, PoolStatus, Protocol, Removed, ServerInfo, Volume,
-    VolumeChange, VolumeCreate, VolumeList, VolumeResize, VolumeSet,
+    HistoryList, ImportableList, ImportablePool, Outcome, PoolChange, PoolClear, PoolCreate,
+    PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolScan, PoolScrub, PoolStatus,
+    Protocol, Removed, ServerInfo, Volume, VolumeChange, VolumeCreate, VolumeList, VolumeResize,
+    VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control};
 use weir_base::{ErrorKind, Guid};
@@ -557,6 +558,22 @@ impl Control for Manager {
         Box::pin(async move { Ok(self.record.events.after(query).await) })
     }
 
+    fn pool_scrub(&self, request: PoolScrub) -> Answer<'_, PoolChange> {
+        Box::pin(async move { self.scrub_pool(&request) })
+    }
+
+    fn pool_offline(&self, request: PoolDisk) -> Answer<'_, PoolChange> {
+        Box::pin(self.offline_disk(request))
+    }
+
+    fn pool_online(&self, request: PoolDisk) -> Answer<'_, PoolChange> {
+        Box::pin(self.online_disk(request))
+    }
+
+    fn pool_clear(&self, request: PoolClear) -> Answer<'_, PoolChange> {
+        Box::pin(self.clear_pool(request))
+    }
+
     fn volume_create(&self, request: VolumeCreate) -> Answer<'_, VolumeChange> {
         Box::pin(async move {
             let compression = request.properties.compression.unwrap_or_default();
@@ -674,7 +691,7 @@ fn importable(pool: &disks::FoundPool) -> ImportablePool {
             Some("Some disks are missing."),
             Some("The pool can be imported with less redundancy."),
         ),
-        Health::Faulted | Health::Unavailable => (
+        Health::Faulted | Health::Offline | Health::Unavailable => (
             Some("A vdev has too few disks."),
             Some("Attach the missing disks, or say where they are with -d."),
         ),

@@ -44,6 +44,7 @@ pub(super) fn pool(engine: &Engine) -> PoolStatus {
         allocated_bytes: usable.saturating_sub(free),
         free_bytes: free,
         txg: status.txg.0,
+        scan: status.scan.as_ref().map(super::care::scan),
         properties: BTreeMap::new(),
         errors: sum(vdevs.iter().map(|vdev| vdev.errors)),
         client: client(engine.traffic().counts()),
@@ -118,6 +119,7 @@ pub(super) fn unavailable(name: &str, why: &str, disks: &[std::path::PathBuf]) -
         allocated_bytes: 0,
         free_bytes: 0,
         txg: 0,
+        scan: None,
         properties: BTreeMap::new(),
         errors: ErrorCounts::default(),
         client: ClientIo::default(),
@@ -152,17 +154,21 @@ fn explain(
             "A disk failed a write or a flush and is not used any more. The pool works with less \
              redundancy."
                 .to_owned(),
-            "Check the disk and its cable, then export and import the pool to use it again.",
+            "Check the disk and its cable, then use it again with 'weir pool clear'.",
         ),
         _ if any(LegState::Missing) => (
             "A disk is missing. The pool works with less redundancy.".to_owned(),
-            "Attach the disk, then export and import the pool.",
+            "Attach the disk, then run 'weir pool online' with its path.",
+        ),
+        _ if any(LegState::Offline) => (
+            "A disk was taken offline. The pool works with less redundancy.".to_owned(),
+            "Take it into use again with 'weir pool online'.",
         ),
         _ if any(LegState::Stale) => (
-            "A disk came back after it missed writes. What it missed is repaired as it is read; \
-             until then it adds no redundancy for that data."
+            "A disk came back after it missed writes. What it missed is being written to it; until \
+             that is done it adds no redundancy for that data."
                 .to_owned(),
-            "Keep the other disks of its vdev in place.",
+            "Keep the other disks of its vdev in place, and wait for the resilver.",
         ),
         _ if damaged => (
             "Damaged copies were found and repaired from good ones or parity. Applications are \
@@ -233,6 +239,7 @@ fn disk(leg: &LegStatus) -> DiskStatus {
             (Health::Degraded, Some(format!("misses writes after txg {after}")))
         }
         LegState::Faulted => (Health::Faulted, Some("a write or flush failed".to_owned())),
+        LegState::Offline => (Health::Offline, Some("taken offline".to_owned())),
         LegState::Missing => (Health::Unavailable, Some("missing".to_owned())),
     };
     let slow = leg.slow.map(slowness);

@@ -89,6 +89,21 @@ impl OpenPool {
     where
         F: Future<Output = Result<T, DatasetError>> + 'static,
     {
+        self.call_api(move |engine| {
+            let job = job(engine);
+            async move { job.await.map_err(|error| api_error(&error)) }
+        })
+        .await
+    }
+
+    /// As [`Self::call`], for what has errors of its own.
+    pub(super) async fn call_api<T: Send + 'static, F>(
+        &self,
+        job: impl FnOnce(Arc<Engine>) -> F + Send + 'static,
+    ) -> Result<T, ApiError>
+    where
+        F: Future<Output = Result<T, ApiError>> + 'static,
+    {
         let (answer, answered) = oneshot::channel();
         let job: Job = Box::new(move |engine| {
             Box::pin(async move {
@@ -97,7 +112,7 @@ impl OpenPool {
             })
         });
         self.jobs.send(job).map_err(|_| gone())?;
-        answered.await.map_err(|_| gone())?.map_err(|error| api_error(&error))
+        answered.await.map_err(|_| gone())?
     }
 
     /// Disks in use that have completed nothing for `limit` though they were asked, for people.
@@ -147,7 +162,7 @@ pub(super) fn let_go_if_silent(engine: &Engine) -> bool {
     silent
 }
 
-/// The thread's life: commits on one task, management calls on others.
+/// The thread's life: commits on one task, scans on another, management calls on others.
 async fn work(engine: Arc<Engine>, mut jobs: mpsc::UnboundedReceiver<Job>) {
     let committer = Arc::clone(&engine);
     let run = compio::runtime::spawn(async move {
@@ -155,8 +170,17 @@ async fn work(engine: Arc<Engine>, mut jobs: mpsc::UnboundedReceiver<Job>) {
             tracing::error!(pool = committer.pool().name(), %error, "no more commits");
         }
     });
+    let scanner = Arc::clone(&engine);
+    let scans = compio::runtime::spawn(async move {
+        if let Err(error) = scanner.run_scans(compio::time::sleep).await {
+            tracing::error!(pool = scanner.pool().name(), %error, "no more scrubs and resilvers");
+        }
+    });
     while let Some(job) = jobs.recv().await {
         compio::runtime::spawn(job(Arc::clone(&engine))).detach();
+    }
+    if scans.await.is_err() {
+        tracing::error!(pool = engine.pool().name(), "the scanning task panicked");
     }
     if run.await.is_err() {
         engine.pool().poison(&"the committing task panicked");

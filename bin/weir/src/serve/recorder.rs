@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 
 use weir_api::types::{
     EventLevel, EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList,
-    HistoryEntry, HistoryList, ImportableList, Outcome, PoolChange, PoolCreate, PoolDestroy,
-    PoolExport, PoolImport, PoolList, PoolScan, PoolStatus, Removed, ServerInfo, Volume,
-    VolumeChange, VolumeCreate, VolumeList, VolumeResize, VolumeSet,
+    HistoryEntry, HistoryList, ImportableList, Outcome, PoolChange, PoolClear, PoolCreate,
+    PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolScan, PoolScrub, PoolStatus,
+    Removed, ScrubAction, ServerInfo, Volume, VolumeChange, VolumeCreate, VolumeList, VolumeResize,
+    VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control, caller};
 use weir_base::limits::DISK_SILENT;
@@ -249,6 +250,40 @@ impl Control for Recorder {
         let call = Call::new("pool_export", &request.name, flags(request.force));
         let manager = Arc::clone(&self.manager);
         Box::pin(self.change(call, removed, async move { manager.pool_export(request).await }))
+    }
+
+    fn pool_scrub(&self, request: PoolScrub) -> Answer<'_, PoolChange> {
+        let details = match request.action {
+            ScrubAction::Start => "",
+            ScrubAction::Pause => "--pause",
+            ScrubAction::Stop => "--stop",
+        };
+        let call = Call::new("pool_scrub", &request.name, details);
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.pool_scrub(request).await };
+        Box::pin(self.change(call, |change: &PoolChange| change.outcome, work))
+    }
+
+    fn pool_offline(&self, request: PoolDisk) -> Answer<'_, PoolChange> {
+        let call = Call::new("pool_offline", &request.name, &request.disk);
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.pool_offline(request).await };
+        Box::pin(self.change(call, |change: &PoolChange| change.outcome, work))
+    }
+
+    fn pool_online(&self, request: PoolDisk) -> Answer<'_, PoolChange> {
+        let call = Call::new("pool_online", &request.name, &request.disk);
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.pool_online(request).await };
+        Box::pin(self.change(call, |change: &PoolChange| change.outcome, work))
+    }
+
+    fn pool_clear(&self, request: PoolClear) -> Answer<'_, PoolChange> {
+        let details = request.disk.clone().unwrap_or_default();
+        let call = Call::new("pool_clear", &request.name, &details);
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.pool_clear(request).await };
+        Box::pin(self.change(call, |change: &PoolChange| change.outcome, work))
     }
 
     fn pool_history(&self, pool: String) -> Answer<'_, HistoryList> {

@@ -86,7 +86,7 @@ fn pool_change(before: Option<&PoolStatus>, now: &PoolStatus) -> Option<NewEvent
         Health::Online => (EventLevel::Info, "pool_online"),
         Health::Degraded => (EventLevel::Warning, "pool_degraded"),
         Health::Faulted => (EventLevel::Error, "pool_suspended"),
-        Health::Unavailable => (EventLevel::Error, "pool_unavailable"),
+        Health::Offline | Health::Unavailable => (EventLevel::Error, "pool_unavailable"),
     };
     let why = now.status.as_ref().map_or_else(String::new, |why| format!(": {why}"));
     let message = format!("pool {} is {}{why}", now.name, now.state.name());
@@ -118,6 +118,7 @@ fn disk_changes(pool: &str, before: Option<&DiskStatus>, now: &DiskStatus) -> Ve
             Health::Online => (EventLevel::Info, "disk_online"),
             Health::Degraded => (EventLevel::Warning, "disk_degraded"),
             Health::Faulted => (EventLevel::Error, "disk_faulted"),
+            Health::Offline => (EventLevel::Warning, "disk_offline"),
             Health::Unavailable => (EventLevel::Warning, "disk_missing"),
         };
         let why = now.note.as_ref().map_or_else(String::new, |note| format!(": {note}"));

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_base::names;
 
-use super::{ClientIo, DiskIo, Outcome, Request};
+use super::{ClientIo, DiskIo, Outcome, Request, ScanStatus};
 use crate::Error;
 
 /// What a vdev is made of.
@@ -228,6 +228,8 @@ pub enum Health {
     Degraded,
     /// Too many errors: not used any more.
     Faulted,
+    /// A person took it out of use.
+    Offline,
     /// Cannot be opened.
     Unavailable,
 }
@@ -239,6 +241,7 @@ impl Health {
             Self::Online => "ONLINE",
             Self::Degraded => "DEGRADED",
             Self::Faulted => "FAULTED",
+            Self::Offline => "OFFLINE",
             Self::Unavailable => "UNAVAIL",
         }
     }
@@ -324,6 +327,8 @@ pub struct PoolStatus {
     /// For how long all this was counted: since the pool was opened.
     #[serde(default)]
     pub counted_ms: u64,
+    /// The scrub or resilver under way, or the last one since the pool was opened.
+    pub scan: Option<ScanStatus>,
     /// The vdevs; data is striped over them.
     pub vdevs: Vec<VdevStatus>,
 }

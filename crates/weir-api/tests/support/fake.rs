@@ -14,9 +14,10 @@ use std::time::Duration;
 use weir_api::types::{
     ClientIo, Compression, DiskIo, DiskStatus, ErrorCounts, Event, EventLevel, EventList,
     EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, Health, HistoryEntry,
-    HistoryList, ImportableList, ImportablePool, Outcome, PoolChange, PoolCreate, PoolDestroy,
-    PoolExport, PoolImport, PoolList, PoolScan, PoolStatus, Removed, ServerInfo, VdevKind,
-    VdevSpec, VdevStatus, Volume, VolumeChange, VolumeCreate, VolumeList, VolumeResize, VolumeSet,
+    HistoryList, ImportableList, ImportablePool, Outcome, PoolChange, PoolClear, PoolCreate,
+    PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolScan, PoolScrub, PoolStatus,
+    Removed, ServerInfo, VdevKind, VdevSpec, VdevStatus, Volume, VolumeChange, VolumeCreate,
+    VolumeList, VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control};
 use weir_base::ErrorKind;
@@ -122,6 +123,7 @@ impl State {
             errors: ErrorCounts::default(),
             client: ClientIo { writes: 3, written_bytes: 12_288, ..ClientIo::default() },
             counted_ms: 60_000,
+            scan: None,
             vdevs: request.vdevs.iter().enumerate().map(|(i, v)| vdev_status(i, v)).collect(),
         };
         let uneven = |vdev: &VdevSpec| vdev.kind == VdevKind::Mirror && vdev.disks.len() > 2;
@@ -135,6 +137,13 @@ impl State {
         }
         self.pools.insert(request.name.clone(), (request, pool.clone()));
         Ok(PoolChange { outcome: Outcome::Created, warnings, pool })
+    }
+
+    /// A pool after a call that changes nothing one can see here.
+    fn touched(&self, name: &str) -> Result<PoolChange, ApiError> {
+        let (_, pool) = self.pools.get(name).ok_or_else(|| not_found("pool", name))?;
+        let (outcome, pool) = (Outcome::Changed, pool.clone());
+        Ok(PoolChange { outcome, warnings: vec![], pool })
     }
 
     fn free_of_exports(&self, prefix: &str) -> Result<(), ApiError> {
@@ -300,6 +309,22 @@ impl Control for Fake {
         let pool = entry.1.clone();
         state.pools.insert(request.pool, entry);
         ready(Ok(PoolChange { outcome: Outcome::Changed, warnings: vec![], pool }))
+    }
+
+    fn pool_scrub(&self, request: PoolScrub) -> Answer<'_, PoolChange> {
+        ready(self.state().touched(&request.name))
+    }
+
+    fn pool_offline(&self, request: PoolDisk) -> Answer<'_, PoolChange> {
+        ready(self.state().touched(&request.name))
+    }
+
+    fn pool_online(&self, request: PoolDisk) -> Answer<'_, PoolChange> {
+        ready(self.state().touched(&request.name))
+    }
+
+    fn pool_clear(&self, request: PoolClear) -> Answer<'_, PoolChange> {
+        ready(self.state().touched(&request.name))
     }
 
     fn pool_export(&self, request: PoolExport) -> Answer<'_, Removed> {

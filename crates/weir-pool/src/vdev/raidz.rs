@@ -123,8 +123,10 @@ impl Vdev {
         let at = self.base + rows.leg_offset(first_row, 0);
         let writes = self.legs.iter().zip(bufs).filter_map(|(leg, buf)| {
             let (device, len) = (leg.usable()?, buf.len());
-            let write = device.write_at(at, Arc::new(buf), 0..len, Durability::Cached);
-            Some(async move { write.await.map_err(|error| leg.fault(&error)).is_ok() })
+            Some(async move {
+                let done = device.write_at(at, Arc::new(buf), 0..len, Durability::Cached).await;
+                done.map_err(|error| leg.fault(&error)).is_ok()
+            })
         });
         self.enough(&join_all(writes).await)
     }
@@ -254,7 +256,7 @@ impl Vdev {
         let leg = self.leg_of(rows, row, strip);
         let at = self.base + rows.leg_offset(row, within);
         let (done, buf) = leg.usable()?.read_at(at, IoBuf::zeroed(len)).await;
-        done.map_err(|error| Self::count_read_error(leg, &error)).ok()?;
+        done.map_err(|error| leg.count_read_error(&error)).ok()?;
         Some(buf)
     }
 
@@ -430,28 +432,24 @@ impl Vdev {
         proved: Range<usize>,
     ) {
         let leg = self.leg_of(rows, reading.slice.row, strip);
-        let theirs = match &reading.strips[strip] {
+        match &reading.strips[strip] {
             Strip::Unread => return,
             Strip::Read(theirs) if theirs[proved.clone()] == good[proved.clone()] => return,
-            Strip::Read(theirs) => {
+            Strip::Read(_) => {
                 leg.checksum_errors.fetch_add(1, Ordering::Relaxed);
-                Some(theirs)
             }
-            Strip::Missing => None,
-        };
+            Strip::Missing => {}
+        }
         // Whole sectors, and no more of the neighbours than those hold.
         let sector = self.sector_bytes as usize;
         let start = proved.start - proved.start % sector;
         let sectors = start..proved.end.next_multiple_of(sector);
-        let part = |from: &IoBuf| {
-            let mut part = IoBuf::zeroed(sectors.len());
-            part.copy_from_slice(&from[sectors.clone()]);
-            part
-        };
+        let mut part = IoBuf::zeroed(sectors.len());
+        part.copy_from_slice(&good[sectors]);
         let at = self.base
             + rows.leg_offset(reading.slice.row, reading.slice.within.start + start as u64);
         let proved = proved.start - start..proved.end - start;
-        self.heal(leg, at, theirs.map(part), &part(good), proved).await;
+        self.heal(leg, at, &part, proved).await;
     }
 }
 

@@ -1,0 +1,202 @@
+//! `weir pool` verbs that look after disks: scrub, offline, online, clear; and how a scan prints.
+//!
+//! Not here: the rest of `weir pool` (`pool`).
+//!
+//! Invariant: a verb is one call; only `--wait` looks on, and what it watches goes on without it.
+
+use std::time::Duration;
+
+use clap::Subcommand;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use weir_api::types::{
+    Health, PoolClear, PoolDisk, PoolScrub, ScanKind, ScanState, ScanStatus, ScrubAction,
+};
+use weir_api::{ApiError, Control};
+use weir_base::ErrorKind;
+use weir_base::size::Human;
+
+use crate::output;
+use crate::pool::changed;
+use crate::session::Session;
+
+/// How often a scan that is waited for is looked at.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(250);
+
+/// Looks at a scan that does not run before it is given up: longer than its own attempts take.
+const STILL_LOOKS_MAX: u32 = 40;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CareVerb {
+    /// Read and verify every copy of everything, and rewrite bad copies from good ones
+    Scrub {
+        /// Let the running scrub wait; the same verb without a flag continues it
+        #[arg(short, long, conflicts_with_all = ["stop", "wait"])]
+        pause: bool,
+        /// End the running scrub
+        #[arg(short, long, conflicts_with = "wait")]
+        stop: bool,
+        /// Wait until it is done
+        #[arg(short, long)]
+        wait: bool,
+        /// Name of the pool
+        name: String,
+    },
+    /// Take a disk out of use that others stand in for, until `online` or the next opening
+    Offline {
+        /// Name of the pool
+        name: String,
+        /// The disk: its path, the path's last part, or its guid
+        disk: String,
+    },
+    /// Take a disk into use again; what it missed is written to it
+    Online {
+        /// Wait until everything it missed is written
+        #[arg(short, long)]
+        wait: bool,
+        /// Name of the pool
+        name: String,
+        /// The disk: its path, the path's last part, or its guid
+        disk: String,
+    },
+    /// Set error counts to zero and take faulted disks into use again
+    Clear {
+        /// Name of the pool
+        name: String,
+        /// One disk; else all
+        disk: Option<String>,
+    },
+}
+
+pub(crate) fn run(verb: CareVerb, session: &Session) -> Result<(), ApiError> {
+    match verb {
+        CareVerb::Scrub { pause, stop, wait, name } => {
+            let action = match (pause, stop) {
+                (true, _) => ScrubAction::Pause,
+                (_, true) => ScrubAction::Stop,
+                _ => ScrubAction::Start,
+            };
+            let request = PoolScrub { name: name.clone(), action };
+            let change = session.call(|client| client.pool_scrub(request))?;
+            if wait {
+                return watch(session, &name, ScanKind::Scrub);
+            }
+            changed(session, &change)
+        }
+        CareVerb::Offline { name, disk } => {
+            let request = PoolDisk { name, disk };
+            changed(session, &session.call(|client| client.pool_offline(request))?)
+        }
+        CareVerb::Online { wait, name, disk } => {
+            let request = PoolDisk { name: name.clone(), disk };
+            let change = session.call(|client| client.pool_online(request))?;
+            if wait {
+                return watch(session, &name, ScanKind::Resilver);
+            }
+            changed(session, &change)
+        }
+        CareVerb::Clear { name, disk } => {
+            let request = PoolClear { name, disk };
+            changed(session, &session.call(|client| client.pool_clear(request))?)
+        }
+    }
+}
+
+/// Waits until no scan of this kind is wanted any more, and tells how it ended.
+fn watch(session: &Session, name: &str, kind: ScanKind) -> Result<(), ApiError> {
+    let shown = if session.is_watched() {
+        ProgressDrawTarget::stderr()
+    } else {
+        ProgressDrawTarget::hidden()
+    };
+    let template = "{msg} {wide_bar} {bytes}/{total_bytes}, {percent} %";
+    let style = ProgressStyle::with_template(template).expect("the template is a constant");
+    let bar = ProgressBar::with_draw_target(None, shown).with_style(style);
+    let mut still = 0;
+    loop {
+        let pool = session.call(|client| client.pool_status(name.to_owned()))?;
+        let scan = pool.scan.as_ref().filter(|scan| scan.kind == kind);
+        if let Some(scan) = scan {
+            bar.set_length(scan.total_bytes.max(scan.examined_bytes));
+            bar.set_position(scan.examined_bytes);
+            bar.set_message(kind_name(kind));
+        }
+        match scan.map(|scan| scan.state) {
+            Some(ScanState::Finished) => {
+                bar.finish_and_clear();
+                session.say(&scan_line(pool.scan.as_ref()).unwrap_or_default());
+                return session.print(&pool, |_| String::new());
+            }
+            Some(ScanState::Paused) => {
+                bar.finish_and_clear();
+                session.say(&format!("the {} is paused", kind_name(kind)));
+                return session.print(&pool, |_| String::new());
+            }
+            Some(ScanState::Stopped) if kind == ScanKind::Scrub => {
+                bar.finish_and_clear();
+                let message = format!("the scrub of pool {name} was stopped");
+                return Err(ApiError::new(ErrorKind::Unavailable, message)
+                    .with_action(format!("see 'weir pool status {name}'")));
+            }
+            Some(ScanState::Running) => still = 0,
+            _ if pool.scan.is_none() && pool.state == Health::Online => {
+                return session.print(&pool, |_| String::new());
+            }
+            // It starts in a moment, or tries again after a failure.
+            _ if still < STILL_LOOKS_MAX => still += 1,
+            _ => {
+                bar.finish_and_clear();
+                let message = format!("the {} of pool {name} did not succeed", kind_name(kind));
+                return Err(ApiError::new(ErrorKind::Unavailable, message)
+                    .with_action(format!("see 'weir pool status {name}'")));
+            }
+        }
+        std::thread::sleep(BETWEEN_LOOKS);
+    }
+}
+
+const fn kind_name(kind: ScanKind) -> &'static str {
+    match kind {
+        ScanKind::Scrub => "scrub",
+        ScanKind::Resilver => "resilver",
+    }
+}
+
+/// A scan as zpool tells it; nothing where there was none.
+pub(crate) fn scan_line(scan: Option<&ScanStatus>) -> Option<String> {
+    let scan = scan?;
+    let kind = kind_name(scan.kind);
+    let repaired = Human(scan.repaired_bytes);
+    let verb = match scan.kind {
+        ScanKind::Scrub => "repaired",
+        ScanKind::Resilver => "resilvered",
+    };
+    let started = output::date(scan.started_unix_ms);
+    let ended = output::date(scan.ended_unix_ms.unwrap_or(scan.started_unix_ms));
+    let (errors, took) = (scan.errors, output::duration(scan.ran_ms));
+    Some(match scan.state {
+        ScanState::Finished => {
+            format!("{kind} {verb} {repaired} in {took} with {errors} errors on {ended}")
+        }
+        ScanState::Stopped => {
+            format!("{kind} stopped on {ended}; {verb} {repaired} with {errors} errors before")
+        }
+        ScanState::Paused | ScanState::Running => {
+            let percent = scan.examined_bytes as f64 * 100.0 / scan.total_bytes.max(1) as f64;
+            let done = format!(
+                "{} of {} scanned, {verb} {repaired}, {:.2}% done",
+                Human(scan.examined_bytes),
+                Human(scan.total_bytes),
+                percent.min(100.0)
+            );
+            if scan.state == ScanState::Paused {
+                return Some(format!("{kind} paused, started on {started}. {done}"));
+            }
+            let speed = scan.examined_bytes * 1000 / scan.ran_ms.max(1);
+            let left = scan.left_ms.map_or_else(
+                || "time to go not known yet".to_owned(),
+                |ms| format!("{} to go", output::duration(ms)),
+            );
+            format!("{kind} in progress since {started}. {done} at {}/s, {left}", Human(speed))
+        }
+    })
+}

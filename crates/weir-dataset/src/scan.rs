@@ -1,0 +1,342 @@
+//! Scrub and resilver of a pool beside its load: when, and how fast.
+//!
+//! Not here: what to look at, verifying and copying (weir-pool), finding disks (the server).
+//!
+//! Invariants:
+//! - a resilver starts by itself as soon as a leg in use is stale, and goes before any scrub;
+//! - a scan begins after a commit: what was under way when a leg came back is then in segments that
+//!   it looks at, and no log batch from before is needed any more;
+//! - a leg is called up to date only by a commit after everything it missed was found, copied,
+//!   read back and flushed; whatever goes wrong before leaves it stale, and it all starts over;
+//! - a scrub that was asked for is forgotten when the pool is closed.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use weir_base::limits::{SCAN_ATTEMPTS_MAX, SCAN_BLOCKS_BUSY, SCAN_BLOCKS_IDLE, SCAN_BUSY_PAUSES};
+use weir_cache::CacheClass;
+use weir_pool::{PoolError, ScanKind, ScanPace, ScanState, ScanStatus, SegmentScan};
+
+use crate::engine::{Engine, Outcome};
+use crate::error::DatasetError;
+
+/// Runs of blocks that an idle pool's scan reads at the same time.
+const RUNS_IDLE: usize = 8;
+/// How often a scan that cannot go on looks whether it can.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// What was asked of a scrub.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Wanted {
+    #[default]
+    Nothing,
+    Running,
+    Paused,
+}
+
+/// What people ask of the scans of one pool.
+#[derive(Default)]
+pub(crate) struct ScanDesk {
+    wanted: Mutex<Wanted>,
+    /// Scrubs that were stopped: a walk that began before ends, also if the next one was asked for.
+    stops: AtomicU64,
+    /// Resilvers in a row that did not succeed.
+    failures: Mutex<u32>,
+    /// Clients used the pool during the last step.
+    saw_load: AtomicBool,
+    pub(crate) wake: Notify,
+}
+
+/// How a scan's walk ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Walked {
+    All,
+    /// The pool is being closed, or nobody wants it any more.
+    Stopped,
+    /// A resilver comes first.
+    Preempted,
+}
+
+impl Engine {
+    fn scan_error(&self, why: &'static str) -> DatasetError {
+        PoolError::Scan { pool: self.pool().name().to_owned(), why }.into()
+    }
+
+    /// Starts a scrub, or lets a paused one go on.
+    ///
+    /// # Errors
+    /// `Busy` while a resilver runs.
+    pub fn scrub_start(&self) -> Result<Outcome, DatasetError> {
+        self.pool().check_alive()?;
+        let mut wanted = self.scans.wanted.lock();
+        if *wanted == Wanted::Running {
+            return Ok(Outcome::Unchanged);
+        }
+        if self.resilver_runs() {
+            return Err(self.scan_error("a resilver is under way; scrub when it is done"));
+        }
+        let is_paused = |s: ScanStatus| s.kind == ScanKind::Scrub && s.state == ScanState::Paused;
+        if self.pool().scan_status().is_some_and(is_paused) {
+            self.pool().set_scan_state(ScanState::Running);
+        } else {
+            // Shown from this moment on, so that who asks next sees it running.
+            self.pool().begin_scan(ScanKind::Scrub);
+        }
+        *wanted = Wanted::Running;
+        drop(wanted);
+        self.scans.wake.notify_one();
+        Ok(Outcome::Changed)
+    }
+
+    fn resilver_runs(&self) -> bool {
+        self.pool()
+            .scan_status()
+            .is_some_and(|s| s.kind == ScanKind::Resilver && s.state == ScanState::Running)
+    }
+
+    /// Lets the running scrub wait.
+    ///
+    /// # Errors
+    /// `Busy` when none is under way.
+    pub fn scrub_pause(&self) -> Result<Outcome, DatasetError> {
+        let mut wanted = self.scans.wanted.lock();
+        match *wanted {
+            Wanted::Nothing => Err(self.scan_error("there is no scrub to pause")),
+            Wanted::Paused => Ok(Outcome::Unchanged),
+            Wanted::Running => {
+                *wanted = Wanted::Paused;
+                if !self.resilver_runs() {
+                    self.pool().set_scan_state(ScanState::Paused);
+                }
+                Ok(Outcome::Changed)
+            }
+        }
+    }
+
+    /// Ends the scrub before it saw everything.
+    ///
+    /// # Errors
+    /// `Busy` when none is under way.
+    pub fn scrub_stop(&self) -> Result<Outcome, DatasetError> {
+        let mut wanted = self.scans.wanted.lock();
+        if *wanted == Wanted::Nothing {
+            return Err(self.scan_error("there is no scrub to stop"));
+        }
+        *wanted = Wanted::Nothing;
+        self.scans.stops.fetch_add(1, Ordering::AcqRel);
+        if !self.resilver_runs() {
+            self.pool().set_scan_state(ScanState::Stopped);
+        }
+        drop(wanted);
+        self.scans.wake.notify_one();
+        Ok(Outcome::Changed)
+    }
+
+    /// Tells the scans that a leg came back.
+    pub fn leg_came_back(&self) {
+        *self.scans.failures.lock() = 0;
+        self.scans.wake.notify_one();
+    }
+
+    /// Scrubs and resilvers until [`Engine::stop`] is called or the pool is suspended. `sleep` is
+    /// the driver's timer. Commits are made by [`Engine::run`] or by this itself.
+    pub async fn run_scans<S: Future<Output = ()>>(
+        &self,
+        sleep: impl Fn(Duration) -> S,
+    ) -> Result<(), DatasetError> {
+        let ended = self.scan_until_stopped(&sleep).await;
+        if ended.is_err()
+            && self.pool().scan_status().is_some_and(|s| s.state == ScanState::Running)
+        {
+            self.pool().set_scan_state(ScanState::Stopped);
+        }
+        ended
+    }
+
+    async fn scan_until_stopped<S: Future<Output = ()>>(
+        &self,
+        sleep: &impl Fn(Duration) -> S,
+    ) -> Result<(), DatasetError> {
+        while !self.is_stopping() {
+            let gave_up = *self.scans.failures.lock() >= SCAN_ATTEMPTS_MAX;
+            let scrub = *self.scans.wanted.lock() == Wanted::Running;
+            if self.pool().wants_resilver() && !gave_up {
+                if !self.resilver(sleep).await? {
+                    *self.scans.failures.lock() += 1;
+                    self.nap(sleep).await;
+                }
+            } else if scrub {
+                self.scrub(sleep).await?;
+            } else {
+                self.nap(sleep).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits a moment, or until something is asked.
+    async fn nap<S: Future<Output = ()>>(&self, sleep: &impl Fn(Duration) -> S) {
+        let timer = std::pin::pin!(sleep(LOOK_AGAIN));
+        let woken = std::pin::pin!(self.scans.wake.notified());
+        match select(woken, timer).await {
+            Either::Left(_) | Either::Right(_) => {}
+        }
+    }
+
+    /// Changes when clients read or write; a scan does not touch the cache's data half.
+    fn activity(&self) -> u64 {
+        let data = self.pool().cache().stats(CacheClass::Data);
+        let acked = |volume: &std::sync::Arc<crate::Volume>| volume.state.lock().acked.0;
+        self.all_volumes().iter().map(acked).sum::<u64>() + data.hits + data.misses
+    }
+
+    /// One resilver; true when every leg it was for is up to date.
+    async fn resilver<S: Future<Output = ()>>(
+        &self,
+        sleep: &impl Fn(Duration) -> S,
+    ) -> Result<bool, DatasetError> {
+        let pool = self.pool();
+        let legs = pool.begin_resilver();
+        pool.begin_scan(ScanKind::Resilver);
+        tracing::info!(pool = pool.name(), disks = legs.len(), "resilver begins");
+        let done = self.resilver_legs(&legs, sleep).await;
+        let whole = matches!(done, Ok(true));
+        pool.set_scan_state(if whole { ScanState::Finished } else { ScanState::Stopped });
+        if whole {
+            *self.scans.failures.lock() = 0;
+            tracing::info!(pool = pool.name(), "resilver done");
+        } else {
+            tracing::warn!(pool = pool.name(), "resilver not complete: the disk stays stale");
+        }
+        done
+    }
+
+    async fn resilver_legs<S: Future<Output = ()>>(
+        &self,
+        legs: &[(usize, u64)],
+        sleep: &impl Fn(Duration) -> S,
+    ) -> Result<bool, DatasetError> {
+        self.commit_now().await?;
+        if self.walk(ScanKind::Resilver, 0, sleep).await? != Walked::All {
+            return Ok(false);
+        }
+        self.pool().scan_labels().await?;
+        let complete = |s: ScanStatus| s.damaged == 0 && s.unrepaired == 0;
+        if !self.pool().scan_status().is_some_and(complete) {
+            return Ok(false);
+        }
+        self.pool().finish_resilver(legs).await?;
+        self.commit_now().await?;
+        Ok(!self.pool().wants_resilver())
+    }
+
+    async fn scrub<S: Future<Output = ()>>(
+        &self,
+        sleep: &impl Fn(Duration) -> S,
+    ) -> Result<(), DatasetError> {
+        let pool = self.pool();
+        let stops = self.scans.stops.load(Ordering::Acquire);
+        pool.begin_scan(ScanKind::Scrub);
+        tracing::info!(pool = pool.name(), "scrub begins");
+        self.commit_now().await?;
+        pool.scan_labels().await?;
+        let walked = self.walk(ScanKind::Scrub, stops, sleep).await?;
+        if walked == Walked::All {
+            // What was repaired is durable before anybody is told.
+            self.commit_now().await?;
+            let mut wanted = self.scans.wanted.lock();
+            if stops == self.scans.stops.load(Ordering::Acquire) {
+                *wanted = Wanted::Nothing;
+                pool.set_scan_state(ScanState::Finished);
+                tracing::info!(pool = pool.name(), "scrub done");
+            }
+        }
+        Ok(())
+    }
+
+    /// Commits, also when nothing changed.
+    async fn commit_now(&self) -> Result<(), DatasetError> {
+        self.core.want(self.core.open_txg());
+        self.commit().await
+    }
+
+    async fn walk<S: Future<Output = ()>>(
+        &self,
+        kind: ScanKind,
+        stops: u64,
+        sleep: &impl Fn(Duration) -> S,
+    ) -> Result<Walked, DatasetError> {
+        let pool = self.pool();
+        let roots = || self.roots_with(&[]);
+        let mut plan = pool.plan_scan(kind).await?;
+        while let Some(mut segment) = pool.next_segment(&mut plan, &roots).await? {
+            while !segment.is_done() {
+                if let Some(ended) = self.may_go_on(kind, stops, sleep).await {
+                    return Ok(ended);
+                }
+                self.paced_step(kind, &mut segment, sleep).await?;
+            }
+        }
+        Ok(Walked::All)
+    }
+
+    /// Waits while the scan is paused; `Some` when it ends here.
+    async fn may_go_on<S: Future<Output = ()>>(
+        &self,
+        kind: ScanKind,
+        stops: u64,
+        sleep: &impl Fn(Duration) -> S,
+    ) -> Option<Walked> {
+        loop {
+            if self.is_stopping() {
+                return Some(Walked::Stopped);
+            }
+            if kind == ScanKind::Resilver {
+                return None;
+            }
+            let gave_up = *self.scans.failures.lock() >= SCAN_ATTEMPTS_MAX;
+            if self.pool().wants_resilver() && !gave_up {
+                return Some(Walked::Preempted);
+            }
+            let wanted = *self.scans.wanted.lock();
+            match wanted {
+                _ if stops != self.scans.stops.load(Ordering::Acquire) => {
+                    return Some(Walked::Stopped);
+                }
+                Wanted::Nothing => return Some(Walked::Stopped),
+                Wanted::Running => return None,
+                Wanted::Paused => self.nap(sleep).await,
+            }
+        }
+    }
+
+    /// One step, and a pause after it if clients use the pool.
+    async fn paced_step<S: Future<Output = ()>>(
+        &self,
+        kind: ScanKind,
+        segment: &mut SegmentScan,
+        sleep: &impl Fn(Duration) -> S,
+    ) -> Result<(), DatasetError> {
+        let before = self.activity();
+        let busy = self.scans.saw_load.load(Ordering::Acquire);
+        let pace = if busy {
+            ScanPace { blocks: SCAN_BLOCKS_BUSY, in_flight: 1 }
+        } else {
+            ScanPace { blocks: SCAN_BLOCKS_IDLE, in_flight: RUNS_IDLE }
+        };
+        let began = self.pool().clock().monotonic();
+        self.pool().scan_step(kind, segment, pace).await?;
+        let took = self.pool().clock().monotonic().saturating_sub(began);
+        if busy {
+            sleep(took * SCAN_BUSY_PAUSES).await;
+        } else {
+            // Also an idle pool's other tasks get their turn.
+            sleep(Duration::ZERO).await;
+        }
+        self.scans.saw_load.store(self.activity() != before, Ordering::Release);
+        Ok(())
+    }
+}

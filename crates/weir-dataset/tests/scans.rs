@@ -1,0 +1,145 @@
+//! Scrub and resilver on disks in memory: what they repair, and how much they write.
+//!
+//! Not here: crashes and load meanwhile (the simulator).
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{as_devices, now, options};
+use weir_base::Guid;
+use weir_dataset::{Engine, Volume, VolumeSpec};
+use weir_device::{Device, MemoryDevice};
+use weir_format::{Compression, VdevKind};
+use weir_pool::{
+    CreateOptions, ImportOptions, LegState, ScanKind, ScanState, ScanStatus, VdevSpec,
+};
+
+const MEMORY_BYTES: u64 = 64 << 20;
+const MIB: usize = 1 << 20;
+
+fn mirror() -> (Vec<Arc<MemoryDevice>>, Arc<Engine>, Arc<Volume>) {
+    let disks: Vec<_> =
+        (0..2).map(|n| Arc::new(MemoryDevice::new(format!("disk{n}"), 64 << 20))).collect();
+    let vdev = VdevSpec { kind: VdevKind::Mirror, disks: as_devices(&disks) };
+    let mut next = 0;
+    let mut guid = || {
+        next += 1;
+        Guid(next)
+    };
+    let (sizes, options) = (CreateOptions::default(), options(MEMORY_BYTES));
+    let engine = now(Engine::create("tank", &[vdev], sizes, &options, &mut guid)).unwrap();
+    let spec = VolumeSpec { name: "v".into(), size_bytes: 32 << 20, compression: Compression::Off };
+    now(engine.create_volume(&spec)).unwrap();
+    let volume = engine.volume("v").unwrap();
+    (disks, engine, volume)
+}
+
+fn noise(seed: u8, len: usize) -> Vec<u8> {
+    (0..len).map(|at| seed ^ (at / 4096) as u8 ^ (at % 251) as u8).collect()
+}
+
+fn write(engine: &Engine, volume: &Volume, offset: usize, data: &[u8]) {
+    now(volume.write(offset as u64, data)).unwrap();
+    now(engine.commit()).unwrap();
+}
+
+/// Lets scans run until none is wanted, and tells how the last one ended. Stops the engine.
+fn scanned(engine: &Engine) -> ScanStatus {
+    let done = now(engine.run_scans(|_| {
+        let ended = |s: ScanStatus| matches!(s.state, ScanState::Finished | ScanState::Stopped);
+        if engine.pool().scan_status().is_some_and(ended) {
+            engine.stop();
+        }
+        std::future::ready(())
+    }));
+    done.unwrap();
+    engine.pool().scan_status().unwrap()
+}
+
+fn read_alone(disk: &Arc<MemoryDevice>, len: usize) -> Vec<u8> {
+    let disks = as_devices(std::slice::from_ref(disk));
+    let engine = now(Engine::open(disks, ImportOptions::default(), &options(MEMORY_BYTES)));
+    let volume = engine.unwrap().volume("v").unwrap();
+    let mut out = vec![0; len];
+    now(volume.read(0, &mut out)).unwrap();
+    out
+}
+
+#[test]
+fn a_scrub_heals_each_leg_from_the_other() {
+    let (disks, engine, volume) = mirror();
+    let data = noise(1, 8 * MIB);
+    write(&engine, &volume, 0, &data);
+    // Each leg is bad where the other is good, in data and nodes alike.
+    for at in (2 * MIB..60 * MIB).step_by(2 * MIB) {
+        disks[at / (2 * MIB) % 2].corrupt(at..at + 2 * MIB, |byte| *byte ^= 0x5a);
+    }
+    engine.scrub_start().unwrap();
+    let first = scanned(&engine);
+    assert_eq!((first.kind, first.state), (ScanKind::Scrub, ScanState::Finished));
+    assert!(first.damaged + first.unrepaired == 0 && first.repaired_bytes > 7 * MIB as u64);
+    assert!(first.examined_bytes >= 8 * MIB as u64, "{first:?}");
+    drop((engine, volume));
+    for disk in &disks {
+        assert!(read_alone(disk, data.len()) == data, "{} has not everything", disk.path());
+    }
+}
+
+#[test]
+fn a_block_bad_everywhere_is_an_error_of_the_scrub() {
+    let (disks, engine, volume) = mirror();
+    write(&engine, &volume, 0, &noise(2, MIB));
+    let start = 1 << 20;
+    for disk in &disks {
+        disk.corrupt(start..disk.geometry().len_bytes as usize - start, |byte| *byte = !*byte);
+    }
+    engine.scrub_start().unwrap();
+    let scan = scanned(&engine);
+    assert_eq!(scan.state, ScanState::Finished);
+    assert!(scan.damaged > 0, "{scan:?}");
+}
+
+#[test]
+fn a_resilver_copies_what_was_missed_and_little_else() {
+    let (disks, engine, volume) = mirror();
+    let mut data = noise(3, 16 * MIB);
+    write(&engine, &volume, 0, &data);
+    let pool = engine.pool();
+    let (guid, ..) = pool.find_leg("disk1").unwrap();
+    assert!(pool.take_leg_offline(guid).unwrap());
+    assert!(!pool.take_leg_offline(guid).unwrap());
+    assert!(pool.take_leg_offline(pool.find_leg("disk0").unwrap().0).is_err(), "the last good leg");
+    data[..2 * MIB].copy_from_slice(&noise(4, 2 * MIB));
+    write(&engine, &volume, 0, &data[..2 * MIB]);
+    now(pool.bring_leg_back(guid, Arc::clone(&disks[1]) as Arc<dyn Device>)).unwrap();
+    assert_eq!(pool.find_leg("disk1").unwrap().2, LegState::Stale);
+    engine.leg_came_back();
+    let scan = scanned(&engine);
+    assert_eq!((scan.kind, scan.state), (ScanKind::Resilver, ScanState::Finished));
+    let repaired = scan.repaired_bytes as usize;
+    // Open segments of before the absence are looked at too; blocks in them that are there stay.
+    assert!((2 * MIB..4 * MIB).contains(&repaired), "{repaired} bytes for 2 MiB missed");
+    assert_eq!(pool.find_leg("disk1").unwrap().2, LegState::Online);
+    drop((engine, volume));
+    assert!(read_alone(&disks[1], data.len()) == data, "the leg has not everything");
+}
+
+#[test]
+fn a_stale_leg_alone_does_not_open_the_pool() {
+    let (disks, engine, volume) = mirror();
+    write(&engine, &volume, 0, &noise(5, MIB));
+    let (guid, ..) = engine.pool().find_leg("disk1").unwrap();
+    engine.pool().take_leg_offline(guid).unwrap();
+    write(&engine, &volume, 0, &noise(6, MIB));
+    drop((engine, volume));
+    // Opened with both, the leg takes part in the commit of the import and is still stale.
+    let open = |disks: &[Arc<MemoryDevice>]| {
+        now(Engine::open(as_devices(disks), ImportOptions::default(), &options(MEMORY_BYTES)))
+    };
+    drop(open(&disks).unwrap());
+    let refused = open(&disks[1..]).err().expect("refused").to_string();
+    assert!(refused.contains("missed writes") && refused.contains("disk0"), "{refused}");
+}

@@ -1,0 +1,259 @@
+//! What lives of a segment: found from its summaries and the trees of the blocks' owners, or, where
+//! there are no summaries, from the pool's own trees.
+//!
+//! Not here: moving it (clean), verifying it (copies).
+//!
+//! Invariants:
+//! - a block is alive if the one place that can lead to it does (the summary says which);
+//! - what is found must add up to the segment's counter, where no write-out moved either meanwhile.
+
+use futures_util::StreamExt as _;
+use hashbrown::HashMap;
+use weir_base::limits::NODE_READS_IN_FLIGHT;
+use weir_base::{DatasetId, ErrorKind, Txg, VsegId};
+use weir_format::layout::PACK_BYTES;
+use weir_format::{
+    BlockPtr, FormatError, NODE_FANOUT, SegmentEntry, SegmentState, Summary, SummaryEntry,
+    SummaryPlace, TreeRoot, node_pointer,
+};
+
+use crate::error::PoolError;
+use crate::pool::Pool;
+use crate::tree::Tree;
+
+/// Where each dataset's tree is in the txg being written.
+pub type Roots = HashMap<DatasetId, TreeRoot>;
+
+/// Looks at a segment that a write-out changes meanwhile, before its counter is left unchecked.
+const LOOKS_MAX: usize = 4;
+
+const SEGMENT: &str = "segment";
+
+/// Something in a segment that must be readable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Live {
+    /// Bytes from the start of the segment.
+    pub(crate) at: u64,
+    pub(crate) len: usize,
+    pub(crate) proof: Proof,
+}
+
+impl Live {
+    pub(crate) fn end(&self) -> u64 {
+        self.at + self.len as u64
+    }
+}
+
+/// How its bytes are judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// A block: by the checksum in its pointer.
+    Checksum(u128),
+    /// A summary of this segment: by its own.
+    Summary(VsegId),
+}
+
+/// What lives of a segment, as far as it can be found.
+#[derive(Debug, Default)]
+pub(crate) struct LiveSet {
+    /// By place.
+    pub(crate) live: Vec<Live>,
+    /// Owners or summaries that could not be read: what they lead to is missing above.
+    pub(crate) lost: u64,
+}
+
+/// Blocks found alive, with the summary entries that led to them, and how many lookups failed.
+pub(crate) struct Found {
+    pub(crate) live: Vec<(SummaryEntry, BlockPtr)>,
+    pub(crate) failed: Vec<PoolError>,
+}
+
+impl Found {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.live.iter().map(|(_, ptr)| ptr.stored_bytes() as u64).sum()
+    }
+}
+
+impl Pool {
+    pub(crate) fn bad_segment(&self, field: &'static str, value: u64) -> PoolError {
+        let source = FormatError::Field { what: SEGMENT, field, value };
+        PoolError::Structure { pool: self.label.name.clone(), what: SEGMENT, source }
+    }
+
+    /// Every block ever appended to a segment, and where its summaries are.
+    pub(crate) async fn read_summaries(
+        &self,
+        vseg: VsegId,
+        last: SummaryPlace,
+    ) -> Result<(Vec<SummaryEntry>, Vec<SummaryPlace>), PoolError> {
+        let (mut entries, mut places, mut place) = (Vec::new(), Vec::new(), last);
+        let Some(pinned) = self.segments.pin(vseg) else { return Ok((entries, places)) };
+        let vdev = &self.vdevs[usize::from(pinned.vdev)];
+        while !place.is_none() {
+            let (at, len) = (pinned.at + u64::from(place.at), place.bytes as usize);
+            let verify = |bytes: &[u8]| Summary::decode(bytes, vseg).is_ok();
+            let (buf, start) = vdev.read_verified(vdev.next_leg(), at, len, verify).await?;
+            let summary = Summary::decode(&buf[start..start + len], vseg).map_err(|source| {
+                PoolError::Structure { pool: self.label.name.clone(), what: SEGMENT, source }
+            })?;
+            let before = summary.previous.at.checked_add(summary.previous.bytes);
+            if before.is_none_or(|end| end > place.at) {
+                return Err(self.bad_segment("previous_at", u64::from(summary.previous.at)));
+            }
+            entries.extend(summary.entries);
+            places.push(place);
+            place = summary.previous;
+        }
+        Ok((entries, places))
+    }
+
+    /// Those of `entries` that their owners still lead to, here.
+    pub(crate) async fn find_live(
+        &self,
+        roots: &Roots,
+        vseg: VsegId,
+        mut entries: Vec<SummaryEntry>,
+    ) -> Found {
+        // Neighbours share the nodes above them.
+        entries.sort_unstable_by_key(|entry| entry.owner);
+        let lookups = entries.iter().filter_map(|entry| {
+            let tree = Tree::new(self, *roots.get(&entry.owner.dataset)?);
+            let owner = entry.owner;
+            Some(async move { (*entry, tree.pointer_at(owner.level, owner.index).await) })
+        });
+        let mut lookups = futures_util::stream::iter(lookups).buffered(NODE_READS_IN_FLIGHT);
+        let mut found = Found { live: Vec::new(), failed: Vec::new() };
+        while let Some((entry, ptr)) = lookups.next().await {
+            let ptr = match ptr {
+                Ok(ptr) => ptr,
+                Err(error) => {
+                    found.failed.push(error);
+                    continue;
+                }
+            };
+            let same = !ptr.is_hole()
+                && (ptr.vseg, ptr.offset_units) == (entry.vseg, entry.offset_units)
+                && (ptr.stored_units, ptr.checksum as u64) == (entry.stored_units, entry.checksum);
+            if same && self.segments.stands_at(&ptr, vseg, entry.at_units) {
+                found.live.push((entry, ptr));
+            }
+        }
+        found
+    }
+
+    /// What lives of a segment with summaries, these included; nothing of one that holds nothing
+    /// any more. `roots` gives every dataset's newest tree.
+    ///
+    /// # Errors
+    /// The pool is suspended. What cannot be read is counted in the answer.
+    pub(crate) async fn live_in(
+        &self,
+        vseg: VsegId,
+        roots: &(dyn Fn() -> Roots + Sync),
+    ) -> Result<LiveSet, PoolError> {
+        let mut found = LiveSet { live: Vec::new(), lost: 1 };
+        for _ in 0..LOOKS_MAX {
+            self.check_alive()?;
+            let Some((entry, before)) = self.look(vseg) else { return Ok(LiveSet::default()) };
+            let (entries, places) = match self.read_summaries(vseg, entry.summary).await {
+                Ok(read) => read,
+                Err(error) if error.kind() == ErrorKind::Data => {
+                    tracing::error!(vseg = vseg.0, %error, "segment's summary cannot be read");
+                    return Ok(LiveSet { live: Vec::new(), lost: 1 });
+                }
+                Err(error) => return Err(error),
+            };
+            let blocks = self.find_live(&roots(), vseg, entries).await;
+            let outlived = |error: &PoolError| matches!(error, PoolError::NoSegment { .. });
+            if blocks.failed.iter().any(outlived) {
+                continue;
+            }
+            found.lost = blocks.failed.len() as u64;
+            let summaries = places.iter().map(|place| Live {
+                at: u64::from(place.at),
+                len: place.bytes as usize,
+                proof: Proof::Summary(vseg),
+            });
+            let live = blocks.live.iter().map(|(entry, ptr)| Live {
+                at: u64::from(entry.at_units) * PACK_BYTES as u64,
+                len: ptr.stored_bytes(),
+                proof: Proof::Checksum(ptr.checksum),
+            });
+            found.live = live.chain(summaries).collect();
+            found.live.sort_unstable_by_key(|live| live.at);
+            let quiet = before.is_some() && self.look(vseg).is_some_and(|(_, now)| now == before);
+            if quiet && found.lost == 0 && blocks.bytes() != u64::from(entry.live_bytes) {
+                let error = self.bad_segment("live_bytes", blocks.bytes());
+                tracing::error!(vseg = vseg.0, %error, "segment's counter disagrees");
+                found.lost = 1;
+            }
+            if quiet {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// A segment in which something lives, and the moment: the same at two looks only if no txg was
+    /// written out in between, `None` while one is.
+    fn look(&self, vseg: VsegId) -> Option<(SegmentEntry, Option<Txg>)> {
+        let resting = self.streams.lock().is_some();
+        let entry = self.segments.entry(vseg)?;
+        let lives = matches!(entry.state, SegmentState::Open | SegmentState::Sealed);
+        lives.then_some((entry, resting.then(|| self.committed_txg())))
+    }
+
+    /// What lives of the root segments: every block of the committed trees that no dataset owns, by
+    /// segment.
+    ///
+    /// # Errors
+    /// `NoSegment` when a commit replaced them meanwhile: look again.
+    pub(crate) async fn live_roots(&self) -> Result<HashMap<VsegId, LiveSet>, PoolError> {
+        let trees = {
+            let committed = self.committed.lock();
+            [committed.segments, committed.datasets, committed.remaps]
+        };
+        let mut sets = HashMap::<VsegId, LiveSet>::new();
+        for tree in trees {
+            let (mut level, mut here) = (tree.height, vec![tree.ptr]);
+            loop {
+                here.retain(|ptr| !ptr.is_hole());
+                for ptr in &here {
+                    let (at, len) = (ptr.offset_bytes(), ptr.stored_bytes());
+                    let live = Live { at, len, proof: Proof::Checksum(ptr.checksum) };
+                    sets.entry(ptr.vseg).or_default().live.push(live);
+                }
+                if level == 0 || here.is_empty() {
+                    break;
+                }
+                level -= 1;
+                here = self.children(&here, &mut sets).await?;
+            }
+        }
+        for set in sets.values_mut() {
+            set.live.sort_unstable_by_key(|live| live.at);
+        }
+        Ok(sets)
+    }
+
+    async fn children(
+        &self,
+        nodes: &[BlockPtr],
+        sets: &mut HashMap<VsegId, LiveSet>,
+    ) -> Result<Vec<BlockPtr>, PoolError> {
+        let mut children = Vec::new();
+        for ptr in nodes {
+            match self.read_block(ptr).await {
+                Ok(node) => {
+                    let child = |index| node_pointer(&node, index).ok();
+                    children.extend((0..NODE_FANOUT).filter_map(child));
+                }
+                Err(error) if error.kind() == ErrorKind::Data => {
+                    sets.entry(ptr.vseg).or_default().lost += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(children)
+    }
+}

@@ -1,0 +1,297 @@
+//! Scans: looking at everything live to verify every copy (scrub), or to write to a leg what it
+//! missed (resilver), segment by segment, in the order of the disks.
+//!
+//! Not here: pace and commits around a scan (weir-dataset), what lives of a segment (live), some of
+//! its blocks on every leg (copies).
+//!
+//! Invariant: a leg is called up to date only if it was in use all through the resilver.
+//!
+//! A scan looks at the segments that are there when it begins. That is enough: what is written or
+//! moved after its start goes to every leg in use. A segment that is no more when its turn comes
+//! holds nothing that anybody needs. Which segments a leg lacks is known from the last txg that
+//! wrote to each: a resilver reads nothing else.
+//!
+//! Crash safety: a scan is not stored. A leg that a resilver was copying to is still stale after a
+//! crash, in the uberblock's own words, until [`Pool::finish_resilver`] and a commit after it.
+
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use weir_base::{Clock, VsegId};
+use weir_format::{SegmentClass, SegmentEntry};
+
+use crate::copies::Checked;
+use crate::error::PoolError;
+use crate::labels::repair_config;
+use crate::live::{Live, LiveSet, Roots};
+use crate::pool::Pool;
+use crate::vdev::Leg;
+
+/// What a scan is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScanKind {
+    /// Verify every copy on every leg that is up to date.
+    Scrub,
+    /// Write to stale legs what they missed.
+    Resilver,
+}
+
+/// How far a scan is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScanState {
+    /// Under way.
+    Running,
+    /// Waits to be continued.
+    Paused,
+    /// It saw everything.
+    Finished,
+    /// A person stopped it, or it could not go on.
+    Stopped,
+}
+
+/// A scan as it is now.
+#[derive(Clone, Copy, Debug)]
+pub struct ScanStatus {
+    /// What it is for.
+    pub kind: ScanKind,
+    /// How far it is.
+    pub state: ScanState,
+    /// When it began, ms since 1970.
+    pub started_unix_ms: u64,
+    /// When it ended.
+    pub ended_unix_ms: Option<u64>,
+    /// Time it ran, pauses left out.
+    pub ran: Duration,
+    /// Stored bytes it has to look at; an estimate, data changes meanwhile.
+    pub total_bytes: u64,
+    /// Stored bytes it looked at.
+    pub examined_bytes: u64,
+    /// Bytes written to legs whose copy was bad or missing.
+    pub repaired_bytes: u64,
+    /// Copies that could not be rewritten.
+    pub unrepaired: u64,
+    /// Blocks without any good copy.
+    pub damaged: u64,
+}
+
+/// How much a step takes on.
+#[derive(Clone, Copy, Debug)]
+pub struct ScanPace {
+    /// Blocks.
+    pub blocks: usize,
+    /// Runs of blocks at the same time.
+    pub in_flight: usize,
+}
+
+/// The newest scan of a pool.
+#[derive(Default)]
+pub(crate) struct Scans(Mutex<Option<(ScanStatus, Duration)>>);
+
+impl Scans {
+    /// A scan that runs counts its time up to now.
+    pub(crate) fn status(&self, clock: &dyn Clock) -> Option<ScanStatus> {
+        let (mut status, since) = (*self.0.lock())?;
+        if status.state == ScanState::Running {
+            status.ran += clock.monotonic().saturating_sub(since);
+        }
+        Some(status)
+    }
+}
+
+/// What a scan has to look at: segments, in the order of their places.
+pub struct ScanPlan {
+    segments: std::vec::IntoIter<VsegId>,
+    /// What lives of root segments.
+    roots: HashMap<VsegId, LiveSet>,
+}
+
+/// A segment that is being looked at.
+pub struct SegmentScan {
+    vseg: VsegId,
+    live: Vec<Live>,
+    done: usize,
+}
+
+impl SegmentScan {
+    /// Whether everything in it was looked at.
+    pub fn is_done(&self) -> bool {
+        self.done >= self.live.len()
+    }
+}
+
+impl Pool {
+    /// The scan under way or the last one.
+    pub fn scan_status(&self) -> Option<ScanStatus> {
+        self.scans.status(self.clock())
+    }
+
+    /// Whether a leg in use waits for a resilver.
+    pub fn wants_resilver(&self) -> bool {
+        self.resilver_legs().next().is_some()
+    }
+
+    fn resilver_legs(&self) -> impl Iterator<Item = &Leg> {
+        let legs = self.vdevs.iter().flat_map(|vdev| &vdev.legs);
+        legs.filter(|leg| leg.usable().is_some() && leg.stale_after().is_some())
+    }
+
+    /// The legs a resilver that begins now is for; hand it to [`Self::finish_resilver`].
+    pub fn begin_resilver(&self) -> Vec<(usize, u64)> {
+        self.resilver_legs().map(|leg| (leg.index, leg.absences())).collect()
+    }
+
+    /// Flushes what a resilver wrote and lets the next uberblock call its legs up to date, those
+    /// that were in use all the time.
+    ///
+    /// # Durability
+    /// The legs count as up to date, also after a crash, once the next commit returns; until then
+    /// they are stale.
+    pub async fn finish_resilver(&self, legs: &[(usize, u64)]) -> Result<(), PoolError> {
+        self.flush_all().await?;
+        for leg in self.vdevs.iter().flat_map(|vdev| &vdev.legs) {
+            if let Some((_, absences)) = legs.iter().find(|(index, _)| *index == leg.index) {
+                leg.set_copied(*absences);
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows a new scan.
+    pub fn begin_scan(&self, kind: ScanKind) {
+        let total_bytes = match kind {
+            ScanKind::Scrub => self.space().live_bytes,
+            ScanKind::Resilver => self.bytes_missed(),
+        };
+        let status = ScanStatus {
+            kind,
+            state: ScanState::Running,
+            started_unix_ms: self.clock.unix_ms(),
+            ended_unix_ms: None,
+            ran: Duration::ZERO,
+            total_bytes,
+            examined_bytes: 0,
+            repaired_bytes: 0,
+            unrepaired: 0,
+            damaged: 0,
+        };
+        *self.scans.0.lock() = Some((status, self.clock.monotonic()));
+    }
+
+    fn bytes_missed(&self) -> u64 {
+        let missed = |vdev: u16, last_txg| {
+            self.vdevs[usize::from(vdev)].legs.iter().any(|leg| leg.is_behind(last_txg))
+        };
+        self.segments.live_bytes_where(missed)
+    }
+
+    /// Shows another state of the scan.
+    pub fn set_scan_state(&self, state: ScanState) {
+        let now = self.clock.monotonic();
+        if let Some((status, since)) = &mut *self.scans.0.lock() {
+            if status.state == ScanState::Running {
+                status.ran += now.saturating_sub(*since);
+            }
+            *since = now;
+            status.state = state;
+            let ended = matches!(state, ScanState::Finished | ScanState::Stopped);
+            status.ended_unix_ms = ended.then(|| self.clock.unix_ms());
+        }
+    }
+
+    /// Which segments a scan that begins now has to look at. What is written from here on goes to
+    /// every leg in use.
+    ///
+    /// # Errors
+    /// The pool is suspended.
+    pub async fn plan_scan(&self, kind: ScanKind) -> Result<ScanPlan, PoolError> {
+        let roots = loop {
+            match self.live_roots().await {
+                Ok(roots) => break roots,
+                Err(PoolError::NoSegment { .. }) => {
+                    self.check_alive()?;
+                    tracing::debug!("scan takes a newer root");
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        let wanted = |entry: &SegmentEntry| {
+            let vdev = &self.vdevs[usize::from(entry.vdev)];
+            kind == ScanKind::Scrub || vdev.legs.iter().any(|leg| leg.is_behind(entry.last_txg))
+        };
+        let segments = self.segments.in_place_order().into_iter();
+        let segments = segments.filter(|(_, entry)| wanted(entry)).map(|(vseg, _)| vseg);
+        Ok(ScanPlan { segments: segments.collect::<Vec<_>>().into_iter(), roots })
+    }
+
+    /// Finds what lives of the plan's next segment; `None` after the last.
+    ///
+    /// # Errors
+    /// The pool is suspended.
+    pub async fn next_segment(
+        &self,
+        plan: &mut ScanPlan,
+        roots: &(dyn Fn() -> Roots + Sync),
+    ) -> Result<Option<SegmentScan>, PoolError> {
+        let Some(vseg) = plan.segments.next() else { return Ok(None) };
+        let is_root = self.segments.entry(vseg).is_some_and(|e| e.class == SegmentClass::Root);
+        let LiveSet { live, lost } = if is_root {
+            plan.roots.remove(&vseg).unwrap_or_default()
+        } else {
+            self.live_in(vseg, roots).await?
+        };
+        self.count_scanned(Checked { damaged: lost, ..Checked::default() });
+        Ok(Some(SegmentScan { vseg, live, done: 0 }))
+    }
+
+    /// Looks at more of a segment, as much as `pace` says.
+    ///
+    /// # Errors
+    /// The pool is suspended.
+    pub async fn scan_step(
+        &self,
+        kind: ScanKind,
+        segment: &mut SegmentScan,
+        pace: ScanPace,
+    ) -> Result<(), PoolError> {
+        let range = segment.done..segment.live.len().min(segment.done + pace.blocks);
+        segment.done = range.end;
+        let live = (&segment.live[..], range);
+        let checked = self.check_part(segment.vseg, live, kind, pace.in_flight).await;
+        self.check_alive()?;
+        match checked {
+            Some(checked) => self.count_scanned(checked),
+            // Nothing in it is needed any more.
+            None => segment.done = segment.live.len(),
+        }
+        Ok(())
+    }
+
+    fn count_scanned(&self, checked: Checked) {
+        if let Some((status, _)) = &mut *self.scans.0.lock() {
+            status.examined_bytes += checked.bytes;
+            status.repaired_bytes += checked.repaired_bytes;
+            status.unrepaired += checked.unrepaired;
+            status.damaged += checked.damaged;
+        }
+    }
+
+    /// Rewrites damaged config copies of the labels of every leg in use.
+    pub async fn scan_labels(&self) -> Result<(), PoolError> {
+        for (vdev, config) in self.vdevs.iter().zip(&self.label.vdevs) {
+            for leg in &vdev.legs {
+                let Some(device) = leg.usable() else { continue };
+                let label = weir_format::Label { disk: leg.guid, ..self.label.clone() };
+                match repair_config(&*device, &label, config.disk_bytes).await {
+                    Ok(0) => {}
+                    Ok(bytes) => {
+                        self.count_scanned(Checked { repaired_bytes: bytes, ..Checked::default() });
+                        tracing::warn!(disk = %leg.path, "damaged label repaired");
+                    }
+                    Err(error) => leg.fault(&error),
+                }
+            }
+        }
+        self.check_alive()
+    }
+}
