@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 
 use clap::Subcommand;
 use weir_api::types::{
-    DiskStatus, ErrorCounts, ImportablePool, Outcome, PoolChange, PoolCreate, PoolDestroy,
-    PoolExport, PoolImport, PoolScan, PoolStatus, Request, VdevKind, VdevStatus,
+    DiskStatus, ErrorCounts, FlushCheck, ImportablePool, Outcome, PoolChange, PoolCreate,
+    PoolCreated, PoolDestroy, PoolExport, PoolImport, PoolScan, PoolStatus, Request, VdevKind,
+    VdevStatus,
 };
 use weir_api::{ApiError, Control};
 use weir_base::{ErrorKind, names};
@@ -107,7 +108,7 @@ pub(crate) fn run(verb: PoolVerb, session: &Session) -> Result<(), ApiError> {
             let vdevs = layout::parse(&layout)?;
             let request = PoolCreate { name, vdevs, force, properties };
             request.check()?;
-            changed(session, &session.call(|client| client.pool_create(request))?)
+            created(session, &session.call(|client| client.pool_create(request))?)
         }
         PoolVerb::List { script } => list(session, Style::new(script)),
         PoolVerb::Status { name: Some(name) } => {
@@ -164,12 +165,38 @@ pub(crate) fn split_property(text: &str) -> Result<(&str, &str), ApiError> {
     })
 }
 
-pub(crate) fn changed(session: &Session, change: &PoolChange) -> Result<(), ApiError> {
+fn warn_and_say(session: &Session, change: &PoolChange) {
     for warning in &change.warnings {
         session.say(&format!("warning: {}", output::clean(warning)));
     }
     session.say(&output::outcome("pool", &change.pool.name, change.outcome));
+}
+
+pub(crate) fn changed(session: &Session, change: &PoolChange) -> Result<(), ApiError> {
+    warn_and_say(session, change);
     session.print(change, |_| String::new())
+}
+
+/// As [`changed`], with what was measured of the disks as data.
+fn created(session: &Session, made: &PoolCreated) -> Result<(), ApiError> {
+    warn_and_say(session, &made.change);
+    session.print(made, |made| flush_checks(&made.flush_checks))
+}
+
+fn flush_checks(checks: &[FlushCheck]) -> String {
+    let row = |check: &FlushCheck| {
+        [
+            check.disk.clone(),
+            output::micros(check.write_us),
+            output::micros(check.flush_us),
+            output::micros(check.sync_write_us),
+            check.verdict.name().to_owned(),
+            check.medium.clone(),
+        ]
+    };
+    let rows: Vec<_> = checks.iter().map(row).collect();
+    let header = ["DISK", ">WRITE", ">FLUSH", ">SYNC", "FLUSHES ARE", "MEDIUM"];
+    if rows.is_empty() { String::new() } else { output::table(header, &rows, Style::People) }
 }
 
 fn import(

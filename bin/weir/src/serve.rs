@@ -20,6 +20,7 @@ mod demo;
 pub(crate) mod disks;
 mod events;
 mod exports;
+mod flush_check;
 mod history;
 mod never_hang;
 pub(crate) mod pools;

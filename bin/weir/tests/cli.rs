@@ -135,9 +135,14 @@ impl Ran {
 fn every_verb_does_what_it_says() {
     let server = Server::start();
     let made = server.weir("pool create tank mirror a b mirror c d").ok();
-    assert_eq!((made.out.as_str(), made.talk.as_str()), ("", "pool tank created\n"));
+    assert_eq!(made.talk, "pool tank created\n");
+    let figures: Vec<_> = made.out.lines().take(2).map(str::trim_end).collect();
+    assert!(figures[0].contains("WRITE  FLUSH   SYNC  FLUSHES ARE  MEDIUM"), "{}", made.out);
+    let first = "60us  8.3ms  8.2ms  plausible    rotating disk sda, write-back cache";
+    assert!(figures[1].contains(first), "{}", made.out);
+    assert_eq!(made.out.lines().count(), 5, "{}", made.out);
     let again = server.weir("pool create tank mirror a b mirror c d").ok();
-    assert!(again.talk.contains("nothing changed"), "{}", again.talk);
+    assert!(again.talk.contains("nothing changed") && again.out.is_empty(), "{}", again.talk);
     let list = server.weir("pool list").ok().out;
     let lines: Vec<_> = list.lines().collect();
     assert_eq!(lines[0], "NAME   SIZE  ALLOC      FREE  CAP  HEALTH");
@@ -210,6 +215,10 @@ fn every_verb_prints_json() {
     let made = server.weir("pool create tank mirror /a /b /c --json").json();
     assert_eq!((&made["outcome"], &made["pool"]["name"]), (&"created".into(), &"tank".into()));
     assert_eq!(made["warnings"].as_array().map(Vec::len), Some(1));
+    assert_eq!(made["flush_checks"].as_array().map(Vec::len), Some(3));
+    assert_eq!(made["flush_checks"][2]["disk"], "/c");
+    assert_eq!(made["flush_checks"][2]["sync_write_us"], 8200);
+    assert_eq!(made["flush_checks"][2]["verdict"], "plausible");
     assert_eq!(server.weir("--json pool list").json()["pools"][0]["vdevs"][0]["kind"], "mirror");
     assert_eq!(server.weir("pool --json status tank").json()["state"], "online");
     assert_eq!(server.weir("pool status --json").json()["pools"][0]["name"], "tank");

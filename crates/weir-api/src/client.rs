@@ -27,9 +27,9 @@ use crate::limits::{ANSWER_BYTES_MAX, CLIENT_TIMEOUT};
 use crate::routes::{CloseOptions, NewSize, OneDisk, ScrubOptions, SomeDisks};
 use crate::types::{
     EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, HistoryList,
-    ImportableList, PoolChange, PoolClear, PoolCreate, PoolDestroy, PoolDisk, PoolExport,
-    PoolImport, PoolList, PoolScan, PoolScrub, PoolStatus, Removed, Request, ServerInfo, Volume,
-    VolumeChange, VolumeCreate, VolumeList, VolumeResize, VolumeSet,
+    ImportableList, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk,
+    PoolExport, PoolImport, PoolList, PoolScan, PoolScrub, PoolStatus, Removed, Request,
+    ServerInfo, Volume, VolumeChange, VolumeCreate, VolumeList, VolumeResize, VolumeSet,
 };
 use crate::wire::ErrorBody;
 use crate::{Address, Error};
@@ -192,7 +192,7 @@ impl Control for Client {
         self.call(Ok(get("/v1/server")))
     }
 
-    fn pool_create(&self, request: PoolCreate) -> Answer<'_, PoolChange> {
+    fn pool_create(&self, request: PoolCreate) -> Answer<'_, PoolCreated> {
         self.call(checked(Method::POST, "/v1/pools", &request))
     }
 

@@ -14,8 +14,8 @@ use std::pin::Pin;
 
 use crate::types::{
     EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, HistoryList,
-    ImportableList, PoolChange, PoolClear, PoolCreate, PoolDestroy, PoolDisk, PoolExport,
-    PoolImport, PoolList, PoolScan, PoolScrub, PoolStatus, Removed, ServerInfo, Volume,
+    ImportableList, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk,
+    PoolExport, PoolImport, PoolList, PoolScan, PoolScrub, PoolStatus, Removed, ServerInfo, Volume,
     VolumeChange, VolumeCreate, VolumeList, VolumeResize, VolumeSet,
 };
 use crate::wire::ApiError;
@@ -33,7 +33,7 @@ pub trait Control: Send + Sync + 'static {
     /// # Errors
     /// `Exists` for a name or disk that is taken, `Busy` for a disk in use, `Invalid` for disks
     /// that cannot be used; nothing is written to any disk unless all are fit.
-    fn pool_create(&self, request: PoolCreate) -> Answer<'_, PoolChange>;
+    fn pool_create(&self, request: PoolCreate) -> Answer<'_, PoolCreated>;
 
     /// Lists the imported pools with their state, by name.
     fn pool_list(&self) -> Answer<'_, PoolList>;

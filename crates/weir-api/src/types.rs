@@ -15,6 +15,7 @@ use crate::Error;
 mod care;
 mod event;
 mod export;
+mod flush;
 mod io;
 mod pool;
 mod volume;
@@ -22,6 +23,7 @@ mod volume;
 pub use care::{PoolClear, PoolDisk, PoolScrub, ScanKind, ScanState, ScanStatus, ScrubAction};
 pub use event::{Event, EventLevel, EventList, EventQuery, HistoryEntry, HistoryList};
 pub use export::{Export, ExportChange, ExportCreate, ExportKey, ExportList, Protocol};
+pub use flush::{FlushCheck, FlushVerdict, PoolCreated};
 pub use io::{ClientIo, DiskIo, OpIo};
 pub use pool::{
     DiskStatus, ErrorCounts, Health, ImportableList, ImportablePool, PoolChange, PoolCreate,

@@ -84,8 +84,8 @@ async fn both_sockets_serve_every_kind_of_thing() {
     let server = start();
     let unix = Client::new(server.unix.clone());
     let tcp = Client::new(server.tcp.clone());
-    assert_eq!(unix.pool_create(tank()).await.unwrap().outcome, Outcome::Created);
-    assert_eq!(tcp.pool_create(tank()).await.unwrap().outcome, Outcome::Unchanged);
+    assert_eq!(unix.pool_create(tank()).await.unwrap().outcome(), Outcome::Created);
+    assert_eq!(tcp.pool_create(tank()).await.unwrap().outcome(), Outcome::Unchanged);
     let volume = VolumeCreate {
         name: "tank/vm:1".into(),
         size_bytes: 1 << 30,

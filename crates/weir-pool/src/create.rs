@@ -85,6 +85,14 @@ pub async fn create(
     Ok(pool)
 }
 
+/// Judges whether [`create`] would make a pool of these disks, and touches none.
+///
+/// # Errors
+/// As those checks of [`create`].
+pub fn check_create(name: &str, vdevs: &[VdevSpec], sizes: CreateOptions) -> Result<(), PoolError> {
+    plan(name, vdevs, sizes, &mut || Guid(0)).map(drop)
+}
+
 fn plan(
     name: &str,
     vdevs: &[VdevSpec],

@@ -40,7 +40,7 @@ mod vdev;
 mod write_out;
 
 pub use commit::{CommitInput, write_directory_block};
-pub use create::{CreateOptions, VdevSpec, create};
+pub use create::{CreateOptions, VdevSpec, check_create, create};
 pub use error::PoolError;
 pub use import::{Discovered, ImportOptions, Imported, discover, import};
 pub use intent_log::{LogWriteError, ReplayedBatch};

@@ -15,9 +15,9 @@ use parking_lot::{Mutex, RwLock};
 use weir_api::types::{
     EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, Health,
     HistoryList, ImportableList, ImportablePool, Outcome, PoolChange, PoolClear, PoolCreate,
-    PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolScan, PoolScrub, PoolStatus,
-    Protocol, Removed, ServerInfo, Volume, VolumeChange, VolumeCreate, VolumeList, VolumeResize,
-    VolumeSet,
+    PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolScan, PoolScrub,
+    PoolStatus, Protocol, Removed, ServerInfo, Volume, VolumeChange, VolumeCreate, VolumeList,
+    VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control};
 use weir_base::{ErrorKind, Guid};
@@ -32,7 +32,7 @@ use super::exports::Registry;
 use super::pools::{OpenPool, api_error};
 use super::recorder::Record;
 use super::state::{KnownExport, KnownPool, StateFile};
-use super::{convert, disks};
+use super::{convert, disks, flush_check};
 
 /// How long closing a pool waits for connections to let go of it.
 const LET_GO: Duration = Duration::from_secs(2);
@@ -214,7 +214,7 @@ impl Manager {
         state.save()
     }
 
-    async fn create_pool(&self, request: PoolCreate) -> Result<PoolChange, ApiError> {
+    async fn create_pool(&self, request: PoolCreate) -> Result<PoolCreated, ApiError> {
         if let Some((name, _)) = request.properties.first_key_value() {
             return Err(ApiError::new(
                 ErrorKind::Invalid,
@@ -231,7 +231,8 @@ impl Manager {
                 self.state.lock().state.pools.iter().any(|p| p.name == name && p.disks == paths);
             if same && let Ok(pool) = self.pool(&name) {
                 let (outcome, warnings) = (Outcome::Unchanged, Vec::new());
-                return Ok(PoolChange { outcome, warnings, pool: convert::pool(&pool.engine) });
+                let change = PoolChange { outcome, warnings, pool: convert::pool(&pool.engine) };
+                return Ok(PoolCreated { change, flush_checks: Vec::new() });
             }
             return Err(ApiError::new(ErrorKind::Exists, format!("pool {name} exists already"))
                 .with_action("choose another name"));
@@ -242,15 +243,20 @@ impl Manager {
         let open = move || async move {
             let (vdevs, force) = (&request.vdevs, request.force);
             let (specs, warnings) = disks::open_for_create(vdevs, force, &activity).await?;
-            drop(report.send(warnings));
             let sizes = CreateOptions::default();
-            let made = Engine::create(&request.name, &specs, sizes, &options, &mut guid).await;
+            let name = &request.name;
+            let measured = flush_check::measure(name, &specs, sizes, &*options.clock).await?;
+            drop(report.send((warnings, measured)));
+            let made = Engine::create(name, &specs, sizes, &options, &mut guid).await;
             made.map_err(|error| api_error(&error))
         };
         let pool = OpenPool::start(&name, open).await?;
-        let warnings = warned.await.unwrap_or_default();
+        let (mut warnings, measured) = warned.await.unwrap_or_default();
+        let flush_checks = flush_check::tell(measured, &name, &mut warnings, &self.record.events);
         self.remember(|state| state.pools.push(KnownPool { name: name.clone(), disks: paths }))?;
-        Ok(PoolChange { outcome: Outcome::Created, warnings, pool: self.insert(&name, pool) })
+        let pool = self.insert(&name, pool);
+        let change = PoolChange { outcome: Outcome::Created, warnings, pool };
+        Ok(PoolCreated { change, flush_checks })
     }
 
     async fn import_pool(&self, request: PoolImport) -> Result<PoolChange, ApiError> {
@@ -503,7 +509,7 @@ impl Control for Manager {
         })
     }
 
-    fn pool_create(&self, request: PoolCreate) -> Answer<'_, PoolChange> {
+    fn pool_create(&self, request: PoolCreate) -> Answer<'_, PoolCreated> {
         Box::pin(self.create_pool(request))
     }
 

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use weir_api::types::{
     EventLevel, EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList,
     HistoryEntry, HistoryList, ImportableList, Outcome, PoolChange, PoolClear, PoolCreate,
-    PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolScan, PoolScrub, PoolStatus,
-    Removed, ScrubAction, ServerInfo, Volume, VolumeChange, VolumeCreate, VolumeList, VolumeResize,
-    VolumeSet,
+    PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolScan, PoolScrub,
+    PoolStatus, Removed, ScrubAction, ServerInfo, Volume, VolumeChange, VolumeCreate, VolumeList,
+    VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control, caller};
 use weir_base::limits::DISK_SILENT;
@@ -211,11 +211,11 @@ impl Control for Recorder {
         self.manager.server_info()
     }
 
-    fn pool_create(&self, request: PoolCreate) -> Answer<'_, PoolChange> {
+    fn pool_create(&self, request: PoolCreate) -> Answer<'_, PoolCreated> {
         let call = Call::new("pool_create", &request.name, &layout(&request));
         let manager = Arc::clone(&self.manager);
         let work = async move { manager.pool_create(request).await };
-        Box::pin(self.change(call, |change: &PoolChange| change.outcome, work))
+        Box::pin(self.change(call, PoolCreated::outcome, work))
     }
 
     fn pool_list(&self) -> Answer<'_, PoolList> {

@@ -14,8 +14,8 @@ use weir_base::names;
 use super::{Shared, success, to_end};
 use crate::Error;
 use crate::types::{
-    ImportableList, PoolChange, PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolList,
-    PoolScan, PoolStatus, Removed, Request,
+    ImportableList, PoolChange, PoolCreate, PoolCreated, PoolDestroy, PoolExport, PoolImport,
+    PoolList, PoolScan, PoolStatus, Removed, Request,
 };
 use crate::wire::{ApiError, ErrorBody};
 
@@ -50,18 +50,18 @@ pub(super) async fn list(State(control): State<Shared>) -> Result<Json<PoolList>
     post, path = "/v1/pools", operation_id = "pool_create", tag = "pool",
     request_body = PoolCreate,
     responses(
-        (status = 201, description = "Made now", body = PoolChange),
-        (status = 200, description = "It was there already", body = PoolChange),
+        (status = 201, description = "Made now", body = PoolCreated),
+        (status = 200, description = "It was there already", body = PoolCreated),
         (status = "default", body = ErrorBody),
     ),
 )]
 pub(super) async fn create(
     State(control): State<Shared>,
     Json(request): Json<PoolCreate>,
-) -> Result<(StatusCode, Json<PoolChange>), ApiError> {
+) -> Result<(StatusCode, Json<PoolCreated>), ApiError> {
     request.check()?;
-    let change = to_end(async move { control.pool_create(request).await }).await?;
-    Ok((success(change.outcome), Json(change)))
+    let made = to_end(async move { control.pool_create(request).await }).await?;
+    Ok((success(made.outcome()), Json(made)))
 }
 
 /// Tells the state of one pool.

@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use weir_api::types::{
     ClientIo, Compression, DiskIo, DiskStatus, ErrorCounts, Event, EventLevel, EventList,
-    EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, Health, HistoryEntry,
-    HistoryList, ImportableList, ImportablePool, Outcome, PoolChange, PoolClear, PoolCreate,
-    PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolScan, PoolScrub, PoolStatus,
-    Removed, ServerInfo, VdevKind, VdevSpec, VdevStatus, Volume, VolumeChange, VolumeCreate,
-    VolumeList, VolumeResize, VolumeSet,
+    EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, FlushCheck,
+    FlushVerdict, Health, HistoryEntry, HistoryList, ImportableList, ImportablePool, Outcome,
+    PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport,
+    PoolList, PoolScan, PoolScrub, PoolStatus, Removed, ServerInfo, VdevKind, VdevSpec, VdevStatus,
+    Volume, VolumeChange, VolumeCreate, VolumeList, VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control};
 use weir_base::ErrorKind;
@@ -86,8 +86,15 @@ fn vdev_status(index: usize, spec: &VdevSpec) -> VdevStatus {
     }
 }
 
+fn flush_check(disk: String) -> FlushCheck {
+    let medium = "rotating disk sda, write-back cache".to_owned();
+    let verdict = FlushVerdict::Plausible;
+    let (samples, write_us, flush_us, sync_write_us) = (17, 60, 8300, 8200);
+    FlushCheck { disk, medium, samples, write_us, flush_us, sync_write_us, verdict }
+}
+
 impl State {
-    fn create_pool(&mut self, request: PoolCreate) -> Result<PoolChange, ApiError> {
+    fn create_pool(&mut self, request: PoolCreate) -> Result<PoolCreated, ApiError> {
         if let Some(name) = request.properties.keys().next() {
             let message = format!("unknown property {name:?} of a pool");
             return Err(ApiError::new(ErrorKind::Invalid, message));
@@ -95,7 +102,8 @@ impl State {
         if let Some((made, status)) = self.pools.get(&request.name) {
             if made.vdevs == request.vdevs {
                 let pool = status.clone();
-                return Ok(PoolChange { outcome: Outcome::Unchanged, warnings: vec![], pool });
+                let change = PoolChange { outcome: Outcome::Unchanged, warnings: vec![], pool };
+                return Ok(PoolCreated { change, flush_checks: vec![] });
             }
             let message = format!("there is a pool {} already", request.name);
             return Err(ApiError::new(ErrorKind::Exists, message));
@@ -135,8 +143,10 @@ impl State {
         if pool.name == "hurt" {
             degrade(&mut pool);
         }
+        let flush_checks = disks(&request).into_iter().map(flush_check).collect();
         self.pools.insert(request.name.clone(), (request, pool.clone()));
-        Ok(PoolChange { outcome: Outcome::Created, warnings, pool })
+        let change = PoolChange { outcome: Outcome::Created, warnings, pool };
+        Ok(PoolCreated { change, flush_checks })
     }
 
     /// A pool after a call that changes nothing one can see here.
@@ -246,7 +256,7 @@ impl Control for Fake {
         }))
     }
 
-    fn pool_create(&self, request: PoolCreate) -> Answer<'_, PoolChange> {
+    fn pool_create(&self, request: PoolCreate) -> Answer<'_, PoolCreated> {
         if request.name == "slow" {
             return Box::pin(async move {
                 tokio::time::sleep(Duration::from_millis(200)).await;

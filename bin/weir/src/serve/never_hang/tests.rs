@@ -157,6 +157,45 @@ async fn every_call_answers_while_all_disks_of_a_pool_are_frozen() {
 }
 
 #[tokio::test]
+async fn making_a_pool_of_a_disk_that_freezes_while_it_is_measured_answers() {
+    let server = start();
+    let path = file(server.dir.path(), "cold");
+    let faults = faults(&path);
+    faults.freeze();
+    let vdevs = vec![VdevSpec { kind: VdevKind::Disk, disks: vec![path.display().to_string()] }];
+    // By force, so that measuring is the first thing that touches the disk.
+    let (name, force, properties) = ("cold".to_owned(), true, BTreeMap::new());
+    let request = PoolCreate { name, vdevs, force, properties };
+    let create = || server.client.pool_create(request.clone());
+    let error = timely("create", create()).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unavailable, "{error}");
+    assert!(error.message.contains("have not answered"), "{error}");
+    let start_of_disk = || std::fs::read(&path).unwrap()[..2 << 20].to_vec();
+    assert!(start_of_disk().iter().all(|byte| *byte == 0), "written to a frozen disk");
+
+    // It is made when the disk answers after all.
+    faults.clear();
+    let made = tokio::time::timeout(BOUND, create()).await.unwrap().unwrap();
+    assert_eq!(made.outcome(), Outcome::Unchanged);
+    let history = server.client.pool_history("cold".into()).await.unwrap().entries;
+    assert!(history.iter().any(|entry| entry.outcome == "created"), "{history:?}");
+}
+
+#[tokio::test]
+async fn a_disk_whose_flush_fails_makes_no_pool() {
+    let server = start();
+    let path = file(server.dir.path(), "bad");
+    faults(&path).fail(weir_device::DeviceOp::Flush);
+    let vdevs = vec![VdevSpec { kind: VdevKind::Disk, disks: vec![path.display().to_string()] }];
+    let (name, force, properties) = ("bad".to_owned(), false, BTreeMap::new());
+    let request = PoolCreate { name, vdevs, force, properties };
+    let error = timely("create", server.client.pool_create(request)).await.unwrap_err();
+    assert!(error.message.contains("flush failed"), "{error}");
+    let label = &std::fs::read(&path).unwrap()[..1 << 20];
+    assert!(label.iter().all(|byte| *byte == 0), "a label was written");
+}
+
+#[tokio::test]
 async fn a_mirror_goes_on_without_a_leg_that_does_not_answer() {
     let server = start();
     let [first, _] = server.pool("half").await;
