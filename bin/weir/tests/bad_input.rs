@@ -305,42 +305,58 @@ fn a_volume_never_shrinks_below_its_data() {
     all.server.assert_alive();
 }
 
-/// Raises the version in every copy of a disk's config; no checksum covers it.
-fn make_newer(path: &Path) {
+/// Changes the version in every copy of a disk's config; no checksum covers it.
+fn set_version(path: &Path, version: u8) {
     let file = OpenOptions::new().write(true).open(path).unwrap();
     let end = file.metadata().unwrap().len();
     for label in [0, end - MIB] {
         for copy in [0, 64 << 10] {
-            file.write_all_at(&[99], label + copy + 8).unwrap();
+            file.write_all_at(&[version], label + copy + 8).unwrap();
         }
     }
 }
 
 #[test]
 fn labels_of_a_newer_format() {
+    labels_of_another_format(99, &["version 99 is newer", "use a newer weir"]);
+}
+
+/// Pools of the first pre-release were once taken for damaged ones of this version.
+#[test]
+fn labels_of_an_older_format() {
+    let parts = ["version 1 is older", "older pre-release", "copy the data to a new pool"];
+    labels_of_another_format(1, &parts);
+}
+
+fn labels_of_another_format(version: u8, parts: &[&str]) {
     let mut all = Watched::new(&["a", "b"]);
     all.server.weir("pool create tank mirror a b").ok();
     all.server.volume("tank/v", "16MiB");
     let server = all.server;
     server.stop_clean();
     for disk in &all.disks {
-        make_newer(disk);
+        set_version(disk, version);
     }
     let before: Vec<_> = all.disks.iter().map(|disk| sum(disk)).collect();
     all.server = all.dirs.start();
     let status = all.server.status("tank");
     let text = status["status"].as_str().unwrap();
     assert_eq!(status["state"], "unavailable", "{status:#}");
-    assert!(text.contains("version 99") && text.contains("/a"), "{text}");
+    assert!(parts.iter().all(|part| text.contains(part)) && text.contains("/a"), "{text}");
     assert!(status["action"].is_string(), "{status:#}");
-    all.refuses("volume create tank/w --size 1M", code::UNAVAILABLE, &["tank", "99"]);
-    all.refuses("pool create new a", code::EXISTS, &["/a", "newer"]);
+    all.refuses(
+        "volume create tank/w --size 1M",
+        code::UNAVAILABLE,
+        &[&["tank"][..], parts].concat(),
+    );
+    all.refuses("pool create new a", code::EXISTS, &[&["/a"][..], parts].concat());
     let refused = common::nbd::Client::connect(all.server.nbd(), "tank/v").err().unwrap();
     assert!(refused.to_string().contains("tank/v"), "{refused}");
     all.server.weir("pool export --force tank").ok();
     let dir = all.dirs.file("").display().to_string();
     let import = format!("pool import -d {dir} tank");
-    all.refuses(&import, code::NOT_FOUND, &["tank", "newer", "/a"]);
+    let told = ["tank", "/a", "import it with the weir that wrote it"];
+    all.refuses(&import, code::NOT_FOUND, &[&told[..], parts].concat());
     let after: Vec<_> = all.disks.iter().map(|disk| sum(disk)).collect();
     assert_eq!(before, after);
     all.server.assert_alive();

@@ -6,6 +6,8 @@
 
 use weir_base::ErrorKind;
 
+use crate::layout::FORMAT_VERSION;
+
 /// Bytes that are not the structure they were read as.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -32,6 +34,20 @@ pub enum FormatError {
         /// Newest version this program reads.
         supported: u32,
     },
+    /// Written by an older Weir in a format that is not read any more.
+    #[error(
+        "{what}: format version {found} is older than {supported}: the pool was made by an older \
+         pre-release, which this weir cannot import; run that weir again and copy the data to a \
+         new pool"
+    )]
+    OlderVersion {
+        /// Structure.
+        what: &'static str,
+        /// Version on disk.
+        found: u32,
+        /// Oldest version this program reads.
+        supported: u32,
+    },
     /// The bytes end too early.
     #[error("{what}: truncated")]
     Truncated {
@@ -51,11 +67,28 @@ pub enum FormatError {
 }
 
 impl FormatError {
+    /// Whether another Weir than this one wrote it, and reads it.
+    pub fn is_other_version(&self) -> bool {
+        matches!(self, Self::Version { .. } | Self::OlderVersion { .. })
+    }
+
+    /// Refuses what is not of this program's format.
+    pub(crate) fn check_version(what: &'static str, found: u32) -> Result<(), Self> {
+        let supported = FORMAT_VERSION;
+        match found {
+            FORMAT_VERSION => Ok(()),
+            // No weir ever wrote that.
+            0 => Err(Self::Field { what, field: "version", value: 0 }),
+            _ if found > supported => Err(Self::Version { what, found, supported }),
+            _ => Err(Self::OlderVersion { what, found, supported }),
+        }
+    }
+
     /// The kind this folds into at a border.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Magic { .. } => ErrorKind::NotFound,
-            Self::Version { .. } => ErrorKind::Invalid,
+            Self::Version { .. } | Self::OlderVersion { .. } => ErrorKind::Invalid,
             _ => ErrorKind::Data,
         }
     }

@@ -208,20 +208,13 @@ impl Label {
     /// Decodes one config copy.
     ///
     /// # Errors
-    /// No label, a damaged one, one of a newer format, or a shape that cannot be.
+    /// No label, a damaged one, one of another format version, or a shape that cannot be.
     pub fn decode(copy: &[u8]) -> Result<Self, FormatError> {
         let mut r = Reader::new(WHAT, copy);
         if r.u64()? != MAGIC {
             return Err(FormatError::Magic { what: WHAT });
         }
-        let (found, supported) = (r.u32()?, FORMAT_VERSION);
-        if found > supported {
-            return Err(FormatError::Version { what: WHAT, found, supported });
-        }
-        if found < supported {
-            // There is no older format yet.
-            return Err(r.bad("version", found));
-        }
+        FormatError::check_version(WHAT, r.u32()?)?;
         let (len, checksum) = (r.u32()?, r.u128()?);
         if len as usize > CONFIG_BYTES - HEADER_BYTES {
             return Err(r.bad("body_bytes", len));

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use proptest::prelude::*;
 use weir_base::{BLOCK_BYTES, DatasetId, Guid, Lsn, PsegIndex, Txg, VsegId};
+use weir_codec::checksum::xxh3_128;
 
 use super::*;
 
@@ -98,13 +99,32 @@ fn summary() -> Summary {
 }
 
 #[test]
-fn labels_round_trip_and_name_newer_versions() {
+fn labels_round_trip_and_name_other_versions() {
     let mut bytes = label().encode();
     assert_eq!(Label::decode(&bytes), Ok(label()));
     assert_eq!(label().place(), Some((0, 1)));
-    bytes[8] = 2;
-    let error = Label::decode(&bytes).unwrap_err();
-    assert!(error.to_string().contains("version 2 is newer than 1"), "{error}");
+    for (version, part) in [
+        (3, "version 3 is newer than 2; use a newer weir"),
+        (1, "version 1 is older than 2: the pool was made by an older pre-release"),
+        (0, "field version holds the impossible value 0"),
+    ] {
+        bytes[8] = version;
+        let error = Label::decode(&bytes).unwrap_err();
+        assert!(error.to_string().contains(part), "{error}");
+        assert_eq!(error.is_other_version(), version != 0, "{error}");
+    }
+}
+
+#[test]
+fn uberblocks_name_other_versions() {
+    for (version, part) in [(3, "3 is newer than 2"), (1, "1 is older than 2"), (0, "impossible")] {
+        let mut slot = uberblock().encode();
+        slot[8] = version;
+        let (body, sum) = slot.split_at_mut(layout::SLOT_BYTES - 16);
+        sum.copy_from_slice(&xxh3_128(body).to_le_bytes());
+        let error = Uberblock::decode(&slot).unwrap_err();
+        assert!(error.to_string().contains(part), "{error}");
+    }
 }
 
 #[test]

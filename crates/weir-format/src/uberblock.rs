@@ -109,7 +109,7 @@ impl Uberblock {
     /// Decodes one ring slot.
     ///
     /// # Errors
-    /// No uberblock, a torn or damaged one, or one of a newer format.
+    /// No uberblock, a torn or damaged one, or one of another format version.
     pub fn decode(slot: &[u8]) -> Result<Self, FormatError> {
         let mut r = Reader::new(WHAT, slot);
         if r.u64()? != MAGIC {
@@ -121,10 +121,7 @@ impl Uberblock {
         if sum != xxh3_128(body).to_le_bytes() {
             return Err(FormatError::Checksum { what: WHAT });
         }
-        if version != FORMAT_VERSION {
-            let (found, supported) = (version, FORMAT_VERSION);
-            return Err(FormatError::Version { what: WHAT, found, supported });
-        }
+        FormatError::check_version(WHAT, version)?;
         let (pool, txg, unix_ms) = (Guid(r.u64()?), Txg(r.u64()?), r.u64()?);
         let (log_epoch, log_vdev) = (r.u64()?, r.u16()?);
         let (log_batch, log_offset) = (r.u64()?, r.u64()?);

@@ -92,9 +92,9 @@ pub enum PoolError {
         /// Pool name on its label.
         pool: String,
     },
-    /// A disk was written by a newer Weir.
+    /// A disk was written by a newer or an older Weir.
     #[error("{path}: {source}")]
-    NewerFormat {
+    OtherFormat {
         /// Disk.
         path: String,
         /// Which version.
@@ -205,7 +205,7 @@ impl PoolError {
             Self::Poisoned { .. } => ErrorKind::Poisoned,
             Self::OutOfSpace { .. } => ErrorKind::NoSpace,
             Self::TooSmall { .. }
-            | Self::NewerFormat { .. }
+            | Self::OtherFormat { .. }
             | Self::OtherPool { .. }
             | Self::Layout { .. } => ErrorKind::Invalid,
             Self::InPool { .. } => ErrorKind::Exists,

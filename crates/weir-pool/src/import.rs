@@ -178,8 +178,8 @@ impl Found {
             };
             let DiskLabels { label, uberblocks } = match labels {
                 Ok(labels) => labels,
-                Err(source @ FormatError::Version { .. }) => {
-                    return Err(PoolError::NewerFormat { path: disk.path().to_owned(), source });
+                Err(source) if source.is_other_version() => {
+                    return Err(PoolError::OtherFormat { path: disk.path().to_owned(), source });
                 }
                 Err(error) => {
                     tracing::warn!(disk = disk.path(), %error, "disk left out of the import");

@@ -64,15 +64,22 @@ fn not_found(what: &str, name: &str) -> ApiError {
 }
 
 /// No disk that could be looked at is of the pool; some that could not may be.
-fn not_imported(pool: &str, unknown: &[String]) -> ApiError {
+fn not_imported(pool: &str, scan: &disks::Scan) -> ApiError {
     /// Enough to see what is the matter.
     const SHOWN_MAX: usize = 4;
 
+    let unknown = &scan.unknown;
     let mut error = not_found("pool", pool);
     if !unknown.is_empty() {
         let shown = unknown[..unknown.len().min(SHOWN_MAX)].join("; ");
         error.message =
             format!("{} on the disks that can be read; not looked at: {shown}", error.message);
+    }
+    if scan.other_version {
+        return error.with_action(
+            "if it is on a disk of another version, import it with the weir that wrote it; else \
+             say where its disks are with -d DIR or -d DISK",
+        );
     }
     error.with_action("say where its disks are with -d DIR or -d DISK, and free those in use")
 }
@@ -265,9 +272,8 @@ impl Manager {
             let (outcome, warnings) = (Outcome::Unchanged, Vec::new());
             return Ok(PoolChange { outcome, warnings, pool: convert::pool(&pool.engine) });
         }
-        let found = Self::scan(request.search.clone()).await?;
-        let mut fitting: Vec<_> = found
-            .pools
+        let mut found = Self::scan(request.search.clone()).await?;
+        let mut fitting: Vec<_> = std::mem::take(&mut found.pools)
             .into_iter()
             .filter(|(guid, pool)| {
                 pool.newest.label.name == request.pool || guid.to_string() == request.pool
@@ -280,7 +286,7 @@ impl Manager {
                 .with_action("import by the number, not the name"));
         }
         let Some((_, found)) = fitting.pop() else {
-            return Err(not_imported(&request.pool, &found.unknown));
+            return Err(not_imported(&request.pool, &found));
         };
         let name = found.newest.label.name.clone();
         let _named = if name == request.pool { None } else { Some(self.changes.lock(&name).await) };

@@ -13,8 +13,8 @@ use weir_api::types::{VdevKind as ApiKind, VdevSpec as ApiVdev};
 use weir_base::size::Human;
 use weir_base::{ErrorKind, Guid};
 use weir_device::{Device, DeviceError, FileDevice, OpenMode, probe_device};
+use weir_format::VdevKind;
 use weir_format::layout::DISK_BYTES_MIN;
-use weir_format::{FormatError, VdevKind};
 use weir_pool::{Discovered, VdevSpec, discover};
 
 use super::activity::Activity;
@@ -117,8 +117,8 @@ async fn refuse_content(disk: &dyn Device) -> Result<(), ApiError> {
         Ok(Discovered { label, .. }) => {
             return Err(taken(format!("is part of pool {:?}", label.name)));
         }
-        Err(error @ FormatError::Version { .. }) => {
-            return Err(taken(format!("is part of a pool of a newer weir ({error})")));
+        Err(error) if error.is_other_version() => {
+            return Err(taken(format!("is part of a pool of another weir ({error})")));
         }
         Err(_) => {}
     }
@@ -160,6 +160,8 @@ pub(crate) struct Scan {
     pub(crate) pools: BTreeMap<Guid, FoundPool>,
     /// Why disks that may belong to a pool could not be judged.
     pub(crate) unknown: Vec<String>,
+    /// Whether one of those was written in another version of the format.
+    pub(crate) other_version: bool,
 }
 
 /// Looks at the named files, devices and directories (or at all block devices) for pools.
@@ -177,8 +179,9 @@ pub(crate) async fn scan(search: &[String], activity: &Activity) -> Scan {
         };
         let found = match discover(&*disk).await {
             Ok(Ok(found)) => found,
-            Ok(Err(error @ FormatError::Version { .. })) => {
-                scan.unknown.push(format!("{}: written by a newer weir: {error}", disk.path()));
+            Ok(Err(error)) if error.is_other_version() => {
+                scan.unknown.push(format!("{}: {error}", disk.path()));
+                scan.other_version = true;
                 continue;
             }
             Ok(Err(_)) | Err(_) => continue,
