@@ -1,4 +1,5 @@
-//! `weir pool` verbs that look after disks: scrub, offline, online, clear; and how a scan prints.
+//! `weir pool` verbs that look after disks: scrub, offline, online, clear, attach, detach, replace;
+//! and how a scan prints.
 //!
 //! Not here: the rest of `weir pool` (`pool`).
 //!
@@ -9,12 +10,14 @@ use std::time::Duration;
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use weir_api::types::{
-    Health, PoolClear, PoolDisk, PoolScrub, ScanKind, ScanState, ScanStatus, ScrubAction,
+    Health, PoolAttach, PoolClear, PoolDisk, PoolReplace, PoolScrub, ScanKind, ScanState,
+    ScanStatus, ScrubAction,
 };
 use weir_api::{ApiError, Control};
 use weir_base::ErrorKind;
 use weir_base::size::Human;
 
+use crate::layout::absolute;
 use crate::output;
 use crate::pool::changed;
 use crate::session::Session;
@@ -58,6 +61,46 @@ pub(crate) enum CareVerb {
         /// The disk: its path, the path's last part, or its guid
         disk: String,
     },
+    /// Add a disk to a disk or mirror: it gets everything the others have
+    Attach {
+        /// Overwrite what the new disk holds
+        #[arg(short, long)]
+        force: bool,
+        /// Wait until the new disk has everything
+        #[arg(short, long)]
+        wait: bool,
+        /// Name of the pool
+        name: String,
+        /// A disk of the vdev: its path, the path's last part, or its guid
+        disk: String,
+        /// The new disk
+        new: String,
+    },
+    /// Take a disk out of a mirror for good
+    Detach {
+        /// Name of the pool
+        name: String,
+        /// The disk: its path, the path's last part, or its guid
+        disk: String,
+    },
+    /// Let a disk take another's place; a good one leaves when the new one has everything
+    Replace {
+        /// Overwrite what the new disk holds
+        #[arg(short, long)]
+        force: bool,
+        /// Wait until the new disk has everything
+        #[arg(short, long)]
+        wait: bool,
+        /// Where both disks cannot be in the vdev (raidz), let a good one leave at once
+        #[arg(long)]
+        at_once: bool,
+        /// Name of the pool
+        name: String,
+        /// The disk to be replaced: its path, the path's last part, or its guid
+        disk: String,
+        /// The new disk; without it another one that has the same path now
+        new: Option<String>,
+    },
     /// Set error counts to zero and take faulted disks into use again
     Clear {
         /// Name of the pool
@@ -94,6 +137,27 @@ pub(crate) fn run(verb: CareVerb, session: &Session) -> Result<(), ApiError> {
             }
             changed(session, &change)
         }
+        CareVerb::Attach { force, wait, name, disk, new } => {
+            let request = PoolAttach { name: name.clone(), disk, new: absolute(&new)?, force };
+            let change = session.call(|client| client.pool_attach(request))?;
+            if wait {
+                return watch(session, &name, ScanKind::Resilver);
+            }
+            changed(session, &change)
+        }
+        CareVerb::Detach { name, disk } => {
+            let request = PoolDisk { name, disk };
+            changed(session, &session.call(|client| client.pool_detach(request))?)
+        }
+        CareVerb::Replace { force, wait, at_once, name, disk, new } => {
+            let new = new.as_deref().map(absolute).transpose()?;
+            let request = PoolReplace { name: name.clone(), disk, new, force, at_once };
+            let change = session.call(|client| client.pool_replace(request))?;
+            if wait {
+                return watch(session, &name, ScanKind::Resilver);
+            }
+            changed(session, &change)
+        }
         CareVerb::Clear { name, disk } => {
             let request = PoolClear { name, disk };
             changed(session, &session.call(|client| client.pool_clear(request))?)
@@ -120,8 +184,11 @@ fn watch(session: &Session, name: &str, kind: ScanKind) -> Result<(), ApiError> 
             bar.set_position(scan.examined_bytes);
             bar.set_message(kind_name(kind));
         }
+        // A resilver that finished before this one was wanted does not count.
+        let mut disks = pool.vdevs.iter().flat_map(|vdev| &vdev.disks);
+        let behind = kind == ScanKind::Resilver && disks.any(|disk| disk.state == Health::Degraded);
         match scan.map(|scan| scan.state) {
-            Some(ScanState::Finished) => {
+            Some(ScanState::Finished) if !behind => {
                 bar.finish_and_clear();
                 session.say(&scan_line(pool.scan.as_ref()).unwrap_or_default());
                 return session.print(&pool, |_| String::new());

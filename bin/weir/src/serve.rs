@@ -22,6 +22,7 @@ mod events;
 mod exports;
 mod flush_check;
 mod history;
+mod legs;
 mod never_hang;
 pub(crate) mod pools;
 mod recorder;

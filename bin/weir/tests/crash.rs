@@ -204,6 +204,8 @@ fn garbage(path: &Path, range: std::ops::Range<u64>) {
     for offset in range.step_by(MIB as usize) {
         file.write_all_at(&bytes, offset).unwrap();
     }
+    // Nothing of it is left in the page cache, beside which the server writes.
+    file.sync_all().unwrap();
 }
 
 fn leg<'a>(status: &'a Value, name: &str) -> &'a Value {

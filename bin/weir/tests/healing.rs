@@ -9,7 +9,7 @@
 mod common;
 
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,7 +17,9 @@ use std::time::Duration;
 use common::load::{self, End, Model};
 use common::rng::Rng;
 use common::{Dirs, MIB, Server, code};
+use rustix::fs::OFlags;
 use serde_json::Value;
+use weir_device::IoBuf;
 
 const DISK: u64 = 256 * MIB;
 const BLOCKS: u64 = 8192;
@@ -37,11 +39,12 @@ fn wait(milliseconds: u64) {
     std::thread::sleep(Duration::from_millis(milliseconds));
 }
 
-/// Overwrites a whole file with random bytes, its labels included, and leaves nothing of it in the
-/// page cache to be written later.
+/// Overwrites a whole file with random bytes, its labels included. Past the page cache, as the
+/// server writes: where both meet, the kernel fails a flush.
 fn garbage(path: &Path) {
-    let file = OpenOptions::new().write(true).open(path).unwrap();
-    let mut bytes = vec![0; MIB as usize];
+    let flags = OFlags::DIRECT.bits().cast_signed();
+    let file = OpenOptions::new().write(true).custom_flags(flags).open(path).unwrap();
+    let mut bytes = IoBuf::zeroed(MIB as usize);
     Rng::new(0x4d).fill(&mut bytes);
     for offset in (0..DISK).step_by(MIB as usize) {
         file.write_all_at(&bytes, offset).unwrap();

@@ -68,6 +68,8 @@ fn garbage(path: &Path) {
         Rng::new(offset).fill(&mut part);
         file.write_all_at(&part, offset).unwrap();
     }
+    // Nothing of it is left in the page cache, beside which the server writes.
+    file.sync_all().unwrap();
 }
 
 fn assert_all_right(server: &Server, model: &mut Model, what: &str) {

@@ -24,12 +24,13 @@ use weir_base::names;
 
 use crate::control::{Answer, Control};
 use crate::limits::{ANSWER_BYTES_MAX, CLIENT_TIMEOUT};
-use crate::routes::{CloseOptions, NewSize, OneDisk, ScrubOptions, SomeDisks};
+use crate::routes::{CloseOptions, NewDisk, NewSize, OneDisk, ScrubOptions, SomeDisks, Successor};
 use crate::types::{
     EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, HistoryList,
-    ImportableList, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk,
-    PoolExport, PoolImport, PoolList, PoolScan, PoolScrub, PoolStatus, Removed, Request,
-    ServerInfo, Volume, VolumeChange, VolumeCreate, VolumeList, VolumeResize, VolumeSet,
+    ImportableList, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy,
+    PoolDisk, PoolExport, PoolImport, PoolList, PoolReplace, PoolScan, PoolScrub, PoolStatus,
+    Removed, Request, ServerInfo, Volume, VolumeChange, VolumeCreate, VolumeList, VolumeResize,
+    VolumeSet,
 };
 use crate::wire::ErrorBody;
 use crate::{Address, Error};
@@ -250,6 +251,20 @@ impl Control for Client {
 
     fn pool_clear(&self, request: PoolClear) -> Answer<'_, PoolChange> {
         self.call(to_pool(&request.name, "clear", &SomeDisks { disk: request.disk }))
+    }
+
+    fn pool_attach(&self, request: PoolAttach) -> Answer<'_, PoolChange> {
+        let PoolAttach { name, disk, new, force } = request;
+        self.call(to_pool(&name, "attach", &NewDisk { disk, new, force }))
+    }
+
+    fn pool_replace(&self, request: PoolReplace) -> Answer<'_, PoolChange> {
+        let PoolReplace { name, disk, new, force, at_once } = request;
+        self.call(to_pool(&name, "replace", &Successor { disk, new, force, at_once }))
+    }
+
+    fn pool_detach(&self, request: PoolDisk) -> Answer<'_, PoolChange> {
+        self.call(to_pool(&request.name, "detach", &OneDisk { disk: request.disk }))
     }
 
     fn volume_create(&self, request: VolumeCreate) -> Answer<'_, VolumeChange> {

@@ -14,9 +14,9 @@ use std::pin::Pin;
 
 use crate::types::{
     EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, HistoryList,
-    ImportableList, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk,
-    PoolExport, PoolImport, PoolList, PoolScan, PoolScrub, PoolStatus, Removed, ServerInfo, Volume,
-    VolumeChange, VolumeCreate, VolumeList, VolumeResize, VolumeSet,
+    ImportableList, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy,
+    PoolDisk, PoolExport, PoolImport, PoolList, PoolReplace, PoolScan, PoolScrub, PoolStatus,
+    Removed, ServerInfo, Volume, VolumeChange, VolumeCreate, VolumeList, VolumeResize, VolumeSet,
 };
 use crate::wire::ApiError;
 
@@ -89,6 +89,27 @@ pub trait Control: Send + Sync + 'static {
     /// Sets error counts to zero and takes faulted disks into use again, as far as they can be
     /// opened; those that cannot are named as warnings.
     fn pool_clear(&self, request: PoolClear) -> Answer<'_, PoolChange>;
+
+    /// Adds a disk to a disk, which makes it a mirror, or to a mirror; a resilver writes everything
+    /// to it.
+    ///
+    /// # Errors
+    /// `Exists` for a new disk that holds something, without `force`; `Invalid` where no more disks
+    /// fit or the new one is too small.
+    fn pool_attach(&self, request: PoolAttach) -> Answer<'_, PoolChange>;
+
+    /// Lets a disk take another's place. A good disk leaves when the new one has everything, unless
+    /// both cannot be in the vdev and the request says `at_once`.
+    ///
+    /// # Errors
+    /// As `pool_attach`; `Busy` where the disk is needed.
+    fn pool_replace(&self, request: PoolReplace) -> Answer<'_, PoolChange>;
+
+    /// Takes a disk out of a mirror for good; its label is erased.
+    ///
+    /// # Errors
+    /// `Busy` for the only disk that holds everything, `Invalid` for a disk of no mirror.
+    fn pool_detach(&self, request: PoolDisk) -> Answer<'_, PoolChange>;
 
     /// Makes a thin volume. The same name with the same size and properties is `unchanged`.
     fn volume_create(&self, request: VolumeCreate) -> Answer<'_, VolumeChange>;

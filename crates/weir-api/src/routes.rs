@@ -30,10 +30,12 @@ use crate::wire::{ApiError, ErrorBody, http_status};
 mod care;
 mod event;
 mod export;
+mod legs;
 mod pool;
 mod volume;
 
 pub(crate) use care::{OneDisk, ScrubOptions, SomeDisks};
+pub(crate) use legs::{NewDisk, Successor};
 pub(crate) use pool::CloseOptions;
 pub(crate) use volume::NewSize;
 
@@ -76,6 +78,9 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(care::offline))
         .routes(routes!(care::online))
         .routes(routes!(care::clear))
+        .routes(routes!(legs::attach))
+        .routes(routes!(legs::replace))
+        .routes(routes!(legs::detach))
         .routes(routes!(pool::import))
         .routes(routes!(event::history))
         .routes(routes!(event::events))

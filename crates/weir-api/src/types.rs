@@ -17,6 +17,7 @@ mod event;
 mod export;
 mod flush;
 mod io;
+mod legs;
 mod pool;
 mod volume;
 
@@ -25,6 +26,7 @@ pub use event::{Event, EventLevel, EventList, EventQuery, HistoryEntry, HistoryL
 pub use export::{Export, ExportChange, ExportCreate, ExportKey, ExportList, Protocol};
 pub use flush::{FlushCheck, FlushVerdict, PoolCreated};
 pub use io::{ClientIo, DiskIo, OpIo};
+pub use legs::{PoolAttach, PoolReplace};
 pub use pool::{
     DiskStatus, ErrorCounts, Health, ImportableList, ImportablePool, PoolChange, PoolCreate,
     PoolDestroy, PoolExport, PoolImport, PoolList, PoolScan, PoolStatus, VdevKind, VdevSpec,

@@ -21,6 +21,7 @@ use weir_pool::{
 
 use crate::core::Core;
 use crate::error::DatasetError;
+use crate::legs::Succession;
 use crate::scan::ScanDesk;
 use crate::traffic::Traffic;
 use crate::volume::Volume;
@@ -77,10 +78,12 @@ pub struct Engine {
     pub(crate) volume_list: RwLock<Vec<Arc<Volume>>>,
     next_dataset: AtomicU64,
     /// Held by whoever changes the set of volumes or a property.
-    admin: Mutex<()>,
+    pub(crate) admin: Mutex<()>,
     stopping: AtomicBool,
     traffic: Traffic,
     pub(crate) scans: ScanDesk,
+    /// Replaced legs that wait for their successors.
+    pub(crate) successions: parking_lot::Mutex<Vec<Succession>>,
 }
 
 impl Engine {
@@ -114,6 +117,7 @@ impl Engine {
         // an uberblock must name before the first of them is written.
         engine.core.want(engine.core.open_txg());
         engine.commit().await?;
+        engine.pool().refresh_labels().await;
         Ok(Arc::new(engine))
     }
 
@@ -132,6 +136,7 @@ impl Engine {
             stopping: AtomicBool::new(false),
             traffic: Traffic::default(),
             scans: ScanDesk::default(),
+            successions: parking_lot::Mutex::default(),
         }
     }
 

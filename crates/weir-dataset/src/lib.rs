@@ -20,6 +20,7 @@ mod error;
 mod extents;
 mod flush;
 mod leaves;
+mod legs;
 mod range_set;
 mod replay;
 mod scan;

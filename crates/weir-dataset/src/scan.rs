@@ -16,6 +16,7 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use weir_base::Guid;
 use weir_base::limits::{SCAN_ATTEMPTS_MAX, SCAN_BLOCKS_BUSY, SCAN_BLOCKS_IDLE, SCAN_BUSY_PAUSES};
 use weir_cache::CacheClass;
 use weir_pool::{PoolError, ScanKind, ScanPace, ScanState, ScanStatus, SegmentScan};
@@ -208,6 +209,7 @@ impl Engine {
         if whole {
             *self.scans.failures.lock() = 0;
             tracing::info!(pool = pool.name(), "resilver done");
+            self.settle_successions().await;
         } else {
             tracing::warn!(pool = pool.name(), "resilver not complete: the disk stays stale");
         }
@@ -216,7 +218,7 @@ impl Engine {
 
     async fn resilver_legs<S: Future<Output = ()>>(
         &self,
-        legs: &[(usize, u64)],
+        legs: &[(Guid, u64)],
         sleep: &impl Fn(Duration) -> S,
     ) -> Result<bool, DatasetError> {
         self.commit_now().await?;
@@ -258,7 +260,7 @@ impl Engine {
     }
 
     /// Commits, also when nothing changed.
-    async fn commit_now(&self) -> Result<(), DatasetError> {
+    pub(crate) async fn commit_now(&self) -> Result<(), DatasetError> {
         self.core.want(self.core.open_txg());
         self.commit().await
     }

@@ -34,7 +34,7 @@ pub use pointer::{BlockPtr, PtrKind};
 pub use remap::{RemapRun, RemapTable};
 pub use segment::{SEGMENT_ENTRIES_PER_BLOCK, SegmentClass, SegmentEntry, SegmentState};
 pub use summary::{BlockOwner, SEGMENT_BLOCKS_MAX, Summary, SummaryEntry, SummaryPlace};
-pub use uberblock::{BootstrapCopy, Uberblock};
+pub use uberblock::{BootstrapCopy, STALE_LEGS_MAX, StaleLeg, Uberblock};
 
 #[cfg(test)]
 mod tests;

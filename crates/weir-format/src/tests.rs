@@ -51,7 +51,10 @@ fn uberblock() -> Uberblock {
         bootstrap: vec![BootstrapCopy { vdev: 0, offset: 65_536 }],
         bootstrap_bytes: 500,
         bootstrap_checksum: 5,
-        legs_stale_after: vec![None, Some(Txg(0)), Some(Txg(8))],
+        stale_legs: vec![
+            StaleLeg { guid: Guid(3), after: Txg(0) },
+            StaleLeg { guid: Guid(4), after: Txg(8) },
+        ],
     }
 }
 

@@ -10,11 +10,14 @@ use weir_codec::checksum::xxh3_128;
 
 use crate::bytes::{Field, Reader, Writer, field};
 use crate::error::FormatError;
-use crate::layout::{DISKS_MAX, FORMAT_VERSION, SLOT_BYTES};
+use crate::layout::{FORMAT_VERSION, SLOT_BYTES};
 
 const WHAT: &str = "uberblock";
 const MAGIC: u64 = u64::from_le_bytes(*b"WEIRUBER");
 const COPIES: usize = 3;
+/// What fits into a slot. Of a full pool's 256 disks at most 192 can be stale: a vdev needs one in
+/// four at least.
+pub const STALE_LEGS_MAX: usize = 240;
 
 /// One place of the bootstrap table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +26,15 @@ pub struct BootstrapCopy {
     pub vdev: u16,
     /// Byte offset in the vdev's address space (start of the segment area = 0).
     pub offset: u64,
+}
+
+/// A leg that missed writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StaleLeg {
+    /// Which.
+    pub guid: Guid,
+    /// It misses what was written after this txg.
+    pub after: Txg,
 }
 
 /// A decoded uberblock.
@@ -48,8 +60,9 @@ pub struct Uberblock {
     pub bootstrap_bytes: u32,
     /// Its XXH3-128.
     pub bootstrap_checksum: u128,
-    /// Per leg in label order: 0 = up to date, else it misses what was written after this txg.
-    pub legs_stale_after: Vec<Option<Txg>>,
+    /// Legs that missed writes. By guid, not by place: labels that name other legs are written
+    /// before or after, and one that this list names is never taken for up to date.
+    pub stale_legs: Vec<StaleLeg>,
 }
 
 impl Uberblock {
@@ -68,8 +81,8 @@ impl Uberblock {
         field(30, "places", "3 x {u16 vdev, u64 byte offset in the vdev}; unused ones zero"),
         field(4, "bootstrap_bytes", "length of the bootstrap table"),
         field(16, "bootstrap_checksum", "its XXH3-128"),
-        field(2, "legs", "number of legs in the pool"),
-        field(0, "stale", "per leg u64: 0 up to date, else txg + 1 after which it misses writes"),
+        field(2, "stale_legs", "number of legs that missed writes, also some that left the pool"),
+        field(0, "stale", "for each {u64 guid, u64 txg after which it misses writes}"),
         field(0, "zero", "up to byte 4080"),
         field(16, "checksum", "XXH3-128 of bytes 0 to 4080"),
     ];
@@ -77,7 +90,7 @@ impl Uberblock {
     /// Encodes one ring slot.
     pub fn encode(&self) -> [u8; SLOT_BYTES] {
         assert!((1..=COPIES).contains(&self.bootstrap.len()), "{self:?}");
-        assert!(self.legs_stale_after.len() <= DISKS_MAX, "a pool has at most {DISKS_MAX} disks");
+        assert!(self.stale_legs.len() <= STALE_LEGS_MAX, "most legs of a pool are up to date");
         let mut w = Writer::default();
         w.u64(MAGIC);
         w.u32(FORMAT_VERSION);
@@ -96,9 +109,10 @@ impl Uberblock {
         }
         w.u32(self.bootstrap_bytes);
         w.u128(self.bootstrap_checksum);
-        w.u16(self.legs_stale_after.len() as u16);
-        for stale in &self.legs_stale_after {
-            w.u64(stale.map_or(0, |txg| txg.0 + 1));
+        w.u16(self.stale_legs.len() as u16);
+        for StaleLeg { guid, after } in &self.stale_legs {
+            w.u64(guid.0);
+            w.u64(after.0);
         }
         w.pad_to(SLOT_BYTES - 16);
         let checksum = xxh3_128(&w.0);
@@ -138,11 +152,11 @@ impl Uberblock {
         }
         let (bootstrap_bytes, bootstrap_checksum) = (r.u32()?, r.u128()?);
         let legs = r.u16()?;
-        if usize::from(legs) > DISKS_MAX {
-            return Err(r.bad("legs", legs));
+        if usize::from(legs) > STALE_LEGS_MAX {
+            return Err(r.bad("stale_legs", legs));
         }
-        let legs_stale_after = (0..legs)
-            .map(|_| Ok(r.u64()?.checked_sub(1).map(Txg)))
+        let stale_legs = (0..legs)
+            .map(|_| Ok(StaleLeg { guid: Guid(r.u64()?), after: Txg(r.u64()?) }))
             .collect::<Result<_, FormatError>>()?;
         Ok(Self {
             pool,
@@ -155,7 +169,7 @@ impl Uberblock {
             bootstrap,
             bootstrap_bytes,
             bootstrap_checksum,
-            legs_stale_after,
+            stale_legs,
         })
     }
 }

@@ -7,11 +7,12 @@
 //! - barrier 2: the uberblock is durable before the log is released and waiters hear of it;
 //! - any failure on the way poisons the pool: the txg is not retried.
 
-use weir_base::BLOCK_BYTES;
+use weir_base::{BLOCK_BYTES, Txg};
 use weir_codec::checksum::xxh3_128;
 use weir_device::Block;
 use weir_format::{
-    Bootstrap, BootstrapCopy, Compression, PtrKind, SegmentClass, SegmentState, TreeRoot, Uberblock,
+    Bootstrap, BootstrapCopy, Compression, PtrKind, STALE_LEGS_MAX, SegmentClass, SegmentState,
+    StaleLeg, TreeRoot, Uberblock,
 };
 
 use crate::error::PoolError;
@@ -20,7 +21,7 @@ use crate::planted::PlantedBug;
 use crate::pool::{Committed, Pool};
 use crate::segments::table_block;
 use crate::tree::{Change, Tree, TreeHome};
-use crate::vdev::Vdev;
+use crate::vdev::{Leg, Vdev};
 use crate::write_out::{CompressHistory, WriteOut};
 
 /// Bootstrap copies per commit; both in the root stream, so a bad sector costs none of the pool
@@ -98,12 +99,11 @@ impl Pool {
             bootstrap: copies,
             bootstrap_bytes: bytes.len() as u32,
             bootstrap_checksum: xxh3_128(&bytes),
-            legs_stale_after: self.legs_stale_after(before.txg),
+            stale_legs: self.stale_legs(before.txg),
         };
-        let disk_bytes: Vec<u64> = self.label.vdevs.iter().map(|vdev| vdev.disk_bytes).collect();
-        write_uberblock(&self.vdevs, &disk_bytes, &uberblock).await?;
+        write_uberblock(&self.vdevs, &uberblock).await?;
         for leg in self.vdevs.iter().flat_map(|vdev| &vdev.legs) {
-            if uberblock.legs_stale_after[leg.index].is_none() {
+            if uberblock.stale_legs.iter().all(|stale| stale.guid != leg.guid) {
                 leg.settle_copied();
             }
         }
@@ -120,10 +120,18 @@ impl Pool {
         futures_util::future::join_all(flushes).await.into_iter().collect()
     }
 
-    /// What the uberblock says of each leg.
-    fn legs_stale_after(&self, committed: weir_base::Txg) -> Vec<Option<weir_base::Txg>> {
-        let legs = self.vdevs.iter().flat_map(|vdev| &vdev.legs);
-        legs.map(|leg| leg.stale_in_next(committed)).collect()
+    /// The legs that the uberblock calls stale: those that are, and those that left a moment ago,
+    /// because a label of before may still name them.
+    fn stale_legs(&self, committed: Txg) -> Vec<StaleLeg> {
+        let stale = |leg: &Leg| {
+            let after = leg.stale_in_next(committed)?;
+            Some(StaleLeg { guid: leg.guid, after })
+        };
+        let mut legs: Vec<StaleLeg> =
+            self.vdevs.iter().flat_map(|vdev| &vdev.legs).filter_map(stale).collect();
+        let left = self.left.lock();
+        legs.extend(left.iter().rev().take(STALE_LEGS_MAX - legs.len()));
+        legs
     }
 
     /// Stores the remap tables that changed, or all of them, and forgets those of segments in which

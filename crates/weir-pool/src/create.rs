@@ -169,7 +169,7 @@ fn segment_bytes(vdevs: &[VdevConfig], strip_bytes: u32) -> u32 {
 
 /// Zero-fills the log region, so that no later log write converts unwritten extents or meets old
 /// batches.
-async fn zero_log(disk: &dyn Device, log_bytes: u64) -> Result<(), PoolError> {
+pub(crate) async fn zero_log(disk: &dyn Device, log_bytes: u64) -> Result<(), PoolError> {
     let zeros = Arc::new(IoBuf::zeroed(STREAM_WRITE_BYTES));
     let mut offset = 0;
     while offset < log_bytes {
@@ -190,7 +190,6 @@ pub(crate) fn build_vdevs(
     options: &PoolOptions,
 ) -> Vec<Vdev> {
     let clock = &options.clock;
-    let mut leg_index = 0;
     label
         .vdevs
         .iter()
@@ -205,8 +204,7 @@ pub(crate) fn build_vdevs(
                     let disk = disk.map(|disk| watched(disk, clock));
                     let path =
                         disk.as_ref().map_or(leg.path.as_str(), |disk| disk.path()).to_owned();
-                    leg_index += 1;
-                    Leg::new(leg.guid, path, leg_index - 1, disk)
+                    Leg::new(leg.guid, path, disk)
                 })
                 .collect();
             Vdev::new(label, index, legs, options)

@@ -151,6 +151,17 @@ pub enum PoolError {
         /// Disk.
         disk: String,
     },
+    /// A good disk would leave before its successor has everything.
+    #[error(
+        "the disk that {disk} is to replace in pool {pool} is good, and both cannot be in its vdev \
+         at a time: it would leave before {disk} has everything"
+    )]
+    StillGood {
+        /// Pool.
+        pool: String,
+        /// The new disk.
+        disk: String,
+    },
     /// A scan cannot be changed that way now.
     #[error("pool {pool}: {why}")]
     Scan {
@@ -210,7 +221,7 @@ impl PoolError {
             | Self::Layout { .. } => ErrorKind::Invalid,
             Self::InPool { .. } => ErrorKind::Exists,
             Self::NoPool { .. } | Self::NoSuchDisk { .. } => ErrorKind::NotFound,
-            Self::OnlyCopy { .. } | Self::Scan { .. } => ErrorKind::Busy,
+            Self::OnlyCopy { .. } | Self::StillGood { .. } | Self::Scan { .. } => ErrorKind::Busy,
         }
     }
 }

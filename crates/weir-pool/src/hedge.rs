@@ -156,7 +156,7 @@ mod tests {
             memory.corrupt(0..len, |byte| *byte = index as u8);
             let faulty = Arc::new(FaultDevice::new(Arc::new(memory), Arc::clone(&faults[index])));
             let watched: Arc<dyn Device> = Arc::new(WatchedDevice::new(faulty, Arc::clone(&clock)));
-            Leg::new(Guid(index as u64), format!("disk{index}"), index, Some(watched))
+            Leg::new(Guid(index as u64), format!("disk{index}"), Some(watched))
         };
         let leg_config = |guid| LegConfig { guid: Guid(guid), path: String::new() };
         let config = VdevConfig {

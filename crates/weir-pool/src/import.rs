@@ -111,11 +111,7 @@ async fn finish(
     uberblock: &Uberblock,
     how: ImportOptions,
 ) -> Result<Imported, PoolError> {
-    mark_stale_legs(&pool, uberblock);
-    let whole = |vdev: &&Vdev| {
-        vdev.legs.iter().filter(|leg| leg.is_up_to_date()).count() >= vdev.legs_needed()
-    };
-    let stale = pool.vdevs.iter().find(|vdev| !whole(vdev));
+    let stale = pool.vdevs.iter().find(|vdev| !vdev.is_alive());
     if let Some(vdev) = stale.filter(|_| !how.force) {
         let legs = vdev.legs.iter().filter(|leg| leg.stale_after().is_none());
         let missing: Vec<&str> = legs.map(|leg| leg.path.as_str()).collect();
@@ -145,13 +141,10 @@ async fn finish(
 /// The uberblock alone says which legs miss writes. A leg whose own newest uberblock is older was
 /// cut off by crashes between the writes to two legs, any number of them in a row: what those
 /// uberblocks lead to had been flushed to it before.
-fn mark_stale_legs(pool: &Pool, uberblock: &Uberblock) {
-    if pool.bug == PlantedBug::StaleLegTrusted {
-        return;
-    }
-    for leg in pool.vdevs.iter().flat_map(|vdev| &vdev.legs) {
-        if let Some(Some(txg)) = uberblock.legs_stale_after.get(leg.index) {
-            leg.set_stale(*txg);
+fn mark_stale_legs(vdevs: &[Vdev], uberblock: &Uberblock) {
+    for leg in vdevs.iter().flat_map(|vdev| &vdev.legs) {
+        if let Some(stale) = uberblock.stale_legs.iter().find(|stale| stale.guid == leg.guid) {
+            leg.set_stale(stale.after);
         }
     }
 }
@@ -239,6 +232,10 @@ async fn try_uberblock(
     uberblock: &Uberblock,
     options: &PoolOptions,
 ) -> Result<Pool, (Vec<Vdev>, PoolError)> {
+    // Before anything is read: what a stale leg holds is old, and no damage.
+    if options.bug != PlantedBug::StaleLegTrusted {
+        mark_stale_legs(&vdevs, uberblock);
+    }
     let bootstrap = match read_bootstrap(label, &vdevs, uberblock).await {
         Ok(bootstrap) => bootstrap,
         Err(error) => return Err((vdevs, error)),

@@ -301,7 +301,7 @@ mod tests {
         };
         let clock = Arc::new(SystemClock::default());
         let options = PoolOptions { cache_bytes: 0, clock, bug: PlantedBug::None };
-        Vdev::new(&label, 0, vec![Leg::new(Guid(1), String::new(), 0, Some(device))], &options)
+        Vdev::new(&label, 0, vec![Leg::new(Guid(1), String::new(), Some(device))], &options)
     }
 
     /// Logs one batch of `bytes`, whole blocks.

@@ -163,17 +163,16 @@ fn ring_slots(rings: &[IoBuf], pool: Guid) -> Vec<Uberblock> {
 /// When a vdev has no leg left.
 pub(crate) async fn write_uberblock(
     vdevs: &[Vdev],
-    disk_bytes: &[u64],
     uberblock: &Uberblock,
 ) -> Result<(), PoolError> {
     let mut slot = IoBuf::zeroed(SLOT_BYTES);
     slot.copy_from_slice(&uberblock.encode());
     let slot = Arc::new(slot);
     let within = RING_OFFSET + uberblock.txg.0 % RING_SLOTS * SLOT_BYTES as u64;
-    let writes = vdevs.iter().zip(disk_bytes).map(|(vdev, disk_bytes)| {
+    let writes = vdevs.iter().map(|vdev| {
         let slot = &slot;
         async move {
-            let [first, second] = label_offsets(*disk_bytes).map(|label| label + within);
+            let [first, second] = label_offsets(vdev.disk_bytes).map(|label| label + within);
             // Both are issued before either is awaited; one flush then covers both.
             let (a, b) = futures_util::join!(
                 vdev.write(first, slot, 0..SLOT_BYTES, Durability::Cached),

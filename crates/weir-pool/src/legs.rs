@@ -1,27 +1,58 @@
-//! Taking a leg out of use and back into it, by a person's word.
+//! Taking a leg out of use and back into it, and changing which legs a pool has, by a person's
+//! word.
 //!
-//! Not here: finding and opening the disk (the server), copying what it missed (scan).
+//! Not here: finding and opening the disk (the server), the commits between the steps of a change
+//! (weir-dataset), copying what a leg misses (scan).
 //!
-//! Invariants: only a leg that others can stand in for is taken out; one that comes back is stale
-//! before anybody can read from it.
+//! Invariants:
+//! - only a leg that others can stand in for is taken out;
+//! - one that comes back or is new is stale before anybody can read from it;
+//! - no label names a new leg before an uberblock calls it stale, and an uberblock calls a leg that
+//!   left stale for as long as some label may name it: whichever label and uberblock a crash
+//!   leaves, no leg is taken for better than it is.
 //!
-//! Crash safety: nothing is written here. A leg that is taken out is noted as stale by the next
-//! commit, and one that comes back is stale from the first moment; an import after a crash finds
-//! what the last uberblock said, and what a leg missed since that uberblock was never committed.
+//! Crash safety: of offline and online nothing is written here. A leg that is taken out is noted as
+//! stale by the next commit, and one that comes back is stale from the first moment; an import
+//! after a crash finds what the last uberblock said, and what a leg missed since that uberblock was
+//! never committed.
 //! Being offline is not stored: an import uses every disk it finds, and resilvers it.
 
 use std::sync::Arc;
 
-use weir_base::Guid;
 use weir_base::limits::DISK_SILENT;
+use weir_base::{Guid, Txg};
 use weir_device::Device;
+use weir_format::layout::MIRROR_LEGS_MAX;
+use weir_format::{Label, StaleLeg};
 
-use crate::create::watched;
+use crate::create::{watched, zero_log};
 use crate::error::PoolError;
 use crate::import::discover;
+use crate::labels::{erase_labels, repair_config, write_labels};
 use crate::pool::Pool;
 use crate::status::LegState;
 use crate::vdev::{Leg, Vdev};
+
+/// Legs that left which uberblocks go on calling stale, at most.
+const LEFT_LEGS_MAX: usize = 32;
+
+/// How a disk comes in for another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replacement {
+    /// Both are legs until the new one has everything.
+    Beside,
+    /// In its place at once; it was not in use, or lacked something.
+    Instead,
+    /// In its place at once, and that one was good: the vdev can do with less until the new one has
+    /// everything.
+    InsteadOfGood,
+}
+
+/// A leg that left, with its disk if that answers.
+pub struct DetachedLeg {
+    device: Option<Arc<dyn Device>>,
+    disk_bytes: u64,
+}
 
 impl Pool {
     /// Guid, path and state of the leg that `disk` names: by path, by its last part, or by guid.
@@ -59,11 +90,7 @@ impl Pool {
         if leg.is_offline() {
             return Ok(false);
         }
-        let others = vdev.legs.iter().filter(|other| other.guid != guid);
-        if others.filter(|other| other.is_up_to_date()).count() < vdev.legs_needed() {
-            let (pool, disk) = (self.name().to_owned(), leg.path.clone());
-            return Err(PoolError::OnlyCopy { pool, disk });
-        }
+        self.check_dispensable(vdev, leg)?;
         let silent = leg.silent().is_some_and(|silent| silent >= DISK_SILENT);
         leg.set_offline();
         if let Some(device) = leg.take_device()
@@ -98,7 +125,6 @@ impl Pool {
     ) -> Result<(), PoolError> {
         let (vdev, leg) = self.leg(guid)?;
         assert!(leg.usable().is_none(), "the caller let go of it");
-        let config = &self.label.vdevs[usize::from(vdev.index)];
         let path = device.path().to_owned();
         let label = match discover(&*device).await? {
             Ok(found) => found.label,
@@ -112,8 +138,8 @@ impl Pool {
             return Err(PoolError::Layout { why });
         }
         let bytes = device.geometry().len_bytes;
-        if bytes < config.disk_bytes {
-            return Err(PoolError::TooSmall { path, bytes, min: config.disk_bytes });
+        if bytes < vdev.disk_bytes {
+            return Err(PoolError::TooSmall { path, bytes, min: vdev.disk_bytes });
         }
         leg.bring_back(watched(device, &self.clock), self.committed_txg());
         tracing::info!(disk = %leg.path, "disk in use again");
@@ -124,5 +150,213 @@ impl Pool {
     pub fn clear_leg_errors(&self, guid: Option<Guid>) {
         let legs = self.vdevs.iter().flat_map(|vdev| &vdev.legs);
         legs.filter(|leg| guid.is_none_or(|guid| leg.guid == guid)).for_each(Leg::clear_errors);
+    }
+
+    fn check_dispensable(&self, vdev: &Vdev, leg: &Leg) -> Result<(), PoolError> {
+        let others = vdev.legs.iter().filter(|other| !std::ptr::eq(*other, leg));
+        if others.filter(|other| other.is_up_to_date()).count() < vdev.legs_needed() {
+            let (pool, disk) = (self.name().to_owned(), leg.path.clone());
+            return Err(PoolError::OnlyCopy { pool, disk });
+        }
+        Ok(())
+    }
+
+    /// What is done about the leg `old` when a disk is to replace it.
+    ///
+    /// # Errors
+    /// `OnlyCopy` where the disk cannot stand beside `old` and `old` cannot be done without.
+    pub fn plan_replacement(&self, old: Guid) -> Result<Replacement, PoolError> {
+        let (vdev, leg) = self.leg(old)?;
+        let room = vdev.mirrors() && vdev.legs.len() < MIRROR_LEGS_MAX;
+        if leg.usable().is_some() && room {
+            return Ok(Replacement::Beside);
+        }
+        self.check_dispensable(vdev, leg)?;
+        let still_good = leg.is_up_to_date();
+        Ok(if still_good { Replacement::InsteadOfGood } else { Replacement::Instead })
+    }
+
+    /// Step 1 of a new leg: checks that the disk can be one and readies its log region; the pool
+    /// does not know of it yet. `beside`: a leg of the vdev it is for.
+    ///
+    /// # Errors
+    /// The disk is too small, or fails.
+    pub async fn ready_disk(&self, beside: Guid, device: &dyn Device) -> Result<(), PoolError> {
+        let (vdev, _) = self.leg(beside)?;
+        let (path, bytes) = (device.path().to_owned(), device.geometry().len_bytes);
+        if bytes < vdev.disk_bytes {
+            return Err(PoolError::TooSmall { path, bytes, min: vdev.disk_bytes });
+        }
+        erase_labels(device, vdev.disk_bytes).await.map_err(Arc::new)?;
+        zero_log(device, self.label.log_bytes).await
+    }
+
+    /// Whether a vdev takes a new leg like this.
+    ///
+    /// # Errors
+    /// `Layout` where it takes no more, `OnlyCopy` where the leg to be replaced is needed.
+    pub fn check_joining(&self, beside: Guid, how: Replacement) -> Result<(), PoolError> {
+        let (vdev, old) = self.leg(beside)?;
+        match how {
+            Replacement::Beside if !vdev.mirrors() => {
+                let why = "a disk is attached to a disk or a mirror; raidz has a fixed width";
+                Err(PoolError::Layout { why: why.to_owned() })
+            }
+            Replacement::Beside if vdev.legs.len() >= MIRROR_LEGS_MAX => {
+                let why = format!("a mirror has at most {MIRROR_LEGS_MAX} disks");
+                Err(PoolError::Layout { why })
+            }
+            Replacement::Beside => Ok(()),
+            Replacement::Instead | Replacement::InsteadOfGood => self.check_dispensable(vdev, old),
+        }
+    }
+
+    /// Whether a leg is in use and misses nothing.
+    pub fn leg_is_up_to_date(&self, guid: Guid) -> bool {
+        self.leg(guid).is_ok_and(|(_, leg)| leg.is_up_to_date())
+    }
+
+    /// Step 2: the leg is part of the vdev, without its disk, and misses everything. A commit must
+    /// follow before step 3. Returns the leg whose place it took.
+    ///
+    /// # Errors
+    /// As [`Self::check_joining`].
+    pub fn announce_leg(
+        &self,
+        beside: Guid,
+        how: Replacement,
+        new: Guid,
+        path: &str,
+    ) -> Result<Option<DetachedLeg>, PoolError> {
+        let (vdev, old) = self.leg(beside)?;
+        let leg = Leg::new(new, path.to_owned(), None);
+        leg.set_stale(Txg(0));
+        self.check_joining(beside, how)?;
+        match how {
+            Replacement::Beside => {
+                vdev.legs.push(leg);
+                Ok(None)
+            }
+            Replacement::Instead | Replacement::InsteadOfGood => {
+                let left = self.note_leaving(vdev, old);
+                vdev.legs.replace(old, leg);
+                Ok(Some(left))
+            }
+        }
+    }
+
+    /// Step 3: the disk gets its label, all labels name the leg, and it is in use: a resilver is
+    /// wanted from here on.
+    ///
+    /// # Errors
+    /// The disk fails: the leg stays without one, and may be replaced or detached.
+    pub async fn install_leg(&self, new: Guid, device: Arc<dyn Device>) -> Result<(), PoolError> {
+        let (vdev, leg) = self.leg(new)?;
+        let _labels = self.labels.lock().await;
+        let label = Label { disk: new, ..self.next_config() };
+        write_labels(&*device, &label).await.map_err(Arc::new)?;
+        self.write_configs().await?;
+        vdev.raise_sector_bytes(device.geometry().sector_bytes);
+        leg.bring_back(watched(device, &self.clock), self.committed_txg());
+        tracing::info!(disk = %leg.path, "disk in use");
+        Ok(())
+    }
+
+    /// Step 1 of detaching: the leg is not used any more. A commit must follow before step 2.
+    ///
+    /// # Errors
+    /// `OnlyCopy`; `Layout` where the vdev is no mirror.
+    pub fn detach_leg(&self, guid: Guid) -> Result<DetachedLeg, PoolError> {
+        let (vdev, leg) = self.leg(guid)?;
+        if !vdev.mirrors() || vdev.legs.len() < 2 {
+            let why = "only a disk of a mirror can be detached; others are replaced".to_owned();
+            return Err(PoolError::Layout { why });
+        }
+        self.check_dispensable(vdev, leg)?;
+        let left = self.note_leaving(vdev, leg);
+        vdev.legs.remove(leg);
+        tracing::warn!(disk = %leg.path, "disk detached");
+        Ok(left)
+    }
+
+    /// Step 2: no label names the leg any more, its own least of all.
+    pub async fn forget_leg(&self, left: DetachedLeg) -> Result<(), PoolError> {
+        let _labels = self.labels.lock().await;
+        self.next_config();
+        self.write_configs().await?;
+        Self::erase_left(left).await;
+        Ok(())
+    }
+
+    /// Erases the label of a disk that left, if it answers: other labels do not name it any more.
+    pub async fn erase_left(left: DetachedLeg) {
+        if let Some(device) = left.device
+            && let Err(error) = erase_labels(&*device, left.disk_bytes).await
+        {
+            tracing::warn!(%error, "the label of a disk that left the pool could not be erased");
+        }
+    }
+
+    /// Takes a leg out of use for good; the next uberblocks call it stale.
+    fn note_leaving(&self, vdev: &Vdev, leg: &Leg) -> DetachedLeg {
+        let answers = leg.silent().is_none_or(|silent| silent < DISK_SILENT);
+        let device = leg.usable().filter(|_| answers);
+        let after = leg.stale_after().unwrap_or_else(|| self.committed_txg());
+        let mut left = self.left.lock();
+        left.push(StaleLeg { guid: leg.guid, after });
+        let old = left.len().saturating_sub(LEFT_LEGS_MAX);
+        left.drain(..old);
+        drop(left);
+        leg.set_offline();
+        drop(leg.take_device());
+        DetachedLeg { device, disk_bytes: vdev.disk_bytes }
+    }
+
+    /// Labels written from here on have the legs as they are now, and are newer than all before.
+    fn next_config(&self) -> Label {
+        let mut config = self.config.lock();
+        config.txg = self.committed_txg().max(config.txg.next());
+        config.vdevs = self.vdevs.iter().map(Vdev::config).collect();
+        config.clone()
+    }
+
+    /// Brings the labels of every leg in use up to date.
+    ///
+    /// # Durability
+    /// Durable on every leg in use when this returns.
+    async fn write_configs(&self) -> Result<(), PoolError> {
+        self.write_changed_labels().await;
+        self.flush_all().await
+    }
+
+    /// Brings labels up to date that a crash left as they were before a change, or that are
+    /// damaged. A disk that fails meanwhile is faulted.
+    pub async fn refresh_labels(&self) {
+        let _labels = self.labels.lock().await;
+        for (disk, _) in self.write_changed_labels().await {
+            tracing::warn!(disk, "label rewritten: it was old or damaged");
+        }
+    }
+
+    /// Rewrites config copies, on every leg in use, that are not as they must be; tells on which
+    /// disks, and how many bytes. A leg that fails is faulted. The caller holds `labels`.
+    ///
+    /// # Durability
+    /// None before the next flush.
+    pub(crate) async fn write_changed_labels(&self) -> Vec<(String, u64)> {
+        let config = self.config.lock().clone();
+        let mut written = Vec::new();
+        for vdev in &self.vdevs {
+            for leg in &vdev.legs {
+                let Some(device) = leg.usable() else { continue };
+                let label = Label { disk: leg.guid, ..config.clone() };
+                match repair_config(&*device, &label, vdev.disk_bytes).await {
+                    Ok(0) => {}
+                    Ok(bytes) => written.push((leg.path.clone(), bytes)),
+                    Err(error) => leg.fault(&error),
+                }
+            }
+        }
+        written
     }
 }

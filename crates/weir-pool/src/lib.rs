@@ -44,6 +44,7 @@ pub use create::{CreateOptions, VdevSpec, check_create, create};
 pub use error::PoolError;
 pub use import::{Discovered, ImportOptions, Imported, discover, import};
 pub use intent_log::{LogWriteError, ReplayedBatch};
+pub use legs::{DetachedLeg, Replacement};
 pub use live::Roots;
 pub use planted::PlantedBug;
 pub use pool::{Pool, PoolOptions};

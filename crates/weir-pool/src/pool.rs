@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use weir_base::{Clock, Guid, Txg};
 use weir_cache::BlockCache;
 use weir_format::log::BatchBuilder;
-use weir_format::{Label, SegmentClass, TreeRoot};
+use weir_format::{Label, SegmentClass, StaleLeg, TreeRoot};
 
 use crate::error::PoolError;
 use crate::intent_log::{IntentLog, LogWriteError};
@@ -46,6 +46,7 @@ pub(crate) struct Committed {
 
 /// An open pool.
 pub struct Pool {
+    /// As it was found. Legs come and go: `config` has what the labels say now.
     pub(crate) label: Label,
     pub(crate) vdevs: Vec<Vdev>,
     pub(crate) segments: Segments,
@@ -59,6 +60,12 @@ pub struct Pool {
     /// Bytes of one leg written to the segments of each class.
     pub(crate) traffic: [AtomicU64; SegmentClass::ALL.len()],
     pub(crate) scans: Scans,
+    /// Legs that left the pool since it was opened, oldest first.
+    pub(crate) left: Mutex<Vec<StaleLeg>>,
+    /// What the labels say, or are just being made to say.
+    pub(crate) config: Mutex<Label>,
+    /// Held while labels are written.
+    pub(crate) labels: futures_util::lock::Mutex<()>,
     poisoned: OnceLock<String>,
 }
 
@@ -73,6 +80,7 @@ impl Pool {
     ) -> Self {
         let log = IntentLog::new(label.pool, label.log_bytes, log_epoch, options.bug);
         let streams = Streams::resume(&segments, vdevs.len(), committed.txg);
+        let config = Mutex::new(label.clone());
         Self {
             label,
             vdevs,
@@ -86,6 +94,9 @@ impl Pool {
             bug: options.bug,
             traffic: Default::default(),
             scans: Scans::default(),
+            left: Mutex::default(),
+            config,
+            labels: futures_util::lock::Mutex::new(()),
             poisoned: OnceLock::new(),
         }
     }

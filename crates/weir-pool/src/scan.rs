@@ -18,12 +18,11 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use weir_base::{Clock, VsegId};
+use weir_base::{Clock, Guid, VsegId};
 use weir_format::{SegmentClass, SegmentEntry};
 
 use crate::copies::Checked;
 use crate::error::PoolError;
-use crate::labels::repair_config;
 use crate::live::{Live, LiveSet, Roots};
 use crate::pool::Pool;
 use crate::vdev::Leg;
@@ -137,8 +136,8 @@ impl Pool {
     }
 
     /// The legs a resilver that begins now is for; hand it to [`Self::finish_resilver`].
-    pub fn begin_resilver(&self) -> Vec<(usize, u64)> {
-        self.resilver_legs().map(|leg| (leg.index, leg.absences())).collect()
+    pub fn begin_resilver(&self) -> Vec<(Guid, u64)> {
+        self.resilver_legs().map(|leg| (leg.guid, leg.absences())).collect()
     }
 
     /// Flushes what a resilver wrote and lets the next uberblock call its legs up to date, those
@@ -147,10 +146,10 @@ impl Pool {
     /// # Durability
     /// The legs count as up to date, also after a crash, once the next commit returns; until then
     /// they are stale.
-    pub async fn finish_resilver(&self, legs: &[(usize, u64)]) -> Result<(), PoolError> {
+    pub async fn finish_resilver(&self, legs: &[(Guid, u64)]) -> Result<(), PoolError> {
         self.flush_all().await?;
         for leg in self.vdevs.iter().flat_map(|vdev| &vdev.legs) {
-            if let Some((_, absences)) = legs.iter().find(|(index, _)| *index == leg.index) {
+            if let Some((_, absences)) = legs.iter().find(|(guid, _)| *guid == leg.guid) {
                 leg.set_copied(*absences);
             }
         }
@@ -277,20 +276,14 @@ impl Pool {
     }
 
     /// Rewrites damaged config copies of the labels of every leg in use.
+    ///
+    /// # Errors
+    /// The pool is suspended.
     pub async fn scan_labels(&self) -> Result<(), PoolError> {
-        for (vdev, config) in self.vdevs.iter().zip(&self.label.vdevs) {
-            for leg in &vdev.legs {
-                let Some(device) = leg.usable() else { continue };
-                let label = weir_format::Label { disk: leg.guid, ..self.label.clone() };
-                match repair_config(&*device, &label, config.disk_bytes).await {
-                    Ok(0) => {}
-                    Ok(bytes) => {
-                        self.count_scanned(Checked { repaired_bytes: bytes, ..Checked::default() });
-                        tracing::warn!(disk = %leg.path, "damaged label repaired");
-                    }
-                    Err(error) => leg.fault(&error),
-                }
-            }
+        let _labels = self.labels.lock().await;
+        for (disk, repaired_bytes) in self.write_changed_labels().await {
+            self.count_scanned(Checked { repaired_bytes, ..Checked::default() });
+            tracing::warn!(disk, "damaged label repaired");
         }
         self.check_alive()
     }

@@ -128,7 +128,7 @@ impl Pool {
             .vdevs
             .iter()
             .map(|vdev| VdevStatus {
-                kind: vdev.kind,
+                kind: vdev.kind(),
                 works: vdev.is_alive(),
                 legs: vdev
                     .legs
@@ -173,9 +173,9 @@ impl Pool {
     /// No import finds the pool once this returns `Ok`.
     pub async fn erase(&self) -> Result<(), PoolError> {
         self.poison(&"the pool was destroyed");
-        for (vdev, config) in self.vdevs.iter().zip(&self.label.vdevs) {
+        for vdev in &self.vdevs {
             for device in vdev.legs.iter().filter_map(Leg::device) {
-                forget_disk(&*device, config.disk_bytes).await?;
+                forget_disk(&*device, vdev.disk_bytes).await?;
             }
         }
         Ok(())

@@ -22,7 +22,7 @@ use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
 use weir_base::{Clock, Guid, Txg};
 use weir_device::{Device, DeviceError, Durability, IoBuf};
-use weir_format::{Label, VdevKind};
+use weir_format::{Label, LegConfig, VdevConfig, VdevKind};
 
 use crate::error::PoolError;
 use crate::hedge::{Copies, Copy};
@@ -30,9 +30,11 @@ use crate::planted::PlantedBug;
 use crate::pool::PoolOptions;
 
 mod check;
+mod members;
 mod raidz;
 mod rows;
 
+pub(crate) use members::Legs;
 use rows::Rows;
 
 /// What a leg misses.
@@ -51,8 +53,6 @@ pub(crate) struct Leg {
     pub(crate) guid: Guid,
     /// Where it is, or was last seen.
     pub(crate) path: String,
-    /// Position in the label's order, the index of the uberblock's stale list.
-    pub(crate) index: usize,
     /// Absent while the disk is missing.
     device: RwLock<Option<Arc<dyn Device>>>,
     faulted: AtomicBool,
@@ -65,16 +65,10 @@ pub(crate) struct Leg {
 }
 
 impl Leg {
-    pub(crate) fn new(
-        guid: Guid,
-        path: String,
-        index: usize,
-        device: Option<Arc<dyn Device>>,
-    ) -> Self {
+    pub(crate) fn new(guid: Guid, path: String, device: Option<Arc<dyn Device>>) -> Self {
         Self {
             guid,
             path,
-            index,
             device: RwLock::new(device),
             faulted: AtomicBool::new(false),
             offline: AtomicBool::new(false),
@@ -196,6 +190,12 @@ impl Leg {
         self.note_absence();
     }
 
+    /// Whether a write or flush was done, on a leg that misses nothing. An error faults the leg.
+    fn judge(&self, done: Result<(), DeviceError>) -> bool {
+        let done = done.map_err(|error| self.fault(&error)).is_ok();
+        done && self.stale_after().is_none()
+    }
+
     pub(crate) fn count_read_error(&self, error: &DeviceError) {
         self.read_errors.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(disk = %self.path, %error, "read failed; trying another copy");
@@ -205,15 +205,18 @@ impl Leg {
 /// One vdev.
 pub(crate) struct Vdev {
     pub(crate) index: u16,
-    pub(crate) kind: VdevKind,
-    pub(crate) legs: Vec<Leg>,
+    kind: VdevKind,
+    pub(crate) legs: Legs,
+    /// Bytes of each leg that are used, labels included.
+    pub(crate) disk_bytes: u64,
     /// Data bytes of a row: the unit of every append.
     pub(crate) row_bytes: u64,
     /// Start of the segment area on every leg.
     pub(crate) base: u64,
     /// How rows lie on the legs of a raidz vdev.
     rows: Option<Rows>,
-    sector_bytes: u64,
+    /// The largest of its legs'.
+    sector_bytes: AtomicU64,
     next_read: AtomicUsize,
     /// Held while a copy is repaired: repairs of neighbours share sectors.
     pub(crate) repairs: futures_util::lock::Mutex<()>,
@@ -237,11 +240,12 @@ impl Vdev {
         Self {
             index: index as u16,
             kind: config.kind,
-            legs,
+            legs: Legs::new(legs),
+            disk_bytes: config.disk_bytes,
             row_bytes: label.row_bytes(config),
             base: weir_format::layout::segments_offset(label.log_bytes),
             rows: (parity > 0).then_some(Rows { data, parity, strip_bytes }),
-            sector_bytes,
+            sector_bytes: AtomicU64::new(sector_bytes),
             next_read: AtomicUsize::new(0),
             repairs: futures_util::lock::Mutex::new(()),
             pool: label.name.clone(),
@@ -250,17 +254,50 @@ impl Vdev {
         }
     }
 
+    fn sector_bytes(&self) -> u64 {
+        self.sector_bytes.load(Ordering::Relaxed)
+    }
+
+    /// A disk with sectors of this size joins.
+    pub(crate) fn raise_sector_bytes(&self, bytes: u32) {
+        self.sector_bytes.fetch_max(u64::from(bytes), Ordering::Relaxed);
+    }
+
     fn lost(&self) -> PoolError {
         PoolError::VdevLost { pool: self.pool.clone(), vdev: self.index }
     }
 
+    /// Kind, as it is now: a second leg makes a mirror of a disk.
+    pub(crate) fn kind(&self) -> VdevKind {
+        match (self.kind, self.legs.len()) {
+            (VdevKind::Disk | VdevKind::Mirror, 0 | 1) => VdevKind::Disk,
+            (VdevKind::Disk | VdevKind::Mirror, _) => VdevKind::Mirror,
+            (raidz, _) => raidz,
+        }
+    }
+
+    /// Whether every leg holds everything.
+    pub(crate) fn mirrors(&self) -> bool {
+        self.rows.is_none()
+    }
+
+    /// As the label names it.
+    pub(crate) fn config(&self) -> VdevConfig {
+        let leg = |leg: &Leg| LegConfig { guid: leg.guid, path: leg.path.clone() };
+        let legs = self.legs.iter().map(leg).collect();
+        VdevConfig { kind: self.kind(), disk_bytes: self.disk_bytes, legs }
+    }
+
     /// Whether enough legs can be used to hold everything.
     pub(crate) fn is_alive(&self) -> bool {
-        let usable: Vec<bool> = self.legs.iter().map(|leg| leg.usable().is_some()).collect();
-        self.enough(&usable).is_ok()
+        let good: Vec<bool> = self.legs.iter().map(Leg::is_up_to_date).collect();
+        self.enough(&good).is_ok()
     }
 
     /// Judges what was done on each leg: a vdev works on as many legs as its rows have data strips.
+    ///
+    /// A leg that misses something does not count, though it is written too: with too few others
+    /// the vdev could not be read as a whole any more, and no uberblock may say so.
     fn enough(&self, done: &[bool]) -> Result<(), PoolError> {
         let done = done.iter().filter(|done| **done).count();
         if done >= self.legs_needed() { Ok(()) } else { Err(self.lost()) }
@@ -303,7 +340,7 @@ impl Vdev {
             let (data, range) = (Arc::clone(data), range.clone());
             Some(async move {
                 let done = device.write_at(disk_offset, data, range, durability).await;
-                done.map_err(|error| leg.fault(&error)).is_ok()
+                leg.judge(done)
             })
         });
         self.enough(&join_all(writes).await)
@@ -313,7 +350,7 @@ impl Vdev {
     pub(crate) async fn flush(&self) -> Result<(), PoolError> {
         let flushes = self.legs.iter().filter_map(|leg| {
             let device = leg.usable()?;
-            Some(async move { device.flush().await.map_err(|error| leg.fault(&error)).is_ok() })
+            Some(async move { leg.judge(device.flush().await) })
         });
         self.enough(&join_all(flushes).await)
     }
@@ -326,11 +363,10 @@ impl Vdev {
     /// Legs in the order a read should try them: up to date first, those that answer before those
     /// that were slow a moment ago, then from `start` on.
     fn read_order(&self, start: usize) -> Vec<&Leg> {
-        let count = self.legs.len();
-        let mut order: Vec<&Leg> = (0..count)
-            .map(|step| &self.legs[(start + step) % count])
-            .filter(|leg| leg.usable().is_some())
-            .collect();
+        let mut order: Vec<&Leg> = self.legs.iter().collect();
+        let first = start % order.len();
+        order.rotate_left(first);
+        order.retain(|leg| leg.usable().is_some());
         order.sort_by_cached_key(|leg| (leg.stale_after().is_some(), leg.is_avoided()));
         order
     }
@@ -446,8 +482,9 @@ impl Vdev {
 
     /// Sector-aligned offset, start of the bytes inside it, rounded length.
     pub(crate) fn round_out(&self, start: u64, len: usize) -> (u64, usize, usize) {
-        let at = start - start % self.sector_bytes;
-        let end = (start + len as u64).next_multiple_of(self.sector_bytes);
+        let sector = self.sector_bytes();
+        let at = start - start % sector;
+        let end = (start + len as u64).next_multiple_of(sector);
         (at, (start - at) as usize, (end - at) as usize)
     }
 

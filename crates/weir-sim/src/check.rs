@@ -86,13 +86,15 @@ pub(crate) async fn detected_or_harmless(engine: &Engine, books: &Books) -> Resu
 }
 
 /// Without trouble no copy is ever bad: a power cut is not an excuse.
-pub(crate) fn no_leg_blamed(engine: &Engine) -> Result<(), String> {
+pub(crate) fn no_leg_blamed(engine: &Engine, disks: usize) -> Result<(), String> {
     let status = engine.pool().status();
-    let blamed = status
-        .vdevs
-        .iter()
-        .flat_map(|vdev| &vdev.legs)
-        .find(|leg| leg.state != LegState::Online || leg.checksum_errors + leg.read_errors > 0);
+    let legs = || status.vdevs.iter().flat_map(|vdev| &vdev.legs);
+    // Cut while a replaced disk left: its vdev has one leg more then, which misses something.
+    let one_more = legs().count() > disks;
+    let as_it_should_be =
+        |state| state == LegState::Online || (one_more && state == LegState::Stale);
+    let blamed =
+        legs().find(|leg| !as_it_should_be(leg.state) || leg.checksum_errors + leg.read_errors > 0);
     blamed.map_or(Ok(()), |leg| Err(format!("healthy disks, but {leg:?}")))
 }
 

@@ -48,6 +48,8 @@ pub enum Met {
     Healed,
     /// A block of a raidz vdev was computed from the other disks.
     Reconstructed,
+    /// A disk took another's place.
+    LegReplaced,
     /// A leg failed and was not used any more.
     LegFaulted,
     /// The pool was suspended.
@@ -78,7 +80,7 @@ pub enum Met {
 
 impl Met {
     /// Every kind.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::NoSpace,
         Self::RootRewrite,
         Self::VolumeCreated,
@@ -95,6 +97,7 @@ impl Met {
         Self::CleaningRefused,
         Self::Healed,
         Self::Reconstructed,
+        Self::LegReplaced,
         Self::LegFaulted,
         Self::Suspended,
         Self::LegStale,
@@ -122,6 +125,7 @@ impl Met {
             "segment cannot be cleaned" => Self::CleaningRefused,
             "bad copy repaired" => Self::Healed,
             "row reconstructed" => Self::Reconstructed,
+            "disk replaced" => Self::LegReplaced,
             "disk faulted: it is not used any more" => Self::LegFaulted,
             "pool suspended" => Self::Suspended,
             "scrub done" => Self::ScrubDone,

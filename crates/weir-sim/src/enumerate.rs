@@ -297,7 +297,7 @@ impl Search {
             let found = check::strict(&engine, &promised).await?;
             check::note_stale_legs(&engine);
             if scenario.trouble == Trouble::None && before.absent.is_empty() {
-                check::no_leg_blamed(&engine)?;
+                check::no_leg_blamed(&engine, scenario.layout.disks())?;
             }
             if !goes_on {
                 return Ok(());

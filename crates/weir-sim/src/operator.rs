@@ -1,4 +1,5 @@
-//! The operator of a scenario: scrubs, takes a leg offline, and brings legs back under load.
+//! The operator of a scenario: scrubs, takes a leg offline, brings legs back and replaces them
+//! under load.
 //!
 //! Not here: volumes (admin); what a resilver is worth once the power is cut (enumerate lets any
 //! leg be absent again as soon as all are online).
@@ -11,7 +12,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_base::ErrorKind;
+use weir_base::{ErrorKind, Guid};
 use weir_dataset::{DatasetError, Engine};
 use weir_device::Device;
 use weir_pool::{LegState, ScanKind};
@@ -33,12 +34,17 @@ pub(crate) struct Operator {
     pub(crate) scenario: Scenario,
 }
 
-/// The legs that are not online, by the number of their disks.
+/// The pool's legs, by the number of their disks.
+fn legs(engine: &Engine) -> Vec<(usize, LegState)> {
+    let vdevs = engine.pool().status().vdevs.into_iter();
+    let number = |path: &str| path.strip_prefix("disk").and_then(|n| n.parse().ok());
+    let legs = vdevs.flat_map(|vdev| vdev.legs);
+    legs.map(|leg| (number(&leg.path).expect("disks are numbered"), leg.state)).collect()
+}
+
+/// Those that are not online.
 pub(crate) fn legs_out_of_use(engine: &Engine) -> Vec<(usize, LegState)> {
-    let status = engine.pool().status();
-    let states: Vec<LegState> =
-        status.vdevs.iter().flat_map(|vdev| &vdev.legs).map(|leg| leg.state).collect();
-    states.into_iter().enumerate().filter(|(_, state)| *state != LegState::Online).collect()
+    legs(engine).into_iter().filter(|(_, state)| *state != LegState::Online).collect()
 }
 
 impl Operator {
@@ -48,10 +54,11 @@ impl Operator {
             0..3 => Self::busy_is_fine(self.engine.scrub_start().map(drop)),
             3 => Self::busy_is_fine(self.engine.scrub_pause().map(drop)),
             4 => Self::busy_is_fine(self.engine.scrub_stop().map(drop)),
-            5..8 => {
+            5..7 => {
                 self.settle().await;
                 Ok(())
             }
+            7 => self.replace_leg().await,
             _ => self.change_leg().await,
         }
     }
@@ -86,7 +93,8 @@ impl Operator {
             None => 0,
         };
         let told = |error: weir_pool::PoolError| Stop::Told(error.into());
-        let (guid, _, state) = pool.find_leg(self.disks[disk].path()).map_err(told)?;
+        // The one that may be troubled may have been replaced.
+        let Ok((guid, _, state)) = pool.find_leg(self.disks[disk].path()) else { return Ok(()) };
         if state == LegState::Online {
             return Self::busy_is_fine(
                 pool.take_leg_offline(guid).map(drop).map_err(DatasetError::from),
@@ -101,6 +109,43 @@ impl Operator {
             }
         }
         Ok(())
+    }
+
+    /// Puts the disk that the pool does not have in the place of one that is out of use, or of a
+    /// good one.
+    async fn replace_leg(&mut self) -> Result<(), Stop> {
+        let legs = legs(&self.engine);
+        let out = legs.iter().find(|(_, state)| *state != LegState::Online);
+        let old = match out {
+            // What it misses, the others alone have.
+            Some((_, LegState::Stale)) => return Ok(()),
+            Some((disk, _)) => *disk,
+            None if self.scenario.trouble == Trouble::None => legs[self.rng.index(legs.len())].0,
+            None => 0,
+        };
+        let spare = (0..self.disks.len()).find(|n| legs.iter().all(|(disk, _)| disk != n));
+        let Ok((guid, ..)) = self.engine.pool().find_leg(self.disks[old].path()) else {
+            return Ok(());
+        };
+        let Some(spare) = spare else { return Ok(()) };
+        let device = Arc::clone(&self.disks[spare]);
+        let (new, at_once) = (Guid(self.rng.next_u64()), self.rng.coin());
+        let done = self.engine.replace_leg(guid, device, new, at_once).await;
+        if done.is_ok() {
+            tracing::debug!("disk replaced");
+        }
+        match done {
+            // Disks of different vdevs are of different sizes.
+            Err(error)
+                if error.kind() == ErrorKind::Invalid && self.scenario.layout != Layout::Mixed =>
+            {
+                Err(Stop::Broken(format!("disk {old} cannot be replaced by {spare}: {error}")))
+            }
+            Err(error) if error.kind() == ErrorKind::Invalid => Ok(()),
+            // The disk that was replaced before, and is as troubled as ever.
+            Err(_) if spare < self.scenario.layout.troubled() => Ok(()),
+            done => Self::busy_is_fine(done.map(drop)),
+        }
     }
 
     /// What the scan so far must look like.

@@ -271,8 +271,12 @@ impl Scenario {
             let disk_bytes = room.disk_bytes(vdevs.len(), kind.data_strips(*legs));
             std::iter::repeat_n(disk_bytes, *legs)
         });
+        let lens: Vec<u64> = lens.collect();
+        // One more than the pool has: the operator puts it in the place of another.
+        let spare = lens.iter().max().copied();
+        let lens = lens.into_iter().chain(spare).enumerate();
         let options: Vec<DiskOptions> =
-            lens.enumerate().map(|(n, len)| DiskOptions::new(&format!("disk{n}"), len)).collect();
+            lens.map(|(n, len)| DiskOptions::new(&format!("disk{n}"), len)).collect();
         let world = SimWorld::new(1, &options);
         let mut disks = devices(&world).into_iter();
         let vdevs: Vec<VdevSpec> = vdevs

@@ -34,7 +34,7 @@ fn outcome(outcome: weir_dataset::Outcome) -> Outcome {
     }
 }
 
-fn pool_error(error: weir_pool::PoolError) -> ApiError {
+pub(super) fn pool_error(error: weir_pool::PoolError) -> ApiError {
     api_error(&DatasetError::from(error))
 }
 

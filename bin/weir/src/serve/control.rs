@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLock};
 use weir_api::types::{
     EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, Health,
-    HistoryList, ImportableList, ImportablePool, Outcome, PoolChange, PoolClear, PoolCreate,
-    PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolScan, PoolScrub,
-    PoolStatus, Protocol, Removed, ServerInfo, Volume, VolumeChange, VolumeCreate, VolumeList,
-    VolumeResize, VolumeSet,
+    HistoryList, ImportableList, ImportablePool, Outcome, PoolAttach, PoolChange, PoolClear,
+    PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolReplace,
+    PoolScan, PoolScrub, PoolStatus, Protocol, Removed, ServerInfo, Volume, VolumeChange,
+    VolumeCreate, VolumeList, VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control};
 use weir_base::{ErrorKind, Guid};
@@ -84,7 +84,7 @@ fn not_imported(pool: &str, scan: &disks::Scan) -> ApiError {
     error.with_action("say where its disks are with -d DIR or -d DISK, and free those in use")
 }
 
-fn guid() -> Guid {
+pub(super) fn guid() -> Guid {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).expect("the kernel has random bytes");
     Guid(u64::from_le_bytes(bytes))
@@ -215,7 +215,10 @@ impl Manager {
             .with_action(format!("stop that first: weir export delete {first}")))
     }
 
-    fn remember(&self, change: impl FnOnce(&mut super::state::State)) -> Result<(), ApiError> {
+    pub(super) fn remember(
+        &self,
+        change: impl FnOnce(&mut super::state::State),
+    ) -> Result<(), ApiError> {
         let mut state = self.state.lock();
         change(&mut state.state);
         state.save()
@@ -584,6 +587,18 @@ impl Control for Manager {
 
     fn pool_clear(&self, request: PoolClear) -> Answer<'_, PoolChange> {
         Box::pin(self.clear_pool(request))
+    }
+
+    fn pool_attach(&self, request: PoolAttach) -> Answer<'_, PoolChange> {
+        Box::pin(self.attach_disk(request))
+    }
+
+    fn pool_replace(&self, request: PoolReplace) -> Answer<'_, PoolChange> {
+        Box::pin(self.replace_disk(request))
+    }
+
+    fn pool_detach(&self, request: PoolDisk) -> Answer<'_, PoolChange> {
+        Box::pin(self.detach_disk(request))
     }
 
     fn volume_create(&self, request: VolumeCreate) -> Answer<'_, VolumeChange> {

@@ -154,11 +154,13 @@ fn explain(
             "A disk failed a write or a flush and is not used any more. The pool works with less \
              redundancy."
                 .to_owned(),
-            "Check the disk and its cable, then use it again with 'weir pool clear'.",
+            "Check the disk and its cable, then use it again with 'weir pool clear', or put \
+             another one in its place with 'weir pool replace'.",
         ),
         _ if any(LegState::Missing) => (
             "A disk is missing. The pool works with less redundancy.".to_owned(),
-            "Attach the disk, then run 'weir pool online' with its path.",
+            "Connect the disk, then run 'weir pool online' with its path. If it is gone for good, \
+             put another one in its place with 'weir pool replace'.",
         ),
         _ if any(LegState::Offline) => (
             "A disk was taken offline. The pool works with less redundancy.".to_owned(),

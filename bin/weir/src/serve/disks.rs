@@ -73,12 +73,7 @@ pub(super) async fn open_for_create(
     for vdev in vdevs {
         let mut disks = Vec::new();
         for path in &vdev.disks {
-            let disk = open(Path::new(path), OpenMode::ReadWrite, DISK_BYTES_MIN, activity)
-                .map_err(|error| device_error(&error))?;
-            if !force {
-                refuse_content(&*disk).await?;
-            }
-            disks.push(disk);
+            disks.push(open_new(Path::new(path), force, activity).await?);
         }
         let sizes: Vec<u64> = disks.iter().map(|disk| disk.geometry().len_bytes).collect();
         let (min, max) = (sizes.iter().min(), sizes.iter().max());
@@ -95,6 +90,20 @@ pub(super) async fn open_for_create(
         specs.push(VdevSpec { kind: format_kind(vdev.kind), disks });
     }
     Ok((specs, warnings))
+}
+
+/// Opens one disk that is to belong to a pool and checks that it may be overwritten.
+pub(super) async fn open_new(
+    path: &Path,
+    force: bool,
+    activity: &Activity,
+) -> Result<Arc<dyn Device>, ApiError> {
+    let disk = open(path, OpenMode::ReadWrite, DISK_BYTES_MIN, activity)
+        .map_err(|error| device_error(&error))?;
+    if !force {
+        refuse_content(&*disk).await?;
+    }
+    Ok(disk)
 }
 
 fn format_kind(kind: ApiKind) -> VdevKind {

@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use weir_api::types::{
     EventLevel, EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList,
-    HistoryEntry, HistoryList, ImportableList, Outcome, PoolChange, PoolClear, PoolCreate,
-    PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolScan, PoolScrub,
-    PoolStatus, Removed, ScrubAction, ServerInfo, Volume, VolumeChange, VolumeCreate, VolumeList,
-    VolumeResize, VolumeSet,
+    HistoryEntry, HistoryList, ImportableList, Outcome, PoolAttach, PoolChange, PoolClear,
+    PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolReplace,
+    PoolScan, PoolScrub, PoolStatus, Removed, ScrubAction, ServerInfo, Volume, VolumeChange,
+    VolumeCreate, VolumeList, VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control, caller};
 use weir_base::limits::DISK_SILENT;
@@ -283,6 +283,30 @@ impl Control for Recorder {
         let call = Call::new("pool_clear", &request.name, &details);
         let manager = Arc::clone(&self.manager);
         let work = async move { manager.pool_clear(request).await };
+        Box::pin(self.change(call, |change: &PoolChange| change.outcome, work))
+    }
+
+    fn pool_attach(&self, request: PoolAttach) -> Answer<'_, PoolChange> {
+        let details = format!("{} {}", request.disk, request.new);
+        let call = Call::new("pool_attach", &request.name, &details);
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.pool_attach(request).await };
+        Box::pin(self.change(call, |change: &PoolChange| change.outcome, work))
+    }
+
+    fn pool_replace(&self, request: PoolReplace) -> Answer<'_, PoolChange> {
+        let new = request.new.as_deref().unwrap_or("");
+        let details = format!("{} {new}", request.disk);
+        let call = Call::new("pool_replace", &request.name, details.trim_end());
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.pool_replace(request).await };
+        Box::pin(self.change(call, |change: &PoolChange| change.outcome, work))
+    }
+
+    fn pool_detach(&self, request: PoolDisk) -> Answer<'_, PoolChange> {
+        let call = Call::new("pool_detach", &request.name, &request.disk);
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.pool_detach(request).await };
         Box::pin(self.change(call, |change: &PoolChange| change.outcome, work))
     }
 

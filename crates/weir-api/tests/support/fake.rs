@@ -15,9 +15,10 @@ use weir_api::types::{
     ClientIo, Compression, DiskIo, DiskStatus, ErrorCounts, Event, EventLevel, EventList,
     EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, FlushCheck,
     FlushVerdict, Health, HistoryEntry, HistoryList, ImportableList, ImportablePool, Outcome,
-    PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport,
-    PoolList, PoolScan, PoolScrub, PoolStatus, Removed, ServerInfo, VdevKind, VdevSpec, VdevStatus,
-    Volume, VolumeChange, VolumeCreate, VolumeList, VolumeResize, VolumeSet,
+    PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport,
+    PoolImport, PoolList, PoolReplace, PoolScan, PoolScrub, PoolStatus, Removed, ServerInfo,
+    VdevKind, VdevSpec, VdevStatus, Volume, VolumeChange, VolumeCreate, VolumeList, VolumeResize,
+    VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control};
 use weir_base::ErrorKind;
@@ -334,6 +335,18 @@ impl Control for Fake {
     }
 
     fn pool_clear(&self, request: PoolClear) -> Answer<'_, PoolChange> {
+        ready(self.state().touched(&request.name))
+    }
+
+    fn pool_attach(&self, request: PoolAttach) -> Answer<'_, PoolChange> {
+        ready(self.state().touched(&request.name))
+    }
+
+    fn pool_replace(&self, request: PoolReplace) -> Answer<'_, PoolChange> {
+        ready(self.state().touched(&request.name))
+    }
+
+    fn pool_detach(&self, request: PoolDisk) -> Answer<'_, PoolChange> {
         ready(self.state().touched(&request.name))
     }
 

@@ -124,8 +124,7 @@ impl Vdev {
         let writes = self.legs.iter().zip(bufs).filter_map(|(leg, buf)| {
             let (device, len) = (leg.usable()?, buf.len());
             Some(async move {
-                let done = device.write_at(at, Arc::new(buf), 0..len, Durability::Cached).await;
-                done.map_err(|error| leg.fault(&error)).is_ok()
+                leg.judge(device.write_at(at, Arc::new(buf), 0..len, Durability::Cached).await)
             })
         });
         self.enough(&join_all(writes).await)
@@ -441,7 +440,7 @@ impl Vdev {
             Strip::Missing => {}
         }
         // Whole sectors, and no more of the neighbours than those hold.
-        let sector = self.sector_bytes as usize;
+        let sector = self.sector_bytes() as usize;
         let start = proved.start - proved.start % sector;
         let sectors = start..proved.end.next_multiple_of(sector);
         let mut part = IoBuf::zeroed(sectors.len());

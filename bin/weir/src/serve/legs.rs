@@ -1,0 +1,110 @@
+//! Changing which disks a pool has: attach, replace, detach.
+//!
+//! Not here: the steps of a change (the engine), disks that go out of use and come back (care).
+//!
+//! Invariants:
+//! - a new disk that holds anything known is refused unless forced;
+//! - the server remembers where a new disk is before the pool relies on it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use weir_api::ApiError;
+use weir_api::types::{Outcome, PoolAttach, PoolChange, PoolDisk, PoolReplace};
+use weir_base::{ErrorKind, Guid};
+use weir_dataset::DatasetError;
+use weir_device::Device;
+use weir_pool::{LegState, PoolError, Replacement};
+
+use super::activity::Activity;
+use super::care::pool_error;
+use super::control::{Manager, guid};
+use super::pools::{OpenPool, api_error};
+use super::{convert, disks};
+
+impl Manager {
+    pub(super) async fn attach_disk(&self, request: PoolAttach) -> Result<PoolChange, ApiError> {
+        let PoolAttach { name, disk, new, force } = request;
+        let _changes = self.changes.lock(&name).await;
+        let pool = self.pool(&name)?;
+        let (beside, ..) = pool.engine.pool().find_leg(&disk).map_err(pool_error)?;
+        self.remember_disks(&name, &pool, Some(&new))?;
+        let activity = Activity::current();
+        let attached = pool.call_api(move |engine| async move {
+            let device = disks::open_new(Path::new(&new), force, &activity).await?;
+            let done = engine.attach_leg(beside, device, guid()).await;
+            done.map_err(|error| api_error(&error))
+        });
+        let attached = attached.await;
+        self.remember_disks(&name, &pool, None)?;
+        attached?;
+        Ok(changed(&pool, Vec::new()))
+    }
+
+    pub(super) async fn replace_disk(&self, request: PoolReplace) -> Result<PoolChange, ApiError> {
+        let PoolReplace { name, disk, new, force, at_once } = request;
+        let _changes = self.changes.lock(&name).await;
+        let pool = self.pool(&name)?;
+        let (old, path, state) = pool.engine.pool().find_leg(&disk).map_err(pool_error)?;
+        let new = new.unwrap_or_else(|| path.clone());
+        if new == path && matches!(state, LegState::Online | LegState::Stale) {
+            let message = format!("{path} is in use; it cannot replace itself");
+            return Err(ApiError::new(ErrorKind::Invalid, message)
+                .with_action("say which disk is to take its place"));
+        }
+        self.remember_disks(&name, &pool, Some(&new))?;
+        let activity = Activity::current();
+        let replaced = pool.call_api(move |engine| async move {
+            if new == path {
+                // Another disk may be there now; the old one must not be held open.
+                engine.pool().let_go_of_leg(old).map_err(pool_error)?;
+            }
+            let device: Arc<dyn Device> =
+                disks::open_new(Path::new(&new), force, &activity).await?;
+            engine.replace_leg(old, device, guid(), at_once).await.map_err(|error| match error {
+                DatasetError::Pool(PoolError::StillGood { .. }) => api_error(&error)
+                    .with_action("repeat it with --at-once to have less redundancy meanwhile"),
+                _ => api_error(&error),
+            })
+        });
+        let replaced = replaced.await;
+        self.remember_disks(&name, &pool, None)?;
+        let warnings = match replaced? {
+            Replacement::Beside => vec![format!("{disk} leaves when the new disk has everything")],
+            Replacement::Instead | Replacement::InsteadOfGood => Vec::new(),
+        };
+        Ok(changed(&pool, warnings))
+    }
+
+    pub(super) async fn detach_disk(&self, request: PoolDisk) -> Result<PoolChange, ApiError> {
+        let _changes = self.changes.lock(&request.name).await;
+        let pool = self.pool(&request.name)?;
+        let leg = pool.engine.pool().find_leg(&request.disk);
+        let (leg, ..): (Guid, _, _) = leg.map_err(pool_error)?;
+        pool.call(move |engine| async move { engine.detach_leg(leg).await }).await?;
+        self.remember_disks(&request.name, &pool, None)?;
+        Ok(changed(&pool, Vec::new()))
+    }
+
+    /// Notes where the disks of a pool are, and one that is about to join.
+    fn remember_disks(
+        &self,
+        name: &str,
+        pool: &OpenPool,
+        joining: Option<&str>,
+    ) -> Result<(), ApiError> {
+        let legs = pool.engine.pool().status().vdevs.into_iter().flat_map(|vdev| vdev.legs);
+        let disks = legs.map(|leg| PathBuf::from(leg.path)).chain(joining.map(PathBuf::from));
+        let disks: Vec<PathBuf> = disks.collect();
+        self.remember(|state| {
+            for known in state.pools.iter_mut().filter(|known| known.name == name) {
+                known.disks.clone_from(&disks);
+            }
+        })
+    }
+}
+
+fn changed(pool: &OpenPool, warnings: Vec<String>) -> PoolChange {
+    let outcome = Outcome::Changed;
+    PoolChange { outcome, warnings, pool: convert::pool(&pool.engine) }
+}

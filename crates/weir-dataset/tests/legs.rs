@@ -1,0 +1,227 @@
+//! Disks that join a pool, take another's place or leave it, on disks in memory.
+//!
+//! Not here: crashes and load meanwhile (the simulator), the real binary (bin/weir).
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{as_devices, now, options};
+use weir_base::Guid;
+use weir_dataset::{DatasetError, Engine, VolumeSpec};
+use weir_device::{Device, MemoryDevice};
+use weir_format::{Compression, VdevKind};
+use weir_pool::{
+    CreateOptions, ImportOptions, LegState, PoolError, Replacement, ScanKind, ScanState, VdevSpec,
+};
+
+const MEMORY_BYTES: u64 = 64 << 20;
+const MIB: usize = 1 << 20;
+const DISK: usize = 64 * MIB;
+
+type Disk = Arc<MemoryDevice>;
+
+fn disk(name: &str) -> Disk {
+    Arc::new(MemoryDevice::new(name, DISK))
+}
+
+fn made(kind: VdevKind, disks: &[Disk]) -> Arc<Engine> {
+    let vdev = VdevSpec { kind, disks: as_devices(disks) };
+    let mut next = 0;
+    let mut guid = || {
+        next += 1;
+        Guid(next)
+    };
+    let (sizes, options) = (CreateOptions::default(), options(MEMORY_BYTES));
+    let engine = now(Engine::create("tank", &[vdev], sizes, &options, &mut guid)).unwrap();
+    let spec = VolumeSpec { name: "v".into(), size_bytes: 32 << 20, compression: Compression::Off };
+    now(engine.create_volume(&spec)).unwrap();
+    engine
+}
+
+fn data(seed: u8) -> Vec<u8> {
+    (0..8 * MIB).map(|at| seed ^ (at / 4096) as u8 ^ (at % 251) as u8).collect()
+}
+
+fn write(engine: &Engine, data: &[u8]) {
+    now(engine.volume("v").unwrap().write(0, data)).unwrap();
+    now(engine.commit()).unwrap();
+}
+
+fn open(disks: &[&Disk]) -> Result<Arc<Engine>, DatasetError> {
+    let disks = disks.iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect();
+    now(Engine::open(disks, ImportOptions::default(), &options(MEMORY_BYTES)))
+}
+
+fn assert_holds(engine: &Engine, data: &[u8], what: &str) {
+    let mut out = vec![0; data.len()];
+    now(engine.volume("v").unwrap().read(0, &mut out)).unwrap();
+    assert!(out == data, "{what}");
+}
+
+/// Lets a resilver run to its end and stops the engine.
+fn resilver(engine: &Engine) {
+    now(engine.run_scans(|_| {
+        let scan = engine.pool().scan_status();
+        let ended = |state| matches!(state, ScanState::Finished | ScanState::Stopped);
+        if scan.is_some_and(|s| s.kind == ScanKind::Resilver && ended(s.state)) {
+            engine.stop();
+        }
+        std::future::ready(())
+    }))
+    .unwrap();
+    assert_eq!(engine.pool().scan_status().unwrap().state, ScanState::Finished);
+}
+
+fn guid_of(engine: &Engine, name: &str) -> Guid {
+    engine.pool().find_leg(name).unwrap().0
+}
+
+fn states(engine: &Engine) -> Vec<(String, LegState)> {
+    let vdevs = engine.pool().status().vdevs;
+    vdevs.into_iter().flat_map(|v| v.legs).map(|leg| (leg.path, leg.state)).collect()
+}
+
+fn as_new(disk: &Disk) -> Arc<dyn Device> {
+    Arc::clone(disk) as Arc<dyn Device>
+}
+
+#[test]
+fn an_attached_disk_alone_has_everything() {
+    let (a, b) = (disk("a"), disk("b"));
+    let engine = made(VdevKind::Disk, std::slice::from_ref(&a));
+    let content = data(1);
+    write(&engine, &content);
+    now(engine.attach_leg(guid_of(&engine, "a"), as_new(&b), Guid(100))).unwrap();
+    assert_eq!(engine.pool().status().vdevs[0].kind, VdevKind::Mirror);
+    assert_eq!(engine.pool().find_leg("b").unwrap().2, LegState::Stale);
+    // Before it has everything it does not stand in for the other.
+    assert!(engine.pool().take_leg_offline(guid_of(&engine, "a")).is_err());
+    resilver(&engine);
+    assert!(states(&engine).iter().all(|(_, state)| *state == LegState::Online));
+    drop(engine);
+    let engine = open(&[&b]).unwrap();
+    assert_holds(&engine, &content, "b alone");
+    assert_eq!(states(&engine)[0], ("a".to_owned(), LegState::Missing));
+}
+
+#[test]
+fn a_disk_that_has_not_everything_yet_is_not_trusted_after_a_crash() {
+    let (a, b) = (disk("a"), disk("b"));
+    let engine = made(VdevKind::Disk, std::slice::from_ref(&a));
+    let content = data(2);
+    write(&engine, &content);
+    now(engine.attach_leg(guid_of(&engine, "a"), as_new(&b), Guid(100))).unwrap();
+    drop(engine);
+    let refused = open(&[&b]).err().expect("refused").to_string();
+    assert!(refused.contains("missed writes") || refused.contains("uberblock"), "{refused}");
+    let engine = open(&[&a, &b]).unwrap();
+    assert_eq!(engine.pool().find_leg("b").unwrap().2, LegState::Stale);
+    resilver(&engine);
+    drop(engine);
+    assert_holds(&open(&[&b]).unwrap(), &content, "b alone");
+}
+
+#[test]
+fn a_leg_that_was_only_announced_is_forgotten() {
+    let (a, b) = (disk("a"), disk("b"));
+    let engine = made(VdevKind::Disk, std::slice::from_ref(&a));
+    write(&engine, &data(3));
+    let beside = guid_of(&engine, "a");
+    engine.pool().announce_leg(beside, Replacement::Beside, Guid(100), "b").unwrap();
+    write(&engine, &data(4));
+    drop(engine);
+    let engine = open(&[&a, &b]).unwrap();
+    assert_eq!(states(&engine), [("a".to_owned(), LegState::Online)]);
+    assert_holds(&engine, &data(4), "as before");
+}
+
+#[test]
+fn a_good_disk_of_a_mirror_leaves_when_its_successor_has_everything() {
+    let (a, b, c) = (disk("a"), disk("b"), disk("c"));
+    let engine = made(VdevKind::Mirror, &[a.clone(), b.clone()]);
+    let content = data(5);
+    write(&engine, &content);
+    let how = now(engine.replace_leg(guid_of(&engine, "b"), as_new(&c), Guid(100), false));
+    assert_eq!(how.unwrap(), Replacement::Beside);
+    let names: Vec<String> = states(&engine).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+    resilver(&engine);
+    let names: Vec<String> = states(&engine).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["a", "c"]);
+    drop(engine);
+    assert!(open(&[&b]).is_err(), "b has left the pool");
+    let engine = open(&[&b, &c]).unwrap();
+    assert_holds(&engine, &content, "c alone");
+    assert_eq!(states(&engine)[0].1, LegState::Missing);
+}
+
+#[test]
+fn a_dead_disk_of_raidz_is_replaced_in_place() {
+    let disks: Vec<Disk> = ["a", "b", "c", "d"].into_iter().map(disk).collect();
+    let engine = made(VdevKind::Raidz1, &disks);
+    let content = data(6);
+    write(&engine, &content);
+    drop(engine);
+    let engine = open(&[&disks[0], &disks[2], &disks[3]]).unwrap();
+    let new = disk("e");
+    let how = now(engine.replace_leg(guid_of(&engine, "b"), as_new(&new), Guid(100), false));
+    assert_eq!(how.unwrap(), Replacement::Instead);
+    let again = now(engine.replace_leg(guid_of(&engine, "c"), as_new(&disk("f")), Guid(101), true));
+    assert!(matches!(again, Err(DatasetError::Pool(PoolError::OnlyCopy { .. }))), "{again:?}");
+    resilver(&engine);
+    let names: Vec<String> = states(&engine).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["a", "e", "c", "d"]);
+    drop(engine);
+    // Without another one, everything comes from the new disk and the rest; the old one is no
+    // part of the pool.
+    let engine = open(&[&disks[0], &disks[1], &new, &disks[2]]).unwrap();
+    assert_holds(&engine, &content, "without d");
+    assert_eq!(states(&engine)[1], ("e".to_owned(), LegState::Online));
+}
+
+#[test]
+fn a_good_disk_of_raidz_leaves_only_by_a_persons_word() {
+    let disks: Vec<Disk> = ["a", "b", "c"].into_iter().map(disk).collect();
+    let engine = made(VdevKind::Raidz1, &disks);
+    let content = data(7);
+    write(&engine, &content);
+    let (old, new) = (guid_of(&engine, "b"), disk("d"));
+    let refused = now(engine.replace_leg(old, as_new(&new), Guid(100), false));
+    assert!(matches!(refused, Err(DatasetError::Pool(PoolError::StillGood { .. }))));
+    let attached = now(engine.attach_leg(old, as_new(&new), Guid(100)));
+    assert!(matches!(attached, Err(DatasetError::Pool(PoolError::Layout { .. }))), "{attached:?}");
+    assert!(now(engine.detach_leg(old)).is_err(), "raidz has a fixed width");
+    now(engine.replace_leg(old, as_new(&new), Guid(100), true)).unwrap();
+    resilver(&engine);
+    drop(engine);
+    let engine = open(&[&disks[0], &new]).unwrap();
+    assert_holds(&engine, &content, "without c");
+    drop(engine);
+    assert!(open(&[&disks[1]]).is_err(), "b has left the pool");
+}
+
+#[test]
+fn what_cannot_be_a_leg_is_refused_and_changes_nothing() {
+    let (a, b) = (disk("a"), disk("b"));
+    let engine = made(VdevKind::Mirror, &[a, b]);
+    let before = states(&engine);
+    let beside = guid_of(&engine, "a");
+    let small: Disk = Arc::new(MemoryDevice::new("small", DISK - MIB));
+    let refused = now(engine.attach_leg(beside, as_new(&small), Guid(100)));
+    assert!(matches!(refused, Err(DatasetError::Pool(PoolError::TooSmall { .. }))), "{refused:?}");
+    for (n, name) in ["c", "d"].into_iter().enumerate() {
+        now(engine.attach_leg(beside, as_new(&disk(name)), Guid(100 + n as u64))).unwrap();
+    }
+    let fifth = now(engine.attach_leg(beside, as_new(&disk("e")), Guid(200)));
+    assert!(matches!(fifth, Err(DatasetError::Pool(PoolError::Layout { .. }))), "{fifth:?}");
+    for name in ["c", "d"] {
+        now(engine.detach_leg(guid_of(&engine, name))).unwrap();
+    }
+    assert_eq!(states(&engine), before);
+    now(engine.detach_leg(beside)).unwrap();
+    let last = now(engine.detach_leg(guid_of(&engine, "b")));
+    assert!(last.is_err(), "the last disk stays");
+}
