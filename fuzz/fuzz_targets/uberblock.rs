@@ -45,6 +45,6 @@ fn sample() -> Uberblock {
         bootstrap: vec![BootstrapCopy { vdev: 0, offset: 0 }],
         bootstrap_bytes: 0,
         bootstrap_checksum: 0,
-        legs_stale_after: Vec::new(),
+        stale_legs: Vec::new(),
     }
 }
