@@ -10,6 +10,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::export::ExportVerb;
+use crate::offline::check::CheckArgs;
 use crate::offline::rescue::RescueArgs;
 use crate::pool::PoolVerb;
 use crate::serve_args::ServeArgs;
@@ -71,6 +72,8 @@ pub(crate) enum Command {
     },
     /// Copy a volume out of the disks that are left of its pool, without a server
     Rescue(RescueArgs),
+    /// Verify everything on the disks of a pool, without a server and without a change
+    Check(CheckArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -130,6 +133,7 @@ impl Cli {
             | Command::Events { remote, .. }
             | Command::Server { remote, .. } => remote.json,
             Command::Rescue(arguments) => arguments.json,
+            Command::Check(arguments) => arguments.json,
             Command::Serve(_) | Command::Completions { .. } => false,
         };
         near || self.remote.json

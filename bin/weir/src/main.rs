@@ -1,4 +1,4 @@
-//! The `weir` command: `serve` is the server, `rescue` works on disks without one, every other
+//! The `weir` command: `serve` is the server, `rescue` and `check` work without one, every other
 //! verb is one call to the server.
 //!
 //! Not here: the calls (weir-api), the engine.
@@ -72,6 +72,12 @@ fn run(cli: Cli) -> Result<(), ApiError> {
                 args::refuse("--api, --json and --timeout do not go before rescue");
             }
             offline::rescue::run(&arguments)
+        }
+        Command::Check(arguments) => {
+            if root.given() {
+                args::refuse("--api, --json and --timeout do not go before check");
+            }
+            offline::check::run(&arguments)
         }
         Command::Completions { shell } => {
             let mut script = Vec::new();

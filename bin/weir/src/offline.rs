@@ -7,6 +7,7 @@
 //!   pool (the replayed log, a commit) stays in memory;
 //! - disks of a running server are refused, since they change under the reader.
 
+pub(crate) mod check;
 pub(crate) mod rescue;
 
 use std::sync::Arc;
@@ -33,8 +34,13 @@ fn block_on<T>(work: impl Future<Output = Result<T, ApiError>>) -> Result<T, Api
     runtime.block_on(work)
 }
 
-/// Opens a pool by name or guid, as it would be after an import, without changing its disks.
-async fn open(wanted: &str, search: &[String], force: bool) -> Result<Arc<Engine>, ApiError> {
+/// Opens a pool by name or guid, as it would be after an import, without changing its disks; also
+/// returns what lies over them.
+async fn open(
+    wanted: &str,
+    search: &[String],
+    force: bool,
+) -> Result<(Arc<Engine>, Vec<Arc<Overlay>>), ApiError> {
     let scan = disks::scan(search, &Activity::default()).await;
     for why in &scan.unknown {
         output::say(&format!("weir: left out: {why}"));
@@ -57,7 +63,7 @@ async fn open(wanted: &str, search: &[String], force: bool) -> Result<Arc<Engine
                 .with_action("give the guid that `weir pool import -d` lists"));
         }
     };
-    let mut overlays: Vec<Arc<dyn Device>> = Vec::new();
+    let mut overlays: Vec<Arc<Overlay>> = Vec::new();
     for path in pool.disks.values() {
         match FileDevice::open(path, OpenMode::ReadOnly, 0) {
             Ok(disk) => overlays.push(Arc::new(Overlay::new(Arc::new(disk)))),
@@ -66,6 +72,7 @@ async fn open(wanted: &str, search: &[String], force: bool) -> Result<Arc<Engine
     }
     let clock = Arc::new(SystemClock::default());
     let options = EngineOptions { memory_bytes: MEMORY_BYTES, clock, bug: PlantedBug::None };
-    let opened = Engine::open(overlays, ImportOptions { force }, &options).await;
-    opened.map_err(|error| api_error(&error))
+    let disks = overlays.iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect();
+    let opened = Engine::open(disks, ImportOptions { force }, &options).await;
+    Ok((opened.map_err(|error| api_error(&error))?, overlays))
 }

@@ -28,8 +28,12 @@ fn disk(name: &str) -> Disk {
 }
 
 fn made(kind: VdevKind, disks: &[Disk]) -> Arc<Engine> {
+    made_with(0, kind, disks)
+}
+
+/// A pool whose guids come after `next`.
+fn made_with(mut next: u64, kind: VdevKind, disks: &[Disk]) -> Arc<Engine> {
     let vdev = VdevSpec { kind, disks: as_devices(disks) };
-    let mut next = 0;
     let mut guid = || {
         next += 1;
         Guid(next)
@@ -201,6 +205,34 @@ fn a_good_disk_of_raidz_leaves_only_by_a_persons_word() {
     assert_holds(&engine, &content, "without c");
     drop(engine);
     assert!(open(&[&disks[1]]).is_err(), "b has left the pool");
+}
+
+#[test]
+fn an_older_pools_label_at_the_end_of_a_longer_disk_is_gone() {
+    let (a, b) = (disk("a"), disk("b"));
+    let long: Disk = Arc::new(MemoryDevice::new("long", DISK + 8 * MIB));
+    let before = made_with(500, VdevKind::Disk, std::slice::from_ref(&long));
+    (0..10).for_each(|seed| write(&before, &data(seed)[..MIB]));
+    // Its labels are now newer than all that the pool below will write.
+    let beside = guid_of(&before, "long");
+    now(before.attach_leg(beside, as_new(&disk("short")), Guid(600))).unwrap_err();
+    let longer = Arc::new(MemoryDevice::new("longer", DISK + 8 * MIB));
+    now(before.attach_leg(beside, as_new(&longer), Guid(600))).unwrap();
+    drop(before);
+
+    let engine = made(VdevKind::Disk, std::slice::from_ref(&a));
+    write(&engine, &data(1));
+    now(engine.attach_leg(guid_of(&engine, "a"), as_new(&long), Guid(100))).unwrap();
+    resilver(&engine);
+    drop(engine);
+    let engine = open(&[&long]).unwrap();
+    assert_holds(&engine, &data(1), "the attached disk alone");
+    drop(engine);
+
+    // And where a pool is made.
+    drop(made(VdevKind::Mirror, &[b.clone(), longer.clone()]));
+    assert_eq!(states(&open(&[&b, &longer]).unwrap()).len(), 2);
+    assert!(open(&[&longer]).unwrap().pool().guid() < Guid(500));
 }
 
 #[test]

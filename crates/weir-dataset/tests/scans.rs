@@ -143,3 +143,30 @@ fn a_stale_leg_alone_does_not_open_the_pool() {
     let refused = open(&disks[1..]).err().expect("refused").to_string();
     assert!(refused.contains("missed writes") && refused.contains("disk0"), "{refused}");
 }
+
+#[test]
+fn by_force_a_stale_leg_gives_what_it_has() {
+    let (disks, engine, volume) = mirror();
+    write(&engine, &volume, 0, &noise(7, MIB));
+    let (guid, ..) = engine.pool().find_leg("disk1").unwrap();
+    engine.pool().take_leg_offline(guid).unwrap();
+    write(&engine, &volume, 4 * MIB, &noise(8, MIB));
+    now(engine.pool().bring_leg_back(guid, Arc::clone(&disks[1]) as Arc<dyn Device>)).unwrap();
+    // It has this, the roots that lead to it, and nothing of the write before.
+    write(&engine, &volume, 8 * MIB, &noise(9, MIB));
+    drop((engine, volume));
+    let alone = as_devices(&disks[1..]);
+    let options = options(MEMORY_BYTES);
+    assert!(now(Engine::open(alone.clone(), ImportOptions::default(), &options)).is_err());
+    let engine = now(Engine::open(alone, ImportOptions { force: true }, &options)).unwrap();
+    let volume = engine.volume("v").unwrap();
+    let mut out = vec![0; MIB];
+    for (offset, seed) in [(0, 7), (8 * MIB, 9)] {
+        now(volume.read(offset as u64, &mut out)).unwrap();
+        assert!(out == noise(seed, MIB), "what was there at {offset}");
+    }
+    assert!(now(volume.read(4 * MIB as u64, &mut out)).is_err(), "what it missed is an error");
+    write(&engine, &volume, 12 * MIB, &noise(10, MIB));
+    now(volume.read(12 * MIB as u64, &mut out)).unwrap();
+    assert!(out == noise(10, MIB), "it takes writes again");
+}

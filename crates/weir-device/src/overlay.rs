@@ -7,13 +7,14 @@
 //!
 //! Invariants:
 //! - the disk below is never written, flushed or trimmed;
-//! - a read sees every write that returned before it, and the disk elsewhere;
+//! - a read sees every write that returned before it, until [`Overlay::freeze`], and the disk
+//!   elsewhere;
 //! - nothing is durable, whatever was asked for.
 
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
@@ -26,6 +27,7 @@ pub struct Overlay {
     sector_bytes: usize,
     /// Written sectors by number.
     written: Mutex<HashMap<u64, Box<[u8]>>>,
+    frozen: AtomicBool,
     stats: DeviceStats,
 }
 
@@ -33,7 +35,14 @@ impl Overlay {
     /// Lays an empty overlay over a disk.
     pub fn new(disk: Arc<dyn Device>) -> Self {
         let sector_bytes = disk.geometry().sector_bytes as usize;
-        Self { disk, sector_bytes, written: Mutex::default(), stats: DeviceStats::default() }
+        let (written, frozen) = (Mutex::default(), AtomicBool::new(false));
+        Self { disk, sector_bytes, written, frozen, stats: DeviceStats::default() }
+    }
+
+    /// From here on writes leave no trace, though they succeed: memory does not grow, and what is
+    /// bad stays bad.
+    pub fn freeze(&self) {
+        self.frozen.store(true, Ordering::Release);
     }
 
     /// Bytes held in memory.
@@ -94,8 +103,10 @@ impl Device for Overlay {
         self.stats.written_bytes.fetch_add(range.len() as u64, Ordering::Relaxed);
         Box::pin(async move {
             let first = self.first_sector(offset, range.len());
-            let sectors = data[range].chunks(self.sector_bytes).map(Box::from);
-            self.written.lock().extend((first..).zip(sectors));
+            if !self.frozen.load(Ordering::Acquire) {
+                let sectors = data[range].chunks(self.sector_bytes).map(Box::from);
+                self.written.lock().extend((first..).zip(sectors));
+            }
             Ok(())
         })
     }
@@ -148,6 +159,10 @@ mod tests {
         now(overlay.flush()).unwrap();
         now(overlay.discard(0, 8192)).unwrap();
         let expected = [vec![1; 512], vec![2; 512], vec![3; 512], vec![1; 512]].concat();
+        assert_eq!(read(&overlay, 0, 2048), expected);
+        assert_eq!(overlay.written_bytes(), 1024);
+        overlay.freeze();
+        write(&overlay, 0, &[4; 2048]);
         assert_eq!(read(&overlay, 0, 2048), expected);
         assert_eq!(overlay.written_bytes(), 1024);
         assert_eq!(read(&*disk, 0, 8192), [1; 8192]);

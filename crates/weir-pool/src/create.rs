@@ -20,6 +20,7 @@ use weir_format::{Label, LegConfig, TreeRoot, VdevConfig, VdevKind};
 
 use crate::commit::CommitInput;
 use crate::error::PoolError;
+use crate::import::forget_disk;
 use crate::labels::write_labels;
 use crate::pool::{Committed, Pool, PoolOptions};
 use crate::segments::{Entries, SegmentArea, Segments};
@@ -61,11 +62,14 @@ pub async fn create(
     guid: &mut dyn FnMut() -> Guid,
 ) -> Result<Pool, PoolError> {
     let label = plan(name, vdevs, sizes, guid)?;
-    let mut guids = label.vdevs.iter().flat_map(|vdev| &vdev.legs).map(|leg| leg.guid);
-    for disk in vdevs.iter().flat_map(|vdev| &vdev.disks) {
-        let own = Label { disk: guids.next().expect("a guid per disk"), ..label.clone() };
-        write_labels(&**disk, &own).await.map_err(Arc::new)?;
-        zero_log(&**disk, label.log_bytes).await?;
+    for (vdev, config) in vdevs.iter().zip(&label.vdevs) {
+        for (disk, leg) in vdev.disks.iter().zip(&config.legs) {
+            let own = Label { disk: leg.guid, ..label.clone() };
+            // Also a label of another pool at the end of a disk that is longer than the others.
+            forget_disk(&**disk, config.disk_bytes).await?;
+            write_labels(&**disk, &own).await.map_err(Arc::new)?;
+            zero_log(&**disk, label.log_bytes).await?;
+        }
     }
     let disks = vdevs.iter().map(|vdev| vdev.disks.iter().cloned().map(Some).collect()).collect();
     let vdevs = build_vdevs(&label, disks, options);

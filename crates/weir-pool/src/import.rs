@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use weir_base::{ErrorKind, Guid, Txg, VsegId};
+use weir_base::{BLOCK_BYTES, ErrorKind, Guid, Txg, VsegId};
 use weir_codec::checksum::xxh3_128;
 use weir_device::{Device, DeviceError};
 use weir_format::layout::RING_SLOTS;
@@ -28,7 +28,7 @@ use crate::planted::PlantedBug;
 use crate::pool::{Committed, Pool, PoolOptions};
 use crate::segments::{Entries, Segments};
 use crate::tree::Tree;
-use crate::vdev::Vdev;
+use crate::vdev::{Leg, Vdev};
 
 /// Uberblocks back that a forced import goes; what the reuse rule keeps whole.
 const REWIND_TXGS_MAX: u64 = weir_base::limits::REUSE_AFTER_TXGS;
@@ -111,14 +111,16 @@ async fn finish(
     uberblock: &Uberblock,
     how: ImportOptions,
 ) -> Result<Imported, PoolError> {
-    let stale = pool.vdevs.iter().find(|vdev| !vdev.is_alive());
-    if let Some(vdev) = stale.filter(|_| !how.force) {
+    if let Some(vdev) = pool.vdevs.iter().find(|vdev| !vdev.is_alive()) {
         let legs = vdev.legs.iter().filter(|leg| leg.stale_after().is_none());
         let missing: Vec<&str> = legs.map(|leg| leg.path.as_str()).collect();
-        return Err(PoolError::StaleDisks {
-            pool: pool.label.name.clone(),
-            missing: missing.join(", "),
-        });
+        if !how.force {
+            let (pool, missing) = (pool.label.name.clone(), missing.join(", "));
+            return Err(PoolError::StaleDisks { pool, missing });
+        }
+        tracing::error!(missing = missing.join(", "), "what these disks have is given up");
+        let given_up = pool.vdevs.iter().filter(|vdev| !vdev.is_alive());
+        given_up.flat_map(|vdev| &vdev.legs).for_each(Leg::take_as_it_is);
     }
     let mut batches = Vec::new();
     let start = LogStart {
@@ -366,7 +368,12 @@ async fn read_segment_table(
     Ok(entries)
 }
 
-/// Erases the labels of a disk, so that no import finds the pool on it.
+/// Erases the labels of a disk, so that no import finds a pool on it: where a vdev that uses
+/// `disk_bytes` has them, and where one that used all of the disk had them.
 pub(crate) async fn forget_disk(device: &dyn Device, disk_bytes: u64) -> Result<(), PoolError> {
-    Ok(erase_labels(device, disk_bytes).await.map_err(Arc::new)?)
+    let len = device.geometry().len_bytes;
+    for used in [disk_bytes, len - len % BLOCK_BYTES as u64] {
+        erase_labels(device, used).await.map_err(Arc::new)?;
+    }
+    Ok(())
 }

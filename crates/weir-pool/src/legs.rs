@@ -22,12 +22,12 @@ use std::sync::Arc;
 use weir_base::limits::DISK_SILENT;
 use weir_base::{Guid, Txg};
 use weir_device::Device;
-use weir_format::layout::MIRROR_LEGS_MAX;
+use weir_format::layout::{DISKS_MAX, MIRROR_LEGS_MAX};
 use weir_format::{Label, StaleLeg};
 
 use crate::create::{watched, zero_log};
 use crate::error::PoolError;
-use crate::import::discover;
+use crate::import::{discover, forget_disk};
 use crate::labels::{erase_labels, repair_config, write_labels};
 use crate::pool::Pool;
 use crate::status::LegState;
@@ -187,7 +187,7 @@ impl Pool {
         if bytes < vdev.disk_bytes {
             return Err(PoolError::TooSmall { path, bytes, min: vdev.disk_bytes });
         }
-        erase_labels(device, vdev.disk_bytes).await.map_err(Arc::new)?;
+        forget_disk(device, vdev.disk_bytes).await?;
         zero_log(device, self.label.log_bytes).await
     }
 
@@ -204,6 +204,12 @@ impl Pool {
             }
             Replacement::Beside if vdev.legs.len() >= MIRROR_LEGS_MAX => {
                 let why = format!("a mirror has at most {MIRROR_LEGS_MAX} disks");
+                Err(PoolError::Layout { why })
+            }
+            Replacement::Beside
+                if self.vdevs.iter().map(|v| v.legs.len()).sum::<usize>() >= DISKS_MAX =>
+            {
+                let why = format!("a pool has at most {DISKS_MAX} disks");
                 Err(PoolError::Layout { why })
             }
             Replacement::Beside => Ok(()),

@@ -115,6 +115,13 @@ impl Leg {
         self.missing.lock().stale_after.get_or_insert(txg);
     }
 
+    /// Gives up what it misses: a person said that no other leg has it any more.
+    pub(crate) fn take_as_it_is(&self) {
+        if self.usable().is_some() {
+            self.missing.lock().stale_after = None;
+        }
+    }
+
     /// What the next uberblock says of it: a leg that is not in use misses everything after the
     /// last txg it took part in.
     pub(crate) fn stale_in_next(&self, committed: Txg) -> Option<Txg> {

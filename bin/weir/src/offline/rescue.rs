@@ -89,7 +89,7 @@ pub(crate) fn run(args: &RescueArgs) -> Result<(), ApiError> {
         None => (args.name.as_str(), None),
     };
     super::block_on(async {
-        let engine = super::open(pool, &args.search, args.force).await?;
+        let (engine, _) = super::open(pool, &args.search, args.force).await?;
         match (volume, &args.to) {
             (None, None) => list(&engine, args.json),
             (Some(volume), Some(file)) => copy(&engine, volume, file.clone(), args.json).await,

@@ -1,0 +1,185 @@
+//! `weir check`: verifies everything a pool stores, without a server and without a change.
+//!
+//! Not here: repair (`weir pool scrub` does that on an open pool), getting data out (rescue).
+//!
+//! Invariants:
+//! - every copy of every block, node, summary and parity strip of the newest state is read and
+//!   compared; what is bad is counted, not mended;
+//! - the counters of all segments are compared with a walk of all trees, and no place may hold two
+//!   blocks;
+//! - the exit code is 0 only if nothing at all was wrong.
+
+use std::io::{self, IsTerminal as _};
+use std::sync::Arc;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use weir_api::ApiError;
+use weir_base::ErrorKind;
+use weir_base::size::Human;
+use weir_dataset::Engine;
+use weir_pool::{LegState, LegStatus};
+
+use crate::output::{self, Style};
+use crate::serve::pools::api_error;
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Disks of the pool, or directories that hold them
+    #[arg(short = 'd', value_name = "DIR|DEVICE", required = true)]
+    search: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Pool, by name or guid
+    #[arg(value_name = "POOL")]
+    name: String,
+}
+
+/// What was found.
+#[derive(Serialize)]
+struct Report {
+    pool: String,
+    guid: String,
+    txg: u64,
+    /// Stored bytes of what was verified, one copy.
+    examined_bytes: u64,
+    /// Blocks without any good copy.
+    damaged_blocks: u64,
+    /// Copies that are bad where another is good; on raidz strips.
+    bad_copies: u64,
+    /// Segments whose counter of live bytes is wrong.
+    wrong_counters: Vec<Counter>,
+    /// Two blocks that stand in one place, or one that stands nowhere.
+    misplaced: Option<String>,
+    disks: Vec<Disk>,
+}
+
+#[derive(Serialize)]
+struct Counter {
+    segment: u64,
+    counted_bytes: u64,
+    found_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Disk {
+    path: String,
+    state: &'static str,
+    read_errors: u64,
+    checksum_errors: u64,
+}
+
+impl Disk {
+    fn of(leg: LegStatus) -> Self {
+        let state = match leg.state {
+            LegState::Online => "online",
+            LegState::Stale => "degraded",
+            LegState::Offline => "offline",
+            LegState::Faulted => "faulted",
+            LegState::Missing => "unavailable",
+        };
+        let (read_errors, checksum_errors) = (leg.read_errors, leg.checksum_errors);
+        Self { path: leg.path, state, read_errors, checksum_errors }
+    }
+}
+
+pub(crate) fn run(args: &CheckArgs) -> Result<(), ApiError> {
+    super::block_on(async {
+        let (engine, overlays) = super::open(&args.name, &args.search, false).await?;
+        // From here on nothing that is found bad is mended, not even in memory: a later look at the
+        // same place must find it as bad.
+        overlays.iter().for_each(|overlay| overlay.freeze());
+        let report = check(&engine).await?;
+        tell(&report, args.json)
+    })
+}
+
+async fn check(engine: &Arc<Engine>) -> Result<Report, ApiError> {
+    let bar = progress();
+    let verified = engine.verify(|scan| {
+        bar.set_length(scan.total_bytes.max(scan.examined_bytes));
+        bar.set_position(scan.examined_bytes);
+    });
+    let scan = verified.await.map_err(|error| api_error(&error))?;
+    bar.finish_and_clear();
+    let mut report = Report {
+        pool: engine.pool().name().to_owned(),
+        guid: engine.pool().guid().to_string(),
+        txg: engine.pool().committed_txg().0,
+        examined_bytes: scan.examined_bytes,
+        damaged_blocks: scan.damaged,
+        bad_copies: scan.unrepaired,
+        wrong_counters: Vec::new(),
+        misplaced: None,
+        disks: Vec::new(),
+    };
+    // Both walk all trees, which takes that every node can be read.
+    if scan.damaged == 0 {
+        let counters = engine.check_live_bytes().await.map_err(|error| api_error(&error))?;
+        report.wrong_counters = counters
+            .into_iter()
+            .map(|(segment, counted_bytes, found_bytes)| Counter {
+                segment: segment.0,
+                counted_bytes,
+                found_bytes,
+            })
+            .collect();
+        let places = engine.check_places().await.map_err(|error| api_error(&error))?;
+        report.misplaced = places.map(|(a, b)| format!("{a:?} and {b:?}"));
+    }
+    let legs = engine.pool().status().vdevs.into_iter().flat_map(|vdev| vdev.legs);
+    report.disks = legs.map(Disk::of).collect();
+    Ok(report)
+}
+
+fn tell(report: &Report, json: bool) -> Result<(), ApiError> {
+    if json {
+        output::print(&output::json(report)?)?;
+    } else {
+        let style = Style::new(false);
+        let rows: Vec<[String; 4]> = report
+            .disks
+            .iter()
+            .map(|disk| {
+                let (read, checksum) = (disk.read_errors, disk.checksum_errors);
+                let state = disk.state.to_uppercase();
+                [disk.path.clone(), state, read.to_string(), checksum.to_string()]
+            })
+            .collect();
+        output::print(&output::table(["DISK", "STATE", ">READ", ">CKSUM"], &rows, style))?;
+        let (examined, txg) = (Human(report.examined_bytes), report.txg);
+        output::say(&format!("pool {}, txg {txg}: {examined} verified", report.pool));
+    }
+    let mut wrong = Vec::new();
+    let mut count = |number: u64, what: &str| {
+        if number > 0 {
+            wrong.push(format!("{number} {what}"));
+        }
+    };
+    count(report.damaged_blocks, "blocks without a good copy");
+    count(report.bad_copies, "bad copies of blocks that have a good one");
+    count(report.wrong_counters.len() as u64, "segments with a wrong counter");
+    count(u64::from(report.misplaced.is_some()), "blocks in a place that is not theirs");
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    let action = if report.damaged_blocks > 0 {
+        "look with all disks of the pool; what no disk has must come from a backup"
+    } else {
+        "import the pool and run `weir pool scrub`, which mends bad copies"
+    };
+    let message = format!("pool {} is damaged: {}", report.pool, wrong.join(", "));
+    Err(ApiError::new(ErrorKind::Data, message).with_action(action))
+}
+
+/// A bar for people; nothing where nobody watches.
+fn progress() -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let line = "{bar:30} {percent:>3} %  {bytes} of {total_bytes}  {bytes_per_sec}  ETA {eta}";
+    let style = ProgressStyle::with_template(line).expect("the template is constant");
+    ProgressBar::new(0).with_style(style)
+}
