@@ -18,7 +18,7 @@ pub(crate) const SHORT: &[&str] = &[
     "--recoveries",
     "10000000",
     "--seconds",
-    "180",
+    "120",
 ];
 
 /// Options passed on to the simulator.
