@@ -141,12 +141,13 @@ impl Vdev {
         };
         (0..count).for_each(|row| stretch.assemble(row));
 
-        // Also what reaches into the first row from before: its part counts for the parity there.
+        // Also all that is in the first row from before: a step may end anywhere in a row, and the
+        // next may come much later.
         let base = first_row * row_bytes - run.start;
         let reaches_in = |live: &&Live| live.end() > base;
-        let before = run.all[..run.from].last().filter(reaches_in);
+        let before = run.all[..run.from].iter().rev().take_while(reaches_in);
         let (mut checked, mut bad) = (Checked::default(), vec![false; count]);
-        for live in before.into_iter().chain(items) {
+        for live in before.chain(items) {
             let known = self.verify_live(&mut stretch, run.start, live, base).await;
             let of_run = live.at >= first.at;
             if !known {
