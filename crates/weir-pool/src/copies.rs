@@ -23,13 +23,9 @@ use weir_format::Summary;
 use crate::live::{Live, Proof};
 use crate::planted::PlantedBug;
 use crate::pool::Pool;
+use crate::read::{RUN_BYTES_MAX, RUN_GAP_BYTES_MAX};
 use crate::scan::ScanKind;
 use crate::vdev::{Leg, Vdev};
-
-/// Longest run of neighbours that is read at once.
-const RUN_BYTES_MAX: u64 = 1 << 20;
-/// Gap between two blocks that is read along rather than skipped.
-const RUN_GAP_BYTES_MAX: u64 = 16 << 10;
 
 /// What a look at the copies of some blocks gave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -20,9 +20,9 @@ use crate::pool::Pool;
 use crate::segments::Pinned;
 
 /// Longest single device read that neighbouring blocks are gathered into.
-const RUN_BYTES_MAX: u64 = 1 << 20;
+pub(crate) const RUN_BYTES_MAX: u64 = 1 << 20;
 /// Gap between two blocks that is read along rather than skipped.
-const RUN_GAP_BYTES_MAX: u64 = 16 << 10;
+pub(crate) const RUN_GAP_BYTES_MAX: u64 = 16 << 10;
 
 impl Pool {
     /// The block a pointer leads to if no I/O is needed: from the cache.
