@@ -10,8 +10,10 @@
 pub(crate) mod check;
 pub(crate) mod rescue;
 
+use std::io::{self, IsTerminal as _};
 use std::sync::Arc;
 
+use indicatif::{ProgressBar, ProgressStyle};
 use weir_api::ApiError;
 use weir_base::{ErrorKind, SystemClock};
 use weir_dataset::{Engine, EngineOptions};
@@ -75,4 +77,14 @@ async fn open(
     let disks = overlays.iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect();
     let opened = Engine::open(disks, ImportOptions { force }, &options).await;
     Ok((opened.map_err(|error| api_error(&error))?, overlays))
+}
+
+/// A bar for people; nothing where nobody watches.
+fn progress(bytes: u64) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let line = "{bar:30} {percent:>3} %  {bytes} of {total_bytes}  {bytes_per_sec}  ETA {eta}";
+    let style = ProgressStyle::with_template(line).expect("the template is constant");
+    ProgressBar::new(bytes).with_style(style)
 }

@@ -9,11 +9,9 @@
 //!   blocks;
 //! - the exit code is 0 only if nothing at all was wrong.
 
-use std::io::{self, IsTerminal as _};
 use std::sync::Arc;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use weir_api::ApiError;
 use weir_base::ErrorKind;
@@ -97,7 +95,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), ApiError> {
 }
 
 async fn check(engine: &Arc<Engine>) -> Result<Report, ApiError> {
-    let bar = progress();
+    let bar = super::progress(0);
     let verified = engine.verify(|scan| {
         bar.set_length(scan.total_bytes.max(scan.examined_bytes));
         bar.set_position(scan.examined_bytes);
@@ -172,14 +170,4 @@ fn tell(report: &Report, json: bool) -> Result<(), ApiError> {
     };
     let message = format!("pool {} is damaged: {}", report.pool, wrong.join(", "));
     Err(ApiError::new(ErrorKind::Data, message).with_action(action))
-}
-
-/// A bar for people; nothing where nobody watches.
-fn progress() -> ProgressBar {
-    if !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let line = "{bar:30} {percent:>3} %  {bytes} of {total_bytes}  {bytes_per_sec}  ETA {eta}";
-    let style = ProgressStyle::with_template(line).expect("the template is constant");
-    ProgressBar::new(0).with_style(style)
 }

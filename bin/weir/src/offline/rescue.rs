@@ -8,12 +8,12 @@
 //! - the file is on stable media when the command reports success.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, IsTerminal as _};
+use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde::Serialize;
 use weir_api::ApiError;
 use weir_base::size::Human;
@@ -133,7 +133,7 @@ async fn copy(engine: &Engine, name: &str, file: PathBuf, json: bool) -> Result<
     let mut copier = Copier {
         volume: &volume,
         target,
-        progress: progress(volume.info().used_bytes),
+        progress: super::progress(volume.info().used_bytes),
         rescued: Rescued {
             volume: format!("{}/{name}", engine.pool().name()),
             file,
@@ -181,16 +181,6 @@ fn file_error(file: &std::path::Path, error: &io::Error) -> ApiError {
         _ => ErrorKind::Unavailable,
     };
     ApiError::new(kind, format!("{}: {error}", file.display()))
-}
-
-/// A bar for people; nothing where nobody watches.
-fn progress(bytes: u64) -> ProgressBar {
-    if !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let line = "{bar:30} {percent:>3} %  {bytes} of {total_bytes}  {bytes_per_sec}  ETA {eta}";
-    let style = ProgressStyle::with_template(line).expect("the template is constant");
-    ProgressBar::new(bytes).with_style(style)
 }
 
 struct Copier<'a> {
