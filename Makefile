@@ -1,5 +1,5 @@
 # Each target is one call of `cargo xtask`; `cargo xtask --help` lists their options.
-.PHONY: run test check sim fuzz e2e bench bench-peers cc
+.PHONY: run test check sim fuzz e2e bench bench-peers bench-layouts cc
 
 run: cc
 	@cargo xtask run
@@ -24,6 +24,9 @@ bench: cc
 
 bench-peers: cc
 	@cargo xtask bench-peers --out docs/performance.md
+
+bench-layouts: cc
+	@cargo xtask bench-layouts --out docs/performance.md
 
 # cargo cannot build even xtask without a linker, so this one check cannot live there.
 cc:

@@ -10,10 +10,10 @@
 //! - servers end with this process, however it ends.
 
 mod figures;
-mod fio;
-mod machine;
-mod process;
-mod report;
+pub(crate) mod fio;
+pub(crate) mod machine;
+pub(crate) mod process;
+pub(crate) mod report;
 mod servers;
 mod workload;
 
@@ -137,7 +137,11 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     if kinds.is_empty() || workloads.is_empty() {
         bail!("nothing to measure: --only and --servers leave no workload or no server");
     }
-    let weir = if kinds.contains(&Kind::Weir) { Some(weir_program(args)?) } else { None };
+    let weir = match &args.weir {
+        _ if !kinds.contains(&Kind::Weir) => None,
+        Some(program) => Some(std::path::absolute(program)?),
+        None => Some(weir_program()?),
+    };
     let dir = match &args.dir {
         Some(dir) => std::path::absolute(dir)?,
         None => command::root().join("target/bench"),
@@ -156,16 +160,13 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     let text = report::markdown(&results, &kinds, &workloads);
     println!("{text}");
     if let Some(out) = &args.out {
-        report::write(out, &text)?;
+        report::write_between(out, (report::BEGIN, report::END), &text)?;
     }
     Ok(())
 }
 
-/// The release binary, built now unless the caller brought one.
-fn weir_program(args: &Args) -> Result<PathBuf> {
-    if let Some(program) = &args.weir {
-        return Ok(std::path::absolute(program)?);
-    }
+/// The release binary, built now.
+pub(crate) fn weir_program() -> Result<PathBuf> {
     command::cargo(&["build", "--release", "--package", "weir"])?;
     let line = ["metadata", "--no-deps", "--format-version", "1"];
     let json = command::output(command::command("cargo").args(line))?;

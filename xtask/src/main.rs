@@ -8,6 +8,7 @@
 
 #![expect(clippy::print_stdout, reason = "a task's result is what it prints")]
 
+mod bench_layouts;
 mod bench_peers;
 mod check;
 mod command;
@@ -52,6 +53,8 @@ enum Task {
     E2e,
     /// Compare Weir's speed with other NBD servers on this machine.
     BenchPeers(bench_peers::Args),
+    /// Compare layouts: whole, degraded, full, and while they heal.
+    BenchLayouts(bench_layouts::Args),
 }
 
 fn main() -> ExitCode {
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Task::Fuzz(args) => fuzz::main(&args),
         Task::E2e => e2e::main(),
         Task::BenchPeers(args) => bench_peers::main(&args),
+        Task::BenchLayouts(args) => bench_layouts::main(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

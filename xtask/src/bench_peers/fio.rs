@@ -9,7 +9,7 @@
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -24,11 +24,11 @@ use crate::command;
 const REPLAY_WRITES: u64 = 800_000;
 
 /// What one run did.
-pub(super) struct Job {
-    pub(super) ops: u64,
+pub(crate) struct Job {
+    pub(crate) ops: u64,
     pub(super) flushes: u64,
-    pub(super) seconds: f64,
-    pub(super) latency_p99_us: f64,
+    pub(crate) seconds: f64,
+    pub(crate) latency_p99_us: f64,
     pub(super) client_cpu_percent: f64,
 }
 
@@ -103,10 +103,15 @@ fn call(server: &Server, args: &[String]) -> Result<Job> {
     let output = server.dir().join("fio.json");
     let mut command = guarded("fio");
     command.args(base(server)).args(args);
+    output_of(&mut command, &output)
+        .with_context(|| format!("the load on {} failed", server.kind().title()))
+}
+
+/// Runs a fio command; its JSON goes to `output`.
+pub(crate) fn output_of(command: &mut Command, output: &Path) -> Result<Job> {
     command.arg("--output-format=json").arg(format!("--output={}", output.display()));
-    command::output(&mut command)
-        .with_context(|| format!("the load on {} failed", server.kind().title()))?;
-    read(&output).with_context(|| format!("`{}`", command::show(&command)))
+    command::output(command)?;
+    read(output).with_context(|| format!("`{}`", command::show(command)))
 }
 
 fn read(output: &Path) -> Result<Job> {

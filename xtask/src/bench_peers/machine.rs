@@ -14,7 +14,7 @@ use anyhow::Result;
 use crate::command;
 
 /// Facts by name, in the order of the table.
-pub(super) fn facts(data: &Path, weir: Option<&Path>) -> Result<Vec<(String, String)>> {
+pub(crate) fn facts(data: &Path, weir: Option<&Path>) -> Result<Vec<(String, String)>> {
     let mut facts = vec![
         ("date".to_owned(), first_line(Command::new("date").args(["-u", "+%F"]))),
         ("CPU".to_owned(), cpu()),

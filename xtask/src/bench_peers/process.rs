@@ -11,20 +11,20 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 /// A program that the kernel kills when this one dies, whatever the reason.
-pub(super) fn guarded(program: &str) -> Command {
+pub(crate) fn guarded(program: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", program]);
     command
 }
 
 /// A running server.
-pub(super) struct Process {
+pub(crate) struct Process {
     child: Child,
 }
 
 impl Process {
     /// Takes over a child; it ends with this value.
-    pub(super) fn new(child: Child) -> Self {
+    pub(crate) fn new(child: Child) -> Self {
         Self { child }
     }
 

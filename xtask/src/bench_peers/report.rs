@@ -15,8 +15,8 @@ use super::workload::Workload;
 use super::{Results, Sample};
 use crate::command;
 
-const BEGIN: &str = "<!-- bench-peers: begin -->";
-const END: &str = "<!-- bench-peers: end -->";
+pub(super) const BEGIN: &str = "<!-- bench-peers: begin -->";
+pub(super) const END: &str = "<!-- bench-peers: end -->";
 
 /// Not measured.
 const NONE: &str = "-";
@@ -55,8 +55,15 @@ pub(super) fn markdown(results: &Results, kinds: &[Kind], workloads: &[&Workload
     text.push_str(WORDS);
     text.push('\n');
     text.push_str(&itself(results, kinds, workloads));
-    text.push_str("\n| machine | |\n| --- | --- |\n");
-    for (name, value) in &results.machine {
+    text.push('\n');
+    text.push_str(&facts_table(&results.machine));
+    text
+}
+
+/// The machine as a table.
+pub(crate) fn facts_table(facts: &[(String, String)]) -> String {
+    let mut text = String::from("| machine | |\n| --- | --- |\n");
+    for (name, value) in facts {
         row(&mut text, &[name.clone(), value.clone()]);
     }
     text
@@ -187,7 +194,7 @@ fn ratio(results: &Results, workload: &Workload) -> Option<(f64, f64, f64)> {
     Some((mid(&weir)? / best_mid, low, high))
 }
 
-fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+pub(crate) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     let (upper, lower) = (values.get(values.len() / 2)?, values.get(values.len().div_ceil(2) - 1)?);
@@ -195,23 +202,25 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 }
 
 /// Puts the text between the markers of a document; a new one gets a title.
-pub(super) fn write(out: &Path, text: &str) -> Result<()> {
+pub(crate) fn write_between(out: &Path, markers: (&str, &str), text: &str) -> Result<()> {
     let file = command::root().join(out);
     let name = file.display().to_string();
+    let (begin, end) = markers;
     let old = if file.exists() {
         std::fs::read_to_string(&file).with_context(|| name.clone())?
     } else {
-        format!("# Performance\n\nWritten by `make bench-peers`.\n\n{BEGIN}\n{END}\n")
+        format!("# Performance\n\n{begin}\n{end}\n")
     };
-    std::fs::write(&file, replace(&old, text).with_context(|| name.clone())?).with_context(|| name)
+    let new = replace(&old, markers, text).with_context(|| name.clone())?;
+    std::fs::write(&file, new).with_context(|| name)
 }
 
-fn replace(document: &str, text: &str) -> Result<String> {
-    let (before, rest) = document.split_once(BEGIN).context("no begin marker")?;
-    let Some((_, after)) = rest.split_once(END) else {
+fn replace(document: &str, (begin, end): (&str, &str), text: &str) -> Result<String> {
+    let (before, rest) = document.split_once(begin).context("no begin marker")?;
+    let Some((_, after)) = rest.split_once(end) else {
         bail!("no end marker after the begin marker");
     };
-    Ok(format!("{before}{BEGIN}\n{}\n{END}{after}", text.trim_end()))
+    Ok(format!("{before}{begin}\n{}\n{end}{after}", text.trim_end()))
 }
 
 #[cfg(test)]
@@ -276,8 +285,11 @@ mod tests {
     #[test]
     fn only_the_part_between_the_markers_changes() {
         let document = format!("a\n{BEGIN}\nold\n{END}\nz\n");
-        assert_eq!(replace(&document, "new\n").unwrap(), format!("a\n{BEGIN}\nnew\n{END}\nz\n"));
-        assert!(replace("a", "new").is_err());
-        assert!(replace(&format!("{END}{BEGIN}"), "new").is_err());
+        assert_eq!(
+            replace(&document, (BEGIN, END), "new\n").unwrap(),
+            format!("a\n{BEGIN}\nnew\n{END}\nz\n")
+        );
+        assert!(replace("a", (BEGIN, END), "new").is_err());
+        assert!(replace(&format!("{END}{BEGIN}"), (BEGIN, END), "new").is_err());
     }
 }

@@ -1,0 +1,220 @@
+//! `cargo xtask bench-layouts`: mirrors and raidz beside each other, whole, degraded, full, and
+//! while they heal.
+//!
+//! Not here: other servers (bench_peers).
+//!
+//! Invariants:
+//! - layouts are measured in turns, each in its own server and files, all on one disk: ratios
+//!   within a run are results, rates are not;
+//! - every table says how it was measured; a bar that is missed says so.
+
+mod layout;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::bench_peers::{fio, machine, report, weir_program};
+use crate::{command, setup};
+use layout::{LAYOUTS, Load, Pool, VOLUME_BYTES};
+
+const BEGIN: &str = "<!-- bench-layouts: begin -->";
+const IN_MEMORY: &str = "a string takes every line";
+const END: &str = "<!-- bench-layouts: end -->";
+
+/// How to measure.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Turns of each load.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Seconds of one turn.
+    #[arg(long, default_value_t = 6)]
+    seconds: u64,
+    /// Write the tables between the markers of this file (created if absent).
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Where disks and sockets go; default target/bench.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Measure this program instead of building one.
+    #[arg(long, value_name = "PROGRAM")]
+    weir: Option<PathBuf>,
+}
+
+/// What one layout did, by turn.
+#[derive(Default)]
+struct Figures {
+    usable: f64,
+    mix: Vec<f64>,
+    healthy: Vec<f64>,
+    degraded: Vec<f64>,
+    scrub_mib_s: f64,
+    resilver_mib_s: f64,
+    empty: Vec<(f64, f64)>,
+    full: Vec<(f64, f64)>,
+}
+
+/// Sequential speed of a disk file, past the page cache.
+#[derive(Clone, Copy)]
+struct Raw {
+    read_mib_s: f64,
+    write_mib_s: f64,
+}
+
+/// The task.
+pub(crate) fn main(args: &Args) -> Result<()> {
+    setup::for_clients()?;
+    let program = match &args.weir {
+        Some(program) => std::path::absolute(program)?,
+        None => weir_program()?,
+    };
+    let dir = match &args.dir {
+        Some(dir) => std::path::absolute(dir)?,
+        None => command::root().join("target/bench"),
+    };
+    let data = dir.join("layouts");
+    if data.exists() {
+        fs::remove_dir_all(&data)?;
+    }
+    fs::create_dir_all(&data).with_context(|| data.display().to_string())?;
+    let measured = measure(args, &program, &data);
+    let facts = machine::facts(&data, Some(&program))?;
+    fs::remove_dir_all(&data)?;
+    let (raw, figures) = measured?;
+    let text = format!("{}\n{}", tables(raw, &figures), report::facts_table(&facts));
+    println!("{text}");
+    if let Some(out) = &args.out {
+        report::write_between(out, (BEGIN, END), &text)?;
+    }
+    Ok(())
+}
+
+fn measure(args: &Args, program: &Path, data: &Path) -> Result<(Raw, Vec<Figures>)> {
+    let mut pools = Vec::new();
+    let mut figures = Vec::new();
+    for layout in LAYOUTS {
+        eprintln!("bench: {} starts and is filled", layout.name);
+        let pool = Pool::start(layout, program, data)?;
+        figures.push(Figures { usable: pool.usable()?, ..Figures::default() });
+        pool.fio(Load::Fill, 0)?;
+        pools.push(pool);
+    }
+    let turns = |load: Load, seconds: u64, into: &mut dyn FnMut(usize, &fio::Job)| -> Result<()> {
+        for round in 0..args.rounds {
+            for turn in 0..pools.len() {
+                let index = (round + turn) % pools.len();
+                let job = pools[index].fio(load, seconds)?;
+                let rate = job.ops as f64 / job.seconds;
+                eprintln!("bench: {load:?} {} {rate:.0} ops/s", pools[index].name());
+                into(index, &job);
+            }
+        }
+        Ok(())
+    };
+    let rate = |job: &fio::Job| job.ops as f64 / job.seconds;
+    turns(Load::Write, args.seconds, &mut |n, job| {
+        figures[n].empty.push((rate(job), job.latency_p99_us));
+    })?;
+    turns(Load::Mix, args.seconds, &mut |n, job| figures[n].mix.push(rate(job)))?;
+    turns(Load::Read, args.seconds, &mut |n, job| figures[n].healthy.push(rate(job)))?;
+    for pool in &pools {
+        pool.offline_one()?;
+    }
+    turns(Load::Read, args.seconds, &mut |n, job| figures[n].degraded.push(rate(job)))?;
+    let raw = Raw::measure(&pools[0])?;
+    for (pool, figures) in pools.iter().zip(&mut figures) {
+        pool.online_one()?;
+        figures.scrub_mib_s = pool.scrub()?;
+        figures.resilver_mib_s = pool.resilver()?;
+        eprintln!(
+            "bench: {} scrub {:.0} MiB/s, resilver {:.0} MiB/s",
+            pool.name(),
+            figures.scrub_mib_s,
+            figures.resilver_mib_s
+        );
+    }
+    for pool in &pools {
+        pool.fill_up()?;
+    }
+    turns(Load::Write, args.seconds, &mut |n, job| {
+        figures[n].full.push((rate(job), job.latency_p99_us));
+    })?;
+    Ok((raw, figures))
+}
+
+impl Raw {
+    fn measure(pool: &Pool) -> Result<Self> {
+        let read = pool.raw("read")?;
+        let write = pool.raw("write")?;
+        Ok(Self { read_mib_s: read, write_mib_s: write })
+    }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    report::median(values).unwrap_or(f64::NAN)
+}
+
+/// `value` with its bar.
+fn judged(value: f64, met: bool, bar: &str) -> String {
+    let verdict = if met { "met" } else { "**missed**" };
+    format!("{value:.2} ({bar}: {verdict})")
+}
+
+fn tables(raw: Raw, figures: &[Figures]) -> String {
+    let mixed: Vec<f64> = figures.iter().map(|f| median(f.mix.iter().copied())).collect();
+    let mut text = String::from("| figure |");
+    let titles: Vec<&str> = LAYOUTS.iter().map(|layout| layout.title).collect();
+    writeln!(text, " {} |", titles.join(" | ")).expect(IN_MEMORY);
+    writeln!(text, "| --- |{}", " --- |".repeat(LAYOUTS.len())).expect(IN_MEMORY);
+    let mut row = |what: &str, cell: &dyn Fn(usize) -> String| {
+        let cells: Vec<String> = (0..LAYOUTS.len()).map(cell).collect();
+        writeln!(text, "| {what} | {} |", cells.join(" | ")).expect(IN_MEMORY);
+    };
+    row("room for data, by raw bytes", &|n| match LAYOUTS[n].usable_bar {
+        Some(bar) => judged(figures[n].usable, figures[n].usable >= bar, &format!(">= {bar}")),
+        None => format!("{:.2}", figures[n].usable),
+    });
+    row("4 KiB mix 75:25, QD32", &|n| format!("{:.0} /s", mixed[n]));
+    row("... by the mirrors'", &|n| {
+        let ratio = mixed[n] / mixed[0];
+        if n == 0 { "1".to_owned() } else { judged(ratio, ratio >= 0.9, ">= 0.9") }
+    });
+    row("4 KiB random read, cold, one disk away, by whole", &|n| {
+        let Figures { healthy, degraded, .. } = &figures[n];
+        let ratio = median(degraded.iter().copied()) / median(healthy.iter().copied());
+        judged(ratio, ratio >= 0.5, ">= 0.5")
+    });
+    row("scrub of an idle pool, by the disk's sequential read", &|n| {
+        let ratio = figures[n].scrub_mib_s / raw.read_mib_s;
+        judged(ratio, ratio >= 0.6, ">= 0.6")
+    });
+    row("resilver of an idle pool, read and written, by its sequential speed", &|n| {
+        let ratio = figures[n].resilver_mib_s / raw.read_mib_s.min(raw.write_mib_s);
+        judged(ratio, ratio >= 0.6, ">= 0.6")
+    });
+    row("4 KiB random write, 90 % full by empty", &|n| {
+        let rates = |from: &[(f64, f64)]| median(from.iter().map(|(rate, _)| *rate));
+        let ratio = rates(&figures[n].full) / rates(&figures[n].empty);
+        judged(ratio, ratio >= 0.4, ">= 0.4")
+    });
+    row("... its p99", &|n| {
+        let p99 = |from: &[(f64, f64)]| median(from.iter().map(|(_, p99)| *p99));
+        let ratio = p99(&figures[n].full) / p99(&figures[n].empty);
+        judged(ratio, ratio <= 5.0, "<= 5")
+    });
+    writeln!(
+        text,
+        "\nAll disks are files on one disk, which reads {:.0} and writes {:.0} MiB/s in sequence \
+         (1 MiB, QD4, past the page cache). Medians of turns; volumes of {} MiB, `--memory` {} MiB, \
+         random data. Scrub and resilver speeds count the bytes of all disks.",
+        raw.read_mib_s,
+        raw.write_mib_s,
+        VOLUME_BYTES >> 20,
+        layout::MEMORY_BYTES >> 20,
+    )
+    .expect(IN_MEMORY);
+    text
+}

@@ -1,0 +1,259 @@
+//! One layout under test: its server, pool and volume, and what is done to them.
+//!
+//! Not here: turns and tables.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::bench_peers::fio;
+use crate::bench_peers::process::{Process, guarded};
+use crate::command;
+
+/// Larger than the memory of the server, so that reads are the disk's.
+pub(super) const VOLUME_BYTES: u64 = 1 << 30;
+/// Memory of each server.
+pub(super) const MEMORY_BYTES: u64 = 256 << 20;
+/// Data bytes of each pool, about; the disks are sparse files.
+const POOL_BYTES: u64 = 4 << 30;
+/// A server that takes longer to answer is broken.
+const START_MAX: Duration = Duration::from_secs(20);
+/// A scan that takes longer is stuck.
+const SCAN_MAX: Duration = Duration::from_mins(5);
+
+/// A layout.
+#[derive(Clone, Copy)]
+pub(super) struct Layout {
+    pub(super) name: &'static str,
+    pub(super) title: &'static str,
+    /// Words of `pool create`, `#` for a disk.
+    words: &'static str,
+    disks: usize,
+    /// Disks that hold data rather than copies or parity.
+    data_disks: u64,
+    pub(super) usable_bar: Option<f64>,
+}
+
+/// The mirrors come first: the others are compared with them.
+pub(super) const LAYOUTS: [Layout; 3] = [
+    Layout {
+        name: "mirrors",
+        title: "2 x mirror of 2",
+        words: "mirror # # mirror # #",
+        disks: 4,
+        data_disks: 2,
+        usable_bar: None,
+    },
+    Layout {
+        name: "raidz1",
+        title: "raidz1 of 5",
+        words: "raidz1 # # # # #",
+        disks: 5,
+        data_disks: 4,
+        usable_bar: Some(0.78),
+    },
+    Layout {
+        name: "raidz2",
+        title: "raidz2 of 6",
+        words: "raidz2 # # # # # #",
+        disks: 6,
+        data_disks: 4,
+        usable_bar: Some(0.65),
+    },
+];
+
+/// What fio does.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Load {
+    Fill,
+    Read,
+    Write,
+    Mix,
+}
+
+impl Load {
+    fn words(self) -> &'static [&'static str] {
+        match self {
+            Self::Fill => &["--rw=write", "--bs=1m", "--iodepth=16", "--end_fsync=1"],
+            Self::Read => &["--rw=randread", "--bs=4k", "--iodepth=32"],
+            Self::Write => &["--rw=randwrite", "--bs=4k", "--iodepth=32"],
+            Self::Mix => &["--rw=randrw", "--rwmixread=75", "--bs=4k", "--iodepth=32"],
+        }
+    }
+}
+
+/// A pool that is served.
+pub(super) struct Pool {
+    layout: Layout,
+    program: PathBuf,
+    dir: PathBuf,
+    _process: Process,
+}
+
+impl Pool {
+    pub(super) fn start(layout: Layout, program: &Path, data: &Path) -> Result<Self> {
+        let dir = data.join(layout.name);
+        fs::create_dir_all(&dir)?;
+        let socket = |name: &str| format!("unix:{}", dir.join(name).display());
+        let log = File::create(dir.join("log"))?;
+        let mut command = guarded(&program.display().to_string());
+        command.arg("serve").arg("--state").arg(dir.join("state"));
+        command.args(["--nbd", &socket("nbd.sock"), "--api", &socket("api.sock")]);
+        command.args(["--memory", &MEMORY_BYTES.to_string(), "--log", "warn"]);
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let process = Process::new(command.spawn().context("cannot start weir")?);
+        let pool = Self { layout, program: program.to_owned(), dir, _process: process };
+        let start = Instant::now();
+        while let Err(error) = pool.weir(&["pool", "list"]) {
+            if start.elapsed() > START_MAX {
+                return Err(error.context("weir does not answer"));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let disks: Vec<String> = (0..layout.disks).map(|n| pool.disk(n)).collect();
+        for disk in &disks {
+            pool.make_disk(disk)?;
+        }
+        let mut next = disks.iter();
+        let words: Vec<&str> = layout
+            .words
+            .split(' ')
+            .map(|word| if word == "#" { next.next().map_or(word, String::as_str) } else { word })
+            .collect();
+        pool.weir(&[&["pool", "create", "bench"], &words[..]].concat())?;
+        pool.make_volume("v", VOLUME_BYTES)?;
+        Ok(pool)
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        self.layout.name
+    }
+
+    fn disk(&self, number: usize) -> String {
+        self.dir.join(format!("disk{number}")).display().to_string()
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        POOL_BYTES / self.layout.data_disks
+    }
+
+    fn make_disk(&self, path: &str) -> Result<()> {
+        Ok(File::create(path)?.set_len(self.disk_bytes())?)
+    }
+
+    fn make_volume(&self, name: &str, bytes: u64) -> Result<()> {
+        let full = format!("bench/{name}");
+        self.weir(&["volume", "create", &full, "--size", &bytes.to_string()])?;
+        self.weir(&["export", "create", "nbd", &full]).map(drop)
+    }
+
+    fn weir(&self, words: &[&str]) -> Result<String> {
+        let api = format!("unix:{}", self.dir.join("api.sock").display());
+        command::output(Command::new(&self.program).env("WEIR_API", api).args(words))
+    }
+
+    fn status(&self) -> Result<Value> {
+        Ok(serde_json::from_str(&self.weir(&["pool", "status", "bench", "--json"])?)?)
+    }
+
+    /// Room for data by the bytes of all disks.
+    pub(super) fn usable(&self) -> Result<f64> {
+        let room = self.status()?["size_bytes"].as_f64().context("no size in the status")?;
+        Ok(room / (self.disk_bytes() * self.layout.disks as u64) as f64)
+    }
+
+    pub(super) fn fio(&self, load: Load, seconds: u64) -> Result<fio::Job> {
+        let mut words: Vec<String> = load.words().iter().map(|word| (*word).to_owned()).collect();
+        if seconds > 0 {
+            words.push(format!("--runtime={seconds}"));
+            words.extend(["--time_based", "--norandommap"].map(str::to_owned));
+        }
+        self.fio_on("v", VOLUME_BYTES, &words)
+    }
+
+    fn fio_on(&self, volume: &str, bytes: u64, words: &[String]) -> Result<fio::Job> {
+        let socket = self.dir.join("nbd.sock");
+        let mut command = guarded("fio");
+        command.args(["--name=bench", "--ioengine=nbd", "--thread=1", "--randrepeat=0"]);
+        command.args(["--refill_buffers=1", "--buffer_compress_percentage=0"]);
+        command.arg(format!("--uri=nbd+unix:///bench/{volume}?socket={}", socket.display()));
+        command.arg(format!("--size={bytes}")).args(words);
+        fio::output_of(&mut command, &self.dir.join("fio.json"))
+    }
+
+    /// MiB/s of a disk file in sequence, past the page cache; writes go to a file of their own.
+    pub(super) fn raw(&self, direction: &str) -> Result<f64> {
+        let file = if direction == "read" { self.disk(0) } else { self.disk(99) };
+        let mut command = guarded("fio");
+        command.args(["--name=raw", "--ioengine=libaio", "--direct=1", "--bs=1m", "--iodepth=4"]);
+        command.args([format!("--rw={direction}"), format!("--filename={file}")]);
+        command.args(["--size=512m", "--runtime=5", "--end_fsync=1", "--refill_buffers=1"]);
+        let job = fio::output_of(&mut command, &self.dir.join("raw.json"))?;
+        if direction == "write" {
+            fs::remove_file(&file)?;
+        }
+        Ok(job.ops as f64 / job.seconds)
+    }
+
+    pub(super) fn offline_one(&self) -> Result<()> {
+        self.weir(&["pool", "offline", "bench", &self.disk(0)]).map(drop)
+    }
+
+    pub(super) fn online_one(&self) -> Result<()> {
+        self.weir(&["pool", "online", "--wait", "bench", &self.disk(0)]).map(drop)
+    }
+
+    /// MiB/s of all disks together.
+    pub(super) fn scrub(&self) -> Result<f64> {
+        self.weir(&["pool", "scrub", "--wait", "bench"])?;
+        let scan = self.finished("scrub")?;
+        let copies = self.layout.disks as f64 / self.layout.data_disks as f64;
+        speed(&scan["examined_bytes"], copies, &scan)
+    }
+
+    /// As [`Self::scrub`]: bytes read from the others and written to a new disk.
+    pub(super) fn resilver(&self) -> Result<f64> {
+        let new = self.disk(50);
+        self.make_disk(&new)?;
+        self.weir(&["pool", "replace", "--wait", "--at-once", "bench", &self.disk(1), &new])?;
+        let scan = self.finished("resilver")?;
+        // One leg of a mirror is read for each that is written; of raidz all others are.
+        let read = if self.layout.data_disks == 2 { 1.0 } else { (self.layout.disks - 1) as f64 };
+        speed(&scan["repaired_bytes"], read + 1.0, &scan)
+    }
+
+    fn finished(&self, kind: &str) -> Result<Value> {
+        let start = Instant::now();
+        loop {
+            let scan = self.status()?["scan"].clone();
+            if scan["kind"] == kind && scan["state"] == "finished" {
+                return Ok(scan);
+            }
+            if start.elapsed() > SCAN_MAX {
+                bail!("the {kind} does not end: {scan}");
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Fills the pool to nine tenths of what it takes.
+    pub(super) fn fill_up(&self) -> Result<()> {
+        let status = self.status()?;
+        let number = |name: &str| status[name].as_u64().context("no space in the status");
+        let (size, used) = (number("size_bytes")?, number("allocated_bytes")?);
+        let more = (size * 9 / 10).saturating_sub(used) >> 20 << 20;
+        self.make_volume("rest", more)?;
+        let words: Vec<String> = Load::Fill.words().iter().map(|w| (*w).to_owned()).collect();
+        self.fio_on("rest", more, &words).map(drop)
+    }
+}
+
+fn speed(bytes: &Value, times: f64, scan: &Value) -> Result<f64> {
+    let bytes = bytes.as_f64().context("a scan without bytes")?;
+    let ms = scan["ran_ms"].as_f64().context("a scan without a time")?;
+    Ok(bytes * times / f64::from(1 << 20) / (ms.max(1.0) / 1000.0))
+}
