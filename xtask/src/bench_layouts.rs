@@ -208,7 +208,7 @@ fn tables(raw: Raw, figures: &[Figures]) -> String {
     writeln!(
         text,
         "\nAll disks are files on one disk, which reads {:.0} and writes {:.0} MiB/s in sequence \
-         (1 MiB, QD4, past the page cache). Medians of turns; volumes of {} MiB, `--memory` {} MiB, \
+         (1 MiB, QD4, uncached). Medians of turns; volumes of {} MiB, `--memory` {} MiB, \
          random data. Scrub and resilver speeds count the bytes of all disks.",
         raw.read_mib_s,
         raw.write_mib_s,
