@@ -10,7 +10,7 @@ use libfuzzer_sys::fuzz_target;
 use weir_base::{Guid, Txg};
 use weir_codec::checksum::xxh3_128;
 use weir_format::layout::SLOT_BYTES;
-use weir_format::{BootstrapCopy, Uberblock};
+use weir_format::{BootstrapCopy, Opening, Uberblock};
 
 /// Magic and version.
 const HEAD_BYTES: usize = 12;
@@ -46,5 +46,6 @@ fn sample() -> Uberblock {
         bootstrap_bytes: 0,
         bootstrap_checksum: 0,
         stale_legs: Vec::new(),
+        lineage: vec![Opening { id: Guid(1), first: Txg(1) }],
     }
 }

@@ -323,6 +323,8 @@ mod tests {
     fn pool(counted_ms: u64, written: u64, disks: &[DiskIo; 2]) -> PoolStatus {
         let [a, b] = disks;
         let vdev = VdevStatus {
+            role: weir_api::types::VdevRole::Data,
+            leaving: None,
             name: "mirror-0".into(),
             kind: VdevKind::Mirror,
             state: Health::Online,

@@ -1,5 +1,5 @@
-//! The layout grammar: `a b`, `mirror a b mirror c d`, `raidz2 a b c d`, and which disk a path
-//! means.
+//! The layout grammar: `a b`, `mirror a b mirror c d`, `raidz2 a b c d`, `log mirror a b`,
+//! `spare a b`, and which disk a path means.
 //!
 //! Not here: rules that hold for any client ([`weir_api::types::PoolCreate`] checks those).
 //!
@@ -12,7 +12,7 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use weir_api::types::{VdevKind, VdevSpec};
+use weir_api::types::{VdevKind, VdevRole, VdevSpec};
 use weir_api::{ApiError, Error};
 use weir_base::ErrorKind;
 
@@ -20,7 +20,7 @@ use weir_base::ErrorKind;
 fn is_unsupported(word: &str) -> bool {
     word.starts_with("raidz")
         || word.starts_with("draid")
-        || matches!(word, "cache" | "dedup" | "log" | "spare" | "special")
+        || matches!(word, "cache" | "dedup" | "special")
 }
 
 /// The kind of vdev that a word begins; `raidz` is `raidz1`, as zpool has it.
@@ -34,15 +34,28 @@ fn kind_of(word: &str) -> Option<VdevKind> {
     }
 }
 
+/// The role that a word gives to the vdevs after it.
+fn role_of(word: &str) -> Option<VdevRole> {
+    match word {
+        "log" => Some(VdevRole::Log),
+        "spare" => Some(VdevRole::Spare),
+        _ => None,
+    }
+}
+
 /// Reads the words after the pool's name.
 pub(crate) fn parse(words: &[String]) -> Result<Vec<VdevSpec>, ApiError> {
     let mut vdevs: Vec<VdevSpec> = Vec::new();
-    let mut in_vdev = false;
+    let (mut in_vdev, mut role) = (false, VdevRole::Data);
     let mut seen = HashMap::new();
     for word in words {
         if let Some(kind) = kind_of(word) {
-            vdevs.push(VdevSpec { kind, disks: Vec::new() });
+            vdevs.push(VdevSpec { kind, role, disks: Vec::new() });
             in_vdev = true;
+            continue;
+        }
+        if let Some(next) = role_of(word) {
+            (in_vdev, role) = (false, next);
             continue;
         }
         if is_unsupported(word) || word == "disk" {
@@ -55,7 +68,7 @@ pub(crate) fn parse(words: &[String]) -> Result<Vec<VdevSpec>, ApiError> {
         }
         match vdevs.last_mut() {
             Some(vdev) if in_vdev => vdev.disks.push(path),
-            _ => vdevs.push(VdevSpec { kind: VdevKind::Disk, disks: vec![path] }),
+            _ => vdevs.push(VdevSpec { kind: VdevKind::Disk, role, disks: vec![path] }),
         }
     }
     Ok(vdevs)
@@ -65,7 +78,9 @@ fn no_such_vdev(word: &str) -> ApiError {
     let message = if word == "disk" {
         "the layout has no word disk: a single disk is named by its path alone".to_owned()
     } else {
-        format!("this version has no {word} vdevs; it has single disks, mirror, raidz1 to raidz3")
+        format!(
+            "this version has no {word} vdevs; it has disks, mirror, raidz1 to raidz3, log, spare"
+        )
     };
     let action = format!("lay out the pool with those, or write ./{word} for a file of that name");
     ApiError::new(ErrorKind::Invalid, message).with_action(action)
@@ -109,7 +124,11 @@ mod tests {
 
     fn printed(text: &str) -> String {
         let vdevs = parse(&words(text)).expect(text);
-        let one = |v: &VdevSpec| format!("{}({})", v.kind.name(), v.disks.join(" "));
+        let role = |v: &VdevSpec| match v.role {
+            VdevRole::Data => String::new(),
+            other => format!("{} ", other.name()),
+        };
+        let one = |v: &VdevSpec| format!("{}{}({})", role(v), v.kind.name(), v.disks.join(" "));
         vdevs.iter().map(one).collect::<Vec<_>>().join(" ")
     }
 
@@ -121,6 +140,11 @@ mod tests {
         assert_eq!(printed("/v mirror /x /y /z"), "disk(/v) mirror(/x /y /z)");
         assert_eq!(printed("raidz2 /x /y /z"), "raidz2(/x /y /z)");
         assert_eq!(printed("raidz /x /y raidz3 /z"), "raidz1(/x /y) raidz3(/z)");
+        assert_eq!(
+            printed("mirror /x /y log mirror /l /m spare /s /t"),
+            "mirror(/x /y) log mirror(/l /m) spare disk(/s) spare disk(/t)"
+        );
+        assert_eq!(printed("/x log /l"), "disk(/x) log disk(/l)");
         // Widths are judged by the request's own check.
         assert_eq!(printed("mirror mirror /x"), "mirror() mirror(/x)");
     }
@@ -133,7 +157,7 @@ mod tests {
 
     #[test]
     fn words_of_later_versions_are_not_taken_for_files() {
-        for word in ["raidz4", "draid2:4d", "log", "spare", "cache", "disk"] {
+        for word in ["raidz4", "draid2:4d", "special", "cache", "disk"] {
             let error = parse(&words(&format!("{word} /x /y"))).expect_err(word);
             assert!(error.message.contains(word) && error.action.contains(&format!("./{word}")));
         }

@@ -22,6 +22,7 @@ mod serve;
 mod serve_args;
 mod server;
 mod session;
+mod vdevs;
 mod volume;
 
 use std::process::ExitCode;

@@ -8,17 +8,19 @@ use std::collections::BTreeMap;
 
 use clap::Subcommand;
 use weir_api::types::{
-    DiskStatus, ErrorCounts, FlushCheck, ImportablePool, Outcome, PoolChange, PoolCreate,
+    DiskStatus, ErrorCounts, FlushCheck, ImportablePool, Leaving, Outcome, PoolChange, PoolCreate,
     PoolCreated, PoolDestroy, PoolExport, PoolImport, PoolScan, PoolStatus, Request, VdevKind,
-    VdevStatus,
+    VdevRole, VdevStatus,
 };
 use weir_api::{ApiError, Control};
+use weir_base::size::Human;
 use weir_base::{ErrorKind, names};
 
 use crate::care::{self, CareVerb};
 use crate::output::{self, Style};
 use crate::session::Session;
-use crate::{confirm, events, iostat, layout};
+use crate::vdevs::ShapeVerb;
+use crate::{confirm, events, iostat, layout, vdevs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PoolVerb {
@@ -34,7 +36,8 @@ pub(crate) enum PoolVerb {
         /// Name of the pool
         name: String,
         /// Disks (block devices or files), or `mirror DISK DISK...`, or `raidz1`, `raidz2` or
-        /// `raidz3` and disks, several times
+        /// `raidz3` and disks, several times; then `log` and `spare` with vdevs for the intent log
+        /// and disks in waiting
         #[arg(required = true, value_name = "VDEV")]
         layout: Vec<String>,
     },
@@ -90,6 +93,8 @@ pub(crate) enum PoolVerb {
     },
     #[command(flatten)]
     Care(CareVerb),
+    #[command(flatten)]
+    Shape(ShapeVerb),
     /// Close a pool, so that it can be imported elsewhere
     Export {
         /// Name of the pool
@@ -136,6 +141,7 @@ pub(crate) fn run(verb: PoolVerb, session: &Session) -> Result<(), ApiError> {
         PoolVerb::History { name } => events::history(session, name),
         PoolVerb::Import { search, force, name } => import(session, &search, force, name),
         PoolVerb::Care(verb) => care::run(verb, session),
+        PoolVerb::Shape(verb) => vdevs::run(verb, session),
         PoolVerb::Export { name, force } => {
             let request = PoolExport { name, force };
             let answer = session.call(|client| client.pool_export(request))?;
@@ -259,6 +265,13 @@ fn status(pool: &PoolStatus) -> String {
     }
     let scan = care::scan_line(pool.scan.as_ref());
     lines.extend(scan.iter().map(|text| ("scan", text.as_str())));
+    let removals: Vec<String> = pool.vdevs.iter().filter_map(removal).collect();
+    lines.extend(removals.iter().map(|text| ("remove", text.as_str())));
+    let expand = (pool.expandable_bytes > 0).then(|| {
+        let more = Human(pool.expandable_bytes);
+        format!("{more} more could be used: weir pool expand {}", pool.name)
+    });
+    lines.extend(expand.iter().map(|text| ("expand", text.as_str())));
     let top = line(0, &pool.name, pool.state.name(), &pool.errors, "");
     let ErrorCounts { read, write, checksum } = pool.errors;
     let errors = match read + write + checksum {
@@ -266,6 +279,16 @@ fn status(pool: &PoolStatus) -> String {
         _ => format!("{read} reads and {write} writes failed, {checksum} blocks were damaged"),
     };
     format!("{}config:\n\n{}\nerrors: {errors}\n", labelled(&lines), tree(&rows(top, &pool.vdevs)))
+}
+
+/// How far the removal of a vdev is.
+fn removal(vdev: &VdevStatus) -> Option<String> {
+    let Leaving { live_bytes, stuck_segments } = vdev.leaving?;
+    let stuck = match stuck_segments {
+        0 => String::new(),
+        count => format!("; {count} segments hold damage and cannot be moved"),
+    };
+    Some(format!("{} is leaving, {} still on it{stuck}", vdev.name, Human(live_bytes)))
 }
 
 fn importable(pool: &ImportablePool) -> String {
@@ -292,7 +315,15 @@ fn labelled(lines: &[(&str, &str)]) -> String {
     output::labelled(&borrowed)
 }
 
-fn vdev(vdev: &VdevStatus) -> Vec<[String; 6]> {
+fn vdev((header, vdev): (Option<&str>, &VdevStatus)) -> Vec<[String; 6]> {
+    let header = header.map(|text| {
+        let empty = String::new;
+        [text.to_owned(), empty(), empty(), empty(), empty(), empty()]
+    });
+    header.into_iter().chain(vdev_lines(vdev)).collect()
+}
+
+fn vdev_lines(vdev: &VdevStatus) -> Vec<[String; 6]> {
     if let (VdevKind::Disk, [disk]) = (vdev.kind, vdev.disks.as_slice()) {
         return vec![leaf(1, disk)];
     }
@@ -307,7 +338,14 @@ fn leaf(depth: usize, disk: &DiskStatus) -> [String; 6] {
 }
 
 fn rows(top: [String; 6], vdevs: &[VdevStatus]) -> Vec<[String; 6]> {
-    std::iter::once(top).chain(vdevs.iter().flat_map(vdev)).collect()
+    // As zpool: first what holds data, then logs and spares below their own words.
+    let of = |role: VdevRole, header: Option<&'static str>| {
+        let vdevs = vdevs.iter().filter(move |vdev| vdev.role == role).enumerate();
+        vdevs.map(move |(n, vdev)| (header.filter(|_| n == 0), vdev))
+    };
+    let data = of(VdevRole::Data, None);
+    let others = of(VdevRole::Log, Some("logs")).chain(of(VdevRole::Spare, Some("spares")));
+    std::iter::once(top).chain(data.chain(others).flat_map(vdev)).collect()
 }
 
 fn line(depth: usize, name: &str, state: &str, errors: &ErrorCounts, note: &str) -> [String; 6] {

@@ -27,7 +27,10 @@ mod never_hang;
 pub(crate) mod pools;
 mod recorder;
 mod state;
+mod vdevs;
 mod watchman;
+
+pub(crate) use control::guid;
 
 use std::fs;
 use std::io::IsTerminal as _;
@@ -110,6 +113,7 @@ async fn serve(
     manager.reopen_pools().await;
     let watch = watchman::watch(Arc::clone(&manager), Arc::clone(&record.events));
     let watching = tokio::spawn(watch);
+    let spares = tokio::spawn(vdevs::look_after(Arc::clone(&manager), Arc::clone(&record.events)));
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let recorder = Recorder::new(Arc::clone(&manager), record);
     let control: Arc<dyn weir_api::Control> = Arc::new(recorder);
@@ -133,6 +137,7 @@ async fn serve(
         }
     };
     watching.abort();
+    spares.abort();
     let orderly = async {
         stop.send(()).ok();
         if let Ok(Err(error)) = served.await {

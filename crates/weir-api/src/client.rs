@@ -24,13 +24,15 @@ use weir_base::names;
 
 use crate::control::{Answer, Control};
 use crate::limits::{ANSWER_BYTES_MAX, CLIENT_TIMEOUT};
-use crate::routes::{CloseOptions, NewDisk, NewSize, OneDisk, ScrubOptions, SomeDisks, Successor};
+use crate::routes::{
+    CloseOptions, NewDisk, NewSize, NewVdevs, OneDisk, OneVdev, ScrubOptions, SomeDisks, Successor,
+};
 use crate::types::{
     EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, HistoryList,
-    ImportableList, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy,
-    PoolDisk, PoolExport, PoolImport, PoolList, PoolReplace, PoolScan, PoolScrub, PoolStatus,
-    Removed, Request, ServerInfo, Volume, VolumeChange, VolumeCreate, VolumeList, VolumeResize,
-    VolumeSet,
+    ImportableList, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated,
+    PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan,
+    PoolScrub, PoolStatus, Removed, Request, ServerInfo, Volume, VolumeChange, VolumeCreate,
+    VolumeList, VolumeResize, VolumeSet,
 };
 use crate::wire::ErrorBody;
 use crate::{Address, Error};
@@ -265,6 +267,21 @@ impl Control for Client {
 
     fn pool_detach(&self, request: PoolDisk) -> Answer<'_, PoolChange> {
         self.call(to_pool(&request.name, "detach", &OneDisk { disk: request.disk }))
+    }
+
+    fn pool_add(&self, request: PoolAdd) -> Answer<'_, PoolChange> {
+        let PoolAdd { name, vdevs, force } = request;
+        self.call(to_pool(&name, "add", &NewVdevs { vdevs, force }))
+    }
+
+    fn pool_remove(&self, request: PoolRemove) -> Answer<'_, PoolChange> {
+        let PoolRemove { name, vdev, stop } = request;
+        self.call(to_pool(&name, "remove", &OneVdev { vdev, stop }))
+    }
+
+    fn pool_expand(&self, pool: String) -> Answer<'_, PoolChange> {
+        let path = pool_path(&pool).map(|path| format!("{path}/expand"));
+        self.call(path.map(|path| send(Method::POST, path, &serde_json::json!({}))))
     }
 
     fn volume_create(&self, request: VolumeCreate) -> Answer<'_, VolumeChange> {

@@ -14,9 +14,10 @@ use std::pin::Pin;
 
 use crate::types::{
     EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, HistoryList,
-    ImportableList, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy,
-    PoolDisk, PoolExport, PoolImport, PoolList, PoolReplace, PoolScan, PoolScrub, PoolStatus,
-    Removed, ServerInfo, Volume, VolumeChange, VolumeCreate, VolumeList, VolumeResize, VolumeSet,
+    ImportableList, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated,
+    PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan,
+    PoolScrub, PoolStatus, Removed, ServerInfo, Volume, VolumeChange, VolumeCreate, VolumeList,
+    VolumeResize, VolumeSet,
 };
 use crate::wire::ApiError;
 
@@ -110,6 +111,24 @@ pub trait Control: Send + Sync + 'static {
     /// # Errors
     /// `Busy` for the only disk that holds everything, `Invalid` for a disk of no mirror.
     fn pool_detach(&self, request: PoolDisk) -> Answer<'_, PoolChange>;
+
+    /// Adds vdevs to a pool.
+    ///
+    /// # Errors
+    /// `Exists` for a disk that holds something and `Invalid` for another redundancy than the
+    /// pool's, both without `force`; `Invalid` for vdevs that cannot be part of this pool.
+    fn pool_add(&self, request: PoolAdd) -> Answer<'_, PoolChange>;
+
+    /// Begins to remove a vdev, or lets it stay. What it holds moves to the others after the
+    /// answer; the pool's state shows how far that is. What is so already is `unchanged`.
+    ///
+    /// # Errors
+    /// `NoSpace` where the others have no room for it, `Invalid` for the last one with data.
+    fn pool_remove(&self, request: PoolRemove) -> Answer<'_, PoolChange>;
+
+    /// Uses all of every disk, where disks are larger than what is used of them; `unchanged` where
+    /// none is.
+    fn pool_expand(&self, pool: String) -> Answer<'_, PoolChange>;
 
     /// Makes a thin volume. The same name with the same size and properties is `unchanged`.
     fn volume_create(&self, request: VolumeCreate) -> Answer<'_, VolumeChange>;

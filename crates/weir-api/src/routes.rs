@@ -32,11 +32,13 @@ mod event;
 mod export;
 mod legs;
 mod pool;
+mod vdevs;
 mod volume;
 
 pub(crate) use care::{OneDisk, ScrubOptions, SomeDisks};
 pub(crate) use legs::{NewDisk, Successor};
 pub(crate) use pool::CloseOptions;
+pub(crate) use vdevs::{NewVdevs, OneVdev};
 pub(crate) use volume::NewSize;
 
 type Shared = Arc<dyn Control>;
@@ -81,6 +83,9 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(legs::attach))
         .routes(routes!(legs::replace))
         .routes(routes!(legs::detach))
+        .routes(routes!(vdevs::add))
+        .routes(routes!(vdevs::remove))
+        .routes(routes!(vdevs::expand))
         .routes(routes!(pool::import))
         .routes(routes!(event::history))
         .routes(routes!(event::events))

@@ -19,6 +19,7 @@ mod flush;
 mod io;
 mod legs;
 mod pool;
+mod vdevs;
 mod volume;
 
 pub use care::{PoolClear, PoolDisk, PoolScrub, ScanKind, ScanState, ScanStatus, ScrubAction};
@@ -28,10 +29,11 @@ pub use flush::{FlushCheck, FlushVerdict, PoolCreated};
 pub use io::{ClientIo, DiskIo, OpIo};
 pub use legs::{PoolAttach, PoolReplace};
 pub use pool::{
-    DiskStatus, ErrorCounts, Health, ImportableList, ImportablePool, PoolChange, PoolCreate,
-    PoolDestroy, PoolExport, PoolImport, PoolList, PoolScan, PoolStatus, VdevKind, VdevSpec,
-    VdevStatus,
+    DiskStatus, ErrorCounts, Health, ImportableList, ImportablePool, Leaving, PoolChange,
+    PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolList, PoolScan, PoolStatus, VdevKind,
+    VdevRole, VdevSpec, VdevStatus,
 };
+pub use vdevs::{PoolAdd, PoolRemove};
 pub use volume::{
     Compression, Volume, VolumeChange, VolumeCreate, VolumeList, VolumeProperties, VolumeResize,
     VolumeSet, check_volume_size,

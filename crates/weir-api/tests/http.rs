@@ -19,8 +19,8 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use weir_api::types::{
-    ExportCreate, Outcome, PoolCreate, PoolDestroy, Protocol, VdevKind, VdevSpec, VolumeCreate,
-    VolumeProperties,
+    ExportCreate, Outcome, PoolCreate, PoolDestroy, Protocol, VdevKind, VdevRole, VdevSpec,
+    VolumeCreate, VolumeProperties,
 };
 use weir_api::{Address, Client, Control, Listener};
 use weir_base::ErrorKind;
@@ -52,7 +52,7 @@ fn tank() -> PoolCreate {
     let disks = vec!["/a".to_owned(), "/b".to_owned()];
     PoolCreate {
         name: "tank".into(),
-        vdevs: vec![VdevSpec { kind: VdevKind::Mirror, disks }],
+        vdevs: vec![VdevSpec { kind: VdevKind::Mirror, role: VdevRole::Data, disks }],
         force: false,
         properties: BTreeMap::new(),
     }

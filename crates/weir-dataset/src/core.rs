@@ -131,6 +131,14 @@ impl Core {
         self.space_pending.store(coming, Ordering::Release);
     }
 
+    /// Whether what was promised fits into what is free now: asked after space went away.
+    pub(crate) fn keeps_promises(&self) -> Result<(), u64> {
+        let charged = self.charged.load(Ordering::Acquire);
+        let available = self.available.load(Ordering::Acquire);
+        let room = available.min(self.capacity_left.load(Ordering::Acquire));
+        if charged <= room { Ok(()) } else { Err(room) }
+    }
+
     /// Bytes that are never given to user data.
     pub(crate) fn reserve_bytes(&self) -> u64 {
         self.pool.reserve().reserve * self.pool.segment_bytes()

@@ -74,7 +74,7 @@ impl Engine {
         Ok(how)
     }
 
-    async fn join(
+    pub(crate) async fn join(
         &self,
         beside: Guid,
         device: Arc<dyn Device>,

@@ -25,6 +25,7 @@ mod range_set;
 mod replay;
 mod scan;
 mod traffic;
+mod vdevs;
 mod volume;
 mod volume_read;
 

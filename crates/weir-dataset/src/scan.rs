@@ -169,6 +169,8 @@ impl Engine {
                     *self.scans.failures.lock() += 1;
                     self.nap(sleep).await;
                 }
+            } else if self.evacuate(sleep).await? {
+                // Once more, until nothing is left to move.
             } else if scrub {
                 self.scrub(sleep).await?;
             } else {
@@ -188,7 +190,7 @@ impl Engine {
     }
 
     /// Changes when clients read or write; a scan does not touch the cache's data half.
-    fn activity(&self) -> u64 {
+    pub(crate) fn activity(&self) -> u64 {
         let data = self.pool().cache().stats(CacheClass::Data);
         let acked = |volume: &std::sync::Arc<crate::Volume>| volume.state.lock().acked.0;
         self.all_volumes().iter().map(acked).sum::<u64>() + data.hits + data.misses

@@ -12,12 +12,12 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{as_devices, now, options};
+use common::{as_devices, import, now, options};
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
 use weir_dataset::{DatasetError, Engine, Volume, VolumeSpec};
 use weir_device::MemoryDevice;
-use weir_format::{Compression, SegmentClass, VdevKind};
-use weir_pool::{CreateOptions, ImportOptions, VdevSpec};
+use weir_format::{Compression, SegmentClass, VdevKind, VdevRole};
+use weir_pool::{CreateOptions, VdevSpec};
 
 const MIB: f64 = (1 << 20) as f64;
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -42,7 +42,11 @@ impl Bench {
             log_bytes: Some(1 << 20),
             disk_bytes_min: Some(disk_bytes),
         };
-        let vdev = VdevSpec { kind: VdevKind::Disk, disks: as_devices(&[Arc::clone(&disk)]) };
+        let vdev = VdevSpec {
+            kind: VdevKind::Disk,
+            role: VdevRole::Data,
+            disks: as_devices(&[Arc::clone(&disk)]),
+        };
         let mut next = 0;
         let mut guid = || {
             next += 1;
@@ -102,7 +106,7 @@ impl Bench {
         now(engine.flush(&volume)).unwrap();
         drop((engine, volume));
         let devices = as_devices(&[Arc::clone(&disk)]);
-        let how = ImportOptions::default();
+        let how = import();
         let engine = now(Engine::open(devices, how, &options(MEMORY_BYTES))).unwrap();
         let volume = engine.volume("v").unwrap();
         Self { disk, engine, volume, versions, next }

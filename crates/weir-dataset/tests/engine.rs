@@ -7,13 +7,13 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{as_devices, now, options};
+use common::{as_devices, import, now, options};
 use weir_base::Guid;
 use weir_base::limits::LOG_QUEUED_BYTES_MAX;
 use weir_dataset::{Engine, Outcome, Volume, VolumeSpec};
 use weir_device::MemoryDevice;
-use weir_format::{Compression, VdevKind};
-use weir_pool::{CreateOptions, ImportOptions, LegState, VdevSpec};
+use weir_format::{Compression, VdevKind, VdevRole};
+use weir_pool::{CreateOptions, LegState, VdevSpec};
 
 const MEMORY_BYTES: u64 = 64 << 20;
 
@@ -24,7 +24,7 @@ fn disks(count: usize) -> Vec<Arc<MemoryDevice>> {
 fn create(disks: &[Arc<MemoryDevice>]) -> Arc<Engine> {
     static GUID: AtomicU64 = AtomicU64::new(1);
     let kind = if disks.len() > 1 { VdevKind::Mirror } else { VdevKind::Disk };
-    let vdev = VdevSpec { kind, disks: as_devices(disks) };
+    let vdev = VdevSpec { kind, role: VdevRole::Data, disks: as_devices(disks) };
     let mut guid = || Guid(GUID.fetch_add(1, Ordering::Relaxed));
     now(Engine::create(
         "tank",
@@ -37,7 +37,7 @@ fn create(disks: &[Arc<MemoryDevice>]) -> Arc<Engine> {
 }
 
 fn reopen(disks: &[Arc<MemoryDevice>]) -> Arc<Engine> {
-    now(Engine::open(as_devices(disks), ImportOptions::default(), &options(MEMORY_BYTES))).unwrap()
+    now(Engine::open(as_devices(disks), import(), &options(MEMORY_BYTES))).unwrap()
 }
 
 fn volume(engine: &Engine, size_bytes: u64) -> Arc<Volume> {

@@ -8,14 +8,12 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{as_devices, now, options};
+use common::{as_devices, import, now, options};
 use weir_base::Guid;
 use weir_dataset::{DatasetError, Engine, VolumeSpec};
 use weir_device::{Device, MemoryDevice};
-use weir_format::{Compression, VdevKind};
-use weir_pool::{
-    CreateOptions, ImportOptions, LegState, PoolError, Replacement, ScanKind, ScanState, VdevSpec,
-};
+use weir_format::{Compression, VdevKind, VdevRole};
+use weir_pool::{CreateOptions, LegState, PoolError, Replacement, ScanKind, ScanState, VdevSpec};
 
 const MEMORY_BYTES: u64 = 64 << 20;
 const MIB: usize = 1 << 20;
@@ -33,7 +31,7 @@ fn made(kind: VdevKind, disks: &[Disk]) -> Arc<Engine> {
 
 /// A pool whose guids come after `next`.
 fn made_with(mut next: u64, kind: VdevKind, disks: &[Disk]) -> Arc<Engine> {
-    let vdev = VdevSpec { kind, disks: as_devices(disks) };
+    let vdev = VdevSpec { kind, role: VdevRole::Data, disks: as_devices(disks) };
     let mut guid = || {
         next += 1;
         Guid(next)
@@ -56,7 +54,7 @@ fn write(engine: &Engine, data: &[u8]) {
 
 fn open(disks: &[&Disk]) -> Result<Arc<Engine>, DatasetError> {
     let disks = disks.iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect();
-    now(Engine::open(disks, ImportOptions::default(), &options(MEMORY_BYTES)))
+    now(Engine::open(disks, import(), &options(MEMORY_BYTES)))
 }
 
 fn assert_holds(engine: &Engine, data: &[u8], what: &str) {

@@ -15,15 +15,15 @@ mod common;
 use std::ops::Range;
 use std::sync::Arc;
 
-use common::{as_devices, now, options};
+use common::{as_devices, import, now, options};
 use proptest::collection::vec;
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof};
 use proptest::{prop_assert, prop_assert_eq, proptest};
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
 use weir_dataset::{Engine, Volume, VolumeSpec};
 use weir_device::{Block, MemoryDevice};
-use weir_format::{Compression, VdevKind};
-use weir_pool::{CreateOptions, ImportOptions, VdevSpec};
+use weir_format::{Compression, VdevKind, VdevRole};
+use weir_pool::{CreateOptions, VdevSpec};
 
 const BLOCK: usize = 4096;
 const SIZE_MAX: usize = 64 * BLOCK;
@@ -97,7 +97,8 @@ impl Bench {
         let disks: Vec<_> = (0..2)
             .map(|n| Arc::new(MemoryDevice::new(format!("disk{n}"), DISK_BYTES as usize)))
             .collect();
-        let vdev = VdevSpec { kind: VdevKind::Mirror, disks: as_devices(&disks) };
+        let vdev =
+            VdevSpec { kind: VdevKind::Mirror, role: VdevRole::Data, disks: as_devices(&disks) };
         let sizes = CreateOptions {
             segment_bytes: Some(128 << 10),
             strip_bytes: Some(4096),
@@ -128,7 +129,7 @@ impl Bench {
         // Without a flush, losing unflushed changes would be right.
         now(self.engine.flush(&self.volume)).unwrap();
         let devices = as_devices(&self.disks);
-        let how = ImportOptions::default();
+        let how = import();
         self.engine = now(Engine::open(devices, how, &options(MEMORY_BYTES))).unwrap();
         self.volume = self.engine.volume("v").unwrap();
     }

@@ -11,13 +11,13 @@ mod common;
 use std::ops::Range;
 use std::sync::Arc;
 
-use common::{as_devices, now, options};
+use common::{as_devices, import, now, options};
 use weir_base::Guid;
 use weir_dataset::{Engine, Volume, VolumeSpec};
 use weir_device::{Device, MemoryDevice};
 use weir_format::layout::LABEL_BYTES;
-use weir_format::{Compression, VdevKind};
-use weir_pool::{CreateOptions, ImportOptions, LegState, VdevSpec};
+use weir_format::{Compression, VdevKind, VdevRole};
+use weir_pool::{CreateOptions, LegState, VdevSpec};
 
 const MEMORY_BYTES: u64 = 64 << 20;
 const DISK_BYTES: usize = 64 << 20;
@@ -49,7 +49,7 @@ fn create(vdevs: &[VdevSpec]) -> Result<Arc<Engine>, weir_dataset::DatasetError>
 }
 
 fn open(disks: Vec<Arc<dyn Device>>) -> Result<Arc<Engine>, weir_dataset::DatasetError> {
-    now(Engine::open(disks, ImportOptions::default(), &options(MEMORY_BYTES)))
+    now(Engine::open(disks, import(), &options(MEMORY_BYTES)))
 }
 
 /// Half of it compresses, so that blocks start and end anywhere in strips.
@@ -70,7 +70,8 @@ fn content() -> Vec<u8> {
 /// A pool with a volume that holds [`content`], committed and closed.
 fn filled(kind: VdevKind, legs: usize) -> Vec<Arc<MemoryDevice>> {
     let disks = disks(legs);
-    let engine = create(&[VdevSpec { kind, disks: as_devices(&disks) }]).unwrap();
+    let engine =
+        create(&[VdevSpec { kind, role: VdevRole::Data, disks: as_devices(&disks) }]).unwrap();
     let size_bytes = DATA_BYTES as u64;
     let spec = VolumeSpec { name: "v".to_owned(), size_bytes, compression: Compression::Lz4 };
     now(engine.create_volume(&spec)).unwrap();
@@ -175,7 +176,11 @@ fn damage_beyond_the_parity_is_an_error_and_never_wrong_data() {
 #[test]
 fn unlike_vdevs_share_one_pool() {
     let disks = disks(12);
-    let vdev = |kind, range: Range<usize>| VdevSpec { kind, disks: as_devices(&disks[range]) };
+    let vdev = |kind, range: Range<usize>| VdevSpec {
+        kind,
+        role: VdevRole::Data,
+        disks: as_devices(&disks[range]),
+    };
     let vdevs = [
         vdev(VdevKind::Raidz2, 0..5),
         vdev(VdevKind::Mirror, 5..7),
@@ -207,7 +212,7 @@ fn layouts_that_cannot_be_are_refused_by_name() {
         (VdevKind::Mirror, 5, "a mirror is 2 to 4 disks, not 5"),
     ] {
         let disks = disks(legs);
-        let refused = create(&[VdevSpec { kind, disks: as_devices(&disks) }]);
+        let refused = create(&[VdevSpec { kind, role: VdevRole::Data, disks: as_devices(&disks) }]);
         let error = refused.map(drop).expect_err("a layout that cannot be").to_string();
         assert!(error.contains(part), "{error}");
     }

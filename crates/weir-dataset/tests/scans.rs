@@ -8,11 +8,11 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{as_devices, now, options};
+use common::{as_devices, import, now, options};
 use weir_base::Guid;
 use weir_dataset::{Engine, Volume, VolumeSpec};
 use weir_device::{Device, MemoryDevice};
-use weir_format::{Compression, VdevKind};
+use weir_format::{Compression, VdevKind, VdevRole};
 use weir_pool::{
     CreateOptions, ImportOptions, LegState, ScanKind, ScanState, ScanStatus, VdevSpec,
 };
@@ -23,7 +23,7 @@ const MIB: usize = 1 << 20;
 fn mirror() -> (Vec<Arc<MemoryDevice>>, Arc<Engine>, Arc<Volume>) {
     let disks: Vec<_> =
         (0..2).map(|n| Arc::new(MemoryDevice::new(format!("disk{n}"), 64 << 20))).collect();
-    let vdev = VdevSpec { kind: VdevKind::Mirror, disks: as_devices(&disks) };
+    let vdev = VdevSpec { kind: VdevKind::Mirror, role: VdevRole::Data, disks: as_devices(&disks) };
     let mut next = 0;
     let mut guid = || {
         next += 1;
@@ -61,7 +61,7 @@ fn scanned(engine: &Engine) -> ScanStatus {
 
 fn read_alone(disk: &Arc<MemoryDevice>, len: usize) -> Vec<u8> {
     let disks = as_devices(std::slice::from_ref(disk));
-    let engine = now(Engine::open(disks, ImportOptions::default(), &options(MEMORY_BYTES)));
+    let engine = now(Engine::open(disks, import(), &options(MEMORY_BYTES)));
     let volume = engine.unwrap().volume("v").unwrap();
     let mut out = vec![0; len];
     now(volume.read(0, &mut out)).unwrap();
@@ -137,7 +137,7 @@ fn a_stale_leg_alone_does_not_open_the_pool() {
     drop((engine, volume));
     // Opened with both, the leg takes part in the commit of the import and is still stale.
     let open = |disks: &[Arc<MemoryDevice>]| {
-        now(Engine::open(as_devices(disks), ImportOptions::default(), &options(MEMORY_BYTES)))
+        now(Engine::open(as_devices(disks), import(), &options(MEMORY_BYTES)))
     };
     drop(open(&disks).unwrap());
     let refused = open(&disks[1..]).err().expect("refused").to_string();
@@ -157,8 +157,9 @@ fn by_force_a_stale_leg_gives_what_it_has() {
     drop((engine, volume));
     let alone = as_devices(&disks[1..]);
     let options = options(MEMORY_BYTES);
-    assert!(now(Engine::open(alone.clone(), ImportOptions::default(), &options)).is_err());
-    let engine = now(Engine::open(alone, ImportOptions { force: true }, &options)).unwrap();
+    assert!(now(Engine::open(alone.clone(), import(), &options)).is_err());
+    let engine =
+        now(Engine::open(alone, ImportOptions { force: true, ..import() }, &options)).unwrap();
     let volume = engine.volume("v").unwrap();
     let mut out = vec![0; MIB];
     for (offset, seed) in [(0, 7), (8 * MIB, 9)] {

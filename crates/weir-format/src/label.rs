@@ -20,8 +20,9 @@ const WHAT: &str = "label";
 const MAGIC: u64 = u64::from_le_bytes(*b"WEIRLABL");
 /// magic, version, body length, body checksum.
 const HEADER_BYTES: usize = 8 + 4 + 4 + 16;
-/// Most vdevs; bounds hostile counts.
-const VDEVS_MAX: u16 = 128;
+/// Most vdevs, removed ones included: their numbers are not used again. What fits into a config
+/// copy beside the disks.
+pub const VDEVS_MAX: usize = 1024;
 
 /// What kind of redundancy a vdev has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +82,31 @@ impl VdevKind {
     }
 }
 
+/// What a vdev is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VdevRole {
+    /// Holds segments.
+    Data,
+    /// Holds segments until they have moved to others; then it is removed.
+    Leaving,
+    /// Holds the intent log and no segments.
+    Log,
+    /// A disk that waits to take the place of one that fails.
+    Spare,
+    /// Was removed: its number stays taken, and nothing is on it.
+    Removed,
+}
+
+impl VdevRole {
+    /// Every role, by its number on disk.
+    pub const ALL: [Self; 5] = [Self::Data, Self::Leaving, Self::Log, Self::Spare, Self::Removed];
+
+    /// Whether segments may stand on it.
+    pub const fn holds_segments(self) -> bool {
+        matches!(self, Self::Data | Self::Leaving)
+    }
+}
+
 /// One disk of a vdev.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LegConfig {
@@ -95,13 +121,19 @@ pub struct LegConfig {
 pub struct VdevConfig {
     /// Kind.
     pub kind: VdevKind,
-    /// Bytes of each leg that are used, labels included: the smallest leg decides.
+    /// What it is for.
+    pub role: VdevRole,
+    /// Bytes of each leg that are used, labels included: the smallest leg decides. 0 when removed.
     pub disk_bytes: u64,
     /// Its disks.
     pub legs: Vec<LegConfig>,
 }
 
 impl VdevConfig {
+    /// What is left of a vdev that was removed.
+    pub const REMOVED: Self =
+        Self { kind: VdevKind::Disk, role: VdevRole::Removed, disk_bytes: 0, legs: Vec::new() };
+
     /// Data strips of a row.
     pub fn data_strips(&self) -> usize {
         self.kind.data_strips(self.legs.len())
@@ -146,8 +178,8 @@ impl Label {
         field(
             0,
             "vdev",
-            "u8 kind (0 disk, 1 mirror, 2 raidz1, 3 raidz2, 4 raidz3), u64 disk_bytes, u16 legs, \
-             legs x {u64 guid, string path}",
+            "u8 kind (0 disk, 1 mirror, 2 raidz1, 3 raidz2, 4 raidz3), u8 role (0 data, 1 leaving, \
+             2 log, 3 spare, 4 removed), u64 disk_bytes, u16 legs, legs x {u64 guid, string path}",
         ),
         field(0, "name", "pool name; a string is a u16 length and UTF-8"),
     ];
@@ -165,6 +197,9 @@ impl Label {
 
     /// Physical segments of a vdev.
     pub fn segments(&self, vdev: &VdevConfig) -> u64 {
+        if !vdev.role.holds_segments() {
+            return 0;
+        }
         let area = vdev.disk_bytes - segments_offset(self.log_bytes) - LABEL_BYTES;
         // The part of a segment that is on each leg.
         area / (self.vdev_segment_bytes(vdev) / vdev.data_strips() as u64)
@@ -187,6 +222,7 @@ impl Label {
         body.u16(self.vdevs.len() as u16);
         for vdev in &self.vdevs {
             body.u8(vdev.kind as u8);
+            body.u8(vdev.role as u8);
             body.u64(vdev.disk_bytes);
             body.u16(vdev.legs.len() as u16);
             for leg in &vdev.legs {
@@ -240,7 +276,7 @@ impl Label {
             return Err(r.bad("log_bytes", log_bytes));
         }
         let count = r.u16()?;
-        if count == 0 || count > VDEVS_MAX {
+        if usize::from(count) > VDEVS_MAX {
             return Err(r.bad("vdevs", count));
         }
         let vdevs = (0..count)
@@ -255,6 +291,9 @@ impl Label {
             return Err(r.bad("name", name.len() as u64));
         }
         let label = Self { pool, name, disk, txg, segment_bytes, strip_bytes, log_bytes, vdevs };
+        if !label.vdevs.iter().any(|vdev| vdev.role.holds_segments()) {
+            return Err(r.bad("vdevs", count));
+        }
         let row_fits = |vdev| label.row_bytes(vdev) <= u64::from(segment_bytes);
         if !label.vdevs.iter().all(row_fits) {
             return Err(r.bad("segment_bytes", segment_bytes));
@@ -265,14 +304,23 @@ impl Label {
         Ok(label)
     }
 
+    /// A vdev; one that was removed has neither size nor disks.
     fn decode_vdev(r: &mut Reader<'_>, log_bytes: u64) -> Result<VdevConfig, FormatError> {
         let number = r.u8()?;
         let kind = *VdevKind::ALL.get(usize::from(number)).ok_or_else(|| r.bad("kind", number))?;
-        let disk_bytes = r.u64()?;
+        let number = r.u8()?;
+        let role = *VdevRole::ALL.get(usize::from(number)).ok_or_else(|| r.bad("role", number))?;
+        let (disk_bytes, count) = (r.u64()?, r.u16()?);
+        if role == VdevRole::Removed {
+            let nothing_left = kind == VdevKind::Disk && disk_bytes == 0 && count == 0;
+            return if nothing_left { Ok(VdevConfig::REMOVED) } else { Err(r.bad("role", number)) };
+        }
         if disk_bytes < segments_offset(log_bytes) + LABEL_BYTES || disk_bytes > 1 << 60 {
             return Err(r.bad("disk_bytes", disk_bytes));
         }
-        let count = r.u16()?;
+        if role == VdevRole::Spare && kind != VdevKind::Disk {
+            return Err(r.bad("role", number));
+        }
         // A mirror may be down to one leg.
         let at_least = if kind == VdevKind::Mirror { 1 } else { *kind.legs().start() };
         if !(at_least..=*kind.legs().end()).contains(&usize::from(count)) {
@@ -281,7 +329,7 @@ impl Label {
         let legs = (0..count)
             .map(|_| Ok(LegConfig { guid: Guid(r.u64()?), path: r.str("path")? }))
             .collect::<Result<_, FormatError>>()?;
-        Ok(VdevConfig { kind, disk_bytes, legs })
+        Ok(VdevConfig { kind, role, disk_bytes, legs })
     }
 
     /// Vdev and leg index of this disk.

@@ -52,8 +52,9 @@ pub const LOG_SHARE: u64 = 64;
 pub const LOG_BYTES_MIN: u64 = 8 << 20;
 /// See [`LOG_BYTES_MIN`].
 pub const LOG_BYTES_MAX: u64 = 256 << 20;
-/// Version of everything in this crate. 1: first. 2: segment summaries and remap tables, raidz.
-pub const FORMAT_VERSION: u32 = 2;
+/// Version of everything in this crate. 1: first. 2: segment summaries and remap tables, raidz. 3:
+/// roles of vdevs, lineage.
+pub const FORMAT_VERSION: u32 = 3;
 
 /// Start of the segment area.
 pub const fn segments_offset(log_bytes: u64) -> u64 {

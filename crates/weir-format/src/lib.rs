@@ -28,13 +28,13 @@ pub use bootstrap::Bootstrap;
 pub use bytes::Field;
 pub use dataset::{Compression, DatasetKind, DatasetRecord, DatasetState};
 pub use error::FormatError;
-pub use label::{Label, LegConfig, VdevConfig, VdevKind};
+pub use label::{Label, LegConfig, VDEVS_MAX, VdevConfig, VdevKind, VdevRole};
 pub use node::{NODE_FANOUT, NODE_SHIFT, TreeRoot, node_pointer, set_node_pointer};
 pub use pointer::{BlockPtr, PtrKind};
 pub use remap::{RemapRun, RemapTable};
 pub use segment::{SEGMENT_ENTRIES_PER_BLOCK, SegmentClass, SegmentEntry, SegmentState};
 pub use summary::{BlockOwner, SEGMENT_BLOCKS_MAX, Summary, SummaryEntry, SummaryPlace};
-pub use uberblock::{BootstrapCopy, STALE_LEGS_MAX, StaleLeg, Uberblock};
+pub use uberblock::{BootstrapCopy, LINEAGE_MAX, Opening, STALE_LEGS_MAX, StaleLeg, Uberblock};
 
 #[cfg(test)]
 mod tests;

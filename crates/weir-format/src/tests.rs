@@ -25,8 +25,8 @@ fn pointer() -> impl Strategy<Value = BlockPtr> {
 
 fn label() -> Label {
     let leg = |guid| LegConfig { guid: Guid(guid), path: format!("/dev/disk{guid}") };
-    let mirror =
-        VdevConfig { kind: VdevKind::Mirror, disk_bytes: 1 << 30, legs: vec![leg(1), leg(2)] };
+    let (kind, role, legs) = (VdevKind::Mirror, VdevRole::Data, vec![leg(1), leg(2)]);
+    let mirror = VdevConfig { kind, role, disk_bytes: 1 << 30, legs };
     Label {
         pool: Guid(77),
         name: "tank".to_owned(),
@@ -54,6 +54,10 @@ fn uberblock() -> Uberblock {
         stale_legs: vec![
             StaleLeg { guid: Guid(3), after: Txg(0) },
             StaleLeg { guid: Guid(4), after: Txg(8) },
+        ],
+        lineage: vec![
+            Opening { id: Guid(40), first: Txg(7) },
+            Opening { id: Guid(39), first: Txg(1) },
         ],
     }
 }
@@ -107,8 +111,8 @@ fn labels_round_trip_and_name_other_versions() {
     assert_eq!(Label::decode(&bytes), Ok(label()));
     assert_eq!(label().place(), Some((0, 1)));
     for (version, part) in [
-        (3, "version 3 is newer than 2; use a newer weir"),
-        (1, "version 1 is older than 2: the pool was made by an older pre-release"),
+        (4, "version 4 is newer than 3; use a newer weir"),
+        (2, "version 2 is older than 3: the pool was made by an older pre-release"),
         (0, "field version holds the impossible value 0"),
     ] {
         bytes[8] = version;
@@ -120,7 +124,7 @@ fn labels_round_trip_and_name_other_versions() {
 
 #[test]
 fn uberblocks_name_other_versions() {
-    for (version, part) in [(3, "3 is newer than 2"), (1, "1 is older than 2"), (0, "impossible")] {
+    for (version, part) in [(4, "4 is newer than 3"), (2, "2 is older than 3"), (0, "impossible")] {
         let mut slot = uberblock().encode();
         slot[8] = version;
         let (body, sum) = slot.split_at_mut(layout::SLOT_BYTES - 16);
@@ -135,7 +139,8 @@ fn raidz_labels_round_trip_and_shapes_that_cannot_be_are_refused() {
     let raidz = |kind, legs: u64| {
         let legs =
             (1..=legs).map(|guid| LegConfig { guid: Guid(guid), path: String::new() }).collect();
-        Label { vdevs: vec![VdevConfig { kind, disk_bytes: 1 << 30, legs }], ..label() }
+        let role = VdevRole::Data;
+        Label { vdevs: vec![VdevConfig { kind, role, disk_bytes: 1 << 30, legs }], ..label() }
     };
     for (kind, legs) in [(VdevKind::Raidz1, 3), (VdevKind::Raidz2, 6), (VdevKind::Raidz3, 4)] {
         let label = raidz(kind, legs);
@@ -163,6 +168,31 @@ fn raidz_labels_round_trip_and_shapes_that_cannot_be_are_refused() {
     let mut narrow = raidz(VdevKind::Raidz1, 32);
     (narrow.segment_bytes, narrow.strip_bytes) = (1 << 20, 64 << 10);
     assert!(Label::decode(&narrow.encode()).is_err(), "a row larger than a segment");
+}
+
+#[test]
+fn vdevs_of_every_role_round_trip_and_impossible_ones_are_refused() {
+    let disk = |role, guid| {
+        let legs = vec![LegConfig { guid: Guid(guid), path: "/dev/x".to_owned() }];
+        VdevConfig { kind: VdevKind::Disk, role, disk_bytes: 1 << 30, legs }
+    };
+    let mut all = label();
+    all.vdevs.push(VdevConfig::REMOVED);
+    let roles = [VdevRole::Leaving, VdevRole::Log, VdevRole::Spare];
+    all.vdevs.extend((7..).zip(roles).map(|(guid, role)| disk(role, guid)));
+    assert_eq!(Label::decode(&all.encode()).as_ref(), Ok(&all));
+    let segments: Vec<u64> = all.vdevs.iter().map(|vdev| all.segments(vdev)).collect();
+    assert!(segments[0] > 0 && segments[0] == segments[2] && segments[1] == 0);
+    assert_eq!(segments[3..], [0, 0]);
+
+    let nothing_to_hold_segments = Label { vdevs: vec![disk(VdevRole::Log, 2)], ..label() };
+    let mut half_removed = all.clone();
+    half_removed.vdevs[1].disk_bytes = 1 << 30;
+    let mut spare_mirror = all.clone();
+    spare_mirror.vdevs[0].role = VdevRole::Spare;
+    for bad in [nothing_to_hold_segments, half_removed, spare_mirror] {
+        assert!(Label::decode(&bad.encode()).is_err(), "{bad:?}");
+    }
 }
 
 #[test]

@@ -17,7 +17,9 @@ const MAGIC: u64 = u64::from_le_bytes(*b"WEIRUBER");
 const COPIES: usize = 3;
 /// What fits into a slot. Of a full pool's 256 disks at most 192 can be stale: a vdev needs one in
 /// four at least.
-pub const STALE_LEGS_MAX: usize = 240;
+pub const STALE_LEGS_MAX: usize = 224;
+/// Openings that an uberblock remembers.
+pub const LINEAGE_MAX: usize = 16;
 
 /// One place of the bootstrap table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +37,15 @@ pub struct StaleLeg {
     pub guid: Guid,
     /// It misses what was written after this txg.
     pub after: Txg,
+}
+
+/// One opening of the pool: its making, or an import.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opening {
+    /// Drawn at random.
+    pub id: Guid,
+    /// The first txg it committed.
+    pub first: Txg,
 }
 
 /// A decoded uberblock.
@@ -63,6 +74,9 @@ pub struct Uberblock {
     /// Legs that missed writes. By guid, not by place: labels that name other legs are written
     /// before or after, and one that this list names is never taken for up to date.
     pub stale_legs: Vec<StaleLeg>,
+    /// The last openings of the pool, the newest first: what tells a disk that was away from one
+    /// that went on by itself.
+    pub lineage: Vec<Opening>,
 }
 
 impl Uberblock {
@@ -83,6 +97,8 @@ impl Uberblock {
         field(16, "bootstrap_checksum", "its XXH3-128"),
         field(2, "stale_legs", "number of legs that missed writes, also some that left the pool"),
         field(0, "stale", "for each {u64 guid, u64 txg after which it misses writes}"),
+        field(1, "lineage", "openings of the pool that follow, newest first, 1 to 16"),
+        field(0, "opening", "for each {u64 random id, u64 first txg committed}"),
         field(0, "zero", "up to byte 4080"),
         field(16, "checksum", "XXH3-128 of bytes 0 to 4080"),
     ];
@@ -92,6 +108,7 @@ impl Uberblock {
         assert!((1..=COPIES).contains(&self.bootstrap.len()), "{self:?}");
         assert!(self.stale_legs.len() <= STALE_LEGS_MAX, "most legs of a pool are up to date");
         let mut w = Writer::default();
+        assert!((1..=LINEAGE_MAX).contains(&self.lineage.len()), "{:?}", self.lineage);
         w.u64(MAGIC);
         w.u32(FORMAT_VERSION);
         w.u64(self.pool.0);
@@ -113,6 +130,11 @@ impl Uberblock {
         for StaleLeg { guid, after } in &self.stale_legs {
             w.u64(guid.0);
             w.u64(after.0);
+        }
+        w.u8(self.lineage.len() as u8);
+        for Opening { id, first } in &self.lineage {
+            w.u64(id.0);
+            w.u64(first.0);
         }
         w.pad_to(SLOT_BYTES - 16);
         let checksum = xxh3_128(&w.0);
@@ -158,6 +180,13 @@ impl Uberblock {
         let stale_legs = (0..legs)
             .map(|_| Ok(StaleLeg { guid: Guid(r.u64()?), after: Txg(r.u64()?) }))
             .collect::<Result<_, FormatError>>()?;
+        let openings = r.u8()?;
+        if !(1..=LINEAGE_MAX).contains(&usize::from(openings)) {
+            return Err(r.bad("lineage", openings));
+        }
+        let lineage = (0..openings)
+            .map(|_| Ok(Opening { id: Guid(r.u64()?), first: Txg(r.u64()?) }))
+            .collect::<Result<_, FormatError>>()?;
         Ok(Self {
             pool,
             txg,
@@ -170,6 +199,7 @@ impl Uberblock {
             bootstrap_bytes,
             bootstrap_checksum,
             stale_legs,
+            lineage,
         })
     }
 }

@@ -27,6 +27,10 @@ use crate::write_out::WriteOut;
 /// anybody up for long.
 const CATCH_UP_SEGMENTS: u64 = 4;
 
+/// Live bytes that one commit moves away from vdevs that are leaving: a fraction of a second of
+/// work for their disks.
+const EVACUATE_BYTES_PER_TXG: u64 = 64 << 20;
+
 /// How much to clean, from where.
 struct Plan {
     gain_bytes: u64,
@@ -51,7 +55,7 @@ impl From<PoolError> for Stop {
 impl Pool {
     /// Watermarks of this pool.
     pub fn reserve(&self) -> Reserve {
-        Reserve::of(self.segments.total)
+        Reserve::of(self.segments.areas.total_segments())
     }
 
     /// Whether cleaning can make room beside what commits bring back anyway.
@@ -77,11 +81,11 @@ impl Pool {
 
     /// Free segments below which nothing is moved: a victim may open one segment per vdev.
     fn cleaner_floor(&self) -> u64 {
-        self.reserve().cleaner + self.vdevs.len() as u64
+        self.reserve().cleaner + self.segments.areas.open().len() as u64
     }
 
     fn plan(&self, idle: bool, written_bytes: u64) -> Option<Plan> {
-        let segment = self.segments.segment_bytes;
+        let segment = self.segments.segment_bytes();
         let (free, later) = self.segments.free_now_and_later();
         let have = (free + later) as u64;
         let Reserve { reserve, writers, always, idle: idle_below, .. } = self.reserve();
@@ -105,15 +109,35 @@ impl Pool {
         roots: &Roots,
         idle: bool,
     ) -> Result<(), PoolError> {
-        let Some(plan) = self.plan(idle, out.written_bytes) else { return Ok(()) };
-        let (mut gained, mut done) = (0, Vec::new());
-        for (vseg, entry) in self.victims(plan.order, plan.live_max) {
-            if gained >= plan.gain_bytes || !self.has_room_to_move() {
+        if let Some(plan) = self.plan(idle, out.written_bytes) {
+            let victims = self.victims(plan.order, plan.live_max);
+            let gain = |entry: &SegmentEntry| {
+                self.segments.bytes_on(entry.vdev) - u64::from(entry.live_bytes)
+            };
+            self.move_segments(out, roots, victims, (plan.gain_bytes, &gain)).await?;
+        }
+        let moved = |entry: &SegmentEntry| u64::from(entry.live_bytes);
+        let budget = (EVACUATE_BYTES_PER_TXG, &moved as &(dyn Fn(&SegmentEntry) -> u64 + Sync));
+        self.move_segments(out, roots, self.segments.evacuees(), budget).await
+    }
+
+    /// Moves what lives of segments, one after another, until `count` of those done has reached
+    /// the budget or there is no room.
+    async fn move_segments(
+        &self,
+        out: &mut WriteOut<'_>,
+        roots: &Roots,
+        victims: Vec<(VsegId, SegmentEntry)>,
+        (budget, count): (u64, &(dyn Fn(&SegmentEntry) -> u64 + Sync)),
+    ) -> Result<(), PoolError> {
+        let (mut counted, mut done) = (0, Vec::new());
+        for (vseg, entry) in victims {
+            if counted >= budget || !self.has_room_to_move() {
                 break;
             }
             match self.move_live(out, roots, vseg, &entry).await {
                 Ok(moved) => {
-                    gained += self.segments.bytes_on(entry.vdev) - u64::from(entry.live_bytes);
+                    counted += count(&entry);
                     done.push((vseg, moved));
                 }
                 Err(Stop::Unreadable(error)) => {
@@ -130,7 +154,7 @@ impl Pool {
         for (vseg, moved) in &done {
             self.segments.install(*vseg, moved, out.txg);
         }
-        tracing::debug!(segments = done.len(), gained, "segments cleaned");
+        tracing::debug!(segments = done.len(), counted, "segments cleaned");
         Ok(())
     }
 

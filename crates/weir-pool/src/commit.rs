@@ -11,8 +11,8 @@ use weir_base::{BLOCK_BYTES, Txg};
 use weir_codec::checksum::xxh3_128;
 use weir_device::Block;
 use weir_format::{
-    Bootstrap, BootstrapCopy, Compression, PtrKind, STALE_LEGS_MAX, SegmentClass, SegmentState,
-    StaleLeg, TreeRoot, Uberblock,
+    Bootstrap, BootstrapCopy, Compression, PtrKind, STALE_LEGS_MAX, SegmentClass, SegmentEntry,
+    SegmentState, StaleLeg, TreeRoot, Uberblock,
 };
 
 use crate::error::PoolError;
@@ -21,7 +21,7 @@ use crate::planted::PlantedBug;
 use crate::pool::{Committed, Pool};
 use crate::segments::table_block;
 use crate::tree::{Change, Tree, TreeHome};
-use crate::vdev::{Leg, Vdev};
+use crate::vdev::Leg;
 use crate::write_out::{CompressHistory, WriteOut};
 
 /// Bootstrap copies per commit; both in the root stream, so a bad sector costs none of the pool
@@ -55,7 +55,11 @@ impl Pool {
         let sealed = roots.iter().filter(|(_, entry)| entry.state == SegmentState::Sealed);
         let (count, live) = sealed
             .fold((0, 0_u64), |(n, live), (_, entry)| (n + 1, live + u64::from(entry.live_bytes)));
-        count >= ROOT_SEGMENTS_MAX && live < count as u64 * self.segments.segment_bytes / 2
+        let leaving = |entry: &SegmentEntry| {
+            entry.state == SegmentState::Sealed && !self.segments.area(entry.vdev).is_open()
+        };
+        let half_dead = live < count as u64 * self.segments.segment_bytes() / 2;
+        (count >= ROOT_SEGMENTS_MAX && half_dead) || roots.iter().any(|(_, entry)| leaving(entry))
     }
 
     /// Commits the txg of `out`, whose data was [`WriteOut::finish`]ed.
@@ -76,6 +80,7 @@ impl Pool {
         input: CommitInput,
     ) -> Result<(), PoolError> {
         let txg = out.txg;
+        self.log.move_to(self.wanted_log_vdev());
         let before = *self.committed.lock();
         assert_eq!(txg, before.txg.next(), "txgs are committed one after another");
         let all = self.root_is_stale();
@@ -93,16 +98,17 @@ impl Pool {
             txg,
             unix_ms: self.clock.unix_ms(),
             log_epoch: log.epoch,
-            log_vdev: self.log_vdev,
+            log_vdev: log.vdev,
             log_batch: log.batch,
             log_offset: log.offset,
             bootstrap: copies,
             bootstrap_bytes: bytes.len() as u32,
             bootstrap_checksum: xxh3_128(&bytes),
             stale_legs: self.stale_legs(before.txg),
+            lineage: self.lineage.clone(),
         };
         write_uberblock(&self.vdevs, &uberblock).await?;
-        for leg in self.vdevs.iter().flat_map(|vdev| &vdev.legs) {
+        for leg in self.vdevs.legs() {
             if uberblock.stale_legs.iter().all(|stale| stale.guid != leg.guid) {
                 leg.settle_copied();
             }
@@ -116,7 +122,7 @@ impl Pool {
     }
 
     pub(crate) async fn flush_all(&self) -> Result<(), PoolError> {
-        let flushes = self.vdevs.iter().map(Vdev::flush);
+        let flushes = self.vdevs.in_service().map(|vdev| vdev.unless_log(vdev.flush()));
         futures_util::future::join_all(flushes).await.into_iter().collect()
     }
 
@@ -128,7 +134,7 @@ impl Pool {
             Some(StaleLeg { guid: leg.guid, after })
         };
         let mut legs: Vec<StaleLeg> =
-            self.vdevs.iter().flat_map(|vdev| &vdev.legs).filter_map(stale).collect();
+            self.vdevs.in_service().flat_map(|vdev| &vdev.legs).filter_map(stale).collect();
         let left = self.left.lock();
         legs.extend(left.iter().rev().take(STALE_LEGS_MAX - legs.len()));
         legs

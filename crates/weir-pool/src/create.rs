@@ -16,20 +16,23 @@ use weir_format::layout::{
     DISK_BYTES_MIN, DISKS_MAX, LABEL_BYTES, LOG_BYTES_MAX, LOG_BYTES_MIN, LOG_SHARE, ROWS_WANTED,
     SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_WANTED, STRIP_BYTES,
 };
-use weir_format::{Label, LegConfig, TreeRoot, VdevConfig, VdevKind};
+use weir_format::{Label, LegConfig, TreeRoot, VdevConfig, VdevKind, VdevRole};
 
+use crate::areas::Areas;
 use crate::commit::CommitInput;
 use crate::error::PoolError;
 use crate::import::forget_disk;
 use crate::labels::write_labels;
-use crate::pool::{Committed, Pool, PoolOptions};
-use crate::segments::{Entries, SegmentArea, Segments};
-use crate::vdev::{Leg, Vdev};
+use crate::pool::{Committed, History, Pool, PoolOptions};
+use crate::segments::{Entries, Segments};
+use crate::vdev::{Leg, Vdev, Vdevs};
 
 /// One vdev to make.
 pub struct VdevSpec {
     /// Redundancy.
     pub kind: VdevKind,
+    /// What it is for: data, the log, or to wait as a spare.
+    pub role: VdevRole,
     /// Open disks.
     pub disks: Vec<Arc<dyn Device>>,
 }
@@ -73,7 +76,7 @@ pub async fn create(
     }
     let disks = vdevs.iter().map(|vdev| vdev.disks.iter().cloned().map(Some).collect()).collect();
     let vdevs = build_vdevs(&label, disks, options);
-    let segments = Segments::new(segment_areas(&label), Entries::default(), VsegId(0), options.bug)
+    let segments = Segments::new(Areas::of(&label), Entries::default(), VsegId(0), options.bug)
         .expect("an empty table claims nothing");
     let committed = Committed {
         txg: Txg(0),
@@ -82,7 +85,8 @@ pub async fn create(
         remaps: TreeRoot::default(),
         next_dataset: 1,
     };
-    let pool = Pool::assemble(label, vdevs, segments, 1, committed, options);
+    let history = History { log_epoch: 1, lineage: Vec::new(), opening: guid() };
+    let pool = Pool::assemble(label, vdevs, segments, history, committed, options);
     let mut out = pool.begin_write_out(Txg(1));
     out.finish().await?;
     pool.commit(out, CommitInput { datasets: TreeRoot::default(), next_dataset: 1 }).await?;
@@ -107,30 +111,16 @@ fn plan(
     let layout = |why: &str| PoolError::Layout { why: why.to_owned() };
     let mut configs = Vec::new();
     for vdev in vdevs {
-        let legs = &vdev.disks;
-        check_width(vdev.kind, legs.len())?;
-        for disk in legs {
-            let bytes = disk.geometry().len_bytes;
-            if bytes < min {
-                return Err(PoolError::TooSmall { path: disk.path().to_owned(), bytes, min });
-            }
-        }
-        let smallest = legs.iter().map(|disk| disk.geometry().len_bytes).min();
-        let disk_bytes = smallest.ok_or_else(|| layout("a vdev has at least one disk"))?;
-        configs.push(VdevConfig {
-            kind: vdev.kind,
-            disk_bytes: disk_bytes - disk_bytes % BLOCK_BYTES as u64,
-            legs: legs
-                .iter()
-                .map(|disk| LegConfig { guid: guid(), path: disk.path().to_owned() })
-                .collect(),
-        });
+        check_disks(vdev, min)?;
+        configs.push(vdev_config(vdev, guid));
     }
+    check_roles(&configs)?;
     let disks: usize = configs.iter().map(|vdev| vdev.legs.len()).sum();
     if disks > DISKS_MAX {
         return Err(layout(&format!("a pool has at most {DISKS_MAX} disks, not {disks}")));
     }
-    let smallest = configs.iter().map(|vdev| vdev.disk_bytes).min();
+    let data: Vec<&VdevConfig> = configs.iter().filter(|v| v.role == VdevRole::Data).collect();
+    let smallest = data.iter().map(|vdev| vdev.disk_bytes).min();
     let smallest = smallest.ok_or_else(|| layout("a pool has at least one vdev"))?;
     let log_bytes = (smallest / LOG_SHARE).clamp(LOG_BYTES_MIN, LOG_BYTES_MAX);
     let strip_bytes = sizes.strip_bytes.unwrap_or(STRIP_BYTES);
@@ -139,7 +129,7 @@ fn plan(
         name: name.to_owned(),
         disk: configs[0].legs[0].guid,
         txg: Txg(1),
-        segment_bytes: sizes.segment_bytes.unwrap_or(segment_bytes(&configs, strip_bytes)),
+        segment_bytes: sizes.segment_bytes.unwrap_or(segment_bytes(&data, strip_bytes)),
         strip_bytes,
         log_bytes: sizes.log_bytes.unwrap_or(log_bytes - log_bytes % BLOCK_BYTES as u64),
         vdevs: configs,
@@ -147,6 +137,51 @@ fn plan(
     let row_fits = |vdev| label.row_bytes(vdev) <= u64::from(label.segment_bytes);
     assert!(label.vdevs.iter().all(row_fits), "a segment holds a row");
     Ok(label)
+}
+
+/// Checks the number of a vdev's disks and their sizes.
+pub(crate) fn check_disks(vdev: &VdevSpec, min: u64) -> Result<(), PoolError> {
+    check_width(vdev.kind, vdev.disks.len())?;
+    for disk in &vdev.disks {
+        let bytes = disk.geometry().len_bytes;
+        if bytes < min {
+            return Err(PoolError::TooSmall { path: disk.path().to_owned(), bytes, min });
+        }
+    }
+    Ok(())
+}
+
+/// A vdev as a label will have it.
+pub(crate) fn vdev_config(vdev: &VdevSpec, guid: &mut dyn FnMut() -> Guid) -> VdevConfig {
+    let smallest = vdev.disks.iter().map(|disk| disk.geometry().len_bytes).min();
+    let disk_bytes = smallest.unwrap_or_default();
+    let leg = |disk: &Arc<dyn Device>| LegConfig { guid: guid(), path: disk.path().to_owned() };
+    VdevConfig {
+        kind: vdev.kind,
+        role: vdev.role,
+        disk_bytes: disk_bytes - disk_bytes % BLOCK_BYTES as u64,
+        legs: vdev.disks.iter().map(leg).collect(),
+    }
+}
+
+/// Checks that each vdev can be what it is for.
+pub(crate) fn check_roles(vdevs: &[VdevConfig]) -> Result<(), PoolError> {
+    let layout = |why: String| Err(PoolError::Layout { why });
+    let data = || vdevs.iter().filter(|vdev| vdev.role == VdevRole::Data);
+    for vdev in vdevs {
+        let path = || vdev.legs.first().map_or("", |leg| leg.path.as_str());
+        match vdev.role {
+            VdevRole::Log if vdev.kind.parity() > 0 => {
+                return layout("the log is kept on a disk or a mirror, not on raidz".to_owned());
+            }
+            VdevRole::Spare if data().all(|data| data.disk_bytes > vdev.disk_bytes) => {
+                let why = format!("{} is smaller than every disk it could replace", path());
+                return layout(why);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn check_width(kind: VdevKind, legs: usize) -> Result<(), PoolError> {
@@ -163,7 +198,7 @@ fn check_width(kind: VdevKind, legs: usize) -> Result<(), PoolError> {
 }
 
 /// So large that the smallest vdev has the segments it should have, and every segment the rows.
-fn segment_bytes(vdevs: &[VdevConfig], strip_bytes: u32) -> u32 {
+fn segment_bytes(vdevs: &[&VdevConfig], strip_bytes: u32) -> u32 {
     let room = vdevs.iter().map(|vdev| vdev.disk_bytes * vdev.data_strips() as u64);
     let row = vdevs.iter().map(|vdev| u64::from(strip_bytes) * vdev.data_strips() as u64);
     let wanted = (room.min().unwrap_or_default() / SEGMENTS_WANTED).next_power_of_two();
@@ -192,9 +227,9 @@ pub(crate) fn build_vdevs(
     label: &Label,
     disks: Vec<Vec<Option<Arc<dyn Device>>>>,
     options: &PoolOptions,
-) -> Vec<Vdev> {
+) -> Vdevs {
     let clock = &options.clock;
-    label
+    let vdevs = label
         .vdevs
         .iter()
         .zip(disks)
@@ -213,20 +248,14 @@ pub(crate) fn build_vdevs(
                 .collect();
             Vdev::new(label, index, legs, options)
         })
-        .collect()
+        .collect();
+    Vdevs::new(vdevs)
 }
 
 /// A disk with its watch.
 pub(crate) fn watched(disk: Arc<dyn Device>, clock: &Arc<dyn Clock>) -> Arc<dyn Device> {
-    Arc::new(WatchedDevice::new(disk, Arc::clone(clock)))
-}
-
-/// The segment area of each vdev.
-pub(crate) fn segment_areas(label: &Label) -> Vec<SegmentArea> {
-    let area = |vdev| SegmentArea {
-        segments: label.segments(vdev) as u32,
-        segment_bytes: label.vdev_segment_bytes(vdev),
-        row_bytes: label.row_bytes(vdev),
-    };
-    label.vdevs.iter().map(area).collect()
+    match disk.watch() {
+        Some(_) => disk,
+        None => Arc::new(WatchedDevice::new(disk, Arc::clone(clock))),
+    }
 }

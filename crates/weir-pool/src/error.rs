@@ -135,6 +135,46 @@ pub enum PoolError {
         /// Disks that hold everything.
         missing: String,
     },
+    /// Disks that were written without each other.
+    #[error(
+        "pool {pool} cannot be opened: {diverged} went on without the other disks, which went on \
+         to txg {newest} without them. Import with the disks of one side only and replace the \
+         others, or force the import to keep txg {newest} and overwrite {diverged}"
+    )]
+    Diverged {
+        /// Pool.
+        pool: String,
+        /// Disks that are no part of the history of the newest ones, and their txgs.
+        diverged: String,
+        /// Newest txg of the others.
+        newest: Txg,
+    },
+    /// The intent log is on disks that are not there.
+    #[error(
+        "pool {pool} cannot be opened: its log disks are missing ({missing}), and what was flushed \
+         last may be on them alone. Forcing the import gives that up"
+    )]
+    LogMissing {
+        /// Pool.
+        pool: String,
+        /// The log vdev's disks.
+        missing: String,
+    },
+    /// What a vdev holds does not fit on the others.
+    #[error(
+        "pool {pool}: {vdev} cannot be removed: the other vdevs have room for {room_bytes} bytes, \
+         and {live_bytes} are in use"
+    )]
+    NoRoomElsewhere {
+        /// Pool.
+        pool: String,
+        /// Vdev.
+        vdev: String,
+        /// Room for data on the others.
+        room_bytes: u64,
+        /// Live data of the pool.
+        live_bytes: u64,
+    },
     /// A disk that is named is none of the pool's.
     #[error("pool {pool} has no disk {disk}")]
     NoSuchDisk {
@@ -210,11 +250,13 @@ impl PoolError {
             | Self::NoSegment { .. }
             | Self::NoUberblock { .. }
             | Self::LogDamaged { .. } => ErrorKind::Data,
-            Self::VdevLost { .. } | Self::MissingDisks { .. } | Self::StaleDisks { .. } => {
-                ErrorKind::Unavailable
-            }
+            Self::VdevLost { .. }
+            | Self::MissingDisks { .. }
+            | Self::StaleDisks { .. }
+            | Self::LogMissing { .. }
+            | Self::Diverged { .. } => ErrorKind::Unavailable,
             Self::Poisoned { .. } => ErrorKind::Poisoned,
-            Self::OutOfSpace { .. } => ErrorKind::NoSpace,
+            Self::OutOfSpace { .. } | Self::NoRoomElsewhere { .. } => ErrorKind::NoSpace,
             Self::TooSmall { .. }
             | Self::OtherFormat { .. }
             | Self::OtherPool { .. }

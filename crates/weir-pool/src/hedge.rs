@@ -161,6 +161,7 @@ mod tests {
         let leg_config = |guid| LegConfig { guid: Guid(guid), path: String::new() };
         let config = VdevConfig {
             kind: VdevKind::Mirror,
+            role: weir_format::VdevRole::Data,
             disk_bytes: 3 * LABEL_BYTES,
             legs: vec![leg_config(0), leg_config(1)],
         };

@@ -17,18 +17,19 @@ use weir_device::{Device, DeviceError};
 use weir_format::layout::RING_SLOTS;
 use weir_format::{
     Bootstrap, FormatError, Label, RemapTable, SEGMENT_ENTRIES_PER_BLOCK, SegmentEntry,
-    SegmentState, Uberblock,
+    SegmentState, Uberblock, VdevConfig, VdevRole,
 };
 
-use crate::create::{build_vdevs, segment_areas};
+use crate::areas::Areas;
+use crate::create::build_vdevs;
 use crate::error::PoolError;
 use crate::intent_log::{LogStart, Replay, ReplayedBatch};
 use crate::labels::{DiskLabels, erase_labels, read_labels};
 use crate::planted::PlantedBug;
-use crate::pool::{Committed, Pool, PoolOptions};
+use crate::pool::{Committed, History, Pool, PoolOptions};
 use crate::segments::{Entries, Segments};
 use crate::tree::Tree;
-use crate::vdev::{Leg, Vdev};
+use crate::vdev::{Leg, Vdevs};
 
 /// Uberblocks back that a forced import goes; what the reuse rule keeps whole.
 const REWIND_TXGS_MAX: u64 = weir_base::limits::REUSE_AFTER_TXGS;
@@ -57,10 +58,13 @@ pub async fn discover(
 }
 
 /// How to import.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct ImportOptions {
-    /// Accept an older uberblock or a damaged log when the newest cannot be used.
+    /// Accept an older uberblock or a damaged log when the newest cannot be used, a log that is not
+    /// there, and the newest of halves that went on without each other.
     pub force: bool,
+    /// Drawn at random: names this opening of the pool in its history.
+    pub opening: Guid,
 }
 
 /// A pool and the log records its volumes still need.
@@ -83,19 +87,21 @@ pub async fn import(
     let found = Found::read(disks).await?;
     let label = found.label.clone();
     let vdevs = build_vdevs(&label, found.place_disks(), options);
-    if let Some(vdev) = vdevs.iter().find(|vdev| !vdev.is_alive()) {
+    if let Some(vdev) = vdevs.with_segments().find(|vdev| !vdev.is_alive()) {
         let missing = vdev.legs.iter().filter(|leg| leg.device().is_none());
         let missing: Vec<&str> = missing.map(|leg| leg.path.as_str()).collect();
         return Err(PoolError::MissingDisks { pool: label.name, missing: missing.join(", ") });
     }
     let candidates = found.uberblocks_newest_first();
     let newest = candidates.first().map(|ub| ub.txg).unwrap_or_default();
+    let diverged = candidates.first().map(|ub| found.diverged_from(ub)).unwrap_or_default();
+    refuse_diverged(&label, &vdevs, newest, &diverged, how.force)?;
     let mut vdevs = Some(vdevs);
     let tries = if how.force { 1 + REWIND_TXGS_MAX as usize } else { 1 };
     for uberblock in candidates.into_iter().take(tries) {
         let parts = vdevs.take().expect("handed back after a failed try");
-        match try_uberblock(&label, parts, &uberblock, options).await {
-            Ok(pool) => return finish(pool, &uberblock, how).await,
+        match try_uberblock(&label, parts, &uberblock, (how, options)).await {
+            Ok(pool) => return finish(pool, &uberblock, how, &diverged).await,
             Err((parts, error)) if error.kind() == ErrorKind::Data => {
                 tracing::error!(pool = %label.name, txg = uberblock.txg.0, %error, "txg unusable");
                 vdevs = Some(parts);
@@ -110,8 +116,10 @@ async fn finish(
     pool: Pool,
     uberblock: &Uberblock,
     how: ImportOptions,
+    diverged: &[Guid],
 ) -> Result<Imported, PoolError> {
-    if let Some(vdev) = pool.vdevs.iter().find(|vdev| !vdev.is_alive()) {
+    let dead = |pool: &Pool| pool.vdevs.with_segments().any(|vdev| !vdev.is_alive());
+    if let Some(vdev) = pool.vdevs.with_segments().find(|vdev| !vdev.is_alive()) {
         let legs = vdev.legs.iter().filter(|leg| leg.stale_after().is_none());
         let missing: Vec<&str> = legs.map(|leg| leg.path.as_str()).collect();
         if !how.force {
@@ -119,16 +127,36 @@ async fn finish(
             return Err(PoolError::StaleDisks { pool, missing });
         }
         tracing::error!(missing = missing.join(", "), "what these disks have is given up");
-        let given_up = pool.vdevs.iter().filter(|vdev| !vdev.is_alive());
-        given_up.flat_map(|vdev| &vdev.legs).for_each(Leg::take_as_it_is);
+        let given_up = pool.vdevs.with_segments().filter(|vdev| !vdev.is_alive());
+        let legs = given_up.flat_map(|vdev| &vdev.legs);
+        legs.filter(|leg| !diverged.contains(&leg.guid)).for_each(Leg::take_as_it_is);
+        if dead(&pool) {
+            let (pool, missing) = (pool.label.name.clone(), missing.join(", "));
+            return Err(PoolError::StaleDisks { pool, missing });
+        }
     }
     let mut batches = Vec::new();
+    let vdev = pool.vdevs.all().nth(usize::from(uberblock.log_vdev));
+    let vdev = vdev.ok_or_else(|| {
+        let field = "log_vdev";
+        let value = u64::from(uberblock.log_vdev);
+        structure(&pool.label, "uberblock", FormatError::Field { what: "uberblock", field, value })
+    })?;
+    if !vdev.is_alive() {
+        let missing: Vec<&str> = vdev.legs.iter().map(|leg| leg.path.as_str()).collect();
+        let missing = missing.join(", ");
+        if !how.force {
+            return Err(PoolError::LogMissing { pool: pool.label.name.clone(), missing });
+        }
+        tracing::error!(missing, "what the intent log has is given up");
+        return Ok(Imported { pool, batches });
+    }
     let start = LogStart {
+        vdev: uberblock.log_vdev,
         epoch: uberblock.log_epoch,
         batch: uberblock.log_batch,
         offset: uberblock.log_offset,
     };
-    let vdev = &pool.vdevs[usize::from(pool.log_vdev)];
     let mut replay =
         Replay::new(vdev, pool.label.pool, &pool.label.name, pool.label.log_bytes, start);
     while let Some(batch) = replay.next(how.force).await? {
@@ -143,8 +171,8 @@ async fn finish(
 /// The uberblock alone says which legs miss writes. A leg whose own newest uberblock is older was
 /// cut off by crashes between the writes to two legs, any number of them in a row: what those
 /// uberblocks lead to had been flushed to it before.
-fn mark_stale_legs(vdevs: &[Vdev], uberblock: &Uberblock) {
-    for leg in vdevs.iter().flat_map(|vdev| &vdev.legs) {
+fn mark_stale_legs(vdevs: &Vdevs, uberblock: &Uberblock) {
+    for leg in vdevs.legs() {
         if let Some(stale) = uberblock.stale_legs.iter().find(|stale| stale.guid == leg.guid) {
             leg.set_stale(stale.after);
         }
@@ -212,6 +240,30 @@ impl Found {
             .collect()
     }
 
+    /// Disks in service whose newest uberblock is no part of the history that `newest` is the end
+    /// of: they went on without it.
+    fn diverged_from(&self, newest: &Uberblock) -> Vec<Guid> {
+        let in_service = |vdev: &&VdevConfig| vdev.role != VdevRole::Spare;
+        let legs = || self.label.vdevs.iter().filter(in_service).flat_map(|vdev| &vdev.legs);
+        let stale = |uberblock: &Uberblock, guid| {
+            uberblock.stale_legs.iter().find(|stale| stale.guid == guid).copied()
+        };
+        let relied_on: Vec<Guid> =
+            legs().map(|leg| leg.guid).filter(|guid| stale(newest, *guid).is_none()).collect();
+        let diverged = |guid: Guid| {
+            let own = self.disks.iter().find(|(disk, ..)| *disk == guid);
+            let own = own.and_then(|(_, _, own)| own.iter().max_by_key(|ub| age(ub)));
+            let Some(own) = own else { return false };
+            let known_until = stale(newest, guid).map(|stale| stale.after);
+            let alone = || own.stale_legs.iter().any(|stale| relied_on.contains(&stale.guid));
+            !(leads_to(own, newest)
+                || known_until.is_some_and(|until| own.txg <= until)
+                // A power cut between the writes of one uberblock to two disks.
+                || (leads_to_all_but_last(own, newest) && !alone()))
+        };
+        legs().map(|leg| leg.guid).filter(|guid| diverged(*guid)).collect()
+    }
+
     fn uberblocks_newest_first(&self) -> Vec<Uberblock> {
         let mut all: Vec<Uberblock> = Vec::new();
         for uberblock in self.disks.iter().flat_map(|(_, _, uberblocks)| uberblocks) {
@@ -219,21 +271,68 @@ impl Found {
                 all.push(uberblock.clone());
             }
         }
-        // Every import starts a new log epoch, so a higher epoch comes later in the pool's history,
-        // also where a leg that was absent holds a txg of the same number.
-        all.sort_by_key(|ub| std::cmp::Reverse((ub.log_epoch, ub.txg)));
+        all.sort_by_key(|ub| std::cmp::Reverse(age(ub)));
         all.truncate(RING_SLOTS as usize);
         all
     }
 }
 
+/// Every import starts a new log epoch, so a higher epoch comes later in the pool's history, also
+/// where a leg that was absent holds a txg of the same number.
+fn age(uberblock: &Uberblock) -> (u64, Txg) {
+    (uberblock.log_epoch, uberblock.txg)
+}
+
+/// Last txg of the opening in which `old` was written that is part of the history of `new`.
+fn shared_until(old: &Uberblock, new: &Uberblock) -> Option<Txg> {
+    let opening = old.lineage.first()?.id;
+    let index = new.lineage.iter().position(|known| known.id == opening)?;
+    Some(match index.checked_sub(1) {
+        Some(next) => Txg(new.lineage[next].first.0.saturating_sub(1)),
+        None => new.txg,
+    })
+}
+
+/// Whether everything that `old` knows is known to `new`.
+fn leads_to(old: &Uberblock, new: &Uberblock) -> bool {
+    shared_until(old, new).is_some_and(|txg| old.txg <= txg)
+}
+
+/// Whether only the last txg of `old` is unknown to `new`.
+fn leads_to_all_but_last(old: &Uberblock, new: &Uberblock) -> bool {
+    shared_until(old, new).is_some_and(|txg| old.txg == txg.next())
+}
+
+/// Refuses disks that went on without the others, or makes them miss everything.
+fn refuse_diverged(
+    label: &Label,
+    vdevs: &Vdevs,
+    newest: Txg,
+    diverged: &[Guid],
+    force: bool,
+) -> Result<(), PoolError> {
+    if diverged.is_empty() {
+        return Ok(());
+    }
+    let legs = || vdevs.legs().filter(|leg| diverged.contains(&leg.guid));
+    let names: Vec<&str> = legs().map(|leg| leg.path.as_str()).collect();
+    let names = names.join(", ");
+    if !force {
+        let pool = label.name.clone();
+        return Err(PoolError::Diverged { pool, diverged: names, newest });
+    }
+    tracing::error!(disks = names, "what these disks wrote by themselves is given up");
+    legs().for_each(|leg| leg.set_stale(Txg(0)));
+    Ok(())
+}
+
 /// Builds the pool an uberblock describes, or hands the vdevs back with the reason.
 async fn try_uberblock(
     label: &Label,
-    vdevs: Vec<Vdev>,
+    vdevs: Vdevs,
     uberblock: &Uberblock,
-    options: &PoolOptions,
-) -> Result<Pool, (Vec<Vdev>, PoolError)> {
+    (how, options): (ImportOptions, &PoolOptions),
+) -> Result<Pool, (Vdevs, PoolError)> {
     // Before anything is read: what a stale leg holds is old, and no damage.
     if options.bug != PlantedBug::StaleLegTrusted {
         mark_stale_legs(&vdevs, uberblock);
@@ -244,12 +343,16 @@ async fn try_uberblock(
     };
     let build = |entries, vdevs| {
         let next = bootstrap.next_vseg;
-        match Segments::new(segment_areas(label), entries, next, options.bug) {
+        match Segments::new(Areas::of(label), entries, next, options.bug) {
             Ok(segments) => Ok(Pool::assemble(
                 label.clone(),
                 vdevs,
                 segments,
-                uberblock.log_epoch + 1,
+                History {
+                    log_epoch: uberblock.log_epoch + 1,
+                    lineage: uberblock.lineage.clone(),
+                    opening: how.opening,
+                },
                 Committed {
                     txg: uberblock.txg,
                     segments: bootstrap.segments,
@@ -319,7 +422,7 @@ fn structure(label: &Label, what: &'static str, source: FormatError) -> PoolErro
 
 async fn read_bootstrap(
     label: &Label,
-    vdevs: &[Vdev],
+    vdevs: &Vdevs,
     uberblock: &Uberblock,
 ) -> Result<Bootstrap, PoolError> {
     let what = "bootstrap table";

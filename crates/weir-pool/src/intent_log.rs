@@ -1,4 +1,5 @@
-//! The intent log: a ring of batches on every leg of one vdev, and its replay.
+//! The intent log: a ring of batches on every leg of one vdev, its replay, and its move to another
+//! vdev.
 //!
 //! Not here: which writes go into a batch and who waits for it (weir-dataset's group commit).
 //!
@@ -6,6 +7,8 @@
 //! - I6: `write` returns `Ok` only when the batch is durable on every leg in use;
 //! - one batch is written at a time, so batch k+1 exists only if batch k was acknowledged;
 //! - space of a batch is reused only after an uberblock that no longer needs it is durable;
+//! - it moves with an uberblock that needs none of its batches: nothing is logged from the wish to
+//!   move until that one is durable, and the first batch in the new place has the next number;
 //! - batches never wrap: one that does not fit before the end starts at 0, and a reader that finds
 //!   no next batch where it expects one looks at 0.
 
@@ -20,7 +23,7 @@ use weir_format::log::{ALIGN_BYTES, BatchBuilder, decode_batch, decode_header};
 
 use crate::error::PoolError;
 use crate::planted::PlantedBug;
-use crate::vdev::Vdev;
+use crate::vdev::{Vdev, Vdevs};
 
 /// Bytes scanned at a time when looking for proof of damage.
 const SCAN_BYTES: usize = 1 << 20;
@@ -42,6 +45,9 @@ struct LiveBatch {
 }
 
 struct Ring {
+    vdev: u16,
+    /// Where the log goes as soon as no batch is needed any more.
+    moving_to: Option<u16>,
     epoch: u64,
     head: u64,
     next_batch: u64,
@@ -61,15 +67,41 @@ pub(crate) struct IntentLog {
 /// Where replay starts after an import: as the uberblock says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogStart {
+    pub(crate) vdev: u16,
     pub(crate) epoch: u64,
     pub(crate) batch: u64,
     pub(crate) offset: u64,
 }
 
 impl IntentLog {
-    pub(crate) fn new(pool: Guid, region_bytes: u64, epoch: u64, bug: PlantedBug) -> Self {
-        let ring = Ring { epoch, head: 0, next_batch: 1, live: VecDeque::new(), live_bytes: 0 };
+    pub(crate) fn new(
+        pool: Guid,
+        region_bytes: u64,
+        vdev: u16,
+        epoch: u64,
+        bug: PlantedBug,
+    ) -> Self {
+        let ring = Ring {
+            vdev,
+            moving_to: None,
+            epoch,
+            head: 0,
+            next_batch: 1,
+            live: VecDeque::new(),
+            live_bytes: 0,
+        };
         Self { pool, region_bytes, ring: Mutex::new(ring), bug }
+    }
+
+    /// The vdev it is on.
+    pub(crate) fn vdev(&self) -> u16 {
+        self.ring.lock().vdev
+    }
+
+    /// Wishes it on another vdev; [`Self::start_after`] and [`Self::release`] do it.
+    pub(crate) fn move_to(&self, vdev: u16) {
+        let mut ring = self.ring.lock();
+        ring.moving_to = (ring.vdev != vdev).then_some(vdev);
     }
 
     /// Writes one batch. The caller lets no two calls overlap.
@@ -78,21 +110,20 @@ impl IntentLog {
     /// The batch is on stable media of every leg in use when this returns `Ok`.
     pub(crate) async fn write(
         &self,
-        vdev: &Vdev,
+        vdevs: &Vdevs,
         builder: BatchBuilder,
         newest_txg: Txg,
     ) -> Result<(), LogWriteError> {
         let len = builder.batch_bytes();
-        let (epoch, batch, offset) = {
-            let ring = self.ring.lock();
-            let offset = self.place(&ring, len as u64).ok_or(LogWriteError::Full)?;
-            (ring.epoch, ring.next_batch, offset)
-        };
         let mut bytes = IoBuf::zeroed(len);
-        builder.finish(self.pool, epoch, batch, batch, &mut bytes);
-        {
+        let (vdev, epoch, batch, offset) = {
             // Taken before the write: a commit meanwhile must know that this space is in use.
             let mut ring = self.ring.lock();
+            if ring.moving_to.is_some() {
+                return Err(LogWriteError::Full);
+            }
+            let offset = self.place(&ring, len as u64).ok_or(LogWriteError::Full)?;
+            let batch = ring.next_batch;
             if offset < ring.head {
                 tracing::debug!(batch, "log ring wraps");
             }
@@ -100,7 +131,9 @@ impl IntentLog {
             ring.next_batch = batch + 1;
             ring.live_bytes += len as u64;
             ring.live.push_back(LiveBatch { offset, batch, bytes: len as u64, newest_txg });
-        }
+            (&vdevs[usize::from(ring.vdev)], ring.epoch, batch, offset)
+        };
+        builder.finish(self.pool, epoch, batch, batch, &mut bytes);
         let durability = match self.bug {
             PlantedBug::AckBeforeLogDurable => Durability::Cached,
             _ => Durability::Durable,
@@ -133,7 +166,13 @@ impl IntentLog {
     pub(crate) fn start_after(&self, committed: Txg) -> LogStart {
         let ring = self.ring.lock();
         let needed = ring.live.iter().find(|live| live.newest_txg > committed);
+        if let Some(vdev) = ring.moving_to
+            && (needed.is_none() || self.bug == PlantedBug::LogMovesEarly)
+        {
+            return LogStart { vdev, epoch: ring.epoch, batch: ring.next_batch, offset: 0 };
+        }
         LogStart {
+            vdev: ring.vdev,
             epoch: ring.epoch,
             batch: needed.map_or(ring.next_batch, |live| live.batch),
             offset: needed.map_or(ring.head, |live| live.offset),
@@ -146,6 +185,12 @@ impl IntentLog {
         let mut ring = self.ring.lock();
         while let Some(live) = ring.live.pop_front_if(|live| live.batch < start.batch) {
             ring.live_bytes -= live.bytes;
+        }
+        if ring.vdev != start.vdev {
+            assert!(ring.live.is_empty(), "the log moves when no batch is needed");
+            tracing::info!(from = ring.vdev, to = start.vdev, "intent log moved");
+            (ring.vdev, ring.head) = (start.vdev, 0);
+            ring.moving_to = ring.moving_to.filter(|vdev| *vdev != start.vdev);
         }
     }
 }
@@ -277,7 +322,7 @@ impl<'a> Replay<'a> {
 mod tests {
     use weir_base::{DatasetId, Lsn, SystemClock};
     use weir_device::{Device, MemoryDevice, new_runtime};
-    use weir_format::{Label, LegConfig, VdevConfig, VdevKind};
+    use weir_format::{Label, LegConfig, VdevConfig, VdevKind, VdevRole};
 
     use super::*;
     use crate::pool::PoolOptions;
@@ -285,10 +330,11 @@ mod tests {
 
     const REGION_BYTES: u64 = 64 << 10;
 
-    fn disk() -> Vdev {
+    fn disk() -> Vdevs {
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::new("disk", 8 << 20));
         let leg = LegConfig { guid: Guid(1), path: String::new() };
-        let config = VdevConfig { kind: VdevKind::Disk, disk_bytes: 8 << 20, legs: vec![leg] };
+        let (kind, role, legs) = (VdevKind::Disk, VdevRole::Data, vec![leg]);
+        let config = VdevConfig { kind, role, disk_bytes: 8 << 20, legs };
         let label = Label {
             pool: Guid(7),
             name: "tank".to_owned(),
@@ -301,13 +347,14 @@ mod tests {
         };
         let clock = Arc::new(SystemClock::default());
         let options = PoolOptions { cache_bytes: 0, clock, bug: PlantedBug::None };
-        Vdev::new(&label, 0, vec![Leg::new(Guid(1), String::new(), Some(device))], &options)
+        let legs = vec![Leg::new(Guid(1), String::new(), Some(device))];
+        Vdevs::new(vec![Vdev::new(&label, 0, legs, &options)])
     }
 
     /// Logs one batch of `bytes`, whole blocks.
     async fn log(
         ring: &IntentLog,
-        vdev: &Vdev,
+        vdevs: &Vdevs,
         txg: Txg,
         bytes: usize,
     ) -> Result<(), LogWriteError> {
@@ -315,7 +362,7 @@ mod tests {
         let payload = vec![7; bytes - ALIGN_BYTES];
         builder.push_write(Lsn(1), txg, DatasetId(1), 0, std::iter::once(&payload[..]));
         assert_eq!(builder.batch_bytes(), bytes);
-        ring.write(vdev, builder, txg).await
+        ring.write(vdevs, builder, txg).await
     }
 
     /// A batch of a txg that is just being committed may come after its uberblock was made: replay
@@ -323,18 +370,18 @@ mod tests {
     #[test]
     fn what_the_uberblock_starts_with_is_kept() {
         new_runtime().unwrap().block_on(async {
-            let vdev = disk();
-            let ring = IntentLog::new(Guid(7), REGION_BYTES, 1, PlantedBug::None);
-            log(&ring, &vdev, Txg(1), 16 << 10).await.unwrap();
+            let vdevs = disk();
+            let ring = IntentLog::new(Guid(7), REGION_BYTES, 0, 1, PlantedBug::None);
+            log(&ring, &vdevs, Txg(1), 16 << 10).await.unwrap();
             let start = ring.start_after(Txg(1));
-            log(&ring, &vdev, Txg(1), 16 << 10).await.unwrap();
+            log(&ring, &vdevs, Txg(1), 16 << 10).await.unwrap();
             ring.release(start);
             let mut logged = 0;
-            while logged < 20 && log(&ring, &vdev, Txg(2), 8 << 10).await.is_ok() {
+            while logged < 20 && log(&ring, &vdevs, Txg(2), 8 << 10).await.is_ok() {
                 logged += 1;
             }
             assert!((1..20).contains(&logged), "the ring is full after {logged}");
-            let mut replay = Replay::new(&vdev, Guid(7), "tank", REGION_BYTES, start);
+            let mut replay = Replay::new(&vdevs[0], Guid(7), "tank", REGION_BYTES, start);
             let mut found = 0;
             while replay.next(false).await.unwrap().is_some() {
                 found += 1;

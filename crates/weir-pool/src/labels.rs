@@ -17,7 +17,7 @@ use weir_format::layout::{
 use weir_format::{FormatError, Label, Uberblock};
 
 use crate::error::PoolError;
-use crate::vdev::Vdev;
+use crate::vdev::Vdevs;
 
 /// Writes both labels of one new disk: config, empty ring.
 ///
@@ -28,15 +28,35 @@ pub(crate) async fn write_labels(device: &dyn Device, label: &Label) -> Result<(
         .place()
         .map(|(vdev, _)| (vdev, &label.vdevs[vdev]))
         .expect("a label names its own disk");
-    let mut content = IoBuf::zeroed(LABEL_BYTES as usize);
-    let config = label.encode();
-    content[..CONFIG_BYTES].copy_from_slice(&config);
-    content[CONFIG_BYTES..2 * CONFIG_BYTES].copy_from_slice(&config);
-    let content = Arc::new(content);
+    let content = Arc::new(label_content(label));
     for offset in label_offsets(vdev.disk_bytes) {
         let range = 0..LABEL_BYTES as usize;
         device.write_at(offset, Arc::clone(&content), range, Durability::Cached).await?;
     }
+    device.flush().await
+}
+
+fn label_content(label: &Label) -> IoBuf {
+    let mut content = IoBuf::zeroed(LABEL_BYTES as usize);
+    let config = label.encode();
+    content[..CONFIG_BYTES].copy_from_slice(&config);
+    content[CONFIG_BYTES..2 * CONFIG_BYTES].copy_from_slice(&config);
+    content
+}
+
+/// Writes the second label, with an empty ring, of a disk of which `disk_bytes` will be used; the
+/// first one stays as it is.
+///
+/// # Durability
+/// Durable when this returns.
+pub(crate) async fn write_second_label(
+    device: &dyn Device,
+    label: &Label,
+    disk_bytes: u64,
+) -> Result<(), DeviceError> {
+    let [_, second] = label_offsets(disk_bytes);
+    let (content, range) = (Arc::new(label_content(label)), 0..LABEL_BYTES as usize);
+    device.write_at(second, content, range, Durability::Cached).await?;
     device.flush().await
 }
 
@@ -160,19 +180,16 @@ fn ring_slots(rings: &[IoBuf], pool: Guid) -> Vec<Uberblock> {
 /// crash before that, which leaves the slots of earlier txgs whole.
 ///
 /// # Errors
-/// When a vdev has no leg left.
-pub(crate) async fn write_uberblock(
-    vdevs: &[Vdev],
-    uberblock: &Uberblock,
-) -> Result<(), PoolError> {
+/// When a vdev that holds segments has too few legs left.
+pub(crate) async fn write_uberblock(vdevs: &Vdevs, uberblock: &Uberblock) -> Result<(), PoolError> {
     let mut slot = IoBuf::zeroed(SLOT_BYTES);
     slot.copy_from_slice(&uberblock.encode());
     let slot = Arc::new(slot);
     let within = RING_OFFSET + uberblock.txg.0 % RING_SLOTS * SLOT_BYTES as u64;
-    let writes = vdevs.iter().map(|vdev| {
+    let writes = vdevs.in_service().map(|vdev| {
         let slot = &slot;
-        async move {
-            let [first, second] = label_offsets(vdev.disk_bytes).map(|label| label + within);
+        vdev.unless_log(async move {
+            let [first, second] = label_offsets(vdev.disk_bytes()).map(|label| label + within);
             // Both are issued before either is awaited; one flush then covers both.
             let (a, b) = futures_util::join!(
                 vdev.write(first, slot, 0..SLOT_BYTES, Durability::Cached),
@@ -180,7 +197,7 @@ pub(crate) async fn write_uberblock(
             );
             a.and(b)?;
             vdev.flush().await
-        }
+        })
     });
     join_all(writes).await.into_iter().collect()
 }

@@ -23,7 +23,7 @@ use weir_base::limits::DISK_SILENT;
 use weir_base::{Guid, Txg};
 use weir_device::Device;
 use weir_format::layout::{DISKS_MAX, MIRROR_LEGS_MAX};
-use weir_format::{Label, StaleLeg};
+use weir_format::{Label, StaleLeg, VdevRole};
 
 use crate::create::{watched, zero_log};
 use crate::error::PoolError;
@@ -50,8 +50,8 @@ pub enum Replacement {
 
 /// A leg that left, with its disk if that answers.
 pub struct DetachedLeg {
-    device: Option<Arc<dyn Device>>,
-    disk_bytes: u64,
+    pub(crate) device: Option<Arc<dyn Device>>,
+    pub(crate) disk_bytes: u64,
 }
 
 impl Pool {
@@ -62,7 +62,7 @@ impl Pool {
     pub fn find_leg(&self, disk: &str) -> Result<(Guid, String, LegState), PoolError> {
         let named = |leg: &&Leg| leg.path == disk || leg.guid.to_string() == disk;
         let ends = |leg: &&Leg| leg.path.rsplit('/').next() == Some(disk);
-        let all = || self.vdevs.iter().flat_map(|vdev| &vdev.legs);
+        let all = || self.vdevs.legs();
         let mut by_name = all().filter(ends);
         let found = all().find(named).or_else(|| match (by_name.next(), by_name.next()) {
             (Some(only), None) => Some(only),
@@ -72,7 +72,7 @@ impl Pool {
         found.map(|leg| (leg.guid, leg.path.clone(), leg.state())).ok_or_else(none)
     }
 
-    fn leg(&self, guid: Guid) -> Result<(&Vdev, &Leg), PoolError> {
+    pub(crate) fn leg(&self, guid: Guid) -> Result<(&Vdev, &Leg), PoolError> {
         let legs = |vdev| move |leg| (vdev, leg);
         let mut all = self.vdevs.iter().flat_map(|vdev| vdev.legs.iter().map(legs(vdev)));
         all.find(|(_, leg)| leg.guid == guid).ok_or_else(|| PoolError::NoSuchDisk {
@@ -90,7 +90,10 @@ impl Pool {
         if leg.is_offline() {
             return Ok(false);
         }
-        self.check_dispensable(vdev, leg)?;
+        // A pool can do without a spare, and without a log vdev while it is open.
+        if vdev.role().holds_segments() {
+            self.check_dispensable(vdev, leg)?;
+        }
         let silent = leg.silent().is_some_and(|silent| silent >= DISK_SILENT);
         leg.set_offline();
         if let Some(device) = leg.take_device()
@@ -138,17 +141,21 @@ impl Pool {
             return Err(PoolError::Layout { why });
         }
         let bytes = device.geometry().len_bytes;
-        if bytes < vdev.disk_bytes {
-            return Err(PoolError::TooSmall { path, bytes, min: vdev.disk_bytes });
+        if bytes < vdev.disk_bytes() {
+            return Err(PoolError::TooSmall { path, bytes, min: vdev.disk_bytes() });
         }
         leg.bring_back(watched(device, &self.clock), self.committed_txg());
+        if vdev.role() == VdevRole::Spare {
+            // Nothing was ever written to it.
+            leg.take_as_it_is();
+        }
         tracing::info!(disk = %leg.path, "disk in use again");
         Ok(())
     }
 
     /// Sets the error counts of one leg or of all to zero.
     pub fn clear_leg_errors(&self, guid: Option<Guid>) {
-        let legs = self.vdevs.iter().flat_map(|vdev| &vdev.legs);
+        let legs = self.vdevs.legs();
         legs.filter(|leg| guid.is_none_or(|guid| leg.guid == guid)).for_each(Leg::clear_errors);
     }
 
@@ -184,10 +191,10 @@ impl Pool {
     pub async fn ready_disk(&self, beside: Guid, device: &dyn Device) -> Result<(), PoolError> {
         let (vdev, _) = self.leg(beside)?;
         let (path, bytes) = (device.path().to_owned(), device.geometry().len_bytes);
-        if bytes < vdev.disk_bytes {
-            return Err(PoolError::TooSmall { path, bytes, min: vdev.disk_bytes });
+        if bytes < vdev.disk_bytes() {
+            return Err(PoolError::TooSmall { path, bytes, min: vdev.disk_bytes() });
         }
-        forget_disk(device, vdev.disk_bytes).await?;
+        forget_disk(device, vdev.disk_bytes()).await?;
         zero_log(device, self.label.log_bytes).await
     }
 
@@ -198,6 +205,10 @@ impl Pool {
     pub fn check_joining(&self, beside: Guid, how: Replacement) -> Result<(), PoolError> {
         let (vdev, old) = self.leg(beside)?;
         match how {
+            _ if vdev.role() == VdevRole::Spare => {
+                let why = "a spare is not attached to or replaced: remove it, add another";
+                Err(PoolError::Layout { why: why.to_owned() })
+            }
             Replacement::Beside if !vdev.mirrors() => {
                 let why = "a disk is attached to a disk or a mirror; raidz has a fixed width";
                 Err(PoolError::Layout { why: why.to_owned() })
@@ -206,9 +217,7 @@ impl Pool {
                 let why = format!("a mirror has at most {MIRROR_LEGS_MAX} disks");
                 Err(PoolError::Layout { why })
             }
-            Replacement::Beside
-                if self.vdevs.iter().map(|v| v.legs.len()).sum::<usize>() >= DISKS_MAX =>
-            {
+            Replacement::Beside if self.vdevs.legs().count() >= DISKS_MAX => {
                 let why = format!("a pool has at most {DISKS_MAX} disks");
                 Err(PoolError::Layout { why })
             }
@@ -315,14 +324,14 @@ impl Pool {
         drop(left);
         leg.set_offline();
         drop(leg.take_device());
-        DetachedLeg { device, disk_bytes: vdev.disk_bytes }
+        DetachedLeg { device, disk_bytes: vdev.disk_bytes() }
     }
 
     /// Labels written from here on have the legs as they are now, and are newer than all before.
-    fn next_config(&self) -> Label {
+    pub(crate) fn next_config(&self) -> Label {
         let mut config = self.config.lock();
         config.txg = self.committed_txg().max(config.txg.next());
-        config.vdevs = self.vdevs.iter().map(Vdev::config).collect();
+        config.vdevs = self.vdevs.all().map(Vdev::config).collect();
         config.clone()
     }
 
@@ -330,7 +339,7 @@ impl Pool {
     ///
     /// # Durability
     /// Durable on every leg in use when this returns.
-    async fn write_configs(&self) -> Result<(), PoolError> {
+    pub(crate) async fn write_configs(&self) -> Result<(), PoolError> {
         self.write_changed_labels().await;
         self.flush_all().await
     }
@@ -352,11 +361,11 @@ impl Pool {
     pub(crate) async fn write_changed_labels(&self) -> Vec<(String, u64)> {
         let config = self.config.lock().clone();
         let mut written = Vec::new();
-        for vdev in &self.vdevs {
+        for vdev in self.vdevs.iter() {
             for leg in &vdev.legs {
                 let Some(device) = leg.usable() else { continue };
                 let label = Label { disk: leg.guid, ..config.clone() };
-                match repair_config(&*device, &label, vdev.disk_bytes).await {
+                match repair_config(&*device, &label, vdev.disk_bytes()).await {
                     Ok(0) => {}
                     Ok(bytes) => written.push((leg.path.clone(), bytes)),
                     Err(error) => leg.fault(&error),

@@ -15,6 +15,7 @@
 //! - after a failed flush on the last good leg nothing is acknowledged any more: the pool is
 //!   poisoned until it is imported again.
 
+mod areas;
 mod clean;
 mod commit;
 mod copies;
@@ -37,6 +38,7 @@ mod slow;
 mod status;
 mod tree;
 mod vdev;
+mod vdevs;
 mod write_out;
 
 pub use commit::{CommitInput, write_directory_block};
@@ -54,4 +56,5 @@ pub use segments::SpaceUse;
 pub use slow::Slowness;
 pub use status::{LegState, LegStatus, PoolHealth, PoolStatus, VdevStatus};
 pub use tree::{Change, Delta, Leaf, Tree, TreeHome};
+pub use vdevs::Evacuation;
 pub use write_out::{CompressHistory, WriteOut};

@@ -15,7 +15,7 @@ use weir_format::layout::PACK_BYTES;
 use weir_format::{BlockPtr, RemapRun, RemapTable, SegmentClass, SegmentEntry, SegmentState};
 
 use crate::planted::PlantedBug;
-use crate::segments::{Inner, SegmentArea, Segments};
+use crate::segments::{Inner, Segments};
 
 /// Rows that cleaning a segment must gain at least: more than a commit pads.
 const GAIN_ROWS_MIN: u64 = 4;
@@ -56,24 +56,12 @@ impl Segments {
         live_max: u64,
     ) -> Vec<(VsegId, SegmentEntry)> {
         let worth_it = |entry: &SegmentEntry| {
-            let SegmentArea { segment_bytes, row_bytes, .. } = self.areas[usize::from(entry.vdev)];
-            let gain = (GAIN_ROWS_MIN * row_bytes).max(segment_bytes / GAIN_SHARE_MIN);
-            u64::from(entry.live_bytes) <= live_max.min(segment_bytes.saturating_sub(gain))
+            let area = self.area(entry.vdev);
+            let gain = (GAIN_ROWS_MIN * area.row_bytes).max(area.segment_bytes / GAIN_SHARE_MIN);
+            let live_max = live_max.min(area.segment_bytes.saturating_sub(gain));
+            area.is_open() && u64::from(entry.live_bytes) <= live_max
         };
-        let inner = self.inner.lock();
-        let mut victims: Vec<(VsegId, SegmentEntry)> = inner
-            .slots
-            .iter()
-            .map(|(vseg, slot)| (*vseg, slot.entry))
-            .filter(|(vseg, entry)| {
-                entry.state == SegmentState::Sealed
-                    && entry.class != SegmentClass::Root
-                    && !entry.summary.is_none()
-                    && worth_it(entry)
-                    && !inner.unclean.contains(vseg)
-            })
-            .collect();
-        drop(inner);
+        let mut victims = self.movable(worth_it);
         let score = |entry: &SegmentEntry| {
             let used = f64::from(entry.live_bytes) / self.bytes_on(entry.vdev) as f64;
             let age = match order {
@@ -84,6 +72,43 @@ impl Segments {
         };
         victims.sort_by(|(va, a), (vb, b)| score(b).total_cmp(&score(a)).then(va.cmp(vb)));
         victims
+    }
+
+    /// Segments on vdevs that are leaving, in the order of their places.
+    pub(crate) fn evacuees(&self) -> Vec<(VsegId, SegmentEntry)> {
+        let mut evacuees = self.movable(|entry| !self.area(entry.vdev).is_open());
+        evacuees.sort_unstable_by_key(|(_, entry)| (entry.pseg, entry.vdev));
+        evacuees
+    }
+
+    /// Segments that can be moved and are wanted.
+    fn movable(&self, wanted: impl Fn(&SegmentEntry) -> bool) -> Vec<(VsegId, SegmentEntry)> {
+        let inner = self.inner.lock();
+        let all = inner.slots.iter().map(|(vseg, slot)| (*vseg, slot.entry));
+        let movable = |(vseg, entry): &(VsegId, SegmentEntry)| {
+            entry.state == SegmentState::Sealed
+                && entry.class != SegmentClass::Root
+                && !entry.summary.is_none()
+                && wanted(entry)
+                && !inner.unclean.contains(vseg)
+        };
+        all.filter(movable).collect()
+    }
+
+    /// Tries the segments of a vdev again that could not be moved.
+    pub(crate) fn forget_stuck_on(&self, vdev: u16) {
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        let elsewhere = |vseg: &VsegId| inner.slots.get(vseg).is_some_and(|s| s.entry.vdev != vdev);
+        inner.unclean.retain(elsewhere);
+    }
+
+    /// Segments of a vdev that could not be moved.
+    pub(crate) fn stuck_on(&self, vdev: u16) -> usize {
+        let inner = self.inner.lock();
+        let slots = inner.unclean.iter().filter_map(|vseg| inner.slots.get(vseg));
+        let stuck = |entry: SegmentEntry| entry.vdev == vdev && entry.state == SegmentState::Sealed;
+        slots.filter(|slot| stuck(slot.entry)).count()
     }
 
     /// Whether a block stands at this place of this segment.

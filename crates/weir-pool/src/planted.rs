@@ -28,6 +28,10 @@ pub enum PlantedBug {
     WrongParityStrip,
     /// An import takes a leg that missed writes for one that did not.
     StaleLegTrusted,
+    /// A vdev leaves while the last uberblocks need what stood on it.
+    VdevLeavesEarly,
+    /// The log moves though batches in its old place are needed.
+    LogMovesEarly,
     /// A resilver leaves out a part of every segment.
     ResilverSkipsRange,
 }

@@ -13,14 +13,14 @@ use parking_lot::Mutex;
 use weir_base::{Clock, Guid, Txg};
 use weir_cache::BlockCache;
 use weir_format::log::BatchBuilder;
-use weir_format::{Label, SegmentClass, StaleLeg, TreeRoot};
+use weir_format::{LINEAGE_MAX, Label, Opening, SegmentClass, StaleLeg, TreeRoot, VdevRole};
 
 use crate::error::PoolError;
 use crate::intent_log::{IntentLog, LogWriteError};
 use crate::planted::PlantedBug;
 use crate::scan::Scans;
 use crate::segments::{Segments, SpaceUse};
-use crate::vdev::Vdev;
+use crate::vdev::Vdevs;
 use crate::write_out::Streams;
 
 /// How to run a pool; nothing of it is stored.
@@ -44,14 +44,32 @@ pub(crate) struct Committed {
     pub(crate) next_dataset: u64,
 }
 
+/// What the openings of a pool before this one leave to it.
+pub(crate) struct History {
+    /// Epoch of the log from here on.
+    pub(crate) log_epoch: u64,
+    /// Openings before this one, newest first.
+    pub(crate) lineage: Vec<Opening>,
+    /// Identity of this one.
+    pub(crate) opening: Guid,
+}
+
+/// The first log vdev that can be written, or else the first vdev that stays.
+fn wanted_log_vdev(vdevs: &Vdevs) -> u16 {
+    let log = vdevs.iter().find(|v| v.role() == VdevRole::Log && v.is_alive() && !v.is_retiring());
+    let stays = || vdevs.iter().find(|vdev| vdev.role() == VdevRole::Data);
+    log.or_else(stays).expect("a pool keeps a vdev for data").index
+}
+
 /// An open pool.
 pub struct Pool {
-    /// As it was found. Legs come and go: `config` has what the labels say now.
+    /// As it was found. Vdevs and legs come and go: `config` has what the labels say now.
     pub(crate) label: Label,
-    pub(crate) vdevs: Vec<Vdev>,
+    pub(crate) vdevs: Vdevs,
     pub(crate) segments: Segments,
     pub(crate) log: IntentLog,
-    pub(crate) log_vdev: u16,
+    /// This opening of the pool and those before it, newest first.
+    pub(crate) lineage: Vec<Opening>,
     pub(crate) cache: BlockCache,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) committed: Mutex<Committed>,
@@ -72,21 +90,25 @@ pub struct Pool {
 impl Pool {
     pub(crate) fn assemble(
         label: Label,
-        vdevs: Vec<Vdev>,
+        vdevs: Vdevs,
         segments: Segments,
-        log_epoch: u64,
+        history: History,
         committed: Committed,
         options: &PoolOptions,
     ) -> Self {
-        let log = IntentLog::new(label.pool, label.log_bytes, log_epoch, options.bug);
-        let streams = Streams::resume(&segments, vdevs.len(), committed.txg);
+        let History { log_epoch, mut lineage, opening } = history;
+        lineage.insert(0, Opening { id: opening, first: committed.txg.next() });
+        lineage.truncate(LINEAGE_MAX);
+        let log_vdev = wanted_log_vdev(&vdevs);
+        let log = IntentLog::new(label.pool, label.log_bytes, log_vdev, log_epoch, options.bug);
+        let streams = Streams::resume(&segments, committed.txg);
         let config = Mutex::new(label.clone());
         Self {
             label,
             vdevs,
             segments,
             log,
-            log_vdev: 0,
+            lineage,
             cache: BlockCache::new(options.cache_bytes),
             clock: Arc::clone(&options.clock),
             committed: Mutex::new(committed),
@@ -145,7 +167,7 @@ impl Pool {
 
     /// Size of the smallest segments; those of a vdev hold as many whole rows as fit.
     pub fn segment_bytes(&self) -> u64 {
-        self.segments.segment_bytes
+        self.segments.segment_bytes()
     }
 
     /// Free segments now, and dead ones that later txgs bring back for data.
@@ -184,12 +206,23 @@ impl Pool {
         newest_txg: Txg,
     ) -> Result<(), LogWriteError> {
         self.check_alive().map_err(LogWriteError::Pool)?;
-        let vdev = &self.vdevs[usize::from(self.log_vdev)];
-        let done = self.log.write(vdev, builder, newest_txg).await;
+        let done = self.log.write(&self.vdevs, builder, newest_txg).await;
         if let Err(LogWriteError::Pool(error)) = &done {
-            return Err(LogWriteError::Pool(self.poison(error)));
+            let vdev = &self.vdevs[usize::from(self.log.vdev())];
+            if vdev.role() != VdevRole::Log {
+                return Err(LogWriteError::Pool(self.poison(error)));
+            }
+            // What is logged is also in RAM: the next commit makes it durable without the log.
+            tracing::error!(%error, "log vdev lost: the intent log moves to a vdev of the pool");
+            self.log.move_to(self.wanted_log_vdev());
+            return Err(LogWriteError::Full);
         }
         done
+    }
+
+    /// Where the intent log belongs.
+    pub(crate) fn wanted_log_vdev(&self) -> u16 {
+        wanted_log_vdev(&self.vdevs)
     }
 
     /// Whether the intent log wants a commit.

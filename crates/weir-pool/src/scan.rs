@@ -131,7 +131,7 @@ impl Pool {
     }
 
     fn resilver_legs(&self) -> impl Iterator<Item = &Leg> {
-        let legs = self.vdevs.iter().flat_map(|vdev| &vdev.legs);
+        let legs = self.vdevs.in_service().flat_map(|vdev| &vdev.legs);
         legs.filter(|leg| leg.usable().is_some() && leg.stale_after().is_some())
     }
 
@@ -148,7 +148,7 @@ impl Pool {
     /// they are stale.
     pub async fn finish_resilver(&self, legs: &[(Guid, u64)]) -> Result<(), PoolError> {
         self.flush_all().await?;
-        for leg in self.vdevs.iter().flat_map(|vdev| &vdev.legs) {
+        for leg in self.vdevs.legs() {
             if let Some((_, absences)) = legs.iter().find(|(guid, _)| *guid == leg.guid) {
                 leg.set_copied(*absences);
             }

@@ -23,6 +23,7 @@ use weir_format::{
     SummaryPlace,
 };
 
+use crate::areas::{Areas, SegmentArea};
 use crate::planted::PlantedBug;
 
 /// Space of a pool in bytes of its segment area (one copy counted).
@@ -34,16 +35,6 @@ pub struct SpaceUse {
     pub free_bytes: u64,
     /// Blocks that committed or written pointers refer to.
     pub live_bytes: u64,
-}
-
-/// The segment area of one vdev.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SegmentArea {
-    /// Physical segments.
-    pub(crate) segments: u32,
-    /// Data bytes of each: whole rows.
-    pub(crate) segment_bytes: u64,
-    pub(crate) row_bytes: u64,
 }
 
 pub(crate) struct Slot {
@@ -134,12 +125,7 @@ impl Inner {
 /// The segment table of one pool.
 pub(crate) struct Segments {
     pub(crate) inner: Mutex<Inner>,
-    /// By vdev.
-    pub(crate) areas: Vec<SegmentArea>,
-    /// Size of the smallest segments.
-    pub(crate) segment_bytes: u64,
-    /// Physical segments of all vdevs.
-    pub(crate) total: u64,
+    pub(crate) areas: Areas,
     pub(crate) bug: PlantedBug,
 }
 
@@ -165,21 +151,25 @@ impl Drop for Pinned<'_> {
 impl Segments {
     /// A table with these entries; everything no entry names is free.
     pub(crate) fn new(
-        areas: Vec<SegmentArea>,
+        areas: Areas,
         entries: Entries,
         next_vseg: VsegId,
         bug: PlantedBug,
     ) -> Result<Self, String> {
         let mut free: Vec<BTreeSet<PsegIndex>> =
-            areas.iter().map(|area| (0..area.segments).map(PsegIndex).collect()).collect();
+            areas.iter().map(|area| (0..area.segments()).map(PsegIndex).collect()).collect();
         let (mut slots, mut dead, mut live_bytes) = (HashMap::new(), Vec::new(), 0);
         let tables: BTreeMap<VsegId, RemapTable> = entries.tables.into_iter().collect();
         for (vseg, entry) in entries.segments {
-            let owned = entry.state == SegmentState::Remapped
-                || free.get_mut(usize::from(entry.vdev)).is_some_and(|f| f.remove(&entry.pseg));
             let fits = |area: &SegmentArea| u64::from(entry.fill_bytes) <= area.segment_bytes;
-            let fits = areas.get(usize::from(entry.vdev)).is_some_and(fits);
-            if !owned || vseg >= next_vseg || !fits {
+            let mut takes = || {
+                let place = free.get_mut(usize::from(entry.vdev));
+                place.is_some_and(|free| free.remove(&entry.pseg))
+            };
+            // A cleaned segment has no place; the vdev on which it once stood may be gone.
+            let placed = entry.state == SegmentState::Remapped
+                || (areas.get(entry.vdev).is_some_and(fits) && takes());
+            if !placed || vseg >= next_vseg {
                 return Err(format!("segment {vseg} claims a place it cannot have"));
             }
             if matches!(entry.state, SegmentState::Dead | SegmentState::Leaving) {
@@ -201,14 +191,57 @@ impl Segments {
             next_vseg,
             live_bytes,
         };
-        let segment_bytes = areas.iter().map(|area| area.segment_bytes).min().unwrap_or_default();
-        let total = areas.iter().map(|area| u64::from(area.segments)).sum();
-        Ok(Self { inner: Mutex::new(inner), areas, segment_bytes, total, bug })
+        Ok(Self { inner: Mutex::new(inner), areas, bug })
+    }
+
+    /// The area of a vdev.
+    pub(crate) fn area(&self, vdev: u16) -> &SegmentArea {
+        self.areas.get(vdev).expect("every vdev has an area")
     }
 
     /// Size of the segments on a vdev.
     pub(crate) fn bytes_on(&self, vdev: u16) -> u64 {
-        self.areas[usize::from(vdev)].segment_bytes
+        self.area(vdev).segment_bytes
+    }
+
+    /// Size of the smallest segments.
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        self.areas.segment_bytes()
+    }
+
+    /// A new vdev's area: all of it is free.
+    pub(crate) fn add_area(&self, area: SegmentArea) {
+        let mut inner = self.inner.lock();
+        inner.free.push((0..area.segments()).map(PsegIndex).collect());
+        self.areas.push(area);
+    }
+
+    /// A vdev's area has more segments from here on.
+    pub(crate) fn grow_area(&self, vdev: u16, segments: u32) {
+        let mut inner = self.inner.lock();
+        let new = self.area(vdev).grow(segments);
+        inner.free[usize::from(vdev)].extend(new.map(PsegIndex));
+    }
+
+    /// Lets new segments be opened on a vdev, or no more.
+    pub(crate) fn set_open(&self, vdev: u16, open: bool) {
+        let _allocations = self.inner.lock();
+        self.area(vdev).set_open(open);
+    }
+
+    /// Segments that stand on a vdev, or whose places there are held, and what lives of them.
+    pub(crate) fn on_vdev(&self, vdev: u16) -> (usize, u64) {
+        let inner = self.inner.lock();
+        let placed = inner
+            .slots
+            .values()
+            .map(|slot| slot.entry)
+            .filter(|entry| entry.vdev == vdev && entry.state != SegmentState::Remapped);
+        let live = |entry: SegmentEntry| match entry.state {
+            SegmentState::Leaving => 0,
+            _ => u64::from(entry.live_bytes),
+        };
+        placed.fold((0, 0), |(count, bytes), entry| (count + 1, bytes + live(entry)))
     }
 
     /// Where a segment starts in its vdev's segment area.
@@ -272,22 +305,20 @@ impl Segments {
         &self,
         class: SegmentClass,
         txg: Txg,
-        wanted: usize,
+        wanted: u16,
     ) -> Option<(VsegId, u16, u64)> {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
-        let (vdev, set) = inner
-            .free
-            .iter_mut()
-            .enumerate()
-            .max_by_key(|(vdev, free)| (!free.is_empty() && *vdev == wanted, free.len()))?;
+        let open = inner.free.iter_mut().zip(0..).filter(|(_, vdev)| self.area(*vdev).is_open());
+        let (set, vdev) =
+            open.max_by_key(|(free, vdev)| (!free.is_empty() && *vdev == wanted, free.len()))?;
         let pseg = set.pop_first()?;
         let vseg = inner.next_vseg;
         inner.next_vseg = VsegId(vseg.0 + 1);
         let entry = SegmentEntry {
             state: SegmentState::Open,
             class,
-            vdev: vdev as u16,
+            vdev,
             pseg,
             live_bytes: 0,
             fill_bytes: 0,
@@ -298,7 +329,7 @@ impl Segments {
         let before = inner.slots.insert(vseg, Slot { entry, pins: 0 });
         assert!(before.is_none(), "I2: vseg {vseg} exists already");
         inner.mark(vseg, class);
-        Some((vseg, vdev as u16, self.start(&entry)))
+        Some((vseg, vdev, self.start(&entry)))
     }
 
     /// The open segments of a class, where each starts and how full it is; read at import.
@@ -455,15 +486,18 @@ impl Segments {
         picked.map(|entry| u64::from(entry.live_bytes)).sum()
     }
 
-    /// Space figures; dead segments count as free, they come back by themselves.
+    /// Space figures; dead segments count as free, they come back by themselves. A vdev that is
+    /// leaving has no space, but what lives on it counts.
     pub(crate) fn space(&self) -> SpaceUse {
         let inner = self.inner.lock();
-        let bytes = |vdev: usize, count: usize| count as u64 * self.areas[vdev].segment_bytes;
-        let free = inner.free.iter().enumerate().map(|(vdev, free)| bytes(vdev, free.len()));
-        let dead = inner.dead.iter().map(|vseg| self.bytes_on(inner.slots[vseg].entry.vdev));
-        let all = self.areas.iter().map(|area| u64::from(area.segments) * area.segment_bytes);
+        let open = self.areas.open();
+        let free = open
+            .iter()
+            .map(|vdev| inner.free[usize::from(*vdev)].len() as u64 * self.bytes_on(*vdev));
+        let dead = inner.dead.iter().map(|vseg| inner.slots[vseg].entry.vdev);
+        let dead = dead.filter(|vdev| open.contains(vdev)).map(|vdev| self.bytes_on(vdev));
         SpaceUse {
-            total_bytes: all.sum(),
+            total_bytes: self.areas.total_bytes(),
             free_bytes: free.sum::<u64>() + dead.sum::<u64>(),
             live_bytes: inner.live_bytes,
         }
@@ -474,9 +508,13 @@ impl Segments {
     /// that some wait at any time, and nothing is gained by waiting for them.
     pub(crate) fn free_now_and_later(&self) -> (usize, usize) {
         let inner = self.inner.lock();
-        let dead = inner.dead.iter().map(|vseg| inner.slots[vseg].entry.class);
-        let waiting = dead.filter(|class| *class != SegmentClass::Root).count();
-        (inner.free.iter().map(BTreeSet::len).sum(), waiting)
+        let dead = inner.dead.iter().map(|vseg| inner.slots[vseg].entry);
+        let comes = |entry: &SegmentEntry| {
+            entry.class != SegmentClass::Root && self.area(entry.vdev).is_open()
+        };
+        let open = self.areas.open().into_iter();
+        let free = open.map(|vdev| inner.free[usize::from(vdev)].len()).sum();
+        (free, dead.filter(comes).count())
     }
 }
 

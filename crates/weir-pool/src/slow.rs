@@ -118,7 +118,7 @@ impl Pool {
     /// Disks in use that have completed nothing for `limit` though they were asked: any of them
     /// holds up commits and flushes.
     pub fn silent_disks(&self, limit: Duration) -> Vec<(String, Duration)> {
-        let legs = self.vdevs.iter().flat_map(|vdev| &vdev.legs);
+        let legs = self.vdevs.legs();
         legs.filter_map(|leg| Some((leg.path.clone(), leg.silent().filter(|s| *s >= limit)?)))
             .collect()
     }
@@ -136,7 +136,7 @@ impl Pool {
     /// What was flushed is safe; what was only acknowledged is lost, as by a crash.
     pub fn abandon(&self, why: &dyn std::fmt::Display) {
         self.poison(why);
-        for leg in self.vdevs.iter().flat_map(|vdev| &vdev.legs) {
+        for leg in self.vdevs.legs() {
             if let Some(watch) = leg.device().as_ref().and_then(|device| device.watch()) {
                 watch.let_go();
             }

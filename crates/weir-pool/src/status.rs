@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use weir_base::{Guid, Txg, VsegId};
 use weir_device::DiskFigures;
-use weir_format::{BlockPtr, VdevKind};
+use weir_format::{BlockPtr, VdevKind, VdevRole};
 
 use crate::error::PoolError;
 use crate::import::forget_disk;
@@ -18,6 +18,7 @@ use crate::segments::SpaceUse;
 use crate::slow::{self, Slowness};
 use crate::tree::Tree;
 use crate::vdev::Leg;
+use crate::vdevs::Evacuation;
 
 /// State of one disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,8 +83,14 @@ pub struct LegStatus {
 /// One vdev.
 #[derive(Clone, Debug)]
 pub struct VdevStatus {
+    /// As people call it: its kind and number.
+    pub name: String,
+    /// Its number.
+    pub number: u16,
     /// Redundancy.
     pub kind: VdevKind,
+    /// What it is for.
+    pub role: VdevRole,
     /// Whether enough of its disks are in use.
     pub works: bool,
     /// Its disks.
@@ -97,8 +104,12 @@ pub struct PoolStatus {
     pub health: PoolHealth,
     /// Why it is suspended.
     pub suspended: Option<String>,
-    /// Vdevs in label order.
+    /// Vdevs in label order, without those that were removed.
     pub vdevs: Vec<VdevStatus>,
+    /// Vdevs that are leaving, and how far.
+    pub evacuations: Vec<Evacuation>,
+    /// Bytes that data would gain if all of every disk were used.
+    pub expandable_bytes: u64,
     /// Space.
     pub space: SpaceUse,
     /// RAM of the remap tables.
@@ -128,7 +139,10 @@ impl Pool {
             .vdevs
             .iter()
             .map(|vdev| VdevStatus {
+                name: vdev.name(),
+                number: vdev.index,
                 kind: vdev.kind(),
+                role: vdev.role(),
                 works: vdev.is_alive(),
                 legs: vdev
                     .legs
@@ -149,8 +163,9 @@ impl Pool {
             .collect();
         mark_slow_legs(&mut vdevs);
         let suspended = self.check_alive().err().map(|error| error.to_string());
-        let all_online =
-            vdevs.iter().all(|vdev| vdev.legs.iter().all(|leg| leg.state == LegState::Online));
+        let in_service = vdevs.iter().filter(|vdev| vdev.role != VdevRole::Spare);
+        let mut legs = in_service.flat_map(|vdev| &vdev.legs);
+        let all_online = legs.all(|leg| leg.state == LegState::Online);
         let health = match (&suspended, all_online) {
             (Some(_), _) => PoolHealth::Suspended,
             (None, true) => PoolHealth::Online,
@@ -160,6 +175,8 @@ impl Pool {
             health,
             suspended,
             vdevs,
+            evacuations: self.evacuations(),
+            expandable_bytes: self.expandable_bytes(),
             space: self.space(),
             remap_bytes: self.segments.remap_bytes(),
             txg: self.committed_txg(),
@@ -173,9 +190,9 @@ impl Pool {
     /// No import finds the pool once this returns `Ok`.
     pub async fn erase(&self) -> Result<(), PoolError> {
         self.poison(&"the pool was destroyed");
-        for vdev in &self.vdevs {
+        for vdev in self.vdevs.iter() {
             for device in vdev.legs.iter().filter_map(Leg::device) {
-                forget_disk(&*device, vdev.disk_bytes).await?;
+                forget_disk(&*device, vdev.disk_bytes()).await?;
             }
         }
         Ok(())

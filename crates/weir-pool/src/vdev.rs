@@ -22,7 +22,7 @@ use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
 use weir_base::{Clock, Guid, Txg};
 use weir_device::{Device, DeviceError, Durability, IoBuf};
-use weir_format::{Label, LegConfig, VdevConfig, VdevKind};
+use weir_format::{Label, LegConfig, VdevConfig, VdevKind, VdevRole};
 
 use crate::error::PoolError;
 use crate::hedge::{Copies, Copy};
@@ -34,7 +34,7 @@ mod members;
 mod raidz;
 mod rows;
 
-pub(crate) use members::Legs;
+pub(crate) use members::{Legs, Vdevs};
 use rows::Rows;
 
 /// What a leg misses.
@@ -213,9 +213,12 @@ impl Leg {
 pub(crate) struct Vdev {
     pub(crate) index: u16,
     kind: VdevKind,
+    role: RwLock<VdevRole>,
     pub(crate) legs: Legs,
-    /// Bytes of each leg that are used, labels included.
-    pub(crate) disk_bytes: u64,
+    /// Nothing new is put on it: it is being removed.
+    retiring: AtomicBool,
+    /// Bytes of each leg that are used, labels included; they grow with the disks.
+    disk_bytes: AtomicU64,
     /// Data bytes of a row: the unit of every append.
     pub(crate) row_bytes: u64,
     /// Start of the segment area on every leg.
@@ -247,8 +250,10 @@ impl Vdev {
         Self {
             index: index as u16,
             kind: config.kind,
+            role: RwLock::new(config.role),
+            retiring: AtomicBool::new(false),
             legs: Legs::new(legs),
-            disk_bytes: config.disk_bytes,
+            disk_bytes: AtomicU64::new(config.disk_bytes),
             row_bytes: label.row_bytes(config),
             base: weir_format::layout::segments_offset(label.log_bytes),
             rows: (parity > 0).then_some(Rows { data, parity, strip_bytes }),
@@ -259,6 +264,33 @@ impl Vdev {
             clock: Arc::clone(&options.clock),
             bug: options.bug,
         }
+    }
+
+    /// What it is for.
+    pub(crate) fn role(&self) -> VdevRole {
+        *self.role.read()
+    }
+
+    pub(crate) fn set_role(&self, role: VdevRole) {
+        *self.role.write() = role;
+    }
+
+    /// Whether it is being removed in this moment.
+    pub(crate) fn is_retiring(&self) -> bool {
+        self.retiring.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_retiring(&self, retiring: bool) {
+        self.retiring.store(retiring, Ordering::Release);
+    }
+
+    /// Bytes of each leg that are used, labels included.
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        self.disk_bytes.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_disk_bytes(&self, bytes: u64) {
+        self.disk_bytes.store(bytes, Ordering::Release);
     }
 
     fn sector_bytes(&self) -> u64 {
@@ -283,6 +315,11 @@ impl Vdev {
         }
     }
 
+    /// As people call it.
+    pub(crate) fn name(&self) -> String {
+        format!("{}-{}", self.kind().name(), self.index)
+    }
+
     /// Whether every leg holds everything.
     pub(crate) fn mirrors(&self) -> bool {
         self.rows.is_none()
@@ -290,9 +327,25 @@ impl Vdev {
 
     /// As the label names it.
     pub(crate) fn config(&self) -> VdevConfig {
+        let role = self.role();
+        if role == VdevRole::Removed {
+            return VdevConfig::REMOVED;
+        }
         let leg = |leg: &Leg| LegConfig { guid: leg.guid, path: leg.path.clone() };
         let legs = self.legs.iter().map(leg).collect();
-        VdevConfig { kind: self.kind(), disk_bytes: self.disk_bytes, legs }
+        VdevConfig { kind: self.kind(), role, disk_bytes: self.disk_bytes(), legs }
+    }
+
+    /// What came of an operation that a commit can do without where only the log is kept: whether
+    /// a log vdev can be written is found when the log is.
+    pub(crate) async fn unless_log(
+        &self,
+        done: impl Future<Output = Result<(), PoolError>>,
+    ) -> Result<(), PoolError> {
+        match done.await {
+            Err(_) if self.role() == VdevRole::Log => Ok(()),
+            done => done,
+        }
     }
 
     /// Whether enough legs can be used to hold everything.

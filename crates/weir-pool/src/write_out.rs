@@ -79,6 +79,8 @@ impl Lane {
 #[derive(Debug)]
 struct Stream {
     lanes: Vec<Lane>,
+    /// The vdev that each lane opens its segments on while that has room.
+    homes: Vec<u16>,
     current: usize,
 }
 
@@ -89,22 +91,40 @@ pub(crate) struct Streams(Vec<Stream>);
 impl Streams {
     /// Picks up the segments that were open at the last commit: what lies beyond their fill was
     /// never committed.
-    pub(crate) fn resume(segments: &Segments, vdevs: usize, committed: Txg) -> Self {
+    pub(crate) fn resume(segments: &Segments, committed: Txg) -> Self {
         let stream = |class| {
-            let wide = matches!(class, SegmentClass::Data | SegmentClass::Clean);
-            let mut lanes: Vec<Lane> =
-                (0..if wide { vdevs } else { 1 }).map(|_| Lane::EMPTY).collect();
-            for (vseg, vdev, start, fill) in segments.open_of(class) {
+            let open = segments.open_of(class).into_iter();
+            let lanes = open.map(|(vseg, vdev, start, fill)| {
                 let open = OpenSegment { vseg, vdev, start, cursor: u64::from(fill) };
-                match lanes.iter_mut().find(|lane| lane.open.is_none()) {
-                    Some(lane) => lane.open = Some(open),
-                    // More open segments than lanes: a pool that had more vdevs.
-                    None => segments.set_fill(vseg, fill, committed, true),
-                }
-            }
-            Stream { lanes, current: 0 }
+                Lane { open: Some(open), ..Lane::EMPTY }
+            });
+            Stream { lanes: lanes.collect(), homes: Vec::new(), current: 0 }
         };
-        Self(SegmentClass::ALL.map(stream).into())
+        let mut streams = Self(SegmentClass::ALL.map(stream).into());
+        streams.follow_vdevs(segments, committed);
+        streams
+    }
+
+    /// One lane for each vdev that takes new segments, and nothing open on any other; called
+    /// between txgs.
+    fn follow_vdevs(&mut self, segments: &Segments, txg: Txg) {
+        let seal = |lane: &mut Lane| {
+            assert_eq!(lane.used, 0, "nothing is buffered between txgs");
+            if let Some(OpenSegment { vseg, cursor, .. }) = lane.open.take() {
+                segments.set_fill(vseg, cursor as u32, txg, true);
+            }
+        };
+        let open_vdevs = segments.areas.open();
+        for (class, stream) in SegmentClass::ALL.into_iter().zip(&mut self.0) {
+            let wide = matches!(class, SegmentClass::Data | SegmentClass::Clean);
+            let lanes = if wide { open_vdevs.len() } else { 1 };
+            let closed =
+                |lane: &&mut Lane| lane.open.is_some_and(|open| !open_vdevs.contains(&open.vdev));
+            stream.lanes.iter_mut().filter(closed).for_each(seal);
+            stream.lanes.iter_mut().skip(lanes).for_each(seal);
+            stream.lanes.resize_with(lanes, || Lane::EMPTY);
+            stream.homes.clone_from(&open_vdevs);
+        }
     }
 }
 
@@ -136,8 +156,9 @@ pub struct WriteOut<'a> {
 impl Pool {
     /// Starts the write-out of a txg; one at a time.
     pub fn begin_write_out(&self, txg: Txg) -> WriteOut<'_> {
-        let streams = self.streams.lock().take().expect("one write-out at a time");
+        let mut streams = self.streams.lock().take().expect("one write-out at a time");
         self.segments.release_dead(txg);
+        streams.follow_vdevs(&self.segments, txg);
         WriteOut {
             pool: self,
             txg,
@@ -318,7 +339,8 @@ impl WriteOut<'_> {
             self.pool.segments.set_fill(open.vseg, open.cursor as u32, self.txg, true);
         }
         if self.lane(class, lane).open.is_none() {
-            let allocated = self.pool.segments.allocate(class, self.txg, lane);
+            let home = self.streams.0[stream].homes[lane];
+            let allocated = self.pool.segments.allocate(class, self.txg, home);
             let (vseg, vdev, start) = allocated
                 .ok_or_else(|| PoolError::OutOfSpace { pool: self.pool.label.name.clone() })?;
             let room = self.pool.segments.bytes_on(vdev);

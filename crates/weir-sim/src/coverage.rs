@@ -7,11 +7,15 @@
 //! - counts belong to the thread, as a scenario does.
 
 use std::cell::RefCell;
-use std::fmt;
+use std::collections::VecDeque;
+use std::fmt::{self, Write as _};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
+
+/// Lines of what the engine said that are kept.
+const LINES_MAX: usize = 200;
 
 /// Something a scenario met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,13 +78,23 @@ pub enum Met {
     LegOffline,
     /// A leg was brought back while the pool was in use.
     LegBack,
+    /// A vdev joined the pool.
+    VdevAdded,
+    /// A vdev began to leave.
+    VdevLeaving,
+    /// A vdev that was leaving stays.
+    VdevStays,
+    /// A vdev was empty, and left.
+    VdevRemoved,
+    /// The intent log moved to another vdev.
+    LogMoved,
     /// A scan's root was older than its segments; it took a newer one.
     ScanOutlived,
 }
 
 impl Met {
     /// Every kind.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 35] = [
         Self::NoSpace,
         Self::RootRewrite,
         Self::VolumeCreated,
@@ -110,6 +124,11 @@ impl Met {
         Self::ResilverFailed,
         Self::LegOffline,
         Self::LegBack,
+        Self::VdevAdded,
+        Self::VdevLeaving,
+        Self::VdevStays,
+        Self::VdevRemoved,
+        Self::LogMoved,
         Self::ScanOutlived,
     ];
 
@@ -133,6 +152,11 @@ impl Met {
             "resilver not complete: the disk stays stale" => Self::ResilverFailed,
             "disk taken offline" => Self::LegOffline,
             "disk in use again" => Self::LegBack,
+            "vdev added" => Self::VdevAdded,
+            "vdev is leaving" => Self::VdevLeaving,
+            "vdev stays" => Self::VdevStays,
+            "vdev removed" => Self::VdevRemoved,
+            "intent log moved" => Self::LogMoved,
             "scan takes a newer root" => Self::ScanOutlived,
             _ => return None,
         })
@@ -140,8 +164,14 @@ impl Met {
 }
 
 /// How often each [`Met`] was met.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coverage([u64; Met::ALL.len()]);
+
+impl Default for Coverage {
+    fn default() -> Self {
+        Self([0; Met::ALL.len()])
+    }
+}
 
 impl Coverage {
     /// The count of one.
@@ -157,6 +187,18 @@ impl Coverage {
 
 thread_local! {
     static COUNTS: RefCell<Coverage> = RefCell::default();
+    /// What the engine said last, while somebody wants to know.
+    static SAID: RefCell<Option<VecDeque<String>>> = const { RefCell::new(None) };
+}
+
+/// Keeps what the engine says in this thread from now on, the last lines of it.
+pub fn listen() {
+    SAID.set(Some(VecDeque::new()));
+}
+
+/// What the engine said last, if [`listen`] was called.
+pub fn said() -> Vec<String> {
+    SAID.take().into_iter().flatten().collect()
 }
 
 /// Counts one.
@@ -176,6 +218,19 @@ struct Listener;
 
 struct Message(Option<Met>);
 
+/// One event as a line.
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let text = match field.name() {
+            "message" => write!(self.0, " {value:?}"),
+            name => write!(self.0, " {name}={value:?}"),
+        };
+        text.expect("a string takes every line");
+    }
+}
+
 impl Visit for Message {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if field.name() == "message" {
@@ -193,6 +248,15 @@ impl Subscriber for Listener {
         let mut message = Message(None);
         event.record(&mut message);
         message.0.into_iter().for_each(note);
+        SAID.with_borrow_mut(|said| {
+            let Some(said) = said else { return };
+            let mut line = Line(event.metadata().level().to_string());
+            event.record(&mut line);
+            said.push_back(line.0);
+            if said.len() > LINES_MAX {
+                said.pop_front();
+            }
+        });
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {

@@ -14,6 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use weir_base::Guid;
 use weir_dataset::Engine;
 use weir_device::{Device, DeviceOp};
 use weir_pool::ImportOptions;
@@ -181,7 +182,7 @@ impl Search {
         let running = Running::default();
         self.cut_steps(&world, &books, &before, &odds, &running);
         let ran = world.run_until(async {
-            let engine = open(&scenario, &world, &[]).await;
+            let engine = open(&scenario, &world, &[], scenario.seed).await;
             let engine = engine.map_err(|error| format!("open before the load: {error}"))?;
             *running.borrow_mut() = Some(Arc::clone(&engine));
             scenario.work(&world, &engine, &books, scenario.load(), 0).await
@@ -282,7 +283,7 @@ impl Search {
             self.cut_steps(&world, &books, &before, &odds, &running);
         }
         let judged = world.run_until(async {
-            let engine = match open(scenario, &world, &absent).await {
+            let engine = match open(scenario, &world, &absent, cut.seed).await {
                 Err(_) if scenario.may_lose() => {
                     note(Met::DamageDetected);
                     return Ok(());
@@ -322,7 +323,8 @@ impl Search {
     /// miss, the others alone have.
     fn absent_legs(&self, cut: &Cut, rng: &mut Rng) -> (Vec<usize>, Vec<usize>) {
         let layout = self.scenario.layout;
-        let possible = layout.disks() > 1 && self.scenario.trouble == Trouble::None;
+        let untroubled = self.scenario.trouble == Trouble::None && !self.scenario.reshapes;
+        let possible = layout.disks() > 1 && untroubled;
         let first = self.effort.absent_per_million;
         let leaves_out = rng.chance(if cut.absent.is_empty() { first } else { 300_000 });
         if !possible || !leaves_out {
@@ -358,9 +360,11 @@ async fn open(
     scenario: &Scenario,
     world: &SimWorld,
     absent: &[usize],
+    opening: u64,
 ) -> Result<Arc<Engine>, weir_dataset::DatasetError> {
     let disks: Vec<Arc<dyn Device>> = devices(world);
     let there = disks.into_iter().enumerate().filter(|(n, _)| !absent.contains(n));
     let disks = there.map(|(_, disk)| disk).collect();
-    Engine::open(disks, ImportOptions::default(), &scenario.options(world)).await
+    let how = ImportOptions { force: false, opening: Guid(opening) };
+    Engine::open(disks, how, &scenario.options(world)).await
 }

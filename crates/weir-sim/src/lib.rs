@@ -35,7 +35,7 @@ mod trace;
 mod world;
 
 pub use clock::SimClock;
-pub use coverage::{Coverage, Met};
+pub use coverage::{Coverage, Met, listen, said};
 pub use cut::{CutPlan, Grain, SUBSET_UNITS_MAX, Unflushed};
 pub use disk::{DiskCounters, SimDisk};
 pub use enumerate::{Effort, Report, Violation, enumerate};

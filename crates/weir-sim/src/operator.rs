@@ -1,5 +1,5 @@
-//! The operator of a scenario: scrubs, takes a leg offline, brings legs back and replaces them
-//! under load.
+//! The operator of a scenario: scrubs, takes a leg offline, brings legs back and replaces them, or
+//! adds and removes vdevs, under load.
 //!
 //! Not here: volumes (admin); what a resilver is worth once the power is cut (enumerate lets any
 //! leg be absent again as soon as all are online).
@@ -15,7 +15,8 @@ use std::time::Duration;
 use weir_base::{ErrorKind, Guid};
 use weir_dataset::{DatasetError, Engine};
 use weir_device::Device;
-use weir_pool::{LegState, ScanKind};
+use weir_format::{VdevKind, VdevRole};
+use weir_pool::{LegState, ScanKind, VdevSpec};
 
 use crate::client::Stop;
 use crate::executor::Executor;
@@ -58,6 +59,7 @@ impl Operator {
                 self.settle().await;
                 Ok(())
             }
+            7..10 if self.scenario.reshapes => self.reshape().await,
             7 => self.replace_leg().await,
             _ => self.change_leg().await,
         }
@@ -142,9 +144,53 @@ impl Operator {
                 Err(Stop::Broken(format!("disk {old} cannot be replaced by {spare}: {error}")))
             }
             Err(error) if error.kind() == ErrorKind::Invalid => Ok(()),
+            // A leg that was being replaced left in this moment.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             // The disk that was replaced before, and is as troubled as ever.
             Err(_) if spare < self.scenario.layout.troubled() => Ok(()),
             done => Self::busy_is_fine(done.map(drop)),
+        }
+    }
+
+    /// Adds a vdev for data or the log, removes one, or lets one stay that is leaving.
+    async fn reshape(&mut self) -> Result<(), Stop> {
+        let status = self.engine.pool().status();
+        if let Some(left) = status.evacuations.first()
+            && self.rng.below(3) == 0
+        {
+            return Self::refusal_is_fine(self.engine.cancel_removal(left.vdev).await);
+        }
+        let unused = self.unused_disks();
+        if unused.is_empty() || self.rng.coin() {
+            let vdev = &status.vdevs[self.rng.index(status.vdevs.len())];
+            let Ok(number) = self.engine.pool().find_vdev(&vdev.name) else { return Ok(()) };
+            return Self::refusal_is_fine(self.engine.remove_vdev(number).await);
+        }
+        let (kind, role) = match self.rng.below(3) {
+            0 => (VdevKind::Disk, VdevRole::Log),
+            1 => (VdevKind::Disk, VdevRole::Data),
+            _ => (VdevKind::Mirror, VdevRole::Data),
+        };
+        let wanted = if kind == VdevKind::Mirror { 2 } else { 1 };
+        let disks = unused.iter().take(wanted).map(|n| Arc::clone(&self.disks[*n])).collect();
+        let rng = &mut self.rng;
+        let mut guid = || Guid(rng.next_u64());
+        let spec = VdevSpec { kind, role, disks };
+        Self::refusal_is_fine(self.engine.add_vdev(&spec, &mut guid).await)
+    }
+
+    /// Disks without trouble that the pool does not have.
+    fn unused_disks(&self) -> Vec<usize> {
+        let legs = legs(&self.engine);
+        let unused = |n: &usize| legs.iter().all(|(disk, _)| disk != n);
+        (self.scenario.layout.troubled()..self.disks.len()).filter(unused).collect()
+    }
+
+    fn refusal_is_fine<T>(done: Result<T, DatasetError>) -> Result<(), Stop> {
+        let fine = [ErrorKind::Busy, ErrorKind::Invalid, ErrorKind::NoSpace, ErrorKind::NotFound];
+        match done {
+            Err(error) if !fine.contains(&error.kind()) => Err(Stop::Told(error)),
+            _ => Ok(()),
         }
     }
 

@@ -16,7 +16,7 @@ use weir_base::{BLOCK_BYTES, Guid};
 use weir_dataset::{Engine, EngineOptions, VolumeSpec};
 use weir_device::Device;
 use weir_format::layout::LABEL_BYTES;
-use weir_format::{Compression, VdevKind};
+use weir_format::{Compression, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, PlantedBug, VdevSpec};
 
 use crate::admin::Admin;
@@ -36,6 +36,8 @@ pub(crate) const VOLUMES: usize = 2;
 /// Names the administrator makes and destroys volumes under.
 const MORE_VOLUMES: usize = 8;
 const CLIENTS: u64 = 3;
+/// Disks beside those of the new pool.
+const MORE_DISKS: usize = 2;
 /// Scenarios per storm: it costs as much as ten others.
 const STORM_ONE_IN: u64 = 24;
 /// How faults strike.
@@ -137,6 +139,9 @@ pub struct Scenario {
     pub room: Room,
     /// Trouble.
     pub trouble: Trouble,
+    /// Whether the operator adds and removes vdevs; else disks are replaced, and some recoveries
+    /// have to do without a leg.
+    pub reshapes: bool,
     /// Whether a client rewrites a few blocks until the log queue overflows.
     pub storm: bool,
     /// A deliberate fault of the engine.
@@ -211,7 +216,8 @@ impl Scenario {
         };
         let room = if rng.below(3) == 0 { Room::Tight } else { Room::Ample };
         let storm = rng.below(STORM_ONE_IN) == 0;
-        Self { seed, layout, room, trouble, storm, bug }
+        let reshapes = rng.below(4) == 0;
+        Self { seed, layout, room, trouble, reshapes, storm, bug }
     }
 
     /// The scenario of a seed, changed where a planted bug needs trouble to show.
@@ -225,6 +231,10 @@ impl Scenario {
         if bug == PlantedBug::WrongParityStrip {
             scenario.layout = [Layout::Raidz1, Layout::Raidz2, Layout::Raidz3][seed as usize % 3];
             scenario.trouble = Trouble::Dies;
+        }
+        scenario.reshapes = matches!(bug, PlantedBug::VdevLeavesEarly | PlantedBug::LogMovesEarly);
+        if scenario.reshapes {
+            scenario.trouble = Trouble::None;
         }
         if matches!(bug, PlantedBug::StaleLegTrusted | PlantedBug::ResilverSkipsRange) {
             scenario.layout = [Layout::Mirror, Layout::Raidz1][seed as usize % 2];
@@ -264,7 +274,7 @@ impl Scenario {
     /// Disks that hold a new pool with empty volumes.
     pub(crate) fn new_pool(layout: Layout, room: Room) -> Vec<MediaImage> {
         let (trouble, storm, bug) = (Trouble::None, false, PlantedBug::None);
-        let scenario = Self { seed: 1, layout, room, trouble, storm, bug };
+        let scenario = Self { seed: 1, layout, room, trouble, reshapes: false, storm, bug };
         let sizes = room.sizes();
         let vdevs = layout.vdevs();
         let lens = vdevs.iter().flat_map(|(kind, legs)| {
@@ -272,9 +282,9 @@ impl Scenario {
             std::iter::repeat_n(disk_bytes, *legs)
         });
         let lens: Vec<u64> = lens.collect();
-        // One more than the pool has: the operator puts it in the place of another.
-        let spare = lens.iter().max().copied();
-        let lens = lens.into_iter().chain(spare).enumerate();
+        // More than the pool has: the operator puts them in the place of others or beside them.
+        let more = lens.iter().max().copied().into_iter().cycle().take(MORE_DISKS);
+        let lens = lens.iter().copied().chain(more).enumerate();
         let options: Vec<DiskOptions> =
             lens.map(|(n, len)| DiskOptions::new(&format!("disk{n}"), len)).collect();
         let world = SimWorld::new(1, &options);
@@ -283,6 +293,7 @@ impl Scenario {
             .iter()
             .map(|(kind, legs)| VdevSpec {
                 kind: *kind,
+                role: VdevRole::Data,
                 disks: disks.by_ref().take(*legs).collect(),
             })
             .collect();

@@ -94,6 +94,16 @@ fn a_resilver_that_skips_a_range_is_noticed() {
 }
 
 #[test]
+fn a_vdev_that_leaves_too_early_is_noticed() {
+    is_noticed(PlantedBug::VdevLeavesEarly, 40);
+}
+
+#[test]
+fn a_log_that_moves_too_early_is_noticed() {
+    is_noticed(PlantedBug::LogMovesEarly, 20);
+}
+
+#[test]
 fn without_a_planted_bug_nothing_is_noticed() {
     assert_eq!(first_violation(PlantedBug::None, 20, EFFORT), None);
     assert_eq!(first_violation(PlantedBug::None, 20, LEGS), None);

@@ -27,7 +27,7 @@ use super::{convert, disks};
 /// How long a disk's last operations may take before it can be opened again.
 const LET_GO: Duration = Duration::from_secs(3);
 
-fn outcome(outcome: weir_dataset::Outcome) -> Outcome {
+pub(super) fn outcome(outcome: weir_dataset::Outcome) -> Outcome {
     match outcome {
         weir_dataset::Outcome::Changed => Outcome::Changed,
         weir_dataset::Outcome::Unchanged => Outcome::Unchanged,

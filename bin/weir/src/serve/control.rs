@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLock};
 use weir_api::types::{
     EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, Health,
-    HistoryList, ImportableList, ImportablePool, Outcome, PoolAttach, PoolChange, PoolClear,
-    PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolReplace,
-    PoolScan, PoolScrub, PoolStatus, Protocol, Removed, ServerInfo, Volume, VolumeChange,
-    VolumeCreate, VolumeList, VolumeResize, VolumeSet,
+    HistoryList, ImportableList, ImportablePool, Outcome, PoolAdd, PoolAttach, PoolChange,
+    PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList,
+    PoolRemove, PoolReplace, PoolScan, PoolScrub, PoolStatus, Protocol, Removed, ServerInfo,
+    Volume, VolumeChange, VolumeCreate, VolumeList, VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control};
 use weir_base::{ErrorKind, Guid};
@@ -56,7 +56,7 @@ pub(super) struct Manager {
     pub(super) changes: Changes,
     /// Engines of pools that are being closed.
     pub(super) closing: Mutex<Vec<Weak<Engine>>>,
-    record: Record,
+    pub(super) record: Record,
 }
 
 fn not_found(what: &str, name: &str) -> ApiError {
@@ -84,7 +84,7 @@ fn not_imported(pool: &str, scan: &disks::Scan) -> ApiError {
     error.with_action("say where its disks are with -d DIR or -d DISK, and free those in use")
 }
 
-pub(super) fn guid() -> Guid {
+pub(crate) fn guid() -> Guid {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).expect("the kernel has random bytes");
     Guid(u64::from_le_bytes(bytes))
@@ -177,7 +177,7 @@ impl Manager {
             {
                 return Err(disks::device_error(error));
             }
-            let how = ImportOptions { force };
+            let how = ImportOptions { force, opening: guid() };
             Engine::open(disks, how, &options).await.map_err(|error| api_error(&error))
         };
         OpenPool::start(name, open).await
@@ -599,6 +599,18 @@ impl Control for Manager {
 
     fn pool_detach(&self, request: PoolDisk) -> Answer<'_, PoolChange> {
         Box::pin(self.detach_disk(request))
+    }
+
+    fn pool_add(&self, request: PoolAdd) -> Answer<'_, PoolChange> {
+        Box::pin(self.add_vdevs(request))
+    }
+
+    fn pool_remove(&self, request: PoolRemove) -> Answer<'_, PoolChange> {
+        Box::pin(self.remove_vdev(request))
+    }
+
+    fn pool_expand(&self, pool: String) -> Answer<'_, PoolChange> {
+        Box::pin(self.expand_pool(pool))
     }
 
     fn volume_create(&self, request: VolumeCreate) -> Answer<'_, VolumeChange> {

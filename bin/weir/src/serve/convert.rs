@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 
 use weir_api::types::{
-    ClientIo, Compression as ApiCompression, DiskIo, DiskStatus, ErrorCounts, Health, OpIo,
-    PoolStatus, VdevKind, VdevStatus, Volume as ApiVolume,
+    ClientIo, Compression as ApiCompression, DiskIo, DiskStatus, ErrorCounts, Health, Leaving,
+    OpIo, PoolStatus, VdevKind, VdevRole, VdevStatus, Volume as ApiVolume,
 };
 use weir_base::BLOCK_BYTES;
 use weir_dataset::{Engine, TrafficCounts, VolumeInfo};
 use weir_device::{DiskFigures, DiskOp, OpFigures};
-use weir_format::{Compression, VdevKind as FormatKind};
+use weir_format::{Compression, VdevKind as FormatKind, VdevRole as FormatRole};
 use weir_pool::{LegState, LegStatus, PoolHealth, Slowness};
 
 const SEE: &str = "docs/operating/pool-status.md";
@@ -21,7 +21,11 @@ const SEE: &str = "docs/operating/pool-status.md";
 /// A pool in use.
 pub(super) fn pool(engine: &Engine) -> PoolStatus {
     let status = engine.pool().status();
-    let vdevs: Vec<VdevStatus> = status.vdevs.iter().enumerate().map(vdev).collect();
+    let leaving = |vdev: &weir_pool::VdevStatus| {
+        let left = status.evacuations.iter().find(|left| left.vdev == vdev.number)?;
+        Some(Leaving { live_bytes: left.live_bytes, stuck_segments: left.stuck as u64 })
+    };
+    let vdevs: Vec<VdevStatus> = status.vdevs.iter().map(|v| vdev(v, leaving(v))).collect();
     let legs: Vec<&LegStatus> = status.vdevs.iter().flat_map(|vdev| &vdev.legs).collect();
     let (text, action) = explain(status.health, status.suspended.as_deref(), &legs);
     let space = status.space;
@@ -43,6 +47,7 @@ pub(super) fn pool(engine: &Engine) -> PoolStatus {
         size_bytes: usable,
         allocated_bytes: usable.saturating_sub(free),
         free_bytes: free,
+        expandable_bytes: status.expandable_bytes,
         txg: status.txg.0,
         scan: status.scan.as_ref().map(super::care::scan),
         properties: BTreeMap::new(),
@@ -101,6 +106,8 @@ pub(super) fn unavailable(name: &str, why: &str, disks: &[std::path::PathBuf]) -
     let disk = |path: &std::path::PathBuf| VdevStatus {
         name: path.display().to_string(),
         kind: VdevKind::Disk,
+        role: VdevRole::Data,
+        leaving: None,
         state: Health::Unavailable,
         errors: ErrorCounts::default(),
         disks: Vec::new(),
@@ -118,6 +125,7 @@ pub(super) fn unavailable(name: &str, why: &str, disks: &[std::path::PathBuf]) -
         size_bytes: 0,
         allocated_bytes: 0,
         free_bytes: 0,
+        expandable_bytes: 0,
         txg: 0,
         scan: None,
         properties: BTreeMap::new(),
@@ -204,7 +212,7 @@ fn sum(all: impl Iterator<Item = ErrorCounts>) -> ErrorCounts {
     })
 }
 
-fn vdev((index, vdev): (usize, &weir_pool::VdevStatus)) -> VdevStatus {
+fn vdev(vdev: &weir_pool::VdevStatus, leaving: Option<Leaving>) -> VdevStatus {
     let disks: Vec<DiskStatus> = vdev.legs.iter().map(disk).collect();
     let online = disks.iter().filter(|disk| disk.state == Health::Online).count();
     let state = match (online == disks.len(), vdev.works) {
@@ -212,8 +220,23 @@ fn vdev((index, vdev): (usize, &weir_pool::VdevStatus)) -> VdevStatus {
         (false, true) => Health::Degraded,
         (false, false) => Health::Faulted,
     };
-    let (name, kind) = (vdev_name(vdev.kind, index, &disks), api_kind(vdev.kind));
-    VdevStatus { name, kind, state, errors: sum(disks.iter().map(|disk| disk.errors)), disks }
+    VdevStatus {
+        name: vdev_name(vdev.kind, vdev.number.into(), &disks),
+        kind: api_kind(vdev.kind),
+        role: api_role(vdev.role),
+        leaving,
+        state,
+        errors: sum(disks.iter().map(|disk| disk.errors)),
+        disks,
+    }
+}
+
+fn api_role(role: FormatRole) -> VdevRole {
+    match role {
+        FormatRole::Data | FormatRole::Leaving | FormatRole::Removed => VdevRole::Data,
+        FormatRole::Log => VdevRole::Log,
+        FormatRole::Spare => VdevRole::Spare,
+    }
 }
 
 fn vdev_name(kind: FormatKind, index: usize, disks: &[DiskStatus]) -> String {
@@ -314,6 +337,8 @@ pub(super) fn label_vdevs(
         VdevStatus {
             name: vdev_name(config.kind, index, &disks),
             kind: api_kind(config.kind),
+            role: api_role(config.role),
+            leaving: None,
             state: match there {
                 few if few < config.data_strips() => Health::Unavailable,
                 all if all == disks.len() => Health::Online,
@@ -323,5 +348,6 @@ pub(super) fn label_vdevs(
             disks,
         }
     };
-    label.vdevs.iter().enumerate().map(vdev).collect()
+    let vdevs = label.vdevs.iter().enumerate();
+    vdevs.filter(|(_, config)| config.role != FormatRole::Removed).map(vdev).collect()
 }

@@ -7,7 +7,8 @@
 use std::path::Path;
 
 use weir_api::types::{
-    ExportCreate, PoolCreate, Protocol, VdevKind, VdevSpec, VolumeCreate, VolumeProperties,
+    ExportCreate, PoolCreate, Protocol, VdevKind, VdevRole, VdevSpec, VolumeCreate,
+    VolumeProperties,
 };
 use weir_api::{Address, ApiError, Control as _};
 use weir_base::size::Human;
@@ -32,7 +33,7 @@ pub(super) async fn set_up(manager: &Manager, options: &ServeOptions) -> Result<
                 .map_err(|error| device_error(&error))?;
         }
         let paths = disks.iter().map(|disk| disk.display().to_string()).collect();
-        let vdevs = vec![VdevSpec { kind: VdevKind::Mirror, disks: paths }];
+        let vdevs = vec![VdevSpec { kind: VdevKind::Mirror, role: VdevRole::Data, disks: paths }];
         let (name, force) = (POOL.to_owned(), false);
         let properties = std::collections::BTreeMap::new();
         manager.pool_create(PoolCreate { name, vdevs, force, properties }).await?;

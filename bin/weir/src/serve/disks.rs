@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use weir_api::ApiError;
-use weir_api::types::{VdevKind as ApiKind, VdevSpec as ApiVdev};
+use weir_api::types::{VdevKind as ApiKind, VdevRole as ApiRole, VdevSpec as ApiVdev};
 use weir_base::size::Human;
 use weir_base::{ErrorKind, Guid};
 use weir_device::{Device, DeviceError, FileDevice, OpenMode, probe_device};
-use weir_format::VdevKind;
 use weir_format::layout::DISK_BYTES_MIN;
+use weir_format::{VdevKind, VdevRole};
 use weir_pool::{Discovered, VdevSpec, discover};
 
 use super::activity::Activity;
@@ -87,7 +87,7 @@ pub(super) async fn open_for_create(
                 Human(*min)
             ));
         }
-        specs.push(VdevSpec { kind: format_kind(vdev.kind), disks });
+        specs.push(VdevSpec { kind: format_kind(vdev.kind), role: format_role(vdev.role), disks });
     }
     Ok((specs, warnings))
 }
@@ -113,6 +113,14 @@ fn format_kind(kind: ApiKind) -> VdevKind {
         ApiKind::Raidz1 => VdevKind::Raidz1,
         ApiKind::Raidz2 => VdevKind::Raidz2,
         ApiKind::Raidz3 => VdevKind::Raidz3,
+    }
+}
+
+fn format_role(role: ApiRole) -> VdevRole {
+    match role {
+        ApiRole::Data => VdevRole::Data,
+        ApiRole::Log => VdevRole::Log,
+        ApiRole::Spare => VdevRole::Spare,
     }
 }
 

@@ -12,7 +12,7 @@ use weir_api::ApiError;
 use weir_api::types::{EventLevel, FlushCheck, FlushVerdict as ApiVerdict};
 use weir_base::Clock;
 use weir_dataset::DatasetError;
-use weir_device::{FlushFigures, FlushVerdict, Medium, probe_flushes};
+use weir_device::{Device, FlushFigures, FlushVerdict, Medium, probe_flushes};
 use weir_format::layout::LABEL_BYTES;
 use weir_pool::{CreateOptions, VdevSpec, check_create};
 
@@ -38,10 +38,21 @@ pub(super) async fn measure(
 ) -> Result<Vec<Measured>, ApiError> {
     check_create(pool, vdevs, sizes).map_err(|error| api_error(&DatasetError::from(error)))?;
     let disks: Vec<_> = vdevs.iter().flat_map(|vdev| &vdev.disks).map(Arc::clone).collect();
+    measure_disks(&disks, clock).await
+}
+
+/// Measures disks that are about to join a pool and were checked.
+///
+/// # Errors
+/// A write or flush failed.
+pub(super) async fn measure_disks(
+    disks: &[Arc<dyn Device>],
+    clock: &dyn Clock,
+) -> Result<Vec<Measured>, ApiError> {
     let noise = |bytes: &mut [u8]| {
         getrandom::fill(bytes).expect("the kernel has random bytes");
     };
-    let figures = probe_flushes(&disks, LABEL_BYTES, clock, &noise).await;
+    let figures = probe_flushes(disks, LABEL_BYTES, clock, &noise).await;
     let figures = figures.map_err(|error| device_error(&error))?;
     Ok(disks.iter().zip(&figures).map(|(disk, figures)| judge(disk.path(), figures)).collect())
 }

@@ -28,7 +28,7 @@ impl Manager {
         let _changes = self.changes.lock(&name).await;
         let pool = self.pool(&name)?;
         let (beside, ..) = pool.engine.pool().find_leg(&disk).map_err(pool_error)?;
-        self.remember_disks(&name, &pool, Some(&new))?;
+        self.remember_disks(&name, &pool, std::slice::from_ref(&new))?;
         let activity = Activity::current();
         let attached = pool.call_api(move |engine| async move {
             let device = disks::open_new(Path::new(&new), force, &activity).await?;
@@ -36,7 +36,7 @@ impl Manager {
             done.map_err(|error| api_error(&error))
         });
         let attached = attached.await;
-        self.remember_disks(&name, &pool, None)?;
+        self.remember_disks(&name, &pool, &[])?;
         attached?;
         Ok(changed(&pool, Vec::new()))
     }
@@ -52,7 +52,7 @@ impl Manager {
             return Err(ApiError::new(ErrorKind::Invalid, message)
                 .with_action("say which disk is to take its place"));
         }
-        self.remember_disks(&name, &pool, Some(&new))?;
+        self.remember_disks(&name, &pool, std::slice::from_ref(&new))?;
         let activity = Activity::current();
         let replaced = pool.call_api(move |engine| async move {
             if new == path {
@@ -68,7 +68,7 @@ impl Manager {
             })
         });
         let replaced = replaced.await;
-        self.remember_disks(&name, &pool, None)?;
+        self.remember_disks(&name, &pool, &[])?;
         let warnings = match replaced? {
             Replacement::Beside => vec![format!("{disk} leaves when the new disk has everything")],
             Replacement::Instead | Replacement::InsteadOfGood => Vec::new(),
@@ -82,19 +82,20 @@ impl Manager {
         let leg = pool.engine.pool().find_leg(&request.disk);
         let (leg, ..): (Guid, _, _) = leg.map_err(pool_error)?;
         pool.call(move |engine| async move { engine.detach_leg(leg).await }).await?;
-        self.remember_disks(&request.name, &pool, None)?;
+        self.remember_disks(&request.name, &pool, &[])?;
         Ok(changed(&pool, Vec::new()))
     }
 
-    /// Notes where the disks of a pool are, and one that is about to join.
-    fn remember_disks(
+    /// Notes where the disks of a pool are, and those that are about to join.
+    pub(super) fn remember_disks(
         &self,
         name: &str,
         pool: &OpenPool,
-        joining: Option<&str>,
+        joining: &[String],
     ) -> Result<(), ApiError> {
         let legs = pool.engine.pool().status().vdevs.into_iter().flat_map(|vdev| vdev.legs);
-        let disks = legs.map(|leg| PathBuf::from(leg.path)).chain(joining.map(PathBuf::from));
+        let disks =
+            legs.map(|leg| PathBuf::from(leg.path)).chain(joining.iter().map(PathBuf::from));
         let disks: Vec<PathBuf> = disks.collect();
         self.remember(|state| {
             for known in state.pools.iter_mut().filter(|known| known.name == name) {
@@ -104,7 +105,7 @@ impl Manager {
     }
 }
 
-fn changed(pool: &OpenPool, warnings: Vec<String>) -> PoolChange {
+pub(super) fn changed(pool: &OpenPool, warnings: Vec<String>) -> PoolChange {
     let outcome = Outcome::Changed;
     PoolChange { outcome, warnings, pool: convert::pool(&pool.engine) }
 }

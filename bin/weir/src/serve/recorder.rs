@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use weir_api::types::{
     EventLevel, EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList,
-    HistoryEntry, HistoryList, ImportableList, Outcome, PoolAttach, PoolChange, PoolClear,
-    PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolReplace,
-    PoolScan, PoolScrub, PoolStatus, Removed, ScrubAction, ServerInfo, Volume, VolumeChange,
-    VolumeCreate, VolumeList, VolumeResize, VolumeSet,
+    HistoryEntry, HistoryList, ImportableList, Outcome, PoolAdd, PoolAttach, PoolChange, PoolClear,
+    PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove,
+    PoolReplace, PoolScan, PoolScrub, PoolStatus, Removed, ScrubAction, ServerInfo, VdevRole,
+    VdevSpec, Volume, VolumeChange, VolumeCreate, VolumeList, VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control, caller};
 use weir_base::limits::DISK_SILENT;
@@ -194,9 +194,12 @@ fn flags(force: bool) -> &'static str {
     if force { "--force" } else { "" }
 }
 
-fn layout(request: &PoolCreate) -> String {
-    let mut words = vec![flags(request.force).to_owned()];
-    for vdev in &request.vdevs {
+fn layout(force: bool, vdevs: &[VdevSpec]) -> String {
+    let mut words = vec![flags(force).to_owned()];
+    for vdev in vdevs {
+        if vdev.role != VdevRole::Data {
+            words.push(vdev.role.name().to_owned());
+        }
         if vdev.disks.len() > 1 {
             words.push(vdev.kind.name().to_owned());
         }
@@ -212,7 +215,7 @@ impl Control for Recorder {
     }
 
     fn pool_create(&self, request: PoolCreate) -> Answer<'_, PoolCreated> {
-        let call = Call::new("pool_create", &request.name, &layout(&request));
+        let call = Call::new("pool_create", &request.name, &layout(request.force, &request.vdevs));
         let manager = Arc::clone(&self.manager);
         let work = async move { manager.pool_create(request).await };
         Box::pin(self.change(call, PoolCreated::outcome, work))
@@ -307,6 +310,28 @@ impl Control for Recorder {
         let call = Call::new("pool_detach", &request.name, &request.disk);
         let manager = Arc::clone(&self.manager);
         let work = async move { manager.pool_detach(request).await };
+        Box::pin(self.change(call, |change: &PoolChange| change.outcome, work))
+    }
+
+    fn pool_add(&self, request: PoolAdd) -> Answer<'_, PoolChange> {
+        let call = Call::new("pool_add", &request.name, &layout(request.force, &request.vdevs));
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.pool_add(request).await };
+        Box::pin(self.change(call, |change: &PoolChange| change.outcome, work))
+    }
+
+    fn pool_remove(&self, request: PoolRemove) -> Answer<'_, PoolChange> {
+        let details = format!("{}{}", if request.stop { "--stop " } else { "" }, request.vdev);
+        let call = Call::new("pool_remove", &request.name, &details);
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.pool_remove(request).await };
+        Box::pin(self.change(call, |change: &PoolChange| change.outcome, work))
+    }
+
+    fn pool_expand(&self, pool: String) -> Answer<'_, PoolChange> {
+        let call = Call::new("pool_expand", &pool, "");
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.pool_expand(pool).await };
         Box::pin(self.change(call, |change: &PoolChange| change.outcome, work))
     }
 

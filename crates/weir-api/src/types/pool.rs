@@ -54,6 +54,30 @@ impl VdevKind {
     }
 }
 
+/// What a vdev is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum VdevRole {
+    /// Holds data; data is striped over all of them.
+    #[default]
+    Data,
+    /// Holds the intent log: synchronous writes wait for it alone.
+    Log,
+    /// Waits to take the place of a disk that fails.
+    Spare,
+}
+
+impl VdevRole {
+    /// The role's name as JSON and layouts have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Data => "data",
+            Self::Log => "log",
+            Self::Spare => "spare",
+        }
+    }
+}
+
 /// Most disks of a raidz vdev.
 const RAIDZ_DISKS_MAX: usize = 32;
 
@@ -63,6 +87,9 @@ const RAIDZ_DISKS_MAX: usize = 32;
 pub struct VdevSpec {
     /// What the vdev is.
     pub kind: VdevKind,
+    /// What it is for.
+    #[serde(default)]
+    pub role: VdevRole,
     /// Absolute paths of block devices or files: one for a disk, two to four for a mirror, and for
     /// raidz at least one more than its parity.
     pub disks: Vec<String>,
@@ -88,23 +115,31 @@ pub struct PoolCreate {
 impl Request for PoolCreate {
     fn check(&self) -> Result<(), Error> {
         names::pool(&self.name)?;
-        if self.vdevs.is_empty() {
+        if !self.vdevs.iter().any(|vdev| vdev.role == VdevRole::Data) {
             return Err(Error::NoDisks { pool: self.name.clone() });
         }
-        let mut seen = HashSet::new();
-        for vdev in &self.vdevs {
-            check_width(vdev)?;
-            for path in &vdev.disks {
-                if !Path::new(path).is_absolute() {
-                    return Err(Error::RelativePath { path: path.clone() });
-                }
-                if !seen.insert(path) {
-                    return Err(Error::DiskTwice { path: path.clone(), first: None });
-                }
+        check_vdevs(&self.vdevs)?;
+        let data: Vec<&VdevSpec> =
+            self.vdevs.iter().filter(|vdev| vdev.role == VdevRole::Data).collect();
+        if self.force { Ok(()) } else { check_uniform(&data) }
+    }
+}
+
+/// Checks the width of each vdev, and that every disk is named once, by its absolute path.
+pub(super) fn check_vdevs(vdevs: &[VdevSpec]) -> Result<(), Error> {
+    let mut seen = HashSet::new();
+    for vdev in vdevs {
+        check_width(vdev)?;
+        for path in &vdev.disks {
+            if !Path::new(path).is_absolute() {
+                return Err(Error::RelativePath { path: path.clone() });
+            }
+            if !seen.insert(path) {
+                return Err(Error::DiskTwice { path: path.clone(), first: None });
             }
         }
-        if self.force { Ok(()) } else { check_uniform(&self.vdevs) }
     }
+    Ok(())
 }
 
 fn check_width(vdev: &VdevSpec) -> Result<(), Error> {
@@ -124,8 +159,8 @@ fn check_width(vdev: &VdevSpec) -> Result<(), Error> {
 }
 
 /// A pool survives what its weakest vdev survives, so a mix is most likely a mistake.
-fn check_uniform(vdevs: &[VdevSpec]) -> Result<(), Error> {
-    let sort = |vdev: &VdevSpec| match vdev.kind {
+fn check_uniform(vdevs: &[&VdevSpec]) -> Result<(), Error> {
+    let sort = |vdev: &&VdevSpec| match vdev.kind {
         VdevKind::Disk => "single disks".to_owned(),
         VdevKind::Mirror => format!("{}-way mirrors", vdev.disks.len()),
         raidz => format!("{} of {} disks", raidz.name(), vdev.disks.len()),
@@ -279,6 +314,15 @@ pub struct DiskStatus {
     pub io: Option<DiskIo>,
 }
 
+/// How far the removal of a vdev is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Leaving {
+    /// Bytes of data that are still on it.
+    pub live_bytes: u64,
+    /// Segments that cannot be moved because something in them is damaged on every disk.
+    pub stuck_segments: u64,
+}
+
 /// State of one vdev.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VdevStatus {
@@ -286,6 +330,12 @@ pub struct VdevStatus {
     pub name: String,
     /// What the vdev is.
     pub kind: VdevKind,
+    /// What it is for.
+    #[serde(default)]
+    pub role: VdevRole,
+    /// What is left on it, if it is being removed.
+    #[serde(default)]
+    pub leaving: Option<Leaving>,
     /// Health of the vdev.
     pub state: Health,
     /// Errors the vdev could not hide.
@@ -315,6 +365,9 @@ pub struct PoolStatus {
     pub allocated_bytes: u64,
     /// The rest of the room.
     pub free_bytes: u64,
+    /// Room that the pool would gain if all of every disk were used.
+    #[serde(default)]
+    pub expandable_bytes: u64,
     /// The last committed transaction group.
     pub txg: u64,
     /// Properties of the pool.

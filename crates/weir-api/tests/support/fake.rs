@@ -15,10 +15,10 @@ use weir_api::types::{
     ClientIo, Compression, DiskIo, DiskStatus, ErrorCounts, Event, EventLevel, EventList,
     EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, FlushCheck,
     FlushVerdict, Health, HistoryEntry, HistoryList, ImportableList, ImportablePool, Outcome,
-    PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport,
-    PoolImport, PoolList, PoolReplace, PoolScan, PoolScrub, PoolStatus, Removed, ServerInfo,
-    VdevKind, VdevSpec, VdevStatus, Volume, VolumeChange, VolumeCreate, VolumeList, VolumeResize,
-    VolumeSet,
+    PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk,
+    PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub, PoolStatus,
+    Removed, ServerInfo, VdevKind, VdevSpec, VdevStatus, Volume, VolumeChange, VolumeCreate,
+    VolumeList, VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control};
 use weir_base::ErrorKind;
@@ -79,6 +79,8 @@ fn vdev_status(index: usize, spec: &VdevSpec) -> VdevStatus {
         io: Some(DiskIo::default()),
     };
     VdevStatus {
+        role: weir_api::types::VdevRole::Data,
+        leaving: None,
         name: format!("{}-{index}", spec.kind.name()),
         kind: spec.kind,
         state: Health::Online,
@@ -127,6 +129,7 @@ impl State {
             size_bytes: 10 << 30,
             allocated_bytes: 1 << 20,
             free_bytes: (10 << 30) - (1 << 20),
+            expandable_bytes: 0,
             txg: 4,
             properties: BTreeMap::new(),
             errors: ErrorCounts::default(),
@@ -348,6 +351,18 @@ impl Control for Fake {
 
     fn pool_detach(&self, request: PoolDisk) -> Answer<'_, PoolChange> {
         ready(self.state().touched(&request.name))
+    }
+
+    fn pool_add(&self, request: PoolAdd) -> Answer<'_, PoolChange> {
+        ready(self.state().touched(&request.name))
+    }
+
+    fn pool_remove(&self, request: PoolRemove) -> Answer<'_, PoolChange> {
+        ready(self.state().touched(&request.name))
+    }
+
+    fn pool_expand(&self, pool: String) -> Answer<'_, PoolChange> {
+        ready(self.state().touched(&pool))
     }
 
     fn pool_export(&self, request: PoolExport) -> Answer<'_, Removed> {

@@ -5,11 +5,12 @@
 //! Invariant: memory disks complete at once, so a future that stays pending waits for nobody.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use weir_base::SystemClock;
+use weir_base::{Guid, SystemClock};
 use weir_dataset::EngineOptions;
 use weir_device::{Device, MemoryDevice};
-use weir_pool::PlantedBug;
+use weir_pool::{ImportOptions, PlantedBug};
 
 /// Runs a future to its end; one that waits for somebody else fails the test.
 pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
@@ -27,6 +28,13 @@ pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
 pub(crate) fn options(memory_bytes: u64) -> EngineOptions {
     let clock = Arc::new(SystemClock::default());
     EngineOptions { memory_bytes, clock, bug: PlantedBug::None }
+}
+
+/// An import like a person's; each is another opening.
+pub(crate) fn import() -> ImportOptions {
+    static OPENINGS: AtomicU64 = AtomicU64::new(1 << 32);
+    let opening = Guid(OPENINGS.fetch_add(1, Ordering::Relaxed));
+    ImportOptions { force: false, opening }
 }
 
 /// Disks as the engine takes them.

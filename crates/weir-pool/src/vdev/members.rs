@@ -1,15 +1,74 @@
-//! The legs of a vdev: a list that grows and whose members are replaced while others read it.
+//! The vdevs of a pool and the legs of a vdev: lists that grow, and whose members leave, while
+//! others read them.
 //!
-//! Not here: when that may be done (pool's legs), what a leg is (vdev).
+//! Not here: when that may be done (the pool's vdevs and legs), what a vdev or a leg is (vdev).
 //!
 //! Invariants:
-//! - a leg that somebody looks at stays where it is until the pool is closed, in use or not;
-//! - a position keeps its number: rows of raidz are laid out by it.
+//! - who somebody looks at stays where it is until the pool is closed, in use or not;
+//! - a position keeps its number: rows of raidz are laid out by that of a leg, and places on disk
+//!   are named by that of a vdev.
 
 use std::ops::Index;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::Leg;
+use weir_format::VdevRole;
+
+use super::{Leg, Vdev};
+
+/// The vdevs of a pool, by number; boxed, because they are handed on by value.
+pub(crate) struct Vdevs(Box<boxcar::Vec<Vdev>>);
+
+impl Vdevs {
+    pub(crate) fn new(vdevs: Vec<Vdev>) -> Self {
+        Self(Box::new(vdevs.into_iter().collect()))
+    }
+
+    /// Every number ever given out.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Vdev> {
+        self.0.iter().map(|(_, vdev)| vdev)
+    }
+
+    /// Those that were not removed, spares among them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Vdev> {
+        self.all().filter(|vdev| vdev.role() != VdevRole::Removed)
+    }
+
+    /// Those that commits write to.
+    pub(crate) fn in_service(&self) -> impl Iterator<Item = &Vdev> {
+        self.iter().filter(|vdev| vdev.role() != VdevRole::Spare)
+    }
+
+    /// Those that hold segments.
+    pub(crate) fn with_segments(&self) -> impl Iterator<Item = &Vdev> {
+        self.iter().filter(|vdev| vdev.role().holds_segments())
+    }
+
+    /// Every disk of the pool.
+    pub(crate) fn legs(&self) -> impl Iterator<Item = &Leg> {
+        self.iter().flat_map(|vdev| &vdev.legs)
+    }
+
+    /// Number of the next one.
+    pub(crate) fn count(&self) -> usize {
+        self.0.count()
+    }
+
+    /// Adds one, under the number it was made with.
+    pub(crate) fn push(&self, vdev: Vdev) -> &Vdev {
+        let number = usize::from(vdev.index);
+        let index = self.0.push(vdev);
+        assert_eq!(index, number, "one vdev is added at a time");
+        &self.0[index]
+    }
+}
+
+impl Index<usize> for Vdevs {
+    type Output = Vdev;
+
+    fn index(&self, index: usize) -> &Vdev {
+        &self.0[index]
+    }
+}
 
 /// One position: who has it now, and who had it before.
 struct Position {

@@ -135,6 +135,7 @@ fn progress(args: &Args) -> ProgressBar {
 fn only(seed: u64) -> ExitCode {
     let scenario = Scenario::of_seed(seed, PlantedBug::None);
     eprintln!("{scenario:?}");
+    weir_sim::listen();
     let thorough = Effort { steps_per_million: 100_000, ..Effort::default() };
     for effort in [Effort::default(), thorough] {
         match enumerate(scenario, effort) {
@@ -143,7 +144,10 @@ fn only(seed: u64) -> ExitCode {
                 let met: Vec<Met> = met.collect();
                 eprintln!("{recoveries} recoveries of {steps} steps; met {met:?}");
             }
-            Err(violation) => return fail(&violation),
+            Err(violation) => {
+                weir_sim::said().iter().for_each(|line| eprintln!("{line}"));
+                return fail(&violation);
+            }
         }
     }
     ExitCode::SUCCESS

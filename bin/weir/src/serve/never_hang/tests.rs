@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use weir_api::types::{
-    EventQuery, ExportCreate, ExportKey, Outcome, PoolCreate, PoolDestroy, PoolExport, PoolImport,
-    Protocol, VdevKind, VdevSpec, VolumeCreate, VolumeProperties, VolumeResize,
+    EventQuery, ExportCreate, ExportKey, Health, Outcome, PoolAdd, PoolCreate, PoolDestroy,
+    PoolExport, PoolImport, Protocol, VdevKind, VdevRole, VdevSpec, VolumeCreate, VolumeProperties,
+    VolumeResize,
 };
 use weir_api::{Address, Answer, Client, Control, Listener};
-use weir_device::Faults;
+use weir_device::{DeviceOp, Faults};
 
 use super::*;
 use crate::serve::disks::faulty::faults;
@@ -23,6 +24,7 @@ use crate::serve::exports::Registry;
 use crate::serve::history::History;
 use crate::serve::recorder::{Record, Recorder};
 use crate::serve::state::StateFile;
+use crate::serve::vdevs;
 
 /// What every call is promised.
 const BOUND: Duration = Duration::from_secs(5);
@@ -67,7 +69,7 @@ impl Server {
         let paths = ["a", "b"].map(|leg| file(self.dir.path(), &format!("{name}-{leg}")));
         let faults = [faults(&paths[0]), faults(&paths[1])];
         let disks = paths.iter().map(|path| path.display().to_string()).collect();
-        let vdevs = vec![VdevSpec { kind: VdevKind::Mirror, disks }];
+        let vdevs = vec![VdevSpec { kind: VdevKind::Mirror, role: VdevRole::Data, disks }];
         let (properties, force) = (BTreeMap::new(), false);
         let request = PoolCreate { name: name.into(), vdevs, force, properties };
         self.client.pool_create(request).await.unwrap();
@@ -162,7 +164,11 @@ async fn making_a_pool_of_a_disk_that_freezes_while_it_is_measured_answers() {
     let path = file(server.dir.path(), "cold");
     let faults = faults(&path);
     faults.freeze();
-    let vdevs = vec![VdevSpec { kind: VdevKind::Disk, disks: vec![path.display().to_string()] }];
+    let vdevs = vec![VdevSpec {
+        kind: VdevKind::Disk,
+        role: VdevRole::Data,
+        disks: vec![path.display().to_string()],
+    }];
     // By force, so that measuring is the first thing that touches the disk.
     let (name, force, properties) = ("cold".to_owned(), true, BTreeMap::new());
     let request = PoolCreate { name, vdevs, force, properties };
@@ -185,8 +191,12 @@ async fn making_a_pool_of_a_disk_that_freezes_while_it_is_measured_answers() {
 async fn a_disk_whose_flush_fails_makes_no_pool() {
     let server = start();
     let path = file(server.dir.path(), "bad");
-    faults(&path).fail(weir_device::DeviceOp::Flush);
-    let vdevs = vec![VdevSpec { kind: VdevKind::Disk, disks: vec![path.display().to_string()] }];
+    faults(&path).fail(DeviceOp::Flush);
+    let vdevs = vec![VdevSpec {
+        kind: VdevKind::Disk,
+        role: VdevRole::Data,
+        disks: vec![path.display().to_string()],
+    }];
     let (name, force, properties) = ("bad".to_owned(), false, BTreeMap::new());
     let request = PoolCreate { name, vdevs, force, properties };
     let error = timely("create", server.client.pool_create(request)).await.unwrap_err();
@@ -216,7 +226,7 @@ async fn a_mirror_goes_on_without_a_leg_that_does_not_answer() {
     assert!(gone[0].1.ends_with("half-a"), "{gone:?}");
     let status = server.client.pool_status("half".into()).await.unwrap();
     let states: Vec<_> = status.vdevs[0].disks.iter().map(|disk| disk.state).collect();
-    assert_eq!(states, [weir_api::types::Health::Faulted, weir_api::types::Health::Online]);
+    assert_eq!(states, [Health::Faulted, Health::Online]);
 }
 
 #[tokio::test]
@@ -252,7 +262,7 @@ async fn the_server_starts_though_a_pool_is_frozen() {
     server.manager.reopen_pools().await;
     assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
     let late = server.client.pool_status("late".into()).await.unwrap();
-    assert_eq!(late.state, weir_api::types::Health::Unavailable);
+    assert_eq!(late.state, Health::Unavailable);
     timely("other pool", server.volume("fine/w")).await.unwrap();
 
     // It is opened when it answers after all.
@@ -264,4 +274,33 @@ async fn the_server_starts_though_a_pool_is_frozen() {
     };
     tokio::time::timeout(BOUND, opened).await.unwrap();
     assert_eq!(server.client.export_list().await.unwrap().exports.len(), 2);
+}
+
+#[tokio::test]
+async fn a_spare_takes_the_place_of_a_disk_that_fails() {
+    let server = start();
+    let client = &server.client;
+    let faults = server.pool("tank").await;
+    let events = Arc::clone(&server.manager.record.events);
+    let spares = tokio::spawn(vdevs::look_after(Arc::clone(&server.manager), events));
+    let disks = vec![file(server.dir.path(), "spare").display().to_string()];
+    let vdevs = vec![VdevSpec { kind: VdevKind::Disk, role: VdevRole::Spare, disks }];
+    let request = PoolAdd { name: "tank".into(), vdevs, force: false };
+    client.pool_add(request).await.unwrap();
+    faults[1].fail(DeviceOp::Write);
+    server.volume("tank/w").await.unwrap();
+    let deadline = Instant::now() + 6 * BOUND;
+    loop {
+        let status = client.pool_status("tank".into()).await.unwrap();
+        let names = status.vdevs[0].disks.iter().map(|disk| disk.path.as_str());
+        if status.state == Health::Online && names.clone().any(|name| name.ends_with("spare")) {
+            assert_eq!((status.vdevs.len(), names.len()), (1, 2), "{status:?}");
+            break;
+        }
+        assert!(Instant::now() < deadline, "{status:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let told = client.events(EventQuery { after: 0, wait_ms: 0 }).await.unwrap();
+    assert!(told.events.iter().any(|event| event.kind == "spare_used"), "{told:?}");
+    spares.abort();
 }

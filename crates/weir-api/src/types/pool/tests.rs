@@ -7,7 +7,7 @@
 use super::*;
 
 fn vdev(kind: VdevKind, disks: &[&str]) -> VdevSpec {
-    VdevSpec { kind, disks: disks.iter().map(|&d| d.to_owned()).collect() }
+    VdevSpec { kind, role: VdevRole::Data, disks: disks.iter().map(|&d| d.to_owned()).collect() }
 }
 
 fn create(vdevs: Vec<VdevSpec>) -> PoolCreate {

@@ -1,0 +1,465 @@
+//! Vdevs that join a pool, grow or leave it, log vdevs and spares, and halves of a mirror that went
+//! on without each other; on disks in memory.
+//!
+//! Not here: crashes and load meanwhile (the simulator), the real binary (bin/weir).
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use common::{as_devices, import, now, options};
+use weir_base::Guid;
+use weir_dataset::{DatasetError, Engine, Outcome, VolumeSpec};
+use weir_device::{Device, DeviceOp, FaultDevice, Faults, MemoryDevice};
+use weir_format::{Compression, VdevKind, VdevRole};
+use weir_pool::{CreateOptions, ImportOptions, LegState, PoolError, PoolHealth, VdevSpec};
+
+const MEMORY_BYTES: u64 = 64 << 20;
+const MIB: usize = 1 << 20;
+const DISK: usize = 64 * MIB;
+
+type Disk = Arc<MemoryDevice>;
+
+fn disk(name: &str) -> Disk {
+    sized(name, DISK)
+}
+
+fn sized(name: &str, bytes: usize) -> Disk {
+    Arc::new(MemoryDevice::new(name, bytes))
+}
+
+fn disks(names: &[&str]) -> Vec<Disk> {
+    names.iter().map(|name| disk(name)).collect()
+}
+
+fn draw() -> Guid {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    Guid(NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+fn vdev(kind: VdevKind, role: VdevRole, disks: &[Disk]) -> VdevSpec {
+    VdevSpec { kind, role, disks: as_devices(disks) }
+}
+
+fn data(kind: VdevKind, disks: &[Disk]) -> VdevSpec {
+    vdev(kind, VdevRole::Data, disks)
+}
+
+fn made(vdevs: &[VdevSpec]) -> Arc<Engine> {
+    let (sizes, options) = (CreateOptions::default(), options(MEMORY_BYTES));
+    let engine = now(Engine::create("tank", vdevs, sizes, &options, &mut draw)).unwrap();
+    let spec = VolumeSpec { name: "v".into(), size_bytes: 32 << 20, compression: Compression::Off };
+    now(engine.create_volume(&spec)).unwrap();
+    engine
+}
+
+fn add(engine: &Engine, spec: &VdevSpec) -> Result<u16, DatasetError> {
+    now(engine.add_vdev(spec, &mut draw))
+}
+
+fn content(seed: u8) -> Vec<u8> {
+    (0..8 * MIB).map(|at| seed ^ (at / 4096) as u8 ^ (at % 251) as u8).collect()
+}
+
+fn write(engine: &Engine, at: usize, data: &[u8]) {
+    now(engine.volume("v").unwrap().write(at as u64, data)).unwrap();
+}
+
+fn holds(engine: &Engine, data: &[u8]) -> bool {
+    let mut out = vec![0; data.len()];
+    now(engine.volume("v").unwrap().read(0, &mut out)).unwrap();
+    out == data
+}
+
+fn open(disks: &[&Disk]) -> Result<Arc<Engine>, DatasetError> {
+    open_as(disks, import())
+}
+
+fn open_as(disks: &[&Disk], how: ImportOptions) -> Result<Arc<Engine>, DatasetError> {
+    let disks = disks.iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect();
+    now(Engine::open(disks, how, &options(MEMORY_BYTES)))
+}
+
+/// Runs resilvers and evacuations until `done`, then stops the engine.
+fn work_until(engine: &Engine, done: impl Fn(&Engine) -> bool) {
+    let steps = AtomicU64::new(0);
+    now(engine.run_scans(|_| {
+        assert!(steps.fetch_add(1, Ordering::Relaxed) < 10_000, "no end");
+        if done(engine) {
+            engine.stop();
+        }
+        std::future::ready(())
+    }))
+    .unwrap();
+}
+
+fn no_vdev_leaves(engine: &Engine) -> bool {
+    engine.pool().status().evacuations.is_empty()
+}
+
+fn check(engine: &Engine) {
+    assert_eq!(now(engine.check_live_bytes()).unwrap(), []);
+    assert_eq!(now(engine.check_places()).unwrap(), None);
+}
+
+fn names(engine: &Engine) -> Vec<String> {
+    engine.pool().status().vdevs.into_iter().map(|vdev| vdev.name).collect()
+}
+
+#[test]
+fn an_added_vdev_gives_room_and_takes_writes_and_is_there_after_an_import() {
+    let (old, new) = (disks(&["a", "b"]), disks(&["c", "d", "e"]));
+    let engine = made(&[data(VdevKind::Mirror, &old)]);
+    let before = engine.pool().space().total_bytes;
+    add(&engine, &data(VdevKind::Raidz1, &new)).unwrap();
+    assert!(engine.pool().space().total_bytes > 2 * before, "two disks' worth was added");
+    let wanted = content(1);
+    write(&engine, 0, &wanted);
+    now(engine.commit()).unwrap();
+    let used = engine.pool().status().vdevs[1].legs[0].io.unwrap();
+    assert!(used.ops.iter().map(|op| op.bytes).sum::<u64>() > 2 << 20, "{used:?}");
+    drop(engine);
+    let refused = open(&[&old[0], &old[1]]).err().expect("the new vdev is needed").to_string();
+    assert!(refused.contains("missing c, d, e"), "{refused}");
+    let engine = open(&[&old[0], &old[1], &new[0], &new[2]]).unwrap();
+    assert!(holds(&engine, &wanted));
+    assert_eq!(names(&engine), ["mirror-0", "raidz1-1"]);
+    check(&engine);
+}
+
+#[test]
+fn the_layout_is_changed_by_adding_one_kind_and_removing_the_other() {
+    let (old, new) = (disks(&["a", "b"]), disks(&["c", "d", "e", "f"]));
+    let engine = made(&[data(VdevKind::Mirror, &old)]);
+    let mut wanted = content(2);
+    write(&engine, 0, &wanted);
+    now(engine.commit()).unwrap();
+    // Cleaned segments and tables go along.
+    for round in 0..40_usize {
+        let at = round * 37 % 2000 * 4096;
+        wanted[at..at + 4096].fill(round as u8);
+        write(&engine, at, &wanted[at..at + 4096]);
+        now(engine.commit()).unwrap();
+    }
+    let last = now(engine.remove_vdev(0)).unwrap_err().to_string();
+    assert!(last.contains("the last vdev for data"), "{last}");
+    add(&engine, &data(VdevKind::Raidz2, &new)).unwrap();
+    assert_eq!(now(engine.remove_vdev(0)).unwrap(), Outcome::Changed);
+    assert_eq!(now(engine.remove_vdev(0)).unwrap(), Outcome::Unchanged);
+    let step = AtomicU64::new(0);
+    work_until(&engine, |engine| {
+        // Writers go on meanwhile.
+        let step = step.fetch_add(1, Ordering::Relaxed);
+        now(engine.volume("v").unwrap().write(step % 16 * 4096, &[7; 4096])).unwrap();
+        no_vdev_leaves(engine) && step > 16
+    });
+    for at in 0..16 {
+        wanted[at * 4096..(at + 1) * 4096].fill(7);
+    }
+    now(engine.commit()).unwrap();
+    assert_eq!(names(&engine), ["raidz2-1"]);
+    assert!(holds(&engine, &wanted));
+    check(&engine);
+    drop(engine);
+    // The old disks are blank, and nobody asks for them; two of the new ones may be lost.
+    assert!(open(&[&old[0], &old[1]]).is_err());
+    let engine = open(&[&new[1], &new[3]]).unwrap();
+    assert!(holds(&engine, &wanted));
+    check(&engine);
+    let spec = data(VdevKind::Mirror, &old);
+    assert_eq!(add(&engine, &spec).unwrap(), 2, "numbers are not used again");
+}
+
+#[test]
+fn a_removal_goes_on_after_a_crash_and_can_be_taken_back() {
+    let (a, b) = (disk("a"), disk("b"));
+    let one = |disk: &Disk| data(VdevKind::Disk, std::slice::from_ref(disk));
+    let engine = made(&[one(&a), one(&b)]);
+    let wanted = content(3);
+    write(&engine, 0, &wanted);
+    now(engine.commit()).unwrap();
+    now(engine.remove_vdev(0)).unwrap();
+    now(engine.commit()).unwrap();
+    drop(engine);
+    let engine = open(&[&a, &b]).unwrap();
+    assert_eq!(engine.pool().status().evacuations.len(), 1, "it is still leaving");
+    assert_eq!(now(engine.cancel_removal(0)).unwrap(), Outcome::Changed);
+    assert_eq!(now(engine.cancel_removal(0)).unwrap(), Outcome::Unchanged);
+    drop(engine);
+    let engine = open(&[&a, &b]).unwrap();
+    assert!(no_vdev_leaves(&engine) && names(&engine).len() == 2);
+    now(engine.remove_vdev(0)).unwrap();
+    drop(engine);
+    let engine = open(&[&a, &b]).unwrap();
+    work_until(&engine, no_vdev_leaves);
+    drop(engine);
+    let engine = open(&[&b]).unwrap();
+    assert!(holds(&engine, &wanted));
+    check(&engine);
+}
+
+#[test]
+fn a_vdev_stays_when_the_others_have_no_room() {
+    let (big, small) = (sized("big", 4 * DISK), sized("small", DISK));
+    let one = |disk: &Disk| data(VdevKind::Disk, std::slice::from_ref(disk));
+    let engine = made(&[one(&big), one(&small)]);
+    now(engine.resize_volume("v", 128 << 20)).unwrap();
+    for part in 0..12 {
+        write(&engine, part * 8 * MIB, &content(part as u8));
+        now(engine.commit()).unwrap();
+    }
+    let refused = now(engine.remove_vdev(0)).unwrap_err();
+    let no_room = matches!(refused, DatasetError::Pool(PoolError::NoRoomElsewhere { .. }));
+    assert!(no_room, "{refused}");
+    write(&engine, 0, &content(99));
+    now(engine.commit()).unwrap();
+    now(engine.remove_vdev(1)).unwrap();
+    work_until(&engine, no_vdev_leaves);
+    assert!(holds(&engine, &content(99)));
+    check(&engine);
+}
+
+#[test]
+fn damage_keeps_a_vdev_from_leaving_and_costs_nothing_else() {
+    let (a, b) = (disk("a"), disk("b"));
+    let one = |disk: &Disk| data(VdevKind::Disk, std::slice::from_ref(disk));
+    let engine = made(&[one(&a), one(&b)]);
+    write(&engine, 0, &content(4));
+    now(engine.commit()).unwrap();
+    // Somewhere in the data of the first vdev.
+    let middle = 10 * MIB + 64 * 1024;
+    a.corrupt(middle..middle + 4096, |byte| *byte ^= 0x40);
+    now(engine.remove_vdev(0)).unwrap();
+    let steps = AtomicU64::new(0);
+    work_until(&engine, |engine| {
+        let left = &engine.pool().status().evacuations[0];
+        left.segments == left.stuck && steps.fetch_add(1, Ordering::Relaxed) > 3
+    });
+    let left = &engine.pool().status().evacuations[0];
+    assert_eq!((left.segments, left.stuck), (1, 1), "{left:?}");
+    assert_eq!(engine.pool().status().health, PoolHealth::Online);
+    drop(engine);
+    // Rewriting what is damaged lets it go, once it is asked again.
+    let engine = open(&[&a, &b]).unwrap();
+    write(&engine, 4096, &content(5)[4096..]);
+    now(engine.commit()).unwrap();
+    write(&engine, 0, &content(5)[..4096]);
+    now(engine.remove_vdev(0)).unwrap();
+    work_until(&engine, no_vdev_leaves);
+    assert!(holds(&engine, &content(5)));
+    check(&engine);
+}
+
+/// A disk behind faults that the test can switch.
+fn faulty(disk: &Disk) -> (Arc<dyn Device>, Arc<Faults>) {
+    let faults = Arc::new(Faults::default());
+    let device = FaultDevice::new(Arc::clone(disk) as Arc<dyn Device>, Arc::clone(&faults));
+    (Arc::new(device), faults)
+}
+
+#[test]
+fn flushes_go_to_the_log_vdev_and_go_on_without_it() {
+    let (a, log) = (disk("a"), disk("log"));
+    let engine = made(&[data(VdevKind::Disk, std::slice::from_ref(&a))]);
+    let (device, faults) = faulty(&log);
+    let spec = VdevSpec { kind: VdevKind::Disk, role: VdevRole::Log, disks: vec![device] };
+    let number = add(&engine, &spec).unwrap();
+    assert!(engine.pool().log_is_on(number));
+    let volume = engine.volume("v").unwrap();
+    write(&engine, 0, &[1; 4096]);
+    now(engine.flush(&volume)).unwrap();
+    assert_eq!(engine.pool().space().total_bytes, {
+        let alone = made(&[data(VdevKind::Disk, &[disk("x")])]);
+        alone.pool().space().total_bytes
+    });
+
+    // Only the log has it: a crash now needs the log vdev.
+    let refused = open(&[&a]).err().expect("flushed data is on the log disk").to_string();
+    assert!(refused.contains("log disks are missing (log)"), "{refused}");
+    let with_both = open(&[&a, &log]).unwrap();
+    assert!(holds(&with_both, &[1; 4096]));
+    drop(with_both);
+
+    // The pool above went on in another life; its log dies now.
+    let engine = open(&[&a, &log]).unwrap();
+    drop(engine);
+    let (device, faults2) = faulty(&log);
+    drop(faults);
+    let disks = vec![Arc::clone(&a) as Arc<dyn Device>, device];
+    let engine = now(Engine::open(disks, import(), &options(MEMORY_BYTES))).unwrap();
+    assert!(engine.pool().log_is_on(number));
+    let volume = engine.volume("v").unwrap();
+    write(&engine, 4096, &[2; 4096]);
+    now(engine.flush(&volume)).unwrap();
+    faults2.fail(DeviceOp::Write);
+    write(&engine, 8192, &[3; 4096]);
+    let flush = async {
+        // The flush waits for commits, which here nobody else makes.
+        let flushed = engine.flush(&volume);
+        let commits = engine.run(|_| std::future::pending::<()>());
+        match futures_util::future::select(std::pin::pin!(flushed), std::pin::pin!(commits)).await {
+            futures_util::future::Either::Left((flushed, _)) => flushed,
+            futures_util::future::Either::Right((ended, _)) => panic!("{ended:?}"),
+        }
+    };
+    now(flush).unwrap();
+    assert_eq!(engine.pool().status().health, PoolHealth::Degraded);
+    drop(engine);
+    let engine = open(&[&a]).unwrap();
+    assert!(!engine.pool().log_is_on(number));
+    for (at, byte) in [(0, 1), (4096, 2), (8192, 3)] {
+        let mut out = vec![0; 4096];
+        now(engine.volume("v").unwrap().read(at, &mut out)).unwrap();
+        assert_eq!(out, [byte; 4096]);
+    }
+    // A log that is gone for good is removed; the name of its disk is enough.
+    let number = engine.pool().find_vdev("log").unwrap();
+    now(engine.remove_vdev(number)).unwrap();
+    assert_eq!(names(&engine), ["disk-0"]);
+    assert_eq!(engine.pool().status().health, PoolHealth::Online);
+}
+
+#[test]
+fn a_log_vdev_is_removed_while_it_is_in_use() {
+    let (a, log) = (disk("a"), disk("log"));
+    let engine = made(&[
+        data(VdevKind::Disk, std::slice::from_ref(&a)),
+        vdev(VdevKind::Disk, VdevRole::Log, std::slice::from_ref(&log)),
+    ]);
+    assert!(engine.pool().log_is_on(1));
+    let volume = engine.volume("v").unwrap();
+    write(&engine, 0, &[1; 4096]);
+    now(engine.flush(&volume)).unwrap();
+    now(engine.remove_vdev(1)).unwrap();
+    write(&engine, 4096, &[2; 4096]);
+    now(engine.flush(&volume)).unwrap();
+    drop(engine);
+    let engine = open(&[&a]).unwrap();
+    assert!(holds(&engine, &[[1; 4096], [2; 4096]].concat()));
+    assert_eq!(names(&engine), ["disk-0"]);
+}
+
+#[test]
+fn a_spare_takes_the_place_of_a_leg_that_failed() {
+    let (legs, spares) = (disks(&["a", "b", "c"]), disks(&["s", "t"]));
+    let engine =
+        made(&[data(VdevKind::Raidz1, &legs), vdev(VdevKind::Disk, VdevRole::Spare, &spares[..1])]);
+    let wanted = content(6);
+    write(&engine, 0, &wanted);
+    now(engine.commit()).unwrap();
+    let b = engine.pool().find_leg("b").unwrap().0;
+    engine.pool().take_leg_offline(b).unwrap();
+    assert!(now(engine.use_spare(b, draw())).unwrap());
+    let c = engine.pool().find_leg("c").unwrap().0;
+    assert!(!now(engine.use_spare(c, draw())).unwrap_or(false), "there is no other spare");
+    assert_eq!(names(&engine), ["raidz1-0"]);
+    work_until(&engine, |engine| !engine.pool().wants_resilver());
+    drop(engine);
+    let engine = open(&[&legs[0], &spares[0]]).unwrap();
+    assert!(holds(&engine, &wanted));
+    let (_, _, state) = engine.pool().find_leg("s").unwrap();
+    assert_eq!(state, LegState::Online);
+    // One that was never used leaves at once.
+    add(&engine, &vdev(VdevKind::Disk, VdevRole::Spare, &spares[1..])).unwrap();
+    let spare = engine.pool().find_vdev("t").unwrap();
+    now(engine.remove_vdev(spare)).unwrap();
+    assert_eq!(names(&engine), ["raidz1-0"]);
+}
+
+#[test]
+fn larger_disks_are_used_when_a_person_says_so() {
+    let (a, b) = (disk("a"), sized("b", 2 * DISK));
+    let engine = made(&[data(VdevKind::Mirror, &[Arc::clone(&a), Arc::clone(&b)])]);
+    let wanted = content(7);
+    write(&engine, 0, &wanted);
+    now(engine.commit()).unwrap();
+    assert_eq!(now(engine.expand()).unwrap(), 0, "the smaller disk decides");
+    let c = sized("c", 2 * DISK + 4096);
+    let old = engine.pool().find_leg("a").unwrap().0;
+    now(engine.replace_leg(old, Arc::clone(&c) as Arc<dyn Device>, draw(), false)).unwrap();
+    work_until(&engine, |engine| engine.pool().find_leg("a").is_err());
+    let engine = open(&[&b, &c]).unwrap();
+    let could = engine.pool().status().expandable_bytes;
+    assert!(could >= DISK as u64 - (2 << 20), "{could}");
+    assert_eq!(now(engine.expand()).unwrap(), could);
+    assert_eq!(engine.pool().status().expandable_bytes, 0);
+    now(engine.resize_volume("v", 128 << 20)).unwrap();
+    for part in 0..10 {
+        write(&engine, part * 8 * MIB, &content(part as u8));
+        now(engine.commit()).unwrap();
+    }
+    drop(engine);
+    for alone in [&b, &c] {
+        let engine = open(&[alone]).unwrap();
+        assert!(holds(&engine, &content(0)));
+        check(&engine);
+        drop(engine);
+        // The other half must not be left behind: bring both together again.
+        let engine = open(&[&b, &c]).unwrap();
+        work_until(&engine, |engine| !engine.pool().wants_resilver());
+    }
+}
+
+#[test]
+fn halves_that_went_on_without_each_other_are_refused() {
+    let pair = disks(&["a", "b"]);
+    let engine = made(&[data(VdevKind::Mirror, &pair)]);
+    write(&engine, 0, &content(1));
+    now(engine.commit()).unwrap();
+    drop(engine);
+    // A half that was away is no danger, however often the other was opened meanwhile.
+    for round in 0..20 {
+        let engine = open(&[&pair[0]]).unwrap();
+        write(&engine, 0, &content(round)[..MIB]);
+        now(engine.commit()).unwrap();
+    }
+    let engine = open(&[&pair[0], &pair[1]]).unwrap();
+    assert!(holds(&engine, &content(19)[..MIB]));
+    work_until(&engine, |engine| !engine.pool().wants_resilver());
+    drop(engine);
+
+    for (half, seed) in [(0, 100), (1, 101)] {
+        let engine = open(&[&pair[half]]).unwrap();
+        for _ in 0..3 + 3 * half {
+            write(&engine, 0, &content(seed)[..MIB]);
+            now(engine.commit()).unwrap();
+        }
+    }
+    let refused = open(&[&pair[0], &pair[1]]).err().expect("diverged").to_string();
+    assert!(refused.contains("a went on without the other disks"), "{refused}");
+    // Each is still good by itself.
+    for (half, seed) in [(0, 100), (1, 101)] {
+        assert!(holds(&open(&[&pair[half]]).unwrap(), &content(seed)[..MIB]));
+    }
+    let how = ImportOptions { force: true, ..import() };
+    let engine = open_as(&[&pair[0], &pair[1]], how).unwrap();
+    assert!(holds(&engine, &content(101)[..MIB]), "the newest counts");
+    work_until(&engine, |engine| !engine.pool().wants_resilver());
+    drop(engine);
+    // Everything of the other was overwritten.
+    assert!(holds(&open(&[&pair[0]]).unwrap(), &content(101)[..MIB]));
+}
+
+#[test]
+fn shapes_that_cannot_be_are_refused_and_change_nothing() {
+    let a = disk("a");
+    let engine = made(&[data(VdevKind::Disk, std::slice::from_ref(&a))]);
+    let before = names(&engine);
+    let tiny = sized("tiny", 4 * MIB);
+    let raidz_log = vdev(VdevKind::Raidz1, VdevRole::Log, &disks(&["x", "y", "z"]));
+    let small_spare = vdev(VdevKind::Disk, VdevRole::Spare, &[sized("s", 32 * MIB)]);
+    for (spec, says) in [
+        (data(VdevKind::Raidz2, &disks(&["x", "y"])), "is 3 to 32 disks"),
+        (data(VdevKind::Disk, std::slice::from_ref(&tiny)), "too small"),
+        (raidz_log, "not on raidz"),
+        (small_spare, "smaller than every disk"),
+    ] {
+        let refused = add(&engine, &spec).unwrap_err().to_string();
+        assert!(refused.contains(says), "{refused}");
+    }
+    assert_eq!(names(&engine), before);
+    assert!(now(engine.cancel_removal(0)).unwrap() == Outcome::Unchanged);
+}

@@ -1,0 +1,103 @@
+//! The segment areas of a pool's vdevs: how many segments each has, and which take new ones.
+//!
+//! Not here: which segments are free (segments).
+//!
+//! Invariants:
+//! - an area has the number of its vdev, also when that was removed;
+//! - an area grows and never shrinks; its segments keep their size.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use weir_format::{Label, VdevConfig, VdevRole};
+
+/// The segment area of one vdev.
+#[derive(Debug)]
+pub(crate) struct SegmentArea {
+    segments: AtomicU32,
+    /// Data bytes of each segment: whole rows.
+    pub(crate) segment_bytes: u64,
+    pub(crate) row_bytes: u64,
+    /// Whether new segments are opened on it.
+    open: AtomicBool,
+}
+
+impl SegmentArea {
+    /// The area of a vdev as its label has it.
+    pub(crate) fn of(label: &Label, vdev: &VdevConfig) -> Self {
+        Self {
+            segments: AtomicU32::new(label.segments(vdev) as u32),
+            segment_bytes: label.vdev_segment_bytes(vdev),
+            row_bytes: label.row_bytes(vdev),
+            open: AtomicBool::new(vdev.role == VdevRole::Data),
+        }
+    }
+
+    /// Physical segments.
+    pub(crate) fn segments(&self) -> u32 {
+        self.segments.load(Ordering::Acquire)
+    }
+
+    /// Whether new segments are opened on it.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.load(Ordering::Acquire)
+    }
+
+    /// Opens it to new segments or closes it.
+    pub(crate) fn set_open(&self, open: bool) {
+        self.open.store(open, Ordering::Release);
+    }
+
+    /// Gives it more segments; returns the first new one and the end.
+    pub(crate) fn grow(&self, segments: u32) -> std::ops::Range<u32> {
+        let before = self.segments.fetch_max(segments, Ordering::AcqRel);
+        before..segments.max(before)
+    }
+}
+
+/// The areas of all vdevs, by number.
+#[derive(Debug)]
+pub(crate) struct Areas(boxcar::Vec<SegmentArea>);
+
+impl Areas {
+    /// Those of a label.
+    pub(crate) fn of(label: &Label) -> Self {
+        Self(label.vdevs.iter().map(|vdev| SegmentArea::of(label, vdev)).collect())
+    }
+
+    pub(crate) fn get(&self, vdev: u16) -> Option<&SegmentArea> {
+        self.0.get(usize::from(vdev))
+    }
+
+    pub(crate) fn push(&self, area: SegmentArea) {
+        self.0.push(area);
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &SegmentArea> {
+        self.0.iter().map(|(_, area)| area)
+    }
+
+    /// Numbers of those that take new segments.
+    pub(crate) fn open(&self) -> Vec<u16> {
+        let open = self.0.iter().filter(|(_, area)| area.is_open());
+        open.map(|(index, _)| index as u16).collect()
+    }
+
+    fn open_areas(&self) -> impl Iterator<Item = &SegmentArea> {
+        self.iter().filter(|area| area.is_open())
+    }
+
+    /// Physical segments of those that take new ones.
+    pub(crate) fn total_segments(&self) -> u64 {
+        self.open_areas().map(|area| u64::from(area.segments())).sum()
+    }
+
+    /// Data bytes of those that take new segments.
+    pub(crate) fn total_bytes(&self) -> u64 {
+        self.open_areas().map(|area| u64::from(area.segments()) * area.segment_bytes).sum()
+    }
+
+    /// Size of the smallest segments among them.
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        self.open_areas().map(|area| area.segment_bytes).min().unwrap_or_default()
+    }
+}
