@@ -75,11 +75,23 @@ pub const SLOW_MIN: Duration = Duration::from_millis(50);
 /// attempt takes microseconds, so a block that cannot be saved costs a second at most.
 pub const RECONSTRUCTIONS_MAX: usize = 16_384;
 
-/// Blocks that one step of a scan takes on while no client uses the pool: 8 MiB, long device reads
-/// and few commits to outlive.
-pub const SCAN_BLOCKS_IDLE: usize = 2048;
+/// Bytes of all legs that a scan reads at the same time while no client uses the pool: three
+/// stretches of a mebibyte of each leg on the usual raidz, more on mirrors.
+pub const SCAN_BYTES_IN_FLIGHT: usize = 32 << 20;
 
-/// The same while clients use the pool: 256 KiB, so that a client waits behind one short read.
+/// ... in at most this many runs of blocks: where little lives of a segment they are short, and a
+/// disk answers many as quickly as few.
+pub const SCAN_RUNS_IN_FLIGHT: usize = 64;
+
+/// Segments in which a scan or the cleaner looks for what lives while it reads the one before: a
+/// few MiB of block lists each at most.
+pub const SEGMENTS_LOOKED_AHEAD: usize = 2;
+
+/// Bytes that the cleaner reads at the same time.
+pub const CLEAN_BYTES_IN_FLIGHT: usize = 8 << 20;
+
+/// Blocks that one step of a scan takes on while clients use the pool: 256 KiB, so that a client
+/// waits behind one short read.
 pub const SCAN_BLOCKS_BUSY: usize = 64;
 
 /// A busy pool's scan pauses for this many times as long as its step took: clients keep four fifths

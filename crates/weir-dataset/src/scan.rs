@@ -10,22 +10,25 @@
 //!   read back and flushed; whatever goes wrong before leaves it stale, and it all starts over;
 //! - a scrub that was asked for is forgotten when the pool is closed.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
+use futures_util::stream::{self, StreamExt as _};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use weir_base::Guid;
-use weir_base::limits::{SCAN_ATTEMPTS_MAX, SCAN_BLOCKS_BUSY, SCAN_BLOCKS_IDLE, SCAN_BUSY_PAUSES};
+use weir_base::limits::{
+    SCAN_ATTEMPTS_MAX, SCAN_BLOCKS_BUSY, SCAN_BUSY_PAUSES, SCAN_BYTES_IN_FLIGHT,
+    SCAN_RUNS_IN_FLIGHT, SEGMENTS_LOOKED_AHEAD,
+};
 use weir_cache::CacheClass;
 use weir_pool::{PoolError, ScanKind, ScanPace, ScanState, ScanStatus, SegmentScan};
 
 use crate::engine::{Engine, Outcome};
 use crate::error::DatasetError;
 
-/// Runs of blocks that an idle pool's scan reads at the same time.
-const RUNS_IDLE: usize = 8;
 /// How often a scan that cannot go on looks whether it can.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -270,11 +273,18 @@ impl Engine {
         let (pool, kind) = (self.pool(), ScanKind::Scrub);
         pool.begin_scan(kind);
         let roots = || self.roots_with(&[]);
-        let mut plan = pool.plan_scan(kind).await?;
-        while let Some(mut segment) = pool.next_segment(&mut plan, &roots).await? {
+        let plan = pool.plan_scan(kind).await?;
+        let finds = plan.map(|planned| pool.find_segment(planned, &roots));
+        let mut finds = pin!(stream::iter(finds).buffered(SEGMENTS_LOOKED_AHEAD).peekable());
+        while let Some(segment) = finds.next().await {
+            let mut segment = segment?;
             while !segment.is_done() {
-                let pace = ScanPace { blocks: SCAN_BLOCKS_IDLE, in_flight: RUNS_IDLE };
-                pool.scan_step(kind, &mut segment, pace).await?;
+                let pace = idle_pace(&|| true);
+                let step = pin!(pool.scan_step(kind, &mut segment, &pace));
+                match select(step, pin!(finds.as_mut().peek())).await {
+                    Either::Left((done, _)) => done?,
+                    Either::Right((_, step)) => step.await?,
+                }
                 pool.scan_status().iter().for_each(&look);
             }
         }
@@ -296,13 +306,26 @@ impl Engine {
     ) -> Result<Walked, DatasetError> {
         let pool = self.pool();
         let roots = || self.roots_with(&[]);
-        let mut plan = pool.plan_scan(kind).await?;
-        while let Some(mut segment) = pool.next_segment(&mut plan, &roots).await? {
+        let plan = pool.plan_scan(kind).await?;
+        let finds = plan.map(|planned| pool.find_segment(planned, &roots));
+        let mut finds = pin!(stream::iter(finds).buffered(SEGMENTS_LOOKED_AHEAD).peekable());
+        while let Some(segment) = finds.next().await {
+            let mut segment = segment?;
             while !segment.is_done() {
                 if let Some(ended) = self.may_go_on(kind, stops, sleep).await {
                     return Ok(ended);
                 }
-                self.paced_step(kind, &mut segment, sleep).await?;
+                let busy = self.scans.saw_load.load(Ordering::Acquire);
+                let step = pin!(self.paced_step(kind, &mut segment, busy, sleep));
+                if busy {
+                    step.await?;
+                    continue;
+                }
+                // What lives of the next segments is found meanwhile.
+                match select(step, pin!(finds.as_mut().peek())).await {
+                    Either::Left((done, _)) => done?,
+                    Either::Right((_, step)) => step.await?,
+                }
             }
         }
         Ok(Walked::All)
@@ -338,22 +361,24 @@ impl Engine {
         }
     }
 
-    /// One step, and a pause after it if clients use the pool.
+    /// One step, and a pause after it if clients use the pool. A step of an idle pool ends when a
+    /// client comes.
     async fn paced_step<S: Future<Output = ()>>(
         &self,
         kind: ScanKind,
         segment: &mut SegmentScan,
+        busy: bool,
         sleep: &impl Fn(Duration) -> S,
     ) -> Result<(), DatasetError> {
         let before = self.activity();
-        let busy = self.scans.saw_load.load(Ordering::Acquire);
+        let go_on = || busy || (self.activity() == before && !self.is_stopping());
         let pace = if busy {
-            ScanPace { blocks: SCAN_BLOCKS_BUSY, in_flight: 1 }
+            ScanPace { blocks: SCAN_BLOCKS_BUSY, runs_in_flight: 1, ..idle_pace(&go_on) }
         } else {
-            ScanPace { blocks: SCAN_BLOCKS_IDLE, in_flight: RUNS_IDLE }
+            idle_pace(&go_on)
         };
         let began = self.pool().clock().monotonic();
-        self.pool().scan_step(kind, segment, pace).await?;
+        self.pool().scan_step(kind, segment, &pace).await?;
         let took = self.pool().clock().monotonic().saturating_sub(began);
         if busy {
             sleep(took * SCAN_BUSY_PAUSES).await;
@@ -363,5 +388,15 @@ impl Engine {
         }
         self.scans.saw_load.store(self.activity() != before, Ordering::Release);
         Ok(())
+    }
+}
+
+/// As much at a time as an idle pool takes: all of a segment.
+fn idle_pace(go_on: &(dyn Fn() -> bool + Sync)) -> ScanPace<'_> {
+    ScanPace {
+        blocks: usize::MAX,
+        runs_in_flight: SCAN_RUNS_IN_FLIGHT,
+        bytes_in_flight: SCAN_BYTES_IN_FLIGHT,
+        go_on,
     }
 }

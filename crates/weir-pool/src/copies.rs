@@ -9,12 +9,14 @@
 //! - what is beside a block in its sectors keeps the leg's own bytes;
 //! - the segment is pinned throughout, so that no repair meets newer data.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
 use weir_base::ErrorKind;
 use weir_codec::checksum::xxh3_128;
 use weir_device::{Durability, IoBuf};
@@ -24,7 +26,7 @@ use crate::live::{Live, Proof};
 use crate::planted::PlantedBug;
 use crate::pool::Pool;
 use crate::read::{RUN_BYTES_MAX, RUN_GAP_BYTES_MAX};
-use crate::scan::ScanKind;
+use crate::scan::{ScanKind, ScanPace};
 use crate::vdev::{Leg, Vdev};
 
 /// What a look at the copies of some blocks gave.
@@ -65,6 +67,17 @@ pub(crate) struct Part<'a> {
 impl<'a> Part<'a> {
     pub(crate) fn items(&self) -> &'a [Live] {
         &self.all[self.from..self.to]
+    }
+
+    /// Stored bytes of the items.
+    fn live_bytes(&self) -> u64 {
+        self.items().iter().map(|live| live.len as u64).sum()
+    }
+
+    /// Bytes from the first item to the end of the last.
+    pub(crate) fn len(&self) -> usize {
+        let items = self.items();
+        (items[items.len() - 1].end() - items[0].at) as usize
     }
 
     /// The same with fewer items.
@@ -110,9 +123,33 @@ struct Span {
     within: usize,
 }
 
-type Patch = (Range<usize>, Vec<u8>);
+impl Span {
+    fn part(&self, range: &Range<usize>) -> &[u8] {
+        &self.buf[self.within + range.start..self.within + range.end]
+    }
+}
+
+/// Where from the start of a run, and the right bytes.
+type Patch<'a> = (Range<usize>, Cow<'a, [u8]>);
 
 impl Vdev {
+    /// Bytes that a look at a run holds in memory, about.
+    fn bytes_to_check(&self, scope: &Scope<'_>, run: &Part<'_>) -> usize {
+        if self.has_rows() {
+            self.bytes_of_rows(run)
+        } else {
+            run.len() * (scope.good.len() + scope.behind.len())
+        }
+    }
+
+    async fn check(&self, scope: &Scope<'_>, run: Part<'_>) -> Checked {
+        if self.has_rows() {
+            self.check_rows(scope, run).await
+        } else {
+            self.check_run(scope, run).await
+        }
+    }
+
     async fn read_leg(&self, leg: &Leg, offset: u64, len: usize) -> Option<Span> {
         let device = leg.usable()?;
         let (at, within, rounded) = self.round_out(offset, len);
@@ -123,16 +160,17 @@ impl Vdev {
 
     /// Writes `patches` (place from `offset` on, bytes) into a leg's span; the rest of it stays as
     /// it is there. True when they were read back right.
-    async fn patch(&self, leg: &Leg, offset: u64, len: usize, patches: &[Patch]) -> bool {
+    async fn patch(&self, leg: &Leg, offset: u64, len: usize, patches: &[Patch<'_>]) -> bool {
         let Some(device) = leg.usable() else { return false };
         let (at, within, rounded) = self.round_out(offset, len);
-        let _repairs = self.repairs.lock().await;
+        let at = self.base + at;
+        let _repair = self.repairs.hold(at..at + rounded as u64).await;
         // Sectors that cannot be read come back as zeros: nothing of them can be kept.
-        let (_, mut span) = device.read_at(self.base + at, IoBuf::zeroed(rounded)).await;
+        let (_, mut span) = device.read_at(at, IoBuf::zeroed(rounded)).await;
         for (range, bytes) in patches {
             span[within + range.start..within + range.end].copy_from_slice(bytes);
         }
-        let write = device.write_at(self.base + at, Arc::new(span), 0..rounded, Durability::Cached);
+        let write = device.write_at(at, Arc::new(span), 0..rounded, Durability::Cached);
         if let Err(error) = write.await {
             leg.fault(&error);
             return false;
@@ -150,8 +188,7 @@ impl Vdev {
             ScanKind::Scrub => scope.good.clone(),
             ScanKind::Resilver => scope.good.iter().take(1).chain(&scope.behind).copied().collect(),
         };
-        let (first, last) = (&run.items()[0], &run.items()[run.items().len() - 1]);
-        let (at, len) = (run.start + first.at, (last.end() - first.at) as usize);
+        let (at, len) = (run.start + run.items()[0].at, run.len());
         let spans = join_all(legs.iter().map(|leg| self.read_leg(leg, at, len))).await;
         if run.items().len() > 1 && spans.iter().any(Option::is_none) {
             // One sector that cannot be read must not cost the copies of its neighbours.
@@ -160,21 +197,24 @@ impl Vdev {
             }
             return checked;
         }
-        let mut patches: Vec<Vec<Patch>> = vec![Vec::new(); legs.len()];
+        let mut patches: Vec<Vec<Patch<'_>>> = vec![Vec::new(); legs.len()];
+        let mut is_good = vec![false; legs.len()];
         for live in run.items() {
-            let range = (live.at - first.at) as usize..(live.end() - first.at) as usize;
-            let copy = |span: &Option<Span>| -> Option<Vec<u8>> {
-                let Span { buf, within } = span.as_ref()?;
-                let bytes = &buf[within + range.start..within + range.end];
-                proves(live.proof, bytes).then(|| bytes.to_vec())
-            };
-            let is_good: Vec<bool> = spans.iter().map(|span| copy(span).is_some()).collect();
+            let place = (live.at - run.items()[0].at) as usize;
+            let range = place..place + live.len;
+            let mut first_good = None;
+            for (span, is_good) in spans.iter().zip(&mut is_good) {
+                let bytes = span.as_ref().map(|span| span.part(&range));
+                let proved = bytes.filter(|bytes| proves(live.proof, bytes));
+                *is_good = proved.is_some();
+                first_good = first_good.or(proved);
+            }
             if is_good.iter().all(|good| *good) {
                 continue;
             }
-            let good = match spans.iter().find_map(copy) {
-                Some(good) => Some(good),
-                None => self.read_any_copy(run.start, live).await,
+            let good = match first_good {
+                Some(good) => Some(Cow::Borrowed(good)),
+                None => self.read_any_copy(run.start, live).await.map(Cow::Owned),
             };
             let Some(good) = good else {
                 checked.damaged += 1;
@@ -222,54 +262,79 @@ fn far_apart(first: &Live, before: &Live, next: &Live) -> bool {
 }
 
 impl Pool {
-    /// Looks at every copy of some of what lives in a segment that `kind` is about, `in_flight`
-    /// device reads at a time. `None` when the segment is no more.
+    /// Looks at every copy of some of what lives in a segment that `kind` is about; tells what it
+    /// found and before which block it stopped. `None` when the segment is no more.
     pub(crate) async fn check_part(
         &self,
         vseg: weir_base::VsegId,
         (all, range): (&[Live], Range<usize>),
         kind: ScanKind,
-        in_flight: usize,
-    ) -> Option<Checked> {
+        pace: &ScanPace<'_>,
+    ) -> Option<(Checked, usize)> {
         let pinned = self.segments.pin(vseg)?;
         let vdev = &self.vdevs[usize::from(pinned.vdev)];
         let part = Part { all, from: range.start, to: range.end, start: pinned.at };
-        let bytes = part.items().iter().map(|live| live.len as u64).sum();
-        let mut total = Checked { bytes, ..Checked::default() };
         let lacks = |leg: &&Leg| leg.is_behind(pinned.last_txg);
         let behind: Vec<&Leg> = match kind {
             ScanKind::Scrub => Vec::new(),
             ScanKind::Resilver => vdev.legs.iter().filter(lacks).collect(),
         };
         if kind == ScanKind::Resilver && behind.is_empty() {
-            return Some(Checked::default());
+            return Some((Checked::default(), part.to));
         }
         let good: Vec<&Leg> = vdev.legs.iter().filter(|leg| leg.is_up_to_date()).collect();
         if good.is_empty() {
-            return Some(Checked { damaged: part.items().len() as u64, ..total });
+            let damaged = part.items().len() as u64;
+            let checked = Checked { bytes: part.live_bytes(), damaged, ..Checked::default() };
+            return Some((checked, part.to));
         }
         let scope = &Scope { kind, good, behind };
+        Some(self.check_runs(vdev, scope, part, pace).await)
+    }
+
+    /// Looks at a part run by run, several at the same time.
+    async fn check_runs(
+        &self,
+        vdev: &Vdev,
+        scope: &Scope<'_>,
+        part: Part<'_>,
+        pace: &ScanPace<'_>,
+    ) -> (Checked, usize) {
         let skipped = |run: &Part<'_>| {
             self.bug == PlantedBug::ResilverSkipsRange
-                && kind == ScanKind::Resilver
+                && scope.kind == ScanKind::Resilver
                 && run.items()[0].at >> 14 & 1 == 1
         };
         let runs = match vdev.row_split() {
             Some(splits) => part.split(splits),
             None => part.split(far_apart),
         };
-        let runs = runs.into_iter().filter(|run| !skipped(run));
-        let mut checks = futures_util::stream::iter(runs.map(|run| async move {
-            if vdev.has_rows() {
-                vdev.check_rows(scope, run).await
-            } else {
-                vdev.check_run(scope, run).await
+        let (mut total, mut end) = (Checked::default(), part.to);
+        let (mut under_way, mut in_flight) = (FuturesUnordered::new(), 0);
+        for run in runs {
+            let bytes = vdev.bytes_to_check(scope, &run);
+            let fits = |runs: usize, in_flight: usize| {
+                let room = in_flight + bytes <= pace.bytes_in_flight;
+                runs == 0 || (room && runs < pace.runs_in_flight)
+            };
+            while !fits(under_way.len(), in_flight) {
+                let (checked, bytes) = under_way.next().await.expect("one is under way");
+                in_flight -= bytes;
+                total.add(checked);
             }
-        }))
-        .buffer_unordered(in_flight);
-        while let Some(checked) = checks.next().await {
+            if run.from > part.from && !(pace.go_on)() {
+                end = run.from;
+                break;
+            }
+            total.bytes += run.live_bytes();
+            if !skipped(&run) {
+                in_flight += bytes;
+                under_way.push(async move { (vdev.check(scope, run).await, bytes) });
+            }
+        }
+        while let Some((checked, _)) = under_way.next().await {
             total.add(checked);
         }
-        Some(total)
+        (total, end)
     }
 }

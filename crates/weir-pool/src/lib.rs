@@ -51,7 +51,7 @@ pub use live::Roots;
 pub use planted::PlantedBug;
 pub use pool::{Pool, PoolOptions};
 pub use reserve::Reserve;
-pub use scan::{ScanKind, ScanPace, ScanPlan, ScanState, ScanStatus, SegmentScan};
+pub use scan::{PlannedSegment, ScanKind, ScanPace, ScanPlan, ScanState, ScanStatus, SegmentScan};
 pub use segments::SpaceUse;
 pub use slow::Slowness;
 pub use status::{LegState, LegStatus, PoolHealth, PoolStatus, VdevStatus};

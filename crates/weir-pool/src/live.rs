@@ -11,10 +11,11 @@ use futures_util::StreamExt as _;
 use hashbrown::HashMap;
 use weir_base::limits::NODE_READS_IN_FLIGHT;
 use weir_base::{DatasetId, ErrorKind, Txg, VsegId};
+use weir_device::Block;
 use weir_format::layout::PACK_BYTES;
 use weir_format::{
-    BlockPtr, FormatError, NODE_FANOUT, SegmentEntry, SegmentState, Summary, SummaryEntry,
-    SummaryPlace, TreeRoot, node_pointer,
+    BlockOwner, BlockPtr, FormatError, NODE_FANOUT, NODE_SHIFT, SegmentEntry, SegmentState,
+    Summary, SummaryEntry, SummaryPlace, TreeRoot, node_pointer,
 };
 
 use crate::error::PoolError;
@@ -74,6 +75,22 @@ impl Found {
     }
 }
 
+/// What holds the pointers to some neighbours.
+enum Above {
+    Node(Block),
+    /// Nothing but the tree's record: the one there is, is its root.
+    Root(BlockPtr),
+    Nothing,
+}
+
+async fn pointers_above(tree: Tree<'_>, owner: BlockOwner) -> Result<Above, PoolError> {
+    if owner.level >= tree.height() {
+        return tree.pointer_at(owner.level, owner.index).await.map(Above::Root);
+    }
+    let node = tree.node_above(owner.level, owner.index).await?;
+    Ok(node.map_or(Above::Nothing, Above::Node))
+}
+
 impl Pool {
     pub(crate) fn bad_segment(&self, field: &'static str, value: u64) -> PoolError {
         let source = FormatError::Field { what: SEGMENT, field, value };
@@ -114,31 +131,48 @@ impl Pool {
         vseg: VsegId,
         mut entries: Vec<SummaryEntry>,
     ) -> Found {
-        // Neighbours share the nodes above them.
+        // Neighbours share the nodes above them, and are looked up together in the lowest.
         entries.sort_unstable_by_key(|entry| entry.owner);
-        let lookups = entries.iter().filter_map(|entry| {
-            let tree = Tree::new(self, *roots.get(&entry.owner.dataset)?);
-            let owner = entry.owner;
-            Some(async move { (*entry, tree.pointer_at(owner.level, owner.index).await) })
+        let near = |a: &SummaryEntry, b: &SummaryEntry| {
+            let node = |owner: BlockOwner| (owner.dataset, owner.level, owner.index >> NODE_SHIFT);
+            node(a.owner) == node(b.owner)
+        };
+        let lookups = entries.chunk_by(near).filter_map(|near| {
+            let tree = Tree::new(self, *roots.get(&near[0].owner.dataset)?);
+            Some(async move { (near, tree, pointers_above(tree, near[0].owner).await) })
         });
         let mut lookups = futures_util::stream::iter(lookups).buffered(NODE_READS_IN_FLIGHT);
         let mut found = Found { live: Vec::new(), failed: Vec::new() };
-        while let Some((entry, ptr)) = lookups.next().await {
-            let ptr = match ptr {
-                Ok(ptr) => ptr,
+        while let Some((near, tree, above)) = lookups.next().await {
+            let above = match above {
+                Ok(above) => above,
                 Err(error) => {
                     found.failed.push(error);
                     continue;
                 }
             };
-            let same = !ptr.is_hole()
-                && (ptr.vseg, ptr.offset_units) == (entry.vseg, entry.offset_units)
-                && (ptr.stored_units, ptr.checksum as u64) == (entry.stored_units, entry.checksum);
-            if same && self.segments.stands_at(&ptr, vseg, entry.at_units) {
-                found.live.push((entry, ptr));
+            for entry in near {
+                let ptr = match &above {
+                    Above::Node(node) => tree.pointer_below(node, entry.owner.index),
+                    Above::Root(ptr) => Ok(*ptr),
+                    Above::Nothing => continue,
+                };
+                match ptr {
+                    Ok(ptr) if self.is_there(entry, &ptr, vseg) => found.live.push((*entry, ptr)),
+                    Ok(_) => {}
+                    Err(error) => found.failed.push(error),
+                }
             }
         }
         found
+    }
+
+    /// Whether the pointer that the entry's owner holds now leads to the entry's block.
+    fn is_there(&self, entry: &SummaryEntry, ptr: &BlockPtr, vseg: VsegId) -> bool {
+        !ptr.is_hole()
+            && (ptr.vseg, ptr.offset_units) == (entry.vseg, entry.offset_units)
+            && (ptr.stored_units, ptr.checksum as u64) == (entry.stored_units, entry.checksum)
+            && self.segments.stands_at(ptr, vseg, entry.at_units)
     }
 
     /// What lives of a segment with summaries, these included; nothing of one that holds nothing

@@ -75,12 +75,16 @@ pub struct ScanStatus {
 }
 
 /// How much a step takes on.
-#[derive(Clone, Copy, Debug)]
-pub struct ScanPace {
-    /// Blocks.
+#[derive(Clone, Copy)]
+pub struct ScanPace<'a> {
+    /// Blocks at most.
     pub blocks: usize,
-    /// Runs of blocks at the same time.
-    pub in_flight: usize,
+    /// Runs of blocks at the same time ...
+    pub runs_in_flight: usize,
+    /// ... and bytes of all legs; one run is always taken.
+    pub bytes_in_flight: usize,
+    /// Asked before each run but the first: false ends the step early.
+    pub go_on: &'a (dyn Fn() -> bool + Sync),
 }
 
 /// The newest scan of a pool.
@@ -103,6 +107,22 @@ pub struct ScanPlan {
     segments: std::vec::IntoIter<VsegId>,
     /// What lives of root segments.
     roots: HashMap<VsegId, LiveSet>,
+}
+
+impl Iterator for ScanPlan {
+    type Item = PlannedSegment;
+
+    fn next(&mut self) -> Option<PlannedSegment> {
+        let vseg = self.segments.next()?;
+        Some(PlannedSegment { vseg, of_roots: self.roots.remove(&vseg) })
+    }
+}
+
+/// A segment that a scan has to look at.
+pub struct PlannedSegment {
+    vseg: VsegId,
+    /// What lives of it, if it is a root segment.
+    of_roots: Option<LiveSet>,
 }
 
 /// A segment that is being looked at.
@@ -223,24 +243,22 @@ impl Pool {
         Ok(ScanPlan { segments: segments.collect::<Vec<_>>().into_iter(), roots })
     }
 
-    /// Finds what lives of the plan's next segment; `None` after the last.
+    /// Finds what lives of a segment. What dies later stays where it is, and what is written later
+    /// goes to every leg, so this may be done a while before [`Self::scan_step`].
     ///
     /// # Errors
     /// The pool is suspended.
-    pub async fn next_segment(
+    pub async fn find_segment(
         &self,
-        plan: &mut ScanPlan,
+        planned: PlannedSegment,
         roots: &(dyn Fn() -> Roots + Sync),
-    ) -> Result<Option<SegmentScan>, PoolError> {
-        let Some(vseg) = plan.segments.next() else { return Ok(None) };
+    ) -> Result<SegmentScan, PoolError> {
+        let PlannedSegment { vseg, of_roots } = planned;
         let is_root = self.segments.entry(vseg).is_some_and(|e| e.class == SegmentClass::Root);
-        let LiveSet { live, lost } = if is_root {
-            plan.roots.remove(&vseg).unwrap_or_default()
-        } else {
-            self.live_in(vseg, roots).await?
-        };
+        let LiveSet { live, lost } =
+            if is_root { of_roots.unwrap_or_default() } else { self.live_in(vseg, roots).await? };
         self.count_scanned(Checked { damaged: lost, ..Checked::default() });
-        Ok(Some(SegmentScan { vseg, live, done: 0 }))
+        Ok(SegmentScan { vseg, live, done: 0 })
     }
 
     /// Looks at more of a segment, as much as `pace` says.
@@ -251,15 +269,17 @@ impl Pool {
         &self,
         kind: ScanKind,
         segment: &mut SegmentScan,
-        pace: ScanPace,
+        pace: &ScanPace<'_>,
     ) -> Result<(), PoolError> {
-        let range = segment.done..segment.live.len().min(segment.done + pace.blocks);
-        segment.done = range.end;
-        let live = (&segment.live[..], range);
-        let checked = self.check_part(segment.vseg, live, kind, pace.in_flight).await;
+        let end = segment.live.len().min(segment.done.saturating_add(pace.blocks));
+        let live = (&segment.live[..], segment.done..end);
+        let checked = self.check_part(segment.vseg, live, kind, pace).await;
         self.check_alive()?;
         match checked {
-            Some(checked) => self.count_scanned(checked),
+            Some((checked, end)) => {
+                self.count_scanned(checked);
+                segment.done = end;
+            }
             // Nothing in it is needed any more.
             None => segment.done = segment.live.len(),
         }

@@ -178,6 +178,27 @@ impl<'a> Tree<'a> {
         Ok(ptr)
     }
 
+    /// The node above a block (`level` 0) or node, which must not be the root of the tree; `None`
+    /// where there is none.
+    pub(crate) async fn node_above(
+        &self,
+        level: u8,
+        index: u64,
+    ) -> Result<Option<Block>, PoolError> {
+        let ptr = self.pointer_at(level + 1, index >> NODE_SHIFT).await?;
+        if ptr.is_hole() { Ok(None) } else { self.pool.read_block(&ptr).await.map(Some) }
+    }
+
+    /// The pointer to a block or node in the node above it.
+    pub(crate) fn pointer_below(&self, node: &Block, index: u64) -> Result<BlockPtr, PoolError> {
+        self.slot(node, index as usize % NODE_FANOUT)
+    }
+
+    /// Levels of nodes.
+    pub(crate) fn height(&self) -> u8 {
+        self.root.height
+    }
+
     /// Every block of a range that is not a hole, in order, to `found`; a hole of any size costs
     /// one step. `found` returns false to stop.
     pub async fn scan(

@@ -32,9 +32,11 @@ use crate::pool::PoolOptions;
 mod check;
 mod members;
 mod raidz;
+mod repairs;
 mod rows;
 
 pub(crate) use members::{Legs, Vdevs};
+use repairs::Repairs;
 use rows::Rows;
 
 /// What a leg misses.
@@ -228,8 +230,7 @@ pub(crate) struct Vdev {
     /// The largest of its legs'.
     sector_bytes: AtomicU64,
     next_read: AtomicUsize,
-    /// Held while a copy is repaired: repairs of neighbours share sectors.
-    pub(crate) repairs: futures_util::lock::Mutex<()>,
+    pub(crate) repairs: Repairs,
     pool: String,
     clock: Arc<dyn Clock>,
     bug: PlantedBug,
@@ -259,7 +260,7 @@ impl Vdev {
             rows: (parity > 0).then_some(Rows { data, parity, strip_bytes }),
             sector_bytes: AtomicU64::new(sector_bytes),
             next_read: AtomicUsize::new(0),
-            repairs: futures_util::lock::Mutex::new(()),
+            repairs: Repairs::default(),
             pool: label.name.clone(),
             clock: Arc::clone(&options.clock),
             bug: options.bug,
@@ -554,7 +555,7 @@ impl Vdev {
     /// verified, and the leg may hold the better copy of what is beside it.
     async fn heal(&self, leg: &Leg, at: u64, good: &IoBuf, range: Range<usize>) {
         let Some(device) = leg.usable() else { return };
-        let _repairs = self.repairs.lock().await;
+        let _repair = self.repairs.hold(at..at + good.len() as u64).await;
         let mut repaired = match device.read_at(at, IoBuf::zeroed(good.len())).await {
             (Ok(()), theirs) => theirs,
             (Err(_), mut buf) => {

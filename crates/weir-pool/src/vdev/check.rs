@@ -11,7 +11,6 @@
 //! Strips that are written one by one leave a row without its full redundancy when the power fails
 //! in between, never with less than before: they were wrong.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -45,9 +44,19 @@ struct Stretch<'a> {
     data: Vec<u8>,
     /// By row: whether every strip of it is known.
     whole: Vec<bool>,
+    /// By row: whether its data strips are what the legs gave, none computed or replaced.
+    given: Vec<bool>,
 }
 
-impl Stretch<'_> {
+impl<'a> Stretch<'a> {
+    /// Rows from `first` on, as the legs gave them.
+    fn new(rows: &'a Rows, first: u64, legs: Vec<LegStrips>, count: usize) -> Self {
+        let data = Vec::with_capacity(count * rows.row_bytes() as usize);
+        let mut new = Self { rows, first, legs, data, whole: Vec::new(), given: Vec::new() };
+        (0..count).for_each(|row| new.assemble(row));
+        new
+    }
+
     fn strip_bytes(&self) -> usize {
         self.rows.strip_bytes as usize
     }
@@ -56,51 +65,52 @@ impl Stretch<'_> {
         self.rows.row_bytes() as usize
     }
 
-    /// What a leg gave of a strip.
-    fn read(&self, row: usize, strip: usize) -> Option<&[u8]> {
-        let LegStrips { buf, there } = &self.legs[self.rows.leg(self.first + row as u64, strip)];
+    /// What the legs gave of a row, by strip.
+    fn read(&self, row: usize) -> Vec<Option<&[u8]>> {
         let at = row * self.strip_bytes();
-        there[row].then(|| &buf[at..at + self.strip_bytes()])
+        let strips = (0..self.rows.strips()).map(|strip| {
+            let LegStrips { buf, there } =
+                &self.legs[self.rows.leg(self.first + row as u64, strip)];
+            there[row].then(|| &buf[at..at + self.strip_bytes()])
+        });
+        strips.collect()
     }
 
-    fn data_strip(&self, row: usize, strip: usize) -> Range<usize> {
-        let at = row * self.row_bytes() + strip * self.strip_bytes();
-        at..at + self.strip_bytes()
+    /// The data strips of a row.
+    fn data_strips(&self, row: usize) -> impl Iterator<Item = &[u8]> {
+        self.data[row * self.row_bytes()..][..self.row_bytes()].chunks(self.strip_bytes())
     }
 
-    /// Brings the data of one row together, computing what no leg gave.
+    /// Brings the data of the next row together, computing what no leg gave.
     fn assemble(&mut self, row: usize) {
-        let (data, parity) = (self.rows.data, self.rows.parity);
-        let lost: Vec<usize> =
-            (0..data + parity).filter(|strip| self.read(row, *strip).is_none()).collect();
-        self.whole[row] = lost.len() <= parity;
-        let recovery = self.whole[row].then(|| Recovery::new(data, parity, &lost));
-        for strip in 0..data {
-            let place = self.data_strip(row, strip);
-            let mut bytes = vec![0; self.strip_bytes()];
-            match (self.read(row, strip), &recovery) {
-                (Some(read), _) => bytes.copy_from_slice(read),
-                (None, Some(recovery)) => {
-                    let strips: Vec<Option<&[u8]>> =
-                        (0..data + parity).map(|other| self.read(row, other)).collect();
-                    recovery.strip(strip, &strips, &mut bytes);
-                }
-                (None, None) => {}
+        let Rows { data: data_strips, parity, .. } = *self.rows;
+        let mut data = std::mem::take(&mut self.data);
+        let read = self.read(row);
+        let lost: Vec<usize> = (0..read.len()).filter(|strip| read[*strip].is_none()).collect();
+        let whole = lost.len() <= parity;
+        let given = lost.iter().all(|strip| *strip >= data_strips);
+        let recovery = (whole && !given).then(|| Recovery::new(data_strips, parity, &lost));
+        for strip in 0..data_strips {
+            if let Some(bytes) = read[strip] {
+                data.extend_from_slice(bytes);
+                continue;
             }
-            self.data[place].copy_from_slice(&bytes);
+            let at = data.len();
+            data.resize(at + self.strip_bytes(), 0);
+            if let Some(recovery) = &recovery {
+                recovery.strip(strip, &read, &mut data[at..]);
+            }
         }
+        self.data = data;
+        self.whole.push(whole);
+        self.given.push(given);
     }
 
-    /// Every strip of a row as it must be, by number.
-    fn expected(&self, row: usize) -> Vec<Vec<u8>> {
-        let mut strips: Vec<Vec<u8>> =
-            (0..self.rows.data).map(|s| self.data[self.data_strip(row, s)].to_vec()).collect();
-        let data: Vec<&[u8]> = strips.iter().map(Vec::as_slice).collect();
-        let mut parity = vec![vec![0; self.strip_bytes()]; self.rows.parity];
-        let mut into: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
-        parity::encode(&data, &mut into);
-        strips.extend(parity);
-        strips
+    /// Puts the right bytes at a place of the data.
+    fn replace(&mut self, at: usize, bytes: &[u8]) {
+        self.data[at..at + bytes.len()].copy_from_slice(bytes);
+        let rows = at / self.row_bytes()..(at + bytes.len()).div_ceil(self.row_bytes());
+        self.given[rows].fill(false);
     }
 }
 
@@ -123,6 +133,15 @@ impl Vdev {
         })
     }
 
+    /// Bytes of the rows that a run is in, on all legs, and of their data brought together.
+    pub(crate) fn bytes_of_rows(&self, run: &Part<'_>) -> usize {
+        let rows = self.rows.map_or(0, |rows| {
+            let count = run.len() as u64 / rows.row_bytes() + 2;
+            count * rows.strip_bytes * (rows.strips() + rows.data) as u64
+        });
+        rows as usize
+    }
+
     /// Looks at rows on every leg, from the first to the last block of `run`.
     pub(crate) async fn check_rows(&self, scope: &Scope<'_>, run: Part<'_>) -> Checked {
         let rows = &self.rows.expect("the caller asked");
@@ -132,14 +151,8 @@ impl Vdev {
         let first_row = (run.start + first.at) / row_bytes;
         let end_row = (run.start + last.end()).div_ceil(row_bytes);
         let count = (end_row - first_row) as usize;
-        let mut stretch = Stretch {
-            rows,
-            first: first_row,
-            legs: self.read_strips(rows, scope, first_row, count).await,
-            data: vec![0; count * row_bytes as usize],
-            whole: vec![false; count],
-        };
-        (0..count).for_each(|row| stretch.assemble(row));
+        let legs = self.read_strips(rows, scope, first_row, count).await;
+        let mut stretch = Stretch::new(rows, first_row, legs, count);
 
         // Also all that is in the first row from before: a step may end anywhere in a row, and the
         // next may come much later.
@@ -219,7 +232,7 @@ impl Vdev {
         let Some(good) = self.read_any_copy(start, live).await else { return false };
         let (from, to) = (live.at.max(base), live.end().min(end));
         let part = &good[(from - live.at) as usize..(to - live.at) as usize];
-        stretch.data[(from - base) as usize..(to - base) as usize].copy_from_slice(part);
+        stretch.replace((from - base) as usize, part);
         true
     }
 
@@ -233,6 +246,7 @@ impl Vdev {
     ) -> Checked {
         let (rows, strip_bytes) = (stretch.rows, stretch.strip_bytes());
         let mut checked = Checked::default();
+        let mut parity = vec![vec![0; strip_bytes]; rows.parity];
         // By leg: what is to be written, and where.
         let mut writes: Vec<Vec<(usize, Vec<u8>)>> = vec![Vec::new(); self.legs.len()];
         for row in (0..owned).filter(|row| !bad[*row]) {
@@ -240,19 +254,28 @@ impl Vdev {
                 checked.unrepaired += u64::from(scope.kind == ScanKind::Resilver);
                 continue;
             }
-            for (strip, must) in stretch.expected(row).into_iter().enumerate() {
+            let data: Vec<&[u8]> = stretch.data_strips(row).collect();
+            let mut into: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
+            parity::encode(&data, &mut into);
+            let expected = data.into_iter().chain(parity.iter().map(Vec::as_slice));
+            let read = stretch.read(row);
+            for (strip, must) in expected.enumerate() {
+                let theirs = read[strip];
+                let unchanged = strip < rows.data && stretch.given[row];
+                if unchanged || theirs == Some(must) {
+                    continue;
+                }
                 let index = rows.leg(stretch.first + row as u64, strip);
                 let leg = &self.legs[index];
                 let asked = scope.good.iter().any(|good| std::ptr::eq(*good, leg));
                 let behind = scope.behind.iter().any(|behind| std::ptr::eq(*behind, leg));
-                let theirs = stretch.read(row, strip);
-                if theirs == Some(&must[..]) || !(asked || behind) {
+                if !(asked || behind) {
                     continue;
                 }
                 if asked && theirs.is_some() {
                     leg.checksum_errors.fetch_add(1, Ordering::Relaxed);
                 }
-                writes[index].push((row, must));
+                writes[index].push((row, must.to_vec()));
             }
         }
         for (index, strips) in writes.into_iter().enumerate() {
@@ -280,7 +303,7 @@ impl Vdev {
     async fn write_strips(&self, leg: &Leg, at: u64, buf: IoBuf) -> bool {
         let Some(device) = leg.usable() else { return false };
         let (at, len, buf) = (self.base + at, buf.len(), Arc::new(buf));
-        let _repairs = self.repairs.lock().await;
+        let _repair = self.repairs.hold(at..at + len as u64).await;
         if let Err(error) = device.write_at(at, Arc::clone(&buf), 0..len, Durability::Cached).await
         {
             leg.fault(&error);
