@@ -1,7 +1,7 @@
 //! The cleaner: moves what lives of mostly dead segments together, so that their places come back.
 //!
-//! Not here: the segment table and its remap tables (segments, moves), storing them (commit), what
-//! lives of a segment (live).
+//! Not here: reading and appending it (moving), the segment table and its remap tables (segments,
+//! moves), storing them (commit), what lives of a segment (live).
 //!
 //! Invariants:
 //! - it runs inside a write-out, after the trees of the txg can be read: nothing it moves can die
@@ -13,13 +13,13 @@
 //!   that of a dead segment.
 
 use weir_base::VsegId;
-use weir_format::{SEGMENT_BLOCKS_MAX, SegmentEntry};
+use weir_format::SegmentEntry;
 
 use crate::error::PoolError;
 use crate::live::Roots;
-use crate::moves::{Moved, Order};
+use crate::moves::Order;
+use crate::moving::Victim;
 use crate::pool::Pool;
-use crate::read::{Wanted, split_runs};
 use crate::reserve::Reserve;
 use crate::write_out::WriteOut;
 
@@ -38,20 +38,6 @@ struct Plan {
     order: Order,
 }
 
-/// Why a segment was not cleaned.
-enum Stop {
-    /// Something in it, or an owner of it: the segment stays as it is.
-    Unreadable(PoolError),
-    /// The copies: the txg fails.
-    Unwritable(PoolError),
-}
-
-impl From<PoolError> for Stop {
-    fn from(error: PoolError) -> Self {
-        Self::Unreadable(error)
-    }
-}
-
 impl Pool {
     /// Watermarks of this pool.
     pub fn reserve(&self) -> Reserve {
@@ -63,7 +49,7 @@ impl Pool {
         self.has_room_to_move() && !self.victims(Order::Greedy, u64::MAX).is_empty()
     }
 
-    fn has_room_to_move(&self) -> bool {
+    pub(crate) fn has_room_to_move(&self) -> bool {
         let (free, _) = self.segments.free_now_and_later();
         free as u64 > self.cleaner_floor()
     }
@@ -114,87 +100,47 @@ impl Pool {
             let gain = |entry: &SegmentEntry| {
                 self.segments.bytes_on(entry.vdev) - u64::from(entry.live_bytes)
             };
-            self.move_segments(out, roots, victims, (plan.gain_bytes, &gain)).await?;
+            self.move_some(out, roots, take_until(victims, plan.gain_bytes, gain)).await?;
         }
-        let moved = |entry: &SegmentEntry| u64::from(entry.live_bytes);
-        let budget = (EVACUATE_BYTES_PER_TXG, &moved as &(dyn Fn(&SegmentEntry) -> u64 + Sync));
-        self.move_segments(out, roots, self.segments.evacuees(), budget).await
+        let live = |entry: &SegmentEntry| u64::from(entry.live_bytes);
+        let evacuees = take_until(self.segments.evacuees(), EVACUATE_BYTES_PER_TXG, live);
+        self.move_some(out, roots, evacuees).await
     }
 
-    /// Moves what lives of segments, one after another, until `count` of those done has reached
-    /// the budget or there is no room.
-    async fn move_segments(
+    /// Moves what lives of segments, while there is room.
+    async fn move_some(
         &self,
         out: &mut WriteOut<'_>,
         roots: &Roots,
-        victims: Vec<(VsegId, SegmentEntry)>,
-        (budget, count): (u64, &(dyn Fn(&SegmentEntry) -> u64 + Sync)),
+        victims: Vec<Victim>,
     ) -> Result<(), PoolError> {
-        let (mut counted, mut done) = (0, Vec::new());
-        for (vseg, entry) in victims {
-            if counted >= budget || !self.has_room_to_move() {
-                break;
-            }
-            match self.move_live(out, roots, vseg, &entry).await {
-                Ok(moved) => {
-                    counted += count(&entry);
-                    done.push((vseg, moved));
-                }
-                Err(Stop::Unreadable(error)) => {
-                    self.segments.set_unclean(vseg);
-                    tracing::error!(vseg = vseg.0, %error, "segment cannot be cleaned");
-                }
-                Err(Stop::Unwritable(error)) => return Err(error),
-            }
+        if victims.is_empty() || !self.has_room_to_move() {
+            return Ok(());
         }
+        let done = self.move_victims(out, roots, victims).await?;
         if done.is_empty() {
             return Ok(());
         }
         out.finish_clean().await?;
-        for (vseg, moved) in &done {
+        for ((vseg, _), moved) in &done {
             self.segments.install(*vseg, moved, out.txg);
         }
-        tracing::debug!(segments = done.len(), counted, "segments cleaned");
+        tracing::debug!(segments = done.len(), "segments cleaned");
         Ok(())
     }
+}
 
-    /// Appends what lives of a segment to the clean stream.
-    async fn move_live(
-        &self,
-        out: &mut WriteOut<'_>,
-        roots: &Roots,
-        vseg: VsegId,
-        entry: &SegmentEntry,
-    ) -> Result<Vec<Moved>, Stop> {
-        let (entries, _) = self.read_summaries(vseg, entry.summary).await?;
-        let found = self.find_live(roots, vseg, entries).await;
-        let bytes = found.bytes();
-        if let Some(error) = found.failed.into_iter().next() {
-            return Err(Stop::Unreadable(error));
-        }
-        let live = found.live;
-        if bytes != u64::from(entry.live_bytes) || live.len() > SEGMENT_BLOCKS_MAX as usize {
-            return Err(Stop::Unreadable(self.bad_segment("live_bytes", bytes)));
-        }
-        let mut wanted = Vec::with_capacity(live.len());
-        for (index, (_, ptr)) in live.iter().enumerate() {
-            let place = self.segments.locate(ptr).expect("it was found alive in this segment");
-            wanted.push(Wanted { index, ptr: *ptr, place });
-        }
-        let mut moved = Vec::with_capacity(live.len());
-        for run in split_runs(&mut wanted) {
-            let mut blocks = Vec::with_capacity(run.len());
-            self.read_run(run, |wanted, stored| {
-                blocks.push((wanted.index, stored.map(<[u8]>::to_vec)));
-            })
-            .await;
-            for (index, stored) in blocks {
-                let (entry, ptr) = &live[index];
-                let moving = out.append_moved(ptr, entry.owner, &stored?).await;
-                let (host, new) = moving.map_err(Stop::Unwritable)?;
-                moved.push(Moved { ptr: *ptr, host, new });
-            }
-        }
-        Ok(moved)
-    }
+/// The first victims, until `count` of them adds up to `budget`.
+fn take_until(
+    mut victims: Vec<Victim>,
+    budget: u64,
+    count: impl Fn(&SegmentEntry) -> u64,
+) -> Vec<Victim> {
+    let mut counted = 0;
+    victims.retain(|(_, entry)| {
+        let wanted = counted < budget;
+        counted += count(entry);
+        wanted
+    });
+    victims
 }

@@ -28,6 +28,7 @@ mod labels;
 mod legs;
 mod live;
 mod moves;
+mod moving;
 mod planted;
 mod pool;
 mod read;

@@ -88,9 +88,9 @@ impl Pool {
                 }
             }
         }
-        let reads = split_runs(&mut missing).into_iter().map(|run| async move {
+        let reads = split_runs(missing, |wanted| wanted).into_iter().map(|run| async move {
             let mut blocks = Vec::with_capacity(run.len());
-            self.read_run(run, |wanted, stored| {
+            self.read_run(&run, |wanted, stored| {
                 let block = stored.and_then(|stored| self.unpack(&wanted.ptr, stored));
                 if let Ok(block) = &block {
                     self.cache.insert(Self::class(&wanted.ptr), &wanted.ptr, block.clone());
@@ -108,12 +108,15 @@ impl Pool {
 
     /// One device read for a run of neighbours, the verified stored bytes of each to `each`; a
     /// block that fails falls back to its own verified read, which tries every leg.
-    pub(crate) async fn read_run(
+    async fn read_run(
         &self,
         run: &[Wanted<'_>],
         mut each: impl FnMut(&Wanted<'_>, Result<&[u8], PoolError>),
     ) {
-        let raw = if run.len() > 1 { self.read_span(run).await } else { None };
+        let raw = match run {
+            [first, .., last] => self.read_span(first, last).await,
+            _ => None,
+        };
         for wanted in run {
             let ptr = &wanted.ptr;
             let from_run = raw.as_ref().and_then(|(_, buf, start)| {
@@ -133,9 +136,13 @@ impl Pool {
     }
 
     /// The raw bytes from the first to the last block of a run: leg asked, buffer, start in it.
-    async fn read_span(&self, run: &[Wanted<'_>]) -> Option<(usize, IoBuf, usize)> {
-        let vdev = &self.vdevs[usize::from(run[0].place.vdev)];
-        let (start, end) = (run[0].place.at, run[run.len() - 1].end());
+    pub(crate) async fn read_span(
+        &self,
+        first: &Wanted<'_>,
+        last: &Wanted<'_>,
+    ) -> Option<(usize, IoBuf, usize)> {
+        let vdev = &self.vdevs[usize::from(first.place.vdev)];
+        let (start, end) = (first.place.at, last.end());
         let leg = vdev.next_leg();
         let len = (end - start) as usize;
         let (buf, within) = vdev.read_unverified(leg, start, len).await.ok()?;
@@ -174,28 +181,30 @@ pub(crate) struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.place.at + self.ptr.stored_bytes() as u64
     }
 }
 
 /// Sorts blocks by place and cuts them into runs of neighbours of at most [`RUN_BYTES_MAX`].
-pub(crate) fn split_runs<'r, 'p>(wanted: &'r mut [Wanted<'p>]) -> Vec<&'r [Wanted<'p>]> {
-    wanted.sort_unstable_by_key(|w| (w.place.vdev, w.place.at));
-    let mut runs = Vec::new();
-    let mut rest: &[Wanted<'p>] = wanted;
-    while let Some(first) = rest.first() {
-        let mut len = 1;
-        while rest.get(len).is_some_and(|next| {
-            next.place.vdev == first.place.vdev
-                && next.place.at <= rest[len - 1].end() + RUN_GAP_BYTES_MAX
-                && next.place.at - first.place.at < RUN_BYTES_MAX
-        }) {
-            len += 1;
+pub(crate) fn split_runs<'p, T>(
+    mut blocks: Vec<T>,
+    wanted: impl for<'t> Fn(&'t T) -> &'t Wanted<'p>,
+) -> Vec<Vec<T>> {
+    blocks.sort_unstable_by_key(|block| (wanted(block).place.vdev, wanted(block).place.at));
+    let mut runs: Vec<Vec<T>> = Vec::new();
+    for block in blocks {
+        let next = &wanted(&block).place;
+        let joins = |run: &&mut Vec<T>| {
+            let (first, last) = (wanted(&run[0]), wanted(&run[run.len() - 1]));
+            next.vdev == first.place.vdev
+                && next.at <= last.end() + RUN_GAP_BYTES_MAX
+                && next.at - first.place.at < RUN_BYTES_MAX
+        };
+        match runs.last_mut().filter(joins) {
+            Some(run) => run.push(block),
+            None => runs.push(vec![block]),
         }
-        let (run, later) = rest.split_at(len);
-        runs.push(run);
-        rest = later;
     }
     runs
 }
