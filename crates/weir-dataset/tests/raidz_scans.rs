@@ -1,0 +1,122 @@
+//! Scans of raidz vdevs in small steps, which may end inside a row, with damage beside the cut.
+//!
+//! Not here: scans of mirrors (scans), crashes and load meanwhile (the simulator).
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use common::{as_devices, now, options};
+use weir_base::Guid;
+use weir_base::limits::SCAN_BLOCKS_BUSY;
+use weir_dataset::{Engine, VolumeSpec};
+use weir_device::{Device, DeviceOp, FaultDevice, Faults, IoBuf, MemoryDevice};
+use weir_format::{Compression, VdevKind};
+use weir_pool::{CreateOptions, ImportOptions, ScanState, VdevSpec};
+
+const BLOCK: usize = 4096;
+const DISK_BYTES: usize = 64 << 20;
+const MEMORY_BYTES: u64 = 64 << 20;
+const LEGS: usize = 4;
+/// Blocks of a row: three data strips of 64 KiB.
+const ROW_BLOCKS: usize = 3 * 16;
+const BLOCKS: usize = 1024;
+
+/// Every block differs from every other, and from what else is on a disk.
+fn content() -> Vec<u8> {
+    let mut data: Vec<u8> = (0..BLOCKS * BLOCK).map(|at| (at % 251) as u8).collect();
+    for (number, block) in data.chunks_mut(BLOCK).enumerate() {
+        block[..12].copy_from_slice(format!("block {number:06}").as_bytes());
+    }
+    data
+}
+
+/// Where a block is: which disk, and the offset on it.
+fn find(disks: &[Arc<MemoryDevice>], block: &[u8]) -> (usize, usize) {
+    for (number, disk) in disks.iter().enumerate() {
+        let (done, bytes) = now(disk.read_at(0, IoBuf::zeroed(DISK_BYTES)));
+        done.unwrap();
+        if let Some(index) = bytes.chunks(BLOCK).position(|stored| stored == block) {
+            return (number, index * BLOCK);
+        }
+    }
+    panic!("the block is on no disk");
+}
+
+#[test]
+fn parity_is_not_rewritten_from_damage_that_the_step_before_met() {
+    let disks: Vec<_> =
+        (0..LEGS).map(|n| Arc::new(MemoryDevice::new(format!("disk{n}"), DISK_BYTES))).collect();
+    let faults: [Arc<Faults>; LEGS] = std::array::from_fn(|_| Arc::default());
+    let legs = disks.iter().zip(&faults).map(|(disk, faults)| {
+        let disk = Arc::clone(disk) as Arc<dyn Device>;
+        Arc::new(FaultDevice::new(disk, Arc::clone(faults))) as Arc<dyn Device>
+    });
+    let vdev = VdevSpec { kind: VdevKind::Raidz1, disks: legs.collect() };
+    let mut next = 0;
+    let mut guid = || {
+        next += 1;
+        Guid(next)
+    };
+    let (sizes, open) = (CreateOptions::default(), options(MEMORY_BYTES));
+    let engine = now(Engine::create("tank", &[vdev], sizes, &open, &mut guid)).unwrap();
+    let (size_bytes, compression) = ((BLOCKS * BLOCK) as u64, Compression::Off);
+    now(engine.create_volume(&VolumeSpec { name: "v".into(), size_bytes, compression })).unwrap();
+    let volume = engine.volume("v").unwrap();
+    let data = content();
+    now(volume.write(0, &data)).unwrap();
+    now(engine.commit()).unwrap();
+
+    // The first step of a busy pool ends inside the second row, in its second strip: what is
+    // damaged is before that, and what brings it back is on both sides.
+    let (bad, helper) = (ROW_BLOCKS + 2, ROW_BLOCKS + 16 + 2);
+    assert!(bad < SCAN_BLOCKS_BUSY - 1 && SCAN_BLOCKS_BUSY < 2 * ROW_BLOCKS);
+    let block = |number: usize| &data[number * BLOCK..(number + 1) * BLOCK];
+    let (bad_disk, bad_at) = find(&disks, block(bad));
+    let (away, _) = find(&disks, block(helper));
+    assert_ne!(bad_disk, away);
+    let row_of = |number| find(&disks, block(number)).1 / (16 * BLOCK);
+    assert_eq!(row_of(bad), row_of(SCAN_BLOCKS_BUSY), "the step ends in the row of the damage");
+
+    let scrubs = Cell::new(0);
+    let met = Cell::new(false);
+    engine.scrub_start().unwrap();
+    let done = now(engine.run_scans(|_| {
+        // A client: the next step is a small one.
+        volume.try_read(0, &mut [0; BLOCK]).unwrap();
+        let scan = engine.pool().scan_status().unwrap();
+        match (scrubs.get(), scan.state) {
+            (0, ScanState::Finished) => {
+                assert_eq!((scan.damaged, scan.repaired_bytes), (0, 0));
+                disks[bad_disk].corrupt(bad_at..bad_at + BLOCK, |byte| *byte ^= 0x5a);
+                faults[away].fail(DeviceOp::Read);
+                scrubs.set(1);
+                engine.scrub_start().unwrap();
+            }
+            (1, ScanState::Running) if scan.damaged > 0 && !met.get() => {
+                // The step that met the damage is over; the disk answers again.
+                assert_eq!(scan.damaged, 1);
+                faults[away].clear();
+                met.set(true);
+            }
+            (1, ScanState::Finished) => engine.stop(),
+            _ => {}
+        }
+        std::future::ready(())
+    }));
+    done.unwrap();
+    let scan = engine.pool().scan_status().unwrap();
+    assert!(met.get(), "{scan:?}");
+    assert_eq!(scan.damaged, 1, "{scan:?}");
+    assert!(scan.repaired_bytes > 0, "{scan:?}");
+    drop((engine, volume));
+
+    let opened = Engine::open(as_devices(&disks), ImportOptions::default(), &open);
+    let volume = now(opened).unwrap().volume("v").unwrap();
+    let mut out = vec![0; data.len()];
+    now(volume.read(0, &mut out)).unwrap();
+    assert!(out == data, "the way to bring the block back was kept");
+}
