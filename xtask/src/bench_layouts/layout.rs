@@ -2,6 +2,7 @@
 //!
 //! Not here: turns and tables.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -84,6 +85,15 @@ impl Load {
             Self::Mix => &["--rw=randrw", "--rwmixread=75", "--bs=4k", "--iodepth=32"],
         }
     }
+}
+
+/// How fast a scan was.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Speed {
+    /// What all disks together read and wrote: dead blocks between live ones, and parity, too.
+    pub(super) disks_mib_s: f64,
+    /// Live data looked at, or copied.
+    pub(super) data_mib_s: f64,
 }
 
 /// A pool that is served.
@@ -207,23 +217,48 @@ impl Pool {
         self.weir(&["pool", "online", "--wait", "bench", &self.disk(0)]).map(drop)
     }
 
-    /// MiB/s of all disks together.
-    pub(super) fn scrub(&self) -> Result<f64> {
+    /// Speed of a scrub.
+    pub(super) fn scrub(&self) -> Result<Speed> {
+        let before = self.disk_bytes_moved()?;
         self.weir(&["pool", "scrub", "--wait", "bench"])?;
-        let scan = self.finished("scrub")?;
-        let copies = self.layout.disks as f64 / self.layout.data_disks as f64;
-        speed(&scan["examined_bytes"], copies, &scan)
+        self.speed("scrub", "examined_bytes", &before)
     }
 
-    /// As [`Self::scrub`]: bytes read from the others and written to a new disk.
-    pub(super) fn resilver(&self) -> Result<f64> {
+    /// Speed of a resilver onto a new disk.
+    pub(super) fn resilver(&self) -> Result<Speed> {
         let new = self.disk(50);
         self.make_disk(&new)?;
-        self.weir(&["pool", "replace", "--wait", "--at-once", "bench", &self.disk(1), &new])?;
-        let scan = self.finished("resilver")?;
-        // One leg of a mirror is read for each that is written; of raidz all others are.
-        let read = if self.layout.data_disks == 2 { 1.0 } else { (self.layout.disks - 1) as f64 };
-        speed(&scan["repaired_bytes"], read + 1.0, &scan)
+        let before = self.disk_bytes_moved()?;
+        let old = self.disk(1);
+        self.weir(&["pool", "replace", "--wait", "--at-once", "bench", &old, &new])?;
+        self.speed("resilver", "repaired_bytes", &before)
+    }
+
+    /// Bytes read and written by all disks in use so far.
+    fn disk_bytes_moved(&self) -> Result<BTreeMap<String, f64>> {
+        let status = self.status()?;
+        let list = |value: &Value| value.as_array().cloned().context("a list in the status");
+        let mut moved = BTreeMap::new();
+        for vdev in list(&status["vdevs"])? {
+            for disk in list(&vdev["disks"])? {
+                let bytes = |kind: &str| disk["io"][kind]["bytes"].as_f64().unwrap_or_default();
+                let path = disk["path"].as_str().context("a disk without a path")?.to_owned();
+                moved.insert(path, bytes("read") + bytes("write"));
+            }
+        }
+        Ok(moved)
+    }
+
+    /// `before`: what the disks had moved when the scan began. A disk that is new since counts
+    /// from its start, one that left not at all.
+    fn speed(&self, kind: &str, data: &str, before: &BTreeMap<String, f64>) -> Result<Speed> {
+        let scan = self.finished(kind)?;
+        let after = self.disk_bytes_moved()?;
+        let moved = after.iter().map(|(path, bytes)| bytes - before.get(path).unwrap_or(&0.0));
+        let ms = scan["ran_ms"].as_f64().context("a scan without a time")?;
+        let data = scan[data].as_f64().context("a scan without bytes")?;
+        let rate = |bytes: f64| bytes / f64::from(1 << 20) / (ms.max(1.0) / 1000.0);
+        Ok(Speed { disks_mib_s: rate(moved.sum()), data_mib_s: rate(data) })
     }
 
     fn finished(&self, kind: &str) -> Result<Value> {
@@ -250,10 +285,4 @@ impl Pool {
         let words: Vec<String> = Load::Fill.words().iter().map(|w| (*w).to_owned()).collect();
         self.fio_on("rest", more, &words).map(drop)
     }
-}
-
-fn speed(bytes: &Value, times: f64, scan: &Value) -> Result<f64> {
-    let bytes = bytes.as_f64().context("a scan without bytes")?;
-    let ms = scan["ran_ms"].as_f64().context("a scan without a time")?;
-    Ok(bytes * times / f64::from(1 << 20) / (ms.max(1.0) / 1000.0))
 }
