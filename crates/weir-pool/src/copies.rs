@@ -6,7 +6,8 @@
 //!
 //! Invariants:
 //! - a copy is written only with bytes that were proved right, and read back after;
-//! - what is beside a block in its sectors keeps the leg's own bytes;
+//! - what is beside a block in its sectors keeps the leg's own bytes, also on a leg that joined
+//!   blank: what was written since may be right nowhere else;
 //! - the segment is pinned throughout, so that no repair meets newer data.
 
 use std::borrow::Cow;
@@ -165,8 +166,11 @@ impl Vdev {
         let (at, within, rounded) = self.round_out(offset, len);
         let at = self.base + at;
         let _repair = self.repairs.hold(at..at + rounded as u64).await;
-        // Sectors that cannot be read come back as zeros: nothing of them can be kept.
-        let (_, mut span) = device.read_at(at, IoBuf::zeroed(rounded)).await;
+        let mut span = IoBuf::zeroed(rounded);
+        if !covers(patches, within, rounded) {
+            // Sectors that cannot be read come back as zeros: nothing of them can be kept.
+            (_, span) = device.read_at(at, span).await;
+        }
         for (range, bytes) in patches {
             span[within + range.start..within + range.end].copy_from_slice(bytes);
         }
@@ -189,8 +193,13 @@ impl Vdev {
             ScanKind::Resilver => scope.good.iter().take(1).chain(&scope.behind).copied().collect(),
         };
         let (at, len) = (run.start + run.items()[0].at, run.len());
-        let spans = join_all(legs.iter().map(|leg| self.read_leg(leg, at, len))).await;
-        if run.items().len() > 1 && spans.iter().any(Option::is_none) {
+        let blank: Vec<bool> = legs.iter().map(|leg| leg.is_blank()).collect();
+        let reads = legs.iter().zip(&blank).map(|(leg, blank)| async move {
+            if *blank { None } else { self.read_leg(leg, at, len).await }
+        });
+        let spans = join_all(reads).await;
+        let unread = spans.iter().zip(&blank).any(|(span, blank)| span.is_none() && !blank);
+        if run.items().len() > 1 && unread {
             // One sector that cannot be read must not cost the copies of its neighbours.
             for index in run.from..run.to {
                 checked.add(Box::pin(self.check_run(scope, run.of(index..index + 1))).await);
@@ -254,6 +263,14 @@ impl Vdev {
             }
         }
     }
+}
+
+/// Whether patches that start `within` a span, in their order, leave nothing of it.
+fn covers(patches: &[Patch<'_>], within: usize, len: usize) -> bool {
+    let end = patches
+        .iter()
+        .try_fold(0, |end, (range, _)| (within + range.start == end).then_some(within + range.end));
+    end == Some(len)
 }
 
 /// Neighbours of a mirror that are not read together.
@@ -336,5 +353,20 @@ impl Pool {
             total.add(checked);
         }
         (total, end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_is_covered_only_without_gaps_and_to_both_ends() {
+        let patch = |range: Range<usize>| -> Patch<'static> { (range, Cow::Borrowed(&[])) };
+        let whole = [patch(0..4096), patch(4096..8192)];
+        assert!(covers(&whole, 0, 8192));
+        assert!(!covers(&whole, 0, 12_288) && !covers(&whole, 64, 8256));
+        assert!(!covers(&[patch(0..4096), patch(4160..8192)], 0, 8192));
+        assert!(!covers(&[], 0, 4096));
     }
 }

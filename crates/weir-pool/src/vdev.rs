@@ -113,6 +113,11 @@ impl Leg {
         self.usable().is_some() && self.stale_after().is_some_and(|txg| last_txg > txg)
     }
 
+    /// Nothing of it was there before it joined: whatever it should have is written to it.
+    pub(crate) fn is_blank(&self) -> bool {
+        self.stale_after() == Some(Txg(0))
+    }
+
     pub(crate) fn set_stale(&self, txg: Txg) {
         self.missing.lock().stale_after.get_or_insert(txg);
     }
