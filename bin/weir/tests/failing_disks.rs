@@ -10,16 +10,15 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::fs::OpenOptions;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::load::{self, End, Model};
 use common::nbd::{EIO, ENOSPC};
 use common::rng::Rng;
+use common::room::Room;
 use common::{Dirs, GIB, MIB, Server, fio, run, text};
 use rustix::process::Signal;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
@@ -54,74 +53,6 @@ fn without_io_uring_it_says_so_and_works() {
     fio(&server.uri("tank/v"), &[&job[..], &["--verify=crc32c", "--verify_fatal=1"]].concat());
     server.assert_alive();
     server.stop_clean();
-}
-
-/// A small file system in RAM that only this test's processes see; gone with its guard.
-struct Room {
-    holder: Child,
-    path: PathBuf,
-}
-
-/// Other users than root need a namespace of their own for users, where they may mount.
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
-impl Room {
-    fn new(dirs: &Dirs, bytes: u64) -> Self {
-        let path = dirs.file("room");
-        fs::create_dir(&path).unwrap();
-        let mut command = Command::new("unshare");
-        if !is_root() {
-            command.args(["--user", "--map-root-user"]);
-        }
-        let script = r#"mount -t tmpfs -o size="$1" room "$2" && echo mounted && exec cat"#;
-        command.args(["--mount", "sh", "-c", script, "sh", &bytes.to_string()]).arg(&path);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut holder = command.spawn().expect("unshare of util-linux");
-        let mut line = String::new();
-        BufReader::new(holder.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "mounted\n", "a small file system needs root or user namespaces");
-        Self { holder, path }
-    }
-
-    /// A file inside, as seen from outside.
-    fn file(&self, name: &str) -> PathBuf {
-        let root = PathBuf::from(format!("/proc/{}/root", self.holder.id()));
-        root.join(self.path.strip_prefix("/").unwrap()).join(name)
-    }
-
-    fn disk(&self, name: &str, bytes: u64) {
-        fs::File::create(self.file(name)).unwrap().set_len(bytes).unwrap();
-    }
-
-    /// Takes space away.
-    fn fill(&self, bytes: u64) {
-        fs::write(self.file("ballast"), vec![1; bytes as usize]).unwrap();
-    }
-
-    fn make_room(&self) {
-        fs::remove_file(self.file("ballast")).unwrap();
-    }
-
-    /// Starts a server that sees the room.
-    fn start(&self, dirs: &Dirs) -> Server {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--target={}", self.holder.id())).arg("--mount");
-        if !is_root() {
-            command.args(["--user", "--preserve-credentials"]);
-        }
-        let serve = dirs.serve();
-        command.arg(serve.get_program()).args(serve.get_args());
-        Server::start(dirs, "", command)
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        drop(self.holder.kill());
-        drop(self.holder.wait());
-    }
 }
 
 fn leg<'a>(status: &'a Value, name: &str) -> &'a Value {

@@ -194,6 +194,12 @@ impl Engine {
         self.scans.wake.notify_one();
     }
 
+    /// Whether [`Self::abandon`] was called: calls that wait for disks it does not reach, such as
+    /// one that was to be added, shall not be waited for either.
+    pub fn is_abandoned(&self) -> bool {
+        self.is_stopping() && self.core.pool.check_alive().is_err()
+    }
+
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }

@@ -96,11 +96,12 @@ impl Pool {
         }
         let silent = leg.silent().is_some_and(|silent| silent >= DISK_SILENT);
         leg.set_offline();
-        if let Some(device) = leg.take_device()
-            && let Some(watch) = device.watch().filter(|_| silent)
-        {
-            // Who waits for it must not wait for ever.
-            watch.let_go();
+        if let Some(device) = leg.take_device() {
+            if let Some(watch) = device.watch().filter(|_| silent) {
+                // Who waits for it must not wait for ever.
+                watch.let_go();
+            }
+            self.depart(&device);
         }
         tracing::warn!(disk = %leg.path, "disk taken offline");
         Ok(true)
@@ -112,7 +113,9 @@ impl Pool {
         if leg.usable().is_some() {
             return Ok(false);
         }
-        drop(leg.take_device());
+        if let Some(device) = leg.take_device() {
+            self.depart(&device);
+        }
         Ok(true)
     }
 

@@ -7,11 +7,12 @@
 //! - once poisoned, for ever poisoned: only a new import clears it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use weir_base::{Clock, Guid, Txg};
 use weir_cache::BlockCache;
+use weir_device::Device;
 use weir_format::log::BatchBuilder;
 use weir_format::{LINEAGE_MAX, Label, Opening, SegmentClass, StaleLeg, TreeRoot, VdevRole};
 
@@ -78,6 +79,8 @@ pub struct Pool {
     /// Bytes of one leg written to the segments of each class.
     pub(crate) traffic: [AtomicU64; SegmentClass::ALL.len()],
     pub(crate) scans: Scans,
+    /// Disks that no leg has any more, while operations of theirs are under way.
+    pub(crate) departed: Mutex<Vec<Weak<dyn Device>>>,
     /// Legs that left the pool since it was opened, oldest first.
     pub(crate) left: Mutex<Vec<StaleLeg>>,
     /// What the labels say, or are just being made to say.
@@ -116,6 +119,7 @@ impl Pool {
             bug: options.bug,
             traffic: Default::default(),
             scans: Scans::default(),
+            departed: Mutex::default(),
             left: Mutex::default(),
             config,
             labels: futures_util::lock::Mutex::new(()),

@@ -8,10 +8,11 @@
 //! - a leg is let go of by itself only where the others of its vdev that are up to date and answer
 //!   have everything: one of a mirror, as many as there are data strips of raidz.
 
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use weir_base::limits::{DISK_SILENT, SLOW_FACTOR, SLOW_MIN};
-use weir_device::{DiskFigures, DiskOp};
+use weir_device::{Device, DiskFigures, DiskOp};
 
 use crate::pool::Pool;
 use crate::vdev::{Leg, Vdev};
@@ -115,18 +116,46 @@ impl Vdev {
 }
 
 impl Pool {
-    /// Disks in use that have completed nothing for `limit` though they were asked: any of them
-    /// holds up commits and flushes.
+    /// Disks that have completed nothing for `limit` though they were asked: any of them holds up
+    /// commits and flushes, also one that was taken out of use meanwhile.
     pub fn silent_disks(&self, limit: Duration) -> Vec<(String, Duration)> {
         let legs = self.vdevs.legs();
-        legs.filter_map(|leg| Some((leg.path.clone(), leg.silent().filter(|s| *s >= limit)?)))
-            .collect()
+        let legs = legs.filter_map(|leg| Some((leg.path.clone(), leg.silent()?)));
+        let departed = self.departed();
+        let departed = departed
+            .iter()
+            .filter_map(|disk| Some((disk.path().to_owned(), disk.watch()?.silent()?)));
+        legs.chain(departed).filter(|(_, silent)| *silent >= limit).collect()
+    }
+
+    /// Remembers a disk that a leg has no more for as long as operations of it are under way: who
+    /// waits for them must not wait for ever.
+    pub(crate) fn depart(&self, device: &Arc<dyn Device>) {
+        let mut departed = self.departed.lock();
+        departed.retain(|disk| disk.strong_count() > 0);
+        departed.push(Arc::downgrade(device));
+    }
+
+    fn departed(&self) -> Vec<Arc<dyn Device>> {
+        self.departed.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Lets go of every leg that was silent for `limit` and that its vdev can do without.
     /// Returns their paths.
     pub fn let_go_of_silent_legs(&self, limit: Duration) -> Vec<String> {
-        self.vdevs.iter().flat_map(|vdev| vdev.let_go_of_silent_legs(limit)).collect()
+        let legs = self.vdevs.iter().flat_map(|vdev| vdev.let_go_of_silent_legs(limit));
+        let mut gone: Vec<String> = legs.collect();
+        for disk in self.departed() {
+            // Its vdev does without it already.
+            if let Some(watch) = disk.watch()
+                && watch.silent().is_some_and(|silent| silent >= DISK_SILENT.min(limit))
+                && !watch.is_let_go()
+            {
+                watch.let_go();
+                gone.push(disk.path().to_owned());
+            }
+        }
+        gone
     }
 
     /// Suspends the pool and fails every disk operation under way, so that nobody waits for its
@@ -138,6 +167,11 @@ impl Pool {
         self.poison(why);
         for leg in self.vdevs.legs() {
             if let Some(watch) = leg.device().as_ref().and_then(|device| device.watch()) {
+                watch.let_go();
+            }
+        }
+        for disk in self.departed() {
+            if let Some(watch) = disk.watch() {
                 watch.let_go();
             }
         }

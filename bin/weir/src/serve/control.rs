@@ -369,11 +369,8 @@ impl Manager {
 
     async fn export_pool(&self, request: PoolExport) -> Result<Removed, ApiError> {
         let PoolExport { name, force } = request;
-        if force && let Ok(pool) = self.pool(&name) {
-            // Also ends the calls that wait for these disks and hold the right to change the pool.
-            pool.let_go_if_silent();
-        }
-        let _changes = self.changes.lock(&name).await;
+        let _changes =
+            if force { self.right_by_force(&name).await } else { self.changes.lock(&name).await };
         if !force {
             self.refuse_exported(&name, None)?;
             self.settle(&name).await?;

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::OwnedMutexGuard;
 use weir_api::ApiError;
 use weir_api::types::PoolStatus;
 use weir_base::ErrorKind;
@@ -136,6 +137,21 @@ impl Manager {
                 return Err(ApiError::new(ErrorKind::Unavailable, message).with_action(format!(
                     "check the disks; 'weir pool export --force {name}' lets go of the pool"
                 )));
+            }
+        }
+    }
+
+    /// The right to change a pool, for one who lets go of it: ahead of all calls that wait, and if
+    /// the disks do not answer the call that has the right is ended with the pool.
+    pub(super) async fn right_by_force(&self, name: &str) -> OwnedMutexGuard<()> {
+        let mut right = std::pin::pin!(self.changes.lock_first(name));
+        loop {
+            if let Ok(pool) = self.pool(name) {
+                pool.let_go_if_silent();
+            }
+            tokio::select! {
+                right = &mut right => return right,
+                () = tokio::time::sleep(LOOK) => {}
             }
         }
     }

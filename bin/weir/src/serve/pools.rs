@@ -10,7 +10,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 use weir_api::ApiError;
@@ -20,6 +20,9 @@ use weir_dataset::{DatasetError, Engine};
 
 /// How often a pool that is being closed is looked at.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// A call has this long to end by itself once its pool was let go of.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// What is told of a pool that is let go of.
 const LET_GO: &str = "its disks did not answer and it was let go of";
@@ -112,7 +115,21 @@ impl OpenPool {
             })
         });
         self.jobs.send(job).map_err(|_| gone())?;
-        answered.await.map_err(|_| gone())?
+        let mut answered = answered;
+        let mut left: Option<Instant> = None;
+        loop {
+            tokio::select! {
+                done = &mut answered => return done.map_err(|_| gone())?,
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            if self.engine.is_abandoned()
+                && left.get_or_insert_with(Instant::now).elapsed() >= LAST_WORDS
+            {
+                // It waits for a disk that is none of the pool's yet, and holds the right to
+                // change the pool; it ends with the pool's thread.
+                return Err(ApiError::new(ErrorKind::Unavailable, LET_GO));
+            }
+        }
     }
 
     /// Disks in use that have completed nothing for `limit` though they were asked, for people.

@@ -13,6 +13,7 @@
 pub(crate) mod load;
 pub(crate) mod nbd;
 pub(crate) mod rng;
+pub(crate) mod room;
 
 use std::fs::{self, File};
 use std::io::{Read, Write};

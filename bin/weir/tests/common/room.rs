@@ -1,0 +1,97 @@
+//! Disks that can be made to fail without root: files in a small file system in RAM.
+//!
+//! Not here: what is done with them.
+//!
+//! Invariant: only the processes of one test see it, and it is gone with its guard.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use super::{Dirs, Server};
+
+/// A small file system in RAM that only this test's processes see; gone with its guard.
+pub(crate) struct Room {
+    holder: Child,
+    path: PathBuf,
+}
+
+/// Other users than root need a namespace of their own for users, where they may mount.
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+impl Room {
+    pub(crate) fn new(dirs: &Dirs, bytes: u64) -> Self {
+        let path = dirs.file("room");
+        fs::create_dir(&path).unwrap();
+        let mut command = Command::new("unshare");
+        if !is_root() {
+            command.args(["--user", "--map-root-user"]);
+        }
+        let script = r#"mount -t tmpfs -o size="$1" room "$2" && echo mounted && exec cat"#;
+        command.args(["--mount", "sh", "-c", script, "sh", &bytes.to_string()]).arg(&path);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut holder = command.spawn().expect("unshare of util-linux");
+        let mut line = String::new();
+        BufReader::new(holder.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "mounted\n", "a small file system needs root or user namespaces");
+        Self { holder, path }
+    }
+
+    /// A file inside, as seen from outside.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        let root = PathBuf::from(format!("/proc/{}/root", self.holder.id()));
+        root.join(self.path.strip_prefix("/").unwrap()).join(name)
+    }
+
+    pub(crate) fn disk(&self, name: &str, bytes: u64) {
+        File::create(self.file(name)).unwrap().set_len(bytes).unwrap();
+    }
+
+    /// Takes space away.
+    pub(crate) fn fill(&self, bytes: u64) {
+        fs::write(self.file("ballast"), vec![1; bytes as usize]).unwrap();
+    }
+
+    pub(crate) fn make_room(&self) {
+        fs::remove_file(self.file("ballast")).unwrap();
+    }
+
+    /// The disks give nothing back and take nothing any more: every read and every write fails.
+    pub(crate) fn kill_disks(&self, names: &[&str]) {
+        for name in names {
+            // To nothing, so that reads find no byte; the room that makes is taken away below.
+            File::create(self.file(name)).unwrap();
+        }
+        let mut ballast = File::create(self.file("ballast")).unwrap();
+        let mut bytes = 1 << 20;
+        while bytes >= 4096 {
+            match ballast.write(&vec![1; bytes]) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::StorageFull => bytes /= 2,
+                Err(error) => panic!("no ballast: {error}"),
+            }
+        }
+    }
+
+    /// Starts a server that sees the room.
+    pub(crate) fn start(&self, dirs: &Dirs) -> Server {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--target={}", self.holder.id())).arg("--mount");
+        if !is_root() {
+            command.args(["--user", "--preserve-credentials"]);
+        }
+        let serve = dirs.serve();
+        command.arg(serve.get_program()).args(serve.get_args());
+        Server::start(dirs, "", command)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        drop(self.holder.kill());
+        drop(self.holder.wait());
+    }
+}
