@@ -10,6 +10,7 @@
 
 mod args;
 mod care;
+mod cleaner;
 mod confirm;
 mod events;
 mod export;

@@ -20,7 +20,7 @@ use crate::care::{self, CareVerb};
 use crate::output::{self, Style};
 use crate::session::Session;
 use crate::vdevs::ShapeVerb;
-use crate::{confirm, events, iostat, layout, vdevs};
+use crate::{cleaner, confirm, events, iostat, layout, vdevs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PoolVerb {
@@ -272,6 +272,8 @@ fn status(pool: &PoolStatus) -> String {
         format!("{more} more could be used: weir pool expand {}", pool.name)
     });
     lines.extend(expand.iter().map(|text| ("expand", text.as_str())));
+    let space = cleaner::line(pool.cleaner.as_ref());
+    lines.extend(space.iter().map(|text| ("space", text.as_str())));
     let top = line(0, &pool.name, pool.state.name(), &pool.errors, "");
     let ErrorCounts { read, write, checksum } = pool.errors;
     let errors = match read + write + checksum {

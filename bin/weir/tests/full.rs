@@ -245,6 +245,19 @@ fn empty(server: &Server, small: Volume, large: &mut Volume) {
     assert_healthy(server, "filled again");
 }
 
+/// A pool overwritten at nine tenths was cleaned, and says so.
+fn assert_cleaner_told(server: &Server, status: &Value) {
+    let cleaner = &status["cleaner"];
+    for count in ["cleaned_segments", "moved_bytes", "remap_bytes", "segments"] {
+        assert!(number(cleaner, count) > 0, "{count}: {status:#}");
+    }
+    let written = &status["written"];
+    assert!(number(written, "cleaner_bytes") >= number(cleaner, "moved_bytes"), "{status:#}");
+    assert!(number(written, "data_bytes") > number(written, "node_bytes"), "{status:#}");
+    let text = server.weir("pool status tank").ok().out;
+    assert!(text.contains(" space: ") && text.contains("segments free"), "{text}");
+}
+
 /// At nine tenths: fills the volume anew every twelfth time, else overwrites a stretch of it; then
 /// single blocks anywhere. Now and then the server is killed after a flush.
 fn cycles(dirs: &Dirs, mut server: Server) -> Server {
@@ -268,6 +281,7 @@ fn cycles(dirs: &Dirs, mut server: Server) -> Server {
         let used = number(&status, "allocated_bytes") * 100 / size;
         assert!(used >= 85, "not nearly full: {status:#}");
         if cycle % 12 == 11 {
+            assert_cleaner_told(&server, &status);
             server.kill();
             server = dirs.start();
             volume.client = server.client("tank/cycled");

@@ -19,6 +19,7 @@ mod flush;
 mod io;
 mod legs;
 mod pool;
+mod space;
 mod vdevs;
 mod volume;
 
@@ -33,6 +34,7 @@ pub use pool::{
     PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolList, PoolScan, PoolStatus, VdevKind,
     VdevRole, VdevSpec, VdevStatus,
 };
+pub use space::{CleanerStatus, SegmentIo};
 pub use vdevs::{PoolAdd, PoolRemove};
 pub use volume::{
     Compression, Volume, VolumeChange, VolumeCreate, VolumeList, VolumeProperties, VolumeResize,

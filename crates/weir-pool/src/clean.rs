@@ -15,6 +15,7 @@
 use weir_base::VsegId;
 use weir_format::SegmentEntry;
 
+use crate::cleanings::Cleaned;
 use crate::error::PoolError;
 use crate::live::Roots;
 use crate::moves::Order;
@@ -125,7 +126,11 @@ impl Pool {
         for ((vseg, _), moved) in &done {
             self.segments.install(*vseg, moved, out.txg);
         }
-        tracing::debug!(segments = done.len(), "segments cleaned");
+        let moved = done.iter().flat_map(|(_, moved)| moved);
+        let moved_bytes = moved.map(|moved| moved.ptr.stored_bytes() as u64).sum();
+        let cleaned = Cleaned { segments: done.len() as u64, moved_bytes };
+        self.cleanings.add(self.clock.monotonic(), cleaned);
+        tracing::debug!(segments = done.len(), moved_bytes, "segments cleaned");
         Ok(())
     }
 }

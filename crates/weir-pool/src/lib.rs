@@ -17,6 +17,7 @@
 
 mod areas;
 mod clean;
+mod cleanings;
 mod commit;
 mod copies;
 mod create;
@@ -42,6 +43,7 @@ mod vdev;
 mod vdevs;
 mod write_out;
 
+pub use cleanings::{Cleaned, CleanerStatus};
 pub use commit::{CommitInput, write_directory_block};
 pub use create::{CreateOptions, VdevSpec, check_create, create};
 pub use error::PoolError;

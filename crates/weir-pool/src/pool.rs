@@ -16,6 +16,7 @@ use weir_device::Device;
 use weir_format::log::BatchBuilder;
 use weir_format::{LINEAGE_MAX, Label, Opening, SegmentClass, StaleLeg, TreeRoot, VdevRole};
 
+use crate::cleanings::Cleanings;
 use crate::error::PoolError;
 use crate::intent_log::{IntentLog, LogWriteError};
 use crate::planted::PlantedBug;
@@ -78,6 +79,7 @@ pub struct Pool {
     pub(crate) bug: PlantedBug,
     /// Bytes of one leg written to the segments of each class.
     pub(crate) traffic: [AtomicU64; SegmentClass::ALL.len()],
+    pub(crate) cleanings: Cleanings,
     pub(crate) scans: Scans,
     /// Disks that no leg has any more, while operations of theirs are under way.
     pub(crate) departed: Mutex<Vec<Weak<dyn Device>>>,
@@ -118,6 +120,7 @@ impl Pool {
             streams: Mutex::new(Some(streams)),
             bug: options.bug,
             traffic: Default::default(),
+            cleanings: Cleanings::default(),
             scans: Scans::default(),
             departed: Mutex::default(),
             left: Mutex::default(),

@@ -7,14 +7,17 @@
 use std::collections::BTreeMap;
 
 use weir_api::types::{
-    ClientIo, Compression as ApiCompression, DiskIo, DiskStatus, ErrorCounts, Health, Leaving,
-    OpIo, PoolStatus, VdevKind, VdevRole, VdevStatus, Volume as ApiVolume,
+    CleanerStatus, ClientIo, Compression as ApiCompression, DiskIo, DiskStatus, ErrorCounts,
+    Health, Leaving, OpIo, PoolStatus, SegmentIo, VdevKind, VdevRole, VdevStatus,
+    Volume as ApiVolume,
 };
 use weir_base::BLOCK_BYTES;
 use weir_dataset::{Engine, TrafficCounts, VolumeInfo};
 use weir_device::{DiskFigures, DiskOp, OpFigures};
-use weir_format::{Compression, VdevKind as FormatKind, VdevRole as FormatRole};
-use weir_pool::{LegState, LegStatus, PoolHealth, Slowness};
+use weir_format::{
+    Compression, SegmentClass, VdevKind as FormatKind, VdevRole as FormatRole,
+};
+use weir_pool::{LegState, LegStatus, Pool, PoolHealth, Reserve, Slowness};
 
 const SEE: &str = "docs/operating/pool-status.md";
 
@@ -53,6 +56,8 @@ pub(super) fn pool(engine: &Engine) -> PoolStatus {
         properties: BTreeMap::new(),
         errors: sum(vdevs.iter().map(|vdev| vdev.errors)),
         client: client(engine.traffic().counts()),
+        written: written(engine.pool()),
+        cleaner: Some(cleaner(&engine.pool().cleaner_status())),
         counted_ms: engine.pool().clock().monotonic().as_millis() as u64,
         vdevs,
     }
@@ -61,6 +66,35 @@ pub(super) fn pool(engine: &Engine) -> PoolStatus {
 fn client(counts: TrafficCounts) -> ClientIo {
     let TrafficCounts { reads, read_bytes, writes, written_bytes, flushes } = counts;
     ClientIo { reads, read_bytes, writes, written_bytes, flushes }
+}
+
+fn written(pool: &Pool) -> SegmentIo {
+    SegmentIo {
+        data_bytes: pool.written_bytes(SegmentClass::Data),
+        node_bytes: pool.written_bytes(SegmentClass::Meta),
+        root_bytes: pool.written_bytes(SegmentClass::Root),
+        cleaner_bytes: pool.written_bytes(SegmentClass::Clean),
+    }
+}
+
+fn cleaner(status: &weir_pool::CleanerStatus) -> CleanerStatus {
+    let Reserve { reserve, writers, always, idle, .. } = status.reserve;
+    CleanerStatus {
+        working: status.lately.segments > 0,
+        lately_ms: status.lately_ms,
+        lately_segments: status.lately.segments,
+        lately_moved_bytes: status.lately.moved_bytes,
+        cleaned_segments: status.total.segments,
+        moved_bytes: status.total.moved_bytes,
+        free_segments: status.free_segments,
+        pending_segments: status.pending_segments,
+        segments: status.segments,
+        clean_below_segments: always,
+        clean_idle_below_segments: idle,
+        reserve_segments: reserve,
+        writers_wait_segments: writers,
+        remap_bytes: status.remap_bytes,
+    }
 }
 
 fn op(figures: &OpFigures) -> OpIo {
@@ -131,6 +165,8 @@ pub(super) fn unavailable(name: &str, why: &str, disks: &[std::path::PathBuf]) -
         properties: BTreeMap::new(),
         errors: ErrorCounts::default(),
         client: ClientIo::default(),
+        written: SegmentIo::default(),
+        cleaner: None,
         counted_ms: 0,
         vdevs: disks.iter().map(disk).collect(),
     }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_base::names;
 
-use super::{ClientIo, DiskIo, Outcome, Request, ScanStatus};
+use super::{CleanerStatus, ClientIo, DiskIo, Outcome, Request, ScanStatus, SegmentIo};
 use crate::Error;
 
 /// What a vdev is made of.
@@ -377,6 +377,12 @@ pub struct PoolStatus {
     /// What clients asked for.
     #[serde(default)]
     pub client: ClientIo,
+    /// What was written to segments.
+    #[serde(default)]
+    pub written: SegmentIo,
+    /// What brings space back; none while the pool is not open.
+    #[serde(default)]
+    pub cleaner: Option<CleanerStatus>,
     /// For how long all this was counted: since the pool was opened.
     #[serde(default)]
     pub counted_ms: u64,

@@ -12,12 +12,12 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use weir_api::types::{
-    ClientIo, Compression, DiskIo, DiskStatus, ErrorCounts, Event, EventLevel, EventList,
-    EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, FlushCheck,
+    CleanerStatus, ClientIo, Compression, DiskIo, DiskStatus, ErrorCounts, Event, EventLevel,
+    EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, FlushCheck,
     FlushVerdict, Health, HistoryEntry, HistoryList, ImportableList, ImportablePool, Outcome,
     PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk,
     PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub, PoolStatus,
-    Removed, ServerInfo, VdevKind, VdevSpec, VdevStatus, Volume, VolumeChange, VolumeCreate,
+    Removed, SegmentIo, ServerInfo, VdevKind, VdevSpec, VdevStatus, Volume, VolumeChange, VolumeCreate,
     VolumeList, VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control};
@@ -134,6 +134,14 @@ impl State {
             properties: BTreeMap::new(),
             errors: ErrorCounts::default(),
             client: ClientIo { writes: 3, written_bytes: 12_288, ..ClientIo::default() },
+            written: SegmentIo { data_bytes: 8192, ..SegmentIo::default() },
+            cleaner: Some(CleanerStatus {
+                free_segments: 200,
+                segments: 254,
+                clean_below_segments: 39,
+                clean_idle_below_segments: 64,
+                ..CleanerStatus::default()
+            }),
             counted_ms: 60_000,
             scan: None,
             vdevs: request.vdevs.iter().enumerate().map(|(i, v)| vdev_status(i, v)).collect(),

@@ -1,0 +1,68 @@
+//! How a pool's cleaner prints.
+//!
+//! Not here: the counts (`pool_status` tells them).
+//!
+//! Invariant: what it goes by is printed beside what there is.
+
+use weir_api::types::CleanerStatus;
+use weir_base::size::Human;
+
+/// What the cleaner did lately, and when it works; nothing of a pool that is not open.
+pub(crate) fn line(cleaner: Option<&CleanerStatus>) -> Option<String> {
+    let cleaner = cleaner?;
+    let lately = if cleaner.working {
+        let seconds = cleaner.lately_ms.max(1000) / 1000;
+        let speed = cleaner.lately_moved_bytes * 1000 / cleaner.lately_ms.max(1);
+        let segments = cleaner.lately_segments;
+        format!("cleaned {segments} segments in {seconds} s, moving {}/s", Human(speed))
+    } else {
+        "cleaner idle".to_owned()
+    };
+    let pending = match cleaner.pending_segments {
+        0 => String::new(),
+        pending => format!(" and {pending} about to be"),
+    };
+    let remap = match cleaner.remap_bytes {
+        0 => String::new(),
+        bytes => format!("; remap tables take {} of RAM", Human(bytes)),
+    };
+    Some(format!(
+        "{lately}; {} of {} segments free{pending}; cleans below {}, idle below {}{remap}",
+        cleaner.free_segments,
+        cleaner.segments,
+        cleaner.clean_below_segments,
+        cleaner.clean_idle_below_segments,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cleaner_at_work_and_an_idle_one_are_told_apart() {
+        assert_eq!(line(None), None);
+        let idle = CleanerStatus {
+            free_segments: 200,
+            segments: 254,
+            clean_below_segments: 39,
+            clean_idle_below_segments: 64,
+            ..CleanerStatus::default()
+        };
+        let text = line(Some(&idle)).unwrap();
+        let wanted = "cleaner idle; 200 of 254 segments free; cleans below 39, idle below 64";
+        assert_eq!(text, wanted);
+        let busy = CleanerStatus {
+            working: true,
+            lately_ms: 10_000,
+            lately_segments: 7,
+            lately_moved_bytes: 50 << 20,
+            pending_segments: 3,
+            remap_bytes: 2 << 20,
+            ..idle
+        };
+        let text = line(Some(&busy)).unwrap();
+        assert!(text.starts_with("cleaned 7 segments in 10 s, moving 5"), "{text}");
+        assert!(text.contains("free and 3 about to be;") && text.contains("remap"), "{text}");
+    }
+}
