@@ -9,6 +9,7 @@
 //! - every table says how it was measured; a bar that is missed says so.
 
 mod layout;
+mod space;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -53,6 +54,8 @@ struct Figures {
     degraded: Vec<f64>,
     scrub: Speed,
     resilver: Speed,
+    /// p99 of reads: idle, beside scrubs, beside resilvers; by turn.
+    reads: Vec<[f64; 3]>,
     empty: Vec<(f64, f64)>,
     full: Vec<(f64, f64)>,
 }
@@ -83,8 +86,9 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     let measured = measure(args, &program, &data);
     let facts = machine::facts(&data, Some(&program))?;
     fs::remove_dir_all(&data)?;
-    let (raw, figures) = measured?;
-    let text = format!("{}\n{}", tables(raw, &figures), report::facts_table(&facts));
+    let (raw, figures, space) = measured?;
+    let tables = tables(raw, &figures);
+    let text = format!("{tables}\n{}\n{}", space.table(), report::facts_table(&facts));
     println!("{text}");
     if let Some(out) = &args.out {
         report::write_between(out, (BEGIN, END), &text)?;
@@ -92,12 +96,22 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn measure(args: &Args, program: &Path, data: &Path) -> Result<(Raw, Vec<Figures>)> {
+type Measured = (Raw, Vec<Figures>, space::Figures);
+
+fn measure(args: &Args, program: &Path, data: &Path) -> Result<Measured> {
+    let (raw, figures) = layouts(args, program, data)?;
+    // Long enough that several txgs are committed.
+    let space = space::measure(program, data, 3 * args.seconds)?;
+    Ok((raw, figures, space))
+}
+
+fn layouts(args: &Args, program: &Path, data: &Path) -> Result<(Raw, Vec<Figures>)> {
     let mut pools = Vec::new();
     let mut figures = Vec::new();
     for layout in LAYOUTS {
         eprintln!("bench: {} starts and is filled", layout.name);
         let pool = Pool::start(layout, program, data)?;
+        pool.make_volume("v", VOLUME_BYTES)?;
         figures.push(Figures { usable: pool.usable()?, ..Figures::default() });
         pool.fio(Load::Fill, 0)?;
         pools.push(pool);
@@ -136,6 +150,18 @@ fn measure(args: &Args, program: &Path, data: &Path) -> Result<(Raw, Vec<Figures
             figures.resilver
         );
     }
+    for _ in 0..args.rounds {
+        for (pool, figures) in pools.iter().zip(&mut figures) {
+            let idle = pool.fio(Load::FewReads, args.seconds)?.latency_p99_us;
+            let scrub = pool.read_p99(args.seconds, &Pool::scrub_again)?;
+            let resilver = pool.read_p99(args.seconds, &Pool::replace_again)?;
+            let name = pool.name();
+            eprintln!(
+                "bench: p99 of {name} {idle:.0} us, {scrub:.0} scrub, {resilver:.0} resilver"
+            );
+            figures.reads.push([idle, scrub, resilver]);
+        }
+    }
     for pool in &pools {
         pool.fill_up()?;
     }
@@ -173,7 +199,7 @@ fn tables(raw: Raw, figures: &[Figures]) -> String {
         let cells: Vec<String> = (0..LAYOUTS.len()).map(cell).collect();
         writeln!(text, "| {what} | {} |", cells.join(" | ")).expect(IN_MEMORY);
     };
-    row("room for data, by raw bytes", &|n| match LAYOUTS[n].usable_bar {
+    row("room for data, by raw bytes less the reserve of 8 %", &|n| match LAYOUTS[n].usable_bar {
         Some(bar) => judged(figures[n].usable, figures[n].usable >= bar, &format!(">= {bar}")),
         None => format!("{:.2}", figures[n].usable),
     });
@@ -197,6 +223,12 @@ fn tables(raw: Raw, figures: &[Figures]) -> String {
         judged(ratio, ratio >= 0.6, ">= 0.6")
     });
     row("... data copied", &|n| format!("{:.0} MiB/s", figures[n].resilver.data_mib_s));
+    for (what, beside) in [("scrub", 1), ("resilver", 2)] {
+        row(&format!("p99 of 4 KiB random reads, QD4, cold, beside a {what} by idle"), &|n| {
+            let ratio = median(figures[n].reads.iter().map(|p99| p99[beside] / p99[0]));
+            judged(ratio, ratio <= 2.0, "<= 2")
+        });
+    }
     row("4 KiB random write, 90 % full by empty", &|n| {
         let rates = |from: &[(f64, f64)]| median(from.iter().map(|(rate, _)| *rate));
         let ratio = rates(&figures[n].full) / rates(&figures[n].empty);

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 
 use crate::bench_peers::fio;
@@ -19,8 +20,8 @@ use crate::command;
 pub(super) const VOLUME_BYTES: u64 = 1 << 30;
 /// Memory of each server.
 pub(super) const MEMORY_BYTES: u64 = 256 << 20;
-/// Data bytes of each pool, about; the disks are sparse files.
-const POOL_BYTES: u64 = 4 << 30;
+/// Part of the raw bytes that is no reserve, as `weir_pool::Reserve` keeps it back.
+const LESS_RESERVE: f64 = 0.92;
 /// A server that takes longer to answer is broken.
 const START_MAX: Duration = Duration::from_secs(20);
 /// A scan that takes longer is stuck.
@@ -34,6 +35,8 @@ pub(super) struct Layout {
     /// Words of `pool create`, `#` for a disk.
     words: &'static str,
     disks: usize,
+    /// Size of each; they are sparse files.
+    disk_bytes: u64,
     /// Disks that hold data rather than copies or parity.
     data_disks: u64,
     pub(super) usable_bar: Option<f64>,
@@ -46,6 +49,7 @@ pub(super) const LAYOUTS: [Layout; 3] = [
         title: "2 x mirror of 2",
         words: "mirror # # mirror # #",
         disks: 4,
+        disk_bytes: 2 << 30,
         data_disks: 2,
         usable_bar: None,
     },
@@ -54,6 +58,7 @@ pub(super) const LAYOUTS: [Layout; 3] = [
         title: "raidz1 of 5",
         words: "raidz1 # # # # #",
         disks: 5,
+        disk_bytes: 1 << 30,
         data_disks: 4,
         usable_bar: Some(0.78),
     },
@@ -62,16 +67,30 @@ pub(super) const LAYOUTS: [Layout; 3] = [
         title: "raidz2 of 6",
         words: "raidz2 # # # # # #",
         disks: 6,
+        disk_bytes: 1 << 30,
         data_disks: 4,
         usable_bar: Some(0.65),
     },
 ];
+
+/// One copy of everything, so that bytes can be counted.
+pub(super) const DISK: Layout = Layout {
+    name: "disk",
+    title: "disk",
+    words: "#",
+    disks: 1,
+    disk_bytes: 1 << 30,
+    data_disks: 1,
+    usable_bar: None,
+};
 
 /// What fio does.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Load {
     Fill,
     Read,
+    /// So few at a time that each waits for the disk and for no other.
+    FewReads,
     Write,
     Mix,
 }
@@ -81,6 +100,7 @@ impl Load {
         match self {
             Self::Fill => &["--rw=write", "--bs=1m", "--iodepth=16", "--end_fsync=1"],
             Self::Read => &["--rw=randread", "--bs=4k", "--iodepth=32"],
+            Self::FewReads => &["--rw=randread", "--bs=4k", "--iodepth=4"],
             Self::Write => &["--rw=randwrite", "--bs=4k", "--iodepth=32"],
             Self::Mix => &["--rw=randrw", "--rwmixread=75", "--bs=4k", "--iodepth=32"],
         }
@@ -135,7 +155,6 @@ impl Pool {
             .map(|word| if word == "#" { next.next().map_or(word, String::as_str) } else { word })
             .collect();
         pool.weir(&[&["pool", "create", "bench"], &words[..]].concat())?;
-        pool.make_volume("v", VOLUME_BYTES)?;
         Ok(pool)
     }
 
@@ -147,33 +166,30 @@ impl Pool {
         self.dir.join(format!("disk{number}")).display().to_string()
     }
 
-    fn disk_bytes(&self) -> u64 {
-        POOL_BYTES / self.layout.data_disks
-    }
-
     fn make_disk(&self, path: &str) -> Result<()> {
-        Ok(File::create(path)?.set_len(self.disk_bytes())?)
+        Ok(File::create(path)?.set_len(self.layout.disk_bytes)?)
     }
 
-    fn make_volume(&self, name: &str, bytes: u64) -> Result<()> {
+    pub(super) fn make_volume(&self, name: &str, bytes: u64) -> Result<()> {
         let full = format!("bench/{name}");
         self.weir(&["volume", "create", &full, "--size", &bytes.to_string()])?;
         self.weir(&["export", "create", "nbd", &full]).map(drop)
     }
 
-    fn weir(&self, words: &[&str]) -> Result<String> {
+    pub(super) fn weir(&self, words: &[&str]) -> Result<String> {
         let api = format!("unix:{}", self.dir.join("api.sock").display());
         command::output(Command::new(&self.program).env("WEIR_API", api).args(words))
     }
 
-    fn status(&self) -> Result<Value> {
+    pub(super) fn status(&self) -> Result<Value> {
         Ok(serde_json::from_str(&self.weir(&["pool", "status", "bench", "--json"])?)?)
     }
 
-    /// Room for data by the bytes of all disks.
+    /// Room for data by the bytes of all disks less the reserve.
     pub(super) fn usable(&self) -> Result<f64> {
         let room = self.status()?["size_bytes"].as_f64().context("no size in the status")?;
-        Ok(room / (self.disk_bytes() * self.layout.disks as u64) as f64)
+        let raw = (self.layout.disk_bytes * self.layout.disks as u64) as f64;
+        Ok(room / (raw * LESS_RESERVE))
     }
 
     pub(super) fn fio(&self, load: Load, seconds: u64) -> Result<fio::Job> {
@@ -185,7 +201,7 @@ impl Pool {
         self.fio_on("v", VOLUME_BYTES, &words)
     }
 
-    fn fio_on(&self, volume: &str, bytes: u64, words: &[String]) -> Result<fio::Job> {
+    pub(super) fn fio_on(&self, volume: &str, bytes: u64, words: &[String]) -> Result<fio::Job> {
         let socket = self.dir.join("nbd.sock");
         let mut command = guarded("fio");
         command.args(["--name=bench", "--ioengine=nbd", "--thread=1", "--randrepeat=0"]);
@@ -259,6 +275,43 @@ impl Pool {
         let data = scan[data].as_f64().context("a scan without bytes")?;
         let rate = |bytes: f64| bytes / f64::from(1 << 20) / (ms.max(1.0) / 1000.0);
         Ok(Speed { disks_mib_s: rate(moved.sum()), data_mib_s: rate(data) })
+    }
+
+    /// 99th percentile of reads, in microseconds, while `beside` runs over and over.
+    pub(super) fn read_p99(
+        &self,
+        seconds: u64,
+        beside: &(dyn Fn(&Self, u64) -> Result<()> + Sync),
+    ) -> Result<f64> {
+        let (done, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                while !stop.load(Ordering::Acquire) {
+                    beside(self, done.fetch_add(1, Ordering::AcqRel))?;
+                }
+                anyhow::Ok(())
+            });
+            let job = self.fio(Load::FewReads, seconds);
+            stop.store(true, Ordering::Release);
+            let other = other.join();
+            other.map_err(|_| anyhow!("what runs beside the reads panicked"))??;
+            Ok(job?.latency_p99_us)
+        })
+    }
+
+    /// One scrub after the other.
+    pub(super) fn scrub_again(&self, _turn: u64) -> Result<()> {
+        self.weir(&["pool", "scrub", "--wait", "bench"]).map(drop)
+    }
+
+    /// The last disk of the first vdev leaves for another file, and comes back in the next turn.
+    pub(super) fn replace_again(&self, turn: u64) -> Result<()> {
+        let last = self.layout.disks - 1;
+        let (here, there) = (self.disk(last), self.disk(60));
+        let (old, new) = if turn.is_multiple_of(2) { (here, there) } else { (there, here) };
+        self.make_disk(&new)?;
+        let words = ["pool", "replace", "--force", "--wait", "--at-once", "bench", &old, &new];
+        self.weir(&words).map(drop)
     }
 
     fn finished(&self, kind: &str) -> Result<Value> {

@@ -14,9 +14,7 @@ use weir_api::types::{
 use weir_base::BLOCK_BYTES;
 use weir_dataset::{Engine, TrafficCounts, VolumeInfo};
 use weir_device::{DiskFigures, DiskOp, OpFigures};
-use weir_format::{
-    Compression, SegmentClass, VdevKind as FormatKind, VdevRole as FormatRole,
-};
+use weir_format::{Compression, SegmentClass, VdevKind as FormatKind, VdevRole as FormatRole};
 use weir_pool::{LegState, LegStatus, Pool, PoolHealth, Reserve, Slowness};
 
 const SEE: &str = "docs/operating/pool-status.md";

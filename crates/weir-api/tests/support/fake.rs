@@ -17,8 +17,8 @@ use weir_api::types::{
     FlushVerdict, Health, HistoryEntry, HistoryList, ImportableList, ImportablePool, Outcome,
     PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk,
     PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub, PoolStatus,
-    Removed, SegmentIo, ServerInfo, VdevKind, VdevSpec, VdevStatus, Volume, VolumeChange, VolumeCreate,
-    VolumeList, VolumeResize, VolumeSet,
+    Removed, SegmentIo, ServerInfo, VdevKind, VdevSpec, VdevStatus, Volume, VolumeChange,
+    VolumeCreate, VolumeList, VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control};
 use weir_base::ErrorKind;

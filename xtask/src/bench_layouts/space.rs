@@ -1,0 +1,211 @@
+//! What is written to a nearly full disk for what clients write.
+//!
+//! Not here: speeds (the layouts' tables), the cleaner against a model in RAM
+//! (weir-dataset/tests/cleaner.rs).
+//!
+//! Invariants:
+//! - one disk vdev, so that every byte is counted once: a mirror writes each as often as it has
+//!   disks, raidz adds its parity;
+//! - counts are taken after everything written before is committed.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::layout::{DISK, Pool};
+
+const BLOCK: u64 = 4096;
+/// Nodes and their old versions take about 2 % of the room.
+const NODES: f64 = 1.02;
+/// Overwritten before anything is counted, in volumes.
+const AGED: u64 = 2;
+/// Overwritten while it is counted, in volumes.
+const COUNTED: u64 = 1;
+/// Nine of ten writes go to a tenth of the volume.
+const SKEWED: &str = "--random_distribution=zoned:90/10:10/90";
+/// Data that LZ4 halves, as far as fio makes it so.
+const HALVED: &str = "--buffer_compress_percentage=50";
+const WRITE: [&str; 3] = ["--rw=randwrite", "--bs=4k", "--norandommap"];
+
+/// The cleaner at a live part.
+struct Overwritten {
+    percent: u64,
+    /// Live data by room for data, measured.
+    live: f64,
+    amplification: f64,
+}
+
+/// Everything of this file.
+pub(super) struct Figures {
+    overwritten: Vec<Overwritten>,
+    /// Device bytes by client bytes of skewed, compressible 4 KiB writes with a flush each.
+    synced: f64,
+    /// How full the pool was, in percent of the room for data.
+    synced_full: f64,
+}
+
+/// Write amplification of a cleaner at this live part (design 1.5, FIFO): 1 / (1 - u), where
+/// v = (u - 1) / ln u.
+fn model(v: f64) -> f64 {
+    let (mut low, mut high) = (1e-9, 1.0 - 1e-9);
+    for _ in 0..100 {
+        let u = f64::midpoint(low, high);
+        if (u - 1.0) / u.ln() < v { low = u } else { high = u }
+    }
+    1.0 / (1.0 - low)
+}
+
+fn number(value: &Value, path: &str) -> Result<f64> {
+    value.pointer(path).and_then(Value::as_f64).with_context(|| format!("no {path} in the status"))
+}
+
+fn words(fixed: &[&str], own: &[String]) -> Vec<String> {
+    fixed.iter().map(|word| (*word).to_owned()).chain(own.iter().cloned()).collect()
+}
+
+/// A pool with a volume that takes `part` of the room, where data is stored in `ratio` of its
+/// bytes.
+fn filled(program: &Path, data: &Path, part: f64, ratio: f64, how: &[&str]) -> Result<(Pool, u64)> {
+    let pool = Pool::start(DISK, program, data)?;
+    let room = number(&pool.status()?, "/size_bytes")?;
+    #[expect(clippy::cast_sign_loss, reason = "a size")]
+    let bytes = (room * part / ratio / NODES) as u64 / BLOCK * BLOCK;
+    pool.make_volume("v", bytes)?;
+    let fill = ["--rw=write", "--bs=1m", "--iodepth=16", "--end_fsync=1"];
+    pool.fio_on("v", bytes, &words(&[&fill, how].concat(), &[]))?;
+    Ok((pool, bytes))
+}
+
+/// The status once everything written is committed: a call that changes a pool waits for that.
+fn committed(pool: &Pool, mark: &str) -> Result<Value> {
+    pool.weir(&["volume", "create", &format!("bench/{mark}"), "--size", "4096"])?;
+    pool.status()
+}
+
+fn overwrite(pool: &Pool, bytes: u64, volumes: u64) -> Result<()> {
+    let much = [format!("--io_size={}", bytes * volumes), "--iodepth=32".to_owned()];
+    pool.fio_on("v", bytes, &words(&WRITE, &much)).map(drop)
+}
+
+fn overwritten(program: &Path, data: &Path, percent: u64) -> Result<Overwritten> {
+    let (pool, bytes) = filled(program, data, percent as f64 / 100.0, 1.0, &[])?;
+    overwrite(&pool, bytes, AGED)?;
+    let before = committed(&pool, "before")?;
+    overwrite(&pool, bytes, COUNTED)?;
+    let after = committed(&pool, "after")?;
+    let grown = |class: &str| -> Result<f64> {
+        let path = format!("/written/{class}_bytes");
+        Ok(number(&after, &path)? - number(&before, &path)?)
+    };
+    let new = grown("data")? + grown("node")?;
+    let live = number(&after, "/allocated_bytes")? / number(&after, "/size_bytes")?;
+    let amplification = (new + grown("cleaner")?) / new;
+    eprintln!("bench: {percent} % live ({live:.3}): write amplification {amplification:.2}");
+    Ok(Overwritten { percent, live, amplification })
+}
+
+/// Bytes written to all disks, the intent log included.
+fn device_bytes(status: &Value) -> Result<f64> {
+    let mut bytes = 0.0;
+    for vdev in status["vdevs"].as_array().context("no vdevs in the status")? {
+        for disk in vdev["disks"].as_array().context("no disks in the status")? {
+            bytes += number(disk, "/io/write/bytes")? + number(disk, "/io/sync_write/bytes")?;
+        }
+    }
+    Ok(bytes)
+}
+
+fn synced(program: &Path, data: &Path, seconds: u64) -> Result<(f64, f64)> {
+    // Half of each block, a little more for what LZ4 adds and for units of 64 bytes.
+    let (pool, bytes) = filled(program, data, 0.8, 0.54, &[HALVED])?;
+    let aging = [format!("--io_size={bytes}"), "--iodepth=32".to_owned()];
+    pool.fio_on("v", bytes, &words(&[&WRITE[..], &[SKEWED, HALVED]].concat(), &aging))?;
+    let before = committed(&pool, "before")?;
+    let how = [format!("--runtime={seconds}"), "--time_based".to_owned(), "--fsync=1".to_owned()];
+    pool.fio_on(
+        "v",
+        bytes,
+        &words(&[&WRITE[..], &[SKEWED, HALVED, "--iodepth=1"]].concat(), &how),
+    )?;
+    let after = committed(&pool, "after")?;
+    let client = |status: &Value| number(status, "/client/written_bytes");
+    let written = device_bytes(&after)? - device_bytes(&before)?;
+    let ratio = written / (client(&after)? - client(&before)?);
+    let full = number(&after, "/allocated_bytes")? / number(&after, "/size_bytes")? * 100.0;
+    eprintln!("bench: {ratio:.2} bytes per byte of synced writes, {full:.0} % full");
+    Ok((ratio, full))
+}
+
+/// Measures everything, in pools of its own under `data`.
+pub(super) fn measure(program: &Path, data: &Path, seconds: u64) -> Result<Figures> {
+    let mut all = Vec::new();
+    for percent in [80, 90] {
+        all.push(overwritten(program, &data.join(percent.to_string()), percent)?);
+    }
+    let (synced, synced_full) = synced(program, &data.join("synced"), seconds)?;
+    Ok(Figures { overwritten: all, synced, synced_full })
+}
+
+impl Figures {
+    /// The table, with the bars.
+    pub(super) fn table(&self) -> String {
+        let mut text = String::from("| one disk, nearly full | |\n| --- | --- |\n");
+        let mut row = |what: &str, cell: &str| {
+            writeln!(text, "| {what} | {cell} |").expect("a string takes every line");
+        };
+        for Overwritten { percent, live, amplification } in &self.overwritten {
+            let by_model = amplification / model(*live);
+            let verdict = super::judged(by_model, by_model <= 1.15, "<= 1.15");
+            row(
+                &format!("write amplification of the cleaner, {percent} % live, by the model"),
+                &format!("{amplification:.2} / {:.2} = {verdict}", model(*live)),
+            );
+        }
+        row(
+            "device bytes per byte of 4 KiB writes, a flush each",
+            &super::judged(self.synced, self.synced <= 2.5, "<= 2.5"),
+        );
+        writeln!(
+            text,
+            "\nWrite amplification: bytes of data, nodes and what the cleaner moved, by those of \
+             data and nodes, over {COUNTED} x the volume in uniform 4 KiB overwrites (QD32) after \
+             {AGED} x; the model of a FIFO cleaner at the live part that was measured \
+             ({}). Device bytes: all that is written to the disk, intent log and tables included, \
+             QD1, {:.0} % full, fio's data of 50 % compressibility, nine of ten writes to a tenth \
+             of the volume. Both count one copy: on a mirror every disk writes as much.",
+            self.overwritten
+                .iter()
+                .map(|one| format!("{:.3}", one.live))
+                .collect::<Vec<_>>()
+                .join(", "),
+            self.synced_full,
+        )
+        .expect("a string takes every line");
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_model_gives_the_table_of_the_design() {
+        for (v, amplification) in [(0.7, 1.9), (0.8, 2.7), (0.9, 5.2), (0.95, 10.2)] {
+            assert!((model(v) / amplification - 1.0).abs() < 0.03, "{v}: {}", model(v));
+        }
+    }
+
+    fn disk(write: u64, sync: u64) -> Value {
+        serde_json::json!({"io": {"write": {"bytes": write}, "sync_write": {"bytes": sync}}})
+    }
+
+    #[test]
+    fn bytes_of_every_disk_are_counted() {
+        let status = serde_json::json!({"vdevs": [{"disks": [disk(1, 2), disk(4, 8)]}]});
+        assert!((device_bytes(&status).unwrap() - 15.0).abs() < 1e-9);
+        device_bytes(&serde_json::json!({"vdevs": [{"disks": [{"io": null}]}]})).unwrap_err();
+    }
+}
