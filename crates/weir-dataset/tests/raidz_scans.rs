@@ -9,13 +9,13 @@ mod common;
 use std::cell::Cell;
 use std::sync::Arc;
 
-use common::{as_devices, now, options};
+use common::{as_devices, import, now, options};
 use weir_base::Guid;
 use weir_base::limits::SCAN_BLOCKS_BUSY;
 use weir_dataset::{Engine, VolumeSpec};
 use weir_device::{Device, DeviceOp, FaultDevice, Faults, IoBuf, MemoryDevice};
-use weir_format::{Compression, VdevKind};
-use weir_pool::{CreateOptions, ImportOptions, ScanState, VdevSpec};
+use weir_format::{Compression, VdevKind, VdevRole};
+use weir_pool::{CreateOptions, ScanState, VdevSpec};
 
 const BLOCK: usize = 4096;
 const DISK_BYTES: usize = 64 << 20;
@@ -55,7 +55,7 @@ fn parity_is_not_rewritten_from_damage_that_the_step_before_met() {
         let disk = Arc::clone(disk) as Arc<dyn Device>;
         Arc::new(FaultDevice::new(disk, Arc::clone(faults))) as Arc<dyn Device>
     });
-    let vdev = VdevSpec { kind: VdevKind::Raidz1, disks: legs.collect() };
+    let vdev = VdevSpec { kind: VdevKind::Raidz1, role: VdevRole::Data, disks: legs.collect() };
     let mut next = 0;
     let mut guid = || {
         next += 1;
@@ -114,7 +114,7 @@ fn parity_is_not_rewritten_from_damage_that_the_step_before_met() {
     assert!(scan.repaired_bytes > 0, "{scan:?}");
     drop((engine, volume));
 
-    let opened = Engine::open(as_devices(&disks), ImportOptions::default(), &open);
+    let opened = Engine::open(as_devices(&disks), import(), &open);
     let volume = now(opened).unwrap().volume("v").unwrap();
     let mut out = vec![0; data.len()];
     now(volume.read(0, &mut out)).unwrap();

@@ -108,7 +108,7 @@ impl Pool {
             lately_ms: LATELY.min(now).as_millis() as u64,
             free_segments: free as u64,
             pending_segments: pending as u64,
-            segments: self.segments.total,
+            segments: self.segments.areas.total_segments(),
             reserve: self.reserve(),
             remap_bytes: self.segments.remap_bytes(),
         }

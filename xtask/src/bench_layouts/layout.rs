@@ -37,8 +37,6 @@ pub(super) struct Layout {
     disks: usize,
     /// Size of each; they are sparse files.
     disk_bytes: u64,
-    /// Disks that hold data rather than copies or parity.
-    data_disks: u64,
     pub(super) usable_bar: Option<f64>,
 }
 
@@ -50,7 +48,6 @@ pub(super) const LAYOUTS: [Layout; 3] = [
         words: "mirror # # mirror # #",
         disks: 4,
         disk_bytes: 2 << 30,
-        data_disks: 2,
         usable_bar: None,
     },
     Layout {
@@ -59,7 +56,6 @@ pub(super) const LAYOUTS: [Layout; 3] = [
         words: "raidz1 # # # # #",
         disks: 5,
         disk_bytes: 1 << 30,
-        data_disks: 4,
         usable_bar: Some(0.78),
     },
     Layout {
@@ -68,7 +64,6 @@ pub(super) const LAYOUTS: [Layout; 3] = [
         words: "raidz2 # # # # # #",
         disks: 6,
         disk_bytes: 1 << 30,
-        data_disks: 4,
         usable_bar: Some(0.65),
     },
 ];
@@ -80,7 +75,6 @@ pub(super) const DISK: Layout = Layout {
     words: "#",
     disks: 1,
     disk_bytes: 1 << 30,
-    data_disks: 1,
     usable_bar: None,
 };
 
