@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::{Mutex, Notify, watch};
 use weir_base::{BLOCK_BYTES, Txg};
-use weir_format::{NODE_FANOUT, TreeRoot};
+use weir_format::NODE_FANOUT;
 use weir_pool::{Pool, PoolError};
 
 use crate::error::DatasetError;
@@ -38,38 +38,6 @@ pub(crate) enum Admission {
     Wait,
     /// There is no room for it.
     Full,
-}
-
-/// Nodes that dirty blocks of one tree can make a txg write, beside those it was promised room for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Nodes {
-    height: u8,
-    left: u64,
-}
-
-impl Nodes {
-    /// Of a tree over `blocks` blocks, with room for `promised` nodes.
-    pub(crate) fn left(height: u8, blocks: u64, promised: u64) -> Self {
-        let height = height.max(TreeRoot::height_for(blocks));
-        let all: u64 = (1..=height).map(|level| blocks.div_ceil(TreeRoot::capacity(level))).sum();
-        Self { height, left: all.saturating_sub(promised) }
-    }
-
-    /// Most nodes that `blocks` neighbours can touch: their leaves and a path of nodes of their
-    /// own, and never more than the tree has. Txgs that fit are many times larger for that: one
-    /// that changes blocks all over a volume changes every node of it once.
-    pub(crate) fn of(self, blocks: u64) -> u64 {
-        if blocks == 0 {
-            return 0;
-        }
-        let leaves = blocks.div_ceil(NODE_FANOUT as u64) + 1;
-        (leaves + u64::from(self.height)).min(self.left)
-    }
-
-    /// Most bytes that these blocks and nodes can take.
-    pub(crate) fn cost(self, blocks: u64) -> u64 {
-        (blocks + self.of(blocks)) * BLOCK_BYTES as u64
-    }
 }
 
 pub(crate) struct Core {
@@ -180,10 +148,20 @@ impl Core {
         self.dirty_blocks.load(Ordering::Acquire) * BLOCK_BYTES as u64
     }
 
-    /// Whether `blocks` more neighbouring dirty blocks may be taken that make a txg write `nodes`.
-    pub(crate) fn admit(&self, blocks: u64, nodes: Nodes) -> Admission {
+    /// Most bytes that `blocks` neighbouring dirty blocks can take: themselves, their leaves, and a
+    /// path of nodes of their own.
+    fn cost(blocks: u64, height: u8) -> u64 {
+        if blocks == 0 {
+            return 0;
+        }
+        let leaves = blocks.div_ceil(NODE_FANOUT as u64) + 1;
+        (blocks + leaves + u64::from(height)) * BLOCK_BYTES as u64
+    }
+
+    /// Whether `blocks` more neighbouring dirty blocks of a tree of this height may be taken.
+    pub(crate) fn admit(&self, blocks: u64, height: u8) -> Admission {
         let dirty = self.dirty_blocks.load(Ordering::Acquire);
-        let charged = self.charged.load(Ordering::Acquire) + nodes.cost(blocks);
+        let charged = self.charged.load(Ordering::Acquire) + Self::cost(blocks, height);
         if charged > self.capacity_left.load(Ordering::Acquire) {
             // What is dirty may replace what is live, and then leaves room.
             let hopeless = dirty == 0 && !self.is_freeing();
@@ -223,8 +201,9 @@ impl Core {
             .is_ok()
     }
 
-    /// Counts blocks that became dirty and charges what they cost.
-    pub(crate) fn add_dirty(&self, blocks: u64, cost: u64) {
+    /// Counts blocks that became dirty; returns what they were charged.
+    pub(crate) fn add_dirty(&self, blocks: u64, height: u8) -> u64 {
+        let cost = Self::cost(blocks, height);
         self.charged.fetch_add(cost, Ordering::AcqRel);
         let before = self.dirty_blocks.fetch_add(blocks, Ordering::AcqRel);
         // Half of the budget for the open txg leaves the other half to the one being written.
@@ -232,6 +211,7 @@ impl Core {
         if before < half && before + blocks >= half {
             self.wake_committer.notify_one();
         }
+        cost
     }
 
     /// Takes back charges whose txg is committed.
