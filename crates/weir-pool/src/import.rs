@@ -258,8 +258,7 @@ impl Found {
             let alone = || own.stale_legs.iter().any(|stale| relied_on.contains(&stale.guid));
             !(leads_to(own, newest)
                 || known_until.is_some_and(|until| own.txg <= until)
-                // A power cut between the writes of one uberblock to two disks.
-                || (leads_to_all_but_last(own, newest) && !alone()))
+                || (leads_to_but_for_cuts(own, newest) && !alone()))
         };
         legs().map(|leg| leg.guid).filter(|guid| diverged(*guid)).collect()
     }
@@ -283,9 +282,8 @@ fn age(uberblock: &Uberblock) -> (u64, Txg) {
     (uberblock.log_epoch, uberblock.txg)
 }
 
-/// Last txg of the opening in which `old` was written that is part of the history of `new`.
-fn shared_until(old: &Uberblock, new: &Uberblock) -> Option<Txg> {
-    let opening = old.lineage.first()?.id;
+/// Last txg of an opening that is part of the history of `new`.
+fn shared_until(opening: Guid, new: &Uberblock) -> Option<Txg> {
     let index = new.lineage.iter().position(|known| known.id == opening)?;
     Some(match index.checked_sub(1) {
         Some(next) => Txg(new.lineage[next].first.0.saturating_sub(1)),
@@ -295,12 +293,31 @@ fn shared_until(old: &Uberblock, new: &Uberblock) -> Option<Txg> {
 
 /// Whether everything that `old` knows is known to `new`.
 fn leads_to(old: &Uberblock, new: &Uberblock) -> bool {
-    shared_until(old, new).is_some_and(|txg| old.txg <= txg)
+    let opening = old.lineage.first().map(|opening| opening.id);
+    opening.and_then(|id| shared_until(id, new)).is_some_and(|txg| old.txg <= txg)
 }
 
-/// Whether only the last txg of `old` is unknown to `new`.
-fn leads_to_all_but_last(old: &Uberblock, new: &Uberblock) -> bool {
-    shared_until(old, new).is_some_and(|txg| old.txg == txg.next())
+/// Whether each opening that led to `old` has at most one txg that is unknown to `new`: the last,
+/// which power cuts between the writes to two disks leave on one of them, any number in a row.
+/// Nothing of such a txg was acknowledged: an opening acknowledges after its first one is on all
+/// disks.
+fn leads_to_but_for_cuts(old: &Uberblock, new: &Uberblock) -> bool {
+    let mut end = old.txg;
+    for opening in &old.lineage {
+        let shared = shared_until(opening.id, new);
+        let unknown = match shared {
+            Some(shared) => end.0.saturating_sub(shared.0),
+            None => (end.0 + 1).saturating_sub(opening.first.0),
+        };
+        if unknown > 1 {
+            return false;
+        }
+        if shared.is_some() {
+            return true;
+        }
+        end = Txg(opening.first.0.saturating_sub(1));
+    }
+    false
 }
 
 /// Refuses disks that went on without the others, or makes them miss everything.
@@ -479,4 +496,61 @@ pub(crate) async fn forget_disk(device: &dyn Device, disk_bytes: u64) -> Result<
         erase_labels(device, used).await.map_err(Arc::new)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_format::{BootstrapCopy, Opening};
+
+    use super::*;
+
+    /// The uberblock of a txg, and the openings that led to it, newest first.
+    fn uberblock(txg: u64, lineage: &[(u64, u64)]) -> Uberblock {
+        let opening = |(id, first): &(u64, u64)| Opening { id: Guid(*id), first: Txg(*first) };
+        Uberblock {
+            pool: Guid(1),
+            txg: Txg(txg),
+            unix_ms: 0,
+            log_epoch: lineage.len() as u64,
+            log_vdev: 0,
+            log_batch: 1,
+            log_offset: 0,
+            bootstrap: vec![BootstrapCopy { vdev: 0, offset: 0 }],
+            bootstrap_bytes: 1,
+            bootstrap_checksum: 0,
+            stale_legs: Vec::new(),
+            lineage: lineage.iter().map(opening).collect(),
+        }
+    }
+
+    #[test]
+    fn a_disk_that_was_away_is_told_from_one_that_went_on() {
+        let newest = uberblock(30, &[(3, 20), (1, 1)]);
+        let away = uberblock(12, &[(1, 1)]);
+        assert!(leads_to(&away, &newest) && leads_to(&newest, &newest));
+        let other = uberblock(21, &[(2, 13), (1, 1)]);
+        assert!(!leads_to(&other, &newest) && !leads_to_but_for_cuts(&other, &newest));
+        let unknown = uberblock(5, &[(9, 1)]);
+        assert!(!leads_to(&unknown, &newest) && !leads_to_but_for_cuts(&unknown, &newest));
+    }
+
+    #[test]
+    fn power_cuts_between_two_disks_make_no_divergence_however_many() {
+        let newest = uberblock(30, &[(3, 20), (1, 1)]);
+        for cut in [
+            uberblock(20, &[(1, 1)]),
+            uberblock(20, &[(2, 20), (1, 1)]),
+            uberblock(21, &[(2, 21), (1, 1)]),
+            uberblock(22, &[(4, 22), (2, 21), (1, 1)]),
+        ] {
+            assert!(!leads_to(&cut, &newest) && leads_to_but_for_cuts(&cut, &newest), "{cut:?}");
+        }
+        for gone_on in [
+            uberblock(21, &[(1, 1)]),
+            uberblock(22, &[(2, 21), (1, 1)]),
+            uberblock(23, &[(4, 23), (2, 21), (1, 1)]),
+        ] {
+            assert!(!leads_to_but_for_cuts(&gone_on, &newest), "{gone_on:?}");
+        }
+    }
 }

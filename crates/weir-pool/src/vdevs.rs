@@ -281,7 +281,9 @@ impl Pool {
         for leg in &gone.legs {
             let device = leg.usable();
             leg.set_offline();
-            drop(leg.take_device());
+            if let Some(device) = leg.take_device() {
+                self.depart(&device);
+            }
             Self::erase_left(DetachedLeg { device, disk_bytes }).await;
         }
         tracing::info!(vdev, "vdev removed");
