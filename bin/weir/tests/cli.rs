@@ -309,7 +309,7 @@ fn wrong_values_are_found_before_any_call() {
         ("pool create tank raidz1 /a /b /./a", "first as"),
         ("pool create tank raidz1 /a /b raidz2 /c /d /e", "mismatched replication level"),
         ("pool create tank raidz4 /a /b /c", "no raidz4 vdevs"),
-        ("pool create tank mirror /a /b log /c", "no log vdevs"),
+        ("pool create tank mirror /a /b special /c", "no special vdevs"),
         ("pool create -o compression tank /a", "'='"),
         ("pool create -o a=1 -o a=2 tank /a", "twice"),
         ("pool destroy tank", "no terminal"),
