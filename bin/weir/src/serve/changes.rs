@@ -68,6 +68,13 @@ impl Changes {
         }
     }
 
+    /// The right to change `pool`, if nobody has it or waits ahead.
+    pub(super) fn try_lock(&self, pool: &str) -> Option<OwnedMutexGuard<()>> {
+        let turn = self.turn(pool);
+        let right = Arc::clone(&turn.right).try_lock_owned().ok()?;
+        (turn.urgent.load(Ordering::Acquire) == 0).then_some(right)
+    }
+
     /// As [`Self::lock`], ahead of all who wait: of the calls before this one, only the one that
     /// has the right now is waited for.
     pub(super) async fn lock_first(&self, pool: &str) -> OwnedMutexGuard<()> {
@@ -86,6 +93,7 @@ mod tests {
     async fn pools_do_not_wait_for_each_other() {
         let changes = Changes::default();
         let held = changes.lock("tank").await;
+        assert!(changes.try_lock("tank").is_none() && changes.try_lock("other").is_some());
         drop(changes.lock("other").await);
         let wait = Duration::from_millis(20);
         assert!(tokio::time::timeout(wait, changes.lock("tank")).await.is_err());

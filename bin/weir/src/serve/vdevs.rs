@@ -89,14 +89,20 @@ impl Manager {
         Ok(PoolChange { outcome, warnings: Vec::new(), pool: convert::pool(&pool.engine) })
     }
 
-    /// Forgets where the disks of vdevs are that have left.
-    fn forget_disks_that_left(&self, name: &str, pool: &OpenPool) {
-        let legs = pool.engine.pool().status().vdevs.into_iter().flat_map(|vdev| vdev.legs);
-        let disks: BTreeSet<PathBuf> = legs.map(|leg| PathBuf::from(leg.path)).collect();
+    /// Forgets where the disks of vdevs are that have left; not beside a call, whose new disks are
+    /// remembered before they are the pool's.
+    fn forget_disks_that_left(&self, pool: &OpenPool, status: &PoolStatus) {
+        let name = &status.name;
+        let disks = status.vdevs.iter().flat_map(|vdev| &vdev.disks);
+        let disks: BTreeSet<PathBuf> = disks.map(|disk| PathBuf::from(&disk.path)).collect();
         let stale = self.state.lock().state.pools.iter().any(|known| {
-            known.name == name && known.disks.iter().any(|disk| !disks.contains(disk))
+            known.name == *name && known.disks.iter().any(|disk| !disks.contains(disk))
         });
-        if stale && let Err(error) = self.remember_disks(name, pool, &[]) {
+        if !stale {
+            return;
+        }
+        let Some(_changes) = self.changes.try_lock(name) else { return };
+        if let Err(error) = self.remember_disks(name, pool, &[]) {
             tracing::warn!(pool = name, %error, "the state file could not be written");
         }
     }
@@ -179,7 +185,7 @@ pub(super) async fn look_after(manager: Arc<Manager>, events: Arc<Events>) {
         for status in open {
             let name = status.name.clone();
             let Ok(pool) = manager.pool(&name) else { continue };
-            manager.forget_disks_that_left(&name, &pool);
+            manager.forget_disks_that_left(&pool, &status);
             let wanting = wanting.entry(name.clone()).or_default();
             let busy = stepping_in.contains_key(&name);
             let Some(old) = wanting.next(&status, Instant::now()).filter(|_| !busy) else {
