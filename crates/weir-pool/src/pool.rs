@@ -58,8 +58,9 @@ pub(crate) struct History {
 
 /// The first log vdev that can be written, or else the first vdev that stays.
 fn wanted_log_vdev(vdevs: &Vdevs) -> u16 {
-    let log = vdevs.iter().find(|v| v.role() == VdevRole::Log && v.is_alive() && !v.is_retiring());
-    let stays = || vdevs.iter().find(|vdev| vdev.role() == VdevRole::Data);
+    let open = || vdevs.iter().filter(|vdev| !vdev.is_closed_to_log());
+    let log = open().find(|vdev| vdev.role() == VdevRole::Log && vdev.is_alive());
+    let stays = || open().find(|vdev| vdev.role() == VdevRole::Data);
     log.or_else(stays).expect("a pool keeps a vdev for data").index
 }
 

@@ -222,8 +222,8 @@ pub(crate) struct Vdev {
     kind: VdevKind,
     role: RwLock<VdevRole>,
     pub(crate) legs: Legs,
-    /// Nothing new is put on it: it is being removed.
-    retiring: AtomicBool,
+    /// The log does not move here: no label names it durably yet, or it is being removed.
+    closed_to_log: AtomicBool,
     /// Bytes of each leg that are used, labels included; they grow with the disks.
     disk_bytes: AtomicU64,
     /// Data bytes of a row: the unit of every append.
@@ -257,7 +257,7 @@ impl Vdev {
             index: index as u16,
             kind: config.kind,
             role: RwLock::new(config.role),
-            retiring: AtomicBool::new(false),
+            closed_to_log: AtomicBool::new(false),
             legs: Legs::new(legs),
             disk_bytes: AtomicU64::new(config.disk_bytes),
             row_bytes: label.row_bytes(config),
@@ -281,13 +281,13 @@ impl Vdev {
         *self.role.write() = role;
     }
 
-    /// Whether it is being removed in this moment.
-    pub(crate) fn is_retiring(&self) -> bool {
-        self.retiring.load(Ordering::Acquire)
+    /// Whether the log may not move here.
+    pub(crate) fn is_closed_to_log(&self) -> bool {
+        self.closed_to_log.load(Ordering::Acquire)
     }
 
-    pub(crate) fn set_retiring(&self, retiring: bool) {
-        self.retiring.store(retiring, Ordering::Release);
+    pub(crate) fn set_closed_to_log(&self, closed: bool) {
+        self.closed_to_log.store(closed, Ordering::Release);
     }
 
     /// Bytes of each leg that are used, labels included.

@@ -130,7 +130,10 @@ impl Pool {
         };
         let legs = config.legs.iter().zip(&spec.disks).map(leg).collect();
         let options = PoolOptions { cache_bytes: 0, clock: Arc::clone(&self.clock), bug: self.bug };
-        self.vdevs.push(Vdev::new(&planned, index, legs, &options));
+        let vdev = Vdev::new(&planned, index, legs, &options);
+        // An uberblock that says where the log is must not come before the labels that name it.
+        vdev.set_closed_to_log(true);
+        self.vdevs.push(vdev);
         // Its own disks get their new labels with the others: by now they are found by any of them.
         self.next_config();
         let area = SegmentArea::of(&planned, &config);
@@ -138,6 +141,7 @@ impl Pool {
         self.segments.add_area(area);
         self.write_configs().await?;
         self.segments.set_open(index as u16, spec.role == VdevRole::Data);
+        self.vdevs[index].set_closed_to_log(false);
         tracing::info!(vdev = index, kind = spec.kind.name(), "vdev added");
         Ok(index as u16)
     }
@@ -156,12 +160,12 @@ impl Pool {
     /// The log is not kept on this vdev from the next commits on.
     pub fn retire_log(&self, vdev: u16) {
         assert_eq!(self.vdev_role(vdev), VdevRole::Log);
-        self.vdevs[usize::from(vdev)].set_retiring(true);
+        self.vdevs[usize::from(vdev)].set_closed_to_log(true);
     }
 
     /// Takes [`Self::retire_log`] back.
     pub fn keep_log(&self, vdev: u16) {
-        self.vdevs[usize::from(vdev)].set_retiring(false);
+        self.vdevs[usize::from(vdev)].set_closed_to_log(false);
     }
 
     /// Begins to remove a vdev for data that takes no new segments any more.
@@ -252,7 +256,7 @@ impl Pool {
     pub fn can_leave(&self, vdev: u16) -> bool {
         let leaves = match self.vdev_role(vdev) {
             VdevRole::Leaving | VdevRole::Spare => true,
-            VdevRole::Log => self.vdevs[usize::from(vdev)].is_retiring(),
+            VdevRole::Log => self.vdevs[usize::from(vdev)].is_closed_to_log(),
             VdevRole::Data | VdevRole::Removed => false,
         };
         let left = self.evacuation(vdev);
