@@ -9,6 +9,7 @@
 
 pub mod clock;
 pub mod error;
+pub mod hash;
 pub mod limits;
 pub mod names;
 pub mod size;

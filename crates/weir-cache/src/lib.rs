@@ -6,12 +6,15 @@
 //! - an address names the same bytes as long as a tree leads to it, so nothing is ever wrong here;
 //!   what the next txg no longer needs is forgotten only to save memory;
 //! - nodes and data have separate budgets: a scan of data never evicts the map;
-//! - a value is one 4 KiB arena cell, so a budget in bytes is a budget in entries.
+//! - a value is one 4 KiB arena cell, so a budget in bytes is a budget in entries;
+//! - what is evicted depends on what was asked for alone, so that a simulation can be replayed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use quick_cache::sync::Cache;
+use quick_cache::UnitWeighter;
+use quick_cache::sync::{Cache, DefaultLifecycle};
 use weir_base::BLOCK_BYTES;
+use weir_base::hash::FixedState;
 use weir_device::Block;
 use weir_format::BlockPtr;
 
@@ -41,15 +44,17 @@ pub struct CacheStats {
 }
 
 struct Half {
-    entries: Cache<u64, Block>,
+    entries: Cache<u64, Block, UnitWeighter, FixedState>,
     hits: AtomicU64,
     misses: AtomicU64,
 }
 
 impl Half {
     fn new(bytes: u64) -> Self {
+        let entries = Self::entries_in(bytes);
+        let (hasher, lifecycle) = (FixedState::default(), DefaultLifecycle::default());
         Self {
-            entries: Cache::new(Self::entries_in(bytes) as usize),
+            entries: Cache::with(entries as usize, entries, UnitWeighter, hasher, lifecycle),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
         }

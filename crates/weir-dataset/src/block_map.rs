@@ -11,8 +11,7 @@
 
 use std::ops::Range;
 
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
+use weir_base::hash::HashMap;
 use weir_device::Block;
 
 /// Blocks of a group.
@@ -23,7 +22,7 @@ type Group = [Option<Block>; GROUP as usize];
 /// See the file's head.
 #[derive(Default)]
 pub(crate) struct BlockMap {
-    groups: HashMap<u64, Group, FixedState>,
+    groups: HashMap<u64, Group>,
     len: usize,
 }
 

@@ -8,7 +8,7 @@
 //! - what is found must add up to the segment's counter, where no write-out moved either meanwhile.
 
 use futures_util::StreamExt as _;
-use hashbrown::HashMap;
+use weir_base::hash::HashMap;
 use weir_base::limits::NODE_READS_IN_FLIGHT;
 use weir_base::{DatasetId, ErrorKind, Txg, VsegId};
 use weir_device::Block;
@@ -247,7 +247,7 @@ impl Pool {
             let committed = self.committed.lock();
             [committed.segments, committed.datasets, committed.remaps]
         };
-        let mut sets = HashMap::<VsegId, LiveSet>::new();
+        let mut sets = HashMap::<VsegId, LiveSet>::default();
         for tree in trees {
             let (mut level, mut here) = (tree.height, vec![tree.ptr]);
             loop {

@@ -16,8 +16,8 @@
 
 use std::time::Duration;
 
-use hashbrown::HashMap;
 use parking_lot::Mutex;
+use weir_base::hash::HashMap;
 use weir_base::{Clock, Guid, VsegId};
 use weir_format::{SegmentClass, SegmentEntry};
 

@@ -13,8 +13,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
+use weir_base::hash::{HashMap, HashSet};
 use weir_base::limits::REUSE_AFTER_TXGS;
 use weir_base::{PsegIndex, Txg, VsegId};
 use weir_format::layout::PACK_BYTES;
@@ -158,7 +158,7 @@ impl Segments {
     ) -> Result<Self, String> {
         let mut free: Vec<BTreeSet<PsegIndex>> =
             areas.iter().map(|area| (0..area.segments()).map(PsegIndex).collect()).collect();
-        let (mut slots, mut dead, mut live_bytes) = (HashMap::new(), Vec::new(), 0);
+        let (mut slots, mut dead, mut live_bytes) = (HashMap::default(), Vec::new(), 0);
         let tables: BTreeMap<VsegId, RemapTable> = entries.tables.into_iter().collect();
         for (vseg, entry) in entries.segments {
             let fits = |area: &SegmentArea| u64::from(entry.fill_bytes) <= area.segment_bytes;
@@ -184,10 +184,10 @@ impl Segments {
             slots,
             tables,
             dirty_tables: BTreeSet::new(),
-            unclean: HashSet::new(),
+            unclean: HashSet::default(),
             free,
             dead,
-            dirty_blocks: HashSet::new(),
+            dirty_blocks: HashSet::default(),
             next_vseg,
             live_bytes,
         };
