@@ -18,31 +18,45 @@ use weir_format::log::{
 fuzz_target!(|data: &[u8]| {
     check(data);
     // Random bytes never have a right checksum: give them one, so that the records are reached
-    // too. The first byte says how many there are; payloads are long, so the rest is repeated.
+    // too. The first byte says how many there are; payloads are long, so the rest is repeated, or
+    // taken for an LZ4 block of as many bytes as the next two say.
     let Some((count, records)) = data.split_first() else { return };
+    let Some((raw_bytes, packed)) = records.split_first_chunk() else { return };
+    check(&batch(*count, records, false, 0));
+    check(&batch(*count, packed, true, u16::from_le_bytes(*raw_bytes)));
+});
+
+/// A batch with a right header and checksum around these stored bytes.
+fn batch(count: u8, records: &[u8], is_packed: bool, raw_bytes: u16) -> Vec<u8> {
     if records.is_empty() {
-        return;
+        return empty_batch();
     }
     let len = (HEADER_BYTES + records.len()).next_multiple_of(ALIGN_BYTES) + 2 * ALIGN_BYTES;
     let mut bytes = empty_batch();
     bytes.truncate(HEADER_BYTES);
     bytes.extend(records.iter().cycle().take(len - HEADER_BYTES));
+    let stored = (len - HEADER_BYTES) as u32;
+    let (raw, packed) =
+        if is_packed { (u32::from(raw_bytes), records.len() as u32) } else { (stored, 0) };
+    put(&mut bytes, "raw_bytes", &raw.to_le_bytes());
+    put(&mut bytes, "packed_bytes", &packed.to_le_bytes());
     put(&mut bytes, "batch_bytes", &(len as u32).to_le_bytes());
-    put(&mut bytes, "count", &u32::from(*count).to_le_bytes());
+    put(&mut bytes, "count", &u32::from(count).to_le_bytes());
     put(&mut bytes, "checksum", &[0; 8]);
     let checksum = xxh3_64(&[&bytes]);
     put(&mut bytes, "checksum", &checksum.to_le_bytes());
-    check(&bytes);
-});
+    bytes
+}
 
 fn check(bytes: &[u8]) {
     let header = decode_header(bytes);
-    let Ok((decoded, records)) = decode_batch(bytes) else { return };
+    let Ok(batch) = decode_batch(bytes) else { return };
+    let (decoded, records) = (batch.header(), batch.records());
     assert_eq!(header, Ok(decoded));
     assert_eq!(records.len(), decoded.count as usize);
     let again = encode(decoded, &records);
-    let (_, read_back) = decode_batch(&again).expect("an encoded batch is valid");
-    assert_eq!(read_back, records);
+    let read_back = decode_batch(&again).expect("an encoded batch is valid");
+    assert_eq!(read_back.records(), records);
 }
 
 fn encode(header: BatchHeader, records: &[LogRecord<'_>]) -> Vec<u8> {
@@ -56,15 +70,16 @@ fn encode(header: BatchHeader, records: &[LogRecord<'_>]) -> Vec<u8> {
             LogOp::Zero(bytes) => builder.push_zero(lsn, txg, dataset, offset, bytes),
         }
     }
-    let mut out = vec![0; builder.batch_bytes()];
-    builder.finish(header.pool, header.epoch, header.batch, header.watermark, &mut out);
+    let packed = builder.pack();
+    let mut out = vec![0; packed.batch_bytes()];
+    packed.finish(header.pool, header.epoch, header.batch, header.watermark, &mut out);
     out
 }
 
 fn empty_batch() -> Vec<u8> {
-    let builder = BatchBuilder::default();
-    let mut out = vec![0; builder.batch_bytes()];
-    builder.finish(Guid(1), 1, 1, 0, &mut out);
+    let packed = BatchBuilder::default().pack();
+    let mut out = vec![0; packed.batch_bytes()];
+    packed.finish(Guid(1), 1, 1, 0, &mut out);
     out
 }
 

@@ -1,4 +1,5 @@
-//! LZ4 of single blocks, with the early abort that keeps incompressible data cheap.
+//! LZ4 of single blocks and of log batches, with the early abort that keeps incompressible data
+//! cheap.
 //!
 //! Not here: the decision to try at all (per-volume property and history, weir-pool).
 //!
@@ -15,6 +16,8 @@ use lz4_flex::block;
 pub const SAVING_BYTES_MIN: usize = 512;
 
 const LEN_BYTES: usize = 2;
+/// A byte of an LZ4 block stands for 255 bytes of a match at most.
+const LZ4_RATIO_MAX: usize = 255;
 
 /// Stored bytes that are no compressed block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,6 +55,36 @@ pub fn unlz4(stored: &[u8], raw: &mut [u8]) -> Result<(), MalformedError> {
         Ok(len) if len == raw.len() => Ok(()),
         _ => Err(MalformedError),
     }
+}
+
+/// Bytes of a long input that decide whether the rest is tried.
+const PROBE_BYTES: usize = 16 << 10;
+
+/// Compresses `raw`, however long, into one LZ4 block of at most `packed_max` bytes; `None` where
+/// that is not reached, or not to be expected from how its first 16 KiB compress.
+pub fn lz4_pack(raw: &[u8], packed_max: usize) -> Option<Vec<u8>> {
+    if raw.len() > PROBE_BYTES {
+        let probe = block::compress(&raw[..PROBE_BYTES]);
+        // As much of the whole as is wanted of it.
+        if probe.len() as u64 * raw.len() as u64 > packed_max as u64 * PROBE_BYTES as u64 {
+            return None;
+        }
+    }
+    let packed = block::compress(raw);
+    (packed.len() <= packed_max).then_some(packed)
+}
+
+/// Decompresses what [`lz4_pack`] made of `raw_bytes` bytes.
+///
+/// # Errors
+/// Anything else, also a length that no LZ4 block of these bytes can have: what is allocated is
+/// bounded by what is read.
+pub fn lz4_unpack(packed: &[u8], raw_bytes: usize) -> Result<Vec<u8>, MalformedError> {
+    if raw_bytes > packed.len().saturating_mul(LZ4_RATIO_MAX) {
+        return Err(MalformedError);
+    }
+    let raw = block::decompress(packed, raw_bytes).map_err(|_| MalformedError)?;
+    if raw.len() == raw_bytes { Ok(raw) } else { Err(MalformedError) }
 }
 
 /// Whether every byte is zero; reads 64 bytes a step and stops at the first that is not.
@@ -96,7 +129,29 @@ mod tests {
         }
     }
 
+    #[test]
+    fn long_inputs_are_packed_only_as_far_as_wanted() {
+        let text: Vec<u8> = b"weir pools the river ".iter().copied().cycle().take(99_999).collect();
+        let packed = lz4_pack(&text, 50_000).expect("repetitive text compresses");
+        assert!(packed.len() < 2000, "{}", packed.len());
+        assert_eq!(lz4_unpack(&packed, text.len()), Ok(text.clone()));
+        assert_eq!(lz4_unpack(&packed, text.len() - 1), Err(MalformedError));
+        assert_eq!(lz4_unpack(&packed, text.len() + 1), Err(MalformedError));
+        assert_eq!(lz4_unpack(&packed, usize::MAX), Err(MalformedError), "and nothing allocated");
+        assert_eq!(lz4_pack(&text, packed.len() - 1), None);
+    }
+
     proptest! {
+        #[test]
+        fn hostile_packs_never_panic(
+            packed in proptest::collection::vec(any::<u8>(), 0..300),
+            raw_bytes in 0_usize..100_000,
+        ) {
+            if let Ok(raw) = lz4_unpack(&packed, raw_bytes) {
+                prop_assert_eq!(raw.len(), raw_bytes);
+            }
+        }
+
         #[test]
         fn hostile_bytes_never_panic(stored in proptest::collection::vec(any::<u8>(), 0..300)) {
             let mut raw = vec![0; 4096];

@@ -7,12 +7,11 @@
 //!   replay leaves the log as it was, so replay can be repeated;
 //! - a record never reaches beyond its volume, whatever it says.
 
-use std::collections::HashMap;
-
+use weir_base::hash::HashMap;
 use weir_base::{BLOCK_BYTES, DatasetId};
 use weir_device::Block;
+use weir_format::log::Batch;
 use weir_format::log::{LogOp, LogRecord};
-use weir_pool::ReplayedBatch;
 
 use crate::dirty::Payload;
 use crate::engine::Engine;
@@ -20,7 +19,7 @@ use crate::volume::Volume;
 
 impl Engine {
     /// Puts the records of all batches into the open txg.
-    pub(crate) fn replay(&self, batches: &[ReplayedBatch]) {
+    pub(crate) fn replay(&self, batches: &[Batch]) {
         let committed = self.core.pool.committed_txg();
         let volumes: HashMap<DatasetId, _> =
             self.all_volumes().into_iter().map(|volume| (volume.id, volume)).collect();

@@ -245,16 +245,68 @@ fn a_summary_round_trips_and_is_refused_for_another_segment_or_with_a_flipped_bi
     }
 }
 
+/// Bytes that LZ4 does not shrink.
+fn noise(bytes: usize) -> Vec<u8> {
+    let words = (0..bytes as u64 / 16).map(|word| xxh3_128(&word.to_le_bytes()).to_le_bytes());
+    words.flatten().collect()
+}
+
+#[test]
+fn a_batch_is_compressed_where_that_saves_a_unit_and_hostile_lengths_are_refused() {
+    let packed_batch = |payload: &[u8]| {
+        let mut builder = log::BatchBuilder::default();
+        builder.push_write(Lsn(1), Txg(5), DatasetId(2), 8192, [payload].into_iter());
+        let packed = builder.pack();
+        let mut out = vec![0; packed.batch_bytes()];
+        packed.finish(Guid(77), 3, 12, 11, &mut out);
+        out
+    };
+    // A little is enough for a single block, and is not where as many units are written anyhow.
+    let mut nearly_noise = noise(BLOCK_BYTES);
+    nearly_noise[..300].fill(0);
+    let out = packed_batch(&nearly_noise);
+    let batch = log::decode_batch(&out).unwrap();
+    assert_eq!((out.len(), batch.records().len()), (4096, 1));
+    assert_eq!(batch.records()[0].op, log::LogOp::Write(&nearly_noise));
+    let mut too_little = noise(3 * BLOCK_BYTES);
+    too_little[..40].fill(0);
+    let batch = log::decode_batch(&packed_batch(&too_little)).unwrap();
+    assert_eq!((batch.header().packed_bytes, batch.header().batch_bytes), (0, 16384));
+
+    let hostile = |at: usize, value: u32| {
+        let mut out = out.clone();
+        out[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        out[40..48].fill(0);
+        let checksum = weir_codec::checksum::xxh3_64(&[&out]);
+        out[40..48].copy_from_slice(&checksum.to_le_bytes());
+        log::decode_batch(&out)
+    };
+    let raw_bytes = batch_field("raw_bytes");
+    for (at, value) in [(raw_bytes, u32::MAX), (raw_bytes, 4000), (raw_bytes + 4, 4033)] {
+        assert!(matches!(hostile(at, value), Err(FormatError::Field { .. })), "{at} {value}");
+    }
+    assert!(hostile(raw_bytes + 4, 0).is_err(), "packed bytes taken for raw ones");
+}
+
+/// Offset of a field of the log batch header.
+fn batch_field(name: &str) -> usize {
+    let before = log::HEADER_FIELDS.iter().take_while(|field| field.name != name);
+    before.map(|field| field.bytes).sum()
+}
+
 #[test]
 fn log_batches_round_trip_and_torn_ones_are_refused() {
     let mut builder = log::BatchBuilder::default();
-    let payload = [7_u8; BLOCK_BYTES];
+    let payload = noise(BLOCK_BYTES);
     builder.push_write(Lsn(1), Txg(5), DatasetId(2), 8192, [&payload[..]].into_iter());
     builder.push_zero(Lsn(2), Txg(5), DatasetId(2), 0, 4096);
-    let mut out = vec![0; builder.batch_bytes()];
-    builder.finish(Guid(77), 3, 12, 11, &mut out);
+    let packed = builder.pack();
+    let mut out = vec![0; packed.batch_bytes()];
+    packed.finish(Guid(77), 3, 12, 11, &mut out);
     let mut torn = out.clone();
-    let (header, records) = log::decode_batch(&out).unwrap();
+    let batch = log::decode_batch(&out).unwrap();
+    let (header, records) = (batch.header(), batch.records());
+    assert_eq!(header.packed_bytes, 0, "noise is stored raw");
     assert_eq!((header.batch, header.watermark, header.batch_bytes), (12, 11, 8192));
     assert_eq!(records[0].op, log::LogOp::Write(&payload));
     assert_eq!((records[1].lsn, records[1].op), (Lsn(2), log::LogOp::Zero(4096)));

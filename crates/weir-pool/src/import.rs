@@ -15,6 +15,7 @@ use weir_base::{BLOCK_BYTES, ErrorKind, Guid, Txg, VsegId};
 use weir_codec::checksum::xxh3_128;
 use weir_device::{Device, DeviceError};
 use weir_format::layout::RING_SLOTS;
+use weir_format::log::Batch;
 use weir_format::{
     Bootstrap, FormatError, Label, RemapTable, SEGMENT_ENTRIES_PER_BLOCK, SegmentEntry,
     SegmentState, Uberblock, VdevConfig, VdevRole,
@@ -23,7 +24,7 @@ use weir_format::{
 use crate::areas::Areas;
 use crate::create::build_vdevs;
 use crate::error::PoolError;
-use crate::intent_log::{LogStart, Replay, ReplayedBatch};
+use crate::intent_log::{LogStart, Replay};
 use crate::labels::{DiskLabels, erase_labels, read_labels};
 use crate::planted::PlantedBug;
 use crate::pool::{Committed, History, Pool, PoolOptions};
@@ -72,7 +73,7 @@ pub struct Imported {
     /// The pool, at its last committed txg.
     pub pool: Pool,
     /// Batches to replay in order.
-    pub batches: Vec<ReplayedBatch>,
+    pub batches: Vec<Batch>,
 }
 
 /// Opens the pool found on `disks` (disks of other pools are an error, missing legs are not).

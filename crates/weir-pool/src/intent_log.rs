@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use weir_base::{Guid, Txg};
 use weir_device::{Durability, IoBuf};
 use weir_format::layout::LABEL_BYTES;
-use weir_format::log::{ALIGN_BYTES, BatchBuilder, decode_batch, decode_header};
+use weir_format::log::{ALIGN_BYTES, Batch, BatchBuilder, decode_batch, decode_header};
 
 use crate::error::PoolError;
 use crate::planted::PlantedBug;
@@ -114,7 +114,8 @@ impl IntentLog {
         builder: BatchBuilder,
         newest_txg: Txg,
     ) -> Result<(), LogWriteError> {
-        let len = builder.batch_bytes();
+        let packed = builder.pack();
+        let len = packed.batch_bytes();
         let mut bytes = IoBuf::zeroed(len);
         let (vdev, epoch, batch, offset) = {
             // Taken before the write: a commit meanwhile must know that this space is in use.
@@ -133,7 +134,7 @@ impl IntentLog {
             ring.live.push_back(LiveBatch { offset, batch, bytes: len as u64, newest_txg });
             (&vdevs[usize::from(ring.vdev)], ring.epoch, batch, offset)
         };
-        builder.finish(self.pool, epoch, batch, batch, &mut bytes);
+        packed.finish(self.pool, epoch, batch, batch, &mut bytes);
         let durability = match self.bug {
             PlantedBug::AckBeforeLogDurable => Durability::Cached,
             _ => Durability::Durable,
@@ -195,20 +196,6 @@ impl IntentLog {
     }
 }
 
-/// One valid batch read back.
-#[derive(Debug)]
-pub struct ReplayedBatch {
-    bytes: IoBuf,
-}
-
-impl ReplayedBatch {
-    /// Its records in order.
-    pub fn records(&self) -> Vec<weir_format::log::LogRecord<'_>> {
-        let (_, records) = decode_batch(&self.bytes).expect("it was valid when it was read");
-        records
-    }
-}
-
 /// Walks the chain of batches that an uberblock points to.
 pub(crate) struct Replay<'a> {
     vdev: &'a Vdev,
@@ -233,12 +220,12 @@ impl<'a> Replay<'a> {
     ///
     /// # Errors
     /// `LogDamaged` when the chain ends before a batch that is known to have been acknowledged.
-    pub(crate) async fn next(&mut self, force: bool) -> Result<Option<ReplayedBatch>, PoolError> {
+    pub(crate) async fn next(&mut self, force: bool) -> Result<Option<Batch>, PoolError> {
         for offset in [self.next.offset, 0] {
-            if let Some((bytes, len)) = self.read_batch(offset, Some(self.next.batch)).await? {
+            if let Some(batch) = self.read_batch(offset, Some(self.next.batch)).await? {
                 self.next.batch += 1;
-                self.next.offset = offset + len;
-                return Ok(Some(ReplayedBatch { bytes }));
+                self.next.offset = offset + u64::from(batch.header().batch_bytes);
+                return Ok(Some(batch));
             }
         }
         if !force && self.damage_proven().await? {
@@ -253,7 +240,7 @@ impl<'a> Replay<'a> {
         &self,
         offset: u64,
         batch: Option<u64>,
-    ) -> Result<Option<(IoBuf, u64)>, PoolError> {
+    ) -> Result<Option<Batch>, PoolError> {
         let fits = |header: &weir_format::log::BatchHeader| {
             header.pool == self.pool
                 && header.epoch == self.next.epoch
@@ -275,11 +262,11 @@ impl<'a> Replay<'a> {
             .await?;
         for header in headers {
             let len = header.batch_bytes as usize;
-            let accept = |buf: IoBuf| {
-                decode_batch(&buf).is_ok_and(|(found, _)| found == header).then_some(buf)
-            };
-            if let Some(bytes) = self.vdev.read_any(LABEL_BYTES + offset, len, accept).await? {
-                return Ok(Some((bytes, len as u64)));
+            let accept =
+                |buf: IoBuf| decode_batch(&buf).ok().filter(|batch| batch.header() == header);
+            let found = self.vdev.read_any(LABEL_BYTES + offset, len, accept).await?;
+            if found.is_some() {
+                return Ok(found);
             }
         }
         Ok(None)
@@ -321,6 +308,7 @@ impl<'a> Replay<'a> {
 #[cfg(test)]
 mod tests {
     use weir_base::{DatasetId, Lsn, SystemClock};
+    use weir_codec::checksum::xxh3_64;
     use weir_device::{Device, MemoryDevice, new_runtime};
     use weir_format::{Label, LegConfig, VdevConfig, VdevKind, VdevRole};
 
@@ -351,6 +339,12 @@ mod tests {
         Vdevs::new(vec![Vdev::new(&label, 0, legs, &options)])
     }
 
+    /// Bytes that LZ4 does not shrink.
+    fn noise(bytes: usize) -> Vec<u8> {
+        let words = (0..bytes as u64 / 8).map(|word| xxh3_64(&[&word.to_le_bytes()]).to_le_bytes());
+        words.flatten().collect()
+    }
+
     /// Logs one batch of `bytes`, whole blocks.
     async fn log(
         ring: &IntentLog,
@@ -359,9 +353,8 @@ mod tests {
         bytes: usize,
     ) -> Result<(), LogWriteError> {
         let mut builder = BatchBuilder::default();
-        let payload = vec![7; bytes - ALIGN_BYTES];
+        let payload = noise(bytes - ALIGN_BYTES);
         builder.push_write(Lsn(1), txg, DatasetId(1), 0, std::iter::once(&payload[..]));
-        assert_eq!(builder.batch_bytes(), bytes);
         ring.write(vdevs, builder, txg).await
     }
 

@@ -48,7 +48,7 @@ pub use commit::{CommitInput, write_directory_block};
 pub use create::{CreateOptions, VdevSpec, check_create, create};
 pub use error::PoolError;
 pub use import::{Discovered, ImportOptions, Imported, discover, import};
-pub use intent_log::{LogWriteError, ReplayedBatch};
+pub use intent_log::LogWriteError;
 pub use legs::{DetachedLeg, Replacement};
 pub use live::Roots;
 pub use planted::PlantedBug;
