@@ -104,7 +104,7 @@ impl Pool {
             bootstrap: copies,
             bootstrap_bytes: bytes.len() as u32,
             bootstrap_checksum: xxh3_128(&bytes),
-            stale_legs: self.stale_legs(before.txg),
+            stale_legs: self.stale_legs(before.txg, log.vdev),
             lineage: self.lineage.clone(),
         };
         write_uberblock(&self.vdevs, &uberblock).await?;
@@ -128,13 +128,17 @@ impl Pool {
 
     /// The legs that the uberblock calls stale: those that are, and those that left a moment ago,
     /// because a label of before may still name them.
-    fn stale_legs(&self, committed: Txg) -> Vec<StaleLeg> {
+    ///
+    /// As long as the log is on a log vdev that was lost, the leg of it that left last counts as it
+    /// was: nothing was logged since, and what was is nowhere else but in RAM.
+    fn stale_legs(&self, committed: Txg, log_vdev: u16) -> Vec<StaleLeg> {
+        let last = self.vdevs[usize::from(log_vdev)].last_standing();
         let stale = |leg: &Leg| {
             let after = leg.stale_in_next(committed)?;
             Some(StaleLeg { guid: leg.guid, after })
         };
-        let mut legs: Vec<StaleLeg> =
-            self.vdevs.in_service().flat_map(|vdev| &vdev.legs).filter_map(stale).collect();
+        let legs = self.vdevs.in_service().flat_map(|vdev| &vdev.legs).filter_map(stale);
+        let mut legs: Vec<StaleLeg> = legs.filter(|stale| Some(stale.guid) != last).collect();
         let left = self.left.lock();
         legs.extend(left.iter().rev().take(STALE_LEGS_MAX - legs.len()));
         legs

@@ -48,7 +48,12 @@ struct Missing {
     copied: bool,
     /// Times it went out of use.
     absences: u64,
+    /// When it last went out of use while it held everything: its place among all such moments.
+    left: u64,
 }
+
+/// Moments at which legs left, of all pools: only their order counts.
+static LEFT: AtomicU64 = AtomicU64::new(1);
 
 /// One disk of a vdev.
 pub(crate) struct Leg {
@@ -162,16 +167,19 @@ impl Leg {
         missing.copied
     }
 
-    fn note_absence(&self) {
+    fn note_absence(&self, was_in_use: bool) {
         let mut missing = self.missing.lock();
         missing.absences += 1;
         missing.copied = false;
+        if was_in_use && missing.stale_after.is_none() {
+            missing.left = LEFT.fetch_add(1, Ordering::AcqRel);
+        }
     }
 
     /// Takes it out of use; what is written from here on, it misses.
     pub(crate) fn set_offline(&self) {
-        self.offline.store(true, Ordering::Release);
-        self.note_absence();
+        let was_in_use = !self.offline.swap(true, Ordering::AcqRel) && !self.is_faulted();
+        self.note_absence(was_in_use);
     }
 
     /// Hands the disk out, so that it can be opened anew; only while it is not in use.
@@ -198,16 +206,18 @@ impl Leg {
 
     pub(crate) fn fault(&self, error: &DeviceError) {
         self.write_errors.fetch_add(1, Ordering::Relaxed);
-        if !self.faulted.swap(true, Ordering::AcqRel) {
+        let first = !self.faulted.swap(true, Ordering::AcqRel);
+        if first {
             tracing::error!(disk = %self.path, %error, "disk faulted: it is not used any more");
         }
-        self.note_absence();
+        self.note_absence(first && !self.is_offline());
     }
 
-    /// Whether a write or flush was done, on a leg that misses nothing. An error faults the leg.
+    /// Whether a write or flush was done, on a leg that misses nothing. An error faults the leg. One
+    /// that went out of use meanwhile does not count: what was done on others after that, it lacks.
     fn judge(&self, done: Result<(), DeviceError>) -> bool {
         let done = done.map_err(|error| self.fault(&error)).is_ok();
-        done && self.stale_after().is_none()
+        done && self.is_up_to_date()
     }
 
     pub(crate) fn count_read_error(&self, error: &DeviceError) {
@@ -358,6 +368,14 @@ impl Vdev {
     pub(crate) fn is_alive(&self) -> bool {
         let good: Vec<bool> = self.legs.iter().map(Leg::is_up_to_date).collect();
         self.enough(&good).is_ok()
+    }
+
+    /// The leg of a dead mirror that left last of those that held everything: it took every write
+    /// that was acknowledged.
+    pub(crate) fn last_standing(&self) -> Option<Guid> {
+        let when = |leg: &&Leg| leg.missing.lock().left;
+        let last = self.legs.iter().max_by_key(when).filter(|leg| when(leg) > 0);
+        last.filter(|_| self.mirrors() && !self.is_alive()).map(|leg| leg.guid)
     }
 
     /// Judges what was done on each leg: a vdev works on as many legs as its rows have data strips.
