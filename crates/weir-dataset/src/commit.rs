@@ -44,6 +44,8 @@ pub(crate) struct Written {
     record: Option<DatasetRecord>,
     data_blocks: u64,
     charge: u64,
+    /// By a client, not by a commit that rewrites what it must.
+    changed: bool,
 }
 
 impl Engine {
@@ -136,7 +138,8 @@ impl Engine {
             // More of it goes with the next txg.
             self.core.note_freeing(out.txg.next());
             let gone = !record_dirty && self.free_some(out, &volume, &mut record).await?;
-            return Ok(Written { volume, record: (!gone).then_some(record), data_blocks, charge });
+            let record = (!gone).then_some(record);
+            return Ok(Written { volume, record, data_blocks, charge, changed: true });
         }
         let height = TreeRoot::height_for(record.size_bytes / BLOCK_BYTES as u64);
         let home = TreeHome::Dataset(volume.id);
@@ -157,7 +160,8 @@ impl Engine {
         }
         volume.state.lock().history = history;
         self.apply(out, &mut record, &changes).await?;
-        Ok(Written { volume, record: Some(record), data_blocks, charge })
+        let changed = table.is_some() || record_dirty;
+        Ok(Written { volume, record: Some(record), data_blocks, charge, changed })
     }
 
     async fn apply(
@@ -251,7 +255,7 @@ impl Engine {
                 self.volume_list.write().retain(|other| other.id != volume.id);
             }
         }
-        self.core.measure_space();
+        self.core.measure_after_commit(written.iter().any(|w| w.changed));
         self.core.sub_dirty(written.iter().map(|w| w.data_blocks).sum());
         self.core.uncharge(written.iter().map(|w| w.charge).sum());
         self.core.progress.send_replace(Progress { committed: txg, poisoned: false });

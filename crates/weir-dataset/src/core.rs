@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::{Mutex, Notify, watch};
 use weir_base::{BLOCK_BYTES, Txg};
-use weir_format::NODE_FANOUT;
+use weir_format::{NODE_FANOUT, TreeRoot};
 use weir_pool::{Pool, PoolError};
 
 use crate::error::DatasetError;
@@ -21,6 +21,35 @@ use crate::error::DatasetError;
 /// A txg may take half of the room that is left, so that writers slow down as it shrinks; less than
 /// this is not worth a txg of its own.
 const TXG_ROOM_MIN: u64 = 2 << 20;
+
+/// Commits without a client's change after which segments that are only waiting to be reused count
+/// for nothing: the commits themselves use up what they release. Several times what it takes to
+/// reuse a segment, and enough for the cleaner to empty one.
+const FRUITLESS_COMMITS_MAX: u32 = 32;
+
+/// Whether commits that bring nothing of clients to disk bring space back.
+#[derive(Debug, Default)]
+struct Fruit {
+    /// Most segments that were free or about to be, since a client's change was committed.
+    best: u64,
+    /// Commits since that was reached.
+    fruitless: u32,
+}
+
+impl Fruit {
+    /// Notes a commit: whether it held a client's change, and the segments free or about to be.
+    fn note(&mut self, changed: bool, segments: u64) {
+        if changed || segments > self.best {
+            *self = Self { best: segments, fruitless: 0 };
+        } else {
+            self.fruitless = self.fruitless.saturating_add(1);
+        }
+    }
+
+    fn is_to_come(&self) -> bool {
+        self.fruitless < FRUITLESS_COMMITS_MAX
+    }
+}
 
 /// How far the pool has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +69,38 @@ pub(crate) enum Admission {
     Full,
 }
 
+/// Nodes that dirty blocks of one tree can make a txg write, beside those it was promised room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Nodes {
+    height: u8,
+    left: u64,
+}
+
+impl Nodes {
+    /// Of a tree over `blocks` blocks, with room for `promised` nodes.
+    pub(crate) fn left(height: u8, blocks: u64, promised: u64) -> Self {
+        let height = height.max(TreeRoot::height_for(blocks));
+        let all: u64 = (1..=height).map(|level| blocks.div_ceil(TreeRoot::capacity(level))).sum();
+        Self { height, left: all.saturating_sub(promised) }
+    }
+
+    /// Most nodes that `blocks` neighbours can touch: their leaves and a path of nodes of their
+    /// own, and never more than the tree has. Txgs that fit are many times larger for that: one
+    /// that changes blocks all over a volume changes every node of it once.
+    pub(crate) fn of(self, blocks: u64) -> u64 {
+        if blocks == 0 {
+            return 0;
+        }
+        let leaves = blocks.div_ceil(NODE_FANOUT as u64) + 1;
+        (leaves + u64::from(self.height)).min(self.left)
+    }
+
+    /// Most bytes that these blocks and nodes can take.
+    pub(crate) fn cost(self, blocks: u64) -> u64 {
+        (blocks + self.of(blocks)) * BLOCK_BYTES as u64
+    }
+}
+
 pub(crate) struct Core {
     pub(crate) pool: Pool,
     open_txg: AtomicU64,
@@ -54,6 +115,7 @@ pub(crate) struct Core {
     capacity_left: AtomicU64,
     /// Whether commits bring space back: dead segments, or the cleaner.
     space_pending: AtomicBool,
+    fruit: parking_lot::Mutex<Fruit>,
     /// The newest txg in which something was freed.
     freeing: AtomicU64,
     /// Whether the committer was woken by nothing but its timer.
@@ -80,6 +142,7 @@ impl Core {
             trim_available: AtomicU64::new(0),
             capacity_left: AtomicU64::new(0),
             space_pending: AtomicBool::new(false),
+            fruit: parking_lot::Mutex::default(),
             freeing: AtomicU64::new(0),
             idle: AtomicBool::new(false),
             wanted: AtomicU64::new(0),
@@ -114,7 +177,14 @@ impl Core {
         self.open_txg.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Recomputes what may be promised, after a commit.
+    /// Recomputes what may be promised, after a commit with or without a client's change.
+    pub(crate) fn measure_after_commit(&self, changed: bool) {
+        let (free, pending) = self.pool.free_segments();
+        self.fruit.lock().note(changed, (free + pending) as u64);
+        self.measure_space();
+    }
+
+    /// Recomputes what may be promised.
     pub(crate) fn measure_space(&self) {
         let (free, pending) = self.pool.free_segments();
         let (segment, reserve) = (self.pool.segment_bytes(), self.pool.reserve());
@@ -128,7 +198,7 @@ impl Core {
         self.capacity_left.store(capacity, Ordering::Release);
         let enough = free as u64 >= reserve.reserve;
         let coming = pending > 0 || (!enough && self.pool.can_clean());
-        self.space_pending.store(coming, Ordering::Release);
+        self.space_pending.store(coming && self.fruit.lock().is_to_come(), Ordering::Release);
     }
 
     /// Whether what was promised fits into what is free now: asked after space went away.
@@ -148,20 +218,10 @@ impl Core {
         self.dirty_blocks.load(Ordering::Acquire) * BLOCK_BYTES as u64
     }
 
-    /// Most bytes that `blocks` neighbouring dirty blocks can take: themselves, their leaves, and a
-    /// path of nodes of their own.
-    fn cost(blocks: u64, height: u8) -> u64 {
-        if blocks == 0 {
-            return 0;
-        }
-        let leaves = blocks.div_ceil(NODE_FANOUT as u64) + 1;
-        (blocks + leaves + u64::from(height)) * BLOCK_BYTES as u64
-    }
-
-    /// Whether `blocks` more neighbouring dirty blocks of a tree of this height may be taken.
-    pub(crate) fn admit(&self, blocks: u64, height: u8) -> Admission {
+    /// Whether `blocks` more neighbouring dirty blocks may be taken that make a txg write `nodes`.
+    pub(crate) fn admit(&self, blocks: u64, nodes: Nodes) -> Admission {
         let dirty = self.dirty_blocks.load(Ordering::Acquire);
-        let charged = self.charged.load(Ordering::Acquire) + Self::cost(blocks, height);
+        let charged = self.charged.load(Ordering::Acquire) + nodes.cost(blocks);
         if charged > self.capacity_left.load(Ordering::Acquire) {
             // What is dirty may replace what is live, and then leaves room.
             let hopeless = dirty == 0 && !self.is_freeing();
@@ -201,9 +261,8 @@ impl Core {
             .is_ok()
     }
 
-    /// Counts blocks that became dirty; returns what they were charged.
-    pub(crate) fn add_dirty(&self, blocks: u64, height: u8) -> u64 {
-        let cost = Self::cost(blocks, height);
+    /// Counts blocks that became dirty and charges what they cost.
+    pub(crate) fn add_dirty(&self, blocks: u64, cost: u64) {
         self.charged.fetch_add(cost, Ordering::AcqRel);
         let before = self.dirty_blocks.fetch_add(blocks, Ordering::AcqRel);
         // Half of the budget for the open txg leaves the other half to the one being written.
@@ -211,7 +270,6 @@ impl Core {
         if before < half && before + blocks >= half {
             self.wake_committer.notify_one();
         }
-        cost
     }
 
     /// Takes back charges whose txg is committed.
@@ -275,5 +333,26 @@ impl Core {
     /// Tells everybody who waits that the pool takes no more.
     pub(crate) fn announce_poison(&self) {
         self.progress.send_modify(|progress| progress.poisoned = true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commits_that_only_use_up_what_they_release_are_noticed() {
+        let mut fruit = Fruit::default();
+        fruit.note(true, 9);
+        for round in 0..FRUITLESS_COMMITS_MAX {
+            assert!(fruit.is_to_come(), "{round}");
+            fruit.note(false, 8 + u64::from(round % 2));
+        }
+        assert!(!fruit.is_to_come());
+        fruit.note(false, 10);
+        assert!(fruit.is_to_come(), "the cleaner emptied one");
+        (0..FRUITLESS_COMMITS_MAX).for_each(|_| fruit.note(false, 10));
+        fruit.note(true, 3);
+        assert!(fruit.is_to_come(), "what a client changed may free something");
     }
 }

@@ -31,6 +31,8 @@ pub(crate) struct DirtyTable {
     holes: RangeSet,
     /// Bytes of the pool's space that were promised to these changes.
     pub(crate) charge: u64,
+    /// Nodes among them.
+    pub(crate) nodes: u64,
 }
 
 impl DirtyTable {

@@ -19,7 +19,7 @@ use weir_device::{Block, BlockMut};
 use weir_format::{BlockPtr, Compression, DatasetRecord, DatasetState, TreeRoot};
 use weir_pool::{CompressHistory, Pool, PoolError, Tree};
 
-use crate::core::{Admission, Core};
+use crate::core::{Admission, Core, Nodes};
 use crate::dirty::{Dirty, DirtyTable, Payload, QueuedRecord};
 use crate::error::DatasetError;
 use crate::leaves::Leaves;
@@ -100,6 +100,12 @@ impl State {
         let root = self.record.root;
         let found = self.leaves.pointer(&Tree::new(pool, root), root, block)?;
         Ok(found.map_or(Source::Tree(root), Source::Stored))
+    }
+
+    /// Nodes that more changes of the open txg can cost.
+    fn nodes(&self) -> Nodes {
+        let DatasetRecord { root, size_bytes, .. } = &self.record;
+        Nodes::left(root.height, size_bytes / BLOCK, self.open.nodes)
     }
 
     fn enqueue(&mut self, txg: Txg, offset: u64, payload: Payload) {
@@ -204,7 +210,7 @@ impl Volume {
         }
         let mut state = self.state.lock();
         self.check(&state, offset, data.len() as u64)?;
-        match self.core.admit(blocks.len() as u64, state.record.root.height) {
+        match self.core.admit(blocks.len() as u64, state.nodes()) {
             Admission::Now => {}
             Admission::Wait => return Ok(false),
             Admission::Full => return Err(self.full()),
@@ -229,7 +235,16 @@ impl Volume {
             .map(|(at, bytes)| u64::from(state.open.overwrite(at, bytes)))
             .sum();
         state.acked = Lsn(state.acked.0 + 1);
-        state.open.charge += self.core.add_dirty(added, state.record.root.height);
+        self.charge(state, added);
+    }
+
+    /// Counts blocks that the open table took, and promises them room.
+    fn charge(&self, state: &mut State, added: u64) {
+        let nodes = state.nodes();
+        let cost = nodes.cost(added);
+        state.open.nodes += nodes.of(added);
+        state.open.charge += cost;
+        self.core.add_dirty(added, cost);
     }
 
     /// As [`Self::try_write`], without a copy: takes `blocks`, which are whole and lie at
@@ -246,7 +261,7 @@ impl Volume {
         self.core.pool.check_alive()?;
         let mut state = self.state.lock();
         self.check(&state, offset, blocks.len() as u64 * BLOCK)?;
-        match self.core.admit(blocks.len() as u64, state.record.root.height) {
+        match self.core.admit(blocks.len() as u64, state.nodes()) {
             Admission::Now => {}
             Admission::Wait => return Ok(false),
             Admission::Full => return Err(self.full()),
@@ -297,7 +312,7 @@ impl Volume {
             }
         };
         state.enqueue(self.core.open_txg(), offset, payload);
-        state.open.charge += self.core.add_dirty(added, state.record.root.height);
+        self.charge(state, added);
     }
 
     /// Writes bytes at any alignment; waits while too much is dirty.
@@ -359,7 +374,7 @@ impl Volume {
                     }
                     _ => Err(state.record.root),
                 };
-                let admission = self.core.admit(1, state.record.root.height);
+                let admission = self.core.admit(1, state.nodes());
                 match (old, admission) {
                     (_, Admission::Full) => return Err(self.full()),
                     (Ok(old), Admission::Now) => {

@@ -61,7 +61,7 @@ pub struct Limits {
 impl Default for Limits {
     /// A second or two of real time, and a day in which only timers tick.
     fn default() -> Self {
-        Self { polls_max: 20_000_000, time_max: Duration::from_hours(24) }
+        Self { polls_max: 2_000_000, time_max: Duration::from_hours(24) }
     }
 }
 
