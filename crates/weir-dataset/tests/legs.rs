@@ -11,7 +11,8 @@ use std::sync::Arc;
 use common::{as_devices, import, now, options};
 use weir_base::Guid;
 use weir_dataset::{DatasetError, Engine, VolumeSpec};
-use weir_device::{Device, MemoryDevice};
+use weir_device::{Device, Durability, IoBuf, MemoryDevice};
+use weir_format::layout::{CONFIG_BYTES, label_offsets};
 use weir_format::{Compression, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, LegState, PoolError, Replacement, ScanKind, ScanState, VdevSpec};
 
@@ -254,4 +255,40 @@ fn what_cannot_be_a_leg_is_refused_and_changes_nothing() {
     now(engine.detach_leg(beside)).unwrap();
     let last = now(engine.detach_leg(guid_of(&engine, "b")));
     assert!(last.is_err(), "the last disk stays");
+}
+
+/// The config copies of a disk, as they are or as they were.
+fn configs(disk: &Disk) -> Vec<(u64, IoBuf)> {
+    let at = label_offsets(DISK as u64);
+    at.map(|at| (at, now(disk.read_at(at, IoBuf::zeroed(2 * CONFIG_BYTES))).1)).into()
+}
+
+fn put_back(disk: &Disk, configs: Vec<(u64, IoBuf)>) {
+    for (at, config) in configs {
+        let len = config.len();
+        now(disk.write_at(at, Arc::new(config), 0..len, Durability::Cached)).unwrap();
+    }
+}
+
+/// Power fails when the new disk has its label and the others have not, and the new disk is away
+/// when the pool is opened next: nobody there knows of it but the last uberblock.
+#[test]
+fn a_blank_disk_that_only_its_own_label_names_is_not_trusted() {
+    let (a, b, c) = (disk("a"), disk("b"), disk("c"));
+    let engine = made(VdevKind::Mirror, &[a.clone(), b.clone()]);
+    write(&engine, &data(8));
+    let before = [&a, &b].map(|disk| (disk, configs(disk)));
+    now(engine.attach_leg(guid_of(&engine, "a"), as_new(&c), Guid(100))).unwrap();
+    drop(engine);
+    before.into_iter().for_each(|(disk, configs)| put_back(disk, configs));
+    for generation in 9..12 {
+        let engine = open(&[&a, &b]).unwrap();
+        assert_eq!(states(&engine).len(), 2, "the pool does not know of c");
+        write(&engine, &data(generation));
+    }
+    let engine = open(&[&a, &b, &c]).unwrap();
+    assert_eq!(engine.pool().find_leg("c").unwrap().2, LegState::Stale);
+    resilver(&engine);
+    drop(engine);
+    assert_holds(&open(&[&c]).unwrap(), &data(11), "c alone");
 }

@@ -85,7 +85,8 @@ pub async fn create(
         remaps: TreeRoot::default(),
         next_dataset: 1,
     };
-    let history = History { log_epoch: 1, lineage: Vec::new(), opening: guid() };
+    let (lineage, left) = (Vec::new(), Vec::new());
+    let history = History { log_epoch: 1, lineage, opening: guid(), left };
     let pool = Pool::assemble(label, vdevs, segments, history, committed, options);
     let mut out = pool.begin_write_out(Txg(1));
     out.finish().await?;

@@ -18,7 +18,7 @@ use weir_format::layout::RING_SLOTS;
 use weir_format::log::Batch;
 use weir_format::{
     Bootstrap, FormatError, Label, RemapTable, SEGMENT_ENTRIES_PER_BLOCK, SegmentEntry,
-    SegmentState, Uberblock, VdevConfig, VdevRole,
+    SegmentState, StaleLeg, Uberblock, VdevConfig, VdevRole,
 };
 
 use crate::areas::Areas;
@@ -359,6 +359,9 @@ async fn try_uberblock(
         Ok(bootstrap) => bootstrap,
         Err(error) => return Err((vdevs, error)),
     };
+    let known = |stale: &StaleLeg| vdevs.legs().any(|leg| leg.guid == stale.guid);
+    let newest_first = uberblock.stale_legs.iter().filter(|stale| !known(stale));
+    let left: Vec<StaleLeg> = newest_first.rev().copied().collect();
     let build = |entries, vdevs| {
         let next = bootstrap.next_vseg;
         match Segments::new(Areas::of(label), entries, next, options.bug) {
@@ -370,6 +373,7 @@ async fn try_uberblock(
                     log_epoch: uberblock.log_epoch + 1,
                     lineage: uberblock.lineage.clone(),
                     opening: how.opening,
+                    left: left.clone(),
                 },
                 Committed {
                     txg: uberblock.txg,

@@ -64,8 +64,8 @@ pub(crate) async fn write_second_label(
 /// Returns the bytes rewritten.
 ///
 /// # Durability
-/// After the next flush; a crash before it leaves each copy old, new or torn, never all of them,
-/// because copies that were right are not written.
+/// After the next flush; a crash before it leaves each copy old, new or torn, never all of them
+/// torn: the copies of the first label are durable before those of the second are touched.
 pub(crate) async fn repair_config(
     device: &dyn Device,
     label: &Label,
@@ -74,6 +74,9 @@ pub(crate) async fn repair_config(
     let wanted = label.encode();
     let mut repaired = 0;
     for start in label_offsets(disk_bytes) {
+        if repaired > 0 {
+            device.flush().await?;
+        }
         for at in [start, start + CONFIG_BYTES as u64] {
             let (done, mut copy) = device.read_at(at, IoBuf::zeroed(CONFIG_BYTES)).await;
             if done.is_ok() && copy[..] == wanted[..] {

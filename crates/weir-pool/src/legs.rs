@@ -9,7 +9,8 @@
 //! - one that comes back or is new is stale before anybody can read from it;
 //! - no label names a new leg before an uberblock calls it stale, and an uberblock calls a leg that
 //!   left stale for as long as some label may name it: whichever label and uberblock a crash
-//!   leaves, no leg is taken for better than it is.
+//!   leaves, no leg is taken for better than it is. An opening that was not told of such a leg goes
+//!   on calling it stale: the label that names it may be on a disk that is away.
 //!
 //! Crash safety: of offline and online nothing is written here. A leg that is taken out is noted as
 //! stale by the next commit, and one that comes back is stale from the first moment; an import
@@ -35,6 +36,11 @@ use crate::vdev::{Leg, Vdev};
 
 /// Legs that left which uberblocks go on calling stale, at most.
 const LEFT_LEGS_MAX: usize = 32;
+
+/// By how much the first labels of an opening are newer than those that were found: a disk that was
+/// away may have later ones, of changes that a crash cut short. Each change commits at least once,
+/// so there are few beyond the txg they were made in.
+const OPENING_LEAD: u64 = 16;
 
 /// How a disk comes in for another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -333,7 +339,8 @@ impl Pool {
     /// Labels written from here on have the legs as they are now, and are newer than all before.
     pub(crate) fn next_config(&self) -> Label {
         let mut config = self.config.lock();
-        config.txg = self.committed_txg().max(config.txg.next());
+        let lead = if config.txg == self.label.txg { OPENING_LEAD } else { 1 };
+        config.txg = self.committed_txg().max(Txg(config.txg.0 + lead));
         config.vdevs = self.vdevs.all().map(Vdev::config).collect();
         config.clone()
     }

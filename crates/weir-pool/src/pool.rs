@@ -54,6 +54,9 @@ pub(crate) struct History {
     pub(crate) lineage: Vec<Opening>,
     /// Identity of this one.
     pub(crate) opening: Guid,
+    /// Legs that the last uberblock calls stale and no label that was found names. One that is
+    /// away may.
+    pub(crate) left: Vec<StaleLeg>,
 }
 
 /// The first log vdev that can be written, or else the first vdev that stays.
@@ -84,7 +87,8 @@ pub struct Pool {
     pub(crate) scans: Scans,
     /// Disks that no leg has any more, while operations of theirs are under way.
     pub(crate) departed: Mutex<Vec<Weak<dyn Device>>>,
-    /// Legs that left the pool since it was opened, oldest first.
+    /// Legs that left the pool, and such as joined it in an opening that ended before this one
+    /// learned of them; oldest first.
     pub(crate) left: Mutex<Vec<StaleLeg>>,
     /// What the labels say, or are just being made to say.
     pub(crate) config: Mutex<Label>,
@@ -102,7 +106,7 @@ impl Pool {
         committed: Committed,
         options: &PoolOptions,
     ) -> Self {
-        let History { log_epoch, mut lineage, opening } = history;
+        let History { log_epoch, mut lineage, opening, left } = history;
         lineage.insert(0, Opening { id: opening, first: committed.txg.next() });
         lineage.truncate(LINEAGE_MAX);
         let log_vdev = wanted_log_vdev(&vdevs);
@@ -124,7 +128,7 @@ impl Pool {
             cleanings: Cleanings::default(),
             scans: Scans::default(),
             departed: Mutex::default(),
-            left: Mutex::default(),
+            left: Mutex::new(left),
             config,
             labels: futures_util::lock::Mutex::new(()),
             poisoned: OnceLock::new(),

@@ -24,7 +24,7 @@ use crate::check;
 use crate::coverage::{Coverage, Met, covered, note};
 use crate::cut::CutPlan;
 use crate::media::MediaImage;
-use crate::operator::legs_out_of_use;
+use crate::operator::{legs, legs_out_of_use};
 use crate::rng::Rng;
 use crate::scenario::{Layout, Load, Room, Scenario, Trouble, devices};
 use crate::world::{CutPoint, SimWorld};
@@ -108,13 +108,14 @@ struct Cut {
 /// The engine that runs in a world, for those who look at it from outside.
 type Running = Rc<RefCell<Option<Arc<Engine>>>>;
 
-/// `before` as it is at the moment of a cut: which legs may lack something.
+/// `before` as it is at the moment of a cut: which legs may lack something. One that was absent and
+/// that this engine never heard of still does.
 fn as_of(before: &Cut, running: &Running) -> Cut {
-    let absent = match &*running.borrow() {
-        Some(engine) => legs_out_of_use(engine).into_iter().map(|(leg, _)| leg).collect(),
-        None => before.absent.clone(),
-    };
-    Cut { absent, ..before.clone() }
+    let Some(engine) = &*running.borrow() else { return before.clone() };
+    let known: Vec<usize> = legs(engine).into_iter().map(|(leg, _)| leg).collect();
+    let unknown = before.absent.iter().copied().filter(|leg| !known.contains(leg));
+    let out = legs_out_of_use(engine).into_iter().map(|(leg, _)| leg);
+    Cut { absent: out.chain(unknown).collect(), ..before.clone() }
 }
 
 thread_local! {

@@ -36,7 +36,7 @@ pub(crate) struct Operator {
 }
 
 /// The pool's legs, by the number of their disks.
-fn legs(engine: &Engine) -> Vec<(usize, LegState)> {
+pub(crate) fn legs(engine: &Engine) -> Vec<(usize, LegState)> {
     let vdevs = engine.pool().status().vdevs.into_iter();
     let number = |path: &str| path.strip_prefix("disk").and_then(|n| n.parse().ok());
     let legs = vdevs.flat_map(|vdev| vdev.legs);
