@@ -158,8 +158,11 @@ impl Pool {
                     Above::Nothing => continue,
                 };
                 match ptr {
-                    Ok(ptr) if self.is_there(entry, &ptr, vseg) => found.live.push((*entry, ptr)),
-                    Ok(_) => {}
+                    Ok(ptr) => match self.is_there(entry, &ptr, vseg).await {
+                        Ok(true) => found.live.push((*entry, ptr)),
+                        Ok(false) => {}
+                        Err(error) => found.failed.push(error),
+                    },
                     Err(error) => found.failed.push(error),
                 }
             }
@@ -168,11 +171,19 @@ impl Pool {
     }
 
     /// Whether the pointer that the entry's owner holds now leads to the entry's block.
-    fn is_there(&self, entry: &SummaryEntry, ptr: &BlockPtr, vseg: VsegId) -> bool {
-        !ptr.is_hole()
-            && (ptr.vseg, ptr.offset_units) == (entry.vseg, entry.offset_units)
-            && (ptr.stored_units, ptr.checksum as u64) == (entry.stored_units, entry.checksum)
-            && self.segments.stands_at(ptr, vseg, entry.at_units)
+    async fn is_there(
+        &self,
+        entry: &SummaryEntry,
+        ptr: &BlockPtr,
+        vseg: VsegId,
+    ) -> Result<bool, PoolError> {
+        if ptr.is_hole()
+            || (ptr.vseg, ptr.offset_units) != (entry.vseg, entry.offset_units)
+            || (ptr.stored_units, ptr.checksum as u64) != (entry.stored_units, entry.checksum)
+        {
+            return Ok(false);
+        }
+        self.translated(|segments| segments.stands_at(ptr, vseg, entry.at_units)).await
     }
 
     /// What lives of a segment with summaries, these included; nothing of one that holds nothing
