@@ -117,7 +117,7 @@ impl Pool {
         let datasets = input.datasets;
         *self.committed.lock() =
             Committed { txg, segments, datasets, remaps, next_dataset: input.next_dataset };
-        self.segments.inner.lock().remaps.stored(stored);
+        self.segments.stored_remaps(stored);
         self.log.release(log);
         out.end();
         Ok(())

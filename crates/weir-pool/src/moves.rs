@@ -177,6 +177,13 @@ impl Segments {
         Ok(self.inner.lock().remaps.get(vseg)?.cloned())
     }
 
+    /// A commit stored these remap tables.
+    pub(crate) fn stored_remaps(&self, tables: Vec<(VsegId, BlockPtr)>) {
+        let mut inner = self.inner.lock();
+        let beside = inner.table_bytes();
+        inner.remaps.stored(tables, beside);
+    }
+
     /// Sums of what hosts hold, from pointers of live blocks; for checks.
     pub(crate) fn host_of(&self, ptr: &BlockPtr) -> Result<Option<VsegId>, Unread> {
         let place = self.inner.lock().translate(ptr)?;
@@ -191,11 +198,9 @@ impl Segments {
     /// RAM of the segment table and the remap tables.
     pub(crate) fn table_memory(&self) -> TableMemory {
         let inner = self.inner.lock();
-        // A slot and a byte of the map's own; its room grows by doubling.
-        let slot_bytes = size_of::<(VsegId, Slot)>() + 1;
         let mut memory = TableMemory {
             segments: inner.slots.len() as u64,
-            segment_bytes: (inner.slots.capacity() * slot_bytes * 8 / 7) as u64,
+            segment_bytes: inner.table_bytes(),
             ..TableMemory::default()
         };
         inner.remaps.count(&mut memory);
@@ -204,6 +209,12 @@ impl Segments {
 }
 
 impl Inner {
+    /// RAM of the segment table.
+    fn table_bytes(&self) -> u64 {
+        // A slot and a byte of the map's own; its room grows by doubling.
+        (self.slots.capacity() * (size_of::<(VsegId, Slot)>() + 1) * 8 / 7) as u64
+    }
+
     /// Runs of a table that neither `left` holds nor a segment that is no more.
     fn runs_elsewhere(&self, table: Option<&Arc<RemapTable>>, left: VsegId) -> Vec<RemapRun> {
         let runs = table.into_iter().flat_map(|table| table.runs());

@@ -6,8 +6,9 @@
 //! - a table leaves RAM only while it is stored as it is; its stored form is read and checked again
 //!   before it is used again;
 //! - only the one who writes a txg out changes tables; readers only bring them back;
-//! - tables that are stored take at most the budget, apart from the one that was just read: whoever
-//!   read it gets to use it.
+//! - tables that are stored take at most the budget, or a quarter of it where the list of them and
+//!   the segment table take the rest; apart from the one that was just read: whoever read it gets to
+//!   use it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -66,9 +67,13 @@ pub(crate) struct Remaps {
     clock: VecDeque<VsegId>,
     bytes: u64,
     bytes_max: u64,
+    /// Bytes of the segment table, which come out of the same budget.
+    beside: u64,
     bug: PlantedBug,
 }
 
+/// Part of the budget that tables have whatever else comes out of it.
+const OWN_SHARE: u64 = 4;
 /// Stale numbers that the clock may hold beside one per table.
 const CLOCK_STALE_MAX: usize = 64;
 
@@ -152,8 +157,9 @@ impl Remaps {
         vsegs
     }
 
-    /// A commit stored these.
-    pub(crate) fn stored(&mut self, tables: Vec<(VsegId, BlockPtr)>) {
+    /// A commit stored these; the segment table takes `beside` bytes.
+    pub(crate) fn stored(&mut self, tables: Vec<(VsegId, BlockPtr)>, beside: u64) {
+        self.beside = beside;
         for (vseg, ptr) in tables {
             let entry = self.tables.get_mut(&vseg).expect("tables go before they are stored");
             entry.stored = Some(ptr);
@@ -178,8 +184,10 @@ impl Remaps {
     /// Takes stored tables out of RAM until the rest fits, or all but `keep`; those asked for lately
     /// last.
     fn shrink(&mut self, keep: Option<VsegId>) {
+        let rest = self.bytes_max.saturating_sub(self.beside + self.list_bytes());
+        let bytes_max = rest.max(self.bytes_max / OWN_SHARE);
         let mut steps = 2 * self.clock.len();
-        while self.bytes > self.bytes_max && steps > 0 {
+        while self.bytes > bytes_max && steps > 0 {
             steps -= 1;
             let Some(vseg) = self.clock.pop_front() else { return };
             let Some(entry) = self.tables.get_mut(&vseg) else { continue };
@@ -200,11 +208,15 @@ impl Remaps {
     /// Adds what is known here to the figures.
     pub(crate) fn count(&self, memory: &mut TableMemory) {
         memory.remap_tables = self.tables.len() as u64;
-        let entry = size_of::<(VsegId, Entry)>() + size_of::<VsegId>();
-        memory.remap_list_bytes = (self.tables.len() * entry) as u64;
+        memory.remap_list_bytes = self.list_bytes();
         memory.remap_bytes = self.bytes;
         let stored = self.tables.values().filter_map(|entry| entry.stored);
         memory.remap_stored_bytes = stored.map(|ptr| ptr.stored_bytes() as u64).sum();
+    }
+
+    fn list_bytes(&self) -> u64 {
+        let entry = size_of::<(VsegId, Entry)>() + size_of::<VsegId>();
+        (self.tables.len() * entry) as u64
     }
 
     /// Bytes of the tables in RAM.
@@ -280,14 +292,20 @@ mod tests {
         BlockPtr { vseg: VsegId(1 << 20), offset_units: n as u32, ..BlockPtr::default() }
     }
 
+    /// Room for four of ten, and for the list.
+    fn four() -> u64 {
+        let list = 10 * (size_of::<(VsegId, Entry)>() + size_of::<VsegId>());
+        4 * table(0).memory_bytes() + list as u64
+    }
+
     /// Tables 0 to 9, stored, with room for four.
     fn four_of_ten() -> Remaps {
         let mut remaps = Remaps::new([], PlantedBug::None);
-        remaps.set_max(4 * table(0).memory_bytes());
+        remaps.set_max(four());
         (0..10).for_each(|n| remaps.put(VsegId(n), table(n)));
         assert_eq!(remaps.bytes(), 10 * table(0).memory_bytes(), "nothing is stored yet");
         assert_eq!(remaps.take_changed(false).len(), 10);
-        remaps.stored((0..10).map(|n| (VsegId(n), at(n))).collect());
+        remaps.stored((0..10).map(|n| (VsegId(n), at(n))).collect(), 0);
         remaps
     }
 
@@ -295,6 +313,9 @@ mod tests {
     fn stored_tables_keep_within_the_budget_and_others_stay() {
         let mut remaps = four_of_ten();
         assert_eq!(remaps.bytes(), 4 * table(0).memory_bytes());
+        remaps.beside = 2 * table(0).memory_bytes();
+        remaps.shrink(None);
+        assert_eq!(remaps.bytes(), 2 * table(0).memory_bytes());
         remaps.put(VsegId(0), table(0));
         for n in 1..10 {
             if let Err(unread) = remaps.get(VsegId(n)) {
@@ -321,7 +342,7 @@ mod tests {
         remaps.loaded(unread, Arc::new(table(3)));
         let now = remaps.get(VsegId(3)).expect("in RAM").expect("it has one");
         assert_eq!(**now, table(4));
-        remaps.stored(vec![(VsegId(3), at(30))]);
+        remaps.stored(vec![(VsegId(3), at(30))], 0);
         remaps.loaded(unread, Arc::new(table(3)));
         remaps.get(VsegId(3)).expect_err("what was read is the one of before");
     }
@@ -332,9 +353,9 @@ mod tests {
         remaps.set_max(u64::MAX);
         for n in 0..10_000 {
             remaps.put(VsegId(n), table(n));
-            remaps.stored(vec![(VsegId(n), at(n))]);
+            remaps.stored(vec![(VsegId(n), at(n))], 0);
             remaps.put(VsegId(n), table(n));
-            remaps.stored(vec![(VsegId(n), at(n))]);
+            remaps.stored(vec![(VsegId(n), at(n))], 0);
             remaps.remove(VsegId(n));
         }
         assert!(remaps.clock.len() <= CLOCK_STALE_MAX + 1);
