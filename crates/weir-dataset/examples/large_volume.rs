@@ -3,14 +3,14 @@
 //! Not here: speeds; the disk is no real one, and its time means nothing.
 //!
 //! Usage: `large_volume DIRECTORY GIBIBYTES MEMORY_MEBIBYTES OVERWRITES`, for example
-//! `large_volume /var/tmp 16 256 3`: a volume of 16 GiB with `--memory` of 256 MiB, overwritten three
-//! times. One line of JSON per stage.
+//! `large_volume /var/tmp 16 256 3`: a volume of 16 GiB with `--memory` of 256 MiB, overwritten
+//! three times. One line of JSON per stage.
 //!
 //! Invariants:
 //! - the engine is the one that serves clients, blocks are stored as they are (no compression), so
 //!   there are as many segments, nodes and tables as on a real disk of that size;
-//! - the disk keeps nothing in this process: a page of one repeated number is that number in a
-//!   file, any other page is in another file; so resident memory is the engine's.
+//! - the disk keeps nothing in this process: a sector of one repeated number is that number in
+//!   a file, any other sector is in another file; so resident memory is the engine's.
 
 #![expect(clippy::print_stdout, reason = "the figures are the program's output")]
 
@@ -39,12 +39,12 @@ const LIVE_PERCENT: u64 = 80;
 /// Requests of the first pass.
 const REQUEST_BLOCKS: usize = 256;
 
-/// A disk that is large and takes little room: most pages of it repeat one number.
+/// A disk that is large and takes little room: most sectors of it repeat one number.
 struct PatternDisk {
     len_bytes: u64,
-    /// Per page the number it repeats; [`Self::RAW`] where it does not.
+    /// Per sector the number it repeats; [`Self::RAW`] where it does not.
     numbers: File,
-    /// The other pages, in their places; a sparse file.
+    /// The other sectors, in their places; a sparse file.
     raw: File,
     stats: DeviceStats,
 }
@@ -71,12 +71,13 @@ impl PatternDisk {
     fn read(&self, offset: u64, out: &mut [u8]) -> std::io::Result<()> {
         let mut numbers = vec![0; out.len() / BLOCK_BYTES * 8];
         self.numbers.read_exact_at(&mut numbers, offset / BLOCK * 8)?;
-        let pages = out.as_chunks_mut::<BLOCK_BYTES>().0.iter_mut();
-        for ((page, number), at) in pages.zip(numbers.as_chunks::<8>().0).zip(offset / BLOCK..) {
+        let sectors = out.as_chunks_mut::<BLOCK_BYTES>().0.iter_mut();
+        for ((sector, number), at) in sectors.zip(numbers.as_chunks::<8>().0).zip(offset / BLOCK..)
+        {
             if u64::from_le_bytes(*number) == Self::RAW {
-                self.raw.read_exact_at(page, at * BLOCK)?;
+                self.raw.read_exact_at(sector, at * BLOCK)?;
             } else {
-                page.as_chunks_mut::<8>().0.fill(*number);
+                sector.as_chunks_mut::<8>().0.fill(*number);
             }
         }
         Ok(())
@@ -84,13 +85,13 @@ impl PatternDisk {
 
     fn write(&self, offset: u64, content: &[u8]) -> std::io::Result<()> {
         let mut numbers = Vec::with_capacity(content.len() / BLOCK_BYTES * 8);
-        for (page, at) in content.as_chunks::<BLOCK_BYTES>().0.iter().zip(offset / BLOCK..) {
-            let repeats = page[8..] == page[..BLOCK_BYTES - 8];
-            let first = page.first_chunk::<8>().expect("a page is longer");
+        for (sector, at) in content.as_chunks::<BLOCK_BYTES>().0.iter().zip(offset / BLOCK..) {
+            let repeats = sector[8..] == sector[..BLOCK_BYTES - 8];
+            let first = sector.first_chunk::<8>().expect("a sector is longer");
             if repeats && u64::from_le_bytes(*first) != Self::RAW {
                 numbers.extend(first);
             } else {
-                self.raw.write_all_at(page, at * BLOCK)?;
+                self.raw.write_all_at(sector, at * BLOCK)?;
                 numbers.extend(Self::RAW.to_le_bytes());
             }
         }
@@ -234,7 +235,8 @@ impl Bench {
             "{{\"stage\":\"{stage}\",\"volume_bytes\":{},\"used_bytes\":{},\"resident_bytes\":\
              {resident},\"peak_bytes\":{peak},\"arena_bytes\":{},\"node_cache_bytes\":{nodes},\
              \"data_cache_bytes\":{data},\"segments\":{},\"segment_bytes\":{},\"tables\":{},\
-             \"stored_table_bytes\":{},\"table_bytes\":{},\"list_bytes\":{},\"moved_bytes\":{moved}}}",
+             \"stored_table_bytes\":{},\"table_bytes\":{},\"list_bytes\":{},\
+             \"moved_bytes\":{moved}}}",
             self.blocks * BLOCK,
             self.volume.info().used_bytes,
             Arena::live_bytes(),

@@ -146,8 +146,8 @@ impl Pool {
         legs
     }
 
-    /// Stores the remap tables that changed, or all of them, one after another, and forgets those of
-    /// segments in which nothing is alive any more; the tree, and where the tables are in it.
+    /// Stores the remap tables that changed, or all of them, one after another, and forgets those
+    /// of segments in which nothing is alive any more; the tree, and where the tables are in it.
     async fn write_remaps(
         &self,
         out: &mut WriteOut<'_>,

@@ -128,8 +128,8 @@ impl Segments {
         self.inner.lock().unclean.insert(vseg);
     }
 
-    /// Makes every live block of `victim` be found where it was moved to. `tables`: the remap tables
-    /// of the segments that its blocks' pointers name, where they have one.
+    /// Makes every live block of `victim` be found where it was moved to. `tables`: the remap
+    /// tables of the segments that its blocks' pointers name, where they have one.
     pub(crate) fn install(
         &self,
         victim: VsegId,

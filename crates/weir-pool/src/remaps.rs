@@ -7,8 +7,8 @@
 //!   before it is used again;
 //! - only the one who writes a txg out changes tables; readers only bring them back;
 //! - tables that are stored take at most the budget, or a quarter of it where the list of them and
-//!   the segment table take the rest; apart from the one that was just read: whoever read it gets to
-//!   use it.
+//!   the segment table take the rest; apart from the one that was just read: whoever read it gets
+//!   to use it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -181,8 +181,8 @@ impl Remaps {
         }
     }
 
-    /// Takes stored tables out of RAM until the rest fits, or all but `keep`; those asked for lately
-    /// last.
+    /// Takes stored tables out of RAM until the rest fits, or all but `keep`; those asked for
+    /// lately last.
     fn shrink(&mut self, keep: Option<VsegId>) {
         let rest = self.bytes_max.saturating_sub(self.beside + self.list_bytes());
         let bytes_max = rest.max(self.bytes_max / OWN_SHARE);

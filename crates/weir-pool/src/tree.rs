@@ -108,8 +108,8 @@ pub struct Tree<'a> {
 /// and many enough that random changes to a large volume read their leaves side by side.
 const WARM_LEVEL: u8 = 3;
 
-/// Freed blocks that may wait for their remap tables: what few tables lead to is freed together, and
-/// destroying a large volume takes no memory.
+/// Freed blocks that may wait for their remap tables: what few tables lead to is freed together,
+/// and destroying a large volume takes no memory.
 const UNREAD_FREES_MAX: usize = 16_384;
 
 /// Blocks under one pointer at `level` (0 = the block itself).

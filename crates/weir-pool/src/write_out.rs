@@ -248,8 +248,8 @@ impl WriteOut<'_> {
         self.unread_frees.is_empty()
     }
 
-    /// Frees what waits for its remap table to be read, if it is more than `most` blocks. Each table
-    /// is read once for all of them, many tables at the same time.
+    /// Frees what waits for its remap table to be read, if it is more than `most` blocks. Each
+    /// table is read once for all of them, many tables at the same time.
     pub(crate) async fn free_unread(&mut self, most: usize) -> Result<(), PoolError> {
         if self.unread_frees.len() <= most {
             return Ok(());

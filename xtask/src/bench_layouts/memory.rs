@@ -1,7 +1,7 @@
 //! What a large volume keeps in RAM, written and then overwritten at random.
 //!
-//! Not here: measuring it (weir-dataset/examples/large_volume.rs: the engine on a disk that takes no
-//! memory), speeds.
+//! Not here: measuring it (weir-dataset/examples/large_volume.rs: the engine on a disk that takes
+//! no memory), speeds.
 //!
 //! Invariant: figures per TiB are those of the measured volume times its share of a TiB; what is
 //! bounded by `--memory` is shown as it is.
@@ -93,9 +93,9 @@ impl Figures {
         }
         writeln!(
             text,
-            "\nThe engine alone, on a disk that keeps its content in files: a volume of {GIBIBYTES} \
-             GiB of incompressible 4 KiB blocks, {} MiB of map, `--memory` {MEMORY_MEBIBYTES} MiB; \
-             then {OVERWRITES} x overwritten at random with the pool 80 % live. Segment table and \
+            "\nThe engine alone, on a disk that keeps its content in files: a volume of \
+             {GIBIBYTES} GiB of incompressible 4 KiB blocks, {} MiB of map, `--memory` \
+             {MEMORY_MEBIBYTES} MiB; then {OVERWRITES} x overwritten at random with the pool 80 % live. Segment table and \
              list grow with the pool and are in RAM; map and remap tables are cached.",
             GIBIBYTES * 8,
         )?;
