@@ -9,6 +9,7 @@
 //! - every table says how it was measured; a bar that is missed says so.
 
 mod layout;
+mod memory;
 mod space;
 
 use std::fmt::Write as _;
@@ -86,9 +87,10 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     let measured = measure(args, &program, &data);
     let facts = machine::facts(&data, Some(&program))?;
     fs::remove_dir_all(&data)?;
-    let (raw, figures, space) = measured?;
+    let (raw, figures, space, memory) = measured?;
     let tables = tables(raw, &figures);
-    let text = format!("{tables}\n{}\n{}", space.table(), report::facts_table(&facts));
+    let facts = report::facts_table(&facts);
+    let text = format!("{tables}\n{}\n{}\n{facts}", space.table(), memory.table()?);
     println!("{text}");
     if let Some(out) = &args.out {
         report::write_between(out, (BEGIN, END), &text)?;
@@ -96,13 +98,14 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     Ok(())
 }
 
-type Measured = (Raw, Vec<Figures>, space::Figures);
+type Measured = (Raw, Vec<Figures>, space::Figures, memory::Figures);
 
 fn measure(args: &Args, program: &Path, data: &Path) -> Result<Measured> {
     let (raw, figures) = layouts(args, program, data)?;
     // Long enough that several txgs are committed.
     let space = space::measure(program, data, 3 * args.seconds)?;
-    Ok((raw, figures, space))
+    let memory = memory::measure(data)?;
+    Ok((raw, figures, space, memory))
 }
 
 fn layouts(args: &Args, program: &Path, data: &Path) -> Result<(Raw, Vec<Figures>)> {

@@ -183,7 +183,7 @@ impl Engine {
 
     /// Changes the budget of this pool's dirty data and caches.
     pub fn set_memory(&self, bytes: u64) {
-        self.core.pool.cache().set_budget(bytes / 100 * CACHE_PERCENT);
+        self.core.pool.set_cache_bytes(bytes / 100 * CACHE_PERCENT);
         self.core.set_dirty_max(bytes / 100 * DIRTY_PERCENT);
     }
 

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use common::{as_devices, import, now, options};
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
+use weir_cache::CacheClass;
 use weir_dataset::{DatasetError, Engine, Volume, VolumeSpec};
 use weir_device::MemoryDevice;
 use weir_format::{Compression, SegmentClass, VdevKind, VdevRole};
@@ -204,6 +205,39 @@ fn a_volume_at_80_percent_is_overwritten_at_random_for_many_times_its_size() {
 #[test]
 fn a_volume_at_90_percent_is_overwritten_at_random_for_many_times_its_size() {
     overwrite_uniformly(90);
+}
+
+#[test]
+fn what_a_pool_keeps_in_ram_stays_within_its_memory_whatever_the_cleaner_moved() {
+    const SMALL_BYTES: u64 = 2 << 20;
+    /// An eighth of the 40 % that are caches.
+    const TABLES_MAX: u64 = SMALL_BYTES / 20;
+    let mut bench = Bench::new(96 << 20, |capacity| capacity * 80 / 102);
+    for block in 0..bench.blocks() {
+        bench.write(block).unwrap();
+    }
+    bench.engine.set_memory(SMALL_BYTES);
+    let mut stored = 0;
+    for _ in 0..24 {
+        for _ in 0..bench.blocks() / 8 {
+            let block = bench.random();
+            bench.write(block).unwrap();
+        }
+        now(bench.engine.sync()).unwrap();
+        let pool = bench.engine.pool();
+        let tables = pool.table_memory();
+        let cached = [CacheClass::Node, CacheClass::Data].map(|class| pool.cache().stats(class));
+        let cached: u64 = cached.iter().map(|stats| stats.bytes).sum();
+        let held = cached + tables.segment_bytes + tables.remap_list_bytes + tables.remap_bytes;
+        // 45 % are for dirty data.
+        assert!(held <= SMALL_BYTES * 55 / 100, "{cached} cached, {tables:?}");
+        assert!(tables.remap_bytes <= TABLES_MAX, "{tables:?}");
+        assert_eq!(tables.remap_bytes, pool.status().remap_bytes);
+        stored = tables.remap_stored_bytes;
+    }
+    assert!(stored > TABLES_MAX * 5 / 4, "the budget was never needed: {stored} bytes of tables");
+    bench.check();
+    bench.reopen().check();
 }
 
 #[test]

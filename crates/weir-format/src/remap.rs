@@ -105,6 +105,14 @@ impl RemapTable {
         table
     }
 
+    /// RAM it takes, an allocation counted as 16 bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        let heap = size_of_val(&self.hosts[..])
+            + size_of_val(&self.places[..])
+            + size_of_val(&self.host_of[..]);
+        (size_of::<Self>() + heap + 3 * 16) as u64
+    }
+
     /// Every run, ascending.
     pub fn runs(&self) -> impl ExactSizeIterator<Item = RemapRun> + '_ {
         self.places.iter().zip(&self.host_of).map(|(place, host)| self.run(*place, *host))

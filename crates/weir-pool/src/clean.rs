@@ -12,13 +12,16 @@
 //! - readers are sent to the new place only when it can be read; the old place is held as long as
 //!   that of a dead segment.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
 use weir_base::VsegId;
-use weir_format::SegmentEntry;
+use weir_format::{RemapTable, SegmentEntry};
 
 use crate::cleanings::Cleaned;
 use crate::error::PoolError;
 use crate::live::Roots;
-use crate::moves::Order;
+use crate::moves::{Moved, Order};
 use crate::moving::Victim;
 use crate::pool::Pool;
 use crate::reserve::Reserve;
@@ -124,7 +127,8 @@ impl Pool {
         }
         out.finish_clean().await?;
         for ((vseg, _), moved) in &done {
-            self.segments.install(*vseg, moved, out.txg);
+            let tables = self.remaps_of(moved).await?;
+            self.segments.install(*vseg, moved, &tables, out.txg);
         }
         let moved = done.iter().flat_map(|(_, moved)| moved);
         let moved_bytes = moved.map(|moved| moved.ptr.stored_bytes() as u64).sum();
@@ -132,6 +136,22 @@ impl Pool {
         self.cleanings.add(self.clock.monotonic(), cleaned);
         tracing::debug!(segments = done.len(), moved_bytes, "segments cleaned");
         Ok(())
+    }
+}
+
+impl Pool {
+    /// The remap tables that moved blocks are found through now.
+    async fn remaps_of(
+        &self,
+        moved: &[Moved],
+    ) -> Result<BTreeMap<VsegId, Arc<RemapTable>>, PoolError> {
+        let vsegs: BTreeSet<VsegId> = moved.iter().map(|moved| moved.ptr.vseg).collect();
+        let mut tables = BTreeMap::new();
+        for vseg in vsegs {
+            let table = self.translated(|segments| segments.remap(vseg)).await?;
+            tables.extend(table.map(|table| (vseg, table)));
+        }
+        Ok(tables)
     }
 }
 

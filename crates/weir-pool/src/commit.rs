@@ -7,12 +7,12 @@
 //! - barrier 2: the uberblock is durable before the log is released and waiters hear of it;
 //! - any failure on the way poisons the pool: the txg is not retried.
 
-use weir_base::{BLOCK_BYTES, Txg};
+use weir_base::{BLOCK_BYTES, Txg, VsegId};
 use weir_codec::checksum::xxh3_128;
 use weir_device::Block;
 use weir_format::{
-    Bootstrap, BootstrapCopy, Compression, PtrKind, STALE_LEGS_MAX, SegmentClass, SegmentEntry,
-    SegmentState, StaleLeg, TreeRoot, Uberblock,
+    BlockPtr, Bootstrap, BootstrapCopy, Compression, PtrKind, STALE_LEGS_MAX, SegmentClass,
+    SegmentEntry, SegmentState, StaleLeg, TreeRoot, Uberblock,
 };
 
 use crate::error::PoolError;
@@ -71,6 +71,7 @@ impl Pool {
     /// The pool is poisoned; the last committed txg and the intent log are what an import finds.
     pub async fn commit(&self, out: WriteOut<'_>, input: CommitInput) -> Result<(), PoolError> {
         self.check_alive()?;
+        assert!(out.is_finished(), "space is freed before its txg is committed");
         self.commit_steps(out, input).await.map_err(|error| self.poison(&error))
     }
 
@@ -84,7 +85,7 @@ impl Pool {
         let before = *self.committed.lock();
         assert_eq!(txg, before.txg.next(), "txgs are committed one after another");
         let all = self.root_is_stale();
-        let remaps = self.write_remaps(&mut out, before.remaps, all).await?;
+        let (remaps, stored) = self.write_remaps(&mut out, before.remaps, all).await?;
         let segments = self.write_segment_table(&mut out, before.segments, all).await?;
         let trees = Trees { segments, remaps };
         let (bytes, copies) = self.write_bootstrap(&mut out, trees, input).await?;
@@ -116,6 +117,7 @@ impl Pool {
         let datasets = input.datasets;
         *self.committed.lock() =
             Committed { txg, segments, datasets, remaps, next_dataset: input.next_dataset };
+        self.segments.stored_remaps(stored);
         self.log.release(log);
         out.end();
         Ok(())
@@ -144,28 +146,30 @@ impl Pool {
         legs
     }
 
-    /// Stores the remap tables that changed, or all of them, and forgets those of segments in which
-    /// nothing is alive any more.
+    /// Stores the remap tables that changed, or all of them, one after another, and forgets those
+    /// of segments in which nothing is alive any more; the tree, and where the tables are in it.
     async fn write_remaps(
         &self,
         out: &mut WriteOut<'_>,
         root: TreeRoot,
         all: bool,
-    ) -> Result<TreeRoot, PoolError> {
-        let tables = self.segments.take_dirty_tables(all);
-        let Some((last, _)) = tables.last() else { return Ok(root) };
+    ) -> Result<(TreeRoot, Vec<(VsegId, BlockPtr)>), PoolError> {
+        let vsegs = self.segments.inner.lock().remaps.take_changed(all);
+        let Some(last) = vsegs.last() else { return Ok((root, Vec::new())) };
         let height = TreeRoot::height_for(last.0 + 1).max(root.height);
         let root = Tree::new(self, root).grow(out, TreeHome::Root, height).await?;
-        let mut changes = Vec::with_capacity(tables.len());
-        for (vseg, table) in tables {
-            let ptr = match table {
-                Some(bytes) => out.write_bytes(&bytes).await?,
-                None => weir_format::BlockPtr::HOLE,
-            };
+        let mut changes = Vec::with_capacity(vsegs.len());
+        let mut stored = Vec::new();
+        for vseg in vsegs {
+            let mut ptr = BlockPtr::HOLE;
+            if let Some(table) = self.translated(|segments| segments.remap(vseg)).await? {
+                ptr = out.write_bytes(&table.encode(vseg)).await?;
+                stored.push((vseg, ptr));
+            }
             changes.push(Change { start: vseg.0, count: 1, ptr });
         }
         let (root, _) = Tree::new(self, root).apply(out, TreeHome::Root, &changes).await?;
-        Ok(root)
+        Ok((root, stored))
     }
 
     async fn write_segment_table(
@@ -181,7 +185,7 @@ impl Pool {
         for (start, content) in self.segments.take_dirty_blocks(all) {
             let ptr = match content {
                 Some(content) => write_directory_block(out, &content).await?,
-                None => weir_format::BlockPtr::HOLE,
+                None => BlockPtr::HOLE,
             };
             changes.push(Change { start, count: 1, ptr });
         }
@@ -233,7 +237,7 @@ impl Pool {
 pub async fn write_directory_block(
     out: &mut WriteOut<'_>,
     content: &[u8; BLOCK_BYTES],
-) -> Result<weir_format::BlockPtr, PoolError> {
+) -> Result<BlockPtr, PoolError> {
     let block = Block::copy_of(content);
     let mut history = CompressHistory::default();
     let (class, kind) = (SegmentClass::Root, PtrKind::Data);

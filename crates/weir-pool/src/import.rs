@@ -17,7 +17,7 @@ use weir_device::{Device, DeviceError};
 use weir_format::layout::RING_SLOTS;
 use weir_format::log::Batch;
 use weir_format::{
-    Bootstrap, FormatError, Label, RemapTable, SEGMENT_ENTRIES_PER_BLOCK, SegmentEntry,
+    BlockPtr, Bootstrap, FormatError, Label, RemapTable, SEGMENT_ENTRIES_PER_BLOCK, SegmentEntry,
     SegmentState, StaleLeg, Uberblock, VdevConfig, VdevRole,
 };
 
@@ -409,7 +409,7 @@ async fn read_entries(pool: &Pool, bootstrap: &Bootstrap) -> Result<Entries, Poo
         segments.iter().filter(|(_, e)| moved(e.state)).map(|(vseg, _)| *vseg).collect();
     cleaned.sort_unstable();
     // Both are sorted: one table for each cleaned segment, and no other.
-    if !cleaned.iter().eq(tables.iter().map(|(vseg, _)| vseg)) {
+    if !cleaned.iter().eq(tables.iter().map(|(vseg, ..)| vseg)) {
         let what = "remap tables";
         let source = FormatError::Field { what, field: "count", value: tables.len() as u64 };
         return Err(structure(&pool.label, what, source));
@@ -417,10 +417,11 @@ async fn read_entries(pool: &Pool, bootstrap: &Bootstrap) -> Result<Entries, Poo
     Ok(Entries { segments, tables })
 }
 
+/// Reads every table, and keeps those that fit the budget.
 async fn read_remaps(
     pool: &Pool,
     bootstrap: &Bootstrap,
-) -> Result<Vec<(VsegId, RemapTable)>, PoolError> {
+) -> Result<Vec<(VsegId, BlockPtr, Option<RemapTable>)>, PoolError> {
     let mut ptrs = Vec::new();
     Tree::new(pool, bootstrap.remaps)
         .scan(0..u64::MAX, &mut |vseg, ptr| {
@@ -428,12 +429,13 @@ async fn read_remaps(
             true
         })
         .await?;
+    let mut left = pool.segments.inner.lock().remaps.max();
     let mut tables = Vec::with_capacity(ptrs.len());
     for (vseg, ptr) in ptrs {
-        let (buf, start) = pool.read_stored(&ptr, None).await?;
-        let table = RemapTable::decode(&buf[start..start + ptr.stored_bytes()], vseg)
-            .map_err(|source| structure(&pool.label, "remap table", source))?;
-        tables.push((vseg, table));
+        let table = pool.read_remap(vseg, &ptr).await?;
+        let rest = left.checked_sub(table.memory_bytes());
+        left = rest.unwrap_or(left);
+        tables.push((vseg, ptr, rest.map(|_| table)));
     }
     Ok(tables)
 }

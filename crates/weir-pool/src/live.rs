@@ -20,6 +20,7 @@ use weir_format::{
 
 use crate::error::PoolError;
 use crate::pool::Pool;
+use crate::segments::Segments;
 use crate::tree::Tree;
 
 /// Where each dataset's tree is in the txg being written.
@@ -91,6 +92,13 @@ async fn pointers_above(tree: Tree<'_>, owner: BlockOwner) -> Result<Above, Pool
     Ok(node.map_or(Above::Nothing, Above::Node))
 }
 
+/// Whether the pointer that the entry's owner holds now is the entry's block's.
+fn names(ptr: &BlockPtr, entry: &SummaryEntry) -> bool {
+    !ptr.is_hole()
+        && (ptr.vseg, ptr.offset_units) == (entry.vseg, entry.offset_units)
+        && (ptr.stored_units, ptr.checksum as u64) == (entry.stored_units, entry.checksum)
+}
+
 impl Pool {
     pub(crate) fn bad_segment(&self, field: &'static str, value: u64) -> PoolError {
         let source = FormatError::Field { what: SEGMENT, field, value };
@@ -143,6 +151,7 @@ impl Pool {
         });
         let mut lookups = futures_util::stream::iter(lookups).buffered(NODE_READS_IN_FLIGHT);
         let mut found = Found { live: Vec::new(), failed: Vec::new() };
+        let mut led_to = Vec::new();
         while let Some((near, tree, above)) = lookups.next().await {
             let above = match above {
                 Ok(above) => above,
@@ -158,21 +167,23 @@ impl Pool {
                     Above::Nothing => continue,
                 };
                 match ptr {
-                    Ok(ptr) if self.is_there(entry, &ptr, vseg) => found.live.push((*entry, ptr)),
+                    Ok(ptr) if names(&ptr, entry) => led_to.push((*entry, ptr)),
                     Ok(_) => {}
                     Err(error) => found.failed.push(error),
                 }
             }
         }
+        // Blocks behind one remap table together: it is read once at most.
+        led_to.sort_unstable_by_key(|(_, ptr)| ptr.vseg);
+        for (entry, ptr) in led_to {
+            let stands = |segments: &Segments| segments.stands_at(&ptr, vseg, entry.at_units);
+            match self.translated(stands).await {
+                Ok(true) => found.live.push((entry, ptr)),
+                Ok(false) => {}
+                Err(error) => found.failed.push(error),
+            }
+        }
         found
-    }
-
-    /// Whether the pointer that the entry's owner holds now leads to the entry's block.
-    fn is_there(&self, entry: &SummaryEntry, ptr: &BlockPtr, vseg: VsegId) -> bool {
-        !ptr.is_hole()
-            && (ptr.vseg, ptr.offset_units) == (entry.vseg, entry.offset_units)
-            && (ptr.stored_units, ptr.checksum as u64) == (entry.stored_units, entry.checksum)
-            && self.segments.stands_at(ptr, vseg, entry.at_units)
     }
 
     /// What lives of a segment with summaries, these included; nothing of one that holds nothing

@@ -9,13 +9,15 @@
 //!   through nothing else.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use weir_base::{Txg, VsegId};
 use weir_format::layout::PACK_BYTES;
 use weir_format::{BlockPtr, RemapRun, RemapTable, SegmentClass, SegmentEntry, SegmentState};
 
 use crate::planted::PlantedBug;
-use crate::segments::{Inner, Segments};
+use crate::remaps::{TableMemory, Unread};
+use crate::segments::{Inner, Segments, Slot};
 
 /// Rows that cleaning a segment must gain at least: more than a commit pads.
 const GAIN_ROWS_MIN: u64 = 4;
@@ -112,8 +114,13 @@ impl Segments {
     }
 
     /// Whether a block stands at this place of this segment.
-    pub(crate) fn stands_at(&self, ptr: &BlockPtr, vseg: VsegId, units: u32) -> bool {
-        self.inner.lock().translate(ptr) == Some((vseg, units))
+    pub(crate) fn stands_at(
+        &self,
+        ptr: &BlockPtr,
+        vseg: VsegId,
+        units: u32,
+    ) -> Result<bool, Unread> {
+        Ok(self.inner.lock().translate(ptr)? == Some((vseg, units)))
     }
 
     /// Leaves a segment alone until the next import.
@@ -121,8 +128,15 @@ impl Segments {
         self.inner.lock().unclean.insert(vseg);
     }
 
-    /// Makes every live block of `victim` be found where it was moved to.
-    pub(crate) fn install(&self, victim: VsegId, moved: &[Moved], txg: Txg) {
+    /// Makes every live block of `victim` be found where it was moved to. `tables`: the remap
+    /// tables of the segments that its blocks' pointers name, where they have one.
+    pub(crate) fn install(
+        &self,
+        victim: VsegId,
+        moved: &[Moved],
+        tables: &BTreeMap<VsegId, Arc<RemapTable>>,
+        txg: Txg,
+    ) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         let entry = inner.slots[&victim].entry;
@@ -140,9 +154,8 @@ impl Segments {
             inner.mark(one.host, SegmentClass::Clean);
         }
         for (vseg, mut runs) in by_vseg {
-            runs.extend(inner.runs_elsewhere(vseg, victim));
-            inner.tables.insert(vseg, RemapTable::new(runs));
-            inner.dirty_tables.insert(vseg);
+            runs.extend(inner.runs_elsewhere(tables.get(&vseg), victim));
+            inner.remaps.put(vseg, RemapTable::new(runs));
         }
         let slot = inner.slots.get_mut(&victim).expect("read above");
         slot.entry.last_txg = txg;
@@ -159,34 +172,52 @@ impl Segments {
         inner.mark(victim, entry.class);
     }
 
-    /// Remap tables that changed, encoded; `None` = gone.
-    pub(crate) fn take_dirty_tables(&self, all: bool) -> Vec<(VsegId, Option<Vec<u8>>)> {
+    /// The remap table of a segment, if it has one.
+    pub(crate) fn remap(&self, vseg: VsegId) -> Result<Option<Arc<RemapTable>>, Unread> {
+        Ok(self.inner.lock().remaps.get(vseg)?.cloned())
+    }
+
+    /// A commit stored these remap tables.
+    pub(crate) fn stored_remaps(&self, tables: Vec<(VsegId, BlockPtr)>) {
         let mut inner = self.inner.lock();
-        let mut vsegs = std::mem::take(&mut inner.dirty_tables);
-        if all {
-            vsegs.extend(inner.tables.keys());
-        }
-        let encode = |vseg| (vseg, inner.tables.get(&vseg).map(|table| table.encode(vseg)));
-        vsegs.into_iter().map(encode).collect()
+        let beside = inner.table_bytes();
+        inner.remaps.stored(tables, beside);
     }
 
     /// Sums of what hosts hold, from pointers of live blocks; for checks.
-    pub(crate) fn host_of(&self, ptr: &BlockPtr) -> Option<VsegId> {
-        let inner = self.inner.lock();
-        inner.translate(ptr).map(|(host, _)| host).filter(|host| *host != ptr.vseg)
+    pub(crate) fn host_of(&self, ptr: &BlockPtr) -> Result<Option<VsegId>, Unread> {
+        let place = self.inner.lock().translate(ptr)?;
+        Ok(place.map(|(host, _)| host).filter(|host| *host != ptr.vseg))
     }
 
     /// Bytes of the remap tables in RAM.
     pub(crate) fn remap_bytes(&self) -> u64 {
+        self.inner.lock().remaps.bytes()
+    }
+
+    /// RAM of the segment table and the remap tables.
+    pub(crate) fn table_memory(&self) -> TableMemory {
         let inner = self.inner.lock();
-        inner.tables.values().map(|table| table.runs().len() as u64 * RemapTable::RUN_BYTES).sum()
+        let mut memory = TableMemory {
+            segments: inner.slots.len() as u64,
+            segment_bytes: inner.table_bytes(),
+            ..TableMemory::default()
+        };
+        inner.remaps.count(&mut memory);
+        memory
     }
 }
 
 impl Inner {
+    /// RAM of the segment table.
+    fn table_bytes(&self) -> u64 {
+        // A slot and a byte of the map's own; its room grows by doubling.
+        (self.slots.capacity() * (size_of::<(VsegId, Slot)>() + 1) * 8 / 7) as u64
+    }
+
     /// Runs of a table that neither `left` holds nor a segment that is no more.
-    fn runs_elsewhere(&self, vseg: VsegId, left: VsegId) -> Vec<RemapRun> {
-        let runs = self.tables.get(&vseg).into_iter().flat_map(RemapTable::runs);
+    fn runs_elsewhere(&self, table: Option<&Arc<RemapTable>>, left: VsegId) -> Vec<RemapRun> {
+        let runs = table.into_iter().flat_map(|table| table.runs());
         runs.filter(|run| run.host != left && self.slots.contains_key(&run.host)).collect()
     }
 }

@@ -125,11 +125,12 @@ impl Pool {
         if bytes != u64::from(entry.live_bytes) || live.len() > SEGMENT_BLOCKS_MAX as usize {
             return Err(self.bad_segment("live_bytes", bytes));
         }
-        let living = live.into_iter().enumerate().map(|(index, (entry, ptr))| {
-            let place = self.segments.locate(&ptr).expect("it was found alive in this segment");
-            Living { owner: entry.owner, wanted: Wanted { index, ptr, place } }
-        });
-        Ok(living.collect())
+        let mut living = Vec::with_capacity(live.len());
+        for (index, (entry, ptr)) in live.into_iter().enumerate() {
+            let place = self.locate(&ptr).await?;
+            living.push(Living { owner: entry.owner, wanted: Wanted { index, ptr, place } });
+        }
+        Ok(living)
     }
 
     async fn read_batch<'a>(

@@ -18,6 +18,8 @@ pub enum PlantedBug {
     ReuseAtOnce,
     /// Remap tables lead 64 bytes beside the block.
     RemapOffByOne,
+    /// A remap table that changed leaves RAM before it is stored.
+    RemapTableLeavesEarly,
     /// The place of a cleaned segment is reused at once.
     FreeTooEarly,
     /// A block's checksum is not compared on read.

@@ -20,15 +20,20 @@ use crate::cleanings::Cleanings;
 use crate::error::PoolError;
 use crate::intent_log::{IntentLog, LogWriteError};
 use crate::planted::PlantedBug;
+use crate::remaps::TableMemory;
 use crate::scan::Scans;
 use crate::segments::{Segments, SpaceUse};
 use crate::vdev::Vdevs;
 use crate::write_out::Streams;
 
+/// Part of the caches' budget that holds remap tables: enough for all of them in most pools, and a
+/// block whose table is not in RAM costs one more read.
+const TABLE_SHARE: u64 = 8;
+
 /// How to run a pool; nothing of it is stored.
 #[derive(Clone)]
 pub struct PoolOptions {
-    /// Budget of the block cache.
+    /// Budget of the caches: blocks, tree nodes, remap tables.
     pub cache_bytes: u64,
     /// Time.
     pub clock: Arc<dyn Clock>,
@@ -113,13 +118,15 @@ impl Pool {
         let log = IntentLog::new(label.pool, label.log_bytes, log_vdev, log_epoch, options.bug);
         let streams = Streams::resume(&segments, committed.txg);
         let config = Mutex::new(label.clone());
+        let tables = options.cache_bytes / TABLE_SHARE;
+        segments.inner.lock().remaps.set_max(tables);
         Self {
             label,
             vdevs,
             segments,
             log,
             lineage,
-            cache: BlockCache::new(options.cache_bytes),
+            cache: BlockCache::new(options.cache_bytes - tables),
             clock: Arc::clone(&options.clock),
             committed: Mutex::new(committed),
             streams: Mutex::new(Some(streams)),
@@ -169,6 +176,23 @@ impl Pool {
     /// Space figures.
     pub fn space(&self) -> SpaceUse {
         self.segments.space()
+    }
+
+    /// Changes the budget of the caches.
+    pub fn set_cache_bytes(&self, bytes: u64) {
+        let tables = bytes / TABLE_SHARE;
+        self.cache.set_budget(bytes - tables);
+        self.set_remap_bytes(tables);
+    }
+
+    /// Changes the budget of the remap tables alone.
+    pub fn set_remap_bytes(&self, bytes: u64) {
+        self.segments.inner.lock().remaps.set_max(bytes);
+    }
+
+    /// RAM of what is kept of every segment.
+    pub fn table_memory(&self) -> TableMemory {
+        self.segments.table_memory()
     }
 
     /// Bytes written to segments of a class since the pool was opened, one copy, padding and

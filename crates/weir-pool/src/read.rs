@@ -68,7 +68,7 @@ impl Pool {
         ptr: &BlockPtr,
         first: Option<usize>,
     ) -> Result<(IoBuf, usize), PoolError> {
-        let place = self.segments.locate(ptr).ok_or_else(|| self.no_segment(ptr))?;
+        let place = self.locate(ptr).await?;
         let vdev = &self.vdevs[usize::from(place.vdev)];
         let first = first.unwrap_or_else(|| vdev.next_leg());
         let verify = |bytes: &[u8]| self.verify(ptr, bytes);
@@ -82,9 +82,9 @@ impl Pool {
         let mut missing: Vec<Wanted<'_>> = Vec::new();
         for index in 0..ptrs.len() {
             if results[index].is_none() {
-                match self.segments.locate(&ptrs[index]) {
-                    Some(place) => missing.push(Wanted { index, ptr: ptrs[index], place }),
-                    None => results[index] = Some(Err(self.no_segment(&ptrs[index]))),
+                match self.locate(&ptrs[index]).await {
+                    Ok(place) => missing.push(Wanted { index, ptr: ptrs[index], place }),
+                    Err(error) => results[index] = Some(Err(error)),
                 }
             }
         }
@@ -149,7 +149,13 @@ impl Pool {
         Some((leg, buf, within))
     }
 
-    fn no_segment(&self, ptr: &BlockPtr) -> PoolError {
+    /// Where a block is, its segment pinned.
+    pub(crate) async fn locate(&self, ptr: &BlockPtr) -> Result<Pinned<'_>, PoolError> {
+        let place = self.translated(|segments| segments.locate(ptr)).await?;
+        place.ok_or_else(|| self.no_segment(ptr))
+    }
+
+    pub(crate) fn no_segment(&self, ptr: &BlockPtr) -> PoolError {
         PoolError::NoSegment { pool: self.label.name.clone(), vseg: ptr.vseg }
     }
 

@@ -11,7 +11,7 @@
 //! - I5: live bytes are added when a block is appended and taken when its pointer is replaced; a
 //!   block that was moved counts in the segment its pointer names and in the one that holds it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use parking_lot::Mutex;
 use weir_base::hash::{HashMap, HashSet};
@@ -25,6 +25,7 @@ use weir_format::{
 
 use crate::areas::{Areas, SegmentArea};
 use crate::planted::PlantedBug;
+use crate::remaps::{Remaps, Unread};
 
 /// Space of a pool in bytes of its segment area (one copy counted).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,19 +43,25 @@ pub(crate) struct Slot {
     pins: u32,
 }
 
+impl Slot {
+    /// Whether its blocks are found through its remap table.
+    const fn is_moved(&self) -> bool {
+        matches!(self.entry.state, SegmentState::Leaving | SegmentState::Remapped)
+    }
+}
+
 /// What a stored pool says of its segments.
 #[derive(Default)]
 pub(crate) struct Entries {
     pub(crate) segments: Vec<(VsegId, SegmentEntry)>,
-    pub(crate) tables: Vec<(VsegId, RemapTable)>,
+    /// Where the remap tables are stored, and those that were read along.
+    pub(crate) tables: Vec<(VsegId, BlockPtr, Option<RemapTable>)>,
 }
 
 pub(crate) struct Inner {
     pub(crate) slots: HashMap<VsegId, Slot>,
     /// Remap tables of cleaned segments.
-    pub(crate) tables: BTreeMap<VsegId, RemapTable>,
-    /// Those that changed or went since the last commit.
-    pub(crate) dirty_tables: BTreeSet<VsegId>,
+    pub(crate) remaps: Remaps,
     /// Segments that could not be cleaned; not tried again before the next import.
     pub(crate) unclean: HashSet<VsegId>,
     /// Free physical segments per vdev; the lowest is taken first, so that a sparse file stays
@@ -78,14 +85,14 @@ impl Inner {
     }
 
     /// The segment a block stands in and its offset there, in 64-byte units.
-    pub(crate) fn translate(&self, ptr: &BlockPtr) -> Option<(VsegId, u32)> {
-        match self.slots.get(&ptr.vseg)?.entry.state {
-            SegmentState::Leaving | SegmentState::Remapped => {
-                let units = u32::from(ptr.stored_units);
-                self.tables.get(&ptr.vseg)?.translate(ptr.offset_units, units)
-            }
-            _ => Some((ptr.vseg, ptr.offset_units)),
+    pub(crate) fn translate(&mut self, ptr: &BlockPtr) -> Result<Option<(VsegId, u32)>, Unread> {
+        let Some(slot) = self.slots.get(&ptr.vseg) else { return Ok(None) };
+        if !slot.is_moved() {
+            return Ok(Some((ptr.vseg, ptr.offset_units)));
         }
+        let units = u32::from(ptr.stored_units);
+        let table = self.remaps.get(ptr.vseg)?;
+        Ok(table.and_then(|table| table.translate(ptr.offset_units, units)))
     }
 
     /// Takes live bytes from a segment; its place comes back later if they were the last.
@@ -104,21 +111,16 @@ impl Inner {
                 }
                 SegmentState::Leaving => {
                     entry.state = SegmentState::Dead;
-                    self.forget_table(vseg);
+                    self.remaps.remove(vseg);
                 }
                 SegmentState::Remapped => {
                     self.slots.remove(&vseg);
-                    self.forget_table(vseg);
+                    self.remaps.remove(vseg);
                 }
                 SegmentState::Open | SegmentState::Dead => {}
             }
         }
         self.mark(vseg, class);
-    }
-
-    fn forget_table(&mut self, vseg: VsegId) {
-        self.tables.remove(&vseg);
-        self.dirty_tables.insert(vseg);
     }
 }
 
@@ -159,7 +161,6 @@ impl Segments {
         let mut free: Vec<BTreeSet<PsegIndex>> =
             areas.iter().map(|area| (0..area.segments()).map(PsegIndex).collect()).collect();
         let (mut slots, mut dead, mut live_bytes) = (HashMap::default(), Vec::new(), 0);
-        let tables: BTreeMap<VsegId, RemapTable> = entries.tables.into_iter().collect();
         for (vseg, entry) in entries.segments {
             let fits = |area: &SegmentArea| u64::from(entry.fill_bytes) <= area.segment_bytes;
             let mut takes = || {
@@ -182,8 +183,7 @@ impl Segments {
         }
         let inner = Inner {
             slots,
-            tables,
-            dirty_tables: BTreeSet::new(),
+            remaps: Remaps::new(entries.tables, bug),
             unclean: HashSet::default(),
             free,
             dead,
@@ -263,9 +263,20 @@ impl Segments {
     }
 
     /// Where a block is, its segment pinned; `None` when it is no more.
-    pub(crate) fn locate(&self, ptr: &BlockPtr) -> Option<Pinned<'_>> {
+    pub(crate) fn locate(&self, ptr: &BlockPtr) -> Result<Option<Pinned<'_>>, Unread> {
         let mut inner = self.inner.lock();
-        let (vseg, units) = inner.translate(ptr)?;
+        let place = inner.translate(ptr)?;
+        Ok(place.and_then(|(vseg, units)| self.pin_at(&mut inner, vseg, units)))
+    }
+
+    /// As [`Self::locate`], for a block of a segment that is never cleaned.
+    pub(crate) fn pin_root(&self, ptr: &BlockPtr) -> Option<Pinned<'_>> {
+        let mut inner = self.inner.lock();
+        inner.slots.get(&ptr.vseg).filter(|slot| !slot.is_moved())?;
+        self.pin_at(&mut inner, ptr.vseg, ptr.offset_units)
+    }
+
+    fn pin_at(&self, inner: &mut Inner, vseg: VsegId, units: u32) -> Option<Pinned<'_>> {
         let slot = inner.slots.get_mut(&vseg)?;
         slot.pins += 1;
         let at = self.start(&slot.entry) + u64::from(units) * PACK_BYTES as u64;
@@ -407,15 +418,15 @@ impl Segments {
     }
 
     /// Counts a block whose pointer was replaced in `txg`.
-    pub(crate) fn free(&self, ptr: &BlockPtr, txg: Txg) {
+    pub(crate) fn free(&self, ptr: &BlockPtr, txg: Txg) -> Result<(), Unread> {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         let bytes = ptr.stored_bytes();
-        let holder = inner.translate(ptr).filter(|(holder, _)| inner.slots.contains_key(holder));
+        let holder = inner.translate(ptr)?.filter(|(holder, _)| inner.slots.contains_key(holder));
         let Some((holder, _)) = holder else {
             // A damaged tree can name anything; counters of other segments must not suffer.
             tracing::error!(vseg = ptr.vseg.0, "freed block is in a segment that does not exist");
-            return;
+            return Ok(());
         };
         if holder != ptr.vseg {
             inner.take_live(holder, bytes, txg);
@@ -430,6 +441,7 @@ impl Segments {
             let (vdev, pseg) = (usize::from(slot.entry.vdev), slot.entry.pseg);
             inner.free[vdev].insert(pseg);
         }
+        Ok(())
     }
 
     /// Blocks of the stored table that changed, encoded; `None` = all entries gone. Root segments

@@ -213,16 +213,25 @@ impl Pool {
             sums.entry(vseg).or_default().0 = u64::from(live);
         }
         let committed = *self.committed.lock();
+        let mut unread = Vec::new();
         let mut visit = |ptr: BlockPtr| {
             let bytes = ptr.stored_bytes() as u64;
             sums.entry(ptr.vseg).or_default().1 += bytes;
-            if let Some(host) = self.segments.host_of(&ptr) {
-                sums.entry(host).or_default().1 += bytes;
+            match self.segments.host_of(&ptr) {
+                Ok(Some(host)) => sums.entry(host).or_default().1 += bytes,
+                Ok(None) => {}
+                Err(_) => unread.push(ptr),
             }
         };
         let own = [committed.segments, committed.datasets, committed.remaps];
         for root in trees.iter().chain(&own) {
             Tree::new(self, *root).walk(&mut visit).await?;
+        }
+        unread.sort_unstable_by_key(|ptr| ptr.vseg);
+        for ptr in unread {
+            if let Some(host) = self.translated(|segments| segments.host_of(&ptr)).await? {
+                sums.entry(host).or_default().1 += ptr.stored_bytes() as u64;
+            }
         }
         let differ = sums.into_iter().filter(|(_, (counted, found))| counted != found);
         Ok(differ.map(|(vseg, (counted, found))| (vseg, counted, found)).collect())
@@ -238,14 +247,23 @@ impl Pool {
     ) -> Result<Option<(BlockPtr, BlockPtr)>, PoolError> {
         let mut placed = Vec::new();
         let mut nowhere = None;
+        let mut unread = Vec::new();
         let mut visit = |ptr: BlockPtr| match self.segments.locate(&ptr) {
-            Some(place) => placed.push((place.vdev, place.at, ptr)),
-            None => nowhere = Some(ptr),
+            Ok(Some(place)) => placed.push((place.vdev, place.at, ptr)),
+            Ok(None) => nowhere = Some(ptr),
+            Err(_) => unread.push(ptr),
         };
         let committed = *self.committed.lock();
         let own = [committed.segments, committed.datasets, committed.remaps];
         for root in trees.iter().chain(&own) {
             Tree::new(self, *root).walk(&mut visit).await?;
+        }
+        unread.sort_unstable_by_key(|ptr| ptr.vseg);
+        for ptr in unread {
+            match self.translated(|segments| segments.locate(&ptr)).await? {
+                Some(place) => placed.push((place.vdev, place.at, ptr)),
+                None => nowhere = Some(ptr),
+            }
         }
         if let Some(ptr) = nowhere {
             return Ok(Some((ptr, ptr)));

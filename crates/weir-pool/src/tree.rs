@@ -108,6 +108,10 @@ pub struct Tree<'a> {
 /// and many enough that random changes to a large volume read their leaves side by side.
 const WARM_LEVEL: u8 = 3;
 
+/// Freed blocks that may wait for their remap tables: what few tables lead to is freed together,
+/// and destroying a large volume takes no memory.
+const UNREAD_FREES_MAX: usize = 16_384;
+
 /// Blocks under one pointer at `level` (0 = the block itself).
 const fn span(level: u8) -> u64 {
     TreeRoot::capacity(level)
@@ -464,7 +468,7 @@ impl Apply<'_, '_, '_> {
             }
             self.delta.count(&old, -1);
             self.out.free(&old);
-            Ok(())
+            self.out.free_unread(UNREAD_FREES_MAX).await
         })
     }
 }

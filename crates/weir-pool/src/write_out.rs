@@ -16,8 +16,8 @@ use std::sync::atomic::Ordering;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use weir_base::limits::{STREAM_WRITE_BYTES, STREAM_WRITES_IN_FLIGHT};
-use weir_base::{BLOCK_BYTES, Txg, VsegId};
+use weir_base::limits::{NODE_READS_IN_FLIGHT, STREAM_WRITE_BYTES, STREAM_WRITES_IN_FLIGHT};
+use weir_base::{BLOCK_BYTES, ErrorKind, Txg, VsegId};
 use weir_cache::CacheClass;
 use weir_codec::{checksum, compress};
 use weir_device::{Block, IoBuf};
@@ -149,6 +149,8 @@ pub struct WriteOut<'a> {
     scratch: Vec<u8>,
     /// Summaries whose writes may be under way; nobody looks for them yet.
     summaries: Vec<(VsegId, SummaryPlace)>,
+    /// Replaced pointers whose remap tables are not in RAM.
+    unread_frees: Vec<BlockPtr>,
     /// Bytes of rows written so far, padding included, copies and parity not.
     pub written_bytes: u64,
 }
@@ -167,6 +169,7 @@ impl Pool {
             spare: Vec::new(),
             scratch: vec![0; compress::stored_bytes_max(BLOCK_BYTES).next_multiple_of(PACK_BYTES)],
             summaries: Vec::new(),
+            unread_frees: Vec::new(),
             written_bytes: 0,
         }
     }
@@ -225,16 +228,54 @@ impl WriteOut<'_> {
         Ok(ptr)
     }
 
-    /// Notes that a committed pointer was replaced.
-    pub fn free(&self, ptr: &BlockPtr) {
+    /// Notes that a committed pointer was replaced; the space counts as freed at the latest when
+    /// the write-out is finished.
+    pub fn free(&mut self, ptr: &BlockPtr) {
         if !ptr.is_hole() {
             assert!(ptr.birth <= self.txg, "I8: {ptr:?} is from the future of {}", self.txg);
-            self.pool.segments.free(ptr, self.txg);
+            if self.pool.segments.free(ptr, self.txg).is_err() {
+                self.unread_frees.push(*ptr);
+            }
             // Nodes stay: until the new root is shown, readers walk the old one.
             if ptr.kind == PtrKind::Data {
                 self.pool.cache.remove(CacheClass::Data, ptr);
             }
         }
+    }
+
+    /// Whether nothing waits to be freed.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.unread_frees.is_empty()
+    }
+
+    /// Frees what waits for its remap table to be read, if it is more than `most` blocks. Each
+    /// table is read once for all of them, many tables at the same time.
+    pub(crate) async fn free_unread(&mut self, most: usize) -> Result<(), PoolError> {
+        if self.unread_frees.len() <= most {
+            return Ok(());
+        }
+        let mut frees = std::mem::take(&mut self.unread_frees);
+        frees.sort_unstable_by_key(|ptr| ptr.vseg);
+        let (pool, txg) = (self.pool, self.txg);
+        let of_one_table = frees.chunk_by(|a, b| a.vseg == b.vseg).map(|ptrs| async move {
+            for ptr in ptrs {
+                match pool.translated(|segments| segments.free(ptr, txg)).await {
+                    Ok(()) => {}
+                    // As below a damaged node: it stays counted as live, and a check will find it.
+                    Err(error) if error.kind() == ErrorKind::Data => {
+                        tracing::error!(%error, "space behind a damaged remap table is not freed");
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(())
+        });
+        let mut frees =
+            futures_util::stream::iter(of_one_table).buffer_unordered(NODE_READS_IN_FLIGHT);
+        while let Some(freed) = frees.next().await {
+            freed?;
+        }
+        Ok(())
     }
 
     /// Stores bytes that are no block of 4 KiB (a remap table) in a root segment.
@@ -453,6 +494,7 @@ impl WriteOut<'_> {
     /// Writes everything of data and meta that is still buffered and waits for all writes: from
     /// here on every pointer handed out can be read from disk.
     pub async fn finish(&mut self) -> Result<(), PoolError> {
+        self.free_unread(0).await?;
         self.close_rows(SegmentClass::Data).await?;
         self.close_rows(SegmentClass::Meta).await?;
         self.wait_writes().await

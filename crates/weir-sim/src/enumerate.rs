@@ -367,5 +367,7 @@ async fn open(
     let there = disks.into_iter().enumerate().filter(|(n, _)| !absent.contains(n));
     let disks = there.map(|(_, disk)| disk).collect();
     let how = ImportOptions { force: false, opening: Guid(opening) };
-    Engine::open(disks, how, &scenario.options(world)).await
+    let engine = Engine::open(disks, how, &scenario.options(world)).await?;
+    scenario.shrink_tables(&engine);
+    Ok(engine)
 }

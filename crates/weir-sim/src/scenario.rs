@@ -266,6 +266,13 @@ impl Scenario {
         }
     }
 
+    /// Where room is short, no remap table stays in RAM, as in a pool of many TiB.
+    pub(crate) fn shrink_tables(&self, engine: &Engine) {
+        if self.room == Room::Tight {
+            engine.pool().set_remap_bytes(0);
+        }
+    }
+
     pub(crate) fn load(&self) -> Load {
         let steps_per_client = self.room.sizes().steps_per_client;
         Load { steps_per_client, admin_steps: 16, operator_steps: 12, storm: self.storm }

@@ -64,6 +64,11 @@ fn a_remap_table_that_leads_beside_the_block_is_noticed() {
 }
 
 #[test]
+fn a_changed_remap_table_that_leaves_ram_before_it_is_stored_is_noticed() {
+    is_noticed(PlantedBug::RemapTableLeavesEarly, 60);
+}
+
+#[test]
 fn the_place_of_a_cleaned_segment_reused_too_early_is_noticed() {
     is_noticed(PlantedBug::FreeTooEarly, 60);
 }
@@ -100,7 +105,7 @@ fn a_vdev_that_leaves_too_early_is_noticed() {
 
 #[test]
 fn a_log_that_moves_too_early_is_noticed() {
-    is_noticed(PlantedBug::LogMovesEarly, 20);
+    is_noticed(PlantedBug::LogMovesEarly, 60);
 }
 
 #[test]

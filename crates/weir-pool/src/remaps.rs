@@ -1,0 +1,364 @@
+//! The remap tables in RAM: those that no commit has stored yet, and of the others as many as fit.
+//!
+//! Not here: what a table says (weir-format), making tables (moves), storing them (commit).
+//!
+//! Invariants:
+//! - a table leaves RAM only while it is stored as it is; its stored form is read and checked again
+//!   before it is used again;
+//! - only the one who writes a txg out changes tables; readers only bring them back;
+//! - tables that are stored take at most the budget, or a quarter of it where the list of them and
+//!   the segment table take the rest; apart from the one that was just read: whoever read it gets
+//!   to use it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use weir_base::VsegId;
+use weir_format::{BlockPtr, FormatError, RemapTable};
+
+use crate::error::PoolError;
+use crate::planted::PlantedBug;
+use crate::pool::Pool;
+use crate::segments::Segments;
+
+/// RAM of what is kept of every segment, whatever its size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableMemory {
+    /// Virtual segments: those with a place, and cleaned ones in which something lives.
+    pub segments: u64,
+    /// Bytes of the segment table.
+    pub segment_bytes: u64,
+    /// Cleaned segments with a remap table, in RAM or not.
+    pub remap_tables: u64,
+    /// Bytes of the list of them.
+    pub remap_list_bytes: u64,
+    /// Bytes of the tables in RAM.
+    pub remap_bytes: u64,
+    /// Bytes of the tables on disk.
+    pub remap_stored_bytes: u64,
+}
+
+/// A table that must be read first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unread {
+    vseg: VsegId,
+    ptr: BlockPtr,
+}
+
+/// One table.
+#[derive(Default)]
+struct Entry {
+    /// Where it is stored, if a commit stored it as it is now.
+    stored: Option<BlockPtr>,
+    content: Option<Arc<RemapTable>>,
+    /// Asked for since the clock came by.
+    used: bool,
+    /// In the clock.
+    queued: bool,
+}
+
+/// The tables of one pool.
+#[derive(Default)]
+pub(crate) struct Remaps {
+    tables: BTreeMap<VsegId, Entry>,
+    /// Those that changed or went since the last commit took them.
+    changed: BTreeSet<VsegId>,
+    /// Stored tables in RAM, and stale numbers; the hand is at the front.
+    clock: VecDeque<VsegId>,
+    bytes: u64,
+    bytes_max: u64,
+    /// Bytes of the segment table, which come out of the same budget.
+    beside: u64,
+    bug: PlantedBug,
+}
+
+/// Part of the budget that tables have whatever else comes out of it.
+const OWN_SHARE: u64 = 4;
+/// Stale numbers that the clock may hold beside one per table.
+const CLOCK_STALE_MAX: usize = 64;
+
+impl Remaps {
+    /// The stored tables of a pool; those that were read along stay in RAM.
+    pub(crate) fn new(
+        tables: impl IntoIterator<Item = (VsegId, BlockPtr, Option<RemapTable>)>,
+        bug: PlantedBug,
+    ) -> Self {
+        let mut remaps = Self { bytes_max: u64::MAX, bug, ..Self::default() };
+        for (vseg, ptr, table) in tables {
+            let stored = Some(ptr);
+            remaps.tables.insert(vseg, Entry { stored, ..Entry::default() });
+            if let Some(table) = table {
+                remaps.loaded(Unread { vseg, ptr }, Arc::new(table));
+            }
+        }
+        remaps
+    }
+
+    pub(crate) fn set_max(&mut self, bytes: u64) {
+        self.bytes_max = bytes;
+        self.shrink(None);
+    }
+
+    pub(crate) fn max(&self) -> u64 {
+        self.bytes_max
+    }
+
+    /// A segment's table, `None` if it has none.
+    pub(crate) fn get(&mut self, vseg: VsegId) -> Result<Option<&Arc<RemapTable>>, Unread> {
+        let Some(entry) = self.tables.get_mut(&vseg) else { return Ok(None) };
+        entry.used = true;
+        match (&entry.content, entry.stored) {
+            (Some(content), _) => Ok(Some(content)),
+            (None, Some(ptr)) => Err(Unread { vseg, ptr }),
+            (None, None) => unreachable!("a table that is not stored is in RAM"),
+        }
+    }
+
+    /// A segment has this table from here on.
+    pub(crate) fn put(&mut self, vseg: VsegId, table: RemapTable) {
+        let entry = self.tables.entry(vseg).or_default();
+        if self.bug != PlantedBug::RemapTableLeavesEarly {
+            entry.stored = None;
+        }
+        self.bytes += table.memory_bytes();
+        let before = entry.content.replace(Arc::new(table));
+        self.bytes -= before.map_or(0, |before| before.memory_bytes());
+        self.changed.insert(vseg);
+    }
+
+    /// A segment has no table any more.
+    pub(crate) fn remove(&mut self, vseg: VsegId) {
+        let content = self.tables.remove(&vseg).and_then(|entry| entry.content);
+        self.bytes -= content.map_or(0, |content| content.memory_bytes());
+        self.changed.insert(vseg);
+    }
+
+    /// A table was read; it is forgotten if it is out of date.
+    fn loaded(&mut self, Unread { vseg, ptr }: Unread, table: Arc<RemapTable>) {
+        let Some(entry) = self.tables.get_mut(&vseg) else { return };
+        if entry.stored == Some(ptr) && entry.content.is_none() {
+            self.bytes += table.memory_bytes();
+            entry.content = Some(table);
+            self.queue(vseg);
+            self.shrink(Some(vseg));
+        }
+    }
+
+    fn is_stored_at(&self, Unread { vseg, ptr }: Unread) -> bool {
+        self.tables.get(&vseg).is_some_and(|entry| entry.stored == Some(ptr))
+    }
+
+    /// Tables to be stored by this commit, and those that went; or all.
+    pub(crate) fn take_changed(&mut self, all: bool) -> BTreeSet<VsegId> {
+        let mut vsegs = std::mem::take(&mut self.changed);
+        if all {
+            vsegs.extend(self.tables.keys());
+        }
+        vsegs
+    }
+
+    /// A commit stored these; the segment table takes `beside` bytes.
+    pub(crate) fn stored(&mut self, tables: Vec<(VsegId, BlockPtr)>, beside: u64) {
+        self.beside = beside;
+        for (vseg, ptr) in tables {
+            let entry = self.tables.get_mut(&vseg).expect("tables go before they are stored");
+            entry.stored = Some(ptr);
+            if entry.content.is_some() {
+                self.queue(vseg);
+            }
+        }
+        self.shrink(None);
+    }
+
+    fn queue(&mut self, vseg: VsegId) {
+        if let Some(entry) = self.tables.get_mut(&vseg).filter(|entry| !entry.queued) {
+            entry.queued = true;
+            self.clock.push_back(vseg);
+        }
+        if self.clock.len() > self.tables.len() + CLOCK_STALE_MAX {
+            let Self { clock, tables, .. } = self;
+            clock.retain(|vseg| tables.contains_key(vseg));
+        }
+    }
+
+    /// Takes stored tables out of RAM until the rest fits, or all but `keep`; those asked for
+    /// lately last.
+    fn shrink(&mut self, keep: Option<VsegId>) {
+        let rest = self.bytes_max.saturating_sub(self.beside + self.list_bytes());
+        let bytes_max = rest.max(self.bytes_max / OWN_SHARE);
+        let mut steps = 2 * self.clock.len();
+        while self.bytes > bytes_max && steps > 0 {
+            steps -= 1;
+            let Some(vseg) = self.clock.pop_front() else { return };
+            let Some(entry) = self.tables.get_mut(&vseg) else { continue };
+            entry.queued = false;
+            if entry.stored.is_none() {
+                // It comes back once it is stored.
+                continue;
+            }
+            if Some(vseg) == keep || std::mem::take(&mut entry.used) {
+                entry.queued = true;
+                self.clock.push_back(vseg);
+            } else if let Some(content) = entry.content.take() {
+                self.bytes -= content.memory_bytes();
+            }
+        }
+    }
+
+    /// Adds what is known here to the figures.
+    pub(crate) fn count(&self, memory: &mut TableMemory) {
+        memory.remap_tables = self.tables.len() as u64;
+        memory.remap_list_bytes = self.list_bytes();
+        memory.remap_bytes = self.bytes;
+        let stored = self.tables.values().filter_map(|entry| entry.stored);
+        memory.remap_stored_bytes = stored.map(|ptr| ptr.stored_bytes() as u64).sum();
+    }
+
+    fn list_bytes(&self) -> u64 {
+        let entry = size_of::<(VsegId, Entry)>() + size_of::<VsegId>();
+        (self.tables.len() * entry) as u64
+    }
+
+    /// Bytes of the tables in RAM.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Pool {
+    /// Asks the segment table, and reads the remap table that it needs for the answer.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub(crate) async fn translated<'a, T>(
+        &'a self,
+        mut ask: impl FnMut(&'a Segments) -> Result<T, Unread>,
+    ) -> Result<T, PoolError> {
+        loop {
+            match ask(&self.segments) {
+                Ok(answer) => return Ok(answer),
+                Err(unread) => self.bring(unread).await?,
+            }
+        }
+    }
+
+    async fn bring(&self, unread: Unread) -> Result<(), PoolError> {
+        match self.read_remap(unread.vseg, &unread.ptr).await {
+            Ok(table) => self.segments.inner.lock().remaps.loaded(unread, Arc::new(table)),
+            Err(error) if self.segments.inner.lock().remaps.is_stored_at(unread) => {
+                return Err(error);
+            }
+            // A commit stored it elsewhere meanwhile.
+            Err(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Reads a stored table.
+    pub(crate) async fn read_remap(
+        &self,
+        vseg: VsegId,
+        ptr: &BlockPtr,
+    ) -> Result<RemapTable, PoolError> {
+        let len = ptr.stored_bytes();
+        let bad = |source| PoolError::Structure {
+            pool: self.label.name.clone(),
+            what: "remap table",
+            source,
+        };
+        // Root segments are never cleaned: no table is needed to find one.
+        let Some(place) = self.segments.pin_root(ptr) else { return Err(self.no_segment(ptr)) };
+        let vdev = &self.vdevs[usize::from(place.vdev)];
+        let verify = |bytes: &[u8]| self.verify(ptr, bytes);
+        let (buf, start) = vdev.read_verified(vdev.next_leg(), place.at, len, verify).await?;
+        let bytes = buf.get(start..start + len);
+        let bytes = bytes.ok_or_else(|| bad(FormatError::Truncated { what: "remap table" }))?;
+        RemapTable::decode(bytes, vseg).map_err(bad)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_format::RemapRun;
+
+    use super::*;
+
+    fn table(n: u64) -> RemapTable {
+        let host = VsegId(1000 + n);
+        RemapTable::new(vec![RemapRun { old: n as u32, units: 1, host, new: 0 }])
+    }
+
+    fn at(n: u64) -> BlockPtr {
+        BlockPtr { vseg: VsegId(1 << 20), offset_units: n as u32, ..BlockPtr::default() }
+    }
+
+    /// Room for four of ten, and for the list.
+    fn four() -> u64 {
+        let list = 10 * (size_of::<(VsegId, Entry)>() + size_of::<VsegId>());
+        4 * table(0).memory_bytes() + list as u64
+    }
+
+    /// Tables 0 to 9, stored, with room for four.
+    fn four_of_ten() -> Remaps {
+        let mut remaps = Remaps::new([], PlantedBug::None);
+        remaps.set_max(four());
+        (0..10).for_each(|n| remaps.put(VsegId(n), table(n)));
+        assert_eq!(remaps.bytes(), 10 * table(0).memory_bytes(), "nothing is stored yet");
+        assert_eq!(remaps.take_changed(false).len(), 10);
+        remaps.stored((0..10).map(|n| (VsegId(n), at(n))).collect(), 0);
+        remaps
+    }
+
+    #[test]
+    fn stored_tables_keep_within_the_budget_and_others_stay() {
+        let mut remaps = four_of_ten();
+        assert_eq!(remaps.bytes(), 4 * table(0).memory_bytes());
+        remaps.beside = 2 * table(0).memory_bytes();
+        remaps.shrink(None);
+        assert_eq!(remaps.bytes(), 2 * table(0).memory_bytes());
+        remaps.put(VsegId(0), table(0));
+        for n in 1..10 {
+            if let Err(unread) = remaps.get(VsegId(n)) {
+                remaps.loaded(unread, Arc::new(table(n)));
+                remaps.get(VsegId(n)).expect("just read");
+            }
+            assert!(remaps.bytes() <= 4 * table(0).memory_bytes());
+            assert!(remaps.get(VsegId(0)).expect("not stored yet").is_some());
+        }
+        remaps.set_max(0);
+        assert_eq!(remaps.bytes(), table(0).memory_bytes());
+        remaps.remove(VsegId(0));
+        assert!(remaps.get(VsegId(0)).expect("it has none").is_none());
+        assert_eq!(remaps.bytes(), 0);
+        assert_eq!(remaps.take_changed(false), BTreeSet::from([VsegId(0)]));
+    }
+
+    #[test]
+    fn a_table_that_changed_while_it_was_read_is_not_taken() {
+        let mut remaps = four_of_ten();
+        remaps.set_max(0);
+        let unread = remaps.get(VsegId(3)).expect_err("no room for any");
+        remaps.put(VsegId(3), table(4));
+        remaps.loaded(unread, Arc::new(table(3)));
+        let now = remaps.get(VsegId(3)).expect("in RAM").expect("it has one");
+        assert_eq!(**now, table(4));
+        remaps.stored(vec![(VsegId(3), at(30))], 0);
+        remaps.loaded(unread, Arc::new(table(3)));
+        remaps.get(VsegId(3)).expect_err("what was read is the one of before");
+    }
+
+    #[test]
+    fn the_clock_does_not_grow_with_what_is_gone() {
+        let mut remaps = Remaps::new([], PlantedBug::None);
+        remaps.set_max(u64::MAX);
+        for n in 0..10_000 {
+            remaps.put(VsegId(n), table(n));
+            remaps.stored(vec![(VsegId(n), at(n))], 0);
+            remaps.put(VsegId(n), table(n));
+            remaps.stored(vec![(VsegId(n), at(n))], 0);
+            remaps.remove(VsegId(n));
+        }
+        assert!(remaps.clock.len() <= CLOCK_STALE_MAX + 1);
+        assert_eq!(remaps.bytes(), 0);
+    }
+}
