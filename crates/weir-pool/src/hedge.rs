@@ -1,6 +1,6 @@
 //! Reading one range from one leg after another, around a leg that does not answer in time.
 //!
-//! Not here: which copy is right (vdev).
+//! Not here: which copy is right (vdev), reading raidz around such a leg (vdev/raidz).
 //!
 //! Invariants:
 //! - a leg is asked once;
@@ -19,6 +19,12 @@ use weir_base::limits::{HEDGE_FACTOR, HEDGE_MAX, HEDGE_MIN};
 use weir_device::{Device, DeviceError, DiskOp, IoBuf, ReadFuture};
 
 use crate::vdev::Leg;
+
+/// How long a read of a disk is waited for before others are asked too.
+pub(crate) fn patience(device: &dyn Device) -> Duration {
+    let usual = device.watch().map_or(Duration::ZERO, |watch| watch.recent(DiskOp::Read));
+    (usual * HEDGE_FACTOR).clamp(HEDGE_MIN, HEDGE_MAX)
+}
 
 /// One leg's answer.
 pub(crate) struct Copy<'a> {
@@ -93,9 +99,7 @@ impl<'a> Copies<'a> {
         if self.unasked.as_slice().is_empty() {
             return None;
         }
-        let watch = self.asked.last()?.device.watch();
-        let usual = watch.map_or(Duration::ZERO, |w| w.recent(DiskOp::Read));
-        Some(self.clock.sleep((usual * HEDGE_FACTOR).clamp(HEDGE_MIN, HEDGE_MAX)))
+        Some(self.clock.sleep(patience(&*self.asked.last()?.device)))
     }
 
     /// The first answer, or `None` when the timer was first.
@@ -117,7 +121,7 @@ impl<'a> Copies<'a> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::time::Instant;
 
     use weir_base::{Guid, SystemClock, Txg};
@@ -146,9 +150,14 @@ mod tests {
         }
     }
 
+    /// The machine's clock, with the timers of the I/O runtime.
+    pub(crate) fn test_clock() -> Arc<dyn Clock> {
+        Arc::new(TestClock(SystemClock::default()))
+    }
+
     /// A mirror of two disks whose bytes tell which is which, and their faults.
     fn mirror() -> (Vdev, [Arc<Faults>; 2]) {
-        let clock: Arc<dyn Clock> = Arc::new(TestClock(SystemClock::default()));
+        let clock = test_clock();
         let faults = [Arc::default(), Arc::default()];
         let leg = |index: usize| {
             let len = LABEL_BYTES as usize + (1 << 16);

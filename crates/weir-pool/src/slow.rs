@@ -11,9 +11,10 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use weir_base::limits::{DISK_SILENT, SLOW_FACTOR, SLOW_MIN};
+use weir_base::limits::{DISK_SILENT, HEDGE_MIN, SLOW_FACTOR, SLOW_MIN};
 use weir_device::{Device, DiskFigures, DiskOp};
 
+use crate::hedge::patience;
 use crate::pool::Pool;
 use crate::vdev::{Leg, Vdev};
 
@@ -76,6 +77,18 @@ impl Leg {
 
     pub(crate) fn silent(&self) -> Option<Duration> {
         self.usable()?.watch()?.silent()
+    }
+
+    /// How long a read of it is waited for before others are asked too.
+    pub(crate) fn patience(&self) -> Duration {
+        self.device().map_or(HEDGE_MIN, |device| patience(&*device))
+    }
+
+    /// Notes that a read went around it.
+    pub(crate) fn note_bypass(&self) {
+        if let Some(watch) = self.device().as_ref().and_then(|device| device.watch()) {
+            watch.bypass();
+        }
     }
 
     /// Whether another leg should rather be read.

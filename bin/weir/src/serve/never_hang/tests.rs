@@ -67,10 +67,19 @@ fn file(dir: &Path, name: &str) -> PathBuf {
 impl Server {
     /// A pool of one mirror with a volume and an export, and the faults of its disks.
     async fn pool(&self, name: &str) -> [Arc<Faults>; 2] {
-        let paths = ["a", "b"].map(|leg| file(self.dir.path(), &format!("{name}-{leg}")));
-        let faults = [faults(&paths[0]), faults(&paths[1])];
+        self.pool_of(name, VdevKind::Mirror, ["a", "b"]).await
+    }
+
+    async fn pool_of<const N: usize>(
+        &self,
+        name: &str,
+        kind: VdevKind,
+        legs: [&str; N],
+    ) -> [Arc<Faults>; N] {
+        let paths = legs.map(|leg| file(self.dir.path(), &format!("{name}-{leg}")));
+        let faults = paths.each_ref().map(|path| faults(path));
         let disks = paths.iter().map(|path| path.display().to_string()).collect();
-        let vdevs = vec![VdevSpec { kind: VdevKind::Mirror, role: VdevRole::Data, disks }];
+        let vdevs = vec![VdevSpec { kind, role: VdevRole::Data, disks }];
         let (properties, force) = (BTreeMap::new(), false);
         let request = PoolCreate { name: name.into(), vdevs, force, properties };
         self.client.pool_create(request).await.unwrap();
@@ -293,6 +302,52 @@ async fn a_mirror_goes_on_without_a_leg_that_does_not_answer() {
     let status = server.client.pool_status("half".into()).await.unwrap();
     let states: Vec<_> = status.vdevs[0].disks.iter().map(|disk| disk.state).collect();
     assert_eq!(states, [Health::Faulted, Health::Online]);
+}
+
+/// Reads the first `len` bytes of a volume on its pool's thread, which must come in time.
+async fn read(server: &Server, pool: &str, volume: &str, len: usize) -> Vec<u8> {
+    let (open, volume) = (server.manager.pool(pool).unwrap(), volume.to_owned());
+    let read = open.call(move |engine| async move {
+        let mut out = vec![0; len];
+        engine.volume(&volume)?.read(0, &mut out).await?;
+        Ok(out)
+    });
+    tokio::time::timeout(BOUND, read).await.expect("a read hangs").unwrap()
+}
+
+#[tokio::test]
+async fn raidz_is_read_around_as_many_frozen_disks_as_it_has_parity() {
+    const LEN: usize = 1 << 20;
+    let server = start();
+    let frozen = server.pool_of("wide", VdevKind::Raidz2, ["a", "b", "c", "d", "e"]).await;
+    let content: Vec<u8> = (0..LEN).map(|at| (at / 4096 * 7 + at * 31 % 251) as u8).collect();
+    let written = content.clone();
+    let open = server.manager.pool("wide").unwrap();
+    let write = open.call(move |engine| async move {
+        engine.volume("v")?.write(0, &written).await?;
+        engine.sync().await
+    });
+    write.await.unwrap();
+    drop(open);
+    // Opened anew, so that nothing of it is in memory.
+    let (name, force) = ("wide".to_owned(), false);
+    let key = ExportKey { protocol: Protocol::Nbd, name: "wide/v".into() };
+    server.client.export_delete(key).await.unwrap();
+    server.client.pool_export(PoolExport { name: name.clone(), force }).await.unwrap();
+    let search = vec![server.dir.path().display().to_string()];
+    server.client.pool_import(PoolImport { pool: name.clone(), search, force }).await.unwrap();
+
+    frozen[1].freeze();
+    frozen[2].freeze();
+    assert!(read(&server, "wide", "v", LEN).await == content, "other bytes");
+    let status = server.client.pool_status(name.clone()).await.unwrap();
+    let slow: Vec<bool> = status.vdevs[0].disks.iter().map(|disk| disk.slow).collect();
+    assert_eq!(slow, [false, true, true, false, false], "{status:?}");
+    let disks = &status.vdevs[0].disks;
+    assert!(disks.iter().all(|disk| disk.errors.checksum + disk.errors.read == 0));
+
+    frozen.iter().for_each(|faults| faults.clear());
+    timely("volume create", server.volume("wide/w")).await.unwrap();
 }
 
 #[tokio::test]
