@@ -345,7 +345,9 @@ impl<'a> Tree<'a> {
             if !root.ptr.is_hole() {
                 let mut node = BlockMut::zeroed();
                 set_node_pointer(&mut node, 0, &root.ptr);
-                root.ptr = write_node(out, home, (root.height + 1, 0), node).await?;
+                let node = node.freeze();
+                root.ptr = write_node(out, home, (root.height + 1, 0), &node).await?;
+                out.keep(root.ptr, node);
             }
             root.height += 1;
         }
@@ -357,13 +359,13 @@ async fn write_node(
     out: &mut WriteOut<'_>,
     home: TreeHome,
     (level, index): (u8, u64),
-    node: BlockMut,
+    node: &Block,
 ) -> Result<BlockPtr, PoolError> {
     // Checksums make nodes compress to about 60 % at best; always worth one try.
     let mut history = CompressHistory::default();
     let (class, owner) = (home.class(), home.owner(level, index));
     let (kind, lz4) = (PtrKind::Node, Compression::Lz4);
-    out.write_block(class, owner, kind, &node.freeze(), lz4, &mut history).await
+    out.write_block(class, owner, kind, node, lz4, &mut history).await
 }
 
 /// Slots of the node at `base` (a node of `level`) that some change touches.
@@ -417,13 +419,15 @@ impl Apply<'_, '_, '_> {
             if old.is_hole() && changes.iter().all(|change| change.ptr.is_hole()) {
                 return Ok(old);
             }
-            if level == WARM_LEVEL.min(self.tree.root.height) {
+            // What this txg wrote itself may not be on disk yet.
+            let kept = self.out.kept(&old);
+            if level == WARM_LEVEL.min(self.tree.root.height) && kept.is_none() {
                 self.tree.warm(old, level, base, changes).await;
             }
-            let mut node = if old.is_hole() {
-                BlockMut::zeroed()
-            } else {
-                BlockMut::copy_of(&*self.tree.pool.read_block(&old).await?)
+            let mut node = match kept {
+                Some(kept) => BlockMut::copy_of(&*kept),
+                None if old.is_hole() => BlockMut::zeroed(),
+                None => BlockMut::copy_of(&*self.tree.pool.read_block(&old).await?),
             };
             for index in touched_slots(changes, base, level) {
                 let child =
@@ -436,7 +440,7 @@ impl Apply<'_, '_, '_> {
             if weir_codec::compress::is_zero(&node[..]) {
                 return Ok(BlockPtr::HOLE);
             }
-            write_node(self.out, self.home, (level, base / span(level)), node).await
+            write_node(self.out, self.home, (level, base / span(level)), &node.freeze()).await
         })
     }
 

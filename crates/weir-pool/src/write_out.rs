@@ -149,6 +149,8 @@ pub struct WriteOut<'a> {
     scratch: Vec<u8>,
     /// Summaries whose writes may be under way; nobody looks for them yet.
     summaries: Vec<(VsegId, SummaryPlace)>,
+    /// Nodes that this txg wrote and goes on to change.
+    kept: Vec<(BlockPtr, Block)>,
     /// Replaced pointers whose remap tables are not in RAM.
     unread_frees: Vec<BlockPtr>,
     /// Bytes of rows written so far, padding included, copies and parity not.
@@ -169,6 +171,7 @@ impl Pool {
             spare: Vec::new(),
             scratch: vec![0; compress::stored_bytes_max(BLOCK_BYTES).next_multiple_of(PACK_BYTES)],
             summaries: Vec::new(),
+            kept: Vec::new(),
             unread_frees: Vec::new(),
             written_bytes: 0,
         }
@@ -241,6 +244,17 @@ impl WriteOut<'_> {
                 self.pool.cache.remove(CacheClass::Data, ptr);
             }
         }
+    }
+
+    /// Keeps a node that was just written, for the change that follows: before its row is full it
+    /// is in no place where it could be read, and the cache may evict it.
+    pub(crate) fn keep(&mut self, ptr: BlockPtr, node: Block) {
+        self.kept.push((ptr, node));
+    }
+
+    /// A node that was kept.
+    pub(crate) fn kept(&self, ptr: &BlockPtr) -> Option<Block> {
+        self.kept.iter().find(|(kept, _)| kept == ptr).map(|(_, node)| node.clone())
     }
 
     /// Whether nothing waits to be freed.
