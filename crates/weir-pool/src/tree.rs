@@ -425,7 +425,7 @@ impl Apply<'_, '_, '_> {
                 self.tree.warm(old, level, base, changes).await;
             }
             let mut node = match kept {
-                Some(kept) => BlockMut::copy_of(&*kept),
+                Some(kept) => BlockMut::copy_of(&kept),
                 None if old.is_hole() => BlockMut::zeroed(),
                 None => BlockMut::copy_of(&*self.tree.pool.read_block(&old).await?),
             };

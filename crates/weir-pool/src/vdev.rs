@@ -213,8 +213,9 @@ impl Leg {
         self.note_absence(first && !self.is_offline());
     }
 
-    /// Whether a write or flush was done, on a leg that misses nothing. An error faults the leg. One
-    /// that went out of use meanwhile does not count: what was done on others after that, it lacks.
+    /// Whether a write or flush was done, on a leg that misses nothing. An error faults the leg.
+    /// One that went out of use meanwhile does not count: what was done on others after that, it
+    /// lacks.
     fn judge(&self, done: Result<(), DeviceError>) -> bool {
         let done = done.map_err(|error| self.fault(&error)).is_ok();
         done && self.is_up_to_date()

@@ -95,8 +95,9 @@ impl Figures {
             text,
             "\nThe engine alone, on a disk that keeps its content in files: a volume of \
              {GIBIBYTES} GiB of incompressible 4 KiB blocks, {} MiB of map, `--memory` \
-             {MEMORY_MEBIBYTES} MiB; then {OVERWRITES} x overwritten at random with the pool 80 % live. Segment table and \
-             list grow with the pool and are in RAM; map and remap tables are cached.",
+             {MEMORY_MEBIBYTES} MiB; then {OVERWRITES} x overwritten at random with the pool \
+             80 % live. Segment table and list grow with the pool and are in RAM; map and remap \
+             tables are cached.",
             GIBIBYTES * 8,
         )?;
         Ok(text)

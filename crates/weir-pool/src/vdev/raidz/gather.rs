@@ -120,8 +120,8 @@ pub(super) struct Gather<'a> {
 }
 
 impl<'a> Gather<'a> {
-    /// The slices of `pieces`; nothing is read yet. `failed`: strips that cannot be read, by row and
-    /// number; `bypassed`: legs that were gone around already.
+    /// The slices of `pieces`; nothing is read yet. `failed`: strips that cannot be read, by row
+    /// and number; `bypassed`: legs that were gone around already.
     pub(super) fn new(
         vdev: &'a Vdev,
         rows: &'a Rows,

@@ -1,6 +1,7 @@
 //! Writing raidz rows with their parity.
 //!
-//! Not here: reading and reconstructing them (raidz), rewriting damaged strips (reconstruct, check).
+//! Not here: reading and reconstructing them (raidz), rewriting damaged strips (reconstruct,
+//! check).
 //!
 //! Invariant: rows are written whole, once, each strip with the others: there is no write hole and
 //! parity is never updated.
