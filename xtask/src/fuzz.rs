@@ -19,7 +19,7 @@ use crate::{command, setup};
 const AT_ONCE: usize = 2;
 
 /// Seconds per target in CI.
-const SHORT_SECONDS: u32 = 60;
+const SHORT_SECONDS: u32 = 40;
 
 /// What to fuzz, and for how long.
 #[derive(clap::Args)]

@@ -28,7 +28,7 @@ pub(crate) struct Args {
     #[arg(long)]
     seed: Option<u64>,
     /// Crash recoveries to check.
-    #[arg(long, default_value_t = 100_000)]
+    #[arg(long, default_value_t = 300_000)]
     recoveries: u64,
 }
 

@@ -298,11 +298,12 @@ impl Pool {
         self.weir(&["pool", "scrub", "--wait", "bench"]).map(drop)
     }
 
-    /// The last disk of the first vdev leaves for another file, and comes back in the next turn.
-    pub(super) fn replace_again(&self, turn: u64) -> Result<()> {
+    /// The last disk of the first vdev leaves for another file, or comes back for that one.
+    pub(super) fn replace_again(&self, _turn: u64) -> Result<()> {
         let last = self.layout.disks - 1;
         let (here, there) = (self.disk(last), self.disk(60));
-        let (old, new) = if turn.is_multiple_of(2) { (here, there) } else { (there, here) };
+        let is_here = self.disk_bytes_moved()?.contains_key(&here);
+        let (old, new) = if is_here { (here, there) } else { (there, here) };
         self.make_disk(&new)?;
         let words = ["pool", "replace", "--force", "--wait", "--at-once", "bench", &old, &new];
         self.weir(&words).map(drop)

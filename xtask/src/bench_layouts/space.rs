@@ -25,6 +25,8 @@ const AGED: u64 = 2;
 const COUNTED: u64 = 1;
 /// Nine of ten writes go to a tenth of the volume.
 const SKEWED: &str = "--random_distribution=zoned:90/10:10/90";
+/// Writes in flight: one client that waits for each, and many.
+const DEPTHS: [u32; 2] = [1, 32];
 /// Data that LZ4 halves, as far as fio makes it so.
 const HALVED: &str = "--buffer_compress_percentage=50";
 const WRITE: [&str; 3] = ["--rw=randwrite", "--bs=4k", "--norandommap"];
@@ -40,8 +42,9 @@ struct Overwritten {
 /// Everything of this file.
 pub(super) struct Figures {
     overwritten: Vec<Overwritten>,
-    /// Device bytes by client bytes of skewed, compressible 4 KiB writes with a flush each.
-    synced: f64,
+    /// Device bytes by client bytes of skewed, compressible 4 KiB writes with a flush each, by how
+    /// many are in flight.
+    synced: Vec<(u32, f64)>,
     /// How full the pool was, in percent of the room for data.
     synced_full: f64,
 }
@@ -117,25 +120,31 @@ fn device_bytes(status: &Value) -> Result<f64> {
     Ok(bytes)
 }
 
-fn synced(program: &Path, data: &Path, seconds: u64) -> Result<(f64, f64)> {
+fn synced(program: &Path, data: &Path, seconds: u64) -> Result<(Vec<(u32, f64)>, f64)> {
     // Half of each block, a little more for what LZ4 adds and for units of 64 bytes.
     let (pool, bytes) = filled(program, data, 0.8, 0.54, &[HALVED])?;
     let aging = [format!("--io_size={bytes}"), "--iodepth=32".to_owned()];
     pool.fio_on("v", bytes, &words(&[&WRITE[..], &[SKEWED, HALVED]].concat(), &aging))?;
-    let before = committed(&pool, "before")?;
-    let how = [format!("--runtime={seconds}"), "--time_based".to_owned(), "--fsync=1".to_owned()];
-    pool.fio_on(
-        "v",
-        bytes,
-        &words(&[&WRITE[..], &[SKEWED, HALVED, "--iodepth=1"]].concat(), &how),
-    )?;
-    let after = committed(&pool, "after")?;
-    let client = |status: &Value| number(status, "/client/written_bytes");
-    let written = device_bytes(&after)? - device_bytes(&before)?;
-    let ratio = written / (client(&after)? - client(&before)?);
-    let full = number(&after, "/allocated_bytes")? / number(&after, "/size_bytes")? * 100.0;
-    eprintln!("bench: {ratio:.2} bytes per byte of synced writes, {full:.0} % full");
-    Ok((ratio, full))
+    let mut ratios = Vec::new();
+    let mut before = committed(&pool, "before")?;
+    for depth in DEPTHS {
+        let how = [
+            format!("--runtime={seconds}"),
+            format!("--iodepth={depth}"),
+            "--time_based".to_owned(),
+            "--fsync=1".to_owned(),
+        ];
+        pool.fio_on("v", bytes, &words(&[&WRITE[..], &[SKEWED, HALVED]].concat(), &how))?;
+        let after = committed(&pool, &format!("after{depth}"))?;
+        let client = |status: &Value| number(status, "/client/written_bytes");
+        let written = device_bytes(&after)? - device_bytes(&before)?;
+        let ratio = written / (client(&after)? - client(&before)?);
+        eprintln!("bench: {ratio:.2} bytes per byte of synced writes, QD{depth}");
+        ratios.push((depth, ratio));
+        before = after;
+    }
+    let full = number(&before, "/allocated_bytes")? / number(&before, "/size_bytes")? * 100.0;
+    Ok((ratios, full))
 }
 
 /// Measures everything, in pools of its own under `data`.
@@ -163,17 +172,19 @@ impl Figures {
                 &format!("{amplification:.2} / {:.2} = {verdict}", model(*live)),
             );
         }
-        row(
-            "device bytes per byte of 4 KiB writes, a flush each",
-            &super::judged(self.synced, self.synced <= 2.5, "<= 2.5"),
-        );
+        for (depth, ratio) in &self.synced {
+            row(
+                &format!("device bytes per byte of 4 KiB writes, a flush each, QD{depth}"),
+                &super::judged(*ratio, *ratio <= 2.5, "<= 2.5"),
+            );
+        }
         writeln!(
             text,
             "\nWrite amplification: bytes of data, nodes and what the cleaner moved, by those of \
              data and nodes, over {COUNTED} x the volume in uniform 4 KiB overwrites (QD32) after \
              {AGED} x; the model of a FIFO cleaner at the live part that was measured \
              ({}). Device bytes: all that is written to the disk, intent log and tables included, \
-             QD1, {:.0} % full, fio's data of 50 % compressibility, nine of ten writes to a tenth \
+             {:.0} % full, fio's data of 50 % compressibility, nine of ten writes to a tenth \
              of the volume. Both count one copy: on a mirror every disk writes as much.",
             self.overwritten
                 .iter()
