@@ -355,7 +355,10 @@ mod tests {
         let mut builder = BatchBuilder::default();
         let payload = noise(bytes - ALIGN_BYTES);
         builder.push_write(Lsn(1), txg, DatasetId(1), 0, std::iter::once(&payload[..]));
-        ring.write(vdevs, builder, txg).await
+        ring.write(vdevs, builder, txg).await?;
+        let logged = ring.ring.lock().live.back().map(|live| live.bytes);
+        assert_eq!(logged, Some(bytes as u64));
+        Ok(())
     }
 
     /// A batch of a txg that is just being committed may come after its uberblock was made: replay

@@ -105,7 +105,9 @@ fn a_vdev_that_leaves_too_early_is_noticed() {
 
 #[test]
 fn a_log_that_moves_too_early_is_noticed() {
-    is_noticed(PlantedBug::LogMovesEarly, 60);
+    // It shows in the few moments between the move and the next commit.
+    let often = Effort { steps_per_million: 100_000, ..EFFORT };
+    is_noticed_with(PlantedBug::LogMovesEarly, 20, often);
 }
 
 #[test]
