@@ -2,9 +2,8 @@
 //!
 //! Not here: speeds; the disk is no real one, and its time means nothing.
 //!
-//! Usage: `large_volume DIRECTORY GIBIBYTES MEMORY_MEBIBYTES OVERWRITES`, for example
-//! `large_volume /var/tmp 16 256 3`: a volume of 16 GiB with `--memory` of 256 MiB, overwritten
-//! three times. One line of JSON per stage.
+//! For example `large_volume /var/tmp 16 256 3`: a volume of 16 GiB with `--memory` of 256 MiB,
+//! overwritten three times. One line of JSON per stage.
 //!
 //! Invariants:
 //! - the engine is the one that serves clients, blocks are stored as they are (no compression), so
@@ -18,11 +17,13 @@ use std::error::Error;
 use std::fs::{self, File, OpenOptions};
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use clap::Parser;
 use futures_util::future::{Either, select};
+use serde_json::json;
 use weir_base::{BLOCK_BYTES, Guid, SystemClock};
 use weir_cache::CacheClass;
 use weir_dataset::{DatasetError, Engine, EngineOptions, Volume, VolumeSpec};
@@ -231,22 +232,24 @@ impl Bench {
         let data = pool.cache().stats(CacheClass::Data).bytes;
         let (resident, peak) = resident_bytes()?;
         let moved = pool.written_bytes(SegmentClass::Clean);
-        println!(
-            "{{\"stage\":\"{stage}\",\"volume_bytes\":{},\"used_bytes\":{},\"resident_bytes\":\
-             {resident},\"peak_bytes\":{peak},\"arena_bytes\":{},\"node_cache_bytes\":{nodes},\
-             \"data_cache_bytes\":{data},\"segments\":{},\"segment_bytes\":{},\"tables\":{},\
-             \"stored_table_bytes\":{},\"table_bytes\":{},\"list_bytes\":{},\
-             \"moved_bytes\":{moved}}}",
-            self.blocks * BLOCK,
-            self.volume.info().used_bytes,
-            Arena::live_bytes(),
-            tables.segments,
-            tables.segment_bytes,
-            tables.remap_tables,
-            tables.remap_stored_bytes,
-            tables.remap_bytes,
-            tables.remap_list_bytes,
-        );
+        let line = json!({
+            "stage": stage,
+            "volume_bytes": self.blocks * BLOCK,
+            "used_bytes": self.volume.info().used_bytes,
+            "resident_bytes": resident,
+            "peak_bytes": peak,
+            "arena_bytes": Arena::live_bytes(),
+            "node_cache_bytes": nodes,
+            "data_cache_bytes": data,
+            "segments": tables.segments,
+            "segment_bytes": tables.segment_bytes,
+            "tables": tables.remap_tables,
+            "stored_table_bytes": tables.remap_stored_bytes,
+            "table_bytes": tables.remap_bytes,
+            "list_bytes": tables.remap_list_bytes,
+            "moved_bytes": moved,
+        });
+        println!("{line}");
         Ok(())
     }
 }
@@ -262,20 +265,29 @@ fn resident_bytes() -> Result<(u64, u64), Box<dyn Error>> {
     Ok((kib("VmRSS:")? << 10, kib("VmHWM:")? << 10))
 }
 
+/// Tells what a large volume keeps in RAM, one line of JSON per stage.
+#[derive(Parser)]
+struct Args {
+    /// Where the disk's files go.
+    directory: PathBuf,
+    /// Size of the volume.
+    gibibytes: u64,
+    /// What `--memory` is for the server.
+    memory_mebibytes: u64,
+    /// How often all of it is overwritten.
+    overwrites: u64,
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [directory, gibibytes, memory_mebibytes, overwrites] = &arguments[..] else {
-        return Err("usage: large_volume DIRECTORY GIBIBYTES MEMORY_MEBIBYTES OVERWRITES".into());
-    };
-    let blocks = (gibibytes.parse::<u64>()? << 30) / BLOCK;
-    let memory_bytes = memory_mebibytes.parse::<u64>()? << 20;
-    let mut bench = Bench::new(Path::new(directory), blocks, memory_bytes)?;
+    let Args { directory, gibibytes, memory_mebibytes, overwrites } = Args::parse();
+    let blocks = (gibibytes << 30) / BLOCK;
+    let mut bench = Bench::new(&directory, blocks, memory_mebibytes << 20)?;
     bench.tell("empty")?;
     for quarter in 0..4 {
         bench.fill(blocks * quarter / 4..blocks * (quarter + 1) / 4)?;
         bench.tell("written")?;
     }
-    for _ in 0..overwrites.parse::<u64>()? * 2 {
+    for _ in 0..overwrites * 2 {
         bench.overwrite(blocks / 2)?;
         bench.tell("overwritten")?;
     }
