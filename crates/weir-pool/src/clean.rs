@@ -137,9 +137,7 @@ impl Pool {
         tracing::debug!(segments = done.len(), moved_bytes, "segments cleaned");
         Ok(())
     }
-}
 
-impl Pool {
     /// The remap tables that moved blocks are found through now.
     async fn remaps_of(
         &self,

@@ -151,28 +151,26 @@ pub(crate) mod tests {
     }
 
     /// The machine's clock, with the timers of the I/O runtime.
-    pub(crate) fn test_clock() -> Arc<dyn Clock> {
+    fn test_clock() -> Arc<dyn Clock> {
         Arc::new(TestClock(SystemClock::default()))
     }
 
-    /// A mirror of two disks whose bytes tell which is which, and their faults.
-    fn mirror() -> (Vdev, [Arc<Faults>; 2]) {
+    /// A vdev of watched disks, and their faults.
+    pub(crate) fn vdev_of(kind: VdevKind, disks: &[Arc<MemoryDevice>]) -> (Vdev, Vec<Arc<Faults>>) {
         let clock = test_clock();
-        let faults = [Arc::default(), Arc::default()];
+        let faults: Vec<Arc<Faults>> = disks.iter().map(|_| Arc::default()).collect();
         let leg = |index: usize| {
-            let len = LABEL_BYTES as usize + (1 << 16);
-            let memory = MemoryDevice::new(format!("disk{index}"), len);
-            memory.corrupt(0..len, |byte| *byte = index as u8);
-            let faulty = Arc::new(FaultDevice::new(Arc::new(memory), Arc::clone(&faults[index])));
+            let disk = Arc::clone(&disks[index]) as Arc<dyn Device>;
+            let faulty = Arc::new(FaultDevice::new(disk, Arc::clone(&faults[index])));
             let watched: Arc<dyn Device> = Arc::new(WatchedDevice::new(faulty, Arc::clone(&clock)));
             Leg::new(Guid(index as u64), format!("disk{index}"), Some(watched))
         };
-        let leg_config = |guid| LegConfig { guid: Guid(guid), path: String::new() };
+        let leg_config = |n| LegConfig { guid: Guid(n as u64), path: String::new() };
         let config = VdevConfig {
-            kind: VdevKind::Mirror,
+            kind,
             role: weir_format::VdevRole::Data,
             disk_bytes: 3 * LABEL_BYTES,
-            legs: vec![leg_config(0), leg_config(1)],
+            legs: (0..disks.len()).map(leg_config).collect(),
         };
         let label = Label {
             pool: Guid(7),
@@ -186,7 +184,18 @@ pub(crate) mod tests {
         };
         let options =
             PoolOptions { cache_bytes: 0, clock: Arc::clone(&clock), bug: PlantedBug::None };
-        (Vdev::new(&label, 0, vec![leg(0), leg(1)], &options), faults)
+        (Vdev::new(&label, 0, (0..disks.len()).map(leg).collect(), &options), faults)
+    }
+
+    /// A mirror of two disks whose bytes tell which is which, and their faults.
+    fn mirror() -> (Vdev, Vec<Arc<Faults>>) {
+        let disk = |index: usize| {
+            let len = LABEL_BYTES as usize + (1 << 16);
+            let memory = MemoryDevice::new(format!("disk{index}"), len);
+            memory.corrupt(0..len, |byte| *byte = index as u8);
+            Arc::new(memory)
+        };
+        vdev_of(VdevKind::Mirror, &[disk(0), disk(1)])
     }
 
     fn bypassed(vdev: &Vdev) -> [u64; 2] {

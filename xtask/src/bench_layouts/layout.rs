@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -275,13 +275,13 @@ impl Pool {
     pub(super) fn read_p99(
         &self,
         seconds: u64,
-        beside: &(dyn Fn(&Self, u64) -> Result<()> + Sync),
+        beside: &(dyn Fn(&Self) -> Result<()> + Sync),
     ) -> Result<f64> {
-        let (done, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+        let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let other = scope.spawn(|| {
                 while !stop.load(Ordering::Acquire) {
-                    beside(self, done.fetch_add(1, Ordering::AcqRel))?;
+                    beside(self)?;
                 }
                 anyhow::Ok(())
             });
@@ -294,12 +294,12 @@ impl Pool {
     }
 
     /// One scrub after the other.
-    pub(super) fn scrub_again(&self, _turn: u64) -> Result<()> {
+    pub(super) fn scrub_again(&self) -> Result<()> {
         self.weir(&["pool", "scrub", "--wait", "bench"]).map(drop)
     }
 
     /// The last disk of the first vdev leaves for another file, or comes back for that one.
-    pub(super) fn replace_again(&self, _turn: u64) -> Result<()> {
+    pub(super) fn replace_again(&self) -> Result<()> {
         let last = self.layout.disks - 1;
         let (here, there) = (self.disk(last), self.disk(60));
         let is_here = self.disk_bytes_moved()?.contains_key(&here);

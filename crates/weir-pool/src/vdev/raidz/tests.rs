@@ -7,16 +7,12 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use weir_base::limits::{AVOID_MIN, HEDGE_MIN};
-use weir_base::{Guid, Txg};
-use weir_device::{
-    Device, DeviceOp, DiskOp, FaultDevice, Faults, MemoryDevice, WatchedDevice, new_runtime,
-};
+use weir_device::{Device, DeviceOp, DiskOp, Faults, MemoryDevice, new_runtime};
+use weir_format::VdevKind;
 use weir_format::layout::LABEL_BYTES;
-use weir_format::{Label, LegConfig, VdevConfig, VdevKind, VdevRole};
 
 use super::*;
-use crate::hedge::tests::test_clock;
-use crate::pool::PoolOptions;
+use crate::hedge::tests::vdev_of;
 
 const STRIP: usize = 4096;
 const DATA: usize = 3;
@@ -36,37 +32,11 @@ struct Bench {
 impl Bench {
     async fn new(parity: usize) -> Self {
         let legs = DATA + parity;
-        let clock = test_clock();
         let len = LABEL_BYTES as usize + ROWS * STRIP;
         let disk = |n| Arc::new(MemoryDevice::new(format!("disk{n}"), len));
         let memory: Vec<_> = (0..legs).map(disk).collect();
-        let faults: Vec<Arc<Faults>> = (0..legs).map(|_| Arc::default()).collect();
-        let leg = |n: usize| {
-            let disk = Arc::clone(&memory[n]) as Arc<dyn Device>;
-            let faulty = Arc::new(FaultDevice::new(disk, Arc::clone(&faults[n])));
-            let watched: Arc<dyn Device> = Arc::new(WatchedDevice::new(faulty, Arc::clone(&clock)));
-            Leg::new(Guid(n as u64), format!("disk{n}"), Some(watched))
-        };
-        let leg_config = |n| LegConfig { guid: Guid(n as u64), path: String::new() };
-        let config = VdevConfig {
-            kind: [VdevKind::Raidz1, VdevKind::Raidz2, VdevKind::Raidz3][parity - 1],
-            role: VdevRole::Data,
-            disk_bytes: 3 * LABEL_BYTES,
-            legs: (0..legs).map(leg_config).collect(),
-        };
-        let label = Label {
-            pool: Guid(7),
-            name: "tank".to_owned(),
-            disk: Guid(0),
-            txg: Txg(1),
-            segment_bytes: 1 << 16,
-            strip_bytes: STRIP as u32,
-            log_bytes: 0,
-            vdevs: vec![config],
-        };
-        let bug = crate::planted::PlantedBug::None;
-        let options = PoolOptions { cache_bytes: 0, clock: Arc::clone(&clock), bug };
-        let vdev = Vdev::new(&label, 0, (0..legs).map(leg).collect(), &options);
+        let kind = [VdevKind::Raidz1, VdevKind::Raidz2, VdevKind::Raidz3][parity - 1];
+        let (vdev, faults) = vdev_of(kind, &memory);
         let content: Vec<u8> = (0..LEN).map(|at| (at / 64 * 31 + at) as u8).collect();
         let mut rows = IoBuf::zeroed(LEN);
         rows.copy_from_slice(&content);
