@@ -19,7 +19,7 @@ use weir_base::size::Human;
 
 use crate::layout::absolute;
 use crate::output;
-use crate::pool::changed;
+use crate::pool::{changed, warn};
 use crate::session::Session;
 
 /// How often a scan that is waited for is looked at.
@@ -133,6 +133,7 @@ pub(crate) fn run(verb: CareVerb, session: &Session) -> Result<(), ApiError> {
             let request = PoolDisk { name: name.clone(), disk };
             let change = session.call(|client| client.pool_online(request))?;
             if wait {
+                warn(session, &change);
                 return watch(session, &name, ScanKind::Resilver);
             }
             changed(session, &change)
@@ -141,6 +142,7 @@ pub(crate) fn run(verb: CareVerb, session: &Session) -> Result<(), ApiError> {
             let request = PoolAttach { name: name.clone(), disk, new: absolute(&new)?, force };
             let change = session.call(|client| client.pool_attach(request))?;
             if wait {
+                warn(session, &change);
                 return watch(session, &name, ScanKind::Resilver);
             }
             changed(session, &change)
@@ -154,6 +156,7 @@ pub(crate) fn run(verb: CareVerb, session: &Session) -> Result<(), ApiError> {
             let request = PoolReplace { name: name.clone(), disk, new, force, at_once };
             let change = session.call(|client| client.pool_replace(request))?;
             if wait {
+                warn(session, &change);
                 return watch(session, &name, ScanKind::Resilver);
             }
             changed(session, &change)

@@ -171,10 +171,15 @@ pub(crate) fn split_property(text: &str) -> Result<(&str, &str), ApiError> {
     })
 }
 
-fn warn_and_say(session: &Session, change: &PoolChange) {
+/// Says what a change was done in spite of.
+pub(crate) fn warn(session: &Session, change: &PoolChange) {
     for warning in &change.warnings {
         session.say(&format!("warning: {}", output::clean(warning)));
     }
+}
+
+fn warn_and_say(session: &Session, change: &PoolChange) {
+    warn(session, change);
     session.say(&output::outcome("pool", &change.pool.name, change.outcome));
 }
 
@@ -222,9 +227,7 @@ fn import(
     };
     let change = session.call(|client| client.pool_import(PoolImport { pool, search, force }))?;
     if change.outcome == Outcome::Changed {
-        for warning in &change.warnings {
-            session.say(&format!("warning: {}", output::clean(warning)));
-        }
+        warn(session, &change);
         session.say(&format!("pool {} imported", change.pool.name));
         return session.print(&change, |_| String::new());
     }

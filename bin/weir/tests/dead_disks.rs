@@ -79,7 +79,9 @@ fn every_verb_answers_while_every_disk_of_a_pool_is_dead() {
     let history = timely(&server, "pool history tank").ok().out;
     assert!(history.contains("pool offline tank"), "{history}");
 
-    // Its clients are still offered the volume.
+    // Nothing was destroyed where nothing can be stored, and its clients are still offered it.
+    let volumes = timely(&server, "volume list tank").ok().out;
+    assert!(volumes.contains("tank/idle"), "{volumes}");
     timely(&server, "pool export tank").fails(code::BUSY, &["tank/v"]);
     timely(&server, "pool export --force tank").ok();
     timely(&server, "pool status tank").fails(code::NOT_FOUND, &["tank"]);

@@ -62,6 +62,27 @@ fn a_disk_in_memory_is_named_as_such() {
 }
 
 #[test]
+fn a_disk_that_joins_later_is_measured_too() {
+    let dirs = Dirs::new();
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let disk = |name: &str| {
+        let path = memory.path().join(name);
+        File::create(&path).unwrap().set_len(256 * MIB).unwrap();
+        path.display().to_string()
+    };
+    let (first, second) = (disk("first"), disk("second"));
+    dirs.disk("a", 256 * MIB);
+    let mut server = dirs.start();
+    server.weir("pool create tank a").ok();
+    let warning = |disk: &str| format!("warning: {disk}: is in memory (tmpfs)");
+    let attached = server.weir(&format!("pool attach --wait tank a {first}")).ok();
+    assert!(attached.talk.contains(&warning(&first)), "{}", attached.talk);
+    let replaced = server.weir(&format!("pool replace --wait tank {first} {second}")).ok();
+    assert!(replaced.talk.contains(&warning(&second)), "{}", replaced.talk);
+    server.assert_alive();
+}
+
+#[test]
 fn a_refused_pool_is_not_measured() {
     let dirs = Dirs::new();
     let filled = dirs.disk("a", 256 * MIB);

@@ -83,8 +83,12 @@ pub const SCAN_BYTES_IN_FLIGHT: usize = 32 << 20;
 /// disk answers many as quickly as few.
 pub const SCAN_RUNS_IN_FLIGHT: usize = 64;
 
-/// Segments in which a scan or the cleaner looks for what lives while it reads the one before: a
-/// few MiB of block lists each at most.
+/// Segments that a scan looks at together: while one waits for its last reads, or for the lists of
+/// what lives in it, others keep disks and processor busy. It shares the bytes above among them.
+pub const SCAN_SEGMENTS_AT_ONCE: usize = 3;
+
+/// Segments in which the cleaner looks for what lives while it reads the one before: a few MiB of
+/// block lists each at most.
 pub const SEGMENTS_LOOKED_AHEAD: usize = 2;
 
 /// Bytes that the cleaner reads at the same time.

@@ -65,6 +65,12 @@ impl Half {
         (bytes / (BLOCK_BYTES as u64 + ENTRY_OVERHEAD_BYTES)).max(64)
     }
 
+    fn set_entries(&self, entries: u64) {
+        if entries != self.entries.capacity() {
+            self.entries.set_capacity(entries);
+        }
+    }
+
     fn stats(&self) -> CacheStats {
         CacheStats {
             hits: self.hits.load(Ordering::Relaxed),
@@ -89,8 +95,8 @@ impl BlockCache {
     /// Changes the budget; what no longer fits is evicted.
     pub fn set_budget(&self, bytes: u64) {
         let nodes = bytes / NODE_SHARE;
-        self.data.entries.set_capacity(Half::entries_in(bytes - nodes));
-        self.nodes.entries.set_capacity(Half::entries_in(nodes));
+        self.data.set_entries(Half::entries_in(bytes - nodes));
+        self.nodes.set_entries(Half::entries_in(nodes));
     }
 
     fn half(&self, class: CacheClass) -> &Half {

@@ -26,9 +26,9 @@ use crate::scan::ScanDesk;
 use crate::traffic::Traffic;
 use crate::volume::Volume;
 
-/// Parts of the memory budget; the rest is buffers in flight, tables' own size and the program.
-const CACHE_PERCENT: u64 = 40;
-const DIRTY_PERCENT: u64 = 45;
+/// Parts of the memory budget; the rest is buffers in flight, log queues and the program.
+const CACHE_PERCENT: u64 = 38;
+const DIRTY_PERCENT: u64 = 42;
 
 /// How to run an engine; nothing of it is stored.
 #[derive(Clone)]
@@ -292,6 +292,7 @@ impl Engine {
         compression: Compression,
     ) -> Result<Outcome, DatasetError> {
         let _admin = self.admin.lock().await;
+        self.core.pool.check_alive()?;
         let volume = self.volume(name)?;
         {
             let mut state = volume.state.lock();
@@ -308,6 +309,7 @@ impl Engine {
     pub async fn resize_volume(&self, name: &str, size: u64) -> Result<Outcome, DatasetError> {
         self.check_size(name, size)?;
         let _admin = self.admin.lock().await;
+        self.core.pool.check_alive()?;
         let volume = self.volume(name)?;
         let before = volume.size_bytes();
         if before == size {
@@ -354,6 +356,7 @@ impl Engine {
     /// It is gone after any crash once this returns.
     pub async fn destroy_volume(&self, name: &str) -> Result<Outcome, DatasetError> {
         let _admin = self.admin.lock().await;
+        self.core.pool.check_alive()?;
         let volume = self.volume(name)?;
         {
             let mut state = volume.state.lock();

@@ -62,15 +62,32 @@ impl Engine {
         at_once: bool,
     ) -> Result<Replacement, DatasetError> {
         let _admin = self.admin.lock().await;
-        let how = self.pool().plan_replacement(old)?;
-        if how == Replacement::InsteadOfGood && !at_once {
-            let disk = device.path().to_owned();
-            return Err(PoolError::StillGood { pool: self.pool().name().to_owned(), disk }.into());
-        }
+        let how = self.check_replacement(old, &*device, at_once)?;
         self.join(old, device, new, how).await?;
         if how == Replacement::Beside {
             self.successions.lock().push(Succession { old, new });
         }
+        Ok(how)
+    }
+
+    /// Whether and how a disk can take the place of the leg `old`; nothing is changed.
+    ///
+    /// # Errors
+    /// As [`Self::replace_leg`].
+    pub fn check_replacement(
+        &self,
+        old: Guid,
+        device: &dyn Device,
+        at_once: bool,
+    ) -> Result<Replacement, DatasetError> {
+        let pool = self.pool();
+        let how = pool.plan_replacement(old)?;
+        if how == Replacement::InsteadOfGood && !at_once {
+            let disk = device.path().to_owned();
+            return Err(PoolError::StillGood { pool: pool.name().to_owned(), disk }.into());
+        }
+        pool.check_joining(old, how)?;
+        pool.check_disk(old, device)?;
         Ok(how)
     }
 

@@ -11,17 +11,17 @@
 //! - a scrub that was asked for is forgotten when the pool is closed.
 
 use std::pin::pin;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use futures_util::stream::{self, StreamExt as _};
-use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 use weir_base::Guid;
 use weir_base::limits::{
     SCAN_ATTEMPTS_MAX, SCAN_BLOCKS_BUSY, SCAN_BUSY_PAUSES, SCAN_BYTES_IN_FLIGHT,
-    SCAN_RUNS_IN_FLIGHT, SEGMENTS_LOOKED_AHEAD,
+    SCAN_RUNS_IN_FLIGHT, SCAN_SEGMENTS_AT_ONCE,
 };
 use weir_cache::CacheClass;
 use weir_pool::{PoolError, ScanKind, ScanPace, ScanState, ScanStatus, SegmentScan};
@@ -44,14 +44,25 @@ enum Wanted {
 /// What people ask of the scans of one pool.
 #[derive(Default)]
 pub(crate) struct ScanDesk {
-    wanted: Mutex<Wanted>,
+    wanted: parking_lot::Mutex<Wanted>,
     /// Scrubs that were stopped: a walk that began before ends, also if the next one was asked for.
     stops: AtomicU64,
     /// Resilvers in a row that did not succeed.
-    failures: Mutex<u32>,
+    failures: parking_lot::Mutex<u32>,
     /// Clients used the pool during the last step.
     saw_load: AtomicBool,
     pub(crate) wake: Notify,
+}
+
+/// A scan on its way through the segments, several at the same time.
+struct Walk {
+    kind: ScanKind,
+    /// Scrubs stopped before it began.
+    stops: u64,
+    /// Held for each step beside clients.
+    busy_turn: Mutex<()>,
+    /// Why it ends before it saw everything.
+    ended: OnceLock<Walked>,
 }
 
 /// How a scan's walk ended.
@@ -274,19 +285,17 @@ impl Engine {
         pool.begin_scan(kind);
         let roots = || self.roots_with(&[]);
         let plan = pool.plan_scan(kind).await?;
-        let finds = plan.map(|planned| pool.find_segment(planned, &roots));
-        let mut finds = pin!(stream::iter(finds).buffered(SEGMENTS_LOOKED_AHEAD).peekable());
-        while let Some(segment) = finds.next().await {
-            let mut segment = segment?;
+        let verifies = plan.map(|planned| async {
+            let mut segment = pool.find_segment(planned, &roots).await?;
             while !segment.is_done() {
-                let pace = idle_pace(&|| true);
-                let step = pin!(pool.scan_step(kind, &mut segment, &pace));
-                match select(step, pin!(finds.as_mut().peek())).await {
-                    Either::Left((done, _)) => done?,
-                    Either::Right((_, step)) => step.await?,
-                }
+                pool.scan_step(kind, &mut segment, &idle_pace(&|| true)).await?;
                 pool.scan_status().iter().for_each(&look);
             }
+            Ok::<_, PoolError>(())
+        });
+        let mut verifies = pin!(stream::iter(verifies).buffer_unordered(SCAN_SEGMENTS_AT_ONCE));
+        while let Some(verified) = verifies.next().await {
+            verified?;
         }
         pool.set_scan_state(ScanState::Finished);
         Ok(pool.scan_status().expect("it was begun"))
@@ -307,28 +316,37 @@ impl Engine {
         let pool = self.pool();
         let roots = || self.roots_with(&[]);
         let plan = pool.plan_scan(kind).await?;
-        let finds = plan.map(|planned| pool.find_segment(planned, &roots));
-        let mut finds = pin!(stream::iter(finds).buffered(SEGMENTS_LOOKED_AHEAD).peekable());
-        while let Some(segment) = finds.next().await {
-            let mut segment = segment?;
-            while !segment.is_done() {
-                if let Some(ended) = self.may_go_on(kind, stops, sleep).await {
-                    return Ok(ended);
-                }
-                let busy = self.scans.saw_load.load(Ordering::Acquire);
-                let step = pin!(self.paced_step(kind, &mut segment, busy, sleep));
-                if busy {
-                    step.await?;
-                    continue;
-                }
-                // What lives of the next segments is found meanwhile.
-                match select(step, pin!(finds.as_mut().peek())).await {
-                    Either::Left((done, _)) => done?,
-                    Either::Right((_, step)) => step.await?,
-                }
-            }
+        let walk = &Walk { kind, stops, busy_turn: Mutex::default(), ended: OnceLock::new() };
+        let plan = plan.take_while(|_| walk.ended.get().is_none());
+        let scans = plan.map(|planned| {
+            let find = pool.find_segment(planned, &roots);
+            async move { self.scan_segment(walk, find.await?, sleep).await }
+        });
+        let mut scans = pin!(stream::iter(scans).buffer_unordered(SCAN_SEGMENTS_AT_ONCE));
+        while let Some(scanned) = scans.next().await {
+            scanned?;
         }
-        Ok(Walked::All)
+        Ok(walk.ended.get().copied().unwrap_or(Walked::All))
+    }
+
+    /// Looks at a segment, unless the walk ends before.
+    async fn scan_segment<S: Future<Output = ()>>(
+        &self,
+        walk: &Walk,
+        mut segment: SegmentScan,
+        sleep: &impl Fn(Duration) -> S,
+    ) -> Result<(), DatasetError> {
+        while !segment.is_done() && walk.ended.get().is_none() {
+            let busy = || self.scans.saw_load.load(Ordering::Acquire);
+            // Beside clients one step at a time is taken, of whichever segment.
+            let _turn = if busy() { Some(walk.busy_turn.lock().await) } else { None };
+            if let Some(ended) = self.may_go_on(walk.kind, walk.stops, sleep).await {
+                walk.ended.get_or_init(|| ended);
+                return Ok(());
+            }
+            self.paced_step(walk.kind, &mut segment, busy(), sleep).await?;
+        }
+        Ok(())
     }
 
     /// Waits while the scan is paused; `Some` when it ends here.
@@ -396,7 +414,7 @@ fn idle_pace(go_on: &(dyn Fn() -> bool + Sync)) -> ScanPace<'_> {
     ScanPace {
         blocks: usize::MAX,
         runs_in_flight: SCAN_RUNS_IN_FLIGHT,
-        bytes_in_flight: SCAN_BYTES_IN_FLIGHT,
+        bytes_in_flight: SCAN_BYTES_IN_FLIGHT / SCAN_SEGMENTS_AT_ONCE,
         go_on,
     }
 }

@@ -3,18 +3,89 @@
 //! Not here: 4 KiB cache cells (the arena).
 //!
 //! Invariants: the start is aligned to [`IoBuf::ALIGN`]; the length never changes; all bytes are
-//! initialised (zero at first), so no read can show another buffer's old content.
+//! initialised, and zero at first but in a buffer that is made to be read into.
+//!
+//! Large buffers that are dropped are kept for the next ones of their thread: to clear a mebibyte,
+//! or to get it from the kernel anew, takes about as long as to verify what is read into it.
 
 #![expect(unsafe_code, reason = "an aligned allocation has no safe form in std")]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
-use std::ops::{Deref, DerefMut};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut, RangeInclusive};
 use std::ptr::NonNull;
 
-/// An owned, zero-filled, aligned byte buffer.
+/// Bytes of a buffer that is worth keeping.
+const SPARE_BYTES: RangeInclusive<usize> = 32 << 10..=2 << 20;
+/// Bytes that a thread keeps: what a scan or the cleaner reads at the same time, about.
+const SPARES_BYTES_MAX: usize = 8 << 20;
+
+/// Dropped buffers of one thread, the oldest first.
+#[derive(Default)]
+struct Spares {
+    buffers: VecDeque<Allocation>,
+    bytes: usize,
+}
+
+thread_local! {
+    static SPARES: RefCell<Spares> = RefCell::default();
+}
+
+impl Spares {
+    fn keep(&mut self, allocation: Allocation) {
+        self.bytes += allocation.bytes;
+        self.buffers.push_back(allocation);
+        while self.bytes > SPARES_BYTES_MAX {
+            let oldest = self.buffers.pop_front();
+            self.bytes -= oldest.map_or(0, |oldest| oldest.bytes);
+        }
+    }
+
+    /// One that holds `len` bytes and not many more.
+    fn take(&mut self, len: usize) -> Option<Allocation> {
+        let fits = |spare: &Allocation| spare.bytes >= len && spare.bytes / 2 <= len;
+        let index = self.buffers.iter().rposition(fits)?;
+        let spare = self.buffers.remove(index)?;
+        self.bytes -= spare.bytes;
+        Some(spare)
+    }
+}
+
+/// Aligned memory, all of it initialised.
+struct Allocation {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+impl Allocation {
+    fn zeroed(bytes: usize) -> Self {
+        let layout = Self::layout(bytes);
+        // SAFETY: layout has a non-zero size (asserted in `layout`).
+        let start = unsafe { alloc_zeroed(layout) };
+        let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
+        Self { start, bytes }
+    }
+
+    fn layout(bytes: usize) -> Layout {
+        assert!(bytes > 0, "an I/O buffer has at least one byte");
+        Layout::from_size_align(bytes, IoBuf::ALIGN).expect("a buffer length fits in isize")
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `zeroed` with the same layout, and owned by nobody else.
+        unsafe { dealloc(self.start.as_ptr(), Self::layout(self.bytes)) }
+    }
+}
+
+/// An owned, aligned byte buffer.
 pub struct IoBuf {
     start: NonNull<u8>,
     len: usize,
+    /// Bytes allocated: `len` or more.
+    allocated: usize,
 }
 
 // SAFETY: IoBuf owns its bytes exclusively, like Box<[u8]>.
@@ -28,23 +99,44 @@ impl IoBuf {
 
     /// A buffer of `len` zero bytes; `len > 0`.
     pub fn zeroed(len: usize) -> Self {
-        let layout = Self::layout(len);
-        // SAFETY: layout has a non-zero size (asserted in `layout`).
-        let start = unsafe { alloc_zeroed(layout) };
-        let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
-        Self { start, len }
+        match Self::spare(len) {
+            Some(mut spare) => {
+                spare.fill(0);
+                spare
+            }
+            None => Self::owning(Allocation::zeroed(len), len),
+        }
     }
 
-    fn layout(len: usize) -> Layout {
-        assert!(len > 0, "an I/O buffer has at least one byte");
-        Layout::from_size_align(len, Self::ALIGN).expect("a buffer length fits in isize")
+    /// A buffer of `len` bytes for a read, which fills all of it or fails; `len > 0`. What it holds
+    /// before may be anything that this process had in memory.
+    pub fn for_read(len: usize) -> Self {
+        Self::spare(len).unwrap_or_else(|| Self::owning(Allocation::zeroed(len), len))
+    }
+
+    fn spare(len: usize) -> Option<Self> {
+        if !SPARE_BYTES.contains(&len) {
+            return None;
+        }
+        let spare = SPARES.try_with(|spares| spares.borrow_mut().take(len)).ok().flatten()?;
+        Some(Self::owning(spare, len))
+    }
+
+    fn owning(allocation: Allocation, len: usize) -> Self {
+        assert!(len <= allocation.bytes, "a buffer is within its memory");
+        let Allocation { start, bytes: allocated } = allocation;
+        std::mem::forget(allocation);
+        Self { start, len, allocated }
     }
 }
 
 impl Drop for IoBuf {
     fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with the same layout, and owned by nobody else.
-        unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len)) }
+        let allocation = Allocation { start: self.start, bytes: self.allocated };
+        if SPARE_BYTES.contains(&self.allocated) {
+            // While the thread ends, nothing is kept any more: the memory is given back.
+            SPARES.try_with(move |spares| spares.borrow_mut().keep(allocation)).ok();
+        }
     }
 }
 
@@ -81,5 +173,23 @@ mod tests {
         assert!(buf.iter().all(|b| *b == 0));
         buf[8191] = 7;
         assert_eq!(buf[8191], 7);
+    }
+
+    #[test]
+    fn dropped_buffers_serve_again_and_are_bounded() {
+        let mut first = IoBuf::zeroed(1 << 20);
+        first.fill(7);
+        let start = first.as_ptr();
+        drop(first);
+        let again = IoBuf::for_read((1 << 20) - 4096);
+        assert_eq!((again.as_ptr(), again.len(), again[5]), (start, (1 << 20) - 4096, 7));
+        drop(again);
+        assert!(IoBuf::zeroed(1 << 20).iter().all(|byte| *byte == 0), "zeroed is zeroed");
+        assert_eq!(IoBuf::for_read(32 << 10).allocated, 32 << 10, "a small one takes no large one");
+        drop((0..20).map(|_| IoBuf::zeroed(1 << 20)).collect::<Vec<_>>());
+        SPARES.with_borrow(|spares| {
+            let bytes: usize = spares.buffers.iter().map(|spare| spare.bytes).sum();
+            assert_eq!((spares.bytes, bytes <= SPARES_BYTES_MAX), (bytes, true));
+        });
     }
 }

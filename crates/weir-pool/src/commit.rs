@@ -118,6 +118,7 @@ impl Pool {
         *self.committed.lock() =
             Committed { txg, segments, datasets, remaps, next_dataset: input.next_dataset };
         self.segments.stored_remaps(stored);
+        self.fit_cache();
         self.log.release(log);
         out.end();
         Ok(())

@@ -154,7 +154,7 @@ impl Vdev {
     async fn read_leg(&self, leg: &Leg, offset: u64, len: usize) -> Option<Span> {
         let device = leg.usable()?;
         let (at, within, rounded) = self.round_out(offset, len);
-        let (done, buf) = device.read_at(self.base + at, IoBuf::zeroed(rounded)).await;
+        let (done, buf) = device.read_at(self.base + at, IoBuf::for_read(rounded)).await;
         done.map_err(|error| leg.count_read_error(&error)).ok()?;
         Some(Span { buf, within })
     }

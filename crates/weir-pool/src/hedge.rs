@@ -85,7 +85,7 @@ impl<'a> Copies<'a> {
         for leg in self.unasked.by_ref() {
             if let Some(device) = leg.usable() {
                 let (offset, buf, disk) =
-                    (self.disk_offset, IoBuf::zeroed(self.len), Arc::clone(&device));
+                    (self.disk_offset, IoBuf::for_read(self.len), Arc::clone(&device));
                 let read = Box::pin(async move { disk.read_at(offset, buf).await });
                 self.asked.push(Asked { leg, device, read });
                 return true;

@@ -198,13 +198,23 @@ impl Pool {
     /// # Errors
     /// The disk is too small, or fails.
     pub async fn ready_disk(&self, beside: Guid, device: &dyn Device) -> Result<(), PoolError> {
+        self.check_disk(beside, device)?;
+        let (vdev, _) = self.leg(beside)?;
+        forget_disk(device, vdev.disk_bytes()).await?;
+        zero_log(device, self.label.log_bytes).await
+    }
+
+    /// Whether a disk is large enough for the vdev of a leg.
+    ///
+    /// # Errors
+    /// `TooSmall`.
+    pub fn check_disk(&self, beside: Guid, device: &dyn Device) -> Result<(), PoolError> {
         let (vdev, _) = self.leg(beside)?;
         let (path, bytes) = (device.path().to_owned(), device.geometry().len_bytes);
         if bytes < vdev.disk_bytes() {
             return Err(PoolError::TooSmall { path, bytes, min: vdev.disk_bytes() });
         }
-        forget_disk(device, vdev.disk_bytes()).await?;
-        zero_log(device, self.label.log_bytes).await
+        Ok(())
     }
 
     /// Whether a vdev takes a new leg like this.

@@ -29,6 +29,8 @@ use crate::write_out::Streams;
 /// Part of the caches' budget that holds remap tables: enough for all of them in most pools, and a
 /// block whose table is not in RAM costs one more read.
 const TABLE_SHARE: u64 = 8;
+/// Part of it that blocks and nodes have, however large the tables of segments are.
+const CACHE_SHARE_MIN: u64 = 4;
 
 /// How to run a pool; nothing of it is stored.
 #[derive(Clone)]
@@ -82,6 +84,8 @@ pub struct Pool {
     /// This opening of the pool and those before it, newest first.
     pub(crate) lineage: Vec<Opening>,
     pub(crate) cache: BlockCache,
+    /// Budget of the cache and of the tables of segments.
+    cache_bytes: AtomicU64,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) committed: Mutex<Committed>,
     pub(crate) streams: Mutex<Option<Streams>>,
@@ -118,15 +122,14 @@ impl Pool {
         let log = IntentLog::new(label.pool, label.log_bytes, log_vdev, log_epoch, options.bug);
         let streams = Streams::resume(&segments, committed.txg);
         let config = Mutex::new(label.clone());
-        let tables = options.cache_bytes / TABLE_SHARE;
-        segments.inner.lock().remaps.set_max(tables);
-        Self {
+        let pool = Self {
             label,
             vdevs,
             segments,
             log,
             lineage,
-            cache: BlockCache::new(options.cache_bytes - tables),
+            cache: BlockCache::new(options.cache_bytes),
+            cache_bytes: AtomicU64::new(options.cache_bytes),
             clock: Arc::clone(&options.clock),
             committed: Mutex::new(committed),
             streams: Mutex::new(Some(streams)),
@@ -139,7 +142,10 @@ impl Pool {
             config,
             labels: futures_util::lock::Mutex::new(()),
             poisoned: OnceLock::new(),
-        }
+        };
+        pool.segments.stored_remaps(Vec::new());
+        pool.set_cache_bytes(options.cache_bytes);
+        pool
     }
 
     /// Name.
@@ -180,9 +186,17 @@ impl Pool {
 
     /// Changes the budget of the caches.
     pub fn set_cache_bytes(&self, bytes: u64) {
-        let tables = bytes / TABLE_SHARE;
-        self.cache.set_budget(bytes - tables);
-        self.set_remap_bytes(tables);
+        self.cache_bytes.store(bytes, Ordering::Release);
+        self.set_remap_bytes(bytes / TABLE_SHARE);
+        self.fit_cache();
+    }
+
+    /// Gives blocks and nodes what the tables of segments leave: those cannot leave RAM and grow
+    /// with the pool.
+    pub(crate) fn fit_cache(&self) {
+        let bytes = self.cache_bytes.load(Ordering::Acquire);
+        let tables = self.segments.inner.lock().remaps.bytes_promised();
+        self.cache.set_budget(bytes.saturating_sub(tables).max(bytes / CACHE_SHARE_MIN));
     }
 
     /// Changes the budget of the remap tables alone.

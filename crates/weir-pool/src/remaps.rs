@@ -103,6 +103,12 @@ impl Remaps {
         self.bytes_max
     }
 
+    /// What tables in RAM, the list of them and the segment table take at most: the budget, or what
+    /// cannot leave RAM and the part that tables have in any case.
+    pub(crate) fn bytes_promised(&self) -> u64 {
+        self.bytes_max.max(self.beside + self.list_bytes() + self.bytes_max / OWN_SHARE)
+    }
+
     /// A segment's table, `None` if it has none.
     pub(crate) fn get(&mut self, vseg: VsegId) -> Result<Option<&Arc<RemapTable>>, Unread> {
         let Some(entry) = self.tables.get_mut(&vseg) else { return Ok(None) };
@@ -316,6 +322,9 @@ mod tests {
         remaps.beside = 2 * table(0).memory_bytes();
         remaps.shrink(None);
         assert_eq!(remaps.bytes(), 2 * table(0).memory_bytes());
+        remaps.stored(Vec::new(), 1 << 20);
+        assert!(remaps.bytes_promised() > 1 << 20, "the segment table cannot leave RAM");
+        remaps.stored(Vec::new(), 0);
         remaps.put(VsegId(0), table(0));
         for n in 1..10 {
             if let Err(unread) = remaps.get(VsegId(n)) {

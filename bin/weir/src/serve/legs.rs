@@ -12,15 +12,16 @@ use std::sync::Arc;
 use weir_api::ApiError;
 use weir_api::types::{Outcome, PoolAttach, PoolChange, PoolDisk, PoolReplace};
 use weir_base::{ErrorKind, Guid};
-use weir_dataset::DatasetError;
+use weir_dataset::{DatasetError, Engine};
 use weir_device::Device;
 use weir_pool::{LegState, PoolError, Replacement};
 
 use super::activity::Activity;
 use super::care::pool_error;
 use super::control::{Manager, guid};
+use super::flush_check::Measured;
 use super::pools::{OpenPool, api_error};
-use super::{convert, disks};
+use super::{convert, disks, flush_check};
 
 impl Manager {
     pub(super) async fn attach_disk(&self, request: PoolAttach) -> Result<PoolChange, ApiError> {
@@ -31,14 +32,20 @@ impl Manager {
         self.remember_disks(&name, &pool, std::slice::from_ref(&new))?;
         let activity = Activity::current();
         let attached = pool.call_api(move |engine| async move {
-            let device = disks::open_new(Path::new(&new), force, &activity).await?;
+            let device: Arc<dyn Device> =
+                disks::open_new(Path::new(&new), force, &activity).await?;
+            let there = engine.pool();
+            let fits = there.check_joining(beside, Replacement::Beside);
+            fits.and_then(|()| there.check_disk(beside, &*device)).map_err(pool_error)?;
+            let measured = measure(&device, &engine).await?;
             let done = engine.attach_leg(beside, device, guid()).await;
-            done.map_err(|error| api_error(&error))
+            done.map(|()| measured).map_err(|error| api_error(&error))
         });
         let attached = attached.await;
         self.remember_disks(&name, &pool, &[])?;
-        attached?;
-        Ok(changed(&pool, Vec::new()))
+        let mut warnings = Vec::new();
+        flush_check::tell(attached?, &name, &mut warnings, &self.record.events);
+        Ok(changed(&pool, warnings))
     }
 
     pub(super) async fn replace_disk(&self, request: PoolReplace) -> Result<PoolChange, ApiError> {
@@ -61,18 +68,24 @@ impl Manager {
             }
             let device: Arc<dyn Device> =
                 disks::open_new(Path::new(&new), force, &activity).await?;
-            engine.replace_leg(old, device, guid(), at_once).await.map_err(|error| match error {
+            let refused = |error| match error {
                 DatasetError::Pool(PoolError::StillGood { .. }) => api_error(&error)
                     .with_action("repeat it with --at-once to have less redundancy meanwhile"),
                 _ => api_error(&error),
-            })
+            };
+            engine.check_replacement(old, &*device, at_once).map_err(refused)?;
+            let measured = measure(&device, &engine).await?;
+            let how = engine.replace_leg(old, device, guid(), at_once).await.map_err(refused)?;
+            Ok((how, measured))
         });
         let replaced = replaced.await;
         self.remember_disks(&name, &pool, &[])?;
-        let warnings = match replaced? {
+        let (how, measured) = replaced?;
+        let mut warnings = match how {
             Replacement::Beside => vec![format!("{disk} leaves when the new disk has everything")],
             Replacement::Instead | Replacement::InsteadOfGood => Vec::new(),
         };
+        flush_check::tell(measured, &name, &mut warnings, &self.record.events);
         Ok(changed(&pool, warnings))
     }
 
@@ -103,6 +116,11 @@ impl Manager {
             }
         })
     }
+}
+
+/// What the flushes of a disk that was checked, and is about to join, take.
+async fn measure(device: &Arc<dyn Device>, engine: &Engine) -> Result<Vec<Measured>, ApiError> {
+    flush_check::measure_disks(std::slice::from_ref(device), engine.pool().clock()).await
 }
 
 pub(super) fn changed(pool: &OpenPool, warnings: Vec<String>) -> PoolChange {

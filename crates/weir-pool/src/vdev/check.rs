@@ -11,6 +11,9 @@
 //! Strips that are written one by one leave a row without its full redundancy when the power fails
 //! in between, never with less than before: they were wrong.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -40,21 +43,33 @@ struct Stretch<'a> {
     first: u64,
     /// By leg: its strips.
     legs: Vec<LegStrips>,
-    /// By row: its data strips.
-    data: Vec<u8>,
     /// By row: whether every strip of it is known.
     whole: Vec<bool>,
-    /// By row: whether its data strips are what the legs gave, none computed or replaced.
-    given: Vec<bool>,
+    /// By row and strip: data that was computed or replaced; the rest is what the legs gave.
+    made: BTreeMap<(usize, usize), Vec<u8>>,
 }
 
 impl<'a> Stretch<'a> {
-    /// Rows from `first` on, as the legs gave them.
+    /// Rows from `first` on, as the legs gave them; what no leg gave is computed.
     fn new(rows: &'a Rows, first: u64, legs: Vec<LegStrips>, count: usize) -> Self {
-        let data = Vec::with_capacity(count * rows.row_bytes() as usize);
-        let mut new = Self { rows, first, legs, data, whole: Vec::new(), given: Vec::new() };
-        (0..count).for_each(|row| new.assemble(row));
-        new
+        let mut new = Self { rows, first, legs, whole: Vec::new(), made: BTreeMap::new() };
+        let mut made = BTreeMap::new();
+        for row in 0..count {
+            let read = new.read(row);
+            let lost: Vec<usize> = (0..read.len()).filter(|strip| read[*strip].is_none()).collect();
+            let whole = lost.len() <= rows.parity;
+            let lost_data = lost.iter().filter(|strip| **strip < rows.data);
+            if whole && lost_data.clone().next().is_some() {
+                let recovery = Recovery::new(rows.data, rows.parity, &lost);
+                for strip in lost_data {
+                    let mut data = vec![0; new.strip_bytes()];
+                    recovery.strip(*strip, &read, &mut data);
+                    made.insert((row, *strip), data);
+                }
+            }
+            new.whole.push(whole);
+        }
+        Self { made, ..new }
     }
 
     fn strip_bytes(&self) -> usize {
@@ -63,6 +78,11 @@ impl<'a> Stretch<'a> {
 
     fn row_bytes(&self) -> usize {
         self.rows.row_bytes() as usize
+    }
+
+    /// Data bytes of all rows.
+    fn len(&self) -> usize {
+        self.whole.len() * self.row_bytes()
     }
 
     /// What the legs gave of a row, by strip.
@@ -76,41 +96,47 @@ impl<'a> Stretch<'a> {
         strips.collect()
     }
 
-    /// The data strips of a row.
-    fn data_strips(&self, row: usize) -> impl Iterator<Item = &[u8]> {
-        self.data[row * self.row_bytes()..][..self.row_bytes()].chunks(self.strip_bytes())
+    /// A data strip of a whole row.
+    fn data_strip(&self, row: usize, strip: usize) -> &[u8] {
+        assert!(self.whole[row] && strip < self.rows.data, "it is known");
+        let of_leg = || {
+            let leg = self.rows.leg(self.first + row as u64, strip);
+            &self.legs[leg].buf[row * self.strip_bytes()..][..self.strip_bytes()]
+        };
+        self.made.get(&(row, strip)).map_or_else(of_leg, Vec::as_slice)
     }
 
-    /// Brings the data of the next row together, computing what no leg gave.
-    fn assemble(&mut self, row: usize) {
-        let Rows { data: data_strips, parity, .. } = *self.rows;
-        let mut data = std::mem::take(&mut self.data);
-        let read = self.read(row);
-        let lost: Vec<usize> = (0..read.len()).filter(|strip| read[*strip].is_none()).collect();
-        let whole = lost.len() <= parity;
-        let given = lost.iter().all(|strip| *strip >= data_strips);
-        let recovery = (whole && !given).then(|| Recovery::new(data_strips, parity, &lost));
-        for strip in 0..data_strips {
-            if let Some(bytes) = read[strip] {
-                data.extend_from_slice(bytes);
-                continue;
-            }
-            let at = data.len();
-            data.resize(at + self.strip_bytes(), 0);
-            if let Some(recovery) = &recovery {
-                recovery.strip(strip, &read, &mut data[at..]);
+    /// Some of the data; `None` if it is not known.
+    fn bytes(&self, place: Range<usize>) -> Option<Cow<'_, [u8]>> {
+        let rows = place.start / self.row_bytes()..place.end.div_ceil(self.row_bytes());
+        if !self.whole[rows].iter().all(|whole| *whole) {
+            return None;
+        }
+        let mut all = Cow::Borrowed(&[][..]);
+        for piece in self.rows.pieces(place.start as u64..place.end as u64) {
+            let strip = self.data_strip(piece.row as usize, piece.strip);
+            let bytes = &strip[piece.within.start as usize..piece.within.end as usize];
+            if all.is_empty() {
+                all = Cow::Borrowed(bytes);
+            } else {
+                all.to_mut().extend_from_slice(bytes);
             }
         }
-        self.data = data;
-        self.whole.push(whole);
-        self.given.push(given);
+        Some(all)
     }
 
     /// Puts the right bytes at a place of the data.
     fn replace(&mut self, at: usize, bytes: &[u8]) {
-        self.data[at..at + bytes.len()].copy_from_slice(bytes);
-        let rows = at / self.row_bytes()..(at + bytes.len()).div_ceil(self.row_bytes());
-        self.given[rows].fill(false);
+        for piece in self.rows.pieces(at as u64..(at + bytes.len()) as u64) {
+            let (row, strip) = (piece.row as usize, piece.strip);
+            if self.whole[row] {
+                let made = self.made.remove(&(row, strip));
+                let mut made = made.unwrap_or_else(|| self.data_strip(row, strip).to_vec());
+                let within = piece.within.start as usize..piece.within.end as usize;
+                made[within].copy_from_slice(&bytes[piece.place()]);
+                self.made.insert((row, strip), made);
+            }
+        }
     }
 }
 
@@ -133,11 +159,11 @@ impl Vdev {
         })
     }
 
-    /// Bytes of the rows that a run is in, on all legs, and of their data brought together.
+    /// Bytes of the rows that a run is in, on all legs.
     pub(crate) fn bytes_of_rows(&self, run: &Part<'_>) -> usize {
         let rows = self.rows.map_or(0, |rows| {
             let count = run.len() as u64 / rows.row_bytes() + 2;
-            count * rows.strip_bytes * (rows.strips() + rows.data) as u64
+            count * rows.strip_bytes * rows.strips() as u64
         });
         rows as usize
     }
@@ -187,7 +213,7 @@ impl Vdev {
     ) -> Vec<LegStrips> {
         let (strip, at) = (rows.strip_bytes as usize, self.base + rows.leg_offset(first_row, 0));
         join_all(self.legs.iter().map(|leg| async move {
-            let (buf, mut there) = (IoBuf::zeroed(count * strip), vec![false; count]);
+            let (buf, mut there) = (IoBuf::for_read(count * strip), vec![false; count]);
             let wanted = scope.good.iter().any(|good| std::ptr::eq(*good, leg));
             let Some(device) = leg.usable().filter(|_| wanted) else {
                 return LegStrips { buf, there };
@@ -218,14 +244,11 @@ impl Vdev {
         live: &Live,
         base: u64,
     ) -> bool {
-        let end = base + stretch.data.len() as u64;
+        let end = base + stretch.len() as u64;
         let inside = live.at >= base && live.end() <= end;
         if inside {
             let place = (live.at - base) as usize..(live.end() - base) as usize;
-            let row_bytes = stretch.row_bytes();
-            let rows = place.start / row_bytes..place.end.div_ceil(row_bytes);
-            let whole = stretch.whole[rows].iter().all(|whole| *whole);
-            if whole && proves(live.proof, &stretch.data[place]) {
+            if stretch.bytes(place).is_some_and(|bytes| proves(live.proof, &bytes)) {
                 return true;
             }
         }
@@ -247,21 +270,23 @@ impl Vdev {
         let (rows, strip_bytes) = (stretch.rows, stretch.strip_bytes());
         let mut checked = Checked::default();
         let mut parity = vec![vec![0; strip_bytes]; rows.parity];
-        // By leg: what is to be written, and where.
-        let mut writes: Vec<Vec<(usize, Vec<u8>)>> = vec![Vec::new(); self.legs.len()];
+        // By leg: strips to be written, each at its row's place, and of which rows.
+        let mut writes: Vec<(Option<IoBuf>, Vec<usize>)> = Vec::new();
+        writes.resize_with(self.legs.len(), Default::default);
         for row in (0..owned).filter(|row| !bad[*row]) {
             if !stretch.whole[row] {
                 checked.unrepaired += u64::from(scope.kind == ScanKind::Resilver);
                 continue;
             }
-            let data: Vec<&[u8]> = stretch.data_strips(row).collect();
+            let data: Vec<&[u8]> =
+                (0..rows.data).map(|strip| stretch.data_strip(row, strip)).collect();
             let mut into: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
             parity::encode(&data, &mut into);
             let expected = data.into_iter().chain(parity.iter().map(Vec::as_slice));
             let read = stretch.read(row);
             for (strip, must) in expected.enumerate() {
                 let theirs = read[strip];
-                let unchanged = strip < rows.data && stretch.given[row];
+                let unchanged = strip < rows.data && !stretch.made.contains_key(&(row, strip));
                 if unchanged || theirs == Some(must) {
                     continue;
                 }
@@ -275,24 +300,25 @@ impl Vdev {
                 if asked && theirs.is_some() {
                     leg.checksum_errors.fetch_add(1, Ordering::Relaxed);
                 }
-                writes[index].push((row, must.to_vec()));
+                let (buf, rows_of) = &mut writes[index];
+                let buf = buf.get_or_insert_with(|| IoBuf::zeroed(owned * strip_bytes));
+                buf[row * strip_bytes..][..strip_bytes].copy_from_slice(must);
+                rows_of.push(row);
             }
         }
-        for (index, strips) in writes.into_iter().enumerate() {
-            for stretch_of in strips.chunk_by(|a, b| a.0 + 1 == b.0) {
-                let at = rows.leg_offset(stretch.first + stretch_of[0].0 as u64, 0);
-                let mut buf = IoBuf::zeroed(stretch_of.len() * strip_bytes);
-                for (place, (_, must)) in buf.chunks_mut(strip_bytes).zip(stretch_of) {
-                    place.copy_from_slice(must);
-                }
-                let leg = &self.legs[index];
-                if self.write_strips(leg, at, buf).await {
-                    checked.repaired_bytes += (stretch_of.len() * strip_bytes) as u64;
+        let at = rows.leg_offset(stretch.first, 0);
+        for (leg, (buf, rows_of)) in self.legs.iter().zip(writes) {
+            let Some(buf) = buf.map(Arc::new) else { continue };
+            for run in rows_of.chunk_by(|a, b| a + 1 == *b) {
+                let place = run[0] * strip_bytes..(run[0] + run.len()) * strip_bytes;
+                let offset = at + place.start as u64;
+                if self.write_strips(leg, offset, &buf, place).await {
+                    checked.repaired_bytes += (run.len() * strip_bytes) as u64;
                     if scope.kind == ScanKind::Scrub {
-                        tracing::warn!(disk = %leg.path, offset = at, "bad copy repaired");
+                        tracing::warn!(disk = %leg.path, offset, "bad copy repaired");
                     }
                 } else {
-                    checked.unrepaired += stretch_of.len() as u64;
+                    checked.unrepaired += run.len() as u64;
                 }
             }
         }
@@ -300,16 +326,22 @@ impl Vdev {
     }
 
     /// Writes strips to a leg; true when they were read back as they were written.
-    async fn write_strips(&self, leg: &Leg, at: u64, buf: IoBuf) -> bool {
+    async fn write_strips(
+        &self,
+        leg: &Leg,
+        at: u64,
+        buf: &Arc<IoBuf>,
+        place: Range<usize>,
+    ) -> bool {
         let Some(device) = leg.usable() else { return false };
-        let (at, len, buf) = (self.base + at, buf.len(), Arc::new(buf));
+        let (at, len) = (self.base + at, place.len());
         let _repair = self.repairs.hold(at..at + len as u64).await;
-        if let Err(error) = device.write_at(at, Arc::clone(&buf), 0..len, Durability::Cached).await
-        {
+        let write = device.write_at(at, Arc::clone(buf), place.clone(), Durability::Cached);
+        if let Err(error) = write.await {
             leg.fault(&error);
             return false;
         }
-        let (done, back) = device.read_at(at, IoBuf::zeroed(len)).await;
-        done.map_err(|error| leg.count_read_error(&error)).is_ok() && back[..] == buf[..]
+        let (done, back) = device.read_at(at, IoBuf::for_read(len)).await;
+        done.map_err(|error| leg.count_read_error(&error)).is_ok() && back[..] == buf[place]
     }
 }

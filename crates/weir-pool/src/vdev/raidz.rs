@@ -236,7 +236,7 @@ impl Vdev {
     async fn read_piece(&self, rows: &Rows, piece: &Piece) -> Option<IoBuf> {
         let leg = self.leg_of(rows, piece.row, piece.strip);
         let at = self.base + rows.leg_offset(piece.row, piece.within.start);
-        let (done, buf) = leg.usable()?.read_at(at, IoBuf::zeroed(piece.len())).await;
+        let (done, buf) = leg.usable()?.read_at(at, IoBuf::for_read(piece.len())).await;
         done.map_err(|error| leg.count_read_error(&error)).ok()?;
         Some(buf)
     }

@@ -237,7 +237,7 @@ impl<'a> Gather<'a> {
         };
         let at = self.rows.leg_offset(reading.slice.row, reading.slice.within.start);
         let (at, buf, disk) =
-            (self.vdev.base + at, IoBuf::zeroed(reading.len()), Arc::clone(&device));
+            (self.vdev.base + at, IoBuf::for_read(reading.len()), Arc::clone(&device));
         self.under_way.push(Box::pin(async move {
             let (done, buf) = disk.read_at(at, buf).await;
             Answer { reading: index, strip, done, buf }
