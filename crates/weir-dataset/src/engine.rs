@@ -110,9 +110,10 @@ impl Engine {
         options: &EngineOptions,
     ) -> Result<Arc<Self>, DatasetError> {
         let imported = import(disks, how, &options.pool()).await?;
+        imported.claim().await?;
         let records = read_directory(&imported.pool).await?;
         let engine = Self::new(imported.pool, options, records);
-        engine.replay(&imported.batches);
+        engine.replay(&imported.batches, imported.replay_after);
         // Also when nothing was replayed: log batches of this import belong to a new epoch, which
         // an uberblock must name before the first of them is written.
         engine.core.want(engine.core.open_txg());

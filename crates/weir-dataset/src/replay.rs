@@ -8,7 +8,7 @@
 //! - a record never reaches beyond its volume, whatever it says.
 
 use weir_base::hash::HashMap;
-use weir_base::{BLOCK_BYTES, DatasetId};
+use weir_base::{BLOCK_BYTES, DatasetId, Txg};
 use weir_device::Block;
 use weir_format::log::Batch;
 use weir_format::log::{LogOp, LogRecord};
@@ -18,9 +18,8 @@ use crate::engine::Engine;
 use crate::volume::Volume;
 
 impl Engine {
-    /// Puts the records of all batches into the open txg.
-    pub(crate) fn replay(&self, batches: &[Batch]) {
-        let committed = self.core.pool.committed_txg();
+    /// Puts the records of all batches into the open txg, those of txgs up to `committed` left out.
+    pub(crate) fn replay(&self, batches: &[Batch], committed: Txg) {
         let volumes: HashMap<DatasetId, _> =
             self.all_volumes().into_iter().map(|volume| (volume.id, volume)).collect();
         let mut replayed = 0_u64;

@@ -124,6 +124,23 @@ impl Pool {
         Ok(())
     }
 
+    /// Writes an uberblock that leads where `from` does, as the first txg of this opening.
+    pub(crate) async fn claim(&self, from: &Uberblock) -> Result<(), PoolError> {
+        let committed = self.committed_txg();
+        let txg = committed.next();
+        assert_eq!(self.lineage[0].first, txg, "nothing was committed yet");
+        let claim = Uberblock {
+            txg,
+            unix_ms: self.clock.unix_ms(),
+            stale_legs: self.stale_legs(committed, from.log_vdev),
+            lineage: self.lineage.clone(),
+            ..from.clone()
+        };
+        write_uberblock(&self.vdevs, &claim).await.map_err(|error| self.poison(&error))?;
+        self.committed.lock().txg = txg;
+        Ok(())
+    }
+
     pub(crate) async fn flush_all(&self) -> Result<(), PoolError> {
         let flushes = self.vdevs.in_service().map(|vdev| vdev.unless_log(vdev.flush()));
         futures_util::future::join_all(flushes).await.into_iter().collect()

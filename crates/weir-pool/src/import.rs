@@ -74,6 +74,31 @@ pub struct Imported {
     pub pool: Pool,
     /// Batches to replay in order.
     pub batches: Vec<Batch>,
+    /// The last txg whose changes its trees have: records of later ones are replayed.
+    pub replay_after: Txg,
+    /// What it was opened from.
+    uberblock: Uberblock,
+}
+
+impl Imported {
+    /// Makes this opening the newest of the pool, before anything else is written: the uberblock it
+    /// was opened from, as a txg of this opening.
+    ///
+    /// A power cut can leave the uberblock of an unfinished txg on one disk alone. If that disk is
+    /// away now, this opening may write where that txg did; power fails again, and the disk comes
+    /// back: its uberblock must not count as the newest then, for what it leads to is gone.
+    ///
+    /// # Durability
+    /// On every leg in use when this returns `Ok`. After a crash the same batches are replayed.
+    ///
+    /// # Errors
+    /// When a vdev that holds segments has too few legs left.
+    pub async fn claim(&self) -> Result<(), PoolError> {
+        if self.pool.bug == PlantedBug::OpensUnclaimed {
+            return Ok(());
+        }
+        self.pool.claim(&self.uberblock).await
+    }
 }
 
 /// Opens the pool found on `disks` (disks of other pools are an error, missing legs are not).
@@ -99,10 +124,16 @@ pub async fn import(
     refuse_diverged(&label, &vdevs, newest, &diverged, how.force)?;
     let mut vdevs = Some(vdevs);
     let tries = if how.force { 1 + REWIND_TXGS_MAX as usize } else { 1 };
-    for uberblock in candidates.into_iter().take(tries) {
+    let mut tried: Vec<Uberblock> = Vec::new();
+    for uberblock in candidates {
+        // A claim is no older state that one could go back to.
+        if tried.len() >= tries || tried.iter().any(|before| lead_to_same(before, &uberblock)) {
+            continue;
+        }
+        tried.push(uberblock.clone());
         let parts = vdevs.take().expect("handed back after a failed try");
         match try_uberblock(&label, parts, &uberblock, (how, options)).await {
-            Ok(pool) => return finish(pool, &uberblock, how, &diverged).await,
+            Ok(opened) => return finish(opened, &uberblock, how, &diverged).await,
             Err((parts, error)) if error.kind() == ErrorKind::Data => {
                 tracing::error!(pool = %label.name, txg = uberblock.txg.0, %error, "txg unusable");
                 vdevs = Some(parts);
@@ -114,7 +145,7 @@ pub async fn import(
 }
 
 async fn finish(
-    pool: Pool,
+    (pool, replay_after): (Pool, Txg),
     uberblock: &Uberblock,
     how: ImportOptions,
     diverged: &[Guid],
@@ -150,7 +181,7 @@ async fn finish(
             return Err(PoolError::LogMissing { pool: pool.label.name.clone(), missing });
         }
         tracing::error!(missing, "what the intent log has is given up");
-        return Ok(Imported { pool, batches });
+        return Ok(Imported { pool, batches, replay_after, uberblock: uberblock.clone() });
     }
     let start = LogStart {
         vdev: uberblock.log_vdev,
@@ -166,7 +197,7 @@ async fn finish(
     if pool.bug == PlantedBug::DropLastBatch {
         batches.pop();
     }
-    Ok(Imported { pool, batches })
+    Ok(Imported { pool, batches, replay_after, uberblock: uberblock.clone() })
 }
 
 /// The uberblock alone says which legs miss writes. A leg whose own newest uberblock is older was
@@ -253,7 +284,9 @@ impl Found {
             legs().map(|leg| leg.guid).filter(|guid| stale(newest, *guid).is_none()).collect();
         let diverged = |guid: Guid| {
             let own = self.disks.iter().find(|(disk, ..)| *disk == guid);
-            let own = own.and_then(|(_, _, own)| own.iter().max_by_key(|ub| age(ub)));
+            // A claim alone is no going on: nothing was written beside it.
+            let real = |ub: &&Uberblock| !self.is_claim(ub);
+            let own = own.and_then(|(_, _, own)| own.iter().filter(real).max_by_key(|ub| age(ub)));
             let Some(own) = own else { return false };
             let known_until = stale(newest, guid).map(|stale| stale.after);
             let alone = || own.stale_legs.iter().any(|stale| relied_on.contains(&stale.guid));
@@ -264,17 +297,47 @@ impl Found {
         legs().map(|leg| leg.guid).filter(|guid| diverged(*guid)).collect()
     }
 
+    fn uberblocks(&self) -> impl Iterator<Item = &Uberblock> {
+        self.disks.iter().flat_map(|(_, _, uberblocks)| uberblocks)
+    }
+
+    /// Whether an uberblock says nothing but that an opening began: an older one leads to the same.
+    fn is_claim(&self, uberblock: &Uberblock) -> bool {
+        self.uberblocks().any(|other| other.txg < uberblock.txg && lead_to_same(other, uberblock))
+    }
+
     fn uberblocks_newest_first(&self) -> Vec<Uberblock> {
         let mut all: Vec<Uberblock> = Vec::new();
-        for uberblock in self.disks.iter().flat_map(|(_, _, uberblocks)| uberblocks) {
+        for uberblock in self.uberblocks() {
             if !all.contains(uberblock) {
                 all.push(uberblock.clone());
             }
         }
         all.sort_by_key(|ub| std::cmp::Reverse(age(ub)));
+        for same_age in all.chunk_by_mut(|a, b| age(a) == age(b)) {
+            for first in 0..same_age.len() {
+                for other in first + 1..same_age.len() {
+                    if follows(&same_age[other], &same_age[first]) {
+                        same_age.swap(first, other);
+                    }
+                }
+            }
+        }
         all.truncate(RING_SLOTS as usize);
         all
     }
+}
+
+/// Whether two uberblocks lead to the same blocks.
+fn lead_to_same(a: &Uberblock, b: &Uberblock) -> bool {
+    (&a.bootstrap, a.bootstrap_checksum) == (&b.bootstrap, b.bootstrap_checksum)
+}
+
+/// Whether the opening of `late` came after that of `early`. A claim has epoch and number of a txg
+/// that another opening did not finish.
+fn follows(late: &Uberblock, early: &Uberblock) -> bool {
+    let before = early.lineage.first();
+    before.is_some_and(|before| late.lineage.iter().skip(1).any(|known| known.id == before.id))
 }
 
 /// Every import starts a new log epoch, so a higher epoch comes later in the pool's history, also
@@ -298,19 +361,21 @@ fn leads_to(old: &Uberblock, new: &Uberblock) -> bool {
     opening.and_then(|id| shared_until(id, new)).is_some_and(|txg| old.txg <= txg)
 }
 
-/// Whether each opening that led to `old` has at most one txg that is unknown to `new`: the last,
-/// which power cuts between the writes to two disks leave on one of them, any number in a row.
+/// Whether each opening that led to `old` has at most one txg, beside its claim, that is unknown to
+/// `new`: the last, which power cuts between the writes to two disks leave on one of them, any
+/// number in a row.
 /// Nothing of such a txg was acknowledged: an opening acknowledges after its first one is on all
 /// disks.
 fn leads_to_but_for_cuts(old: &Uberblock, new: &Uberblock) -> bool {
     let mut end = old.txg;
     for opening in &old.lineage {
         let shared = shared_until(opening.id, new);
-        let unknown = match shared {
-            Some(shared) => end.0.saturating_sub(shared.0),
-            None => (end.0 + 1).saturating_sub(opening.first.0),
+        let (unknown, most) = match shared {
+            Some(shared) => (end.0.saturating_sub(shared.0), 1),
+            // It began with its claim.
+            None => ((end.0 + 1).saturating_sub(opening.first.0), 2),
         };
-        if unknown > 1 {
+        if unknown > most {
             return false;
         }
         if shared.is_some() {
@@ -344,13 +409,14 @@ fn refuse_diverged(
     Ok(())
 }
 
-/// Builds the pool an uberblock describes, or hands the vdevs back with the reason.
+/// Builds the pool an uberblock describes, and tells up to which txg, or hands the vdevs back with
+/// the reason.
 async fn try_uberblock(
     label: &Label,
     vdevs: Vdevs,
     uberblock: &Uberblock,
     (how, options): (ImportOptions, &PoolOptions),
-) -> Result<Pool, (Vdevs, PoolError)> {
+) -> Result<(Pool, Txg), (Vdevs, PoolError)> {
     // Before anything is read: what a stale leg holds is old, and no damage.
     if options.bug != PlantedBug::StaleLegTrusted {
         mark_stale_legs(&vdevs, uberblock);
@@ -396,7 +462,7 @@ async fn try_uberblock(
     let roots = Entries { segments: bootstrap.root_segments.clone(), tables: Vec::new() };
     let roots = build(roots, vdevs)?;
     match read_entries(&roots, &bootstrap).await {
-        Ok(entries) => build(entries, roots.vdevs),
+        Ok(entries) => Ok((build(entries, roots.vdevs)?, bootstrap.txg)),
         Err(error) => Err((roots.vdevs, error)),
     }
 }
@@ -542,6 +608,19 @@ mod tests {
     }
 
     #[test]
+    fn a_claim_goes_before_the_txg_whose_number_it_takes() {
+        let unfinished = Uberblock { log_epoch: 1, ..uberblock(17, &[(1, 1)]) };
+        let claim = Uberblock { log_epoch: 1, ..uberblock(17, &[(2, 17), (1, 1)]) };
+        assert!(follows(&claim, &unfinished) && !follows(&unfinished, &claim));
+        assert!(!leads_to(&unfinished, &claim) && leads_to_but_for_cuts(&unfinished, &claim));
+        let committed = uberblock(18, &[(2, 17), (1, 1)]);
+        let other = uberblock(30, &[(3, 17), (1, 1)]);
+        assert!(leads_to_but_for_cuts(&committed, &other), "its claim, and a txg cut off");
+        let twice = uberblock(19, &[(2, 17), (1, 1)]);
+        assert!(!leads_to_but_for_cuts(&twice, &other), "it went on");
+    }
+
+    #[test]
     fn power_cuts_between_two_disks_make_no_divergence_however_many() {
         let newest = uberblock(30, &[(3, 20), (1, 1)]);
         for cut in [
@@ -554,8 +633,8 @@ mod tests {
         }
         for gone_on in [
             uberblock(21, &[(1, 1)]),
-            uberblock(22, &[(2, 21), (1, 1)]),
-            uberblock(23, &[(4, 23), (2, 21), (1, 1)]),
+            uberblock(23, &[(2, 21), (1, 1)]),
+            uberblock(24, &[(4, 24), (2, 21), (1, 1)]),
         ] {
             assert!(!leads_to_but_for_cuts(&gone_on, &newest), "{gone_on:?}");
         }

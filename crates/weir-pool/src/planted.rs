@@ -28,6 +28,8 @@ pub enum PlantedBug {
     DropLastBatch,
     /// Parity of a raidz row is computed with its last data strip in place of the first.
     WrongParityStrip,
+    /// An opening writes before it is the newest of the pool.
+    OpensUnclaimed,
     /// An import takes a leg that missed writes for one that did not.
     StaleLegTrusted,
     /// A vdev leaves while the last uberblocks need what stood on it.

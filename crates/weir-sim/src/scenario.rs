@@ -236,7 +236,13 @@ impl Scenario {
         if scenario.reshapes {
             scenario.trouble = Trouble::None;
         }
-        if matches!(bug, PlantedBug::StaleLegTrusted | PlantedBug::ResilverSkipsRange) {
+        let of_legs = matches!(
+            bug,
+            PlantedBug::StaleLegTrusted
+                | PlantedBug::ResilverSkipsRange
+                | PlantedBug::OpensUnclaimed
+        );
+        if of_legs {
             scenario.layout = [Layout::Mirror, Layout::Raidz1][seed as usize % 2];
             scenario.trouble = Trouble::None;
         }

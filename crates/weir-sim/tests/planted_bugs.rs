@@ -26,6 +26,15 @@ const LEGS: Effort = Effort {
     absent_per_million: 500_000,
 };
 
+/// Openings that are cut themselves, while a leg is away that comes back later.
+const OPENINGS: Effort = Effort {
+    steps_per_million: 30_000,
+    plans_per_step: 2,
+    nested_per_million: 1_000_000,
+    go_on_per_million: 0,
+    absent_per_million: 600_000,
+};
+
 /// The first of `seeds` that breaks a promise, and what it says.
 fn first_violation(bug: PlantedBug, seeds: u64, effort: Effort) -> Option<(u64, String)> {
     (1..=seeds).find_map(|seed| {
@@ -94,6 +103,11 @@ fn a_stale_leg_that_is_trusted_is_noticed() {
 }
 
 #[test]
+fn an_opening_that_writes_before_it_is_the_newest_is_noticed() {
+    is_noticed_with(PlantedBug::OpensUnclaimed, 20, OPENINGS);
+}
+
+#[test]
 fn a_resilver_that_skips_a_range_is_noticed() {
     is_noticed_with(PlantedBug::ResilverSkipsRange, 20, LEGS);
 }
@@ -114,4 +128,5 @@ fn a_log_that_moves_too_early_is_noticed() {
 fn without_a_planted_bug_nothing_is_noticed() {
     assert_eq!(first_violation(PlantedBug::None, 20, EFFORT), None);
     assert_eq!(first_violation(PlantedBug::None, 20, LEGS), None);
+    assert_eq!(first_violation(PlantedBug::None, 2, OPENINGS), None);
 }
