@@ -20,7 +20,6 @@ use weir_pool::{
     Change, CommitInput, Delta, PoolError, Roots, Tree, TreeHome, WriteOut, write_directory_block,
 };
 
-use crate::core::Progress;
 use crate::dirty::DirtyTable;
 use crate::engine::Engine;
 use crate::error::DatasetError;
@@ -258,7 +257,7 @@ impl Engine {
         self.core.measure_after_commit(written.iter().any(|w| w.changed));
         self.core.sub_dirty(written.iter().map(|w| w.data_blocks).sum());
         self.core.uncharge(written.iter().map(|w| w.charge).sum());
-        self.core.progress.send_replace(Progress { committed: txg, poisoned: false });
+        self.core.announce_commit(txg);
     }
 
     /// Commits until [`Engine::stop`] is called or the pool is suspended: every few seconds, or at

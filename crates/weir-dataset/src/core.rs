@@ -11,7 +11,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use tokio::sync::{Mutex, Notify, watch};
+use tokio::sync::{Mutex, Notify};
 use weir_base::{BLOCK_BYTES, Txg};
 use weir_format::{NODE_FANOUT, TreeRoot};
 use weir_pool::{Pool, PoolError};
@@ -53,9 +53,10 @@ impl Fruit {
 
 /// How far the pool has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Progress {
-    pub(crate) committed: Txg,
-    pub(crate) poisoned: bool,
+struct Progress {
+    committed: Txg,
+    /// For good.
+    poisoned: bool,
 }
 
 /// What may be done with a write now.
@@ -123,7 +124,10 @@ pub(crate) struct Core {
     /// A commit of this txg was asked for.
     wanted: AtomicU64,
     pub(crate) wake_committer: Notify,
-    pub(crate) progress: watch::Sender<Progress>,
+    progress: parking_lot::Mutex<Progress>,
+    /// Progress was made. Who waits is woken in the order of coming: a `watch` draws lots among
+    /// them where tokio's runtime is part of the program: no simulation could be replayed there.
+    news: Notify,
     /// Held by the one who writes the intent log; waiting for it is group commit.
     pub(crate) log_writer: Mutex<()>,
     /// Held by the one who commits.
@@ -147,7 +151,8 @@ impl Core {
             idle: AtomicBool::new(false),
             wanted: AtomicU64::new(0),
             wake_committer: Notify::new(),
-            progress: watch::Sender::new(Progress { committed, poisoned: false }),
+            progress: parking_lot::Mutex::new(Progress { committed, poisoned: false }),
+            news: Notify::new(),
             log_writer: Mutex::new(()),
             committer: Mutex::new(()),
             pool,
@@ -314,15 +319,25 @@ impl Core {
     /// Everything of the txg is on stable media when this returns `Ok`.
     pub(crate) async fn committed(&self, txg: Txg) -> Result<(), DatasetError> {
         self.want(txg);
-        let mut progress = self.progress.subscribe();
-        let seen = progress
-            .wait_for(|progress| progress.committed >= txg || progress.poisoned)
-            .await
-            .map(|progress| *progress);
-        match seen {
-            Ok(progress) if progress.committed >= txg => Ok(()),
-            _ => Err(self.dead().into()),
+        loop {
+            // Before the look, so that no news is missed between the two.
+            let mut news = std::pin::pin!(self.news.notified());
+            news.as_mut().enable();
+            let Progress { committed, poisoned } = *self.progress.lock();
+            if committed >= txg {
+                return Ok(());
+            }
+            if poisoned {
+                return Err(self.dead().into());
+            }
+            news.await;
         }
+    }
+
+    /// Tells everybody who waits that `txg` is committed.
+    pub(crate) fn announce_commit(&self, txg: Txg) {
+        self.progress.lock().committed = txg;
+        self.news.notify_waiters();
     }
 
     /// The error of a pool that was poisoned.
@@ -332,7 +347,8 @@ impl Core {
 
     /// Tells everybody who waits that the pool takes no more.
     pub(crate) fn announce_poison(&self) {
-        self.progress.send_modify(|progress| progress.poisoned = true);
+        self.progress.lock().poisoned = true;
+        self.news.notify_waiters();
     }
 }
 
