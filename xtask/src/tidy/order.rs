@@ -10,7 +10,7 @@ use super::{Finding, Rule};
 use crate::command;
 
 /// Lowest layer first. The simulator comes after the binary: nothing that ships depends on it.
-const ORDER: [&str; 12] = [
+const ORDER: [&str; 13] = [
     "weir-base",
     "weir-codec",
     "weir-device",
@@ -20,6 +20,7 @@ const ORDER: [&str; 12] = [
     "weir-dataset",
     "weir-nbd",
     "weir-api",
+    "weir-bench",
     "weir",
     "weir-sim",
     "xtask",

@@ -1,0 +1,123 @@
+//! In what two runs differ: what forbids ranking, and what is only good to know.
+//!
+//! Not here: figures.
+//!
+//! Invariants: each refusal says both sides; what is not known is said and forbids nothing.
+
+use super::Judged;
+use crate::result::RunResult;
+use crate::spec::ContentSpec;
+use crate::verdict::JudgedCell;
+use crate::words;
+
+/// Why no cell of the two may be ranked.
+pub(super) fn refusals(old: &RunResult, new: &RunResult) -> Vec<String> {
+    let mut reasons = Vec::new();
+    let mut differ = |what: &str, old: String, new: String, same: bool| {
+        if !same {
+            reasons.push(format!("{what} differs: {old} before, {new} now"));
+        }
+    };
+    let (a, b) = (&old.spec, &new.spec);
+    let durability = (words::durability(a.durability), words::durability(b.durability));
+    differ("durability", durability.0, durability.1, a.durability == b.durability);
+    let dataset = (words::dataset(&a.dataset), words::dataset(&b.dataset));
+    differ("the dataset", dataset.0, dataset.1, a.dataset == b.dataset);
+    let content = (words::content(&a.content), words::content(&b.content));
+    // Another seed is other bytes of the same kind.
+    let same = ContentSpec { seed: 0, ..a.content.clone() }
+        == ContentSpec { seed: 0, ..b.content.clone() };
+    differ("the content", content.0, content.1, same);
+    if let (Some(a), Some(b)) = (&old.target.protection, &new.target.protection) {
+        differ("protection", a.clone(), b.clone(), a == b);
+    }
+    reasons.extend(straddle(old, new));
+    reasons
+}
+
+/// The data fits into the cache of one target and not into that of the other.
+fn straddle(old: &RunResult, new: &RunResult) -> Option<String> {
+    let ratio = |result: &RunResult| {
+        let cache = result.target.cache_bytes.filter(|bytes| *bytes > 0)?;
+        Some(result.spec.dataset.total_bytes() as f64 / cache as f64)
+    };
+    let (a, b) = (ratio(old)?, ratio(new)?);
+    let larger = old.target.cache_bytes.max(new.target.cache_bytes)?;
+    ((a <= 1.0) != (b <= 1.0)).then(|| {
+        format!(
+            "the working set is {a:.2} of the cache before and {b:.2} now, so only one of them \
+             was served from memory; measure both with at least {}",
+            words::bytes(larger.saturating_mul(2))
+        )
+    })
+}
+
+/// Why a cell may not be ranked, besides.
+pub(super) fn cell_refusals(old: Judged<'_>, new: Judged<'_>) -> Vec<String> {
+    let mut reasons = Vec::new();
+    let mut invalid = |judged: &JudgedCell, which: &str| {
+        if let Some(worst) = judged.remarks.first() {
+            reasons.push(format!("the {which} cell is {}: {}", worst.finding.name(), worst.detail));
+        }
+    };
+    invalid(old.1, "old");
+    invalid(new.1, "new");
+    let (a, b) = (&old.0.spec, &new.0.spec);
+    if a.streams != b.streams {
+        reasons
+            .push("the workload of the cell differs (sizes, addresses or share of reads)".into());
+    }
+    if std::mem::discriminant(&a.load) != std::mem::discriminant(&b.load) {
+        reasons.push("one is a closed loop, the other an open one: their latencies differ".into());
+    }
+    if a.cache != b.cache {
+        reasons.push(format!(
+            "the caches differ: {} before, {} now",
+            words::cache(a.cache),
+            words::cache(b.cache)
+        ));
+    }
+    reasons
+}
+
+/// What differs and does not forbid ranking.
+pub(super) fn listed(old: &RunResult, new: &RunResult) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut differ = |what: &str, old: &str, new: &str| {
+        if old != new {
+            lines.push(format!("{what}: {old} before, {new} now"));
+        }
+    };
+    differ("profile", &old.spec.name, &new.spec.name);
+    differ("scale", words::scale(old.spec.scale), words::scale(new.spec.scale));
+    differ("program", &old.program, &new.program);
+    differ("target", &old.target.address, &new.target.address);
+    differ("driver", &old.target.driver, &new.target.driver);
+    differ("generator's machine", &old.environment.host, &new.environment.host);
+    differ("processor", &old.environment.cpu, &new.environment.cpu);
+    differ("kernel", &old.environment.kernel, &new.environment.kernel);
+    let (a, b) = (old.environment.core_score, new.environment.core_score);
+    if a > 0.0 && (b / a - 1.0).abs() > 0.05 {
+        lines.push(format!("score of one core: {:.2} times that before", b / a));
+    }
+    let facts = old.target.facts.keys().chain(new.target.facts.keys());
+    let mut names: Vec<&String> = facts.collect();
+    names.sort();
+    names.dedup();
+    for name in names {
+        let known = |result: &RunResult| {
+            result.target.facts.get(name).cloned().unwrap_or_else(|| "not known".to_owned())
+        };
+        let (a, b) = (known(old), known(new));
+        if a != b {
+            lines.push(format!("{name}: {a} before, {b} now"));
+        }
+    }
+    if old.target.protection.is_none() || new.target.protection.is_none() {
+        lines.push("protection is not known of both: compare only what survives alike".to_owned());
+    }
+    if old.target.cache_bytes.is_none() || new.target.cache_bytes.is_none() {
+        lines.push("the size of the cache is not known of both: it may hold the data".to_owned());
+    }
+    lines
+}

@@ -1,0 +1,150 @@
+//! Comparisons of results that differ in one thing each.
+
+use super::*;
+use crate::fixture;
+use crate::result::RunResult;
+use crate::spec::Durability;
+use crate::verdict::{Finding, Remark};
+
+/// Three runs about `iops`, half a percent apart.
+fn result(iops: u64, latency_us: u64) -> RunResult {
+    let run = |iops| fixture::closed_run(iops, 5, 75, latency_us, latency_us * 2);
+    let runs = [iops, iops + iops / 200, iops - iops / 200].map(run);
+    fixture::result(vec![fixture::cell("random 4KiB", runs.to_vec())])
+}
+
+fn valid(result: RunResult) -> JudgedRun {
+    let none = vec![Vec::new(); result.cells.len()];
+    JudgedRun::with_remarks(result, none)
+}
+
+fn compared(change: impl Fn(&mut RunResult)) -> Comparison {
+    let mut new = result(2000, 500);
+    change(&mut new);
+    Comparison::of(&valid(result(1000, 1000)), &valid(new))
+}
+
+#[test]
+fn twice_the_throughput_is_faster_and_so_is_half_the_latency() {
+    let found = compared(|_| {});
+    let cell = &found.cells[0];
+    let words: Vec<Option<Word>> = cell.figures.iter().map(|figure| figure.word).collect();
+    assert_eq!(words, [Some(Word::Faster); 3], "{cell:?}");
+    let ratio = cell.figures[0].ratio.unwrap();
+    assert!((ratio.ratio - 2.0).abs() < 1e-9 && ratio.low > 1.9, "{ratio:?}");
+    assert_eq!(
+        (cell.figures[1].name, cell.figures[1].new < cell.figures[1].old),
+        ("mean latency", true)
+    );
+    let back = Comparison::of(&valid(result(2000, 500)), &valid(result(1000, 1000)));
+    assert_eq!(back.cells[0].figures[0].word, Some(Word::Slower));
+    assert_eq!(back.cells[0].figures[1].word, Some(Word::Slower));
+    let same = Comparison::of(&valid(result(1000, 1000)), &valid(result(1003, 1000)));
+    assert_eq!(same.cells[0].figures[0].word, Some(Word::NoDifferenceShown));
+}
+
+#[test]
+fn ranking_is_refused_with_its_reason() {
+    let refused = |change: fn(&mut RunResult), reason: &str| {
+        let found = compared(change);
+        assert!(found.refused.iter().any(|said| said.contains(reason)), "{reason}: {found:?}");
+        assert!(found.cells[0].figures.iter().all(|figure| figure.word.is_none()));
+        assert!(found.text().contains("not ranked"), "{}", found.text());
+    };
+    refused(|new| new.spec.durability = Durability::Fua, "durability");
+    refused(|new| new.spec.dataset.file_bytes *= 2, "dataset");
+    refused(|new| new.spec.content.compress = 2.0, "content");
+    let other_seed = compared(|new| new.spec.content.seed = 7);
+    assert!(other_seed.refused.is_empty(), "{other_seed:?}");
+}
+
+#[test]
+fn protection_and_caches_forbid_ranking_only_where_they_are_known() {
+    let compared = |old: (Option<&str>, Option<u64>), new: (Option<&str>, Option<u64>)| {
+        let with = |(protection, cache): (Option<&str>, Option<u64>)| {
+            let mut result = result(1000, 1000);
+            result.target.protection = protection.map(str::to_owned);
+            result.target.cache_bytes = cache;
+            valid(result)
+        };
+        Comparison::of(&with(old), &with(new))
+    };
+    assert_eq!(compared((Some("mirror"), None), (Some("raidz1"), None)).refused.len(), 1);
+    assert!(compared((Some("mirror"), None), (Some("mirror"), None)).refused.is_empty());
+    let unknown = compared((Some("mirror"), None), (None, None));
+    assert!(unknown.refused.is_empty() && !unknown.differences.is_empty(), "{unknown:?}");
+    // The dataset has 1 GiB: one cache holds it, the other does not.
+    let straddles = compared((None, Some(2 << 30)), (None, Some(512 << 20)));
+    assert!(straddles.refused[0].contains("4GiB"), "{straddles:?}");
+    assert!(compared((None, Some(256 << 20)), (None, Some(512 << 20))).refused.is_empty());
+    assert!(compared((None, Some(2 << 30)), (None, Some(4 << 30))).refused.is_empty());
+}
+
+#[test]
+fn a_cell_that_is_not_valid_is_not_ranked() {
+    let remark = Remark {
+        finding: Finding::CacheResident,
+        detail: "it fits".to_owned(),
+        action: "use more".to_owned(),
+    };
+    let spoiled = JudgedRun::with_remarks(result(2000, 500), vec![vec![remark]]);
+    let found = Comparison::of(&valid(result(1000, 1000)), &spoiled);
+    let cell = &found.cells[0];
+    assert_eq!((cell.old_verdict, cell.new_verdict), ("valid", "cache-resident"));
+    assert!(cell.refused[0].contains("it fits") && cell.figures[0].word.is_none());
+    assert!(found.refused.is_empty(), "other cells could be ranked");
+    assert!(found.text().contains("cache-resident"));
+}
+
+#[test]
+fn other_workloads_under_one_name_are_not_ranked_and_others_are_named() {
+    let found = compared(|new| new.cells[0].spec.streams[0].read_pct = 0.0);
+    assert!(found.cells[0].refused[0].contains("workload"), "{found:?}");
+    let found = compared(|new| new.cells[0].spec.name = "other".to_owned());
+    assert_eq!(found.unmatched, ["random 4KiB (only old)", "other (only new)"]);
+    assert!(found.cells.is_empty());
+}
+
+#[test]
+fn cells_without_a_common_figure_say_so() {
+    let found = compared(|new| new.cells[0].runs.clear());
+    assert!(found.cells[0].figures.is_empty());
+    assert!(found.text().contains("no figure in common"), "{}", found.text());
+}
+
+#[test]
+fn json_says_the_words_and_its_schema() {
+    let json: serde_json::Value = serde_json::from_str(&compared(|_| {}).json()).unwrap();
+    assert_eq!(json["schema"], 1);
+    assert_eq!(json["cells"][0]["figures"][0]["word"], "faster");
+    assert_eq!(json["cells"][0]["old_verdict"], "valid");
+}
+
+#[test]
+fn a_run_done_again_is_reproduced_or_not_or_cannot_be_told() {
+    let again = |new: RunResult| rerun(&valid(result(1000, 1000)), &valid(new));
+    assert_eq!(again(result(1010, 1000)).answer, Answer::Reproduced);
+    let other = again(result(1500, 1000));
+    assert_eq!(other.answer, Answer::NotReproduced);
+    assert!(other.text().starts_with("not reproduced"), "{}", other.text());
+    // Near the band's end half a percent of spread is too much.
+    let near = again(result(1099, 1000));
+    assert_eq!(near.answer, Answer::CannotTell, "{near:?}");
+    assert!(near.cells[0].reason.as_ref().unwrap().contains("more or longer runs"));
+    let mut single = result(1000, 1000);
+    single.cells[0].runs.truncate(1);
+    assert_eq!(again(single).answer, Answer::CannotTell);
+}
+
+#[test]
+fn another_spec_or_a_missing_cell_cannot_be_told() {
+    let mut other = result(1000, 1000);
+    other.spec_hash = "ff".to_owned();
+    let found = rerun(&valid(result(1000, 1000)), &valid(other));
+    assert_eq!(found.answer, Answer::CannotTell);
+    assert!(found.reason.unwrap().contains("another spec"));
+    let mut unfinished = result(1000, 1000);
+    unfinished.cells.clear();
+    let found = rerun(&valid(result(1000, 1000)), &valid(unfinished));
+    assert_eq!(found.answer, Answer::CannotTell);
+}

@@ -1,0 +1,280 @@
+//! What blocks hold: a function of seed, address and generation, so that every read can be verified
+//! and no copy is kept.
+//!
+//! ```text
+//! stamp of each block:  0 magic    8 address   16 generation (u32)  20 kind (u32)   24 key
+//! the first three words xor a mask made from the key, so that stamps do not resemble each other
+//!                      32 random, then the same again as often as is needed
+//! ```
+//! Not here: which generation a block should have (generations).
+//!
+//! Invariants:
+//! - a block is made of `random_bytes` of random data, its stamp among them, and copies of them: any
+//!   compressor with a window of a block finds the copies, and none finds more; there are no zeros;
+//! - blocks of one unit that is a duplicate are those of one of few patterns, whatever the address;
+//! - random data comes from a pool by offset and is changed by the block's key, so that no window,
+//!   however long, finds two blocks alike.
+
+use std::ops::RangeInclusive;
+
+use rand::rngs::SmallRng;
+use rand::{Rng as _, SeedableRng as _};
+
+use crate::spec::ContentSpec;
+use crate::target::Holds;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"WEIRbnch");
+/// Bytes of a stamp.
+const STAMP_BYTES: usize = 32;
+/// Random data to draw from: large beside any compressor's window.
+const POOL_WORDS: usize = 1 << 17;
+/// Bytes that lz4 needs beside the random ones, for a match that reaches to the end of a block:
+/// token, offset, last literals.
+const MATCH_BYTES: usize = 12;
+/// A match of so many bytes takes one byte of length more.
+const MATCH_STEP: usize = 255;
+/// Units that share a pattern, so that few patterns stand for many units.
+const UNITS_PER_PATTERN: f64 = 64.0;
+
+/// No block of ours is larger.
+pub const GUARD_BLOCK_BYTES: u64 = 4096;
+
+const KIND_OWN: u32 = 1;
+const KIND_PATTERN: u32 = 2;
+
+/// Makes and judges blocks.
+pub struct Content {
+    seed: u64,
+    block_bytes: usize,
+    random_bytes: usize,
+    unit_bytes: u64,
+    /// Of 2^32: units that are duplicates.
+    duplicates: u64,
+    patterns: u64,
+    pool: Vec<u64>,
+}
+
+/// What is wrong with a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mismatch {
+    /// Nothing but zeros: it was never written.
+    Zeros,
+    /// It is not one of ours, or not as it was made.
+    Damaged,
+    /// It belongs to this address.
+    Misplaced(u64),
+    /// It is an older or newer one: its generation.
+    OtherGeneration(u32),
+}
+
+impl std::fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Zeros => write!(f, "nothing but zeros"),
+            Self::Damaged => write!(f, "damaged"),
+            Self::Misplaced(address) => write!(f, "the block of address {address}"),
+            Self::OtherGeneration(generation) => write!(f, "generation {generation} of it"),
+        }
+    }
+}
+
+impl Content {
+    /// Content of blocks of `block_bytes` (512 or 4096) in a dataset of `total_bytes`.
+    pub fn new(spec: &ContentSpec, block_bytes: u32, total_bytes: u64) -> Self {
+        assert!([512, 4096].contains(&block_bytes), "a sector or a page");
+        let block = block_bytes as usize;
+        let unit_bytes = u64::from(spec.unit_bytes.max(block_bytes));
+        let units = (total_bytes / unit_bytes).max(1) as f64;
+        let share = (spec.dedupe_pct / 100.0).clamp(0.0, 1.0);
+        let patterns = (units * share / UNITS_PER_PATTERN).ceil().max(1.0);
+        // The first unit of each pattern is no duplicate of anything.
+        let duplicates = (share + patterns / units * f64::from(u8::from(share > 0.0))).min(1.0);
+        let mut rng = SmallRng::seed_from_u64(spec.seed);
+        Self {
+            seed: spec.seed,
+            block_bytes: block,
+            random_bytes: random_bytes(block, spec.compress),
+            unit_bytes,
+            duplicates: whole(duplicates * f64::from(u32::MAX)),
+            patterns: whole(patterns),
+            pool: (0..POOL_WORDS).map(|_| rng.next_u64()).collect(),
+        }
+    }
+
+    /// Bytes of a block.
+    pub fn block_bytes(&self) -> usize {
+        self.block_bytes
+    }
+
+    /// Fills whole blocks from `address` on.
+    pub fn fill(&self, buffer: &mut [u8], address: u64, generation: u32) {
+        for (block, number) in buffer.chunks_exact_mut(self.block_bytes).zip(0_u64..) {
+            self.fill_block(block, address + number * self.block_bytes as u64, generation);
+        }
+    }
+
+    /// Fills one block.
+    pub fn fill_block(&self, block: &mut [u8], address: u64, generation: u32) {
+        self.fill_from(block, &self.stamp(address, generation));
+    }
+
+    fn fill_from(&self, block: &mut [u8], stamp: &[u8; STAMP_BYTES]) {
+        block[..STAMP_BYTES].copy_from_slice(stamp);
+        let key = word(stamp, 24);
+        let start = key as usize % (POOL_WORDS - self.block_bytes / 8);
+        let words = self.pool[start..].iter();
+        let (random, copies) = block.split_at_mut(self.random_bytes);
+        for (out, word) in random[STAMP_BYTES..].chunks_mut(8).zip(words) {
+            let bytes = (word ^ key).to_le_bytes();
+            out.copy_from_slice(&bytes[..out.len()]);
+        }
+        for out in copies.chunks_mut(self.random_bytes) {
+            out.copy_from_slice(&random[..out.len()]);
+        }
+    }
+
+    /// The stamp of a block: of its own, or of the pattern that its unit has in this generation.
+    fn stamp(&self, address: u64, generation: u32) -> [u8; STAMP_BYTES] {
+        let (unit, within) = (address / self.unit_bytes, address % self.unit_bytes);
+        let drawn = mix(self.seed ^ mix(unit).wrapping_add(u64::from(generation)));
+        let is_duplicate = (drawn & u64::from(u32::MAX)) < self.duplicates;
+        if is_duplicate {
+            let pattern = (drawn >> 32) % self.patterns;
+            self.stamp_of(pattern * self.unit_bytes + within, 0, KIND_PATTERN)
+        } else {
+            self.stamp_of(address, generation, KIND_OWN)
+        }
+    }
+
+    fn stamp_of(&self, address: u64, generation: u32, kind: u32) -> [u8; STAMP_BYTES] {
+        let key = mix(self.seed ^ mix(address ^ u64::from(kind) << 62) ^ u64::from(generation));
+        let plain = [MAGIC, address, u64::from(generation) | u64::from(kind) << 32];
+        let mut stamp = [0; STAMP_BYTES];
+        for (out, word) in stamp.chunks_mut(8).zip(masked(plain, key).into_iter().chain([key])) {
+            out.copy_from_slice(&word.to_le_bytes());
+        }
+        stamp
+    }
+
+    /// Judges a block that was read from `address` by its stamp alone, which is cheap; its
+    /// generation. `wanted`: those it may have, few; `None`: any.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check_stamp(
+        &self,
+        block: &[u8],
+        address: u64,
+        wanted: Option<RangeInclusive<u32>>,
+    ) -> Result<u32, Mismatch> {
+        let Some(stamp) = block.first_chunk::<STAMP_BYTES>() else { return Err(Mismatch::Damaged) };
+        let [magic, theirs, rest] = unmasked(stamp);
+        let (generation, kind) = (rest as u32, (rest >> 32) as u32);
+        let wanted = match wanted {
+            Some(wanted) => wanted,
+            // Which one a duplicate stands for cannot be told: any will do that is its own.
+            None if kind == KIND_PATTERN && self.is_pattern(stamp) => return Ok(generation),
+            None => generation..=generation,
+        };
+        let is_it = |generation: &u32| self.stamp(address, *generation) == *stamp;
+        if let Some(generation) = wanted.rev().find(is_it) {
+            return Ok(generation);
+        }
+        if block.iter().all(|byte| *byte == 0) {
+            return Err(Mismatch::Zeros);
+        }
+        if magic != MAGIC || self.stamp(theirs, generation) != *stamp {
+            return Err(Mismatch::Damaged);
+        }
+        Err(if theirs == address {
+            Mismatch::OtherGeneration(generation)
+        } else {
+            Mismatch::Misplaced(theirs)
+        })
+    }
+
+    /// Whether a stamp is that of a pattern.
+    fn is_pattern(&self, stamp: &[u8; STAMP_BYTES]) -> bool {
+        let [_, address, _] = unmasked(stamp);
+        address / self.unit_bytes < self.patterns
+            && self.stamp_of(address, 0, KIND_PATTERN) == *stamp
+    }
+
+    /// Judges every byte of a block. `scratch` holds a block.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check(
+        &self,
+        block: &[u8],
+        address: u64,
+        wanted: Option<RangeInclusive<u32>>,
+        scratch: &mut [u8],
+    ) -> Result<(), Mismatch> {
+        self.check_stamp(block, address, wanted)?;
+        let stamp = block.first_chunk::<STAMP_BYTES>().expect("it was looked at");
+        self.fill_from(scratch, stamp);
+        if block == scratch { Ok(()) } else { Err(Mismatch::Damaged) }
+    }
+}
+
+/// What is in a part of a target that begins with a block.
+pub fn what_is_in(bytes: &[u8]) -> Holds {
+    let mut found = Holds::Nothing;
+    let mut ours_until = 0;
+    for (sector, at) in bytes.chunks(512).zip((0..).step_by(512)) {
+        let stamp = sector.first_chunk::<STAMP_BYTES>();
+        if stamp.is_some_and(|stamp| unmasked(stamp)[0] == MAGIC) {
+            found = Holds::Ours;
+            // The rest of a block has no stamp of its own.
+            ours_until = at + GUARD_BLOCK_BYTES;
+        } else if at >= ours_until && sector.iter().any(|byte| *byte != 0) {
+            return Holds::Data;
+        }
+    }
+    found
+}
+
+/// Bytes of a block that are random, so that the rest is copies and the whole compresses so well.
+fn random_bytes(block: usize, ratio: f64) -> usize {
+    if ratio <= 1.0 {
+        return block;
+    }
+    let stored = block as f64 / ratio;
+    // Half of what lz4 takes to say "the rest is a copy" and to count the random bytes: zstd takes
+    // next to nothing for that, and both are to come near.
+    let overhead = f64::midpoint(MATCH_BYTES as f64, block as f64 / MATCH_STEP as f64);
+    (whole((stored - overhead).round()) as usize).clamp(STAMP_BYTES, block)
+}
+
+/// A number that is not negative, as a whole one.
+#[expect(clippy::cast_sign_loss, reason = "what is negative becomes 0, which is meant")]
+pub(crate) fn whole(number: f64) -> u64 {
+    number as u64
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 8).map_or(0, |word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
+}
+
+/// Xor with a mask that only the key gives.
+fn masked(words: [u64; 3], key: u64) -> [u64; 3] {
+    let [a, b, c] = words;
+    [a ^ mix(key ^ 1), b ^ mix(key ^ 2), c ^ mix(key ^ 3)]
+}
+
+/// The first words of a stamp.
+fn unmasked(stamp: &[u8; STAMP_BYTES]) -> [u64; 3] {
+    masked([word(stamp, 0), word(stamp, 8), word(stamp, 16)], word(stamp, 24))
+}
+
+/// Spreads the bits of a number (the finaliser of SplitMix64, Steele and others 2014).
+fn mix(number: u64) -> u64 {
+    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests;

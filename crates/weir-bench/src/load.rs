@@ -1,0 +1,219 @@
+//! Offering load: which operations, when, and what came of them.
+//!
+//! Not here: what blocks hold (content), how operations reach a target (target), phases (run).
+//!
+//! Invariants:
+//! - workers share nothing on the way of an operation but the generations of blocks;
+//! - nothing is dropped silently: what could not be sent in time waits, and is counted from the time
+//!   it was intended for.
+
+mod access;
+mod board;
+mod generations;
+mod worker;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+pub use access::Chooser;
+pub use generations::Generations;
+
+use crate::content::Content;
+use crate::histogram::Latencies;
+use crate::result::{CellRun, ClassResult};
+use crate::spec::{DatasetSpec, Durability, LoadSpec, OpKind, StreamSpec};
+use crate::target::{Target, TargetError};
+use board::Board;
+use worker::{Pace, Tally, Times, Worker};
+
+/// How often the progress is told.
+const TELL_EVERY: Duration = Duration::from_millis(100);
+/// Wall clock and monotonic clock may differ by so much over a run ...
+const CLOCK_SLACK_S: f64 = 0.1;
+/// ... and by this part of it (chrony slews at most 500 ppm in steps of its own).
+const CLOCK_SLACK_PART: f64 = 0.002;
+
+/// What is common to all loads of a run.
+pub struct Ground<'a> {
+    /// Target.
+    pub target: &'a dyn Target,
+    /// Addresses.
+    pub dataset: &'a DatasetSpec,
+    /// What blocks hold.
+    pub content: &'a Content,
+    /// Which generation each has; `None`: the dataset is too large to know.
+    pub generations: Option<&'a Generations>,
+    /// What a completed write promises.
+    pub durability: Durability,
+    /// Of all random numbers.
+    pub seed: u64,
+}
+
+/// A load for some time.
+pub struct Offer<'a> {
+    /// Operations.
+    pub streams: &'a [StreamSpec],
+    /// How they are offered.
+    pub load: LoadSpec,
+    /// Not counted.
+    pub warmup: Duration,
+    /// Counted; `None`: until every address was written once.
+    pub duration: Option<Duration>,
+}
+
+/// Offers a load. `tell` is called now and then with the time that has gone by; false ends it.
+///
+/// # Errors
+/// A lane was lost; what was measured so far is given up.
+pub fn offer(
+    ground: &Ground<'_>,
+    offer: &Offer<'_>,
+    tell: &mut dyn FnMut(Duration) -> bool,
+) -> Result<CellRun, TargetError> {
+    let (workers, slots) = match offer.load {
+        LoadSpec::Closed { workers, depth } => (workers.max(1), depth.max(1)),
+        LoadSpec::Open { workers, in_flight_max, .. } => {
+            (workers.max(1), in_flight_max.div_ceil(workers.max(1)).max(1))
+        }
+    };
+    let largest = offer.streams.iter().flat_map(|stream| &stream.blocks).map(|share| share.bytes);
+    let buffer_bytes = largest.max().unwrap_or(4096) as usize;
+    // Lanes before threads: a target that is not there is told before anything runs.
+    let lanes = (0..workers).map(|_| ground.target.lane(slots as usize, buffer_bytes));
+    let lanes = lanes.collect::<Result<Vec<_>, _>>()?;
+    let (board, stop) = (Board::new(workers), AtomicBool::new(false));
+    let times = Times::from_now(offer.warmup, offer.duration);
+    let (watched, tallies) = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0_u32..)
+            .zip(lanes)
+            .map(|(number, lane)| {
+                let pace = Pace::of(&offer.load, ground.seed, number);
+                let (place, once) = ((number, workers), offer.duration.is_none());
+                let chooser = Chooser::new(offer.streams, ground.dataset, place, ground.seed, once);
+                let (board, stop) = (&board, &stop);
+                let worker =
+                    Worker::new(ground, lane, slots as usize, chooser, pace, times, board, stop);
+                scope.spawn(move || worker.run())
+            })
+            .collect();
+        let watched = watch(&times, &stop, &threads, tell);
+        let tallies = threads.into_iter().map(|thread| thread.join().expect("it does not panic"));
+        (watched, tallies.collect::<Result<Vec<Tally>, _>>())
+    });
+    Ok(gather(offer, tallies?, &watched, &times, board))
+}
+
+/// What was seen of the whole process while the load ran.
+struct Watched {
+    started_unix_ms: u64,
+    cpu_s: (f64, f64),
+    clock_jumped: bool,
+}
+
+fn watch<T>(
+    times: &Times,
+    stop: &AtomicBool,
+    threads: &[std::thread::ScopedJoinHandle<'_, T>],
+    tell: &mut dyn FnMut(Duration) -> bool,
+) -> Watched {
+    let mut wait_until = |until: Option<Instant>| {
+        loop {
+            let now = Instant::now();
+            let over = until.is_some_and(|until| now >= until);
+            if over || threads.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+                return;
+            }
+            if !tell(now.saturating_duration_since(times.start)) {
+                stop.store(true, Ordering::Release);
+            }
+            let left = until.map_or(TELL_EVERY, |until| until.saturating_duration_since(now));
+            std::thread::sleep(left.min(TELL_EVERY));
+        }
+    };
+    wait_until(Some(times.counts_from));
+    let (wall, monotonic, cpu) = (SystemTime::now(), Instant::now(), process_cpu_s());
+    wait_until(times.ends);
+    let cpu_after = process_cpu_s();
+    let elapsed = monotonic.elapsed().as_secs_f64();
+    let by_wall = wall.elapsed().map_or(-1.0, |elapsed| elapsed.as_secs_f64());
+    let unix = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Watched {
+        started_unix_ms: unix.as_millis() as u64,
+        cpu_s: (cpu_after.0 - cpu.0, cpu_after.1 - cpu.1),
+        clock_jumped: (elapsed - by_wall).abs() > CLOCK_SLACK_S + elapsed * CLOCK_SLACK_PART,
+    }
+}
+
+/// Processor time of this process so far, user and system, in seconds (proc(5), stat).
+fn process_cpu_s() -> (f64, f64) {
+    /// The kernel's unit there, on every Linux (USER_HZ).
+    const TICKS_PER_S: f64 = 100.0;
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks = |index| -> f64 {
+        after_name.split_whitespace().nth(index).and_then(|t| t.parse().ok()).unwrap_or(0.0)
+    };
+    (ticks(11) / TICKS_PER_S, ticks(12) / TICKS_PER_S)
+}
+
+fn gather(
+    offer: &Offer<'_>,
+    tallies: Vec<Tally>,
+    watched: &Watched,
+    times: &Times,
+    board: Board,
+) -> CellRun {
+    let ended = tallies.iter().map(|tally| tally.ended).max().unwrap_or(times.counts_from);
+    let ends = times.ends.map_or(ended, |ends| ends.min(ended));
+    let mut run = CellRun {
+        started_unix_ms: watched.started_unix_ms,
+        seconds: ends.saturating_duration_since(times.counts_from).as_secs_f64(),
+        cpu_s: watched.cpu_s,
+        clock_jumped: watched.clock_jumped,
+        threads: tallies.len() as u32,
+        intervals: board.finish(),
+        ..CellRun::default()
+    };
+    let is_open = matches!(offer.load, LoadSpec::Open { .. });
+    if let LoadSpec::Open { rate, .. } = offer.load {
+        run.offered_iops = Some(rate);
+    }
+    let kinds = [OpKind::Read, OpKind::Write, OpKind::Flush];
+    for stream in offer.streams {
+        run.classes.extend(kinds.map(|op| ClassResult {
+            stream: stream.name.clone(),
+            op,
+            ops: 0,
+            bytes: 0,
+            errors: std::collections::BTreeMap::new(),
+            latency: Latencies::default(),
+            service: is_open.then(Latencies::default),
+        }));
+    }
+    let (mut reads, mut zeros) = (0, 0);
+    for tally in tallies {
+        for (class, one) in run.classes.iter_mut().zip(tally.classes) {
+            class.ops += one.ops;
+            class.bytes += one.bytes;
+            class.latency.add(&one.latency);
+            if let (Some(service), Some(one)) = (&mut class.service, &one.service) {
+                service.add(one);
+            }
+            for (name, count) in one.errors {
+                *class.errors.entry(name).or_default() += count;
+            }
+        }
+        run.lag.add(&tally.lag);
+        run.backlog_max += tally.backlog_max;
+        run.overloaded |= tally.overloaded;
+        run.corrupt += tally.corrupt;
+        reads += tally.reads_checked;
+        zeros += tally.zero_reads;
+    }
+    run.zero_reads_pct = 100.0 * zeros as f64 / f64::max(reads as f64, 1.0);
+    run.classes.retain(|class| class.ops > 0 || !class.errors.is_empty());
+    run
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,223 @@
+//! Which operation comes next, and where.
+//!
+//! Not here: when (worker).
+//!
+//! Invariants: an operation is within one part of the dataset and starts at a multiple of its size
+//! there; the same seed and worker give the same operations.
+
+use rand::rngs::SmallRng;
+use rand::{Rng as _, RngExt as _, SeedableRng as _};
+use rand_distr::{Distribution as _, Zipf};
+
+use crate::content::whole;
+use crate::spec::{Access, DatasetSpec, OpKind, StreamSpec};
+
+/// Makes neighbours in popularity no neighbours in place; odd, so a bijection modulo 2^64.
+const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// An operation to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Index of the stream.
+    pub stream: usize,
+    /// Kind.
+    pub kind: OpKind,
+    /// First byte.
+    pub offset: u64,
+    /// Length.
+    pub len_bytes: u32,
+}
+
+/// Chooses the operations of one worker.
+pub struct Chooser {
+    rng: SmallRng,
+    streams: Vec<Stream>,
+    shares: u32,
+    once: bool,
+}
+
+struct Stream {
+    read_pct: f64,
+    share: u32,
+    /// Each size, and the weights up to it.
+    sizes: Vec<(Size, u32)>,
+    access: Access,
+}
+
+/// What is known of one size of operations.
+struct Size {
+    bytes: u32,
+    /// Operations that fit into a part of the dataset.
+    per_part: u64,
+    part_bytes: u64,
+    /// Places in all parts.
+    places: u64,
+    /// This worker's run of places, for sequential access, and the next of them.
+    own: std::ops::Range<u64>,
+    next: u64,
+    zipf: Option<Zipf<f64>>,
+}
+
+impl Chooser {
+    /// Of a worker: its number and how many there are. `once`: sequential streams end at their end.
+    pub fn new(
+        streams: &[StreamSpec],
+        dataset: &DatasetSpec,
+        (worker, workers): (u32, u32),
+        seed: u64,
+        once: bool,
+    ) -> Self {
+        let streams: Vec<Stream> =
+            streams.iter().map(|spec| Stream::new(spec, dataset, worker, workers)).collect();
+        let shares = streams.iter().map(|stream| stream.share).sum();
+        let rng = SmallRng::seed_from_u64(seed ^ SCATTER.wrapping_mul(u64::from(worker) + 1));
+        Self { rng, streams, shares, once }
+    }
+
+    /// The next operation; `None` when everything was gone through once.
+    pub fn next_op(&mut self) -> Option<Choice> {
+        let Self { rng, streams, shares, once } = self;
+        let mut drawn = if streams.len() > 1 { rng.random_range(0..(*shares).max(1)) } else { 0 };
+        let mut index = 0;
+        while index + 1 < streams.len() && drawn >= streams[index].share {
+            drawn -= streams[index].share;
+            index += 1;
+        }
+        let stream = &mut streams[index];
+        let all = stream.sizes.last().map_or(1, |(_, until)| *until);
+        let weight = if stream.sizes.len() > 1 { rng.random_range(0..all) } else { 0 };
+        let size = stream.sizes.iter().position(|(_, until)| weight < *until).unwrap_or(0);
+        let size = &mut stream.sizes[size].0;
+        let place = match stream.access {
+            Access::Sequential => {
+                if size.next >= size.own.end {
+                    if *once {
+                        return None;
+                    }
+                    size.next = size.own.start;
+                }
+                size.next += 1;
+                size.next - 1
+            }
+            Access::Random => rng.random_range(0..size.places),
+            Access::Zipf { .. } => {
+                let zipf = size.zipf.as_ref().expect("made with the stream");
+                let rank = whole(zipf.sample(rng)) - 1;
+                rank.wrapping_mul(SCATTER) % size.places
+            }
+            Access::Hotspot { ops_pct, data_pct } => {
+                let hot = whole(size.places as f64 * data_pct / 100.0).clamp(1, size.places);
+                if rng.random_range(0.0..100.0) < ops_pct || hot == size.places {
+                    rng.random_range(0..hot)
+                } else {
+                    rng.random_range(hot..size.places)
+                }
+            }
+        };
+        let is_read = match stream.read_pct {
+            0.0 => false,
+            100.0 => true,
+            share => rng.random_range(0.0..100.0) < share,
+        };
+        let within = place % size.per_part * u64::from(size.bytes);
+        Some(Choice {
+            stream: index,
+            kind: if is_read { OpKind::Read } else { OpKind::Write },
+            offset: place / size.per_part * size.part_bytes + within,
+            len_bytes: size.bytes,
+        })
+    }
+
+    /// A random number, for those who need one beside.
+    pub(super) fn draw(&mut self) -> u64 {
+        self.rng.next_u64()
+    }
+}
+
+impl Stream {
+    fn new(spec: &StreamSpec, dataset: &DatasetSpec, worker: u32, workers: u32) -> Self {
+        let mut until = 0;
+        let sizes = spec.blocks.iter().map(|share| {
+            until += share.weight.max(1);
+            let per_part = (dataset.file_bytes / u64::from(share.bytes)).max(1);
+            let places = per_part * u64::from(dataset.files);
+            let edge =
+                |n: u32| (u128::from(places) * u128::from(n) / u128::from(workers.max(1))) as u64;
+            let mut own = edge(worker)..edge(worker + 1);
+            if own.is_empty() {
+                // More workers than places: they share the first.
+                own = 0..1;
+            }
+            let zipf = match spec.access {
+                Access::Zipf { theta } => Zipf::new(places as f64, theta).ok(),
+                _ => None,
+            };
+            let next = own.start;
+            let (bytes, part_bytes) = (share.bytes, dataset.file_bytes);
+            (Size { bytes, per_part, part_bytes, places, own, next, zipf }, until)
+        });
+        let sizes = sizes.collect();
+        let access = match spec.access {
+            // A theta that makes no distribution is none.
+            Access::Zipf { theta } if !(theta.is_finite() && theta > 0.0) => Access::Random,
+            other => other,
+        };
+        Self { read_pct: spec.read_pct, share: spec.share, sizes, access }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use crate::spec::BlockShare;
+
+    fn chooser(access: Access, read_pct: f64, worker: (u32, u32), once: bool) -> Chooser {
+        let blocks = vec![BlockShare { bytes: 4096, weight: 1 }];
+        let stream = StreamSpec { name: String::new(), access, blocks, read_pct, share: 1 };
+        let dataset = DatasetSpec { files: 4, file_bytes: 1 << 20 };
+        Chooser::new(&[stream], &dataset, worker, 7, once)
+    }
+
+    #[test]
+    fn sequential_workers_cover_everything_once() {
+        let mut seen: HashMap<u64, u32> = HashMap::new();
+        for worker in 0..3 {
+            let mut chooser = chooser(Access::Sequential, 0.0, (worker, 3), true);
+            while let Some(choice) = chooser.next_op() {
+                assert_eq!(choice.kind, OpKind::Write);
+                *seen.entry(choice.offset).or_default() += 1;
+            }
+        }
+        assert_eq!(seen.len(), 1024);
+        assert!(seen.values().all(|count| *count == 1));
+    }
+
+    #[test]
+    fn mixes_and_hot_spots_come_in_the_shares_asked_for() {
+        let hotspot = Access::Hotspot { ops_pct: 90.0, data_pct: 10.0 };
+        let mut chooser = chooser(hotspot, 70.0, (0, 1), false);
+        let choices: Vec<Choice> = (0..20_000).filter_map(|_| chooser.next_op()).collect();
+        let share = |of: &dyn Fn(&&Choice) -> bool| {
+            choices.iter().filter(of).count() as f64 / choices.len() as f64
+        };
+        assert!((share(&|c| c.kind == OpKind::Read) - 0.7).abs() < 0.02);
+        let hot = 4.0 * f64::from(1 << 20) / 10.0;
+        assert!((share(&|c| (c.offset as f64) < hot) - 0.9).abs() < 0.02);
+    }
+
+    #[test]
+    fn zipf_favours_few_blocks_that_are_not_neighbours() {
+        let mut chooser = chooser(Access::Zipf { theta: 0.99 }, 100.0, (0, 1), false);
+        let mut seen: HashMap<u64, u32> = HashMap::new();
+        for _ in 0..50_000 {
+            *seen.entry(chooser.next_op().expect("without end").offset).or_default() += 1;
+        }
+        let mut counts: Vec<(u32, u64)> = seen.iter().map(|(at, count)| (*count, *at)).collect();
+        counts.sort_unstable_by(|a, b| b.cmp(a));
+        let top: u32 = counts.iter().take(102).map(|(count, _)| count).sum();
+        assert!(f64::from(top) > 0.5 * 50_000.0, "a tenth has {top}");
+        assert!(counts[0].1.abs_diff(counts[1].1) > 4096, "{counts:?}");
+    }
+}

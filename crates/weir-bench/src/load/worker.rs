@@ -1,0 +1,467 @@
+//! One worker: a thread with a lane, its operations and what came of them.
+//!
+//! Invariants:
+//! - closed loop: a slot gets its next operation when its last is done; latency counts from sending;
+//! - open loop: times are drawn ahead, from the start on, whatever the target does; latency counts
+//!   from the intended time, also of operations that had to wait for a slot;
+//! - an operation counts if its intended time (closed: its end) is in the time that counts.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rand::SeedableRng as _;
+use rand::rngs::SmallRng;
+use rand_distr::{Distribution as _, Exp1};
+
+use super::board::{Board, Second};
+use super::{Chooser, Ground};
+use crate::content::Mismatch;
+use crate::histogram::Latencies;
+use crate::load::access::Choice;
+use crate::spec::{Arrival, Durability, LoadSpec, OpKind};
+use crate::target::{Done, Lane, Op, TargetError, Wait};
+
+/// Operations that a worker is given to end when the run is over; then the target hangs.
+const DRAIN_MAX: Duration = Duration::from_secs(30);
+/// One read in so many is compared byte by byte; the others by the stamp of their first block.
+const COMPARE_ONE_IN: u64 = 64;
+/// Blocks that are tried for one that no write is under way on.
+const TRIES_MAX: u32 = 64;
+/// Kinds with a class of their own in each stream: read, write, flush.
+const KINDS: usize = 3;
+
+/// When a run begins, counts and ends.
+#[derive(Clone, Copy)]
+pub(super) struct Times {
+    pub(super) start: Instant,
+    pub(super) counts_from: Instant,
+    /// `None`: when every worker is through.
+    pub(super) ends: Option<Instant>,
+}
+
+impl Times {
+    pub(super) fn from_now(warmup: Duration, duration: Option<Duration>) -> Self {
+        let start = Instant::now();
+        let counts_from = start + warmup;
+        Self { start, counts_from, ends: duration.map(|duration| counts_from + duration) }
+    }
+
+    fn over(&self, now: Instant) -> bool {
+        self.ends.is_some_and(|ends| now >= ends)
+    }
+
+    fn counts(&self, at: Instant) -> bool {
+        at >= self.counts_from && !self.over(at)
+    }
+}
+
+/// When a worker sends.
+pub(super) enum Pace {
+    Closed,
+    Open { gap_s: f64, arrival: Arrival, rng: Box<SmallRng>, backlog_max: u64 },
+}
+
+impl Pace {
+    pub(super) fn of(load: &LoadSpec, seed: u64, worker: u32) -> Self {
+        match *load {
+            LoadSpec::Closed { .. } => Self::Closed,
+            LoadSpec::Open { workers, rate, arrival, backlog_max, .. } => Self::Open {
+                gap_s: f64::from(workers.max(1)) / rate.max(1e-6),
+                arrival,
+                rng: Box::new(SmallRng::seed_from_u64(seed ^ (u64::from(worker) << 32) ^ 0xa11)),
+                backlog_max: backlog_max / u64::from(workers.max(1)) + 1,
+            },
+        }
+    }
+}
+
+/// What one worker did.
+pub(super) struct Tally {
+    pub(super) classes: Vec<ClassTally>,
+    pub(super) lag: Latencies,
+    pub(super) backlog_max: u64,
+    pub(super) overloaded: bool,
+    pub(super) corrupt: u64,
+    pub(super) zero_reads: u64,
+    pub(super) reads_checked: u64,
+    pub(super) ended: Instant,
+}
+
+#[derive(Default)]
+pub(super) struct ClassTally {
+    pub(super) ops: u64,
+    pub(super) bytes: u64,
+    pub(super) errors: BTreeMap<String, u64>,
+    pub(super) latency: Latencies,
+    pub(super) service: Option<Latencies>,
+}
+
+/// An operation under way.
+#[derive(Clone, Copy)]
+struct UnderWay {
+    choice: Choice,
+    intended: Instant,
+    sent: Instant,
+    /// Of its first block, for a read.
+    oldest: u32,
+    compare: bool,
+}
+
+pub(super) struct Worker<'a> {
+    ground: &'a Ground<'a>,
+    lane: Box<dyn Lane>,
+    chooser: Chooser,
+    pace: Pace,
+    times: Times,
+    board: &'a Board,
+    stop: &'a AtomicBool,
+    under_way: Vec<Option<UnderWay>>,
+    free: Vec<usize>,
+    tally: Tally,
+    second: (u32, Second),
+    waiting: u64,
+    scratch: Vec<u8>,
+    writes_unflushed: u32,
+    /// Generation of writes where those of blocks are not known.
+    generation: u32,
+    exhausted: bool,
+}
+
+impl<'a> Worker<'a> {
+    #[expect(clippy::too_many_arguments, reason = "one caller, which has them all at hand")]
+    pub(super) fn new(
+        ground: &'a Ground<'a>,
+        lane: Box<dyn Lane>,
+        slots: usize,
+        chooser: Chooser,
+        pace: Pace,
+        times: Times,
+        board: &'a Board,
+        stop: &'a AtomicBool,
+    ) -> Self {
+        let tally = Tally {
+            classes: Vec::new(),
+            lag: Latencies::default(),
+            backlog_max: 0,
+            overloaded: false,
+            corrupt: 0,
+            zero_reads: 0,
+            reads_checked: 0,
+            ended: times.start,
+        };
+        Self {
+            ground,
+            lane,
+            chooser,
+            pace,
+            times,
+            board,
+            stop,
+            under_way: vec![None; slots],
+            free: (0..slots).rev().collect(),
+            tally,
+            second: (0, Second::default()),
+            waiting: 0,
+            scratch: vec![0; ground.content.block_bytes()],
+            writes_unflushed: 0,
+            generation: 1,
+            exhausted: false,
+        }
+    }
+
+    pub(super) fn run(mut self) -> Result<Tally, TargetError> {
+        match std::mem::replace(&mut self.pace, Pace::Closed) {
+            Pace::Closed => self.closed()?,
+            Pace::Open { gap_s, arrival, rng, backlog_max } => {
+                self.open(gap_s, arrival, *rng, backlog_max)?;
+            }
+        }
+        self.drain()?;
+        let (second, seen) = &mut self.second;
+        self.board.tell(*second, seen);
+        self.tally.ended = Instant::now();
+        Ok(self.tally)
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        self.times.over(now) || self.exhausted || self.stop.load(Ordering::Acquire)
+    }
+
+    fn closed(&mut self) -> Result<(), TargetError> {
+        let mut done = Vec::new();
+        loop {
+            let now = Instant::now();
+            if self.is_over(now) {
+                return Ok(());
+            }
+            while let Some(slot) = self.free.pop() {
+                if !self.send(slot, None)? {
+                    self.free.push(slot);
+                    break;
+                }
+            }
+            self.turn_second(now);
+            self.lane.reap(Wait::One, &mut done)?;
+            for done in done.drain(..) {
+                self.finish(done);
+            }
+        }
+    }
+
+    fn open(
+        &mut self,
+        gap_s: f64,
+        arrival: Arrival,
+        mut rng: SmallRng,
+        backlog_max: u64,
+    ) -> Result<(), TargetError> {
+        let mut gap = move || {
+            let factor: f64 = match arrival {
+                Arrival::Constant => 1.0,
+                Arrival::Poisson => Exp1.sample(&mut rng),
+            };
+            gap_s * factor
+        };
+        // In seconds from the start, so that no rounding adds up.
+        let mut next_s = gap();
+        let mut waiting: VecDeque<Instant> = VecDeque::new();
+        let mut done = Vec::new();
+        loop {
+            let now = Instant::now();
+            if self.is_over(now) {
+                break;
+            }
+            let elapsed_s = now.duration_since(self.times.start).as_secs_f64();
+            while next_s <= elapsed_s {
+                waiting.push_back(self.times.start + Duration::from_secs_f64(next_s));
+                next_s += gap();
+            }
+            while let Some(intended) = waiting.front().copied() {
+                let Some(slot) = self.free.pop() else { break };
+                if !self.send(slot, Some(intended))? {
+                    self.free.push(slot);
+                    break;
+                }
+                waiting.pop_front();
+            }
+            self.waiting = waiting.len() as u64;
+            self.tally.backlog_max = self.tally.backlog_max.max(self.waiting);
+            if self.waiting > backlog_max {
+                self.tally.overloaded = true;
+                self.stop.store(true, Ordering::Release);
+                break;
+            }
+            self.turn_second(now);
+            let next = self.times.start + Duration::from_secs_f64(next_s);
+            self.lane.reap(Wait::Until(next), &mut done)?;
+            for done in done.drain(..) {
+                self.finish(done);
+            }
+        }
+        self.send_rest(waiting)
+    }
+
+    /// What was due and could not be sent before the end still counts: it is sent as slots come
+    /// free, for a while.
+    fn send_rest(&mut self, mut waiting: VecDeque<Instant>) -> Result<(), TargetError> {
+        let (give_up, mut done) = (Instant::now() + DRAIN_MAX, Vec::new());
+        while !waiting.is_empty() && !self.tally.overloaded && !self.stop.load(Ordering::Acquire) {
+            while let Some(intended) = waiting.front().copied() {
+                let Some(slot) = self.free.pop() else { break };
+                if !self.send(slot, Some(intended))? {
+                    self.free.push(slot);
+                    break;
+                }
+                waiting.pop_front();
+            }
+            self.lane.reap(Wait::Until(give_up), &mut done)?;
+            for done in done.drain(..) {
+                self.finish(done);
+            }
+            if Instant::now() >= give_up {
+                self.tally.overloaded = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self) -> Result<(), TargetError> {
+        let (give_up, mut done) = (Instant::now() + DRAIN_MAX, Vec::new());
+        while self.under_way.iter().any(Option::is_some) {
+            if Instant::now() >= give_up {
+                for slot in 0..self.under_way.len() {
+                    if let Some(work) = self.under_way[slot].take() {
+                        self.class(&work.choice).errors.entry("no answer".to_owned()).or_insert(0);
+                        *self
+                            .class(&work.choice)
+                            .errors
+                            .entry("no answer".to_owned())
+                            .or_default() += 1;
+                    }
+                }
+                return Ok(());
+            }
+            self.lane.reap(Wait::Until(give_up), &mut done)?;
+            for done in done.drain(..) {
+                self.finish(done);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the next operation; false when there is none now.
+    fn send(&mut self, slot: usize, intended: Option<Instant>) -> Result<bool, TargetError> {
+        if let Durability::Flush { every_writes } = self.ground.durability
+            && self.writes_unflushed >= every_writes.max(1)
+        {
+            self.writes_unflushed = 0;
+            let choice = Choice { stream: 0, kind: OpKind::Flush, offset: 0, len_bytes: 0 };
+            return self.start(slot, choice, intended, 0, false).map(|()| true);
+        }
+        let Some(choice) = self.choose() else { return Ok(false) };
+        let (content, offset) = (self.ground.content, choice.offset);
+        let mut oldest = 0;
+        match choice.kind {
+            OpKind::Write => {
+                let block_bytes = content.block_bytes();
+                let known = self.ground.generations;
+                let mut next = known.map(|known| known.next(offset, choice.len_bytes));
+                let buffer = &mut self.lane.buffer(slot)[..choice.len_bytes as usize];
+                let addresses = (offset..).step_by(block_bytes);
+                for (block, address) in buffer.chunks_exact_mut(block_bytes).zip(addresses) {
+                    let known = next.as_mut().and_then(Iterator::next);
+                    content.fill_block(block, address, known.unwrap_or(self.generation));
+                }
+                self.generation = self.generation.wrapping_add(1).max(1);
+                self.writes_unflushed += 1;
+            }
+            _ => oldest = self.ground.generations.map_or(0, |known| known.oldest(offset)),
+        }
+        let compare = self.chooser.draw().is_multiple_of(COMPARE_ONE_IN);
+        self.start(slot, choice, intended, oldest, compare).map(|()| true)
+    }
+
+    /// The next operation, a write where no other is under way.
+    fn choose(&mut self) -> Option<Choice> {
+        for _ in 0..TRIES_MAX {
+            let Some(choice) = self.chooser.next_op() else {
+                self.exhausted = true;
+                return None;
+            };
+            let free = |known: &super::Generations| known.begin(choice.offset, choice.len_bytes);
+            if choice.kind != OpKind::Write || self.ground.generations.is_none_or(free) {
+                return Some(choice);
+            }
+        }
+        None
+    }
+
+    fn start(
+        &mut self,
+        slot: usize,
+        choice: Choice,
+        intended: Option<Instant>,
+        oldest: u32,
+        compare: bool,
+    ) -> Result<(), TargetError> {
+        let Choice { kind, offset, len_bytes, .. } = choice;
+        let durable = kind == OpKind::Write && self.ground.durability == Durability::Fua;
+        let sent = Instant::now();
+        let intended_at = intended.unwrap_or(sent);
+        if intended.is_some() && self.times.counts(intended_at) {
+            self.tally.lag.record_ns(nanoseconds(intended_at, sent));
+        }
+        self.under_way[slot] =
+            Some(UnderWay { choice, intended: intended_at, sent, oldest, compare });
+        self.lane.submit(slot, &Op { kind, offset, len_bytes, durable })
+    }
+
+    fn class(&mut self, choice: &Choice) -> &mut ClassTally {
+        let kind = match choice.kind {
+            OpKind::Read => 0,
+            OpKind::Write => 1,
+            OpKind::Flush | OpKind::Trim => 2,
+        };
+        let index = choice.stream * KINDS + kind;
+        while self.tally.classes.len() <= index {
+            self.tally.classes.push(ClassTally::default());
+        }
+        &mut self.tally.classes[index]
+    }
+
+    fn finish(&mut self, Done { slot, result, at }: Done) {
+        let work = self.under_way[slot].take().expect("it was sent");
+        self.free.push(slot);
+        let UnderWay { choice, intended, sent, .. } = work;
+        let is_open = intended != sent;
+        if let Err(error) = result {
+            *self.class(&choice).errors.entry(error.to_string()).or_default() += 1;
+            return;
+        }
+        match choice.kind {
+            OpKind::Read => self.look_at(slot, &work),
+            OpKind::Write => {
+                if let Some(known) = self.ground.generations {
+                    known.end(choice.offset, choice.len_bytes);
+                }
+            }
+            OpKind::Flush | OpKind::Trim => {}
+        }
+        let counts = self.times.counts(if is_open { intended } else { at });
+        if !counts {
+            return;
+        }
+        let response = nanoseconds(intended, at);
+        let class = self.class(&choice);
+        class.ops += 1;
+        class.bytes += u64::from(choice.len_bytes);
+        class.latency.record_ns(response);
+        if is_open {
+            class.service.get_or_insert_default().record_ns(nanoseconds(sent, at));
+        }
+        if choice.kind != OpKind::Flush {
+            self.turn_second(at);
+            self.second.1.latency.record_ns(response);
+            self.second.1.bytes += u64::from(choice.len_bytes);
+        }
+    }
+
+    /// Judges what a read brought.
+    fn look_at(&mut self, slot: usize, work: &UnderWay) {
+        let Ground { content, generations, .. } = *self.ground;
+        let (offset, block_bytes) = (work.choice.offset, content.block_bytes());
+        let wanted = generations.map(|known| known.since(offset, work.oldest));
+        let buffer = &self.lane.buffer(slot)[..work.choice.len_bytes as usize];
+        let first = &buffer[..block_bytes.min(buffer.len())];
+        let found = if work.compare {
+            content.check(first, offset, wanted, &mut self.scratch)
+        } else {
+            content.check_stamp(first, offset, wanted).map(drop)
+        };
+        self.tally.reads_checked += 1;
+        match found {
+            Ok(()) => {}
+            Err(Mismatch::Zeros) => self.tally.zero_reads += 1,
+            Err(_) => self.tally.corrupt += 1,
+        }
+    }
+
+    /// Tells the board of the seconds that are over.
+    fn turn_second(&mut self, now: Instant) {
+        let Some(into) = now.checked_duration_since(self.times.counts_from) else { return };
+        let current = into.as_secs() as u32;
+        let last = self.times.ends.map_or(u32::MAX, |ends| {
+            ends.saturating_duration_since(self.times.counts_from).as_secs().max(1) as u32 - 1
+        });
+        while self.second.0 < current.min(last) {
+            self.second.1.backlog = self.waiting;
+            self.board.tell(self.second.0, &mut self.second.1);
+            self.second.0 += 1;
+        }
+    }
+}
+
+fn nanoseconds(from: Instant, to: Instant) -> u64 {
+    to.saturating_duration_since(from).as_nanos() as u64
+}

@@ -1,0 +1,326 @@
+//! What cannot be in a profile: values out of their range, and values that contradict each other.
+//!
+//! Not here: how load is offered (expand/load), which is checked where it is decided; traps, which
+//! are legal (lint).
+//!
+//! Invariant: what passes here can be expanded without rounding anything away.
+
+use std::ops::Range;
+
+use toml::Spanned;
+
+use crate::spec::SizingSpec;
+
+use super::SECTOR_BYTES;
+use super::error::{ProfileError, Source};
+use super::format::{
+    Content, Curve, Fill, Measure, Mix, Pattern, Precondition, Profile, Share, Stream, Test, Writes,
+};
+use super::quantity::Size;
+
+type Checked = Result<(), ProfileError>;
+
+/// Largest operation; buffers of it are held for everything in flight.
+const BLOCK_BYTES_MAX: u64 = 64 << 20;
+
+/// Refuses what cannot be.
+pub(super) fn check(source: Source<'_>, profile: &Profile) -> Checked {
+    let check = Check(source);
+    check.content(&profile.content)?;
+    check.durability(profile)?;
+    check.matrix(profile)?;
+    profile.mix.as_ref().map_or(Ok(()), |mix| check.mix(mix))?;
+    for stream in &profile.stream {
+        check.stream(stream)?;
+    }
+    for test in &profile.test {
+        check.test(test)?;
+        let twin = |other: &&Spanned<Test>| other.get_ref().name == test.get_ref().name;
+        if profile.test.iter().filter(twin).count() > 1 {
+            return Err(source.contradiction(
+                &test.span(),
+                format!("two tests are called {:?}", test.get_ref().name),
+                "rows of a report are told apart by name: rename one",
+            ));
+        }
+    }
+    profile.curve.as_ref().map_or(Ok(()), |curve| check.curve(curve))?;
+    check.phases(profile)?;
+    profile.sizing.as_ref().map_or(Ok(()), |sizing| check.sizing(sizing))?;
+    if profile.matrix.is_none() && profile.test.is_empty() && profile.curve.is_none() {
+        let action = "give a [matrix], a test or a [curve]";
+        return Err(source.contradiction(&(0..0), "there is nothing to measure", action));
+    }
+    if let Some(clients) = profile.clients.as_ref().filter(|clients| *clients.get_ref() == 0) {
+        return Err(check.zero(&clients.span(), "clients"));
+    }
+    Ok(())
+}
+
+struct Check<'a>(Source<'a>);
+
+impl Check<'_> {
+    fn refuse(&self, place: &Range<usize>, what: String, action: &str) -> ProfileError {
+        self.0.contradiction(place, what, action)
+    }
+
+    fn zero(&self, place: &Range<usize>, what: &str) -> ProfileError {
+        self.refuse(place, format!("`{what}` is 0"), "nothing would be done: give at least 1")
+    }
+
+    fn pct(&self, value: &Spanned<f64>, what: &str) -> Checked {
+        self.share(&value.span(), *value.get_ref(), what)
+    }
+
+    fn share(&self, place: &Range<usize>, value: f64, what: &str) -> Checked {
+        if (0.0..=100.0).contains(&value) {
+            return Ok(());
+        }
+        Err(self.refuse(
+            place,
+            format!("`{what}` is {value}"),
+            "a share is between 0 and 100 percent",
+        ))
+    }
+
+    fn block(&self, size: &Spanned<Size>) -> Checked {
+        let bytes = size.get_ref().0;
+        if bytes == 0 {
+            return Err(self.zero(&size.span(), "block"));
+        }
+        if !bytes.is_multiple_of(SECTOR_BYTES) {
+            let what = format!("a block of {bytes} bytes is not a multiple of {SECTOR_BYTES}");
+            let action = "direct operations must be aligned; KiB is 1024 bytes, KB is 1000";
+            return Err(self.refuse(&size.span(), what, action));
+        }
+        if bytes > BLOCK_BYTES_MAX {
+            let what = format!("a block of {bytes} bytes is larger than 64 MiB");
+            return Err(self.refuse(&size.span(), what, "targets split it: give a smaller one"));
+        }
+        Ok(())
+    }
+
+    /// Exactly one of the two ways to say a block size.
+    fn blocks(
+        &self,
+        place: &Range<usize>,
+        one: Option<&Spanned<Size>>,
+        set: Option<&Vec<Share>>,
+    ) -> Checked {
+        match (one, set) {
+            (Some(size), None) => self.block(size),
+            (None, Some(set)) => {
+                set.iter().try_for_each(|share| self.block(&share.size))?;
+                if set.iter().map(|share| u64::from(share.weight)).sum::<u64>() == 0 {
+                    return Err(self.zero(place, "weight of all blocks"));
+                }
+                Ok(())
+            }
+            (Some(_), Some(_)) => Err(self.refuse(
+                place,
+                "both `block` and `blocks` are given".to_owned(),
+                "keep one of them",
+            )),
+            (None, None) => {
+                Err(self.refuse(place, "no block size is given".to_owned(), "add `block`"))
+            }
+        }
+    }
+
+    fn content(&self, content: &Spanned<Content>) -> Checked {
+        let (place, content) = (content.span(), content.get_ref());
+        if !(1.0..=1000.0).contains(&content.compress) {
+            let what = format!("`compress` is {}", content.compress);
+            let action = "it says how many times smaller the data gets: 1 (not at all) to 1000";
+            return Err(self.refuse(&place, what, action));
+        }
+        self.share(&place, content.dedupe_pct, "dedupe_pct")?;
+        if content.dedupe_pct >= 100.0 {
+            let what = "`dedupe_pct` is 100".to_owned();
+            return Err(self.refuse(&place, what, "one unit of all must differ: give less"));
+        }
+        let unit = content.unit.0;
+        if !unit.is_power_of_two() || !(SECTOR_BYTES..=1 << 20).contains(&unit) {
+            let what = format!("`unit` is {unit} bytes");
+            return Err(self.refuse(&place, what, "give a power of two from 512B to 1MiB"));
+        }
+        Ok(())
+    }
+
+    fn durability(&self, profile: &Profile) -> Checked {
+        let (place, durability) = (profile.durability.span(), profile.durability.get_ref());
+        let flushes = matches!(durability.writes, Writes::Flush | Writes::UnstableCommit);
+        let said = [durability.commit_every.is_some(), durability.every_writes.is_some()];
+        match (flushes, said.iter().filter(|said| **said).count()) {
+            (false, 0) => Ok(()),
+            (false, _) => Err(self.refuse(
+                &place,
+                "a distance between flushes is given, but no flushes are asked for".to_owned(),
+                "write `writes = \"flush\"`, or leave the distance out",
+            )),
+            (true, 1) => {
+                let zero = durability.commit_every == Some(Size(0));
+                if zero || durability.every_writes == Some(0) {
+                    return Err(self.zero(&place, "commit_every"));
+                }
+                Ok(())
+            }
+            (true, _) => Err(self.refuse(
+                &place,
+                "writes are flushed, but it is not said once how often".to_owned(),
+                "give either `commit_every = \"4MiB\"` or `every_writes = 32`",
+            )),
+        }
+    }
+
+    fn matrix(&self, profile: &Profile) -> Checked {
+        let Some(matrix) = &profile.matrix else { return Ok(()) };
+        let (place, matrix) = (matrix.span(), matrix.get_ref());
+        if matrix.pattern.is_empty() || matrix.read_pct.is_empty() || matrix.block.is_empty() {
+            let what = "one side of the matrix is empty".to_owned();
+            return Err(self.refuse(&place, what, "give at least one value for each"));
+        }
+        matrix.block.iter().try_for_each(|block| self.block(block))?;
+        let seq = matrix.seq_read_pct.iter().flatten();
+        matrix.read_pct.iter().chain(seq).try_for_each(|pct| self.pct(pct, "read_pct"))?;
+        if profile.load.is_none() {
+            let what = "the matrix has no load".to_owned();
+            return Err(self.refuse(&place, what, "add a [load]: mode, workers, window or qd"));
+        }
+        Ok(())
+    }
+
+    fn mix(&self, mix: &Spanned<Mix>) -> Checked {
+        let (place, mix) = (mix.span(), mix.get_ref());
+        self.share(&place, mix.data_pct, "data_pct")?;
+        let refuse = |what: &str, action: &str| Err(self.refuse(&place, what.to_owned(), action));
+        if mix.data_pct <= 0.0 {
+            return refuse("`data_pct` is 0", "without operations on data nothing is measured");
+        }
+        let weights = mix.meta.weights();
+        if weights.iter().any(|weight| !(*weight >= 0.0 && weight.is_finite())) {
+            return refuse("a weight in `meta` is negative", "give 0 or more");
+        }
+        if mix.data_pct < 100.0 && weights.iter().sum::<f64>() <= 0.0 {
+            let what = "not all operations are on data, but `meta` does not say what they are";
+            return refuse(what, "add weights: `meta = { getattr = 1 }`");
+        }
+        Ok(())
+    }
+
+    fn stream(&self, stream: &Spanned<Stream>) -> Checked {
+        let (place, stream) = (stream.span(), stream.get_ref());
+        self.blocks(&place, stream.block.as_ref(), stream.blocks.as_ref())?;
+        self.pct(&stream.read_pct, "read_pct")?;
+        if stream.share == 0 { Err(self.zero(&place, "share")) } else { Ok(()) }
+    }
+
+    fn test(&self, test: &Spanned<Test>) -> Checked {
+        let (place, test) = (test.span(), test.get_ref());
+        test.read_pct.as_ref().map_or(Ok(()), |pct| self.pct(pct, "read_pct"))?;
+        for (list, key) in [(&test.qd, "qd"), (&test.threads, "threads")] {
+            if list.as_ref().is_some_and(Vec::is_empty) {
+                return Err(self.refuse(&place, format!("`{key}` is empty"), "give a number"));
+            }
+            if let Some(value) = list.iter().flatten().find(|value| *value.get_ref() == 0) {
+                return Err(self.zero(&value.span(), key));
+            }
+        }
+        let counts = [("runs", test.runs), ("clients", test.clients), ("workers", test.workers)];
+        for (key, count) in counts {
+            if count == Some(0) {
+                return Err(self.zero(&place, key));
+            }
+        }
+        if test.duration.is_some_and(|time| time.0 == 0) {
+            return Err(self.zero(&place, "duration"));
+        }
+        if test.block.is_some() || test.blocks.is_some() {
+            self.blocks(&place, test.block.as_ref(), test.blocks.as_ref())?;
+        }
+        Ok(())
+    }
+
+    fn curve(&self, curve: &Spanned<Curve>) -> Checked {
+        let (place, curve) = (curve.span(), curve.get_ref());
+        self.block(&curve.block)?;
+        curve.read_pct.iter().try_for_each(|pct| self.pct(pct, "read_pct"))?;
+        self.share(&place, curve.stop.achieved_below_pct, "achieved_below_pct")?;
+        if !(curve.rate.from > 0.0 && curve.rate.from.is_finite()) {
+            let what = format!("the curve begins at {} operations per second", curve.rate.from);
+            return Err(self.refuse(&place, what, "give a rate above 0"));
+        }
+        if !(1.01..=100.0).contains(&curve.rate.step) {
+            let what = format!("each rate is {} times the one before", curve.rate.step);
+            return Err(self.refuse(&place, what, "give a step from 1.01 to 100"));
+        }
+        if curve.burst.0 == 0 {
+            return Err(self.zero(&place, "burst"));
+        }
+        Ok(())
+    }
+
+    fn phases(&self, profile: &Profile) -> Checked {
+        let phases = &profile.phases;
+        phases.fill.as_ref().map_or(Ok(()), |fill| self.fill(fill))?;
+        phases.precondition.as_ref().map_or(Ok(()), |steady| self.precondition(steady))?;
+        phases.measure.as_ref().map_or(Ok(()), |measure| self.measure(measure))?;
+        let verify = phases.verify.as_ref();
+        verify.map_or(Ok(()), |it| self.share(&it.span(), it.get_ref().sample_pct, "sample_pct"))
+    }
+
+    fn fill(&self, fill: &Spanned<Fill>) -> Checked {
+        let (place, fill) = (fill.span(), fill.get_ref());
+        self.block(&Spanned::new(place.clone(), fill.block))?;
+        if fill.in_flight == Some(0) {
+            return Err(self.zero(&place, "in_flight"));
+        }
+        match &fill.pattern {
+            Some(pattern) if *pattern.get_ref() == Pattern::Random => Err(self.refuse(
+                &pattern.span(),
+                "a random fill leaves holes: some blocks are hit twice, others never".to_owned(),
+                "write `seq`",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn precondition(&self, steady: &Spanned<Precondition>) -> Checked {
+        let (place, steady) = (steady.span(), steady.get_ref());
+        if steady.round.0 == 0 {
+            return Err(self.zero(&place, "round"));
+        }
+        if steady.window < 2 || steady.max_rounds < steady.window {
+            let what = format!("{} of {} rounds are compared", steady.window, steady.max_rounds);
+            let action = "compare at least 2, and no more than `max_rounds`";
+            return Err(self.refuse(&place, what, action));
+        }
+        self.share(&place, steady.range_pct, "range_pct")?;
+        self.share(&place, steady.slope_pct, "slope_pct")
+    }
+
+    fn measure(&self, measure: &Spanned<Measure>) -> Checked {
+        let (place, measure) = (measure.span(), measure.get_ref());
+        if measure.runs == Some(0) {
+            return Err(self.zero(&place, "runs"));
+        }
+        if measure.duration.is_some_and(|time| time.0 == 0) {
+            return Err(self.zero(&place, "duration"));
+        }
+        Ok(())
+    }
+
+    fn sizing(&self, sizing: &Spanned<SizingSpec>) -> Checked {
+        let (place, sizing) = (sizing.span(), sizing.get_ref());
+        if sizing.bins_iops.len() != sizing.labels.len() {
+            let (bins, labels) = (sizing.bins_iops.len(), sizing.labels.len());
+            let what = format!("there are {bins} sizes, but {labels} labels");
+            return Err(self.refuse(&place, what, "give one label for each of `bins_iops`"));
+        }
+        if !sizing.bins_iops.is_sorted_by(|low, high| low < high) {
+            let what = "`bins_iops` does not ascend".to_owned();
+            return Err(self.refuse(&place, what, "give the upper ends, smallest size first"));
+        }
+        self.share(&place, sizing.margin_pct, "margin_pct")
+    }
+}

@@ -1,0 +1,283 @@
+//! A profile made into what is measured: a `RunSpec` without anything left open.
+//!
+//! Not here: reading it (read), refusing what cannot be (check), rows (cells), queue depths (load),
+//! smaller scales (scale), bounds (require).
+//!
+//! Invariants: whatever the profile leaves open, or a scale or target changes, is said in `assume`;
+//! the same profile and options give the same `RunSpec`.
+
+mod cells;
+mod load;
+mod require;
+pub(super) mod scale;
+
+use crate::spec::{BonnieSize, BonnieSpec, ContentSpec, DatasetSpec, Durability, FillSpec};
+use crate::spec::{PreconditionSpec, RunSpec, Scale};
+
+use super::error::{ProfileError, Source};
+use super::format::{Dataset, Engine, Headline, Profile, Writes};
+use super::quantity::Size;
+use super::{Options, Protocol};
+
+/// Of a fill that says nothing.
+const FILL_BLOCK_BYTES: u32 = 1 << 20;
+const FILL_IN_FLIGHT: u32 = 32;
+
+/// Makes a profile into what is measured. It has passed the checks.
+pub(super) fn expand(
+    source: Source<'_>,
+    profile: &Profile,
+    options: &Options,
+) -> Result<RunSpec, ProfileError> {
+    let require = require::requirement(source, profile)?;
+    let mut assume = profile.assume.clone();
+    let cells = cells::cells(source, profile, options, require.as_ref(), &mut assume)?;
+    let blocks = cells.iter().flat_map(|cell| &cell.streams).flat_map(|stream| &stream.blocks);
+    let block_max = blocks.map(|block| block.bytes).max().unwrap_or(FILL_BLOCK_BYTES);
+    let fill = fill(profile, block_max);
+    let unit = unit_bytes(block_max, fill);
+    let published = dataset(source, profile, unit)?;
+    let dataset = scale::dataset(published, options.scale, unit, &mut assume);
+    let precondition = precondition(profile, options, &mut assume);
+    let durability = durability(profile, block_max, &mut assume);
+    leave_out(profile, options, &mut assume);
+    let content = profile.content.get_ref();
+    Ok(RunSpec {
+        name: profile.name.clone(),
+        title: title(profile, options),
+        reference: profile.reference.as_ref().map(|file| file.get_ref().clone()),
+        assume,
+        scale: options.scale,
+        dataset,
+        content: ContentSpec {
+            compress: content.compress,
+            dedupe_pct: content.dedupe_pct,
+            unit_bytes: content.unit.0 as u32,
+            seed: options.seed.unwrap_or(content.seed),
+        },
+        durability,
+        fill,
+        precondition,
+        cells,
+        bonnie: bonnie(source, profile, options)?,
+        require,
+        limits: profile.limits.clone(),
+        sizing: profile.sizing.as_ref().map(|sizing| sizing.get_ref().clone()),
+        cost: profile.cost.clone(),
+    })
+}
+
+fn title(profile: &Profile, options: &Options) -> String {
+    let mut title = profile.title.clone().unwrap_or_else(|| profile.name.clone());
+    if let Some(variant) = &options.variant {
+        title = format!("{title}, {variant}");
+    }
+    if options.scale != Scale::Seed {
+        title = format!("{title}, {} scale", scale::name(options.scale));
+    }
+    let names: Vec<&str> = profile.protocols.iter().map(|protocol| protocol.name()).collect();
+    let available = profile.protocols.iter().any(|protocol| protocol.available());
+    match options.protocol {
+        Some(used) if !names.is_empty() && !profile.protocols.contains(&used) => {
+            format!("{title} (on {} instead of {})", used.name(), names.join(", "))
+        }
+        None if !names.is_empty() && !available => {
+            format!("{title} (on file or nbd instead of {})", names.join(", "))
+        }
+        _ => title,
+    }
+}
+
+/// What every file is a multiple of: the largest block and that of the fill.
+fn unit_bytes(block_max: u32, fill: FillSpec) -> u64 {
+    let (large, small) = (block_max.max(fill.block_bytes), block_max.min(fill.block_bytes));
+    // Both are powers of two in all but odd profiles, where the product is a common multiple too.
+    let whole = large.is_multiple_of(small);
+    if whole { u64::from(large) } else { u64::from(large) * u64::from(small) }
+}
+
+/// What the dataset is in the profile; each file whole units.
+fn dataset(source: Source<'_>, profile: &Profile, unit: u64) -> Result<DatasetSpec, ProfileError> {
+    let place = profile.dataset.span();
+    let refuse = |what: String, action: &str| Err(source.contradiction(&place, what, action));
+    let (files, size) = match profile.dataset.get_ref() {
+        Dataset { files: Some(files), file_size: Some(size), .. } if alone(profile, 0) => {
+            (u64::from(*files), *size)
+        }
+        Dataset {
+            shares: Some(shares),
+            files_per_share: Some(files),
+            file_size: Some(size),
+            ..
+        } if alone(profile, 1) => (u64::from(*shares) * u64::from(*files), *size),
+        Dataset { volumes_per_client: Some(volumes), volume_size: Some(size), .. }
+            if alone(profile, 2) =>
+        {
+            (u64::from(*volumes), *size)
+        }
+        Dataset { databases: Some(databases), db_size: Some(size), .. } if alone(profile, 3) => {
+            (u64::from(*databases), *size)
+        }
+        _ => {
+            return refuse(
+                "the dataset is not said in one way".to_owned(),
+                "give `files` and `file_size`, or `shares`, `files_per_share` and `file_size`, or \
+                 `volumes_per_client` and `volume_size`, or `databases` and `db_size`",
+            );
+        }
+    };
+    let Ok(files) = u32::try_from(files) else {
+        return refuse(format!("{files} files are too many"), "give fewer and larger ones");
+    };
+    if files == 0 {
+        return refuse("the dataset has no files".to_owned(), "give at least 1");
+    }
+    let Size(bytes) = size;
+    let file_bytes = bytes / unit * unit;
+    if file_bytes == 0 {
+        let what = format!("blocks of {unit} bytes (fill included) do not fit a file of {bytes}");
+        return refuse(what, "give larger files or smaller blocks");
+    }
+    if file_bytes.checked_mul(u64::from(files)).is_none() {
+        return refuse("the dataset is larger than 2^64 bytes".to_owned(), "give smaller files");
+    }
+    Ok(DatasetSpec { files, file_bytes })
+}
+
+/// Whether no other way to say the dataset is mixed into one of them.
+fn alone(profile: &Profile, way: usize) -> bool {
+    let dataset = profile.dataset.get_ref();
+    let others = [
+        dataset.files.is_some(),
+        dataset.shares.is_some() || dataset.files_per_share.is_some(),
+        dataset.volumes_per_client.is_some() || dataset.volume_size.is_some(),
+        dataset.databases.is_some() || dataset.db_size.is_some(),
+    ];
+    let mixed = others.iter().enumerate().any(|(other, said)| other != way && *said);
+    // `file_size` belongs to the first two.
+    !mixed && (way < 2 || dataset.file_size.is_none())
+}
+
+fn fill(profile: &Profile, block_max: u32) -> FillSpec {
+    let said = profile.phases.fill.as_ref().map(toml::Spanned::get_ref);
+    let block_bytes = said.map_or(block_max.max(FILL_BLOCK_BYTES), |fill| fill.block.0 as u32);
+    let in_flight = said.and_then(|fill| fill.in_flight).unwrap_or(FILL_IN_FLIGHT);
+    FillSpec { block_bytes, in_flight }
+}
+
+fn precondition(
+    profile: &Profile,
+    options: &Options,
+    assume: &mut Vec<String>,
+) -> Option<PreconditionSpec> {
+    let said = profile.phases.precondition.as_ref()?.get_ref();
+    if options.scale == Scale::Smoke {
+        assume.push("no preconditioning at smoke scale: figures are not steady".to_owned());
+        return None;
+    }
+    Some(PreconditionSpec {
+        round_ms: said.round.0,
+        window: said.window,
+        range_pct: said.range_pct,
+        slope_pct: said.slope_pct,
+        rounds_max: said.max_rounds,
+    })
+}
+
+fn durability(profile: &Profile, block_max: u32, assume: &mut Vec<String>) -> Durability {
+    let said = profile.durability.get_ref();
+    match said.writes {
+        Writes::None => Durability::None,
+        Writes::Fua | Writes::DataSync | Writes::FileSync => Durability::Fua,
+        Writes::Flush | Writes::UnstableCommit => {
+            let by_bytes = said.commit_every.map(|size| {
+                let writes = size.0.div_ceil(u64::from(block_max)).clamp(1, u64::from(u32::MAX));
+                assume.push(format!(
+                    "a flush after every {writes} writes of a worker: {} bytes in blocks of the \
+                     largest size",
+                    size.0
+                ));
+                writes as u32
+            });
+            let every_writes = by_bytes.or(said.every_writes).unwrap_or(1);
+            Durability::Flush { every_writes }
+        }
+    }
+}
+
+/// Says what of the source is not repeated.
+fn leave_out(profile: &Profile, options: &Options, assume: &mut Vec<String>) {
+    if let Some(mix) = &profile.mix {
+        let meta_pct = 100.0 - mix.get_ref().data_pct;
+        if meta_pct > 0.0 {
+            assume.push(format!(
+                "the {meta_pct} % of metadata operations of the source are left out: compare with \
+                 its data operations"
+            ));
+        }
+    }
+    let measure = profile.phases.measure.as_ref().map(toml::Spanned::get_ref);
+    if measure.and_then(|measure| measure.headline) == Some(Headline::Mean) {
+        let what = "the source gives means of runs; medians are printed, with lowest and highest";
+        assume.push(what.to_owned());
+    }
+    if profile.clients.as_ref().is_some_and(|clients| *clients.get_ref() > 1) {
+        assume.push("each client has a dataset of its own of this size".to_owned());
+    }
+    if !profile.observe.is_empty() {
+        let counters = profile.observe.join(", ");
+        assume.push(format!("to be watched on the target at the same time: {counters}"));
+    }
+    let chosen = options.variant.as_ref();
+    let variant = profile.variant.iter().find(|variant| Some(&variant.name) == chosen);
+    for (key, value) in variant.into_iter().flat_map(|variant| &variant.target) {
+        assume.push(format!("the target was set up with {key} = {value}"));
+    }
+    if options.scale != Scale::Seed {
+        let name = scale::name(options.scale);
+        assume.push(format!("{name} scale: {}", scale::meaning(options.scale)));
+    }
+}
+
+/// The file test, where the profile has one.
+fn bonnie(
+    source: Source<'_>,
+    profile: &Profile,
+    options: &Options,
+) -> Result<Option<BonnieSpec>, ProfileError> {
+    let is_bonnie =
+        |test: &&toml::Spanned<super::format::Test>| test.get_ref().engine == Engine::Bonnie;
+    let Some(test) = profile.test.iter().find(is_bonnie) else { return Ok(None) };
+    let (place, test) = (test.span(), test.get_ref());
+    let refuse = |what: &str, action: &str| Err(source.contradiction(&place, what, action));
+    if profile.test.iter().filter(is_bonnie).count() > 1 {
+        return refuse("there are two bonnie tests", "keep one of them");
+    }
+    let own = test.pattern.is_some() || test.block.is_some() || test.qd.is_some();
+    if own || test.read_pct.is_some() || test.mode.is_some() || test.threads.is_some() {
+        let what = "the bonnie engine has a load of its own";
+        return refuse(what, "leave all but `size`, `files` and `runs` out");
+    }
+    let Some(size) = &test.size else {
+        return refuse("a bonnie test needs a size", "add `size = \"3xRAM\"`");
+    };
+    let text = size.get_ref();
+    let size = match text.strip_suffix("xRAM").map(str::parse::<f64>) {
+        Some(Ok(times)) if times > 0.0 && times <= 100.0 => BonnieSize::MemoryTimes { times },
+        Some(_) => return refuse("the multiple of the memory is no number", "write 3xRAM"),
+        None => match Size::try_from(text.clone()) {
+            Ok(Size(bytes)) if bytes > 0 => BonnieSize::Bytes { bytes },
+            Ok(_) => return refuse("the size is 0", "write a multiple of the memory: 3xRAM"),
+            Err(error) => return refuse(&error.to_string(), "or write 3xRAM"),
+        },
+    };
+    let spec = BonnieSpec { size, files: test.files.unwrap_or(0), runs: test.runs.unwrap_or(3) };
+    Ok(Some(scale::bonnie(spec, options.scale)))
+}
+
+/// Whether a protocol can be spoken.
+impl Protocol {
+    fn available(self) -> bool {
+        !matches!(self, Self::Nfs3 | Self::Iscsi | Self::Smb | Self::S3)
+    }
+}

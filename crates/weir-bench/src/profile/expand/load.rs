@@ -1,0 +1,230 @@
+//! How the load of one row is offered.
+//!
+//! Not here: what the operations are (cells).
+//!
+//! Invariant: `qd` is always the number in flight of all workers of one client together, `window`
+//! that of each worker; a profile says which it means.
+
+use std::ops::Range;
+
+use toml::Spanned;
+
+use crate::spec::{Arrival, LoadSpec};
+
+use super::super::error::{ProfileError, Source};
+use super::super::format::{ArrivalName, Load, Mode, Test};
+
+/// Of an open loop, where nothing else is said.
+const OPEN_WORKERS: u32 = 4;
+const OPEN_IN_FLIGHT: u32 = 1024;
+/// Waiting operations at which an open loop is called an overload: so many seconds of its rate.
+const BACKLOG_S: f64 = 10.0;
+const BACKLOG_MIN: u64 = 1000;
+
+/// Load of a matrix, or of a test that says nothing itself.
+pub(super) fn of_profile(
+    source: Source<'_>,
+    load: &Spanned<Load>,
+) -> Result<LoadSpec, ProfileError> {
+    let (place, load) = (load.span(), load.get_ref());
+    let refuse = |what: &str, action: &str| Err(source.contradiction(&place, what, action));
+    match load.mode {
+        Mode::Open => {
+            if load.window.is_some() || load.qd.is_some() {
+                return refuse(
+                    "an open loop has no queue depth: operations start at their time",
+                    "leave `window` and `qd` out, or write `mode = \"closed\"`",
+                );
+            }
+            let Some(rate) = load.rate else {
+                return refuse("an open loop needs a rate", "add `rate`: operations per second");
+            };
+            let mut open = open(source, &place, rate, load.arrival, load.workers)?;
+            if let LoadSpec::Open { in_flight_max, backlog_max, .. } = &mut open {
+                *in_flight_max = load.in_flight_max.unwrap_or(*in_flight_max);
+                *backlog_max = load.backlog_max.unwrap_or(*backlog_max);
+            }
+            Ok(open)
+        }
+        Mode::Closed => {
+            if load.rate.is_some() || load.arrival.is_some() {
+                return refuse(
+                    "a rate is given, but a closed loop offers as much as the target takes",
+                    "write `mode = \"open\"`, or leave `rate` and `arrival` out",
+                );
+            }
+            if load.in_flight_max.is_some() || load.backlog_max.is_some() {
+                return refuse(
+                    "`in_flight_max` and `backlog_max` are of an open loop",
+                    "give `window` or `qd`, or write `mode = \"open\"`",
+                );
+            }
+            match (load.window, load.qd) {
+                (Some(_), Some(_)) => refuse(
+                    "both `window` (per worker) and `qd` (of all workers) are given",
+                    "keep the one the source means",
+                ),
+                (Some(depth), None) => {
+                    let workers = load.workers.unwrap_or(1);
+                    closed(source, &place, workers, u64::from(workers) * u64::from(depth))
+                }
+                (None, qd) => {
+                    closed(source, &place, load.workers.unwrap_or(1), u64::from(qd.unwrap_or(1)))
+                }
+            }
+        }
+    }
+}
+
+/// Loads of a test's rows, each with what sets it apart in its name.
+pub(super) fn of_test(
+    source: Source<'_>,
+    test: &Spanned<Test>,
+    profile: Option<&Spanned<Load>>,
+    required_iops: Option<f64>,
+) -> Result<Vec<(String, LoadSpec)>, ProfileError> {
+    let (place, test) = (test.span(), test.get_ref());
+    let refuse = |what: &str, action: &str| Err(source.contradiction(&place, what, action));
+    let own_rate = test.rate.is_some() || test.rate_of.is_some() || test.arrival.is_some();
+    let inherited = profile.map(|load| load.get_ref().mode).unwrap_or_default();
+    if test.mode.unwrap_or(inherited) == Mode::Open {
+        if test.qd.is_some() || test.threads.is_some() {
+            return refuse(
+                "an open loop has no queue depth: operations start at their time",
+                "leave `qd` and `threads` out, or write `mode = \"closed\"`",
+            );
+        }
+        if test.mode.is_none() && !own_rate && test.search.is_none() {
+            return inherit(source, profile);
+        }
+        let rate = match (&test.rate, &test.rate_of, required_iops) {
+            (Some(_), Some(_), _) => {
+                return refuse("both `rate` and `rate_of` are given", "keep one of them");
+            }
+            (Some(rate), None, _) => *rate.get_ref(),
+            (None, Some(_), Some(iops)) => iops,
+            // A search begins somewhere: at what is required.
+            (None, None, Some(iops)) if test.search.is_some() => iops,
+            (None, Some(_), None) => {
+                return refuse("`rate_of` names `require.iops`, which is not given", "add it");
+            }
+            (None, None, _) => {
+                return refuse("an open loop needs a rate", "add `rate` or `rate_of`");
+            }
+        };
+        return Ok(vec![(String::new(), open(source, &place, rate, test.arrival, test.workers)?)]);
+    }
+    if own_rate {
+        return refuse(
+            "a rate is given, but a closed loop offers as much as the target takes",
+            "write `mode = \"open\"`, or leave the rate out",
+        );
+    }
+    if test.search.is_some() {
+        return refuse(
+            "a search changes the rate, a closed loop has none",
+            "write `mode = \"open\"`",
+        );
+    }
+    rows(source, test, &place, profile)
+}
+
+/// One closed loop for each queue depth or number of threads.
+fn rows(
+    source: Source<'_>,
+    test: &Test,
+    place: &Range<usize>,
+    profile: Option<&Spanned<Load>>,
+) -> Result<Vec<(String, LoadSpec)>, ProfileError> {
+    let refuse = |what: &str, action: &str| Err(source.contradiction(place, what, action));
+    match (&test.qd, &test.threads) {
+        (Some(_), Some(_)) => refuse("both `qd` and `threads` are given", "make it two tests"),
+        (Some(depths), None) => {
+            let row = |depth: &Spanned<u32>| {
+                let total = u64::from(*depth.get_ref());
+                let load = closed(source, &depth.span(), test.workers.unwrap_or(1), total)?;
+                // A test that is one row is called as it is.
+                let name = if depths.len() > 1 { format!("qd{total}") } else { String::new() };
+                Ok((name, load))
+            };
+            depths.iter().map(row).collect()
+        }
+        (None, Some(_)) if test.workers.is_some() => {
+            refuse("`threads` says how many workers there are", "leave `workers` out")
+        }
+        (None, Some(threads)) => {
+            let row = |count: &Spanned<u32>| {
+                let workers = *count.get_ref();
+                (format!("threads {workers}"), LoadSpec::Closed { workers, depth: 1 })
+            };
+            Ok(threads.iter().map(row).collect())
+        }
+        (None, None) if profile.is_some() && test.workers.is_none() => inherit(source, profile),
+        (None, None) => refuse("a closed loop needs a depth", "add `qd` or `threads`, or a [load]"),
+    }
+}
+
+fn inherit(
+    source: Source<'_>,
+    profile: Option<&Spanned<Load>>,
+) -> Result<Vec<(String, LoadSpec)>, ProfileError> {
+    let load = profile.map(|load| of_profile(source, load)).transpose()?;
+    Ok(load.map(|load| (String::new(), load)).into_iter().collect())
+}
+
+fn closed(
+    source: Source<'_>,
+    place: &Range<usize>,
+    workers: u32,
+    total: u64,
+) -> Result<LoadSpec, ProfileError> {
+    if workers == 0 || total == 0 {
+        let action = "nothing would be done: give at least 1";
+        return Err(source.contradiction(place, "workers or queue depth are 0", action));
+    }
+    if !total.is_multiple_of(u64::from(workers)) {
+        let what = format!("{total} in flight cannot be shared evenly by {workers} workers");
+        let action = "make `qd` a multiple of `workers`: an uneven load is another one";
+        return Err(source.contradiction(place, what, action));
+    }
+    match u32::try_from(total / u64::from(workers)) {
+        Ok(depth) if total <= IN_FLIGHT_MAX => Ok(LoadSpec::Closed { workers, depth }),
+        _ => Err(source.contradiction(
+            place,
+            format!("{total} operations in flight are more than {IN_FLIGHT_MAX}"),
+            "a client cannot hold so many: use several clients",
+        )),
+    }
+}
+
+/// Operations that one client can be asked to keep in flight: each holds a buffer.
+const IN_FLIGHT_MAX: u64 = 65_536;
+
+/// An open loop.
+pub(super) fn open(
+    source: Source<'_>,
+    place: &Range<usize>,
+    rate: f64,
+    arrival: Option<ArrivalName>,
+    workers: Option<u32>,
+) -> Result<LoadSpec, ProfileError> {
+    if !(rate > 0.0 && rate.is_finite()) {
+        let what = format!("a rate of {rate} operations per second");
+        return Err(source.contradiction(place, what, "give a number above 0"));
+    }
+    let workers = workers.unwrap_or(OPEN_WORKERS);
+    if workers == 0 {
+        return Err(source.contradiction(place, "`workers` is 0", "give at least 1"));
+    }
+    let arrival = match arrival {
+        Some(ArrivalName::Constant) => Arrival::Constant,
+        Some(ArrivalName::Poisson) | None => Arrival::Poisson,
+    };
+    let backlog_max = whole(rate * BACKLOG_S).max(BACKLOG_MIN);
+    Ok(LoadSpec::Open { workers, rate, arrival, in_flight_max: OPEN_IN_FLIGHT, backlog_max })
+}
+
+#[expect(clippy::cast_sign_loss, reason = "rates are above 0")]
+fn whole(count: f64) -> u64 {
+    count as u64
+}

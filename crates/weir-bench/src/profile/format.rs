@@ -1,0 +1,379 @@
+//! The keys of a profile file, as they stand in it.
+//!
+//! Not here: reading the text (read), what cannot be (check), what comes of it (expand).
+//!
+//! Invariants: a key that is not listed here is an error; `dataset`, `content` and `durability` are
+//! mandatory; what can contradict something else keeps its place in the text.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::spec::{CacheState, CostSpec, Limits, SizingSpec};
+
+use super::Protocol;
+use super::quantity::{Size, Time};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Profile {
+    pub(super) schema: Spanned<u32>,
+    pub(super) name: String,
+    pub(super) title: Option<String>,
+    /// A file of `profiles/reference`.
+    pub(super) reference: Option<Spanned<String>>,
+    /// Those the source used; empty: any.
+    #[serde(default)]
+    pub(super) protocols: Vec<Protocol>,
+    pub(super) clients: Option<Spanned<u32>>,
+    #[serde(default)]
+    pub(super) assume: Vec<String>,
+    pub(super) dataset: Spanned<Dataset>,
+    pub(super) content: Spanned<Content>,
+    pub(super) durability: Spanned<Durability>,
+    pub(super) load: Option<Spanned<Load>>,
+    pub(super) mix: Option<Spanned<Mix>>,
+    pub(super) matrix: Option<Spanned<Matrix>>,
+    #[serde(default)]
+    pub(super) phases: Phases,
+    #[serde(default)]
+    pub(super) stream: Vec<Spanned<Stream>>,
+    #[serde(default)]
+    pub(super) test: Vec<Spanned<Test>>,
+    pub(super) curve: Option<Spanned<Curve>>,
+    pub(super) require: Option<Spanned<BTreeMap<String, Spanned<f64>>>>,
+    pub(super) limits: Option<Limits>,
+    pub(super) sizing: Option<Spanned<SizingSpec>>,
+    pub(super) cost: Option<CostSpec>,
+    /// Counters of the target to be shown on the same time axis.
+    #[serde(default)]
+    pub(super) observe: Vec<String>,
+    #[serde(default)]
+    pub(super) variant: Vec<Variant>,
+}
+
+/// `files` times `file_size`; the other names say what a file stands for in the source.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Dataset {
+    pub(super) files: Option<u32>,
+    pub(super) file_size: Option<Size>,
+    pub(super) shares: Option<u32>,
+    pub(super) files_per_share: Option<u32>,
+    pub(super) volumes_per_client: Option<u32>,
+    pub(super) volume_size: Option<Size>,
+    pub(super) databases: Option<u32>,
+    pub(super) db_size: Option<Size>,
+    #[serde(default)]
+    pub(super) access: Where,
+    pub(super) theta: Option<f64>,
+    pub(super) hot_ops_pct: Option<f64>,
+    pub(super) hot_data_pct: Option<f64>,
+}
+
+/// Where random operations go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Where {
+    #[default]
+    Uniform,
+    Zipf,
+    Hotspot,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Content {
+    pub(super) compress: f64,
+    pub(super) dedupe_pct: f64,
+    pub(super) unit: Size,
+    pub(super) seed: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Durability {
+    pub(super) writes: Writes,
+    /// Bytes between two flushes, at the largest block.
+    pub(super) commit_every: Option<Size>,
+    /// Writes of one worker between two flushes.
+    pub(super) every_writes: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub(super) enum Writes {
+    #[serde(rename = "none")]
+    None,
+    #[serde(rename = "fua")]
+    Fua,
+    #[serde(rename = "data_sync")]
+    DataSync,
+    #[serde(rename = "file_sync")]
+    FileSync,
+    #[serde(rename = "flush")]
+    Flush,
+    #[serde(rename = "unstable+commit")]
+    UnstableCommit,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Mode {
+    #[default]
+    Closed,
+    Open,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum ArrivalName {
+    Constant,
+    Poisson,
+}
+
+/// How load is offered: for a matrix, and for tests that do not say it themselves.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Load {
+    #[serde(default)]
+    pub(super) mode: Mode,
+    pub(super) workers: Option<u32>,
+    /// In flight, of each worker.
+    pub(super) window: Option<u32>,
+    /// In flight, of all workers of a client together.
+    pub(super) qd: Option<u32>,
+    pub(super) rate: Option<f64>,
+    pub(super) arrival: Option<ArrivalName>,
+    pub(super) in_flight_max: Option<u32>,
+    pub(super) backlog_max: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Mix {
+    pub(super) data_pct: f64,
+    #[serde(default)]
+    pub(super) meta: MetaMix,
+}
+
+/// Weights of metadata operations.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct MetaMix {
+    pub(super) getattr: f64,
+    pub(super) lookup: f64,
+    pub(super) access: f64,
+    pub(super) setattr: f64,
+    pub(super) readdirplus: f64,
+    pub(super) readdir: f64,
+    pub(super) fsstat: f64,
+    pub(super) create: f64,
+    pub(super) remove: f64,
+}
+
+impl MetaMix {
+    pub(super) fn weights(&self) -> [f64; 9] {
+        let reads = [self.getattr, self.lookup, self.access, self.readdirplus, self.readdir];
+        let [getattr, lookup, access, readdirplus, readdir] = reads;
+        let (fsstat, setattr, create, remove) =
+            (self.fsstat, self.setattr, self.create, self.remove);
+        [getattr, lookup, access, readdirplus, readdir, fsstat, setattr, create, remove]
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Pattern {
+    Random,
+    Seq,
+}
+
+/// Every combination, block sizes turning fastest.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Matrix {
+    pub(super) pattern: Vec<Pattern>,
+    pub(super) read_pct: Vec<Spanned<f64>>,
+    /// Where sequential rows come in another order, or not all.
+    pub(super) seq_read_pct: Option<Vec<Spanned<f64>>>,
+    pub(super) block: Vec<Spanned<Size>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Phases {
+    pub(super) fill: Option<Spanned<Fill>>,
+    pub(super) precondition: Option<Spanned<Precondition>>,
+    pub(super) measure: Option<Spanned<Measure>>,
+    pub(super) verify: Option<Spanned<Verify>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Fill {
+    pub(super) block: Size,
+    /// A fill is sequential; the word is there to say so.
+    pub(super) pattern: Option<Spanned<Pattern>>,
+    pub(super) in_flight: Option<u32>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Precondition {
+    pub(super) round: Time,
+    pub(super) window: u32,
+    pub(super) range_pct: f64,
+    pub(super) slope_pct: f64,
+    pub(super) max_rounds: u32,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Measure {
+    pub(super) warmup: Option<Time>,
+    pub(super) duration: Option<Time>,
+    pub(super) runs: Option<u32>,
+    /// There is no other; the word is there to say so.
+    #[serde(rename = "order")]
+    pub(super) _order: Option<Order>,
+    pub(super) headline: Option<Headline>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Order {
+    Interleaved,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Headline {
+    Median,
+    Mean,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Verify {
+    pub(super) sample_pct: f64,
+}
+
+/// Operations of one kind; those of a profile share each test that has no pattern of its own.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Stream {
+    pub(super) name: String,
+    pub(super) block: Option<Spanned<Size>>,
+    pub(super) blocks: Option<Vec<Share>>,
+    pub(super) pattern: Pattern,
+    pub(super) read_pct: Spanned<f64>,
+    pub(super) share: u32,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Share {
+    pub(super) size: Spanned<Size>,
+    pub(super) weight: u32,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Test {
+    pub(super) name: String,
+    #[serde(default)]
+    pub(super) engine: Engine,
+    pub(super) pattern: Option<Pattern>,
+    pub(super) block: Option<Spanned<Size>>,
+    pub(super) blocks: Option<Vec<Share>>,
+    pub(super) read_pct: Option<Spanned<f64>>,
+    /// A row for each: in flight, of all workers of a client together.
+    pub(super) qd: Option<Vec<Spanned<u32>>>,
+    /// A row for each: workers with one operation in flight.
+    pub(super) threads: Option<Vec<Spanned<u32>>>,
+    pub(super) workers: Option<u32>,
+    pub(super) mode: Option<Mode>,
+    pub(super) arrival: Option<ArrivalName>,
+    pub(super) rate: Option<Spanned<f64>>,
+    pub(super) rate_of: Option<Spanned<RateOf>>,
+    pub(super) search: Option<Spanned<Search>>,
+    pub(super) duration: Option<Time>,
+    pub(super) runs: Option<u32>,
+    pub(super) clients: Option<u32>,
+    /// Of the bonnie engine: a multiple of the memory (`3xRAM`) or a size.
+    pub(super) size: Option<Spanned<String>>,
+    /// Of the bonnie engine.
+    pub(super) files: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Engine {
+    #[default]
+    Weir,
+    Bonnie,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub(super) enum RateOf {
+    #[serde(rename = "require.iops")]
+    RequireIops,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Search {
+    /// There is no other; the word is there to say so.
+    #[serde(rename = "slo")]
+    pub(super) _slo: Slo,
+    pub(super) tolerance_pct: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Slo {
+    Require,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Curve {
+    pub(super) clients: Option<u32>,
+    pub(super) workers: Option<u32>,
+    pub(super) block: Spanned<Size>,
+    pub(super) pattern: Option<Pattern>,
+    pub(super) read_pct: Vec<Spanned<f64>>,
+    pub(super) arrival: ArrivalName,
+    pub(super) rate: CurveRate,
+    pub(super) burst: Time,
+    pub(super) stop: CurveStop,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CurveRate {
+    pub(super) from: f64,
+    pub(super) step: f64,
+    pub(super) refine: u32,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CurveStop {
+    pub(super) achieved_below_pct: f64,
+    pub(super) or_p99_above: Time,
+}
+
+/// A named way to differ. `set` is applied to the text before it is read as a profile.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Variant {
+    pub(super) name: String,
+    #[serde(default, rename = "set")]
+    pub(super) _set: BTreeMap<String, toml::Value>,
+    /// How the target is to be set up; the generator cannot do it.
+    #[serde(default)]
+    pub(super) target: BTreeMap<String, toml::Value>,
+    pub(super) cache: Option<CacheState>,
+}

@@ -1,0 +1,249 @@
+//! Profiles: those that come along, and those that are refused.
+//!
+//! Not here: published rows (reference), traps (lint).
+
+use std::collections::BTreeSet;
+
+use super::{Options, ProfileError, Protocol, load, names, parse, variants};
+use crate::spec::{
+    Access, BonnieSize, CacheState, Durability, LoadSpec, RunSpec, Scale, SearchSpec,
+};
+
+const SCALES: [Scale; 3] = [Scale::Smoke, Scale::Standard, Scale::Seed];
+
+const SMALL: &str = r#"schema = 1
+name = "small"
+dataset = { files = 2, file_size = "1GiB" }
+content = { compress = 1.0, dedupe_pct = 0, unit = "4KiB", seed = 1 }
+durability = { writes = "none" }
+load = { mode = "closed", workers = 2, qd = 8 }
+matrix = { pattern = ["random"], read_pct = [70], block = ["4KiB"] }
+[[test]]
+name = "one"
+pattern = "seq"
+block = "1MiB"
+read_pct = 0
+qd = [4]
+[[variant]]
+name = "deep"
+set = { "load.qd" = 64 }
+cache = "cold"
+"#;
+
+fn at(scale: Scale) -> Options {
+    Options { scale, ..Options::default() }
+}
+
+fn seed(name: &str, variant: Option<&str>) -> RunSpec {
+    let options = Options { variant: variant.map(str::to_owned), ..at(Scale::Seed) };
+    load(name, &options).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+#[test]
+fn every_profile_can_be_run_at_every_scale_in_every_variant() {
+    for name in names() {
+        let variants = variants(name).unwrap().into_iter().map(Some).chain([None]);
+        for variant in variants {
+            for scale in SCALES {
+                let options = Options { variant: variant.clone(), ..at(scale) };
+                let spec = load(name, &options).unwrap_or_else(|error| panic!("{error}"));
+                sound(&spec, scale);
+                let json = serde_json::to_string(&spec).unwrap();
+                assert_eq!(serde_json::from_str::<RunSpec>(&json).unwrap(), spec, "{name}");
+            }
+        }
+    }
+}
+
+/// What a generator may rely on.
+fn sound(spec: &RunSpec, scale: Scale) {
+    let what = format!("{} {:?} {scale:?}", spec.name, spec.cells[0].variant);
+    let distinct: BTreeSet<&str> = spec.cells.iter().map(|cell| cell.name.as_str()).collect();
+    assert_eq!(distinct.len(), spec.cells.len(), "{what}: two rows of one name");
+    let most = match scale {
+        Scale::Smoke => 256 << 20,
+        Scale::Standard => 8 << 30,
+        Scale::Seed => u64::MAX,
+    };
+    assert!(spec.dataset.total_bytes() <= most, "{what}: {:?}", spec.dataset);
+    assert!(spec.dataset.file_bytes.is_multiple_of(u64::from(spec.fill.block_bytes)), "{what}");
+    for cell in &spec.cells {
+        for block in cell.streams.iter().flat_map(|stream| &stream.blocks) {
+            assert!(spec.dataset.file_bytes.is_multiple_of(u64::from(block.bytes)), "{what}");
+        }
+        assert!(cell.duration_ms > 0 && cell.runs > 0 && !cell.streams.is_empty(), "{what}");
+        if scale == Scale::Smoke {
+            assert!(cell.duration_ms <= 5000 && cell.runs == 1, "{what}: {}", cell.name);
+        }
+        if scale == Scale::Standard && spec.reference.is_some() && cell.search.is_none() {
+            assert_eq!(cell.duration_ms, 60_000, "{what}: {}", cell.name);
+        }
+    }
+    let word = format!("{scale:?} scale").to_lowercase();
+    assert_eq!(spec.title.contains(&word), scale != Scale::Seed, "{}", spec.title);
+    assert_eq!(spec.assume.iter().any(|line| line.starts_with(&word)), scale != Scale::Seed);
+}
+
+#[test]
+fn the_quick_profile_takes_about_a_minute() {
+    let spec = seed("quick", None);
+    let ms =
+        |cell: &crate::spec::CellSpec| u64::from(cell.runs) * (cell.warmup_ms + cell.duration_ms);
+    let total: u64 = spec.cells.iter().map(ms).sum();
+    assert!((45_000..=60_000).contains(&total), "{total} ms without the fill");
+    assert_eq!(load("quick", &Options::default()).unwrap().cells, spec.cells);
+}
+
+#[test]
+fn the_matrix_comes_in_the_order_of_the_published_tables() {
+    let spec = seed("s000-nexenta-vm", None);
+    let names: Vec<&str> = spec.cells.iter().map(|cell| cell.name.as_str()).collect();
+    assert_eq!(names.len(), 54, "the sequential table has no rows with a quarter of reads");
+    assert_eq!(names[..2], ["random 4KiB read 100%", "random 8KiB read 100%"]);
+    assert_eq!(names[6], "random 4KiB read 75%");
+    assert_eq!(names[29..31], ["random 128KiB read 0%", "seq 4KiB read 0%"]);
+    assert_eq!(names[53], "seq 128KiB read 100%");
+    assert_eq!(spec.cells[0].load, LoadSpec::Closed { workers: 128, depth: 4 });
+    assert_eq!(spec.durability, Durability::Flush { every_writes: 32 });
+    assert_eq!((spec.dataset.files, spec.fill.block_bytes), (120, 65_536));
+    let published = 120_u64 * 20_000_000_000;
+    assert!(published - spec.dataset.total_bytes() < 120 * 131_072, "cut to whole blocks only");
+
+    let low = seed("s000-nexenta-vm", Some("async1-100pct-data"));
+    assert_eq!(low.cells.len(), 30);
+    assert_eq!(low.cells[0].load, LoadSpec::Closed { workers: 128, depth: 1 });
+    assert!(low.assume.iter().any(|line| line.contains("4 raidz1 (4+1)")), "{:?}", low.assume);
+    let left_out = |spec: &RunSpec| spec.assume.iter().any(|line| line.contains("5 % of metadata"));
+    assert!(left_out(&spec) && !left_out(&low));
+}
+
+#[test]
+fn every_test_of_the_documents_is_there() {
+    let storpool = seed("s001-storpool", None);
+    assert_eq!(storpool.cells.len(), 3 * 4 + 2 * 6 + 2 * 4 + 2);
+    assert!(storpool.cells[..32].iter().all(|cell| cell.clients == 3));
+    let curve = storpool.cells.last().unwrap();
+    assert_eq!((curve.clients, curve.duration_ms), (1, 10_000));
+    assert!(matches!(curve.search, Some(SearchSpec::Curve { refine: 4, .. })));
+    let read = storpool.cells.iter().find(|cell| cell.name == "random-read qd64").unwrap();
+    assert_eq!(read.duration_ms, 10_000);
+    assert_eq!(read.load, LoadSpec::Closed { workers: 1, depth: 64 });
+
+    let vlab = seed("s002-vlab", None);
+    let hosts: Vec<u32> = vlab.cells.iter().map(|cell| cell.clients).collect();
+    assert_eq!(hosts, [1, 3, 1, 1, 1]);
+    let bonnie = vlab.bonnie.unwrap();
+    assert_eq!((bonnie.size, bonnie.runs), (BonnieSize::MemoryTimes { times: 3.0 }, 8));
+
+    let softnas = seed("s003-softnas", Some("object-1M"));
+    assert_eq!(softnas.cells.len(), 10);
+    assert_eq!(softnas.cells[0].streams[0].blocks[0].bytes, 1 << 20);
+    assert_eq!(softnas.sizing.unwrap().bins_iops, [128.0, 256.0, 512.0]);
+
+    let exchange = seed("s004-exchange", Some("metadata-warm"));
+    assert_eq!(exchange.cells.len(), 2 + 7);
+    assert!(exchange.cells.iter().all(|cell| cell.cache == CacheState::WarmMetadata));
+    let LoadSpec::Open { rate, .. } = exchange.cells[0].load else { panic!("a rate is offered") };
+    assert!((rate - 216.0).abs() < 1e-9);
+    let bounds = exchange.require.unwrap().latency;
+    let p99 = bounds.iter().find(|bound| bound.max_us > 99_999.0).unwrap();
+    assert_eq!(p99.stream.as_deref(), Some("db"));
+}
+
+#[test]
+fn a_variant_changes_what_it_names_and_nothing_else() {
+    let plain = parse("small.toml", SMALL, &at(Scale::Seed)).unwrap();
+    let deep = Options { variant: Some("deep".to_owned()), seed: Some(7), ..at(Scale::Seed) };
+    let deep = parse("small.toml", SMALL, &deep).unwrap();
+    assert_eq!(plain.cells[0].load, LoadSpec::Closed { workers: 2, depth: 4 });
+    assert_eq!(deep.cells[0].load, LoadSpec::Closed { workers: 2, depth: 32 });
+    assert_eq!(deep.cells[1].load, plain.cells[1].load);
+    assert_eq!((deep.cells[0].cache, deep.content.seed), (CacheState::Cold, 7));
+    let unknown = Options { variant: Some("deeper".to_owned()), ..Options::default() };
+    let error = parse("small.toml", SMALL, &unknown).unwrap_err().to_string();
+    assert_eq!(error, "small.toml: there is no variant \"deeper\"; it has deep");
+}
+
+#[test]
+fn the_title_says_what_is_used_instead_of_a_protocol_that_is_missing() {
+    let title =
+        |name: &str, protocol| load(name, &Options { protocol, ..at(Scale::Seed) }).unwrap().title;
+    assert!(title("s000-nexenta-vm", Some(Protocol::Nbd)).ends_with("(on nbd instead of nfs3)"));
+    assert!(title("s000-nexenta-vm", None).ends_with("(on file or nbd instead of nfs3)"));
+    assert!(!title("s001-storpool", Some(Protocol::Nbd)).contains("instead"));
+    assert!(!title("quick", Some(Protocol::Null)).contains("instead"));
+}
+
+#[test]
+fn blocks_that_the_target_cannot_do_are_raised_and_told() {
+    let options = Options { block_min_bytes: Some(4096), ..at(Scale::Seed) };
+    let spec = load("s002-vlab", &options).unwrap();
+    assert_eq!(spec.cells[0].streams[0].blocks[0].bytes, 4096);
+    assert!(spec.assume.iter().any(|line| line.starts_with("Max_IOPS: blocks of 4096 bytes")));
+    assert_eq!(seed("s002-vlab", None).cells[0].streams[0].blocks[0].bytes, 512);
+}
+
+#[test]
+fn access_follows_the_dataset() {
+    assert_eq!(seed("database", None).cells[0].streams[0].access, Access::Zipf { theta: 0.9 });
+    let hot = Access::Hotspot { ops_pct: 80.0, data_pct: 20.0 };
+    assert_eq!(seed("vm", None).cells[0].streams[0].access, hot);
+}
+
+/// What is put in the place of what, the line of the error, and words that must be in it.
+const REFUSED: &[(&str, &str, usize, &str)] = &[
+    ("block = \"1MiB\"", "blok = \"1MiB\"", 11, "`blok` is not known here, did you mean `block`?"),
+    ("writes = \"none\"", "writes = \"fuaa\"", 5, "did you mean `fua`?"),
+    ("durability = { writes = \"none\" }", "", 1, "`durability` is missing"),
+    ("schema = 1", "schema = 2", 1, "schema 2 is not known"),
+    ("schema = 1", "schema = ", 1, "small.toml:1: "),
+    ("read_pct = [70]", "read_pct = [101]", 7, "`read_pct` is 101"),
+    ("read_pct = 0", "read_pct = \"all\"", 12, "invalid type"),
+    ("block = [\"4KiB\"]", "block = [\"4KB\"]", 7, "4000 bytes is not a multiple of 512"),
+    ("block = [\"4KiB\"]", "block = [\"4K\"]", 7, "may mean 1000 or 1024"),
+    ("block = \"1MiB\"", "block = \"128MiB\"", 11, "larger than 64 MiB"),
+    ("file_size = \"1GiB\"", "file_size = \"64KiB\"", 3, "do not fit a file of 65536"),
+    ("qd = [4]", "qd = [0]", 13, "`qd` is 0"),
+    ("qd = 8", "qd = 9", 6, "cannot be shared evenly by 2 workers"),
+    ("qd = 8", "qd = 8, rate = 5", 6, "a closed loop offers as much as the target takes"),
+    ("qd = 8", "qd = 8, window = 4", 6, "both `window` (per worker) and `qd`"),
+    ("mode = \"closed\"", "mode = \"open\"", 6, "an open loop has no queue depth"),
+    ("qd = [4]", "rate = 100", 8, "a closed loop offers as much as the target takes"),
+    ("qd = [4]", "mode = \"open\"", 8, "an open loop needs a rate"),
+    ("qd = [4]", "mode = \"open\"\nrate = -1", 8, "a rate of -1"),
+    ("qd = [4]", "qd = [4]\nsearch = { slo = \"require\", tolerance_pct = 3 }", 8, "has none"),
+    ("block = \"1MiB\"\n", "", 8, "no block size"),
+    ("read_pct = 0\n", "", 8, "belong together"),
+    ("compress = 1.0", "compress = 0.5", 4, "`compress` is 0.5"),
+    ("unit = \"4KiB\"", "unit = \"3KiB\"", 4, "power of two"),
+    ("files = 2", "files = 0", 3, "no files"),
+    ("files = 2", "files = 2, shares = 1", 3, "not said in one way"),
+    ("writes = \"none\"", "writes = \"flush\"", 5, "how often"),
+    ("writes = \"none\"", "writes = \"none\", every_writes = 2", 5, "no flushes are asked for"),
+    ("\"load.qd\"", "\"load.qdd\"", 16, "did you mean `qd`?"),
+    ("name = \"one\"", "name = \"one\"\nsize = \"3xRAM\"", 8, "of the bonnie engine"),
+    ("name = \"one\"", "name = \"one\"\nruns = 0", 8, "`runs` is 0"),
+];
+
+#[test]
+fn what_cannot_be_is_refused_with_its_line() {
+    let options = Options { variant: Some("deep".to_owned()), ..at(Scale::Seed) };
+    parse("small.toml", SMALL, &options).unwrap();
+    for (old, new, line, words) in REFUSED {
+        assert!(SMALL.contains(old), "{old}");
+        let text = SMALL.replacen(old, new, 1);
+        let plain = parse("small.toml", &text, &at(Scale::Seed));
+        let error = plain.and_then(|_| parse("small.toml", &text, &options)).expect_err(new);
+        let error = error.to_string();
+        assert!(error.starts_with(&format!("small.toml:{line}: ")), "{new}: {error}");
+        assert!(error.contains(words), "{new}: {error}");
+    }
+}
+
+#[test]
+fn a_name_that_is_no_profile_and_no_file_is_told_apart() {
+    let error = load("s000", &Options::default()).unwrap_err();
+    assert!(matches!(&error, ProfileError::Unknown { known, .. } if known.contains("quick")));
+    let error = load("./none.toml", &Options::default()).unwrap_err();
+    assert!(matches!(error, ProfileError::Read { .. }), "{error}");
+}

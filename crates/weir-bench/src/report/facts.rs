@@ -1,0 +1,181 @@
+//! What a report says in words, the same in every format.
+//!
+//! Not here: how it looks.
+//!
+//! Invariant: everything that was assumed or warned of is said.
+
+use crate::requirement::{self, Assessment, CellAssessment, Criterion, Outcome};
+use crate::result::RunResult;
+use crate::verdict::{JudgedCell, JudgedRun};
+use crate::words;
+
+pub(super) const CRITERION_HEADS: [&str; 6] =
+    ["criterion", "need", "got", "headroom", "outcome", "note"];
+pub(super) const SIZE_HEADS: [&str; 6] =
+    ["for", "verdict", "IOPS", "MiB/s", "IOPS with margin", "size"];
+
+/// Facts that stand together, under a title.
+pub(super) type Section = (&'static str, Vec<(String, String)>);
+
+/// With the scale, which says how much of the profile was done.
+pub(super) fn title(run: &JudgedRun) -> String {
+    let spec = &run.result().spec;
+    format!("{} (scale {})", spec.title, words::scale(spec.scale))
+}
+
+/// How the requirement was decided, and the least that is left of it.
+pub(super) fn decided(assessment: &Assessment) -> String {
+    let chosen = format!("Decided by {}.", assessment.chosen);
+    match assessment.least_headroom() {
+        Some((name, pct)) if assessment.outcome == Outcome::Pass => {
+            format!("{chosen} Least headroom: {} ({name}).", words::signed_pct(pct))
+        }
+        _ => chosen,
+    }
+}
+
+pub(super) fn subtitle(run: &JudgedRun) -> String {
+    let result = run.result();
+    let done = if result.complete { "" } else { "; NOT COMPLETE" };
+    let started = words::time(result.started_unix_ms);
+    format!("{}, profile {}, {started}{done}", result.target.address, result.spec.name)
+}
+
+/// How many cells have which verdict.
+pub(super) fn counted(run: &JudgedRun) -> String {
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for verdict in run.cells().iter().map(JudgedCell::verdict) {
+        match counts.iter_mut().find(|(name, _)| *name == verdict) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((verdict, 1)),
+        }
+    }
+    counts.sort_by_key(|(name, count)| (*name != "valid", usize::MAX - count));
+    let counts: Vec<String> =
+        counts.into_iter().map(|(name, count)| format!("{count} {name}")).collect();
+    let asked = run.result().spec.cells.len();
+    let missing = asked.saturating_sub(run.cells().len());
+    let missing = if missing > 0 { format!("; {missing} not measured") } else { String::new() };
+    if counts.is_empty() {
+        return format!("No cell was measured{missing}.");
+    }
+    format!("Of {asked} cells: {}{missing}.", counts.join(", "))
+}
+
+/// One line for each criterion, in the columns of [`CRITERION_HEADS`].
+pub(super) fn criteria(cell: &CellAssessment) -> Vec<Vec<String>> {
+    let line = |found: &Criterion| {
+        let figure = |value: f64| match found.unit {
+            "us" => format!("{} ms", words::short(value / 1000.0)),
+            unit => format!("{} {unit}", words::short(value)),
+        };
+        let bound = if found.unit == "us" { "at most" } else { "at least" };
+        vec![
+            found.name.clone(),
+            format!("{bound} {}", figure(found.need)),
+            found.got.map_or_else(|| "n/a".to_owned(), figure),
+            found.headroom_pct.map_or_else(|| "n/a".to_owned(), words::signed_pct),
+            found.outcome.name().to_owned(),
+            found.note.clone().unwrap_or_default(),
+        ]
+    };
+    cell.criteria.iter().map(line).collect()
+}
+
+/// The sizing table, in the columns of [`SIZE_HEADS`].
+pub(super) fn size_rows(run: &JudgedRun) -> Vec<Vec<String>> {
+    let row = |row: requirement::SizeRow| {
+        vec![
+            row.name,
+            row.verdict.unwrap_or("stated").to_owned(),
+            words::number(row.iops),
+            row.mib_s.map_or_else(|| "n/a".to_owned(), words::number),
+            words::number(row.with_margin_iops),
+            row.size.unwrap_or_else(|| "more than the largest".to_owned()),
+        ]
+    };
+    requirement::sizes(run).into_iter().map(row).collect()
+}
+
+/// All that must be known to read the numbers, and to get them again.
+pub(super) fn facts(run: &JudgedRun) -> Vec<Section> {
+    let result = run.result();
+    vec![
+        ("Environment", environment(result)),
+        ("Conditions", conditions(result)),
+        ("Warnings", numbered(&result.warnings)),
+        ("Assumptions", numbered(&result.spec.assume)),
+        ("How to repeat it", identity(result)),
+    ]
+}
+
+fn fact(name: &str, value: impl Into<String>) -> (String, String) {
+    (name.to_owned(), value.into())
+}
+
+fn environment(result: &RunResult) -> Vec<(String, String)> {
+    let (target, machine) = (&result.target, &result.environment);
+    let mut facts = vec![
+        fact("target", target.address.clone()),
+        fact("kind", target.kind.clone()),
+        fact("size", words::bytes(target.bytes)),
+        fact("smallest operation", words::bytes(u64::from(target.block_bytes))),
+        fact("driven by", target.driver.clone()),
+    ];
+    facts.extend(target.facts.iter().map(|(name, value)| fact(name, value.clone())));
+    facts.extend([
+        fact("generator's machine", machine.host.clone()),
+        fact("processor", format!("{}, {} cores", machine.cpu, machine.cores)),
+        fact("clock governor", machine.governor.clone().unwrap_or_else(|| "not known".to_owned())),
+        fact("score of one core", format!("{} per second", words::number(machine.core_score))),
+        fact("memory", words::bytes(machine.memory_bytes)),
+        fact("kernel", machine.kernel.clone()),
+    ]);
+    facts
+}
+
+fn conditions(result: &RunResult) -> Vec<(String, String)> {
+    let spec = &result.spec;
+    let precondition = spec.precondition.map_or_else(
+        || "none".to_owned(),
+        |rule| {
+            format!(
+                "rounds of {} until {} of them are within {} % and rise by at most {} %",
+                words::duration(rule.round_ms),
+                rule.window,
+                rule.range_pct,
+                rule.slope_pct
+            )
+        },
+    );
+    let mut facts = vec![
+        fact("dataset", words::dataset(&spec.dataset)),
+        fact("content", words::content(&spec.content)),
+        fact("durability", words::durability(spec.durability)),
+        fact("precondition", precondition),
+    ];
+    if let Some(cost) = &spec.cost {
+        let per_gb = requirement::usd_per_gb(cost);
+        let per_gb = per_gb.map_or_else(|| "n/a".to_owned(), |usd| format!("${usd:.2}/GB"));
+        let (hardware, usable) = (words::number(cost.hardware_usd), words::number(cost.usable_gb));
+        facts.push(fact("price", format!("${hardware} for {usable} GB usable: {per_gb}")));
+    }
+    facts
+}
+
+fn numbered(lines: &[String]) -> Vec<(String, String)> {
+    if lines.is_empty() {
+        return vec![fact("none", "")];
+    }
+    lines.iter().enumerate().map(|(index, line)| fact(&(index + 1).to_string(), line)).collect()
+}
+
+fn identity(result: &RunResult) -> Vec<(String, String)> {
+    vec![
+        fact("command", result.command.join(" ")),
+        fact("spec hash (XXH3-128)", result.spec_hash.clone()),
+        fact("seed", result.spec.content.seed.to_string()),
+        fact("program", result.program.clone()),
+        fact("schema of result.json", result.schema.to_string()),
+    ]
+}

@@ -1,0 +1,177 @@
+//! `report.html`: one file, offline, readable without scripts, light and dark.
+//!
+//! Not here: what is said (facts), which figures stand where (rows), drawing (chart).
+//!
+//! Invariants: everything from a result goes through the template's escaping; nothing is loaded.
+
+mod cell;
+mod verdicts;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::chart::{self, Chart};
+use super::rows::{self, Row, Table};
+use super::{ReportError, facts, plots};
+use crate::requirement::Outcome;
+use crate::verdict::JudgedRun;
+
+const STYLE: &str = include_str!("style.css");
+
+/// The whole document.
+pub(super) fn document(run: &JudgedRun) -> Result<String, ReportError> {
+    let title = facts::title(run);
+    let tables = rows::tables(run);
+    let markup = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                header {
+                    h1 { (title) }
+                    p.sub { (facts::subtitle(run)) }
+                    nav {
+                        a href="#verdicts" { "Verdicts" }
+                        a href="#tables" { "Tables" }
+                        a href="#cells" { "Cells" }
+                        a href="#facts" { "Environment and conditions" }
+                    }
+                }
+                main {
+                    (verdicts::section(run))
+                    section id="tables" {
+                        h2 { "Tables" }
+                        @if let Some(reference) = &run.result().spec.reference {
+                            p.note {
+                                "Published reference: " (reference)
+                                ". Other hardware: shape, not rank."
+                            }
+                        }
+                        @for table in &tables { (of_table(run, table)?) }
+                        @for phase in &run.result().phases {
+                            @if let Some(rounds) = plots::rounds(phase) {
+                                (figure(&rounds, &phase.note)?)
+                            }
+                        }
+                        (sizing(run))
+                    }
+                    (cell::section(run)?)
+                    (conditions(run))
+                }
+            }
+        }
+    };
+    Ok(markup.into_string())
+}
+
+fn of_table(run: &JudgedRun, table: &Table) -> Result<Markup, ReportError> {
+    let sweep = plots::sweep(run, &table.cells);
+    Ok(html! {
+        h3 { (table.title) }
+        div.scroll { table.figures {
+            thead { tr {
+                th.name scope="col" { "cell" }
+                th scope="col" { "verdict" }
+                @for head in &table.heads { th.num scope="col" { (head) } }
+            } }
+            tbody { @for row in &table.rows { (of_row(row)) } }
+        } }
+        @if let Some(sweep) = sweep {
+            div.charts { (figure(&sweep, &shared_verdict(run, &table.cells))?) }
+        }
+    })
+}
+
+fn of_row(row: &Row) -> Markup {
+    html! { tr {
+        th.name scope="row" {
+            @match row.cell {
+                Some(index) => a href={ "#cell-" (index) } { (row.name) },
+                None => (row.name),
+            }
+        }
+        td { (chip(row.verdict)) }
+        @for figure in &row.figures { td.num { (figure) } }
+    } }
+}
+
+/// The verdicts of the cells in a chart, in one line.
+fn shared_verdict(run: &JudgedRun, cells: &[usize]) -> String {
+    let spoiled = |index: &&usize| !run.cells()[**index].remarks.is_empty();
+    match cells.iter().filter(spoiled).count() {
+        0 => "all valid".to_owned(),
+        count => format!("{count} of {} cells are not valid, see the table", cells.len()),
+    }
+}
+
+/// A chart with its title, verdict and legend; empty where nothing can be drawn.
+fn figure(chart: &Chart, verdict: &str) -> Result<Markup, ReportError> {
+    let Some(svg) = chart::svg(chart)? else { return Ok(html! {}) };
+    Ok(html! {
+        figure {
+            figcaption { (chart.title) " " span.of { "(" (verdict) ")" } }
+            div role="img" aria-label=(chart.title) { (PreEscaped(svg)) }
+            @if chart.lines.len() > 1 {
+                ul.legend {
+                    @for (index, line) in chart.lines.iter().enumerate() {
+                        li { span class={ "key k" (index % chart::COLOURS.len()) } {} (line.name) }
+                    }
+                }
+            }
+        }
+    })
+}
+
+/// A verdict as a word on its colour.
+fn chip(verdict: &str) -> Markup {
+    let class = match verdict {
+        "valid" => "good",
+        "invalid" | "corrupt" | "overload" | "holes" => "bad",
+        "not judged" | "stated" => "plain",
+        _ => "doubt",
+    };
+    html! { span class={ "chip " (class) } { (verdict) } }
+}
+
+fn outcome(outcome: Outcome) -> Markup {
+    let class = match outcome {
+        Outcome::Pass => "good",
+        Outcome::NotProven => "doubt",
+        Outcome::Fail => "bad",
+    };
+    html! { span class={ "chip " (class) } { (outcome.name()) } }
+}
+
+fn sizing(run: &JudgedRun) -> Markup {
+    let rows = facts::size_rows(run);
+    html! { @if !rows.is_empty() {
+        h3 { "Sizing" }
+        div.scroll { table.figures {
+            thead { tr { @for head in facts::SIZE_HEADS { th scope="col" { (head) } } } }
+            tbody { @for row in &rows { tr {
+                @for (index, field) in row.iter().enumerate() {
+                    td.num[(2..5).contains(&index)] {
+                        @if index == 1 { (chip(field)) } @else { (field) }
+                    }
+                }
+            } } }
+        } }
+    } }
+}
+
+fn conditions(run: &JudgedRun) -> Markup {
+    html! { section id="facts" {
+        @for (title, facts) in facts::facts(run) {
+            h2 { (title) }
+            dl { @for (name, value) in facts {
+                dt { (name) }
+                dd { (value) }
+            } }
+        }
+    } }
+}

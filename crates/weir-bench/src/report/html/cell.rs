@@ -1,0 +1,214 @@
+//! What is known of one cell: verdict, figures of each run, charts.
+//!
+//! Not here: which charts there are (plots).
+//!
+//! Invariants: the verdict stands in the head of the cell and in the title of each chart; a cell
+//! that was not measured says why.
+
+use maud::{Markup, html};
+
+use super::{chip, figure};
+use crate::report::{ReportError, plots};
+use crate::result::{CellResult, CellRun, CurvePoint, Verification};
+use crate::summary::{CellSummary, LatencySummary, RunFigures};
+use crate::verdict::{JudgedCell, JudgedRun};
+use crate::words;
+
+/// All cells, in the order of the profile.
+pub(super) fn section(run: &JudgedRun) -> Result<Markup, ReportError> {
+    let cells = run.result().cells.iter().zip(run.cells()).enumerate();
+    Ok(html! { section id="cells" {
+        h2 { "Cells" }
+        @for (index, (cell, judged)) in cells { (of_cell(index, cell, judged)?) }
+    } })
+}
+
+fn of_cell(index: usize, cell: &CellResult, judged: &JudgedCell) -> Result<Markup, ReportError> {
+    let charts = plots::of_cell(cell);
+    let verdict = judged.verdict();
+    Ok(html! { article id={ "cell-" (index) } {
+        h3 { (cell.spec.name) " " (chip(verdict)) }
+        p.sub { (settings(cell)) }
+        @if let Some(failure) = &cell.failure { p.warn { (failure) } }
+        @for remark in &judged.remarks {
+            p.remark {
+                b { (remark.finding.name()) } ": " (remark.detail) " "
+                span.action { "To do: " (remark.action) }
+            }
+        }
+        @if cell.runs.iter().any(CellRun::is_measured) { (runs(cell, &judged.summary, verdict)) }
+        @if !cell.points.is_empty() { (points(&cell.points, verdict)) }
+        (clients(cell, verdict))
+        @if let Some(verified) = &cell.verified { (verification(verified)) }
+        @if charts.is_empty() { p.note { "There is nothing to draw: no operation was counted." } }
+        div.charts { @for chart in &charts { (figure(chart, verdict)?) } }
+        @if cell.runs.iter().all(|run| run.backlog_max == 0) && !cell.runs.is_empty() {
+            p.note { "No operation waited for its turn." }
+        }
+    } })
+}
+
+fn settings(cell: &CellResult) -> String {
+    let spec = &cell.spec;
+    let reads: Vec<String> =
+        spec.streams.iter().map(|stream| format!("{:.0}", stream.read_pct)).collect();
+    let mut parts = vec![
+        format!("{}, {}, {} % reads", words::access(spec), words::blocks(spec), reads.join(" + ")),
+        words::load(spec),
+        format!("runs: {} of {}", spec.runs, words::duration(spec.duration_ms)),
+        format!("warm-up {}", words::duration(spec.warmup_ms)),
+        format!("caches: {}", words::cache(spec.cache)),
+    ];
+    parts.extend(spec.variant.as_ref().map(|variant| format!("variant {variant}")));
+    parts.join("; ")
+}
+
+const FIGURE_HEADS: [&str; 13] = [
+    "IOPS",
+    "MiB/s",
+    "mean ms",
+    "p50 ms",
+    "p95 ms",
+    "p99 ms",
+    "p99.9 ms",
+    "max ms",
+    "in flight",
+    "CV of seconds",
+    "offered",
+    "backlog",
+    "errors",
+];
+
+fn figures(run: &CellRun, offered: Option<f64>) -> Vec<String> {
+    let found = RunFigures::of(run);
+    let errors: u64 = run.classes.iter().flat_map(|class| class.errors.values()).sum();
+    let mut fields = vec![words::number(found.iops), words::number(found.mib_s)];
+    fields.extend(latencies(&found.latency));
+    fields.extend([
+        words::number(found.in_flight),
+        format!("{} %", words::number(found.interval_cv_pct)),
+        offered.map_or_else(|| "closed loop".to_owned(), words::number),
+        run.backlog_max.to_string(),
+        errors.to_string(),
+    ]);
+    fields
+}
+
+fn latencies(latency: &LatencySummary) -> Vec<String> {
+    let percentile = |us| words::percentile_ms(us, latency.count);
+    vec![
+        words::ms(latency.mean_us),
+        percentile(latency.p50_us),
+        percentile(latency.p95_us),
+        percentile(latency.p99_us),
+        percentile(latency.p999_us),
+        words::ms(latency.max_us),
+    ]
+}
+
+fn table(first: &str, rows: &[(String, Vec<String>)], verdict: &str) -> Markup {
+    html! { div.scroll { table.figures {
+        thead { tr {
+            th.name scope="col" { (first) }
+            th scope="col" { "verdict" }
+            @for head in FIGURE_HEADS { th.num scope="col" { (head) } }
+        } }
+        tbody { @for (name, fields) in rows { tr {
+            th.name scope="row" { (name) }
+            td { (chip(verdict)) }
+            @for field in fields { td.num { (field) } }
+        } } }
+    } } }
+}
+
+fn runs(cell: &CellResult, summary: &CellSummary, verdict: &str) -> Markup {
+    let mut rows: Vec<(String, Vec<String>)> = Vec::new();
+    for (index, run) in cell.runs.iter().enumerate() {
+        rows.push((format!("run {}", index + 1), figures(run, run.offered_iops)));
+    }
+    if summary.runs > 1 {
+        rows.push(("median, merged latencies".to_owned(), merged(cell, summary)));
+    }
+    html! {
+        (table("run", &rows, verdict))
+        p.note {
+            @if let Some(pct) = summary.iops.ci_pct {
+                "With 95 % confidence the true throughput is within ±" (words::number(pct))
+                " % of the median. "
+            } @else {
+                "Too few runs for a confidence interval. "
+            }
+            "The generator needed " (words::number(summary.cpu_us_per_op))
+            " µs of processor time per operation and kept "
+            (words::number(summary.cpu_pct)) " % of its threads busy."
+        }
+    }
+}
+
+fn merged(cell: &CellResult, summary: &CellSummary) -> Vec<String> {
+    let mut fields = vec![words::number(summary.iops.median), words::number(summary.mib_s.median)];
+    fields.extend(latencies(&summary.latency));
+    let backlog = cell.runs.iter().map(|run| run.backlog_max).max().unwrap_or(0);
+    fields.extend([
+        words::number(summary.in_flight),
+        format!("{} % worst", words::number(summary.interval_cv_pct)),
+        String::new(),
+        format!("{backlog} most"),
+        summary.errors.to_string(),
+    ]);
+    fields
+}
+
+fn points(points: &[CurvePoint], verdict: &str) -> Markup {
+    let row = |point: &CurvePoint| {
+        let met = if point.met { "reached" } else { "not reached" };
+        (met.to_owned(), figures(&point.run, Some(point.offered_iops)))
+    };
+    let rows: Vec<(String, Vec<String>)> = points.iter().map(row).collect();
+    let reached = points.iter().rev().find(|point| point.met);
+    html! {
+        h4 { "Rates that were tried" }
+        p {
+            @match reached {
+                Some(point) => {
+                    "Limit: " (words::number(RunFigures::of(&point.run).iops))
+                    " operations per second, the highest rate that was reached (" (verdict) ")."
+                },
+                None => "No rate was reached.",
+            }
+        }
+        (table("rate", &rows, verdict))
+    }
+}
+
+/// What each of several clients did, and how far apart they began.
+fn clients(cell: &CellResult, verdict: &str) -> Markup {
+    let runs = || cell.runs.iter().enumerate().filter(|(_, run)| !run.clients.is_empty());
+    html! { @if runs().next().is_some() {
+        h4 { "Clients" }
+        div.scroll { table {
+            thead { tr {
+                th.name { "client" } th { "verdict" } th.num { "IOPS" } th.num { "mean ms" }
+                th.num { "start skew ms" }
+            } }
+            tbody { @for (index, run) in runs() {
+                @for client in &run.clients { tr {
+                    th.name { "run " (index + 1) ", " (client.name) }
+                    td { (chip(verdict)) }
+                    td.num { (words::number(client.iops)) }
+                    td.num { (words::ms(client.mean_us)) }
+                    td.num { (run.start_skew_ms.map_or_else(|| "n/a".to_owned(), words::number)) }
+                } }
+            } }
+        } }
+    } }
+}
+
+fn verification(verified: &Verification) -> Markup {
+    html! {
+        p.note {
+            (verified.blocks) " blocks were read again and compared; " (verified.bad) " were wrong."
+        }
+        @for example in &verified.examples { p.warn { (example) } }
+    }
+}

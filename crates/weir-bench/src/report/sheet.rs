@@ -1,0 +1,155 @@
+//! `cells.csv`: one line per cell and run, for other programs.
+//!
+//! Not here: medians over runs, which the tables have.
+//!
+//! Invariants: every line carries the verdict of its cell; a figure that does not exist is an empty
+//! field; units stand in the head.
+
+use super::ReportError;
+use crate::result::{CellResult, CellRun};
+use crate::spec::{CellSpec, LoadSpec};
+use crate::summary::RunFigures;
+use crate::verdict::{JudgedCell, JudgedRun};
+use crate::words;
+
+const HEAD: [&str; 37] = [
+    "table",
+    "variant",
+    "cell",
+    "run",
+    "verdict",
+    "remarks",
+    "started_utc",
+    "seconds",
+    "access",
+    "block",
+    "read_pct_asked",
+    "load",
+    "workers",
+    "depth",
+    "offered_iops",
+    "rate_met",
+    "iops",
+    "read_iops",
+    "write_iops",
+    "mib_s",
+    "latency_count",
+    "mean_us",
+    "p50_us",
+    "p95_us",
+    "p99_us",
+    "p99_9_us",
+    "max_us",
+    "in_flight",
+    "interval_cv_pct",
+    "errors",
+    "corrupt",
+    "backlog_max",
+    "overloaded",
+    "cpu_user_s",
+    "cpu_system_s",
+    "start_skew_ms",
+    "failure",
+];
+
+/// The whole sheet. A cell without any run has one line, without figures.
+pub(super) fn cells(run: &JudgedRun) -> Result<String, ReportError> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record(HEAD)?;
+    for (cell, judged) in run.result().cells.iter().zip(run.cells()) {
+        for (index, run) in cell.runs.iter().enumerate() {
+            let name = format!("{}", index + 1);
+            writer.write_record(line(cell, judged, &name, Some(run), None))?;
+        }
+        for (index, point) in cell.points.iter().enumerate() {
+            let name = format!("rate {}", index + 1);
+            let run = CellRun { offered_iops: Some(point.offered_iops), ..point.run.clone() };
+            writer.write_record(line(cell, judged, &name, Some(&run), Some(point.met)))?;
+        }
+        if cell.runs.is_empty() && cell.points.is_empty() {
+            writer.write_record(line(cell, judged, "", None, None))?;
+        }
+    }
+    let bytes = writer.into_inner().map_err(|error| csv::Error::from(error.into_error()))?;
+    Ok(String::from_utf8(bytes).expect("every field is text"))
+}
+
+fn line(
+    cell: &CellResult,
+    judged: &JudgedCell,
+    name: &str,
+    run: Option<&CellRun>,
+    met: Option<bool>,
+) -> Vec<String> {
+    let mut line = of_spec(&cell.spec, judged, name, run);
+    line.push(run.and_then(|run| run.offered_iops).map_or_else(String::new, figure));
+    line.push(met.map_or_else(String::new, |met| met.to_string()));
+    match run {
+        Some(run) => line.extend(of_run(run)),
+        None => line.resize(HEAD.len() - 1, String::new()),
+    }
+    line.push(cell.failure.clone().unwrap_or_default());
+    assert_eq!(line.len(), HEAD.len(), "a field for each head");
+    line
+}
+
+fn of_spec(spec: &CellSpec, judged: &JudgedCell, name: &str, run: Option<&CellRun>) -> Vec<String> {
+    let remarks = judged.remarks.iter();
+    let remarks = remarks.map(|remark| format!("{}: {}", remark.finding.name(), remark.detail));
+    let read_pct = spec.streams.iter().map(|stream| figure(stream.read_pct));
+    let (workers, depth) = match spec.load {
+        LoadSpec::Closed { workers, depth } => (workers, depth),
+        LoadSpec::Open { workers, in_flight_max, .. } => (workers, in_flight_max),
+    };
+    vec![
+        spec.table.clone(),
+        spec.variant.clone().unwrap_or_default(),
+        spec.name.clone(),
+        name.to_owned(),
+        judged.verdict().to_owned(),
+        remarks.collect::<Vec<_>>().join("; "),
+        run.map_or_else(String::new, |run| words::time(run.started_unix_ms)),
+        run.map_or_else(String::new, |run| figure(run.seconds)),
+        words::access(spec),
+        words::blocks(spec),
+        read_pct.collect::<Vec<_>>().join(" + "),
+        words::load_mode(&spec.load).to_owned(),
+        workers.to_string(),
+        depth.to_string(),
+    ]
+}
+
+fn of_run(run: &CellRun) -> Vec<String> {
+    let figures = RunFigures::of(run);
+    let latency = figures.latency;
+    let maybe = |value: Option<f64>| value.map_or_else(String::new, figure);
+    let errors: u64 = run.classes.iter().flat_map(|class| class.errors.values()).sum();
+    vec![
+        figure(figures.iops),
+        figure(figures.read_iops),
+        figure(figures.write_iops),
+        figure(figures.mib_s),
+        latency.count.to_string(),
+        figure(latency.mean_us),
+        maybe(latency.p50_us),
+        maybe(latency.p95_us),
+        maybe(latency.p99_us),
+        maybe(latency.p999_us),
+        figure(latency.max_us),
+        figure(figures.in_flight),
+        figure(figures.interval_cv_pct),
+        errors.to_string(),
+        run.corrupt.to_string(),
+        run.backlog_max.to_string(),
+        run.overloaded.to_string(),
+        figure(run.cpu_s.0),
+        figure(run.cpu_s.1),
+        maybe(run.start_skew_ms),
+    ]
+}
+
+/// With three decimals at most, which is a nanosecond of a microsecond.
+fn figure(value: f64) -> String {
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}

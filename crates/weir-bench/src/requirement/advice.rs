@@ -1,0 +1,72 @@
+//! What it costs, and what size of node carries it.
+//!
+//! Not here: prices and sizes themselves, which the profile states.
+//!
+//! Invariants: a size is advised only with its margin kept free; beyond the largest there is none.
+
+use serde::Serialize;
+
+use crate::spec::{CostSpec, SizingSpec};
+use crate::verdict::JudgedRun;
+
+/// A row of the sizing table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SizeRow {
+    /// What needs it: a cell, or the requirement.
+    pub name: String,
+    /// Verdict of the cell; `None`: the requirement, which is stated and not measured.
+    pub verdict: Option<&'static str>,
+    /// Operations per second.
+    pub iops: f64,
+    /// Payload in MiB per second, where it was measured.
+    pub mib_s: Option<f64>,
+    /// With what must be kept free.
+    pub with_margin_iops: f64,
+    /// The smallest size that carries that; `None`: more than the largest.
+    pub size: Option<String>,
+}
+
+/// The sizing table: the requirement first, then each cell that was measured; empty where the spec
+/// names no sizes.
+pub fn sizes(run: &JudgedRun) -> Vec<SizeRow> {
+    let spec = &run.result().spec;
+    let Some(sizing) = &spec.sizing else { return Vec::new() };
+    let row = |name: &str, verdict, iops: f64, mib_s| SizeRow {
+        name: name.to_owned(),
+        verdict,
+        iops,
+        mib_s,
+        with_margin_iops: with_margin(sizing, iops),
+        size: size_for(sizing, iops).map(str::to_owned),
+    };
+    let need = spec.require.as_ref().and_then(|require| require.iops);
+    let cells = run.result().cells.iter().zip(run.cells());
+    let measured = cells.filter(|(_, judged)| judged.summary.runs > 0).map(|(cell, judged)| {
+        let summary = &judged.summary;
+        let mib_s = Some(summary.mib_s.median);
+        row(&cell.spec.name, Some(judged.verdict()), summary.iops.median, mib_s)
+    });
+    need.map(|need| row("requirement", None, need, None)).into_iter().chain(measured).collect()
+}
+
+/// The smallest size that carries `iops` with its margin free.
+pub fn size_for(sizing: &SizingSpec, iops: f64) -> Option<&str> {
+    let needed = with_margin(sizing, iops);
+    let mut sizes = sizing.bins_iops.iter().zip(&sizing.labels);
+    sizes.find(|(bin, _)| needed <= **bin).map(|(_, label)| label.as_str())
+}
+
+/// Dollars per GB of usable space; `None` without any.
+pub fn usd_per_gb(cost: &CostSpec) -> Option<f64> {
+    (cost.usable_gb > 0.0).then(|| cost.hardware_usd / cost.usable_gb)
+}
+
+/// Dollars per operation per second; `None` without any.
+pub fn usd_per_iops(cost: &CostSpec, iops: f64) -> Option<f64> {
+    (iops > 0.0).then(|| cost.hardware_usd / iops)
+}
+
+fn with_margin(sizing: &SizingSpec, iops: f64) -> f64 {
+    let carried = 1.0 - sizing.margin_pct / 100.0;
+    if carried > 0.0 { iops / carried } else { f64::INFINITY }
+}

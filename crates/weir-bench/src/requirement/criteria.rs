@@ -1,0 +1,114 @@
+//! Each bound of a requirement against what was measured.
+//!
+//! Not here: which measurement is taken, and what its verdict does to the outcome.
+//!
+//! Invariant: a percentile without enough operations beyond it is not proven, never passed.
+
+use super::{Criterion, Measured, Outcome, RATE_TOLERANCE_PCT};
+use crate::histogram::Latencies;
+use crate::spec::{LatencyBound, LatencyFigure, OpKind, Requirement};
+use crate::summary::merged;
+
+/// All bounds, in order: rates, then latencies.
+pub(super) fn check(requirement: &Requirement, measured: &Measured<'_>) -> Vec<Criterion> {
+    let mut found = Vec::new();
+    if let Some(need) = requirement.iops {
+        found.push(operations(need, measured));
+    }
+    if let Some(need) = requirement.mib_s {
+        found.push(at_least("throughput", "MiB/s", need, measured.mib_s));
+    }
+    found.extend(latencies(requirement, measured));
+    found
+}
+
+/// The bounds of latency alone.
+pub(super) fn latencies(requirement: &Requirement, measured: &Measured<'_>) -> Vec<Criterion> {
+    requirement.latency.iter().map(|bound| latency(bound, measured)).collect()
+}
+
+fn operations(need: f64, measured: &Measured<'_>) -> Criterion {
+    let name = "operations per second";
+    let just_offered = |offered: &f64| *offered <= need * (1.0 + RATE_TOLERANCE_PCT / 100.0);
+    let Some(offered) = measured.offered_iops.filter(just_offered) else {
+        return at_least(name, "iops", need, measured.iops);
+    };
+    // The rate that came is that which was drawn, so it may be a little less than was needed.
+    let reached = measured.iops >= offered.min(need) * (1.0 - RATE_TOLERANCE_PCT / 100.0);
+    Criterion {
+        headroom_pct: None,
+        outcome: if reached { Outcome::Pass } else { Outcome::Fail },
+        note: Some(format!("only {offered:.0} per second were offered, so no headroom is known")),
+        ..at_least(name, "iops", need, measured.iops)
+    }
+}
+
+fn at_least(name: &str, unit: &'static str, need: f64, got: f64) -> Criterion {
+    Criterion {
+        name: name.to_owned(),
+        unit,
+        need,
+        got: Some(got),
+        headroom_pct: headroom_pct(got, need),
+        outcome: if got >= need { Outcome::Pass } else { Outcome::Fail },
+        note: None,
+    }
+}
+
+fn latency(bound: &LatencyBound, measured: &Measured<'_>) -> Criterion {
+    let wanted = |stream: &str, op: OpKind| {
+        bound.stream.as_deref().is_none_or(|wanted| wanted == stream)
+            && bound.op.map_or(op.is_data(), |wanted| wanted == op)
+    };
+    let classes = measured.classes.iter().filter(|class| wanted(&class.stream, class.op));
+    let all = merged(classes.copied());
+    let got = figure_us(&all, bound.figure);
+    let outcome = match got {
+        None => Outcome::NotProven,
+        Some(got) if got <= bound.max_us => Outcome::Pass,
+        Some(_) => Outcome::Fail,
+    };
+    let few = || format!("too few operations for this figure: {}", all.count());
+    Criterion {
+        name: bound_name(bound),
+        unit: "us",
+        need: bound.max_us,
+        got,
+        headroom_pct: got.and_then(|got| headroom_pct(bound.max_us, got)),
+        outcome,
+        note: got.is_none().then(few),
+    }
+}
+
+fn figure_us(all: &Latencies, figure: LatencyFigure) -> Option<f64> {
+    match figure {
+        LatencyFigure::Mean => (all.count() > 0).then(|| all.mean_us()),
+        LatencyFigure::P50 => all.percentile_us(50.0),
+        LatencyFigure::P95 => all.percentile_us(95.0),
+        LatencyFigure::P99 => all.percentile_us(99.0),
+        LatencyFigure::P999 => all.percentile_us(99.9),
+    }
+}
+
+/// `db read mean`, `p99 latency`.
+fn bound_name(bound: &LatencyBound) -> String {
+    let op = bound.op.map(|op| match op {
+        OpKind::Read => "read",
+        OpKind::Write => "write",
+        OpKind::Flush => "flush",
+        OpKind::Trim => "trim",
+    });
+    let figure = match bound.figure {
+        LatencyFigure::Mean => "mean latency",
+        LatencyFigure::P50 => "p50 latency",
+        LatencyFigure::P95 => "p95 latency",
+        LatencyFigure::P99 => "p99 latency",
+        LatencyFigure::P999 => "p99.9 latency",
+    };
+    let parts = [bound.stream.as_deref(), op, Some(figure)];
+    parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+fn headroom_pct(more: f64, less: f64) -> Option<f64> {
+    (less > 0.0).then(|| (more / less - 1.0) * 100.0)
+}

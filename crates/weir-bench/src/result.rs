@@ -1,0 +1,230 @@
+//! What a run gave: the content of `result.json`, from which everything else is made.
+//!
+//! Not here: judging it (verdict), tables and charts (report).
+//!
+//! Invariants:
+//! - distributions are kept whole (HDR V2): percentiles of several runs or clients come from merged
+//!   ones and are never averaged;
+//! - a file of another schema is refused, not guessed at.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::histogram::Latencies;
+use crate::spec::{CellSpec, OpKind, RunSpec};
+
+/// Version of `result.json`.
+pub const SCHEMA: u32 = 1;
+
+/// A run, as far as it came.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RunResult {
+    /// [`SCHEMA`] of the program that wrote it.
+    pub schema: u32,
+    /// Name and version of that program.
+    pub program: String,
+    /// Milliseconds since 1970.
+    pub started_unix_ms: u64,
+    /// The command line, secrets left out.
+    pub command: Vec<String>,
+    /// What was to be measured.
+    pub spec: RunSpec,
+    /// XXH3-128 of the spec as JSON, in hexadecimal.
+    pub spec_hash: String,
+    /// What was measured.
+    pub target: TargetInfo,
+    /// Where the generator ran.
+    pub environment: Environment,
+    /// What was done before the cells.
+    pub phases: Vec<PhaseResult>,
+    /// Those that were measured, in the order of the spec.
+    pub cells: Vec<CellResult>,
+    /// What the reader must know.
+    pub warnings: Vec<String>,
+    /// Whether every cell of the spec is there.
+    pub complete: bool,
+}
+
+/// The target, as far as it can be known.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TargetInfo {
+    /// As given, secrets left out.
+    pub address: String,
+    /// `file`, `device`, `nbd`, `null`.
+    pub kind: String,
+    /// Bytes that it has.
+    pub bytes: u64,
+    /// Smallest unit of an operation.
+    pub block_bytes: u32,
+    /// How it is driven: `io_uring, O_DIRECT`.
+    pub driver: String,
+    /// Bytes that its caches hold, where it is known: ranking is refused across this border.
+    #[serde(default)]
+    pub cache_bytes: Option<u64>,
+    /// What survives, where it is known: `mirror of 2`, `raidz1 of 5`.
+    #[serde(default)]
+    pub protection: Option<String>,
+    /// More that is known: file system, mount options, negotiated sizes.
+    pub facts: BTreeMap<String, String>,
+}
+
+/// The machine of the generator.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Environment {
+    /// Name of the machine.
+    pub host: String,
+    /// Model of the processor.
+    pub cpu: String,
+    /// Cores that may be used.
+    pub cores: u32,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Kernel release.
+    pub kernel: String,
+    /// Governor of the processor's clock, where there is one.
+    pub governor: Option<String>,
+    /// Operations per second of a fixed computation on one core, for ratios between machines.
+    pub core_score: f64,
+}
+
+/// A phase before the cells.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PhaseResult {
+    /// `fill`, `precondition`.
+    pub name: String,
+    /// What was measured of it.
+    pub run: CellRun,
+    /// What must be known: "steady after 7 rounds".
+    pub note: String,
+    /// By round: operations per second, for preconditions.
+    pub rounds_iops: Vec<f64>,
+}
+
+/// A cell.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CellResult {
+    /// What was to be measured.
+    pub spec: CellSpec,
+    /// Each run, in the order they were done.
+    pub runs: Vec<CellRun>,
+    /// What verification after the last run found; `None` where there was none.
+    pub verified: Option<Verification>,
+    /// Why it was not or not wholly measured.
+    pub failure: Option<String>,
+    /// Of a search: every rate that was tried, ascending.
+    pub points: Vec<CurvePoint>,
+}
+
+/// One run of a cell.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct CellRun {
+    /// When counting began, milliseconds since 1970.
+    pub started_unix_ms: u64,
+    /// Time that counts.
+    pub seconds: f64,
+    /// By stream and kind of operation.
+    pub classes: Vec<ClassResult>,
+    /// Each second.
+    pub intervals: Vec<Interval>,
+    /// Operations per second that were to be offered; `None` in a closed loop.
+    pub offered_iops: Option<f64>,
+    /// Sent less intended; empty in a closed loop.
+    pub lag: Latencies,
+    /// Most operations that waited for their turn.
+    pub backlog_max: u64,
+    /// The run ended because too many waited.
+    pub overloaded: bool,
+    /// Processor time of the generator in seconds: user, system.
+    pub cpu_s: (f64, f64),
+    /// Threads of the generator that were busy.
+    pub threads: u32,
+    /// Share of reads that came back as nothing but zeros.
+    pub zero_reads_pct: f64,
+    /// The clock of the machine jumped or ran at another speed.
+    pub clock_jumped: bool,
+    /// Blocks that were not what was written, while measuring.
+    pub corrupt: u64,
+    /// Of several clients: start of the last less that of the first, in milliseconds.
+    pub start_skew_ms: Option<f64>,
+    /// Of several clients: operations of each.
+    pub clients: Vec<ClientShare>,
+}
+
+impl CellRun {
+    /// Whether time counted: rates of less than a millisecond would be noise, or no numbers at all.
+    pub fn is_measured(&self) -> bool {
+        self.seconds >= 1e-3 && self.seconds.is_finite()
+    }
+}
+
+/// What one of several clients did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClientShare {
+    /// Its name.
+    pub name: String,
+    /// Operations per second.
+    pub iops: f64,
+    /// Mean latency in microseconds.
+    pub mean_us: f64,
+}
+
+/// Operations of one kind in one stream.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ClassResult {
+    /// Name of the stream.
+    pub stream: String,
+    /// Kind.
+    pub op: OpKind,
+    /// Operations that succeeded within the time that counts.
+    pub ops: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Operations that failed, by what the system called it.
+    pub errors: BTreeMap<String, u64>,
+    /// Headline: from the intended time in an open loop, from the sending in a closed one.
+    pub latency: Latencies,
+    /// From the sending, in an open loop.
+    pub service: Option<Latencies>,
+}
+
+/// One second of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// From the start of the run.
+    pub second: u32,
+    /// Operations done.
+    pub ops: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Mean latency in microseconds.
+    pub mean_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// Longest.
+    pub max_us: f64,
+    /// Operations that waited for their turn at its end.
+    pub backlog: u64,
+}
+
+/// Blocks that were read again and compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verification {
+    /// Blocks looked at.
+    pub blocks: u64,
+    /// Blocks that were not right.
+    pub bad: u64,
+    /// The first few, in words.
+    pub examples: Vec<String>,
+}
+
+/// One rate of a search.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CurvePoint {
+    /// Operations per second that were offered.
+    pub offered_iops: f64,
+    /// What came of it.
+    pub run: CellRun,
+    /// Whether the rate was reached within the bounds.
+    pub met: bool,
+}

@@ -1,0 +1,390 @@
+//! A run: the phases, one after another, and what came of them.
+//!
+//! Not here: offering load (load), judging (verdict), asking the user and printing (the binary).
+//!
+//! Invariants:
+//! - every byte of the dataset is written before anything is read;
+//! - what was measured is handed out after each run of a cell, so that nothing is lost with the
+//!   process;
+//! - a target that is lost makes its cell invalid, and the rest goes on.
+
+mod environment;
+mod search;
+
+use std::time::{Duration, Instant, SystemTime};
+
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom as _;
+use rand::{Rng as _, SeedableRng as _};
+
+use crate::content::Content;
+use crate::load::{Generations, Ground, Offer, offer};
+use crate::result::{CellResult, CellRun, PhaseResult, RunResult, SCHEMA};
+use crate::spec::{Access, BlockShare, CellSpec, LoadSpec, RunSpec, SearchSpec, StreamSpec};
+use crate::stats::{SteadyRule, steadiness};
+use crate::summary::RunFigures;
+use crate::target::{Target, TargetError};
+use crate::verify::verify;
+
+/// Workers of the fill.
+const FILL_WORKERS: u32 = 4;
+
+/// How a run is watched and ended.
+pub trait Observer {
+    /// Something begins: the phase or cell, and which run of it.
+    fn begins(&mut self, what: &str, run: u32, of: u32);
+    /// Part of the whole run that is done, 0 to 1, by the time it will take.
+    fn done(&mut self, part: f64);
+    /// Whether to go on; asked several times a second.
+    fn goes_on(&mut self) -> bool;
+    /// What is there so far; called after every phase and run.
+    fn keep(&mut self, result: &RunResult);
+}
+
+/// Why a run cannot begin.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The target.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// An operation of the spec cannot be done on this dataset.
+    #[error("{cell}: operations of {block_bytes} bytes do not fit parts of {part_bytes} bytes")]
+    Block {
+        /// Cell.
+        cell: String,
+        /// Size of the operation.
+        block_bytes: u32,
+        /// Size of a part of the dataset.
+        part_bytes: u64,
+    },
+}
+
+/// Does a run from the start, or with the cells of `before` already measured.
+///
+/// # Errors
+/// It cannot begin: nothing was measured.
+pub fn run(
+    spec: &RunSpec,
+    target: &dyn Target,
+    command: Vec<String>,
+    before: Vec<CellResult>,
+    observer: &mut dyn Observer,
+) -> Result<RunResult, RunError> {
+    check(spec, target)?;
+    let total_bytes = spec.dataset.total_bytes();
+    let content = Content::new(&spec.content, content_block(spec), total_bytes);
+    let generations = Generations::new(total_bytes, content.block_bytes());
+    let ground = Ground {
+        target,
+        dataset: &spec.dataset,
+        content: &content,
+        generations: generations.as_ref(),
+        durability: spec.durability,
+        seed: spec.content.seed,
+    };
+    let mut result = RunResult {
+        schema: SCHEMA,
+        program: format!("weir {}", env!("CARGO_PKG_VERSION")),
+        started_unix_ms: unix_ms(),
+        command,
+        spec: spec.clone(),
+        spec_hash: spec_hash(spec),
+        target: target.info().clone(),
+        environment: environment::look(),
+        phases: Vec::new(),
+        cells: before,
+        warnings: Vec::new(),
+        complete: false,
+    };
+    if generations.is_none() {
+        let warning = "the dataset is too large to know each block's generation: a write that was \
+                       lost is not noticed";
+        result.warnings.push(warning.to_owned());
+    }
+    if spec.bonnie.is_some() {
+        let warning = "the profile's test of files (bonnie) is not part of this program yet";
+        result.warnings.push(warning.to_owned());
+    }
+    let mut runner = Runner { spec, ground, observer, result, planned: planned(spec), gone: 0.0 };
+    runner.fill()?;
+    if runner.observer.goes_on() {
+        runner.precondition();
+    }
+    runner.cells();
+    runner.verify();
+    let mut result = runner.result;
+    let place = |cell: &CellResult| spec.cells.iter().position(|known| *known == cell.spec);
+    result.cells.sort_by_key(|cell| place(cell).unwrap_or(usize::MAX));
+    let is_there = |cell: &CellSpec| {
+        let found = result.cells.iter().find(|known| known.spec == *cell);
+        found.is_some_and(|known| known.failure.is_some() || is_whole(known))
+    };
+    result.complete = spec.cells.iter().all(is_there);
+    Ok(result)
+}
+
+/// Whether every run of a cell was made.
+fn is_whole(cell: &CellResult) -> bool {
+    if cell.spec.search.is_some() {
+        !cell.points.is_empty()
+    } else {
+        cell.runs.len() >= cell.spec.runs as usize
+    }
+}
+
+/// Names a spec: XXH3-128 of it as JSON.
+pub fn spec_hash(spec: &RunSpec) -> String {
+    let json = serde_json::to_vec(spec).expect("a spec is plain data");
+    format!("{:032x}", twox_hash::XxHash3_128::oneshot(&json))
+}
+
+fn check(spec: &RunSpec, target: &dyn Target) -> Result<(), RunError> {
+    let info = target.info();
+    let (address, block_bytes) = (info.address.clone(), info.block_bytes);
+    let sizes = spec.cells.iter().flat_map(|cell| {
+        let blocks = cell.streams.iter().flat_map(|stream| &stream.blocks);
+        blocks.map(|share| (cell.name.as_str(), share.bytes))
+    });
+    for (cell, bytes) in sizes.chain([("fill", spec.fill.block_bytes)]) {
+        if bytes == 0 || !bytes.is_multiple_of(block_bytes) || bytes < content_block(spec) {
+            let bytes = u64::from(bytes);
+            return Err(TargetError::Unaligned { address, block_bytes, bytes }.into());
+        }
+        if !spec.dataset.file_bytes.is_multiple_of(u64::from(bytes)) {
+            let (cell, part_bytes) = (cell.to_owned(), spec.dataset.file_bytes);
+            return Err(RunError::Block { cell, block_bytes: bytes, part_bytes });
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of the blocks that are stamped: no operation is smaller.
+fn content_block(spec: &RunSpec) -> u32 {
+    let blocks = spec.cells.iter().flat_map(|cell| &cell.streams).flat_map(|s| &s.blocks);
+    let mut bytes = blocks.map(|share| share.bytes).chain([spec.fill.block_bytes]);
+    if bytes.all(|bytes| bytes.is_multiple_of(4096)) { 4096 } else { 512 }
+}
+
+/// Seconds that the cells will take.
+fn planned(spec: &RunSpec) -> f64 {
+    let cell = |cell: &CellSpec| {
+        let runs = if cell.search.is_some() { search::RUNS_EXPECTED } else { cell.runs };
+        f64::from(runs) * (cell.warmup_ms + cell.duration_ms) as f64 / 1000.0
+    };
+    spec.cells.iter().map(cell).sum::<f64>().max(1.0)
+}
+
+struct Runner<'a> {
+    spec: &'a RunSpec,
+    ground: Ground<'a>,
+    observer: &'a mut dyn Observer,
+    result: RunResult,
+    /// Seconds of all cells ...
+    planned: f64,
+    /// ... and of those that are done.
+    gone: f64,
+}
+
+impl Runner<'_> {
+    fn fill(&mut self) -> Result<(), RunError> {
+        let fill = self.spec.fill;
+        self.observer.begins("fill", 1, 1);
+        let blocks = vec![BlockShare { bytes: fill.block_bytes, weight: 1 }];
+        let (access, name) = (Access::Sequential, String::new());
+        let streams = [StreamSpec { name, access, blocks, read_pct: 0.0, share: 1 }];
+        let workers = FILL_WORKERS.min(fill.in_flight.max(1));
+        let load = LoadSpec::Closed { workers, depth: fill.in_flight.div_ceil(workers).max(1) };
+        let what = Offer { streams: &streams, load, warmup: Duration::ZERO, duration: None };
+        let observer = &mut *self.observer;
+        let run = offer(&self.ground, &what, &mut |_| observer.goes_on())?;
+        let (rate, seconds) = (RunFigures::of(&run).mib_s, run.seconds);
+        let note = format!("{rate:.0} MiB/s for {seconds:.1} s");
+        let name = "fill".to_owned();
+        self.result.phases.push(PhaseResult { name, run, note, rounds_iops: Vec::new() });
+        self.observer.keep(&self.result);
+        Ok(())
+    }
+
+    /// Rounds of the first cell's load until it is steady.
+    fn precondition(&mut self) {
+        let (Some(rule), Some(cell)) = (self.spec.precondition, self.spec.cells.first()) else {
+            return;
+        };
+        let (mut rounds, mut last) = (Vec::new(), None);
+        let steady = SteadyRule {
+            window: rule.window.max(2) as usize,
+            range_pct: rule.range_pct,
+            slope_pct: rule.slope_pct,
+        };
+        let mut note = format!("not steady after {} rounds", rule.rounds_max);
+        for round in 1..=rule.rounds_max {
+            self.observer.begins("precondition", round, rule.rounds_max);
+            match self.measure(cell, cell.load, 0, rule.round_ms) {
+                Ok(run) => {
+                    rounds.push(RunFigures::of(&run).iops);
+                    last = Some(run);
+                }
+                Err(error) => {
+                    note = error.to_string();
+                    break;
+                }
+            }
+            if steadiness(&rounds, steady).is_some_and(|found| found.steady) {
+                note = format!("steady after {round} rounds");
+                break;
+            }
+            if !self.observer.goes_on() {
+                return;
+            }
+        }
+        if !note.starts_with("steady") {
+            self.result.warnings.push(format!("precondition: {note}"));
+        }
+        let (name, run) = ("precondition".to_owned(), last.unwrap_or_default());
+        self.result.phases.push(PhaseResult { name, run, note, rounds_iops: rounds });
+        self.observer.keep(&self.result);
+    }
+
+    fn measure(
+        &mut self,
+        cell: &CellSpec,
+        load: LoadSpec,
+        warmup_ms: u64,
+        duration_ms: u64,
+    ) -> Result<CellRun, TargetError> {
+        let what = Offer {
+            streams: &cell.streams,
+            load,
+            warmup: Duration::from_millis(warmup_ms),
+            duration: Some(Duration::from_millis(duration_ms)),
+        };
+        let (gone, planned) = (self.gone, self.planned);
+        let observer = &mut *self.observer;
+        let run = offer(&self.ground, &what, &mut |elapsed| {
+            observer.done(((gone + elapsed.as_secs_f64()) / planned).min(1.0));
+            observer.goes_on()
+        })?;
+        Ok(run)
+    }
+
+    /// Runs of all cells, each round of them in another order.
+    fn cells(&mut self) {
+        let spec = self.spec;
+        let rounds = spec.cells.iter().map(|cell| cell.runs).max().unwrap_or(0);
+        let mut rng = SmallRng::seed_from_u64(spec.content.seed ^ 0xce11);
+        for round in 1..=rounds {
+            let mut order: Vec<&CellSpec> =
+                spec.cells.iter().filter(|cell| cell.runs >= round).collect();
+            order.shuffle(&mut rng);
+            for cell in order {
+                if !self.observer.goes_on() {
+                    return;
+                }
+                self.one_run(cell, round);
+                self.observer.keep(&self.result);
+            }
+        }
+    }
+
+    fn one_run(&mut self, cell: &CellSpec, round: u32) {
+        let known = self.result.cells.iter().position(|known| known.spec == *cell);
+        let index = known.unwrap_or_else(|| {
+            self.result.cells.push(CellResult {
+                spec: cell.clone(),
+                runs: Vec::new(),
+                verified: None,
+                failure: None,
+                points: Vec::new(),
+            });
+            self.result.cells.len() - 1
+        });
+        let so_far = &mut self.result.cells[index];
+        if cell.clients > 1 {
+            so_far.failure = Some(format!("it needs {} clients, and there is one", cell.clients));
+        }
+        if so_far.failure.is_some() || is_whole(so_far) || so_far.runs.len() >= round as usize {
+            return;
+        }
+        self.observer.begins(&cell.name, round, cell.runs);
+        let began = Instant::now();
+        let measured = match &cell.search {
+            Some(search) => self.search(cell, search).map(|points| (Vec::new(), points)),
+            None => self
+                .measure(cell, cell.load, cell.warmup_ms, cell.duration_ms)
+                .map(|run| (vec![run], Vec::new())),
+        };
+        self.gone += began.elapsed().as_secs_f64();
+        let cut_short = !self.observer.goes_on();
+        let so_far = &mut self.result.cells[index];
+        match measured {
+            // A run that was ended early is no run.
+            Ok(_) if cut_short => {}
+            Ok((runs, points)) => {
+                so_far.runs.extend(runs);
+                so_far.points.extend(points);
+            }
+            Err(error) => so_far.failure = Some(error.to_string()),
+        }
+        if so_far.runs.is_empty() && so_far.points.is_empty() && so_far.failure.is_none() {
+            self.result.cells.remove(index);
+        }
+    }
+
+    fn search(
+        &mut self,
+        cell: &CellSpec,
+        search: &SearchSpec,
+    ) -> Result<Vec<crate::result::CurvePoint>, TargetError> {
+        let mut try_rate = |rate: f64| {
+            let LoadSpec::Open { workers, arrival, in_flight_max, backlog_max, .. } = cell.load
+            else {
+                return Ok(None);
+            };
+            if !self.observer.goes_on() {
+                return Ok(None);
+            }
+            let load = LoadSpec::Open { workers, rate, arrival, in_flight_max, backlog_max };
+            self.measure(cell, load, cell.warmup_ms, cell.duration_ms).map(Some)
+        };
+        let LoadSpec::Open { rate, .. } = cell.load else { return Ok(Vec::new()) };
+        search::points(rate, search, &mut try_rate)
+    }
+
+    /// Reads blocks again, once all cells are measured.
+    fn verify(&mut self) {
+        let share = self.spec.cells.iter().map(|cell| cell.verify_pct).fold(0.0, f64::max);
+        if share <= 0.0 || !self.observer.goes_on() || self.ground.target.info().kind == "null" {
+            return;
+        }
+        self.observer.begins("verify", 1, 1);
+        let Ground { target, content, generations, dataset, seed, .. } = self.ground;
+        let seed = SmallRng::seed_from_u64(seed ^ 0x5eed).next_u64();
+        match verify(target, content, generations, dataset, share, seed) {
+            // The blocks are those of all cells together.
+            Ok(found) => {
+                let writes = |cell: &&mut CellResult| {
+                    cell.spec.streams.iter().any(|stream| stream.read_pct < 100.0)
+                };
+                for cell in self.result.cells.iter_mut().filter(writes) {
+                    cell.verified = Some(found.clone());
+                }
+                let (blocks, bad) = (found.blocks, found.bad);
+                if bad > 0 {
+                    let warning = format!("{bad} of {blocks} blocks are not what was written");
+                    self.result.warnings.push(warning);
+                }
+            }
+            Err(error) => self.result.warnings.push(format!("not verified: {error}")),
+        }
+        self.observer.keep(&self.result);
+    }
+}
+
+fn unix_ms() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0, |now| now.as_millis() as u64)
+}
+
+#[cfg(test)]
+mod tests;

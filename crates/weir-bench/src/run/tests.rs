@@ -1,0 +1,187 @@
+use super::*;
+use crate::spec::{
+    Arrival, CacheState, ContentSpec, DatasetSpec, Durability, FillSpec, LatencyBound,
+    LatencyFigure, Requirement, Scale,
+};
+use crate::target::memory::{Action, Memory};
+use crate::target::shaped::Shaped;
+use crate::verdict::{Finding, JudgedRun};
+
+/// Watches nothing, and ends after so many looks.
+struct Quiet {
+    kept: usize,
+    looks_left: u32,
+}
+
+impl Observer for Quiet {
+    fn begins(&mut self, _: &str, _: u32, _: u32) {}
+    fn done(&mut self, _: f64) {}
+    fn goes_on(&mut self) -> bool {
+        self.looks_left = self.looks_left.saturating_sub(1);
+        self.looks_left > 0
+    }
+    fn keep(&mut self, _: &RunResult) {
+        self.kept += 1;
+    }
+}
+
+fn cell(name: &str, read_pct: f64, load: LoadSpec) -> CellSpec {
+    let blocks = vec![BlockShare { bytes: 4096, weight: 1 }];
+    let (stream, access) = (String::new(), Access::Random);
+    CellSpec {
+        name: name.to_owned(),
+        table: "test".to_owned(),
+        variant: None,
+        streams: vec![StreamSpec { name: stream, access, blocks, read_pct, share: 1 }],
+        load,
+        warmup_ms: 0,
+        duration_ms: 200,
+        runs: 3,
+        cache: CacheState::AsIs,
+        verify_pct: 100.0,
+        search: None,
+        clients: 1,
+    }
+}
+
+fn spec(cells: Vec<CellSpec>) -> RunSpec {
+    RunSpec {
+        name: "test".to_owned(),
+        title: "test".to_owned(),
+        reference: None,
+        assume: Vec::new(),
+        scale: Scale::Smoke,
+        dataset: DatasetSpec { files: 1, file_bytes: 8 << 20 },
+        content: ContentSpec { compress: 1.0, dedupe_pct: 0.0, unit_bytes: 4096, seed: 5 },
+        durability: Durability::None,
+        fill: FillSpec { block_bytes: 1 << 20, in_flight: 4 },
+        precondition: None,
+        cells,
+        require: None,
+        limits: None,
+        sizing: None,
+        cost: None,
+        bonnie: None,
+    }
+}
+
+fn do_run(spec: &RunSpec, target: &dyn Target) -> RunResult {
+    let mut quiet = Quiet { kept: 0, looks_left: u32::MAX };
+    run(spec, target, Vec::new(), Vec::new(), &mut quiet).expect("it can begin")
+}
+
+const FOUR: LoadSpec = LoadSpec::Closed { workers: 1, depth: 4 };
+
+fn open(rate: f64) -> LoadSpec {
+    let (arrival, in_flight_max, backlog_max) = (Arrival::Poisson, 256, 100_000);
+    LoadSpec::Open { workers: 1, rate, arrival, in_flight_max, backlog_max }
+}
+
+fn findings(result: RunResult, cell: usize) -> Vec<Finding> {
+    let judged = JudgedRun::of(result);
+    judged.cells()[cell].remarks.iter().map(|remark| remark.finding).collect()
+}
+
+#[test]
+fn a_run_fills_measures_verifies_and_is_whole() {
+    let spec = spec(vec![cell("reads", 100.0, FOUR), cell("mix", 70.0, FOUR)]);
+    let result = do_run(&spec, &Memory::new(8 << 20));
+    assert!(result.complete && result.cells.len() == 2);
+    assert_eq!(result.cells[1].spec.name, "mix", "in the order of the spec");
+    assert!(result.cells.iter().all(|cell| cell.runs.len() == 3));
+    let verified = result.cells[1].verified.as_ref().expect("it writes");
+    assert_eq!((verified.blocks, verified.bad), (2048, 0));
+    assert_eq!(result.phases[0].name, "fill");
+    let json = serde_json::to_string(&result).expect("it is plain data");
+    let again: RunResult = serde_json::from_str(&json).expect("as it was written");
+    assert_eq!(again.spec_hash, spec_hash(&spec));
+}
+
+#[test]
+fn what_goes_wrong_is_found() {
+    let one = |target: &dyn Target, load| {
+        findings(do_run(&spec(vec![cell("mix", 50.0, load)]), target), 0)
+    };
+    let rotten = Memory::twisted(8 << 20, |op| match op.offset {
+        0..4096 if op.kind == crate::spec::OpKind::Read => Action::BitFlipped,
+        _ => Action::Right,
+    });
+    assert_eq!(one(&rotten, FOUR)[0], Finding::Corrupt);
+    let broken = Memory::twisted(8 << 20, |op| match op.offset {
+        4096..8192 if op.len_bytes == 4096 => Action::Fails,
+        _ => Action::Right,
+    });
+    assert_eq!(one(&broken, FOUR)[0], Finding::Invalid);
+    let slow = Shaped::rate(2_000.0);
+    let load = LoadSpec::Open {
+        workers: 1,
+        rate: 50_000.0,
+        arrival: Arrival::Constant,
+        in_flight_max: 16,
+        backlog_max: 1_000,
+    };
+    let small = RunSpec {
+        dataset: DatasetSpec { files: 1, file_bytes: 1 << 20 },
+        ..spec(vec![cell("writes", 0.0, load)])
+    };
+    assert!(findings(do_run(&small, &slow), 0).contains(&Finding::Overload));
+    let forgetful = Memory::twisted(8 << 20, |_| Action::Lost);
+    let found = one(&forgetful, FOUR);
+    assert!(found.contains(&Finding::Corrupt), "{found:?}");
+}
+
+#[test]
+fn a_knee_is_found_within_its_tolerance() {
+    let slo = Requirement {
+        latency: vec![LatencyBound {
+            stream: None,
+            op: None,
+            figure: LatencyFigure::P99,
+            max_us: 50_000.0,
+        }],
+        ..Requirement::default()
+    };
+    let knee = CellSpec {
+        duration_ms: 1000,
+        runs: 1,
+        search: Some(SearchSpec::Knee { tolerance_pct: 3.0, slo }),
+        ..cell("knee", 100.0, open(1000.0))
+    };
+    let small =
+        RunSpec { dataset: DatasetSpec { files: 1, file_bytes: 1 << 20 }, ..spec(vec![knee]) };
+    let result = do_run(&small, &Shaped::rate(6_000.0));
+    let points = &result.cells[0].points;
+    let best = points.iter().filter(|point| point.met).map(|point| point.offered_iops);
+    let best = best.fold(0.0, f64::max);
+    assert!((5_500.0..=6_200.0).contains(&best), "{best}");
+    assert!(points.is_sorted_by(|a, b| a.offered_iops <= b.offered_iops));
+}
+
+#[test]
+fn a_run_that_is_ended_keeps_what_is_there_and_goes_on_later() {
+    let spec = spec(vec![cell("a", 100.0, FOUR), cell("b", 100.0, FOUR)]);
+    let memory = Memory::new(8 << 20);
+    let mut short = Quiet { kept: 0, looks_left: 12 };
+    let first = run(&spec, &memory, Vec::new(), Vec::new(), &mut short).expect("it can begin");
+    assert!(!first.complete && short.kept > 0);
+    let had: usize = first.cells.iter().map(|cell| cell.runs.len()).sum();
+    assert!((1..6).contains(&had), "{had}");
+    let before = first.cells.clone();
+    let mut rest = Quiet { kept: 0, looks_left: u32::MAX };
+    let second = run(&spec, &memory, Vec::new(), before, &mut rest).expect("it can begin");
+    assert!(second.complete && second.cells.iter().all(|cell| cell.runs.len() == 3));
+    assert_eq!(second.cells[0].spec.name, "a");
+}
+
+#[test]
+fn operations_that_do_not_fit_are_refused() {
+    let memory = Memory::new(8 << 20);
+    let mut odd = spec(vec![cell("odd", 100.0, FOUR)]);
+    odd.cells[0].streams[0].blocks[0].bytes = 1000;
+    let mut quiet = Quiet { kept: 0, looks_left: u32::MAX };
+    let refused = run(&odd, &memory, Vec::new(), Vec::new(), &mut quiet);
+    assert!(matches!(refused, Err(RunError::Target(TargetError::Unaligned { .. }))));
+    odd.cells[0].streams[0].blocks[0].bytes = 3 << 20;
+    let refused = run(&odd, &memory, Vec::new(), Vec::new(), &mut quiet);
+    assert!(matches!(refused, Err(RunError::Block { .. })));
+}

@@ -1,0 +1,158 @@
+//! 95 % confidence intervals of a few runs.
+//!
+//! Not here: intervals of a ratio (bootstrap).
+//!
+//! Theory. Throughputs of runs are positive and vary by factors, so their logarithms are nearer to
+//! a normal distribution than they are. Of 3 to 5 runs the interval is that of Student's t on the
+//! logarithms: `exp(m +- t(0.975, n - 1) s / sqrt n)`. From 6 runs it needs no assumption of a
+//! shape: the k-th lowest and k-th highest run enclose the median with probability
+//! `1 - 2 P(Bin(n, 1/2) < k)`, and k is the largest that leaves at least 95 %. Five runs cannot:
+//! their extremes enclose it with 93.75 %.
+//!
+//! Invariants: `low <= middle <= high`; nothing is said of fewer than three runs.
+
+use statrs::distribution::{ContinuousCDF as _, StudentsT};
+
+use super::{mean, median, sorted, variance};
+
+/// Runs below which no interval is given.
+const RUNS_MIN: usize = 3;
+/// Runs from which the order of the runs alone gives 95 %.
+pub(super) const ORDER_RUNS_MIN: usize = 6;
+/// Share that may lie beyond each end.
+const TAIL: f64 = 0.025;
+
+/// An interval that holds the true value with 95 % confidence.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ConfidenceInterval {
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+impl ConfidenceInterval {
+    /// Half the width by a value in it, in percent; `None` if that is not positive.
+    pub fn half_width_pct(&self, middle: f64) -> Option<f64> {
+        (middle > 0.0).then(|| (self.high - self.low) / 2.0 / middle * 100.0)
+    }
+}
+
+/// The interval for the throughput of `runs`: Student's t on logarithms of 3 to 5, order statistics
+/// from 6. `None` of fewer, or where one is not positive.
+pub fn throughput_interval(runs: &[f64]) -> Option<ConfidenceInterval> {
+    if runs.iter().any(|run| *run <= 0.0) {
+        return None;
+    }
+    if runs.len() >= ORDER_RUNS_MIN {
+        return median_interval(runs);
+    }
+    let logs: Vec<f64> = runs.iter().map(|run| run.ln()).collect();
+    let of_logs = t_interval(&logs)?;
+    Some(ConfidenceInterval { low: of_logs.low.exp(), high: of_logs.high.exp() })
+}
+
+/// The interval for any figure of `runs`: as [`throughput_interval`], but Student's t is on the
+/// figures themselves, which may be zero or negative.
+pub fn runs_interval(runs: &[f64]) -> Option<ConfidenceInterval> {
+    if runs.len() >= ORDER_RUNS_MIN { median_interval(runs) } else { t_interval(runs) }
+}
+
+/// The interval for the median by order statistics; `None` of fewer than six values.
+pub fn median_interval(values: &[f64]) -> Option<ConfidenceInterval> {
+    let sorted = sorted(values);
+    let length = sorted.len();
+    let mut below = 0.0;
+    let mut probability = 0.5_f64.powi(i32::try_from(length).ok()?);
+    let mut rank = 0;
+    while rank < length && below + probability <= TAIL {
+        below += probability;
+        probability *= (length - rank) as f64 / (rank + 1) as f64;
+        rank += 1;
+    }
+    let low = rank.checked_sub(1)?;
+    Some(ConfidenceInterval { low: sorted[low], high: sorted[length - 1 - low] })
+}
+
+fn t_interval(values: &[f64]) -> Option<ConfidenceInterval> {
+    if values.len() < RUNS_MIN {
+        return None;
+    }
+    let count = values.len() as f64;
+    let half = student_t(count - 1.0) * (variance(values)? / count).sqrt();
+    let mean = mean(values)?;
+    // By rounding, the mean of equal values may lie beyond all of them.
+    let middle = median(values)?;
+    Some(ConfidenceInterval { low: (mean - half).min(middle), high: (mean + half).max(middle) })
+}
+
+/// Welch's interval for the difference of the means of two samples; `None` where one has fewer than
+/// two values.
+pub(super) fn welch_interval(first: &[f64], second: &[f64]) -> Option<ConfidenceInterval> {
+    let (n1, n2) = (first.len() as f64, second.len() as f64);
+    let (share1, share2) = (variance(first)? / n1, variance(second)? / n2);
+    let difference = mean(first)? - mean(second)?;
+    let both = share1 + share2;
+    let within = share1.powi(2) / (n1 - 1.0) + share2.powi(2) / (n2 - 1.0);
+    // Without any spread there is nothing to widen the interval by.
+    let half = if within > 0.0 { student_t(both.powi(2) / within) * both.sqrt() } else { 0.0 };
+    Some(ConfidenceInterval { low: difference - half, high: difference + half })
+}
+
+/// What 97.5 % of Student's distribution lie below.
+pub(super) fn student_t(freedom: f64) -> f64 {
+    let distribution = StudentsT::new(0.0, 1.0, freedom);
+    distribution.expect("degrees of freedom are positive").inverse_cdf(1.0 - TAIL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn student_is_that_of_the_tables() {
+        for (freedom, table) in [(1.0, 12.706), (2.0, 4.303), (3.0, 3.182), (4.0, 2.776)] {
+            assert!((student_t(freedom) - table).abs() < 5e-4, "{freedom}");
+        }
+        assert!((student_t(30.0) - 2.042).abs() < 5e-4);
+    }
+
+    #[test]
+    fn three_runs_give_a_wide_interval_on_logarithms() {
+        // Logarithms of 100/q, 100, 100 q: standard deviation ln q, half width 4.303 ln q/sqrt 3.
+        let q: f64 = 1.02;
+        let interval = throughput_interval(&[100.0 * q, 100.0 / q, 100.0]).unwrap();
+        let factor = (4.302_652_73 * q.ln() / 3.0_f64.sqrt()).exp();
+        assert!((interval.high - 100.0 * factor).abs() < 1e-4, "{interval:?}");
+        assert!((interval.low - 100.0 / factor).abs() < 1e-4, "{interval:?}");
+        assert!(interval.half_width_pct(100.0).unwrap() > 4.9);
+        assert_eq!(throughput_interval(&[1.0, 2.0]), None);
+        assert_eq!(throughput_interval(&[1.0, 0.0, 2.0]), None);
+        let same = throughput_interval(&[7.0; 4]).unwrap();
+        assert!((same.low - 7.0).abs() < 1e-9 && (same.high - 7.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn order_gives_the_ranks_of_the_tables() {
+        // Ranks of the 95 % interval of the median, as tables of the sign test have them.
+        for (count, rank) in [(6, 1), (8, 1), (9, 2), (11, 2), (12, 3), (20, 6), (25, 8)] {
+            let values: Vec<f64> = (1..=count).rev().map(f64::from).collect();
+            let interval = median_interval(&values).unwrap();
+            assert_eq!(
+                (interval.low, interval.high),
+                (f64::from(rank), f64::from(count + 1 - rank))
+            );
+            assert_eq!(throughput_interval(&values), Some(interval));
+        }
+        assert_eq!(median_interval(&[1.0; 5]), None);
+        assert_eq!(median_interval(&[]), None);
+    }
+
+    #[test]
+    fn zero_and_negative_figures_have_an_interval_too() {
+        let interval = runs_interval(&[-1.0, 0.0, 1.0]).unwrap();
+        assert!((interval.high - 4.302_652_73 / 3.0_f64.sqrt()).abs() < 1e-6);
+        assert!((interval.low + interval.high).abs() < 1e-12);
+        assert_eq!(runs_interval(&[1.0, 2.0]), None);
+    }
+}

@@ -1,0 +1,97 @@
+//! Whether a series has come to rest.
+//!
+//! Not here: which rounds are run, and on what figures.
+//!
+//! Theory. SNIA Solid State Storage Performance Test Specification 2.1.24: over a window of rounds
+//! the highest less the lowest is at most `range_pct` of the mean, and the least-squares line rises
+//! or falls over the window by at most `slope_pct` of the mean. Both are needed: the first alone
+//! passes a slow drift, the second alone a swing.
+//!
+//! Invariant: less than a window of rounds is never steady.
+
+use super::mean;
+
+/// What a window must keep to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SteadyRule {
+    /// Rounds that are looked at together; at least two.
+    pub window: usize,
+    /// Highest less lowest by the mean, at most.
+    pub range_pct: f64,
+    /// Rise or fall of the best-fit line over the window by the mean, at most.
+    pub slope_pct: f64,
+}
+
+/// What was found in a window.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Steadiness {
+    /// Highest less lowest, by the mean.
+    pub range_pct: f64,
+    /// Rise of the best-fit line over the window, by the mean; negative where it falls.
+    pub rise_pct: f64,
+    /// Whether both are within the rule.
+    pub steady: bool,
+}
+
+/// Judges the last `rule.window` of `rounds`; `None` where there are fewer, or where their mean is
+/// not positive.
+pub fn steadiness(rounds: &[f64], rule: SteadyRule) -> Option<Steadiness> {
+    assert!(rule.window >= 2, "a line needs two points");
+    let window = &rounds[rounds.len().checked_sub(rule.window)?..];
+    let mean = mean(window).filter(|mean| *mean > 0.0)?;
+    let (low, high) = window
+        .iter()
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), y| (low.min(*y), high.max(*y)));
+    let last = (window.len() - 1) as f64;
+    let (mut products, mut squares) = (0.0, 0.0);
+    for (index, y) in window.iter().enumerate() {
+        let x = index as f64 - last / 2.0;
+        products += x * (y - mean);
+        squares += x * x;
+    }
+    let range_pct = (high - low) / mean * 100.0;
+    let rise_pct = products / squares * last / mean * 100.0;
+    // A hair of rounding must not fail a value that is exactly at the limit.
+    let within = |found: f64, limit: f64| found <= limit + 1e-9;
+    let steady = within(range_pct, rule.range_pct) && within(rise_pct.abs(), rule.slope_pct);
+    Some(Steadiness { range_pct, rise_pct, steady })
+}
+
+/// After how many of `rounds` the series was steady for the first time.
+pub fn steady_after(rounds: &[f64], rule: SteadyRule) -> Option<usize> {
+    (rule.window..=rounds.len())
+        .find(|count| steadiness(&rounds[..*count], rule).is_some_and(|found| found.steady))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PTS: SteadyRule = SteadyRule { window: 5, range_pct: 20.0, slope_pct: 10.0 };
+
+    #[test]
+    fn range_and_rise_of_known_windows() {
+        // Mean 100, range 12; slope 3 per round rises by 12 over four steps.
+        let found = steadiness(&[94.0, 97.0, 100.0, 103.0, 106.0], PTS).unwrap();
+        assert!((found.range_pct - 12.0).abs() < 1e-9);
+        assert!((found.rise_pct - 12.0).abs() < 1e-9);
+        assert!(!found.steady, "the range would pass, the drift does not");
+        // A swing without a slope: the range fails alone.
+        let found = steadiness(&[88.0, 110.0, 104.0, 110.0, 88.0], PTS).unwrap();
+        assert!(found.rise_pct.abs() < 1e-9 && !found.steady, "{found:?}");
+        // Both exactly at their limits.
+        let found = steadiness(&[95.0, 95.0, 100.0, 105.0, 105.0], PTS).unwrap();
+        assert!(found.range_pct <= 10.0 + 1e-9);
+        let edge = SteadyRule { range_pct: 10.0, slope_pct: found.rise_pct, ..PTS };
+        assert!(steadiness(&[95.0, 95.0, 100.0, 105.0, 105.0], edge).unwrap().steady);
+    }
+
+    #[test]
+    fn a_falling_disk_is_steady_only_when_it_has_fallen() {
+        let rounds = [900.0, 600.0, 400.0, 300.0, 250.0, 240.0, 245.0, 238.0, 242.0];
+        assert_eq!(steady_after(&rounds, PTS), Some(9));
+        assert_eq!(steady_after(&rounds[..8], PTS), None);
+        assert_eq!(steadiness(&rounds[..4], PTS), None, "less than a window");
+        assert_eq!(steadiness(&[0.0; 5], PTS), None, "nothing happened");
+    }
+}

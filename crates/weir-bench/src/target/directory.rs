@@ -1,0 +1,23 @@
+//! A directory with one file for each part of the dataset.
+//!
+//! Invariant: no file is touched that is not one of ours by name.
+
+use std::path::Path;
+
+use super::file::{FileTarget, open_file};
+use super::{TargetError, io_error};
+use crate::spec::DatasetSpec;
+
+pub(super) fn open(path: &Path, dataset: &DatasetSpec) -> Result<FileTarget, TargetError> {
+    std::fs::create_dir_all(path).map_err(io_error(path, "make"))?;
+    let mut all_direct = true;
+    let mut files = Vec::new();
+    for number in 0..dataset.files.max(1) {
+        let path = path.join(format!("weir-bench-{number:05}.dat"));
+        let (file, direct) = open_file(&path, dataset.file_bytes)?;
+        all_direct &= direct;
+        files.push(file);
+    }
+    let address = path.display().to_string();
+    FileTarget::of(&address, files, Some(dataset.file_bytes), all_direct)
+}

@@ -1,0 +1,134 @@
+//! Files and block devices.
+//!
+//! Not here: how operations reach the kernel (uring, psync).
+//!
+//! Invariants:
+//! - a file is opened past the page cache where its file system can do that, and the driver's name
+//!   says so; a file that is made is made as long as the dataset, and nothing is cut off it.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{Advice, OFlags, fadvise};
+
+use super::{Lane, Target, TargetError, io_error, psync, uring};
+use crate::result::TargetInfo;
+
+/// Block of a file whose file system does not name one.
+const FILE_BLOCK_BYTES: u32 = 512;
+
+/// Some open files that lie one behind the other.
+pub(super) struct Files {
+    /// Each of `part_bytes`.
+    pub(super) files: Vec<Arc<File>>,
+    pub(super) part_bytes: u64,
+}
+
+impl Files {
+    /// The file that holds a byte, and where in it.
+    pub(super) fn place(&self, offset: u64) -> (usize, u64) {
+        ((offset / self.part_bytes) as usize, offset % self.part_bytes)
+    }
+}
+
+pub(super) struct FileTarget {
+    info: TargetInfo,
+    files: Arc<Files>,
+}
+
+/// Opens a file or device of at least `bytes`; a file that is missing is made.
+pub(super) fn open(path: &Path, bytes: u64) -> Result<FileTarget, TargetError> {
+    let (file, direct) = open_file(path, bytes)?;
+    FileTarget::of(&path.display().to_string(), vec![file], None, direct)
+}
+
+/// An open file, made and made longer where need be, and whether it is past the page cache.
+pub(super) fn open_file(path: &Path, bytes: u64) -> Result<(File, bool), TargetError> {
+    let open = |flags: OFlags| {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).custom_flags(flags.bits().cast_signed());
+        options.open(path)
+    };
+    let (file, direct) = match open(OFlags::DIRECT) {
+        Ok(file) => (file, true),
+        // What tmpfs and some network file systems answer.
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
+            (open(OFlags::empty()).map_err(io_error(path, "open"))?, false)
+        }
+        Err(error) => return Err(io_error(path, "open")(error)),
+    };
+    let found = file.metadata().map_err(io_error(path, "look at"))?;
+    if found.is_file() && found.len() < bytes {
+        file.set_len(bytes).map_err(io_error(path, "make longer"))?;
+    }
+    Ok((file, direct))
+}
+
+impl FileTarget {
+    /// `part_bytes`: of each file; `None`: there is one, and all of it counts.
+    pub(super) fn of(
+        address: &str,
+        files: Vec<File>,
+        part_bytes: Option<u64>,
+        direct: bool,
+    ) -> Result<Self, TargetError> {
+        let path = Path::new(address);
+        let meta = files[0].metadata().map_err(io_error(path, "look at"))?;
+        let is_device = meta.file_type().is_block_device();
+        let part_bytes = match part_bytes {
+            Some(bytes) => bytes,
+            None if is_device => rustix::fs::seek(&files[0], rustix::fs::SeekFrom::End(0))
+                .map_err(|error| io_error(path, "measure")(error.into()))?,
+            None => meta.len(),
+        };
+        let driver = if uring::is_available() { "io_uring" } else { "pread, pwrite" };
+        let past = if direct { "O_DIRECT" } else { "page cache" };
+        let info = TargetInfo {
+            address: address.to_owned(),
+            kind: if is_device { "device" } else { "file" }.to_owned(),
+            bytes: part_bytes.saturating_mul(files.len() as u64),
+            block_bytes: direct_block(&files[0]).unwrap_or(FILE_BLOCK_BYTES),
+            driver: format!("{driver}, {past}"),
+            ..TargetInfo::default()
+        };
+        let files = Files { files: files.into_iter().map(Arc::new).collect(), part_bytes };
+        Ok(Self { info, files: Arc::new(files) })
+    }
+}
+
+/// Unit of direct I/O, as the kernel tells it (statx, Linux 6.1).
+fn direct_block(file: &File) -> Option<u32> {
+    use rustix::fs::{AtFlags, StatxFlags, statx};
+    let mask = StatxFlags::from_bits_retain(0x2000);
+    let found = statx(file.as_fd(), "", AtFlags::EMPTY_PATH, mask).ok()?;
+    (found.stx_mask & 0x2000 != 0 && found.stx_dio_offset_align > 0)
+        .then_some(found.stx_dio_offset_align)
+}
+
+impl Target for FileTarget {
+    fn info(&self) -> &TargetInfo {
+        &self.info
+    }
+
+    fn lane(&self, slots: usize, buffer_bytes: usize) -> Result<Box<dyn Lane>, TargetError> {
+        let files = Arc::clone(&self.files);
+        if uring::is_available() {
+            uring::lane(&self.info.address, files, slots, buffer_bytes)
+        } else {
+            Ok(psync::lane(&self.info.address, &files, slots, buffer_bytes))
+        }
+    }
+
+    fn drop_caches(&self) -> Result<bool, TargetError> {
+        let path = Path::new(&self.info.address);
+        for file in &self.files.files {
+            file.sync_data().map_err(io_error(path, "flush"))?;
+            fadvise(file, 0, None, Advice::DontNeed)
+                .map_err(|error| io_error(path, "drop caches of")(error.into()))?;
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,78 @@
+//! What a target holds, before anything is written to it.
+//!
+//! Not here: asking the user.
+//!
+//! Invariant: "nothing" and "ours" are said only of what was looked at: both ends and samples
+//! between them. That is enough for file systems, partition tables and databases, which all put
+//! something at an end.
+
+use super::{Done, Lane, Op, Target, TargetError, Wait};
+use crate::content;
+use crate::spec::OpKind;
+
+/// Bytes of one look.
+const LOOK_BYTES: u64 = 64 << 10;
+/// Looks from each end on, and over all of it.
+const LOOKS_AT_ENDS: u64 = 16;
+const LOOKS_BETWEEN: u64 = 64;
+
+/// What a target holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// Zeros, as far as it was looked at.
+    Nothing,
+    /// Blocks of an earlier run of this program, and perhaps zeros.
+    Ours,
+    /// Something else.
+    Data,
+}
+
+/// Looks at both ends of a target, and here and there between.
+///
+/// # Errors
+/// It cannot be read.
+pub fn what_it_holds(target: &dyn Target) -> Result<Holds, TargetError> {
+    let info = target.info();
+    let unit = u64::from(info.block_bytes).max(content::GUARD_BLOCK_BYTES);
+    let bytes = info.bytes - info.bytes % unit;
+    let look = LOOK_BYTES.min(bytes).next_multiple_of(unit).min(bytes);
+    if look == 0 || info.kind == "null" {
+        return Ok(Holds::Nothing);
+    }
+    let last = bytes - look;
+    let from_start = (0..LOOKS_AT_ENDS).map(|n| n * look);
+    let to_end = (0..LOOKS_AT_ENDS).map(|n| last.saturating_sub(n * look));
+    let between = (0..LOOKS_BETWEEN).map(|n| last / LOOKS_BETWEEN * n);
+    let mut places: Vec<u64> =
+        from_start.chain(to_end).chain(between).map(|at| at.min(last) / unit * unit).collect();
+    places.sort_unstable();
+    places.dedup();
+    let mut lane = target.lane(1, look as usize)?;
+    let mut found = Holds::Nothing;
+    for offset in places {
+        let bytes = read(&mut *lane, &info.address, offset, look as u32)?;
+        match content::what_is_in(bytes) {
+            Holds::Data => return Ok(Holds::Data),
+            Holds::Ours => found = Holds::Ours,
+            Holds::Nothing => {}
+        }
+    }
+    Ok(found)
+}
+
+fn read<'a>(
+    lane: &'a mut dyn Lane,
+    address: &str,
+    offset: u64,
+    len_bytes: u32,
+) -> Result<&'a [u8], TargetError> {
+    lane.submit(0, &Op { kind: OpKind::Read, offset, len_bytes, durable: false })?;
+    let mut done = Vec::new();
+    while done.is_empty() {
+        lane.reap(Wait::One, &mut done)?;
+    }
+    let Done { result, .. } = done.remove(0);
+    let (address, what) = (address.to_owned(), "read");
+    result.map_err(|source| TargetError::Io { address, what, source })?;
+    Ok(&lane.buffer(0)[..len_bytes as usize])
+}

@@ -1,0 +1,122 @@
+//! A target in memory, for tests and for the generator's own check of itself.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::RwLock;
+use weir_device::IoBuf;
+
+use super::{Done, Lane, Op, Target, TargetError, Wait};
+use crate::result::TargetInfo;
+use crate::spec::OpKind;
+
+/// What happens to a write or read in memory; the simplest does what it is told.
+pub(super) type Twist = dyn Fn(&Op) -> Action + Send + Sync;
+
+/// How an operation is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// As it should be.
+    Right,
+    /// It is acknowledged and not done.
+    Lost,
+    /// One bit of it is turned over.
+    BitFlipped,
+    /// It is done at another place.
+    Misplaced(u64),
+    /// It fails.
+    Fails,
+}
+
+/// A target in memory.
+#[derive(Clone)]
+pub struct Memory {
+    info: TargetInfo,
+    bytes: Arc<RwLock<Vec<u8>>>,
+    twist: Arc<Twist>,
+}
+
+impl Memory {
+    /// `bytes` of zeros.
+    pub fn new(bytes: usize) -> Self {
+        Self::twisted(bytes, |_| Action::Right)
+    }
+
+    /// As [`Self::new`], with faults.
+    pub fn twisted(bytes: usize, twist: impl Fn(&Op) -> Action + Send + Sync + 'static) -> Self {
+        let info = TargetInfo {
+            address: "memory".to_owned(),
+            kind: "memory".to_owned(),
+            bytes: bytes as u64,
+            block_bytes: 512,
+            driver: "none".to_owned(),
+            ..TargetInfo::default()
+        };
+        Self { info, bytes: Arc::new(RwLock::new(vec![0; bytes])), twist: Arc::new(twist) }
+    }
+}
+
+impl Target for Memory {
+    fn info(&self) -> &TargetInfo {
+        &self.info
+    }
+
+    fn lane(&self, slots: usize, buffer_bytes: usize) -> Result<Box<dyn Lane>, TargetError> {
+        let buffers = (0..slots).map(|_| IoBuf::zeroed(buffer_bytes)).collect();
+        Ok(Box::new(MemoryLane { memory: self.clone(), buffers, done: Vec::new() }))
+    }
+}
+
+struct MemoryLane {
+    memory: Memory,
+    buffers: Vec<IoBuf>,
+    done: Vec<Done>,
+}
+
+impl Lane for MemoryLane {
+    fn buffer(&mut self, slot: usize) -> &mut [u8] {
+        &mut self.buffers[slot]
+    }
+
+    fn submit(&mut self, slot: usize, op: &Op) -> Result<(), TargetError> {
+        let action = (self.memory.twist)(op);
+        let len = op.len_bytes as usize;
+        let offset = match action {
+            Action::Misplaced(other) => other as usize,
+            _ => op.offset as usize,
+        };
+        let buffer = &mut self.buffers[slot][..len];
+        match (op.kind, action) {
+            (_, Action::Fails | Action::Lost) | (OpKind::Flush | OpKind::Trim, _) => {}
+            (OpKind::Read, _) => {
+                buffer.copy_from_slice(&self.memory.bytes.read()[offset..offset + len]);
+                if action == Action::BitFlipped {
+                    buffer[len / 2] ^= 1;
+                }
+            }
+            (OpKind::Write, _) => {
+                let mut bytes = self.memory.bytes.write();
+                bytes[offset..offset + len].copy_from_slice(buffer);
+                if action == Action::BitFlipped {
+                    bytes[offset + len / 2] ^= 1;
+                }
+            }
+        }
+        let result = match action {
+            Action::Fails => Err(std::io::Error::from_raw_os_error(5)),
+            _ => Ok(()),
+        };
+        self.done.push(Done { slot, result, at: Instant::now() });
+        Ok(())
+    }
+
+    fn reap(&mut self, wait: Wait, done: &mut Vec<Done>) -> Result<(), TargetError> {
+        if self.done.is_empty()
+            && let Wait::Until(until) = wait
+        {
+            std::thread::sleep(until.saturating_duration_since(Instant::now()));
+        }
+        done.append(&mut self.done);
+        Ok(())
+    }
+}

@@ -1,0 +1,443 @@
+//! An NBD client: one connection per lane.
+//!
+//! Spec: NetworkBlockDevice/nbd doc/proto.md: fixed newstyle, `NBD_OPT_GO`, simple replies.
+//! Not here: TLS, structured replies.
+//!
+//! Invariants:
+//! - what the server sends is checked before it is used: cookies of slots that are not under way,
+//!   and options longer than a few KiB, end the connection;
+//! - a connection that lost its place in the stream is never used again.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use weir_device::IoBuf;
+
+use super::address::{Address, NbdAddress, Server};
+use super::{Done, Lane, Op, Target, TargetError, Wait};
+use crate::result::TargetInfo;
+use crate::spec::OpKind;
+
+const MAGIC: u64 = 0x4e42_444d_4147_4943;
+const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
+const REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
+const FLAG_FIXED_NEWSTYLE: u16 = 1;
+const FLAG_NO_ZEROES: u16 = 2;
+const OPT_GO: u32 = 7;
+const REP_ACK: u32 = 1;
+const REP_INFO: u32 = 3;
+const REP_ERROR: u32 = 1 << 31;
+const INFO_EXPORT: u16 = 0;
+const INFO_BLOCK_SIZE: u16 = 3;
+const REQUEST_MAGIC: u32 = 0x2560_9513;
+const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
+const COMMAND_FLAG_FUA: u16 = 1;
+const EXPORT_READ_ONLY: u16 = 1 << 1;
+const EXPORT_FLUSH: u16 = 1 << 2;
+const EXPORT_FUA: u16 = 1 << 3;
+const EXPORT_TRIM: u16 = 1 << 5;
+const REQUEST_BYTES: usize = 28;
+const REPLY_BYTES: usize = 16;
+/// Longest text or information of an option reply that is taken.
+const OPTION_BYTES_MAX: u32 = 8192;
+/// A server that does not answer within this is not there.
+const GREETING_MAX: Duration = Duration::from_secs(10);
+/// Replies and small payloads are received together.
+const RECEIVE_BYTES: usize = 64 << 10;
+
+/// An export of a server.
+pub(super) struct Nbd {
+    address: NbdAddress,
+    info: TargetInfo,
+    flags: u16,
+}
+
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// What the server says of an export.
+struct Export {
+    bytes: u64,
+    flags: u16,
+    block_bytes: u32,
+}
+
+impl Nbd {
+    pub(super) fn open(address: NbdAddress) -> Result<Self, TargetError> {
+        let (_, export) = connect(&address)?;
+        let yes = |flag: u16| if export.flags & flag == 0 { "no" } else { "yes" };
+        let facts = [("flush", EXPORT_FLUSH), ("fua", EXPORT_FUA), ("trim", EXPORT_TRIM)];
+        let info = TargetInfo {
+            address: Address::Nbd(address.clone()).to_string(),
+            kind: "nbd".to_owned(),
+            bytes: export.bytes,
+            block_bytes: export.block_bytes,
+            driver: "own NBD client, a connection per worker".to_owned(),
+            facts: facts.iter().map(|(n, flag)| ((*n).to_owned(), yes(*flag).to_owned())).collect(),
+            ..TargetInfo::default()
+        };
+        let refused = |why: &str| {
+            let address = info.address.clone();
+            Err(TargetError::Protocol { address, why: why.to_owned() })
+        };
+        if export.flags & EXPORT_READ_ONLY != 0 {
+            return refused(
+                "the export is read-only, and every block is written before it is read",
+            );
+        }
+        if export.flags & EXPORT_FLUSH == 0 {
+            return refused("the export takes no flush, so nothing says what is durable");
+        }
+        Ok(Self { address, info, flags: export.flags })
+    }
+}
+
+impl Target for Nbd {
+    fn info(&self) -> &TargetInfo {
+        &self.info
+    }
+
+    fn lane(&self, slots: usize, buffer_bytes: usize) -> Result<Box<dyn Lane>, TargetError> {
+        let (stream, _) = connect(&self.address)?;
+        let nonblocking = match &stream {
+            Stream::Tcp(tcp) => tcp.set_read_timeout(None).and_then(|()| tcp.set_nonblocking(true)),
+            Stream::Unix(unix) => {
+                unix.set_read_timeout(None).and_then(|()| unix.set_nonblocking(true))
+            }
+        };
+        let lane = NbdLane {
+            stream,
+            address: self.info.address.clone(),
+            fua: self.flags & EXPORT_FUA != 0,
+            buffers: (0..slots).map(|_| IoBuf::zeroed(buffer_bytes)).collect(),
+            under_way: vec![None; slots],
+            to_send: VecDeque::new(),
+            received: vec![0; RECEIVE_BYTES],
+            from: 0,
+            to: 0,
+            payload: None,
+        };
+        nonblocking.map_err(|source| lane.lost(source))?;
+        Ok(Box::new(lane))
+    }
+}
+
+fn connect(address: &NbdAddress) -> Result<(Stream, Export), TargetError> {
+    let named = Address::Nbd(address.clone()).to_string();
+    let failed = |what: &'static str| {
+        let address = named.clone();
+        move |source: io::Error| TargetError::Io { address, what, source }
+    };
+    let mut stream = match &address.server {
+        Server::Tcp(host, port) => {
+            let tcp = TcpStream::connect((host.as_str(), *port)).map_err(failed("connect to"))?;
+            tcp.set_nodelay(true).map_err(failed("set up"))?;
+            tcp.set_read_timeout(Some(GREETING_MAX)).map_err(failed("set up"))?;
+            Stream::Tcp(tcp)
+        }
+        Server::Unix(path) => {
+            let unix = UnixStream::connect(path).map_err(failed("connect to"))?;
+            unix.set_read_timeout(Some(GREETING_MAX)).map_err(failed("set up"))?;
+            Stream::Unix(unix)
+        }
+    };
+    match negotiate(&mut stream, &address.export) {
+        Ok(Ok(export)) => Ok((stream, export)),
+        Ok(Err(why)) => Err(TargetError::Protocol { address: named, why }),
+        Err(source) => Err(failed("talk to")(source)),
+    }
+}
+
+/// Inner error: the server said no, or something that is no NBD.
+fn negotiate(stream: &mut Stream, export: &str) -> io::Result<Result<Export, String>> {
+    let mut greeting = [0; 18];
+    stream.read_exact(&mut greeting)?;
+    let word = |at: usize| u64::from_be_bytes(greeting[at..at + 8].try_into().expect("8 bytes"));
+    if word(0) != MAGIC || word(8) != OPTION_MAGIC {
+        return Ok(Err("this is no NBD server, or one of the old style".to_owned()));
+    }
+    let flags = u16::from_be_bytes([greeting[16], greeting[17]]);
+    if flags & FLAG_FIXED_NEWSTYLE == 0 {
+        return Ok(Err("the server does not speak fixed newstyle".to_owned()));
+    }
+    let ours = u32::from(flags & (FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES));
+    let mut go = ours.to_be_bytes().to_vec();
+    go.extend(OPTION_MAGIC.to_be_bytes());
+    go.extend(OPT_GO.to_be_bytes());
+    go.extend((4 + export.len() as u32 + 4).to_be_bytes());
+    go.extend((export.len() as u32).to_be_bytes());
+    go.extend(export.as_bytes());
+    go.extend(1_u16.to_be_bytes());
+    go.extend(INFO_BLOCK_SIZE.to_be_bytes());
+    stream.write_all(&go)?;
+    let mut found: Option<Export> = None;
+    let mut block_bytes = 512;
+    loop {
+        let mut head = [0; 20];
+        stream.read_exact(&mut head)?;
+        let number = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().expect("4 bytes"));
+        let magic = u64::from_be_bytes(head[..8].try_into().expect("8 bytes"));
+        let (kind, len) = (number(12), number(16));
+        if magic != REPLY_MAGIC || number(8) != OPT_GO || len > OPTION_BYTES_MAX {
+            return Ok(Err("the server answers something that is no NBD".to_owned()));
+        }
+        let mut data = vec![0; len as usize];
+        stream.read_exact(&mut data)?;
+        match kind {
+            REP_ACK => break,
+            REP_INFO if data.len() >= 12 && data[..2] == INFO_EXPORT.to_be_bytes() => {
+                let bytes = u64::from_be_bytes(data[2..10].try_into().expect("8 bytes"));
+                let flags = u16::from_be_bytes([data[10], data[11]]);
+                found = Some(Export { bytes, flags, block_bytes });
+            }
+            REP_INFO if data.len() >= 14 && data[..2] == INFO_BLOCK_SIZE.to_be_bytes() => {
+                block_bytes = u32::from_be_bytes(data[2..6].try_into().expect("4 bytes")).max(1);
+            }
+            REP_INFO => {}
+            error if error & REP_ERROR != 0 => {
+                let text = String::from_utf8_lossy(&data).into_owned();
+                let text = if text.is_empty() { format!("error {error:#x}") } else { text };
+                return Ok(Err(format!("the server refuses export {export:?}: {text}")));
+            }
+            other => return Ok(Err(format!("the server answers with reply {other}"))),
+        }
+    }
+    let found = found.ok_or_else(|| "the server does not say how large the export is".to_owned());
+    Ok(found.map(|export| Export { block_bytes, ..export }))
+}
+
+struct NbdLane {
+    stream: Stream,
+    address: String,
+    fua: bool,
+    buffers: Vec<IoBuf>,
+    under_way: Vec<Option<Op>>,
+    /// Slots whose requests are not wholly sent, and how much of each is.
+    to_send: VecDeque<(usize, usize)>,
+    received: Vec<u8>,
+    /// Received and not yet looked at: from here ...
+    from: usize,
+    /// ... to here.
+    to: usize,
+    /// A read whose payload is coming: slot, and how much of it is there.
+    payload: Option<(usize, usize)>,
+}
+
+impl NbdLane {
+    fn lost(&self, source: io::Error) -> TargetError {
+        TargetError::Io { address: self.address.clone(), what: "talk to", source }
+    }
+
+    fn broken(&self, why: &str) -> TargetError {
+        TargetError::Protocol { address: self.address.clone(), why: why.to_owned() }
+    }
+
+    /// Sends as much as the socket takes.
+    fn send(&mut self) -> Result<(), TargetError> {
+        while let Some((slot, sent)) = self.to_send.front().copied() {
+            let op = self.under_way[slot].expect("it was submitted");
+            let head = request(slot, &op);
+            let payload: &[u8] = match op.kind {
+                OpKind::Write => &self.buffers[slot][..op.len_bytes as usize],
+                _ => &[],
+            };
+            let all = REQUEST_BYTES + payload.len();
+            let parts = [
+                IoSlice::new(head.get(sent..).unwrap_or_default()),
+                IoSlice::new(&payload[sent.saturating_sub(REQUEST_BYTES)..]),
+            ];
+            match self.stream.write_vectored(&parts) {
+                Ok(0) => return Err(self.lost(io::ErrorKind::WriteZero.into())),
+                Ok(now) if sent + now == all => drop(self.to_send.pop_front()),
+                Ok(now) => self.to_send[0].1 = sent + now,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.lost(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives what is there; false when nothing was.
+    fn receive(&mut self, done: &mut Vec<Done>) -> Result<bool, TargetError> {
+        let got = match self.payload {
+            // The rest of a large payload goes straight to its place.
+            Some((slot, have)) if self.from == self.to => {
+                let len = self.under_way[slot].map_or(0, |op| op.len_bytes as usize);
+                let got = self.stream.read(&mut self.buffers[slot][have..len]);
+                if let Ok(got) = &got {
+                    self.payload = Some((slot, have + got));
+                }
+                got
+            }
+            _ => {
+                self.received.copy_within(self.from..self.to, 0);
+                (self.from, self.to) = (0, self.to - self.from);
+                let got = self.stream.read(&mut self.received[self.to..]);
+                self.to += *got.as_ref().unwrap_or(&0);
+                got
+            }
+        };
+        match got {
+            Ok(0) => Err(self.lost(io::ErrorKind::UnexpectedEof.into())),
+            Ok(_) => self.take_replies(done).map(|()| true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(true),
+            Err(error) => Err(self.lost(error)),
+        }
+    }
+
+    fn take_replies(&mut self, done: &mut Vec<Done>) -> Result<(), TargetError> {
+        let at = Instant::now();
+        loop {
+            if let Some((slot, have)) = self.payload {
+                let len = self.under_way[slot].map_or(0, |op| op.len_bytes as usize);
+                let now = (len - have).min(self.to - self.from);
+                let from = &self.received[self.from..self.from + now];
+                self.buffers[slot][have..have + now].copy_from_slice(from);
+                self.from += now;
+                if have + now < len {
+                    self.payload = Some((slot, have + now));
+                    return Ok(());
+                }
+                self.payload = None;
+                self.under_way[slot] = None;
+                done.push(Done { slot, result: Ok(()), at });
+            }
+            let Some(head) = self.received[self.from..self.to].first_chunk::<REPLY_BYTES>() else {
+                return Ok(());
+            };
+            let number = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().expect("4"));
+            let (magic, error) = (number(0), number(4));
+            let cookie = u64::from_be_bytes(head[8..].try_into().expect("8 bytes"));
+            self.from += REPLY_BYTES;
+            let known = usize::try_from(cookie).ok().filter(|slot| *slot < self.under_way.len());
+            let op = known.and_then(|slot| Some((slot, self.under_way[slot]?)));
+            let Some((slot, op)) = op.filter(|_| magic == SIMPLE_REPLY_MAGIC) else {
+                return Err(self.broken("the server answers a request that nobody made"));
+            };
+            if error == 0 && op.kind == OpKind::Read {
+                self.payload = Some((slot, 0));
+                continue;
+            }
+            self.under_way[slot] = None;
+            let result = match error {
+                0 => Ok(()),
+                errno => Err(io::Error::from_raw_os_error(errno.cast_signed())),
+            };
+            done.push(Done { slot, result, at });
+        }
+    }
+}
+
+impl Lane for NbdLane {
+    fn buffer(&mut self, slot: usize) -> &mut [u8] {
+        assert!(self.under_way[slot].is_none(), "the server's answer goes into this buffer");
+        &mut self.buffers[slot]
+    }
+
+    fn submit(&mut self, slot: usize, op: &Op) -> Result<(), TargetError> {
+        assert!(self.under_way[slot].is_none(), "one operation per slot");
+        if op.durable && !self.fua {
+            return Err(self.broken("the export takes no FUA; use flushes for durable writes"));
+        }
+        self.under_way[slot] = Some(*op);
+        self.to_send.push_back((slot, 0));
+        Ok(())
+    }
+
+    fn reap(&mut self, wait: Wait, done: &mut Vec<Done>) -> Result<(), TargetError> {
+        let before = done.len();
+        loop {
+            self.send()?;
+            // Until nothing comes any more, or a full buffer's worth was taken.
+            while self.receive(done)? && done.len() - before < self.under_way.len() {}
+            let none_under_way = self.under_way.iter().all(Option::is_none);
+            if done.len() > before || wait == Wait::No || (none_under_way && wait == Wait::One) {
+                return Ok(());
+            }
+            let timeout = match wait {
+                Wait::Until(until) => {
+                    let left = until.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return Ok(());
+                    }
+                    Some(left)
+                }
+                Wait::One | Wait::No => None,
+            };
+            let mut wanted = PollFlags::IN;
+            wanted.set(PollFlags::OUT, !self.to_send.is_empty());
+            let spec = timeout.map(|left| rustix::fs::Timespec {
+                tv_sec: left.as_secs().cast_signed(),
+                tv_nsec: i64::from(left.subsec_nanos()),
+            });
+            match poll(&mut [PollFd::new(&self.stream, wanted)], spec.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(self.lost(error.into())),
+            }
+        }
+    }
+}
+
+fn request(slot: usize, op: &Op) -> [u8; REQUEST_BYTES] {
+    let (command, flags) = match op.kind {
+        OpKind::Read => (0_u16, 0),
+        OpKind::Write => (1, if op.durable { COMMAND_FLAG_FUA } else { 0 }),
+        OpKind::Flush => (3, 0),
+        OpKind::Trim => (4, 0),
+    };
+    let mut request = [0; REQUEST_BYTES];
+    request[..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
+    request[4..6].copy_from_slice(&flags.to_be_bytes());
+    request[6..8].copy_from_slice(&command.to_be_bytes());
+    request[8..16].copy_from_slice(&(slot as u64).to_be_bytes());
+    request[16..24].copy_from_slice(&op.offset.to_be_bytes());
+    request[24..].copy_from_slice(&op.len_bytes.to_be_bytes());
+    request
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(tcp) => tcp.as_fd(),
+            Self::Unix(unix) => unix.as_fd(),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(tcp) => tcp.read(buf),
+            Self::Unix(unix) => unix.read(buf),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(tcp) => tcp.write(buf),
+            Self::Unix(unix) => unix.write(buf),
+        }
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(tcp) => tcp.write_vectored(bufs),
+            Self::Unix(unix) => unix.write_vectored(bufs),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,123 @@
+//! Operations on files by threads that block, where there is no io_uring.
+//!
+//! Invariant: a slot's buffer is with its thread while its operation is under way.
+
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Instant;
+
+use rustix::io::{IoSlice, ReadWriteFlags};
+use weir_device::IoBuf;
+
+use super::file::Files;
+use super::{Done, Lane, Op, TargetError, Wait};
+use crate::spec::OpKind;
+
+/// What a thread gives back.
+struct Answer {
+    slot: usize,
+    buffer: IoBuf,
+    result: Result<(), std::io::Error>,
+    at: Instant,
+}
+
+struct PsyncLane {
+    address: String,
+    /// `None` while its thread has it.
+    buffers: Vec<Option<IoBuf>>,
+    threads: Vec<Sender<(Op, IoBuf)>>,
+    answers: Receiver<Answer>,
+}
+
+pub(super) fn lane(
+    address: &str,
+    files: &Arc<Files>,
+    slots: usize,
+    buffer_bytes: usize,
+) -> Box<dyn Lane> {
+    let (answer, answers) = channel();
+    let threads = (0..slots).map(|slot| {
+        let (work, works) = channel::<(Op, IoBuf)>();
+        let (files, answer) = (Arc::clone(files), answer.clone());
+        // It ends when the lane drops its sender.
+        std::thread::spawn(move || {
+            for (op, mut buffer) in works {
+                let result = perform(&files, &op, &mut buffer);
+                let at = Instant::now();
+                if answer.send(Answer { slot, buffer, result, at }).is_err() {
+                    return;
+                }
+            }
+        });
+        work
+    });
+    let threads = threads.collect();
+    let buffers = (0..slots).map(|_| Some(IoBuf::zeroed(buffer_bytes))).collect();
+    Box::new(PsyncLane { address: address.to_owned(), buffers, threads, answers })
+}
+
+fn perform(files: &Files, op: &Op, buffer: &mut [u8]) -> Result<(), std::io::Error> {
+    let (file, offset) = files.place(op.offset);
+    let file = &files.files[file];
+    let bytes = &mut buffer[..op.len_bytes as usize];
+    match op.kind {
+        OpKind::Read => file.read_exact_at(bytes, offset),
+        OpKind::Write if op.durable => {
+            let mut done = 0;
+            while done < bytes.len() {
+                let (rest, at) = ([IoSlice::new(&bytes[done..])], offset + done as u64);
+                done += rustix::io::pwritev2(file, &rest, at, ReadWriteFlags::DSYNC)?;
+            }
+            Ok(())
+        }
+        OpKind::Write => file.write_all_at(bytes, offset),
+        OpKind::Flush => file.sync_data(),
+        OpKind::Trim => {
+            let flags =
+                rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+            Ok(rustix::fs::fallocate(file, flags, offset, u64::from(op.len_bytes))?)
+        }
+    }
+}
+
+impl Lane for PsyncLane {
+    fn buffer(&mut self, slot: usize) -> &mut [u8] {
+        self.buffers[slot].as_mut().expect("its thread has this buffer")
+    }
+
+    fn submit(&mut self, slot: usize, op: &Op) -> Result<(), TargetError> {
+        let buffer = self.buffers[slot].take().expect("one operation per slot");
+        let sent = self.threads[slot].send((*op, buffer));
+        sent.map_err(|_| self.lost())
+    }
+
+    fn reap(&mut self, wait: Wait, done: &mut Vec<Done>) -> Result<(), TargetError> {
+        let any = self.buffers.iter().any(Option::is_none);
+        let first = match wait {
+            Wait::Until(until) => {
+                let left = until.saturating_duration_since(Instant::now());
+                match self.answers.recv_timeout(left) {
+                    Ok(answer) => Some(answer),
+                    Err(RecvTimeoutError::Timeout) => None,
+                    Err(RecvTimeoutError::Disconnected) => return Err(self.lost()),
+                }
+            }
+            Wait::One if any => Some(self.answers.recv().map_err(|_| self.lost())?),
+            Wait::One | Wait::No => None,
+        };
+        let more: Vec<Answer> = self.answers.try_iter().collect();
+        for Answer { slot, buffer, result, at } in first.into_iter().chain(more) {
+            self.buffers[slot] = Some(buffer);
+            done.push(Done { slot, result, at });
+        }
+        Ok(())
+    }
+}
+
+impl PsyncLane {
+    fn lost(&self) -> TargetError {
+        let source = std::io::Error::other("a thread of the generator ended");
+        TargetError::Io { address: self.address.clone(), what: "wait for", source }
+    }
+}

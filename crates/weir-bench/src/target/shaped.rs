@@ -1,0 +1,122 @@
+//! Targets of known behaviour, to measure the generator: a set latency, stalls, a set rate.
+//!
+//! Invariant: nothing is stored; an operation is done when its time has come, whoever waits.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use weir_device::IoBuf;
+
+use super::{Done, Lane, Op, Target, TargetError, Wait};
+use crate::result::TargetInfo;
+
+/// Sleeping is no more exact than this; the rest is waited for awake.
+const SLEEP_SLACK: Duration = Duration::from_micros(120);
+
+/// When an operation that was submitted now is done.
+type DueAt = dyn Fn(Instant) -> Instant + Send + Sync;
+
+/// A target of known behaviour.
+pub struct Shaped {
+    info: TargetInfo,
+    due_at: Arc<DueAt>,
+}
+
+impl Shaped {
+    /// `due_at`: when an operation that is submitted at a time is done; may be called by several
+    /// workers.
+    pub fn new(name: &str, due_at: impl Fn(Instant) -> Instant + Send + Sync + 'static) -> Self {
+        let info = TargetInfo {
+            address: format!("selftest: {name}"),
+            kind: "selftest".to_owned(),
+            bytes: u64::MAX / 2,
+            block_bytes: 512,
+            driver: "none".to_owned(),
+            ..TargetInfo::default()
+        };
+        Self { info, due_at: Arc::new(due_at) }
+    }
+
+    /// Every operation takes `latency`, any number at the same time.
+    pub fn latency(latency: Duration) -> Self {
+        Self::new("known latency", move |now| now + latency)
+    }
+
+    /// Takes `latency`, but for `frozen` in every `period` from now on nothing is done.
+    pub fn stalls(latency: Duration, period: Duration, frozen: Duration) -> Self {
+        let start = Instant::now();
+        Self::new("stalls", move |now| {
+            let due = now + latency;
+            let into = Duration::from_nanos(
+                (due.duration_since(start).as_nanos() % period.as_nanos()) as u64,
+            );
+            due + frozen.saturating_sub(into)
+        })
+    }
+
+    /// Does `rate` operations per second, one after another.
+    pub fn rate(rate: f64) -> Self {
+        let (each, free_at) = (Duration::from_secs_f64(1.0 / rate), Mutex::new(Instant::now()));
+        Self::new("set rate", move |now| {
+            let mut free_at = free_at.lock();
+            *free_at = (*free_at).max(now) + each;
+            *free_at
+        })
+    }
+}
+
+impl Target for Shaped {
+    fn info(&self) -> &TargetInfo {
+        &self.info
+    }
+
+    fn lane(&self, slots: usize, buffer_bytes: usize) -> Result<Box<dyn Lane>, TargetError> {
+        let buffers = (0..slots).map(|_| IoBuf::zeroed(buffer_bytes)).collect();
+        let due_at = Arc::clone(&self.due_at);
+        Ok(Box::new(ShapedLane { buffers, due_at, under_way: BinaryHeap::new() }))
+    }
+}
+
+struct ShapedLane {
+    buffers: Vec<IoBuf>,
+    due_at: Arc<DueAt>,
+    under_way: BinaryHeap<Reverse<(Instant, usize)>>,
+}
+
+impl Lane for ShapedLane {
+    fn buffer(&mut self, slot: usize) -> &mut [u8] {
+        &mut self.buffers[slot]
+    }
+
+    fn submit(&mut self, slot: usize, _: &Op) -> Result<(), TargetError> {
+        self.under_way.push(Reverse(((self.due_at)(Instant::now()), slot)));
+        Ok(())
+    }
+
+    fn reap(&mut self, wait: Wait, done: &mut Vec<Done>) -> Result<(), TargetError> {
+        let first = self.under_way.peek().map(|Reverse((due, _))| *due);
+        let until = match (wait, first) {
+            (Wait::No, _) => Instant::now(),
+            (Wait::One, None) => return Ok(()),
+            (Wait::One, Some(due)) => due,
+            (Wait::Until(until), due) => due.map_or(until, |due| due.min(until)),
+        };
+        let left = until.saturating_duration_since(Instant::now());
+        std::thread::sleep(left.saturating_sub(SLEEP_SLACK));
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+        let at = Instant::now();
+        while let Some(Reverse((due, slot))) = self.under_way.peek().copied() {
+            if due > at {
+                break;
+            }
+            self.under_way.pop();
+            done.push(Done { slot, result: Ok(()), at });
+        }
+        Ok(())
+    }
+}

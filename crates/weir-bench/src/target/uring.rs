@@ -1,0 +1,193 @@
+//! Operations on files through io_uring, one ring per lane.
+//!
+//! Not here: which files (file, directory).
+//!
+//! Invariants:
+//! - a slot's buffer is not touched while its operation is under way: the slots of the lane say so;
+//! - a short read or write goes on where it stopped, and counts once.
+
+#![expect(unsafe_code, reason = "the kernel gets pointers into the lane's buffers")]
+
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::{IoUring, opcode, squeue};
+use weir_device::IoBuf;
+
+use super::file::Files;
+use super::{Done, Lane, Op, TargetError, Wait};
+use crate::spec::OpKind;
+
+/// `RWF_DSYNC` of linux/fs.h: the write is on stable media when it is done.
+const DSYNC: i32 = 0x2;
+
+/// Whether this kernel lets this process use io_uring.
+pub(super) fn is_available() -> bool {
+    static AVAILABLE: OnceLock<bool> = OnceLock::new();
+    *AVAILABLE.get_or_init(|| IoUring::new(2).is_ok_and(|ring| ring.params().is_feature_ext_arg()))
+}
+
+/// An operation under way.
+#[derive(Clone, Copy)]
+struct UnderWay {
+    op: Op,
+    /// Bytes that are done.
+    done_bytes: u32,
+}
+
+struct UringLane {
+    // Before the buffers: what is under way ends before they go.
+    ring: IoUring,
+    address: String,
+    files: Arc<Files>,
+    buffers: Vec<IoBuf>,
+    under_way: Vec<Option<UnderWay>>,
+}
+
+pub(super) fn lane(
+    address: &str,
+    files: Arc<Files>,
+    slots: usize,
+    buffer_bytes: usize,
+) -> Result<Box<dyn Lane>, TargetError> {
+    let ring = IoUring::builder()
+        .setup_single_issuer()
+        .setup_coop_taskrun()
+        .build(slots.next_power_of_two().max(2) as u32)
+        .or_else(|_| IoUring::new(slots.next_power_of_two().max(2) as u32));
+    let ring = ring.map_err(|source| TargetError::Io {
+        address: address.to_owned(),
+        what: "set up io_uring for",
+        source,
+    })?;
+    Ok(Box::new(UringLane {
+        ring,
+        address: address.to_owned(),
+        files,
+        buffers: (0..slots).map(|_| IoBuf::zeroed(buffer_bytes)).collect(),
+        under_way: vec![None; slots],
+    }))
+}
+
+impl UringLane {
+    fn lost(&self, source: std::io::Error) -> TargetError {
+        TargetError::Io { address: self.address.clone(), what: "wait for", source }
+    }
+
+    fn entry(&mut self, slot: usize, UnderWay { op, done_bytes }: UnderWay) -> squeue::Entry {
+        let (file, offset) = self.files.place(op.offset);
+        let fd: RawFd = self.files.files[file].as_raw_fd();
+        let (fd, at) = (Fd(fd), offset + u64::from(done_bytes));
+        let rest = op.len_bytes - done_bytes;
+        let buffer = self.buffers[slot][done_bytes as usize..].as_mut_ptr();
+        let entry = match op.kind {
+            OpKind::Read => opcode::Read::new(fd, buffer, rest).offset(at).build(),
+            OpKind::Write => {
+                let flags = if op.durable { DSYNC } else { 0 };
+                opcode::Write::new(fd, buffer, rest).offset(at).rw_flags(flags).build()
+            }
+            OpKind::Flush => opcode::Fsync::new(fd).flags(FsyncFlags::DATASYNC).build(),
+            OpKind::Trim => {
+                let mode =
+                    rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+                opcode::Fallocate::new(fd, u64::from(rest))
+                    .offset(at)
+                    .mode(mode.bits().cast_signed())
+                    .build()
+            }
+        };
+        entry.user_data(slot as u64)
+    }
+
+    fn push(&mut self, slot: usize, work: UnderWay) -> Result<(), TargetError> {
+        self.under_way[slot] = Some(work);
+        let entry = self.entry(slot, work);
+        loop {
+            // SAFETY: the buffer is the slot's own, outlives the ring (declared after it), and is
+            // handed to nobody else while `under_way` holds the slot; descriptors live in `files`.
+            if unsafe { self.ring.submission().push(&entry) }.is_ok() {
+                return Ok(());
+            }
+            self.ring.submit().map_err(|source| self.lost(source))?;
+        }
+    }
+
+    fn wait(&mut self, wait: Wait) -> Result<(), TargetError> {
+        let waited = match wait {
+            Wait::No => self.ring.submit(),
+            Wait::One => self.ring.submit_and_wait(1),
+            Wait::Until(until) => {
+                let left = until.saturating_duration_since(Instant::now());
+                let left = Timespec::from(left.max(Duration::from_nanos(1)));
+                self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&left))
+            }
+        };
+        match waited {
+            Ok(_) => Ok(()),
+            // The time is up, or a signal came.
+            Err(error) if matches!(error.raw_os_error(), Some(62 | 4 | 16)) => Ok(()),
+            Err(source) => Err(self.lost(source)),
+        }
+    }
+}
+
+impl Lane for UringLane {
+    fn buffer(&mut self, slot: usize) -> &mut [u8] {
+        assert!(self.under_way[slot].is_none(), "the kernel has this buffer");
+        &mut self.buffers[slot]
+    }
+
+    fn submit(&mut self, slot: usize, op: &Op) -> Result<(), TargetError> {
+        assert!(self.under_way[slot].is_none(), "one operation per slot");
+        assert!(op.len_bytes as usize <= self.buffers[slot].len(), "it fits its buffer");
+        self.push(slot, UnderWay { op: *op, done_bytes: 0 })
+    }
+
+    fn reap(&mut self, wait: Wait, done: &mut Vec<Done>) -> Result<(), TargetError> {
+        let any = self.under_way.iter().any(Option::is_some);
+        match wait {
+            Wait::Until(until) if !any => {
+                std::thread::sleep(until.saturating_duration_since(Instant::now()));
+                return Ok(());
+            }
+            _ if !any => return Ok(()),
+            _ => self.wait(wait)?,
+        }
+        let at = Instant::now();
+        let completions: Vec<(usize, i32)> =
+            self.ring.completion().map(|c| (c.user_data() as usize, c.result())).collect();
+        for (slot, result) in completions {
+            let work = self.under_way[slot].take().expect("the kernel answers once");
+            let UnderWay { op, done_bytes } = work;
+            let moves = matches!(op.kind, OpKind::Read | OpKind::Write);
+            let now_done = done_bytes + result.max(0).cast_unsigned();
+            let result = match result {
+                0 if moves => Err(std::io::ErrorKind::UnexpectedEof.into()),
+                1.. if moves && now_done < op.len_bytes => {
+                    self.push(slot, UnderWay { op, done_bytes: now_done })?;
+                    continue;
+                }
+                0.. => Ok(()),
+                error => Err(std::io::Error::from_raw_os_error(-error)),
+            };
+            done.push(Done { slot, result, at });
+        }
+        Ok(())
+    }
+}
+
+impl Drop for UringLane {
+    fn drop(&mut self) {
+        // The kernel may still write into the buffers: wait for what is under way.
+        while self.under_way.iter().any(Option::is_some) {
+            let mut done = Vec::new();
+            if self.reap(Wait::One, &mut done).is_err() {
+                // It cannot be waited for; rather leak the memory than share it.
+                self.buffers.drain(..).for_each(std::mem::forget);
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The verdict on every number: what is wrong with a cell, and what to do about it.
+//!
+//! Not here: figures of a cell (summary), printing (report).
+//!
+//! Invariant: tables and charts take a [`JudgedRun`], which only judging makes: no number is
+//! printed without its verdict.
+
+use serde::Serialize;
+
+use crate::result::RunResult;
+use crate::summary::CellSummary;
+
+/// What can be wrong with a cell; the order is that of how much it spoils.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Finding {
+    /// It was not measured: the target failed, a client was lost, the clock jumped.
+    Invalid,
+    /// Blocks came back that were not what was written.
+    Corrupt,
+    /// Parts that were never written were read.
+    Holes,
+    /// More was offered than the target took.
+    Overload,
+    /// The generator, not the target, was the limit.
+    GeneratorBound,
+    /// The figures contradict each other (Little's law).
+    Inconsistent,
+    /// Reads and writes did not come in the shares that were asked for.
+    MixOff,
+    /// The data fits into a cache.
+    CacheResident,
+    /// It changed while it was measured, or from run to run.
+    Unsteady,
+    /// Too short, or too few runs, for the figures asked for.
+    UnderSampled,
+}
+
+/// A finding in a cell.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Remark {
+    /// What.
+    pub finding: Finding,
+    /// With the figures that show it.
+    pub detail: String,
+    /// What to do about it.
+    pub action: String,
+}
+
+/// A cell and what is to be said of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct JudgedCell {
+    /// Figures.
+    pub summary: CellSummary,
+    /// Worst first; empty: valid.
+    pub remarks: Vec<Remark>,
+}
+
+impl JudgedCell {
+    /// The verdict in a word: `valid`, or the worst finding.
+    pub fn verdict(&self) -> &'static str {
+        self.remarks.first().map_or("valid", |remark| remark.finding.name())
+    }
+}
+
+impl Finding {
+    /// As it is printed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Invalid => "invalid",
+            Self::Corrupt => "corrupt",
+            Self::Holes => "holes",
+            Self::Overload => "overload",
+            Self::GeneratorBound => "generator-bound",
+            Self::Inconsistent => "inconsistent",
+            Self::MixOff => "mix-off",
+            Self::CacheResident => "cache-resident",
+            Self::Unsteady => "unsteady",
+            Self::UnderSampled => "under-sampled",
+        }
+    }
+}
+
+/// A run with a verdict on every cell.
+#[derive(Clone, Debug)]
+pub struct JudgedRun {
+    result: RunResult,
+    cells: Vec<JudgedCell>,
+}
+
+impl JudgedRun {
+    /// Judges every cell.
+    pub fn of(result: RunResult) -> Self {
+        let judge = |(cell, remarks)| JudgedCell { summary: CellSummary::of(cell), remarks };
+        let cells = result.cells.iter().zip(crate::judge::judge(&result)).map(judge).collect();
+        Self { result, cells }
+    }
+
+    /// What was measured.
+    pub fn result(&self) -> &RunResult {
+        &self.result
+    }
+
+    /// With remarks as a test wants them, by cell.
+    #[cfg(test)]
+    pub(crate) fn with_remarks(result: RunResult, remarks: Vec<Vec<Remark>>) -> Self {
+        assert_eq!(remarks.len(), result.cells.len(), "a verdict for each cell");
+        let judge = |(cell, remarks)| JudgedCell { summary: CellSummary::of(cell), remarks };
+        let cells = result.cells.iter().zip(remarks).map(judge).collect();
+        Self { result, cells }
+    }
+
+    /// Verdicts, in the order of the result's cells.
+    pub fn cells(&self) -> &[JudgedCell] {
+        &self.cells
+    }
+}

@@ -1,0 +1,90 @@
+//! Reading blocks again and comparing every byte of them.
+//!
+//! Not here: reads of a load, which are judged as they come (load).
+//!
+//! Invariant: nothing is written meanwhile.
+
+use rand::rngs::SmallRng;
+use rand::{RngExt as _, SeedableRng as _};
+
+use crate::content::Content;
+use crate::load::Generations;
+use crate::result::Verification;
+use crate::spec::{DatasetSpec, OpKind};
+use crate::target::{Done, Lane, Op, Target, TargetError, Wait};
+
+/// Reads under way.
+const SLOTS: usize = 16;
+/// Bad blocks that are told in words.
+const EXAMPLES_MAX: usize = 8;
+
+/// Reads `share_pct` of all blocks and judges them.
+///
+/// # Errors
+/// The target is lost. A block that cannot be read counts as bad.
+pub fn verify(
+    target: &dyn Target,
+    content: &Content,
+    generations: Option<&Generations>,
+    dataset: &DatasetSpec,
+    share_pct: f64,
+    seed: u64,
+) -> Result<Verification, TargetError> {
+    let block_bytes = content.block_bytes();
+    let blocks = dataset.total_bytes() / block_bytes as u64;
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut addresses = (0..blocks)
+        .filter(|_| share_pct >= 100.0 || rng.random_range(0.0..100.0) < share_pct)
+        .map(|block| block * block_bytes as u64);
+    let mut judge = Judge { content, generations, scratch: vec![0; block_bytes], found: None };
+    let mut lane = target.lane(SLOTS, block_bytes)?;
+    let (mut under_way, mut done) = ([None; SLOTS], Vec::new());
+    loop {
+        for (slot, work) in under_way.iter_mut().enumerate().filter(|(_, work)| work.is_none()) {
+            let Some(offset) = addresses.next() else { break };
+            let len_bytes = block_bytes as u32;
+            lane.submit(slot, &Op { kind: OpKind::Read, offset, len_bytes, durable: false })?;
+            *work = Some(offset);
+        }
+        if under_way.iter().all(Option::is_none) {
+            return Ok(judge.found.unwrap_or_default());
+        }
+        lane.reap(Wait::One, &mut done)?;
+        for Done { slot, result, .. } in done.drain(..) {
+            let address = under_way[slot].take().expect("it was sent");
+            judge.look(address, result, &mut *lane, slot);
+        }
+    }
+}
+
+struct Judge<'a> {
+    content: &'a Content,
+    generations: Option<&'a Generations>,
+    scratch: Vec<u8>,
+    found: Option<Verification>,
+}
+
+impl Judge<'_> {
+    fn look(&mut self, address: u64, read: std::io::Result<()>, lane: &mut dyn Lane, slot: usize) {
+        let found = self.found.get_or_insert_default();
+        found.blocks += 1;
+        let wanted = self.generations.map(|known| known.now(address));
+        let block = &lane.buffer(slot)[..self.content.block_bytes()];
+        let judged = match read {
+            Ok(()) => self.content.check(block, address, wanted, &mut self.scratch),
+            Err(error) => {
+                found.bad += 1;
+                if found.examples.len() < EXAMPLES_MAX {
+                    found.examples.push(format!("address {address}: {error}"));
+                }
+                return;
+            }
+        };
+        if let Err(mismatch) = judged {
+            found.bad += 1;
+            if found.examples.len() < EXAMPLES_MAX {
+                found.examples.push(format!("address {address}: {mismatch}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Numbers, times and settings as a person reads them.
+//!
+//! Not here: which of them are shown.
+//!
+//! Invariant: a figure that does not exist is said in words, never as a zero.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use weir_base::size::Human;
+
+use crate::spec::{
+    Access, Arrival, CacheState, CellSpec, ContentSpec, DatasetSpec, Durability, LoadSpec, Scale,
+    SearchSpec, StreamSpec,
+};
+
+/// With three or four digits that count: `12,346`, `751.3`, `20.5`, `0.413`.
+pub(crate) fn number(value: f64) -> String {
+    let size = value.abs();
+    match size {
+        _ if !value.is_finite() => "n/a".to_owned(),
+        _ if size >= 999.95 => grouped(value),
+        _ if size >= 100.0 => format!("{value:.1}"),
+        _ if size >= 1.0 => format!("{value:.2}"),
+        0.0 => "0".to_owned(),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// A whole number with its thousands apart.
+fn grouped(value: f64) -> String {
+    let digits = format!("{:.0}", value.abs());
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if value < 0.0 { format!("-{text}") } else { text }
+}
+
+/// The same without zeros at its end, for a sentence.
+pub(crate) fn short(value: f64) -> String {
+    let text = number(value);
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
+}
+
+/// Microseconds as milliseconds.
+pub(crate) fn ms(us: f64) -> String {
+    number(us / 1000.0)
+}
+
+/// A percentile in milliseconds, or of how few operations there is none.
+pub(crate) fn percentile_ms(us: Option<f64>, count: u64) -> String {
+    us.map_or_else(|| format!("n/a (n = {count})"), ms)
+}
+
+/// A change in percent, with its sign: `+248 %`.
+pub(crate) fn signed_pct(pct: f64) -> String {
+    if pct.abs() < 9.95 { format!("{pct:+.1} %") } else { format!("{pct:+.0} %") }
+}
+
+/// Microseconds on an axis, with a unit.
+pub(crate) fn axis_us(us: f64) -> String {
+    match us {
+        _ if us >= 1e6 => format!("{} s", trimmed(us / 1e6)),
+        _ if us >= 1e3 => format!("{} ms", trimmed(us / 1e3)),
+        _ => format!("{} µs", trimmed(us)),
+    }
+}
+
+/// A number on an axis: short, without needless zeros.
+pub(crate) fn axis(value: f64) -> String {
+    match value.abs() {
+        size if size >= 1e6 => format!("{} M", trimmed(value / 1e6)),
+        size if size >= 1e3 => grouped(value),
+        _ => trimmed(value),
+    }
+}
+
+fn trimmed(value: f64) -> String {
+    let text = format!("{value:.6}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// `2026-11-22T04:00:00Z`.
+pub(crate) fn time(unix_ms: u64) -> String {
+    // Beyond the year 9999 the format has no place for it.
+    let seconds = (unix_ms / 1000).min(253_402_300_799);
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds)).to_string()
+}
+
+pub(crate) fn duration(ms: u64) -> String {
+    humantime::format_duration(Duration::from_millis(ms)).to_string()
+}
+
+pub(crate) fn bytes(bytes: u64) -> String {
+    Human(bytes).to_string()
+}
+
+/// Sizes of the operations of all streams: `4KiB`, `32KiB + 8KiB`, `4KiB x3, 64KiB x1`.
+pub(crate) fn blocks(cell: &CellSpec) -> String {
+    let stream = |stream: &StreamSpec| match &stream.blocks[..] {
+        [one] => bytes(u64::from(one.bytes)),
+        many => {
+            let sizes = many.iter();
+            let sizes =
+                sizes.map(|size| format!("{} x{}", bytes(u64::from(size.bytes)), size.weight));
+            sizes.collect::<Vec<_>>().join(", ")
+        }
+    };
+    cell.streams.iter().map(stream).collect::<Vec<_>>().join(" + ")
+}
+
+/// Where the operations of all streams go.
+pub(crate) fn access(cell: &CellSpec) -> String {
+    let one = |stream: &StreamSpec| match stream.access {
+        Access::Sequential => "sequential".to_owned(),
+        Access::Random => "random".to_owned(),
+        Access::Zipf { theta } => format!("zipf {theta}"),
+        Access::Hotspot { ops_pct, data_pct } => {
+            format!("{ops_pct} % of operations to {data_pct} % of the data")
+        }
+    };
+    cell.streams.iter().map(one).collect::<Vec<_>>().join(" + ")
+}
+
+/// How load is offered, in one word for columns of figures.
+pub(crate) fn load_mode(load: &LoadSpec) -> &'static str {
+    match load {
+        LoadSpec::Closed { .. } => "closed",
+        LoadSpec::Open { .. } => "open",
+    }
+}
+
+/// How load is offered, and which latency that gives.
+pub(crate) fn load(cell: &CellSpec) -> String {
+    let load = match cell.load {
+        LoadSpec::Closed { workers, depth } => {
+            format!("closed loop, workers x in flight: {workers} x {depth}; service time only")
+        }
+        LoadSpec::Open { workers, rate, arrival, .. } => {
+            let arrival = match arrival {
+                Arrival::Constant => "evenly",
+                Arrival::Poisson => "at random (Poisson)",
+            };
+            format!(
+                "open loop, {} per second {arrival}, workers: {workers}; latency from the intended \
+                 time",
+                short(rate)
+            )
+        }
+    };
+    match cell.search {
+        None => load,
+        Some(SearchSpec::Curve { .. }) => format!("{load}; raised step by step to the limit"),
+        Some(SearchSpec::Knee { .. }) => {
+            format!("{load}; highest rate within the requirement was looked for")
+        }
+    }
+}
+
+/// The same in a table.
+pub(crate) fn load_short(cell: &CellSpec) -> String {
+    match (cell.load, &cell.search) {
+        (_, Some(_)) => "searched".to_owned(),
+        (LoadSpec::Closed { workers, depth }, None) => format!("{workers} x {depth}"),
+        (LoadSpec::Open { rate, .. }, None) => format!("{}/s", short(rate)),
+    }
+}
+
+pub(crate) fn cache(cache: CacheState) -> &'static str {
+    match cache {
+        CacheState::AsIs => "as the cells before left it",
+        CacheState::Cold => "cold",
+        CacheState::WarmMetadata => "metadata warm, data cold",
+        CacheState::Warm => "warm",
+    }
+}
+
+pub(crate) fn scale(scale: Scale) -> &'static str {
+    match scale {
+        Scale::Smoke => "smoke",
+        Scale::Standard => "standard",
+        Scale::Seed => "seed",
+    }
+}
+
+pub(crate) fn durability(durability: Durability) -> String {
+    match durability {
+        Durability::None => "a completed write promises nothing".to_owned(),
+        Durability::Fua => "a completed write is on stable media".to_owned(),
+        Durability::Flush { every_writes } => {
+            format!("flushed after every {every_writes} writes of a worker")
+        }
+    }
+}
+
+pub(crate) fn dataset(dataset: &DatasetSpec) -> String {
+    let total = bytes(dataset.total_bytes());
+    format!("{total} in {} x {}", dataset.files, bytes(dataset.file_bytes))
+}
+
+pub(crate) fn content(content: &ContentSpec) -> String {
+    let ContentSpec { compress, dedupe_pct, unit_bytes, seed } = content;
+    let unit = bytes(u64::from(*unit_bytes));
+    format!("compressible {compress}:1, {dedupe_pct} % of {unit} units are duplicates, seed {seed}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_keep_the_digits_that_count() {
+        for (value, text) in [
+            (1_234_567.4, "1,234,567"),
+            (1000.0, "1,000"),
+            (999.96, "1,000"),
+            (751.3, "751.3"),
+            (20.46, "20.46"),
+            (0.413, "0.413"),
+            (0.0, "0"),
+            (-1500.0, "-1,500"),
+            (f64::NAN, "n/a"),
+        ] {
+            assert_eq!(number(value), text);
+        }
+        assert_eq!(signed_pct(247.8), "+248 %");
+        assert_eq!(signed_pct(-7.13), "-7.1 %");
+        assert_eq!(percentile_ms(None, 99), "n/a (n = 99)");
+        assert_eq!(axis_us(20_000.0), "20 ms");
+        assert_eq!(axis(250_000.0), "250,000");
+        assert_eq!(axis(1e-5), "0.00001");
+        assert_eq!(axis(1_250_000.0), "1.25 M");
+        assert_eq!(short(216.0), "216");
+        assert_eq!(time(1_700_000_000_000), "2023-11-14T22:13:20Z");
+        assert_eq!(time(u64::MAX), "9999-12-31T23:59:59Z");
+    }
+}
