@@ -9,6 +9,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::bench::BenchArgs;
 use crate::export::ExportVerb;
 use crate::offline::check::CheckArgs;
 use crate::offline::rescue::RescueArgs;
@@ -74,6 +75,8 @@ pub(crate) enum Command {
     Rescue(RescueArgs),
     /// Verify everything on the disks of a pool, without a server and without a change
     Check(CheckArgs),
+    /// Measure any storage, with a verdict on every number; without a verb: one honest minute
+    Bench(BenchArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -134,6 +137,7 @@ impl Cli {
             | Command::Server { remote, .. } => remote.json,
             Command::Rescue(arguments) => arguments.json,
             Command::Check(arguments) => arguments.json,
+            Command::Bench(arguments) => arguments.json,
             Command::Serve(_) | Command::Completions { .. } => false,
         };
         near || self.remote.json

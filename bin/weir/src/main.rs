@@ -1,14 +1,15 @@
-//! The `weir` command: `serve` is the server, `rescue` and `check` work without one, every other
-//! verb is one call to the server.
+//! The `weir` command: `serve` is the server, `bench`, `rescue` and `check` work without one, every
+//! other verb is one call to the server.
 //!
 //! Not here: the calls (weir-api), the engine.
 //!
 //! Invariants:
 //! - data goes to standard output, talk and errors to standard error;
-//! - the exit code tells the kind of error: 0 success, 2 a command line that cannot be read, the
-//!   rest as in `weir_api::wire::exit_code`.
+//! - the exit code tells the kind of error: 0 success, 1 the answer is no (`bench` alone asks), 2 a
+//!   command line that cannot be read, the rest as in `weir_api::wire::exit_code`.
 
 mod args;
+mod bench;
 mod care;
 mod cleaner;
 mod confirm;
@@ -33,13 +34,15 @@ use weir_api::ApiError;
 use weir_api::wire::exit_code;
 
 use args::{Cli, Command};
+use bench::Answer;
 use session::Session;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let json = cli.json();
     match run(cli) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(Answer::Yes) => ExitCode::SUCCESS,
+        Ok(Answer::No) => ExitCode::FAILURE,
         Err(error) => {
             output::error(&error, json);
             ExitCode::from(exit_code(error.kind))
@@ -47,9 +50,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli) -> Result<(), ApiError> {
+fn run(cli: Cli) -> Result<Answer, ApiError> {
     let Cli { remote: root, command } = cli;
-    match command {
+    let done = match command {
         Command::Serve(arguments) => {
             if root.given() {
                 args::refuse("--api, --json and --timeout do not go before serve");
@@ -81,10 +84,17 @@ fn run(cli: Cli) -> Result<(), ApiError> {
             }
             offline::check::run(&arguments)
         }
+        Command::Bench(arguments) => {
+            if root.api.is_some() || root.timeout.is_some() {
+                args::refuse("--api and --timeout do not go before bench");
+            }
+            return bench::run(&arguments, root.json);
+        }
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "weir", &mut script);
             output::print(&String::from_utf8_lossy(&script))
         }
-    }
+    };
+    done.map(|()| Answer::Yes)
 }

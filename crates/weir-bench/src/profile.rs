@@ -107,9 +107,12 @@ pub fn names() -> Vec<&'static str> {
     builtin::PROFILES.iter().map(|(name, _)| *name).collect()
 }
 
-/// Text of a profile that comes along.
-pub fn text(name: &str) -> Option<&'static str> {
-    builtin::PROFILES.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+/// Name and text of a profile that comes along: by its name, or by what stands behind the number
+/// of its document (`exchange` for `s004-exchange`).
+pub fn known(name: &str) -> Option<(&'static str, &'static str)> {
+    let short = |known: &str| known.split_once('-').is_some_and(|(_, short)| short == name);
+    let exact = builtin::PROFILES.iter().find(|(known, _)| *known == name);
+    exact.or_else(|| builtin::PROFILES.iter().find(|(known, _)| short(known))).copied()
 }
 
 /// Variants of a profile: the `name_or_path` that [`load`] takes.
@@ -144,8 +147,8 @@ pub fn parse(file: &str, text: &str, options: &Options) -> Result<RunSpec, Profi
 }
 
 fn open(name_or_path: &str) -> Result<(String, String), ProfileError> {
-    if let Some(text) = text(name_or_path) {
-        return Ok((format!("{name_or_path}.toml"), text.to_owned()));
+    if let Some((name, text)) = known(name_or_path) {
+        return Ok((format!("{name}.toml"), text.to_owned()));
     }
     if !name_or_path.contains(['/', '.']) {
         let known = names().join(", ");

@@ -9,10 +9,14 @@
 
 mod advice;
 mod criteria;
+mod need;
 #[cfg(test)]
 mod tests;
+mod validation;
 
 pub use advice::{SizeRow, size_for, sizes, usd_per_gb, usd_per_iops};
+pub use need::{NeedError, parse_need};
+pub use validation::{ValidationError, validation};
 
 use serde::Serialize;
 

@@ -23,7 +23,7 @@ use std::path::Path;
 use std::time::Instant;
 
 pub use address::Address;
-pub use guard::{Holds, what_it_holds};
+pub use guard::{Holds, what_is_at, what_it_holds};
 
 use crate::result::TargetInfo;
 use crate::spec::{DatasetSpec, OpKind};

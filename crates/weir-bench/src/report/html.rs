@@ -11,7 +11,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::chart::{self, Chart};
 use super::rows::{self, Row, Table};
-use super::{ReportError, facts, plots};
+use super::{ReportError, beside, facts, plots};
 use crate::requirement::Outcome;
 use crate::verdict::JudgedRun;
 
@@ -38,6 +38,9 @@ pub(super) fn document(run: &JudgedRun) -> Result<String, ReportError> {
                     nav {
                         a href="#verdicts" { "Verdicts" }
                         a href="#tables" { "Tables" }
+                        @if run.result().spec.reference.is_some() {
+                            a href="#published" { "Published rows" }
+                        }
                         a href="#cells" { "Cells" }
                         a href="#facts" { "Environment and conditions" }
                     }
@@ -60,6 +63,7 @@ pub(super) fn document(run: &JudgedRun) -> Result<String, ReportError> {
                         }
                         (sizing(run))
                     }
+                    (published(run)?)
                     (cell::section(run)?)
                     (conditions(run))
                 }
@@ -83,6 +87,21 @@ fn of_table(run: &JudgedRun, table: &Table) -> Result<Markup, ReportError> {
         } }
         @if let Some(sweep) = sweep {
             div.charts { (figure(&sweep, &shared_verdict(run, &table.cells))?) }
+        }
+    })
+}
+
+/// What the document that is repeated says, beside ours.
+fn published(run: &JudgedRun) -> Result<Markup, ReportError> {
+    let beside = beside::beside(run);
+    if beside.tables.is_empty() {
+        return Ok(html! {});
+    }
+    Ok(html! {
+        section id="published" {
+            h2 { "Published rows beside ours" }
+            ul { @for note in &beside.notes { li { (note) } } }
+            @for table in &beside.tables { (of_table(run, table)?) }
         }
     })
 }

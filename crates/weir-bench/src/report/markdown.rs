@@ -4,8 +4,8 @@
 //!
 //! Invariants: the order of the HTML; what stands in a table cannot break it.
 
-use super::facts;
 use super::rows::{self, Table};
+use super::{beside, facts};
 use crate::requirement::{self, Assessment};
 use crate::verdict::JudgedRun;
 
@@ -21,6 +21,13 @@ pub(super) fn document(run: &JudgedRun) -> String {
     line(&mut out, "## Tables");
     for table in rows::tables(run) {
         of_table(&mut out, &table);
+    }
+    let beside = beside::beside(run);
+    if !beside.tables.is_empty() {
+        line(&mut out, "## Published rows");
+        beside.notes.iter().for_each(|note| row(&mut out, &format!("- {}", field(note))));
+        out.push('\n');
+        beside.tables.iter().for_each(|table| of_table(&mut out, table));
     }
     sizes(&mut out, run);
     for (title, facts) in facts::facts(run) {

@@ -20,7 +20,7 @@ use crate::verdict::{JudgedCell, JudgedRun};
 use crate::words;
 
 /// Said of phases, which prepare and are not judged.
-const NOT_JUDGED: &str = "not judged";
+pub(super) const NOT_JUDGED: &str = "not judged";
 
 /// Rows that stand together.
 pub(super) struct Table {

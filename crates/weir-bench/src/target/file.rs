@@ -47,9 +47,13 @@ pub(super) fn open(path: &Path, bytes: u64) -> Result<FileTarget, TargetError> {
 
 /// An open file, made and made longer where need be, and whether it is past the page cache.
 pub(super) fn open_file(path: &Path, bytes: u64) -> Result<(File, bool), TargetError> {
+    let is_device = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
+    // The kernel refuses that where a file system is mounted from it, or somebody else holds it so.
+    let alone = if is_device { OFlags::EXCL } else { OFlags::empty() };
     let open = |flags: OFlags| {
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).custom_flags(flags.bits().cast_signed());
+        options.read(true).write(true).create(!is_device);
+        options.custom_flags((flags | alone).bits().cast_signed());
         options.open(path)
     };
     let (file, direct) = match open(OFlags::DIRECT) {

@@ -6,9 +6,9 @@
 //! between them. That is enough for file systems, partition tables and databases, which all put
 //! something at an end.
 
-use super::{Done, Lane, Op, Target, TargetError, Wait};
+use super::{Address, Done, Lane, Op, Target, TargetError, Wait};
 use crate::content;
-use crate::spec::OpKind;
+use crate::spec::{DatasetSpec, OpKind};
 
 /// Bytes of one look.
 const LOOK_BYTES: u64 = 64 << 10;
@@ -25,6 +25,31 @@ pub enum Holds {
     Ours,
     /// Something else.
     Data,
+}
+
+/// What is at an address, before it is opened for a run: nothing is made or made longer by this.
+///
+/// # Errors
+/// It cannot be reached or read, or would be made where no files belong.
+pub fn what_is_at(address: &Address) -> Result<Holds, TargetError> {
+    let (dataset, path) = match address {
+        // The files in it are ours by name.
+        Address::Null { .. } | Address::Directory(_) => return Ok(Holds::Nothing),
+        Address::Nbd(_) => (DatasetSpec { files: 1, file_bytes: 0 }, None),
+        Address::File(path) => (DatasetSpec { files: 1, file_bytes: 0 }, Some(path)),
+    };
+    if let Some(path) = path
+        && !path.exists()
+    {
+        // A device that is misspelt must not become a file.
+        if path.starts_with("/dev") && !path.starts_with("/dev/shm") {
+            let address = path.display().to_string();
+            let source = std::io::ErrorKind::NotFound.into();
+            return Err(TargetError::Io { address, what: "open", source });
+        }
+        return Ok(Holds::Nothing);
+    }
+    what_it_holds(&*super::open(address, &dataset)?)
 }
 
 /// Looks at both ends of a target, and here and there between.

@@ -4,7 +4,8 @@
 //!
 //! Invariants:
 //! - a slot's buffer is not touched while its operation is under way: the slots of the lane say so;
-//! - a short read or write goes on where it stopped, and counts once.
+//! - a short read or write goes on where it stopped, and counts once;
+//! - a ring belongs to the thread that first submits, which need not be the one that made it.
 
 #![expect(unsafe_code, reason = "the kernel gets pointers into the lane's buffers")]
 
@@ -40,6 +41,8 @@ struct UnderWay {
 struct UringLane {
     // Before the buffers: what is under way ends before they go.
     ring: IoUring,
+    /// The ring waits for the thread that it will belong to.
+    disabled: bool,
     address: String,
     files: Arc<Files>,
     buffers: Vec<IoBuf>,
@@ -52,18 +55,23 @@ pub(super) fn lane(
     slots: usize,
     buffer_bytes: usize,
 ) -> Result<Box<dyn Lane>, TargetError> {
+    let entries = slots.next_power_of_two().max(2) as u32;
     let ring = IoUring::builder()
         .setup_single_issuer()
         .setup_coop_taskrun()
-        .build(slots.next_power_of_two().max(2) as u32)
-        .or_else(|_| IoUring::new(slots.next_power_of_two().max(2) as u32));
-    let ring = ring.map_err(|source| TargetError::Io {
+        .setup_r_disabled()
+        .build(entries)
+        .map(|ring| (ring, true))
+        // Before Linux 6.0.
+        .or_else(|_| IoUring::new(entries).map(|ring| (ring, false)));
+    let (ring, disabled) = ring.map_err(|source| TargetError::Io {
         address: address.to_owned(),
         what: "set up io_uring for",
         source,
     })?;
     Ok(Box::new(UringLane {
         ring,
+        disabled,
         address: address.to_owned(),
         files,
         buffers: (0..slots).map(|_| IoBuf::zeroed(buffer_bytes)).collect(),
@@ -102,6 +110,10 @@ impl UringLane {
     }
 
     fn push(&mut self, slot: usize, work: UnderWay) -> Result<(), TargetError> {
+        if std::mem::take(&mut self.disabled) {
+            let enabled = self.ring.submitter().register_enable_rings();
+            enabled.map_err(|source| self.lost(source))?;
+        }
         self.under_way[slot] = Some(work);
         let entry = self.entry(slot, work);
         loop {

@@ -1,0 +1,107 @@
+//! `weir bench`: measuring storage, Weir's own or any other.
+//!
+//! Not here: measuring, judging and reports (weir-bench).
+//!
+//! Invariants:
+//! - figures are printed with their verdicts, and nowhere else;
+//! - nothing is written to a target that holds data of others, unless it is named with --destroy;
+//! - results are on disk before a report is made of them.
+
+mod folder;
+mod look;
+mod measure;
+mod plan;
+mod show;
+mod text;
+mod watch;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use weir_api::ApiError;
+use weir_base::ErrorKind;
+
+use plan::{ProfileArgs, TargetArgs};
+
+/// The verbs of `weir bench`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    verb: Option<BenchVerb>,
+    /// Without a verb: make the temporary file here
+    #[arg(long, value_name = "DIRECTORY", default_value = ".")]
+    dir: PathBuf,
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum BenchVerb {
+    /// Do a profile on a target, and make a report of it
+    Run(measure::RunArgs),
+    /// Is a requirement met? Ends in PASS or FAIL, with the headroom
+    Validate(measure::ValidateArgs),
+    /// Do the run of a result file again: did it come out the same?
+    Rerun(measure::RerunArgs),
+    /// Two results side by side; refuses to rank what is not comparable
+    Compare {
+        /// Result file, or the directory that it is in
+        old: PathBuf,
+        /// Result file, or the directory that it is in
+        new: PathBuf,
+    },
+    /// Make the report of a result file again
+    Report {
+        /// Result file, or the directory that it is in
+        result: PathBuf,
+        /// Directory for the report; without it, that of the result file
+        #[arg(long, value_name = "DIRECTORY")]
+        out: Option<PathBuf>,
+    },
+    /// Name the traps of a profile, a fio job file or an Iometer file before it is run
+    Lint(ProfileArgs),
+    /// The profiles that come along; with a name, the text of one
+    Profiles {
+        /// Name
+        name: Option<String>,
+    },
+    /// Write a profile as a job file for fio
+    Export {
+        #[command(flatten)]
+        profile: ProfileArgs,
+        #[command(flatten)]
+        target: TargetArgs,
+    },
+}
+
+/// What a verb answers, for the exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// It was done; what was asked is so.
+    Yes,
+    /// It was done, and what was asked is not so, or not shown: FAIL, not reproduced, traps.
+    No,
+}
+
+/// Runs a verb; `json` may also have been asked for before the noun.
+pub(crate) fn run(arguments: &BenchArgs, json: bool) -> Result<Answer, ApiError> {
+    let json = json || arguments.json;
+    match &arguments.verb {
+        None => measure::minute(&arguments.dir, json),
+        Some(BenchVerb::Run(run)) => measure::run(run, json),
+        Some(BenchVerb::Validate(validate)) => measure::validate(validate, json),
+        Some(BenchVerb::Rerun(rerun)) => measure::rerun(rerun, json),
+        Some(BenchVerb::Compare { old, new }) => look::compare(old, new, json),
+        Some(BenchVerb::Report { result, out }) => look::report(result, out.as_deref(), json),
+        Some(BenchVerb::Lint(profile)) => look::lint(profile, json),
+        Some(BenchVerb::Profiles { name }) => look::profiles(name.as_deref(), json),
+        Some(BenchVerb::Export { profile, target }) => look::export(profile, target),
+    }
+}
+
+/// An error of measuring as the command line tells it.
+fn invalid(error: &impl std::fmt::Display) -> ApiError {
+    ApiError::new(ErrorKind::Invalid, error.to_string())
+}

@@ -1,0 +1,110 @@
+//! The directory of a run: `result.json`, and the report beside it.
+//!
+//! Not here: what is in them (weir-bench).
+//!
+//! Invariants:
+//! - `result.json` is replaced whole, by a rename: a run that is killed leaves the one before;
+//! - it is written before measuring begins, so that a disk that would not take it is found out in
+//!   time; where it cannot be written later, the result goes to another place and that is said.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use weir_api::ApiError;
+use weir_base::ErrorKind;
+use weir_bench::result::{RunResult, SCHEMA};
+
+/// The file of results.
+pub(super) const RESULT: &str = "result.json";
+
+/// The directory of a run.
+pub(super) struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    /// Makes a new one.
+    pub(super) fn make(path: &Path) -> Result<Self, ApiError> {
+        fs::create_dir_all(path).map_err(|error| cannot("make", path, &error))?;
+        if path.join(RESULT).exists() {
+            let message = format!("{} holds the result of another run", path.display());
+            return Err(ApiError::new(ErrorKind::Exists, message).with_action(
+                "name another directory with --out, or go on with that run with --resume",
+            ));
+        }
+        Ok(Self { path: path.to_owned() })
+    }
+
+    /// One that is there.
+    pub(super) fn at(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Puts a result in the place of the one before.
+    pub(super) fn keep(&self, result: &RunResult) -> io::Result<()> {
+        write(&self.path, result)
+    }
+
+    /// The same for the last time: to another place if need be. Gives the place.
+    pub(super) fn keep_somewhere(&self, result: &RunResult) -> Result<PathBuf, ApiError> {
+        let Err(error) = self.keep(result) else { return Ok(self.path.join(RESULT)) };
+        let other = std::env::temp_dir().join(format!("weir-bench-{}", result.started_unix_ms));
+        let kept = fs::create_dir_all(&other).and_then(|()| write(&other, result));
+        let first = cannot("write", &self.path.join(RESULT), &error);
+        if kept.is_err() {
+            return Err(first);
+        }
+        let there = other.join(RESULT);
+        Err(first.with_action(format!("the result is kept in {} instead", there.display())))
+    }
+}
+
+fn write(directory: &Path, result: &RunResult) -> io::Result<()> {
+    let (new, place) = (directory.join(".result.json.new"), directory.join(RESULT));
+    let mut file = File::create(&new)?;
+    serde_json::to_writer(&mut file, result)?;
+    file.write_all(b"\n")?;
+    file.sync_all()?;
+    fs::rename(&new, &place)
+}
+
+/// Reads a result: the file, or that in a directory.
+pub(super) fn read(path: &Path) -> Result<RunResult, ApiError> {
+    let file = if path.is_dir() { path.join(RESULT) } else { path.to_owned() };
+    let text = fs::read_to_string(&file).map_err(|error| cannot("read", &file, &error))?;
+    let bad = |why: &dyn std::fmt::Display| {
+        let message = format!("{} is no result of weir bench: {why}", file.display());
+        ApiError::new(ErrorKind::Invalid, message)
+    };
+    let result: RunResult = serde_json::from_str(&text).map_err(|error| bad(&error))?;
+    if result.schema != SCHEMA {
+        let found = result.schema;
+        return Err(bad(&format!("its schema is {found}, this program reads {SCHEMA}")));
+    }
+    Ok(result)
+}
+
+fn cannot(what: &str, path: &Path, error: &io::Error) -> ApiError {
+    let kind = match error.kind() {
+        io::ErrorKind::NotFound => ErrorKind::NotFound,
+        io::ErrorKind::PermissionDenied => ErrorKind::Permission,
+        io::ErrorKind::StorageFull => ErrorKind::NoSpace,
+        _ => ErrorKind::Unavailable,
+    };
+    ApiError::new(kind, format!("cannot {what} {}: {error}", path.display()))
+}
+
+/// A directory for a run that names none: the profile and the time.
+pub(super) fn default_path(profile: &str, unix_ms: u64) -> PathBuf {
+    let time: String = crate::output::date(unix_ms)
+        .chars()
+        .map(|c| if c.is_ascii_digit() { c } else { '-' })
+        .take("2026-01-01-00-00-00".len())
+        .collect();
+    PathBuf::from(format!("weir-bench-{profile}-{time}"))
+}

@@ -1,0 +1,148 @@
+//! The verbs that measure nothing: compare, report, lint, profiles, export.
+//!
+//! Not here: what they say (weir-bench).
+
+use std::path::Path;
+
+use serde::Serialize;
+use weir_api::ApiError;
+use weir_base::ErrorKind;
+use weir_bench::compare::Comparison;
+use weir_bench::profile::{self, Machine, Options, Trap};
+use weir_bench::report;
+use weir_bench::target::Address;
+use weir_bench::verdict::JudgedRun;
+
+use super::plan::{ProfileArgs, TargetArgs, protocol, read, told};
+use super::{Answer, folder, invalid};
+use crate::output::{self, Style};
+
+/// Two results side by side.
+pub(super) fn compare(old: &Path, new: &Path, json: bool) -> Result<Answer, ApiError> {
+    let judged = |path| folder::read(path).map(JudgedRun::of);
+    let comparison = Comparison::of(&judged(old)?, &judged(new)?);
+    output::print(&if json { comparison.json() + "\n" } else { comparison.text() })?;
+    Ok(Answer::Yes)
+}
+
+/// Makes a report again.
+pub(super) fn report(result: &Path, out: Option<&Path>, json: bool) -> Result<Answer, ApiError> {
+    let judged = JudgedRun::of(folder::read(result)?);
+    let beside = if result.is_dir() { Some(result) } else { result.parent() };
+    let directory = out.or(beside).unwrap_or(Path::new("."));
+    let cannot =
+        |error: &dyn std::fmt::Display| ApiError::new(ErrorKind::Unavailable, error.to_string());
+    std::fs::create_dir_all(directory).map_err(|error| cannot(&error))?;
+    let files = report::write(&judged, directory).map_err(|error| cannot(&error))?;
+    if json {
+        #[derive(Serialize)]
+        struct Files {
+            files: Vec<String>,
+        }
+        let files = files.iter().map(|file| file.display().to_string()).collect();
+        output::print(&output::json(&Files { files })?)?;
+    } else {
+        files.iter().try_for_each(|file| output::print(&format!("{}\n", file.display())))?;
+    }
+    Ok(Answer::Yes)
+}
+
+#[derive(Serialize)]
+struct Traps {
+    traps: Vec<Told>,
+}
+
+#[derive(Serialize)]
+struct Told {
+    what: String,
+    why: String,
+    action: String,
+}
+
+/// Names the traps of what would be run here.
+pub(super) fn lint(arguments: &ProfileArgs, json: bool) -> Result<Answer, ApiError> {
+    let spec = arguments.load(None, None)?;
+    let mut traps = Vec::new();
+    if Path::new(&arguments.profile).extension().is_some_and(|end| end == "fio") {
+        let text = read(&arguments.profile)?;
+        let imported = profile::import_fio(&arguments.profile, &text, &Options::default());
+        traps.extend(imported.map_err(|error| invalid(&error))?.traps);
+    }
+    traps.extend(profile::lint(&spec, &this_machine()));
+    let count = traps.len();
+    let told = |Trap { what, why, action }| Told { what, why, action };
+    let traps: Vec<Told> = traps.into_iter().map(told).collect();
+    if json {
+        output::print(&output::json(&Traps { traps })?)?;
+    } else {
+        for Told { what, why, action } in &traps {
+            output::print(&format!("{what}\n  why: {why}\n  do:  {action}\n"))?;
+        }
+        let found = if count == 0 { "no trap found".to_owned() } else { format!("{count} traps") };
+        output::say(&format!("{}: {found}", spec.name));
+    }
+    Ok(if count == 0 { Answer::Yes } else { Answer::No })
+}
+
+fn this_machine() -> Machine {
+    let memory = rustix::system::sysinfo();
+    Machine {
+        memory_bytes: memory.totalram.saturating_mul(u64::from(memory.mem_unit)),
+        cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
+    }
+}
+
+#[derive(Serialize)]
+struct Profiles {
+    profiles: Vec<Profile>,
+}
+
+#[derive(Serialize)]
+struct Profile {
+    name: &'static str,
+    title: String,
+    rows: usize,
+    variants: Vec<String>,
+}
+
+/// The profiles that come along.
+pub(super) fn profiles(name: Option<&str>, json: bool) -> Result<Answer, ApiError> {
+    if let Some(name) = name {
+        let Some((_, text)) = profile::known(name) else {
+            let message = format!("there is no profile {name:?}");
+            let known = profile::names().join(", ");
+            return Err(ApiError::new(ErrorKind::NotFound, message)
+                .with_action(format!("those that come along: {known}")));
+        };
+        output::print(text)?;
+        return Ok(Answer::Yes);
+    }
+    let mut profiles = Vec::new();
+    for name in profile::names() {
+        let spec = profile::load(name, &Options::default()).map_err(|error| invalid(&error))?;
+        let variants = profile::variants(name).map_err(|error| invalid(&error))?;
+        profiles.push(Profile { name, title: spec.title, rows: spec.cells.len(), variants });
+    }
+    if json {
+        output::print(&output::json(&Profiles { profiles })?)?;
+    } else {
+        let rows: Vec<[String; 4]> = profiles
+            .into_iter()
+            .map(|Profile { name, title, rows, variants }| {
+                [name.to_owned(), rows.to_string(), title, variants.join(", ")]
+            })
+            .collect();
+        let header = ["NAME", ">ROWS", "TITLE", "VARIANTS"];
+        output::print(&output::table(header, &rows, Style::new(false)))?;
+    }
+    Ok(Answer::Yes)
+}
+
+/// A profile as a job file for fio.
+pub(super) fn export(arguments: &ProfileArgs, target: &TargetArgs) -> Result<Answer, ApiError> {
+    let address = Address::parse(&target.target).map_err(|error| told(&error))?;
+    let spec = arguments.load(Some(protocol(&address)), None)?;
+    let text = profile::export_fio(&spec).map_err(|error| invalid(&error))?;
+    output::print(&text)?;
+    Ok(Answer::Yes)
+}

@@ -1,0 +1,229 @@
+//! The verbs that measure: a minute, a run, a validation, a run done again.
+//!
+//! Not here: phases and load (weir-bench), printing (show).
+//!
+//! Invariants: the result is on disk before the report is made; a validation answers yes only for a
+//! run that is whole.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use clap::Args;
+use weir_api::ApiError;
+use weir_base::ErrorKind;
+use weir_bench::compare;
+use weir_bench::report;
+use weir_bench::requirement::{self, Outcome};
+use weir_bench::result::{CellResult, RunResult};
+use weir_bench::run::{self, RunError};
+use weir_bench::spec::{CostSpec, RunSpec};
+use weir_bench::target::{Address, Target};
+use weir_bench::verdict::JudgedRun;
+
+use super::folder::{self, Folder};
+use super::plan::{DestroyArgs, Plan, ProfileArgs, TargetArgs, open, plan, told};
+use super::watch::Watch;
+use super::{Answer, invalid, show};
+use crate::output;
+
+/// `weir bench run`.
+#[derive(Debug, Args)]
+pub(super) struct RunArgs {
+    #[command(flatten)]
+    profile: ProfileArgs,
+    /// What is measured: PATH, file:PATH, dir:PATH, nbd://HOST/EXPORT,
+    /// nbd+unix:///EXPORT?socket=PATH or null:
+    #[arg(short, long, value_name = "TARGET", required_unless_present = "resume")]
+    target: Option<String>,
+    #[command(flatten)]
+    destroy: DestroyArgs,
+    #[command(flatten)]
+    out: OutArgs,
+    /// Go on with the run in this directory, where it was stopped or killed
+    #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["out", "profile", "target",
+        "scale", "variant", "seed", "size", "runs"])]
+    resume: Option<PathBuf>,
+}
+
+/// Where results go.
+#[derive(Debug, Args)]
+struct OutArgs {
+    /// Directory for result.json and the report; without it, one with the time in its name, here
+    #[arg(short, long, value_name = "DIRECTORY")]
+    out: Option<PathBuf>,
+}
+
+/// `weir bench validate`.
+#[derive(Debug, Args)]
+pub(super) struct ValidateArgs {
+    #[command(flatten)]
+    profile: ProfileArgs,
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    destroy: DestroyArgs,
+    #[command(flatten)]
+    out: OutArgs,
+    /// What must be reached, such as 216iops,p99=20ms; without it, what the profile requires
+    #[arg(long, value_name = "BOUNDS", value_parser = requirement::parse_need)]
+    need: Option<weir_bench::spec::Requirement>,
+    /// Price of the hardware, for dollars per GB and per IOPS
+    #[arg(long, value_name = "DOLLARS", requires = "usable_gb")]
+    hardware_usd: Option<f64>,
+    /// Usable space in GB (10^9 bytes)
+    #[arg(long, value_name = "GB", requires = "hardware_usd")]
+    usable_gb: Option<f64>,
+}
+
+/// `weir bench rerun`.
+#[derive(Debug, Args)]
+pub(super) struct RerunArgs {
+    /// Result file, or the directory that it is in
+    result: PathBuf,
+    /// Another target than that of the result
+    #[arg(short, long, value_name = "TARGET")]
+    target: Option<String>,
+    #[command(flatten)]
+    destroy: DestroyArgs,
+    #[command(flatten)]
+    out: OutArgs,
+}
+
+/// A file that goes when this is dropped.
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // Nobody can be told, and the name says what it was.
+        drop(std::fs::remove_file(&self.0));
+    }
+}
+
+/// One honest minute on a temporary file.
+pub(super) fn minute(dir: &Path, json: bool) -> Result<Answer, ApiError> {
+    let name = format!(".weir-bench-{}.tmp", std::process::id());
+    let temporary = Temporary(dir.join(name));
+    let target = temporary.0.display().to_string();
+    output::say(&format!("weir: about a minute on a file of 512 MiB in {}", dir.display()));
+    let profile = ProfileArgs::quick();
+    let Plan { spec, target } = plan(&profile, &target, &DestroyArgs::nothing())?;
+    let judged = measured(&spec, &*target, Vec::new(), None)?;
+    show::run(&judged, None, json)?;
+    if !json {
+        output::say(
+            "\nFor a report: weir bench run --target TARGET; profiles: weir bench profiles",
+        );
+    }
+    Ok(Answer::Yes)
+}
+
+/// Does a profile, from the start or from where it stopped.
+pub(super) fn run(arguments: &RunArgs, json: bool) -> Result<Answer, ApiError> {
+    let (spec, target, before, folder) = match (&arguments.resume, &arguments.target) {
+        (Some(path), _) => resumed(path, &arguments.destroy)?,
+        (None, Some(target)) => {
+            let Plan { spec, target } = plan(&arguments.profile, target, &arguments.destroy)?;
+            let folder = arguments.out.folder(&spec)?;
+            (spec, target, Vec::new(), folder)
+        }
+        (None, None) => return Err(invalid(&"there is no target")),
+    };
+    let judged = reported(&spec, &*target, before, &folder)?;
+    show::run(&judged, Some(&folder), json)?;
+    Ok(Answer::Yes)
+}
+
+/// What is left to do of a run that was stopped.
+type Resumed = (RunSpec, Box<dyn Target>, Vec<CellResult>, Folder);
+
+fn resumed(path: &Path, destroy: &DestroyArgs) -> Result<Resumed, ApiError> {
+    let RunResult { spec, target, cells, complete, .. } = folder::read(path)?;
+    if complete {
+        let message = format!("the run in {} is complete", path.display());
+        return Err(ApiError::new(ErrorKind::Exists, message)
+            .with_action("do it again with `weir bench rerun`, or make its report with `report`"));
+    }
+    let address = Address::parse(&target.address).map_err(|error| told(&error))?;
+    let opened = open(&address, &spec, &target.address, destroy)?;
+    // A cell that failed gets another chance.
+    let done = cells.into_iter().filter(|cell| cell.failure.is_none()).collect();
+    Ok((spec, opened, done, Folder::at(path)))
+}
+
+/// Is a requirement met?
+pub(super) fn validate(arguments: &ValidateArgs, json: bool) -> Result<Answer, ApiError> {
+    let target = &arguments.target.target;
+    let Plan { spec, target } = plan(&arguments.profile, target, &arguments.destroy)?;
+    let asked = requirement::validation(spec, arguments.need.clone());
+    let mut spec = asked.map_err(|error| invalid(&error))?;
+    if let (Some(hardware_usd), Some(usable_gb)) = (arguments.hardware_usd, arguments.usable_gb) {
+        spec.cost = Some(CostSpec { hardware_usd, usable_gb });
+    }
+    let folder = arguments.out.folder(&spec)?;
+    let judged = reported(&spec, &*target, Vec::new(), &folder)?;
+    let assessment = requirement::assess(&judged);
+    show::validation(&judged, assessment.as_ref(), &folder, json)?;
+    let met = assessment.is_some_and(|found| found.outcome == Outcome::Pass);
+    Ok(if met { Answer::Yes } else { Answer::No })
+}
+
+/// Does a run again and says whether it came out the same.
+pub(super) fn rerun(arguments: &RerunArgs, json: bool) -> Result<Answer, ApiError> {
+    let old = folder::read(&arguments.result)?;
+    let named = arguments.target.as_ref().unwrap_or(&old.target.address).clone();
+    let address = Address::parse(&named).map_err(|error| told(&error))?;
+    let (spec, old) = (old.spec.clone(), JudgedRun::of(old));
+    let target = open(&address, &spec, &named, &arguments.destroy)?;
+    let folder = arguments.out.folder(&spec)?;
+    let new = reported(&spec, &*target, Vec::new(), &folder)?;
+    let answer = compare::rerun(&old, &new);
+    let text = if json { answer.json() + "\n" } else { answer.text() };
+    output::print(&text)?;
+    let same = answer.answer == compare::Answer::Reproduced;
+    Ok(if same { Answer::Yes } else { Answer::No })
+}
+
+impl OutArgs {
+    fn folder(&self, spec: &RunSpec) -> Result<Folder, ApiError> {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let path = self.out.clone();
+        let path = path.unwrap_or_else(|| folder::default_path(&spec.name, now.as_millis() as u64));
+        Folder::make(&path)
+    }
+}
+
+/// Measures, keeps the result, then makes the report.
+fn reported(
+    spec: &RunSpec,
+    target: &dyn Target,
+    before: Vec<CellResult>,
+    folder: &Folder,
+) -> Result<JudgedRun, ApiError> {
+    let judged = measured(spec, target, before, Some(folder))?;
+    folder.keep_somewhere(judged.result())?;
+    report::write(&judged, folder.path()).map_err(|error| {
+        let kind = ErrorKind::Unavailable;
+        ApiError::new(kind, error.to_string())
+            .with_action(format!("weir bench report {}", folder.path().display()))
+    })?;
+    Ok(judged)
+}
+
+fn measured(
+    spec: &RunSpec,
+    target: &dyn Target,
+    before: Vec<CellResult>,
+    folder: Option<&Folder>,
+) -> Result<JudgedRun, ApiError> {
+    let mut watch = Watch::new(folder)?;
+    let done = run::run(spec, target, std::env::args().collect(), before, &mut watch);
+    watch.end();
+    let result = done.map_err(|error| match &error {
+        RunError::Target(error) => told(error),
+        _ => invalid(&error),
+    })?;
+    if watch.was_stopped() && !result.complete {
+        output::say("weir: stopped; what follows is what was measured until then");
+    }
+    Ok(JudgedRun::of(result))
+}

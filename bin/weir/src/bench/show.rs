@@ -1,0 +1,209 @@
+//! Runs and validations as text and JSON.
+//!
+//! Not here: reports (weir-bench), judging.
+//!
+//! Invariant: every line with figures ends in the verdict of its cell.
+
+use serde::Serialize;
+use weir_api::ApiError;
+use weir_bench::requirement::{self, Assessment, Criterion};
+use weir_bench::result::{CellResult, TargetInfo};
+use weir_bench::spec::LoadSpec;
+use weir_bench::summary::CellSummary;
+use weir_bench::verdict::{JudgedCell, JudgedRun};
+
+use super::folder::{Folder, RESULT};
+use super::text::{milliseconds, number};
+use crate::output::{self, Style};
+
+/// The report that people open.
+const HTML: &str = "report.html";
+
+#[derive(Serialize)]
+struct Run<'a> {
+    profile: &'a str,
+    title: &'a str,
+    target: &'a TargetInfo,
+    complete: bool,
+    cells: Vec<Cell<'a>>,
+    warnings: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    directory: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    assessment: Option<&'a Assessment>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usd_per_gb: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usd_per_iops: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Cell<'a> {
+    name: &'a str,
+    verdict: &'static str,
+    #[serde(flatten)]
+    judged: &'a JudgedCell,
+    /// Of a search: the highest rate that was reached within the bounds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit_iops: Option<f64>,
+}
+
+fn of<'a>(judged: &'a JudgedRun, folder: Option<&Folder>) -> Run<'a> {
+    let result = judged.result();
+    let cells = result.cells.iter().zip(judged.cells()).map(|(cell, judged)| Cell {
+        name: &cell.spec.name,
+        verdict: judged.verdict(),
+        judged,
+        limit_iops: limit(cell).map(|summary| summary.iops.median),
+    });
+    Run {
+        profile: &result.spec.name,
+        title: &result.spec.title,
+        target: &result.target,
+        complete: result.complete,
+        cells: cells.collect(),
+        warnings: &result.warnings,
+        directory: folder.map(|folder| folder.path().display().to_string()),
+        assessment: None,
+        usd_per_gb: None,
+        usd_per_iops: None,
+    }
+}
+
+/// Figures at the highest rate that a search reached within its bounds.
+fn limit(cell: &CellResult) -> Option<CellSummary> {
+    let met = cell.points.iter().rev().find(|point| point.met)?;
+    Some(CellSummary::of_runs(std::slice::from_ref(&met.run)))
+}
+
+/// What was measured, with verdicts.
+pub(super) fn run(judged: &JudgedRun, folder: Option<&Folder>, json: bool) -> Result<(), ApiError> {
+    if json {
+        return output::print(&output::json(&of(judged, folder))?);
+    }
+    output::print(&text(judged))?;
+    say_where(folder);
+    Ok(())
+}
+
+/// What was measured, and whether it is enough.
+pub(super) fn validation(
+    judged: &JudgedRun,
+    assessment: Option<&Assessment>,
+    folder: &Folder,
+    json: bool,
+) -> Result<(), ApiError> {
+    let cost = judged.result().spec.cost.as_ref();
+    let limits = judged.result().cells.iter().filter_map(limit);
+    let reached = limits.map(|summary| summary.iops.median).fold(0.0, f64::max);
+    let usd_per_gb = cost.and_then(requirement::usd_per_gb);
+    let usd_per_iops = cost.and_then(|cost| requirement::usd_per_iops(cost, reached));
+    if json {
+        let run = Run { assessment, usd_per_gb, usd_per_iops, ..of(judged, Some(folder)) };
+        return output::print(&output::json(&run)?);
+    }
+    let mut out = text(judged);
+    if let (Some(per_gb), Some(per_iops)) = (usd_per_gb, usd_per_iops) {
+        let (per_gb, per_iops) = (number(per_gb), number(per_iops));
+        let line = format!("\n{per_gb} $ per GB, {per_iops} $ per operation per second\n");
+        out += &line;
+    }
+    if let Some(assessment) = assessment {
+        out += &assessed(judged, assessment);
+    }
+    output::print(&out)?;
+    say_where(Some(folder));
+    Ok(())
+}
+
+fn assessed(judged: &JudgedRun, assessment: &Assessment) -> String {
+    let mut rows = Vec::new();
+    for found in &assessment.cells {
+        let name = &judged.result().cells[found.cell].spec.name;
+        for criterion in &found.criteria {
+            let Criterion { name: what, need, headroom_pct, outcome, .. } = criterion;
+            let headroom = headroom_pct.map_or("-".to_owned(), |pct| format!("{pct:+.0} %"));
+            let got = criterion.got.map_or("-".to_owned(), |got| shown(got, criterion.unit));
+            let need = shown(*need, criterion.unit);
+            let outcome = outcome.name().to_owned();
+            rows.push([name.clone(), what.clone(), need, got, headroom, outcome]);
+        }
+    }
+    let header = ["ROW", "BOUND", ">NEED", ">GOT", ">HEADROOM", "ANSWER"];
+    let mut text = "\n".to_owned() + &output::table(header, &rows, Style::new(false));
+    for found in &assessment.cells {
+        if let Some(reason) = &found.reason {
+            let name = &judged.result().cells[found.cell].spec.name;
+            let line = format!("{name}: {reason}\n");
+            text += &line;
+        }
+    }
+    let headroom = assessment.least_headroom();
+    let headroom =
+        headroom.map_or(String::new(), |(what, pct)| format!(", headroom {pct:+.0} % ({what})"));
+    text + &format!("\n{}{headroom}\n", assessment.outcome.name())
+}
+
+fn shown(value: f64, unit: &str) -> String {
+    if unit == "us" { format!("{} ms", milliseconds(value)) } else { number(value) }
+}
+
+fn say_where(folder: Option<&Folder>) {
+    if let Some(folder) = folder {
+        let path = folder.path();
+        let (result, report) = (path.join(RESULT), path.join(HTML));
+        output::say(&format!("\n{}\n{}", report.display(), result.display()));
+    }
+}
+
+fn text(judged: &JudgedRun) -> String {
+    let result = judged.result();
+    let TargetInfo { address, driver, .. } = &result.target;
+    let mut text = format!("{} on {address} ({driver})\n\n", result.spec.title);
+    let rows: Vec<[String; 7]> =
+        result.cells.iter().zip(judged.cells()).map(|(cell, judged)| row(cell, judged)).collect();
+    let header = ["ROW", ">IOPS", ">MiB/s", ">MEAN ms", ">P99 ms", "LATENCY", "VERDICT"];
+    text += &output::table(header, &rows, Style::new(false));
+    let mut first = true;
+    for (cell, judged) in result.cells.iter().zip(judged.cells()) {
+        for remark in &judged.remarks {
+            if std::mem::take(&mut first) {
+                text.push('\n');
+            }
+            let (name, finding) = (&cell.spec.name, remark.finding.name());
+            let line = format!("{name}: {finding}: {}; {}\n", remark.detail, remark.action);
+            text += &line;
+        }
+    }
+    for warning in &result.warnings {
+        let line = format!("note: {warning}\n");
+        text += &line;
+    }
+    if !result.complete {
+        text += "note: the run is not complete\n";
+    }
+    text
+}
+
+fn row(cell: &CellResult, judged: &JudgedCell) -> [String; 7] {
+    let searched = cell.spec.search.as_ref().map(|_| limit(cell).unwrap_or_default());
+    let name = match &searched {
+        Some(_) => format!("{} (highest that keeps the bounds)", cell.spec.name),
+        None => cell.spec.name.clone(),
+    };
+    let summary = searched.as_ref().unwrap_or(&judged.summary);
+    let p99 = summary.latency.p99_us.map_or("-".to_owned(), milliseconds);
+    let latency = match cell.spec.load {
+        LoadSpec::Closed { .. } => "service time only",
+        LoadSpec::Open { .. } => "from intended time",
+    };
+    [
+        name,
+        number(summary.iops.median),
+        number(summary.mib_s.median),
+        milliseconds(summary.latency.mean_us),
+        p99,
+        latency.to_owned(),
+        judged.verdict().to_owned(),
+    ]
+}

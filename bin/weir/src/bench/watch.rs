@@ -1,0 +1,109 @@
+//! Watching a run: progress with the time left, Ctrl-C, and keeping what is there so far.
+//!
+//! Not here: the run (weir-bench).
+//!
+//! Invariant: after the first Ctrl-C what was measured is kept and reported; only a second one ends
+//! the process at once.
+
+use std::io::IsTerminal as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use weir_api::ApiError;
+use weir_base::ErrorKind;
+use weir_bench::result::RunResult;
+use weir_bench::run::Observer;
+
+use super::folder::Folder;
+use crate::output;
+
+/// Steps of the bar.
+const STEPS: u64 = 1000;
+/// Exit code of a process that Ctrl-C ended, as shells count.
+const INTERRUPTED: i32 = 130;
+
+/// Looks after a run.
+pub(super) struct Watch<'a> {
+    bar: ProgressBar,
+    stop: Arc<AtomicBool>,
+    folder: Option<&'a Folder>,
+    /// Why the newest state could not be kept, told once.
+    unkept: Option<String>,
+}
+
+impl<'a> Watch<'a> {
+    /// Catches Ctrl-C from now on. Without a folder nothing is kept.
+    pub(super) fn new(folder: Option<&'a Folder>) -> Result<Self, ApiError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        catch_interrupts(&stop)?;
+        let target = if std::io::stderr().is_terminal() {
+            ProgressDrawTarget::stderr()
+        } else {
+            ProgressDrawTarget::hidden()
+        };
+        let line = "{bar:30} {percent:>3} %  {msg}  ETA {eta}";
+        let style = ProgressStyle::with_template(line).expect("the template is constant");
+        let bar = ProgressBar::with_draw_target(Some(STEPS), target).with_style(style);
+        bar.enable_steady_tick(Duration::from_millis(500));
+        Ok(Self { bar, stop, folder, unkept: None })
+    }
+
+    /// Takes the bar away.
+    pub(super) fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    /// Whether somebody pressed Ctrl-C.
+    pub(super) fn was_stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+}
+
+impl Observer for Watch<'_> {
+    fn begins(&mut self, what: &str, run: u32, of: u32) {
+        let times = if of > 1 { format!(", {run} of {of}") } else { String::new() };
+        self.bar.set_message(format!("{what}{times}"));
+    }
+
+    #[expect(clippy::cast_sign_loss, reason = "a share from 0 to 1")]
+    fn done(&mut self, part: f64) {
+        self.bar.set_position((part.clamp(0.0, 1.0) * STEPS as f64) as u64);
+    }
+
+    fn goes_on(&mut self) -> bool {
+        !self.was_stopped()
+    }
+
+    fn keep(&mut self, result: &RunResult) {
+        let Some(Err(error)) = self.folder.map(|folder| folder.keep(result)) else { return };
+        if self.unkept.is_none() {
+            let text = format!("weir: cannot keep the result so far: {error}; measuring goes on");
+            self.bar.suspend(|| output::say(&text));
+        }
+        self.unkept = Some(error.to_string());
+    }
+}
+
+fn catch_interrupts(stop: &Arc<AtomicBool>) -> Result<(), ApiError> {
+    let cannot = |error: std::io::Error| {
+        ApiError::new(ErrorKind::Internal, format!("cannot wait for Ctrl-C: {error}"))
+    };
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(cannot)?;
+    let stop = Arc::clone(stop);
+    let wait = move || {
+        runtime.block_on(async {
+            // Where signals cannot be caught, Ctrl-C ends the process as ever.
+            while tokio::signal::ctrl_c().await.is_ok() {
+                if stop.swap(true, Ordering::AcqRel) {
+                    std::process::exit(INTERRUPTED);
+                }
+                output::say("weir: stopping; what was measured is kept. Again to end at once");
+            }
+        });
+    };
+    std::thread::Builder::new().name("interrupts".to_owned()).spawn(wait).map_err(cannot)?;
+    Ok(())
+}

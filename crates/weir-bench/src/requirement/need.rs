@@ -1,0 +1,103 @@
+//! What must be reached, as people write it on a command line: `216iops,p99=20ms`.
+//!
+//! Not here: the requirement of a profile (profile/expand/require), judging it.
+//!
+//! Invariant: a bound that is not understood is refused; nothing is left out silently.
+
+use std::time::Duration;
+
+use crate::spec::{LatencyBound, LatencyFigure, OpKind, Requirement};
+
+/// Why a requirement could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "bad requirement {part:?}: {why}; write bounds such as 216iops, 100MiB/s, p99=20ms or \
+     db_read_mean=20ms, with commas between"
+)]
+pub struct NeedError {
+    part: String,
+    why: &'static str,
+}
+
+/// Reads bounds with commas between: `Niops`, `NMiB/s`, and `[STREAM_][read_|write_]FIGURE=TIME`
+/// with a figure of mean, p50, p95, p99 and p999.
+///
+/// # Errors
+/// A bound that is none, or nothing at all.
+pub fn parse_need(text: &str) -> Result<Requirement, NeedError> {
+    let mut need = Requirement::default();
+    for part in text.split(',').map(str::trim) {
+        let bad = |why| NeedError { part: part.to_owned(), why };
+        let lower = part.to_ascii_lowercase();
+        if let Some((name, time)) = part.split_once('=') {
+            need.latency.push(bound(name.trim(), time.trim()).map_err(bad)?);
+        } else if let Some(number) = lower.strip_suffix("iops") {
+            set(&mut need.iops, number).map_err(bad)?;
+        } else if let Some(number) = lower.strip_suffix("mib/s") {
+            set(&mut need.mib_s, number).map_err(bad)?;
+        } else {
+            return Err(bad("it has neither `iops` nor `MiB/s` behind it, and no `=`"));
+        }
+    }
+    Ok(need)
+}
+
+fn set(bound: &mut Option<f64>, number: &str) -> Result<(), &'static str> {
+    let number: f64 = number.trim().parse().map_err(|_| "there is no number")?;
+    if !(number > 0.0 && number.is_finite()) {
+        return Err("a bound is above 0");
+    }
+    if bound.replace(number).is_some() {
+        return Err("it is there twice");
+    }
+    Ok(())
+}
+
+fn bound(name: &str, time: &str) -> Result<LatencyBound, &'static str> {
+    let time: Duration =
+        time.parse::<humantime::Duration>().map_err(|_| "the time is none")?.into();
+    if time.is_zero() {
+        return Err("a bound is above 0");
+    }
+    let (rest, figure) = name.rsplit_once('_').unwrap_or(("", name));
+    let figure = match figure {
+        "mean" => LatencyFigure::Mean,
+        "p50" => LatencyFigure::P50,
+        "p95" => LatencyFigure::P95,
+        "p99" => LatencyFigure::P99,
+        "p999" => LatencyFigure::P999,
+        _ => return Err("the figure is none of mean, p50, p95, p99 and p999"),
+    };
+    let (stream, op) = match rest.rsplit_once('_').unwrap_or(("", rest)) {
+        (stream, "read") => (stream, Some(OpKind::Read)),
+        (stream, "write") => (stream, Some(OpKind::Write)),
+        _ => (rest, None),
+    };
+    let stream = (!stream.is_empty()).then(|| stream.to_owned());
+    Ok(LatencyBound { stream, op, figure, max_us: time.as_secs_f64() * 1e6 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_rates_and_latencies() {
+        let need = parse_need("216iops, p99=20ms,db_read_mean=1500us,write_p50=1s,100MiB/s");
+        let need = need.expect("it is right");
+        assert_eq!((need.iops, need.mib_s), (Some(216.0), Some(100.0)));
+        let [p99, db, write] = need.latency.as_slice() else { panic!("three bounds: {need:?}") };
+        assert_eq!((p99.figure, p99.max_us), (LatencyFigure::P99, 20_000.0));
+        assert_eq!((db.stream.as_deref(), db.op), (Some("db"), Some(OpKind::Read)));
+        assert_eq!((write.stream.as_deref(), write.op), (None, Some(OpKind::Write)));
+    }
+
+    #[test]
+    fn refuses_what_is_no_bound() {
+        let bad = ["", "216", "0iops", "-1iops", "1iops,2iops", "p98=1ms", "p99=1", "p99=0ms"];
+        for text in bad.into_iter().chain(["1iops,", "naniops", "p99=", "=1ms"]) {
+            let error = parse_need(text).expect_err(text).to_string();
+            assert!(error.contains("216iops"), "{error}");
+        }
+    }
+}

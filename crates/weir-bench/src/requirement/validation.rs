@@ -1,0 +1,129 @@
+//! A profile cut down to the question whether a requirement is met.
+//!
+//! Not here: the answer ([`super::assess`]).
+//!
+//! Invariants:
+//! - whether it is met is measured in an open loop at just the needed rate: what can be reached at
+//!   most is another question, and asked apart;
+//! - dataset, content and durability stay those of the profile.
+
+use crate::spec::{Arrival, CellSpec, LoadSpec, Requirement, RunSpec, SearchSpec};
+
+/// Workers of an open loop that the profile says nothing of.
+const WORKERS: u32 = 4;
+/// Operations in flight of all.
+const IN_FLIGHT_MAX: u32 = 1024;
+/// Seconds of the rate that may wait before it is called an overload.
+const BACKLOG_S: f64 = 10.0;
+const BACKLOG_MIN: u64 = 1000;
+/// Half the distance at which the search for the limit ends.
+const TOLERANCE_PCT: f64 = 3.0;
+/// Where the search begins by the needed rate.
+const SEARCH_FROM: f64 = 0.5;
+
+/// Why a profile cannot answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ValidationError {
+    /// There is no rate to offer.
+    #[error("the requirement names no operations per second; add some, such as 216iops")]
+    NoRate,
+    /// A bound of a stream that is not measured.
+    #[error("the profile has no stream {name:?}; it has {known}")]
+    Stream {
+        /// As asked for.
+        name: String,
+        /// Those that there are.
+        known: String,
+    },
+}
+
+/// `spec` with two cells: the needed rate, and the highest at which the latencies are kept.
+/// `need` replaces the requirement of the profile; `None` keeps it.
+///
+/// # Errors
+/// There is no rate, or a stream is unknown.
+pub fn validation(spec: RunSpec, need: Option<Requirement>) -> Result<RunSpec, ValidationError> {
+    let need = need.or_else(|| spec.require.clone()).unwrap_or_default();
+    let rate = need.iops.ok_or(ValidationError::NoRate)?;
+    let is_open = |cell: &&CellSpec| matches!(cell.load, LoadSpec::Open { .. });
+    let plain = |cell: &&CellSpec| cell.search.is_none();
+    let cells = || spec.cells.iter().filter(plain);
+    let like = cells().find(is_open).or_else(|| cells().next()).or_else(|| spec.cells.first());
+    let Some(like) = like.cloned() else { return Err(ValidationError::NoRate) };
+    for bound in &need.latency {
+        let named = |name: &&String| like.streams.iter().all(|stream| stream.name != **name);
+        if let Some(name) = bound.stream.as_ref().filter(named) {
+            let known: Vec<&str> = like.streams.iter().map(|stream| stream.name.as_str()).collect();
+            let known = known.join(", ");
+            return Err(ValidationError::Stream { name: name.clone(), known });
+        }
+    }
+    let searched = spec.cells.iter().find(|cell| cell.search.is_some());
+    let rate_ms = searched.map_or(like.duration_ms, |cell| cell.duration_ms);
+    let at_need = CellSpec {
+        name: "at-requirement".to_owned(),
+        table: "requirement".to_owned(),
+        load: open(&like, rate),
+        search: None,
+        ..like.clone()
+    };
+    let knee = CellSpec {
+        name: "knee".to_owned(),
+        load: open(&like, rate * SEARCH_FROM),
+        duration_ms: rate_ms.min(like.duration_ms),
+        runs: 1,
+        search: Some(SearchSpec::Knee { tolerance_pct: TOLERANCE_PCT, slo: need.clone() }),
+        ..at_need.clone()
+    };
+    let title = format!("{}: is the requirement met?", spec.title);
+    let (require, cells) = (Some(need), vec![at_need, knee]);
+    Ok(RunSpec { title, require, cells, bonnie: None, ..spec })
+}
+
+fn open(like: &CellSpec, rate: f64) -> LoadSpec {
+    let (workers, arrival, in_flight_max) = match like.load {
+        LoadSpec::Open { workers, arrival, in_flight_max, .. } => (workers, arrival, in_flight_max),
+        LoadSpec::Closed { .. } => (WORKERS, Arrival::Poisson, IN_FLIGHT_MAX),
+    };
+    let backlog_max = whole(rate * BACKLOG_S).max(BACKLOG_MIN);
+    LoadSpec::Open { workers, rate, arrival, in_flight_max, backlog_max }
+}
+
+#[expect(clippy::cast_sign_loss, reason = "rates are above 0")]
+fn whole(count: f64) -> u64 {
+    count as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::{self, Options};
+    use crate::requirement::parse_need;
+
+    #[test]
+    fn any_profile_is_asked_at_just_the_needed_rate() {
+        for name in profile::names() {
+            let spec = profile::load(name, &Options::default()).expect(name);
+            let need = parse_need("500iops,p99=20ms").expect("it is right");
+            let asked = validation(spec.clone(), Some(need.clone())).expect(name);
+            let [at_need, knee] = asked.cells.as_slice() else { panic!("two cells") };
+            let LoadSpec::Open { rate, .. } = at_need.load else { panic!("an open loop") };
+            assert_eq!((rate, at_need.search.is_some()), (500.0, false), "{name}");
+            assert!(matches!(&knee.search, Some(SearchSpec::Knee { slo, .. }) if *slo == need));
+            assert_eq!((asked.dataset, asked.content), (spec.dataset, spec.content), "{name}");
+        }
+    }
+
+    #[test]
+    fn without_a_rate_or_for_an_unknown_stream_nothing_is_asked() {
+        let spec = || profile::load("quick", &Options::default()).expect("it comes along");
+        assert_eq!(validation(spec(), None), Err(ValidationError::NoRate));
+        let need = parse_need("1iops,db_p99=1ms").expect("it is right");
+        let error = validation(spec(), Some(need)).expect_err("no such stream");
+        assert!(matches!(error, ValidationError::Stream { .. }));
+        let exchange = profile::load("exchange", &Options::default()).expect("by its short name");
+        let asked = validation(exchange, None).expect("its own requirement");
+        assert_eq!(asked.require.and_then(|require| require.iops), Some(216.0));
+    }
+}
