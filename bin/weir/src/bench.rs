@@ -21,7 +21,7 @@ use clap::{Args, Subcommand};
 use weir_api::ApiError;
 use weir_base::ErrorKind;
 
-use plan::{ProfileArgs, TargetArgs};
+use plan::ProfileArgs;
 
 /// The verbs of `weir bench`.
 #[derive(Debug, Args)]
@@ -71,8 +71,9 @@ enum BenchVerb {
     Export {
         #[command(flatten)]
         profile: ProfileArgs,
-        #[command(flatten)]
-        target: TargetArgs,
+        /// File or device for the job file to name; without it, fio takes it from WEIR_TARGET
+        #[arg(short, long, value_name = "PATH")]
+        target: Option<String>,
     },
 }
 
@@ -97,7 +98,7 @@ pub(crate) fn run(arguments: &BenchArgs, json: bool) -> Result<Answer, ApiError>
         Some(BenchVerb::Report { result, out }) => look::report(result, out.as_deref(), json),
         Some(BenchVerb::Lint(profile)) => look::lint(profile, json),
         Some(BenchVerb::Profiles { name }) => look::profiles(name.as_deref(), json),
-        Some(BenchVerb::Export { profile, target }) => look::export(profile, target),
+        Some(BenchVerb::Export { profile, target }) => look::export(profile, target.as_deref()),
     }
 }
 

@@ -5,6 +5,7 @@
 //! Invariant: a bound stands here once, with its reason.
 
 use crate::result::{CellResult, CellRun, RunResult};
+use crate::run::search::reaches;
 use crate::spec::{CellSpec, LoadSpec};
 use crate::stats;
 use crate::summary::{CellSummary, RunFigures, merged, whole_intervals};
@@ -155,7 +156,10 @@ fn look_at_load(spec: &CellSpec, cell: &CellResult, summary: &CellSummary, say: 
         LoadSpec::Open { rate, .. } => {
             let reached = 100.0 * summary.iops.median / rate.max(1e-9);
             let waited = cell.runs.iter().map(|run| run.backlog_max).max().unwrap_or(0);
-            if cell.runs.iter().any(|run| run.overloaded) || reached < REACHED_PCT_MIN {
+            let missed = cell.runs.iter().any(|run| {
+                run.overloaded || !reaches(run, RunFigures::of(run).iops, rate, REACHED_PCT_MIN)
+            });
+            if missed {
                 let detail =
                     format!("{reached:.1} % of the rate was reached, {waited} operations waited");
                 say(Finding::Overload, detail, "offer less, or search for the limit");

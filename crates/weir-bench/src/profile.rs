@@ -32,7 +32,7 @@ use crate::spec::{RunSpec, Scale};
 
 pub use error::ProfileError;
 use error::Source;
-pub use fio::{Imported, export_fio, import_fio};
+pub use fio::{FIO_TARGET, Imported, export_fio, import_fio};
 pub use icf::import_icf;
 pub use lint::{Machine, Trap, lint};
 

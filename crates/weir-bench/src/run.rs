@@ -9,7 +9,7 @@
 //! - a target that is lost makes its cell invalid, and the rest goes on.
 
 mod environment;
-mod search;
+pub(crate) mod search;
 
 use std::time::{Duration, Instant, SystemTime};
 

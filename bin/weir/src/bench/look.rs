@@ -13,7 +13,7 @@ use weir_bench::report;
 use weir_bench::target::Address;
 use weir_bench::verdict::JudgedRun;
 
-use super::plan::{ProfileArgs, TargetArgs, protocol, read, told};
+use super::plan::{ProfileArgs, read};
 use super::{Answer, folder, invalid};
 use crate::output::{self, Style};
 
@@ -139,10 +139,15 @@ pub(super) fn profiles(name: Option<&str>, json: bool) -> Result<Answer, ApiErro
 }
 
 /// A profile as a job file for fio.
-pub(super) fn export(arguments: &ProfileArgs, target: &TargetArgs) -> Result<Answer, ApiError> {
-    let address = Address::parse(&target.target).map_err(|error| told(&error))?;
-    let spec = arguments.load(Some(protocol(&address)), None)?;
-    let text = profile::export_fio(&spec).map_err(|error| invalid(&error))?;
+pub(super) fn export(arguments: &ProfileArgs, target: Option<&str>) -> Result<Answer, ApiError> {
+    let spec = arguments.load(None, None)?;
+    let mut text = profile::export_fio(&spec).map_err(|error| invalid(&error))?;
+    if let Some(target) = target {
+        let Ok(Address::File(path)) = Address::parse(target) else {
+            return Err(invalid(&"a job file names a file or a device: write its path"));
+        };
+        text = text.replace(profile::FIO_TARGET, &path.display().to_string());
+    }
     output::print(&text)?;
     Ok(Answer::Yes)
 }

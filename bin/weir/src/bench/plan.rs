@@ -171,7 +171,7 @@ pub(super) fn open(
     target::open(address, &spec.dataset).map_err(|error| told(&error))
 }
 
-pub(super) fn protocol(address: &Address) -> Protocol {
+fn protocol(address: &Address) -> Protocol {
     match address {
         Address::Null { .. } => Protocol::Null,
         Address::Directory(_) => Protocol::Dir,

@@ -13,5 +13,5 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
-pub use export::export_fio;
+pub use export::{FIO_TARGET, export_fio};
 pub use import::{Imported, import_fio};

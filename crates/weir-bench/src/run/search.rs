@@ -18,6 +18,14 @@ const REACHED_PCT: f64 = 99.0;
 /// Measures one rate; `None`: the run is to end.
 type Try<'a> = dyn FnMut(f64) -> Result<Option<CellRun>, TargetError> + 'a;
 
+/// Whether a run reached a share of a rate, in percent, but for what chance keeps from being
+/// offered: arrivals in a time are Poisson, and fewer than the mean by three standard deviations
+/// in one case of a thousand.
+pub(crate) fn reaches(run: &CellRun, iops: f64, rate: f64, pct: f64) -> bool {
+    let chance = 3.0 * (rate / run.seconds.max(1e-3)).sqrt();
+    iops >= rate * pct / 100.0 - chance
+}
+
 /// Every rate that was tried, ascending.
 pub(super) fn points(
     start: f64,
@@ -31,7 +39,7 @@ pub(super) fn points(
                 let figures = RunFigures::of(run);
                 let p99 = figures.latency.p99_us.unwrap_or(figures.latency.max_us);
                 !run.overloaded
-                    && figures.iops >= rate * achieved_below_pct / 100.0
+                    && reaches(run, figures.iops, rate, *achieved_below_pct)
                     && p99 <= *p99_above_us
             };
             let bounds = climb(start, step.max(1.01), &met, &mut points, measure)?;
@@ -48,7 +56,7 @@ pub(super) fn points(
         SearchSpec::Knee { tolerance_pct, slo } => {
             let met = |rate: f64, run: &CellRun| {
                 !run.overloaded
-                    && RunFigures::of(run).iops >= rate * REACHED_PCT / 100.0
+                    && reaches(run, RunFigures::of(run).iops, rate, REACHED_PCT)
                     && requirement::keeps_latencies(slo, run)
             };
             let mut bounds = climb(start, 2.0, &met, &mut points, measure)?;

@@ -13,6 +13,9 @@ use crate::spec::{Access, CellSpec, Durability, LoadSpec, RunSpec, StreamSpec};
 
 use super::super::error::ProfileError;
 
+/// What an exported job file names as its target; fio takes it from the environment.
+pub const FIO_TARGET: &str = "${WEIR_TARGET}";
+
 /// Writes the closed loops of a run as a job file, one job after the other.
 ///
 /// # Errors
@@ -58,7 +61,7 @@ fn global(spec: &RunSpec) -> String {
     push(&mut text, format_args!("# {}", line(&spec.title)));
     push(&mut text, format_args!("# Set WEIR_TARGET to the file or device; all of it is written."));
     push(&mut text, format_args!("# fio does not fill it first: do so, or holes are read."));
-    push(&mut text, format_args!("[global]\nfilename=${{WEIR_TARGET}}\nioengine=io_uring"));
+    push(&mut text, format_args!("[global]\nfilename={FIO_TARGET}\nioengine=io_uring"));
     push(
         &mut text,
         format_args!("direct=1\nnorandommap=1\nrandrepeat=1\nrandseed={}", content.seed),
