@@ -167,6 +167,12 @@ pub struct ClientShare {
     pub iops: f64,
     /// Mean latency in microseconds.
     pub mean_us: f64,
+    /// Processor time by that of the cores it could use, in percent.
+    #[serde(default)]
+    pub cpu_pct: f64,
+    /// By how much the comparison of its clock with the coordinator's may be off, in microseconds.
+    #[serde(default)]
+    pub clock_error_us: f64,
 }
 
 /// Operations of one kind in one stream.

@@ -155,6 +155,10 @@ pub(crate) fn load(cell: &CellSpec) -> String {
             )
         }
     };
+    let load = match cell.clients {
+        0 | 1 => load,
+        clients => format!("each of {clients} clients: {load}"),
+    };
     match cell.search {
         None => load,
         Some(SearchSpec::Curve { .. }) => format!("{load}; raised step by step to the limit"),
@@ -166,11 +170,12 @@ pub(crate) fn load(cell: &CellSpec) -> String {
 
 /// The same in a table.
 pub(crate) fn load_short(cell: &CellSpec) -> String {
-    match (cell.load, &cell.search) {
+    let load = match (cell.load, &cell.search) {
         (_, Some(_)) => "searched".to_owned(),
         (LoadSpec::Closed { workers, depth }, None) => format!("{workers} x {depth}"),
         (LoadSpec::Open { rate, .. }, None) => format!("{}/s", short(rate)),
-    }
+    };
+    if cell.clients > 1 { format!("{} clients, each {load}", cell.clients) } else { load }
 }
 
 pub(crate) fn cache(cache: CacheState) -> &'static str {

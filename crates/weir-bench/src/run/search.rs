@@ -1,12 +1,14 @@
 //! Looking for a limit by changing the rate: curves and knees.
 //!
 //! Not here: measuring one rate.
+//!
+//! Invariant: every rate that was measured is told, whether it was met or not.
 
+use super::MeasureError;
 use crate::requirement;
 use crate::result::{CellRun, CurvePoint};
 use crate::spec::SearchSpec;
 use crate::summary::RunFigures;
-use crate::target::TargetError;
 
 /// Rates that a search tries, about: for the time it will take.
 pub(super) const RUNS_EXPECTED: u32 = 20;
@@ -16,14 +18,14 @@ const POINTS_MAX: usize = 64;
 const REACHED_PCT: f64 = 99.0;
 
 /// Measures one rate; `None`: the run is to end.
-type Try<'a> = dyn FnMut(f64) -> Result<Option<CellRun>, TargetError> + 'a;
+type Try<'a> = dyn FnMut(f64) -> Result<Option<CellRun>, MeasureError> + 'a;
 
 /// Every rate that was tried, ascending.
 pub(super) fn points(
     start: f64,
     search: &SearchSpec,
     measure: &mut Try<'_>,
-) -> Result<Vec<CurvePoint>, TargetError> {
+) -> Result<Vec<CurvePoint>, MeasureError> {
     let mut points = Vec::new();
     match search {
         SearchSpec::Curve { step, refine, achieved_below_pct, p99_above_us } => {
@@ -77,7 +79,7 @@ fn climb(
     met: &dyn Fn(f64, &CellRun) -> bool,
     points: &mut Vec<CurvePoint>,
     measure: &mut Try<'_>,
-) -> Result<Option<(f64, f64)>, TargetError> {
+) -> Result<Option<(f64, f64)>, MeasureError> {
     let (mut rate, mut reached) = (start, 0.0);
     while points.len() < POINTS_MAX {
         match try_one(rate, met, points, measure)? {
@@ -94,7 +96,7 @@ fn try_one(
     met: &dyn Fn(f64, &CellRun) -> bool,
     points: &mut Vec<CurvePoint>,
     measure: &mut Try<'_>,
-) -> Result<Option<bool>, TargetError> {
+) -> Result<Option<bool>, MeasureError> {
     let Some(run) = measure(rate)? else { return Ok(None) };
     let met = met(rate, &run);
     points.push(CurvePoint { offered_iops: rate, run, met });

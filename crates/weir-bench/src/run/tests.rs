@@ -1,3 +1,5 @@
+//! Whole runs, on targets of known behaviour.
+
 use super::*;
 use crate::spec::{
     Arrival, CacheState, ContentSpec, DatasetSpec, Durability, FillSpec, LatencyBound,
@@ -67,7 +69,7 @@ fn spec(cells: Vec<CellSpec>) -> RunSpec {
 
 fn do_run(spec: &RunSpec, target: &dyn Target) -> RunResult {
     let mut quiet = Quiet { kept: 0, looks_left: u32::MAX };
-    run(spec, target, Vec::new(), Vec::new(), &mut quiet).expect("it can begin")
+    run(spec, target, &Clients::none(), Vec::new(), Vec::new(), &mut quiet).expect("it can begin")
 }
 
 const FOUR: LoadSpec = LoadSpec::Closed { workers: 1, depth: 4 };
@@ -162,13 +164,15 @@ fn a_run_that_is_ended_keeps_what_is_there_and_goes_on_later() {
     let spec = spec(vec![cell("a", 100.0, FOUR), cell("b", 100.0, FOUR)]);
     let memory = Memory::new(8 << 20);
     let mut short = Quiet { kept: 0, looks_left: 12 };
-    let first = run(&spec, &memory, Vec::new(), Vec::new(), &mut short).expect("it can begin");
+    let first = run(&spec, &memory, &Clients::none(), Vec::new(), Vec::new(), &mut short)
+        .expect("it can begin");
     assert!(!first.complete && short.kept > 0);
     let had: usize = first.cells.iter().map(|cell| cell.runs.len()).sum();
     assert!((1..6).contains(&had), "{had}");
     let before = first.cells.clone();
     let mut rest = Quiet { kept: 0, looks_left: u32::MAX };
-    let second = run(&spec, &memory, Vec::new(), before, &mut rest).expect("it can begin");
+    let second =
+        run(&spec, &memory, &Clients::none(), Vec::new(), before, &mut rest).expect("it can begin");
     assert!(second.complete && second.cells.iter().all(|cell| cell.runs.len() == 3));
     assert_eq!(second.cells[0].spec.name, "a");
 }
@@ -179,9 +183,9 @@ fn operations_that_do_not_fit_are_refused() {
     let mut odd = spec(vec![cell("odd", 100.0, FOUR)]);
     odd.cells[0].streams[0].blocks[0].bytes = 1000;
     let mut quiet = Quiet { kept: 0, looks_left: u32::MAX };
-    let refused = run(&odd, &memory, Vec::new(), Vec::new(), &mut quiet);
+    let refused = run(&odd, &memory, &Clients::none(), Vec::new(), Vec::new(), &mut quiet);
     assert!(matches!(refused, Err(RunError::Target(TargetError::Unaligned { .. }))));
     odd.cells[0].streams[0].blocks[0].bytes = 3 << 20;
-    let refused = run(&odd, &memory, Vec::new(), Vec::new(), &mut quiet);
+    let refused = run(&odd, &memory, &Clients::none(), Vec::new(), Vec::new(), &mut quiet);
     assert!(matches!(refused, Err(RunError::Block { .. })));
 }
