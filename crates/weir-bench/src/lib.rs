@@ -7,6 +7,7 @@
 //!
 //! Invariant: no figure leaves this crate for a reader without the verdict of its cell.
 
+pub mod bonnie;
 pub mod clients;
 pub mod compare;
 pub mod content;

@@ -7,6 +7,7 @@
 //! - a number stands beside the verdict of its cell, in a table, a chart's title and a line of CSV;
 //! - the HTML is one file that loads nothing and runs nothing.
 
+mod bonnie;
 mod chart;
 mod facts;
 mod html;

@@ -10,6 +10,7 @@
 
 mod check;
 mod environment;
+mod files;
 mod search;
 
 use std::time::{Duration, Instant, SystemTime};
@@ -108,6 +109,7 @@ pub fn run(
         environment: environment::look(),
         phases: Vec::new(),
         cells: before,
+        bonnie: None,
         warnings: Vec::new(),
         complete: false,
     };
@@ -116,11 +118,9 @@ pub fn run(
                        lost is not noticed";
         result.warnings.push(warning.to_owned());
     }
-    if spec.bonnie.is_some() {
-        let warning = "the profile's test of files (bonnie) is not part of this program yet";
-        result.warnings.push(warning.to_owned());
-    }
-    let (planned, gone) = (planned(spec), 0.0);
+    let memory_bytes = result.environment.memory_bytes;
+    let planned = planned(spec) + files::expected_s(spec, target.info(), memory_bytes);
+    let gone = 0.0;
     let mut runner = Runner { spec, ground, clients, observer, result, planned, gone };
     runner.fill()?;
     if runner.observer.goes_on() {
@@ -128,6 +128,7 @@ pub fn run(
     }
     runner.cells();
     runner.verify();
+    let is_whole_with_files = runner.files();
     let mut result = runner.result;
     let place = |cell: &CellResult| spec.cells.iter().position(|known| *known == cell.spec);
     result.cells.sort_by_key(|cell| place(cell).unwrap_or(usize::MAX));
@@ -135,7 +136,7 @@ pub fn run(
         let found = result.cells.iter().find(|known| known.spec == *cell);
         found.is_some_and(|known| known.failure.is_some() || is_whole(known))
     };
-    result.complete = spec.cells.iter().all(is_there);
+    result.complete = is_whole_with_files && spec.cells.iter().all(is_there);
     Ok(result)
 }
 

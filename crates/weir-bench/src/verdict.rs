@@ -7,6 +7,7 @@
 
 use serde::Serialize;
 
+use crate::bonnie::{self, Column};
 use crate::result::RunResult;
 use crate::summary::CellSummary;
 
@@ -99,6 +100,11 @@ impl JudgedRun {
     /// What was measured.
     pub fn result(&self) -> &RunResult {
         &self.result
+    }
+
+    /// The columns of the file test, each with its verdict; empty where there was none.
+    pub fn bonnie(&self) -> Vec<Column> {
+        self.result.bonnie.as_ref().map_or_else(Vec::new, bonnie::columns)
     }
 
     /// With remarks as a test wants them, by cell.

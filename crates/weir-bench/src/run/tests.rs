@@ -1,10 +1,12 @@
 //! Whole runs, on targets of known behaviour.
 
 use super::*;
+use crate::result::TargetInfo;
 use crate::spec::{
-    Arrival, CacheState, ContentSpec, DatasetSpec, Durability, FillSpec, LatencyBound,
-    LatencyFigure, Requirement, Scale,
+    Arrival, BonnieSize, BonnieSpec, CacheState, ContentSpec, DatasetSpec, Durability, FillSpec,
+    LatencyBound, LatencyFigure, Requirement, Scale,
 };
+use crate::target::Lane;
 use crate::target::memory::{Action, Memory};
 use crate::target::shaped::Shaped;
 use crate::verdict::{Finding, JudgedRun};
@@ -188,4 +190,43 @@ fn operations_that_do_not_fit_are_refused() {
     odd.cells[0].streams[0].blocks[0].bytes = 3 << 20;
     let refused = run(&odd, &memory, &Clients::none(), Vec::new(), Vec::new(), &mut quiet);
     assert!(matches!(refused, Err(RunError::Block { .. })));
+}
+
+/// A target in memory that says it is a file.
+struct Placed {
+    memory: Memory,
+    info: TargetInfo,
+}
+
+impl Target for Placed {
+    fn info(&self) -> &TargetInfo {
+        &self.info
+    }
+    fn lane(&self, slots: usize, buffer_bytes: usize) -> Result<Box<dyn Lane>, TargetError> {
+        self.memory.lane(slots, buffer_bytes)
+    }
+}
+
+#[test]
+fn a_file_test_is_done_beside_a_file_and_left_out_elsewhere() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("target.dat");
+    let size = BonnieSize::Bytes { bytes: 256 << 10 };
+    let bonnie = Some(BonnieSpec { size, files: 16, runs: 1 });
+    let spec = RunSpec { bonnie, ..spec(vec![cell("reads", 100.0, FOUR)]) };
+    let memory = Memory::new(8 << 20);
+    let (kind, address) = ("file".to_owned(), path.display().to_string());
+    let info = TargetInfo { address, kind, ..memory.info().clone() };
+    let result = do_run(&spec, &Placed { memory, info });
+    assert!(result.complete, "{:?}", result.warnings);
+    let done = result.bonnie.as_ref().expect("it was done");
+    assert_eq!((done.runs.len(), done.file_bytes, done.runs[0].bad_blocks), (1, 256 << 10, 0));
+    let judged = JudgedRun::of(result);
+    assert_eq!(judged.bonnie().len(), 12);
+    let markdown = crate::report::markdown(&judged);
+    assert!(markdown.contains("| sequential output block (write) | under-sampled | KiB/s |"));
+    let left_out = do_run(&spec, &Memory::new(8 << 20));
+    assert!(left_out.complete && left_out.bonnie.is_none());
+    let said = left_out.warnings.iter().any(|w| w.contains("left out: memory is no file"));
+    assert!(said, "{:?}", left_out.warnings);
 }
