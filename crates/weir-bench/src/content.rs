@@ -9,8 +9,9 @@
 //! Not here: which generation a block should have (generations).
 //!
 //! Invariants:
-//! - a block is made of `random_bytes` of random data, its stamp among them, and copies of them: any
-//!   compressor with a window of a block finds the copies, and none finds more; there are no zeros;
+//! - a block is made of `random_bytes` of random data, its stamp among them, and copies of them:
+//!   any compressor with a window of a block finds the copies, and none finds more; there are no
+//!   zeros;
 //! - blocks of one unit that is a duplicate are those of one of few patterns, whatever the address;
 //! - random data comes from a pool by offset and is changed by the block's key, so that no window,
 //!   however long, finds two blocks alike.

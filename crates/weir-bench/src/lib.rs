@@ -20,6 +20,7 @@ pub mod report;
 pub mod requirement;
 pub mod result;
 pub mod run;
+pub mod selftest;
 pub mod spec;
 pub mod stats;
 pub mod summary;

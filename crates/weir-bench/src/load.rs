@@ -4,8 +4,8 @@
 //!
 //! Invariants:
 //! - workers share nothing on the way of an operation but the generations of blocks;
-//! - nothing is dropped silently: what could not be sent in time waits, and is counted from the time
-//!   it was intended for.
+//! - nothing is dropped silently: what could not be sent in time waits, and is counted from the
+//!   time it was intended for.
 
 mod access;
 mod board;

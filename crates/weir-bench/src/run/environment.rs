@@ -1,4 +1,8 @@
 //! The machine of the generator.
+//!
+//! Not here: what it was doing meanwhile (load).
+//!
+//! Invariant: what the system does not tell is left empty or 0, never guessed.
 
 use std::fs::read_to_string;
 use std::hint::black_box;
