@@ -7,6 +7,7 @@
 //!
 //! Invariant: no figure leaves this crate for a reader without the verdict of its cell.
 
+pub mod calibrate;
 pub mod compare;
 pub mod content;
 #[cfg(test)]

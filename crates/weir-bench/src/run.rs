@@ -8,7 +8,7 @@
 //!   process;
 //! - a target that is lost makes its cell invalid, and the rest goes on.
 
-mod environment;
+pub(crate) mod environment;
 mod search;
 
 use std::time::{Duration, Instant, SystemTime};
