@@ -8,6 +8,7 @@
 //! Invariant: no figure leaves this crate for a reader without the verdict of its cell.
 
 pub mod bonnie;
+pub mod calibrate;
 pub mod clients;
 pub mod compare;
 pub mod content;
@@ -22,6 +23,7 @@ pub mod report;
 pub mod requirement;
 pub mod result;
 pub mod run;
+pub mod selftest;
 pub mod spec;
 pub mod stats;
 pub mod summary;

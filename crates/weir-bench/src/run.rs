@@ -9,7 +9,7 @@
 //! - a target that is lost makes its cell invalid, and the rest goes on.
 
 mod check;
-mod environment;
+pub(crate) mod environment;
 mod files;
 mod search;
 
@@ -356,7 +356,7 @@ impl Runner<'_> {
     /// Reads blocks again, once all cells are measured.
     fn verify(&mut self) {
         let share = self.spec.cells.iter().map(|cell| cell.verify_pct).fold(0.0, f64::max);
-        if share <= 0.0 || !self.observer.goes_on() || self.ground.target.info().kind == "null" {
+        if share <= 0.0 || !self.observer.goes_on() || !self.ground.target.keeps_data() {
             return;
         }
         self.observer.begins("verify", 1, 1);

@@ -65,6 +65,20 @@ impl JudgedCell {
 }
 
 impl Finding {
+    /// All there are, worst first.
+    pub const ALL: [Self; 10] = [
+        Self::Invalid,
+        Self::Corrupt,
+        Self::Holes,
+        Self::Overload,
+        Self::GeneratorBound,
+        Self::Inconsistent,
+        Self::MixOff,
+        Self::CacheResident,
+        Self::Unsteady,
+        Self::UnderSampled,
+    ];
+
     /// As it is printed.
     pub fn name(self) -> &'static str {
         match self {

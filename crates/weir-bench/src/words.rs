@@ -137,22 +137,27 @@ pub(crate) fn load_mode(load: &LoadSpec) -> &'static str {
     }
 }
 
+/// What latencies count from: a closed loop does not see what it would have sent during a stall.
+pub(crate) fn latency_counts(load: &LoadSpec) -> &'static str {
+    match load {
+        LoadSpec::Closed { .. } => "service time only",
+        LoadSpec::Open { .. } => "latency from the intended time",
+    }
+}
+
 /// How load is offered, and which latency that gives.
 pub(crate) fn load(cell: &CellSpec) -> String {
+    let counts = latency_counts(&cell.load);
     let load = match cell.load {
         LoadSpec::Closed { workers, depth } => {
-            format!("closed loop, workers x in flight: {workers} x {depth}; service time only")
+            format!("closed loop, workers x in flight: {workers} x {depth}; {counts}")
         }
         LoadSpec::Open { workers, rate, arrival, .. } => {
             let arrival = match arrival {
                 Arrival::Constant => "evenly",
                 Arrival::Poisson => "at random (Poisson)",
             };
-            format!(
-                "open loop, {} per second {arrival}, workers: {workers}; latency from the intended \
-                 time",
-                short(rate)
-            )
+            format!("open loop, {} per second {arrival}, workers: {workers}; {counts}", short(rate))
         }
     };
     let load = match cell.clients {

@@ -1,10 +1,10 @@
 //! One worker: a thread with a lane, its operations and what came of them.
 //!
 //! Invariants:
-//! - closed loop: a slot gets its next operation when its last is done; latency counts from
+//! - closed loop: a slot gets its next operation when its last is done; latency counts from its
 //!   sending;
-//! - open loop: times are drawn ahead, from the start on, whatever the target does; latency counts
-//!   from the intended time, also of operations that had to wait for a slot;
+//! - open loop: times are drawn ahead, from the start on, whatever the target does; latency
+//!   counts from the intended time, also of operations that had to wait for a slot;
 //! - an operation counts if its intended time (closed: its end) is in the time that counts.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -131,6 +131,8 @@ pub(super) struct Worker<'a> {
     /// Generation of writes where those of blocks are not known.
     generation: u32,
     exhausted: bool,
+    /// Whether what reads bring can be judged.
+    keeps_data: bool,
 }
 
 impl<'a> Worker<'a> {
@@ -173,6 +175,7 @@ impl<'a> Worker<'a> {
             writes_unflushed: 0,
             generation: 1,
             exhausted: false,
+            keeps_data: ground.target.keeps_data(),
         }
     }
 
@@ -423,13 +426,13 @@ impl<'a> Worker<'a> {
             return;
         }
         match choice.kind {
-            OpKind::Read => self.look_at(slot, &work),
+            OpKind::Read if self.keeps_data => self.look_at(slot, &work),
             OpKind::Write => {
                 if let Some(known) = self.ground.generations {
                     known.end(choice.offset, choice.len_bytes);
                 }
             }
-            OpKind::Flush | OpKind::Trim => {}
+            OpKind::Read | OpKind::Flush | OpKind::Trim => {}
         }
         let counts = self.times.counts(if is_open { intended } else { at });
         if !counts {

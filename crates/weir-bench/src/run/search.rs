@@ -2,7 +2,7 @@
 //!
 //! Not here: measuring one rate.
 //!
-//! Invariant: every rate that was measured is told, whether it was met or not.
+//! Invariants: every rate that was measured is among the points; no more than 64 are.
 
 use super::MeasureError;
 use crate::requirement;
@@ -101,4 +101,47 @@ fn try_one(
     let met = met(rate, &run);
     points.push(CurvePoint { offered_iops: rate, run, met });
     Ok(Some(met))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+    use crate::spec::{LatencyBound, LatencyFigure, Requirement};
+
+    /// A target that does 6,000 per second in 1 ms, and lets wait for a second what is more.
+    fn simulated(rate: f64) -> CellRun {
+        let us = if rate <= 6_000.0 { 1_000 } else { 1_000_000 };
+        fixture::closed_run(crate::content::whole(rate), 1, 100, us, us)
+    }
+
+    #[test]
+    fn a_knee_is_found_within_its_tolerance() {
+        let bound =
+            LatencyBound { stream: None, op: None, figure: LatencyFigure::P99, max_us: 50_000.0 };
+        let slo = Requirement { latency: vec![bound], ..Requirement::default() };
+        for (start, tolerance_pct) in [(1_000.0, 3.0), (4_000.0, 1.0), (20_000.0, 0.2)] {
+            let search = SearchSpec::Knee { tolerance_pct, slo: slo.clone() };
+            let mut measure = |rate: f64| Ok(Some(simulated(rate)));
+            let points = points(start, &search, &mut measure).unwrap();
+            let met = points.iter().filter(|point| point.met).map(|point| point.offered_iops);
+            let best = met.fold(0.0, f64::max);
+            let off_pct = 100.0 * (best / 6_000.0 - 1.0);
+            assert!(off_pct <= 0.0 && off_pct >= -2.0 * tolerance_pct, "{best}");
+            let missed = points.iter().filter(|point| !point.met);
+            assert!(missed.map(|point| point.offered_iops).all(|rate| rate > 6_000.0));
+        }
+    }
+
+    #[test]
+    fn a_search_that_is_ended_keeps_what_it_has() {
+        let mut left = 3;
+        let mut measure = |rate: f64| {
+            left -= 1;
+            Ok((left >= 0).then(|| simulated(rate)))
+        };
+        let search = SearchSpec::Knee { tolerance_pct: 1.0, slo: Requirement::default() };
+        let points = points(1_000.0, &search, &mut measure).unwrap();
+        assert_eq!(points.len(), 3);
+    }
 }
