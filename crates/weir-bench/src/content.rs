@@ -9,8 +9,9 @@
 //! Not here: which generation a block should have (generations).
 //!
 //! Invariants:
-//! - a block is made of `random_bytes` of random data, its stamp among them, and copies of them: any
-//!   compressor with a window of a block finds the copies, and none finds more; there are no zeros;
+//! - a block is made of `random_bytes` of random data, its stamp among them, and copies of them:
+//!   any compressor with a window of a block finds the copies, and none finds more; there are no
+//!   zeros;
 //! - blocks of one unit that is a duplicate are those of one of few patterns, whatever the address;
 //! - random data comes from a pool by offset and is changed by the block's key, so that no window,
 //!   however long, finds two blocks alike.
@@ -122,12 +123,15 @@ impl Content {
         block[..STAMP_BYTES].copy_from_slice(stamp);
         let key = word(stamp, 24);
         let start = key as usize % (POOL_WORDS - self.block_bytes / 8);
-        let words = self.pool[start..].iter();
+        let words = &self.pool[start..];
         let (random, copies) = block.split_at_mut(self.random_bytes);
-        for (out, word) in random[STAMP_BYTES..].chunks_mut(8).zip(words) {
-            let bytes = (word ^ key).to_le_bytes();
-            out.copy_from_slice(&bytes[..out.len()]);
+        // Whole words by themselves: so the compiler takes several at a time.
+        let (whole, rest) = random[STAMP_BYTES..].as_chunks_mut::<8>();
+        for (out, word) in whole.iter_mut().zip(words) {
+            *out = (word ^ key).to_le_bytes();
         }
+        let last = (self.pool[start + whole.len()] ^ key).to_le_bytes();
+        rest.copy_from_slice(&last[..rest.len()]);
         for out in copies.chunks_mut(self.random_bytes) {
             out.copy_from_slice(&random[..out.len()]);
         }

@@ -131,6 +131,7 @@ pub(crate) fn result(cells: Vec<CellResult>) -> RunResult {
         environment: environment(),
         phases: vec![fill],
         cells,
+        bonnie: None,
         warnings: vec!["the clock governor is not known".to_owned()],
         complete: true,
     }

@@ -108,13 +108,9 @@ fn look_at_data(result: &RunResult, cell: &CellResult, runs: &[&CellRun], say: S
 }
 
 fn look_at_generator(result: &RunResult, cell: &CellResult, runs: &[&CellRun], say: Say<'_>) {
-    let cores = f64::from(result.environment.cores.max(1));
-    let threads = runs.iter().map(|run| f64::from(run.threads)).fold(1.0, f64::max);
-    let seconds: f64 = runs.iter().map(|run| run.seconds).sum();
-    let cpu: f64 = runs.iter().map(|run| run.cpu_s.0 + run.cpu_s.1).sum();
-    let busy_pct = 100.0 * cpu / (seconds * threads.min(cores)).max(1e-9);
+    let (busy_pct, who) = generator_busy_pct(result, runs);
     if busy_pct > CPU_PCT_MAX {
-        let detail = format!("the generator used {busy_pct:.0} % of its cores");
+        let detail = format!("{who} used {busy_pct:.0} % of its cores");
         say(Finding::GeneratorBound, detail, "use more workers, more clients or larger blocks");
     }
     if let LoadSpec::Open { .. } = cell.spec.load {
@@ -141,10 +137,25 @@ fn look_at_generator(result: &RunResult, cell: &CellResult, runs: &[&CellRun], s
     }
 }
 
+/// How much of its cores the generator used, and its name: of several clients that of the busiest.
+fn generator_busy_pct<'a>(result: &RunResult, runs: &[&'a CellRun]) -> (f64, &'a str) {
+    let clients = runs.iter().flat_map(|run| &run.clients);
+    let busiest = clients.max_by(|a, b| a.cpu_pct.total_cmp(&b.cpu_pct));
+    if let Some(busiest) = busiest {
+        return (busiest.cpu_pct, &busiest.name);
+    }
+    let cores = f64::from(result.environment.cores.max(1));
+    let threads = runs.iter().map(|run| f64::from(run.threads)).fold(1.0, f64::max);
+    let seconds: f64 = runs.iter().map(|run| run.seconds).sum();
+    let cpu: f64 = runs.iter().map(|run| run.cpu_s.0 + run.cpu_s.1).sum();
+    (100.0 * cpu / (seconds * threads.min(cores)).max(1e-9), "the generator")
+}
+
 fn look_at_load(spec: &CellSpec, cell: &CellResult, summary: &CellSummary, say: Say<'_>) {
+    let clients = f64::from(spec.clients.max(1));
     match spec.load {
         LoadSpec::Closed { workers, depth } => {
-            let wanted = f64::from(workers) * f64::from(depth);
+            let wanted = f64::from(workers) * f64::from(depth) * clients;
             let off = 100.0 * (summary.in_flight / wanted - 1.0);
             if wanted >= LITTLE_DEPTH_MIN && off.abs() > LITTLE_PCT {
                 let found = summary.in_flight;
@@ -154,7 +165,7 @@ fn look_at_load(spec: &CellSpec, cell: &CellResult, summary: &CellSummary, say: 
             }
         }
         LoadSpec::Open { rate, .. } => {
-            let reached = 100.0 * summary.iops.median / rate.max(1e-9);
+            let reached = 100.0 * summary.iops.median / (rate * clients).max(1e-9);
             let waited = cell.runs.iter().map(|run| run.backlog_max).max().unwrap_or(0);
             let missed = cell.runs.iter().any(|run| {
                 run.overloaded || !reaches(run, RunFigures::of(run).iops, rate, REACHED_PCT_MIN)

@@ -7,6 +7,9 @@
 //!
 //! Invariant: no figure leaves this crate for a reader without the verdict of its cell.
 
+pub mod bonnie;
+pub mod calibrate;
+pub mod clients;
 pub mod compare;
 pub mod content;
 #[cfg(test)]
@@ -20,6 +23,7 @@ pub mod report;
 pub mod requirement;
 pub mod result;
 pub mod run;
+pub mod selftest;
 pub mod spec;
 pub mod stats;
 pub mod summary;

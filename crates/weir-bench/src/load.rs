@@ -4,14 +4,16 @@
 //!
 //! Invariants:
 //! - workers share nothing on the way of an operation but the generations of blocks;
-//! - nothing is dropped silently: what could not be sent in time waits, and is counted from the time
-//!   it was intended for.
+//! - nothing is dropped silently: what could not be sent in time waits, and is counted from the
+//!   time it was intended for;
+//! - of several clients each has a part of the dataset and random numbers of its own.
 
 mod access;
 mod board;
 mod generations;
 mod worker;
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -22,12 +24,14 @@ use crate::content::Content;
 use crate::histogram::Latencies;
 use crate::result::{CellRun, ClassResult};
 use crate::spec::{DatasetSpec, Durability, LoadSpec, OpKind, StreamSpec};
-use crate::target::{Target, TargetError};
+use crate::target::{Lane, Target, TargetError};
 use board::Board;
 use worker::{Pace, Tally, Times, Worker};
 
 /// How often the progress is told.
 const TELL_EVERY: Duration = Duration::from_millis(100);
+/// Clients' parts of a dataset begin at multiples of this: no block of ours is larger.
+const CUT_BYTES: u64 = crate::content::GUARD_BLOCK_BYTES;
 /// Wall clock and monotonic clock may differ by so much over a run ...
 const CLOCK_SLACK_S: f64 = 0.1;
 /// ... and by this part of it (chrony slews at most 500 ppm in steps of its own).
@@ -61,7 +65,56 @@ pub struct Offer<'a> {
     pub duration: Option<Duration>,
 }
 
-/// Offers a load. `tell` is called now and then with the time that has gone by; false ends it.
+/// One of several clients that offer the same load at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// From 0.
+    pub number: u32,
+    /// Clients.
+    pub of: u32,
+}
+
+impl Place {
+    /// The only client.
+    pub const ALONE: Self = Self { number: 0, of: 1 };
+
+    /// Its bytes of a dataset, in whole blocks of 4 KiB: those of all clients are the dataset, and
+    /// no byte is of two.
+    pub fn part(self, dataset: &DatasetSpec) -> Range<u64> {
+        let total_bytes = dataset.total_bytes();
+        let blocks = u128::from(total_bytes / CUT_BYTES);
+        let edge = |number: u32| match blocks * u128::from(number) / u128::from(self.of.max(1)) {
+            _ if number >= self.of => total_bytes,
+            block => block as u64 * CUT_BYTES,
+        };
+        edge(self.number)..edge(self.number + 1)
+    }
+
+    /// Its seed, of that of the run: that itself where there is one client.
+    fn seed(self, seed: u64) -> u64 {
+        seed ^ u64::from(self.number).wrapping_mul(0xd134_2543_de82_ef95)
+    }
+}
+
+/// A load of which everything is ready but the start.
+pub struct Prepared<'a> {
+    ground: &'a Ground<'a>,
+    offer: &'a Offer<'a>,
+    place: Place,
+    slots: usize,
+    lanes: Vec<Box<dyn Lane>>,
+}
+
+/// What came of a load.
+pub struct Offered {
+    /// What was measured.
+    pub run: CellRun,
+    /// When the first worker began.
+    pub began: Instant,
+}
+
+/// Offers a load from now on. `tell` is called now and then with the time that has gone by; false
+/// ends it.
 ///
 /// # Errors
 /// A lane was lost; what was measured so far is given up.
@@ -70,37 +123,69 @@ pub fn offer(
     offer: &Offer<'_>,
     tell: &mut dyn FnMut(Duration) -> bool,
 ) -> Result<CellRun, TargetError> {
-    let (workers, slots) = match offer.load {
-        LoadSpec::Closed { workers, depth } => (workers.max(1), depth.max(1)),
-        LoadSpec::Open { workers, in_flight_max, .. } => {
-            (workers.max(1), in_flight_max.div_ceil(workers.max(1)).max(1))
-        }
-    };
-    let largest = offer.streams.iter().flat_map(|stream| &stream.blocks).map(|share| share.bytes);
-    let buffer_bytes = largest.max().unwrap_or(4096) as usize;
-    // Lanes before threads: a target that is not there is told before anything runs.
-    let lanes = (0..workers).map(|_| ground.target.lane(slots as usize, buffer_bytes));
-    let lanes = lanes.collect::<Result<Vec<_>, _>>()?;
-    let (board, stop) = (Board::new(workers), AtomicBool::new(false));
-    let times = Times::from_now(offer.warmup, offer.duration);
-    let (watched, tallies) = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0_u32..)
-            .zip(lanes)
-            .map(|(number, lane)| {
-                let pace = Pace::of(&offer.load, ground.seed, number);
-                let (place, once) = ((number, workers), offer.duration.is_none());
-                let chooser = Chooser::new(offer.streams, ground.dataset, place, ground.seed, once);
-                let (board, stop) = (&board, &stop);
-                let worker =
-                    Worker::new(ground, lane, slots as usize, chooser, pace, times, board, stop);
-                scope.spawn(move || worker.run())
-            })
-            .collect();
-        let watched = watch(&times, &stop, &threads, tell);
-        let tallies = threads.into_iter().map(|thread| thread.join().expect("it does not panic"));
-        (watched, tallies.collect::<Result<Vec<Tally>, _>>())
-    });
-    Ok(gather(offer, tallies?, &watched, &times, board))
+    let prepared = Prepared::new(ground, offer, Place::ALONE)?;
+    prepared.start(Instant::now(), tell).map(|offered| offered.run)
+}
+
+impl<'a> Prepared<'a> {
+    /// Opens a lane for each worker: a target that is not there is told before anything runs.
+    ///
+    /// # Errors
+    /// A lane cannot be opened.
+    pub fn new(
+        ground: &'a Ground<'a>,
+        offer: &'a Offer<'a>,
+        place: Place,
+    ) -> Result<Self, TargetError> {
+        let (workers, slots) = match offer.load {
+            LoadSpec::Closed { workers, depth } => (workers.max(1), depth.max(1)),
+            LoadSpec::Open { workers, in_flight_max, .. } => {
+                (workers.max(1), in_flight_max.div_ceil(workers.max(1)).max(1))
+            }
+        };
+        let blocks = offer.streams.iter().flat_map(|stream| &stream.blocks);
+        let buffer_bytes = blocks.map(|share| share.bytes).max().unwrap_or(4096) as usize;
+        let lanes = (0..workers).map(|_| ground.target.lane(slots as usize, buffer_bytes));
+        let lanes = lanes.collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { ground, offer, place, slots: slots as usize, lanes })
+    }
+
+    /// Offers the load from `start` on, which may be ahead. `tell` as of [`offer`].
+    ///
+    /// # Errors
+    /// A lane was lost; what was measured so far is given up.
+    pub fn start(
+        self,
+        start: Instant,
+        tell: &mut dyn FnMut(Duration) -> bool,
+    ) -> Result<Offered, TargetError> {
+        let Self { ground, offer, place, slots, lanes } = self;
+        let workers = lanes.len() as u32;
+        let (board, stop) = (Board::new(workers), AtomicBool::new(false));
+        let times = Times::from(start, offer.warmup, offer.duration);
+        let (seed, within) = (place.seed(ground.seed), place.part(ground.dataset));
+        let (watched, tallies) = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0_u32..)
+                .zip(lanes)
+                .map(|(number, lane)| {
+                    let pace = Pace::of(&offer.load, seed, number);
+                    let (own, once) = ((number, workers), offer.duration.is_none());
+                    let chooser =
+                        Chooser::new(offer.streams, ground.dataset, &within, own, seed, once);
+                    let (board, stop) = (&board, &stop);
+                    let worker =
+                        Worker::new(ground, lane, slots, chooser, pace, times, board, stop);
+                    scope.spawn(move || worker.run())
+                })
+                .collect();
+            let watched = watch(&times, &stop, &threads, tell);
+            let tallies = threads.into_iter().map(|thread| thread.join().expect("no panic"));
+            (watched, tallies.collect::<Result<Vec<Tally>, _>>())
+        });
+        let tallies = tallies?;
+        let began = tallies.iter().map(|tally| tally.began).min().unwrap_or(start);
+        Ok(Offered { run: gather(offer, tallies, &watched, &times, board), began })
+    }
 }
 
 /// What was seen of the whole process while the load ran.

@@ -19,7 +19,7 @@ use serde::Deserialize;
 
 use crate::spec::CellSpec;
 
-pub use bonnie::BonnieRow;
+pub use bonnie::{BonnieFigure, BonnieRow};
 
 /// Why published rows could not be read.
 #[derive(Debug, thiserror::Error)]

@@ -8,6 +8,7 @@
 //! - the HTML is one file that loads nothing and runs nothing.
 
 mod beside;
+mod bonnie;
 mod chart;
 mod facts;
 mod html;

@@ -145,6 +145,7 @@ pub fn assess(run: &JudgedRun) -> Option<Assessment> {
 fn tests(cell: &CellResult, requirement: &Requirement) -> bool {
     let offers_it = match (cell.spec.load, requirement.iops) {
         (LoadSpec::Open { rate, .. }, Some(need)) => {
+            let rate = rate * f64::from(cell.spec.clients.max(1));
             (rate / need - 1.0).abs() * 100.0 <= RATE_TOLERANCE_PCT
         }
         _ => false,

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::bonnie::BonnieResult;
 use crate::histogram::Latencies;
 use crate::spec::{CellSpec, OpKind, RunSpec};
 
@@ -40,6 +41,9 @@ pub struct RunResult {
     pub phases: Vec<PhaseResult>,
     /// Those that were measured, in the order of the spec.
     pub cells: Vec<CellResult>,
+    /// What came of the file test in the manner of bonnie++.
+    #[serde(default)]
+    pub bonnie: Option<BonnieResult>,
     /// What the reader must know.
     pub warnings: Vec<String>,
     /// Whether every cell of the spec is there.
@@ -167,6 +171,12 @@ pub struct ClientShare {
     pub iops: f64,
     /// Mean latency in microseconds.
     pub mean_us: f64,
+    /// Processor time by that of the cores it could use, in percent.
+    #[serde(default)]
+    pub cpu_pct: f64,
+    /// By how much the comparison of its clock with the coordinator's may be off, in microseconds.
+    #[serde(default)]
+    pub clock_error_us: f64,
 }
 
 /// Operations of one kind in one stream.

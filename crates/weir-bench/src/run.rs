@@ -8,7 +8,9 @@
 //!   process;
 //! - a target that is lost makes its cell invalid, and the rest goes on.
 
-mod environment;
+mod check;
+pub(crate) mod environment;
+mod files;
 pub(crate) mod search;
 
 use std::time::{Duration, Instant, SystemTime};
@@ -17,14 +19,16 @@ use rand::rngs::SmallRng;
 use rand::seq::SliceRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 
+use crate::clients::{ClientError, Clients, SharedOffer};
 use crate::content::Content;
 use crate::load::{Generations, Ground, Offer, offer};
-use crate::result::{CellResult, CellRun, PhaseResult, RunResult, SCHEMA};
+use crate::result::{CellResult, CellRun, CurvePoint, PhaseResult, RunResult, SCHEMA};
 use crate::spec::{Access, BlockShare, CellSpec, LoadSpec, RunSpec, SearchSpec, StreamSpec};
 use crate::stats::{SteadyRule, steadiness};
 use crate::summary::RunFigures;
 use crate::target::{Target, TargetError};
 use crate::verify::verify;
+use check::{check, content_block};
 
 /// Workers of the fill.
 const FILL_WORKERS: u32 = 4;
@@ -60,13 +64,24 @@ pub enum RunError {
     },
 }
 
-/// Does a run from the start, or with the cells of `before` already measured.
+/// Why a cell was not measured.
+#[derive(Debug, thiserror::Error)]
+enum MeasureError {
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    #[error(transparent)]
+    Clients(#[from] ClientError),
+}
+
+/// Does a run from the start, or with the cells of `before` already measured. Cells of several
+/// clients are measured by the first of `clients`, all others by this process.
 ///
 /// # Errors
 /// It cannot begin: nothing was measured.
 pub fn run(
     spec: &RunSpec,
     target: &dyn Target,
+    clients: &Clients,
     command: Vec<String>,
     before: Vec<CellResult>,
     observer: &mut dyn Observer,
@@ -94,6 +109,7 @@ pub fn run(
         environment: environment::look(),
         phases: Vec::new(),
         cells: before,
+        bonnie: None,
         warnings: Vec::new(),
         complete: false,
     };
@@ -102,17 +118,17 @@ pub fn run(
                        lost is not noticed";
         result.warnings.push(warning.to_owned());
     }
-    if spec.bonnie.is_some() {
-        let warning = "the profile's test of files (bonnie) is not part of this program yet";
-        result.warnings.push(warning.to_owned());
-    }
-    let mut runner = Runner { spec, ground, observer, result, planned: planned(spec), gone: 0.0 };
+    let memory_bytes = result.environment.memory_bytes;
+    let planned = planned(spec) + files::expected_s(spec, target.info(), memory_bytes);
+    let gone = 0.0;
+    let mut runner = Runner { spec, ground, clients, observer, result, planned, gone };
     runner.fill()?;
     if runner.observer.goes_on() {
         runner.precondition();
     }
     runner.cells();
     runner.verify();
+    let is_whole_with_files = runner.files();
     let mut result = runner.result;
     let place = |cell: &CellResult| spec.cells.iter().position(|known| *known == cell.spec);
     result.cells.sort_by_key(|cell| place(cell).unwrap_or(usize::MAX));
@@ -120,7 +136,7 @@ pub fn run(
         let found = result.cells.iter().find(|known| known.spec == *cell);
         found.is_some_and(|known| known.failure.is_some() || is_whole(known))
     };
-    result.complete = spec.cells.iter().all(is_there);
+    result.complete = is_whole_with_files && spec.cells.iter().all(is_there);
     Ok(result)
 }
 
@@ -139,33 +155,6 @@ pub fn spec_hash(spec: &RunSpec) -> String {
     format!("{:032x}", twox_hash::XxHash3_128::oneshot(&json))
 }
 
-fn check(spec: &RunSpec, target: &dyn Target) -> Result<(), RunError> {
-    let info = target.info();
-    let (address, block_bytes) = (info.address.clone(), info.block_bytes);
-    let sizes = spec.cells.iter().flat_map(|cell| {
-        let blocks = cell.streams.iter().flat_map(|stream| &stream.blocks);
-        blocks.map(|share| (cell.name.as_str(), share.bytes))
-    });
-    for (cell, bytes) in sizes.chain([("fill", spec.fill.block_bytes)]) {
-        if bytes == 0 || !bytes.is_multiple_of(block_bytes) || bytes < content_block(spec) {
-            let bytes = u64::from(bytes);
-            return Err(TargetError::Unaligned { address, block_bytes, bytes }.into());
-        }
-        if !spec.dataset.file_bytes.is_multiple_of(u64::from(bytes)) {
-            let (cell, part_bytes) = (cell.to_owned(), spec.dataset.file_bytes);
-            return Err(RunError::Block { cell, block_bytes: bytes, part_bytes });
-        }
-    }
-    Ok(())
-}
-
-/// Bytes of the blocks that are stamped: no operation is smaller.
-fn content_block(spec: &RunSpec) -> u32 {
-    let blocks = spec.cells.iter().flat_map(|cell| &cell.streams).flat_map(|s| &s.blocks);
-    let mut bytes = blocks.map(|share| share.bytes).chain([spec.fill.block_bytes]);
-    if bytes.all(|bytes| bytes.is_multiple_of(4096)) { 4096 } else { 512 }
-}
-
 /// Seconds that the cells will take.
 fn planned(spec: &RunSpec) -> f64 {
     let cell = |cell: &CellSpec| {
@@ -178,6 +167,7 @@ fn planned(spec: &RunSpec) -> f64 {
 struct Runner<'a> {
     spec: &'a RunSpec,
     ground: Ground<'a>,
+    clients: &'a Clients,
     observer: &'a mut dyn Observer,
     result: RunResult,
     /// Seconds of all cells ...
@@ -220,7 +210,7 @@ impl Runner<'_> {
         let mut note = format!("not steady after {} rounds", rule.rounds_max);
         for round in 1..=rule.rounds_max {
             self.observer.begins("precondition", round, rule.rounds_max);
-            match self.measure(cell, cell.load, 0, rule.round_ms) {
+            match self.measure_here(cell, cell.load, 0, rule.round_ms) {
                 Ok(run) => {
                     rounds.push(RunFigures::of(&run).iops);
                     last = Some(run);
@@ -246,7 +236,22 @@ impl Runner<'_> {
         self.observer.keep(&self.result);
     }
 
-    fn measure(
+    /// By as many clients as the cell says.
+    fn measure(&mut self, cell: &CellSpec, load: LoadSpec) -> Result<CellRun, MeasureError> {
+        if cell.clients <= 1 {
+            return Ok(self.measure_here(cell, load, cell.warmup_ms, cell.duration_ms)?);
+        }
+        let (gone, planned) = (self.gone, self.planned);
+        let (observer, content) = (&mut *self.observer, &self.spec.content);
+        let offer = SharedOffer { ground: &self.ground, content, cell, load };
+        let run = self.clients.measure(&offer, &mut |elapsed| {
+            observer.done(((gone + elapsed.as_secs_f64()) / planned).min(1.0));
+            observer.goes_on()
+        })?;
+        Ok(run)
+    }
+
+    fn measure_here(
         &mut self,
         cell: &CellSpec,
         load: LoadSpec,
@@ -261,11 +266,10 @@ impl Runner<'_> {
         };
         let (gone, planned) = (self.gone, self.planned);
         let observer = &mut *self.observer;
-        let run = offer(&self.ground, &what, &mut |elapsed| {
+        offer(&self.ground, &what, &mut |elapsed| {
             observer.done(((gone + elapsed.as_secs_f64()) / planned).min(1.0));
             observer.goes_on()
-        })?;
-        Ok(run)
+        })
     }
 
     /// Runs of all cells, each round of them in another order.
@@ -299,10 +303,7 @@ impl Runner<'_> {
             });
             self.result.cells.len() - 1
         });
-        let so_far = &mut self.result.cells[index];
-        if cell.clients > 1 {
-            so_far.failure = Some(format!("it needs {} clients, and there is one", cell.clients));
-        }
+        let so_far = &self.result.cells[index];
         if so_far.failure.is_some() || is_whole(so_far) || so_far.runs.len() >= round as usize {
             return;
         }
@@ -310,16 +311,14 @@ impl Runner<'_> {
         let began = Instant::now();
         let measured = match &cell.search {
             Some(search) => self.search(cell, search).map(|points| (Vec::new(), points)),
-            None => self
-                .measure(cell, cell.load, cell.warmup_ms, cell.duration_ms)
-                .map(|run| (vec![run], Vec::new())),
+            None => self.measure(cell, cell.load).map(|run| (vec![run], Vec::new())),
         };
         self.gone += began.elapsed().as_secs_f64();
         let cut_short = !self.observer.goes_on();
         let so_far = &mut self.result.cells[index];
         match measured {
             // A run that was ended early is no run.
-            Ok(_) if cut_short => {}
+            _ if cut_short => {}
             Ok((runs, points)) => {
                 so_far.runs.extend(runs);
                 so_far.points.extend(points);
@@ -335,7 +334,9 @@ impl Runner<'_> {
         &mut self,
         cell: &CellSpec,
         search: &SearchSpec,
-    ) -> Result<Vec<crate::result::CurvePoint>, TargetError> {
+    ) -> Result<Vec<CurvePoint>, MeasureError> {
+        // The rate is that of all clients together.
+        let clients = f64::from(cell.clients.max(1));
         let mut try_rate = |rate: f64| {
             let LoadSpec::Open { workers, arrival, in_flight_max, backlog_max, .. } = cell.load
             else {
@@ -344,17 +345,18 @@ impl Runner<'_> {
             if !self.observer.goes_on() {
                 return Ok(None);
             }
+            let rate = rate / clients;
             let load = LoadSpec::Open { workers, rate, arrival, in_flight_max, backlog_max };
-            self.measure(cell, load, cell.warmup_ms, cell.duration_ms).map(Some)
+            self.measure(cell, load).map(Some)
         };
         let LoadSpec::Open { rate, .. } = cell.load else { return Ok(Vec::new()) };
-        search::points(rate, search, &mut try_rate)
+        search::points(rate * clients, search, &mut try_rate)
     }
 
     /// Reads blocks again, once all cells are measured.
     fn verify(&mut self) {
         let share = self.spec.cells.iter().map(|cell| cell.verify_pct).fold(0.0, f64::max);
-        if share <= 0.0 || !self.observer.goes_on() || self.ground.target.info().kind == "null" {
+        if share <= 0.0 || !self.observer.goes_on() || !self.ground.target.keeps_data() {
             return;
         }
         self.observer.begins("verify", 1, 1);

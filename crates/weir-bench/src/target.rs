@@ -4,7 +4,7 @@
 //! Not here: what is offered to them (load), what the blocks hold (content).
 //!
 //! Invariants:
-//! - a target is one run of addresses from 0; parts (files of a directory) lie one behind the other;
+//! - a target is one run of addresses from 0; parts (files of a directory) lie one after another;
 //! - each worker has a lane of its own and shares nothing with others;
 //! - a lane has fixed slots, each with a buffer; a slot is busy from `submit` until it is reaped.
 
@@ -92,6 +92,12 @@ pub trait Target: Send + Sync {
     /// The target cannot be reached.
     fn lane(&self, slots: usize, buffer_bytes: usize) -> Result<Box<dyn Lane>, TargetError>;
 
+    /// Whether a read brings what was written. A target that only takes time has nothing to be
+    /// judged.
+    fn keeps_data(&self) -> bool {
+        true
+    }
+
     /// Drops what caches between here and the target hold; tells whether that can be done.
     ///
     /// # Errors
@@ -163,11 +169,9 @@ impl TargetError {
     /// What the user can do.
     pub fn action(&self) -> String {
         match self {
-            Self::Address { .. } => {
-                "write a path, file:PATH, dir:PATH, nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH \
-                 or null:"
-                    .to_owned()
-            }
+            Self::Address { .. } => "write a path, file:PATH, dir:PATH, nbd://HOST/EXPORT, \
+                 nbd+unix:///EXPORT?socket=PATH or null:"
+                .to_owned(),
             Self::Io { .. } => "check that it exists and may be read and written".to_owned(),
             Self::TooSmall { .. } => "use a smaller dataset (--size) or a larger target".to_owned(),
             Self::Unaligned { .. } => "use block sizes that are whole blocks of it".to_owned(),

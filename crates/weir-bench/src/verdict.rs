@@ -7,6 +7,7 @@
 
 use serde::Serialize;
 
+use crate::bonnie::{self, Column};
 use crate::result::RunResult;
 use crate::summary::CellSummary;
 
@@ -64,6 +65,20 @@ impl JudgedCell {
 }
 
 impl Finding {
+    /// All there are, worst first.
+    pub const ALL: [Self; 10] = [
+        Self::Invalid,
+        Self::Corrupt,
+        Self::Holes,
+        Self::Overload,
+        Self::GeneratorBound,
+        Self::Inconsistent,
+        Self::MixOff,
+        Self::CacheResident,
+        Self::Unsteady,
+        Self::UnderSampled,
+    ];
+
     /// As it is printed.
     pub fn name(self) -> &'static str {
         match self {
@@ -99,6 +114,11 @@ impl JudgedRun {
     /// What was measured.
     pub fn result(&self) -> &RunResult {
         &self.result
+    }
+
+    /// The columns of the file test, each with its verdict; empty where there was none.
+    pub fn bonnie(&self) -> Vec<Column> {
+        self.result.bonnie.as_ref().map_or_else(Vec::new, bonnie::columns)
     }
 
     /// With remarks as a test wants them, by cell.

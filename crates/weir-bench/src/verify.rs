@@ -68,7 +68,7 @@ impl Judge<'_> {
     fn look(&mut self, address: u64, read: std::io::Result<()>, lane: &mut dyn Lane, slot: usize) {
         let found = self.found.get_or_insert_default();
         found.blocks += 1;
-        let wanted = self.generations.map(|known| known.now(address));
+        let wanted = self.generations.and_then(|known| known.now(address));
         let block = &lane.buffer(slot)[..self.content.block_bytes()];
         let judged = match read {
             Ok(()) => self.content.check(block, address, wanted, &mut self.scratch),

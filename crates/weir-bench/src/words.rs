@@ -137,23 +137,32 @@ pub(crate) fn load_mode(load: &LoadSpec) -> &'static str {
     }
 }
 
+/// What latencies count from: a closed loop does not see what it would have sent during a stall.
+pub(crate) fn latency_counts(load: &LoadSpec) -> &'static str {
+    match load {
+        LoadSpec::Closed { .. } => "service time only",
+        LoadSpec::Open { .. } => "latency from the intended time",
+    }
+}
+
 /// How load is offered, and which latency that gives.
 pub(crate) fn load(cell: &CellSpec) -> String {
+    let counts = latency_counts(&cell.load);
     let load = match cell.load {
         LoadSpec::Closed { workers, depth } => {
-            format!("closed loop, workers x in flight: {workers} x {depth}; service time only")
+            format!("closed loop, workers x in flight: {workers} x {depth}; {counts}")
         }
         LoadSpec::Open { workers, rate, arrival, .. } => {
             let arrival = match arrival {
                 Arrival::Constant => "evenly",
                 Arrival::Poisson => "at random (Poisson)",
             };
-            format!(
-                "open loop, {} per second {arrival}, workers: {workers}; latency from the intended \
-                 time",
-                short(rate)
-            )
+            format!("open loop, {} per second {arrival}, workers: {workers}; {counts}", short(rate))
         }
+    };
+    let load = match cell.clients {
+        0 | 1 => load,
+        clients => format!("each of {clients} clients: {load}"),
     };
     match cell.search {
         None => load,
@@ -166,11 +175,12 @@ pub(crate) fn load(cell: &CellSpec) -> String {
 
 /// The same in a table.
 pub(crate) fn load_short(cell: &CellSpec) -> String {
-    match (cell.load, &cell.search) {
+    let load = match (cell.load, &cell.search) {
         (_, Some(_)) => "searched".to_owned(),
         (LoadSpec::Closed { workers, depth }, None) => format!("{workers} x {depth}"),
         (LoadSpec::Open { rate, .. }, None) => format!("{}/s", short(rate)),
-    }
+    };
+    if cell.clients > 1 { format!("{} clients, each {load}", cell.clients) } else { load }
 }
 
 pub(crate) fn cache(cache: CacheState) -> &'static str {

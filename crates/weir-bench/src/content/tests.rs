@@ -1,3 +1,7 @@
+//! Blocks compress, repeat and betray faults as was asked for.
+//!
+//! Not here: targets that make such faults (load, selftest).
+
 use super::*;
 
 fn spec(compress: f64, dedupe_pct: f64, unit_bytes: u32) -> ContentSpec {
@@ -13,7 +17,7 @@ fn dataset(spec: &ContentSpec) -> Vec<u8> {
 }
 
 #[test]
-fn data_compresses_as_was_asked_for_in_chunks_of_any_size() {
+fn data_compresses_as_was_asked_for_in_units_of_any_size() {
     for ratio in [1.0, 1.5, 2.0, 3.99, 8.0] {
         let data = dataset(&spec(ratio, 0.0, 4096));
         assert!(!data.chunks(64).any(|run| run.iter().all(|byte| *byte == 0)), "zeros");

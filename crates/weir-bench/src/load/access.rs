@@ -3,7 +3,10 @@
 //! Not here: when (worker).
 //!
 //! Invariants: an operation is within one part of the dataset and starts at a multiple of its size
-//! there; the same seed and worker give the same operations.
+//! there; it is wholly within its client's bytes; the same seed and worker give the same
+//! operations.
+
+use std::ops::Range;
 
 use rand::rngs::SmallRng;
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
@@ -50,25 +53,29 @@ struct Size {
     /// Operations that fit into a part of the dataset.
     per_part: u64,
     part_bytes: u64,
-    /// Places in all parts.
+    /// The client's first place in the dataset ...
+    first: u64,
+    /// ... and how many it has.
     places: u64,
-    /// This worker's run of places, for sequential access, and the next of them.
-    own: std::ops::Range<u64>,
+    /// This worker's run of the client's places, for sequential access, and the next of them.
+    own: Range<u64>,
     next: u64,
     zipf: Option<Zipf<f64>>,
 }
 
 impl Chooser {
-    /// Of a worker: its number and how many there are. `once`: sequential streams end at their end.
+    /// Of a worker: its number and how many its client has; `within`: the client's bytes of the
+    /// dataset. `once`: sequential streams end at their end.
     pub fn new(
         streams: &[StreamSpec],
         dataset: &DatasetSpec,
+        within: &Range<u64>,
         (worker, workers): (u32, u32),
         seed: u64,
         once: bool,
     ) -> Self {
-        let streams: Vec<Stream> =
-            streams.iter().map(|spec| Stream::new(spec, dataset, worker, workers)).collect();
+        let stream = |spec| Stream::new(spec, dataset, within, (worker, workers));
+        let streams: Vec<Stream> = streams.iter().map(stream).collect();
         let shares = streams.iter().map(|stream| stream.share).sum();
         let rng = SmallRng::seed_from_u64(seed ^ SCATTER.wrapping_mul(u64::from(worker) + 1));
         Self { rng, streams, shares, once }
@@ -119,6 +126,7 @@ impl Chooser {
             100.0 => true,
             share => rng.random_range(0.0..100.0) < share,
         };
+        let place = size.first + place;
         let within = place % size.per_part * u64::from(size.bytes);
         Some(Choice {
             stream: index,
@@ -135,12 +143,17 @@ impl Chooser {
 }
 
 impl Stream {
-    fn new(spec: &StreamSpec, dataset: &DatasetSpec, worker: u32, workers: u32) -> Self {
+    fn new(
+        spec: &StreamSpec,
+        dataset: &DatasetSpec,
+        within: &Range<u64>,
+        (worker, workers): (u32, u32),
+    ) -> Self {
         let mut until = 0;
         let sizes = spec.blocks.iter().map(|share| {
             until += share.weight.max(1);
             let per_part = (dataset.file_bytes / u64::from(share.bytes)).max(1);
-            let places = per_part * u64::from(dataset.files);
+            let (first, places) = places(dataset, within, share.bytes);
             let edge =
                 |n: u32| (u128::from(places) * u128::from(n) / u128::from(workers.max(1))) as u64;
             let mut own = edge(worker)..edge(worker + 1);
@@ -154,7 +167,7 @@ impl Stream {
             };
             let next = own.start;
             let (bytes, part_bytes) = (share.bytes, dataset.file_bytes);
-            (Size { bytes, per_part, part_bytes, places, own, next, zipf }, until)
+            (Size { bytes, per_part, part_bytes, first, places, own, next, zipf }, until)
         });
         let sizes = sizes.collect();
         let access = match spec.access {
@@ -164,6 +177,22 @@ impl Stream {
         };
         Self { read_pct: spec.read_pct, share: spec.share, sizes, access }
     }
+}
+
+/// The first place for operations of `bytes` that is wholly `within` those bytes of the dataset,
+/// and how many there are; at least one.
+pub(super) fn places(dataset: &DatasetSpec, within: &Range<u64>, bytes: u32) -> (u64, u64) {
+    let bytes = u64::from(bytes.max(1));
+    let per_part = (dataset.file_bytes / bytes).max(1);
+    // Of the places before a byte of the dataset, those that end by then.
+    let ended = |at: u64| {
+        let (part, into) = (at / dataset.file_bytes.max(1), at % dataset.file_bytes.max(1));
+        part * per_part + (into / bytes).min(per_part)
+    };
+    let starts = ended(within.start);
+    let begins_there = starts % per_part * bytes + starts / per_part * dataset.file_bytes;
+    let first = if begins_there < within.start { starts + 1 } else { starts };
+    (first, ended(within.end).saturating_sub(first).max(1))
 }
 
 #[cfg(test)]
@@ -177,7 +206,18 @@ mod tests {
         let blocks = vec![BlockShare { bytes: 4096, weight: 1 }];
         let stream = StreamSpec { name: String::new(), access, blocks, read_pct, share: 1 };
         let dataset = DatasetSpec { files: 4, file_bytes: 1 << 20 };
-        Chooser::new(&[stream], &dataset, worker, 7, once)
+        Chooser::new(&[stream], &dataset, &(0..4 << 20), worker, 7, once)
+    }
+
+    #[test]
+    fn places_of_clients_do_not_overlap_and_are_whole() {
+        let dataset = DatasetSpec { files: 3, file_bytes: 96 << 10 };
+        let total = dataset.total_bytes();
+        assert_eq!(places(&dataset, &(0..total), 4096), (0, 72));
+        // 100 KiB on: the second file begins at 96 KiB, so its second place of 32 KiB at 128.
+        assert_eq!(places(&dataset, &(100 << 10..total), 32 << 10), (4, 5));
+        assert_eq!(places(&dataset, &(0..100 << 10), 32 << 10), (0, 3));
+        assert_eq!(places(&dataset, &(96 << 10..total), 32 << 10), (3, 6));
     }
 
     #[test]

@@ -2,13 +2,19 @@
 //!
 //! Invariants:
 //! - a block has at most one write under way, so a read sees the generation before it or its own;
-//! - a write that failed leaves its block as if it were under way: either generation may be there.
+//! - a write that failed leaves its block as if it were under way: either generation may be there;
+//! - a block whose writes cannot be known any more may have any generation until it is written.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Blocks that are known at most: 4 bytes each.
 const BLOCKS_MAX: u64 = 64 << 20;
+/// A generation that is a multiple of this stands for any: no block is written so often.
+const ANY_EVERY: u32 = 1 << 24;
+
+/// The last of those.
+const ANY_LAST: u32 = ANY_EVERY * 127;
 
 /// The generation of each block; twice it, and one more while a write is under way.
 pub struct Generations {
@@ -59,8 +65,8 @@ impl Generations {
         }
     }
 
-    /// Those that a block may have while nothing is written.
-    pub fn now(&self, offset: u64) -> RangeInclusive<u32> {
+    /// Those that a block may have while nothing is written; `None`: any.
+    pub fn now(&self, offset: u64) -> Option<RangeInclusive<u32>> {
         self.since(offset, self.oldest(offset))
     }
 
@@ -69,12 +75,43 @@ impl Generations {
         self.blocks(offset, self.block_bytes as u32)[0].load(Ordering::Acquire) / 2
     }
 
-    /// Those that a read may have found that was sent when `oldest` was the oldest.
-    pub(super) fn since(&self, offset: u64, oldest: u32) -> RangeInclusive<u32> {
+    /// Those that a read may have found that was sent when `oldest` was the oldest; `None`: any.
+    pub(super) fn since(&self, offset: u64, oldest: u32) -> Option<RangeInclusive<u32>> {
+        if oldest > 0 && oldest.is_multiple_of(ANY_EVERY) {
+            return None;
+        }
         let now = self.blocks(offset, self.block_bytes as u32)[0].load(Ordering::Acquire);
         // Round up: one under way may be there. A block that changes quickly is judged by few.
         let newest = now.div_ceil(2);
-        oldest.max(newest.saturating_sub(64))..=newest
+        Some(oldest.max(newest.saturating_sub(64))..=newest)
+    }
+
+    /// The numbers of the blocks in those bytes, which are whole blocks.
+    pub(crate) fn numbers(&self, bytes: &Range<u64>) -> Range<u64> {
+        let end = (bytes.end / self.block_bytes).min(self.states.len() as u64);
+        (bytes.start / self.block_bytes).min(end)..end
+    }
+
+    /// What is known of blocks by number, to be told to another process: twice the generation, and
+    /// one more where either it or the next may be there.
+    pub(crate) fn states(&self, blocks: Range<u64>) -> impl Iterator<Item = u32> {
+        let blocks = &self.states[blocks.start as usize..blocks.end as usize];
+        blocks.iter().map(|state| state.load(Ordering::Acquire))
+    }
+
+    /// Takes over what another process knows of blocks; nothing is written meanwhile.
+    pub(crate) fn set_states(&self, blocks: Range<u64>, state: u32) {
+        let blocks = &self.states[blocks.start as usize..blocks.end as usize];
+        blocks.iter().for_each(|block| block.store(state, Ordering::Release));
+    }
+
+    /// Somebody wrote to those blocks, and it is not known what; nothing is written meanwhile.
+    pub(crate) fn forget(&self, blocks: Range<u64>) {
+        for block in &self.states[blocks.start as usize..blocks.end as usize] {
+            let generation = block.load(Ordering::Acquire) / 2;
+            let any = (generation / ANY_EVERY + 1).saturating_mul(ANY_EVERY);
+            block.store(any.min(ANY_LAST) * 2, Ordering::Release);
+        }
     }
 }
 
@@ -85,15 +122,34 @@ mod tests {
     #[test]
     fn one_write_at_a_time_and_reads_may_find_either_side_of_it() {
         let blocks = Generations::new(16 << 10, 4096).expect("it is small");
-        assert_eq!(blocks.since(4096, blocks.oldest(4096)), 0..=0);
+        assert_eq!(blocks.since(4096, blocks.oldest(4096)), Some(0..=0));
         assert!(blocks.begin(4096, 8192) && !blocks.begin(0, 8192), "they overlap");
         assert!(blocks.begin(0, 4096), "what was begun in vain was taken back");
         assert_eq!(blocks.next(4096, 8192).collect::<Vec<_>>(), [1, 1]);
-        assert_eq!(blocks.since(4096, 0), 0..=1);
+        assert_eq!(blocks.since(4096, 0), Some(0..=1));
         blocks.end(4096, 8192);
-        assert_eq!(blocks.since(4096, blocks.oldest(4096)), 1..=1);
+        assert_eq!(blocks.since(4096, blocks.oldest(4096)), Some(1..=1));
         assert!(blocks.begin(8192, 4096));
         assert_eq!(blocks.next(4096, 8192).collect::<Vec<_>>(), [2, 2]);
         assert!(Generations::new(1 << 50, 4096).is_none());
+    }
+
+    #[test]
+    fn what_was_forgotten_may_be_anything_until_it_is_written_again() {
+        let blocks = Generations::new(16 << 10, 4096).expect("it is small");
+        assert_eq!(blocks.numbers(&(4096..1 << 20)), 1..4);
+        for _ in 0..200 {
+            blocks.forget(1..3);
+            assert_eq!((blocks.now(4096), blocks.now(0)), (None, Some(0..=0)));
+            assert!(blocks.begin(4096, 4096), "it can be written");
+            assert_eq!(blocks.since(4096, blocks.oldest(4096)), None, "not done yet");
+            blocks.end(4096, 4096);
+            let known = blocks.now(4096).expect("it was written");
+            assert_eq!(known.start(), known.end());
+            assert_eq!(blocks.now(8192), None);
+        }
+        blocks.set_states(0..2, 7);
+        assert_eq!(blocks.states(0..2).collect::<Vec<_>>(), [7, 7]);
+        assert_eq!(blocks.now(0), Some(3..=4));
     }
 }

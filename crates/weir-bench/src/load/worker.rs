@@ -1,9 +1,10 @@
 //! One worker: a thread with a lane, its operations and what came of them.
 //!
 //! Invariants:
-//! - closed loop: a slot gets its next operation when its last is done; latency counts from sending;
-//! - open loop: times are drawn ahead, from the start on, whatever the target does; latency counts
-//!   from the intended time, also of operations that had to wait for a slot;
+//! - closed loop: a slot gets its next operation when its last is done; latency counts from its
+//!   sending;
+//! - open loop: times are drawn ahead, from the start on, whatever the target does; latency
+//!   counts from the intended time, also of operations that had to wait for a slot;
 //! - an operation counts if its intended time (closed: its end) is in the time that counts.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -28,6 +29,10 @@ const DRAIN_MAX: Duration = Duration::from_secs(30);
 const COMPARE_ONE_IN: u64 = 64;
 /// Blocks that are tried for one that no write is under way on.
 const TRIES_MAX: u32 = 64;
+/// Sleeping is no more exact than this.
+const SLEEP_SLACK: Duration = Duration::from_micros(150);
+/// How often a worker that waits for the start looks whether it is called off.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Kinds with a class of their own in each stream: read, write, flush.
 const KINDS: usize = 3;
 
@@ -41,8 +46,7 @@ pub(super) struct Times {
 }
 
 impl Times {
-    pub(super) fn from_now(warmup: Duration, duration: Option<Duration>) -> Self {
-        let start = Instant::now();
+    pub(super) fn from(start: Instant, warmup: Duration, duration: Option<Duration>) -> Self {
         let counts_from = start + warmup;
         Self { start, counts_from, ends: duration.map(|duration| counts_from + duration) }
     }
@@ -85,6 +89,7 @@ pub(super) struct Tally {
     pub(super) corrupt: u64,
     pub(super) zero_reads: u64,
     pub(super) reads_checked: u64,
+    pub(super) began: Instant,
     pub(super) ended: Instant,
 }
 
@@ -126,6 +131,8 @@ pub(super) struct Worker<'a> {
     /// Generation of writes where those of blocks are not known.
     generation: u32,
     exhausted: bool,
+    /// Whether what reads bring can be judged.
+    keeps_data: bool,
 }
 
 impl<'a> Worker<'a> {
@@ -148,6 +155,7 @@ impl<'a> Worker<'a> {
             corrupt: 0,
             zero_reads: 0,
             reads_checked: 0,
+            began: times.start,
             ended: times.start,
         };
         Self {
@@ -167,10 +175,13 @@ impl<'a> Worker<'a> {
             writes_unflushed: 0,
             generation: 1,
             exhausted: false,
+            keeps_data: ground.target.keeps_data(),
         }
     }
 
     pub(super) fn run(mut self) -> Result<Tally, TargetError> {
+        self.wait_for_start();
+        self.tally.began = Instant::now();
         match std::mem::replace(&mut self.pace, Pace::Closed) {
             Pace::Closed => self.closed()?,
             Pace::Open { gap_s, arrival, rng, backlog_max } => {
@@ -182,6 +193,21 @@ impl<'a> Worker<'a> {
         self.board.tell(*second, seen);
         self.tally.ended = Instant::now();
         Ok(self.tally)
+    }
+
+    /// Until the start, which may be set ahead; the last of it awake, as sleeping is not exact.
+    fn wait_for_start(&self) {
+        loop {
+            let left = self.times.start.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.stop.load(Ordering::Acquire) {
+                return;
+            }
+            if left > SLEEP_SLACK {
+                std::thread::sleep(left.saturating_sub(SLEEP_SLACK).min(LOOK_EVERY));
+            } else {
+                std::hint::spin_loop();
+            }
+        }
     }
 
     fn is_over(&self, now: Instant) -> bool {
@@ -400,13 +426,13 @@ impl<'a> Worker<'a> {
             return;
         }
         match choice.kind {
-            OpKind::Read => self.look_at(slot, &work),
+            OpKind::Read if self.keeps_data => self.look_at(slot, &work),
             OpKind::Write => {
                 if let Some(known) = self.ground.generations {
                     known.end(choice.offset, choice.len_bytes);
                 }
             }
-            OpKind::Flush | OpKind::Trim => {}
+            OpKind::Read | OpKind::Flush | OpKind::Trim => {}
         }
         let counts = self.times.counts(if is_open { intended } else { at });
         if !counts {
@@ -431,7 +457,7 @@ impl<'a> Worker<'a> {
     fn look_at(&mut self, slot: usize, work: &UnderWay) {
         let Ground { content, generations, .. } = *self.ground;
         let (offset, block_bytes) = (work.choice.offset, content.block_bytes());
-        let wanted = generations.map(|known| known.since(offset, work.oldest));
+        let wanted = generations.and_then(|known| known.since(offset, work.oldest));
         let buffer = &self.lane.buffer(slot)[..work.choice.len_bytes as usize];
         let first = &buffer[..block_bytes.min(buffer.len())];
         let found = if work.compare {

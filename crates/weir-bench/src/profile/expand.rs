@@ -222,7 +222,7 @@ fn leave_out(profile: &Profile, options: &Options, assume: &mut Vec<String>) {
         assume.push(what.to_owned());
     }
     if profile.clients.as_ref().is_some_and(|clients| *clients.get_ref() > 1) {
-        assume.push("each client has a dataset of its own of this size".to_owned());
+        assume.push("each client has a part of the dataset of its own".to_owned());
     }
     if !profile.observe.is_empty() {
         let counters = profile.observe.join(", ");

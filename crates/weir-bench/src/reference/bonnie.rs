@@ -1,11 +1,13 @@
 //! A published row of bonnie++ 1.96, in its own fields.
 //!
-//! Not here: our file test with the same fields.
+//! Not here: our file test with the same fields (bonnie).
 //!
 //! Invariant: output is writing and input is reading; the names of bonnie++ are kept, because a
 //! summary that renamed them has swapped them before.
 
 use serde::Deserialize;
+
+use crate::bonnie::Phase;
 
 /// One run. KiB per second or operations per second, processor in percent of one core, longest
 /// latency; `None`: too fast to be timed.
@@ -52,4 +54,52 @@ pub struct BonnieRow {
     pub random_create_latency_us: Option<f64>,
     pub random_stat_latency_us: Option<f64>,
     pub random_delete_latency_us: Option<f64>,
+}
+
+/// What a row says of one phase.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BonnieFigure {
+    /// KiB per second, or operations per second.
+    pub rate: Option<f64>,
+    /// In percent of one core.
+    pub cpu_pct: Option<f64>,
+    /// Longest operation.
+    pub latency_us: Option<f64>,
+}
+
+impl BonnieRow {
+    /// What it says of a phase.
+    pub fn figure(&self, phase: Phase) -> BonnieFigure {
+        let (rate, cpu_pct, latency_us) = match phase {
+            Phase::OutChar => {
+                (self.out_char_kib_s, self.out_char_cpu_pct, self.out_char_latency_us)
+            }
+            Phase::OutBlock => {
+                (self.out_block_kib_s, self.out_block_cpu_pct, self.out_block_latency_us)
+            }
+            Phase::Rewrite => (self.rewrite_kib_s, self.rewrite_cpu_pct, self.rewrite_latency_us),
+            Phase::InChar => (self.in_char_kib_s, self.in_char_cpu_pct, self.in_char_latency_us),
+            Phase::InBlock => {
+                (self.in_block_kib_s, self.in_block_cpu_pct, self.in_block_latency_us)
+            }
+            Phase::Seeks => (self.seeks_s, self.seeks_cpu_pct, self.seeks_latency_us),
+            Phase::SeqCreate => {
+                (self.seq_create_s, self.seq_create_cpu_pct, self.seq_create_latency_us)
+            }
+            Phase::SeqStat => (self.seq_stat_s, self.seq_stat_cpu_pct, self.seq_stat_latency_us),
+            Phase::SeqDelete => {
+                (self.seq_delete_s, self.seq_delete_cpu_pct, self.seq_delete_latency_us)
+            }
+            Phase::RandomCreate => {
+                (self.random_create_s, self.random_create_cpu_pct, self.random_create_latency_us)
+            }
+            Phase::RandomStat => {
+                (self.random_stat_s, self.random_stat_cpu_pct, self.random_stat_latency_us)
+            }
+            Phase::RandomDelete => {
+                (self.random_delete_s, self.random_delete_cpu_pct, self.random_delete_latency_us)
+            }
+        };
+        BonnieFigure { rate, cpu_pct, latency_us }
+    }
 }

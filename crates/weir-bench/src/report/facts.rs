@@ -6,6 +6,7 @@
 
 use crate::requirement::{self, Assessment, CellAssessment, Criterion, Outcome};
 use crate::result::RunResult;
+use crate::spec::RunSpec;
 use crate::verdict::{JudgedCell, JudgedRun};
 use crate::words;
 
@@ -154,11 +155,24 @@ fn conditions(result: &RunResult) -> Vec<(String, String)> {
         fact("durability", words::durability(spec.durability)),
         fact("precondition", precondition),
     ];
+    facts.extend(latencies(spec));
     if let Some(cost) = &spec.cost {
         let per_gb = requirement::usd_per_gb(cost);
         let per_gb = per_gb.map_or_else(|| "n/a".to_owned(), |usd| format!("${usd:.2}/GB"));
         let (hardware, usable) = (words::number(cost.hardware_usd), words::number(cost.usable_gb));
         facts.push(fact("price", format!("${hardware} for {usable} GB usable: {per_gb}")));
+    }
+    facts
+}
+
+/// What the latencies of the tables count from, for each kind of load there is.
+fn latencies(spec: &RunSpec) -> Vec<(String, String)> {
+    let mut facts: Vec<(String, String)> = Vec::new();
+    for load in spec.cells.iter().map(|cell| &cell.load) {
+        let name = format!("latency of {} loops", words::load_mode(load));
+        if facts.iter().all(|(known, _)| *known != name) {
+            facts.push((name, words::latency_counts(load).to_owned()));
+        }
     }
     facts
 }

@@ -85,6 +85,7 @@ fn of_table(run: &JudgedRun, table: &Table) -> Result<Markup, ReportError> {
             } }
             tbody { @for row in &table.rows { (of_row(row)) } }
         } }
+        @for note in &table.notes { p.note { (note) } }
         @if let Some(sweep) = sweep {
             div.charts { (figure(&sweep, &shared_verdict(run, &table.cells))?) }
         }

@@ -86,6 +86,12 @@ fn of_table(out: &mut String, content: &Table) {
         start.into_iter().chain(row.figures.iter().cloned()).collect()
     });
     table(out, &heads.collect::<Vec<_>>(), &rows.collect::<Vec<_>>());
+    for note in &content.notes {
+        row(out, &format!("- {}", field(note)));
+    }
+    if !content.notes.is_empty() {
+        out.push('\n');
+    }
 }
 
 fn sizes(out: &mut String, run: &JudgedRun) {

@@ -161,10 +161,12 @@ pub(super) fn sweep(run: &JudgedRun, cells: &[usize]) -> Option<Chart> {
         if judged.summary.runs == 0 {
             continue;
         }
-        let point = (f64::from(workers) * f64::from(depth), judged.summary.iops.median);
+        let clients = f64::from(cell.spec.clients.max(1));
+        let point = (clients * f64::from(workers) * f64::from(depth), judged.summary.iops.median);
         let alike = |(first, _): &&mut (usize, Line)| {
             let first = &run.result().cells[*first].spec;
-            first.streams == cell.spec.streams && first.variant == cell.spec.variant
+            (&first.streams, &first.variant, first.clients)
+                == (&cell.spec.streams, &cell.spec.variant, cell.spec.clients)
         };
         match lines.iter_mut().find(alike) {
             Some((_, line)) => line.points.push(point),

@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 use std::slice;
 
-use super::plots;
+use super::{bonnie, plots};
 use crate::requirement;
 use crate::result::{CellResult, PhaseResult};
 use crate::spec::{Limits, OpKind, RunSpec};
@@ -28,8 +28,10 @@ pub(super) struct Table {
     /// Heads of the columns of figures.
     pub(super) heads: Vec<String>,
     pub(super) rows: Vec<Row>,
-    /// Cells of the rows, for charts; empty for phases.
+    /// Cells of the rows, for charts; empty where rows are none.
     pub(super) cells: Vec<usize>,
+    /// What must be known of it.
+    pub(super) notes: Vec<String>,
 }
 
 /// Columns that say what was asked for, which is known without any run.
@@ -38,7 +40,7 @@ const ASKED: [&str; 3] = ["IO size", "read %", "load"];
 /// A row of a table.
 pub(super) struct Row {
     pub(super) name: String,
-    /// Index of its cell; `None`: a phase.
+    /// Index of its cell; `None`: a phase, or a part of the file test.
     pub(super) cell: Option<usize>,
     pub(super) verdict: &'static str,
     /// One for each head.
@@ -58,7 +60,7 @@ struct Source<'a> {
 
 type Column<'a> = (String, Box<dyn Fn(&Source<'_>) -> String + 'a>);
 
-/// All tables: preparation, then one for each table and variant of the profile.
+/// All tables: preparation, one for each table and variant of the profile, the file test.
 pub(super) fn tables(run: &JudgedRun) -> Vec<Table> {
     let result = run.result();
     let mut tables = Vec::new();
@@ -82,6 +84,7 @@ pub(super) fn tables(run: &JudgedRun) -> Vec<Table> {
         let table = table(title, &sources, &result.spec);
         tables.push(Table { cells, ..table });
     }
+    tables.extend(bonnie::table(run));
     tables
 }
 
@@ -135,6 +138,7 @@ fn table(title: String, sources: &[Source<'_>], spec: &RunSpec) -> Table {
         rows: sources.iter().map(row).collect(),
         heads: columns.iter().map(|(head, _)| head.clone()).collect(),
         cells: Vec::new(),
+        notes: Vec::new(),
     }
 }
 

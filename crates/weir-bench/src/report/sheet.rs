@@ -70,8 +70,47 @@ pub(super) fn cells(run: &JudgedRun) -> Result<String, ReportError> {
             writer.write_record(line(cell, judged, "", None, None))?;
         }
     }
+    for line in bonnie(run) {
+        writer.write_record(line)?;
+    }
     let bytes = writer.into_inner().map_err(|error| csv::Error::from(error.into_error()))?;
     Ok(String::from_utf8(bytes).expect("every field is text"))
+}
+
+/// A line for each phase and run of the file test.
+fn bonnie(run: &JudgedRun) -> Vec<Vec<String>> {
+    let (columns, mut lines) = (run.bonnie(), Vec::new());
+    let runs = run.result().bonnie.iter().flat_map(|result| &result.runs);
+    for (index, run) in runs.enumerate() {
+        for own in &run.figures {
+            let Some(column) = columns.iter().find(|column| column.phase == own.phase) else {
+                continue;
+            };
+            let remarks = column.remarks.iter();
+            let remarks = remarks.map(|r| format!("{}: {}", r.finding.name(), r.detail));
+            let (rate, per_s) = if own.phase.is_bytes() {
+                ("mib_s", own.rate / 1024.0)
+            } else {
+                ("iops", own.rate)
+            };
+            let known = [
+                ("table", "bonnie".to_owned()),
+                ("cell", own.phase.label().to_owned()),
+                ("run", (index + 1).to_string()),
+                ("verdict", column.verdict().to_owned()),
+                ("remarks", remarks.collect::<Vec<_>>().join("; ")),
+                ("seconds", figure(own.seconds)),
+                (rate, figure(per_s)),
+                ("max_us", figure(own.latency_us)),
+            ];
+            let field = |head: &&str| {
+                let found = known.iter().find(|(name, _)| name == head);
+                found.map_or_else(String::new, |(_, value)| value.clone())
+            };
+            lines.push(HEAD.iter().map(field).collect());
+        }
+    }
+    lines
 }
 
 fn line(

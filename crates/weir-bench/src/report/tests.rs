@@ -220,3 +220,42 @@ fn files_are_written_or_it_is_said_which_was_not() {
     let error = write(&judged(), &directory.path().join("none")).unwrap_err().to_string();
     assert!(error.contains("cells.csv") && error.contains("again from result.json"), "{error}");
 }
+
+#[test]
+fn the_file_test_stands_beside_the_published_rows() {
+    use crate::bonnie::{BonnieResult, BonnieRun, Figure, Phase};
+    let figure =
+        |phase| Figure { phase, rate: 191_266.0, cpu_pct: 12.5, latency_us: 2500.0, seconds: 30.0 };
+    let run = BonnieRun { figures: Phase::ALL.map(figure).to_vec(), bad_blocks: 0 };
+    let mut result = fixture::result(Vec::new());
+    result.spec.reference = Some("s002-vlab.csv".to_owned());
+    result.bonnie = Some(BonnieResult {
+        directory: "/data".to_owned(),
+        file_bytes: 48 << 30,
+        memory_bytes: 16 << 30,
+        files: 16_384,
+        runs_asked: 3,
+        runs: vec![run.clone(), run.clone(), run],
+        notes: vec!["note of <ours>".to_owned()],
+        failure: None,
+    });
+    let run = JudgedRun::of(result);
+    let markdown = markdown(&run);
+    // Output is the write: the median of the eight published runs is twice ours.
+    let line = "| sequential output block (write) | valid | KiB/s | 191,266 | 191,266 to 191,266 | \
+                0 | 12.50 | 2.50 | 3 | 381,614 | 379,416 to 387,046 | 85.00 | 370.0 | 0.501 |";
+    assert!(markdown.contains(line), "{markdown}");
+    assert!(markdown.contains("| sequential stat (read) | valid | per s |"));
+    assert!(markdown.contains("too fast to be timed | - |"));
+    assert!(markdown.contains("shape, not rank") && markdown.contains("wrong way round"));
+    let html = html(&run).unwrap();
+    assert!(html.contains("note of &lt;ours&gt;") && html.contains("random seeks (read, a tenth"));
+    let csv = cells_csv(&run).unwrap();
+    let lines: Vec<&str> = csv.lines().filter(|line| line.starts_with("bonnie,")).collect();
+    assert_eq!(lines.len(), 36);
+    assert!(
+        lines[1].contains("sequential output block (write),1,valid,")
+            && lines[1].contains(",186.783,")
+    );
+    assert!(lines[5].contains(",191266,"));
+}

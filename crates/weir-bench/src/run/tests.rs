@@ -1,27 +1,34 @@
+//! Whole runs: phases, verdicts, searches, going on after an end.
+//!
+//! Not here: how exact the figures are on a quiet machine (selftest).
+
 use super::*;
+use crate::result::TargetInfo;
 use crate::spec::{
-    Arrival, CacheState, ContentSpec, DatasetSpec, Durability, FillSpec, LatencyBound,
-    LatencyFigure, Requirement, Scale,
+    Arrival, BonnieSize, BonnieSpec, CacheState, ContentSpec, DatasetSpec, Durability, FillSpec,
+    LatencyBound, LatencyFigure, Requirement, Scale,
 };
+use crate::target::Lane;
 use crate::target::memory::{Action, Memory};
 use crate::target::shaped::Shaped;
 use crate::verdict::{Finding, JudgedRun};
 
-/// Watches nothing, and ends after so many looks.
+/// Watches nothing, and ends when so many runs of cells are kept.
 struct Quiet {
-    kept: usize,
-    looks_left: u32,
+    runs: usize,
+    runs_max: usize,
 }
+
+const TO_THE_END: usize = usize::MAX;
 
 impl Observer for Quiet {
     fn begins(&mut self, _: &str, _: u32, _: u32) {}
     fn done(&mut self, _: f64) {}
     fn goes_on(&mut self) -> bool {
-        self.looks_left = self.looks_left.saturating_sub(1);
-        self.looks_left > 0
+        self.runs < self.runs_max
     }
-    fn keep(&mut self, _: &RunResult) {
-        self.kept += 1;
+    fn keep(&mut self, result: &RunResult) {
+        self.runs = result.cells.iter().map(|cell| cell.runs.len()).sum();
     }
 }
 
@@ -66,8 +73,8 @@ fn spec(cells: Vec<CellSpec>) -> RunSpec {
 }
 
 fn do_run(spec: &RunSpec, target: &dyn Target) -> RunResult {
-    let mut quiet = Quiet { kept: 0, looks_left: u32::MAX };
-    run(spec, target, Vec::new(), Vec::new(), &mut quiet).expect("it can begin")
+    let mut quiet = Quiet { runs: 0, runs_max: TO_THE_END };
+    run(spec, target, &Clients::none(), Vec::new(), Vec::new(), &mut quiet).expect("it can begin")
 }
 
 const FOUR: LoadSpec = LoadSpec::Closed { workers: 1, depth: 4 };
@@ -108,7 +115,7 @@ fn what_goes_wrong_is_found() {
     });
     assert_eq!(one(&rotten, FOUR)[0], Finding::Corrupt);
     let broken = Memory::twisted(8 << 20, |op| match op.offset {
-        4096..8192 if op.len_bytes == 4096 => Action::Fails,
+        0..0x10_0000 if op.len_bytes == 4096 => Action::Fails,
         _ => Action::Right,
     });
     assert_eq!(one(&broken, FOUR)[0], Finding::Invalid);
@@ -131,13 +138,13 @@ fn what_goes_wrong_is_found() {
 }
 
 #[test]
-fn a_knee_is_found_within_its_tolerance() {
+fn a_knee_is_looked_for_on_both_sides_of_it() {
     let slo = Requirement {
         latency: vec![LatencyBound {
             stream: None,
             op: None,
             figure: LatencyFigure::P99,
-            max_us: 50_000.0,
+            max_us: 400_000.0,
         }],
         ..Requirement::default()
     };
@@ -145,7 +152,7 @@ fn a_knee_is_found_within_its_tolerance() {
         duration_ms: 1000,
         runs: 1,
         search: Some(SearchSpec::Knee { tolerance_pct: 3.0, slo }),
-        ..cell("knee", 100.0, open(1000.0))
+        ..cell("knee", 100.0, open(3000.0))
     };
     let small =
         RunSpec { dataset: DatasetSpec { files: 1, file_bytes: 1 << 20 }, ..spec(vec![knee]) };
@@ -153,7 +160,10 @@ fn a_knee_is_found_within_its_tolerance() {
     let points = &result.cells[0].points;
     let best = points.iter().filter(|point| point.met).map(|point| point.offered_iops);
     let best = best.fold(0.0, f64::max);
-    assert!((5_500.0..=6_200.0).contains(&best), "{best}");
+    // How near is for the selftest to say: a machine that is busy for the length of the bound takes
+    // from it. Above it by more than the bound is impossible anywhere.
+    assert!((1.0..=9_000.0).contains(&best), "{best}");
+    assert!(points.iter().any(|point| !point.met));
     assert!(points.is_sorted_by(|a, b| a.offered_iops <= b.offered_iops));
 }
 
@@ -161,14 +171,15 @@ fn a_knee_is_found_within_its_tolerance() {
 fn a_run_that_is_ended_keeps_what_is_there_and_goes_on_later() {
     let spec = spec(vec![cell("a", 100.0, FOUR), cell("b", 100.0, FOUR)]);
     let memory = Memory::new(8 << 20);
-    let mut short = Quiet { kept: 0, looks_left: 12 };
-    let first = run(&spec, &memory, Vec::new(), Vec::new(), &mut short).expect("it can begin");
-    assert!(!first.complete && short.kept > 0);
+    let mut short = Quiet { runs: 0, runs_max: 2 };
+    let first = run(&spec, &memory, &Clients::none(), Vec::new(), Vec::new(), &mut short)
+        .expect("it can begin");
     let had: usize = first.cells.iter().map(|cell| cell.runs.len()).sum();
-    assert!((1..6).contains(&had), "{had}");
+    assert_eq!((first.complete, had, short.runs), (false, 2, 2));
     let before = first.cells.clone();
-    let mut rest = Quiet { kept: 0, looks_left: u32::MAX };
-    let second = run(&spec, &memory, Vec::new(), before, &mut rest).expect("it can begin");
+    let mut rest = Quiet { runs: 0, runs_max: TO_THE_END };
+    let second =
+        run(&spec, &memory, &Clients::none(), Vec::new(), before, &mut rest).expect("it can begin");
     assert!(second.complete && second.cells.iter().all(|cell| cell.runs.len() == 3));
     assert_eq!(second.cells[0].spec.name, "a");
 }
@@ -178,10 +189,49 @@ fn operations_that_do_not_fit_are_refused() {
     let memory = Memory::new(8 << 20);
     let mut odd = spec(vec![cell("odd", 100.0, FOUR)]);
     odd.cells[0].streams[0].blocks[0].bytes = 1000;
-    let mut quiet = Quiet { kept: 0, looks_left: u32::MAX };
-    let refused = run(&odd, &memory, Vec::new(), Vec::new(), &mut quiet);
+    let mut quiet = Quiet { runs: 0, runs_max: TO_THE_END };
+    let refused = run(&odd, &memory, &Clients::none(), Vec::new(), Vec::new(), &mut quiet);
     assert!(matches!(refused, Err(RunError::Target(TargetError::Unaligned { .. }))));
     odd.cells[0].streams[0].blocks[0].bytes = 3 << 20;
-    let refused = run(&odd, &memory, Vec::new(), Vec::new(), &mut quiet);
+    let refused = run(&odd, &memory, &Clients::none(), Vec::new(), Vec::new(), &mut quiet);
     assert!(matches!(refused, Err(RunError::Block { .. })));
+}
+
+/// A target in memory that says it is a file.
+struct Placed {
+    memory: Memory,
+    info: TargetInfo,
+}
+
+impl Target for Placed {
+    fn info(&self) -> &TargetInfo {
+        &self.info
+    }
+    fn lane(&self, slots: usize, buffer_bytes: usize) -> Result<Box<dyn Lane>, TargetError> {
+        self.memory.lane(slots, buffer_bytes)
+    }
+}
+
+#[test]
+fn a_file_test_is_done_beside_a_file_and_left_out_elsewhere() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("target.dat");
+    let size = BonnieSize::Bytes { bytes: 256 << 10 };
+    let bonnie = Some(BonnieSpec { size, files: 16, runs: 1 });
+    let spec = RunSpec { bonnie, ..spec(vec![cell("reads", 100.0, FOUR)]) };
+    let memory = Memory::new(8 << 20);
+    let (kind, address) = ("file".to_owned(), path.display().to_string());
+    let info = TargetInfo { address, kind, ..memory.info().clone() };
+    let result = do_run(&spec, &Placed { memory, info });
+    assert!(result.complete, "{:?}", result.warnings);
+    let done = result.bonnie.as_ref().expect("it was done");
+    assert_eq!((done.runs.len(), done.file_bytes, done.runs[0].bad_blocks), (1, 256 << 10, 0));
+    let judged = JudgedRun::of(result);
+    assert_eq!(judged.bonnie().len(), 12);
+    let markdown = crate::report::markdown(&judged);
+    assert!(markdown.contains("| sequential output block (write) | under-sampled | KiB/s |"));
+    let left_out = do_run(&spec, &Memory::new(8 << 20));
+    assert!(left_out.complete && left_out.bonnie.is_none());
+    let said = left_out.warnings.iter().any(|w| w.contains("left out: memory is no file"));
+    assert!(said, "{:?}", left_out.warnings);
 }

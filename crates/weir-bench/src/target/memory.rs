@@ -54,6 +54,13 @@ impl Memory {
         };
         Self { info, bytes: Arc::new(RwLock::new(vec![0; bytes])), twist: Arc::new(twist) }
     }
+
+    /// The same, said to have a cache of `bytes` before it.
+    #[must_use]
+    pub fn with_cache(mut self, bytes: u64) -> Self {
+        self.info.cache_bytes = Some(bytes);
+        self
+    }
 }
 
 impl Target for Memory {

@@ -26,6 +26,10 @@ impl Target for Null {
         &self.info
     }
 
+    fn keeps_data(&self) -> bool {
+        false
+    }
+
     fn lane(&self, slots: usize, buffer_bytes: usize) -> Result<Box<dyn Lane>, TargetError> {
         let buffers = (0..slots).map(|_| IoBuf::zeroed(buffer_bytes)).collect();
         Ok(Box::new(NullLane { buffers, submitted: Vec::with_capacity(slots) }))

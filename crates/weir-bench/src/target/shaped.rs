@@ -73,6 +73,10 @@ impl Target for Shaped {
         &self.info
     }
 
+    fn keeps_data(&self) -> bool {
+        false
+    }
+
     fn lane(&self, slots: usize, buffer_bytes: usize) -> Result<Box<dyn Lane>, TargetError> {
         let buffers = (0..slots).map(|_| IoBuf::zeroed(buffer_bytes)).collect();
         let due_at = Arc::clone(&self.due_at);

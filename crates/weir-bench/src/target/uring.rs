@@ -3,9 +3,10 @@
 //! Not here: which files (file, directory).
 //!
 //! Invariants:
+//! - a ring belongs to the thread that uses it first, which need not be the one that made it: it is
+//!   made disabled, and enabled by that thread;
 //! - a slot's buffer is not touched while its operation is under way: the slots of the lane say so;
-//! - a short read or write goes on where it stopped, and counts once;
-//! - a ring belongs to the thread that first submits, which need not be the one that made it.
+//! - a short read or write goes on where it stopped, and counts once.
 
 #![expect(unsafe_code, reason = "the kernel gets pointers into the lane's buffers")]
 
@@ -41,12 +42,16 @@ struct UnderWay {
 struct UringLane {
     // Before the buffers: what is under way ends before they go.
     ring: IoUring,
-    /// The ring waits for the thread that it will belong to.
-    disabled: bool,
     address: String,
     files: Arc<Files>,
     buffers: Vec<IoBuf>,
     under_way: Vec<Option<UnderWay>>,
+    /// How many of them are.
+    busy: usize,
+    /// Whether the ring is enabled: its thread is known.
+    is_enabled: bool,
+    /// Answers on their way from the ring; empty between calls.
+    answers: Vec<(usize, i32)>,
 }
 
 pub(super) fn lane(
@@ -55,28 +60,29 @@ pub(super) fn lane(
     slots: usize,
     buffer_bytes: usize,
 ) -> Result<Box<dyn Lane>, TargetError> {
-    let entries = slots.next_power_of_two().max(2) as u32;
-    let ring = IoUring::builder()
-        .setup_single_issuer()
-        .setup_coop_taskrun()
-        .setup_r_disabled()
-        .build(entries)
-        .map(|ring| (ring, true))
-        // Before Linux 6.0.
-        .or_else(|_| IoUring::new(entries).map(|ring| (ring, false)));
-    let (ring, disabled) = ring.map_err(|source| TargetError::Io {
+    let ring = ring(slots.next_power_of_two().max(2) as u32).map_err(|source| TargetError::Io {
         address: address.to_owned(),
         what: "set up io_uring for",
         source,
     })?;
     Ok(Box::new(UringLane {
         ring,
-        disabled,
         address: address.to_owned(),
         files,
         buffers: (0..slots).map(|_| IoBuf::zeroed(buffer_bytes)).collect(),
         under_way: vec![None; slots],
+        busy: 0,
+        is_enabled: false,
+        answers: Vec::with_capacity(slots),
     }))
+}
+
+/// A ring that is not enabled yet. Answers are worked off when the thread asks for them, and not
+/// whenever they come, where the kernel can do that (Linux 6.1).
+fn ring(entries: u32) -> std::io::Result<IoUring> {
+    let mut quick = IoUring::builder();
+    quick.setup_r_disabled().setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
+    quick.build(entries).or_else(|_| IoUring::builder().setup_r_disabled().build(entries))
 }
 
 impl UringLane {
@@ -110,11 +116,13 @@ impl UringLane {
     }
 
     fn push(&mut self, slot: usize, work: UnderWay) -> Result<(), TargetError> {
-        if std::mem::take(&mut self.disabled) {
+        if !self.is_enabled {
             let enabled = self.ring.submitter().register_enable_rings();
             enabled.map_err(|source| self.lost(source))?;
+            self.is_enabled = true;
         }
         self.under_way[slot] = Some(work);
+        self.busy += 1;
         let entry = self.entry(slot, work);
         loop {
             // SAFETY: the buffer is the slot's own, outlives the ring (declared after it), and is
@@ -158,20 +166,21 @@ impl Lane for UringLane {
     }
 
     fn reap(&mut self, wait: Wait, done: &mut Vec<Done>) -> Result<(), TargetError> {
-        let any = self.under_way.iter().any(Option::is_some);
         match wait {
-            Wait::Until(until) if !any => {
+            Wait::Until(until) if self.busy == 0 => {
                 std::thread::sleep(until.saturating_duration_since(Instant::now()));
                 return Ok(());
             }
-            _ if !any => return Ok(()),
+            _ if self.busy == 0 => return Ok(()),
             _ => self.wait(wait)?,
         }
         let at = Instant::now();
-        let completions: Vec<(usize, i32)> =
-            self.ring.completion().map(|c| (c.user_data() as usize, c.result())).collect();
-        for (slot, result) in completions {
+        let mut answers = std::mem::take(&mut self.answers);
+        let completions = self.ring.completion();
+        answers.extend(completions.map(|c| (c.user_data() as usize, c.result())));
+        for (slot, result) in answers.drain(..) {
             let work = self.under_way[slot].take().expect("the kernel answers once");
+            self.busy -= 1;
             let UnderWay { op, done_bytes } = work;
             let moves = matches!(op.kind, OpKind::Read | OpKind::Write);
             let now_done = done_bytes + result.max(0).cast_unsigned();
@@ -186,6 +195,7 @@ impl Lane for UringLane {
             };
             done.push(Done { slot, result, at });
         }
+        self.answers = answers;
         Ok(())
     }
 }
@@ -193,7 +203,7 @@ impl Lane for UringLane {
 impl Drop for UringLane {
     fn drop(&mut self) {
         // The kernel may still write into the buffers: wait for what is under way.
-        while self.under_way.iter().any(Option::is_some) {
+        while self.busy > 0 {
             let mut done = Vec::new();
             if self.reap(Wait::One, &mut done).is_err() {
                 // It cannot be waited for; rather leak the memory than share it.
@@ -201,5 +211,44 @@ impl Drop for UringLane {
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::spec::{DatasetSpec, OpKind};
+    use crate::target::{Address, Lane, Op, Target, Wait, open};
+
+    fn one(lane: &mut dyn Lane, kind: OpKind, offset: u64) {
+        let len_bytes = if kind == OpKind::Flush { 0 } else { 4096 };
+        let durable = kind == OpKind::Write;
+        lane.submit(0, &Op { kind, offset, len_bytes, durable }).expect("the ring takes it");
+        let mut done = Vec::new();
+        while done.is_empty() {
+            lane.reap(Wait::One, &mut done).expect("the ring answers");
+        }
+        assert!(done.len() == 1 && done[0].result.is_ok(), "{done:?}");
+    }
+
+    /// As workers do: the lane is made by one thread and used by another.
+    #[test]
+    fn a_lane_is_used_by_a_thread_that_did_not_make_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let address = Address::File(directory.path().join("data"));
+        let dataset = DatasetSpec { files: 1, file_bytes: 1 << 20 };
+        let target: Box<dyn Target> = open(&address, &dataset).unwrap();
+        let mut lane = target.lane(2, 4096).unwrap();
+        let used = std::thread::spawn(move || {
+            lane.buffer(0).fill(7);
+            one(&mut *lane, OpKind::Write, 8192);
+            one(&mut *lane, OpKind::Flush, 0);
+            lane.buffer(0).fill(0);
+            one(&mut *lane, OpKind::Read, 8192);
+            assert!(lane.buffer(0).iter().all(|byte| *byte == 7));
+            one(&mut *lane, OpKind::Read, 4096);
+            assert!(lane.buffer(0).iter().all(|byte| *byte == 0), "never written");
+        });
+        used.join().expect("as it was written");
+        drop(target.lane(2, 4096).expect("a lane that is never used goes as well"));
     }
 }

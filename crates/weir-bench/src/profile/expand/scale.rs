@@ -12,6 +12,9 @@ const SMOKE_CELL_MS: u64 = 5_000;
 const SMOKE_RATE_MS: u64 = 2_000;
 const SMOKE_WARMUP_MS: u64 = 1_000;
 const SMOKE_BYTES: u64 = 256 << 20;
+/// Of the file test.
+const SMOKE_FILE_BYTES: u64 = 64 << 20;
+const SMOKE_FILES: u32 = 256;
 const STANDARD_CELL_MS: u64 = 60_000;
 const STANDARD_WARMUP_MS: u64 = 10_000;
 const STANDARD_BYTES: u64 = 8 << 30;
@@ -94,7 +97,8 @@ pub(super) fn bonnie(spec: BonnieSpec, scale: Scale) -> BonnieSpec {
     let most = match scale {
         Scale::Seed => return spec,
         Scale::Smoke => {
-            return BonnieSpec { size: BonnieSize::Bytes { bytes: SMOKE_BYTES }, runs: 1, ..spec };
+            let size = BonnieSize::Bytes { bytes: SMOKE_FILE_BYTES };
+            return BonnieSpec { size, files: spec.files.min(SMOKE_FILES), runs: 1 };
         }
         Scale::Standard => STANDARD_BYTES,
     };

@@ -109,8 +109,5 @@ fn traps_of_the_documents_are_found_in_their_profiles() {
     assert!(exchange.contains("3.99 times smaller") && exchange.contains("loop is closed"));
     assert!(exchange.contains("a state of the target's caches is declared"), "{exchange}");
     let smoke = found("s002-vlab", 16, None, Scale::Smoke);
-    assert!(
-        smoke.contains("smoke scale") && smoke.contains("the file test uses 256MiB"),
-        "{smoke}"
-    );
+    assert!(smoke.contains("smoke scale") && smoke.contains("the file test uses 64MiB"), "{smoke}");
 }

@@ -189,7 +189,7 @@ fn clients(cell: &CellResult, verdict: &str) -> Markup {
         div.scroll { table {
             thead { tr {
                 th.name { "client" } th { "verdict" } th.num { "IOPS" } th.num { "mean ms" }
-                th.num { "start skew ms" }
+                th.num { "CPU %" } th.num { "start skew ms" } th.num { "clock ± us" }
             } }
             tbody { @for (index, run) in runs() {
                 @for client in &run.clients { tr {
@@ -197,7 +197,9 @@ fn clients(cell: &CellResult, verdict: &str) -> Markup {
                     td { (chip(verdict)) }
                     td.num { (words::number(client.iops)) }
                     td.num { (words::ms(client.mean_us)) }
+                    td.num { (words::number(client.cpu_pct)) }
                     td.num { (run.start_skew_ms.map_or_else(|| "n/a".to_owned(), words::number)) }
+                    td.num { (words::number(client.clock_error_us)) }
                 } }
             } }
         } }

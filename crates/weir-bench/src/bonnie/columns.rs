@@ -1,0 +1,92 @@
+//! Figures of a file test over its runs, each with its verdict.
+//!
+//! Not here: measuring (drive), printing (report).
+//!
+//! Invariants: the headline is the median, with lowest and highest beside it: a published summary
+//! gives the lowest as the average; a column that differs by more than a tenth is called unsteady.
+
+use serde::Serialize;
+
+use super::{BonnieResult, Figure, Phase};
+use crate::stats;
+use crate::summary::Spread;
+use crate::verdict::{Finding, Remark};
+
+/// Standard deviation by the mean above which a column is unsteady.
+const CV_PCT_MAX: f64 = 10.0;
+/// Runs below which nothing can be said of how far they differ.
+const RUNS_MIN: usize = 3;
+
+/// A phase over all runs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Column {
+    /// Which.
+    pub phase: Phase,
+    /// KiB per second, or operations per second.
+    pub rate: Spread,
+    /// Coefficient of variation in percent; `None` of less than two runs.
+    pub cv_pct: Option<f64>,
+    /// Median, in percent of one core.
+    pub cpu_pct: f64,
+    /// Longest operation of all runs.
+    pub latency_us: f64,
+    /// Worst first; empty: valid.
+    pub remarks: Vec<Remark>,
+}
+
+impl Column {
+    /// The verdict in a word.
+    pub fn verdict(&self) -> &'static str {
+        self.remarks.first().map_or("valid", |remark| remark.finding.name())
+    }
+}
+
+/// The columns of a file test; those that were not measured are not there.
+pub fn columns(result: &BonnieResult) -> Vec<Column> {
+    let column = |phase: &Phase| {
+        let runs = result.runs.iter().flat_map(|run| &run.figures);
+        let own: Vec<&Figure> = runs.filter(|figure| figure.phase == *phase).collect();
+        let of = |figure: fn(&Figure) -> f64| own.iter().map(|own| figure(own)).collect();
+        let rates: Vec<f64> = of(|figure| figure.rate);
+        let (cpu, latency): (Vec<f64>, Vec<f64>) =
+            (of(|figure| figure.cpu_pct), of(|figure| figure.latency_us));
+        let cv_pct = stats::cv_pct(&rates);
+        (!own.is_empty()).then(|| Column {
+            phase: *phase,
+            rate: Spread::of(&rates),
+            cv_pct,
+            cpu_pct: stats::median(&cpu).unwrap_or(0.0),
+            latency_us: latency.into_iter().fold(0.0, f64::max),
+            remarks: remarks(result, *phase, own.len(), cv_pct),
+        })
+    };
+    Phase::ALL.iter().filter_map(column).collect()
+}
+
+fn remarks(result: &BonnieResult, phase: Phase, runs: usize, cv_pct: Option<f64>) -> Vec<Remark> {
+    let mut remarks = Vec::new();
+    let mut say = |finding, detail: String, action: &str| {
+        remarks.push(Remark { finding, detail, action: action.to_owned() });
+    };
+    let bad: u64 = result.runs.iter().map(|run| run.bad_blocks).sum();
+    if bad > 0 && phase.reads_data() {
+        let detail = format!("{bad} blocks were not what was written");
+        say(Finding::Corrupt, detail, "do not trust this storage with data; look at its logs");
+    }
+    if phase.reads_data() && result.file_bytes <= result.memory_bytes {
+        let human = weir_base::size::Human;
+        let (file, memory) = (human(result.file_bytes), human(result.memory_bytes));
+        let detail = format!("the file of {file} fits the memory of {memory}");
+        say(Finding::CacheResident, detail, "use a file of three times the memory");
+    }
+    if let Some(cv) = cv_pct.filter(|cv| *cv > CV_PCT_MAX) {
+        let detail = format!("the runs vary by {cv:.0} % (standard deviation by mean)");
+        say(Finding::Unsteady, detail, "make more runs, and keep others away");
+    }
+    if runs < RUNS_MIN {
+        let detail = format!("{runs} runs say little of how far they differ");
+        say(Finding::UnderSampled, detail, "make three runs or more");
+    }
+    remarks.sort_by_key(|remark| remark.finding);
+    remarks
+}

@@ -1,0 +1,212 @@
+//! Doing the file test as often as was asked for, while somebody watches.
+//!
+//! Not here: the phases (large, small).
+//!
+//! Invariants: whoever watches is asked whether to go on at least each 100 ms, whatever the storage
+//! does; a run that was ended is no run; the directory is removed however it ends.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::large::{BYTES_MAX, Large};
+use super::small::Small;
+use super::{BLOCK_BYTES, BRIEF_S, BonnieError, BonnieResult, BonnieRun, large, small};
+use crate::content::Content;
+use crate::result::TargetInfo;
+use crate::spec::{BonnieSize, BonnieSpec, ContentSpec};
+
+const ASK_EVERY: Duration = Duration::from_millis(50);
+/// A smaller file has too few blocks for all who seek in it.
+const FILE_BYTES_MIN: u64 = 128 << 10;
+/// Left free beside the file.
+const SPARE_BYTES: u64 = 64 << 20;
+/// Runs that are told apart by their directory.
+const NAMES_MAX: u32 = 1000;
+
+/// What is to be done, and where.
+pub(crate) struct Job<'a> {
+    /// What.
+    pub(crate) spec: &'a BonnieSpec,
+    /// Of the large file.
+    pub(crate) content: &'a ContentSpec,
+    /// The target beside or in which files are made.
+    pub(crate) target: &'a TargetInfo,
+    /// Of this machine.
+    pub(crate) memory_bytes: u64,
+}
+
+/// How far it has come, and whether it is to end.
+pub(super) struct Progress {
+    steps: AtomicU64,
+    ended: AtomicBool,
+}
+
+impl Progress {
+    pub(super) fn new() -> Self {
+        Self { steps: AtomicU64::new(0), ended: AtomicBool::new(false) }
+    }
+
+    /// Some steps are done.
+    pub(super) fn add(&self, steps: u64) -> Result<(), BonnieError> {
+        self.steps.fetch_add(steps, Ordering::Relaxed);
+        if self.ended.load(Ordering::Relaxed) { Err(BonnieError::Ended) } else { Ok(()) }
+    }
+}
+
+/// Does it. `watch` is told which run it is and which part of it is done; false ends it.
+///
+/// # Errors
+/// It cannot begin. What goes wrong later is told in the result.
+pub(crate) fn drive(
+    job: &Job<'_>,
+    watch: &mut dyn FnMut(u32, f64) -> bool,
+) -> Result<BonnieResult, BonnieError> {
+    let beside = directory_of(job.target)?;
+    let file_bytes = file_bytes(job.spec, job.memory_bytes);
+    let space = rustix::fs::statvfs(&beside).map_err(|error| io(&beside, "look at", error))?;
+    let (needed_bytes, free_bytes) = (file_bytes + SPARE_BYTES, space.f_bavail * space.f_frsize);
+    if free_bytes < needed_bytes {
+        let directory = beside.display().to_string();
+        return Err(BonnieError::NoSpace { directory, free_bytes, needed_bytes });
+    }
+    let content = Content::new(job.content, 4096, file_bytes);
+    let mut result = BonnieResult {
+        directory: beside.display().to_string(),
+        file_bytes,
+        memory_bytes: job.memory_bytes,
+        files: job.spec.files,
+        runs_asked: job.spec.runs.max(1),
+        runs: Vec::new(),
+        notes: Vec::new(),
+        failure: None,
+    };
+    for run in 1..=result.runs_asked {
+        match one_run(job, &beside, file_bytes, &content, &mut |part| watch(run, part)) {
+            Ok(done) => result.runs.push(done),
+            Err(error) => {
+                result.failure = Some(error.to_string());
+                break;
+            }
+        }
+    }
+    result.notes = notes(&result);
+    Ok(result)
+}
+
+fn one_run(
+    job: &Job<'_>,
+    beside: &Path,
+    file_bytes: u64,
+    content: &Content,
+    watch: &mut dyn FnMut(f64) -> bool,
+) -> Result<BonnieRun, BonnieError> {
+    let made = Made::new(beside)?;
+    let (progress, seed) = (Progress::new(), job.content.seed);
+    let all = (large::steps(file_bytes) + small::steps(job.spec.files)) as f64;
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            let large = Large::new(&made.0, file_bytes, content, seed, &progress);
+            let (mut figures, bad_blocks) = large.phases()?;
+            if job.spec.files > 0 {
+                let small = Small::new(&made.0, job.spec.files, seed, &progress);
+                figures.extend(small.phases()?);
+            }
+            Ok(BonnieRun { figures, bad_blocks })
+        });
+        while !worker.is_finished() {
+            let part = progress.steps.load(Ordering::Relaxed) as f64 / all;
+            if !watch(part.min(1.0)) {
+                progress.ended.store(true, Ordering::Relaxed);
+            }
+            std::thread::sleep(ASK_EVERY);
+        }
+        worker.join().expect("it does not panic")
+    })
+}
+
+/// A directory that this test made.
+struct Made(PathBuf);
+
+impl Made {
+    fn new(beside: &Path) -> Result<Self, BonnieError> {
+        let process = std::process::id();
+        for number in 0..NAMES_MAX {
+            let path = beside.join(format!("weir-bench-bonnie-{process}-{number}"));
+            match std::fs::create_dir(&path) {
+                Ok(()) => return Ok(Self(path)),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(source) => return Err(io(&path, "make", source)),
+            }
+        }
+        let source = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
+        Err(io(beside, "make a directory in", source))
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        // Where that fails the directory stays, and its name says whose it is.
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+fn io(path: &Path, what: &'static str, source: impl Into<std::io::Error>) -> BonnieError {
+    BonnieError::Io { path: path.display().to_string(), what, source: source.into() }
+}
+
+/// The directory in which the target's files are.
+///
+/// # Errors
+/// It is no file.
+pub(crate) fn directory_of(target: &TargetInfo) -> Result<PathBuf, BonnieError> {
+    let path = Path::new(&target.address);
+    let found = match path.parent() {
+        _ if target.kind != "file" => None,
+        _ if path.is_dir() => Some(path),
+        Some(parent) if parent.as_os_str().is_empty() => Some(Path::new(".")),
+        parent => parent,
+    };
+    let found = found.filter(|path| path.is_dir()).map(Path::to_owned);
+    found.ok_or_else(|| BonnieError::NoDirectory { address: target.address.clone() })
+}
+
+/// Of the large file; whole blocks.
+pub(crate) fn file_bytes(spec: &BonnieSpec, memory_bytes: u64) -> u64 {
+    let bytes = match spec.size {
+        BonnieSize::Bytes { bytes } => bytes,
+        BonnieSize::MemoryTimes { times } => crate::content::whole(memory_bytes as f64 * times),
+    };
+    // Nothing is so large, and what follows is added to it.
+    bytes.clamp(FILE_BYTES_MIN, 1 << 60).next_multiple_of(BLOCK_BYTES as u64)
+}
+
+fn notes(result: &BonnieResult) -> Vec<String> {
+    let human = weir_base::size::Human;
+    let mut notes = vec![format!(
+        "a file of {} in blocks of {}; a byte at a time: the first {}; {} small files, empty",
+        human(result.file_bytes),
+        human(BLOCK_BYTES as u64),
+        human(BYTES_MAX.min(result.file_bytes)),
+        result.files
+    )];
+    let (file, memory) = (human(result.file_bytes), human(result.memory_bytes));
+    notes.push(if result.file_bytes <= result.memory_bytes {
+        format!("the file of {file} is not larger than the memory of {memory}: caches can answer")
+    } else {
+        format!("the file of {file} is larger than the memory of {memory}")
+    });
+    notes.push(
+        "through the page cache, with the flush at the end counted in; what the page cache held \
+         of the file was dropped before each phase that reads"
+            .to_owned(),
+    );
+    let figures = result.runs.iter().flat_map(|run| &run.figures);
+    let brief = figures.filter(|figure| figure.seconds < BRIEF_S).count();
+    if brief > 0 {
+        notes.push(format!(
+            "{brief} figures are of phases shorter than {BRIEF_S} s: bonnie++ would print none"
+        ));
+    }
+    notes
+}

@@ -1,0 +1,57 @@
+//! Taking the time of a phase, its processor time and its longest operation.
+//!
+//! Not here: the operations (large, small).
+//!
+//! Invariant: whatever happens between begin and end counts for the phase.
+
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use super::{Figure, Phase};
+
+/// A phase that is going on.
+pub(super) struct Timing {
+    phase: Phase,
+    began: Instant,
+    cpu_s: f64,
+    longest: Duration,
+}
+
+impl Timing {
+    pub(super) fn begin(phase: Phase) -> Self {
+        let longest = Duration::ZERO;
+        Self { phase, cpu_s: process_cpu_s(), longest, began: Instant::now() }
+    }
+
+    /// Does one operation.
+    pub(super) fn operation<T>(&mut self, operation: impl FnOnce() -> T) -> T {
+        let began = Instant::now();
+        let done = operation();
+        self.longest = self.longest.max(began.elapsed());
+        done
+    }
+
+    /// Operations were done elsewhere.
+    pub(super) fn longest(&mut self, longest: Duration) {
+        self.longest = self.longest.max(longest);
+    }
+
+    /// It is over; `amount`: KiB or operations.
+    pub(super) fn end(self, amount: f64) -> Figure {
+        let seconds = self.began.elapsed().as_secs_f64().max(1e-9);
+        Figure {
+            phase: self.phase,
+            rate: amount / seconds,
+            cpu_pct: 100.0 * (process_cpu_s() - self.cpu_s) / seconds,
+            latency_us: self.longest.as_secs_f64() * 1e6,
+            seconds,
+        }
+    }
+}
+
+/// Processor time of this process so far, finer than proc(5) has it.
+fn process_cpu_s() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}

@@ -1,0 +1,197 @@
+//! The other side: the installed fio, its jobs and what it says of them.
+//!
+//! Not here: jobs of profiles (profile::fio).
+//!
+//! Theory. fio's own `clat` begins when an operation is with the kernel, its `lat` when it is
+//! handed over, as ours does: `lat` is asked for. Its processor time is that of the job's thread
+//! alone, without starting the program.
+//!
+//! Invariants:
+//! - sizes and times are plain numbers or carry their unit, because fio guesses otherwise;
+//! - a percentile exists only with ten samples beyond it, as ours.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde::Deserialize;
+
+use super::cells::{Cell, Place};
+use super::{DriverRun, FILE, Options};
+
+/// Samples that must be beyond a percentile.
+const BEYOND_MIN: f64 = 10.0;
+/// What fio says last tells why it failed.
+const SAID_LINES: usize = 3;
+
+/// Why there is nothing of fio.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FioError {
+    /// It is not there.
+    #[error("the program {} cannot be run: {source}", program.display())]
+    Missing {
+        /// As it was looked for.
+        program: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// It failed.
+    #[error("fio failed at \"{cell}\": {said}")]
+    Failed {
+        /// Which load.
+        cell: String,
+        /// Its last words.
+        said: String,
+    },
+    /// It said something else.
+    #[error("what fio said of \"{cell}\" cannot be read: {source}")]
+    Output {
+        /// Which load.
+        cell: String,
+        /// Where and why.
+        source: serde_json::Error,
+    },
+}
+
+impl FioError {
+    /// What the user can do.
+    pub(super) fn action(&self) -> &'static str {
+        match self {
+            Self::Missing { .. } => "install the package fio (3.x), or name the program with --fio",
+            Self::Failed { .. } => "look at what it says; for NBD it needs the engine nbd",
+            Self::Output { .. } => "use fio 3.x",
+        }
+    }
+}
+
+/// The program.
+pub(super) struct Fio {
+    program: PathBuf,
+    version: String,
+}
+
+impl Fio {
+    pub(super) fn find(program: &Path) -> Result<Self, FioError> {
+        let missing = |source| FioError::Missing { program: program.to_owned(), source };
+        let output = Command::new(program).arg("--version").output().map_err(missing)?;
+        if !output.status.success() {
+            return Err(missing(std::io::Error::other("it does not tell its version")));
+        }
+        let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        Ok(Self { program: program.to_owned(), version })
+    }
+
+    pub(super) fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Does a job, in the directory whose file it names.
+    pub(super) fn run(
+        &self,
+        cell: &str,
+        job: &str,
+        directory: Option<&Path>,
+    ) -> Result<DriverRun, FioError> {
+        let missing = |source| FioError::Missing { program: self.program.clone(), source };
+        let mut command = Command::new(&self.program);
+        command.args(["--output-format=json", "-"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        directory.map(|directory| command.current_dir(directory));
+        let mut child = command.spawn().map_err(missing)?;
+        let mut stdin = child.stdin.take().expect("it was asked for");
+        // A program that ends before it has read its job says why.
+        let written = stdin.write_all(job.as_bytes());
+        drop(stdin);
+        let output = child.wait_with_output().map_err(missing)?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let failed = |said: String| FioError::Failed { cell: cell.to_owned(), said };
+        if !output.status.success() {
+            let last: Vec<&str> = said.lines().rev().take(SAID_LINES).collect();
+            return Err(failed(last.into_iter().rev().collect::<Vec<_>>().join("; ")));
+        }
+        written.map_err(|error| failed(format!("it did not read its job: {error}")))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        read(&text).map_err(|source| FioError::Output { cell: cell.to_owned(), source })
+    }
+}
+
+/// A load as fio's job.
+pub(super) fn job(options: &Options, place: Place, cell: &Cell) -> String {
+    let engine = match (place, &options.nbd) {
+        (Place::Null, _) => "ioengine=null".to_owned(),
+        (Place::Nbd, Some(uri)) => format!("ioengine=nbd\nuri={uri}"),
+        (Place::File | Place::Nbd, _) => {
+            format!("ioengine=io_uring\ndirect=1\nfilename={FILE}")
+        }
+    };
+    let access = if cell.is_random { "rand" } else { "" };
+    let kind = if cell.is_read { "read" } else { "write" };
+    let Cell { block_bytes, depth, .. } = cell;
+    let Options { bytes, run_ms, .. } = options;
+    format!(
+        "[cell]\n{engine}\nrw={access}{kind}\nbs={block_bytes}\niodepth={depth}\nsize={bytes}\n\
+         time_based=1\nruntime={run_ms}ms\nrandrepeat=0\nnorandommap=1\nrefill_buffers=1\n\
+         buffer_compress_percentage=0\nclat_percentiles=0\nlat_percentiles=1\n\
+         percentile_list=50:99\n"
+    )
+}
+
+#[derive(Deserialize)]
+struct Output {
+    jobs: [Job; 1],
+}
+
+#[derive(Deserialize)]
+struct Job {
+    error: i32,
+    #[serde(rename = "job_runtime")]
+    runtime_ms: f64,
+    /// In percent of that.
+    usr_cpu: f64,
+    sys_cpu: f64,
+    read: Direction,
+    write: Direction,
+}
+
+#[derive(Deserialize)]
+struct Direction {
+    total_ios: u64,
+    iops: f64,
+    lat_ns: Latency,
+}
+
+#[derive(Deserialize)]
+struct Latency {
+    #[serde(default)]
+    percentile: BTreeMap<String, f64>,
+}
+
+/// The figures of a job's output.
+pub(super) fn read(text: &str) -> Result<DriverRun, serde_json::Error> {
+    use serde::de::Error as _;
+    // Notes may come before it.
+    let json = text.find('{').map_or(text, |start| &text[start..]);
+    let Output { jobs: [job] } = serde_json::from_str(json)?;
+    if job.error != 0 {
+        return Err(serde_json::Error::custom(format!("error {} in it", job.error)));
+    }
+    let done = if job.read.total_ios > 0 { &job.read } else { &job.write };
+    if done.total_ios == 0 {
+        return Err(serde_json::Error::custom("no operation was done"));
+    }
+    let count = done.total_ios as f64;
+    let percentile = |percent: f64| {
+        let is_there = count * (1.0 - percent / 100.0) + 1e-9 >= BEYOND_MIN;
+        let nanoseconds = done.lat_ns.percentile.get(&format!("{percent:.6}"));
+        nanoseconds.filter(|_| is_there).map(|nanoseconds| nanoseconds / 1000.0)
+    };
+    let cpu_s = (job.usr_cpu + job.sys_cpu) / 100.0 * job.runtime_ms / 1000.0;
+    Ok(DriverRun {
+        iops: done.iops,
+        p50_us: percentile(50.0),
+        p99_us: percentile(99.0),
+        cpu_us: cpu_s * 1e6 / count,
+    })
+}

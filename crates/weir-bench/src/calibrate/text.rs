@@ -1,0 +1,126 @@
+//! The comparison as a section of Markdown.
+//!
+//! Not here: the figures.
+//!
+//! Invariant: no ratio without its interval and verdict.
+
+use std::fmt::Write as _;
+
+use super::{CalibrationReport, CellReport, Compared};
+use crate::words;
+
+pub(super) fn markdown(report: &CalibrationReport) -> String {
+    let mut out = String::new();
+    line(&mut out, format_args!("## Calibration against fio\n"));
+    head(&mut out, report);
+    results(&mut out, report);
+    costs(&mut out, report);
+    jobs(&mut out, report);
+    out
+}
+
+fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
+    writeln!(out, "{text}").expect("a String takes everything");
+}
+
+fn head(out: &mut String, report: &CalibrationReport) {
+    let CalibrationReport { program, fio, environment, .. } = report;
+    let cores = environment.cores;
+    let (cpu, kernel) = (&environment.cpu, &environment.kernel);
+    line(out, format_args!("{program} and {fio}, {cpu}, {cores} cores, Linux {kernel}."));
+    let (bytes, run) = (words::bytes(report.bytes), words::duration(report.run_ms));
+    let runs = report.cells.iter().map(|cell| cell.ours.len()).max().unwrap_or(0);
+    line(
+        out,
+        format_args!(
+            "Each load with both in turns, {runs} runs of {run} with each, on the same {bytes}, by \
+             one worker, past the page cache. Latencies count from handing an operation over."
+        ),
+    );
+    for (place, driver) in &report.drivers {
+        line(out, format_args!("- {place}: weir by {driver}"));
+    }
+    if let Some(content) = report.cells.iter().find_map(|cell| cell.content) {
+        line(out, format_args!("- written: {content}"));
+    }
+    line(out, format_args!("- read: weir verifies the stamp of what comes back, fio does not"));
+    if !report.complete {
+        line(out, format_args!("\n**It was ended early: not every load is here.**"));
+    }
+}
+
+/// A number and its interval: `0.998 (0.981 to 1.012)`.
+fn ratio(compared: &Compared) -> String {
+    compared.ratio.map_or_else(
+        || "n/a".to_owned(),
+        |found| format!("{:.3} ({:.3} to {:.3})", found.ratio, found.low, found.high),
+    )
+}
+
+fn figure(value: Option<f64>) -> String {
+    value.map_or_else(|| "n/a".to_owned(), words::number)
+}
+
+fn verdict(holds: Option<bool>, yes: &'static str, no: &'static str) -> &'static str {
+    holds.map_or("cannot be told", |holds| if holds { yes } else { no })
+}
+
+fn results(out: &mut String, report: &CalibrationReport) {
+    let cells: Vec<&CellReport> =
+        report.cells.iter().filter(|cell| !cell.results.is_empty()).collect();
+    if cells.is_empty() {
+        return;
+    }
+    line(out, format_args!("\n### What both find\n"));
+    let all = if report.agrees() { "Both find the same" } else { "They differ where it says so" };
+    line(
+        out,
+        format_args!(
+            "{all}. They agree where medians are within 3 %, or where the 95 % interval of their \
+             ratio holds 1.\n"
+        ),
+    );
+    line(out, format_args!("| target | load | figure | fio | weir | weir by fio | verdict |"));
+    line(out, format_args!("| --- | --- | --- | --- | --- | --- | --- |"));
+    for cell in cells {
+        for found in &cell.results {
+            let (fio, ours) = (figure(found.fio), figure(found.ours));
+            let (place, load, name) = (cell.place, &cell.name, found.figure.name());
+            let (ratio, verdict) = (ratio(found), verdict(found.holds, "agree", "differ"));
+            line(
+                out,
+                format_args!(
+                    "| {place} | {load} | {name} | {fio} | {ours} | {ratio} | {verdict} |"
+                ),
+            );
+        }
+    }
+}
+
+fn costs(out: &mut String, report: &CalibrationReport) {
+    line(out, format_args!("\n### What an operation costs\n"));
+    line(
+        out,
+        format_args!(
+            "Processor time per operation, user and system, in microseconds. Wanted on null and \
+             file targets: no more than fio's.\n"
+        ),
+    );
+    line(out, format_args!("| target | load | fio | weir | weir by fio | verdict |"));
+    line(out, format_args!("| --- | --- | --- | --- | --- | --- |"));
+    for cell in &report.cells {
+        let Some(cost) = &cell.cost else { continue };
+        let (fio, ours, ratio) = (figure(cost.fio), figure(cost.ours), ratio(cost));
+        let verdict = verdict(cost.holds, "no more", "more");
+        let (place, load) = (cell.place, &cell.name);
+        line(out, format_args!("| {place} | {load} | {fio} | {ours} | {ratio} | {verdict} |"));
+    }
+}
+
+fn jobs(out: &mut String, report: &CalibrationReport) {
+    line(out, format_args!("\n### Jobs as fio got them\n"));
+    for cell in &report.cells {
+        line(out, format_args!("{}: {}\n", cell.place, cell.name));
+        line(out, format_args!("```ini\n{}```\n", cell.job));
+    }
+}

@@ -1,0 +1,117 @@
+//! Whether a task that came from elsewhere can be done at all.
+//!
+//! Not here: doing it.
+//!
+//! Invariant: what passes neither overflows nor asks for memory without bounds.
+
+use super::wire::Task;
+use crate::spec::LoadSpec;
+
+const WORKERS_MAX: u32 = 1024;
+/// Operations in flight of all workers ...
+const SLOTS_MAX: u64 = 1 << 18;
+/// ... and bytes of their buffers.
+const BUFFERS_BYTES_MAX: u64 = 64 << 30;
+const BLOCK_BYTES_MAX: u32 = 256 << 20;
+/// Streams, and block sizes of each.
+const LIST_MAX: usize = 256;
+const WEIGHT_MAX: u32 = 1 << 20;
+const FILES_MAX: u32 = 1 << 20;
+const RATE_MAX: f64 = 1e8;
+const BACKLOG_MAX: u64 = 1 << 26;
+const CLIENTS_MAX: u32 = 1024;
+/// A week.
+const TIME_MS_MAX: u64 = 7 * 24 * 3600 * 1000;
+
+/// `Err`: why it cannot.
+pub(super) fn check(task: &Task) -> Result<(), &'static str> {
+    let dataset = &task.dataset;
+    let total_bytes = u64::from(dataset.files).checked_mul(dataset.file_bytes);
+    let is = |fine: bool, why| if fine { Ok(()) } else { Err(why) };
+    is(total_bytes.is_some_and(|bytes| bytes > 0), "the dataset has no size that can be")?;
+    is(dataset.files <= FILES_MAX, "the dataset has too many files")?;
+    is([512, 4096].contains(&task.block_bytes), "blocks are neither sectors nor pages")?;
+    is((1..=CLIENTS_MAX).contains(&task.of), "there are too many clients")?;
+    is(task.number < task.of, "the client's number is none")?;
+    let time_ms = task.warmup_ms.checked_add(task.duration_ms);
+    is(time_ms.is_some_and(|ms| ms <= TIME_MS_MAX), "it takes more than a week")?;
+    is((1..=LIST_MAX).contains(&task.streams.len()), "there are no streams, or too many")?;
+    for stream in &task.streams {
+        is((1..=LIST_MAX).contains(&stream.blocks.len()), "a stream has no sizes, or too many")?;
+        is((0.0..=100.0).contains(&stream.read_pct), "a share of reads is none")?;
+        is((1..=WEIGHT_MAX).contains(&stream.share), "a stream's share is none")?;
+        for block in &stream.blocks {
+            is(block.weight <= WEIGHT_MAX, "a weight is too large")?;
+            let bytes = block.bytes;
+            let fits = bytes > 0
+                && bytes <= BLOCK_BYTES_MAX
+                && bytes.is_multiple_of(task.block_bytes)
+                && dataset.file_bytes.is_multiple_of(u64::from(bytes));
+            is(fits, "an operation does not fit the dataset")?;
+            let clients = u64::from(task.of);
+            let part_bytes = total_bytes.unwrap_or_default() / clients;
+            let room = clients == 1 || part_bytes >= 2 * u64::from(bytes) + 4096;
+            is(room, "the dataset is too small to give each client a part of it")?;
+        }
+    }
+    check_load(task)
+}
+
+fn check_load(task: &Task) -> Result<(), &'static str> {
+    let is = |fine: bool, why| if fine { Ok(()) } else { Err(why) };
+    let (workers, slots) = match task.load {
+        LoadSpec::Closed { workers, depth } => (workers, u64::from(workers) * u64::from(depth)),
+        LoadSpec::Open { workers, rate, in_flight_max, backlog_max, .. } => {
+            is(rate > 0.0 && rate <= RATE_MAX, "the rate is none")?;
+            is(backlog_max <= BACKLOG_MAX, "too many operations may wait")?;
+            (workers, u64::from(in_flight_max) + u64::from(workers))
+        }
+    };
+    is((1..=WORKERS_MAX).contains(&workers), "there are no workers, or too many")?;
+    is(slots <= SLOTS_MAX, "too many operations are in flight")?;
+    let blocks = task.streams.iter().flat_map(|stream| &stream.blocks);
+    let largest = blocks.map(|block| u64::from(block.bytes)).max().unwrap_or(0);
+    is(slots * largest <= BUFFERS_BYTES_MAX, "the buffers would not fit into memory")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clients::tests::task;
+    use crate::spec::{Arrival, DatasetSpec};
+
+    #[test]
+    fn what_could_break_an_agent_is_refused() {
+        assert_eq!(check(&task()), Ok(()));
+        let open = |rate| LoadSpec::Open {
+            workers: 1,
+            rate,
+            arrival: Arrival::Poisson,
+            in_flight_max: 8,
+            backlog_max: 8,
+        };
+        let closed = |workers, depth| LoadSpec::Closed { workers, depth };
+        let bad: [&dyn Fn(&mut Task); 15] = [
+            &|task| task.dataset = DatasetSpec { files: u32::MAX, file_bytes: u64::MAX },
+            &|task| task.dataset.files = 0,
+            &|task| task.block_bytes = 1000,
+            &|task| task.number = task.of,
+            &|task| task.of = 0,
+            &|task| task.duration_ms = u64::MAX,
+            &|task| task.streams.clear(),
+            &|task| task.streams[0].blocks.clear(),
+            &|task| task.streams[0].blocks[0].bytes = 0,
+            &|task| task.streams[0].read_pct = f64::NAN,
+            &|task| task.load = closed(u32::MAX, u32::MAX),
+            &|task| task.load = closed(1024, 1 << 20),
+            &|task| task.load = open(f64::INFINITY),
+            &|task| task.load = open(f64::NAN),
+            &|task| task.dataset.file_bytes = 8192,
+        ];
+        for (number, spoil) in bad.iter().enumerate() {
+            let mut task = task();
+            spoil(&mut task);
+            assert!(check(&task).is_err(), "{number}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! A connection: messages as JSON, each behind its length, and a limit to every wait.
+//!
+//! ```text
+//! 0  length of what follows in bytes (u32, big-endian)
+//! 4  JSON
+//! ```
+//! Not here: what is said (wire), when (session, coordinator).
+//!
+//! Invariants: no more is read than the bound of the moment allows, and memory grows only with what
+//! has come; after an error the connection is not used any more.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::SILENCE_MAX;
+
+/// Until the other side has proved who it is.
+pub(super) const GREETING_BYTES_MAX: u32 = 4 << 10;
+/// Afterwards: a run of a day has 86,400 seconds of some 150 bytes.
+pub(super) const MESSAGE_BYTES_MAX: u32 = 64 << 20;
+/// Read at once.
+const READ_BYTES: usize = 64 << 10;
+
+/// Why a connection is of no use any more.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LinkError {
+    #[error("the connection broke: {0}")]
+    Broken(io::Error),
+    #[error("the connection was closed")]
+    Closed,
+    #[error("nothing was heard for {} s", .0.as_secs())]
+    Silent(Duration),
+    #[error("a message of {bytes} bytes came where {max} are allowed")]
+    TooLong { bytes: u32, max: u32 },
+    #[error("a message makes no sense: {0}")]
+    Nonsense(serde_json::Error),
+    #[error("another message came than was due")]
+    Unexpected,
+}
+
+/// A connection.
+pub(super) struct Link {
+    stream: TcpStream,
+    bytes_max: u32,
+}
+
+impl Link {
+    pub(super) fn new(stream: TcpStream) -> Result<Self, LinkError> {
+        let set = stream.set_nodelay(true).and_then(|()| {
+            stream.set_nonblocking(false)?;
+            stream.set_write_timeout(Some(SILENCE_MAX))
+        });
+        set.map_err(LinkError::Broken)?;
+        Ok(Self { stream, bytes_max: GREETING_BYTES_MAX })
+    }
+
+    /// From now on longer messages are taken: the other side is known.
+    pub(super) fn trust(&mut self) {
+        self.bytes_max = MESSAGE_BYTES_MAX;
+    }
+
+    pub(super) fn send(&mut self, message: &impl Serialize) -> Result<(), LinkError> {
+        let mut frame = vec![0; 4];
+        serde_json::to_writer(&mut frame, message).map_err(LinkError::Nonsense)?;
+        let bytes = u32::try_from(frame.len() - 4).unwrap_or(u32::MAX);
+        if bytes > MESSAGE_BYTES_MAX {
+            return Err(LinkError::TooLong { bytes, max: MESSAGE_BYTES_MAX });
+        }
+        frame[..4].copy_from_slice(&bytes.to_be_bytes());
+        self.stream.write_all(&frame).map_err(|error| broken(error, SILENCE_MAX))
+    }
+
+    /// The next message, and when the last byte of it was there.
+    pub(super) fn receive<T: DeserializeOwned>(
+        &mut self,
+        within: Duration,
+    ) -> Result<(T, Instant), LinkError> {
+        let deadline = Instant::now() + within;
+        let mut head = Vec::new();
+        self.read(&mut head, 4, deadline, within)?;
+        let bytes = u32::from_be_bytes(head.try_into().expect("4 bytes were read"));
+        if bytes > self.bytes_max {
+            return Err(LinkError::TooLong { bytes, max: self.bytes_max });
+        }
+        let mut json = Vec::new();
+        self.read(&mut json, bytes as usize, deadline, within)?;
+        let at = Instant::now();
+        serde_json::from_slice(&json).map(|message| (message, at)).map_err(LinkError::Nonsense)
+    }
+
+    fn read(
+        &mut self,
+        into: &mut Vec<u8>,
+        bytes: usize,
+        deadline: Instant,
+        within: Duration,
+    ) -> Result<(), LinkError> {
+        let mut buffer = vec![0; bytes.min(READ_BYTES)];
+        while into.len() < bytes {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(LinkError::Silent(within));
+            }
+            self.stream.set_read_timeout(Some(left)).map_err(LinkError::Broken)?;
+            let wanted = (bytes - into.len()).min(buffer.len());
+            match self.stream.read(&mut buffer[..wanted]) {
+                Ok(0) => return Err(LinkError::Closed),
+                Ok(read) => into.extend_from_slice(&buffer[..read]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(broken(error, within)),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // Others may hold the socket, to be able to end a wait.
+        self.stream.shutdown(Shutdown::Both).ok();
+    }
+}
+
+fn broken(error: io::Error, within: Duration) -> LinkError {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => LinkError::Silent(within),
+        _ => LinkError::Broken(error),
+    }
+}

@@ -1,0 +1,37 @@
+//! Whether a spec can be run on a target at all.
+//!
+//! Not here: what a profile may say (profile: check).
+//!
+//! Invariant: what passes has operations of whole blocks within one part of the dataset.
+
+use super::RunError;
+use crate::spec::RunSpec;
+use crate::target::{Target, TargetError};
+
+/// Whether every operation fits the target and the dataset.
+pub(super) fn check(spec: &RunSpec, target: &dyn Target) -> Result<(), RunError> {
+    let info = target.info();
+    let (address, block_bytes) = (info.address.clone(), info.block_bytes);
+    let sizes = spec.cells.iter().flat_map(|cell| {
+        let blocks = cell.streams.iter().flat_map(|stream| &stream.blocks);
+        blocks.map(|share| (cell.name.as_str(), share.bytes))
+    });
+    for (cell, bytes) in sizes.chain([("fill", spec.fill.block_bytes)]) {
+        if bytes == 0 || !bytes.is_multiple_of(block_bytes) || bytes < content_block(spec) {
+            let bytes = u64::from(bytes);
+            return Err(TargetError::Unaligned { address, block_bytes, bytes }.into());
+        }
+        if !spec.dataset.file_bytes.is_multiple_of(u64::from(bytes)) {
+            let (cell, part_bytes) = (cell.to_owned(), spec.dataset.file_bytes);
+            return Err(RunError::Block { cell, block_bytes: bytes, part_bytes });
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of the blocks that are stamped: no operation is smaller.
+pub(super) fn content_block(spec: &RunSpec) -> u32 {
+    let blocks = spec.cells.iter().flat_map(|cell| &cell.streams).flat_map(|s| &s.blocks);
+    let mut bytes = blocks.map(|share| share.bytes).chain([spec.fill.block_bytes]);
+    if bytes.all(|bytes| bytes.is_multiple_of(4096)) { 4096 } else { 512 }
+}

@@ -1,0 +1,134 @@
+//! Each verdict, provoked by a target that deserves it.
+//!
+//! Not here: what a verdict is decided by (judge).
+//!
+//! Invariant: every finding there is has a check, and every one of them comes from a run, none from
+//! made-up figures.
+
+use std::num::NonZero;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::kit::{DATASET_BYTES, cell, closed, open, whole_run};
+use super::{Item, Seen};
+use crate::run::RunError;
+use crate::spec::{CellSpec, OpKind};
+use crate::target::memory::{Action, Memory};
+use crate::target::shaped::Shaped;
+use crate::target::{self, Target};
+use crate::verdict::{Finding, JudgedRun};
+
+const RUN_MS: u64 = 150;
+const RUNS: u32 = 3;
+
+pub(super) fn items() -> Vec<Item> {
+    let mut items: Vec<Item> = Finding::ALL.into_iter().map(provoked).collect();
+    let nothing = "no remark on a target without fault that answers as quickly every time";
+    let valid = Item::new("verdict: valid", nothing, |_| {
+        let spec = CellSpec { duration_ms: 1_200, ..mixed(closed(64)) };
+        let found = remarks(&spec, &Shaped::latency(Duration::from_millis(20)))?;
+        let text = if found.is_empty() { "no remark".to_owned() } else { found.join("; ") };
+        Ok(Seen::of(found.is_empty(), text))
+    });
+    items.push(valid.by_time());
+    items
+}
+
+fn provoked(finding: Finding) -> Item {
+    let (target, by_time) = match finding {
+        Finding::Invalid => ("a target that fails to read some blocks", false),
+        Finding::Corrupt => ("a target that flips a bit of what it keeps", false),
+        Finding::Holes => ("a target that loses what is written to a part of it", false),
+        Finding::Overload => ("2,000 operations per second, offered 50,000", false),
+        Finding::GeneratorBound => ("a process that is busy on every core", false),
+        Finding::Inconsistent => ("a target so quick that little is in flight", true),
+        Finding::MixOff => ("a target that takes no writes", false),
+        Finding::CacheResident => ("a target whose cache holds the dataset", false),
+        Finding::Unsteady => ("a target that becomes slower from run to run", false),
+        Finding::UnderSampled => ("a few operations of 20 ms", false),
+    };
+    let name = format!("verdict: {}", finding.name());
+    let item = Item::new(&name, &format!("said of {target}"), move |_| provoke(finding));
+    if by_time { item.by_time() } else { item }
+}
+
+fn provoke(finding: Finding) -> Result<Seen, RunError> {
+    let four = closed(4);
+    let found = match finding {
+        Finding::Invalid => remarks(&mixed(four), &twisted(OpKind::Read, Action::Fails))?,
+        Finding::Corrupt => remarks(&mixed(four), &twisted(OpKind::Write, Action::BitFlipped))?,
+        Finding::Holes => remarks(&mixed(four), &twisted(OpKind::Write, Action::Lost))?,
+        Finding::Overload => {
+            let offered = cell(100.0, open(50_000.0, 16, 1_000), RUN_MS, RUNS);
+            remarks(&offered, &Shaped::rate(2_000.0))?
+        }
+        Finding::GeneratorBound => beside_busy_threads(|| remarks(&mixed(four), &target::null()))?,
+        Finding::Inconsistent => remarks(&mixed(closed(32)), &target::null())?,
+        Finding::MixOff => {
+            // The fill comes in larger pieces, which are taken.
+            let memory = Memory::twisted(DATASET_BYTES as usize, |op| match op.kind {
+                OpKind::Write if op.len_bytes == super::kit::BLOCK_BYTES => Action::Fails,
+                _ => Action::Right,
+            });
+            remarks(&mixed(four), &memory)?
+        }
+        Finding::CacheResident => {
+            let memory = Memory::new(DATASET_BYTES as usize).with_cache(DATASET_BYTES);
+            remarks(&mixed(four), &memory)?
+        }
+        Finding::Unsteady => {
+            let start = Instant::now();
+            let slowing = Shaped::new("slowing down", move |now| {
+                now + Duration::from_millis(1) + (now - start) / 50
+            });
+            remarks(&mixed(four), &slowing)?
+        }
+        Finding::UnderSampled => {
+            remarks(&mixed(closed(1)), &Shaped::latency(Duration::from_millis(20)))?
+        }
+    };
+    let is_said = |text: &&String| text.starts_with(&format!("{}: ", finding.name()));
+    let text = found.iter().find(is_said);
+    let passed = text.is_some();
+    Ok(Seen::of(passed, text.cloned().unwrap_or_else(|| format!("said was {found:?}"))))
+}
+
+/// Does something while this process computes on every core: twice as many threads as there are, so
+/// that its share is large whatever else the machine does.
+fn beside_busy_threads<T>(what: impl FnOnce() -> T) -> T {
+    let threads = 2 * std::thread::available_parallelism().map_or(1, NonZero::get);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Acquire) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let result = what();
+        is_over.store(true, Ordering::Release);
+        result
+    })
+}
+
+fn mixed(load: crate::spec::LoadSpec) -> CellSpec {
+    cell(50.0, load, RUN_MS, RUNS)
+}
+
+/// Memory of which the first half does something else with operations of one kind.
+fn twisted(kind: OpKind, action: Action) -> Memory {
+    Memory::twisted(DATASET_BYTES as usize, move |op| {
+        let is_hit = op.kind == kind && op.offset < DATASET_BYTES / 2;
+        if is_hit { action } else { Action::Right }
+    })
+}
+
+/// What is said of a cell: findings and why.
+fn remarks(spec: &CellSpec, target: &dyn Target) -> Result<Vec<String>, RunError> {
+    let judged = JudgedRun::of(whole_run(spec.clone(), target)?);
+    let said = judged.cells().iter().flat_map(|cell| &cell.remarks);
+    // Of several examples the first will do.
+    let first = |detail: &str| detail.split(';').next().unwrap_or_default().to_owned();
+    Ok(said.map(|r| format!("{}: {}", r.finding.name(), first(&r.detail))).collect())
+}

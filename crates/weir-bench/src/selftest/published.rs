@@ -1,0 +1,64 @@
+//! Whether the published rows of the largest reference still hold together: they are what ours are
+//! laid beside.
+//!
+//! Not here: reading them (reference).
+//!
+//! Invariant: every row but the fills is looked at; figures that are missing are a fault.
+//!
+//! Theory. 128 workers (the profile) of a window of w have no more than 128 w operations in flight,
+//! and operations by mean latency is how many they had. Latencies are printed to 0.1 ms, so half of
+//! that is taken off before a row is called impossible. How much less than their window they had is
+//! not known; published are 35 to 100 % of it.
+
+use super::{Item, Seen};
+use crate::reference::{self, Row};
+
+const FILE: &str = "s000-nexenta-vm.csv";
+const ROWS: usize = 147;
+const WORKERS: f64 = 128.0;
+const LATENCY_STEP_MS: f64 = 0.1;
+const IN_FLIGHT_PCT_MIN: f64 = 30.0;
+const MIX_POINTS: f64 = 1.0;
+
+pub(super) fn items() -> Vec<Item> {
+    let wanted =
+        "all of them read, possible by Little's law, and of the mix they say within 1 point";
+    vec![Item::new("147 published rows", wanted, |_| Ok(look()))]
+}
+
+fn look() -> Seen {
+    let published = match reference::load(FILE) {
+        Ok(published) => published,
+        Err(error) => return Seen::of(false, error.to_string()),
+    };
+    let rows: Vec<&Row> = published.rows.iter().filter(|row| row.cell != "fill").collect();
+    let wrong: Vec<String> = rows.iter().filter_map(|row| fault(row)).collect();
+    let count = published.rows.len();
+    let fills = count - rows.len();
+    if let Some(first) = wrong.first() {
+        return Seen::of(false, format!("{} of {count} rows are wrong: {first}", wrong.len()));
+    }
+    let off = rows.iter().filter_map(|row| Some((row.mix_pct()? - row.read_pct?).abs()));
+    let off = off.fold(0.0, f64::max);
+    let text = format!("{count} rows, {fills} of them fills; mixes are off by {off:.2} at most");
+    Seen::of(count == ROWS, text)
+}
+
+/// What is wrong with a row.
+fn fault(row: &Row) -> Option<String> {
+    let name = format!("{}, {}", row.table, row.cell);
+    let figures = (row.total_ops_s, row.latency_ms, row.window, row.mix_pct(), row.read_pct);
+    let (Some(ops_s), Some(latency_ms), Some(window), Some(mix), Some(read)) = figures else {
+        return Some(format!("{name}: figures are missing"));
+    };
+    let possible = WORKERS * f64::from(window);
+    let lowest = ops_s * (latency_ms - LATENCY_STEP_MS / 2.0) / 1000.0;
+    let highest = ops_s * (latency_ms + LATENCY_STEP_MS / 2.0) / 1000.0;
+    if lowest > possible || highest < possible * IN_FLIGHT_PCT_MIN / 100.0 {
+        return Some(format!("{name}: {lowest:.0} in flight of {possible:.0} that are possible"));
+    }
+    if (mix - read).abs() > MIX_POINTS {
+        return Some(format!("{name}: {mix:.1} % reads instead of {read:.1} %"));
+    }
+    None
+}
