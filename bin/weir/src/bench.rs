@@ -7,12 +7,14 @@
 //! - nothing is written to a target that holds data of others, unless it is named with --destroy;
 //! - results are on disk before a report is made of them.
 
+mod agents;
 mod folder;
 mod look;
 mod measure;
 mod plan;
 mod show;
 mod text;
+mod trust;
 mod watch;
 
 use std::path::PathBuf;
@@ -60,6 +62,12 @@ enum BenchVerb {
         #[arg(long, value_name = "DIRECTORY")]
         out: Option<PathBuf>,
     },
+    /// Offer load for a coordinator on another host: `run --agent HOST` there
+    Agent(agents::AgentArgs),
+    /// Measure targets of known behaviour, and see whether it says what is known
+    Selftest(trust::SelftestArgs),
+    /// The same load with fio and with this program, in turns: do both find the same?
+    Calibrate(trust::CalibrateArgs),
     /// Name the traps of a profile, a fio job file or an Iometer file before it is run
     Lint(ProfileArgs),
     /// The profiles that come along; with a name, the text of one
@@ -96,6 +104,9 @@ pub(crate) fn run(arguments: &BenchArgs, json: bool) -> Result<Answer, ApiError>
         Some(BenchVerb::Rerun(rerun)) => measure::rerun(rerun, json),
         Some(BenchVerb::Compare { old, new }) => look::compare(old, new, json),
         Some(BenchVerb::Report { result, out }) => look::report(result, out.as_deref(), json),
+        Some(BenchVerb::Agent(agent)) => agents::agent(agent),
+        Some(BenchVerb::Selftest(selftest)) => trust::selftest(selftest, json),
+        Some(BenchVerb::Calibrate(calibrate)) => trust::calibrate(calibrate, json),
         Some(BenchVerb::Lint(profile)) => look::lint(profile, json),
         Some(BenchVerb::Profiles { name }) => look::profiles(name.as_deref(), json),
         Some(BenchVerb::Export { profile, target }) => look::export(profile, target.as_deref()),

@@ -11,6 +11,7 @@ use std::time::SystemTime;
 use clap::Args;
 use weir_api::ApiError;
 use weir_base::ErrorKind;
+use weir_bench::clients::Clients;
 use weir_bench::compare;
 use weir_bench::report;
 use weir_bench::requirement::{self, Outcome};
@@ -20,6 +21,7 @@ use weir_bench::spec::{CostSpec, RunSpec};
 use weir_bench::target::{Address, Target};
 use weir_bench::verdict::JudgedRun;
 
+use super::agents::AgentsArgs;
 use super::folder::{self, Folder};
 use super::plan::{DestroyArgs, Plan, ProfileArgs, TargetArgs, open, plan, told};
 use super::watch::Watch;
@@ -37,6 +39,8 @@ pub(super) struct RunArgs {
     target: Option<String>,
     #[command(flatten)]
     destroy: DestroyArgs,
+    #[command(flatten)]
+    agents: AgentsArgs,
     #[command(flatten)]
     out: OutArgs,
     /// Go on with the run in this directory, where it was stopped or killed
@@ -63,6 +67,8 @@ pub(super) struct ValidateArgs {
     #[command(flatten)]
     destroy: DestroyArgs,
     #[command(flatten)]
+    agents: AgentsArgs,
+    #[command(flatten)]
     out: OutArgs,
     /// What must be reached, such as 216iops,p99=20ms; without it, what the profile requires
     #[arg(long, value_name = "BOUNDS", value_parser = requirement::parse_need)]
@@ -86,6 +92,8 @@ pub(super) struct RerunArgs {
     #[command(flatten)]
     destroy: DestroyArgs,
     #[command(flatten)]
+    agents: AgentsArgs,
+    #[command(flatten)]
     out: OutArgs,
 }
 
@@ -107,7 +115,7 @@ pub(super) fn minute(dir: &Path, json: bool) -> Result<Answer, ApiError> {
     output::say(&format!("weir: about a minute on a file of 512 MiB in {}", dir.display()));
     let profile = ProfileArgs::quick();
     let Plan { spec, target } = plan(&profile, &target, &DestroyArgs::nothing())?;
-    let judged = measured(&spec, &*target, Vec::new(), None)?;
+    let judged = measured(&spec, &*target, &Clients::none(), Vec::new(), None)?;
     show::run(&judged, None, json)?;
     if !json {
         output::say(
@@ -128,7 +136,8 @@ pub(super) fn run(arguments: &RunArgs, json: bool) -> Result<Answer, ApiError> {
         }
         (None, None) => return Err(invalid(&"there is no target")),
     };
-    let judged = reported(&spec, &*target, before, &folder)?;
+    let clients = arguments.agents.clients(&target.info().address)?;
+    let judged = reported(&spec, &*target, &clients, before, &folder)?;
     show::run(&judged, Some(&folder), json)?;
     Ok(Answer::Yes)
 }
@@ -159,8 +168,9 @@ pub(super) fn validate(arguments: &ValidateArgs, json: bool) -> Result<Answer, A
     if let (Some(hardware_usd), Some(usable_gb)) = (arguments.hardware_usd, arguments.usable_gb) {
         spec.cost = Some(CostSpec { hardware_usd, usable_gb });
     }
+    let clients = arguments.agents.clients(&arguments.target.target)?;
     let folder = arguments.out.folder(&spec)?;
-    let judged = reported(&spec, &*target, Vec::new(), &folder)?;
+    let judged = reported(&spec, &*target, &clients, Vec::new(), &folder)?;
     let assessment = requirement::assess(&judged);
     show::validation(&judged, assessment.as_ref(), &folder, json)?;
     let met = assessment.is_some_and(|found| found.outcome == Outcome::Pass);
@@ -174,8 +184,9 @@ pub(super) fn rerun(arguments: &RerunArgs, json: bool) -> Result<Answer, ApiErro
     let address = Address::parse(&named).map_err(|error| told(&error))?;
     let (spec, old) = (old.spec.clone(), JudgedRun::of(old));
     let target = open(&address, &spec, &named, &arguments.destroy)?;
+    let clients = arguments.agents.clients(&named)?;
     let folder = arguments.out.folder(&spec)?;
-    let new = reported(&spec, &*target, Vec::new(), &folder)?;
+    let new = reported(&spec, &*target, &clients, Vec::new(), &folder)?;
     let answer = compare::rerun(&old, &new);
     let text = if json { answer.json() + "\n" } else { answer.text() };
     output::print(&text)?;
@@ -196,10 +207,11 @@ impl OutArgs {
 fn reported(
     spec: &RunSpec,
     target: &dyn Target,
+    clients: &Clients,
     before: Vec<CellResult>,
     folder: &Folder,
 ) -> Result<JudgedRun, ApiError> {
-    let judged = measured(spec, target, before, Some(folder))?;
+    let judged = measured(spec, target, clients, before, Some(folder))?;
     folder.keep_somewhere(judged.result())?;
     report::write(&judged, folder.path()).map_err(|error| {
         let kind = ErrorKind::Unavailable;
@@ -212,11 +224,13 @@ fn reported(
 fn measured(
     spec: &RunSpec,
     target: &dyn Target,
+    clients: &Clients,
     before: Vec<CellResult>,
     folder: Option<&Folder>,
 ) -> Result<JudgedRun, ApiError> {
     let mut watch = Watch::new(folder)?;
-    let done = run::run(spec, target, std::env::args().collect(), before, &mut watch);
+    let command = std::env::args().collect();
+    let done = run::run(spec, target, clients, command, before, &mut watch);
     watch.end();
     let result = done.map_err(|error| match &error {
         RunError::Target(error) => told(error),

@@ -20,7 +20,7 @@ use super::folder::Folder;
 use crate::output;
 
 /// Steps of the bar.
-const STEPS: u64 = 1000;
+pub(super) const STEPS: u64 = 1000;
 /// Exit code of a process that Ctrl-C ended, as shells count.
 const INTERRUPTED: i32 = 130;
 
@@ -37,7 +37,7 @@ impl<'a> Watch<'a> {
     /// Catches Ctrl-C from now on. Without a folder nothing is kept.
     pub(super) fn new(folder: Option<&'a Folder>) -> Result<Self, ApiError> {
         let stop = Arc::new(AtomicBool::new(false));
-        catch_interrupts(&stop)?;
+        catch_interrupts(&stop, "weir: stopping; what was measured is kept. Again to end at once")?;
         let target = if std::io::stderr().is_terminal() {
             ProgressDrawTarget::stderr()
         } else {
@@ -67,9 +67,8 @@ impl Observer for Watch<'_> {
         self.bar.set_message(format!("{what}{times}"));
     }
 
-    #[expect(clippy::cast_sign_loss, reason = "a share from 0 to 1")]
     fn done(&mut self, part: f64) {
-        self.bar.set_position((part.clamp(0.0, 1.0) * STEPS as f64) as u64);
+        self.bar.set_position(steps(part));
     }
 
     fn goes_on(&mut self) -> bool {
@@ -86,7 +85,14 @@ impl Observer for Watch<'_> {
     }
 }
 
-fn catch_interrupts(stop: &Arc<AtomicBool>) -> Result<(), ApiError> {
+/// A share of the bar.
+#[expect(clippy::cast_sign_loss, reason = "a share from 0 to 1")]
+pub(super) fn steps(part: f64) -> u64 {
+    (part.clamp(0.0, 1.0) * STEPS as f64) as u64
+}
+
+/// Sets `stop` and says `what` at the first Ctrl-C, ends the process at the second.
+pub(super) fn catch_interrupts(stop: &Arc<AtomicBool>, what: &'static str) -> Result<(), ApiError> {
     let cannot = |error: std::io::Error| {
         ApiError::new(ErrorKind::Internal, format!("cannot wait for Ctrl-C: {error}"))
     };
@@ -100,7 +106,7 @@ fn catch_interrupts(stop: &Arc<AtomicBool>) -> Result<(), ApiError> {
                 if stop.swap(true, Ordering::AcqRel) {
                     std::process::exit(INTERRUPTED);
                 }
-                output::say("weir: stopping; what was measured is kept. Again to end at once");
+                output::say(what);
             }
         });
     };

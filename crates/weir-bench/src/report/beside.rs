@@ -52,6 +52,7 @@ pub(super) fn beside(run: &JudgedRun) -> Beside {
                     heads: HEADS.map(str::to_owned).to_vec(),
                     rows: vec![line],
                     cells: Vec::new(),
+                    notes: Vec::new(),
                 }),
             }
         }

@@ -1,0 +1,105 @@
+//! Several clients on the command line: which agents measure, and being one.
+//!
+//! Not here: what agents and the coordinator say to each other (weir-bench).
+//!
+//! Invariant: a secret comes from a file, never from the command line or the environment, which
+//! other users of the machine can see.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::Args;
+use weir_api::ApiError;
+use weir_base::ErrorKind;
+use weir_bench::clients::agent::{self, AgentError};
+use weir_bench::clients::{AgentInfo, ClientError, Clients, PORT, Secret};
+use weir_bench::target::Address;
+
+use super::plan::told;
+use super::{Answer, invalid, watch};
+use crate::output;
+
+/// Clients that measure together with this process.
+#[derive(Debug, Args)]
+pub(super) struct AgentsArgs {
+    /// A host with `weir bench agent`, for cells of several clients; repeat it for each
+    #[arg(long = "agent", value_name = "HOST[:PORT]")]
+    agents: Vec<String>,
+    /// File with the secret of the agents
+    #[arg(long, value_name = "FILE", requires = "agents")]
+    secret_file: Option<PathBuf>,
+}
+
+/// `weir bench agent`.
+#[derive(Debug, Args)]
+pub(super) struct AgentArgs {
+    /// Address and port; others than loopback need a secret
+    #[arg(long, value_name = "ADDRESS:PORT",
+        default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)))]
+    listen: SocketAddr,
+    /// File with a secret of 16 characters or more, the same as the coordinator has
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<PathBuf>,
+}
+
+impl AgentsArgs {
+    /// The agents, all of them there and of this version. `target` is the one that they measure.
+    pub(super) fn clients(&self, target: &str) -> Result<Clients, ApiError> {
+        if self.agents.is_empty() {
+            return Ok(Clients::none());
+        }
+        // Agents run in directories of their own.
+        let target = match Address::parse(target).map_err(|error| told(&error))? {
+            Address::File(path) => format!("file:{}", absolute(&path)?),
+            Address::Directory(path) => format!("dir:{}", absolute(&path)?),
+            Address::Null { .. } | Address::Nbd(_) => target.to_owned(),
+        };
+        let secret = secret(self.secret_file.as_deref())?;
+        let clients = Clients::new(self.agents.clone(), &target, secret);
+        for AgentInfo { address, host } in clients.check().map_err(|error| unreachable(&error))? {
+            output::say(&format!("weir: agent {address} on {host} is ready"));
+        }
+        Ok(clients)
+    }
+}
+
+fn absolute(path: &Path) -> Result<String, ApiError> {
+    let path = std::path::absolute(path).map_err(|error| invalid(&error))?;
+    Ok(path.display().to_string())
+}
+
+fn unreachable(error: &ClientError) -> ApiError {
+    ApiError::new(ErrorKind::Unavailable, error.to_string())
+        .with_action("start `weir bench agent` of this version there, with the same secret")
+}
+
+fn secret(file: Option<&Path>) -> Result<Option<Secret>, ApiError> {
+    let Some(file) = file else { return Ok(None) };
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        let message = format!("cannot read the secret in {}: {error}", file.display());
+        ApiError::new(ErrorKind::NotFound, message)
+    })?;
+    Secret::new(&text).map(Some).map_err(|error| invalid(&error))
+}
+
+/// Offers load for coordinators until Ctrl-C.
+pub(super) fn agent(arguments: &AgentArgs) -> Result<Answer, ApiError> {
+    let secret = secret(arguments.secret_file.as_deref())?;
+    let stop = Arc::new(AtomicBool::new(false));
+    watch::catch_interrupts(&stop, "weir: the agent ends")?;
+    output::say(&format!("weir: agent on {}; Ctrl-C ends it", arguments.listen));
+    let say = |text: &str| output::say(&format!("weir: {text}"));
+    agent::serve(arguments.listen, secret, &stop, &say).map_err(|error| {
+        let kind = match error {
+            AgentError::SecretNeeded { .. } => ErrorKind::Permission,
+            _ => ErrorKind::Unavailable,
+        };
+        ApiError::new(kind, error.to_string()).with_action(
+            "write a secret into a file (openssl rand -hex 16) and name it with \
+                 --secret-file, or listen on loopback",
+        )
+    })?;
+    Ok(Answer::Yes)
+}

@@ -1,0 +1,103 @@
+//! Why to trust the figures: the program on targets of known behaviour, and beside fio.
+//!
+//! Not here: the checks and the comparison (weir-bench).
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use weir_api::ApiError;
+use weir_base::{ErrorKind, size};
+use weir_bench::calibrate::{self, CalibrateError, Options};
+use weir_bench::run::RunError;
+use weir_bench::selftest::{self, Scale};
+
+use super::Answer;
+use super::plan::told;
+use crate::output;
+
+/// `weir bench selftest`.
+#[derive(Debug, Args)]
+pub(super) struct SelftestArgs {
+    /// A few minutes instead of half a one, for a quiet machine
+    #[arg(long)]
+    full: bool,
+}
+
+/// `weir bench calibrate`.
+#[derive(Debug, Args)]
+pub(super) struct CalibrateArgs {
+    /// Make a file here and measure it with both
+    #[arg(long, value_name = "DIRECTORY")]
+    dir: Option<PathBuf>,
+    /// Measure this NBD export with both
+    #[arg(long, value_name = "URI")]
+    nbd: Option<String>,
+    /// Everything on this export may be lost; the same text as --nbd
+    #[arg(long, value_name = "URI", requires = "nbd")]
+    destroy: Option<String>,
+    /// Bytes of the file, and those that are used of the export
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = size::parse)]
+    size: u64,
+    /// Length of each run
+    #[arg(long, value_name = "SECONDS", default_value_t = 5,
+        value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    /// Runs of each cell with each of both, in turns
+    #[arg(long, value_name = "TIMES", default_value_t = calibrate::RUNS_MIN)]
+    runs: u32,
+}
+
+/// Makes every check.
+pub(super) fn selftest(arguments: &SelftestArgs, json: bool) -> Result<Answer, ApiError> {
+    let scale = if arguments.full { Scale::Full } else { Scale::Short };
+    let mut printed = Ok(());
+    let report = selftest::run(scale, &mut |check| {
+        if !json && printed.is_ok() {
+            printed = output::print(&(check.text() + "\n"));
+        }
+    });
+    printed?;
+    output::print(&if json { output::json(&report)? } else { report.outcome() + "\n" })?;
+    Ok(if report.passed() { Answer::Yes } else { Answer::No })
+}
+
+/// The same load with fio and with us.
+pub(super) fn calibrate(arguments: &CalibrateArgs, json: bool) -> Result<Answer, ApiError> {
+    if arguments.destroy.is_some() && arguments.destroy != arguments.nbd {
+        let message = "--destroy names another export than --nbd";
+        return Err(ApiError::new(ErrorKind::Invalid, message));
+    }
+    let options = Options {
+        directory: arguments.dir.clone(),
+        nbd: arguments.nbd.clone(),
+        destroy: arguments.destroy.is_some(),
+        bytes: arguments.size,
+        run_ms: arguments.seconds * 1000,
+        runs: arguments.runs,
+        ..Options::default()
+    };
+    let bar = if std::io::stderr().is_terminal() {
+        let line = "{bar:30} {percent:>3} %  {msg}  ETA {eta}";
+        let style = ProgressStyle::with_template(line).expect("the template is constant");
+        ProgressBar::new(super::watch::STEPS).with_style(style)
+    } else {
+        ProgressBar::hidden()
+    };
+    let report = calibrate::run(&options, &mut |step| {
+        bar.set_message(step.what.clone());
+        bar.set_position(super::watch::steps(step.done));
+        true
+    });
+    bar.finish_and_clear();
+    let report = report.map_err(|error| match &error {
+        CalibrateError::Run(RunError::Target(target)) => told(target),
+        CalibrateError::Fio(_) => {
+            ApiError::new(ErrorKind::NotFound, error.to_string()).with_action(error.action())
+        }
+        _ => ApiError::new(ErrorKind::Invalid, error.to_string()).with_action(error.action()),
+    })?;
+    output::print(&if json { output::json(&report)? } else { report.markdown() })?;
+    Ok(if report.agrees() { Answer::Yes } else { Answer::No })
+}
