@@ -42,15 +42,21 @@ fuzz_target!(|data: &[u8]| {
 });
 
 fn check(bytes: &[u8]) {
-    let Ok(summary) = Summary::decode(bytes, VSEG) else { return };
+    let at = place("checksum").start;
+    let named = bytes.get(at..).and_then(|bytes| bytes.first_chunk()).copied();
+    let named = named.map_or(0, u64::from_le_bytes);
+    let Ok(summary) = Summary::decode(bytes, VSEG, named) else { return };
     assert_eq!(summary.vseg, VSEG);
     for entry in &summary.entries {
         let end = (u64::from(entry.at_units) + u64::from(entry.stored_units)) * PACK_BYTES as u64;
         assert!(entry.stored_units > 0 && end <= SEGMENT_BYTES_MAX, "{entry:?}");
     }
-    let again = Summary::decode(&summary.encode(), VSEG);
+    let encoded = summary.encode();
+    let again = Summary::decode(&encoded, VSEG, SummaryPlace::of(0, &encoded).checksum);
     assert_eq!(again.expect("an encoded summary is valid"), summary);
-    assert!(Summary::decode(bytes, VsegId(VSEG.0 + 1)).is_err(), "taken for another segment's");
+    let other = VsegId(VSEG.0 + 1);
+    assert!(Summary::decode(bytes, other, named).is_err(), "taken for another segment's");
+    assert!(Summary::decode(bytes, VSEG, !named).is_err(), "taken for another one's");
 }
 
 /// Where a field of the header is.

@@ -291,6 +291,9 @@ impl Engine {
                 pool.scan_step(kind, &mut segment, &idle_pace(&|| true)).await?;
                 pool.scan_status().iter().for_each(&look);
             }
+            if segment.wants_second_look() {
+                pool.count_unrepaired(&segment);
+            }
             Ok::<_, PoolError>(())
         });
         let mut verifies = pin!(stream::iter(verifies).buffer_unordered(SCAN_SEGMENTS_AT_ONCE));
@@ -339,12 +342,17 @@ impl Engine {
         while !segment.is_done() && walk.ended.get().is_none() {
             let busy = || self.scans.saw_load.load(Ordering::Acquire);
             // Beside clients one step at a time is taken, of whichever segment.
-            let _turn = if busy() { Some(walk.busy_turn.lock().await) } else { None };
+            let turn = if busy() { Some(walk.busy_turn.lock().await) } else { None };
             if let Some(ended) = self.may_go_on(walk.kind, walk.stops, sleep).await {
                 walk.ended.get_or_init(|| ended);
                 return Ok(());
             }
             self.paced_step(walk.kind, &mut segment, busy(), sleep).await?;
+            drop(turn);
+            if segment.wants_second_look() {
+                self.commit_now().await?;
+                segment.begin_second_look();
+            }
         }
         Ok(())
     }

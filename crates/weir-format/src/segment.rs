@@ -91,7 +91,7 @@ impl SegmentEntry {
         field(8, "last_txg", "last txg that wrote to it, or in which it died or was cleaned"),
         field(4, "summary_at", "byte offset of its last summary"),
         field(4, "summary_bytes", "length of that; 0 = none"),
-        field(8, "reserved", "zero (heat, shared count)"),
+        field(8, "summary_checksum", "low half of its checksum"),
     ];
 
     pub(crate) fn write(&self, w: &mut Writer) {
@@ -118,7 +118,7 @@ impl SegmentEntry {
         w.u64(self.last_txg.0);
         w.u32(self.summary.at);
         w.u32(self.summary.bytes);
-        w.bytes(&[0; 8]);
+        w.u64(self.summary.checksum);
     }
 
     pub(crate) fn read(r: &mut Reader<'_>) -> Result<Option<Self>, FormatError> {
@@ -149,8 +149,7 @@ impl SegmentEntry {
         r.take(14)?;
         let (live_bytes, fill_bytes) = (r.u32()?, r.u32()?);
         let (first_txg, last_txg) = (Txg(r.u64()?), Txg(r.u64()?));
-        let summary = SummaryPlace { at: r.u32()?, bytes: r.u32()? };
-        r.take(8)?;
+        let summary = SummaryPlace { at: r.u32()?, bytes: r.u32()?, checksum: r.u64()? };
         if live_bytes > fill_bytes {
             return Err(r.bad("live_bytes", live_bytes));
         }

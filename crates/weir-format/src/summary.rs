@@ -6,7 +6,8 @@
 //! - a txg that appended blocks to a segment ends its stretch with one summary of exactly them;
 //! - summaries of a segment are chained from the last one, which the segment table names, to the
 //!   first;
-//! - a summary names its segment, so that what an earlier use of the place left behind is refused.
+//! - a summary names its segment, and whoever names a summary has its checksum: what an earlier use
+//!   of the place left behind, of this segment's number too, is refused.
 
 use weir_base::{DatasetId, VsegId};
 use weir_codec::checksum::xxh3_128;
@@ -17,9 +18,9 @@ use crate::layout::{PACK_BYTES, SEGMENT_BYTES_MAX};
 
 const WHAT: &str = "segment summary";
 const MAGIC: u64 = u64::from_le_bytes(*b"WEIRSUMM");
-const HEADER_BYTES: usize = 48;
+const HEADER_BYTES: usize = 64;
 /// Where the checksum stands in the header.
-const CHECKSUM_AT: usize = 32;
+const CHECKSUM_AT: usize = 48;
 
 /// Most blocks in one segment: bounds a summary to 2 MiB and a remap table to 640 KiB. Only blocks
 /// that compress to less than an eighth end a segment early.
@@ -32,9 +33,18 @@ pub struct SummaryPlace {
     pub at: u32,
     /// Length, whole 64-byte units.
     pub bytes: u32,
+    /// Low half of its checksum.
+    pub checksum: u64,
 }
 
 impl SummaryPlace {
+    /// Of an encoded summary that is put `at` an offset in its segment.
+    pub fn of(at: u32, encoded: &[u8]) -> Self {
+        let checksum = encoded.get(CHECKSUM_AT..).and_then(<[u8]>::first_chunk);
+        let checksum = u64::from_le_bytes(*checksum.expect("a summary has a header"));
+        Self { at, bytes: encoded.len() as u32, checksum }
+    }
+
     /// Whether there is no summary.
     pub fn is_none(&self) -> bool {
         self.bytes == 0
@@ -144,6 +154,8 @@ impl Summary {
         field(4, "previous_at", "byte offset of the summary before it in the segment"),
         field(4, "previous_bytes", "its length; 0 = none"),
         field(4, "reserved", "zero"),
+        field(8, "previous_checksum", "low half of its checksum"),
+        field(8, "reserved", "zero"),
         field(16, "checksum", "XXH3-128 of the summary, padding included, this field zero"),
         field(0, "blocks", "count x summary entry; zeros up to whole 64 B units"),
     ];
@@ -162,6 +174,8 @@ impl Summary {
         w.u32(self.previous.at);
         w.u32(self.previous.bytes);
         w.u32(0);
+        w.u64(self.previous.checksum);
+        w.u64(0);
         w.u128(0);
         for entry in &self.entries {
             entry.write(&mut w);
@@ -173,11 +187,12 @@ impl Summary {
         w.0
     }
 
-    /// Decodes the summary of `vseg` that `bytes` hold.
+    /// Decodes the summary of `vseg` that `bytes` hold; `named` is the low half of its checksum.
     ///
     /// # Errors
-    /// Another segment's, a wrong checksum, or any field that cannot be.
-    pub fn decode(bytes: &[u8], vseg: VsegId) -> Result<Self, FormatError> {
+    /// Another segment's or another one of this segment's, a wrong checksum, or any field that
+    /// cannot be.
+    pub fn decode(bytes: &[u8], vseg: VsegId, named: u64) -> Result<Self, FormatError> {
         let mut r = Reader::new(WHAT, bytes);
         if r.u64()? != MAGIC {
             return Err(FormatError::Magic { what: WHAT });
@@ -185,10 +200,12 @@ impl Summary {
         let found = VsegId(r.u64()?);
         let (count, at, previous_bytes) = (r.u32()?, r.u32()?, r.u32()?);
         r.u32()?;
+        let previous_checksum = r.u64()?;
+        r.u64()?;
         let checksum = r.u128()?;
         let mut blank = bytes.to_vec();
         blank.get_mut(CHECKSUM_AT..HEADER_BYTES).expect("it was just read").fill(0);
-        if xxh3_128(&blank) != checksum {
+        if checksum as u64 != named || xxh3_128(&blank) != checksum {
             return Err(FormatError::Checksum { what: WHAT });
         }
         if found != vseg {
@@ -199,7 +216,7 @@ impl Summary {
         }
         let entries =
             (0..count).map(|_| SummaryEntry::read(&mut r)).collect::<Result<Vec<_>, _>>()?;
-        let previous = SummaryPlace { at, bytes: previous_bytes };
+        let previous = SummaryPlace { at, bytes: previous_bytes, checksum: previous_checksum };
         Ok(Self { vseg, previous, entries })
     }
 }

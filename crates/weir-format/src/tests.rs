@@ -88,7 +88,7 @@ fn segment() -> SegmentEntry {
         fill_bytes: 8192,
         first_txg: Txg(1),
         last_txg: Txg(2),
-        summary: SummaryPlace { at: 4096, bytes: 128 },
+        summary: SummaryPlace { at: 4096, bytes: 128, checksum: 11 },
     }
 }
 
@@ -101,7 +101,7 @@ fn summary() -> Summary {
         owner: BlockOwner { dataset: DatasetId(3), level: n as u8, index: 1 << 40 },
         checksum: u64::MAX - u64::from(n),
     };
-    let previous = SummaryPlace { at: 64, bytes: 128 };
+    let previous = SummaryPlace { at: 64, bytes: 128, checksum: 12 };
     Summary { vseg: VsegId(9), previous, entries: (0..3).map(entry).collect() }
 }
 
@@ -111,8 +111,8 @@ fn labels_round_trip_and_name_other_versions() {
     assert_eq!(Label::decode(&bytes), Ok(label()));
     assert_eq!(label().place(), Some((0, 1)));
     for (version, part) in [
-        (4, "version 4 is newer than 3; use a newer weir"),
-        (2, "version 2 is older than 3: the pool was made by an older pre-release"),
+        (5, "version 5 is newer than 4; use a newer weir"),
+        (3, "version 3 is older than 4: the pool was made by an older pre-release"),
         (0, "field version holds the impossible value 0"),
     ] {
         bytes[8] = version;
@@ -124,7 +124,7 @@ fn labels_round_trip_and_name_other_versions() {
 
 #[test]
 fn uberblocks_name_other_versions() {
-    for (version, part) in [(4, "4 is newer than 3"), (2, "2 is older than 3"), (0, "impossible")] {
+    for (version, part) in [(5, "5 is newer than 4"), (3, "3 is older than 4"), (0, "impossible")] {
         let mut slot = uberblock().encode();
         slot[8] = version;
         let (body, sum) = slot.split_at_mut(layout::SLOT_BYTES - 16);
@@ -236,12 +236,16 @@ fn tables_round_trip() {
 fn a_summary_round_trips_and_is_refused_for_another_segment_or_with_a_flipped_bit() {
     let bytes = summary().encode();
     assert_eq!(bytes.len(), Summary::bytes_for(3));
-    assert_eq!(Summary::decode(&bytes, VsegId(9)), Ok(summary()));
-    assert!(Summary::decode(&bytes, VsegId(8)).is_err());
+    let named = SummaryPlace::of(4096, &bytes).checksum;
+    assert_eq!(Summary::decode(&bytes, VsegId(9), named), Ok(summary()));
+    assert!(Summary::decode(&bytes, VsegId(8), named).is_err());
+    // An earlier one of the same segment, which a lost write left in its place.
+    let earlier = Summary { entries: summary().entries.split_off(1), ..summary() }.encode();
+    assert!(Summary::decode(&earlier, VsegId(9), named).is_err());
     for at in 0..bytes.len() {
         let mut bytes = bytes.clone();
         bytes[at] ^= 1;
-        assert!(Summary::decode(&bytes, VsegId(9)).is_err(), "byte {at}");
+        assert!(Summary::decode(&bytes, VsegId(9), named).is_err(), "byte {at}");
     }
 }
 
@@ -354,7 +358,7 @@ proptest! {
         prop_assert!(Uberblock::decode(&bytes).is_err());
         prop_assert!(Bootstrap::decode(&bytes).is_err());
         prop_assert!(log::decode_batch(&bytes).is_err());
-        prop_assert!(Summary::decode(&bytes, VsegId(1)).is_err());
+        prop_assert!(Summary::decode(&bytes, VsegId(1), 0).is_err());
         prop_assert!(RemapTable::decode(&bytes, VsegId(1)).is_err());
         if let Some(block) = bytes.first_chunk::<BLOCK_BYTES>() {
             for slot in 0..NODE_FANOUT {

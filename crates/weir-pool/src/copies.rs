@@ -41,6 +41,8 @@ pub(crate) struct Checked {
     pub(crate) unrepaired: u64,
     /// Blocks without any good copy.
     pub(crate) damaged: u64,
+    /// Parity strips that must be made anew, and may not be yet.
+    pub(crate) postponed: u64,
 }
 
 impl Checked {
@@ -49,6 +51,7 @@ impl Checked {
         self.repaired_bytes += other.repaired_bytes;
         self.unrepaired += other.unrepaired;
         self.damaged += other.damaged;
+        self.postponed += other.postponed;
     }
 }
 
@@ -108,13 +111,15 @@ pub(crate) struct Scope<'a> {
     pub(crate) good: Vec<&'a Leg>,
     /// Legs in use that may lack this segment and are to be written.
     pub(crate) behind: Vec<&'a Leg>,
+    /// Second look, after a commit: parity that differs from its row may be made anew.
+    pub(crate) settles: bool,
 }
 
 /// Whether bytes are what they should be.
 pub(crate) fn proves(proof: Proof, bytes: &[u8]) -> bool {
     match proof {
         Proof::Checksum(checksum) => xxh3_128(bytes) == checksum,
-        Proof::Summary(vseg) => Summary::decode(bytes, vseg).is_ok(),
+        Proof::Summary(vseg, named) => Summary::decode(bytes, vseg, named).is_ok(),
     }
 }
 
@@ -285,7 +290,7 @@ impl Pool {
         &self,
         vseg: weir_base::VsegId,
         (all, range): (&[Live], Range<usize>),
-        kind: ScanKind,
+        (kind, settles): (ScanKind, bool),
         pace: &ScanPace<'_>,
     ) -> Option<(Checked, usize)> {
         let pinned = self.segments.pin(vseg)?;
@@ -305,7 +310,7 @@ impl Pool {
             let checked = Checked { bytes: part.live_bytes(), damaged, ..Checked::default() };
             return Some((checked, part.to));
         }
-        let scope = &Scope { kind, good, behind };
+        let scope = &Scope { kind, good, behind, settles };
         Some(self.check_runs(vdev, scope, part, pace).await)
     }
 

@@ -51,8 +51,8 @@ impl Live {
 pub(crate) enum Proof {
     /// A block: by the checksum in its pointer.
     Checksum(u128),
-    /// A summary of this segment: by its own.
-    Summary(VsegId),
+    /// A summary of this segment: by its own, the low half of which stands where it is named.
+    Summary(VsegId, u64),
 }
 
 /// What lives of a segment, as far as it can be found.
@@ -116,9 +116,10 @@ impl Pool {
         let vdev = &self.vdevs[usize::from(pinned.vdev)];
         while !place.is_none() {
             let (at, len) = (pinned.at + u64::from(place.at), place.bytes as usize);
-            let verify = |bytes: &[u8]| Summary::decode(bytes, vseg).is_ok();
-            let (buf, start) = vdev.read_verified(vdev.next_leg(), at, len, verify).await?;
-            let summary = Summary::decode(&buf[start..start + len], vseg).map_err(|source| {
+            let decode = |bytes: &[u8]| Summary::decode(bytes, vseg, place.checksum);
+            let (buf, start) =
+                vdev.read_verified(vdev.next_leg(), at, len, |bytes| decode(bytes).is_ok()).await?;
+            let summary = decode(&buf[start..start + len]).map_err(|source| {
                 PoolError::Structure { pool: self.label.name.clone(), what: SEGMENT, source }
             })?;
             let before = summary.previous.at.checked_add(summary.previous.bytes);
@@ -217,7 +218,7 @@ impl Pool {
             let summaries = places.iter().map(|place| Live {
                 at: u64::from(place.at),
                 len: place.bytes as usize,
-                proof: Proof::Summary(vseg),
+                proof: Proof::Summary(vseg, place.checksum),
             });
             let live = blocks.live.iter().map(|(entry, ptr)| Live {
                 at: u64::from(entry.at_units) * PACK_BYTES as u64,

@@ -28,6 +28,8 @@ pub enum PlantedBug {
     DropLastBatch,
     /// Parity of a raidz row is computed with its last data strip in place of the first.
     WrongParityStrip,
+    /// A scrub makes parity anew while what was freed may still come back.
+    ParityAnewTooEarly,
     /// An opening writes before it is the newest of the pool.
     OpensUnclaimed,
     /// An import takes a leg that missed writes for one that did not.

@@ -130,12 +130,31 @@ pub struct SegmentScan {
     vseg: VsegId,
     live: Vec<Live>,
     done: usize,
+    /// What lives of it could not all be found: what else is in a row may be needed.
+    partly_known: bool,
+    /// Parity strips that wait for a second look.
+    postponed: u64,
+    /// This is the second look.
+    settles: bool,
 }
 
 impl SegmentScan {
     /// Whether everything in it was looked at.
     pub fn is_done(&self) -> bool {
         self.done >= self.live.len()
+    }
+
+    /// Whether it needs a second look, after a commit.
+    pub fn wants_second_look(&self) -> bool {
+        self.is_done() && self.postponed > 0 && !self.settles && !self.partly_known
+    }
+
+    /// Begins the second look, in which parity is made anew. A commit that began after the segment
+    /// was done must have ended: blocks that died before it are in rows whose other blocks alone
+    /// are verified, and until then a power cut can bring them back.
+    pub fn begin_second_look(&mut self) {
+        assert!(self.wants_second_look(), "there is something to settle");
+        (self.done, self.settles, self.postponed) = (0, true, 0);
     }
 }
 
@@ -258,7 +277,8 @@ impl Pool {
         let LiveSet { live, lost } =
             if is_root { of_roots.unwrap_or_default() } else { self.live_in(vseg, roots).await? };
         self.count_scanned(Checked { damaged: lost, ..Checked::default() });
-        Ok(SegmentScan { vseg, live, done: 0 })
+        let partly_known = lost > 0;
+        Ok(SegmentScan { vseg, live, done: 0, partly_known, postponed: 0, settles: false })
     }
 
     /// Looks at more of a segment, as much as `pace` says.
@@ -273,17 +293,34 @@ impl Pool {
     ) -> Result<(), PoolError> {
         let end = segment.live.len().min(segment.done.saturating_add(pace.blocks));
         let live = (&segment.live[..], segment.done..end);
-        let checked = self.check_part(segment.vseg, live, kind, pace).await;
+        let kind_of_look = (kind, segment.settles);
+        let checked = self.check_part(segment.vseg, live, kind_of_look, pace).await;
         self.check_alive()?;
         match checked {
             Some((checked, end)) => {
-                self.count_scanned(checked);
                 segment.done = end;
+                segment.postponed += checked.postponed;
+                // What the first look saw is not counted twice.
+                let checked = if segment.settles {
+                    Checked { bytes: 0, damaged: 0, ..checked }
+                } else {
+                    checked
+                };
+                self.count_scanned(checked);
+                if segment.is_done() && segment.partly_known {
+                    self.count_unrepaired(segment);
+                }
             }
             // Nothing in it is needed any more.
             None => segment.done = segment.live.len(),
         }
         Ok(())
+    }
+
+    /// Counts the parity that a segment's first look left as it is, where no second follows.
+    pub fn count_unrepaired(&self, segment: &SegmentScan) {
+        let unrepaired = segment.postponed;
+        self.count_scanned(Checked { unrepaired, ..Checked::default() });
     }
 
     fn count_scanned(&self, checked: Checked) {

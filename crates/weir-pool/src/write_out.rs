@@ -415,7 +415,7 @@ impl WriteOut<'_> {
         let new = self.summaries.iter().rev().find(|(vseg, _)| *vseg == open.vseg);
         let previous = new.map_or_else(|| self.pool.segments.summary(open.vseg), |(_, at)| *at);
         let bytes = Summary { vseg: open.vseg, previous, entries }.encode();
-        let place = SummaryPlace { at: open.cursor as u32, bytes: bytes.len() as u32 };
+        let place = SummaryPlace::of(open.cursor as u32, &bytes);
         self.push(stream, lane, &bytes).await?;
         self.summaries.push((open.vseg, place));
         Ok(())

@@ -232,6 +232,11 @@ impl Scenario {
             scenario.layout = [Layout::Raidz1, Layout::Raidz2, Layout::Raidz3][seed as usize % 3];
             scenario.trouble = Trouble::Dies;
         }
+        if bug == PlantedBug::ParityAnewTooEarly {
+            scenario.layout = Layout::Raidz3;
+            scenario.room = Room::Tight;
+            scenario.trouble = Trouble::Fault(Fault::LostWrite);
+        }
         scenario.reshapes = matches!(bug, PlantedBug::VdevLeavesEarly | PlantedBug::LogMovesEarly);
         if scenario.reshapes {
             scenario.trouble = Trouble::None;

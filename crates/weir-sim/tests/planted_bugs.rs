@@ -98,6 +98,12 @@ fn a_wrong_parity_strip_is_noticed() {
 }
 
 #[test]
+fn parity_made_anew_too_early_is_noticed() {
+    let often = Effort { go_on_per_million: 200_000, ..EFFORT };
+    is_noticed_with(PlantedBug::ParityAnewTooEarly, 60, often);
+}
+
+#[test]
 fn a_stale_leg_that_is_trusted_is_noticed() {
     is_noticed_with(PlantedBug::StaleLegTrusted, 20, LEGS);
 }
