@@ -102,8 +102,9 @@ fn costs(out: &mut String, report: &CalibrationReport) {
     line(
         out,
         format_args!(
-            "Processor time per operation, user and system, in microseconds. Wanted on null and \
-             file targets: no more than fio's.\n"
+            "Processor time per operation, user and system, in microseconds: of fio the thread of \
+             the job alone, of weir the whole process. Wanted on null and file targets: no more \
+             than fio's.\n"
         ),
     );
     line(out, format_args!("| target | load | fio | weir | weir by fio | verdict |"));
