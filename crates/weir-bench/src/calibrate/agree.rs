@@ -3,7 +3,7 @@
 //! Not here: the statistics (stats).
 //!
 //! Invariants: medians within 3 % agree, and so do medians whose difference the runs do not show;
-//! of too few runs or figures nothing is said.
+//! of runs that differ too much among themselves, or are too few, nothing is said.
 
 use serde::Serialize;
 
@@ -12,6 +12,8 @@ use crate::stats::{self, RatioInterval, ratio_of_medians};
 
 /// Medians may differ by so much whatever their interval.
 const OFF_PCT: f64 = 3.0;
+/// An interval whose ends are farther apart than by this factor holds 1 too easily.
+const SHARP: f64 = 1.5;
 /// Of the draws of the interval.
 const SEED: u64 = 5;
 
@@ -81,7 +83,9 @@ pub(super) fn compare(figure: Figure, ours: &[DriverRun], fio: &[DriverRun]) -> 
         Figure::Cpu => (found.low > 1.0).then_some(false),
         _ => {
             let is_near = (found.ratio - 1.0).abs() * 100.0 <= OFF_PCT;
-            Some(is_near || (found.low..=found.high).contains(&1.0))
+            let is_possible = (found.low..=found.high).contains(&1.0);
+            let is_sharp = found.high <= found.low * SHARP;
+            if is_sharp || !is_possible { Some(is_near || is_possible) } else { None }
         }
     };
     let (fio, ours, holds) = (median(fio), median(ours), ratio.and_then(holds));

@@ -43,7 +43,9 @@ fn medians_agree_within_three_percent_or_what_the_runs_cannot_tell() {
     assert_eq!(iops(&steady(1_040.0), &steady(1_000.0)).holds, Some(false));
     assert_eq!(iops(&steady(960.0), &steady(1_000.0)).holds, Some(false));
     // A tenth apart, but the runs of both differ by more.
-    let wide = |middle: f64| runs([0.7, 0.9, 1.0, 1.1, 1.3].map(|part| part * middle));
+    let wide = |middle: f64| runs([0.88, 0.95, 1.0, 1.05, 1.12].map(|part| part * middle));
+    let noisy = |middle: f64| runs([0.2, 0.9, 1.0, 1.1, 4.0].map(|part| part * middle));
+    assert_eq!(iops(&noisy(1_000.0), &noisy(1_000.0)).holds, None, "the runs differ too much");
     let found = iops(&wide(1_100.0), &wide(1_000.0));
     assert_eq!((found.holds, found.ours, found.fio), (Some(true), Some(1_100.0), Some(1_000.0)));
     assert!((found.ratio.unwrap().ratio - 1.1).abs() < 1e-9);

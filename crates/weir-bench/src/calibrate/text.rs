@@ -72,12 +72,16 @@ fn results(out: &mut String, report: &CalibrationReport) {
         return;
     }
     line(out, format_args!("\n### What both find\n"));
-    let all = if report.agrees() { "Both find the same" } else { "They differ where it says so" };
+    let all = if report.agrees() {
+        "Both find the same"
+    } else {
+        "They do not find the same everywhere, or not surely"
+    };
     line(
         out,
         format_args!(
             "{all}. They agree where medians are within 3 %, or where the 95 % interval of their \
-             ratio holds 1.\n"
+             ratio holds 1; where that spans more than a factor of 1.5, it cannot be told.\n"
         ),
     );
     line(out, format_args!("| target | load | figure | fio | weir | weir by fio | verdict |"));
@@ -102,8 +106,9 @@ fn costs(out: &mut String, report: &CalibrationReport) {
     line(
         out,
         format_args!(
-            "Processor time per operation, user and system, in microseconds. Wanted on null and \
-             file targets: no more than fio's.\n"
+            "Processor time per operation, user and system, in microseconds: of fio the thread of \
+             the job alone, of weir the whole process. Wanted on null and file targets: no more \
+             than fio's.\n"
         ),
     );
     line(out, format_args!("| target | load | fio | weir | weir by fio | verdict |"));
