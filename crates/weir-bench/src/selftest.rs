@@ -9,6 +9,7 @@
 //! - where a busy machine alone can spoil a check, the short form tries it again and takes the
 //!   best, and says how often it tried; the full form tries once, for longer.
 
+mod agents;
 mod content;
 mod faults;
 mod findings;
@@ -129,6 +130,7 @@ fn items() -> Vec<Item> {
     items.extend(faults::items());
     items.extend(findings::items());
     items.extend(published::items());
+    items.extend(agents::items());
     items
 }
 

@@ -102,7 +102,16 @@ impl Observer for Silent {
 
 /// A whole run of one cell: fill, runs, verification.
 pub(super) fn whole_run(cell: CellSpec, target: &dyn Target) -> Result<RunResult, RunError> {
-    run(&spec(cell), target, &Clients::none(), Vec::new(), Vec::new(), &mut Silent)
+    whole_run_with(cell, target, &Clients::none())
+}
+
+/// The same with agents.
+pub(super) fn whole_run_with(
+    cell: CellSpec,
+    target: &dyn Target,
+    clients: &Clients,
+) -> Result<RunResult, RunError> {
+    run(&spec(cell), target, clients, Vec::new(), Vec::new(), &mut Silent)
 }
 
 /// Content and generations of one dataset, to offer loads to a target without the other phases.
