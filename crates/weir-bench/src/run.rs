@@ -8,6 +8,7 @@
 //!   process;
 //! - a target that is lost makes its cell invalid, and the rest goes on.
 
+mod caches;
 mod check;
 pub(crate) mod environment;
 mod files;
@@ -308,6 +309,7 @@ impl Runner<'_> {
             return;
         }
         self.observer.begins(&cell.name, round, cell.runs);
+        self.prepare_caches(cell);
         let began = Instant::now();
         let measured = match &cell.search {
             Some(search) => self.search(cell, search).map(|points| (Vec::new(), points)),

@@ -2,6 +2,8 @@
 //!
 //! Not here: how exact the figures are on a quiet machine (selftest).
 
+use std::sync::atomic::Ordering;
+
 use super::*;
 use crate::result::TargetInfo;
 use crate::spec::{
@@ -234,4 +236,32 @@ fn a_file_test_is_done_beside_a_file_and_left_out_elsewhere() {
     assert!(left_out.complete && left_out.bonnie.is_none());
     let said = left_out.warnings.iter().any(|w| w.contains("left out: memory is no file"));
     assert!(said, "{:?}", left_out.warnings);
+}
+
+#[test]
+fn caches_are_as_declared_or_it_is_said() {
+    let reads = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let count = std::sync::Arc::clone(&reads);
+    let memory = Memory::twisted(8 << 20, move |op| {
+        // Only what reads everything reads so much at a time.
+        let large = op.kind == crate::spec::OpKind::Read && op.len_bytes > 4096;
+        count.fetch_add(u64::from(large) * u64::from(op.len_bytes), Ordering::Relaxed);
+        Action::Right
+    });
+    let of = |cache| {
+        let mut declared = CellSpec { cache, runs: 1, ..cell("reads", 100.0, FOUR) };
+        declared.verify_pct = 0.0;
+        spec(vec![declared])
+    };
+    let warm = do_run(&of(CacheState::Warm), &memory);
+    assert_eq!((warm.warnings.len(), reads.load(Ordering::Relaxed)), (0, 8 << 20));
+    for cache in [CacheState::Cold, CacheState::WarmMetadata] {
+        let result = do_run(&of(cache), &memory);
+        assert!(result.warnings[0].contains("may not be"), "{:?}", result.warnings);
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let address = crate::target::Address::File(directory.path().join("file"));
+    let cold = of(CacheState::Cold);
+    let file = crate::target::open(&address, &cold.dataset).expect("it is made");
+    assert_eq!(do_run(&cold, &*file).warnings, Vec::<String>::new());
 }
