@@ -20,8 +20,7 @@ pub(super) type Section = (&'static str, Vec<(String, String)>);
 
 /// With the scale, which says how much of the profile was done.
 pub(super) fn title(run: &JudgedRun) -> String {
-    let spec = &run.result().spec;
-    format!("{} (scale {})", spec.title, words::scale(spec.scale))
+    run.result().spec.title.clone()
 }
 
 /// How the requirement was decided, and the least that is left of it.
