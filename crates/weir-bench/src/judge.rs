@@ -160,8 +160,8 @@ fn look_at_load(spec: &CellSpec, cell: &CellResult, summary: &CellSummary, say: 
             if wanted >= LITTLE_DEPTH_MIN && off.abs() > LITTLE_PCT {
                 let found = summary.in_flight;
                 let detail = format!("{found:.1} operations were in flight instead of {wanted:.0}");
-                let action = "the generator took that time between two: use more workers, or call it \
-                              this depth";
+                let action =
+                    "the generator took that time: use more workers, or call it this depth";
                 say(Finding::Inconsistent, detail, action);
             }
         }
