@@ -120,6 +120,13 @@ pub struct CellResult {
     pub points: Vec<CurvePoint>,
 }
 
+impl CellResult {
+    /// Of a search: what was measured at the highest rate that was reached within the bounds.
+    pub fn best_met(&self) -> Option<&CellRun> {
+        self.points.iter().rev().find(|point| point.met).map(|point| &point.run)
+    }
+}
+
 /// One run of a cell.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CellRun {

@@ -165,6 +165,12 @@ fn planned(spec: &RunSpec) -> f64 {
     spec.cells.iter().map(cell).sum::<f64>().max(1.0)
 }
 
+/// Every address, in order.
+fn front_to_back(block_bytes: u32, read_pct: f64) -> StreamSpec {
+    let blocks = vec![BlockShare { bytes: block_bytes, weight: 1 }];
+    StreamSpec { name: String::new(), access: Access::Sequential, blocks, read_pct, share: 1 }
+}
+
 struct Runner<'a> {
     spec: &'a RunSpec,
     ground: Ground<'a>,
@@ -181,9 +187,7 @@ impl Runner<'_> {
     fn fill(&mut self) -> Result<(), RunError> {
         let fill = self.spec.fill;
         self.observer.begins("fill", 1, 1);
-        let blocks = vec![BlockShare { bytes: fill.block_bytes, weight: 1 }];
-        let (access, name) = (Access::Sequential, String::new());
-        let streams = [StreamSpec { name, access, blocks, read_pct: 0.0, share: 1 }];
+        let streams = [front_to_back(fill.block_bytes, 0.0)];
         let workers = FILL_WORKERS.min(fill.in_flight.max(1));
         let load = LoadSpec::Closed { workers, depth: fill.in_flight.div_ceil(workers).max(1) };
         let what = Offer { streams: &streams, load, warmup: Duration::ZERO, duration: None };

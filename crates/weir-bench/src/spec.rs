@@ -310,6 +310,19 @@ pub enum LoadSpec {
     },
 }
 
+impl LoadSpec {
+    /// Workers of an open loop of which nothing is said.
+    pub(crate) const OPEN_WORKERS: u32 = 4;
+    /// Operations in flight of such a loop.
+    pub(crate) const OPEN_IN_FLIGHT: u32 = 1024;
+
+    /// How many may wait at a rate, before it is called an overload: those of ten seconds.
+    #[expect(clippy::cast_sign_loss, reason = "rates are above 0")]
+    pub(crate) fn backlog_max(rate: f64) -> u64 {
+        ((rate * 10.0) as u64).max(1000)
+    }
+}
+
 /// Times between operations of an open loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -72,8 +72,7 @@ fn of<'a>(judged: &'a JudgedRun, folder: Option<&Folder>) -> Run<'a> {
 
 /// Figures at the highest rate that a search reached within its bounds.
 fn limit(cell: &CellResult) -> Option<CellSummary> {
-    let met = cell.points.iter().rev().find(|point| point.met)?;
-    Some(CellSummary::of_runs(std::slice::from_ref(&met.run)))
+    cell.best_met().map(|run| CellSummary::of_runs(std::slice::from_ref(run)))
 }
 
 /// What was measured, with verdicts.

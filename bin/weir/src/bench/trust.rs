@@ -2,19 +2,17 @@
 //!
 //! Not here: the checks and the comparison (weir-bench).
 
-use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use weir_api::ApiError;
 use weir_base::{ErrorKind, size};
 use weir_bench::calibrate::{self, CalibrateError, Options};
 use weir_bench::run::RunError;
 use weir_bench::selftest::{self, Scale};
 
-use super::Answer;
 use super::plan::told;
+use super::{Answer, watch};
 use crate::output;
 
 /// `weir bench selftest`.
@@ -78,16 +76,10 @@ pub(super) fn calibrate(arguments: &CalibrateArgs, json: bool) -> Result<Answer,
         runs: arguments.runs,
         ..Options::default()
     };
-    let bar = if std::io::stderr().is_terminal() {
-        let line = "{bar:30} {percent:>3} %  {msg}  ETA {eta}";
-        let style = ProgressStyle::with_template(line).expect("the template is constant");
-        ProgressBar::new(super::watch::STEPS).with_style(style)
-    } else {
-        ProgressBar::hidden()
-    };
+    let bar = watch::bar();
     let report = calibrate::run(&options, &mut |step| {
         bar.set_message(step.what.clone());
-        bar.set_position(super::watch::steps(step.done));
+        bar.set_position(watch::steps(step.done));
         true
     });
     bar.finish_and_clear();

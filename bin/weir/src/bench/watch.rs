@@ -20,7 +20,7 @@ use super::folder::Folder;
 use crate::output;
 
 /// Steps of the bar.
-pub(super) const STEPS: u64 = 1000;
+const STEPS: u64 = 1000;
 /// Exit code of a process that Ctrl-C ended, as shells count.
 const INTERRUPTED: i32 = 130;
 
@@ -29,8 +29,8 @@ pub(super) struct Watch<'a> {
     bar: ProgressBar,
     stop: Arc<AtomicBool>,
     folder: Option<&'a Folder>,
-    /// Why the newest state could not be kept, told once.
-    unkept: Option<String>,
+    /// Somebody was told that the newest state cannot be kept.
+    told_unkept: bool,
 }
 
 impl<'a> Watch<'a> {
@@ -38,16 +38,9 @@ impl<'a> Watch<'a> {
     pub(super) fn new(folder: Option<&'a Folder>) -> Result<Self, ApiError> {
         let stop = Arc::new(AtomicBool::new(false));
         catch_interrupts(&stop, "weir: stopping; what was measured is kept. Again to end at once")?;
-        let target = if std::io::stderr().is_terminal() {
-            ProgressDrawTarget::stderr()
-        } else {
-            ProgressDrawTarget::hidden()
-        };
-        let line = "{bar:30} {percent:>3} %  {msg}  ETA {eta}";
-        let style = ProgressStyle::with_template(line).expect("the template is constant");
-        let bar = ProgressBar::with_draw_target(Some(STEPS), target).with_style(style);
+        let bar = bar();
         bar.enable_steady_tick(Duration::from_millis(500));
-        Ok(Self { bar, stop, folder, unkept: None })
+        Ok(Self { bar, stop, folder, told_unkept: false })
     }
 
     /// Takes the bar away.
@@ -77,12 +70,23 @@ impl Observer for Watch<'_> {
 
     fn keep(&mut self, result: &RunResult) {
         let Some(Err(error)) = self.folder.map(|folder| folder.keep(result)) else { return };
-        if self.unkept.is_none() {
+        if !std::mem::replace(&mut self.told_unkept, true) {
             let text = format!("weir: cannot keep the result so far: {error}; measuring goes on");
             self.bar.suspend(|| output::say(&text));
         }
-        self.unkept = Some(error.to_string());
     }
+}
+
+/// A bar with the time left, shown where a person watches.
+pub(super) fn bar() -> ProgressBar {
+    let target = if std::io::stderr().is_terminal() {
+        ProgressDrawTarget::stderr()
+    } else {
+        ProgressDrawTarget::hidden()
+    };
+    let line = "{bar:30} {percent:>3} %  {msg}  ETA {eta}";
+    let style = ProgressStyle::with_template(line).expect("the template is constant");
+    ProgressBar::with_draw_target(Some(STEPS), target).with_style(style)
 }
 
 /// A share of the bar.

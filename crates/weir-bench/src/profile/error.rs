@@ -120,12 +120,7 @@ impl Source<'_> {
         what: impl Into<String>,
         action: impl Into<String>,
     ) -> ProfileError {
-        ProfileError::Contradiction {
-            file: self.file.to_owned(),
-            line: self.line(place),
-            what: what.into(),
-            action: action.into(),
-        }
+        refuse(self.file, self.line(place), what, action)
     }
 
     /// A word that is not one of those that are known.
@@ -138,6 +133,17 @@ impl Source<'_> {
             known: known.join(", "),
         }
     }
+}
+
+/// An error at a line of a file that is imported.
+pub(super) fn refuse(
+    file: &str,
+    line: usize,
+    what: impl Into<String>,
+    action: impl Into<String>,
+) -> ProfileError {
+    let file = file.to_owned();
+    ProfileError::Contradiction { file, line, what: what.into(), action: action.into() }
 }
 
 /// What was probably meant; `None` where nothing is near.

@@ -72,9 +72,7 @@ fn title(profile: &Profile, options: &Options) -> String {
     if let Some(variant) = &options.variant {
         title = format!("{title}, {variant}");
     }
-    if options.scale != Scale::Seed {
-        title = format!("{title}, {} scale", scale::name(options.scale));
-    }
+    let title = scale::titled(title, options.scale);
     let names: Vec<&str> = profile.protocols.iter().map(|protocol| protocol.name()).collect();
     let available = profile.protocols.iter().any(|protocol| protocol.available());
     match options.protocol {
@@ -233,10 +231,7 @@ fn leave_out(profile: &Profile, options: &Options, assume: &mut Vec<String>) {
     for (key, value) in variant.into_iter().flat_map(|variant| &variant.target) {
         assume.push(format!("the target was set up with {key} = {value}"));
     }
-    if options.scale != Scale::Seed {
-        let name = scale::name(options.scale);
-        assume.push(format!("{name} scale: {}", scale::meaning(options.scale)));
-    }
+    scale::tell(options.scale, assume);
 }
 
 /// The file test, where the profile has one.

@@ -18,13 +18,13 @@ use std::collections::BTreeMap;
 
 use crate::spec::{
     Access, BlockShare, CacheState, CellSpec, ContentSpec, DatasetSpec, Durability, FillSpec,
-    LoadSpec, RunSpec, Scale, StreamSpec,
+    LoadSpec, RunSpec, StreamSpec,
 };
 
 use super::Options;
-use super::error::ProfileError;
+use super::error::{ProfileError, refuse};
 use super::expand::scale;
-use parse::{Config, Line, Spec, refuse};
+use parse::{Config, Line, Spec};
 
 const FILL: FillSpec = FillSpec { block_bytes: 1 << 20, in_flight: 32 };
 
@@ -68,12 +68,8 @@ pub fn import_icf(
         return Err(refuse(file, config.size_line, what, "use more data"));
     }
     let dataset = scale::dataset(published, options.scale, unit, &mut assume);
-    let mut title = format!("Iometer {file}");
-    if options.scale != Scale::Seed {
-        let (name, meaning) = (scale::name(options.scale), scale::meaning(options.scale));
-        title = format!("{title}, {name} scale");
-        assume.push(format!("{name} scale: {meaning}"));
-    }
+    let title = scale::titled(format!("Iometer {file}"), options.scale);
+    scale::tell(options.scale, &mut assume);
     let (reference, require, limits, sizing, cost) = (None, None, None, None, None);
     let seed = options.seed.unwrap_or(42);
     Ok(RunSpec {

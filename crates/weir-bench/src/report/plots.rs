@@ -147,8 +147,7 @@ fn curve(cell: &CellResult) -> Chart {
 
 /// The highest rate of a search that was reached within its bounds, else the lowest.
 pub(super) fn best_point(cell: &CellResult) -> Option<&CellRun> {
-    let met = cell.points.iter().rev().find(|point| point.met);
-    met.or(cell.points.first()).map(|point| &point.run)
+    cell.best_met().or(cell.points.first().map(|point| &point.run))
 }
 
 /// Operations per second by operations in flight, where some cells of a table differ in that alone.

@@ -9,13 +9,6 @@
 
 use crate::spec::{Arrival, CellSpec, LoadSpec, Requirement, RunSpec, SearchSpec};
 
-/// Workers of an open loop that the profile says nothing of.
-const WORKERS: u32 = 4;
-/// Operations in flight of all.
-const IN_FLIGHT_MAX: u32 = 1024;
-/// Seconds of the rate that may wait before it is called an overload.
-const BACKLOG_S: f64 = 10.0;
-const BACKLOG_MIN: u64 = 1000;
 /// Half the distance at which the search for the limit ends.
 const TOLERANCE_PCT: f64 = 3.0;
 /// Where the search begins by the needed rate.
@@ -84,15 +77,12 @@ pub fn validation(spec: RunSpec, need: Option<Requirement>) -> Result<RunSpec, V
 fn open(like: &CellSpec, rate: f64) -> LoadSpec {
     let (workers, arrival, in_flight_max) = match like.load {
         LoadSpec::Open { workers, arrival, in_flight_max, .. } => (workers, arrival, in_flight_max),
-        LoadSpec::Closed { .. } => (WORKERS, Arrival::Poisson, IN_FLIGHT_MAX),
+        LoadSpec::Closed { .. } => {
+            (LoadSpec::OPEN_WORKERS, Arrival::Poisson, LoadSpec::OPEN_IN_FLIGHT)
+        }
     };
-    let backlog_max = whole(rate * BACKLOG_S).max(BACKLOG_MIN);
+    let backlog_max = LoadSpec::backlog_max(rate);
     LoadSpec::Open { workers, rate, arrival, in_flight_max, backlog_max }
-}
-
-#[expect(clippy::cast_sign_loss, reason = "rates are above 0")]
-fn whole(count: f64) -> u64 {
-    count as u64
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-use super::Runner;
+use super::{Runner, front_to_back};
 use crate::load::{Offer, offer};
-use crate::spec::{Access, BlockShare, CacheState, CellSpec, LoadSpec, StreamSpec};
+use crate::spec::{CacheState, CellSpec, LoadSpec};
 use crate::words;
 
 /// Reads in flight while the dataset is read into caches.
@@ -45,9 +45,7 @@ impl Runner<'_> {
 
     /// Reads every address once.
     fn read_all(&mut self) -> Option<String> {
-        let blocks = vec![BlockShare { bytes: self.spec.fill.block_bytes, weight: 1 }];
-        let (access, name) = (Access::Sequential, String::new());
-        let streams = [StreamSpec { name, access, blocks, read_pct: 100.0, share: 1 }];
+        let streams = [front_to_back(self.spec.fill.block_bytes, 100.0)];
         let load = LoadSpec::Closed { workers: 1, depth: DEPTH };
         let what = Offer { streams: &streams, load, warmup: Duration::ZERO, duration: None };
         let observer = &mut *self.observer;

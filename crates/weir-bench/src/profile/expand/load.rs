@@ -14,13 +14,6 @@ use crate::spec::{Arrival, LoadSpec};
 use super::super::error::{ProfileError, Source};
 use super::super::format::{ArrivalName, Load, Mode, Test};
 
-/// Of an open loop, where nothing else is said.
-const OPEN_WORKERS: u32 = 4;
-const OPEN_IN_FLIGHT: u32 = 1024;
-/// Waiting operations at which an open loop is called an overload: so many seconds of its rate.
-const BACKLOG_S: f64 = 10.0;
-const BACKLOG_MIN: u64 = 1000;
-
 /// Load of a matrix, or of a test that says nothing itself.
 pub(super) fn of_profile(
     source: Source<'_>,
@@ -212,7 +205,7 @@ pub(super) fn open(
         let what = format!("a rate of {rate} operations per second");
         return Err(source.contradiction(place, what, "give a number above 0"));
     }
-    let workers = workers.unwrap_or(OPEN_WORKERS);
+    let workers = workers.unwrap_or(LoadSpec::OPEN_WORKERS);
     if workers == 0 {
         return Err(source.contradiction(place, "`workers` is 0", "give at least 1"));
     }
@@ -220,11 +213,6 @@ pub(super) fn open(
         Some(ArrivalName::Constant) => Arrival::Constant,
         Some(ArrivalName::Poisson) | None => Arrival::Poisson,
     };
-    let backlog_max = whole(rate * BACKLOG_S).max(BACKLOG_MIN);
-    Ok(LoadSpec::Open { workers, rate, arrival, in_flight_max: OPEN_IN_FLIGHT, backlog_max })
-}
-
-#[expect(clippy::cast_sign_loss, reason = "rates are above 0")]
-fn whole(count: f64) -> u64 {
-    count as u64
+    let (in_flight_max, backlog_max) = (LoadSpec::OPEN_IN_FLIGHT, LoadSpec::backlog_max(rate));
+    Ok(LoadSpec::Open { workers, rate, arrival, in_flight_max, backlog_max })
 }

@@ -21,8 +21,20 @@ const STANDARD_BYTES: u64 = 8 << 30;
 /// Fewer blocks per file are hardly a file.
 const FILE_BLOCKS_MIN: u64 = 8;
 
+/// A title with the scale behind it, where it is not all of what the profile says.
+pub(in crate::profile) fn titled(title: String, scale: Scale) -> String {
+    if scale == Scale::Seed { title } else { format!("{title}, {} scale", name(scale)) }
+}
+
+/// Says among the assumptions what the scale does.
+pub(in crate::profile) fn tell(scale: Scale, assume: &mut Vec<String>) {
+    if scale != Scale::Seed {
+        assume.push(format!("{} scale: {}", name(scale), meaning(scale)));
+    }
+}
+
 /// As it is printed.
-pub(in crate::profile) fn name(scale: Scale) -> &'static str {
+fn name(scale: Scale) -> &'static str {
     match scale {
         Scale::Smoke => "smoke",
         Scale::Standard => "standard",
@@ -31,7 +43,7 @@ pub(in crate::profile) fn name(scale: Scale) -> &'static str {
 }
 
 /// What it does to a profile.
-pub(in crate::profile) fn meaning(scale: Scale) -> &'static str {
+fn meaning(scale: Scale) -> &'static str {
     match scale {
         Scale::Smoke => {
             "one run of 5 s per row, at most 256 MiB of data: shows that it works, no more"

@@ -9,11 +9,11 @@ use crate::spec::{
     FillSpec, LoadSpec, RunSpec, Scale, StreamSpec,
 };
 
-use super::super::error::ProfileError;
+use super::super::error::{ProfileError, refuse};
 use super::super::expand::scale;
 use super::super::lint::{Trap, trap};
 use super::super::{Options, SECTOR_BYTES};
-use super::parse::{Job, jobs, refuse, size_bytes};
+use super::parse::{Job, jobs, size_bytes};
 
 /// A job file as a run, and what must be known of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,15 +59,8 @@ pub fn import_fio(file: &str, text: &str, options: &Options) -> Result<Imported,
     }
     let published = DatasetSpec { file_bytes, ..published };
     let dataset = scale::dataset(published, options.scale, unit, &mut assume);
-    let mut title = format!("fio job {file}");
-    if options.scale != Scale::Seed {
-        title = format!("{title}, {} scale", scale::name(options.scale));
-        assume.push(format!(
-            "{} scale: {}",
-            scale::name(options.scale),
-            scale::meaning(options.scale)
-        ));
-    }
+    let title = scale::titled(format!("fio job {file}"), options.scale);
+    scale::tell(options.scale, &mut assume);
     let (reference, require, limits, sizing, cost) = (None, None, None, None, None);
     let content = ContentSpec { seed: options.seed.unwrap_or(content.seed), ..content };
     let spec = RunSpec {

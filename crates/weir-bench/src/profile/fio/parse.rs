@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::error::{ProfileError, nearest};
+use super::super::error::{ProfileError, nearest, refuse};
 
 /// A job with the values of the `[global]` sections before it.
 #[derive(Clone, Debug, Default)]
@@ -70,17 +70,6 @@ const ALIASES: [(&str, &str); 4] = [
     ("numjob", "numjobs"),
     ("wait_for_previous", "stonewall"),
 ];
-
-/// An error at a line of a job file.
-pub(super) fn refuse(
-    file: &str,
-    line: usize,
-    what: impl Into<String>,
-    action: impl Into<String>,
-) -> ProfileError {
-    let file = file.to_owned();
-    ProfileError::Contradiction { file, line, what: what.into(), action: action.into() }
-}
 
 /// Jobs of a file, in its order.
 pub(super) fn jobs(file: &str, text: &str) -> Result<Vec<Job>, ProfileError> {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use super::super::SECTOR_BYTES;
-use super::super::error::ProfileError;
+use super::super::error::{ProfileError, refuse};
 
 /// What is needed of a configuration.
 #[derive(Clone, Debug, Default)]
@@ -46,16 +46,6 @@ struct Worker {
     depth: u32,
     sectors: u64,
     assigned: Vec<String>,
-}
-
-pub(super) fn refuse(
-    file: &str,
-    line: usize,
-    what: impl Into<String>,
-    action: impl Into<String>,
-) -> ProfileError {
-    let file = file.to_owned();
-    ProfileError::Contradiction { file, line, what: what.into(), action: action.into() }
 }
 
 /// Reads a configuration.
