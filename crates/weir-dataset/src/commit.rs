@@ -1,32 +1,35 @@
 //! One txg of all volumes, from frozen tables to committed roots.
 //!
-//! Not here: segment table, bootstrap and uberblock (weir-pool's commit).
+//! Not here: segment table, bootstrap and uberblock (weir-pool's commit), what is freed of destroyed
+//! volumes and snapshots (freeing).
 //!
 //! Invariants:
+//! - a snapshot is a volume's tree as the txg it was asked in leaves it;
 //! - freeze takes every volume's lock at once: a txg is one cut through all volumes;
 //! - a new root is shown to readers only after all its blocks can be read from disk;
 //! - changes count as durable, and leave the log queue, only after the uberblock is durable.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use weir_base::limits::TXG_INTERVAL;
-use weir_base::{BLOCK_BYTES, Txg};
+use weir_base::{BLOCK_BYTES, DatasetId, Txg};
 use weir_format::{
-    BlockOwner, BlockPtr, DatasetRecord, DatasetState, PtrKind, SegmentClass, TreeRoot,
+    BlockOwner, BlockPtr, DatasetKind, DatasetRecord, DatasetState, PtrKind, SegmentClass, TreeRoot,
 };
 use weir_pool::{
-    Change, CommitInput, Delta, PoolError, Roots, Tree, TreeHome, WriteOut, write_directory_block,
+    Change, CommitInput, Delta, Past, PoolError, Roots, Tree, TreeHome, WriteOut,
+    write_directory_block,
 };
 
 use crate::dirty::DirtyTable;
 use crate::engine::Engine;
 use crate::error::DatasetError;
-use crate::volume::Volume;
-
-/// Blocks of a destroyed volume that one txg frees at most: bounds the nodes it reads.
-const DESTROY_BLOCKS_PER_TXG: u64 = 1 << 20;
+use crate::freeing;
+use crate::snapshot::{Snapshot, account, descent, descent_mut};
+use crate::volume::{State, Volume};
 
 /// One volume's part of a txg.
 struct Frozen {
@@ -34,17 +37,43 @@ struct Frozen {
     table: Option<Arc<DirtyTable>>,
     record: DatasetRecord,
     record_dirty: bool,
+    past: Past,
+    /// Records of snapshots that changed.
+    snapshots: Vec<DatasetRecord>,
+    /// The snapshot that the txg ends with.
+    taking: Option<DatasetRecord>,
+    /// Whether something destroyed is to be freed.
+    frees: bool,
 }
 
 /// What write-out made of it.
 pub(crate) struct Written {
-    volume: Arc<Volume>,
-    /// `None`: the dataset is gone.
-    record: Option<DatasetRecord>,
+    pub(crate) volume: Arc<Volume>,
+    /// `None`: the tree was not touched, or its record goes.
+    pub(crate) record: Option<DatasetRecord>,
+    /// The volume and all its snapshots are gone.
+    pub(crate) is_gone: bool,
     data_blocks: u64,
     charge: u64,
     /// By a client, not by a commit that rewrites what it must.
     changed: bool,
+    delta: Delta,
+    taken: Option<DatasetRecord>,
+    frees: bool,
+    /// Records of snapshots to be stored; `None` for one that is gone.
+    snapshots: BTreeMap<DatasetId, Option<DatasetRecord>>,
+}
+
+impl Written {
+    /// Stores a snapshot's record with this txg.
+    pub(crate) fn note(&mut self, record: DatasetRecord) {
+        self.snapshots.insert(record.id, Some(record));
+    }
+
+    /// Takes a snapshot's record out of the directory with this txg.
+    pub(crate) fn forget(&mut self, snapshot: DatasetId) {
+        self.snapshots.insert(snapshot, None);
+    }
 }
 
 impl Engine {
@@ -73,9 +102,7 @@ impl Engine {
         let volumes = self.volume_list.read();
         let mut states: Vec<_> = volumes.iter().map(|volume| volume.state.lock()).collect();
         let txg = self.core.open_txg();
-        let busy = states.iter().any(|state| {
-            Volume::has_changes(state) || state.record.state == DatasetState::Destroying
-        });
+        let busy = states.iter().any(|state| Volume::has_changes(state) || state.has_to_free());
         if !busy && self.core.wanted() < txg {
             return None;
         }
@@ -89,16 +116,7 @@ impl Engine {
             state.syncing_acked = state.acked;
             let table = std::mem::take(&mut state.open);
             state.syncing = (!table.is_empty()).then(|| Arc::new(table));
-            let record_dirty = std::mem::take(&mut state.record_dirty);
-            let destroying = state.record.state == DatasetState::Destroying;
-            if state.syncing.is_some() || record_dirty || destroying || all {
-                frozen.push(Frozen {
-                    volume: Arc::clone(volume),
-                    table: state.syncing.clone(),
-                    record: state.record.clone(),
-                    record_dirty,
-                });
-            }
+            frozen.extend(freeze_volume(volume, state, all));
         }
         self.core.advance_txg();
         Some((txg, frozen))
@@ -112,8 +130,9 @@ impl Engine {
             written.push(self.write_out(&mut out, part).await?);
         }
         out.finish().await?;
-        for Written { volume, record, .. } in &written {
-            publish(volume, record.as_ref());
+        written.iter_mut().for_each(publish);
+        for part in written.iter_mut().filter(|part| part.frees) {
+            freeing::free_some(pool, &mut out, part).await?;
         }
         pool.clean(&mut out, &self.roots_with(&written), self.core.is_idle()).await?;
         let input = self.write_directory(&mut out, &written).await?;
@@ -124,26 +143,46 @@ impl Engine {
 
     /// Every dataset's tree as of the txg that was just written and published.
     pub(crate) fn roots_with(&self, written: &[Written]) -> Roots {
-        let gone = |id| written.iter().any(|w| w.volume.id == id && w.record.is_none());
-        let volumes = self.all_volumes().into_iter().filter(|volume| !gone(volume.id));
-        volumes.map(|volume| (volume.id, volume.state.lock().record.root)).collect()
+        let gone = |id| written.iter().any(|w| w.volume.id == id && w.is_gone);
+        let mut roots = Roots::default();
+        for volume in self.all_volumes().into_iter().filter(|volume| !gone(volume.id)) {
+            let state = volume.state.lock();
+            roots.add(state.line(), state.owners());
+        }
+        roots
     }
 
     async fn write_out(&self, out: &mut WriteOut<'_>, part: Frozen) -> Result<Written, PoolError> {
-        let Frozen { volume, table, mut record, record_dirty } = part;
+        let Frozen { volume, table, mut record, record_dirty, past, .. } = part;
+        let snapshots = part.snapshots.into_iter().map(|record| (record.id, Some(record)));
         let data_blocks = table.as_ref().map_or(0, |table| table.data_blocks() as u64);
         let charge = table.as_ref().map_or(0, |table| table.charge);
-        if record.state == DatasetState::Destroying {
+        if part.frees {
             // More of it goes with the next txg.
             self.core.note_freeing(out.txg.next());
-            let gone = !record_dirty && self.free_some(out, &volume, &mut record).await?;
-            let record = (!gone).then_some(record);
-            return Ok(Written { volume, record, data_blocks, charge, changed: true });
+        }
+        let mut written = Written {
+            volume: Arc::clone(&volume),
+            record: None,
+            is_gone: false,
+            data_blocks,
+            charge,
+            changed: table.is_some() || record_dirty || part.frees,
+            delta: Delta::default(),
+            taken: None,
+            // The txg that stores that it is destroyed shall not wait for more.
+            frees: part.frees && !record_dirty,
+            snapshots: snapshots.collect(),
+        };
+        if record.state == DatasetState::Destroying {
+            written.record = Some(record);
+            return Ok(written);
         }
         let height = TreeRoot::height_for(record.size_bytes / BLOCK_BYTES as u64);
         let home = TreeHome::Dataset(volume.id);
         let tree = Tree::new(&self.core.pool, record.root);
-        record.root = tree.grow(out, home, height.max(record.root.height)).await?;
+        let (root, grown) = tree.grow(out, home, height.max(record.root.height)).await?;
+        record.root = root;
         let mut history = volume.state.lock().history;
         let mut changes = Vec::new();
         for (mut change, data) in table.iter().flat_map(|table| table.changes()) {
@@ -158,57 +197,19 @@ impl Engine {
             changes.push(change);
         }
         volume.state.lock().history = history;
-        self.apply(out, &mut record, &changes).await?;
-        let changed = table.is_some() || record_dirty;
-        Ok(Written { volume, record: Some(record), data_blocks, charge, changed })
-    }
-
-    async fn apply(
-        &self,
-        out: &mut WriteOut<'_>,
-        record: &mut DatasetRecord,
-        changes: &[Change],
-    ) -> Result<(), PoolError> {
         let tree = Tree::new(&self.core.pool, record.root);
-        let (root, Delta { blocks, stored_units }) =
-            tree.apply(out, TreeHome::Dataset(record.id), changes).await?;
+        let (root, mut delta) = tree.apply(out, home, &past, &changes).await?;
+        delta.tree_units += grown.tree_units;
+        delta.born_units += grown.born_units;
         record.root = root;
-        record.used_blocks = record.used_blocks.saturating_add_signed(blocks);
-        record.stored_units = record.stored_units.saturating_add_signed(stored_units);
-        Ok(())
-    }
-
-    /// Frees the next part of a destroyed volume; true when nothing is left.
-    async fn free_some(
-        &self,
-        out: &mut WriteOut<'_>,
-        volume: &Volume,
-        record: &mut DatasetRecord,
-    ) -> Result<bool, PoolError> {
-        let from = volume.state.lock().destroy_cursor;
-        let mut next = None;
-        let tree = Tree::new(&self.core.pool, record.root);
-        let scanned = tree
-            .scan(from..u64::MAX, &mut |block, _| {
-                next = Some(block);
-                false
-            })
-            .await;
-        let capacity = TreeRoot::capacity(record.root.height);
-        let start = match (scanned, next) {
-            (Ok(()), None) => return Ok(true),
-            (Ok(()), Some(start)) => start,
-            // What is below a damaged node cannot be found; apply reports it and goes on.
-            (Err(_), _) => from,
-        };
-        if start >= capacity {
-            return Ok(true);
+        account(&mut record, &delta);
+        written.delta = delta;
+        if let Some(asked) = part.taking {
+            written.taken = Some(take(asked, &record, out.txg));
+            record.born_units = 0;
         }
-        let count = DESTROY_BLOCKS_PER_TXG.min(capacity - start);
-        let change = Change { start, count, ptr: BlockPtr::HOLE };
-        self.apply(out, record, &[change]).await?;
-        volume.state.lock().destroy_cursor = start + count;
-        Ok(false)
+        written.record = Some(record);
+        Ok(written)
     }
 
     /// Writes the records that changed into the dataset directory.
@@ -220,20 +221,25 @@ impl Engine {
         let pool = &self.core.pool;
         let (root, _) = pool.datasets();
         let next_dataset = self.next_dataset();
-        let mut records: Vec<&Written> = written.iter().collect();
-        records.sort_by_key(|written| written.volume.id);
+        let mut records: BTreeMap<DatasetId, Option<&DatasetRecord>> = BTreeMap::new();
+        for part in written {
+            let record = part.record.as_ref().filter(|_| !part.is_gone);
+            records.insert(part.volume.id, record);
+            records.extend(part.snapshots.iter().map(|(id, record)| (*id, record.as_ref())));
+        }
         let mut changes = Vec::new();
-        for Written { volume, record, .. } in records {
+        for (id, record) in records {
             let ptr = match record {
                 Some(record) => write_directory_block(out, &record.encode()).await?,
                 None => BlockPtr::HOLE,
             };
-            changes.push(Change { start: volume.id.0, count: 1, ptr });
+            changes.push(Change { start: id.0, count: 1, ptr });
         }
         let tree = Tree::new(pool, root);
         let height = TreeRoot::height_for(next_dataset).max(root.height);
-        let root = tree.grow(out, TreeHome::Root, height).await?;
-        let (datasets, _) = Tree::new(pool, root).apply(out, TreeHome::Root, &changes).await?;
+        let (root, _) = tree.grow(out, TreeHome::Root, height).await?;
+        let (tree, past) = (Tree::new(pool, root), Past::default());
+        let (datasets, _) = tree.apply(out, TreeHome::Root, &past, &changes).await?;
         Ok(CommitInput { datasets, next_dataset })
     }
 
@@ -249,10 +255,8 @@ impl Engine {
             };
             volume.set_durable(durable);
         }
-        for Written { volume, record, .. } in written {
-            if record.is_none() {
-                self.volume_list.write().retain(|other| other.id != volume.id);
-            }
+        for part in written.iter().filter(|part| part.is_gone) {
+            self.volume_list.write().retain(|other| other.id != part.volume.id);
         }
         self.core.measure_after_commit(written.iter().any(|w| w.changed));
         self.core.sub_dirty(written.iter().map(|w| w.data_blocks).sum());
@@ -292,13 +296,65 @@ impl Engine {
     }
 }
 
+/// What the txg takes of a volume; `all`: its records in any case.
+fn freeze_volume(volume: &Arc<Volume>, state: &mut State, all: bool) -> Option<Frozen> {
+    let record_dirty = std::mem::take(&mut state.record_dirty);
+    let frees = state.has_to_free();
+    let taking = std::mem::take(&mut state.taking);
+    let mut snapshots = Vec::new();
+    for snapshot in &mut state.snapshots {
+        if std::mem::take(&mut snapshot.dirty) || all {
+            snapshots.push(snapshot.record.clone());
+        }
+    }
+    let changed = record_dirty || frees || taking.is_some() || !snapshots.is_empty();
+    (state.syncing.is_some() || changed || all).then(|| Frozen {
+        volume: Arc::clone(volume),
+        table: state.syncing.clone(),
+        record: state.record.clone(),
+        record_dirty,
+        past: state.past(),
+        snapshots,
+        taking,
+        frees,
+    })
+}
+
+/// The snapshot that was asked for, of a volume as the txg leaves it.
+fn take(asked: DatasetRecord, volume: &DatasetRecord, txg: Txg) -> DatasetRecord {
+    let DatasetKind::Snapshot(mut moment) = asked.kind else {
+        unreachable!("snapshots are asked for as such")
+    };
+    moment.txg = txg;
+    moment.unique_units = Some(0);
+    DatasetRecord {
+        id: asked.id,
+        name: asked.name,
+        created_txg: txg,
+        created_unix_ms: asked.created_unix_ms,
+        kind: DatasetKind::Snapshot(moment),
+        ..volume.clone()
+    }
+}
+
 /// Shows readers the new tree and drops the table it was made from.
-fn publish(volume: &Volume, record: Option<&DatasetRecord>) {
+fn publish(written: &mut Written) {
+    let volume = Arc::clone(&written.volume);
     let mut state = volume.state.lock();
-    if let Some(record) = record {
+    if let Some(record) = &written.record {
         state.record.root = record.root;
         state.record.used_blocks = record.used_blocks;
         state.record.stored_units = record.stored_units;
+        state.record.tree_units = record.tree_units;
+        state.record.born_units = record.born_units;
+        let inherited = descent(record).inherited_units;
+        descent_mut(&mut state.record).inherited_units = inherited;
+    }
+    let touched = state.account_snapshots(&written.delta);
+    touched.into_iter().for_each(|record| written.note(record));
+    if let Some(record) = written.taken.take() {
+        written.note(record.clone());
+        state.snapshots.push(Snapshot::new(record, false));
     }
     let table = state.syncing.take();
     drop(state);

@@ -14,7 +14,9 @@ use tokio::sync::Mutex;
 use weir_base::limits::VOLUME_BYTES_MAX;
 use weir_base::{BLOCK_BYTES, Clock, DatasetId, Guid};
 use weir_device::Device;
-use weir_format::{BlockPtr, Compression, DatasetKind, DatasetRecord, DatasetState, TreeRoot};
+use weir_format::{
+    BlockPtr, Compression, DatasetKind, DatasetRecord, DatasetState, Descent, FormatError, TreeRoot,
+};
 use weir_pool::{
     CreateOptions, ImportOptions, PlantedBug, Pool, PoolOptions, Tree, VdevSpec, create, import,
 };
@@ -23,6 +25,7 @@ use crate::core::Core;
 use crate::error::DatasetError;
 use crate::legs::Succession;
 use crate::scan::ScanDesk;
+use crate::snapshot::{Snapshot, moment};
 use crate::traffic::Traffic;
 use crate::volume::Volume;
 
@@ -76,7 +79,7 @@ pub struct Engine {
     pub(crate) core: Arc<Core>,
     /// Every dataset, those being destroyed included, by number.
     pub(crate) volume_list: RwLock<Vec<Arc<Volume>>>,
-    next_dataset: AtomicU64,
+    pub(crate) next_dataset: AtomicU64,
     /// Held by whoever changes the set of volumes or a property.
     pub(crate) admin: Mutex<()>,
     stopping: AtomicBool,
@@ -112,6 +115,8 @@ impl Engine {
         let imported = import(disks, how, &options.pool()).await?;
         imported.claim().await?;
         let records = read_directory(&imported.pool).await?;
+        let lost = snapshots_without_volume(&imported.pool, &records);
+        lost.map_or(Ok(()), Err)?;
         let engine = Self::new(imported.pool, options, records);
         engine.replay(&imported.batches, imported.replay_after);
         // Also when nothing was replayed: log batches of this import belong to a new epoch, which
@@ -125,10 +130,19 @@ impl Engine {
     fn new(pool: Pool, options: &EngineOptions, records: Vec<DatasetRecord>) -> Self {
         let (_, next_dataset) = pool.datasets();
         let core = Arc::new(Core::new(pool, options.memory_bytes / 100 * DIRTY_PERCENT));
-        let volumes = records
+        let (volumes, mut snapshots): (Vec<_>, Vec<_>) =
+            records.into_iter().partition(|r| matches!(r.kind, DatasetKind::Volume(_)));
+        // Those of one txg in the order they were made.
+        snapshots.sort_by_key(|record| (moment(record).txg, record.id));
+        let volumes: Vec<_> = volumes
             .into_iter()
             .map(|record| Arc::new(Volume::new(Arc::clone(&core), record, false)))
             .collect();
+        for record in snapshots {
+            let of = volumes.iter().find(|volume| volume.id == moment(&record).of);
+            let of = of.expect("whoever read the records looked for it");
+            of.state.lock().snapshots.push(Snapshot::new(record, false));
+        }
         Self {
             core,
             volume_list: RwLock::new(volumes),
@@ -226,7 +240,7 @@ impl Engine {
         found.ok_or_else(|| DatasetError::NotFound { name: self.full_name(name) })
     }
 
-    fn full_name(&self, name: &str) -> String {
+    pub(crate) fn full_name(&self, name: &str) -> String {
         format!("{}/{name}", self.core.pool.name())
     }
 
@@ -258,7 +272,7 @@ impl Engine {
         let blocks = spec.size_bytes / BLOCK_BYTES as u64;
         let record = DatasetRecord {
             id,
-            kind: DatasetKind::Volume,
+            kind: DatasetKind::Volume(Descent::default()),
             state: DatasetState::Active,
             name: spec.name.clone(),
             size_bytes: spec.size_bytes,
@@ -268,6 +282,9 @@ impl Engine {
             root: TreeRoot { height: TreeRoot::height_for(blocks), ..TreeRoot::default() },
             used_blocks: 0,
             stored_units: 0,
+            tree_units: 0,
+            born_units: 0,
+            freed_to: 0,
         };
         let volume = Arc::new(Volume::new(Arc::clone(&self.core), record, true));
         {
@@ -280,7 +297,7 @@ impl Engine {
     }
 
     /// Commits what an administrator changed.
-    async fn commit_change(&self) -> Result<Outcome, DatasetError> {
+    pub(crate) async fn commit_change(&self) -> Result<Outcome, DatasetError> {
         self.core.want(self.core.open_txg());
         self.commit().await?;
         Ok(Outcome::Changed)
@@ -355,14 +372,32 @@ impl Engine {
     ///
     /// # Durability
     /// It is gone after any crash once this returns.
-    pub async fn destroy_volume(&self, name: &str) -> Result<Outcome, DatasetError> {
+    ///
+    /// # Errors
+    /// `InUse` while it has snapshots (unless `recursive`), or clones or tags of these.
+    pub async fn destroy_volume(
+        &self,
+        name: &str,
+        recursive: bool,
+    ) -> Result<Outcome, DatasetError> {
         let _admin = self.admin.lock().await;
         self.core.pool.check_alive()?;
         let volume = self.volume(name)?;
+        self.refuse_clones(&volume, |_| true)?;
         {
             let mut state = volume.state.lock();
+            let count = state.snapshots.iter().filter(|s| s.is_active()).count();
+            if count > 0 && !recursive {
+                let name = self.full_name(name);
+                let why = format!("has {count} snapshots; destroy them first, or with it (-r)");
+                return Err(DatasetError::InUse { name, why });
+            }
+            self.refuse_held(&state, |_| true)?;
             state.record.state = DatasetState::Destroying;
             state.record_dirty = true;
+            for snapshot in &mut state.snapshots {
+                snapshot.destroy();
+            }
             // Its queue is never logged again; who still waits in a flush waits for the commit.
             state.overflow = Some(self.core.open_txg());
         }
@@ -375,19 +410,31 @@ impl Engine {
         &self,
     ) -> Result<Vec<(weir_base::VsegId, u64, u64)>, DatasetError> {
         let _committer = self.core.committer.lock().await;
-        Ok(self.core.pool.check_live_bytes(&self.roots()).await?)
+        Ok(self.core.pool.check_live_bytes(&self.roots_with(&[])).await?)
     }
 
     /// Two blocks that share a place on disk, or twice one that has none; `None` when all is well.
     /// Nothing may be written meanwhile.
     pub async fn check_places(&self) -> Result<Option<(BlockPtr, BlockPtr)>, DatasetError> {
         let _committer = self.core.committer.lock().await;
-        Ok(self.core.pool.check_places(&self.roots()).await?)
+        Ok(self.core.pool.check_places(&self.roots_with(&[])).await?)
     }
+}
 
-    fn roots(&self) -> Vec<TreeRoot> {
-        self.all_volumes().iter().map(|volume| volume.state.lock().record.root).collect()
-    }
+/// The error of a directory with a snapshot of a volume that is not there.
+fn snapshots_without_volume(pool: &Pool, records: &[DatasetRecord]) -> Option<DatasetError> {
+    let is_volume = |id| {
+        records
+            .iter()
+            .any(|record| record.id == id && matches!(record.kind, DatasetKind::Volume(_)))
+    };
+    let lost = records.iter().find_map(|record| match &record.kind {
+        DatasetKind::Snapshot(moment) if !is_volume(moment.of) => Some(moment.of),
+        _ => None,
+    })?;
+    let what = "dataset directory";
+    let source = FormatError::Field { what: "snapshot", field: "of", value: lost.0 };
+    Some(weir_pool::PoolError::Structure { pool: pool.name().to_owned(), what, source }.into())
 }
 
 async fn read_directory(pool: &Pool) -> Result<Vec<DatasetRecord>, DatasetError> {

@@ -69,6 +69,50 @@ pub enum DatasetError {
         /// Pool.
         pool: String,
     },
+    /// A change to what only shows a snapshot.
+    #[error("{name} is a snapshot, which cannot be changed; clone it to write")]
+    ReadOnly {
+        /// Full name.
+        name: String,
+    },
+    /// No such snapshot.
+    #[error("snapshot {name} does not exist")]
+    NoSnapshot {
+        /// Full name.
+        name: String,
+    },
+    /// The name is taken by another snapshot.
+    #[error("snapshot {name} exists already")]
+    SnapshotExists {
+        /// Full name.
+        name: String,
+    },
+    /// Something else depends on it.
+    #[error("{name} {why}")]
+    InUse {
+        /// Full name of a volume or snapshot.
+        name: String,
+        /// By what, and what to do.
+        why: String,
+    },
+    /// More than can be kept.
+    #[error("{name} has {count} {what} already, and no more can be kept")]
+    TooMany {
+        /// Full name of a volume or snapshot.
+        name: String,
+        /// How many there are.
+        count: usize,
+        /// Of what.
+        what: &'static str,
+    },
+    /// Something that makes no sense for this one.
+    #[error("{name} {why}")]
+    Unfit {
+        /// Full name of a volume or snapshot.
+        name: String,
+        /// Why not, and what to do.
+        why: String,
+    },
     /// The volume was destroyed while in use.
     #[error("volume {name} was destroyed")]
     Destroyed {
@@ -82,11 +126,17 @@ impl DatasetError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Pool(error) => error.kind(),
-            Self::NotFound { .. } | Self::Destroyed { .. } => ErrorKind::NotFound,
-            Self::Exists { .. } => ErrorKind::Exists,
-            Self::Size { .. } | Self::OutOfRange { .. } | Self::ShrinkBelowData { .. } => {
-                ErrorKind::Invalid
+            Self::NotFound { .. } | Self::NoSnapshot { .. } | Self::Destroyed { .. } => {
+                ErrorKind::NotFound
             }
+            Self::Exists { .. } | Self::SnapshotExists { .. } => ErrorKind::Exists,
+            Self::InUse { .. } => ErrorKind::Busy,
+            Self::ReadOnly { .. }
+            | Self::TooMany { .. }
+            | Self::Unfit { .. }
+            | Self::Size { .. }
+            | Self::OutOfRange { .. }
+            | Self::ShrinkBelowData { .. } => ErrorKind::Invalid,
             Self::Full { .. } => ErrorKind::NoSpace,
         }
     }

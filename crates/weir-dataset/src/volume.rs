@@ -23,6 +23,7 @@ use crate::core::{Admission, Core, Nodes};
 use crate::dirty::{Dirty, DirtyTable, Payload, QueuedRecord};
 use crate::error::DatasetError;
 use crate::leaves::Leaves;
+use crate::snapshot::Snapshot;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -47,6 +48,24 @@ pub struct VolumeInfo {
     pub stored_bytes: u64,
     /// Wall clock of creation.
     pub created_unix_ms: u64,
+    /// Where its space goes.
+    pub space: VolumeSpace,
+}
+
+/// The space of a volume and its snapshots, in bytes on disk, one copy, nodes included, as of the
+/// last commit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VolumeSpace {
+    /// What destroying it with all its snapshots would free.
+    pub used: u64,
+    /// Of that, what the volume itself leads to.
+    pub by_volume: u64,
+    /// Of that, what only snapshots lead to.
+    pub by_snapshots: u64,
+    /// What the volume leads to, what it shares with its origin included.
+    pub referenced: u64,
+    /// Of that, what was written since its newest snapshot.
+    pub written: u64,
 }
 
 pub(crate) struct State {
@@ -68,8 +87,12 @@ pub(crate) struct State {
     pub(crate) durable: Lsn,
     pub(crate) history: CompressHistory,
     pub(crate) leaves: Leaves,
-    /// Where the freeing of a destroyed volume has come to.
-    pub(crate) destroy_cursor: u64,
+    /// By time.
+    pub(crate) snapshots: Vec<Snapshot>,
+    /// A snapshot that the open txg shall end with: all but what that makes of the tree.
+    pub(crate) taking: Option<DatasetRecord>,
+    /// Whether this shows a snapshot, which nobody writes to.
+    pub(crate) is_view: bool,
     /// A smaller size that is being checked for data in the way; until that is known, no commit
     /// may store it and no access reaches beyond it.
     pub(crate) shrinking_to: Option<u64>,
@@ -148,7 +171,9 @@ impl Volume {
             durable: Lsn(0),
             history: CompressHistory::default(),
             leaves: Leaves::default(),
-            destroy_cursor: 0,
+            snapshots: Vec::new(),
+            taking: None,
+            is_view: false,
             shrinking_to: None,
             record,
         };
@@ -171,6 +196,7 @@ impl Volume {
             used_bytes: state.record.used_blocks * BLOCK,
             stored_bytes: state.record.stored_units * weir_format::layout::PACK_BYTES as u64,
             created_unix_ms: state.record.created_unix_ms,
+            space: if state.is_view { VolumeSpace::default() } else { state.space() },
         }
     }
 
@@ -195,6 +221,14 @@ impl Volume {
         Ok(())
     }
 
+    /// Whether a change is inside the volume, which can be changed.
+    fn check_change(&self, state: &State, offset: u64, len: u64) -> Result<(), DatasetError> {
+        if state.is_view {
+            return Err(DatasetError::ReadOnly { name: self.full_name(state) });
+        }
+        self.check(state, offset, len)
+    }
+
     /// Takes a write into memory if that needs no waiting; `Ok(false)`: call [`Self::write`].
     ///
     /// # Durability
@@ -209,7 +243,7 @@ impl Volume {
             return Ok(true);
         }
         let mut state = self.state.lock();
-        self.check(&state, offset, data.len() as u64)?;
+        self.check_change(&state, offset, data.len() as u64)?;
         match self.core.admit(blocks.len() as u64, state.nodes()) {
             Admission::Now => {}
             Admission::Wait => return Ok(false),
@@ -260,7 +294,7 @@ impl Volume {
         assert!(offset.is_multiple_of(BLOCK), "whole blocks have addresses of whole blocks");
         self.core.pool.check_alive()?;
         let mut state = self.state.lock();
-        self.check(&state, offset, blocks.len() as u64 * BLOCK)?;
+        self.check_change(&state, offset, blocks.len() as u64 * BLOCK)?;
         match self.core.admit(blocks.len() as u64, state.nodes()) {
             Admission::Now => {}
             Admission::Wait => return Ok(false),
@@ -326,7 +360,7 @@ impl Volume {
     pub async fn write(&self, offset: u64, data: &[u8]) -> Result<(), DatasetError> {
         {
             let state = self.state.lock();
-            self.check(&state, offset, data.len() as u64)?;
+            self.check_change(&state, offset, data.len() as u64)?;
         }
         let head = (offset.next_multiple_of(BLOCK) - offset).min(data.len() as u64) as usize;
         let (head, rest) = data.split_at(head);
@@ -410,7 +444,7 @@ impl Volume {
             return Ok(false);
         }
         let mut state = self.state.lock();
-        self.check(&state, offset, len)?;
+        self.check_change(&state, offset, len)?;
         let taken = self.core.admit_trim();
         if taken {
             self.insert(&mut state, offset, Payload::Zero { bytes: len });
@@ -428,7 +462,7 @@ impl Volume {
     pub async fn zero(&self, offset: u64, len: u64) -> Result<(), DatasetError> {
         {
             let state = self.state.lock();
-            self.check(&state, offset, len)?;
+            self.check_change(&state, offset, len)?;
         }
         let (start, end) = (offset.next_multiple_of(BLOCK), offset + len - (offset + len) % BLOCK);
         if start >= end {
@@ -459,7 +493,8 @@ impl Volume {
 
     /// Whether flushed and unflushed changes wait for a commit.
     pub(crate) fn has_changes(state: &State) -> bool {
-        !state.open.is_empty() || state.record_dirty
+        let snapshots = || state.snapshots.iter().any(|snapshot| snapshot.dirty);
+        !state.open.is_empty() || state.record_dirty || state.taking.is_some() || snapshots()
     }
 
     pub(crate) fn waiters(&self) -> usize {

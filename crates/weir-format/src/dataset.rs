@@ -1,8 +1,12 @@
-//! The record of one dataset in the dataset directory.
+//! The record of one dataset in the dataset directory: a volume, or a snapshot of one.
 //!
 //! Not here: names rules and properties' meaning (weir-dataset).
 //!
-//! Invariants: one record per block; a hole in the directory is a dataset that is no more.
+//! Invariants:
+//! - one record per block; a hole in the directory is a dataset that is no more;
+//! - a snapshot's tree never changes: nothing in it was born after its txg;
+//! - the blocks of one line of datasets (a volume and its snapshots) say in their summaries who
+//!   wrote them: the volume itself or, since it was promoted, one of its lineage.
 
 use weir_base::limits::NAME_BYTES_MAX;
 use weir_base::{BLOCK_BYTES, DatasetId, Txg};
@@ -46,11 +50,64 @@ impl Compression {
 }
 
 /// What kind of object a dataset is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DatasetKind {
     /// A block volume.
-    Volume,
+    Volume(Descent),
+    /// A volume as it was at the end of a txg.
+    Snapshot(Moment),
 }
+
+/// Where a volume comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Descent {
+    /// The snapshot it was cloned from.
+    pub origin: Option<Origin>,
+    /// Who wrote the older blocks of its line, in the order of time; it wrote the others itself.
+    pub lineage: Vec<Ancestor>,
+    /// Of its tree, nodes included, what was born up to the origin's txg, in units of 64 bytes.
+    pub inherited_units: u64,
+}
+
+/// The snapshot a clone began as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Its dataset number.
+    pub snapshot: DatasetId,
+    /// Its txg: what was born up to it belongs to its line.
+    pub txg: Txg,
+}
+
+/// A volume that wrote the blocks of a line before the volume that has the line now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ancestor {
+    /// It wrote those born up to this txg and after the one before it.
+    pub until: Txg,
+    /// Its dataset number, as summaries name it.
+    pub owner: DatasetId,
+}
+
+/// What makes a snapshot one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// The volume it is of.
+    pub of: DatasetId,
+    /// The last txg whose changes it shows.
+    pub txg: Txg,
+    /// Tells it apart from every other one, on other pools too.
+    pub guid: u64,
+    /// Tags that keep it from being destroyed.
+    pub holds: Vec<String>,
+    /// What nothing else of its line leads to, in units of 64 bytes; `None`: not known now.
+    pub unique_units: Option<u64>,
+}
+
+/// Most volumes of a lineage: how often a line of clones can be promoted.
+pub const ANCESTORS_MAX: usize = 64;
+/// Most tags that hold one snapshot, and the longest of them.
+pub const HOLDS_MAX: usize = 16;
+/// See [`HOLDS_MAX`].
+pub const HOLD_BYTES_MAX: usize = 64;
 
 /// Where a dataset is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,13 +143,20 @@ pub struct DatasetRecord {
     pub used_blocks: u64,
     /// What those occupy, in units of 64 bytes.
     pub stored_units: u64,
+    /// As [`Self::stored_units`], with the nodes of the tree.
+    pub tree_units: u64,
+    /// What was born here and is on disk still, nodes included, in units of 64 bytes: since the
+    /// newest snapshot of a volume; of a snapshot, since the one before it.
+    pub born_units: u64,
+    /// While it is being destroyed: it does not lead to the blocks before this one any more.
+    pub freed_to: u64,
 }
 
 impl DatasetRecord {
     /// Fields, for the format documentation.
     pub const FIELDS: &[Field] = &[
         field(8, "id", "dataset number"),
-        field(1, "kind", "1 volume"),
+        field(1, "kind", "1 volume, 2 snapshot"),
         field(1, "state", "0 active, 1 being destroyed"),
         field(1, "compression", "0 off, 1 lz4"),
         field(8, "size_bytes", "volume size"),
@@ -101,7 +165,14 @@ impl DatasetRecord {
         field(33, "root", "tree root of its blocks"),
         field(8, "used_blocks", "blocks that are not holes"),
         field(8, "stored_units", "what they occupy, in 64 B"),
+        field(8, "tree_units", "what they and the tree's nodes occupy, in 64 B"),
+        field(8, "born_units", "what was born here and is on disk still, in 64 B"),
+        field(8, "freed_to", "of one being destroyed, the first block that is not freed"),
         field(0, "name", "u16 length, UTF-8"),
+        field(0, "volume", "u64 origin's snapshot (0 none), u64 its txg, u64 inherited units,"),
+        field(0, "", "u8 count, count x {u64 until txg, u64 owner}"),
+        field(0, "snapshot", "u64 volume, u64 txg, u64 guid, u64 unique units (all ones: not"),
+        field(0, "", "known), u8 count, count x {u16 length, tag}"),
     ];
 
     /// Encodes one block of the directory.
@@ -109,7 +180,8 @@ impl DatasetRecord {
         let mut w = Writer::default();
         w.u64(self.id.0);
         w.u8(match self.kind {
-            DatasetKind::Volume => 1,
+            DatasetKind::Volume(_) => 1,
+            DatasetKind::Snapshot(_) => 2,
         });
         w.u8(match self.state {
             DatasetState::Active => 0,
@@ -122,7 +194,14 @@ impl DatasetRecord {
         self.root.write(&mut w);
         w.u64(self.used_blocks);
         w.u64(self.stored_units);
+        w.u64(self.tree_units);
+        w.u64(self.born_units);
+        w.u64(self.freed_to);
         w.str(&self.name);
+        match &self.kind {
+            DatasetKind::Volume(descent) => descent.write(&mut w),
+            DatasetKind::Snapshot(moment) => moment.write(&mut w),
+        }
         w.pad_to(BLOCK_BYTES);
         w.0.try_into().expect("padded to one block")
     }
@@ -134,10 +213,7 @@ impl DatasetRecord {
     pub fn decode(block: &[u8; BLOCK_BYTES]) -> Result<Self, FormatError> {
         let mut r = Reader::new(WHAT, block);
         let id = DatasetId(r.u64()?);
-        let kind = match r.u8()? {
-            1 => DatasetKind::Volume,
-            other => return Err(r.bad("kind", other)),
-        };
+        let kind = r.u8()?;
         let state = match r.u8()? {
             0 => DatasetState::Active,
             1 => DatasetState::Destroying,
@@ -148,7 +224,13 @@ impl DatasetRecord {
         let (created_txg, created_unix_ms) = (Txg(r.u64()?), r.u64()?);
         let root = TreeRoot::read(&mut r)?;
         let (used_blocks, stored_units) = (r.u64()?, r.u64()?);
+        let (tree_units, born_units, freed_to) = (r.u64()?, r.u64()?, r.u64()?);
         let name = r.str("name")?;
+        let kind = match kind {
+            1 => DatasetKind::Volume(Descent::read(&mut r)?),
+            2 => DatasetKind::Snapshot(Moment::read(&mut r)?),
+            other => return Err(r.bad("kind", other)),
+        };
         let blocks = size_bytes / BLOCK_BYTES as u64;
         if !size_bytes.is_multiple_of(BLOCK_BYTES as u64)
             || blocks > TreeRoot::capacity(root.height)
@@ -170,6 +252,79 @@ impl DatasetRecord {
             root,
             used_blocks,
             stored_units,
+            tree_units,
+            born_units,
+            freed_to,
         })
+    }
+}
+
+impl Descent {
+    fn write(&self, w: &mut Writer) {
+        let origin = self.origin.unwrap_or(Origin { snapshot: DatasetId(0), txg: Txg(0) });
+        w.u64(origin.snapshot.0);
+        w.u64(origin.txg.0);
+        w.u64(self.inherited_units);
+        assert!(self.lineage.len() <= ANCESTORS_MAX, "whoever promotes looks at the count");
+        w.u8(self.lineage.len() as u8);
+        for Ancestor { until, owner } in &self.lineage {
+            w.u64(until.0);
+            w.u64(owner.0);
+        }
+    }
+
+    fn read(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+        let (snapshot, txg) = (DatasetId(r.u64()?), Txg(r.u64()?));
+        let inherited_units = r.u64()?;
+        let count = r.u8()?;
+        if usize::from(count) > ANCESTORS_MAX {
+            return Err(r.bad("lineage", count));
+        }
+        let mut lineage: Vec<Ancestor> = Vec::new();
+        for _ in 0..count {
+            let next = Ancestor { until: Txg(r.u64()?), owner: DatasetId(r.u64()?) };
+            if lineage.last().is_some_and(|last| last.until >= next.until) {
+                return Err(r.bad("until", next.until.0));
+            }
+            lineage.push(next);
+        }
+        let origin = (snapshot.0 != 0).then_some(Origin { snapshot, txg });
+        Ok(Self { origin, lineage, inherited_units })
+    }
+}
+
+/// How "not known" is stored.
+const UNKNOWN: u64 = u64::MAX;
+
+impl Moment {
+    fn write(&self, w: &mut Writer) {
+        w.u64(self.of.0);
+        w.u64(self.txg.0);
+        w.u64(self.guid);
+        w.u64(self.unique_units.unwrap_or(UNKNOWN));
+        assert!(self.holds.len() <= HOLDS_MAX, "whoever holds looks at the count");
+        w.u8(self.holds.len() as u8);
+        for tag in &self.holds {
+            w.str(tag);
+        }
+    }
+
+    fn read(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+        let (of, txg, guid) = (DatasetId(r.u64()?), Txg(r.u64()?), r.u64()?);
+        let unique = r.u64()?;
+        let count = r.u8()?;
+        if usize::from(count) > HOLDS_MAX {
+            return Err(r.bad("holds", count));
+        }
+        let mut holds = Vec::new();
+        for _ in 0..count {
+            let tag = r.str("hold")?;
+            if tag.is_empty() || tag.len() > HOLD_BYTES_MAX {
+                return Err(r.bad("hold", tag.len() as u64));
+            }
+            holds.push(tag);
+        }
+        let unique_units = (unique != UNKNOWN).then_some(unique);
+        Ok(Self { of, txg, guid, holds, unique_units })
     }
 }

@@ -26,7 +26,10 @@ mod uberblock;
 
 pub use bootstrap::Bootstrap;
 pub use bytes::Field;
-pub use dataset::{Compression, DatasetKind, DatasetRecord, DatasetState};
+pub use dataset::{
+    ANCESTORS_MAX, Ancestor, Compression, DatasetKind, DatasetRecord, DatasetState, Descent,
+    HOLD_BYTES_MAX, HOLDS_MAX, Moment, Origin,
+};
 pub use error::FormatError;
 pub use label::{Label, LegConfig, VDEVS_MAX, VdevConfig, VdevKind, VdevRole};
 pub use node::{NODE_FANOUT, NODE_SHIFT, TreeRoot, node_pointer, set_node_pointer};

@@ -9,7 +9,7 @@
 //! - a summary names its segment, and whoever names a summary has its checksum: what an earlier use
 //!   of the place left behind, of this segment's number too, is refused.
 
-use weir_base::{DatasetId, VsegId};
+use weir_base::{DatasetId, Txg, VsegId};
 use weir_codec::checksum::xxh3_128;
 
 use crate::bytes::{Field, Reader, Writer, field};
@@ -22,7 +22,7 @@ const HEADER_BYTES: usize = 64;
 /// Where the checksum stands in the header.
 const CHECKSUM_AT: usize = 48;
 
-/// Most blocks in one segment: bounds a summary to 2 MiB and a remap table to 640 KiB. Only blocks
+/// Most blocks in one segment: bounds a summary to 2.5 MiB and a remap table to 640 KiB. Only blocks
 /// that compress to less than an eighth end a segment early.
 pub const SEGMENT_BLOCKS_MAX: u32 = 65_536;
 
@@ -75,6 +75,8 @@ pub struct SummaryEntry {
     pub stored_units: u16,
     /// Owner.
     pub owner: BlockOwner,
+    /// Txg that wrote it: of the owner and its snapshots, it says who to ask.
+    pub birth: Txg,
     /// Low half of the checksum.
     pub checksum: u64,
 }
@@ -83,6 +85,7 @@ const VSEG_BITS: u32 = 40;
 const OFFSET_BITS: u32 = 19;
 const INDEX_BITS: u32 = 44;
 const DATASET_BITS: u32 = 48;
+const BIRTH_BITS: u32 = 44;
 
 const fn low(bits: u32) -> u64 {
     (1 << bits) - 1
@@ -90,13 +93,14 @@ const fn low(bits: u32) -> u64 {
 
 impl SummaryEntry {
     /// Encoded size.
-    pub const BYTES: usize = 32;
+    pub const BYTES: usize = 40;
 
     /// Fields, for the format documentation.
     pub const FIELDS: &[Field] = &[
         field(8, "address", "bits 0-39 vseg, 40-58 offset in 64 B units, 59-63 tree level"),
         field(8, "place", "bits 0-43 index in the level, 44-62 offset in this segment, 64 B units"),
         field(8, "owner", "bits 0-47 dataset, 48-62 stored size in 64 B units"),
+        field(8, "birth", "bits 0-43 txg that wrote the block, the rest zero"),
         field(8, "checksum", "low half of the block's XXH3-128"),
     ];
 
@@ -109,11 +113,14 @@ impl SummaryEntry {
         w.u64(self.vseg.0 | offset << VSEG_BITS | u64::from(level) << (VSEG_BITS + OFFSET_BITS));
         w.u64(index | at << INDEX_BITS);
         w.u64(dataset.0 | u64::from(self.stored_units) << DATASET_BITS);
+        assert!(self.birth.0 <= low(BIRTH_BITS), "{self:?}");
+        w.u64(self.birth.0);
         w.u64(self.checksum);
     }
 
     fn read(r: &mut Reader<'_>) -> Result<Self, FormatError> {
-        let (address, place, owner, checksum) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
+        let (address, place, owner) = (r.u64()?, r.u64()?, r.u64()?);
+        let (birth, checksum) = (r.u64()?, r.u64()?);
         let entry = Self {
             vseg: VsegId(address & low(VSEG_BITS)),
             offset_units: (address >> VSEG_BITS & low(OFFSET_BITS)) as u32,
@@ -124,6 +131,7 @@ impl SummaryEntry {
                 level: (address >> (VSEG_BITS + OFFSET_BITS)) as u8,
                 index: place & low(INDEX_BITS),
             },
+            birth: Txg(birth & low(BIRTH_BITS)),
             checksum,
         };
         let end = (u64::from(entry.at_units) + u64::from(entry.stored_units)) * PACK_BYTES as u64;

@@ -65,7 +65,14 @@ fn uberblock() -> Uberblock {
 fn dataset() -> DatasetRecord {
     DatasetRecord {
         id: DatasetId(3),
-        kind: DatasetKind::Volume,
+        kind: DatasetKind::Volume(Descent {
+            origin: Some(Origin { snapshot: DatasetId(2), txg: Txg(9) }),
+            lineage: vec![
+                Ancestor { until: Txg(3), owner: DatasetId(1) },
+                Ancestor { until: Txg(7), owner: DatasetId(5) },
+            ],
+            inherited_units: 17,
+        }),
         state: DatasetState::Active,
         name: "vm1".to_owned(),
         size_bytes: 1 << 30,
@@ -75,7 +82,21 @@ fn dataset() -> DatasetRecord {
         root: TreeRoot { ptr: BlockPtr::HOLE, height: TreeRoot::height_for(1 << 18) },
         used_blocks: 1,
         stored_units: 64,
+        tree_units: 65,
+        born_units: 66,
+        freed_to: 67,
     }
+}
+
+fn snapshot() -> DatasetRecord {
+    let moment = Moment {
+        of: DatasetId(3),
+        txg: Txg(8),
+        guid: 0x1234,
+        holds: vec!["backup".to_owned(), "night".to_owned()],
+        unique_units: None,
+    };
+    DatasetRecord { kind: DatasetKind::Snapshot(moment), ..dataset() }
 }
 
 fn segment() -> SegmentEntry {
@@ -99,6 +120,7 @@ fn summary() -> Summary {
         at_units: n * 7,
         stored_units: 64,
         owner: BlockOwner { dataset: DatasetId(3), level: n as u8, index: 1 << 40 },
+        birth: Txg(77 + u64::from(n)),
         checksum: u64::MAX - u64::from(n),
     };
     let previous = SummaryPlace { at: 64, bytes: 128, checksum: 12 };
@@ -111,8 +133,8 @@ fn labels_round_trip_and_name_other_versions() {
     assert_eq!(Label::decode(&bytes), Ok(label()));
     assert_eq!(label().place(), Some((0, 1)));
     for (version, part) in [
-        (5, "version 5 is newer than 4; use a newer weir"),
-        (3, "version 3 is older than 4: the pool was made by an older pre-release"),
+        (6, "version 6 is newer than 5; use a newer weir"),
+        (4, "version 4 is older than 5: the pool was made by an older pre-release"),
         (0, "field version holds the impossible value 0"),
     ] {
         bytes[8] = version;
@@ -124,7 +146,7 @@ fn labels_round_trip_and_name_other_versions() {
 
 #[test]
 fn uberblocks_name_other_versions() {
-    for (version, part) in [(5, "5 is newer than 4"), (3, "3 is older than 4"), (0, "impossible")] {
+    for (version, part) in [(6, "6 is newer than 5"), (4, "4 is older than 5"), (0, "impossible")] {
         let mut slot = uberblock().encode();
         slot[8] = version;
         let (body, sum) = slot.split_at_mut(layout::SLOT_BYTES - 16);
@@ -219,7 +241,9 @@ fn tables_round_trip() {
     entries[7] = Some(segment());
     let block = SegmentEntry::encode_block(&entries);
     assert_eq!(SegmentEntry::decode_block(&block).unwrap(), entries);
-    assert_eq!(DatasetRecord::decode(&dataset().encode()), Ok(dataset()));
+    for record in [dataset(), snapshot()] {
+        assert_eq!(DatasetRecord::decode(&record.encode()), Ok(record));
+    }
     let bootstrap = Bootstrap {
         txg: Txg(9),
         next_vseg: VsegId(10),

@@ -20,7 +20,7 @@ use weir_format::{RemapTable, SegmentEntry};
 
 use crate::cleanings::Cleaned;
 use crate::error::PoolError;
-use crate::live::Roots;
+use crate::line::Roots;
 use crate::moves::{Moved, Order};
 use crate::moving::Victim;
 use crate::pool::Pool;

@@ -20,7 +20,7 @@ use crate::labels::write_uberblock;
 use crate::planted::PlantedBug;
 use crate::pool::{Committed, Pool};
 use crate::segments::table_block;
-use crate::tree::{Change, Tree, TreeHome};
+use crate::tree::{Change, Past, Tree, TreeHome};
 use crate::vdev::Leg;
 use crate::write_out::{CompressHistory, WriteOut};
 
@@ -175,7 +175,7 @@ impl Pool {
         let vsegs = self.segments.inner.lock().remaps.take_changed(all);
         let Some(last) = vsegs.last() else { return Ok((root, Vec::new())) };
         let height = TreeRoot::height_for(last.0 + 1).max(root.height);
-        let root = Tree::new(self, root).grow(out, TreeHome::Root, height).await?;
+        let root = Tree::new(self, root).grow(out, TreeHome::Root, height).await?.0;
         let mut changes = Vec::with_capacity(vsegs.len());
         let mut stored = Vec::new();
         for vseg in vsegs {
@@ -186,7 +186,8 @@ impl Pool {
             }
             changes.push(Change { start: vseg.0, count: 1, ptr });
         }
-        let (root, _) = Tree::new(self, root).apply(out, TreeHome::Root, &changes).await?;
+        let (root, _) =
+            Tree::new(self, root).apply(out, TreeHome::Root, &Past::default(), &changes).await?;
         Ok((root, stored))
     }
 
@@ -198,7 +199,7 @@ impl Pool {
     ) -> Result<TreeRoot, PoolError> {
         let (_, next_vseg) = self.segments.root_segments();
         let height = TreeRoot::height_for(table_block(next_vseg) + 1);
-        let root = Tree::new(self, root).grow(out, TreeHome::Root, height).await?;
+        let root = Tree::new(self, root).grow(out, TreeHome::Root, height).await?.0;
         let mut changes = Vec::new();
         for (start, content) in self.segments.take_dirty_blocks(all) {
             let ptr = match content {
@@ -207,7 +208,8 @@ impl Pool {
             };
             changes.push(Change { start, count: 1, ptr });
         }
-        let (root, _) = Tree::new(self, root).apply(out, TreeHome::Root, &changes).await?;
+        let (root, _) =
+            Tree::new(self, root).apply(out, TreeHome::Root, &Past::default(), &changes).await?;
         Ok(root)
     }
 

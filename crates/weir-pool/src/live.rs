@@ -4,27 +4,26 @@
 //! Not here: moving it (clean), verifying it (copies).
 //!
 //! Invariants:
-//! - a block is alive if the one place that can lead to it does (the summary says which);
+//! - a block is alive if the one place that can lead to it does (the summary says which), in the
+//!   first version of its volume that ended after its birth (see `line`);
 //! - what is found must add up to the segment's counter, where no write-out moved either meanwhile.
 
 use futures_util::StreamExt as _;
 use weir_base::hash::HashMap;
 use weir_base::limits::NODE_READS_IN_FLIGHT;
-use weir_base::{DatasetId, ErrorKind, Txg, VsegId};
+use weir_base::{ErrorKind, Txg, VsegId};
 use weir_device::Block;
 use weir_format::layout::PACK_BYTES;
 use weir_format::{
-    BlockOwner, BlockPtr, FormatError, NODE_FANOUT, NODE_SHIFT, SegmentEntry, SegmentState,
-    Summary, SummaryEntry, SummaryPlace, TreeRoot, node_pointer,
+    BlockOwner, BlockPtr, FormatError, NODE_FANOUT, SegmentEntry, SegmentState, Summary,
+    SummaryEntry, SummaryPlace, TreeRoot, node_pointer,
 };
 
 use crate::error::PoolError;
+use crate::line::{Roots, node_above};
 use crate::pool::Pool;
 use crate::segments::Segments;
 use crate::tree::Tree;
-
-/// Where each dataset's tree is in the txg being written.
-pub type Roots = HashMap<DatasetId, TreeRoot>;
 
 /// Looks at a segment that a write-out changes meanwhile, before its counter is left unchecked.
 const LOOKS_MAX: usize = 4;
@@ -76,6 +75,9 @@ impl Found {
     }
 }
 
+/// An entry, and the version of its volume that is asked for it.
+type Asked = (SummaryEntry, TreeRoot);
+
 /// What holds the pointers to some neighbours.
 enum Above {
     Node(Block),
@@ -97,6 +99,7 @@ fn names(ptr: &BlockPtr, entry: &SummaryEntry) -> bool {
     !ptr.is_hole()
         && (ptr.vseg, ptr.offset_units) == (entry.vseg, entry.offset_units)
         && (ptr.stored_units, ptr.checksum as u64) == (entry.stored_units, entry.checksum)
+        && ptr.birth == entry.birth
 }
 
 impl Pool {
@@ -138,17 +141,23 @@ impl Pool {
         &self,
         roots: &Roots,
         vseg: VsegId,
-        mut entries: Vec<SummaryEntry>,
+        entries: Vec<SummaryEntry>,
     ) -> Found {
-        // Neighbours share the nodes above them, and are looked up together in the lowest.
-        entries.sort_unstable_by_key(|entry| entry.owner);
-        let near = |a: &SummaryEntry, b: &SummaryEntry| {
-            let node = |owner: BlockOwner| (owner.dataset, owner.level, owner.index >> NODE_SHIFT);
-            node(a.owner) == node(b.owner)
+        let asked = |entry: SummaryEntry| {
+            let version = roots.version_of(&entry.owner, entry.birth)?;
+            Some((entry, version.root))
         };
-        let lookups = entries.chunk_by(near).filter_map(|near| {
-            let tree = Tree::new(self, *roots.get(&near[0].owner.dataset)?);
-            Some(async move { (near, tree, pointers_above(tree, near[0].owner).await) })
+        let mut entries: Vec<Asked> = entries.into_iter().filter_map(asked).collect();
+        // Neighbours share the nodes above them, and are looked up together in the lowest.
+        entries.sort_unstable_by_key(|(entry, root)| (root.ptr.address(), entry.owner));
+        let near = |(a, a_root): &Asked, (b, b_root): &Asked| {
+            let node = |owner: &BlockOwner| (owner.level, node_above(owner));
+            a_root == b_root && node(&a.owner) == node(&b.owner)
+        };
+        let lookups = entries.chunk_by(near).map(|near| async move {
+            let (first, root) = near[0];
+            let tree = Tree::new(self, root);
+            (near, tree, pointers_above(tree, first.owner).await)
         });
         let mut lookups = futures_util::stream::iter(lookups).buffered(NODE_READS_IN_FLIGHT);
         let mut found = Found { live: Vec::new(), failed: Vec::new() };
@@ -161,7 +170,7 @@ impl Pool {
                     continue;
                 }
             };
-            for entry in near {
+            for (entry, _) in near {
                 let ptr = match &above {
                     Above::Node(node) => tree.pointer_below(node, entry.owner.index),
                     Above::Root(ptr) => Ok(*ptr),

@@ -17,7 +17,7 @@ use weir_device::IoBuf;
 use weir_format::{BlockOwner, SEGMENT_BLOCKS_MAX, SegmentEntry};
 
 use crate::error::PoolError;
-use crate::live::Roots;
+use crate::line::Roots;
 use crate::moves::Moved;
 use crate::pool::Pool;
 use crate::read::{RUN_BYTES_MAX, Wanted, split_runs};

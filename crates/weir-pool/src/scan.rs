@@ -23,7 +23,8 @@ use weir_format::{SegmentClass, SegmentEntry};
 
 use crate::copies::Checked;
 use crate::error::PoolError;
-use crate::live::{Live, LiveSet, Roots};
+use crate::line::Roots;
+use crate::live::{Live, LiveSet};
 use crate::pool::Pool;
 use crate::vdev::Leg;
 

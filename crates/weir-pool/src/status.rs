@@ -12,6 +12,7 @@ use weir_format::{BlockPtr, VdevKind, VdevRole};
 
 use crate::error::PoolError;
 use crate::import::forget_disk;
+use crate::line::{Held, Roots};
 use crate::pool::Pool;
 use crate::scan::ScanStatus;
 use crate::segments::SpaceUse;
@@ -202,17 +203,16 @@ impl Pool {
     ///
     /// A block that was moved counts in the segment its pointer names and in the one that holds it.
     ///
-    /// `trees`: the roots of all datasets. Returns the segments that differ, with counter and sum:
-    /// empty when invariant I5 holds. Call it with no write-out under way.
+    /// `roots`: all datasets. Returns the segments that differ, with counter and sum: empty when
+    /// invariant I5 holds. Call it with no write-out under way.
     pub async fn check_live_bytes(
         &self,
-        trees: &[weir_format::TreeRoot],
+        roots: &Roots,
     ) -> Result<Vec<(VsegId, u64, u64)>, PoolError> {
         let mut sums = std::collections::BTreeMap::<VsegId, (u64, u64)>::new();
         for (vseg, live) in self.segments.live_by_segment() {
             sums.entry(vseg).or_default().0 = u64::from(live);
         }
-        let committed = *self.committed.lock();
         let mut unread = Vec::new();
         let mut visit = |ptr: BlockPtr| {
             let bytes = ptr.stored_bytes() as u64;
@@ -223,10 +223,7 @@ impl Pool {
                 Err(_) => unread.push(ptr),
             }
         };
-        let own = [committed.segments, committed.datasets, committed.remaps];
-        for root in trees.iter().chain(&own) {
-            Tree::new(self, *root).walk(&mut visit).await?;
-        }
+        self.walk_all(roots, &mut visit).await?;
         unread.sort_unstable_by_key(|ptr| ptr.vseg);
         for ptr in unread {
             if let Some(host) = self.translated(|segments| segments.host_of(&ptr)).await? {
@@ -237,13 +234,34 @@ impl Pool {
         Ok(differ.map(|(vseg, (counted, found))| (vseg, counted, found)).collect())
     }
 
+    /// Every pointer of every tree once, however many versions of a volume lead to it.
+    async fn walk_all(
+        &self,
+        roots: &Roots,
+        visit: &mut dyn FnMut(BlockPtr),
+    ) -> Result<(), PoolError> {
+        let own = {
+            let committed = self.committed.lock();
+            [committed.segments, committed.datasets, committed.remaps]
+        };
+        for root in own {
+            Tree::new(self, root).walk(&Held::default(), 0, visit).await?;
+        }
+        for line in roots.lines() {
+            for (index, version) in line.versions.iter().enumerate() {
+                let tree = Tree::new(self, version.root);
+                tree.walk(&line.held_before(index), version.freed_to, visit).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Two blocks of different addresses that stand in the same place, or one that stands nowhere.
     ///
-    /// `trees`: the roots of all datasets. `None` when all is well. Call it with no write-out under
-    /// way.
+    /// `roots`: all datasets. `None` when all is well. Call it with no write-out under way.
     pub async fn check_places(
         &self,
-        trees: &[weir_format::TreeRoot],
+        roots: &Roots,
     ) -> Result<Option<(BlockPtr, BlockPtr)>, PoolError> {
         let mut placed = Vec::new();
         let mut nowhere = None;
@@ -253,11 +271,7 @@ impl Pool {
             Ok(None) => nowhere = Some(ptr),
             Err(_) => unread.push(ptr),
         };
-        let committed = *self.committed.lock();
-        let own = [committed.segments, committed.datasets, committed.remaps];
-        for root in trees.iter().chain(&own) {
-            Tree::new(self, *root).walk(&mut visit).await?;
-        }
+        self.walk_all(roots, &mut visit).await?;
         unread.sort_unstable_by_key(|ptr| ptr.vseg);
         for ptr in unread {
             match self.translated(|segments| segments.locate(&ptr)).await? {

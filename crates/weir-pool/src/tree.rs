@@ -13,7 +13,7 @@ use std::pin::Pin;
 
 use futures_util::StreamExt as _;
 use weir_base::limits::NODE_READS_IN_FLIGHT;
-use weir_base::{BLOCK_BYTES, DatasetId, ErrorKind};
+use weir_base::{BLOCK_BYTES, DatasetId, ErrorKind, Txg};
 use weir_device::{Block, BlockMut};
 use weir_format::{
     BlockOwner, BlockPtr, Compression, FormatError, NODE_FANOUT, NODE_SHIFT, PtrKind, SegmentClass,
@@ -21,6 +21,7 @@ use weir_format::{
 };
 
 use crate::error::PoolError;
+use crate::line::{Held, end_of};
 use crate::pool::Pool;
 use crate::write_out::{CompressHistory, WriteOut};
 
@@ -41,22 +42,58 @@ impl Change {
     }
 }
 
-/// What a set of changes did to a tree's use of space.
+/// What a set of changes did to a tree's use of space: gained less lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delta {
-    /// Blocks gained less blocks lost.
+    /// Blocks.
     pub blocks: i64,
-    /// Stored units gained less lost, nodes not counted.
+    /// Stored units, nodes not counted.
     pub stored_units: i64,
+    /// Stored units, nodes included.
+    pub tree_units: i64,
+    /// Of those, what was born after everything earlier versions hold: what is not freed leaves
+    /// them behind.
+    pub born_units: i64,
+    /// Freed of a version that is being destroyed: it was passed there, so nothing else holds it.
+    pub leaving_units: i64,
+    /// What the newest snapshot has for itself now that the tree has it no more.
+    pub unique_units: i64,
+    /// What was inherited from the line it was cloned from.
+    pub inherited_units: i64,
 }
 
 impl Delta {
-    fn count(&mut self, ptr: &BlockPtr, sign: i64) {
-        if ptr.kind == PtrKind::Data {
-            self.blocks += sign;
-            self.stored_units += sign * i64::from(ptr.stored_units);
+    fn gain(&mut self, ptr: &BlockPtr) {
+        self.count(ptr, 1);
+        if !ptr.is_hole() {
+            self.born_units += i64::from(ptr.stored_units);
         }
     }
+
+    fn count(&mut self, ptr: &BlockPtr, sign: i64) {
+        if ptr.is_hole() {
+            return;
+        }
+        let units = sign * i64::from(ptr.stored_units);
+        self.tree_units += units;
+        if ptr.kind == PtrKind::Data {
+            self.blocks += sign;
+            self.stored_units += units;
+        }
+    }
+}
+
+/// The versions before a tree that is changed, and when they ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Past {
+    /// What they lead to as well: it is not freed with its last place in the tree.
+    pub held: Held,
+    /// The newest one's txg, also if it is being destroyed.
+    pub newest: Txg,
+    /// The txg of the one before that.
+    pub before_newest: Txg,
+    /// What was born up to here was inherited from another line.
+    pub inherits: Txg,
 }
 
 /// Which stream takes the nodes of a tree, and what summaries say of them.
@@ -107,10 +144,6 @@ pub struct Tree<'a> {
 /// Subtrees of this height are read ahead as a whole before they are changed: at most 16,512 nodes,
 /// and many enough that random changes to a large volume read their leaves side by side.
 const WARM_LEVEL: u8 = 3;
-
-/// Freed blocks that may wait for their remap tables: what few tables lead to is freed together,
-/// and destroying a large volume takes no memory.
-const UNREAD_FREES_MAX: usize = 16_384;
 
 /// Blocks under one pointer at `level` (0 = the block itself).
 const fn span(level: u8) -> u64 {
@@ -242,22 +275,34 @@ impl<'a> Tree<'a> {
         })
     }
 
-    /// Every pointer of the tree, nodes included, to `visit`; for checks.
-    pub async fn walk(&self, visit: &mut dyn FnMut(BlockPtr)) -> Result<(), PoolError> {
+    /// Every pointer of the tree that earlier versions do not hold and that it leads to still (see
+    /// [`Version`](crate::Version)), nodes included, to `visit`; for checks.
+    pub async fn walk(
+        &self,
+        held: &Held,
+        freed_to: u64,
+        visit: &mut dyn FnMut(BlockPtr),
+    ) -> Result<(), PoolError> {
         let mut level = self.root.height;
-        let mut here = vec![self.root.ptr];
+        let mut here = vec![(self.root.ptr, 0)];
         while !here.is_empty() {
-            here.retain(|ptr| !ptr.is_hole());
-            here.iter().for_each(|ptr| visit(*ptr));
+            here.retain(|(ptr, index)| {
+                !ptr.is_hole()
+                    && end_of(level, *index) > freed_to
+                    && ptr.birth > held.below(level, *index)
+            });
+            let own = here.iter().filter(|(ptr, index)| ptr.birth > held.at(level, *index));
+            own.for_each(|(ptr, _)| visit(*ptr));
             if level == 0 {
                 break;
             }
             level -= 1;
             let mut below = Vec::new();
-            for ptr in &here {
+            for (ptr, above) in &here {
                 let node = self.pool.read_block(ptr).await?;
-                for index in 0..NODE_FANOUT {
-                    below.push(self.slot(&node, index)?);
+                for slot in 0..NODE_FANOUT {
+                    let index = above * NODE_FANOUT as u64 + slot as u64;
+                    below.push((self.slot(&node, slot)?, index));
                 }
             }
             here = below;
@@ -316,11 +361,13 @@ impl<'a> Tree<'a> {
 
     /// Applies changes (sorted, disjoint, inside the tree) and returns the new root.
     ///
-    /// Every pointer that is replaced, and every node on the way, is freed through `out`.
+    /// Every pointer that is replaced, and every node on the way, is freed through `out`, if nothing
+    /// of the past holds it.
     pub async fn apply(
         &self,
         out: &mut WriteOut<'_>,
         home: TreeHome,
+        past: &Past,
         changes: &[Change],
     ) -> Result<(TreeRoot, Delta), PoolError> {
         let mut delta = Delta::default();
@@ -328,30 +375,33 @@ impl<'a> Tree<'a> {
         if let Some(last) = changes.last() {
             assert!(last.end() <= span(self.root.height), "changes lie inside the tree");
         }
-        let mut job = Apply { tree: *self, out, home, delta: &mut delta };
+        let mut job = Apply { tree: *self, out, home, past, delta: &mut delta };
         let ptr = job.under(self.root.ptr, self.root.height, 0, changes).await?;
         Ok((TreeRoot { ptr, height: self.root.height }, delta))
     }
 
-    /// A root of at least this height with the same content: old blocks keep their numbers.
+    /// A root of at least this height with the same content (old blocks keep their numbers), and
+    /// what the new nodes take.
     pub async fn grow(
         &self,
         out: &mut WriteOut<'_>,
         home: TreeHome,
         height: u8,
-    ) -> Result<TreeRoot, PoolError> {
+    ) -> Result<(TreeRoot, Delta), PoolError> {
         let mut root = self.root;
+        let mut delta = Delta::default();
         while root.height < height {
             if !root.ptr.is_hole() {
                 let mut node = BlockMut::zeroed();
                 set_node_pointer(&mut node, 0, &root.ptr);
                 let node = node.freeze();
                 root.ptr = write_node(out, home, (root.height + 1, 0), &node).await?;
+                delta.gain(&root.ptr);
                 out.keep(root.ptr, node);
             }
             root.height += 1;
         }
-        Ok(root)
+        Ok((root, delta))
     }
 }
 
@@ -394,6 +444,7 @@ struct Apply<'j, 'o, 'p> {
     tree: Tree<'j>,
     out: &'j mut WriteOut<'o>,
     home: TreeHome,
+    past: &'j Past,
     delta: &'p mut Delta,
 }
 
@@ -412,8 +463,8 @@ impl Apply<'_, '_, '_> {
             if first.start <= base && first.end() >= base + span(level) {
                 // One change covers all of it: a block, or a hole of any size.
                 assert!(level == 0 || first.ptr.is_hole(), "a range becomes a hole");
-                self.free_under(old, level).await?;
-                self.delta.count(&first.ptr, 1);
+                self.free_under(old, level, base / span(level)).await?;
+                self.delta.gain(&first.ptr);
                 return Ok(first.ptr);
             }
             if old.is_hole() && changes.iter().all(|change| change.ptr.is_hole()) {
@@ -436,12 +487,38 @@ impl Apply<'_, '_, '_> {
                 let new = self.under(child, level - 1, child_base, changes).await?;
                 set_node_pointer(&mut node, index, &new);
             }
-            self.out.free(&old);
+            self.lose(&old, level, base / span(level));
             if weir_codec::compress::is_zero(&node[..]) {
                 return Ok(BlockPtr::HOLE);
             }
-            write_node(self.out, self.home, (level, base / span(level)), &node.freeze()).await
+            let place = (level, base / span(level));
+            let new = write_node(self.out, self.home, place, &node.freeze()).await?;
+            self.delta.gain(&new);
+            Ok(new)
         })
+    }
+
+    /// Counts a pointer that the tree leads to no more, and frees its block if nothing else does.
+    fn lose(&mut self, old: &BlockPtr, level: u8, index: u64) {
+        if old.is_hole() {
+            return;
+        }
+        let units = i64::from(old.stored_units);
+        self.delta.count(old, -1);
+        if old.birth <= self.past.inherits {
+            self.delta.inherited_units -= units;
+        }
+        if old.birth <= self.past.held.at(level, index) {
+            let newest = old.birth > self.past.before_newest;
+            self.delta.unique_units += if newest { units } else { 0 };
+            return;
+        }
+        if old.birth > self.past.newest {
+            self.delta.born_units -= units;
+        } else {
+            self.delta.leaving_units -= units;
+        }
+        self.out.free(old);
     }
 
     /// Frees a whole subtree.
@@ -449,6 +526,7 @@ impl Apply<'_, '_, '_> {
         &'s mut self,
         old: BlockPtr,
         level: u8,
+        index: u64,
     ) -> Pin<Box<dyn Future<Output = Result<(), PoolError>> + 's>> {
         Box::pin(async move {
             if old.is_hole() {
@@ -457,9 +535,10 @@ impl Apply<'_, '_, '_> {
             if level > 0 {
                 match self.tree.pool.read_block(&old).await {
                     Ok(node) => {
-                        for index in 0..NODE_FANOUT {
-                            let child = self.tree.slot(&node, index)?;
-                            self.free_under(child, level - 1).await?;
+                        for slot in 0..NODE_FANOUT {
+                            let child = self.tree.slot(&node, slot)?;
+                            let index = index * NODE_FANOUT as u64 + slot as u64;
+                            self.free_under(child, level - 1, index).await?;
                         }
                     }
                     // A damaged node must not make a volume indestructible: what is below it
@@ -470,9 +549,8 @@ impl Apply<'_, '_, '_> {
                     Err(error) => return Err(error),
                 }
             }
-            self.delta.count(&old, -1);
-            self.out.free(&old);
-            self.out.free_unread(UNREAD_FREES_MAX).await
+            self.lose(&old, level, index);
+            self.out.free_some_unread().await
         })
     }
 }

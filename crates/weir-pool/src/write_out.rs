@@ -31,6 +31,10 @@ use crate::error::PoolError;
 use crate::pool::Pool;
 use crate::segments::Segments;
 
+/// Freed blocks that may wait for their remap tables: what few tables lead to is freed together,
+/// and destroying a large volume takes no memory.
+const UNREAD_FREES_MAX: usize = 16_384;
+
 /// After this many blocks in a row that did not compress, only one in [`TRY_ONE_IN`] is tried
 /// (design 6): incompressible data then costs next to nothing.
 const MISSES_BEFORE_SPARING: u32 = 32;
@@ -217,14 +221,20 @@ impl WriteOut<'_> {
         self.scratch = scratch;
         let Placed { lane, vseg, offset_units } = placed?;
         assert_eq!(owner.is_none(), class == SegmentClass::Root, "summaries name every owner");
+        let birth = self.txg;
         if let Some(owner) = owner {
             let (at_units, checksum) = (offset_units, checksum as u64);
-            let entry =
-                SummaryEntry { vseg, offset_units, at_units, stored_units, owner, checksum };
-            self.lane(class, lane).entries.push(entry);
+            self.lane(class, lane).entries.push(SummaryEntry {
+                vseg,
+                offset_units,
+                at_units,
+                stored_units,
+                owner,
+                birth,
+                checksum,
+            });
         }
         self.pool.segments.add_live(vseg, usize::from(stored_units) * PACK_BYTES);
-        let birth = self.txg;
         let ptr = BlockPtr { kind, vseg, offset_units, stored_units, compression, birth, checksum };
         let cached = if kind == PtrKind::Node { CacheClass::Node } else { CacheClass::Data };
         self.pool.cache.insert(cached, &ptr, block.clone());
@@ -262,9 +272,19 @@ impl WriteOut<'_> {
         self.unread_frees.is_empty()
     }
 
+    /// Frees what waits for its remap table to be read, if that is much.
+    pub async fn free_some_unread(&mut self) -> Result<(), PoolError> {
+        self.free_unread(UNREAD_FREES_MAX).await
+    }
+
+    /// Frees all that waits for its remap table to be read.
+    pub async fn free_all_unread(&mut self) -> Result<(), PoolError> {
+        self.free_unread(0).await
+    }
+
     /// Frees what waits for its remap table to be read, if it is more than `most` blocks. Each
     /// table is read once for all of them, many tables at the same time.
-    pub(crate) async fn free_unread(&mut self, most: usize) -> Result<(), PoolError> {
+    async fn free_unread(&mut self, most: usize) -> Result<(), PoolError> {
         if self.unread_frees.len() <= most {
             return Ok(());
         }
@@ -325,6 +345,7 @@ impl WriteOut<'_> {
             at_units: offset_units,
             stored_units: ptr.stored_units,
             owner,
+            birth: ptr.birth,
             checksum: ptr.checksum as u64,
         });
         Ok((vseg, offset_units))
@@ -508,7 +529,7 @@ impl WriteOut<'_> {
     /// Writes everything of data and meta that is still buffered and waits for all writes: from
     /// here on every pointer handed out can be read from disk.
     pub async fn finish(&mut self) -> Result<(), PoolError> {
-        self.free_unread(0).await?;
+        self.free_all_unread().await?;
         self.close_rows(SegmentClass::Data).await?;
         self.close_rows(SegmentClass::Meta).await?;
         self.wait_writes().await

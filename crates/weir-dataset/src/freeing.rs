@@ -1,0 +1,186 @@
+//! Freeing what destroyed snapshots and volumes held, a part with each txg.
+//!
+//! Not here: which txgs (commit), asking for it (snapshots, engine), the walk (weir-pool).
+//!
+//! What a version of a volume has for itself was born after the version before it ended and is not
+//! at its place in the one after it (weir-pool, `line`). So it is found by walking the version's
+//! tree beside the next one's, which reads the nodes that are freed and their counterparts.
+//!
+//! Invariants:
+//! - of one line, one version at a time; a version that is partly freed first, else the newest: what
+//!   a rollback left behind must go before the snapshot that was rolled back to;
+//! - how far it is stands in the record that the same txg stores;
+//! - a volume's record stays until its last snapshot is gone.
+
+use weir_base::Txg;
+use weir_format::layout::PACK_BYTES;
+use weir_format::{DatasetRecord, DatasetState, TreeRoot};
+use weir_pool::{Pool, PoolError, Unshared, WriteOut};
+
+use crate::commit::Written;
+use crate::volume::{State, Volume};
+
+/// Blocks that one txg frees of a volume at most: bounds the nodes it reads.
+const FREE_BLOCKS_PER_TXG: usize = 1 << 20;
+
+/// How far a destroyed volume is freed when nothing is left of it.
+const ALL: u64 = u64::MAX;
+
+/// A version that is being freed.
+struct Target {
+    /// `None`: the volume as it is.
+    snapshot: Option<usize>,
+    what: Unshared,
+}
+
+/// What one txg freed of it.
+struct Freed {
+    units: u64,
+    /// [`ALL`] at the end.
+    to: u64,
+}
+
+impl State {
+    /// Whether a txg has something of this volume to free.
+    pub(crate) fn has_to_free(&self) -> bool {
+        self.record.state == DatasetState::Destroying
+            || self.snapshots.iter().any(|s| s.record.state == DatasetState::Destroying)
+    }
+
+    /// What is to be freed next.
+    fn target(&self) -> Option<Target> {
+        let partly = self.snapshots.iter().position(|s| s.record.freed_to > 0);
+        let volume = self.record.state == DatasetState::Destroying && self.record.freed_to != ALL;
+        let snapshot = match partly {
+            Some(partly) => Some(partly),
+            None if volume => None,
+            None => {
+                let goes = |s: &crate::snapshot::Snapshot| !s.is_active();
+                Some(self.snapshots.iter().rposition(goes)?)
+            }
+        };
+        let line = self.line();
+        let index = snapshot.unwrap_or(self.snapshots.len());
+        let after = if index == 0 { line.inherits } else { line.versions[index - 1].txg };
+        let next = line.versions.get(index + 1).filter(|next| next.freed_to != ALL);
+        let version = line.versions[index];
+        let what = Unshared {
+            root: version.root,
+            other: next.map(|next| next.root),
+            after: after.max(line.inherits),
+            from: version.freed_to,
+            holes: false,
+        };
+        Some(Target { snapshot, what })
+    }
+}
+
+/// Frees the next part of what is to be freed of a volume. Every block of the txg can be read.
+pub(crate) async fn free_some(
+    pool: &Pool,
+    out: &mut WriteOut<'_>,
+    written: &mut Written,
+) -> Result<(), PoolError> {
+    let volume = std::sync::Arc::clone(&written.volume);
+    let target = volume.state.lock().target();
+    if let Some(Target { snapshot, what }) = target {
+        let freed = free_part(pool, out, what).await?;
+        let mut state = volume.state.lock();
+        match snapshot {
+            None => note_volume(&mut state, written, &freed),
+            Some(index) => note_snapshot(&mut state, written, index, &freed),
+        }
+    }
+    let state = volume.state.lock();
+    let is_destroyed = state.record.state == DatasetState::Destroying;
+    written.is_gone = is_destroyed && state.record.freed_to == ALL && state.snapshots.is_empty();
+    Ok(())
+}
+
+async fn free_part(
+    pool: &Pool,
+    out: &mut WriteOut<'_>,
+    what: Unshared,
+) -> Result<Freed, PoolError> {
+    let mut walk = pool.unshared(what);
+    let (mut blocks, mut units) = (0, 0);
+    while blocks < FREE_BLOCKS_PER_TXG {
+        let found = walk.next().await?;
+        if found.is_empty() {
+            break;
+        }
+        blocks += found.len();
+        for freed in found {
+            units += u64::from(freed.ptr.stored_units);
+            out.free(&freed.ptr);
+        }
+        out.free_some_unread().await?;
+    }
+    out.free_all_unread().await?;
+    let (to, bytes) = (walk.position(), units * PACK_BYTES as u64);
+    tracing::debug!(blocks, bytes, to, "freed of what was destroyed");
+    Ok(Freed { units, to })
+}
+
+fn note_volume(state: &mut State, written: &mut Written, freed: &Freed) {
+    for record in [Some(&mut state.record), written.record.as_mut()].into_iter().flatten() {
+        record.freed_to = freed.to;
+        record.born_units = record.born_units.saturating_sub(freed.units);
+        if freed.to == ALL {
+            record.root = TreeRoot { height: record.root.height, ..TreeRoot::default() };
+            record.freed_to = ALL;
+        }
+    }
+}
+
+fn note_snapshot(state: &mut State, written: &mut Written, index: usize, freed: &Freed) {
+    let record = &mut state.snapshots[index].record;
+    record.freed_to = freed.to;
+    record.born_units = record.born_units.saturating_sub(freed.units);
+    if freed.to != ALL {
+        written.note(record.clone());
+        return;
+    }
+    // What it leaves on disk, the next version has, and that is the one it counts for from now on.
+    let DatasetRecord { id, born_units, .. } = state.snapshots.remove(index).record;
+    written.forget(id);
+    match state.snapshots.get_mut(index) {
+        Some(next) => {
+            next.record.born_units += born_units;
+            next.moment_mut().unique_units = None;
+            written.note(next.record.clone());
+        }
+        None => {
+            let records = [Some(&mut state.record), written.record.as_mut()];
+            for record in records.into_iter().flatten() {
+                record.born_units += born_units;
+            }
+        }
+    }
+    if let Some(before) = index.checked_sub(1) {
+        let before = &mut state.snapshots[before];
+        before.moment_mut().unique_units = None;
+        written.note(before.record.clone());
+    }
+}
+
+impl Volume {
+    /// What a snapshot has for itself, in units of 64 bytes: born after `after`, and not in `next`.
+    pub(crate) async fn units_unique(
+        pool: &Pool,
+        root: TreeRoot,
+        next: TreeRoot,
+        after: Txg,
+    ) -> Result<u64, PoolError> {
+        let what = Unshared { root, other: Some(next), after, from: 0, holes: false };
+        let mut walk = pool.unshared(what);
+        let mut units = 0;
+        loop {
+            let found = walk.next().await?;
+            if found.is_empty() {
+                return Ok(units);
+            }
+            units += found.iter().map(|found| u64::from(found.ptr.stored_units)).sum::<u64>();
+        }
+    }
+}

@@ -1,0 +1,684 @@
+//! Snapshots and clones: taking, listing, holding, destroying, rolling back, cloning, promoting.
+//!
+//! Not here: what they mean to a volume's tree (snapshot), freeing what they held (freeing).
+//!
+//! Invariants:
+//! - a change is committed before it is acknowledged, as one: all records of it with one txg;
+//! - a change of several records is made while nothing is written out, so that no txg stores a part;
+//! - nothing that a clone, a tag or a reader depends on is destroyed.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use weir_base::{DatasetId, Txg};
+use weir_codec::checksum::xxh3_64;
+use weir_format::layout::PACK_BYTES;
+use weir_format::{
+    ANCESTORS_MAX, Ancestor, DatasetKind, DatasetRecord, DatasetState, Descent, HOLDS_MAX, Moment,
+    Origin,
+};
+use weir_pool::Unshared;
+
+use crate::engine::{Engine, Outcome};
+use crate::error::DatasetError;
+use crate::snapshot::{Snapshot, descent, descent_mut, inherits};
+use crate::volume::{State, Volume};
+
+/// Which snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotId {
+    /// The volume's name inside the pool.
+    pub volume: String,
+    /// The snapshot's own.
+    pub name: String,
+}
+
+/// What is known of a snapshot, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotInfo {
+    /// Its own name.
+    pub name: String,
+    /// Size of the volume at that time.
+    pub size_bytes: u64,
+    /// Tells it apart from every other one, on other pools too.
+    pub guid: u64,
+    /// The last txg it shows.
+    pub txg: Txg,
+    /// Wall clock when it was asked for.
+    pub created_unix_ms: u64,
+    /// What destroying it alone would free.
+    pub used_bytes: u64,
+    /// What it leads to, nodes included.
+    pub referenced_bytes: u64,
+    /// Of that, what was written since the snapshot before it.
+    pub written_bytes: u64,
+    /// Tags that keep it from being destroyed.
+    pub holds: Vec<String>,
+    /// Names of the volumes cloned from it.
+    pub clones: Vec<String>,
+}
+
+const fn bytes(units: u64) -> u64 {
+    units * PACK_BYTES as u64
+}
+
+impl Engine {
+    fn snapshot_name(&self, volume: &str, name: &str) -> String {
+        format!("{}@{name}", self.full_name(volume))
+    }
+
+    fn no_snapshot(&self, id: &SnapshotId) -> DatasetError {
+        DatasetError::NoSnapshot { name: self.snapshot_name(&id.volume, &id.name) }
+    }
+
+    /// Takes snapshots of several volumes at one moment.
+    ///
+    /// # Durability
+    /// All of them exist after any crash once this returns; before, all or none.
+    ///
+    /// # Errors
+    /// `SnapshotExists`; then none is taken.
+    pub async fn create_snapshots(&self, ids: &[SnapshotId]) -> Result<Outcome, DatasetError> {
+        let _admin = self.admin.lock().await;
+        self.core.pool.check_alive()?;
+        let mut volumes = Vec::new();
+        for SnapshotId { volume, name } in ids {
+            let found = self.volume(volume)?;
+            if found.state.lock().snapshot(name).is_some() {
+                let name = self.snapshot_name(volume, name);
+                return Err(DatasetError::SnapshotExists { name });
+            }
+            volumes.push((found, name));
+        }
+        {
+            // The list is locked against a freeze, so one txg takes all of them.
+            let _list = self.volume_list.write();
+            for (volume, name) in volumes {
+                let mut state = volume.state.lock();
+                state.taking = Some(self.wanted_snapshot(&state.record, name));
+            }
+        }
+        self.commit_change().await
+    }
+
+    /// The record of a snapshot, but for the tree.
+    fn wanted_snapshot(&self, of: &DatasetRecord, name: &str) -> DatasetRecord {
+        let id = DatasetId(self.next_dataset.fetch_add(1, Ordering::AcqRel));
+        let created_unix_ms = self.core.pool.clock().unix_ms();
+        let unique = [self.core.pool.guid().0, id.0, created_unix_ms].map(u64::to_le_bytes);
+        let moment = Moment {
+            of: of.id,
+            txg: self.core.open_txg(),
+            guid: xxh3_64(&[&unique[0], &unique[1], &unique[2]]),
+            holds: Vec::new(),
+            unique_units: None,
+        };
+        DatasetRecord {
+            id,
+            name: name.to_owned(),
+            state: DatasetState::Active,
+            created_unix_ms,
+            kind: DatasetKind::Snapshot(moment),
+            freed_to: 0,
+            ..of.clone()
+        }
+    }
+
+    /// The snapshots of a volume, oldest first. What each has for itself is counted anew where its
+    /// neighbours went: that reads the nodes it has for itself.
+    pub async fn snapshots(&self, volume: &str) -> Result<Vec<SnapshotInfo>, DatasetError> {
+        let volume = self.volume(volume)?;
+        let records: Vec<DatasetRecord> = {
+            let state = volume.state.lock();
+            let active = state.snapshots.iter().filter(|snapshot| snapshot.is_active());
+            active.map(|snapshot| snapshot.record.clone()).collect()
+        };
+        let mut infos = Vec::new();
+        for record in records {
+            let DatasetKind::Snapshot(moment) = &record.kind else { continue };
+            let unique = match moment.unique_units {
+                Some(units) => units,
+                None => self.count_unique(&volume, record.id).await?,
+            };
+            infos.push(SnapshotInfo {
+                size_bytes: record.size_bytes,
+                guid: moment.guid,
+                txg: moment.txg,
+                created_unix_ms: record.created_unix_ms,
+                used_bytes: bytes(unique),
+                referenced_bytes: bytes(record.tree_units),
+                written_bytes: bytes(record.born_units),
+                holds: moment.holds.clone(),
+                clones: self.clones_of(record.id),
+                name: record.name,
+            });
+        }
+        Ok(infos)
+    }
+
+    /// Counts what a snapshot has for itself and keeps the sum while nothing changes it.
+    async fn count_unique(&self, volume: &Volume, id: DatasetId) -> Result<u64, DatasetError> {
+        const TRIES_MAX: usize = 4;
+        let mut counted = 0;
+        for _ in 0..TRIES_MAX {
+            let (what, next) = {
+                let state = volume.state.lock();
+                let Some(at) = state.snapshots.iter().position(|s| s.record.id == id) else {
+                    return Ok(0);
+                };
+                let line = state.line();
+                let after = if at == 0 { line.inherits } else { line.versions[at - 1].txg };
+                // One that is being destroyed takes nothing of it with it.
+                let shown = state.snapshots[at + 1..].iter().position(Snapshot::is_active);
+                let next = shown.map_or(line.versions.len() - 1, |shown| at + 1 + shown);
+                ((line.versions[at].root, after), line.versions[next].root)
+            };
+            let (root, after) = what;
+            let found = Volume::units_unique(&self.core.pool, root, next, after).await;
+            counted = match found {
+                // The trees were replaced under the walk.
+                Err(weir_pool::PoolError::NoSegment { .. }) => continue,
+                found => found?,
+            };
+            let mut state = volume.state.lock();
+            let line = state.line();
+            let at = state.snapshots.iter().position(|s| s.record.id == id);
+            let Some(at) = at else { return Ok(counted) };
+            let still = line.versions[at + 1..].iter().any(|version| version.root == next);
+            if still {
+                state.snapshots[at].moment_mut().unique_units = Some(counted);
+                return Ok(counted);
+            }
+        }
+        Ok(counted)
+    }
+
+    /// Names of the volumes cloned from a snapshot.
+    fn clones_of(&self, snapshot: DatasetId) -> Vec<String> {
+        let clone = |volume: Arc<Volume>| {
+            let state = volume.state.lock();
+            let origin = descent(&state.record).origin?;
+            (origin.snapshot == snapshot).then(|| state.record.name.clone())
+        };
+        // Not those being destroyed: what they inherited is nothing that they free or look at.
+        self.volumes().into_iter().filter_map(clone).collect()
+    }
+
+    /// Refuses where a snapshot that `goes` was cloned.
+    pub(crate) fn refuse_clones(
+        &self,
+        volume: &Volume,
+        goes: impl Fn(&Snapshot) -> bool,
+    ) -> Result<(), DatasetError> {
+        let (volume, snapshots): (String, Vec<_>) = {
+            let state = volume.state.lock();
+            let going = state.snapshots.iter().filter(|s| s.is_active() && goes(s));
+            let ids = going.map(|s| (s.record.id, s.record.name.clone())).collect();
+            (state.record.name.clone(), ids)
+        };
+        for (id, name) in snapshots {
+            let clones = self.clones_of(id);
+            if !clones.is_empty() {
+                let names: Vec<_> = clones.iter().map(|clone| self.full_name(clone)).collect();
+                let why = format!(
+                    "is the origin of {}; destroy the clones first, or promote one",
+                    names.join(", ")
+                );
+                return Err(DatasetError::InUse { name: self.snapshot_name(&volume, &name), why });
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses where a snapshot that `goes` has a tag or is being read.
+    pub(crate) fn refuse_held(
+        &self,
+        state: &State,
+        goes: impl Fn(&Snapshot) -> bool,
+    ) -> Result<(), DatasetError> {
+        for snapshot in state.snapshots.iter().filter(|s| s.is_active() && goes(s)) {
+            let name = || self.snapshot_name(&state.record.name, &snapshot.record.name);
+            let holds = &snapshot.moment().holds;
+            if !holds.is_empty() {
+                let why = format!("is held by {}; release that first", holds.join(", "));
+                return Err(DatasetError::InUse { name: name(), why });
+            }
+            if snapshot.view.strong_count() > 0 {
+                let why = "is exported or being read; stop that first".to_owned();
+                return Err(DatasetError::InUse { name: name(), why });
+            }
+        }
+        Ok(())
+    }
+
+    /// Destroys snapshots of one volume; their space comes back over the next commits.
+    ///
+    /// # Durability
+    /// They are gone after any crash once this returns; before, all or none.
+    ///
+    /// # Errors
+    /// `NoSnapshot`; `InUse` for one that is held, read, or the origin of a clone. Then none goes.
+    pub async fn destroy_snapshots(
+        &self,
+        volume: &str,
+        names: &[String],
+    ) -> Result<Outcome, DatasetError> {
+        let _admin = self.admin.lock().await;
+        self.core.pool.check_alive()?;
+        let found = self.volume(volume)?;
+        let goes = |snapshot: &Snapshot| names.contains(&snapshot.record.name);
+        self.refuse_clones(&found, goes)?;
+        {
+            let mut state = found.state.lock();
+            for name in names {
+                if state.snapshot(name).is_none() {
+                    let id = SnapshotId { volume: volume.to_owned(), name: name.clone() };
+                    return Err(self.no_snapshot(&id));
+                }
+            }
+            self.refuse_held(&state, goes)?;
+            for name in names {
+                if let Some(snapshot) = state.snapshot_mut(name) {
+                    snapshot.destroy();
+                }
+            }
+        }
+        self.commit_change().await
+    }
+
+    /// Changes one snapshot's record.
+    async fn change_snapshot(
+        &self,
+        id: &SnapshotId,
+        change: impl FnOnce(&mut Snapshot, String) -> Result<Outcome, DatasetError>,
+    ) -> Result<Outcome, DatasetError> {
+        let _admin = self.admin.lock().await;
+        self.core.pool.check_alive()?;
+        let volume = self.volume(&id.volume)?;
+        {
+            let mut state = volume.state.lock();
+            let snapshot = state.snapshot_mut(&id.name).ok_or_else(|| self.no_snapshot(id))?;
+            if change(snapshot, self.snapshot_name(&id.volume, &id.name))? == Outcome::Unchanged {
+                return Ok(Outcome::Unchanged);
+            }
+            snapshot.dirty = true;
+        }
+        self.commit_change().await
+    }
+
+    /// Keeps a snapshot from being destroyed until the tag is released.
+    pub async fn hold_snapshot(&self, id: &SnapshotId, tag: &str) -> Result<Outcome, DatasetError> {
+        self.change_snapshot(id, |snapshot, name| {
+            let holds = &mut snapshot.moment_mut().holds;
+            if holds.iter().any(|held| held == tag) {
+                return Ok(Outcome::Unchanged);
+            }
+            if holds.len() == HOLDS_MAX {
+                return Err(DatasetError::TooMany { name, count: HOLDS_MAX, what: "tags" });
+            }
+            holds.push(tag.to_owned());
+            Ok(Outcome::Changed)
+        })
+        .await
+    }
+
+    /// Takes a tag away.
+    ///
+    /// # Errors
+    /// `Unfit` when there is no such tag.
+    pub async fn release_snapshot(
+        &self,
+        id: &SnapshotId,
+        tag: &str,
+    ) -> Result<Outcome, DatasetError> {
+        self.change_snapshot(id, |snapshot, name| {
+            let holds = &mut snapshot.moment_mut().holds;
+            let Some(at) = holds.iter().position(|held| held == tag) else {
+                let why = format!("has no tag {tag:?}");
+                return Err(DatasetError::Unfit { name, why });
+            };
+            holds.remove(at);
+            Ok(Outcome::Changed)
+        })
+        .await
+    }
+
+    /// Gives a snapshot another name.
+    pub async fn rename_snapshot(
+        &self,
+        id: &SnapshotId,
+        to: &str,
+    ) -> Result<Outcome, DatasetError> {
+        let taken = self.volume(&id.volume)?.state.lock().snapshot(to).is_some();
+        if taken && id.name != to {
+            return Err(DatasetError::SnapshotExists { name: self.snapshot_name(&id.volume, to) });
+        }
+        self.change_snapshot(id, |snapshot, _| {
+            if snapshot.record.name == to {
+                return Ok(Outcome::Unchanged);
+            }
+            to.clone_into(&mut snapshot.record.name);
+            Ok(Outcome::Changed)
+        })
+        .await
+    }
+
+    /// A volume that shows a snapshot and takes no writes. While it is held, the snapshot stays.
+    pub fn open_snapshot(&self, id: &SnapshotId) -> Result<Arc<Volume>, DatasetError> {
+        let volume = self.volume(&id.volume)?;
+        let mut state = volume.state.lock();
+        let of = state.record.name.clone();
+        let snapshot = state.snapshot_mut(&id.name).ok_or_else(|| self.no_snapshot(id))?;
+        if let Some(open) = snapshot.view.upgrade() {
+            return Ok(open);
+        }
+        let name = format!("{of}@{}", id.name);
+        let record = DatasetRecord { name, ..snapshot.record.clone() };
+        let view = Volume::new(Arc::clone(&self.core), record, false);
+        view.state.lock().is_view = true;
+        let view = Arc::new(view);
+        snapshot.view = Arc::downgrade(&view);
+        Ok(view)
+    }
+
+    /// Makes a volume that begins as a snapshot. It shares all blocks with it.
+    ///
+    /// # Durability
+    /// It exists after any crash once this returns.
+    pub async fn clone_snapshot(
+        &self,
+        id: &SnapshotId,
+        name: &str,
+    ) -> Result<Outcome, DatasetError> {
+        let _admin = self.admin.lock().await;
+        self.core.pool.check_alive()?;
+        let from = self.volume(&id.volume)?;
+        let origin = {
+            let state = from.state.lock();
+            state.snapshot(&id.name).ok_or_else(|| self.no_snapshot(id))?.record.clone()
+        };
+        let txg = crate::snapshot::moment(&origin).txg;
+        if let Ok(there) = self.volume(name) {
+            let same = descent(&there.state.lock().record).origin.map(|o| o.snapshot);
+            let name = self.full_name(name);
+            let same = same == Some(origin.id);
+            return if same { Ok(Outcome::Unchanged) } else { Err(DatasetError::Exists { name }) };
+        }
+        let record = DatasetRecord {
+            id: DatasetId(self.next_dataset.fetch_add(1, Ordering::AcqRel)),
+            kind: DatasetKind::Volume(Descent {
+                origin: Some(Origin { snapshot: origin.id, txg }),
+                lineage: Vec::new(),
+                inherited_units: origin.tree_units,
+            }),
+            state: DatasetState::Active,
+            name: name.to_owned(),
+            created_txg: self.core.open_txg(),
+            created_unix_ms: self.core.pool.clock().unix_ms(),
+            born_units: 0,
+            ..origin
+        };
+        let volume = Arc::new(Volume::new(Arc::clone(&self.core), record, true));
+        {
+            // As for a new volume: nothing of it is logged before its record is stored.
+            let mut list = self.volume_list.write();
+            volume.state.lock().overflow = Some(self.core.open_txg());
+            list.push(volume);
+        }
+        self.commit_change().await
+    }
+
+    /// Gives a volume another name.
+    pub async fn rename_volume(&self, name: &str, to: &str) -> Result<Outcome, DatasetError> {
+        let _admin = self.admin.lock().await;
+        self.core.pool.check_alive()?;
+        let volume = self.volume(name)?;
+        if name == to {
+            return Ok(Outcome::Unchanged);
+        }
+        if self.volume(to).is_ok() {
+            return Err(DatasetError::Exists { name: self.full_name(to) });
+        }
+        {
+            let mut state = volume.state.lock();
+            to.clone_into(&mut state.record.name);
+            state.record_dirty = true;
+        }
+        self.commit_change().await
+    }
+
+    /// Makes a volume what it was at a snapshot; whatever came after is gone.
+    ///
+    /// # Durability
+    /// After a crash it is one or the other; once this returns, the snapshot's content.
+    ///
+    /// # Errors
+    /// `InUse` while there are newer snapshots, unless `destroy_newer`.
+    pub async fn rollback(
+        &self,
+        id: &SnapshotId,
+        destroy_newer: bool,
+    ) -> Result<Outcome, DatasetError> {
+        let _admin = self.admin.lock().await;
+        self.core.pool.check_alive()?;
+        let volume = self.volume(&id.volume)?;
+        let target = {
+            let state = volume.state.lock();
+            state.snapshot(&id.name).ok_or_else(|| self.no_snapshot(id))?.record.clone()
+        };
+        let newer: Vec<DatasetId> = {
+            let state = volume.state.lock();
+            let later = state.snapshots.iter().skip_while(|s| s.record.id != target.id).skip(1);
+            later.filter(|s| s.is_active()).map(|s| s.record.id).collect()
+        };
+        let goes = |snapshot: &Snapshot| newer.contains(&snapshot.record.id);
+        if !newer.is_empty() && !destroy_newer {
+            let why = format!("has {} newer snapshots; destroy them with it (-r)", newer.len());
+            return Err(DatasetError::InUse {
+                name: self.snapshot_name(&id.volume, &id.name),
+                why,
+            });
+        }
+        self.refuse_clones(&volume, goes)?;
+        self.refuse_held(&volume.state.lock(), goes)?;
+        // What is dirty becomes part of the tree that is left behind.
+        self.core.want(self.core.open_txg());
+        self.commit().await?;
+        let inherited = match inherits(&volume.state.lock().record) {
+            Txg(0) => None,
+            txg => Some(txg),
+        };
+        let inherited = match inherited {
+            None => 0,
+            Some(txg) => target.tree_units - self.units_after(target.root, txg).await?,
+        };
+        {
+            let _still = self.core.committer.lock().await;
+            self.core.pool.check_alive()?;
+            let mut state = volume.state.lock();
+            self.discard_open(&mut state);
+            for snapshot in state.snapshots.iter_mut().filter(|s| goes(s)) {
+                snapshot.destroy();
+            }
+            self.leave_behind(&mut state, &target, inherited);
+        }
+        self.commit_change().await
+    }
+
+    /// Forgets what the open txg changed in a volume.
+    fn discard_open(&self, state: &mut State) {
+        let table = std::mem::take(&mut state.open);
+        self.core.sub_dirty(table.data_blocks() as u64);
+        self.core.uncharge(table.charge);
+        state.queue.clear();
+        state.queued_bytes = 0;
+        // A replay would take records for changes of the tree that is left behind.
+        state.overflow = Some(self.core.open_txg());
+    }
+
+    /// Puts a snapshot's tree in the place of a volume's, whose own becomes a version to be freed.
+    fn leave_behind(&self, state: &mut State, target: &DatasetRecord, inherited: u64) {
+        let mut left = self.wanted_snapshot(&state.record, &state.record.name);
+        if let DatasetKind::Snapshot(moment) = &mut left.kind {
+            moment.txg = self.core.pool.committed_txg();
+        }
+        left.state = DatasetState::Destroying;
+        state.snapshots.push(Snapshot::new(left, true));
+        let record = &mut state.record;
+        record.root = target.root;
+        record.size_bytes = target.size_bytes;
+        record.used_blocks = target.used_blocks;
+        record.stored_units = target.stored_units;
+        record.tree_units = target.tree_units;
+        record.born_units = 0;
+        descent_mut(record).inherited_units = inherited;
+        state.record_dirty = true;
+    }
+
+    /// Lets a clone take over its origin and everything before it; the volume it was cloned from
+    /// becomes the clone.
+    ///
+    /// # Errors
+    /// `Unfit` for a volume that is no clone; `SnapshotExists` when a snapshot that it would take
+    /// over has the name of one of its own.
+    pub async fn promote(&self, name: &str) -> Result<Outcome, DatasetError> {
+        let _admin = self.admin.lock().await;
+        self.core.pool.check_alive()?;
+        let clone = self.volume(name)?;
+        let Some(origin) = descent(&clone.state.lock().record).origin else {
+            let why = "is no clone: there is nothing to take over".to_owned();
+            return Err(DatasetError::Unfit { name: self.full_name(name), why });
+        };
+        let owns = |volume: &Arc<Volume>| {
+            volume.state.lock().snapshots.iter().any(|s| s.record.id == origin.snapshot)
+        };
+        let parent = self.all_volumes().into_iter().find(owns);
+        let parent = parent.expect("an origin stays as long as it has clones");
+        self.core.want(self.core.open_txg());
+        self.commit().await?;
+        {
+            let _still = self.core.committer.lock().await;
+            self.core.pool.check_alive()?;
+            let inherited = self.inherited_units(&parent, &clone, origin).await?;
+            let (mut from, mut to) = lock_both(&parent, &clone);
+            self.take_over(&mut from, &mut to, origin, inherited)?;
+        }
+        self.commit_change().await
+    }
+
+    /// What parent and clone will have inherited after a promotion.
+    async fn inherited_units(
+        &self,
+        parent: &Volume,
+        clone: &Volume,
+        origin: Origin,
+    ) -> Result<[u64; 2], DatasetError> {
+        let of = |volume: &Volume| {
+            let record = &volume.state.lock().record;
+            (record.root, record.tree_units)
+        };
+        let (root, units) = of(parent);
+        let parent_units = units.saturating_sub(self.units_after(root, origin.txg).await?);
+        let (root, units) = of(clone);
+        let before = inherits(&parent.state.lock().record);
+        let own = if before == Txg(0) { units } else { self.units_after(root, before).await? };
+        Ok([parent_units, units.saturating_sub(own)])
+    }
+
+    /// What of a tree was born after a txg, nodes included.
+    async fn units_after(
+        &self,
+        root: weir_format::TreeRoot,
+        after: Txg,
+    ) -> Result<u64, DatasetError> {
+        let what = Unshared { root, other: None, after, from: 0, holes: false };
+        let mut walk = self.core.pool.unshared(what);
+        let mut units = 0;
+        loop {
+            let found = walk.next().await?;
+            if found.is_empty() {
+                return Ok(units);
+            }
+            units += found.iter().map(|found| u64::from(found.ptr.stored_units)).sum::<u64>();
+        }
+    }
+
+    /// Moves the origin, and what is older, from the parent's line to the clone's.
+    fn take_over(
+        &self,
+        parent: &mut State,
+        clone: &mut State,
+        origin: Origin,
+        [parent_units, clone_units]: [u64; 2],
+    ) -> Result<(), DatasetError> {
+        let at = parent.snapshots.iter().position(|s| s.record.id == origin.snapshot);
+        let count = at.expect("it was found there, and the admin lock is held") + 1;
+        let clash = parent.snapshots[..count]
+            .iter()
+            .find(|s| s.is_active() && clone.snapshot(&s.record.name).is_some());
+        if let Some(clash) = clash {
+            let name = self.snapshot_name(&clone.record.name, &clash.record.name);
+            return Err(DatasetError::SnapshotExists { name });
+        }
+        let (older, newer) = split_lineage(parent, origin.txg);
+        let lineage: Vec<Ancestor> =
+            older.into_iter().chain(descent(&clone.record).lineage.iter().copied()).collect();
+        if lineage.len() > ANCESTORS_MAX {
+            let name = self.full_name(&clone.record.name);
+            return Err(DatasetError::TooMany { name, count: ANCESTORS_MAX, what: "promotions" });
+        }
+        let mut moved: Vec<Snapshot> = parent.snapshots.drain(..count).collect();
+        for snapshot in &mut moved {
+            snapshot.moment_mut().of = clone.record.id;
+            snapshot.dirty = true;
+        }
+        clone.snapshots.splice(0..0, moved);
+        let before = descent(&parent.record).origin;
+        let of_clone = Descent { origin: before, lineage, inherited_units: clone_units };
+        clone.record.kind = DatasetKind::Volume(of_clone);
+        let of_parent =
+            Descent { origin: Some(origin), lineage: newer, inherited_units: parent_units };
+        parent.record.kind = DatasetKind::Volume(of_parent);
+        (parent.record_dirty, clone.record_dirty) = (true, true);
+        // Whose neighbours changed counts anew what it has for itself.
+        for state in [parent, clone] {
+            for snapshot in &mut state.snapshots {
+                snapshot.moment_mut().unique_units = None;
+                snapshot.dirty = true;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Who wrote a line up to a txg, and who wrote it after.
+fn split_lineage(state: &State, txg: Txg) -> (Vec<Ancestor>, Vec<Ancestor>) {
+    let (mut older, mut newer) = (Vec::new(), Vec::new());
+    for ancestor in &descent(&state.record).lineage {
+        if ancestor.until <= txg {
+            older.push(*ancestor);
+        } else {
+            newer.push(*ancestor);
+        }
+    }
+    // Whoever was writing then wrote the last part.
+    let owner = newer.first().map_or(state.record.id, |ancestor| ancestor.owner);
+    if older.last().is_none_or(|last| last.until < txg) {
+        older.push(Ancestor { until: txg, owner });
+    }
+    (older, newer)
+}
+
+/// Locks two volumes' states in the order of their numbers, as a freeze does in the list's.
+fn lock_both<'v>(
+    a: &'v Volume,
+    b: &'v Volume,
+) -> (parking_lot::MutexGuard<'v, State>, parking_lot::MutexGuard<'v, State>) {
+    if a.id < b.id {
+        let first = a.state.lock();
+        (first, b.state.lock())
+    } else {
+        let first = b.state.lock();
+        (a.state.lock(), first)
+    }
+}

@@ -1,0 +1,306 @@
+//! Snapshots, clones, rollback and promotion against a model: what every version holds, over
+//! reopening, with the space they take.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use common::{as_devices, import, now, options};
+use weir_base::{BLOCK_BYTES, Guid};
+use weir_dataset::{DatasetError, Engine, SnapshotId, Volume, VolumeSpec};
+use weir_device::MemoryDevice;
+use weir_format::{Compression, VdevKind, VdevRole};
+use weir_pool::{CreateOptions, VdevSpec};
+
+const MEMORY_BYTES: u64 = 16 << 20;
+/// Two levels of nodes, so that shared subtrees are met.
+const BLOCKS: u64 = 3 * 128;
+
+struct Pool {
+    disk: Arc<MemoryDevice>,
+    engine: Arc<Engine>,
+}
+
+type Content = BTreeMap<u64, u8>;
+
+impl Pool {
+    fn new() -> Self {
+        let disk = Arc::new(MemoryDevice::new("disk".to_owned(), 96 << 20));
+        let disks = as_devices(&[Arc::clone(&disk)]);
+        let vdev = VdevSpec { kind: VdevKind::Disk, role: VdevRole::Data, disks };
+        let mut next = 0;
+        let mut guid = || {
+            next += 1;
+            Guid(next)
+        };
+        let (sizes, how) = (CreateOptions::default(), options(MEMORY_BYTES));
+        let engine = now(Engine::create("tank", &[vdev], sizes, &how, &mut guid)).unwrap();
+        Self { disk, engine }
+    }
+
+    fn reopen(&mut self) {
+        let disks = as_devices(&[Arc::clone(&self.disk)]);
+        self.engine = now(Engine::open(disks, import(), &options(MEMORY_BYTES))).unwrap();
+    }
+
+    fn make(&self, name: &str) -> Arc<Volume> {
+        let size_bytes = BLOCKS * BLOCK_BYTES as u64;
+        let spec = VolumeSpec { name: name.to_owned(), size_bytes, compression: Compression::Off };
+        now(self.engine.create_volume(&spec)).unwrap();
+        self.engine.volume(name).unwrap()
+    }
+
+    fn snap(&self, volume: &str, name: &str) {
+        now(self.engine.create_snapshots(&[id(volume, name)])).unwrap();
+    }
+
+    /// Commits until nothing is left to free, and checks every counter.
+    fn settle(&self) {
+        for _ in 0..8 {
+            now(self.engine.sync()).unwrap();
+        }
+        self.check();
+    }
+
+    fn check(&self) {
+        assert_eq!(now(self.engine.check_live_bytes()).unwrap(), Vec::new());
+        assert_eq!(now(self.engine.check_places()).unwrap(), None);
+    }
+
+    fn used(&self, volume: &str) -> u64 {
+        self.engine.volume(volume).unwrap().info().space.used
+    }
+
+    fn unique(&self, volume: &str, name: &str) -> u64 {
+        let all = now(self.engine.snapshots(volume)).unwrap();
+        all.into_iter().find(|s| s.name == name).unwrap().used_bytes
+    }
+}
+
+fn id(volume: &str, name: &str) -> SnapshotId {
+    SnapshotId { volume: volume.to_owned(), name: name.to_owned() }
+}
+
+fn write(volume: &Volume, content: &mut Content, blocks: impl Iterator<Item = u64>, fill: u8) {
+    for block in blocks {
+        let mut data = [fill; BLOCK_BYTES];
+        data[..8].copy_from_slice(&block.to_le_bytes());
+        now(volume.write(block * BLOCK_BYTES as u64, &data)).unwrap();
+        content.insert(block, fill);
+    }
+}
+
+fn trim(volume: &Volume, content: &mut Content, blocks: std::ops::Range<u64>) {
+    let (start, count) = (blocks.start, blocks.end - blocks.start);
+    now(volume.zero(start * BLOCK_BYTES as u64, count * BLOCK_BYTES as u64)).unwrap();
+    content.retain(|block, _| !blocks.contains(block));
+}
+
+fn content(volume: &Volume) -> Content {
+    let mut content = Content::new();
+    for block in 0..volume.size_bytes() / BLOCK_BYTES as u64 {
+        let mut data = [0; BLOCK_BYTES];
+        now(volume.read(block * BLOCK_BYTES as u64, &mut data)).unwrap();
+        if data.iter().any(|byte| *byte != 0) {
+            assert_eq!(u64::from_le_bytes(data[..8].try_into().unwrap()), block);
+            content.insert(block, data[100]);
+        }
+    }
+    content
+}
+
+fn shown(engine: &Engine, volume: &str, name: &str) -> Content {
+    content(&engine.open_snapshot(&id(volume, name)).unwrap())
+}
+
+#[test]
+fn a_snapshot_stays_as_it_was_and_gives_back_what_it_alone_held() {
+    let mut pool = Pool::new();
+    let volume = pool.make("v");
+    let mut model = Content::new();
+    write(&volume, &mut model, 0..BLOCKS, 1);
+    pool.snap("v", "a");
+    let first = model.clone();
+    write(&volume, &mut model, 100..200, 2);
+    trim(&volume, &mut model, 0..50);
+    pool.snap("v", "b");
+    let second = model.clone();
+    write(&volume, &mut model, (0..BLOCKS).step_by(7), 3);
+    now(pool.engine.sync()).unwrap();
+    drop(volume);
+    pool.reopen();
+    assert_eq!(shown(&pool.engine, "v", "a"), first);
+    assert_eq!(shown(&pool.engine, "v", "b"), second);
+    assert_eq!(content(&pool.engine.volume("v").unwrap()), model);
+    pool.check();
+    let before = pool.used("v");
+    let alone = pool.unique("v", "a");
+    // 150 blocks were overwritten or trimmed before b.
+    assert!(alone >= 150 * 4096 && alone < 160 * 4096, "{alone}");
+    now(pool.engine.destroy_snapshots("v", &["a".to_owned()])).unwrap();
+    pool.settle();
+    assert_eq!(pool.used("v"), before - alone);
+    assert_eq!(shown(&pool.engine, "v", "b"), second);
+    let refused = now(pool.engine.destroy_volume("v", false)).unwrap_err();
+    assert!(matches!(refused, DatasetError::InUse { .. }), "{refused}");
+    now(pool.engine.destroy_volume("v", true)).unwrap();
+    pool.settle();
+    let left = |pool: &Pool| pool.engine.pool().space().live_bytes;
+    assert!(left(&pool) < left(&Pool::new()) + 4096, "no block or node of it is left");
+}
+
+#[test]
+fn a_middle_snapshot_frees_what_neither_neighbour_has() {
+    let pool = Pool::new();
+    let volume = pool.make("v");
+    let (mut model, mut kept) = (Content::new(), Vec::new());
+    for round in 0..6_u8 {
+        let stride = usize::from(round) + 1;
+        write(&volume, &mut model, (u64::from(round)..BLOCKS).step_by(stride), round + 1);
+        trim(&volume, &mut model, u64::from(round) * 20..u64::from(round) * 20 + 10);
+        let name = format!("s{round}");
+        pool.snap("v", &name);
+        kept.push((name, model.clone()));
+    }
+    for gone in [2, 3, 0, 1] {
+        let (name, _) = kept.remove(gone);
+        let (before, alone) = (pool.used("v"), pool.unique("v", &name));
+        now(pool.engine.destroy_snapshots("v", &[name])).unwrap();
+        pool.settle();
+        assert_eq!(pool.used("v"), before - alone);
+        for (name, model) in &kept {
+            assert_eq!(&shown(&pool.engine, "v", name), model, "{name}");
+        }
+    }
+    let space = volume.info().space;
+    assert_eq!(space.used, space.by_volume + space.by_snapshots);
+}
+
+#[test]
+fn a_rollback_forgets_what_came_after() {
+    let mut pool = Pool::new();
+    let volume = pool.make("v");
+    let mut model = Content::new();
+    write(&volume, &mut model, 0..200, 1);
+    pool.snap("v", "a");
+    let first = model.clone();
+    write(&volume, &mut model, 100..300, 2);
+    pool.snap("v", "b");
+    write(&volume, &mut model, 0..20, 3);
+    let refused = now(pool.engine.rollback(&id("v", "a"), false)).unwrap_err();
+    assert!(matches!(refused, DatasetError::InUse { .. }), "{refused}");
+    now(pool.engine.rollback(&id("v", "a"), true)).unwrap();
+    assert_eq!(content(&volume), first);
+    let mut model = first.clone();
+    // Blocks of the snapshot are overwritten while what was left behind is still being freed.
+    write(&volume, &mut model, 90..110, 4);
+    now(pool.engine.destroy_snapshots("v", &["a".to_owned()])).unwrap();
+    pool.settle();
+    drop(volume);
+    pool.reopen();
+    pool.settle();
+    let volume = pool.engine.volume("v").unwrap();
+    assert_eq!(content(&volume), model);
+    let space = volume.info().space;
+    assert_eq!((space.by_snapshots, space.used), (0, space.by_volume));
+}
+
+#[test]
+fn clones_share_and_can_be_promoted() {
+    let mut pool = Pool::new();
+    let volume = pool.make("v");
+    let mut model = Content::new();
+    write(&volume, &mut model, 0..BLOCKS, 1);
+    pool.snap("v", "a");
+    let first = model.clone();
+    write(&volume, &mut model, 0..100, 2);
+    pool.snap("v", "b");
+    let second = model.clone();
+    let before = pool.engine.pool().space().live_bytes;
+    now(pool.engine.clone_snapshot(&id("v", "a"), "c")).unwrap();
+    assert!(pool.engine.pool().space().live_bytes < before + (64 << 10), "nothing is copied");
+    let clone = pool.engine.volume("c").unwrap();
+    let mut cloned = first.clone();
+    assert_eq!(content(&clone), cloned);
+    write(&clone, &mut cloned, 50..150, 3);
+    pool.snap("c", "x");
+    write(&clone, &mut cloned, 140..160, 4);
+    let refused = now(pool.engine.destroy_snapshots("v", &["a".to_owned()])).unwrap_err();
+    assert!(matches!(refused, DatasetError::InUse { .. }), "{refused}");
+    let total = pool.used("v") + pool.used("c");
+    now(pool.engine.promote("c")).unwrap();
+    pool.settle();
+    assert_eq!(shown(&pool.engine, "c", "a"), first);
+    assert_eq!(shown(&pool.engine, "v", "b"), second);
+    let names: Vec<_> =
+        now(pool.engine.snapshots("c")).unwrap().into_iter().map(|s| s.name).collect();
+    assert_eq!(names, ["a", "x"]);
+    let now_used = pool.used("v") + pool.used("c");
+    assert!(now_used.abs_diff(total) <= 256 << 10, "{now_used} {total}");
+    drop((volume, clone));
+    pool.reopen();
+    now(pool.engine.destroy_volume("v", true)).unwrap();
+    pool.settle();
+    assert_eq!(content(&pool.engine.volume("c").unwrap()), cloned);
+    assert_eq!(shown(&pool.engine, "c", "a"), first);
+    now(pool.engine.rollback(&id("c", "x"), false)).unwrap();
+    now(pool.engine.destroy_snapshots("c", &["a".to_owned()])).unwrap();
+    pool.settle();
+    let space = pool.engine.volume("c").unwrap().info().space;
+    assert_eq!(space.used, space.by_volume + space.by_snapshots);
+}
+
+#[test]
+fn cleaning_moves_what_only_snapshots_hold() {
+    const MANY: u64 = 24 * BLOCKS;
+    let pool = Pool::new();
+    let volume = pool.make("v");
+    now(pool.engine.resize_volume("v", MANY * BLOCK_BYTES as u64)).unwrap();
+    let mut model = Content::new();
+    write(&volume, &mut model, 0..MANY, 1);
+    pool.snap("v", "a");
+    let first = model.clone();
+    let cleaned = || pool.engine.pool().cleaner_status().total.segments;
+    // Each txg leaves parts of all segments dead, and among them what only the snapshot has.
+    for round in 2..200 {
+        let stride = 3 + round % 7;
+        write(
+            &volume,
+            &mut model,
+            (round % stride..MANY / 2).step_by(stride as usize),
+            round as u8,
+        );
+        now(pool.engine.sync()).unwrap();
+        if cleaned() > 40 {
+            break;
+        }
+    }
+    assert!(cleaned() > 40, "{}", cleaned());
+    assert_eq!(shown(&pool.engine, "v", "a"), first);
+    assert_eq!(content(&volume), model);
+    pool.check();
+}
+
+#[test]
+fn a_snapshot_that_is_read_or_held_stays() {
+    let pool = Pool::new();
+    let volume = pool.make("v");
+    write(&volume, &mut Content::new(), 0..10, 1);
+    pool.snap("v", "a");
+    let view = pool.engine.open_snapshot(&id("v", "a")).unwrap();
+    let write = now(view.write(0, &[1; BLOCK_BYTES])).unwrap_err();
+    assert!(matches!(write, DatasetError::ReadOnly { .. }), "{write}");
+    let destroy = || now(pool.engine.destroy_snapshots("v", &["a".to_owned()]));
+    assert!(matches!(destroy(), Err(DatasetError::InUse { .. })));
+    drop(view);
+    now(pool.engine.hold_snapshot(&id("v", "a"), "backup")).unwrap();
+    assert!(matches!(destroy(), Err(DatasetError::InUse { .. })));
+    now(pool.engine.release_snapshot(&id("v", "a"), "backup")).unwrap();
+    destroy().unwrap();
+    assert!(matches!(destroy(), Err(DatasetError::NoSnapshot { .. })));
+    assert!(now(pool.engine.create_snapshots(&[id("v", "a"), id("w", "a")])).is_err());
+    pool.settle();
+}
