@@ -11,6 +11,7 @@
 //!   one;
 //! - RAM for dirty data and caches is bounded by one number.
 
+mod accounts;
 mod block_map;
 mod commit;
 mod core;
@@ -32,6 +33,7 @@ mod vdevs;
 mod volume;
 mod volume_read;
 
+pub use accounts::WrongAccount;
 pub use engine::{Engine, EngineOptions, Outcome, VolumeSpec};
 pub use error::DatasetError;
 pub use extents::Extent;

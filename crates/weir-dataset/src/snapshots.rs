@@ -184,9 +184,12 @@ impl Engine {
             let line = state.line();
             let at = state.snapshots.iter().position(|s| s.record.id == id);
             let Some(at) = at else { return Ok(counted) };
-            let still = line.versions[at + 1..].iter().any(|version| version.root == next);
-            if still {
+            // Only the next version's own losses are counted on from here.
+            if line.versions[at + 1].root == next {
                 state.snapshots[at].moment_mut().unique_units = Some(counted);
+                return Ok(counted);
+            }
+            if line.versions[at + 1..].iter().any(|version| version.root == next) {
                 return Ok(counted);
             }
         }
@@ -523,6 +526,11 @@ impl Engine {
             moment.txg = self.core.pool.committed_txg();
         }
         left.state = DatasetState::Destroying;
+        for snapshot in &mut state.snapshots {
+            // What the volume overwrites from now on counts for the version that is left behind.
+            snapshot.moment_mut().unique_units = None;
+            snapshot.dirty = true;
+        }
         state.snapshots.push(Snapshot::new(left, true));
         let record = &mut state.record;
         record.root = target.root;
