@@ -20,7 +20,7 @@ use weir_format::{
     BlockOwner, BlockPtr, DatasetKind, DatasetRecord, DatasetState, PtrKind, SegmentClass, TreeRoot,
 };
 use weir_pool::{
-    Change, CommitInput, Delta, Past, PoolError, Roots, Tree, TreeHome, WriteOut,
+    Change, CommitInput, Delta, Past, PlantedBug, PoolError, Roots, Tree, TreeHome, WriteOut,
     write_directory_block,
 };
 
@@ -30,6 +30,9 @@ use crate::error::DatasetError;
 use crate::freeing;
 use crate::snapshot::{Snapshot, account, descent, descent_mut};
 use crate::volume::{State, Volume};
+
+/// Time from one commit to the next while something destroyed is to be freed.
+const FREEING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// One volume's part of a txg.
 struct Frozen {
@@ -147,7 +150,11 @@ impl Engine {
         let mut roots = Roots::default();
         for volume in self.all_volumes().into_iter().filter(|volume| !gone(volume.id)) {
             let state = volume.state.lock();
-            roots.add(state.line(), state.owners());
+            let mut line = state.line();
+            if self.core.pool.bug() == PlantedBug::SnapshotsNotAsked {
+                line.versions.drain(..line.versions.len() - 1);
+            }
+            roots.add(line, state.owners());
         }
         roots
     }
@@ -272,7 +279,9 @@ impl Engine {
     ) -> Result<(), DatasetError> {
         loop {
             if !self.core.wants_early_commit() && !self.is_stopping() {
-                let timer = std::pin::pin!(sleep(TXG_INTERVAL));
+                let freeing = self.all_volumes().iter().any(|v| v.state.lock().has_to_free());
+                let timer = if freeing { FREEING_INTERVAL } else { TXG_INTERVAL };
+                let timer = std::pin::pin!(sleep(timer));
                 let woken = std::pin::pin!(self.core.wake_committer.notified());
                 let timer = matches!(select(woken, timer).await, Either::Right(_));
                 if !timer && !self.core.wants_early_commit() && !self.is_stopping() {
@@ -298,6 +307,10 @@ impl Engine {
 
 /// What the txg takes of a volume; `all`: its records in any case.
 fn freeze_volume(volume: &Arc<Volume>, state: &mut State, all: bool) -> Option<Frozen> {
+    let mut past = state.past();
+    if volume.core.pool.bug() == PlantedBug::HeldOffByOne {
+        past.held.until = Txg(past.held.until.0.saturating_sub(1));
+    }
     let record_dirty = std::mem::take(&mut state.record_dirty);
     let frees = state.has_to_free();
     let taking = std::mem::take(&mut state.taking);
@@ -313,7 +326,7 @@ fn freeze_volume(volume: &Arc<Volume>, state: &mut State, all: bool) -> Option<F
         table: state.syncing.clone(),
         record: state.record.clone(),
         record_dirty,
-        past: state.past(),
+        past,
         snapshots,
         taking,
         frees,

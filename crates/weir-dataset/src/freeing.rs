@@ -12,16 +12,20 @@
 //! - how far it is stands in the record that the same txg stores;
 //! - a volume's record stays until its last snapshot is gone.
 
-use weir_base::Txg;
+use weir_base::{BLOCK_BYTES, Txg};
 use weir_format::layout::PACK_BYTES;
 use weir_format::{DatasetRecord, DatasetState, TreeRoot};
-use weir_pool::{Pool, PoolError, Unshared, WriteOut};
+use weir_pool::{PlantedBug, Pool, PoolError, Unshared, WriteOut};
 
 use crate::commit::Written;
+use crate::snapshot::Snapshot;
 use crate::volume::{State, Volume};
 
-/// Blocks that one txg frees of a volume at most: bounds the nodes it reads.
-const FREE_BLOCKS_PER_TXG: usize = 1 << 20;
+/// Part of the pool that one txg frees of a volume at most, as a divisor, and most and fewest
+/// blocks: bounds the nodes it reads.
+const FREE_SHARE: u64 = 64;
+const FREE_BLOCKS_MAX: u64 = 1 << 20;
+const FREE_BLOCKS_MIN: u64 = 8;
 
 /// How far a destroyed volume is freed when nothing is left of it.
 const ALL: u64 = u64::MAX;
@@ -48,21 +52,24 @@ impl State {
     }
 
     /// What is to be freed next.
-    fn target(&self) -> Option<Target> {
+    fn target(&self, bug: PlantedBug) -> Option<Target> {
         let partly = self.snapshots.iter().position(|s| s.record.freed_to > 0);
         let volume = self.record.state == DatasetState::Destroying && self.record.freed_to != ALL;
         let snapshot = match partly {
             Some(partly) => Some(partly),
             None if volume => None,
             None => {
-                let goes = |s: &crate::snapshot::Snapshot| !s.is_active();
-                Some(self.snapshots.iter().rposition(goes)?)
+                let goes = |s: &Snapshot| !s.is_active();
+                let newest = self.snapshots.iter().rposition(goes)?;
+                let oldest = self.snapshots.iter().position(goes)?;
+                Some(if bug == PlantedBug::OldestFreedFirst { oldest } else { newest })
             }
         };
         let line = self.line();
         let index = snapshot.unwrap_or(self.snapshots.len());
         let after = if index == 0 { line.inherits } else { line.versions[index - 1].txg };
         let next = line.versions.get(index + 1).filter(|next| next.freed_to != ALL);
+        let next = next.filter(|_| bug != PlantedBug::SharedFreed);
         let version = line.versions[index];
         let what = Unshared {
             root: version.root,
@@ -82,9 +89,12 @@ pub(crate) async fn free_some(
     written: &mut Written,
 ) -> Result<(), PoolError> {
     let volume = std::sync::Arc::clone(&written.volume);
-    let target = volume.state.lock().target();
+    let target = volume.state.lock().target(pool.bug());
     if let Some(Target { snapshot, what }) = target {
-        let freed = free_part(pool, out, what).await?;
+        let mut freed = free_part(pool, out, what).await?;
+        if freed.to != ALL && pool.bug() == PlantedBug::FreedAgain {
+            freed.to = what.from;
+        }
         let mut state = volume.state.lock();
         match snapshot {
             None => note_volume(&mut state, written, &freed),
@@ -104,7 +114,9 @@ async fn free_part(
 ) -> Result<Freed, PoolError> {
     let mut walk = pool.unshared(what);
     let (mut blocks, mut units) = (0, 0);
-    while blocks < FREE_BLOCKS_PER_TXG {
+    let share = pool.space().total_bytes / FREE_SHARE / BLOCK_BYTES as u64;
+    let most = share.clamp(FREE_BLOCKS_MIN, FREE_BLOCKS_MAX) as usize;
+    while blocks < most {
         let found = walk.next().await?;
         if found.is_empty() {
             break;
@@ -118,7 +130,9 @@ async fn free_part(
     }
     out.free_all_unread().await?;
     let (to, bytes) = (walk.position(), units * PACK_BYTES as u64);
-    tracing::debug!(blocks, bytes, to, "freed of what was destroyed");
+    if to != ALL {
+        tracing::debug!(blocks, bytes, to, "freed a part of what was destroyed");
+    }
     Ok(Freed { units, to })
 }
 

@@ -40,4 +40,14 @@ pub enum PlantedBug {
     LogMovesEarly,
     /// A resilver leaves out a part of every segment.
     ResilverSkipsRange,
+    /// What was born in the last txg of a snapshot is freed with its last place in the volume.
+    HeldOffByOne,
+    /// A destroyed snapshot's blocks are freed though the next version has them too.
+    SharedFreed,
+    /// What only snapshots lead to does not count as alive.
+    SnapshotsNotAsked,
+    /// The snapshot a volume was rolled back to may go before what the rollback left behind.
+    OldestFreedFirst,
+    /// How far a destroyed snapshot is freed is forgotten.
+    FreedAgain,
 }

@@ -163,6 +163,11 @@ impl Pool {
         self.committed.lock().txg
     }
 
+    /// The deliberate fault, if any.
+    pub fn bug(&self) -> PlantedBug {
+        self.bug
+    }
+
     /// Root of the dataset directory and the next dataset number, as committed.
     pub fn datasets(&self) -> (TreeRoot, u64) {
         let committed = self.committed.lock();

@@ -1,6 +1,6 @@
 //! The administrator of a scenario: makes, resizes and destroys volumes while clients use them.
 //!
-//! Not here: data (client).
+//! Not here: data (client), snapshots and clones (snapshots).
 //!
 //! Invariant: what is asked for is noted before the call, what was promised right after it.
 
@@ -15,16 +15,21 @@ use weir_format::Compression;
 use crate::books::{Books, Presence};
 use crate::client::Stop;
 use crate::coverage::{Met, note};
+use crate::executor::Executor;
 use crate::rng::Rng;
 
 pub(crate) struct Admin {
     pub(crate) rng: Rng,
     pub(crate) engine: Arc<Engine>,
     pub(crate) books: Rc<RefCell<Books>>,
+    pub(crate) executor: Executor,
 }
 
 impl Admin {
     pub(crate) async fn step(&mut self) -> Result<(), Stop> {
+        if self.rng.coin() {
+            return self.snapshot_step().await;
+        }
         let index = self.rng.index(self.books.borrow().volumes.len());
         let (presence, name) = {
             let books = self.books.borrow();
@@ -49,7 +54,7 @@ impl Admin {
     async fn create(&mut self, index: usize, name: String) -> Result<(), Stop> {
         let blocks = self.some_blocks();
         let compression = self.some_compression();
-        self.books.borrow_mut().create(index, blocks, compression);
+        self.books.borrow_mut().create(index, blocks, compression, None);
         let spec = VolumeSpec { name, size_bytes: (blocks * BLOCK_BYTES) as u64, compression };
         self.engine.create_volume(&spec).await.map_err(Stop::Told)?;
         self.books.borrow_mut().volumes[index].presence = Presence::There;
@@ -58,10 +63,17 @@ impl Admin {
     }
 
     async fn destroy(&mut self, index: usize, name: &str) -> Result<(), Stop> {
+        let snapshots = self.snapshots_of(name).await?;
+        self.books.borrow_mut().mark(&snapshots, Presence::Destroying);
         self.books.borrow_mut().volumes[index].presence = Presence::Destroying;
-        self.engine.destroy_volume(name).await.map_err(Stop::Told)?;
-        self.books.borrow_mut().volumes[index].presence = Presence::Gone;
-        note(Met::VolumeDestroyed);
+        let presence = match self.engine.destroy_volume(name, true).await {
+            Ok(_) => Presence::Gone,
+            Err(DatasetError::InUse { .. }) => Presence::There,
+            Err(error) => return Err(Stop::Told(error)),
+        };
+        note(if presence == Presence::Gone { Met::VolumeDestroyed } else { Met::OriginKept });
+        self.books.borrow_mut().mark(&snapshots, presence);
+        self.books.borrow_mut().volumes[index].presence = presence;
         Ok(())
     }
 

@@ -61,9 +61,47 @@ pub(crate) struct Book {
     pub(crate) compression: Property<Compression>,
     /// Counts the volumes that had this name: a late acknowledgement must not go to the next one.
     pub(crate) incarnation: u64,
+    /// What a rollback that was asked for makes of it: size and content.
+    pub(crate) rolling: Option<(usize, Vec<Tag>)>,
+    /// Calls of clients under way.
+    pub(crate) busy: usize,
+    /// Clients leave it alone.
+    pub(crate) quiet: bool,
+}
+
+/// A snapshot.
+#[derive(Clone, Debug)]
+pub(crate) struct SnapshotBook {
+    /// No other one ever has this name.
+    pub(crate) name: String,
+    pub(crate) presence: Presence,
+    /// Size of its volume then, in blocks.
+    pub(crate) size: usize,
+    pub(crate) compression: Compression,
+    pub(crate) content: Content,
+}
+
+/// What a snapshot holds.
+#[derive(Clone, Debug)]
+pub(crate) enum Content {
+    /// This.
+    Known(Vec<Tag>),
+    /// The state of a volume after some prefix of at least so many entries.
+    After { volume: usize, entries: usize },
 }
 
 impl Book {
+    /// Whether a recovery may find this: what a rollback asked for, or a prefix of the changes.
+    pub(crate) fn judge(&self, size: usize, found: &[Tag]) -> Result<(), String> {
+        if self.rolling.as_ref().is_some_and(|(s, state)| *s == size && state == found) {
+            return Ok(());
+        }
+        if !self.size.admits(size) {
+            return Err(format!("{size} blocks are neither of {:?}", self.size));
+        }
+        self.history.judge(found)
+    }
+
     /// Whether a call on the volume of this incarnation may be told that there is none.
     pub(crate) fn may_be_gone(&self, incarnation: u64) -> bool {
         self.incarnation != incarnation || self.presence != Presence::There
@@ -84,10 +122,21 @@ pub(crate) struct Found {
     pub(crate) state: Vec<Tag>,
 }
 
+/// What a recovery found of everything.
+#[derive(Clone, Debug)]
+pub(crate) struct Recovered {
+    /// By the place in the books.
+    pub(crate) volumes: Vec<Option<Found>>,
+    /// By name.
+    pub(crate) snapshots: HashMap<String, Vec<Tag>>,
+}
+
 /// All names of a scenario.
 #[derive(Clone, Debug)]
 pub(crate) struct Books {
     pub(crate) volumes: Vec<Book>,
+    pub(crate) snapshots: Vec<SnapshotBook>,
+    next_snapshot: u64,
     /// Where each tag was ever written: name and block.
     tags: HashMap<Tag, (usize, usize)>,
     next_tag: Tag,
@@ -104,11 +153,16 @@ impl Books {
             size: Property::new(blocks),
             compression: Property::new(Compression::Lz4),
             incarnation: 0,
+            rolling: None,
+            busy: 0,
+            quiet: false,
         };
         let there = (0..there).map(|n| book(format!("v{n}"), Presence::There));
         let free = (0..free).map(|n| book(format!("t{n}"), Presence::Gone));
         let volumes = there.chain(free).collect();
-        Self { volumes, tags: HashMap::new(), next_tag: 1 << 16, blocks_max }
+        let (snapshots, next_snapshot) = (Vec::new(), 0);
+        let tags = HashMap::new();
+        Self { volumes, snapshots, next_snapshot, tags, next_tag: 1 << 16, blocks_max }
     }
 
     pub(crate) fn blocks_max(&self) -> usize {
@@ -124,24 +178,81 @@ impl Books {
         tag
     }
 
-    /// Whether somebody once wrote this there.
-    pub(crate) fn was_written(&self, tag: Tag, volume: usize, block: usize) -> bool {
-        tag == 0 || self.tags.get(&tag) == Some(&(volume, block))
+    /// Whether somebody once wrote this there: to this volume, or to one it may be a clone of.
+    pub(crate) fn was_written(&self, tag: Tag, block: usize) -> bool {
+        tag == 0 || self.tags.get(&tag).is_some_and(|(_, at)| *at == block)
     }
 
-    /// A new volume takes a free name.
-    pub(crate) fn create(&mut self, volume: usize, blocks: usize, compression: Compression) {
+    /// A snapshot of a volume is asked for; its place in the list.
+    pub(crate) fn take(&mut self, volume: usize) -> usize {
+        self.next_snapshot += 1;
+        let book = &self.volumes[volume];
+        self.snapshots.push(SnapshotBook {
+            name: format!("s{}", self.next_snapshot),
+            presence: Presence::Creating,
+            size: book.size.known,
+            compression: book.compression.known,
+            content: Content::After { volume, entries: book.history.acknowledged() },
+        });
+        self.snapshots.len() - 1
+    }
+
+    /// Whether a snapshot may hold this.
+    pub(crate) fn judge_snapshot(&self, at: usize, found: &[Tag]) -> Result<(), String> {
+        match &self.snapshots[at].content {
+            Content::Known(state) if state == found => Ok(()),
+            Content::Known(state) => {
+                let differ = state.iter().zip(found).filter(|(a, b)| a != b).count();
+                Err(format!("differs in {differ} blocks from what it held"))
+            }
+            Content::After { volume, entries } => {
+                self.volumes[*volume].history.judge_from(found, *entries)
+            }
+        }
+    }
+
+    /// Says the same of the snapshots of these names.
+    pub(crate) fn mark(&mut self, names: &[String], presence: Presence) {
+        for snapshot in self.snapshots.iter_mut().filter(|s| names.contains(&s.name)) {
+            snapshot.presence = presence;
+        }
+    }
+
+    /// A new volume takes a free name: an empty one, or one with this content.
+    pub(crate) fn create(
+        &mut self,
+        volume: usize,
+        blocks: usize,
+        compression: Compression,
+        content: Option<Vec<Tag>>,
+    ) {
+        let new = || History::new(self.blocks_max);
+        let history = content.map_or_else(new, History::of_state);
         let book = &mut self.volumes[volume];
-        book.history = History::new(self.blocks_max);
+        book.history = history;
         book.presence = Presence::Creating;
         book.size = Property::new(blocks);
         book.compression = Property::new(compression);
         book.incarnation += 1;
     }
 
+    /// A volume is what a snapshot of it holds.
+    pub(crate) fn rolled_back(&mut self, volume: usize, size: usize, state: Vec<Tag>) {
+        let book = &mut self.volumes[volume];
+        book.size = Property::new(size);
+        book.history = History::of_state(state);
+    }
+
     /// From here on, what a recovery found is what must be there.
-    pub(crate) fn rebase(&mut self, found: Vec<Option<Found>>) {
-        for (book, found) in self.volumes.iter_mut().zip(found) {
+    pub(crate) fn rebase(&mut self, Recovered { volumes, snapshots }: Recovered) {
+        self.snapshots.retain_mut(|snapshot| {
+            let Some(state) = snapshots.get(&snapshot.name) else { return false };
+            snapshot.presence = Presence::There;
+            snapshot.content = Content::Known(state.clone());
+            true
+        });
+        for (book, found) in self.volumes.iter_mut().zip(volumes) {
+            (book.rolling, book.busy, book.quiet) = (None, 0, false);
             let Some(found) = found else {
                 book.presence = Presence::Gone;
                 continue;

@@ -6,18 +6,22 @@
 //! - every volume holds a prefix of its acknowledged changes that includes every flushed one;
 //! - volumes that were promised are there, those whose destruction was promised are not;
 //! - where the only disk lied, a block is an error or something that was once written there;
-//! - every segment's live bytes are what the trees refer to, and no two blocks share a place.
+//! - snapshots that were promised are there with what they held, those destroyed are not;
+//! - every segment's live bytes are what the trees refer to, no two blocks share a place, and
+//!   volumes and snapshots account for their space as a walk does.
+
+use std::collections::HashMap;
 
 use weir_base::BLOCK_BYTES;
-use weir_dataset::{Engine, Volume};
+use weir_dataset::{DatasetError, Engine, SnapshotId, Volume};
 use weir_pool::LegState;
 
-use crate::books::{Book, Books, Found, Presence};
+use crate::books::{Book, Books, Found, Presence, Recovered, SnapshotBook};
 use crate::coverage::{Met, note};
 use crate::history::{Tag, tag_of};
 
 /// Checks every promise; returns what is there.
-pub(crate) async fn strict(engine: &Engine, books: &Books) -> Result<Vec<Option<Found>>, String> {
+pub(crate) async fn strict(engine: &Engine, books: &Books) -> Result<Recovered, String> {
     let mut all = Vec::new();
     for book in &books.volumes {
         let found = one(engine, book).await.map_err(|what| format!("{}: {what}", book.name))?;
@@ -27,13 +31,18 @@ pub(crate) async fn strict(engine: &Engine, books: &Books) -> Result<Vec<Option<
     if strangers > 0 {
         return Err(format!("{strangers} volumes that nobody made"));
     }
+    let snapshots = snapshots(engine, books).await?;
     let shared = engine.check_places().await.map_err(|error| format!("walk: {error}"))?;
     if let Some((a, b)) = shared {
         return Err(format!("{a:?} and {b:?} share a place on disk, or have none"));
     }
+    let wrong = engine.check_accounts().await.map_err(|error| format!("walk: {error}"))?;
+    if let Some(wrong) = wrong.first() {
+        return Err(format!("{wrong:?}"));
+    }
     let differ = engine.check_live_bytes().await.map_err(|error| format!("walk: {error}"))?;
     match differ.first() {
-        None => Ok(all),
+        None => Ok(Recovered { volumes: all, snapshots }),
         Some((vseg, counted, found)) => {
             Err(format!("segment {vseg} counts {counted} live bytes, the trees refer to {found}"))
         }
@@ -51,32 +60,73 @@ async fn one(engine: &Engine, book: &Book) -> Result<Option<Found>, String> {
     };
     let info = volume.info();
     let size = info.size_bytes as usize / BLOCK_BYTES;
-    if !book.size.admits(size) || !book.compression.admits(info.compression) {
-        let (size, compression) = (book.size, book.compression);
-        return Err(format!("{info:?} is neither of {size:?} blocks, {compression:?}"));
+    if !book.compression.admits(info.compression) {
+        let compression = book.compression;
+        return Err(format!("{info:?} is not of {compression:?}"));
     }
-    let mut state = read_tags(&volume, size).await?;
+    let mut state = read_tags(&volume, size).await.map_err(|error| format!("read: {error}"))?;
     state.resize(book.history.blocks(), 0);
-    book.history.judge(&state)?;
+    book.judge(size, &state)?;
     Ok(Some(Found { size, compression: info.compression, state }))
 }
 
-async fn read_tags(volume: &Volume, blocks: usize) -> Result<Vec<Tag>, String> {
+/// Every snapshot there is, by name, each with what it held.
+async fn snapshots(engine: &Engine, books: &Books) -> Result<HashMap<String, Vec<Tag>>, String> {
+    let mut found = HashMap::new();
+    for volume in engine.volumes() {
+        let of = volume.info().name;
+        let listed = engine.snapshots(&of).await;
+        for info in listed.map_err(|error| format!("snapshots of {of}: {error}"))? {
+            let full = format!("{of}@{}", info.name);
+            let at = books.snapshots.iter().position(|book| book.name == info.name);
+            let at = at.ok_or_else(|| format!("{full}: nobody took it"))?;
+            if books.snapshots[at].presence == Presence::Gone {
+                return Err(format!("{full}: it was destroyed and is back"));
+            }
+            let state = read_snapshot(engine, &of, &info.name, books.blocks_max()).await;
+            let state = state.map_err(|error| format!("{full}: {error}"))?;
+            books.judge_snapshot(at, &state).map_err(|what| format!("{full}: {what}"))?;
+            found.insert(info.name, state);
+        }
+    }
+    let lost =
+        |book: &&SnapshotBook| book.presence == Presence::There && !found.contains_key(&book.name);
+    match books.snapshots.iter().find(lost) {
+        Some(book) => Err(format!("snapshot {} is not there", book.name)),
+        None => Ok(found),
+    }
+}
+
+/// What a snapshot holds, padded with zeros to the longest volume.
+pub(crate) async fn read_snapshot(
+    engine: &Engine,
+    volume: &str,
+    name: &str,
+    blocks_max: usize,
+) -> Result<Vec<Tag>, DatasetError> {
+    let id = SnapshotId { volume: volume.to_owned(), name: name.to_owned() };
+    let view = engine.open_snapshot(&id)?;
+    let mut state = read_tags(&view, view.size_bytes() as usize / BLOCK_BYTES).await?;
+    state.resize(blocks_max, 0);
+    Ok(state)
+}
+
+async fn read_tags(volume: &Volume, blocks: usize) -> Result<Vec<Tag>, DatasetError> {
     let mut bytes = vec![0; blocks * BLOCK_BYTES];
-    volume.read(0, &mut bytes).await.map_err(|error| format!("read: {error}"))?;
+    volume.read(0, &mut bytes).await?;
     let (blocks, _) = bytes.as_chunks::<BLOCK_BYTES>();
     Ok(blocks.iter().map(tag_of).collect())
 }
 
 /// The weaker oracle: an error, or something that was once written there.
 pub(crate) async fn detected_or_harmless(engine: &Engine, books: &Books) -> Result<(), String> {
-    for (index, book) in books.volumes.iter().enumerate() {
+    for book in &books.volumes {
         let Ok(volume) = engine.volume(&book.name) else { continue };
         for block in 0..(volume.size_bytes() as usize / BLOCK_BYTES) {
             let mut bytes = [0; BLOCK_BYTES];
             if volume.read((block * BLOCK_BYTES) as u64, &mut bytes).await.is_err() {
                 note(Met::DamageDetected);
-            } else if !books.was_written(tag_of(&bytes), index, block) {
+            } else if !books.was_written(tag_of(&bytes), block) {
                 let name = &book.name;
                 return Err(format!("{name} block {block} holds what nobody wrote there"));
             }

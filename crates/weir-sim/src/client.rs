@@ -57,14 +57,17 @@ impl Client {
         if self.engine.pool().root_is_stale() {
             note(Met::RootRewrite);
         }
+        self.books.borrow_mut().volumes[opened.index].busy += 1;
         // Commits at any filling of the log, not only when it asks for one.
-        match self.rng.below(100) {
+        let done = match self.rng.below(100) {
             0..50 => self.write(&opened, start, count).await,
             50..58 => self.zero(&opened, start, count).await,
             58..80 => self.flush(&opened).await,
             80..91 => self.read(&opened).await,
             _ => self.engine.commit().await.map_err(Stop::Told),
-        }
+        };
+        self.books.borrow_mut().volumes[opened.index].busy -= 1;
+        done
     }
 
     fn open(&mut self) -> Result<Option<Opened>, Stop> {
@@ -73,6 +76,9 @@ impl Client {
         let index = self.rng.index(if others { books.volumes.len() } else { VOLUMES });
         let book = &books.volumes[index];
         let incarnation = book.incarnation;
+        if book.quiet {
+            return Ok(None);
+        }
         match self.engine.volume(&book.name) {
             Ok(volume) => Ok(Some(Opened { index, incarnation, volume })),
             Err(_) if book.may_be_gone(incarnation) => Ok(None),
@@ -181,7 +187,7 @@ impl Client {
             return Ok(());
         }
         // While a slow read waits, others may write: anything of that time is right.
-        if cached || !books.was_written(found, opened.index, block) {
+        if cached || !books.was_written(found, block) {
             let what = format!("{} block {block} reads {found:x}, not {after:x}", book.name);
             return Err(Stop::Broken(what));
         }
@@ -193,6 +199,7 @@ impl Client {
         // An empty budget for dirty data, so that no write has to wait for a commit.
         self.engine.commit().await.map_err(Stop::Told)?;
         let Some(opened) = self.open()? else { return Ok(()) };
+        self.books.borrow_mut().volumes[opened.index].busy += 1;
         let count = STORM_BLOCKS.min(opened.blocks());
         let times = LOG_QUEUED_BYTES_MAX as usize / (count * BLOCK_BYTES) + 2;
         for _ in 0..times {
@@ -202,7 +209,9 @@ impl Client {
             };
             self.write_tags(&opened, 0, tags).await?;
         }
-        self.flush(&opened).await
+        let done = self.flush(&opened).await;
+        self.books.borrow_mut().volumes[opened.index].busy -= 1;
+        done
     }
 }
 

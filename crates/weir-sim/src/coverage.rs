@@ -34,6 +34,20 @@ pub enum Met {
     VolumeShrunk,
     /// A shrink was refused because data was in the way.
     ShrinkRefused,
+    /// A snapshot was taken under load.
+    SnapshotTaken,
+    /// A snapshot was destroyed.
+    SnapshotDestroyed,
+    /// A volume was made from a snapshot.
+    VolumeCloned,
+    /// A volume became what it was at a snapshot.
+    RolledBack,
+    /// A clone took over its origin.
+    Promoted,
+    /// Something stayed because a clone came from it.
+    OriginKept,
+    /// A recovery found something that was partly freed.
+    PartlyFreed,
     /// Records of the intent log were replayed.
     LogReplayed,
     /// The log ring began at its start again.
@@ -94,7 +108,7 @@ pub enum Met {
 
 impl Met {
     /// Every kind.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 42] = [
         Self::NoSpace,
         Self::RootRewrite,
         Self::VolumeCreated,
@@ -102,6 +116,13 @@ impl Met {
         Self::VolumeGrown,
         Self::VolumeShrunk,
         Self::ShrinkRefused,
+        Self::SnapshotTaken,
+        Self::SnapshotDestroyed,
+        Self::VolumeCloned,
+        Self::RolledBack,
+        Self::Promoted,
+        Self::OriginKept,
+        Self::PartlyFreed,
         Self::LogReplayed,
         Self::LogWrapped,
         Self::LogFull,
@@ -136,6 +157,7 @@ impl Met {
     fn of_message(message: &str) -> Option<Self> {
         Some(match message {
             "log replayed" => Self::LogReplayed,
+            "freed a part of what was destroyed" => Self::PartlyFreed,
             "log ring wraps" => Self::LogWrapped,
             "log full" => Self::LogFull,
             "log queue given up" => Self::QueueOverflow,

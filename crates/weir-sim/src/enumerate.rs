@@ -309,7 +309,7 @@ impl Search {
             odds.set(CUT_LATER_LOADS);
             note(Met::SecondGeneration);
             let load =
-                Load { steps_per_client: 8, admin_steps: 4, operator_steps: 8, storm: false };
+                Load { steps_per_client: 8, admin_steps: 6, operator_steps: 8, storm: false };
             scenario.work(&world, &engine, &books, load, cut.seed).await
         });
         judged.map_err(|error| format!("recovery: {error}"))??;

@@ -95,6 +95,11 @@ impl History {
 
     /// Whether `found` is the state after some prefix that includes all flushed entries.
     pub(crate) fn judge(&self, found: &[Tag]) -> Result<(), String> {
+        self.judge_from(found, self.flushed)
+    }
+
+    /// Whether `found` is the state after some prefix of at least so many entries.
+    pub(crate) fn judge_from(&self, found: &[Tag], least: usize) -> Result<(), String> {
         let mut state = vec![0; self.blocks];
         let mut wrong = state.iter().zip(found).filter(|(s, f)| s != f).count();
         let mut best = (usize::MAX, 0);
@@ -107,10 +112,10 @@ impl History {
                     state[at] = *tag;
                 }
             }
-            if wrong == 0 && prefix >= self.flushed {
+            if wrong == 0 && prefix >= least {
                 return Ok(());
             }
-            if prefix >= self.flushed {
+            if prefix >= least {
                 best = best.min((wrong, prefix));
             }
         }
@@ -118,7 +123,7 @@ impl History {
         Err(format!(
             "no prefix from {} to {} of the acknowledged changes matches; the nearest, {}, differs \
              in {} blocks; {garbage} blocks hold what nobody wrote",
-            self.flushed,
+            least,
             self.entries.len(),
             best.1,
             best.0,

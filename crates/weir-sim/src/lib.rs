@@ -31,6 +31,7 @@ mod media;
 mod operator;
 mod rng;
 mod scenario;
+mod snapshots;
 mod trace;
 mod world;
 

@@ -168,7 +168,7 @@ impl Room {
                 segments: 48,
                 log_bytes: 256 << 10,
                 memory_bytes: 1 << 20,
-                volume_blocks: 64,
+                volume_blocks: 160,
                 blocks_per_write_max: 6,
                 steps_per_client: 40,
             },
@@ -286,7 +286,7 @@ impl Scenario {
 
     pub(crate) fn load(&self) -> Load {
         let steps_per_client = self.room.sizes().steps_per_client;
-        Load { steps_per_client, admin_steps: 16, operator_steps: 12, storm: self.storm }
+        Load { steps_per_client, admin_steps: 24, operator_steps: 12, storm: self.storm }
     }
 
     /// Disks that hold a new pool with empty volumes.
@@ -384,7 +384,8 @@ impl Scenario {
             working.push(self.spawn_client(world, n, client, load.steps_per_client, storm));
         }
         let rng = rng.stream("admin", 0);
-        let admin = Admin { rng, engine: Arc::clone(engine), books: Rc::clone(books) };
+        let (engine_too, books_too) = (Arc::clone(engine), Rc::clone(books));
+        let admin = Admin { rng, engine: engine_too, books: books_too, executor: executor.clone() };
         working.push(self.spawn_admin(world, admin, load.admin_steps));
         let operator = Operator {
             rng: Rng::new(self.seed).stream("operator", generation),

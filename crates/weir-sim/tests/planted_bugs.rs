@@ -136,3 +136,28 @@ fn without_a_planted_bug_nothing_is_noticed() {
     assert_eq!(first_violation(PlantedBug::None, 20, LEGS), None);
     assert_eq!(first_violation(PlantedBug::None, 2, OPENINGS), None);
 }
+
+#[test]
+fn freeing_what_a_snapshot_ended_with_is_noticed() {
+    is_noticed(PlantedBug::HeldOffByOne, 20);
+}
+
+#[test]
+fn freeing_what_the_next_version_shares_is_noticed() {
+    is_noticed(PlantedBug::SharedFreed, 20);
+}
+
+#[test]
+fn cleaning_away_what_only_snapshots_hold_is_noticed() {
+    is_noticed(PlantedBug::SnapshotsNotAsked, 20);
+}
+
+#[test]
+fn freeing_a_snapshot_that_was_rolled_back_to_too_early_is_noticed() {
+    is_noticed(PlantedBug::OldestFreedFirst, 60);
+}
+
+#[test]
+fn freeing_a_part_again_is_noticed() {
+    is_noticed(PlantedBug::FreedAgain, 60);
+}

@@ -1,0 +1,198 @@
+//! What the administrator of a scenario does with snapshots and clones.
+//!
+//! Not here: other calls (admin), judging (check).
+//!
+//! Invariants:
+//! - what is asked for is noted before the call, what was promised right after it;
+//! - a snapshot is read once it is promised, and holds that for ever after;
+//! - a volume is rolled back while no client uses it.
+
+use weir_dataset::{DatasetError, SnapshotId};
+
+use crate::admin::Admin;
+use crate::books::{Content, Presence};
+use crate::check::read_snapshot;
+use crate::client::Stop;
+use crate::coverage::{Met, note};
+
+impl Admin {
+    pub(crate) async fn snapshot_step(&mut self) -> Result<(), Stop> {
+        match self.rng.below(12) {
+            0..5 => self.take().await,
+            5..8 => self.destroy_some().await,
+            8..10 => self.clone_one().await,
+            10 => self.roll_back().await,
+            _ => self.promote().await,
+        }
+    }
+
+    /// Names of the snapshots of a volume.
+    pub(crate) async fn snapshots_of(&self, volume: &str) -> Result<Vec<String>, Stop> {
+        let listed = self.engine.snapshots(volume).await.map_err(Stop::Told)?;
+        Ok(listed.into_iter().map(|info| info.name).collect())
+    }
+
+    /// A volume that is there.
+    fn some_volume(&mut self) -> Option<(usize, String)> {
+        let books = self.books.borrow();
+        let index = self.rng.index(books.volumes.len());
+        let book = &books.volumes[index];
+        (book.presence == Presence::There).then(|| (index, book.name.clone()))
+    }
+
+    /// A snapshot that is there, and its volume.
+    async fn some_snapshot(&mut self) -> Result<Option<(usize, SnapshotId)>, Stop> {
+        let (at, name) = {
+            let books = self.books.borrow();
+            if books.snapshots.is_empty() {
+                return Ok(None);
+            }
+            let at = self.rng.index(books.snapshots.len());
+            if books.snapshots[at].presence != Presence::There {
+                return Ok(None);
+            }
+            (at, books.snapshots[at].name.clone())
+        };
+        for volume in self.engine.volumes() {
+            let volume = volume.info().name;
+            if self.snapshots_of(&volume).await?.contains(&name) {
+                return Ok(Some((at, SnapshotId { volume, name })));
+            }
+        }
+        Err(Stop::Broken(format!("snapshot {name} is of no volume")))
+    }
+
+    async fn take(&mut self) -> Result<(), Stop> {
+        let Some((first, volume)) = self.some_volume() else { return Ok(()) };
+        let mut group = vec![(first, volume)];
+        // Two at one moment now and then.
+        group.extend(self.some_volume().filter(|(second, _)| *second != first));
+        let mut ids = Vec::new();
+        let mut taken = Vec::new();
+        for (index, volume) in group {
+            let at = self.books.borrow_mut().take(index);
+            let name = self.books.borrow().snapshots[at].name.clone();
+            ids.push(SnapshotId { volume, name });
+            taken.push(at);
+        }
+        self.engine.create_snapshots(&ids).await.map_err(Stop::Told)?;
+        for (at, id) in taken.into_iter().zip(ids) {
+            self.books.borrow_mut().snapshots[at].presence = Presence::There;
+            let blocks = self.books.borrow().blocks_max();
+            let state = read_snapshot(&self.engine, &id.volume, &id.name, blocks).await;
+            let state = state.map_err(Stop::Told)?;
+            let mut books = self.books.borrow_mut();
+            let judged = books.judge_snapshot(at, &state);
+            judged.map_err(|what| Stop::Broken(format!("{id:?}: {what}")))?;
+            books.snapshots[at].content = Content::Known(state);
+            note(Met::SnapshotTaken);
+        }
+        Ok(())
+    }
+
+    async fn destroy_some(&mut self) -> Result<(), Stop> {
+        let Some((_, id)) = self.some_snapshot().await? else { return Ok(()) };
+        let mut names = vec![id.name];
+        if self.rng.below(3) == 0 {
+            names = self.snapshots_of(&id.volume).await?;
+        }
+        self.destroy_named(&id.volume, names).await
+    }
+
+    async fn destroy_named(&mut self, volume: &str, names: Vec<String>) -> Result<(), Stop> {
+        self.books.borrow_mut().mark(&names, Presence::Destroying);
+        let presence = match self.engine.destroy_snapshots(volume, &names).await {
+            Ok(_) => Presence::Gone,
+            Err(DatasetError::InUse { .. }) => Presence::There,
+            Err(error) => return Err(Stop::Told(error)),
+        };
+        note(if presence == Presence::Gone { Met::SnapshotDestroyed } else { Met::OriginKept });
+        self.books.borrow_mut().mark(&names, presence);
+        Ok(())
+    }
+
+    async fn clone_one(&mut self) -> Result<(), Stop> {
+        let Some((at, id)) = self.some_snapshot().await? else { return Ok(()) };
+        let (index, name) = {
+            let books = self.books.borrow();
+            let free = books.volumes.iter().position(|book| book.presence == Presence::Gone);
+            let Some(index) = free else { return Ok(()) };
+            (index, books.volumes[index].name.clone())
+        };
+        {
+            let mut books = self.books.borrow_mut();
+            let snapshot = books.snapshots[at].clone();
+            let Content::Known(state) = snapshot.content else { return Ok(()) };
+            books.create(index, snapshot.size, snapshot.compression, Some(state));
+        }
+        self.engine.clone_snapshot(&id, &name).await.map_err(Stop::Told)?;
+        self.books.borrow_mut().volumes[index].presence = Presence::There;
+        note(Met::VolumeCloned);
+        Ok(())
+    }
+
+    async fn roll_back(&mut self) -> Result<(), Stop> {
+        let Some((at, id)) = self.some_snapshot().await? else { return Ok(()) };
+        let listed = self.snapshots_of(&id.volume).await?;
+        let newer: Vec<String> =
+            listed.into_iter().skip_while(|name| *name != id.name).skip(1).collect();
+        let index = {
+            let mut books = self.books.borrow_mut();
+            let found = books.volumes.iter().position(|book| book.name == id.volume);
+            let index = found.expect("volumes are found under names of the books");
+            books.volumes[index].quiet = true;
+            index
+        };
+        while self.books.borrow().volumes[index].busy > 0 {
+            self.executor.yield_now().await;
+        }
+        let (size, state) = {
+            let mut books = self.books.borrow_mut();
+            let snapshot = books.snapshots[at].clone();
+            let Content::Known(state) = snapshot.content else {
+                books.volumes[index].quiet = false;
+                return Ok(());
+            };
+            books.volumes[index].rolling = Some((snapshot.size, state.clone()));
+            books.mark(&newer, Presence::Destroying);
+            (snapshot.size, state)
+        };
+        let done = self.engine.rollback(&id, true).await;
+        {
+            let mut books = self.books.borrow_mut();
+            books.volumes[index].rolling = None;
+            books.volumes[index].quiet = false;
+            match done {
+                Ok(_) => {
+                    books.rolled_back(index, size, state);
+                    books.mark(&newer, Presence::Gone);
+                    note(Met::RolledBack);
+                }
+                Err(DatasetError::InUse { .. }) => {
+                    books.mark(&newer, Presence::There);
+                    note(Met::OriginKept);
+                    return Ok(());
+                }
+                Err(error) => return Err(Stop::Told(error)),
+            }
+        }
+        // What the rollback left behind is not freed yet when its snapshot goes.
+        if self.rng.coin() { self.destroy_named(&id.volume, vec![id.name]).await } else { Ok(()) }
+    }
+
+    async fn promote(&mut self) -> Result<(), Stop> {
+        let mut volumes = self.engine.volumes();
+        self.rng.shuffle(&mut volumes);
+        for volume in volumes {
+            match self.engine.promote(&volume.info().name).await {
+                Ok(_) => {
+                    note(Met::Promoted);
+                    break;
+                }
+                Err(DatasetError::Unfit { .. }) => {}
+                Err(error) => return Err(Stop::Told(error)),
+            }
+        }
+        Ok(())
+    }
+}
