@@ -33,11 +33,11 @@ pub(super) fn runs_expected(search: &SearchSpec) -> u32 {
 /// Measures one rate; `None`: the run is to end.
 type Try<'a> = dyn FnMut(f64) -> Result<Option<CellRun>, MeasureError> + 'a;
 
-/// Whether a run reached a share of a rate, in percent, but for what chance keeps from being
-/// offered: arrivals in a time are Poisson, and fewer than the mean by three standard deviations
-/// in one case of a thousand.
-pub(crate) fn reaches(run: &CellRun, iops: f64, rate: f64, pct: f64) -> bool {
-    let chance = 3.0 * (rate / run.seconds.max(1e-3)).sqrt();
+/// Whether a run of some seconds reached a share of a rate, in percent, but for what chance keeps
+/// from being offered: arrivals in a time are Poisson, and fewer than the mean by three standard
+/// deviations in one case of a thousand.
+pub(crate) fn reaches(seconds: f64, iops: f64, rate: f64, pct: f64) -> bool {
+    let chance = 3.0 * (rate / seconds.max(1e-3)).sqrt();
     iops >= rate * pct / 100.0 - chance
 }
 
@@ -61,7 +61,7 @@ pub(super) fn points(
                 let figures = RunFigures::of(run);
                 let p99 = figures.latency.p99_us.unwrap_or(figures.latency.max_us);
                 !run.overloaded
-                    && reaches(run, figures.iops, rate, *achieved_below_pct)
+                    && reaches(run.seconds, figures.iops, rate, *achieved_below_pct)
                     && p99 <= *p99_above_us
             };
             let rule = Rule { met: &met, times: 1 };
@@ -79,7 +79,7 @@ pub(super) fn points(
         SearchSpec::Knee { tolerance_pct, slo } => {
             let met = |rate: f64, run: &CellRun| {
                 !run.overloaded
-                    && reaches(run, RunFigures::of(run).iops, rate, REACHED_PCT)
+                    && reaches(run.seconds, RunFigures::of(run).iops, rate, REACHED_PCT)
                     && !backlog_grows(run)
                     && requirement::keeps_latencies(slo, run)
             };
