@@ -112,8 +112,8 @@ fn more_than_a_target_takes_is_an_overload() {
 
 /// A target that answers one operation each time it is asked, and sees how many it has when the
 /// buffer of another is filled.
-#[derive(Default)]
 struct OneByOne {
+    depth: usize,
     info: TargetInfo,
     least: Arc<Mutex<Option<usize>>>,
 }
@@ -126,8 +126,14 @@ struct OneByOneLane {
     least: Arc<Mutex<Option<usize>>>,
 }
 
-/// In flight in the test of [`OneByOne`].
+/// In flight on [`OneByOne`] unless told otherwise.
 const DEPTH: u32 = 8;
+
+impl Default for OneByOne {
+    fn default() -> Self {
+        Self { depth: DEPTH as usize, info: TargetInfo::default(), least: Arc::default() }
+    }
+}
 
 impl Target for OneByOne {
     fn info(&self) -> &TargetInfo {
@@ -138,7 +144,7 @@ impl Target for OneByOne {
     }
     fn lane(&self, slots: usize, buffer_bytes: usize) -> Result<Box<dyn Lane>, TargetError> {
         let (buffers, least) = (vec![vec![0; buffer_bytes]; slots], Arc::clone(&self.least));
-        let (depth, under_way) = (DEPTH as usize, VecDeque::new());
+        let (depth, under_way) = (self.depth, VecDeque::new());
         Ok(Box::new(OneByOneLane { buffers, depth, under_way, was_full: false, least }))
     }
 }
@@ -177,6 +183,22 @@ fn the_depth_is_kept_while_content_is_made() {
     let known = bench.generations.as_ref().expect("it is small");
     let blocks = (0..16 * MIB).step_by(4096).map(|offset| known.now(offset).expect("known"));
     assert!(blocks.into_iter().all(|now| now.start() == now.end()));
+}
+
+/// Where a write found its block in use, another operation was drawn, most of all a read.
+#[test]
+fn a_mix_is_kept_where_writes_meet_each_other() {
+    let bench = Bench::new();
+    let blocks = vec![BlockShare { bytes: 512 << 10, weight: 1 }];
+    let half = StreamSpec { blocks, ..stream(50.0, Access::Random) };
+    let load = LoadSpec::Closed { workers: 1, depth: 16 };
+    let run = bench.offer(&OneByOne { depth: 16, ..OneByOne::default() }, &[half], load, Some(300));
+    let ops = |kind| -> f64 {
+        run.classes.iter().filter(|class| class.op == kind).map(|class| class.ops as f64).sum()
+    };
+    let (reads, writes) = (ops(OpKind::Read), ops(OpKind::Write));
+    assert!(reads + writes > 1_000.0, "{reads} and {writes}");
+    assert!((reads / (reads + writes) - 0.5).abs() < 0.06, "{reads} reads, {writes} writes");
 }
 
 #[test]

@@ -417,15 +417,17 @@ impl<'a> Worker<'a> {
             self.writes_unflushed = 0;
             return Some(Choice { stream: 0, kind: OpKind::Flush, offset: 0, len_bytes: 0 });
         }
+        let mut choice = self.chooser.next_op();
         for _ in 0..TRIES_MAX {
-            let Some(choice) = self.chooser.next_op() else {
+            let Some(found) = choice else {
                 self.exhausted = true;
                 return None;
             };
-            let free = |known: &super::Generations| known.begin(choice.offset, choice.len_bytes);
-            if choice.kind != OpKind::Write || self.ground.generations.is_none_or(free) {
-                return Some(choice);
+            let free = |known: &super::Generations| known.begin(found.offset, found.len_bytes);
+            if found.kind != OpKind::Write || self.ground.generations.is_none_or(free) {
+                return Some(found);
             }
+            choice = self.chooser.elsewhere(found);
         }
         None
     }
