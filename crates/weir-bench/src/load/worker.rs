@@ -199,7 +199,11 @@ impl<'a> Worker<'a> {
     }
 
     pub(super) fn run(mut self) -> Result<Tally, TargetError> {
-        self.make_ready();
+        // As far as there is time: several clients are to begin together.
+        while Instant::now() < self.times.start
+            && self.ready.len() < self.slots.spares
+            && self.make_one()
+        {}
         self.wait_for_start();
         self.tally.began = Instant::now();
         match std::mem::replace(&mut self.pace, Pace::Closed) {
