@@ -21,7 +21,7 @@ mod timing;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use drive::{Job, directory_of, drive, file_bytes};
+pub(crate) use drive::{Job, Watch, directory_of, drive, file_bytes};
 
 pub use columns::{Column, columns};
 

@@ -6,8 +6,9 @@
 //! Invariants:
 //! - both work on the same bytes of the same target, with the same block size, depth and time, past
 //!   the page cache, one after the other in turns;
-//! - what was written by us is read before anything is written by fio, so that our reads are
-//!   verified;
+//! - both do the same work: fio does not verify what it reads, so neither do we where both are held
+//!   against each other; what verifying costs on top is measured beside;
+//! - what was written by us is read before anything is written by fio, so that it can be verified;
 //! - a difference is told, never averaged away: the verdict is that of the medians and their
 //!   interval.
 
@@ -28,6 +29,7 @@ pub use fio::FioError;
 
 use crate::result::Environment;
 use crate::run::{RunError, environment};
+use crate::stats::{RatioInterval, ratio_of_medians};
 use crate::target::{Address, Holds, TargetError, what_it_holds};
 use cells::{Cell, Place};
 use fio::Fio;
@@ -35,6 +37,8 @@ use ours::Ours;
 
 /// Runs with each, at least.
 pub const RUNS_MIN: u32 = 5;
+/// Of the draws of an interval.
+const SEED: u64 = 5;
 /// The file that is made in the directory, and removed.
 const FILE: &str = "weir-bench-calibrate.dat";
 
@@ -165,10 +169,15 @@ pub struct CellReport {
     pub fio: Vec<DriverRun>,
     /// Ours.
     pub ours: Vec<DriverRun>,
+    /// Ours with reads verified, as every run of a profile does it; none where there is nothing to
+    /// verify.
+    pub verified: Vec<DriverRun>,
     /// What was found: operations per second, latencies; none of a null target.
     pub results: Vec<Compared>,
     /// What an operation cost.
     pub cost: Option<Compared>,
+    /// Processor time per operation that verifies what it read, by that of one that does not.
+    pub verification: Option<RatioInterval>,
 }
 
 /// All of it.
@@ -237,8 +246,9 @@ pub fn run(
         complete: false,
     };
     let places = cells::places(options)?;
-    let total: usize = places.iter().map(|(place, _)| cells::of(*place).len()).sum();
-    let total = total as f64 * f64::from(options.runs) * 2.0;
+    let sides = |place| cells::of(place).iter().map(move |cell| Side::of(place, cell).len());
+    let sides: usize = places.iter().flat_map(|(place, _)| sides(*place)).sum();
+    let total = sides as f64 * f64::from(options.runs);
     let mut begun = 0.0;
     let mut next = |what: String| {
         begun += 1.0;
@@ -252,7 +262,7 @@ pub fn run(
         }
         for cell in cells::of(place) {
             let mut found = CellReport::begin(options, place, cell);
-            let is_whole = measure(options, &fio, &ours, cell, &mut found, &mut next)?;
+            let is_whole = measure(options, &fio, &ours, (place, cell), &mut found, &mut next)?;
             if !is_whole {
                 return Ok(report);
             }
@@ -280,28 +290,58 @@ fn prepare(options: &Options, place: Place, address: &Address) -> Result<Ours, C
     Ok(ours)
 }
 
-/// Runs of a cell with both in turns; false: it was ended early.
+/// Who does a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Fio,
+    Ours,
+    /// Ours, verifying what it reads.
+    Verified,
+}
+
+impl Side {
+    fn of(place: Place, cell: &Cell) -> &'static [Self] {
+        if cell.is_read && place != Place::Null {
+            &[Self::Fio, Self::Ours, Self::Verified]
+        } else {
+            &[Self::Fio, Self::Ours]
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Fio => "fio",
+            Self::Ours => "weir",
+            Self::Verified => "weir, verifying",
+        }
+    }
+}
+
+/// Runs of a cell with each side in turns; false: it was ended early.
 fn measure(
     options: &Options,
     fio: &Fio,
     ours: &Ours,
-    cell: &Cell,
+    (place, cell): (Place, &Cell),
     found: &mut CellReport,
     next: &mut dyn FnMut(String) -> bool,
 ) -> Result<bool, CalibrateError> {
     for round in 0..options.runs {
+        let mut sides = Side::of(place, cell).to_vec();
         // Who goes first changes, so that none always finds what the other left.
-        for fio_now in [round % 2 == 0, round % 2 == 1] {
-            let who = if fio_now { "fio" } else { "weir" };
-            let (place, name, of) = (found.place, &found.name, options.runs);
+        if round % 2 == 1 {
+            sides.reverse();
+        }
+        for side in sides {
+            let (who, place, name, of) = (side.name(), found.place, &found.name, options.runs);
             if !next(format!("{place}: {name}, {who}, run {} of {of}", round + 1)) {
                 return Ok(false);
             }
-            if fio_now {
-                let directory = options.directory.as_deref();
-                found.fio.push(fio.run(&found.name, &found.job, directory)?);
-            } else {
-                found.ours.push(ours.run(cell, options.run_ms)?);
+            let directory = options.directory.as_deref();
+            match side {
+                Side::Fio => found.fio.push(fio.run(&found.name, &found.job, directory)?),
+                Side::Ours => found.ours.push(ours.run(cell, options.run_ms, false)?),
+                Side::Verified => found.verified.push(ours.run(cell, options.run_ms, true)?),
             }
         }
     }
@@ -317,8 +357,10 @@ impl CellReport {
             content: (!cell.is_read).then_some(cells::CONTENT),
             fio: Vec::new(),
             ours: Vec::new(),
+            verified: Vec::new(),
             results: Vec::new(),
             cost: None,
+            verification: None,
         }
     }
 
@@ -326,6 +368,8 @@ impl CellReport {
         let of = |figure| agree::compare(figure, &self.ours, &self.fio);
         let results = [Figure::Iops, Figure::P50, Figure::P99];
         self.cost = Some(of(Figure::Cpu));
+        let cpu = |runs: &[DriverRun]| runs.iter().map(|run| run.cpu_us).collect::<Vec<_>>();
+        self.verification = ratio_of_medians(&cpu(&self.verified), &cpu(&self.ours), SEED);
         if self.place != Place::Null.name() {
             self.results = results.map(of).into();
         }

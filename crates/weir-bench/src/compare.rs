@@ -6,9 +6,11 @@
 //! - ranking is refused, with the reason, where durability, dataset, content, protection or the
 //!   workload differ, where a verdict is not valid, and where the data fits the cache of one only;
 //! - nothing is said of a difference whose interval holds 1;
-//! - what differs besides is listed, not judged: each target may be set up at its best.
+//! - what differs besides is listed, not judged: each target may be set up at its best;
+//! - phases of a file test are held against each other as cells are.
 
 mod differences;
+mod files;
 mod rerun;
 #[cfg(test)]
 mod tests;
@@ -58,9 +60,9 @@ impl Word {
 /// A figure of a cell in both runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// `IOPS`, `mean latency`, `p99 latency`.
+    /// `IOPS`, `mean latency`, `p99 latency`; of a file test `rate`.
     pub name: &'static str,
-    /// `1/s` or `us`.
+    /// `1/s` or `us`; of a file test `KiB/s` or `per s`.
     pub unit: &'static str,
     /// Median of the old runs.
     pub old: f64,
@@ -72,7 +74,7 @@ pub struct Figure {
     pub word: Option<Word>,
 }
 
-/// A cell that is in both runs.
+/// A cell, or a phase of the file test, that is in both runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CellComparison {
     /// Its name.
@@ -100,9 +102,9 @@ pub struct Comparison {
     pub refused: Vec<String>,
     /// What differs and does not forbid ranking.
     pub differences: Vec<String>,
-    /// Cells of both, in the order of the new run.
+    /// Cells of both, in the order of the new run, then phases of the file test.
     pub cells: Vec<CellComparison>,
-    /// Cells that only one of them has.
+    /// What only one of them has.
     pub unmatched: Vec<String>,
 }
 
@@ -111,7 +113,8 @@ impl Comparison {
     pub fn of(old: &JudgedRun, new: &JudgedRun) -> Self {
         let refused = differences::refusals(old.result(), new.result());
         let pairs = pairs(old, new);
-        let cells = pairs.iter().map(|(old, new)| compare_cell(*old, *new, &refused)).collect();
+        let cells = pairs.iter().map(|(old, new)| compare_cell(*old, *new, &refused));
+        let cells = cells.chain(files::compare(old, new, &refused)).collect();
         Self {
             schema: SCHEMA,
             old: name(old),
@@ -161,6 +164,7 @@ fn unmatched(old: &JudgedRun, new: &JudgedRun) -> Vec<String> {
     };
     let mut names = only(old, new, "old");
     names.extend(only(new, old, "new"));
+    names.extend(files::unmatched(old, new));
     names
 }
 

@@ -30,6 +30,11 @@ use worker::{Pace, Tally, Times, Worker};
 
 /// How often the progress is told.
 const TELL_EVERY: Duration = Duration::from_millis(100);
+/// Operations that a worker has ready beside those in flight: as many as one look for answers is
+/// likely to bring ...
+const SPARES_MAX: usize = 32;
+/// ... and no more than fit into this, but for one.
+const SPARE_BYTES_MAX: usize = 16 << 20;
 /// Clients' parts of a dataset begin at multiples of this: no block of ours is larger.
 const CUT_BYTES: u64 = crate::content::GUARD_BLOCK_BYTES;
 /// Wall clock and monotonic clock may differ by so much over a run ...
@@ -51,6 +56,8 @@ pub struct Ground<'a> {
     pub durability: Durability,
     /// Of all random numbers.
     pub seed: u64,
+    /// Whether what reads bring is held against what was written, as far as the target keeps data.
+    pub checks_reads: bool,
 }
 
 /// A load for some time.
@@ -96,12 +103,33 @@ impl Place {
     }
 }
 
+/// Slots of a worker's lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slots {
+    /// Operations in flight at most.
+    depth: usize,
+    /// Operations that are made ready meanwhile.
+    spares: usize,
+}
+
+impl Slots {
+    fn new(depth: u32, buffer_bytes: usize) -> Self {
+        let depth = depth.max(1) as usize;
+        let fit = SPARE_BYTES_MAX / buffer_bytes.max(1);
+        Self { depth, spares: depth.min(SPARES_MAX).min(fit).max(1) }
+    }
+
+    fn all(self) -> usize {
+        self.depth + self.spares
+    }
+}
+
 /// A load of which everything is ready but the start.
 pub struct Prepared<'a> {
     ground: &'a Ground<'a>,
     offer: &'a Offer<'a>,
     place: Place,
-    slots: usize,
+    slots: Slots,
     lanes: Vec<Box<dyn Lane>>,
 }
 
@@ -137,17 +165,18 @@ impl<'a> Prepared<'a> {
         offer: &'a Offer<'a>,
         place: Place,
     ) -> Result<Self, TargetError> {
-        let (workers, slots) = match offer.load {
-            LoadSpec::Closed { workers, depth } => (workers.max(1), depth.max(1)),
+        let (workers, depth) = match offer.load {
+            LoadSpec::Closed { workers, depth } => (workers.max(1), depth),
             LoadSpec::Open { workers, in_flight_max, .. } => {
-                (workers.max(1), in_flight_max.div_ceil(workers.max(1)).max(1))
+                (workers.max(1), in_flight_max.div_ceil(workers.max(1)))
             }
         };
         let blocks = offer.streams.iter().flat_map(|stream| &stream.blocks);
         let buffer_bytes = blocks.map(|share| share.bytes).max().unwrap_or(4096) as usize;
-        let lanes = (0..workers).map(|_| ground.target.lane(slots as usize, buffer_bytes));
+        let slots = Slots::new(depth, buffer_bytes);
+        let lanes = (0..workers).map(|_| ground.target.lane(slots.all(), buffer_bytes));
         let lanes = lanes.collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { ground, offer, place, slots: slots as usize, lanes })
+        Ok(Self { ground, offer, place, slots, lanes })
     }
 
     /// Offers the load from `start` on, which may be ahead. `tell` as of [`offer`].

@@ -114,6 +114,8 @@ struct Measured<'a> {
     classes: Vec<&'a ClassResult>,
     /// Rate that was offered and not searched: more than this could not be measured.
     offered_iops: Option<f64>,
+    /// Length of the shortest run.
+    seconds: f64,
 }
 
 /// Whether a run keeps the latencies of a requirement, as far as it has operations enough to tell.
@@ -201,11 +203,13 @@ fn measured<'a>(
     if cell.points.is_empty() {
         let runs = cell.runs.iter().filter(|run| run.is_measured());
         let offered_iops = runs.clone().find_map(|run| run.offered_iops);
+        let seconds = runs.clone().map(|run| run.seconds).fold(f64::INFINITY, f64::min);
         return (judged.summary.runs > 0).then(|| Measured {
             iops: judged.summary.iops.median,
             mib_s: judged.summary.mib_s.median,
             classes: runs.flat_map(|run| &run.classes).collect(),
             offered_iops,
+            seconds,
         });
     }
     let keeps = |run: &CellRun| keeps_latencies(requirement, run);
@@ -220,5 +224,6 @@ fn of_run(run: &CellRun) -> Measured<'_> {
         mib_s: figures.mib_s,
         classes: run.classes.iter().collect(),
         offered_iops: None,
+        seconds: run.seconds,
     }
 }

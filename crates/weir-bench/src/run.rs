@@ -20,6 +20,7 @@ use rand::rngs::SmallRng;
 use rand::seq::SliceRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 
+use crate::bonnie::BonnieResult;
 use crate::clients::{ClientError, Clients, SharedOffer};
 use crate::content::Content;
 use crate::load::{Generations, Ground, Offer, offer};
@@ -33,6 +34,8 @@ use check::{check, content_block};
 
 /// Workers of the fill.
 const FILL_WORKERS: u32 = 4;
+/// What a target takes, for the time that a fill will take.
+const FILL_BYTES_PER_S: f64 = 300e6;
 
 /// How a run is watched and ended.
 pub trait Observer {
@@ -74,8 +77,17 @@ enum MeasureError {
     Clients(#[from] ClientError),
 }
 
-/// Does a run from the start, or with the cells of `before` already measured. Cells of several
-/// clients are measured by the first of `clients`, all others by this process.
+/// What an earlier start of the same run measured.
+#[derive(Clone, Debug, Default)]
+pub struct Before {
+    /// Whole cells, and such that want some runs more.
+    pub cells: Vec<CellResult>,
+    /// The file test, perhaps with fewer runs than were asked for.
+    pub bonnie: Option<BonnieResult>,
+}
+
+/// Does a run from the start, or what is left of it after `before`. Cells of several clients are
+/// measured by the first of `clients`, all others by this process.
 ///
 /// # Errors
 /// It cannot begin: nothing was measured.
@@ -84,7 +96,7 @@ pub fn run(
     target: &dyn Target,
     clients: &Clients,
     command: Vec<String>,
-    before: Vec<CellResult>,
+    before: Before,
     observer: &mut dyn Observer,
 ) -> Result<RunResult, RunError> {
     check(spec, target)?;
@@ -98,6 +110,7 @@ pub fn run(
         generations: generations.as_ref(),
         durability: spec.durability,
         seed: spec.content.seed,
+        checks_reads: true,
     };
     let mut result = RunResult {
         schema: SCHEMA,
@@ -109,8 +122,8 @@ pub fn run(
         target: target.info().clone(),
         environment: environment::look(),
         phases: Vec::new(),
-        cells: before,
-        bonnie: None,
+        cells: before.cells,
+        bonnie: before.bonnie,
         warnings: Vec::new(),
         complete: false,
     };
@@ -156,13 +169,24 @@ pub fn spec_hash(spec: &RunSpec) -> String {
     format!("{:032x}", twox_hash::XxHash3_128::oneshot(&json))
 }
 
-/// Seconds that the cells will take.
+/// Seconds that the fill will take, about.
+fn fill_expected_s(spec: &RunSpec) -> f64 {
+    spec.dataset.total_bytes() as f64 / FILL_BYTES_PER_S
+}
+
+/// Seconds that preconditioning will take: the rounds that it takes at least.
+fn precondition_expected_s(spec: &RunSpec) -> f64 {
+    spec.precondition.map_or(0.0, |rule| f64::from(rule.window) * rule.round_ms as f64 / 1000.0)
+}
+
+/// Seconds that all phases but the file test will take.
 fn planned(spec: &RunSpec) -> f64 {
     let cell = |cell: &CellSpec| {
-        let runs = if cell.search.is_some() { search::RUNS_EXPECTED } else { cell.runs };
+        let runs = cell.search.as_ref().map_or(cell.runs, search::runs_expected);
         f64::from(runs) * (cell.warmup_ms + cell.duration_ms) as f64 / 1000.0
     };
-    spec.cells.iter().map(cell).sum::<f64>().max(1.0)
+    let cells = spec.cells.iter().map(cell).sum::<f64>();
+    (fill_expected_s(spec) + precondition_expected_s(spec) + cells).max(1.0)
 }
 
 /// Every address, in order.
@@ -177,9 +201,9 @@ struct Runner<'a> {
     clients: &'a Clients,
     observer: &'a mut dyn Observer,
     result: RunResult,
-    /// Seconds of all cells ...
+    /// Seconds of all phases, as far as they can be known before ...
     planned: f64,
-    /// ... and of those that are done.
+    /// ... and of what is done of them.
     gone: f64,
 }
 
@@ -191,8 +215,13 @@ impl Runner<'_> {
         let workers = FILL_WORKERS.min(fill.in_flight.max(1));
         let load = LoadSpec::Closed { workers, depth: fill.in_flight.div_ceil(workers).max(1) };
         let what = Offer { streams: &streams, load, warmup: Duration::ZERO, duration: None };
-        let observer = &mut *self.observer;
-        let run = offer(&self.ground, &what, &mut |_| observer.goes_on())?;
+        let (observer, planned) = (&mut *self.observer, self.planned);
+        let expected_s = fill_expected_s(self.spec);
+        let run = offer(&self.ground, &what, &mut |elapsed| {
+            observer.done(elapsed.as_secs_f64().min(expected_s) / planned);
+            observer.goes_on()
+        })?;
+        self.gone += expected_s;
         let (rate, seconds) = (RunFigures::of(&run).mib_s, run.seconds);
         let note = format!("{rate:.0} MiB/s for {seconds:.1} s");
         let name = "fill".to_owned();
@@ -207,6 +236,7 @@ impl Runner<'_> {
             return;
         };
         let (mut rounds, mut last) = (Vec::new(), None);
+        let after = self.gone + precondition_expected_s(self.spec);
         let steady = SteadyRule {
             window: rule.window.max(2) as usize,
             range_pct: rule.range_pct,
@@ -225,6 +255,7 @@ impl Runner<'_> {
                     break;
                 }
             }
+            self.gone = (self.gone + rule.round_ms as f64 / 1000.0).min(after);
             if steadiness(&rounds, steady).is_some_and(|found| found.steady) {
                 note = format!("steady after {round} rounds");
                 break;
@@ -233,6 +264,7 @@ impl Runner<'_> {
                 return;
             }
         }
+        self.gone = after;
         if !note.starts_with("steady") {
             self.result.warnings.push(format!("precondition: {note}"));
         }

@@ -8,11 +8,13 @@
 mod batch;
 mod bootstrap;
 mod interval;
+mod slope;
 mod steady;
 
 pub use batch::{BatchMeans, batch_means, lag1};
 pub use bootstrap::{RatioInterval, ratio_of_medians};
 pub use interval::{ConfidenceInterval, median_interval, runs_interval, throughput_interval};
+pub use slope::middle_slope;
 pub use steady::{Steadiness, SteadyRule, steadiness, steady_after};
 
 /// Middle value; of an even number the mean of the two in the middle. `None` of none.

@@ -9,6 +9,7 @@
 //! - a lane has fixed slots, each with a buffer; a slot is busy from `submit` until it is reaped.
 
 pub mod address;
+mod buffers;
 mod directory;
 mod file;
 mod guard;
@@ -68,13 +69,14 @@ pub trait Lane: Send {
     /// The buffer of a slot that is not busy.
     fn buffer(&mut self, slot: usize) -> &mut [u8];
 
-    /// Starts an operation in a free slot; it may be sent with the next `reap` only.
+    /// Starts an operation in a free slot. It is on its way when this returns; what the target does
+    /// not take at once goes with the next `reap`.
     ///
     /// # Errors
     /// The lane is lost.
     fn submit(&mut self, slot: usize, op: &Op) -> Result<(), TargetError>;
 
-    /// Sends what was submitted and takes answers.
+    /// Takes answers.
     ///
     /// # Errors
     /// The lane is lost, with all that was under way.

@@ -66,11 +66,19 @@ impl Folder {
 
 fn write(directory: &Path, result: &RunResult) -> io::Result<()> {
     let (new, place) = (directory.join(".result.json.new"), directory.join(RESULT));
-    let mut file = File::create(&new)?;
+    let written = write_new(&new, result).and_then(|()| fs::rename(&new, &place));
+    if written.is_err() {
+        // Half a result would only take room; that it cannot be written is told already.
+        drop(fs::remove_file(&new));
+    }
+    written
+}
+
+fn write_new(path: &Path, result: &RunResult) -> io::Result<()> {
+    let mut file = File::create(path)?;
     serde_json::to_writer(&mut file, result)?;
     file.write_all(b"\n")?;
-    file.sync_all()?;
-    fs::rename(&new, &place)
+    file.sync_all()
 }
 
 /// Reads a result: the file, or that in a directory.

@@ -15,8 +15,8 @@ use weir_bench::clients::Clients;
 use weir_bench::compare;
 use weir_bench::report;
 use weir_bench::requirement::{self, Outcome};
-use weir_bench::result::{CellResult, RunResult};
-use weir_bench::run::{self, RunError};
+use weir_bench::result::RunResult;
+use weir_bench::run::{self, Before, RunError};
 use weir_bench::spec::{CostSpec, RunSpec};
 use weir_bench::target::{Address, Target};
 use weir_bench::verdict::JudgedRun;
@@ -28,6 +28,18 @@ use super::watch::Watch;
 use super::{Answer, invalid, show};
 use crate::output;
 
+/// What every verb that measures can be told.
+#[derive(Debug, Args)]
+struct MeasureArgs {
+    #[command(flatten)]
+    destroy: DestroyArgs,
+    #[command(flatten)]
+    agents: AgentsArgs,
+    /// Directory for result.json and the report; without it, one with the time in its name, here
+    #[arg(short, long, value_name = "DIRECTORY")]
+    out: Option<PathBuf>,
+}
+
 /// `weir bench run`.
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
@@ -38,23 +50,11 @@ pub(super) struct RunArgs {
     #[arg(short, long, value_name = "TARGET", required_unless_present = "resume")]
     target: Option<String>,
     #[command(flatten)]
-    destroy: DestroyArgs,
-    #[command(flatten)]
-    agents: AgentsArgs,
-    #[command(flatten)]
-    out: OutArgs,
+    with: MeasureArgs,
     /// Go on with the run in this directory, where it was stopped or killed
     #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["out", "profile", "target",
         "scale", "variant", "seed", "size", "runs"])]
     resume: Option<PathBuf>,
-}
-
-/// Where results go.
-#[derive(Debug, Args)]
-struct OutArgs {
-    /// Directory for result.json and the report; without it, one with the time in its name, here
-    #[arg(short, long, value_name = "DIRECTORY")]
-    out: Option<PathBuf>,
 }
 
 /// `weir bench validate`.
@@ -65,11 +65,7 @@ pub(super) struct ValidateArgs {
     #[command(flatten)]
     target: TargetArgs,
     #[command(flatten)]
-    destroy: DestroyArgs,
-    #[command(flatten)]
-    agents: AgentsArgs,
-    #[command(flatten)]
-    out: OutArgs,
+    with: MeasureArgs,
     /// What must be reached, such as 216iops,p99=20ms; without it, what the profile requires
     #[arg(long, value_name = "BOUNDS", value_parser = requirement::parse_need)]
     need: Option<weir_bench::spec::Requirement>,
@@ -90,11 +86,7 @@ pub(super) struct RerunArgs {
     #[arg(short, long, value_name = "TARGET")]
     target: Option<String>,
     #[command(flatten)]
-    destroy: DestroyArgs,
-    #[command(flatten)]
-    agents: AgentsArgs,
-    #[command(flatten)]
-    out: OutArgs,
+    with: MeasureArgs,
 }
 
 /// A file that goes when this is dropped.
@@ -115,7 +107,7 @@ pub(super) fn minute(dir: &Path, json: bool) -> Result<Answer, ApiError> {
     output::say(&format!("weir: about a minute on a file of 512 MiB in {}", dir.display()));
     let profile = ProfileArgs::quick();
     let Plan { spec, target } = plan(&profile, &target, &DestroyArgs::nothing())?;
-    let judged = measured(&spec, &*target, &Clients::none(), Vec::new(), None)?;
+    let judged = measured(&spec, &*target, &Clients::none(), Before::default(), None)?;
     show::run(&judged, None, json)?;
     if !json {
         output::say(
@@ -128,25 +120,25 @@ pub(super) fn minute(dir: &Path, json: bool) -> Result<Answer, ApiError> {
 /// Does a profile, from the start or from where it stopped.
 pub(super) fn run(arguments: &RunArgs, json: bool) -> Result<Answer, ApiError> {
     let (spec, target, before, folder) = match (&arguments.resume, &arguments.target) {
-        (Some(path), _) => resumed(path, &arguments.destroy)?,
+        (Some(path), _) => resumed(path, &arguments.with.destroy)?,
         (None, Some(target)) => {
-            let Plan { spec, target } = plan(&arguments.profile, target, &arguments.destroy)?;
-            let folder = arguments.out.folder(&spec)?;
-            (spec, target, Vec::new(), folder)
+            let Plan { spec, target } = plan(&arguments.profile, target, &arguments.with.destroy)?;
+            let folder = arguments.with.folder(&spec)?;
+            (spec, target, Before::default(), folder)
         }
         (None, None) => return Err(invalid(&"there is no target")),
     };
-    let clients = arguments.agents.clients(&target.info().address)?;
+    let clients = arguments.with.agents.clients(&target.info().address)?;
     let judged = reported(&spec, &*target, &clients, before, &folder)?;
     show::run(&judged, Some(&folder), json)?;
     Ok(Answer::Yes)
 }
 
 /// What is left to do of a run that was stopped.
-type Resumed = (RunSpec, Box<dyn Target>, Vec<CellResult>, Folder);
+type Resumed = (RunSpec, Box<dyn Target>, Before, Folder);
 
 fn resumed(path: &Path, destroy: &DestroyArgs) -> Result<Resumed, ApiError> {
-    let RunResult { spec, target, cells, complete, .. } = folder::read(path)?;
+    let RunResult { spec, target, cells, bonnie, complete, .. } = folder::read(path)?;
     if complete {
         let message = format!("the run in {} is complete", path.display());
         return Err(ApiError::new(ErrorKind::Exists, message)
@@ -155,22 +147,22 @@ fn resumed(path: &Path, destroy: &DestroyArgs) -> Result<Resumed, ApiError> {
     let address = Address::parse(&target.address).map_err(|error| told(&error))?;
     let opened = open(&address, &spec, &target.address, destroy)?;
     // A cell that failed gets another chance.
-    let done = cells.into_iter().filter(|cell| cell.failure.is_none()).collect();
-    Ok((spec, opened, done, Folder::at(path)))
+    let cells = cells.into_iter().filter(|cell| cell.failure.is_none()).collect();
+    Ok((spec, opened, Before { cells, bonnie }, Folder::at(path)))
 }
 
 /// Is a requirement met?
 pub(super) fn validate(arguments: &ValidateArgs, json: bool) -> Result<Answer, ApiError> {
     let target = &arguments.target.target;
-    let Plan { spec, target } = plan(&arguments.profile, target, &arguments.destroy)?;
+    let Plan { spec, target } = plan(&arguments.profile, target, &arguments.with.destroy)?;
     let asked = requirement::validation(spec, arguments.need.clone());
     let mut spec = asked.map_err(|error| invalid(&error))?;
     if let (Some(hardware_usd), Some(usable_gb)) = (arguments.hardware_usd, arguments.usable_gb) {
         spec.cost = Some(CostSpec { hardware_usd, usable_gb });
     }
-    let clients = arguments.agents.clients(&arguments.target.target)?;
-    let folder = arguments.out.folder(&spec)?;
-    let judged = reported(&spec, &*target, &clients, Vec::new(), &folder)?;
+    let clients = arguments.with.agents.clients(&arguments.target.target)?;
+    let folder = arguments.with.folder(&spec)?;
+    let judged = reported(&spec, &*target, &clients, Before::default(), &folder)?;
     let assessment = requirement::assess(&judged);
     show::validation(&judged, assessment.as_ref(), &folder, json)?;
     let met = assessment.is_some_and(|found| found.outcome == Outcome::Pass);
@@ -183,10 +175,10 @@ pub(super) fn rerun(arguments: &RerunArgs, json: bool) -> Result<Answer, ApiErro
     let named = arguments.target.as_ref().unwrap_or(&old.target.address).clone();
     let address = Address::parse(&named).map_err(|error| told(&error))?;
     let (spec, old) = (old.spec.clone(), JudgedRun::of(old));
-    let target = open(&address, &spec, &named, &arguments.destroy)?;
-    let clients = arguments.agents.clients(&named)?;
-    let folder = arguments.out.folder(&spec)?;
-    let new = reported(&spec, &*target, &clients, Vec::new(), &folder)?;
+    let target = open(&address, &spec, &named, &arguments.with.destroy)?;
+    let clients = arguments.with.agents.clients(&named)?;
+    let folder = arguments.with.folder(&spec)?;
+    let new = reported(&spec, &*target, &clients, Before::default(), &folder)?;
     let answer = compare::rerun(&old, &new);
     let text = if json { answer.json() + "\n" } else { answer.text() };
     output::print(&text)?;
@@ -194,7 +186,7 @@ pub(super) fn rerun(arguments: &RerunArgs, json: bool) -> Result<Answer, ApiErro
     Ok(if same { Answer::Yes } else { Answer::No })
 }
 
-impl OutArgs {
+impl MeasureArgs {
     fn folder(&self, spec: &RunSpec) -> Result<Folder, ApiError> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let path = self.out.clone();
@@ -208,7 +200,7 @@ fn reported(
     spec: &RunSpec,
     target: &dyn Target,
     clients: &Clients,
-    before: Vec<CellResult>,
+    before: Before,
     folder: &Folder,
 ) -> Result<JudgedRun, ApiError> {
     let judged = measured(spec, target, clients, before, Some(folder))?;
@@ -225,7 +217,7 @@ fn measured(
     spec: &RunSpec,
     target: &dyn Target,
     clients: &Clients,
-    before: Vec<CellResult>,
+    before: Before,
     folder: Option<&Folder>,
 ) -> Result<JudgedRun, ApiError> {
     let mut watch = Watch::new(folder)?;

@@ -5,12 +5,13 @@
 //! Invariant: after the first Ctrl-C what was measured is kept and reported; only a second one ends
 //! the process at once.
 
+use std::fmt;
 use std::io::IsTerminal as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use weir_api::ApiError;
 use weir_base::ErrorKind;
 use weir_bench::result::RunResult;
@@ -61,7 +62,8 @@ impl Observer for Watch<'_> {
     }
 
     fn done(&mut self, part: f64) {
-        self.bar.set_position(steps(part));
+        // Some phases take longer than was thought: what was shown as done stays done.
+        self.bar.set_position(steps(part).max(self.bar.position()));
     }
 
     fn goes_on(&mut self) -> bool {
@@ -84,9 +86,20 @@ pub(super) fn bar() -> ProgressBar {
     } else {
         ProgressDrawTarget::hidden()
     };
-    let line = "{bar:30} {percent:>3} %  {msg}  ETA {eta}";
+    let line = "{bar:30} {percent:>3} %  {msg}{left}";
     let style = ProgressStyle::with_template(line).expect("the template is constant");
+    let style = style.with_key("left", left);
     ProgressBar::with_draw_target(Some(STEPS), target).with_style(style)
+}
+
+/// The time left: parts are those of time, so it is told from the first per cent on.
+fn left(state: &ProgressState, out: &mut dyn fmt::Write) {
+    let part = f64::from(state.fraction());
+    if part >= 0.01 {
+        let left = state.elapsed().mul_f64(1.0 / part - 1.0);
+        // Where nobody can be told, nobody misses it.
+        write!(out, "  ETA {:#}", HumanDuration(left)).ok();
+    }
 }
 
 /// A share of the bar.

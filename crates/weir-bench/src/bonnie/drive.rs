@@ -34,6 +34,16 @@ pub(crate) struct Job<'a> {
     pub(crate) target: &'a TargetInfo,
     /// Of this machine.
     pub(crate) memory_bytes: u64,
+    /// What an earlier start of the same run gave.
+    pub(crate) before: Option<&'a BonnieResult>,
+}
+
+/// Who watches.
+pub(crate) trait Watch {
+    /// Which run it is, and which part of it is done; false ends it.
+    fn goes_on(&mut self, run: u32, part: f64) -> bool;
+    /// A run is done.
+    fn keep(&mut self, result: &BonnieResult);
 }
 
 /// How far it has come, and whether it is to end.
@@ -54,14 +64,11 @@ impl Progress {
     }
 }
 
-/// Does it. `watch` is told which run it is and which part of it is done; false ends it.
+/// Does it, as far as it was not done before.
 ///
 /// # Errors
 /// It cannot begin. What goes wrong later is told in the result.
-pub(crate) fn drive(
-    job: &Job<'_>,
-    watch: &mut dyn FnMut(u32, f64) -> bool,
-) -> Result<BonnieResult, BonnieError> {
+pub(crate) fn drive(job: &Job<'_>, watch: &mut dyn Watch) -> Result<BonnieResult, BonnieError> {
     let beside = directory_of(job.target)?;
     let file_bytes = file_bytes(job.spec, job.memory_bytes);
     let space = rustix::fs::statvfs(&beside).map_err(|error| io(&beside, "look at", error))?;
@@ -81,17 +88,33 @@ pub(crate) fn drive(
         notes: Vec::new(),
         failure: None,
     };
-    for run in 1..=result.runs_asked {
-        match one_run(job, &beside, file_bytes, &content, &mut |part| watch(run, part)) {
+    if let Some(before) = job.before.filter(|before| is_same(before, &result)) {
+        result.runs.clone_from(&before.runs);
+    }
+    while result.runs.len() < result.runs_asked as usize {
+        let run = result.runs.len() as u32 + 1;
+        let mut goes_on = |part| watch.goes_on(run, part);
+        match one_run(job, &beside, file_bytes, &content, &mut goes_on) {
             Ok(done) => result.runs.push(done),
             Err(error) => {
                 result.failure = Some(error.to_string());
                 break;
             }
         }
+        result.notes = notes(&result);
+        watch.keep(&result);
     }
     result.notes = notes(&result);
     Ok(result)
+}
+
+/// Whether runs of one are runs of the other.
+fn is_same(one: &BonnieResult, other: &BonnieResult) -> bool {
+    let what = |result: &BonnieResult| {
+        let BonnieResult { directory, file_bytes, memory_bytes, files, runs_asked, .. } = result;
+        (directory.clone(), *file_bytes, *memory_bytes, *files, *runs_asked)
+    };
+    what(one) == what(other)
 }
 
 fn one_run(

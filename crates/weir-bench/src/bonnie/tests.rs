@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use super::drive::{Job, drive};
+use super::drive::{Job, Watch, drive};
 use super::*;
 use crate::result::TargetInfo;
 use crate::spec::{BonnieSize, BonnieSpec, ContentSpec};
@@ -23,7 +23,26 @@ fn small(runs: u32) -> BonnieSpec {
 }
 
 fn job<'a>(spec: &'a BonnieSpec, target: &'a TargetInfo) -> Job<'a> {
-    Job { spec, content: &CONTENT, target, memory_bytes: 1 << 30 }
+    Job { spec, content: &CONTENT, target, memory_bytes: 1 << 30, before: None }
+}
+
+/// Asks a closure whether to go on, and counts the runs that are kept.
+struct Asking<F> {
+    goes_on: F,
+    kept: Vec<usize>,
+}
+
+fn asking<F: FnMut(u32, f64) -> bool>(goes_on: F) -> Asking<F> {
+    Asking { goes_on, kept: Vec::new() }
+}
+
+impl<F: FnMut(u32, f64) -> bool> Watch for Asking<F> {
+    fn goes_on(&mut self, run: u32, part: f64) -> bool {
+        (self.goes_on)(run, part)
+    }
+    fn keep(&mut self, result: &BonnieResult) {
+        self.kept.push(result.runs.len());
+    }
 }
 
 fn files_in(directory: &Path) -> usize {
@@ -37,11 +56,12 @@ fn a_real_run_has_every_figure_and_leaves_nothing() {
     std::fs::write(&beside, [1; 100]).expect("it can be written");
     let (spec, target) = (small(2), target(&beside, "file"));
     let mut parts = Vec::new();
-    let watch = &mut |run, part| {
+    let mut watch = asking(|run, part| {
         parts.push((run, part));
         true
-    };
-    let result = drive(&job(&spec, &target), watch).expect("it can begin");
+    });
+    let result = drive(&job(&spec, &target), &mut watch).expect("it can begin");
+    assert_eq!(watch.kept, [1, 2], "each run is kept when it is done");
     assert_eq!((result.runs.len(), result.failure.as_deref()), (2, None));
     assert!(parts.iter().all(|(run, part)| (1..=2).contains(run) && (0.0..=1.0).contains(part)));
     assert!(parts.is_sorted_by(|a, b| a <= b) && !parts.is_empty(), "{parts:?}");
@@ -73,11 +93,12 @@ fn a_real_run_has_every_figure_and_leaves_nothing() {
 fn it_ends_when_told_to_and_is_refused_where_no_file_can_be() {
     let directory = tempfile::tempdir().expect("a directory");
     let (spec, here) = (small(3), target(directory.path(), "file"));
-    let ended = drive(&job(&spec, &here), &mut |run, _| run < 2).expect("it can begin");
+    let ended = drive(&job(&spec, &here), &mut asking(|run, _| run < 2));
+    let ended = ended.expect("it can begin");
     assert_eq!((ended.runs.len(), ended.failure.as_deref()), (1, Some("it was ended")));
     assert_eq!(files_in(directory.path()), 0, "nothing is left");
     let refused = |spec: &BonnieSpec, target: &TargetInfo| {
-        drive(&job(spec, target), &mut |_, _| true).expect_err("it cannot begin")
+        drive(&job(spec, target), &mut asking(|_, _| true)).expect_err("it cannot begin")
     };
     let device = target(Path::new("/dev/null"), "device");
     assert!(matches!(refused(&spec, &device), BonnieError::NoDirectory { .. }));
@@ -86,8 +107,34 @@ fn it_ends_when_told_to_and_is_refused_where_no_file_can_be() {
     let huge = BonnieSpec { size: BonnieSize::MemoryTimes { times: 100.0 }, ..spec };
     let mut large = job(&huge, &here);
     large.memory_bytes = 1 << 50;
-    let error = drive(&large, &mut |_, _| true).expect_err("no disk has that");
+    let error = drive(&large, &mut asking(|_, _| true)).expect_err("no disk has that");
     assert!(matches!(error, BonnieError::NoSpace { .. }), "{error}");
+}
+
+#[test]
+fn runs_that_were_done_are_kept_if_they_are_of_the_same_test() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (spec, here) = (small(3), target(directory.path(), "file"));
+    let first = drive(&job(&spec, &here), &mut asking(|run, _| run < 3)).expect("it can begin");
+    assert_eq!(first.runs.len(), 2);
+    let on_from = |before: &BonnieResult| {
+        let mut begun = Vec::new();
+        let mut watch = asking(|run, _| {
+            begun.push(run);
+            true
+        });
+        let job = Job { before: Some(before), ..job(&spec, &here) };
+        let result = drive(&job, &mut watch).expect("it can begin");
+        begun.dedup();
+        (result, begun)
+    };
+    let (whole, begun) = on_from(&first);
+    assert_eq!((&whole.runs[..2], whole.runs.len()), (&first.runs[..], 3));
+    assert_eq!((begun, whole.failure.as_deref()), (vec![3], None));
+    let (again, begun) = on_from(&whole);
+    assert_eq!((again.runs, begun), (whole.runs, vec![]), "nothing is left to do");
+    let other = BonnieResult { file_bytes: 1 << 20, ..first };
+    assert_eq!(on_from(&other).1, [1, 2, 3], "runs of another file are not runs of this");
 }
 
 #[test]

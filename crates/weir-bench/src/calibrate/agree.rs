@@ -7,15 +7,13 @@
 
 use serde::Serialize;
 
-use super::DriverRun;
+use super::{DriverRun, SEED};
 use crate::stats::{self, RatioInterval, ratio_of_medians};
 
 /// Medians may differ by so much whatever their interval.
 const OFF_PCT: f64 = 3.0;
 /// An interval whose ends are farther apart than by this factor holds 1 too easily.
 const SHARP: f64 = 1.5;
-/// Of the draws of the interval.
-const SEED: u64 = 5;
 
 /// What is held against each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

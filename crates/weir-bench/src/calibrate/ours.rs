@@ -1,8 +1,9 @@
-//! Our side: the generator as every run uses it, stamps, verification and all.
+//! Our side: the generator as every run uses it.
 //!
 //! Not here: offering a load (load).
 //!
-//! Invariant: a read that does not bring what was written ends it.
+//! Invariants: what is written is stamped; where reads are verified, one that does not bring what
+//! was written ends it.
 
 use std::time::Duration;
 
@@ -56,15 +57,20 @@ impl Ours {
     /// Writes every block.
     pub(super) fn fill(&self) -> Result<(), CalibrateError> {
         let fill = Cell { is_read: false, is_random: false, block_bytes: FILL_BYTES, depth: 8 };
-        self.offer(&fill, None)?;
+        self.offer(&fill, None, false)?;
         // What is still in caches must not be written while reads are measured.
         self.target.drop_caches()?;
         Ok(())
     }
 
     /// One run.
-    pub(super) fn run(&self, cell: &Cell, run_ms: u64) -> Result<DriverRun, CalibrateError> {
-        let run = self.offer(cell, Some(Duration::from_millis(run_ms)))?;
+    pub(super) fn run(
+        &self,
+        cell: &Cell,
+        run_ms: u64,
+        checks_reads: bool,
+    ) -> Result<DriverRun, CalibrateError> {
+        let run = self.offer(cell, Some(Duration::from_millis(run_ms)), checks_reads)?;
         let found = CellSummary::of_runs(std::slice::from_ref(&run));
         Ok(DriverRun {
             iops: found.iops.median,
@@ -74,7 +80,12 @@ impl Ours {
         })
     }
 
-    fn offer(&self, cell: &Cell, duration: Option<Duration>) -> Result<CellRun, CalibrateError> {
+    fn offer(
+        &self,
+        cell: &Cell,
+        duration: Option<Duration>,
+        checks_reads: bool,
+    ) -> Result<CellRun, CalibrateError> {
         let ground = Ground {
             target: self.target(),
             dataset: &self.dataset,
@@ -82,6 +93,7 @@ impl Ours {
             generations: self.generations.as_ref(),
             durability: Durability::None,
             seed: SEED,
+            checks_reads,
         };
         let stream = StreamSpec {
             name: String::new(),

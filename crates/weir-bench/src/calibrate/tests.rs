@@ -78,6 +78,20 @@ fn what_cannot_be_done_is_said_before_anything_runs() {
 }
 
 #[test]
+fn reads_of_storage_are_measured_verified_as_well_and_the_difference_is_told() {
+    let sides = |place| cells::of(place).iter().map(move |cell| Side::of(place, cell).len());
+    assert_eq!(sides(Place::Null).collect::<Vec<_>>(), [2, 2]);
+    assert_eq!(sides(Place::File).collect::<Vec<_>>(), [3, 3, 3, 2], "the last writes");
+    let mut found = CellReport::begin(&Options::default(), Place::File, &cells::of(Place::File)[0]);
+    (found.fio, found.ours) = (runs([1_000.0; 5]), runs([1_000.0; 5]));
+    found.verified = runs([800.0; 5]);
+    found.compare();
+    let ratio = found.verification.expect("five runs each").ratio;
+    assert!((ratio - 1.25).abs() < 1e-9, "{ratio}");
+    assert_eq!(found.cost.and_then(|cost| cost.holds), Some(true), "fio verifies nothing");
+}
+
+#[test]
 fn fio_understands_every_job() {
     let directory = tempfile::tempdir().unwrap();
     let nbd = Some("nbd+unix:///v?socket=/tmp/none".to_owned());
@@ -113,6 +127,7 @@ fn both_are_run_in_turns_and_reported() {
     assert!(steps[2].ends_with("weir, run 2 of 5") && steps[3].ends_with("fio, run 2 of 5"));
     for cell in &report.cells {
         assert_eq!((cell.fio.len(), cell.ours.len(), cell.results.len()), (5, 5, 0));
+        assert!(cell.verified.is_empty(), "nothing keeps data");
         let cost = cell.cost.expect("of a whole cell");
         assert!(cost.fio.unwrap() > 0.0 && cost.ours.unwrap() > 0.0, "{cost:?}");
     }
@@ -120,6 +135,7 @@ fn both_are_run_in_turns_and_reported() {
     assert!(text.contains("### What an operation costs") && text.contains("refill_buffers=1"));
     assert!(!text.contains("### What both find"), "a null target finds nothing");
     assert!(serde_json::to_string(&report).unwrap().contains("\"cost\""));
+    assert!(!text.contains("What verifying reads costs"), "nothing is verified");
     let mut left = 3;
     let ended = run(&options, &mut |_| {
         left -= 1;

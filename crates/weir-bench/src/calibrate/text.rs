@@ -6,7 +6,8 @@
 
 use std::fmt::Write as _;
 
-use super::{CalibrationReport, CellReport, Compared};
+use super::{CalibrationReport, CellReport, Compared, DriverRun};
+use crate::stats::{self, RatioInterval};
 use crate::words;
 
 pub(super) fn markdown(report: &CalibrationReport) -> String {
@@ -15,6 +16,7 @@ pub(super) fn markdown(report: &CalibrationReport) -> String {
     head(&mut out, report);
     results(&mut out, report);
     costs(&mut out, report);
+    verification(&mut out, report);
     jobs(&mut out, report);
     out
 }
@@ -43,7 +45,7 @@ fn head(out: &mut String, report: &CalibrationReport) {
     if let Some(content) = report.cells.iter().find_map(|cell| cell.content) {
         line(out, format_args!("- written: {content}"));
     }
-    line(out, format_args!("- read: weir verifies the stamp of what comes back, fio does not"));
+    line(out, format_args!("- read: neither verifies; what that costs weir on top stands below"));
     if !report.complete {
         line(out, format_args!("\n**It was ended early: not every load is here.**"));
     }
@@ -51,10 +53,11 @@ fn head(out: &mut String, report: &CalibrationReport) {
 
 /// A number and its interval: `0.998 (0.981 to 1.012)`.
 fn ratio(compared: &Compared) -> String {
-    compared.ratio.map_or_else(
-        || "n/a".to_owned(),
-        |found| format!("{:.3} ({:.3} to {:.3})", found.ratio, found.low, found.high),
-    )
+    compared.ratio.as_ref().map_or_else(|| "n/a".to_owned(), interval)
+}
+
+fn interval(found: &RatioInterval) -> String {
+    format!("{:.3} ({:.3} to {:.3})", found.ratio, found.low, found.high)
 }
 
 fn figure(value: Option<f64>) -> String {
@@ -119,6 +122,33 @@ fn costs(out: &mut String, report: &CalibrationReport) {
         let verdict = verdict(cost.holds, "no more", "more");
         let (place, load) = (cell.place, &cell.name);
         line(out, format_args!("| {place} | {load} | {fio} | {ours} | {ratio} | {verdict} |"));
+    }
+}
+
+fn verification(out: &mut String, report: &CalibrationReport) {
+    let cells = report.cells.iter();
+    let cells: Vec<_> = cells.filter_map(|cell| Some((cell, cell.verification?))).collect();
+    if cells.is_empty() {
+        return;
+    }
+    line(out, format_args!("\n### What verifying reads costs\n"));
+    line(
+        out,
+        format_args!(
+            "Runs of profiles verify what they read: the stamp of each operation's first block, and \
+             every byte of that block in one of 64. Microseconds of processor time as above.\n"
+        ),
+    );
+    line(out, format_args!("| target | load | weir | weir, verifying | verifying by not |"));
+    line(out, format_args!("| --- | --- | --- | --- | --- |"));
+    for (cell, found) in cells {
+        let cpu = |runs: &[DriverRun]| {
+            figure(stats::median(&runs.iter().map(|run| run.cpu_us).collect::<Vec<_>>()))
+        };
+        let (place, load) = (cell.place, &cell.name);
+        let (plain, verified) = (cpu(&cell.ours), cpu(&cell.verified));
+        let ratio = interval(&found);
+        line(out, format_args!("| {place} | {load} | {plain} | {verified} | {ratio} |"));
     }
 }
 

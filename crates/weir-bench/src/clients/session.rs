@@ -123,6 +123,7 @@ fn do_task(link: &mut Link, task: &Task, open: &Opener) -> Result<(), SessionErr
         generations: known.as_ref(),
         durability: task.durability,
         seed: task.content.seed,
+        checks_reads: true,
     };
     let offer = Offer {
         streams: &task.streams,

@@ -21,7 +21,7 @@ use crate::fixture;
 use crate::histogram::Latencies;
 use crate::load::{Generations, Ground};
 use crate::result::{CellResult, CellRun, ClientShare, RunResult};
-use crate::run::{self, Observer};
+use crate::run::{self, Before, Observer};
 use crate::spec::{CellSpec, DatasetSpec, Durability, LoadSpec, OpKind, RunSpec};
 use crate::summary::merged;
 use crate::target::Target;
@@ -131,7 +131,8 @@ impl Observer for Quiet {
 
 fn do_run(cells: Vec<CellSpec>, target: &dyn Target, clients: &Clients) -> RunResult {
     let spec = spec(cells);
-    run::run(&spec, target, clients, Vec::new(), Vec::new(), &mut Quiet).expect("it can begin")
+    run::run(&spec, target, clients, Vec::new(), Before::default(), &mut Quiet)
+        .expect("it can begin")
 }
 
 /// What each client measures on a target that stores nothing.
@@ -145,6 +146,7 @@ fn measure_each(clients: &Clients, cell: &CellSpec) -> Vec<(String, CellRun, i12
         generations: None,
         durability: Durability::None,
         seed: 1,
+        checks_reads: true,
     };
     let offer = SharedOffer { ground: &ground, content: &content, cell, load: cell.load };
     let each = clients.measure_each(&offer, &mut |_| true).expect("both are there");
@@ -320,6 +322,7 @@ fn what_a_lost_client_wrote_is_forgotten() {
         generations: Some(&known),
         durability: Durability::None,
         seed: 1,
+        checks_reads: true,
     };
     let mut one = cell("writes", 2, 0.0);
     one.clients = 1;

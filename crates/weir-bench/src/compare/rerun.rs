@@ -12,7 +12,7 @@
 
 use serde::Serialize;
 
-use super::{Comparison, Figure, pairs, text};
+use super::{Comparison, Figure, text};
 use crate::stats::RatioInterval;
 use crate::verdict::JudgedRun;
 
@@ -53,7 +53,8 @@ pub struct RerunCell {
     pub old_verdict: &'static str,
     /// Verdict in the new run.
     pub new_verdict: &'static str,
-    /// The figure that decides: throughput of a closed loop, mean latency of an open one.
+    /// The figure that decides: throughput of a closed loop, mean latency of an open one, rate of a
+    /// phase of the file test.
     pub figure: Option<Figure>,
     /// What is said of it.
     pub answer: Answer,
@@ -100,7 +101,7 @@ pub fn rerun(old: &JudgedRun, new: &JudgedRun) -> Rerun {
     }
     let cells: Vec<RerunCell> = compared.cells.into_iter().map(again).collect();
     let worst = cells.iter().map(|cell| cell.answer).max();
-    let missing = compared.unmatched.len() + usize::from(pairs(old, new).is_empty());
+    let missing = compared.unmatched.len() + usize::from(cells.is_empty());
     let reason = (missing > 0).then(|| "not every cell was measured both times".to_owned());
     let whole = if reason.is_some() { Answer::CannotTell } else { Answer::Reproduced };
     Rerun { answer: worst.unwrap_or(whole).max(whole), reason, cells, differences }

@@ -1,6 +1,7 @@
 //! Comparisons of results that differ in one thing each.
 
 use super::*;
+use crate::bonnie::{BonnieResult, BonnieRun, Figure as PhaseFigure, Phase};
 use crate::fixture;
 use crate::result::RunResult;
 use crate::spec::Durability;
@@ -103,6 +104,52 @@ fn other_workloads_under_one_name_are_not_ranked_and_others_are_named() {
     let found = compared(|new| new.cells[0].spec.name = "other".to_owned());
     assert_eq!(found.unmatched, ["random 4KiB (only old)", "other (only new)"]);
     assert!(found.cells.is_empty());
+}
+
+/// A file test whose writes come at `kib_s` and whose seeks differ by half.
+fn file_test(kib_s: f64) -> BonnieResult {
+    let run = |part: f64| {
+        let figure =
+            |phase, rate| PhaseFigure { phase, rate, cpu_pct: 9.0, latency_us: 9.0, seconds: 9.0 };
+        let seeks = figure(Phase::Seeks, 100.0 + 3_000.0 * (part - 1.0).abs());
+        BonnieRun { figures: vec![figure(Phase::OutBlock, kib_s * part), seeks], bad_blocks: 0 }
+    };
+    BonnieResult {
+        directory: "/data".to_owned(),
+        file_bytes: 48 << 30,
+        memory_bytes: 16 << 30,
+        files: 16,
+        runs_asked: 3,
+        runs: [1.0, 1.01, 0.98].map(run).into(),
+        notes: Vec::new(),
+        failure: None,
+    }
+}
+
+#[test]
+fn phases_of_a_file_test_are_ranked_as_cells_are() {
+    let with = |file_test: Option<BonnieResult>| {
+        let mut result = result(1000, 1000);
+        result.bonnie = file_test;
+        valid(result)
+    };
+    let compared =
+        |new: Option<BonnieResult>| Comparison::of(&with(Some(file_test(1000.0))), &with(new));
+    let found = compared(Some(file_test(2000.0)));
+    let [_, writes, seeks] = found.cells.as_slice() else { panic!("{found:?}") };
+    assert_eq!(writes.name, "file test: sequential output block (write)");
+    assert_eq!(writes.figures[0].word, Some(Word::Faster), "{writes:?}");
+    assert!(
+        found.text().contains("rate 1,000 KiB/s -> 2,000 KiB/s, 2.000 times"),
+        "{}",
+        found.text()
+    );
+    assert!(seeks.figures[0].word.is_none() && seeks.refused[0].contains("unsteady"), "{seeks:?}");
+    let other = compared(Some(BonnieResult { file_bytes: 1 << 40, ..file_test(2000.0) }));
+    assert!(other.cells[1].refused[0].contains("differs: 48"), "{other:?}");
+    assert_eq!(compared(None).unmatched, ["file test (only old)"]);
+    let again = rerun(&with(Some(file_test(1000.0))), &with(Some(file_test(2000.0))));
+    assert_eq!(again.answer, Answer::NotReproduced, "{again:?}");
 }
 
 #[test]

@@ -47,6 +47,7 @@ pub(super) fn rerun(found: &Rerun) -> String {
 fn values(figure: &Figure) -> String {
     let value = |value: f64| match figure.unit {
         "us" => format!("{} ms", words::ms(value)),
+        "KiB/s" | "per s" => format!("{} {}", words::number(value), figure.unit),
         _ => words::number(value),
     };
     let ratio = figure.ratio.map_or_else(

@@ -94,11 +94,40 @@ impl Chooser {
         let all = stream.sizes.last().map_or(1, |(_, until)| *until);
         let weight = if stream.sizes.len() > 1 { rng.random_range(0..all) } else { 0 };
         let size = stream.sizes.iter().position(|(_, until)| weight < *until).unwrap_or(0);
-        let size = &mut stream.sizes[size].0;
-        let place = match stream.access {
+        let (bytes, offset) = stream.place(size, rng, *once)?;
+        let is_read = match stream.read_pct {
+            0.0 => false,
+            100.0 => true,
+            share => rng.random_range(0.0..100.0) < share,
+        };
+        let kind = if is_read { OpKind::Read } else { OpKind::Write };
+        Some(Choice { stream: index, kind, offset, len_bytes: bytes })
+    }
+
+    /// The same at another place, as its stream goes on: so the shares stay as they were asked for.
+    pub(super) fn elsewhere(&mut self, choice: Choice) -> Option<Choice> {
+        let Self { rng, streams, once, .. } = self;
+        let stream = &mut streams[choice.stream];
+        let of_its_size = |(size, _): &(Size, u32)| size.bytes == choice.len_bytes;
+        let size = stream.sizes.iter().position(of_its_size)?;
+        let (_, offset) = stream.place(size, rng, *once)?;
+        Some(Choice { offset, ..choice })
+    }
+
+    /// A random number, for those who need one beside.
+    pub(super) fn draw(&mut self) -> u64 {
+        self.rng.next_u64()
+    }
+}
+
+impl Stream {
+    /// Bytes of operations of a size, and where the next of them begins.
+    fn place(&mut self, size: usize, rng: &mut SmallRng, once: bool) -> Option<(u32, u64)> {
+        let size = &mut self.sizes[size].0;
+        let place = match self.access {
             Access::Sequential => {
                 if size.next >= size.own.end {
-                    if *once {
+                    if once {
                         return None;
                     }
                     size.next = size.own.start;
@@ -121,28 +150,11 @@ impl Chooser {
                 }
             }
         };
-        let is_read = match stream.read_pct {
-            0.0 => false,
-            100.0 => true,
-            share => rng.random_range(0.0..100.0) < share,
-        };
         let place = size.first + place;
         let within = place % size.per_part * u64::from(size.bytes);
-        Some(Choice {
-            stream: index,
-            kind: if is_read { OpKind::Read } else { OpKind::Write },
-            offset: place / size.per_part * size.part_bytes + within,
-            len_bytes: size.bytes,
-        })
+        Some((size.bytes, place / size.per_part * size.part_bytes + within))
     }
 
-    /// A random number, for those who need one beside.
-    pub(super) fn draw(&mut self) -> u64 {
-        self.rng.next_u64()
-    }
-}
-
-impl Stream {
     fn new(
         spec: &StreamSpec,
         dataset: &DatasetSpec,

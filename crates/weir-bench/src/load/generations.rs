@@ -43,9 +43,7 @@ impl Generations {
             let is_free = |state: u32| (state & 1 == 0).then_some(state + 1);
             let (ok, fail) = (Ordering::AcqRel, Ordering::Acquire);
             if state.fetch_update(ok, fail, is_free).is_err() {
-                for begun in &blocks[..index] {
-                    begun.fetch_sub(1, Ordering::AcqRel);
-                }
+                self.give_up(offset, (index as u64 * self.block_bytes) as u32);
                 return false;
             }
         }
@@ -56,6 +54,13 @@ impl Generations {
     pub(super) fn next(&self, offset: u64, len_bytes: u32) -> impl Iterator<Item = u32> {
         let blocks = self.blocks(offset, len_bytes).iter();
         blocks.map(|state| state.load(Ordering::Acquire) / 2 + 1)
+    }
+
+    /// A write that was begun is not done after all: nothing of it was sent.
+    pub(super) fn give_up(&self, offset: u64, len_bytes: u32) {
+        for state in self.blocks(offset, len_bytes) {
+            state.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 
     /// A write is done.

@@ -2,11 +2,17 @@
 //!
 //! Not here: how exact the figures are on a quiet machine (selftest).
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
 use super::*;
+use crate::result::TargetInfo;
 use crate::spec::{Access, Arrival, BlockShare, ContentSpec};
 use crate::target::memory::{Action, Memory};
-use crate::target::null;
 use crate::target::shaped::Shaped;
+use crate::target::{Done, Op, Wait, null};
 
 const MIB: u64 = 1 << 20;
 
@@ -45,6 +51,7 @@ impl Bench {
             generations: self.generations.as_ref(),
             durability: Durability::None,
             seed: 1,
+            checks_reads: true,
         };
         let duration = ms.map(Duration::from_millis);
         let what = Offer { streams, load, warmup: Duration::ZERO, duration };
@@ -103,6 +110,97 @@ fn more_than_a_target_takes_is_an_overload() {
     assert!(run.seconds < 4.0, "it ends early: {}", run.seconds);
 }
 
+/// A target that answers one operation each time it is asked, and sees how many it has when the
+/// buffer of another is filled.
+struct OneByOne {
+    depth: usize,
+    info: TargetInfo,
+    least: Arc<Mutex<Option<usize>>>,
+}
+
+struct OneByOneLane {
+    buffers: Vec<Vec<u8>>,
+    depth: usize,
+    under_way: VecDeque<usize>,
+    was_full: bool,
+    least: Arc<Mutex<Option<usize>>>,
+}
+
+/// In flight on [`OneByOne`] unless told otherwise.
+const DEPTH: u32 = 8;
+
+impl Default for OneByOne {
+    fn default() -> Self {
+        Self { depth: DEPTH as usize, info: TargetInfo::default(), least: Arc::default() }
+    }
+}
+
+impl Target for OneByOne {
+    fn info(&self) -> &TargetInfo {
+        &self.info
+    }
+    fn keeps_data(&self) -> bool {
+        false
+    }
+    fn lane(&self, slots: usize, buffer_bytes: usize) -> Result<Box<dyn Lane>, TargetError> {
+        let (buffers, least) = (vec![vec![0; buffer_bytes]; slots], Arc::clone(&self.least));
+        let (depth, under_way) = (self.depth, VecDeque::new());
+        Ok(Box::new(OneByOneLane { buffers, depth, under_way, was_full: false, least }))
+    }
+}
+
+impl Lane for OneByOneLane {
+    fn buffer(&mut self, slot: usize) -> &mut [u8] {
+        assert!(!self.under_way.contains(&slot), "it is in use");
+        let (now, mut least) = (self.under_way.len(), self.least.lock());
+        if self.was_full {
+            *least = Some(least.map_or(now, |least| least.min(now)));
+        }
+        &mut self.buffers[slot]
+    }
+    fn submit(&mut self, slot: usize, _: &Op) -> Result<(), TargetError> {
+        self.under_way.push_back(slot);
+        assert!(self.under_way.len() <= self.depth, "no more than were asked for");
+        self.was_full |= self.under_way.len() == self.depth;
+        Ok(())
+    }
+    fn reap(&mut self, _: Wait, done: &mut Vec<Done>) -> Result<(), TargetError> {
+        let at = Instant::now();
+        done.extend(self.under_way.pop_front().map(|slot| Done { slot, result: Ok(()), at }));
+        Ok(())
+    }
+}
+
+/// Content was made between an answer and the next operation: 29 of 32 were in flight.
+#[test]
+fn the_depth_is_kept_while_content_is_made() {
+    let (bench, target) = (Bench::new(), OneByOne::default());
+    let load = LoadSpec::Closed { workers: 1, depth: DEPTH };
+    let run = bench.offer(&target, &[stream(0.0, Access::Random)], load, Some(100));
+    assert!(run.classes[0].ops > u64::from(DEPTH), "{run:?}");
+    assert_eq!(*target.least.lock(), Some(DEPTH as usize));
+    // What was made and not sent any more is no write under way.
+    let known = bench.generations.as_ref().expect("it is small");
+    let blocks = (0..16 * MIB).step_by(4096).map(|offset| known.now(offset).expect("known"));
+    assert!(blocks.into_iter().all(|now| now.start() == now.end()));
+}
+
+/// Where a write found its block in use, another operation was drawn, most of all a read.
+#[test]
+fn a_mix_is_kept_where_writes_meet_each_other() {
+    let bench = Bench::new();
+    let blocks = vec![BlockShare { bytes: 512 << 10, weight: 1 }];
+    let half = StreamSpec { blocks, ..stream(50.0, Access::Random) };
+    let load = LoadSpec::Closed { workers: 1, depth: 16 };
+    let run = bench.offer(&OneByOne { depth: 16, ..OneByOne::default() }, &[half], load, Some(300));
+    let ops = |kind| -> f64 {
+        run.classes.iter().filter(|class| class.op == kind).map(|class| class.ops as f64).sum()
+    };
+    let (reads, writes) = (ops(OpKind::Read), ops(OpKind::Write));
+    assert!(reads + writes > 1_000.0, "{reads} and {writes}");
+    assert!((reads / (reads + writes) - 0.5).abs() < 0.06, "{reads} reads, {writes} writes");
+}
+
 #[test]
 fn mixes_seconds_and_counts_add_up() {
     let target = null();
@@ -156,8 +254,8 @@ fn verified_reads_find_every_fault_of_a_target() {
 
 #[test]
 fn a_write_that_is_lost_later_is_found_as_an_older_generation() {
-    let lost = std::sync::Arc::new(AtomicBool::new(false));
-    let losing = std::sync::Arc::clone(&lost);
+    let lost = Arc::new(AtomicBool::new(false));
+    let losing = Arc::clone(&lost);
     let memory = Memory::twisted(16 << 20, move |op| {
         let lose = losing.load(Ordering::Acquire) && op.kind == OpKind::Write && op.offset < MIB;
         if lose { Action::Lost } else { Action::Right }

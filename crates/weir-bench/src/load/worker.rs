@@ -1,8 +1,10 @@
 //! One worker: a thread with a lane, its operations and what came of them.
 //!
 //! Invariants:
-//! - closed loop: a slot gets its next operation when its last is done; latency counts from its
-//!   sending;
+//! - closed loop: the next operation is sent when one is done, before anything else is seen to;
+//!   latency counts from its sending;
+//! - what is sent next is chosen, and what it writes is made, while others are in flight: making
+//!   content takes nothing from the depth;
 //! - open loop: times are drawn ahead, from the start on, whatever the target does; latency
 //!   counts from the intended time, also of operations that had to wait for a slot;
 //! - an operation counts if its intended time (closed: its end) is in the time that counts.
@@ -16,7 +18,7 @@ use rand::rngs::SmallRng;
 use rand_distr::{Distribution as _, Exp1};
 
 use super::board::{Board, Second};
-use super::{Chooser, Ground};
+use super::{Chooser, Ground, Slots};
 use crate::content::Mismatch;
 use crate::histogram::Latencies;
 use crate::load::access::Choice;
@@ -102,6 +104,14 @@ pub(super) struct ClassTally {
     pub(super) service: Option<Latencies>,
 }
 
+/// An operation that can be sent as it is: what it writes is in the buffer of its slot.
+#[derive(Clone, Copy)]
+struct Ready {
+    slot: usize,
+    choice: Choice,
+    compare: bool,
+}
+
 /// An operation under way.
 #[derive(Clone, Copy)]
 struct UnderWay {
@@ -121,7 +131,13 @@ pub(super) struct Worker<'a> {
     times: Times,
     board: &'a Board,
     stop: &'a AtomicBool,
+    slots: Slots,
     under_way: Vec<Option<UnderWay>>,
+    /// Sent and not answered.
+    in_flight: usize,
+    /// In the order in which they are sent.
+    ready: VecDeque<Ready>,
+    /// Slots that are neither ready nor under way.
     free: Vec<usize>,
     tally: Tally,
     second: (u32, Second),
@@ -131,8 +147,8 @@ pub(super) struct Worker<'a> {
     /// Generation of writes where those of blocks are not known.
     generation: u32,
     exhausted: bool,
-    /// Whether what reads bring can be judged.
-    keeps_data: bool,
+    /// Whether what reads bring is judged.
+    judges_reads: bool,
 }
 
 impl<'a> Worker<'a> {
@@ -140,7 +156,7 @@ impl<'a> Worker<'a> {
     pub(super) fn new(
         ground: &'a Ground<'a>,
         lane: Box<dyn Lane>,
-        slots: usize,
+        slots: Slots,
         chooser: Chooser,
         pace: Pace,
         times: Times,
@@ -166,8 +182,11 @@ impl<'a> Worker<'a> {
             times,
             board,
             stop,
-            under_way: vec![None; slots],
-            free: (0..slots).rev().collect(),
+            slots,
+            under_way: vec![None; slots.all()],
+            in_flight: 0,
+            ready: VecDeque::with_capacity(slots.spares),
+            free: (0..slots.all()).rev().collect(),
             tally,
             second: (0, Second::default()),
             waiting: 0,
@@ -175,11 +194,16 @@ impl<'a> Worker<'a> {
             writes_unflushed: 0,
             generation: 1,
             exhausted: false,
-            keeps_data: ground.target.keeps_data(),
+            judges_reads: ground.checks_reads && ground.target.keeps_data(),
         }
     }
 
     pub(super) fn run(mut self) -> Result<Tally, TargetError> {
+        // As far as there is time: several clients are to begin together.
+        while Instant::now() < self.times.start
+            && self.ready.len() < self.slots.spares
+            && self.make_one()
+        {}
         self.wait_for_start();
         self.tally.began = Instant::now();
         match std::mem::replace(&mut self.pace, Pace::Closed) {
@@ -189,6 +213,7 @@ impl<'a> Worker<'a> {
             }
         }
         self.drain()?;
+        self.give_up_ready();
         let (second, seen) = &mut self.second;
         self.board.tell(*second, seen);
         self.tally.ended = Instant::now();
@@ -211,7 +236,8 @@ impl<'a> Worker<'a> {
     }
 
     fn is_over(&self, now: Instant) -> bool {
-        self.times.over(now) || self.exhausted || self.stop.load(Ordering::Acquire)
+        let is_through = self.exhausted && self.ready.is_empty();
+        self.times.over(now) || is_through || self.stop.load(Ordering::Acquire)
     }
 
     fn closed(&mut self) -> Result<(), TargetError> {
@@ -219,20 +245,18 @@ impl<'a> Worker<'a> {
         loop {
             let now = Instant::now();
             if self.is_over(now) {
-                return Ok(());
+                break;
             }
-            while let Some(slot) = self.free.pop() {
-                if !self.send(slot, None)? {
-                    self.free.push(slot);
-                    break;
-                }
-            }
+            // What is ready goes before the answers are looked at, what could not be ready after.
+            while self.send_next(None)? {}
+            self.finish_all(&mut done);
+            while self.send_next(None)? {}
             self.turn_second(now);
-            self.lane.reap(Wait::One, &mut done)?;
-            for done in done.drain(..) {
-                self.finish(done);
-            }
+            self.make_ready();
+            self.reap(Wait::One, &mut done)?;
         }
+        self.finish_all(&mut done);
+        Ok(())
     }
 
     fn open(
@@ -263,14 +287,7 @@ impl<'a> Worker<'a> {
                 waiting.push_back(self.times.start + Duration::from_secs_f64(next_s));
                 next_s += gap();
             }
-            while let Some(intended) = waiting.front().copied() {
-                let Some(slot) = self.free.pop() else { break };
-                if !self.send(slot, Some(intended))? {
-                    self.free.push(slot);
-                    break;
-                }
-                waiting.pop_front();
-            }
+            self.send_due(&mut waiting)?;
             self.waiting = waiting.len() as u64;
             self.tally.backlog_max = self.tally.backlog_max.max(self.waiting);
             if self.waiting > backlog_max {
@@ -279,13 +296,23 @@ impl<'a> Worker<'a> {
                 break;
             }
             self.turn_second(now);
+            self.make_ready();
             let next = self.times.start + Duration::from_secs_f64(next_s);
-            self.lane.reap(Wait::Until(next), &mut done)?;
-            for done in done.drain(..) {
-                self.finish(done);
-            }
+            self.reap(Wait::Until(next), &mut done)?;
+            self.finish_all(&mut done);
         }
         self.send_rest(waiting)
+    }
+
+    /// Sends what is due, as far as there are slots.
+    fn send_due(&mut self, waiting: &mut VecDeque<Instant>) -> Result<(), TargetError> {
+        while let Some(intended) = waiting.front().copied() {
+            if !self.send_next(Some(intended))? {
+                break;
+            }
+            waiting.pop_front();
+        }
+        Ok(())
     }
 
     /// What was due and could not be sent before the end still counts: it is sent as slots come
@@ -293,18 +320,9 @@ impl<'a> Worker<'a> {
     fn send_rest(&mut self, mut waiting: VecDeque<Instant>) -> Result<(), TargetError> {
         let (give_up, mut done) = (Instant::now() + DRAIN_MAX, Vec::new());
         while !waiting.is_empty() && !self.tally.overloaded && !self.stop.load(Ordering::Acquire) {
-            while let Some(intended) = waiting.front().copied() {
-                let Some(slot) = self.free.pop() else { break };
-                if !self.send(slot, Some(intended))? {
-                    self.free.push(slot);
-                    break;
-                }
-                waiting.pop_front();
-            }
-            self.lane.reap(Wait::Until(give_up), &mut done)?;
-            for done in done.drain(..) {
-                self.finish(done);
-            }
+            self.send_due(&mut waiting)?;
+            self.reap(Wait::Until(give_up), &mut done)?;
+            self.finish_all(&mut done);
             if Instant::now() >= give_up {
                 self.tally.overloaded = true;
             }
@@ -314,85 +332,118 @@ impl<'a> Worker<'a> {
 
     fn drain(&mut self) -> Result<(), TargetError> {
         let (give_up, mut done) = (Instant::now() + DRAIN_MAX, Vec::new());
-        while self.under_way.iter().any(Option::is_some) {
+        while self.in_flight > 0 {
             if Instant::now() >= give_up {
                 for slot in 0..self.under_way.len() {
                     if let Some(work) = self.under_way[slot].take() {
-                        self.class(&work.choice).errors.entry("no answer".to_owned()).or_insert(0);
-                        *self
-                            .class(&work.choice)
-                            .errors
-                            .entry("no answer".to_owned())
-                            .or_default() += 1;
+                        let errors = &mut self.class(&work.choice).errors;
+                        *errors.entry("no answer".to_owned()).or_default() += 1;
                     }
                 }
                 return Ok(());
             }
-            self.lane.reap(Wait::Until(give_up), &mut done)?;
-            for done in done.drain(..) {
-                self.finish(done);
-            }
+            self.reap(Wait::Until(give_up), &mut done)?;
+            self.finish_all(&mut done);
         }
         Ok(())
     }
 
-    /// Sends the next operation; false when there is none now.
-    fn send(&mut self, slot: usize, intended: Option<Instant>) -> Result<bool, TargetError> {
+    /// What was made ready and is not sent any more was never begun.
+    fn give_up_ready(&mut self) {
+        for Ready { choice, .. } in self.ready.drain(..) {
+            if let (OpKind::Write, Some(known)) = (choice.kind, self.ground.generations) {
+                known.give_up(choice.offset, choice.len_bytes);
+            }
+        }
+    }
+
+    fn reap(&mut self, wait: Wait, done: &mut Vec<Done>) -> Result<(), TargetError> {
+        self.lane.reap(wait, done)?;
+        self.in_flight -= done.len();
+        Ok(())
+    }
+
+    fn finish_all(&mut self, done: &mut Vec<Done>) {
+        for done in done.drain(..) {
+            self.finish(done);
+        }
+    }
+
+    /// Sends the next operation; false when as many are in flight as may be, or there is none now.
+    fn send_next(&mut self, intended: Option<Instant>) -> Result<bool, TargetError> {
+        if self.in_flight >= self.slots.depth || (self.ready.is_empty() && !self.make_one()) {
+            return Ok(false);
+        }
+        let Some(next) = self.ready.pop_front() else { return Ok(false) };
+        self.start(next, intended).map(|()| true)
+    }
+
+    /// Makes as many operations ready as there are spare slots.
+    fn make_ready(&mut self) {
+        while self.ready.len() < self.slots.spares && self.make_one() {}
+    }
+
+    /// Makes the next operation ready; false when there is no slot or none to be done now.
+    fn make_one(&mut self) -> bool {
+        let Some(slot) = self.free.pop() else { return false };
+        let Some(choice) = self.choose() else {
+            self.free.push(slot);
+            return false;
+        };
+        if choice.kind == OpKind::Write {
+            self.make_content(slot, &choice);
+        }
+        let compare = self.chooser.draw().is_multiple_of(COMPARE_ONE_IN);
+        self.ready.push_back(Ready { slot, choice, compare });
+        true
+    }
+
+    fn make_content(&mut self, slot: usize, choice: &Choice) {
+        let Choice { offset, len_bytes, .. } = *choice;
+        let content = self.ground.content;
+        let block_bytes = content.block_bytes();
+        let mut next = self.ground.generations.map(|known| known.next(offset, len_bytes));
+        let buffer = &mut self.lane.buffer(slot)[..len_bytes as usize];
+        let addresses = (offset..).step_by(block_bytes);
+        for (block, address) in buffer.chunks_exact_mut(block_bytes).zip(addresses) {
+            let known = next.as_mut().and_then(Iterator::next);
+            content.fill_block(block, address, known.unwrap_or(self.generation));
+        }
+        self.generation = self.generation.wrapping_add(1).max(1);
+        self.writes_unflushed += 1;
+    }
+
+    /// The next operation: a flush where one is due, a write where no other is under way.
+    fn choose(&mut self) -> Option<Choice> {
         if let Durability::Flush { every_writes } = self.ground.durability
             && self.writes_unflushed >= every_writes.max(1)
         {
             self.writes_unflushed = 0;
-            let choice = Choice { stream: 0, kind: OpKind::Flush, offset: 0, len_bytes: 0 };
-            return self.start(slot, choice, intended, 0, false).map(|()| true);
+            return Some(Choice { stream: 0, kind: OpKind::Flush, offset: 0, len_bytes: 0 });
         }
-        let Some(choice) = self.choose() else { return Ok(false) };
-        let (content, offset) = (self.ground.content, choice.offset);
-        let mut oldest = 0;
-        match choice.kind {
-            OpKind::Write => {
-                let block_bytes = content.block_bytes();
-                let known = self.ground.generations;
-                let mut next = known.map(|known| known.next(offset, choice.len_bytes));
-                let buffer = &mut self.lane.buffer(slot)[..choice.len_bytes as usize];
-                let addresses = (offset..).step_by(block_bytes);
-                for (block, address) in buffer.chunks_exact_mut(block_bytes).zip(addresses) {
-                    let known = next.as_mut().and_then(Iterator::next);
-                    content.fill_block(block, address, known.unwrap_or(self.generation));
-                }
-                self.generation = self.generation.wrapping_add(1).max(1);
-                self.writes_unflushed += 1;
-            }
-            _ => oldest = self.ground.generations.map_or(0, |known| known.oldest(offset)),
-        }
-        let compare = self.chooser.draw().is_multiple_of(COMPARE_ONE_IN);
-        self.start(slot, choice, intended, oldest, compare).map(|()| true)
-    }
-
-    /// The next operation, a write where no other is under way.
-    fn choose(&mut self) -> Option<Choice> {
+        let mut choice = self.chooser.next_op();
         for _ in 0..TRIES_MAX {
-            let Some(choice) = self.chooser.next_op() else {
+            let Some(found) = choice else {
                 self.exhausted = true;
                 return None;
             };
-            let free = |known: &super::Generations| known.begin(choice.offset, choice.len_bytes);
-            if choice.kind != OpKind::Write || self.ground.generations.is_none_or(free) {
-                return Some(choice);
+            let free = |known: &super::Generations| known.begin(found.offset, found.len_bytes);
+            if found.kind != OpKind::Write || self.ground.generations.is_none_or(free) {
+                return Some(found);
             }
+            choice = self.chooser.elsewhere(found);
         }
         None
     }
 
-    fn start(
-        &mut self,
-        slot: usize,
-        choice: Choice,
-        intended: Option<Instant>,
-        oldest: u32,
-        compare: bool,
-    ) -> Result<(), TargetError> {
+    fn start(&mut self, next: Ready, intended: Option<Instant>) -> Result<(), TargetError> {
+        let Ready { slot, choice, compare } = next;
         let Choice { kind, offset, len_bytes, .. } = choice;
         let durable = kind == OpKind::Write && self.ground.durability == Durability::Fua;
+        let oldest = match self.ground.generations {
+            Some(known) if kind == OpKind::Read => known.oldest(offset),
+            _ => 0,
+        };
         let sent = Instant::now();
         let intended_at = intended.unwrap_or(sent);
         if intended.is_some() && self.times.counts(intended_at) {
@@ -400,6 +451,7 @@ impl<'a> Worker<'a> {
         }
         self.under_way[slot] =
             Some(UnderWay { choice, intended: intended_at, sent, oldest, compare });
+        self.in_flight += 1;
         self.lane.submit(slot, &Op { kind, offset, len_bytes, durable })
     }
 
@@ -426,7 +478,7 @@ impl<'a> Worker<'a> {
             return;
         }
         match choice.kind {
-            OpKind::Read if self.keeps_data => self.look_at(slot, &work),
+            OpKind::Read if self.judges_reads => self.look_at(slot, &work),
             OpKind::Write => {
                 if let Some(known) = self.ground.generations {
                     known.end(choice.offset, choice.len_bytes);

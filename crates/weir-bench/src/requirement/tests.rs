@@ -103,6 +103,21 @@ fn cells_that_test_the_requirement_decide() {
     assert_eq!(assess(&judged(result, &[None])).unwrap().outcome, Outcome::Fail);
 }
 
+/// A requirement failed because a short run had drawn 4 % fewer operations than were needed, all of
+/// which the target did at once.
+#[test]
+fn what_chance_did_not_offer_is_not_missed() {
+    let outcome = |iops: u64| {
+        let mut run = fixture::closed_run(iops, 10, 60, 5000, 3000);
+        run.offered_iops = Some(216.0);
+        let cell = fixture::cell("at requirement", vec![run]);
+        let result = requiring(fixture::result(vec![cell]), exchange());
+        assess(&judged(result, &[None])).unwrap().outcome
+    };
+    // Three standard deviations of 2,160 arrivals are 6.5 %, beside the one that is let pass.
+    assert_eq!((outcome(205), outcome(195)), (Outcome::Pass, Outcome::Fail));
+}
+
 #[test]
 fn a_search_gives_the_highest_rate_within_the_bounds() {
     // Latency of reads is 1 ms and half a microsecond more per offered operation.

@@ -2,11 +2,12 @@
 //!
 //! Not here: doing it (bonnie).
 //!
-//! Invariant: where it cannot be done the run says why, and is whole without it.
+//! Invariants: where it cannot be done the run says why, and is whole without it; each of its runs
+//! is handed out when it is done, and one that was done before is not done again.
 
-use super::Runner;
-use crate::bonnie::{self, BonnieError, Job};
-use crate::result::TargetInfo;
+use super::{Observer, Runner};
+use crate::bonnie::{self, BonnieError, BonnieResult, Job};
+use crate::result::{RunResult, TargetInfo};
 use crate::spec::RunSpec;
 
 /// For the time it will take: what a disk moves, and what small files and single bytes need.
@@ -32,20 +33,13 @@ impl Runner<'_> {
         }
         let memory_bytes = self.result.environment.memory_bytes;
         let expected_s = expected_s(self.spec, &self.result.target, memory_bytes);
-        let (gone, planned) = (self.gone, self.planned);
-        let (target, content) = (&self.result.target, &self.spec.content);
-        let job = Job { spec, content, target, memory_bytes };
-        let (runs, mut told) = (spec.runs.max(1), 0);
-        let observer = &mut *self.observer;
-        let done = bonnie::drive(&job, &mut |run, part| {
-            if told < run {
-                told = run;
-                observer.begins("file test (bonnie)", run, runs);
-            }
-            let share = (f64::from(run - 1) + part) / f64::from(runs);
-            observer.done(((gone + expected_s * share) / planned).min(1.0));
-            observer.goes_on()
-        });
+        let (target, content) = (self.result.target.clone(), &self.spec.content);
+        let before = self.result.bonnie.take();
+        let job = Job { spec, content, target: &target, memory_bytes, before: before.as_ref() };
+        let (observer, result) = (&mut *self.observer, &mut self.result);
+        let (gone, planned, runs) = (self.gone, self.planned, spec.runs.max(1));
+        let mut watch = Watch { observer, result, gone, planned, expected_s, runs, told: 0 };
+        let done = bonnie::drive(&job, &mut watch);
         self.gone += expected_s;
         let mut is_whole = true;
         match done {
@@ -61,9 +55,40 @@ impl Runner<'_> {
             Err(error) => {
                 let warning = format!("the file test (bonnie) was left out: {error}");
                 self.result.warnings.push(warning);
+                self.result.bonnie = before;
             }
         }
         self.observer.keep(&self.result);
         is_whole
+    }
+}
+
+/// Tells the observer of a run how far its file test is.
+struct Watch<'a> {
+    observer: &'a mut dyn Observer,
+    result: &'a mut RunResult,
+    /// Seconds of the whole run before it, and of all of it.
+    gone: f64,
+    planned: f64,
+    expected_s: f64,
+    runs: u32,
+    /// The run that was told last.
+    told: u32,
+}
+
+impl bonnie::Watch for Watch<'_> {
+    fn goes_on(&mut self, run: u32, part: f64) -> bool {
+        if self.told < run {
+            self.told = run;
+            self.observer.begins("file test (bonnie)", run, self.runs);
+        }
+        let share = (f64::from(run - 1) + part) / f64::from(self.runs);
+        self.observer.done(((self.gone + self.expected_s * share) / self.planned).min(1.0));
+        self.observer.goes_on()
+    }
+
+    fn keep(&mut self, result: &BonnieResult) {
+        self.result.bonnie = Some(result.clone());
+        self.observer.keep(self.result);
     }
 }

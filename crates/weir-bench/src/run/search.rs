@@ -2,30 +2,50 @@
 //!
 //! Not here: measuring one rate.
 //!
-//! Invariants: every rate that was measured is among the points; no more than 64 are.
+//! Invariants:
+//! - every measurement is among the points, and there are no more than 65;
+//! - a rate of a knee is reached only if it is twice, one time after the other: one good run says
+//!   little at a rate near the limit.
 
 use super::MeasureError;
 use crate::requirement;
 use crate::result::{CellRun, CurvePoint};
 use crate::spec::SearchSpec;
-use crate::summary::RunFigures;
+use crate::stats;
+use crate::summary::{RunFigures, whole_intervals};
 
-/// Rates that a search tries, about: for the time it will take.
-pub(super) const RUNS_EXPECTED: u32 = 20;
-/// Rates that a search tries at most.
+/// Points of a search at which it tries no other rate.
 const POINTS_MAX: usize = 64;
+/// How often a rate of a knee must be reached, one time after the other (design 4.3).
+const KNEE_TIMES: u32 = 2;
 /// Less than this share of a rate is not reaching it (design 4.3).
 const REACHED_PCT: f64 = 99.0;
+
+/// Measurements that a search makes, about: for the time it will take.
+pub(super) fn runs_expected(search: &SearchSpec) -> u32 {
+    match search {
+        SearchSpec::Curve { .. } => 20,
+        // Most that are reached twice.
+        SearchSpec::Knee { .. } => 30,
+    }
+}
 
 /// Measures one rate; `None`: the run is to end.
 type Try<'a> = dyn FnMut(f64) -> Result<Option<CellRun>, MeasureError> + 'a;
 
-/// Whether a run reached a share of a rate, in percent, but for what chance keeps from being
-/// offered: arrivals in a time are Poisson, and fewer than the mean by three standard deviations
-/// in one case of a thousand.
-pub(crate) fn reaches(run: &CellRun, iops: f64, rate: f64, pct: f64) -> bool {
-    let chance = 3.0 * (rate / run.seconds.max(1e-3)).sqrt();
+/// Whether a run of some seconds reached a share of a rate, in percent, but for what chance keeps
+/// from being offered: arrivals in a time are Poisson, and fewer than the mean by three standard
+/// deviations in one case of a thousand.
+pub(crate) fn reaches(seconds: f64, iops: f64, rate: f64, pct: f64) -> bool {
+    let chance = 3.0 * (rate / seconds.max(1e-3)).sqrt();
     iops >= rate * pct / 100.0 - chance
+}
+
+/// Whether more and more operations waited for their turn: the middle of the slopes between the two
+/// halves of the run, so that a stall in a single second is none.
+fn backlog_grows(run: &CellRun) -> bool {
+    let waiting: Vec<f64> = whole_intervals(run).map(|second| second.backlog as f64).collect();
+    stats::middle_slope(&waiting).is_some_and(|slope| slope > 0.0)
 }
 
 /// Every rate that was tried, ascending.
@@ -41,15 +61,16 @@ pub(super) fn points(
                 let figures = RunFigures::of(run);
                 let p99 = figures.latency.p99_us.unwrap_or(figures.latency.max_us);
                 !run.overloaded
-                    && reaches(run, figures.iops, rate, *achieved_below_pct)
+                    && reaches(run.seconds, figures.iops, rate, *achieved_below_pct)
                     && p99 <= *p99_above_us
             };
-            let bounds = climb(start, step.max(1.01), &met, &mut points, measure)?;
+            let rule = Rule { met: &met, times: 1 };
+            let bounds = climb(start, step.max(1.01), &rule, &mut points, measure)?;
             if let Some((reached, missed)) = bounds {
                 for part in 1..=*refine {
                     let rate =
                         reached + (missed - reached) * f64::from(part) / f64::from(refine + 1);
-                    if !try_one(rate, &met, &mut points, measure)?.unwrap_or(false) {
+                    if !rule.try_one(rate, &mut points, measure)?.unwrap_or(false) {
                         break;
                     }
                 }
@@ -58,17 +79,19 @@ pub(super) fn points(
         SearchSpec::Knee { tolerance_pct, slo } => {
             let met = |rate: f64, run: &CellRun| {
                 !run.overloaded
-                    && reaches(run, RunFigures::of(run).iops, rate, REACHED_PCT)
+                    && reaches(run.seconds, RunFigures::of(run).iops, rate, REACHED_PCT)
+                    && !backlog_grows(run)
                     && requirement::keeps_latencies(slo, run)
             };
-            let mut bounds = climb(start, 2.0, &met, &mut points, measure)?;
+            let rule = Rule { met: &met, times: KNEE_TIMES };
+            let mut bounds = climb(start, 2.0, &rule, &mut points, measure)?;
             while let Some((reached, missed)) = bounds {
                 let near = (missed - reached) / 2.0 <= missed * tolerance_pct / 100.0;
                 if near || points.len() >= POINTS_MAX {
                     break;
                 }
                 let middle = f64::midpoint(reached, missed);
-                bounds = match try_one(middle, &met, &mut points, measure)? {
+                bounds = match rule.try_one(middle, &mut points, measure)? {
                     Some(true) => Some((middle, missed)),
                     Some(false) => Some((reached, middle)),
                     None => None,
@@ -80,35 +103,59 @@ pub(super) fn points(
     Ok(points)
 }
 
+/// When a rate is reached.
+struct Rule<'a> {
+    /// What a run must keep to.
+    met: &'a dyn Fn(f64, &CellRun) -> bool,
+    /// Runs in a row that must.
+    times: u32,
+}
+
+impl Rule<'_> {
+    /// Whether a rate is reached; `None`: the run is to end, and that is not known.
+    fn try_one(
+        &self,
+        rate: f64,
+        points: &mut Vec<CurvePoint>,
+        measure: &mut Try<'_>,
+    ) -> Result<Option<bool>, MeasureError> {
+        let first = points.len();
+        let mut met = Some(true);
+        for _ in 0..self.times {
+            let Some(run) = measure(rate)? else {
+                met = None;
+                break;
+            };
+            let is_met = (self.met)(rate, &run);
+            points.push(CurvePoint { offered_iops: rate, run, met: is_met });
+            if !is_met {
+                met = Some(false);
+                break;
+            }
+        }
+        // The rate is reached or not, whichever of its runs is looked at.
+        points[first..].iter_mut().for_each(|point| point.met = met == Some(true));
+        Ok(met)
+    }
+}
+
 /// Rates that grow until one is not met; the last that was (0: none) and the first that was not.
 fn climb(
     start: f64,
     step: f64,
-    met: &dyn Fn(f64, &CellRun) -> bool,
+    rule: &Rule<'_>,
     points: &mut Vec<CurvePoint>,
     measure: &mut Try<'_>,
 ) -> Result<Option<(f64, f64)>, MeasureError> {
     let (mut rate, mut reached) = (start, 0.0);
     while points.len() < POINTS_MAX {
-        match try_one(rate, met, points, measure)? {
+        match rule.try_one(rate, points, measure)? {
             Some(true) => (reached, rate) = (rate, rate * step),
             Some(false) => return Ok(Some((reached, rate))),
             None => return Ok(None),
         }
     }
     Ok(None)
-}
-
-fn try_one(
-    rate: f64,
-    met: &dyn Fn(f64, &CellRun) -> bool,
-    points: &mut Vec<CurvePoint>,
-    measure: &mut Try<'_>,
-) -> Result<Option<bool>, MeasureError> {
-    let Some(run) = measure(rate)? else { return Ok(None) };
-    let met = met(rate, &run);
-    points.push(CurvePoint { offered_iops: rate, run, met });
-    Ok(Some(met))
 }
 
 #[cfg(test)]
@@ -141,6 +188,56 @@ mod tests {
         }
     }
 
+    /// The highest rate that a knee search calls reached on a target, and how often each rate was
+    /// measured.
+    fn knee(mut target: impl FnMut(f64) -> CellRun) -> (f64, Vec<CurvePoint>) {
+        let search = SearchSpec::Knee { tolerance_pct: 1.0, slo: Requirement::default() };
+        let points = points(1_000.0, &search, &mut |rate| Ok(Some(target(rate)))).unwrap();
+        let met = points.iter().filter(|point| point.met).map(|point| point.offered_iops);
+        (met.fold(0.0, f64::max), points)
+    }
+
+    #[test]
+    fn a_rate_of_a_knee_is_reached_only_if_it_is_twice() {
+        // Above 3,000 every other run goes wrong, the second of each rate at first.
+        let mut runs = 0;
+        let (best, points) = knee(|rate| {
+            runs += 1;
+            let mut run = simulated(rate);
+            run.overloaded = rate > 3_000.0 && runs % 2 == 0;
+            run
+        });
+        assert!(best <= 3_000.0, "{best}");
+        for point in &points {
+            let off = |other: &CurvePoint| (other.offered_iops - point.offered_iops).abs();
+            let same = points.iter().filter(|other| off(other) < 1e-9);
+            let met: Vec<bool> = same.map(|other| other.met).collect();
+            assert!(met == [true; 2] || met.iter().all(|met| !met), "{met:?}");
+        }
+        let once = points.iter().filter(|point| point.offered_iops > 3_000.0);
+        assert!(once.clone().count() > 0 && once.clone().all(|point| !point.met));
+    }
+
+    #[test]
+    fn a_rate_at_which_more_and_more_wait_is_not_reached() {
+        // So little that neither the rate nor the latency shows it.
+        let waits = |each: fn(u64) -> u64| {
+            knee(move |rate| {
+                let mut run = fixture::closed_run(crate::content::whole(rate), 10, 100, 10, 10);
+                for (second, interval) in (0..).zip(&mut run.intervals) {
+                    interval.backlog = if rate > 4_500.0 { each(second) } else { 0 };
+                }
+                run.overloaded = rate > 20_000.0;
+                run
+            })
+            .0
+        };
+        assert!((4_400.0..=4_500.0).contains(&waits(|second| second * 5)));
+        // A queue that does not grow, and a second of stall at the end, are no slope.
+        assert!(waits(|_| 40) > 15_000.0);
+        assert!(waits(|second| if second == 9 { 900 } else { 0 }) > 15_000.0);
+    }
+
     #[test]
     fn a_search_that_is_ended_keeps_what_it_has() {
         let mut left = 3;
@@ -150,6 +247,7 @@ mod tests {
         };
         let search = SearchSpec::Knee { tolerance_pct: 1.0, slo: Requirement::default() };
         let points = points(1_000.0, &search, &mut measure).unwrap();
-        assert_eq!(points.len(), 3);
+        let met: Vec<bool> = points.iter().map(|point| point.met).collect();
+        assert_eq!(met, [true, true, false], "the third rate was not seen a second time");
     }
 }

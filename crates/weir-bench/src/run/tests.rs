@@ -76,7 +76,8 @@ fn spec(cells: Vec<CellSpec>) -> RunSpec {
 
 fn do_run(spec: &RunSpec, target: &dyn Target) -> RunResult {
     let mut quiet = Quiet { runs: 0, runs_max: TO_THE_END };
-    run(spec, target, &Clients::none(), Vec::new(), Vec::new(), &mut quiet).expect("it can begin")
+    run(spec, target, &Clients::none(), Vec::new(), Before::default(), &mut quiet)
+        .expect("it can begin")
 }
 
 const FOUR: LoadSpec = LoadSpec::Closed { workers: 1, depth: 4 };
@@ -174,11 +175,11 @@ fn a_run_that_is_ended_keeps_what_is_there_and_goes_on_later() {
     let spec = spec(vec![cell("a", 100.0, FOUR), cell("b", 100.0, FOUR)]);
     let memory = Memory::new(8 << 20);
     let mut short = Quiet { runs: 0, runs_max: 2 };
-    let first = run(&spec, &memory, &Clients::none(), Vec::new(), Vec::new(), &mut short)
+    let first = run(&spec, &memory, &Clients::none(), Vec::new(), Before::default(), &mut short)
         .expect("it can begin");
     let had: usize = first.cells.iter().map(|cell| cell.runs.len()).sum();
     assert_eq!((first.complete, had, short.runs), (false, 2, 2));
-    let before = first.cells.clone();
+    let before = Before { cells: first.cells.clone(), bonnie: None };
     let mut rest = Quiet { runs: 0, runs_max: TO_THE_END };
     let second =
         run(&spec, &memory, &Clients::none(), Vec::new(), before, &mut rest).expect("it can begin");
@@ -192,10 +193,10 @@ fn operations_that_do_not_fit_are_refused() {
     let mut odd = spec(vec![cell("odd", 100.0, FOUR)]);
     odd.cells[0].streams[0].blocks[0].bytes = 1000;
     let mut quiet = Quiet { runs: 0, runs_max: TO_THE_END };
-    let refused = run(&odd, &memory, &Clients::none(), Vec::new(), Vec::new(), &mut quiet);
+    let refused = run(&odd, &memory, &Clients::none(), Vec::new(), Before::default(), &mut quiet);
     assert!(matches!(refused, Err(RunError::Target(TargetError::Unaligned { .. }))));
     odd.cells[0].streams[0].blocks[0].bytes = 3 << 20;
-    let refused = run(&odd, &memory, &Clients::none(), Vec::new(), Vec::new(), &mut quiet);
+    let refused = run(&odd, &memory, &Clients::none(), Vec::new(), Before::default(), &mut quiet);
     assert!(matches!(refused, Err(RunError::Block { .. })));
 }
 

@@ -10,7 +10,7 @@ use crate::clients::Clients;
 use crate::content::Content;
 use crate::load::{Generations, Ground, Offer, offer};
 use crate::result::{CellRun, RunResult};
-use crate::run::{Observer, RunError, run};
+use crate::run::{Before, Observer, RunError, run};
 use crate::spec::{
     Access, Arrival, BlockShare, CacheState, CellSpec, ContentSpec, DatasetSpec, Durability,
     FillSpec, LoadSpec, RunSpec, Scale, StreamSpec,
@@ -111,7 +111,7 @@ pub(super) fn whole_run_with(
     target: &dyn Target,
     clients: &Clients,
 ) -> Result<RunResult, RunError> {
-    run(&spec(cell), target, clients, Vec::new(), Vec::new(), &mut Silent)
+    run(&spec(cell), target, clients, Vec::new(), Before::default(), &mut Silent)
 }
 
 /// Content and generations of one dataset, to offer loads to a target without the other phases.
@@ -144,6 +144,7 @@ impl Kit {
             generations: Some(&self.generations),
             durability: Durability::None,
             seed: SEED,
+            checks_reads: true,
         };
         let what = Offer { streams: &[stream], load, warmup: Duration::ZERO, duration };
         Ok(offer(&ground, &what, &mut |_| true)?)

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::RwLock;
-use weir_device::IoBuf;
 
+use super::buffers::Buffers;
 use super::{Done, Lane, Op, Target, TargetError, Wait};
 use crate::result::TargetInfo;
 use crate::spec::OpKind;
@@ -69,20 +69,20 @@ impl Target for Memory {
     }
 
     fn lane(&self, slots: usize, buffer_bytes: usize) -> Result<Box<dyn Lane>, TargetError> {
-        let buffers = (0..slots).map(|_| IoBuf::zeroed(buffer_bytes)).collect();
+        let buffers = Buffers::new(slots, buffer_bytes);
         Ok(Box::new(MemoryLane { memory: self.clone(), buffers, done: Vec::new() }))
     }
 }
 
 struct MemoryLane {
     memory: Memory,
-    buffers: Vec<IoBuf>,
+    buffers: Buffers,
     done: Vec<Done>,
 }
 
 impl Lane for MemoryLane {
     fn buffer(&mut self, slot: usize) -> &mut [u8] {
-        &mut self.buffers[slot]
+        self.buffers.of(slot)
     }
 
     fn submit(&mut self, slot: usize, op: &Op) -> Result<(), TargetError> {
@@ -92,7 +92,7 @@ impl Lane for MemoryLane {
             Action::Misplaced(other) => other as usize,
             _ => op.offset as usize,
         };
-        let buffer = &mut self.buffers[slot][..len];
+        let buffer = &mut self.buffers.of(slot)[..len];
         match (op.kind, action) {
             (_, Action::Fails | Action::Lost) | (OpKind::Flush | OpKind::Trim, _) => {}
             (OpKind::Read, _) => {

@@ -16,9 +16,9 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use weir_device::IoBuf;
 
 use super::address::{Address, NbdAddress, Server};
+use super::buffers::Buffers;
 use super::{Done, Lane, Op, Target, TargetError, Wait};
 use crate::result::TargetInfo;
 use crate::spec::OpKind;
@@ -116,7 +116,7 @@ impl Target for Nbd {
             stream,
             address: self.info.address.clone(),
             fua: self.flags & EXPORT_FUA != 0,
-            buffers: (0..slots).map(|_| IoBuf::zeroed(buffer_bytes)).collect(),
+            buffers: Buffers::new(slots, buffer_bytes),
             under_way: vec![None; slots],
             to_send: VecDeque::new(),
             received: vec![0; RECEIVE_BYTES],
@@ -217,7 +217,7 @@ struct NbdLane {
     stream: Stream,
     address: String,
     fua: bool,
-    buffers: Vec<IoBuf>,
+    buffers: Buffers,
     under_way: Vec<Option<Op>>,
     /// Slots whose requests are not wholly sent, and how much of each is.
     to_send: VecDeque<(usize, usize)>,
@@ -245,7 +245,7 @@ impl NbdLane {
             let op = self.under_way[slot].expect("it was submitted");
             let head = request(slot, &op);
             let payload: &[u8] = match op.kind {
-                OpKind::Write => &self.buffers[slot][..op.len_bytes as usize],
+                OpKind::Write => &self.buffers.of(slot)[..op.len_bytes as usize],
                 _ => &[],
             };
             let all = REQUEST_BYTES + payload.len();
@@ -271,7 +271,7 @@ impl NbdLane {
             // The rest of a large payload goes straight to its place.
             Some((slot, have)) if self.from == self.to => {
                 let len = self.under_way[slot].map_or(0, |op| op.len_bytes as usize);
-                let got = self.stream.read(&mut self.buffers[slot][have..len]);
+                let got = self.stream.read(&mut self.buffers.of(slot)[have..len]);
                 if let Ok(got) = &got {
                     self.payload = Some((slot, have + got));
                 }
@@ -301,7 +301,7 @@ impl NbdLane {
                 let len = self.under_way[slot].map_or(0, |op| op.len_bytes as usize);
                 let now = (len - have).min(self.to - self.from);
                 let from = &self.received[self.from..self.from + now];
-                self.buffers[slot][have..have + now].copy_from_slice(from);
+                self.buffers.of(slot)[have..have + now].copy_from_slice(from);
                 self.from += now;
                 if have + now < len {
                     self.payload = Some((slot, have + now));
@@ -340,7 +340,7 @@ impl NbdLane {
 impl Lane for NbdLane {
     fn buffer(&mut self, slot: usize) -> &mut [u8] {
         assert!(self.under_way[slot].is_none(), "the server's answer goes into this buffer");
-        &mut self.buffers[slot]
+        self.buffers.of(slot)
     }
 
     fn submit(&mut self, slot: usize, op: &Op) -> Result<(), TargetError> {
@@ -350,7 +350,7 @@ impl Lane for NbdLane {
         }
         self.under_way[slot] = Some(*op);
         self.to_send.push_back((slot, 0));
-        Ok(())
+        self.send()
     }
 
     fn reap(&mut self, wait: Wait, done: &mut Vec<Done>) -> Result<(), TargetError> {

@@ -2,8 +2,7 @@
 
 use std::time::Instant;
 
-use weir_device::IoBuf;
-
+use super::buffers::Buffers;
 use super::{Done, Lane, Op, Target, TargetError, Wait};
 use crate::result::TargetInfo;
 
@@ -31,19 +30,19 @@ impl Target for Null {
     }
 
     fn lane(&self, slots: usize, buffer_bytes: usize) -> Result<Box<dyn Lane>, TargetError> {
-        let buffers = (0..slots).map(|_| IoBuf::zeroed(buffer_bytes)).collect();
+        let buffers = Buffers::new(slots, buffer_bytes);
         Ok(Box::new(NullLane { buffers, submitted: Vec::with_capacity(slots) }))
     }
 }
 
 struct NullLane {
-    buffers: Vec<IoBuf>,
+    buffers: Buffers,
     submitted: Vec<usize>,
 }
 
 impl Lane for NullLane {
     fn buffer(&mut self, slot: usize) -> &mut [u8] {
-        &mut self.buffers[slot]
+        self.buffers.of(slot)
     }
 
     fn submit(&mut self, slot: usize, _: &Op) -> Result<(), TargetError> {

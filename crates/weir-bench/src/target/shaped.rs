@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use weir_device::IoBuf;
 
+use super::buffers::Buffers;
 use super::{Done, Lane, Op, Target, TargetError, Wait};
 use crate::result::TargetInfo;
 
@@ -78,21 +78,21 @@ impl Target for Shaped {
     }
 
     fn lane(&self, slots: usize, buffer_bytes: usize) -> Result<Box<dyn Lane>, TargetError> {
-        let buffers = (0..slots).map(|_| IoBuf::zeroed(buffer_bytes)).collect();
+        let buffers = Buffers::new(slots, buffer_bytes);
         let due_at = Arc::clone(&self.due_at);
         Ok(Box::new(ShapedLane { buffers, due_at, under_way: BinaryHeap::new() }))
     }
 }
 
 struct ShapedLane {
-    buffers: Vec<IoBuf>,
+    buffers: Buffers,
     due_at: Arc<DueAt>,
     under_way: BinaryHeap<Reverse<(Instant, usize)>>,
 }
 
 impl Lane for ShapedLane {
     fn buffer(&mut self, slot: usize) -> &mut [u8] {
-        &mut self.buffers[slot]
+        self.buffers.of(slot)
     }
 
     fn submit(&mut self, slot: usize, _: &Op) -> Result<(), TargetError> {

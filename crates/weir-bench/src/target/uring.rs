@@ -6,24 +6,29 @@
 //! - a ring belongs to the thread that uses it first, which need not be the one that made it: it is
 //!   made disabled, and enabled by that thread;
 //! - a slot's buffer is not touched while its operation is under way: the slots of the lane say so;
-//! - a short read or write goes on where it stopped, and counts once.
+//! - a short read or write goes on where it stopped, and counts once;
+//! - files and buffers are registered with the ring, so that the kernel need not look them up and
+//!   pin them for every operation; buffers that are too large for that go without.
 
 #![expect(unsafe_code, reason = "the kernel gets pointers into the lane's buffers")]
 
-use std::os::fd::{AsRawFd as _, RawFd};
+use std::io::IoSliceMut;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::types::{Fixed, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
-use weir_device::IoBuf;
 
+use super::buffers::Buffers;
 use super::file::Files;
 use super::{Done, Lane, Op, TargetError, Wait};
 use crate::spec::OpKind;
 
 /// `RWF_DSYNC` of linux/fs.h: the write is on stable media when it is done.
 const DSYNC: i32 = 0x2;
+/// Registered buffers are in memory all the time; more than this of a lane are not registered.
+const REGISTERED_BYTES_MAX: usize = 64 << 20;
 
 /// Whether this kernel lets this process use io_uring.
 pub(super) fn is_available() -> bool {
@@ -44,7 +49,9 @@ struct UringLane {
     ring: IoUring,
     address: String,
     files: Arc<Files>,
-    buffers: Vec<IoBuf>,
+    buffers: Buffers,
+    /// Whether the kernel knows them.
+    is_registered: bool,
     under_way: Vec<Option<UnderWay>>,
     /// How many of them are.
     busy: usize,
@@ -60,21 +67,43 @@ pub(super) fn lane(
     slots: usize,
     buffer_bytes: usize,
 ) -> Result<Box<dyn Lane>, TargetError> {
-    let ring = ring(slots.next_power_of_two().max(2) as u32).map_err(|source| TargetError::Io {
-        address: address.to_owned(),
-        what: "set up io_uring for",
-        source,
-    })?;
+    let failed = |source| {
+        let address = address.to_owned();
+        TargetError::Io { address, what: "set up io_uring for", source }
+    };
+    let ring = ring(slots.next_power_of_two().max(2) as u32).map_err(failed)?;
+    let descriptors: Vec<RawFd> = files.files.iter().map(AsRawFd::as_raw_fd).collect();
+    ring.submitter().register_files(&descriptors).map_err(failed)?;
+    let mut buffers = Buffers::new(slots, buffer_bytes);
+    // A user may not keep so much memory in place; then the kernel pins what each operation needs.
+    let is_registered = register(&ring, &mut buffers).is_ok_and(|done| done);
     Ok(Box::new(UringLane {
         ring,
         address: address.to_owned(),
         files,
-        buffers: (0..slots).map(|_| IoBuf::zeroed(buffer_bytes)).collect(),
+        buffers,
+        is_registered,
         under_way: vec![None; slots],
         busy: 0,
         is_enabled: false,
         answers: Vec::with_capacity(slots),
     }))
+}
+
+/// Tells the kernel of all buffers, if they are few enough to be kept in memory.
+fn register(ring: &IoUring, buffers: &mut Buffers) -> std::io::Result<bool> {
+    let slices: Vec<IoSliceMut<'_>> = buffers.all().map(IoSliceMut::new).collect();
+    if slices.iter().map(|slice| slice.len()).sum::<usize>() > REGISTERED_BYTES_MAX {
+        return Ok(false);
+    }
+    // SAFETY: the standard library promises that `IoSliceMut` is laid out as iovec, which this is
+    // cast to, and they live as long as the call. The memory that they name outlives the ring: in
+    // the lane it is declared after it.
+    unsafe {
+        let vectors = std::slice::from_raw_parts(slices.as_ptr().cast(), slices.len());
+        ring.submitter().register_buffers(vectors)?;
+    }
+    Ok(true)
 }
 
 /// A ring that is not enabled yet. Answers are worked off when the thread asks for them, and not
@@ -92,21 +121,26 @@ impl UringLane {
 
     fn entry(&mut self, slot: usize, UnderWay { op, done_bytes }: UnderWay) -> squeue::Entry {
         let (file, offset) = self.files.place(op.offset);
-        let fd: RawFd = self.files.files[file].as_raw_fd();
-        let (fd, at) = (Fd(fd), offset + u64::from(done_bytes));
+        let (file, at) = (Fixed(file as u32), offset + u64::from(done_bytes));
         let rest = op.len_bytes - done_bytes;
-        let buffer = self.buffers[slot][done_bytes as usize..].as_mut_ptr();
-        let entry = match op.kind {
-            OpKind::Read => opcode::Read::new(fd, buffer, rest).offset(at).build(),
-            OpKind::Write => {
-                let flags = if op.durable { DSYNC } else { 0 };
-                opcode::Write::new(fd, buffer, rest).offset(at).rw_flags(flags).build()
+        let buffer = self.buffers.of(slot)[done_bytes as usize..].as_mut_ptr();
+        let (own, flags) = (slot as u16, if op.durable { DSYNC } else { 0 });
+        let entry = match (op.kind, self.is_registered) {
+            (OpKind::Read, true) => {
+                opcode::ReadFixed::new(file, buffer, rest, own).offset(at).build()
             }
-            OpKind::Flush => opcode::Fsync::new(fd).flags(FsyncFlags::DATASYNC).build(),
-            OpKind::Trim => {
+            (OpKind::Read, false) => opcode::Read::new(file, buffer, rest).offset(at).build(),
+            (OpKind::Write, true) => {
+                opcode::WriteFixed::new(file, buffer, rest, own).offset(at).rw_flags(flags).build()
+            }
+            (OpKind::Write, false) => {
+                opcode::Write::new(file, buffer, rest).offset(at).rw_flags(flags).build()
+            }
+            (OpKind::Flush, _) => opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC).build(),
+            (OpKind::Trim, _) => {
                 let mode =
                     rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
-                opcode::Fallocate::new(fd, u64::from(rest))
+                opcode::Fallocate::new(file, u64::from(rest))
                     .offset(at)
                     .mode(mode.bits().cast_signed())
                     .build()
@@ -156,20 +190,16 @@ impl UringLane {
 impl Lane for UringLane {
     fn buffer(&mut self, slot: usize) -> &mut [u8] {
         assert!(self.under_way[slot].is_none(), "the kernel has this buffer");
-        &mut self.buffers[slot]
+        self.buffers.of(slot)
     }
 
     fn submit(&mut self, slot: usize, op: &Op) -> Result<(), TargetError> {
         assert!(self.under_way[slot].is_none(), "one operation per slot");
-        assert!(op.len_bytes as usize <= self.buffers[slot].len(), "it fits its buffer");
+        assert!(op.len_bytes as usize <= self.buffers.of(slot).len(), "it fits its buffer");
         self.push(slot, UnderWay { op: *op, done_bytes: 0 })?;
         // An operation that waits for others to be sent with is not in flight, though it counts as
-        // if it were: storage that is quick would look slower by a tenth. What fills the last slot
-        // goes with the `reap` that must follow.
-        if self.busy < self.under_way.len() {
-            self.wait(Wait::No)?;
-        }
-        Ok(())
+        // if it were: storage that is quick would look slower by a tenth.
+        self.wait(Wait::No)
     }
 
     fn reap(&mut self, wait: Wait, done: &mut Vec<Done>) -> Result<(), TargetError> {
@@ -214,7 +244,7 @@ impl Drop for UringLane {
             let mut done = Vec::new();
             if self.reap(Wait::One, &mut done).is_err() {
                 // It cannot be waited for; rather leak the memory than share it.
-                self.buffers.drain(..).for_each(std::mem::forget);
+                self.buffers.leak();
                 return;
             }
         }
