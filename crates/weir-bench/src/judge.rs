@@ -169,8 +169,8 @@ fn look_at_load(spec: &CellSpec, cell: &CellResult, summary: &CellSummary, say: 
             let reached = 100.0 * summary.iops.median / (rate * clients).max(1e-9);
             let waited = cell.runs.iter().map(|run| run.backlog_max).max().unwrap_or(0);
             let missed = cell.runs.iter().any(|run| {
-                run.overloaded
-                    || !reaches(run.seconds, RunFigures::of(run).iops, rate, REACHED_PCT_MIN)
+                let (iops, offered) = (RunFigures::of(run).iops, rate * clients);
+                run.overloaded || !reaches(run.seconds, iops, offered, REACHED_PCT_MIN)
             });
             if missed {
                 let detail =

@@ -40,7 +40,7 @@ fn provoked(finding: Finding) -> Item {
         Finding::Corrupt => ("a target that flips a bit of what it keeps", false),
         Finding::Holes => ("a target that loses what is written to a part of it", false),
         Finding::Overload => ("2,000 operations per second, offered 50,000", false),
-        Finding::GeneratorBound => ("a process that is busy on every core", false),
+        Finding::GeneratorBound => ("a process that is busy on every core", true),
         Finding::Inconsistent => ("a target so quick that little is in flight", true),
         Finding::MixOff => ("a target that takes no writes", false),
         Finding::CacheResident => ("a target whose cache holds the dataset", false),
