@@ -1,5 +1,5 @@
 # Each target is one call of `cargo xtask`; `cargo xtask --help` lists their options.
-.PHONY: run test check sim fuzz e2e bench bench-peers bench-layouts cc
+.PHONY: run test check sim fuzz e2e bench bench-peers bench-layouts bench-services cc
 
 run: cc
 	@cargo xtask run
@@ -27,6 +27,9 @@ bench-peers: cc
 
 bench-layouts: cc
 	@cargo xtask bench-layouts --out docs/performance.md
+
+bench-services: cc
+	@cargo xtask bench-services --out docs/performance.md
 
 # cargo cannot build even xtask without a linker, so this one check cannot live there.
 cc:

@@ -8,7 +8,7 @@
 //!   within a run are results, rates are not;
 //! - every table says how it was measured; a bar that is missed says so.
 
-mod layout;
+pub(crate) mod layout;
 mod memory;
 mod space;
 

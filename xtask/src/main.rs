@@ -10,6 +10,7 @@
 
 mod bench_layouts;
 mod bench_peers;
+mod bench_services;
 mod check;
 mod command;
 mod e2e;
@@ -55,6 +56,8 @@ enum Task {
     BenchPeers(bench_peers::Args),
     /// Compare layouts: whole, degraded, full, and while they heal.
     BenchLayouts(bench_layouts::Args),
+    /// Measure what snapshots, clones and other data services cost
+    BenchServices(bench_services::Args),
 }
 
 fn main() -> ExitCode {
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Task::E2e => e2e::main(),
         Task::BenchPeers(args) => bench_peers::main(&args),
         Task::BenchLayouts(args) => bench_layouts::main(&args),
+        Task::BenchServices(args) => bench_services::main(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -414,7 +414,7 @@ fn slow_connection(mut stream: UnixStream, data: &Mutex<Vec<u8>>) -> std::io::Re
     }
 }
 
-/// A machine that is busy may spoil one go, which is said and is no PASS; it does not spoil so many.
+/// A machine that is busy may spoil one go, which is said and is no PASS; it spoils not so many.
 #[test]
 fn a_requirement_that_is_met_ends_in_pass() {
     let bench = Bench::new();

@@ -1,7 +1,7 @@
 //! One txg of all volumes, from frozen tables to committed roots.
 //!
-//! Not here: segment table, bootstrap and uberblock (weir-pool's commit), what is freed of destroyed
-//! volumes and snapshots (freeing).
+//! Not here: segment table, bootstrap and uberblock (weir-pool's commit), what is freed of
+//! destroyed volumes and snapshots (freeing).
 //!
 //! Invariants:
 //! - a snapshot is a volume's tree as the txg it was asked in leaves it;

@@ -7,8 +7,8 @@
 //! tree beside the next one's, which reads the nodes that are freed and their counterparts.
 //!
 //! Invariants:
-//! - of one line, one version at a time; a version that is partly freed first, else the newest: what
-//!   a rollback left behind must go before the snapshot that was rolled back to;
+//! - of one line, one version at a time; a version that is partly freed first, else the newest:
+//!   what a rollback left behind must go before the snapshot that was rolled back to;
 //! - how far it is stands in the record that the same txg stores;
 //! - a volume's record stays until its last snapshot is gone.
 

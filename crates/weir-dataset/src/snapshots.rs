@@ -4,7 +4,7 @@
 //!
 //! Invariants:
 //! - a change is committed before it is acknowledged, as one: all records of it with one txg;
-//! - a change of several records is made while nothing is written out, so that no txg stores a part;
+//! - a change of several records is made while nothing is written out: no txg stores a part of it;
 //! - nothing that a clone, a tag or a reader depends on is destroyed.
 
 use std::sync::Arc;

@@ -22,8 +22,8 @@ const HEADER_BYTES: usize = 64;
 /// Where the checksum stands in the header.
 const CHECKSUM_AT: usize = 48;
 
-/// Most blocks in one segment: bounds a summary to 2.5 MiB and a remap table to 640 KiB. Only blocks
-/// that compress to less than an eighth end a segment early.
+/// Most blocks in one segment: bounds a summary to 2.5 MiB and a remap table to 640 KiB. Only
+/// blocks that compress to less than an eighth end a segment early.
 pub const SEGMENT_BLOCKS_MAX: u32 = 65_536;
 
 /// Where a summary is in its segment; all zero = there is none.

@@ -361,8 +361,8 @@ impl<'a> Tree<'a> {
 
     /// Applies changes (sorted, disjoint, inside the tree) and returns the new root.
     ///
-    /// Every pointer that is replaced, and every node on the way, is freed through `out`, if nothing
-    /// of the past holds it.
+    /// Every pointer that is replaced, and every node on the way, is freed through `out`, if
+    /// nothing of the past holds it.
     pub async fn apply(
         &self,
         out: &mut WriteOut<'_>,

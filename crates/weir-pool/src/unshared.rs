@@ -103,7 +103,7 @@ impl Walk<'_> {
         self.damaged
     }
 
-    /// The next blocks (up to those of one leaf) and the nodes that end with them; empty at the end.
+    /// The next blocks (up to those of one leaf), and the nodes that end with them; else the end.
     ///
     /// # Errors
     /// The pool is suspended. A damaged node is counted and passed by.

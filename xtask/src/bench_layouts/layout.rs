@@ -17,9 +17,9 @@ use crate::bench_peers::process::{Process, guarded};
 use crate::command;
 
 /// Larger than the memory of the server, so that reads are the disk's.
-pub(super) const VOLUME_BYTES: u64 = 1 << 30;
+pub(crate) const VOLUME_BYTES: u64 = 1 << 30;
 /// Memory of each server.
-pub(super) const MEMORY_BYTES: u64 = 256 << 20;
+pub(crate) const MEMORY_BYTES: u64 = 256 << 20;
 /// Part of the raw bytes that is no reserve, as `weir_pool::Reserve` keeps it back.
 const LESS_RESERVE: f64 = 0.92;
 /// A server that takes longer to answer is broken.
@@ -29,19 +29,19 @@ const SCAN_MAX: Duration = Duration::from_mins(5);
 
 /// A layout.
 #[derive(Clone, Copy)]
-pub(super) struct Layout {
-    pub(super) name: &'static str,
-    pub(super) title: &'static str,
+pub(crate) struct Layout {
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
     /// Words of `pool create`, `#` for a disk.
     words: &'static str,
     disks: usize,
     /// Size of each; they are sparse files.
     disk_bytes: u64,
-    pub(super) usable_bar: Option<f64>,
+    pub(crate) usable_bar: Option<f64>,
 }
 
 /// The mirrors come first: the others are compared with them.
-pub(super) const LAYOUTS: [Layout; 3] = [
+pub(crate) const LAYOUTS: [Layout; 3] = [
     Layout {
         name: "mirrors",
         title: "2 x mirror of 2",
@@ -69,7 +69,7 @@ pub(super) const LAYOUTS: [Layout; 3] = [
 ];
 
 /// One copy of everything, so that bytes can be counted.
-pub(super) const DISK: Layout = Layout {
+pub(crate) const DISK: Layout = Layout {
     name: "disk",
     title: "disk",
     words: "#",
@@ -80,7 +80,7 @@ pub(super) const DISK: Layout = Layout {
 
 /// What fio does.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Load {
+pub(crate) enum Load {
     Fill,
     Read,
     /// So few at a time that each waits for the disk and for no other.
@@ -103,15 +103,15 @@ impl Load {
 
 /// How fast a scan was.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Speed {
+pub(crate) struct Speed {
     /// What all disks together read and wrote: dead blocks between live ones, and parity, too.
-    pub(super) disks_mib_s: f64,
+    pub(crate) disks_mib_s: f64,
     /// Live data looked at, or copied.
-    pub(super) data_mib_s: f64,
+    pub(crate) data_mib_s: f64,
 }
 
 /// A pool that is served.
-pub(super) struct Pool {
+pub(crate) struct Pool {
     layout: Layout,
     program: PathBuf,
     dir: PathBuf,
@@ -119,7 +119,7 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    pub(super) fn start(layout: Layout, program: &Path, data: &Path) -> Result<Self> {
+    pub(crate) fn start(layout: Layout, program: &Path, data: &Path) -> Result<Self> {
         let dir = data.join(layout.name);
         fs::create_dir_all(&dir)?;
         let socket = |name: &str| format!("unix:{}", dir.join(name).display());
@@ -152,7 +152,7 @@ impl Pool {
         Ok(pool)
     }
 
-    pub(super) fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         self.layout.name
     }
 
@@ -164,29 +164,29 @@ impl Pool {
         Ok(File::create(path)?.set_len(self.layout.disk_bytes)?)
     }
 
-    pub(super) fn make_volume(&self, name: &str, bytes: u64) -> Result<()> {
+    pub(crate) fn make_volume(&self, name: &str, bytes: u64) -> Result<()> {
         let full = format!("bench/{name}");
         self.weir(&["volume", "create", &full, "--size", &bytes.to_string()])?;
         self.weir(&["export", "create", "nbd", &full]).map(drop)
     }
 
-    pub(super) fn weir(&self, words: &[&str]) -> Result<String> {
+    pub(crate) fn weir(&self, words: &[&str]) -> Result<String> {
         let api = format!("unix:{}", self.dir.join("api.sock").display());
         command::output(Command::new(&self.program).env("WEIR_API", api).args(words))
     }
 
-    pub(super) fn status(&self) -> Result<Value> {
+    pub(crate) fn status(&self) -> Result<Value> {
         Ok(serde_json::from_str(&self.weir(&["pool", "status", "bench", "--json"])?)?)
     }
 
     /// Room for data by the bytes of all disks less the reserve.
-    pub(super) fn usable(&self) -> Result<f64> {
+    pub(crate) fn usable(&self) -> Result<f64> {
         let room = self.status()?["size_bytes"].as_f64().context("no size in the status")?;
         let raw = (self.layout.disk_bytes * self.layout.disks as u64) as f64;
         Ok(room / (raw * LESS_RESERVE))
     }
 
-    pub(super) fn fio(&self, load: Load, seconds: u64) -> Result<fio::Job> {
+    pub(crate) fn fio(&self, load: Load, seconds: u64) -> Result<fio::Job> {
         let mut words: Vec<String> = load.words().iter().map(|word| (*word).to_owned()).collect();
         if seconds > 0 {
             words.push(format!("--runtime={seconds}"));
@@ -195,7 +195,7 @@ impl Pool {
         self.fio_on("v", VOLUME_BYTES, &words)
     }
 
-    pub(super) fn fio_on(&self, volume: &str, bytes: u64, words: &[String]) -> Result<fio::Job> {
+    pub(crate) fn fio_on(&self, volume: &str, bytes: u64, words: &[String]) -> Result<fio::Job> {
         let socket = self.dir.join("nbd.sock");
         let mut command = guarded("fio");
         command.args(["--name=bench", "--ioengine=nbd", "--thread=1", "--randrepeat=0"]);
@@ -206,7 +206,7 @@ impl Pool {
     }
 
     /// MiB/s of a disk file in sequence, past the page cache; writes go to a file of their own.
-    pub(super) fn raw(&self, direction: &str) -> Result<f64> {
+    pub(crate) fn raw(&self, direction: &str) -> Result<f64> {
         let file = if direction == "read" { self.disk(0) } else { self.disk(99) };
         let mut command = guarded("fio");
         command.args(["--name=raw", "--ioengine=libaio", "--direct=1", "--bs=1m", "--iodepth=4"]);
@@ -219,23 +219,23 @@ impl Pool {
         Ok(job.ops as f64 / job.seconds)
     }
 
-    pub(super) fn offline_one(&self) -> Result<()> {
+    pub(crate) fn offline_one(&self) -> Result<()> {
         self.weir(&["pool", "offline", "bench", &self.disk(0)]).map(drop)
     }
 
-    pub(super) fn online_one(&self) -> Result<()> {
+    pub(crate) fn online_one(&self) -> Result<()> {
         self.weir(&["pool", "online", "--wait", "bench", &self.disk(0)]).map(drop)
     }
 
     /// Speed of a scrub.
-    pub(super) fn scrub(&self) -> Result<Speed> {
+    pub(crate) fn scrub(&self) -> Result<Speed> {
         let before = self.disk_bytes_moved()?;
         self.weir(&["pool", "scrub", "--wait", "bench"])?;
         self.speed("scrub", "examined_bytes", &before)
     }
 
     /// Speed of a resilver onto a new disk.
-    pub(super) fn resilver(&self) -> Result<Speed> {
+    pub(crate) fn resilver(&self) -> Result<Speed> {
         let new = self.disk(50);
         self.make_disk(&new)?;
         let before = self.disk_bytes_moved()?;
@@ -245,7 +245,7 @@ impl Pool {
     }
 
     /// Bytes read and written by all disks in use so far.
-    fn disk_bytes_moved(&self) -> Result<BTreeMap<String, f64>> {
+    pub(crate) fn disk_bytes_moved(&self) -> Result<BTreeMap<String, f64>> {
         let status = self.status()?;
         let list = |value: &Value| value.as_array().cloned().context("a list in the status");
         let mut moved = BTreeMap::new();
@@ -272,7 +272,7 @@ impl Pool {
     }
 
     /// 99th percentile of reads, in microseconds, while `beside` runs over and over.
-    pub(super) fn read_p99(
+    pub(crate) fn read_p99(
         &self,
         seconds: u64,
         beside: &(dyn Fn(&Self) -> Result<()> + Sync),
@@ -294,12 +294,12 @@ impl Pool {
     }
 
     /// One scrub after the other.
-    pub(super) fn scrub_again(&self) -> Result<()> {
+    pub(crate) fn scrub_again(&self) -> Result<()> {
         self.weir(&["pool", "scrub", "--wait", "bench"]).map(drop)
     }
 
     /// The last disk of the first vdev leaves for another file, or comes back for that one.
-    pub(super) fn replace_again(&self) -> Result<()> {
+    pub(crate) fn replace_again(&self) -> Result<()> {
         let last = self.layout.disks - 1;
         let (here, there) = (self.disk(last), self.disk(60));
         let is_here = self.disk_bytes_moved()?.contains_key(&here);
@@ -324,7 +324,7 @@ impl Pool {
     }
 
     /// Fills the pool to nine tenths of what it takes.
-    pub(super) fn fill_up(&self) -> Result<()> {
+    pub(crate) fn fill_up(&self) -> Result<()> {
         let status = self.status()?;
         let number = |name: &str| status[name].as_u64().context("no space in the status");
         let (size, used) = (number("size_bytes")?, number("allocated_bytes")?);

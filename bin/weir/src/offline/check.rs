@@ -5,8 +5,8 @@
 //! Invariants:
 //! - every copy of every block, node, summary and parity strip of the newest state is read and
 //!   compared; what is bad is counted, not mended;
-//! - the counters of all segments are compared with a walk of all trees, and no place may hold two
-//!   blocks;
+//! - the counters of all segments, and what volumes and snapshots say of their space, are compared
+//!   with a walk of all trees, and no place may hold two blocks;
 //! - the exit code is 0 only if nothing at all was wrong.
 
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use serde::Serialize;
 use weir_api::ApiError;
 use weir_base::ErrorKind;
 use weir_base::size::Human;
-use weir_dataset::Engine;
+use weir_dataset::{Engine, WrongAccount};
+use weir_format::layout::PACK_BYTES;
 use weir_pool::{LegState, LegStatus};
 
 use crate::output::{self, Style};
@@ -49,6 +50,8 @@ struct Report {
     bad_copies: u64,
     /// Segments whose counter of live bytes is wrong.
     wrong_counters: Vec<Counter>,
+    /// Volumes and snapshots whose account of their space is wrong.
+    wrong_accounts: Vec<Account>,
     /// Two blocks that stand in one place, or one that stands nowhere.
     misplaced: Option<String>,
     disks: Vec<Disk>,
@@ -57,6 +60,14 @@ struct Report {
 #[derive(Serialize)]
 struct Counter {
     segment: u64,
+    counted_bytes: u64,
+    found_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Account {
+    name: String,
+    what: &'static str,
     counted_bytes: u64,
     found_bytes: u64,
 }
@@ -110,6 +121,7 @@ async fn check(engine: &Arc<Engine>) -> Result<Report, ApiError> {
         damaged_blocks: scan.damaged,
         bad_copies: scan.unrepaired,
         wrong_counters: Vec::new(),
+        wrong_accounts: Vec::new(),
         misplaced: None,
         disks: Vec::new(),
     };
@@ -124,6 +136,14 @@ async fn check(engine: &Arc<Engine>) -> Result<Report, ApiError> {
                 found_bytes,
             })
             .collect();
+        let accounts = engine.check_accounts().await.map_err(|error| api_error(&error))?;
+        let account = |wrong: WrongAccount| Account {
+            name: wrong.name,
+            what: wrong.what,
+            counted_bytes: wrong.counted * PACK_BYTES as u64,
+            found_bytes: wrong.found * PACK_BYTES as u64,
+        };
+        report.wrong_accounts = accounts.into_iter().map(account).collect();
         let places = engine.check_places().await.map_err(|error| api_error(&error))?;
         report.misplaced = places.map(|(a, b)| format!("{a:?} and {b:?}"));
     }
@@ -159,6 +179,7 @@ fn tell(report: &Report, json: bool) -> Result<(), ApiError> {
     count(report.damaged_blocks, "blocks without a good copy");
     count(report.bad_copies, "bad copies of blocks that have a good one");
     count(report.wrong_counters.len() as u64, "segments with a wrong counter");
+    count(report.wrong_accounts.len() as u64, "volumes or snapshots with a wrong account");
     count(u64::from(report.misplaced.is_some()), "blocks in a place that is not theirs");
     if wrong.is_empty() {
         return Ok(());

@@ -135,8 +135,8 @@ fn verification(out: &mut String, report: &CalibrationReport) {
     line(
         out,
         format_args!(
-            "Runs of profiles verify what they read: the stamp of each operation's first block, and \
-             every byte of that block in one of 64. Microseconds of processor time as above.\n"
+            "Runs of profiles verify what they read: the stamp of each operation's first block, \
+             and every byte of that block in one of 64. Microseconds of processor time as above.\n"
         ),
     );
     line(out, format_args!("| target | load | weir | weir, verifying | verifying by not |"));

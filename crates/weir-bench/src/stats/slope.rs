@@ -1,10 +1,12 @@
 //! Whether a series rises, whatever single values in it do.
 //!
-//! Theory. Theil's abbreviated method (1950): each value of the first half is joined with that as far
-//! into the second half, and the middle of those slopes is taken. A quarter of all values can be
-//! anything without moving it far, and it takes no more time than there are values.
+//! Theory. Theil's abbreviated method (1950): each value of the first half is joined with that as
+//! far into the second half, and the middle of those slopes is taken. A quarter of all values can
+//! be anything without moving it far, and it takes no more time than there are values.
 //!
 //! Not here: what a rise means.
+//!
+//! Invariant: nothing is told of too few values to have two halves.
 
 use super::median;
 
