@@ -32,7 +32,7 @@ use crate::snapshot::{Snapshot, account, descent, descent_mut};
 use crate::volume::{State, Volume};
 
 /// Time from one commit to the next while something destroyed is to be freed.
-const FREEING_INTERVAL: Duration = Duration::from_secs(1);
+const FREEING_INTERVAL: Duration = Duration::from_millis(100);
 
 /// One volume's part of a txg.
 struct Frozen {

@@ -148,7 +148,7 @@ fn space_comes_back_and_a_full_pool_stays_open() {
     now(drive(&engine, v.zero(0, 1 << 30))).unwrap();
     now(drive(&engine, v.write(0, &noise(9, 20 << 20)))).unwrap();
     assert_eq!(read(&v, 0, 20 << 20), noise(9, 20 << 20));
-    now(engine.destroy_volume("v")).unwrap();
+    now(engine.destroy_volume("v", false)).unwrap();
     assert!(engine.volume("v").is_err());
     for _ in 0..8 {
         now(engine.commit()).unwrap();
