@@ -287,7 +287,7 @@ impl Engine {
                 if !timer && !self.core.wants_early_commit() && !self.is_stopping() {
                     continue;
                 }
-                self.core.set_idle(timer);
+                self.core.set_idle(timer && !freeing);
                 if timer && self.core.pool.wants_idle_cleaning() {
                     self.core.want(self.core.open_txg());
                 }
