@@ -14,8 +14,10 @@ use crate::export::ExportVerb;
 use crate::offline::check::CheckArgs;
 use crate::offline::rescue::RescueArgs;
 use crate::pool::PoolVerb;
+use crate::schedule::ScheduleVerb;
 use crate::serve_args::ServeArgs;
 use crate::server::ServerVerb;
+use crate::snapshot::SnapshotVerb;
 use crate::volume::VolumeVerb;
 
 /// Software-defined storage in one program: disks become pools, pools serve volumes.
@@ -46,7 +48,21 @@ pub(crate) enum Command {
         #[command(subcommand)]
         verb: VolumeVerb,
     },
-    /// Offer volumes to clients
+    /// Keep volumes as they were, go back to that, and make new volumes of it
+    Snapshot {
+        #[command(flatten)]
+        remote: Remote,
+        #[command(subcommand)]
+        verb: SnapshotVerb,
+    },
+    /// Let the server take snapshots by itself
+    Schedule {
+        #[command(flatten)]
+        remote: Remote,
+        #[command(subcommand)]
+        verb: ScheduleVerb,
+    },
+    /// Offer volumes and snapshots to clients
     Export {
         #[command(flatten)]
         remote: Remote,
@@ -132,6 +148,8 @@ impl Cli {
         let near = match &self.command {
             Command::Pool { remote, .. }
             | Command::Volume { remote, .. }
+            | Command::Snapshot { remote, .. }
+            | Command::Schedule { remote, .. }
             | Command::Export { remote, .. }
             | Command::Events { remote, .. }
             | Command::Server { remote, .. } => remote.json,

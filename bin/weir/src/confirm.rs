@@ -16,20 +16,47 @@ pub(crate) fn destruction(what: &str, name: &str, yes: bool) -> Result<(), ApiEr
     if yes {
         return Ok(());
     }
-    let input = io::stdin();
-    let terminal = input.is_terminal();
-    ask(what, name, terminal, input.lock())
+    let loss = Loss {
+        refusal: format!("{what} {name} is not destroyed"),
+        warning: format!("This destroys {what} {name} and all its data."),
+        advice: "add --yes if everything in it may be lost",
+    };
+    at_terminal(&loss, name)
 }
 
-fn ask(what: &str, name: &str, terminal: bool, mut input: impl BufRead) -> Result<(), ApiError> {
-    let refused = |why: &str| {
-        ApiError::new(ErrorKind::Invalid, format!("{what} {name} is not destroyed: {why}"))
-    };
-    if !terminal {
-        return Err(refused("there is no terminal to ask at")
-            .with_action("add --yes if everything in it may be lost"));
+/// Returns if `yes`, or if the snapshot's name is typed at the terminal.
+pub(crate) fn rollback(snapshot: &str, yes: bool) -> Result<(), ApiError> {
+    if yes {
+        return Ok(());
     }
-    output::say(&format!("This destroys {what} {name} and all its data. Type its name to go on:"));
+    let loss = Loss {
+        refusal: format!("nothing goes back to snapshot {snapshot}"),
+        warning: format!("This destroys what was written after snapshot {snapshot}."),
+        advice: "add --yes if what was written since may be lost",
+    };
+    at_terminal(&loss, snapshot)
+}
+
+/// What somebody would lose, in words.
+struct Loss {
+    refusal: String,
+    warning: String,
+    advice: &'static str,
+}
+
+fn at_terminal(loss: &Loss, name: &str) -> Result<(), ApiError> {
+    let input = io::stdin();
+    let terminal = input.is_terminal();
+    ask(loss, name, terminal, input.lock())
+}
+
+fn ask(loss: &Loss, name: &str, terminal: bool, mut input: impl BufRead) -> Result<(), ApiError> {
+    let Loss { refusal, warning, advice } = loss;
+    let refused = |why: &str| ApiError::new(ErrorKind::Invalid, format!("{refusal}: {why}"));
+    if !terminal {
+        return Err(refused("there is no terminal to ask at").with_action(*advice));
+    }
+    output::say(&format!("{warning} Type its name to go on:"));
     let mut line = String::new();
     input.read_line(&mut line).map_err(|error| refused(&error.to_string()))?;
     if line.trim() == name {
@@ -44,12 +71,17 @@ mod tests {
 
     #[test]
     fn only_the_name_typed_at_a_terminal_counts() {
-        assert!(ask("pool", "tank", true, "tank\n".as_bytes()).is_ok());
+        let loss = Loss {
+            refusal: "pool tank is not destroyed".to_owned(),
+            warning: "This destroys pool tank and all its data.".to_owned(),
+            advice: "add --yes if everything in it may be lost",
+        };
+        assert!(ask(&loss, "tank", true, "tank\n".as_bytes()).is_ok());
         for typed in ["", "\n", "yes\n", "Tank\n", "tank2\n"] {
-            let error = ask("pool", "tank", true, typed.as_bytes()).expect_err(typed);
+            let error = ask(&loss, "tank", true, typed.as_bytes()).expect_err(typed);
             assert_eq!(error.kind, ErrorKind::Invalid);
         }
-        let error = ask("pool", "tank", false, "tank\n".as_bytes()).expect_err("no terminal");
+        let error = ask(&loss, "tank", false, "tank\n".as_bytes()).expect_err("no terminal");
         assert!(error.action.contains("--yes"), "{}", error.action);
     }
 }

@@ -14,13 +14,13 @@ use crate::session::Session;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ExportVerb {
-    /// Offer a volume to clients
+    /// Offer a volume or a snapshot to clients
     Create {
         /// How: nbd
         protocol: String,
-        /// Full name of the volume, such as tank/vm1
+        /// Full name, such as tank/vm1, or tank/vm1@monday, which is always read-only
         volume: String,
-        /// Name clients ask for [default: the volume's full name]
+        /// Name clients ask for [default: the same full name]
         #[arg(long)]
         name: Option<String>,
         /// Refuse writes

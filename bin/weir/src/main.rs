@@ -20,10 +20,12 @@ mod layout;
 mod offline;
 mod output;
 mod pool;
+mod schedule;
 mod serve;
 mod serve_args;
 mod server;
 mod session;
+mod snapshot;
 mod vdevs;
 mod volume;
 
@@ -62,6 +64,12 @@ fn run(cli: Cli) -> Result<Answer, ApiError> {
         Command::Pool { verb, remote } => pool::run(verb, &Session::open(&root, &remote.into())?),
         Command::Volume { verb, remote } => {
             volume::run(verb, &Session::open(&root, &remote.into())?)
+        }
+        Command::Snapshot { verb, remote } => {
+            snapshot::run(verb, &Session::open(&root, &remote.into())?)
+        }
+        Command::Schedule { verb, remote } => {
+            schedule::run(verb, &Session::open(&root, &remote.into())?)
         }
         Command::Export { verb, remote } => {
             export::run(&verb, &Session::open(&root, &remote.into())?)

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 
 use clap::Subcommand;
 use weir_api::types::{
-    DiskStatus, ErrorCounts, FlushCheck, ImportablePool, Leaving, Outcome, PoolChange, PoolCreate,
-    PoolCreated, PoolDestroy, PoolExport, PoolImport, PoolScan, PoolStatus, Request, VdevKind,
-    VdevRole, VdevStatus,
+    Allocated, DiskStatus, ErrorCounts, FlushCheck, ImportablePool, Leaving, Outcome, PoolChange,
+    PoolCreate, PoolCreated, PoolDestroy, PoolExport, PoolImport, PoolScan, PoolStatus, Request,
+    VdevKind, VdevRole, VdevStatus,
 };
 use weir_api::{ApiError, Control};
 use weir_base::size::Human;
@@ -77,7 +77,7 @@ pub(crate) enum PoolVerb {
         /// Name of the pool
         name: String,
         /// Do not ask
-        #[arg(long)]
+        #[arg(short, long)]
         yes: bool,
     },
     /// Import a pool, or list the pools that could be imported
@@ -275,6 +275,8 @@ fn status(pool: &PoolStatus) -> String {
         format!("{more} more could be used: weir pool expand {}", pool.name)
     });
     lines.extend(expand.iter().map(|text| ("expand", text.as_str())));
+    let allocated = allocated(pool);
+    lines.extend(allocated.iter().map(|text| ("alloc", text.as_str())));
     let space = cleaner::line(pool.cleaner.as_ref());
     lines.extend(space.iter().map(|text| ("space", text.as_str())));
     let top = line(0, &pool.name, pool.state.name(), &pool.errors, "");
@@ -284,6 +286,20 @@ fn status(pool: &PoolStatus) -> String {
         _ => format!("{read} reads and {write} writes failed, {checksum} blocks were damaged"),
     };
     format!("{}config:\n\n{}\nerrors: {errors}\n", labelled(&lines), tree(&rows(top, &pool.vdevs)))
+}
+
+/// Where the room in use goes; nothing of a pool that is not open.
+fn allocated(pool: &PoolStatus) -> Option<String> {
+    let Allocated { volumes_bytes, snapshots_bytes, freeing_bytes, pool_bytes } = pool.allocated;
+    let (all, volumes) = (Human(pool.allocated_bytes), Human(volumes_bytes));
+    let (snapshots, own) = (Human(snapshots_bytes), Human(pool_bytes));
+    let freeing = match freeing_bytes {
+        0 => String::new(),
+        bytes => format!(", {} being freed", Human(bytes)),
+    };
+    (pool.allocated_bytes > 0).then(|| {
+        format!("{all}: volumes {volumes}, only in snapshots {snapshots}, pool {own}{freeing}")
+    })
 }
 
 /// How far the removal of a vdev is.

@@ -23,11 +23,17 @@ mod exports;
 mod flush_check;
 mod history;
 mod legs;
+mod lifecycle;
 mod never_hang;
+mod offers;
 pub(crate) mod pools;
 mod recorder;
+mod schedule_plan;
+mod schedules;
+mod snapshots;
 mod state;
 mod vdevs;
+mod volumes;
 mod watchman;
 
 pub(crate) use control::guid;
@@ -114,6 +120,7 @@ async fn serve(
     let watch = watchman::watch(Arc::clone(&manager), Arc::clone(&record.events));
     let watching = tokio::spawn(watch);
     let spares = tokio::spawn(vdevs::look_after(Arc::clone(&manager), Arc::clone(&record.events)));
+    let taking = tokio::spawn(schedules::run(Arc::clone(&manager), Arc::clone(&record.events)));
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let recorder = Recorder::new(Arc::clone(&manager), record);
     let control: Arc<dyn weir_api::Control> = Arc::new(recorder);
@@ -138,6 +145,7 @@ async fn serve(
     };
     watching.abort();
     spares.abort();
+    taking.abort();
     let orderly = async {
         stop.send(()).ok();
         if let Ok(Err(error)) = served.await {

@@ -4,10 +4,10 @@
 //!
 //! Invariant: a verb is one call; whatever can be judged here is judged before the call.
 
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 use weir_api::types::{
-    Volume, VolumeChange, VolumeCreate, VolumeProperties, VolumeResize, VolumeSet,
-    check_volume_size,
+    Request, Volume, VolumeChange, VolumeCreate, VolumeDestroy, VolumeProperties, VolumeRename,
+    VolumeResize, VolumeSet, VolumeSpace, check_volume_size,
 };
 use weir_api::{ApiError, Control};
 use weir_base::{ErrorKind, names, size};
@@ -34,6 +34,9 @@ pub(crate) enum VolumeVerb {
     List {
         /// Only those of this pool
         pool: Option<String>,
+        /// Other columns: space shows where the space of volumes and their snapshots goes
+        #[arg(short = 'o', value_name = "COLUMNS")]
+        columns: Option<Columns>,
         /// For scripts: no header, tabs, sizes in bytes
         #[arg(short = 'H')]
         script: bool,
@@ -59,14 +62,36 @@ pub(crate) enum VolumeVerb {
         #[arg(long, allow_hyphen_values = true)]
         size: String,
     },
+    /// Give a volume another name; its exports keep theirs and go on
+    Rename {
+        /// Full name, such as tank/vm1
+        name: String,
+        /// New full name, such as tank/web
+        to: String,
+    },
+    /// Let a clone take over its origin, so that the volume it came from can be destroyed
+    Promote {
+        /// Full name of the clone, such as tank/new
+        name: String,
+    },
     /// Destroy a volume and its data
     Destroy {
         /// Full name, such as tank/vm1
         name: String,
+        /// Also destroy its snapshots
+        #[arg(short, long)]
+        recursive: bool,
         /// Do not ask
-        #[arg(long)]
+        #[arg(short, long)]
         yes: bool,
     },
+}
+
+/// What `list` shows beside the usual.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Columns {
+    /// Where the space goes
+    Space,
 }
 
 pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
@@ -78,7 +103,9 @@ pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
             let request = VolumeCreate { name, size_bytes, properties };
             changed(session, &session.call(|client| client.volume_create(request))?)
         }
-        VolumeVerb::List { pool, script } => list(session, pool, Style::new(script)),
+        VolumeVerb::List { pool, columns, script } => {
+            list(session, pool, columns, Style::new(script))
+        }
         VolumeVerb::Show { name } => {
             session.print(&session.call(|client| client.volume_show(name))?, show)
         }
@@ -93,10 +120,20 @@ pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
             let request = VolumeResize { name, size_bytes: parse_size(&size)? };
             changed(session, &session.call(|client| client.volume_resize(request))?)
         }
-        VolumeVerb::Destroy { name, yes } => {
+        VolumeVerb::Rename { name, to } => {
+            let request = VolumeRename { name, to };
+            request.check()?;
+            changed(session, &session.call(|client| client.volume_rename(request))?)
+        }
+        VolumeVerb::Promote { name } => {
+            check_name(&name)?;
+            changed(session, &session.call(|client| client.volume_promote(name))?)
+        }
+        VolumeVerb::Destroy { name, recursive, yes } => {
             check_name(&name)?;
             confirm::destruction("volume", &name, yes)?;
-            let answer = session.call(|client| client.volume_destroy(name))?;
+            let request = VolumeDestroy { name, recursive };
+            let answer = session.call(|client| client.volume_destroy(request))?;
             session.say(&output::outcome("volume", &answer.name, answer.outcome));
             session.print(&answer, |_| String::new())
         }
@@ -135,7 +172,12 @@ fn changed(session: &Session, change: &VolumeChange) -> Result<(), ApiError> {
     session.print(change, |_| String::new())
 }
 
-fn list(session: &Session, pool: Option<String>, style: Style) -> Result<(), ApiError> {
+fn list(
+    session: &Session,
+    pool: Option<String>,
+    columns: Option<Columns>,
+    style: Style,
+) -> Result<(), ApiError> {
     let answer = session.call(|client| client.volume_list(pool))?;
     if answer.volumes.is_empty() {
         session.say("there are no volumes");
@@ -149,19 +191,51 @@ fn list(session: &Session, pool: Option<String>, style: Style) -> Result<(), Api
             format!("{:.2}", volume.compression_ratio),
             volume.compression.name().to_owned(),
             volume.exports.len().to_string(),
+            volume.origin.clone().unwrap_or_else(|| "-".to_owned()),
         ]
     };
     session.print(&answer, |all| {
         let rows: Vec<_> = all.volumes.iter().map(row).collect();
-        let header = ["NAME", ">SIZE", ">USED", ">STORED", ">RATIO", "COMPRESS", ">EXPORTS"];
-        if rows.is_empty() { String::new() } else { output::table(header, &rows, style) }
+        let header =
+            ["NAME", ">SIZE", ">USED", ">STORED", ">RATIO", "COMPRESS", ">EXPORTS", "ORIGIN"];
+        match columns {
+            _ if rows.is_empty() => String::new(),
+            Some(Columns::Space) => space(&all.volumes, style),
+            None => output::table(header, &rows, style),
+        }
     })
+}
+
+fn space(volumes: &[Volume], style: Style) -> String {
+    let row = |volume: &Volume| {
+        let VolumeSpace {
+            available_bytes,
+            used_bytes,
+            by_snapshots_bytes,
+            by_volume_bytes,
+            referenced_bytes,
+            written_bytes,
+        } = volume.space;
+        [
+            volume.name.clone(),
+            style.size(available_bytes),
+            style.size(used_bytes),
+            style.size(by_snapshots_bytes),
+            style.size(by_volume_bytes),
+            style.size(referenced_bytes),
+            style.size(written_bytes),
+        ]
+    };
+    let rows: Vec<_> = volumes.iter().map(row).collect();
+    let header = ["NAME", ">AVAIL", ">USED", ">USEDSNAP", ">USEDDS", ">REFER", ">WRITTEN"];
+    output::table(header, &rows, style)
 }
 
 fn show(volume: &Volume) -> String {
     let human = |bytes: u64| format!("{} ({bytes} bytes)", size::Human(bytes));
     let exports =
         if volume.exports.is_empty() { "none".to_owned() } else { volume.exports.join(" ") };
+    let origin = volume.origin.as_deref().unwrap_or("none: it is no clone");
     output::labelled(&[
         ("volume", &volume.name),
         ("size", &human(volume.size_bytes)),
@@ -171,6 +245,9 @@ fn show(volume: &Volume) -> String {
         ("stored", &human(volume.stored_bytes)),
         ("ratio", &format!("{:.2}", volume.compression_ratio)),
         ("created", &output::date(volume.created_unix_ms)),
+        ("origin", origin),
+        ("snapshots", &volume.snapshots.to_string()),
+        ("kept by them", &human(volume.space.by_snapshots_bytes)),
         ("exports", &exports),
     ])
 }

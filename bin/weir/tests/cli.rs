@@ -152,7 +152,10 @@ fn every_verb_does_what_it_says() {
     server.weir("volume create tank/vm1 --size 10GiB -o compression=off").ok();
     server.weir("volume create tank/vm2 --size 16TiB").ok();
     let list = server.weir("volume list -H tank").ok().out;
-    assert_eq!(list.lines().next(), Some("tank/vm1\t10737418240\t8388608\t4194304\t2.00\toff\t0"));
+    assert_eq!(
+        list.lines().next(),
+        Some("tank/vm1\t10737418240\t8388608\t4194304\t2.00\toff\t0\t-")
+    );
     assert_eq!(server.weir("volume list").ok().out.lines().count(), 3);
     let set = server.weir("volume set compression=lz4 tank/vm1").ok();
     assert_eq!(set.talk, "volume tank/vm1 changed\n");
@@ -169,7 +172,8 @@ fn every_verb_does_what_it_says() {
     server.weir("export delete other").ok();
     server.weir("export delete tank/vm1").ok();
 
-    server.weir("volume destroy tank/vm1 --yes").ok();
+    snapshots_and_schedules(&server);
+    server.weir("volume destroy tank/vm1 --yes -r").ok();
     assert!(server.weir("server show").ok().out.contains("io_uring"));
     server.weir("pool export tank").ok();
     let found = server.weir("pool import -d /dev -d .").ok().out;
@@ -179,6 +183,45 @@ fn every_verb_does_what_it_says() {
     server.weir("pool destroy tank --yes").ok();
     let none = server.weir("pool list").ok();
     assert_eq!((none.out.as_str(), none.talk.as_str()), ("", "there are no pools\n"));
+}
+
+/// Every verb of snapshots and schedules, on volumes tank/vm1 and tank/vm2.
+fn snapshots_and_schedules(server: &Server) {
+    let taken = server.weir("snapshot create tank/vm1@a tank/vm2@a").ok();
+    assert_eq!(taken.talk, "snapshot tank/vm1@a created\nsnapshot tank/vm2@a created\n");
+    server.weir("snapshot create -r tank@all").ok();
+    let list = server.weir("snapshot list tank/vm1").ok().out;
+    let lines: Vec<_> = list.lines().collect();
+    assert!(lines[0].starts_with("NAME          USED  REFER  WRITTEN  CREATED"), "{list}");
+    assert!(lines[1].starts_with("tank/vm1@a    1MiB   4MiB     2MiB  2023-11-14"), "{list}");
+    assert_eq!(server.weir("snapshot list -H").ok().out.lines().count(), 4);
+    server.weir("snapshot hold backup tank/vm1@a").ok();
+    assert_eq!(server.weir("snapshot holds -H").ok().out, "tank/vm1@a\tbackup\n");
+    server.weir("snapshot destroy tank/vm1@a --yes").fails(6, "held");
+    server.weir("snapshot release backup tank/vm1@a").ok();
+    assert_eq!(server.weir("snapshot holds").ok().talk, "no snapshot is held\n");
+    server.weir("snapshot rename tank/vm1@all tank/vm1@good").ok();
+    server.weir("snapshot rollback tank/vm1@good -r --yes").ok();
+    server.weir("snapshot clone tank/vm1@good tank/new").ok();
+    let show = server.weir("volume show tank/new").ok().out;
+    assert!(show.contains("origin: tank/vm1@good"), "{show}");
+    server.weir("volume promote tank/new").ok();
+    server.weir("volume rename tank/new tank/web").ok();
+    let space = server.weir("volume list -o space tank").ok().out;
+    let head = "NAME      AVAIL  USED  USEDSNAP  USEDDS  REFER  WRITTEN";
+    assert_eq!(space.lines().next(), Some(head));
+    server.weir("volume destroy tank/web --yes").ok();
+    let plan = server.weir("snapshot destroy -n tank/vm2@a").ok();
+    assert_eq!(plan.talk, "would destroy 1 snapshot and free 1MiB\n");
+    assert_eq!(plan.out, "tank/vm2@a\n");
+    let gone = server.weir("snapshot destroy --yes tank/vm2@a").ok();
+    assert_eq!(gone.talk, "destroyed 1 snapshot, which frees 1MiB\n");
+    server.weir("volume destroy tank/vm1 --yes").fails(6, "snapshots");
+    server.weir("schedule set tank/vm1 hourly=24,daily=7").ok();
+    let list = server.weir("schedule list").ok().out;
+    assert!(list.contains("tank/vm1  hourly=24,daily=7  2023-11-14"), "{list}");
+    server.weir("schedule clear tank/vm1").ok();
+    assert_eq!(server.weir("schedule list").ok().talk, "there are no schedules\n");
 }
 
 #[test]
@@ -192,6 +235,7 @@ fn status_is_laid_out_like_zpools() {
 status: One disk gave wrong data. Its copies were healed from the other leg.
 action: Look at the disk, and replace it if the count grows.
    see: docs/operating/bad-disk.md
+ alloc: 1MiB: volumes 900KiB, only in snapshots 100KiB, pool 24KiB
  space: cleaner idle; 200 of 254 segments free; cleans below 39, idle below 64
 config:
 
@@ -206,7 +250,7 @@ errors: No known data errors
     );
     server.weir("pool create plain /disks/c /disks/d").ok();
     let both = server.weir("pool status").ok().out;
-    assert!(both.contains("\n\n  pool: plain\n state: ONLINE\n space: "), "{both}");
+    assert!(both.contains("\n\n  pool: plain\n state: ONLINE\n alloc: "), "{both}");
     assert!(both.contains("\n          /disks/c  ONLINE"), "{both}");
 }
 
@@ -237,6 +281,43 @@ fn every_verb_prints_json() {
     assert_eq!(export["export"]["uris"][0], "nbd://127.0.0.1/tank/a");
     assert_eq!(server.weir("export list --json").json()["exports"][0]["protocol"], "nbd");
     assert_eq!(server.weir("export delete tank/a --json").json()["outcome"], "removed");
+    let taken = server.weir("snapshot create tank/a@m --json").json();
+    assert_eq!(
+        (&taken["outcome"], &taken["snapshots"][0]["name"]),
+        (&"created".into(), &"tank/a@m".into())
+    );
+    let shown = server.weir("export create nbd tank/a@m --json").json();
+    assert_eq!(shown["export"]["read_only"], true);
+    server.weir("export delete tank/a@m --json").json();
+    assert_eq!(server.weir("snapshot list --json").json()["snapshots"][0]["used_bytes"], 1 << 20);
+    assert_eq!(server.weir("snapshot hold x tank/a@m --json").json()["outcome"], "changed");
+    let holds = server.weir("snapshot holds tank --json").json();
+    assert_eq!(holds["snapshots"][0]["holds"][0], "x");
+    assert_eq!(server.weir("snapshot release x tank/a@m --json").json()["outcome"], "changed");
+    let renamed = server.weir("snapshot rename tank/a@m tank/a@n --json").json();
+    assert_eq!(renamed["snapshots"][0]["name"], "tank/a@n");
+    let back = server.weir("snapshot rollback tank/a@n --yes --json").json();
+    assert_eq!(back["volume"]["name"], "tank/a");
+    let clone = server.weir("snapshot clone tank/a@n tank/c --json").json();
+    assert_eq!(
+        (&clone["outcome"], &clone["volume"]["origin"]),
+        (&"created".into(), &"tank/a@n".into())
+    );
+    assert_eq!(server.weir("volume promote tank/c --json").json()["outcome"], "changed");
+    let renamed = server.weir("volume rename tank/c tank/d --json").json();
+    assert_eq!(renamed["volume"]["name"], "tank/d");
+    let space = server.weir("volume list -o space --json").json();
+    assert_eq!(space["volumes"][0]["space"]["by_snapshots_bytes"], 2 << 20);
+    let plan = server.weir("snapshot destroy -n tank/a@n --json").json();
+    assert_eq!((&plan["outcome"], &plan["freed_bytes"]), (&"unchanged".into(), &(1 << 20).into()));
+    assert_eq!(server.weir("snapshot destroy tank/a@n --yes --json").json()["outcome"], "removed");
+    let set = server.weir("schedule set tank daily=7 --json").json();
+    assert_eq!(
+        (&set["outcome"], &set["schedule"]["keep"]["daily"]),
+        (&"created".into(), &7.into())
+    );
+    assert_eq!(server.weir("schedule list --json").json()["schedules"][0]["name"], "tank");
+    assert_eq!(server.weir("schedule clear tank --json").json()["outcome"], "removed");
     assert_eq!(server.weir("volume destroy tank/a --yes --json").json()["name"], "tank/a");
     assert_eq!(server.weir("server show --json").json()["io_backend"], "io_uring");
     assert_eq!(server.weir("pool export tank --json").json()["outcome"], "removed");
@@ -328,6 +409,23 @@ fn wrong_values_are_found_before_any_call() {
         ("volume set size=1 tank/a", "size"),
         ("volume resize tank/a --size 1", "multiple"),
         ("volume destroy tank/a", "no terminal"),
+        ("volume rename tank/a other/a", "same pool"),
+        ("volume promote tank", "tank/vm1"),
+        ("snapshot create tank/a", "tank/vm1@monday"),
+        ("snapshot create tank/a@b@c", "'@'"),
+        ("snapshot create tank/a@m other/b@m", "same pool"),
+        ("snapshot create tank/a@m tank/a@n", "twice"),
+        ("snapshot create -r tank/a@m", "bad pool name"),
+        ("snapshot list ta@nk", "bad volume name"),
+        ("snapshot destroy tank/a@m", "no terminal"),
+        ("snapshot destroy tank/a@m%n%o", "one '%'"),
+        ("snapshot hold b@d tank/a@m", "'@'"),
+        ("snapshot rename tank/a@m tank/b@m", "same volume"),
+        ("snapshot rollback tank/a@m", "no terminal"),
+        ("snapshot clone tank/a@m other/b", "same pool"),
+        ("schedule set tank/a minutely=5", "frequently"),
+        ("schedule set tank/a@m hourly=5", "'@'"),
+        ("schedule clear t@nk", "'@'"),
         ("export create iscsi tank/a", "iscsi"),
         ("export create nbd tank", "tank/vm1"),
         ("export create nbd tank/a --name a//b", "empty"),
@@ -351,7 +449,7 @@ fn bad_variables_are_told() {
     Ran::of("pool list", &command.output().unwrap()).fails(3, "TLS");
 }
 
-const VERBS: [&str; 22] = [
+const VERBS: [&str; 38] = [
     "",
     "serve",
     "pool",
@@ -367,7 +465,23 @@ const VERBS: [&str; 22] = [
     "volume show",
     "volume set",
     "volume resize",
+    "volume rename",
+    "volume promote",
     "volume destroy",
+    "snapshot",
+    "snapshot create",
+    "snapshot list",
+    "snapshot destroy",
+    "snapshot hold",
+    "snapshot release",
+    "snapshot holds",
+    "snapshot rename",
+    "snapshot rollback",
+    "snapshot clone",
+    "schedule",
+    "schedule set",
+    "schedule list",
+    "schedule clear",
     "export",
     "export create",
     "export list",
@@ -405,7 +519,7 @@ fn every_verb_has_the_same_manners() {
 }
 
 fn is_noun(verb: &str) -> bool {
-    ["", "pool", "volume", "export"].contains(&verb)
+    ["", "pool", "volume", "snapshot", "schedule", "export"].contains(&verb)
 }
 
 #[test]

@@ -25,14 +25,18 @@ use weir_base::names;
 use crate::control::{Answer, Control};
 use crate::limits::{ANSWER_BYTES_MAX, CLIENT_TIMEOUT};
 use crate::routes::{
-    CloseOptions, NewDisk, NewSize, NewVdevs, OneDisk, OneVdev, ScrubOptions, SomeDisks, Successor,
+    CloseOptions, NewDisk, NewName, NewSize, NewVdevs, OneDisk, OneVdev, ScrubOptions, SomeDisks,
+    Successor,
 };
 use crate::types::{
     EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, HistoryList,
     ImportableList, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated,
     PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan,
-    PoolScrub, PoolStatus, Removed, Request, ServerInfo, Volume, VolumeChange, VolumeCreate,
-    VolumeList, VolumeResize, VolumeSet,
+    PoolScrub, PoolStatus, Removed, Request, ScheduleChange, ScheduleList, ScheduleSet, ServerInfo,
+    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
+    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeChange, VolumeCreate,
+    VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet, check_listed,
+    check_scheduled,
 };
 use crate::wire::ErrorBody;
 use crate::{Address, Error};
@@ -313,8 +317,68 @@ impl Control for Client {
         self.call(path.map(|path| send(Method::PUT, format!("{path}/size"), &size)))
     }
 
-    fn volume_destroy(&self, volume: String) -> Answer<'_, Removed> {
-        self.call(volume_path(&volume).map(delete))
+    fn volume_rename(&self, request: VolumeRename) -> Answer<'_, VolumeChange> {
+        let path = request.check().and_then(|()| volume_path(&request.name));
+        let new = NewName { to: request.to };
+        self.call(path.map(|path| send(Method::POST, format!("{path}/rename"), &new)))
+    }
+
+    fn volume_promote(&self, volume: String) -> Answer<'_, VolumeChange> {
+        let path = volume_path(&volume).map(|path| format!("{path}/promote"));
+        self.call(path.map(|path| send(Method::POST, path, &serde_json::json!({}))))
+    }
+
+    fn volume_destroy(&self, request: VolumeDestroy) -> Answer<'_, Removed> {
+        let path = volume_path(&request.name);
+        self.call(path.map(|path| delete(format!("{path}?recursive={}", request.recursive))))
+    }
+
+    fn snapshot_create(&self, request: SnapshotCreate) -> Answer<'_, SnapshotChange> {
+        self.call(checked(Method::POST, "/v1/snapshots", &request))
+    }
+
+    fn snapshot_list(&self, of: Option<String>) -> Answer<'_, SnapshotList> {
+        self.call(match of {
+            None => Ok(get("/v1/snapshots")),
+            Some(of) => check_listed(&of).map(|()| get(format!("/v1/snapshots?of={}", part(&of)))),
+        })
+    }
+
+    fn snapshot_destroy(&self, request: SnapshotDestroy) -> Answer<'_, SnapshotsDestroyed> {
+        self.call(checked(Method::POST, "/v1/snapshots/destroy", &request))
+    }
+
+    fn snapshot_hold(&self, request: SnapshotTag) -> Answer<'_, SnapshotChange> {
+        self.call(checked(Method::POST, "/v1/snapshots/hold", &request))
+    }
+
+    fn snapshot_release(&self, request: SnapshotTag) -> Answer<'_, SnapshotChange> {
+        self.call(checked(Method::POST, "/v1/snapshots/release", &request))
+    }
+
+    fn snapshot_rename(&self, request: SnapshotRename) -> Answer<'_, SnapshotChange> {
+        self.call(checked(Method::POST, "/v1/snapshots/rename", &request))
+    }
+
+    fn snapshot_rollback(&self, request: SnapshotRollback) -> Answer<'_, VolumeChange> {
+        self.call(checked(Method::POST, "/v1/snapshots/rollback", &request))
+    }
+
+    fn snapshot_clone(&self, request: SnapshotClone) -> Answer<'_, VolumeChange> {
+        self.call(checked(Method::POST, "/v1/snapshots/clone", &request))
+    }
+
+    fn schedule_set(&self, request: ScheduleSet) -> Answer<'_, ScheduleChange> {
+        self.call(checked(Method::POST, "/v1/schedules", &request))
+    }
+
+    fn schedule_list(&self) -> Answer<'_, ScheduleList> {
+        self.call(Ok(get("/v1/schedules")))
+    }
+
+    fn schedule_clear(&self, name: String) -> Answer<'_, Removed> {
+        let path = check_scheduled(&name).map(|()| format!("/v1/schedules/{}", part(&name)));
+        self.call(path.map(delete))
     }
 
     fn export_create(&self, request: ExportCreate) -> Answer<'_, ExportChange> {

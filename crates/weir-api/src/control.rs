@@ -16,8 +16,10 @@ use crate::types::{
     EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, HistoryList,
     ImportableList, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated,
     PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan,
-    PoolScrub, PoolStatus, Removed, ServerInfo, Volume, VolumeChange, VolumeCreate, VolumeList,
-    VolumeResize, VolumeSet,
+    PoolScrub, PoolStatus, Removed, ScheduleChange, ScheduleList, ScheduleSet, ServerInfo,
+    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
+    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeChange, VolumeCreate,
+    VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
 };
 use crate::wire::ApiError;
 
@@ -148,13 +150,68 @@ pub trait Control: Send + Sync + 'static {
     /// `Busy` for a shrink below written data.
     fn volume_resize(&self, request: VolumeResize) -> Answer<'_, VolumeChange>;
 
+    /// Gives a volume another name. Its exports keep theirs and go on.
+    fn volume_rename(&self, request: VolumeRename) -> Answer<'_, VolumeChange>;
+
+    /// Lets a clone take over its origin and all older snapshots; the volume it was cloned from
+    /// becomes its clone.
+    ///
+    /// # Errors
+    /// `Invalid` for what is no clone, `Exists` where a name of a snapshot is taken.
+    fn volume_promote(&self, volume: String) -> Answer<'_, VolumeChange>;
+
     /// Destroys a volume and its data.
     ///
     /// # Errors
-    /// `Busy` while it is exported.
-    fn volume_destroy(&self, volume: String) -> Answer<'_, Removed>;
+    /// `Busy` while it or a snapshot of it is exported, while it has snapshots (unless
+    /// `recursive`), and while one of these is held or was cloned.
+    fn volume_destroy(&self, request: VolumeDestroy) -> Answer<'_, Removed>;
 
-    /// Offers a volume to clients. The same export again is `unchanged`.
+    /// Takes snapshots at one moment: all or none.
+    ///
+    /// # Errors
+    /// `Exists` for a name that is taken: what it shows is another moment.
+    fn snapshot_create(&self, request: SnapshotCreate) -> Answer<'_, SnapshotChange>;
+
+    /// Lists snapshots: all, or those of a pool or a volume, or one.
+    fn snapshot_list(&self, of: Option<String>) -> Answer<'_, SnapshotList>;
+
+    /// Destroys snapshots, of each volume all or none; or only tells which and what that frees.
+    ///
+    /// # Errors
+    /// `Busy` for one that is exported, held or the origin of a clone; `NotFound` for a name or a
+    /// range that fits none.
+    fn snapshot_destroy(&self, request: SnapshotDestroy) -> Answer<'_, SnapshotsDestroyed>;
+
+    /// Keeps a snapshot from being destroyed until the tag is released.
+    fn snapshot_hold(&self, request: SnapshotTag) -> Answer<'_, SnapshotChange>;
+
+    /// Takes a tag away.
+    fn snapshot_release(&self, request: SnapshotTag) -> Answer<'_, SnapshotChange>;
+
+    /// Gives a snapshot another name.
+    fn snapshot_rename(&self, request: SnapshotRename) -> Answer<'_, SnapshotChange>;
+
+    /// Makes a volume what it was at a snapshot; what was written since is lost.
+    ///
+    /// # Errors
+    /// `Busy` while the volume is exported, and where there are newer snapshots unless
+    /// `destroy_newer`, which the rules of `snapshot_destroy` hold for.
+    fn snapshot_rollback(&self, request: SnapshotRollback) -> Answer<'_, VolumeChange>;
+
+    /// Makes a volume that begins as a snapshot and shares its blocks.
+    fn snapshot_clone(&self, request: SnapshotClone) -> Answer<'_, VolumeChange>;
+
+    /// Lets the server take snapshots of a volume, or of all volumes of a pool, from now on.
+    fn schedule_set(&self, request: ScheduleSet) -> Answer<'_, ScheduleChange>;
+
+    /// Lists schedules by name.
+    fn schedule_list(&self) -> Answer<'_, ScheduleList>;
+
+    /// Forgets a schedule; the snapshots it took stay.
+    fn schedule_clear(&self, name: String) -> Answer<'_, Removed>;
+
+    /// Offers a volume or snapshot to clients. The same export again is `unchanged`.
     fn export_create(&self, request: ExportCreate) -> Answer<'_, ExportChange>;
 
     /// Lists exports by name.

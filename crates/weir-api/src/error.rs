@@ -59,6 +59,36 @@ pub enum Error {
     /// A request that changes nothing.
     #[error("no property to set was given")]
     NoProperty,
+    /// A request about no snapshot.
+    #[error("no snapshot was named")]
+    NoSnapshots,
+    /// A recursive snapshot that names not exactly one pool.
+    #[error("a snapshot of all volumes names one pool")]
+    NotOnePool,
+    /// Two snapshots of one volume at one moment.
+    #[error("volume {volume} is named twice, and one call takes one snapshot of it")]
+    VolumeTwice {
+        /// The volume.
+        volume: String,
+    },
+    /// Names that must be of the same volume or pool and are not.
+    #[error("{name} and {to} are not of the same {what}")]
+    Elsewhere {
+        /// One name.
+        name: String,
+        /// The other.
+        to: String,
+        /// What they must share.
+        what: &'static str,
+    },
+    /// A schedule that cannot be.
+    #[error("bad schedule {part:?}: {why}")]
+    Schedule {
+        /// The part that is wrong.
+        part: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// A pool without disks.
     #[error("no disks were given for pool {pool}")]
     NoDisks {
@@ -176,6 +206,11 @@ impl Error {
             | Self::Property { .. }
             | Self::PropertyValue { .. }
             | Self::NoProperty
+            | Self::NoSnapshots
+            | Self::NotOnePool
+            | Self::VolumeTwice { .. }
+            | Self::Elsewhere { .. }
+            | Self::Schedule { .. }
             | Self::NoDisks { .. }
             | Self::VdevWidth { .. }
             | Self::RelativePath { .. }
@@ -201,6 +236,11 @@ impl Error {
             Self::Address { .. } => "write HOST:PORT or unix:PATH",
             Self::NoHome => "set HOME, or name a directory with --state",
             Self::VolumeSize { .. } => "use a multiple of 4096 bytes, at most 16TiB",
+            Self::NoSnapshots => "name a snapshot, such as tank/vm1@monday",
+            Self::NotOnePool => "name the pool and the snapshots, such as tank@monday",
+            Self::VolumeTwice { .. } => "take the second one with another call",
+            Self::Elsewhere { .. } => "name things of one pool, and of one volume to rename",
+            Self::Schedule { .. } => "write what to keep of each sort, such as hourly=24,daily=7",
             Self::DiskTwice { .. } => "name each disk once",
             Self::Mismatched { .. } => "use vdevs of one sort, or --force to mix them",
             Self::RelativePath { .. } => "write the path from the root, such as /dev/sdb",

@@ -32,6 +32,8 @@ mod event;
 mod export;
 mod legs;
 mod pool;
+mod schedule;
+mod snapshot;
 mod vdevs;
 mod volume;
 
@@ -39,7 +41,7 @@ pub(crate) use care::{OneDisk, ScrubOptions, SomeDisks};
 pub(crate) use legs::{NewDisk, Successor};
 pub(crate) use pool::CloseOptions;
 pub(crate) use vdevs::{NewVdevs, OneVdev};
-pub(crate) use volume::NewSize;
+pub(crate) use volume::{NewName, NewSize};
 
 type Shared = Arc<dyn Control>;
 
@@ -66,7 +68,7 @@ fn described() -> OpenApiRouter<Shared> {
         .title("Weir")
         .version("1")
         .description(Some(
-            "Management of pools, volumes and exports. A changing call may be repeated: \
+            "Management of pools, volumes, snapshots and exports. A changing call may be repeated: \
              `outcome` tells whether it changed anything. Changing calls need the header \
              `content-type: application/json`.",
         ))
@@ -93,6 +95,17 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(volume::list, volume::create))
         .routes(routes!(volume::show, volume::set, volume::destroy))
         .routes(routes!(volume::resize))
+        .routes(routes!(volume::rename))
+        .routes(routes!(volume::promote))
+        .routes(routes!(snapshot::list, snapshot::create))
+        .routes(routes!(snapshot::destroy))
+        .routes(routes!(snapshot::hold))
+        .routes(routes!(snapshot::release))
+        .routes(routes!(snapshot::rename))
+        .routes(routes!(snapshot::rollback))
+        .routes(routes!(snapshot::clone))
+        .routes(routes!(schedule::list, schedule::set))
+        .routes(routes!(schedule::clear))
         .routes(routes!(export::list, export::create))
         .routes(routes!(export::show, export::delete))
 }

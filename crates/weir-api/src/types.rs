@@ -19,6 +19,8 @@ mod flush;
 mod io;
 mod legs;
 mod pool;
+mod schedule;
+mod snapshot;
 mod space;
 mod vdevs;
 mod volume;
@@ -30,15 +32,22 @@ pub use flush::{FlushCheck, FlushVerdict, PoolCreated};
 pub use io::{ClientIo, DiskIo, OpIo};
 pub use legs::{PoolAttach, PoolReplace};
 pub use pool::{
-    DiskStatus, ErrorCounts, Health, ImportableList, ImportablePool, Leaving, PoolChange,
-    PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolList, PoolScan, PoolStatus, VdevKind,
-    VdevRole, VdevSpec, VdevStatus,
+    Allocated, DiskStatus, ErrorCounts, Health, ImportableList, ImportablePool, Leaving,
+    PoolChange, PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolList, PoolScan, PoolStatus,
+    VdevKind, VdevRole, VdevSpec, VdevStatus,
+};
+pub use schedule::{
+    Every, Keep, Schedule, ScheduleChange, ScheduleList, ScheduleSet, check_scheduled,
+};
+pub use snapshot::{
+    Snapshot, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
+    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, check_listed,
 };
 pub use space::{CleanerStatus, SegmentIo};
 pub use vdevs::{PoolAdd, PoolRemove};
 pub use volume::{
-    Compression, Volume, VolumeChange, VolumeCreate, VolumeList, VolumeProperties, VolumeResize,
-    VolumeSet, check_volume_size,
+    Compression, Volume, VolumeChange, VolumeCreate, VolumeDestroy, VolumeList, VolumeProperties,
+    VolumeRename, VolumeResize, VolumeSet, VolumeSpace, check_volume_size,
 };
 
 /// A request that can be judged without looking at any state.

@@ -1,10 +1,11 @@
-//! Rules for the names of pools, volumes and exports.
+//! Rules for the names of pools, volumes, snapshots and exports.
 //!
 //! Not here: whether a name is taken; whoever owns the list knows.
 //!
 //! Invariants:
 //! - a name that passes is safe in a path, a URI and a terminal: letters, digits and `_ . : -`;
 //! - a pool cannot be called like a word of the layout grammar;
+//! - `/` ends a pool's name and `@` a dataset's, so a full name falls apart in one way only;
 //! - every rule is checked by the command line and again by the server, through this file.
 
 use crate::limits::NAME_BYTES_MAX;
@@ -14,6 +15,12 @@ const RESERVED: [&str; 7] = ["cache", "dedup", "disk", "log", "mirror", "spare",
 
 /// Beginnings of words of the layout grammar, which a pool may not begin with.
 const RESERVED_PREFIXES: [&str; 2] = ["draid", "raidz"];
+
+/// Longest tag that holds a snapshot: what its record on disk has room for.
+pub const TAG_BYTES_MAX: usize = 64;
+
+/// Longest name of an export: the full name of a snapshot is the usual one, so it must fit.
+const EXPORT_BYTES_MAX: usize = 3 * NAME_BYTES_MAX + 2;
 
 /// Why a name is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +47,19 @@ enum Why {
     Reserved(String),
     #[error("write the pool and the volume, such as tank/vm1")]
     NotTwoParts,
+    #[error("write what it is of and its own name, such as {0}")]
+    NoAt(&'static str),
+    #[error("a range has one '%', such as tank/vm1@monday%friday")]
+    SeveralPercents,
+}
+
+/// Some snapshots of one volume, as `@a`, `@a%b`, `@a%`, `@%b` or `@%` names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Picked<'a> {
+    /// The one of this name.
+    One(&'a str),
+    /// From the first to the last in the order of time, both included; without one to the end.
+    Range(Option<&'a str>, Option<&'a str>),
 }
 
 /// Checks a pool's name.
@@ -74,20 +94,102 @@ pub fn volume(name: &str) -> Result<(&str, &str), NameError> {
     Ok((in_pool, own))
 }
 
-/// Checks an export's name: parts that each could be a volume's own name, joined by `/`.
+/// Checks the full name of a snapshot and splits it into the volume's full name and its own.
+///
+/// # Errors
+/// The first rule the name breaks, with the character that breaks it.
+pub fn snapshot(name: &str) -> Result<(&str, &str), NameError> {
+    let (of, own) = at(name, "tank/vm1@monday")?;
+    volume(of)?;
+    own_snapshot(name, own)?;
+    Ok((of, own))
+}
+
+/// Checks `POOL@NAME`, which means a snapshot of each volume of a pool, and splits it.
+///
+/// # Errors
+/// The first rule the name breaks, with the character that breaks it.
+pub fn pool_snapshot(name: &str) -> Result<(&str, &str), NameError> {
+    let (of, own) = at(name, "tank@monday")?;
+    pool(of)?;
+    own_snapshot(name, own)?;
+    Ok((of, own))
+}
+
+/// Checks a list of snapshots of one volume, such as `tank/vm1@a,c%e`, and splits it into the
+/// volume's full name and what is picked.
+///
+/// # Errors
+/// The first rule the name breaks, with the character that breaks it.
+pub fn snapshots(name: &str) -> Result<(&str, Vec<Picked<'_>>), NameError> {
+    let (of, list) = at(name, "tank/vm1@monday")?;
+    volume(of)?;
+    let end = |own: &'_ str| if own.is_empty() { Ok(()) } else { own_snapshot(name, own) };
+    let picked = |text| match str::split_once(text, '%') {
+        None => own_snapshot(name, text).map(|()| Picked::One(text)),
+        Some((_, last)) if last.contains('%') => Err(bad_snapshot(name, Why::SeveralPercents)),
+        Some((first, last)) => {
+            end(first).and_then(|()| end(last))?;
+            let given = |own: &'_ str| !own.is_empty();
+            Ok(Picked::Range(Some(first).filter(|f| given(f)), Some(last).filter(|l| given(l))))
+        }
+    };
+    let picked: Result<_, NameError> = list.split(',').map(picked).collect();
+    Ok((of, picked?))
+}
+
+/// Checks the full name of a volume or a snapshot and splits it into the volume's full name and the
+/// snapshot's own.
+///
+/// # Errors
+/// The first rule the name breaks, with the character that breaks it.
+pub fn dataset(name: &str) -> Result<(&str, Option<&str>), NameError> {
+    if name.contains('@') {
+        return snapshot(name).map(|(of, own)| (of, Some(own)));
+    }
+    volume(name).map(|_| (name, None))
+}
+
+/// Checks a tag that holds a snapshot.
+///
+/// # Errors
+/// The first rule the tag breaks, with the character that breaks it.
+pub fn tag(tag: &str) -> Result<(), NameError> {
+    let bad = |why| NameError { what: "tag", name: tag.to_owned(), why };
+    part(tag, char::is_ascii_alphanumeric, Why::FirstNotAlphanumeric).map_err(bad)?;
+    if tag.len() > TAG_BYTES_MAX { Err(bad(Why::TooLong(TAG_BYTES_MAX))) } else { Ok(()) }
+}
+
+/// Checks an export's name: parts that each could be a volume's own name, joined by `/`, and after
+/// an `@` one that could be a snapshot's.
 ///
 /// # Errors
 /// The first rule the name breaks, with the character that breaks it.
 pub fn export(name: &str) -> Result<(), NameError> {
-    // A volume's full name is the usual export name, so it must fit.
-    let bytes_max = 2 * NAME_BYTES_MAX + 1;
     let bad = |why| NameError { what: "export", name: name.to_owned(), why };
-    if name.len() > bytes_max {
-        return Err(bad(Why::TooLong(bytes_max)));
+    if name.len() > EXPORT_BYTES_MAX {
+        return Err(bad(Why::TooLong(EXPORT_BYTES_MAX)));
     }
-    name.split('/')
+    let (of, own) = name.split_once('@').map_or((name, None), |(of, own)| (of, Some(own)));
+    of.split('/')
+        .chain(own)
         .try_for_each(|own| part(own, char::is_ascii_alphanumeric, Why::FirstNotAlphanumeric))
         .map_err(bad)
+}
+
+fn bad_snapshot(name: &str, why: Why) -> NameError {
+    NameError { what: "snapshot", name: name.to_owned(), why }
+}
+
+/// Splits the name of a snapshot at the `@`, which must be there.
+fn at<'a>(name: &'a str, such_as: &'static str) -> Result<(&'a str, &'a str), NameError> {
+    name.split_once('@').ok_or_else(|| bad_snapshot(name, Why::NoAt(such_as)))
+}
+
+/// Checks a snapshot's own name, which is a part of `name`.
+fn own_snapshot(name: &str, own: &str) -> Result<(), NameError> {
+    part(own, char::is_ascii_alphanumeric, Why::FirstNotAlphanumeric)
+        .map_err(|why| bad_snapshot(name, why))
 }
 
 fn part(name: &str, first_ok: fn(&char) -> bool, first_bad: fn(char) -> Why) -> Result<(), Why> {
@@ -114,9 +216,16 @@ mod tests {
         }
         assert_eq!(volume("tank/vm1"), Ok(("tank", "vm1")));
         assert_eq!(volume("tank/0"), Ok(("tank", "0")));
-        for name in ["tank/vm1", "vm1", "a/b/c", "0"] {
+        for name in ["tank/vm1", "vm1", "a/b/c", "0", "tank/vm1@monday"] {
             assert_eq!(export(name), Ok(()), "{name}");
         }
+        let longest = "a".repeat(NAME_BYTES_MAX);
+        assert_eq!(export(&format!("{longest}/{longest}@{longest}")), Ok(()));
+        assert_eq!(snapshot("tank/vm1@1.a:b_c-d"), Ok(("tank/vm1", "1.a:b_c-d")));
+        assert_eq!(pool_snapshot("tank@monday"), Ok(("tank", "monday")));
+        assert_eq!(dataset("tank/vm1"), Ok(("tank/vm1", None)));
+        assert_eq!(dataset("tank/vm1@a"), Ok(("tank/vm1", Some("a"))));
+        assert_eq!(tag(&"t".repeat(TAG_BYTES_MAX)), Ok(()));
         assert_eq!(pool(&"a".repeat(NAME_BYTES_MAX)), Ok(()));
     }
 
@@ -153,9 +262,57 @@ mod tests {
             let error = volume(name).expect_err(name).to_string();
             assert!(error.contains(part), "{error}");
         }
-        for name in ["", "a//b", "/a", "a/", "a/../b", "a b", &format!("{long}/{long}")] {
+        for name in ["", "a//b", "/a", "a/", "a/../b", "a b", "a@", "@a", "a@b@c", "a@b/c", &long] {
             let error = export(name).expect_err(name).to_string();
             assert!(error.starts_with("bad export name"), "{error}");
+        }
+    }
+
+    #[test]
+    fn names_the_broken_rule_of_a_snapshot() {
+        let long = format!("tank/a@{}", "s".repeat(NAME_BYTES_MAX + 1));
+        for (name, part) in [
+            ("", "tank/vm1@monday"),
+            ("tank/vm1", "tank/vm1@monday"),
+            ("tank@a", "bad volume name \"tank\""),
+            ("tank/vm1@", "empty"),
+            ("@a", "bad volume name \"\""),
+            ("tank/vm1@-a", "'-'"),
+            ("tank/vm1@a@b", "'@'"),
+            ("tank/vm1@a/b", "'/'"),
+            ("tank/vm1@a%b", "'%'"),
+            (long.as_str(), "200 bytes"),
+        ] {
+            let error = snapshot(name).expect_err(name).to_string();
+            assert!(error.contains(part), "{error}");
+        }
+        let error = pool_snapshot("tank/vm1@a").expect_err("a volume").to_string();
+        assert!(error.contains("bad pool name"), "{error}");
+        let error = tag(&"t".repeat(TAG_BYTES_MAX + 1)).expect_err("too long").to_string();
+        assert!(error.contains("bad tag name") && error.contains("64 bytes"), "{error}");
+        assert!(tag("").is_err() && tag("a b").is_err());
+    }
+
+    #[test]
+    fn lists_and_ranges_fall_apart() {
+        use Picked::{One, Range};
+        let picked = |list| snapshots(list).expect(list).1;
+        assert_eq!(picked("tank/v@a"), [One("a")]);
+        assert_eq!(picked("tank/v@a%b"), [Range(Some("a"), Some("b"))]);
+        assert_eq!(picked("tank/v@a%"), [Range(Some("a"), None)]);
+        assert_eq!(picked("tank/v@%b"), [Range(None, Some("b"))]);
+        assert_eq!(picked("tank/v@%"), [Range(None, None)]);
+        assert_eq!(picked("tank/v@a,c%d,e"), [One("a"), Range(Some("c"), Some("d")), One("e")]);
+        for (name, part) in [
+            ("tank/v@", "empty"),
+            ("tank/v@a,", "empty"),
+            ("tank/v@a%b%c", "one '%'"),
+            ("tank/v@a%-b", "'-'"),
+            ("tank/v", "tank/vm1@monday"),
+            ("tank@a%b", "bad volume name"),
+        ] {
+            let error = snapshots(name).expect_err(name).to_string();
+            assert!(error.contains(part), "{error}");
         }
     }
 }

@@ -274,3 +274,36 @@ fn a_snapshot_that_is_read_or_held_stays() {
     assert!(now(pool.engine.create_snapshots(&[id("v", "a"), id("w", "a")])).is_err());
     pool.settle();
 }
+
+#[test]
+fn what_would_be_freed_is_told_before() {
+    let pool = Pool::new();
+    let volume = pool.make("v");
+    let mut model = Content::new();
+    for (round, name) in (1..).zip(["a", "b", "c", "d"]) {
+        write(&volume, &mut model, 0..90 * u64::from(round), round);
+        pool.snap("v", name);
+    }
+    let names = |names: &[&str]| names.iter().map(|&n| n.to_owned()).collect::<Vec<_>>();
+    assert_eq!(pool.engine.snapshot_names("v").unwrap(), names(&["a", "b", "c", "d"]));
+    let each: u64 = ["b", "c"].map(|name| pool.unique("v", name)).iter().sum();
+    let together = now(pool.engine.freed_by("v", &names(&["b", "c"]))).unwrap();
+    assert!(together >= each, "{together} {each}");
+    let used = pool.used("v");
+    now(pool.engine.destroy_snapshots("v", &names(&["b", "c"]))).unwrap();
+    pool.settle();
+    assert_eq!(pool.used("v"), used - together);
+    let rest = now(pool.engine.freed_by("v", &names(&["a", "d"]))).unwrap();
+    let space = pool.engine.dataset_space();
+    assert_eq!(space.by_snapshots, rest);
+    assert_eq!(space.by_volumes + space.by_snapshots, pool.used("v"));
+    assert!(now(pool.engine.freed_by("v", &names(&["b"]))).is_err());
+    now(pool.engine.clone_snapshot(&id("v", "a"), "w")).unwrap();
+    now(pool.engine.rename_volume("v", "u")).unwrap();
+    let clone = pool.engine.volume("w").unwrap();
+    assert_eq!(pool.engine.origin_of(&clone), Some(id("u", "a")));
+    assert_eq!(pool.engine.name_of(volume.dataset()), Some(("u".to_owned(), None)));
+    let shown = pool.engine.open_snapshot(&id("u", "a")).unwrap();
+    let called = Some(("u".to_owned(), Some("a".to_owned())));
+    assert_eq!(pool.engine.name_of(shown.dataset()), called);
+}

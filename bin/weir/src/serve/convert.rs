@@ -7,12 +7,12 @@
 use std::collections::BTreeMap;
 
 use weir_api::types::{
-    CleanerStatus, ClientIo, Compression as ApiCompression, DiskIo, DiskStatus, ErrorCounts,
-    Health, Leaving, OpIo, PoolStatus, SegmentIo, VdevKind, VdevRole, VdevStatus,
-    Volume as ApiVolume,
+    Allocated, CleanerStatus, ClientIo, Compression as ApiCompression, DiskIo, DiskStatus,
+    ErrorCounts, Health, Leaving, OpIo, PoolStatus, SegmentIo, VdevKind, VdevRole, VdevStatus,
+    Volume as ApiVolume, VolumeSpace,
 };
 use weir_base::BLOCK_BYTES;
-use weir_dataset::{Engine, TrafficCounts, VolumeInfo};
+use weir_dataset::{Engine, SnapshotId, TrafficCounts, Volume, VolumeInfo};
 use weir_device::{DiskFigures, DiskOp, OpFigures};
 use weir_format::{Compression, SegmentClass, VdevKind as FormatKind, VdevRole as FormatRole};
 use weir_pool::{LegState, LegStatus, Pool, PoolHealth, Reserve, Slowness};
@@ -47,6 +47,7 @@ pub(super) fn pool(engine: &Engine) -> PoolStatus {
         action,
         size_bytes: usable,
         allocated_bytes: usable.saturating_sub(free),
+        allocated: allocated(engine, usable.saturating_sub(free)),
         free_bytes: free,
         expandable_bytes: status.expandable_bytes,
         txg: status.txg.0,
@@ -156,6 +157,7 @@ pub(super) fn unavailable(name: &str, why: &str, disks: &[std::path::PathBuf]) -
         see: Some(SEE.to_owned()),
         size_bytes: 0,
         allocated_bytes: 0,
+        allocated: Allocated::default(),
         free_bytes: 0,
         expandable_bytes: 0,
         txg: 0,
@@ -318,10 +320,17 @@ fn disk(leg: &LegStatus) -> DiskStatus {
 }
 
 /// A volume.
-pub(super) fn volume(engine: &Engine, info: VolumeInfo, exports: Vec<String>) -> ApiVolume {
+pub(super) fn volume(engine: &Engine, volume: &Volume, exports: Vec<String>) -> ApiVolume {
+    let (info, pool) = (volume.info(), engine.pool().name());
+    let origin = engine
+        .origin_of(volume)
+        .map(|SnapshotId { volume, name }| format!("{pool}/{volume}@{name}"));
+    // One that is gone by now has none.
+    let snapshots = engine.snapshot_names(&info.name).map_or(0, |names| names.len() as u64);
+    let space = info.space;
     let VolumeInfo { name, size_bytes, used_bytes, stored_bytes, created_unix_ms, .. } = info;
     ApiVolume {
-        name: format!("{}/{name}", engine.pool().name()),
+        name: format!("{pool}/{name}"),
         size_bytes,
         block_bytes: BLOCK_BYTES as u32,
         compression: match info.compression {
@@ -337,6 +346,35 @@ pub(super) fn volume(engine: &Engine, info: VolumeInfo, exports: Vec<String>) ->
         },
         created_unix_ms,
         exports,
+        origin,
+        snapshots,
+        space: VolumeSpace {
+            available_bytes: free_bytes(engine),
+            used_bytes: space.used,
+            by_snapshots_bytes: space.by_snapshots,
+            by_volume_bytes: space.by_volume,
+            referenced_bytes: space.referenced,
+            written_bytes: space.written,
+        },
+    }
+}
+
+/// Room that is left to users: what the reserve takes is neither used nor free, and what is dead in
+/// segments comes back by itself.
+fn free_bytes(engine: &Engine) -> u64 {
+    let space = engine.pool().space();
+    space.total_bytes.saturating_sub(engine.reserve_bytes()).saturating_sub(space.live_bytes)
+}
+
+/// Where the room in use goes.
+fn allocated(engine: &Engine, bytes: u64) -> Allocated {
+    let space = engine.dataset_space();
+    let datasets = space.by_volumes + space.by_snapshots + space.freeing;
+    Allocated {
+        volumes_bytes: space.by_volumes,
+        snapshots_bytes: space.by_snapshots,
+        freeing_bytes: space.freeing,
+        pool_bytes: bytes.saturating_sub(datasets),
     }
 }
 

@@ -104,6 +104,10 @@ impl Manager {
         }
         match opened {
             Ok(pool) => {
+                // A crash may have come between a rename and remembering it.
+                if let Err(error) = self.follow_names(&pool.engine) {
+                    tracing::warn!(pool = %name, %error, "names not followed");
+                }
                 self.insert(&name, pool);
             }
             Err(error) => {
@@ -114,8 +118,11 @@ impl Manager {
         let exports = self.state.lock().state.exports.clone();
         let of_pool = |volume: &str| volume.split('/').next() == Some(name.as_str());
         for export in exports.iter().filter(|export| of_pool(&export.volume)) {
-            if let Err(error) = self.offer(export) {
-                tracing::error!(export = %export.name, %error, "export not offered");
+            match self.offer(export) {
+                Ok(dataset) => self.note_dataset(export, dataset),
+                Err(error) => {
+                    tracing::error!(export = %export.name, %error, "export not offered");
+                }
             }
         }
     }

@@ -15,8 +15,11 @@ use weir_api::types::{
     EventLevel, EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList,
     HistoryEntry, HistoryList, ImportableList, Outcome, PoolAdd, PoolAttach, PoolChange, PoolClear,
     PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove,
-    PoolReplace, PoolScan, PoolScrub, PoolStatus, Removed, ScrubAction, ServerInfo, VdevRole,
-    VdevSpec, Volume, VolumeChange, VolumeCreate, VolumeList, VolumeResize, VolumeSet,
+    PoolReplace, PoolScan, PoolScrub, PoolStatus, Removed, ScheduleChange, ScheduleList,
+    ScheduleSet, ScrubAction, ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate,
+    SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback, SnapshotTag,
+    SnapshotsDestroyed, VdevRole, VdevSpec, Volume, VolumeChange, VolumeCreate, VolumeDestroy,
+    VolumeList, VolumeRename, VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control, caller};
 use weir_base::limits::DISK_SILENT;
@@ -56,7 +59,7 @@ struct Call {
 
 impl Call {
     fn new(kind: &'static str, about: &str, details: &str) -> Self {
-        let pool = about.split('/').next().unwrap_or_default().to_owned();
+        let pool = about.split(['/', '@']).next().unwrap_or_default().to_owned();
         let text = format!("{} {about} {details}", kind.replace('_', " "));
         Self { kind, pool, text: text.trim_end().to_owned() }
     }
@@ -376,10 +379,108 @@ impl Control for Recorder {
         Box::pin(self.change(call, |change: &VolumeChange| change.outcome, work))
     }
 
-    fn volume_destroy(&self, volume: String) -> Answer<'_, Removed> {
-        let call = Call::new("volume_destroy", &volume, "");
+    fn volume_rename(&self, request: VolumeRename) -> Answer<'_, VolumeChange> {
+        let call = Call::new("volume_rename", &request.name, &request.to);
         let manager = Arc::clone(&self.manager);
-        Box::pin(self.change(call, removed, async move { manager.volume_destroy(volume).await }))
+        let work = async move { manager.volume_rename(request).await };
+        Box::pin(self.change(call, |change: &VolumeChange| change.outcome, work))
+    }
+
+    fn volume_promote(&self, volume: String) -> Answer<'_, VolumeChange> {
+        let call = Call::new("volume_promote", &volume, "");
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.volume_promote(volume).await };
+        Box::pin(self.change(call, |change: &VolumeChange| change.outcome, work))
+    }
+
+    fn volume_destroy(&self, request: VolumeDestroy) -> Answer<'_, Removed> {
+        let details = if request.recursive { "-r" } else { "" };
+        let call = Call::new("volume_destroy", &request.name, details);
+        let manager = Arc::clone(&self.manager);
+        Box::pin(self.change(call, removed, async move { manager.volume_destroy(request).await }))
+    }
+
+    fn snapshot_create(&self, request: SnapshotCreate) -> Answer<'_, SnapshotChange> {
+        let details = if request.recursive { "-r" } else { "" };
+        let call = Call::new("snapshot_create", &request.names.join(" "), details);
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.snapshot_create(request).await };
+        Box::pin(self.change(call, |change: &SnapshotChange| change.outcome, work))
+    }
+
+    fn snapshot_list(&self, of: Option<String>) -> Answer<'_, SnapshotList> {
+        let pool = of.as_deref().unwrap_or("").split(['/', '@']).next().unwrap_or_default();
+        let (pool, manager) = (pool.to_owned(), Arc::clone(&self.manager));
+        Box::pin(async move {
+            self.patiently(&pool, async move { manager.snapshot_list(of).await }).await
+        })
+    }
+
+    fn snapshot_destroy(&self, request: SnapshotDestroy) -> Answer<'_, SnapshotsDestroyed> {
+        let manager = Arc::clone(&self.manager);
+        if request.dry_run {
+            // Changes nothing, so there is nothing to record.
+            let names = request.names.first().cloned().unwrap_or_default();
+            let pool = names.split('/').next().unwrap_or_default().to_owned();
+            let work = async move { manager.snapshot_destroy(request).await };
+            return Box::pin(async move { self.patiently(&pool, work).await });
+        }
+        let call = Call::new("snapshot_destroy", &request.names.join(" "), "");
+        let work = async move { manager.snapshot_destroy(request).await };
+        Box::pin(self.change(call, |gone: &SnapshotsDestroyed| gone.outcome, work))
+    }
+
+    fn snapshot_hold(&self, request: SnapshotTag) -> Answer<'_, SnapshotChange> {
+        let call = Call::new("snapshot_hold", &request.name, &request.tag);
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.snapshot_hold(request).await };
+        Box::pin(self.change(call, |change: &SnapshotChange| change.outcome, work))
+    }
+
+    fn snapshot_release(&self, request: SnapshotTag) -> Answer<'_, SnapshotChange> {
+        let call = Call::new("snapshot_release", &request.name, &request.tag);
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.snapshot_release(request).await };
+        Box::pin(self.change(call, |change: &SnapshotChange| change.outcome, work))
+    }
+
+    fn snapshot_rename(&self, request: SnapshotRename) -> Answer<'_, SnapshotChange> {
+        let call = Call::new("snapshot_rename", &request.name, &request.to);
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.snapshot_rename(request).await };
+        Box::pin(self.change(call, |change: &SnapshotChange| change.outcome, work))
+    }
+
+    fn snapshot_rollback(&self, request: SnapshotRollback) -> Answer<'_, VolumeChange> {
+        let details = if request.destroy_newer { "-r" } else { "" };
+        let call = Call::new("snapshot_rollback", &request.name, details);
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.snapshot_rollback(request).await };
+        Box::pin(self.change(call, |change: &VolumeChange| change.outcome, work))
+    }
+
+    fn snapshot_clone(&self, request: SnapshotClone) -> Answer<'_, VolumeChange> {
+        let call = Call::new("snapshot_clone", &request.name, &request.volume);
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.snapshot_clone(request).await };
+        Box::pin(self.change(call, |change: &VolumeChange| change.outcome, work))
+    }
+
+    fn schedule_set(&self, request: ScheduleSet) -> Answer<'_, ScheduleChange> {
+        let call = Call::new("schedule_set", &request.name, &request.keep.to_string());
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.schedule_set(request).await };
+        Box::pin(self.change(call, |change: &ScheduleChange| change.outcome, work))
+    }
+
+    fn schedule_list(&self) -> Answer<'_, ScheduleList> {
+        self.manager.schedule_list()
+    }
+
+    fn schedule_clear(&self, name: String) -> Answer<'_, Removed> {
+        let call = Call::new("schedule_clear", &name, "");
+        let manager = Arc::clone(&self.manager);
+        Box::pin(self.change(call, removed, async move { manager.schedule_clear(name).await }))
     }
 
     fn export_create(&self, request: ExportCreate) -> Answer<'_, ExportChange> {

@@ -1,4 +1,4 @@
-//! What the server remembers between runs: which pools it had open, and its exports.
+//! What the server remembers between runs: which pools it had open, its exports and schedules.
 //!
 //! Not here: anything about the pools themselves; their disks know it.
 //!
@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use weir_api::ApiError;
+use weir_api::types::Keep;
 use weir_base::ErrorKind;
 
 /// A pool that was open.
@@ -23,8 +24,23 @@ pub(super) struct KnownPool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct KnownExport {
     pub(super) name: String,
+    /// Of a volume or a snapshot.
     pub(super) volume: String,
     pub(super) read_only: bool,
+    /// Number of what it offers, which keeps it through renames and promotions.
+    #[serde(default)]
+    pub(super) dataset: Option<u64>,
+}
+
+/// A schedule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct KnownSchedule {
+    /// Of a volume or a pool.
+    pub(super) name: String,
+    pub(super) pool_guid: u64,
+    /// Number of the volume; a pool's has none.
+    pub(super) dataset: Option<u64>,
+    pub(super) keep: Keep,
 }
 
 /// Everything that is remembered.
@@ -32,6 +48,8 @@ pub(super) struct KnownExport {
 pub(super) struct State {
     pub(super) pools: Vec<KnownPool>,
     pub(super) exports: Vec<KnownExport>,
+    #[serde(default)]
+    pub(super) schedules: Vec<KnownSchedule>,
 }
 
 /// The file it is kept in.

@@ -14,8 +14,8 @@ use weir_base::names;
 use super::{Shared, success, to_end};
 use crate::Error;
 use crate::types::{
-    Removed, Request, Volume, VolumeChange, VolumeCreate, VolumeList, VolumeProperties,
-    VolumeResize, VolumeSet,
+    Removed, Request, Volume, VolumeChange, VolumeCreate, VolumeDestroy, VolumeList,
+    VolumeProperties, VolumeRename, VolumeResize, VolumeSet,
 };
 use crate::wire::{ApiError, ErrorBody};
 
@@ -25,6 +25,22 @@ use crate::wire::{ApiError, ErrorBody};
 pub(crate) struct NewSize {
     /// The new size; a multiple of 4096.
     pub(crate) size_bytes: u64,
+}
+
+/// The name a volume shall have.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewName {
+    /// The new full name; of the same pool.
+    pub(crate) to: String,
+}
+
+/// What goes with a volume that is destroyed.
+#[derive(Debug, Deserialize)]
+pub(super) struct DestroyOptions {
+    /// Also its snapshots.
+    #[serde(default)]
+    recursive: bool,
 }
 
 /// Which volumes to list.
@@ -125,6 +141,45 @@ pub(super) async fn resize(
     to_end(async move { control.volume_resize(request).await }).await.map(Json)
 }
 
+/// Gives a volume another name; its exports keep theirs and go on.
+#[utoipa::path(
+    post, path = "/v1/volumes/{pool}/{volume}/rename", operation_id = "volume_rename",
+    tag = "volume",
+    params(
+        ("pool" = String, Path, description = "Name of the pool"),
+        ("volume" = String, Path, description = "Name of the volume in the pool"),
+    ),
+    request_body = NewName,
+    responses((status = 200, body = VolumeChange), (status = "default", body = ErrorBody)),
+)]
+pub(super) async fn rename(
+    State(control): State<Shared>,
+    Path((pool, volume)): Path<(String, String)>,
+    Json(NewName { to }): Json<NewName>,
+) -> Result<Json<VolumeChange>, ApiError> {
+    let request = VolumeRename { name: full_name(&pool, &volume)?, to };
+    request.check()?;
+    to_end(async move { control.volume_rename(request).await }).await.map(Json)
+}
+
+/// Lets a clone take over its origin; the volume it was cloned from becomes its clone.
+#[utoipa::path(
+    post, path = "/v1/volumes/{pool}/{volume}/promote", operation_id = "volume_promote",
+    tag = "volume",
+    params(
+        ("pool" = String, Path, description = "Name of the pool"),
+        ("volume" = String, Path, description = "Name of the volume in the pool"),
+    ),
+    responses((status = 200, body = VolumeChange), (status = "default", body = ErrorBody)),
+)]
+pub(super) async fn promote(
+    State(control): State<Shared>,
+    Path((pool, volume)): Path<(String, String)>,
+) -> Result<Json<VolumeChange>, ApiError> {
+    let name = full_name(&pool, &volume)?;
+    to_end(async move { control.volume_promote(name).await }).await.map(Json)
+}
+
 /// Destroys a volume and its data.
 #[utoipa::path(
     delete, path = "/v1/volumes/{pool}/{volume}", operation_id = "volume_destroy",
@@ -132,15 +187,17 @@ pub(super) async fn resize(
     params(
         ("pool" = String, Path, description = "Name of the pool"),
         ("volume" = String, Path, description = "Name of the volume in the pool"),
+        ("recursive" = Option<bool>, Query, description = "Also destroy its snapshots"),
     ),
     responses((status = 200, body = Removed), (status = "default", body = ErrorBody)),
 )]
 pub(super) async fn destroy(
     State(control): State<Shared>,
     Path((pool, volume)): Path<(String, String)>,
+    Query(DestroyOptions { recursive }): Query<DestroyOptions>,
 ) -> Result<Json<Removed>, ApiError> {
-    let name = full_name(&pool, &volume)?;
-    to_end(async move { control.volume_destroy(name).await }).await.map(Json)
+    let request = VolumeDestroy { name: full_name(&pool, &volume)?, recursive };
+    to_end(async move { control.volume_destroy(request).await }).await.map(Json)
 }
 
 fn full_name(pool: &str, volume: &str) -> Result<String, Error> {

@@ -1,4 +1,4 @@
-//! Exports: what clients of a block protocol may connect to.
+//! Exports: the volumes and snapshots that clients of a block protocol may connect to.
 //!
 //! Not here: the protocols.
 //!
@@ -50,12 +50,12 @@ impl Request for ExportKey {
 pub struct ExportCreate {
     /// How to serve it.
     pub protocol: Protocol,
-    /// Full name of the volume, such as `tank/vm1`.
+    /// Full name of the volume or snapshot, such as `tank/vm1` or `tank/vm1@monday`.
     pub volume: String,
-    /// Name clients ask for; the volume's full name unless given.
+    /// Name clients ask for; the volume's or snapshot's full name unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Refuse writes.
+    /// Refuse writes; of a snapshot they always are.
     #[serde(default)]
     pub read_only: bool,
 }
@@ -70,7 +70,7 @@ impl ExportCreate {
 
 impl Request for ExportCreate {
     fn check(&self) -> Result<(), Error> {
-        names::volume(&self.volume)?;
+        names::dataset(&self.volume)?;
         self.key().check()
     }
 }
@@ -82,7 +82,7 @@ pub struct Export {
     pub name: String,
     /// How it is served.
     pub protocol: Protocol,
-    /// Full name of the volume.
+    /// Full name of the volume or snapshot.
     pub volume: String,
     /// Writes are refused.
     pub read_only: bool,

@@ -365,6 +365,9 @@ pub struct PoolStatus {
     pub allocated_bytes: u64,
     /// The rest of the room.
     pub free_bytes: u64,
+    /// Where the room in use goes.
+    #[serde(default)]
+    pub allocated: Allocated,
     /// Room that the pool would gain if all of every disk were used.
     #[serde(default)]
     pub expandable_bytes: u64,
@@ -390,6 +393,19 @@ pub struct PoolStatus {
     pub scan: Option<ScanStatus>,
     /// The vdevs; data is striped over them.
     pub vdevs: Vec<VdevStatus>,
+}
+
+/// Where the room in use of a pool goes; the parts sum up to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Allocated {
+    /// What volumes lead to; what several share counts once.
+    pub volumes_bytes: u64,
+    /// What only snapshots lead to.
+    pub snapshots_bytes: u64,
+    /// What was destroyed and is given back with the next commits.
+    pub freeing_bytes: u64,
+    /// The pool's own tables.
+    pub pool_bytes: u64,
 }
 
 /// All imported pools.

@@ -137,6 +137,63 @@ impl Request for VolumeResize {
     }
 }
 
+/// A volume to get another name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeRename {
+    /// Full name, such as `tank/vm1`.
+    pub name: String,
+    /// The new full name; of the same pool.
+    pub to: String,
+}
+
+impl Request for VolumeRename {
+    fn check(&self) -> Result<(), Error> {
+        let (pool, _) = names::volume(&self.name)?;
+        let (to, _) = names::volume(&self.to)?;
+        if to == pool {
+            return Ok(());
+        }
+        Err(Error::Elsewhere { name: self.name.clone(), to: self.to.clone(), what: "pool" })
+    }
+}
+
+/// A volume to be destroyed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeDestroy {
+    /// Full name, such as `tank/vm1`.
+    pub name: String,
+    /// Also destroy its snapshots.
+    #[serde(default)]
+    pub recursive: bool,
+}
+
+impl Request for VolumeDestroy {
+    fn check(&self) -> Result<(), Error> {
+        names::volume(&self.name)?;
+        Ok(())
+    }
+}
+
+/// Where the space of a volume and its snapshots goes: data and tree nodes as stored, one copy, as
+/// of the last commit. What a clone shares with its origin counts for the origin's volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct VolumeSpace {
+    /// Room that is left in the pool.
+    pub available_bytes: u64,
+    /// What destroying it with all its snapshots would free.
+    pub used_bytes: u64,
+    /// Of that, what only snapshots lead to.
+    pub by_snapshots_bytes: u64,
+    /// Of that, what the volume itself leads to.
+    pub by_volume_bytes: u64,
+    /// What the volume leads to, what it shares with its origin included.
+    pub referenced_bytes: u64,
+    /// Of that, what was written since its newest snapshot.
+    pub written_bytes: u64,
+}
+
 /// A volume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Volume {
@@ -158,6 +215,15 @@ pub struct Volume {
     pub created_unix_ms: u64,
     /// Names of its exports.
     pub exports: Vec<String>,
+    /// Full name of the snapshot it was cloned from.
+    #[serde(default)]
+    pub origin: Option<String>,
+    /// How many snapshots it has.
+    #[serde(default)]
+    pub snapshots: u64,
+    /// Where its space and that of its snapshots goes.
+    #[serde(default)]
+    pub space: VolumeSpace,
 }
 
 /// Volumes.

@@ -12,13 +12,16 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use weir_api::types::{
-    CleanerStatus, ClientIo, Compression, DiskIo, DiskStatus, ErrorCounts, Event, EventLevel,
-    EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, FlushCheck,
-    FlushVerdict, Health, HistoryEntry, HistoryList, ImportableList, ImportablePool, Outcome,
-    PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk,
-    PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub, PoolStatus,
-    Removed, SegmentIo, ServerInfo, VdevKind, VdevSpec, VdevStatus, Volume, VolumeChange,
-    VolumeCreate, VolumeList, VolumeResize, VolumeSet,
+    Allocated, CleanerStatus, ClientIo, Compression, DiskIo, DiskStatus, ErrorCounts, Event,
+    EventLevel, EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList,
+    FlushCheck, FlushVerdict, Health, HistoryEntry, HistoryList, ImportableList, ImportablePool,
+    Outcome, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy,
+    PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub,
+    PoolStatus, Removed, Schedule, ScheduleChange, ScheduleList, ScheduleSet, SegmentIo,
+    ServerInfo, Snapshot, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy,
+    SnapshotList, SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, VdevKind,
+    VdevSpec, VdevStatus, Volume, VolumeChange, VolumeCreate, VolumeDestroy, VolumeList,
+    VolumeRename, VolumeResize, VolumeSet, VolumeSpace,
 };
 use weir_api::{Answer, ApiError, Control};
 use weir_base::ErrorKind;
@@ -35,6 +38,8 @@ struct State {
     closed: BTreeMap<String, (PoolCreate, PoolStatus)>,
     volumes: BTreeMap<String, Volume>,
     exports: BTreeMap<String, Export>,
+    snapshots: BTreeMap<String, Snapshot>,
+    schedules: BTreeMap<String, Schedule>,
 }
 
 impl Fake {
@@ -129,6 +134,12 @@ impl State {
             size_bytes: 10 << 30,
             allocated_bytes: 1 << 20,
             free_bytes: (10 << 30) - (1 << 20),
+            allocated: Allocated {
+                volumes_bytes: 900 << 10,
+                snapshots_bytes: 100 << 10,
+                freeing_bytes: 0,
+                pool_bytes: 24 << 10,
+            },
             expandable_bytes: 0,
             txg: 4,
             properties: BTreeMap::new(),
@@ -199,6 +210,16 @@ impl State {
             compression_ratio: 2.0,
             created_unix_ms: 1_700_000_000_000,
             exports: vec![],
+            origin: None,
+            snapshots: 0,
+            space: VolumeSpace {
+                available_bytes: 9 << 30,
+                used_bytes: 6 << 20,
+                by_snapshots_bytes: 2 << 20,
+                by_volume_bytes: 4 << 20,
+                referenced_bytes: 5 << 20,
+                written_bytes: 1 << 20,
+            },
         };
         self.volumes.insert(request.name, volume.clone());
         Ok(VolumeChange { outcome: Outcome::Created, volume })
@@ -216,18 +237,60 @@ impl State {
         Ok(VolumeChange { outcome, volume: volume.clone() })
     }
 
+    fn take(&mut self, name: &str) -> Result<Snapshot, ApiError> {
+        let (volume, _) = name.split_once('@').unwrap();
+        if !self.volumes.contains_key(volume) {
+            return Err(not_found("volume", volume));
+        }
+        if self.snapshots.contains_key(name) {
+            let message = format!("there is a snapshot {name} already");
+            return Err(ApiError::new(ErrorKind::Exists, message));
+        }
+        let snapshot = Snapshot {
+            name: name.to_owned(),
+            volume: volume.to_owned(),
+            guid: "77".into(),
+            size_bytes: 10 << 30,
+            used_bytes: 1 << 20,
+            referenced_bytes: 4 << 20,
+            written_bytes: 2 << 20,
+            created_unix_ms: 1_700_000_000_000,
+            holds: vec![],
+            clones: vec![],
+            exports: vec![],
+        };
+        self.snapshots.insert(name.to_owned(), snapshot.clone());
+        Ok(snapshot)
+    }
+
+    fn change_snapshot(
+        &mut self,
+        name: &str,
+        change: impl FnOnce(&mut Snapshot),
+    ) -> Result<SnapshotChange, ApiError> {
+        let snapshot = self.snapshots.get_mut(name).ok_or_else(|| not_found("snapshot", name))?;
+        let before = snapshot.clone();
+        change(snapshot);
+        let outcome = if before == *snapshot { Outcome::Unchanged } else { Outcome::Changed };
+        Ok(SnapshotChange { outcome, snapshots: vec![snapshot.clone()] })
+    }
+
     fn create_export(&mut self, request: &ExportCreate) -> Result<ExportChange, ApiError> {
         let ExportKey { protocol, name } = request.key();
-        let volume = self
-            .volumes
-            .get_mut(&request.volume)
-            .ok_or_else(|| not_found("volume", &request.volume))?;
+        let (of, snapshot) = match request.volume.split_once('@') {
+            Some((of, _)) => (of, self.snapshots.get(&request.volume)),
+            None => (request.volume.as_str(), None),
+        };
+        if of != request.volume && snapshot.is_none() {
+            return Err(not_found("snapshot", &request.volume));
+        }
+        let volume = self.volumes.get_mut(of).ok_or_else(|| not_found("volume", of))?;
         let export = Export {
             uris: vec![format!("nbd://127.0.0.1/{name}")],
             name: name.clone(),
             protocol,
             volume: request.volume.clone(),
-            read_only: request.read_only,
+            read_only: request.read_only || snapshot.is_some(),
             connections: 0,
         };
         match self.exports.get(&name) {
@@ -459,8 +522,142 @@ impl Control for Fake {
         ready(self.state().change_volume(&request.name, resize))
     }
 
-    fn volume_destroy(&self, volume: String) -> Answer<'_, Removed> {
+    fn volume_rename(&self, request: VolumeRename) -> Answer<'_, VolumeChange> {
         let mut state = self.state();
+        let Some(volume) = state.volumes.remove(&request.name) else {
+            return ready(Err(not_found("volume", &request.name)));
+        };
+        let volume = Volume { name: request.to.clone(), ..volume };
+        state.volumes.insert(request.to, volume.clone());
+        ready(Ok(VolumeChange { outcome: Outcome::Changed, volume }))
+    }
+
+    fn volume_promote(&self, volume: String) -> Answer<'_, VolumeChange> {
+        let promote = |volume: &mut Volume| match volume.origin.take() {
+            Some(_) => Ok(()),
+            None => Err(ApiError::new(ErrorKind::Invalid, format!("{} is no clone", volume.name))),
+        };
+        ready(self.state().change_volume(&volume, promote))
+    }
+
+    fn snapshot_create(&self, request: SnapshotCreate) -> Answer<'_, SnapshotChange> {
+        let mut state = self.state();
+        let names = if request.recursive {
+            let (pool, own) = request.names[0].split_once('@').unwrap();
+            let of_pool = state.volumes.keys().filter(|volume| in_pool(volume, pool));
+            of_pool.map(|volume| format!("{volume}@{own}")).collect()
+        } else {
+            request.names
+        };
+        let taken: Result<_, _> = names.iter().map(|name| state.take(name)).collect();
+        ready(taken.map(|snapshots| SnapshotChange { outcome: Outcome::Created, snapshots }))
+    }
+
+    fn snapshot_list(&self, of: Option<String>) -> Answer<'_, SnapshotList> {
+        let state = self.state();
+        let wanted = |snapshot: &&Snapshot| {
+            let Snapshot { name, volume, .. } = snapshot;
+            of.as_ref().is_none_or(|of| of == name || of == volume || in_pool(volume, of))
+        };
+        let snapshots: Vec<_> = state.snapshots.values().filter(wanted).cloned().collect();
+        let one = of.as_ref().filter(|of| of.contains('@') && snapshots.is_empty());
+        ready(one.map_or(Ok(SnapshotList { snapshots }), |of| Err(not_found("snapshot", of))))
+    }
+
+    fn snapshot_destroy(&self, request: SnapshotDestroy) -> Answer<'_, SnapshotsDestroyed> {
+        let mut state = self.state();
+        for name in &request.names {
+            match state.snapshots.get(name) {
+                None => return ready(Err(not_found("snapshot", name))),
+                Some(found) if !found.holds.is_empty() => {
+                    return ready(Err(busy(format!("{name} is held"))));
+                }
+                Some(_) => {}
+            }
+        }
+        let outcome = if request.dry_run { Outcome::Unchanged } else { Outcome::Removed };
+        if !request.dry_run {
+            state.snapshots.retain(|name, _| !request.names.contains(name));
+        }
+        let freed_bytes = request.names.len() as u64 * (1 << 20);
+        ready(Ok(SnapshotsDestroyed { outcome, names: request.names, freed_bytes }))
+    }
+
+    fn snapshot_hold(&self, request: SnapshotTag) -> Answer<'_, SnapshotChange> {
+        let SnapshotTag { name, tag } = request;
+        ready(self.state().change_snapshot(&name, |snapshot| {
+            if !snapshot.holds.contains(&tag) {
+                snapshot.holds.push(tag);
+            }
+        }))
+    }
+
+    fn snapshot_release(&self, request: SnapshotTag) -> Answer<'_, SnapshotChange> {
+        let SnapshotTag { name, tag } = request;
+        ready(self.state().change_snapshot(&name, |snapshot| snapshot.holds.retain(|t| *t != tag)))
+    }
+
+    fn snapshot_rename(&self, request: SnapshotRename) -> Answer<'_, SnapshotChange> {
+        let mut state = self.state();
+        let SnapshotRename { name, to } = request;
+        let renamed = state.change_snapshot(&name, |snapshot| snapshot.name.clone_from(&to));
+        if let Some(snapshot) = state.snapshots.remove(&name) {
+            state.snapshots.insert(to, snapshot);
+        }
+        ready(renamed)
+    }
+
+    fn snapshot_rollback(&self, request: SnapshotRollback) -> Answer<'_, VolumeChange> {
+        let state = self.state();
+        let (volume, _) = request.name.split_once('@').unwrap();
+        let there = state.snapshots.contains_key(&request.name);
+        let volume = state.volumes.get(volume).filter(|_| there);
+        let changed =
+            |volume: &Volume| VolumeChange { outcome: Outcome::Changed, volume: volume.clone() };
+        ready(volume.map(changed).ok_or_else(|| not_found("snapshot", &request.name)))
+    }
+
+    fn snapshot_clone(&self, request: SnapshotClone) -> Answer<'_, VolumeChange> {
+        let mut state = self.state();
+        let Some(snapshot) = state.snapshots.get(&request.name) else {
+            return ready(Err(not_found("snapshot", &request.name)));
+        };
+        let of = state.volumes[&snapshot.volume].clone();
+        let (name, origin) = (request.volume.clone(), Some(request.name));
+        let volume = Volume { name, origin, exports: vec![], ..of };
+        state.volumes.insert(request.volume, volume.clone());
+        ready(Ok(VolumeChange { outcome: Outcome::Created, volume }))
+    }
+
+    fn schedule_set(&self, request: ScheduleSet) -> Answer<'_, ScheduleChange> {
+        let ScheduleSet { name, keep } = request;
+        let schedule = Schedule { name, keep, next_unix_ms: Some(1_700_000_100_000) };
+        let mut state = self.state();
+        let outcome = match state.schedules.insert(schedule.name.clone(), schedule.clone()) {
+            None => Outcome::Created,
+            Some(before) if before == schedule => Outcome::Unchanged,
+            Some(_) => Outcome::Changed,
+        };
+        ready(Ok(ScheduleChange { outcome, schedule }))
+    }
+
+    fn schedule_list(&self) -> Answer<'_, ScheduleList> {
+        ready(Ok(ScheduleList { schedules: self.state().schedules.values().cloned().collect() }))
+    }
+
+    fn schedule_clear(&self, name: String) -> Answer<'_, Removed> {
+        match self.state().schedules.remove(&name) {
+            Some(_) => removed(name),
+            None => ready(Err(not_found("schedule", &name))),
+        }
+    }
+
+    fn volume_destroy(&self, request: VolumeDestroy) -> Answer<'_, Removed> {
+        let volume = request.name;
+        let mut state = self.state();
+        if !request.recursive && state.snapshots.values().any(|found| found.volume == volume) {
+            return ready(Err(busy(format!("{volume} has snapshots"))));
+        }
         match state.volumes.get(&volume) {
             None => return ready(Err(not_found("volume", &volume))),
             Some(found) if !found.exports.is_empty() => {
@@ -490,7 +687,8 @@ impl Control for Fake {
         let Some(gone) = state.exports.remove(&export.name) else {
             return ready(Err(not_found("export", &export.name)));
         };
-        if let Some(volume) = state.volumes.get_mut(&gone.volume) {
+        let of = gone.volume.split('@').next().unwrap_or_default();
+        if let Some(volume) = state.volumes.get_mut(of) {
             volume.exports.retain(|name| *name != gone.name);
         }
         removed(export.name)

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use weir_api::types::{
     EventQuery, ExportCreate, ExportKey, Health, Outcome, PoolAdd, PoolAttach, PoolClear,
     PoolCreate, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolReplace, PoolScan, PoolScrub,
-    Protocol, ScrubAction, VdevKind, VdevRole, VdevSpec, VolumeCreate, VolumeProperties,
-    VolumeResize, VolumeSet,
+    Protocol, ScrubAction, SnapshotCreate, VdevKind, VdevRole, VdevSpec, VolumeCreate,
+    VolumeDestroy, VolumeProperties, VolumeResize, VolumeSet,
 };
 use weir_api::{Address, Answer, Client, Control, Listener};
 use weir_device::{DeviceOp, Faults};
@@ -195,6 +195,8 @@ async fn calls_about_frozen_disks_and_volumes_answer_all_at_once() {
     let replace = PoolReplace { name: name(), disk: old, new, force, at_once };
     let properties = VolumeProperties::default();
     let set = VolumeSet { name: "tank/v".into(), properties };
+    let idle = || VolumeDestroy { name: "tank/idle".into(), recursive: false };
+    let take = SnapshotCreate { names: vec!["tank/idle@a".into()], recursive: false };
     let (protocol, volume) = (Protocol::Nbd, "tank/idle".to_owned());
     let offer = ExportCreate { protocol, volume, name: None, read_only: false };
     let import = PoolImport { pool: name(), search: search.clone(), force };
@@ -214,7 +216,10 @@ async fn calls_about_frozen_disks_and_volumes_answer_all_at_once() {
     let rest = async {
         tokio::join!(
             answered("volume set", client.volume_set(set)),
-            answered("volume destroy", client.volume_destroy("tank/idle".into())),
+            answered("volume destroy", client.volume_destroy(idle())),
+            answered("snapshot create", client.snapshot_create(take)),
+            answered("snapshot list", client.snapshot_list(None)),
+            answered("volume promote", client.volume_promote("tank/idle".into())),
             answered("export create", client.export_create(offer)),
             answered("scan", client.pool_scan(PoolScan { search })),
             answered("import", client.pool_import(import)),

@@ -1,0 +1,201 @@
+//! Offering volumes and snapshots to clients.
+//!
+//! Not here: the protocol, and the bridge from a connection to a volume (exports).
+//!
+//! Invariants:
+//! - an export is remembered before the call that makes it is answered, by the number of what it
+//!   offers: it follows that through renames and promotions;
+//! - a snapshot is offered read-only.
+
+use std::sync::Arc;
+
+use weir_api::ApiError;
+use weir_api::types::{Export, ExportChange, ExportCreate, ExportKey, Outcome, Protocol, Removed};
+use weir_base::{DatasetId, ErrorKind, names};
+use weir_dataset::{Engine, SnapshotId};
+
+use super::control::{Manager, not_found, split};
+use super::pools::api_error;
+use super::state::KnownExport;
+
+/// What exports are of.
+#[derive(Clone, Copy)]
+pub(super) enum Of<'a> {
+    /// Anything of a pool.
+    Pool(&'a str),
+    /// This volume or snapshot and nothing else.
+    Dataset(&'a str),
+    /// This volume and its snapshots.
+    Volume(&'a str),
+}
+
+impl Of<'_> {
+    fn is(self, offered: &str) -> bool {
+        match self {
+            Of::Pool(pool) => offered.split('/').next() == Some(pool),
+            Of::Dataset(name) => offered == name,
+            Of::Volume(name) => offered.split('@').next() == Some(name),
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Of::Pool(name) | Of::Dataset(name) | Of::Volume(name) => name,
+        }
+    }
+}
+
+/// The volume of a pool that shows what has this full name.
+fn open_dataset(engine: &Engine, full: &str) -> Result<Arc<weir_dataset::Volume>, ApiError> {
+    let bad = |error: names::NameError| ApiError::new(ErrorKind::Invalid, error.to_string());
+    let (volume, snapshot) = names::dataset(full).map_err(bad)?;
+    let (_, own) = split(volume)?;
+    let opened = match snapshot {
+        None => engine.volume(own),
+        Some(name) => {
+            engine.open_snapshot(&SnapshotId { volume: own.to_owned(), name: name.to_owned() })
+        }
+    };
+    opened.map_err(|error| api_error(&error))
+}
+
+impl Manager {
+    /// Offers what `export` names; returns the number of that.
+    pub(super) fn offer(&self, export: &KnownExport) -> Result<DatasetId, ApiError> {
+        let pool = export.volume.split('/').next().unwrap_or_default();
+        let engine = Arc::clone(&self.pool(pool)?.engine);
+        let volume = open_dataset(&engine, &export.volume)?;
+        let dataset = volume.dataset();
+        self.exports.offer(&export.name, engine, volume, export.read_only);
+        Ok(dataset)
+    }
+
+    /// Brings what is remembered up to what the datasets of a pool are called now. A schedule of a
+    /// volume that is gone is forgotten.
+    pub(super) fn follow_names(&self, engine: &Engine) -> Result<(), ApiError> {
+        let pool = engine.pool().name();
+        let guid = engine.pool().guid().0;
+        let called = |dataset: u64| match engine.name_of(DatasetId(dataset))? {
+            (volume, None) => Some(format!("{pool}/{volume}")),
+            (volume, Some(snapshot)) => Some(format!("{pool}/{volume}@{snapshot}")),
+        };
+        let mut state = self.state.lock();
+        let before = state.state.clone();
+        for export in &mut state.state.exports {
+            if Of::Pool(pool).is(&export.volume)
+                && let Some(name) = export.dataset.and_then(called)
+            {
+                export.volume = name;
+            }
+        }
+        state.state.schedules.retain_mut(|schedule| {
+            let ours = schedule.pool_guid == guid && Of::Pool(pool).is(&schedule.name);
+            let Some(dataset) = schedule.dataset.filter(|_| ours) else { return true };
+            let Some(name) = called(dataset) else { return false };
+            schedule.name = name;
+            true
+        });
+        if state.state == before { Ok(()) } else { state.save() }
+    }
+
+    /// Notes what an export offers where a server that knew no numbers remembered it.
+    pub(super) fn note_dataset(&self, export: &KnownExport, dataset: DatasetId) {
+        if export.dataset == Some(dataset.0) {
+            return;
+        }
+        let noted = self.remember(|state| {
+            for known in state.exports.iter_mut().filter(|known| known.name == export.name) {
+                known.dataset = Some(dataset.0);
+            }
+        });
+        if let Err(error) = noted {
+            tracing::warn!(export = %export.name, %error, "the state file could not be written");
+        }
+    }
+
+    pub(super) fn withdraw(&self, name: &str) {
+        self.exports.withdraw(name);
+        if let Some(nbd) = &*self.nbd.read() {
+            nbd.disconnect(name);
+        }
+    }
+
+    /// Names of the exports of something.
+    pub(super) fn exports_of(&self, of: Of<'_>) -> Vec<String> {
+        let state = self.state.lock();
+        let exports = state.state.exports.iter().filter(|export| of.is(&export.volume));
+        exports.map(|export| export.name.clone()).collect()
+    }
+
+    pub(super) fn refuse_exported(&self, of: Of<'_>) -> Result<(), ApiError> {
+        let exports = self.exports_of(of);
+        let Some(first) = exports.first() else { return Ok(()) };
+        let message = format!("{} is exported as {}", of.name(), exports.join(", "));
+        Err(ApiError::new(ErrorKind::Busy, message)
+            .with_action(format!("stop that first: weir export delete {first}")))
+    }
+
+    /// The volume an export offers.
+    pub(super) fn volume_of(&self, export: &ExportKey) -> Option<String> {
+        Some(self.known_export(&export.name)?.volume)
+    }
+
+    pub(super) fn describe(&self, export: &KnownExport) -> Export {
+        let uri = |address: &String| match address.strip_prefix("unix:") {
+            Some(path) => format!("nbd+unix:///{}?socket={path}", export.name),
+            None => {
+                let place = address.strip_prefix("tcp:").unwrap_or(address);
+                let default = format!(":{}", weir_api::place::NBD_PORT);
+                format!("nbd://{}/{}", place.strip_suffix(&default).unwrap_or(place), export.name)
+            }
+        };
+        Export {
+            name: export.name.clone(),
+            protocol: Protocol::Nbd,
+            volume: export.volume.clone(),
+            read_only: export.read_only,
+            uris: self.nbd_addresses().iter().map(uri).collect(),
+            connections: self.exports.connections(&export.name),
+        }
+    }
+
+    pub(super) async fn create_export(
+        &self,
+        request: ExportCreate,
+    ) -> Result<ExportChange, ApiError> {
+        let pool = request.volume.split('/').next().unwrap_or_default();
+        let _changes = self.changes.lock(pool).await;
+        let ExportKey { name, .. } = request.key();
+        let read_only = request.read_only || request.volume.contains('@');
+        let mut new = KnownExport { name, volume: request.volume, read_only, dataset: None };
+        let known = self.known_export(&new.name);
+        new.dataset = known.as_ref().and_then(|known| known.dataset);
+        let outcome = match known {
+            Some(known) if known == new => Outcome::Unchanged,
+            Some(_) => {
+                let message = format!("export {} exists already, with other settings", new.name);
+                return Err(ApiError::new(ErrorKind::Exists, message)
+                    .with_action("delete it first, or give this one another --name"));
+            }
+            None => {
+                new.dataset = Some(self.offer(&new)?.0);
+                self.remember(|state| state.exports.push(new.clone()))?;
+                Outcome::Created
+            }
+        };
+        Ok(ExportChange { outcome, export: self.describe(&new) })
+    }
+
+    pub(super) fn known_export(&self, name: &str) -> Option<KnownExport> {
+        let state = self.state.lock();
+        state.state.exports.iter().find(|export| export.name == name).cloned()
+    }
+
+    pub(super) fn delete_export(&self, key: &ExportKey) -> Result<Removed, ApiError> {
+        // Waits for no disk: clients of a pool that hangs can be cut off.
+        self.known_export(&key.name).ok_or_else(|| not_found("export", &key.name))?;
+        self.withdraw(&key.name);
+        self.remember(|state| state.exports.retain(|export| export.name != key.name))?;
+        Ok(Removed { outcome: Outcome::Removed, name: key.name.clone() })
+    }
+}

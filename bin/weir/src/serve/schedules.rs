@@ -1,0 +1,266 @@
+//! Schedules: keeping them, and taking and destroying the snapshots they ask for.
+//!
+//! Not here: what is due (schedule_plan).
+//!
+//! Invariants:
+//! - of a pool's schedule all volumes are taken at one moment, but for those with their own;
+//! - a schedule belongs to a pool and a volume by their numbers: it follows renames, rests while
+//!   the pool is closed, and never acts on another pool of that name;
+//! - a pool that waits for its disks holds up no other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use weir_api::ApiError;
+use weir_api::types::{
+    EventLevel, Every, Keep, Outcome, Removed, Schedule, ScheduleChange, ScheduleList, ScheduleSet,
+};
+use weir_base::{Clock as _, ErrorKind, SystemClock};
+use weir_dataset::{Engine, SnapshotId};
+
+use super::control::{Manager, not_found};
+use super::events::{Events, NewEvent};
+use super::pools::{OpenPool, api_error};
+use super::schedule_plan::{self, Plan};
+use super::state::KnownSchedule;
+
+/// Time between two looks at the clock. Slots begin with a minute, so this is how late one is.
+const LOOK: Duration = Duration::from_secs(1);
+
+fn pool_of(name: &str) -> &str {
+    name.split('/').next().unwrap_or_default()
+}
+
+impl KnownSchedule {
+    fn is_of(&self, engine: &Engine) -> bool {
+        self.pool_guid == engine.pool().guid().0 && pool_of(&self.name) == engine.pool().name()
+    }
+}
+
+impl Manager {
+    fn show_schedule(&self, known: &KnownSchedule, now_ms: u64) -> Schedule {
+        let pool = self.pool(pool_of(&known.name)).ok();
+        let active = pool.is_some_and(|pool| known.is_of(&pool.engine));
+        let next = known.keep.wanted().map(|(every, _)| schedule_plan::next(every, now_ms)).min();
+        let next_unix_ms = next.filter(|_| active);
+        Schedule { name: known.name.clone(), keep: known.keep, next_unix_ms }
+    }
+
+    pub(super) async fn set_schedule(
+        &self,
+        request: ScheduleSet,
+    ) -> Result<ScheduleChange, ApiError> {
+        let ScheduleSet { name, keep } = request;
+        let pool = pool_of(&name);
+        let _changes = self.changes.lock(pool).await;
+        let engine = Arc::clone(&self.pool(pool)?.engine);
+        let dataset = match name.split_once('/') {
+            None => None,
+            Some((_, own)) => {
+                Some(engine.volume(own).map_err(|error| api_error(&error))?.dataset().0)
+            }
+        };
+        let pool_guid = engine.pool().guid().0;
+        let new = KnownSchedule { name: name.clone(), pool_guid, dataset, keep };
+        let now_ms = SystemClock::default().unix_ms();
+        let schedule = self.show_schedule(&new, now_ms);
+        let mut outcome = Outcome::Created;
+        self.remember(|state| {
+            let before = state.schedules.iter().position(|known| known.name == name);
+            if let Some(before) = before.map(|at| state.schedules.remove(at)) {
+                outcome = if before == new { Outcome::Unchanged } else { Outcome::Changed };
+            }
+            state.schedules.push(new);
+            state.schedules.sort_by(|a, b| a.name.cmp(&b.name));
+        })?;
+        Ok(ScheduleChange { outcome, schedule })
+    }
+
+    pub(super) fn list_schedules(&self) -> ScheduleList {
+        let known = self.state.lock().state.schedules.clone();
+        let now_ms = SystemClock::default().unix_ms();
+        let schedules = known.iter().map(|known| self.show_schedule(known, now_ms)).collect();
+        ScheduleList { schedules }
+    }
+
+    pub(super) fn clear_schedule(&self, name: String) -> Result<Removed, ApiError> {
+        let known = || self.state.lock().state.schedules.iter().any(|known| known.name == name);
+        if !known() {
+            return Err(not_found("schedule", &name));
+        }
+        self.remember(|state| state.schedules.retain(|known| known.name != name))?;
+        Ok(Removed { outcome: Outcome::Removed, name })
+    }
+
+    /// The schedules of open pools, by pool.
+    fn active_schedules(&self) -> BTreeMap<String, Vec<KnownSchedule>> {
+        let known = self.state.lock().state.schedules.clone();
+        let mut by_pool: BTreeMap<String, Vec<KnownSchedule>> = BTreeMap::new();
+        for schedule in known {
+            let name = pool_of(&schedule.name).to_owned();
+            if self.pool(&name).is_ok_and(|pool| schedule.is_of(&pool.engine)) {
+                by_pool.entry(name).or_default().push(schedule);
+            }
+        }
+        by_pool
+    }
+}
+
+/// What each scheduled volume of a pool is to keep.
+fn kept(engine: &Engine, schedules: &[KnownSchedule]) -> Vec<(String, Keep)> {
+    let of_pool = schedules.iter().find(|schedule| schedule.dataset.is_none());
+    let keep = |volume: &weir_dataset::Volume| {
+        let own = schedules.iter().find(|s| s.dataset == Some(volume.dataset().0));
+        Some(own.or(of_pool)?.keep)
+    };
+    let named = |volume: Arc<weir_dataset::Volume>| Some((volume.info().name, keep(&volume)?));
+    engine.volumes().into_iter().filter_map(named).collect()
+}
+
+/// What the schedules ask for of each volume.
+fn plans(engine: &Engine, schedules: &[KnownSchedule], now_ms: u64) -> Vec<(String, Plan)> {
+    let plan = |(volume, keep): (String, Keep)| {
+        let names = engine.snapshot_names(&volume).ok()?;
+        let plan = schedule_plan::plan(now_ms, &keep, &names);
+        Some((volume, plan))
+    };
+    kept(engine, schedules).into_iter().filter_map(plan).collect()
+}
+
+/// What was told already and is not told again while it stays so.
+type Told = Arc<Mutex<BTreeSet<String>>>;
+
+/// Takes and destroys snapshots as schedules say, until the task is dropped.
+pub(super) async fn run(manager: Arc<Manager>, events: Arc<Events>) {
+    let told = Told::default();
+    let mut working: BTreeMap<String, tokio::task::JoinHandle<()>> = BTreeMap::new();
+    let mut seen: Option<(u64, BTreeMap<String, Vec<KnownSchedule>>)> = None;
+    let mut timer = tokio::time::interval(LOOK);
+    timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        timer.tick().await;
+        working.retain(|_, task| !task.is_finished());
+        let minute = SystemClock::default().unix_ms() / 60_000;
+        let now = (minute, manager.active_schedules());
+        // Nothing is due but at the start of a minute, or when a schedule or a pool is new.
+        if seen.as_ref() == Some(&now) {
+            continue;
+        }
+        for (pool, schedules) in &now.1 {
+            if working.contains_key(pool) {
+                continue;
+            }
+            let scheduler = Scheduler {
+                manager: Arc::clone(&manager),
+                events: Arc::clone(&events),
+                told: Arc::clone(&told),
+                pool: pool.clone(),
+            };
+            let schedules = schedules.clone();
+            let task = async move { scheduler.follow(&schedules).await };
+            working.insert(pool.clone(), tokio::spawn(task));
+        }
+        seen = Some(now);
+    }
+}
+
+/// One pool at one moment.
+struct Scheduler {
+    manager: Arc<Manager>,
+    events: Arc<Events>,
+    told: Told,
+    pool: String,
+}
+
+impl Scheduler {
+    async fn follow(&self, schedules: &[KnownSchedule]) {
+        let _changes = self.manager.changes.lock(&self.pool).await;
+        let Ok(pool) = self.manager.pool(&self.pool) else { return };
+        let now_ms = SystemClock::default().unix_ms();
+        let due = plans(&pool.engine, schedules, now_ms);
+        for every in Every::ALL {
+            let wanted = due.iter().filter(|(_, plan)| plan.take.contains(&every));
+            let volumes: Vec<String> = wanted.map(|(volume, _)| volume.clone()).collect();
+            if !volumes.is_empty() {
+                self.take(&pool, every, &volumes, now_ms).await;
+            }
+        }
+        for (volume, plan) in due {
+            if let Some(ahead) = plan.ahead {
+                self.tell_once(
+                    EventLevel::Warning,
+                    format!(
+                        "{}/{volume}@{ahead} is from a time that is still to come; its schedule \
+                         waits until then, or until it is destroyed",
+                        self.pool
+                    ),
+                );
+            }
+        }
+        // Again, with what was taken: what could not be taken makes nothing go.
+        for (volume, plan) in plans(&pool.engine, schedules, now_ms) {
+            for name in plan.destroy {
+                self.destroy(&pool, &volume, name).await;
+            }
+        }
+    }
+
+    async fn take(&self, pool: &OpenPool, every: Every, volumes: &[String], now_ms: u64) {
+        let name = schedule_plan::name(every, now_ms);
+        let id = |volume: &String| SnapshotId { volume: volume.clone(), name: name.clone() };
+        let ids: Vec<SnapshotId> = volumes.iter().map(id).collect();
+        let full: Vec<String> =
+            volumes.iter().map(|volume| format!("{}/{volume}@{name}", self.pool)).collect();
+        let full = full.join(" ");
+        let taken = pool.call(move |engine| async move { engine.create_snapshots(&ids).await });
+        match taken.await {
+            Ok(_) => {
+                // What failed before may fail again, and is told then.
+                self.told.lock().retain(|text| !text.starts_with(&self.prefix()));
+                self.tell(EventLevel::Info, format!("taken by schedule: {full}"));
+            }
+            Err(error) => {
+                let what = format!("{}{} not taken: {error}", self.prefix(), every.name());
+                if self.told.lock().insert(what) {
+                    self.tell(EventLevel::Error, format!("{full} could not be taken: {error}"));
+                }
+            }
+        }
+    }
+
+    fn prefix(&self) -> String {
+        format!("{}: ", self.pool)
+    }
+
+    async fn destroy(&self, pool: &OpenPool, volume: &str, name: String) {
+        let full = format!("{}/{volume}@{name}", self.pool);
+        let of = volume.to_owned();
+        let gone = pool
+            .call(move |engine| async move { engine.destroy_snapshots(&of, &[name]).await })
+            .await;
+        match gone {
+            Ok(_) => self.tell(EventLevel::Info, format!("destroyed by schedule: {full}")),
+            Err(error) if error.kind == ErrorKind::Busy => self.tell_once(
+                EventLevel::Warning,
+                format!("{full} is kept beyond its schedule: {}", error.message),
+            ),
+            Err(error) => self.tell_once(
+                EventLevel::Error,
+                format!("{full} could not be destroyed: {}", error.message),
+            ),
+        }
+    }
+
+    fn tell_once(&self, level: EventLevel, message: String) {
+        if self.told.lock().insert(message.clone()) {
+            self.tell(level, message);
+        }
+    }
+
+    fn tell(&self, level: EventLevel, message: String) {
+        let (kind, pool) = ("schedule".to_owned(), Some(self.pool.clone()));
+        self.events.add(NewEvent { level, kind, pool, disk: None, message });
+    }
+}

@@ -1,0 +1,87 @@
+//! Volumes: showing, changing and destroying them.
+//!
+//! Not here: their snapshots (snapshots), their data (exports).
+//!
+//! Invariant: a change runs on its pool's thread, one at a time.
+
+use std::sync::Arc;
+
+use weir_api::ApiError;
+use weir_api::types::{Outcome, Removed, Volume, VolumeChange, VolumeDestroy, VolumeRename};
+use weir_dataset::Engine;
+
+use super::control::{Manager, split};
+use super::convert;
+use super::offers::Of;
+use super::pools::api_error;
+
+impl Manager {
+    pub(super) fn show_volume(&self, full: &str) -> Result<Volume, ApiError> {
+        let (pool, own) = split(full)?;
+        let engine = Arc::clone(&self.pool(pool)?.engine);
+        let volume = engine.volume(own).map_err(|error| api_error(&error))?;
+        Ok(convert::volume(&engine, &volume, self.exports_of(Of::Dataset(full))))
+    }
+
+    /// Runs a change of a volume on its pool's thread and shows the result.
+    pub(super) async fn change_volume<F>(
+        &self,
+        full: &str,
+        made: Outcome,
+        change: impl FnOnce(Arc<Engine>, String) -> F + Send + 'static,
+    ) -> Result<VolumeChange, ApiError>
+    where
+        F: Future<Output = Result<weir_dataset::Outcome, weir_dataset::DatasetError>> + 'static,
+    {
+        let (pool, own) = split(full)?;
+        let _changes = self.changes.lock(pool).await;
+        let own = own.to_owned();
+        let outcome = self.pool(pool)?.call(move |engine| change(engine, own)).await?;
+        let outcome = match outcome {
+            weir_dataset::Outcome::Changed => made,
+            weir_dataset::Outcome::Unchanged => Outcome::Unchanged,
+        };
+        Ok(VolumeChange { outcome, volume: self.show_volume(full)? })
+    }
+
+    pub(super) async fn rename_volume(
+        &self,
+        request: VolumeRename,
+    ) -> Result<VolumeChange, ApiError> {
+        let (pool, own) = split(&request.name)?;
+        let (_, to) = split(&request.to)?;
+        let _changes = self.changes.lock(pool).await;
+        let open = self.pool(pool)?;
+        let (own, to) = (own.to_owned(), to.to_owned());
+        let renamed = open.call(move |engine| async move { engine.rename_volume(&own, &to).await });
+        let outcome = super::care::outcome(renamed.await?);
+        self.follow_names(&open.engine)?;
+        Ok(VolumeChange { outcome, volume: self.show_volume(&request.to)? })
+    }
+
+    pub(super) async fn promote_volume(&self, full: String) -> Result<VolumeChange, ApiError> {
+        let (pool, own) = split(&full)?;
+        let _changes = self.changes.lock(pool).await;
+        let open = self.pool(pool)?;
+        let own = own.to_owned();
+        let promoted = open.call(move |engine| async move { engine.promote(&own).await });
+        let outcome = super::care::outcome(promoted.await?);
+        // Its origin and what is older belong to it from now on.
+        self.follow_names(&open.engine)?;
+        Ok(VolumeChange { outcome, volume: self.show_volume(&full)? })
+    }
+
+    pub(super) async fn destroy_volume(&self, request: VolumeDestroy) -> Result<Removed, ApiError> {
+        let VolumeDestroy { name, recursive } = request;
+        let (pool, own) = split(&name)?;
+        let _changes = self.changes.lock(pool).await;
+        let open = self.pool(pool)?;
+        open.engine.volume(own).map_err(|error| api_error(&error))?;
+        self.refuse_exported(Of::Volume(&name))?;
+        let own = own.to_owned();
+        open.call(move |engine| async move { engine.destroy_volume(&own, recursive).await })
+            .await?;
+        self.follow_names(&open.engine)?;
+        Ok(Removed { outcome: Outcome::Removed, name })
+    }
+}

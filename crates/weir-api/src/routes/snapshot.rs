@@ -1,0 +1,146 @@
+//! Paths of snapshots.
+//!
+//! Not here: what the calls do ([`crate::Control`]).
+//!
+//! Invariant: a handler only takes a request apart, checks it and passes it on.
+
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use serde::Deserialize;
+
+use super::{Shared, success, to_end};
+use crate::types::{
+    Request, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
+    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, VolumeChange, check_listed,
+};
+use crate::wire::{ApiError, ErrorBody};
+
+/// Which snapshots to list.
+#[derive(Debug, Deserialize)]
+pub(super) struct Which {
+    /// Only those of this pool or volume, or this one.
+    of: Option<String>,
+}
+
+/// Lists snapshots: by volume, oldest first.
+#[utoipa::path(
+    get, path = "/v1/snapshots", operation_id = "snapshot_list", tag = "snapshot",
+    params(("of" = Option<String>, Query,
+        description = "Only those of this pool or volume, or this one")),
+    responses((status = 200, body = SnapshotList), (status = "default", body = ErrorBody)),
+)]
+pub(super) async fn list(
+    State(control): State<Shared>,
+    Query(Which { of }): Query<Which>,
+) -> Result<Json<SnapshotList>, ApiError> {
+    of.as_deref().map_or(Ok(()), check_listed)?;
+    to_end(async move { control.snapshot_list(of).await }).await.map(Json)
+}
+
+/// Takes snapshots at one moment: all or none.
+#[utoipa::path(
+    post, path = "/v1/snapshots", operation_id = "snapshot_create", tag = "snapshot",
+    request_body = SnapshotCreate,
+    responses(
+        (status = 201, description = "Taken", body = SnapshotChange),
+        (status = "default", body = ErrorBody),
+    ),
+)]
+pub(super) async fn create(
+    State(control): State<Shared>,
+    Json(request): Json<SnapshotCreate>,
+) -> Result<(StatusCode, Json<SnapshotChange>), ApiError> {
+    request.check()?;
+    let change = to_end(async move { control.snapshot_create(request).await }).await?;
+    Ok((success(change.outcome), Json(change)))
+}
+
+/// Destroys snapshots, of each volume all or none; or only tells which and what that frees.
+#[utoipa::path(
+    post, path = "/v1/snapshots/destroy", operation_id = "snapshot_destroy", tag = "snapshot",
+    request_body = SnapshotDestroy,
+    responses((status = 200, body = SnapshotsDestroyed), (status = "default", body = ErrorBody)),
+)]
+pub(super) async fn destroy(
+    State(control): State<Shared>,
+    Json(request): Json<SnapshotDestroy>,
+) -> Result<Json<SnapshotsDestroyed>, ApiError> {
+    request.check()?;
+    to_end(async move { control.snapshot_destroy(request).await }).await.map(Json)
+}
+
+/// Keeps a snapshot from being destroyed until the tag is released.
+#[utoipa::path(
+    post, path = "/v1/snapshots/hold", operation_id = "snapshot_hold", tag = "snapshot",
+    request_body = SnapshotTag,
+    responses((status = 200, body = SnapshotChange), (status = "default", body = ErrorBody)),
+)]
+pub(super) async fn hold(
+    State(control): State<Shared>,
+    Json(request): Json<SnapshotTag>,
+) -> Result<Json<SnapshotChange>, ApiError> {
+    request.check()?;
+    to_end(async move { control.snapshot_hold(request).await }).await.map(Json)
+}
+
+/// Takes a tag away.
+#[utoipa::path(
+    post, path = "/v1/snapshots/release", operation_id = "snapshot_release", tag = "snapshot",
+    request_body = SnapshotTag,
+    responses((status = 200, body = SnapshotChange), (status = "default", body = ErrorBody)),
+)]
+pub(super) async fn release(
+    State(control): State<Shared>,
+    Json(request): Json<SnapshotTag>,
+) -> Result<Json<SnapshotChange>, ApiError> {
+    request.check()?;
+    to_end(async move { control.snapshot_release(request).await }).await.map(Json)
+}
+
+/// Gives a snapshot another name.
+#[utoipa::path(
+    post, path = "/v1/snapshots/rename", operation_id = "snapshot_rename", tag = "snapshot",
+    request_body = SnapshotRename,
+    responses((status = 200, body = SnapshotChange), (status = "default", body = ErrorBody)),
+)]
+pub(super) async fn rename(
+    State(control): State<Shared>,
+    Json(request): Json<SnapshotRename>,
+) -> Result<Json<SnapshotChange>, ApiError> {
+    request.check()?;
+    to_end(async move { control.snapshot_rename(request).await }).await.map(Json)
+}
+
+/// Makes a volume what it was at a snapshot; what was written since is lost.
+#[utoipa::path(
+    post, path = "/v1/snapshots/rollback", operation_id = "snapshot_rollback", tag = "snapshot",
+    request_body = SnapshotRollback,
+    responses((status = 200, body = VolumeChange), (status = "default", body = ErrorBody)),
+)]
+pub(super) async fn rollback(
+    State(control): State<Shared>,
+    Json(request): Json<SnapshotRollback>,
+) -> Result<Json<VolumeChange>, ApiError> {
+    request.check()?;
+    to_end(async move { control.snapshot_rollback(request).await }).await.map(Json)
+}
+
+/// Makes a volume that begins as a snapshot and shares its blocks.
+#[utoipa::path(
+    post, path = "/v1/snapshots/clone", operation_id = "snapshot_clone", tag = "snapshot",
+    request_body = SnapshotClone,
+    responses(
+        (status = 201, description = "Made now", body = VolumeChange),
+        (status = 200, description = "It was there already", body = VolumeChange),
+        (status = "default", body = ErrorBody),
+    ),
+)]
+pub(super) async fn clone(
+    State(control): State<Shared>,
+    Json(request): Json<SnapshotClone>,
+) -> Result<(StatusCode, Json<VolumeChange>), ApiError> {
+    request.check()?;
+    let change = to_end(async move { control.snapshot_clone(request).await }).await?;
+    Ok((success(change.outcome), Json(change)))
+}

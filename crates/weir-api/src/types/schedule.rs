@@ -1,0 +1,239 @@
+//! Schedules: snapshots the server takes by itself, and how many of each sort it keeps.
+//!
+//! Not here: when one is due (the server).
+//!
+//! Invariant: a count is at least one; a sort that is not wanted is left out.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use weir_base::names;
+
+use super::{Outcome, Request};
+use crate::Error;
+
+/// Most snapshots of one sort that a schedule keeps: a year and more of hourly ones.
+const KEPT_MAX: u32 = 10_000;
+
+/// How often a snapshot is taken, all in UTC.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Every {
+    /// Each quarter of an hour.
+    Frequently,
+    /// Each hour.
+    Hourly,
+    /// Each day at 00:00.
+    Daily,
+    /// Each Monday at 00:00.
+    Weekly,
+    /// Each first of a month at 00:00.
+    Monthly,
+    /// Each first of January at 00:00.
+    Yearly,
+}
+
+impl Every {
+    /// From the shortest to the longest.
+    pub const ALL: [Self; 6] =
+        [Self::Frequently, Self::Hourly, Self::Daily, Self::Weekly, Self::Monthly, Self::Yearly];
+
+    /// The word as JSON, the command line and the names of snapshots have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Frequently => "frequently",
+            Self::Hourly => "hourly",
+            Self::Daily => "daily",
+            Self::Weekly => "weekly",
+            Self::Monthly => "monthly",
+            Self::Yearly => "yearly",
+        }
+    }
+}
+
+/// How many snapshots of each sort are kept; a sort that is absent is not taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Keep {
+    /// Of each quarter of an hour.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frequently: Option<u32>,
+    /// Of each hour.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hourly: Option<u32>,
+    /// Of each day.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub daily: Option<u32>,
+    /// Of each week.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weekly: Option<u32>,
+    /// Of each month.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub monthly: Option<u32>,
+    /// Of each year.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub yearly: Option<u32>,
+}
+
+impl Keep {
+    /// How many of this sort.
+    pub const fn of(&self, every: Every) -> Option<u32> {
+        match every {
+            Every::Frequently => self.frequently,
+            Every::Hourly => self.hourly,
+            Every::Daily => self.daily,
+            Every::Weekly => self.weekly,
+            Every::Monthly => self.monthly,
+            Every::Yearly => self.yearly,
+        }
+    }
+
+    fn of_mut(&mut self, every: Every) -> &mut Option<u32> {
+        match every {
+            Every::Frequently => &mut self.frequently,
+            Every::Hourly => &mut self.hourly,
+            Every::Daily => &mut self.daily,
+            Every::Weekly => &mut self.weekly,
+            Every::Monthly => &mut self.monthly,
+            Every::Yearly => &mut self.yearly,
+        }
+    }
+
+    /// The sorts that are taken, with how many are kept of each.
+    pub fn wanted(&self) -> impl Iterator<Item = (Every, u32)> {
+        let keep = *self;
+        Every::ALL.into_iter().filter_map(move |every| Some((every, keep.of(every)?)))
+    }
+
+    /// Reads `hourly=24,daily=7`.
+    ///
+    /// # Errors
+    /// [`Error::Schedule`] with the part that cannot be read.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let mut keep = Self::default();
+        for part in text.split(',') {
+            let bad = |why| Error::Schedule { part: part.to_owned(), why };
+            let (word, count) = part.split_once('=').ok_or_else(|| bad("there is no '='"))?;
+            let every = Every::ALL.into_iter().find(|every| every.name() == word);
+            let every = every.ok_or_else(|| {
+                bad("there is: frequently, hourly, daily, weekly, monthly, yearly")
+            })?;
+            let count = count.parse().map_err(|_| bad("that is no number"))?;
+            if keep.of_mut(every).replace(count).is_some() {
+                return Err(bad("it is given twice"));
+            }
+        }
+        keep.check()?;
+        Ok(keep)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let bad = |every: Every, count, why| {
+            let part = format!("{}={count}", every.name());
+            Err(Error::Schedule { part, why })
+        };
+        let mut any = false;
+        for (every, count) in self.wanted() {
+            any = true;
+            match count {
+                0 => return bad(every, count, "leave out what is not wanted"),
+                1..=KEPT_MAX => {}
+                _ => return bad(every, count, "at most 10000 are kept"),
+            }
+        }
+        let nothing = || Error::Schedule { part: String::new(), why: "nothing is to be taken" };
+        if any { Ok(()) } else { Err(nothing()) }
+    }
+}
+
+impl std::fmt::Display for Keep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let parts: Vec<String> =
+            self.wanted().map(|(every, count)| format!("{}={count}", every.name())).collect();
+        f.write_str(&parts.join(","))
+    }
+}
+
+/// A schedule to be made, or to take the place of the one there is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScheduleSet {
+    /// A volume such as `tank/vm1`, or a pool: all its volumes that have no schedule of their own.
+    pub name: String,
+    /// What to take and keep.
+    pub keep: Keep,
+}
+
+impl Request for ScheduleSet {
+    fn check(&self) -> Result<(), Error> {
+        check_scheduled(&self.name)?;
+        self.keep.check()
+    }
+}
+
+/// Finds what is wrong with the name of a volume or a pool.
+pub fn check_scheduled(name: &str) -> Result<(), Error> {
+    if name.contains('/') {
+        names::volume(name)?;
+    } else {
+        names::pool(name)?;
+    }
+    Ok(())
+}
+
+/// A schedule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Schedule {
+    /// The volume or the pool.
+    pub name: String,
+    /// What is taken and kept.
+    pub keep: Keep,
+    /// When the next snapshot is due; none while the pool is not open.
+    pub next_unix_ms: Option<u64>,
+}
+
+/// Schedules.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ScheduleList {
+    /// The schedules, by name.
+    pub schedules: Vec<Schedule>,
+}
+
+/// The answer of a call that sets a schedule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ScheduleChange {
+    /// What the call did.
+    pub outcome: Outcome,
+    /// The schedule as it is now.
+    pub schedule: Schedule,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schedules_read_as_they_print() {
+        let text = "frequently=4,hourly=24,daily=7,weekly=4,monthly=12,yearly=1";
+        assert_eq!(Keep::parse(text).expect("all sorts").to_string(), text);
+        let keep = Keep::parse("daily=7,hourly=24").expect("any order");
+        assert_eq!(keep, Keep { hourly: Some(24), daily: Some(7), ..Keep::default() });
+        for (text, part) in [
+            ("", "'='"),
+            ("hourly", "'='"),
+            ("hourly=", "no number"),
+            ("hourly=-1", "no number"),
+            ("hourly=0", "leave out"),
+            ("hourly=10001", "10000"),
+            ("hourly=1,hourly=2", "twice"),
+            ("minutely=5", "frequently"),
+        ] {
+            let error = Keep::parse(text).expect_err(text).to_string();
+            assert!(error.contains(part), "{error}");
+        }
+        let nothing = ScheduleSet { name: "tank".into(), keep: Keep::default() };
+        assert!(nothing.check().expect_err("empty").to_string().contains("nothing"));
+        assert!(check_scheduled("tank/a@b").is_err());
+    }
+}

@@ -1,0 +1,257 @@
+//! Snapshots of volumes: what a volume was at one moment, read-only.
+//!
+//! Not here: schedules of them (`schedule`), volumes that begin as one (`volume`).
+//!
+//! Invariant: the snapshots of one request are of one pool, so that one change of the pool makes or
+//! takes away all of a volume.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use weir_base::names;
+
+use super::{Outcome, Request};
+use crate::Error;
+
+/// A snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Snapshot {
+    /// Full name, such as `tank/vm1@monday`.
+    pub name: String,
+    /// Full name of the volume.
+    pub volume: String,
+    /// Tells it apart from every other one, on other pools too.
+    pub guid: String,
+    /// Size of the volume at that time.
+    pub size_bytes: u64,
+    /// What destroying it alone would free.
+    pub used_bytes: u64,
+    /// What it leads to: data and tree nodes, one copy, as stored.
+    pub referenced_bytes: u64,
+    /// Of that, what was written since the snapshot before it.
+    pub written_bytes: u64,
+    /// When it was asked for.
+    pub created_unix_ms: u64,
+    /// Tags that keep it from being destroyed.
+    pub holds: Vec<String>,
+    /// Full names of the volumes cloned from it.
+    pub clones: Vec<String>,
+    /// Names of its exports.
+    pub exports: Vec<String>,
+}
+
+/// Snapshots.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SnapshotList {
+    /// The snapshots: by volume, oldest first.
+    pub snapshots: Vec<Snapshot>,
+}
+
+/// Snapshots to be taken at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotCreate {
+    /// Full names, such as `tank/vm1@monday`; with `recursive` one such as `tank@monday`.
+    pub names: Vec<String>,
+    /// Take one of each volume of the pool.
+    #[serde(default)]
+    pub recursive: bool,
+}
+
+impl Request for SnapshotCreate {
+    fn check(&self) -> Result<(), Error> {
+        if self.recursive {
+            let [name] = self.names.as_slice() else { return Err(Error::NotOnePool) };
+            names::pool_snapshot(name)?;
+            return Ok(());
+        }
+        let mut volumes = Vec::new();
+        for name in &self.names {
+            let (volume, _) = names::snapshot(name)?;
+            if volumes.contains(&volume) {
+                return Err(Error::VolumeTwice { volume: volume.to_owned() });
+            }
+            volumes.push(volume);
+        }
+        of_one_pool(&self.names)
+    }
+}
+
+/// Snapshots to be destroyed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotDestroy {
+    /// Full names; also lists and ranges of one volume's snapshots, such as `tank/vm1@a,c%e`, where
+    /// a range without one end reaches to the oldest or the newest.
+    pub names: Vec<String>,
+    /// Only tell what would go and what that would free.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+impl Request for SnapshotDestroy {
+    fn check(&self) -> Result<(), Error> {
+        for name in &self.names {
+            names::snapshots(name)?;
+        }
+        of_one_pool(&self.names)
+    }
+}
+
+/// What was, or would be, destroyed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SnapshotsDestroyed {
+    /// What the call did; `unchanged` for a dry run.
+    pub outcome: Outcome,
+    /// Full names of the snapshots: by volume, oldest first.
+    pub names: Vec<String>,
+    /// What that frees, over the next commits.
+    pub freed_bytes: u64,
+}
+
+/// A tag that shall keep a snapshot, or shall not any more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotTag {
+    /// Full name, such as `tank/vm1@monday`.
+    pub name: String,
+    /// The tag.
+    pub tag: String,
+}
+
+impl Request for SnapshotTag {
+    fn check(&self) -> Result<(), Error> {
+        names::snapshot(&self.name)?;
+        Ok(names::tag(&self.tag)?)
+    }
+}
+
+/// A snapshot to get another name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotRename {
+    /// Full name, such as `tank/vm1@monday`.
+    pub name: String,
+    /// The new full name; of the same volume.
+    pub to: String,
+}
+
+impl Request for SnapshotRename {
+    fn check(&self) -> Result<(), Error> {
+        let (volume, _) = names::snapshot(&self.name)?;
+        let (of, _) = names::snapshot(&self.to)?;
+        if of == volume {
+            return Ok(());
+        }
+        Err(Error::Elsewhere { name: self.name.clone(), to: self.to.clone(), what: "volume" })
+    }
+}
+
+/// A volume to become what it was at a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotRollback {
+    /// Full name, such as `tank/vm1@monday`.
+    pub name: String,
+    /// Also destroy the snapshots that are newer.
+    #[serde(default)]
+    pub destroy_newer: bool,
+}
+
+impl Request for SnapshotRollback {
+    fn check(&self) -> Result<(), Error> {
+        names::snapshot(&self.name)?;
+        Ok(())
+    }
+}
+
+/// A volume to be made that begins as a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotClone {
+    /// Full name of the snapshot, such as `tank/vm1@monday`.
+    pub name: String,
+    /// Full name of the new volume; of the same pool.
+    pub volume: String,
+}
+
+impl Request for SnapshotClone {
+    fn check(&self) -> Result<(), Error> {
+        let (of, _) = names::snapshot(&self.name)?;
+        let (pool, _) = names::volume(of)?;
+        let (to, _) = names::volume(&self.volume)?;
+        if to == pool {
+            return Ok(());
+        }
+        Err(Error::Elsewhere { name: self.name.clone(), to: self.volume.clone(), what: "pool" })
+    }
+}
+
+/// The answer of a call that changes snapshots.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SnapshotChange {
+    /// What the call did.
+    pub outcome: Outcome,
+    /// The snapshots as they are now.
+    pub snapshots: Vec<Snapshot>,
+}
+
+/// Finds what is wrong with the name of what snapshots are listed of: a pool, a volume, or one of
+/// them.
+pub fn check_listed(of: &str) -> Result<(), Error> {
+    if of.contains(['/', '@']) {
+        names::dataset(of)?;
+    } else {
+        names::pool(of)?;
+    }
+    Ok(())
+}
+
+fn of_one_pool(names: &[String]) -> Result<(), Error> {
+    let pool = |name: &String| name.split('/').next().map(str::to_owned);
+    let first = names.first().ok_or(Error::NoSnapshots)?;
+    match names.iter().find(|name| pool(name) != pool(first)) {
+        None => Ok(()),
+        Some(other) => {
+            Err(Error::Elsewhere { name: first.clone(), to: other.clone(), what: "pool" })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn create(names: &[&str], recursive: bool) -> Result<(), Error> {
+        let names = names.iter().map(|&name| name.to_owned()).collect();
+        SnapshotCreate { names, recursive }.check()
+    }
+
+    #[test]
+    fn one_call_is_about_one_pool_and_each_volume_once() {
+        create(&["tank/a@m", "tank/b@m"], false).expect("one moment of two volumes");
+        create(&["tank@m"], true).expect("one moment of all");
+        for (names, recursive, part) in [
+            (&["tank/a@m", "other/b@m"][..], false, "other/b@m"),
+            (&["tank/a@m", "tank/a@n"], false, "tank/a"),
+            (&[], false, "no snapshot"),
+            (&["tank@m"], false, "tank/vm1"),
+            (&["tank/a@m"], true, "bad pool name"),
+            (&["tank@m", "other@m"], true, "one pool"),
+        ] {
+            let error = create(names, recursive).expect_err("refused").to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_changes_stays_where_it_is() {
+        let rename = |to: &str| SnapshotRename { name: "tank/a@m".into(), to: to.into() }.check();
+        rename("tank/a@n").expect("the same volume");
+        assert!(rename("tank/b@n").expect_err("another").to_string().contains("same volume"));
+        let clone =
+            |volume: &str| SnapshotClone { name: "tank/a@m".into(), volume: volume.into() }.check();
+        clone("tank/b").expect("the same pool");
+        assert!(clone("other/b").expect_err("another").to_string().contains("same pool"));
+        assert!(clone("tank").is_err());
+    }
+}
