@@ -82,8 +82,12 @@ impl Engine {
         let _admin = self.admin.lock().await;
         self.core.pool.check_alive()?;
         let mut volumes = Vec::new();
-        for SnapshotId { volume, name } in ids {
+        for (at, SnapshotId { volume, name }) in ids.iter().enumerate() {
             let found = self.volume(volume)?;
+            if ids[..at].iter().any(|other| other.volume == *volume) {
+                let why = "can have one snapshot of a moment".to_owned();
+                return Err(DatasetError::Unfit { name: self.full_name(volume), why });
+            }
             if found.state.lock().snapshot(name).is_some() {
                 let name = self.snapshot_name(volume, name);
                 return Err(DatasetError::SnapshotExists { name });
