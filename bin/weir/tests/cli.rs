@@ -193,6 +193,7 @@ status: One disk gave wrong data. Its copies were healed from the other leg.
 action: Look at the disk, and replace it if the count grows.
    see: docs/operating/bad-disk.md
  space: cleaner idle; 200 of 254 segments free; cleans below 39, idle below 64
+ ratio: 1.53 (volumes, by compression)
 config:
 
         NAME          STATE     READ  WRITE  CKSUM

@@ -23,6 +23,7 @@ mod flush;
 mod freeing;
 mod leaves;
 mod legs;
+mod pressure;
 mod range_set;
 mod replay;
 mod scan;

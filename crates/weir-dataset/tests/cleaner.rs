@@ -272,7 +272,7 @@ fn a_full_pool_says_so_and_trim_brings_the_space_back_24_times() {
             bench.check();
         }
     }
-    now(bench.engine.destroy_volume("v")).unwrap();
+    now(bench.engine.destroy_volume("v", false)).unwrap();
     for _ in 0..12 {
         now(bench.engine.commit()).unwrap();
     }

@@ -422,7 +422,7 @@ impl Manager {
         open.engine.volume(own).map_err(|error| api_error(&error))?;
         self.refuse_exported(pool, Some(own))?;
         let name = own.to_owned();
-        open.call(move |engine| async move { engine.destroy_volume(&name).await }).await?;
+        open.call(move |engine| async move { engine.destroy_volume(&name, false).await }).await?;
         Ok(Removed { outcome: Outcome::Removed, name: full })
     }
 

@@ -129,6 +129,7 @@ impl State {
             size_bytes: 10 << 30,
             allocated_bytes: 1 << 20,
             free_bytes: (10 << 30) - (1 << 20),
+            compression_ratio: 1.53,
             expandable_bytes: 0,
             txg: 4,
             properties: BTreeMap::new(),
