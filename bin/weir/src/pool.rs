@@ -279,6 +279,10 @@ fn status(pool: &PoolStatus) -> String {
     lines.extend(allocated.iter().map(|text| ("alloc", text.as_str())));
     let space = cleaner::line(pool.cleaner.as_ref());
     lines.extend(space.iter().map(|text| ("space", text.as_str())));
+    let ratio = format!("{:.2} (volumes, by compression)", pool.compression_ratio);
+    if pool.cleaner.is_some() {
+        lines.push(("ratio", &ratio));
+    }
     let top = line(0, &pool.name, pool.state.name(), &pool.errors, "");
     let ErrorCounts { read, write, checksum } = pool.errors;
     let errors = match read + write + checksum {

@@ -26,7 +26,7 @@ pub(crate) enum VolumeVerb {
         /// Size clients see, such as 10GiB; a multiple of 4096 bytes
         #[arg(long, allow_hyphen_values = true)]
         size: String,
-        /// Set a property: compression=lz4|off
+        /// Set a property: compression=lz4|auto|off|zstd|zstd-1..19
         #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
         properties: Vec<String>,
     },
@@ -48,7 +48,7 @@ pub(crate) enum VolumeVerb {
     },
     /// Change properties of a volume
     Set {
-        /// Properties to set: compression=lz4|off
+        /// Properties to set: compression=lz4|auto|off|zstd|zstd-1..19
         #[arg(required = true, value_name = "PROPERTY=VALUE")]
         properties: Vec<String>,
         /// Full name, such as tank/vm1

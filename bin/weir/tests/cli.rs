@@ -237,6 +237,7 @@ action: Look at the disk, and replace it if the count grows.
    see: docs/operating/bad-disk.md
  alloc: 1MiB: volumes 900KiB, only in snapshots 100KiB, pool 24KiB
  space: cleaner idle; 200 of 254 segments free; cleans below 39, idle below 64
+ ratio: 1.53 (volumes, by compression)
 config:
 
         NAME          STATE     READ  WRITE  CKSUM

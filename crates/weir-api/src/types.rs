@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 use crate::Error;
 
 mod care;
+mod compression;
 mod event;
 mod export;
 mod flush;
@@ -26,6 +27,7 @@ mod vdevs;
 mod volume;
 
 pub use care::{PoolClear, PoolDisk, PoolScrub, ScanKind, ScanState, ScanStatus, ScrubAction};
+pub use compression::Compression;
 pub use event::{Event, EventLevel, EventList, EventQuery, HistoryEntry, HistoryList};
 pub use export::{Export, ExportChange, ExportCreate, ExportKey, ExportList, Protocol};
 pub use flush::{FlushCheck, FlushVerdict, PoolCreated};
@@ -46,8 +48,8 @@ pub use snapshot::{
 pub use space::{CleanerStatus, SegmentIo};
 pub use vdevs::{PoolAdd, PoolRemove};
 pub use volume::{
-    Compression, Volume, VolumeChange, VolumeCreate, VolumeDestroy, VolumeList, VolumeProperties,
-    VolumeRename, VolumeResize, VolumeSet, VolumeSpace, check_volume_size,
+    Volume, VolumeChange, VolumeCreate, VolumeDestroy, VolumeList, VolumeProperties, VolumeRename,
+    VolumeResize, VolumeSet, VolumeSpace, check_volume_size,
 };
 
 /// A request that can be judged without looking at any state.

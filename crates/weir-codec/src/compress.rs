@@ -1,5 +1,5 @@
 //! LZ4 of single blocks and of log batches, with the early abort that keeps incompressible data
-//! cheap.
+//! cheap; zstd of single blocks below it.
 //!
 //! Not here: the decision to try at all (per-volume property and history, weir-pool).
 //!
@@ -10,7 +10,11 @@
 //!
 //! Spec: LZ4 Block Format Description.
 
+mod zstd;
+
 use lz4_flex::block;
+
+pub use zstd::{ZstdLevel, ZstdPacker, ZstdUnpacker};
 
 /// Least saving worth the decompression on every read (design 6: >= 12.5 % of 4 KiB).
 pub const SAVING_BYTES_MIN: usize = 512;

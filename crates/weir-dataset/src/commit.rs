@@ -191,12 +191,14 @@ impl Engine {
         let (root, grown) = tree.grow(out, home, height.max(record.root.height)).await?;
         record.root = root;
         let mut history = volume.state.lock().history;
+        let clock = self.core.pool.clock();
+        let (begun, waited) = (clock.monotonic(), out.waited);
         let mut changes = Vec::new();
         for (mut change, data) in table.iter().flat_map(|table| table.changes()) {
             if let Some(block) = data {
                 let owner = BlockOwner { dataset: volume.id, level: 0, index: change.start };
                 let (class, kind) = (SegmentClass::Data, PtrKind::Data);
-                let compression = record.compression;
+                let compression = self.core.compression_now(record.compression);
                 change.ptr = out
                     .write_block(class, Some(owner), kind, &block, compression, &mut history)
                     .await?;
@@ -204,6 +206,11 @@ impl Engine {
             changes.push(change);
         }
         volume.state.lock().history = history;
+        if table.is_some() {
+            let spent = clock.monotonic().saturating_sub(begun);
+            let waited = out.waited.saturating_sub(waited);
+            self.core.pressure.note(spent, waited, data_blocks * BLOCK_BYTES as u64);
+        }
         let tree = Tree::new(&self.core.pool, record.root);
         let (root, mut delta) = tree.apply(out, home, &past, &changes).await?;
         delta.tree_units += grown.tree_units;

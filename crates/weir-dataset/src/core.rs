@@ -13,10 +13,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::{Mutex, Notify};
 use weir_base::{BLOCK_BYTES, Txg};
-use weir_format::{NODE_FANOUT, TreeRoot};
+use weir_format::{Compression, NODE_FANOUT, TreeRoot};
 use weir_pool::{Pool, PoolError};
 
 use crate::error::DatasetError;
+use crate::pressure::Pressure;
 
 /// A txg may take half of the room that is left, so that writers slow down as it shrinks; less than
 /// this is not worth a txg of its own.
@@ -117,6 +118,7 @@ pub(crate) struct Core {
     /// Whether commits bring space back: dead segments, or the cleaner.
     space_pending: AtomicBool,
     fruit: parking_lot::Mutex<Fruit>,
+    pub(crate) pressure: Pressure,
     /// The newest txg in which something was freed.
     freeing: AtomicU64,
     /// Whether the committer was woken by nothing but its timer.
@@ -147,6 +149,7 @@ impl Core {
             capacity_left: AtomicU64::new(0),
             space_pending: AtomicBool::new(false),
             fruit: parking_lot::Mutex::default(),
+            pressure: Pressure::default(),
             freeing: AtomicU64::new(0),
             idle: AtomicBool::new(false),
             wanted: AtomicU64::new(0),
@@ -221,6 +224,12 @@ impl Core {
 
     pub(crate) fn dirty_bytes(&self) -> u64 {
         self.dirty_blocks.load(Ordering::Acquire) * BLOCK_BYTES as u64
+    }
+
+    /// How to compress the next block of a volume with this setting.
+    pub(crate) fn compression_now(&self, asked: Compression) -> Compression {
+        let dirty = self.dirty_blocks.load(Ordering::Acquire);
+        self.pressure.decide(asked, dirty, self.dirty_max())
     }
 
     /// Whether `blocks` more neighbouring dirty blocks may be taken that make a txg write `nodes`.

@@ -24,6 +24,7 @@ mod freeing;
 mod leaves;
 mod legs;
 mod lookup;
+mod pressure;
 mod range_set;
 mod replay;
 mod scan;

@@ -12,42 +12,11 @@ use weir_base::limits::NAME_BYTES_MAX;
 use weir_base::{BLOCK_BYTES, DatasetId, Txg};
 
 use crate::bytes::{Field, Reader, Writer, field};
+use crate::compression::Compression;
 use crate::error::FormatError;
 use crate::node::TreeRoot;
 
 const WHAT: &str = "dataset record";
-
-/// How blocks are compressed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Compression {
-    /// Stored as they are.
-    #[default]
-    Off,
-    /// LZ4, kept where it saves enough.
-    Lz4,
-}
-
-impl Compression {
-    /// Code on disk.
-    pub const fn code(self) -> u8 {
-        match self {
-            Self::Off => 0,
-            Self::Lz4 => 1,
-        }
-    }
-
-    /// From the code on disk.
-    ///
-    /// # Errors
-    /// An unknown code.
-    pub const fn from_code(code: u8) -> Result<Self, FormatError> {
-        match code {
-            0 => Ok(Self::Off),
-            1 => Ok(Self::Lz4),
-            _ => Err(FormatError::Field { what: "compression", field: "code", value: code as u64 }),
-        }
-    }
-}
 
 /// What kind of object a dataset is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,7 +127,7 @@ impl DatasetRecord {
         field(8, "id", "dataset number"),
         field(1, "kind", "1 volume, 2 snapshot"),
         field(1, "state", "0 active, 1 being destroyed"),
-        field(1, "compression", "0 off, 1 lz4"),
+        field(1, "compression", "0 off, 1 lz4, 2 auto, 33 to 51 zstd-1 to zstd-19"),
         field(8, "size_bytes", "volume size"),
         field(8, "created_txg", "txg of creation"),
         field(8, "created_unix_ms", "wall clock of creation"),

@@ -12,6 +12,7 @@
 
 mod bootstrap;
 mod bytes;
+mod compression;
 mod dataset;
 mod error;
 pub mod label;
@@ -26,9 +27,10 @@ mod uberblock;
 
 pub use bootstrap::Bootstrap;
 pub use bytes::Field;
+pub use compression::{Codec, Compression};
 pub use dataset::{
-    ANCESTORS_MAX, Ancestor, Compression, DatasetKind, DatasetRecord, DatasetState, Descent,
-    HOLD_BYTES_MAX, HOLDS_MAX, Moment, Origin,
+    ANCESTORS_MAX, Ancestor, DatasetKind, DatasetRecord, DatasetState, Descent, HOLD_BYTES_MAX,
+    HOLDS_MAX, Moment, Origin,
 };
 pub use error::FormatError;
 pub use label::{Label, LegConfig, VDEVS_MAX, VdevConfig, VdevKind, VdevRole};

@@ -9,7 +9,7 @@
 //!
 //! ```text
 //! word 0   vseg:40 | offset:19 | kind:5          offset in 64-byte units inside the segment
-//! word 1   birth:44 | stored:15 | compression:5  stored size in 64-byte units
+//! word 1   birth:44 | stored:15 | codec:5        stored size in 64-byte units
 //! word 2-3 checksum:128                          XXH3-128 of the stored bytes
 //! ```
 //! Lowest bits first.
@@ -17,7 +17,7 @@
 use weir_base::{Txg, VsegId};
 
 use crate::bytes::{Field, field};
-use crate::dataset::Compression;
+use crate::compression::Codec;
 use crate::error::FormatError;
 use crate::layout::{PACK_BYTES, SEGMENT_BYTES_MAX};
 
@@ -45,7 +45,7 @@ pub struct BlockPtr {
     /// Stored size in units of [`PACK_BYTES`].
     pub stored_units: u16,
     /// How the stored bytes were made.
-    pub compression: Compression,
+    pub codec: Codec,
     /// Transaction group that wrote it.
     pub birth: Txg,
     /// XXH3-128 of the stored bytes.
@@ -75,7 +75,8 @@ impl BlockPtr {
         field(
             8,
             "word 1",
-            "bits 0-43 birth txg, 44-58 stored size in 64 B units, 59-63 compression",
+            "bits 0-43 birth txg, 44-58 stored size in 64 B units, 59-63 codec: 0 raw, 1 lz4, \
+             2 zstd",
         ),
         field(
             16,
@@ -90,7 +91,7 @@ impl BlockPtr {
         vseg: VsegId(0),
         offset_units: 0,
         stored_units: 0,
-        compression: Compression::Off,
+        codec: Codec::Raw,
         birth: Txg(0),
         checksum: 0,
     };
@@ -133,7 +134,7 @@ impl BlockPtr {
             | kind << (VSEG_BITS + OFFSET_BITS);
         let word1 = self.birth.0
             | u64::from(self.stored_units) << BIRTH_BITS
-            | u64::from(self.compression.code()) << (BIRTH_BITS + STORED_BITS);
+            | u64::from(self.codec.code()) << (BIRTH_BITS + STORED_BITS);
         let words = u128::from(word0) | u128::from(word1) << 64;
         let mut out = [0; Self::BYTES];
         let (head, tail) = out.split_at_mut(16);
@@ -145,7 +146,7 @@ impl BlockPtr {
     /// Decodes.
     ///
     /// # Errors
-    /// An unknown kind or compression, an empty block, or one that leaves its segment.
+    /// An unknown kind or codec, an empty block, or one that leaves its segment.
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Result<Self, FormatError> {
         let (head, rest) = bytes.split_first_chunk::<16>().expect("32 > 16");
         let words = u128::from_le_bytes(*head);
@@ -163,7 +164,7 @@ impl BlockPtr {
             vseg: VsegId(word0 & low(VSEG_BITS)),
             offset_units: (word0 >> VSEG_BITS & low(OFFSET_BITS)) as u32,
             stored_units: (word1 >> BIRTH_BITS & low(STORED_BITS)) as u16,
-            compression: Compression::from_code((word1 >> (BIRTH_BITS + STORED_BITS)) as u8)?,
+            codec: Codec::from_code((word1 >> (BIRTH_BITS + STORED_BITS)) as u8)?,
             birth: Txg(word1 & low(BIRTH_BITS)),
             checksum,
         };

@@ -16,7 +16,7 @@ fn pointer() -> impl Strategy<Value = BlockPtr> {
             vseg: VsegId(vseg),
             offset_units,
             stored_units,
-            compression: if node { Compression::Lz4 } else { Compression::Off },
+            codec: if node { Codec::Lz4 } else { Codec::Raw },
             birth: Txg(birth),
             checksum,
         },
@@ -430,7 +430,7 @@ fn the_documentation_is_what_the_code_says() {
          parity strips P, Q, R are the sums of 1, 2^i, 4^i times data strip i in GF(2^8) modulo \
          0x11d.\n\n\
          Blocks are packed at {PACK_BYTES} bytes inside a segment. A compressed block is a u16 \
-         length and an LZ4 block. A tree node is {NODE_FANOUT} block pointers.\n",
+         length and an LZ4 block or a zstd frame. A tree node is {NODE_FANOUT} block pointers.\n",
         layout::FORMAT_VERSION,
     );
     for (title, fields) in [

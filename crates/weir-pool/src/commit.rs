@@ -17,12 +17,13 @@ use weir_format::{
 
 use crate::error::PoolError;
 use crate::labels::write_uberblock;
+use crate::pack::CompressHistory;
 use crate::planted::PlantedBug;
 use crate::pool::{Committed, Pool};
 use crate::segments::table_block;
 use crate::tree::{Change, Past, Tree, TreeHome};
 use crate::vdev::Leg;
-use crate::write_out::{CompressHistory, WriteOut};
+use crate::write_out::WriteOut;
 
 /// Bootstrap copies per commit; both in the root stream, so a bad sector costs none of the pool
 /// even on a single disk.

@@ -19,6 +19,7 @@ use weir_format::{LINEAGE_MAX, Label, Opening, SegmentClass, StaleLeg, TreeRoot,
 use crate::cleanings::Cleanings;
 use crate::error::PoolError;
 use crate::intent_log::{IntentLog, LogWriteError};
+use crate::pack::Unpackers;
 use crate::planted::PlantedBug;
 use crate::remaps::TableMemory;
 use crate::scan::Scans;
@@ -84,6 +85,7 @@ pub struct Pool {
     /// This opening of the pool and those before it, newest first.
     pub(crate) lineage: Vec<Opening>,
     pub(crate) cache: BlockCache,
+    pub(crate) unpackers: Unpackers,
     /// Budget of the cache and of the tables of segments.
     cache_bytes: AtomicU64,
     pub(crate) clock: Arc<dyn Clock>,
@@ -129,6 +131,7 @@ impl Pool {
             log,
             lineage,
             cache: BlockCache::new(options.cache_bytes),
+            unpackers: Unpackers::default(),
             cache_bytes: AtomicU64::new(options.cache_bytes),
             clock: Arc::clone(&options.clock),
             committed: Mutex::new(committed),

@@ -8,11 +8,10 @@
 //! - the segment a block stands in is pinned from translation to the end of the read, so its place
 //!   cannot be reused under the reader.
 
-use weir_base::BLOCK_BYTES;
 use weir_cache::CacheClass;
-use weir_codec::{checksum, compress};
+use weir_codec::checksum;
 use weir_device::{Block, BlockMut, IoBuf};
-use weir_format::{BlockPtr, Compression, PtrKind};
+use weir_format::{BlockPtr, PtrKind};
 
 use crate::error::PoolError;
 use crate::planted::PlantedBug;
@@ -165,12 +164,9 @@ impl Pool {
 
     fn unpack(&self, ptr: &BlockPtr, stored: &[u8]) -> Result<Block, PoolError> {
         let mut block = BlockMut::zeroed();
-        let unpacked = match ptr.compression {
-            Compression::Off => stored.first_chunk::<BLOCK_BYTES>().map(|raw| *block = *raw),
-            Compression::Lz4 => compress::unlz4(stored, &mut block[..]).ok(),
-        };
+        let unpacked = self.unpackers.unpack(ptr.codec, stored, &mut block);
         // The checksum matched, so these bytes are what was written: a fault of the writer.
-        unpacked.map(|()| block.freeze()).ok_or_else(|| PoolError::Structure {
+        unpacked.map(|()| block.freeze()).map_err(|_| PoolError::Structure {
             pool: self.label.name.clone(),
             what: "compressed block",
             source: weir_format::FormatError::Truncated { what: "block" },

@@ -22,8 +22,9 @@ use weir_format::{
 
 use crate::error::PoolError;
 use crate::line::{Held, end_of};
+use crate::pack::CompressHistory;
 use crate::pool::Pool;
-use crate::write_out::{CompressHistory, WriteOut};
+use crate::write_out::WriteOut;
 
 /// A change to a tree: blocks `start .. start + count` become `ptr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,44 +13,29 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use weir_base::limits::{NODE_READS_IN_FLIGHT, STREAM_WRITE_BYTES, STREAM_WRITES_IN_FLIGHT};
-use weir_base::{BLOCK_BYTES, ErrorKind, Txg, VsegId};
+use weir_base::{ErrorKind, Txg, VsegId};
 use weir_cache::CacheClass;
-use weir_codec::{checksum, compress};
+use weir_codec::checksum;
 use weir_device::{Block, IoBuf};
 use weir_format::layout::PACK_BYTES;
 use weir_format::{
-    BlockOwner, BlockPtr, Compression, PtrKind, SEGMENT_BLOCKS_MAX, SegmentClass, Summary,
+    BlockOwner, BlockPtr, Codec, Compression, PtrKind, SEGMENT_BLOCKS_MAX, SegmentClass, Summary,
     SummaryEntry, SummaryPlace,
 };
 
 use crate::error::PoolError;
+use crate::pack::{CompressHistory, Packer};
 use crate::pool::Pool;
 use crate::segments::Segments;
 
 /// Freed blocks that may wait for their remap tables: what few tables lead to is freed together,
 /// and destroying a large volume takes no memory.
 const UNREAD_FREES_MAX: usize = 16_384;
-
-/// After this many blocks in a row that did not compress, only one in [`TRY_ONE_IN`] is tried
-/// (design 6): incompressible data then costs next to nothing.
-const MISSES_BEFORE_SPARING: u32 = 32;
-const TRY_ONE_IN: u32 = 16;
-
-/// What compression did lately for one dataset.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct CompressHistory {
-    misses: u32,
-}
-
-impl CompressHistory {
-    fn worth_trying(self) -> bool {
-        self.misses < MISSES_BEFORE_SPARING || self.misses.is_multiple_of(TRY_ONE_IN)
-    }
-}
 
 /// An open segment and how far it is filled.
 #[derive(Clone, Copy, Debug)]
@@ -150,7 +135,8 @@ pub struct WriteOut<'a> {
     streams: Streams,
     writes: FuturesUnordered<Pin<Box<dyn Future<Output = Written> + 'a>>>,
     spare: Vec<IoBuf>,
-    scratch: Vec<u8>,
+    /// Its contexts serve the whole write-out; `None` while a block is appended.
+    packer: Option<Packer>,
     /// Summaries whose writes may be under way; nobody looks for them yet.
     summaries: Vec<(VsegId, SummaryPlace)>,
     /// Nodes that this txg wrote and goes on to change.
@@ -159,6 +145,8 @@ pub struct WriteOut<'a> {
     unread_frees: Vec<BlockPtr>,
     /// Bytes of rows written so far, padding included, copies and parity not.
     pub written_bytes: u64,
+    /// Time in which nothing could be done but to wait for device writes.
+    pub waited: Duration,
 }
 
 impl Pool {
@@ -173,11 +161,12 @@ impl Pool {
             streams,
             writes: FuturesUnordered::new(),
             spare: Vec::new(),
-            scratch: vec![0; compress::stored_bytes_max(BLOCK_BYTES).next_multiple_of(PACK_BYTES)],
+            packer: None,
             summaries: Vec::new(),
             kept: Vec::new(),
             unread_frees: Vec::new(),
             written_bytes: 0,
+            waited: Duration::ZERO,
         }
     }
 }
@@ -194,31 +183,12 @@ impl WriteOut<'_> {
         compression: Compression,
         history: &mut CompressHistory,
     ) -> Result<BlockPtr, PoolError> {
-        let packed = match compression {
-            Compression::Lz4 if history.worth_trying() => {
-                compress::lz4(&block[..], &mut self.scratch)
-            }
-            Compression::Lz4 | Compression::Off => None,
-        };
-        let compression = match packed {
-            Some(_) => Compression::Lz4,
-            None => Compression::Off,
-        };
-        history.misses = if packed.is_some() { 0 } else { history.misses.saturating_add(1) };
-        let scratch = std::mem::take(&mut self.scratch);
-        let mut scratch = scratch;
-        let stored: &[u8] = match packed {
-            Some(len) => {
-                let padded = len.next_multiple_of(PACK_BYTES);
-                scratch[len..padded].fill(0);
-                &scratch[..padded]
-            }
-            None => &block[..],
-        };
-        let checksum = checksum::xxh3_128(stored);
+        let mut packer = std::mem::take(&mut self.packer).unwrap_or_default();
+        let (stored, codec) = packer.pack(block, compression, history);
+        let (checksum, stored_units) =
+            (checksum::xxh3_128(stored), (stored.len() / PACK_BYTES) as u16);
         let placed = self.append(class, stored).await;
-        let stored_units = (stored.len() / PACK_BYTES) as u16;
-        self.scratch = scratch;
+        self.packer = Some(packer);
         let Placed { lane, vseg, offset_units } = placed?;
         assert_eq!(owner.is_none(), class == SegmentClass::Root, "summaries name every owner");
         let birth = self.txg;
@@ -235,7 +205,7 @@ impl WriteOut<'_> {
             });
         }
         self.pool.segments.add_live(vseg, usize::from(stored_units) * PACK_BYTES);
-        let ptr = BlockPtr { kind, vseg, offset_units, stored_units, compression, birth, checksum };
+        let ptr = BlockPtr { kind, vseg, offset_units, stored_units, codec, birth, checksum };
         let cached = if kind == PtrKind::Node { CacheClass::Node } else { CacheClass::Data };
         self.pool.cache.insert(cached, &ptr, block.clone());
         Ok(ptr)
@@ -323,7 +293,7 @@ impl WriteOut<'_> {
             vseg,
             offset_units,
             stored_units: (stored.len() / PACK_BYTES) as u16,
-            compression: Compression::Off,
+            codec: Codec::Raw,
             birth: self.txg,
             checksum: checksum::xxh3_128(&stored),
         })
@@ -497,7 +467,9 @@ impl WriteOut<'_> {
         }
         yield_now().await;
         while self.writes.len() >= STREAM_WRITES_IN_FLIGHT {
+            let begun = self.pool.clock.monotonic();
             let written = self.writes.next().await.expect("the set is not empty");
+            self.waited += self.pool.clock.monotonic().saturating_sub(begun);
             self.written(written)?;
         }
         Ok(())

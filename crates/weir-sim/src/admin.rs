@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_base::BLOCK_BYTES;
+use weir_codec::compress::ZstdLevel;
 use weir_dataset::{DatasetError, Engine, VolumeSpec};
 use weir_format::Compression;
 
@@ -100,7 +101,16 @@ impl Admin {
     }
 
     fn some_compression(&mut self) -> Compression {
-        if self.rng.coin() { Compression::Lz4 } else { Compression::Off }
+        // Every kind as often as another: of zstd's levels any one.
+        match self.rng.below(4) {
+            0 => Compression::Off,
+            1 => Compression::Lz4,
+            2 => Compression::Auto,
+            _ => {
+                let levels: Vec<ZstdLevel> = ZstdLevel::all().collect();
+                Compression::Zstd(levels[self.rng.index(levels.len())])
+            }
+        }
     }
 
     async fn set_compression(&mut self, index: usize, name: &str) -> Result<(), Stop> {

@@ -49,6 +49,7 @@ pub(super) fn pool(engine: &Engine) -> PoolStatus {
         allocated_bytes: usable.saturating_sub(free),
         allocated: allocated(engine, usable.saturating_sub(free)),
         free_bytes: free,
+        compression_ratio: pool_ratio(engine),
         expandable_bytes: status.expandable_bytes,
         txg: status.txg.0,
         scan: status.scan.as_ref().map(super::care::scan),
@@ -159,6 +160,7 @@ pub(super) fn unavailable(name: &str, why: &str, disks: &[std::path::PathBuf]) -
         allocated_bytes: 0,
         allocated: Allocated::default(),
         free_bytes: 0,
+        compression_ratio: 1.0,
         expandable_bytes: 0,
         txg: 0,
         scan: None,
@@ -333,17 +335,10 @@ pub(super) fn volume(engine: &Engine, volume: &Volume, exports: Vec<String>) -> 
         name: format!("{pool}/{name}"),
         size_bytes,
         block_bytes: BLOCK_BYTES as u32,
-        compression: match info.compression {
-            Compression::Off => ApiCompression::Off,
-            Compression::Lz4 => ApiCompression::Lz4,
-        },
+        compression: api_compression(info.compression),
         used_bytes,
         stored_bytes,
-        compression_ratio: if stored_bytes == 0 {
-            1.0
-        } else {
-            used_bytes as f64 / stored_bytes as f64
-        },
+        compression_ratio: ratio(used_bytes, stored_bytes),
         created_unix_ms,
         exports,
         origin,
@@ -378,11 +373,36 @@ fn allocated(engine: &Engine, bytes: u64) -> Allocated {
     }
 }
 
+/// Bytes before compression by bytes after it.
+fn ratio(used_bytes: u64, stored_bytes: u64) -> f64 {
+    if stored_bytes == 0 { 1.0 } else { used_bytes as f64 / stored_bytes as f64 }
+}
+
+/// As [`ratio`], of all that the volumes of a pool hold.
+fn pool_ratio(engine: &Engine) -> f64 {
+    let infos = engine.volumes().into_iter().map(|volume| volume.info());
+    let (used, stored) =
+        infos.fold((0, 0), |sum, info| (sum.0 + info.used_bytes, sum.1 + info.stored_bytes));
+    ratio(used, stored)
+}
+
 /// Compression as the engine names it.
 pub(super) fn compression(compression: ApiCompression) -> Compression {
     match compression {
         ApiCompression::Off => Compression::Off,
         ApiCompression::Lz4 => Compression::Lz4,
+        ApiCompression::Auto => Compression::Auto,
+        ApiCompression::Zstd(level) => Compression::Zstd(level),
+    }
+}
+
+/// Compression as the API names it.
+pub(super) fn api_compression(compression: Compression) -> ApiCompression {
+    match compression {
+        Compression::Off => ApiCompression::Off,
+        Compression::Lz4 => ApiCompression::Lz4,
+        Compression::Auto => ApiCompression::Auto,
+        Compression::Zstd(level) => ApiCompression::Zstd(level),
     }
 }
 

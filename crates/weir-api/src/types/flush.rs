@@ -55,7 +55,7 @@ pub struct FlushCheck {
 }
 
 /// The answer of the call that makes a pool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PoolCreated {
     /// As every call that changes a pool answers.
     #[serde(flatten)]

@@ -345,7 +345,7 @@ pub struct VdevStatus {
 }
 
 /// State of one pool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PoolStatus {
     /// Name of the pool.
     pub name: String,
@@ -368,6 +368,10 @@ pub struct PoolStatus {
     /// Where the room in use goes.
     #[serde(default)]
     pub allocated: Allocated,
+    /// What its volumes hold before compression by what that takes after it, one copy, snapshots
+    /// not counted; 1 without data.
+    #[serde(default = "uncompressed")]
+    pub compression_ratio: f64,
     /// Room that the pool would gain if all of every disk were used.
     #[serde(default)]
     pub expandable_bytes: u64,
@@ -406,17 +410,19 @@ pub struct Allocated {
     pub freeing_bytes: u64,
     /// The pool's own tables.
     pub pool_bytes: u64,
+const fn uncompressed() -> f64 {
+    1.0
 }
 
 /// All imported pools.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PoolList {
     /// The pools, by name.
     pub pools: Vec<PoolStatus>,
 }
 
 /// The answer of a call that changes a pool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PoolChange {
     /// What the call did.
     pub outcome: Outcome,

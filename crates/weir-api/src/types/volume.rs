@@ -10,29 +10,8 @@ use utoipa::ToSchema;
 use weir_base::limits::VOLUME_BYTES_MAX;
 use weir_base::{BLOCK_BYTES, names};
 
-use super::{Outcome, Request};
+use super::{Compression, Outcome, Request};
 use crate::Error;
-
-/// How blocks are compressed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Compression {
-    /// LZ4, given up early on blocks that do not shrink.
-    #[default]
-    Lz4,
-    /// None.
-    Off,
-}
-
-impl Compression {
-    /// The value as JSON and tables print it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Lz4 => "lz4",
-            Self::Off => "off",
-        }
-    }
-}
 
 /// Properties of a volume; one that is absent keeps its value, or takes its default in a new
 /// volume.
@@ -52,13 +31,7 @@ impl VolumeProperties {
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
         match name {
             "compression" => {
-                let all = [Compression::Lz4, Compression::Off];
-                let found = all.into_iter().find(|known| known.name() == value);
-                self.compression = Some(found.ok_or_else(|| Error::PropertyValue {
-                    name: "compression",
-                    value: value.to_owned(),
-                    known: "lz4, off",
-                })?);
+                self.compression = Some(value.parse()?);
                 Ok(())
             }
             _ => Err(Error::Property { name: name.to_owned(), known: "compression" }),
@@ -265,7 +238,7 @@ mod tests {
         let error = properties.set("compresion", "off").expect_err("unknown").to_string();
         assert!(error.contains("compresion") && error.contains("compression"), "{error}");
         let error = properties.set("compression", "zip").expect_err("unknown").to_string();
-        assert!(error.contains("\"zip\"") && error.contains("lz4, off"), "{error}");
+        assert!(error.contains("\"zip\"") && error.contains("lz4, auto, off"), "{error}");
         let nothing = VolumeSet { name: "tank/a".into(), properties: VolumeProperties::default() };
         assert!(matches!(nothing.check(), Err(Error::NoProperty)));
     }

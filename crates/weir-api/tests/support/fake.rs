@@ -140,6 +140,7 @@ impl State {
                 freeing_bytes: 0,
                 pool_bytes: 24 << 10,
             },
+            compression_ratio: 1.53,
             expandable_bytes: 0,
             txg: 4,
             properties: BTreeMap::new(),

@@ -1,0 +1,209 @@
+//! Zstandard of single blocks, with contexts that are made once and used for many.
+//!
+//! Not here: the decision to try at all (per-volume property and history, weir-pool).
+//!
+//! Invariants:
+//! - a result that is kept saves at least [`SAVING_BYTES_MIN`]; otherwise the block stays raw;
+//! - stored form = `u16` little-endian length of the frame, then the frame (stored sizes are
+//!   rounded up to 64 bytes, and zeros behind a frame are no end of it);
+//! - the level is the writer's alone: one decoder reads what every level wrote;
+//! - no byte is written behind the block that is to be filled, whatever the frame says of its size.
+//!
+//! Spec: RFC 8878.
+
+use std::fmt;
+
+use ::zstd::bulk::{Compressor, Decompressor};
+
+use super::{MalformedError, SAVING_BYTES_MIN};
+
+const LEN_BYTES: usize = 2;
+
+/// How hard the compressor tries: 1 (fast) to 19 (small).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ZstdLevel(u8);
+
+impl ZstdLevel {
+    /// The fastest.
+    pub const MIN: Self = Self(1);
+    /// What `zstd` alone means, as with the tool of that name.
+    pub const DEFAULT: Self = Self(3);
+    /// The smallest; higher ones want windows that no block fills.
+    pub const MAX: Self = Self(19);
+
+    /// A level, if there is one of this number.
+    pub const fn new(level: u8) -> Option<Self> {
+        if Self::MIN.0 <= level && level <= Self::MAX.0 { Some(Self(level)) } else { None }
+    }
+
+    /// Its number.
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+
+    /// All of them, fastest first.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (Self::MIN.0..=Self::MAX.0).map(Self)
+    }
+}
+
+/// Compresses blocks; it keeps the tables of the level that was used last.
+pub struct ZstdPacker {
+    context: Compressor<'static>,
+    level: ZstdLevel,
+}
+
+impl ZstdPacker {
+    /// A compressor of this level.
+    pub fn new(level: ZstdLevel) -> Self {
+        let context = Compressor::new(i32::from(level.get())).expect(NO_MEMORY);
+        Self { context, level }
+    }
+
+    /// Compresses `raw` into `stored` and returns the stored length, or `None` when it would not
+    /// save [`SAVING_BYTES_MIN`]; it gives up as soon as that is clear.
+    ///
+    /// `stored`: scratch of at least `raw.len()` bytes.
+    pub fn pack(&mut self, level: ZstdLevel, raw: &[u8], stored: &mut [u8]) -> Option<usize> {
+        let keep_max = raw.len().checked_sub(SAVING_BYTES_MIN)?;
+        if self.level != level {
+            // A context that gave up on a block takes no new level.
+            *self = Self::new(level);
+        }
+        let (len, frame) = stored.get_mut(..keep_max)?.split_at_mut_checked(LEN_BYTES)?;
+        let packed = self.context.compress_to_buffer(raw, frame).ok()?;
+        len.copy_from_slice(&u16::try_from(packed).ok()?.to_le_bytes());
+        Some(LEN_BYTES + packed)
+    }
+}
+
+impl fmt::Debug for ZstdPacker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZstdPacker").field("level", &self.level).finish_non_exhaustive()
+    }
+}
+
+/// Decompresses blocks of any level.
+pub struct ZstdUnpacker(Decompressor<'static>);
+
+impl Default for ZstdUnpacker {
+    fn default() -> Self {
+        Self(Decompressor::new().expect(NO_MEMORY))
+    }
+}
+
+impl ZstdUnpacker {
+    /// Decompresses a stored block; `raw` must be filled exactly.
+    ///
+    /// # Errors
+    /// Anything that is not what [`ZstdPacker::pack`] wrote for a block of `raw.len()` bytes. `raw`
+    /// is then garbage.
+    pub fn unpack(&mut self, stored: &[u8], raw: &mut [u8]) -> Result<(), MalformedError> {
+        let (len, body) = stored.split_first_chunk::<LEN_BYTES>().ok_or(MalformedError)?;
+        let frame = body.get(..usize::from(u16::from_le_bytes(*len))).ok_or(MalformedError)?;
+        match self.0.decompress_to_buffer(frame, raw) {
+            Ok(len) if len == raw.len() => Ok(()),
+            _ => Err(MalformedError),
+        }
+    }
+}
+
+impl fmt::Debug for ZstdUnpacker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZstdUnpacker").finish_non_exhaustive()
+    }
+}
+
+/// Contexts take a few hundred KiB; as with any allocation, there is no going on without.
+const NO_MEMORY: &str = "memory for a zstd context";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Some of it repeats, as records do; `seed` makes it another text.
+    fn text(seed: u64) -> Vec<u8> {
+        (0..4096_u64).map(|at| ((at * at + seed) % 251 / 16 + 97) as u8).collect()
+    }
+
+    fn noise() -> Vec<u8> {
+        let mut state = 1_u64;
+        std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 56) as u8
+        })
+        .take(4096)
+        .collect()
+    }
+
+    #[test]
+    fn one_decoder_reads_every_level_and_noise_stays_raw() {
+        let mut packer = ZstdPacker::new(ZstdLevel::DEFAULT);
+        let mut unpacker = ZstdUnpacker::default();
+        let (mut stored, mut back) = (vec![0; 4096], vec![0; 4096]);
+        for level in ZstdLevel::all().chain([ZstdLevel::MIN]) {
+            let raw = text(u64::from(level.get()));
+            let len = packer.pack(level, &raw, &mut stored).expect("text compresses");
+            assert!(len < 3000, "{level:?} {len}");
+            let padded = len.next_multiple_of(64);
+            stored[len..padded].fill(0);
+            unpacker.unpack(&stored[..padded], &mut back).unwrap();
+            assert_eq!(back, raw, "{level:?}");
+            assert_eq!(packer.pack(level, &noise(), &mut stored), None, "{level:?}");
+        }
+    }
+
+    #[test]
+    fn levels_are_those_of_blocks() {
+        assert_eq!(ZstdLevel::new(0), None);
+        assert_eq!(ZstdLevel::new(20), None);
+        assert_eq!(ZstdLevel::all().count(), 19);
+        assert_eq!(ZstdLevel::new(19), Some(ZstdLevel::MAX));
+    }
+
+    #[test]
+    fn short_input_and_short_scratch_are_no_panic() {
+        let mut packer = ZstdPacker::new(ZstdLevel::MIN);
+        assert_eq!(packer.pack(ZstdLevel::MIN, &[0; 100], &mut [0; 100]), None);
+        assert_eq!(packer.pack(ZstdLevel::MIN, &[0; 513], &mut [0; 513]), None);
+        assert_eq!(packer.pack(ZstdLevel::MIN, &[0; 4096], &mut [0; 10]), None);
+    }
+
+    #[test]
+    fn a_frame_of_another_size_than_the_block_is_refused() {
+        let mut packer = ZstdPacker::new(ZstdLevel::MIN);
+        let (mut stored, mut unpacker) = (vec![0; 8192], ZstdUnpacker::default());
+        for raw_bytes in [4095, 4097, 8192] {
+            let len = packer.pack(ZstdLevel::MIN, &vec![7; raw_bytes], &mut stored);
+            let stored = &stored[..len.expect("one byte repeated compresses")];
+            let mut guarded = vec![0xaa; 4096 + 64];
+            assert_eq!(unpacker.unpack(stored, &mut guarded[..4096]), Err(MalformedError));
+            assert_eq!(guarded[4096..], [0xaa; 64], "nothing is written behind the block");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_bytes_never_panic(
+            stored in proptest::collection::vec(any::<u8>(), 0..300),
+            flips in proptest::collection::vec((2_usize..200, any::<u8>()), 1..4),
+        ) {
+            let (mut unpacker, mut raw) = (ZstdUnpacker::default(), vec![0; 4096]);
+            prop_assert!(unpacker.unpack(&stored, &mut raw).is_err() || stored.len() > LEN_BYTES);
+            // Random bytes are hardly ever a frame: also one that nearly is.
+            let mut stored = vec![0; 4096];
+            let len = ZstdPacker::new(ZstdLevel::MIN).pack(ZstdLevel::MIN, &text(1), &mut stored);
+            let len = len.expect("text compresses");
+            for (at, bits) in flips {
+                stored[at % len] ^= bits;
+            }
+            // Whether it is noticed is the checksum's matter; the decoder is as good as new then.
+            let answer = unpacker.unpack(&stored[..len], &mut raw);
+            prop_assert_eq!(answer, unpacker.unpack(&stored[..len], &mut raw));
+            let len = ZstdPacker::new(ZstdLevel::MIN).pack(ZstdLevel::MIN, &text(2), &mut stored);
+            prop_assert_eq!(unpacker.unpack(&stored[..len.unwrap()], &mut raw), Ok(()));
+            prop_assert_eq!(raw, text(2));
+        }
+    }
+}
