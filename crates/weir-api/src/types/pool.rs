@@ -410,6 +410,8 @@ pub struct Allocated {
     pub freeing_bytes: u64,
     /// The pool's own tables.
     pub pool_bytes: u64,
+}
+
 const fn uncompressed() -> f64 {
     1.0
 }
