@@ -405,7 +405,7 @@ fn wrong_values_are_found_before_any_call() {
         ("volume create tank/a --size -1", "negative"),
         ("volume create tank/a --size 5000", "multiple"),
         ("volume create tank/a --size 17TiB", "16TiB"),
-        ("volume create tank/a --size 1G -o compression=zip", "lz4, off"),
+        ("volume create tank/a --size 1G -o compression=zip", "lz4, auto, off"),
         ("volume create tank/a --size 1G -o dedup=on", "dedup"),
         ("volume set size=1 tank/a", "size"),
         ("volume resize tank/a --size 1", "multiple"),
