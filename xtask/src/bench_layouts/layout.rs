@@ -33,10 +33,10 @@ pub(crate) struct Layout {
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
     /// Words of `pool create`, `#` for a disk.
-    words: &'static str,
-    disks: usize,
+    pub(crate) words: &'static str,
+    pub(crate) disks: usize,
     /// Size of each; they are sparse files.
-    disk_bytes: u64,
+    pub(crate) disk_bytes: u64,
     pub(crate) usable_bar: Option<f64>,
 }
 

@@ -12,9 +12,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use serde_json::Value;
 
-use crate::bench_layouts::layout::{DISK, Load, Pool, VOLUME_BYTES};
+use crate::bench_layouts::layout::{DISK, Layout, Load, Pool, VOLUME_BYTES};
 use crate::bench_peers::{fio, report};
 
+/// Room for what is overwritten while snapshots hold it; the file is sparse.
+const DISK_BYTES: u64 = 24 << 30;
 /// Snapshots that are kept beside a load.
 const MANY: usize = 1000;
 /// Size of the volume that is cloned; a part of it is written.
@@ -85,7 +87,7 @@ fn rate(job: &fio::Job) -> f64 {
 /// Measures all of it.
 pub(super) fn measure(program: &Path, data: &Path, rounds: usize, seconds: u64) -> Result<Figures> {
     let mut figures = Figures::default();
-    let pool = Pool::start(DISK, program, data)?;
+    let pool = Pool::start(Layout { disk_bytes: DISK_BYTES, ..DISK }, program, data)?;
     pool.make_volume("v", VOLUME_BYTES)?;
     pool.fio(Load::Fill, 0)?;
     taking(&pool, rounds, seconds, &mut figures)?;
@@ -179,6 +181,8 @@ fn destroying(pool: &Pool, rounds: usize, seconds: u64, figures: &mut Figures) -
         .iter()
         .filter_map(|s| Some((s["used_bytes"].as_u64()?, s["name"].as_str()?.to_owned())));
     let (freed, name) = sizes.max().context("no snapshot is listed")?;
+    // What the load before left dirty is written by then.
+    std::thread::sleep(Duration::from_secs(8));
     let before = moved(pool)?;
     pool.weir(&["snapshot", "destroy", "--yes", &name])?;
     std::thread::sleep(Duration::from_secs(3));
