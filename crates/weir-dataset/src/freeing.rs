@@ -187,14 +187,6 @@ impl Volume {
         after: Txg,
     ) -> Result<u64, PoolError> {
         let what = Unshared { root, other: Some(next), after, from: 0, holes: false };
-        let mut walk = pool.unshared(what);
-        let mut units = 0;
-        loop {
-            let found = walk.next().await?;
-            if found.is_empty() {
-                return Ok(units);
-            }
-            units += found.iter().map(|found| u64::from(found.ptr.stored_units)).sum::<u64>();
-        }
+        pool.unshared(what).units().await
     }
 }

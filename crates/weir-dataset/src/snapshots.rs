@@ -15,7 +15,7 @@ use weir_codec::checksum::xxh3_64;
 use weir_format::layout::PACK_BYTES;
 use weir_format::{
     ANCESTORS_MAX, Ancestor, DatasetKind, DatasetRecord, DatasetState, Descent, HOLDS_MAX, Moment,
-    Origin,
+    Origin, TreeRoot,
 };
 use weir_pool::Unshared;
 
@@ -491,14 +491,8 @@ impl Engine {
         // What is dirty becomes part of the tree that is left behind.
         self.core.want(self.core.open_txg());
         self.commit().await?;
-        let inherited = match inherits(&volume.state.lock().record) {
-            Txg(0) => None,
-            txg => Some(txg),
-        };
-        let inherited = match inherited {
-            None => 0,
-            Some(txg) => target.tree_units - self.units_after(target.root, txg).await?,
-        };
+        let before = inherits(&volume.state.lock().record);
+        let inherited = self.units_up_to(target.root, target.tree_units, before).await?;
         {
             let _still = self.core.committer.lock().await;
             self.core.pool.check_alive()?;
@@ -590,29 +584,20 @@ impl Engine {
             (record.root, record.tree_units)
         };
         let (root, units) = of(parent);
-        let parent_units = units.saturating_sub(self.units_after(root, origin.txg).await?);
+        let parent_units = self.units_up_to(root, units, origin.txg).await?;
         let (root, units) = of(clone);
         let before = inherits(&parent.state.lock().record);
-        let own = if before == Txg(0) { units } else { self.units_after(root, before).await? };
-        Ok([parent_units, units.saturating_sub(own)])
+        Ok([parent_units, self.units_up_to(root, units, before).await?])
     }
 
-    /// What of a tree was born after a txg, nodes included.
-    async fn units_after(
-        &self,
-        root: weir_format::TreeRoot,
-        after: Txg,
-    ) -> Result<u64, DatasetError> {
-        let what = Unshared { root, other: None, after, from: 0, holes: false };
-        let mut walk = self.core.pool.unshared(what);
-        let mut units = 0;
-        loop {
-            let found = walk.next().await?;
-            if found.is_empty() {
-                return Ok(units);
-            }
-            units += found.iter().map(|found| u64::from(found.ptr.stored_units)).sum::<u64>();
+    /// What of a tree of so many units was born up to a txg, nodes included; reads what was born
+    /// after it, and nothing where that is everything.
+    async fn units_up_to(&self, root: TreeRoot, units: u64, txg: Txg) -> Result<u64, DatasetError> {
+        if txg == Txg(0) {
+            return Ok(0);
         }
+        let what = Unshared { root, other: None, after: txg, from: 0, holes: false };
+        Ok(units.saturating_sub(self.core.pool.unshared(what).units().await?))
     }
 
     /// Moves the origin, and what is older, from the parent's line to the clone's.

@@ -143,6 +143,21 @@ impl Walk<'_> {
         Ok(found)
     }
 
+    /// What all that is still to be found takes on disk, in units of 64 bytes.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    pub async fn units(mut self) -> Result<u64, PoolError> {
+        let mut units = 0;
+        loop {
+            let found = self.next().await?;
+            if found.is_empty() {
+                return Ok(units);
+            }
+            units += found.iter().map(|found| u64::from(found.ptr.stored_units)).sum::<u64>();
+        }
+    }
+
     /// The other tree's side of the whole of this one.
     async fn beside_root(&mut self, height: u8) -> Result<Beside, PoolError> {
         let Some(other) = self.what.other else { return Ok(Beside::Nothing) };
