@@ -6,6 +6,7 @@
 //! - ratios compare runs of one server, taken in turns: they are results, rates are not;
 //! - every table says how it was measured; a bar that is missed says so.
 
+mod sharing;
 mod snapshots;
 
 use std::fs;
@@ -56,9 +57,11 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     }
     fs::create_dir_all(&data).with_context(|| data.display().to_string())?;
     let measured = snapshots::measure(&program, &data, args.rounds, args.seconds);
+    let shared = sharing::measure(&data, args.rounds);
     let facts = machine::facts(&data, Some(&program))?;
     fs::remove_dir_all(&data)?;
-    let text = format!("{}\n{}", measured?.table(), report::facts_table(&facts));
+    let (measured, shared) = (measured?.table(), shared?.table()?);
+    let text = format!("{measured}\n{shared}\n{}", report::facts_table(&facts));
     println!("{text}");
     if let Some(out) = &args.out {
         report::write_between(out, (BEGIN, END), &text)?;

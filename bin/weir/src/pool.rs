@@ -280,8 +280,16 @@ fn status(pool: &PoolStatus) -> String {
     let space = cleaner::line(pool.cleaner.as_ref());
     lines.extend(space.iter().map(|text| ("space", text.as_str())));
     let ratio = format!("{:.2} (volumes, by compression)", pool.compression_ratio);
+    let dedupe = format!(
+        "{:.2} (all that is stored, by dedupe and copies: {} saved)",
+        pool.dedupe_ratio,
+        Human(pool.allocated.saved_bytes)
+    );
     if pool.cleaner.is_some() {
         lines.push(("ratio", &ratio));
+    }
+    if pool.allocated.saved_bytes > 0 {
+        lines.push(("dedupe", &dedupe));
     }
     let top = line(0, &pool.name, pool.state.name(), &pool.errors, "");
     let ErrorCounts { read, write, checksum } = pool.errors;
@@ -294,15 +302,21 @@ fn status(pool: &PoolStatus) -> String {
 
 /// Where the room in use goes; nothing of a pool that is not open.
 fn allocated(pool: &PoolStatus) -> Option<String> {
-    let Allocated { volumes_bytes, snapshots_bytes, freeing_bytes, pool_bytes } = pool.allocated;
+    let Allocated { volumes_bytes, snapshots_bytes, freeing_bytes, pool_bytes, saved_bytes } =
+        pool.allocated;
     let (all, volumes) = (Human(pool.allocated_bytes), Human(volumes_bytes));
     let (snapshots, own) = (Human(snapshots_bytes), Human(pool_bytes));
     let freeing = match freeing_bytes {
         0 => String::new(),
         bytes => format!(", {} being freed", Human(bytes)),
     };
+    let saved = match saved_bytes {
+        0 => String::new(),
+        bytes => format!(", less {} shared", Human(bytes)),
+    };
     (pool.allocated_bytes > 0).then(|| {
-        format!("{all}: volumes {volumes}, only in snapshots {snapshots}, pool {own}{freeing}")
+        let only = format!("only in snapshots {snapshots}");
+        format!("{all}: volumes {volumes}, {only}, pool {own}{freeing}{saved}")
     })
 }
 

@@ -62,6 +62,8 @@ pub(crate) struct ServeOptions {
     pub(crate) nbd: Vec<Address>,
     /// Cap of dirty data and caches.
     pub(crate) memory_bytes: u64,
+    /// Of that at most, for the indexes that find equal blocks.
+    pub(crate) dedupe_bytes: u64,
     /// Least important messages to log.
     pub(crate) log: &'static str,
     /// Make a small pool to play with if there is none.
@@ -114,7 +116,8 @@ async fn serve(
         events: Arc::new(events::Events::new()),
         history: Arc::new(history::History::load(&options.state_dir)),
     };
-    let (memory, recorded) = (options.memory_bytes, record.clone());
+    let memory = (options.memory_bytes, options.dedupe_bytes);
+    let recorded = record.clone();
     let manager = Arc::new(Manager::new(memory, state, registry, nbd, recorded));
     manager.reopen_pools().await;
     let watch = watchman::watch(Arc::clone(&manager), Arc::clone(&record.events));

@@ -21,6 +21,11 @@ use crate::serve::ServeOptions;
 /// Part of the machine's memory used unless told otherwise, in percent.
 const MEMORY_PERCENT: u64 = 25;
 
+/// Part of the machine's memory that dedupe indexes take at most unless told otherwise, in percent.
+const DEDUPE_PERCENT: u64 = 5;
+/// ... and never more than this: 50 million blocks.
+const DEDUPE_BYTES_MAX: u64 = 1 << 30;
+
 /// Where `--demo` keeps its state and its disks, in the working directory.
 const DEMO_DIR: &str = "weir-demo";
 
@@ -42,6 +47,10 @@ pub(crate) struct ServeArgs {
     /// machine's memory such as 50% [default: 25%]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     memory: Option<String>,
+    /// Most memory for the index that finds equal blocks of volumes with dedupe: a size or a part,
+    /// 20 bytes per block; taken from the caches as it fills [default: 5%, at most 1GiB]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    dedupe_memory: Option<String>,
     /// Least important messages to log
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log: LogLevel,
@@ -93,8 +102,9 @@ impl ServeArgs {
         }
         refuse_twice(api.iter().chain(&nbd))?;
         let memory_bytes = memory_bytes(self.memory.as_deref(), machine_bytes())?;
-        let log = self.log.name();
-        Ok(ServeOptions { state_dir, api, nbd, memory_bytes, log, demo: self.demo })
+        let dedupe_bytes = dedupe_bytes(self.dedupe_memory.as_deref(), machine_bytes())?;
+        let (log, demo) = (self.log.name(), self.demo);
+        Ok(ServeOptions { state_dir, api, nbd, memory_bytes, dedupe_bytes, log, demo })
     }
 }
 
@@ -128,24 +138,39 @@ fn refuse_twice<'a>(all: impl Iterator<Item = &'a Address>) -> Result<(), ApiErr
 }
 
 fn memory_bytes(text: Option<&str>, machine_bytes: u64) -> Result<u64, ApiError> {
-    let part = |percent: u64| machine_bytes / 100 * percent;
     let Some(text) = text else {
-        return Ok(part(MEMORY_PERCENT).max(MEMORY_BYTES_MIN));
+        return Ok((machine_bytes / 100 * MEMORY_PERCENT).max(MEMORY_BYTES_MIN));
     };
-    let bad = |why: &str| {
-        ApiError::new(ErrorKind::Invalid, format!("bad --memory {text:?}: {why}"))
-            .with_action("write a size such as 4GiB, or a part of the memory such as 25%")
-    };
+    let bytes = part_of_memory("--memory", text, machine_bytes)?;
+    if bytes < MEMORY_BYTES_MIN {
+        let least = format!("at least {} are needed", size::Human(MEMORY_BYTES_MIN));
+        return Err(bad_memory("--memory", text, &least));
+    }
+    Ok(bytes)
+}
+
+fn dedupe_bytes(text: Option<&str>, machine_bytes: u64) -> Result<u64, ApiError> {
+    match text {
+        None => Ok((machine_bytes / 100 * DEDUPE_PERCENT).min(DEDUPE_BYTES_MAX)),
+        Some(text) => part_of_memory("--dedupe-memory", text, machine_bytes),
+    }
+}
+
+fn bad_memory(option: &str, text: &str, why: &str) -> ApiError {
+    ApiError::new(ErrorKind::Invalid, format!("bad {option} {text:?}: {why}"))
+        .with_action("write a size such as 4GiB, or a part of the memory such as 25%")
+}
+
+/// A size, or a part of the machine's memory.
+fn part_of_memory(option: &str, text: &str, machine_bytes: u64) -> Result<u64, ApiError> {
+    let bad = |why: &str| bad_memory(option, text, why);
     let bytes = match text.trim().strip_suffix('%') {
         Some(number) => match number.trim().parse::<u64>() {
-            Ok(percent) if (1..=100).contains(&percent) => part(percent),
+            Ok(percent) if (1..=100).contains(&percent) => machine_bytes / 100 * percent,
             _ => return Err(bad("a part is a whole number from 1% to 100%")),
         },
         None => size::parse(text).map_err(|error| bad(&error.to_string()))?,
     };
-    if bytes < MEMORY_BYTES_MIN {
-        return Err(bad(&format!("at least {} are needed", size::Human(MEMORY_BYTES_MIN))));
-    }
     if bytes > machine_bytes {
         return Err(bad(&format!("this machine has {}", size::Human(machine_bytes))));
     }
@@ -229,5 +254,9 @@ mod tests {
         assert_eq!(memory_bytes(Some("1GiB"), machine), Ok(1 << 30));
         // A machine too small for a quarter still gets what is needed.
         assert_eq!(memory_bytes(None, 100 << 20), Ok(MEMORY_BYTES_MIN));
+        assert_eq!(dedupe_bytes(None, 4 << 30), Ok((4 << 30) / 100 * 5));
+        assert_eq!(dedupe_bytes(None, 1 << 40), Ok(1 << 30));
+        assert_eq!(dedupe_bytes(Some("64MiB"), 1 << 40), Ok(64 << 20));
+        assert!(dedupe_bytes(Some("0%"), 1 << 40).is_err());
     }
 }

@@ -6,8 +6,8 @@
 
 use clap::{Subcommand, ValueEnum};
 use weir_api::types::{
-    Request, Volume, VolumeChange, VolumeCreate, VolumeDestroy, VolumeProperties, VolumeRename,
-    VolumeResize, VolumeSet, VolumeSpace, check_volume_size,
+    Request, Volume, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeProperties,
+    VolumeRename, VolumeResize, VolumeSet, VolumeSpace, check_volume_size,
 };
 use weir_api::{ApiError, Control};
 use weir_base::{ErrorKind, names, size};
@@ -26,7 +26,7 @@ pub(crate) enum VolumeVerb {
         /// Size clients see, such as 10GiB; a multiple of 4096 bytes
         #[arg(long, allow_hyphen_values = true)]
         size: String,
-        /// Set a property: compression=lz4|auto|off|zstd|zstd-1..19
+        /// Set a property: compression=lz4|auto|off|zstd|zstd-1..19, dedupe=on|off
         #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
         properties: Vec<String>,
     },
@@ -48,7 +48,7 @@ pub(crate) enum VolumeVerb {
     },
     /// Change properties of a volume
     Set {
-        /// Properties to set: compression=lz4|auto|off|zstd|zstd-1..19
+        /// Properties to set: compression=lz4|auto|off|zstd|zstd-1..19, dedupe=on|off
         #[arg(required = true, value_name = "PROPERTY=VALUE")]
         properties: Vec<String>,
         /// Full name, such as tank/vm1
@@ -67,6 +67,13 @@ pub(crate) enum VolumeVerb {
         /// Full name, such as tank/vm1
         name: String,
         /// New full name, such as tank/web
+        to: String,
+    },
+    /// Make a volume that holds the same; by reference, so no data moves, and it depends on nothing
+    Copy {
+        /// Full name of a volume or snapshot, such as tank/vm1 or tank/vm1@monday
+        name: String,
+        /// Full name of the new volume, such as tank/vm2
         to: String,
     },
     /// Let a clone take over its origin, so that the volume it came from can be destroyed
@@ -124,6 +131,11 @@ pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
             let request = VolumeRename { name, to };
             request.check()?;
             changed(session, &session.call(|client| client.volume_rename(request))?)
+        }
+        VolumeVerb::Copy { name, to } => {
+            let request = VolumeCopy { name, to };
+            request.check()?;
+            changed(session, &session.call(|client| client.volume_copy(request))?)
         }
         VolumeVerb::Promote { name } => {
             check_name(&name)?;
@@ -190,14 +202,17 @@ fn list(
             style.size(volume.stored_bytes),
             format!("{:.2}", volume.compression_ratio),
             volume.compression.name().to_owned(),
+            dedupe_column(volume),
             volume.exports.len().to_string(),
             volume.origin.clone().unwrap_or_else(|| "-".to_owned()),
         ]
     };
     session.print(&answer, |all| {
         let rows: Vec<_> = all.volumes.iter().map(row).collect();
-        let header =
-            ["NAME", ">SIZE", ">USED", ">STORED", ">RATIO", "COMPRESS", ">EXPORTS", "ORIGIN"];
+        let header = [
+            "NAME", ">SIZE", ">USED", ">STORED", ">RATIO", "COMPRESS", ">DEDUPE", ">EXPORTS",
+            "ORIGIN",
+        ];
         match columns {
             _ if rows.is_empty() => String::new(),
             Some(Columns::Space) => space(&all.volumes, style),
@@ -231,6 +246,14 @@ fn space(volumes: &[Volume], style: Style) -> String {
     output::table(header, &rows, style)
 }
 
+/// The dedupe ratio where there is any, or whether it is on.
+fn dedupe_column(volume: &Volume) -> String {
+    match volume.shared_bytes {
+        0 if !volume.dedupe => "off".to_owned(),
+        _ => format!("{:.2}", volume.dedupe_ratio),
+    }
+}
+
 fn show(volume: &Volume) -> String {
     let human = |bytes: u64| format!("{} ({bytes} bytes)", size::Human(bytes));
     let exports =
@@ -244,6 +267,9 @@ fn show(volume: &Volume) -> String {
         ("used", &human(volume.used_bytes)),
         ("stored", &human(volume.stored_bytes)),
         ("ratio", &format!("{:.2}", volume.compression_ratio)),
+        ("dedupe", if volume.dedupe { "on" } else { "off" }),
+        ("shared", &human(volume.shared_bytes)),
+        ("dedupe ratio", &format!("{:.2}", volume.dedupe_ratio)),
         ("created", &output::date(volume.created_unix_ms)),
         ("origin", origin),
         ("snapshots", &volume.snapshots.to_string()),

@@ -154,7 +154,7 @@ fn every_verb_does_what_it_says() {
     let list = server.weir("volume list -H tank").ok().out;
     assert_eq!(
         list.lines().next(),
-        Some("tank/vm1\t10737418240\t8388608\t4194304\t2.00\toff\t0\t-")
+        Some("tank/vm1\t10737418240\t8388608\t4194304\t2.00\toff\t1.33\t0\t-")
     );
     assert_eq!(server.weir("volume list").ok().out.lines().count(), 3);
     let set = server.weir("volume set compression=lz4 tank/vm1").ok();
@@ -235,9 +235,10 @@ fn status_is_laid_out_like_zpools() {
 status: One disk gave wrong data. Its copies were healed from the other leg.
 action: Look at the disk, and replace it if the count grows.
    see: docs/operating/bad-disk.md
- alloc: 1MiB: volumes 900KiB, only in snapshots 100KiB, pool 24KiB
+ alloc: 1MiB: volumes 900KiB, only in snapshots 100KiB, pool 88KiB, less 64KiB shared
  space: cleaner idle; 200 of 254 segments free; cleans below 39, idle below 64
  ratio: 1.53 (volumes, by compression)
+dedupe: 1.06 (all that is stored, by dedupe and copies: 64KiB saved)
 config:
 
         NAME          STATE     READ  WRITE  CKSUM
@@ -307,6 +308,8 @@ fn every_verb_prints_json() {
     assert_eq!(server.weir("volume promote tank/c --json").json()["outcome"], "changed");
     let renamed = server.weir("volume rename tank/c tank/d --json").json();
     assert_eq!(renamed["volume"]["name"], "tank/d");
+    let copied = server.weir("volume copy tank/d tank/twin --json").json();
+    assert_eq!(copied["volume"]["name"], "tank/twin");
     let space = server.weir("volume list -o space --json").json();
     assert_eq!(space["volumes"][0]["space"]["by_snapshots_bytes"], 2 << 20);
     let plan = server.weir("snapshot destroy -n tank/a@n --json").json();
@@ -411,6 +414,8 @@ fn wrong_values_are_found_before_any_call() {
         ("volume resize tank/a --size 1", "multiple"),
         ("volume destroy tank/a", "no terminal"),
         ("volume rename tank/a other/a", "same pool"),
+        ("volume copy tank/a@m other/a", "same pool"),
+        ("volume create tank/a --size 1G -o dedupe=yes", "on, off"),
         ("volume promote tank", "tank/vm1"),
         ("snapshot create tank/a", "tank/vm1@monday"),
         ("snapshot create tank/a@b@c", "'@'"),
@@ -450,7 +455,7 @@ fn bad_variables_are_told() {
     Ran::of("pool list", &command.output().unwrap()).fails(3, "TLS");
 }
 
-const VERBS: [&str; 38] = [
+const VERBS: [&str; 39] = [
     "",
     "serve",
     "pool",
@@ -467,6 +472,7 @@ const VERBS: [&str; 38] = [
     "volume set",
     "volume resize",
     "volume rename",
+    "volume copy",
     "volume promote",
     "volume destroy",
     "snapshot",

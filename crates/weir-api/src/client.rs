@@ -34,8 +34,8 @@ use crate::types::{
     PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan,
     PoolScrub, PoolStatus, Removed, Request, ScheduleChange, ScheduleList, ScheduleSet, ServerInfo,
     SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
-    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeChange, VolumeCreate,
-    VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet, check_listed,
+    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeChange, VolumeCopy,
+    VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet, check_listed,
     check_scheduled,
 };
 use crate::wire::ErrorBody;
@@ -321,6 +321,10 @@ impl Control for Client {
         let path = request.check().and_then(|()| volume_path(&request.name));
         let new = NewName { to: request.to };
         self.call(path.map(|path| send(Method::POST, format!("{path}/rename"), &new)))
+    }
+
+    fn volume_copy(&self, request: VolumeCopy) -> Answer<'_, VolumeChange> {
+        self.call(checked(Method::POST, "/v1/volumes/copy", &request))
     }
 
     fn volume_promote(&self, volume: String) -> Answer<'_, VolumeChange> {

@@ -18,8 +18,8 @@ use crate::types::{
     PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan,
     PoolScrub, PoolStatus, Removed, ScheduleChange, ScheduleList, ScheduleSet, ServerInfo,
     SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
-    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeChange, VolumeCreate,
-    VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
+    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeChange, VolumeCopy,
+    VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
 };
 use crate::wire::ApiError;
 
@@ -152,6 +152,13 @@ pub trait Control: Send + Sync + 'static {
 
     /// Gives a volume another name. Its exports keep theirs and go on.
     fn volume_rename(&self, request: VolumeRename) -> Answer<'_, VolumeChange>;
+
+    /// Makes a volume that holds what another one or a snapshot holds, by reference; it depends on
+    /// neither.
+    ///
+    /// # Errors
+    /// `Exists` for a name that is taken.
+    fn volume_copy(&self, request: VolumeCopy) -> Answer<'_, VolumeChange>;
 
     /// Lets a clone take over its origin and all older snapshots; the volume it was cloned from
     /// becomes its clone.

@@ -96,6 +96,7 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(volume::show, volume::set, volume::destroy))
         .routes(routes!(volume::resize))
         .routes(routes!(volume::rename))
+        .routes(routes!(volume::copy))
         .routes(routes!(volume::promote))
         .routes(routes!(snapshot::list, snapshot::create))
         .routes(routes!(snapshot::destroy))

@@ -48,8 +48,8 @@ pub use snapshot::{
 pub use space::{CleanerStatus, SegmentIo};
 pub use vdevs::{PoolAdd, PoolRemove};
 pub use volume::{
-    Volume, VolumeChange, VolumeCreate, VolumeDestroy, VolumeList, VolumeProperties, VolumeRename,
-    VolumeResize, VolumeSet, VolumeSpace, check_volume_size,
+    Volume, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeProperties,
+    VolumeRename, VolumeResize, VolumeSet, VolumeSpace, check_volume_size,
 };
 
 /// A request that can be judged without looking at any state.

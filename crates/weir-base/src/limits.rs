@@ -42,6 +42,13 @@ pub const MEMORY_BYTES_MIN: u64 = 64 << 20;
 /// Holes one open txg keeps as ranges before it is committed early; bounds their tree in RAM.
 pub const HOLE_RANGES_MAX: usize = 65_536;
 
+/// Blocks that range clones may refer to with one txg: 4 GiB, whose pointers take 64 MiB of RAM
+/// while they are looked up, and whose nodes a commit writes in well under a second.
+pub const CLONE_BLOCKS_MAX: usize = 1 << 20;
+
+/// Blocks of one piece of a range clone: 1 GiB.
+pub const CLONE_PIECE_BLOCKS: u64 = 1 << 18;
+
 /// A disk that has operations in flight and completed none for this long does not answer: twenty
 /// times what a spinning disk takes under a full queue, and soon enough to tell a caller who waits
 /// five seconds.

@@ -106,6 +106,11 @@ impl BlockCache {
         }
     }
 
+    /// As [`Self::get`], but counts for nothing: no client asked.
+    pub fn peek(&self, class: CacheClass, ptr: &BlockPtr) -> Option<Block> {
+        self.half(class).entries.peek(&ptr.address())
+    }
+
     /// The block a pointer leads to, if it is here.
     pub fn get(&self, class: CacheClass, ptr: &BlockPtr) -> Option<Block> {
         let half = self.half(class);

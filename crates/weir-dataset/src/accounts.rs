@@ -47,10 +47,11 @@ impl Engine {
     ) -> Result<(), PoolError> {
         let record = volume.state.lock().record.clone();
         let inherits = inherits(&record);
-        let (mut tree, mut inherited) = (0, 0);
+        let (mut tree, mut shared, mut inherited) = (0, 0, 0);
         let mut visit = |ptr: BlockPtr| {
             let units = u64::from(ptr.stored_units);
             tree += units;
+            shared += if ptr.shared { units } else { 0 };
             inherited += if ptr.birth <= inherits { units } else { 0 };
         };
         Tree::new(&self.core.pool, record.root).walk(&Held::default(), 0, &mut visit).await?;
@@ -60,6 +61,7 @@ impl Engine {
             }
         };
         compare("tree", record.tree_units, tree);
+        compare("shared", record.shared_units, shared);
         compare("inherited", descent(&record).inherited_units, inherited);
         Ok(())
     }

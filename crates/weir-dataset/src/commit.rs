@@ -5,6 +5,7 @@
 //!
 //! Invariants:
 //! - a snapshot is a volume's tree as the txg it was asked in leaves it;
+//! - references to blocks of the committed trees are made before anything of the txg is freed;
 //! - freeze takes every volume's lock at once: a txg is one cut through all volumes;
 //! - a new root is shown to readers only after all its blocks can be read from disk;
 //! - changes count as durable, and leave the log queue, only after the uberblock is durable.
@@ -16,14 +17,13 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use weir_base::limits::TXG_INTERVAL;
 use weir_base::{BLOCK_BYTES, DatasetId, Txg};
-use weir_format::{
-    BlockOwner, BlockPtr, DatasetKind, DatasetRecord, DatasetState, PtrKind, SegmentClass, TreeRoot,
-};
+use weir_format::{BlockPtr, DatasetKind, DatasetRecord, TreeRoot};
 use weir_pool::{
     Change, CommitInput, Delta, Past, PlantedBug, PoolError, Roots, Tree, TreeHome, WriteOut,
     write_directory_block,
 };
 
+use crate::clone_range::RangeClone;
 use crate::dirty::DirtyTable;
 use crate::engine::Engine;
 use crate::error::DatasetError;
@@ -35,10 +35,14 @@ use crate::volume::{State, Volume};
 const FREEING_INTERVAL: Duration = Duration::from_millis(100);
 
 /// One volume's part of a txg.
-struct Frozen {
-    volume: Arc<Volume>,
-    table: Option<Arc<DirtyTable>>,
-    record: DatasetRecord,
+pub(crate) struct Frozen {
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) table: Option<Arc<DirtyTable>>,
+    /// What it is to refer to, and what that makes of the tree.
+    pub(crate) clones: Vec<RangeClone>,
+    pub(crate) cloned: Vec<Change>,
+    pub(crate) record: DatasetRecord,
+    pub(crate) is_destroyed: bool,
     record_dirty: bool,
     past: Past,
     /// Records of snapshots that changed.
@@ -125,9 +129,13 @@ impl Engine {
         Some((txg, frozen))
     }
 
-    async fn commit_frozen(&self, txg: Txg, frozen: Vec<Frozen>) -> Result<(), PoolError> {
+    async fn commit_frozen(&self, txg: Txg, mut frozen: Vec<Frozen>) -> Result<(), PoolError> {
         let pool = &self.core.pool;
         let mut out = pool.begin_write_out(txg);
+        // Before anything is freed: what it refers to is alive in the committed trees.
+        for part in frozen.iter_mut().filter(|part| !part.clones.is_empty()) {
+            self.take_references(&mut out, part).await?;
+        }
         let mut written = Vec::new();
         for part in frozen {
             written.push(self.write_out(&mut out, part).await?);
@@ -163,7 +171,8 @@ impl Engine {
         let Frozen { volume, table, mut record, record_dirty, past, .. } = part;
         let snapshots = part.snapshots.into_iter().map(|record| (record.id, Some(record)));
         let data_blocks = table.as_ref().map_or(0, |table| table.data_blocks() as u64);
-        let charge = table.as_ref().map_or(0, |table| table.charge);
+        let charge = table.as_ref().map_or(0, |table| table.charge)
+            + part.clones.iter().map(|clone| clone.charge).sum::<u64>();
         if part.frees {
             // More of it goes with the next txg.
             self.core.note_freeing(out.txg.next());
@@ -174,14 +183,14 @@ impl Engine {
             is_gone: false,
             data_blocks,
             charge,
-            changed: table.is_some() || record_dirty || part.frees,
+            changed: table.is_some() || !part.cloned.is_empty() || record_dirty || part.frees,
             delta: Delta::default(),
             taken: None,
             // The txg that stores that it is destroyed shall not wait for more.
             frees: part.frees && !record_dirty,
             snapshots: snapshots.collect(),
         };
-        if record.state == DatasetState::Destroying {
+        if part.is_destroyed {
             written.record = Some(record);
             return Ok(written);
         }
@@ -190,23 +199,12 @@ impl Engine {
         let tree = Tree::new(&self.core.pool, record.root);
         let (root, grown) = tree.grow(out, home, height.max(record.root.height)).await?;
         record.root = root;
-        let mut history = volume.state.lock().history;
         let clock = self.core.pool.clock();
         let (begun, waited) = (clock.monotonic(), out.waited);
-        let mut changes = Vec::new();
-        for (mut change, data) in table.iter().flat_map(|table| table.changes()) {
-            if let Some(block) = data {
-                let owner = BlockOwner { dataset: volume.id, level: 0, index: change.start };
-                let (class, kind) = (SegmentClass::Data, PtrKind::Data);
-                let compression = self.core.compression_now(record.compression);
-                change.ptr = out
-                    .write_block(class, Some(owner), kind, &block, compression, &mut history)
-                    .await?;
-            }
-            changes.push(change);
-        }
-        volume.state.lock().history = history;
-        if table.is_some() {
+        let mut changes = part.cloned;
+        if let Some(table) = &table {
+            changes.extend(self.write_table(out, &volume, &record, table).await?);
+            changes.sort_unstable_by_key(|change| change.start);
             let spent = clock.monotonic().saturating_sub(begun);
             let waited = out.waited.saturating_sub(waited);
             self.core.pressure.note(spent, waited, data_blocks * BLOCK_BYTES as u64);
@@ -327,11 +325,16 @@ fn freeze_volume(volume: &Arc<Volume>, state: &mut State, all: bool) -> Option<F
             snapshots.push(snapshot.record.clone());
         }
     }
-    let changed = record_dirty || frees || taking.is_some() || !snapshots.is_empty();
+    let clones = std::mem::take(&mut state.clones);
+    let news = taking.is_some() || !snapshots.is_empty() || !clones.is_empty();
+    let changed = record_dirty || frees || news;
     (state.syncing.is_some() || changed || all).then(|| Frozen {
         volume: Arc::clone(volume),
         table: state.syncing.clone(),
+        clones,
+        cloned: Vec::new(),
         record: state.record.clone(),
+        is_destroyed: state.is_destroyed(),
         record_dirty,
         past,
         snapshots,
@@ -365,6 +368,7 @@ fn publish(written: &mut Written) {
         state.record.root = record.root;
         state.record.used_blocks = record.used_blocks;
         state.record.stored_units = record.stored_units;
+        state.record.shared_units = record.shared_units;
         state.record.tree_units = record.tree_units;
         state.record.born_units = record.born_units;
         let inherited = descent(record).inherited_units;

@@ -12,6 +12,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::{Mutex, Notify};
+use weir_base::limits::REUSE_AFTER_TXGS;
 use weir_base::{BLOCK_BYTES, Txg};
 use weir_format::{Compression, NODE_FANOUT, TreeRoot};
 use weir_pool::{Pool, PoolError};
@@ -197,7 +198,10 @@ impl Core {
         let (free, pending) = self.pool.free_segments();
         let (segment, reserve) = (self.pool.segment_bytes(), self.pool.reserve());
         let left = |floor: u64| (free as u64).saturating_sub(floor) * segment;
-        let room = left(reserve.writers);
+        // A commit may write every reference table anew, and what was before is held for three
+        // more.
+        let tables = self.pool.table_memory().reference_stored_bytes * (1 + REUSE_AFTER_TXGS);
+        let room = left(reserve.writers).saturating_sub(tables);
         let space = self.pool.space();
         let used = space.live_bytes + self.reserve_bytes();
         let capacity = space.total_bytes.saturating_sub(used);
@@ -234,8 +238,13 @@ impl Core {
 
     /// Whether `blocks` more neighbouring dirty blocks may be taken that make a txg write `nodes`.
     pub(crate) fn admit(&self, blocks: u64, nodes: Nodes) -> Admission {
+        self.admit_cost(blocks, nodes.cost(blocks))
+    }
+
+    /// As [`Self::admit`], for what takes so many bytes at worst.
+    pub(crate) fn admit_cost(&self, blocks: u64, cost: u64) -> Admission {
         let dirty = self.dirty_blocks.load(Ordering::Acquire);
-        let charged = self.charged.load(Ordering::Acquire) + nodes.cost(blocks);
+        let charged = self.charged.load(Ordering::Acquire) + cost;
         if charged > self.capacity_left.load(Ordering::Acquire) {
             // What is dirty may replace what is live, and then leaves room.
             let hopeless = dirty == 0 && !self.is_freeing();

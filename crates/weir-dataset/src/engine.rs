@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
-use tokio::sync::Mutex;
-use weir_base::limits::VOLUME_BYTES_MAX;
+use tokio::sync::{Mutex, Semaphore};
+use weir_base::limits::{CLONE_BLOCKS_MAX, VOLUME_BYTES_MAX};
 use weir_base::{BLOCK_BYTES, Clock, DatasetId, Guid};
 use weir_device::Device;
 use weir_format::{
@@ -32,6 +32,12 @@ use crate::volume::Volume;
 /// Parts of the memory budget; the rest is buffers in flight, log queues and the program.
 const CACHE_PERCENT: u64 = 38;
 const DIRTY_PERCENT: u64 = 42;
+
+/// Part of the memory budget that the dedupe index takes at most, as a divisor; it comes out of the
+/// caches' part once there is something in it.
+const HINT_SHARE: u64 = 5;
+/// ... and never more than this, unless told otherwise: 50 million blocks.
+const HINT_BYTES_MAX: u64 = 1 << 30;
 
 /// How to run an engine; nothing of it is stored.
 #[derive(Clone)]
@@ -83,6 +89,8 @@ pub struct Engine {
     /// Held by whoever changes the set of volumes or a property.
     pub(crate) admin: Mutex<()>,
     stopping: AtomicBool,
+    /// Blocks that range clones may refer to with one txg.
+    pub(crate) clone_room: Semaphore,
     traffic: Traffic,
     pub(crate) scans: ScanDesk,
     /// Replaced legs that wait for their successors.
@@ -129,6 +137,7 @@ impl Engine {
 
     fn new(pool: Pool, options: &EngineOptions, records: Vec<DatasetRecord>) -> Self {
         let (_, next_dataset) = pool.datasets();
+        pool.set_hint_bytes((options.memory_bytes / HINT_SHARE).min(HINT_BYTES_MAX));
         let core = Arc::new(Core::new(pool, options.memory_bytes / 100 * DIRTY_PERCENT));
         let (volumes, mut snapshots): (Vec<_>, Vec<_>) =
             records.into_iter().partition(|r| matches!(r.kind, DatasetKind::Volume(_)));
@@ -149,6 +158,7 @@ impl Engine {
             next_dataset: AtomicU64::new(next_dataset),
             admin: Mutex::new(()),
             stopping: AtomicBool::new(false),
+            clone_room: Semaphore::new(CLONE_BLOCKS_MAX),
             traffic: Traffic::default(),
             scans: ScanDesk::default(),
             successions: parking_lot::Mutex::default(),
@@ -200,6 +210,11 @@ impl Engine {
     pub fn set_memory(&self, bytes: u64) {
         self.core.pool.set_cache_bytes(bytes / 100 * CACHE_PERCENT);
         self.core.set_dirty_max(bytes / 100 * DIRTY_PERCENT);
+    }
+
+    /// Changes the most RAM that the dedupe index takes; it is emptied by that.
+    pub fn set_dedupe_memory(&self, bytes: u64) {
+        self.core.pool.set_hint_bytes(bytes);
     }
 
     /// Makes [`Self::run`] commit once more and return, and [`Self::run_scans`] return.
@@ -277,11 +292,13 @@ impl Engine {
             name: spec.name.clone(),
             size_bytes: spec.size_bytes,
             compression: spec.compression,
+            dedupe: false,
             created_txg: self.core.open_txg(),
             created_unix_ms: self.core.pool.clock().unix_ms(),
             root: TreeRoot { height: TreeRoot::height_for(blocks), ..TreeRoot::default() },
             used_blocks: 0,
             stored_units: 0,
+            shared_units: 0,
             tree_units: 0,
             born_units: 0,
             freed_to: 0,
@@ -318,6 +335,22 @@ impl Engine {
                 return Ok(Outcome::Unchanged);
             }
             state.record.compression = compression;
+            state.record_dirty = true;
+        }
+        self.commit_change().await
+    }
+
+    /// Looks for what is written from now on among what is there, or no more.
+    pub async fn set_dedupe(&self, name: &str, dedupe: bool) -> Result<Outcome, DatasetError> {
+        let _admin = self.admin.lock().await;
+        self.core.pool.check_alive()?;
+        let volume = self.volume(name)?;
+        {
+            let mut state = volume.state.lock();
+            if state.record.dedupe == dedupe {
+                return Ok(Outcome::Unchanged);
+            }
+            state.record.dedupe = dedupe;
             state.record_dirty = true;
         }
         self.commit_change().await
@@ -411,6 +444,13 @@ impl Engine {
     ) -> Result<Vec<(weir_base::VsegId, u64, u64)>, DatasetError> {
         let _committer = self.core.committer.lock().await;
         Ok(self.core.pool.check_live_bytes(&self.roots_with(&[])).await?)
+    }
+
+    /// Compares the counts of references to shared blocks with the pointers that lead to them;
+    /// empty when they agree. Nothing may be written meanwhile.
+    pub async fn check_references(&self) -> Result<Vec<weir_pool::WrongCount>, DatasetError> {
+        let _committer = self.core.committer.lock().await;
+        Ok(self.core.pool.check_references(&self.roots_with(&[])).await?)
     }
 
     /// Two blocks that share a place on disk, or twice one that has none; `None` when all is well.

@@ -47,14 +47,14 @@ struct Freed {
 impl State {
     /// Whether a txg has something of this volume to free.
     pub(crate) fn has_to_free(&self) -> bool {
-        self.record.state == DatasetState::Destroying
+        self.is_destroyed()
             || self.snapshots.iter().any(|s| s.record.state == DatasetState::Destroying)
     }
 
     /// What is to be freed next.
     fn target(&self, bug: PlantedBug) -> Option<Target> {
         let partly = self.snapshots.iter().position(|s| s.record.freed_to > 0);
-        let volume = self.record.state == DatasetState::Destroying && self.record.freed_to != ALL;
+        let volume = self.is_destroyed() && self.record.freed_to != ALL;
         let snapshot = match partly {
             Some(partly) => Some(partly),
             None if volume => None,
@@ -102,8 +102,8 @@ pub(crate) async fn free_some(
         }
     }
     let state = volume.state.lock();
-    let is_destroyed = state.record.state == DatasetState::Destroying;
-    written.is_gone = is_destroyed && state.record.freed_to == ALL && state.snapshots.is_empty();
+    written.is_gone =
+        state.is_destroyed() && state.record.freed_to == ALL && state.snapshots.is_empty();
     Ok(())
 }
 
@@ -116,7 +116,8 @@ async fn free_part(
     let (mut blocks, mut units) = (0, 0);
     let share = pool.space().total_bytes / FREE_SHARE / BLOCK_BYTES as u64;
     let most = share.clamp(FREE_BLOCKS_MIN, FREE_BLOCKS_MAX) as usize;
-    while blocks < most {
+    // What is freed of shared blocks changes their tables.
+    while blocks < most && (blocks == 0 || pool.has_room_for_tables()) {
         let found = walk.next().await?;
         if found.is_empty() {
             break;

@@ -13,7 +13,9 @@
 
 mod accounts;
 mod block_map;
+mod clone_range;
 mod commit;
+mod copy;
 mod core;
 mod dirty;
 mod engine;
@@ -34,6 +36,8 @@ mod traffic;
 mod vdevs;
 mod volume;
 mod volume_read;
+mod write_same;
+mod write_table;
 
 pub use accounts::WrongAccount;
 pub use engine::{Engine, EngineOptions, Outcome, VolumeSpec};

@@ -7,7 +7,7 @@
 //! - a number means the same dataset for ever, whatever it is called.
 
 use weir_base::DatasetId;
-use weir_format::{DatasetState, TreeRoot};
+use weir_format::TreeRoot;
 
 use crate::engine::Engine;
 use crate::error::DatasetError;
@@ -81,11 +81,11 @@ impl Engine {
         for volume in self.all_volumes() {
             let state = volume.state.lock();
             let space = state.space();
-            if state.record.state == DatasetState::Active {
+            if state.is_destroyed() {
+                all.freeing += space.used;
+            } else {
                 all.by_volumes += space.by_volume;
                 all.by_snapshots += space.by_snapshots;
-            } else {
-                all.freeing += space.used;
             }
         }
         all

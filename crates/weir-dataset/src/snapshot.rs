@@ -96,6 +96,7 @@ pub(crate) fn inherits(record: &DatasetRecord) -> Txg {
 pub(crate) fn account(record: &mut DatasetRecord, delta: &Delta) {
     record.used_blocks = record.used_blocks.saturating_add_signed(delta.blocks);
     record.stored_units = record.stored_units.saturating_add_signed(delta.stored_units);
+    record.shared_units = record.shared_units.saturating_add_signed(delta.shared_units);
     record.tree_units = record.tree_units.saturating_add_signed(delta.tree_units);
     record.born_units = record.born_units.saturating_add_signed(delta.born_units);
     let inherited = &mut descent_mut(record).inherited_units;

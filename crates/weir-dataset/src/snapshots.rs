@@ -511,6 +511,11 @@ impl Engine {
         let table = std::mem::take(&mut state.open);
         self.core.sub_dirty(table.data_blocks() as u64);
         self.core.uncharge(table.charge);
+        for clone in std::mem::take(&mut state.clones) {
+            self.core.uncharge(clone.charge);
+            let (name, why) = (self.full_name(&state.record.name), "was rolled back".to_owned());
+            clone.fail(DatasetError::Unfit { name, why });
+        }
         state.queue.clear();
         state.queued_bytes = 0;
         // A replay would take records for changes of the tree that is left behind.
@@ -535,6 +540,7 @@ impl Engine {
         record.size_bytes = target.size_bytes;
         record.used_blocks = target.used_blocks;
         record.stored_units = target.stored_units;
+        record.shared_units = target.shared_units;
         record.tree_units = target.tree_units;
         record.born_units = 0;
         descent_mut(record).inherited_units = inherited;

@@ -19,6 +19,7 @@ use weir_device::{Block, BlockMut};
 use weir_format::{BlockPtr, Compression, DatasetRecord, DatasetState, TreeRoot};
 use weir_pool::{CompressHistory, Pool, PoolError, Tree};
 
+use crate::clone_range::RangeClone;
 use crate::core::{Admission, Core, Nodes};
 use crate::dirty::{Dirty, DirtyTable, Payload, QueuedRecord};
 use crate::error::DatasetError;
@@ -42,10 +43,14 @@ pub struct VolumeInfo {
     pub size_bytes: u64,
     /// Compression of new blocks.
     pub compression: Compression,
+    /// Whether new blocks are looked for among what is there.
+    pub dedupe: bool,
     /// Blocks written and not trimmed, in bytes, as of the last commit.
     pub used_bytes: u64,
     /// What they occupy on disk, one copy.
     pub stored_bytes: u64,
+    /// Of that, blocks that were there before and are referred to.
+    pub shared_bytes: u64,
     /// Wall clock of creation.
     pub created_unix_ms: u64,
     /// Where its space goes.
@@ -74,6 +79,8 @@ pub(crate) struct State {
     pub(crate) record_dirty: bool,
     pub(crate) open: DirtyTable,
     pub(crate) syncing: Option<Arc<DirtyTable>>,
+    /// Ranges that the open txg makes clones of others, before its own changes.
+    pub(crate) clones: Vec<RangeClone>,
     /// Changes not yet logged or committed, oldest first.
     pub(crate) queue: VecDeque<QueuedRecord>,
     pub(crate) queued_bytes: u64,
@@ -91,6 +98,9 @@ pub(crate) struct State {
     pub(crate) snapshots: Vec<Snapshot>,
     /// A snapshot that the open txg shall end with: all but what that makes of the tree.
     pub(crate) taking: Option<DatasetRecord>,
+    /// Whether it is being made from another one: until it is whole its record says that it is
+    /// destroyed, nobody sees it and nothing of it is freed.
+    pub(crate) is_coming: bool,
     /// Whether this shows a snapshot, which nobody writes to.
     pub(crate) is_view: bool,
     /// A smaller size that is being checked for data in the way; until that is known, no commit
@@ -126,9 +136,14 @@ impl State {
     }
 
     /// Nodes that more changes of the open txg can cost.
-    fn nodes(&self) -> Nodes {
+    pub(crate) fn nodes(&self) -> Nodes {
         let DatasetRecord { root, size_bytes, .. } = &self.record;
         Nodes::left(root.height, size_bytes / BLOCK, self.open.nodes)
+    }
+
+    /// Whether it is being freed.
+    pub(crate) fn is_destroyed(&self) -> bool {
+        self.record.state == DatasetState::Destroying && !self.is_coming
     }
 
     fn enqueue(&mut self, txg: Txg, offset: u64, payload: Payload) {
@@ -163,6 +178,7 @@ impl Volume {
             record_dirty,
             open: DirtyTable::default(),
             syncing: None,
+            clones: Vec::new(),
             queue: VecDeque::new(),
             queued_bytes: 0,
             overflow: None,
@@ -173,6 +189,7 @@ impl Volume {
             leaves: Leaves::default(),
             snapshots: Vec::new(),
             taking: None,
+            is_coming: false,
             is_view: false,
             shrinking_to: None,
             record,
@@ -193,8 +210,10 @@ impl Volume {
             name: state.record.name.clone(),
             size_bytes: state.record.size_bytes,
             compression: state.record.compression,
+            dedupe: state.record.dedupe,
             used_bytes: state.record.used_blocks * BLOCK,
             stored_bytes: state.record.stored_units * weir_format::layout::PACK_BYTES as u64,
+            shared_bytes: state.record.shared_units * weir_format::layout::PACK_BYTES as u64,
             created_unix_ms: state.record.created_unix_ms,
             space: if state.is_view { VolumeSpace::default() } else { state.space() },
         }
@@ -206,7 +225,7 @@ impl Volume {
 
     /// Whether an access is inside the volume and the volume still there.
     pub(crate) fn check(&self, state: &State, offset: u64, len: u64) -> Result<(), DatasetError> {
-        if state.record.state == DatasetState::Destroying {
+        if state.is_destroyed() {
             return Err(DatasetError::Destroyed { name: self.full_name(state) });
         }
         let size = state.shrinking_to.unwrap_or(state.record.size_bytes);
@@ -222,7 +241,12 @@ impl Volume {
     }
 
     /// Whether a change is inside the volume, which can be changed.
-    fn check_change(&self, state: &State, offset: u64, len: u64) -> Result<(), DatasetError> {
+    pub(crate) fn check_change(
+        &self,
+        state: &State,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), DatasetError> {
         if state.is_view {
             return Err(DatasetError::ReadOnly { name: self.full_name(state) });
         }
@@ -322,7 +346,7 @@ impl Volume {
         Ok(())
     }
 
-    fn full(&self) -> DatasetError {
+    pub(crate) fn full(&self) -> DatasetError {
         DatasetError::Full { pool: self.core.pool.name().to_owned() }
     }
 
@@ -494,7 +518,8 @@ impl Volume {
     /// Whether flushed and unflushed changes wait for a commit.
     pub(crate) fn has_changes(state: &State) -> bool {
         let snapshots = || state.snapshots.iter().any(|snapshot| snapshot.dirty);
-        !state.open.is_empty() || state.record_dirty || state.taking.is_some() || snapshots()
+        let written = !state.open.is_empty() || !state.clones.is_empty();
+        written || state.record_dirty || state.taking.is_some() || snapshots()
     }
 
     pub(crate) fn waiters(&self) -> usize {

@@ -1,4 +1,4 @@
-//! The bootstrap table: root segments by place, and the roots of the three trees stored in them.
+//! The bootstrap table: root segments by place, and the roots of the four trees stored in them.
 //!
 //! Not here: ordinary segments; those are in the segment table this leads to.
 //!
@@ -32,6 +32,10 @@ pub struct Bootstrap {
     pub datasets: TreeRoot,
     /// Remap tables: block n is the table of cleaned vseg n.
     pub remaps: TreeRoot,
+    /// Reference tables: block n is the table of vseg n, if blocks of it were shared.
+    pub references: TreeRoot,
+    /// Bytes that blocks would take beside what they do if none were shared.
+    pub saved_bytes: u64,
     /// Root segments.
     pub root_segments: Vec<(VsegId, SegmentEntry)>,
 }
@@ -46,6 +50,8 @@ impl Bootstrap {
         field(33, "segments", "tree root of the segment table"),
         field(33, "datasets", "tree root of the dataset directory"),
         field(33, "remaps", "tree root of the remap tables"),
+        field(33, "references", "tree root of the reference tables"),
+        field(8, "saved_bytes", "stored bytes of all references but the first of each block"),
         field(4, "count", "root segments"),
         field(0, "root segments", "count x {u64 vseg, segment table entry}"),
     ];
@@ -60,6 +66,8 @@ impl Bootstrap {
         self.segments.write(&mut w);
         self.datasets.write(&mut w);
         self.remaps.write(&mut w);
+        self.references.write(&mut w);
+        w.u64(self.saved_bytes);
         w.u32(self.root_segments.len() as u32);
         for (vseg, entry) in &self.root_segments {
             w.u64(vseg.0);
@@ -79,7 +87,8 @@ impl Bootstrap {
         }
         let (txg, next_vseg, next_dataset) = (Txg(r.u64()?), VsegId(r.u64()?), r.u64()?);
         let (segments, datasets) = (TreeRoot::read(&mut r)?, TreeRoot::read(&mut r)?);
-        let remaps = TreeRoot::read(&mut r)?;
+        let (remaps, references) = (TreeRoot::read(&mut r)?, TreeRoot::read(&mut r)?);
+        let saved_bytes = r.u64()?;
         let count = r.u32()?;
         if count > SEGMENTS_MAX {
             return Err(r.bad("count", count));
@@ -90,6 +99,16 @@ impl Bootstrap {
             let entry = SegmentEntry::read(&mut r)?.ok_or_else(|| r.bad("state", 0_u8))?;
             root_segments.push((vseg, entry));
         }
-        Ok(Self { txg, next_vseg, next_dataset, segments, datasets, remaps, root_segments })
+        Ok(Self {
+            txg,
+            next_vseg,
+            next_dataset,
+            segments,
+            datasets,
+            remaps,
+            references,
+            saved_bytes,
+            root_segments,
+        })
     }
 }

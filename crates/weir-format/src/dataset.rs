@@ -102,6 +102,8 @@ pub struct DatasetRecord {
     pub size_bytes: u64,
     /// Compression of new blocks.
     pub compression: Compression,
+    /// Whether what is written is looked for among what is there.
+    pub dedupe: bool,
     /// Txg of its creation.
     pub created_txg: Txg,
     /// Wall clock of its creation.
@@ -112,6 +114,8 @@ pub struct DatasetRecord {
     pub used_blocks: u64,
     /// What those occupy, in units of 64 bytes.
     pub stored_units: u64,
+    /// Of [`Self::stored_units`], what was there before and is referred to.
+    pub shared_units: u64,
     /// As [`Self::stored_units`], with the nodes of the tree.
     pub tree_units: u64,
     /// What was born here and is on disk still, nodes included, in units of 64 bytes: since the
@@ -128,12 +132,14 @@ impl DatasetRecord {
         field(1, "kind", "1 volume, 2 snapshot"),
         field(1, "state", "0 active, 1 being destroyed"),
         field(1, "compression", "0 off, 1 lz4, 2 auto, 33 to 51 zstd-1 to zstd-19"),
+        field(1, "dedupe", "0 off, 1 on"),
         field(8, "size_bytes", "volume size"),
         field(8, "created_txg", "txg of creation"),
         field(8, "created_unix_ms", "wall clock of creation"),
         field(33, "root", "tree root of its blocks"),
         field(8, "used_blocks", "blocks that are not holes"),
         field(8, "stored_units", "what they occupy, in 64 B"),
+        field(8, "shared_units", "of that, blocks that were there before and are referred to"),
         field(8, "tree_units", "what they and the tree's nodes occupy, in 64 B"),
         field(8, "born_units", "what was born here and is on disk still, in 64 B"),
         field(8, "freed_to", "of one being destroyed, the first block that is not freed"),
@@ -157,12 +163,14 @@ impl DatasetRecord {
             DatasetState::Destroying => 1,
         });
         w.u8(self.compression.code());
+        w.u8(u8::from(self.dedupe));
         w.u64(self.size_bytes);
         w.u64(self.created_txg.0);
         w.u64(self.created_unix_ms);
         self.root.write(&mut w);
         w.u64(self.used_blocks);
         w.u64(self.stored_units);
+        w.u64(self.shared_units);
         w.u64(self.tree_units);
         w.u64(self.born_units);
         w.u64(self.freed_to);
@@ -189,10 +197,15 @@ impl DatasetRecord {
             other => return Err(r.bad("state", other)),
         };
         let compression = Compression::from_code(r.u8()?)?;
+        let dedupe = match r.u8()? {
+            0 => false,
+            1 => true,
+            other => return Err(r.bad("dedupe", other)),
+        };
         let size_bytes = r.u64()?;
         let (created_txg, created_unix_ms) = (Txg(r.u64()?), r.u64()?);
         let root = TreeRoot::read(&mut r)?;
-        let (used_blocks, stored_units) = (r.u64()?, r.u64()?);
+        let (used_blocks, stored_units, shared_units) = (r.u64()?, r.u64()?, r.u64()?);
         let (tree_units, born_units, freed_to) = (r.u64()?, r.u64()?, r.u64()?);
         let name = r.str("name")?;
         let kind = match kind {
@@ -216,11 +229,13 @@ impl DatasetRecord {
             name,
             size_bytes,
             compression,
+            dedupe,
             created_txg,
             created_unix_ms,
             root,
             used_blocks,
             stored_units,
+            shared_units,
             tree_units,
             born_units,
             freed_to,

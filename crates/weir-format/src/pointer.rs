@@ -5,7 +5,8 @@
 //! Invariants:
 //! - a hole is all zeros, so a zeroed node is a node of holes;
 //! - a pointer is never rewritten to move a block: segments move, addresses do not;
-//! - `birth` is the txg that wrote the block, at most the txg of the tree that holds it (I8).
+//! - `birth` is the txg that made the pointer, at most the txg of the tree that holds it (I8); a
+//!   pointer to a block that was there before (a reference) has its own.
 //!
 //! ```text
 //! word 0   vseg:40 | offset:19 | kind:5          offset in 64-byte units inside the segment
@@ -46,8 +47,10 @@ pub struct BlockPtr {
     pub stored_units: u16,
     /// How the stored bytes were made.
     pub codec: Codec,
-    /// Transaction group that wrote it.
+    /// Transaction group that made the pointer: wrote the block, or shared it.
     pub birth: Txg,
+    /// Made to a block that something else led to already, instead of writing it.
+    pub shared: bool,
     /// XXH3-128 of the stored bytes.
     pub checksum: u128,
 }
@@ -70,7 +73,8 @@ impl BlockPtr {
         field(
             8,
             "word 0",
-            "bits 0-39 vseg, 40-58 offset in 64 B units, 59-63 kind: 0 hole, 1 data, 2 node",
+            "bits 0-39 vseg, 40-58 offset in 64 B units, 59-63 kind: 0 hole, 1 data, 2 node, \
+             3 data that was there before",
         ),
         field(
             8,
@@ -93,6 +97,7 @@ impl BlockPtr {
         stored_units: 0,
         codec: Codec::Raw,
         birth: Txg(0),
+        shared: false,
         checksum: 0,
     };
 
@@ -111,6 +116,13 @@ impl BlockPtr {
         u64::from(self.offset_units) * PACK_BYTES as u64
     }
 
+    /// As it leads to the same block from another place, made in `txg`.
+    #[must_use]
+    pub fn shared_in(self, txg: Txg) -> Self {
+        assert!(self.kind == PtrKind::Data, "only data is shared: {self:?}");
+        Self { birth: txg, shared: true, ..self }
+    }
+
     /// The address as one number: unique for ever, the key of caches.
     pub fn address(&self) -> u64 {
         self.vseg.0 | u64::from(self.offset_units) << VSEG_BITS
@@ -126,6 +138,7 @@ impl BlockPtr {
         assert!(u64::from(self.stored_units) <= low(STORED_BITS), "{self:?}");
         let kind = match self.kind {
             PtrKind::Hole => 0,
+            PtrKind::Data if self.shared => 3,
             PtrKind::Data => 1,
             PtrKind::Node => 2,
         };
@@ -153,9 +166,10 @@ impl BlockPtr {
         let (word0, word1) = (words as u64, (words >> 64) as u64);
         let checksum = u128::from_le_bytes(*rest.first_chunk().expect("32 - 16 = 16"));
         let bad = |field, value| FormatError::Field { what: "block pointer", field, value };
-        let kind = match word0 >> (VSEG_BITS + OFFSET_BITS) {
+        let code = word0 >> (VSEG_BITS + OFFSET_BITS);
+        let kind = match code {
             0 if word0 == 0 && word1 == 0 && checksum == 0 => return Ok(Self::HOLE),
-            1 => PtrKind::Data,
+            1 | 3 => PtrKind::Data,
             2 => PtrKind::Node,
             other => return Err(bad("kind", other)),
         };
@@ -166,6 +180,7 @@ impl BlockPtr {
             stored_units: (word1 >> BIRTH_BITS & low(STORED_BITS)) as u16,
             codec: Codec::from_code((word1 >> (BIRTH_BITS + STORED_BITS)) as u8)?,
             birth: Txg(word1 & low(BIRTH_BITS)),
+            shared: code == 3,
             checksum,
         };
         let end = ptr.offset_bytes() + ptr.stored_bytes() as u64;

@@ -10,14 +10,15 @@ use super::*;
 
 fn pointer() -> impl Strategy<Value = BlockPtr> {
     let size = (1_u16..=64, 0_u32..(1 << 19) - 64);
-    (0_u64..1 << 40, size, 0_u64..1 << 44, any::<u128>(), any::<bool>()).prop_map(
-        |(vseg, (stored_units, offset_units), birth, checksum, node)| BlockPtr {
+    (0_u64..1 << 40, size, 0_u64..1 << 44, any::<u128>(), any::<(bool, bool)>()).prop_map(
+        |(vseg, (stored_units, offset_units), birth, checksum, (node, shared))| BlockPtr {
             kind: if node { PtrKind::Node } else { PtrKind::Data },
             vseg: VsegId(vseg),
             offset_units,
             stored_units,
             codec: if node { Codec::Lz4 } else { Codec::Raw },
             birth: Txg(birth),
+            shared: shared && !node,
             checksum,
         },
     )
@@ -77,11 +78,13 @@ fn dataset() -> DatasetRecord {
         name: "vm1".to_owned(),
         size_bytes: 1 << 30,
         compression: Compression::Lz4,
+        dedupe: true,
         created_txg: Txg(2),
         created_unix_ms: 5,
         root: TreeRoot { ptr: BlockPtr::HOLE, height: TreeRoot::height_for(1 << 18) },
         used_blocks: 1,
         stored_units: 64,
+        shared_units: 32,
         tree_units: 65,
         born_units: 66,
         freed_to: 67,
@@ -133,8 +136,8 @@ fn labels_round_trip_and_name_other_versions() {
     assert_eq!(Label::decode(&bytes), Ok(label()));
     assert_eq!(label().place(), Some((0, 1)));
     for (version, part) in [
-        (6, "version 6 is newer than 5; use a newer weir"),
-        (4, "version 4 is older than 5: the pool was made by an older pre-release"),
+        (7, "version 7 is newer than 6; use a newer weir"),
+        (5, "version 5 is older than 6: the pool was made by an older pre-release"),
         (0, "field version holds the impossible value 0"),
     ] {
         bytes[8] = version;
@@ -146,7 +149,7 @@ fn labels_round_trip_and_name_other_versions() {
 
 #[test]
 fn uberblocks_name_other_versions() {
-    for (version, part) in [(6, "6 is newer than 5"), (4, "4 is older than 5"), (0, "impossible")] {
+    for (version, part) in [(7, "7 is newer than 6"), (5, "5 is older than 6"), (0, "impossible")] {
         let mut slot = uberblock().encode();
         slot[8] = version;
         let (body, sum) = slot.split_at_mut(layout::SLOT_BYTES - 16);
@@ -251,6 +254,8 @@ fn tables_round_trip() {
         segments: TreeRoot::default(),
         datasets: TreeRoot::default(),
         remaps: TreeRoot { ptr: BlockPtr::HOLE, height: 2 },
+        references: TreeRoot { ptr: BlockPtr::HOLE, height: 3 },
+        saved_bytes: 8192,
         root_segments: vec![(VsegId(1), segment())],
     };
     assert_eq!(Bootstrap::decode(&bootstrap.encode()), Ok(bootstrap));
@@ -376,6 +381,40 @@ proptest! {
         prop_assert!(RemapTable::decode(&bytes, VsegId(6)).is_err());
     }
 
+    /// Against a map, with several blocks shared at a time and single references given up.
+    #[test]
+    fn references_are_counted(
+        steps in proptest::collection::vec(
+            (any::<bool>(), proptest::collection::vec(0_u32..40, 1..12)), 1..30),
+    ) {
+        let (mut table, mut model) = (ReferenceTable::default(), std::collections::BTreeMap::new());
+        for (share, mut offsets) in steps {
+            offsets.sort_unstable();
+            if share {
+                table.share(&offsets);
+                for offset in offsets {
+                    *model.entry(offset).or_insert(1_u32) += 1;
+                }
+            } else {
+                for offset in offsets {
+                    let left = model.get_mut(&offset).map(|count| { *count -= 1; *count });
+                    prop_assert_eq!(table.give_up(offset), left);
+                    if left == Some(0) {
+                        model.remove(&offset);
+                    }
+                }
+            }
+            prop_assert!(table.entries().eq(model.iter().map(|(at, count)| (*at, *count))));
+        }
+        for offset in 0..41 {
+            prop_assert_eq!(table.count(offset), model.get(&offset).copied());
+        }
+        let mut bytes = table.encode(VsegId(5));
+        bytes.resize(bytes.len().next_multiple_of(64), 0);
+        prop_assert_eq!(ReferenceTable::decode(&bytes, VsegId(5)), Ok(table));
+        prop_assert!(ReferenceTable::decode(&bytes, VsegId(6)).is_err());
+    }
+
     #[test]
     fn decoders_survive_anything(bytes in proptest::collection::vec(any::<u8>(), 0..5000)) {
         prop_assert!(Label::decode(&bytes).is_err());
@@ -384,6 +423,7 @@ proptest! {
         prop_assert!(log::decode_batch(&bytes).is_err());
         prop_assert!(Summary::decode(&bytes, VsegId(1), 0).is_err());
         prop_assert!(RemapTable::decode(&bytes, VsegId(1)).is_err());
+        prop_assert!(ReferenceTable::decode(&bytes, VsegId(1)).is_err());
         if let Some(block) = bytes.first_chunk::<BLOCK_BYTES>() {
             for slot in 0..NODE_FANOUT {
                 if let Ok(ptr) = node_pointer(block, slot) {
@@ -443,6 +483,7 @@ fn the_documentation_is_what_the_code_says() {
         ("Segment summary", Summary::FIELDS),
         ("Segment summary entry", SummaryEntry::FIELDS),
         ("Remap table", RemapTable::FIELDS),
+        ("Reference table", ReferenceTable::FIELDS),
         ("Dataset record", DatasetRecord::FIELDS),
         ("Intent log batch header", log::HEADER_FIELDS),
         ("Intent log record", log::RECORD_FIELDS),

@@ -146,7 +146,7 @@ impl Pool {
         let vsegs: BTreeSet<VsegId> = moved.iter().map(|moved| moved.ptr.vseg).collect();
         let mut tables = BTreeMap::new();
         for vseg in vsegs {
-            let table = self.translated(|segments| segments.remap(vseg)).await?;
+            let table = self.translated(|segments| segments.table(vseg)).await?;
             tables.extend(table.map(|table| (vseg, table)));
         }
         Ok(tables)

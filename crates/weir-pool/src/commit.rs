@@ -11,8 +11,8 @@ use weir_base::{BLOCK_BYTES, Txg, VsegId};
 use weir_codec::checksum::xxh3_128;
 use weir_device::Block;
 use weir_format::{
-    BlockPtr, Bootstrap, BootstrapCopy, Compression, PtrKind, STALE_LEGS_MAX, SegmentClass,
-    SegmentEntry, SegmentState, StaleLeg, TreeRoot, Uberblock,
+    BlockPtr, Bootstrap, BootstrapCopy, Compression, PtrKind, ReferenceTable, RemapTable,
+    STALE_LEGS_MAX, SegmentClass, SegmentEntry, SegmentState, StaleLeg, TreeRoot, Uberblock,
 };
 
 use crate::error::PoolError;
@@ -21,6 +21,7 @@ use crate::pack::CompressHistory;
 use crate::planted::PlantedBug;
 use crate::pool::{Committed, Pool};
 use crate::segments::table_block;
+use crate::tables::Table;
 use crate::tree::{Change, Past, Tree, TreeHome};
 use crate::vdev::Leg;
 use crate::write_out::WriteOut;
@@ -46,11 +47,12 @@ pub struct CommitInput {
 struct Trees {
     segments: TreeRoot,
     remaps: TreeRoot,
+    references: TreeRoot,
 }
 
 impl Pool {
     /// Whether the next commit should rewrite every block of the directory and the segment table
-    /// and every remap table, so that old root segments die.
+    /// and every table of segments, so that old root segments die.
     pub fn root_is_stale(&self) -> bool {
         let (roots, _) = self.segments.root_segments();
         let sealed = roots.iter().filter(|(_, entry)| entry.state == SegmentState::Sealed);
@@ -86,9 +88,12 @@ impl Pool {
         let before = *self.committed.lock();
         assert_eq!(txg, before.txg.next(), "txgs are committed one after another");
         let all = self.root_is_stale();
-        let (remaps, stored) = self.write_remaps(&mut out, before.remaps, all).await?;
+        let (remaps, stored) =
+            self.write_tables::<RemapTable>(&mut out, before.remaps, all).await?;
+        let (references, counts) =
+            self.write_tables::<ReferenceTable>(&mut out, before.references, all).await?;
         let segments = self.write_segment_table(&mut out, before.segments, all).await?;
-        let trees = Trees { segments, remaps };
+        let trees = Trees { segments, remaps, references };
         let (bytes, copies) = self.write_bootstrap(&mut out, trees, input).await?;
         out.wait_writes().await?;
         if self.bug != PlantedBug::SkipCommitFlush {
@@ -116,9 +121,10 @@ impl Pool {
             }
         }
         let datasets = input.datasets;
+        let next_dataset = input.next_dataset;
         *self.committed.lock() =
-            Committed { txg, segments, datasets, remaps, next_dataset: input.next_dataset };
-        self.segments.stored_remaps(stored);
+            Committed { txg, segments, datasets, remaps, references, next_dataset };
+        self.segments.stored_tables(stored, counts);
         self.fit_cache();
         self.log.release(log);
         out.end();
@@ -165,15 +171,15 @@ impl Pool {
         legs
     }
 
-    /// Stores the remap tables that changed, or all of them, one after another, and forgets those
-    /// of segments in which nothing is alive any more; the tree, and where the tables are in it.
-    async fn write_remaps(
+    /// Stores the tables of a kind that changed, or all of them, one after another, and forgets
+    /// those that went; the tree, and where the tables are in it.
+    async fn write_tables<T: Table>(
         &self,
         out: &mut WriteOut<'_>,
         root: TreeRoot,
         all: bool,
     ) -> Result<(TreeRoot, Vec<(VsegId, BlockPtr)>), PoolError> {
-        let vsegs = self.segments.inner.lock().remaps.take_changed(all);
+        let vsegs = T::of(&mut self.segments.inner.lock()).take_changed(all);
         let Some(last) = vsegs.last() else { return Ok((root, Vec::new())) };
         let height = TreeRoot::height_for(last.0 + 1).max(root.height);
         let root = Tree::new(self, root).grow(out, TreeHome::Root, height).await?.0;
@@ -181,7 +187,7 @@ impl Pool {
         let mut stored = Vec::new();
         for vseg in vsegs {
             let mut ptr = BlockPtr::HOLE;
-            if let Some(table) = self.translated(|segments| segments.remap(vseg)).await? {
+            if let Some(table) = self.translated(|segments| segments.table::<T>(vseg)).await? {
                 ptr = out.write_bytes(&table.encode(vseg)).await?;
                 stored.push((vseg, ptr));
             }
@@ -227,9 +233,19 @@ impl Pool {
         let encode = || {
             let (root_segments, next_vseg) = self.segments.root_segments();
             let CommitInput { datasets, next_dataset } = input;
-            let Trees { segments, remaps } = trees;
-            Bootstrap { txg, next_vseg, next_dataset, segments, datasets, remaps, root_segments }
-                .encode()
+            let Trees { segments, remaps, references } = trees;
+            Bootstrap {
+                txg,
+                next_vseg,
+                next_dataset,
+                segments,
+                datasets,
+                remaps,
+                references,
+                saved_bytes: self.space().saved_bytes,
+                root_segments,
+            }
+            .encode()
         };
         // Room for one more root segment than there is: making room may open one.
         let wanted = (encode().len() + 128).next_multiple_of(strip);

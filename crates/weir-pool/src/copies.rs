@@ -120,6 +120,7 @@ pub(crate) struct Scope<'a> {
 pub(crate) fn proves(proof: Proof, bytes: &[u8]) -> bool {
     match proof {
         Proof::Checksum(checksum) => xxh3_128(bytes) == checksum,
+        Proof::Half(checksum) => xxh3_128(bytes) as u64 == checksum,
         Proof::Summary(vseg, named) => Summary::decode(bytes, vseg, named).is_ok(),
     }
 }

@@ -83,11 +83,12 @@ pub async fn create(
         segments: TreeRoot::default(),
         datasets: TreeRoot::default(),
         remaps: TreeRoot::default(),
+        references: TreeRoot::default(),
         next_dataset: 1,
     };
     let (lineage, left) = (Vec::new(), Vec::new());
     let history = History { log_epoch: 1, lineage, opening: guid(), left };
-    let pool = Pool::assemble(label, vdevs, segments, history, committed, options);
+    let pool = Pool::assemble(label, vdevs, segments, history, &committed, options);
     let mut out = pool.begin_write_out(Txg(1));
     out.finish().await?;
     pool.commit(out, CommitInput { datasets: TreeRoot::default(), next_dataset: 1 }).await?;

@@ -74,6 +74,12 @@ pub enum PoolError {
         /// Segment.
         vseg: VsegId,
     },
+    /// A block that is to be shared has as many references as can be counted.
+    #[error("pool {pool}: a block is shared too often to be shared again; write it anew")]
+    TooManyReferences {
+        /// Pool.
+        pool: String,
+    },
     /// A disk is smaller than a pool needs.
     #[error("{path}: {bytes} bytes is too small; a disk needs at least {min} bytes")]
     TooSmall {
@@ -258,6 +264,7 @@ impl PoolError {
             Self::Poisoned { .. } => ErrorKind::Poisoned,
             Self::OutOfSpace { .. } | Self::NoRoomElsewhere { .. } => ErrorKind::NoSpace,
             Self::TooSmall { .. }
+            | Self::TooManyReferences { .. }
             | Self::OtherFormat { .. }
             | Self::OtherPool { .. }
             | Self::Layout { .. } => ErrorKind::Invalid,

@@ -11,14 +11,15 @@
 
 use std::sync::Arc;
 
+use weir_base::hash::HashSet;
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid, Txg, VsegId};
 use weir_codec::checksum::xxh3_128;
 use weir_device::{Device, DeviceError};
 use weir_format::layout::RING_SLOTS;
 use weir_format::log::Batch;
 use weir_format::{
-    BlockPtr, Bootstrap, FormatError, Label, RemapTable, SEGMENT_ENTRIES_PER_BLOCK, SegmentEntry,
-    SegmentState, StaleLeg, Uberblock, VdevConfig, VdevRole,
+    BlockPtr, Bootstrap, FormatError, Label, RemapTable, SEGMENT_ENTRIES_PER_BLOCK, SegmentClass,
+    SegmentEntry, SegmentState, StaleLeg, TreeRoot, Uberblock, VdevConfig, VdevRole,
 };
 
 use crate::areas::Areas;
@@ -441,11 +442,12 @@ async fn try_uberblock(
                     opening: how.opening,
                     left: left.clone(),
                 },
-                Committed {
+                &Committed {
                     txg: uberblock.txg,
                     segments: bootstrap.segments,
                     datasets: bootstrap.datasets,
                     remaps: bootstrap.remaps,
+                    references: bootstrap.references,
                     next_dataset: bootstrap.next_dataset,
                 },
                 options,
@@ -459,7 +461,7 @@ async fn try_uberblock(
         }
     };
     // Root segments alone lead to the table of all others.
-    let roots = Entries { segments: bootstrap.root_segments.clone(), tables: Vec::new() };
+    let roots = Entries { segments: bootstrap.root_segments.clone(), ..Entries::default() };
     let roots = build(roots, vdevs)?;
     match read_entries(&roots, &bootstrap).await {
         Ok(entries) => Ok((build(entries, roots.vdevs)?, bootstrap.txg)),
@@ -480,25 +482,41 @@ async fn read_entries(pool: &Pool, bootstrap: &Bootstrap) -> Result<Entries, Poo
         let source = FormatError::Field { what, field: "count", value: tables.len() as u64 };
         return Err(structure(&pool.label, what, source));
     }
-    Ok(Entries { segments, tables })
+    let references = table_places(pool, bootstrap.references).await?;
+    let holds_data = |(vseg, entry): &(VsegId, SegmentEntry)| {
+        let alive = entry.state != SegmentState::Dead && entry.class == SegmentClass::Data;
+        alive.then_some(*vseg)
+    };
+    let data: HashSet<VsegId> = segments.iter().filter_map(holds_data).collect();
+    if let Some((vseg, _)) = references.iter().find(|(vseg, _)| !data.contains(vseg)) {
+        let what = "reference tables";
+        let source = FormatError::Field { what, field: "vseg", value: vseg.0 };
+        return Err(structure(&pool.label, what, source));
+    }
+    Ok(Entries { segments, tables, references, saved_bytes: bootstrap.saved_bytes })
 }
 
-/// Reads every table, and keeps those that fit the budget.
+/// Where the tables of one tree are stored.
+async fn table_places(pool: &Pool, root: TreeRoot) -> Result<Vec<(VsegId, BlockPtr)>, PoolError> {
+    let mut places = Vec::new();
+    let mut place = |vseg, ptr| {
+        places.push((VsegId(vseg), ptr));
+        true
+    };
+    Tree::new(pool, root).scan(0..u64::MAX, &mut place).await?;
+    Ok(places)
+}
+
+/// Reads every remap table, and keeps those that fit the budget.
 async fn read_remaps(
     pool: &Pool,
     bootstrap: &Bootstrap,
 ) -> Result<Vec<(VsegId, BlockPtr, Option<RemapTable>)>, PoolError> {
-    let mut ptrs = Vec::new();
-    Tree::new(pool, bootstrap.remaps)
-        .scan(0..u64::MAX, &mut |vseg, ptr| {
-            ptrs.push((VsegId(vseg), ptr));
-            true
-        })
-        .await?;
+    let ptrs = table_places(pool, bootstrap.remaps).await?;
     let mut left = pool.segments.inner.lock().remaps.max();
     let mut tables = Vec::with_capacity(ptrs.len());
     for (vseg, ptr) in ptrs {
-        let table = pool.read_remap(vseg, &ptr).await?;
+        let table: RemapTable = pool.read_table(vseg, &ptr).await?;
         let rest = left.checked_sub(table.memory_bytes());
         left = rest.unwrap_or(left);
         tables.push((vseg, ptr, rest.map(|_| table)));

@@ -4,8 +4,10 @@
 //! Not here: moving it (clean), verifying it (copies).
 //!
 //! Invariants:
-//! - a block is alive if the one place that can lead to it does (the summary says which), in the
-//!   first version of its volume that ended after its birth (see `line`);
+//! - a block that was ever shared is alive as long as its references are counted: that is asked
+//!   first, for the place that its summary names may lead to it no more, and others do;
+//! - any other block is alive if the one place that can lead to it does (the summary says which),
+//!   in the first version of its volume that ended after its birth (see `line`);
 //! - what is found must add up to the segment's counter, where no write-out moved either meanwhile.
 
 use futures_util::StreamExt as _;
@@ -15,12 +17,13 @@ use weir_base::{ErrorKind, Txg, VsegId};
 use weir_device::Block;
 use weir_format::layout::PACK_BYTES;
 use weir_format::{
-    BlockOwner, BlockPtr, FormatError, NODE_FANOUT, SegmentEntry, SegmentState, Summary,
+    BlockOwner, BlockPtr, FormatError, NODE_FANOUT, PtrKind, SegmentEntry, SegmentState, Summary,
     SummaryEntry, SummaryPlace, TreeRoot, node_pointer,
 };
 
 use crate::error::PoolError;
 use crate::line::{Roots, node_above};
+use crate::planted::PlantedBug;
 use crate::pool::Pool;
 use crate::segments::Segments;
 use crate::tree::Tree;
@@ -50,6 +53,8 @@ impl Live {
 pub(crate) enum Proof {
     /// A block: by the checksum in its pointer.
     Checksum(u128),
+    /// A block that is shared: by the half of its checksum that its summary has.
+    Half(u64),
     /// A summary of this segment: by its own, the low half of which stands where it is named.
     Summary(VsegId, u64),
 }
@@ -65,13 +70,31 @@ pub(crate) struct LiveSet {
 
 /// Blocks found alive, with the summary entries that led to them, and how many lookups failed.
 pub(crate) struct Found {
-    pub(crate) live: Vec<(SummaryEntry, BlockPtr)>,
+    pub(crate) live: Vec<(SummaryEntry, Proof)>,
     pub(crate) failed: Vec<PoolError>,
 }
 
 impl Found {
     pub(crate) fn bytes(&self) -> u64 {
-        self.live.iter().map(|(_, ptr)| ptr.stored_bytes() as u64).sum()
+        self.live.iter().map(|(entry, _)| stored_bytes(entry)).sum()
+    }
+}
+
+fn stored_bytes(entry: &SummaryEntry) -> u64 {
+    u64::from(entry.stored_units) * PACK_BYTES as u64
+}
+
+/// Where a block is, as its pointers say. Not to be judged by: what its pointers have beside that
+/// is not all in a summary.
+pub(crate) fn address_of(entry: &SummaryEntry) -> BlockPtr {
+    BlockPtr {
+        kind: PtrKind::Data,
+        vseg: entry.vseg,
+        offset_units: entry.offset_units,
+        stored_units: entry.stored_units,
+        birth: entry.birth,
+        checksum: u128::from(entry.checksum),
+        ..BlockPtr::default()
     }
 }
 
@@ -136,13 +159,15 @@ impl Pool {
         Ok((entries, places))
     }
 
-    /// Those of `entries` that their owners still lead to, here.
+    /// Those of `entries` that anything still leads to, here.
     pub(crate) async fn find_live(
         &self,
         roots: &Roots,
         vseg: VsegId,
         entries: Vec<SummaryEntry>,
     ) -> Found {
+        let mut found = Found { live: Vec::new(), failed: Vec::new() };
+        let (mut led_to, entries) = self.part_shared(entries, &mut found.failed).await;
         let asked = |entry: SummaryEntry| {
             let version = roots.version_of(&entry.owner, entry.birth)?;
             Some((entry, version.root))
@@ -160,8 +185,6 @@ impl Pool {
             (near, tree, pointers_above(tree, first.owner).await)
         });
         let mut lookups = futures_util::stream::iter(lookups).buffered(NODE_READS_IN_FLIGHT);
-        let mut found = Found { live: Vec::new(), failed: Vec::new() };
-        let mut led_to = Vec::new();
         while let Some((near, tree, above)) = lookups.next().await {
             let above = match above {
                 Ok(above) => above,
@@ -177,23 +200,62 @@ impl Pool {
                     Above::Nothing => continue,
                 };
                 match ptr {
-                    Ok(ptr) if names(&ptr, entry) => led_to.push((*entry, ptr)),
+                    Ok(ptr) if names(&ptr, entry) => {
+                        led_to.push((*entry, Proof::Checksum(ptr.checksum)));
+                    }
                     Ok(_) => {}
                     Err(error) => found.failed.push(error),
                 }
             }
         }
         // Blocks behind one remap table together: it is read once at most.
-        led_to.sort_unstable_by_key(|(_, ptr)| ptr.vseg);
-        for (entry, ptr) in led_to {
+        led_to.sort_unstable_by_key(|(entry, _)| (entry.vseg, entry.offset_units));
+        for (entry, proof) in led_to {
+            let ptr = address_of(&entry);
             let stands = |segments: &Segments| segments.stands_at(&ptr, vseg, entry.at_units);
             match self.translated(stands).await {
-                Ok(true) => found.live.push((entry, ptr)),
+                Ok(true) => found.live.push((entry, proof)),
                 Ok(false) => {}
                 Err(error) => found.failed.push(error),
             }
         }
         found
+    }
+
+    /// Parts blocks whose references are counted, which are alive for that, from those whose owners
+    /// are to be asked.
+    async fn part_shared(
+        &self,
+        mut entries: Vec<SummaryEntry>,
+        failed: &mut Vec<PoolError>,
+    ) -> (Vec<(SummaryEntry, Proof)>, Vec<SummaryEntry>) {
+        if self.bug == PlantedBug::SharedNotAsked {
+            return (Vec::new(), entries);
+        }
+        entries.sort_unstable_by_key(|entry| (entry.vseg, entry.offset_units));
+        let (mut shared, mut others) = (Vec::new(), Vec::new());
+        let tables = entries.chunk_by(|a, b| a.vseg == b.vseg).map(|same| async move {
+            let vseg = same[0].vseg;
+            (same, self.translated(|segments| segments.references_of(vseg)).await)
+        });
+        let mut tables = futures_util::stream::iter(tables).buffered(NODE_READS_IN_FLIGHT);
+        while let Some((same, table)) = tables.next().await {
+            let table = match table {
+                Ok(table) => table,
+                Err(error) => {
+                    failed.push(error);
+                    continue;
+                }
+            };
+            for entry in same {
+                let counted = table.as_ref().and_then(|table| table.count(entry.offset_units));
+                match counted {
+                    Some(_) => shared.push((*entry, Proof::Half(entry.checksum))),
+                    None => others.push(*entry),
+                }
+            }
+        }
+        (shared, others)
     }
 
     /// What lives of a segment with summaries, these included; nothing of one that holds nothing
@@ -229,10 +291,10 @@ impl Pool {
                 len: place.bytes as usize,
                 proof: Proof::Summary(vseg, place.checksum),
             });
-            let live = blocks.live.iter().map(|(entry, ptr)| Live {
+            let live = blocks.live.iter().map(|(entry, proof)| Live {
                 at: u64::from(entry.at_units) * PACK_BYTES as u64,
-                len: ptr.stored_bytes(),
-                proof: Proof::Checksum(ptr.checksum),
+                len: stored_bytes(entry) as usize,
+                proof: *proof,
             });
             found.live = live.chain(summaries).collect();
             found.live.sort_unstable_by_key(|live| live.at);
@@ -266,7 +328,7 @@ impl Pool {
     pub(crate) async fn live_roots(&self) -> Result<HashMap<VsegId, LiveSet>, PoolError> {
         let trees = {
             let committed = self.committed.lock();
-            [committed.segments, committed.datasets, committed.remaps]
+            [committed.segments, committed.datasets, committed.remaps, committed.references]
         };
         let mut sets = HashMap::<VsegId, LiveSet>::default();
         for tree in trees {

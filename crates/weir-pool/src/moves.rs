@@ -16,8 +16,8 @@ use weir_format::layout::PACK_BYTES;
 use weir_format::{BlockPtr, RemapRun, RemapTable, SegmentClass, SegmentEntry, SegmentState};
 
 use crate::planted::PlantedBug;
-use crate::remaps::{TableMemory, Unread};
 use crate::segments::{Inner, Segments, Slot};
+use crate::tables::{TableMemory, Unread};
 
 /// Rows that cleaning a segment must gain at least: more than a commit pads.
 const GAIN_ROWS_MIN: u64 = 4;
@@ -172,16 +172,16 @@ impl Segments {
         inner.mark(victim, entry.class);
     }
 
-    /// The remap table of a segment, if it has one.
-    pub(crate) fn remap(&self, vseg: VsegId) -> Result<Option<Arc<RemapTable>>, Unread> {
-        Ok(self.inner.lock().remaps.get(vseg)?.cloned())
-    }
-
-    /// A commit stored these remap tables.
-    pub(crate) fn stored_remaps(&self, tables: Vec<(VsegId, BlockPtr)>) {
+    /// A commit stored these remap tables and reference tables.
+    pub(crate) fn stored_tables(
+        &self,
+        remaps: Vec<(VsegId, BlockPtr)>,
+        references: Vec<(VsegId, BlockPtr)>,
+    ) {
         let mut inner = self.inner.lock();
         let beside = inner.table_bytes();
-        inner.remaps.stored(tables, beside);
+        inner.remaps.stored(remaps, beside);
+        inner.references.stored(references, 0);
     }
 
     /// Sums of what hosts hold, from pointers of live blocks; for checks.
@@ -198,13 +198,19 @@ impl Segments {
     /// RAM of the segment table and the remap tables.
     pub(crate) fn table_memory(&self) -> TableMemory {
         let inner = self.inner.lock();
-        let mut memory = TableMemory {
+        let (remaps, references) = (inner.remaps.figures(), inner.references.figures());
+        TableMemory {
             segments: inner.slots.len() as u64,
             segment_bytes: inner.table_bytes(),
-            ..TableMemory::default()
-        };
-        inner.remaps.count(&mut memory);
-        memory
+            remap_tables: remaps.tables,
+            remap_list_bytes: remaps.list_bytes,
+            remap_bytes: remaps.bytes,
+            remap_stored_bytes: remaps.stored_bytes,
+            reference_tables: references.tables,
+            reference_list_bytes: references.list_bytes,
+            reference_bytes: references.bytes,
+            reference_stored_bytes: references.stored_bytes,
+        }
     }
 }
 

@@ -16,9 +16,12 @@ use weir_base::limits::{CLEAN_BYTES_IN_FLIGHT, SEGMENTS_LOOKED_AHEAD};
 use weir_device::IoBuf;
 use weir_format::{BlockOwner, SEGMENT_BLOCKS_MAX, SegmentEntry};
 
+use crate::copies::proves;
 use crate::error::PoolError;
 use crate::line::Roots;
+use crate::live::{Proof, address_of};
 use crate::moves::Moved;
+use crate::planted::PlantedBug;
 use crate::pool::Pool;
 use crate::read::{RUN_BYTES_MAX, Wanted, split_runs};
 use crate::write_out::WriteOut;
@@ -29,6 +32,7 @@ pub(crate) type Victim = (VsegId, SegmentEntry);
 /// Something that lives in a victim.
 struct Living<'a> {
     owner: BlockOwner,
+    proof: Proof,
     wanted: Wanted<'a>,
 }
 
@@ -126,9 +130,11 @@ impl Pool {
             return Err(self.bad_segment("live_bytes", bytes));
         }
         let mut living = Vec::with_capacity(live.len());
-        for (index, (entry, ptr)) in live.into_iter().enumerate() {
+        for (index, (entry, proof)) in live.into_iter().enumerate() {
+            let ptr = address_of(&entry);
             let place = self.locate(&ptr).await?;
-            living.push(Living { owner: entry.owner, wanted: Wanted { index, ptr, place } });
+            let wanted = Wanted { index, ptr, place };
+            living.push(Living { owner: entry.owner, proof, wanted });
         }
         Ok(living)
     }
@@ -153,9 +159,8 @@ impl Pool {
     /// if need be.
     async fn read_living(&self, run: &[Living<'_>]) -> Result<Stored, PoolError> {
         let (mut bufs, mut places) = (Vec::with_capacity(1), Vec::with_capacity(run.len()));
-        let wanted: Vec<&Wanted<'_>> = run.iter().map(|living| &living.wanted).collect();
         let span = if run.len() > 1 {
-            self.read_span(wanted[0], wanted[run.len() - 1]).await
+            self.read_span(&run[0].wanted, &run[run.len() - 1].wanted).await
         } else {
             None
         };
@@ -164,16 +169,18 @@ impl Pool {
             bufs.push(buf);
             start
         });
-        for Wanted { ptr, place, .. } in wanted {
+        for Living { proof, wanted: Wanted { ptr, place, .. }, .. } in run {
+            let is_whole =
+                |bytes: &[u8]| self.bug == PlantedBug::SkipChecksum || proves(*proof, bytes);
             let len = ptr.stored_bytes();
             let in_span = start.map(|start| start + (place.at - run[0].wanted.place.at) as usize);
-            let is_right = |at: &usize| {
-                bufs[0].get(*at..*at + len).is_some_and(|stored| self.verify(ptr, stored))
-            };
+            let is_right = |at: &usize| bufs[0].get(*at..*at + len).is_some_and(is_whole);
             if let Some(at) = in_span.filter(is_right) {
                 places.push((0, at));
             } else {
-                let (buf, at) = self.read_stored(ptr, leg).await?;
+                let vdev = &self.vdevs[usize::from(place.vdev)];
+                let leg = leg.unwrap_or_else(|| vdev.next_leg());
+                let (buf, at) = vdev.read_verified(leg, place.at, len, is_whole).await?;
                 places.push((bufs.len(), at));
                 bufs.push(buf);
             }
@@ -204,7 +211,7 @@ async fn append(
     moved: &mut Vec<Moved>,
 ) -> Result<(), PoolError> {
     for (run, stored) in runs {
-        for (index, Living { owner, wanted: Wanted { ptr, .. } }) in run.iter().enumerate() {
+        for (index, Living { owner, wanted: Wanted { ptr, .. }, .. }) in run.iter().enumerate() {
             let bytes = stored.block(index, ptr.stored_bytes());
             let (host, new) = out.append_moved(ptr, *owner, bytes).await?;
             moved.push(Moved { ptr: *ptr, host, new });

@@ -50,4 +50,10 @@ pub enum PlantedBug {
     OldestFreedFirst,
     /// How far a destroyed snapshot is freed is forgotten.
     FreedAgain,
+    /// A reference that goes is counted twice.
+    ReferenceDroppedTwice,
+    /// Whether a shared block is alive is asked of its first owner alone.
+    SharedNotAsked,
+    /// A block that was freed may still be found by what it holds.
+    HintOutlivesBlock,
 }

@@ -18,17 +18,19 @@ use weir_format::{LINEAGE_MAX, Label, Opening, SegmentClass, StaleLeg, TreeRoot,
 
 use crate::cleanings::Cleanings;
 use crate::error::PoolError;
+use crate::hints::{HintFigures, Hints};
 use crate::intent_log::{IntentLog, LogWriteError};
 use crate::pack::Unpackers;
 use crate::planted::PlantedBug;
-use crate::remaps::TableMemory;
 use crate::scan::Scans;
 use crate::segments::{Segments, SpaceUse};
+use crate::tables::TableMemory;
 use crate::vdev::Vdevs;
 use crate::write_out::Streams;
 
-/// Part of the caches' budget that holds remap tables: enough for all of them in most pools, and a
-/// block whose table is not in RAM costs one more read.
+/// Part of the caches' budget that holds remap tables, and as much again for reference tables where
+/// there are any: enough for all of them in most pools, and a block whose table is not in RAM costs
+/// one more read.
 const TABLE_SHARE: u64 = 8;
 /// Part of it that blocks and nodes have, however large the tables of segments are.
 const CACHE_SHARE_MIN: u64 = 4;
@@ -51,6 +53,7 @@ pub(crate) struct Committed {
     pub(crate) segments: TreeRoot,
     pub(crate) datasets: TreeRoot,
     pub(crate) remaps: TreeRoot,
+    pub(crate) references: TreeRoot,
     pub(crate) next_dataset: u64,
 }
 
@@ -86,6 +89,8 @@ pub struct Pool {
     pub(crate) lineage: Vec<Opening>,
     pub(crate) cache: BlockCache,
     pub(crate) unpackers: Unpackers,
+    /// Where blocks of volumes with dedupe may be found by what they hold.
+    pub(crate) hints: Mutex<Hints>,
     /// Budget of the cache and of the tables of segments.
     cache_bytes: AtomicU64,
     pub(crate) clock: Arc<dyn Clock>,
@@ -114,7 +119,7 @@ impl Pool {
         vdevs: Vdevs,
         segments: Segments,
         history: History,
-        committed: Committed,
+        committed: &Committed,
         options: &PoolOptions,
     ) -> Self {
         let History { log_epoch, mut lineage, opening, left } = history;
@@ -132,9 +137,10 @@ impl Pool {
             lineage,
             cache: BlockCache::new(options.cache_bytes),
             unpackers: Unpackers::default(),
+            hints: Mutex::default(),
             cache_bytes: AtomicU64::new(options.cache_bytes),
             clock: Arc::clone(&options.clock),
-            committed: Mutex::new(committed),
+            committed: Mutex::new(*committed),
             streams: Mutex::new(Some(streams)),
             bug: options.bug,
             traffic: Default::default(),
@@ -146,7 +152,7 @@ impl Pool {
             labels: futures_util::lock::Mutex::new(()),
             poisoned: OnceLock::new(),
         };
-        pool.segments.stored_remaps(Vec::new());
+        pool.segments.stored_tables(Vec::new(), Vec::new());
         pool.set_cache_bytes(options.cache_bytes);
         pool
     }
@@ -195,21 +201,44 @@ impl Pool {
     /// Changes the budget of the caches.
     pub fn set_cache_bytes(&self, bytes: u64) {
         self.cache_bytes.store(bytes, Ordering::Release);
-        self.set_remap_bytes(bytes / TABLE_SHARE);
+        self.set_table_bytes(bytes / TABLE_SHARE);
         self.fit_cache();
     }
 
-    /// Gives blocks and nodes what the tables of segments leave: those cannot leave RAM and grow
-    /// with the pool.
+    /// Gives blocks and nodes what the tables of segments and the dedupe index leave: those cannot
+    /// leave RAM and grow with the pool.
     pub(crate) fn fit_cache(&self) {
         let bytes = self.cache_bytes.load(Ordering::Acquire);
-        let tables = self.segments.inner.lock().remaps.bytes_promised();
+        let tables = {
+            let inner = self.segments.inner.lock();
+            inner.remaps.bytes_promised() + inner.references.bytes_promised_if_any()
+        };
+        let tables = tables + self.hint_figures().bytes;
         self.cache.set_budget(bytes.saturating_sub(tables).max(bytes / CACHE_SHARE_MIN));
     }
 
-    /// Changes the budget of the remap tables alone.
-    pub fn set_remap_bytes(&self, bytes: u64) {
-        self.segments.inner.lock().remaps.set_max(bytes);
+    /// Changes the budgets of the remap tables and of the reference tables alone.
+    pub fn set_table_bytes(&self, bytes: u64) {
+        let mut inner = self.segments.inner.lock();
+        inner.remaps.set_max(bytes);
+        inner.references.set_max(bytes);
+    }
+
+    /// Changes the most RAM that the dedupe index may take; it is emptied by that.
+    pub fn set_hint_bytes(&self, bytes: u64) {
+        self.hints.lock().set_max(bytes);
+    }
+
+    /// What the dedupe index does.
+    pub fn hint_figures(&self) -> HintFigures {
+        self.hints.lock().figures()
+    }
+
+    /// Whether more reference tables can change before the next commit: those that did stay in RAM
+    /// until then.
+    pub fn has_room_for_tables(&self) -> bool {
+        let inner = self.segments.inner.lock();
+        inner.references.bytes() <= inner.references.max()
     }
 
     /// RAM of what is kept of every segment.

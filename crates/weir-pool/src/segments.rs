@@ -9,9 +9,11 @@
 //!   txg at least `REUSE_AFTER_TXGS` after the one in which its last block died, and only when no
 //!   reader has it pinned;
 //! - I5: live bytes are added when a block is appended and taken when its pointer is replaced; a
-//!   block that was moved counts in the segment its pointer names and in the one that holds it.
+//!   block that was moved counts in the segment its pointer names and in the one that holds it; a
+//!   shared one counts once, however many pointers lead to it.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use weir_base::hash::{HashMap, HashSet};
@@ -19,13 +21,14 @@ use weir_base::limits::REUSE_AFTER_TXGS;
 use weir_base::{PsegIndex, Txg, VsegId};
 use weir_format::layout::PACK_BYTES;
 use weir_format::{
-    BlockPtr, RemapTable, SEGMENT_ENTRIES_PER_BLOCK, SegmentClass, SegmentEntry, SegmentState,
-    SummaryPlace,
+    BlockPtr, ReferenceTable, RemapTable, SEGMENT_ENTRIES_PER_BLOCK, SegmentClass, SegmentEntry,
+    SegmentState, SummaryPlace,
 };
 
 use crate::areas::{Areas, SegmentArea};
 use crate::planted::PlantedBug;
-use crate::remaps::{Remaps, Unread};
+use crate::references::Freed;
+use crate::tables::{Table, Tables, Unread};
 
 /// Space of a pool in bytes of its segment area (one copy counted).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,6 +39,8 @@ pub struct SpaceUse {
     pub free_bytes: u64,
     /// Blocks that committed or written pointers refer to.
     pub live_bytes: u64,
+    /// What those would take beside if none were shared.
+    pub saved_bytes: u64,
 }
 
 pub(crate) struct Slot {
@@ -56,12 +61,20 @@ pub(crate) struct Entries {
     pub(crate) segments: Vec<(VsegId, SegmentEntry)>,
     /// Where the remap tables are stored, and those that were read along.
     pub(crate) tables: Vec<(VsegId, BlockPtr, Option<RemapTable>)>,
+    /// Where the reference tables are stored.
+    pub(crate) references: Vec<(VsegId, BlockPtr)>,
+    /// What sharing saves.
+    pub(crate) saved_bytes: u64,
 }
 
 pub(crate) struct Inner {
     pub(crate) slots: HashMap<VsegId, Slot>,
     /// Remap tables of cleaned segments.
-    pub(crate) remaps: Remaps,
+    pub(crate) remaps: Tables<RemapTable>,
+    /// Counts of the references to shared blocks, by the segment that their pointers name.
+    pub(crate) references: Tables<ReferenceTable>,
+    /// Stored bytes of all references but the first of each block.
+    pub(crate) saved_bytes: u64,
     /// Segments that could not be cleaned; not tried again before the next import.
     pub(crate) unclean: HashSet<VsegId>,
     /// Free physical segments per vdev; the lowest is taken first, so that a sparse file stays
@@ -103,6 +116,7 @@ impl Inner {
         entry.live_bytes -= bytes as u32;
         let class = entry.class;
         if entry.live_bytes == 0 {
+            assert!(!self.references.has(vseg), "what is referred to lives: {vseg}");
             match entry.state {
                 SegmentState::Sealed => {
                     entry.state = SegmentState::Dead;
@@ -181,9 +195,12 @@ impl Segments {
             }
             slots.insert(vseg, Slot { entry, pins: 0 });
         }
+        let references = entries.references.into_iter().map(|(vseg, ptr)| (vseg, ptr, None));
         let inner = Inner {
             slots,
-            remaps: Remaps::new(entries.tables, bug),
+            remaps: Tables::new(entries.tables, bug),
+            references: Tables::new(references, bug),
+            saved_bytes: entries.saved_bytes,
             unclean: HashSet::default(),
             free,
             dead,
@@ -417,17 +434,26 @@ impl Segments {
         inner.mark(vseg, class);
     }
 
-    /// Counts a block whose pointer was replaced in `txg`.
-    pub(crate) fn free(&self, ptr: &BlockPtr, txg: Txg) -> Result<(), Unread> {
+    /// Counts a pointer that was replaced in `txg`, and its block if nothing else leads there.
+    pub(crate) fn free(&self, ptr: &BlockPtr, txg: Txg) -> Result<Freed, Unread> {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         let bytes = ptr.stored_bytes();
+        let references = inner.references_to(ptr)?;
+        if references.is_some_and(|references| references > 1) {
+            inner.give_up(ptr, self.bug);
+            inner.saved_bytes = inner.saved_bytes.saturating_sub(bytes as u64);
+            return Ok(Freed::Reference);
+        }
         let holder = inner.translate(ptr)?.filter(|(holder, _)| inner.slots.contains_key(holder));
         let Some((holder, _)) = holder else {
             // A damaged tree can name anything; counters of other segments must not suffer.
             tracing::error!(vseg = ptr.vseg.0, "freed block is in a segment that does not exist");
-            return Ok(());
+            return Ok(Freed::Block);
         };
+        if references.is_some() {
+            inner.give_up(ptr, self.bug);
+        }
         if holder != ptr.vseg {
             inner.take_live(holder, bytes, txg);
         }
@@ -441,7 +467,12 @@ impl Segments {
             let (vdev, pseg) = (usize::from(slot.entry.vdev), slot.entry.pseg);
             inner.free[vdev].insert(pseg);
         }
-        Ok(())
+        Ok(Freed::Block)
+    }
+
+    /// A segment's table of this kind, if it has one.
+    pub(crate) fn table<T: Table>(&self, vseg: VsegId) -> Result<Option<Arc<T>>, Unread> {
+        Ok(T::of(&mut self.inner.lock()).get(vseg)?.cloned())
     }
 
     /// Blocks of the stored table that changed, encoded; `None` = all entries gone. Root segments
@@ -484,6 +515,11 @@ impl Segments {
         (roots, inner.next_vseg)
     }
 
+    /// The number that the next segment gets.
+    pub(crate) fn next_vseg(&self) -> VsegId {
+        self.inner.lock().next_vseg
+    }
+
     /// Live bytes of every segment, for checks.
     pub(crate) fn live_by_segment(&self) -> Vec<(VsegId, u32)> {
         let inner = self.inner.lock();
@@ -512,6 +548,7 @@ impl Segments {
             total_bytes: self.areas.total_bytes(),
             free_bytes: free.sum::<u64>() + dead.sum::<u64>(),
             live_bytes: inner.live_bytes,
+            saved_bytes: inner.saved_bytes,
         }
     }
 

@@ -6,18 +6,16 @@
 
 use std::sync::atomic::Ordering;
 
-use weir_base::{Guid, Txg, VsegId};
+use weir_base::{Guid, Txg};
 use weir_device::DiskFigures;
-use weir_format::{BlockPtr, VdevKind, VdevRole};
+use weir_format::{VdevKind, VdevRole};
 
 use crate::error::PoolError;
 use crate::import::forget_disk;
-use crate::line::{Held, Roots};
 use crate::pool::Pool;
 use crate::scan::ScanStatus;
 use crate::segments::SpaceUse;
 use crate::slow::{self, Slowness};
-use crate::tree::Tree;
 use crate::vdev::Leg;
 use crate::vdevs::Evacuation;
 
@@ -197,96 +195,5 @@ impl Pool {
             }
         }
         Ok(())
-    }
-
-    /// Compares the live-byte counter of every segment with what the trees refer to.
-    ///
-    /// A block that was moved counts in the segment its pointer names and in the one that holds it.
-    ///
-    /// `roots`: all datasets. Returns the segments that differ, with counter and sum: empty when
-    /// invariant I5 holds. Call it with no write-out under way.
-    pub async fn check_live_bytes(
-        &self,
-        roots: &Roots,
-    ) -> Result<Vec<(VsegId, u64, u64)>, PoolError> {
-        let mut sums = std::collections::BTreeMap::<VsegId, (u64, u64)>::new();
-        for (vseg, live) in self.segments.live_by_segment() {
-            sums.entry(vseg).or_default().0 = u64::from(live);
-        }
-        let mut unread = Vec::new();
-        let mut visit = |ptr: BlockPtr| {
-            let bytes = ptr.stored_bytes() as u64;
-            sums.entry(ptr.vseg).or_default().1 += bytes;
-            match self.segments.host_of(&ptr) {
-                Ok(Some(host)) => sums.entry(host).or_default().1 += bytes,
-                Ok(None) => {}
-                Err(_) => unread.push(ptr),
-            }
-        };
-        self.walk_all(roots, &mut visit).await?;
-        unread.sort_unstable_by_key(|ptr| ptr.vseg);
-        for ptr in unread {
-            if let Some(host) = self.translated(|segments| segments.host_of(&ptr)).await? {
-                sums.entry(host).or_default().1 += ptr.stored_bytes() as u64;
-            }
-        }
-        let differ = sums.into_iter().filter(|(_, (counted, found))| counted != found);
-        Ok(differ.map(|(vseg, (counted, found))| (vseg, counted, found)).collect())
-    }
-
-    /// Every pointer of every tree once, however many versions of a volume lead to it.
-    async fn walk_all(
-        &self,
-        roots: &Roots,
-        visit: &mut dyn FnMut(BlockPtr),
-    ) -> Result<(), PoolError> {
-        let own = {
-            let committed = self.committed.lock();
-            [committed.segments, committed.datasets, committed.remaps]
-        };
-        for root in own {
-            Tree::new(self, root).walk(&Held::default(), 0, visit).await?;
-        }
-        for line in roots.lines() {
-            for (index, version) in line.versions.iter().enumerate() {
-                let tree = Tree::new(self, version.root);
-                tree.walk(&line.held_before(index), version.freed_to, visit).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Two blocks of different addresses that stand in the same place, or one that stands nowhere.
-    ///
-    /// `roots`: all datasets. `None` when all is well. Call it with no write-out under way.
-    pub async fn check_places(
-        &self,
-        roots: &Roots,
-    ) -> Result<Option<(BlockPtr, BlockPtr)>, PoolError> {
-        let mut placed = Vec::new();
-        let mut nowhere = None;
-        let mut unread = Vec::new();
-        let mut visit = |ptr: BlockPtr| match self.segments.locate(&ptr) {
-            Ok(Some(place)) => placed.push((place.vdev, place.at, ptr)),
-            Ok(None) => nowhere = Some(ptr),
-            Err(_) => unread.push(ptr),
-        };
-        self.walk_all(roots, &mut visit).await?;
-        unread.sort_unstable_by_key(|ptr| ptr.vseg);
-        for ptr in unread {
-            match self.translated(|segments| segments.locate(&ptr)).await? {
-                Some(place) => placed.push((place.vdev, place.at, ptr)),
-                None => nowhere = Some(ptr),
-            }
-        }
-        if let Some(ptr) = nowhere {
-            return Ok(Some((ptr, ptr)));
-        }
-        placed.sort_unstable_by_key(|(vdev, at, _)| (*vdev, *at));
-        let overlap = placed.windows(2).find(|pair| {
-            let ((va, a, first), (vb, b, _)) = (&pair[0], &pair[1]);
-            va == vb && a + first.stored_bytes() as u64 > *b
-        });
-        Ok(overlap.map(|pair| (pair[0].2, pair[1].2)))
     }
 }

@@ -50,6 +50,8 @@ pub struct Delta {
     pub blocks: i64,
     /// Stored units, nodes not counted.
     pub stored_units: i64,
+    /// Of those, what was there before and is referred to.
+    pub shared_units: i64,
     /// Stored units, nodes included.
     pub tree_units: i64,
     /// Of those, what was born after everything earlier versions hold: what is not freed leaves
@@ -80,6 +82,7 @@ impl Delta {
         if ptr.kind == PtrKind::Data {
             self.blocks += sign;
             self.stored_units += units;
+            self.shared_units += if ptr.shared { units } else { 0 };
         }
     }
 }
@@ -145,6 +148,9 @@ pub struct Tree<'a> {
 /// Subtrees of this height are read ahead as a whole before they are changed: at most 16,512 nodes,
 /// and many enough that random changes to a large volume read their leaves side by side.
 const WARM_LEVEL: u8 = 3;
+
+/// Nodes that a lookup of many pointers reads at the same time: 4 MiB.
+const NODES_TOGETHER: usize = 1024;
 
 /// Blocks under one pointer at `level` (0 = the block itself).
 const fn span(level: u8) -> u64 {
@@ -309,6 +315,32 @@ impl<'a> Tree<'a> {
             here = below;
         }
         Ok(())
+    }
+
+    /// Every block of a range that is not a hole, in order. Nodes are read together; the range is
+    /// short enough for all of its pointers to be in memory.
+    pub async fn pointers(&self, range: Range<u64>) -> Result<Vec<(u64, BlockPtr)>, PoolError> {
+        let inside = |start: u64, level| start < range.end && start + span(level) > range.start;
+        let mut here = vec![(0, self.root.ptr)];
+        for level in (1..=self.root.height).rev() {
+            here.retain(|(_, ptr)| !ptr.is_hole());
+            let mut below = Vec::new();
+            for some in here.chunks(NODES_TOGETHER) {
+                let ptrs: Vec<BlockPtr> = some.iter().map(|(_, ptr)| *ptr).collect();
+                for ((base, _), node) in some.iter().zip(self.pool.read_blocks(&ptrs).await) {
+                    let node = node?;
+                    for slot in 0..NODE_FANOUT {
+                        let start = base + slot as u64 * span(level - 1);
+                        if inside(start, level - 1) {
+                            below.push((start, self.slot(&node, slot)?));
+                        }
+                    }
+                }
+            }
+            here = below;
+        }
+        here.retain(|(block, ptr)| range.contains(block) && !ptr.is_hole());
+        Ok(here)
     }
 
     /// The last block that is not a hole.

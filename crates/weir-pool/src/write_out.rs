@@ -30,7 +30,9 @@ use weir_format::{
 
 use crate::error::PoolError;
 use crate::pack::{CompressHistory, Packer};
+use crate::planted::PlantedBug;
 use crate::pool::Pool;
+use crate::references::Freed;
 use crate::segments::Segments;
 
 /// Freed blocks that may wait for their remap tables: what few tables lead to is freed together,
@@ -94,6 +96,12 @@ impl Streams {
         streams
     }
 
+    /// Open segments of a class, and how far each is filled.
+    fn fills(&self, class: SegmentClass) -> Vec<(VsegId, u64)> {
+        let open = self.0[class as usize].lanes.iter().filter_map(|lane| lane.open);
+        open.map(|open| (open.vseg, open.cursor)).collect()
+    }
+
     /// One lane for each vdev that takes new segments, and nothing open on any other; called
     /// between txgs.
     fn follow_vdevs(&mut self, segments: &Segments, txg: Txg) {
@@ -133,6 +141,9 @@ pub struct WriteOut<'a> {
     /// The txg being written.
     pub txg: Txg,
     streams: Streams,
+    /// What the txg appends is behind these fills of open segments, or in segments from here on.
+    fills_before: Vec<(VsegId, u64)>,
+    first_new: VsegId,
     writes: FuturesUnordered<Pin<Box<dyn Future<Output = Written> + 'a>>>,
     spare: Vec<IoBuf>,
     /// Its contexts serve the whole write-out; `None` while a block is appended.
@@ -141,7 +152,7 @@ pub struct WriteOut<'a> {
     summaries: Vec<(VsegId, SummaryPlace)>,
     /// Nodes that this txg wrote and goes on to change.
     kept: Vec<(BlockPtr, Block)>,
-    /// Replaced pointers whose remap tables are not in RAM.
+    /// Replaced pointers whose remap or reference tables are not in RAM.
     unread_frees: Vec<BlockPtr>,
     /// Bytes of rows written so far, padding included, copies and parity not.
     pub written_bytes: u64,
@@ -158,6 +169,8 @@ impl Pool {
         WriteOut {
             pool: self,
             txg,
+            fills_before: streams.fills(SegmentClass::Data),
+            first_new: self.segments.next_vseg(),
             streams,
             writes: FuturesUnordered::new(),
             spare: Vec::new(),
@@ -185,11 +198,34 @@ impl WriteOut<'_> {
     ) -> Result<BlockPtr, PoolError> {
         let mut packer = std::mem::take(&mut self.packer).unwrap_or_default();
         let (stored, codec) = packer.pack(block, compression, history);
-        let (checksum, stored_units) =
-            (checksum::xxh3_128(stored), (stored.len() / PACK_BYTES) as u16);
-        let placed = self.append(class, stored).await;
+        let checksum = checksum::xxh3_128(stored);
+        let written = self.store((class, owner, kind), block, stored, (codec, checksum)).await;
         self.packer = Some(packer);
-        let Placed { lane, vseg, offset_units } = placed?;
+        written
+    }
+
+    /// Packs a block as [`Self::write_block`] would store it.
+    pub(crate) fn pack(
+        &mut self,
+        block: &Block,
+        compression: Compression,
+        history: &mut CompressHistory,
+    ) -> (Vec<u8>, Codec) {
+        let packer = self.packer.get_or_insert_default();
+        let (stored, codec) = packer.pack(block, compression, history);
+        (stored.to_vec(), codec)
+    }
+
+    /// Stores the packed form of a block.
+    pub(crate) async fn store(
+        &mut self,
+        (class, owner, kind): (SegmentClass, Option<BlockOwner>, PtrKind),
+        block: &Block,
+        stored: &[u8],
+        (codec, checksum): (Codec, u128),
+    ) -> Result<BlockPtr, PoolError> {
+        let stored_units = (stored.len() / PACK_BYTES) as u16;
+        let Placed { lane, vseg, offset_units } = self.append(class, stored).await?;
         assert_eq!(owner.is_none(), class == SegmentClass::Root, "summaries name every owner");
         let birth = self.txg;
         if let Some(owner) = owner {
@@ -205,25 +241,39 @@ impl WriteOut<'_> {
             });
         }
         self.pool.segments.add_live(vseg, usize::from(stored_units) * PACK_BYTES);
-        let ptr = BlockPtr { kind, vseg, offset_units, stored_units, codec, birth, checksum };
+        let shared = false;
+        let ptr =
+            BlockPtr { kind, vseg, offset_units, stored_units, codec, birth, shared, checksum };
         let cached = if kind == PtrKind::Node { CacheClass::Node } else { CacheClass::Data };
         self.pool.cache.insert(cached, &ptr, block.clone());
         Ok(ptr)
     }
 
-    /// Notes that a committed pointer was replaced; the space counts as freed at the latest when
-    /// the write-out is finished.
+    /// Notes that a committed pointer was replaced; its block is freed if nothing else leads there,
+    /// and the space counts as such at the latest when the write-out is finished.
     pub fn free(&mut self, ptr: &BlockPtr) {
-        if !ptr.is_hole() {
-            assert!(ptr.birth <= self.txg, "I8: {ptr:?} is from the future of {}", self.txg);
-            if self.pool.segments.free(ptr, self.txg).is_err() {
-                self.unread_frees.push(*ptr);
-            }
-            // Nodes stay: until the new root is shown, readers walk the old one.
-            if ptr.kind == PtrKind::Data {
-                self.pool.cache.remove(CacheClass::Data, ptr);
+        if ptr.is_hole() {
+            return;
+        }
+        assert!(ptr.birth <= self.txg, "I8: {ptr:?} is from the future of {}", self.txg);
+        let freed = self.pool.segments.free(ptr, self.txg);
+        if freed.is_err() {
+            self.unread_frees.push(*ptr);
+        }
+        // Nodes stay: until the new root is shown, readers walk the old one. What waits for its
+        // table counts as freed: if it is not, it is read once more.
+        if ptr.kind == PtrKind::Data && !matches!(freed, Ok(Freed::Reference)) {
+            self.pool.cache.remove(CacheClass::Data, ptr);
+            if self.pool.bug != PlantedBug::HintOutlivesBlock {
+                self.pool.hints.lock().remove(ptr);
             }
         }
+    }
+
+    /// Whether a block was on disk before this txg.
+    pub(crate) fn is_older(&self, ptr: &BlockPtr) -> bool {
+        let here = |(vseg, fill): &(VsegId, u64)| *vseg == ptr.vseg && ptr.offset_bytes() >= *fill;
+        ptr.vseg < self.first_new && !self.fills_before.iter().any(here)
     }
 
     /// Keeps a node that was just written, for the change that follows: before its row is full it
@@ -264,10 +314,10 @@ impl WriteOut<'_> {
         let of_one_table = frees.chunk_by(|a, b| a.vseg == b.vseg).map(|ptrs| async move {
             for ptr in ptrs {
                 match pool.translated(|segments| segments.free(ptr, txg)).await {
-                    Ok(()) => {}
+                    Ok(Freed::Block | Freed::Reference) => {}
                     // As below a damaged node: it stays counted as live, and a check will find it.
                     Err(error) if error.kind() == ErrorKind::Data => {
-                        tracing::error!(%error, "space behind a damaged remap table is not freed");
+                        tracing::error!(%error, "space behind a damaged table is not freed");
                     }
                     Err(error) => return Err(error),
                 }
@@ -295,6 +345,7 @@ impl WriteOut<'_> {
             stored_units: (stored.len() / PACK_BYTES) as u16,
             codec: Codec::Raw,
             birth: self.txg,
+            shared: false,
             checksum: checksum::xxh3_128(&stored),
         })
     }

@@ -1,6 +1,6 @@
 //! The administrator of a scenario: makes, resizes and destroys volumes while clients use them.
 //!
-//! Not here: data (client), snapshots and clones (snapshots).
+//! Not here: data (client), snapshots and clones (snapshots), ranges of blocks (ranges).
 //!
 //! Invariant: what is asked for is noted before the call, what was promised right after it.
 
@@ -42,7 +42,8 @@ impl Admin {
         match self.rng.below(10) {
             // The first ones stay, so that there is always something to write to.
             0..4 if name.starts_with('t') => self.destroy(index, &name).await,
-            4..6 => self.set_compression(index, &name).await,
+            4 => self.set_dedupe(&name).await,
+            5 => self.set_compression(index, &name).await,
             _ => self.resize(index, &name).await,
         }
     }
@@ -98,6 +99,13 @@ impl Admin {
             }
             Err(error) => Err(Stop::Told(error)),
         }
+    }
+
+    /// Nothing of it is ever seen but the room it saves, so nothing is noted.
+    async fn set_dedupe(&mut self, name: &str) -> Result<(), Stop> {
+        let dedupe = self.rng.below(4) > 0;
+        self.engine.set_dedupe(name, dedupe).await.map_err(Stop::Told)?;
+        Ok(())
     }
 
     fn some_compression(&mut self) -> Compression {

@@ -8,11 +8,14 @@
 //!   can be half asked for;
 //! - what was asked for and not yet acknowledged may be there after a crash or not, but whole.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use weir_format::Compression;
 
 use crate::history::{History, Tag};
+
+/// Tags that may be written again.
+const RECENT_MAX: usize = 64;
 
 /// Whether a volume exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,10 +66,22 @@ pub(crate) struct Book {
     pub(crate) incarnation: u64,
     /// What a rollback that was asked for makes of it: size and content.
     pub(crate) rolling: Option<(usize, Vec<Tag>)>,
+    /// The range that is being made a clone of another.
+    pub(crate) cloning: Option<Cloning>,
     /// Calls of clients under way.
     pub(crate) busy: usize,
     /// Clients leave it alone.
     pub(crate) quiet: bool,
+}
+
+/// A range clone that was asked for, of a volume that nobody else changes meanwhile.
+#[derive(Clone, Debug)]
+pub(crate) struct Cloning {
+    pub(crate) source: Content,
+    /// First block there, first block here, and how many.
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    pub(crate) count: usize,
 }
 
 /// A snapshot.
@@ -137,8 +152,12 @@ pub(crate) struct Books {
     pub(crate) volumes: Vec<Book>,
     pub(crate) snapshots: Vec<SnapshotBook>,
     next_snapshot: u64,
-    /// Where each tag was ever written: name and block.
+    /// Where each tag was first written: name and block.
     tags: HashMap<Tag, (usize, usize)>,
+    /// Blocks that others came to hold: written again, or cloned from other places.
+    also: HashSet<(Tag, usize)>,
+    /// Tags of late, to be written again.
+    recent: Vec<Tag>,
     next_tag: Tag,
     blocks_max: usize,
 }
@@ -154,6 +173,7 @@ impl Books {
             compression: Property::new(Compression::Lz4),
             incarnation: 0,
             rolling: None,
+            cloning: None,
             busy: 0,
             quiet: false,
         };
@@ -161,8 +181,9 @@ impl Books {
         let free = (0..free).map(|n| book(format!("t{n}"), Presence::Gone));
         let volumes = there.chain(free).collect();
         let (snapshots, next_snapshot) = (Vec::new(), 0);
-        let tags = HashMap::new();
-        Self { volumes, snapshots, next_snapshot, tags, next_tag: 1 << 16, blocks_max }
+        let (tags, also, recent) = (HashMap::new(), HashSet::new(), Vec::new());
+        let next_tag = 1 << 16;
+        Self { volumes, snapshots, next_snapshot, tags, also, recent, next_tag, blocks_max }
     }
 
     pub(crate) fn blocks_max(&self) -> usize {
@@ -175,12 +196,62 @@ impl Books {
         self.next_tag += 512;
         let tag = self.next_tag + u64::from(!compressible);
         self.tags.insert(tag, (volume, block));
+        if self.recent.len() < RECENT_MAX {
+            self.recent.push(tag);
+        } else {
+            self.recent[(tag >> 9) as usize % RECENT_MAX] = tag;
+        }
         tag
+    }
+
+    /// A tag that was written lately, about to be written here as well.
+    pub(crate) fn known_tag(&mut self, draw: u64, block: usize) -> Tag {
+        let Some(last) = self.recent.len().checked_sub(1) else { return 0 };
+        let tag = self.recent[(draw % (last as u64 + 1)) as usize];
+        self.also.insert((tag, block));
+        tag
+    }
+
+    /// What a volume holds from a block on may be anywhere.
+    pub(crate) fn came_to_hold(&mut self, tags: &[Tag], from: usize) {
+        self.also.extend(tags.iter().copied().zip(from..));
+    }
+
+    /// Whether a recovery may find this of the volume at this place in the list.
+    pub(crate) fn judge(&self, volume: usize, size: usize, found: &[Tag]) -> Result<(), String> {
+        let book = &self.volumes[volume];
+        if book.cloning.as_ref().is_some_and(|cloning| self.is_cloned(book, cloning, found)) {
+            return Ok(());
+        }
+        book.judge(size, found)
+    }
+
+    /// Whether this is a volume with the clone that was asked for: all that was acknowledged
+    /// before is part of it.
+    fn is_cloned(&self, book: &Book, cloning: &Cloning, found: &[Tag]) -> bool {
+        let Cloning { to, count, .. } = *cloning;
+        let now = book.history.now();
+        let (part, end) = (&found[to..to + count], to + count);
+        found[..to] == now[..to] && found[end..] == now[end..] && self.is_shown(cloning, part)
+    }
+
+    /// Whether the source of a clone showed this after it was asked for.
+    pub(crate) fn is_shown(&self, cloning: &Cloning, found: &[Tag]) -> bool {
+        let Cloning { from, count, .. } = *cloning;
+        match &cloning.source {
+            Content::Known(state) => state[from..from + count] == *found,
+            Content::After { volume, entries } => {
+                self.volumes[*volume].history.showed(from, found, *entries)
+            }
+        }
     }
 
     /// Whether somebody once wrote this there: to this volume, or to one it may be a clone of.
     pub(crate) fn was_written(&self, tag: Tag, block: usize) -> bool {
-        tag == 0 || self.tags.get(&tag).is_some_and(|(_, at)| *at == block)
+        tag == 0
+            || self.tags.get(&tag).is_some_and(|(_, at)| *at == block)
+            || self.also.contains(&(tag, block))
+            || (self.tags.contains_key(&tag) && self.volumes.iter().any(|v| v.cloning.is_some()))
     }
 
     /// A snapshot of a volume is asked for; its place in the list.
@@ -245,6 +316,9 @@ impl Books {
 
     /// From here on, what a recovery found is what must be there.
     pub(crate) fn rebase(&mut self, Recovered { volumes, snapshots }: Recovered) {
+        for found in volumes.iter().flatten() {
+            self.came_to_hold(&found.state, 0);
+        }
         self.snapshots.retain_mut(|snapshot| {
             let Some(state) = snapshots.get(&snapshot.name) else { return false };
             snapshot.presence = Presence::There;
@@ -252,7 +326,7 @@ impl Books {
             true
         });
         for (book, found) in self.volumes.iter_mut().zip(volumes) {
-            (book.rolling, book.busy, book.quiet) = (None, 0, false);
+            (book.rolling, book.cloning, book.busy, book.quiet) = (None, None, 0, false);
             let Some(found) = found else {
                 book.presence = Presence::Gone;
                 continue;

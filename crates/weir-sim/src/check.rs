@@ -7,8 +7,9 @@
 //! - volumes that were promised are there, those whose destruction was promised are not;
 //! - where the only disk lied, a block is an error or something that was once written there;
 //! - snapshots that were promised are there with what they held, those destroyed are not;
-//! - every segment's live bytes are what the trees refer to, no two blocks share a place, and
-//!   volumes and snapshots account for their space as a walk does.
+//! - every segment's live bytes are what the trees refer to, no two blocks share a place, as many
+//!   references are counted as there are pointers, and volumes and snapshots account for their
+//!   space as a walk does.
 
 use std::collections::HashMap;
 
@@ -16,15 +17,16 @@ use weir_base::BLOCK_BYTES;
 use weir_dataset::{DatasetError, Engine, SnapshotId, Volume};
 use weir_pool::LegState;
 
-use crate::books::{Book, Books, Found, Presence, Recovered, SnapshotBook};
+use crate::books::{Books, Found, Presence, Recovered, SnapshotBook};
 use crate::coverage::{Met, note};
 use crate::history::{Tag, tag_of};
 
 /// Checks every promise; returns what is there.
 pub(crate) async fn strict(engine: &Engine, books: &Books) -> Result<Recovered, String> {
     let mut all = Vec::new();
-    for book in &books.volumes {
-        let found = one(engine, book).await.map_err(|what| format!("{}: {what}", book.name))?;
+    for (at, book) in books.volumes.iter().enumerate() {
+        let found =
+            one(engine, books, at).await.map_err(|what| format!("{}: {what}", book.name))?;
         all.push(found);
     }
     let strangers = engine.volumes().len() - all.iter().flatten().count();
@@ -40,6 +42,10 @@ pub(crate) async fn strict(engine: &Engine, books: &Books) -> Result<Recovered, 
     if let Some(wrong) = wrong.first() {
         return Err(format!("{wrong:?}"));
     }
+    let counts = engine.check_references().await.map_err(|error| format!("walk: {error}"))?;
+    if let Some(wrong) = counts.first() {
+        return Err(format!("{wrong:?}"));
+    }
     let differ = engine.check_live_bytes().await.map_err(|error| format!("walk: {error}"))?;
     match differ.first() {
         None => Ok(Recovered { volumes: all, snapshots }),
@@ -49,7 +55,8 @@ pub(crate) async fn strict(engine: &Engine, books: &Books) -> Result<Recovered, 
     }
 }
 
-async fn one(engine: &Engine, book: &Book) -> Result<Option<Found>, String> {
+async fn one(engine: &Engine, books: &Books, at: usize) -> Result<Option<Found>, String> {
+    let book = &books.volumes[at];
     let volume = match engine.volume(&book.name) {
         Ok(_) if book.presence == Presence::Gone => {
             return Err("it was destroyed and is back".to_owned());
@@ -64,9 +71,9 @@ async fn one(engine: &Engine, book: &Book) -> Result<Option<Found>, String> {
         let compression = book.compression;
         return Err(format!("{info:?} is not of {compression:?}"));
     }
-    let mut state = read_tags(&volume, size).await.map_err(|error| format!("read: {error}"))?;
+    let mut state = read_tags(&volume, 0, size).await.map_err(|error| format!("read: {error}"))?;
     state.resize(book.history.blocks(), 0);
-    book.judge(size, &state)?;
+    books.judge(at, size, &state)?;
     Ok(Some(Found { size, compression: info.compression, state }))
 }
 
@@ -106,14 +113,18 @@ pub(crate) async fn read_snapshot(
 ) -> Result<Vec<Tag>, DatasetError> {
     let id = SnapshotId { volume: volume.to_owned(), name: name.to_owned() };
     let view = engine.open_snapshot(&id)?;
-    let mut state = read_tags(&view, view.size_bytes() as usize / BLOCK_BYTES).await?;
+    let mut state = read_tags(&view, 0, view.size_bytes() as usize / BLOCK_BYTES).await?;
     state.resize(blocks_max, 0);
     Ok(state)
 }
 
-async fn read_tags(volume: &Volume, blocks: usize) -> Result<Vec<Tag>, DatasetError> {
+pub(crate) async fn read_tags(
+    volume: &Volume,
+    from: u64,
+    blocks: usize,
+) -> Result<Vec<Tag>, DatasetError> {
     let mut bytes = vec![0; blocks * BLOCK_BYTES];
-    volume.read(0, &mut bytes).await?;
+    volume.read(from * BLOCK_BYTES as u64, &mut bytes).await?;
     let (blocks, _) = bytes.as_chunks::<BLOCK_BYTES>();
     Ok(blocks.iter().map(tag_of).collect())
 }

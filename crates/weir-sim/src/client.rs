@@ -60,7 +60,8 @@ impl Client {
         self.books.borrow_mut().volumes[opened.index].busy += 1;
         // Commits at any filling of the log, not only when it asks for one.
         let done = match self.rng.below(100) {
-            0..50 => self.write(&opened, start, count).await,
+            0..46 => self.write(&opened, start, count).await,
+            46..50 => self.write_same(&opened, start, count).await,
             50..58 => self.zero(&opened, start, count).await,
             58..80 => self.flush(&opened).await,
             80..91 => self.read(&opened).await,
@@ -92,6 +93,8 @@ impl Client {
             let mut tag = |block| match self.rng.below(12) {
                 // Zeros now and then: they are stored as holes.
                 0 => 0,
+                // Content that is somewhere already, or was.
+                1..4 => books.known_tag(self.rng.next_u64(), block),
                 odds => books.new_tag(opened.index, block, odds % 2 == 0),
             };
             (start..start + count).map(&mut tag).collect()
@@ -109,6 +112,25 @@ impl Client {
             let bytes: Vec<u8> = tags.iter().flat_map(|tag| content(*tag)).collect();
             opened.volume.write(offset, &bytes).await
         };
+        self.acknowledge(opened, start, tags, done)
+    }
+
+    async fn write_same(
+        &mut self,
+        opened: &Opened,
+        start: usize,
+        count: usize,
+    ) -> Result<(), Stop> {
+        let tags = {
+            let mut books = self.books.borrow_mut();
+            let tag = books.new_tag(opened.index, start, self.rng.coin());
+            let tags = vec![tag; count];
+            books.came_to_hold(&tags, start);
+            tags
+        };
+        let (offset, len) = ((start * BLOCK_BYTES) as u64, (count * BLOCK_BYTES) as u64);
+        let pattern = content(tags[0]);
+        let done = self.engine.write_same(&opened.volume, offset, len, &pattern).await;
         self.acknowledge(opened, start, tags, done)
     }
 

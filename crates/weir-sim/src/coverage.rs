@@ -44,6 +44,8 @@ pub enum Met {
     RolledBack,
     /// A clone took over its origin.
     Promoted,
+    /// A range was made a clone of another.
+    RangeCloned,
     /// Something stayed because a clone came from it.
     OriginKept,
     /// A recovery found something that was partly freed.
@@ -108,7 +110,7 @@ pub enum Met {
 
 impl Met {
     /// Every kind.
-    pub const ALL: [Self; 42] = [
+    pub const ALL: [Self; 43] = [
         Self::NoSpace,
         Self::RootRewrite,
         Self::VolumeCreated,
@@ -121,6 +123,7 @@ impl Met {
         Self::VolumeCloned,
         Self::RolledBack,
         Self::Promoted,
+        Self::RangeCloned,
         Self::OriginKept,
         Self::PartlyFreed,
         Self::LogReplayed,

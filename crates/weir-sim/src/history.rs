@@ -93,6 +93,19 @@ impl History {
         &self.now
     }
 
+    /// Whether blocks `from ..` were these after some prefix of at least so many entries.
+    pub(crate) fn showed(&self, from: usize, found: &[Tag], least: usize) -> bool {
+        let mut state = vec![0; self.blocks];
+        let is_there = |state: &[Tag]| state[from..from + found.len()] == *found;
+        for (before, Entry { start, tags }) in self.entries.iter().enumerate() {
+            if before >= least && is_there(&state) {
+                return true;
+            }
+            state[*start..start + tags.len()].copy_from_slice(tags);
+        }
+        is_there(&state)
+    }
+
     /// Whether `found` is the state after some prefix that includes all flushed entries.
     pub(crate) fn judge(&self, found: &[Tag]) -> Result<(), String> {
         self.judge_from(found, self.flushed)

@@ -29,6 +29,7 @@ mod fault;
 mod history;
 mod media;
 mod operator;
+mod ranges;
 mod rng;
 mod scenario;
 mod snapshots;

@@ -40,6 +40,8 @@ const CLIENTS: u64 = 3;
 const MORE_DISKS: usize = 2;
 /// Scenarios per storm: it costs as much as ten others.
 const STORM_ONE_IN: u64 = 24;
+/// Of the dedupe index where room is short: 64 blocks.
+const HINT_BYTES: u64 = 64 * 20;
 /// How faults strike.
 const NOW_AND_THEN: Budget = Budget { per_million: 30_000, left: 12 };
 
@@ -277,10 +279,12 @@ impl Scenario {
         }
     }
 
-    /// Where room is short, no remap table stays in RAM, as in a pool of many TiB.
+    /// Where room is short, no table of a segment stays in RAM and few blocks are known to dedupe,
+    /// as in a pool of many TiB.
     pub(crate) fn shrink_tables(&self, engine: &Engine) {
         if self.room == Room::Tight {
-            engine.pool().set_remap_bytes(0);
+            engine.pool().set_table_bytes(0);
+            engine.pool().set_hint_bytes(HINT_BYTES);
         }
     }
 

@@ -17,7 +17,8 @@ use crate::coverage::{Met, note};
 
 impl Admin {
     pub(crate) async fn snapshot_step(&mut self) -> Result<(), Stop> {
-        match self.rng.below(12) {
+        match self.rng.below(15) {
+            12..15 => self.clone_range().await,
             0..5 => self.take().await,
             5..8 => self.destroy_some().await,
             8..10 => self.clone_one().await,
@@ -33,7 +34,7 @@ impl Admin {
     }
 
     /// A volume that is there.
-    fn some_volume(&mut self) -> Option<(usize, String)> {
+    pub(crate) fn some_volume(&mut self) -> Option<(usize, String)> {
         let books = self.books.borrow();
         let index = self.rng.index(books.volumes.len());
         let book = &books.volumes[index];
@@ -41,7 +42,7 @@ impl Admin {
     }
 
     /// A snapshot that is there, and its volume.
-    async fn some_snapshot(&mut self) -> Result<Option<(usize, SnapshotId)>, Stop> {
+    pub(crate) async fn some_snapshot(&mut self) -> Result<Option<(usize, SnapshotId)>, Stop> {
         let (at, name) = {
             let books = self.books.borrow();
             if books.snapshots.is_empty() {

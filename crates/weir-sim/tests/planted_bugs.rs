@@ -161,3 +161,18 @@ fn freeing_a_snapshot_that_was_rolled_back_to_too_early_is_noticed() {
 fn freeing_a_part_again_is_noticed() {
     is_noticed(PlantedBug::FreedAgain, 60);
 }
+
+#[test]
+fn a_reference_that_is_dropped_twice_is_noticed() {
+    is_noticed(PlantedBug::ReferenceDroppedTwice, 20);
+}
+
+#[test]
+fn cleaning_away_what_only_others_refer_to_is_noticed() {
+    is_noticed(PlantedBug::SharedNotAsked, 20);
+}
+
+#[test]
+fn sharing_a_block_that_was_freed_is_noticed() {
+    is_noticed(PlantedBug::HintOutlivesBlock, 20);
+}

@@ -18,7 +18,7 @@ use weir_base::ErrorKind;
 use weir_base::size::Human;
 use weir_dataset::{Engine, WrongAccount};
 use weir_format::layout::PACK_BYTES;
-use weir_pool::{LegState, LegStatus};
+use weir_pool::{LegState, LegStatus, WrongCount};
 
 use crate::output::{self, Style};
 use crate::serve::pools::api_error;
@@ -50,6 +50,8 @@ struct Report {
     bad_copies: u64,
     /// Segments whose counter of live bytes is wrong.
     wrong_counters: Vec<Counter>,
+    /// Shared blocks whose references are counted wrong.
+    wrong_references: Vec<References>,
     /// Volumes and snapshots whose account of their space is wrong.
     wrong_accounts: Vec<Account>,
     /// Two blocks that stand in one place, or one that stands nowhere.
@@ -62,6 +64,16 @@ struct Counter {
     segment: u64,
     counted_bytes: u64,
     found_bytes: u64,
+}
+
+/// A count of references: of one block, or, with neither segment nor offset, of the bytes that all
+/// of them save.
+#[derive(Serialize)]
+struct References {
+    segment: Option<u64>,
+    offset: Option<u64>,
+    counted: u64,
+    found: u64,
 }
 
 #[derive(Serialize)]
@@ -78,6 +90,19 @@ struct Disk {
     state: &'static str,
     read_errors: u64,
     checksum_errors: u64,
+}
+
+impl References {
+    fn of(wrong: WrongCount) -> Self {
+        match wrong {
+            WrongCount::References { vseg, offset, counted, found } => {
+                Self { segment: Some(vseg.0), offset: Some(offset), counted, found }
+            }
+            WrongCount::Saved { counted, found } => {
+                Self { segment: None, offset: None, counted, found }
+            }
+        }
+    }
 }
 
 impl Disk {
@@ -121,11 +146,12 @@ async fn check(engine: &Arc<Engine>) -> Result<Report, ApiError> {
         damaged_blocks: scan.damaged,
         bad_copies: scan.unrepaired,
         wrong_counters: Vec::new(),
+        wrong_references: Vec::new(),
         wrong_accounts: Vec::new(),
         misplaced: None,
         disks: Vec::new(),
     };
-    // Both walk all trees, which takes that every node can be read.
+    // These walk all trees, which takes that every node can be read.
     if scan.damaged == 0 {
         let counters = engine.check_live_bytes().await.map_err(|error| api_error(&error))?;
         report.wrong_counters = counters
@@ -136,6 +162,8 @@ async fn check(engine: &Arc<Engine>) -> Result<Report, ApiError> {
                 found_bytes,
             })
             .collect();
+        let references = engine.check_references().await.map_err(|error| api_error(&error))?;
+        report.wrong_references = references.into_iter().map(References::of).collect();
         let accounts = engine.check_accounts().await.map_err(|error| api_error(&error))?;
         let account = |wrong: WrongAccount| Account {
             name: wrong.name,
@@ -179,6 +207,7 @@ fn tell(report: &Report, json: bool) -> Result<(), ApiError> {
     count(report.damaged_blocks, "blocks without a good copy");
     count(report.bad_copies, "bad copies of blocks that have a good one");
     count(report.wrong_counters.len() as u64, "segments with a wrong counter");
+    count(report.wrong_references.len() as u64, "wrong counts of references");
     count(report.wrong_accounts.len() as u64, "volumes or snapshots with a wrong account");
     count(u64::from(report.misplaced.is_some()), "blocks in a place that is not theirs");
     if wrong.is_empty() {

@@ -19,8 +19,8 @@ use weir_api::types::{
     PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan,
     PoolScrub, PoolStatus, Removed, ScheduleChange, ScheduleList, ScheduleSet, ServerInfo,
     SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
-    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeChange, VolumeCreate,
-    VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
+    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeChange, VolumeCopy,
+    VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control};
 use weir_base::{ErrorKind, Guid};
@@ -48,6 +48,8 @@ pub(super) enum Entry {
 /// Everything the management interface acts on.
 pub(super) struct Manager {
     memory_bytes: u64,
+    /// Of the dedupe indexes of all pools.
+    dedupe_bytes: u64,
     start: Instant,
     pub(super) pools: RwLock<BTreeMap<String, Entry>>,
     pub(super) state: Mutex<StateFile>,
@@ -77,7 +79,7 @@ pub(super) fn split(volume: &str) -> Result<(&str, &str), ApiError> {
 
 impl Manager {
     pub(super) fn new(
-        memory_bytes: u64,
+        (memory_bytes, dedupe_bytes): (u64, u64),
         state: StateFile,
         exports: Arc<Registry>,
         nbd: weir_nbd::ServerHandle,
@@ -85,6 +87,7 @@ impl Manager {
     ) -> Self {
         Self {
             memory_bytes,
+            dedupe_bytes,
             start: Instant::now(),
             pools: RwLock::default(),
             state: Mutex::new(state),
@@ -112,10 +115,11 @@ impl Manager {
     /// Gives every open pool its share of the memory.
     pub(super) fn share_memory(&self) {
         let pools = self.pools.read();
-        let share = self.memory_bytes / (pools.len() as u64).max(1);
+        let count = (pools.len() as u64).max(1);
         for entry in pools.values() {
             if let Entry::Open(pool) = entry {
-                pool.engine.set_memory(share);
+                pool.engine.set_memory(self.memory_bytes / count);
+                pool.engine.set_dedupe_memory(self.dedupe_bytes / count);
             }
         }
     }
@@ -288,8 +292,11 @@ impl Control for Manager {
         Box::pin(async move {
             let compression = request.properties.compression.unwrap_or_default();
             let (size_bytes, compression) = (request.size_bytes, convert::compression(compression));
+            let dedupe = request.properties.dedupe;
             self.change_volume(&request.name, Outcome::Created, move |engine, name| async move {
-                engine.create_volume(&VolumeSpec { name, size_bytes, compression }).await
+                let spec = VolumeSpec { name, size_bytes, compression };
+                let made = engine.create_volume(&spec).await?;
+                set_dedupe(&engine, &spec.name, dedupe, made).await
             })
             .await
         })
@@ -324,11 +331,13 @@ impl Control for Manager {
     fn volume_set(&self, request: VolumeSet) -> Answer<'_, VolumeChange> {
         Box::pin(async move {
             let compression = request.properties.compression.map(convert::compression);
+            let dedupe = request.properties.dedupe;
             self.change_volume(&request.name, Outcome::Changed, move |engine, name| async move {
-                match compression {
-                    Some(compression) => engine.set_compression(&name, compression).await,
-                    None => Ok(weir_dataset::Outcome::Unchanged),
-                }
+                let set = match compression {
+                    Some(compression) => engine.set_compression(&name, compression).await?,
+                    None => weir_dataset::Outcome::Unchanged,
+                };
+                set_dedupe(&engine, &name, dedupe, set).await
             })
             .await
         })
@@ -346,6 +355,10 @@ impl Control for Manager {
 
     fn volume_rename(&self, request: VolumeRename) -> Answer<'_, VolumeChange> {
         Box::pin(self.rename_volume(request))
+    }
+
+    fn volume_copy(&self, request: VolumeCopy) -> Answer<'_, VolumeChange> {
+        Box::pin(self.copy_volume(request))
     }
 
     fn volume_promote(&self, volume: String) -> Answer<'_, VolumeChange> {
@@ -442,6 +455,18 @@ impl Control for Manager {
     fn export_delete(&self, export: ExportKey) -> Answer<'_, Removed> {
         Box::pin(async move { self.delete_export(&export) })
     }
+}
+
+/// Sets dedupe after another change of a volume that did `done`, if it was given.
+async fn set_dedupe(
+    engine: &Engine,
+    volume: &str,
+    dedupe: Option<bool>,
+    done: weir_dataset::Outcome,
+) -> Result<weir_dataset::Outcome, weir_dataset::DatasetError> {
+    let Some(dedupe) = dedupe else { return Ok(done) };
+    let set = engine.set_dedupe(volume, dedupe).await?;
+    Ok(if set == weir_dataset::Outcome::Changed { set } else { done })
 }
 
 impl Manager {

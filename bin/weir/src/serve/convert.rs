@@ -50,6 +50,7 @@ pub(super) fn pool(engine: &Engine) -> PoolStatus {
         allocated: allocated(engine, usable.saturating_sub(free)),
         free_bytes: free,
         compression_ratio: pool_ratio(engine),
+        dedupe_ratio: dedupe_ratio(engine),
         expandable_bytes: status.expandable_bytes,
         txg: status.txg.0,
         scan: status.scan.as_ref().map(super::care::scan),
@@ -161,6 +162,7 @@ pub(super) fn unavailable(name: &str, why: &str, disks: &[std::path::PathBuf]) -
         allocated: Allocated::default(),
         free_bytes: 0,
         compression_ratio: 1.0,
+        dedupe_ratio: 1.0,
         expandable_bytes: 0,
         txg: 0,
         scan: None,
@@ -339,6 +341,9 @@ pub(super) fn volume(engine: &Engine, volume: &Volume, exports: Vec<String>) -> 
         used_bytes,
         stored_bytes,
         compression_ratio: ratio(used_bytes, stored_bytes),
+        dedupe: info.dedupe,
+        shared_bytes: info.shared_bytes,
+        dedupe_ratio: ratio(stored_bytes, stored_bytes.saturating_sub(info.shared_bytes)),
         created_unix_ms,
         exports,
         origin,
@@ -364,18 +369,26 @@ fn free_bytes(engine: &Engine) -> u64 {
 /// Where the room in use goes.
 fn allocated(engine: &Engine, bytes: u64) -> Allocated {
     let space = engine.dataset_space();
+    let saved_bytes = engine.pool().space().saved_bytes;
     let datasets = space.by_volumes + space.by_snapshots + space.freeing;
     Allocated {
         volumes_bytes: space.by_volumes,
         snapshots_bytes: space.by_snapshots,
         freeing_bytes: space.freeing,
-        pool_bytes: bytes.saturating_sub(datasets),
+        pool_bytes: (bytes + saved_bytes).saturating_sub(datasets),
+        saved_bytes,
     }
 }
 
 /// Bytes before compression by bytes after it.
 fn ratio(used_bytes: u64, stored_bytes: u64) -> f64 {
     if stored_bytes == 0 { 1.0 } else { used_bytes as f64 / stored_bytes as f64 }
+}
+
+/// What all that lives would take if nothing were shared, by what it does.
+fn dedupe_ratio(engine: &Engine) -> f64 {
+    let space = engine.pool().space();
+    ratio(space.live_bytes + space.saved_bytes, space.live_bytes)
 }
 
 /// As [`ratio`], of all that the volumes of a pool hold.

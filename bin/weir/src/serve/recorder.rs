@@ -18,8 +18,8 @@ use weir_api::types::{
     PoolReplace, PoolScan, PoolScrub, PoolStatus, Removed, ScheduleChange, ScheduleList,
     ScheduleSet, ScrubAction, ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate,
     SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback, SnapshotTag,
-    SnapshotsDestroyed, VdevRole, VdevSpec, Volume, VolumeChange, VolumeCreate, VolumeDestroy,
-    VolumeList, VolumeRename, VolumeResize, VolumeSet,
+    SnapshotsDestroyed, VdevRole, VdevSpec, Volume, VolumeChange, VolumeCopy, VolumeCreate,
+    VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control, caller};
 use weir_base::limits::DISK_SILENT;
@@ -363,9 +363,12 @@ impl Control for Recorder {
     }
 
     fn volume_set(&self, request: VolumeSet) -> Answer<'_, VolumeChange> {
-        let compression =
-            request.properties.compression.map(|c| format!("compression={}", c.name()));
-        let call = Call::new("volume_set", &request.name, &compression.unwrap_or_default());
+        let properties = request.properties;
+        let compression = properties.compression.map(|c| format!("compression={}", c.name()));
+        let dedupe =
+            properties.dedupe.map(|on| format!("dedupe={}", if on { "on" } else { "off" }));
+        let all: Vec<String> = compression.into_iter().chain(dedupe).collect();
+        let call = Call::new("volume_set", &request.name, &all.join(" "));
         let manager = Arc::clone(&self.manager);
         let work = async move { manager.volume_set(request).await };
         Box::pin(self.change(call, |change: &VolumeChange| change.outcome, work))
@@ -383,6 +386,13 @@ impl Control for Recorder {
         let call = Call::new("volume_rename", &request.name, &request.to);
         let manager = Arc::clone(&self.manager);
         let work = async move { manager.volume_rename(request).await };
+        Box::pin(self.change(call, |change: &VolumeChange| change.outcome, work))
+    }
+
+    fn volume_copy(&self, request: VolumeCopy) -> Answer<'_, VolumeChange> {
+        let call = Call::new("volume_copy", &request.name, &request.to);
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.volume_copy(request).await };
         Box::pin(self.change(call, |change: &VolumeChange| change.outcome, work))
     }
 

@@ -7,7 +7,10 @@
 use std::sync::Arc;
 
 use weir_api::ApiError;
-use weir_api::types::{Outcome, Removed, Volume, VolumeChange, VolumeDestroy, VolumeRename};
+use weir_api::types::{
+    Outcome, Removed, Volume, VolumeChange, VolumeCopy, VolumeDestroy, VolumeRename,
+};
+use weir_base::names;
 use weir_dataset::Engine;
 
 use super::control::{Manager, split};
@@ -57,6 +60,17 @@ impl Manager {
         let outcome = super::care::outcome(renamed.await?);
         self.follow_names(&open.engine)?;
         Ok(VolumeChange { outcome, volume: self.show_volume(&request.to)? })
+    }
+
+    pub(super) async fn copy_volume(&self, request: VolumeCopy) -> Result<VolumeChange, ApiError> {
+        let bad = |error| ApiError::from(weir_api::Error::from(error));
+        let (of, snapshot) = names::dataset(&request.name).map_err(bad)?;
+        let ((_, own), snapshot) = (split(of)?, snapshot.map(ToOwned::to_owned));
+        let own = own.to_owned();
+        self.change_volume(&request.to, Outcome::Created, move |engine, to| async move {
+            engine.copy_volume(&own, snapshot.as_deref(), &to).await
+        })
+        .await
     }
 
     pub(super) async fn promote_volume(&self, full: String) -> Result<VolumeChange, ApiError> {

@@ -14,7 +14,7 @@ use weir_base::names;
 use super::{Shared, success, to_end};
 use crate::Error;
 use crate::types::{
-    Removed, Request, Volume, VolumeChange, VolumeCreate, VolumeDestroy, VolumeList,
+    Removed, Request, Volume, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList,
     VolumeProperties, VolumeRename, VolumeResize, VolumeSet,
 };
 use crate::wire::{ApiError, ErrorBody};
@@ -160,6 +160,24 @@ pub(super) async fn rename(
     let request = VolumeRename { name: full_name(&pool, &volume)?, to };
     request.check()?;
     to_end(async move { control.volume_rename(request).await }).await.map(Json)
+}
+
+/// Makes a volume that holds what another one or a snapshot holds, and depends on neither.
+#[utoipa::path(
+    post, path = "/v1/volumes/copy", operation_id = "volume_copy", tag = "volume",
+    request_body = VolumeCopy,
+    responses(
+        (status = 201, description = "Made now", body = VolumeChange),
+        (status = "default", body = ErrorBody),
+    ),
+)]
+pub(super) async fn copy(
+    State(control): State<Shared>,
+    Json(request): Json<VolumeCopy>,
+) -> Result<(StatusCode, Json<VolumeChange>), ApiError> {
+    request.check()?;
+    let change = to_end(async move { control.volume_copy(request).await }).await?;
+    Ok((success(change.outcome), Json(change)))
 }
 
 /// Lets a clone take over its origin; the volume it was cloned from becomes its clone.

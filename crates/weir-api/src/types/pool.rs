@@ -372,6 +372,9 @@ pub struct PoolStatus {
     /// not counted; 1 without data.
     #[serde(default = "uncompressed")]
     pub compression_ratio: f64,
+    /// What the room in use would be if no block were shared, by the room in use; 1 without any.
+    #[serde(default = "unshared")]
+    pub dedupe_ratio: f64,
     /// Room that the pool would gain if all of every disk were used.
     #[serde(default)]
     pub expandable_bytes: u64,
@@ -399,10 +402,11 @@ pub struct PoolStatus {
     pub vdevs: Vec<VdevStatus>,
 }
 
-/// Where the room in use of a pool goes; the parts sum up to it.
+/// Where the room in use of a pool goes; the parts, less what is saved, sum up to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Allocated {
-    /// What volumes lead to; what several share counts once.
+    /// What volumes lead to; what clones share with their origin counts once, what is shared by
+    /// dedupe and copies counts for each.
     pub volumes_bytes: u64,
     /// What only snapshots lead to.
     pub snapshots_bytes: u64,
@@ -410,9 +414,16 @@ pub struct Allocated {
     pub freeing_bytes: u64,
     /// The pool's own tables.
     pub pool_bytes: u64,
+    /// What dedupe and copies by reference save.
+    #[serde(default)]
+    pub saved_bytes: u64,
 }
 
 const fn uncompressed() -> f64 {
+    1.0
+}
+
+pub(super) const fn unshared() -> f64 {
     1.0
 }
 

@@ -21,6 +21,10 @@ pub struct VolumeProperties {
     /// How blocks written from now on are compressed; `lz4` in a new volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compression: Option<Compression>,
+    /// Whether blocks written from now on are looked for among those that are there, and stored
+    /// once; not in a new volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dedupe: Option<bool>,
 }
 
 impl VolumeProperties {
@@ -34,8 +38,21 @@ impl VolumeProperties {
                 self.compression = Some(value.parse()?);
                 Ok(())
             }
-            _ => Err(Error::Property { name: name.to_owned(), known: "compression" }),
+            "dedupe" => {
+                self.dedupe = Some(switch("dedupe", value)?);
+                Ok(())
+            }
+            _ => Err(Error::Property { name: name.to_owned(), known: "compression, dedupe" }),
         }
+    }
+}
+
+/// What `on` and `off` mean.
+fn switch(name: &'static str, value: &str) -> Result<bool, Error> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(Error::PropertyValue { name, value: value.to_owned(), known: "on, off" }),
     }
 }
 
@@ -131,6 +148,28 @@ impl Request for VolumeRename {
     }
 }
 
+/// A volume to be made that holds the same as another one, or a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeCopy {
+    /// Full name of a volume or snapshot, such as `tank/vm1` or `tank/vm1@monday`.
+    pub name: String,
+    /// Full name of the new volume; of the same pool.
+    pub to: String,
+}
+
+impl Request for VolumeCopy {
+    fn check(&self) -> Result<(), Error> {
+        let (of, _) = names::dataset(&self.name)?;
+        let (pool, _) = names::volume(of)?;
+        let (to, _) = names::volume(&self.to)?;
+        if to == pool {
+            return Ok(());
+        }
+        Err(Error::Elsewhere { name: self.name.clone(), to: self.to.clone(), what: "pool" })
+    }
+}
+
 /// A volume to be destroyed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -184,6 +223,15 @@ pub struct Volume {
     pub stored_bytes: u64,
     /// `used_bytes` by `stored_bytes`; 1 for an empty volume.
     pub compression_ratio: f64,
+    /// Whether blocks written from now on are looked for among those that are there.
+    #[serde(default)]
+    pub dedupe: bool,
+    /// Of `stored_bytes`, blocks that were there when they were written, copied or cloned here.
+    #[serde(default)]
+    pub shared_bytes: u64,
+    /// `stored_bytes` by what is left of it without `shared_bytes`; 1 without any.
+    #[serde(default = "super::pool::unshared")]
+    pub dedupe_ratio: f64,
     /// When it was made.
     pub created_unix_ms: u64,
     /// Names of its exports.
@@ -235,6 +283,10 @@ mod tests {
         let mut properties = VolumeProperties::default();
         properties.set("compression", "off").expect("known");
         assert_eq!(properties.compression, Some(Compression::Off));
+        properties.set("dedupe", "on").expect("known");
+        assert_eq!(properties.dedupe, Some(true));
+        let error = properties.set("dedupe", "yes").expect_err("unknown").to_string();
+        assert!(error.contains("\"yes\"") && error.contains("on, off"), "{error}");
         let error = properties.set("compresion", "off").expect_err("unknown").to_string();
         assert!(error.contains("compresion") && error.contains("compression"), "{error}");
         let error = properties.set("compression", "zip").expect_err("unknown").to_string();

@@ -20,8 +20,8 @@ use weir_api::types::{
     PoolStatus, Removed, Schedule, ScheduleChange, ScheduleList, ScheduleSet, SegmentIo,
     ServerInfo, Snapshot, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy,
     SnapshotList, SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, VdevKind,
-    VdevSpec, VdevStatus, Volume, VolumeChange, VolumeCreate, VolumeDestroy, VolumeList,
-    VolumeRename, VolumeResize, VolumeSet, VolumeSpace,
+    VdevSpec, VdevStatus, Volume, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy,
+    VolumeList, VolumeRename, VolumeResize, VolumeSet, VolumeSpace,
 };
 use weir_api::{Answer, ApiError, Control};
 use weir_base::ErrorKind;
@@ -138,9 +138,11 @@ impl State {
                 volumes_bytes: 900 << 10,
                 snapshots_bytes: 100 << 10,
                 freeing_bytes: 0,
-                pool_bytes: 24 << 10,
+                pool_bytes: 88 << 10,
+                saved_bytes: 64 << 10,
             },
             compression_ratio: 1.53,
+            dedupe_ratio: 1.06,
             expandable_bytes: 0,
             txg: 4,
             properties: BTreeMap::new(),
@@ -193,8 +195,10 @@ impl State {
             return Err(not_found("pool", pool));
         }
         let compression = request.properties.compression.unwrap_or_default();
+        let dedupe = request.properties.dedupe.unwrap_or_default();
         if let Some(volume) = self.volumes.get(&request.name) {
-            if volume.size_bytes == request.size_bytes && volume.compression == compression {
+            let same = volume.compression == compression && volume.dedupe == dedupe;
+            if volume.size_bytes == request.size_bytes && same {
                 let volume = volume.clone();
                 return Ok(VolumeChange { outcome: Outcome::Unchanged, volume });
             }
@@ -209,6 +213,9 @@ impl State {
             used_bytes: 8 << 20,
             stored_bytes: 4 << 20,
             compression_ratio: 2.0,
+            dedupe,
+            shared_bytes: 1 << 20,
+            dedupe_ratio: 1.33,
             created_unix_ms: 1_700_000_000_000,
             exports: vec![],
             origin: None,
@@ -507,6 +514,7 @@ impl Control for Fake {
         let set = |volume: &mut Volume| {
             let wanted: Option<Compression> = request.properties.compression;
             volume.compression = wanted.unwrap_or(volume.compression);
+            volume.dedupe = request.properties.dedupe.unwrap_or(volume.dedupe);
             Ok(())
         };
         ready(self.state().change_volume(&request.name, set))
@@ -531,6 +539,21 @@ impl Control for Fake {
         let volume = Volume { name: request.to.clone(), ..volume };
         state.volumes.insert(request.to, volume.clone());
         ready(Ok(VolumeChange { outcome: Outcome::Changed, volume }))
+    }
+
+    fn volume_copy(&self, request: VolumeCopy) -> Answer<'_, VolumeChange> {
+        let mut state = self.state();
+        let of = request.name.split('@').next().unwrap_or_default();
+        let Some(volume) = state.volumes.get(of) else {
+            return ready(Err(not_found("volume", of)));
+        };
+        let volume = Volume { name: request.to.clone(), origin: None, ..volume.clone() };
+        if state.volumes.contains_key(&request.to) {
+            let message = format!("there is a volume {} already", request.to);
+            return ready(Err(ApiError::new(ErrorKind::Exists, message)));
+        }
+        state.volumes.insert(request.to, volume.clone());
+        ready(Ok(VolumeChange { outcome: Outcome::Created, volume }))
     }
 
     fn volume_promote(&self, volume: String) -> Answer<'_, VolumeChange> {

@@ -1,6 +1,8 @@
-//! The remap tables in RAM: those that no commit has stored yet, and of the others as many as fit.
+//! Tables that some segments have (remap tables, reference tables) in RAM: those that no commit has
+//! stored yet, and of the others as many as fit.
 //!
-//! Not here: what a table says (weir-format), making tables (moves), storing them (commit).
+//! Not here: what a table says (weir-format), making tables (moves, references), storing them
+//! (commit).
 //!
 //! Invariants:
 //! - a table leaves RAM only while it is stored as it is; its stored form is read and checked again
@@ -14,12 +16,74 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use weir_base::VsegId;
-use weir_format::{BlockPtr, FormatError, RemapTable};
+use weir_format::{BlockPtr, FormatError, ReferenceTable, RemapTable};
 
 use crate::error::PoolError;
 use crate::planted::PlantedBug;
 use crate::pool::Pool;
-use crate::segments::Segments;
+use crate::segments::{Inner, Segments};
+
+/// Something that a segment may have one of.
+pub(crate) trait Table: Clone + Sized {
+    /// What errors call it.
+    const WHAT: &'static str;
+    const KIND: TableKind;
+
+    fn memory_bytes(&self) -> u64;
+    fn encode(&self, vseg: VsegId) -> Vec<u8>;
+    fn decode(bytes: &[u8], vseg: VsegId) -> Result<Self, FormatError>;
+    /// All tables of this kind.
+    fn of(inner: &mut Inner) -> &mut Tables<Self>;
+}
+
+impl Table for RemapTable {
+    const WHAT: &'static str = "remap table";
+    const KIND: TableKind = TableKind::Remap;
+
+    fn memory_bytes(&self) -> u64 {
+        self.memory_bytes()
+    }
+
+    fn encode(&self, vseg: VsegId) -> Vec<u8> {
+        self.encode(vseg)
+    }
+
+    fn decode(bytes: &[u8], vseg: VsegId) -> Result<Self, FormatError> {
+        Self::decode(bytes, vseg)
+    }
+
+    fn of(inner: &mut Inner) -> &mut Tables<Self> {
+        &mut inner.remaps
+    }
+}
+
+impl Table for ReferenceTable {
+    const WHAT: &'static str = "reference table";
+    const KIND: TableKind = TableKind::References;
+
+    fn memory_bytes(&self) -> u64 {
+        self.memory_bytes()
+    }
+
+    fn encode(&self, vseg: VsegId) -> Vec<u8> {
+        self.encode(vseg)
+    }
+
+    fn decode(bytes: &[u8], vseg: VsegId) -> Result<Self, FormatError> {
+        Self::decode(bytes, vseg)
+    }
+
+    fn of(inner: &mut Inner) -> &mut Tables<Self> {
+        &mut inner.references
+    }
+}
+
+/// The kinds of tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TableKind {
+    Remap,
+    References,
+}
 
 /// RAM of what is kept of every segment, whatever its size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,40 +100,67 @@ pub struct TableMemory {
     pub remap_bytes: u64,
     /// Bytes of the tables on disk.
     pub remap_stored_bytes: u64,
+    /// Segments with a reference table, in RAM or not.
+    pub reference_tables: u64,
+    /// Bytes of the list of them.
+    pub reference_list_bytes: u64,
+    /// Bytes of the tables in RAM.
+    pub reference_bytes: u64,
+    /// Bytes of the tables on disk.
+    pub reference_stored_bytes: u64,
+}
+
+/// What is known of the tables of one kind.
+pub(crate) struct TableFigures {
+    pub(crate) tables: u64,
+    pub(crate) list_bytes: u64,
+    pub(crate) bytes: u64,
+    pub(crate) stored_bytes: u64,
 }
 
 /// A table that must be read first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unread {
+    kind: TableKind,
     vseg: VsegId,
     ptr: BlockPtr,
 }
 
 /// One table.
-#[derive(Default)]
-struct Entry {
+struct Entry<T> {
     /// Where it is stored, if a commit stored it as it is now.
     stored: Option<BlockPtr>,
-    content: Option<Arc<RemapTable>>,
+    content: Option<Arc<T>>,
     /// Asked for since the clock came by.
     used: bool,
     /// In the clock.
     queued: bool,
 }
 
-/// The tables of one pool.
-#[derive(Default)]
-pub(crate) struct Remaps {
-    tables: BTreeMap<VsegId, Entry>,
+impl<T> Default for Entry<T> {
+    fn default() -> Self {
+        Self { stored: None, content: None, used: false, queued: false }
+    }
+}
+
+/// The tables of one kind in one pool.
+pub(crate) struct Tables<T> {
+    entries: BTreeMap<VsegId, Entry<T>>,
     /// Those that changed or went since the last commit took them.
     changed: BTreeSet<VsegId>,
     /// Stored tables in RAM, and stale numbers; the hand is at the front.
     clock: VecDeque<VsegId>,
     bytes: u64,
+    /// Of those that are stored as they are.
+    stored_bytes: u64,
     bytes_max: u64,
     /// Bytes of the segment table, which come out of the same budget.
     beside: u64,
     bug: PlantedBug,
+}
+
+fn bytes_of(stored: Option<BlockPtr>) -> u64 {
+    stored.map_or(0, |ptr| ptr.stored_bytes() as u64)
 }
 
 /// Part of the budget that tables have whatever else comes out of it.
@@ -77,21 +168,24 @@ const OWN_SHARE: u64 = 4;
 /// Stale numbers that the clock may hold beside one per table.
 const CLOCK_STALE_MAX: usize = 64;
 
-impl Remaps {
+impl<T: Table> Tables<T> {
     /// The stored tables of a pool; those that were read along stay in RAM.
     pub(crate) fn new(
-        tables: impl IntoIterator<Item = (VsegId, BlockPtr, Option<RemapTable>)>,
+        stored: impl IntoIterator<Item = (VsegId, BlockPtr, Option<T>)>,
         bug: PlantedBug,
     ) -> Self {
-        let mut remaps = Self { bytes_max: u64::MAX, bug, ..Self::default() };
-        for (vseg, ptr, table) in tables {
-            let stored = Some(ptr);
-            remaps.tables.insert(vseg, Entry { stored, ..Entry::default() });
+        let (changed, clock) = (BTreeSet::new(), VecDeque::new());
+        let (bytes, stored_bytes, bytes_max, beside) = (0, 0, u64::MAX, 0);
+        let entries = BTreeMap::new();
+        let mut all = Self { entries, changed, clock, bytes, stored_bytes, bytes_max, beside, bug };
+        for (vseg, ptr, table) in stored {
+            all.stored_bytes += ptr.stored_bytes() as u64;
+            all.entries.insert(vseg, Entry { stored: Some(ptr), ..Entry::default() });
             if let Some(table) = table {
-                remaps.loaded(Unread { vseg, ptr }, Arc::new(table));
+                all.loaded(Unread { kind: T::KIND, vseg, ptr }, Arc::new(table));
             }
         }
-        remaps
+        all
     }
 
     pub(crate) fn set_max(&mut self, bytes: u64) {
@@ -109,22 +203,50 @@ impl Remaps {
         self.bytes_max.max(self.beside + self.list_bytes() + self.bytes_max / OWN_SHARE)
     }
 
+    /// As [`Self::bytes_promised`], of tables that a pool need not have.
+    pub(crate) fn bytes_promised_if_any(&self) -> u64 {
+        if self.entries.is_empty() { 0 } else { self.bytes_promised() }
+    }
+
     /// A segment's table, `None` if it has none.
-    pub(crate) fn get(&mut self, vseg: VsegId) -> Result<Option<&Arc<RemapTable>>, Unread> {
-        let Some(entry) = self.tables.get_mut(&vseg) else { return Ok(None) };
+    pub(crate) fn get(&mut self, vseg: VsegId) -> Result<Option<&Arc<T>>, Unread> {
+        let Some(entry) = self.entries.get_mut(&vseg) else { return Ok(None) };
         entry.used = true;
         match (&entry.content, entry.stored) {
             (Some(content), _) => Ok(Some(content)),
-            (None, Some(ptr)) => Err(Unread { vseg, ptr }),
+            (None, Some(ptr)) => Err(Unread { kind: T::KIND, vseg, ptr }),
             (None, None) => unreachable!("a table that is not stored is in RAM"),
         }
     }
 
+    /// Whether a segment has a table.
+    pub(crate) fn has(&self, vseg: VsegId) -> bool {
+        self.entries.contains_key(&vseg)
+    }
+
+    /// Segments that have a table.
+    pub(crate) fn vsegs(&self) -> impl Iterator<Item = VsegId> + '_ {
+        self.entries.keys().copied()
+    }
+
+    /// Changes a segment's table where it is; [`Self::get`] just said that it is in RAM.
+    pub(crate) fn change<R>(&mut self, vseg: VsegId, change: impl FnOnce(&mut T) -> R) -> R {
+        let entry = self.entries.get_mut(&vseg).expect("the caller found it");
+        let content = entry.content.as_mut().expect("the caller found it in RAM");
+        self.bytes -= content.memory_bytes();
+        let content = Arc::make_mut(content);
+        let done = change(content);
+        self.bytes += content.memory_bytes();
+        self.stored_bytes -= bytes_of(entry.stored.take());
+        self.changed.insert(vseg);
+        done
+    }
+
     /// A segment has this table from here on.
-    pub(crate) fn put(&mut self, vseg: VsegId, table: RemapTable) {
-        let entry = self.tables.entry(vseg).or_default();
+    pub(crate) fn put(&mut self, vseg: VsegId, table: T) {
+        let entry = self.entries.entry(vseg).or_default();
         if self.bug != PlantedBug::RemapTableLeavesEarly {
-            entry.stored = None;
+            self.stored_bytes -= bytes_of(entry.stored.take());
         }
         self.bytes += table.memory_bytes();
         let before = entry.content.replace(Arc::new(table));
@@ -134,14 +256,16 @@ impl Remaps {
 
     /// A segment has no table any more.
     pub(crate) fn remove(&mut self, vseg: VsegId) {
-        let content = self.tables.remove(&vseg).and_then(|entry| entry.content);
+        let entry = self.entries.remove(&vseg).unwrap_or_default();
+        self.stored_bytes -= bytes_of(entry.stored);
+        let content = entry.content;
         self.bytes -= content.map_or(0, |content| content.memory_bytes());
         self.changed.insert(vseg);
     }
 
     /// A table was read; it is forgotten if it is out of date.
-    fn loaded(&mut self, Unread { vseg, ptr }: Unread, table: Arc<RemapTable>) {
-        let Some(entry) = self.tables.get_mut(&vseg) else { return };
+    fn loaded(&mut self, Unread { vseg, ptr, .. }: Unread, table: Arc<T>) {
+        let Some(entry) = self.entries.get_mut(&vseg) else { return };
         if entry.stored == Some(ptr) && entry.content.is_none() {
             self.bytes += table.memory_bytes();
             entry.content = Some(table);
@@ -150,15 +274,15 @@ impl Remaps {
         }
     }
 
-    fn is_stored_at(&self, Unread { vseg, ptr }: Unread) -> bool {
-        self.tables.get(&vseg).is_some_and(|entry| entry.stored == Some(ptr))
+    fn is_stored_at(&self, Unread { vseg, ptr, .. }: Unread) -> bool {
+        self.entries.get(&vseg).is_some_and(|entry| entry.stored == Some(ptr))
     }
 
     /// Tables to be stored by this commit, and those that went; or all.
     pub(crate) fn take_changed(&mut self, all: bool) -> BTreeSet<VsegId> {
         let mut vsegs = std::mem::take(&mut self.changed);
         if all {
-            vsegs.extend(self.tables.keys());
+            vsegs.extend(self.entries.keys());
         }
         vsegs
     }
@@ -167,8 +291,9 @@ impl Remaps {
     pub(crate) fn stored(&mut self, tables: Vec<(VsegId, BlockPtr)>, beside: u64) {
         self.beside = beside;
         for (vseg, ptr) in tables {
-            let entry = self.tables.get_mut(&vseg).expect("tables go before they are stored");
-            entry.stored = Some(ptr);
+            let entry = self.entries.get_mut(&vseg).expect("tables go before they are stored");
+            self.stored_bytes += ptr.stored_bytes() as u64;
+            self.stored_bytes -= bytes_of(entry.stored.replace(ptr));
             if entry.content.is_some() {
                 self.queue(vseg);
             }
@@ -177,13 +302,13 @@ impl Remaps {
     }
 
     fn queue(&mut self, vseg: VsegId) {
-        if let Some(entry) = self.tables.get_mut(&vseg).filter(|entry| !entry.queued) {
+        if let Some(entry) = self.entries.get_mut(&vseg).filter(|entry| !entry.queued) {
             entry.queued = true;
             self.clock.push_back(vseg);
         }
-        if self.clock.len() > self.tables.len() + CLOCK_STALE_MAX {
-            let Self { clock, tables, .. } = self;
-            clock.retain(|vseg| tables.contains_key(vseg));
+        if self.clock.len() > self.entries.len() + CLOCK_STALE_MAX {
+            let Self { clock, entries, .. } = self;
+            clock.retain(|vseg| entries.contains_key(vseg));
         }
     }
 
@@ -196,7 +321,7 @@ impl Remaps {
         while self.bytes > bytes_max && steps > 0 {
             steps -= 1;
             let Some(vseg) = self.clock.pop_front() else { return };
-            let Some(entry) = self.tables.get_mut(&vseg) else { continue };
+            let Some(entry) = self.entries.get_mut(&vseg) else { continue };
             entry.queued = false;
             if entry.stored.is_none() {
                 // It comes back once it is stored.
@@ -211,18 +336,18 @@ impl Remaps {
         }
     }
 
-    /// Adds what is known here to the figures.
-    pub(crate) fn count(&self, memory: &mut TableMemory) {
-        memory.remap_tables = self.tables.len() as u64;
-        memory.remap_list_bytes = self.list_bytes();
-        memory.remap_bytes = self.bytes;
-        let stored = self.tables.values().filter_map(|entry| entry.stored);
-        memory.remap_stored_bytes = stored.map(|ptr| ptr.stored_bytes() as u64).sum();
+    pub(crate) fn figures(&self) -> TableFigures {
+        TableFigures {
+            tables: self.entries.len() as u64,
+            list_bytes: self.list_bytes(),
+            bytes: self.bytes,
+            stored_bytes: self.stored_bytes,
+        }
     }
 
     fn list_bytes(&self) -> u64 {
-        let entry = size_of::<(VsegId, Entry)>() + size_of::<VsegId>();
-        (self.tables.len() * entry) as u64
+        let entry = size_of::<(VsegId, Entry<T>)>() + size_of::<VsegId>();
+        (self.entries.len() * entry) as u64
     }
 
     /// Bytes of the tables in RAM.
@@ -232,7 +357,7 @@ impl Remaps {
 }
 
 impl Pool {
-    /// Asks the segment table, and reads the remap table that it needs for the answer.
+    /// Asks the segment table, and reads the tables of segments that it needs for the answer.
     ///
     /// # Errors
     /// The table cannot be read.
@@ -249,9 +374,16 @@ impl Pool {
     }
 
     async fn bring(&self, unread: Unread) -> Result<(), PoolError> {
-        match self.read_remap(unread.vseg, &unread.ptr).await {
-            Ok(table) => self.segments.inner.lock().remaps.loaded(unread, Arc::new(table)),
-            Err(error) if self.segments.inner.lock().remaps.is_stored_at(unread) => {
+        match unread.kind {
+            TableKind::Remap => self.bring_table::<RemapTable>(unread).await,
+            TableKind::References => self.bring_table::<ReferenceTable>(unread).await,
+        }
+    }
+
+    async fn bring_table<T: Table>(&self, unread: Unread) -> Result<(), PoolError> {
+        match self.read_table::<T>(unread.vseg, &unread.ptr).await {
+            Ok(table) => T::of(&mut self.segments.inner.lock()).loaded(unread, Arc::new(table)),
+            Err(error) if T::of(&mut self.segments.inner.lock()).is_stored_at(unread) => {
                 return Err(error);
             }
             // A commit stored it elsewhere meanwhile.
@@ -261,25 +393,22 @@ impl Pool {
     }
 
     /// Reads a stored table.
-    pub(crate) async fn read_remap(
+    pub(crate) async fn read_table<T: Table>(
         &self,
         vseg: VsegId,
         ptr: &BlockPtr,
-    ) -> Result<RemapTable, PoolError> {
+    ) -> Result<T, PoolError> {
         let len = ptr.stored_bytes();
-        let bad = |source| PoolError::Structure {
-            pool: self.label.name.clone(),
-            what: "remap table",
-            source,
-        };
+        let bad =
+            |source| PoolError::Structure { pool: self.label.name.clone(), what: T::WHAT, source };
         // Root segments are never cleaned: no table is needed to find one.
         let Some(place) = self.segments.pin_root(ptr) else { return Err(self.no_segment(ptr)) };
         let vdev = &self.vdevs[usize::from(place.vdev)];
         let verify = |bytes: &[u8]| self.verify(ptr, bytes);
         let (buf, start) = vdev.read_verified(vdev.next_leg(), place.at, len, verify).await?;
         let bytes = buf.get(start..start + len);
-        let bytes = bytes.ok_or_else(|| bad(FormatError::Truncated { what: "remap table" }))?;
-        RemapTable::decode(bytes, vseg).map_err(bad)
+        let bytes = bytes.ok_or_else(|| bad(FormatError::Truncated { what: T::WHAT }))?;
+        T::decode(bytes, vseg).map_err(bad)
     }
 }
 
@@ -300,13 +429,13 @@ mod tests {
 
     /// Room for four of ten, and for the list.
     fn four() -> u64 {
-        let list = 10 * (size_of::<(VsegId, Entry)>() + size_of::<VsegId>());
+        let list = 10 * (size_of::<(VsegId, Entry<RemapTable>)>() + size_of::<VsegId>());
         4 * table(0).memory_bytes() + list as u64
     }
 
     /// Tables 0 to 9, stored, with room for four.
-    fn four_of_ten() -> Remaps {
-        let mut remaps = Remaps::new([], PlantedBug::None);
+    fn four_of_ten() -> Tables<RemapTable> {
+        let mut remaps = Tables::new([], PlantedBug::None);
         remaps.set_max(four());
         (0..10).for_each(|n| remaps.put(VsegId(n), table(n)));
         assert_eq!(remaps.bytes(), 10 * table(0).memory_bytes(), "nothing is stored yet");
@@ -358,7 +487,7 @@ mod tests {
 
     #[test]
     fn the_clock_does_not_grow_with_what_is_gone() {
-        let mut remaps = Remaps::new([], PlantedBug::None);
+        let mut remaps = Tables::new([], PlantedBug::None);
         remaps.set_max(u64::MAX);
         for n in 0..10_000 {
             remaps.put(VsegId(n), table(n));

@@ -1,0 +1,288 @@
+//! Cloning a range: blocks of one volume become references to those of another, and no data moves.
+//!
+//! Not here: counting references (weir-pool), copying a volume as a whole (copy).
+//!
+//! Invariants:
+//! - a clone is part of one txg, never of the intent log: it is acknowledged when that is
+//!   committed;
+//! - the source is read as the txg before left it, the references to it are made before the txg
+//!   frees anything, and what the txg itself wrote to the destination comes after: ranges may
+//!   overlap, and a write that is acknowledged while a clone is under way is kept;
+//! - what cannot be cloned fails by itself, not the txg.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use weir_base::limits::CLONE_PIECE_BLOCKS;
+use weir_base::{BLOCK_BYTES, Txg};
+use weir_format::BlockPtr;
+use weir_pool::{Change, PoolError, Tree, WriteOut};
+
+use crate::commit::Frozen;
+use crate::core::Admission;
+use crate::dirty::DirtyTable;
+use crate::engine::Engine;
+use crate::error::DatasetError;
+use crate::range_set::RangeSet;
+use crate::volume::{State, Volume};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+/// What a reference adds to the tables that count, at most.
+const COUNT_BYTES: u64 = 8;
+
+/// A range that is to become what another one is.
+pub(crate) struct RangeClone {
+    source: Arc<Volume>,
+    /// First block there.
+    from: u64,
+    /// Blocks here.
+    to: Range<u64>,
+    /// Bytes of the pool's space that were promised to it.
+    pub(crate) charge: u64,
+    failed: Failure,
+}
+
+/// Why a clone came to nothing.
+type Failure = Arc<Mutex<Option<DatasetError>>>;
+
+impl RangeClone {
+    pub(crate) fn fail(&self, error: DatasetError) {
+        self.failed.lock().get_or_insert(error);
+    }
+}
+
+/// A piece that one txg clones, in blocks.
+struct Piece {
+    from: u64,
+    to: Range<u64>,
+}
+
+/// The pieces of a range in an order in which each finds its source as it was before all of them.
+fn pieces(from: u64, to: u64, count: u64, backwards: bool) -> Vec<Piece> {
+    let starts = (0..count).step_by(CLONE_PIECE_BLOCKS as usize);
+    let mut pieces: Vec<Piece> = starts
+        .map(|at| {
+            let end = count.min(at + CLONE_PIECE_BLOCKS);
+            Piece { from: from + at, to: to + at..to + end }
+        })
+        .collect();
+    if backwards {
+        pieces.reverse();
+    }
+    pieces
+}
+
+impl Engine {
+    /// Makes a range of `destination` what a range of `source` is, by reference: no data is read
+    /// or written. Both may be ranges of one volume, and overlap; a source may be a snapshot
+    /// ([`Engine::open_snapshot`]). Long ranges become so a piece of 1 GiB after the other.
+    ///
+    /// What is written to the destination while this is under way is kept.
+    ///
+    /// # Durability
+    /// On disk when this returns `Ok`; before, each piece whole or not at all.
+    ///
+    /// # Errors
+    /// `Unfit` for ranges that are not whole blocks, and for volumes of different pools;
+    /// `OutOfRange`, `ReadOnly`, `Full`.
+    pub async fn clone_range(
+        &self,
+        source: &Arc<Volume>,
+        from: u64,
+        destination: &Arc<Volume>,
+        to: u64,
+        len: u64,
+    ) -> Result<(), DatasetError> {
+        self.core.pool.check_alive()?;
+        let unfit = |volume: &Volume, why: &str| {
+            let name = volume.full_name(&volume.state.lock());
+            Err(DatasetError::Unfit { name, why: why.to_owned() })
+        };
+        for volume in [source, destination] {
+            if !Arc::ptr_eq(&volume.core, &self.core) {
+                return unfit(volume, "is in another pool: copy its data");
+            }
+        }
+        if [from, to, len].iter().any(|bytes| !bytes.is_multiple_of(BLOCK)) {
+            return unfit(destination, "shares whole blocks of 4096 bytes, at multiples of 4096");
+        }
+        source.check(&source.state.lock(), from, len)?;
+        destination.check_change(&destination.state.lock(), to, len)?;
+        let backwards = Arc::ptr_eq(source, destination) && to > from;
+        for piece in pieces(from / BLOCK, to / BLOCK, len / BLOCK, backwards) {
+            self.clone_piece(source, destination, piece).await?;
+        }
+        Ok(())
+    }
+
+    async fn clone_piece(
+        &self,
+        source: &Arc<Volume>,
+        destination: &Arc<Volume>,
+        piece: Piece,
+    ) -> Result<(), DatasetError> {
+        let count = piece.to.end - piece.to.start;
+        let room = self.clone_room.acquire_many(count as u32).await;
+        let _room = room.expect("nobody closes it");
+        // What was acknowledged before is in the trees then: to be shared, or to be replaced.
+        for volume in [source, destination] {
+            let unwritten = {
+                let state = volume.state.lock();
+                state.has_unwritten().then(|| self.core.open_txg())
+            };
+            if let Some(txg) = unwritten {
+                self.commit_through(txg).await?;
+            }
+        }
+        let failed = Failure::default();
+        let txg = loop {
+            let asked = self.ask_for(source, destination, &piece, &failed)?;
+            match asked {
+                Some(txg) => break txg,
+                None => self.commit_through(self.core.open_txg()).await?,
+            }
+        };
+        self.commit_through(txg).await?;
+        let failure = failed.lock().take();
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Makes a piece part of the open txg, unless it has to wait for a commit.
+    fn ask_for(
+        &self,
+        source: &Arc<Volume>,
+        destination: &Volume,
+        piece: &Piece,
+        failed: &Failure,
+    ) -> Result<Option<Txg>, DatasetError> {
+        self.core.pool.check_alive()?;
+        let Range { start, end } = piece.to;
+        let mut state = destination.state.lock();
+        destination.check_change(&state, start * BLOCK, (end - start) * BLOCK)?;
+        let charge = state.nodes().of(end - start) * BLOCK + (end - start) * COUNT_BYTES;
+        match self.core.admit_cost(0, charge) {
+            Admission::Now => {}
+            Admission::Wait => return Ok(None),
+            Admission::Full => return Err(destination.full()),
+        }
+        self.core.add_dirty(0, charge);
+        let (source, failed) = (Arc::clone(source), Arc::clone(failed));
+        let (from, to) = (piece.from, piece.to.clone());
+        state.clones.push(RangeClone { source, from, to, charge, failed });
+        Ok(Some(self.core.open_txg()))
+    }
+
+    /// Commits until this txg is, which may need nothing more.
+    pub(crate) async fn commit_through(&self, txg: Txg) -> Result<(), DatasetError> {
+        self.core.want(txg);
+        while self.core.pool.committed_txg() < txg {
+            self.commit().await?;
+        }
+        Ok(())
+    }
+
+    /// Makes the references that the clones of a txg into one volume are, before anything is freed.
+    ///
+    /// # Errors
+    /// The txg has failed. A clone that cannot be made has its own error.
+    pub(crate) async fn take_references(
+        &self,
+        out: &mut WriteOut<'_>,
+        part: &mut Frozen,
+    ) -> Result<(), PoolError> {
+        let mut covered = RangeSet::default();
+        // Of two that are asked for together, the later one comes after.
+        for clone in part.clones.iter().rev() {
+            if let Some(table) = &part.table {
+                cover(&mut covered, table, &clone.to);
+            }
+            match self.look_up(clone, part, &covered).await {
+                Ok((ptrs, changes)) => {
+                    out.share(&ptrs).await?;
+                    let made_in = |change: Change| match change.ptr {
+                        hole if hole.is_hole() => change,
+                        ptr => Change { ptr: ptr.shared_in(out.txg), ..change },
+                    };
+                    part.cloned.extend(changes.into_iter().map(made_in));
+                    covered.insert(clone.to.clone());
+                }
+                Err(error) => clone.fail(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// What a clone refers to, and what it makes of the destination's tree where that is not
+    /// covered by something later.
+    async fn look_up(
+        &self,
+        clone: &RangeClone,
+        part: &Frozen,
+        covered: &RangeSet,
+    ) -> Result<(Vec<BlockPtr>, Vec<Change>), DatasetError> {
+        let pool = &self.core.pool;
+        let destroyed = |volume: &Volume, state: &State| {
+            Err(DatasetError::Destroyed { name: volume.full_name(state) })
+        };
+        if part.is_destroyed || clone.to.end * BLOCK > part.record.size_bytes {
+            return destroyed(&part.volume, &part.volume.state.lock());
+        }
+        let root = {
+            let state = clone.source.state.lock();
+            if state.is_destroyed() {
+                return destroyed(&clone.source, &state);
+            }
+            state.record.root
+        };
+        let count = clone.to.end - clone.to.start;
+        let found = Tree::new(pool, root).pointers(clone.from..clone.from + count).await?;
+        let here = |block| block - clone.from + clone.to.start;
+        let mut found: Vec<(u64, BlockPtr)> =
+            found.into_iter().map(|(block, ptr)| (here(block), ptr)).collect();
+        found.retain(|(block, _)| !covered.contains(*block));
+        let ptrs: Vec<BlockPtr> = found.iter().map(|(_, ptr)| *ptr).collect();
+        pool.check_share(&ptrs).await?;
+        Ok((ptrs, changes(&clone.to, covered, &found)))
+    }
+}
+
+impl State {
+    /// Whether something that was acknowledged is not in the committed tree yet.
+    fn has_unwritten(&self) -> bool {
+        !self.open.is_empty() || self.syncing.is_some() || !self.clones.is_empty()
+    }
+}
+
+/// Adds what a txg wrote inside a range.
+fn cover(covered: &mut RangeSet, table: &DirtyTable, range: &Range<u64>) {
+    for block in table.data_within(range) {
+        covered.insert(block..block + 1);
+    }
+    for holes in table.holes_within(range.clone()) {
+        covered.insert(holes);
+    }
+}
+
+/// A range but for what is covered, as changes: these blocks, and holes between them.
+fn changes(range: &Range<u64>, covered: &RangeSet, found: &[(u64, BlockPtr)]) -> Vec<Change> {
+    let mut open = RangeSet::default();
+    open.insert(range.clone());
+    covered.within(range.clone()).for_each(|covered| open.remove(covered));
+    let mut changes = Vec::with_capacity(found.len());
+    let mut found = found.iter().peekable();
+    for Range { start: mut at, end } in open.iter() {
+        let hole = |start, end: u64| Change { start, count: end - start, ptr: BlockPtr::HOLE };
+        while let Some((block, ptr)) = found.next_if(|(block, _)| *block < end) {
+            if *block > at {
+                changes.push(hole(at, *block));
+            }
+            changes.push(Change { start: *block, count: 1, ptr: *ptr });
+            at = block + 1;
+        }
+        if at < end {
+            changes.push(hole(at, end));
+        }
+    }
+    changes
+}

@@ -1,0 +1,140 @@
+//! The blocks of a dirty table on their way out: stored, or made references to what is there.
+//!
+//! Not here: the tree they become part of (commit), comparing contents (weir-pool).
+//!
+//! Invariant: neighbours that are one cell of memory (write-same) are stored once.
+
+use weir_device::Block;
+use weir_format::{BlockOwner, BlockPtr, DatasetRecord, PtrKind, SegmentClass};
+use weir_pool::{Change, CompressHistory, PoolError, WriteOut};
+
+use crate::dirty::DirtyTable;
+use crate::engine::Engine;
+use crate::volume::Volume;
+
+/// Blocks that dedupe looks at together: enough reads at the same time for any disk, and a
+/// mebibyte of packed copies.
+const DEDUPE_TOGETHER: usize = 256;
+
+/// A volume's changes while its blocks are stored.
+struct Storing<'a> {
+    engine: &'a Engine,
+    volume: &'a Volume,
+    record: &'a DatasetRecord,
+    history: CompressHistory,
+    changes: Vec<Change>,
+    /// Blocks that wait to be compared, and whose changes they are.
+    waiting: Vec<(BlockOwner, Block)>,
+    places: Vec<usize>,
+    /// Changes that repeat an earlier one's block.
+    repeats: Vec<(usize, usize, Block)>,
+}
+
+impl Engine {
+    /// Stores the blocks of a table; its changes, sorted and disjoint.
+    pub(crate) async fn write_table(
+        &self,
+        out: &mut WriteOut<'_>,
+        volume: &Volume,
+        record: &DatasetRecord,
+        table: &DirtyTable,
+    ) -> Result<Vec<Change>, PoolError> {
+        let mut storing = Storing {
+            engine: self,
+            volume,
+            record,
+            history: volume.state.lock().history,
+            changes: Vec::new(),
+            waiting: Vec::new(),
+            places: Vec::new(),
+            repeats: Vec::new(),
+        };
+        let mut last: Option<(usize, Block)> = None;
+        for (change, data) in table.changes() {
+            let at = storing.changes.len();
+            storing.changes.push(change);
+            let Some(block) = data else { continue };
+            match &last {
+                Some((first, cell)) if block.same_cell(cell) => {
+                    storing.repeats.push((at, *first, block));
+                }
+                _ => {
+                    last = Some((at, block.clone()));
+                    storing.store(out, at, block).await?;
+                }
+            }
+        }
+        storing.store_waiting(out).await?;
+        storing.repeat(out).await?;
+        volume.state.lock().history = storing.history;
+        Ok(storing.changes)
+    }
+}
+
+impl Storing<'_> {
+    fn owner(&self, at: usize) -> BlockOwner {
+        BlockOwner { dataset: self.volume.id, level: 0, index: self.changes[at].start }
+    }
+
+    async fn store(
+        &mut self,
+        out: &mut WriteOut<'_>,
+        at: usize,
+        block: Block,
+    ) -> Result<(), PoolError> {
+        if self.record.dedupe {
+            self.waiting.push((self.owner(at), block));
+            self.places.push(at);
+            if self.waiting.len() == DEDUPE_TOGETHER {
+                self.store_waiting(out).await?;
+            }
+            return Ok(());
+        }
+        self.changes[at].ptr = self.store_plainly(out, at, &block).await?;
+        Ok(())
+    }
+
+    async fn store_plainly(
+        &mut self,
+        out: &mut WriteOut<'_>,
+        at: usize,
+        block: &Block,
+    ) -> Result<BlockPtr, PoolError> {
+        let (class, kind, owner) = (SegmentClass::Data, PtrKind::Data, self.owner(at));
+        let compression = self.engine.core.compression_now(self.record.compression);
+        let history = &mut self.history;
+        out.write_block(class, Some(owner), kind, block, compression, history).await
+    }
+
+    async fn store_waiting(&mut self, out: &mut WriteOut<'_>) -> Result<(), PoolError> {
+        let compression = self.engine.core.compression_now(self.record.compression);
+        let ptrs = out.write_deduped(&self.waiting, compression, &mut self.history).await?;
+        for (at, ptr) in self.places.drain(..).zip(ptrs) {
+            self.changes[at].ptr = ptr;
+        }
+        self.waiting.clear();
+        Ok(())
+    }
+
+    /// Refers to the blocks that were stored for others.
+    async fn repeat(&mut self, out: &mut WriteOut<'_>) -> Result<(), PoolError> {
+        let repeats = std::mem::take(&mut self.repeats);
+        for same in repeats.chunk_by(|(_, a, _), (_, b, _)| a == b) {
+            let ptr = self.changes[same[0].1].ptr;
+            let ptrs = vec![ptr; same.len()];
+            // Dedupe may have found one that many refer to already.
+            let fits = self.engine.core.pool.check_share(&ptrs).await.is_ok();
+            if fits {
+                out.share(&ptrs).await?;
+            }
+            for (at, _, block) in same {
+                self.changes[*at].ptr = if fits {
+                    ptr.shared_in(out.txg)
+                } else {
+                    self.store_plainly(out, *at, block).await?
+                };
+            }
+        }
+        Ok(())
+    }
+}

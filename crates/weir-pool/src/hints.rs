@@ -1,0 +1,256 @@
+//! The dedupe hint index: where blocks of some content may be found, in bounded RAM.
+//!
+//! Not here: comparing contents, and counting references.
+//!
+//! A hint is never truth: whoever finds one compares the stored bytes before sharing the block.
+//! Losing hints loses savings, nothing else.
+//!
+//! Open addressing in buckets of [`WAYS`] slots of 20 bytes: tag (half of the checksum), address,
+//! and what else must match. The other half of the checksum names the bucket. A full bucket gives
+//! up a slot that was not hit since the clock's hand came by.
+//!
+//! Invariants:
+//! - a block that is freed has no hint from that moment on: its pointer holds the key;
+//! - RAM is what was asked for and no more, however many blocks pass through.
+
+use weir_base::VsegId;
+use weir_format::{BlockPtr, Codec, PtrKind};
+
+/// Slots of a bucket: enough that nearly every bucket is nearly full before any is, and few enough
+/// to be searched in a fraction of a microsecond.
+const WAYS: usize = 32;
+/// Bytes of a slot.
+pub(crate) const SLOT_BYTES: u64 = 20;
+const USED: u64 = 1 << 63;
+const HIT: u64 = 1 << 62;
+const VSEG_BITS: u32 = 40;
+const OFFSET_BITS: u32 = 19;
+
+/// What blocks of equal content have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Content {
+    pub(crate) checksum: u128,
+    pub(crate) stored_units: u16,
+    pub(crate) codec: Codec,
+}
+
+impl Content {
+    pub(crate) fn of(ptr: &BlockPtr) -> Self {
+        Self { checksum: ptr.checksum, stored_units: ptr.stored_units, codec: ptr.codec }
+    }
+
+    const fn tag(&self) -> u64 {
+        self.checksum as u64
+    }
+
+    fn form(&self) -> u32 {
+        u32::from(self.stored_units) | u32::from(self.codec.code()) << 16
+    }
+
+    /// A pointer to a block of this content at an address, as far as that says.
+    fn at(&self, place: u64) -> BlockPtr {
+        BlockPtr {
+            kind: PtrKind::Data,
+            vseg: VsegId(place & ((1 << VSEG_BITS) - 1)),
+            offset_units: (place >> VSEG_BITS & ((1 << OFFSET_BITS) - 1)) as u32,
+            stored_units: self.stored_units,
+            codec: self.codec,
+            checksum: self.checksum,
+            ..BlockPtr::default()
+        }
+    }
+}
+
+/// What the index did since it was made, and how large it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HintFigures {
+    /// Bytes of RAM it takes.
+    pub bytes: u64,
+    /// Blocks it can know.
+    pub slots: u64,
+    /// Blocks it knows.
+    pub used: u64,
+    /// Hints that led to a block of the same content.
+    pub hits: u64,
+    /// Hints that led nowhere: other content, or a block that could not be read.
+    pub false_hits: u64,
+    /// Hints given up for newer ones.
+    pub evicted: u64,
+}
+
+/// The index of one pool.
+#[derive(Default)]
+pub(crate) struct Hints {
+    tags: Vec<u64>,
+    /// Address, [`USED`] and [`HIT`].
+    places: Vec<u64>,
+    forms: Vec<u32>,
+    hand: usize,
+    max_bytes: u64,
+    used: u64,
+    hits: u64,
+    false_hits: u64,
+    evicted: u64,
+}
+
+impl Hints {
+    /// Changes the most RAM it may take; what it knew is forgotten. It takes none before the first
+    /// hint.
+    pub(crate) fn set_max(&mut self, bytes: u64) {
+        if bytes != self.max_bytes {
+            let Self { hits, false_hits, evicted, .. } = *self;
+            *self = Self { max_bytes: bytes, hits, false_hits, evicted, ..Self::default() };
+        }
+    }
+
+    fn buckets(&self) -> usize {
+        self.tags.len() / WAYS
+    }
+
+    fn bucket(&self, content: &Content) -> Option<std::ops::Range<usize>> {
+        let buckets = self.buckets() as u128;
+        // The high half, scaled: no division, and no power of two needed.
+        let high = content.checksum >> 64;
+        let first = ((high * buckets) >> 64) as usize * WAYS;
+        (buckets > 0).then_some(first..first + WAYS)
+    }
+
+    fn find(&self, content: &Content, place: Option<u64>) -> Option<usize> {
+        self.bucket(content)?.find(|slot| {
+            self.tags[*slot] == content.tag()
+                && self.places[*slot] & USED != 0
+                && self.forms[*slot] == content.form()
+                && place.is_none_or(|place| self.places[*slot] & !(USED | HIT) == place)
+        })
+    }
+
+    /// Where a block of this content may be.
+    pub(crate) fn get(&self, content: &Content) -> Option<BlockPtr> {
+        let slot = self.find(content, None)?;
+        Some(content.at(self.places[slot] & !(USED | HIT)))
+    }
+
+    /// Notes whether a hint led to what it said; one that did not goes.
+    pub(crate) fn judge(&mut self, ptr: &BlockPtr, right: bool) {
+        if right {
+            self.hits += 1;
+        } else {
+            self.false_hits += 1;
+        }
+        let Some(slot) = self.find(&Content::of(ptr), Some(ptr.address())) else { return };
+        if right {
+            self.places[slot] |= HIT;
+        } else {
+            self.clear(slot);
+        }
+    }
+
+    /// A block was written.
+    pub(crate) fn insert(&mut self, ptr: &BlockPtr) {
+        if self.tags.is_empty() {
+            let slots = (self.max_bytes / SLOT_BYTES) as usize / WAYS * WAYS;
+            self.tags = vec![0; slots];
+            self.places = vec![0; slots];
+            self.forms = vec![0; slots];
+        }
+        let content = Content::of(ptr);
+        let Some(bucket) = self.bucket(&content) else { return };
+        // The newest block of a content is the one to refer to.
+        let known = self.find(&content, None);
+        let free = || bucket.clone().find(|slot| self.places[*slot] & USED == 0);
+        let slot = known.or_else(free).unwrap_or_else(|| self.evict(bucket.start));
+        self.used += u64::from(self.places[slot] & USED == 0);
+        self.tags[slot] = content.tag();
+        self.places[slot] = ptr.address() | USED;
+        self.forms[slot] = content.form();
+    }
+
+    /// The slot of a full bucket that is given up: the next one that was not hit lately.
+    fn evict(&mut self, first: usize) -> usize {
+        self.evicted += 1;
+        loop {
+            self.hand = (self.hand + 1) % WAYS;
+            let slot = first + self.hand;
+            if self.places[slot] & HIT == 0 {
+                return slot;
+            }
+            self.places[slot] &= !HIT;
+        }
+    }
+
+    /// A block is freed.
+    pub(crate) fn remove(&mut self, ptr: &BlockPtr) {
+        if let Some(slot) = self.find(&Content::of(ptr), Some(ptr.address())) {
+            self.clear(slot);
+        }
+    }
+
+    fn clear(&mut self, slot: usize) {
+        self.places[slot] = 0;
+        self.used -= 1;
+    }
+
+    pub(crate) fn figures(&self) -> HintFigures {
+        let slots = self.tags.len() as u64;
+        let Self { used, hits, false_hits, evicted, .. } = *self;
+        HintFigures { bytes: slots * SLOT_BYTES, slots, used, hits, false_hits, evicted }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_codec::checksum::xxh3_128;
+
+    fn ptr(n: u64) -> BlockPtr {
+        Content { checksum: xxh3_128(&n.to_le_bytes()), stored_units: 64, codec: Codec::Raw }
+            .at(n << VSEG_BITS & ((1 << (VSEG_BITS + OFFSET_BITS)) - 1) | n >> 10)
+    }
+
+    fn index(slots: u64) -> Hints {
+        let mut hints = Hints::default();
+        hints.set_max(slots * SLOT_BYTES);
+        hints
+    }
+
+    fn known(hints: &Hints, n: u64) -> bool {
+        hints.get(&Content::of(&ptr(n))) == Some(ptr(n))
+    }
+
+    #[test]
+    fn what_fits_is_found_and_what_is_freed_is_not() {
+        let mut hints = index(64 << 10);
+        assert_eq!(hints.figures().bytes, 0, "none before the first hint");
+        (0..40_000).for_each(|n| hints.insert(&ptr(n)));
+        let found = (0..40_000).filter(|n| known(&hints, *n)).count();
+        assert!(found > 39_900, "{found}");
+        (0..20_000).for_each(|n| hints.remove(&ptr(n)));
+        assert!((0..20_000).all(|n| !known(&hints, n)));
+        let left = (20_000..40_000).filter(|n| known(&hints, *n)).count() as u64;
+        assert_eq!(hints.figures().used, left);
+        // Another block of the same content is not the one that is freed.
+        let twin = BlockPtr { vseg: VsegId(7), ..ptr(30_000) };
+        hints.remove(&twin);
+        assert_eq!(hints.figures().used, left);
+        hints.insert(&twin);
+        assert_eq!(hints.get(&Content::of(&twin)), Some(twin));
+        assert_eq!(hints.figures().used, left, "it took the other's place");
+    }
+
+    #[test]
+    fn memory_stays_and_what_was_hit_stays_longest() {
+        let mut hints = index(4096);
+        (0..1000).for_each(|n| hints.insert(&ptr(n)));
+        (0..1000).for_each(|n| hints.judge(&ptr(n), true));
+        let bytes = hints.figures().bytes;
+        (1000..5000).for_each(|n| hints.insert(&ptr(n)));
+        let kept = (0..1000).filter(|n| known(&hints, *n)).count();
+        assert!(kept > 900, "{kept}");
+        (5000..41_000).for_each(|n| hints.insert(&ptr(n)));
+        let figures = hints.figures();
+        assert_eq!((figures.bytes, figures.hits), (bytes, 1000));
+        assert!(figures.used <= 4096 && figures.evicted > 30_000);
+        hints.judge(&ptr(40_999), false);
+        assert!(!known(&hints, 40_999));
+    }
+}

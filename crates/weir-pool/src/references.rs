@@ -1,0 +1,161 @@
+//! References: several pointers that lead to one block, and counting them.
+//!
+//! Not here: who makes them (weir-dataset), storing the counts (commit), what a table of counts
+//! says (weir-format).
+//!
+//! Invariants:
+//! - counts change in the write-out alone, so they are part of its txg: a crash leaves those of the
+//!   last commit, which agree with the trees of the last commit;
+//! - of what the last commit led to, references are taken before anything of the txg is freed, or
+//!   for a block that was not freed yet: nothing that is dead comes back;
+//! - a block is freed with its last reference, whichever that is;
+//! - only blocks of data are shared, never nodes.
+
+use std::sync::Arc;
+
+use weir_base::VsegId;
+use weir_format::{
+    BlockPtr, FormatError, PtrKind, REFERENCES_MAX, ReferenceTable, SegmentClass, SegmentState,
+};
+
+use crate::error::PoolError;
+use crate::planted::PlantedBug;
+use crate::pool::Pool;
+use crate::segments::{Inner, Segments};
+use crate::tables::Unread;
+use crate::write_out::WriteOut;
+
+/// What freeing a pointer did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Freed {
+    /// Nothing leads to the block any more.
+    Block,
+    /// Other pointers still do.
+    Reference,
+}
+
+impl Inner {
+    /// References to a block, if it is among those that are counted.
+    pub(crate) fn references_to(&mut self, ptr: &BlockPtr) -> Result<Option<u32>, Unread> {
+        let table = self.references.get(ptr.vseg)?;
+        Ok(table.and_then(|table| table.count(ptr.offset_units)))
+    }
+
+    /// Takes one reference of a counted block away; the caller asked for the count.
+    pub(crate) fn give_up(&mut self, ptr: &BlockPtr, bug: PlantedBug) {
+        let is_empty = self.references.change(ptr.vseg, |table| {
+            table.give_up(ptr.offset_units);
+            if bug == PlantedBug::ReferenceDroppedTwice {
+                table.give_up(ptr.offset_units);
+            }
+            table.is_empty()
+        });
+        if is_empty {
+            self.references.remove(ptr.vseg);
+        }
+    }
+}
+
+/// What can be said of sharing some blocks of a segment.
+enum Verdict {
+    Fits,
+    /// One of them has as many references as can be counted.
+    Full,
+    /// No tree can lead there.
+    NoSegment,
+}
+
+impl Segments {
+    /// A segment's counts, if blocks of it were shared.
+    pub(crate) fn references_of(
+        &self,
+        vseg: VsegId,
+    ) -> Result<Option<Arc<ReferenceTable>>, Unread> {
+        self.table(vseg)
+    }
+
+    /// Segments of which blocks were shared.
+    pub(crate) fn with_references(&self) -> Vec<VsegId> {
+        self.inner.lock().references.vsegs().collect()
+    }
+
+    fn judge(&self, vseg: VsegId, offsets: &[u32]) -> Result<Verdict, Unread> {
+        let mut inner = self.inner.lock();
+        let Some(slot) = inner.slots.get(&vseg) else { return Ok(Verdict::NoSegment) };
+        let dead = slot.entry.state == SegmentState::Dead;
+        if slot.entry.class != SegmentClass::Data || dead {
+            return Ok(Verdict::NoSegment);
+        }
+        let Some(table) = inner.references.get(vseg)? else { return Ok(Verdict::Fits) };
+        let fits = offsets.chunk_by(|a, b| a == b).all(|same| {
+            let count = table.count(same[0]).unwrap_or(1);
+            u64::from(count) + same.len() as u64 <= u64::from(REFERENCES_MAX)
+        });
+        Ok(if fits { Verdict::Fits } else { Verdict::Full })
+    }
+
+    fn share(&self, vseg: VsegId, offsets: &[u32], bytes: u64) -> Result<(), Unread> {
+        let mut inner = self.inner.lock();
+        if inner.references.get(vseg)?.is_none() {
+            inner.references.put(vseg, ReferenceTable::default());
+        }
+        inner.references.change(vseg, |table| table.share(offsets));
+        inner.saved_bytes += bytes;
+        Ok(())
+    }
+}
+
+/// Pointers in the order of what they lead to.
+fn by_address(ptrs: &[BlockPtr]) -> Vec<(VsegId, u32, u64)> {
+    let mut sorted: Vec<_> =
+        ptrs.iter().map(|ptr| (ptr.vseg, ptr.offset_units, ptr.stored_bytes() as u64)).collect();
+    sorted.sort_unstable();
+    sorted
+}
+
+fn offsets_of(same_vseg: &[(VsegId, u32, u64)]) -> Vec<u32> {
+    same_vseg.iter().map(|(_, offset, _)| *offset).collect()
+}
+
+impl Pool {
+    /// Whether one more reference can be made for each of these pointers, which the last committed
+    /// trees hold.
+    ///
+    /// # Errors
+    /// `TooManyReferences`; the counts cannot be read; a pointer is damaged. Nothing was changed.
+    pub async fn check_share(&self, ptrs: &[BlockPtr]) -> Result<(), PoolError> {
+        for same in by_address(ptrs).chunk_by(|a, b| a.0 == b.0) {
+            let (vseg, offsets) = (same[0].0, offsets_of(same));
+            match self.translated(|segments| segments.judge(vseg, &offsets)).await? {
+                Verdict::Fits => {}
+                Verdict::Full => {
+                    return Err(PoolError::TooManyReferences { pool: self.label.name.clone() });
+                }
+                Verdict::NoSegment => {
+                    let (what, field) = ("block pointer", "vseg");
+                    let source = FormatError::Field { what, field, value: vseg.0 };
+                    let pool = self.label.name.clone();
+                    return Err(PoolError::Structure { pool, what, source });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl WriteOut<'_> {
+    /// Counts one more reference for each of these pointers; [`Pool::check_share`] said that it can
+    /// be done, and nothing was freed since.
+    ///
+    /// # Errors
+    /// The counts cannot be read: the write-out has failed.
+    pub async fn share(&mut self, ptrs: &[BlockPtr]) -> Result<(), PoolError> {
+        assert!(ptrs.iter().all(|ptr| ptr.kind == PtrKind::Data), "only data is shared");
+        for same in by_address(ptrs).chunk_by(|a, b| a.0 == b.0) {
+            let (vseg, offsets) = (same[0].0, offsets_of(same));
+            let bytes = same.iter().map(|(.., bytes)| bytes).sum();
+            self.pool.translated(|segments| segments.share(vseg, &offsets, bytes)).await?;
+        }
+        Ok(())
+    }
+}
