@@ -12,19 +12,23 @@
 //! - RAM for dirty data and caches is bounded by one number.
 
 mod accounts;
+mod advise;
 mod block_map;
 mod commit;
 mod core;
 mod dirty;
 mod engine;
 mod error;
+mod estimate;
 mod extents;
 mod flush;
 mod freeing;
 mod leaves;
 mod legs;
+mod limits;
 mod lookup;
 mod pressure;
+mod properties;
 mod range_set;
 mod replay;
 mod scan;
@@ -36,10 +40,15 @@ mod volume;
 mod volume_read;
 
 pub use accounts::WrongAccount;
+pub use advise::{Advisor, Estimate, RecordSample, SettingSample, Timing};
 pub use engine::{Engine, EngineOptions, Outcome, VolumeSpec};
 pub use error::DatasetError;
+pub use estimate::{DedupeCount, DedupeEstimate, HINT_BYTES};
 pub use extents::Extent;
 pub use lookup::DatasetSpace;
+pub use properties::{
+    DEFAULT_COMPRESSION, PropertiesOf, PropertyChange, PropertyTarget, Refreservation,
+};
 pub use range_set::RangeSet;
 pub use snapshots::{SnapshotId, SnapshotInfo};
 pub use traffic::{Traffic, TrafficCounts};

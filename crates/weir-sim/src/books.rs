@@ -59,6 +59,8 @@ pub(crate) struct Book {
     /// Size in blocks.
     pub(crate) size: Property<usize>,
     pub(crate) compression: Property<Compression>,
+    /// Quota and reservation in bytes, 0: none.
+    pub(crate) limits: Property<(u64, u64)>,
     /// Counts the volumes that had this name: a late acknowledgement must not go to the next one.
     pub(crate) incarnation: u64,
     /// What a rollback that was asked for makes of it: size and content.
@@ -118,6 +120,7 @@ impl Book {
 pub(crate) struct Found {
     pub(crate) size: usize,
     pub(crate) compression: Compression,
+    pub(crate) limits: (u64, u64),
     /// Padded with zeros to the longest volume.
     pub(crate) state: Vec<Tag>,
 }
@@ -152,6 +155,7 @@ impl Books {
             presence,
             size: Property::new(blocks),
             compression: Property::new(Compression::Lz4),
+            limits: Property::new((0, 0)),
             incarnation: 0,
             rolling: None,
             busy: 0,
@@ -233,6 +237,7 @@ impl Books {
         book.presence = Presence::Creating;
         book.size = Property::new(blocks);
         book.compression = Property::new(compression);
+        book.limits = Property::new((0, 0));
         book.incarnation += 1;
     }
 
@@ -260,6 +265,7 @@ impl Books {
             book.presence = Presence::There;
             book.size = Property::new(found.size);
             book.compression = Property::new(found.compression);
+            book.limits = Property::new(found.limits);
             book.history = History::of_state(found.state);
         }
     }

@@ -14,17 +14,19 @@ use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
 use weir_api::types::{
-    EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, HistoryList,
-    ImportableList, Outcome, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated,
-    PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan,
-    PoolScrub, PoolStatus, Removed, ScheduleChange, ScheduleList, ScheduleSet, ServerInfo,
-    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
-    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeChange, VolumeCreate,
-    VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
+    DedupeEstimate, DedupeForecast, EventList, EventQuery, Export, ExportChange, ExportCreate,
+    ExportKey, ExportList, HistoryList, ImportableList, Outcome, PoolAdd, PoolAttach, PoolChange,
+    PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList,
+    PoolRemove, PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit,
+    PropertyList, PropertyQuery, PropertySet, Removed, ScheduleChange, ScheduleList, ScheduleSet,
+    ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
+    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeAdvice,
+    VolumeAdvise, VolumeChange, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename,
+    VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control};
 use weir_base::{ErrorKind, Guid};
-use weir_dataset::{Engine, EngineOptions, VolumeSpec};
+use weir_dataset::{Engine, EngineOptions};
 use weir_device::Arena;
 use weir_pool::{ImportOptions, PlantedBug};
 
@@ -32,6 +34,7 @@ use super::activity::Activity;
 use super::changes::Changes;
 use super::clock::ServerClock;
 use super::exports::Registry;
+use super::jobs::Jobs;
 use super::offers::Of;
 use super::pools::{OpenPool, api_error};
 use super::recorder::Record;
@@ -58,6 +61,8 @@ pub(super) struct Manager {
     /// Engines of pools that are being closed.
     pub(super) closing: Mutex<Vec<Weak<Engine>>>,
     pub(super) record: Record,
+    pub(super) advising: Jobs<VolumeAdvice>,
+    pub(super) estimating: Jobs<DedupeForecast>,
 }
 
 pub(super) fn not_found(what: &str, name: &str) -> ApiError {
@@ -93,6 +98,8 @@ impl Manager {
             changes: Changes::default(),
             closing: Mutex::default(),
             record,
+            advising: Jobs::default(),
+            estimating: Jobs::default(),
         }
     }
 
@@ -284,15 +291,20 @@ impl Control for Manager {
         Box::pin(self.expand_pool(pool))
     }
 
+    fn property_get(&self, query: PropertyQuery) -> Answer<'_, PropertyList> {
+        Box::pin(self.get_properties(query))
+    }
+
+    fn property_set(&self, request: PropertySet) -> Answer<'_, PropertyChange> {
+        Box::pin(self.set_properties(request))
+    }
+
+    fn property_inherit(&self, request: PropertyInherit) -> Answer<'_, PropertyChange> {
+        Box::pin(self.inherit_property(request))
+    }
+
     fn volume_create(&self, request: VolumeCreate) -> Answer<'_, VolumeChange> {
-        Box::pin(async move {
-            let compression = request.properties.compression.unwrap_or_default();
-            let (size_bytes, compression) = (request.size_bytes, convert::compression(compression));
-            self.change_volume(&request.name, Outcome::Created, move |engine, name| async move {
-                engine.create_volume(&VolumeSpec { name, size_bytes, compression }).await
-            })
-            .await
-        })
+        Box::pin(self.create_volume(request))
     }
 
     fn volume_list(&self, pool: Option<String>) -> Answer<'_, VolumeList> {
@@ -323,14 +335,9 @@ impl Control for Manager {
 
     fn volume_set(&self, request: VolumeSet) -> Answer<'_, VolumeChange> {
         Box::pin(async move {
-            let compression = request.properties.compression.map(convert::compression);
-            self.change_volume(&request.name, Outcome::Changed, move |engine, name| async move {
-                match compression {
-                    Some(compression) => engine.set_compression(&name, compression).await,
-                    None => Ok(weir_dataset::Outcome::Unchanged),
-                }
-            })
-            .await
+            let name = request.name.clone();
+            let PropertyChange { outcome, .. } = self.set_properties(request.into()).await?;
+            Ok(VolumeChange { outcome, volume: self.show_volume(&name)? })
         })
     }
 
@@ -350,6 +357,14 @@ impl Control for Manager {
 
     fn volume_promote(&self, volume: String) -> Answer<'_, VolumeChange> {
         Box::pin(self.promote_volume(volume))
+    }
+
+    fn volume_advise(&self, request: VolumeAdvise) -> Answer<'_, VolumeAdvice> {
+        Box::pin(self.advise_volume(request))
+    }
+
+    fn dedupe_estimate(&self, request: DedupeEstimate) -> Answer<'_, DedupeForecast> {
+        Box::pin(self.estimate_dedupe(request))
     }
 
     fn volume_destroy(&self, request: VolumeDestroy) -> Answer<'_, Removed> {
