@@ -27,7 +27,7 @@ pub(crate) enum VolumeVerb {
         /// Size clients see, such as 10GiB; a multiple of 4096 bytes
         #[arg(long, allow_hyphen_values = true)]
         size: String,
-        /// Set a property, such as compression=zstd or refreservation=auto; weir set --help lists them
+        /// Set a property, such as refreservation=auto; weir set --help lists them
         #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
         properties: Vec<String>,
     },

@@ -90,7 +90,9 @@ fn values_come_from_where_they_were_set_also_after_a_kill() {
     let people = server.weir("get type,size,clones tank/v").ok().out;
     assert_eq!(
         people,
-        "NAME    PROPERTY  VALUE   SOURCE\ntank/v  type      volume  -\ntank/v  size      256MiB  -\n\
+        "NAME    PROPERTY  VALUE   SOURCE\n\
+         tank/v  type      volume  -\n\
+         tank/v  size      256MiB  -\n\
          tank/v  clones    -       -\n"
     );
     server.weir("set size=512MiB tank/v").ok();

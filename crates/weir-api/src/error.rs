@@ -61,7 +61,7 @@ pub enum Error {
         of: &'static str,
     },
     /// A property that is not inherited.
-    #[error("property {name} is not inherited{}", if *settable { "" } else { ", and cannot be set" })]
+    #[error("property {name} is not inherited{}", nor_set(*settable))]
     NotInherited {
         /// The property.
         name: &'static str,
@@ -233,6 +233,10 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
+}
+
+fn nor_set(settable: bool) -> &'static str {
+    if settable { "" } else { ", and cannot be set" }
 }
 
 fn same(first: Option<&str>) -> String {

@@ -352,8 +352,9 @@ fn check_user(name: &str, properties: &Properties) -> Result<(), DatasetError> {
     for (property, value) in user {
         if property.is_empty() || property.len() > USER_NAME_BYTES_MAX {
             return unfit(format!(
-                "cannot have a user property with a name of {} bytes; at most {USER_NAME_BYTES_MAX}",
-                property.len()
+                "cannot have a user property with a name of {} bytes; at most {}",
+                property.len(),
+                USER_NAME_BYTES_MAX
             ));
         }
         if value.len() > USER_VALUE_BYTES_MAX {

@@ -75,9 +75,9 @@ fn recommend(settings: &[SettingSample]) -> (Compression, String) {
         "nothing that is fast enough makes the data clearly smaller".to_owned()
     } else {
         format!(
-            "it stores {} % of what is written (within {:.1}), and adds {write_us:.0} us to a write \
-             of 4 KiB; nothing faster is nearly as small, and what is smaller takes more than \
-             {WRITE_US_MAX:.0} us or saves less than {} % more",
+            "it stores {} % of what is written (within {:.1}), and adds {write_us:.0} us to a \
+             write of 4 KiB; nothing faster is nearly as small, and what is smaller takes more \
+             than {WRITE_US_MAX:.0} us or saves less than {} % more",
             percent(stored.mean),
             stored.margin * 100.0,
             percent(SAVING_MIN)

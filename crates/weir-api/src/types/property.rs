@@ -470,7 +470,7 @@ mod tests {
         let long = "x".repeat(1025);
         for (name, value, part) in [
             ("compresion", "off", "did you mean compression?"),
-            ("volsize", "1G", "did you mean size?"),
+            ("siez", "1G", "did you mean size?"),
             ("atime", "on", "there are type,"),
             ("used", "1", "cannot be set"),
             ("quota", "auto", "a size, or none"),
