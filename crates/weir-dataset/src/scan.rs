@@ -399,7 +399,12 @@ impl Engine {
         let before = self.activity();
         let go_on = || busy || (self.activity() == before && !self.is_stopping());
         let pace = if busy {
-            ScanPace { blocks: SCAN_BLOCKS_BUSY, runs_in_flight: 1, ..idle_pace(&go_on) }
+            ScanPace {
+                blocks: SCAN_BLOCKS_BUSY,
+                runs_in_flight: 1,
+                legs_in_flight: 1,
+                ..idle_pace(&go_on)
+            }
         } else {
             idle_pace(&go_on)
         };
@@ -423,6 +428,7 @@ fn idle_pace(go_on: &(dyn Fn() -> bool + Sync)) -> ScanPace<'_> {
         blocks: usize::MAX,
         runs_in_flight: SCAN_RUNS_IN_FLIGHT,
         bytes_in_flight: SCAN_BYTES_IN_FLIGHT / SCAN_SEGMENTS_AT_ONCE,
+        legs_in_flight: usize::MAX,
         go_on,
     }
 }

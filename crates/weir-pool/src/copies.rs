@@ -16,8 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use futures_util::StreamExt as _;
-use futures_util::future::join_all;
-use futures_util::stream::FuturesUnordered;
+use futures_util::stream::{self, FuturesUnordered};
 use weir_base::ErrorKind;
 use weir_codec::checksum::xxh3_128;
 use weir_device::{Durability, IoBuf};
@@ -113,6 +112,8 @@ pub(crate) struct Scope<'a> {
     pub(crate) behind: Vec<&'a Leg>,
     /// Second look, after a commit: parity that differs from its row may be made anew.
     pub(crate) settles: bool,
+    /// Legs that are read at the same time.
+    pub(crate) legs_in_flight: usize,
 }
 
 /// Whether bytes are what they should be.
@@ -202,7 +203,8 @@ impl Vdev {
         let reads = legs.iter().zip(&blank).map(|(leg, blank)| async move {
             if *blank { None } else { self.read_leg(leg, at, len).await }
         });
-        let spans = join_all(reads).await;
+        let spans: Vec<Option<Span>> =
+            stream::iter(reads).buffered(scope.legs_in_flight).collect().await;
         let unread = spans.iter().zip(&blank).any(|(span, blank)| span.is_none() && !blank);
         if run.items().len() > 1 && unread {
             // One sector that cannot be read must not cost the copies of its neighbours.
@@ -310,7 +312,7 @@ impl Pool {
             let checked = Checked { bytes: part.live_bytes(), damaged, ..Checked::default() };
             return Some((checked, part.to));
         }
-        let scope = &Scope { kind, good, behind, settles };
+        let scope = &Scope { kind, good, behind, settles, legs_in_flight: pace.legs_in_flight };
         Some(self.check_runs(vdev, scope, part, pace).await)
     }
 

@@ -84,6 +84,9 @@ pub struct ScanPace<'a> {
     pub runs_in_flight: usize,
     /// ... and bytes of all legs; one run is always taken.
     pub bytes_in_flight: usize,
+    /// Legs of a run that are read at the same time. Beside clients it is one: what all legs give
+    /// at once may be a mebibyte, and a client waits behind all of it where disks share a device.
+    pub legs_in_flight: usize,
     /// Asked before each run but the first: false ends the step early.
     pub go_on: &'a (dyn Fn() -> bool + Sync),
 }

@@ -6,6 +6,7 @@
 //! - a file is opened past the page cache where its file system can do that, and the driver's name
 //!   says so; a file that is made is made as long as the dataset, and nothing is cut off it.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
@@ -14,8 +15,9 @@ use std::sync::Arc;
 
 use rustix::fs::{Advice, OFlags, fadvise};
 
-use super::{Lane, Target, TargetError, io_error, psync, uring};
+use super::{Lane, Op, Target, TargetError, io_error, psync, uring};
 use crate::result::TargetInfo;
+use crate::spec::OpKind;
 
 /// Block of a file whose file system does not name one.
 const FILE_BLOCK_BYTES: u32 = 512;
@@ -31,6 +33,25 @@ impl Files {
     /// The file that holds a byte, and where in it.
     pub(super) fn place(&self, offset: u64) -> (usize, u64) {
         ((offset / self.part_bytes) as usize, offset % self.part_bytes)
+    }
+}
+
+/// The files that a lane wrote to since its last flush, which is for those: a flush of one file
+/// says nothing about its neighbours.
+#[derive(Default)]
+pub(super) struct Unflushed(BTreeSet<usize>);
+
+impl Unflushed {
+    /// Notes an operation that is done.
+    pub(super) fn note(&mut self, files: &Files, op: &Op) {
+        if matches!(op.kind, OpKind::Write | OpKind::Trim) {
+            self.0.insert(files.place(op.offset).0);
+        }
+    }
+
+    /// What a flush that begins now is for; the first file where nothing was written.
+    pub(super) fn take(&mut self) -> Vec<usize> {
+        if self.0.is_empty() { vec![0] } else { std::mem::take(&mut self.0).into_iter().collect() }
     }
 }
 
@@ -134,5 +155,24 @@ impl Target for FileTarget {
                 .map_err(|error| io_error(path, "drop caches of")(error.into()))?;
         }
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flush_is_for_every_file_written_to_since_the_last() {
+        let null = || Arc::new(File::open("/dev/null").expect("it is always there"));
+        let files = Files { files: vec![null(), null(), null()], part_bytes: 8192 };
+        let op = |kind, offset| Op { kind, offset, len_bytes: 4096, durable: false };
+        let mut unflushed = Unflushed::default();
+        unflushed.note(&files, &op(OpKind::Read, 0));
+        unflushed.note(&files, &op(OpKind::Write, 20_480));
+        unflushed.note(&files, &op(OpKind::Trim, 12_288));
+        unflushed.note(&files, &op(OpKind::Write, 8192));
+        assert_eq!(unflushed.take(), [1, 2]);
+        assert_eq!(unflushed.take(), [0], "nothing was written: still one operation");
     }
 }

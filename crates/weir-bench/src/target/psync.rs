@@ -10,13 +10,17 @@ use std::time::Instant;
 use rustix::io::{IoSlice, ReadWriteFlags};
 use weir_device::IoBuf;
 
-use super::file::Files;
+use super::file::{Files, Unflushed};
 use super::{Done, Lane, Op, TargetError, Wait};
 use crate::spec::OpKind;
+
+/// What a thread gets: an operation, its buffer and, of a flush, the files.
+type Work = (Op, IoBuf, Vec<usize>);
 
 /// What a thread gives back.
 struct Answer {
     slot: usize,
+    op: Op,
     buffer: IoBuf,
     result: Result<(), std::io::Error>,
     at: Instant,
@@ -26,8 +30,11 @@ struct PsyncLane {
     address: String,
     /// `None` while its thread has it.
     buffers: Vec<Option<IoBuf>>,
-    threads: Vec<Sender<(Op, IoBuf)>>,
+    threads: Vec<Sender<Work>>,
     answers: Receiver<Answer>,
+    files: Arc<Files>,
+    /// Files that this lane wrote to since its last flush.
+    unflushed: Unflushed,
 }
 
 pub(super) fn lane(
@@ -38,14 +45,14 @@ pub(super) fn lane(
 ) -> Box<dyn Lane> {
     let (answer, answers) = channel();
     let threads = (0..slots).map(|slot| {
-        let (work, works) = channel::<(Op, IoBuf)>();
+        let (work, works) = channel::<Work>();
         let (files, answer) = (Arc::clone(files), answer.clone());
         // It ends when the lane drops its sender.
         std::thread::spawn(move || {
-            for (op, mut buffer) in works {
-                let result = perform(&files, &op, &mut buffer);
+            for (op, mut buffer, written) in works {
+                let result = perform(&files, &op, &mut buffer, &written);
                 let at = Instant::now();
-                if answer.send(Answer { slot, buffer, result, at }).is_err() {
+                if answer.send(Answer { slot, op, buffer, result, at }).is_err() {
                     return;
                 }
             }
@@ -54,10 +61,16 @@ pub(super) fn lane(
     });
     let threads = threads.collect();
     let buffers = (0..slots).map(|_| Some(IoBuf::zeroed(buffer_bytes))).collect();
-    Box::new(PsyncLane { address: address.to_owned(), buffers, threads, answers })
+    let (files, unflushed) = (Arc::clone(files), Unflushed::default());
+    Box::new(PsyncLane { address: address.to_owned(), buffers, threads, answers, files, unflushed })
 }
 
-fn perform(files: &Files, op: &Op, buffer: &mut [u8]) -> Result<(), std::io::Error> {
+fn perform(
+    files: &Files,
+    op: &Op,
+    buffer: &mut [u8],
+    written: &[usize],
+) -> Result<(), std::io::Error> {
     let (file, offset) = files.place(op.offset);
     let file = &files.files[file];
     let bytes = &mut buffer[..op.len_bytes as usize];
@@ -72,7 +85,7 @@ fn perform(files: &Files, op: &Op, buffer: &mut [u8]) -> Result<(), std::io::Err
             Ok(())
         }
         OpKind::Write => file.write_all_at(bytes, offset),
-        OpKind::Flush => file.sync_data(),
+        OpKind::Flush => written.iter().try_for_each(|index| files.files[*index].sync_data()),
         OpKind::Trim => {
             let flags =
                 rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
@@ -88,7 +101,8 @@ impl Lane for PsyncLane {
 
     fn submit(&mut self, slot: usize, op: &Op) -> Result<(), TargetError> {
         let buffer = self.buffers[slot].take().expect("one operation per slot");
-        let sent = self.threads[slot].send((*op, buffer));
+        let written = if op.kind == OpKind::Flush { self.unflushed.take() } else { Vec::new() };
+        let sent = self.threads[slot].send((*op, buffer, written));
         sent.map_err(|_| self.lost())
     }
 
@@ -107,7 +121,8 @@ impl Lane for PsyncLane {
             Wait::One | Wait::No => None,
         };
         let more: Vec<Answer> = self.answers.try_iter().collect();
-        for Answer { slot, buffer, result, at } in first.into_iter().chain(more) {
+        for Answer { slot, op, buffer, result, at } in first.into_iter().chain(more) {
+            self.unflushed.note(&self.files, &op);
             self.buffers[slot] = Some(buffer);
             done.push(Done { slot, result, at });
         }

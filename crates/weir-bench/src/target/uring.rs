@@ -21,7 +21,7 @@ use io_uring::types::{Fixed, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 
 use super::buffers::Buffers;
-use super::file::Files;
+use super::file::{Files, Unflushed};
 use super::{Done, Lane, Op, TargetError, Wait};
 use crate::spec::OpKind;
 
@@ -40,8 +40,8 @@ pub(super) fn is_available() -> bool {
 #[derive(Clone, Copy)]
 struct UnderWay {
     op: Op,
-    /// Bytes that are done.
-    done_bytes: u32,
+    /// Bytes that are done; of a flush, files.
+    done: u32,
 }
 
 struct UringLane {
@@ -53,6 +53,10 @@ struct UringLane {
     /// Whether the kernel knows them.
     is_registered: bool,
     under_way: Vec<Option<UnderWay>>,
+    /// Files that this lane wrote to since its last flush.
+    unflushed: Unflushed,
+    /// By slot, what its flush is for.
+    flushing: Vec<Vec<usize>>,
     /// How many of them are.
     busy: usize,
     /// Whether the ring is enabled: its thread is known.
@@ -84,6 +88,8 @@ pub(super) fn lane(
         buffers,
         is_registered,
         under_way: vec![None; slots],
+        unflushed: Unflushed::default(),
+        flushing: vec![Vec::new(); slots],
         busy: 0,
         is_enabled: false,
         answers: Vec::with_capacity(slots),
@@ -119,11 +125,16 @@ impl UringLane {
         TargetError::Io { address: self.address.clone(), what: "wait for", source }
     }
 
-    fn entry(&mut self, slot: usize, UnderWay { op, done_bytes }: UnderWay) -> squeue::Entry {
+    fn entry(&mut self, slot: usize, UnderWay { op, done }: UnderWay) -> squeue::Entry {
+        if op.kind == OpKind::Flush {
+            let file = Fixed(self.flushing[slot][done as usize] as u32);
+            let flush = opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC);
+            return flush.build().user_data(slot as u64);
+        }
         let (file, offset) = self.files.place(op.offset);
-        let (file, at) = (Fixed(file as u32), offset + u64::from(done_bytes));
-        let rest = op.len_bytes - done_bytes;
-        let buffer = self.buffers.of(slot)[done_bytes as usize..].as_mut_ptr();
+        let (file, at) = (Fixed(file as u32), offset + u64::from(done));
+        let rest = op.len_bytes - done;
+        let buffer = self.buffers.of(slot)[done as usize..].as_mut_ptr();
         let (own, flags) = (slot as u16, if op.durable { DSYNC } else { 0 });
         let entry = match (op.kind, self.is_registered) {
             (OpKind::Read, true) => {
@@ -136,7 +147,7 @@ impl UringLane {
             (OpKind::Write, false) => {
                 opcode::Write::new(file, buffer, rest).offset(at).rw_flags(flags).build()
             }
-            (OpKind::Flush, _) => opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC).build(),
+            (OpKind::Flush, _) => unreachable!("returned above"),
             (OpKind::Trim, _) => {
                 let mode =
                     rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
@@ -196,7 +207,10 @@ impl Lane for UringLane {
     fn submit(&mut self, slot: usize, op: &Op) -> Result<(), TargetError> {
         assert!(self.under_way[slot].is_none(), "one operation per slot");
         assert!(op.len_bytes as usize <= self.buffers.of(slot).len(), "it fits its buffer");
-        self.push(slot, UnderWay { op: *op, done_bytes: 0 })?;
+        if op.kind == OpKind::Flush {
+            self.flushing[slot] = self.unflushed.take();
+        }
+        self.push(slot, UnderWay { op: *op, done: 0 })?;
         // An operation that waits for others to be sent with is not in flight, though it counts as
         // if it were: storage that is quick would look slower by a tenth.
         self.wait(Wait::No)
@@ -218,18 +232,24 @@ impl Lane for UringLane {
         for (slot, result) in answers.drain(..) {
             let work = self.under_way[slot].take().expect("the kernel answers once");
             self.busy -= 1;
-            let UnderWay { op, done_bytes } = work;
+            let UnderWay { op, done: done_before } = work;
             let moves = matches!(op.kind, OpKind::Read | OpKind::Write);
-            let now_done = done_bytes + result.max(0).cast_unsigned();
+            let now_done = done_before + result.max(0).cast_unsigned();
+            let flushed = done_before as usize + 1;
             let result = match result {
+                0 if op.kind == OpKind::Flush && flushed < self.flushing[slot].len() => {
+                    self.push(slot, UnderWay { op, done: flushed as u32 })?;
+                    continue;
+                }
                 0 if moves => Err(std::io::ErrorKind::UnexpectedEof.into()),
                 1.. if moves && now_done < op.len_bytes => {
-                    self.push(slot, UnderWay { op, done_bytes: now_done })?;
+                    self.push(slot, UnderWay { op, done: now_done })?;
                     continue;
                 }
                 0.. => Ok(()),
                 error => Err(std::io::Error::from_raw_os_error(-error)),
             };
+            self.unflushed.note(&self.files, &op);
             done.push(Done { slot, result, at });
         }
         self.answers = answers;
@@ -265,6 +285,20 @@ mod tests {
             lane.reap(Wait::One, &mut done).expect("the ring answers");
         }
         assert!(done.len() == 1 && done[0].result.is_ok(), "{done:?}");
+    }
+
+    #[test]
+    fn a_flush_of_several_files_is_one_operation() {
+        let directory = tempfile::tempdir().unwrap();
+        let address = Address::Directory(directory.path().to_owned());
+        let dataset = DatasetSpec { files: 3, file_bytes: 8192 };
+        let target: Box<dyn Target> = open(&address, &dataset).unwrap();
+        let mut lane = target.lane(2, 4096).unwrap();
+        for file in 0..3 {
+            one(&mut *lane, OpKind::Write, file * 8192);
+        }
+        one(&mut *lane, OpKind::Flush, 0);
+        one(&mut *lane, OpKind::Flush, 0);
     }
 
     /// As workers do: the lane is made by one thread and used by another.

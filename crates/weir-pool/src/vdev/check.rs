@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use futures_util::future::join_all;
+use futures_util::stream::{self, StreamExt as _};
 use weir_codec::parity::{self, Recovery};
 use weir_device::{Durability, IoBuf};
 
@@ -216,7 +216,7 @@ impl Vdev {
         count: usize,
     ) -> Vec<LegStrips> {
         let (strip, at) = (rows.strip_bytes as usize, self.base + rows.leg_offset(first_row, 0));
-        join_all(self.legs.iter().map(|leg| async move {
+        let reads = self.legs.iter().map(|leg| async move {
             let (buf, mut there) = (IoBuf::for_read(count * strip), vec![false; count]);
             let wanted = scope.good.iter().any(|good| std::ptr::eq(*good, leg));
             let Some(device) = leg.usable().filter(|_| wanted) else {
@@ -235,8 +235,8 @@ impl Vdev {
                 buf[place..place + strip].copy_from_slice(&one);
             }
             LegStrips { buf, there }
-        }))
-        .await
+        });
+        stream::iter(reads).buffered(scope.legs_in_flight).collect().await
     }
 
     /// Whether the stretch holds the right bytes of a block, after a look at all legs if need be.

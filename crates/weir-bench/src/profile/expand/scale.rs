@@ -8,7 +8,7 @@
 use crate::spec::{BonnieSize, BonnieSpec, CellSpec, DatasetSpec, Scale};
 
 /// The largest profile has more than 50 rows, and is to be through within minutes.
-const SMOKE_CELL_MS: u64 = 2_000;
+const SMOKE_CELL_MS: u64 = 5_000;
 /// A search measures many rates, and looks for growth from second to second.
 const SMOKE_RATE_MS: u64 = 2_000;
 const SMOKE_WARMUP_MS: u64 = 500;
@@ -47,7 +47,7 @@ fn name(scale: Scale) -> &'static str {
 fn meaning(scale: Scale) -> &'static str {
     match scale {
         Scale::Smoke => {
-            "one run of 2 s per row, at most 256 MiB of data: shows that it works, no more"
+            "one run of 5 s per row, at most 256 MiB of data: shows that it works, no more"
         }
         Scale::Standard => "runs of 60 s per row, at most 8 GiB of data",
         Scale::Seed => "as the profile says",

@@ -159,7 +159,7 @@ fn a_job_file_is_loaded_by_its_path() {
     let variant = Options { variant: Some("cold".to_owned()), ..options() };
     assert!(load(path, &variant).unwrap_err().to_string().ends_with("has none"));
     let smoke = load(path, &Options { scale: Scale::Smoke, ..options() }).unwrap();
-    assert_eq!(smoke.cells[0].duration_ms, 2000);
+    assert_eq!(smoke.cells[0].duration_ms, 5000);
     assert!(smoke.title.ends_with("smoke scale") && smoke.dataset.total_bytes() <= 256 << 20);
 }
 
