@@ -165,7 +165,7 @@ impl Engine {
     fn apply_properties(&self) {
         for volume in self.all_volumes() {
             let mut state = volume.state.lock();
-            state.limits.is_read_only = self.core.is_read_only(&state.record.properties);
+            state.is_read_only = self.core.is_read_only(&state.record.properties);
             volume.measure_limits(&mut state);
         }
     }
@@ -340,7 +340,7 @@ impl Engine {
         {
             let mut state = volume.state.lock();
             state.overflow = Some(self.core.open_txg());
-            state.limits.is_read_only = self.core.is_read_only(&state.record.properties);
+            state.is_read_only = self.core.is_read_only(&state.record.properties);
         }
         list.push(Arc::new(volume));
     }

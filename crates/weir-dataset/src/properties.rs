@@ -179,7 +179,7 @@ impl Engine {
             self.make_planned(&planned)?;
             for volume in &*list {
                 let mut state = volume.state.lock();
-                state.limits.is_read_only = self.core.is_read_only(&state.record.properties);
+                state.is_read_only = self.core.is_read_only(&state.record.properties);
             }
         }
         self.core.measure_space();

@@ -96,6 +96,8 @@ pub(crate) struct State {
     pub(crate) taking: Option<DatasetRecord>,
     /// Whether this shows a snapshot, which nobody writes to.
     pub(crate) is_view: bool,
+    /// Whether writes are refused: it was set so, or its pool was.
+    pub(crate) is_read_only: bool,
     pub(crate) limits: Limits,
     /// A smaller size that is being checked for data in the way; until that is known, no commit
     /// may store it and no access reaches beyond it.
@@ -178,6 +180,7 @@ impl Volume {
             snapshots: Vec::new(),
             taking: None,
             is_view: false,
+            is_read_only: false,
             limits: Limits::default(),
             shrinking_to: None,
             record,
@@ -194,7 +197,7 @@ impl Volume {
     /// Whether writes are refused.
     pub fn is_read_only(&self) -> bool {
         let state = self.state.lock();
-        state.is_view || state.limits.is_read_only
+        state.is_view || state.is_read_only
     }
 
     /// What is known of it.
@@ -237,7 +240,7 @@ impl Volume {
         if state.is_view {
             return Err(DatasetError::ReadOnly { name: self.full_name(state) });
         }
-        if state.limits.is_read_only {
+        if state.is_read_only {
             return Err(DatasetError::WritesRefused { name: self.full_name(state) });
         }
         self.check(state, offset, len)
