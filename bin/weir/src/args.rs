@@ -11,9 +11,11 @@ use clap_complete::Shell;
 
 use crate::bench::BenchArgs;
 use crate::export::ExportVerb;
+use crate::forecast::DedupeVerb;
 use crate::offline::check::CheckArgs;
 use crate::offline::rescue::RescueArgs;
 use crate::pool::PoolVerb;
+use crate::properties::{GetArgs, InheritArgs, SetArgs};
 use crate::schedule::ScheduleVerb;
 use crate::serve_args::ServeArgs;
 use crate::server::ServerVerb;
@@ -55,12 +57,40 @@ pub(crate) enum Command {
         #[command(subcommand)]
         verb: SnapshotVerb,
     },
+    /// Show properties of pools, volumes and snapshots, and where their values come from
+    Get {
+        #[command(flatten)]
+        remote: Remote,
+        #[command(flatten)]
+        arguments: GetArgs,
+    },
+    /// Set properties
+    Set {
+        #[command(flatten)]
+        remote: Remote,
+        #[command(flatten)]
+        arguments: SetArgs,
+    },
+    /// Let something inherit a property again, instead of what was set
+    Inherit {
+        #[command(flatten)]
+        remote: Remote,
+        #[command(flatten)]
+        arguments: InheritArgs,
+    },
     /// Let the server take snapshots by itself
     Schedule {
         #[command(flatten)]
         remote: Remote,
         #[command(subcommand)]
         verb: ScheduleVerb,
+    },
+    /// See what dedupe would save before it is switched on
+    Dedupe {
+        #[command(flatten)]
+        remote: Remote,
+        #[command(subcommand)]
+        verb: DedupeVerb,
     },
     /// Offer volumes and snapshots to clients
     Export {
@@ -149,6 +179,10 @@ impl Cli {
             Command::Pool { remote, .. }
             | Command::Volume { remote, .. }
             | Command::Snapshot { remote, .. }
+            | Command::Get { remote, .. }
+            | Command::Set { remote, .. }
+            | Command::Inherit { remote, .. }
+            | Command::Dedupe { remote, .. }
             | Command::Schedule { remote, .. }
             | Command::Export { remote, .. }
             | Command::Events { remote, .. }

@@ -15,11 +15,13 @@ mod cleaner;
 mod confirm;
 mod events;
 mod export;
+mod forecast;
 mod iostat;
 mod layout;
 mod offline;
 mod output;
 mod pool;
+mod properties;
 mod schedule;
 mod serve;
 mod serve_args;
@@ -70,6 +72,18 @@ fn run(cli: Cli) -> Result<Answer, ApiError> {
         }
         Command::Schedule { verb, remote } => {
             schedule::run(verb, &Session::open(&root, &remote.into())?)
+        }
+        Command::Get { arguments, remote } => {
+            properties::get(&arguments, &Session::open(&root, &remote.into())?)
+        }
+        Command::Set { arguments, remote } => {
+            properties::set(&arguments, &Session::open(&root, &remote.into())?)
+        }
+        Command::Inherit { arguments, remote } => {
+            properties::inherit(&arguments, &Session::open(&root, &remote.into())?)
+        }
+        Command::Dedupe { verb, remote } => {
+            forecast::run(verb, &Session::open(&root, &remote.into())?)
         }
         Command::Export { verb, remote } => {
             export::run(&verb, &Session::open(&root, &remote.into())?)

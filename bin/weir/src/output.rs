@@ -98,10 +98,17 @@ impl Style {
 /// A table. A header that starts with `>` aligns its column to the right.
 pub(crate) fn table<const N: usize>(
     header: [&str; N],
-    rows: &[[String; N]],
+    all: &[[String; N]],
     style: Style,
 ) -> String {
-    let rows: Vec<[String; N]> = rows.iter().map(|row| row.clone().map(|c| clean(&c))).collect();
+    let all: Vec<Vec<String>> = all.iter().map(|row| row.to_vec()).collect();
+    rows(&header, &all, style)
+}
+
+/// As [`table`], with as many columns as the header and each row have.
+pub(crate) fn rows(header: &[&str], rows: &[Vec<String>], style: Style) -> String {
+    let rows = rows.iter().map(|row| row.iter().map(|cell| clean(cell)).collect::<Vec<_>>());
+    let rows: Vec<Vec<String>> = rows.collect();
     let mut text = String::new();
     if style == Style::Script {
         for row in &rows {
@@ -110,11 +117,10 @@ pub(crate) fn table<const N: usize>(
         }
         return text;
     }
-    let titles = header.map(|title| title.trim_start_matches('>').to_owned());
-    let all: Vec<&[String; N]> = std::iter::once(&titles).chain(&rows).collect();
-    let widths: [usize; N] = std::array::from_fn(|column| {
-        all.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)
-    });
+    let titles = header.iter().map(|title| title.trim_start_matches('>').to_owned()).collect();
+    let all: Vec<&Vec<String>> = std::iter::once(&titles).chain(&rows).collect();
+    let width = |column: usize| all.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..header.len()).map(|column| width(column).unwrap_or(0)).collect();
     for row in all {
         let mut line = String::new();
         for (column, cell) in row.iter().enumerate() {

@@ -6,15 +6,16 @@
 
 use clap::{Subcommand, ValueEnum};
 use weir_api::types::{
-    Request, Volume, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeProperties,
-    VolumeRename, VolumeResize, VolumeSet, VolumeSpace, check_volume_size,
+    Request, Volume, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeRename,
+    VolumeResize, VolumeSet, VolumeSpace, check_volume_size,
 };
 use weir_api::{ApiError, Control};
 use weir_base::{ErrorKind, names, size};
 
 use crate::confirm;
+use crate::forecast;
 use crate::output::{self, Style};
-use crate::pool::split_property;
+use crate::properties;
 use crate::session::Session;
 
 #[derive(Debug, Subcommand)]
@@ -26,7 +27,7 @@ pub(crate) enum VolumeVerb {
         /// Size clients see, such as 10GiB; a multiple of 4096 bytes
         #[arg(long, allow_hyphen_values = true)]
         size: String,
-        /// Set a property: compression=lz4|auto|off|zstd|zstd-1..19, dedupe=on|off
+        /// Set a property, such as refreservation=auto; weir set --help lists them
         #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
         properties: Vec<String>,
     },
@@ -48,7 +49,7 @@ pub(crate) enum VolumeVerb {
     },
     /// Change properties of a volume
     Set {
-        /// Properties to set: compression=lz4|auto|off|zstd|zstd-1..19, dedupe=on|off
+        /// Properties to set, such as compression=zstd; weir set --help lists them
         #[arg(required = true, value_name = "PROPERTY=VALUE")]
         properties: Vec<String>,
         /// Full name, such as tank/vm1
@@ -81,6 +82,11 @@ pub(crate) enum VolumeVerb {
         /// Full name of the clone, such as tank/new
         name: String,
     },
+    /// Measure what other settings would make of a volume: its size and the time they take
+    Advise {
+        /// Full name, such as tank/vm1
+        name: String,
+    },
     /// Destroy a volume and its data
     Destroy {
         /// Full name, such as tank/vm1
@@ -106,8 +112,9 @@ pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
         VolumeVerb::Create { name, size, properties } => {
             check_name(&name)?;
             let size_bytes = parse_size(&size)?;
-            let properties = self::properties(&properties)?;
+            let properties = properties::values(&properties)?;
             let request = VolumeCreate { name, size_bytes, properties };
+            request.check()?;
             changed(session, &session.call(|client| client.volume_create(request))?)
         }
         VolumeVerb::List { pool, columns, script } => {
@@ -118,8 +125,9 @@ pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
         }
         VolumeVerb::Set { properties, name } => {
             check_name(&name)?;
-            let properties = self::properties(&properties)?;
+            let properties = properties::values(&properties)?;
             let request = VolumeSet { name, properties };
+            request.check()?;
             changed(session, &session.call(|client| client.volume_set(request))?)
         }
         VolumeVerb::Resize { name, size } => {
@@ -141,6 +149,7 @@ pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
             check_name(&name)?;
             changed(session, &session.call(|client| client.volume_promote(name))?)
         }
+        VolumeVerb::Advise { name } => forecast::advise(name, session),
         VolumeVerb::Destroy { name, recursive, yes } => {
             check_name(&name)?;
             confirm::destruction("volume", &name, yes)?;
@@ -162,21 +171,6 @@ fn parse_size(text: &str) -> Result<u64, ApiError> {
         size::parse(text).map_err(|error| ApiError::new(ErrorKind::Invalid, error.to_string()))?;
     check_volume_size(bytes)?;
     Ok(bytes)
-}
-
-fn properties(given: &[String]) -> Result<VolumeProperties, ApiError> {
-    let mut properties = VolumeProperties::default();
-    let mut seen = Vec::new();
-    for text in given {
-        let (name, value) = split_property(text)?;
-        if seen.contains(&name) {
-            let message = format!("property {name:?} is given twice");
-            return Err(ApiError::new(ErrorKind::Invalid, message));
-        }
-        seen.push(name);
-        properties.set(name, value)?;
-    }
-    Ok(properties)
 }
 
 fn changed(session: &Session, change: &VolumeChange) -> Result<(), ApiError> {
@@ -230,6 +224,7 @@ fn space(volumes: &[Volume], style: Style) -> String {
             by_volume_bytes,
             referenced_bytes,
             written_bytes,
+            by_refreservation_bytes,
         } = volume.space;
         [
             volume.name.clone(),
@@ -237,12 +232,14 @@ fn space(volumes: &[Volume], style: Style) -> String {
             style.size(used_bytes),
             style.size(by_snapshots_bytes),
             style.size(by_volume_bytes),
+            style.size(by_refreservation_bytes),
             style.size(referenced_bytes),
             style.size(written_bytes),
         ]
     };
     let rows: Vec<_> = volumes.iter().map(row).collect();
-    let header = ["NAME", ">AVAIL", ">USED", ">USEDSNAP", ">USEDDS", ">REFER", ">WRITTEN"];
+    let header =
+        ["NAME", ">AVAIL", ">USED", ">USEDSNAP", ">USEDDS", ">USEDREFRESERV", ">REFER", ">WRITTEN"];
     output::table(header, &rows, style)
 }
 

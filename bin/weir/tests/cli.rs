@@ -208,7 +208,7 @@ fn snapshots_and_schedules(server: &Server) {
     server.weir("volume promote tank/new").ok();
     server.weir("volume rename tank/new tank/web").ok();
     let space = server.weir("volume list -o space tank").ok().out;
-    let head = "NAME      AVAIL  USED  USEDSNAP  USEDDS  REFER  WRITTEN";
+    let head = "NAME      AVAIL  USED  USEDSNAP  USEDDS  USEDREFRESERV  REFER  WRITTEN";
     assert_eq!(space.lines().next(), Some(head));
     server.weir("volume destroy tank/web --yes").ok();
     let plan = server.weir("snapshot destroy -n tank/vm2@a").ok();

@@ -29,14 +29,15 @@ use crate::routes::{
     Successor,
 };
 use crate::types::{
-    EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, HistoryList,
-    ImportableList, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated,
-    PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan,
-    PoolScrub, PoolStatus, Removed, Request, ScheduleChange, ScheduleList, ScheduleSet, ServerInfo,
-    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
-    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeChange, VolumeCopy,
-    VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet, check_listed,
-    check_scheduled,
+    DedupeEstimate, DedupeForecast, EventList, EventQuery, Export, ExportChange, ExportCreate,
+    ExportKey, ExportList, HistoryList, ImportableList, PoolAdd, PoolAttach, PoolChange, PoolClear,
+    PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove,
+    PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList,
+    PropertyQuery, PropertySet, Removed, Request, ScheduleChange, ScheduleList, ScheduleSet,
+    ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
+    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeAdvice,
+    VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename,
+    VolumeResize, VolumeSet, check_listed, check_scheduled,
 };
 use crate::wire::ErrorBody;
 use crate::{Address, Error};
@@ -288,6 +289,22 @@ impl Control for Client {
         self.call(path.map(|path| send(Method::POST, path, &serde_json::json!({}))))
     }
 
+    fn property_get(&self, query: PropertyQuery) -> Answer<'_, PropertyList> {
+        // Escaped one by one: the comma between two stays one.
+        let list = |all: &[String]| all.iter().map(|name| part(name)).collect::<Vec<_>>().join(",");
+        let path =
+            format!("/v1/properties?of={}&properties={}", list(&query.of), list(&query.properties));
+        self.call(query.check().map(|()| get(path)))
+    }
+
+    fn property_set(&self, request: PropertySet) -> Answer<'_, PropertyChange> {
+        self.call(checked(Method::PATCH, "/v1/properties", &request))
+    }
+
+    fn property_inherit(&self, request: PropertyInherit) -> Answer<'_, PropertyChange> {
+        self.call(checked(Method::POST, "/v1/properties/inherit", &request))
+    }
+
     fn volume_create(&self, request: VolumeCreate) -> Answer<'_, VolumeChange> {
         self.call(checked(Method::POST, "/v1/volumes", &request))
     }
@@ -330,6 +347,14 @@ impl Control for Client {
     fn volume_promote(&self, volume: String) -> Answer<'_, VolumeChange> {
         let path = volume_path(&volume).map(|path| format!("{path}/promote"));
         self.call(path.map(|path| send(Method::POST, path, &serde_json::json!({}))))
+    }
+
+    fn volume_advise(&self, request: VolumeAdvise) -> Answer<'_, VolumeAdvice> {
+        self.call(checked(Method::POST, "/v1/advise", &request))
+    }
+
+    fn dedupe_estimate(&self, request: DedupeEstimate) -> Answer<'_, DedupeForecast> {
+        self.call(checked(Method::POST, "/v1/dedupe/estimate", &request))
     }
 
     fn volume_destroy(&self, request: VolumeDestroy) -> Answer<'_, Removed> {

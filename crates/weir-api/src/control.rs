@@ -13,13 +13,15 @@ use std::future::Future;
 use std::pin::Pin;
 
 use crate::types::{
-    EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, HistoryList,
-    ImportableList, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated,
-    PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan,
-    PoolScrub, PoolStatus, Removed, ScheduleChange, ScheduleList, ScheduleSet, ServerInfo,
+    DedupeEstimate, DedupeForecast, EventList, EventQuery, Export, ExportChange, ExportCreate,
+    ExportKey, ExportList, HistoryList, ImportableList, PoolAdd, PoolAttach, PoolChange, PoolClear,
+    PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove,
+    PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList,
+    PropertyQuery, PropertySet, Removed, ScheduleChange, ScheduleList, ScheduleSet, ServerInfo,
     SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
-    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeChange, VolumeCopy,
-    VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
+    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeAdvice, VolumeAdvise,
+    VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
+    VolumeSet,
 };
 use crate::wire::ApiError;
 
@@ -132,6 +134,19 @@ pub trait Control: Send + Sync + 'static {
     /// none is.
     fn pool_expand(&self, pool: String) -> Answer<'_, PoolChange>;
 
+    /// Tells properties of pools, volumes and snapshots, and where their values come from.
+    fn property_get(&self, query: PropertyQuery) -> Answer<'_, PropertyList>;
+
+    /// Sets properties; all of them or none.
+    ///
+    /// # Errors
+    /// `Invalid` for a quota below what is used, `NoSpace` for a reservation that the pool has no
+    /// room for.
+    fn property_set(&self, request: PropertySet) -> Answer<'_, PropertyChange>;
+
+    /// Lets something inherit a property again.
+    fn property_inherit(&self, request: PropertyInherit) -> Answer<'_, PropertyChange>;
+
     /// Makes a thin volume. The same name with the same size and properties is `unchanged`.
     fn volume_create(&self, request: VolumeCreate) -> Answer<'_, VolumeChange>;
 
@@ -166,6 +181,16 @@ pub trait Control: Send + Sync + 'static {
     /// # Errors
     /// `Invalid` for what is no clone, `Exists` where a name of a snapshot is taken.
     fn volume_promote(&self, volume: String) -> Answer<'_, VolumeChange>;
+
+    /// Measures what other settings would make of a volume. The first call starts that, and each
+    /// answers soon with what is known; one that gives a job is to be asked for again with it.
+    ///
+    /// # Errors
+    /// `Busy` while too many are made; `NotFound` for a job that has ended or was given up.
+    fn volume_advise(&self, request: VolumeAdvise) -> Answer<'_, VolumeAdvice>;
+
+    /// Counts what dedupe would find in volumes, as `volume_advise` measures.
+    fn dedupe_estimate(&self, request: DedupeEstimate) -> Answer<'_, DedupeForecast>;
 
     /// Destroys a volume and its data.
     ///

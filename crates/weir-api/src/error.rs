@@ -39,13 +39,46 @@ pub enum Error {
         why: &'static str,
     },
     /// A property that does not exist.
-    #[error("unknown property {name:?}; there is: {known}")]
+    #[error("unknown property {name:?}; {hint}")]
     Property {
         /// What was given.
         name: String,
-        /// The properties that exist.
-        known: &'static str,
+        /// The nearest, or all that exist.
+        hint: String,
     },
+    /// A property that only tells something.
+    #[error("property {name} tells what is, and cannot be set")]
+    PropertyReadOnly {
+        /// The property.
+        name: &'static str,
+    },
+    /// A property that something of this sort does not have.
+    #[error("property {property} cannot be set on a {of}")]
+    PropertyOf {
+        /// The property.
+        property: String,
+        /// What it was to be set on.
+        of: &'static str,
+    },
+    /// A property that is not inherited.
+    #[error("property {name} is not inherited{}", nor_set(*settable))]
+    NotInherited {
+        /// The property.
+        name: &'static str,
+        /// Whether it can be set.
+        settable: bool,
+    },
+    /// A property of users that cannot be.
+    #[error("bad user property {name:?}: {why}")]
+    UserProperty {
+        /// The property.
+        name: String,
+        /// The rule it breaks.
+        why: &'static str,
+    },
+    /// A change of the size beside others.
+    #[error("size is set alone: with other properties it could be half done")]
+    SizeWithOthers,
     /// A property that cannot have this value.
     #[error("bad value {value:?} for {name}; it takes: {known}")]
     PropertyValue {
@@ -59,6 +92,17 @@ pub enum Error {
     /// A request that changes nothing.
     #[error("no property to set was given")]
     NoProperty,
+    /// A request about no volume.
+    #[error("no volume was named")]
+    NoVolumes,
+    /// A volume that is named again, or one too many.
+    #[error("{name} is named twice, or is one more than {most} volumes")]
+    NamedTwice {
+        /// The volume.
+        name: String,
+        /// How many can be named.
+        most: usize,
+    },
     /// A request about no snapshot.
     #[error("no snapshot was named")]
     NoSnapshots,
@@ -191,6 +235,10 @@ pub enum Error {
     },
 }
 
+fn nor_set(settable: bool) -> &'static str {
+    if settable { "" } else { ", and cannot be set" }
+}
+
 fn same(first: Option<&str>) -> String {
     first.map_or_else(String::new, |first| format!(", first as {first:?}"))
 }
@@ -205,7 +253,14 @@ impl Error {
             | Self::VolumeSize { .. }
             | Self::Property { .. }
             | Self::PropertyValue { .. }
+            | Self::PropertyReadOnly { .. }
+            | Self::PropertyOf { .. }
+            | Self::NotInherited { .. }
+            | Self::UserProperty { .. }
+            | Self::SizeWithOthers
             | Self::NoProperty
+            | Self::NoVolumes
+            | Self::NamedTwice { .. }
             | Self::NoSnapshots
             | Self::NotOnePool
             | Self::VolumeTwice { .. }
@@ -236,6 +291,13 @@ impl Error {
             Self::Address { .. } => "write HOST:PORT or unix:PATH",
             Self::NoHome => "set HOME, or name a directory with --state",
             Self::VolumeSize { .. } => "use a multiple of 4096 bytes, at most 16TiB",
+            Self::NotInherited { name: "quota", .. } => "to have none: set quota=none",
+            Self::NotInherited { settable: true, .. } => "to have none: set it to none",
+            Self::PropertyReadOnly { .. } | Self::NotInherited { .. } | Self::Property { .. } => {
+                "look at the list: weir get all tank"
+            }
+            Self::SizeWithOthers => "set the size with a call of its own",
+            Self::NoVolumes | Self::NamedTwice { .. } => "name each volume once, such as tank/vm1",
             Self::NoSnapshots => "name a snapshot, such as tank/vm1@monday",
             Self::NotOnePool => "name the pool and the snapshots, such as tank@monday",
             Self::VolumeTwice { .. } => "take the second one with another call",

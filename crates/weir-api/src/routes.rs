@@ -27,11 +27,13 @@ use crate::guard;
 use crate::types::{Outcome, ServerInfo};
 use crate::wire::{ApiError, ErrorBody, http_status};
 
+mod advise;
 mod care;
 mod event;
 mod export;
 mod legs;
 mod pool;
+mod property;
 mod schedule;
 mod snapshot;
 mod vdevs;
@@ -92,12 +94,16 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(event::history))
         .routes(routes!(event::events))
         .routes(routes!(pool::scan))
+        .routes(routes!(property::list, property::set))
+        .routes(routes!(property::inherit))
         .routes(routes!(volume::list, volume::create))
         .routes(routes!(volume::show, volume::set, volume::destroy))
         .routes(routes!(volume::resize))
         .routes(routes!(volume::rename))
         .routes(routes!(volume::copy))
         .routes(routes!(volume::promote))
+        .routes(routes!(advise::volume))
+        .routes(routes!(advise::dedupe))
         .routes(routes!(snapshot::list, snapshot::create))
         .routes(routes!(snapshot::destroy))
         .routes(routes!(snapshot::hold))

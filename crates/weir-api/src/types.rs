@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 
 use crate::Error;
 
+mod advise;
 mod care;
 mod compression;
 mod event;
@@ -20,12 +21,17 @@ mod flush;
 mod io;
 mod legs;
 mod pool;
+mod property;
 mod schedule;
 mod snapshot;
 mod space;
 mod vdevs;
 mod volume;
 
+pub use advise::{
+    DedupeEstimate, DedupeForecast, RecordForecast, SampledShare, SampledTime, SettingForecast,
+    VolumeAdvice, VolumeAdvise,
+};
 pub use care::{PoolClear, PoolDisk, PoolScrub, ScanKind, ScanState, ScanStatus, ScrubAction};
 pub use compression::Compression;
 pub use event::{Event, EventLevel, EventList, EventQuery, HistoryEntry, HistoryList};
@@ -38,6 +44,11 @@ pub use pool::{
     PoolChange, PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolList, PoolScan, PoolStatus,
     VdevKind, VdevRole, VdevSpec, VdevStatus,
 };
+pub use property::{
+    PROPERTIES, Property, PropertyChange, PropertyInherit, PropertyKind, PropertyList,
+    PropertyQuery, PropertySet, PropertySource, PropertySpec, PropertyValues, Setting,
+    is_user_property,
+};
 pub use schedule::{
     Every, Keep, Schedule, ScheduleChange, ScheduleList, ScheduleSet, check_scheduled,
 };
@@ -48,8 +59,8 @@ pub use snapshot::{
 pub use space::{CleanerStatus, SegmentIo};
 pub use vdevs::{PoolAdd, PoolRemove};
 pub use volume::{
-    Volume, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeProperties,
-    VolumeRename, VolumeResize, VolumeSet, VolumeSpace, check_volume_size,
+    Volume, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename,
+    VolumeResize, VolumeSet, VolumeSpace, check_volume_size,
 };
 
 /// A request that can be judged without looking at any state.

@@ -10,6 +10,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use weir_api::openapi;
+use weir_api::types::PROPERTIES;
 use weir_api::wire::{advice, exit_code, http_status};
 use weir_base::ErrorKind;
 
@@ -32,6 +33,34 @@ fn openapi_is_checked_in() {
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(json["openapi"].as_str().map(|v| &v[..3]), Some("3.1"));
     check("openapi.json", &format!("{text}\n"));
+}
+
+#[test]
+fn the_table_of_properties_is_in_the_operators_page() {
+    const BEGIN: &str = "<!-- properties: printed by `UPDATE=1 cargo test -p weir-api` -->\n";
+    const END: &str = "<!-- end -->";
+    let name = "operating/properties.md";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
+    let page = std::fs::read_to_string(path).unwrap();
+    let (before, rest) = page.split_once(BEGIN).expect("where the table begins");
+    let (_, after) = rest.split_once(END).expect("where it ends");
+    let mut table = String::from("| property | of | values | default | inherited | what it is |\n");
+    table += "| --- | --- | --- | --- | --- | --- |\n";
+    for spec in PROPERTIES {
+        let of: Vec<_> = spec.of.iter().map(|of| of.name()).collect();
+        let inherited = if spec.inherits { "yes" } else { "" };
+        writeln!(
+            table,
+            "| `{}` | {} | {} | {} | {inherited} | {} |",
+            spec.name,
+            of.join(", "),
+            spec.values.unwrap_or("only shown"),
+            spec.default,
+            spec.what
+        )
+        .unwrap();
+    }
+    check(name, &format!("{before}{BEGIN}{table}{END}{after}"));
 }
 
 #[test]

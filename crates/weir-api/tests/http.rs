@@ -19,8 +19,8 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use weir_api::types::{
-    ExportCreate, Outcome, PoolCreate, PoolDestroy, Protocol, VdevKind, VdevRole, VdevSpec,
-    VolumeCreate, VolumeProperties,
+    ExportCreate, Outcome, PoolCreate, PoolDestroy, PropertyValues, Protocol, VdevKind, VdevRole,
+    VdevSpec, VolumeCreate,
 };
 use weir_api::{Address, Client, Control, Listener};
 use weir_base::ErrorKind;
@@ -89,7 +89,7 @@ async fn both_sockets_serve_every_kind_of_thing() {
     let volume = VolumeCreate {
         name: "tank/vm:1".into(),
         size_bytes: 1 << 30,
-        properties: VolumeProperties::default(),
+        properties: PropertyValues::default(),
     };
     tcp.volume_create(volume).await.unwrap();
     assert_eq!(unix.volume_show("tank/vm:1".into()).await.unwrap().size_bytes, 1 << 30);

@@ -150,6 +150,42 @@ pub fn dataset(name: &str) -> Result<(&str, Option<&str>), NameError> {
     volume(name).map(|_| (name, None))
 }
 
+/// What has properties.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PropertyOf {
+    /// A pool.
+    Pool,
+    /// A volume.
+    Volume,
+    /// A snapshot.
+    Snapshot,
+}
+
+impl PropertyOf {
+    /// The word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pool => "pool",
+            Self::Volume => "volume",
+            Self::Snapshot => "snapshot",
+        }
+    }
+}
+
+/// Checks the full name of a pool, a volume or a snapshot, and tells which it is of.
+///
+/// # Errors
+/// The first rule the name breaks, with the character that breaks it.
+pub fn property_of(name: &str) -> Result<PropertyOf, NameError> {
+    if name.contains('@') {
+        return snapshot(name).map(|_| PropertyOf::Snapshot);
+    }
+    if name.contains('/') {
+        return volume(name).map(|_| PropertyOf::Volume);
+    }
+    pool(name).map(|()| PropertyOf::Pool)
+}
+
 /// Checks a tag that holds a snapshot.
 ///
 /// # Errors

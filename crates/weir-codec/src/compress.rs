@@ -43,6 +43,15 @@ pub fn lz4(raw: &[u8], stored: &mut [u8]) -> Option<usize> {
     Some(LEN_BYTES + packed)
 }
 
+/// What [`lz4`] would make of `raw`, which may be longer than its stored form can be: the bytes, or
+/// `None` when it would not save [`SAVING_BYTES_MIN`].
+///
+/// `scratch`: at least [`stored_bytes_max`] bytes.
+pub fn lz4_bytes(raw: &[u8], scratch: &mut [u8]) -> Option<usize> {
+    let keep_max = raw.len().checked_sub(SAVING_BYTES_MIN + LEN_BYTES)?;
+    block::compress_into(raw, scratch).ok().filter(|packed| *packed <= keep_max)
+}
+
 /// Scratch that [`lz4`] needs for `raw_bytes` of input.
 pub const fn stored_bytes_max(raw_bytes: usize) -> usize {
     LEN_BYTES + block::get_maximum_output_size(raw_bytes)

@@ -20,7 +20,6 @@ use weir_format::BlockPtr;
 use weir_pool::{Change, PoolError, Tree, WriteOut};
 
 use crate::commit::Frozen;
-use crate::core::Admission;
 use crate::dirty::DirtyTable;
 use crate::engine::Engine;
 use crate::error::DatasetError;
@@ -47,6 +46,11 @@ pub(crate) struct RangeClone {
 type Failure = Arc<Mutex<Option<DatasetError>>>;
 
 impl RangeClone {
+    /// The most that it can add to what its volume uses: references count there as blocks do.
+    pub(crate) fn weight(&self) -> u64 {
+        (self.to.end - self.to.start) * BLOCK + self.charge
+    }
+
     pub(crate) fn fail(&self, error: DatasetError) {
         self.failed.lock().get_or_insert(error);
     }
@@ -137,7 +141,7 @@ impl Engine {
         }
         let failed = Failure::default();
         let txg = loop {
-            let asked = self.ask_for(source, destination, &piece, &failed)?;
+            let asked = self.ask_for_clone(source, destination, &piece, &failed)?;
             match asked {
                 Some(txg) => break txg,
                 None => self.commit_through(self.core.open_txg()).await?,
@@ -149,7 +153,7 @@ impl Engine {
     }
 
     /// Makes a piece part of the open txg, unless it has to wait for a commit.
-    fn ask_for(
+    fn ask_for_clone(
         &self,
         source: &Arc<Volume>,
         destination: &Volume,
@@ -161,15 +165,15 @@ impl Engine {
         let mut state = destination.state.lock();
         destination.check_change(&state, start * BLOCK, (end - start) * BLOCK)?;
         let charge = state.nodes().of(end - start) * BLOCK + (end - start) * COUNT_BYTES;
-        match self.core.admit_cost(0, charge) {
-            Admission::Now => {}
-            Admission::Wait => return Ok(None),
-            Admission::Full => return Err(destination.full()),
-        }
-        self.core.add_dirty(0, charge);
         let (source, failed) = (Arc::clone(source), Arc::clone(failed));
         let (from, to) = (piece.from, piece.to.clone());
-        state.clones.push(RangeClone { source, from, to, charge, failed });
+        let clone = RangeClone { source, from, to, charge, failed };
+        if !destination.admit_clone(&state, &clone)? {
+            return Ok(None);
+        }
+        self.core.add_dirty(0, charge);
+        state.cloning_bytes += clone.weight();
+        state.clones.push(clone);
         Ok(Some(self.core.open_txg()))
     }
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use weir_base::limits::TXG_INTERVAL;
 use weir_base::{BLOCK_BYTES, DatasetId, Txg};
-use weir_format::{BlockPtr, DatasetKind, DatasetRecord, TreeRoot};
+use weir_format::{BlockPtr, DatasetKind, DatasetRecord, PoolRecord, TreeRoot};
 use weir_pool::{
     Change, CommitInput, Delta, Past, PlantedBug, PoolError, Roots, Tree, TreeHome, WriteOut,
     write_directory_block,
@@ -33,6 +33,14 @@ use crate::volume::{State, Volume};
 
 /// Time from one commit to the next while something destroyed is to be freed.
 const FREEING_INTERVAL: Duration = Duration::from_millis(100);
+
+/// What a txg takes with it.
+struct Cut {
+    txg: Txg,
+    volumes: Vec<Frozen>,
+    /// The pool's own record, if it is to be stored.
+    own: Option<PoolRecord>,
+}
 
 /// One volume's part of a txg.
 pub(crate) struct Frozen {
@@ -62,6 +70,8 @@ pub(crate) struct Written {
     pub(crate) is_gone: bool,
     data_blocks: u64,
     charge: u64,
+    /// Of [`State::cloning_bytes`], its part.
+    cloned_bytes: u64,
     /// By a client, not by a commit that rewrites what it must.
     changed: bool,
     delta: Delta,
@@ -94,8 +104,8 @@ impl Engine {
     pub async fn commit(&self) -> Result<(), DatasetError> {
         let _committer = self.core.committer.lock().await;
         self.core.pool.check_alive()?;
-        let Some((txg, frozen)) = self.freeze() else { return Ok(()) };
-        let done = self.commit_frozen(txg, frozen).await;
+        let Some(cut) = self.freeze() else { return Ok(()) };
+        let done = self.commit_frozen(cut).await;
         done.map_err(|error| {
             let error = self.core.pool.poison(&error);
             self.core.announce_poison();
@@ -104,18 +114,22 @@ impl Engine {
     }
 
     /// Closes the open txg and opens the next one.
-    fn freeze(&self) -> Option<(Txg, Vec<Frozen>)> {
+    fn freeze(&self) -> Option<Cut> {
         // Held to the end: a volume that joins the list joins the next txg.
         let volumes = self.volume_list.read();
         let mut states: Vec<_> = volumes.iter().map(|volume| volume.state.lock()).collect();
         let txg = self.core.open_txg();
         let busy = states.iter().any(|state| Volume::has_changes(state) || state.has_to_free());
-        if !busy && self.core.wanted() < txg {
+        let mut own = self.core.own.write();
+        if !busy && !own.is_dirty && self.core.wanted() < txg {
             return None;
         }
         // The directory is rewritten with the records as they are now: later they may be changed by
         // what belongs to the next txg.
         let all = self.core.pool.root_is_stale();
+        let is_stored = all && own.record != PoolRecord::default();
+        let stored = std::mem::take(&mut own.is_dirty) || is_stored;
+        let own = stored.then(|| own.record.clone());
         let mut frozen = Vec::new();
         for (volume, state) in volumes.iter().zip(&mut states) {
             let state = &mut **state;
@@ -126,10 +140,11 @@ impl Engine {
             frozen.extend(freeze_volume(volume, state, all));
         }
         self.core.advance_txg();
-        Some((txg, frozen))
+        Some(Cut { txg, volumes: frozen, own })
     }
 
-    async fn commit_frozen(&self, txg: Txg, mut frozen: Vec<Frozen>) -> Result<(), PoolError> {
+    async fn commit_frozen(&self, cut: Cut) -> Result<(), PoolError> {
+        let Cut { txg, volumes: mut frozen, own } = cut;
         let pool = &self.core.pool;
         let mut out = pool.begin_write_out(txg);
         // Before anything is freed: what it refers to is alive in the committed trees.
@@ -146,7 +161,7 @@ impl Engine {
             freeing::free_some(pool, &mut out, part).await?;
         }
         pool.clean(&mut out, &self.roots_with(&written), self.core.is_idle()).await?;
-        let input = self.write_directory(&mut out, &written).await?;
+        let input = self.write_directory(&mut out, own, &written).await?;
         pool.commit(out, input).await?;
         self.settle(txg, &written);
         Ok(())
@@ -183,6 +198,7 @@ impl Engine {
             is_gone: false,
             data_blocks,
             charge,
+            cloned_bytes: part.clones.iter().map(RangeClone::weight).sum(),
             changed: table.is_some() || !part.cloned.is_empty() || record_dirty || part.frees,
             delta: Delta::default(),
             taken: None,
@@ -228,6 +244,7 @@ impl Engine {
     async fn write_directory(
         &self,
         out: &mut WriteOut<'_>,
+        own: Option<PoolRecord>,
         written: &[Written],
     ) -> Result<CommitInput, PoolError> {
         let pool = &self.core.pool;
@@ -240,6 +257,10 @@ impl Engine {
             records.extend(part.snapshots.iter().map(|(id, record)| (*id, record.as_ref())));
         }
         let mut changes = Vec::new();
+        if let Some(own) = own {
+            let ptr = write_directory_block(out, &own.encode()).await?;
+            changes.push(Change { start: 0, count: 1, ptr });
+        }
         for (id, record) in records {
             let ptr = match record {
                 Some(record) => write_directory_block(out, &record.encode()).await?,
@@ -263,6 +284,7 @@ impl Engine {
                 if state.overflow == Some(txg) {
                     state.overflow = None;
                 }
+                volume.measure_limits(&mut state);
                 state.syncing_acked
             };
             volume.set_durable(durable);
@@ -271,8 +293,9 @@ impl Engine {
             self.volume_list.write().retain(|other| other.id != part.volume.id);
         }
         self.core.measure_after_commit(written.iter().any(|w| w.changed));
-        self.core.sub_dirty(written.iter().map(|w| w.data_blocks).sum());
+        // In this order: where nothing is dirty, nothing is charged either.
         self.core.uncharge(written.iter().map(|w| w.charge).sum());
+        self.core.sub_dirty(written.iter().map(|w| w.data_blocks).sum());
         self.core.announce_commit(txg);
     }
 
@@ -356,6 +379,7 @@ fn take(asked: DatasetRecord, volume: &DatasetRecord, txg: Txg) -> DatasetRecord
         created_txg: txg,
         created_unix_ms: asked.created_unix_ms,
         kind: DatasetKind::Snapshot(moment),
+        properties: asked.properties,
         ..volume.clone()
     }
 }
@@ -379,8 +403,11 @@ fn publish(written: &mut Written) {
     if let Some(record) = written.taken.take() {
         written.note(record.clone());
         state.snapshots.push(Snapshot::new(record, false));
+        state.limits.is_taking = state.taking.is_some();
     }
     let table = state.syncing.take();
+    state.cloning_bytes -= written.cloned_bytes;
+    volume.measure_limits(&mut state);
     drop(state);
     // Freeing many blocks takes a while; nobody waits for it under the lock.
     drop(table);

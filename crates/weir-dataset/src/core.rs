@@ -9,16 +9,18 @@
 //!   after the last commit, less what is kept back: a commit always finds room;
 //! - live data never takes the reserve: with it, the cleaner can always make room.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use parking_lot::RwLock;
 use tokio::sync::{Mutex, Notify};
 use weir_base::limits::REUSE_AFTER_TXGS;
 use weir_base::{BLOCK_BYTES, Txg};
-use weir_format::{Compression, NODE_FANOUT, TreeRoot};
+use weir_format::{Compression, NODE_FANOUT, PoolRecord, Properties, TreeRoot};
 use weir_pool::{Pool, PoolError};
 
 use crate::error::DatasetError;
 use crate::pressure::Pressure;
+use crate::properties::DEFAULT_COMPRESSION;
 
 /// A txg may take half of the room that is left, so that writers slow down as it shrinks; less than
 /// this is not worth a txg of its own.
@@ -104,6 +106,14 @@ impl Nodes {
     }
 }
 
+/// The pool's own record.
+#[derive(Debug, Default)]
+pub(crate) struct PoolOwn {
+    pub(crate) record: PoolRecord,
+    /// Whether the stored record must be written anew.
+    pub(crate) is_dirty: bool,
+}
+
 pub(crate) struct Core {
     pub(crate) pool: Pool,
     open_txg: AtomicU64,
@@ -116,8 +126,22 @@ pub(crate) struct Core {
     trim_available: AtomicU64,
     /// Bytes of live data that the pool can still take, counting what cleaning brings.
     capacity_left: AtomicU64,
+    /// Whether the pool's quota leaves less than the disks.
+    is_at_quota: AtomicBool,
+    /// Of what volumes were promised, what their dirty data does not cover ([`crate::limits`]).
+    pub(crate) unclaimed: AtomicU64,
+    /// Volumes that were promised anything.
+    pub(crate) promises: AtomicUsize,
+    /// What a pool with promises leaves beside them: room that is there, but in so many pieces that
+    /// gathering it would move much of what lives for each of them. As much again as half of the
+    /// reserve.
+    scattered: AtomicU64,
+    /// What the pool itself has set: volumes inherit it.
+    pub(crate) own: RwLock<PoolOwn>,
     /// Whether commits bring space back: dead segments, or the cleaner.
     space_pending: AtomicBool,
+    /// Whether commits that hold nothing may bring space back, of whatever kind.
+    commits_help: AtomicBool,
     fruit: parking_lot::Mutex<Fruit>,
     pub(crate) pressure: Pressure,
     /// The newest txg in which something was freed.
@@ -148,7 +172,13 @@ impl Core {
             available: AtomicU64::new(0),
             trim_available: AtomicU64::new(0),
             capacity_left: AtomicU64::new(0),
+            is_at_quota: AtomicBool::new(false),
+            unclaimed: AtomicU64::new(0),
+            promises: AtomicUsize::new(0),
+            scattered: AtomicU64::new(0),
+            own: RwLock::default(),
             space_pending: AtomicBool::new(false),
+            commits_help: AtomicBool::new(true),
             fruit: parking_lot::Mutex::default(),
             pressure: Pressure::default(),
             freeing: AtomicU64::new(0),
@@ -205,20 +235,80 @@ impl Core {
         let space = self.pool.space();
         let used = space.live_bytes + self.reserve_bytes();
         let capacity = space.total_bytes.saturating_sub(used);
+        let quota = self.quota_bytes().map(|quota| quota.saturating_sub(space.live_bytes));
+        let is_at_quota = quota.is_some_and(|left| left < capacity);
+        let capacity = capacity.min(quota.unwrap_or(u64::MAX));
+        self.is_at_quota.store(is_at_quota, Ordering::Release);
+        self.scattered.store(reserve.reserve * segment / 2, Ordering::Release);
         self.available.store((room / 2).max(room.min(TXG_ROOM_MIN)), Ordering::Release);
         self.trim_available.store(left(reserve.cleaner), Ordering::Release);
         self.capacity_left.store(capacity, Ordering::Release);
         let enough = free as u64 >= reserve.reserve;
         let coming = pending > 0 || (!enough && self.pool.can_clean());
-        self.space_pending.store(coming && self.fruit.lock().is_to_come(), Ordering::Release);
+        let commits_help = self.fruit.lock().is_to_come();
+        self.space_pending.store(coming && commits_help, Ordering::Release);
+        self.commits_help.store(commits_help, Ordering::Release);
     }
 
     /// Whether what was promised fits into what is free now: asked after space went away.
     pub(crate) fn keeps_promises(&self) -> Result<(), u64> {
         let charged = self.charged.load(Ordering::Acquire);
         let available = self.available.load(Ordering::Acquire);
-        let room = available.min(self.capacity_left.load(Ordering::Acquire));
-        if charged <= room { Ok(()) } else { Err(room) }
+        let room = available.min(self.capacity_left());
+        let kept = charged <= room && self.claimed() <= self.capacity_left();
+        if kept { Ok(()) } else { Err(room) }
+    }
+
+    /// Most live data the pool may hold, if somebody set that.
+    fn quota_bytes(&self) -> Option<u64> {
+        let quota = self.own.read().record.properties.quota_bytes;
+        (quota > 0).then_some(quota)
+    }
+
+    /// Bytes of live data that the pool can still take, as of the last commit.
+    pub(crate) fn capacity_left(&self) -> u64 {
+        self.capacity_left.load(Ordering::Acquire)
+    }
+
+    /// What all volumes claim of that: dirty data at its worst, what they were promised beyond, and
+    /// what is left beside promises.
+    pub(crate) fn claimed(&self) -> u64 {
+        let charged = self.charged.load(Ordering::Acquire);
+        charged + self.unclaimed.load(Ordering::Acquire) + self.beside_promises()
+    }
+
+    fn beside_promises(&self) -> u64 {
+        let any = self.promises.load(Ordering::Acquire) > 0;
+        if any { self.scattered.load(Ordering::Acquire) } else { 0 }
+    }
+
+    /// How a volume without a property of its own compresses.
+    pub(crate) fn compression_of(&self, properties: &Properties) -> Compression {
+        let inherited = || self.own.read().record.properties.compression;
+        properties.compression.or_else(inherited).unwrap_or(DEFAULT_COMPRESSION)
+    }
+
+    /// Whether what is written to a volume with these properties is looked for among what is there.
+    pub(crate) fn dedupes(&self, properties: &Properties) -> bool {
+        let inherited = || self.own.read().record.properties.dedupe;
+        properties.dedupe.or_else(inherited).unwrap_or(false)
+    }
+
+    /// Whether a volume with these properties refuses writes.
+    pub(crate) fn is_read_only(&self, properties: &Properties) -> bool {
+        let inherited = || self.own.read().record.properties.read_only;
+        properties.read_only.or_else(inherited).unwrap_or(false)
+    }
+
+    /// The error of a write that finds no room.
+    pub(crate) fn full(&self) -> DatasetError {
+        let name = self.pool.name().to_owned();
+        match self.quota_bytes() {
+            Some(quota_bytes) if self.is_at_quota.load(Ordering::Acquire) => {
+                DatasetError::Quota { name, quota_bytes }
+            }
+            _ => DatasetError::Full { pool: name },
+        }
     }
 
     /// Bytes that are never given to user data.
@@ -236,22 +326,31 @@ impl Core {
         self.pressure.decide(asked, dirty, self.dirty_max())
     }
 
-    /// Whether `blocks` more neighbouring dirty blocks may be taken that make a txg write `nodes`.
-    pub(crate) fn admit(&self, blocks: u64, nodes: Nodes) -> Admission {
-        self.admit_cost(blocks, nodes.cost(blocks))
+    /// Whether `blocks` more neighbouring dirty blocks may be taken that make a txg write `nodes`;
+    /// `covered` bytes of what they cost were promised to their volume before.
+    pub(crate) fn admit(&self, blocks: u64, nodes: Nodes, covered: u64) -> Admission {
+        self.admit_cost(blocks, nodes.cost(blocks), covered)
     }
 
     /// As [`Self::admit`], for what takes so many bytes at worst.
-    pub(crate) fn admit_cost(&self, blocks: u64, cost: u64) -> Admission {
+    pub(crate) fn admit_cost(&self, blocks: u64, cost: u64, covered: u64) -> Admission {
         let dirty = self.dirty_blocks.load(Ordering::Acquire);
         let charged = self.charged.load(Ordering::Acquire) + cost;
-        if charged > self.capacity_left.load(Ordering::Acquire) {
+        // Others may claim less meanwhile, so what is covered can be more than what is unclaimed.
+        let kept = self.unclaimed.load(Ordering::Acquire).saturating_sub(covered);
+        let kept = kept + self.beside_promises();
+        // What was promised is kept, also where the pool's own tables grew a little since: that is
+        // what the reserve is for.
+        if covered < cost && charged + kept > self.capacity_left() {
             // What is dirty may replace what is live, and then leaves room.
             let hopeless = dirty == 0 && !self.is_freeing();
             return if hopeless { Admission::Full } else { Admission::Wait };
         }
         if charged > self.available.load(Ordering::Acquire) {
-            let hopeless = dirty == 0 && !self.space_is_coming();
+            // What was promised is waited for longer: also for segments of the pool's own tables,
+            // which nobody else waits for.
+            let promised = covered == cost && self.commits_help.load(Ordering::Acquire);
+            let hopeless = dirty == 0 && !promised && !self.space_is_coming();
             return if hopeless { Admission::Full } else { Admission::Wait };
         }
         // A request larger than the whole budget is taken when nothing else is dirty.
@@ -268,7 +367,8 @@ impl Core {
 
     /// Whether a txg that is not committed frees something.
     fn is_freeing(&self) -> bool {
-        Txg(self.freeing.load(Ordering::Acquire)) > self.pool.committed_txg()
+        // Until the room it brought is counted.
+        Txg(self.freeing.load(Ordering::Acquire)) > self.progress.lock().committed
     }
 
     /// Notes that the commit of `txg` frees something.

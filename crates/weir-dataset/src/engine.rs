@@ -15,7 +15,8 @@ use weir_base::limits::{CLONE_BLOCKS_MAX, VOLUME_BYTES_MAX};
 use weir_base::{BLOCK_BYTES, Clock, DatasetId, Guid};
 use weir_device::Device;
 use weir_format::{
-    BlockPtr, Compression, DatasetKind, DatasetRecord, DatasetState, Descent, FormatError, TreeRoot,
+    BlockPtr, Compression, DatasetKind, DatasetRecord, DatasetState, Descent, FormatError,
+    PoolRecord, Properties, TreeRoot,
 };
 use weir_pool::{
     CreateOptions, ImportOptions, PlantedBug, Pool, PoolOptions, Tree, VdevSpec, create, import,
@@ -24,6 +25,8 @@ use weir_pool::{
 use crate::core::Core;
 use crate::error::DatasetError;
 use crate::legs::Succession;
+use crate::limits::thick_bytes;
+use crate::properties::{PropertyChange, PropertyTarget};
 use crate::scan::ScanDesk;
 use crate::snapshot::{Snapshot, moment};
 use crate::traffic::Traffic;
@@ -122,10 +125,13 @@ impl Engine {
     ) -> Result<Arc<Self>, DatasetError> {
         let imported = import(disks, how, &options.pool()).await?;
         imported.claim().await?;
-        let records = read_directory(&imported.pool).await?;
+        let (own, records) = read_directory(&imported.pool).await?;
         let lost = snapshots_without_volume(&imported.pool, &records);
         lost.map_or(Ok(()), Err)?;
         let engine = Self::new(imported.pool, options, records);
+        engine.core.own.write().record = own;
+        engine.core.measure_space();
+        engine.apply_properties();
         engine.replay(&imported.batches, imported.replay_after);
         // Also when nothing was replayed: log batches of this import belong to a new epoch, which
         // an uberblock must name before the first of them is written.
@@ -162,6 +168,15 @@ impl Engine {
             traffic: Traffic::default(),
             scans: ScanDesk::default(),
             successions: parking_lot::Mutex::default(),
+        }
+    }
+
+    /// Lets what is set count, on volumes nobody has used yet.
+    fn apply_properties(&self) {
+        for volume in self.all_volumes() {
+            let mut state = volume.state.lock();
+            state.limits.is_read_only = self.core.is_read_only(&state.record.properties);
+            volume.measure_limits(&mut state);
         }
     }
 
@@ -230,7 +245,8 @@ impl Engine {
         self.is_stopping() && self.core.pool.check_alive().is_err()
     }
 
-    pub(crate) fn is_stopping(&self) -> bool {
+    /// Whether [`Self::stop`] was called.
+    pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
 
@@ -269,30 +285,49 @@ impl Engine {
         Err(DatasetError::Size { name: self.full_name(name), size, why })
     }
 
-    /// Makes a thin volume.
+    /// Makes a thin volume that compresses in a way of its own.
     ///
     /// # Durability
     /// It exists after any crash once this returns.
     pub async fn create_volume(&self, spec: &VolumeSpec) -> Result<Outcome, DatasetError> {
-        self.check_size(&spec.name, spec.size_bytes)?;
+        let compression = PropertyChange::Compression(Some(spec.compression));
+        self.create_volume_with(&spec.name, spec.size_bytes, &[compression]).await
+    }
+
+    /// Makes a thin volume with properties.
+    ///
+    /// # Durability
+    /// It exists after any crash once this returns.
+    ///
+    /// # Errors
+    /// `Exists` for one of another size or with other properties; those of
+    /// [`Self::change_properties`].
+    pub async fn create_volume_with(
+        &self,
+        name: &str,
+        size_bytes: u64,
+        changes: &[PropertyChange],
+    ) -> Result<Outcome, DatasetError> {
+        self.check_size(name, size_bytes)?;
         let _admin = self.admin.lock().await;
         self.core.pool.check_alive()?;
-        if let Ok(volume) = self.volume(&spec.name) {
-            let info = volume.info();
-            let same = info.size_bytes == spec.size_bytes && info.compression == spec.compression;
-            let name = self.full_name(&spec.name);
+        let properties = self.plan_new(name, size_bytes, changes)?;
+        if let Ok(volume) = self.volume(name) {
+            let state = volume.state.lock();
+            let there = &state.record;
+            let same = there.size_bytes == size_bytes && there.properties == properties;
+            let name = self.full_name(name);
             return if same { Ok(Outcome::Unchanged) } else { Err(DatasetError::Exists { name }) };
         }
         let id = DatasetId(self.next_dataset.fetch_add(1, Ordering::AcqRel));
-        let blocks = spec.size_bytes / BLOCK_BYTES as u64;
+        let blocks = size_bytes / BLOCK_BYTES as u64;
         let record = DatasetRecord {
             id,
             kind: DatasetKind::Volume(Descent::default()),
             state: DatasetState::Active,
-            name: spec.name.clone(),
-            size_bytes: spec.size_bytes,
-            compression: spec.compression,
-            dedupe: false,
+            name: name.to_owned(),
+            size_bytes,
+            properties,
             created_txg: self.core.open_txg(),
             created_unix_ms: self.core.pool.clock().unix_ms(),
             root: TreeRoot { height: TreeRoot::height_for(blocks), ..TreeRoot::default() },
@@ -303,14 +338,27 @@ impl Engine {
             born_units: 0,
             freed_to: 0,
         };
-        let volume = Arc::new(Volume::new(Arc::clone(&self.core), record, true));
-        {
-            // The list is locked against a freeze, so the txg is the one that stores the record.
-            let mut list = self.volume_list.write();
-            volume.state.lock().overflow = Some(self.core.open_txg());
-            list.push(volume);
-        }
+        let volume = Volume::new(Arc::clone(&self.core), record, true);
+        self.promise_more(
+            name,
+            "what is reserved",
+            || volume.measure_limits(&mut volume.state.lock()),
+            || volume.give_up_promises(),
+        )?;
+        self.add_volume(volume);
         self.commit_change().await
+    }
+
+    /// Adds a new volume to the list; nothing of it is logged before its record is stored.
+    pub(crate) fn add_volume(&self, volume: Volume) {
+        // The list is locked against a freeze, so the txg is the one that stores the record.
+        let mut list = self.volume_list.write();
+        {
+            let mut state = volume.state.lock();
+            state.overflow = Some(self.core.open_txg());
+            state.limits.is_read_only = self.core.is_read_only(&state.record.properties);
+        }
+        list.push(Arc::new(volume));
     }
 
     /// Commits what an administrator changed.
@@ -326,34 +374,14 @@ impl Engine {
         name: &str,
         compression: Compression,
     ) -> Result<Outcome, DatasetError> {
-        let _admin = self.admin.lock().await;
-        self.core.pool.check_alive()?;
-        let volume = self.volume(name)?;
-        {
-            let mut state = volume.state.lock();
-            if state.record.compression == compression {
-                return Ok(Outcome::Unchanged);
-            }
-            state.record.compression = compression;
-            state.record_dirty = true;
-        }
-        self.commit_change().await
+        let target = PropertyTarget::Volume(name.to_owned());
+        self.change_properties(&[target], &[PropertyChange::Compression(Some(compression))]).await
     }
 
     /// Looks for what is written from now on among what is there, or no more.
     pub async fn set_dedupe(&self, name: &str, dedupe: bool) -> Result<Outcome, DatasetError> {
-        let _admin = self.admin.lock().await;
-        self.core.pool.check_alive()?;
-        let volume = self.volume(name)?;
-        {
-            let mut state = volume.state.lock();
-            if state.record.dedupe == dedupe {
-                return Ok(Outcome::Unchanged);
-            }
-            state.record.dedupe = dedupe;
-            state.record_dirty = true;
-        }
-        self.commit_change().await
+        let target = PropertyTarget::Volume(name.to_owned());
+        self.change_properties(&[target], &[PropertyChange::Dedupe(Some(dedupe))]).await
     }
 
     /// Grows or shrinks a volume; shrinking never cuts data off.
@@ -382,12 +410,36 @@ impl Engine {
             }
         }
         {
-            let mut state = volume.state.lock();
-            state.shrinking_to = None;
-            state.record.size_bytes = size;
-            state.record_dirty = true;
+            let Properties { quota_bytes, refreservation_bytes, .. } =
+                volume.state.lock().record.properties.clone();
+            let (thick, value) = (refreservation_bytes == thick_bytes(before), thick_bytes(size));
+            if thick && quota_bytes > 0 && value > quota_bytes {
+                volume.state.lock().shrinking_to = None;
+                let (name, property) = (self.full_name(name), "refreservation");
+                let (bound, why) = (quota_bytes, "the quota");
+                return Err(DatasetError::Limit { name, property, value, bound, why });
+            }
+            volume.refuse_growth(size)?;
+            let resize = |from: u64, to: u64| {
+                let mut state = volume.state.lock();
+                state.shrinking_to = None;
+                state.record.size_bytes = to;
+                // One that was promised all it can take is so still.
+                let promised = &mut state.record.properties.refreservation_bytes;
+                if *promised == thick_bytes(from) {
+                    *promised = thick_bytes(to);
+                }
+                state.record_dirty = true;
+                volume.measure_limits(&mut state)
+            };
+            let _list = self.volume_list.write();
+            let what = "the refreservation of that size";
+            let undo = || {
+                resize(size, before);
+            };
+            self.promise_more(name, what, || resize(before, size), undo)?;
             // A replay before the commit would not know the new size: nothing is logged till then.
-            state.overflow = Some(self.core.open_txg());
+            volume.state.lock().overflow = Some(self.core.open_txg());
         }
         self.commit_change().await
     }
@@ -433,6 +485,7 @@ impl Engine {
             }
             // Its queue is never logged again; who still waits in a flush waits for the commit.
             state.overflow = Some(self.core.open_txg());
+            volume.measure_limits(&mut state);
         }
         self.commit_change().await
     }
@@ -477,22 +530,27 @@ fn snapshots_without_volume(pool: &Pool, records: &[DatasetRecord]) -> Option<Da
     Some(weir_pool::PoolError::Structure { pool: pool.name().to_owned(), what, source }.into())
 }
 
-async fn read_directory(pool: &Pool) -> Result<Vec<DatasetRecord>, DatasetError> {
+async fn read_directory(pool: &Pool) -> Result<(PoolRecord, Vec<DatasetRecord>), DatasetError> {
     let (root, _) = pool.datasets();
     let mut blocks = Vec::new();
     Tree::new(pool, root)
-        .scan(0..u64::MAX, &mut |_, ptr| {
-            blocks.push(ptr);
+        .scan(0..u64::MAX, &mut |id, ptr| {
+            blocks.push((id, ptr));
             true
         })
         .await?;
-    let mut records = Vec::new();
-    for ptr in blocks {
+    let damaged = |source| {
+        let (pool, what) = (pool.name().to_owned(), "dataset directory");
+        DatasetError::from(weir_pool::PoolError::Structure { pool, what, source })
+    };
+    let (mut own, mut records) = (PoolRecord::default(), Vec::new());
+    for (id, ptr) in blocks {
         let block = pool.read_block(&ptr).await?;
-        records.push(DatasetRecord::decode(&block).map_err(|source| {
-            let pool = pool.name().to_owned();
-            weir_pool::PoolError::Structure { pool, what: "dataset directory", source }
-        })?);
+        if id == 0 {
+            own = PoolRecord::decode(&block).map_err(damaged)?;
+        } else {
+            records.push(DatasetRecord::decode(&block).map_err(damaged)?);
+        }
     }
-    Ok(records)
+    Ok((own, records))
 }

@@ -69,6 +69,53 @@ pub enum DatasetError {
         /// Pool.
         pool: String,
     },
+    /// A volume or pool that may not take more.
+    #[error(
+        "{name} has reached its quota of {}: TRIM, destroy snapshots, or raise the quota",
+        Human(*quota_bytes)
+    )]
+    Quota {
+        /// Full name.
+        name: String,
+        /// The quota.
+        quota_bytes: u64,
+    },
+    /// A promise that there is no room for.
+    #[error(
+        "{name}: {what} needs {} more of the pool, which has {} that nobody was promised",
+        Human(*needed_bytes),
+        Human(*room_bytes)
+    )]
+    NoRoom {
+        /// Full name.
+        name: String,
+        /// What was promised.
+        what: &'static str,
+        /// What it would take beside what is kept back already.
+        needed_bytes: u64,
+        /// What there is.
+        room_bytes: u64,
+    },
+    /// A limit that is passed already.
+    #[error("{name}: {property} cannot be {}: {} is {why}", Human(*value), Human(*bound))]
+    Limit {
+        /// Full name.
+        name: String,
+        /// The property.
+        property: &'static str,
+        /// Bytes asked for.
+        value: u64,
+        /// What it is in conflict with, in bytes.
+        bound: u64,
+        /// What that is.
+        why: &'static str,
+    },
+    /// A change to a volume that takes none.
+    #[error("volume {name} is read-only: set readonly=off to write")]
+    WritesRefused {
+        /// Full name.
+        name: String,
+    },
     /// A change to what only shows a snapshot.
     #[error("{name} is a snapshot, which cannot be changed; clone it to write")]
     ReadOnly {
@@ -131,13 +178,15 @@ impl DatasetError {
             }
             Self::Exists { .. } | Self::SnapshotExists { .. } => ErrorKind::Exists,
             Self::InUse { .. } => ErrorKind::Busy,
+            Self::WritesRefused { .. } => ErrorKind::ReadOnly,
             Self::ReadOnly { .. }
+            | Self::Limit { .. }
             | Self::TooMany { .. }
             | Self::Unfit { .. }
             | Self::Size { .. }
             | Self::OutOfRange { .. }
             | Self::ShrinkBelowData { .. } => ErrorKind::Invalid,
-            Self::Full { .. } => ErrorKind::NoSpace,
+            Self::Full { .. } | Self::Quota { .. } | Self::NoRoom { .. } => ErrorKind::NoSpace,
         }
     }
 }

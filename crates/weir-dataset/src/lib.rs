@@ -12,6 +12,7 @@
 //! - RAM for dirty data and caches is bounded by one number.
 
 mod accounts;
+mod advise;
 mod block_map;
 mod clone_range;
 mod commit;
@@ -20,13 +21,16 @@ mod core;
 mod dirty;
 mod engine;
 mod error;
+mod estimate;
 mod extents;
 mod flush;
 mod freeing;
 mod leaves;
 mod legs;
+mod limits;
 mod lookup;
 mod pressure;
+mod properties;
 mod range_set;
 mod replay;
 mod scan;
@@ -40,10 +44,15 @@ mod write_same;
 mod write_table;
 
 pub use accounts::WrongAccount;
+pub use advise::{Advisor, Estimate, RecordSample, SettingSample, Timing};
 pub use engine::{Engine, EngineOptions, Outcome, VolumeSpec};
 pub use error::DatasetError;
+pub use estimate::{DedupeCount, DedupeEstimate, HINT_BYTES};
 pub use extents::Extent;
 pub use lookup::DatasetSpace;
+pub use properties::{
+    DEFAULT_COMPRESSION, PropertiesOf, PropertyChange, PropertyTarget, Refreservation,
+};
 pub use range_set::RangeSet;
 pub use snapshots::{SnapshotId, SnapshotInfo};
 pub use traffic::{Traffic, TrafficCounts};

@@ -7,6 +7,7 @@
 //! - a number means the same dataset for ever, whatever it is called.
 
 use weir_base::DatasetId;
+use weir_codec::checksum::xxh3_64;
 use weir_format::TreeRoot;
 
 use crate::engine::Engine;
@@ -38,6 +39,13 @@ impl Volume {
     /// Its number in the pool; of what shows a snapshot, that one's.
     pub fn dataset(&self) -> DatasetId {
         self.id
+    }
+
+    /// Tells it apart from every other one, on other pools too.
+    pub fn guid(&self) -> u64 {
+        let created = self.state.lock().record.created_unix_ms;
+        let unique = [self.core.pool.guid().0, self.id.0, created].map(u64::to_le_bytes);
+        xxh3_64(&[&unique[0], &unique[1], &unique[2]])
     }
 }
 

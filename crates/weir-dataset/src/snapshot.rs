@@ -14,6 +14,7 @@ use weir_format::layout::PACK_BYTES;
 use weir_format::{DatasetKind, DatasetRecord, DatasetState, Descent, Moment};
 use weir_pool::{Delta, Held, Line, Past, Version};
 
+use crate::limits::{Has, by_refreservation};
 use crate::volume::{State, Volume, VolumeSpace};
 
 /// One snapshot of a volume.
@@ -169,12 +170,14 @@ impl State {
         let used = by_snapshots + born_units;
         let by_volume = tree_units.saturating_sub(descent(&self.record).inherited_units);
         let bytes = |units: u64| units * PACK_BYTES as u64;
+        let has = Has { used: bytes(used), born: bytes(born_units) };
         VolumeSpace {
             used: bytes(used),
             by_volume: bytes(by_volume),
             by_snapshots: bytes(used.saturating_sub(by_volume)),
             referenced: bytes(tree_units),
             written: bytes(born_units),
+            by_refreservation: by_refreservation(&self.record.properties, has),
         }
     }
 }

@@ -21,6 +21,7 @@ use weir_pool::Unshared;
 
 use crate::engine::{Engine, Outcome};
 use crate::error::DatasetError;
+use crate::properties::of_clone;
 use crate::snapshot::{Snapshot, descent, descent_mut, inherits};
 use crate::volume::{State, Volume};
 
@@ -63,11 +64,11 @@ const fn bytes(units: u64) -> u64 {
 }
 
 impl Engine {
-    fn snapshot_name(&self, volume: &str, name: &str) -> String {
+    pub(crate) fn snapshot_name(&self, volume: &str, name: &str) -> String {
         format!("{}@{name}", self.full_name(volume))
     }
 
-    fn no_snapshot(&self, id: &SnapshotId) -> DatasetError {
+    pub(crate) fn no_snapshot(&self, id: &SnapshotId) -> DatasetError {
         DatasetError::NoSnapshot { name: self.snapshot_name(&id.volume, &id.name) }
     }
 
@@ -94,15 +95,44 @@ impl Engine {
             }
             volumes.push((found, name));
         }
-        {
-            // The list is locked against a freeze, so one txg takes all of them.
-            let _list = self.volume_list.write();
-            for (volume, name) in volumes {
-                let mut state = volume.state.lock();
-                state.taking = Some(self.wanted_snapshot(&state.record, name));
-            }
+        if self.ask_for(&volumes).is_err() {
+            // What is dirty counts at its worst, and its commit may tell that there is room.
+            self.core.want(self.core.open_txg());
+            self.commit().await?;
+            self.ask_for(&volumes)?;
         }
         self.commit_change().await
+    }
+
+    /// Lets the open txg end with a snapshot of each of these volumes, if there is room for what
+    /// was promised to their own data once more.
+    fn ask_for(&self, volumes: &[(Arc<Volume>, &String)]) -> Result<(), DatasetError> {
+        // The list is locked against a freeze, so one txg takes all of them.
+        let _list = self.volume_list.write();
+        for (at, (volume, name)) in volumes.iter().enumerate() {
+            let own = volume.state.lock().record.name.clone();
+            let take = || {
+                let mut state = volume.state.lock();
+                state.taking = Some(self.wanted_snapshot(&state.record, name));
+                state.limits.is_taking = true;
+                volume.measure_limits(&mut state)
+            };
+            let forget = |volume: &Volume| {
+                let mut state = volume.state.lock();
+                state.taking = None;
+                state.limits.is_taking = false;
+                volume.measure_limits(&mut state);
+            };
+            let what = "its refreservation, which a snapshot makes anew,";
+            let asked = self
+                .promise_more(&own, what, take, || forget(volume))
+                .and_then(|()| refuse_over_quota(&self.full_name(&own), &volume.state.lock()));
+            if asked.is_err() {
+                volumes[..=at].iter().for_each(|(volume, _)| forget(volume));
+                return asked;
+            }
+        }
+        Ok(())
     }
 
     /// The record of a snapshot, but for the tree.
@@ -123,6 +153,7 @@ impl Engine {
             state: DatasetState::Active,
             created_unix_ms,
             kind: DatasetKind::Snapshot(moment),
+            properties: of_clone(&of.properties),
             freed_to: 0,
             ..of.clone()
         }
@@ -422,16 +453,11 @@ impl Engine {
             name: name.to_owned(),
             created_txg: self.core.open_txg(),
             created_unix_ms: self.core.pool.clock().unix_ms(),
+            properties: of_clone(&origin.properties),
             born_units: 0,
             ..origin
         };
-        let volume = Arc::new(Volume::new(Arc::clone(&self.core), record, true));
-        {
-            // As for a new volume: nothing of it is logged before its record is stored.
-            let mut list = self.volume_list.write();
-            volume.state.lock().overflow = Some(self.core.open_txg());
-            list.push(volume);
-        }
+        self.add_volume(Volume::new(Arc::clone(&self.core), record, true));
         self.commit_change().await
     }
 
@@ -502,6 +528,9 @@ impl Engine {
                 snapshot.destroy();
             }
             self.leave_behind(&mut state, &target, inherited);
+            // What is left behind makes room for what was promised to the volume's own data.
+            self.core.note_freeing(self.core.open_txg());
+            volume.measure_limits(&mut state);
         }
         self.commit_change().await
     }
@@ -509,13 +538,14 @@ impl Engine {
     /// Forgets what the open txg changed in a volume.
     fn discard_open(&self, state: &mut State) {
         let table = std::mem::take(&mut state.open);
-        self.core.sub_dirty(table.data_blocks() as u64);
         self.core.uncharge(table.charge);
         for clone in std::mem::take(&mut state.clones) {
             self.core.uncharge(clone.charge);
+            state.cloning_bytes -= clone.weight();
             let (name, why) = (self.full_name(&state.record.name), "was rolled back".to_owned());
             clone.fail(DatasetError::Unfit { name, why });
         }
+        self.core.sub_dirty(table.data_blocks() as u64);
         state.queue.clear();
         state.queued_bytes = 0;
         // A replay would take records for changes of the tree that is left behind.
@@ -574,6 +604,8 @@ impl Engine {
             let inherited = self.inherited_units(&parent, &clone, origin).await?;
             let (mut from, mut to) = lock_both(&parent, &clone);
             self.take_over(&mut from, &mut to, origin, inherited)?;
+            parent.measure_limits(&mut from);
+            clone.measure_limits(&mut to);
         }
         self.commit_change().await
     }
@@ -630,6 +662,8 @@ impl Engine {
             let name = self.full_name(&clone.record.name);
             return Err(DatasetError::TooMany { name, count: ANCESTORS_MAX, what: "promotions" });
         }
+        let moving = parent.snapshots[..count].iter().map(|s| s.record.born_units).sum();
+        self.refuse_move(parent, clone, moving)?;
         let mut moved: Vec<Snapshot> = parent.snapshots.drain(..count).collect();
         for snapshot in &mut moved {
             snapshot.moment_mut().of = clone.record.id;
@@ -652,6 +686,17 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+/// Refuses a snapshot after which what was promised to the volume's own data does not fit below its
+/// quota any more.
+fn refuse_over_quota(name: &str, state: &State) -> Result<(), DatasetError> {
+    let properties = &state.record.properties;
+    let quota_bytes = properties.quota_bytes;
+    if quota_bytes == 0 || properties.refreservation_bytes == 0 || state.most(0) <= quota_bytes {
+        return Ok(());
+    }
+    Err(DatasetError::Quota { name: name.to_owned(), quota_bytes })
 }
 
 /// Who wrote a line up to a txg, and who wrote it after.

@@ -20,10 +20,11 @@ use weir_format::{BlockPtr, Compression, DatasetRecord, DatasetState, TreeRoot};
 use weir_pool::{CompressHistory, Pool, PoolError, Tree};
 
 use crate::clone_range::RangeClone;
-use crate::core::{Admission, Core, Nodes};
+use crate::core::{Core, Nodes};
 use crate::dirty::{Dirty, DirtyTable, Payload, QueuedRecord};
 use crate::error::DatasetError;
 use crate::leaves::Leaves;
+use crate::limits::Limits;
 use crate::snapshot::Snapshot;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -32,7 +33,7 @@ const ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
 
 /// A write that must wait is taken in pieces of this size, so that a large one fits a nearly full
 /// pool or budget.
-const PIECE_BYTES: usize = 1 << 20;
+pub(crate) const PIECE_BYTES: usize = 1 << 20;
 
 /// What is known of a volume, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +72,8 @@ pub struct VolumeSpace {
     pub referenced: u64,
     /// Of that, what was written since its newest snapshot.
     pub written: u64,
+    /// What is kept back for it beside that, by its refreservation.
+    pub by_refreservation: u64,
 }
 
 pub(crate) struct State {
@@ -81,6 +84,8 @@ pub(crate) struct State {
     pub(crate) syncing: Option<Arc<DirtyTable>>,
     /// Ranges that the open txg makes clones of others, before its own changes.
     pub(crate) clones: Vec<RangeClone>,
+    /// What those, and those of the txg being written, can add to what it uses.
+    pub(crate) cloning_bytes: u64,
     /// Changes not yet logged or committed, oldest first.
     pub(crate) queue: VecDeque<QueuedRecord>,
     pub(crate) queued_bytes: u64,
@@ -103,6 +108,7 @@ pub(crate) struct State {
     pub(crate) is_coming: bool,
     /// Whether this shows a snapshot, which nobody writes to.
     pub(crate) is_view: bool,
+    pub(crate) limits: Limits,
     /// A smaller size that is being checked for data in the way; until that is known, no commit
     /// may store it and no access reaches beyond it.
     pub(crate) shrinking_to: Option<u64>,
@@ -179,6 +185,7 @@ impl Volume {
             open: DirtyTable::default(),
             syncing: None,
             clones: Vec::new(),
+            cloning_bytes: 0,
             queue: VecDeque::new(),
             queued_bytes: 0,
             overflow: None,
@@ -191,6 +198,7 @@ impl Volume {
             taking: None,
             is_coming: false,
             is_view: false,
+            limits: Limits::default(),
             shrinking_to: None,
             record,
         };
@@ -203,14 +211,20 @@ impl Volume {
         self.state.lock().record.size_bytes
     }
 
+    /// Whether writes are refused.
+    pub fn is_read_only(&self) -> bool {
+        let state = self.state.lock();
+        state.is_view || state.limits.is_read_only
+    }
+
     /// What is known of it.
     pub fn info(&self) -> VolumeInfo {
         let state = self.state.lock();
         VolumeInfo {
             name: state.record.name.clone(),
             size_bytes: state.record.size_bytes,
-            compression: state.record.compression,
-            dedupe: state.record.dedupe,
+            compression: self.core.compression_of(&state.record.properties),
+            dedupe: self.core.dedupes(&state.record.properties),
             used_bytes: state.record.used_blocks * BLOCK,
             stored_bytes: state.record.stored_units * weir_format::layout::PACK_BYTES as u64,
             shared_bytes: state.record.shared_units * weir_format::layout::PACK_BYTES as u64,
@@ -250,6 +264,9 @@ impl Volume {
         if state.is_view {
             return Err(DatasetError::ReadOnly { name: self.full_name(state) });
         }
+        if state.limits.is_read_only {
+            return Err(DatasetError::WritesRefused { name: self.full_name(state) });
+        }
         self.check(state, offset, len)
     }
 
@@ -268,10 +285,8 @@ impl Volume {
         }
         let mut state = self.state.lock();
         self.check_change(&state, offset, data.len() as u64)?;
-        match self.core.admit(blocks.len() as u64, state.nodes()) {
-            Admission::Now => {}
-            Admission::Wait => return Ok(false),
-            Admission::Full => return Err(self.full()),
+        if !self.admit(&state, blocks.len() as u64)? {
+            return Ok(false);
         }
         if state.overflow == Some(self.core.open_txg()) {
             self.overwrite(&mut state, offset / BLOCK, blocks);
@@ -303,6 +318,7 @@ impl Volume {
         state.open.nodes += nodes.of(added);
         state.open.charge += cost;
         self.core.add_dirty(added, cost);
+        self.cover(state, cost);
     }
 
     /// As [`Self::try_write`], without a copy: takes `blocks`, which are whole and lie at
@@ -319,10 +335,8 @@ impl Volume {
         self.core.pool.check_alive()?;
         let mut state = self.state.lock();
         self.check_change(&state, offset, blocks.len() as u64 * BLOCK)?;
-        match self.core.admit(blocks.len() as u64, state.nodes()) {
-            Admission::Now => {}
-            Admission::Wait => return Ok(false),
-            Admission::Full => return Err(self.full()),
+        if !self.admit(&state, blocks.len() as u64)? {
+            return Ok(false);
         }
         self.insert(&mut state, offset, Payload::Many(std::mem::take(blocks)));
         Ok(true)
@@ -344,10 +358,6 @@ impl Volume {
             (at, blocks) = (next, rest);
         }
         Ok(())
-    }
-
-    pub(crate) fn full(&self) -> DatasetError {
-        DatasetError::Full { pool: self.core.pool.name().to_owned() }
     }
 
     /// Puts whole blocks into the open txg.
@@ -422,7 +432,7 @@ impl Volume {
             self.core.pool.check_alive()?;
             let root = {
                 let mut state = self.state.lock();
-                self.check(&state, offset, part.len() as u64)?;
+                self.check_change(&state, offset, part.len() as u64)?;
                 let old = match (state.source(&self.core.pool, block)?, &known) {
                     (Source::Dirty(Dirty::Data(data)), _) => Ok(Some(data)),
                     (Source::Dirty(Dirty::Hole), _) => Ok(None),
@@ -432,16 +442,14 @@ impl Volume {
                     }
                     _ => Err(state.record.root),
                 };
-                let admission = self.core.admit(1, state.nodes());
-                match (old, admission) {
-                    (_, Admission::Full) => return Err(self.full()),
-                    (Ok(old), Admission::Now) => {
+                match (old, self.admit(&state, 1)?) {
+                    (Ok(old), true) => {
                         let mut new = old.map_or_else(BlockMut::zeroed, |b| BlockMut::copy_of(&b));
                         new[at..at + part.len()].copy_from_slice(part);
                         self.insert(&mut state, block * BLOCK, Payload::One(new.freeze()));
                         return Ok(());
                     }
-                    (Ok(_), Admission::Wait) => None,
+                    (Ok(_), false) => None,
                     (Err(root), _) => Some(root),
                 }
             };
@@ -508,7 +516,7 @@ impl Volume {
                 return Ok(());
             }
             if committed_once && !coming {
-                return Err(self.full());
+                return Err(self.core.full());
             }
             committed_once = true;
             self.core.committed(self.core.open_txg()).await?;

@@ -5,7 +5,7 @@
 //! Invariant: neighbours that are one cell of memory (write-same) are stored once.
 
 use weir_device::Block;
-use weir_format::{BlockOwner, BlockPtr, DatasetRecord, PtrKind, SegmentClass};
+use weir_format::{BlockOwner, BlockPtr, Compression, DatasetRecord, PtrKind, SegmentClass};
 use weir_pool::{Change, CompressHistory, PoolError, WriteOut};
 
 use crate::dirty::DirtyTable;
@@ -20,7 +20,9 @@ const DEDUPE_TOGETHER: usize = 256;
 struct Storing<'a> {
     engine: &'a Engine,
     volume: &'a Volume,
-    record: &'a DatasetRecord,
+    /// As it was asked for.
+    compression: Compression,
+    dedupe: bool,
     history: CompressHistory,
     changes: Vec<Change>,
     /// Blocks that wait to be compared, and whose changes they are.
@@ -42,7 +44,8 @@ impl Engine {
         let mut storing = Storing {
             engine: self,
             volume,
-            record,
+            compression: self.core.compression_of(&record.properties),
+            dedupe: self.core.dedupes(&record.properties),
             history: volume.state.lock().history,
             changes: Vec::new(),
             waiting: Vec::new(),
@@ -82,7 +85,7 @@ impl Storing<'_> {
         at: usize,
         block: Block,
     ) -> Result<(), PoolError> {
-        if self.record.dedupe {
+        if self.dedupe {
             self.waiting.push((self.owner(at), block));
             self.places.push(at);
             if self.waiting.len() == DEDUPE_TOGETHER {
@@ -101,13 +104,13 @@ impl Storing<'_> {
         block: &Block,
     ) -> Result<BlockPtr, PoolError> {
         let (class, kind, owner) = (SegmentClass::Data, PtrKind::Data, self.owner(at));
-        let compression = self.engine.core.compression_now(self.record.compression);
+        let compression = self.engine.core.compression_now(self.compression);
         let history = &mut self.history;
         out.write_block(class, Some(owner), kind, block, compression, history).await
     }
 
     async fn store_waiting(&mut self, out: &mut WriteOut<'_>) -> Result<(), PoolError> {
-        let compression = self.engine.core.compression_now(self.record.compression);
+        let compression = self.engine.core.compression_now(self.compression);
         let ptrs = out.write_deduped(&self.waiting, compression, &mut self.history).await?;
         for (at, ptr) in self.places.drain(..).zip(ptrs) {
             self.changes[at].ptr = ptr;

@@ -1,6 +1,7 @@
 //! The record of one dataset in the dataset directory: a volume, or a snapshot of one.
 //!
-//! Not here: names rules and properties' meaning (weir-dataset).
+//! Not here: names rules and properties' meaning (weir-dataset), the pool's own record
+//! (properties).
 //!
 //! Invariants:
 //! - one record per block; a hole in the directory is a dataset that is no more;
@@ -12,9 +13,9 @@ use weir_base::limits::NAME_BYTES_MAX;
 use weir_base::{BLOCK_BYTES, DatasetId, Txg};
 
 use crate::bytes::{Field, Reader, Writer, field};
-use crate::compression::Compression;
 use crate::error::FormatError;
 use crate::node::TreeRoot;
+use crate::properties::Properties;
 
 const WHAT: &str = "dataset record";
 
@@ -100,10 +101,8 @@ pub struct DatasetRecord {
     pub name: String,
     /// Size in bytes, whole blocks.
     pub size_bytes: u64,
-    /// Compression of new blocks.
-    pub compression: Compression,
-    /// Whether what is written is looked for among what is there.
-    pub dedupe: bool,
+    /// What was set on it.
+    pub properties: Properties,
     /// Txg of its creation.
     pub created_txg: Txg,
     /// Wall clock of its creation.
@@ -131,8 +130,6 @@ impl DatasetRecord {
         field(8, "id", "dataset number"),
         field(1, "kind", "1 volume, 2 snapshot"),
         field(1, "state", "0 active, 1 being destroyed"),
-        field(1, "compression", "0 off, 1 lz4, 2 auto, 33 to 51 zstd-1 to zstd-19"),
-        field(1, "dedupe", "0 off, 1 on"),
         field(8, "size_bytes", "volume size"),
         field(8, "created_txg", "txg of creation"),
         field(8, "created_unix_ms", "wall clock of creation"),
@@ -148,6 +145,7 @@ impl DatasetRecord {
         field(0, "", "u8 count, count x {u64 until txg, u64 owner}"),
         field(0, "snapshot", "u64 volume, u64 txg, u64 guid, u64 unique units (all ones: not"),
         field(0, "", "known), u8 count, count x {u16 length, tag}"),
+        field(0, "properties", "as below"),
     ];
 
     /// Encodes one block of the directory.
@@ -162,8 +160,6 @@ impl DatasetRecord {
             DatasetState::Active => 0,
             DatasetState::Destroying => 1,
         });
-        w.u8(self.compression.code());
-        w.u8(u8::from(self.dedupe));
         w.u64(self.size_bytes);
         w.u64(self.created_txg.0);
         w.u64(self.created_unix_ms);
@@ -179,6 +175,7 @@ impl DatasetRecord {
             DatasetKind::Volume(descent) => descent.write(&mut w),
             DatasetKind::Snapshot(moment) => moment.write(&mut w),
         }
+        self.properties.write(&mut w);
         w.pad_to(BLOCK_BYTES);
         w.0.try_into().expect("padded to one block")
     }
@@ -196,12 +193,6 @@ impl DatasetRecord {
             1 => DatasetState::Destroying,
             other => return Err(r.bad("state", other)),
         };
-        let compression = Compression::from_code(r.u8()?)?;
-        let dedupe = match r.u8()? {
-            0 => false,
-            1 => true,
-            other => return Err(r.bad("dedupe", other)),
-        };
         let size_bytes = r.u64()?;
         let (created_txg, created_unix_ms) = (Txg(r.u64()?), r.u64()?);
         let root = TreeRoot::read(&mut r)?;
@@ -213,6 +204,7 @@ impl DatasetRecord {
             2 => DatasetKind::Snapshot(Moment::read(&mut r)?),
             other => return Err(r.bad("kind", other)),
         };
+        let properties = Properties::read(&mut r)?;
         let blocks = size_bytes / BLOCK_BYTES as u64;
         if !size_bytes.is_multiple_of(BLOCK_BYTES as u64)
             || blocks > TreeRoot::capacity(root.height)
@@ -228,8 +220,7 @@ impl DatasetRecord {
             state,
             name,
             size_bytes,
-            compression,
-            dedupe,
+            properties,
             created_txg,
             created_unix_ms,
             root,

@@ -20,6 +20,7 @@ pub mod layout;
 pub mod log;
 mod node;
 mod pointer;
+mod properties;
 mod reference;
 mod remap;
 mod segment;
@@ -37,6 +38,10 @@ pub use error::FormatError;
 pub use label::{Label, LegConfig, VDEVS_MAX, VdevConfig, VdevKind, VdevRole};
 pub use node::{NODE_FANOUT, NODE_SHIFT, TreeRoot, node_pointer, set_node_pointer};
 pub use pointer::{BlockPtr, PtrKind};
+pub use properties::{
+    PoolRecord, Properties, USER_BYTES_MAX, USER_NAME_BYTES_MAX, USER_PROPERTIES_MAX,
+    USER_VALUE_BYTES_MAX,
+};
 pub use reference::{REFERENCES_MAX, ReferenceTable};
 pub use remap::{RemapRun, RemapTable};
 pub use segment::{SEGMENT_ENTRIES_PER_BLOCK, SegmentClass, SegmentEntry, SegmentState};

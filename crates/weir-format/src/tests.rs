@@ -77,8 +77,7 @@ fn dataset() -> DatasetRecord {
         state: DatasetState::Active,
         name: "vm1".to_owned(),
         size_bytes: 1 << 30,
-        compression: Compression::Lz4,
-        dedupe: true,
+        properties: Compression::Lz4.into(),
         created_txg: Txg(2),
         created_unix_ms: 5,
         root: TreeRoot { ptr: BlockPtr::HOLE, height: TreeRoot::height_for(1 << 18) },
@@ -236,6 +235,24 @@ fn a_flipped_bit_anywhere_in_label_or_uberblock_is_seen() {
         bytes[at] ^= 1;
         assert!(Uberblock::decode(&bytes).is_err(), "uberblock byte {at}");
     }
+}
+
+#[test]
+fn the_longest_records_fit_into_a_block() {
+    let name = "n".repeat(weir_base::limits::NAME_BYTES_MAX);
+    let mut record = DatasetRecord { name, ..snapshot() };
+    let value = "v".repeat(USER_BYTES_MAX / 2 - 64);
+    let user = ["a:", "b:"].map(|name| (name.repeat(30), value.clone()));
+    record.properties.user = user.into();
+    assert_eq!(record.properties.user_bytes(), USER_BYTES_MAX);
+    let DatasetKind::Snapshot(moment) = &mut record.kind else { panic!("it is one") };
+    moment.holds = (0..HOLDS_MAX).map(|n| format!("{n:064}")).collect();
+    assert_eq!(DatasetRecord::decode(&record.encode()).as_ref(), Ok(&record));
+    let last = Txg(ANCESTORS_MAX as u64);
+    let lineage = (1..=last.0).map(|n| Ancestor { until: Txg(n), owner: DatasetId(n) }).collect();
+    let origin = Some(Origin { snapshot: DatasetId(1), txg: last });
+    record.kind = DatasetKind::Volume(Descent { origin, lineage, inherited_units: 1 });
+    assert_eq!(DatasetRecord::decode(&record.encode()).as_ref(), Ok(&record));
 }
 
 #[test]
@@ -485,6 +502,8 @@ fn the_documentation_is_what_the_code_says() {
         ("Remap table", RemapTable::FIELDS),
         ("Reference table", ReferenceTable::FIELDS),
         ("Dataset record", DatasetRecord::FIELDS),
+        ("Pool record", PoolRecord::FIELDS),
+        ("Properties", Properties::FIELDS),
         ("Intent log batch header", log::HEADER_FIELDS),
         ("Intent log record", log::RECORD_FIELDS),
     ] {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use weir_base::BLOCK_BYTES;
 use weir_codec::compress::ZstdLevel;
-use weir_dataset::{DatasetError, Engine, VolumeSpec};
+use weir_dataset::{DatasetError, Engine, PropertyChange, PropertyTarget, VolumeSpec};
 use weir_format::Compression;
 
 use crate::books::{Books, Presence};
@@ -44,6 +44,7 @@ impl Admin {
             0..4 if name.starts_with('t') => self.destroy(index, &name).await,
             4 => self.set_dedupe(&name).await,
             5 => self.set_compression(index, &name).await,
+            6 => self.set_limits(index, &name).await,
             _ => self.resize(index, &name).await,
         }
     }
@@ -97,6 +98,10 @@ impl Admin {
                 book.size.asked = None;
                 Ok(())
             }
+            Err(DatasetError::Quota { .. }) if blocks > before => {
+                book.size.asked = None;
+                Ok(())
+            }
             Err(error) => Err(Stop::Told(error)),
         }
     }
@@ -126,6 +131,25 @@ impl Admin {
         self.books.borrow_mut().volumes[index].compression.asked = Some(compression);
         self.engine.set_compression(name, compression).await.map_err(Stop::Told)?;
         self.books.borrow_mut().volumes[index].compression.settle();
+        Ok(())
+    }
+
+    /// Quota and reservation: often none, and else near what the volume takes.
+    async fn set_limits(&mut self, index: usize, name: &str) -> Result<(), Stop> {
+        let max = (self.books.borrow().blocks_max() * BLOCK_BYTES) as u64;
+        let some = |rng: &mut Rng| if rng.coin() { 0 } else { 1 + rng.below(2 * max) };
+        let (quota, reservation) = (some(&mut self.rng), some(&mut self.rng));
+        self.books.borrow_mut().volumes[index].limits.asked = Some((quota, reservation));
+        let target = [PropertyTarget::Volume(name.to_owned())];
+        let changes = [PropertyChange::Quota(quota), PropertyChange::Reservation(reservation)];
+        let done = self.engine.change_properties(&target, &changes).await;
+        let mut books = self.books.borrow_mut();
+        let limits = &mut books.volumes[index].limits;
+        match done {
+            Ok(_) => limits.settle(),
+            Err(DatasetError::Limit { .. } | DatasetError::NoRoom { .. }) => limits.asked = None,
+            Err(error) => return Err(Stop::Told(error)),
+        }
         Ok(())
     }
 }

@@ -62,6 +62,8 @@ pub(crate) struct Book {
     /// Size in blocks.
     pub(crate) size: Property<usize>,
     pub(crate) compression: Property<Compression>,
+    /// Quota and reservation in bytes, 0: none.
+    pub(crate) limits: Property<(u64, u64)>,
     /// Counts the volumes that had this name: a late acknowledgement must not go to the next one.
     pub(crate) incarnation: u64,
     /// What a rollback that was asked for makes of it: size and content.
@@ -133,6 +135,7 @@ impl Book {
 pub(crate) struct Found {
     pub(crate) size: usize,
     pub(crate) compression: Compression,
+    pub(crate) limits: (u64, u64),
     /// Padded with zeros to the longest volume.
     pub(crate) state: Vec<Tag>,
 }
@@ -171,6 +174,7 @@ impl Books {
             presence,
             size: Property::new(blocks),
             compression: Property::new(Compression::Lz4),
+            limits: Property::new((0, 0)),
             incarnation: 0,
             rolling: None,
             cloning: None,
@@ -304,6 +308,7 @@ impl Books {
         book.presence = Presence::Creating;
         book.size = Property::new(blocks);
         book.compression = Property::new(compression);
+        book.limits = Property::new((0, 0));
         book.incarnation += 1;
     }
 
@@ -334,6 +339,7 @@ impl Books {
             book.presence = Presence::There;
             book.size = Property::new(found.size);
             book.compression = Property::new(found.compression);
+            book.limits = Property::new(found.limits);
             book.history = History::of_state(found.state);
         }
     }

@@ -14,10 +14,10 @@
 use std::collections::HashMap;
 
 use weir_base::BLOCK_BYTES;
-use weir_dataset::{DatasetError, Engine, SnapshotId, Volume};
+use weir_dataset::{DatasetError, Engine, PropertyTarget, SnapshotId, Volume};
 use weir_pool::LegState;
 
-use crate::books::{Books, Found, Presence, Recovered, SnapshotBook};
+use crate::books::{Book, Books, Found, Presence, Recovered, SnapshotBook};
 use crate::coverage::{Met, note};
 use crate::history::{Tag, tag_of};
 
@@ -71,10 +71,29 @@ async fn one(engine: &Engine, books: &Books, at: usize) -> Result<Option<Found>,
         let compression = book.compression;
         return Err(format!("{info:?} is not of {compression:?}"));
     }
+    let limits = limits(engine, book, info.space.used)?;
     let mut state = read_tags(&volume, 0, size).await.map_err(|error| format!("read: {error}"))?;
     state.resize(book.history.blocks(), 0);
     books.judge(at, size, &state)?;
-    Ok(Some(Found { size, compression: info.compression, state }))
+    Ok(Some(Found { size, compression: info.compression, limits, state }))
+}
+
+/// Quota and reservation of a volume, if they can be so, and it takes no more than its quota.
+fn limits(engine: &Engine, book: &Book, used: u64) -> Result<(u64, u64), String> {
+    let target = PropertyTarget::Volume(book.name.clone());
+    let own = engine.properties(&target).map_err(|error| error.to_string())?.own;
+    let found = (own.quota_bytes, own.reservation_bytes);
+    if !book.limits.admits(found) {
+        return Err(format!("quota and reservation {found:?} are not of {:?}", book.limits));
+    }
+    // What was written since a change was asked for may have been let in by the new one.
+    let or_none = |quota: u64| if quota == 0 { u64::MAX } else { quota };
+    let asked = book.limits.asked.map_or(0, |(quota, _)| or_none(quota));
+    let most = or_none(book.limits.known.0).max(asked);
+    if used > most {
+        return Err(format!("{used} bytes are used, and the quota is {most}"));
+    }
+    Ok(found)
 }
 
 /// Every snapshot there is, by name, each with what it held.

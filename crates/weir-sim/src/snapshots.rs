@@ -190,7 +190,11 @@ impl Admin {
                     note(Met::Promoted);
                     break;
                 }
-                Err(DatasetError::Unfit { .. }) => {}
+                Err(
+                    DatasetError::Unfit { .. }
+                    | DatasetError::Quota { .. }
+                    | DatasetError::NoRoom { .. },
+                ) => {}
                 Err(error) => return Err(Stop::Told(error)),
             }
         }

@@ -14,17 +14,19 @@ use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
 use weir_api::types::{
-    EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, HistoryList,
-    ImportableList, Outcome, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated,
-    PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan,
-    PoolScrub, PoolStatus, Removed, ScheduleChange, ScheduleList, ScheduleSet, ServerInfo,
-    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
-    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeChange, VolumeCopy,
-    VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
+    DedupeEstimate, DedupeForecast, EventList, EventQuery, Export, ExportChange, ExportCreate,
+    ExportKey, ExportList, HistoryList, ImportableList, Outcome, PoolAdd, PoolAttach, PoolChange,
+    PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList,
+    PoolRemove, PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit,
+    PropertyList, PropertyQuery, PropertySet, Removed, ScheduleChange, ScheduleList, ScheduleSet,
+    ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
+    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeAdvice,
+    VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename,
+    VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control};
 use weir_base::{ErrorKind, Guid};
-use weir_dataset::{Engine, EngineOptions, VolumeSpec};
+use weir_dataset::{Engine, EngineOptions};
 use weir_device::Arena;
 use weir_pool::{ImportOptions, PlantedBug};
 
@@ -32,6 +34,7 @@ use super::activity::Activity;
 use super::changes::Changes;
 use super::clock::ServerClock;
 use super::exports::Registry;
+use super::jobs::Jobs;
 use super::offers::Of;
 use super::pools::{OpenPool, api_error};
 use super::recorder::Record;
@@ -60,6 +63,8 @@ pub(super) struct Manager {
     /// Engines of pools that are being closed.
     pub(super) closing: Mutex<Vec<Weak<Engine>>>,
     pub(super) record: Record,
+    pub(super) advising: Jobs<VolumeAdvice>,
+    pub(super) estimating: Jobs<DedupeForecast>,
 }
 
 pub(super) fn not_found(what: &str, name: &str) -> ApiError {
@@ -96,6 +101,8 @@ impl Manager {
             changes: Changes::default(),
             closing: Mutex::default(),
             record,
+            advising: Jobs::default(),
+            estimating: Jobs::default(),
         }
     }
 
@@ -288,18 +295,20 @@ impl Control for Manager {
         Box::pin(self.expand_pool(pool))
     }
 
+    fn property_get(&self, query: PropertyQuery) -> Answer<'_, PropertyList> {
+        Box::pin(self.get_properties(query))
+    }
+
+    fn property_set(&self, request: PropertySet) -> Answer<'_, PropertyChange> {
+        Box::pin(self.set_properties(request))
+    }
+
+    fn property_inherit(&self, request: PropertyInherit) -> Answer<'_, PropertyChange> {
+        Box::pin(self.inherit_property(request))
+    }
+
     fn volume_create(&self, request: VolumeCreate) -> Answer<'_, VolumeChange> {
-        Box::pin(async move {
-            let compression = request.properties.compression.unwrap_or_default();
-            let (size_bytes, compression) = (request.size_bytes, convert::compression(compression));
-            let dedupe = request.properties.dedupe;
-            self.change_volume(&request.name, Outcome::Created, move |engine, name| async move {
-                let spec = VolumeSpec { name, size_bytes, compression };
-                let made = engine.create_volume(&spec).await?;
-                set_dedupe(&engine, &spec.name, dedupe, made).await
-            })
-            .await
-        })
+        Box::pin(self.create_volume(request))
     }
 
     fn volume_list(&self, pool: Option<String>) -> Answer<'_, VolumeList> {
@@ -330,16 +339,9 @@ impl Control for Manager {
 
     fn volume_set(&self, request: VolumeSet) -> Answer<'_, VolumeChange> {
         Box::pin(async move {
-            let compression = request.properties.compression.map(convert::compression);
-            let dedupe = request.properties.dedupe;
-            self.change_volume(&request.name, Outcome::Changed, move |engine, name| async move {
-                let set = match compression {
-                    Some(compression) => engine.set_compression(&name, compression).await?,
-                    None => weir_dataset::Outcome::Unchanged,
-                };
-                set_dedupe(&engine, &name, dedupe, set).await
-            })
-            .await
+            let name = request.name.clone();
+            let PropertyChange { outcome, .. } = self.set_properties(request.into()).await?;
+            Ok(VolumeChange { outcome, volume: self.show_volume(&name)? })
         })
     }
 
@@ -363,6 +365,14 @@ impl Control for Manager {
 
     fn volume_promote(&self, volume: String) -> Answer<'_, VolumeChange> {
         Box::pin(self.promote_volume(volume))
+    }
+
+    fn volume_advise(&self, request: VolumeAdvise) -> Answer<'_, VolumeAdvice> {
+        Box::pin(self.advise_volume(request))
+    }
+
+    fn dedupe_estimate(&self, request: DedupeEstimate) -> Answer<'_, DedupeForecast> {
+        Box::pin(self.estimate_dedupe(request))
     }
 
     fn volume_destroy(&self, request: VolumeDestroy) -> Answer<'_, Removed> {
@@ -455,18 +465,6 @@ impl Control for Manager {
     fn export_delete(&self, export: ExportKey) -> Answer<'_, Removed> {
         Box::pin(async move { self.delete_export(&export) })
     }
-}
-
-/// Sets dedupe after another change of a volume that did `done`, if it was given.
-async fn set_dedupe(
-    engine: &Engine,
-    volume: &str,
-    dedupe: Option<bool>,
-    done: weir_dataset::Outcome,
-) -> Result<weir_dataset::Outcome, weir_dataset::DatasetError> {
-    let Some(dedupe) = dedupe else { return Ok(done) };
-    let set = engine.set_dedupe(volume, dedupe).await?;
-    Ok(if set == weir_dataset::Outcome::Changed { set } else { done })
 }
 
 impl Manager {

@@ -349,21 +349,15 @@ pub(super) fn volume(engine: &Engine, volume: &Volume, exports: Vec<String>) -> 
         origin,
         snapshots,
         space: VolumeSpace {
-            available_bytes: free_bytes(engine),
-            used_bytes: space.used,
+            available_bytes: volume.available_bytes(),
+            used_bytes: space.used + space.by_refreservation,
             by_snapshots_bytes: space.by_snapshots,
             by_volume_bytes: space.by_volume,
             referenced_bytes: space.referenced,
             written_bytes: space.written,
+            by_refreservation_bytes: space.by_refreservation,
         },
     }
-}
-
-/// Room that is left to users: what the reserve takes is neither used nor free, and what is dead in
-/// segments comes back by itself.
-fn free_bytes(engine: &Engine) -> u64 {
-    let space = engine.pool().space();
-    space.total_bytes.saturating_sub(engine.reserve_bytes()).saturating_sub(space.live_bytes)
 }
 
 /// Where the room in use goes.
@@ -392,7 +386,7 @@ fn dedupe_ratio(engine: &Engine) -> f64 {
 }
 
 /// As [`ratio`], of all that the volumes of a pool hold.
-fn pool_ratio(engine: &Engine) -> f64 {
+pub(super) fn pool_ratio(engine: &Engine) -> f64 {
     let infos = engine.volumes().into_iter().map(|volume| volume.info());
     let (used, stored) =
         infos.fold((0, 0), |sum, info| (sum.0 + info.used_bytes, sum.1 + info.stored_bytes));

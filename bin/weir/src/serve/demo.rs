@@ -7,8 +7,7 @@
 use std::path::Path;
 
 use weir_api::types::{
-    ExportCreate, PoolCreate, Protocol, VdevKind, VdevRole, VdevSpec, VolumeCreate,
-    VolumeProperties,
+    ExportCreate, PoolCreate, PropertyValues, Protocol, VdevKind, VdevRole, VdevSpec, VolumeCreate,
 };
 use weir_api::{Address, ApiError, Control as _};
 use weir_base::size::Human;
@@ -39,7 +38,7 @@ pub(super) async fn set_up(manager: &Manager, options: &ServeOptions) -> Result<
         manager.pool_create(PoolCreate { name, vdevs, force, properties }).await?;
     }
     let (name, size_bytes) = (VOLUME.to_owned(), VOLUME_BYTES);
-    let properties = VolumeProperties::default();
+    let properties = PropertyValues::default();
     if manager.volume_show(VOLUME.to_owned()).await.is_err() {
         manager.volume_create(VolumeCreate { name, size_bytes, properties }).await?;
     }

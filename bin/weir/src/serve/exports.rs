@@ -126,7 +126,7 @@ impl weir_nbd::Export for Connection {
     }
 
     fn read_only(&self) -> bool {
-        self.read_only
+        self.read_only || self.volume.is_read_only()
     }
 
     fn description(&self) -> String {

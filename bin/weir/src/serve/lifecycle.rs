@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 use weir_api::ApiError;
 use weir_api::types::{
     Health, ImportablePool, Outcome, PoolChange, PoolCreate, PoolCreated, PoolDestroy, PoolExport,
-    PoolImport, Removed,
+    PoolImport, PropertyValues, Removed,
 };
 use weir_base::ErrorKind;
-use weir_dataset::Engine;
+use weir_base::names::PropertyOf;
+use weir_dataset::{Engine, PropertyTarget};
 use weir_pool::CreateOptions;
 
 use super::activity::Activity;
@@ -24,7 +25,7 @@ use super::control::{Entry, Manager, guid, not_found};
 use super::offers::Of;
 use super::pools::{OpenPool, api_error};
 use super::state::KnownPool;
-use super::{convert, disks, flush_check};
+use super::{convert, disks, flush_check, properties};
 
 /// How long closing a pool waits for connections to let go of it.
 const LET_GO: Duration = Duration::from_secs(2);
@@ -52,13 +53,8 @@ fn not_imported(pool: &str, scan: &disks::Scan) -> ApiError {
 
 impl Manager {
     pub(super) async fn create_pool(&self, request: PoolCreate) -> Result<PoolCreated, ApiError> {
-        if let Some((name, _)) = request.properties.first_key_value() {
-            return Err(ApiError::new(
-                ErrorKind::Invalid,
-                format!("unknown pool property {name:?}"),
-            )
-            .with_action("leave it out: pools of this version have no properties to set"));
-        }
+        let values = PropertyValues(request.properties.clone());
+        let (properties, _) = properties::changes(&values, PropertyOf::Pool)?;
         let _changes = self.changes.lock(&request.name).await;
         let paths: Vec<PathBuf> =
             request.vdevs.iter().flat_map(|vdev| &vdev.disks).map(PathBuf::from).collect();
@@ -85,7 +81,10 @@ impl Manager {
             let measured = flush_check::measure(name, &specs, sizes, &*options.clock).await?;
             drop(report.send((warnings, measured)));
             let made = Engine::create(name, &specs, sizes, &options, &mut guid).await;
-            made.map_err(|error| api_error(&error))
+            let engine = made.map_err(|error| api_error(&error))?;
+            let set = engine.change_properties(&[PropertyTarget::Pool], &properties).await;
+            set.map_err(|error| api_error(&error))?;
+            Ok(engine)
         };
         let pool = OpenPool::start(&name, open).await?;
         let (mut warnings, measured) = warned.await.unwrap_or_default();

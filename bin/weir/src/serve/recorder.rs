@@ -12,14 +12,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_api::types::{
-    EventLevel, EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList,
-    HistoryEntry, HistoryList, ImportableList, Outcome, PoolAdd, PoolAttach, PoolChange, PoolClear,
-    PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove,
-    PoolReplace, PoolScan, PoolScrub, PoolStatus, Removed, ScheduleChange, ScheduleList,
-    ScheduleSet, ScrubAction, ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate,
-    SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback, SnapshotTag,
-    SnapshotsDestroyed, VdevRole, VdevSpec, Volume, VolumeChange, VolumeCopy, VolumeCreate,
-    VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
+    DedupeEstimate, DedupeForecast, EventLevel, EventList, EventQuery, Export, ExportChange,
+    ExportCreate, ExportKey, ExportList, HistoryEntry, HistoryList, ImportableList, Outcome,
+    PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk,
+    PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub, PoolStatus,
+    PropertyChange, PropertyInherit, PropertyList, PropertyQuery, PropertySet, Removed,
+    ScheduleChange, ScheduleList, ScheduleSet, ScrubAction, ServerInfo, SnapshotChange,
+    SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback,
+    SnapshotTag, SnapshotsDestroyed, VdevRole, VdevSpec, Volume, VolumeAdvice, VolumeAdvise,
+    VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
+    VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control, caller};
 use weir_base::limits::DISK_SILENT;
@@ -31,6 +33,7 @@ use super::control::Manager;
 use super::events::{Events, NewEvent};
 use super::history::History;
 use super::internal;
+use super::properties::told;
 
 /// From here on a caller is told if disks do not answer; leaves room within five seconds.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -346,8 +349,32 @@ impl Control for Recorder {
         self.manager.events(query)
     }
 
+    fn property_get(&self, query: PropertyQuery) -> Answer<'_, PropertyList> {
+        let pool = query.of.first().map_or("", String::as_str).split(['/', '@']).next();
+        let (pool, manager) = (pool.unwrap_or_default().to_owned(), Arc::clone(&self.manager));
+        Box::pin(async move {
+            self.patiently(&pool, async move { manager.property_get(query).await }).await
+        })
+    }
+
+    fn property_set(&self, request: PropertySet) -> Answer<'_, PropertyChange> {
+        let call = Call::new("property_set", &request.name, &told(&request.properties));
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.property_set(request).await };
+        Box::pin(self.change(call, |change: &PropertyChange| change.outcome, work))
+    }
+
+    fn property_inherit(&self, request: PropertyInherit) -> Answer<'_, PropertyChange> {
+        let flag = if request.recursive { " -r" } else { "" };
+        let details = format!("{}{flag}", request.property);
+        let call = Call::new("property_inherit", &request.name, &details);
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.property_inherit(request).await };
+        Box::pin(self.change(call, |change: &PropertyChange| change.outcome, work))
+    }
+
     fn volume_create(&self, request: VolumeCreate) -> Answer<'_, VolumeChange> {
-        let size = format!("--size {}", Human(request.size_bytes));
+        let size = format!("--size {} {}", Human(request.size_bytes), told(&request.properties));
         let call = Call::new("volume_create", &request.name, &size);
         let manager = Arc::clone(&self.manager);
         let work = async move { manager.volume_create(request).await };
@@ -363,12 +390,7 @@ impl Control for Recorder {
     }
 
     fn volume_set(&self, request: VolumeSet) -> Answer<'_, VolumeChange> {
-        let properties = request.properties;
-        let compression = properties.compression.map(|c| format!("compression={}", c.name()));
-        let dedupe =
-            properties.dedupe.map(|on| format!("dedupe={}", if on { "on" } else { "off" }));
-        let all: Vec<String> = compression.into_iter().chain(dedupe).collect();
-        let call = Call::new("volume_set", &request.name, &all.join(" "));
+        let call = Call::new("volume_set", &request.name, &told(&request.properties));
         let manager = Arc::clone(&self.manager);
         let work = async move { manager.volume_set(request).await };
         Box::pin(self.change(call, |change: &VolumeChange| change.outcome, work))
@@ -401,6 +423,14 @@ impl Control for Recorder {
         let manager = Arc::clone(&self.manager);
         let work = async move { manager.volume_promote(volume).await };
         Box::pin(self.change(call, |change: &VolumeChange| change.outcome, work))
+    }
+
+    fn volume_advise(&self, request: VolumeAdvise) -> Answer<'_, VolumeAdvice> {
+        self.manager.volume_advise(request)
+    }
+
+    fn dedupe_estimate(&self, request: DedupeEstimate) -> Answer<'_, DedupeForecast> {
+        self.manager.dedupe_estimate(request)
     }
 
     fn volume_destroy(&self, request: VolumeDestroy) -> Answer<'_, Removed> {

@@ -112,7 +112,7 @@ impl Manager {
     }
 
     /// What is known of some snapshots of a pool, in the order asked for; reads tree nodes.
-    async fn snapshot_infos(
+    pub(super) async fn snapshot_infos(
         &self,
         open: &OpenPool,
         ids: Vec<SnapshotId>,

@@ -36,6 +36,7 @@ pub(crate) mod code {
     pub(crate) const NOT_FOUND: i32 = 4;
     pub(crate) const EXISTS: i32 = 5;
     pub(crate) const BUSY: i32 = 6;
+    pub(crate) const NO_SPACE: i32 = 7;
     pub(crate) const READ_ONLY: i32 = 8;
     pub(crate) const UNAVAILABLE: i32 = 9;
     pub(crate) const PERMISSION: i32 = 12;

@@ -14,8 +14,8 @@ use weir_base::names;
 use super::{Shared, success, to_end};
 use crate::Error;
 use crate::types::{
-    Removed, Request, Volume, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList,
-    VolumeProperties, VolumeRename, VolumeResize, VolumeSet,
+    PropertyValues, Removed, Request, Volume, VolumeChange, VolumeCopy, VolumeCreate,
+    VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
 };
 use crate::wire::{ApiError, ErrorBody};
 
@@ -107,13 +107,13 @@ pub(super) async fn show(
         ("pool" = String, Path, description = "Name of the pool"),
         ("volume" = String, Path, description = "Name of the volume in the pool"),
     ),
-    request_body = VolumeProperties,
+    request_body = PropertyValues,
     responses((status = 200, body = VolumeChange), (status = "default", body = ErrorBody)),
 )]
 pub(super) async fn set(
     State(control): State<Shared>,
     Path((pool, volume)): Path<(String, String)>,
-    Json(properties): Json<VolumeProperties>,
+    Json(properties): Json<PropertyValues>,
 ) -> Result<Json<VolumeChange>, ApiError> {
     let request = VolumeSet { name: full_name(&pool, &volume)?, properties };
     request.check()?;

@@ -8,53 +8,11 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_base::limits::VOLUME_BYTES_MAX;
+use weir_base::names::PropertyOf;
 use weir_base::{BLOCK_BYTES, names};
 
-use super::{Compression, Outcome, Request};
+use super::{Compression, Outcome, PropertySet, PropertyValues, Request};
 use crate::Error;
-
-/// Properties of a volume; one that is absent keeps its value, or takes its default in a new
-/// volume.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct VolumeProperties {
-    /// How blocks written from now on are compressed; `lz4` in a new volume.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub compression: Option<Compression>,
-    /// Whether blocks written from now on are looked for among those that are there, and stored
-    /// once; not in a new volume.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dedupe: Option<bool>,
-}
-
-impl VolumeProperties {
-    /// Sets the property `name` from text.
-    ///
-    /// # Errors
-    /// [`Error::Property`] and [`Error::PropertyValue`], which list what there is.
-    pub fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
-        match name {
-            "compression" => {
-                self.compression = Some(value.parse()?);
-                Ok(())
-            }
-            "dedupe" => {
-                self.dedupe = Some(switch("dedupe", value)?);
-                Ok(())
-            }
-            _ => Err(Error::Property { name: name.to_owned(), known: "compression, dedupe" }),
-        }
-    }
-}
-
-/// What `on` and `off` mean.
-fn switch(name: &'static str, value: &str) -> Result<bool, Error> {
-    match value {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err(Error::PropertyValue { name, value: value.to_owned(), known: "on, off" }),
-    }
-}
 
 /// Finds what is wrong with a volume's size.
 pub fn check_volume_size(bytes: u64) -> Result<(), Error> {
@@ -78,14 +36,18 @@ pub struct VolumeCreate {
     pub name: String,
     /// Size clients see; a multiple of 4096.
     pub size_bytes: u64,
-    /// Properties of the volume.
+    /// Properties of the volume; it inherits the others.
     #[serde(default)]
-    pub properties: VolumeProperties,
+    pub properties: PropertyValues,
 }
 
 impl Request for VolumeCreate {
     fn check(&self) -> Result<(), Error> {
         names::volume(&self.name)?;
+        if self.properties.0.contains_key("size") {
+            return Err(Error::SizeWithOthers);
+        }
+        self.properties.settings(PropertyOf::Volume)?;
         check_volume_size(self.size_bytes)
     }
 }
@@ -97,16 +59,19 @@ pub struct VolumeSet {
     /// Full name, such as `tank/vm1`.
     pub name: String,
     /// The properties to change.
-    pub properties: VolumeProperties,
+    pub properties: PropertyValues,
+}
+
+impl From<VolumeSet> for PropertySet {
+    fn from(VolumeSet { name, properties }: VolumeSet) -> Self {
+        Self { name, properties }
+    }
 }
 
 impl Request for VolumeSet {
     fn check(&self) -> Result<(), Error> {
         names::volume(&self.name)?;
-        if self.properties == VolumeProperties::default() {
-            return Err(Error::NoProperty);
-        }
-        Ok(())
+        PropertySet::from(self.clone()).check()
     }
 }
 
@@ -192,7 +157,7 @@ impl Request for VolumeDestroy {
 /// of the last commit. What a clone shares with its origin counts for the origin's volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VolumeSpace {
-    /// Room that is left in the pool.
+    /// Room that it can still take.
     pub available_bytes: u64,
     /// What destroying it with all its snapshots would free.
     pub used_bytes: u64,
@@ -204,6 +169,9 @@ pub struct VolumeSpace {
     pub referenced_bytes: u64,
     /// Of that, what was written since its newest snapshot.
     pub written_bytes: u64,
+    /// Of what is used, what its refreservation keeps back beside its data.
+    #[serde(default)]
+    pub by_refreservation_bytes: u64,
 }
 
 /// A volume.
@@ -280,18 +248,22 @@ mod tests {
 
     #[test]
     fn properties_are_known_ones() {
-        let mut properties = VolumeProperties::default();
-        properties.set("compression", "off").expect("known");
-        assert_eq!(properties.compression, Some(Compression::Off));
-        properties.set("dedupe", "on").expect("known");
-        assert_eq!(properties.dedupe, Some(true));
-        let error = properties.set("dedupe", "yes").expect_err("unknown").to_string();
-        assert!(error.contains("\"yes\"") && error.contains("on, off"), "{error}");
-        let error = properties.set("compresion", "off").expect_err("unknown").to_string();
-        assert!(error.contains("compresion") && error.contains("compression"), "{error}");
-        let error = properties.set("compression", "zip").expect_err("unknown").to_string();
-        assert!(error.contains("\"zip\"") && error.contains("lz4, auto, off"), "{error}");
-        let nothing = VolumeSet { name: "tank/a".into(), properties: VolumeProperties::default() };
-        assert!(matches!(nothing.check(), Err(Error::NoProperty)));
+        let values =
+            |name: &str, value: &str| PropertyValues([(name.to_owned(), value.to_owned())].into());
+        let set = |properties| VolumeSet { name: "tank/a".into(), properties }.check();
+        let create = |properties| {
+            VolumeCreate { name: "tank/a".into(), size_bytes: 4096, properties }.check()
+        };
+        set(values("compression", "off")).expect("known");
+        create(values("refreservation", "auto")).expect("known");
+        for check in [set, create] {
+            let error = check(values("compresion", "off")).expect_err("unknown").to_string();
+            assert!(error.contains("compresion") && error.contains("compression"), "{error}");
+            let error = check(values("compression", "zip")).expect_err("unknown").to_string();
+            assert!(error.contains("\"zip\"") && error.contains("lz4, auto, off"), "{error}");
+        }
+        assert!(matches!(set(PropertyValues::default()), Err(Error::NoProperty)));
+        create(PropertyValues::default()).expect("it inherits all");
+        assert!(matches!(create(values("size", "8K")), Err(Error::SizeWithOthers)));
     }
 }

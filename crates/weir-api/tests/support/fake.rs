@@ -12,16 +12,18 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use weir_api::types::{
-    Allocated, CleanerStatus, ClientIo, Compression, DiskIo, DiskStatus, ErrorCounts, Event,
-    EventLevel, EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList,
-    FlushCheck, FlushVerdict, Health, HistoryEntry, HistoryList, ImportableList, ImportablePool,
-    Outcome, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy,
-    PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub,
-    PoolStatus, Removed, Schedule, ScheduleChange, ScheduleList, ScheduleSet, SegmentIo,
-    ServerInfo, Snapshot, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy,
-    SnapshotList, SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, VdevKind,
-    VdevSpec, VdevStatus, Volume, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy,
-    VolumeList, VolumeRename, VolumeResize, VolumeSet, VolumeSpace,
+    Allocated, CleanerStatus, ClientIo, Compression, DedupeEstimate, DedupeForecast, DiskIo,
+    DiskStatus, ErrorCounts, Event, EventLevel, EventList, EventQuery, Export, ExportChange,
+    ExportCreate, ExportKey, ExportList, FlushCheck, FlushVerdict, Health, HistoryEntry,
+    HistoryList, ImportableList, ImportablePool, Outcome, PoolAdd, PoolAttach, PoolChange,
+    PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList,
+    PoolRemove, PoolReplace, PoolScan, PoolScrub, PoolStatus, Property, PropertyChange,
+    PropertyInherit, PropertyList, PropertyQuery, PropertySet, PropertySource, PropertyValues,
+    Removed, Schedule, ScheduleChange, ScheduleList, ScheduleSet, SegmentIo, ServerInfo, Snapshot,
+    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
+    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, VdevKind, VdevSpec, VdevStatus, Volume,
+    VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList,
+    VolumeRename, VolumeResize, VolumeSet, VolumeSpace,
 };
 use weir_api::{Answer, ApiError, Control};
 use weir_base::ErrorKind;
@@ -46,6 +48,24 @@ impl Fake {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
     }
+}
+
+fn compression_property(volume: &Volume) -> Property {
+    Property {
+        name: volume.name.clone(),
+        property: "compression".to_owned(),
+        value: volume.compression.name().to_owned(),
+        source: PropertySource::Local,
+        inherited_from: None,
+    }
+}
+
+fn compression_of(properties: &PropertyValues) -> Option<Compression> {
+    properties.0.get("compression").map(|text| text.parse().unwrap())
+}
+
+fn dedupe_of(properties: &PropertyValues) -> Option<bool> {
+    properties.0.get("dedupe").map(|text| text == "on")
 }
 
 /// The look of a pool with a bad disk.
@@ -194,8 +214,8 @@ impl State {
         if !self.pools.contains_key(pool) {
             return Err(not_found("pool", pool));
         }
-        let compression = request.properties.compression.unwrap_or_default();
-        let dedupe = request.properties.dedupe.unwrap_or_default();
+        let compression = compression_of(&request.properties).unwrap_or_default();
+        let dedupe = dedupe_of(&request.properties).unwrap_or_default();
         if let Some(volume) = self.volumes.get(&request.name) {
             let same = volume.compression == compression && volume.dedupe == dedupe;
             if volume.size_bytes == request.size_bytes && same {
@@ -227,6 +247,7 @@ impl State {
                 by_volume_bytes: 4 << 20,
                 referenced_bytes: 5 << 20,
                 written_bytes: 1 << 20,
+                by_refreservation_bytes: 0,
             },
         };
         self.volumes.insert(request.name, volume.clone());
@@ -490,6 +511,43 @@ impl Control for Fake {
         ready(Ok(EventList { run: "7".into(), lost: 0, newest: 3, events }))
     }
 
+    fn property_get(&self, query: PropertyQuery) -> Answer<'_, PropertyList> {
+        let state = self.state();
+        let mut properties = Vec::new();
+        for name in &query.of {
+            let Some(volume) = state.volumes.get(name) else {
+                return ready(Err(not_found("volume", name)));
+            };
+            properties.push(compression_property(volume));
+        }
+        ready(Ok(PropertyList { properties }))
+    }
+
+    fn property_set(&self, request: PropertySet) -> Answer<'_, PropertyChange> {
+        let set = |volume: &mut Volume| {
+            let wanted = compression_of(&request.properties);
+            volume.compression = wanted.unwrap_or(volume.compression);
+            Ok(())
+        };
+        let changed = self.state().change_volume(&request.name, set);
+        ready(changed.map(|VolumeChange { outcome, volume }| PropertyChange {
+            outcome,
+            properties: vec![compression_property(&volume)],
+        }))
+    }
+
+    fn property_inherit(&self, request: PropertyInherit) -> Answer<'_, PropertyChange> {
+        let inherit = |volume: &mut Volume| {
+            volume.compression = Compression::default();
+            Ok(())
+        };
+        let changed = self.state().change_volume(&request.name, inherit);
+        ready(changed.map(|VolumeChange { outcome, volume }| PropertyChange {
+            outcome,
+            properties: vec![compression_property(&volume)],
+        }))
+    }
+
     fn volume_create(&self, request: VolumeCreate) -> Answer<'_, VolumeChange> {
         ready(self.state().create_volume(request))
     }
@@ -512,9 +570,9 @@ impl Control for Fake {
 
     fn volume_set(&self, request: VolumeSet) -> Answer<'_, VolumeChange> {
         let set = |volume: &mut Volume| {
-            let wanted: Option<Compression> = request.properties.compression;
+            let wanted = compression_of(&request.properties);
             volume.compression = wanted.unwrap_or(volume.compression);
-            volume.dedupe = request.properties.dedupe.unwrap_or(volume.dedupe);
+            volume.dedupe = dedupe_of(&request.properties).unwrap_or(volume.dedupe);
             Ok(())
         };
         ready(self.state().change_volume(&request.name, set))
@@ -674,6 +732,47 @@ impl Control for Fake {
             Some(_) => removed(name),
             None => ready(Err(not_found("schedule", &name))),
         }
+    }
+
+    fn volume_advise(&self, request: VolumeAdvise) -> Answer<'_, VolumeAdvice> {
+        ready(self.state().volumes.get(&request.name).map_or_else(
+            || Err(not_found("volume", &request.name)),
+            |volume| {
+                Ok(VolumeAdvice {
+                    name: request.name.clone(),
+                    // The first answer is not the last one.
+                    job: request.job.is_none().then(|| "1".to_owned()),
+                    progress_permille: if request.job.is_none() { 500 } else { 1000 },
+                    samples: 0,
+                    data_bytes: volume.used_bytes,
+                    compression: volume.compression,
+                    ratio: volume.compression_ratio,
+                    settings: vec![],
+                    records: vec![],
+                    dedupe: None,
+                    recommended: volume.compression,
+                    why: "it is what it is".to_owned(),
+                })
+            },
+        ))
+    }
+
+    fn dedupe_estimate(&self, request: DedupeEstimate) -> Answer<'_, DedupeForecast> {
+        ready(Ok(DedupeForecast {
+            names: request.names,
+            job: request.job.is_none().then(|| "1".to_owned()),
+            progress_permille: 1000,
+            blocks: 100,
+            unique: 60,
+            duplicates: 40,
+            stored_bytes: 409_600,
+            saved_bytes: 163_840,
+            ratio: 1.667,
+            ratio_low: 1.667,
+            ratio_high: 1.667,
+            index_bytes: 1200,
+            one_in: 1,
+        }))
     }
 
     fn volume_destroy(&self, request: VolumeDestroy) -> Answer<'_, Removed> {

@@ -66,14 +66,27 @@ impl ZstdPacker {
     /// `stored`: scratch of at least `raw.len()` bytes.
     pub fn pack(&mut self, level: ZstdLevel, raw: &[u8], stored: &mut [u8]) -> Option<usize> {
         let keep_max = raw.len().checked_sub(SAVING_BYTES_MIN)?;
-        if self.level != level {
-            // A context that gave up on a block takes no new level.
-            *self = Self::new(level);
-        }
+        self.set_level(level);
         let (len, frame) = stored.get_mut(..keep_max)?.split_at_mut_checked(LEN_BYTES)?;
         let packed = self.context.compress_to_buffer(raw, frame).ok()?;
         len.copy_from_slice(&u16::try_from(packed).ok()?.to_le_bytes());
         Some(LEN_BYTES + packed)
+    }
+
+    /// What [`Self::pack`] would make of `raw`, which may be longer than its stored form can be.
+    ///
+    /// `scratch`: at least `raw.len()` bytes.
+    pub fn bytes(&mut self, level: ZstdLevel, raw: &[u8], scratch: &mut [u8]) -> Option<usize> {
+        let keep_max = raw.len().checked_sub(SAVING_BYTES_MIN + LEN_BYTES)?;
+        self.set_level(level);
+        self.context.compress_to_buffer(raw, scratch.get_mut(..keep_max)?).ok()
+    }
+
+    fn set_level(&mut self, level: ZstdLevel) {
+        if self.level != level {
+            // A context that gave up on a block takes no new level.
+            *self = Self::new(level);
+        }
     }
 }
 

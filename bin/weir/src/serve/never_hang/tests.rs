@@ -12,8 +12,8 @@ use std::sync::Arc;
 use weir_api::types::{
     EventQuery, ExportCreate, ExportKey, Health, Outcome, PoolAdd, PoolAttach, PoolClear,
     PoolCreate, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolReplace, PoolScan, PoolScrub,
-    Protocol, ScrubAction, SnapshotCreate, VdevKind, VdevRole, VdevSpec, VolumeCreate,
-    VolumeDestroy, VolumeProperties, VolumeResize, VolumeSet,
+    PropertyValues, Protocol, ScrubAction, SnapshotCreate, VdevKind, VdevRole, VdevSpec,
+    VolumeCreate, VolumeDestroy, VolumeResize, VolumeSet,
 };
 use weir_api::{Address, Answer, Client, Control, Listener};
 use weir_device::{DeviceOp, Faults};
@@ -50,7 +50,8 @@ fn start_in(dir: tempfile::TempDir) -> Server {
     let state = StateFile::load(dir.path()).unwrap();
     let history = Arc::new(History::load(dir.path()));
     let record = Record { events: Arc::new(Events::new()), history };
-    let manager = Arc::new(Manager::new(256 << 20, state, registry, nbd, record.clone()));
+    let manager =
+        Arc::new(Manager::new((256 << 20, 1 << 20), state, registry, nbd, record.clone()));
     let api = Address::Unix(dir.path().join("api"));
     let listener = Listener::bind(&api).unwrap();
     let recorder = Arc::new(Recorder::new(Arc::clone(&manager), record));
@@ -91,7 +92,7 @@ impl Server {
     }
 
     fn volume(&self, name: &str) -> Answer<'_, weir_api::types::VolumeChange> {
-        let properties = VolumeProperties::default();
+        let properties = PropertyValues::default();
         let request = VolumeCreate { name: name.into(), size_bytes: 1 << 20, properties };
         self.client.volume_create(request)
     }
@@ -193,7 +194,7 @@ async fn calls_about_frozen_disks_and_volumes_answer_all_at_once() {
     let attach = PoolAttach { name: name(), disk: "tank-a".into(), new: spare.clone(), force };
     let (new, old) = (Some(spare.clone()), "tank-a".into());
     let replace = PoolReplace { name: name(), disk: old, new, force, at_once };
-    let properties = VolumeProperties::default();
+    let properties = PropertyValues::default();
     let set = VolumeSet { name: "tank/v".into(), properties };
     let idle = || VolumeDestroy { name: "tank/idle".into(), recursive: false };
     let take = SnapshotCreate { names: vec!["tank/idle@a".into()], recursive: false };

@@ -1,0 +1,257 @@
+//! The properties that a dataset or the pool itself has set, as records keep them.
+//!
+//! Not here: what a property that is not set takes instead, and what each means (weir-dataset).
+//!
+//! Invariants:
+//! - a record holds what was set on it and nothing that it inherits;
+//! - however many are set, every record still fits into its block.
+
+use std::collections::BTreeMap;
+
+use weir_base::BLOCK_BYTES;
+
+use crate::bytes::{Field, Reader, Writer, field};
+use crate::compression::Compression;
+use crate::error::FormatError;
+
+/// Most properties of users on one dataset.
+pub const USER_PROPERTIES_MAX: usize = 32;
+/// Longest name of one, with its module.
+pub const USER_NAME_BYTES_MAX: usize = 128;
+/// Longest value of one.
+pub const USER_VALUE_BYTES_MAX: usize = 1024;
+/// Most bytes of all of one dataset, names and values, each with 2 bytes for its length: what the
+/// longest record beside them leaves of a block, and some.
+pub const USER_BYTES_MAX: usize = 1536;
+
+const WHAT: &str = "properties";
+
+/// What was set; nothing: inherited, or the default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Properties {
+    /// Compression of new blocks.
+    pub compression: Option<Compression>,
+    /// Whether new blocks are looked for among those that are there.
+    pub dedupe: Option<bool>,
+    /// Whether writes are refused.
+    pub read_only: Option<bool>,
+    /// Most bytes that a volume and its snapshots, or the pool, may take; 0: no limit.
+    pub quota_bytes: u64,
+    /// Bytes promised to a volume and its snapshots; 0: none.
+    pub reservation_bytes: u64,
+    /// Bytes promised to a volume's own data; 0: none.
+    pub refreservation_bytes: u64,
+    /// Properties that mean something to users alone, by `module:name`.
+    pub user: BTreeMap<String, String>,
+}
+
+/// Bits of what is set.
+const COMPRESSION_SET: u8 = 1;
+const READ_ONLY_SET: u8 = 2;
+const DEDUPE_SET: u8 = 4;
+
+impl From<Compression> for Properties {
+    fn from(compression: Compression) -> Self {
+        Self { compression: Some(compression), ..Self::default() }
+    }
+}
+
+impl Properties {
+    /// Fields, for the format documentation.
+    pub const FIELDS: &[Field] = &[
+        field(
+            1,
+            "set",
+            "bit 0 compression, 1 read_only, 2 dedupe; a value that is not set is zero",
+        ),
+        field(1, "compression", "0 off, 1 lz4, 2 auto, 33 to 51 zstd-1 to zstd-19"),
+        field(1, "read_only", "1 writes are refused"),
+        field(1, "dedupe", "1 new blocks are looked for among those that are there"),
+        field(8, "quota_bytes", "most that it may take, 0 no limit"),
+        field(8, "reservation_bytes", "promised to it with its snapshots, 0 none"),
+        field(8, "refreservation_bytes", "promised to its own data, 0 none"),
+        field(1, "user", "number of properties of users"),
+        field(0, "pair", "for each {u16 length, name; u16 length, value}, by name"),
+    ];
+
+    /// What the properties of users take in a record.
+    pub fn user_bytes(&self) -> usize {
+        self.user.iter().map(|(name, value)| 4 + name.len() + value.len()).sum()
+    }
+
+    pub(crate) fn write(&self, w: &mut Writer) {
+        assert!(self.fits(), "whoever sets a property looks at the room");
+        let compression = if self.compression.is_some() { COMPRESSION_SET } else { 0 };
+        let read_only = if self.read_only.is_some() { READ_ONLY_SET } else { 0 };
+        let dedupe = if self.dedupe.is_some() { DEDUPE_SET } else { 0 };
+        w.u8(compression | read_only | dedupe);
+        w.u8(self.compression.map_or(0, Compression::code));
+        w.u8(u8::from(self.read_only == Some(true)));
+        w.u8(u8::from(self.dedupe == Some(true)));
+        w.u64(self.quota_bytes);
+        w.u64(self.reservation_bytes);
+        w.u64(self.refreservation_bytes);
+        w.u8(self.user.len() as u8);
+        for (name, value) in &self.user {
+            w.str(name);
+            w.str(value);
+        }
+    }
+
+    /// Whether a record has room for the properties of users.
+    pub fn fits(&self) -> bool {
+        let short = |(name, value): (&String, &String)| {
+            (1..=USER_NAME_BYTES_MAX).contains(&name.len()) && value.len() <= USER_VALUE_BYTES_MAX
+        };
+        self.user.len() <= USER_PROPERTIES_MAX
+            && self.user_bytes() <= USER_BYTES_MAX
+            && self.user.iter().all(short)
+    }
+
+    pub(crate) fn read(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+        let (set, code, read_only, dedupe) = (r.u8()?, r.u8()?, r.u8()?, r.u8()?);
+        if set & !(COMPRESSION_SET | READ_ONLY_SET | DEDUPE_SET) != 0 {
+            return Err(r.bad("set", set));
+        }
+        let is_set = |bit| set & bit != 0;
+        if !is_set(COMPRESSION_SET) && code != 0 {
+            return Err(r.bad("compression", code));
+        }
+        if read_only > 1 || (!is_set(READ_ONLY_SET) && read_only != 0) {
+            return Err(r.bad("read_only", read_only));
+        }
+        if dedupe > 1 || (!is_set(DEDUPE_SET) && dedupe != 0) {
+            return Err(r.bad("dedupe", dedupe));
+        }
+        let compression = is_set(COMPRESSION_SET).then(|| Compression::from_code(code));
+        let mut found = Self {
+            compression: compression.transpose()?,
+            read_only: is_set(READ_ONLY_SET).then_some(read_only == 1),
+            dedupe: is_set(DEDUPE_SET).then_some(dedupe == 1),
+            quota_bytes: r.u64()?,
+            reservation_bytes: r.u64()?,
+            refreservation_bytes: r.u64()?,
+            user: BTreeMap::new(),
+        };
+        for _ in 0..r.u8()? {
+            let (name, value) = (r.str("user")?, r.str("user")?);
+            if found.user.last_key_value().is_some_and(|(last, _)| *last >= name) {
+                return Err(r.bad("user", name.len() as u64));
+            }
+            found.user.insert(name, value);
+        }
+        if !found.fits() {
+            return Err(r.bad("user", found.user_bytes() as u64));
+        }
+        Ok(found)
+    }
+}
+
+/// The first block of the dataset directory: what the pool has set itself. A hole: nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolRecord {
+    /// What datasets inherit, and what holds for the pool as a whole.
+    pub properties: Properties,
+}
+
+/// Where the directory has a dataset's number it has zero here, and this kind after it.
+const POOL_KIND: u8 = 3;
+
+impl PoolRecord {
+    /// Fields, for the format documentation.
+    pub const FIELDS: &[Field] = &[
+        field(8, "id", "0, which is the number of no dataset"),
+        field(1, "kind", "3"),
+        field(0, "properties", "as below"),
+    ];
+
+    /// Encodes the first block of the directory.
+    pub fn encode(&self) -> [u8; BLOCK_BYTES] {
+        let mut w = Writer::default();
+        w.u64(0);
+        w.u8(POOL_KIND);
+        self.properties.write(&mut w);
+        w.pad_to(BLOCK_BYTES);
+        w.0.try_into().expect("padded to one block")
+    }
+
+    /// Decodes the first block of the directory.
+    ///
+    /// # Errors
+    /// Any field that cannot be.
+    pub fn decode(block: &[u8; BLOCK_BYTES]) -> Result<Self, FormatError> {
+        let mut r = Reader::new(WHAT, block);
+        let (id, kind) = (r.u64()?, r.u8()?);
+        if id != 0 {
+            return Err(r.bad("id", id));
+        }
+        if kind != POOL_KIND {
+            return Err(r.bad("kind", kind));
+        }
+        let found = Self { properties: Properties::read(&mut r)? };
+        // Behind what was read there is nothing.
+        if found.encode() == *block { Ok(found) } else { Err(r.bad("zero", 1_u8)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn full() -> Properties {
+        let mut user = BTreeMap::from([("backup:owner".to_owned(), "x".repeat(1024))]);
+        user.insert("a:b".to_owned(), String::new());
+        let read_only = Some(false);
+        Properties {
+            read_only,
+            dedupe: Some(true),
+            quota_bytes: 1 << 40,
+            reservation_bytes: 1,
+            refreservation_bytes: u64::MAX,
+            user,
+            ..Properties::from(Compression::Off)
+        }
+    }
+
+    #[test]
+    fn what_is_set_comes_back_and_what_is_not_stays_unset() {
+        for properties in [Properties::default(), full()] {
+            let record = PoolRecord { properties };
+            assert_eq!(PoolRecord::decode(&record.encode()), Ok(record));
+        }
+    }
+
+    #[test]
+    fn no_byte_is_read_as_something_else_than_it_was_written_for() {
+        let good = PoolRecord { properties: full() }.encode();
+        for at in 0..64 {
+            for flip in [1, 2, 4, 0x80] {
+                let mut bad = good;
+                bad[at] ^= flip;
+                let Ok(read) = PoolRecord::decode(&bad) else { continue };
+                assert!(read.encode() == bad, "byte {at} flipped by {flip}");
+            }
+        }
+        let mut unset = PoolRecord::default().encode();
+        unset[10] = 1;
+        assert!(PoolRecord::decode(&unset).is_err(), "a compression that is not set");
+    }
+
+    #[test]
+    fn more_than_fits_is_refused() {
+        let mut many = Properties::default();
+        for n in 0..=USER_PROPERTIES_MAX {
+            assert!(many.fits(), "{n}");
+            many.user.insert(format!("m:{n}"), String::new());
+        }
+        assert!(!many.fits());
+        let mut long = full();
+        long.user.insert("c:d".to_owned(), "y".repeat(600));
+        assert!(!long.fits(), "together");
+        let value = "z".repeat(USER_VALUE_BYTES_MAX + 1);
+        long.user = BTreeMap::from([("a:b".to_owned(), value)]);
+        assert!(!long.fits(), "one value");
+        long.user = BTreeMap::from([("n".repeat(USER_NAME_BYTES_MAX + 1), String::new())]);
+        assert!(!long.fits(), "one name");
+    }
+}
