@@ -329,6 +329,7 @@ impl Engine {
         let _admin = self.admin.lock().await;
         self.core.pool.check_alive()?;
         let volume = self.volume(name)?;
+        self.refuse_receiving(&volume.state.lock())?;
         let before = volume.size_bytes();
         if before == size {
             return Ok(Outcome::Unchanged);
@@ -383,12 +384,21 @@ impl Engine {
         let _admin = self.admin.lock().await;
         self.core.pool.check_alive()?;
         let volume = self.volume(name)?;
-        self.refuse_clones(&volume, |_| true)?;
+        self.destroy_found(&volume, recursive).await
+    }
+
+    /// As [`Self::destroy_volume`], for one who holds the admin lock.
+    pub(crate) async fn destroy_found(
+        &self,
+        volume: &Volume,
+        recursive: bool,
+    ) -> Result<Outcome, DatasetError> {
+        self.refuse_clones(volume, |_| true)?;
         {
             let mut state = volume.state.lock();
             let count = state.snapshots.iter().filter(|s| s.is_active()).count();
             if count > 0 && !recursive {
-                let name = self.full_name(name);
+                let name = self.full_name(&state.record.name);
                 let why = format!("has {count} snapshots; destroy them first, or with it (-r)");
                 return Err(DatasetError::InUse { name, why });
             }

@@ -23,7 +23,7 @@ use crate::core::{Admission, Core, Nodes};
 use crate::dirty::{Dirty, DirtyTable, Payload, QueuedRecord};
 use crate::error::DatasetError;
 use crate::leaves::Leaves;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, descent};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -93,6 +93,8 @@ pub(crate) struct State {
     pub(crate) taking: Option<DatasetRecord>,
     /// Whether this shows a snapshot, which nobody writes to.
     pub(crate) is_view: bool,
+    /// Whether somebody receives a stream into it at this moment.
+    pub(crate) claimed: bool,
     /// A smaller size that is being checked for data in the way; until that is known, no commit
     /// may store it and no access reaches beyond it.
     pub(crate) shrinking_to: Option<u64>,
@@ -126,7 +128,7 @@ impl State {
     }
 
     /// Nodes that more changes of the open txg can cost.
-    fn nodes(&self) -> Nodes {
+    pub(crate) fn nodes(&self) -> Nodes {
         let DatasetRecord { root, size_bytes, .. } = &self.record;
         Nodes::left(root.height, size_bytes / BLOCK, self.open.nodes)
     }
@@ -174,6 +176,7 @@ impl Volume {
             snapshots: Vec::new(),
             taking: None,
             is_view: false,
+            claimed: false,
             shrinking_to: None,
             record,
         };
@@ -225,6 +228,10 @@ impl Volume {
     fn check_change(&self, state: &State, offset: u64, len: u64) -> Result<(), DatasetError> {
         if state.is_view {
             return Err(DatasetError::ReadOnly { name: self.full_name(state) });
+        }
+        if let Some(receiving) = &descent(&state.record).receiving {
+            let why = format!("is being received into, up to snapshot {}", receiving.snapshot);
+            return Err(DatasetError::InUse { name: self.full_name(state), why });
         }
         self.check(state, offset, len)
     }
@@ -322,7 +329,7 @@ impl Volume {
         Ok(())
     }
 
-    fn full(&self) -> DatasetError {
+    pub(crate) fn full(&self) -> DatasetError {
         DatasetError::Full { pool: self.core.pool.name().to_owned() }
     }
 
@@ -381,7 +388,7 @@ impl Volume {
     }
 
     /// Waits for the open txg to be committed, so that its dirty data counts no more.
-    async fn wait_for_room(&self) -> Result<(), DatasetError> {
+    pub(crate) async fn wait_for_room(&self) -> Result<(), DatasetError> {
         let committed = self.core.pool.committed_txg();
         // The one being written may be enough; the open one surely is.
         self.core.want(self.core.open_txg());
@@ -398,7 +405,7 @@ impl Volume {
             self.core.pool.check_alive()?;
             let root = {
                 let mut state = self.state.lock();
-                self.check(&state, offset, part.len() as u64)?;
+                self.check_change(&state, offset, part.len() as u64)?;
                 let old = match (state.source(&self.core.pool, block)?, &known) {
                     (Source::Dirty(Dirty::Data(data)), _) => Ok(Some(data)),
                     (Source::Dirty(Dirty::Hole), _) => Ok(None),

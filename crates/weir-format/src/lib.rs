@@ -22,6 +22,7 @@ mod node;
 mod pointer;
 mod remap;
 mod segment;
+pub mod stream;
 mod summary;
 mod uberblock;
 
@@ -30,7 +31,7 @@ pub use bytes::Field;
 pub use compression::{Codec, Compression};
 pub use dataset::{
     ANCESTORS_MAX, Ancestor, DatasetKind, DatasetRecord, DatasetState, Descent, HOLD_BYTES_MAX,
-    HOLDS_MAX, Moment, Origin,
+    HOLDS_MAX, Moment, Origin, Receiving,
 };
 pub use error::FormatError;
 pub use label::{Label, LegConfig, VDEVS_MAX, VdevConfig, VdevKind, VdevRole};

@@ -72,6 +72,14 @@ fn dataset() -> DatasetRecord {
                 Ancestor { until: Txg(7), owner: DatasetId(5) },
             ],
             inherited_units: 17,
+            receiving: Some(Receiving {
+                to: 8,
+                from: Some(7),
+                is_new: true,
+                next_block: 12,
+                snapshot: "monday".to_owned(),
+                created_unix_ms: 3,
+            }),
         }),
         state: DatasetState::Active,
         name: "vm1".to_owned(),
@@ -133,8 +141,8 @@ fn labels_round_trip_and_name_other_versions() {
     assert_eq!(Label::decode(&bytes), Ok(label()));
     assert_eq!(label().place(), Some((0, 1)));
     for (version, part) in [
-        (6, "version 6 is newer than 5; use a newer weir"),
-        (4, "version 4 is older than 5: the pool was made by an older pre-release"),
+        (7, "version 7 is newer than 6; use a newer weir"),
+        (5, "version 5 is older than 6: the pool was made by an older pre-release"),
         (0, "field version holds the impossible value 0"),
     ] {
         bytes[8] = version;
@@ -146,7 +154,7 @@ fn labels_round_trip_and_name_other_versions() {
 
 #[test]
 fn uberblocks_name_other_versions() {
-    for (version, part) in [(6, "6 is newer than 5"), (4, "4 is older than 5"), (0, "impossible")] {
+    for (version, part) in [(7, "7 is newer than 6"), (5, "5 is older than 6"), (0, "impossible")] {
         let mut slot = uberblock().encode();
         slot[8] = version;
         let (body, sum) = slot.split_at_mut(layout::SLOT_BYTES - 16);
@@ -446,6 +454,9 @@ fn the_documentation_is_what_the_code_says() {
         ("Dataset record", DatasetRecord::FIELDS),
         ("Intent log batch header", log::HEADER_FIELDS),
         ("Intent log record", log::RECORD_FIELDS),
+        ("Send stream: begin frame", stream::BEGIN_FIELDS),
+        ("Send stream: a change", stream::CHANGE_FIELDS),
+        ("Send stream: end frame", stream::END_FIELDS),
     ] {
         table(&mut text, title, fields);
     }

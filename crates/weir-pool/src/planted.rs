@@ -50,4 +50,8 @@ pub enum PlantedBug {
     OldestFreedFirst,
     /// How far a destroyed snapshot is freed is forgotten.
     FreedAgain,
+    /// A stream that goes on by a token leaves out the first leaf behind the cut.
+    ResumeSkips,
+    /// A difference between two snapshots leaves out what was trimmed.
+    TrimsNotSent,
 }
