@@ -23,6 +23,7 @@ mod pool;
 mod schedule;
 mod snapshot;
 mod space;
+mod transfer;
 mod vdevs;
 mod volume;
 
@@ -46,6 +47,10 @@ pub use snapshot::{
     SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, check_listed,
 };
 pub use space::{CleanerStatus, SegmentIo};
+pub use transfer::{
+    ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, SendStart,
+    SendStarted,
+};
 pub use vdevs::{PoolAdd, PoolRemove};
 pub use volume::{
     Volume, VolumeChange, VolumeCreate, VolumeDestroy, VolumeList, VolumeProperties, VolumeRename,

@@ -17,10 +17,11 @@ use weir_api::types::{
     EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, HistoryList,
     ImportableList, Outcome, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated,
     PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan,
-    PoolScrub, PoolStatus, Removed, ScheduleChange, ScheduleList, ScheduleSet, ServerInfo,
-    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
-    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeChange, VolumeCreate,
-    VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
+    PoolScrub, PoolStatus, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted,
+    ReceiveToken, Removed, ScheduleChange, ScheduleList, ScheduleSet, SendStart, SendStarted,
+    ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
+    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeChange,
+    VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control};
 use weir_base::{ErrorKind, Guid};
@@ -36,6 +37,7 @@ use super::offers::Of;
 use super::pools::{OpenPool, api_error};
 use super::recorder::Record;
 use super::state::StateFile;
+use super::transfers::Transfers;
 use super::{convert, disks, lifecycle};
 
 /// A pool the server knows.
@@ -58,6 +60,8 @@ pub(super) struct Manager {
     /// Engines of pools that are being closed.
     pub(super) closing: Mutex<Vec<Weak<Engine>>>,
     pub(super) record: Record,
+    /// Streams under way.
+    pub(super) transfers: Transfers,
 }
 
 pub(super) fn not_found(what: &str, name: &str) -> ApiError {
@@ -93,6 +97,7 @@ impl Manager {
             changes: Changes::default(),
             closing: Mutex::default(),
             record,
+            transfers: Transfers::default(),
         }
     }
 
@@ -405,6 +410,42 @@ impl Control for Manager {
 
     fn snapshot_clone(&self, request: SnapshotClone) -> Answer<'_, VolumeChange> {
         Box::pin(self.clone_snapshot(request))
+    }
+
+    fn send_start(&self, request: SendStart) -> Answer<'_, SendStarted> {
+        Box::pin(self.start_send(request))
+    }
+
+    fn send_part(&self, session: String) -> Answer<'_, Option<Vec<u8>>> {
+        Box::pin(self.next_part(session))
+    }
+
+    fn send_stop(&self, session: String) -> Answer<'_, Removed> {
+        Box::pin(async move { self.stop_send(session) })
+    }
+
+    fn receive_start(&self, request: ReceiveStart) -> Answer<'_, ReceiveStarted> {
+        Box::pin(self.start_receive(request))
+    }
+
+    fn receive_part(&self, session: String, part: Vec<u8>) -> Answer<'_, ReceiveProgress> {
+        Box::pin(self.take_part(session, part))
+    }
+
+    fn receive_finish(&self, session: String) -> Answer<'_, ReceiveDone> {
+        Box::pin(self.finish_receive(session))
+    }
+
+    fn receive_stop(&self, session: String) -> Answer<'_, Removed> {
+        Box::pin(self.stop_receive(session))
+    }
+
+    fn receive_token(&self, volume: String) -> Answer<'_, ReceiveToken> {
+        Box::pin(self.token_of(volume))
+    }
+
+    fn receive_abort(&self, volume: String) -> Answer<'_, Removed> {
+        Box::pin(self.abort_receive(volume))
     }
 
     fn schedule_set(&self, request: ScheduleSet) -> Answer<'_, ScheduleChange> {

@@ -343,6 +343,7 @@ pub(super) fn volume(engine: &Engine, volume: &Volume, exports: Vec<String>) -> 
         exports,
         origin,
         snapshots,
+        receiving: volume.receiving(),
         space: VolumeSpace {
             available_bytes: free_bytes(engine),
             used_bytes: space.used,
