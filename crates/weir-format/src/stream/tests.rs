@@ -24,7 +24,7 @@ fn begin() -> StreamBegin {
 /// A stream of several frames, and where each frame begins and ends.
 fn stream() -> (Vec<u8>, Vec<Range<usize>>) {
     let (mut writer, mut bytes) = StreamWriter::new(&begin());
-    let mut frames = vec![16..bytes.len()];
+    let mut frames: Vec<_> = std::iter::once(16..bytes.len()).collect();
     let mut add = |bytes: &mut Vec<u8>, frame: Vec<u8>| {
         frames.push(bytes.len()..bytes.len() + frame.len());
         bytes.extend(frame);
