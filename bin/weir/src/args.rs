@@ -20,6 +20,7 @@ use crate::schedule::ScheduleVerb;
 use crate::serve_args::ServeArgs;
 use crate::server::ServerVerb;
 use crate::snapshot::SnapshotVerb;
+use crate::transfer::{ReceiveArgs, SendArgs};
 use crate::volume::VolumeVerb;
 
 /// Software-defined storage in one program: disks become pools, pools serve volumes.
@@ -78,6 +79,10 @@ pub(crate) enum Command {
         #[command(flatten)]
         arguments: InheritArgs,
     },
+    /// Send a snapshot, or what changed since an older one, as a stream to standard output
+    Send(SendArgs),
+    /// Receive a stream from standard input into a volume
+    Receive(ReceiveArgs),
     /// Let the server take snapshots by itself
     Schedule {
         #[command(flatten)]
@@ -138,7 +143,7 @@ pub(crate) struct Remote {
     api: Option<String>,
     /// Print JSON
     #[arg(long, global = true)]
-    json: bool,
+    pub(crate) json: bool,
     /// Give up waiting for the answer after this long
     #[arg(long, global = true, value_name = "SECONDS",
         value_parser = clap::value_parser!(u64).range(1..=86_400))]
@@ -187,6 +192,8 @@ impl Cli {
             | Command::Export { remote, .. }
             | Command::Events { remote, .. }
             | Command::Server { remote, .. } => remote.json,
+            Command::Send(arguments) => arguments.remote.json,
+            Command::Receive(arguments) => arguments.remote.json,
             Command::Rescue(arguments) => arguments.json,
             Command::Check(arguments) => arguments.json,
             Command::Bench(arguments) => arguments.json,

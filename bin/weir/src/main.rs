@@ -28,6 +28,7 @@ mod serve_args;
 mod server;
 mod session;
 mod snapshot;
+mod transfer;
 mod vdevs;
 mod volume;
 
@@ -69,6 +70,14 @@ fn run(cli: Cli) -> Result<Answer, ApiError> {
         }
         Command::Snapshot { verb, remote } => {
             snapshot::run(verb, &Session::open(&root, &remote.into())?)
+        }
+        Command::Send(arguments) => {
+            let session = Session::open(&root, &arguments.remote.clone().into())?;
+            transfer::send(arguments, &session)
+        }
+        Command::Receive(arguments) => {
+            let session = Session::open(&root, &arguments.remote.clone().into())?;
+            transfer::receive(arguments, &session)
         }
         Command::Schedule { verb, remote } => {
             schedule::run(verb, &Session::open(&root, &remote.into())?)

@@ -35,6 +35,7 @@ mod schedule_plan;
 mod schedules;
 mod snapshots;
 mod state;
+mod transfers;
 mod vdevs;
 mod volumes;
 mod watchman;
@@ -127,6 +128,7 @@ async fn serve(
     let watching = tokio::spawn(watch);
     let spares = tokio::spawn(vdevs::look_after(Arc::clone(&manager), Arc::clone(&record.events)));
     let taking = tokio::spawn(schedules::run(Arc::clone(&manager), Arc::clone(&record.events)));
+    let streams = tokio::spawn(transfers::look_after(Arc::clone(&manager)));
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let recorder = Recorder::new(Arc::clone(&manager), record);
     let control: Arc<dyn weir_api::Control> = Arc::new(recorder);
@@ -152,11 +154,13 @@ async fn serve(
     watching.abort();
     spares.abort();
     taking.abort();
+    streams.abort();
     let orderly = async {
         stop.send(()).ok();
         if let Ok(Err(error)) = served.await {
             tracing::warn!(%error, "the management interface ended badly");
         }
+        manager.transfers.end_all();
         manager.shut_down().await
     };
     tokio::select! {

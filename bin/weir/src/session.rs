@@ -71,6 +71,14 @@ impl Session {
         }
     }
 
+    /// With `--json`, prints to standard error, where standard output is taken.
+    pub(crate) fn print_aside<T: Serialize>(&self, answer: &T) -> Result<(), ApiError> {
+        if self.json {
+            output::say(output::json(answer)?.trim_end());
+        }
+        Ok(())
+    }
+
     /// Whether a person watches: talk goes to a terminal, and data is not JSON.
     pub(crate) fn is_watched(&self) -> bool {
         !self.json && std::io::stderr().is_terminal()

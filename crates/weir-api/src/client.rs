@@ -25,26 +25,29 @@ use weir_base::names;
 use crate::control::{Answer, Control};
 use crate::limits::{ANSWER_BYTES_MAX, CLIENT_TIMEOUT};
 use crate::routes::{
-    CloseOptions, NewDisk, NewName, NewSize, NewVdevs, OneDisk, OneVdev, ScrubOptions, SomeDisks,
-    Successor,
+    CloseOptions, NewDisk, NewName, NewSize, NewVdevs, OneDisk, OneVdev, PART_TYPE, ScrubOptions,
+    SomeDisks, Successor,
 };
 use crate::types::{
     DedupeEstimate, DedupeForecast, EventList, EventQuery, Export, ExportChange, ExportCreate,
     ExportKey, ExportList, HistoryList, ImportableList, PoolAdd, PoolAttach, PoolChange, PoolClear,
     PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove,
     PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList,
-    PropertyQuery, PropertySet, Removed, Request, ScheduleChange, ScheduleList, ScheduleSet,
-    ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
-    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeAdvice,
-    VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename,
-    VolumeResize, VolumeSet, check_listed, check_scheduled,
+    PropertyQuery, PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted,
+    ReceiveToken, Removed, Request, ScheduleChange, ScheduleList, ScheduleSet, SendStart,
+    SendStarted, ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy,
+    SnapshotList, SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume,
+    VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList,
+    VolumeRename, VolumeResize, VolumeSet, check_listed, check_scheduled,
 };
-use crate::wire::ErrorBody;
+use crate::wire::{ApiError, ErrorBody};
 use crate::{Address, Error};
 
 /// Escapes everything but what RFC 3986 section 2.3 leaves alone.
 const PART: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
+
+const JSON: &str = "application/json";
 
 /// A client of one server.
 #[derive(Clone, Debug)]
@@ -58,6 +61,7 @@ struct Call {
     method: Method,
     path: String,
     body: Vec<u8>,
+    content: &'static str,
 }
 
 impl Client {
@@ -79,25 +83,30 @@ impl Client {
 
     fn call<T: DeserializeOwned + Send>(&self, call: Result<Call, Error>) -> Answer<'_, T> {
         Box::pin(async move {
-            let exchange = self.exchange(call?);
-            let (status, answer) =
-                tokio::time::timeout(self.timeout, exchange).await.map_err(|_| {
-                    Error::Timeout {
-                        address: self.address.to_string(),
-                        seconds: self.timeout.as_secs(),
-                    }
-                })??;
-            let unreadable = |error: serde_json::Error| Error::Answer {
-                address: self.address.to_string(),
-                status: status.as_u16(),
-                why: error.to_string(),
-            };
-            if status.is_success() {
-                return Ok(serde_json::from_slice(&answer).map_err(unreadable)?);
-            }
-            let body: ErrorBody = serde_json::from_slice(&answer).map_err(unreadable)?;
-            Err(body.error)
+            let (status, answer) = self.succeed(call?).await?;
+            let read = serde_json::from_slice(&answer);
+            Ok(read.map_err(|error| self.unreadable(status, &error))?)
         })
+    }
+
+    /// Status and body of a call that succeeded.
+    async fn succeed(&self, call: Call) -> Result<(StatusCode, Bytes), ApiError> {
+        let exchange = self.exchange(call);
+        let (status, answer) =
+            tokio::time::timeout(self.timeout, exchange).await.map_err(|_| Error::Timeout {
+                address: self.address.to_string(),
+                seconds: self.timeout.as_secs(),
+            })??;
+        if status.is_success() {
+            return Ok((status, answer));
+        }
+        let body: Result<ErrorBody, _> = serde_json::from_slice(&answer);
+        Err(body.map_err(|error| self.unreadable(status, &error))?.error)
+    }
+
+    fn unreadable(&self, status: StatusCode, error: &serde_json::Error) -> Error {
+        let (address, status) = (self.address.to_string(), status.as_u16());
+        Error::Answer { address, status, why: error.to_string() }
     }
 
     async fn exchange(&self, call: Call) -> Result<(StatusCode, Bytes), Error> {
@@ -127,7 +136,7 @@ impl Client {
             .method(call.method)
             .uri(call.path)
             .header(HOST, host)
-            .header(CONTENT_TYPE, "application/json")
+            .header(CONTENT_TYPE, call.content)
             .body(Full::new(Bytes::from(call.body)))
             .map_err(|source| self.broken(source))?;
         let (mut sender, connection) =
@@ -151,16 +160,20 @@ impl Client {
 }
 
 fn get(path: impl Into<String>) -> Call {
-    Call { method: Method::GET, path: path.into(), body: Vec::new() }
+    Call { method: Method::GET, path: path.into(), body: Vec::new(), content: JSON }
+}
+
+fn post(path: String) -> Call {
+    Call { method: Method::POST, path, body: Vec::new(), content: JSON }
 }
 
 fn delete(path: String) -> Call {
-    Call { method: Method::DELETE, path, body: Vec::new() }
+    Call { method: Method::DELETE, path, body: Vec::new(), content: JSON }
 }
 
 fn send(method: Method, path: impl Into<String>, body: &impl Serialize) -> Call {
     let body = serde_json::to_vec(body).expect("plain structs of text and numbers serialise");
-    Call { method, path: path.into(), body }
+    Call { method, path: path.into(), body, content: JSON }
 }
 
 fn part(text: &str) -> String {
@@ -395,6 +408,47 @@ impl Control for Client {
 
     fn snapshot_clone(&self, request: SnapshotClone) -> Answer<'_, VolumeChange> {
         self.call(checked(Method::POST, "/v1/snapshots/clone", &request))
+    }
+
+    fn send_start(&self, request: SendStart) -> Answer<'_, SendStarted> {
+        self.call(checked(Method::POST, "/v1/sends", &request))
+    }
+
+    fn send_part(&self, session: String) -> Answer<'_, Option<Vec<u8>>> {
+        let path = format!("/v1/sends/{}/next", part(&session));
+        Box::pin(async move {
+            let (status, part) = self.succeed(post(path)).await?;
+            Ok((status != StatusCode::NO_CONTENT).then(|| part.to_vec()))
+        })
+    }
+
+    fn send_stop(&self, session: String) -> Answer<'_, Removed> {
+        self.call(Ok(delete(format!("/v1/sends/{}", part(&session)))))
+    }
+
+    fn receive_start(&self, request: ReceiveStart) -> Answer<'_, ReceiveStarted> {
+        self.call(checked(Method::POST, "/v1/receives", &request))
+    }
+
+    fn receive_part(&self, session: String, bytes: Vec<u8>) -> Answer<'_, ReceiveProgress> {
+        let path = format!("/v1/receives/{}/parts", part(&session));
+        self.call(Ok(Call { body: bytes, content: PART_TYPE, ..post(path) }))
+    }
+
+    fn receive_finish(&self, session: String) -> Answer<'_, ReceiveDone> {
+        self.call(Ok(post(format!("/v1/receives/{}/finish", part(&session)))))
+    }
+
+    fn receive_stop(&self, session: String) -> Answer<'_, Removed> {
+        self.call(Ok(delete(format!("/v1/receives/{}", part(&session)))))
+    }
+
+    fn receive_token(&self, volume: String) -> Answer<'_, ReceiveToken> {
+        self.call(volume_path(&volume).map(|path| get(format!("{path}/receive"))))
+    }
+
+    fn receive_abort(&self, volume: String) -> Answer<'_, Removed> {
+        self.call(volume_path(&volume).map(|path| delete(format!("{path}/receive"))))
     }
 
     fn schedule_set(&self, request: ScheduleSet) -> Answer<'_, ScheduleChange> {

@@ -17,11 +17,12 @@ use crate::types::{
     ExportKey, ExportList, HistoryList, ImportableList, PoolAdd, PoolAttach, PoolChange, PoolClear,
     PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove,
     PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList,
-    PropertyQuery, PropertySet, Removed, ScheduleChange, ScheduleList, ScheduleSet, ServerInfo,
-    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
-    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeAdvice, VolumeAdvise,
-    VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
-    VolumeSet,
+    PropertyQuery, PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted,
+    ReceiveToken, Removed, ScheduleChange, ScheduleList, ScheduleSet, SendStart, SendStarted,
+    ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
+    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeAdvice,
+    VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename,
+    VolumeResize, VolumeSet,
 };
 use crate::wire::ApiError;
 
@@ -233,6 +234,47 @@ pub trait Control: Send + Sync + 'static {
 
     /// Makes a volume that begins as a snapshot and shares its blocks.
     fn snapshot_clone(&self, request: SnapshotClone) -> Answer<'_, VolumeChange>;
+
+    /// Begins to send a snapshot, or what changed since an older one, as a stream.
+    ///
+    /// # Errors
+    /// `Invalid` for two snapshots where none came of the other, or a token of another stream;
+    /// `Busy` while many are sent and received.
+    fn send_start(&self, request: SendStart) -> Answer<'_, SendStarted>;
+
+    /// The next part of a stream: empty where nothing came for a while, `None` at its end.
+    fn send_part(&self, session: String) -> Answer<'_, Option<Vec<u8>>>;
+
+    /// Ends a session before its stream is at its end.
+    fn send_stop(&self, session: String) -> Answer<'_, Removed>;
+
+    /// Begins to receive a stream into a volume.
+    ///
+    /// # Errors
+    /// `Busy` while the volume is exported, and while many are sent and received.
+    fn receive_start(&self, request: ReceiveStart) -> Answer<'_, ReceiveStarted>;
+
+    /// Gives the next part of a stream. After an error the session is over.
+    ///
+    /// # Errors
+    /// Whatever keeps the stream from being received, such as `Busy` for a volume that was changed,
+    /// `NotFound` without the snapshot it is a difference to, `Data` for a damaged stream.
+    fn receive_part(&self, session: String, part: Vec<u8>) -> Answer<'_, ReceiveProgress>;
+
+    /// Ends a stream; its snapshot is there then.
+    ///
+    /// # Errors
+    /// `Unavailable` for one that was cut off, with the token to go on with.
+    fn receive_finish(&self, session: String) -> Answer<'_, ReceiveDone>;
+
+    /// Cuts a stream off: what came is kept, and it can go on.
+    fn receive_stop(&self, session: String) -> Answer<'_, Removed>;
+
+    /// Tells where the stream into a volume goes on.
+    fn receive_token(&self, volume: String) -> Answer<'_, ReceiveToken>;
+
+    /// Gives the stream into a volume up: the volume is what it was before, or gone.
+    fn receive_abort(&self, volume: String) -> Answer<'_, Removed>;
 
     /// Lets the server take snapshots of a volume, or of all volumes of a pool, from now on.
     fn schedule_set(&self, request: ScheduleSet) -> Answer<'_, ScheduleChange>;

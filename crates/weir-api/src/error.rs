@@ -106,6 +106,9 @@ pub enum Error {
     /// A request about no snapshot.
     #[error("no snapshot was named")]
     NoSnapshots,
+    /// A stream that would be a difference to two things.
+    #[error("a token says by itself what the stream is a difference to")]
+    FromAndToken,
     /// A recursive snapshot that names not exactly one pool.
     #[error("a snapshot of all volumes names one pool")]
     NotOnePool,
@@ -263,6 +266,7 @@ impl Error {
             | Self::NamedTwice { .. }
             | Self::NoSnapshots
             | Self::NotOnePool
+            | Self::FromAndToken
             | Self::VolumeTwice { .. }
             | Self::Elsewhere { .. }
             | Self::Schedule { .. }
@@ -299,6 +303,7 @@ impl Error {
             Self::SizeWithOthers => "set the size with a call of its own",
             Self::NoVolumes | Self::NamedTwice { .. } => "name each volume once, such as tank/vm1",
             Self::NoSnapshots => "name a snapshot, such as tank/vm1@monday",
+            Self::FromAndToken => "leave out the older snapshot (-i), or the token (-t)",
             Self::NotOnePool => "name the pool and the snapshots, such as tank@monday",
             Self::VolumeTwice { .. } => "take the second one with another call",
             Self::Elsewhere { .. } => "name things of one pool, and of one volume to rename",

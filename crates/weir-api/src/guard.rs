@@ -26,6 +26,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use weir_base::ErrorKind;
 
 use crate::limits::{BODY_TIMEOUT, REQUEST_BYTES_MAX};
+use crate::routes::PART_TYPE;
 use crate::wire::{ApiError, ErrorBody, http_status};
 
 /// Which names of this machine a request may ask for.
@@ -105,7 +106,11 @@ fn check_content(request: &Request) -> Result<(), Box<Response>> {
     }
     let content = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let essence = content.unwrap_or_default().split(';').next().unwrap_or_default().trim();
-    if essence.eq_ignore_ascii_case("application/json") {
+    // Neither of the two is what a page can send across origins unasked.
+    let is_part = request.uri().path().starts_with("/v1/receives/");
+    if essence.eq_ignore_ascii_case("application/json")
+        || (is_part && essence.eq_ignore_ascii_case(PART_TYPE))
+    {
         return Ok(());
     }
     Err(Box::new(refuse(

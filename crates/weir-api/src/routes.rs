@@ -36,12 +36,14 @@ mod pool;
 mod property;
 mod schedule;
 mod snapshot;
+mod transfer;
 mod vdevs;
 mod volume;
 
 pub(crate) use care::{OneDisk, ScrubOptions, SomeDisks};
 pub(crate) use legs::{NewDisk, Successor};
 pub(crate) use pool::CloseOptions;
+pub(crate) use transfer::PART_TYPE;
 pub(crate) use vdevs::{NewVdevs, OneVdev};
 pub(crate) use volume::{NewName, NewSize};
 
@@ -72,7 +74,7 @@ fn described() -> OpenApiRouter<Shared> {
         .description(Some(
             "Management of pools, volumes, snapshots and exports. A changing call may be repeated: \
              `outcome` tells whether it changed anything. Changing calls need the header \
-             `content-type: application/json`.",
+             `content-type: application/json`, or that of a part of a stream.",
         ))
         .license(Some(license.build()));
     OpenApiRouter::with_openapi(OpenApiBuilder::new().info(info.build()).build())
@@ -111,6 +113,14 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(snapshot::rename))
         .routes(routes!(snapshot::rollback))
         .routes(routes!(snapshot::clone))
+        .routes(routes!(transfer::send_start))
+        .routes(routes!(transfer::send_part))
+        .routes(routes!(transfer::send_stop))
+        .routes(routes!(transfer::receive_start))
+        .routes(routes!(transfer::receive_part))
+        .routes(routes!(transfer::receive_finish))
+        .routes(routes!(transfer::receive_stop))
+        .routes(routes!(transfer::receive_token, transfer::receive_abort))
         .routes(routes!(schedule::list, schedule::set))
         .routes(routes!(schedule::clear))
         .routes(routes!(export::list, export::create))

@@ -25,6 +25,7 @@ mod property;
 mod schedule;
 mod snapshot;
 mod space;
+mod transfer;
 mod vdevs;
 mod volume;
 
@@ -57,6 +58,10 @@ pub use snapshot::{
     SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, check_listed,
 };
 pub use space::{CleanerStatus, SegmentIo};
+pub use transfer::{
+    ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, SendStart,
+    SendStarted,
+};
 pub use vdevs::{PoolAdd, PoolRemove};
 pub use volume::{
     Volume, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename,

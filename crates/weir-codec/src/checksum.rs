@@ -13,6 +13,13 @@ pub fn xxh3_128(bytes: &[u8]) -> u128 {
     XxHash3_128::oneshot(bytes)
 }
 
+/// XXH3-128 of bytes given in parts, as if they stood together.
+pub fn xxh3_128_of(parts: &[&[u8]]) -> u128 {
+    let mut hasher = XxHash3_128::new();
+    parts.iter().for_each(|part| hasher.write(part));
+    hasher.finish_128()
+}
+
 /// XXH3-64 of bytes given in parts, as if they stood together.
 pub fn xxh3_64(parts: &[&[u8]]) -> u64 {
     let mut hasher = XxHash3_64::new();
@@ -38,5 +45,12 @@ mod tests {
         block[2049] ^= 4;
         assert_ne!(small, xxh3_64(&[&block]));
         assert_ne!(large, xxh3_128(&block));
+    }
+
+    #[test]
+    fn parts_are_as_the_whole() {
+        let block: Vec<u8> = (0..5000_u32).map(|at| (at % 251) as u8).collect();
+        let (head, tail) = block.split_at(17);
+        assert_eq!(xxh3_128_of(&[head, &[], tail]), xxh3_128(&block));
     }
 }

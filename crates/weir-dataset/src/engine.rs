@@ -175,7 +175,7 @@ impl Engine {
     fn apply_properties(&self) {
         for volume in self.all_volumes() {
             let mut state = volume.state.lock();
-            state.limits.is_read_only = self.core.is_read_only(&state.record.properties);
+            state.is_read_only = self.core.is_read_only(&state.record.properties);
             volume.measure_limits(&mut state);
         }
     }
@@ -356,7 +356,7 @@ impl Engine {
         {
             let mut state = volume.state.lock();
             state.overflow = Some(self.core.open_txg());
-            state.limits.is_read_only = self.core.is_read_only(&state.record.properties);
+            state.is_read_only = self.core.is_read_only(&state.record.properties);
         }
         list.push(Arc::new(volume));
     }
@@ -390,6 +390,7 @@ impl Engine {
         let _admin = self.admin.lock().await;
         self.core.pool.check_alive()?;
         let volume = self.volume(name)?;
+        self.refuse_receiving(&volume.state.lock())?;
         let before = volume.size_bytes();
         if before == size {
             return Ok(Outcome::Unchanged);
@@ -468,12 +469,21 @@ impl Engine {
         let _admin = self.admin.lock().await;
         self.core.pool.check_alive()?;
         let volume = self.volume(name)?;
-        self.refuse_clones(&volume, |_| true)?;
+        self.destroy_found(&volume, recursive).await
+    }
+
+    /// As [`Self::destroy_volume`], for one who holds the admin lock.
+    pub(crate) async fn destroy_found(
+        &self,
+        volume: &Volume,
+        recursive: bool,
+    ) -> Result<Outcome, DatasetError> {
+        self.refuse_clones(volume, |_| true)?;
         {
             let mut state = volume.state.lock();
             let count = state.snapshots.iter().filter(|s| s.is_active()).count();
             if count > 0 && !recursive {
-                let name = self.full_name(name);
+                let name = self.full_name(&state.record.name);
                 let why = format!("has {count} snapshots; destroy them first, or with it (-r)");
                 return Err(DatasetError::InUse { name, why });
             }

@@ -6,6 +6,7 @@
 
 use weir_base::ErrorKind;
 use weir_base::size::Human;
+use weir_format::stream::{ResumeToken, StreamError};
 use weir_pool::PoolError;
 
 /// A dataset could not do what was asked.
@@ -160,6 +161,58 @@ pub enum DatasetError {
         /// Why not, and what to do.
         why: String,
     },
+    /// The name is taken by a volume that a stream would replace.
+    #[error(
+        "volume {name} exists already, and the stream holds a whole volume: choose another name"
+    )]
+    Taken {
+        /// Full name.
+        name: String,
+    },
+    /// A difference to a snapshot that is not there.
+    #[error(
+        "{name} cannot take this stream: it is a difference to a snapshot (guid {guid}) that is \
+         not there; send that first, or one since a snapshot that both sides have"
+    )]
+    NoFrom {
+        /// Full name of the volume.
+        name: String,
+        /// Of the snapshot.
+        guid: u64,
+    },
+    /// A stream that is none, or not sound.
+    #[error("{name}: the stream is refused and what came of it taken back: {error}")]
+    Stream {
+        /// Full name of the volume.
+        name: String,
+        /// At which frame, and why.
+        error: StreamError,
+    },
+    /// A stream that ended too early.
+    #[error(
+        "{name}: the stream was cut off; what came of it is kept. Go on with 'weir send -t \
+         {token}', or give it up with 'weir receive --abort {name}'"
+    )]
+    CutOff {
+        /// Full name of the volume.
+        name: String,
+        /// Where it goes on.
+        token: ResumeToken,
+    },
+    /// Nobody takes or brings the rest of a stream any more.
+    #[error("{name}: the stream was given up by its other end")]
+    GivenUp {
+        /// Full name of a volume or snapshot.
+        name: String,
+    },
+    /// It cannot be read as a whole.
+    #[error("{name} {why}")]
+    Broken {
+        /// Full name of a volume or snapshot.
+        name: String,
+        /// What is wrong, and what to do.
+        why: String,
+    },
     /// The volume was destroyed while in use.
     #[error("volume {name} was destroyed")]
     Destroyed {
@@ -173,10 +226,16 @@ impl DatasetError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Pool(error) => error.kind(),
-            Self::NotFound { .. } | Self::NoSnapshot { .. } | Self::Destroyed { .. } => {
-                ErrorKind::NotFound
+            Self::NotFound { .. }
+            | Self::NoSnapshot { .. }
+            | Self::NoFrom { .. }
+            | Self::Destroyed { .. } => ErrorKind::NotFound,
+            Self::Exists { .. } | Self::SnapshotExists { .. } | Self::Taken { .. } => {
+                ErrorKind::Exists
             }
-            Self::Exists { .. } | Self::SnapshotExists { .. } => ErrorKind::Exists,
+            Self::Stream { error, .. } => error.kind(),
+            Self::CutOff { .. } | Self::GivenUp { .. } => ErrorKind::Unavailable,
+            Self::Broken { .. } => ErrorKind::Data,
             Self::InUse { .. } => ErrorKind::Busy,
             Self::WritesRefused { .. } => ErrorKind::ReadOnly,
             Self::ReadOnly { .. }

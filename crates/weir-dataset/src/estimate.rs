@@ -82,6 +82,12 @@ impl DedupeEstimate {
     }
 }
 
+/// A number that is not negative, as a whole one.
+#[expect(clippy::cast_sign_loss, reason = "what is negative becomes 0, which is meant")]
+fn whole(number: f64) -> u64 {
+    number.round() as u64
+}
+
 impl DedupeCount {
     /// Keeps at most `kept_max` places.
     pub fn new(kept_max: usize) -> Self {
@@ -138,7 +144,6 @@ impl DedupeCount {
         let error = (out * contents.values().map(square).sum::<f64>()).sqrt() / units as f64;
         let scale = (1_u64 << self.bits) as f64;
         let blocks = places * scale;
-        let whole = |x: f64| x.round() as u64;
         let stored_bytes = units as f64 * scale * PACK_BYTES as f64;
         let ratio = |share: f64| 1.0 / (1.0 - share.clamp(0.0, 0.999_999));
         let unique = whole(contents.len() as f64 * scale);
@@ -215,6 +220,7 @@ mod tests {
             stored_units: 64,
             codec: Codec::Raw,
             birth: Txg(1),
+            shared: false,
             checksum: xxh3_128(&content.to_le_bytes()),
         }
     }

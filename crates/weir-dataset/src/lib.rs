@@ -18,6 +18,7 @@ mod clone_range;
 mod commit;
 mod copy;
 mod core;
+mod digest;
 mod dirty;
 mod engine;
 mod error;
@@ -32,8 +33,10 @@ mod lookup;
 mod pressure;
 mod properties;
 mod range_set;
+mod receive;
 mod replay;
 mod scan;
+mod send;
 mod snapshot;
 mod snapshots;
 mod traffic;
@@ -45,6 +48,7 @@ mod write_table;
 
 pub use accounts::WrongAccount;
 pub use advise::{Advisor, Estimate, RecordSample, SettingSample, Timing};
+pub use digest::{DIGEST_BYTES, Digests};
 pub use engine::{Engine, EngineOptions, Outcome, VolumeSpec};
 pub use error::DatasetError;
 pub use estimate::{DedupeCount, DedupeEstimate, HINT_BYTES};
@@ -54,6 +58,8 @@ pub use properties::{
     DEFAULT_COMPRESSION, PropertiesOf, PropertyChange, PropertyTarget, Refreservation,
 };
 pub use range_set::RangeSet;
+pub use receive::{ReceiveSpec, Received, Receiver};
+pub use send::{SendSpec, Sending};
 pub use snapshots::{SnapshotId, SnapshotInfo};
 pub use traffic::{Traffic, TrafficCounts};
 pub use volume::{Volume, VolumeInfo, VolumeSpace};

@@ -82,8 +82,6 @@ pub(crate) struct Limits {
     /// A snapshot is asked for and not there yet: what is dirty will be the snapshot's, and the
     /// promise to the volume's own data holds anew.
     pub(crate) is_taking: bool,
-    /// Whether writes are refused.
-    pub(crate) is_read_only: bool,
 }
 
 impl Limits {

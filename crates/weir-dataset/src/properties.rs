@@ -183,7 +183,7 @@ impl Engine {
             self.make_planned(&planned)?;
             for volume in &*list {
                 let mut state = volume.state.lock();
-                state.limits.is_read_only = self.core.is_read_only(&state.record.properties);
+                state.is_read_only = self.core.is_read_only(&state.record.properties);
             }
         }
         self.core.measure_space();
@@ -265,7 +265,7 @@ impl Engine {
                 Some(volume) => self.make_of_volume(volume, plan),
             };
             if let Err(error) = made {
-                planned[..at].iter().for_each(|plan| self.put_back(plan));
+                planned[..at].iter().for_each(|plan| self.undo(plan));
                 return Err(error);
             }
         }
@@ -315,7 +315,7 @@ impl Engine {
         Ok(())
     }
 
-    fn put_back(&self, plan: &Planned) {
+    fn undo(&self, plan: &Planned) {
         match (&plan.volume, &plan.snapshot) {
             (None, _) => self.set_own(plan.before.clone()),
             (Some(volume), Some(name)) => {

@@ -85,6 +85,7 @@ impl Engine {
         let mut volumes = Vec::new();
         for (at, SnapshotId { volume, name }) in ids.iter().enumerate() {
             let found = self.volume(volume)?;
+            self.refuse_receiving(&found.state.lock())?;
             if ids[..at].iter().any(|other| other.volume == *volume) {
                 let why = "can have one snapshot of a moment".to_owned();
                 return Err(DatasetError::Unfit { name: self.full_name(volume), why });
@@ -136,7 +137,7 @@ impl Engine {
     }
 
     /// The record of a snapshot, but for the tree.
-    fn wanted_snapshot(&self, of: &DatasetRecord, name: &str) -> DatasetRecord {
+    pub(crate) fn wanted_snapshot(&self, of: &DatasetRecord, name: &str) -> DatasetRecord {
         let id = DatasetId(self.next_dataset.fetch_add(1, Ordering::AcqRel));
         let created_unix_ms = self.core.pool.clock().unix_ms();
         let unique = [self.core.pool.guid().0, id.0, created_unix_ms].map(u64::to_le_bytes);
@@ -274,7 +275,11 @@ impl Engine {
         state: &State,
         goes: impl Fn(&Snapshot) -> bool,
     ) -> Result<(), DatasetError> {
+        let from = descent(&state.record).receiving.as_ref().and_then(|receiving| receiving.from);
         for snapshot in state.snapshots.iter().filter(|s| s.is_active() && goes(s)) {
+            if from == Some(snapshot.moment().guid) {
+                self.refuse_receiving(state)?;
+            }
             let name = || self.snapshot_name(&state.record.name, &snapshot.record.name);
             let holds = &snapshot.moment().holds;
             if !holds.is_empty() {
@@ -446,8 +451,8 @@ impl Engine {
             id: DatasetId(self.next_dataset.fetch_add(1, Ordering::AcqRel)),
             kind: DatasetKind::Volume(Descent {
                 origin: Some(Origin { snapshot: origin.id, txg }),
-                lineage: Vec::new(),
                 inherited_units: origin.tree_units,
+                ..Descent::default()
             }),
             state: DatasetState::Active,
             name: name.to_owned(),
@@ -499,11 +504,8 @@ impl Engine {
             let state = volume.state.lock();
             state.snapshot(&id.name).ok_or_else(|| self.no_snapshot(id))?.record.clone()
         };
-        let newer: Vec<DatasetId> = {
-            let state = volume.state.lock();
-            let later = state.snapshots.iter().skip_while(|s| s.record.id != target.id).skip(1);
-            later.filter(|s| s.is_active()).map(|s| s.record.id).collect()
-        };
+        self.refuse_receiving(&volume.state.lock())?;
+        let newer = newer_than(&volume, target.id);
         let goes = |snapshot: &Snapshot| newer.contains(&snapshot.record.id);
         if !newer.is_empty() && !destroy_newer {
             let why = format!("has {} newer snapshots; destroy them with it (-r)", newer.len());
@@ -514,6 +516,19 @@ impl Engine {
         }
         self.refuse_clones(&volume, goes)?;
         self.refuse_held(&volume.state.lock(), goes)?;
+        self.put_back(&volume, &target, &newer, |_| {}).await
+    }
+
+    /// Makes a volume what a snapshot shows, which is its own or the one it was cloned from;
+    /// `newer` snapshots go. `then` changes more of the volume with the same txg. The caller holds
+    /// the admin lock and has looked whether all of that may be done.
+    pub(crate) async fn put_back(
+        &self,
+        volume: &Volume,
+        target: &DatasetRecord,
+        newer: &[DatasetId],
+        then: impl FnOnce(&mut State),
+    ) -> Result<Outcome, DatasetError> {
         // What is dirty becomes part of the tree that is left behind.
         self.core.want(self.core.open_txg());
         self.commit().await?;
@@ -524,13 +539,16 @@ impl Engine {
             self.core.pool.check_alive()?;
             let mut state = volume.state.lock();
             self.discard_open(&mut state);
-            for snapshot in state.snapshots.iter_mut().filter(|s| goes(s)) {
-                snapshot.destroy();
+            for snapshot in &mut state.snapshots {
+                if newer.contains(&snapshot.record.id) {
+                    snapshot.destroy();
+                }
             }
-            self.leave_behind(&mut state, &target, inherited);
+            self.leave_behind(&mut state, target, inherited);
             // What is left behind makes room for what was promised to the volume's own data.
             self.core.note_freeing(self.core.open_txg());
             volume.measure_limits(&mut state);
+            then(&mut state);
         }
         self.commit_change().await
     }
@@ -587,6 +605,7 @@ impl Engine {
         let _admin = self.admin.lock().await;
         self.core.pool.check_alive()?;
         let clone = self.volume(name)?;
+        self.refuse_receiving(&clone.state.lock())?;
         let Some(origin) = descent(&clone.state.lock().record).origin else {
             let why = "is no clone: there is nothing to take over".to_owned();
             return Err(DatasetError::Unfit { name: self.full_name(name), why });
@@ -596,6 +615,7 @@ impl Engine {
         };
         let parent = self.all_volumes().into_iter().find(owns);
         let parent = parent.expect("an origin stays as long as it has clones");
+        self.refuse_receiving(&parent.state.lock())?;
         self.core.want(self.core.open_txg());
         self.commit().await?;
         {
@@ -671,10 +691,11 @@ impl Engine {
         }
         clone.snapshots.splice(0..0, moved);
         let before = descent(&parent.record).origin;
-        let of_clone = Descent { origin: before, lineage, inherited_units: clone_units };
+        let inherited_units = clone_units;
+        let of_clone = Descent { origin: before, lineage, inherited_units, receiving: None };
         clone.record.kind = DatasetKind::Volume(of_clone);
-        let of_parent =
-            Descent { origin: Some(origin), lineage: newer, inherited_units: parent_units };
+        let (inherited_units, origin) = (parent_units, Some(origin));
+        let of_parent = Descent { origin, lineage: newer, inherited_units, receiving: None };
         parent.record.kind = DatasetKind::Volume(of_parent);
         (parent.record_dirty, clone.record_dirty) = (true, true);
         // Whose neighbours changed counts anew what it has for itself.
@@ -697,6 +718,14 @@ fn refuse_over_quota(name: &str, state: &State) -> Result<(), DatasetError> {
         return Ok(());
     }
     Err(DatasetError::Quota { name: name.to_owned(), quota_bytes })
+}
+
+/// The snapshots of a volume that are newer than one of them; all, if that is none of them.
+pub(crate) fn newer_than(volume: &Volume, snapshot: DatasetId) -> Vec<DatasetId> {
+    let state = volume.state.lock();
+    let at = state.snapshots.iter().position(|s| s.record.id == snapshot);
+    let later = state.snapshots.iter().skip(at.map_or(0, |at| at + 1));
+    later.filter(|s| s.is_active()).map(|s| s.record.id).collect()
 }
 
 /// Who wrote a line up to a txg, and who wrote it after.

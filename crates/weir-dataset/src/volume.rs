@@ -25,7 +25,7 @@ use crate::dirty::{Dirty, DirtyTable, Payload, QueuedRecord};
 use crate::error::DatasetError;
 use crate::leaves::Leaves;
 use crate::limits::Limits;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, descent};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -108,7 +108,11 @@ pub(crate) struct State {
     pub(crate) is_coming: bool,
     /// Whether this shows a snapshot, which nobody writes to.
     pub(crate) is_view: bool,
+    /// Whether writes are refused: it was set so, or its pool was.
+    pub(crate) is_read_only: bool,
     pub(crate) limits: Limits,
+    /// Whether somebody receives a stream into it at this moment.
+    pub(crate) claimed: bool,
     /// A smaller size that is being checked for data in the way; until that is known, no commit
     /// may store it and no access reaches beyond it.
     pub(crate) shrinking_to: Option<u64>,
@@ -198,7 +202,9 @@ impl Volume {
             taking: None,
             is_coming: false,
             is_view: false,
+            is_read_only: false,
             limits: Limits::default(),
+            claimed: false,
             shrinking_to: None,
             record,
         };
@@ -214,7 +220,7 @@ impl Volume {
     /// Whether writes are refused.
     pub fn is_read_only(&self) -> bool {
         let state = self.state.lock();
-        state.is_view || state.limits.is_read_only
+        state.is_view || state.is_read_only
     }
 
     /// What is known of it.
@@ -264,8 +270,12 @@ impl Volume {
         if state.is_view {
             return Err(DatasetError::ReadOnly { name: self.full_name(state) });
         }
-        if state.limits.is_read_only {
+        if state.is_read_only {
             return Err(DatasetError::WritesRefused { name: self.full_name(state) });
+        }
+        if let Some(receiving) = &descent(&state.record).receiving {
+            let why = format!("is being received into, up to snapshot {}", receiving.snapshot);
+            return Err(DatasetError::InUse { name: self.full_name(state), why });
         }
         self.check(state, offset, len)
     }
@@ -415,7 +425,7 @@ impl Volume {
     }
 
     /// Waits for the open txg to be committed, so that its dirty data counts no more.
-    async fn wait_for_room(&self) -> Result<(), DatasetError> {
+    pub(crate) async fn wait_for_room(&self) -> Result<(), DatasetError> {
         let committed = self.core.pool.committed_txg();
         // The one being written may be enough; the open one surely is.
         self.core.want(self.core.open_txg());

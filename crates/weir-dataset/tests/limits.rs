@@ -152,7 +152,7 @@ fn what_is_not_set_is_inherited_and_what_is_set_survives() {
     pool.drive(pool.engine.change_properties(&[Target::Pool], &changes)).unwrap();
     assert_eq!(volume.info().compression, Compression::Off, "at once");
     assert_eq!(own.info().compression, Compression::Auto, "its own");
-    pool.drive(volume.write(0, &[7; 64 << 10])).unwrap();
+    pool.drive(volume.write(0, &vec![7; 64 << 10])).unwrap();
     pool.sync();
     assert_eq!(volume.info().stored_bytes, 64 << 10, "as the pool says");
     pool.snap("a", "s").unwrap();

@@ -73,6 +73,11 @@ impl<'a> Reader<'a> {
         Self { rest: bytes, what }
     }
 
+    /// Bytes that were not read yet.
+    pub(crate) fn left(&self) -> usize {
+        self.rest.len()
+    }
+
     pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8], FormatError> {
         let (head, rest) =
             self.rest.split_at_checked(len).ok_or(FormatError::Truncated { what: self.what })?;

@@ -37,6 +37,25 @@ pub struct Descent {
     pub lineage: Vec<Ancestor>,
     /// Of its tree, nodes included, what was born up to the origin's txg, in units of 64 bytes.
     pub inherited_units: u64,
+    /// The stream that is being received into it, which nobody else may change meanwhile.
+    pub receiving: Option<Receiving>,
+}
+
+/// How far a stream is that is being received into a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Receiving {
+    /// Guid of the snapshot it brings.
+    pub to: u64,
+    /// Guid of the snapshot the volume stood at; `None`: it was empty.
+    pub from: Option<u64>,
+    /// Whether the volume was made for it, and goes with it.
+    pub is_new: bool,
+    /// Everything before this block is in the volume.
+    pub next_block: u64,
+    /// Name of the snapshot it brings.
+    pub snapshot: String,
+    /// Wall clock of the sender when that was taken.
+    pub created_unix_ms: u64,
 }
 
 /// The snapshot a clone began as.
@@ -142,7 +161,17 @@ impl DatasetRecord {
         field(8, "freed_to", "of one being destroyed, the first block that is not freed"),
         field(0, "name", "u16 length, UTF-8"),
         field(0, "volume", "u64 origin's snapshot (0 none), u64 its txg, u64 inherited units,"),
-        field(0, "", "u8 count, count x {u64 until txg, u64 owner}"),
+        field(
+            0,
+            "",
+            "u8 count, count x {u64 until txg, u64 owner}, u8 receiving: 0 nothing, 1 into",
+        ),
+        field(
+            0,
+            "",
+            "what was there, 2 into a volume made for it, then: u64 guid of the snapshot,",
+        ),
+        field(0, "", "u64 guid of the one before (0 none), u64 next block, u64 created ms, string"),
         field(0, "snapshot", "u64 volume, u64 txg, u64 guid, u64 unique units (all ones: not"),
         field(0, "", "known), u8 count, count x {u16 length, tag}"),
         field(0, "properties", "as below"),
@@ -246,6 +275,13 @@ impl Descent {
             w.u64(until.0);
             w.u64(owner.0);
         }
+        let Some(receiving) = &self.receiving else { return w.u8(0) };
+        w.u8(if receiving.is_new { 2 } else { 1 });
+        w.u64(receiving.to);
+        w.u64(receiving.from.unwrap_or(0));
+        w.u64(receiving.next_block);
+        w.u64(receiving.created_unix_ms);
+        w.str(&receiving.snapshot);
     }
 
     fn read(r: &mut Reader<'_>) -> Result<Self, FormatError> {
@@ -264,7 +300,20 @@ impl Descent {
             lineage.push(next);
         }
         let origin = (snapshot.0 != 0).then_some(Origin { snapshot, txg });
-        Ok(Self { origin, lineage, inherited_units })
+        let is_new = match r.u8()? {
+            0 => return Ok(Self { origin, lineage, inherited_units, receiving: None }),
+            1 => false,
+            2 => true,
+            other => return Err(r.bad("receiving", other)),
+        };
+        let (to, from, next_block) = (r.u64()?, r.u64()?, r.u64()?);
+        let (created_unix_ms, snapshot) = (r.u64()?, r.str("snapshot")?);
+        if snapshot.is_empty() || snapshot.len() > NAME_BYTES_MAX {
+            return Err(r.bad("snapshot", snapshot.len() as u64));
+        }
+        let from = (from != 0).then_some(from);
+        let receiving = Some(Receiving { to, from, is_new, next_block, snapshot, created_unix_ms });
+        Ok(Self { origin, lineage, inherited_units, receiving })
     }
 }
 

@@ -24,6 +24,7 @@ mod properties;
 mod reference;
 mod remap;
 mod segment;
+pub mod stream;
 mod summary;
 mod uberblock;
 
@@ -32,7 +33,7 @@ pub use bytes::Field;
 pub use compression::{Codec, Compression};
 pub use dataset::{
     ANCESTORS_MAX, Ancestor, DatasetKind, DatasetRecord, DatasetState, Descent, HOLD_BYTES_MAX,
-    HOLDS_MAX, Moment, Origin,
+    HOLDS_MAX, Moment, Origin, Receiving,
 };
 pub use error::FormatError;
 pub use label::{Label, LegConfig, VDEVS_MAX, VdevConfig, VdevKind, VdevRole};

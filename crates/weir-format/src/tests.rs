@@ -73,6 +73,14 @@ fn dataset() -> DatasetRecord {
                 Ancestor { until: Txg(7), owner: DatasetId(5) },
             ],
             inherited_units: 17,
+            receiving: Some(Receiving {
+                to: 8,
+                from: Some(7),
+                is_new: true,
+                next_block: 12,
+                snapshot: "monday".to_owned(),
+                created_unix_ms: 3,
+            }),
         }),
         state: DatasetState::Active,
         name: "vm1".to_owned(),
@@ -251,7 +259,15 @@ fn the_longest_records_fit_into_a_block() {
     let last = Txg(ANCESTORS_MAX as u64);
     let lineage = (1..=last.0).map(|n| Ancestor { until: Txg(n), owner: DatasetId(n) }).collect();
     let origin = Some(Origin { snapshot: DatasetId(1), txg: last });
-    record.kind = DatasetKind::Volume(Descent { origin, lineage, inherited_units: 1 });
+    let receiving = Some(Receiving {
+        to: 8,
+        from: Some(7),
+        is_new: true,
+        next_block: 12,
+        snapshot: "s".repeat(weir_base::limits::NAME_BYTES_MAX),
+        created_unix_ms: 3,
+    });
+    record.kind = DatasetKind::Volume(Descent { origin, lineage, inherited_units: 1, receiving });
     assert_eq!(DatasetRecord::decode(&record.encode()).as_ref(), Ok(&record));
 }
 
@@ -506,6 +522,9 @@ fn the_documentation_is_what_the_code_says() {
         ("Properties", Properties::FIELDS),
         ("Intent log batch header", log::HEADER_FIELDS),
         ("Intent log record", log::RECORD_FIELDS),
+        ("Send stream: begin frame", stream::BEGIN_FIELDS),
+        ("Send stream: a change", stream::CHANGE_FIELDS),
+        ("Send stream: end frame", stream::END_FIELDS),
     ] {
         table(&mut text, title, fields);
     }

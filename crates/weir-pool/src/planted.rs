@@ -56,4 +56,8 @@ pub enum PlantedBug {
     SharedNotAsked,
     /// A block that was freed may still be found by what it holds.
     HintOutlivesBlock,
+    /// A stream that goes on by a token leaves out the first leaf behind the cut.
+    ResumeSkips,
+    /// A difference between two snapshots leaves out what was trimmed.
+    TrimsNotSent,
 }

@@ -11,7 +11,7 @@
 use weir_cache::CacheClass;
 use weir_codec::checksum;
 use weir_device::{Block, BlockMut, IoBuf};
-use weir_format::{BlockPtr, PtrKind};
+use weir_format::{BlockPtr, Codec, PtrKind};
 
 use crate::error::PoolError;
 use crate::planted::PlantedBug;
@@ -103,6 +103,46 @@ impl Pool {
             results[index] = Some(block);
         }
         results.into_iter().map(|r| r.expect("every pointer was cached or read")).collect()
+    }
+
+    /// The verified bytes of many blocks as they are stored, neighbours read together; results in
+    /// the order of `ptrs`. Nothing of it is kept in the cache.
+    pub async fn read_stored_blocks(&self, ptrs: &[BlockPtr]) -> Vec<Result<Vec<u8>, PoolError>> {
+        let mut results: Vec<Option<Result<Vec<u8>, PoolError>>> = Vec::new();
+        results.resize_with(ptrs.len(), || None);
+        let mut missing: Vec<Wanted<'_>> = Vec::new();
+        for (index, ptr) in ptrs.iter().enumerate() {
+            // The cache holds blocks as clients see them, which is how raw ones are stored.
+            let raw = (ptr.codec == Codec::Raw).then(|| self.cached(ptr)).flatten();
+            if let Some(block) = raw {
+                results[index] = Some(Ok(block.to_vec()));
+                continue;
+            }
+            match self.locate(ptr).await {
+                Ok(place) => missing.push(Wanted { index, ptr: *ptr, place }),
+                Err(error) => results[index] = Some(Err(error)),
+            }
+        }
+        let reads = split_runs(missing, |wanted| wanted).into_iter().map(|run| async move {
+            let mut blocks = Vec::with_capacity(run.len());
+            self.read_run(&run, |wanted, stored| {
+                blocks.push((wanted.index, stored.map(<[u8]>::to_vec)));
+            })
+            .await;
+            blocks
+        });
+        for (index, stored) in futures_util::future::join_all(reads).await.into_iter().flatten() {
+            results[index] = Some(stored);
+        }
+        results.into_iter().map(|r| r.expect("every pointer was cached or read")).collect()
+    }
+
+    /// The block that these bytes were stored as; `None` where they are none: they may come from
+    /// anywhere.
+    pub fn unpack_stored(&self, codec: Codec, stored: &[u8]) -> Option<Block> {
+        let mut block = BlockMut::zeroed();
+        self.unpackers.unpack(codec, stored, &mut block).ok()?;
+        Some(block.freeze())
     }
 
     /// One device read for a run of neighbours, the verified stored bytes of each to `each`; a

@@ -18,11 +18,12 @@ use weir_api::types::{
     ExportKey, ExportList, HistoryList, ImportableList, Outcome, PoolAdd, PoolAttach, PoolChange,
     PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList,
     PoolRemove, PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit,
-    PropertyList, PropertyQuery, PropertySet, Removed, ScheduleChange, ScheduleList, ScheduleSet,
-    ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
-    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeAdvice,
-    VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename,
-    VolumeResize, VolumeSet,
+    PropertyList, PropertyQuery, PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart,
+    ReceiveStarted, ReceiveToken, Removed, ScheduleChange, ScheduleList, ScheduleSet, SendStart,
+    SendStarted, ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy,
+    SnapshotList, SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume,
+    VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList,
+    VolumeRename, VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control};
 use weir_base::{ErrorKind, Guid};
@@ -39,6 +40,7 @@ use super::offers::Of;
 use super::pools::{OpenPool, api_error};
 use super::recorder::Record;
 use super::state::StateFile;
+use super::transfers::Transfers;
 use super::{convert, disks, lifecycle};
 
 /// A pool the server knows.
@@ -65,6 +67,8 @@ pub(super) struct Manager {
     pub(super) record: Record,
     pub(super) advising: Jobs<VolumeAdvice>,
     pub(super) estimating: Jobs<DedupeForecast>,
+    /// Streams under way.
+    pub(super) transfers: Transfers,
 }
 
 pub(super) fn not_found(what: &str, name: &str) -> ApiError {
@@ -103,6 +107,7 @@ impl Manager {
             record,
             advising: Jobs::default(),
             estimating: Jobs::default(),
+            transfers: Transfers::default(),
         }
     }
 
@@ -428,6 +433,42 @@ impl Control for Manager {
 
     fn snapshot_clone(&self, request: SnapshotClone) -> Answer<'_, VolumeChange> {
         Box::pin(self.clone_snapshot(request))
+    }
+
+    fn send_start(&self, request: SendStart) -> Answer<'_, SendStarted> {
+        Box::pin(self.start_send(request))
+    }
+
+    fn send_part(&self, session: String) -> Answer<'_, Option<Vec<u8>>> {
+        Box::pin(self.next_part(session))
+    }
+
+    fn send_stop(&self, session: String) -> Answer<'_, Removed> {
+        Box::pin(async move { self.stop_send(session) })
+    }
+
+    fn receive_start(&self, request: ReceiveStart) -> Answer<'_, ReceiveStarted> {
+        Box::pin(self.start_receive(request))
+    }
+
+    fn receive_part(&self, session: String, part: Vec<u8>) -> Answer<'_, ReceiveProgress> {
+        Box::pin(self.take_part(session, part))
+    }
+
+    fn receive_finish(&self, session: String) -> Answer<'_, ReceiveDone> {
+        Box::pin(self.finish_receive(session))
+    }
+
+    fn receive_stop(&self, session: String) -> Answer<'_, Removed> {
+        Box::pin(self.stop_receive(session))
+    }
+
+    fn receive_token(&self, volume: String) -> Answer<'_, ReceiveToken> {
+        Box::pin(self.token_of(volume))
+    }
+
+    fn receive_abort(&self, volume: String) -> Answer<'_, Removed> {
+        Box::pin(self.abort_receive(volume))
     }
 
     fn schedule_set(&self, request: ScheduleSet) -> Answer<'_, ScheduleChange> {

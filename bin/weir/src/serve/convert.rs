@@ -348,6 +348,7 @@ pub(super) fn volume(engine: &Engine, volume: &Volume, exports: Vec<String>) -> 
         exports,
         origin,
         snapshots,
+        receiving: volume.receiving(),
         space: VolumeSpace {
             available_bytes: volume.available_bytes(),
             used_bytes: space.used + space.by_refreservation,

@@ -151,6 +151,7 @@ impl Manager {
         for export in self.exports_of(Of::Pool(name)) {
             self.withdraw(&export);
         }
+        self.transfers.end_of_pool(name);
         let entry = self.pools.write().remove(name);
         let gone = entry.ok_or_else(|| not_found("pool", name))?;
         self.remember(|state| {

@@ -65,6 +65,11 @@ impl Manager {
         let pool = export.volume.split('/').next().unwrap_or_default();
         let engine = Arc::clone(&self.pool(pool)?.engine);
         let volume = open_dataset(&engine, &export.volume)?;
+        if let Some(snapshot) = volume.receiving() {
+            let message = format!("{} is being received into, up to @{snapshot}", export.volume);
+            return Err(ApiError::new(ErrorKind::Busy, message)
+                .with_action("let that end first, or give it up with 'weir receive --abort'"));
+        }
         let dataset = volume.dataset();
         self.exports.offer(&export.name, engine, volume, export.read_only);
         Ok(dataset)

@@ -16,8 +16,9 @@ use weir_api::types::{
     ExportCreate, ExportKey, ExportList, HistoryEntry, HistoryList, ImportableList, Outcome,
     PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk,
     PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub, PoolStatus,
-    PropertyChange, PropertyInherit, PropertyList, PropertyQuery, PropertySet, Removed,
-    ScheduleChange, ScheduleList, ScheduleSet, ScrubAction, ServerInfo, SnapshotChange,
+    PropertyChange, PropertyInherit, PropertyList, PropertyQuery, PropertySet, ReceiveDone,
+    ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed, ScheduleChange,
+    ScheduleList, ScheduleSet, ScrubAction, SendStart, SendStarted, ServerInfo, SnapshotChange,
     SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback,
     SnapshotTag, SnapshotsDestroyed, VdevRole, VdevSpec, Volume, VolumeAdvice, VolumeAdvise,
     VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
@@ -504,6 +505,65 @@ impl Control for Recorder {
         let manager = Arc::clone(&self.manager);
         let work = async move { manager.snapshot_clone(request).await };
         Box::pin(self.change(call, |change: &VolumeChange| change.outcome, work))
+    }
+
+    fn send_start(&self, request: SendStart) -> Answer<'_, SendStarted> {
+        let pool = request.snapshot.split('/').next().unwrap_or_default().to_owned();
+        let manager = Arc::clone(&self.manager);
+        Box::pin(async move {
+            self.patiently(&pool, async move { manager.send_start(request).await }).await
+        })
+    }
+
+    fn send_part(&self, session: String) -> Answer<'_, Option<Vec<u8>>> {
+        // Answers in a few seconds by itself.
+        self.manager.send_part(session)
+    }
+
+    fn send_stop(&self, session: String) -> Answer<'_, Removed> {
+        self.manager.send_stop(session)
+    }
+
+    fn receive_start(&self, request: ReceiveStart) -> Answer<'_, ReceiveStarted> {
+        let details = if request.roll_back { "-F" } else { "" };
+        let call = Call::new("receive_start", &request.volume, details);
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.receive_start(request).await };
+        Box::pin(self.change(call, |_| Outcome::Changed, work))
+    }
+
+    fn receive_part(&self, session: String, part: Vec<u8>) -> Answer<'_, ReceiveProgress> {
+        let volume = self.manager.transfers.volume_of(&session);
+        let pool = volume.split('/').next().unwrap_or_default().to_owned();
+        let manager = Arc::clone(&self.manager);
+        Box::pin(async move {
+            self.patiently(&pool, async move { manager.receive_part(session, part).await }).await
+        })
+    }
+
+    fn receive_finish(&self, session: String) -> Answer<'_, ReceiveDone> {
+        let call = Call::new("receive_finish", &self.manager.transfers.volume_of(&session), "");
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.receive_finish(session).await };
+        Box::pin(self.change(call, |_| Outcome::Created, work))
+    }
+
+    fn receive_stop(&self, session: String) -> Answer<'_, Removed> {
+        self.manager.receive_stop(session)
+    }
+
+    fn receive_token(&self, volume: String) -> Answer<'_, ReceiveToken> {
+        let pool = volume.split('/').next().unwrap_or_default().to_owned();
+        let manager = Arc::clone(&self.manager);
+        Box::pin(async move {
+            self.patiently(&pool, async move { manager.receive_token(volume).await }).await
+        })
+    }
+
+    fn receive_abort(&self, volume: String) -> Answer<'_, Removed> {
+        let call = Call::new("receive_abort", &volume, "");
+        let manager = Arc::clone(&self.manager);
+        Box::pin(self.change(call, removed, async move { manager.receive_abort(volume).await }))
     }
 
     fn schedule_set(&self, request: ScheduleSet) -> Answer<'_, ScheduleChange> {

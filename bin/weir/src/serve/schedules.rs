@@ -116,7 +116,9 @@ fn kept(engine: &Engine, schedules: &[KnownSchedule]) -> Vec<(String, Keep)> {
         Some(own.or(of_pool)?.keep)
     };
     let named = |volume: Arc<weir_dataset::Volume>| Some((volume.info().name, keep(&volume)?));
-    engine.volumes().into_iter().filter_map(named).collect()
+    // One that is being received into stands at no moment that anybody would want back.
+    let settled = engine.volumes().into_iter().filter(|volume| volume.receiving().is_none());
+    settled.filter_map(named).collect()
 }
 
 /// What the schedules ask for of each volume.

@@ -154,7 +154,8 @@ impl Manager {
         let ids: Vec<SnapshotId> = if recursive {
             let name = names[0].split('@').nth(1).unwrap_or_default().to_owned();
             let of = |volume: Arc<weir_dataset::Volume>| volume.info().name;
-            let volumes = open.engine.volumes().into_iter().map(of);
+            let settled = |volume: &Arc<weir_dataset::Volume>| volume.receiving().is_none();
+            let volumes = open.engine.volumes().into_iter().filter(settled).map(of);
             volumes.map(|volume| SnapshotId { volume, name: name.clone() }).collect()
         } else {
             names.iter().map(|name| id(name).map(|(_, id)| id)).collect::<Result<_, _>>()?

@@ -218,7 +218,7 @@ pub(super) async fn destroy(
     to_end(async move { control.volume_destroy(request).await }).await.map(Json)
 }
 
-fn full_name(pool: &str, volume: &str) -> Result<String, Error> {
+pub(super) fn full_name(pool: &str, volume: &str) -> Result<String, Error> {
     let name = format!("{pool}/{volume}");
     names::volume(&name)?;
     Ok(name)

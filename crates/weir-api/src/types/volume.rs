@@ -210,6 +210,9 @@ pub struct Volume {
     /// How many snapshots it has.
     #[serde(default)]
     pub snapshots: u64,
+    /// The snapshot that a stream into it will bring; nobody else changes it until then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receiving: Option<String>,
     /// Where its space and that of its snapshots goes.
     #[serde(default)]
     pub space: VolumeSpace,

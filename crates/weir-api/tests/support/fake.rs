@@ -19,11 +19,12 @@ use weir_api::types::{
     PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList,
     PoolRemove, PoolReplace, PoolScan, PoolScrub, PoolStatus, Property, PropertyChange,
     PropertyInherit, PropertyList, PropertyQuery, PropertySet, PropertySource, PropertyValues,
-    Removed, Schedule, ScheduleChange, ScheduleList, ScheduleSet, SegmentIo, ServerInfo, Snapshot,
-    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
-    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, VdevKind, VdevSpec, VdevStatus, Volume,
-    VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList,
-    VolumeRename, VolumeResize, VolumeSet, VolumeSpace,
+    ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed, Schedule,
+    ScheduleChange, ScheduleList, ScheduleSet, SegmentIo, SendStart, SendStarted, ServerInfo,
+    Snapshot, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
+    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, VdevKind, VdevSpec,
+    VdevStatus, Volume, VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate,
+    VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet, VolumeSpace,
 };
 use weir_api::{Answer, ApiError, Control};
 use weir_base::ErrorKind;
@@ -42,6 +43,10 @@ struct State {
     exports: BTreeMap<String, Export>,
     snapshots: BTreeMap<String, Snapshot>,
     schedules: BTreeMap<String, Schedule>,
+    /// What is left of streams that are sent, by session.
+    sends: BTreeMap<String, Vec<Vec<u8>>>,
+    /// Volume and bytes of streams that are received, by session.
+    receives: BTreeMap<String, (String, Vec<u8>)>,
 }
 
 impl Fake {
@@ -240,6 +245,7 @@ impl State {
             exports: vec![],
             origin: None,
             snapshots: 0,
+            receiving: None,
             space: VolumeSpace {
                 available_bytes: 9 << 30,
                 used_bytes: 6 << 20,
@@ -709,6 +715,95 @@ impl Control for Fake {
         let volume = Volume { name, origin, exports: vec![], ..of };
         state.volumes.insert(request.volume, volume.clone());
         ready(Ok(VolumeChange { outcome: Outcome::Created, volume }))
+    }
+
+    fn send_start(&self, request: SendStart) -> Answer<'_, SendStarted> {
+        let mut state = self.state();
+        if !state.snapshots.contains_key(&request.snapshot) {
+            return ready(Err(not_found("snapshot", &request.snapshot)));
+        }
+        let session = format!("s{}", state.sends.len());
+        let parts = vec![b"stream".to_vec(), Vec::new(), vec![0xff; 1 << 20]];
+        state.sends.insert(session.clone(), parts);
+        ready(Ok(SendStarted {
+            session,
+            guid: "7".into(),
+            from_guid: request.from.map(|_| "6".into()),
+            first_byte: 0,
+            size_bytes: 1 << 30,
+            estimate_bytes: 1 << 20,
+        }))
+    }
+
+    fn send_part(&self, session: String) -> Answer<'_, Option<Vec<u8>>> {
+        let mut state = self.state();
+        let Some(parts) = state.sends.get_mut(&session) else {
+            return ready(Err(not_found("session", &session)));
+        };
+        ready(Ok((!parts.is_empty()).then(|| parts.remove(0))))
+    }
+
+    fn send_stop(&self, session: String) -> Answer<'_, Removed> {
+        match self.state().sends.remove(&session) {
+            Some(_) => removed(session),
+            None => ready(Err(not_found("session", &session))),
+        }
+    }
+
+    fn receive_start(&self, request: ReceiveStart) -> Answer<'_, ReceiveStarted> {
+        let mut state = self.state();
+        let session = format!("r{}", state.receives.len());
+        state.receives.insert(session.clone(), (request.volume, Vec::new()));
+        ready(Ok(ReceiveStarted { session }))
+    }
+
+    fn receive_part(&self, session: String, part: Vec<u8>) -> Answer<'_, ReceiveProgress> {
+        let mut state = self.state();
+        let Some((_, bytes)) = state.receives.get_mut(&session) else {
+            return ready(Err(not_found("session", &session)));
+        };
+        bytes.extend(part);
+        ready(Ok(ReceiveProgress { received_bytes: bytes.len() as u64 }))
+    }
+
+    fn receive_finish(&self, session: String) -> Answer<'_, ReceiveDone> {
+        match self.state().receives.remove(&session) {
+            None => ready(Err(not_found("session", &session))),
+            Some((volume, bytes)) => ready(Ok(ReceiveDone {
+                snapshot: format!("{volume}@monday"),
+                guid: "7".into(),
+                received_bytes: bytes.len() as u64,
+                data_bytes: 0,
+                hole_bytes: 0,
+            })),
+        }
+    }
+
+    fn receive_stop(&self, session: String) -> Answer<'_, Removed> {
+        match self.state().receives.remove(&session) {
+            Some(_) => removed(session),
+            None => ready(Err(not_found("session", &session))),
+        }
+    }
+
+    fn receive_token(&self, volume: String) -> Answer<'_, ReceiveToken> {
+        let state = self.state();
+        if state.receives.values().any(|(into, _)| *into == volume) {
+            let (snapshot, token) = ("monday".into(), "weir1-00".into());
+            return ready(Ok(ReceiveToken { volume, snapshot, token }));
+        }
+        ready(Err(not_found("stream into", &volume)))
+    }
+
+    fn receive_abort(&self, volume: String) -> Answer<'_, Removed> {
+        let mut state = self.state();
+        let before = state.receives.len();
+        state.receives.retain(|_, (into, _)| *into != volume);
+        if state.receives.len() < before {
+            removed(volume)
+        } else {
+            ready(Err(not_found("stream into", &volume)))
+        }
     }
 
     fn schedule_set(&self, request: ScheduleSet) -> Answer<'_, ScheduleChange> {

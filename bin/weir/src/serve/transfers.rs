@@ -1,0 +1,453 @@
+//! Streams that are sent and received a part at a time: sessions between calls and the engine.
+//!
+//! Not here: the streams (weir-dataset), and who keeps their bytes.
+//!
+//! Invariants:
+//! - a session holds a few parts at most, whatever its caller does;
+//! - a session that nobody uses ends by itself: of a stream that is received, what came is kept;
+//! - a stream is received into a volume by one session at a time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use weir_api::ApiError;
+use weir_api::limits::REQUEST_BYTES_MAX;
+use weir_api::types::{
+    Outcome, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
+    SendStart, SendStarted,
+};
+use weir_base::{BLOCK_BYTES, ErrorKind, names};
+use weir_dataset::{DatasetError, Engine, ReceiveSpec, Received, Receiver, SendSpec, SnapshotId};
+use weir_format::stream::ResumeToken;
+
+use super::control::{Manager, guid, not_found, split};
+use super::offers::Of;
+use super::pools::api_error;
+
+/// Sessions at the same time: each holds some MiB and reads or writes with all its might.
+const SESSIONS_MAX: usize = 8;
+/// Frames that wait to be fetched.
+const FRAMES_WAITING: usize = 2;
+/// A caller who asks for a part is answered within this, with an empty one if need be.
+const PART_WAIT: Duration = Duration::from_secs(5);
+/// A stream that nobody fetches for this long is not wanted any more: a full pipe on the caller's
+/// side may take a while.
+const SEND_IDLE: Duration = Duration::from_mins(10);
+/// A stream that nobody gives parts of for this long is cut off; callers without data send empty
+/// parts.
+const RECEIVE_IDLE: Duration = Duration::from_mins(1);
+/// ... and after this long another caller may go on with it.
+const RECEIVE_STALE: Duration = Duration::from_secs(3);
+/// How often idle sessions are looked for.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a session that is ended may take to let go of its volume.
+const LET_GO: Duration = Duration::from_secs(5);
+
+/// When a session was used last.
+struct Used {
+    at: Mutex<Instant>,
+    now: AtomicBool,
+}
+
+/// A use under way.
+struct Using<'s>(&'s Used);
+
+impl Used {
+    fn new() -> Self {
+        Self { at: Mutex::new(Instant::now()), now: AtomicBool::new(false) }
+    }
+
+    fn begin(&self) -> Using<'_> {
+        self.now.store(true, Ordering::Release);
+        Using(self)
+    }
+
+    fn idle(&self) -> Duration {
+        if self.now.load(Ordering::Acquire) { Duration::ZERO } else { self.at.lock().elapsed() }
+    }
+}
+
+impl Drop for Using<'_> {
+    fn drop(&mut self) {
+        *self.0.at.lock() = Instant::now();
+        self.0.now.store(false, Ordering::Release);
+    }
+}
+
+/// A stream that is fetched.
+struct Outgoing {
+    pool: String,
+    used: Used,
+    parts: tokio::sync::Mutex<Parts>,
+}
+
+struct Parts {
+    frames: mpsc::Receiver<Vec<u8>>,
+    /// Fetched, and too much for the part before.
+    next: Option<Vec<u8>>,
+    ended: JoinHandle<Result<(), ApiError>>,
+}
+
+/// A stream that is given.
+struct Incoming {
+    pool: String,
+    /// Full name.
+    volume: String,
+    used: Used,
+    steps: mpsc::Sender<Step>,
+    ended: tokio::sync::Mutex<JoinHandle<Result<(), ApiError>>>,
+}
+
+enum Step {
+    Part(Vec<u8>, oneshot::Sender<Result<u64, ApiError>>),
+    Finish(oneshot::Sender<Result<Finished, ApiError>>),
+}
+
+struct Finished {
+    received: Received,
+    bytes: u64,
+}
+
+/// All sessions.
+#[derive(Default)]
+pub(super) struct Transfers {
+    sends: Mutex<BTreeMap<String, Arc<Outgoing>>>,
+    receives: Mutex<BTreeMap<String, Arc<Incoming>>>,
+}
+
+impl Transfers {
+    fn refuse_more(&self) -> Result<(), ApiError> {
+        self.end_idle();
+        if self.sends.lock().len() + self.receives.lock().len() < SESSIONS_MAX {
+            return Ok(());
+        }
+        let message = format!("{SESSIONS_MAX} streams are sent and received already");
+        Err(ApiError::new(ErrorKind::Busy, message).with_action("wait for one of them to end"))
+    }
+
+    fn end_idle(&self) {
+        self.sends.lock().retain(|_, session| session.used.idle() < SEND_IDLE);
+        self.receives.lock().retain(|_, session| session.used.idle() < RECEIVE_IDLE);
+    }
+
+    /// Ends every session of a pool.
+    pub(super) fn end_of_pool(&self, pool: &str) {
+        self.sends.lock().retain(|_, session| session.pool != pool);
+        self.receives.lock().retain(|_, session| session.pool != pool);
+    }
+
+    /// Ends every session.
+    pub(super) fn end_all(&self) {
+        self.sends.lock().clear();
+        self.receives.lock().clear();
+    }
+
+    fn send(&self, session: &str) -> Result<Arc<Outgoing>, ApiError> {
+        self.sends.lock().get(session).cloned().ok_or_else(|| over(session))
+    }
+
+    fn receive(&self, session: &str) -> Result<Arc<Incoming>, ApiError> {
+        self.receives.lock().get(session).cloned().ok_or_else(|| over(session))
+    }
+
+    /// The volume that a session receives into; empty for no session.
+    pub(super) fn volume_of(&self, session: &str) -> String {
+        self.receive(session).map_or_else(|_| String::new(), |found| found.volume.clone())
+    }
+}
+
+fn over(session: &str) -> ApiError {
+    not_found("session", session).with_action("it ended; begin anew, with a token to go on")
+}
+
+/// Ends sessions that nobody uses, until the task is dropped.
+pub(super) async fn look_after(manager: Arc<Manager>) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        manager.transfers.end_idle();
+    }
+}
+
+fn session_name() -> String {
+    format!("{}{}", guid(), guid())
+}
+
+/// Pool, and snapshot in the pool.
+fn id(full: &str) -> Result<(&str, SnapshotId), ApiError> {
+    let parts = names::snapshot(full);
+    let (volume, name) =
+        parts.map_err(|error| ApiError::new(ErrorKind::Invalid, error.to_string()))?;
+    let (pool, own) = split(volume)?;
+    Ok((pool, SnapshotId { volume: own.to_owned(), name: name.to_owned() }))
+}
+
+fn send_spec(request: &SendStart) -> Result<(String, SendSpec), ApiError> {
+    let (pool, snapshot) = id(&request.snapshot)?;
+    let from = match &request.from {
+        None => None,
+        Some(from) => {
+            let (from_pool, from) = id(from)?;
+            if from_pool != pool {
+                let message = format!("{} is of another pool", request.snapshot);
+                return Err(ApiError::new(ErrorKind::Invalid, message)
+                    .with_action("name an older snapshot of the same pool"));
+            }
+            Some(from)
+        }
+    };
+    let resume = request.token.as_deref().map(str::parse::<ResumeToken>).transpose();
+    let resume = resume.map_err(|error| ApiError::new(ErrorKind::Invalid, error.to_string()))?;
+    Ok((pool.to_owned(), SendSpec { snapshot, from, resume }))
+}
+
+/// What a session says of itself at its start.
+struct Begun {
+    guid: u64,
+    from: Option<u64>,
+    first_block: u64,
+    size_bytes: u64,
+    estimate_bytes: u64,
+}
+
+async fn send(
+    engine: Arc<Engine>,
+    spec: SendSpec,
+    begun: oneshot::Sender<Begun>,
+    frames: mpsc::Sender<Vec<u8>>,
+) -> Result<(), DatasetError> {
+    let sending = engine.prepare_send(&spec)?;
+    let begin = sending.begin();
+    let about = Begun {
+        guid: begin.to,
+        from: begin.from,
+        first_block: begin.first_block,
+        size_bytes: begin.size_bytes,
+        estimate_bytes: sending.estimate_bytes(),
+    };
+    let given_up = || {
+        let SnapshotId { volume, name } = &spec.snapshot;
+        DatasetError::GivenUp { name: format!("{}/{volume}@{name}", engine.pool().name()) }
+    };
+    begun.send(about).map_err(|_| given_up())?;
+    let put = async |frame| frames.send(frame).await.map_err(|_| given_up());
+    engine.send(&sending, put).await.map(drop)
+}
+
+async fn receive(engine: Arc<Engine>, spec: ReceiveSpec, mut steps: mpsc::Receiver<Step>) {
+    let mut receiver = Receiver::new(engine, spec);
+    while let Some(step) = steps.recv().await {
+        match step {
+            Step::Part(part, answer) => {
+                let done = receiver.push(&part).await;
+                let failed = done.is_err();
+                let done = done.map(|()| receiver.received_bytes());
+                drop(answer.send(done.map_err(|error| api_error(&error))));
+                if failed {
+                    return;
+                }
+            }
+            Step::Finish(answer) => {
+                let bytes = receiver.received_bytes();
+                let done = receiver.finish().await.map(|received| Finished { received, bytes });
+                drop(answer.send(done.map_err(|error| api_error(&error))));
+                return;
+            }
+        }
+    }
+}
+
+impl Manager {
+    pub(super) async fn start_send(&self, request: SendStart) -> Result<SendStarted, ApiError> {
+        let (pool, spec) = send_spec(&request)?;
+        self.transfers.refuse_more()?;
+        let open = self.pool(&pool)?;
+        let (begun, begins) = oneshot::channel();
+        let (give, frames) = mpsc::channel(FRAMES_WAITING);
+        let ended =
+            tokio::spawn(
+                async move { open.call(move |engine| send(engine, spec, begun, give)).await },
+            );
+        let Ok(begun) = begins.await else {
+            return Err(match ended.await {
+                Ok(Err(error)) => error,
+                _ => ApiError::new(ErrorKind::Internal, "the stream ended before it began"),
+            });
+        };
+        let session = session_name();
+        let parts = tokio::sync::Mutex::new(Parts { frames, next: None, ended });
+        let send = Arc::new(Outgoing { pool, used: Used::new(), parts });
+        self.transfers.sends.lock().insert(session.clone(), send);
+        Ok(SendStarted {
+            session,
+            guid: begun.guid.to_string(),
+            from_guid: begun.from.map(|from| from.to_string()),
+            first_byte: begun.first_block * BLOCK_BYTES as u64,
+            size_bytes: begun.size_bytes,
+            estimate_bytes: begun.estimate_bytes,
+        })
+    }
+
+    pub(super) async fn next_part(&self, session: String) -> Result<Option<Vec<u8>>, ApiError> {
+        let send = self.transfers.send(&session)?;
+        let _using = send.used.begin();
+        let mut parts = send.parts.lock().await;
+        let mut part = match parts.next.take() {
+            Some(part) => part,
+            None => match tokio::time::timeout(PART_WAIT, parts.frames.recv()).await {
+                Err(_) => return Ok(Some(Vec::new())),
+                Ok(Some(part)) => part,
+                Ok(None) => {
+                    self.transfers.sends.lock().remove(&session);
+                    return match (&mut parts.ended).await {
+                        Ok(done) => done.map(|()| None),
+                        Err(error) => Err(super::internal("the stream broke", &error)),
+                    };
+                }
+            },
+        };
+        while let Ok(frame) = parts.frames.try_recv() {
+            if part.len() + frame.len() > REQUEST_BYTES_MAX {
+                parts.next = Some(frame);
+                break;
+            }
+            part.extend(frame);
+        }
+        Ok(Some(part))
+    }
+
+    pub(super) fn stop_send(&self, session: String) -> Result<Removed, ApiError> {
+        match self.transfers.sends.lock().remove(&session) {
+            Some(_) => Ok(Removed { outcome: Outcome::Removed, name: session }),
+            None => Err(over(&session)),
+        }
+    }
+
+    pub(super) async fn start_receive(
+        &self,
+        request: ReceiveStart,
+    ) -> Result<ReceiveStarted, ApiError> {
+        let ReceiveStart { volume, roll_back } = request;
+        let (pool, own) = split(&volume)?;
+        let open = self.pool(pool)?;
+        self.refuse_exported(Of::Dataset(&volume))?;
+        self.take_over(&volume).await?;
+        self.transfers.refuse_more()?;
+        let spec = ReceiveSpec { volume: own.to_owned(), roll_back };
+        let (steps, steps_taken) = mpsc::channel(1);
+        let ended = tokio::spawn(async move {
+            open.call(move |engine| async move {
+                receive(engine, spec, steps_taken).await;
+                Ok(())
+            })
+            .await
+        });
+        let session = session_name();
+        let receive = Incoming {
+            pool: pool.to_owned(),
+            volume: volume.clone(),
+            used: Used::new(),
+            steps,
+            ended: tokio::sync::Mutex::new(ended),
+        };
+        self.transfers.receives.lock().insert(session.clone(), Arc::new(receive));
+        Ok(ReceiveStarted { session })
+    }
+
+    /// Ends a session into this volume whose caller is gone; refuses where one is at work.
+    async fn take_over(&self, volume: &str) -> Result<(), ApiError> {
+        let stale = {
+            let mut receives = self.transfers.receives.lock();
+            let found = receives.iter().find(|(_, session)| session.volume == volume);
+            let Some(name) = found.map(|(name, _)| name.clone()) else { return Ok(()) };
+            if receives[&name].used.idle() < RECEIVE_STALE {
+                let message = format!("{volume} is being received into at this moment");
+                return Err(ApiError::new(ErrorKind::Busy, message).with_action(
+                    "let that end; one whose caller is gone can be gone on with after 3 seconds",
+                ));
+            }
+            receives.remove(&name)
+        };
+        if let Some(stale) = stale {
+            end(stale).await;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn take_part(
+        &self,
+        session: String,
+        part: Vec<u8>,
+    ) -> Result<ReceiveProgress, ApiError> {
+        let receive = self.transfers.receive(&session)?;
+        let _using = receive.used.begin();
+        let (answer, answered) = oneshot::channel();
+        let sent = receive.steps.send(Step::Part(part, answer)).await;
+        sent.map_err(|_| over(&session))?;
+        let done = answered.await.map_err(|_| over(&session))?;
+        if done.is_err() {
+            self.transfers.receives.lock().remove(&session);
+        }
+        Ok(ReceiveProgress { received_bytes: done? })
+    }
+
+    pub(super) async fn finish_receive(&self, session: String) -> Result<ReceiveDone, ApiError> {
+        let receive = self.transfers.receive(&session)?;
+        let _using = receive.used.begin();
+        let (answer, answered) = oneshot::channel();
+        let sent = receive.steps.send(Step::Finish(answer)).await;
+        sent.map_err(|_| over(&session))?;
+        let done = answered.await.map_err(|_| over(&session));
+        self.transfers.receives.lock().remove(&session);
+        let Finished { received, bytes } = done??;
+        Ok(ReceiveDone {
+            snapshot: format!("{}@{}", receive.volume, received.snapshot),
+            guid: received.guid.to_string(),
+            received_bytes: bytes,
+            data_bytes: received.counts.blocks * BLOCK_BYTES as u64,
+            hole_bytes: received.counts.hole_blocks.saturating_mul(BLOCK_BYTES as u64),
+        })
+    }
+
+    pub(super) async fn stop_receive(&self, session: String) -> Result<Removed, ApiError> {
+        let found = self.transfers.receives.lock().remove(&session);
+        end(found.ok_or_else(|| over(&session))?).await;
+        Ok(Removed { outcome: Outcome::Removed, name: session })
+    }
+
+    pub(super) async fn token_of(&self, volume: String) -> Result<ReceiveToken, ApiError> {
+        let (pool, own) = split(&volume)?;
+        let own = own.to_owned();
+        let open = self.pool(pool)?;
+        let found = open.call(move |engine| async move {
+            let token = engine.receive_token(&own).await?;
+            let snapshot = engine.volume(&own)?.receiving().unwrap_or_default();
+            Ok((token, snapshot))
+        });
+        let (token, snapshot) = found.await?;
+        Ok(ReceiveToken { volume, snapshot, token: token.to_string() })
+    }
+
+    pub(super) async fn abort_receive(&self, volume: String) -> Result<Removed, ApiError> {
+        let (pool, own) = split(&volume)?;
+        self.take_over(&volume).await?;
+        let _changes = self.changes.lock(pool).await;
+        let own = own.to_owned();
+        let open = self.pool(pool)?;
+        open.call(move |engine| async move { engine.abort_receive(&own).await }).await?;
+        self.follow_names(&open.engine)?;
+        Ok(Removed { outcome: Outcome::Removed, name: volume })
+    }
+}
+
+/// Lets a session that is out of the table come to its end.
+async fn end(session: Arc<Incoming>) {
+    let Some(session) = Arc::into_inner(session) else { return };
+    let Incoming { steps, ended, .. } = session;
+    drop(steps);
+    drop(tokio::time::timeout(LET_GO, ended.into_inner()).await);
+}

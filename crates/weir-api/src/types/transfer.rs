@@ -1,0 +1,118 @@
+//! Sending snapshots as streams and receiving them, a part at a time.
+//!
+//! Not here: the stream itself, which is bytes to this crate.
+//!
+//! Invariants:
+//! - a session is named by a random number and ends by itself when nobody uses it;
+//! - a part is at most [`REQUEST_BYTES_MAX`](crate::limits::REQUEST_BYTES_MAX) long.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use weir_base::names;
+
+use super::Request;
+use crate::Error;
+
+/// A snapshot to be sent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SendStart {
+    /// Full name, such as `tank/vm1@tuesday`.
+    pub snapshot: String,
+    /// Full name of an older one that the other side has: only what changed since is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Where a stream that was cut off goes on, as the receiving side told it; it says by itself
+    /// what the stream is a difference to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+}
+
+impl Request for SendStart {
+    fn check(&self) -> Result<(), Error> {
+        names::snapshot(&self.snapshot)?;
+        if let Some(from) = &self.from {
+            names::snapshot(from)?;
+            if self.token.is_some() {
+                return Err(Error::FromAndToken);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A stream that can be fetched now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SendStarted {
+    /// Names the session.
+    pub session: String,
+    /// Identity of the snapshot.
+    pub guid: String,
+    /// Identity of the snapshot it is a difference to.
+    pub from_guid: Option<String>,
+    /// Where it goes on, in bytes of the volume; 0 for a stream from the start.
+    pub first_byte: u64,
+    /// Size of the volume at the snapshot.
+    pub size_bytes: u64,
+    /// About how long a stream from the start is.
+    pub estimate_bytes: u64,
+}
+
+/// A stream to be received.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReceiveStart {
+    /// Full name of the volume, such as `tank/copy`. A stream that is no difference makes it.
+    pub volume: String,
+    /// Roll the volume back to the snapshot that the stream is a difference to, if it was changed
+    /// since; newer snapshots are destroyed.
+    #[serde(default)]
+    pub roll_back: bool,
+}
+
+impl Request for ReceiveStart {
+    fn check(&self) -> Result<(), Error> {
+        names::volume(&self.volume)?;
+        Ok(())
+    }
+}
+
+/// A stream that can be given now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReceiveStarted {
+    /// Names the session.
+    pub session: String,
+}
+
+/// How far a stream is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReceiveProgress {
+    /// Bytes of the stream that were taken in.
+    pub received_bytes: u64,
+}
+
+/// A stream that was received whole.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReceiveDone {
+    /// Full name of the snapshot that is there now.
+    pub snapshot: String,
+    /// Its identity, the same as on the sending side.
+    pub guid: String,
+    /// Bytes of the stream.
+    pub received_bytes: u64,
+    /// Blocks with data in it, in bytes of the volume.
+    pub data_bytes: u64,
+    /// Holes in it, in bytes of the volume.
+    pub hole_bytes: u64,
+}
+
+/// Where the stream into a volume goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReceiveToken {
+    /// Full name of the volume.
+    pub volume: String,
+    /// Name of the snapshot that is being received.
+    pub snapshot: String,
+    /// What to give to `weir send -t`.
+    pub token: String,
+}

@@ -1,0 +1,382 @@
+//! Receiving: a stream becomes a new volume, or takes a volume from one snapshot to the next.
+//!
+//! Not here: the stream's form (weir-format), where it comes from, writing a volume (volume).
+//!
+//! Invariants:
+//! - from the first change to the snapshot at the end nobody else changes the volume;
+//! - how far the stream is, is stored with the same txg as what it brought: after a crash it goes
+//!   on there;
+//! - the snapshot exists if and only if the whole stream was received, and then holds what the
+//!   sender's holds;
+//! - a stream that is refused leaves nothing behind; one that was cut off can go on.
+
+mod start;
+
+use std::sync::Arc;
+
+use weir_base::BLOCK_BYTES;
+use weir_device::Block;
+use weir_format::stream::{
+    ResumeToken, StreamBegin, StreamChanges, StreamCounts, StreamError, StreamFrame, StreamReader,
+};
+use weir_format::{Codec, DatasetKind, DatasetRecord, FormatError, Receiving};
+
+use crate::dirty::Payload;
+use crate::engine::{Engine, Outcome};
+use crate::error::DatasetError;
+use crate::snapshot::{Snapshot, descent, descent_mut};
+use crate::volume::{State, Volume};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// Blocks that join the open txg together.
+const BLOCKS_AT_ONCE: usize = 256;
+
+/// Where a stream goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReceiveSpec {
+    /// The volume's name inside the pool.
+    pub volume: String,
+    /// Whether a volume that was changed since the snapshot the stream is a difference to shall be
+    /// rolled back to it first; newer snapshots go.
+    pub roll_back: bool,
+}
+
+/// What was received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Guid of the snapshot that is there now.
+    pub guid: u64,
+    /// Its own name.
+    pub snapshot: String,
+    /// What the stream held.
+    pub counts: StreamCounts,
+}
+
+/// A stream under way. Dropping it is a cut: what came is kept, and the stream can go on.
+pub struct Receiver {
+    engine: Arc<Engine>,
+    spec: ReceiveSpec,
+    reader: StreamReader,
+    claim: Option<Claim>,
+    end: Option<StreamCounts>,
+    received_bytes: u64,
+}
+
+/// The right to change a volume that is being received into; one at a time.
+struct Claim {
+    volume: Arc<Volume>,
+    begin: StreamBegin,
+}
+
+impl Claim {
+    fn new(volume: &Arc<Volume>, state: &mut State, begin: StreamBegin) -> Self {
+        assert!(!state.claimed, "whoever claims looks first");
+        state.claimed = true;
+        Self { volume: Arc::clone(volume), begin }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.volume.state.lock().claimed = false;
+    }
+}
+
+/// The token with which a stream into this volume goes on.
+fn token(record: &DatasetRecord) -> Option<ResumeToken> {
+    let Receiving { to, from, next_block, .. } = *descent(record).receiving.as_ref()?;
+    Some(ResumeToken { to, from, next_block })
+}
+
+impl Receiver {
+    /// A stream into a volume; nothing happens before its first frame has come.
+    pub fn new(engine: Arc<Engine>, spec: ReceiveSpec) -> Self {
+        let reader = StreamReader::default();
+        Self { engine, spec, reader, claim: None, end: None, received_bytes: 0 }
+    }
+
+    /// Bytes of the stream that came.
+    pub fn received_bytes(&self) -> u64 {
+        self.received_bytes
+    }
+
+    /// What the stream says of itself, once that came.
+    pub fn begin(&self) -> Option<&StreamBegin> {
+        self.claim.as_ref().map(|claim| &claim.begin)
+    }
+
+    /// Takes the next bytes of the stream in, up to a MiB or so; waits for room.
+    ///
+    /// # Durability
+    /// None: what of it is on disk, the token after a sync says.
+    ///
+    /// # Errors
+    /// `Stream` for bytes that are none, which leaves nothing behind; `Full` leaves what came, as a
+    /// cut does. After an error there is nothing more to do with it.
+    pub async fn push(&mut self, bytes: &[u8]) -> Result<(), DatasetError> {
+        self.received_bytes += bytes.len() as u64;
+        self.reader.push(bytes);
+        loop {
+            let frame = match self.reader.next_frame() {
+                Ok(None) => return Ok(()),
+                Ok(Some(frame)) => frame,
+                Err(error) => return Err(self.refuse(error).await),
+            };
+            match frame {
+                StreamFrame::Begin(begin) => {
+                    self.claim = Some(self.engine.begin_receive(&self.spec, begin).await?);
+                }
+                StreamFrame::Changes(changes) => self.apply(&changes).await?,
+                StreamFrame::End(counts) => self.end = Some(counts),
+            }
+        }
+    }
+
+    /// Ends the stream: takes the snapshot.
+    ///
+    /// # Durability
+    /// The snapshot exists after any crash once this returns.
+    ///
+    /// # Errors
+    /// `CutOff` when the end did not come; the stream can go on.
+    pub async fn finish(mut self) -> Result<Received, DatasetError> {
+        let whole = self.reader.finish();
+        let (Some(claim), Some(counts)) = (&self.claim, self.end) else {
+            let error = whole.expect_err("a stream without an end is not whole");
+            return Err(self.cut_off(error).await);
+        };
+        if let Err(error) = whole {
+            return Err(self.refuse(error).await);
+        }
+        let engine = &self.engine;
+        let _admin = engine.admin.lock().await;
+        let begin = &claim.begin;
+        {
+            let mut state = claim.volume.state.lock();
+            claim.volume.check(&state, 0, 0)?;
+            if state.snapshot(&begin.snapshot).is_some() {
+                let name = engine.full_name(&state.record.name);
+                let name = format!("{name}@{}", begin.snapshot);
+                return Err(DatasetError::SnapshotExists { name });
+            }
+            let mut record = engine.wanted_snapshot(&state.record, &begin.snapshot);
+            record.created_unix_ms = begin.created_unix_ms;
+            if let DatasetKind::Snapshot(moment) = &mut record.kind {
+                moment.guid = begin.to;
+            }
+            descent_mut(&mut state.record).receiving = None;
+            state.record_dirty = true;
+            state.taking = Some(record);
+        }
+        engine.commit_change().await?;
+        Ok(Received { guid: begin.to, snapshot: begin.snapshot.clone(), counts })
+    }
+
+    /// What to say of a stream that ended too early, after a commit of what came.
+    async fn cut_off(&self, error: StreamError) -> DatasetError {
+        let name = self.engine.full_name(&self.spec.volume);
+        let Some(claim) = &self.claim else { return DatasetError::Stream { name, error } };
+        if let Err(error) = self.engine.sync().await {
+            return error;
+        }
+        match token(&claim.volume.state.lock().record) {
+            Some(token) => DatasetError::CutOff { name, token },
+            None => DatasetError::Stream { name, error },
+        }
+    }
+
+    /// Takes back what a bad stream did.
+    async fn refuse(&mut self, error: StreamError) -> DatasetError {
+        if let Some(claim) = self.claim.take() {
+            let volume = claim.volume.state.lock().record.name.clone();
+            drop(claim);
+            if let Err(error) = self.engine.abort_receive(&volume).await {
+                tracing::error!(volume, %error, "a refused stream could not be taken back");
+            }
+        }
+        DatasetError::Stream { name: self.engine.full_name(&self.spec.volume), error }
+    }
+
+    async fn apply(&mut self, changes: &StreamChanges) -> Result<(), DatasetError> {
+        let claim = self.claim.as_ref().expect("the reader lets no change come before the begin");
+        let volume = Arc::clone(&claim.volume);
+        let mut run: Vec<Block> = Vec::new();
+        let mut first = 0;
+        for (change, stored) in changes.iter() {
+            let next = first + run.len() as u64;
+            let goes_on = stored.is_some() && change.start == next && run.len() < BLOCKS_AT_ONCE;
+            if !run.is_empty() && !goes_on {
+                volume.receive(first, Payload::Many(std::mem::take(&mut run))).await?;
+            }
+            match stored {
+                Some((codec, stored)) => {
+                    if run.is_empty() {
+                        first = change.start;
+                    }
+                    let Some(block) = self.unpack(codec, stored) else {
+                        let source = FormatError::Field {
+                            what: "stream frame",
+                            field: "block that is none",
+                            value: change.start,
+                        };
+                        let error = self.reader.refuse_last(source);
+                        return Err(self.refuse(error).await);
+                    };
+                    run.push(block);
+                }
+                None => {
+                    volume
+                        .receive(change.start, Payload::Zero { bytes: change.count * BLOCK })
+                        .await?;
+                }
+            }
+        }
+        if !run.is_empty() {
+            volume.receive(first, Payload::Many(run)).await?;
+        }
+        Ok(())
+    }
+
+    fn unpack(&self, codec: Codec, stored: &[u8]) -> Option<Block> {
+        self.engine.core.pool.unpack_stored(codec, stored)
+    }
+}
+
+impl Volume {
+    /// Whether a stream is being received into it, or was cut off; the name of its snapshot.
+    pub fn receiving(&self) -> Option<String> {
+        let state = self.state.lock();
+        if state.is_view {
+            return None;
+        }
+        descent(&state.record).receiving.as_ref().map(|receiving| receiving.snapshot.clone())
+    }
+
+    /// Puts what a stream brought into the open txg, and how far it is now, as one.
+    async fn receive(&self, first: u64, payload: Payload) -> Result<(), DatasetError> {
+        let blocks = match &payload {
+            Payload::One(_) => 1,
+            Payload::Many(blocks) => blocks.len() as u64,
+            Payload::Zero { bytes } => bytes / BLOCK,
+        };
+        let mut waited_in_vain = false;
+        loop {
+            self.core.pool.check_alive()?;
+            let coming = self.core.space_is_coming();
+            {
+                let mut state = self.state.lock();
+                self.check(&state, first * BLOCK, blocks * BLOCK)?;
+                let is_admitted = match &payload {
+                    Payload::Zero { .. } if self.core.admit_trim() => true,
+                    Payload::Zero { .. } if waited_in_vain && !coming => {
+                        return Err(self.core.full());
+                    }
+                    Payload::Zero { .. } => false,
+                    _ => self.admit(&state, blocks)?,
+                };
+                if is_admitted {
+                    self.put_received(&mut state, first, payload);
+                    let receiving = &mut descent_mut(&mut state.record).receiving;
+                    let receiving = receiving.as_mut().expect("nobody else ends it");
+                    receiving.next_block = receiving.next_block.max(first + blocks);
+                    return Ok(());
+                }
+                waited_in_vain = true;
+            }
+            self.wait_for_room().await?;
+        }
+    }
+
+    /// Changes the open txg without the intent log, which knows nothing of how far a stream is.
+    fn put_received(&self, state: &mut State, first: u64, payload: Payload) {
+        state.overflow = Some(self.core.open_txg());
+        self.insert(state, first * BLOCK, payload);
+    }
+}
+
+impl Engine {
+    /// Refuses what cannot be done with a volume that is being received into.
+    pub(crate) fn refuse_receiving(&self, state: &State) -> Result<(), DatasetError> {
+        let Some(receiving) = &descent(&state.record).receiving else { return Ok(()) };
+        let why = format!(
+            "is being received into, up to snapshot {}; let that end, or give it up with \
+             'weir receive --abort'",
+            receiving.snapshot
+        );
+        Err(DatasetError::InUse { name: self.full_name(&state.record.name), why })
+    }
+
+    /// The token with which the stream into a volume goes on, after a commit of what came.
+    ///
+    /// # Errors
+    /// `Unfit` where nothing is being received.
+    pub async fn receive_token(&self, volume: &str) -> Result<ResumeToken, DatasetError> {
+        let found = self.volume(volume)?;
+        self.sync().await?;
+        let state = found.state.lock();
+        token(&state.record).ok_or_else(|| self.not_receiving(volume))
+    }
+
+    fn not_receiving(&self, volume: &str) -> DatasetError {
+        let why = "is not being received into: there is nothing to go on with".to_owned();
+        DatasetError::Unfit { name: self.full_name(volume), why }
+    }
+
+    /// Gives a stream up that was cut off: a volume that was made for it goes, another one is what
+    /// it was before.
+    ///
+    /// # Durability
+    /// After a crash it is one or the other.
+    ///
+    /// # Errors
+    /// `InUse` while the stream is under way.
+    pub async fn abort_receive(&self, volume: &str) -> Result<Outcome, DatasetError> {
+        let _admin = self.admin.lock().await;
+        self.core.pool.check_alive()?;
+        let found = self.volume(volume)?;
+        let receiving = {
+            let state = found.state.lock();
+            let receiving = descent(&state.record).receiving.clone();
+            let receiving = receiving.ok_or_else(|| self.not_receiving(volume))?;
+            if state.claimed {
+                let why = "is being received into at this moment; stop that first".to_owned();
+                return Err(DatasetError::InUse { name: self.full_name(volume), why });
+            }
+            receiving
+        };
+        if receiving.is_new {
+            return self.destroy_found(&found, true).await;
+        }
+        let target = receiving.from.and_then(|guid| self.standing_at(&found, guid));
+        let target = target.ok_or_else(|| DatasetError::Broken {
+            name: self.full_name(volume),
+            why: "has lost the snapshot it was received on; destroy it".to_owned(),
+        })?;
+        self.put_back(&found, &target, &[], |state| {
+            descent_mut(&mut state.record).receiving = None;
+        })
+        .await
+    }
+
+    /// The record of the snapshot of this guid that a volume has, or was cloned from.
+    pub(super) fn standing_at(&self, volume: &Volume, guid: u64) -> Option<DatasetRecord> {
+        let origin = {
+            let state = volume.state.lock();
+            let is = |s: &&Snapshot| s.is_active() && s.moment().guid == guid;
+            if let Some(own) = state.snapshots.iter().rev().find(is) {
+                return Some(own.record.clone());
+            }
+            descent(&state.record).origin?
+        };
+        self.find_snapshot(|s| s.record.id == origin.snapshot && s.moment().guid == guid)
+    }
+
+    /// The first snapshot that is the one.
+    pub(super) fn find_snapshot(&self, is: impl Fn(&Snapshot) -> bool) -> Option<DatasetRecord> {
+        self.volumes().into_iter().find_map(|volume| {
+            let state = volume.state.lock();
+            state.snapshots.iter().find(|s| s.is_active() && is(s)).map(|s| s.record.clone())
+        })
+    }
+}

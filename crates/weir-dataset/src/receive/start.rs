@@ -1,0 +1,220 @@
+//! The volume of a stream: made, found or gone on with.
+//!
+//! Not here: what the stream brings (receive).
+//!
+//! Invariants:
+//! - whatever keeps a stream from being received is found before anything is changed;
+//! - a volume that is received into stands exactly at the snapshot that the stream is a difference
+//!   to, or is new.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use weir_base::{DatasetId, names};
+use weir_format::stream::StreamBegin;
+use weir_format::{DatasetKind, DatasetRecord, DatasetState, Descent, Origin, Receiving, TreeRoot};
+
+use super::{BLOCK, Claim, ReceiveSpec};
+use crate::dirty::Payload;
+use crate::engine::Engine;
+use crate::error::DatasetError;
+use crate::snapshot::{Snapshot, descent, descent_mut, moment};
+use crate::snapshots::newer_than;
+use crate::volume::{State, Volume};
+
+impl Engine {
+    /// Makes or finds the volume of a stream, and keeps everybody else from changing it.
+    ///
+    /// # Errors
+    /// Whatever keeps the stream from being received; nothing is changed then.
+    pub(super) async fn begin_receive(
+        &self,
+        spec: &ReceiveSpec,
+        begin: StreamBegin,
+    ) -> Result<Claim, DatasetError> {
+        let name = self.full_name(&spec.volume);
+        if let Err(error) = names::snapshot(&format!("{name}@{}", begin.snapshot)) {
+            let why = format!("cannot take this stream: {error}");
+            return Err(DatasetError::Unfit { name, why });
+        }
+        let _admin = self.admin.lock().await;
+        self.core.pool.check_alive()?;
+        let Ok(volume) = self.volume(&spec.volume) else {
+            return self.make_for(&spec.volume, begin).await;
+        };
+        if descent(&volume.state.lock().record).receiving.is_some() {
+            return self.go_on(&volume, begin);
+        }
+        let target = self.target_of(&volume, &begin)?;
+        check_first(&name, &begin, 0)?;
+        self.core.want(self.core.open_txg());
+        self.commit().await?;
+        if spec.roll_back && !stands_at(&volume.state.lock(), &target) {
+            let newer = newer_than(&volume, target.id);
+            let goes = |snapshot: &Snapshot| newer.contains(&snapshot.record.id);
+            self.refuse_clones(&volume, goes)?;
+            self.refuse_held(&volume.state.lock(), goes)?;
+            self.put_back(&volume, &target, &newer, |_| {}).await?;
+        }
+        let claim = {
+            let mut state = volume.state.lock();
+            if !stands_at(&state, &target) {
+                let why = format!(
+                    "was changed since @{}, which the stream is a difference to; receive with -F \
+                     to lose those changes",
+                    target.name
+                );
+                return Err(DatasetError::InUse { name, why });
+            }
+            let old = state.record.size_bytes;
+            if begin.size_bytes < old {
+                // A smaller volume has nothing behind its end.
+                if !self.core.admit_trim() {
+                    return Err(volume.core.full());
+                }
+                let bytes = old - begin.size_bytes;
+                volume.put_received(&mut state, begin.size_bytes / BLOCK, Payload::Zero { bytes });
+            }
+            state.record.size_bytes = begin.size_bytes;
+            descent_mut(&mut state.record).receiving = Some(receiving(&begin, false));
+            state.record_dirty = true;
+            state.overflow = Some(self.core.open_txg());
+            Claim::new(&volume, &mut state, begin)
+        };
+        self.commit_change().await?;
+        Ok(claim)
+    }
+
+    /// The snapshot that a stream into a volume that is there is a difference to.
+    fn target_of(
+        &self,
+        volume: &Volume,
+        begin: &StreamBegin,
+    ) -> Result<DatasetRecord, DatasetError> {
+        let (name, taken) = {
+            let state = volume.state.lock();
+            let is = |s: &&Snapshot| {
+                s.is_active() && (s.moment().guid == begin.to || s.record.name == begin.snapshot)
+            };
+            let taken = state.snapshots.iter().find(is).map(|s| s.record.name.clone());
+            (self.full_name(&state.record.name), taken)
+        };
+        if let Some(taken) = taken {
+            return Err(DatasetError::SnapshotExists { name: format!("{name}@{taken}") });
+        }
+        let Some(guid) = begin.from else { return Err(DatasetError::Taken { name }) };
+        self.standing_at(volume, guid).ok_or(DatasetError::NoFrom { name, guid })
+    }
+
+    /// Goes on with a stream that was cut off.
+    fn go_on(&self, volume: &Arc<Volume>, begin: StreamBegin) -> Result<Claim, DatasetError> {
+        let mut state = volume.state.lock();
+        let name = self.full_name(&state.record.name);
+        let there = descent(&state.record).receiving.clone().expect("looked at by the caller");
+        if there.to != begin.to || there.from != begin.from {
+            self.refuse_receiving(&state)?;
+        }
+        if state.claimed {
+            let why = "is being received into at this moment".to_owned();
+            return Err(DatasetError::InUse { name, why });
+        }
+        check_first(&name, &begin, there.next_block)?;
+        Ok(Claim::new(volume, &mut state, begin))
+    }
+
+    /// Makes the volume of a stream: empty, or as a clone of what it is a difference to.
+    async fn make_for(&self, name: &str, begin: StreamBegin) -> Result<Claim, DatasetError> {
+        let full = self.full_name(name);
+        check_first(&full, &begin, 0)?;
+        let origin = match begin.from {
+            None => None,
+            Some(guid) if begin.is_clone => {
+                let found = self.find_snapshot(|s| s.moment().guid == guid);
+                Some(found.ok_or(DatasetError::NoFrom { name: full, guid })?)
+            }
+            Some(guid) => return Err(DatasetError::NoFrom { name: full, guid }),
+        };
+        let mut came = Descent { receiving: Some(receiving(&begin, true)), ..Descent::default() };
+        let blocks = begin.size_bytes / BLOCK;
+        let mut record = DatasetRecord {
+            id: DatasetId(self.next_dataset.fetch_add(1, Ordering::AcqRel)),
+            kind: DatasetKind::Volume(Descent::default()),
+            state: DatasetState::Active,
+            name: name.to_owned(),
+            size_bytes: begin.size_bytes,
+            properties: begin.compression.into(),
+            created_txg: self.core.open_txg(),
+            created_unix_ms: self.core.pool.clock().unix_ms(),
+            root: TreeRoot { height: TreeRoot::height_for(blocks), ..TreeRoot::default() },
+            used_blocks: 0,
+            stored_units: 0,
+            shared_units: 0,
+            tree_units: 0,
+            born_units: 0,
+            freed_to: 0,
+        };
+        let mut cut = 0;
+        if let Some(origin) = origin {
+            came.origin = Some(Origin { snapshot: origin.id, txg: moment(&origin).txg });
+            came.inherited_units = origin.tree_units;
+            record.root = origin.root;
+            record.used_blocks = origin.used_blocks;
+            record.stored_units = origin.stored_units;
+            record.shared_units = origin.shared_units;
+            record.tree_units = origin.tree_units;
+            cut = origin.size_bytes.saturating_sub(begin.size_bytes);
+        }
+        record.kind = DatasetKind::Volume(came);
+        let volume = Arc::new(Volume::new(Arc::clone(&self.core), record, true));
+        let claim = {
+            // The list is locked against a freeze, as for any new volume.
+            let mut list = self.volume_list.write();
+            let mut state = volume.state.lock();
+            state.overflow = Some(self.core.open_txg());
+            state.is_read_only = self.core.is_read_only(&state.record.properties);
+            if cut > 0 {
+                if !self.core.admit_trim() {
+                    return Err(volume.core.full());
+                }
+                let first = begin.size_bytes / BLOCK;
+                volume.put_received(&mut state, first, Payload::Zero { bytes: cut });
+            }
+            list.push(Arc::clone(&volume));
+            Claim::new(&volume, &mut state, begin)
+        };
+        self.commit_change().await?;
+        Ok(claim)
+    }
+}
+
+/// Refuses a stream that goes on behind what is there.
+fn check_first(name: &str, begin: &StreamBegin, next_block: u64) -> Result<(), DatasetError> {
+    if begin.first_block <= next_block {
+        return Ok(());
+    }
+    let why = format!(
+        "has the stream up to block {next_block}, and this one goes on at block {}; send with the \
+         token that 'weir receive --token' prints",
+        begin.first_block
+    );
+    Err(DatasetError::Unfit { name: name.to_owned(), why })
+}
+
+/// Whether a volume is what a snapshot shows.
+fn stands_at(state: &State, snapshot: &DatasetRecord) -> bool {
+    state.open.is_empty()
+        && state.syncing.is_none()
+        && state.record.root == snapshot.root
+        && state.record.size_bytes == snapshot.size_bytes
+}
+
+fn receiving(begin: &StreamBegin, is_new: bool) -> Receiving {
+    Receiving {
+        to: begin.to,
+        from: begin.from,
+        is_new,
+        next_block: 0,
+        snapshot: begin.snapshot.clone(),
+        created_unix_ms: begin.created_unix_ms,
+    }
+}

@@ -1,0 +1,281 @@
+//! Sending: a snapshot, or what changed since an older one, as a stream.
+//!
+//! Not here: the stream's form (weir-format), where it goes, receiving (receive).
+//!
+//! Invariants:
+//! - blocks are sent as they are stored, each after its checksum was verified;
+//! - a difference holds every place at which the two snapshots are not the same: what was written
+//!   has a younger birth, what was trimmed is a hole of a node with one;
+//! - a snapshot stays while it is sent.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesOrdered;
+use weir_base::{BLOCK_BYTES, Txg};
+use weir_format::layout::PACK_BYTES;
+use weir_format::stream::{ResumeToken, StreamBegin, StreamCounts, StreamWriter};
+use weir_format::{BlockPtr, DatasetRecord, NODE_FANOUT, TreeRoot};
+use weir_pool::{PlantedBug, Unshared, Walk};
+
+use crate::engine::Engine;
+use crate::error::DatasetError;
+use crate::snapshot::{Snapshot, descent};
+use crate::snapshots::SnapshotId;
+use crate::volume::Volume;
+
+/// Blocks that are read together: two device reads where they lie side by side.
+const BLOCKS_AT_ONCE: usize = 512;
+
+/// Groups of blocks that are read at the same time: with the above at most 8 MiB of memory.
+const GROUPS_IN_FLIGHT: usize = 4;
+
+/// What to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SendSpec {
+    /// The snapshot.
+    pub snapshot: SnapshotId,
+    /// An older one that the receiver has: of the same volume, or one it was cloned from.
+    pub from: Option<SnapshotId>,
+    /// Where a stream that was cut off goes on; it says by itself what it is a difference to.
+    pub resume: Option<ResumeToken>,
+}
+
+/// A stream that can be sent now; the snapshot stays while this is held.
+pub struct Sending {
+    view: Arc<Volume>,
+    begin: StreamBegin,
+    root: TreeRoot,
+    /// What was born up to here is not sent.
+    after: Txg,
+    estimate_bytes: u64,
+}
+
+impl Sending {
+    /// What the stream will say of itself.
+    pub fn begin(&self) -> &StreamBegin {
+        &self.begin
+    }
+
+    /// About how much will be sent, for people: bytes as stored that were born in that time.
+    pub fn estimate_bytes(&self) -> u64 {
+        self.estimate_bytes
+    }
+
+    /// What to look for. Nodes are passed by with everything below them if they were born before;
+    /// of the others every hole is told, as nobody knows what was there.
+    fn what(&self, bug: PlantedBug) -> Unshared {
+        let (mut from, mut holes) = (self.begin.first_block, self.begin.from.is_some());
+        if bug == PlantedBug::ResumeSkips && from > 0 {
+            from = from.next_multiple_of(NODE_FANOUT as u64) + NODE_FANOUT as u64;
+        }
+        holes &= bug != PlantedBug::TrimsNotSent;
+        Unshared { root: self.root, other: None, after: self.after, from, holes }
+    }
+}
+
+/// An older snapshot that a stream is a difference to.
+struct Older {
+    guid: u64,
+    txg: Txg,
+    is_clone: bool,
+}
+
+/// Changes that are sent together: first block, how many, and the pointer or a hole.
+type Changes = Vec<(u64, u64, BlockPtr)>;
+
+/// As [`Changes`], with verified stored bytes.
+type Read = Result<Vec<(u64, u64, BlockPtr, Vec<u8>)>, DatasetError>;
+
+impl Engine {
+    /// Looks up what is to be sent, and keeps it.
+    ///
+    /// # Errors
+    /// `NoSnapshot`; `Unfit` for a pair of snapshots where none came of the other, and for a token
+    /// of another stream.
+    pub fn prepare_send(&self, spec: &SendSpec) -> Result<Sending, DatasetError> {
+        self.core.pool.check_alive()?;
+        let SnapshotId { volume, name } = &spec.snapshot;
+        let full = || format!("{}@{name}", self.full_name(volume));
+        let view = self.open_snapshot(&spec.snapshot)?;
+        let of = self.volume(volume)?;
+        let (record, guid, born) = {
+            let state = of.state.lock();
+            let at = state.snapshots.iter().position(|s| s.is_active() && s.record.name == *name);
+            let at = at.ok_or_else(|| DatasetError::NoSnapshot { name: full() })?;
+            let born: Vec<(Txg, u64)> = state.snapshots[..=at]
+                .iter()
+                .map(|s| (s.moment().txg, s.record.born_units))
+                .collect();
+            (state.snapshots[at].record.clone(), state.snapshots[at].moment().guid, born)
+        };
+        let unfit = |why: String| DatasetError::Unfit { name: full(), why };
+        let older = match (&spec.from, &spec.resume) {
+            (_, Some(token)) if token.to != guid => {
+                return Err(unfit("is not the snapshot of this token".to_owned()));
+            }
+            (_, Some(ResumeToken { from: Some(guid), .. })) => {
+                let is = |_: &DatasetRecord, s: &Snapshot| s.moment().guid == *guid;
+                let older = self.older(&of, &record, is);
+                Some(older.ok_or_else(|| {
+                    unfit("was sent as a difference to a snapshot that is gone".to_owned())
+                })?)
+            }
+            (_, Some(_)) | (None, None) => None,
+            (Some(from), None) => {
+                // Tells apart a mistyped name and one that does not fit.
+                self.open_snapshot(from)?;
+                let is = |of: &DatasetRecord, s: &Snapshot| {
+                    of.name == from.volume && s.record.name == from.name
+                };
+                let older = self.older(&of, &record, is);
+                Some(older.ok_or_else(|| {
+                    let from = format!("{}@{}", self.full_name(&from.volume), from.name);
+                    unfit(format!(
+                        "did not come of {from}; name an older snapshot of the volume, \
+                                   or the one it was cloned from"
+                    ))
+                })?)
+            }
+        };
+        let after = older.as_ref().map_or(Txg(0), |older| older.txg);
+        let estimate = match &older {
+            None => record.stored_units,
+            Some(_) => born.iter().filter(|(txg, _)| *txg > after).map(|(_, units)| units).sum(),
+        };
+        let begin = StreamBegin {
+            to: guid,
+            from: older.as_ref().map(|older| older.guid),
+            is_clone: older.is_some_and(|older| older.is_clone),
+            compression: self.core.compression_of(&record.properties),
+            first_block: spec.resume.map_or(0, |token| token.next_block),
+            size_bytes: record.size_bytes,
+            created_unix_ms: record.created_unix_ms,
+            volume: volume.clone(),
+            snapshot: name.clone(),
+        };
+        if begin.first_block > record.size_bytes / BLOCK_BYTES as u64 {
+            return Err(unfit("ends before the block at which this token goes on".to_owned()));
+        }
+        let estimate_bytes = estimate * PACK_BYTES as u64;
+        Ok(Sending { view, begin, root: record.root, after, estimate_bytes })
+    }
+
+    /// The snapshot that `is`, among those a snapshot came of: older ones of its volume, and of
+    /// the volumes that was cloned from.
+    fn older(
+        &self,
+        of: &Arc<Volume>,
+        record: &DatasetRecord,
+        is: impl Fn(&DatasetRecord, &Snapshot) -> bool,
+    ) -> Option<Older> {
+        let (mut volume, mut newest, mut is_clone) = (Arc::clone(of), record.id, false);
+        loop {
+            let origin = {
+                let state = volume.state.lock();
+                let at = state.snapshots.iter().position(|s| s.record.id == newest)?;
+                // A snapshot is no difference to itself, but a clone may be one to its origin.
+                let older = &state.snapshots[..at + usize::from(is_clone)];
+                let fits = |s: &&Snapshot| s.is_active() && is(&state.record, s);
+                if let Some(found) = older.iter().find(fits) {
+                    let moment = found.moment();
+                    return Some(Older { guid: moment.guid, txg: moment.txg, is_clone });
+                }
+                descent(&state.record).origin?
+            };
+            let owns = |v: &Arc<Volume>| {
+                v.state.lock().snapshots.iter().any(|s| s.record.id == origin.snapshot)
+            };
+            volume = self.all_volumes().into_iter().find(owns)?;
+            (newest, is_clone) = (origin.snapshot, true);
+        }
+    }
+
+    /// Sends a stream, a part at a time; `put` takes each and may wait.
+    ///
+    /// # Errors
+    /// What `put` was told; `Damaged` where the snapshot cannot be read, and then nothing that is
+    /// not there was sent.
+    pub async fn send(
+        &self,
+        sending: &Sending,
+        mut put: impl AsyncFnMut(Vec<u8>) -> Result<(), DatasetError>,
+    ) -> Result<StreamCounts, DatasetError> {
+        let pool = &self.core.pool;
+        let (mut writer, first) = StreamWriter::new(&sending.begin);
+        put(first).await?;
+        let mut walk = pool.unshared(sending.what(pool.bug()));
+        let mut reads: FuturesOrdered<Pin<Box<dyn Future<Output = Read> + '_>>> =
+            FuturesOrdered::new();
+        let mut ended = false;
+        loop {
+            while !ended && reads.len() < GROUPS_IN_FLIGHT {
+                let changes = next_changes(&mut walk, sending).await?;
+                ended = changes.is_empty();
+                if !ended {
+                    reads.push_back(Box::pin(self.read_changes(changes)));
+                }
+            }
+            let Some(read) = reads.next().await else { break };
+            for (start, count, ptr, stored) in read? {
+                if ptr.is_hole() {
+                    writer.hole(start, count);
+                } else {
+                    writer.block(start, ptr.codec, &stored);
+                }
+                if let Some(frame) = writer.full_frame() {
+                    put(frame).await?;
+                }
+            }
+        }
+        let (rest, counts) = writer.finish();
+        put(rest).await?;
+        Ok(counts)
+    }
+
+    async fn read_changes(&self, changes: Changes) -> Read {
+        let blocks: Vec<BlockPtr> =
+            changes.iter().map(|(_, _, ptr)| *ptr).filter(|ptr| !ptr.is_hole()).collect();
+        let mut stored = self.core.pool.read_stored_blocks(&blocks).await.into_iter();
+        let mut read = Vec::with_capacity(changes.len());
+        for (start, count, ptr) in changes {
+            let bytes = if ptr.is_hole() {
+                Vec::new()
+            } else {
+                stored.next().expect("one result for each block")?
+            };
+            read.push((start, count, ptr, bytes));
+        }
+        Ok(read)
+    }
+}
+
+/// The next changes, in rising order; none at the end.
+async fn next_changes(walk: &mut Walk<'_>, sending: &Sending) -> Result<Changes, DatasetError> {
+    let blocks = sending.begin.size_bytes / BLOCK_BYTES as u64;
+    let mut changes = Changes::new();
+    while changes.len() < BLOCKS_AT_ONCE {
+        let found = walk.next().await?;
+        if walk.damaged() > 0 {
+            // What is below it may have changed: leaving it out would be a silent lie.
+            let name = sending.view.state.lock().record.name.clone();
+            let why = "has a damaged tree node; scrub the pool, and send a sound snapshot";
+            return Err(DatasetError::Broken { name, why: why.to_owned() });
+        }
+        if found.is_empty() {
+            break;
+        }
+        for found in found {
+            let span = TreeRoot::capacity(found.level);
+            let start = (found.index * span).max(sending.begin.first_block);
+            let end = (found.index.saturating_add(1)).saturating_mul(span).min(blocks);
+            // Nodes come after what is below them, and are the receiver's own matter.
+            let told = found.level == 0 || found.ptr.is_hole();
+            if told && start < end {
+                changes.push((start, end - start, found.ptr));
+            }
+        }
+    }
+    Ok(changes)
+}

@@ -1,0 +1,516 @@
+//! Sending and receiving against a model: whole and incremental chains over random histories, cuts
+//! at any byte, refusals that leave nothing behind.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use common::{as_devices, import, now, options};
+use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
+use weir_dataset::{
+    DatasetError, Engine, ReceiveSpec, Received, Receiver, SendSpec, SnapshotId, Volume, VolumeSpec,
+};
+use weir_device::MemoryDevice;
+use weir_format::stream::ResumeToken;
+use weir_format::{Compression, VdevKind, VdevRole};
+use weir_pool::{CreateOptions, VdevSpec};
+
+const MEMORY_BYTES: u64 = 24 << 20;
+const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Two levels of nodes, and more than one frame.
+const BLOCKS: u64 = 5 * 128;
+
+/// A xorshift generator: a seed tells the whole test.
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % bound
+    }
+
+    fn range(&mut self, end: u64, most: u64) -> Range<u64> {
+        let start = self.below(end);
+        start..(start + 1 + self.below(most)).min(end)
+    }
+}
+
+/// What stands in each block that is not zeros.
+type Content = BTreeMap<u64, u64>;
+
+struct Pool {
+    disk: Arc<MemoryDevice>,
+    engine: Arc<Engine>,
+}
+
+impl Pool {
+    fn new(name: &str, guids: u64) -> Self {
+        Self::of_bytes(name, guids, 96 << 20)
+    }
+
+    fn of_bytes(name: &str, guids: u64, disk_bytes: usize) -> Self {
+        let disk = Arc::new(MemoryDevice::new("disk".to_owned(), disk_bytes));
+        let disks = as_devices(&[Arc::clone(&disk)]);
+        let vdev = VdevSpec { kind: VdevKind::Disk, role: VdevRole::Data, disks };
+        let mut next = guids;
+        let mut guid = || {
+            next += 1;
+            Guid(next)
+        };
+        let (sizes, how) = (CreateOptions::default(), options(MEMORY_BYTES));
+        let engine = now(Engine::create(name, &[vdev], sizes, &how, &mut guid)).unwrap();
+        Self { disk, engine }
+    }
+
+    /// What a crash leaves: nothing is committed before.
+    fn reopen(&mut self) {
+        let disks = as_devices(&[Arc::clone(&self.disk)]);
+        self.engine = now(Engine::open(disks, import(), &options(MEMORY_BYTES))).unwrap();
+    }
+
+    fn make(&self, name: &str) -> Arc<Volume> {
+        let size_bytes = BLOCKS * BLOCK;
+        let spec = VolumeSpec { name: name.to_owned(), size_bytes, compression: Compression::Lz4 };
+        now(self.engine.create_volume(&spec)).unwrap();
+        self.engine.volume(name).unwrap()
+    }
+
+    fn snap(&self, volume: &str, name: &str) {
+        now(self.engine.create_snapshots(&[id(volume, name)])).unwrap();
+    }
+
+    fn check(&self) {
+        for _ in 0..8 {
+            now(self.engine.sync()).unwrap();
+        }
+        assert_eq!(now(self.engine.check_live_bytes()).unwrap(), Vec::new());
+        assert_eq!(now(self.engine.check_places()).unwrap(), None);
+        assert_eq!(now(self.engine.check_accounts()).unwrap(), Vec::new());
+    }
+
+    fn shown(&self, volume: &str, name: &str) -> Content {
+        content(&self.engine.open_snapshot(&id(volume, name)).unwrap())
+    }
+
+    fn send(&self, spec: &SendSpec) -> Result<Vec<u8>, DatasetError> {
+        let sending = self.engine.prepare_send(spec)?;
+        let mut bytes = Vec::new();
+        now(self.engine.send(&sending, async |part| {
+            bytes.extend(part);
+            Ok(())
+        }))?;
+        Ok(bytes)
+    }
+
+    fn whole(&self, volume: &str, name: &str) -> Vec<u8> {
+        self.send(&spec(volume, name)).unwrap()
+    }
+
+    fn since(&self, volume: &str, from: &str, name: &str) -> Vec<u8> {
+        let from = Some(id(volume, from));
+        self.send(&SendSpec { from, ..spec(volume, name) }).unwrap()
+    }
+
+    fn receive(&self, volume: &str, bytes: &[u8]) -> Result<Received, DatasetError> {
+        self.receive_with(volume, bytes, false)
+    }
+
+    fn receive_with(
+        &self,
+        volume: &str,
+        bytes: &[u8],
+        roll_back: bool,
+    ) -> Result<Received, DatasetError> {
+        let volume = volume.to_owned();
+        let spec = ReceiveSpec { volume, roll_back };
+        let mut receiver = Receiver::new(Arc::clone(&self.engine), spec);
+        for part in bytes.chunks(100_000) {
+            now(receiver.push(part))?;
+        }
+        now(receiver.finish())
+    }
+
+    fn token(&self, volume: &str) -> ResumeToken {
+        now(self.engine.receive_token(volume)).unwrap()
+    }
+}
+
+fn id(volume: &str, name: &str) -> SnapshotId {
+    SnapshotId { volume: volume.to_owned(), name: name.to_owned() }
+}
+
+fn spec(volume: &str, name: &str) -> SendSpec {
+    SendSpec { snapshot: id(volume, name), from: None, resume: None }
+}
+
+fn write(volume: &Volume, content: &mut Content, blocks: Range<u64>, fill: u64) {
+    for block in blocks {
+        let mut data = [0; BLOCK_BYTES];
+        let words = data.as_chunks_mut::<8>().0.iter_mut();
+        // Some of it compresses.
+        let mut rng = Rng(fill * 1000 + block + 1);
+        for word in words.take(if fill.is_multiple_of(3) { 500 } else { 100 }) {
+            *word = rng.below(u64::MAX).to_le_bytes();
+        }
+        data[..8].copy_from_slice(&block.to_le_bytes());
+        data[8..16].copy_from_slice(&fill.to_le_bytes());
+        now(volume.write(block * BLOCK, &data)).unwrap();
+        content.insert(block, fill);
+    }
+}
+
+fn trim(volume: &Volume, content: &mut Content, blocks: Range<u64>) {
+    now(volume.zero(blocks.start * BLOCK, (blocks.end - blocks.start) * BLOCK)).unwrap();
+    content.retain(|block, _| !blocks.contains(block));
+}
+
+fn content(volume: &Volume) -> Content {
+    let mut content = Content::new();
+    for block in 0..volume.size_bytes() / BLOCK {
+        let mut data = [0; BLOCK_BYTES];
+        now(volume.read(block * BLOCK, &mut data)).unwrap();
+        if data.iter().any(|byte| *byte != 0) {
+            assert_eq!(u64::from_le_bytes(data[..8].try_into().unwrap()), block);
+            content.insert(block, u64::from_le_bytes(data[8..16].try_into().unwrap()));
+        }
+    }
+    content
+}
+
+/// Runs a future that waits for commits, which nobody else makes here.
+fn committing<T>(engine: &Engine, future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    let mut context = std::task::Context::from_waker(futures_util::task::noop_waker_ref());
+    for _ in 0..10_000 {
+        // It may be in the middle of a commit of its own.
+        for _ in 0..1000 {
+            if let std::task::Poll::Ready(done) = future.as_mut().poll(&mut context) {
+                return done;
+            }
+        }
+        now(engine.sync()).unwrap();
+    }
+    panic!("commits do not help");
+}
+
+fn kind(error: &DatasetError) -> ErrorKind {
+    error.kind()
+}
+
+/// Changes a volume at random.
+fn change(rng: &mut Rng, pool: &Pool, content: &mut Content, fill: u64) {
+    let volume = pool.engine.volume("v").unwrap();
+    for n in 0..1 + rng.below(6) {
+        let blocks = volume.size_bytes() / BLOCK;
+        match rng.below(10) {
+            0..6 => write(&volume, content, rng.range(blocks, 60), fill * 100 + n),
+            6..8 => trim(&volume, content, rng.range(blocks, 20)),
+            8 => trim(&volume, content, rng.range(blocks, 400)),
+            _ => {
+                let size = (BLOCKS - 200 + rng.below(600)) * BLOCK;
+                if size < volume.size_bytes() {
+                    trim(&volume, content, size / BLOCK..blocks);
+                }
+                now(pool.engine.resize_volume("v", size)).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn chains_of_random_histories_arrive_as_they_were_however_often_they_are_cut() {
+    for seed in 1..=25 {
+        let mut rng = Rng(seed * 7919);
+        let source = Pool::new("tank", 0);
+        let mut back = Pool::new("back", 1000);
+        source.make("v");
+        let mut model = Content::new();
+        let mut before: Vec<(String, Content)> = Vec::new();
+        for round in 1..=5 {
+            change(&mut rng, &source, &mut model, round);
+            let name = format!("s{round}");
+            source.snap("v", &name);
+            let sent = before.last().filter(|_| rng.below(4) > 0).cloned();
+            if sent.is_none() && round > 1 {
+                // A whole stream is another volume.
+                let copy = format!("copy{round}");
+                back.receive(&copy, &source.whole("v", &name)).unwrap();
+                assert_eq!(back.shown(&copy, &name), model, "seed {seed} {name}");
+            }
+            let from = before.last().map(|(name, _)| id("v", name));
+            let mut how = SendSpec { from, ..spec("v", &name) };
+            let mut cuts = rng.below(4);
+            loop {
+                let mut bytes = source.send(&how).unwrap();
+                let cut = cuts > 0;
+                cuts = cuts.saturating_sub(1);
+                if cut {
+                    bytes.truncate(rng.below(bytes.len() as u64) as usize);
+                }
+                match back.receive("w", &bytes) {
+                    Ok(received) => {
+                        assert!(!cut && received.snapshot == name);
+                        break;
+                    }
+                    Err(DatasetError::CutOff { token, .. }) => {
+                        assert!(cut, "seed {seed}");
+                        how = SendSpec { from: None, resume: Some(token), ..how };
+                    }
+                    // Not even the begin came.
+                    Err(DatasetError::Stream { error, .. }) => assert!(cut && error.is_cut()),
+                    Err(other) => panic!("seed {seed}: {other}"),
+                }
+                if rng.below(2) == 0 {
+                    back.reopen();
+                    if back.engine.volume("w").is_ok_and(|w| w.receiving().is_some()) {
+                        let token = back.token("w");
+                        how = SendSpec { from: None, resume: Some(token), ..how };
+                    }
+                }
+            }
+            before.push((name, model.clone()));
+            for (name, content) in &before {
+                let digests = |pool: &Pool, volume: &str| {
+                    now(pool.engine.digest(&id(volume, name), 0, u64::MAX)).unwrap()
+                };
+                assert_eq!(digests(&source, "v"), digests(&back, "w"), "seed {seed} {name}");
+                assert_eq!(back.shown("w", name), *content, "seed {seed} {name}");
+                assert_eq!(source.shown("v", name), *content, "seed {seed} {name}");
+            }
+            let volume = back.engine.volume("w").unwrap();
+            assert_eq!(content(&volume), model, "seed {seed}");
+            assert_eq!(volume.size_bytes(), source.engine.volume("v").unwrap().size_bytes());
+        }
+        let guids = |pool: &Pool, volume: &str| -> Vec<(String, u64, u64)> {
+            let all = now(pool.engine.snapshots(volume)).unwrap();
+            all.into_iter().map(|s| (s.name, s.guid, s.created_unix_ms)).collect()
+        };
+        assert_eq!(guids(&source, "v"), guids(&back, "w"));
+        source.check();
+        back.check();
+    }
+}
+
+#[test]
+fn a_refused_stream_leaves_nothing_behind() {
+    let (source, back) = (Pool::new("tank", 0), Pool::new("back", 1000));
+    let volume = source.make("v");
+    let mut model = Content::new();
+    write(&volume, &mut model, 0..400, 1);
+    source.snap("v", "a");
+    let first = model.clone();
+    let whole = source.whole("v", "a");
+    let mut damaged = whole.clone();
+    let at = whole.len() * 2 / 3;
+    damaged[at] ^= 1;
+    let error = back.receive("w", &damaged).unwrap_err();
+    assert!(matches!(error, DatasetError::Stream { .. }) && kind(&error) == ErrorKind::Data);
+    assert!(error.to_string().contains("frame"), "{error}");
+    assert!(back.engine.volume("w").is_err(), "made for it, gone with it");
+    back.receive("w", &whole).unwrap();
+    write(&volume, &mut model, 100..350, 2);
+    trim(&volume, &mut model, 0..90);
+    source.snap("v", "b");
+    let mut damaged = source.since("v", "a", "b");
+    let at = damaged.len() - 40;
+    damaged[at] ^= 1;
+    back.receive("w", &damaged).unwrap_err();
+    let received = back.engine.volume("w").unwrap();
+    assert_eq!((content(&received), received.receiving()), (first, None));
+    back.receive("w", &source.since("v", "a", "b")).unwrap();
+    assert_eq!(content(&received), model);
+    back.check();
+}
+
+#[test]
+fn a_stream_goes_only_where_it_fits() {
+    let (source, back) = (Pool::new("tank", 0), Pool::new("back", 1000));
+    let volume = source.make("v");
+    let mut model = Content::new();
+    write(&volume, &mut model, 0..200, 1);
+    source.snap("v", "a");
+    write(&volume, &mut model, 50..60, 2);
+    source.snap("v", "b");
+    let (whole, more) = (source.whole("v", "a"), source.since("v", "a", "b"));
+
+    let error = back.receive("w", &more).unwrap_err();
+    assert!(matches!(error, DatasetError::NoFrom { .. }), "nothing is there: {error}");
+    back.make("w");
+    let error = back.receive("w", &whole).unwrap_err();
+    assert!(matches!(error, DatasetError::Taken { .. }), "{error}");
+    let error = back.receive("w", &more).unwrap_err();
+    assert!(matches!(error, DatasetError::NoFrom { .. }), "another volume: {error}");
+    now(back.engine.destroy_volume("w", false)).unwrap();
+
+    back.receive("w", &whole).unwrap();
+    let error = back.receive("w", &whole).unwrap_err();
+    assert!(matches!(error, DatasetError::SnapshotExists { .. }), "again: {error}");
+
+    // A changed destination is refused, or rolled back when that is asked for.
+    let received = back.engine.volume("w").unwrap();
+    now(received.write(7 * BLOCK, &[9; BLOCK_BYTES])).unwrap();
+    let error = back.receive("w", &more).unwrap_err();
+    assert!(error.to_string().contains("-F"), "{error}");
+    // Another snapshot of that name, and one that is newer, go with -F.
+    back.snap("w", "mine");
+    let error = back.receive_with("w", &more, false).unwrap_err();
+    assert_eq!(kind(&error), ErrorKind::Busy);
+    back.receive_with("w", &more, true).unwrap();
+    assert_eq!(content(&received), model);
+    assert_eq!(back.engine.snapshot_names("w").unwrap(), ["a", "b"]);
+
+    // A name that is taken by another snapshot.
+    write(&volume, &mut model, 0..5, 3);
+    source.snap("v", "c");
+    back.snap("w", "c");
+    let error = back.receive("w", &source.since("v", "b", "c")).unwrap_err();
+    assert!(matches!(error, DatasetError::SnapshotExists { .. }), "{error}");
+    // A newer snapshot of the same content is in nobody's way.
+    now(back.engine.rename_snapshot(&id("w", "c"), "mine")).unwrap();
+    back.receive("w", &source.since("v", "b", "c")).unwrap();
+    assert_eq!(content(&received), model);
+    back.check();
+}
+
+#[test]
+fn nobody_changes_a_volume_that_is_received_into() {
+    let (source, mut back) = (Pool::new("tank", 0), Pool::new("back", 1000));
+    let volume = source.make("v");
+    let mut model = Content::new();
+    write(&volume, &mut model, 0..200, 1);
+    source.snap("v", "a");
+    let first = model.clone();
+    back.receive("w", &source.whole("v", "a")).unwrap();
+    write(&volume, &mut model, 0..640, 2);
+    source.snap("v", "b");
+    let more = source.since("v", "a", "b");
+    let error = back.receive("w", &more[..more.len() / 2]).unwrap_err();
+    assert!(matches!(error, DatasetError::CutOff { .. }), "{error}");
+    back.reopen();
+    let engine = Arc::clone(&back.engine);
+    let received = engine.volume("w").unwrap();
+    assert_eq!(received.receiving().as_deref(), Some("b"));
+    let busy = |done: Result<(), DatasetError>| {
+        let error = done.unwrap_err();
+        assert_eq!(kind(&error), ErrorKind::Busy, "{error}");
+    };
+    busy(now(received.write(0, &[1; BLOCK_BYTES])));
+    busy(now(received.write(5, &[1; 10])));
+    busy(now(received.zero(0, BLOCK)));
+    busy(now(engine.resize_volume("w", 2 * BLOCK)).map(drop));
+    busy(now(engine.create_snapshots(&[id("w", "mine")])).map(drop));
+    busy(now(engine.destroy_snapshots("w", &["a".to_owned()])).map(drop));
+    busy(now(engine.rollback(&id("w", "a"), true)).map(drop));
+    busy(back.receive("w", &source.whole("v", "a")).map(drop));
+    assert_eq!(back.shown("w", "a"), first);
+    // The token of one stream is none of another, and a gap is refused.
+    let token = back.token("w");
+    assert!(token.next_block > 0);
+    let ahead = ResumeToken { next_block: token.next_block + 1, ..token };
+    let bytes = source.send(&SendSpec { resume: Some(ahead), ..spec("v", "b") }).unwrap();
+    let error = back.receive("w", &bytes).unwrap_err();
+    assert!(error.to_string().contains("--token"), "{error}");
+    let other = source.send(&SendSpec { resume: Some(token), ..spec("v", "a") });
+    assert_eq!(kind(&other.unwrap_err()), ErrorKind::Invalid);
+
+    now(engine.abort_receive("w")).unwrap();
+    assert_eq!((content(&received), received.receiving()), (first, None));
+    assert_eq!(kind(&now(engine.abort_receive("w")).unwrap_err()), ErrorKind::Invalid);
+    back.check();
+    back.receive("w", &more).unwrap();
+    assert_eq!(content(&received), model);
+    back.check();
+}
+
+#[test]
+fn a_clone_arrives_as_a_clone() {
+    let (source, back) = (Pool::new("tank", 0), Pool::new("back", 1000));
+    let volume = source.make("v");
+    let mut model = Content::new();
+    write(&volume, &mut model, 0..600, 1);
+    source.snap("v", "a");
+    now(source.engine.clone_snapshot(&id("v", "a"), "c")).unwrap();
+    let clone = source.engine.volume("c").unwrap();
+    let mut cloned = model.clone();
+    write(&clone, &mut cloned, 10..20, 2);
+    trim(&clone, &mut cloned, 200..300);
+    source.snap("c", "x");
+    let from = Some(id("v", "a"));
+    let bytes = source.send(&SendSpec { from, ..spec("c", "x") }).unwrap();
+    assert!(bytes.len() < 100_000, "{}", bytes.len());
+    back.receive("v", &source.whole("v", "a")).unwrap();
+    let error = back.receive("c", &bytes[..bytes.len() - 1]).unwrap_err();
+    assert!(matches!(error, DatasetError::CutOff { .. }), "{error}");
+    assert_eq!(kind(&now(back.engine.destroy_volume("v", true)).unwrap_err()), ErrorKind::Busy);
+    now(back.engine.abort_receive("c")).unwrap();
+    assert!(back.engine.volume("c").is_err());
+    back.receive("c", &bytes).unwrap();
+    assert_eq!(back.shown("c", "x"), cloned);
+    let received = back.engine.volume("c").unwrap();
+    assert_eq!(back.engine.origin_of(&received), Some(id("v", "a")));
+    // What has nothing to do with it is no beginning.
+    source.snap("v", "b");
+    let from = Some(id("v", "b"));
+    let error = source.send(&SendSpec { from, ..spec("c", "x") }).unwrap_err();
+    assert_eq!(kind(&error), ErrorKind::Invalid, "{error}");
+    let from = Some(id("v", "b"));
+    let error = source.send(&SendSpec { from, ..spec("v", "a") }).unwrap_err();
+    assert_eq!(kind(&error), ErrorKind::Invalid, "{error}");
+    back.check();
+    source.check();
+}
+
+#[test]
+fn a_difference_holds_what_changed_and_little_else() {
+    let source = Pool::new("tank", 0);
+    let volume = source.make("v");
+    let mut model = Content::new();
+    // Nothing of it compresses.
+    write(&volume, &mut model, 0..BLOCKS, 3);
+    source.snap("v", "a");
+    source.snap("v", "b");
+    assert!(source.since("v", "a", "b").len() < 300, "nothing changed");
+    write(&volume, &mut model, 64..70, 6);
+    source.snap("v", "c");
+    let bytes = source.since("v", "a", "c").len();
+    assert!((6 * BLOCK_BYTES - 3000..6 * BLOCK_BYTES + 600).contains(&bytes), "{bytes}");
+}
+
+#[test]
+fn a_pool_without_room_keeps_what_came_until_it_is_given_up() {
+    let source = Pool::new("tank", 0);
+    let back = Pool::of_bytes("back", 1000, 64 << 20);
+    let size_bytes = 64 << 20;
+    let spec = VolumeSpec { name: "v".to_owned(), size_bytes, compression: Compression::Off };
+    now(source.engine.create_volume(&spec)).unwrap();
+    let volume = source.engine.volume("v").unwrap();
+    for at in 0..12_000 {
+        let mut data = [0; BLOCK_BYTES];
+        let mut rng = Rng(at + 1);
+        data.as_chunks_mut::<8>().0.iter_mut().for_each(|w| *w = rng.below(u64::MAX).to_le_bytes());
+        committing(&source.engine, volume.write(at * BLOCK, &data)).unwrap();
+    }
+    source.snap("v", "a");
+    let bytes = source.whole("v", "a");
+    let into = ReceiveSpec { volume: "w".to_owned(), roll_back: false };
+    let mut receiver = Receiver::new(Arc::clone(&back.engine), into);
+    let mut told = None;
+    for part in bytes.chunks(1 << 20) {
+        if let Err(error) = committing(&back.engine, receiver.push(part)) {
+            told = Some(error);
+            break;
+        }
+    }
+    drop(receiver);
+    assert_eq!(kind(&told.expect("no room for it")), ErrorKind::NoSpace);
+    assert!(back.token("w").next_block > 1000);
+    now(back.engine.abort_receive("w")).unwrap();
+    assert!(back.engine.volume("w").is_err());
+    back.check();
+}

@@ -1,0 +1,291 @@
+//! Reading a send stream from bytes as they come.
+//!
+//! Not here: what is done with the frames.
+//!
+//! Invariants:
+//! - nothing of a frame is believed before its checksums fit;
+//! - after an error nothing more is read.
+
+use weir_base::BLOCK_BYTES;
+use weir_base::limits::{NAME_BYTES_MAX, VOLUME_BYTES_MAX};
+use weir_codec::checksum::xxh3_128;
+
+use super::{
+    CHECKSUM_BYTES, CODE_HOLE, Chain, FRAME_BYTES_MAX, HEADER_BYTES, KIND_BEGIN, KIND_CHANGES,
+    KIND_END, MAGIC, PREAMBLE_BYTES, STREAM_VERSION, StreamBegin, StreamChange, StreamChanges,
+    StreamCounts, StreamError, StreamFault, StreamFrame,
+};
+use crate::bytes::Reader;
+use crate::compression::{Codec, Compression};
+use crate::error::FormatError;
+use crate::layout::PACK_BYTES;
+
+const WHAT: &str = "stream frame";
+
+/// What comes next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Expect {
+    Preamble,
+    Begin,
+    Changes,
+    Nothing,
+}
+
+/// Reads one stream.
+pub struct StreamReader {
+    bytes: Vec<u8>,
+    /// Bytes of those that were read.
+    used: usize,
+    expect: Expect,
+    chain: Chain,
+    /// Number of the next frame, and where it begins.
+    frame: u64,
+    offset: u64,
+    /// As both of the frame that was handed out last.
+    last: (u64, u64),
+    /// First block that may come next, and the end of the volume.
+    next: u64,
+    blocks: u64,
+    counts: StreamCounts,
+    failed: Option<StreamError>,
+}
+
+impl Default for StreamReader {
+    fn default() -> Self {
+        Self {
+            bytes: Vec::new(),
+            used: 0,
+            expect: Expect::Preamble,
+            chain: Chain(0),
+            frame: 0,
+            offset: 0,
+            last: (0, 0),
+            next: 0,
+            blocks: 0,
+            counts: StreamCounts::default(),
+            failed: None,
+        }
+    }
+}
+
+impl StreamReader {
+    /// Takes bytes in; call [`Self::next_frame`] until there is none before giving more than a MiB.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.drain(..self.used);
+        self.used = 0;
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next whole frame.
+    ///
+    /// # Errors
+    /// The stream is refused at the frame that the error names; again with every later call.
+    pub fn next_frame(&mut self) -> Result<Option<StreamFrame>, StreamError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let next = self.try_next();
+        next.map_err(|why| self.fail(why))
+    }
+
+    /// To be called when no more bytes come.
+    ///
+    /// # Errors
+    /// The stream was cut off.
+    pub fn finish(&mut self) -> Result<(), StreamError> {
+        match &self.failed {
+            Some(error) => Err(error.clone()),
+            None if self.expect == Expect::Nothing && self.rest().is_empty() => Ok(()),
+            None => Err(self.fail(StreamFault::Truncated)),
+        }
+    }
+
+    /// Refuses the frame that was handed out last, for what only its user could see.
+    pub fn refuse_last(&mut self, source: FormatError) -> StreamError {
+        (self.frame, self.offset) = self.last;
+        self.fail(source.into())
+    }
+
+    fn fail(&mut self, why: StreamFault) -> StreamError {
+        let error = StreamError { frame: self.frame, offset: self.offset, why };
+        self.failed = Some(error.clone());
+        (self.bytes, self.used) = (Vec::new(), 0);
+        error
+    }
+
+    /// What was not read yet.
+    fn rest(&self) -> &[u8] {
+        self.bytes.get(self.used..).unwrap_or_default()
+    }
+
+    fn pass(&mut self, len: usize) {
+        self.used += len;
+        self.offset += len as u64;
+    }
+
+    fn try_next(&mut self) -> Result<Option<StreamFrame>, StreamFault> {
+        if self.expect == Expect::Preamble {
+            // What is something else is refused as early as that shows.
+            if !self.rest().iter().zip(&MAGIC).all(|(a, b)| a == b) {
+                return Err(StreamFault::Magic);
+            }
+            let Some(&preamble) = self.rest().first_chunk::<PREAMBLE_BYTES>() else {
+                return Ok(None);
+            };
+            let mut r = Reader::new(WHAT, &preamble);
+            r.take(MAGIC.len())?;
+            let found = r.u32()?;
+            if found != STREAM_VERSION {
+                return Err(StreamFault::Version { found });
+            }
+            if r.u32()? != 0 {
+                return Err(StreamFault::Checksum);
+            }
+            self.chain = Chain::new(&preamble);
+            self.pass(PREAMBLE_BYTES);
+            self.expect = Expect::Begin;
+        }
+        if self.expect == Expect::Nothing && !self.rest().is_empty() {
+            return Err(StreamFault::Trailing);
+        }
+        let Some(&header) = self.rest().first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+        let (start, check) = header.split_first_chunk::<8>().expect("16 > 8");
+        let check = u64::from_le_bytes(*check.first_chunk().expect("16 - 8 = 8"));
+        if check != self.chain.check(start) {
+            return Err(StreamFault::Checksum);
+        }
+        let mut r = Reader::new(WHAT, start);
+        let kind = r.u8()?;
+        if r.take(3)? != [0; 3] {
+            return Err(FormatError::Field { what: WHAT, field: "zero", value: 1 }.into());
+        }
+        let len = r.u32()? as usize;
+        if len > FRAME_BYTES_MAX {
+            return Err(r.bad("length", len as u64).into());
+        }
+        let whole = self.rest().get(HEADER_BYTES..HEADER_BYTES + len + CHECKSUM_BYTES);
+        let Some((payload, checksum)) = whole.and_then(|whole| whole.split_last_chunk()) else {
+            return Ok(None);
+        };
+        let (payload, checksum) = (payload.to_vec(), u128::from_le_bytes(*checksum));
+        if checksum != self.chain.checksum(&header, &payload) {
+            return Err(StreamFault::Checksum);
+        }
+        let frame = self.decode(kind, payload)?;
+        self.chain = Chain(checksum);
+        self.last = (self.frame, self.offset);
+        self.pass(HEADER_BYTES + len + CHECKSUM_BYTES);
+        self.frame += 1;
+        Ok(Some(frame))
+    }
+
+    fn decode(&mut self, kind: u8, payload: Vec<u8>) -> Result<StreamFrame, StreamFault> {
+        match (kind, self.expect) {
+            (KIND_BEGIN, Expect::Begin) => {
+                let begin = begin(&payload)?;
+                self.next = begin.first_block;
+                self.blocks = begin.size_bytes / BLOCK_BYTES as u64;
+                self.expect = Expect::Changes;
+                Ok(StreamFrame::Begin(begin))
+            }
+            (KIND_CHANGES, Expect::Changes) => {
+                let changes = self.changes(&payload)?;
+                Ok(StreamFrame::Changes(StreamChanges { payload, changes }))
+            }
+            (KIND_END, Expect::Changes) => {
+                let mut r = Reader::new(WHAT, &payload);
+                let (blocks, stored_bytes, hole_blocks) = (r.u64()?, r.u64()?, r.u64()?);
+                nothing_left(&mut r)?;
+                let counts = StreamCounts { blocks, stored_bytes, hole_blocks };
+                if counts != self.counts {
+                    return Err(r.bad("blocks", blocks).into());
+                }
+                self.expect = Expect::Nothing;
+                Ok(StreamFrame::End(counts))
+            }
+            _ => Err(StreamFault::Kind { kind }),
+        }
+    }
+
+    fn changes(&mut self, payload: &[u8]) -> Result<Vec<StreamChange>, StreamFault> {
+        let mut changes = Vec::new();
+        let mut r = Reader::new(WHAT, payload);
+        while r.left() > 0 {
+            let code = r.u8()?;
+            let start = r.u64()?;
+            let (count, stored) = if code == CODE_HOLE {
+                let count = r.u64()?;
+                self.counts.hole_blocks = self.counts.hole_blocks.saturating_add(count);
+                (count, None)
+            } else {
+                let codec = Codec::from_code(code - 1)?;
+                let len = usize::from(r.u8()?) * PACK_BYTES;
+                let fits = match codec {
+                    Codec::Raw => len == BLOCK_BYTES,
+                    Codec::Lz4 | Codec::Zstd => (PACK_BYTES..BLOCK_BYTES).contains(&len),
+                };
+                if !fits {
+                    return Err(r.bad("stored", len as u64).into());
+                }
+                let checksum = r.u128()?;
+                let at = payload.len() - r.left();
+                if xxh3_128(r.take(len)?) != checksum {
+                    return Err(r.bad("checksum", start).into());
+                }
+                self.counts.blocks += 1;
+                self.counts.stored_bytes += len as u64;
+                (1, Some((codec, at..at + len)))
+            };
+            let end = start.checked_add(count).filter(|end| *end <= self.blocks);
+            let (true, true, Some(end)) = (start >= self.next, count > 0, end) else {
+                return Err(r.bad("start", start).into());
+            };
+            self.next = end;
+            changes.push(StreamChange { start, count, stored });
+        }
+        Ok(changes)
+    }
+}
+
+fn nothing_left(r: &mut Reader<'_>) -> Result<(), FormatError> {
+    if r.left() == 0 { Ok(()) } else { Err(r.bad("length", r.left() as u64)) }
+}
+
+fn begin(payload: &[u8]) -> Result<StreamBegin, StreamFault> {
+    let mut r = Reader::new(WHAT, payload);
+    let (to, from) = (r.u64()?, r.u64()?);
+    let is_clone = match r.u8()? {
+        0 => false,
+        1 if from != 0 => true,
+        flags => return Err(r.bad("flags", flags).into()),
+    };
+    let compression = Compression::from_code(r.u8()?)?;
+    let (first_block, size_bytes, created_unix_ms) = (r.u64()?, r.u64()?, r.u64()?);
+    let fits = size_bytes.is_multiple_of(BLOCK_BYTES as u64)
+        && (1..=VOLUME_BYTES_MAX).contains(&size_bytes);
+    if !fits {
+        return Err(r.bad("size_bytes", size_bytes).into());
+    }
+    if first_block > size_bytes / BLOCK_BYTES as u64 {
+        return Err(r.bad("first_block", first_block).into());
+    }
+    let (volume, snapshot) = (r.str("volume")?, r.str("snapshot")?);
+    for (field, name) in [("volume", &volume), ("snapshot", &snapshot)] {
+        if name.is_empty() || name.len() > NAME_BYTES_MAX {
+            return Err(r.bad(field, name.len() as u64).into());
+        }
+    }
+    nothing_left(&mut r)?;
+    let from = (from != 0).then_some(from);
+    Ok(StreamBegin {
+        to,
+        from,
+        is_clone,
+        compression,
+        first_block,
+        size_bytes,
+        created_unix_ms,
+        volume,
+        snapshot,
+    })
+}

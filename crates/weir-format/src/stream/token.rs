@@ -1,0 +1,71 @@
+//! The resume token: where a stream that was cut off goes on, as text that people carry about.
+//!
+//! Not here: what it is compared with (weir-dataset).
+//!
+//! Invariant: a token that was changed or cut is no token.
+//!
+//! ```text
+//! "weir1-" and in hexadecimal: to:8 | from:8 | next:8 | check:4 (low half of XXH3-64 of the 24)
+//! ```
+
+use std::fmt;
+use std::fmt::Write as _;
+use std::str::FromStr;
+
+use weir_codec::checksum::xxh3_64;
+
+const MARK: &str = "weir1-";
+const BODY_BYTES: usize = 24;
+const CHECK_BYTES: usize = 4;
+
+/// Where a stream goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResumeToken {
+    /// Guid of the snapshot that is being received.
+    pub to: u64,
+    /// Guid of the snapshot the stream is a difference to.
+    pub from: Option<u64>,
+    /// The first block that the receiver does not have.
+    pub next_block: u64,
+}
+
+/// Text that is no resume token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this is no resume token: copy what 'weir receive' printed, all of it")]
+pub struct TokenError;
+
+impl fmt::Display for ResumeToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = [self.to, self.from.unwrap_or(0), self.next_block];
+        let body: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+        let check = xxh3_64(&[&body]) as u32;
+        let mut text = String::from(MARK);
+        for byte in body.into_iter().chain(check.to_le_bytes()) {
+            write!(text, "{byte:02x}")?;
+        }
+        f.pad(&text)
+    }
+}
+
+impl FromStr for ResumeToken {
+    type Err = TokenError;
+
+    fn from_str(text: &str) -> Result<Self, TokenError> {
+        let digits = text.trim().strip_prefix(MARK).ok_or(TokenError)?;
+        let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
+        if !rest.is_empty() || pairs.len() != BODY_BYTES + CHECK_BYTES {
+            return Err(TokenError);
+        }
+        let digit = |d: u8| char::from(d).to_digit(16).ok_or(TokenError);
+        let bytes = pairs.iter().map(|[high, low]| Ok((digit(*high)? << 4 | digit(*low)?) as u8));
+        let bytes = bytes.collect::<Result<Vec<u8>, TokenError>>()?;
+        let (body, check) = bytes.split_at_checked(BODY_BYTES).ok_or(TokenError)?;
+        if (xxh3_64(&[body]) as u32).to_le_bytes() != *check {
+            return Err(TokenError);
+        }
+        let (words, _) = body.as_chunks::<8>();
+        let word = |at: usize| words.get(at).map_or(0, |word| u64::from_le_bytes(*word));
+        let from = Some(word(1)).filter(|from| *from != 0);
+        Ok(Self { to: word(0), from, next_block: word(2) })
+    }
+}
