@@ -131,9 +131,10 @@ fn human(property: &Property) -> String {
     let spec = PROPERTIES.iter().find(|spec| spec.name == property.property);
     let number = property.value.parse::<u64>().ok();
     match (spec.map(|spec| spec.kind), number) {
-        (Some(PropertyKind::Bytes), Some(bytes)) => size::Human(bytes).to_string(),
         (Some(PropertyKind::Limit), Some(0)) => "none".to_owned(),
-        (Some(PropertyKind::Limit), Some(bytes)) => size::Human(bytes).to_string(),
+        (Some(PropertyKind::Bytes | PropertyKind::Limit), Some(bytes)) => {
+            size::Human(bytes).to_string()
+        }
         (Some(PropertyKind::Time), Some(seconds)) => output::date(seconds * 1000),
         (Some(PropertyKind::Ratio), _) => format!("{}x", property.value),
         _ => property.value.clone(),

@@ -141,6 +141,7 @@ fn forecast(names: Vec<String>, permille: u32, count: &DedupeCount) -> DedupeFor
     }
 }
 
+#[expect(clippy::cast_sign_loss, reason = "it is between 0 and 1000")]
 fn permille(done: f64) -> u32 {
     (done.clamp(0.0, 1.0) * 1000.0) as u32
 }
