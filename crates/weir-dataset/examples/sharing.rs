@@ -30,7 +30,7 @@ use weir_pool::{CreateOptions, PlantedBug, VdevSpec};
 type Failure = Box<dyn Error>;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-const MEMORY_BYTES: u64 = 512 << 20;
+const MEMORY_BYTES: u64 = 1 << 30;
 const DISK_BYTES: u64 = 24 << 30;
 const CLONED_BYTES: u64 = 1 << 30;
 /// Blocks of one turn of a load.
@@ -48,6 +48,9 @@ struct Args {
     /// Turns of each load.
     #[arg(long, default_value_t = 6)]
     rounds: u64,
+    /// Measure range clones alone.
+    #[arg(long)]
+    clones: bool,
 }
 
 struct Bench {
@@ -82,9 +85,8 @@ impl Bench {
         Ok(self.engine.volume(&name)?)
     }
 
-    /// Writes blocks to places in a fixed order that is none; seconds, the commit included.
-    async fn write(&self, to: &Volume, content: &Content, generation: u32) -> Result<f64, Failure> {
-        let begun = Instant::now();
+    /// Writes blocks to places in a fixed order that is none, and commits them.
+    async fn write(&self, to: &Volume, content: &Content, generation: u32) -> Result<(), Failure> {
         let blocks = to.size_bytes() / BLOCK;
         let mut request = vec![0; REQUEST_BLOCKS * BLOCK_BYTES];
         let together = REQUEST_BLOCKS as u64;
@@ -97,7 +99,7 @@ impl Bench {
             }
         }
         self.engine.sync().await?;
-        Ok(begun.elapsed().as_secs_f64())
+        Ok(())
     }
 }
 
@@ -111,6 +113,28 @@ fn resident_bytes() -> Result<u64, Failure> {
     let statm = std::fs::read_to_string("/proc/self/statm")?;
     let resident: u64 = statm.split(' ').nth(1).ok_or("no resident memory")?.parse()?;
     Ok(resident * 4096)
+}
+
+/// Time that this process had a processor, which other loads of the machine do not change.
+fn processor_seconds() -> Result<f64, Failure> {
+    let schedstat = std::fs::read_to_string("/proc/self/schedstat")?;
+    let nanoseconds: u64 = schedstat.split(' ').next().ok_or("no times")?.parse()?;
+    Ok(nanoseconds as f64 / 1e9)
+}
+
+/// Seconds on the clock and on the processor.
+#[derive(Clone, Copy)]
+struct Spent {
+    clock: f64,
+    processor: f64,
+}
+
+/// What some work takes.
+async fn timed(work: impl Future<Output = Result<(), Failure>>) -> Result<Spent, Failure> {
+    let (begun, processor) = (Instant::now(), processor_seconds()?);
+    work.await?;
+    let clock = begun.elapsed().as_secs_f64();
+    Ok(Spent { clock, processor: processor_seconds()? - processor })
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -133,15 +157,18 @@ async fn clones(bench: &Bench, args: &Args) -> Result<Value, Failure> {
         (stats.read_bytes.load(Ordering::Relaxed), stats.written_bytes.load(Ordering::Relaxed))
     };
     let written = |class| bench.engine.pool().written_bytes(class);
-    let (mut times, mut read, mut wrote, mut data_written) = (Vec::new(), 0, 0, 0);
+    let (mut times, mut processor) = (Vec::new(), Vec::new());
+    let (mut read, mut wrote, mut data_written) = (0, 0, 0);
     for _ in 0..args.rounds {
         // Each time into an empty volume.
         copy.zero(0, CLONED_BYTES).await?;
         bench.engine.sync().await?;
         let (before, data_before) = (moved(), written(SegmentClass::Data));
-        let begun = Instant::now();
-        bench.engine.clone_range(&source, 0, &copy, 0, CLONED_BYTES).await?;
-        times.push(begun.elapsed().as_secs_f64() * 1e3);
+        let clone =
+            async { Ok(bench.engine.clone_range(&source, 0, &copy, 0, CLONED_BYTES).await?) };
+        let spent = timed(clone).await?;
+        times.push(spent.clock * 1e3);
+        processor.push(spent.processor * 1e3);
         let after = moved();
         (read, wrote) = (after.0 - before.0, after.1 - before.1);
         data_written = written(SegmentClass::Data) - data_before;
@@ -153,6 +180,7 @@ async fn clones(bench: &Bench, args: &Args) -> Result<Value, Failure> {
     Ok(json!({
         "clone_1gib_ms": median(times.clone()),
         "clone_1gib_ms_all": times,
+        "clone_1gib_processor_ms": median(processor),
         "disk_read_bytes": read,
         "disk_written_bytes": wrote,
         "data_written_bytes": data_written,
@@ -165,18 +193,20 @@ async fn unique(bench: &Bench, args: &Args) -> Result<Value, Failure> {
     let (off, on) = (bench.make("off", size).await?, bench.make("on", size).await?);
     bench.engine.set_dedupe("on", true).await?;
     bench.engine.set_dedupe_memory(SMALL_INDEX_BYTES);
-    let (mut ratios, mut resident) = (Vec::new(), Vec::new());
+    let (mut ratios, mut processor, mut resident) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..args.rounds as u32 {
         let (plain, looked) = (content(0.0, 4096, 2, size), content(0.0, 4096, 3, size));
         // In both orders.
-        let (off_s, on_s) = if round % 2 == 0 {
-            let off_s = bench.write(&off, &plain, round).await?;
-            (off_s, bench.write(&on, &looked, round).await?)
+        let (plain, looked) = (bench.write(&off, &plain, round), bench.write(&on, &looked, round));
+        let (plain, looked) = if round % 2 == 0 {
+            let plain = timed(plain).await?;
+            (plain, timed(looked).await?)
         } else {
-            let on_s = bench.write(&on, &looked, round).await?;
-            (bench.write(&off, &plain, round).await?, on_s)
+            let looked = timed(looked).await?;
+            (timed(plain).await?, looked)
         };
-        ratios.push(off_s / on_s);
+        ratios.push(plain.clock / looked.clock);
+        processor.push(plain.processor / looked.processor);
         resident.push(resident_bytes()?);
     }
     let index = bench.engine.pool().hint_figures();
@@ -186,6 +216,7 @@ async fn unique(bench: &Bench, args: &Args) -> Result<Value, Failure> {
     Ok(json!({
         "rate_on_by_off": median(ratios.clone()),
         "rate_on_by_off_all": ratios,
+        "blocks_per_processor_second_on_by_off": median(processor),
         "index_slots": index.slots,
         "index_bytes": index.bytes,
         "blocks_by_slots": (args.rounds * TURN_BLOCKS) as f64 / index.slots as f64,
@@ -229,6 +260,10 @@ async fn duplicates(bench: &Bench) -> Result<Value, Failure> {
 
 async fn measure(bench: &Bench, args: &Args) -> Result<(), Failure> {
     let clones = clones(bench, args).await?;
+    if args.clones {
+        println!("{}", serde_json::to_string_pretty(&clones)?);
+        return Ok(());
+    }
     let unique = unique(bench, args).await?;
     let duplicates = duplicates(bench).await?;
     let wrong = bench.engine.check_references().await?;

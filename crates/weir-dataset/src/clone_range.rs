@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use weir_base::limits::CLONE_PIECE_BLOCKS;
 use weir_base::{BLOCK_BYTES, Txg};
 use weir_format::BlockPtr;
-use weir_pool::{Change, PoolError, Tree, WriteOut};
+use weir_pool::{Change, PoolError, Sharing, Tree, WriteOut};
 
 use crate::commit::Frozen;
 use crate::dirty::DirtyTable;
@@ -201,14 +201,14 @@ impl Engine {
             if let Some(table) = &part.table {
                 cover(&mut covered, table, &clone.to);
             }
-            match self.look_up(clone, part, &covered).await {
-                Ok((ptrs, changes)) => {
-                    out.share(&ptrs).await?;
-                    let made_in = |change: Change| match change.ptr {
-                        hole if hole.is_hole() => change,
-                        ptr => Change { ptr: ptr.shared_in(out.txg), ..change },
-                    };
-                    part.cloned.extend(changes.into_iter().map(made_in));
+            match self.look_up(clone, part, (&covered, out.txg)).await {
+                Ok((sharing, changes)) => {
+                    out.share(&sharing).await?;
+                    if part.cloned.is_empty() {
+                        part.cloned = changes;
+                    } else {
+                        part.cloned.extend(changes);
+                    }
                     covered.insert(clone.to.clone());
                 }
                 Err(error) => clone.fail(error),
@@ -223,8 +223,8 @@ impl Engine {
         &self,
         clone: &RangeClone,
         part: &Frozen,
-        covered: &RangeSet,
-    ) -> Result<(Vec<BlockPtr>, Vec<Change>), DatasetError> {
+        (covered, txg): (&RangeSet, Txg),
+    ) -> Result<(Sharing, Vec<Change>), DatasetError> {
         let pool = &self.core.pool;
         let destroyed = |volume: &Volume, state: &State| {
             Err(DatasetError::Destroyed { name: volume.full_name(state) })
@@ -240,14 +240,14 @@ impl Engine {
             state.record.root
         };
         let count = clone.to.end - clone.to.start;
-        let found = Tree::new(pool, root).pointers(clone.from..clone.from + count).await?;
-        let here = |block| block - clone.from + clone.to.start;
-        let mut found: Vec<(u64, BlockPtr)> =
-            found.into_iter().map(|(block, ptr)| (here(block), ptr)).collect();
-        found.retain(|(block, _)| !covered.contains(*block));
-        let ptrs: Vec<BlockPtr> = found.iter().map(|(_, ptr)| *ptr).collect();
-        pool.check_share(&ptrs).await?;
-        Ok((ptrs, changes(&clone.to, covered, &found)))
+        let mut found = Tree::new(pool, root).pointers(clone.from..clone.from + count).await?;
+        found.iter_mut().for_each(|(block, _)| *block = *block - clone.from + clone.to.start);
+        if !covered.is_empty() {
+            found.retain(|(block, _)| !covered.contains(*block));
+        }
+        let sharing = Sharing::of(found.iter().map(|(_, ptr)| ptr));
+        pool.check_share(&sharing).await?;
+        Ok((sharing, changes(&clone.to, covered, &found, txg)))
     }
 }
 
@@ -268,8 +268,14 @@ fn cover(covered: &mut RangeSet, table: &DirtyTable, range: &Range<u64>) {
     }
 }
 
-/// A range but for what is covered, as changes: these blocks, and holes between them.
-fn changes(range: &Range<u64>, covered: &RangeSet, found: &[(u64, BlockPtr)]) -> Vec<Change> {
+/// A range but for what is covered, as changes of a txg: references to these blocks, and holes
+/// between them.
+fn changes(
+    range: &Range<u64>,
+    covered: &RangeSet,
+    found: &[(u64, BlockPtr)],
+    txg: Txg,
+) -> Vec<Change> {
     let mut open = RangeSet::default();
     open.insert(range.clone());
     covered.within(range.clone()).for_each(|covered| open.remove(covered));
@@ -281,7 +287,7 @@ fn changes(range: &Range<u64>, covered: &RangeSet, found: &[(u64, BlockPtr)]) ->
             if *block > at {
                 changes.push(hole(at, *block));
             }
-            changes.push(Change { start: *block, count: 1, ptr: *ptr });
+            changes.push(Change { start: *block, count: 1, ptr: ptr.shared_in(txg) });
             at = block + 1;
         }
         if at < end {

@@ -17,13 +17,10 @@ use std::collections::{BTreeMap, HashSet};
 
 use weir_format::BlockPtr;
 use weir_format::layout::PACK_BYTES;
-use weir_pool::{PoolError, Tree};
+use weir_pool::{HINT_BYTES, PoolError, Tree};
 
 use crate::engine::Engine;
 use crate::error::DatasetError;
-
-/// RAM that the index of dedupe takes for one block that might be found again (design 6).
-pub const HINT_BYTES: u64 = 20;
 
 /// Blocks that one step looks at: the nodes over them are read in a moment.
 const STEP_BLOCKS: usize = 32 << 10;

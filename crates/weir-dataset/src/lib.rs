@@ -51,7 +51,7 @@ pub use advise::{Advisor, Estimate, RecordSample, SettingSample, Timing};
 pub use digest::{DIGEST_BYTES, Digests};
 pub use engine::{Engine, EngineOptions, Outcome, VolumeSpec};
 pub use error::DatasetError;
-pub use estimate::{DedupeCount, DedupeEstimate, HINT_BYTES};
+pub use estimate::{DedupeCount, DedupeEstimate};
 pub use extents::Extent;
 pub use lookup::DatasetSpace;
 pub use properties::{

@@ -6,7 +6,7 @@
 
 use weir_device::Block;
 use weir_format::{BlockOwner, BlockPtr, Compression, DatasetRecord, PtrKind, SegmentClass};
-use weir_pool::{Change, CompressHistory, PoolError, WriteOut};
+use weir_pool::{Change, CompressHistory, PoolError, Sharing, WriteOut};
 
 use crate::dirty::DirtyTable;
 use crate::engine::Engine;
@@ -124,11 +124,11 @@ impl Storing<'_> {
         let repeats = std::mem::take(&mut self.repeats);
         for same in repeats.chunk_by(|(_, a, _), (_, b, _)| a == b) {
             let ptr = self.changes[same[0].1].ptr;
-            let ptrs = vec![ptr; same.len()];
+            let sharing = Sharing::of(std::iter::repeat_n(&ptr, same.len()));
             // Dedupe may have found one that many refer to already.
-            let fits = self.engine.core.pool.check_share(&ptrs).await.is_ok();
+            let fits = self.engine.core.pool.check_share(&sharing).await.is_ok();
             if fits {
-                out.share(&ptrs).await?;
+                out.share(&sharing).await?;
             }
             for (at, _, block) in same {
                 self.changes[*at].ptr = if fits {

@@ -21,6 +21,7 @@ use crate::hints::Content;
 use crate::pack::CompressHistory;
 use crate::pool::Pool;
 use crate::read::{Wanted, split_runs};
+use crate::references::Sharing;
 use crate::write_out::WriteOut;
 
 /// A block as it would be stored.
@@ -136,9 +137,9 @@ impl WriteOut<'_> {
 
     /// Takes a reference to a block that was compared; false if it cannot be taken.
     async fn share_hinted(&mut self, ptr: &BlockPtr) -> Result<bool, PoolError> {
-        let one = std::slice::from_ref(ptr);
-        match self.pool.check_share(one).await {
-            Ok(()) => self.share(one).await.map(|()| true),
+        let one = Sharing::of([ptr]);
+        match self.pool.check_share(&one).await {
+            Ok(()) => self.share(&one).await.map(|()| true),
             Err(error) => {
                 tracing::debug!(%error, "a block is stored again: it cannot be shared");
                 Ok(false)

@@ -19,8 +19,8 @@ use weir_format::{BlockPtr, Codec, PtrKind};
 /// Slots of a bucket: enough that nearly every bucket is nearly full before any is, and few enough
 /// to be searched in a fraction of a microsecond.
 const WAYS: usize = 32;
-/// Bytes of a slot.
-pub(crate) const SLOT_BYTES: u64 = 20;
+/// RAM of a slot: what the index takes for one block that may be found again.
+pub const SLOT_BYTES: u64 = 20;
 const USED: u64 = 1 << 63;
 const HIT: u64 = 1 << 62;
 const VSEG_BITS: u32 = 40;

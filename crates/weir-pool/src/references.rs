@@ -14,6 +14,7 @@
 use std::sync::Arc;
 
 use weir_base::VsegId;
+use weir_format::layout::PACK_BYTES;
 use weir_format::{
     BlockPtr, FormatError, PtrKind, REFERENCES_MAX, ReferenceTable, SegmentClass, SegmentState,
 };
@@ -87,10 +88,13 @@ impl Segments {
             return Ok(Verdict::NoSegment);
         }
         let Some(table) = inner.references.get(vseg)? else { return Ok(Verdict::Fits) };
-        let fits = offsets.chunk_by(|a, b| a == b).all(|same| {
-            let count = table.count(same[0]).unwrap_or(1);
-            u64::from(count) + same.len() as u64 <= u64::from(REFERENCES_MAX)
-        });
+        let fits =
+            |count: u32, more: usize| u64::from(count) + more as u64 <= u64::from(REFERENCES_MAX);
+        // Nearly always the most there are leave room for the most that are added.
+        let most = table.entries().map(|(_, count)| count).max().unwrap_or(1);
+        let repeats = || offsets.chunk_by(|a, b| a == b);
+        let fits = fits(most, repeats().map(<[u32]>::len).max().unwrap_or(0))
+            || repeats().all(|same| fits(table.count(same[0]).unwrap_or(1), same.len()));
         Ok(if fits { Verdict::Fits } else { Verdict::Full })
     }
 
@@ -105,27 +109,47 @@ impl Segments {
     }
 }
 
-/// Pointers in the order of what they lead to.
-fn by_address(ptrs: &[BlockPtr]) -> Vec<(VsegId, u32, u64)> {
-    let mut sorted: Vec<_> =
-        ptrs.iter().map(|ptr| (ptr.vseg, ptr.offset_units, ptr.stored_bytes() as u64)).collect();
-    sorted.sort_unstable();
-    sorted
+/// Blocks to which one more reference each is to be made, in the order of where they are.
+pub struct Sharing(Vec<Shared>);
+
+/// A block, once for each new reference.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Shared {
+    vseg: VsegId,
+    offset_units: u32,
+    stored_units: u16,
 }
 
-fn offsets_of(same_vseg: &[(VsegId, u32, u64)]) -> Vec<u32> {
-    same_vseg.iter().map(|(_, offset, _)| *offset).collect()
+impl Sharing {
+    /// What these pointers lead to, in any order.
+    pub fn of<'p>(ptrs: impl IntoIterator<Item = &'p BlockPtr>) -> Self {
+        let shared = |ptr: &BlockPtr| {
+            assert!(ptr.kind == PtrKind::Data, "only data is shared: {ptr:?}");
+            let BlockPtr { vseg, offset_units, stored_units, .. } = *ptr;
+            Shared { vseg, offset_units, stored_units }
+        };
+        let mut all: Vec<Shared> = ptrs.into_iter().map(shared).collect();
+        all.sort_unstable();
+        Self(all)
+    }
+
+    /// By segment: the offsets, and what they take together.
+    fn by_segment(&self) -> impl Iterator<Item = (VsegId, Vec<u32>, u64)> {
+        self.0.chunk_by(|a, b| a.vseg == b.vseg).map(|same| {
+            let units: u64 = same.iter().map(|shared| u64::from(shared.stored_units)).sum();
+            let offsets = same.iter().map(|shared| shared.offset_units).collect();
+            (same[0].vseg, offsets, units * PACK_BYTES as u64)
+        })
+    }
 }
 
 impl Pool {
-    /// Whether one more reference can be made for each of these pointers, which the last committed
-    /// trees hold.
+    /// Whether one more reference can be made for each of these, which something leads to.
     ///
     /// # Errors
     /// `TooManyReferences`; the counts cannot be read; a pointer is damaged. Nothing was changed.
-    pub async fn check_share(&self, ptrs: &[BlockPtr]) -> Result<(), PoolError> {
-        for same in by_address(ptrs).chunk_by(|a, b| a.0 == b.0) {
-            let (vseg, offsets) = (same[0].0, offsets_of(same));
+    pub async fn check_share(&self, sharing: &Sharing) -> Result<(), PoolError> {
+        for (vseg, offsets, _) in sharing.by_segment() {
             match self.translated(|segments| segments.judge(vseg, &offsets)).await? {
                 Verdict::Fits => {}
                 Verdict::Full => {
@@ -144,16 +168,13 @@ impl Pool {
 }
 
 impl WriteOut<'_> {
-    /// Counts one more reference for each of these pointers; [`Pool::check_share`] said that it can
-    /// be done, and nothing was freed since.
+    /// Counts one more reference for each of these; [`Pool::check_share`] said that it can be done,
+    /// and nothing was freed since.
     ///
     /// # Errors
     /// The counts cannot be read: the write-out has failed.
-    pub async fn share(&mut self, ptrs: &[BlockPtr]) -> Result<(), PoolError> {
-        assert!(ptrs.iter().all(|ptr| ptr.kind == PtrKind::Data), "only data is shared");
-        for same in by_address(ptrs).chunk_by(|a, b| a.0 == b.0) {
-            let (vseg, offsets) = (same[0].0, offsets_of(same));
-            let bytes = same.iter().map(|(.., bytes)| bytes).sum();
+    pub async fn share(&mut self, sharing: &Sharing) -> Result<(), PoolError> {
+        for (vseg, offsets, bytes) in sharing.by_segment() {
             self.pool.translated(|segments| segments.share(vseg, &offsets, bytes)).await?;
         }
         Ok(())

@@ -324,7 +324,8 @@ impl<'a> Tree<'a> {
         let mut here = vec![(0, self.root.ptr)];
         for level in (1..=self.root.height).rev() {
             here.retain(|(_, ptr)| !ptr.is_hole());
-            let mut below = Vec::new();
+            let most = range.end.saturating_sub(range.start) / span(level - 1) + 2;
+            let mut below = Vec::with_capacity((here.len() * NODE_FANOUT).min(most as usize));
             for some in here.chunks(NODES_TOGETHER) {
                 let ptrs: Vec<BlockPtr> = some.iter().map(|(_, ptr)| *ptr).collect();
                 for ((base, _), node) in some.iter().zip(self.pool.read_blocks(&ptrs).await) {

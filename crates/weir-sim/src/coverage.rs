@@ -46,6 +46,8 @@ pub enum Met {
     Promoted,
     /// A range was made a clone of another.
     RangeCloned,
+    /// A block was found to be there already.
+    Deduped,
     /// Something stayed because a clone came from it.
     OriginKept,
     /// A recovery found something that was partly freed.
@@ -110,7 +112,7 @@ pub enum Met {
 
 impl Met {
     /// Every kind.
-    pub const ALL: [Self; 43] = [
+    pub const ALL: [Self; 44] = [
         Self::NoSpace,
         Self::RootRewrite,
         Self::VolumeCreated,
@@ -124,6 +126,7 @@ impl Met {
         Self::RolledBack,
         Self::Promoted,
         Self::RangeCloned,
+        Self::Deduped,
         Self::OriginKept,
         Self::PartlyFreed,
         Self::LogReplayed,

@@ -22,6 +22,7 @@ use weir_pool::{CreateOptions, PlantedBug, VdevSpec};
 use crate::admin::Admin;
 use crate::books::Books;
 use crate::client::{Client, Stop};
+use crate::coverage::{Met, note};
 use crate::cut::CutPlan;
 use crate::executor::JoinHandle;
 use crate::fault::{Budget, Fault};
@@ -340,6 +341,8 @@ impl Scenario {
                     compression: Compression::Lz4,
                 };
                 engine.create_volume(&spec).await?;
+                // One of two, until the administrator changes it.
+                engine.set_dedupe(&spec.name, n % 2 == 1).await?;
             }
             Ok::<(), weir_dataset::DatasetError>(())
         });
@@ -401,6 +404,9 @@ impl Scenario {
         working.push(self.spawn_operator(world, operator, load.operator_steps));
         for handle in working {
             handle.await?;
+        }
+        if engine.pool().hint_figures().hits > 0 {
+            note(Met::Deduped);
         }
         engine.stop();
         if let Err(error) = scans.await
