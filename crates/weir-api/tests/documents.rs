@@ -36,13 +36,13 @@ fn openapi_is_checked_in() {
 }
 
 #[test]
-fn the_table_of_properties_is_in_the_operators_page() {
+fn the_table_of_properties_is_in_the_operators_document() {
     const BEGIN: &str = "<!-- properties: printed by `UPDATE=1 cargo test -p weir-api` -->\n";
     const END: &str = "<!-- end -->";
     let name = "operating/properties.md";
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
-    let page = std::fs::read_to_string(path).unwrap();
-    let (before, rest) = page.split_once(BEGIN).expect("where the table begins");
+    let document = std::fs::read_to_string(path).unwrap();
+    let (before, rest) = document.split_once(BEGIN).expect("where the table begins");
     let (_, after) = rest.split_once(END).expect("where it ends");
     let mut table = String::from("| property | of | values | default | inherited | what it is |\n");
     table += "| --- | --- | --- | --- | --- | --- |\n";

@@ -24,7 +24,7 @@ pub(super) fn measure(data: &Path, rounds: usize) -> Result<Figures> {
     Ok(Figures(serde_json::from_str(&command::output(&mut cargo)?)?))
 }
 
-fn judged(cell: String, met: bool, bar: &str) -> String {
+fn judged(cell: &str, met: bool, bar: &str) -> String {
     let verdict = if met { "met" } else { "**missed**" };
     format!("{cell} ({bar}: {verdict})")
 }
@@ -41,15 +41,15 @@ impl Figures {
             writeln!(text, "| {what} | {cell} |").expect("a string takes every line");
         };
         let ms = self.number("clone", "clone_1gib_ms")?;
-        row("range clone of 1 GiB, ms", judged(format!("{ms:.1}"), ms < 100.0, "< 100"));
+        row("range clone of 1 GiB, ms", judged(&format!("{ms:.1}"), ms < 100.0, "< 100"));
         let data = self.number("clone", "data_written_bytes")?;
         let read = self.number("clone", "disk_read_bytes")?;
-        let moved = judged(format!("{:.0}", (data + read) / 1024.0), data + read == 0.0, "none");
+        let moved = judged(&format!("{:.0}", (data + read) / 1024.0), data + read == 0.0, "none");
         row("... KiB of data written, and of anything read", moved);
         let nodes = self.number("clone", "disk_written_bytes")? / f64::from(1 << 20);
         row("... MiB of nodes and tables written", format!("{nodes:.1}"));
         let rate = self.number("unique", "rate_on_by_off")?;
-        let cell = judged(format!("{rate:.2}"), rate >= 0.85, ">= 0.85");
+        let cell = judged(&format!("{rate:.2}"), rate >= 0.85, ">= 0.85");
         row("unique 4 KiB blocks with dedupe, rate by without", cell);
         let times = self.number("unique", "blocks_by_slots")?;
         row("... blocks written by slots of the index", format!("{times:.1}"));
@@ -58,14 +58,14 @@ impl Figures {
             at.and_then(Value::as_f64).map(|bytes| bytes / f64::from(1 << 20)).context("no memory")
         };
         let (second, last) = (mib(resident.get(1))?, mib(resident.last())?);
-        let flat = judged(format!("{second:.0}, {last:.0}"), last <= second * 1.02, "flat");
+        let flat = judged(&format!("{second:.0}, {last:.0}"), last <= second * 1.02, "flat");
         row("... MiB of memory after two turns and after all", flat);
         for found in self.0["duplicates"].as_array().context("no duplicates")? {
             let number = |name: &str| found[name].as_f64().with_context(|| format!("no {name}"));
             let (unit, part) = (number("unit_bytes")? / 1024.0, number("duplicates_of_blocks")?);
             let share = number("found_of_duplicates")? * 100.0;
             let what = format!("{:.0} % duplicates in units of {unit} KiB, found", part * 100.0);
-            row(&what, judged(format!("{share:.1} %"), share >= 95.0, ">= 95 %"));
+            row(&what, judged(&format!("{share:.1} %"), share >= 95.0, ">= 95 %"));
         }
         Ok(text)
     }

@@ -148,7 +148,7 @@ pub const PROPERTIES: &[PropertySpec] = &[
         default: "off",
         inherits: true,
         of: &[POOL, VOLUME],
-        what: "whether blocks written from now on are looked for among those there, and stored once",
+        what: "whether what is written from now on is looked for among what is there",
     },
     PropertySpec {
         name: "readonly",
