@@ -14,6 +14,7 @@ use crate::export::ExportVerb;
 use crate::offline::check::CheckArgs;
 use crate::offline::rescue::RescueArgs;
 use crate::pool::PoolVerb;
+use crate::replicate::ReplicateVerb;
 use crate::schedule::ScheduleVerb;
 use crate::serve_args::ServeArgs;
 use crate::server::ServerVerb;
@@ -60,6 +61,13 @@ pub(crate) enum Command {
     Send(SendArgs),
     /// Receive a stream from standard input into a volume
     Receive(ReceiveArgs),
+    /// Let the server send volumes to another server by itself
+    Replicate {
+        #[command(flatten)]
+        remote: Remote,
+        #[command(subcommand)]
+        verb: ReplicateVerb,
+    },
     /// Let the server take snapshots by itself
     Schedule {
         #[command(flatten)]
@@ -154,6 +162,7 @@ impl Cli {
             Command::Pool { remote, .. }
             | Command::Volume { remote, .. }
             | Command::Snapshot { remote, .. }
+            | Command::Replicate { remote, .. }
             | Command::Schedule { remote, .. }
             | Command::Export { remote, .. }
             | Command::Events { remote, .. }

@@ -20,6 +20,7 @@ mod flush;
 mod io;
 mod legs;
 mod pool;
+mod replication;
 mod schedule;
 mod snapshot;
 mod space;
@@ -38,6 +39,11 @@ pub use pool::{
     Allocated, DiskStatus, ErrorCounts, Health, ImportableList, ImportablePool, Leaving,
     PoolChange, PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolList, PoolScan, PoolStatus,
     VdevKind, VdevRole, VdevSpec, VdevStatus,
+};
+pub use replication::{
+    DigestList, DigestRequest, REPLICATION_PREFIX, REPLICATION_TAG, Replication, ReplicationAct,
+    ReplicationAction, ReplicationChange, ReplicationCreate, ReplicationList, ReplicationState,
+    Verification,
 };
 pub use schedule::{
     Every, Keep, Schedule, ScheduleChange, ScheduleList, ScheduleSet, check_scheduled,

@@ -14,6 +14,10 @@ use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
 use weir_api::types::{
+    DigestList, DigestRequest, ReplicationAct, ReplicationChange, ReplicationCreate,
+    ReplicationList,
+};
+use weir_api::types::{
     EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, HistoryList,
     ImportableList, Outcome, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated,
     PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan,
@@ -36,6 +40,7 @@ use super::exports::Registry;
 use super::offers::Of;
 use super::pools::{OpenPool, api_error};
 use super::recorder::Record;
+use super::replication::Activities;
 use super::state::StateFile;
 use super::transfers::Transfers;
 use super::{convert, disks, lifecycle};
@@ -62,6 +67,8 @@ pub(super) struct Manager {
     pub(super) record: Record,
     /// Streams under way.
     pub(super) transfers: Transfers,
+    /// What replications are doing.
+    pub(super) activities: Activities,
 }
 
 pub(super) fn not_found(what: &str, name: &str) -> ApiError {
@@ -98,6 +105,7 @@ impl Manager {
             closing: Mutex::default(),
             record,
             transfers: Transfers::default(),
+            activities: Activities::default(),
         }
     }
 
@@ -446,6 +454,26 @@ impl Control for Manager {
 
     fn receive_abort(&self, volume: String) -> Answer<'_, Removed> {
         Box::pin(self.abort_receive(volume))
+    }
+
+    fn snapshot_digest(&self, request: DigestRequest) -> Answer<'_, DigestList> {
+        Box::pin(self.digest_snapshot(request))
+    }
+
+    fn replication_create(&self, request: ReplicationCreate) -> Answer<'_, ReplicationChange> {
+        Box::pin(self.create_replication(request))
+    }
+
+    fn replication_list(&self) -> Answer<'_, ReplicationList> {
+        Box::pin(async { Ok(self.list_replications()) })
+    }
+
+    fn replication_act(&self, request: ReplicationAct) -> Answer<'_, ReplicationChange> {
+        Box::pin(async move { self.act_on_replication(&request) })
+    }
+
+    fn replication_delete(&self, volume: String) -> Answer<'_, Removed> {
+        Box::pin(async move { self.delete_replication(volume) })
     }
 
     fn schedule_set(&self, request: ScheduleSet) -> Answer<'_, ScheduleChange> {

@@ -12,17 +12,21 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use weir_api::types::{
-    Allocated, CleanerStatus, ClientIo, Compression, DiskIo, DiskStatus, ErrorCounts, Event,
-    EventLevel, EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList,
-    FlushCheck, FlushVerdict, Health, HistoryEntry, HistoryList, ImportableList, ImportablePool,
-    Outcome, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy,
-    PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub,
-    PoolStatus, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
-    Schedule, ScheduleChange, ScheduleList, ScheduleSet, SegmentIo, SendStart, SendStarted,
-    ServerInfo, Snapshot, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy,
-    SnapshotList, SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, VdevKind,
-    VdevSpec, VdevStatus, Volume, VolumeChange, VolumeCreate, VolumeDestroy, VolumeList,
-    VolumeRename, VolumeResize, VolumeSet, VolumeSpace,
+    Allocated, CleanerStatus, ClientIo, Compression, DigestList, DigestRequest, DiskIo, DiskStatus,
+    ErrorCounts, Event, EventLevel, EventList, EventQuery, Export, ExportChange, ExportCreate,
+    ExportKey, ExportList, FlushCheck, FlushVerdict, Health, HistoryEntry, HistoryList,
+    ImportableList, ImportablePool, Outcome, PoolAdd, PoolAttach, PoolChange, PoolClear,
+    PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove,
+    PoolReplace, PoolScan, PoolScrub, PoolStatus, ReceiveDone, ReceiveProgress, ReceiveStart,
+    ReceiveStarted, ReceiveToken, Removed, Schedule, ScheduleChange, ScheduleList, ScheduleSet,
+    SegmentIo, SendStart, SendStarted, ServerInfo, Snapshot, SnapshotChange, SnapshotClone,
+    SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback, SnapshotTag,
+    SnapshotsDestroyed, VdevKind, VdevSpec, VdevStatus, Volume, VolumeChange, VolumeCreate,
+    VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet, VolumeSpace,
+};
+use weir_api::types::{
+    Replication, ReplicationAct, ReplicationAction, ReplicationChange, ReplicationCreate,
+    ReplicationList, ReplicationState,
 };
 use weir_api::{Answer, ApiError, Control};
 use weir_base::ErrorKind;
@@ -41,6 +45,7 @@ struct State {
     exports: BTreeMap<String, Export>,
     snapshots: BTreeMap<String, Snapshot>,
     schedules: BTreeMap<String, Schedule>,
+    replications: BTreeMap<String, Replication>,
     /// What is left of streams that are sent, by session.
     sends: BTreeMap<String, Vec<Vec<u8>>>,
     /// Volume and bytes of streams that are received, by session.
@@ -722,6 +727,62 @@ impl Control for Fake {
             removed(volume)
         } else {
             ready(Err(not_found("stream into", &volume)))
+        }
+    }
+
+    fn snapshot_digest(&self, request: DigestRequest) -> Answer<'_, DigestList> {
+        if !self.state().snapshots.contains_key(&request.snapshot) {
+            return ready(Err(not_found("snapshot", &request.snapshot)));
+        }
+        let digests = (0..request.count.min(4)).map(|at| format!("{at:032x}")).collect();
+        ready(Ok(DigestList { size_bytes: 4 << 20, range_bytes: 1 << 20, digests }))
+    }
+
+    fn replication_create(&self, request: ReplicationCreate) -> Answer<'_, ReplicationChange> {
+        let mut state = self.state();
+        let replication = Replication {
+            volume: request.volume.clone(),
+            to: request.to,
+            every_seconds: request.every_seconds,
+            bandwidth_bytes: request.bandwidth_bytes,
+            state: ReplicationState::Waiting,
+            snapshot: None,
+            lag_ms: None,
+            sent_bytes: 0,
+            estimate_bytes: 0,
+            error: None,
+            verified: None,
+        };
+        let before = state.replications.insert(request.volume, replication.clone());
+        let outcome = match before {
+            None => Outcome::Created,
+            Some(before) if before == replication => Outcome::Unchanged,
+            Some(_) => Outcome::Changed,
+        };
+        ready(Ok(ReplicationChange { outcome, replication }))
+    }
+
+    fn replication_list(&self) -> Answer<'_, ReplicationList> {
+        let replications = self.state().replications.values().cloned().collect();
+        ready(Ok(ReplicationList { replications }))
+    }
+
+    fn replication_act(&self, request: ReplicationAct) -> Answer<'_, ReplicationChange> {
+        let mut state = self.state();
+        let Some(replication) = state.replications.get_mut(&request.volume) else {
+            return ready(Err(not_found("replication", &request.volume)));
+        };
+        let paused = request.action == ReplicationAction::Pause;
+        replication.state =
+            if paused { ReplicationState::Paused } else { ReplicationState::Waiting };
+        let replication = replication.clone();
+        ready(Ok(ReplicationChange { outcome: Outcome::Changed, replication }))
+    }
+
+    fn replication_delete(&self, volume: String) -> Answer<'_, Removed> {
+        match self.state().replications.remove(&volume) {
+            Some(_) => removed(volume),
+            None => ready(Err(not_found("replication", &volume))),
         }
     }
 
