@@ -16,6 +16,7 @@ use crate::offline::check::CheckArgs;
 use crate::offline::rescue::RescueArgs;
 use crate::pool::PoolVerb;
 use crate::properties::{GetArgs, InheritArgs, SetArgs};
+use crate::replicate::ReplicateVerb;
 use crate::schedule::ScheduleVerb;
 use crate::serve_args::ServeArgs;
 use crate::server::ServerVerb;
@@ -83,6 +84,13 @@ pub(crate) enum Command {
     Send(SendArgs),
     /// Receive a stream from standard input into a volume
     Receive(ReceiveArgs),
+    /// Let the server send volumes to another server by itself
+    Replicate {
+        #[command(flatten)]
+        remote: Remote,
+        #[command(subcommand)]
+        verb: ReplicateVerb,
+    },
     /// Let the server take snapshots by itself
     Schedule {
         #[command(flatten)]
@@ -188,6 +196,7 @@ impl Cli {
             | Command::Set { remote, .. }
             | Command::Inherit { remote, .. }
             | Command::Dedupe { remote, .. }
+            | Command::Replicate { remote, .. }
             | Command::Schedule { remote, .. }
             | Command::Export { remote, .. }
             | Command::Events { remote, .. }

@@ -22,6 +22,7 @@ mod offline;
 mod output;
 mod pool;
 mod properties;
+mod replicate;
 mod schedule;
 mod serve;
 mod serve_args;
@@ -78,6 +79,9 @@ fn run(cli: Cli) -> Result<Answer, ApiError> {
         Command::Receive(arguments) => {
             let session = Session::open(&root, &arguments.remote.clone().into())?;
             transfer::receive(arguments, &session)
+        }
+        Command::Replicate { verb, remote } => {
+            replicate::run(verb, &Session::open(&root, &remote.into())?)
         }
         Command::Schedule { verb, remote } => {
             schedule::run(verb, &Session::open(&root, &remote.into())?)

@@ -31,6 +31,7 @@ mod offers;
 pub(crate) mod pools;
 mod properties;
 mod recorder;
+mod replication;
 mod schedule_plan;
 mod schedules;
 mod snapshots;
@@ -64,6 +65,8 @@ pub(crate) struct ServeOptions {
     pub(crate) api: Vec<Address>,
     /// Where NBD listens; never empty, no address twice.
     pub(crate) nbd: Vec<Address>,
+    /// Where other servers may reach this one, if they may.
+    pub(crate) peers: Option<PeerOptions>,
     /// Cap of dirty data and caches.
     pub(crate) memory_bytes: u64,
     /// Of that at most, for the indexes that find equal blocks.
@@ -72,6 +75,19 @@ pub(crate) struct ServeOptions {
     pub(crate) log: &'static str,
     /// Make a small pool to play with if there is none.
     pub(crate) demo: bool,
+}
+
+/// How other servers reach this one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PeerOptions {
+    /// A TCP address.
+    pub(crate) listen: Address,
+    /// File with the certificate (PEM).
+    pub(crate) certificate: PathBuf,
+    /// File with its key (PEM).
+    pub(crate) key: PathBuf,
+    /// File with the secret that they must know.
+    pub(crate) secret: PathBuf,
 }
 
 /// Runs the server until it is told to stop.
@@ -87,6 +103,11 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), ApiError> {
     let api: Vec<weir_api::Listener> =
         options.api.iter().map(weir_api::Listener::bind).collect::<Result<_, _>>()?;
     let nbd = options.nbd.iter().map(bind_nbd).collect::<Result<Vec<_>, _>>()?;
+    let peers = options.peers.as_ref().map(|peers| {
+        let PeerOptions { listen, certificate, key, secret } = peers;
+        weir_api::peer::PeerListener::bind(listen, certificate, key, secret)
+    });
+    let peers = peers.transpose()?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         backend = %weir_device::io_backend(),
@@ -98,7 +119,7 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), ApiError> {
         .enable_all()
         .build()
         .map_err(|error| internal("no runtime for the management interface", &error))?;
-    let done = runtime.block_on(serve(options, state, api, nbd));
+    let done = runtime.block_on(serve(options, state, api, nbd, peers));
     // A thread that waits for a disk that does not answer must not hold up the end.
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
     done
@@ -109,6 +130,7 @@ async fn serve(
     state: state::StateFile,
     api: Vec<weir_api::Listener>,
     nbd: Vec<weir_nbd::Listener>,
+    peers: Option<weir_api::peer::PeerListener>,
 ) -> Result<(), ApiError> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| internal("signals", &e))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(|e| internal("signals", &e))?;
@@ -124,14 +146,15 @@ async fn serve(
     let recorded = record.clone();
     let manager = Arc::new(Manager::new(memory, state, registry, nbd, recorded));
     manager.reopen_pools().await;
-    let watch = watchman::watch(Arc::clone(&manager), Arc::clone(&record.events));
-    let watching = tokio::spawn(watch);
-    let spares = tokio::spawn(vdevs::look_after(Arc::clone(&manager), Arc::clone(&record.events)));
-    let taking = tokio::spawn(schedules::run(Arc::clone(&manager), Arc::clone(&record.events)));
-    let streams = tokio::spawn(transfers::look_after(Arc::clone(&manager)));
+    let caretakers = look_after(&manager, &record.events);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let recorder = Recorder::new(Arc::clone(&manager), record);
     let control: Arc<dyn weir_api::Control> = Arc::new(recorder);
+    let serving_peers = peers.map(|peers| {
+        // Ends with the process: what they send can go on.
+        let control = Arc::clone(&control);
+        tokio::spawn(weir_api::peer::serve_peers(peers, control, std::future::pending()))
+    });
     let served = tokio::spawn(weir_api::serve(api, control, async {
         // The sender is dropped at the latest when this function ends.
         drop(stopped.await);
@@ -151,10 +174,11 @@ async fn serve(
             _ = terminate.recv() => {}
         }
     };
-    watching.abort();
-    spares.abort();
-    taking.abort();
-    streams.abort();
+    caretakers.iter().for_each(tokio::task::JoinHandle::abort);
+    manager.stop_replications();
+    if let Some(serving) = serving_peers {
+        serving.abort();
+    }
     let orderly = async {
         stop.send(()).ok();
         if let Ok(Err(error)) = served.await {
@@ -174,6 +198,21 @@ async fn serve(
             std::process::exit(130)
         }
     }
+}
+
+/// Starts what the server does by itself.
+fn look_after(
+    manager: &Arc<Manager>,
+    events: &Arc<events::Events>,
+) -> [tokio::task::JoinHandle<()>; 5] {
+    let (manager, events) = (|| Arc::clone(manager), || Arc::clone(events));
+    [
+        tokio::spawn(watchman::watch(manager(), events())),
+        tokio::spawn(vdevs::look_after(manager(), events())),
+        tokio::spawn(schedules::run(manager(), events())),
+        tokio::spawn(transfers::look_after(manager())),
+        tokio::spawn(replication::run(manager(), events())),
+    ]
 }
 
 fn bind_nbd(address: &Address) -> Result<weir_nbd::Listener, ApiError> {

@@ -11,12 +11,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use weir_api::peer::PEER_PORT;
 use weir_api::place::{API_PORT, API_SOCKET, NBD_PORT, NBD_SOCKET, default_state_dir};
 use weir_api::{Address, ApiError};
 use weir_base::limits::MEMORY_BYTES_MIN;
 use weir_base::{ErrorKind, size};
 
-use crate::serve::ServeOptions;
+use crate::serve::{PeerOptions, ServeOptions};
 
 /// Part of the machine's memory used unless told otherwise, in percent.
 const MEMORY_PERCENT: u64 = 25;
@@ -43,6 +44,19 @@ pub(crate) struct ServeArgs {
     /// Where NBD listens; may be repeated [default: unix:STATE/nbd.sock and 127.0.0.1:10809]
     #[arg(long, value_name = "HOST:PORT|unix:PATH")]
     nbd: Vec<String>,
+    /// Where other servers may reach this one to replicate to it; nowhere unless this is given
+    #[arg(long, value_name = "HOST:PORT",
+        requires_all = ["tls_cert", "tls_key", "peer_secret_file"])]
+    peer_listen: Option<String>,
+    /// File with the certificate that other servers check (PEM)
+    #[arg(long, value_name = "FILE", requires = "peer_listen")]
+    tls_cert: Option<PathBuf>,
+    /// File with the certificate's key (PEM)
+    #[arg(long, value_name = "FILE", requires = "peer_listen")]
+    tls_key: Option<PathBuf>,
+    /// File with the secret that other servers must know, 16 characters or more
+    #[arg(long, value_name = "FILE", requires = "peer_listen")]
+    peer_secret_file: Option<PathBuf>,
     /// Memory for data not yet written and for caches: a size such as 4GiB, or a part of the
     /// machine's memory such as 50% [default: 25%]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
@@ -100,11 +114,22 @@ impl ServeArgs {
         if nbd.is_empty() {
             nbd = default(NBD_SOCKET, NBD_PORT);
         }
-        refuse_twice(api.iter().chain(&nbd))?;
+        let files = (self.tls_cert, self.tls_key, self.peer_secret_file);
+        let peers = match (self.peer_listen, files) {
+            (Some(listen), (Some(certificate), Some(key), Some(secret))) => Some(PeerOptions {
+                listen: Address::parse(&listen, PEER_PORT)?,
+                certificate: absolute(&certificate)?,
+                key: absolute(&key)?,
+                secret: absolute(&secret)?,
+            }),
+            _ => None,
+        };
+        let listen = peers.iter().map(|peers| &peers.listen);
+        refuse_twice(api.iter().chain(&nbd).chain(listen))?;
         let memory_bytes = memory_bytes(self.memory.as_deref(), machine_bytes())?;
         let dedupe_bytes = dedupe_bytes(self.dedupe_memory.as_deref(), machine_bytes())?;
         let (log, demo) = (self.log.name(), self.demo);
-        Ok(ServeOptions { state_dir, api, nbd, memory_bytes, dedupe_bytes, log, demo })
+        Ok(ServeOptions { state_dir, api, nbd, peers, memory_bytes, dedupe_bytes, log, demo })
     }
 }
 

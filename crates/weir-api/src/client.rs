@@ -7,6 +7,8 @@
 //! - a request that is wrong in itself is refused here, without a connection;
 //! - one call is one connection: nothing is left open, nothing is retried behind one's back.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::header::{CONTENT_TYPE, HOST};
@@ -24,21 +26,24 @@ use weir_base::names;
 
 use crate::control::{Answer, Control};
 use crate::limits::{ANSWER_BYTES_MAX, CLIENT_TIMEOUT};
+use crate::peer::{PeerAddress, PeerLink, Secret};
 use crate::routes::{
     CloseOptions, NewDisk, NewName, NewSize, NewVdevs, OneDisk, OneVdev, PART_TYPE, ScrubOptions,
     SomeDisks, Successor,
 };
 use crate::types::{
-    DedupeEstimate, DedupeForecast, EventList, EventQuery, Export, ExportChange, ExportCreate,
-    ExportKey, ExportList, HistoryList, ImportableList, PoolAdd, PoolAttach, PoolChange, PoolClear,
-    PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove,
-    PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList,
-    PropertyQuery, PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted,
-    ReceiveToken, Removed, Request, ScheduleChange, ScheduleList, ScheduleSet, SendStart,
-    SendStarted, ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy,
-    SnapshotList, SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume,
-    VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList,
-    VolumeRename, VolumeResize, VolumeSet, check_listed, check_scheduled,
+    DedupeEstimate, DedupeForecast, DigestList, DigestRequest, EventList, EventQuery, Export,
+    ExportChange, ExportCreate, ExportKey, ExportList, HistoryList, ImportableList, PoolAdd,
+    PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport,
+    PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange,
+    PropertyInherit, PropertyList, PropertyQuery, PropertySet, ReceiveDone, ReceiveProgress,
+    ReceiveStart, ReceiveStarted, ReceiveToken, Removed, ReplicationAct, ReplicationChange,
+    ReplicationCreate, ReplicationList, Request, ScheduleChange, ScheduleList, ScheduleSet,
+    SendStart, SendStarted, ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate,
+    SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback, SnapshotTag,
+    SnapshotsDestroyed, Volume, VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate,
+    VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet, check_listed,
+    check_scheduled,
 };
 use crate::wire::{ApiError, ErrorBody};
 use crate::{Address, Error};
@@ -54,6 +59,8 @@ const JSON: &str = "application/json";
 pub struct Client {
     address: Address,
     timeout: Duration,
+    /// The way to a server that asks for TLS and a secret.
+    link: Option<Arc<PeerLink>>,
 }
 
 /// One call as it goes out.
@@ -67,7 +74,17 @@ struct Call {
 impl Client {
     /// A client of the server at `address` that waits up to [`CLIENT_TIMEOUT`].
     pub fn new(address: Address) -> Self {
-        Self { address, timeout: CLIENT_TIMEOUT }
+        Self { address, timeout: CLIENT_TIMEOUT, link: None }
+    }
+
+    /// A client of another server, over TLS; of all calls it answers few.
+    ///
+    /// # Errors
+    /// [`Error::File`] for a file of certificates that cannot be used.
+    pub fn peer(to: &PeerAddress, ca: &Path, secret: Secret) -> Result<Self, Error> {
+        let link = PeerLink::new(to, ca, secret)?;
+        let address = link.place().clone();
+        Ok(Self { address, timeout: CLIENT_TIMEOUT, link: Some(Arc::new(link)) })
     }
 
     /// The same client with another timeout.
@@ -110,6 +127,15 @@ impl Client {
     }
 
     async fn exchange(&self, call: Call) -> Result<(StatusCode, Bytes), Error> {
+        if let Some(link) = &self.link {
+            let request = hyper::Request::builder()
+                .method(call.method)
+                .uri(call.path)
+                .header(CONTENT_TYPE, call.content)
+                .body(Full::new(Bytes::from(call.body)))
+                .map_err(|source| self.broken(source))?;
+            return link.exchange(request).await;
+        }
         let failed = |source| Error::Connect { address: self.address.to_string(), source };
         match &self.address {
             Address::Unix(socket) => {
@@ -449,6 +475,27 @@ impl Control for Client {
 
     fn receive_abort(&self, volume: String) -> Answer<'_, Removed> {
         self.call(volume_path(&volume).map(|path| delete(format!("{path}/receive"))))
+    }
+
+    fn snapshot_digest(&self, request: DigestRequest) -> Answer<'_, DigestList> {
+        self.call(checked(Method::POST, "/v1/snapshots/digest", &request))
+    }
+
+    fn replication_create(&self, request: ReplicationCreate) -> Answer<'_, ReplicationChange> {
+        self.call(checked(Method::POST, "/v1/replications", &request))
+    }
+
+    fn replication_list(&self) -> Answer<'_, ReplicationList> {
+        self.call(Ok(get("/v1/replications")))
+    }
+
+    fn replication_act(&self, request: ReplicationAct) -> Answer<'_, ReplicationChange> {
+        self.call(checked(Method::POST, "/v1/replications/act", &request))
+    }
+
+    fn replication_delete(&self, volume: String) -> Answer<'_, Removed> {
+        let path = volume_path(&volume).map(|path| path.replacen("volumes", "replications", 1));
+        self.call(path.map(delete))
     }
 
     fn schedule_set(&self, request: ScheduleSet) -> Answer<'_, ScheduleChange> {

@@ -13,16 +13,17 @@ use std::future::Future;
 use std::pin::Pin;
 
 use crate::types::{
-    DedupeEstimate, DedupeForecast, EventList, EventQuery, Export, ExportChange, ExportCreate,
-    ExportKey, ExportList, HistoryList, ImportableList, PoolAdd, PoolAttach, PoolChange, PoolClear,
-    PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove,
-    PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList,
-    PropertyQuery, PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted,
-    ReceiveToken, Removed, ScheduleChange, ScheduleList, ScheduleSet, SendStart, SendStarted,
-    ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
-    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeAdvice,
-    VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename,
-    VolumeResize, VolumeSet,
+    DedupeEstimate, DedupeForecast, DigestList, DigestRequest, EventList, EventQuery, Export,
+    ExportChange, ExportCreate, ExportKey, ExportList, HistoryList, ImportableList, PoolAdd,
+    PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport,
+    PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange,
+    PropertyInherit, PropertyList, PropertyQuery, PropertySet, ReceiveDone, ReceiveProgress,
+    ReceiveStart, ReceiveStarted, ReceiveToken, Removed, ReplicationAct, ReplicationChange,
+    ReplicationCreate, ReplicationList, ScheduleChange, ScheduleList, ScheduleSet, SendStart,
+    SendStarted, ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy,
+    SnapshotList, SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume,
+    VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList,
+    VolumeRename, VolumeResize, VolumeSet,
 };
 use crate::wire::ApiError;
 
@@ -275,6 +276,28 @@ pub trait Control: Send + Sync + 'static {
 
     /// Gives the stream into a volume up: the volume is what it was before, or gone.
     fn receive_abort(&self, volume: String) -> Answer<'_, Removed>;
+
+    /// Digests ranges of a snapshot: equal content has equal digests, wherever it is.
+    fn snapshot_digest(&self, request: DigestRequest) -> Answer<'_, DigestList>;
+
+    /// Lets the server replicate a volume to another server from now on. The same volume to the
+    /// same place with other settings is `changed`.
+    ///
+    /// # Errors
+    /// `Exists` for a volume that is replicated to another place.
+    fn replication_create(&self, request: ReplicationCreate) -> Answer<'_, ReplicationChange>;
+
+    /// Lists replications by volume.
+    fn replication_list(&self) -> Answer<'_, ReplicationList>;
+
+    /// Starts a run or a comparison, which goes on after the answer, or pauses and resumes.
+    ///
+    /// # Errors
+    /// `Busy` for a run of one that is paused.
+    fn replication_act(&self, request: ReplicationAct) -> Answer<'_, ReplicationChange>;
+
+    /// Forgets a replication; what the other server has stays there.
+    fn replication_delete(&self, volume: String) -> Answer<'_, Removed>;
 
     /// Lets the server take snapshots of a volume, or of all volumes of a pool, from now on.
     fn schedule_set(&self, request: ScheduleSet) -> Answer<'_, ScheduleChange>;

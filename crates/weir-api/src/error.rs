@@ -106,6 +106,23 @@ pub enum Error {
     /// A request about no snapshot.
     #[error("no snapshot was named")]
     NoSnapshots,
+    /// A file that cannot be used.
+    #[error("file {}: {why}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
+    /// Runs in too quick a succession.
+    #[error("every {seconds} s is too often")]
+    TooOften {
+        /// What was asked for.
+        seconds: u64,
+    },
+    /// A limit that lets nothing through.
+    #[error("a bandwidth of 0 would send nothing")]
+    NoBandwidth,
     /// A stream that would be a difference to two things.
     #[error("a token says by itself what the stream is a difference to")]
     FromAndToken,
@@ -267,6 +284,9 @@ impl Error {
             | Self::NoSnapshots
             | Self::NotOnePool
             | Self::FromAndToken
+            | Self::File { .. }
+            | Self::TooOften { .. }
+            | Self::NoBandwidth
             | Self::VolumeTwice { .. }
             | Self::Elsewhere { .. }
             | Self::Schedule { .. }
@@ -303,6 +323,9 @@ impl Error {
             Self::SizeWithOthers => "set the size with a call of its own",
             Self::NoVolumes | Self::NamedTwice { .. } => "name each volume once, such as tank/vm1",
             Self::NoSnapshots => "name a snapshot, such as tank/vm1@monday",
+            Self::File { .. } => "name another file, or correct this one",
+            Self::TooOften { .. } => "leave 5 seconds or more between runs",
+            Self::NoBandwidth => "pause the replication, or leave the limit out",
             Self::FromAndToken => "leave out the older snapshot (-i), or the token (-t)",
             Self::NotOnePool => "name the pool and the snapshots, such as tank@monday",
             Self::VolumeTwice { .. } => "take the second one with another call",

@@ -15,6 +15,7 @@ pub mod error;
 mod guard;
 pub mod limits;
 pub mod listen;
+pub mod peer;
 pub mod place;
 mod routes;
 mod server;

@@ -22,6 +22,9 @@ pub const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// this many bodies, and a flood on TCP leaves the unix socket free.
 pub const CONNECTIONS_MAX: usize = 64;
 
+/// Connections of other servers at once: each replication has one.
+pub const PEERS_MAX: usize = 32;
+
 /// Connections the kernel queues before it refuses more.
 pub const ACCEPT_QUEUE: i32 = 128;
 

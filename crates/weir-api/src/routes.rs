@@ -32,8 +32,10 @@ mod care;
 mod event;
 mod export;
 mod legs;
+mod peer;
 mod pool;
 mod property;
+mod replication;
 mod schedule;
 mod snapshot;
 mod transfer;
@@ -42,6 +44,7 @@ mod volume;
 
 pub(crate) use care::{OneDisk, ScrubOptions, SomeDisks};
 pub(crate) use legs::{NewDisk, Successor};
+pub(crate) use peer::peer_router;
 pub(crate) use pool::CloseOptions;
 pub(crate) use transfer::PART_TYPE;
 pub(crate) use vdevs::{NewVdevs, OneVdev};
@@ -121,6 +124,10 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(transfer::receive_finish))
         .routes(routes!(transfer::receive_stop))
         .routes(routes!(transfer::receive_token, transfer::receive_abort))
+        .routes(routes!(replication::list, replication::create))
+        .routes(routes!(replication::act))
+        .routes(routes!(replication::delete))
+        .routes(routes!(replication::digest))
         .routes(routes!(schedule::list, schedule::set))
         .routes(routes!(schedule::clear))
         .routes(routes!(export::list, export::create))

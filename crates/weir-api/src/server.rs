@@ -67,7 +67,7 @@ enum Source {
     Tcp(TcpListener),
 }
 
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 impl Source {
@@ -145,7 +145,11 @@ async fn told(stopped: &mut watch::Receiver<bool>) {
     drop(stopped.wait_for(|stop| *stop).await);
 }
 
-async fn serve_one(stream: Box<dyn Stream>, router: Router, mut stopped: watch::Receiver<bool>) {
+pub(crate) async fn serve_one(
+    stream: Box<dyn Stream>,
+    router: Router,
+    mut stopped: watch::Receiver<bool>,
+) {
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())

@@ -22,6 +22,7 @@ mod io;
 mod legs;
 mod pool;
 mod property;
+mod replication;
 mod schedule;
 mod snapshot;
 mod space;
@@ -49,6 +50,11 @@ pub use property::{
     PROPERTIES, Property, PropertyChange, PropertyInherit, PropertyKind, PropertyList,
     PropertyQuery, PropertySet, PropertySource, PropertySpec, PropertyValues, Setting,
     is_user_property,
+};
+pub use replication::{
+    DigestList, DigestRequest, REPLICATION_PREFIX, REPLICATION_TAG, Replication, ReplicationAct,
+    ReplicationAction, ReplicationChange, ReplicationCreate, ReplicationList, ReplicationState,
+    Verification,
 };
 pub use schedule::{
     Every, Keep, Schedule, ScheduleChange, ScheduleList, ScheduleSet, check_scheduled,

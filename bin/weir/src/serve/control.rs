@@ -14,16 +14,17 @@ use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
 use weir_api::types::{
-    DedupeEstimate, DedupeForecast, EventList, EventQuery, Export, ExportChange, ExportCreate,
-    ExportKey, ExportList, HistoryList, ImportableList, Outcome, PoolAdd, PoolAttach, PoolChange,
-    PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList,
-    PoolRemove, PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit,
-    PropertyList, PropertyQuery, PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart,
-    ReceiveStarted, ReceiveToken, Removed, ScheduleChange, ScheduleList, ScheduleSet, SendStart,
-    SendStarted, ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy,
-    SnapshotList, SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume,
-    VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList,
-    VolumeRename, VolumeResize, VolumeSet,
+    DedupeEstimate, DedupeForecast, DigestList, DigestRequest, EventList, EventQuery, Export,
+    ExportChange, ExportCreate, ExportKey, ExportList, HistoryList, ImportableList, Outcome,
+    PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk,
+    PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub, PoolStatus,
+    PropertyChange, PropertyInherit, PropertyList, PropertyQuery, PropertySet, ReceiveDone,
+    ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed, ReplicationAct,
+    ReplicationChange, ReplicationCreate, ReplicationList, ScheduleChange, ScheduleList,
+    ScheduleSet, SendStart, SendStarted, ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate,
+    SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback, SnapshotTag,
+    SnapshotsDestroyed, Volume, VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate,
+    VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control};
 use weir_base::{ErrorKind, Guid};
@@ -39,6 +40,7 @@ use super::jobs::Jobs;
 use super::offers::Of;
 use super::pools::{OpenPool, api_error};
 use super::recorder::Record;
+use super::replication::Activities;
 use super::state::StateFile;
 use super::transfers::Transfers;
 use super::{convert, disks, lifecycle};
@@ -69,6 +71,8 @@ pub(super) struct Manager {
     pub(super) estimating: Jobs<DedupeForecast>,
     /// Streams under way.
     pub(super) transfers: Transfers,
+    /// What replications are doing.
+    pub(super) activities: Activities,
 }
 
 pub(super) fn not_found(what: &str, name: &str) -> ApiError {
@@ -108,6 +112,7 @@ impl Manager {
             advising: Jobs::default(),
             estimating: Jobs::default(),
             transfers: Transfers::default(),
+            activities: Activities::default(),
         }
     }
 
@@ -469,6 +474,26 @@ impl Control for Manager {
 
     fn receive_abort(&self, volume: String) -> Answer<'_, Removed> {
         Box::pin(self.abort_receive(volume))
+    }
+
+    fn snapshot_digest(&self, request: DigestRequest) -> Answer<'_, DigestList> {
+        Box::pin(self.digest_snapshot(request))
+    }
+
+    fn replication_create(&self, request: ReplicationCreate) -> Answer<'_, ReplicationChange> {
+        Box::pin(self.create_replication(request))
+    }
+
+    fn replication_list(&self) -> Answer<'_, ReplicationList> {
+        Box::pin(async { Ok(self.list_replications()) })
+    }
+
+    fn replication_act(&self, request: ReplicationAct) -> Answer<'_, ReplicationChange> {
+        Box::pin(async move { self.act_on_replication(&request) })
+    }
+
+    fn replication_delete(&self, volume: String) -> Answer<'_, Removed> {
+        Box::pin(async move { self.delete_replication(volume) })
     }
 
     fn schedule_set(&self, request: ScheduleSet) -> Answer<'_, ScheduleChange> {

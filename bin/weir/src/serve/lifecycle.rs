@@ -192,7 +192,10 @@ impl Manager {
         let guid = pool.engine.pool().guid().0;
         pool.call(|engine| async move { Ok(engine.pool().erase().await?) }).await?;
         drop(pool);
-        self.remember(|state| state.schedules.retain(|schedule| schedule.pool_guid != guid))?;
+        self.remember(|state| {
+            state.schedules.retain(|schedule| schedule.pool_guid != guid);
+            state.replications.retain(|replication| replication.pool_guid != guid);
+        })?;
         // The pool takes no more commits, so closing reports it as suspended: that is the point.
         drop(self.take_out(&request.name).await);
         Ok(Removed { outcome: Outcome::Removed, name: request.name })

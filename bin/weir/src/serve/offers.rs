@@ -100,6 +100,15 @@ impl Manager {
             schedule.name = name;
             true
         });
+        state.state.replications.retain_mut(|replication| {
+            let ours = replication.pool_guid == guid && Of::Pool(pool).is(&replication.volume);
+            if !ours {
+                return true;
+            }
+            let Some(name) = called(replication.dataset) else { return false };
+            replication.volume = name;
+            true
+        });
         if state.state == before { Ok(()) } else { state.save() }
     }
 

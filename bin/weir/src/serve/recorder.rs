@@ -12,17 +12,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_api::types::{
-    DedupeEstimate, DedupeForecast, EventLevel, EventList, EventQuery, Export, ExportChange,
-    ExportCreate, ExportKey, ExportList, HistoryEntry, HistoryList, ImportableList, Outcome,
-    PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk,
-    PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub, PoolStatus,
-    PropertyChange, PropertyInherit, PropertyList, PropertyQuery, PropertySet, ReceiveDone,
-    ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed, ScheduleChange,
-    ScheduleList, ScheduleSet, ScrubAction, SendStart, SendStarted, ServerInfo, SnapshotChange,
-    SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback,
-    SnapshotTag, SnapshotsDestroyed, VdevRole, VdevSpec, Volume, VolumeAdvice, VolumeAdvise,
-    VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
-    VolumeSet,
+    DedupeEstimate, DedupeForecast, DigestList, DigestRequest, EventLevel, EventList, EventQuery,
+    Export, ExportChange, ExportCreate, ExportKey, ExportList, HistoryEntry, HistoryList,
+    ImportableList, Outcome, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated,
+    PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan,
+    PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery,
+    PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
+    ReplicationAct, ReplicationAction, ReplicationChange, ReplicationCreate, ReplicationList,
+    ScheduleChange, ScheduleList, ScheduleSet, ScrubAction, SendStart, SendStarted, ServerInfo,
+    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
+    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, VdevRole, VdevSpec, Volume, VolumeAdvice,
+    VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename,
+    VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control, caller};
 use weir_base::limits::DISK_SILENT;
@@ -564,6 +565,46 @@ impl Control for Recorder {
         let call = Call::new("receive_abort", &volume, "");
         let manager = Arc::clone(&self.manager);
         Box::pin(self.change(call, removed, async move { manager.receive_abort(volume).await }))
+    }
+
+    fn snapshot_digest(&self, request: DigestRequest) -> Answer<'_, DigestList> {
+        let pool = request.snapshot.split('/').next().unwrap_or_default().to_owned();
+        let manager = Arc::clone(&self.manager);
+        Box::pin(async move {
+            self.patiently(&pool, async move { manager.snapshot_digest(request).await }).await
+        })
+    }
+
+    fn replication_create(&self, request: ReplicationCreate) -> Answer<'_, ReplicationChange> {
+        let details = format!("to {} every {} s", request.to, request.every_seconds);
+        let call = Call::new("replication_create", &request.volume, &details);
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.replication_create(request).await };
+        Box::pin(self.change(call, |change: &ReplicationChange| change.outcome, work))
+    }
+
+    fn replication_list(&self) -> Answer<'_, ReplicationList> {
+        self.manager.replication_list()
+    }
+
+    fn replication_act(&self, request: ReplicationAct) -> Answer<'_, ReplicationChange> {
+        let kind = match request.action {
+            ReplicationAction::Run => "replication_run",
+            ReplicationAction::Pause => "replication_pause",
+            ReplicationAction::Resume => "replication_resume",
+            ReplicationAction::Verify => "replication_verify",
+        };
+        let call = Call::new(kind, &request.volume, "");
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.replication_act(request).await };
+        Box::pin(self.change(call, |change: &ReplicationChange| change.outcome, work))
+    }
+
+    fn replication_delete(&self, volume: String) -> Answer<'_, Removed> {
+        let call = Call::new("replication_delete", &volume, "");
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.replication_delete(volume).await };
+        Box::pin(self.change(call, removed, work))
     }
 
     fn schedule_set(&self, request: ScheduleSet) -> Answer<'_, ScheduleChange> {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use weir_api::ApiError;
-use weir_api::types::Keep;
+use weir_api::types::{Keep, Verification};
 use weir_base::ErrorKind;
 
 /// A pool that was open.
@@ -43,6 +43,39 @@ pub(super) struct KnownSchedule {
     pub(super) keep: Keep,
 }
 
+/// A volume that is replicated to another server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct KnownReplication {
+    /// Full name.
+    pub(super) volume: String,
+    pub(super) pool_guid: u64,
+    /// Number of the volume.
+    pub(super) dataset: u64,
+    pub(super) to: String,
+    pub(super) every_seconds: u64,
+    pub(super) bandwidth_bytes: Option<u64>,
+    pub(super) ca_file: String,
+    pub(super) secret_file: String,
+    pub(super) paused: bool,
+    /// Whether a run began and did not come to its end.
+    #[serde(default)]
+    pub(super) unfinished: bool,
+    /// When the last run began.
+    pub(super) last_run_unix_ms: u64,
+    /// The newest snapshot that both sides have.
+    pub(super) last: Option<ReplicatedSnapshot>,
+    pub(super) verified: Option<Verification>,
+}
+
+/// A snapshot that both sides have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ReplicatedSnapshot {
+    /// Its own name.
+    pub(super) snapshot: String,
+    /// When it was taken.
+    pub(super) unix_ms: u64,
+}
+
 /// Everything that is remembered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct State {
@@ -50,6 +83,8 @@ pub(super) struct State {
     pub(super) exports: Vec<KnownExport>,
     #[serde(default)]
     pub(super) schedules: Vec<KnownSchedule>,
+    #[serde(default)]
+    pub(super) replications: Vec<KnownReplication>,
 }
 
 /// The file it is kept in.

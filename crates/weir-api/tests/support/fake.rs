@@ -11,17 +11,19 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use weir_api::types::{
-    Compression, DedupeEstimate, DedupeForecast, Event, EventLevel, EventList, EventQuery, Export,
-    ExportChange, ExportCreate, ExportKey, ExportList, HistoryEntry, HistoryList, ImportableList,
-    ImportablePool, Outcome, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated,
-    PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan,
-    PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery,
-    PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
-    Schedule, ScheduleChange, ScheduleList, ScheduleSet, SendStart, SendStarted, ServerInfo,
-    Snapshot, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
-    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeAdvice,
-    VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename,
-    VolumeResize, VolumeSet,
+    Compression, DedupeEstimate, DedupeForecast, DigestList, DigestRequest, Event, EventLevel,
+    EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, HistoryEntry,
+    HistoryList, ImportableList, ImportablePool, Outcome, PoolAdd, PoolAttach, PoolChange,
+    PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList,
+    PoolRemove, PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit,
+    PropertyList, PropertyQuery, PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart,
+    ReceiveStarted, ReceiveToken, Removed, Replication, ReplicationAct, ReplicationAction,
+    ReplicationChange, ReplicationCreate, ReplicationList, ReplicationState, Schedule,
+    ScheduleChange, ScheduleList, ScheduleSet, SendStart, SendStarted, ServerInfo, Snapshot,
+    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
+    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeAdvice, VolumeAdvise,
+    VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
+    VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control};
 use weir_base::ErrorKind;
@@ -494,6 +496,62 @@ impl Control for Fake {
             removed(volume)
         } else {
             ready(Err(not_found("stream into", &volume)))
+        }
+    }
+
+    fn snapshot_digest(&self, request: DigestRequest) -> Answer<'_, DigestList> {
+        if !self.state().snapshots.contains_key(&request.snapshot) {
+            return ready(Err(not_found("snapshot", &request.snapshot)));
+        }
+        let digests = (0..request.count.min(4)).map(|at| format!("{at:032x}")).collect();
+        ready(Ok(DigestList { size_bytes: 4 << 20, range_bytes: 1 << 20, digests }))
+    }
+
+    fn replication_create(&self, request: ReplicationCreate) -> Answer<'_, ReplicationChange> {
+        let mut state = self.state();
+        let replication = Replication {
+            volume: request.volume.clone(),
+            to: request.to,
+            every_seconds: request.every_seconds,
+            bandwidth_bytes: request.bandwidth_bytes,
+            state: ReplicationState::Waiting,
+            snapshot: None,
+            lag_ms: None,
+            sent_bytes: 0,
+            estimate_bytes: 0,
+            error: None,
+            verified: None,
+        };
+        let before = state.replications.insert(request.volume, replication.clone());
+        let outcome = match before {
+            None => Outcome::Created,
+            Some(before) if before == replication => Outcome::Unchanged,
+            Some(_) => Outcome::Changed,
+        };
+        ready(Ok(ReplicationChange { outcome, replication }))
+    }
+
+    fn replication_list(&self) -> Answer<'_, ReplicationList> {
+        let replications = self.state().replications.values().cloned().collect();
+        ready(Ok(ReplicationList { replications }))
+    }
+
+    fn replication_act(&self, request: ReplicationAct) -> Answer<'_, ReplicationChange> {
+        let mut state = self.state();
+        let Some(replication) = state.replications.get_mut(&request.volume) else {
+            return ready(Err(not_found("replication", &request.volume)));
+        };
+        let paused = request.action == ReplicationAction::Pause;
+        replication.state =
+            if paused { ReplicationState::Paused } else { ReplicationState::Waiting };
+        let replication = replication.clone();
+        ready(Ok(ReplicationChange { outcome: Outcome::Changed, replication }))
+    }
+
+    fn replication_delete(&self, volume: String) -> Answer<'_, Removed> {
+        match self.state().replications.remove(&volume) {
+            Some(_) => removed(volume),
+            None => ready(Err(not_found("replication", &volume))),
         }
     }
 

@@ -8,8 +8,8 @@ use weir_api::types::{
     Allocated, CleanerStatus, ClientIo, Compression, DiskIo, DiskStatus, ErrorCounts, Export,
     ExportChange, ExportCreate, ExportKey, FlushCheck, FlushVerdict, Health, Outcome, PoolChange,
     PoolCreate, PoolCreated, PoolStatus, Property, PropertySource, PropertyValues, Removed,
-    Schedule, SegmentIo, Snapshot, SnapshotChange, VdevKind, VdevSpec, VdevStatus, Volume,
-    VolumeChange, VolumeCreate, VolumeSpace,
+    Replication, Schedule, SegmentIo, Snapshot, SnapshotChange, VdevKind, VdevSpec, VdevStatus,
+    Volume, VolumeChange, VolumeCreate, VolumeSpace,
 };
 use weir_api::{Answer, ApiError};
 use weir_base::ErrorKind;
@@ -22,6 +22,7 @@ pub(crate) struct State {
     pub(crate) exports: BTreeMap<String, Export>,
     pub(crate) snapshots: BTreeMap<String, Snapshot>,
     pub(crate) schedules: BTreeMap<String, Schedule>,
+    pub(crate) replications: BTreeMap<String, Replication>,
     /// What is left of streams that are sent, by session.
     pub(crate) sends: BTreeMap<String, Vec<Vec<u8>>>,
     /// Volume and bytes of streams that are received, by session.

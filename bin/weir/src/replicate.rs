@@ -1,0 +1,211 @@
+//! `weir replicate`: volumes that the server sends to another server by itself.
+//!
+//! Not here: streams through files and pipes (transfer).
+//!
+//! Invariant: a verb is one call; whatever can be judged here is judged before the call.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Subcommand;
+use weir_api::types::{
+    Replication, ReplicationAct, ReplicationAction, ReplicationChange, ReplicationCreate,
+    ReplicationState, Request as _, Verification,
+};
+use weir_api::{ApiError, Control};
+use weir_base::ErrorKind;
+use weir_base::size::{self, Human};
+
+use crate::output::{self, Style};
+use crate::session::Session;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ReplicateVerb {
+    /// Replicate a volume to another server from now on; the first run begins at once
+    Create {
+        /// Full name, such as tank/vm1
+        volume: String,
+        /// Where to, such as https://host:7118/backup/vm1
+        #[arg(long, value_name = "URL")]
+        to: String,
+        /// From the start of one run to that of the next, such as 15m
+        #[arg(long, value_name = "TIME")]
+        every: String,
+        /// Most bytes per second, such as 50MiB
+        #[arg(long, value_name = "SIZE")]
+        bandwidth: Option<String>,
+        /// File with the certificate that the other server's was signed with (PEM)
+        #[arg(long, value_name = "FILE")]
+        ca: PathBuf,
+        /// File with the secret that the other server was started with
+        #[arg(long, value_name = "FILE")]
+        secret_file: PathBuf,
+    },
+    /// List replicated volumes: what each is doing, and what would be lost with this server now
+    List {
+        /// For scripts: no header, tabs, sizes in bytes, times in seconds
+        #[arg(short = 'H')]
+        script: bool,
+    },
+    /// Start a run now
+    Run {
+        /// Full name, such as tank/vm1
+        volume: String,
+    },
+    /// Start no run until it is resumed, and cut one under way off
+    Pause {
+        /// Full name, such as tank/vm1
+        volume: String,
+    },
+    /// Go on
+    Resume {
+        /// Full name, such as tank/vm1
+        volume: String,
+    },
+    /// Compare the newest replicated snapshot on both servers; list shows what was found
+    Verify {
+        /// Full name, such as tank/vm1
+        volume: String,
+    },
+    /// Forget a replication; what the other server has stays there
+    Delete {
+        /// Full name, such as tank/vm1
+        volume: String,
+    },
+}
+
+pub(crate) fn run(verb: ReplicateVerb, session: &Session) -> Result<(), ApiError> {
+    match verb {
+        ReplicateVerb::Create { volume, to, every, bandwidth, ca, secret_file } => {
+            let request = ReplicationCreate {
+                volume,
+                to,
+                every_seconds: seconds(&every)?,
+                bandwidth_bytes: bandwidth.as_deref().map(bytes).transpose()?,
+                ca_file: absolute(&ca)?,
+                secret_file: absolute(&secret_file)?,
+            };
+            request.check()?;
+            changed(session, &session.call(|client| client.replication_create(request))?)
+        }
+        ReplicateVerb::List { script } => list(session, Style::new(script)),
+        ReplicateVerb::Run { volume } => act(session, volume, ReplicationAction::Run),
+        ReplicateVerb::Pause { volume } => act(session, volume, ReplicationAction::Pause),
+        ReplicateVerb::Resume { volume } => act(session, volume, ReplicationAction::Resume),
+        ReplicateVerb::Verify { volume } => act(session, volume, ReplicationAction::Verify),
+        ReplicateVerb::Delete { volume } => {
+            let gone = session.call(|client| client.replication_delete(volume))?;
+            session.say(&output::outcome("replication", &gone.name, gone.outcome));
+            session.print(&gone, |_| String::new())
+        }
+    }
+}
+
+fn seconds(text: &str) -> Result<u64, ApiError> {
+    let time = humantime::parse_duration(text);
+    time.map(|time| time.as_secs()).map_err(|error| {
+        ApiError::new(ErrorKind::Invalid, format!("bad time {text:?}: {error}"))
+            .with_action("write a number and a unit, such as 15m, 1h or 30s")
+    })
+}
+
+fn bytes(text: &str) -> Result<u64, ApiError> {
+    size::parse(text).map_err(|error| ApiError::new(ErrorKind::Invalid, error.to_string()))
+}
+
+/// The server has another working directory.
+fn absolute(path: &Path) -> Result<String, ApiError> {
+    let path = std::path::absolute(path).map_err(|error| {
+        let message = format!("cannot use the path {}: {error}", path.display());
+        ApiError::new(ErrorKind::Invalid, message)
+    })?;
+    path.into_os_string().into_string().map_err(|path| {
+        let message = format!("the path {} is not valid UTF-8", path.display());
+        ApiError::new(ErrorKind::Invalid, message)
+    })
+}
+
+fn act(session: &Session, volume: String, action: ReplicationAction) -> Result<(), ApiError> {
+    let request = ReplicationAct { volume, action };
+    request.check()?;
+    changed(session, &session.call(|client| client.replication_act(request))?)
+}
+
+fn changed(session: &Session, change: &ReplicationChange) -> Result<(), ApiError> {
+    let name = &change.replication.volume;
+    session.say(&output::outcome("replication", name, change.outcome));
+    session.print(change, |_| String::new())
+}
+
+/// A time for people, two units of it at most.
+fn time(ms: u64) -> String {
+    let text = humantime::format_duration(Duration::from_secs(ms / 1000)).to_string();
+    text.split(' ').take(2).collect::<Vec<_>>().join(" ")
+}
+
+fn progress(replication: &Replication) -> String {
+    let Replication { state, sent_bytes, estimate_bytes, .. } = replication;
+    match state {
+        ReplicationState::Sending | ReplicationState::Verifying => {
+            format!("{} of about {}", Human(*sent_bytes), Human(*estimate_bytes))
+        }
+        _ => "-".to_owned(),
+    }
+}
+
+fn verified(found: Option<&Verification>) -> String {
+    match found {
+        None => "never".to_owned(),
+        Some(found) if found.is_same => format!("same {}", output::date(found.unix_ms)),
+        Some(found) => {
+            let at = found.differs_at.unwrap_or_default();
+            format!("DIFFERS at {at} {}", output::date(found.unix_ms))
+        }
+    }
+}
+
+fn list(session: &Session, style: Style) -> Result<(), ApiError> {
+    let answer = session.call(|client| client.replication_list())?;
+    if answer.replications.is_empty() {
+        session.say("nothing is replicated");
+    }
+    for replication in &answer.replications {
+        if let Some(error) = &replication.error {
+            session.say(&format!("{}: {error}", replication.volume));
+        }
+    }
+    let dash = || "-".to_owned();
+    let lag = |ms: u64| match style {
+        Style::People => time(ms),
+        Style::Script => (ms / 1000).to_string(),
+    };
+    let row = |replication: &Replication| {
+        [
+            replication.volume.clone(),
+            replication.to.clone(),
+            replication.state.name().to_owned(),
+            progress(replication),
+            replication.snapshot.clone().unwrap_or_else(dash),
+            replication.lag_ms.map_or_else(dash, lag),
+            verified(replication.verified.as_ref()),
+        ]
+    };
+    session.print(&answer, |all| {
+        let rows: Vec<_> = all.replications.iter().map(row).collect();
+        let header = ["VOLUME", "TO", "STATE", "PROGRESS", "SNAPSHOT", ">RPO", "VERIFIED"];
+        if rows.is_empty() { String::new() } else { output::table(header, &rows, style) }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_and_shown_in_units() {
+        assert_eq!(seconds("15m").unwrap(), 900);
+        assert!(seconds("often").is_err());
+        assert_eq!(time(3_723_000), "1h 2m");
+        assert_eq!(time(0), "0s");
+    }
+}

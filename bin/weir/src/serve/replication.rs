@@ -1,0 +1,382 @@
+//! Replications: keeping them, and running them when they are due.
+//!
+//! Not here: one run (replicate), comparing both sides (verify).
+//!
+//! Invariants:
+//! - one run of a replication at a time; one that failed is tried again, each time later;
+//! - a replication belongs to a pool and a volume by their numbers: it follows renames and rests
+//!   while the pool is closed;
+//! - what is remembered holds the names of files with secrets, never a secret.
+
+mod run;
+mod verify;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::task::JoinHandle;
+use weir_api::peer::{PeerAddress, Secret};
+use weir_api::types::{
+    EventLevel, Outcome, Removed, Replication, ReplicationAct, ReplicationAction,
+    ReplicationChange, ReplicationCreate, ReplicationList, ReplicationState,
+};
+use weir_api::{ApiError, Client};
+use weir_base::{Clock as _, ErrorKind, SystemClock};
+
+use super::control::{Manager, not_found, split};
+use super::events::{Events, NewEvent};
+use super::pools::api_error;
+use super::state::KnownReplication;
+
+/// Time between two looks at what is due.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// A run that failed is tried again after this long, doubled each time it fails again ...
+const RETRY_MIN: Duration = Duration::from_secs(5);
+
+/// ... up to this.
+const RETRY_MAX: Duration = Duration::from_mins(15);
+
+/// How long the other server may take for one call: it may wait for a slow commit.
+const CALL_TIMEOUT: Duration = Duration::from_mins(2);
+
+/// What a replication is doing, as far as it is not remembered.
+#[derive(Default)]
+pub(super) struct Activity {
+    task: Option<JoinHandle<()>>,
+    state: Option<ReplicationState>,
+    sent_bytes: u64,
+    estimate_bytes: u64,
+    error: Option<String>,
+    failures: u32,
+    retry_at: Option<Instant>,
+    /// Somebody asked for a run, or a comparison, now.
+    run_now: bool,
+    verify_now: bool,
+}
+
+impl Activity {
+    fn is_running(&self) -> bool {
+        self.task.as_ref().is_some_and(|task| !task.is_finished())
+    }
+}
+
+/// The activity of every replication, by pool and dataset number.
+pub(super) type Activities = Mutex<BTreeMap<(u64, u64), Activity>>;
+
+fn now_ms() -> u64 {
+    SystemClock::default().unix_ms()
+}
+
+impl KnownReplication {
+    fn key(&self) -> (u64, u64) {
+        (self.pool_guid, self.dataset)
+    }
+
+    /// A client of the other server.
+    fn client(&self) -> Result<(PeerAddress, Client), ApiError> {
+        let to: PeerAddress = self.to.parse()?;
+        let secret = Secret::read(Path::new(&self.secret_file))?;
+        let client = Client::peer(&to, Path::new(&self.ca_file), secret)?;
+        Ok((to, client.with_timeout(CALL_TIMEOUT)))
+    }
+}
+
+impl Manager {
+    fn known_replications(&self) -> Vec<KnownReplication> {
+        self.state.lock().state.replications.clone()
+    }
+
+    fn known_replication(&self, volume: &str) -> Result<KnownReplication, ApiError> {
+        let found = self.known_replications().into_iter().find(|known| known.volume == volume);
+        found.ok_or_else(|| not_found("replication", volume))
+    }
+
+    /// Changes what is remembered of a replication, if it is there still.
+    fn remember_replication(
+        &self,
+        key: (u64, u64),
+        change: impl FnOnce(&mut KnownReplication),
+    ) -> Result<(), ApiError> {
+        self.remember(|state| {
+            if let Some(known) = state.replications.iter_mut().find(|known| known.key() == key) {
+                change(known);
+            }
+        })
+    }
+
+    fn with_activity<T>(&self, key: (u64, u64), act: impl FnOnce(&mut Activity) -> T) -> T {
+        act(self.activities.lock().entry(key).or_default())
+    }
+
+    fn show_replication(&self, known: &KnownReplication) -> Replication {
+        self.with_activity(known.key(), |activity| {
+            let state = match activity.state.filter(|_| activity.is_running()) {
+                Some(state) => state,
+                None if known.paused => ReplicationState::Paused,
+                None if activity.error.is_some() => ReplicationState::Failing,
+                None => ReplicationState::Waiting,
+            };
+            Replication {
+                volume: known.volume.clone(),
+                to: known.to.clone(),
+                every_seconds: known.every_seconds,
+                bandwidth_bytes: known.bandwidth_bytes,
+                state,
+                snapshot: known.last.as_ref().map(|last| last.snapshot.clone()),
+                lag_ms: known.last.as_ref().map(|last| now_ms().saturating_sub(last.unix_ms)),
+                sent_bytes: activity.sent_bytes,
+                estimate_bytes: activity.estimate_bytes,
+                error: activity.error.clone(),
+                verified: known.verified.clone(),
+            }
+        })
+    }
+
+    pub(super) async fn create_replication(
+        &self,
+        request: ReplicationCreate,
+    ) -> Result<ReplicationChange, ApiError> {
+        let (pool, own) = split(&request.volume)?;
+        let _changes = self.changes.lock(pool).await;
+        let engine = Arc::clone(&self.pool(pool)?.engine);
+        let dataset = engine.volume(own).map_err(|error| api_error(&error))?.dataset().0;
+        let pool_guid = engine.pool().guid().0;
+        let mut new = KnownReplication {
+            volume: request.volume,
+            pool_guid,
+            dataset,
+            to: request.to.parse::<PeerAddress>()?.to_string(),
+            every_seconds: request.every_seconds,
+            bandwidth_bytes: request.bandwidth_bytes,
+            ca_file: request.ca_file,
+            secret_file: request.secret_file,
+            paused: false,
+            unfinished: false,
+            last_run_unix_ms: 0,
+            last: None,
+            verified: None,
+        };
+        // Files that cannot be used are told now, not by the first run.
+        new.client()?;
+        let mut outcome = Outcome::Created;
+        let mut taken = None;
+        self.remember(|state| {
+            let same = |known: &&mut KnownReplication| known.key() == new.key();
+            let Some(known) = state.replications.iter_mut().find(same) else {
+                state.replications.push(new.clone());
+                state.replications.sort_by(|a, b| a.volume.cmp(&b.volume));
+                return;
+            };
+            if known.to != new.to {
+                taken = Some(known.to.clone());
+                return;
+            }
+            (new.paused, new.last_run_unix_ms) = (known.paused, known.last_run_unix_ms);
+            new.unfinished = known.unfinished;
+            (new.last, new.verified) = (known.last.clone(), known.verified.clone());
+            outcome = if *known == new { Outcome::Unchanged } else { Outcome::Changed };
+            *known = new.clone();
+        })?;
+        if let Some(taken) = taken {
+            let message = format!("{} is replicated to {taken} already", new.volume);
+            return Err(ApiError::new(ErrorKind::Exists, message)
+                .with_action(format!("delete that first: weir replicate delete {}", new.volume)));
+        }
+        Ok(ReplicationChange { outcome, replication: self.show_replication(&new) })
+    }
+
+    pub(super) fn list_replications(&self) -> ReplicationList {
+        let known = self.known_replications();
+        let replications = known.iter().map(|known| self.show_replication(known)).collect();
+        ReplicationList { replications }
+    }
+
+    pub(super) fn act_on_replication(
+        &self,
+        request: &ReplicationAct,
+    ) -> Result<ReplicationChange, ApiError> {
+        let known = self.known_replication(&request.volume)?;
+        let key = known.key();
+        let mut outcome = Outcome::Changed;
+        match request.action {
+            ReplicationAction::Run | ReplicationAction::Verify => {
+                if known.paused {
+                    let message = format!("the replication of {} is paused", known.volume);
+                    return Err(ApiError::new(ErrorKind::Busy, message).with_action(format!(
+                        "resume it first: weir replicate resume {}",
+                        known.volume
+                    )));
+                }
+                let run = request.action == ReplicationAction::Run;
+                if !run && known.last.is_none() {
+                    let message = format!("nothing of {} was replicated yet", known.volume);
+                    return Err(ApiError::new(ErrorKind::NotFound, message)
+                        .with_action("wait for the first run, or start it: weir replicate run"));
+                }
+                self.with_activity(key, |activity| {
+                    activity.run_now |= run;
+                    activity.verify_now |= !run;
+                });
+            }
+            ReplicationAction::Pause | ReplicationAction::Resume => {
+                let paused = request.action == ReplicationAction::Pause;
+                if known.paused == paused {
+                    outcome = Outcome::Unchanged;
+                }
+                self.remember_replication(key, |known| known.paused = paused)?;
+                self.with_activity(key, |activity| {
+                    if paused && let Some(task) = activity.task.take() {
+                        // The other side keeps what it has, and goes on from there.
+                        task.abort();
+                    }
+                    (activity.retry_at, activity.failures) = (None, 0);
+                    activity.error = None;
+                });
+            }
+        }
+        let known = self.known_replication(&request.volume)?;
+        Ok(ReplicationChange { outcome, replication: self.show_replication(&known) })
+    }
+
+    /// Cuts all runs off; the next ones go on.
+    pub(super) fn stop_replications(&self) {
+        for activity in self.activities.lock().values_mut() {
+            if let Some(task) = activity.task.take() {
+                task.abort();
+            }
+        }
+    }
+
+    pub(super) fn delete_replication(&self, volume: String) -> Result<Removed, ApiError> {
+        let key = self.known_replication(&volume)?.key();
+        self.remember(|state| state.replications.retain(|known| known.key() != key))?;
+        if let Some(task) = self.activities.lock().remove(&key).and_then(|activity| activity.task) {
+            task.abort();
+        }
+        Ok(Removed { outcome: Outcome::Removed, name: volume })
+    }
+}
+
+/// What is to be done with a replication now.
+enum Due {
+    Run,
+    Verify,
+}
+
+fn due(known: &KnownReplication, activity: &Activity) -> Option<Due> {
+    if known.paused || activity.is_running() {
+        return None;
+    }
+    if activity.verify_now {
+        return Some(Due::Verify);
+    }
+    if activity.run_now {
+        return Some(Due::Run);
+    }
+    if let Some(retry_at) = activity.retry_at {
+        return (Instant::now() >= retry_at).then_some(Due::Run);
+    }
+    if known.unfinished {
+        return Some(Due::Run);
+    }
+    let next = known.last_run_unix_ms.saturating_add(known.every_seconds.saturating_mul(1000));
+    // A clock that went back does not stop it for longer than one turn.
+    let is_due = now_ms() >= next || known.last_run_unix_ms > now_ms();
+    is_due.then_some(Due::Run)
+}
+
+/// Runs replications when they are due, until the task is dropped.
+pub(super) async fn run(manager: Arc<Manager>, events: Arc<Events>) {
+    let mut timer = tokio::time::interval(LOOK);
+    timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        timer.tick().await;
+        for known in manager.known_replications() {
+            let pool = known.volume.split('/').next().unwrap_or_default();
+            let guid = manager.pool(pool).map(|pool| pool.engine.pool().guid().0);
+            if guid.ok() != Some(known.pool_guid) {
+                continue;
+            }
+            let key = known.key();
+            let what = manager.with_activity(key, |activity| due(&known, activity));
+            let Some(what) = what else { continue };
+            let runner =
+                Runner { manager: Arc::clone(&manager), events: Arc::clone(&events), known };
+            let verify = matches!(what, Due::Verify);
+            manager.with_activity(key, |activity| {
+                if verify {
+                    activity.verify_now = false;
+                } else {
+                    activity.run_now = false;
+                }
+                let state =
+                    if verify { ReplicationState::Verifying } else { ReplicationState::Sending };
+                activity.state = Some(state);
+                (activity.sent_bytes, activity.estimate_bytes) = (0, 0);
+                activity.task = Some(tokio::spawn(async move {
+                    if verify {
+                        runner.verify_and_note().await;
+                    } else {
+                        runner.run_and_note().await;
+                    }
+                }));
+            });
+        }
+    }
+}
+
+/// One replication at work.
+struct Runner {
+    manager: Arc<Manager>,
+    events: Arc<Events>,
+    known: KnownReplication,
+}
+
+impl Runner {
+    fn tell(&self, level: EventLevel, kind: &str, message: String) {
+        let pool = self.known.volume.split('/').next().map(str::to_owned);
+        self.events.add(NewEvent { level, kind: kind.to_owned(), pool, disk: None, message });
+    }
+
+    fn remember(&self, change: impl FnOnce(&mut KnownReplication)) {
+        if let Err(error) = self.manager.remember_replication(self.known.key(), change) {
+            tracing::warn!(%error, "the state file could not be written");
+        }
+    }
+
+    async fn run_and_note(&self) {
+        let key = self.known.key();
+        let started = now_ms();
+        // Whoever starts this server again goes on with it.
+        self.remember(|known| known.unfinished = true);
+        let done = self.replicate().await;
+        self.remember(|known| {
+            (known.last_run_unix_ms, known.unfinished) = (started, done.is_err());
+        });
+        match done {
+            Ok(()) => self.manager.with_activity(key, |activity| {
+                (activity.failures, activity.retry_at, activity.error) = (0, None, None);
+            }),
+            Err(error) => self.note_failure(&error),
+        }
+    }
+
+    fn note_failure(&self, error: &ApiError) {
+        let news = self.manager.with_activity(self.known.key(), |activity| {
+            let wait = RETRY_MIN.saturating_mul(1 << activity.failures.min(16)).min(RETRY_MAX);
+            activity.failures = activity.failures.saturating_add(1);
+            activity.retry_at = Some(Instant::now() + wait);
+            let before = activity.error.replace(error.message.clone());
+            before.as_ref() != Some(&error.message)
+        });
+        if news {
+            let KnownReplication { volume, to, .. } = &self.known;
+            let message = format!("{volume} not replicated to {to}: {error}; it is tried again");
+            self.tell(EventLevel::Warning, "replication", message);
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! Replication between two real servers over TLS: scheduled, limited, cut off by kills, compared.
+//!
+//! Not here: streams through pipes (send).
+//!
+//! Invariants:
+//! - what arrived is compared byte for byte by a stock client, beside what `verify` says;
+//! - a server without the secret, or with another certificate, gets nothing.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in shared functions too")]
+#![allow(dead_code, reason = "the shared modules hold more than this test uses")]
+
+mod common;
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::rng::Rng;
+use common::{Dirs, MIB, Ran, Server, WEIR, code, eventually, tool};
+use serde_json::Value;
+use weir_format::stream::{StreamFrame, StreamReader, StreamWriter};
+
+const DISK: u64 = 512 * MIB;
+const PATIENCE: Duration = Duration::from_mins(1);
+
+struct Pair {
+    dirs: Dirs,
+    port: u16,
+    source: Option<Server>,
+    back: Option<Server>,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let dirs = Dirs::new();
+        for name in ["a", "b", "c", "d"] {
+            dirs.disk(name, DISK);
+        }
+        certificate(&dirs, "peer");
+        fs::write(dirs.file("secret"), "a secret of both of them\n".replace(' ', "-")).unwrap();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut pair = Self { dirs, port, source: None, back: None };
+        pair.start();
+        pair.source().weir("pool create tank mirror a b").ok();
+        pair.back().weir("pool create back mirror c d").ok();
+        pair
+    }
+
+    /// Starts whoever does not run.
+    fn start(&mut self) {
+        if self.source.is_none() {
+            self.source = Some(self.dirs.start());
+        }
+        if self.back.is_none() {
+            let mut command = self.dirs.serve_as("-b");
+            command.args(["--peer-listen", &format!("127.0.0.1:{}", self.port)]);
+            command.args(["--tls-cert", "peer.pem", "--tls-key", "peer.key"]);
+            command.args(["--peer-secret-file", "secret"]);
+            self.back = Some(Server::start(&self.dirs, "-b", command));
+        }
+    }
+
+    fn source(&self) -> &Server {
+        self.source.as_ref().unwrap()
+    }
+
+    fn back(&self) -> &Server {
+        self.back.as_ref().unwrap()
+    }
+
+    fn create(&self, volume: &str, to: &str, more: &str) -> Ran {
+        let port = self.port;
+        let line = format!(
+            "replicate create {volume} --to https://localhost:{port}/{to} --ca peer.pem \
+             --secret-file secret {more}"
+        );
+        self.source().weir(&line)
+    }
+
+    fn shown(&self, volume: &str) -> Value {
+        let list = self.source().weir("replicate list --json").json();
+        let all = list["replications"].as_array().unwrap().clone();
+        all.into_iter().find(|one| one["volume"] == volume).unwrap()
+    }
+
+    /// Waits until what stands in the volume now has been replicated.
+    fn caught_up(&self, volume: &str) {
+        let before = self.shown(volume)["snapshot"].clone();
+        // Names have seconds: a run in the same one would be no news.
+        std::thread::sleep(Duration::from_millis(1100));
+        self.source().weir(&format!("replicate run {volume}")).ok();
+        eventually("a run ends", PATIENCE, || {
+            let now = self.shown(volume);
+            now["snapshot"] != before && now["state"] == "waiting"
+        });
+    }
+
+    fn same(&self, here: &str, there: &str) {
+        for (server, name) in [(self.source(), here), (self.back(), there)] {
+            server.weir(&format!("export create nbd {name}")).ok();
+        }
+        let uris = (self.source().uri(here), self.back().uri(there));
+        tool("qemu-img", &["compare", "-f", "raw", "-F", "raw", &uris.0, &uris.1]);
+        self.source().weir(&format!("export delete {here}")).ok();
+        self.back().weir(&format!("export delete {there}")).ok();
+    }
+}
+
+/// A certificate of localhost and its key, signed by itself.
+fn certificate(dirs: &Dirs, name: &str) {
+    let path = |end: &str| dirs.file(&format!("{name}.{end}")).display().to_string();
+    let (key, pem) = (path("key"), path("pem"));
+    tool(
+        "openssl",
+        &[
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "30",
+            "-subj",
+            "/CN=weir",
+            "-addext",
+            "subjectAltName=DNS:localhost",
+            "-addext",
+            "basicConstraints=critical,CA:FALSE",
+            "-keyout",
+            &key,
+            "-out",
+            &pem,
+        ],
+    );
+}
+
+fn write(server: &Server, volume: &str, rng: &mut Rng, mib: u64) {
+    server.weir(&format!("export create nbd {volume}")).ok();
+    let mut client = server.client(volume);
+    let mut data = vec![0; 64 << 10];
+    for _ in 0..mib * 16 {
+        rng.fill(&mut data);
+        let at = rng.below(client.size_bytes / 65_536) * 65_536;
+        client.write(at, &data).unwrap();
+    }
+    client.trim(rng.below(100) * 65_536, 65_536).unwrap();
+    client.flush().unwrap();
+    drop(client);
+    server.weir(&format!("export delete {volume}")).ok();
+}
+
+fn names(server: &Server, of: &str) -> Vec<String> {
+    let list = server.weir(&format!("snapshot list {of} --json")).json();
+    let all = list["snapshots"].as_array().unwrap();
+    all.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_volume_follows_its_source_through_kills_renames_and_clones() {
+    let mut pair = Pair::new();
+    let mut rng = Rng::new(5);
+    pair.source().weir("volume create tank/v --size 64MiB").ok();
+    write(pair.source(), "tank/v", &mut rng, 24);
+    pair.source().weir("snapshot create tank/v@monday").ok();
+    pair.create("tank/v", "back/v", "--every 5s").ok();
+    pair.create("tank/v", "back/v", "--every 5s").ok();
+    pair.create("tank/v", "back/other", "--every 5s").fails(code::EXISTS, &["delete that first"]);
+    // By itself, and again by itself.
+    eventually("the first run", PATIENCE, || pair.shown("tank/v")["snapshot"].is_string());
+    let first = pair.shown("tank/v")["snapshot"].clone();
+    write(pair.source(), "tank/v", &mut rng, 2);
+    eventually("the next run", PATIENCE, || pair.shown("tank/v")["snapshot"] != first);
+    pair.source().weir("replicate pause tank/v").ok();
+    pair.source().weir("replicate run tank/v").fails(code::BUSY, &["paused"]);
+    pair.same("tank/v@monday", "back/v@monday");
+    pair.source().weir("replicate resume tank/v").ok();
+    pair.caught_up("tank/v");
+    let last = pair.shown("tank/v")["snapshot"].as_str().unwrap().to_owned();
+    pair.same(&format!("tank/v@{last}"), &format!("back/v@{last}"));
+    // Held on both sides, and what earlier runs took is gone.
+    let held = format!("back/v@{last}");
+    pair.back().weir(&format!("snapshot destroy {held} --yes")).fails(code::BUSY, &["held"]);
+    eventually("two snapshots are left", PATIENCE, || {
+        [names(pair.source(), "tank/v"), names(pair.back(), "back/v")].iter().all(|n| n.len() == 2)
+    });
+
+    // Kills of either side while a slow stream is under way.
+    pair.create("tank/v", "back/v", "--every 1h --bandwidth 4MiB").ok();
+    write(pair.source(), "tank/v", &mut rng, 24);
+    for source in [true, false, true, false] {
+        let sent = || pair.shown("tank/v")["sent_bytes"].as_u64().unwrap();
+        pair.source().weir("replicate resume tank/v").ok();
+        pair.source().weir("replicate run tank/v").ok();
+        eventually("something is sent", PATIENCE, || {
+            pair.shown("tank/v")["state"] == "sending" && sent() > 2 * MIB
+        });
+        if source {
+            pair.source.take().unwrap().kill();
+        } else {
+            pair.back.take().unwrap().kill();
+        }
+        pair.start();
+    }
+    pair.create("tank/v", "back/v", "--every 1h").ok();
+    pair.source().weir("replicate pause tank/v").ok();
+    pair.source().weir("replicate resume tank/v").ok();
+    pair.caught_up("tank/v");
+    let last = pair.shown("tank/v")["snapshot"].as_str().unwrap().to_owned();
+    pair.same(&format!("tank/v@{last}"), &format!("back/v@{last}"));
+
+    // Under another name, and a clone of what is there already.
+    pair.source().weir("volume rename tank/v tank/w").ok();
+    write(pair.source(), "tank/w", &mut rng, 1);
+    pair.caught_up("tank/w");
+    pair.source().weir("snapshot clone tank/w@monday tank/c").ok();
+    write(pair.source(), "tank/c", &mut rng, 1);
+    pair.create("tank/c", "back/c", "--every 1h").ok();
+    eventually("the clone arrives", PATIENCE, || pair.shown("tank/c")["snapshot"].is_string());
+    let clone = pair.back().weir("volume show back/c --json").json();
+    assert_eq!(clone["origin"], "back/v@monday");
+    let last = pair.shown("tank/c")["snapshot"].as_str().unwrap().to_owned();
+    pair.same(&format!("tank/c@{last}"), &format!("back/c@{last}"));
+    let list = pair.source().weir("replicate list").ok().out;
+    assert!(list.contains("RPO") && list.contains("tank/w"), "{list}");
+    pair.source().weir("replicate delete tank/c").ok();
+    pair.source().weir("replicate delete tank/c").fails(code::NOT_FOUND, &["tank/c"]);
+    pair.source.take().unwrap().stop_clean();
+    pair.back.take().unwrap().stop_clean();
+    let place = pair.dirs.file("").display().to_string();
+    for pool in ["tank", "back"] {
+        Ran::of("check", &common::run(WEIR, &["check", pool, "-d", &place])).ok();
+    }
+}
+
+#[test]
+fn a_limit_is_kept_and_strangers_are_turned_away() {
+    let pair = Pair::new();
+    let mut rng = Rng::new(6);
+    pair.source().weir("volume create tank/v --size 32MiB").ok();
+    write(pair.source(), "tank/v", &mut rng, 12);
+    let start = Instant::now();
+    pair.create("tank/v", "back/v", "--every 1h --bandwidth 2MiB").ok();
+    eventually("it arrives", PATIENCE, || pair.shown("tank/v")["snapshot"].is_string());
+    let used = pair.source().weir("volume show tank/v --json").json();
+    let seconds = used["stored_bytes"].as_u64().unwrap() as f64 / (2 * MIB) as f64;
+    let took = start.elapsed().as_secs_f64();
+    assert!(took > seconds * 0.9, "{took} s instead of {seconds} s");
+
+    fs::write(pair.dirs.file("wrong"), "another-secret-altogether").unwrap();
+    certificate(&pair.dirs, "stranger");
+    pair.source().weir("volume create tank/x --size 8MiB").ok();
+    let port = pair.port;
+    let refused = |ca: &str, secret: &str, part: &str| {
+        let line = format!(
+            "replicate create tank/x --to https://localhost:{port}/back/x --ca {ca} \
+             --secret-file {secret} --every 1h"
+        );
+        pair.source().weir(&line).ok();
+        eventually("it is told", PATIENCE, || {
+            let error = pair.shown("tank/x")["error"].clone();
+            error.as_str().is_some_and(|error| error.contains(part))
+        });
+        pair.source().weir("replicate delete tank/x").ok();
+    };
+    refused("peer.pem", "wrong", "secret");
+    refused("stranger.pem", "secret", "certificate");
+    assert!(!pair.back().weir("volume list").ok().out.contains("back/x"));
+    let bad = pair.source().weir(&format!(
+        "replicate create tank/x --to https://localhost:{port}/back/x --ca peer.pem \
+         --secret-file none --every 1h"
+    ));
+    bad.fails(code::INVALID, &["none"]);
+    // What is not for peers is not there, whoever asks.
+    let output = Command::new("curl")
+        .args(["-s", "--cacert"])
+        .arg(pair.dirs.file("peer.pem"))
+        .args(["-H", "authorization: Bearer a-secret-of-both-of-them"])
+        .arg(format!("https://localhost:{port}/v1/pools"))
+        .stdin(Stdio::null())
+        .output();
+    let answer = String::from_utf8_lossy(&output.unwrap().stdout).into_owned();
+    assert!(answer.contains("not_found"), "{answer}");
+    let talk = [pair.source().talk(), pair.back().talk()].concat();
+    assert!(!talk.contains("a-secret-of") && !talk.contains("another-secret"), "{talk}");
+}
+
+/// The stream with one byte of one block changed, and right checksums all the same.
+fn forged(bytes: &[u8]) -> Vec<u8> {
+    let mut reader = StreamReader::default();
+    let (mut writer, mut out, mut changed) = (None, Vec::new(), false);
+    for piece in bytes.chunks(1 << 20) {
+        reader.push(piece);
+        while let Some(frame) = reader.next_frame().unwrap() {
+            match frame {
+                StreamFrame::Begin(begin) => {
+                    let (begun, start) = StreamWriter::new(&begin);
+                    writer = Some(begun);
+                    out = start;
+                }
+                StreamFrame::Changes(changes) => {
+                    let writer = writer.as_mut().unwrap();
+                    for (change, stored) in changes.iter() {
+                        let (codec, stored) = stored.unwrap();
+                        let mut stored = stored.to_vec();
+                        if !changed && stored.len() == 4096 && change.start > 100 {
+                            stored[77] ^= 1;
+                            changed = true;
+                        }
+                        writer.block(change.start, codec, &stored);
+                        out.extend(writer.full_frame().into_iter().flatten());
+                    }
+                }
+                StreamFrame::End(_) => out.extend(writer.take().unwrap().finish().0),
+            }
+        }
+    }
+    assert!(changed);
+    out
+}
+
+#[test]
+fn a_comparison_finds_the_same_and_finds_one_changed_byte() {
+    let pair = Pair::new();
+    let mut rng = Rng::new(7);
+    pair.source().weir("volume create tank/v --size 32MiB").ok();
+    write(pair.source(), "tank/v", &mut rng, 12);
+    pair.create("tank/v", "back/v", "--every 1h").ok();
+    pair.source().weir("replicate verify tank/v").fails(code::NOT_FOUND, &["yet"]);
+    eventually("it arrives", PATIENCE, || {
+        let now = pair.shown("tank/v");
+        now["snapshot"].is_string() && now["state"] == "waiting"
+    });
+    let verify = || {
+        let before = pair.shown("tank/v")["verified"]["unix_ms"].clone();
+        pair.source().weir("replicate verify tank/v").ok();
+        eventually("it is compared", PATIENCE, || {
+            let found = pair.shown("tank/v")["verified"].clone();
+            found["unix_ms"].is_u64() && found["unix_ms"] != before
+        });
+        pair.shown("tank/v")["verified"].clone()
+    };
+    let found = verify();
+    assert_eq!((&found["is_same"], &found["compared_bytes"]), (&true.into(), &(32 * MIB).into()));
+
+    // A replica of the same guid that holds something else.
+    let last = pair.shown("tank/v")["snapshot"].as_str().unwrap().to_owned();
+    let path: PathBuf = pair.dirs.file("stream");
+    let mut command = Command::new(WEIR);
+    command.args(["send", &format!("tank/v@{last}")]);
+    command.env("WEIR_API", format!("unix:{}", pair.dirs.short("api").display()));
+    let sent = command.output().unwrap();
+    assert!(sent.status.success());
+    fs::write(&path, forged(&sent.stdout)).unwrap();
+    pair.back().weir("volume rename back/v back/good").ok();
+    let mut command = Command::new(WEIR);
+    command.args(["receive", "back/v"]).stdin(fs::File::open(&path).unwrap());
+    command.env("WEIR_API", format!("unix:{}", pair.dirs.short("api-b").display()));
+    assert!(command.status().unwrap().success());
+    let found = verify();
+    assert_eq!(found["is_same"], false);
+    let at = found["differs_at"].as_u64().unwrap();
+    assert!((400 << 10..32 * MIB).contains(&(at + MIB)), "{at}");
+    let list = pair.source().weir("replicate list").ok().out;
+    assert!(list.contains("DIFFERS"), "{list}");
+    assert!(pair.source().weir("events").ok().out.contains("DIFFER"));
+    pair.back().weir("volume rename back/v back/bad").ok();
+    pair.back().weir("volume rename back/good back/v").ok();
+    assert_eq!(verify()["is_same"], true);
+}

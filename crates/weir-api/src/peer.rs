@@ -1,0 +1,163 @@
+//! Servers that replicate to each other: TLS, a shared secret, and the few calls they may make.
+//!
+//! Not here: when a server replicates what (bin/weir).
+//!
+//! Invariants:
+//! - a server listens for peers only where it is told to, and answers nobody without the secret;
+//! - a secret comes from a file, is compared in constant time, and is never printed;
+//! - a peer can receive streams and look at snapshots; it cannot reach the rest of the interface.
+
+mod link;
+mod serve;
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use weir_base::names;
+
+use crate::Error;
+use crate::place::Address;
+
+pub(crate) use link::PeerLink;
+pub use serve::{PeerListener, serve_peers};
+
+/// TCP port for peers.
+pub const PEER_PORT: u16 = 7118;
+
+/// Shortest secret: what is shorter can be guessed.
+pub const SECRET_BYTES_MIN: usize = 16;
+
+/// Longest secret: it travels in one header.
+const SECRET_BYTES_MAX: usize = 1024;
+
+/// A volume of another server, such as `https://host:7118/backup/vm1`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerAddress {
+    /// Host name or IP address, as the certificate names it.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// Full name of the volume there.
+    pub volume: String,
+}
+
+impl FromStr for PeerAddress {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let bad = |why| Error::Address { text: text.to_owned(), why };
+        let rest = text.strip_prefix("https://");
+        let rest = rest.ok_or_else(|| bad("another server is reached by https://"))?;
+        let (place, volume) =
+            rest.split_once('/').ok_or_else(|| bad("the volume there is missing"))?;
+        names::volume(volume)?;
+        match Address::parse(place, PEER_PORT)? {
+            Address::Tcp { host, port } => Ok(Self { host, port, volume: volume.to_owned() }),
+            Address::Unix(_) => Err(bad("another server is reached by https://")),
+        }
+    }
+}
+
+impl fmt::Display for PeerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = Address::Tcp { host: self.host.clone(), port: self.port };
+        write!(f, "https://{place}/{}", self.volume)
+    }
+}
+
+/// What two servers know of each other; printed as nothing.
+#[derive(Clone)]
+pub struct Secret(String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+fn unusable(path: &Path, why: impl fmt::Display) -> Error {
+    Error::File { path: path.to_owned(), why: why.to_string() }
+}
+
+impl Secret {
+    /// Reads a secret: the file's text without white space around it.
+    ///
+    /// # Errors
+    /// [`Error::File`] for a file that cannot be read, is short, or holds more than plain text.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let text = std::fs::read_to_string(path).map_err(|error| unusable(path, error))?;
+        let text = text.trim();
+        if !(SECRET_BYTES_MIN..=SECRET_BYTES_MAX).contains(&text.len()) {
+            let why = format!("a secret has {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} characters");
+            return Err(unusable(path, why));
+        }
+        if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(unusable(path, "a secret is letters, digits and signs on one line"));
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    fn header(&self) -> String {
+        format!("Bearer {}", self.0)
+    }
+
+    /// Whether a header carries it; takes as long for every wrong one of its length.
+    fn is_in(&self, header: &[u8]) -> bool {
+        use subtle::ConstantTimeEq as _;
+        self.header().as_bytes().ct_eq(header).into()
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let read = CertificateDer::pem_file_iter(path).map_err(|error| unusable(path, error))?;
+    let all: Result<Vec<_>, _> = read.collect();
+    let all = all.map_err(|error| unusable(path, error))?;
+    if all.is_empty() {
+        return Err(unusable(path, "there is no certificate in it"));
+    }
+    Ok(all)
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
+    PrivateKeyDer::from_pem_file(path).map_err(|error| unusable(path, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_volumes_come_back_as_they_were() {
+        for text in ["https://host:7118/back/v", "https://[::1]:1/a/b", "https://10.0.0.1:9/a/b"] {
+            let address: PeerAddress = text.parse().expect(text);
+            assert_eq!(address.to_string(), text);
+        }
+        let short: PeerAddress = "https://host/back/v".parse().expect("the usual port");
+        assert_eq!((short.port, short.volume.as_str()), (PEER_PORT, "back/v"));
+        for text in ["http://host/a/b", "host:1/a/b", "https://host", "https://host/a", ""] {
+            assert!(text.parse::<PeerAddress>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_long_plain_and_never_printed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("secret");
+        let read = |text: &str| {
+            std::fs::write(&path, text).expect("written");
+            Secret::read(&path)
+        };
+        let secret = read(" 0123456789abcdef\n").expect("a secret");
+        assert!(!format!("{secret:?}").contains("0123"));
+        assert!(secret.is_in(b"Bearer 0123456789abcdef"));
+        assert!(!secret.is_in(b"Bearer 0123456789abcdeg") && !secret.is_in(b"Bearer "));
+        let bad = ["", "short", "0123456789abcdef\nmore", "0123456789 abcdef", "0123456789abcdéf"];
+        for bad in bad {
+            let error = read(bad).expect_err(bad).to_string();
+            assert!(!error.contains("0123"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Replication: a volume that the server sends to another server by itself, again and again.
+//!
+//! Not here: when one is due (the server), the streams (transfer).
+//!
+//! Invariant: a secret is never part of any of it; the file that holds it is.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use weir_base::names;
+
+use super::{Outcome, Request};
+use crate::Error;
+use crate::peer::PeerAddress;
+
+/// What names of snapshots begin with that replication takes by itself.
+pub const REPLICATION_PREFIX: &str = "repl-";
+
+/// The tag that holds the newest snapshot that both sides have.
+pub const REPLICATION_TAG: &str = "replication";
+
+/// Shortest time between two runs.
+const EVERY_SECONDS_MIN: u64 = 5;
+
+/// A volume to be replicated from now on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReplicationCreate {
+    /// Full name of the volume, such as `tank/vm1`.
+    pub volume: String,
+    /// Where to, such as `https://host:7118/backup/vm1`.
+    pub to: String,
+    /// Seconds from the start of one run to that of the next.
+    pub every_seconds: u64,
+    /// Most bytes of streams per second; no limit without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth_bytes: Option<u64>,
+    /// File on the server with the certificate that the other server's was signed with (PEM).
+    pub ca_file: String,
+    /// File on the server with the secret that the other server asks for.
+    pub secret_file: String,
+}
+
+impl Request for ReplicationCreate {
+    fn check(&self) -> Result<(), Error> {
+        names::volume(&self.volume)?;
+        self.to.parse::<PeerAddress>()?;
+        if self.every_seconds < EVERY_SECONDS_MIN {
+            return Err(Error::TooOften { seconds: self.every_seconds });
+        }
+        if self.bandwidth_bytes == Some(0) {
+            return Err(Error::NoBandwidth);
+        }
+        Ok(())
+    }
+}
+
+/// What to do with a replication.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ReplicationAction {
+    /// Start a run now.
+    Run,
+    /// Start no run, and cut one under way off; what came of it is kept.
+    Pause,
+    /// Go on.
+    Resume,
+    /// Compare the newest replicated snapshot on both sides.
+    Verify,
+}
+
+/// An action for one replication.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReplicationAct {
+    /// Full name of the volume.
+    pub volume: String,
+    /// What to do.
+    pub action: ReplicationAction,
+}
+
+impl Request for ReplicationAct {
+    fn check(&self) -> Result<(), Error> {
+        names::volume(&self.volume)?;
+        Ok(())
+    }
+}
+
+/// What a replication is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ReplicationState {
+    /// The next run is not due yet.
+    Waiting,
+    /// A stream is under way.
+    Sending,
+    /// Both sides are being compared.
+    Verifying,
+    /// The last run failed; it is tried again.
+    Failing,
+    /// Until somebody resumes it.
+    Paused,
+}
+
+impl ReplicationState {
+    /// The word as JSON and tables have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Sending => "sending",
+            Self::Verifying => "verifying",
+            Self::Failing => "failing",
+            Self::Paused => "paused",
+        }
+    }
+}
+
+/// What a comparison of both sides found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Verification {
+    /// The snapshot's own name.
+    pub snapshot: String,
+    /// When it ended.
+    pub unix_ms: u64,
+    /// Bytes of the volume that were compared.
+    pub compared_bytes: u64,
+    /// Whether both sides hold the same.
+    pub is_same: bool,
+    /// Where they first differ, in bytes of the volume.
+    #[serde(default)]
+    pub differs_at: Option<u64>,
+}
+
+/// A volume that is replicated.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Replication {
+    /// Full name of the volume.
+    pub volume: String,
+    /// Where to.
+    pub to: String,
+    /// Seconds from the start of one run to that of the next.
+    pub every_seconds: u64,
+    /// Most bytes of streams per second.
+    pub bandwidth_bytes: Option<u64>,
+    /// What it is doing.
+    pub state: ReplicationState,
+    /// The newest snapshot that both sides have: its own name.
+    pub snapshot: Option<String>,
+    /// How old that is: what would be lost with this side now, as time (RPO).
+    pub lag_ms: Option<u64>,
+    /// Bytes of the stream under way that were sent.
+    pub sent_bytes: u64,
+    /// About how long it is.
+    pub estimate_bytes: u64,
+    /// Why the last run failed.
+    pub error: Option<String>,
+    /// The last comparison of both sides.
+    pub verified: Option<Verification>,
+}
+
+/// Replicated volumes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReplicationList {
+    /// By name of the volume.
+    pub replications: Vec<Replication>,
+}
+
+/// The answer of a call that changes a replication.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReplicationChange {
+    /// What the call did.
+    pub outcome: Outcome,
+    /// The replication as it is now.
+    pub replication: Replication,
+}
+
+/// A part of a snapshot to be digested.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DigestRequest {
+    /// Full name of the snapshot.
+    pub snapshot: String,
+    /// Number of the first range.
+    pub first: u64,
+    /// Ranges; fewer come where the volume ends, or where that would take long.
+    pub count: u64,
+}
+
+impl Request for DigestRequest {
+    fn check(&self) -> Result<(), Error> {
+        names::snapshot(&self.snapshot)?;
+        Ok(())
+    }
+}
+
+/// Digests of ranges of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DigestList {
+    /// Size of the volume at the snapshot.
+    pub size_bytes: u64,
+    /// Bytes of the volume that each digest is of.
+    pub range_bytes: u64,
+    /// XXH3-128 of all blocks of a range that are not zeros, each behind its number (u64, little
+    /// endian), in hexadecimal.
+    pub digests: Vec<String>,
+}
