@@ -235,7 +235,8 @@ fn status_is_laid_out_like_zpools() {
 status: One disk gave wrong data. Its copies were healed from the other leg.
 action: Look at the disk, and replace it if the count grows.
    see: docs/operating/bad-disk.md
- alloc: 1MiB: volumes 900KiB, only in snapshots 100KiB, pool 88KiB, less 64KiB shared
+ alloc: 1MiB: volumes 900KiB, only in snapshots 100KiB, pool 88KiB, less 64KiB
+        shared
  space: cleaner idle; 200 of 254 segments free; cleans below 39, idle below 64
  ratio: 1.53 (volumes, by compression)
 dedupe: 1.06 (all that is stored, by dedupe and copies: 64KiB saved)

@@ -279,7 +279,7 @@ fn main() -> Result<(), Failure> {
         let bench = Bench::new(&args).await?;
         // Commits when there is much to commit, or somebody waits for one.
         let commits = pin!(bench.engine.run(|_| std::future::pending::<()>()));
-        match select(pin!(measure(&bench, &args)), commits).await {
+        match select(Box::pin(measure(&bench, &args)), commits).await {
             Either::Left((done, _)) => done,
             Either::Right((ended, _)) => Err(format!("the engine ended: {ended:?}").into()),
         }

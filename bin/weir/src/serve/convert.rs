@@ -343,7 +343,7 @@ pub(super) fn volume(engine: &Engine, volume: &Volume, exports: Vec<String>) -> 
         compression_ratio: ratio(used_bytes, stored_bytes),
         dedupe: info.dedupe,
         shared_bytes: info.shared_bytes,
-        dedupe_ratio: ratio(stored_bytes, stored_bytes.saturating_sub(info.shared_bytes)),
+        dedupe_ratio: own_ratio(stored_bytes, info.shared_bytes),
         created_unix_ms,
         exports,
         origin,
@@ -378,6 +378,12 @@ fn allocated(engine: &Engine, bytes: u64) -> Allocated {
 /// Bytes before compression by bytes after it.
 fn ratio(used_bytes: u64, stored_bytes: u64) -> f64 {
     if stored_bytes == 0 { 1.0 } else { used_bytes as f64 / stored_bytes as f64 }
+}
+
+/// What a volume refers to by what of it is its own; that counts as a block at least.
+fn own_ratio(stored_bytes: u64, shared_bytes: u64) -> f64 {
+    let own = stored_bytes.saturating_sub(shared_bytes);
+    ratio(stored_bytes, if shared_bytes > 0 { own.max(BLOCK_BYTES as u64) } else { own })
 }
 
 /// What all that lives would take if nothing were shared, by what it does.

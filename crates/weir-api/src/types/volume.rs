@@ -197,7 +197,7 @@ pub struct Volume {
     /// Of `stored_bytes`, blocks that were there when they were written, copied or cloned here.
     #[serde(default)]
     pub shared_bytes: u64,
-    /// `stored_bytes` by what is left of it without `shared_bytes`; 1 without any.
+    /// `stored_bytes` by what of it is not in `shared_bytes`, a block at least; 1 without any.
     #[serde(default = "super::pool::unshared")]
     pub dedupe_ratio: f64,
     /// When it was made.
