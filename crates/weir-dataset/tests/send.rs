@@ -206,7 +206,7 @@ fn kind(error: &DatasetError) -> ErrorKind {
 /// Changes a volume at random.
 fn change(rng: &mut Rng, pool: &Pool, content: &mut Content, fill: u64) {
     let volume = pool.engine.volume("v").unwrap();
-    for n in 0..1 + rng.below(6) {
+    for n in 0..=rng.below(6) {
         let blocks = volume.size_bytes() / BLOCK;
         match rng.below(10) {
             0..6 => write(&volume, content, rng.range(blocks, 60), fill * 100 + n),
