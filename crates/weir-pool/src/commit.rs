@@ -23,7 +23,7 @@ use crate::pool::{Committed, Pool};
 use crate::segments::table_block;
 use crate::tables::Table;
 use crate::tree::{Change, Past, Tree, TreeHome};
-use crate::vdev::Leg;
+use crate::vdev::{Leg, Vdev};
 use crate::write_out::WriteOut;
 
 /// Bootstrap copies per commit; both in the root stream, so a bad sector costs none of the pool
@@ -114,6 +114,9 @@ impl Pool {
             stale_legs: self.stale_legs(before.txg, log.vdev),
             lineage: self.lineage.clone(),
         };
+        // A leg may have failed since it was flushed, under the log. What says so must not be
+        // written where nothing is left beside it: an import would find it and nothing to read.
+        self.vdevs.in_service().try_for_each(Vdev::check_alive)?;
         write_uberblock(&self.vdevs, &uberblock).await?;
         for leg in self.vdevs.legs() {
             if uberblock.stale_legs.iter().all(|stale| stale.guid != leg.guid) {
@@ -143,6 +146,8 @@ impl Pool {
             lineage: self.lineage.clone(),
             ..from.clone()
         };
+        let alive = self.vdevs.in_service().try_for_each(Vdev::check_alive);
+        alive.map_err(|error| self.poison(&error))?;
         write_uberblock(&self.vdevs, &claim).await.map_err(|error| self.poison(&error))?;
         self.committed.lock().txg = txg;
         Ok(())

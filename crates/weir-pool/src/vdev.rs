@@ -365,6 +365,12 @@ impl Vdev {
         }
     }
 
+    /// Refuses an uberblock after which nothing could be read as a whole: one that calls too many
+    /// legs stale. A log vdev may be lost.
+    pub(crate) fn check_alive(&self) -> Result<(), PoolError> {
+        if self.role() == VdevRole::Log || self.is_alive() { Ok(()) } else { Err(self.lost()) }
+    }
+
     /// Whether enough legs can be used to hold everything.
     pub(crate) fn is_alive(&self) -> bool {
         let good: Vec<bool> = self.legs.iter().map(Leg::is_up_to_date).collect();
