@@ -258,6 +258,7 @@ errors: No known data errors
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a line or two for each verb")]
 fn every_verb_prints_json() {
     let server = Server::start();
     let made = server.weir("pool create tank mirror /a /b /c --json").json();

@@ -259,12 +259,12 @@ async fn duplicates(bench: &Bench) -> Result<Value, Failure> {
 }
 
 async fn measure(bench: &Bench, args: &Args) -> Result<(), Failure> {
-    let clones = clones(bench, args).await?;
+    let clones = Box::pin(clones(bench, args)).await?;
     if args.clones {
         println!("{}", serde_json::to_string_pretty(&clones)?);
         return Ok(());
     }
-    let unique = unique(bench, args).await?;
+    let unique = Box::pin(unique(bench, args)).await?;
     let duplicates = duplicates(bench).await?;
     let wrong = bench.engine.check_references().await?;
     assert!(wrong.is_empty(), "{wrong:?}");

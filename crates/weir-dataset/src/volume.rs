@@ -76,6 +76,7 @@ pub struct VolumeSpace {
     pub by_refreservation: u64,
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "each is asked alone, none excludes another")]
 pub(crate) struct State {
     pub(crate) record: DatasetRecord,
     /// Whether the stored record must be written anew.
