@@ -252,10 +252,16 @@ impl Books {
 
     /// Whether somebody once wrote this there: to this volume, or to one it may be a clone of.
     pub(crate) fn was_written(&self, tag: Tag, block: usize) -> bool {
-        tag == 0
-            || self.tags.get(&tag).is_some_and(|(_, at)| *at == block)
-            || self.also.contains(&(tag, block))
-            || (self.tags.contains_key(&tag) && self.volumes.iter().any(|v| v.cloning.is_some()))
+        let there = |at| {
+            tag == 0
+                || self.tags.get(&tag).is_some_and(|(_, home)| *home == at)
+                || self.also.contains(&(tag, at))
+        };
+        let cloned = |cloning: &Cloning| {
+            let within = block.checked_sub(cloning.to).filter(|within| *within < cloning.count);
+            within.is_some_and(|within| there(cloning.from + within))
+        };
+        there(block) || self.volumes.iter().filter_map(|v| v.cloning.as_ref()).any(cloned)
     }
 
     /// A snapshot of a volume is asked for; its place in the list.

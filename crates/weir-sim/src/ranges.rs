@@ -25,7 +25,11 @@ impl Admin {
         }
         let done = self.clone_into(index, &name).await;
         let book = &mut self.books.borrow_mut().volumes[index];
-        (book.quiet, book.cloning) = (false, None);
+        book.quiet = false;
+        // A clone that a bad disk cut short, or that could not be read back, may still be there.
+        if done.is_ok() {
+            book.cloning = None;
+        }
         done
     }
 
