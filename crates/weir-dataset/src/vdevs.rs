@@ -73,22 +73,32 @@ impl Engine {
             VdevRole::Spare => pool.finish_removal(vdev).await?,
             VdevRole::Log => {
                 pool.retire_log(vdev);
-                for _ in 0..LOG_MOVES_IN_TXGS {
-                    if pool.can_leave(vdev) {
-                        break;
+                let mut moves = 0;
+                while !self.leave_if_empty(vdev).await? {
+                    if moves == LOG_MOVES_IN_TXGS {
+                        pool.keep_log(vdev);
+                        let why = "the intent log could not be moved; try again";
+                        return Err(PoolError::Scan { pool: pool.name().to_owned(), why }.into());
                     }
+                    moves += 1;
                     self.commit_now().await?;
                 }
-                if !pool.can_leave(vdev) {
-                    pool.keep_log(vdev);
-                    let why = "the intent log could not be moved; try again";
-                    return Err(PoolError::Scan { pool: pool.name().to_owned(), why }.into());
-                }
-                pool.finish_removal(vdev).await?;
             }
             VdevRole::Data => self.begin_evacuation(vdev).await?,
         }
         Ok(Outcome::Changed)
+    }
+
+    /// Takes a vdev out of the pool if nothing stands on it; returns whether it did.
+    async fn leave_if_empty(&self, vdev: u16) -> Result<bool, DatasetError> {
+        // A commit under way may be moving the log there, and what a write-out gave up is given up
+        // once it is committed.
+        let _committer = self.core.committer.lock().await;
+        let leaves = self.pool().can_leave(vdev);
+        if leaves {
+            self.pool().finish_removal(vdev).await?;
+        }
+        Ok(leaves)
     }
 
     async fn begin_evacuation(&self, vdev: u16) -> Result<(), DatasetError> {
@@ -160,12 +170,8 @@ impl Engine {
         let began = clock.monotonic();
         {
             let _admin = self.admin.lock().await;
-            // What a write-out gave up is given up once it is committed.
-            let _committer = self.core.committer.lock().await;
             for Evacuation { vdev, .. } in self.pool().evacuations() {
-                if self.pool().can_leave(vdev) {
-                    self.pool().finish_removal(vdev).await?;
-                }
+                self.leave_if_empty(vdev).await?;
             }
         }
         self.commit_now().await?;

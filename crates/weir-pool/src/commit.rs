@@ -125,8 +125,9 @@ impl Pool {
         }
         let datasets = input.datasets;
         let next_dataset = input.next_dataset;
+        let log_vdev = log.vdev;
         *self.committed.lock() =
-            Committed { txg, segments, datasets, remaps, references, next_dataset };
+            Committed { txg, segments, datasets, remaps, references, next_dataset, log_vdev };
         self.segments.stored_tables(stored, counts);
         self.fit_cache();
         self.log.release(log);
@@ -154,7 +155,7 @@ impl Pool {
     }
 
     pub(crate) async fn flush_all(&self) -> Result<(), PoolError> {
-        let flushes = self.vdevs.in_service().map(|vdev| vdev.unless_log(vdev.flush()));
+        let flushes = self.vdevs.in_service().map(|vdev| vdev.unless_dispensable(vdev.flush()));
         futures_util::future::join_all(flushes).await.into_iter().collect()
     }
 

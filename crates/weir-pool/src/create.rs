@@ -85,6 +85,7 @@ pub async fn create(
         remaps: TreeRoot::default(),
         references: TreeRoot::default(),
         next_dataset: 1,
+        log_vdev: 0,
     };
     let (lineage, left) = (Vec::new(), Vec::new());
     let history = History { log_epoch: 1, lineage, opening: guid(), left };

@@ -449,6 +449,7 @@ async fn try_uberblock(
                     remaps: bootstrap.remaps,
                     references: bootstrap.references,
                     next_dataset: bootstrap.next_dataset,
+                    log_vdev: uberblock.log_vdev,
                 },
                 options,
             )),

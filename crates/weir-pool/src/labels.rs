@@ -191,7 +191,7 @@ pub(crate) async fn write_uberblock(vdevs: &Vdevs, uberblock: &Uberblock) -> Res
     let within = RING_OFFSET + uberblock.txg.0 % RING_SLOTS * SLOT_BYTES as u64;
     let writes = vdevs.in_service().map(|vdev| {
         let slot = &slot;
-        vdev.unless_log(async move {
+        vdev.unless_dispensable(async move {
             let [first, second] = label_offsets(vdev.disk_bytes()).map(|label| label + within);
             // Both are issued before either is awaited; one flush then covers both.
             let (a, b) = futures_util::join!(

@@ -125,8 +125,8 @@ impl Pool {
         Ok(true)
     }
 
-    /// Takes a leg into use again, on a disk whose label says that it is that leg; a resilver is
-    /// wanted from here on.
+    /// Takes a leg into use again, on a disk whose label says that it is that leg, and brings its
+    /// labels up to date; a resilver is wanted from here on.
     ///
     /// # Errors
     /// The disk is another one; nothing was changed.
@@ -135,8 +135,6 @@ impl Pool {
         guid: Guid,
         device: Arc<dyn Device>,
     ) -> Result<(), PoolError> {
-        let (vdev, leg) = self.leg(guid)?;
-        assert!(leg.usable().is_none(), "the caller let go of it");
         let path = device.path().to_owned();
         let label = match discover(&*device).await? {
             Ok(found) => found.label,
@@ -149,15 +147,18 @@ impl Pool {
             let why = format!("{path} is another disk now: its label is not that of this leg");
             return Err(PoolError::Layout { why });
         }
-        let bytes = device.geometry().len_bytes;
-        if bytes < vdev.disk_bytes() {
-            return Err(PoolError::TooSmall { path, bytes, min: vdev.disk_bytes() });
-        }
+        self.check_disk(guid, &*device)?;
+        // Its labels may be of before a change that it missed; a scan must not meet them and count
+        // them as damage.
+        let _labels = self.labels.lock().await;
+        let (vdev, leg) = self.leg(guid)?;
+        assert!(leg.usable().is_none(), "the caller let go of it");
         leg.bring_back(watched(device, &self.clock), self.committed_txg());
         if vdev.role() == VdevRole::Spare {
             // Nothing was ever written to it.
             leg.take_as_it_is();
         }
+        self.write_changed_labels().await;
         tracing::info!(disk = %leg.path, "disk in use again");
         Ok(())
     }

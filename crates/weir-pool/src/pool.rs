@@ -55,6 +55,9 @@ pub(crate) struct Committed {
     pub(crate) remaps: TreeRoot,
     pub(crate) references: TreeRoot,
     pub(crate) next_dataset: u64,
+    /// Where an import after a crash looks for the log. After an import that is not where this
+    /// opening logs, until its first commit.
+    pub(crate) log_vdev: u16,
 }
 
 /// What the openings of a pool before this one leave to it.

@@ -354,13 +354,13 @@ impl Vdev {
     }
 
     /// What came of an operation that a commit can do without where only the log is kept: whether
-    /// a log vdev can be written is found when the log is.
-    pub(crate) async fn unless_log(
+    /// a log vdev can be written is found when the log is. One that left meanwhile holds nothing.
+    pub(crate) async fn unless_dispensable(
         &self,
         done: impl Future<Output = Result<(), PoolError>>,
     ) -> Result<(), PoolError> {
         match done.await {
-            Err(_) if self.role() == VdevRole::Log => Ok(()),
+            Err(_) if matches!(self.role(), VdevRole::Log | VdevRole::Removed) => Ok(()),
             done => done,
         }
     }

@@ -264,7 +264,9 @@ impl Pool {
             PlantedBug::VdevLeavesEarly => left.live_bytes == 0,
             _ => left.segments == 0,
         };
-        leaves && self.log.vdev() != vdev && empty
+        // What an opening replayed is in the log where it was until the first commit.
+        let logs = self.log.vdev() == vdev || self.committed.lock().log_vdev == vdev;
+        leaves && !logs && empty
     }
 
     /// Takes a vdev out of the pool for good: its number stays taken.
