@@ -1,7 +1,7 @@
 //! What is written to a nearly full disk for what clients write.
 //!
 //! Not here: speeds (the layouts' tables), the cleaner against a model in RAM
-//! (weir-dataset/tests/cleaner.rs).
+//! (weir-dataset/tests/all/cleaner.rs).
 //!
 //! Invariants:
 //! - one disk vdev, so that every byte is counted once: a mirror writes each as often as it has

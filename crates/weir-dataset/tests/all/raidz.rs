@@ -4,14 +4,10 @@
 //!
 //! Invariant: damage never exceeds the parity of a vdev, so every read must succeed and be right.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod common;
-
 use std::ops::Range;
 use std::sync::Arc;
 
-use common::{as_devices, import, now, options};
+use crate::common::{as_devices, import, now, options};
 use weir_base::Guid;
 use weir_dataset::{Engine, Volume, VolumeSpec};
 use weir_device::{Device, MemoryDevice};

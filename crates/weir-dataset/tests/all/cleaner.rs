@@ -5,14 +5,11 @@
 //!
 //! Invariant: every block is compared with what was written last, before and after reopening.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 #![expect(clippy::print_stdout, reason = "measured figures are shown beside the verdict")]
-
-mod common;
 
 use std::sync::Arc;
 
-use common::{as_devices, import, now, options};
+use crate::common::{as_devices, import, now, options};
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
 use weir_cache::CacheClass;
 use weir_dataset::{DatasetError, Engine, Volume, VolumeSpec};

@@ -1,13 +1,9 @@
 //! Properties, quotas and reservations: what is inherited, what a volume may take, and what is kept
 //! back for it on a pool that others fill.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod common;
-
 use std::sync::Arc;
 
-use common::{as_devices, import, now, options};
+use crate::common::{as_devices, import, now, options};
 use futures_util::future::{Either, select};
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
 use weir_dataset::{

@@ -2,13 +2,9 @@
 //!
 //! Not here: crashes and load meanwhile (the simulator).
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod common;
-
 use std::sync::Arc;
 
-use common::{as_devices, import, now, options};
+use crate::common::{as_devices, import, now, options};
 use weir_base::Guid;
 use weir_dataset::{Engine, Volume, VolumeSpec};
 use weir_device::{Device, MemoryDevice};

@@ -2,14 +2,10 @@
 //!
 //! Not here: scans of mirrors (scans), crashes and load meanwhile (the simulator).
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod common;
-
 use std::cell::Cell;
 use std::sync::Arc;
 
-use common::{as_devices, import, now, options};
+use crate::common::{as_devices, import, now, options};
 use weir_base::Guid;
 use weir_base::limits::SCAN_BLOCKS_BUSY;
 use weir_dataset::{Engine, VolumeSpec};

@@ -1,14 +1,10 @@
 //! Snapshots, clones, rollback and promotion against a model: what every version holds, over
 //! reopening, with the space they take.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{as_devices, import, now, options};
+use crate::common::{as_devices, import, now, options};
 use weir_base::{BLOCK_BYTES, Guid};
 use weir_dataset::{DatasetError, Engine, SnapshotId, Volume, VolumeSpec};
 use weir_device::MemoryDevice;

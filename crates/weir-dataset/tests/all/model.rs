@@ -8,14 +8,11 @@
 //! - a hole that is reported reads as zeros, and a block of zeros is a hole after a commit;
 //! - what was flushed is there after reopening, also without a commit.
 
-#![expect(clippy::unwrap_used, reason = "a test that fails here says where")]
-
-mod common;
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use common::{as_devices, import, now, options};
+use crate::common::{as_devices, import, now, options};
 use proptest::collection::vec;
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof};
 use proptest::{prop_assert, prop_assert_eq, proptest};

@@ -6,14 +6,10 @@
 //! Invariant: after every few steps every block of every volume and snapshot is what the model
 //! says, and every count, counter and account equals a walk.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{as_devices, import, now, options};
+use crate::common::{as_devices, import, now, options};
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
 use weir_dataset::{DatasetError, Engine, SnapshotId, Volume, VolumeSpec};
 use weir_device::MemoryDevice;

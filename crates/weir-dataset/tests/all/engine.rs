@@ -1,13 +1,9 @@
 //! The engine on disks in memory: what clients see, over reopening and over damage.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{as_devices, import, now, options};
+use crate::common::{as_devices, import, now, options};
 use weir_base::Guid;
 use weir_base::limits::LOG_QUEUED_BYTES_MAX;
 use weir_dataset::{Engine, Outcome, Volume, VolumeSpec};

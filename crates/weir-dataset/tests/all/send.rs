@@ -1,15 +1,11 @@
 //! Sending and receiving against a model: whole and incremental chains over random histories, cuts
 //! at any byte, refusals that leave nothing behind.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use common::{as_devices, import, now, options};
+use crate::common::{as_devices, import, now, options};
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
 use weir_dataset::{
     DatasetError, Engine, ReceiveSpec, Received, Receiver, SendSpec, SnapshotId, Volume, VolumeSpec,

@@ -1,0 +1,21 @@
+//! The engine on disks in memory, a file for each thing it does.
+//!
+//! Not here: crashes at every step (weir-sim), the shipped binary (bin/weir/tests).
+//!
+//! Invariant: one binary: the engine is generic code, and each test binary would compile it anew.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod cleaner;
+mod common;
+mod engine;
+mod legs;
+mod limits;
+mod model;
+mod raidz;
+mod raidz_scans;
+mod references;
+mod scans;
+mod send;
+mod snapshots;
+mod vdevs;
