@@ -55,8 +55,8 @@ struct Figures {
     degraded: Vec<f64>,
     scrub: Speed,
     resilver: Speed,
-    /// p99 of reads: idle, beside scrubs, beside resilvers; by turn.
-    reads: Vec<[f64; 3]>,
+    /// p99 of reads: idle, beside scrubs, beside resilvers, with a disk away; by turn.
+    reads: Vec<[f64; 4]>,
     empty: Vec<(f64, f64)>,
     full: Vec<(f64, f64)>,
 }
@@ -158,11 +158,15 @@ fn layouts(args: &Args, program: &Path, data: &Path) -> Result<(Raw, Vec<Figures
             let idle = pool.fio(Load::FewReads, args.seconds)?.latency_p99_us;
             let scrub = pool.read_p99(args.seconds, &Pool::scrub_again)?;
             let resilver = pool.read_p99(args.seconds, &Pool::replace_again)?;
+            pool.offline_one()?;
+            let away = pool.fio(Load::FewReads, args.seconds)?.latency_p99_us;
+            pool.online_one()?;
             let name = pool.name();
             eprintln!(
-                "bench: p99 of {name} {idle:.0} us, {scrub:.0} scrub, {resilver:.0} resilver"
+                "bench: p99 of {name} {idle:.0} us, {scrub:.0} scrub, {resilver:.0} resilver, \
+                 {away:.0} a disk away"
             );
-            figures.reads.push([idle, scrub, resilver]);
+            figures.reads.push([idle, scrub, resilver, away]);
         }
     }
     for pool in &pools {
@@ -226,12 +230,15 @@ fn tables(raw: Raw, figures: &[Figures]) -> String {
         judged(ratio, ratio >= 0.6, ">= 0.6")
     });
     row("... data copied", &|n| format!("{:.0} MiB/s", figures[n].resilver.data_mib_s));
+    let p99_ratio =
+        |n: usize, beside: usize| median(figures[n].reads.iter().map(|p99| p99[beside] / p99[0]));
     for (what, beside) in [("scrub", 1), ("resilver", 2)] {
         row(&format!("p99 of 4 KiB random reads, QD4, cold, beside a {what} by idle"), &|n| {
-            let ratio = median(figures[n].reads.iter().map(|p99| p99[beside] / p99[0]));
+            let ratio = p99_ratio(n, beside);
             judged(ratio, ratio <= 2.0, "<= 2")
         });
     }
+    row("... with a disk away and nothing beside", &|n| format!("{:.2}", p99_ratio(n, 3)));
     row("4 KiB random write, 90 % full by empty", &|n| {
         let rates = |from: &[(f64, f64)]| median(from.iter().map(|(rate, _)| *rate));
         let ratio = rates(&figures[n].full) / rates(&figures[n].empty);

@@ -10,8 +10,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use weir_base::{BLOCK_BYTES, DatasetId};
-use weir_format::{DatasetKind, DatasetRecord, DatasetState, Descent, TreeRoot};
+use weir_base::DatasetId;
+use weir_format::DatasetState;
 
 use crate::engine::{Engine, Outcome};
 use crate::error::DatasetError;
@@ -79,6 +79,7 @@ impl Engine {
             state.record_dirty = true;
             if copied.is_ok() {
                 state.record.state = DatasetState::Active;
+                state.is_read_only = self.core.is_read_only(&state.record.properties);
             }
         }
         let committed = self.commit_change().await;
@@ -88,24 +89,9 @@ impl Engine {
     /// An empty volume that nobody sees.
     fn begin_copy(&self, view: &Volume, id: DatasetId, name: &str) -> Arc<Volume> {
         let of = view.state.lock().record.clone();
-        let blocks = of.size_bytes / BLOCK_BYTES as u64;
-        let record = DatasetRecord {
-            id,
-            kind: DatasetKind::Volume(Descent::default()),
-            // As a crash is to find it.
-            state: DatasetState::Destroying,
-            name: name.to_owned(),
-            created_txg: self.core.open_txg(),
-            created_unix_ms: self.core.pool.clock().unix_ms(),
-            root: TreeRoot { height: TreeRoot::height_for(blocks), ..TreeRoot::default() },
-            used_blocks: 0,
-            stored_units: 0,
-            shared_units: 0,
-            tree_units: 0,
-            born_units: 0,
-            freed_to: 0,
-            ..of
-        };
+        let mut record = self.empty_record(id, name, of.size_bytes, of.properties);
+        // As a crash is to find it.
+        record.state = DatasetState::Destroying;
         let copy = Arc::new(Volume::new(Arc::clone(&self.core), record, true));
         let mut list = self.volume_list.write();
         {

@@ -320,24 +320,7 @@ impl Engine {
             return if same { Ok(Outcome::Unchanged) } else { Err(DatasetError::Exists { name }) };
         }
         let id = DatasetId(self.next_dataset.fetch_add(1, Ordering::AcqRel));
-        let blocks = size_bytes / BLOCK_BYTES as u64;
-        let record = DatasetRecord {
-            id,
-            kind: DatasetKind::Volume(Descent::default()),
-            state: DatasetState::Active,
-            name: name.to_owned(),
-            size_bytes,
-            properties,
-            created_txg: self.core.open_txg(),
-            created_unix_ms: self.core.pool.clock().unix_ms(),
-            root: TreeRoot { height: TreeRoot::height_for(blocks), ..TreeRoot::default() },
-            used_blocks: 0,
-            stored_units: 0,
-            shared_units: 0,
-            tree_units: 0,
-            born_units: 0,
-            freed_to: 0,
-        };
+        let record = self.empty_record(id, name, size_bytes, properties);
         let volume = Volume::new(Arc::clone(&self.core), record, true);
         self.promise_more(
             name,
@@ -347,6 +330,34 @@ impl Engine {
         )?;
         self.add_volume(volume);
         self.commit_change().await
+    }
+
+    /// The record of a volume made now in which nothing is written.
+    pub(crate) fn empty_record(
+        &self,
+        id: DatasetId,
+        name: &str,
+        size_bytes: u64,
+        properties: Properties,
+    ) -> DatasetRecord {
+        let height = TreeRoot::height_for(size_bytes / BLOCK_BYTES as u64);
+        DatasetRecord {
+            id,
+            kind: DatasetKind::Volume(Descent::default()),
+            state: DatasetState::Active,
+            name: name.to_owned(),
+            size_bytes,
+            properties,
+            created_txg: self.core.open_txg(),
+            created_unix_ms: self.core.pool.clock().unix_ms(),
+            root: TreeRoot { height, ..TreeRoot::default() },
+            used_blocks: 0,
+            stored_units: 0,
+            shared_units: 0,
+            tree_units: 0,
+            born_units: 0,
+            freed_to: 0,
+        }
     }
 
     /// Adds a new volume to the list; nothing of it is logged before its record is stored.

@@ -130,9 +130,11 @@ pub(super) fn job(options: &Options, place: Place, cell: &Cell) -> String {
     let kind = if cell.is_read { "read" } else { "write" };
     let Cell { block_bytes, depth, .. } = cell;
     let Options { bytes, run_ms, .. } = options;
+    // By default fio takes one answer at a time, and what waits to be taken counts as in flight.
     format!(
-        "[cell]\n{engine}\nrw={access}{kind}\nbs={block_bytes}\niodepth={depth}\nsize={bytes}\n\
-         time_based=1\nruntime={run_ms}ms\nrandrepeat=0\nnorandommap=1\nrefill_buffers=1\n\
+        "[cell]\n{engine}\nrw={access}{kind}\nbs={block_bytes}\niodepth={depth}\n\
+         iodepth_batch_complete_max={depth}\nsize={bytes}\ntime_based=1\nruntime={run_ms}ms\n\
+         randrepeat=0\nnorandommap=1\nrefill_buffers=1\n\
          buffer_compress_percentage=0\nclat_percentiles=0\nlat_percentiles=1\n\
          percentile_list=50:99\n"
     )

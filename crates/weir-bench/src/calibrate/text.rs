@@ -36,7 +36,8 @@ fn head(out: &mut String, report: &CalibrationReport) {
         out,
         format_args!(
             "Each load with both in turns, {runs} runs of {run} with each, on the same {bytes}, by \
-             one worker, past the page cache. Latencies count from handing an operation over."
+             one worker, past the page cache. Latencies count from handing an operation over to \
+             taking its answer; both take all answers that are there at once."
         ),
     );
     for (place, driver) in &report.drivers {

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use weir_base::{DatasetId, names};
 use weir_format::stream::StreamBegin;
-use weir_format::{DatasetKind, DatasetRecord, DatasetState, Descent, Origin, Receiving, TreeRoot};
+use weir_format::{DatasetKind, DatasetRecord, Descent, Origin, Receiving};
 
 use super::{BLOCK, Claim, ReceiveSpec};
 use crate::dirty::Payload;
@@ -135,24 +135,8 @@ impl Engine {
             Some(guid) => return Err(DatasetError::NoFrom { name: full, guid }),
         };
         let mut came = Descent { receiving: Some(receiving(&begin, true)), ..Descent::default() };
-        let blocks = begin.size_bytes / BLOCK;
-        let mut record = DatasetRecord {
-            id: DatasetId(self.next_dataset.fetch_add(1, Ordering::AcqRel)),
-            kind: DatasetKind::Volume(Descent::default()),
-            state: DatasetState::Active,
-            name: name.to_owned(),
-            size_bytes: begin.size_bytes,
-            properties: begin.compression.into(),
-            created_txg: self.core.open_txg(),
-            created_unix_ms: self.core.pool.clock().unix_ms(),
-            root: TreeRoot { height: TreeRoot::height_for(blocks), ..TreeRoot::default() },
-            used_blocks: 0,
-            stored_units: 0,
-            shared_units: 0,
-            tree_units: 0,
-            born_units: 0,
-            freed_to: 0,
-        };
+        let id = DatasetId(self.next_dataset.fetch_add(1, Ordering::AcqRel));
+        let mut record = self.empty_record(id, name, begin.size_bytes, begin.compression.into());
         let mut cut = 0;
         if let Some(origin) = origin {
             came.origin = Some(Origin { snapshot: origin.id, txg: moment(&origin).txg });

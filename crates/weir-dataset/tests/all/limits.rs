@@ -212,6 +212,8 @@ fn a_read_only_volume_refuses_every_change_and_the_pool_can_make_all_so() {
     assert!(refused(pool.drive(volume.write(0, &[1; 4096]))));
     assert!(refused(pool.drive(volume.write(1, &[1; 5]))));
     assert!(refused(pool.drive(volume.zero(0, 4096))));
+    pool.drive(pool.engine.copy_volume("a", None, "copy")).unwrap();
+    assert!(pool.engine.volume("copy").unwrap().is_read_only());
     pool.set("a", Change::ReadOnly(Some(false))).unwrap();
     pool.drive(volume.write(0, &[2; 4096])).unwrap();
     pool.set("a", Change::ReadOnly(None)).unwrap();
