@@ -19,7 +19,7 @@ use crate::{command, setup};
 const AT_ONCE: usize = 2;
 
 /// Seconds per target in CI.
-const SHORT_SECONDS: u32 = 40;
+const SHORT_SECONDS: u32 = 30;
 
 /// What to fuzz, and for how long.
 #[derive(clap::Args)]
@@ -44,7 +44,7 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     fuzz(&targets, args.seconds)
 }
 
-/// Every target for a minute, as CI does.
+/// Every target for a short time, as CI does.
 pub(crate) fn short() -> Result<()> {
     fuzz(&targets()?, SHORT_SECONDS)
 }

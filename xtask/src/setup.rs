@@ -90,7 +90,8 @@ pub(crate) fn for_test() -> Result<()> {
         }
         eprintln!("setup: installing {tool} {version}, once; this takes minutes");
         let start = Instant::now();
-        command::cargo(&["install", "--locked", "--version", version, tool])?;
+        // Unoptimised: they run for seconds, and to optimise them takes minutes.
+        command::cargo(&["install", "--locked", "--debug", "--version", version, tool])?;
         eprintln!("setup: {tool} installed in {:.0} s", start.elapsed().as_secs_f64());
         if command::find(tool).is_none() {
             bail!("{tool} is installed, but cargo's bin folder is not in PATH");
