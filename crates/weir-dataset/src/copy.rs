@@ -15,12 +15,13 @@ use weir_format::DatasetState;
 
 use crate::engine::{Engine, Outcome};
 use crate::error::DatasetError;
+use crate::properties::of_clone;
 use crate::snapshots::SnapshotId;
 use crate::volume::Volume;
 
 impl Engine {
     /// Makes a volume of this name that holds what a volume holds now, or what a snapshot of it
-    /// does, and has its properties. No data is read or written.
+    /// does, with the properties that a clone of it has. No data is read or written.
     ///
     /// A volume that is copied has a snapshot meanwhile, `copying-N`; a crash leaves it behind.
     ///
@@ -89,7 +90,8 @@ impl Engine {
     /// An empty volume that nobody sees.
     fn begin_copy(&self, view: &Volume, id: DatasetId, name: &str) -> Arc<Volume> {
         let of = view.state.lock().record.clone();
-        let mut record = self.empty_record(id, name, of.size_bytes, of.properties);
+        let properties = of_clone(&of.properties);
+        let mut record = self.empty_record(id, name, of.size_bytes, properties);
         // As a crash is to find it.
         record.state = DatasetState::Destroying;
         let copy = Arc::new(Volume::new(Arc::clone(&self.core), record, true));

@@ -195,6 +195,9 @@ fn a_clone_compresses_as_its_origin_did_and_has_no_limits_of_it() {
     let error = pool.drive(pool.engine.volume("a").unwrap().write(0, &[1; 4096])).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
     pool.drive(pool.engine.volume("c").unwrap().write(0, &[1; 4096])).unwrap();
+    pool.drive(pool.engine.copy_volume("a", Some("s"), "copy")).unwrap();
+    let own = pool.engine.properties(&Target::Volume("copy".into())).unwrap().own;
+    assert_eq!((own.quota_bytes, own.read_only), (0, None), "as of a clone: no limit is copied");
 }
 
 #[test]
