@@ -10,6 +10,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::bench::BenchArgs;
+use crate::bookmark::BookmarkVerb;
 use crate::export::ExportVerb;
 use crate::forecast::DedupeVerb;
 use crate::offline::check::CheckArgs;
@@ -58,6 +59,13 @@ pub(crate) enum Command {
         remote: Remote,
         #[command(subcommand)]
         verb: SnapshotVerb,
+    },
+    /// Keep the moment of a snapshot, without its data, so that changes since can be sent
+    Bookmark {
+        #[command(flatten)]
+        remote: Remote,
+        #[command(subcommand)]
+        verb: BookmarkVerb,
     },
     /// Show properties of pools, volumes and snapshots, and where their values come from
     Get {
@@ -192,6 +200,7 @@ impl Cli {
             Command::Pool { remote, .. }
             | Command::Volume { remote, .. }
             | Command::Snapshot { remote, .. }
+            | Command::Bookmark { remote, .. }
             | Command::Get { remote, .. }
             | Command::Set { remote, .. }
             | Command::Inherit { remote, .. }

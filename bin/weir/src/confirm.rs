@@ -37,6 +37,19 @@ pub(crate) fn rollback(snapshot: &str, yes: bool) -> Result<(), ApiError> {
     at_terminal(&loss, snapshot)
 }
 
+/// Returns if `yes`, or if the bookmark's name is typed at the terminal.
+pub(crate) fn bookmark(name: &str, yes: bool) -> Result<(), ApiError> {
+    if yes {
+        return Ok(());
+    }
+    let loss = Loss {
+        refusal: format!("bookmark {name} is not destroyed"),
+        warning: format!("After this nothing can be sent as a difference to {name}."),
+        advice: "add --yes if nothing is to be sent from it any more",
+    };
+    at_terminal(&loss, name)
+}
+
 /// What somebody would lose, in words.
 struct Loss {
     refusal: String,

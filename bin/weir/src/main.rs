@@ -10,6 +10,7 @@
 
 mod args;
 mod bench;
+mod bookmark;
 mod care;
 mod cleaner;
 mod confirm;
@@ -72,6 +73,9 @@ fn run(cli: Cli) -> Result<Answer, ApiError> {
         }
         Command::Snapshot { verb, remote } => {
             snapshot::run(verb, &Session::open(&root, &remote.into())?)
+        }
+        Command::Bookmark { verb, remote } => {
+            bookmark::run(verb, &Session::open(&root, &remote.into())?)
         }
         Command::Send(arguments) => {
             let session = Session::open(&root, &arguments.remote.clone().into())?;

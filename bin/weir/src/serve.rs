@@ -11,6 +11,7 @@
 //!   not hold it up.
 
 pub(crate) mod activity;
+mod bookmarks;
 mod care;
 mod changes;
 mod clock;

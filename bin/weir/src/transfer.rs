@@ -37,8 +37,8 @@ pub(crate) struct SendArgs {
     pub(crate) remote: Remote,
     /// Full name of the snapshot, such as tank/vm1@tuesday
     name: String,
-    /// Send only what changed since this older snapshot, which the other side has: @monday, or
-    /// the full name of the one that a clone began as
+    /// Send only what changed since this older snapshot, which the other side has: @monday, a
+    /// bookmark of it such as '#monday', or the full name of what a clone began as
     #[arg(short = 'i', long = "from", value_name = "SNAPSHOT")]
     from: Option<String>,
     /// Go on with a stream that was cut off, as `weir receive` says
@@ -53,6 +53,7 @@ pub(crate) struct SendArgs {
 }
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of the command line")]
 pub(crate) struct ReceiveArgs {
     #[command(flatten)]
     pub(crate) remote: Remote,
@@ -63,6 +64,9 @@ pub(crate) struct ReceiveArgs {
     /// back first; newer snapshots are destroyed
     #[arg(short = 'F', long)]
     rollback: bool,
+    /// Change nothing; read and check the stream, and say what would become of it
+    #[arg(short = 'n', long, conflicts_with_all = ["token", "abort"])]
+    dry_run: bool,
     /// Say where a stream that was cut off goes on
     #[arg(long, conflicts_with_all = ["rollback", "abort"])]
     token: bool,
@@ -95,17 +99,33 @@ fn unavailable(what: &str, error: &io::Error) -> ApiError {
     ApiError::new(ErrorKind::Unavailable, format!("{what}: {error}"))
 }
 
-/// The full name of the older snapshot: `@monday` is of the same volume.
+/// The full name of the older snapshot or bookmark: `@monday` and `#monday` are of the same volume.
 fn full_from(name: &str, from: &str) -> Result<String, ApiError> {
-    match from.strip_prefix('@') {
-        None => Ok(from.to_owned()),
-        Some(own) => {
-            let parts = names::snapshot(name);
-            let (volume, _) =
-                parts.map_err(|error| ApiError::new(ErrorKind::Invalid, error.to_string()))?;
-            Ok(format!("{volume}@{own}"))
-        }
+    if !from.starts_with(['@', '#']) {
+        return Ok(from.to_owned());
     }
+    let parts = names::snapshot(name);
+    let (volume, _) =
+        parts.map_err(|error| ApiError::new(ErrorKind::Invalid, error.to_string()))?;
+    Ok(format!("{volume}{from}"))
+}
+
+/// What became of a stream, or would.
+fn told(done: &ReceiveDone) -> String {
+    let ReceiveDone { snapshot, received_bytes, data_bytes, hole_bytes, .. } = done;
+    if !done.dry_run {
+        return format!("received {snapshot}: {}", Human(*received_bytes));
+    }
+    let volume = snapshot.split('@').next().unwrap_or_default();
+    let first = match (done.is_new, done.rolled_back) {
+        (true, _) => format!("would make volume {volume} and receive {snapshot}"),
+        (false, true) => {
+            format!("would roll {volume} back, destroy what is newer, and receive {snapshot}")
+        }
+        (false, false) => format!("would receive {snapshot}"),
+    };
+    let (data, holes) = (Human(*data_bytes), Human(*hole_bytes));
+    format!("{first}: {data} of data, {holes} of holes; the stream is sound")
 }
 
 fn bar(session: &Session, total: Option<u64>) -> ProgressBar {
@@ -164,8 +184,8 @@ pub(crate) fn send(arguments: SendArgs, session: &Session) -> Result<(), ApiErro
 }
 
 pub(crate) fn receive(arguments: ReceiveArgs, session: &Session) -> Result<(), ApiError> {
-    let ReceiveArgs { volume, rollback, token, abort, .. } = arguments;
-    let request = ReceiveStart { volume: volume.clone(), roll_back: rollback };
+    let ReceiveArgs { volume, rollback, dry_run, token, abort, .. } = arguments;
+    let request = ReceiveStart { volume: volume.clone(), roll_back: rollback, dry_run };
     request.check()?;
     if token {
         let token = session.call(|client| client.receive_token(volume))?;
@@ -192,8 +212,7 @@ pub(crate) fn receive(arguments: ReceiveArgs, session: &Session) -> Result<(), A
             return Err(unavailable("the stream cannot be read", &error));
         }
     };
-    let ReceiveDone { snapshot, received_bytes, .. } = &done;
-    session.say(&format!("received {snapshot}: {}", Human(*received_bytes)));
+    session.say(&told(&done));
     session.print(&done, |_| String::new())
 }
 
@@ -241,6 +260,7 @@ mod tests {
     #[test]
     fn an_older_snapshot_is_of_the_same_volume_unless_it_says_otherwise() {
         assert_eq!(full_from("tank/v@b", "@a").unwrap(), "tank/v@a");
+        assert_eq!(full_from("tank/v@b", "#a").unwrap(), "tank/v#a");
         assert_eq!(full_from("tank/v@b", "tank/w@a").unwrap(), "tank/w@a");
         assert!(full_from("tank/v", "@a").is_err());
     }

@@ -226,6 +226,16 @@ fn a_volume_follows_its_source_through_kills_renames_and_clones() {
     pair.same(&format!("tank/c@{last}"), &format!("back/c@{last}"));
     let list = pair.source().weir("replicate list").ok().out;
     assert!(list.contains("RPO") && list.contains("tank/w"), "{list}");
+    // The newest that both sides had is gone here, but for a bookmark of it.
+    pair.caught_up("tank/w");
+    let last = pair.shown("tank/w")["snapshot"].as_str().unwrap().to_owned();
+    pair.source().weir(&format!("bookmark create tank/w@{last} #{last}")).ok();
+    pair.source().weir(&format!("snapshot release replication tank/w@{last}")).ok();
+    pair.source().weir(&format!("snapshot destroy tank/w@{last} --yes")).ok();
+    write(pair.source(), "tank/w", &mut rng, 2);
+    pair.caught_up("tank/w");
+    let last = pair.shown("tank/w")["snapshot"].as_str().unwrap().to_owned();
+    pair.same(&format!("tank/w@{last}"), &format!("back/v@{last}"));
     pair.source().weir("replicate delete tank/c").ok();
     pair.source().weir("replicate delete tank/c").fails(code::NOT_FOUND, &["tank/c"]);
     pair.source.take().unwrap().stop_clean();

@@ -304,6 +304,119 @@ fn bad_streams_are_refused_and_leave_nothing_behind() {
 }
 
 #[test]
+fn changes_since_a_bookmark_arrive_though_its_snapshot_is_gone() {
+    let mut pair = Pair::new();
+    let mut rng = Rng::new(19);
+    pair.source().weir("volume create tank/v --size 32MiB").ok();
+    change(pair.source(), &mut rng, 60);
+    pair.source().weir("snapshot create tank/v@a").ok();
+    pair.receive("back/w", &pair.send("tank/v@a", "whole")).ok();
+    let weir = |pair: &Pair, line: &str| pair.source().weir(line);
+    let made = weir(&pair, "bookmark create tank/v@a #a --json").json();
+    assert_eq!(
+        (&made["outcome"], &made["bookmark"]["name"]),
+        (&"created".into(), &"tank/v#a".into())
+    );
+    assert_eq!(
+        weir(&pair, "bookmark create tank/v@a tank/v#a --json").json()["outcome"],
+        "unchanged"
+    );
+    // It keeps nothing: the snapshot goes, and what it alone held with it.
+    weir(&pair, "snapshot destroy tank/v@a --yes").ok();
+    change(pair.source(), &mut rng, 30);
+    // A range that stood in the snapshot is trimmed, and must not come back over there.
+    pair.source().weir("export create nbd tank/v").ok();
+    let mut client = pair.source().client("tank/v");
+    client.trim(0, 8 << 20).unwrap();
+    client.flush().unwrap();
+    drop(client);
+    pair.source().weir("export delete tank/v").ok();
+    weir(&pair, "snapshot create tank/v@b").ok();
+    let list = weir(&pair, "bookmark list tank --json").json();
+    assert_eq!(list["bookmarks"][0]["name"], "tank/v#a");
+    assert_eq!(list["bookmarks"][0]["guid"], made["bookmark"]["guid"]);
+    assert!(weir(&pair, "bookmark list tank/v").ok().out.contains("tank/v#a"));
+
+    pair.kill(true);
+    pair.revive();
+    let more = pair.send("-i #a tank/v@b", "more");
+    let cut = pair.receive("back/w", &more[..more.len() / 2]);
+    cut.fails(code::UNAVAILABLE, &["cut off", "-t weir1-"]);
+    let token = pair.back().weir("receive --token back/w").ok().out;
+    let rest = pair.send(&format!("-t {} tank/v@b", token.trim()), "rest");
+    pair.receive("back/w", &rest).ok();
+    pair.same("tank/v@b", "back/w@b");
+    pair.same("tank/v", "back/w");
+
+    let fails = |line: &str, code, parts: &[&str]| {
+        weir(&pair, line).fails(code, parts);
+    };
+    fails("send -i #x tank/v@b", code::NOT_FOUND, &["bookmark tank/v#x"]);
+    fails("bookmark create tank/v@x #x", code::NOT_FOUND, &["tank/v@x"]);
+    fails("bookmark create tank/v@b #a", code::EXISTS, &["tank/v#a"]);
+    fails("bookmark create tank/v@b tank/w#a", code::INVALID, &["same volume"]);
+    fails("bookmark create tank/v@b #-", code::INVALID, &["bad bookmark name"]);
+    fails("bookmark destroy tank/v#a", code::INVALID, &["no terminal", "--yes"]);
+    weir(&pair, "bookmark create tank/v@b #b").ok();
+    fails("send -i #b tank/v@b", code::INVALID, &["did not come of tank/v#b"]);
+    weir(&pair, "snapshot destroy tank/v@b --yes").ok();
+    weir(&pair, "bookmark destroy tank/v#a --yes").ok();
+    fails("bookmark destroy tank/v#a --yes", code::NOT_FOUND, &["tank/v#a"]);
+    weir(&pair, "volume destroy tank/v --yes").ok();
+    let told = weir(&pair, "bookmark list").ok();
+    assert!(told.talk.contains("no bookmarks"), "{}", told.talk);
+    let history = weir(&pair, "pool history tank").ok().out;
+    assert!(
+        history.contains("bookmark_create") && history.contains("bookmark_destroy"),
+        "{history}"
+    );
+    pair.verified();
+}
+
+#[test]
+fn a_dry_run_of_receive_says_what_would_be_and_changes_nothing() {
+    let pair = Pair::new();
+    let mut rng = Rng::new(23);
+    pair.source().weir("volume create tank/v --size 32MiB").ok();
+    change(pair.source(), &mut rng, 40);
+    pair.source().weir("snapshot create tank/v@a").ok();
+    change(pair.source(), &mut rng, 20);
+    pair.source().weir("snapshot create tank/v@b").ok();
+    let whole = pair.send("tank/v@a", "whole");
+    let more = pair.send("-i @a tank/v@b", "more");
+    let history = |pair: &Pair| pair.back().weir("pool history back").ok().out;
+
+    let before = history(&pair);
+    let would = pair.receive("-n back/w", &whole).ok();
+    assert!(would.talk.contains("would make volume back/w and receive back/w@a"), "{}", would.talk);
+    assert!(!pair.back().weir("volume list").ok().out.contains("back/w"));
+    let mut damaged = whole.clone();
+    let at = whole.len() - 200;
+    damaged[at] ^= 1;
+    pair.receive("-n back/w", &damaged).fails(10, &["frame", "byte"]);
+    pair.receive("-n back/w", &whole[..at]).fails(10, &["ends here"]);
+    pair.receive("-n back/w", &more).fails(code::NOT_FOUND, &["back/w"]);
+    assert_eq!(history(&pair), before, "nothing was changed, so nothing is recorded");
+
+    pair.receive("back/w", &whole).ok();
+    pair.receive("-n back/w", &whole).fails(code::EXISTS, &["back/w@a"]);
+    let would = pair.receive("-n back/w --json", &more).json();
+    assert_eq!((&would["snapshot"], &would["dry_run"]), (&"back/w@b".into(), &true.into()));
+    assert_eq!((&would["is_new"], &would["rolled_back"]), (&false.into(), &false.into()));
+    pair.back().weir("export create nbd back/w").ok();
+    pair.back().client("back/w").write(0, &[1; 4096]).unwrap();
+    pair.back().weir("export delete back/w").ok();
+    pair.receive("-n back/w", &more).fails(code::BUSY, &["changed since @a", "-F"]);
+    let would = pair.receive("-n -F back/w", &more).ok();
+    assert!(would.talk.contains("would roll back/w back"), "{}", would.talk);
+    assert_eq!(names(pair.back(), "back/w"), ["back/w@a"]);
+    let done = pair.receive("-F back/w --json", &more).json();
+    assert_eq!((&done["dry_run"], &done["rolled_back"]), (&false.into(), &true.into()));
+    pair.same("tank/v@b", "back/w");
+    pair.verified();
+}
+
+#[test]
 fn a_pool_without_room_says_so_and_is_free_again_when_the_stream_is_given_up() {
     let dirs = Dirs::new();
     dirs.disk("a", DISK);

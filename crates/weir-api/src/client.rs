@@ -32,18 +32,18 @@ use crate::routes::{
     SomeDisks, Successor,
 };
 use crate::types::{
-    DedupeEstimate, DedupeForecast, DigestList, DigestRequest, EventList, EventQuery, Export,
-    ExportChange, ExportCreate, ExportKey, ExportList, HistoryList, ImportableList, PoolAdd,
-    PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport,
-    PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange,
-    PropertyInherit, PropertyList, PropertyQuery, PropertySet, ReceiveDone, ReceiveProgress,
-    ReceiveStart, ReceiveStarted, ReceiveToken, Removed, ReplicationAct, ReplicationChange,
-    ReplicationCreate, ReplicationList, Request, ScheduleChange, ScheduleList, ScheduleSet,
-    SendStart, SendStarted, ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate,
-    SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback, SnapshotTag,
-    SnapshotsDestroyed, Volume, VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate,
-    VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet, check_listed,
-    check_scheduled,
+    BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, DedupeEstimate, DedupeForecast,
+    DigestList, DigestRequest, EventList, EventQuery, Export, ExportChange, ExportCreate,
+    ExportKey, ExportList, HistoryList, ImportableList, PoolAdd, PoolAttach, PoolChange, PoolClear,
+    PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove,
+    PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList,
+    PropertyQuery, PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted,
+    ReceiveToken, Removed, ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList,
+    Request, ScheduleChange, ScheduleList, ScheduleSet, SendStart, SendStarted, ServerInfo,
+    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
+    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeAdvice, VolumeAdvise,
+    VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
+    VolumeSet, check_listed, check_marked, check_scheduled,
 };
 use crate::wire::{ApiError, ErrorBody};
 use crate::{Address, Error};
@@ -434,6 +434,21 @@ impl Control for Client {
 
     fn snapshot_clone(&self, request: SnapshotClone) -> Answer<'_, VolumeChange> {
         self.call(checked(Method::POST, "/v1/snapshots/clone", &request))
+    }
+
+    fn bookmark_create(&self, request: BookmarkCreate) -> Answer<'_, BookmarkChange> {
+        self.call(checked(Method::POST, "/v1/bookmarks", &request))
+    }
+
+    fn bookmark_list(&self, of: Option<String>) -> Answer<'_, BookmarkList> {
+        self.call(match of {
+            None => Ok(get("/v1/bookmarks")),
+            Some(of) => check_marked(&of).map(|()| get(format!("/v1/bookmarks?of={}", part(&of)))),
+        })
+    }
+
+    fn bookmark_destroy(&self, request: BookmarkDestroy) -> Answer<'_, Removed> {
+        self.call(checked(Method::POST, "/v1/bookmarks/destroy", &request))
     }
 
     fn send_start(&self, request: SendStart) -> Answer<'_, SendStarted> {

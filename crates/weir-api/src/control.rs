@@ -13,17 +13,17 @@ use std::future::Future;
 use std::pin::Pin;
 
 use crate::types::{
-    DedupeEstimate, DedupeForecast, DigestList, DigestRequest, EventList, EventQuery, Export,
-    ExportChange, ExportCreate, ExportKey, ExportList, HistoryList, ImportableList, PoolAdd,
-    PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport,
-    PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange,
-    PropertyInherit, PropertyList, PropertyQuery, PropertySet, ReceiveDone, ReceiveProgress,
-    ReceiveStart, ReceiveStarted, ReceiveToken, Removed, ReplicationAct, ReplicationChange,
-    ReplicationCreate, ReplicationList, ScheduleChange, ScheduleList, ScheduleSet, SendStart,
-    SendStarted, ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy,
-    SnapshotList, SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume,
-    VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList,
-    VolumeRename, VolumeResize, VolumeSet,
+    BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, DedupeEstimate, DedupeForecast,
+    DigestList, DigestRequest, EventList, EventQuery, Export, ExportChange, ExportCreate,
+    ExportKey, ExportList, HistoryList, ImportableList, PoolAdd, PoolAttach, PoolChange, PoolClear,
+    PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove,
+    PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList,
+    PropertyQuery, PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted,
+    ReceiveToken, Removed, ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList,
+    ScheduleChange, ScheduleList, ScheduleSet, SendStart, SendStarted, ServerInfo, SnapshotChange,
+    SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback,
+    SnapshotTag, SnapshotsDestroyed, Volume, VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy,
+    VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
 };
 use crate::wire::ApiError;
 
@@ -236,7 +236,19 @@ pub trait Control: Send + Sync + 'static {
     /// Makes a volume that begins as a snapshot and shares its blocks.
     fn snapshot_clone(&self, request: SnapshotClone) -> Answer<'_, VolumeChange>;
 
-    /// Begins to send a snapshot, or what changed since an older one, as a stream.
+    /// Makes a bookmark of a snapshot: streams can be differences to it when the snapshot is gone.
+    ///
+    /// # Errors
+    /// `Exists` for one of another snapshot.
+    fn bookmark_create(&self, request: BookmarkCreate) -> Answer<'_, BookmarkChange>;
+
+    /// Lists bookmarks: all, or those of a pool or a volume.
+    fn bookmark_list(&self, of: Option<String>) -> Answer<'_, BookmarkList>;
+
+    /// Destroys a bookmark.
+    fn bookmark_destroy(&self, request: BookmarkDestroy) -> Answer<'_, Removed>;
+
+    /// Begins to send a snapshot, or what changed since an older one or a bookmark, as a stream.
     ///
     /// # Errors
     /// `Invalid` for two snapshots where none came of the other, or a token of another stream;
@@ -249,7 +261,7 @@ pub trait Control: Send + Sync + 'static {
     /// Ends a session before its stream is at its end.
     fn send_stop(&self, session: String) -> Answer<'_, Removed>;
 
-    /// Begins to receive a stream into a volume.
+    /// Begins to receive a stream into a volume, or only to check it.
     ///
     /// # Errors
     /// `Busy` while the volume is exported, and while many are sent and received.
@@ -262,7 +274,7 @@ pub trait Control: Send + Sync + 'static {
     /// `NotFound` without the snapshot it is a difference to, `Data` for a damaged stream.
     fn receive_part(&self, session: String, part: Vec<u8>) -> Answer<'_, ReceiveProgress>;
 
-    /// Ends a stream; its snapshot is there then.
+    /// Ends a stream; its snapshot is there then, unless it was only checked.
     ///
     /// # Errors
     /// `Unavailable` for one that was cut off, with the token to go on with.

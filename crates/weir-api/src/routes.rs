@@ -28,6 +28,7 @@ use crate::types::{Outcome, ServerInfo};
 use crate::wire::{ApiError, ErrorBody, http_status};
 
 mod advise;
+mod bookmark;
 mod care;
 mod event;
 mod export;
@@ -116,6 +117,8 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(snapshot::rename))
         .routes(routes!(snapshot::rollback))
         .routes(routes!(snapshot::clone))
+        .routes(routes!(bookmark::list, bookmark::create))
+        .routes(routes!(bookmark::destroy))
         .routes(routes!(transfer::send_start))
         .routes(routes!(transfer::send_part))
         .routes(routes!(transfer::send_stop))

@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 use crate::Error;
 
 mod advise;
+mod bookmark;
 mod care;
 mod compression;
 mod event;
@@ -33,6 +34,9 @@ mod volume;
 pub use advise::{
     DedupeEstimate, DedupeForecast, RecordForecast, SampledShare, SampledTime, SettingForecast,
     VolumeAdvice, VolumeAdvise,
+};
+pub use bookmark::{
+    Bookmark, BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, check_marked,
 };
 pub use care::{PoolClear, PoolDisk, PoolScrub, ScanKind, ScanState, ScanStatus, ScrubAction};
 pub use compression::Compression;

@@ -1,11 +1,11 @@
-//! Rules for the names of pools, volumes, snapshots and exports.
+//! Rules for the names of pools, volumes, snapshots, bookmarks and exports.
 //!
 //! Not here: whether a name is taken; whoever owns the list knows.
 //!
 //! Invariants:
 //! - a name that passes is safe in a path, a URI and a terminal: letters, digits and `_ . : -`;
 //! - a pool cannot be called like a word of the layout grammar;
-//! - `/` ends a pool's name and `@` a dataset's, so a full name falls apart in one way only;
+//! - `/` ends a pool's name, `@` and `#` a dataset's, so a full name falls apart in one way only;
 //! - every rule is checked by the command line and again by the server, through this file.
 
 use crate::limits::NAME_BYTES_MAX;
@@ -102,6 +102,18 @@ pub fn snapshot(name: &str) -> Result<(&str, &str), NameError> {
     let (of, own) = at(name, "tank/vm1@monday")?;
     volume(of)?;
     own_snapshot(name, own)?;
+    Ok((of, own))
+}
+
+/// Checks the full name of a bookmark and splits it into the volume's full name and its own.
+///
+/// # Errors
+/// The first rule the name breaks, with the character that breaks it.
+pub fn bookmark(name: &str) -> Result<(&str, &str), NameError> {
+    let bad = |why| NameError { what: "bookmark", name: name.to_owned(), why };
+    let (of, own) = name.split_once('#').ok_or_else(|| bad(Why::NoAt("tank/vm1#monday")))?;
+    volume(of)?;
+    part(own, char::is_ascii_alphanumeric, Why::FirstNotAlphanumeric).map_err(bad)?;
     Ok((of, own))
 }
 
@@ -258,6 +270,7 @@ mod tests {
         let longest = "a".repeat(NAME_BYTES_MAX);
         assert_eq!(export(&format!("{longest}/{longest}@{longest}")), Ok(()));
         assert_eq!(snapshot("tank/vm1@1.a:b_c-d"), Ok(("tank/vm1", "1.a:b_c-d")));
+        assert_eq!(bookmark("tank/vm1#1.a:b_c-d"), Ok(("tank/vm1", "1.a:b_c-d")));
         assert_eq!(pool_snapshot("tank@monday"), Ok(("tank", "monday")));
         assert_eq!(dataset("tank/vm1"), Ok(("tank/vm1", None)));
         assert_eq!(dataset("tank/vm1@a"), Ok(("tank/vm1", Some("a"))));
@@ -320,6 +333,18 @@ mod tests {
             (long.as_str(), "200 bytes"),
         ] {
             let error = snapshot(name).expect_err(name).to_string();
+            assert!(error.contains(part), "{error}");
+        }
+        for (name, part) in [
+            ("tank/vm1@a", "tank/vm1#monday"),
+            ("tank/vm1#", "empty"),
+            ("tank/vm1#-a", "'-'"),
+            ("tank/vm1#a#b", "'#'"),
+            ("tank/vm1#a@b", "'@'"),
+            ("tank#a", "bad volume name \"tank\""),
+            ("tank/vm1@a#b", "bad volume name"),
+        ] {
+            let error = bookmark(name).expect_err(name).to_string();
             assert!(error.contains(part), "{error}");
         }
         let error = pool_snapshot("tank/vm1@a").expect_err("a volume").to_string();

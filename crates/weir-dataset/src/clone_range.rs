@@ -26,6 +26,9 @@ use crate::error::DatasetError;
 use crate::range_set::RangeSet;
 use crate::volume::{State, Volume};
 
+#[cfg(test)]
+mod tests;
+
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// What a reference adds to the tables that count, at most.
 const COUNT_BYTES: u64 = 8;
@@ -49,6 +52,11 @@ impl RangeClone {
     /// The most that it can add to what its volume uses: references count there as blocks do.
     pub(crate) fn weight(&self) -> u64 {
         (self.to.end - self.to.start) * BLOCK + self.charge
+    }
+
+    /// The blocks that it changes.
+    pub(crate) fn range(&self) -> Range<u64> {
+        self.to.clone()
     }
 
     pub(crate) fn fail(&self, error: DatasetError) {
@@ -82,7 +90,9 @@ impl Engine {
     /// or written. Both may be ranges of one volume, and overlap; a source may be a snapshot
     /// ([`Engine::open_snapshot`]). Long ranges become so a piece of 1 GiB after the other.
     ///
-    /// What is written to the destination while this is under way is kept.
+    /// What was acknowledged before this call is replaced. Of a block that is written while this is
+    /// under way either may come last, whole; once a piece is part of a txg, what is written to it
+    /// is kept.
     ///
     /// # Durability
     /// On disk when this returns `Ok`; before, each piece whole or not at all.
@@ -255,6 +265,22 @@ impl State {
     /// Whether something that was acknowledged is not in the committed tree yet.
     fn has_unwritten(&self) -> bool {
         !self.open.is_empty() || self.syncing.is_some() || !self.clones.is_empty()
+    }
+
+    /// Whether a clone that is not in the tree yet makes a block what it will be.
+    pub(crate) fn is_becoming_clone(&self, block: u64) -> bool {
+        if self.clones.is_empty() && self.syncing_clones.is_empty() {
+            return false;
+        }
+        // What a txg writes comes after its clones.
+        let is_clone = |range: &Range<u64>| range.contains(&block);
+        let is_written = |table: &DirtyTable| table.get(block).is_some();
+        if is_written(&self.open) {
+            return false;
+        }
+        self.clones.iter().any(|clone| is_clone(&clone.to))
+            || (!self.syncing.as_deref().is_some_and(is_written)
+                && self.syncing_clones.iter().any(is_clone))
     }
 }
 

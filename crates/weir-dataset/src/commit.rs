@@ -53,8 +53,10 @@ pub(crate) struct Frozen {
     pub(crate) is_destroyed: bool,
     record_dirty: bool,
     past: Past,
-    /// Records of snapshots that changed.
-    snapshots: Vec<DatasetRecord>,
+    /// Records of snapshots and bookmarks that changed.
+    others: Vec<DatasetRecord>,
+    /// Bookmarks that are gone.
+    forgotten: Vec<DatasetId>,
     /// The snapshot that the txg ends with.
     taking: Option<DatasetRecord>,
     /// Whether something destroyed is to be freed.
@@ -77,19 +79,19 @@ pub(crate) struct Written {
     delta: Delta,
     taken: Option<DatasetRecord>,
     frees: bool,
-    /// Records of snapshots to be stored; `None` for one that is gone.
-    snapshots: BTreeMap<DatasetId, Option<DatasetRecord>>,
+    /// Records of snapshots and bookmarks to be stored; `None` for one that is gone.
+    others: BTreeMap<DatasetId, Option<DatasetRecord>>,
 }
 
 impl Written {
     /// Stores a snapshot's record with this txg.
     pub(crate) fn note(&mut self, record: DatasetRecord) {
-        self.snapshots.insert(record.id, Some(record));
+        self.others.insert(record.id, Some(record));
     }
 
     /// Takes a snapshot's record out of the directory with this txg.
     pub(crate) fn forget(&mut self, snapshot: DatasetId) {
-        self.snapshots.insert(snapshot, None);
+        self.others.insert(snapshot, None);
     }
 }
 
@@ -184,7 +186,8 @@ impl Engine {
 
     async fn write_out(&self, out: &mut WriteOut<'_>, part: Frozen) -> Result<Written, PoolError> {
         let Frozen { volume, table, mut record, record_dirty, past, .. } = part;
-        let snapshots = part.snapshots.into_iter().map(|record| (record.id, Some(record)));
+        let others = part.others.into_iter().map(|record| (record.id, Some(record)));
+        let others = others.chain(part.forgotten.into_iter().map(|id| (id, None)));
         let data_blocks = table.as_ref().map_or(0, |table| table.data_blocks() as u64);
         let charge = table.as_ref().map_or(0, |table| table.charge)
             + part.clones.iter().map(|clone| clone.charge).sum::<u64>();
@@ -204,7 +207,7 @@ impl Engine {
             taken: None,
             // The txg that stores that it is destroyed shall not wait for more.
             frees: part.frees && !record_dirty,
-            snapshots: snapshots.collect(),
+            others: others.collect(),
         };
         if part.is_destroyed {
             written.record = Some(record);
@@ -254,7 +257,7 @@ impl Engine {
         for part in written {
             let record = part.record.as_ref().filter(|_| !part.is_gone);
             records.insert(part.volume.id, record);
-            records.extend(part.snapshots.iter().map(|(id, record)| (*id, record.as_ref())));
+            records.extend(part.others.iter().map(|(id, record)| (*id, record.as_ref())));
         }
         let mut changes = Vec::new();
         if let Some(own) = own {
@@ -342,14 +345,22 @@ fn freeze_volume(volume: &Arc<Volume>, state: &mut State, all: bool) -> Option<F
     let record_dirty = std::mem::take(&mut state.record_dirty);
     let frees = state.has_to_free();
     let taking = std::mem::take(&mut state.taking);
-    let mut snapshots = Vec::new();
+    let mut others = Vec::new();
     for snapshot in &mut state.snapshots {
         if std::mem::take(&mut snapshot.dirty) || all {
-            snapshots.push(snapshot.record.clone());
+            others.push(snapshot.record.clone());
         }
     }
+    for mark in &mut state.bookmarks {
+        if std::mem::take(&mut mark.dirty) || all {
+            others.push(mark.record.clone());
+        }
+    }
+    let forgotten = std::mem::take(&mut state.forgotten);
     let clones = std::mem::take(&mut state.clones);
-    let news = taking.is_some() || !snapshots.is_empty() || !clones.is_empty();
+    state.syncing_clones = clones.iter().map(RangeClone::range).collect();
+    let told = !others.is_empty() || !forgotten.is_empty();
+    let news = taking.is_some() || told || !clones.is_empty();
     let changed = record_dirty || frees || news;
     (state.syncing.is_some() || changed || all).then(|| Frozen {
         volume: Arc::clone(volume),
@@ -360,7 +371,8 @@ fn freeze_volume(volume: &Arc<Volume>, state: &mut State, all: bool) -> Option<F
         is_destroyed: state.is_destroyed(),
         record_dirty,
         past,
-        snapshots,
+        others,
+        forgotten,
         taking,
         frees,
     })
@@ -375,6 +387,7 @@ fn take(asked: DatasetRecord, volume: &DatasetRecord, txg: Txg) -> DatasetRecord
     moment.unique_units = Some(0);
     DatasetRecord {
         id: asked.id,
+        state: asked.state,
         name: asked.name,
         created_txg: txg,
         created_unix_ms: asked.created_unix_ms,
@@ -402,11 +415,14 @@ fn publish(written: &mut Written) {
     touched.into_iter().for_each(|record| written.note(record));
     if let Some(record) = written.taken.take() {
         written.note(record.clone());
-        state.snapshots.push(Snapshot::new(record, false));
+        let mut taken = Snapshot::new(record, false);
+        taken.kept = !taken.is_active();
+        state.snapshots.push(taken);
         state.limits.is_taking = state.taking.is_some();
     }
     let table = state.syncing.take();
     state.cloning_bytes -= written.cloned_bytes;
+    state.syncing_clones.clear();
     volume.measure_limits(&mut state);
     drop(state);
     // Freeing many blocks takes a while; nobody waits for it under the lock.

@@ -4,8 +4,9 @@
 //!
 //! Invariants:
 //! - a copy holds what its source held at one moment;
-//! - nobody sees a copy before it is whole; one that a crash or an error leaves is freed as
-//!   something destroyed is.
+//! - nobody sees a copy before it is whole, or the snapshot that it is made of;
+//! - to disks both are something destroyed until the copy is whole: what a crash leaves of them the
+//!   next opening frees, and memory alone keeps them from that.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,11 +20,29 @@ use crate::properties::of_clone;
 use crate::snapshots::SnapshotId;
 use crate::volume::Volume;
 
+/// A snapshot that is kept though it is destroyed; its space comes back once this is dropped.
+struct Kept<'e> {
+    engine: &'e Engine,
+    snapshot: DatasetId,
+}
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        // It may have moved to another volume by a promotion.
+        for volume in self.engine.all_volumes() {
+            let mut state = volume.state.lock();
+            let mut all = state.snapshots.iter_mut();
+            if let Some(kept) = all.find(|s| s.record.id == self.snapshot) {
+                kept.kept = false;
+            }
+        }
+        self.engine.core.wake_committer.notify_one();
+    }
+}
+
 impl Engine {
     /// Makes a volume of this name that holds what a volume holds now, or what a snapshot of it
     /// does, with the properties that a clone of it has. No data is read or written.
-    ///
-    /// A volume that is copied has a snapshot meanwhile, `copying-N`; a crash leaves it behind.
     ///
     /// # Durability
     /// It exists after any crash once this returns; before, not at all.
@@ -38,20 +57,29 @@ impl Engine {
     ) -> Result<Outcome, DatasetError> {
         self.core.pool.check_alive()?;
         self.refuse_taken(name)?;
-        let id = DatasetId(self.next_dataset.fetch_add(1, Ordering::AcqRel));
-        let own = snapshot.map_or_else(|| format!("copying-{}", id.0), ToOwned::to_owned);
-        let source = SnapshotId { volume: volume.to_owned(), name: own };
-        if snapshot.is_none() {
-            self.create_snapshots(std::slice::from_ref(&source)).await?;
+        if let Some(own) = snapshot {
+            let source = SnapshotId { volume: volume.to_owned(), name: own.to_owned() };
+            return self.copy_shown(&self.open_snapshot(&source)?, name).await;
         }
-        let copied = self.copy_snapshot(&source, id, name).await;
-        if snapshot.is_none() {
-            let names = std::slice::from_ref(&source.name);
-            if let Err(error) = self.destroy_snapshots(volume, names).await {
-                tracing::warn!(%error, "the snapshot that a copy was made from stays");
-            }
-        }
+        let (moment, view) = self.keep_moment(volume).await?;
+        let copied = self.copy_shown(&view, name).await;
+        drop(moment);
         copied
+    }
+
+    /// Takes a snapshot that nobody sees, and shows it.
+    async fn keep_moment(&self, volume: &str) -> Result<(Kept<'_>, Arc<Volume>), DatasetError> {
+        let _admin = self.admin.lock().await;
+        let found = self.volume(volume)?;
+        self.refuse_receiving(&found.state.lock())?;
+        let name = "copying".to_owned();
+        let volumes = [(Arc::clone(&found), &name)];
+        self.take_snapshots(&volumes, DatasetState::Destroying).await?;
+        let state = found.state.lock();
+        // Nobody else took one: the admin lock is held.
+        let taken = state.snapshots.last().expect("it was just taken");
+        let kept = Kept { engine: self, snapshot: taken.record.id };
+        Ok((kept, self.view_of(volume, taken)))
     }
 
     fn refuse_taken(&self, name: &str) -> Result<(), DatasetError> {
@@ -61,15 +89,9 @@ impl Engine {
         }
     }
 
-    async fn copy_snapshot(
-        &self,
-        source: &SnapshotId,
-        id: DatasetId,
-        name: &str,
-    ) -> Result<Outcome, DatasetError> {
-        let view = self.open_snapshot(source)?;
-        let copy = self.begin_copy(&view, id, name);
-        let copied = self.clone_range(&view, 0, &copy, 0, view.size_bytes()).await;
+    async fn copy_shown(&self, view: &Arc<Volume>, name: &str) -> Result<Outcome, DatasetError> {
+        let copy = self.begin_copy(view, name);
+        let copied = self.clone_range(view, 0, &copy, 0, view.size_bytes()).await;
         let _admin = self.admin.lock().await;
         let copied = copied.and_then(|()| self.refuse_taken(name));
         {
@@ -88,8 +110,9 @@ impl Engine {
     }
 
     /// An empty volume that nobody sees.
-    fn begin_copy(&self, view: &Volume, id: DatasetId, name: &str) -> Arc<Volume> {
+    fn begin_copy(&self, view: &Volume, name: &str) -> Arc<Volume> {
         let of = view.state.lock().record.clone();
+        let id = DatasetId(self.next_dataset.fetch_add(1, Ordering::AcqRel));
         let properties = of_clone(&of.properties);
         let mut record = self.empty_record(id, name, of.size_bytes, properties);
         // As a crash is to find it.

@@ -22,6 +22,7 @@ use weir_pool::{
     CreateOptions, ImportOptions, PlantedBug, Pool, PoolOptions, Tree, VdevSpec, create, import,
 };
 
+use crate::bookmarks::Mark;
 use crate::core::Core;
 use crate::error::DatasetError;
 use crate::legs::Succession;
@@ -126,7 +127,7 @@ impl Engine {
         let imported = import(disks, how, &options.pool()).await?;
         imported.claim().await?;
         let (own, records) = read_directory(&imported.pool).await?;
-        let lost = snapshots_without_volume(&imported.pool, &records);
+        let lost = others_without_volume(&imported.pool, &records);
         lost.map_or(Ok(()), Err)?;
         let engine = Self::new(imported.pool, options, records);
         engine.core.own.write().record = own;
@@ -145,18 +146,27 @@ impl Engine {
         let (_, next_dataset) = pool.datasets();
         pool.set_hint_bytes((options.memory_bytes / HINT_SHARE).min(HINT_BYTES_MAX));
         let core = Arc::new(Core::new(pool, options.memory_bytes / 100 * DIRTY_PERCENT));
-        let (volumes, mut snapshots): (Vec<_>, Vec<_>) =
+        let (volumes, others): (Vec<_>, Vec<_>) =
             records.into_iter().partition(|r| matches!(r.kind, DatasetKind::Volume(_)));
+        let (mut snapshots, bookmarks): (Vec<_>, Vec<_>) =
+            others.into_iter().partition(|r| matches!(r.kind, DatasetKind::Snapshot(_)));
         // Those of one txg in the order they were made.
         snapshots.sort_by_key(|record| (moment(record).txg, record.id));
         let volumes: Vec<_> = volumes
             .into_iter()
             .map(|record| Arc::new(Volume::new(Arc::clone(&core), record, false)))
             .collect();
+        let volume = |id| {
+            let found = volumes.iter().find(|volume| volume.id == id);
+            found.expect("whoever read the records looked for it")
+        };
         for record in snapshots {
-            let of = volumes.iter().find(|volume| volume.id == moment(&record).of);
-            let of = of.expect("whoever read the records looked for it");
+            let of = volume(moment(&record).of);
             of.state.lock().snapshots.push(Snapshot::new(record, false));
+        }
+        for record in bookmarks {
+            let mark = Mark::new(record, false);
+            volume(mark.bookmark().of).state.lock().add_bookmark(mark);
         }
         Self {
             core,
@@ -471,7 +481,8 @@ impl Engine {
     /// It is gone after any crash once this returns.
     ///
     /// # Errors
-    /// `InUse` while it has snapshots (unless `recursive`), or clones or tags of these.
+    /// `InUse` while it has snapshots (unless `recursive`), or clones or tags of these. Bookmarks
+    /// go with it.
     pub async fn destroy_volume(
         &self,
         name: &str,
@@ -504,6 +515,7 @@ impl Engine {
             for snapshot in &mut state.snapshots {
                 snapshot.destroy();
             }
+            state.forget_bookmarks(|_| true);
             // Its queue is never logged again; who still waits in a flush waits for the commit.
             state.overflow = Some(self.core.open_txg());
             volume.measure_limits(&mut state);
@@ -535,8 +547,8 @@ impl Engine {
     }
 }
 
-/// The error of a directory with a snapshot of a volume that is not there.
-fn snapshots_without_volume(pool: &Pool, records: &[DatasetRecord]) -> Option<DatasetError> {
+/// The error of a directory with a snapshot or bookmark of a volume that is not there.
+fn others_without_volume(pool: &Pool, records: &[DatasetRecord]) -> Option<DatasetError> {
     let is_volume = |id| {
         records
             .iter()
@@ -544,10 +556,11 @@ fn snapshots_without_volume(pool: &Pool, records: &[DatasetRecord]) -> Option<Da
     };
     let lost = records.iter().find_map(|record| match &record.kind {
         DatasetKind::Snapshot(moment) if !is_volume(moment.of) => Some(moment.of),
+        DatasetKind::Bookmark(bookmark) if !is_volume(bookmark.of) => Some(bookmark.of),
         _ => None,
     })?;
     let what = "dataset directory";
-    let source = FormatError::Field { what: "snapshot", field: "of", value: lost.0 };
+    let source = FormatError::Field { what: "snapshot or bookmark", field: "of", value: lost.0 };
     Some(weir_pool::PoolError::Structure { pool: pool.name().to_owned(), what, source }.into())
 }
 

@@ -135,6 +135,18 @@ pub enum DatasetError {
         /// Full name.
         name: String,
     },
+    /// No such bookmark.
+    #[error("bookmark {name} does not exist")]
+    NoBookmark {
+        /// Full name.
+        name: String,
+    },
+    /// The name is taken by a bookmark of another moment.
+    #[error("bookmark {name} exists already, of another snapshot")]
+    BookmarkExists {
+        /// Full name.
+        name: String,
+    },
     /// Something else depends on it.
     #[error("{name} {why}")]
     InUse {
@@ -228,11 +240,13 @@ impl DatasetError {
             Self::Pool(error) => error.kind(),
             Self::NotFound { .. }
             | Self::NoSnapshot { .. }
+            | Self::NoBookmark { .. }
             | Self::NoFrom { .. }
             | Self::Destroyed { .. } => ErrorKind::NotFound,
-            Self::Exists { .. } | Self::SnapshotExists { .. } | Self::Taken { .. } => {
-                ErrorKind::Exists
-            }
+            Self::Exists { .. }
+            | Self::SnapshotExists { .. }
+            | Self::BookmarkExists { .. }
+            | Self::Taken { .. } => ErrorKind::Exists,
             Self::Stream { error, .. } => error.kind(),
             Self::CutOff { .. } | Self::GivenUp { .. } => ErrorKind::Unavailable,
             Self::Broken { .. } => ErrorKind::Data,

@@ -8,7 +8,8 @@
 //!
 //! Invariants:
 //! - of one line, one version at a time; a version that is partly freed first, else the newest:
-//!   what a rollback left behind must go before the snapshot that was rolled back to;
+//!   what a rollback left behind must go before the snapshot that was rolled back to. While that
+//!   one is kept for a copy, older ones wait;
 //! - how far it is stands in the record that the same txg stores;
 //! - a volume's record stays until its last snapshot is gone.
 
@@ -47,24 +48,27 @@ struct Freed {
 impl State {
     /// Whether a txg has something of this volume to free.
     pub(crate) fn has_to_free(&self) -> bool {
-        self.is_destroyed()
-            || self.snapshots.iter().any(|s| s.record.state == DatasetState::Destroying)
+        self.is_destroyed() || self.going(PlantedBug::None).is_some()
+    }
+
+    /// The destroyed snapshot of which something is to be freed next.
+    fn going(&self, bug: PlantedBug) -> Option<usize> {
+        let partly = self.snapshots.iter().position(|s| s.record.freed_to > 0);
+        if partly.is_some() {
+            return partly;
+        }
+        let goes = |s: &Snapshot| s.record.state == DatasetState::Destroying;
+        let newest = self.snapshots.iter().rposition(goes)?;
+        let oldest = self.snapshots.iter().position(goes)?;
+        let next = if bug == PlantedBug::OldestFreedFirst { oldest } else { newest };
+        Some(next).filter(|next| !self.snapshots[*next].kept)
     }
 
     /// What is to be freed next.
     fn target(&self, bug: PlantedBug) -> Option<Target> {
-        let partly = self.snapshots.iter().position(|s| s.record.freed_to > 0);
+        let is_partly = self.snapshots.iter().any(|s| s.record.freed_to > 0);
         let volume = self.is_destroyed() && self.record.freed_to != ALL;
-        let snapshot = match partly {
-            Some(partly) => Some(partly),
-            None if volume => None,
-            None => {
-                let goes = |s: &Snapshot| !s.is_active();
-                let newest = self.snapshots.iter().rposition(goes)?;
-                let oldest = self.snapshots.iter().position(goes)?;
-                Some(if bug == PlantedBug::OldestFreedFirst { oldest } else { newest })
-            }
-        };
+        let snapshot = if volume && !is_partly { None } else { Some(self.going(bug)?) };
         let line = self.line();
         let index = snapshot.unwrap_or(self.snapshots.len());
         let after = if index == 0 { line.inherits } else { line.versions[index - 1].txg };

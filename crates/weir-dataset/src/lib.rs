@@ -14,6 +14,7 @@
 mod accounts;
 mod advise;
 mod block_map;
+mod bookmarks;
 mod clone_range;
 mod commit;
 mod copy;
@@ -48,6 +49,7 @@ mod write_table;
 
 pub use accounts::WrongAccount;
 pub use advise::{Advisor, Estimate, RecordSample, SettingSample, Timing};
+pub use bookmarks::{BookmarkId, BookmarkInfo};
 pub use digest::{DIGEST_BYTES, Digests};
 pub use engine::{Engine, EngineOptions, Outcome, VolumeSpec};
 pub use error::DatasetError;
@@ -59,7 +61,7 @@ pub use properties::{
 };
 pub use range_set::RangeSet;
 pub use receive::{ReceiveSpec, Received, Receiver};
-pub use send::{SendSpec, Sending};
+pub use send::{SendFrom, SendSpec, Sending};
 pub use snapshots::{SnapshotId, SnapshotInfo};
 pub use traffic::{Traffic, TrafficCounts};
 pub use volume::{Volume, VolumeInfo, VolumeSpace};

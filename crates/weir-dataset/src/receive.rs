@@ -8,7 +8,8 @@
 //!   on there;
 //! - the snapshot exists if and only if the whole stream was received, and then holds what the
 //!   sender's holds;
-//! - a stream that is refused leaves nothing behind; one that was cut off can go on.
+//! - a stream that is refused leaves nothing behind; one that was cut off can go on;
+//! - whether a stream can be received is found in one place, for those that are only checked too.
 
 mod start;
 
@@ -40,11 +41,17 @@ pub struct ReceiveSpec {
     /// Whether a volume that was changed since the snapshot the stream is a difference to shall be
     /// rolled back to it first; newer snapshots go.
     pub roll_back: bool,
+    /// Whether the stream shall only be read and checked: nothing is changed then.
+    pub dry_run: bool,
 }
 
-/// What was received.
+/// What was received, or would be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
+    /// Whether the stream made the volume.
+    pub is_new: bool,
+    /// Whether the volume was rolled back first, of a stream that is received from its start.
+    pub rolled_back: bool,
     /// Guid of the snapshot that is there now.
     pub guid: u64,
     /// Its own name.
@@ -59,8 +66,17 @@ pub struct Receiver {
     spec: ReceiveSpec,
     reader: StreamReader,
     claim: Option<Claim>,
+    /// What would become of a stream that is only checked.
+    judged: Option<Judged>,
+    rolled_back: bool,
     end: Option<StreamCounts>,
     received_bytes: u64,
+}
+
+/// What a stream that is only checked would do.
+struct Judged {
+    begin: StreamBegin,
+    is_new: bool,
 }
 
 /// The right to change a volume that is being received into; one at a time.
@@ -93,7 +109,8 @@ impl Receiver {
     /// A stream into a volume; nothing happens before its first frame has come.
     pub fn new(engine: Arc<Engine>, spec: ReceiveSpec) -> Self {
         let reader = StreamReader::default();
-        Self { engine, spec, reader, claim: None, end: None, received_bytes: 0 }
+        let (claim, judged, end) = (None, None, None);
+        Self { engine, spec, reader, claim, judged, rolled_back: false, end, received_bytes: 0 }
     }
 
     /// Bytes of the stream that came.
@@ -103,7 +120,8 @@ impl Receiver {
 
     /// What the stream says of itself, once that came.
     pub fn begin(&self) -> Option<&StreamBegin> {
-        self.claim.as_ref().map(|claim| &claim.begin)
+        let claimed = self.claim.as_ref().map(|claim| &claim.begin);
+        claimed.or(self.judged.as_ref().map(|judged| &judged.begin))
     }
 
     /// Takes the next bytes of the stream in, up to a MiB or so; waits for room.
@@ -124,16 +142,27 @@ impl Receiver {
                 Err(error) => return Err(self.refuse(error).await),
             };
             match frame {
-                StreamFrame::Begin(begin) => {
-                    self.claim = Some(self.engine.begin_receive(&self.spec, begin).await?);
-                }
+                StreamFrame::Begin(begin) => self.begin_stream(begin).await?,
+                StreamFrame::Changes(changes) if self.spec.dry_run => self.look(&changes).await?,
                 StreamFrame::Changes(changes) => self.apply(&changes).await?,
                 StreamFrame::End(counts) => self.end = Some(counts),
             }
         }
     }
 
-    /// Ends the stream: takes the snapshot.
+    async fn begin_stream(&mut self, begin: StreamBegin) -> Result<(), DatasetError> {
+        if self.spec.dry_run {
+            let plan = self.engine.plan_receive(&self.spec, &begin).await?;
+            self.rolled_back = plan.rolls_back();
+            self.judged = Some(Judged { begin, is_new: plan.is_of_new_volume() });
+            return Ok(());
+        }
+        let (claim, rolled_back) = self.engine.begin_receive(&self.spec, begin).await?;
+        (self.claim, self.rolled_back) = (Some(claim), rolled_back);
+        Ok(())
+    }
+
+    /// Ends the stream: takes the snapshot, unless it was only to be checked.
     ///
     /// # Durability
     /// The snapshot exists after any crash once this returns.
@@ -142,6 +171,13 @@ impl Receiver {
     /// `CutOff` when the end did not come; the stream can go on.
     pub async fn finish(mut self) -> Result<Received, DatasetError> {
         let whole = self.reader.finish();
+        let rolled_back = self.rolled_back;
+        if let (Some(Judged { begin, is_new }), Some(counts), Ok(())) =
+            (&self.judged, self.end, &whole)
+        {
+            let (is_new, guid, snapshot) = (*is_new, begin.to, begin.snapshot.clone());
+            return Ok(Received { is_new, rolled_back, guid, snapshot, counts });
+        }
         let (Some(claim), Some(counts)) = (&self.claim, self.end) else {
             let error = whole.expect_err("a stream without an end is not whole");
             return Err(self.cut_off(error).await);
@@ -152,7 +188,7 @@ impl Receiver {
         let engine = &self.engine;
         let _admin = engine.admin.lock().await;
         let begin = &claim.begin;
-        {
+        let is_new = {
             let mut state = claim.volume.state.lock();
             claim.volume.check(&state, 0, 0)?;
             if state.snapshot(&begin.snapshot).is_some() {
@@ -165,12 +201,14 @@ impl Receiver {
             if let DatasetKind::Snapshot(moment) = &mut record.kind {
                 moment.guid = begin.to;
             }
-            descent_mut(&mut state.record).receiving = None;
+            let receiving = descent_mut(&mut state.record).receiving.take();
             state.record_dirty = true;
             state.taking = Some(record);
-        }
+            receiving.is_some_and(|receiving| receiving.is_new)
+        };
         engine.commit_change().await?;
-        Ok(Received { guid: begin.to, snapshot: begin.snapshot.clone(), counts })
+        let (guid, snapshot) = (begin.to, begin.snapshot.clone());
+        Ok(Received { is_new, rolled_back, guid, snapshot, counts })
     }
 
     /// What to say of a stream that ended too early, after a commit of what came.
@@ -215,13 +253,7 @@ impl Receiver {
                         first = change.start;
                     }
                     let Some(block) = self.unpack(codec, stored) else {
-                        let source = FormatError::Field {
-                            what: "stream frame",
-                            field: "block that is none",
-                            value: change.start,
-                        };
-                        let error = self.reader.refuse_last(source);
-                        return Err(self.refuse(error).await);
+                        return Err(self.refuse_block(change.start).await);
                     };
                     run.push(block);
                 }
@@ -236,6 +268,23 @@ impl Receiver {
             volume.receive(first, Payload::Many(run)).await?;
         }
         Ok(())
+    }
+
+    /// As [`Self::apply`], but nothing becomes of it.
+    async fn look(&mut self, changes: &StreamChanges) -> Result<(), DatasetError> {
+        for (change, stored) in changes.iter() {
+            if stored.is_some_and(|(codec, stored)| self.unpack(codec, stored).is_none()) {
+                return Err(self.refuse_block(change.start).await);
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a stream with something that is no block.
+    async fn refuse_block(&mut self, value: u64) -> DatasetError {
+        let (what, field) = ("stream frame", "block that is none");
+        let error = self.reader.refuse_last(FormatError::Field { what, field, value });
+        self.refuse(error).await
     }
 
     fn unpack(&self, codec: Codec, stored: &[u8]) -> Option<Block> {

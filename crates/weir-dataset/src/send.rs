@@ -19,6 +19,7 @@ use weir_format::stream::{ResumeToken, StreamBegin, StreamCounts, StreamWriter};
 use weir_format::{BlockPtr, DatasetRecord, NODE_FANOUT, TreeRoot};
 use weir_pool::{PlantedBug, Unshared, Walk};
 
+use crate::bookmarks::{BookmarkId, Mark};
 use crate::engine::Engine;
 use crate::error::DatasetError;
 use crate::snapshot::{Snapshot, descent};
@@ -37,9 +38,18 @@ pub struct SendSpec {
     /// The snapshot.
     pub snapshot: SnapshotId,
     /// An older one that the receiver has: of the same volume, or one it was cloned from.
-    pub from: Option<SnapshotId>,
+    pub from: Option<SendFrom>,
     /// Where a stream that was cut off goes on; it says by itself what it is a difference to.
     pub resume: Option<ResumeToken>,
+}
+
+/// What a stream is a difference to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SendFrom {
+    /// A snapshot that is there.
+    Snapshot(SnapshotId),
+    /// A moment of which a bookmark is left.
+    Bookmark(BookmarkId),
 }
 
 /// A stream that can be sent now; the snapshot stays while this is held.
@@ -75,7 +85,7 @@ impl Sending {
     }
 }
 
-/// An older snapshot that a stream is a difference to.
+/// An older snapshot, or what is left of one, that a stream is a difference to.
 struct Older {
     guid: u64,
     txg: Txg,
@@ -92,7 +102,7 @@ impl Engine {
     /// Looks up what is to be sent, and keeps it.
     ///
     /// # Errors
-    /// `NoSnapshot`; `Unfit` for a pair of snapshots where none came of the other, and for a token
+    /// `NoSnapshot`, `NoBookmark`; `Unfit` for a pair of snapshots where none came of the other, and for a token
     /// of another stream.
     pub fn prepare_send(&self, spec: &SendSpec) -> Result<Sending, DatasetError> {
         self.core.pool.check_alive()?;
@@ -117,21 +127,21 @@ impl Engine {
             }
             (_, Some(ResumeToken { from: Some(guid), .. })) => {
                 let is = |_: &DatasetRecord, s: &Snapshot| s.moment().guid == *guid;
+                let marked = |_: &str, mark: &Mark| mark.bookmark().guid == *guid;
                 let older = self.older(&of, &record, is);
+                let older = older.or_else(|| self.older_mark(&of, &record, marked));
                 Some(older.ok_or_else(|| {
                     unfit("was sent as a difference to a snapshot that is gone".to_owned())
                 })?)
             }
             (_, Some(_)) | (None, None) => None,
             (Some(from), None) => {
-                // Tells apart a mistyped name and one that does not fit.
-                self.open_snapshot(from)?;
-                let is = |of: &DatasetRecord, s: &Snapshot| {
-                    of.name == from.volume && s.record.name == from.name
-                };
-                let older = self.older(&of, &record, is);
+                let older = self.named_older(&of, &record, from)?;
                 Some(older.ok_or_else(|| {
-                    let from = format!("{}@{}", self.full_name(&from.volume), from.name);
+                    let from = match from {
+                        SendFrom::Snapshot(id) => self.snapshot_name(&id.volume, &id.name),
+                        SendFrom::Bookmark(id) => self.bookmark_name(id),
+                    };
                     unfit(format!(
                         "did not come of {from}; name an older snapshot of the volume, \
                                    or the one it was cloned from"
@@ -162,6 +172,44 @@ impl Engine {
         Ok(Sending { view, begin, root: record.root, after, estimate_bytes })
     }
 
+    /// What somebody named; `None` for what a snapshot did not come of.
+    ///
+    /// # Errors
+    /// `NoSnapshot`, `NoBookmark`: a mistyped name is told apart from one that does not fit.
+    fn named_older(
+        &self,
+        of: &Arc<Volume>,
+        record: &DatasetRecord,
+        from: &SendFrom,
+    ) -> Result<Option<Older>, DatasetError> {
+        match from {
+            SendFrom::Snapshot(from) => {
+                self.open_snapshot(from)?;
+                let is = |of: &DatasetRecord, s: &Snapshot| {
+                    of.name == from.volume && s.record.name == from.name
+                };
+                Ok(self.older(of, record, is))
+            }
+            SendFrom::Bookmark(from) => {
+                if !self.bookmarks(&from.volume)?.iter().any(|mark| mark.name == from.name) {
+                    return Err(self.no_bookmark(from));
+                }
+                let is = |of: &str, mark: &Mark| of == from.volume && mark.record.name == from.name;
+                Ok(self.older_mark(of, record, is))
+            }
+        }
+    }
+
+    fn older_mark(
+        &self,
+        of: &Arc<Volume>,
+        record: &DatasetRecord,
+        is: impl Fn(&str, &Mark) -> bool,
+    ) -> Option<Older> {
+        let (mark, is_clone) = self.older_bookmark(of, record, is)?;
+        Some(Older { guid: mark.guid, txg: mark.txg, is_clone })
+    }
+
     /// The snapshot that `is`, among those a snapshot came of: older ones of its volume, and of
     /// the volumes that was cloned from.
     fn older(
@@ -184,10 +232,7 @@ impl Engine {
                 }
                 descent(&state.record).origin?
             };
-            let owns = |v: &Arc<Volume>| {
-                v.state.lock().snapshots.iter().any(|s| s.record.id == origin.snapshot)
-            };
-            volume = self.all_volumes().into_iter().find(owns)?;
+            volume = self.owner_of_snapshot(origin.snapshot)?;
             (newest, is_clone) = (origin.snapshot, true);
         }
     }

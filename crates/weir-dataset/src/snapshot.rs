@@ -5,6 +5,8 @@
 //! Invariants:
 //! - a volume's snapshots are in the order of time;
 //! - one that is being destroyed stays in the list until its last block is freed;
+//! - one that a copy is made of is destroyed as far as disks know, so that no crash leaves it; as
+//!   long as it is kept nothing of it is freed;
 //! - a head that was rolled back stays behind as such a one, of no name that anybody sees.
 
 use std::sync::Weak;
@@ -23,13 +25,15 @@ pub(crate) struct Snapshot {
     pub(crate) record: DatasetRecord,
     /// Whether the stored record must be written anew.
     pub(crate) dirty: bool,
+    /// Whether it is being destroyed, but shall hold what it holds until somebody lets go of it.
+    pub(crate) kept: bool,
     /// Those who read it now.
     pub(crate) view: Weak<Volume>,
 }
 
 impl Snapshot {
     pub(crate) fn new(record: DatasetRecord, dirty: bool) -> Self {
-        Self { record, dirty, view: Weak::new() }
+        Self { record, dirty, kept: false, view: Weak::new() }
     }
 
     pub(crate) fn moment(&self) -> &Moment {
@@ -39,7 +43,7 @@ impl Snapshot {
     pub(crate) fn moment_mut(&mut self) -> &mut Moment {
         match &mut self.record.kind {
             DatasetKind::Snapshot(moment) => moment,
-            DatasetKind::Volume(_) => unreachable!("only snapshots are in a volume's list"),
+            _ => unreachable!("only snapshots are in a volume's list"),
         }
     }
 
@@ -68,7 +72,7 @@ impl Snapshot {
 pub(crate) fn moment(record: &DatasetRecord) -> &Moment {
     match &record.kind {
         DatasetKind::Snapshot(moment) => moment,
-        DatasetKind::Volume(_) => unreachable!("asked of snapshots alone"),
+        _ => unreachable!("asked of snapshots alone"),
     }
 }
 
@@ -76,7 +80,7 @@ pub(crate) fn moment(record: &DatasetRecord) -> &Moment {
 pub(crate) fn descent(record: &DatasetRecord) -> &Descent {
     match &record.kind {
         DatasetKind::Volume(descent) => descent,
-        DatasetKind::Snapshot(_) => unreachable!("asked of volumes alone"),
+        _ => unreachable!("asked of volumes alone"),
     }
 }
 
@@ -84,7 +88,7 @@ pub(crate) fn descent(record: &DatasetRecord) -> &Descent {
 pub(crate) fn descent_mut(record: &mut DatasetRecord) -> &mut Descent {
     match &mut record.kind {
         DatasetKind::Volume(descent) => descent,
-        DatasetKind::Snapshot(_) => unreachable!("asked of volumes alone"),
+        _ => unreachable!("asked of volumes alone"),
     }
 }
 

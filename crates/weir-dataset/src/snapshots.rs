@@ -22,7 +22,7 @@ use weir_pool::Unshared;
 use crate::engine::{Engine, Outcome};
 use crate::error::DatasetError;
 use crate::properties::of_clone;
-use crate::snapshot::{Snapshot, descent, descent_mut, inherits};
+use crate::snapshot::{Snapshot, descent, descent_mut, inherits, moment};
 use crate::volume::{State, Volume};
 
 /// Which snapshot.
@@ -96,25 +96,40 @@ impl Engine {
             }
             volumes.push((found, name));
         }
-        if self.ask_for(&volumes).is_err() {
+        self.take_snapshots(&volumes, DatasetState::Active).await
+    }
+
+    /// Takes snapshots of these names, which are stored in this state; the caller holds the admin
+    /// lock.
+    pub(crate) async fn take_snapshots(
+        &self,
+        volumes: &[(Arc<Volume>, &String)],
+        as_state: DatasetState,
+    ) -> Result<Outcome, DatasetError> {
+        if self.ask_for(volumes, as_state).is_err() {
             // What is dirty counts at its worst, and its commit may tell that there is room.
             self.core.want(self.core.open_txg());
             self.commit().await?;
-            self.ask_for(&volumes)?;
+            self.ask_for(volumes, as_state)?;
         }
         self.commit_change().await
     }
 
     /// Lets the open txg end with a snapshot of each of these volumes, if there is room for what
     /// was promised to their own data once more.
-    fn ask_for(&self, volumes: &[(Arc<Volume>, &String)]) -> Result<(), DatasetError> {
+    fn ask_for(
+        &self,
+        volumes: &[(Arc<Volume>, &String)],
+        as_state: DatasetState,
+    ) -> Result<(), DatasetError> {
         // The list is locked against a freeze, so one txg takes all of them.
         let _list = self.volume_list.write();
         for (at, (volume, name)) in volumes.iter().enumerate() {
             let own = volume.state.lock().record.name.clone();
             let take = || {
                 let mut state = volume.state.lock();
-                state.taking = Some(self.wanted_snapshot(&state.record, name));
+                let wanted = self.wanted_snapshot(&state.record, name);
+                state.taking = Some(DatasetRecord { state: as_state, ..wanted });
                 state.limits.is_taking = true;
                 volume.measure_limits(&mut state)
             };
@@ -415,13 +430,20 @@ impl Engine {
         if let Some(open) = snapshot.view.upgrade() {
             return Ok(open);
         }
-        let name = format!("{of}@{}", id.name);
-        let record = DatasetRecord { name, ..snapshot.record.clone() };
-        let view = Volume::new(Arc::clone(&self.core), record, false);
-        view.state.lock().is_view = true;
-        let view = Arc::new(view);
+        let view = self.view_of(&of, snapshot);
         snapshot.view = Arc::downgrade(&view);
         Ok(view)
+    }
+
+    /// A volume that shows a snapshot of the volume of this name.
+    pub(crate) fn view_of(&self, volume: &str, snapshot: &Snapshot) -> Arc<Volume> {
+        let name = format!("{volume}@{}", snapshot.record.name);
+        // One that is kept for a copy is there for whoever reads it.
+        let state = DatasetState::Active;
+        let record = DatasetRecord { name, state, ..snapshot.record.clone() };
+        let view = Volume::new(Arc::clone(&self.core), record, false);
+        view.state.lock().is_view = true;
+        Arc::new(view)
     }
 
     /// Makes a volume that begins as a snapshot. It shares all blocks with it.
@@ -440,7 +462,7 @@ impl Engine {
             let state = from.state.lock();
             state.snapshot(&id.name).ok_or_else(|| self.no_snapshot(id))?.record.clone()
         };
-        let txg = crate::snapshot::moment(&origin).txg;
+        let txg = moment(&origin).txg;
         if let Ok(there) = self.volume(name) {
             let same = descent(&there.state.lock().record).origin.map(|o| o.snapshot);
             let name = self.full_name(name);
@@ -491,7 +513,7 @@ impl Engine {
     /// After a crash it is one or the other; once this returns, the snapshot's content.
     ///
     /// # Errors
-    /// `InUse` while there are newer snapshots, unless `destroy_newer`.
+    /// `InUse` while there are newer snapshots or bookmarks, unless `destroy_newer`.
     pub async fn rollback(
         &self,
         id: &SnapshotId,
@@ -505,10 +527,16 @@ impl Engine {
             state.snapshot(&id.name).ok_or_else(|| self.no_snapshot(id))?.record.clone()
         };
         self.refuse_receiving(&volume.state.lock())?;
-        let newer = newer_than(&volume, target.id);
+        let newer = newer_than(&volume, &target);
         let goes = |snapshot: &Snapshot| newer.contains(&snapshot.record.id);
         if !newer.is_empty() && !destroy_newer {
-            let why = format!("has {} newer snapshots; destroy them with it (-r)", newer.len());
+            let marks = volume.state.lock().bookmarks_after(moment(&target).txg).count();
+            let what = match (newer.len() - marks, marks) {
+                (snapshots, 0) => format!("{snapshots} newer snapshots"),
+                (0, marks) => format!("{marks} newer bookmarks"),
+                (snapshots, marks) => format!("{snapshots} newer snapshots and {marks} bookmarks"),
+            };
+            let why = format!("has {what}; destroy them with it (-r)");
             return Err(DatasetError::InUse {
                 name: self.snapshot_name(&id.volume, &id.name),
                 why,
@@ -520,7 +548,7 @@ impl Engine {
     }
 
     /// Makes a volume what a snapshot shows, which is its own or the one it was cloned from;
-    /// `newer` snapshots go. `then` changes more of the volume with the same txg. The caller holds
+    /// `newer` snapshots and bookmarks go. `then` changes more of the volume with the same txg. The caller holds
     /// the admin lock and has looked whether all of that may be done.
     pub(crate) async fn put_back(
         &self,
@@ -544,6 +572,7 @@ impl Engine {
                     snapshot.destroy();
                 }
             }
+            state.forget_bookmarks(|mark| newer.contains(&mark.record.id));
             self.leave_behind(&mut state, target, inherited);
             // What is left behind makes room for what was promised to the volume's own data.
             self.core.note_freeing(self.core.open_txg());
@@ -610,10 +639,7 @@ impl Engine {
             let why = "is no clone: there is nothing to take over".to_owned();
             return Err(DatasetError::Unfit { name: self.full_name(name), why });
         };
-        let owns = |volume: &Arc<Volume>| {
-            volume.state.lock().snapshots.iter().any(|s| s.record.id == origin.snapshot)
-        };
-        let parent = self.all_volumes().into_iter().find(owns);
+        let parent = self.owner_of_snapshot(origin.snapshot);
         let parent = parent.expect("an origin stays as long as it has clones");
         self.refuse_receiving(&parent.state.lock())?;
         self.core.want(self.core.open_txg());
@@ -720,12 +746,14 @@ fn refuse_over_quota(name: &str, state: &State) -> Result<(), DatasetError> {
     Err(DatasetError::Quota { name: name.to_owned(), quota_bytes })
 }
 
-/// The snapshots of a volume that are newer than one of them; all, if that is none of them.
-pub(crate) fn newer_than(volume: &Volume, snapshot: DatasetId) -> Vec<DatasetId> {
+/// The snapshots and bookmarks of a volume that are newer than a snapshot, which is one of its own
+/// or the one it was cloned from.
+pub(crate) fn newer_than(volume: &Volume, snapshot: &DatasetRecord) -> Vec<DatasetId> {
     let state = volume.state.lock();
-    let at = state.snapshots.iter().position(|s| s.record.id == snapshot);
+    let at = state.snapshots.iter().position(|s| s.record.id == snapshot.id);
     let later = state.snapshots.iter().skip(at.map_or(0, |at| at + 1));
-    later.filter(|s| s.is_active()).map(|s| s.record.id).collect()
+    let later = later.filter(|s| s.is_active()).map(|s| s.record.id);
+    later.chain(state.bookmarks_after(moment(snapshot).txg).map(|m| m.record.id)).collect()
 }
 
 /// Who wrote a line up to a txg, and who wrote it after.

@@ -7,10 +7,10 @@
 //! - the lock is never held across I/O;
 //! - a change is either whole in one txg or not at all.
 
+use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 use weir_base::limits::{HOLE_RANGES_MAX, LOG_QUEUED_BYTES_MAX};
@@ -19,6 +19,7 @@ use weir_device::{Block, BlockMut};
 use weir_format::{BlockPtr, Compression, DatasetRecord, DatasetState, TreeRoot};
 use weir_pool::{CompressHistory, Pool, PoolError, Tree};
 
+use crate::bookmarks::Mark;
 use crate::clone_range::RangeClone;
 use crate::core::{Core, Nodes};
 use crate::dirty::{Dirty, DirtyTable, Payload, QueuedRecord};
@@ -85,6 +86,8 @@ pub(crate) struct State {
     pub(crate) syncing: Option<Arc<DirtyTable>>,
     /// Ranges that the open txg makes clones of others, before its own changes.
     pub(crate) clones: Vec<RangeClone>,
+    /// Ranges that the txg being written makes clones of others.
+    pub(crate) syncing_clones: Vec<Range<u64>>,
     /// What those, and those of the txg being written, can add to what it uses.
     pub(crate) cloning_bytes: u64,
     /// Changes not yet logged or committed, oldest first.
@@ -102,6 +105,10 @@ pub(crate) struct State {
     pub(crate) leaves: Leaves,
     /// By time.
     pub(crate) snapshots: Vec<Snapshot>,
+    /// By time.
+    pub(crate) bookmarks: Vec<Mark>,
+    /// Bookmarks that the open txg takes out of the directory.
+    pub(crate) forgotten: Vec<DatasetId>,
     /// A snapshot that the open txg shall end with: all but what that makes of the tree.
     pub(crate) taking: Option<DatasetRecord>,
     /// Whether it is being made from another one: until it is whole its record says that it is
@@ -190,6 +197,7 @@ impl Volume {
             open: DirtyTable::default(),
             syncing: None,
             clones: Vec::new(),
+            syncing_clones: Vec::new(),
             cloning_bytes: 0,
             queue: VecDeque::new(),
             queued_bytes: 0,
@@ -200,6 +208,8 @@ impl Volume {
             history: CompressHistory::default(),
             leaves: Leaves::default(),
             snapshots: Vec::new(),
+            bookmarks: Vec::new(),
+            forgotten: Vec::new(),
             taking: None,
             is_coming: false,
             is_view: false,
@@ -434,7 +444,8 @@ impl Volume {
     }
 
     /// Changes part of one block: reads what is there, merges, and starts over if the block
-    /// changed meanwhile.
+    /// changed meanwhile. Of a block that is becoming a clone it waits to see the clone: the rest of
+    /// it is that.
     async fn write_part(&self, offset: u64, part: &[u8]) -> Result<(), DatasetError> {
         let block = offset / BLOCK;
         let at = (offset % BLOCK) as usize;
@@ -453,7 +464,8 @@ impl Volume {
                     }
                     _ => Err(state.record.root),
                 };
-                match (old, self.admit(&state, 1)?) {
+                let may_be_taken = !state.is_becoming_clone(block) && self.admit(&state, 1)?;
+                match (old, may_be_taken) {
                     (Ok(old), true) => {
                         let mut new = old.map_or_else(BlockMut::zeroed, |b| BlockMut::copy_of(&b));
                         new[at..at + part.len()].copy_from_slice(part);
@@ -537,8 +549,10 @@ impl Volume {
     /// Whether flushed and unflushed changes wait for a commit.
     pub(crate) fn has_changes(state: &State) -> bool {
         let snapshots = || state.snapshots.iter().any(|snapshot| snapshot.dirty);
+        let bookmarks =
+            || !state.forgotten.is_empty() || state.bookmarks.iter().any(|mark| mark.dirty);
         let written = !state.open.is_empty() || !state.clones.is_empty();
-        written || state.record_dirty || state.taking.is_some() || snapshots()
+        written || state.record_dirty || state.taking.is_some() || snapshots() || bookmarks()
     }
 
     pub(crate) fn waiters(&self) -> usize {

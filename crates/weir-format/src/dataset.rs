@@ -6,6 +6,7 @@
 //! Invariants:
 //! - one record per block; a hole in the directory is a dataset that is no more;
 //! - a snapshot's tree never changes: nothing in it was born after its txg;
+//! - a bookmark has no tree, and leads to no block;
 //! - the blocks of one line of datasets (a volume and its snapshots) say in their summaries who
 //!   wrote them: the volume itself or, since it was promoted, one of its lineage.
 
@@ -26,6 +27,20 @@ pub enum DatasetKind {
     Volume(Descent),
     /// A volume as it was at the end of a txg.
     Snapshot(Moment),
+    /// Such a moment without what the volume held then. It has a name, a time of creation, which is
+    /// the snapshot's, and nothing else of a dataset.
+    Bookmark(Bookmark),
+}
+
+/// A moment that streams can be differences to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bookmark {
+    /// The volume that it is called after.
+    pub of: DatasetId,
+    /// The last txg before it.
+    pub txg: Txg,
+    /// The guid of the snapshot it was made of.
+    pub guid: u64,
 }
 
 /// Where a volume comes from.
@@ -98,6 +113,9 @@ pub const HOLDS_MAX: usize = 16;
 /// See [`HOLDS_MAX`].
 pub const HOLD_BYTES_MAX: usize = 64;
 
+/// Most bookmarks of one volume: each is a record in memory.
+pub const BOOKMARKS_MAX: usize = 1024;
+
 /// Where a dataset is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatasetState {
@@ -147,7 +165,7 @@ impl DatasetRecord {
     /// Fields, for the format documentation.
     pub const FIELDS: &[Field] = &[
         field(8, "id", "dataset number"),
-        field(1, "kind", "1 volume, 2 snapshot"),
+        field(1, "kind", "1 volume, 2 snapshot, 3 bookmark"),
         field(1, "state", "0 active, 1 being destroyed"),
         field(8, "size_bytes", "volume size"),
         field(8, "created_txg", "txg of creation"),
@@ -174,6 +192,7 @@ impl DatasetRecord {
         field(0, "", "u64 guid of the one before (0 none), u64 next block, u64 created ms, string"),
         field(0, "snapshot", "u64 volume, u64 txg, u64 guid, u64 unique units (all ones: not"),
         field(0, "", "known), u8 count, count x {u16 length, tag}"),
+        field(0, "bookmark", "u64 volume, u64 txg, u64 guid; no blocks, all counts zero"),
         field(0, "properties", "as below"),
     ];
 
@@ -184,6 +203,7 @@ impl DatasetRecord {
         w.u8(match self.kind {
             DatasetKind::Volume(_) => 1,
             DatasetKind::Snapshot(_) => 2,
+            DatasetKind::Bookmark(_) => 3,
         });
         w.u8(match self.state {
             DatasetState::Active => 0,
@@ -203,6 +223,7 @@ impl DatasetRecord {
         match &self.kind {
             DatasetKind::Volume(descent) => descent.write(&mut w),
             DatasetKind::Snapshot(moment) => moment.write(&mut w),
+            DatasetKind::Bookmark(bookmark) => bookmark.write(&mut w),
         }
         self.properties.write(&mut w);
         w.pad_to(BLOCK_BYTES);
@@ -231,6 +252,7 @@ impl DatasetRecord {
         let kind = match kind {
             1 => DatasetKind::Volume(Descent::read(&mut r)?),
             2 => DatasetKind::Snapshot(Moment::read(&mut r)?),
+            3 => DatasetKind::Bookmark(Bookmark::read(&mut r)?),
             other => return Err(r.bad("kind", other)),
         };
         let properties = Properties::read(&mut r)?;
@@ -242,6 +264,12 @@ impl DatasetRecord {
         }
         if name.is_empty() || name.len() > NAME_BYTES_MAX {
             return Err(r.bad("name", name.len() as u64));
+        }
+        let counts = [size_bytes, used_blocks, stored_units, shared_units, tree_units, born_units];
+        let is_empty = root == TreeRoot::default() && counts == [0; 6] && freed_to == 0;
+        if matches!(kind, DatasetKind::Bookmark(_)) && (!is_empty || state != DatasetState::Active)
+        {
+            return Err(r.bad("bookmark", id.0));
         }
         Ok(Self {
             id,
@@ -314,6 +342,18 @@ impl Descent {
         let from = (from != 0).then_some(from);
         let receiving = Some(Receiving { to, from, is_new, next_block, snapshot, created_unix_ms });
         Ok(Self { origin, lineage, inherited_units, receiving })
+    }
+}
+
+impl Bookmark {
+    fn write(self, w: &mut Writer) {
+        w.u64(self.of.0);
+        w.u64(self.txg.0);
+        w.u64(self.guid);
+    }
+
+    fn read(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+        Ok(Self { of: DatasetId(r.u64()?), txg: Txg(r.u64()?), guid: r.u64()? })
     }
 }
 

@@ -32,8 +32,8 @@ pub use bootstrap::Bootstrap;
 pub use bytes::Field;
 pub use compression::{Codec, Compression};
 pub use dataset::{
-    ANCESTORS_MAX, Ancestor, DatasetKind, DatasetRecord, DatasetState, Descent, HOLD_BYTES_MAX,
-    HOLDS_MAX, Moment, Origin, Receiving,
+    ANCESTORS_MAX, Ancestor, BOOKMARKS_MAX, Bookmark, DatasetKind, DatasetRecord, DatasetState,
+    Descent, HOLD_BYTES_MAX, HOLDS_MAX, Moment, Origin, Receiving,
 };
 pub use error::FormatError;
 pub use label::{Label, LegConfig, VDEVS_MAX, VdevConfig, VdevKind, VdevRole};

@@ -109,6 +109,22 @@ fn snapshot() -> DatasetRecord {
     DatasetRecord { kind: DatasetKind::Snapshot(moment), ..dataset() }
 }
 
+fn bookmark() -> DatasetRecord {
+    let kind = DatasetKind::Bookmark(Bookmark { of: DatasetId(3), txg: Txg(8), guid: 0x1234 });
+    DatasetRecord {
+        kind,
+        size_bytes: 0,
+        root: TreeRoot::default(),
+        used_blocks: 0,
+        stored_units: 0,
+        shared_units: 0,
+        tree_units: 0,
+        born_units: 0,
+        freed_to: 0,
+        ..dataset()
+    }
+}
+
 fn segment() -> SegmentEntry {
     SegmentEntry {
         state: SegmentState::Sealed,
@@ -272,12 +288,31 @@ fn the_longest_records_fit_into_a_block() {
 }
 
 #[test]
+fn a_bookmark_that_claims_anything_of_the_pool_is_refused() {
+    let ptr = BlockPtr { kind: PtrKind::Node, birth: Txg(3), ..BlockPtr::HOLE };
+    let height = TreeRoot::height_for(1 << 18);
+    let refused = [
+        DatasetRecord { root: TreeRoot { ptr: BlockPtr::HOLE, height }, ..bookmark() },
+        DatasetRecord { root: TreeRoot { ptr, height: 1 }, ..bookmark() },
+        DatasetRecord { size_bytes: 4096, ..bookmark() },
+        DatasetRecord { used_blocks: 1, ..bookmark() },
+        DatasetRecord { tree_units: 1, ..bookmark() },
+        DatasetRecord { born_units: 1, ..bookmark() },
+        DatasetRecord { freed_to: 1, ..bookmark() },
+        DatasetRecord { state: DatasetState::Destroying, ..bookmark() },
+    ];
+    for record in refused {
+        assert!(DatasetRecord::decode(&record.encode()).is_err(), "{record:?}");
+    }
+}
+
+#[test]
 fn tables_round_trip() {
     let mut entries = vec![None; SEGMENT_ENTRIES_PER_BLOCK];
     entries[7] = Some(segment());
     let block = SegmentEntry::encode_block(&entries);
     assert_eq!(SegmentEntry::decode_block(&block).unwrap(), entries);
-    for record in [dataset(), snapshot()] {
+    for record in [dataset(), snapshot(), bookmark()] {
         assert_eq!(DatasetRecord::decode(&record.encode()), Ok(record));
     }
     let bootstrap = Bootstrap {

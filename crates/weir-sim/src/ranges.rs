@@ -61,6 +61,12 @@ impl Admin {
             }
             Err(error) => return Err(Stop::Told(error)),
         }
+        let (quota, _) = self.books.borrow().volumes[index].limits.known;
+        let used = destination.info().space.used;
+        if quota > 0 && used > quota {
+            let what = format!("{name} is a clone of {used} bytes, and its quota is {quota}");
+            return Err(Stop::Broken(what));
+        }
         let read = read_tags(&destination, to / BLOCK_BYTES as u64, count).await;
         let found = read.map_err(|error: DatasetError| Stop::Told(error))?;
         let mut books = self.books.borrow_mut();

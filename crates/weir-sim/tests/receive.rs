@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use weir_base::{BLOCK_BYTES, Guid};
 use weir_dataset::{
-    DatasetError, Engine, EngineOptions, ReceiveSpec, Receiver, SendSpec, SnapshotId, Volume,
-    VolumeSpec,
+    BookmarkId, DatasetError, Engine, EngineOptions, ReceiveSpec, Receiver, SendFrom, SendSpec,
+    SnapshotId, Volume, VolumeSpec,
 };
 use weir_device::Device;
 use weir_format::layout::LABEL_BYTES;
@@ -86,8 +86,10 @@ fn id(volume: &str, name: &str) -> SnapshotId {
     SnapshotId { volume: volume.to_owned(), name: name.to_owned() }
 }
 
-/// The sending side: healthy, with a history of its own.
+/// The sending side: healthy, with a history of its own. With every other seed it keeps no snapshot
+/// that was sent, only a bookmark of it.
 struct Source {
+    only_bookmarks: bool,
     world: SimWorld,
     engine: Arc<Engine>,
     /// By snapshot, in the order of time.
@@ -129,13 +131,41 @@ impl Source {
             Ok::<_, DatasetError>((engine, model))
         });
         let (engine, model) = made.expect("nothing crashes here").expect("healthy disks");
-        Self { world, engine, model }
+        Self { only_bookmarks: seed.is_multiple_of(2), world, engine, model }
+    }
+
+    fn from(&self, name: &str) -> SendFrom {
+        if self.only_bookmarks {
+            return SendFrom::Bookmark(BookmarkId {
+                volume: "v".to_owned(),
+                name: name.to_owned(),
+            });
+        }
+        SendFrom::Snapshot(id("v", name))
+    }
+
+    /// Leaves a bookmark of a snapshot that the other side has.
+    fn let_go(&self, index: usize) -> Result<(), String> {
+        if !self.only_bookmarks {
+            return Ok(());
+        }
+        let name = &self.model[index].0;
+        let done = self.world.run_until(async {
+            self.engine.create_bookmark(&id("v", name), name).await?;
+            self.engine.destroy_snapshots("v", std::slice::from_ref(name)).await?;
+            // What it held is freed before the next stream.
+            for _ in 0..4 {
+                self.engine.sync().await?;
+            }
+            Ok(())
+        });
+        done.expect("nothing crashes here").map_err(text)
     }
 
     /// The stream up to a snapshot, whole or from where a receiver is.
     fn stream(&self, index: usize, resume: Option<ResumeToken>) -> Result<Vec<u8>, DatasetError> {
         let before = index.checked_sub(1).filter(|_| resume.is_none());
-        let from = before.map(|before| id("v", &self.model[before].0));
+        let from = before.map(|before| self.from(&self.model[before].0));
         let spec = SendSpec { snapshot: id("v", &self.model[index].0), from, resume };
         let sent = self.world.run_until(async {
             let sending = self.engine.prepare_send(&spec)?;
@@ -181,6 +211,7 @@ fn replicate(seed: u64, bug: PlantedBug, met: &mut Met) -> Result<(), String> {
                 Ok(done) => {
                     done?;
                     images = world.cut(CutPlan::Everything);
+                    source.let_go(index)?;
                     break;
                 }
                 Err(SimError::Crashed { .. }) => {
@@ -236,7 +267,7 @@ fn receive_once(
         executor.spawn("committer", async move { committer.run(|t| timer.sleep(t)).await });
     let piece = 1 + rng.below(60_000) as usize;
     world.run_until(async {
-        let spec = ReceiveSpec { volume: "w".to_owned(), roll_back: false };
+        let spec = ReceiveSpec { volume: "w".to_owned(), roll_back: false, dry_run: false };
         let mut receiver = Receiver::new(Arc::clone(&engine), spec);
         for part in bytes.chunks(piece) {
             receiver.push(part).await.map_err(text)?;

@@ -14,17 +14,18 @@ use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
 use weir_api::types::{
-    DedupeEstimate, DedupeForecast, DigestList, DigestRequest, EventList, EventQuery, Export,
-    ExportChange, ExportCreate, ExportKey, ExportList, HistoryList, ImportableList, Outcome,
-    PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk,
-    PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub, PoolStatus,
-    PropertyChange, PropertyInherit, PropertyList, PropertyQuery, PropertySet, ReceiveDone,
-    ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed, ReplicationAct,
-    ReplicationChange, ReplicationCreate, ReplicationList, ScheduleChange, ScheduleList,
-    ScheduleSet, SendStart, SendStarted, ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate,
-    SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback, SnapshotTag,
-    SnapshotsDestroyed, Volume, VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate,
-    VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
+    BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, DedupeEstimate, DedupeForecast,
+    DigestList, DigestRequest, EventList, EventQuery, Export, ExportChange, ExportCreate,
+    ExportKey, ExportList, HistoryList, ImportableList, Outcome, PoolAdd, PoolAttach, PoolChange,
+    PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList,
+    PoolRemove, PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit,
+    PropertyList, PropertyQuery, PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart,
+    ReceiveStarted, ReceiveToken, Removed, ReplicationAct, ReplicationChange, ReplicationCreate,
+    ReplicationList, ScheduleChange, ScheduleList, ScheduleSet, SendStart, SendStarted, ServerInfo,
+    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
+    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeAdvice, VolumeAdvise,
+    VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
+    VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control};
 use weir_base::{ErrorKind, Guid};
@@ -438,6 +439,18 @@ impl Control for Manager {
 
     fn snapshot_clone(&self, request: SnapshotClone) -> Answer<'_, VolumeChange> {
         Box::pin(self.clone_snapshot(request))
+    }
+
+    fn bookmark_create(&self, request: BookmarkCreate) -> Answer<'_, BookmarkChange> {
+        Box::pin(self.create_bookmark(request))
+    }
+
+    fn bookmark_list(&self, of: Option<String>) -> Answer<'_, BookmarkList> {
+        Box::pin(async move { self.list_bookmarks(of.as_deref()) })
+    }
+
+    fn bookmark_destroy(&self, request: BookmarkDestroy) -> Answer<'_, Removed> {
+        Box::pin(self.destroy_bookmark(request))
     }
 
     fn send_start(&self, request: SendStart) -> Answer<'_, SendStarted> {

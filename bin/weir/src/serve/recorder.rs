@@ -12,18 +12,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_api::types::{
-    DedupeEstimate, DedupeForecast, DigestList, DigestRequest, EventLevel, EventList, EventQuery,
-    Export, ExportChange, ExportCreate, ExportKey, ExportList, HistoryEntry, HistoryList,
-    ImportableList, Outcome, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated,
-    PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan,
-    PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery,
-    PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
-    ReplicationAct, ReplicationAction, ReplicationChange, ReplicationCreate, ReplicationList,
-    ScheduleChange, ScheduleList, ScheduleSet, ScrubAction, SendStart, SendStarted, ServerInfo,
-    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
-    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, VdevRole, VdevSpec, Volume, VolumeAdvice,
-    VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename,
-    VolumeResize, VolumeSet,
+    BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, DedupeEstimate, DedupeForecast,
+    DigestList, DigestRequest, EventLevel, EventList, EventQuery, Export, ExportChange,
+    ExportCreate, ExportKey, ExportList, HistoryEntry, HistoryList, ImportableList, Outcome,
+    PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk,
+    PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub, PoolStatus,
+    PropertyChange, PropertyInherit, PropertyList, PropertyQuery, PropertySet, ReceiveDone,
+    ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed, ReplicationAct,
+    ReplicationAction, ReplicationChange, ReplicationCreate, ReplicationList, ScheduleChange,
+    ScheduleList, ScheduleSet, ScrubAction, SendStart, SendStarted, ServerInfo, SnapshotChange,
+    SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback,
+    SnapshotTag, SnapshotsDestroyed, VdevRole, VdevSpec, Volume, VolumeAdvice, VolumeAdvise,
+    VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
+    VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control, caller};
 use weir_base::limits::DISK_SILENT;
@@ -508,6 +509,23 @@ impl Control for Recorder {
         Box::pin(self.change(call, |change: &VolumeChange| change.outcome, work))
     }
 
+    fn bookmark_create(&self, request: BookmarkCreate) -> Answer<'_, BookmarkChange> {
+        let call = Call::new("bookmark_create", &request.name, &request.snapshot);
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.bookmark_create(request).await };
+        Box::pin(self.change(call, |change: &BookmarkChange| change.outcome, work))
+    }
+
+    fn bookmark_list(&self, of: Option<String>) -> Answer<'_, BookmarkList> {
+        self.manager.bookmark_list(of)
+    }
+
+    fn bookmark_destroy(&self, request: BookmarkDestroy) -> Answer<'_, Removed> {
+        let call = Call::new("bookmark_destroy", &request.name, "");
+        let manager = Arc::clone(&self.manager);
+        Box::pin(self.change(call, removed, async move { manager.bookmark_destroy(request).await }))
+    }
+
     fn send_start(&self, request: SendStart) -> Answer<'_, SendStarted> {
         let pool = request.snapshot.split('/').next().unwrap_or_default().to_owned();
         let manager = Arc::clone(&self.manager);
@@ -529,6 +547,11 @@ impl Control for Recorder {
         let details = if request.roll_back { "-F" } else { "" };
         let call = Call::new("receive_start", &request.volume, details);
         let manager = Arc::clone(&self.manager);
+        if request.dry_run {
+            // Changes nothing, so there is nothing to record.
+            let work = async move { manager.receive_start(request).await };
+            return Box::pin(async move { self.patiently(&call.pool, work).await });
+        }
         let work = async move { manager.receive_start(request).await };
         Box::pin(self.change(call, |_| Outcome::Changed, work))
     }
@@ -545,7 +568,11 @@ impl Control for Recorder {
     fn receive_finish(&self, session: String) -> Answer<'_, ReceiveDone> {
         let call = Call::new("receive_finish", &self.manager.transfers.volume_of(&session), "");
         let manager = Arc::clone(&self.manager);
+        let is_dry_run = self.manager.transfers.is_dry_run(&session);
         let work = async move { manager.receive_finish(session).await };
+        if is_dry_run {
+            return Box::pin(async move { self.patiently(&call.pool, work).await });
+        }
         Box::pin(self.change(call, |_| Outcome::Created, work))
     }
 

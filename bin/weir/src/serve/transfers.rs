@@ -22,9 +22,12 @@ use weir_api::types::{
     SendStart, SendStarted,
 };
 use weir_base::{BLOCK_BYTES, ErrorKind, names};
-use weir_dataset::{DatasetError, Engine, ReceiveSpec, Received, Receiver, SendSpec, SnapshotId};
+use weir_dataset::{
+    DatasetError, Engine, ReceiveSpec, Received, Receiver, SendFrom, SendSpec, SnapshotId,
+};
 use weir_format::stream::ResumeToken;
 
+use super::bookmarks::bookmark_id;
 use super::control::{Manager, guid, not_found, split};
 use super::offers::Of;
 use super::pools::api_error;
@@ -98,6 +101,8 @@ struct Incoming {
     pool: String,
     /// Full name.
     volume: String,
+    /// Whether the stream is only checked: it is in nobody's way.
+    dry_run: bool,
     used: Used,
     steps: mpsc::Sender<Step>,
     ended: tokio::sync::Mutex<JoinHandle<Result<(), ApiError>>>,
@@ -155,6 +160,11 @@ impl Transfers {
         self.receives.lock().get(session).cloned().ok_or_else(|| over(session))
     }
 
+    /// Whether a session only checks its stream.
+    pub(super) fn is_dry_run(&self, session: &str) -> bool {
+        self.receive(session).is_ok_and(|found| found.dry_run)
+    }
+
     /// The volume that a session receives into; empty for no session.
     pub(super) fn volume_of(&self, session: &str) -> String {
         self.receive(session).map_or_else(|_| String::new(), |found| found.volume.clone())
@@ -191,7 +201,13 @@ fn send_spec(request: &SendStart) -> Result<(String, SendSpec), ApiError> {
     let from = match &request.from {
         None => None,
         Some(from) => {
-            let (from_pool, from) = id(from)?;
+            let (from_pool, from) = if from.contains('#') {
+                let (pool, from) = bookmark_id(from)?;
+                (pool, SendFrom::Bookmark(from))
+            } else {
+                let (pool, from) = id(from)?;
+                (pool, SendFrom::Snapshot(from))
+            };
             if from_pool != pool {
                 let message = format!("{} is of another pool", request.snapshot);
                 return Err(ApiError::new(ErrorKind::Invalid, message)
@@ -331,13 +347,15 @@ impl Manager {
         &self,
         request: ReceiveStart,
     ) -> Result<ReceiveStarted, ApiError> {
-        let ReceiveStart { volume, roll_back } = request;
+        let ReceiveStart { volume, roll_back, dry_run } = request;
         let (pool, own) = split(&volume)?;
         let open = self.pool(pool)?;
         self.refuse_exported(Of::Dataset(&volume))?;
-        self.take_over(&volume).await?;
+        if !dry_run {
+            self.take_over(&volume).await?;
+        }
         self.transfers.refuse_more()?;
-        let spec = ReceiveSpec { volume: own.to_owned(), roll_back };
+        let spec = ReceiveSpec { volume: own.to_owned(), roll_back, dry_run };
         let (steps, steps_taken) = mpsc::channel(1);
         let ended = tokio::spawn(async move {
             open.call(move |engine| async move {
@@ -350,6 +368,7 @@ impl Manager {
         let receive = Incoming {
             pool: pool.to_owned(),
             volume: volume.clone(),
+            dry_run,
             used: Used::new(),
             steps,
             ended: tokio::sync::Mutex::new(ended),
@@ -362,7 +381,7 @@ impl Manager {
     async fn take_over(&self, volume: &str) -> Result<(), ApiError> {
         let stale = {
             let mut receives = self.transfers.receives.lock();
-            let found = receives.iter().find(|(_, session)| session.volume == volume);
+            let found = receives.iter().find(|(_, s)| s.volume == volume && !s.dry_run);
             let Some(name) = found.map(|(name, _)| name.clone()) else { return Ok(()) };
             if receives[&name].used.idle() < RECEIVE_STALE {
                 let message = format!("{volume} is being received into at this moment");
@@ -410,6 +429,9 @@ impl Manager {
             received_bytes: bytes,
             data_bytes: received.counts.blocks * BLOCK_BYTES as u64,
             hole_bytes: received.counts.hole_blocks.saturating_mul(BLOCK_BYTES as u64),
+            dry_run: receive.dry_run,
+            is_new: received.is_new,
+            rolled_back: received.rolled_back,
         })
     }
 

@@ -19,7 +19,8 @@ use crate::Error;
 pub struct SendStart {
     /// Full name, such as `tank/vm1@tuesday`.
     pub snapshot: String,
-    /// Full name of an older one that the other side has: only what changed since is sent.
+    /// Full name of an older one that the other side has, or of a bookmark of it such as
+    /// `tank/vm1#monday`: only what changed since is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     /// Where a stream that was cut off goes on, as the receiving side told it; it says by itself
@@ -32,7 +33,11 @@ impl Request for SendStart {
     fn check(&self) -> Result<(), Error> {
         names::snapshot(&self.snapshot)?;
         if let Some(from) = &self.from {
-            names::snapshot(from)?;
+            if from.contains('#') {
+                names::bookmark(from)?
+            } else {
+                names::snapshot(from)?
+            };
             if self.token.is_some() {
                 return Err(Error::FromAndToken);
             }
@@ -68,6 +73,9 @@ pub struct ReceiveStart {
     /// since; newer snapshots are destroyed.
     #[serde(default)]
     pub roll_back: bool,
+    /// Only read and check the stream: nothing is changed, and the end tells what would be.
+    #[serde(default)]
+    pub dry_run: bool,
 }
 
 impl Request for ReceiveStart {
@@ -91,7 +99,7 @@ pub struct ReceiveProgress {
     pub received_bytes: u64,
 }
 
-/// A stream that was received whole.
+/// A stream that was received whole, or would be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReceiveDone {
     /// Full name of the snapshot that is there now.
@@ -104,6 +112,12 @@ pub struct ReceiveDone {
     pub data_bytes: u64,
     /// Holes in it, in bytes of the volume.
     pub hole_bytes: u64,
+    /// Whether it was only read and checked.
+    pub dry_run: bool,
+    /// Whether the stream made the volume.
+    pub is_new: bool,
+    /// Whether the volume was rolled back first; of a stream that went on after a cut, false.
+    pub rolled_back: bool,
 }
 
 /// Where the stream into a volume goes on.

@@ -11,8 +11,9 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use weir_api::types::{
-    Compression, DedupeEstimate, DedupeForecast, DigestList, DigestRequest, Event, EventLevel,
-    EventList, EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, HistoryEntry,
+    Bookmark, BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, Compression,
+    DedupeEstimate, DedupeForecast, DigestList, DigestRequest, Event, EventLevel, EventList,
+    EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, HistoryEntry,
     HistoryList, ImportableList, ImportablePool, Outcome, PoolAdd, PoolAttach, PoolChange,
     PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList,
     PoolRemove, PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit,
@@ -410,6 +411,35 @@ impl Control for Fake {
         ready(Ok(VolumeChange { outcome: Outcome::Created, volume }))
     }
 
+    fn bookmark_create(&self, request: BookmarkCreate) -> Answer<'_, BookmarkChange> {
+        let mut state = self.state();
+        let Some(of) = state.snapshots.get(&request.snapshot) else {
+            return ready(Err(not_found("snapshot", &request.snapshot)));
+        };
+        let (volume, guid) = (of.volume.clone(), of.guid.clone());
+        let (name, created_unix_ms) = (request.name, of.created_unix_ms);
+        let bookmark = Bookmark { name: name.clone(), volume, guid, created_unix_ms };
+        let before = state.bookmarks.insert(name, bookmark.clone());
+        let outcome = if before.is_some() { Outcome::Unchanged } else { Outcome::Created };
+        ready(Ok(BookmarkChange { outcome, bookmark }))
+    }
+
+    fn bookmark_list(&self, of: Option<String>) -> Answer<'_, BookmarkList> {
+        let state = self.state();
+        let wanted = |mark: &&Bookmark| {
+            of.as_ref().is_none_or(|of| *of == mark.volume || in_pool(&mark.volume, of))
+        };
+        let bookmarks = state.bookmarks.values().filter(wanted).cloned().collect();
+        ready(Ok(BookmarkList { bookmarks }))
+    }
+
+    fn bookmark_destroy(&self, request: BookmarkDestroy) -> Answer<'_, Removed> {
+        match self.state().bookmarks.remove(&request.name) {
+            Some(_) => removed(request.name),
+            None => ready(Err(not_found("bookmark", &request.name))),
+        }
+    }
+
     fn send_start(&self, request: SendStart) -> Answer<'_, SendStarted> {
         let mut state = self.state();
         if !state.snapshots.contains_key(&request.snapshot) {
@@ -468,6 +498,9 @@ impl Control for Fake {
                 received_bytes: bytes.len() as u64,
                 data_bytes: 0,
                 hole_bytes: 0,
+                dry_run: false,
+                is_new: true,
+                rolled_back: false,
             })),
         }
     }

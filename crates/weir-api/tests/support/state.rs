@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 
 use weir_api::types::{
-    Allocated, CleanerStatus, ClientIo, Compression, DiskIo, DiskStatus, ErrorCounts, Export,
-    ExportChange, ExportCreate, ExportKey, FlushCheck, FlushVerdict, Health, Outcome, PoolChange,
-    PoolCreate, PoolCreated, PoolStatus, Property, PropertySource, PropertyValues, Removed,
-    Replication, Schedule, SegmentIo, Snapshot, SnapshotChange, VdevKind, VdevSpec, VdevStatus,
-    Volume, VolumeChange, VolumeCreate, VolumeSpace,
+    Allocated, Bookmark, CleanerStatus, ClientIo, Compression, DiskIo, DiskStatus, ErrorCounts,
+    Export, ExportChange, ExportCreate, ExportKey, FlushCheck, FlushVerdict, Health, Outcome,
+    PoolChange, PoolCreate, PoolCreated, PoolStatus, Property, PropertySource, PropertyValues,
+    Removed, Replication, Schedule, SegmentIo, Snapshot, SnapshotChange, VdevKind, VdevSpec,
+    VdevStatus, Volume, VolumeChange, VolumeCreate, VolumeSpace,
 };
 use weir_api::{Answer, ApiError};
 use weir_base::ErrorKind;
@@ -21,6 +21,7 @@ pub(crate) struct State {
     pub(crate) volumes: BTreeMap<String, Volume>,
     pub(crate) exports: BTreeMap<String, Export>,
     pub(crate) snapshots: BTreeMap<String, Snapshot>,
+    pub(crate) bookmarks: BTreeMap<String, Bookmark>,
     pub(crate) schedules: BTreeMap<String, Schedule>,
     pub(crate) replications: BTreeMap<String, Replication>,
     /// What is left of streams that are sent, by session.

@@ -22,8 +22,54 @@ use crate::snapshot::{Snapshot, descent, descent_mut, moment};
 use crate::snapshots::newer_than;
 use crate::volume::{State, Volume};
 
+/// What is to be done with a stream that can be received.
+enum Plan {
+    /// Make a volume, empty or as a clone of this.
+    Make(Option<DatasetRecord>),
+    /// Go on where an earlier part of it ended.
+    GoOn(Arc<Volume>),
+    /// Bring a volume up to date that stands at this, or stands there again once these are gone.
+    Update(Arc<Volume>, DatasetRecord, Option<Vec<DatasetId>>),
+}
+
+/// A plan of a stream, for those who only want to know.
+pub(super) struct Prospect(Plan);
+
+impl Prospect {
+    /// Whether the volume is made for the stream, now or with an earlier part of it.
+    pub(super) fn is_of_new_volume(&self) -> bool {
+        match &self.0 {
+            Plan::Make(_) => true,
+            Plan::Update(..) => false,
+            Plan::GoOn(volume) => {
+                let state = volume.state.lock();
+                descent(&state.record).receiving.as_ref().is_some_and(|there| there.is_new)
+            }
+        }
+    }
+
+    /// Whether what was changed in the volume is lost.
+    pub(super) fn rolls_back(&self) -> bool {
+        matches!(self.0, Plan::Update(_, _, Some(_)))
+    }
+}
+
 impl Engine {
-    /// Makes or finds the volume of a stream, and keeps everybody else from changing it.
+    /// What would be done with a stream.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being received.
+    pub(super) async fn plan_receive(
+        &self,
+        spec: &ReceiveSpec,
+        begin: &StreamBegin,
+    ) -> Result<Prospect, DatasetError> {
+        let _admin = self.admin.lock().await;
+        self.plan_stream(spec, begin).await.map(Prospect)
+    }
+
+    /// Makes or finds the volume of a stream, and keeps everybody else from changing it; `true`
+    /// with it where that took it back to a snapshot.
     ///
     /// # Errors
     /// Whatever keeps the stream from being received; nothing is changed then.
@@ -31,40 +77,70 @@ impl Engine {
         &self,
         spec: &ReceiveSpec,
         begin: StreamBegin,
-    ) -> Result<Claim, DatasetError> {
+    ) -> Result<(Claim, bool), DatasetError> {
+        let _admin = self.admin.lock().await;
+        match self.plan_stream(spec, &begin).await? {
+            Plan::Make(origin) => Ok((self.make_for(&spec.volume, origin, begin).await?, false)),
+            Plan::GoOn(volume) => Ok((self.go_on(&volume, begin)?, false)),
+            Plan::Update(volume, target, newer) => {
+                if let Some(newer) = &newer {
+                    self.put_back(&volume, &target, newer, |_| {}).await?;
+                }
+                Ok((self.update(&volume, &target, begin).await?, newer.is_some()))
+            }
+        }
+    }
+
+    /// Finds what is to be done with a stream; the caller holds the admin lock.
+    async fn plan_stream(
+        &self,
+        spec: &ReceiveSpec,
+        begin: &StreamBegin,
+    ) -> Result<Plan, DatasetError> {
         let name = self.full_name(&spec.volume);
         if let Err(error) = names::snapshot(&format!("{name}@{}", begin.snapshot)) {
             let why = format!("cannot take this stream: {error}");
             return Err(DatasetError::Unfit { name, why });
         }
-        let _admin = self.admin.lock().await;
         self.core.pool.check_alive()?;
         let Ok(volume) = self.volume(&spec.volume) else {
-            return self.make_for(&spec.volume, begin).await;
+            check_first(&name, begin, 0)?;
+            return Ok(Plan::Make(self.origin_for(name, begin)?));
         };
         if descent(&volume.state.lock().record).receiving.is_some() {
-            return self.go_on(&volume, begin);
+            self.refuse_other(&volume.state.lock(), begin)?;
+            return Ok(Plan::GoOn(volume));
         }
-        let target = self.target_of(&volume, &begin)?;
-        check_first(&name, &begin, 0)?;
+        let target = self.target_of(&volume, begin)?;
+        check_first(&name, begin, 0)?;
+        // What is dirty would keep it from standing anywhere.
         self.core.want(self.core.open_txg());
         self.commit().await?;
-        if spec.roll_back && !stands_at(&volume.state.lock(), &target) {
-            let newer = newer_than(&volume, target.id);
-            let goes = |snapshot: &Snapshot| newer.contains(&snapshot.record.id);
-            self.refuse_clones(&volume, goes)?;
-            self.refuse_held(&volume.state.lock(), goes)?;
-            self.put_back(&volume, &target, &newer, |_| {}).await?;
+        if stands_at(&volume.state.lock(), &target) {
+            return Ok(Plan::Update(volume, target, None));
         }
+        if !spec.roll_back {
+            return Err(was_changed(name, &target));
+        }
+        let newer = newer_than(&volume, &target);
+        let goes = |snapshot: &Snapshot| newer.contains(&snapshot.record.id);
+        self.refuse_clones(&volume, goes)?;
+        self.refuse_held(&volume.state.lock(), goes)?;
+        Ok(Plan::Update(volume, target, Some(newer)))
+    }
+
+    /// Claims a volume that stands at what a stream is a difference to.
+    async fn update(
+        &self,
+        volume: &Arc<Volume>,
+        target: &DatasetRecord,
+        begin: StreamBegin,
+    ) -> Result<Claim, DatasetError> {
         let claim = {
             let mut state = volume.state.lock();
-            if !stands_at(&state, &target) {
-                let why = format!(
-                    "was changed since @{}, which the stream is a difference to; receive with -F \
-                     to lose those changes",
-                    target.name
-                );
-                return Err(DatasetError::InUse { name, why });
+            if !stands_at(&state, target) {
+                // By a client, in this moment.
+                return Err(was_changed(self.full_name(&state.record.name), target));
             }
             let old = state.record.size_bytes;
             if begin.size_bytes < old {
@@ -79,7 +155,7 @@ impl Engine {
             descent_mut(&mut state.record).receiving = Some(receiving(&begin, false));
             state.record_dirty = true;
             state.overflow = Some(self.core.open_txg());
-            Claim::new(&volume, &mut state, begin)
+            Claim::new(volume, &mut state, begin)
         };
         self.commit_change().await?;
         Ok(claim)
@@ -106,34 +182,45 @@ impl Engine {
         self.standing_at(volume, guid).ok_or(DatasetError::NoFrom { name, guid })
     }
 
-    /// Goes on with a stream that was cut off.
-    fn go_on(&self, volume: &Arc<Volume>, begin: StreamBegin) -> Result<Claim, DatasetError> {
-        let mut state = volume.state.lock();
+    /// Refuses a stream that is not the one that is being received, or cannot go on with it.
+    fn refuse_other(&self, state: &State, begin: &StreamBegin) -> Result<(), DatasetError> {
         let name = self.full_name(&state.record.name);
         let there = descent(&state.record).receiving.clone().expect("looked at by the caller");
         if there.to != begin.to || there.from != begin.from {
-            self.refuse_receiving(&state)?;
+            self.refuse_receiving(state)?;
         }
         if state.claimed {
             let why = "is being received into at this moment".to_owned();
             return Err(DatasetError::InUse { name, why });
         }
-        check_first(&name, &begin, there.next_block)?;
+        check_first(&name, begin, there.next_block)
+    }
+
+    /// Goes on with a stream that was cut off.
+    fn go_on(&self, volume: &Arc<Volume>, begin: StreamBegin) -> Result<Claim, DatasetError> {
+        let mut state = volume.state.lock();
+        self.refuse_other(&state, &begin)?;
         Ok(Claim::new(volume, &mut state, begin))
     }
 
+    /// What a volume that is made for a stream begins as, if not as nothing.
+    fn origin_for(
+        &self,
+        name: String,
+        begin: &StreamBegin,
+    ) -> Result<Option<DatasetRecord>, DatasetError> {
+        let Some(guid) = begin.from else { return Ok(None) };
+        let found = self.find_snapshot(|s| begin.is_clone && s.moment().guid == guid);
+        found.map(Some).ok_or(DatasetError::NoFrom { name, guid })
+    }
+
     /// Makes the volume of a stream: empty, or as a clone of what it is a difference to.
-    async fn make_for(&self, name: &str, begin: StreamBegin) -> Result<Claim, DatasetError> {
-        let full = self.full_name(name);
-        check_first(&full, &begin, 0)?;
-        let origin = match begin.from {
-            None => None,
-            Some(guid) if begin.is_clone => {
-                let found = self.find_snapshot(|s| s.moment().guid == guid);
-                Some(found.ok_or(DatasetError::NoFrom { name: full, guid })?)
-            }
-            Some(guid) => return Err(DatasetError::NoFrom { name: full, guid }),
-        };
+    async fn make_for(
+        &self,
+        name: &str,
+        origin: Option<DatasetRecord>,
+        begin: StreamBegin,
+    ) -> Result<Claim, DatasetError> {
         let mut came = Descent { receiving: Some(receiving(&begin, true)), ..Descent::default() };
         let id = DatasetId(self.next_dataset.fetch_add(1, Ordering::AcqRel));
         let mut record = self.empty_record(id, name, begin.size_bytes, begin.compression.into());
@@ -190,6 +277,15 @@ fn stands_at(state: &State, snapshot: &DatasetRecord) -> bool {
         && state.syncing.is_none()
         && state.record.root == snapshot.root
         && state.record.size_bytes == snapshot.size_bytes
+}
+
+fn was_changed(name: String, target: &DatasetRecord) -> DatasetError {
+    let why = format!(
+        "was changed since @{}, which the stream is a difference to; receive with -F to lose those \
+         changes",
+        target.name
+    );
+    DatasetError::InUse { name, why }
 }
 
 fn receiving(begin: &StreamBegin, is_new: bool) -> Receiving {

@@ -6,8 +6,10 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod bookmarks;
 mod cleaner;
 mod common;
+mod copies;
 mod engine;
 mod legs;
 mod limits;

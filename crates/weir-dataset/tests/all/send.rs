@@ -8,7 +8,8 @@ use std::sync::Arc;
 use crate::common::{as_devices, import, now, options};
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
 use weir_dataset::{
-    DatasetError, Engine, ReceiveSpec, Received, Receiver, SendSpec, SnapshotId, Volume, VolumeSpec,
+    DatasetError, Engine, ReceiveSpec, Received, Receiver, SendFrom, SendSpec, SnapshotId, Volume,
+    VolumeSpec,
 };
 use weir_device::MemoryDevice;
 use weir_format::stream::ResumeToken;
@@ -16,9 +17,9 @@ use weir_format::{Compression, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, VdevSpec};
 
 const MEMORY_BYTES: u64 = 24 << 20;
-const BLOCK: u64 = BLOCK_BYTES as u64;
+pub(crate) const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Two levels of nodes, and more than one frame.
-const BLOCKS: u64 = 5 * 128;
+pub(crate) const BLOCKS: u64 = 5 * 128;
 
 /// A xorshift generator: a seed tells the whole test.
 struct Rng(u64);
@@ -38,15 +39,15 @@ impl Rng {
 }
 
 /// What stands in each block that is not zeros.
-type Content = BTreeMap<u64, u64>;
+pub(crate) type Content = BTreeMap<u64, u64>;
 
-struct Pool {
+pub(crate) struct Pool {
     disk: Arc<MemoryDevice>,
-    engine: Arc<Engine>,
+    pub(crate) engine: Arc<Engine>,
 }
 
 impl Pool {
-    fn new(name: &str, guids: u64) -> Self {
+    pub(crate) fn new(name: &str, guids: u64) -> Self {
         Self::of_bytes(name, guids, 96 << 20)
     }
 
@@ -65,23 +66,23 @@ impl Pool {
     }
 
     /// What a crash leaves: nothing is committed before.
-    fn reopen(&mut self) {
+    pub(crate) fn reopen(&mut self) {
         let disks = as_devices(&[Arc::clone(&self.disk)]);
         self.engine = now(Engine::open(disks, import(), &options(MEMORY_BYTES))).unwrap();
     }
 
-    fn make(&self, name: &str) -> Arc<Volume> {
+    pub(crate) fn make(&self, name: &str) -> Arc<Volume> {
         let size_bytes = BLOCKS * BLOCK;
         let spec = VolumeSpec { name: name.to_owned(), size_bytes, compression: Compression::Lz4 };
         now(self.engine.create_volume(&spec)).unwrap();
         self.engine.volume(name).unwrap()
     }
 
-    fn snap(&self, volume: &str, name: &str) {
+    pub(crate) fn snap(&self, volume: &str, name: &str) {
         now(self.engine.create_snapshots(&[id(volume, name)])).unwrap();
     }
 
-    fn check(&self) {
+    pub(crate) fn check(&self) {
         for _ in 0..8 {
             now(self.engine.sync()).unwrap();
         }
@@ -90,11 +91,11 @@ impl Pool {
         assert_eq!(now(self.engine.check_accounts()).unwrap(), Vec::new());
     }
 
-    fn shown(&self, volume: &str, name: &str) -> Content {
+    pub(crate) fn shown(&self, volume: &str, name: &str) -> Content {
         content(&self.engine.open_snapshot(&id(volume, name)).unwrap())
     }
 
-    fn send(&self, spec: &SendSpec) -> Result<Vec<u8>, DatasetError> {
+    pub(crate) fn send(&self, spec: &SendSpec) -> Result<Vec<u8>, DatasetError> {
         let sending = self.engine.prepare_send(spec)?;
         let mut bytes = Vec::new();
         now(self.engine.send(&sending, async |part| {
@@ -104,16 +105,16 @@ impl Pool {
         Ok(bytes)
     }
 
-    fn whole(&self, volume: &str, name: &str) -> Vec<u8> {
+    pub(crate) fn whole(&self, volume: &str, name: &str) -> Vec<u8> {
         self.send(&spec(volume, name)).unwrap()
     }
 
     fn since(&self, volume: &str, from: &str, name: &str) -> Vec<u8> {
-        let from = Some(id(volume, from));
+        let from = Some(SendFrom::Snapshot(id(volume, from)));
         self.send(&SendSpec { from, ..spec(volume, name) }).unwrap()
     }
 
-    fn receive(&self, volume: &str, bytes: &[u8]) -> Result<Received, DatasetError> {
+    pub(crate) fn receive(&self, volume: &str, bytes: &[u8]) -> Result<Received, DatasetError> {
         self.receive_with(volume, bytes, false)
     }
 
@@ -124,7 +125,29 @@ impl Pool {
         roll_back: bool,
     ) -> Result<Received, DatasetError> {
         let volume = volume.to_owned();
-        let spec = ReceiveSpec { volume, roll_back };
+        self.receive_as(ReceiveSpec { volume, roll_back, dry_run: false }, bytes)
+    }
+
+    /// What would become of a stream, which changes nothing.
+    fn judge(&self, volume: &str, bytes: &[u8], roll_back: bool) -> Result<Received, DatasetError> {
+        let before = self.look();
+        let volume = volume.to_owned();
+        let judged = self.receive_as(ReceiveSpec { volume, roll_back, dry_run: true }, bytes);
+        assert_eq!(self.look(), before, "a look changed something");
+        judged
+    }
+
+    /// All names, and what each volume holds.
+    fn look(&self) -> Vec<(String, Option<String>, Vec<String>, Content)> {
+        let of = |volume: Arc<Volume>| {
+            let name = volume.info().name;
+            let snapshots = self.engine.snapshot_names(&name).unwrap();
+            (name, volume.receiving(), snapshots, content(&volume))
+        };
+        self.engine.volumes().into_iter().map(of).collect()
+    }
+
+    fn receive_as(&self, spec: ReceiveSpec, bytes: &[u8]) -> Result<Received, DatasetError> {
         let mut receiver = Receiver::new(Arc::clone(&self.engine), spec);
         for part in bytes.chunks(100_000) {
             now(receiver.push(part))?;
@@ -132,20 +155,20 @@ impl Pool {
         now(receiver.finish())
     }
 
-    fn token(&self, volume: &str) -> ResumeToken {
+    pub(crate) fn token(&self, volume: &str) -> ResumeToken {
         now(self.engine.receive_token(volume)).unwrap()
     }
 }
 
-fn id(volume: &str, name: &str) -> SnapshotId {
+pub(crate) fn id(volume: &str, name: &str) -> SnapshotId {
     SnapshotId { volume: volume.to_owned(), name: name.to_owned() }
 }
 
-fn spec(volume: &str, name: &str) -> SendSpec {
+pub(crate) fn spec(volume: &str, name: &str) -> SendSpec {
     SendSpec { snapshot: id(volume, name), from: None, resume: None }
 }
 
-fn write(volume: &Volume, content: &mut Content, blocks: Range<u64>, fill: u64) {
+pub(crate) fn write(volume: &Volume, content: &mut Content, blocks: Range<u64>, fill: u64) {
     for block in blocks {
         let mut data = [0; BLOCK_BYTES];
         let words = data.as_chunks_mut::<8>().0.iter_mut();
@@ -161,12 +184,12 @@ fn write(volume: &Volume, content: &mut Content, blocks: Range<u64>, fill: u64) 
     }
 }
 
-fn trim(volume: &Volume, content: &mut Content, blocks: Range<u64>) {
+pub(crate) fn trim(volume: &Volume, content: &mut Content, blocks: Range<u64>) {
     now(volume.zero(blocks.start * BLOCK, (blocks.end - blocks.start) * BLOCK)).unwrap();
     content.retain(|block, _| !blocks.contains(block));
 }
 
-fn content(volume: &Volume) -> Content {
+pub(crate) fn content(volume: &Volume) -> Content {
     let mut content = Content::new();
     for block in 0..volume.size_bytes() / BLOCK {
         let mut data = [0; BLOCK_BYTES];
@@ -195,7 +218,7 @@ fn committing<T>(engine: &Engine, future: impl Future<Output = T>) -> T {
     panic!("commits do not help");
 }
 
-fn kind(error: &DatasetError) -> ErrorKind {
+pub(crate) fn kind(error: &DatasetError) -> ErrorKind {
     error.kind()
 }
 
@@ -239,7 +262,7 @@ fn chains_of_random_histories_arrive_as_they_were_however_often_they_are_cut() {
                 back.receive(&copy, &source.whole("v", &name)).unwrap();
                 assert_eq!(back.shown(&copy, &name), model, "seed {seed} {name}");
             }
-            let from = before.last().map(|(name, _)| id("v", name));
+            let from = before.last().map(|(name, _)| SendFrom::Snapshot(id("v", name)));
             let mut how = SendSpec { from, ..spec("v", &name) };
             let mut cuts = rng.below(4);
             loop {
@@ -375,6 +398,64 @@ fn a_stream_goes_only_where_it_fits() {
 }
 
 #[test]
+fn a_look_at_a_stream_says_what_receiving_it_would() {
+    let (source, back) = (Pool::new("tank", 0), Pool::new("back", 1000));
+    let volume = source.make("v");
+    let mut model = Content::new();
+    write(&volume, &mut model, 0..200, 1);
+    source.snap("v", "a");
+    write(&volume, &mut model, 50..60, 2);
+    source.snap("v", "b");
+    let (whole, more) = (source.whole("v", "a"), source.since("v", "a", "b"));
+    let same = |volume: &str, bytes: &[u8], roll_back| {
+        let judged = back.judge(volume, bytes, roll_back);
+        let done = back.receive_with(volume, bytes, roll_back);
+        match (judged, done) {
+            (Ok(judged), Ok(done)) => {
+                assert_eq!(judged, done);
+                Some(done)
+            }
+            (Err(judged), Err(done)) => {
+                assert_eq!(judged.to_string(), done.to_string());
+                None
+            }
+            (judged, done) => panic!("{judged:?} and then {done:?}"),
+        }
+    };
+    assert_eq!(same("w", &more, false), None, "nothing is there");
+    let made = same("w", &whole, false).unwrap();
+    assert!(made.is_new && !made.rolled_back && made.counts.blocks == 200);
+    assert_eq!(same("w", &whole, false), None, "it is there");
+    // Damage that only shows at the end, and a stream that ends early, are found too.
+    let mut bad = more.clone();
+    let at = bad.len() - 10;
+    bad[at] ^= 1;
+    let error = back.judge("w", &bad, false).unwrap_err();
+    assert_eq!(kind(&error), ErrorKind::Data, "{error}");
+    for end in [0, 10, more.len() / 2, more.len() - 1] {
+        let error = back.judge("w", &more[..end], false).unwrap_err();
+        assert_eq!(kind(&error), ErrorKind::Data, "{error}");
+    }
+    let received = back.engine.volume("w").unwrap();
+    write(&received, &mut Content::new(), 7..8, 9);
+    assert_eq!(same("w", &more, false), None, "it was changed");
+    let brought = same("w", &more, true).unwrap();
+    assert!(!brought.is_new && brought.rolled_back && brought.counts.blocks == 10);
+    assert_eq!(content(&received), model);
+    // One that was cut off can be looked at whole, and gone on with.
+    trim(&volume, &mut model, 0..30);
+    write(&volume, &mut model, 300..400, 3);
+    source.snap("v", "c");
+    let more = source.since("v", "b", "c");
+    let error = back.receive("w", &more[..more.len() - 1]).unwrap_err();
+    assert!(matches!(error, DatasetError::CutOff { .. }), "{error}");
+    assert_eq!(back.judge("w", &more, false).unwrap().counts.blocks, 100);
+    assert!(same("w", &more, false).is_some());
+    assert_eq!(content(&received), model);
+    back.check();
+}
+
+#[test]
 fn nobody_changes_a_volume_that_is_received_into() {
     let (source, mut back) = (Pool::new("tank", 0), Pool::new("back", 1000));
     let volume = source.make("v");
@@ -437,7 +518,7 @@ fn a_clone_arrives_as_a_clone() {
     write(&clone, &mut cloned, 10..20, 2);
     trim(&clone, &mut cloned, 200..300);
     source.snap("c", "x");
-    let from = Some(id("v", "a"));
+    let from = Some(SendFrom::Snapshot(id("v", "a")));
     let bytes = source.send(&SendSpec { from, ..spec("c", "x") }).unwrap();
     assert!(bytes.len() < 100_000, "{}", bytes.len());
     back.receive("v", &source.whole("v", "a")).unwrap();
@@ -452,10 +533,10 @@ fn a_clone_arrives_as_a_clone() {
     assert_eq!(back.engine.origin_of(&received), Some(id("v", "a")));
     // What has nothing to do with it is no beginning.
     source.snap("v", "b");
-    let from = Some(id("v", "b"));
+    let from = Some(SendFrom::Snapshot(id("v", "b")));
     let error = source.send(&SendSpec { from, ..spec("c", "x") }).unwrap_err();
     assert_eq!(kind(&error), ErrorKind::Invalid, "{error}");
-    let from = Some(id("v", "b"));
+    let from = Some(SendFrom::Snapshot(id("v", "b")));
     let error = source.send(&SendSpec { from, ..spec("v", "a") }).unwrap_err();
     assert_eq!(kind(&error), ErrorKind::Invalid, "{error}");
     back.check();
@@ -494,7 +575,7 @@ fn a_pool_without_room_keeps_what_came_until_it_is_given_up() {
     }
     source.snap("v", "a");
     let bytes = source.whole("v", "a");
-    let into = ReceiveSpec { volume: "w".to_owned(), roll_back: false };
+    let into = ReceiveSpec { volume: "w".to_owned(), roll_back: false, dry_run: false };
     let mut receiver = Receiver::new(Arc::clone(&back.engine), into);
     let mut told = None;
     for part in bytes.chunks(1 << 20) {

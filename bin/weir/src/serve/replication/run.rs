@@ -10,7 +10,7 @@
 use std::time::{Duration, Instant};
 
 use weir_api::types::{
-    EventLevel, REPLICATION_PREFIX, REPLICATION_TAG, ReceiveStart, SendStart, Snapshot,
+    Bookmark, EventLevel, REPLICATION_PREFIX, REPLICATION_TAG, ReceiveStart, SendStart, Snapshot,
     SnapshotCreate, SnapshotDestroy, SnapshotTag,
 };
 use weir_api::{ApiError, Client, Control as _};
@@ -101,13 +101,21 @@ impl Runner {
         let there = unless_absent(client.snapshot_list(Some(to.volume.clone())).await)?;
         let there = there.map(|list| list.snapshots);
         let newest = self.take_if_needed(there.as_deref()).await?;
+        let is_there = there.is_some();
         let here = self.snapshots().await?;
         let has =
             |snapshot: &Snapshot| there.iter().flatten().any(|other| other.guid == snapshot.guid);
         let common = here.iter().rposition(has);
         let mut from = common.map(|at| here[at].name.clone());
+        let mut next = common.map_or(0, |at| at + 1);
+        let there = there.unwrap_or_default();
+        if let Some(mark) = self.bookmark_in(&there, &here)? {
+            let is_newer = |s: &Snapshot| s.created_unix_ms > mark.created_unix_ms;
+            next = here.iter().position(is_newer).unwrap_or(here.len());
+            from = Some(mark.name);
+        }
         if from.is_none() {
-            if there.is_some() {
+            if is_there {
                 let message =
                     format!("{} is there and has no snapshot in common with {volume}", to.volume);
                 return Err(ApiError::new(ErrorKind::Exists, message).with_action(
@@ -116,7 +124,7 @@ impl Runner {
             }
             from = self.origin(&client, &to.volume).await?;
         }
-        for snapshot in here.iter().skip(common.map_or(0, |at| at + 1)) {
+        for snapshot in here.iter().skip(next) {
             let request =
                 SendStart { snapshot: snapshot.name.clone(), from: from.take(), token: None };
             self.send(&client, &to.volume, request).await?;
@@ -127,6 +135,20 @@ impl Runner {
             }
         }
         self.clear(&client, &to.volume).await
+    }
+
+    /// The bookmark of the newest snapshot over there of which there is one here, unless both sides
+    /// have a snapshot that is newer still.
+    fn bookmark_in(
+        &self,
+        there: &[Snapshot],
+        here: &[Snapshot],
+    ) -> Result<Option<Bookmark>, ApiError> {
+        let marks = self.manager.list_bookmarks(Some(&self.known.volume))?.bookmarks;
+        let is_here = |snapshot: &&Snapshot| here.iter().any(|own| own.guid == snapshot.guid);
+        let mut only_there = there.iter().rev().take_while(|snapshot| !is_here(snapshot));
+        let of = |snapshot: &Snapshot| marks.iter().find(|mark| mark.guid == snapshot.guid);
+        Ok(only_there.find_map(of).cloned())
     }
 
     async fn snapshots(&self) -> Result<Vec<Snapshot>, ApiError> {
@@ -203,7 +225,7 @@ impl Runner {
         self.manager.with_activity(self.known.key(), |activity| {
             (activity.sent_bytes, activity.estimate_bytes) = (0, started.estimate_bytes);
         });
-        let into = ReceiveStart { volume: to.to_owned(), roll_back: false };
+        let into = ReceiveStart { volume: to.to_owned(), roll_back: false, dry_run: false };
         let receiving = client.receive_start(into).await?.session;
         let pumped = self.pump(client, &from.session, &receiving).await;
         if pumped.is_err() {

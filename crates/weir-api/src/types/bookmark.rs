@@ -1,0 +1,112 @@
+//! Bookmarks: moments of volumes that streams can be differences to, also when the snapshot is gone.
+//!
+//! Not here: sending from one (`transfer`).
+//!
+//! Invariant: a bookmark is of the volume whose snapshot it was made of.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use weir_base::names;
+
+use super::{Outcome, Request};
+use crate::Error;
+
+/// A bookmark. It holds no data and takes no space.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Bookmark {
+    /// Full name, such as `tank/vm1#monday`.
+    pub name: String,
+    /// Full name of the volume.
+    pub volume: String,
+    /// Identity of the snapshot that it was made of.
+    pub guid: String,
+    /// When that snapshot was asked for.
+    pub created_unix_ms: u64,
+}
+
+/// Bookmarks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BookmarkList {
+    /// The bookmarks: by volume, oldest first.
+    pub bookmarks: Vec<Bookmark>,
+}
+
+/// A bookmark to be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BookmarkCreate {
+    /// Full name of the snapshot, such as `tank/vm1@monday`.
+    pub snapshot: String,
+    /// Full name of the bookmark, of the same volume, such as `tank/vm1#monday`.
+    pub name: String,
+}
+
+impl Request for BookmarkCreate {
+    fn check(&self) -> Result<(), Error> {
+        let (volume, _) = names::snapshot(&self.snapshot)?;
+        let (of, _) = names::bookmark(&self.name)?;
+        if of == volume {
+            return Ok(());
+        }
+        let (name, to) = (self.snapshot.clone(), self.name.clone());
+        Err(Error::Elsewhere { name, to, what: "volume" })
+    }
+}
+
+/// A bookmark to be destroyed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BookmarkDestroy {
+    /// Full name, such as `tank/vm1#monday`.
+    pub name: String,
+}
+
+impl Request for BookmarkDestroy {
+    fn check(&self) -> Result<(), Error> {
+        names::bookmark(&self.name)?;
+        Ok(())
+    }
+}
+
+/// The answer of a call that makes a bookmark.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BookmarkChange {
+    /// What the call did.
+    pub outcome: Outcome,
+    /// The bookmark as it is now.
+    pub bookmark: Bookmark,
+}
+
+/// Finds what is wrong with the name of what bookmarks are listed of: a pool or a volume.
+pub fn check_marked(of: &str) -> Result<(), Error> {
+    if of.contains('/') {
+        names::volume(of)?;
+    } else {
+        names::pool(of)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bookmark_is_of_the_volume_of_its_snapshot() {
+        let create = |snapshot: &str, name: &str| {
+            BookmarkCreate { snapshot: snapshot.into(), name: name.into() }.check()
+        };
+        create("tank/a@m", "tank/a#n").expect("the same volume");
+        for (snapshot, name, part) in [
+            ("tank/a@m", "tank/b#m", "same volume"),
+            ("tank/a#m", "tank/a#m", "tank/vm1@monday"),
+            ("tank/a@m", "tank/a@m", "tank/vm1#monday"),
+            ("tank/a@m", "tank/a#", "empty"),
+        ] {
+            let error = create(snapshot, name).expect_err("refused").to_string();
+            assert!(error.contains(part), "{error}");
+        }
+        assert!(check_marked("tank").is_ok() && check_marked("tank/a").is_ok());
+        assert!(check_marked("tank/a#m").is_err() && check_marked("").is_err());
+    }
+}

@@ -1,0 +1,148 @@
+//! A clone and writes to the same blocks in one txg: which comes last, and what is left of a block
+//! of which a part is written.
+//!
+//! Not here: clones as such, against a model (tests/all/references.rs).
+//!
+//! Invariant: a test holds the right to commit, so it decides what is in one txg.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_util::task::noop_waker_ref;
+use weir_base::{Guid, SystemClock};
+use weir_device::{Device, MemoryDevice};
+use weir_format::{Compression, VdevKind, VdevRole};
+use weir_pool::{CreateOptions, PlantedBug, VdevSpec};
+
+use super::*;
+use crate::engine::{EngineOptions, VolumeSpec};
+
+const BLOCKS: u64 = 200;
+/// Enough for any future that gets on by itself.
+const POLLS: usize = 1000;
+
+fn try_now<T>(future: &mut Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    let mut context = Context::from_waker(noop_waker_ref());
+    (0..POLLS).find_map(|_| match future.as_mut().poll(&mut context) {
+        Poll::Ready(done) => Some(done),
+        Poll::Pending => None,
+    })
+}
+
+fn now<T>(future: impl Future<Output = T>) -> T {
+    try_now(&mut std::pin::pin!(future)).expect("nothing to wait for on memory disks")
+}
+
+/// A volume `a` of ones, and a volume `b` of nines.
+fn engine() -> (Arc<Engine>, Arc<Volume>, Arc<Volume>) {
+    let disk = Arc::new(MemoryDevice::new("disk", 64 << 20)) as Arc<dyn Device>;
+    let vdev = VdevSpec { kind: VdevKind::Disk, role: VdevRole::Data, disks: vec![disk] };
+    let mut next = 0;
+    let mut guid = || {
+        next += 1;
+        Guid(next)
+    };
+    let clock = Arc::new(SystemClock::default());
+    let options = EngineOptions { memory_bytes: 16 << 20, clock, bug: PlantedBug::None };
+    let sizes = CreateOptions::default();
+    let engine = now(Engine::create("tank", &[vdev], sizes, &options, &mut guid)).unwrap();
+    let volumes = [("a", 1), ("b", 9)].map(|(name, fill)| {
+        let size_bytes = BLOCKS * BLOCK;
+        let spec = VolumeSpec { name: name.to_owned(), size_bytes, compression: Compression::Off };
+        now(engine.create_volume(&spec)).unwrap();
+        let volume = engine.volume(name).unwrap();
+        write(&volume, 0..BLOCKS, fill);
+        volume
+    });
+    now(engine.sync()).unwrap();
+    let [a, b] = volumes;
+    (engine, a, b)
+}
+
+fn write(volume: &Volume, blocks: Range<u64>, fill: u8) {
+    for at in blocks {
+        now(volume.write(at * BLOCK, &[fill; BLOCK_BYTES])).unwrap();
+    }
+}
+
+fn read(volume: &Volume, block: u64) -> [u8; BLOCK_BYTES] {
+    let mut data = [0; BLOCK_BYTES];
+    now(volume.read(block * BLOCK, &mut data)).unwrap();
+    data
+}
+
+fn holds(volume: &Volume, blocks: Range<u64>, fill: u8) {
+    for at in blocks {
+        assert!(read(volume, at) == [fill; BLOCK_BYTES], "block {at} is not of {fill}");
+    }
+}
+
+fn sound(engine: &Engine) {
+    assert_eq!(now(engine.check_references()).unwrap(), Vec::new());
+    assert_eq!(now(engine.check_live_bytes()).unwrap(), Vec::new());
+    assert_eq!(now(engine.check_accounts()).unwrap(), Vec::new());
+}
+
+#[test]
+fn what_is_written_during_a_clone_of_the_same_txg_wins_and_what_came_before_loses() {
+    let (engine, a, b) = engine();
+    write(&b, 20..30, 5);
+    now(b.zero(30 * BLOCK, 10 * BLOCK)).unwrap();
+    // Dirty, and acknowledged before the clone is asked for: it is committed first.
+    let mut cloning = std::pin::pin!(engine.clone_range(&a, 0, &b, 10 * BLOCK, 100 * BLOCK));
+    {
+        let _committer = engine.core.committer.try_lock().unwrap();
+        assert!(try_now(&mut cloning).is_none(), "it waits for that commit");
+    }
+    now(&mut cloning).unwrap();
+    holds(&b, 0..10, 9);
+    holds(&b, 10..110, 1);
+    holds(&b, 110..BLOCKS, 9);
+
+    let mut cloning = std::pin::pin!(engine.clone_range(&a, 0, &b, 110 * BLOCK, 90 * BLOCK));
+    let txg = engine.core.open_txg();
+    {
+        let _committer = engine.core.committer.try_lock().unwrap();
+        assert!(try_now(&mut cloning).is_none());
+        assert_eq!(b.state.lock().clones.len(), 1, "it is part of the open txg");
+        write(&b, 120..130, 7);
+        now(b.zero(130 * BLOCK, 5 * BLOCK)).unwrap();
+        assert_eq!(engine.core.open_txg(), txg);
+    }
+    now(&mut cloning).unwrap();
+    assert_eq!(engine.core.pool.committed_txg(), txg, "all of it was one txg");
+    holds(&b, 110..120, 1);
+    holds(&b, 120..130, 7);
+    holds(&b, 130..135, 0);
+    holds(&b, 135..BLOCKS, 1);
+    sound(&engine);
+}
+
+/// A write of some sectors was once merged with what the block held before the clone, which the
+/// clone had replaced by the time both were acknowledged.
+#[test]
+fn a_part_of_a_block_that_is_written_during_a_clone_leaves_the_rest_to_the_clone() {
+    let (engine, a, b) = engine();
+    let mut cloning = std::pin::pin!(engine.clone_range(&a, 0, &b, 0, 100 * BLOCK));
+    let mut writing = std::pin::pin!(b.write(50 * BLOCK + 512, &[3; 1024]));
+    {
+        let _committer = engine.core.committer.try_lock().unwrap();
+        assert!(try_now(&mut cloning).is_none());
+        assert!(try_now(&mut writing).is_none(), "the rest of the block is not there yet");
+        // Of a block that is written whole the clone takes nothing any more.
+        write(&b, 60..61, 4);
+        now(b.write(60 * BLOCK + 512, &[3; 1024])).unwrap();
+        // Nor of one beside it.
+        now(b.write(100 * BLOCK + 512, &[3; 1024])).unwrap();
+    }
+    now(&mut cloning).unwrap();
+    now(&mut writing).unwrap();
+    for (block, rest) in [(50, 1), (60, 4), (100, 9)] {
+        let data = read(&b, block);
+        let is_rest = |bytes: &[u8]| bytes.iter().all(|byte| *byte == rest);
+        assert!(is_rest(&data[..512]) && is_rest(&data[1536..]), "block {block}");
+        assert!(data[512..1536] == [3; 1024], "block {block}");
+    }
+    now(engine.sync()).unwrap();
+    sound(&engine);
+}
