@@ -56,6 +56,7 @@ pub use check::WrongCount;
 pub use cleanings::{Cleaned, CleanerStatus};
 pub use commit::{CommitInput, write_directory_block};
 pub use create::{CreateOptions, VdevSpec, check_create, create};
+pub use dedupe::{Hinted, Looked};
 pub use error::PoolError;
 pub use hints::{HintFigures, SLOT_BYTES as HINT_BYTES};
 pub use import::{Discovered, ImportOptions, Imported, discover, import};
