@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use common::rng::Rng;
 use common::{Dirs, MIB, Ran, Server, WEIR, code, eventually, tool};
 use serde_json::Value;
+use weir_codec::checksum::xxh3_128;
 use weir_format::stream::{StreamFrame, StreamReader, StreamWriter};
 
 const DISK: u64 = 512 * MIB;
@@ -310,7 +311,7 @@ fn forged(bytes: &[u8]) -> Vec<u8> {
                             stored[77] ^= 1;
                             changed = true;
                         }
-                        writer.block(change.start, codec, &stored);
+                        writer.block(change.start, codec, &stored, xxh3_128(&stored));
                         out.extend(writer.full_frame().into_iter().flatten());
                     }
                 }

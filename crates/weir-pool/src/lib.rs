@@ -66,6 +66,7 @@ pub use line::{Held, Line, Roots, Version};
 pub use pack::CompressHistory;
 pub use planted::PlantedBug;
 pub use pool::{Pool, PoolOptions};
+pub use read::Stored;
 pub use references::Sharing;
 pub use reserve::Reserve;
 pub use scan::{PlannedSegment, ScanKind, ScanPace, ScanPlan, ScanState, ScanStatus, SegmentScan};
