@@ -91,7 +91,9 @@ fn check(bytes: &[u8]) {
                 let writer = writer.as_mut().expect("a begin comes first");
                 for (change, stored) in changes.iter() {
                     match stored {
-                        Some((codec, stored)) => writer.block(change.start, codec, stored),
+                        Some((codec, stored)) => {
+                            writer.block(change.start, codec, stored, xxh3_128(stored));
+                        }
                         None => writer.hole(change.start, change.count),
                     }
                     again.extend(writer.full_frame().into_iter().flatten());

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use common::rng::Rng;
 use common::{Dirs, MIB, Ran, Server, WEIR, code, eventually, tool};
 use serde_json::Value;
+use weir_codec::checksum::xxh3_128;
 use weir_format::stream::{StreamFrame, StreamReader, StreamWriter};
 
 const DISK: u64 = 512 * MIB;
@@ -159,6 +160,19 @@ fn names(server: &Server, of: &str) -> Vec<String> {
     all.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
 }
 
+/// The newest that both sides had is gone here, but for a bookmark of it.
+fn goes_on_from_a_bookmark(pair: &Pair, rng: &mut Rng) {
+    pair.caught_up("tank/w");
+    let last = pair.shown("tank/w")["snapshot"].as_str().unwrap().to_owned();
+    pair.source().weir(&format!("bookmark create tank/w@{last} #{last}")).ok();
+    pair.source().weir(&format!("snapshot release replication tank/w@{last}")).ok();
+    pair.source().weir(&format!("snapshot destroy tank/w@{last} --yes")).ok();
+    write(pair.source(), "tank/w", rng, 2);
+    pair.caught_up("tank/w");
+    let last = pair.shown("tank/w")["snapshot"].as_str().unwrap().to_owned();
+    pair.same(&format!("tank/w@{last}"), &format!("back/v@{last}"));
+}
+
 #[test]
 fn a_volume_follows_its_source_through_kills_renames_and_clones() {
     let mut pair = Pair::new();
@@ -226,16 +240,7 @@ fn a_volume_follows_its_source_through_kills_renames_and_clones() {
     pair.same(&format!("tank/c@{last}"), &format!("back/c@{last}"));
     let list = pair.source().weir("replicate list").ok().out;
     assert!(list.contains("RPO") && list.contains("tank/w"), "{list}");
-    // The newest that both sides had is gone here, but for a bookmark of it.
-    pair.caught_up("tank/w");
-    let last = pair.shown("tank/w")["snapshot"].as_str().unwrap().to_owned();
-    pair.source().weir(&format!("bookmark create tank/w@{last} #{last}")).ok();
-    pair.source().weir(&format!("snapshot release replication tank/w@{last}")).ok();
-    pair.source().weir(&format!("snapshot destroy tank/w@{last} --yes")).ok();
-    write(pair.source(), "tank/w", &mut rng, 2);
-    pair.caught_up("tank/w");
-    let last = pair.shown("tank/w")["snapshot"].as_str().unwrap().to_owned();
-    pair.same(&format!("tank/w@{last}"), &format!("back/v@{last}"));
+    goes_on_from_a_bookmark(&pair, &mut rng);
     pair.source().weir("replicate delete tank/c").ok();
     pair.source().weir("replicate delete tank/c").fails(code::NOT_FOUND, &["tank/c"]);
     pair.source.take().unwrap().stop_clean();
@@ -320,7 +325,7 @@ fn forged(bytes: &[u8]) -> Vec<u8> {
                             stored[77] ^= 1;
                             changed = true;
                         }
-                        writer.block(change.start, codec, &stored);
+                        writer.block(change.start, codec, &stored, xxh3_128(&stored));
                         out.extend(writer.full_frame().into_iter().flatten());
                     }
                 }

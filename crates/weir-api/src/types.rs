@@ -67,7 +67,7 @@ pub use snapshot::{
     Snapshot, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
     SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, check_listed,
 };
-pub use space::{CleanerStatus, SegmentIo};
+pub use space::{CleanerStatus, PointerIo, SegmentIo};
 pub use transfer::{
     ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, SendStart,
     SendStarted,

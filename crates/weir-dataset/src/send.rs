@@ -17,7 +17,7 @@ use weir_base::{BLOCK_BYTES, Txg};
 use weir_format::layout::PACK_BYTES;
 use weir_format::stream::{ResumeToken, StreamBegin, StreamCounts, StreamWriter};
 use weir_format::{BlockPtr, DatasetRecord, NODE_FANOUT, TreeRoot};
-use weir_pool::{PlantedBug, Unshared, Walk};
+use weir_pool::{PlantedBug, Stored, Unshared, Walk};
 
 use crate::bookmarks::{BookmarkId, Mark};
 use crate::engine::Engine;
@@ -29,7 +29,8 @@ use crate::volume::Volume;
 /// Blocks that are read together: two device reads where they lie side by side.
 const BLOCKS_AT_ONCE: usize = 512;
 
-/// Groups of blocks that are read at the same time: with the above at most 8 MiB of memory.
+/// Groups of blocks that are read at the same time: with the above at most 8 MiB of memory, and
+/// what is read along between blocks.
 const GROUPS_IN_FLIGHT: usize = 4;
 
 /// What to send.
@@ -95,15 +96,15 @@ struct Older {
 /// Changes that are sent together: first block, how many, and the pointer or a hole.
 type Changes = Vec<(u64, u64, BlockPtr)>;
 
-/// As [`Changes`], with verified stored bytes.
-type Read = Result<Vec<(u64, u64, BlockPtr, Vec<u8>)>, DatasetError>;
+/// As [`Changes`], with verified stored bytes; `None` of a hole.
+type Read = Result<Vec<(u64, u64, BlockPtr, Option<Stored>)>, DatasetError>;
 
 impl Engine {
     /// Looks up what is to be sent, and keeps it.
     ///
     /// # Errors
-    /// `NoSnapshot`, `NoBookmark`; `Unfit` for a pair of snapshots where none came of the other, and for a token
-    /// of another stream.
+    /// `NoSnapshot`, `NoBookmark`; `Unfit` for a pair of snapshots where none came of the other,
+    /// and for a token of another stream.
     pub fn prepare_send(&self, spec: &SendSpec) -> Result<Sending, DatasetError> {
         self.core.pool.check_alive()?;
         let SnapshotId { volume, name } = &spec.snapshot;
@@ -264,10 +265,9 @@ impl Engine {
             }
             let Some(read) = reads.next().await else { break };
             for (start, count, ptr, stored) in read? {
-                if ptr.is_hole() {
-                    writer.hole(start, count);
-                } else {
-                    writer.block(start, ptr.codec, &stored);
+                match stored {
+                    None => writer.hole(start, count),
+                    Some(stored) => writer.block(start, ptr.codec, &stored, ptr.checksum),
                 }
                 if let Some(frame) = writer.full_frame() {
                     put(frame).await?;
@@ -285,11 +285,8 @@ impl Engine {
         let mut stored = self.core.pool.read_stored_blocks(&blocks).await.into_iter();
         let mut read = Vec::with_capacity(changes.len());
         for (start, count, ptr) in changes {
-            let bytes = if ptr.is_hole() {
-                Vec::new()
-            } else {
-                stored.next().expect("one result for each block")?
-            };
+            let bytes = || stored.next().expect("one result for each block");
+            let bytes = (!ptr.is_hole()).then(bytes).transpose()?;
             read.push((start, count, ptr, bytes));
         }
         Ok(read)

@@ -548,8 +548,8 @@ impl Engine {
     }
 
     /// Makes a volume what a snapshot shows, which is its own or the one it was cloned from;
-    /// `newer` snapshots and bookmarks go. `then` changes more of the volume with the same txg. The caller holds
-    /// the admin lock and has looked whether all of that may be done.
+    /// `newer` snapshots and bookmarks go. `then` changes more of the volume with the same txg. The
+    /// caller holds the admin lock and has looked whether all of that may be done.
     pub(crate) async fn put_back(
         &self,
         volume: &Volume,

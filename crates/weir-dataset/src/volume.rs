@@ -444,8 +444,8 @@ impl Volume {
     }
 
     /// Changes part of one block: reads what is there, merges, and starts over if the block
-    /// changed meanwhile. Of a block that is becoming a clone it waits to see the clone: the rest of
-    /// it is that.
+    /// changed meanwhile. Of a block that is becoming a clone it waits to see the clone: the rest
+    /// of it is that.
     async fn write_part(&self, offset: u64, part: &[u8]) -> Result<(), DatasetError> {
         let block = offset / BLOCK;
         let at = (offset % BLOCK) as usize;

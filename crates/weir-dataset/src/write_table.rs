@@ -6,14 +6,14 @@
 
 use weir_device::Block;
 use weir_format::{BlockOwner, BlockPtr, Compression, DatasetRecord, PtrKind, SegmentClass};
-use weir_pool::{Change, CompressHistory, PoolError, Sharing, WriteOut};
+use weir_pool::{Change, CompressHistory, Hinted, Looked, PoolError, Sharing, WriteOut};
 
 use crate::dirty::DirtyTable;
 use crate::engine::Engine;
 use crate::volume::Volume;
 
-/// Blocks that dedupe looks at together: enough reads at the same time for any disk, and a
-/// mebibyte of packed copies.
+/// Blocks that are compared with what is on disk together: enough reads at the same time for any
+/// disk, and at most a mebibyte of packed copies.
 const DEDUPE_TOGETHER: usize = 256;
 
 /// A volume's changes while its blocks are stored.
@@ -26,7 +26,7 @@ struct Storing<'a> {
     history: CompressHistory,
     changes: Vec<Change>,
     /// Blocks that wait to be compared, and whose changes they are.
-    waiting: Vec<(BlockOwner, Block)>,
+    waiting: Vec<Hinted>,
     places: Vec<usize>,
     /// Changes that repeat an earlier one's block.
     repeats: Vec<(usize, usize, Block)>,
@@ -86,8 +86,15 @@ impl Storing<'_> {
         block: Block,
     ) -> Result<(), PoolError> {
         if self.dedupe {
-            self.waiting.push((self.owner(at), block));
-            self.places.push(at);
+            let (owner, compression) =
+                (self.owner(at), self.engine.core.compression_now(self.compression));
+            match out.write_deduped(owner, &block, compression, &mut self.history).await? {
+                Looked::Done(ptr) => self.changes[at].ptr = ptr,
+                Looked::Hinted(hinted) => {
+                    self.waiting.push(hinted);
+                    self.places.push(at);
+                }
+            }
             if self.waiting.len() == DEDUPE_TOGETHER {
                 self.store_waiting(out).await?;
             }
@@ -110,8 +117,7 @@ impl Storing<'_> {
     }
 
     async fn store_waiting(&mut self, out: &mut WriteOut<'_>) -> Result<(), PoolError> {
-        let compression = self.engine.core.compression_now(self.compression);
-        let ptrs = out.write_deduped(&self.waiting, compression, &mut self.history).await?;
+        let ptrs = out.write_hinted(&self.waiting).await?;
         for (at, ptr) in self.places.drain(..).zip(ptrs) {
             self.changes[at].ptr = ptr;
         }

@@ -14,7 +14,8 @@ use futures_util::future::join_all;
 use weir_cache::CacheClass;
 use weir_codec::checksum;
 use weir_device::Block;
-use weir_format::{BlockOwner, BlockPtr, Compression, PtrKind, SegmentClass};
+use weir_format::layout::PACK_BYTES;
+use weir_format::{BlockOwner, BlockPtr, Codec, Compression, PtrKind, SegmentClass};
 
 use crate::error::PoolError;
 use crate::hints::Content;
@@ -24,10 +25,28 @@ use crate::read::{Wanted, split_runs};
 use crate::references::Sharing;
 use crate::write_out::WriteOut;
 
-/// A block as it would be stored.
-struct Packed {
-    stored: Vec<u8>,
+/// A block whose content a hint says is on disk: it waits to be compared, many at a time.
+pub struct Hinted {
+    owner: BlockOwner,
+    block: Block,
+    /// Its stored form, unless that is the block itself.
+    packed: Option<Vec<u8>>,
     content: Content,
+    hint: BlockPtr,
+}
+
+impl Hinted {
+    fn stored(&self) -> &[u8] {
+        self.packed.as_deref().unwrap_or(&self.block[..])
+    }
+}
+
+/// What became of a block that was looked for.
+pub enum Looked {
+    /// Its pointer: the block was stored, or shared with one in the cache.
+    Done(BlockPtr),
+    /// For [`WriteOut::write_hinted`].
+    Hinted(Hinted),
 }
 
 impl Pool {
@@ -36,13 +55,19 @@ impl Pool {
         cached.is_some_and(|cached| cached.same_cell(block) || *cached == **block)
     }
 
-    /// Which of these blocks on disk hold what the packed ones of these numbers do; those that
-    /// cannot be read do not. Neighbours are read together, all at the same time.
-    async fn equal_on_disk(&self, asked: Vec<(usize, BlockPtr)>, packed: &[Packed]) -> Vec<usize> {
-        let mut wanted = Vec::with_capacity(asked.len());
-        for (index, ptr) in asked {
-            if let Ok(place) = self.locate(&ptr).await {
-                wanted.push(Wanted { index, ptr, place });
+    /// Where a block of this content may be, as long as references can be counted.
+    fn hint(&self, content: &Content) -> Option<BlockPtr> {
+        let hint = self.hints.lock().get(content);
+        hint.filter(|_| self.has_room_for_tables())
+    }
+
+    /// For each of these whether the block on disk that its hint names has its content; one that
+    /// cannot be read has not. Neighbours are read together, all at the same time.
+    async fn equal_on_disk(&self, hinted: &[Hinted]) -> Vec<bool> {
+        let mut wanted = Vec::with_capacity(hinted.len());
+        for (index, Hinted { hint: ptr, .. }) in hinted.iter().enumerate() {
+            if let Ok(place) = self.locate(ptr).await {
+                wanted.push(Wanted { index, ptr: *ptr, place });
             }
         }
         // A hint may be wrong, so the bytes prove nothing of a disk: no copy is judged by them.
@@ -52,87 +77,105 @@ impl Pool {
             };
             let first = run[0].place.at;
             let equal = run.iter().filter(|Wanted { index, place, .. }| {
-                let (at, stored) = (start + (place.at - first) as usize, &packed[*index].stored);
+                let (at, stored) = (start + (place.at - first) as usize, hinted[*index].stored());
                 buf.get(at..at + stored.len()) == Some(stored)
             });
             equal.map(|wanted| wanted.index).collect()
         });
-        join_all(reads).await.into_iter().flatten().collect()
+        let mut equal = vec![false; hinted.len()];
+        for index in join_all(reads).await.into_iter().flatten() {
+            equal[index] = true;
+        }
+        equal
     }
 }
 
 impl WriteOut<'_> {
-    /// Stores blocks of volumes, but for those whose content is on disk already: these become
-    /// references. Pointers in the order of `blocks`, which are few enough to be held twice.
+    /// Stores a block of a volume, unless its content is there already: then it becomes a
+    /// reference, at once if that is in the cache, else once it was compared.
     ///
     /// # Errors
     /// As [`Self::write_block`].
     pub async fn write_deduped(
         &mut self,
-        blocks: &[(BlockOwner, Block)],
+        owner: BlockOwner,
+        block: &Block,
         compression: Compression,
         history: &mut CompressHistory,
-    ) -> Result<Vec<BlockPtr>, PoolError> {
-        let mut packed = Vec::with_capacity(blocks.len());
-        for (_, block) in blocks {
-            let (stored, codec) = self.pack(block, compression, history);
-            let checksum = checksum::xxh3_128(&stored);
-            let stored_units = (stored.len() / weir_format::layout::PACK_BYTES) as u16;
-            packed.push(Packed { stored, content: Content { checksum, stored_units, codec } });
-        }
-        let equal = self.compare(blocks, &packed).await;
-        let mut ptrs = Vec::with_capacity(blocks.len());
-        for (index, ((owner, block), Packed { stored, content })) in
-            blocks.iter().zip(&packed).enumerate()
-        {
+    ) -> Result<Looked, PoolError> {
+        let mut packer = std::mem::take(&mut self.packer).unwrap_or_default();
+        let (stored, codec) = packer.pack(block, compression, history);
+        let done = self.look(owner, block, stored, codec).await;
+        self.packer = Some(packer);
+        done
+    }
+
+    async fn look(
+        &mut self,
+        owner: BlockOwner,
+        block: &Block,
+        stored: &[u8],
+        codec: Codec,
+    ) -> Result<Looked, PoolError> {
+        let stored_units = (stored.len() / PACK_BYTES) as u16;
+        let content = Content { checksum: checksum::xxh3_128(stored), stored_units, codec };
+        let judged = match self.pool.hint(&content) {
+            None => None,
+            Some(hint) if self.pool.is_cached_as(&hint, block) => Some((hint, true)),
+            Some(hint) if self.is_older(&hint) => {
+                let packed = (codec != Codec::Raw).then(|| stored.to_vec());
+                let block = block.clone();
+                return Ok(Looked::Hinted(Hinted { owner, block, packed, content, hint }));
+            }
+            Some(hint) => Some((hint, false)),
+        };
+        self.share_or_store(owner, block, stored, content, judged).await.map(Looked::Done)
+    }
+
+    /// Compares blocks with what their hints name, and shares it or stores them. Pointers in the
+    /// order of `hinted`, which are few enough to be held twice; nothing was freed since they were
+    /// looked for.
+    ///
+    /// # Errors
+    /// As [`Self::write_block`].
+    pub async fn write_hinted(&mut self, hinted: &[Hinted]) -> Result<Vec<BlockPtr>, PoolError> {
+        let equal = self.pool.equal_on_disk(hinted).await;
+        let mut ptrs = Vec::with_capacity(hinted.len());
+        for (one, equal) in hinted.iter().zip(equal) {
+            let Hinted { owner, block, content, hint, .. } = one;
             // Asked again: a block before this one may have been of the same content.
-            let room = self.pool.has_room_for_tables();
-            let hint = if room { self.pool.hints.lock().get(content) } else { None };
-            let shared = match hint {
-                Some(ptr) => {
-                    let right =
-                        equal[index] == Some(ptr.address()) || self.pool.is_cached_as(&ptr, block);
-                    let shared = right && self.share_hinted(&ptr).await?;
-                    // One that nobody could compare is not wrong for that.
-                    if shared || self.is_older(&ptr) {
-                        self.pool.hints.lock().judge(&ptr, shared);
-                    }
-                    shared.then_some(ptr)
-                }
-                None => None,
-            };
-            ptrs.push(match shared {
-                Some(ptr) => ptr.shared_in(self.txg),
-                None => {
-                    let what = (SegmentClass::Data, Some(*owner), PtrKind::Data);
-                    let form = (content.codec, content.checksum);
-                    let ptr = self.store(what, block, stored, form).await?;
-                    self.pool.hints.lock().insert(&ptr);
-                    ptr
-                }
+            let judged = self.pool.hint(content).map(|now| {
+                let compared = equal && now.address() == hint.address();
+                (now, compared || self.pool.is_cached_as(&now, block))
             });
+            ptrs.push(self.share_or_store(*owner, block, one.stored(), *content, judged).await?);
         }
         Ok(ptrs)
     }
 
-    /// For each block the address of one on disk that was compared with it and is equal.
-    async fn compare(&self, blocks: &[(BlockOwner, Block)], packed: &[Packed]) -> Vec<Option<u64>> {
-        let mut asked = Vec::new();
-        {
-            let hints = self.pool.hints.lock();
-            for (index, Packed { content, .. }) in packed.iter().enumerate() {
-                let hint = hints.get(content).filter(|ptr| self.is_older(ptr));
-                asked.extend(hint.map(|ptr| (index, ptr)));
+    /// Refers to the block that a hint names, if it was found to be `right`; else stores this one.
+    async fn share_or_store(
+        &mut self,
+        owner: BlockOwner,
+        block: &Block,
+        stored: &[u8],
+        content: Content,
+        judged: Option<(BlockPtr, bool)>,
+    ) -> Result<BlockPtr, PoolError> {
+        if let Some((hint, right)) = judged {
+            let shared = right && self.share_hinted(&hint).await?;
+            // One that nobody could compare is not wrong for that.
+            if shared || self.is_older(&hint) {
+                self.pool.hints.lock().judge(&hint, shared);
+            }
+            if shared {
+                return Ok(hint.shared_in(self.txg));
             }
         }
-        asked.retain(|(index, ptr)| !self.pool.is_cached_as(ptr, &blocks[*index].1));
-        let mut equal = vec![None; packed.len()];
-        let addresses: Vec<_> = asked.iter().map(|(index, ptr)| (*index, ptr.address())).collect();
-        let right = self.pool.equal_on_disk(asked, packed).await;
-        for (index, address) in addresses {
-            equal[index] = right.contains(&index).then_some(address);
-        }
-        equal
+        let what = (SegmentClass::Data, Some(owner), PtrKind::Data);
+        let ptr = self.store(what, block, stored, (content.codec, content.checksum)).await?;
+        self.pool.hints.lock().insert(&ptr);
+        Ok(ptr)
     }
 
     /// Takes a reference to a block that was compared; false if it cannot be taken.

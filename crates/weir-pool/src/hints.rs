@@ -116,7 +116,13 @@ impl Hints {
     }
 
     fn find(&self, content: &Content, place: Option<u64>) -> Option<usize> {
-        self.bucket(content)?.find(|slot| {
+        let mut bucket = self.bucket(content)?;
+        // Mostly it is in none, which a look at all of them at once tells soonest.
+        let tags: &[u64; WAYS] = self.tags[bucket.start..].first_chunk()?;
+        if !tags.iter().fold(false, |any, tag| any | (*tag == content.tag())) {
+            return None;
+        }
+        bucket.find(|slot| {
             self.tags[*slot] == content.tag()
                 && self.places[*slot] & USED != 0
                 && self.forms[*slot] == content.form()
@@ -157,7 +163,11 @@ impl Hints {
         let Some(bucket) = self.bucket(&content) else { return };
         // The newest block of a content is the one to refer to.
         let known = self.find(&content, None);
-        let free = || bucket.clone().find(|slot| self.places[*slot] & USED == 0);
+        let free = || {
+            let places = &self.places[bucket.clone()];
+            let is_full = places.iter().fold(USED, |all, place| all & place) != 0;
+            if is_full { None } else { bucket.clone().find(|slot| self.places[*slot] & USED == 0) }
+        };
         let slot = known.or_else(free).unwrap_or_else(|| self.evict(bucket.start));
         self.used += u64::from(self.places[slot] & USED == 0);
         self.tags[slot] = content.tag();

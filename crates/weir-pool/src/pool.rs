@@ -14,7 +14,9 @@ use weir_base::{Clock, Guid, Txg};
 use weir_cache::BlockCache;
 use weir_device::Device;
 use weir_format::log::BatchBuilder;
-use weir_format::{LINEAGE_MAX, Label, Opening, SegmentClass, StaleLeg, TreeRoot, VdevRole};
+use weir_format::{
+    LINEAGE_MAX, Label, Opening, PtrKind, SegmentClass, StaleLeg, TreeRoot, VdevRole,
+};
 
 use crate::cleanings::Cleanings;
 use crate::error::PoolError;
@@ -34,6 +36,8 @@ use crate::write_out::Streams;
 const TABLE_SHARE: u64 = 8;
 /// Part of it that blocks and nodes have, however large the tables of segments are.
 const CACHE_SHARE_MIN: u64 = 4;
+
+const PTR_KINDS: usize = PtrKind::Node as usize + 1;
 
 /// How to run a pool; nothing of it is stored.
 #[derive(Clone)]
@@ -102,6 +106,8 @@ pub struct Pool {
     pub(crate) bug: PlantedBug,
     /// Bytes of one leg written to the segments of each class.
     pub(crate) traffic: [AtomicU64; SegmentClass::ALL.len()],
+    /// Bytes that were read for pointers, by their kind.
+    pub(crate) reads: [AtomicU64; PTR_KINDS],
     pub(crate) cleanings: Cleanings,
     pub(crate) scans: Scans,
     /// Disks that no leg has any more, while operations of theirs are under way.
@@ -147,6 +153,7 @@ impl Pool {
             streams: Mutex::new(Some(streams)),
             bug: options.bug,
             traffic: Default::default(),
+            reads: Default::default(),
             cleanings: Cleanings::default(),
             scans: Scans::default(),
             departed: Mutex::default(),
@@ -253,6 +260,13 @@ impl Pool {
     /// summaries included.
     pub fn written_bytes(&self, class: SegmentClass) -> u64 {
         self.traffic[class as usize].load(Ordering::Relaxed)
+    }
+
+    /// Bytes read from disks for pointers to data or to nodes since the pool was opened, what lay
+    /// between neighbours included; not for scans and tables of segments, nor further copies where
+    /// one was bad.
+    pub fn read_bytes(&self, kind: PtrKind) -> u64 {
+        self.reads[kind as usize].load(Ordering::Relaxed)
     }
 
     /// Size of the smallest segments; those of a vdev hold as many whole rows as fit.

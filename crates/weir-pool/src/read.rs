@@ -8,6 +8,10 @@
 //! - the segment a block stands in is pinned from translation to the end of the read, so its place
 //!   cannot be reused under the reader.
 
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use weir_cache::CacheClass;
 use weir_codec::checksum;
 use weir_device::{Block, BlockMut, IoBuf};
@@ -71,7 +75,13 @@ impl Pool {
         let vdev = &self.vdevs[usize::from(place.vdev)];
         let first = first.unwrap_or_else(|| vdev.next_leg());
         let verify = |bytes: &[u8]| self.verify(ptr, bytes);
+        self.count_read(ptr, ptr.stored_bytes());
         vdev.read_verified(first, place.at, ptr.stored_bytes(), verify).await
+    }
+
+    /// Counts a read whose first block is this pointer's.
+    fn count_read(&self, first: &BlockPtr, bytes: usize) {
+        self.reads[first.kind as usize].fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Reads many blocks, neighbours together; results in the order of `ptrs`.
@@ -90,7 +100,7 @@ impl Pool {
         let reads = split_runs(missing, |wanted| wanted).into_iter().map(|run| async move {
             let mut blocks = Vec::with_capacity(run.len());
             self.read_run(&run, |wanted, stored| {
-                let block = stored.and_then(|stored| self.unpack(&wanted.ptr, stored));
+                let block = stored.and_then(|(buf, range)| self.unpack(&wanted.ptr, &buf[range]));
                 if let Ok(block) = &block {
                     self.cache.insert(Self::class(&wanted.ptr), &wanted.ptr, block.clone());
                 }
@@ -107,15 +117,15 @@ impl Pool {
 
     /// The verified bytes of many blocks as they are stored, neighbours read together; results in
     /// the order of `ptrs`. Nothing of it is kept in the cache.
-    pub async fn read_stored_blocks(&self, ptrs: &[BlockPtr]) -> Vec<Result<Vec<u8>, PoolError>> {
-        let mut results: Vec<Option<Result<Vec<u8>, PoolError>>> = Vec::new();
+    pub async fn read_stored_blocks(&self, ptrs: &[BlockPtr]) -> Vec<Result<Stored, PoolError>> {
+        let mut results: Vec<Option<Result<Stored, PoolError>>> = Vec::new();
         results.resize_with(ptrs.len(), || None);
         let mut missing: Vec<Wanted<'_>> = Vec::new();
         for (index, ptr) in ptrs.iter().enumerate() {
             // The cache holds blocks as clients see them, which is how raw ones are stored.
             let raw = (ptr.codec == Codec::Raw).then(|| self.cached(ptr)).flatten();
             if let Some(block) = raw {
-                results[index] = Some(Ok(block.to_vec()));
+                results[index] = Some(Ok(Stored(Bytes::Cached(block))));
                 continue;
             }
             match self.locate(ptr).await {
@@ -126,7 +136,8 @@ impl Pool {
         let reads = split_runs(missing, |wanted| wanted).into_iter().map(|run| async move {
             let mut blocks = Vec::with_capacity(run.len());
             self.read_run(&run, |wanted, stored| {
-                blocks.push((wanted.index, stored.map(<[u8]>::to_vec)));
+                let stored = stored.map(|(buf, range)| Stored(Bytes::Read(Arc::clone(buf), range)));
+                blocks.push((wanted.index, stored));
             })
             .await;
             blocks
@@ -150,25 +161,31 @@ impl Pool {
     async fn read_run(
         &self,
         run: &[Wanted<'_>],
-        mut each: impl FnMut(&Wanted<'_>, Result<&[u8], PoolError>),
+        mut each: impl FnMut(&Wanted<'_>, Result<(&Arc<IoBuf>, Range<usize>), PoolError>),
     ) {
         let raw = match run {
             [first, .., last] => self.read_span(first, last).await,
             _ => None,
         };
+        let raw = raw.map(|(leg, buf, start)| (leg, Arc::new(buf), start));
         for wanted in run {
             let ptr = &wanted.ptr;
             let from_run = raw.as_ref().and_then(|(_, buf, start)| {
                 let at = start + (wanted.place.at - run[0].place.at) as usize;
-                buf.get(at..at + ptr.stored_bytes()).filter(|stored| self.verify(ptr, stored))
+                let range = at..at + ptr.stored_bytes();
+                let verified =
+                    buf.get(range.clone()).is_some_and(|stored| self.verify(ptr, stored));
+                verified.then_some((buf, range))
             });
-            if let Some(stored) = from_run {
-                each(wanted, Ok(stored));
+            if let Some(found) = from_run {
+                each(wanted, Ok(found));
                 continue;
             }
             let leg = raw.as_ref().map(|(leg, ..)| *leg);
             match self.read_stored(ptr, leg).await {
-                Ok((buf, start)) => each(wanted, Ok(&buf[start..start + ptr.stored_bytes()])),
+                Ok((buf, start)) => {
+                    each(wanted, Ok((&Arc::new(buf), start..start + ptr.stored_bytes())));
+                }
                 Err(error) => each(wanted, Err(error)),
             }
         }
@@ -184,6 +201,7 @@ impl Pool {
         let (start, end) = (first.place.at, last.end());
         let leg = vdev.next_leg();
         let len = (end - start) as usize;
+        self.count_read(&first.ptr, len);
         let (buf, within) = vdev.read_unverified(leg, start, len).await.ok()?;
         Some((leg, buf, within))
     }
@@ -211,6 +229,25 @@ impl Pool {
             what: "compressed block",
             source: weir_format::FormatError::Truncated { what: "block" },
         })
+    }
+}
+
+/// The verified bytes of a block as they are stored; others of the same read share their buffer.
+pub struct Stored(Bytes);
+
+enum Bytes {
+    Cached(Block),
+    Read(Arc<IoBuf>, Range<usize>),
+}
+
+impl Deref for Stored {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Bytes::Cached(block) => &block[..],
+            Bytes::Read(buf, range) => &buf[range.clone()],
+        }
     }
 }
 

@@ -455,15 +455,14 @@ async fn write_node(
 /// Slots of the node at `base` (a node of `level`) that some change touches.
 fn touched_slots(changes: &[Change], base: u64, level: u8) -> Vec<usize> {
     let child = span(level - 1);
-    let mut slots: Vec<usize> = within(changes, base, span(level))
-        .iter()
-        .flat_map(|change| {
-            let first = change.start.max(base) - base;
-            let last = change.end().min(base + span(level)) - 1 - base;
-            (first / child) as usize..=(last / child) as usize
-        })
-        .collect();
-    slots.dedup();
+    let mut slots: Vec<usize> = Vec::new();
+    for change in within(changes, base, span(level)) {
+        let first = (change.start.max(base) - base) / child;
+        let last = (change.end().min(base + span(level)) - 1 - base) / child;
+        // The change before may have ended in the same slot.
+        let first = slots.last().map_or(first as usize, |slot| (slot + 1).max(first as usize));
+        slots.extend(first..=last as usize);
+    }
     slots
 }
 
@@ -514,12 +513,17 @@ impl Apply<'_, '_, '_> {
                 None if old.is_hole() => BlockMut::zeroed(),
                 None => BlockMut::copy_of(&*self.tree.pool.read_block(&old).await?),
             };
-            for index in touched_slots(changes, base, level) {
-                let child =
-                    node_pointer(&node, index).map_err(|source| self.tree.damaged(source))?;
-                let child_base = base + index as u64 * span(level - 1);
-                let new = self.under(child, level - 1, child_base, changes).await?;
-                set_node_pointer(&mut node, index, &new);
+            if level == 1 {
+                self.change_leaf(&mut node, base, changes)?;
+                self.out.free_some_unread().await?;
+            } else {
+                for index in touched_slots(changes, base, level) {
+                    let child =
+                        node_pointer(&node, index).map_err(|source| self.tree.damaged(source))?;
+                    let child_base = base + index as u64 * span(level - 1);
+                    let new = self.under(child, level - 1, child_base, changes).await?;
+                    set_node_pointer(&mut node, index, &new);
+                }
             }
             self.lose(&old, level, base / span(level));
             if weir_codec::compress::is_zero(&node[..]) {
@@ -530,6 +534,26 @@ impl Apply<'_, '_, '_> {
             self.delta.gain(&new);
             Ok(new)
         })
+    }
+
+    /// Applies changes to the leaf at `base`: nothing below it has to be read, and most of a tree's
+    /// places are in leaves.
+    fn change_leaf(
+        &mut self,
+        leaf: &mut [u8; BLOCK_BYTES],
+        base: u64,
+        changes: &[Change],
+    ) -> Result<(), PoolError> {
+        for change in changes {
+            for block in change.start.max(base)..change.end().min(base + span(1)) {
+                let slot = (block - base) as usize;
+                let old = node_pointer(leaf, slot).map_err(|source| self.tree.damaged(source))?;
+                self.lose(&old, 0, block);
+                self.delta.gain(&change.ptr);
+                set_node_pointer(leaf, slot, &change.ptr);
+            }
+        }
+        Ok(())
     }
 
     /// Counts a pointer that the tree leads to no more, and frees its block if nothing else does.
@@ -572,7 +596,11 @@ impl Apply<'_, '_, '_> {
                         for slot in 0..NODE_FANOUT {
                             let child = self.tree.slot(&node, slot)?;
                             let index = index * NODE_FANOUT as u64 + slot as u64;
-                            self.free_under(child, level - 1, index).await?;
+                            if level == 1 {
+                                self.lose(&child, 0, index);
+                            } else {
+                                self.free_under(child, level - 1, index).await?;
+                            }
                         }
                     }
                     // A damaged node must not make a volume indestructible: what is below it

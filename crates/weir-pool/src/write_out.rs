@@ -147,7 +147,7 @@ pub struct WriteOut<'a> {
     writes: FuturesUnordered<Pin<Box<dyn Future<Output = Written> + 'a>>>,
     spare: Vec<IoBuf>,
     /// Its contexts serve the whole write-out; `None` while a block is appended.
-    packer: Option<Packer>,
+    pub(crate) packer: Option<Packer>,
     /// Summaries whose writes may be under way; nobody looks for them yet.
     summaries: Vec<(VsegId, SummaryPlace)>,
     /// Nodes that this txg wrote and goes on to change.
@@ -202,18 +202,6 @@ impl WriteOut<'_> {
         let written = self.store((class, owner, kind), block, stored, (codec, checksum)).await;
         self.packer = Some(packer);
         written
-    }
-
-    /// Packs a block as [`Self::write_block`] would store it.
-    pub(crate) fn pack(
-        &mut self,
-        block: &Block,
-        compression: Compression,
-        history: &mut CompressHistory,
-    ) -> (Vec<u8>, Codec) {
-        let packer = self.packer.get_or_insert_default();
-        let (stored, codec) = packer.pack(block, compression, history);
-        (stored.to_vec(), codec)
     }
 
     /// Stores the packed form of a block.

@@ -8,13 +8,15 @@ use std::collections::BTreeMap;
 
 use weir_api::types::{
     Allocated, CleanerStatus, ClientIo, Compression as ApiCompression, DiskIo, DiskStatus,
-    ErrorCounts, Health, Leaving, OpIo, PoolStatus, SegmentIo, VdevKind, VdevRole, VdevStatus,
-    Volume as ApiVolume, VolumeSpace,
+    ErrorCounts, Health, Leaving, OpIo, PointerIo, PoolStatus, SegmentIo, VdevKind, VdevRole,
+    VdevStatus, Volume as ApiVolume, VolumeSpace,
 };
 use weir_base::BLOCK_BYTES;
 use weir_dataset::{Engine, SnapshotId, TrafficCounts, Volume, VolumeInfo};
 use weir_device::{DiskFigures, DiskOp, OpFigures};
-use weir_format::{Compression, SegmentClass, VdevKind as FormatKind, VdevRole as FormatRole};
+use weir_format::{
+    Compression, PtrKind, SegmentClass, VdevKind as FormatKind, VdevRole as FormatRole,
+};
 use weir_pool::{LegState, LegStatus, Pool, PoolHealth, Reserve, Slowness};
 
 const SEE: &str = "docs/operating/pool-status.md";
@@ -58,6 +60,7 @@ pub(super) fn pool(engine: &Engine) -> PoolStatus {
         errors: sum(vdevs.iter().map(|vdev| vdev.errors)),
         client: client(engine.traffic().counts()),
         written: written(engine.pool()),
+        read: read(engine.pool()),
         cleaner: Some(cleaner(&engine.pool().cleaner_status())),
         counted_ms: engine.pool().clock().monotonic().as_millis() as u64,
         vdevs,
@@ -75,6 +78,13 @@ fn written(pool: &Pool) -> SegmentIo {
         node_bytes: pool.written_bytes(SegmentClass::Meta),
         root_bytes: pool.written_bytes(SegmentClass::Root),
         cleaner_bytes: pool.written_bytes(SegmentClass::Clean),
+    }
+}
+
+fn read(pool: &Pool) -> PointerIo {
+    PointerIo {
+        data_bytes: pool.read_bytes(PtrKind::Data),
+        node_bytes: pool.read_bytes(PtrKind::Node),
     }
 }
 
@@ -170,6 +180,7 @@ pub(super) fn unavailable(name: &str, why: &str, disks: &[std::path::PathBuf]) -
         errors: ErrorCounts::default(),
         client: ClientIo::default(),
         written: SegmentIo::default(),
+        read: PointerIo::default(),
         cleaner: None,
         counted_ms: 0,
         vdevs: disks.iter().map(disk).collect(),

@@ -1,4 +1,4 @@
-//! Bookmarks: moments of volumes that streams can be differences to, also when the snapshot is gone.
+//! Bookmarks: moments of volumes that streams can be differences to, also without the snapshot.
 //!
 //! Not here: sending from one (`transfer`).
 //!

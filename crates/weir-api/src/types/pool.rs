@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_base::names;
 
-use super::{CleanerStatus, ClientIo, DiskIo, Outcome, Request, ScanStatus, SegmentIo};
+use super::{CleanerStatus, ClientIo, DiskIo, Outcome, PointerIo, Request, ScanStatus, SegmentIo};
 use crate::Error;
 
 /// What a vdev is made of.
@@ -390,6 +390,9 @@ pub struct PoolStatus {
     /// What was written to segments.
     #[serde(default)]
     pub written: SegmentIo,
+    /// What was read of them.
+    #[serde(default)]
+    pub read: PointerIo,
     /// What brings space back; none while the pool is not open.
     #[serde(default)]
     pub cleaner: Option<CleanerStatus>,

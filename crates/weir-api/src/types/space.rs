@@ -21,6 +21,16 @@ pub struct SegmentIo {
     pub cleaner_bytes: u64,
 }
 
+/// Bytes read from disks since the pool was opened to follow pointers, with what lay between
+/// neighbours. What scrubs, resilvers and tables of segments read is not among them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PointerIo {
+    /// Blocks of volumes, as stored.
+    pub data_bytes: u64,
+    /// Tree nodes, as stored.
+    pub node_bytes: u64,
+}
+
 /// How the cleaner brings back the space of overwritten and trimmed blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CleanerStatus {

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use weir_api::types::{
     Allocated, Bookmark, CleanerStatus, ClientIo, Compression, DiskIo, DiskStatus, ErrorCounts,
     Export, ExportChange, ExportCreate, ExportKey, FlushCheck, FlushVerdict, Health, Outcome,
-    PoolChange, PoolCreate, PoolCreated, PoolStatus, Property, PropertySource, PropertyValues,
-    Removed, Replication, Schedule, SegmentIo, Snapshot, SnapshotChange, VdevKind, VdevSpec,
-    VdevStatus, Volume, VolumeChange, VolumeCreate, VolumeSpace,
+    PointerIo, PoolChange, PoolCreate, PoolCreated, PoolStatus, Property, PropertySource,
+    PropertyValues, Removed, Replication, Schedule, SegmentIo, Snapshot, SnapshotChange, VdevKind,
+    VdevSpec, VdevStatus, Volume, VolumeChange, VolumeCreate, VolumeSpace,
 };
 use weir_api::{Answer, ApiError};
 use weir_base::ErrorKind;
@@ -149,6 +149,7 @@ impl State {
             errors: ErrorCounts::default(),
             client: ClientIo { writes: 3, written_bytes: 12_288, ..ClientIo::default() },
             written: SegmentIo { data_bytes: 8192, ..SegmentIo::default() },
+            read: PointerIo { data_bytes: 4096, node_bytes: 2560 },
             cleaner: Some(CleanerStatus {
                 free_segments: 200,
                 segments: 254,

@@ -85,7 +85,7 @@ fn block(at: u64, fill: u8) -> [u8; BLOCK_BYTES] {
     data
 }
 
-/// A pool with a volume `v` of which every third block is a hole, and a snapshot of what was before.
+/// A pool with a volume `v` of which every third block is a hole, and a snapshot of before that.
 fn make() -> (Arc<MemoryDevice>, Arc<Engine>) {
     let disk = Arc::new(MemoryDevice::new("disk", 64 << 20));
     let disks = as_devices(&[Arc::clone(&disk)]);

@@ -13,7 +13,7 @@ use crate::common::{as_devices, import, now, options};
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
 use weir_dataset::{DatasetError, Engine, SnapshotId, Volume, VolumeSpec};
 use weir_device::MemoryDevice;
-use weir_format::{Compression, SegmentClass, VdevKind, VdevRole};
+use weir_format::{Compression, PtrKind, SegmentClass, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, VdevSpec};
 
 const MEMORY_BYTES: u64 = 4 << 20;
@@ -396,9 +396,11 @@ fn a_clone_moves_no_data_and_what_is_written_meanwhile_stays() {
     now(bench.engine.sync()).unwrap();
     let written = |engine: &Engine| engine.pool().written_bytes(SegmentClass::Data);
     let before = (written(&bench.engine), bench.engine.pool().space().live_bytes);
+    let data_read = bench.engine.pool().read_bytes(PtrKind::Data);
     let len = 200 * BLOCK;
     now(bench.engine.clone_range(&volume, 50 * BLOCK, &copy, 100 * BLOCK, len)).unwrap();
     assert_eq!(written(&bench.engine), before.0);
+    assert_eq!(bench.engine.pool().read_bytes(PtrKind::Data), data_read);
     let mut wanted = vec![9; BLOCKS];
     wanted[100..300].copy_from_slice(&content[50..250]);
     assert!(read(&copy) == wanted);
@@ -434,6 +436,38 @@ fn a_clone_moves_no_data_and_what_is_written_meanwhile_stays() {
     let elsewhere = other.engine.volume("a").unwrap();
     let refused = now(bench.engine.clone_range(&elsewhere, 0, &copy, 0, BLOCK)).unwrap_err();
     assert!(matches!(refused, DatasetError::Unfit { .. }), "{refused}");
+}
+
+#[test]
+fn what_left_the_cache_is_compared_on_disk_before_it_is_shared() {
+    let bench = Bench::new(10, 32 << 20);
+    let (a, b) = (bench.engine.volume("a").unwrap(), bench.engine.volume("b").unwrap());
+    for name in ["a", "b"] {
+        now(bench.engine.set_dedupe(name, true)).unwrap();
+    }
+    // Some compress, some do not.
+    let content = |at: u64| 1001 + at as u32;
+    let blocks = BLOCKS as u64;
+    for at in 0..blocks {
+        now(a.write(at * BLOCK, &block(content(at)))).unwrap();
+    }
+    now(bench.engine.sync()).unwrap();
+    let pool = bench.engine.pool();
+    pool.set_cache_bytes(0);
+    let (written, data_read) =
+        (pool.written_bytes(SegmentClass::Data), pool.read_bytes(PtrKind::Data));
+    for at in 0..blocks {
+        now(b.write(at * BLOCK, &block(content(blocks - 1 - at)))).unwrap();
+    }
+    now(bench.engine.sync()).unwrap();
+    assert_eq!(pool.written_bytes(SegmentClass::Data), written);
+    assert!(pool.read_bytes(PtrKind::Data) > data_read, "nothing had left the cache");
+    assert_eq!((pool.hint_figures().hits, pool.hint_figures().false_hits), (blocks, 0));
+    assert_eq!(b.info().shared_bytes, b.info().stored_bytes);
+    let wanted: Content = (0..blocks).map(|at| content(blocks - 1 - at)).collect();
+    assert!(read(&b) == wanted);
+    assert_eq!(now(bench.engine.check_references()).unwrap(), Vec::new());
+    assert_eq!(now(bench.engine.check_live_bytes()).unwrap(), Vec::new());
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use weir_base::BLOCK_BYTES;
+use weir_codec::checksum::xxh3_128;
 
 use super::*;
 
@@ -30,7 +31,8 @@ fn stream() -> (Vec<u8>, Vec<Range<usize>>) {
         bytes.extend(frame);
     };
     for index in 0..200_u64 {
-        writer.block(index * 3, Codec::Raw, &[index as u8; BLOCK_BYTES]);
+        let stored = [index as u8; BLOCK_BYTES];
+        writer.block(index * 3, Codec::Raw, &stored, xxh3_128(&stored));
         writer.hole(index * 3 + 1, 2);
         if let Some(frame) = writer.full_frame() {
             add(&mut bytes, frame);

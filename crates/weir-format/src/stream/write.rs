@@ -4,20 +4,22 @@
 //!
 //! Invariant: what is written, [`StreamReader`](super::StreamReader) reads.
 
-use weir_codec::checksum::xxh3_128;
-
 use super::{
-    CHECKSUM_BYTES, CODE_HOLE, Chain, FRAME_BYTES_MAX, FRAME_BYTES_WANTED, HEADER_BYTES,
-    KIND_BEGIN, KIND_CHANGES, KIND_END, MAGIC, PREAMBLE_BYTES, STREAM_VERSION, StreamBegin,
-    StreamCounts,
+    CODE_HOLE, Chain, FRAME_BYTES_MAX, FRAME_BYTES_WANTED, HEADER_BYTES, KIND_BEGIN, KIND_CHANGES,
+    KIND_END, MAGIC, PREAMBLE_BYTES, STREAM_VERSION, StreamBegin, StreamCounts,
 };
 use crate::bytes::Writer;
 use crate::compression::Codec;
 use crate::layout::PACK_BYTES;
 
+/// Of a frame beside what is wanted of its payload: header, checksum, and what the last change may
+/// be longer.
+const FRAME_ROOM_BYTES: usize = 8 << 10;
+
 /// Writes one stream.
 pub struct StreamWriter {
     chain: Chain,
+    /// A frame, but for what comes before and behind its payload.
     changes: Writer,
     /// A hole that may still grow: start and end.
     hole: Option<(u64, u64)>,
@@ -36,7 +38,7 @@ impl StreamWriter {
         let mut bytes = w.0;
         let mut stream = Self {
             chain: Chain::new(&bytes),
-            changes: Writer::default(),
+            changes: begun_frame(),
             hole: None,
             next: begin.first_block,
             counts: StreamCounts::default(),
@@ -56,8 +58,9 @@ impl StreamWriter {
     }
 
     /// Adds a block in its verified stored form, padded to units of 64 bytes, behind all that was
-    /// added before.
-    pub fn block(&mut self, index: u64, codec: Codec, stored: &[u8]) {
+    /// added before. `checksum` is what it was verified against: of bytes that changed in memory
+    /// since, the receiver finds out.
+    pub fn block(&mut self, index: u64, codec: Codec, stored: &[u8], checksum: u128) {
         assert!(index >= self.next, "blocks are sent in rising order");
         assert!(stored.len().is_multiple_of(PACK_BYTES), "stored bytes are whole units");
         self.close_hole();
@@ -65,7 +68,7 @@ impl StreamWriter {
         w.u8(codec.code() + 1);
         w.u64(index);
         w.u8((stored.len() / PACK_BYTES) as u8);
-        w.u128(xxh3_128(stored));
+        w.u128(checksum);
         w.bytes(stored);
         self.next = index + 1;
         self.counts.blocks += 1;
@@ -96,26 +99,20 @@ impl StreamWriter {
 
     /// The next frame, once enough was added to be worth one; to be asked after each change.
     pub fn full_frame(&mut self) -> Option<Vec<u8>> {
-        let full = self.changes.0.len() >= FRAME_BYTES_WANTED;
-        full.then(|| {
-            let mut bytes = Vec::with_capacity(self.changes.0.len() + 64);
-            self.changes_frame(&mut bytes);
-            bytes
-        })
+        let full = self.changes.0.len() >= HEADER_BYTES + FRAME_BYTES_WANTED;
+        full.then(|| self.changes_frame())
     }
 
-    fn changes_frame(&mut self, bytes: &mut Vec<u8>) {
+    /// A frame of what was added; nothing if that is nothing.
+    fn changes_frame(&mut self) -> Vec<u8> {
         self.close_hole();
-        let changes = std::mem::take(&mut self.changes.0);
-        if !changes.is_empty() {
-            self.frame(KIND_CHANGES, &changes, bytes);
-        }
+        let frame = std::mem::replace(&mut self.changes, begun_frame()).0;
+        if frame.len() > HEADER_BYTES { self.seal(KIND_CHANGES, frame) } else { Vec::new() }
     }
 
     /// What is left of it, the end included, and what was in it.
     pub fn finish(mut self) -> (Vec<u8>, StreamCounts) {
-        let mut bytes = Vec::new();
-        self.changes_frame(&mut bytes);
+        let mut bytes = self.changes_frame();
         let mut w = Writer::default();
         w.u64(self.counts.blocks);
         w.u64(self.counts.stored_bytes);
@@ -125,18 +122,31 @@ impl StreamWriter {
     }
 
     pub(super) fn frame(&mut self, kind: u8, payload: &[u8], out: &mut Vec<u8>) {
+        let mut frame = begun_frame();
+        frame.bytes(payload);
+        out.extend(self.seal(kind, frame.0));
+    }
+
+    /// Completes a frame of which the payload stands in its place.
+    fn seal(&mut self, kind: u8, mut frame: Vec<u8>) -> Vec<u8> {
+        let (header, payload) = frame.split_at_mut(HEADER_BYTES);
         assert!(payload.len() <= FRAME_BYTES_MAX, "a frame outgrew its limit: {}", payload.len());
         let mut w = Writer::default();
         w.u8(kind);
         w.pad_to(4);
         w.u32(payload.len() as u32);
         w.u64(self.chain.check(&w.0));
-        assert_eq!(w.0.len(), HEADER_BYTES);
-        let checksum = self.chain.checksum(&w.0, payload);
-        out.reserve(HEADER_BYTES + payload.len() + CHECKSUM_BYTES);
-        out.extend_from_slice(&w.0);
-        out.extend_from_slice(payload);
-        out.extend_from_slice(&checksum.to_le_bytes());
+        header.copy_from_slice(&w.0);
+        let checksum = self.chain.checksum(header, payload);
+        frame.extend_from_slice(&checksum.to_le_bytes());
         self.chain = Chain(checksum);
+        frame
     }
+}
+
+/// A frame without payload, which has room for as much as is wanted and a change more.
+fn begun_frame() -> Writer {
+    let mut frame = Writer(Vec::with_capacity(FRAME_BYTES_WANTED + FRAME_ROOM_BYTES));
+    frame.pad_to(HEADER_BYTES);
+    frame
 }
