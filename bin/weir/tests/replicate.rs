@@ -159,6 +159,19 @@ fn names(server: &Server, of: &str) -> Vec<String> {
     all.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
 }
 
+/// The newest that both sides had is gone here, but for a bookmark of it.
+fn goes_on_from_a_bookmark(pair: &Pair, rng: &mut Rng, here: &str, there: &str) {
+    pair.caught_up(here);
+    let last = pair.shown(here)["snapshot"].as_str().unwrap().to_owned();
+    pair.source().weir(&format!("bookmark create {here}@{last} #{last}")).ok();
+    pair.source().weir(&format!("snapshot release replication {here}@{last}")).ok();
+    pair.source().weir(&format!("snapshot destroy {here}@{last} --yes")).ok();
+    write(pair.source(), here, rng, 2);
+    pair.caught_up(here);
+    let last = pair.shown(here)["snapshot"].as_str().unwrap().to_owned();
+    pair.same(&format!("{here}@{last}"), &format!("{there}@{last}"));
+}
+
 #[test]
 fn a_volume_follows_its_source_through_kills_renames_and_clones() {
     let mut pair = Pair::new();
@@ -226,16 +239,7 @@ fn a_volume_follows_its_source_through_kills_renames_and_clones() {
     pair.same(&format!("tank/c@{last}"), &format!("back/c@{last}"));
     let list = pair.source().weir("replicate list").ok().out;
     assert!(list.contains("RPO") && list.contains("tank/w"), "{list}");
-    // The newest that both sides had is gone here, but for a bookmark of it.
-    pair.caught_up("tank/w");
-    let last = pair.shown("tank/w")["snapshot"].as_str().unwrap().to_owned();
-    pair.source().weir(&format!("bookmark create tank/w@{last} #{last}")).ok();
-    pair.source().weir(&format!("snapshot release replication tank/w@{last}")).ok();
-    pair.source().weir(&format!("snapshot destroy tank/w@{last} --yes")).ok();
-    write(pair.source(), "tank/w", &mut rng, 2);
-    pair.caught_up("tank/w");
-    let last = pair.shown("tank/w")["snapshot"].as_str().unwrap().to_owned();
-    pair.same(&format!("tank/w@{last}"), &format!("back/v@{last}"));
+    goes_on_from_a_bookmark(&pair, &mut rng, "tank/w", "back/v");
     pair.source().weir("replicate delete tank/c").ok();
     pair.source().weir("replicate delete tank/c").fails(code::NOT_FOUND, &["tank/c"]);
     pair.source.take().unwrap().stop_clean();
