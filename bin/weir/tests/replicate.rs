@@ -20,7 +20,6 @@ use std::time::{Duration, Instant};
 use common::rng::Rng;
 use common::{Dirs, MIB, Ran, Server, WEIR, code, eventually, tool};
 use serde_json::Value;
-use weir_codec::checksum::xxh3_128;
 use weir_format::stream::{StreamFrame, StreamReader, StreamWriter};
 
 const DISK: u64 = 512 * MIB;
@@ -161,16 +160,16 @@ fn names(server: &Server, of: &str) -> Vec<String> {
 }
 
 /// The newest that both sides had is gone here, but for a bookmark of it.
-fn goes_on_from_a_bookmark(pair: &Pair, rng: &mut Rng) {
-    pair.caught_up("tank/w");
-    let last = pair.shown("tank/w")["snapshot"].as_str().unwrap().to_owned();
-    pair.source().weir(&format!("bookmark create tank/w@{last} #{last}")).ok();
-    pair.source().weir(&format!("snapshot release replication tank/w@{last}")).ok();
-    pair.source().weir(&format!("snapshot destroy tank/w@{last} --yes")).ok();
-    write(pair.source(), "tank/w", rng, 2);
-    pair.caught_up("tank/w");
-    let last = pair.shown("tank/w")["snapshot"].as_str().unwrap().to_owned();
-    pair.same(&format!("tank/w@{last}"), &format!("back/v@{last}"));
+fn goes_on_from_a_bookmark(pair: &Pair, rng: &mut Rng, here: &str, there: &str) {
+    pair.caught_up(here);
+    let last = pair.shown(here)["snapshot"].as_str().unwrap().to_owned();
+    pair.source().weir(&format!("bookmark create {here}@{last} #{last}")).ok();
+    pair.source().weir(&format!("snapshot release replication {here}@{last}")).ok();
+    pair.source().weir(&format!("snapshot destroy {here}@{last} --yes")).ok();
+    write(pair.source(), here, rng, 2);
+    pair.caught_up(here);
+    let last = pair.shown(here)["snapshot"].as_str().unwrap().to_owned();
+    pair.same(&format!("{here}@{last}"), &format!("{there}@{last}"));
 }
 
 #[test]
@@ -240,7 +239,7 @@ fn a_volume_follows_its_source_through_kills_renames_and_clones() {
     pair.same(&format!("tank/c@{last}"), &format!("back/c@{last}"));
     let list = pair.source().weir("replicate list").ok().out;
     assert!(list.contains("RPO") && list.contains("tank/w"), "{list}");
-    goes_on_from_a_bookmark(&pair, &mut rng);
+    goes_on_from_a_bookmark(&pair, &mut rng, "tank/w", "back/v");
     pair.source().weir("replicate delete tank/c").ok();
     pair.source().weir("replicate delete tank/c").fails(code::NOT_FOUND, &["tank/c"]);
     pair.source.take().unwrap().stop_clean();
@@ -325,7 +324,7 @@ fn forged(bytes: &[u8]) -> Vec<u8> {
                             stored[77] ^= 1;
                             changed = true;
                         }
-                        writer.block(change.start, codec, &stored, xxh3_128(&stored));
+                        writer.block(change.start, codec, &stored);
                         out.extend(writer.full_frame().into_iter().flatten());
                     }
                 }

@@ -367,7 +367,7 @@ fn changes_since_a_bookmark_arrive_though_its_snapshot_is_gone() {
     assert!(told.talk.contains("no bookmarks"), "{}", told.talk);
     let history = weir(&pair, "pool history tank").ok().out;
     assert!(
-        history.contains("bookmark_create") && history.contains("bookmark_destroy"),
+        history.contains("bookmark create") && history.contains("bookmark destroy"),
         "{history}"
     );
     pair.verified();

@@ -60,6 +60,4 @@ pub enum PlantedBug {
     ResumeSkips,
     /// A difference between two snapshots leaves out what was trimmed.
     TrimsNotSent,
-    /// What a range clone refers to is not counted against the quota before it is made.
-    ClonesNotCounted,
 }

@@ -174,11 +174,6 @@ fn cleaning_away_what_only_others_refer_to_is_noticed() {
 }
 
 #[test]
-fn a_clone_that_is_not_counted_against_the_quota_is_noticed() {
-    is_noticed(PlantedBug::ClonesNotCounted, 60);
-}
-
-#[test]
 fn sharing_a_block_that_was_freed_is_noticed() {
     is_noticed(PlantedBug::HintOutlivesBlock, 20);
 }
