@@ -8,7 +8,6 @@
 //! - a hole that is reported reads as zeros, and a block of zeros is a hole after a commit;
 //! - what was flushed is there after reopening, also without a commit.
 
-
 use std::ops::Range;
 use std::sync::Arc;
 
