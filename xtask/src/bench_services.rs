@@ -6,11 +6,14 @@
 //! - ratios compare runs of one server, taken in turns: they are results, rates are not;
 //! - every table says how it was measured; a bar that is missed says so.
 
+mod compression;
+mod sending;
 mod sharing;
 mod snapshots;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 
@@ -38,6 +41,18 @@ pub(crate) struct Args {
     /// Measure this program instead of building one.
     #[arg(long, value_name = "PROGRAM")]
     weir: Option<PathBuf>,
+    /// Measure this part alone.
+    #[arg(long, value_enum, conflicts_with = "out")]
+    only: Option<Part>,
+}
+
+/// A table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    Snapshots,
+    Sharing,
+    Compression,
+    Sending,
 }
 
 /// The task.
@@ -56,15 +71,35 @@ pub(crate) fn main(args: &Args) -> Result<()> {
         fs::remove_dir_all(&data)?;
     }
     fs::create_dir_all(&data).with_context(|| data.display().to_string())?;
-    let measured = snapshots::measure(&program, &data, args.rounds, args.seconds);
-    let shared = sharing::measure(&data, args.rounds);
+    let tables = tables(args, &program, &data);
     let facts = machine::facts(&data, Some(&program))?;
     fs::remove_dir_all(&data)?;
-    let (measured, shared) = (measured?.table(), shared?.table()?);
-    let text = format!("{measured}\n{shared}\n{}", report::facts_table(&facts));
+    let text = format!("{}\n{}", tables?.join("\n"), report::facts_table(&facts));
     println!("{text}");
     if let Some(out) = &args.out {
         report::write_between(out, (BEGIN, END), &text)?;
     }
     Ok(())
+}
+
+/// The tables that were asked for. Each part has its pool, whose files go before the next begins.
+fn tables(args: &Args, program: &Path, data: &Path) -> Result<Vec<String>> {
+    let all = [Part::Snapshots, Part::Sharing, Part::Compression, Part::Sending];
+    let parts = all.into_iter().filter(|part| args.only.is_none_or(|only| only == *part));
+    let (rounds, seconds) = (args.rounds, args.seconds);
+    let table = |part| {
+        let data = data.join(format!("{part:?}"));
+        fs::create_dir_all(&data)?;
+        let start = Instant::now();
+        let table = match part {
+            Part::Snapshots => snapshots::measure(program, &data, rounds, seconds)?.table(),
+            Part::Sharing => sharing::measure(&data, rounds)?.table()?,
+            Part::Compression => compression::measure(program, &data, rounds, seconds)?.table(),
+            Part::Sending => sending::measure(program, &data, rounds)?.table(),
+        };
+        fs::remove_dir_all(&data)?;
+        eprintln!("bench: {part:?} took {:.0} s", start.elapsed().as_secs_f64());
+        Ok(table)
+    };
+    parts.map(table).collect()
 }

@@ -24,7 +24,7 @@ use weir_bench::spec::ContentSpec;
 use weir_codec::checksum::xxh3_128;
 use weir_dataset::{Engine, EngineOptions, Volume, VolumeSpec};
 use weir_device::{Device, FileDevice, OpenMode, new_runtime};
-use weir_format::{Compression, SegmentClass, VdevKind, VdevRole};
+use weir_format::{Compression, PtrKind, SegmentClass, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, PlantedBug, VdevSpec};
 
 type Failure = Box<dyn Error>;
@@ -152,28 +152,38 @@ async fn clones(bench: &Bench, args: &Args) -> Result<Value, Failure> {
     }
     bench.engine.sync().await?;
     let copy = bench.make("copy", CLONED_BYTES).await?;
+    let pool = bench.engine.pool();
+    // In this order: data read, nodes read, anything read; data written, nodes, anything.
     let moved = || {
         let stats = bench.disk.stats();
-        (stats.read_bytes.load(Ordering::Relaxed), stats.written_bytes.load(Ordering::Relaxed))
+        let (read, written) = (&stats.read_bytes, &stats.written_bytes);
+        [
+            pool.read_bytes(PtrKind::Data),
+            pool.read_bytes(PtrKind::Node),
+            read.load(Ordering::Relaxed),
+            pool.written_bytes(SegmentClass::Data),
+            pool.written_bytes(SegmentClass::Meta),
+            written.load(Ordering::Relaxed),
+        ]
     };
-    let written = |class| bench.engine.pool().written_bytes(class);
     let (mut times, mut processor) = (Vec::new(), Vec::new());
-    let (mut read, mut wrote, mut data_written) = (0, 0, 0);
+    let mut most = [0; 6];
     for _ in 0..args.rounds {
         // Each time into an empty volume.
         copy.zero(0, CLONED_BYTES).await?;
         bench.engine.sync().await?;
-        let (before, data_before) = (moved(), written(SegmentClass::Data));
+        let before = moved();
         let clone =
             async { Ok(bench.engine.clone_range(&source, 0, &copy, 0, CLONED_BYTES).await?) };
-        let spent = timed(clone).await?;
+        let spent = timed(Box::pin(clone)).await?;
         times.push(spent.clock * 1e3);
         processor.push(spent.processor * 1e3);
-        let after = moved();
-        (read, wrote) = (after.0 - before.0, after.1 - before.1);
-        data_written = written(SegmentClass::Data) - data_before;
+        for ((most, after), before) in most.iter_mut().zip(moved()).zip(before) {
+            *most = (after - before).max(*most);
+        }
     }
-    let saved = bench.engine.pool().space().saved_bytes;
+    let saved = pool.space().saved_bytes;
+    let [data_read, nodes_read, read, data_written, nodes_written, written] = most;
     for volume in ["copy", "source"] {
         bench.engine.destroy_volume(volume, true).await?;
     }
@@ -181,9 +191,12 @@ async fn clones(bench: &Bench, args: &Args) -> Result<Value, Failure> {
         "clone_1gib_ms": median(times.clone()),
         "clone_1gib_ms_all": times,
         "clone_1gib_processor_ms": median(processor),
+        "data_read_bytes": data_read,
+        "nodes_read_bytes": nodes_read,
         "disk_read_bytes": read,
-        "disk_written_bytes": wrote,
         "data_written_bytes": data_written,
+        "nodes_written_bytes": nodes_written,
+        "disk_written_bytes": written,
         "saved_bytes": saved,
     }))
 }

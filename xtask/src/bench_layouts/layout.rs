@@ -115,29 +115,15 @@ pub(crate) struct Pool {
     layout: Layout,
     program: PathBuf,
     dir: PathBuf,
-    _process: Process,
+    process: Option<Process>,
 }
 
 impl Pool {
     pub(crate) fn start(layout: Layout, program: &Path, data: &Path) -> Result<Self> {
         let dir = data.join(layout.name);
         fs::create_dir_all(&dir)?;
-        let socket = |name: &str| format!("unix:{}", dir.join(name).display());
-        let log = File::create(dir.join("log"))?;
-        let mut command = guarded(&program.display().to_string());
-        command.arg("serve").arg("--state").arg(dir.join("state"));
-        command.args(["--nbd", &socket("nbd.sock"), "--api", &socket("api.sock")]);
-        command.args(["--memory", &MEMORY_BYTES.to_string(), "--log", "warn"]);
-        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        let process = Process::new(command.spawn().context("cannot start weir")?);
-        let pool = Self { layout, program: program.to_owned(), dir, _process: process };
-        let start = Instant::now();
-        while let Err(error) = pool.weir(&["pool", "list"]) {
-            if start.elapsed() > START_MAX {
-                return Err(error.context("weir does not answer"));
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let mut pool = Self { layout, program: program.to_owned(), dir, process: None };
+        pool.restart()?;
         let disks: Vec<String> = (0..layout.disks).map(|n| pool.disk(n)).collect();
         for disk in &disks {
             pool.make_disk(disk)?;
@@ -150,6 +136,28 @@ impl Pool {
             .collect();
         pool.weir(&[&["pool", "create", "bench"], &words[..]].concat())?;
         Ok(pool)
+    }
+
+    /// Starts the server, or kills it and starts it anew: nothing is in its memory then.
+    pub(crate) fn restart(&mut self) -> Result<()> {
+        // Two at a time would be refused.
+        self.process = None;
+        let socket = |name: &str| format!("unix:{}", self.dir.join(name).display());
+        let log = File::create(self.dir.join("log"))?;
+        let mut command = guarded(&self.program.display().to_string());
+        command.arg("serve").arg("--state").arg(self.dir.join("state"));
+        command.args(["--nbd", &socket("nbd.sock"), "--api", &socket("api.sock")]);
+        command.args(["--memory", &MEMORY_BYTES.to_string(), "--log", "warn"]);
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        self.process = Some(Process::new(command.spawn().context("cannot start weir")?));
+        let start = Instant::now();
+        while let Err(error) = self.weir(&["pool", "list"]) {
+            if start.elapsed() > START_MAX {
+                return Err(error.context("weir does not answer"));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
     }
 
     pub(crate) fn name(&self) -> &'static str {
@@ -171,8 +179,15 @@ impl Pool {
     }
 
     pub(crate) fn weir(&self, words: &[&str]) -> Result<String> {
+        command::output(&mut self.command(words))
+    }
+
+    /// A `weir` command that talks to this server.
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
         let api = format!("unix:{}", self.dir.join("api.sock").display());
-        command::output(Command::new(&self.program).env("WEIR_API", api).args(words))
+        let mut command = Command::new(&self.program);
+        command.env("WEIR_API", api).args(words);
+        command
     }
 
     pub(crate) fn status(&self) -> Result<Value> {

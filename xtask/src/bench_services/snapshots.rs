@@ -80,7 +80,8 @@ fn timed(pool: &Pool, words: &[&str]) -> Result<f64> {
     Ok(start.elapsed().as_secs_f64() * 1e3)
 }
 
-fn rate(job: &fio::Job) -> f64 {
+/// Operations per second.
+pub(super) fn rate(job: &fio::Job) -> f64 {
     job.ops as f64 / job.seconds
 }
 
@@ -204,7 +205,7 @@ fn destroying(pool: &Pool, rounds: usize, seconds: u64, figures: &mut Figures) -
     Ok(())
 }
 
-fn judged(value: f64, met: bool, bar: &str) -> String {
+pub(super) fn judged(value: f64, met: bool, bar: &str) -> String {
     let verdict = if met { "met" } else { "**missed**" };
     format!("{value:.2} ({bar}: {verdict})")
 }

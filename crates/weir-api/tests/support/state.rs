@@ -162,11 +162,10 @@ impl State {
             vdevs: request.vdevs.iter().enumerate().map(|(i, v)| vdev_status(i, v)).collect(),
         };
         let uneven = |vdev: &VdevSpec| vdev.kind == VdevKind::Mirror && vdev.disks.len() > 2;
-        let warnings = if request.vdevs.iter().any(uneven) {
-            vec!["mirror-0: the disks differ in size; the smallest counts".to_owned()]
-        } else {
-            vec![]
-        };
+        let mut warnings = Vec::new();
+        if request.vdevs.iter().any(uneven) {
+            warnings.push("mirror-0: the disks differ in size; the smallest counts".to_owned());
+        }
         if pool.name == "hurt" {
             degrade(&mut pool);
         }

@@ -1,0 +1,115 @@
+//! What LZ4 costs where it gains nothing, and where it halves: writes to a volume with it by writes
+//! to one without.
+//!
+//! Not here: which blocks are tried (weir-pool's pack), other codecs.
+//!
+//! Invariant: a ratio compares two runs of one turn, taken one after the other in both orders.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::snapshots::{judged, rate};
+use crate::bench_layouts::layout::{DISK, Layout, Pool, VOLUME_BYTES};
+use crate::bench_peers::report;
+
+/// Room for both volumes and for what is overwritten; the file is sparse.
+const DISK_BYTES: u64 = 8 << 30;
+/// What is written.
+struct Data {
+    title: &'static str,
+    /// As fio takes it.
+    percentage: &'static str,
+    bar: f64,
+}
+
+/// How it is written.
+struct Way {
+    title: &'static str,
+    words: &'static [&'static str],
+}
+
+const DATA: [Data; 2] = [
+    Data { title: "incompressible", percentage: "0", bar: 0.9 },
+    Data { title: "2:1", percentage: "50", bar: 1.0 },
+];
+const WAYS: [Way; 2] = [
+    Way { title: "1 MiB in sequence, QD16", words: &["--rw=write", "--bs=1m", "--iodepth=16"] },
+    Way {
+        title: "4 KiB at random, QD32",
+        words: &["--rw=randwrite", "--bs=4k", "--iodepth=32", "--norandommap"],
+    },
+];
+
+/// Rates with LZ4 by those without, by turn.
+struct Ratio {
+    data: &'static Data,
+    way: &'static Way,
+    turns: Vec<f64>,
+}
+
+/// What was measured.
+pub(super) struct Figures(Vec<Ratio>);
+
+/// Measures all of it.
+pub(super) fn measure(program: &Path, dir: &Path, rounds: usize, seconds: u64) -> Result<Figures> {
+    let pool = Pool::start(Layout { disk_bytes: DISK_BYTES, ..DISK }, program, dir)?;
+    for compression in ["off", "lz4"] {
+        pool.make_volume(compression, VOLUME_BYTES)?;
+        let property = format!("compression={compression}");
+        pool.weir(&["set", &property, &format!("bench/{compression}")])?;
+    }
+    let mut figures = Vec::new();
+    for data in &DATA {
+        // So that both are overwritten with what they hold, from the first turn on.
+        for volume in ["off", "lz4"] {
+            write(&pool, volume, data, &WAYS[0], 0)?;
+        }
+        for way in &WAYS {
+            let mut turns = Vec::new();
+            for round in 0..rounds {
+                let rate = |volume| write(&pool, volume, data, way, seconds);
+                let (off, lz4) = if round % 2 == 0 {
+                    (rate("off")?, rate("lz4")?)
+                } else {
+                    let lz4 = rate("lz4")?;
+                    (rate("off")?, lz4)
+                };
+                eprintln!("bench: {}, {}: {off:.0} /s, lz4 {lz4:.0} /s", data.title, way.title);
+                turns.push(lz4 / off);
+            }
+            figures.push(Ratio { data, way, turns });
+        }
+    }
+    Ok(Figures(figures))
+}
+
+/// Operations per second; without `seconds` the whole volume once.
+fn write(pool: &Pool, volume: &str, data: &Data, way: &Way, seconds: u64) -> Result<f64> {
+    // One chunk is one block of the volume: compressible by itself, and not all zeros. What is
+    // dirty at the end is written before the next run begins.
+    let percentage = format!("--buffer_compress_percentage={}", data.percentage);
+    let how = [percentage.as_str(), "--buffer_compress_chunk=4k", "--end_fsync=1"];
+    let words = [way.words, &how[..]].concat();
+    let mut words: Vec<String> = words.into_iter().map(str::to_owned).collect();
+    if seconds > 0 {
+        words.extend([format!("--runtime={seconds}"), "--time_based".to_owned()]);
+    }
+    Ok(rate(&pool.fio_on(volume, VOLUME_BYTES, &words)?))
+}
+
+impl Figures {
+    /// The table.
+    pub(super) fn table(&self) -> String {
+        let mut text =
+            String::from("| writes to a volume with lz4, by one without | |\n| --- | --- |\n");
+        for Ratio { data, way, turns } in &self.0 {
+            let median = report::median(turns.iter().copied()).unwrap_or(f64::NAN);
+            let cell = judged(median, median >= data.bar, &format!(">= {}", data.bar));
+            writeln!(text, "| {} data, {} | {cell} |", data.title, way.title)
+                .expect("a string takes every line");
+        }
+        text
+    }
+}

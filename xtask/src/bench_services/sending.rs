@@ -1,0 +1,149 @@
+//! What sending reads, and how fast it is beside reading.
+//!
+//! Not here: receiving; replication between servers.
+//!
+//! Invariants:
+//! - nothing that is sent or read is in the server's memory: it was started anew for each;
+//! - a ratio compares two runs of one turn, taken one after the other in both orders.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::snapshots::{judged, rate};
+use crate::bench_layouts::layout::{DISK, Layout, Load, Pool, VOLUME_BYTES};
+use crate::bench_peers::report;
+
+/// Room for what snapshots hold; the file is sparse.
+const DISK_BYTES: u64 = 8 << 30;
+const MIB: f64 = 1_048_576.0;
+/// Sizes of what is changed at once, in KiB.
+const CHANGES_KIB: [u64; 2] = [4, 64];
+
+/// An incremental send, in bytes.
+struct Incremental {
+    /// Of one change.
+    unit_kib: u64,
+    changed: f64,
+    /// Read for pointers to data, to nodes, and of the disk for whatever reason.
+    read: [f64; 3],
+}
+
+/// What was measured.
+pub(super) struct Figures {
+    /// MiB/s of a whole stream and of sequential reads, by turn.
+    full: Vec<(f64, f64)>,
+    incremental: Vec<Incremental>,
+}
+
+/// Measures all of it.
+pub(super) fn measure(program: &Path, data: &Path, rounds: usize) -> Result<Figures> {
+    let mut pool = Pool::start(Layout { disk_bytes: DISK_BYTES, ..DISK }, program, data)?;
+    pool.make_volume("v", VOLUME_BYTES)?;
+    pool.fio(Load::Fill, 0)?;
+    pool.weir(&["snapshot", "create", "bench/v@0"])?;
+    let mut full = Vec::new();
+    for round in 0..rounds {
+        let send = |pool: &mut Pool| {
+            pool.restart()?;
+            let seconds = send(pool, &["bench/v@0"])?;
+            anyhow::Ok(VOLUME_BYTES as f64 / MIB / seconds)
+        };
+        let (sent, read) = if round % 2 == 0 {
+            (send(&mut pool)?, read(&mut pool)?)
+        } else {
+            let read = read(&mut pool)?;
+            (send(&mut pool)?, read)
+        };
+        eprintln!("bench: a whole stream {sent:.0} MiB/s, reading {read:.0} MiB/s");
+        full.push((sent, read));
+    }
+    let mut incremental = Vec::new();
+    for (number, unit_kib) in CHANGES_KIB.into_iter().enumerate() {
+        incremental.push(changed(&mut pool, number, unit_kib)?);
+    }
+    Ok(Figures { full, incremental })
+}
+
+/// Seconds of a whole `weir send` to nowhere.
+fn send(pool: &Pool, words: &[&str]) -> Result<f64> {
+    let start = Instant::now();
+    let mut command = pool.command(&[&["send"], words].concat());
+    let nowhere = File::options().write(true).open("/dev/null")?;
+    let status = command.stdin(Stdio::null()).stdout(nowhere).status()?;
+    ensure!(status.success(), "`{}` failed", crate::command::show(&command));
+    Ok(start.elapsed().as_secs_f64())
+}
+
+/// MiB/s of the volume in sequence.
+fn read(pool: &mut Pool) -> Result<f64> {
+    pool.restart()?;
+    let words = ["--rw=read", "--bs=1m", "--iodepth=16"].map(str::to_owned);
+    Ok(rate(&pool.fio_on("v", VOLUME_BYTES, &words)?))
+}
+
+/// Changes a hundredth of the volume and sends that.
+fn changed(pool: &mut Pool, number: usize, unit_kib: u64) -> Result<Incremental> {
+    let unit = unit_kib << 10;
+    let changed = VOLUME_BYTES / 100 / unit * unit;
+    // Each place once.
+    let words = [
+        "--rw=randwrite".to_owned(),
+        format!("--bs={unit}"),
+        format!("--io_size={changed}"),
+        "--iodepth=16".to_owned(),
+        "--end_fsync=1".to_owned(),
+    ];
+    pool.fio_on("v", VOLUME_BYTES, &words)?;
+    let (from, to) = (format!("@{number}"), format!("bench/v@{}", number + 1));
+    pool.weir(&["snapshot", "create", &to])?;
+    pool.restart()?;
+    let before = bytes_read(pool)?;
+    send(pool, &["-i", &from, &to])?;
+    let after = bytes_read(pool)?;
+    let read = std::array::from_fn(|at| after[at] - before[at]);
+    Ok(Incremental { unit_kib, changed: changed as f64, read })
+}
+
+/// Bytes read so far: for pointers to data, to nodes, and of the disk.
+fn bytes_read(pool: &Pool) -> Result<[f64; 3]> {
+    let status = pool.status()?;
+    let number = |path: &str| {
+        status.pointer(path).and_then(Value::as_f64).with_context(|| format!("no {path}"))
+    };
+    Ok([
+        number("/read/data_bytes")?,
+        number("/read/node_bytes")?,
+        number("/vdevs/0/disks/0/io/read/bytes")?,
+    ])
+}
+
+impl Figures {
+    /// The table.
+    pub(super) fn table(&self) -> String {
+        let mut text = String::from("| sending, nothing of it in memory | |\n| --- | --- |\n");
+        let mut row = |what: &str, cell: String| {
+            writeln!(text, "| {what} | {cell} |").expect("a string takes every line");
+        };
+        let median = |of: fn(&(f64, f64)) -> f64| {
+            report::median(self.full.iter().map(of)).unwrap_or(f64::NAN)
+        };
+        row("a whole stream, MiB/s", format!("{:.0}", median(|turn| turn.0)));
+        row("1 MiB sequential read, QD16, MiB/s", format!("{:.0}", median(|turn| turn.1)));
+        let ratio = median(|turn| turn.0 / turn.1);
+        row("... stream by read", judged(ratio, ratio >= 0.8, ">= 0.8"));
+        for Incremental { unit_kib, changed, read } in &self.incremental {
+            let [data, nodes, disk] = read.map(|bytes| bytes / changed);
+            let what = format!("1 % changed, {unit_kib} KiB here and there: data read by changed");
+            row(&what, judged(data, data <= 1.1, "<= 1.1"));
+            row("... nodes read, by changed", format!("{nodes:.2}"));
+            row("... all that the disk read, by changed", format!("{disk:.2}"));
+        }
+        text
+    }
+}
