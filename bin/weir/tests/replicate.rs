@@ -324,7 +324,8 @@ fn forged(bytes: &[u8]) -> Vec<u8> {
                             stored[77] ^= 1;
                             changed = true;
                         }
-                        writer.block(change.start, codec, &stored);
+                        let checksum = weir_codec::checksum::xxh3_128(&stored);
+                        writer.block(change.start, codec, &stored, checksum);
                         out.extend(writer.full_frame().into_iter().flatten());
                     }
                 }
