@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_base::{Guid, SystemClock};
-use weir_dataset::EngineOptions;
+use weir_dataset::{Engine, EngineOptions};
 use weir_device::{Device, MemoryDevice};
-use weir_pool::{ImportOptions, PlantedBug};
+use weir_format::{VdevKind, VdevRole};
+use weir_pool::{CreateOptions, ImportOptions, PlantedBug, VdevSpec};
 
 /// Runs a future to its end; one that waits for somebody else fails the test.
 pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
@@ -40,4 +41,17 @@ pub(crate) fn import() -> ImportOptions {
 /// Disks as the engine takes them.
 pub(crate) fn as_devices(disks: &[Arc<MemoryDevice>]) -> Vec<Arc<dyn Device>> {
     disks.iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect()
+}
+
+/// A new pool on one disk.
+pub(crate) fn pool_on(disk: &Arc<MemoryDevice>, memory_bytes: u64) -> Arc<Engine> {
+    let disks = as_devices(&[Arc::clone(disk)]);
+    let vdev = VdevSpec { kind: VdevKind::Disk, role: VdevRole::Data, disks };
+    let mut next = 0;
+    let mut guid = || {
+        next += 1;
+        Guid(next)
+    };
+    let (sizes, how) = (CreateOptions::default(), options(memory_bytes));
+    now(Engine::create("tank", &[vdev], sizes, &how, &mut guid)).unwrap()
 }

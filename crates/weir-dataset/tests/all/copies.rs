@@ -9,16 +9,15 @@ use std::task::{Context, Poll};
 
 use futures_util::future::pending;
 use futures_util::task::noop_waker_ref;
-use weir_base::{BLOCK_BYTES, Guid};
+use weir_base::BLOCK_BYTES;
 use weir_dataset::{DatasetError, Engine, Outcome, SnapshotId, VolumeSpec};
 use weir_device::{
     Device, DeviceError, DeviceStats, Durability, Geometry, IoBuf, IoFuture, MemoryDevice,
     ReadFuture,
 };
-use weir_format::{Compression, VdevKind, VdevRole};
-use weir_pool::{CreateOptions, VdevSpec};
+use weir_format::Compression;
 
-use crate::common::{as_devices, import, now, options};
+use crate::common::{as_devices, import, now, options, pool_on};
 
 const MEMORY_BYTES: u64 = 16 << 20;
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -88,16 +87,7 @@ fn block(at: u64, fill: u8) -> [u8; BLOCK_BYTES] {
 /// A pool with a volume `v` of which every third block is a hole, and a snapshot of before that.
 fn make() -> (Arc<MemoryDevice>, Arc<Engine>) {
     let disk = Arc::new(MemoryDevice::new("disk", 64 << 20));
-    let disks = as_devices(&[Arc::clone(&disk)]);
-    let vdev = VdevSpec { kind: VdevKind::Disk, role: VdevRole::Data, disks };
-    let mut next = 0;
-    let mut guid = || {
-        next += 1;
-        Guid(next)
-    };
-    let how = options(MEMORY_BYTES);
-    let sizes = CreateOptions::default();
-    let engine = now(Engine::create("tank", &[vdev], sizes, &how, &mut guid)).unwrap();
+    let engine = pool_on(&disk, MEMORY_BYTES);
     let size_bytes = BLOCKS * BLOCK;
     let spec = VolumeSpec { name: "v".to_owned(), size_bytes, compression: Compression::Off };
     now(engine.create_volume(&spec)).unwrap();

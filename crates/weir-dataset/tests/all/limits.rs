@@ -3,16 +3,15 @@
 
 use std::sync::Arc;
 
-use crate::common::{as_devices, import, now, options};
+use crate::common::{as_devices, import, now, options, pool_on};
 use futures_util::future::{Either, select};
-use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
+use weir_base::{BLOCK_BYTES, ErrorKind};
 use weir_dataset::{
     DatasetError, Engine, PropertyChange as Change, PropertyTarget as Target, Refreservation,
     SnapshotId, Volume,
 };
 use weir_device::MemoryDevice;
-use weir_format::{Compression, VdevKind, VdevRole};
-use weir_pool::{CreateOptions, VdevSpec};
+use weir_format::Compression;
 
 const MEMORY_BYTES: u64 = 16 << 20;
 const MIB: u64 = 1 << 20;
@@ -29,15 +28,7 @@ struct Pool {
 impl Pool {
     fn new() -> Self {
         let disk = Arc::new(MemoryDevice::new("disk".to_owned(), 128 << 20));
-        let disks = as_devices(&[Arc::clone(&disk)]);
-        let vdev = VdevSpec { kind: VdevKind::Disk, role: VdevRole::Data, disks };
-        let mut next = 0;
-        let mut guid = || {
-            next += 1;
-            Guid(next)
-        };
-        let (sizes, how) = (CreateOptions::default(), options(MEMORY_BYTES));
-        let engine = now(Engine::create("tank", &[vdev], sizes, &how, &mut guid)).unwrap();
+        let engine = pool_on(&disk, MEMORY_BYTES);
         Self { disk, engine, random: 1 }
     }
 

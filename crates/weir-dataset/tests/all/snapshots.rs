@@ -4,12 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::common::{as_devices, import, now, options};
-use weir_base::{BLOCK_BYTES, Guid};
+use crate::common::{as_devices, import, now, options, pool_on};
+use weir_base::BLOCK_BYTES;
 use weir_dataset::{DatasetError, Engine, SnapshotId, Volume, VolumeSpec};
 use weir_device::MemoryDevice;
-use weir_format::{Compression, VdevKind, VdevRole};
-use weir_pool::{CreateOptions, VdevSpec};
+use weir_format::Compression;
 
 const MEMORY_BYTES: u64 = 16 << 20;
 /// Two levels of nodes, so that shared subtrees are met.
@@ -25,15 +24,7 @@ type Content = BTreeMap<u64, u8>;
 impl Pool {
     fn new() -> Self {
         let disk = Arc::new(MemoryDevice::new("disk".to_owned(), 96 << 20));
-        let disks = as_devices(&[Arc::clone(&disk)]);
-        let vdev = VdevSpec { kind: VdevKind::Disk, role: VdevRole::Data, disks };
-        let mut next = 0;
-        let mut guid = || {
-            next += 1;
-            Guid(next)
-        };
-        let (sizes, how) = (CreateOptions::default(), options(MEMORY_BYTES));
-        let engine = now(Engine::create("tank", &[vdev], sizes, &how, &mut guid)).unwrap();
+        let engine = pool_on(&disk, MEMORY_BYTES);
         Self { disk, engine }
     }
 
