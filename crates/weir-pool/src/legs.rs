@@ -129,7 +129,7 @@ impl Pool {
     /// labels up to date; a resilver is wanted from here on.
     ///
     /// # Errors
-    /// The disk is another one; nothing was changed.
+    /// The disk is another one, or the leg left meanwhile (`NoSuchDisk`); nothing was changed.
     pub async fn bring_leg_back(
         &self,
         guid: Guid,
@@ -147,11 +147,13 @@ impl Pool {
             let why = format!("{path} is another disk now: its label is not that of this leg");
             return Err(PoolError::Layout { why });
         }
-        self.check_disk(guid, &*device)?;
         // Its labels may be of before a change that it missed; a scan must not meet them and count
         // them as damage.
         let _labels = self.labels.lock().await;
-        let (vdev, leg) = self.leg(guid)?;
+        // A leg that was being replaced leaves as soon as its successor has everything.
+        let left = |_| PoolError::NoSuchDisk { pool: self.name().to_owned(), disk: path };
+        let (vdev, leg) = self.leg(guid).map_err(left)?;
+        self.check_disk(guid, &*device)?;
         assert!(leg.usable().is_none(), "the caller let go of it");
         leg.bring_back(watched(device, &self.clock), self.committed_txg());
         if vdev.role() == VdevRole::Spare {

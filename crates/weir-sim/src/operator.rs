@@ -103,11 +103,15 @@ impl Operator {
             );
         }
         if pool.let_go_of_leg(guid).map_err(told)? {
-            // A disk that is broken for good cannot be opened: nothing has changed then.
-            if pool.bring_leg_back(guid, Arc::clone(&self.disks[disk])).await.is_ok() {
-                self.engine.leg_came_back();
-            } else if self.scenario.trouble == Trouble::None {
-                return Err(Stop::Broken(format!("disk {disk} did not come back")));
+            match pool.bring_leg_back(guid, Arc::clone(&self.disks[disk])).await {
+                Ok(()) => self.engine.leg_came_back(),
+                // A leg that was being replaced left while its disk was looked at.
+                Err(_) if pool.find_leg(&guid.to_string()).is_err() => {}
+                // A disk that is broken for good cannot be opened: nothing has changed then.
+                Err(_) if self.scenario.trouble != Trouble::None => {}
+                Err(error) => {
+                    return Err(Stop::Broken(format!("disk {disk} did not come back: {error}")));
+                }
             }
         }
         Ok(())
@@ -206,3 +210,6 @@ impl Operator {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::common::{as_devices, import, now, options};
 use weir_base::Guid;
 use weir_dataset::{DatasetError, Engine, VolumeSpec};
-use weir_device::{Device, Durability, IoBuf, MemoryDevice};
+use weir_device::{Device, Durability, FaultDevice, Faults, IoBuf, MemoryDevice};
 use weir_format::layout::{CONFIG_BYTES, label_offsets};
 use weir_format::{Compression, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, LegState, PoolError, Replacement, ScanKind, ScanState, VdevSpec};
@@ -155,6 +155,37 @@ fn a_good_disk_of_a_mirror_leaves_when_its_successor_has_everything() {
     let engine = open(&[&b, &c]).unwrap();
     assert_holds(&engine, &content, "c alone");
     assert_eq!(states(&engine)[0].1, LegState::Missing);
+}
+
+/// A person takes the old disk offline, and online again when the new one is about to have
+/// everything: its leg leaves while its labels are read (simulator, seed 3474).
+#[test]
+fn a_disk_whose_leg_leaves_while_it_is_looked_at_does_not_come_back() {
+    let (a, b, c) = (disk("a"), disk("b"), disk("c"));
+    let engine = made(VdevKind::Mirror, &[a.clone(), b.clone()]);
+    let content = data(9);
+    write(&engine, &content);
+    let old = guid_of(&engine, "b");
+    now(engine.replace_leg(old, as_new(&c), Guid(100), false)).unwrap();
+    engine.pool().take_leg_offline(old).unwrap();
+    let before = configs(&b);
+    let faults = Arc::new(Faults::default());
+    let slow: Arc<dyn Device> = Arc::new(FaultDevice::new(as_new(&b), Arc::clone(&faults)));
+    faults.freeze();
+    let mut back = Box::pin(engine.pool().bring_leg_back(old, slow));
+    let mut context = std::task::Context::from_waker(futures_util::task::noop_waker_ref());
+    assert!(back.as_mut().poll(&mut context).is_pending(), "its labels cannot be read yet");
+    resilver(&engine);
+    let after = [("a".to_owned(), LegState::Online), ("c".to_owned(), LegState::Online)];
+    assert_eq!(states(&engine), after);
+    faults.clear();
+    let refused = now(back).unwrap_err();
+    assert_eq!(refused.to_string(), "pool tank has no disk b");
+    assert_eq!(states(&engine), after);
+    let same = |(a, b): (&(u64, IoBuf), &(u64, IoBuf))| a.0 == b.0 && a.1[..] == b.1[..];
+    assert!(before.iter().zip(&configs(&b)).all(same), "nothing was written to it");
+    drop(engine);
+    assert_holds(&open(&[&b, &c]).unwrap(), &content, "c alone");
 }
 
 #[test]
