@@ -78,7 +78,8 @@ impl Engine {
     /// All of them exist after any crash once this returns; before, all or none.
     ///
     /// # Errors
-    /// `SnapshotExists`; then none is taken.
+    /// `SnapshotExists`; `NoRoom` or `Quota` where what a volume was promised does not fit beside
+    /// the snapshot. Then none is taken.
     pub async fn create_snapshots(&self, ids: &[SnapshotId]) -> Result<Outcome, DatasetError> {
         let _admin = self.admin.lock().await;
         self.core.pool.check_alive()?;
@@ -139,7 +140,11 @@ impl Engine {
                 state.limits.is_taking = false;
                 volume.measure_limits(&mut state);
             };
-            let what = "its refreservation, which a snapshot makes anew,";
+            // Both keep room to overwrite what is there, and that is what the snapshot keeps.
+            let what = match volume.state.lock().record.properties.refreservation_bytes {
+                0 => "its reservation, beside what the snapshot will hold,",
+                _ => "its refreservation, which a snapshot makes anew,",
+            };
             let asked = self
                 .promise_more(&own, what, take, || forget(volume))
                 .and_then(|()| refuse_over_quota(&self.full_name(&own), &volume.state.lock()));

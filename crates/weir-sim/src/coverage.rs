@@ -36,6 +36,8 @@ pub enum Met {
     ShrinkRefused,
     /// A snapshot was taken under load.
     SnapshotTaken,
+    /// A snapshot was refused: it would have taken what a volume was promised.
+    SnapshotRefused,
     /// A snapshot was destroyed.
     SnapshotDestroyed,
     /// A volume was made from a snapshot.
@@ -112,7 +114,7 @@ pub enum Met {
 
 impl Met {
     /// Every kind.
-    pub const ALL: [Self; 44] = [
+    pub const ALL: [Self; 45] = [
         Self::NoSpace,
         Self::RootRewrite,
         Self::VolumeCreated,
@@ -121,6 +123,7 @@ impl Met {
         Self::VolumeShrunk,
         Self::ShrinkRefused,
         Self::SnapshotTaken,
+        Self::SnapshotRefused,
         Self::SnapshotDestroyed,
         Self::VolumeCloned,
         Self::RolledBack,

@@ -76,7 +76,18 @@ impl Admin {
             ids.push(SnapshotId { volume, name });
             taken.push(at);
         }
-        self.engine.create_snapshots(&ids).await.map_err(Stop::Told)?;
+        match self.engine.create_snapshots(&ids).await {
+            Ok(_) => {}
+            // What is dirty would be the snapshot's, and of a reservation there is room to
+            // overwrite it.
+            Err(DatasetError::NoRoom { .. }) if self.is_one_promised(&ids) => {
+                let names: Vec<String> = ids.into_iter().map(|id| id.name).collect();
+                self.books.borrow_mut().mark(&names, Presence::Gone);
+                note(Met::SnapshotRefused);
+                return Ok(());
+            }
+            Err(error) => return Err(Stop::Told(error)),
+        }
         for (at, id) in taken.into_iter().zip(ids) {
             self.books.borrow_mut().snapshots[at].presence = Presence::There;
             let blocks = self.books.borrow().blocks_max();
@@ -89,6 +100,13 @@ impl Admin {
             note(Met::SnapshotTaken);
         }
         Ok(())
+    }
+
+    /// Whether one of these volumes has a reservation.
+    fn is_one_promised(&self, ids: &[SnapshotId]) -> bool {
+        let books = self.books.borrow();
+        let mut promised = books.volumes.iter().filter(|book| book.limits.known.1 > 0);
+        promised.any(|book| ids.iter().any(|id| id.volume == book.name))
     }
 
     async fn destroy_some(&mut self) -> Result<(), Stop> {
