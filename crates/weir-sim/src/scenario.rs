@@ -8,7 +8,7 @@
 //!   fault of the engine;
 //! - everything is drawn from the scenario's seed.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -39,6 +39,9 @@ const MORE_VOLUMES: usize = 8;
 const CLIENTS: u64 = 3;
 /// Disks beside those of the new pool.
 const MORE_DISKS: usize = 2;
+/// Where vdevs come and go, clients go on until the operator is done, for so many times their steps
+/// at most.
+const LOAD_LASTS_MAX: u64 = 3;
 /// Scenarios per storm: it costs as much as ten others.
 const STORM_ONE_IN: u64 = 24;
 /// Of the dedupe index where room is short: 64 blocks.
@@ -142,8 +145,8 @@ pub struct Scenario {
     pub room: Room,
     /// Trouble.
     pub trouble: Trouble,
-    /// Whether the operator adds and removes vdevs; else disks are replaced, and some recoveries
-    /// have to do without a leg.
+    /// Whether the operator adds and removes vdevs, and clients go on for as long as that takes;
+    /// else disks are replaced, and some recoveries have to do without a leg.
     pub reshapes: bool,
     /// Whether a client rewrites a few blocks until the log queue overflows.
     pub storm: bool,
@@ -379,6 +382,8 @@ impl Scenario {
             .spawn("scans", async move { scanner.run_scans(|time| timer.sleep(time)).await });
         self.start_trouble(world, generation);
         let rng = Rng::new(self.seed).stream("generation", generation);
+        // Moves of the log and of what stands on a vdev are nothing without writers beside them.
+        let reshaping = Rc::new(Cell::new(self.reshapes));
         let mut working = Vec::new();
         for n in 0..CLIENTS {
             let client = Client {
@@ -388,7 +393,8 @@ impl Scenario {
                 blocks_per_write_max: self.room.sizes().blocks_per_write_max,
             };
             let storm = load.storm && n == 0;
-            working.push(self.spawn_client(world, n, client, load.steps_per_client, storm));
+            let (steps, reshaping) = (load.steps_per_client, Rc::clone(&reshaping));
+            working.push(self.spawn_client(world, n, client, steps, storm, reshaping));
         }
         let rng = rng.stream("admin", 0);
         let (engine_too, books_too) = (Arc::clone(engine), Rc::clone(books));
@@ -401,7 +407,7 @@ impl Scenario {
             disks: devices(world),
             scenario: *self,
         };
-        working.push(self.spawn_operator(world, operator, load.operator_steps));
+        working.push(self.spawn_operator(world, operator, load.operator_steps, reshaping));
         for handle in working {
             handle.await?;
         }
@@ -427,11 +433,15 @@ impl Scenario {
         mut client: Client,
         steps: u64,
         storm: bool,
+        reshaping: Rc<Cell<bool>>,
     ) -> JoinHandle<Result<(), String>> {
         let (scenario, pause) = (*self, world.executor().clone());
         let name = format!("client {n}");
         world.executor().spawn(name.clone(), async move {
-            for step in 0..steps {
+            for step in 0..steps * LOAD_LASTS_MAX {
+                if step >= steps && !reshaping.get() {
+                    break;
+                }
                 let done = if storm && step == steps / 2 {
                     client.storm().await
                 } else {
@@ -471,6 +481,7 @@ impl Scenario {
         world: &SimWorld,
         mut operator: Operator,
         steps: u64,
+        reshaping: Rc<Cell<bool>>,
     ) -> JoinHandle<Result<(), String>> {
         let (scenario, pause) = (*self, world.executor().clone());
         world.executor().spawn("operator", async move {
@@ -482,6 +493,7 @@ impl Scenario {
                     pause.yield_now().await;
                 }
             }
+            reshaping.set(false);
             Ok(())
         })
     }

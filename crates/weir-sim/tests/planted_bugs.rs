@@ -125,10 +125,10 @@ fn a_vdev_that_leaves_too_early_is_noticed() {
 
 #[test]
 fn a_log_that_moves_too_early_is_noticed() {
-    // It shows in the few moments between the move and the next commit, and which seeds meet them
-    // changes with every change of what a commit does.
-    let often = Effort { steps_per_million: 100_000, ..EFFORT };
-    is_noticed_with(PlantedBug::LogMovesEarly, 60, often);
+    // What shows it is a flush that was logged between the freeze of a txg and the uberblock that
+    // moves the log, and a cut before the next uberblock: one move in ten. Half of all moves had no
+    // clients beside them, as the operator outlasted these; more cuts per scenario were no help.
+    is_noticed(PlantedBug::LogMovesEarly, 40);
 }
 
 #[test]
