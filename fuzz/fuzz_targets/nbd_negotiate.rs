@@ -69,6 +69,10 @@ impl Export for Empty {
         1 << 20
     }
 
+    fn block_bytes_preferred(&self) -> u32 {
+        4096
+    }
+
     fn read_only(&self) -> bool {
         self.read_only
     }

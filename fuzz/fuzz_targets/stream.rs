@@ -11,7 +11,7 @@
 use libfuzzer_sys::fuzz_target;
 use weir_base::BLOCK_BYTES;
 use weir_codec::checksum::{xxh3_64, xxh3_128, xxh3_128_of};
-use weir_format::Compression;
+use weir_format::{Compression, RecordSize};
 use weir_format::stream::{
     ResumeToken, StreamBegin, StreamError, StreamFrame, StreamReader, StreamWriter,
 };
@@ -41,8 +41,9 @@ fn begin() -> StreamBegin {
         from: Some(1),
         is_clone: false,
         compression: Compression::Off,
-        first_block: 0,
+        first_record: 0,
         size_bytes: BLOCKS * BLOCK_BYTES as u64,
+        record_size: RecordSize::BLOCK,
         created_unix_ms: 0,
         volume: "v".to_owned(),
         snapshot: "s".to_owned(),

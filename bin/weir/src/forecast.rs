@@ -97,7 +97,7 @@ fn time(time: SampledTime) -> String {
 /// What dedupe would find, as lines.
 fn dedupe(forecast: &DedupeForecast) -> String {
     let sampled = match forecast.one_in {
-        1 => "every block counted".to_owned(),
+        1 => "every record counted".to_owned(),
         many => format!("one content in {many} counted"),
     };
     let ratio = match forecast.one_in {
@@ -110,7 +110,7 @@ fn dedupe(forecast: &DedupeForecast) -> String {
     let of = |bytes: u64| Human(bytes).to_string();
     output::labelled(&[
         ("volumes", &forecast.names.join(" ")),
-        ("blocks", &format!("{} ({sampled})", forecast.blocks)),
+        ("records", &format!("{} ({sampled})", forecast.blocks)),
         ("unique", &forecast.unique.to_string()),
         ("duplicates", &forecast.duplicates.to_string()),
         ("ratio", &ratio),
@@ -138,10 +138,16 @@ fn estimate(names: Vec<String>, session: &Session) -> Result<(), ApiError> {
 /// All that was measured of a volume, and what to do.
 fn shown(advice: &VolumeAdvice) -> String {
     let recommended = format!("{}: {}", advice.recommended.name(), advice.why);
+    let now = format!(
+        "{}, records of {}, ratio {:.2}",
+        advice.compression.name(),
+        Human(advice.record_bytes),
+        advice.ratio
+    );
     let head = output::labelled(&[
         ("volume", &advice.name),
         ("data", &format!("{} in {} samples", Human(advice.data_bytes), advice.samples)),
-        ("now", &format!("{}, ratio {:.2}", advice.compression.name(), advice.ratio)),
+        ("now", &now),
         ("recommended", &recommended),
     ]);
     if advice.samples == 0 {

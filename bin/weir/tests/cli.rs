@@ -207,6 +207,8 @@ fn snapshots_and_schedules(server: &Server) {
     assert!(show.contains("origin: tank/vm1@good"), "{show}");
     server.weir("volume promote tank/new").ok();
     server.weir("volume rename tank/new tank/web").ok();
+    let records = server.weir("volume list -o records tank").ok().out;
+    assert!(records.contains("RECORD") && records.contains("  4KiB  "), "{records}");
     let space = server.weir("volume list -o space tank").ok().out;
     let head = "NAME      AVAIL  USED  USEDSNAP  USEDDS  USEDREFRESERV  REFER  WRITTEN";
     assert_eq!(space.lines().next(), Some(head));
@@ -273,6 +275,7 @@ fn every_verb_prints_json() {
     assert_eq!(server.weir("pool status --json").json()["pools"][0]["name"], "tank");
     let volume = server.weir("volume create tank/a --size 1M --json").json();
     assert_eq!(volume["volume"]["size_bytes"], 1 << 20);
+    assert_eq!(volume["volume"]["record_bytes"], 4096);
     let again = server.weir("volume create tank/a --size 1M --json").json();
     assert_eq!(again["outcome"], "unchanged");
     let set = server.weir("volume set compression=lz4 tank/a --json").json();
@@ -410,6 +413,8 @@ fn wrong_values_are_found_before_any_call() {
         ("volume create tank/a --size -1", "negative"),
         ("volume create tank/a --size 5000", "multiple"),
         ("volume create tank/a --size 17TiB", "16TiB"),
+        ("volume create tank/a --size 100000 -b 64KiB", "131072"),
+        ("volume create tank/a --size 1G -b 5000", "4KiB to 1MiB"),
         ("volume create tank/a --size 1G -o compression=zip", "lz4, auto, off"),
         ("volume create tank/a --size 1G -o dedup=on", "dedup"),
         ("volume set size=1 tank/a", "size"),

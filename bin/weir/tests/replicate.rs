@@ -97,6 +97,17 @@ impl Pair {
         });
     }
 
+    /// Compares both sides, and what was found.
+    fn compared(&self, volume: &str) -> Value {
+        let before = self.shown(volume)["verified"]["unix_ms"].clone();
+        self.source().weir(&format!("replicate verify {volume}")).ok();
+        eventually("it is compared", PATIENCE, || {
+            let found = self.shown(volume)["verified"].clone();
+            found["unix_ms"].is_u64() && found["unix_ms"] != before
+        });
+        self.shown(volume)["verified"].clone()
+    }
+
     fn same(&self, here: &str, there: &str) {
         for (server, name) in [(self.source(), here), (self.back(), there)] {
             server.weir(&format!("export create nbd {name}")).ok();
@@ -325,7 +336,7 @@ fn forged(bytes: &[u8]) -> Vec<u8> {
                             changed = true;
                         }
                         let checksum = weir_codec::checksum::xxh3_128(&stored);
-                        writer.block(change.start, codec, &stored, checksum);
+                        writer.record(change.start, codec, &stored, checksum);
                         out.extend(writer.full_frame().into_iter().flatten());
                     }
                 }
@@ -349,15 +360,7 @@ fn a_comparison_finds_the_same_and_finds_one_changed_byte() {
         let now = pair.shown("tank/v");
         now["snapshot"].is_string() && now["state"] == "waiting"
     });
-    let verify = || {
-        let before = pair.shown("tank/v")["verified"]["unix_ms"].clone();
-        pair.source().weir("replicate verify tank/v").ok();
-        eventually("it is compared", PATIENCE, || {
-            let found = pair.shown("tank/v")["verified"].clone();
-            found["unix_ms"].is_u64() && found["unix_ms"] != before
-        });
-        pair.shown("tank/v")["verified"].clone()
-    };
+    let verify = || pair.compared("tank/v");
     let found = verify();
     assert_eq!((&found["is_same"], &found["compared_bytes"]), (&true.into(), &(32 * MIB).into()));
 
@@ -385,4 +388,29 @@ fn a_comparison_finds_the_same_and_finds_one_changed_byte() {
     pair.back().weir("volume rename back/v back/bad").ok();
     pair.back().weir("volume rename back/good back/v").ok();
     assert_eq!(verify()["is_same"], true);
+}
+
+#[test]
+fn records_of_several_blocks_follow_their_source_and_compare_as_the_same() {
+    let mut pair = Pair::new();
+    let mut rng = Rng::new(64);
+    pair.source().weir("volume create tank/v --size 32MiB -b 128KiB").ok();
+    write(pair.source(), "tank/v", &mut rng, 12);
+    pair.create("tank/v", "back/v", "--every 1h").ok();
+    eventually("it arrives", PATIENCE, || {
+        let now = pair.shown("tank/v");
+        now["snapshot"].is_string() && now["state"] == "waiting"
+    });
+    pair.source.take().unwrap().kill();
+    pair.back.take().unwrap().kill();
+    pair.start();
+    // Half a record each.
+    write(pair.source(), "tank/v", &mut rng, 4);
+    pair.caught_up("tank/v");
+    let found = pair.compared("tank/v");
+    assert_eq!((&found["is_same"], &found["compared_bytes"]), (&true.into(), &(32 * MIB).into()));
+    let last = pair.shown("tank/v")["snapshot"].as_str().unwrap().to_owned();
+    pair.same(&format!("tank/v@{last}"), &format!("back/v@{last}"));
+    let shown = pair.back().weir("volume show back/v --json").json();
+    assert_eq!(shown["record_bytes"], 128 << 10);
 }

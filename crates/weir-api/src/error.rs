@@ -36,7 +36,13 @@ pub enum Error {
         /// The size in bytes.
         bytes: u64,
         /// The rule it breaks.
-        why: &'static str,
+        why: String,
+    },
+    /// Records cannot have this size.
+    #[error("bad record size {bytes}: it is a power of two from 4KiB to 1MiB")]
+    RecordSize {
+        /// The size in bytes.
+        bytes: u64,
     },
     /// A property that does not exist.
     #[error("unknown property {name:?}; {hint}")]
@@ -271,6 +277,7 @@ impl Error {
             | Self::NoHome
             | Self::Name(_)
             | Self::VolumeSize { .. }
+            | Self::RecordSize { .. }
             | Self::Property { .. }
             | Self::PropertyValue { .. }
             | Self::PropertyReadOnly { .. }
@@ -314,7 +321,15 @@ impl Error {
         Some(match self {
             Self::Address { .. } => "write HOST:PORT or unix:PATH",
             Self::NoHome => "set HOME, or name a directory with --state",
-            Self::VolumeSize { .. } => "use a multiple of 4096 bytes, at most 16TiB",
+            Self::VolumeSize { .. } => {
+                "use a multiple of the record size (4096 bytes if none was chosen), at most 16TiB"
+            }
+            Self::RecordSize { .. } => "choose one such as 64KiB; without any it is 4KiB",
+            Self::PropertyReadOnly { name: "record_size" }
+            | Self::NotInherited { name: "record_size", .. } => {
+                "a volume has it for ever: make another with 'weir volume create --record-size', \
+                 export both, and copy the data, for instance with nbdcopy"
+            }
             Self::NotInherited { name: "quota", .. } => "to have none: set quota=none",
             Self::NotInherited { settable: true, .. } => "to have none: set it to none",
             Self::PropertyReadOnly { .. } | Self::NotInherited { .. } | Self::Property { .. } => {

@@ -75,7 +75,7 @@ pub use transfer::{
 pub use vdevs::{PoolAdd, PoolRemove};
 pub use volume::{
     Volume, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename,
-    VolumeResize, VolumeSet, VolumeSpace, check_volume_size,
+    VolumeResize, VolumeSet, VolumeSpace, check_volume_size, record_size,
 };
 
 /// A request that can be judged without looking at any state.

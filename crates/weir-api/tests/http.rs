@@ -89,10 +89,12 @@ async fn both_sockets_serve_every_kind_of_thing() {
     let volume = VolumeCreate {
         name: "tank/vm:1".into(),
         size_bytes: 1 << 30,
+        record_bytes: 64 << 10,
         properties: PropertyValues::default(),
     };
     tcp.volume_create(volume).await.unwrap();
-    assert_eq!(unix.volume_show("tank/vm:1".into()).await.unwrap().size_bytes, 1 << 30);
+    let shown = unix.volume_show("tank/vm:1".into()).await.unwrap();
+    assert_eq!((shown.size_bytes, shown.record_bytes), (1 << 30, 64 << 10));
     let export = ExportCreate {
         protocol: Protocol::Nbd,
         volume: "tank/vm:1".into(),

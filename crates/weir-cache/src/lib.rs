@@ -6,7 +6,8 @@
 //! - an address names the same bytes as long as a tree leads to it, so nothing is ever wrong here;
 //!   what the next txg no longer needs is forgotten only to save memory;
 //! - nodes and data have separate budgets: a scan of data never evicts the map;
-//! - a value is one 4 KiB arena cell, so a budget in bytes is a budget in entries;
+//! - a value is one 4 KiB arena cell, so a budget in bytes is a budget in entries; of a record of
+//!   several blocks each block is an entry of its own;
 //! - what is evicted depends on what was asked for alone, so that a simulation can be replayed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,8 +44,22 @@ pub struct CacheStats {
     pub bytes: u64,
 }
 
+/// What an entry is found by: a pointer's address, and which block of its record.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    address: u64,
+    part: u8,
+}
+
+impl Key {
+    fn new(ptr: &BlockPtr, part: usize) -> Self {
+        debug_assert!((part as u64) < ptr.record.blocks(), "no part of {ptr:?}: {part}");
+        Self { address: ptr.address(), part: part as u8 }
+    }
+}
+
 struct Half {
-    entries: Cache<u64, Block, UnitWeighter, FixedState>,
+    entries: Cache<Key, Block, UnitWeighter, FixedState>,
     hits: AtomicU64,
     misses: AtomicU64,
 }
@@ -107,27 +122,30 @@ impl BlockCache {
     }
 
     /// As [`Self::get`], but counts for nothing: no client asked.
-    pub fn peek(&self, class: CacheClass, ptr: &BlockPtr) -> Option<Block> {
-        self.half(class).entries.peek(&ptr.address())
+    pub fn peek(&self, class: CacheClass, ptr: &BlockPtr, part: usize) -> Option<Block> {
+        self.half(class).entries.peek(&Key::new(ptr, part))
     }
 
-    /// The block a pointer leads to, if it is here.
-    pub fn get(&self, class: CacheClass, ptr: &BlockPtr) -> Option<Block> {
+    /// Block number `part` of the record a pointer leads to, if it is here.
+    pub fn get(&self, class: CacheClass, ptr: &BlockPtr, part: usize) -> Option<Block> {
         let half = self.half(class);
-        let found = half.entries.get(&ptr.address());
+        let found = half.entries.get(&Key::new(ptr, part));
         let counter = if found.is_some() { &half.hits } else { &half.misses };
         counter.fetch_add(1, Ordering::Relaxed);
         found
     }
 
-    /// Keeps a block that was verified against its pointer, or is about to be written under it.
-    pub fn insert(&self, class: CacheClass, ptr: &BlockPtr, block: Block) {
-        self.half(class).entries.insert(ptr.address(), block);
+    /// Keeps a block of a record that was verified against its pointer, or is about to be written
+    /// under it.
+    pub fn insert(&self, class: CacheClass, ptr: &BlockPtr, part: usize, block: Block) {
+        self.half(class).entries.insert(Key::new(ptr, part), block);
     }
 
-    /// Forgets a block that no tree of the next txg leads to: its memory serves others at once.
+    /// Forgets a record that no tree of the next txg leads to: its memory serves others at once.
     pub fn remove(&self, class: CacheClass, ptr: &BlockPtr) {
-        self.half(class).entries.remove(&ptr.address());
+        for part in 0..ptr.record.blocks() as usize {
+            self.half(class).entries.remove(&Key::new(ptr, part));
+        }
     }
 
     /// Counters of one class.
@@ -145,14 +163,14 @@ mod tests {
     fn keeps_within_its_budget_and_classes_apart() {
         let cache = BlockCache::new(16 << 20);
         let ptr = |n| BlockPtr { vseg: VsegId(n), ..BlockPtr::default() };
-        cache.insert(CacheClass::Node, &ptr(1), Block::copy_of(&[1; BLOCK_BYTES]));
+        cache.insert(CacheClass::Node, &ptr(1), 0, Block::copy_of(&[1; BLOCK_BYTES]));
         for n in 0..10_000 {
-            cache.insert(CacheClass::Data, &ptr(n), Block::copy_of(&[2; BLOCK_BYTES]));
+            cache.insert(CacheClass::Data, &ptr(n), 0, Block::copy_of(&[2; BLOCK_BYTES]));
         }
         assert!(cache.stats(CacheClass::Data).bytes <= 12 << 20);
-        assert_eq!(cache.get(CacheClass::Node, &ptr(1)).expect("not evicted by data")[0], 1);
-        assert!(cache.get(CacheClass::Node, &ptr(2)).is_none());
+        assert_eq!(cache.get(CacheClass::Node, &ptr(1), 0).expect("not evicted by data")[0], 1);
+        assert!(cache.get(CacheClass::Node, &ptr(2), 0).is_none());
         cache.remove(CacheClass::Node, &ptr(1));
-        assert!(cache.get(CacheClass::Node, &ptr(1)).is_none());
+        assert!(cache.get(CacheClass::Node, &ptr(1), 0).is_none());
     }
 }

@@ -16,10 +16,33 @@ use lz4_flex::block;
 
 pub use zstd::{ZstdLevel, ZstdPacker, ZstdUnpacker};
 
-/// Least saving worth the decompression on every read (design 6: >= 12.5 % of 4 KiB).
-pub const SAVING_BYTES_MIN: usize = 512;
+/// What is stored compressed saves at least this part of it, as a divisor: less is not worth the
+/// decompression on every read (design 6: >= 12.5 %).
+const SAVING_SHARE: usize = 8;
 
-const LEN_BYTES: usize = 2;
+/// Most bytes that the stored form of so many may have.
+const fn keep_max(raw_bytes: usize) -> usize {
+    raw_bytes - raw_bytes / SAVING_SHARE
+}
+
+/// Bytes in front of the compressed ones that tell how many these are: 2, or 4 where the stored
+/// form may be longer than 2 can say.
+const fn len_bytes(raw_bytes: usize) -> usize {
+    if keep_max(raw_bytes) <= u16::MAX as usize { 2 } else { 4 }
+}
+
+/// Puts the length in front.
+fn put_len(place: &mut [u8], packed: usize) {
+    let packed = (packed as u32).to_le_bytes();
+    place.iter_mut().zip(packed).for_each(|(to, from)| *to = from);
+}
+
+/// The compressed bytes of the stored form of `raw_bytes`.
+fn packed_of(stored: &[u8], raw_bytes: usize) -> Result<&[u8], MalformedError> {
+    let (place, body) = stored.split_at_checked(len_bytes(raw_bytes)).ok_or(MalformedError)?;
+    let len = place.iter().rev().fold(0, |len, byte| len << 8 | usize::from(*byte));
+    body.get(..len).ok_or(MalformedError)
+}
 /// A byte of an LZ4 block stands for 255 bytes of a match at most.
 const LZ4_RATIO_MAX: usize = 255;
 
@@ -28,33 +51,24 @@ const LZ4_RATIO_MAX: usize = 255;
 #[error("compressed block is malformed")]
 pub struct MalformedError;
 
-/// Compresses `raw` into `stored` and returns the stored length, or `None` when it would not save
-/// [`SAVING_BYTES_MIN`].
+/// Compresses `raw`, at most 1 MiB, into `stored` and returns the stored length, or `None` when it
+/// would not save an eighth.
 ///
 /// `stored`: scratch of at least [`stored_bytes_max`] bytes.
 pub fn lz4(raw: &[u8], stored: &mut [u8]) -> Option<usize> {
-    let keep_max = raw.len().checked_sub(SAVING_BYTES_MIN)?;
-    let (len, body) = stored.split_at_mut(LEN_BYTES);
+    let (len, body) = stored.split_at_mut(len_bytes(raw.len()));
     let packed = block::compress_into(raw, body).ok()?;
-    if LEN_BYTES + packed > keep_max {
+    let stored = len.len() + packed;
+    if stored > keep_max(raw.len()) {
         return None;
     }
-    len.copy_from_slice(&u16::try_from(packed).ok()?.to_le_bytes());
-    Some(LEN_BYTES + packed)
-}
-
-/// What [`lz4`] would make of `raw`, which may be longer than its stored form can be: the bytes, or
-/// `None` when it would not save [`SAVING_BYTES_MIN`].
-///
-/// `scratch`: at least [`stored_bytes_max`] bytes.
-pub fn lz4_bytes(raw: &[u8], scratch: &mut [u8]) -> Option<usize> {
-    let keep_max = raw.len().checked_sub(SAVING_BYTES_MIN + LEN_BYTES)?;
-    block::compress_into(raw, scratch).ok().filter(|packed| *packed <= keep_max)
+    put_len(len, packed);
+    Some(stored)
 }
 
 /// Scratch that [`lz4`] needs for `raw_bytes` of input.
 pub const fn stored_bytes_max(raw_bytes: usize) -> usize {
-    LEN_BYTES + block::get_maximum_output_size(raw_bytes)
+    len_bytes(raw_bytes) + block::get_maximum_output_size(raw_bytes)
 }
 
 /// Decompresses a stored block; `raw` must be filled exactly.
@@ -62,8 +76,7 @@ pub const fn stored_bytes_max(raw_bytes: usize) -> usize {
 /// # Errors
 /// Anything that is not what [`lz4`] wrote for a block of `raw.len()` bytes. `raw` is then garbage.
 pub fn unlz4(stored: &[u8], raw: &mut [u8]) -> Result<(), MalformedError> {
-    let (len, body) = stored.split_first_chunk::<LEN_BYTES>().ok_or(MalformedError)?;
-    let packed = body.get(..usize::from(u16::from_le_bytes(*len))).ok_or(MalformedError)?;
+    let packed = packed_of(stored, raw.len())?;
     match block::decompress_into(packed, raw) {
         Ok(len) if len == raw.len() => Ok(()),
         _ => Err(MalformedError),
@@ -132,6 +145,24 @@ mod tests {
     }
 
     #[test]
+    fn records_of_every_size_come_back() {
+        for shift in 0..=8 {
+            let raw_bytes = 4096 << shift;
+            let raw: Vec<u8> = (0..raw_bytes as u64).map(|at| (at * at % 251 / 3) as u8).collect();
+            let mut stored = vec![0; stored_bytes_max(raw_bytes)];
+            let mut back = vec![0; raw_bytes];
+            let len = lz4(&raw, &mut stored).expect("it repeats");
+            assert!(len <= raw_bytes / 8 * 7);
+            unlz4(&stored[..len.next_multiple_of(64)], &mut back).expect("what was packed");
+            assert_eq!(back, raw);
+            let mut zstd = ZstdPacker::new(ZstdLevel::DEFAULT);
+            let len = zstd.pack(ZstdLevel::DEFAULT, &raw, &mut stored).expect("it repeats");
+            ZstdUnpacker::default().unpack(&stored[..len], &mut back).expect("what was packed");
+            assert_eq!(back, raw);
+        }
+    }
+
+    #[test]
     fn zero_test_sees_every_byte() {
         let mut block = [0; 200];
         assert!(is_zero(&block));
@@ -169,7 +200,7 @@ mod tests {
         fn hostile_bytes_never_panic(stored in proptest::collection::vec(any::<u8>(), 0..300)) {
             let mut raw = vec![0; 4096];
             if unlz4(&stored, &mut raw).is_ok() {
-                prop_assert!(stored.len() > LEN_BYTES);
+                prop_assert!(stored.len() > len_bytes(raw.len()));
             }
         }
     }

@@ -98,7 +98,7 @@ impl Bench {
                 to.write(place, &request).await?;
             }
         }
-        self.engine.sync().await?;
+        Box::pin(self.engine.sync()).await?;
         Ok(())
     }
 }

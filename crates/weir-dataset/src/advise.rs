@@ -1,27 +1,28 @@
-//! What other settings would make of a volume: measured on a sample of its blocks, compressed here
+//! What other settings would make of a volume: measured on a sample of its data, compressed here
 //! and now.
 //!
 //! Not here: when the sample is large enough, what to recommend, and who asks; what dedupe would
 //! find (estimate).
 //!
-//! A sample is a block drawn among all that hold data, with the 128 KiB around it. Every setting
-//! compresses a few blocks of these for its ratio and its time; every record size the aligned range
-//! of that size around the block, as one. A value of the sample is the mean of one range, so that
-//! neighbours, which resemble each other, do not feign precision.
+//! A sample is a block drawn among all that hold data, with the 1 MiB around it. Every setting
+//! compresses a few records of these, of the size that the volume has, for its ratio and its time;
+//! every other record size the aligned range of that size around the block, as one. A value of the
+//! sample is the mean of one range, so that neighbours, which resemble each other, do not feign
+//! precision. All values are by the data alone: zeros that only fill up a record count as nothing.
 //!
 //! Invariants:
 //! - one range is read at a time: the load beside it hardly notices;
 //! - what a setting would store is rounded and refused as write-out does it.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use weir_base::BLOCK_BYTES;
 use weir_codec::compress::{
-    SAVING_BYTES_MIN, ZstdLevel, ZstdPacker, ZstdUnpacker, is_zero, lz4, lz4_bytes,
-    stored_bytes_max, unlz4,
+    ZstdLevel, ZstdPacker, ZstdUnpacker, is_zero, lz4, stored_bytes_max, unlz4,
 };
-use weir_format::Compression;
 use weir_format::layout::PACK_BYTES;
+use weir_format::{Compression, DatasetRecord, RecordSize};
 use weir_pool::{PoolError, Tree};
 
 use crate::engine::Engine;
@@ -29,15 +30,19 @@ use crate::error::DatasetError;
 use crate::estimate::NORMAL_95;
 use crate::volume::Volume;
 
-/// The largest record that is looked at, and what is read for one sample.
-const RANGE_BYTES: usize = 128 << 10;
-const RANGE_BLOCKS: u64 = (RANGE_BYTES / BLOCK_BYTES) as u64;
-/// Blocks of a range that every setting compresses.
-const BLOCKS_OF_RANGE: usize = 4;
+/// The largest record there is, and what is read for one sample.
+const RANGE_BYTES: usize = RecordSize::MAX.bytes();
+const RANGE_BLOCKS: u64 = RecordSize::MAX.blocks();
+/// What every setting compresses of a range: so many records, or one where these are larger.
+const SETTING_BYTES: usize = 4 * BLOCK_BYTES;
+/// A setting that took so long, and so many samples, is known well enough: slow ones leave their
+/// time to others.
+const SETTING_TIME: Duration = Duration::from_secs(1);
+const SETTING_SAMPLES: f64 = 8.0;
 /// Draws for one sample: of a volume that is nearly empty most meet holes.
 const DRAWS_MAX: usize = 4096;
-/// Sizes of records beside a block's.
-const RECORDS: [usize; 4] = [8 << 10, 16 << 10, 64 << 10, 128 << 10];
+/// Sizes of records that are looked at.
+const RECORDS: [usize; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 /// Levels of zstd that are looked at.
 const LEVELS: [u8; 4] = [1, 3, 9, 19];
 
@@ -68,9 +73,9 @@ pub struct SettingSample {
     pub compression: Compression,
     /// What is stored, by what is written.
     pub stored: Estimate,
-    /// Compressing 4 KiB.
+    /// Compressing, for each 4 KiB of a record.
     pub write: Timing,
-    /// Decompressing 4 KiB that are stored compressed.
+    /// Decompressing, for each 4 KiB of a record that is stored compressed.
     pub read: Timing,
 }
 
@@ -117,8 +122,10 @@ impl Sums {
 struct Times(Vec<u32>);
 
 impl Times {
-    fn add(&mut self, took: Duration) {
-        self.0.push(u32::try_from(took.as_nanos()).unwrap_or(u32::MAX));
+    /// Adds what so many bytes took, as the time of a block.
+    fn add(&mut self, took: Duration, bytes: usize) {
+        let of_block = took.as_nanos() / (bytes / BLOCK_BYTES) as u128;
+        self.0.push(u32::try_from(of_block).unwrap_or(u32::MAX));
     }
 
     fn timing(&self) -> Timing {
@@ -138,6 +145,7 @@ struct Setting {
     stored: Sums,
     write: Times,
     read: Times,
+    spent: Duration,
 }
 
 /// One size of records under test.
@@ -156,7 +164,8 @@ pub struct Advisor {
     unzstd: ZstdUnpacker,
     range: Vec<u8>,
     scratch: Vec<u8>,
-    block: [u8; BLOCK_BYTES],
+    /// What a record is after it was compressed and decompressed.
+    back: Vec<u8>,
     samples: u64,
 }
 
@@ -171,7 +180,7 @@ impl Advisor {
         let settings = [Compression::Off, Compression::Lz4].into_iter().chain(zstd);
         let settings = settings.map(|compression| {
             let (stored, write, read) = (Sums::default(), Times::default(), Times::default());
-            Setting { compression, stored, write, read }
+            Setting { compression, stored, write, read, spent: Duration::ZERO }
         });
         let of_records = [Compression::Lz4, Compression::Zstd(ZstdLevel::DEFAULT)];
         let records = of_records.into_iter().flat_map(|compression| {
@@ -186,12 +195,12 @@ impl Advisor {
             unzstd: ZstdUnpacker::default(),
             range: vec![0; RANGE_BYTES],
             scratch: vec![0; stored_bytes_max(RANGE_BYTES)],
-            block: [0; BLOCK_BYTES],
+            back: vec![0; RANGE_BYTES],
             samples: 0,
         }
     }
 
-    /// Samples drawn, each of up to 128 KiB.
+    /// Samples drawn, each of up to 1 MiB.
     pub fn samples(&self) -> u64 {
         self.samples
     }
@@ -207,7 +216,7 @@ impl Advisor {
         self.settings.iter().map(told).collect()
     }
 
-    /// What other sizes of records would do.
+    /// What sizes of records would do.
     pub fn records(&self) -> Vec<RecordSample> {
         let told = |record: &Record| RecordSample {
             compression: record.compression,
@@ -247,73 +256,79 @@ impl Advisor {
                 // Trimmed since.
                 continue;
             }
-            self.measure(at, &|| engine.pool().clock().monotonic());
+            self.measure(volume.record_size().bytes(), at, &|| engine.pool().clock().monotonic());
             return Ok(true);
         }
         Ok(false)
     }
 
-    /// Measures the range, whose block at `drawn` holds data.
-    fn measure(&mut self, drawn: usize, now: &dyn Fn() -> Duration) {
+    /// Measures the range of a volume with records of `own` bytes, whose block at `drawn` holds
+    /// data.
+    fn measure(&mut self, own: usize, drawn: usize, now: &dyn Fn() -> Duration) {
         self.samples += 1;
-        let with_data = |at: &usize| !is_zero(&self.range[*at..*at + BLOCK_BYTES]);
-        let mut data: Vec<usize> =
-            (0..RANGE_BYTES).step_by(BLOCK_BYTES).filter(with_data).collect();
-        let count = data.len().min(BLOCKS_OF_RANGE);
+        let with_data = |at: &usize| !is_zero(&self.range[*at..*at + own]);
+        let mut some: Vec<usize> = (0..RANGE_BYTES).step_by(own).filter(with_data).collect();
+        let count = some.len().min((SETTING_BYTES / own).max(1));
         for place in 0..count {
-            let with = place + self.draw((data.len() - place) as u64) as usize;
-            data.swap(place, with);
+            let with = place + self.draw((some.len() - place) as u64) as usize;
+            some.swap(place, with);
         }
-        data.truncate(count);
+        some.truncate(count);
+        let data: usize = some.iter().map(|at| data_bytes(&self.range[*at..*at + own])).sum();
         let mut settings = std::mem::take(&mut self.settings);
-        for setting in &mut settings {
-            let stored: usize = data.iter().map(|at| self.block_as(setting, *at, now)).sum();
-            setting.stored.add(stored as f64 / (count * BLOCK_BYTES) as f64);
+        let is_open =
+            |one: &Setting| one.spent < SETTING_TIME || one.stored.count < SETTING_SAMPLES;
+        for setting in settings.iter_mut().filter(|one| is_open(one)) {
+            let places = some.iter().map(|at| *at..*at + own);
+            let stored: usize = places.map(|place| self.stored_as(setting, place, now)).sum();
+            setting.stored.add(stored as f64 / data as f64);
         }
         self.settings = settings;
-        let mut records = std::mem::take(&mut self.records);
-        for record in &mut records {
-            let stored = self.record_as(record, drawn);
-            record.stored.add(stored);
+        for record in &mut self.records {
+            let first = drawn / record.bytes * record.bytes;
+            let raw = &self.range[first..first + record.bytes];
+            let packed = match record.compression {
+                Compression::Zstd(level) => self.zstd.pack(level, raw, &mut self.scratch),
+                _ => lz4(raw, &mut self.scratch),
+            };
+            let stored = packed.unwrap_or(record.bytes).next_multiple_of(PACK_BYTES);
+            record.stored.add(stored as f64 / data_bytes(raw) as f64);
         }
-        self.records = records;
     }
 
-    /// Compresses one block and back; what it would take on disk.
-    fn block_as(&mut self, setting: &mut Setting, at: usize, now: &dyn Fn() -> Duration) -> usize {
-        let raw = &self.range[at..at + BLOCK_BYTES];
+    /// Compresses a record of the range and back; what it would take on disk.
+    fn stored_as(
+        &mut self,
+        setting: &mut Setting,
+        place: Range<usize>,
+        now: &dyn Fn() -> Duration,
+    ) -> usize {
+        let raw = &self.range[place];
         let begun = now();
         let packed = match setting.compression {
-            Compression::Off => return BLOCK_BYTES,
+            Compression::Off => return raw.len(),
             Compression::Lz4 | Compression::Auto => lz4(raw, &mut self.scratch),
             Compression::Zstd(level) => self.zstd.pack(level, raw, &mut self.scratch),
         };
-        setting.write.add(now().saturating_sub(begun));
-        let Some(len) = packed else { return BLOCK_BYTES };
+        let took = now().saturating_sub(begun);
+        setting.write.add(took, raw.len());
+        setting.spent += took;
+        let Some(len) = packed else { return raw.len() };
+        let back = &mut self.back[..raw.len()];
         let begun = now();
-        let back = match setting.compression {
-            Compression::Zstd(_) => self.unzstd.unpack(&self.scratch[..len], &mut self.block),
-            _ => unlz4(&self.scratch[..len], &mut self.block),
+        let done = match setting.compression {
+            Compression::Zstd(_) => self.unzstd.unpack(&self.scratch[..len], back),
+            _ => unlz4(&self.scratch[..len], back),
         };
-        setting.read.add(now().saturating_sub(begun));
-        assert!(back.is_ok() && self.block == *raw, "what was packed just now is there again");
+        setting.read.add(now().saturating_sub(begun), raw.len());
+        assert!(done.is_ok() && back == raw, "what was packed just now is there again");
         len.next_multiple_of(PACK_BYTES)
     }
+}
 
-    /// What the record around a block would take, by the data in it.
-    fn record_as(&mut self, record: &Record, drawn: usize) -> f64 {
-        let first = drawn / record.bytes * record.bytes;
-        let raw = &self.range[first..first + record.bytes];
-        let blocks = raw.chunks(BLOCK_BYTES).filter(|block| !is_zero(block)).count();
-        let packed = match record.compression {
-            Compression::Zstd(level) => self.zstd.bytes(level, raw, &mut self.scratch),
-            _ => lz4_bytes(raw, &mut self.scratch),
-        };
-        // Where it saves less than an eighth it stays raw, as a block does.
-        let most = record.bytes - SAVING_BYTES_MIN * (record.bytes / BLOCK_BYTES);
-        let stored = packed.filter(|len| *len <= most).unwrap_or(record.bytes);
-        stored.next_multiple_of(PACK_BYTES) as f64 / (blocks * BLOCK_BYTES) as f64
-    }
+/// Bytes of the blocks that are not all zeros.
+fn data_bytes(raw: &[u8]) -> usize {
+    raw.chunks(BLOCK_BYTES).filter(|block| !is_zero(block)).count() * BLOCK_BYTES
 }
 
 impl Volume {
@@ -323,8 +338,11 @@ impl Volume {
         let mut tries = 0;
         loop {
             tries += 1;
-            let root = self.state.lock().record.root;
-            match Tree::new(&self.core.pool, root).lookup(block).await {
+            let (root, record) = {
+                let DatasetRecord { root, record_size, .. } = self.state.lock().record;
+                (root, record_size.record_of(block))
+            };
+            match Tree::new(&self.core.pool, root).lookup(record).await {
                 Err(PoolError::NoSegment { .. }) if tries < TRIES_MAX => {}
                 found => return Ok(!found?.is_hole()),
             }
@@ -348,10 +366,44 @@ mod tests {
     }
 
     #[test]
+    fn settings_are_of_the_records_there_are_and_sizes_of_all_of_them() {
+        // A range of one word over and over, and of zeros in every other 64 KiB.
+        let mut advisor = Advisor::new(7);
+        for (at, block) in advisor.range.chunks_mut(BLOCK_BYTES).enumerate() {
+            block.fill(if at / 16 % 2 == 0 { 7 } else { 0 });
+        }
+        advisor.measure(128 << 10, 0, &|| Duration::ZERO);
+        let settings = advisor.settings();
+        let stored =
+            |of| settings.iter().find(|one| one.compression == of).map(|one| one.stored.mean);
+        assert_eq!(stored(Compression::Off), Some(2.0), "raw, a record is stored with its zeros");
+        assert!(stored(Compression::Lz4).is_some_and(|share| share < 0.02), "{settings:?}");
+        let records = advisor.records();
+        assert_eq!(records.len(), 2 * RECORDS.len());
+        let zstd = &records[RECORDS.len()..];
+        let shares: Vec<f64> = zstd.iter().map(|one| one.stored.mean).collect();
+        assert!(shares.is_sorted_by(|small, large| small > large), "{shares:?}");
+    }
+
+    #[test]
+    fn a_setting_that_takes_long_is_measured_less() {
+        let mut advisor = Advisor::new(7);
+        advisor.range.fill(7);
+        let clock = std::cell::Cell::new(Duration::ZERO);
+        let now = || {
+            clock.set(clock.get() + Duration::from_millis(300));
+            clock.get()
+        };
+        (0..20).for_each(|_| advisor.measure(RANGE_BYTES, 0, &now));
+        let counts: Vec<f64> = advisor.settings.iter().map(|one| one.stored.count).collect();
+        assert_eq!(counts, [20.0, 8.0, 8.0, 8.0, 8.0, 8.0], "raw takes no time");
+    }
+
+    #[test]
     fn times_are_ranked() {
         let mut times = Times::default();
         assert_eq!(times.timing(), Timing::default());
-        (1..=101).rev().for_each(|us| times.add(Duration::from_micros(us)));
+        (1..=101).rev().for_each(|us| times.add(Duration::from_micros(2 * us), 8192));
         assert_eq!(times.timing(), Timing { median_us: 51.0, low_us: 6.0, high_us: 96.0 });
     }
 }

@@ -16,7 +16,8 @@ use std::sync::atomic::Ordering;
 
 use weir_base::{DatasetId, Txg};
 use weir_format::{
-    BOOKMARKS_MAX, Bookmark, DatasetKind, DatasetRecord, DatasetState, Properties, TreeRoot,
+    BOOKMARKS_MAX, Bookmark, DatasetKind, DatasetRecord, DatasetState, Properties, RecordSize,
+    TreeRoot,
 };
 
 use crate::engine::{Engine, Outcome};
@@ -240,6 +241,7 @@ fn record(id: DatasetId, name: &str, of: Bookmark, created_unix_ms: u64) -> Data
         state: DatasetState::Active,
         name: name.to_owned(),
         size_bytes: 0,
+        record_size: RecordSize::BLOCK,
         properties: Properties::default(),
         created_txg: of.txg,
         created_unix_ms,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use weir_base::limits::CLONE_PIECE_BLOCKS;
 use weir_base::{BLOCK_BYTES, Txg};
-use weir_format::BlockPtr;
+use weir_format::{BlockPtr, RecordSize};
 use weir_pool::{Change, PoolError, Sharing, Tree, WriteOut};
 
 use crate::commit::Frozen;
@@ -36,10 +36,12 @@ const COUNT_BYTES: u64 = 8;
 /// A range that is to become what another one is.
 pub(crate) struct RangeClone {
     source: Arc<Volume>,
-    /// First block there.
+    /// First record there.
     from: u64,
-    /// Blocks here.
+    /// Records here.
     to: Range<u64>,
+    /// Of both volumes.
+    size: RecordSize,
     /// Bytes of the pool's space that were promised to it.
     pub(crate) charge: u64,
     failed: Failure,
@@ -51,10 +53,10 @@ type Failure = Arc<Mutex<Option<DatasetError>>>;
 impl RangeClone {
     /// The most that it can add to what its volume uses: references count there as blocks do.
     pub(crate) fn weight(&self) -> u64 {
-        (self.to.end - self.to.start) * BLOCK + self.charge
+        (self.to.end - self.to.start) * self.size.bytes() as u64 + self.charge
     }
 
-    /// The blocks that it changes.
+    /// The records that it changes.
     pub(crate) fn range(&self) -> Range<u64> {
         self.to.clone()
     }
@@ -64,19 +66,21 @@ impl RangeClone {
     }
 }
 
-/// A piece that one txg clones, in blocks.
+/// A piece that one txg clones, in records.
 struct Piece {
     from: u64,
     to: Range<u64>,
+    size: RecordSize,
 }
 
 /// The pieces of a range in an order in which each finds its source as it was before all of them.
-fn pieces(from: u64, to: u64, count: u64, backwards: bool) -> Vec<Piece> {
-    let starts = (0..count).step_by(CLONE_PIECE_BLOCKS as usize);
+fn pieces(size: RecordSize, from: u64, to: u64, count: u64, backwards: bool) -> Vec<Piece> {
+    let most = CLONE_PIECE_BLOCKS / size.blocks();
+    let starts = (0..count).step_by(most as usize);
     let mut pieces: Vec<Piece> = starts
         .map(|at| {
-            let end = count.min(at + CLONE_PIECE_BLOCKS);
-            Piece { from: from + at, to: to + at..to + end }
+            let end = count.min(at + most);
+            Piece { from: from + at, to: to + at..to + end, size }
         })
         .collect();
     if backwards {
@@ -98,8 +102,8 @@ impl Engine {
     /// On disk when this returns `Ok`; before, each piece whole or not at all.
     ///
     /// # Errors
-    /// `Unfit` for ranges that are not whole blocks, and for volumes of different pools;
-    /// `OutOfRange`, `ReadOnly`, `Full`.
+    /// `Unfit` for ranges that are not whole records, and for volumes of different pools or with
+    /// records of different sizes; `OutOfRange`, `ReadOnly`, `Full`.
     pub async fn clone_range(
         &self,
         source: &Arc<Volume>,
@@ -118,13 +122,22 @@ impl Engine {
                 return unfit(volume, "is in another pool: copy its data");
             }
         }
-        if [from, to, len].iter().any(|bytes| !bytes.is_multiple_of(BLOCK)) {
-            return unfit(destination, "shares whole blocks of 4096 bytes, at multiples of 4096");
+        let (size, other) = (destination.record_size(), source.record_size());
+        if size != other {
+            let why = format!("has records of {size}, and the source of {other}: copy its data");
+            return unfit(destination, &why);
+        }
+        let record = size.bytes() as u64;
+        if [from, to, len].iter().any(|bytes| !bytes.is_multiple_of(record)) {
+            return unfit(
+                destination,
+                &format!("shares whole records of {size}, where they begin"),
+            );
         }
         source.check(&source.state.lock(), from, len)?;
         destination.check_change(&destination.state.lock(), to, len)?;
         let backwards = Arc::ptr_eq(source, destination) && to > from;
-        for piece in pieces(from / BLOCK, to / BLOCK, len / BLOCK, backwards) {
+        for piece in pieces(size, from / record, to / record, len / record, backwards) {
             self.clone_piece(source, destination, piece).await?;
         }
         Ok(())
@@ -171,13 +184,19 @@ impl Engine {
         failed: &Failure,
     ) -> Result<Option<Txg>, DatasetError> {
         self.core.pool.check_alive()?;
-        let Range { start, end } = piece.to;
+        let blocks = piece.size.blocks_of(&piece.to);
+        let (len, records) = (blocks.end - blocks.start, piece.to.end - piece.to.start);
         let mut state = destination.state.lock();
-        destination.check_change(&state, start * BLOCK, (end - start) * BLOCK)?;
-        let charge = state.nodes().of(end - start) * BLOCK + (end - start) * COUNT_BYTES;
+        destination.check_change(&state, blocks.start * BLOCK, len * BLOCK)?;
+        // A write to a part of a record has brought the rest of it, which nobody wrote: that would
+        // come after the clone, too.
+        if !piece.size.is_block() && state.open.touches(&blocks) {
+            return Ok(None);
+        }
+        let charge = state.nodes().of(len) * BLOCK + records * COUNT_BYTES;
         let (source, failed) = (Arc::clone(source), Arc::clone(failed));
-        let (from, to) = (piece.from, piece.to.clone());
-        let clone = RangeClone { source, from, to, charge, failed };
+        let Piece { from, ref to, size } = *piece;
+        let clone = RangeClone { source, from, to: to.clone(), size, charge, failed };
         if !destination.admit_clone(&state, &clone)? {
             return Ok(None);
         }
@@ -209,7 +228,7 @@ impl Engine {
         // Of two that are asked for together, the later one comes after.
         for clone in part.clones.iter().rev() {
             if let Some(table) = &part.table {
-                cover(&mut covered, table, &clone.to);
+                cover(&mut covered, table, clone);
             }
             match self.look_up(clone, part, (&covered, out.txg)).await {
                 Ok((sharing, changes)) => {
@@ -239,7 +258,7 @@ impl Engine {
         let destroyed = |volume: &Volume, state: &State| {
             Err(DatasetError::Destroyed { name: volume.full_name(state) })
         };
-        if part.is_destroyed || clone.to.end * BLOCK > part.record.size_bytes {
+        if part.is_destroyed || clone.to.end > clone.size.records_in(part.record.size_bytes) {
             return destroyed(&part.volume, &part.volume.state.lock());
         }
         let root = {
@@ -251,9 +270,9 @@ impl Engine {
         };
         let count = clone.to.end - clone.to.start;
         let mut found = Tree::new(pool, root).pointers(clone.from..clone.from + count).await?;
-        found.iter_mut().for_each(|(block, _)| *block = *block - clone.from + clone.to.start);
+        found.iter_mut().for_each(|(record, _)| *record = *record - clone.from + clone.to.start);
         if !covered.is_empty() {
-            found.retain(|(block, _)| !covered.contains(*block));
+            found.retain(|(record, _)| !covered.contains(*record));
         }
         let sharing = Sharing::of(found.iter().map(|(_, ptr)| ptr));
         pool.check_share(&sharing).await?;
@@ -273,7 +292,8 @@ impl State {
             return false;
         }
         // What a txg writes comes after its clones.
-        let is_clone = |range: &Range<u64>| range.contains(&block);
+        let record = self.record.record_size.record_of(block);
+        let is_clone = |range: &Range<u64>| range.contains(&record);
         let is_written = |table: &DirtyTable| table.get(block).is_some();
         if is_written(&self.open) {
             return false;
@@ -284,13 +304,15 @@ impl State {
     }
 }
 
-/// Adds what a txg wrote inside a range.
-fn cover(covered: &mut RangeSet, table: &DirtyTable, range: &Range<u64>) {
-    for block in table.data_within(range) {
-        covered.insert(block..block + 1);
+/// Adds the records that a txg wrote where a clone goes.
+fn cover(covered: &mut RangeSet, table: &DirtyTable, RangeClone { to, size, .. }: &RangeClone) {
+    let blocks = size.blocks_of(to);
+    for block in table.data_within(&blocks) {
+        let record = size.record_of(block);
+        covered.insert(record..record + 1);
     }
-    for holes in table.holes_within(range.clone()) {
-        covered.insert(holes);
+    for holes in table.holes_within(blocks) {
+        covered.insert(size.touched(&holes));
     }
 }
 
@@ -309,12 +331,12 @@ fn changes(
     let mut found = found.iter().peekable();
     for Range { start: mut at, end } in open.iter() {
         let hole = |start, end: u64| Change { start, count: end - start, ptr: BlockPtr::HOLE };
-        while let Some((block, ptr)) = found.next_if(|(block, _)| *block < end) {
-            if *block > at {
-                changes.push(hole(at, *block));
+        while let Some((record, ptr)) = found.next_if(|(record, _)| *record < end) {
+            if *record > at {
+                changes.push(hole(at, *record));
             }
-            changes.push(Change { start: *block, count: 1, ptr: ptr.shared_in(txg) });
-            at = block + 1;
+            changes.push(Change { start: *record, count: 1, ptr: ptr.shared_in(txg) });
+            at = record + 1;
         }
         if at < end {
             changes.push(hole(at, end));

@@ -213,7 +213,7 @@ impl Engine {
             written.record = Some(record);
             return Ok(written);
         }
-        let height = TreeRoot::height_for(record.size_bytes / BLOCK_BYTES as u64);
+        let height = TreeRoot::height_for(record.record_size.records_in(record.size_bytes));
         let home = TreeHome::Dataset(volume.id);
         let tree = Tree::new(&self.core.pool, record.root);
         let (root, grown) = tree.grow(out, home, height.max(record.root.height)).await?;

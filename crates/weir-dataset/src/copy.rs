@@ -111,10 +111,13 @@ impl Engine {
 
     /// An empty volume that nobody sees.
     fn begin_copy(&self, view: &Volume, name: &str) -> Arc<Volume> {
-        let of = view.state.lock().record.clone();
+        let (of, size) = {
+            let state = view.state.lock();
+            (state.record.clone(), state.size())
+        };
         let id = DatasetId(self.next_dataset.fetch_add(1, Ordering::AcqRel));
         let properties = of_clone(&of.properties);
-        let mut record = self.empty_record(id, name, of.size_bytes, properties);
+        let mut record = self.empty_record(id, name, size, properties);
         // As a crash is to find it.
         record.state = DatasetState::Destroying;
         let copy = Arc::new(Volume::new(Arc::clone(&self.core), record, true));

@@ -15,12 +15,13 @@ use parking_lot::RwLock;
 use tokio::sync::{Mutex, Notify};
 use weir_base::limits::REUSE_AFTER_TXGS;
 use weir_base::{BLOCK_BYTES, Txg};
-use weir_format::{Compression, NODE_FANOUT, PoolRecord, Properties, TreeRoot};
+use weir_format::{Compression, NODE_FANOUT, PoolRecord, Properties, RecordSize, TreeRoot};
 use weir_pool::{Pool, PoolError};
 
 use crate::error::DatasetError;
 use crate::pressure::Pressure;
 use crate::properties::DEFAULT_COMPRESSION;
+use crate::records::VolumeSize;
 
 /// A txg may take half of the room that is left, so that writers slow down as it shrinks; less than
 /// this is not worth a txg of its own.
@@ -78,15 +79,16 @@ pub(crate) enum Admission {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nodes {
     height: u8,
+    record: RecordSize,
     left: u64,
 }
 
 impl Nodes {
-    /// Of a tree over `blocks` blocks, with room for `promised` nodes.
-    pub(crate) fn left(height: u8, blocks: u64, promised: u64) -> Self {
-        let height = height.max(TreeRoot::height_for(blocks));
-        let all: u64 = (1..=height).map(|level| blocks.div_ceil(TreeRoot::capacity(level))).sum();
-        Self { height, left: all.saturating_sub(promised) }
+    /// Of a tree over a volume of this size, with room for `promised` nodes.
+    pub(crate) fn left(height: u8, size: VolumeSize, promised: u64) -> Self {
+        let (height, records) = (height.max(size.height()), size.records());
+        let all: u64 = (1..=height).map(|level| records.div_ceil(TreeRoot::capacity(level))).sum();
+        Self { height, record: size.record, left: all.saturating_sub(promised) }
     }
 
     /// Most nodes that `blocks` neighbours can touch: their leaves and a path of nodes of their
@@ -96,7 +98,7 @@ impl Nodes {
         if blocks == 0 {
             return 0;
         }
-        let leaves = blocks.div_ceil(NODE_FANOUT as u64) + 1;
+        let leaves = blocks.div_ceil(self.record.blocks()).div_ceil(NODE_FANOUT as u64) + 1;
         (leaves + u64::from(self.height)).min(self.left)
     }
 
@@ -376,11 +378,13 @@ impl Core {
         self.freeing.fetch_max(txg.0, Ordering::AcqRel);
     }
 
-    /// Whether a TRIM may be taken: it frees space, but its nodes take some first.
-    pub(crate) fn admit_trim(&self) -> bool {
-        const TRIM_COST: u64 = 64 * BLOCK_BYTES as u64;
+    /// Whether a TRIM may be taken: it frees space, but its nodes take some first, and so do
+    /// `blocks` of a record that it cuts.
+    pub(crate) fn admit_trim(&self, blocks: u64) -> bool {
+        const NODES_COST: u64 = 64;
+        let cost = (NODES_COST + blocks) * BLOCK_BYTES as u64;
         self.trim_available
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(TRIM_COST))
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(cost))
             .is_ok()
     }
 

@@ -43,18 +43,20 @@ impl Engine {
         count: u64,
     ) -> Result<Digests, DatasetError> {
         let view = self.open_snapshot(snapshot)?;
-        let (root, size_bytes) = {
+        let (root, size) = {
             let state = view.state.lock();
-            (state.record.root, state.record.size_bytes)
+            (state.record.root, state.size())
         };
+        let size_bytes = size.bytes;
         let end = size_bytes.div_ceil(DIGEST_BYTES).min(first.saturating_add(count));
         let tree = Tree::new(&self.core.pool, root);
         let mut digests = Vec::new();
         for range in first..end {
             let start = range * DIGEST_BLOCKS;
+            let records = size.record.touched(&(start..start + DIGEST_BLOCKS));
             let mut found: Vec<(u64, BlockPtr)> = Vec::new();
-            tree.scan(start..start + DIGEST_BLOCKS, &mut |block, ptr| {
-                found.push((block, ptr));
+            tree.scan(records, &mut |record, ptr| {
+                found.push((size.record.first_block(record), ptr));
                 true
             })
             .await?;
@@ -68,16 +70,18 @@ impl Engine {
         let ptrs: Vec<BlockPtr> = found.iter().map(|(_, ptr)| *ptr).collect();
         let stored = pool.read_stored_blocks(&ptrs).await;
         let mut content = Vec::with_capacity(found.len() * (BLOCK_BYTES + 8));
-        for ((block, ptr), stored) in found.iter().zip(stored) {
+        for ((first, ptr), stored) in found.iter().zip(stored) {
             // The checksum matched, so what cannot be unpacked was never written by a sound writer.
-            let block_of = pool.unpack_stored(ptr.codec, &stored?);
-            let bytes = block_of.ok_or_else(|| DatasetError::Broken {
+            let blocks = pool.unpack_stored(ptr.record, ptr.codec, &stored?);
+            let blocks = blocks.ok_or_else(|| DatasetError::Broken {
                 name: pool.name().to_owned(),
-                why: format!("has a block that cannot be unpacked, number {block}"),
+                why: format!("has a block that cannot be unpacked, number {first}"),
             })?;
-            if !is_zero(&bytes[..]) {
-                content.extend_from_slice(&block.to_le_bytes());
-                content.extend_from_slice(&bytes[..]);
+            for (block, bytes) in (*first..).zip(blocks.iter()) {
+                if !is_zero(&bytes[..]) {
+                    content.extend_from_slice(&block.to_le_bytes());
+                    content.extend_from_slice(&bytes[..]);
+                }
             }
         }
         Ok(xxh3_128(&content))

@@ -4,6 +4,7 @@
 //!
 //! Invariants:
 //! - a block is in `blocks` or in `holes`, never in both: the later write wins;
+//! - of a record all blocks are here or none, and all in the same (records);
 //! - a frozen table never changes.
 
 use std::ops::Range;
@@ -11,8 +12,8 @@ use std::ops::Range;
 use weir_base::{BLOCK_BYTES, Lsn, Txg};
 use weir_codec::compress::is_zero;
 use weir_device::Block;
-use weir_format::BlockPtr;
-use weir_pool::Change;
+use weir_format::{BlockPtr, RecordSize};
+use weir_pool::{Blocks, Change};
 
 use crate::block_map::BlockMap;
 use crate::range_set::RangeSet;
@@ -88,27 +89,41 @@ impl DirtyTable {
         self.blocks.within(range)
     }
 
+    /// Whether anything of a range is changed.
+    pub(crate) fn touches(&self, range: &Range<u64>) -> bool {
+        let holes = self.holes.within(range.clone()).next();
+        holes.is_some() || !self.blocks.within(range).is_empty()
+    }
+
     /// Holes inside a range.
     pub(crate) fn holes_within(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         self.holes.within(range)
     }
 
-    /// Everything as sorted, disjoint tree changes, and the data of those that are blocks.
-    /// Blocks of zeros are holes.
-    pub(crate) fn changes(&self) -> Vec<(Change, Option<Block>)> {
-        let hole = |range: Range<u64>| Change {
-            start: range.start,
-            count: range.end - range.start,
-            ptr: BlockPtr::HOLE,
+    /// Everything as sorted, disjoint tree changes, and the data of those that are records.
+    /// Records of zeros are holes.
+    pub(crate) fn changes(&self, size: RecordSize) -> Vec<(Change, Option<Blocks>)> {
+        let hole = |range: Range<u64>| {
+            assert!(size.cut(&range).next().is_none(), "tables hold whole records: {range:?}");
+            let Range { start, end } = size.touched(&range);
+            Change { start, count: end - start, ptr: BlockPtr::HOLE }
         };
-        let mut changes: Vec<(Change, Option<Block>)> = self
-            .blocks
-            .iter()
-            .map(|(block, data)| {
-                (hole(block..block + 1), (!is_zero(&data[..])).then(|| data.clone()))
-            })
-            .chain(self.holes.iter().map(|range| (hole(range), None)))
-            .collect();
+        let mut blocks: Vec<(u64, &Block)> = self.blocks.iter().collect();
+        blocks.sort_unstable_by_key(|(block, _)| *block);
+        let record = |blocks: &[(u64, &Block)]| {
+            let is_data = blocks.iter().any(|(_, data)| !is_zero(&data[..]));
+            let data = || match blocks {
+                [(_, one)] => Blocks::One((*one).clone()),
+                many => Blocks::Many(many.iter().map(|(_, block)| (*block).clone()).collect()),
+            };
+            (hole(blocks[0].0..blocks[0].0 + blocks.len() as u64), is_data.then(data))
+        };
+        let same = |(a, _): &(u64, &Block), (b, _): &(u64, &Block)| {
+            size.record_of(*a) == size.record_of(*b)
+        };
+        let records = blocks.chunk_by(same).map(record);
+        let mut changes: Vec<(Change, Option<Blocks>)> =
+            records.chain(self.holes.iter().map(|range| (hole(range), None))).collect();
         changes.sort_unstable_by_key(|(change, _)| change.start);
         changes
     }

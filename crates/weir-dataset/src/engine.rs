@@ -12,11 +12,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, Semaphore};
 use weir_base::limits::{CLONE_BLOCKS_MAX, VOLUME_BYTES_MAX};
+use weir_base::size::Human;
 use weir_base::{BLOCK_BYTES, Clock, DatasetId, Guid};
 use weir_device::Device;
 use weir_format::{
     BlockPtr, Compression, DatasetKind, DatasetRecord, DatasetState, Descent, FormatError,
-    PoolRecord, Properties, TreeRoot,
+    PoolRecord, Properties, RecordSize, TreeRoot,
 };
 use weir_pool::{
     CreateOptions, ImportOptions, PlantedBug, Pool, PoolOptions, Tree, VdevSpec, create, import,
@@ -28,6 +29,7 @@ use crate::error::DatasetError;
 use crate::legs::Succession;
 use crate::limits::thick_bytes;
 use crate::properties::{PropertyChange, PropertyTarget};
+use crate::records::VolumeSize;
 use crate::scan::ScanDesk;
 use crate::snapshot::{Snapshot, moment};
 use crate::traffic::Traffic;
@@ -64,7 +66,10 @@ impl EngineOptions {
     }
 }
 
-/// A volume to make.
+/// Records that a segment has room for at least: eight, but for what rounding to whole rows takes.
+const RECORDS_OF_SEGMENT: u64 = 7;
+
+/// A volume to make, with records that are blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeSpec {
     /// Name inside the pool.
@@ -133,7 +138,7 @@ impl Engine {
         engine.core.own.write().record = own;
         engine.core.measure_space();
         engine.apply_properties();
-        engine.replay(&imported.batches, imported.replay_after);
+        engine.replay(&imported.batches, imported.replay_after).await?;
         // Also when nothing was replayed: log batches of this import belong to a new epoch, which
         // an uberblock must name before the first of them is written.
         engine.core.want(engine.core.open_txg());
@@ -285,14 +290,35 @@ impl Engine {
         format!("{}/{name}", self.core.pool.name())
     }
 
-    fn check_size(&self, name: &str, size: u64) -> Result<(), DatasetError> {
-        let why = match size {
+    fn check_size(&self, name: &str, size: VolumeSize) -> Result<(), DatasetError> {
+        let why = match size.bytes {
             0 => "a volume has at least one block of 4096 bytes",
-            VOLUME_BYTES_MAX.. if size > VOLUME_BYTES_MAX => "the largest volume is 16 TiB",
-            _ if !size.is_multiple_of(BLOCK_BYTES as u64) => "not a multiple of 4096",
+            VOLUME_BYTES_MAX.. if size.bytes > VOLUME_BYTES_MAX => "the largest volume is 16 TiB",
+            bytes if !bytes.is_multiple_of(BLOCK_BYTES as u64) => "not a multiple of 4096",
+            bytes if !bytes.is_multiple_of(size.record.bytes() as u64) => {
+                "not a multiple of the record size"
+            }
             _ => return Ok(()),
         };
-        Err(DatasetError::Size { name: self.full_name(name), size, why })
+        Err(DatasetError::Size { name: self.full_name(name), size: size.bytes, why })
+    }
+
+    /// Refuses records that leave much of each segment empty behind the last one that fits.
+    pub(crate) fn check_record(&self, name: &str, size: RecordSize) -> Result<(), DatasetError> {
+        let fits = |size: &RecordSize| {
+            size.is_block()
+                || size.bytes() as u64 * RECORDS_OF_SEGMENT <= self.pool().segment_bytes()
+        };
+        if fits(&size) {
+            return Ok(());
+        }
+        let most = RecordSize::all().rev().find(fits).expect("blocks fit");
+        let why = format!(
+            "cannot have records of {size} in this pool, whose disks were small when it was made: \
+             its segments are of {}; at most {most}",
+            Human(self.pool().segment_bytes())
+        );
+        Err(DatasetError::Unfit { name: self.full_name(name), why })
     }
 
     /// Makes a thin volume that compresses in a way of its own.
@@ -301,7 +327,7 @@ impl Engine {
     /// It exists after any crash once this returns.
     pub async fn create_volume(&self, spec: &VolumeSpec) -> Result<Outcome, DatasetError> {
         let compression = PropertyChange::Compression(Some(spec.compression));
-        self.create_volume_with(&spec.name, spec.size_bytes, &[compression]).await
+        self.create_volume_with(&spec.name, spec.size_bytes.into(), &[compression]).await
     }
 
     /// Makes a thin volume with properties.
@@ -315,22 +341,22 @@ impl Engine {
     pub async fn create_volume_with(
         &self,
         name: &str,
-        size_bytes: u64,
+        size: VolumeSize,
         changes: &[PropertyChange],
     ) -> Result<Outcome, DatasetError> {
-        self.check_size(name, size_bytes)?;
+        self.check_size(name, size)?;
+        self.check_record(name, size.record)?;
         let _admin = self.admin.lock().await;
         self.core.pool.check_alive()?;
-        let properties = self.plan_new(name, size_bytes, changes)?;
+        let properties = self.plan_new(name, size, changes)?;
         if let Ok(volume) = self.volume(name) {
             let state = volume.state.lock();
-            let there = &state.record;
-            let same = there.size_bytes == size_bytes && there.properties == properties;
+            let same = state.size() == size && state.record.properties == properties;
             let name = self.full_name(name);
             return if same { Ok(Outcome::Unchanged) } else { Err(DatasetError::Exists { name }) };
         }
         let id = DatasetId(self.next_dataset.fetch_add(1, Ordering::AcqRel));
-        let record = self.empty_record(id, name, size_bytes, properties);
+        let record = self.empty_record(id, name, size, properties);
         let volume = Volume::new(Arc::clone(&self.core), record, true);
         self.promise_more(
             name,
@@ -347,20 +373,20 @@ impl Engine {
         &self,
         id: DatasetId,
         name: &str,
-        size_bytes: u64,
+        size: VolumeSize,
         properties: Properties,
     ) -> DatasetRecord {
-        let height = TreeRoot::height_for(size_bytes / BLOCK_BYTES as u64);
         DatasetRecord {
             id,
             kind: DatasetKind::Volume(Descent::default()),
             state: DatasetState::Active,
             name: name.to_owned(),
-            size_bytes,
+            size_bytes: size.bytes,
+            record_size: size.record,
             properties,
             created_txg: self.core.open_txg(),
             created_unix_ms: self.core.pool.clock().unix_ms(),
-            root: TreeRoot { height, ..TreeRoot::default() },
+            root: TreeRoot { height: size.height(), ..TreeRoot::default() },
             used_blocks: 0,
             stored_units: 0,
             shared_units: 0,
@@ -407,10 +433,12 @@ impl Engine {
 
     /// Grows or shrinks a volume; shrinking never cuts data off.
     pub async fn resize_volume(&self, name: &str, size: u64) -> Result<Outcome, DatasetError> {
-        self.check_size(name, size)?;
         let _admin = self.admin.lock().await;
         self.core.pool.check_alive()?;
         let volume = self.volume(name)?;
+        let record = volume.record_size();
+        self.check_size(name, VolumeSize { bytes: size, record })?;
+        let thick_bytes = |bytes| thick_bytes(VolumeSize { bytes, record });
         self.refuse_receiving(&volume.state.lock())?;
         let before = volume.size_bytes();
         if before == size {
@@ -470,9 +498,12 @@ impl Engine {
     async fn used_end(&self, volume: &Volume) -> Result<u64, DatasetError> {
         self.core.want(self.core.open_txg());
         self.commit().await?;
-        let root = volume.state.lock().record.root;
+        let (root, size) = {
+            let state = volume.state.lock();
+            (state.record.root, state.size())
+        };
         let last = Tree::new(&self.core.pool, root).last_block().await?;
-        Ok(last.map_or(0, |block| (block + 1) * BLOCK_BYTES as u64))
+        Ok(last.map_or(0, |record| (record + 1) * size.record.bytes() as u64))
     }
 
     /// Destroys a volume; its space comes back over the next commits.

@@ -205,7 +205,7 @@ impl Engine {
 mod tests {
     use weir_base::{Txg, VsegId};
     use weir_codec::checksum::xxh3_128;
-    use weir_format::{Codec, PtrKind};
+    use weir_format::{Codec, PtrKind, RecordSize};
 
     use super::*;
 
@@ -216,6 +216,7 @@ mod tests {
             offset_units: (place & 0xff) as u32 * 64,
             stored_units: 64,
             codec: Codec::Raw,
+            record: RecordSize::BLOCK,
             birth: Txg(1),
             shared: false,
             checksum: xxh3_128(&content.to_le_bytes()),

@@ -36,7 +36,7 @@ impl Volume {
         let first = offset / BLOCK;
         let mut end = (offset + len).div_ceil(BLOCK);
         // The overlay is taken before the tree, with the root of the same moment.
-        let (root, overlay) = {
+        let (root, size, overlay) = {
             let state = self.state.lock();
             self.check(&state, offset, len)?;
             let mut overlay = Vec::new();
@@ -44,20 +44,21 @@ impl Volume {
                 let holes: Vec<_> = table.holes_within(first..end).collect();
                 overlay.push((holes, table.data_within(&(first..end))));
             }
-            (state.record.root, overlay)
+            (state.record.root, state.record.record_size, overlay)
         };
         let mut data = RangeSet::default();
         let mut seen = 0;
         let mut stopped_at = None;
         Tree::new(&self.core.pool, root)
-            .scan(first..end, &mut |block, _| {
+            .scan(size.touched(&(first..end)), &mut |record, _| {
+                let blocks = size.blocks_of(&(record..record + 1));
                 seen += 1;
                 // Two extents per range of data: itself and the hole before it.
                 if seen > BLOCKS_MAX || data.len() * 2 > max + 2 {
-                    stopped_at = Some(block);
+                    stopped_at = Some(blocks.start);
                     return false;
                 }
-                data.insert(block..block + 1);
+                data.insert(blocks);
                 true
             })
             .await?;

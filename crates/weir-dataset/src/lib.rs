@@ -35,6 +35,7 @@ mod pressure;
 mod properties;
 mod range_set;
 mod receive;
+mod records;
 mod replay;
 mod scan;
 mod send;
@@ -61,6 +62,7 @@ pub use properties::{
 };
 pub use range_set::RangeSet;
 pub use receive::{ReceiveSpec, Received, Receiver};
+pub use records::VolumeSize;
 pub use send::{SendFrom, SendSpec, Sending};
 pub use snapshots::{SnapshotId, SnapshotInfo};
 pub use traffic::{Traffic, TrafficCounts};

@@ -28,6 +28,7 @@ use crate::clone_range::RangeClone;
 use crate::core::{Admission, Core};
 use crate::engine::Engine;
 use crate::error::DatasetError;
+use crate::records::VolumeSize;
 use crate::volume::{PIECE_BYTES, State, Volume};
 
 /// A promise keeps this much back even where the volume has all of it: what is overwritten needs
@@ -60,12 +61,11 @@ pub(crate) fn promise(properties: &Properties, has: Has) -> u64 {
 }
 
 /// What a volume of this size takes at most: its data and the nodes over it.
-pub(crate) fn thick_bytes(size_bytes: u64) -> u64 {
-    let blocks = size_bytes / BLOCK_BYTES as u64;
-    let height = TreeRoot::height_for(blocks);
-    let nodes: u64 = (1..=height).map(|level| blocks.div_ceil(TreeRoot::capacity(level))).sum();
-    debug_assert!(blocks < NODE_FANOUT as u64 || nodes > 0);
-    (blocks + nodes) * BLOCK_BYTES as u64
+pub(crate) fn thick_bytes(size: VolumeSize) -> u64 {
+    let (records, height) = (size.records(), size.height());
+    let nodes: u64 = (1..=height).map(|level| records.div_ceil(TreeRoot::capacity(level))).sum();
+    debug_assert!(records < NODE_FANOUT as u64 || nodes > 0);
+    size.bytes + nodes * BLOCK_BYTES as u64
 }
 
 /// What a volume's state knows of its limits, so that a write need not count.
@@ -138,12 +138,18 @@ impl State {
 
 impl Volume {
     /// Whether `blocks` more neighbouring dirty blocks may be taken; false: wait for a commit.
+    /// `is_divisible`: if they are many, whoever waits takes them in pieces.
     ///
     /// # Errors
     /// `Full`, or `Quota` where the volume may not take more.
-    pub(crate) fn admit(&self, state: &State, blocks: u64) -> Result<bool, DatasetError> {
-        // One that waits is taken in pieces: what is compressed by then leaves room for the rest.
-        let is_divisible = blocks > PIECE_BLOCKS;
+    pub(crate) fn admit(
+        &self,
+        state: &State,
+        blocks: u64,
+        is_divisible: bool,
+    ) -> Result<bool, DatasetError> {
+        // What is compressed by then leaves room for the rest.
+        let is_divisible = is_divisible && blocks > PIECE_BLOCKS;
         let nodes = state.nodes();
         let covered = if state.limits.is_set {
             let cost = nodes.cost(blocks);
@@ -237,8 +243,8 @@ impl Volume {
     /// Refuses a size whose tree has more levels, where these do not fit below the quota.
     pub(crate) fn refuse_growth(&self, size_bytes: u64) -> Result<(), DatasetError> {
         let state = self.state.lock();
-        let height = TreeRoot::height_for(size_bytes / BLOCK_BYTES as u64);
-        let levels = height.saturating_sub(state.record.root.height);
+        let grown = VolumeSize { bytes: size_bytes, ..state.size() };
+        let levels = grown.height().saturating_sub(state.record.root.height);
         let quota_bytes = state.record.properties.quota_bytes;
         let cost = u64::from(levels) * BLOCK_BYTES as u64;
         if quota_bytes == 0 || levels == 0 || state.most(cost) <= quota_bytes {
@@ -365,10 +371,12 @@ mod tests {
 
     #[test]
     fn a_thick_volume_has_room_for_its_nodes() {
-        let blocks = |bytes: u64| thick_bytes(bytes) / 4096;
+        let blocks = |bytes: u64| thick_bytes(bytes.into()) / 4096;
         assert_eq!(blocks(4096), 1 + u64::from(TreeRoot::height_for(1)));
         let fanout = NODE_FANOUT as u64;
         assert_eq!(blocks(4096 * fanout), fanout + 1);
         assert_eq!(blocks(4096 * fanout * 2), fanout * 2 + 3);
+        let large = VolumeSize { bytes: fanout << 20, record: weir_format::RecordSize::MAX };
+        assert_eq!(thick_bytes(large), (fanout << 20) + 4096, "a node for all of its records");
     }
 }

@@ -19,6 +19,7 @@ use weir_format::{
 use crate::engine::{Engine, Outcome};
 use crate::error::DatasetError;
 use crate::limits::thick_bytes;
+use crate::records::VolumeSize;
 use crate::snapshots::SnapshotId;
 use crate::volume::{State, Volume};
 
@@ -81,7 +82,7 @@ impl PropertyChange {
         }
     }
 
-    fn apply(&self, to: &mut Properties, size_bytes: u64) {
+    fn apply(&self, to: &mut Properties, size: VolumeSize) {
         match self {
             Self::Compression(value) => to.compression = *value,
             Self::Dedupe(value) => to.dedupe = *value,
@@ -90,7 +91,7 @@ impl PropertyChange {
             Self::Reservation(bytes) => to.reservation_bytes = *bytes,
             Self::Refreservation(Refreservation::Bytes(bytes)) => to.refreservation_bytes = *bytes,
             Self::Refreservation(Refreservation::Auto) => {
-                to.refreservation_bytes = thick_bytes(size_bytes);
+                to.refreservation_bytes = thick_bytes(size);
             }
             Self::User(name, None) => drop(to.user.remove(name)),
             Self::User(name, Some(value)) => {
@@ -203,16 +204,16 @@ impl Engine {
             PropertyTarget::Volume(name) => (Some(self.volume(name)?), None),
             PropertyTarget::Snapshot(id) => (Some(self.volume(&id.volume)?), Some(id.name.clone())),
         };
-        let size_bytes = volume.as_ref().map_or(0, |volume| volume.size_bytes());
+        let size = volume.as_ref().map_or(0.into(), |volume| volume.state.lock().size());
         let mut after = before.clone();
         for change in changes {
             if let Err(why) = change.fits(target) {
                 return Err(DatasetError::Unfit { name, why: why.to_owned() });
             }
-            change.apply(&mut after, size_bytes);
+            change.apply(&mut after, size);
         }
         check_user(&name, &after)?;
-        self.check_promises(name, &before, &after, size_bytes)?;
+        self.check_promises(name, &before, &after, size)?;
         Ok(Planned { volume, snapshot, before, after })
     }
 
@@ -220,14 +221,14 @@ impl Engine {
     pub(crate) fn plan_new(
         &self,
         name: &str,
-        size_bytes: u64,
+        size: VolumeSize,
         changes: &[PropertyChange],
     ) -> Result<Properties, DatasetError> {
         let (name, before) = (self.full_name(name), Properties::default());
         let mut after = before.clone();
-        changes.iter().for_each(|change| change.apply(&mut after, size_bytes));
+        changes.iter().for_each(|change| change.apply(&mut after, size));
         check_user(&name, &after)?;
-        self.check_promises(name, &before, &after, size_bytes)?;
+        self.check_promises(name, &before, &after, size)?;
         Ok(after)
     }
 
@@ -237,9 +238,9 @@ impl Engine {
         name: String,
         before: &Properties,
         after: &Properties,
-        size_bytes: u64,
+        size: VolumeSize,
     ) -> Result<(), DatasetError> {
-        check_promises(&name, before, after, size_bytes)?;
+        check_promises(&name, before, after, size)?;
         let room_bytes = self.core.pool.space().total_bytes;
         let needed_bytes = after.reservation_bytes;
         if needed_bytes > room_bytes && needed_bytes != before.reservation_bytes {
@@ -382,7 +383,7 @@ fn check_promises(
     name: &str,
     before: &Properties,
     after: &Properties,
-    size_bytes: u64,
+    size: VolumeSize,
 ) -> Result<(), DatasetError> {
     let limit = |property, value, bound, why| {
         Err(DatasetError::Limit { name: name.to_owned(), property, value, bound, why })
@@ -395,7 +396,7 @@ fn check_promises(
     if quota > 0 && refreservation > quota {
         return limit("refreservation", refreservation, quota, "the quota");
     }
-    let most = thick_bytes(size_bytes);
+    let most = thick_bytes(size);
     if refreservation > most && refreservation != before.refreservation_bytes {
         return limit("refreservation", refreservation, most, "all that the volume can take");
     }

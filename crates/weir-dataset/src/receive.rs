@@ -20,7 +20,8 @@ use weir_device::Block;
 use weir_format::stream::{
     ResumeToken, StreamBegin, StreamChanges, StreamCounts, StreamError, StreamFrame, StreamReader,
 };
-use weir_format::{Codec, DatasetKind, DatasetRecord, FormatError, Receiving};
+use weir_format::{Codec, DatasetKind, DatasetRecord, FormatError, Receiving, RecordSize};
+use weir_pool::Blocks;
 
 use crate::dirty::Payload;
 use crate::engine::{Engine, Outcome};
@@ -56,6 +57,8 @@ pub struct Received {
     pub guid: u64,
     /// Its own name.
     pub snapshot: String,
+    /// What its counts count.
+    pub record_size: RecordSize,
     /// What the stream held.
     pub counts: StreamCounts,
 }
@@ -101,8 +104,8 @@ impl Drop for Claim {
 
 /// The token with which a stream into this volume goes on.
 fn token(record: &DatasetRecord) -> Option<ResumeToken> {
-    let Receiving { to, from, next_block, .. } = *descent(record).receiving.as_ref()?;
-    Some(ResumeToken { to, from, next_block })
+    let Receiving { to, from, next_record, .. } = *descent(record).receiving.as_ref()?;
+    Some(ResumeToken { to, from, next_record })
 }
 
 impl Receiver {
@@ -176,7 +179,8 @@ impl Receiver {
             (&self.judged, self.end, &whole)
         {
             let (is_new, guid, snapshot) = (*is_new, begin.to, begin.snapshot.clone());
-            return Ok(Received { is_new, rolled_back, guid, snapshot, counts });
+            let record_size = begin.record_size;
+            return Ok(Received { is_new, rolled_back, guid, snapshot, record_size, counts });
         }
         let (Some(claim), Some(counts)) = (&self.claim, self.end) else {
             let error = whole.expect_err("a stream without an end is not whole");
@@ -207,8 +211,8 @@ impl Receiver {
             receiving.is_some_and(|receiving| receiving.is_new)
         };
         engine.commit_change().await?;
-        let (guid, snapshot) = (begin.to, begin.snapshot.clone());
-        Ok(Received { is_new, rolled_back, guid, snapshot, counts })
+        let (guid, snapshot, record_size) = (begin.to, begin.snapshot.clone(), begin.record_size);
+        Ok(Received { is_new, rolled_back, guid, snapshot, record_size, counts })
     }
 
     /// What to say of a stream that ended too early, after a commit of what came.
@@ -238,29 +242,29 @@ impl Receiver {
 
     async fn apply(&mut self, changes: &StreamChanges) -> Result<(), DatasetError> {
         let claim = self.claim.as_ref().expect("the reader lets no change come before the begin");
-        let volume = Arc::clone(&claim.volume);
+        let (volume, size) = (Arc::clone(&claim.volume), claim.begin.record_size);
+        // Blocks, and the first of them.
         let mut run: Vec<Block> = Vec::new();
         let mut first = 0;
         for (change, stored) in changes.iter() {
-            let next = first + run.len() as u64;
-            let goes_on = stored.is_some() && change.start == next && run.len() < BLOCKS_AT_ONCE;
+            let (next, start) = (first + run.len() as u64, size.first_block(change.start));
+            let goes_on = stored.is_some() && start == next && run.len() < BLOCKS_AT_ONCE;
             if !run.is_empty() && !goes_on {
                 volume.receive(first, Payload::Many(std::mem::take(&mut run))).await?;
             }
             match stored {
                 Some((codec, stored)) => {
                     if run.is_empty() {
-                        first = change.start;
+                        first = start;
                     }
-                    let Some(block) = self.unpack(codec, stored) else {
-                        return Err(self.refuse_block(change.start).await);
+                    let Some(blocks) = self.unpack(size, codec, stored) else {
+                        return Err(self.refuse_record(change.start).await);
                     };
-                    run.push(block);
+                    run.extend_from_slice(&blocks);
                 }
                 None => {
-                    volume
-                        .receive(change.start, Payload::Zero { bytes: change.count * BLOCK })
-                        .await?;
+                    let bytes = change.count * size.bytes() as u64;
+                    volume.receive(start, Payload::Zero { bytes }).await?;
                 }
             }
         }
@@ -272,23 +276,24 @@ impl Receiver {
 
     /// As [`Self::apply`], but nothing becomes of it.
     async fn look(&mut self, changes: &StreamChanges) -> Result<(), DatasetError> {
+        let size = self.begin().expect("as for changes that are applied").record_size;
         for (change, stored) in changes.iter() {
-            if stored.is_some_and(|(codec, stored)| self.unpack(codec, stored).is_none()) {
-                return Err(self.refuse_block(change.start).await);
+            if stored.is_some_and(|(codec, stored)| self.unpack(size, codec, stored).is_none()) {
+                return Err(self.refuse_record(change.start).await);
             }
         }
         Ok(())
     }
 
-    /// Refuses a stream with something that is no block.
-    async fn refuse_block(&mut self, value: u64) -> DatasetError {
-        let (what, field) = ("stream frame", "block that is none");
+    /// Refuses a stream with something that is no record.
+    async fn refuse_record(&mut self, value: u64) -> DatasetError {
+        let (what, field) = ("stream frame", "record that is none");
         let error = self.reader.refuse_last(FormatError::Field { what, field, value });
         self.refuse(error).await
     }
 
-    fn unpack(&self, codec: Codec, stored: &[u8]) -> Option<Block> {
-        self.engine.core.pool.unpack_stored(codec, stored)
+    fn unpack(&self, size: RecordSize, codec: Codec, stored: &[u8]) -> Option<Blocks> {
+        self.engine.core.pool.unpack_stored(size, codec, stored)
     }
 }
 
@@ -317,18 +322,20 @@ impl Volume {
                 let mut state = self.state.lock();
                 self.check(&state, first * BLOCK, blocks * BLOCK)?;
                 let is_admitted = match &payload {
-                    Payload::Zero { .. } if self.core.admit_trim() => true,
+                    Payload::Zero { .. } if self.core.admit_trim(0) => true,
                     Payload::Zero { .. } if waited_in_vain && !coming => {
                         return Err(self.core.full());
                     }
                     Payload::Zero { .. } => false,
-                    _ => self.admit(&state, blocks)?,
+                    _ => self.admit(&state, blocks, false)?,
                 };
                 if is_admitted {
+                    let size = state.record.record_size;
                     self.put_received(&mut state, first, payload);
                     let receiving = &mut descent_mut(&mut state.record).receiving;
                     let receiving = receiving.as_mut().expect("nobody else ends it");
-                    receiving.next_block = receiving.next_block.max(first + blocks);
+                    let next_record = size.record_of(first + blocks);
+                    receiving.next_record = receiving.next_record.max(next_record);
                     return Ok(());
                 }
                 waited_in_vain = true;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
-use weir_base::{BLOCK_BYTES, Txg};
+use weir_base::Txg;
 use weir_format::layout::PACK_BYTES;
 use weir_format::stream::{ResumeToken, StreamBegin, StreamCounts, StreamWriter};
 use weir_format::{BlockPtr, DatasetRecord, NODE_FANOUT, TreeRoot};
@@ -77,7 +77,7 @@ impl Sending {
     /// What to look for. Nodes are passed by with everything below them if they were born before;
     /// of the others every hole is told, as nobody knows what was there.
     fn what(&self, bug: PlantedBug) -> Unshared {
-        let (mut from, mut holes) = (self.begin.first_block, self.begin.from.is_some());
+        let (mut from, mut holes) = (self.begin.first_record, self.begin.from.is_some());
         if bug == PlantedBug::ResumeSkips && from > 0 {
             from = from.next_multiple_of(NODE_FANOUT as u64) + NODE_FANOUT as u64;
         }
@@ -93,7 +93,7 @@ struct Older {
     is_clone: bool,
 }
 
-/// Changes that are sent together: first block, how many, and the pointer or a hole.
+/// Changes that are sent together: first record, how many, and the pointer or a hole.
 type Changes = Vec<(u64, u64, BlockPtr)>;
 
 /// As [`Changes`], with verified stored bytes; `None` of a hole.
@@ -160,14 +160,15 @@ impl Engine {
             from: older.as_ref().map(|older| older.guid),
             is_clone: older.is_some_and(|older| older.is_clone),
             compression: self.core.compression_of(&record.properties),
-            first_block: spec.resume.map_or(0, |token| token.next_block),
+            first_record: spec.resume.map_or(0, |token| token.next_record),
             size_bytes: record.size_bytes,
+            record_size: record.record_size,
             created_unix_ms: record.created_unix_ms,
             volume: volume.clone(),
             snapshot: name.clone(),
         };
-        if begin.first_block > record.size_bytes / BLOCK_BYTES as u64 {
-            return Err(unfit("ends before the block at which this token goes on".to_owned()));
+        if begin.first_record > record.record_size.records_in(record.size_bytes) {
+            return Err(unfit("ends before the record at which this token goes on".to_owned()));
         }
         let estimate_bytes = estimate * PACK_BYTES as u64;
         Ok(Sending { view, begin, root: record.root, after, estimate_bytes })
@@ -267,7 +268,7 @@ impl Engine {
             for (start, count, ptr, stored) in read? {
                 match stored {
                     None => writer.hole(start, count),
-                    Some(stored) => writer.block(start, ptr.codec, &stored, ptr.checksum),
+                    Some(stored) => writer.record(start, ptr.codec, &stored, ptr.checksum),
                 }
                 if let Some(frame) = writer.full_frame() {
                     put(frame).await?;
@@ -295,9 +296,10 @@ impl Engine {
 
 /// The next changes, in rising order; none at the end.
 async fn next_changes(walk: &mut Walk<'_>, sending: &Sending) -> Result<Changes, DatasetError> {
-    let blocks = sending.begin.size_bytes / BLOCK_BYTES as u64;
+    let records = sending.begin.record_size.records_in(sending.begin.size_bytes);
+    let most = (BLOCKS_AT_ONCE / sending.begin.record_size.blocks() as usize).max(1);
     let mut changes = Changes::new();
-    while changes.len() < BLOCKS_AT_ONCE {
+    while changes.len() < most {
         let found = walk.next().await?;
         if walk.damaged() > 0 {
             // What is below it may have changed: leaving it out would be a silent lie.
@@ -310,8 +312,8 @@ async fn next_changes(walk: &mut Walk<'_>, sending: &Sending) -> Result<Changes,
         }
         for found in found {
             let span = TreeRoot::capacity(found.level);
-            let start = (found.index * span).max(sending.begin.first_block);
-            let end = (found.index.saturating_add(1)).saturating_mul(span).min(blocks);
+            let start = (found.index * span).max(sending.begin.first_record);
+            let end = (found.index.saturating_add(1)).saturating_mul(span).min(records);
             // Nodes come after what is below them, and are the receiver's own matter.
             let told = found.level == 0 || found.ptr.is_hole();
             if told && start < end {

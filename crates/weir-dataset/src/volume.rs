@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use weir_base::limits::{HOLE_RANGES_MAX, LOG_QUEUED_BYTES_MAX};
 use weir_base::{BLOCK_BYTES, DatasetId, Lsn, Txg};
 use weir_device::{Block, BlockMut};
-use weir_format::{BlockPtr, Compression, DatasetRecord, DatasetState, TreeRoot};
+use weir_format::{BlockPtr, Compression, DatasetRecord, DatasetState, RecordSize, TreeRoot};
 use weir_pool::{CompressHistory, Pool, PoolError, Tree};
 
 use crate::bookmarks::Mark;
@@ -26,6 +26,7 @@ use crate::dirty::{Dirty, DirtyTable, Payload, QueuedRecord};
 use crate::error::DatasetError;
 use crate::leaves::Leaves;
 use crate::limits::Limits;
+use crate::records::{Change, Wish};
 use crate::snapshot::{Snapshot, descent};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -43,6 +44,8 @@ pub struct VolumeInfo {
     pub name: String,
     /// Size.
     pub size_bytes: u64,
+    /// What is checksummed, compressed and pointed to as one.
+    pub record_size: RecordSize,
     /// Compression of new blocks.
     pub compression: Compression,
     /// Whether new blocks are looked for among what is there.
@@ -129,7 +132,7 @@ pub(crate) struct State {
 /// Where the newest content of a block is.
 pub(crate) enum Source {
     Dirty(Dirty),
-    /// In the committed tree, under this pointer.
+    /// In the committed tree, in the record under this pointer.
     Stored(BlockPtr),
     /// In the committed tree; nodes must be read to find it.
     Tree(TreeRoot),
@@ -148,15 +151,15 @@ impl State {
         if let Some(dirty) = self.dirty(block) {
             return Ok(Source::Dirty(dirty));
         }
-        let root = self.record.root;
-        let found = self.leaves.pointer(&Tree::new(pool, root), root, block)?;
+        let (root, record) = (self.record.root, self.record.record_size.record_of(block));
+        let found = self.leaves.pointer(&Tree::new(pool, root), root, record)?;
+        found.map_or(Ok(()), |ptr| pool.check_record(&ptr, self.record.record_size))?;
         Ok(found.map_or(Source::Tree(root), Source::Stored))
     }
 
     /// Nodes that more changes of the open txg can cost.
     pub(crate) fn nodes(&self) -> Nodes {
-        let DatasetRecord { root, size_bytes, .. } = &self.record;
-        Nodes::left(root.height, size_bytes / BLOCK, self.open.nodes)
+        Nodes::left(self.record.root.height, self.size(), self.open.nodes)
     }
 
     /// Whether it is being freed.
@@ -240,6 +243,7 @@ impl Volume {
         VolumeInfo {
             name: state.record.name.clone(),
             size_bytes: state.record.size_bytes,
+            record_size: state.record.record_size,
             compression: self.core.compression_of(&state.record.properties),
             dedupe: self.core.dedupes(&state.record.properties),
             used_bytes: state.record.used_blocks * BLOCK,
@@ -305,8 +309,10 @@ impl Volume {
             return Ok(true);
         }
         let mut state = self.state.lock();
+        let range = Self::blocks_of(offset, data.len() as u64);
         self.check_change(&state, offset, data.len() as u64)?;
-        if !self.admit(&state, blocks.len() as u64)? {
+        let adds = state.adds(&range);
+        if !state.is_ready(&range, Wish::Write) || (adds > 0 && !self.admit(&state, adds, true)?) {
             return Ok(false);
         }
         if state.overflow == Some(self.core.open_txg()) {
@@ -333,7 +339,7 @@ impl Volume {
     }
 
     /// Counts blocks that the open table took, and promises them room.
-    fn charge(&self, state: &mut State, added: u64) {
+    pub(crate) fn charge(&self, state: &mut State, added: u64) {
         let nodes = state.nodes();
         let cost = nodes.cost(added);
         state.open.nodes += nodes.of(added);
@@ -355,8 +361,10 @@ impl Volume {
         assert!(offset.is_multiple_of(BLOCK), "whole blocks have addresses of whole blocks");
         self.core.pool.check_alive()?;
         let mut state = self.state.lock();
+        let range = Self::blocks_of(offset, blocks.len() as u64 * BLOCK);
         self.check_change(&state, offset, blocks.len() as u64 * BLOCK)?;
-        if !self.admit(&state, blocks.len() as u64)? {
+        let adds = state.adds(&range);
+        if !state.is_ready(&range, Wish::Write) || (adds > 0 && !self.admit(&state, adds, true)?) {
             return Ok(false);
         }
         self.insert(&mut state, offset, Payload::Many(std::mem::take(blocks)));
@@ -369,14 +377,16 @@ impl Volume {
         offset: u64,
         mut blocks: Vec<Block>,
     ) -> Result<(), DatasetError> {
-        let mut at = offset;
+        let (mut at, size) = (offset, self.record_size());
         while !blocks.is_empty() {
-            let rest = blocks.split_off(blocks.len().min(PIECE_BYTES / BLOCK_BYTES));
-            let next = at + blocks.len() as u64 * BLOCK;
-            while !self.try_write_blocks(at, &mut blocks)? {
-                self.wait_for_room().await?;
+            let rest = blocks.split_off(piece(size, at, blocks.len()));
+            let len = blocks.len() as u64 * BLOCK;
+            if !self.try_write_blocks(at, &mut blocks)? {
+                let change = Change::of(size, Self::blocks_of(at, len), Wish::Write);
+                let payload = Payload::Many(blocks);
+                Box::pin(self.change(&change, |state| self.insert(state, at, payload))).await?;
             }
-            (at, blocks) = (next, rest);
+            (at, blocks) = (at + len, rest);
         }
         Ok(())
     }
@@ -391,7 +401,7 @@ impl Volume {
                 .map(|(at, block)| u64::from(state.open.write(at, block.clone())))
                 .sum(),
             Payload::Zero { bytes } => {
-                let replaced = state.open.zero(first..first + bytes / BLOCK);
+                let replaced = Self::zero_in_open(state, &(first..first + bytes / BLOCK));
                 self.core.sub_dirty(replaced as u64);
                 self.core.note_freeing(self.core.open_txg());
                 if state.open.hole_ranges() > HOLE_RANGES_MAX {
@@ -424,10 +434,17 @@ impl Volume {
         if !head.is_empty() {
             self.write_part(offset, head).await?;
         }
-        for (piece, at) in body.chunks(PIECE_BYTES).zip((body_at..).step_by(PIECE_BYTES)) {
-            while !self.try_write(at, piece)? {
-                self.wait_for_room().await?;
+        let (mut at, mut left, size) = (body_at, body, self.record_size());
+        while !left.is_empty() {
+            let (now, later) =
+                left.split_at(piece(size, at, left.len() / BLOCK_BYTES) * BLOCK_BYTES);
+            if !self.try_write(at, now)? {
+                let blocks = Self::blocks_of(at, now.len() as u64);
+                let change = Change::of(size, blocks, Wish::Write);
+                let payload = Payload::Many(Block::copies_of(now.as_chunks().0));
+                Box::pin(self.change(&change, |state| self.insert(state, at, payload))).await?;
             }
+            (at, left) = (at + now.len() as u64, later);
         }
         if !tail.is_empty() {
             self.write_part(body_at + body.len() as u64, tail).await?;
@@ -443,50 +460,21 @@ impl Volume {
         self.core.committed(committed.next()).await
     }
 
-    /// Changes part of one block: reads what is there, merges, and starts over if the block
-    /// changed meanwhile. Of a block that is becoming a clone it waits to see the clone: the rest
-    /// of it is that.
+    /// Changes part of one block: what the rest of it holds is brought into the open txg. Of a
+    /// block that is becoming a clone it waits to see the clone: the rest of it is that.
     async fn write_part(&self, offset: u64, part: &[u8]) -> Result<(), DatasetError> {
         let block = offset / BLOCK;
         let at = (offset % BLOCK) as usize;
-        let mut known: Option<(BlockPtr, Block)> = None;
-        loop {
-            self.core.pool.check_alive()?;
-            let root = {
-                let mut state = self.state.lock();
-                self.check_change(&state, offset, part.len() as u64)?;
-                let old = match (state.source(&self.core.pool, block)?, &known) {
-                    (Source::Dirty(Dirty::Data(data)), _) => Ok(Some(data)),
-                    (Source::Dirty(Dirty::Hole), _) => Ok(None),
-                    (Source::Stored(ptr), _) if ptr.is_hole() => Ok(None),
-                    (Source::Stored(ptr), Some((had, data))) if ptr == *had => {
-                        Ok(Some(data.clone()))
-                    }
-                    _ => Err(state.record.root),
-                };
-                let may_be_taken = !state.is_becoming_clone(block) && self.admit(&state, 1)?;
-                match (old, may_be_taken) {
-                    (Ok(old), true) => {
-                        let mut new = old.map_or_else(BlockMut::zeroed, |b| BlockMut::copy_of(&b));
-                        new[at..at + part.len()].copy_from_slice(part);
-                        self.insert(&mut state, block * BLOCK, Payload::One(new.freeze()));
-                        return Ok(());
-                    }
-                    (Ok(_), false) => None,
-                    (Err(root), _) => Some(root),
-                }
+        let change = Change::of_part(self.record_size(), block);
+        let merge = |state: &mut State| {
+            let Some(Dirty::Data(old)) = state.open.get(block) else {
+                unreachable!("the record was brought before")
             };
-            match root {
-                None => self.wait_for_room().await?,
-                Some(root) => {
-                    let tree = Tree::new(&self.core.pool, root);
-                    let ptr = tree.lookup(block).await?;
-                    if !ptr.is_hole() {
-                        known = Some((ptr, self.core.pool.read_block(&ptr).await?));
-                    }
-                }
-            }
-        }
+            let mut new = BlockMut::copy_of(&old);
+            new[at..at + part.len()].copy_from_slice(part);
+            self.insert(state, block * BLOCK, Payload::One(new.freeze()));
+        };
+        Box::pin(self.change(&change, merge)).await
     }
 
     /// Zeroes whole blocks if that needs no waiting; `Ok(false)`: call [`Self::zero`].
@@ -500,7 +488,8 @@ impl Volume {
         }
         let mut state = self.state.lock();
         self.check_change(&state, offset, len)?;
-        let taken = self.core.admit_trim();
+        let taken =
+            state.is_ready(&Self::blocks_of(offset, len), Wish::Zero) && self.core.admit_trim(0);
         if taken {
             self.insert(&mut state, offset, Payload::Zero { bytes: len });
         }
@@ -532,18 +521,17 @@ impl Volume {
     }
 
     async fn zero_blocks(&self, offset: u64, bytes: u64) -> Result<(), DatasetError> {
-        let mut committed_once = false;
-        loop {
-            let coming = self.core.space_is_coming();
-            if self.try_zero(offset, bytes)? {
-                return Ok(());
-            }
-            if committed_once && !coming {
-                return Err(self.core.full());
-            }
-            committed_once = true;
-            self.core.committed(self.core.open_txg()).await?;
+        if self.try_zero(offset, bytes)? {
+            return Ok(());
         }
+        let change = Change::of(self.record_size(), Self::blocks_of(offset, bytes), Wish::Zero);
+        let payload = Payload::Zero { bytes };
+        Box::pin(self.change(&change, |state| self.insert(state, offset, payload))).await
+    }
+
+    /// What its tree has a pointer for.
+    pub fn record_size(&self) -> RecordSize {
+        self.state.lock().record.record_size
     }
 
     /// Whether flushed and unflushed changes wait for a commit.
@@ -558,4 +546,11 @@ impl Volume {
     pub(crate) fn waiters(&self) -> usize {
         self.flush_waiters.load(Ordering::Acquire)
     }
+}
+
+/// Of blocks from `offset` on, how many are written together: up to [`PIECE_BYTES`], and to the end
+/// of a record, which would be written twice.
+fn piece(size: RecordSize, offset: u64, blocks: usize) -> usize {
+    let most = PIECE_BYTES / BLOCK_BYTES - size.part_of(offset / BLOCK);
+    blocks.min(most)
 }

@@ -7,15 +7,14 @@
 //! - the root is taken under the same lock that found both tables empty, so no write is missed;
 //! - a root may be outlived by its segments while a read waits; the read then starts over.
 
-use std::sync::LazyLock;
-
 use weir_base::BLOCK_BYTES;
 use weir_device::Block;
 use weir_format::{BlockPtr, NODE_FANOUT};
-use weir_pool::{PoolError, Tree};
+use weir_pool::{PoolError, RecordPart, Tree};
 
 use crate::dirty::Dirty;
 use crate::error::DatasetError;
+use crate::records::ZERO_BLOCK;
 use crate::volume::{Source, State, Volume};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -107,7 +106,6 @@ impl Volume {
         len: u64,
         blocks: &mut Vec<Block>,
     ) -> Result<bool, DatasetError> {
-        static ZERO: LazyLock<Block> = LazyLock::new(|| Block::copy_of(&[0; BLOCK_BYTES]));
         let range = offset / BLOCK..(offset + len) / BLOCK;
         let mut at = range.start;
         while at < range.end {
@@ -118,7 +116,7 @@ impl Volume {
             for block in batch {
                 blocks.push(match self.in_memory(&mut state, block)? {
                     InMemory::Data(block) => block,
-                    InMemory::Zeros => ZERO.clone(),
+                    InMemory::Zeros => Block::clone(&ZERO_BLOCK),
                     InMemory::No => return Ok(false),
                 });
             }
@@ -128,11 +126,13 @@ impl Volume {
 
     /// The content of a block if it is in memory.
     fn in_memory(&self, state: &mut State, block: u64) -> Result<InMemory, DatasetError> {
+        let part = state.record.record_size.part_of(block);
+        let stored = |ptr| self.core.pool.cached(&ptr, part).map_or(InMemory::No, InMemory::Data);
         Ok(match state.source(&self.core.pool, block)? {
             Source::Dirty(Dirty::Data(block)) => InMemory::Data(block),
             Source::Dirty(Dirty::Hole) => InMemory::Zeros,
             Source::Stored(ptr) if ptr.is_hole() => InMemory::Zeros,
-            Source::Stored(ptr) => self.core.pool.cached(&ptr).map_or(InMemory::No, InMemory::Data),
+            Source::Stored(ptr) => stored(ptr),
             Source::Tree(_) => InMemory::No,
         })
     }
@@ -152,8 +152,12 @@ impl Volume {
     }
 
     async fn read_once(&self, offset: u64, out: &mut [u8]) -> Result<(), DatasetError> {
-        let mut missing: Vec<(Piece, BlockPtr)> = Vec::new();
-        self.check(&self.state.lock(), offset, out.len() as u64)?;
+        let mut missing: Vec<(Piece, RecordPart)> = Vec::new();
+        let size = {
+            let state = self.state.lock();
+            self.check(&state, offset, out.len() as u64)?;
+            state.record.record_size
+        };
         self.load_leaves(offset, out.len() as u64).await?;
         for piece in pieces(offset, out.len()) {
             let source = self.state.lock().source(&self.core.pool, piece.block)?;
@@ -164,16 +168,22 @@ impl Volume {
                 }
                 Source::Dirty(Dirty::Hole) => BlockPtr::HOLE,
                 Source::Stored(ptr) => ptr,
-                Source::Tree(root) => Tree::new(&self.core.pool, root).lookup(piece.block).await?,
+                Source::Tree(root) => {
+                    let record = size.record_of(piece.block);
+                    let ptr = Tree::new(&self.core.pool, root).lookup(record).await?;
+                    self.core.pool.check_record(&ptr, size)?;
+                    ptr
+                }
             };
             if ptr.is_hole() {
                 fill(out, &piece, None);
             } else {
-                missing.push((piece, ptr));
+                let part = size.part_of(piece.block);
+                missing.push((piece, RecordPart { ptr, part }));
             }
         }
-        let ptrs: Vec<BlockPtr> = missing.iter().map(|(_, ptr)| *ptr).collect();
-        let blocks = self.core.pool.read_blocks(&ptrs).await;
+        let parts: Vec<RecordPart> = missing.iter().map(|(_, part)| *part).collect();
+        let blocks = self.core.pool.read_parts(&parts).await;
         for ((piece, _), block) in missing.iter().zip(blocks) {
             fill(out, piece, Some(&block?));
         }
@@ -186,16 +196,17 @@ impl Volume {
         let mut unknown = Vec::new();
         {
             let mut state = self.state.lock();
+            let size = state.record.record_size;
             let mut block = blocks.start;
             while block < blocks.end {
                 if let Source::Tree(root) = state.source(&self.core.pool, block)? {
-                    unknown.push((root, block));
+                    unknown.push((root, size.record_of(block)));
                 }
-                block = (block + 1).next_multiple_of(NODE_FANOUT as u64);
+                block = (block + 1).next_multiple_of(NODE_FANOUT as u64 * size.blocks());
             }
         }
-        let lookups = unknown.iter().map(|(root, block)| async move {
-            Tree::new(&self.core.pool, *root).lookup(*block).await
+        let lookups = unknown.iter().map(|(root, record)| async move {
+            Tree::new(&self.core.pool, *root).lookup(*record).await
         });
         for found in futures_util::future::join_all(lookups).await {
             found?;

@@ -1,20 +1,26 @@
-//! The blocks of a dirty table on their way out: stored, or made references to what is there.
+//! The records of a dirty table on their way out: stored, or made references to what is there.
 //!
 //! Not here: the tree they become part of (commit), comparing contents (weir-pool).
 //!
-//! Invariant: neighbours that are one cell of memory (write-same) are stored once.
+//! Invariant: neighbours that are one cell of memory (write-same) are stored once, and records of
+//! nothing but this cell as well.
 
+use weir_base::BLOCK_BYTES;
 use weir_device::Block;
-use weir_format::{BlockOwner, BlockPtr, Compression, DatasetRecord, PtrKind, SegmentClass};
-use weir_pool::{Change, CompressHistory, Hinted, Looked, PoolError, Sharing, WriteOut};
+use weir_format::{
+    BlockOwner, BlockPtr, Compression, DatasetRecord, PtrKind, RecordSize, SegmentClass,
+};
+use weir_pool::{
+    Blocks, Change, CompressHistory, Hinted, Looked, PoolError, RawRecord, Sharing, WriteOut,
+};
 
 use crate::dirty::DirtyTable;
 use crate::engine::Engine;
 use crate::volume::Volume;
 
-/// Blocks that are compared with what is on disk together: enough reads at the same time for any
-/// disk, and at most a mebibyte of packed copies.
-const DEDUPE_TOGETHER: usize = 256;
+/// Bytes that are compared with what is on disk together: enough reads at the same time for any
+/// disk, and as much memory for packed copies.
+const DEDUPE_TOGETHER: usize = 1 << 20;
 
 /// A volume's changes while its blocks are stored.
 struct Storing<'a> {
@@ -25,15 +31,17 @@ struct Storing<'a> {
     dedupe: bool,
     history: CompressHistory,
     changes: Vec<Change>,
-    /// Blocks that wait to be compared, and whose changes they are.
+    /// Bytes of the record that is being stored, if it is more than a block.
+    bytes: Vec<u8>,
+    /// Records that wait to be compared, and whose changes they are.
     waiting: Vec<Hinted>,
     places: Vec<usize>,
-    /// Changes that repeat an earlier one's block.
-    repeats: Vec<(usize, usize, Block)>,
+    /// Changes that repeat an earlier one's record.
+    repeats: Vec<(usize, usize, Blocks)>,
 }
 
 impl Engine {
-    /// Stores the blocks of a table; its changes, sorted and disjoint.
+    /// Stores the records of a table; its changes, sorted and disjoint.
     pub(crate) async fn write_table(
         &self,
         out: &mut WriteOut<'_>,
@@ -48,22 +56,24 @@ impl Engine {
             dedupe: self.core.dedupes(&record.properties),
             history: volume.state.lock().history,
             changes: Vec::new(),
+            bytes: Vec::new(),
             waiting: Vec::new(),
             places: Vec::new(),
             repeats: Vec::new(),
         };
         let mut last: Option<(usize, Block)> = None;
-        for (change, data) in table.changes() {
+        for (change, data) in table.changes(record.record_size) {
             let at = storing.changes.len();
             storing.changes.push(change);
-            let Some(block) = data else { continue };
+            let Some(blocks) = data else { continue };
+            let is_one_cell = blocks.iter().all(|block| block.same_cell(&blocks[0]));
             match &last {
-                Some((first, cell)) if block.same_cell(cell) => {
-                    storing.repeats.push((at, *first, block));
+                Some((first, cell)) if is_one_cell && blocks[0].same_cell(cell) => {
+                    storing.repeats.push((at, *first, blocks));
                 }
                 _ => {
-                    last = Some((at, block.clone()));
-                    storing.store(out, at, block).await?;
+                    last = is_one_cell.then(|| (at, blocks[0].clone()));
+                    storing.store(out, at, &blocks).await?;
                 }
             }
         }
@@ -83,24 +93,25 @@ impl Storing<'_> {
         &mut self,
         out: &mut WriteOut<'_>,
         at: usize,
-        block: Block,
+        blocks: &Blocks,
     ) -> Result<(), PoolError> {
         if self.dedupe {
             let (owner, compression) =
                 (self.owner(at), self.engine.core.compression_now(self.compression));
-            match out.write_deduped(owner, &block, compression, &mut self.history).await? {
+            let raw = as_record(blocks, &mut self.bytes);
+            match out.write_deduped(owner, raw, compression, &mut self.history).await? {
                 Looked::Done(ptr) => self.changes[at].ptr = ptr,
                 Looked::Hinted(hinted) => {
                     self.waiting.push(hinted);
                     self.places.push(at);
                 }
             }
-            if self.waiting.len() == DEDUPE_TOGETHER {
+            if self.waiting.len() * blocks.len() * BLOCK_BYTES >= DEDUPE_TOGETHER {
                 self.store_waiting(out).await?;
             }
             return Ok(());
         }
-        self.changes[at].ptr = self.store_plainly(out, at, &block).await?;
+        self.changes[at].ptr = self.store_plainly(out, at, blocks).await?;
         Ok(())
     }
 
@@ -108,12 +119,12 @@ impl Storing<'_> {
         &mut self,
         out: &mut WriteOut<'_>,
         at: usize,
-        block: &Block,
+        blocks: &Blocks,
     ) -> Result<BlockPtr, PoolError> {
         let (class, kind, owner) = (SegmentClass::Data, PtrKind::Data, self.owner(at));
         let compression = self.engine.core.compression_now(self.compression);
-        let history = &mut self.history;
-        out.write_block(class, Some(owner), kind, block, compression, history).await
+        let raw = as_record(blocks, &mut self.bytes);
+        out.write_record(class, Some(owner), kind, raw, compression, &mut self.history).await
     }
 
     async fn store_waiting(&mut self, out: &mut WriteOut<'_>) -> Result<(), PoolError> {
@@ -125,7 +136,7 @@ impl Storing<'_> {
         Ok(())
     }
 
-    /// Refers to the blocks that were stored for others.
+    /// Refers to the records that were stored for others.
     async fn repeat(&mut self, out: &mut WriteOut<'_>) -> Result<(), PoolError> {
         let repeats = std::mem::take(&mut self.repeats);
         for same in repeats.chunk_by(|(_, a, _), (_, b, _)| a == b) {
@@ -136,14 +147,26 @@ impl Storing<'_> {
             if fits {
                 out.share(&sharing).await?;
             }
-            for (at, _, block) in same {
+            for (at, _, blocks) in same {
                 self.changes[*at].ptr = if fits {
                     ptr.shared_in(out.txg)
                 } else {
-                    self.store_plainly(out, *at, block).await?
+                    self.store_plainly(out, *at, blocks).await?
                 };
             }
         }
         Ok(())
     }
+}
+
+/// Blocks as one record; `bytes` takes what they hold if they are several.
+fn as_record<'a>(blocks: &'a Blocks, bytes: &'a mut Vec<u8>) -> RawRecord<'a> {
+    let many = match blocks {
+        Blocks::One(block) => return RawRecord::of(block),
+        Blocks::Many(many) => many,
+    };
+    bytes.clear();
+    many.iter().for_each(|block| bytes.extend_from_slice(&block[..]));
+    let size = RecordSize::from_bytes(bytes.len() as u64).expect("tables hold whole records");
+    RawRecord::new(size, many, bytes)
 }

@@ -17,6 +17,7 @@ use crate::bytes::{Field, Reader, Writer, field};
 use crate::error::FormatError;
 use crate::node::TreeRoot;
 use crate::properties::Properties;
+use crate::record::RecordSize;
 
 const WHAT: &str = "dataset record";
 
@@ -65,8 +66,8 @@ pub struct Receiving {
     pub from: Option<u64>,
     /// Whether the volume was made for it, and goes with it.
     pub is_new: bool,
-    /// Everything before this block is in the volume.
-    pub next_block: u64,
+    /// Everything before this record is in the volume.
+    pub next_record: u64,
     /// Name of the snapshot it brings.
     pub snapshot: String,
     /// Wall clock of the sender when that was taken.
@@ -136,8 +137,10 @@ pub struct DatasetRecord {
     pub state: DatasetState,
     /// Name inside the pool, without the pool's own.
     pub name: String,
-    /// Size in bytes, whole blocks.
+    /// Size in bytes, whole records.
     pub size_bytes: u64,
+    /// What its tree has one pointer for.
+    pub record_size: RecordSize,
     /// What was set on it.
     pub properties: Properties,
     /// Txg of its creation.
@@ -157,7 +160,7 @@ pub struct DatasetRecord {
     /// What was born here and is on disk still, nodes included, in units of 64 bytes: since the
     /// newest snapshot of a volume; of a snapshot, since the one before it.
     pub born_units: u64,
-    /// While it is being destroyed: it does not lead to the blocks before this one any more.
+    /// While it is being destroyed: it does not lead to the records before this one any more.
     pub freed_to: u64,
 }
 
@@ -168,6 +171,7 @@ impl DatasetRecord {
         field(1, "kind", "1 volume, 2 snapshot, 3 bookmark"),
         field(1, "state", "0 active, 1 being destroyed"),
         field(8, "size_bytes", "volume size"),
+        field(1, "record_size", "log2 of a record's blocks, 0 to 8"),
         field(8, "created_txg", "txg of creation"),
         field(8, "created_unix_ms", "wall clock of creation"),
         field(33, "root", "tree root of its blocks"),
@@ -176,7 +180,7 @@ impl DatasetRecord {
         field(8, "shared_units", "of that, blocks that were there before and are referred to"),
         field(8, "tree_units", "what they and the tree's nodes occupy, in 64 B"),
         field(8, "born_units", "what was born here and is on disk still, in 64 B"),
-        field(8, "freed_to", "of one being destroyed, the first block that is not freed"),
+        field(8, "freed_to", "of one being destroyed, the first record that is not freed"),
         field(0, "name", "u16 length, UTF-8"),
         field(0, "volume", "u64 origin's snapshot (0 none), u64 its txg, u64 inherited units,"),
         field(
@@ -189,7 +193,11 @@ impl DatasetRecord {
             "",
             "what was there, 2 into a volume made for it, then: u64 guid of the snapshot,",
         ),
-        field(0, "", "u64 guid of the one before (0 none), u64 next block, u64 created ms, string"),
+        field(
+            0,
+            "",
+            "u64 guid of the one before (0 none), u64 next record, u64 created ms, string",
+        ),
         field(0, "snapshot", "u64 volume, u64 txg, u64 guid, u64 unique units (all ones: not"),
         field(0, "", "known), u8 count, count x {u16 length, tag}"),
         field(0, "bookmark", "u64 volume, u64 txg, u64 guid; no blocks, all counts zero"),
@@ -210,6 +218,7 @@ impl DatasetRecord {
             DatasetState::Destroying => 1,
         });
         w.u64(self.size_bytes);
+        w.u8(self.record_size.shift());
         w.u64(self.created_txg.0);
         w.u64(self.created_unix_ms);
         self.root.write(&mut w);
@@ -244,6 +253,9 @@ impl DatasetRecord {
             other => return Err(r.bad("state", other)),
         };
         let size_bytes = r.u64()?;
+        let shift = r.u8()?;
+        let record_size =
+            RecordSize::from_shift(shift).ok_or_else(|| r.bad("record_size", shift))?;
         let (created_txg, created_unix_ms) = (Txg(r.u64()?), r.u64()?);
         let root = TreeRoot::read(&mut r)?;
         let (used_blocks, stored_units, shared_units) = (r.u64()?, r.u64()?, r.u64()?);
@@ -256,9 +268,8 @@ impl DatasetRecord {
             other => return Err(r.bad("kind", other)),
         };
         let properties = Properties::read(&mut r)?;
-        let blocks = size_bytes / BLOCK_BYTES as u64;
-        if !size_bytes.is_multiple_of(BLOCK_BYTES as u64)
-            || blocks > TreeRoot::capacity(root.height)
+        if !size_bytes.is_multiple_of(record_size.bytes() as u64)
+            || record_size.records_in(size_bytes) > TreeRoot::capacity(root.height)
         {
             return Err(r.bad("size_bytes", size_bytes));
         }
@@ -266,7 +277,10 @@ impl DatasetRecord {
             return Err(r.bad("name", name.len() as u64));
         }
         let counts = [size_bytes, used_blocks, stored_units, shared_units, tree_units, born_units];
-        let is_empty = root == TreeRoot::default() && counts == [0; 6] && freed_to == 0;
+        let is_empty = root == TreeRoot::default()
+            && counts == [0; 6]
+            && freed_to == 0
+            && record_size.is_block();
         if matches!(kind, DatasetKind::Bookmark(_)) && (!is_empty || state != DatasetState::Active)
         {
             return Err(r.bad("bookmark", id.0));
@@ -277,6 +291,7 @@ impl DatasetRecord {
             state,
             name,
             size_bytes,
+            record_size,
             properties,
             created_txg,
             created_unix_ms,
@@ -307,7 +322,7 @@ impl Descent {
         w.u8(if receiving.is_new { 2 } else { 1 });
         w.u64(receiving.to);
         w.u64(receiving.from.unwrap_or(0));
-        w.u64(receiving.next_block);
+        w.u64(receiving.next_record);
         w.u64(receiving.created_unix_ms);
         w.str(&receiving.snapshot);
     }
@@ -334,13 +349,14 @@ impl Descent {
             2 => true,
             other => return Err(r.bad("receiving", other)),
         };
-        let (to, from, next_block) = (r.u64()?, r.u64()?, r.u64()?);
+        let (to, from, next_record) = (r.u64()?, r.u64()?, r.u64()?);
         let (created_unix_ms, snapshot) = (r.u64()?, r.str("snapshot")?);
         if snapshot.is_empty() || snapshot.len() > NAME_BYTES_MAX {
             return Err(r.bad("snapshot", snapshot.len() as u64));
         }
         let from = (from != 0).then_some(from);
-        let receiving = Some(Receiving { to, from, is_new, next_block, snapshot, created_unix_ms });
+        let receiving =
+            Some(Receiving { to, from, is_new, next_record, snapshot, created_unix_ms });
         Ok(Self { origin, lineage, inherited_units, receiving })
     }
 }

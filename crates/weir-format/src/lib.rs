@@ -21,6 +21,7 @@ pub mod log;
 mod node;
 mod pointer;
 mod properties;
+mod record;
 mod reference;
 mod remap;
 mod segment;
@@ -43,6 +44,7 @@ pub use properties::{
     PoolRecord, Properties, USER_BYTES_MAX, USER_NAME_BYTES_MAX, USER_PROPERTIES_MAX,
     USER_VALUE_BYTES_MAX,
 };
+pub use record::RecordSize;
 pub use reference::{REFERENCES_MAX, ReferenceTable};
 pub use remap::{RemapRun, RemapTable};
 pub use segment::{SEGMENT_ENTRIES_PER_BLOCK, SegmentClass, SegmentEntry, SegmentState};

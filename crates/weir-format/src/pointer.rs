@@ -9,7 +9,8 @@
 //!   pointer to a block that was there before (a reference) has its own.
 //!
 //! ```text
-//! word 0   vseg:40 | offset:19 | kind:5          offset in 64-byte units inside the segment
+//! word 0   vseg:40 | offset:19 | kind:5          offset in 64-byte units inside the segment;
+//!                                                the kind tells the size of the record, too
 //! word 1   birth:44 | stored:15 | codec:5        stored size in 64-byte units
 //! word 2-3 checksum:128                          XXH3-128 of the stored bytes
 //! ```
@@ -21,6 +22,7 @@ use crate::bytes::{Field, field};
 use crate::compression::Codec;
 use crate::error::FormatError;
 use crate::layout::{PACK_BYTES, SEGMENT_BYTES_MAX};
+use crate::record::RecordSize;
 
 /// What a pointer leads to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,7 +30,7 @@ pub enum PtrKind {
     /// Nothing is stored; reads as zeros.
     #[default]
     Hole,
-    /// A block of an object.
+    /// A record of an object.
     Data,
     /// A tree node of 128 pointers.
     Node,
@@ -47,6 +49,8 @@ pub struct BlockPtr {
     pub stored_units: u16,
     /// How the stored bytes were made.
     pub codec: Codec,
+    /// What they were made of; one block unless this is data of a volume.
+    pub record: RecordSize,
     /// Transaction group that made the pointer: wrote the block, or shared it.
     pub birth: Txg,
     /// Made to a block that something else led to already, instead of writing it.
@@ -59,6 +63,12 @@ const VSEG_BITS: u32 = 40;
 const OFFSET_BITS: u32 = 19;
 const BIRTH_BITS: u32 = 44;
 const STORED_BITS: u32 = 15;
+
+const KIND_DATA: u64 = 1;
+const KIND_NODE: u64 = 2;
+const KIND_SHARED: u64 = 3;
+/// Data of two blocks; with each power of two more, two more.
+const KIND_LARGE: u64 = 4;
 
 const fn low(bits: u32) -> u64 {
     (1 << bits) - 1
@@ -74,7 +84,7 @@ impl BlockPtr {
             8,
             "word 0",
             "bits 0-39 vseg, 40-58 offset in 64 B units, 59-63 kind: 0 hole, 1 data, 2 node, \
-             3 data that was there before",
+             3 data that was there before, 2 + 2n and 3 + 2n as 1 and 3 of 2^n blocks",
         ),
         field(
             8,
@@ -96,6 +106,7 @@ impl BlockPtr {
         offset_units: 0,
         stored_units: 0,
         codec: Codec::Raw,
+        record: RecordSize::BLOCK,
         birth: Txg(0),
         shared: false,
         checksum: 0,
@@ -136,11 +147,15 @@ impl BlockPtr {
         assert!(self.vseg.0 <= low(VSEG_BITS) && self.birth.0 <= low(BIRTH_BITS), "{self:?}");
         assert!(u64::from(self.offset_units) <= low(OFFSET_BITS), "{self:?}");
         assert!(u64::from(self.stored_units) <= low(STORED_BITS), "{self:?}");
+        let size = u64::from(self.record.shift());
         let kind = match self.kind {
             PtrKind::Hole => 0,
-            PtrKind::Data if self.shared => 3,
-            PtrKind::Data => 1,
-            PtrKind::Node => 2,
+            PtrKind::Data => match (size, self.shared) {
+                (0, false) => KIND_DATA,
+                (0, true) => KIND_SHARED,
+                (size, shared) => KIND_LARGE + 2 * (size - 1) + u64::from(shared),
+            },
+            PtrKind::Node => KIND_NODE,
         };
         let word0 = self.vseg.0
             | u64::from(self.offset_units) << VSEG_BITS
@@ -167,24 +182,31 @@ impl BlockPtr {
         let checksum = u128::from_le_bytes(*rest.first_chunk().expect("32 - 16 = 16"));
         let bad = |field, value| FormatError::Field { what: "block pointer", field, value };
         let code = word0 >> (VSEG_BITS + OFFSET_BITS);
-        let kind = match code {
+        let (kind, size, shared) = match code {
             0 if word0 == 0 && word1 == 0 && checksum == 0 => return Ok(Self::HOLE),
-            1 | 3 => PtrKind::Data,
-            2 => PtrKind::Node,
-            other => return Err(bad("kind", other)),
+            KIND_DATA | KIND_SHARED => (PtrKind::Data, 0, code == KIND_SHARED),
+            KIND_NODE => (PtrKind::Node, 0, false),
+            large => {
+                let above = large.checked_sub(KIND_LARGE).ok_or_else(|| bad("kind", large))?;
+                (PtrKind::Data, 1 + (above / 2) as u8, above % 2 == 1)
+            }
         };
+        let record = RecordSize::from_shift(size).ok_or_else(|| bad("kind", code))?;
         let ptr = Self {
             kind,
             vseg: VsegId(word0 & low(VSEG_BITS)),
             offset_units: (word0 >> VSEG_BITS & low(OFFSET_BITS)) as u32,
             stored_units: (word1 >> BIRTH_BITS & low(STORED_BITS)) as u16,
             codec: Codec::from_code((word1 >> (BIRTH_BITS + STORED_BITS)) as u8)?,
+            record,
             birth: Txg(word1 & low(BIRTH_BITS)),
-            shared: code == 3,
+            shared,
             checksum,
         };
         let end = ptr.offset_bytes() + ptr.stored_bytes() as u64;
-        if ptr.stored_units == 0 || end > SEGMENT_BYTES_MAX {
+        // What is stored as it is of the pool's own tables is not whole blocks.
+        let too_long = !record.is_block() && ptr.stored_bytes() > record.bytes();
+        if ptr.stored_units == 0 || end > SEGMENT_BYTES_MAX || too_long {
             return Err(bad("stored", u64::from(ptr.stored_units)));
         }
         Ok(ptr)

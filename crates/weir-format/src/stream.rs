@@ -1,12 +1,12 @@
 //! The send stream: what a snapshot holds, or what changed since an older one, as a file or on a
 //! wire.
 //!
-//! Not here: which blocks those are, and what a receiver makes of them (weir-dataset).
+//! Not here: which records those are, and what a receiver makes of them (weir-dataset).
 //!
 //! Invariants:
 //! - every frame's checksums cover those of the frame before it: a frame that is damaged, missing
 //!   or in another's place is refused, and no frame behind it is looked at;
-//! - blocks come in rising order, each at most once, so one number says how far a receiver is;
+//! - records come in rising order, each at most once, so one number says how far a receiver is;
 //! - a reader holds one frame at a time, and no frame is larger than [`FRAME_BYTES_MAX`].
 //!
 //! ```text
@@ -29,16 +29,19 @@ use weir_base::ErrorKind;
 use crate::bytes::{Field, field};
 use crate::compression::{Codec, Compression};
 use crate::error::FormatError;
+use crate::record::RecordSize;
 
 pub use read::StreamReader;
 pub use token::{ResumeToken, TokenError};
 pub use write::StreamWriter;
 
-/// Version of the stream, apart from that of the disks: a stream outlives the pools it is of.
-pub const STREAM_VERSION: u32 = 1;
+/// Version of the stream, apart from that of the disks: a stream outlives the pools it is of. 1:
+/// first. 2: records of several blocks.
+pub const STREAM_VERSION: u32 = 2;
 
-/// Longest payload of a frame: what a receiver must hold before it can believe any of it.
-pub const FRAME_BYTES_MAX: usize = 1 << 20;
+/// Longest payload of a frame: what a receiver must hold before it can believe any of it. A frame
+/// that is nearly full takes one more record.
+pub const FRAME_BYTES_MAX: usize = 3 << 19;
 
 /// A writer ends a frame from this size on: checksums and headers are then a ten thousandth, and
 /// what a cut costs is little.
@@ -62,8 +65,9 @@ pub const BEGIN_FIELDS: &[Field] = &[
     field(8, "from", "guid of the snapshot it is a difference to, 0 for none"),
     field(1, "flags", "1: `from` is of another volume, which this one was cloned from"),
     field(1, "compression", "the volume's, coded as in a dataset record"),
-    field(8, "first_block", "where it goes on; what was before came in another stream"),
+    field(8, "first_record", "where it goes on; what was before came in another stream"),
     field(8, "size_bytes", "size of the volume at the snapshot"),
+    field(1, "record_size", "log2 of a record's blocks, 0 to 8"),
     field(8, "created_unix_ms", "wall clock when the snapshot was taken"),
     field(0, "volume", "u16 length, UTF-8: what the volume was called"),
     field(0, "snapshot", "u16 length, UTF-8: the snapshot's own name"),
@@ -72,16 +76,16 @@ pub const BEGIN_FIELDS: &[Field] = &[
 /// Fields of what a changes frame holds, for the format documentation.
 pub const CHANGE_FIELDS: &[Field] = &[
     field(1, "code", "0 hole, 1 raw, 2 lz4, 3 zstd"),
-    field(8, "start", "first block"),
-    field(0, "hole", "u64 number of blocks"),
-    field(0, "block", "u8 stored size in 64 B, u128 XXH3-128 of the stored bytes, the bytes"),
+    field(8, "start", "first record"),
+    field(0, "hole", "u64 number of records"),
+    field(0, "record", "u16 stored size in 64 B, u128 XXH3-128 of the stored bytes, the bytes"),
 ];
 
 /// Fields of an end frame, for the format documentation.
 pub const END_FIELDS: &[Field] = &[
-    field(8, "blocks", "blocks with data in this stream"),
+    field(8, "records", "records with data in this stream"),
     field(8, "stored_bytes", "what they occupy"),
-    field(8, "hole_blocks", "blocks in the holes of this stream"),
+    field(8, "hole_records", "records in the holes of this stream"),
 ];
 
 /// What a stream is of.
@@ -95,10 +99,12 @@ pub struct StreamBegin {
     pub is_clone: bool,
     /// Compression of the volume's new blocks.
     pub compression: Compression,
-    /// Nothing before this block is in the stream.
-    pub first_block: u64,
+    /// Nothing before this record is in the stream.
+    pub first_record: u64,
     /// Size of the volume at the snapshot, in bytes.
     pub size_bytes: u64,
+    /// The volume's record size: what the numbers here count.
+    pub record_size: RecordSize,
     /// Wall clock when the snapshot was taken.
     pub created_unix_ms: u64,
     /// What the volume was called.
@@ -110,22 +116,22 @@ pub struct StreamBegin {
 /// What was in a stream, told by its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamCounts {
-    /// Blocks with data.
-    pub blocks: u64,
+    /// Records with data.
+    pub records: u64,
     /// What they occupy, in bytes.
     pub stored_bytes: u64,
-    /// Blocks in holes.
-    pub hole_blocks: u64,
+    /// Records in holes.
+    pub hole_records: u64,
 }
 
 /// One change of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamChange {
-    /// First block.
+    /// First record.
     pub start: u64,
-    /// Blocks; 1 unless it is a hole.
+    /// Records; 1 unless it is a hole.
     pub count: u64,
-    /// How the block is stored and where in the frame; `None` for a hole.
+    /// How the record is stored and where in the frame; `None` for a hole.
     stored: Option<(Codec, Range<usize>)>,
 }
 
@@ -137,7 +143,7 @@ pub struct StreamChanges {
 }
 
 impl StreamChanges {
-    /// Each change and, of a block, how its verified bytes are stored and what they are.
+    /// Each change and, of a record, how its verified bytes are stored and what they are.
     pub fn iter(&self) -> impl Iterator<Item = (&StreamChange, Option<(Codec, &[u8])>)> {
         let stored = |change: &StreamChange| {
             let (codec, range) = change.stored.clone()?;

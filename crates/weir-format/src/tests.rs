@@ -10,13 +10,15 @@ use super::*;
 
 fn pointer() -> impl Strategy<Value = BlockPtr> {
     let size = (1_u16..=64, 0_u32..(1 << 19) - 64);
-    (0_u64..1 << 40, size, 0_u64..1 << 44, any::<u128>(), any::<(bool, bool)>()).prop_map(
-        |(vseg, (stored_units, offset_units), birth, checksum, (node, shared))| BlockPtr {
+    let kind = (any::<bool>(), any::<bool>(), 0_u8..=8);
+    (0_u64..1 << 40, size, 0_u64..1 << 44, any::<u128>(), kind).prop_map(
+        |(vseg, (stored_units, offset_units), birth, checksum, (node, shared, size))| BlockPtr {
             kind: if node { PtrKind::Node } else { PtrKind::Data },
             vseg: VsegId(vseg),
             offset_units,
             stored_units,
             codec: if node { Codec::Lz4 } else { Codec::Raw },
+            record: RecordSize::from_shift(if node { 0 } else { size }).expect("at most 8"),
             birth: Txg(birth),
             shared: shared && !node,
             checksum,
@@ -77,7 +79,7 @@ fn dataset() -> DatasetRecord {
                 to: 8,
                 from: Some(7),
                 is_new: true,
-                next_block: 12,
+                next_record: 12,
                 snapshot: "monday".to_owned(),
                 created_unix_ms: 3,
             }),
@@ -89,6 +91,7 @@ fn dataset() -> DatasetRecord {
         created_txg: Txg(2),
         created_unix_ms: 5,
         root: TreeRoot { ptr: BlockPtr::HOLE, height: TreeRoot::height_for(1 << 18) },
+        record_size: RecordSize::from_shift(3).expect("8 blocks"),
         used_blocks: 1,
         stored_units: 64,
         shared_units: 32,
@@ -115,6 +118,7 @@ fn bookmark() -> DatasetRecord {
         kind,
         size_bytes: 0,
         root: TreeRoot::default(),
+        record_size: RecordSize::BLOCK,
         used_blocks: 0,
         stored_units: 0,
         shared_units: 0,
@@ -159,8 +163,8 @@ fn labels_round_trip_and_name_other_versions() {
     assert_eq!(Label::decode(&bytes), Ok(label()));
     assert_eq!(label().place(), Some((0, 1)));
     for (version, part) in [
-        (7, "version 7 is newer than 6; use a newer weir"),
-        (5, "version 5 is older than 6: the pool was made by an older pre-release"),
+        (8, "version 8 is newer than 7; use a newer weir"),
+        (6, "version 6 is older than 7: the pool was made by an older pre-release"),
         (0, "field version holds the impossible value 0"),
     ] {
         bytes[8] = version;
@@ -172,7 +176,7 @@ fn labels_round_trip_and_name_other_versions() {
 
 #[test]
 fn uberblocks_name_other_versions() {
-    for (version, part) in [(7, "7 is newer than 6"), (5, "5 is older than 6"), (0, "impossible")] {
+    for (version, part) in [(8, "8 is newer than 7"), (6, "6 is older than 7"), (0, "impossible")] {
         let mut slot = uberblock().encode();
         slot[8] = version;
         let (body, sum) = slot.split_at_mut(layout::SLOT_BYTES - 16);
@@ -279,7 +283,7 @@ fn the_longest_records_fit_into_a_block() {
         to: 8,
         from: Some(7),
         is_new: true,
-        next_block: 12,
+        next_record: 12,
         snapshot: "s".repeat(weir_base::limits::NAME_BYTES_MAX),
         created_unix_ms: 3,
     });
@@ -295,6 +299,7 @@ fn a_bookmark_that_claims_anything_of_the_pool_is_refused() {
         DatasetRecord { root: TreeRoot { ptr: BlockPtr::HOLE, height }, ..bookmark() },
         DatasetRecord { root: TreeRoot { ptr, height: 1 }, ..bookmark() },
         DatasetRecord { size_bytes: 4096, ..bookmark() },
+        DatasetRecord { record_size: RecordSize::MAX, ..bookmark() },
         DatasetRecord { used_blocks: 1, ..bookmark() },
         DatasetRecord { tree_units: 1, ..bookmark() },
         DatasetRecord { born_units: 1, ..bookmark() },

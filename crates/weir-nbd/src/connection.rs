@@ -22,9 +22,8 @@ use weir_device::Block;
 
 use crate::export::{Export, ExportError};
 use crate::limits::{
-    BLOCK_BYTES_PREFERRED, COPY_BYTES_MAX, EXTENTS_MAX, HELD_BYTES_MAX, KEEP_BYTES_MAX,
-    LINGER_REQUESTS_MAX, POOL_BYTES_MAX, REQUESTS_MAX, SEND_BYTES, SHARE_BYTES_MAX,
-    SHARE_BYTES_MIN,
+    BLOCK_BYTES, COPY_BYTES_MAX, EXTENTS_MAX, HELD_BYTES_MAX, KEEP_BYTES_MAX, LINGER_REQUESTS_MAX,
+    POOL_BYTES_MAX, REQUESTS_MAX, SEND_BYTES, SHARE_BYTES_MAX, SHARE_BYTES_MIN,
 };
 use crate::linger::Linger;
 use crate::outgoing::Outgoing;
@@ -338,11 +337,11 @@ impl Connection {
     /// Answers a large read with the blocks in memory; false where that cannot be.
     fn share(self: &Rc<Self>, request: Request) -> bool {
         let Request { cookie, offset, len, .. } = request;
-        let block = u64::from(BLOCK_BYTES_PREFERRED);
+        let block = u64::from(BLOCK_BYTES);
         if !offset.is_multiple_of(block) || !u64::from(len).is_multiple_of(block) {
             return false;
         }
-        let mut blocks = Vec::with_capacity((len / BLOCK_BYTES_PREFERRED) as usize);
+        let mut blocks = Vec::with_capacity((len / BLOCK_BYTES) as usize);
         // An error is met again, and answered, on the usual way.
         if !self.export.try_share(offset, u64::from(len), &mut blocks).unwrap_or(false) {
             return false;

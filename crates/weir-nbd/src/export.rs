@@ -14,6 +14,8 @@ use futures_util::future::LocalBoxFuture;
 use weir_base::ErrorKind;
 use weir_device::Block;
 
+#[cfg(doc)]
+use crate::limits::REQUEST_BYTES_MAX;
 use crate::wire::Errno;
 
 /// The storage said no to a request.
@@ -74,6 +76,10 @@ pub type ExportFuture<'a, T> = LocalBoxFuture<'a, Result<T, ExportError>>;
 pub trait Export: Send + Sync + 'static {
     /// Its size; a connection goes by what it was at the handshake.
     fn size_bytes(&self) -> u64;
+
+    /// What requests should be multiples of, in length and offset, to be done without reading what
+    /// is around them: a power of two from 512 to [`REQUEST_BYTES_MAX`].
+    fn block_bytes_preferred(&self) -> u32;
 
     /// Whether writes are refused.
     fn read_only(&self) -> bool;

@@ -11,8 +11,8 @@ use std::time::Duration;
 /// use for.
 pub const BLOCK_BYTES_MIN: u32 = 512;
 
-/// Preferred request: what the engine maps as one unit.
-pub const BLOCK_BYTES_PREFERRED: u32 = weir_base::BLOCK_BYTES as u32;
+/// What is handed to an export as a block, without a copy.
+pub const BLOCK_BYTES: u32 = weir_base::BLOCK_BYTES as u32;
 
 /// Largest READ or WRITE: what every client may assume a server takes (proto.md, "Block size
 /// constraints").

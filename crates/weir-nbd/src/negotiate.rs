@@ -17,7 +17,7 @@ use weir_base::ErrorKind;
 
 use crate::error::NbdError;
 use crate::export::{Export, ExportError, Exports};
-use crate::limits::{BLOCK_BYTES_MIN, BLOCK_BYTES_PREFERRED, OPTION_BYTES_MAX, REQUEST_BYTES_MAX};
+use crate::limits::{BLOCK_BYTES_MIN, OPTION_BYTES_MAX, REQUEST_BYTES_MAX};
 use crate::request::Terms;
 use crate::wire::{
     BASE_ALLOCATION, BASE_ALLOCATION_ID, EXPORT_NAME_PADDING_BYTES, NBD_MAGIC, OPTION_HEADER_BYTES,
@@ -232,6 +232,12 @@ impl Negotiation {
         let size = ready.terms.size_bytes.to_be_bytes();
         let flags = self.flags(&ready.terms).to_be_bytes();
         answer.send(reply_kind::INFO, &[&info::EXPORT.to_be_bytes(), &size, &flags]);
+        let preferred = ready.export.block_bytes_preferred();
+        assert!(
+            preferred.is_power_of_two()
+                && (BLOCK_BYTES_MIN..=REQUEST_BYTES_MAX).contains(&preferred),
+            "the protocol has no preferred size of {preferred}"
+        );
         // Sent whether asked for or not: a client that did not ask may still read it, and one that
         // does not know it skips it.
         answer.send(
@@ -239,7 +245,7 @@ impl Negotiation {
             &[
                 &info::BLOCK_SIZE.to_be_bytes(),
                 &BLOCK_BYTES_MIN.to_be_bytes(),
-                &BLOCK_BYTES_PREFERRED.to_be_bytes(),
+                &preferred.to_be_bytes(),
                 &REQUEST_BYTES_MAX.to_be_bytes(),
             ],
         );

@@ -13,8 +13,7 @@
 
 use crate::error::NbdError;
 use crate::limits::{
-    BLOCK_BYTES_MIN, BLOCK_BYTES_PREFERRED, DRAIN_BYTES_MAX, LONG_WRITE_BYTES_MIN,
-    REQUEST_BYTES_MAX,
+    BLOCK_BYTES, BLOCK_BYTES_MIN, DRAIN_BYTES_MAX, LONG_WRITE_BYTES_MIN, REQUEST_BYTES_MAX,
 };
 use crate::wire::{Errno, REQUEST_HEADER_BYTES, REQUEST_MAGIC, Reader, command, command_flag};
 
@@ -245,8 +244,7 @@ impl Header {
     }
 
     fn has_whole_blocks(&self) -> bool {
-        self.offset.is_multiple_of(u64::from(BLOCK_BYTES_PREFERRED))
-            && self.len.is_multiple_of(BLOCK_BYTES_PREFERRED)
+        self.offset.is_multiple_of(u64::from(BLOCK_BYTES)) && self.len.is_multiple_of(BLOCK_BYTES)
     }
 
     /// FUA is allowed everywhere: the specification asks servers to accept it on all commands.

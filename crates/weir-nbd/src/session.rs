@@ -27,7 +27,7 @@ use crate::connection::Connection;
 use crate::error::NbdError;
 use crate::export::Exports;
 use crate::input::Input;
-use crate::limits::{BLOCK_BYTES_PREFERRED, HANDSHAKE_LIMIT, INPUT_BYTES};
+use crate::limits::{HANDSHAKE_LIMIT, INPUT_BYTES};
 use crate::linger::Linger;
 use crate::negotiate::{Negotiation, Ready, Step};
 use crate::request::{Command, Parsed, Refusal, Request, parse};
@@ -221,7 +221,7 @@ struct LongWrite {
 
 impl LongWrite {
     fn new(request: Request) -> Self {
-        let blocks = Vec::with_capacity((request.len / BLOCK_BYTES_PREFERRED) as usize);
+        let blocks = Vec::with_capacity(request.len as usize / BLOCK_BYTES);
         Self { request, blocks }
     }
 

@@ -99,7 +99,7 @@ fn nbdinfo_shows_everything() {
         "can_trim: true",
         "can_zero: true",
         "block_size_minimum: 512",
-        "block_size_preferred: 4096",
+        "block_size_preferred: 65536",
         "block_size_maximum: 33554432",
         "a volume in memory",
     ] {

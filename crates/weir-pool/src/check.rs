@@ -182,7 +182,7 @@ impl Pool {
 /// Whether two pointers lead to one block and say the same of it.
 fn is_same_block(a: &BlockPtr, b: &BlockPtr) -> bool {
     let what = |ptr: &BlockPtr| (ptr.address(), ptr.stored_units, ptr.codec, ptr.checksum);
-    a.kind == b.kind && what(a) == what(b)
+    (a.kind, a.record) == (b.kind, b.record) && what(a) == what(b)
 }
 
 /// Compares one segment's counts with the pointers found; the bytes that these save.

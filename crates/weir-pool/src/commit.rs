@@ -17,7 +17,7 @@ use weir_format::{
 
 use crate::error::PoolError;
 use crate::labels::write_uberblock;
-use crate::pack::CompressHistory;
+use crate::pack::{CompressHistory, RawRecord};
 use crate::planted::PlantedBug;
 use crate::pool::{Committed, Pool};
 use crate::segments::table_block;
@@ -284,5 +284,6 @@ pub async fn write_directory_block(
     let block = Block::copy_of(content);
     let mut history = CompressHistory::default();
     let (class, kind) = (SegmentClass::Root, PtrKind::Data);
-    out.write_block(class, None, kind, &block, Compression::Lz4, &mut history).await
+    let (record, lz4) = (RawRecord::of(&block), Compression::Lz4);
+    out.write_record(class, None, kind, record, lz4, &mut history).await
 }

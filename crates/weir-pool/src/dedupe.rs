@@ -19,43 +19,51 @@ use weir_format::{BlockOwner, BlockPtr, Codec, Compression, PtrKind, SegmentClas
 
 use crate::error::PoolError;
 use crate::hints::Content;
-use crate::pack::CompressHistory;
+use crate::pack::{CompressHistory, RawRecord};
 use crate::pool::Pool;
 use crate::read::{Wanted, split_runs};
 use crate::references::Sharing;
 use crate::write_out::WriteOut;
 
-/// A block whose content a hint says is on disk: it waits to be compared, many at a time.
+/// A record whose content a hint says is on disk: it waits to be compared, many at a time.
 pub struct Hinted {
     owner: BlockOwner,
-    block: Block,
-    /// Its stored form, unless that is the block itself.
+    blocks: Vec<Block>,
+    /// Its bytes and its stored form, each unless it is the block itself.
+    bytes: Option<Vec<u8>>,
     packed: Option<Vec<u8>>,
     content: Content,
     hint: BlockPtr,
 }
 
 impl Hinted {
+    fn raw(&self) -> RawRecord<'_> {
+        let bytes = self.bytes.as_deref().unwrap_or_else(|| &self.blocks[0][..]);
+        RawRecord::new(self.content.record, &self.blocks, bytes)
+    }
+
     fn stored(&self) -> &[u8] {
-        self.packed.as_deref().unwrap_or(&self.block[..])
+        self.packed.as_deref().unwrap_or_else(|| self.raw().bytes())
     }
 }
 
-/// What became of a block that was looked for.
+/// What became of a record that was looked for.
 pub enum Looked {
-    /// Its pointer: the block was stored, or shared with one in the cache.
+    /// Its pointer: the record was stored, or shared with one in the cache.
     Done(BlockPtr),
     /// For [`WriteOut::write_hinted`].
     Hinted(Hinted),
 }
 
 impl Pool {
-    fn is_cached_as(&self, ptr: &BlockPtr, block: &Block) -> bool {
-        let cached = self.cache.peek(CacheClass::Data, ptr);
-        cached.is_some_and(|cached| cached.same_cell(block) || *cached == **block)
+    fn is_cached_as(&self, ptr: &BlockPtr, raw: RawRecord<'_>) -> bool {
+        raw.blocks().iter().enumerate().all(|(part, block)| {
+            let cached = self.cache.peek(CacheClass::Data, ptr, part);
+            cached.is_some_and(|cached| cached.same_cell(block) || *cached == **block)
+        })
     }
 
-    /// Where a block of this content may be, as long as references can be counted.
+    /// Where a record of this content may be, as long as references can be counted.
     fn hint(&self, content: &Content) -> Option<BlockPtr> {
         let hint = self.hints.lock().get(content);
         hint.filter(|_| self.has_room_for_tables())
@@ -91,21 +99,21 @@ impl Pool {
 }
 
 impl WriteOut<'_> {
-    /// Stores a block of a volume, unless its content is there already: then it becomes a
+    /// Stores a record of a volume, unless its content is there already: then it becomes a
     /// reference, at once if that is in the cache, else once it was compared.
     ///
     /// # Errors
-    /// As [`Self::write_block`].
+    /// As [`Self::write_record`].
     pub async fn write_deduped(
         &mut self,
         owner: BlockOwner,
-        block: &Block,
+        raw: RawRecord<'_>,
         compression: Compression,
         history: &mut CompressHistory,
     ) -> Result<Looked, PoolError> {
         let mut packer = std::mem::take(&mut self.packer).unwrap_or_default();
-        let (stored, codec) = packer.pack(block, compression, history);
-        let done = self.look(owner, block, stored, codec).await;
+        let (stored, codec) = packer.pack(raw.bytes(), compression, history);
+        let done = self.look(owner, raw, stored, codec).await;
         self.packer = Some(packer);
         done
     }
@@ -113,42 +121,44 @@ impl WriteOut<'_> {
     async fn look(
         &mut self,
         owner: BlockOwner,
-        block: &Block,
+        raw: RawRecord<'_>,
         stored: &[u8],
         codec: Codec,
     ) -> Result<Looked, PoolError> {
-        let stored_units = (stored.len() / PACK_BYTES) as u16;
-        let content = Content { checksum: checksum::xxh3_128(stored), stored_units, codec };
+        let (stored_units, record) = ((stored.len() / PACK_BYTES) as u16, raw.size());
+        let content = Content { checksum: checksum::xxh3_128(stored), stored_units, codec, record };
         let judged = match self.pool.hint(&content) {
             None => None,
-            Some(hint) if self.pool.is_cached_as(&hint, block) => Some((hint, true)),
+            Some(hint) if self.pool.is_cached_as(&hint, raw) => Some((hint, true)),
             Some(hint) if self.is_older(&hint) => {
+                let bytes = (!record.is_block()).then(|| raw.bytes().to_vec());
                 let packed = (codec != Codec::Raw).then(|| stored.to_vec());
-                let block = block.clone();
-                return Ok(Looked::Hinted(Hinted { owner, block, packed, content, hint }));
+                let blocks = raw.blocks().to_vec();
+                return Ok(Looked::Hinted(Hinted { owner, blocks, bytes, packed, content, hint }));
             }
             Some(hint) => Some((hint, false)),
         };
-        self.share_or_store(owner, block, stored, content, judged).await.map(Looked::Done)
+        self.share_or_store(owner, raw, stored, content, judged).await.map(Looked::Done)
     }
 
-    /// Compares blocks with what their hints name, and shares it or stores them. Pointers in the
+    /// Compares records with what their hints name, and shares it or stores them. Pointers in the
     /// order of `hinted`, which are few enough to be held twice; nothing was freed since they were
     /// looked for.
     ///
     /// # Errors
-    /// As [`Self::write_block`].
+    /// As [`Self::write_record`].
     pub async fn write_hinted(&mut self, hinted: &[Hinted]) -> Result<Vec<BlockPtr>, PoolError> {
         let equal = self.pool.equal_on_disk(hinted).await;
         let mut ptrs = Vec::with_capacity(hinted.len());
         for (one, equal) in hinted.iter().zip(equal) {
-            let Hinted { owner, block, content, hint, .. } = one;
+            let Hinted { owner, content, hint, .. } = one;
             // Asked again: a block before this one may have been of the same content.
             let judged = self.pool.hint(content).map(|now| {
                 let compared = equal && now.address() == hint.address();
-                (now, compared || self.pool.is_cached_as(&now, block))
+                (now, compared || self.pool.is_cached_as(&now, one.raw()))
             });
-            ptrs.push(self.share_or_store(*owner, block, one.stored(), *content, judged).await?);
+            let (raw, stored) = (one.raw(), one.stored());
+            ptrs.push(self.share_or_store(*owner, raw, stored, *content, judged).await?);
         }
         Ok(ptrs)
     }
@@ -157,7 +167,7 @@ impl WriteOut<'_> {
     async fn share_or_store(
         &mut self,
         owner: BlockOwner,
-        block: &Block,
+        raw: RawRecord<'_>,
         stored: &[u8],
         content: Content,
         judged: Option<(BlockPtr, bool)>,
@@ -173,7 +183,7 @@ impl WriteOut<'_> {
             }
         }
         let what = (SegmentClass::Data, Some(owner), PtrKind::Data);
-        let ptr = self.store(what, block, stored, (content.codec, content.checksum)).await?;
+        let ptr = self.store(what, raw, stored, (content.codec, content.checksum)).await?;
         self.pool.hints.lock().insert(&ptr);
         Ok(ptr)
     }

@@ -14,7 +14,7 @@
 //! - RAM is what was asked for and no more, however many blocks pass through.
 
 use weir_base::VsegId;
-use weir_format::{BlockPtr, Codec, PtrKind};
+use weir_format::{BlockPtr, Codec, PtrKind, RecordSize};
 
 /// Slots of a bucket: enough that nearly every bucket is nearly full before any is, and few enough
 /// to be searched in a fraction of a microsecond.
@@ -32,11 +32,13 @@ pub(crate) struct Content {
     pub(crate) checksum: u128,
     pub(crate) stored_units: u16,
     pub(crate) codec: Codec,
+    pub(crate) record: RecordSize,
 }
 
 impl Content {
     pub(crate) fn of(ptr: &BlockPtr) -> Self {
-        Self { checksum: ptr.checksum, stored_units: ptr.stored_units, codec: ptr.codec }
+        let BlockPtr { checksum, stored_units, codec, record, .. } = *ptr;
+        Self { checksum, stored_units, codec, record }
     }
 
     const fn tag(&self) -> u64 {
@@ -44,7 +46,8 @@ impl Content {
     }
 
     fn form(&self) -> u32 {
-        u32::from(self.stored_units) | u32::from(self.codec.code()) << 16
+        let (codec, shift) = (self.codec.code(), self.record.shift());
+        u32::from(self.stored_units) | u32::from(codec) << 16 | u32::from(shift) << 24
     }
 
     /// A pointer to a block of this content at an address, as far as that says.
@@ -55,6 +58,7 @@ impl Content {
             offset_units: (place >> VSEG_BITS & ((1 << OFFSET_BITS) - 1)) as u32,
             stored_units: self.stored_units,
             codec: self.codec,
+            record: self.record,
             checksum: self.checksum,
             ..BlockPtr::default()
         }
@@ -213,7 +217,8 @@ mod tests {
     use weir_codec::checksum::xxh3_128;
 
     fn ptr(n: u64) -> BlockPtr {
-        Content { checksum: xxh3_128(&n.to_le_bytes()), stored_units: 64, codec: Codec::Raw }
+        let (checksum, record) = (xxh3_128(&n.to_le_bytes()), RecordSize::BLOCK);
+        Content { checksum, stored_units: 64, codec: Codec::Raw, record }
             .at(n << VSEG_BITS & ((1 << (VSEG_BITS + OFFSET_BITS)) - 1) | n >> 10)
     }
 

@@ -1,11 +1,11 @@
-//! Compressing blocks for write-out and decompressing what was read: the contexts, and what is not
+//! Compressing records for write-out and decompressing what was read: the contexts, and what is not
 //! even tried.
 //!
 //! Not here: the compressors (weir-codec), the property of a volume (weir-dataset), placing
 //! (write_out), verifying (read).
 //!
 //! Invariants:
-//! - what is stored compressed is smaller than the block by at least `SAVING_BYTES_MIN`;
+//! - what is stored compressed is smaller by at least an eighth;
 //! - one history is of one dataset and its present setting: a miss of lz4 says enough about zstd.
 
 use parking_lot::Mutex;
@@ -13,8 +13,9 @@ use weir_base::BLOCK_BYTES;
 use weir_codec::compress::{
     MalformedError, ZstdPacker, ZstdUnpacker, lz4, stored_bytes_max, unlz4,
 };
+use weir_device::Block;
 use weir_format::layout::PACK_BYTES;
-use weir_format::{Codec, Compression};
+use weir_format::{Codec, Compression, RecordSize};
 
 /// After this many blocks in a row that did not compress, only one in [`TRY_ONE_IN`] is tried
 /// (design 6): incompressible data then costs next to nothing.
@@ -40,54 +41,97 @@ impl CompressHistory {
     }
 }
 
-/// Compresses the blocks of one write-out, one after the other.
+/// A record that is to be stored.
+#[derive(Clone, Copy)]
+pub struct RawRecord<'a> {
+    /// Its blocks, which the cache takes.
+    blocks: &'a [Block],
+    /// What these hold, one behind the other.
+    bytes: &'a [u8],
+    size: RecordSize,
+}
+
+impl<'a> RawRecord<'a> {
+    /// A record of these blocks and their bytes.
+    pub fn new(size: RecordSize, blocks: &'a [Block], bytes: &'a [u8]) -> Self {
+        assert_eq!(blocks.len() as u64, size.blocks(), "records are whole");
+        assert_eq!(bytes.len(), size.bytes(), "records are whole");
+        Self { blocks, bytes, size }
+    }
+
+    /// A record that is a block.
+    pub fn of(block: &'a Block) -> Self {
+        Self::new(RecordSize::BLOCK, std::slice::from_ref(block), &block[..])
+    }
+
+    pub(crate) fn blocks(&self) -> &'a [Block] {
+        self.blocks
+    }
+
+    pub(crate) fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    pub(crate) fn size(&self) -> RecordSize {
+        self.size
+    }
+}
+
+/// Compresses the records of one write-out, one after the other.
 pub(crate) struct Packer {
+    /// As large as the largest of them asked for.
     scratch: Vec<u8>,
     zstd: Option<ZstdPacker>,
 }
 
 impl Default for Packer {
     fn default() -> Self {
-        let scratch = vec![0; stored_bytes_max(BLOCK_BYTES).next_multiple_of(PACK_BYTES)];
-        Self { scratch, zstd: None }
+        Self { scratch: vec![0; scratch_bytes(BLOCK_BYTES)], zstd: None }
     }
 }
 
+fn scratch_bytes(raw_bytes: usize) -> usize {
+    stored_bytes_max(raw_bytes).next_multiple_of(PACK_BYTES)
+}
+
 impl Packer {
-    /// The stored form of a block, in whole units, and what made it.
+    /// The stored form of a record, in whole units, and what made it.
     pub(crate) fn pack<'s>(
         &'s mut self,
-        block: &'s [u8; BLOCK_BYTES],
+        raw: &'s [u8],
         compression: Compression,
         history: &mut CompressHistory,
     ) -> (&'s [u8], Codec) {
         let codec = match compression {
             // How a volume that is set to off compresses is not known.
-            Compression::Off => return (block, Codec::Raw),
+            Compression::Off => return (raw, Codec::Raw),
             Compression::Lz4 | Compression::Auto => Codec::Lz4,
             Compression::Zstd(_) => Codec::Zstd,
         };
-        let packed = history.worth_trying().then(|| self.try_pack(block, compression)).flatten();
+        let packed = history.worth_trying().then(|| self.try_pack(raw, compression)).flatten();
         history.note(packed.is_some());
-        let Some(len) = packed else { return (block, Codec::Raw) };
+        let Some(len) = packed else { return (raw, Codec::Raw) };
         let padded = len.next_multiple_of(PACK_BYTES);
         self.scratch[len..padded].fill(0);
         (&self.scratch[..padded], codec)
     }
 
-    fn try_pack(&mut self, block: &[u8], compression: Compression) -> Option<usize> {
+    fn try_pack(&mut self, raw: &[u8], compression: Compression) -> Option<usize> {
+        if self.scratch.len() < scratch_bytes(raw.len()) {
+            self.scratch.resize(scratch_bytes(raw.len()), 0);
+        }
         match compression {
             Compression::Off => None,
-            Compression::Lz4 | Compression::Auto => lz4(block, &mut self.scratch),
+            Compression::Lz4 | Compression::Auto => lz4(raw, &mut self.scratch),
             Compression::Zstd(level) => {
                 let zstd = self.zstd.get_or_insert_with(|| ZstdPacker::new(level));
-                zstd.pack(level, block, &mut self.scratch)
+                zstd.pack(level, raw, &mut self.scratch)
             }
         }
     }
 }
 
-/// Decompresses blocks on as many threads as read at the same time.
+/// Decompresses records on as many threads as read at the same time.
 #[derive(Default)]
 pub(crate) struct Unpackers {
     /// Contexts that nobody uses now; never more than were used at the same time.
@@ -95,23 +139,23 @@ pub(crate) struct Unpackers {
 }
 
 impl Unpackers {
-    /// Fills `block` from its verified stored form.
+    /// Fills `raw` from its verified stored form.
     pub(crate) fn unpack(
         &self,
         codec: Codec,
         stored: &[u8],
-        block: &mut [u8; BLOCK_BYTES],
+        raw: &mut [u8],
     ) -> Result<(), MalformedError> {
         match codec {
             Codec::Raw => {
-                *block = *stored.first_chunk().ok_or(MalformedError)?;
+                raw.copy_from_slice(stored.get(..raw.len()).ok_or(MalformedError)?);
                 Ok(())
             }
-            Codec::Lz4 => unlz4(stored, block),
+            Codec::Lz4 => unlz4(stored, raw),
             Codec::Zstd => {
                 let idle = self.idle.lock().pop();
                 let mut context = idle.unwrap_or_default();
-                let done = context.unpack(stored, block);
+                let done = context.unpack(stored, raw);
                 self.idle.lock().push(context);
                 done
             }

@@ -60,4 +60,8 @@ pub enum PlantedBug {
     ResumeSkips,
     /// A difference between two snapshots leaves out what was trimmed.
     TrimsNotSent,
+    /// The rest of a record of which a part is replayed is taken for zeros.
+    ReplayForgetsRest,
+    /// What the rest of a record was before another txg is taken for what it is.
+    RestOutlivesTxg,
 }

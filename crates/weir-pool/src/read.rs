@@ -1,4 +1,4 @@
-//! Reading blocks: translate, read, verify, decompress. Verification happens here and nowhere
+//! Reading records: translate, read, verify, decompress. Verification happens here and nowhere
 //! else.
 //!
 //! Not here: which pointer to read (tree), and the choice among legs (vdev).
@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use weir_cache::CacheClass;
 use weir_codec::checksum;
 use weir_device::{Block, BlockMut, IoBuf};
-use weir_format::{BlockPtr, Codec, PtrKind};
+use weir_format::{BlockPtr, Codec, FormatError, PtrKind, RecordSize};
 
 use crate::error::PoolError;
 use crate::planted::PlantedBug;
@@ -27,10 +27,47 @@ pub(crate) const RUN_BYTES_MAX: u64 = 1 << 20;
 /// Gap between two blocks that is read along rather than skipped.
 pub(crate) const RUN_GAP_BYTES_MAX: u64 = 16 << 10;
 
+/// A block that is to be read: number `part` of the record a pointer leads to, which is no hole and
+/// of a size that was checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordPart {
+    /// Leads to the record.
+    pub ptr: BlockPtr,
+    /// Below the blocks of a record.
+    pub part: usize,
+}
+
+/// The blocks of a record.
+pub enum Blocks {
+    /// It is one.
+    One(Block),
+    /// It is more.
+    Many(Vec<Block>),
+}
+
+impl Deref for Blocks {
+    type Target = [Block];
+
+    fn deref(&self) -> &[Block] {
+        match self {
+            Self::One(block) => std::slice::from_ref(block),
+            Self::Many(blocks) => blocks,
+        }
+    }
+}
+
 impl Pool {
-    /// The block a pointer leads to if no I/O is needed: from the cache.
-    pub fn cached(&self, ptr: &BlockPtr) -> Option<Block> {
-        self.cache.get(Self::class(ptr), ptr)
+    /// A block if no I/O is needed: from the cache.
+    pub fn cached(&self, ptr: &BlockPtr, part: usize) -> Option<Block> {
+        self.cache.get(Self::class(ptr), ptr, part)
+    }
+
+    /// Takes the blocks of a record into the cache: they were verified against its pointer, or are
+    /// about to be written under it.
+    pub(crate) fn keep_blocks(&self, ptr: &BlockPtr, blocks: &[Block]) {
+        for (part, block) in blocks.iter().enumerate() {
+            self.cache.insert(Self::class(ptr), ptr, part, block.clone());
+        }
     }
 
     fn class(ptr: &BlockPtr) -> CacheClass {
@@ -40,32 +77,52 @@ impl Pool {
         }
     }
 
-    /// The block a pointer leads to; not for holes.
+    /// The block a pointer leads to, which is a record of its own; not for holes.
     ///
     /// # Errors
     /// `Damaged` when no leg has the right bytes, `NoSegment` when the pointer is older than the
     /// segment's life (the caller's root is out of date: look the block up again).
     pub async fn read_block(&self, ptr: &BlockPtr) -> Result<Block, PoolError> {
-        if let Some(block) = self.cached(ptr) {
+        self.check_record(ptr, RecordSize::BLOCK)?;
+        if let Some(block) = self.cached(ptr, 0) {
             return Ok(block);
         }
-        self.read_block_from_disk(ptr, None).await
+        Ok(self.read_from_disk(ptr).await?[0].clone())
     }
 
-    /// `first`: the leg to ask first, if that matters.
-    async fn read_block_from_disk(
-        &self,
-        ptr: &BlockPtr,
-        first: Option<usize>,
-    ) -> Result<Block, PoolError> {
+    /// Refuses a pointer to a record of another size than is pointed to where it stands: its node
+    /// was written by somebody else.
+    pub fn check_record(&self, ptr: &BlockPtr, size: RecordSize) -> Result<(), PoolError> {
+        if ptr.record == size || ptr.is_hole() {
+            return Ok(());
+        }
+        let (what, value) = ("block pointer", u64::from(ptr.record.shift()));
+        let source = FormatError::Field { what, field: "record size", value };
+        Err(PoolError::Structure { pool: self.label.name.clone(), what, source })
+    }
+
+    /// The blocks of the record that a pointer leads to; not for holes.
+    ///
+    /// # Errors
+    /// As [`Self::read_block`].
+    pub async fn read_record(&self, ptr: &BlockPtr) -> Result<Blocks, PoolError> {
+        let parts = 0..ptr.record.blocks() as usize;
+        let cached: Option<Vec<Block>> = parts.map(|part| self.cached(ptr, part)).collect();
+        match cached {
+            Some(blocks) => Ok(Blocks::Many(blocks)),
+            None => self.read_from_disk(ptr).await,
+        }
+    }
+
+    async fn read_from_disk(&self, ptr: &BlockPtr) -> Result<Blocks, PoolError> {
         assert!(!ptr.is_hole(), "a hole is nowhere on disk");
-        let (buf, start) = self.read_stored(ptr, first).await?;
-        let block = self.unpack(ptr, &buf[start..start + ptr.stored_bytes()])?;
-        self.cache.insert(Self::class(ptr), ptr, block.clone());
-        Ok(block)
+        let (buf, start) = self.read_stored(ptr, None).await?;
+        let blocks = self.unpack(ptr, &buf[start..start + ptr.stored_bytes()])?;
+        self.keep_blocks(ptr, &blocks);
+        Ok(blocks)
     }
 
-    /// The verified stored bytes of one block: a buffer and where they start in it.
+    /// The verified stored bytes of one record: a buffer and where they start in it.
     pub(crate) async fn read_stored(
         &self,
         ptr: &BlockPtr,
@@ -84,15 +141,22 @@ impl Pool {
         self.reads[first.kind as usize].fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Reads many blocks, neighbours together; results in the order of `ptrs`.
-    pub async fn read_blocks(&self, ptrs: &[BlockPtr]) -> Vec<Result<Block, PoolError>> {
+    /// Reads many blocks, neighbours together, and each record once of which several blocks stand
+    /// one after another; results in the order of `parts`.
+    pub async fn read_parts(&self, parts: &[RecordPart]) -> Vec<Result<Block, PoolError>> {
         let mut results: Vec<Option<Result<Block, PoolError>>> =
-            ptrs.iter().map(|ptr| self.cached(ptr).map(Ok)).collect();
+            parts.iter().map(|RecordPart { ptr, part }| self.cached(ptr, *part).map(Ok)).collect();
         let mut missing: Vec<Wanted<'_>> = Vec::new();
-        for index in 0..ptrs.len() {
-            if results[index].is_none() {
-                match self.locate(&ptrs[index]).await {
-                    Ok(place) => missing.push(Wanted { index, ptr: ptrs[index], place }),
+        for index in 0..parts.len() {
+            let ptr = parts[index].ptr;
+            let is_same = |other: &BlockPtr| other.address() == ptr.address();
+            // The one before is of the same record, and that is being read.
+            let comes_along = index > 0
+                && is_same(&parts[index - 1].ptr)
+                && missing.last().is_some_and(|wanted| is_same(&wanted.ptr));
+            if results[index].is_none() && !comes_along {
+                match self.locate(&ptr).await {
+                    Ok(place) => missing.push(Wanted { index, ptr, place }),
                     Err(error) => results[index] = Some(Err(error)),
                 }
             }
@@ -100,22 +164,36 @@ impl Pool {
         let reads = split_runs(missing, |wanted| wanted).into_iter().map(|run| async move {
             let mut blocks = Vec::with_capacity(run.len());
             self.read_run(&run, |wanted, stored| {
-                let block = stored.and_then(|(buf, range)| self.unpack(&wanted.ptr, &buf[range]));
-                if let Ok(block) = &block {
-                    self.cache.insert(Self::class(&wanted.ptr), &wanted.ptr, block.clone());
+                let read = stored.and_then(|(buf, range)| self.unpack(&wanted.ptr, &buf[range]));
+                if let Ok(read) = &read {
+                    self.keep_blocks(&wanted.ptr, read);
                 }
-                blocks.push((wanted.index, block));
+                blocks.push((wanted.index, read));
             })
             .await;
             blocks
         });
-        for (index, block) in futures_util::future::join_all(reads).await.into_iter().flatten() {
-            results[index] = Some(block);
+        for (first, read) in futures_util::future::join_all(reads).await.into_iter().flatten() {
+            let of_one = |part: &&RecordPart| part.ptr.address() == parts[first].ptr.address();
+            let count = parts[first..].iter().take_while(of_one).count();
+            for (result, part) in results[first..].iter_mut().zip(&parts[first..]).take(count) {
+                result.get_or_insert_with(|| match &read {
+                    Ok(blocks) => Ok(blocks[part.part].clone()),
+                    Err(error) => Err(error.clone()),
+                });
+            }
         }
-        results.into_iter().map(|r| r.expect("every pointer was cached or read")).collect()
+        results.into_iter().map(|r| r.expect("every block was cached or read")).collect()
     }
 
-    /// The verified bytes of many blocks as they are stored, neighbours read together; results in
+    /// As [`Self::read_parts`], the first block of each record: of nodes, all that there is.
+    pub async fn read_blocks(&self, ptrs: &[BlockPtr]) -> Vec<Result<Block, PoolError>> {
+        let parts: Vec<RecordPart> =
+            ptrs.iter().map(|ptr| RecordPart { ptr: *ptr, part: 0 }).collect();
+        self.read_parts(&parts).await
+    }
+
+    /// The verified bytes of many records as they are stored, neighbours read together; results in
     /// the order of `ptrs`. Nothing of it is kept in the cache.
     pub async fn read_stored_blocks(&self, ptrs: &[BlockPtr]) -> Vec<Result<Stored, PoolError>> {
         let mut results: Vec<Option<Result<Stored, PoolError>>> = Vec::new();
@@ -123,7 +201,8 @@ impl Pool {
         let mut missing: Vec<Wanted<'_>> = Vec::new();
         for (index, ptr) in ptrs.iter().enumerate() {
             // The cache holds blocks as clients see them, which is how raw ones are stored.
-            let raw = (ptr.codec == Codec::Raw).then(|| self.cached(ptr)).flatten();
+            let is_block = ptr.codec == Codec::Raw && ptr.record.is_block();
+            let raw = is_block.then(|| self.cached(ptr, 0)).flatten();
             if let Some(block) = raw {
                 results[index] = Some(Ok(Stored(Bytes::Cached(block))));
                 continue;
@@ -148,12 +227,25 @@ impl Pool {
         results.into_iter().map(|r| r.expect("every pointer was cached or read")).collect()
     }
 
-    /// The block that these bytes were stored as; `None` where they are none: they may come from
+    /// The record that these bytes were stored as; `None` where they are none: they may come from
     /// anywhere.
-    pub fn unpack_stored(&self, codec: Codec, stored: &[u8]) -> Option<Block> {
-        let mut block = BlockMut::zeroed();
-        self.unpackers.unpack(codec, stored, &mut block).ok()?;
-        Some(block.freeze())
+    pub fn unpack_stored(&self, size: RecordSize, codec: Codec, stored: &[u8]) -> Option<Blocks> {
+        if size.is_block() {
+            let mut block = BlockMut::zeroed();
+            self.unpackers.unpack(codec, stored, &mut block[..]).ok()?;
+            return Some(Blocks::One(block.freeze()));
+        }
+        let unpacked;
+        let raw = if codec == Codec::Raw {
+            stored.get(..size.bytes())?
+        } else {
+            let mut bytes = vec![0; size.bytes()];
+            self.unpackers.unpack(codec, stored, &mut bytes).ok()?;
+            unpacked = bytes;
+            &unpacked
+        };
+        let (blocks, _) = raw.as_chunks();
+        Some(Blocks::Many(Block::copies_of(blocks)))
     }
 
     /// One device read for a run of neighbours, the verified stored bytes of each to `each`; a
@@ -220,19 +312,18 @@ impl Pool {
         self.bug == PlantedBug::SkipChecksum || checksum::xxh3_128(stored) == ptr.checksum
     }
 
-    fn unpack(&self, ptr: &BlockPtr, stored: &[u8]) -> Result<Block, PoolError> {
-        let mut block = BlockMut::zeroed();
-        let unpacked = self.unpackers.unpack(ptr.codec, stored, &mut block);
+    fn unpack(&self, ptr: &BlockPtr, stored: &[u8]) -> Result<Blocks, PoolError> {
+        let unpacked = self.unpack_stored(ptr.record, ptr.codec, stored);
         // The checksum matched, so these bytes are what was written: a fault of the writer.
-        unpacked.map(|()| block.freeze()).map_err(|_| PoolError::Structure {
+        unpacked.ok_or_else(|| PoolError::Structure {
             pool: self.label.name.clone(),
             what: "compressed block",
-            source: weir_format::FormatError::Truncated { what: "block" },
+            source: FormatError::Truncated { what: "block" },
         })
     }
 }
 
-/// The verified bytes of a block as they are stored; others of the same read share their buffer.
+/// The verified bytes of a record as they are stored; others of the same read share their buffer.
 pub struct Stored(Bytes);
 
 enum Bytes {
@@ -251,7 +342,7 @@ impl Deref for Stored {
     }
 }
 
-/// A block to be read from disk; its place is pinned.
+/// A record to be read from disk; its place is pinned.
 pub(crate) struct Wanted<'a> {
     /// The caller's number for it.
     pub(crate) index: usize,
@@ -273,12 +364,12 @@ pub(crate) fn split_runs<'p, T>(
     blocks.sort_unstable_by_key(|block| (wanted(block).place.vdev, wanted(block).place.at));
     let mut runs: Vec<Vec<T>> = Vec::new();
     for block in blocks {
-        let next = &wanted(&block).place;
+        let next = wanted(&block);
         let joins = |run: &&mut Vec<T>| {
             let (first, last) = (wanted(&run[0]), wanted(&run[run.len() - 1]));
-            next.vdev == first.place.vdev
-                && next.at <= last.end() + RUN_GAP_BYTES_MAX
-                && next.at - first.place.at < RUN_BYTES_MAX
+            next.place.vdev == first.place.vdev
+                && next.place.at <= last.end() + RUN_GAP_BYTES_MAX
+                && next.end() - first.place.at <= RUN_BYTES_MAX
         };
         match runs.last_mut().filter(joins) {
             Some(run) => run.push(block),

@@ -3,6 +3,9 @@
 //!
 //! Not here: who calls it when. Readers walk a root they hold; nothing under it ever changes.
 //!
+//! What the lowest nodes point to is called a block here; of a volume it is a record, which is a
+//! block or more, and numbers count these.
+//!
 //! Invariants:
 //! - a changed node is written anew, with all nodes above it; an old node is freed, not touched;
 //! - a node of holes only is no node: its parent has a hole there;
@@ -22,7 +25,7 @@ use weir_format::{
 
 use crate::error::PoolError;
 use crate::line::{Held, end_of};
-use crate::pack::CompressHistory;
+use crate::pack::{CompressHistory, RawRecord};
 use crate::pool::Pool;
 use crate::write_out::WriteOut;
 
@@ -46,7 +49,7 @@ impl Change {
 /// What a set of changes did to a tree's use of space: gained less lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delta {
-    /// Blocks.
+    /// Blocks of 4 KiB.
     pub blocks: i64,
     /// Stored units, nodes not counted.
     pub stored_units: i64,
@@ -80,7 +83,7 @@ impl Delta {
         let units = sign * i64::from(ptr.stored_units);
         self.tree_units += units;
         if ptr.kind == PtrKind::Data {
-            self.blocks += sign;
+            self.blocks += sign * ptr.record.blocks().cast_signed();
             self.stored_units += units;
             self.shared_units += if ptr.shared { units } else { 0 };
         }
@@ -185,7 +188,7 @@ impl<'a> Tree<'a> {
             if ptr.is_hole() {
                 return Ok(Leaf::Hole);
             }
-            let Some(node) = self.pool.cached(&ptr) else { return Ok(Leaf::Unknown) };
+            let Some(node) = self.pool.cached(&ptr, 0) else { return Ok(Leaf::Unknown) };
             if level == 1 {
                 return Ok(Leaf::Node(node));
             }
@@ -449,7 +452,7 @@ async fn write_node(
     let mut history = CompressHistory::default();
     let (class, owner) = (home.class(), home.owner(level, index));
     let (kind, lz4) = (PtrKind::Node, Compression::Lz4);
-    out.write_block(class, owner, kind, node, lz4, &mut history).await
+    out.write_record(class, owner, kind, RawRecord::of(node), lz4, &mut history).await
 }
 
 /// Slots of the node at `base` (a node of `level`) that some change touches.

@@ -24,12 +24,12 @@ use weir_codec::checksum;
 use weir_device::{Block, IoBuf};
 use weir_format::layout::PACK_BYTES;
 use weir_format::{
-    BlockOwner, BlockPtr, Codec, Compression, PtrKind, SEGMENT_BLOCKS_MAX, SegmentClass, Summary,
-    SummaryEntry, SummaryPlace,
+    BlockOwner, BlockPtr, Codec, Compression, PtrKind, RecordSize, SEGMENT_BLOCKS_MAX,
+    SegmentClass, Summary, SummaryEntry, SummaryPlace,
 };
 
 use crate::error::PoolError;
-use crate::pack::{CompressHistory, Packer};
+use crate::pack::{CompressHistory, Packer, RawRecord};
 use crate::planted::PlantedBug;
 use crate::pool::Pool;
 use crate::references::Freed;
@@ -185,30 +185,30 @@ impl Pool {
 }
 
 impl WriteOut<'_> {
-    /// Stores one block and returns its pointer; the block is in the cache from now on. `owner` is
-    /// given for every class but root.
-    pub async fn write_block(
+    /// Stores one record, or a node, and returns its pointer; its blocks are in the cache from now
+    /// on. `owner` is given for every class but root.
+    pub async fn write_record(
         &mut self,
         class: SegmentClass,
         owner: Option<BlockOwner>,
         kind: PtrKind,
-        block: &Block,
+        record: RawRecord<'_>,
         compression: Compression,
         history: &mut CompressHistory,
     ) -> Result<BlockPtr, PoolError> {
         let mut packer = std::mem::take(&mut self.packer).unwrap_or_default();
-        let (stored, codec) = packer.pack(block, compression, history);
+        let (stored, codec) = packer.pack(record.bytes(), compression, history);
         let checksum = checksum::xxh3_128(stored);
-        let written = self.store((class, owner, kind), block, stored, (codec, checksum)).await;
+        let written = self.store((class, owner, kind), record, stored, (codec, checksum)).await;
         self.packer = Some(packer);
         written
     }
 
-    /// Stores the packed form of a block.
+    /// Stores the packed form of a record.
     pub(crate) async fn store(
         &mut self,
         (class, owner, kind): (SegmentClass, Option<BlockOwner>, PtrKind),
-        block: &Block,
+        raw: RawRecord<'_>,
         stored: &[u8],
         (codec, checksum): (Codec, u128),
     ) -> Result<BlockPtr, PoolError> {
@@ -229,11 +229,19 @@ impl WriteOut<'_> {
             });
         }
         self.pool.segments.add_live(vseg, usize::from(stored_units) * PACK_BYTES);
-        let shared = false;
-        let ptr =
-            BlockPtr { kind, vseg, offset_units, stored_units, codec, birth, shared, checksum };
-        let cached = if kind == PtrKind::Node { CacheClass::Node } else { CacheClass::Data };
-        self.pool.cache.insert(cached, &ptr, block.clone());
+        let (record, shared) = (raw.size(), false);
+        let ptr = BlockPtr {
+            kind,
+            vseg,
+            offset_units,
+            stored_units,
+            codec,
+            record,
+            birth,
+            shared,
+            checksum,
+        };
+        self.pool.keep_blocks(&ptr, raw.blocks());
         Ok(ptr)
     }
 
@@ -332,6 +340,7 @@ impl WriteOut<'_> {
             offset_units,
             stored_units: (stored.len() / PACK_BYTES) as u16,
             codec: Codec::Raw,
+            record: RecordSize::BLOCK,
             birth: self.txg,
             shared: false,
             checksum: checksum::xxh3_128(&stored),

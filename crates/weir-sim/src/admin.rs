@@ -10,14 +10,15 @@ use std::sync::Arc;
 
 use weir_base::BLOCK_BYTES;
 use weir_codec::compress::ZstdLevel;
-use weir_dataset::{DatasetError, Engine, PropertyChange, PropertyTarget, VolumeSpec};
-use weir_format::Compression;
+use weir_dataset::{DatasetError, Engine, PropertyChange, PropertyTarget, VolumeSize};
+use weir_format::{Compression, RecordSize};
 
 use crate::books::{Books, Presence};
 use crate::client::Stop;
 use crate::coverage::{Met, note};
 use crate::executor::Executor;
 use crate::rng::Rng;
+use crate::scenario::LARGE_RECORD;
 
 pub(crate) struct Admin {
     pub(crate) rng: Rng,
@@ -49,17 +50,24 @@ impl Admin {
         }
     }
 
-    fn some_blocks(&mut self) -> usize {
-        let max = self.books.borrow().blocks_max();
-        1 + self.rng.index(max)
+    /// The size of a volume with such records, in blocks.
+    fn some_blocks(&mut self, record: RecordSize) -> usize {
+        let (max, blocks) = (self.books.borrow().blocks_max(), record.blocks() as usize);
+        (1 + self.rng.index(max / blocks)) * blocks
     }
 
     async fn create(&mut self, index: usize, name: String) -> Result<(), Stop> {
-        let blocks = self.some_blocks();
+        // Few: what is freed and cleaned of them is less.
+        let record = if self.rng.below(4) == 0 { LARGE_RECORD } else { RecordSize::BLOCK };
+        let blocks = self.some_blocks(record);
         let compression = self.some_compression();
         self.books.borrow_mut().create(index, blocks, compression, None);
-        let spec = VolumeSpec { name, size_bytes: (blocks * BLOCK_BYTES) as u64, compression };
-        self.engine.create_volume(&spec).await.map_err(Stop::Told)?;
+        let size = VolumeSize { bytes: (blocks * BLOCK_BYTES) as u64, record };
+        let changes = [PropertyChange::Compression(Some(compression))];
+        self.engine.create_volume_with(&name, size, &changes).await.map_err(Stop::Told)?;
+        if !record.is_block() {
+            note(Met::RecordsOfSeveral);
+        }
         self.books.borrow_mut().volumes[index].presence = Presence::There;
         note(Met::VolumeCreated);
         Ok(())
@@ -81,7 +89,8 @@ impl Admin {
     }
 
     async fn resize(&mut self, index: usize, name: &str) -> Result<(), Stop> {
-        let blocks = self.some_blocks();
+        let record = self.engine.volume(name).map_err(Stop::Told)?.record_size();
+        let blocks = self.some_blocks(record);
         let before = self.books.borrow().volumes[index].size.known;
         self.books.borrow_mut().volumes[index].size.asked = Some(blocks);
         let done = self.engine.resize_volume(name, (blocks * BLOCK_BYTES) as u64).await;

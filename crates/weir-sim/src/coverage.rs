@@ -48,6 +48,8 @@ pub enum Met {
     Promoted,
     /// A range was made a clone of another.
     RangeCloned,
+    /// A volume with records of several blocks was made.
+    RecordsOfSeveral,
     /// A block was found to be there already.
     Deduped,
     /// Something stayed because a clone came from it.
@@ -129,6 +131,7 @@ impl Met {
         Self::RolledBack,
         Self::Promoted,
         Self::RangeCloned,
+        Self::RecordsOfSeveral,
         Self::Deduped,
         Self::OriginKept,
         Self::PartlyFreed,

@@ -45,10 +45,21 @@ impl Admin {
             let content = Content::After { volume, entries };
             (self.engine.volume(&name).map_err(Stop::Told)?, content)
         };
-        let blocks = |bytes: u64| bytes as usize / BLOCK_BYTES;
-        let sizes = (blocks(source.size_bytes()), blocks(destination.size_bytes()));
+        let (record, other) = (destination.record_size(), source.record_size());
+        let records = |bytes: u64| record.records_in(bytes) as usize;
+        let sizes = (records(source.size_bytes()), records(destination.size_bytes()));
+        if record != other {
+            let done =
+                self.engine.clone_range(&source, 0, &destination, 0, BLOCK_BYTES as u64).await;
+            return match done {
+                Err(DatasetError::Unfit { .. }) => Ok(()),
+                Err(error) => Err(Stop::Told(error)),
+                Ok(()) => Err(Stop::Broken(format!("{name} shares records of another size"))),
+            };
+        }
         let (from, to) = (self.rng.index(sizes.0), self.rng.index(sizes.1));
         let count = 1 + self.rng.index((sizes.0 - from).min(sizes.1 - to));
+        let [from, to, count] = [from, to, count].map(|records| records << record.shift());
         let cloning = Cloning { source: content, from, to, count };
         self.books.borrow_mut().volumes[index].cloning = Some(cloning.clone());
         let bytes = |blocks: usize| (blocks * BLOCK_BYTES) as u64;

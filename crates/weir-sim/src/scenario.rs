@@ -13,10 +13,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_base::{BLOCK_BYTES, Guid};
-use weir_dataset::{Engine, EngineOptions, VolumeSpec};
+use weir_dataset::{Engine, EngineOptions, PropertyChange, VolumeSize};
 use weir_device::Device;
 use weir_format::layout::LABEL_BYTES;
-use weir_format::{Compression, VdevKind, VdevRole};
+use weir_format::{Compression, RecordSize, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, PlantedBug, VdevSpec};
 
 use crate::admin::Admin;
@@ -36,6 +36,8 @@ const STRIP_BYTES: u32 = 4096;
 pub(crate) const VOLUMES: usize = 2;
 /// Names the administrator makes and destroys volumes under.
 const MORE_VOLUMES: usize = 8;
+/// Records of several blocks: as many as the smallest segments have room for.
+pub(crate) const LARGE_RECORD: RecordSize = RecordSize::from_shift(1).expect("two blocks");
 const CLIENTS: u64 = 3;
 /// Disks beside those of the new pool.
 const MORE_DISKS: usize = 2;
@@ -338,14 +340,14 @@ impl Scenario {
             let options = scenario.options(&world);
             let engine = Engine::create("sim", &vdevs, how, &options, &mut guid).await?;
             for n in 0..VOLUMES {
-                let spec = VolumeSpec {
-                    name: format!("v{n}"),
-                    size_bytes: (sizes.volume_blocks * BLOCK_BYTES) as u64,
-                    compression: Compression::Lz4,
-                };
-                engine.create_volume(&spec).await?;
+                let (name, bytes) = (format!("v{n}"), (sizes.volume_blocks * BLOCK_BYTES) as u64);
+                let large = n == 1 && scenario.seed % 2 == 1;
+                let record = if large { LARGE_RECORD } else { RecordSize::BLOCK };
+                let lz4 = PropertyChange::Compression(Some(Compression::Lz4));
                 // One of two, until the administrator changes it.
-                engine.set_dedupe(&spec.name, n % 2 == 1).await?;
+                let dedupe = PropertyChange::Dedupe(Some(n % 2 == 1));
+                let size = VolumeSize { bytes, record };
+                engine.create_volume_with(&name, size, &[lz4, dedupe]).await?;
             }
             Ok::<(), weir_dataset::DatasetError>(())
         });

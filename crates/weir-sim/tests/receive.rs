@@ -10,18 +10,18 @@ use std::sync::Arc;
 
 use weir_base::{BLOCK_BYTES, Guid};
 use weir_dataset::{
-    BookmarkId, DatasetError, Engine, EngineOptions, ReceiveSpec, Receiver, SendFrom, SendSpec,
-    SnapshotId, Volume, VolumeSpec,
+    BookmarkId, DatasetError, Engine, EngineOptions, PropertyChange, ReceiveSpec, Receiver,
+    SendFrom, SendSpec, SnapshotId, Volume, VolumeSize,
 };
 use weir_device::Device;
 use weir_format::layout::LABEL_BYTES;
 use weir_format::stream::ResumeToken;
-use weir_format::{Compression, VdevKind, VdevRole};
+use weir_format::{Compression, RecordSize, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, ImportOptions, PlantedBug, VdevSpec};
 use weir_sim::{CutPlan, DiskOptions, Rng, SimError, SimWorld};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-const BLOCKS: u64 = 700;
+const BLOCKS: u64 = 704;
 const SNAPSHOTS: u64 = 4;
 
 /// What a block holds, told by one number; none for zeros.
@@ -102,10 +102,11 @@ impl Source {
         let mut rng = Rng::new(seed).stream("history", 0);
         let made = world.run_until(async {
             let engine = create(&world, "tank", 0, bug).await;
-            let size_bytes = BLOCKS * BLOCK;
-            let name = "v".to_owned();
-            let spec = VolumeSpec { name, size_bytes, compression: Compression::Lz4 };
-            engine.create_volume(&spec).await?;
+            // Blocks, and records of up to 32 KiB.
+            let record = RecordSize::from_shift((seed % 4) as u8).expect("a few blocks");
+            let size = VolumeSize { bytes: BLOCKS * BLOCK, record };
+            let lz4 = PropertyChange::Compression(Some(Compression::Lz4));
+            engine.create_volume_with("v", size, &[lz4]).await?;
             let volume = engine.volume("v")?;
             let (mut model, mut now) = (Vec::new(), Content::new());
             for round in 0..SNAPSHOTS {
@@ -256,7 +257,7 @@ fn receive_once(
     if engine.snapshot_names("w").is_ok_and(|all| all.contains(&source.model[index].0)) {
         return Ok(Ok(()));
     }
-    met.resumed += u64::from(token.is_some_and(|token| token.next_block > 0));
+    met.resumed += u64::from(token.is_some_and(|token| token.next_record > 0));
     let bytes = match source.stream(index, token) {
         Ok(bytes) => bytes,
         Err(error) => return Ok(Err(format!("sending: {error}"))),

@@ -16,14 +16,14 @@ use clap::Args;
 use indicatif::ProgressBar;
 use serde::Serialize;
 use weir_api::ApiError;
+use weir_base::ErrorKind;
 use weir_base::size::Human;
-use weir_base::{BLOCK_BYTES, ErrorKind};
 use weir_dataset::{DatasetError, Engine, Volume};
 
 use crate::output::{self, Style};
 use crate::serve::pools::api_error;
 
-/// Read at a time; a piece that cannot be read whole is read block by block.
+/// Read at a time; a piece that cannot be read whole is read record by record.
 const PIECE_BYTES: u64 = 1 << 20;
 
 /// Extents asked for at a time.
@@ -224,7 +224,7 @@ impl Copier<'_> {
             let piece = &mut buffer[..PIECE_BYTES.min(start + len - at) as usize];
             match self.volume.read(at, piece).await {
                 Ok(()) => self.put(at, piece)?,
-                Err(error) => self.copy_blocks(at, piece, error).await?,
+                Err(error) => self.copy_records(at, piece, error).await?,
             }
             at += piece.len() as u64;
             self.progress.inc(piece.len() as u64);
@@ -233,7 +233,7 @@ impl Copier<'_> {
     }
 
     /// Copies what can be read of a piece that cannot be read whole.
-    async fn copy_blocks(
+    async fn copy_records(
         &mut self,
         start: u64,
         piece: &mut [u8],
@@ -242,10 +242,12 @@ impl Copier<'_> {
         if error.kind() != ErrorKind::Data {
             return Err(api_error(&error));
         }
-        for (at, block) in (start..).step_by(BLOCK_BYTES).zip(piece.chunks_mut(BLOCK_BYTES)) {
-            match self.volume.read(at, block).await {
-                Ok(()) => self.put(at, block)?,
-                Err(error) if error.kind() == ErrorKind::Data => self.lost(at, block.len() as u64),
+        // Extents and pieces begin where records do: a record is here whole.
+        let record = self.volume.record_size().bytes();
+        for (at, bytes) in (start..).step_by(record).zip(piece.chunks_mut(record)) {
+            match self.volume.read(at, bytes).await {
+                Ok(()) => self.put(at, bytes)?,
+                Err(error) if error.kind() == ErrorKind::Data => self.lost(at, bytes.len() as u64),
                 Err(error) => return Err(api_error(&error)),
             }
         }

@@ -16,16 +16,15 @@ use parking_lot::{Mutex, RwLock};
 use weir_api::types::{
     BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, DedupeEstimate, DedupeForecast,
     DigestList, DigestRequest, EventList, EventQuery, Export, ExportChange, ExportCreate,
-    ExportKey, ExportList, HistoryList, ImportableList, Outcome, PoolAdd, PoolAttach, PoolChange,
-    PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList,
-    PoolRemove, PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit,
-    PropertyList, PropertyQuery, PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart,
-    ReceiveStarted, ReceiveToken, Removed, ReplicationAct, ReplicationChange, ReplicationCreate,
-    ReplicationList, ScheduleChange, ScheduleList, ScheduleSet, SendStart, SendStarted, ServerInfo,
-    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
-    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeAdvice, VolumeAdvise,
-    VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
-    VolumeSet,
+    ExportKey, ExportList, HistoryList, ImportableList, PoolAdd, PoolAttach, PoolChange, PoolClear,
+    PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove,
+    PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList,
+    PropertyQuery, PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted,
+    ReceiveToken, Removed, ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList,
+    ScheduleChange, ScheduleList, ScheduleSet, SendStart, SendStarted, ServerInfo, SnapshotChange,
+    SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback,
+    SnapshotTag, SnapshotsDestroyed, Volume, VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy,
+    VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control};
 use weir_base::{ErrorKind, Guid};
@@ -358,11 +357,13 @@ impl Control for Manager {
 
     fn volume_resize(&self, request: VolumeResize) -> Answer<'_, VolumeChange> {
         Box::pin(async move {
-            let size = request.size_bytes;
-            self.change_volume(&request.name, Outcome::Changed, move |engine, name| async move {
-                engine.resize_volume(&name, size).await
-            })
-            .await
+            let VolumeResize { name, size_bytes } = request;
+            let (pool, own) = split(&name)?;
+            let _changes = self.changes.lock(pool).await;
+            let resized =
+                super::properties::resize(&*self.pool(pool)?, own.to_owned(), size_bytes).await;
+            let outcome = super::care::outcome(resized?);
+            Ok(VolumeChange { outcome, volume: self.show_volume(&name)? })
         })
     }
 

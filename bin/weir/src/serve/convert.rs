@@ -348,6 +348,7 @@ pub(super) fn volume(engine: &Engine, volume: &Volume, exports: Vec<String>) -> 
         name: format!("{pool}/{name}"),
         size_bytes,
         block_bytes: BLOCK_BYTES as u32,
+        record_bytes: info.record_size.bytes() as u64,
         compression: api_compression(info.compression),
         used_bytes,
         stored_bytes,

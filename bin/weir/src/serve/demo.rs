@@ -10,6 +10,7 @@ use weir_api::types::{
     ExportCreate, PoolCreate, PropertyValues, Protocol, VdevKind, VdevRole, VdevSpec, VolumeCreate,
 };
 use weir_api::{Address, ApiError, Control as _};
+use weir_base::BLOCK_BYTES;
 use weir_base::size::Human;
 
 use super::ServeOptions;
@@ -38,9 +39,10 @@ pub(super) async fn set_up(manager: &Manager, options: &ServeOptions) -> Result<
         manager.pool_create(PoolCreate { name, vdevs, force, properties }).await?;
     }
     let (name, size_bytes) = (VOLUME.to_owned(), VOLUME_BYTES);
-    let properties = PropertyValues::default();
+    let (record_bytes, properties) = (BLOCK_BYTES as u64, PropertyValues::default());
     if manager.volume_show(VOLUME.to_owned()).await.is_err() {
-        manager.volume_create(VolumeCreate { name, size_bytes, properties }).await?;
+        let volume = VolumeCreate { name, size_bytes, record_bytes, properties };
+        manager.volume_create(volume).await?;
     }
     let export = ExportCreate {
         protocol: Protocol::Nbd,

@@ -125,6 +125,10 @@ impl weir_nbd::Export for Connection {
         self.volume.size_bytes()
     }
 
+    fn block_bytes_preferred(&self) -> u32 {
+        u32::try_from(self.volume.record_size().bytes()).expect("a record is at most 1 MiB")
+    }
+
     fn read_only(&self) -> bool {
         self.read_only || self.volume.is_read_only()
     }

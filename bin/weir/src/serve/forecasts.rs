@@ -19,13 +19,13 @@ use weir_format::Compression;
 use super::control::{Manager, guid, split};
 use super::convert;
 use super::jobs::Job;
-use super::pools::api_error;
+use super::pools::{OpenPool, api_error};
 
 /// Time for samples of a volume; what dedupe would find has a part of it after that.
 const SAMPLING: Duration = Duration::from_secs(8);
 const COUNTING: Duration = Duration::from_secs(4);
-/// So many samples tell enough: 256 MiB.
-const SAMPLES_MAX: u64 = 2048;
+/// So many samples tell enough; with them 1 GiB at most is read.
+const SAMPLES_MAX: u64 = 1024;
 /// Fewer than this are not trusted to tell how sure they are.
 const SAMPLES_MIN: u64 = 64;
 /// Surer than this is sure enough.
@@ -38,8 +38,8 @@ const PLACES_MAX: usize = 1 << 20;
 /// Adding up what was counted until now takes a second itself.
 const ADDED_UP_EVERY: Duration = Duration::from_secs(10);
 
-/// What compressing 4 KiB may take in a setting that is recommended, in microseconds: at that, one
-/// processor takes 80 MiB/s.
+/// What compressing 4 KiB of a record may take in a setting that is recommended, in microseconds:
+/// at that, one processor takes 80 MiB/s.
 const WRITE_US_MAX: f64 = 50.0;
 /// What it must save more than a faster one, of what is written.
 const SAVING_MIN: f64 = 0.03;
@@ -48,6 +48,11 @@ const SAVING_MIN: f64 = 0.03;
 fn held(engine: &Weak<Engine>) -> Result<Arc<Engine>, ApiError> {
     let open = engine.upgrade().filter(|engine| !engine.is_stopping());
     open.ok_or_else(|| ApiError::new(ErrorKind::Unavailable, "the pool was closed meanwhile"))
+}
+
+/// Brings to disk what was written until now: forecasts are of what is there.
+async fn settle(open: &OpenPool) -> Result<(), ApiError> {
+    open.call(|engine| async move { engine.sync().await }).await
 }
 
 fn share(estimate: Estimate) -> SampledShare {
@@ -202,7 +207,7 @@ async fn estimate(
     job: Job<DedupeForecast>,
 ) -> Result<(), ApiError> {
     let mut count = DedupeCount::new(PLACES_MAX);
-    let all: u64 = volumes.iter().map(|(_, blocks)| blocks).sum();
+    let all: u64 = volumes.iter().map(|(_, records)| records).sum();
     let mut known = forecast(names.clone(), 0, &count);
     job.tell(known.clone());
     let mut added_up = Instant::now();
@@ -235,6 +240,7 @@ impl Manager {
             None => {
                 let (pool, own) = split(&name)?;
                 let open = self.pool(pool)?;
+                settle(&open).await?;
                 let shown = self.show_volume(&name)?;
                 let told = VolumeAdvice {
                     name: name.clone(),
@@ -243,6 +249,7 @@ impl Manager {
                     samples: 0,
                     data_bytes: shown.used_bytes,
                     compression: shown.compression,
+                    record_bytes: shown.record_bytes,
                     ratio: shown.compression_ratio,
                     settings: Vec::new(),
                     records: Vec::new(),
@@ -270,12 +277,13 @@ impl Manager {
             None => {
                 let (pool, _) = split(names.first().map_or("", String::as_str))?;
                 let open = self.pool(pool)?;
+                settle(&open).await?;
                 let mut volumes = Vec::new();
                 for name in &names {
                     let (_, own) = split(name)?;
                     let shown = self.show_volume(name)?;
-                    let blocks = shown.used_bytes / weir_base::BLOCK_BYTES as u64;
-                    volumes.push((own.to_owned(), blocks));
+                    let records = shown.used_bytes / shown.record_bytes;
+                    volumes.push((own.to_owned(), records));
                 }
                 let engine = Arc::downgrade(&open.engine);
                 self.estimating.start(&about, |job| estimate(engine, names, volumes, job))?

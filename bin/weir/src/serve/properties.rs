@@ -12,15 +12,15 @@ use weir_api::ApiError;
 use weir_api::types::{
     Outcome, PROPERTIES, Property, PropertyChange, PropertyInherit, PropertyList, PropertyQuery,
     PropertySet, PropertySource, PropertySpec, PropertyValues, Setting, Volume, VolumeChange,
-    VolumeCreate, is_user_property,
+    VolumeCreate, check_volume_size, is_user_property, record_size,
 };
 use weir_base::ErrorKind;
 use weir_base::names::{self, PropertyOf};
 use weir_dataset::{
     DEFAULT_COMPRESSION, Engine, PropertiesOf, PropertyChange as Change, PropertyTarget,
-    Refreservation, SnapshotId, SnapshotInfo,
+    Refreservation, SnapshotId, SnapshotInfo, VolumeSize,
 };
-use weir_format::Compression;
+use weir_format::{Compression, RecordSize};
 
 use super::care::outcome;
 use super::control::{Entry, Manager, not_found, split};
@@ -228,6 +228,7 @@ fn of_volume(volume: &Volume, guid: u64, spec: &PropertySpec) -> String {
         "guid" => return guid.to_string(),
         "creation" => volume.created_unix_ms / 1000,
         "size" => volume.size_bytes,
+        "record_size" => volume.record_bytes,
         "used" => space.used_bytes,
         "available" => space.available_bytes,
         "referenced" => space.referenced_bytes,
@@ -240,7 +241,7 @@ fn of_volume(volume: &Volume, guid: u64, spec: &PropertySpec) -> String {
     bytes.to_string()
 }
 
-fn of_snapshot(pool: &str, info: &SnapshotInfo, spec: &PropertySpec) -> String {
+fn of_snapshot(pool: &str, info: &SnapshotInfo, record: RecordSize, spec: &PropertySpec) -> String {
     let bytes = match spec.name {
         "type" => return "snapshot".to_owned(),
         "guid" => return info.guid.to_string(),
@@ -251,6 +252,7 @@ fn of_snapshot(pool: &str, info: &SnapshotInfo, spec: &PropertySpec) -> String {
         }
         "creation" => info.created_unix_ms / 1000,
         "size" => info.size_bytes,
+        "record_size" => record.bytes() as u64,
         "used" => info.used_bytes,
         "referenced" => info.referenced_bytes,
         "written" => info.written_bytes,
@@ -315,8 +317,11 @@ impl Manager {
             PropertyTarget::Snapshot(id) => {
                 teller.above.extend([format!("{pool}/{}", id.volume), pool.to_owned()]);
                 let mut infos = self.snapshot_infos(&open, vec![id]).await?;
-                let (_, info) = infos.pop().ok_or_else(|| not_found("snapshot", full))?;
-                let fixed = |spec: &PropertySpec| of_snapshot(pool, &info, spec);
+                let (own, info) = infos.pop().ok_or_else(|| not_found("snapshot", full))?;
+                // A volume and its snapshots have records of one size.
+                let volume = engine.volume(&own).map_err(|error| api_error(&error))?;
+                let record = volume.record_size();
+                let fixed = |spec: &PropertySpec| of_snapshot(pool, &info, record, spec);
                 Ok(teller.some(PropertyOf::Snapshot, wanted, fixed))
             }
         }
@@ -333,10 +338,7 @@ impl Manager {
         let _changes = self.changes.lock(pool).await;
         let open = self.pool(pool)?;
         let made = match (size, &target) {
-            (Some(size), PropertyTarget::Volume(own)) => {
-                let own = own.clone();
-                open.call(move |engine| async move { engine.resize_volume(&own, size).await }).await
-            }
+            (Some(size), PropertyTarget::Volume(own)) => resize(&open, own.clone(), size).await,
             _ => change(&open, vec![target], changes).await,
         };
         let outcome = outcome(made?);
@@ -377,13 +379,25 @@ impl Manager {
         &self,
         request: VolumeCreate,
     ) -> Result<VolumeChange, ApiError> {
-        let VolumeCreate { name, size_bytes, properties } = request;
+        let VolumeCreate { name, size_bytes, record_bytes, properties } = request;
         let (changes, _) = changes(&properties, PropertyOf::Volume)?;
+        let size = VolumeSize { bytes: size_bytes, record: record_size(record_bytes)? };
         self.change_volume(&name, Outcome::Created, move |engine, own| async move {
-            engine.create_volume_with(&own, size_bytes, &changes).await
+            engine.create_volume_with(&own, size, &changes).await
         })
         .await
     }
+}
+
+/// Gives a volume another size: whole records of it.
+pub(super) async fn resize(
+    open: &OpenPool,
+    own: String,
+    bytes: u64,
+) -> Result<weir_dataset::Outcome, ApiError> {
+    let volume = open.engine.volume(&own).map_err(|error| api_error(&error))?;
+    check_volume_size(bytes, volume.record_size())?;
+    open.call(move |engine| async move { engine.resize_volume(&own, bytes).await }).await
 }
 
 /// What is in something: volumes of a pool, and snapshots of these or of one volume.

@@ -377,8 +377,10 @@ impl Control for Recorder {
     }
 
     fn volume_create(&self, request: VolumeCreate) -> Answer<'_, VolumeChange> {
-        let size = format!("--size {} {}", Human(request.size_bytes), told(&request.properties));
-        let call = Call::new("volume_create", &request.name, &size);
+        let VolumeCreate { name, size_bytes, record_bytes, properties } = &request;
+        let (size, record) = (Human(*size_bytes), Human(*record_bytes));
+        let details = format!("--size {size} --record-size {record} {}", told(properties));
+        let call = Call::new("volume_create", name, &details);
         let manager = Arc::clone(&self.manager);
         let work = async move { manager.volume_create(request).await };
         Box::pin(self.change(call, |change: &VolumeChange| change.outcome, work))

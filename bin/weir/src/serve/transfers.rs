@@ -21,7 +21,7 @@ use weir_api::types::{
     Outcome, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
     SendStart, SendStarted,
 };
-use weir_base::{BLOCK_BYTES, ErrorKind, names};
+use weir_base::{ErrorKind, names};
 use weir_dataset::{
     DatasetError, Engine, ReceiveSpec, Received, Receiver, SendFrom, SendSpec, SnapshotId,
 };
@@ -225,7 +225,7 @@ fn send_spec(request: &SendStart) -> Result<(String, SendSpec), ApiError> {
 struct Begun {
     guid: u64,
     from: Option<u64>,
-    first_block: u64,
+    first_byte: u64,
     size_bytes: u64,
     estimate_bytes: u64,
 }
@@ -241,7 +241,7 @@ async fn send(
     let about = Begun {
         guid: begin.to,
         from: begin.from,
-        first_block: begin.first_block,
+        first_byte: begin.first_record * begin.record_size.bytes() as u64,
         size_bytes: begin.size_bytes,
         estimate_bytes: sending.estimate_bytes(),
     };
@@ -302,7 +302,7 @@ impl Manager {
             session,
             guid: begun.guid.to_string(),
             from_guid: begun.from.map(|from| from.to_string()),
-            first_byte: begun.first_block * BLOCK_BYTES as u64,
+            first_byte: begun.first_byte,
             size_bytes: begun.size_bytes,
             estimate_bytes: begun.estimate_bytes,
         })
@@ -326,6 +326,11 @@ impl Manager {
                 }
             },
         };
+        if part.len() > REQUEST_BYTES_MAX {
+            // A frame of large records: whoever takes it bounds what comes at once.
+            parts.next = Some(part.split_off(REQUEST_BYTES_MAX));
+            return Ok(Some(part));
+        }
         while let Ok(frame) = parts.frames.try_recv() {
             if part.len() + frame.len() > REQUEST_BYTES_MAX {
                 parts.next = Some(frame);
@@ -427,8 +432,11 @@ impl Manager {
             snapshot: format!("{}@{}", receive.volume, received.snapshot),
             guid: received.guid.to_string(),
             received_bytes: bytes,
-            data_bytes: received.counts.blocks * BLOCK_BYTES as u64,
-            hole_bytes: received.counts.hole_blocks.saturating_mul(BLOCK_BYTES as u64),
+            data_bytes: received.counts.records * received.record_size.bytes() as u64,
+            hole_bytes: received
+                .counts
+                .hole_records
+                .saturating_mul(received.record_size.bytes() as u64),
             dry_run: receive.dry_run,
             is_new: received.is_new,
             rolled_back: received.rolled_back,

@@ -74,7 +74,7 @@ pub struct SampledShare {
     pub margin: f64,
 }
 
-/// Times of an operation on this machine, of one 4 KiB block.
+/// Times of an operation on this machine, for each 4 KiB of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SampledTime {
     /// Half took less.
@@ -100,7 +100,7 @@ pub struct SettingForecast {
     pub read: SampledTime,
 }
 
-/// What larger records would make of a volume.
+/// What records of some size would make of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RecordForecast {
     /// The setting.
@@ -124,11 +124,11 @@ pub struct DedupeForecast {
     pub job: Option<String>,
     /// How far it is, of 1000.
     pub progress_permille: u32,
-    /// Blocks with data, each place on disk once.
+    /// Records with data, each place on disk once.
     pub blocks: u64,
     /// Contents that they have.
     pub unique: u64,
-    /// Blocks whose content another one has too.
+    /// Records whose content another one has too.
     pub duplicates: u64,
     /// What all take now.
     pub stored_bytes: u64,
@@ -140,7 +140,7 @@ pub struct DedupeForecast {
     pub ratio_low: f64,
     /// ... and not above this.
     pub ratio_high: f64,
-    /// RAM for an index of all unique blocks.
+    /// RAM for an index of all unique records.
     pub index_bytes: u64,
     /// One content in so many was counted; 1: all of them.
     pub one_in: u64,
@@ -155,17 +155,20 @@ pub struct VolumeAdvice {
     pub job: Option<String>,
     /// How far it is, of 1000.
     pub progress_permille: u32,
-    /// Samples drawn, each of 128 KiB around a block with data.
+    /// Samples drawn, each of up to 1 MiB around a block with data.
     pub samples: u64,
     /// Data in the volume, before compression.
     pub data_bytes: u64,
     /// The setting it has.
     pub compression: Compression,
+    /// The record size it has.
+    #[serde(default = "super::volume::one_block")]
+    pub record_bytes: u64,
     /// What is stored of what was written, as it is.
     pub ratio: f64,
-    /// What other settings would do, blocks of 4 KiB as now.
+    /// What other settings would do, with records of the size it has.
     pub settings: Vec<SettingForecast>,
-    /// What larger records would do.
+    /// What records of other sizes would do.
     pub records: Vec<RecordForecast>,
     /// What dedupe would do; absent while that is not known.
     pub dedupe: Option<DedupeForecast>,

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_base::names::{self, PropertyOf};
 use weir_base::size;
+use weir_format::RecordSize;
 
 use super::{Compression, Outcome, Request, check_volume_size};
 use crate::Error;
@@ -85,12 +86,18 @@ pub const PROPERTIES: &[PropertySpec] = &[
     PropertySpec {
         name: "size",
         kind: PropertyKind::Bytes,
-        values: Some("a size such as 10GiB, a multiple of 4096 bytes"),
+        values: Some("a size such as 10GiB, a multiple of record_size"),
         default: "",
         inherits: false,
         of: &[VOLUME, SNAPSHOT],
         what: "what clients see; a volume never shrinks below written data",
     },
+    shown(
+        "record_size",
+        PropertyKind::Bytes,
+        &[VOLUME, SNAPSHOT],
+        "what is checksummed, compressed and stored as one; chosen when a volume is made",
+    ),
     PropertySpec {
         name: "quota",
         kind: PropertyKind::Limit,
@@ -260,7 +267,8 @@ impl Setting {
             "refreservation" => Self::Refreservation(Some(limit()?)),
             "size" => {
                 let bytes = bytes()?;
-                check_volume_size(bytes)?;
+                // With larger records the volume itself allows fewer.
+                check_volume_size(bytes, RecordSize::BLOCK)?;
                 Self::Size(bytes)
             }
             other => unreachable!("{other} can be set and no reader knows it"),
@@ -486,6 +494,7 @@ mod tests {
             ("siez", "1G", "did you mean size?"),
             ("atime", "on", "there are type,"),
             ("used", "1", "cannot be set"),
+            ("record_size", "64K", "cannot be set"),
             ("quota", "auto", "a size, or none"),
             ("quota", "-1", "a size, or none"),
             ("readonly", "yes", "on, off"),
@@ -538,6 +547,7 @@ mod tests {
         for (name, property, part) in [
             ("tank/a", "quota", "set quota=none"),
             ("tank/a", "used", "cannot be set"),
+            ("tank/a", "record_size", "--record-size"),
             ("tank/a", "comprssion", "compression"),
             ("tank/a@m", "compression", "snapshot"),
         ] {

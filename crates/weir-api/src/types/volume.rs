@@ -2,30 +2,52 @@
 //!
 //! Not here: their data (data goes through exports).
 //!
-//! Invariant: a size that passes [`check_volume_size`] is a whole number of blocks and can be
-//! addressed.
+//! Invariants:
+//! - a size that passes [`check_volume_size`] is a whole number of records and can be addressed;
+//! - a record size that passes [`record_size`] is one that volumes can have; whether the segments
+//!   of a pool are large enough for it the pool says.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_base::limits::VOLUME_BYTES_MAX;
 use weir_base::names::PropertyOf;
+use weir_base::size::Human;
 use weir_base::{BLOCK_BYTES, names};
+use weir_format::RecordSize;
 
 use super::{Compression, Outcome, PropertySet, PropertyValues, Request};
 use crate::Error;
 
-/// Finds what is wrong with a volume's size.
-pub fn check_volume_size(bytes: u64) -> Result<(), Error> {
+/// Finds what is wrong with the size of a volume with such records.
+///
+/// # Errors
+/// The rule it breaks; of one that is no multiple of the record size, with the next larger that is.
+pub fn check_volume_size(bytes: u64, record: RecordSize) -> Result<(), Error> {
+    let record_bytes = record.bytes() as u64;
     let why = if bytes == 0 {
-        "a volume cannot be empty"
-    } else if !bytes.is_multiple_of(BLOCK_BYTES as u64) {
-        "it is not a multiple of the block, 4096 bytes"
+        "a volume cannot be empty".to_owned()
     } else if bytes > VOLUME_BYTES_MAX {
-        "it is more than the largest volume, 16TiB"
+        format!("it is more than the largest volume, {}", Human(VOLUME_BYTES_MAX))
+    } else if !bytes.is_multiple_of(record_bytes) {
+        let next = bytes.next_multiple_of(record_bytes);
+        format!("it is not a multiple of the record size, {record}; the next larger is {next}")
     } else {
         return Ok(());
     };
     Err(Error::VolumeSize { bytes, why })
+}
+
+/// The record size of so many bytes.
+///
+/// # Errors
+/// [`Error::RecordSize`] for one that no volume can have.
+pub fn record_size(bytes: u64) -> Result<RecordSize, Error> {
+    RecordSize::from_bytes(bytes).ok_or(Error::RecordSize { bytes })
+}
+
+/// The record size of volumes for which no other was asked.
+pub(super) const fn one_block() -> u64 {
+    BLOCK_BYTES as u64
 }
 
 /// A volume to be made.
@@ -34,8 +56,12 @@ pub fn check_volume_size(bytes: u64) -> Result<(), Error> {
 pub struct VolumeCreate {
     /// Full name, such as `tank/vm1`.
     pub name: String,
-    /// Size clients see; a multiple of 4096.
+    /// Size clients see; a multiple of `record_bytes`.
     pub size_bytes: u64,
+    /// What is checksummed, compressed and stored as one: a power of two from 4096 (without any) to
+    /// 1048576. It is the volume's for ever.
+    #[serde(default = "one_block")]
+    pub record_bytes: u64,
     /// Properties of the volume; it inherits the others.
     #[serde(default)]
     pub properties: PropertyValues,
@@ -48,7 +74,7 @@ impl Request for VolumeCreate {
             return Err(Error::SizeWithOthers);
         }
         self.properties.settings(PropertyOf::Volume)?;
-        check_volume_size(self.size_bytes)
+        check_volume_size(self.size_bytes, record_size(self.record_bytes)?)
     }
 }
 
@@ -81,14 +107,15 @@ impl Request for VolumeSet {
 pub struct VolumeResize {
     /// Full name, such as `tank/vm1`.
     pub name: String,
-    /// The new size; a multiple of 4096.
+    /// The new size; a multiple of the volume's `record_bytes`.
     pub size_bytes: u64,
 }
 
 impl Request for VolumeResize {
     fn check(&self) -> Result<(), Error> {
         names::volume(&self.name)?;
-        check_volume_size(self.size_bytes)
+        // With larger records the volume itself allows fewer.
+        check_volume_size(self.size_bytes, RecordSize::BLOCK)
     }
 }
 
@@ -181,8 +208,12 @@ pub struct Volume {
     pub name: String,
     /// Size clients see.
     pub size_bytes: u64,
-    /// Size of the unit that is checksummed, compressed and mapped.
+    /// Size of the unit that clients address; a write of a part of one costs a read of the rest.
     pub block_bytes: u32,
+    /// Size of the unit that is checksummed, compressed and stored as one. A write of a part of one
+    /// reads the rest of it and stores it anew.
+    #[serde(default = "one_block")]
+    pub record_bytes: u64,
     /// How blocks written from now on are compressed.
     pub compression: Compression,
     /// Written blocks that hold data, before compression.
@@ -239,14 +270,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_whole_blocks_that_can_be_addressed() {
-        for bytes in [4096, 1 << 30, VOLUME_BYTES_MAX] {
-            check_volume_size(bytes).expect("a usual size");
+    fn sizes_are_whole_records_that_can_be_addressed() {
+        for record in RecordSize::all() {
+            let bytes = record.bytes() as u64;
+            for size in [bytes, 1 << 30, VOLUME_BYTES_MAX] {
+                check_volume_size(size, record).expect("a usual size");
+            }
+            for size in [0, 1, bytes - 1, bytes + 1, VOLUME_BYTES_MAX + bytes, u64::MAX] {
+                let error = check_volume_size(size, record).expect_err("refused").to_string();
+                assert!(error.contains(&size.to_string()), "{error}");
+            }
         }
-        for bytes in [0, 1, 4095, 4097, VOLUME_BYTES_MAX + 4096, u64::MAX] {
-            let error = check_volume_size(bytes).expect_err("refused").to_string();
-            assert!(error.contains(&bytes.to_string()), "{error}");
+    }
+
+    #[test]
+    fn a_size_that_is_refused_comes_with_the_next_that_is_not() {
+        let create = |size_bytes, record_bytes| {
+            let properties = PropertyValues::default();
+            VolumeCreate { name: "tank/a".into(), size_bytes, record_bytes, properties }.check()
+        };
+        create(1 << 20, 64 << 10).expect("16 records");
+        let error = create(100_000, 64 << 10).expect_err("a part of a record").to_string();
+        assert!(error.contains("record size, 64KiB; the next larger is 131072"), "{error}");
+        create(131_072, 64 << 10).expect("what it said");
+        for record_bytes in [0, 512, 12288, 2 << 20, u64::MAX] {
+            let error = create(1 << 30, record_bytes).expect_err("no record size").to_string();
+            assert!(error.contains("4KiB to 1MiB"), "{error}");
         }
+    }
+
+    #[test]
+    fn who_asks_for_no_record_size_gets_blocks() {
+        let asked = r#"{"name": "tank/a", "size_bytes": 8192}"#;
+        let request: VolumeCreate = serde_json::from_str(asked).expect("a request");
+        assert_eq!(request.record_bytes, 4096);
+        request.check().expect("two records");
     }
 
     #[test]
@@ -255,7 +313,8 @@ mod tests {
             |name: &str, value: &str| PropertyValues([(name.to_owned(), value.to_owned())].into());
         let set = |properties| VolumeSet { name: "tank/a".into(), properties }.check();
         let create = |properties| {
-            VolumeCreate { name: "tank/a".into(), size_bytes: 4096, properties }.check()
+            let (size_bytes, record_bytes) = (4096, 4096);
+            VolumeCreate { name: "tank/a".into(), size_bytes, record_bytes, properties }.check()
         };
         set(values("compression", "off")).expect("known");
         create(values("refreservation", "auto")).expect("known");
@@ -268,5 +327,10 @@ mod tests {
         assert!(matches!(set(PropertyValues::default()), Err(Error::NoProperty)));
         create(PropertyValues::default()).expect("it inherits all");
         assert!(matches!(create(values("size", "8K")), Err(Error::SizeWithOthers)));
+        for check in [set, create] {
+            let refused = check(values("record_size", "64K")).expect_err("fixed");
+            let error = crate::ApiError::from(refused);
+            assert!(error.action.contains("weir volume create --record-size"), "{error:?}");
+        }
     }
 }

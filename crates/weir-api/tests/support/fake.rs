@@ -623,6 +623,7 @@ impl Control for Fake {
                     samples: 0,
                     data_bytes: volume.used_bytes,
                     compression: volume.compression,
+                    record_bytes: volume.record_bytes,
                     ratio: volume.compression_ratio,
                     settings: vec![],
                     records: vec![],

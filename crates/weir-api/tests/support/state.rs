@@ -201,7 +201,8 @@ impl State {
         let dedupe = dedupe_of(&request.properties).unwrap_or_default();
         if let Some(volume) = self.volumes.get(&request.name) {
             let same = volume.compression == compression && volume.dedupe == dedupe;
-            if volume.size_bytes == request.size_bytes && same {
+            let shape = (volume.size_bytes, volume.record_bytes);
+            if shape == (request.size_bytes, request.record_bytes) && same {
                 let volume = volume.clone();
                 return Ok(VolumeChange { outcome: Outcome::Unchanged, volume });
             }
@@ -212,6 +213,7 @@ impl State {
             name: request.name.clone(),
             size_bytes: request.size_bytes,
             block_bytes: 4096,
+            record_bytes: request.record_bytes,
             compression,
             used_bytes: 8 << 20,
             stored_bytes: 4 << 20,

@@ -3,7 +3,7 @@
 //! Not here: the decision to try at all (per-volume property and history, weir-pool).
 //!
 //! Invariants:
-//! - a result that is kept saves at least [`SAVING_BYTES_MIN`]; otherwise the block stays raw;
+//! - a result that is kept saves at least an eighth; otherwise the block stays raw;
 //! - stored form = `u16` little-endian length of the frame, then the frame (stored sizes are
 //!   rounded up to 64 bytes, and zeros behind a frame are no end of it);
 //! - the level is the writer's alone: one decoder reads what every level wrote;
@@ -15,9 +15,7 @@ use std::fmt;
 
 use ::zstd::bulk::{Compressor, Decompressor};
 
-use super::{MalformedError, SAVING_BYTES_MIN};
-
-const LEN_BYTES: usize = 2;
+use super::{MalformedError, keep_max, len_bytes, packed_of, put_len};
 
 /// How hard the compressor tries: 1 (fast) to 19 (small).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,26 +58,17 @@ impl ZstdPacker {
         Self { context, level }
     }
 
-    /// Compresses `raw` into `stored` and returns the stored length, or `None` when it would not
-    /// save [`SAVING_BYTES_MIN`]; it gives up as soon as that is clear.
+    /// Compresses `raw`, at most 1 MiB, into `stored` and returns the stored length, or `None` when
+    /// it would not save an eighth; it gives up as soon as that is clear.
     ///
     /// `stored`: scratch of at least `raw.len()` bytes.
     pub fn pack(&mut self, level: ZstdLevel, raw: &[u8], stored: &mut [u8]) -> Option<usize> {
-        let keep_max = raw.len().checked_sub(SAVING_BYTES_MIN)?;
         self.set_level(level);
-        let (len, frame) = stored.get_mut(..keep_max)?.split_at_mut_checked(LEN_BYTES)?;
+        let stored = stored.get_mut(..keep_max(raw.len()))?;
+        let (len, frame) = stored.split_at_mut_checked(len_bytes(raw.len()))?;
         let packed = self.context.compress_to_buffer(raw, frame).ok()?;
-        len.copy_from_slice(&u16::try_from(packed).ok()?.to_le_bytes());
-        Some(LEN_BYTES + packed)
-    }
-
-    /// What [`Self::pack`] would make of `raw`, which may be longer than its stored form can be.
-    ///
-    /// `scratch`: at least `raw.len()` bytes.
-    pub fn bytes(&mut self, level: ZstdLevel, raw: &[u8], scratch: &mut [u8]) -> Option<usize> {
-        let keep_max = raw.len().checked_sub(SAVING_BYTES_MIN + LEN_BYTES)?;
-        self.set_level(level);
-        self.context.compress_to_buffer(raw, scratch.get_mut(..keep_max)?).ok()
+        put_len(len, packed);
+        Some(len.len() + packed)
     }
 
     fn set_level(&mut self, level: ZstdLevel) {
@@ -112,8 +101,7 @@ impl ZstdUnpacker {
     /// Anything that is not what [`ZstdPacker::pack`] wrote for a block of `raw.len()` bytes. `raw`
     /// is then garbage.
     pub fn unpack(&mut self, stored: &[u8], raw: &mut [u8]) -> Result<(), MalformedError> {
-        let (len, body) = stored.split_first_chunk::<LEN_BYTES>().ok_or(MalformedError)?;
-        let frame = body.get(..usize::from(u16::from_le_bytes(*len))).ok_or(MalformedError)?;
+        let frame = packed_of(stored, raw.len())?;
         match self.0.decompress_to_buffer(frame, raw) {
             Ok(len) if len == raw.len() => Ok(()),
             _ => Err(MalformedError),
@@ -178,8 +166,8 @@ mod tests {
     #[test]
     fn short_input_and_short_scratch_are_no_panic() {
         let mut packer = ZstdPacker::new(ZstdLevel::MIN);
-        assert_eq!(packer.pack(ZstdLevel::MIN, &[0; 100], &mut [0; 100]), None);
-        assert_eq!(packer.pack(ZstdLevel::MIN, &[0; 513], &mut [0; 513]), None);
+        assert_eq!(packer.pack(ZstdLevel::MIN, &[], &mut []), None);
+        assert_eq!(packer.pack(ZstdLevel::MIN, &[0; 10], &mut [0; 10]), None);
         assert_eq!(packer.pack(ZstdLevel::MIN, &[0; 4096], &mut [0; 10]), None);
     }
 
@@ -203,7 +191,7 @@ mod tests {
             flips in proptest::collection::vec((2_usize..200, any::<u8>()), 1..4),
         ) {
             let (mut unpacker, mut raw) = (ZstdUnpacker::default(), vec![0; 4096]);
-            prop_assert!(unpacker.unpack(&stored, &mut raw).is_err() || stored.len() > LEN_BYTES);
+            prop_assert!(unpacker.unpack(&stored, &mut raw).is_err() || stored.len() > 2);
             // Random bytes are hardly ever a frame: also one that nearly is.
             let mut stored = vec![0; 4096];
             let len = ZstdPacker::new(ZstdLevel::MIN).pack(ZstdLevel::MIN, &text(1), &mut stored);

@@ -16,6 +16,7 @@ use weir_pool::{CreateOptions, PlantedBug, VdevSpec};
 
 use super::*;
 use crate::engine::{EngineOptions, VolumeSpec};
+use crate::records::VolumeSize;
 
 const BLOCKS: u64 = 200;
 /// Enough for any future that gets on by itself.
@@ -115,6 +116,44 @@ fn what_is_written_during_a_clone_of_the_same_txg_wins_and_what_came_before_lose
     holds(&b, 120..130, 7);
     holds(&b, 130..135, 0);
     holds(&b, 135..BLOCKS, 1);
+    sound(&engine);
+}
+
+/// A part of a record that is written brings the rest of it into the txg, of before the clone.
+#[test]
+fn a_clone_of_records_waits_until_none_of_them_is_partly_written() {
+    let (engine, _, _) = engine();
+    let record = RecordSize::from_shift(2).unwrap();
+    let volumes = ["c", "d"].map(|name| {
+        let size = VolumeSize { bytes: BLOCKS * BLOCK, record };
+        now(engine.create_volume_with(name, size, &[])).unwrap();
+        let volume = engine.volume(name).unwrap();
+        write(&volume, 0..BLOCKS, if name == "c" { 1 } else { 9 });
+        volume
+    });
+    now(engine.sync()).unwrap();
+    let [c, d] = volumes;
+    let piece = Piece { from: 0, to: 5..10, size: record };
+    let ask = || engine.ask_for_clone(&c, &d, &piece, &Failure::default());
+    write(&d, 21..22, 5);
+    assert_eq!(ask().unwrap(), None, "the other blocks of the record would be of before");
+    now(engine.sync()).unwrap();
+    assert_eq!(ask().unwrap(), Some(engine.core.open_txg()));
+    // From here on the rest of a record is the clone's.
+    let mut writing = std::pin::pin!(d.write(25 * BLOCK, &[6; BLOCK_BYTES]));
+    {
+        let _committer = engine.core.committer.try_lock().unwrap();
+        assert!(try_now(&mut writing).is_none(), "the rest of the record is not there yet");
+        now(d.write(28 * BLOCK, &[7; 4 * BLOCK_BYTES])).unwrap();
+    }
+    now(engine.sync()).unwrap();
+    now(&mut writing).unwrap();
+    now(engine.sync()).unwrap();
+    for (blocks, fill) in [(0..20, 9), (20..25, 1), (25..26, 6), (26..28, 1), (28..32, 7)] {
+        holds(&d, blocks, fill);
+    }
+    holds(&d, 32..40, 1);
+    holds(&d, 40..BLOCKS, 9);
     sound(&engine);
 }
 

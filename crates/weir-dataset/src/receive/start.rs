@@ -18,6 +18,7 @@ use super::{BLOCK, Claim, ReceiveSpec};
 use crate::dirty::Payload;
 use crate::engine::Engine;
 use crate::error::DatasetError;
+use crate::records::VolumeSize;
 use crate::snapshot::{Snapshot, descent, descent_mut, moment};
 use crate::snapshots::newer_than;
 use crate::volume::{State, Volume};
@@ -103,15 +104,21 @@ impl Engine {
             return Err(DatasetError::Unfit { name, why });
         }
         self.core.pool.check_alive()?;
+        self.check_record(&spec.volume, begin.record_size)?;
         let Ok(volume) = self.volume(&spec.volume) else {
             check_first(&name, begin, 0)?;
-            return Ok(Plan::Make(self.origin_for(name, begin)?));
+            let origin = self.origin_for(name.clone(), begin)?;
+            origin.as_ref().map_or(Ok(()), |origin| check_records(name, begin, origin))?;
+            return Ok(Plan::Make(origin));
         };
         if descent(&volume.state.lock().record).receiving.is_some() {
+            let record = volume.state.lock().record.clone();
             self.refuse_other(&volume.state.lock(), begin)?;
+            check_records(name, begin, &record)?;
             return Ok(Plan::GoOn(volume));
         }
         let target = self.target_of(&volume, begin)?;
+        check_records(name.clone(), begin, &target)?;
         check_first(&name, begin, 0)?;
         // What is dirty would keep it from standing anywhere.
         self.core.want(self.core.open_txg());
@@ -145,7 +152,7 @@ impl Engine {
             let old = state.record.size_bytes;
             if begin.size_bytes < old {
                 // A smaller volume has nothing behind its end.
-                if !self.core.admit_trim() {
+                if !self.core.admit_trim(0) {
                     return Err(volume.core.full());
                 }
                 let bytes = old - begin.size_bytes;
@@ -193,7 +200,7 @@ impl Engine {
             let why = "is being received into at this moment".to_owned();
             return Err(DatasetError::InUse { name, why });
         }
-        check_first(&name, begin, there.next_block)
+        check_first(&name, begin, there.next_record)
     }
 
     /// Goes on with a stream that was cut off.
@@ -223,7 +230,8 @@ impl Engine {
     ) -> Result<Claim, DatasetError> {
         let mut came = Descent { receiving: Some(receiving(&begin, true)), ..Descent::default() };
         let id = DatasetId(self.next_dataset.fetch_add(1, Ordering::AcqRel));
-        let mut record = self.empty_record(id, name, begin.size_bytes, begin.compression.into());
+        let size = VolumeSize { bytes: begin.size_bytes, record: begin.record_size };
+        let mut record = self.empty_record(id, name, size, begin.compression.into());
         let mut cut = 0;
         if let Some(origin) = origin {
             came.origin = Some(Origin { snapshot: origin.id, txg: moment(&origin).txg });
@@ -244,7 +252,7 @@ impl Engine {
             state.overflow = Some(self.core.open_txg());
             state.is_read_only = self.core.is_read_only(&state.record.properties);
             if cut > 0 {
-                if !self.core.admit_trim() {
+                if !self.core.admit_trim(0) {
                     return Err(volume.core.full());
                 }
                 let first = begin.size_bytes / BLOCK;
@@ -258,15 +266,29 @@ impl Engine {
     }
 }
 
+/// Refuses a stream whose records are not those of what it is a difference to: it was changed.
+fn check_records(
+    name: String,
+    begin: &StreamBegin,
+    from: &DatasetRecord,
+) -> Result<(), DatasetError> {
+    if begin.record_size == from.record_size {
+        return Ok(());
+    }
+    let (there, brought) = (from.record_size, begin.record_size);
+    let why = format!("has records of {there}, and the stream of {brought}");
+    Err(DatasetError::Unfit { name, why })
+}
+
 /// Refuses a stream that goes on behind what is there.
-fn check_first(name: &str, begin: &StreamBegin, next_block: u64) -> Result<(), DatasetError> {
-    if begin.first_block <= next_block {
+fn check_first(name: &str, begin: &StreamBegin, next_record: u64) -> Result<(), DatasetError> {
+    if begin.first_record <= next_record {
         return Ok(());
     }
     let why = format!(
-        "has the stream up to block {next_block}, and this one goes on at block {}; send with the \
-         token that 'weir receive --token' prints",
-        begin.first_block
+        "has the stream up to record {next_record}, and this one goes on at record {}; send with \
+         the token that 'weir receive --token' prints",
+        begin.first_record
     );
     Err(DatasetError::Unfit { name: name.to_owned(), why })
 }
@@ -293,7 +315,7 @@ fn receiving(begin: &StreamBegin, is_new: bool) -> Receiving {
         to: begin.to,
         from: begin.from,
         is_new,
-        next_block: 0,
+        next_record: 0,
         snapshot: begin.snapshot.clone(),
         created_unix_ms: begin.created_unix_ms,
     }

@@ -49,7 +49,7 @@ impl Pool {
     }
 
     fn make(&self, name: &str, mib: u64, changes: &[Change]) -> Arc<Volume> {
-        self.drive(self.engine.create_volume_with(name, mib * MIB, changes)).unwrap();
+        self.drive(self.engine.create_volume_with(name, (mib * MIB).into(), changes)).unwrap();
         self.engine.volume(name).unwrap()
     }
 
@@ -342,7 +342,8 @@ fn a_promise_that_the_pool_cannot_keep_is_refused() {
     let b = pool.make("b", 32, &[]);
     let error = pool.set("b", Change::Reservation(room / 2 + MIB)).unwrap_err();
     assert!(matches!(error, DatasetError::NoRoom { .. }), "{error}");
-    let error = pool.drive(pool.engine.create_volume_with("c", MIB, &[Change::Reservation(room)]));
+    let error =
+        pool.drive(pool.engine.create_volume_with("c", MIB.into(), &[Change::Reservation(room)]));
     assert!(matches!(error, Err(DatasetError::NoRoom { .. })), "{error:?}");
     assert!(pool.engine.volume("c").is_err());
     pool.set("b", Change::Quota(4 * MIB)).unwrap();

@@ -16,6 +16,7 @@ mod limits;
 mod model;
 mod raidz;
 mod raidz_scans;
+mod records;
 mod references;
 mod scans;
 mod send;

@@ -8,18 +8,20 @@ use std::sync::Arc;
 use crate::common::{as_devices, import, now, options};
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
 use weir_dataset::{
-    DatasetError, Engine, ReceiveSpec, Received, Receiver, SendFrom, SendSpec, SnapshotId, Volume,
-    VolumeSpec,
+    DatasetError, Engine, PropertyChange, ReceiveSpec, Received, Receiver, SendFrom, SendSpec,
+    SnapshotId, Volume, VolumeSize, VolumeSpec,
 };
 use weir_device::MemoryDevice;
 use weir_format::stream::ResumeToken;
-use weir_format::{Compression, VdevKind, VdevRole};
+use weir_format::{Compression, RecordSize, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, VdevSpec};
 
 const MEMORY_BYTES: u64 = 24 << 20;
 pub(crate) const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Two levels of nodes, and more than one frame.
 pub(crate) const BLOCKS: u64 = 5 * 128;
+/// Of the largest records here; sizes are whole ones.
+const RECORD_BLOCKS_MAX: u64 = 32;
 
 /// A xorshift generator: a seed tells the whole test.
 struct Rng(u64);
@@ -72,9 +74,14 @@ impl Pool {
     }
 
     pub(crate) fn make(&self, name: &str) -> Arc<Volume> {
-        let size_bytes = BLOCKS * BLOCK;
-        let spec = VolumeSpec { name: name.to_owned(), size_bytes, compression: Compression::Lz4 };
-        now(self.engine.create_volume(&spec)).unwrap();
+        self.make_of(name, RecordSize::BLOCK)
+    }
+
+    fn make_of(&self, name: &str, record: RecordSize) -> Arc<Volume> {
+        assert!(record.blocks() <= RECORD_BLOCKS_MAX);
+        let size = VolumeSize { bytes: BLOCKS * BLOCK, record };
+        let lz4 = PropertyChange::Compression(Some(Compression::Lz4));
+        now(self.engine.create_volume_with(name, size, &[lz4])).unwrap();
         self.engine.volume(name).unwrap()
     }
 
@@ -232,7 +239,8 @@ fn change(rng: &mut Rng, pool: &Pool, content: &mut Content, fill: u64) {
             6..8 => trim(&volume, content, rng.range(blocks, 20)),
             8 => trim(&volume, content, rng.range(blocks, 400)),
             _ => {
-                let size = (BLOCKS - 200 + rng.below(600)) * BLOCK;
+                let size =
+                    (BLOCKS - 200 + rng.below(600)).next_multiple_of(RECORD_BLOCKS_MAX) * BLOCK;
                 if size < volume.size_bytes() {
                     trim(&volume, content, size / BLOCK..blocks);
                 }
@@ -248,7 +256,8 @@ fn chains_of_random_histories_arrive_as_they_were_however_often_they_are_cut() {
         let mut rng = Rng(seed * 7919);
         let source = Pool::new("tank", 0);
         let mut back = Pool::new("back", 1000);
-        source.make("v");
+        let record = RecordSize::from_shift((seed % 6) as u8).unwrap();
+        source.make_of("v", record);
         let mut model = Content::new();
         let mut before: Vec<(String, Content)> = Vec::new();
         for round in 1..=5 {
@@ -305,6 +314,7 @@ fn chains_of_random_histories_arrive_as_they_were_however_often_they_are_cut() {
             let volume = back.engine.volume("w").unwrap();
             assert_eq!(content(&volume), model, "seed {seed}");
             assert_eq!(volume.size_bytes(), source.engine.volume("v").unwrap().size_bytes());
+            assert_eq!(volume.record_size(), record);
         }
         let guids = |pool: &Pool, volume: &str| -> Vec<(String, u64, u64)> {
             let all = now(pool.engine.snapshots(volume)).unwrap();
@@ -424,7 +434,7 @@ fn a_look_at_a_stream_says_what_receiving_it_would() {
     };
     assert_eq!(same("w", &more, false), None, "nothing is there");
     let made = same("w", &whole, false).unwrap();
-    assert!(made.is_new && !made.rolled_back && made.counts.blocks == 200);
+    assert!(made.is_new && !made.rolled_back && made.counts.records == 200);
     assert_eq!(same("w", &whole, false), None, "it is there");
     // Damage that only shows at the end, and a stream that ends early, are found too.
     let mut bad = more.clone();
@@ -440,7 +450,7 @@ fn a_look_at_a_stream_says_what_receiving_it_would() {
     write(&received, &mut Content::new(), 7..8, 9);
     assert_eq!(same("w", &more, false), None, "it was changed");
     let brought = same("w", &more, true).unwrap();
-    assert!(!brought.is_new && brought.rolled_back && brought.counts.blocks == 10);
+    assert!(!brought.is_new && brought.rolled_back && brought.counts.records == 10);
     assert_eq!(content(&received), model);
     // One that was cut off can be looked at whole, and gone on with.
     trim(&volume, &mut model, 0..30);
@@ -449,7 +459,7 @@ fn a_look_at_a_stream_says_what_receiving_it_would() {
     let more = source.since("v", "b", "c");
     let error = back.receive("w", &more[..more.len() - 1]).unwrap_err();
     assert!(matches!(error, DatasetError::CutOff { .. }), "{error}");
-    assert_eq!(back.judge("w", &more, false).unwrap().counts.blocks, 100);
+    assert_eq!(back.judge("w", &more, false).unwrap().counts.records, 100);
     assert!(same("w", &more, false).is_some());
     assert_eq!(content(&received), model);
     back.check();
@@ -488,8 +498,8 @@ fn nobody_changes_a_volume_that_is_received_into() {
     assert_eq!(back.shown("w", "a"), first);
     // The token of one stream is none of another, and a gap is refused.
     let token = back.token("w");
-    assert!(token.next_block > 0);
-    let ahead = ResumeToken { next_block: token.next_block + 1, ..token };
+    assert!(token.next_record > 0);
+    let ahead = ResumeToken { next_record: token.next_record + 1, ..token };
     let bytes = source.send(&SendSpec { resume: Some(ahead), ..spec("v", "b") }).unwrap();
     let error = back.receive("w", &bytes).unwrap_err();
     assert!(error.to_string().contains("--token"), "{error}");
@@ -586,7 +596,7 @@ fn a_pool_without_room_keeps_what_came_until_it_is_given_up() {
     }
     drop(receiver);
     assert_eq!(kind(&told.expect("no room for it")), ErrorKind::NoSpace);
-    assert!(back.token("w").next_block > 1000);
+    assert!(back.token("w").next_record > 1000);
     now(back.engine.abort_receive("w")).unwrap();
     assert!(back.engine.volume("w").is_err());
     back.check();

@@ -6,7 +6,6 @@
 //! - nothing of a frame is believed before its checksums fit;
 //! - after an error nothing more is read.
 
-use weir_base::BLOCK_BYTES;
 use weir_base::limits::{NAME_BYTES_MAX, VOLUME_BYTES_MAX};
 use weir_codec::checksum::xxh3_128;
 
@@ -19,6 +18,7 @@ use crate::bytes::Reader;
 use crate::compression::{Codec, Compression};
 use crate::error::FormatError;
 use crate::layout::PACK_BYTES;
+use crate::record::RecordSize;
 
 const WHAT: &str = "stream frame";
 
@@ -43,9 +43,10 @@ pub struct StreamReader {
     offset: u64,
     /// As both of the frame that was handed out last.
     last: (u64, u64),
-    /// First block that may come next, and the end of the volume.
+    /// First record that may come next, and the end of the volume.
     next: u64,
-    blocks: u64,
+    records: u64,
+    record_size: RecordSize,
     counts: StreamCounts,
     failed: Option<StreamError>,
 }
@@ -61,7 +62,8 @@ impl Default for StreamReader {
             offset: 0,
             last: (0, 0),
             next: 0,
-            blocks: 0,
+            records: 0,
+            record_size: RecordSize::BLOCK,
             counts: StreamCounts::default(),
             failed: None,
         }
@@ -183,8 +185,9 @@ impl StreamReader {
         match (kind, self.expect) {
             (KIND_BEGIN, Expect::Begin) => {
                 let begin = begin(&payload)?;
-                self.next = begin.first_block;
-                self.blocks = begin.size_bytes / BLOCK_BYTES as u64;
+                self.next = begin.first_record;
+                self.records = begin.record_size.records_in(begin.size_bytes);
+                self.record_size = begin.record_size;
                 self.expect = Expect::Changes;
                 Ok(StreamFrame::Begin(begin))
             }
@@ -194,11 +197,11 @@ impl StreamReader {
             }
             (KIND_END, Expect::Changes) => {
                 let mut r = Reader::new(WHAT, &payload);
-                let (blocks, stored_bytes, hole_blocks) = (r.u64()?, r.u64()?, r.u64()?);
+                let (records, stored_bytes, hole_records) = (r.u64()?, r.u64()?, r.u64()?);
                 nothing_left(&mut r)?;
-                let counts = StreamCounts { blocks, stored_bytes, hole_blocks };
+                let counts = StreamCounts { records, stored_bytes, hole_records };
                 if counts != self.counts {
-                    return Err(r.bad("blocks", blocks).into());
+                    return Err(r.bad("records", records).into());
                 }
                 self.expect = Expect::Nothing;
                 Ok(StreamFrame::End(counts))
@@ -215,14 +218,15 @@ impl StreamReader {
             let start = r.u64()?;
             let (count, stored) = if code == CODE_HOLE {
                 let count = r.u64()?;
-                self.counts.hole_blocks = self.counts.hole_blocks.saturating_add(count);
+                self.counts.hole_records = self.counts.hole_records.saturating_add(count);
                 (count, None)
             } else {
                 let codec = Codec::from_code(code - 1)?;
-                let len = usize::from(r.u8()?) * PACK_BYTES;
+                let len = usize::from(r.u16()?) * PACK_BYTES;
+                let most = self.record_size.bytes();
                 let fits = match codec {
-                    Codec::Raw => len == BLOCK_BYTES,
-                    Codec::Lz4 | Codec::Zstd => (PACK_BYTES..BLOCK_BYTES).contains(&len),
+                    Codec::Raw => len == most,
+                    Codec::Lz4 | Codec::Zstd => (PACK_BYTES..most).contains(&len),
                 };
                 if !fits {
                     return Err(r.bad("stored", len as u64).into());
@@ -232,11 +236,11 @@ impl StreamReader {
                 if xxh3_128(r.take(len)?) != checksum {
                     return Err(r.bad("checksum", start).into());
                 }
-                self.counts.blocks += 1;
+                self.counts.records += 1;
                 self.counts.stored_bytes += len as u64;
                 (1, Some((codec, at..at + len)))
             };
-            let end = start.checked_add(count).filter(|end| *end <= self.blocks);
+            let end = start.checked_add(count).filter(|end| *end <= self.records);
             let (true, true, Some(end)) = (start >= self.next, count > 0, end) else {
                 return Err(r.bad("start", start).into());
             };
@@ -260,14 +264,16 @@ fn begin(payload: &[u8]) -> Result<StreamBegin, StreamFault> {
         flags => return Err(r.bad("flags", flags).into()),
     };
     let compression = Compression::from_code(r.u8()?)?;
-    let (first_block, size_bytes, created_unix_ms) = (r.u64()?, r.u64()?, r.u64()?);
-    let fits = size_bytes.is_multiple_of(BLOCK_BYTES as u64)
+    let (first_record, size_bytes, shift) = (r.u64()?, r.u64()?, r.u8()?);
+    let created_unix_ms = r.u64()?;
+    let record_size = RecordSize::from_shift(shift).ok_or_else(|| r.bad("record_size", shift))?;
+    let fits = size_bytes.is_multiple_of(record_size.bytes() as u64)
         && (1..=VOLUME_BYTES_MAX).contains(&size_bytes);
     if !fits {
         return Err(r.bad("size_bytes", size_bytes).into());
     }
-    if first_block > size_bytes / BLOCK_BYTES as u64 {
-        return Err(r.bad("first_block", first_block).into());
+    if first_record > record_size.records_in(size_bytes) {
+        return Err(r.bad("first_record", first_record).into());
     }
     let (volume, snapshot) = (r.str("volume")?, r.str("snapshot")?);
     for (field, name) in [("volume", &volume), ("snapshot", &snapshot)] {
@@ -282,8 +288,9 @@ fn begin(payload: &[u8]) -> Result<StreamBegin, StreamFault> {
         from,
         is_clone,
         compression,
-        first_block,
+        first_record,
         size_bytes,
+        record_size,
         created_unix_ms,
         volume,
         snapshot,

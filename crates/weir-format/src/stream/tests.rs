@@ -14,8 +14,9 @@ fn begin() -> StreamBegin {
         from: Some(6),
         is_clone: false,
         compression: Compression::Lz4,
-        first_block: 0,
+        first_record: 0,
         size_bytes: BLOCKS * BLOCK_BYTES as u64,
+        record_size: RecordSize::BLOCK,
         created_unix_ms: 5,
         volume: "vm1".to_owned(),
         snapshot: "monday".to_owned(),
@@ -32,14 +33,14 @@ fn stream() -> (Vec<u8>, Vec<Range<usize>>) {
     };
     for index in 0..200_u64 {
         let stored = [index as u8; BLOCK_BYTES];
-        writer.block(index * 3, Codec::Raw, &stored, xxh3_128(&stored));
+        writer.record(index * 3, Codec::Raw, &stored, xxh3_128(&stored));
         writer.hole(index * 3 + 1, 2);
         if let Some(frame) = writer.full_frame() {
             add(&mut bytes, frame);
         }
     }
     let (rest, counts) = writer.finish();
-    assert_eq!((counts.blocks, counts.hole_blocks), (200, 400));
+    assert_eq!((counts.records, counts.hole_records), (200, 400));
     // The end frame is 24 bytes of payload in 32 of checksums.
     let end = rest.len() - 56;
     let (changes, end) = rest.split_at(end);
@@ -178,7 +179,7 @@ fn what_a_right_checksum_covers_is_checked_all_the_same() {
 
 #[test]
 fn tokens_are_whole_or_none() {
-    let token = ResumeToken { to: 99, from: Some(u64::MAX), next_block: 12345 };
+    let token = ResumeToken { to: 99, from: Some(u64::MAX), next_record: 12345 };
     let text = token.to_string();
     assert_eq!(text.parse(), Ok(token));
     assert_eq!(format!(" {text}\n").parse(), Ok(token));

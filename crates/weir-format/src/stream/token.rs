@@ -25,8 +25,8 @@ pub struct ResumeToken {
     pub to: u64,
     /// Guid of the snapshot the stream is a difference to.
     pub from: Option<u64>,
-    /// The first block that the receiver does not have.
-    pub next_block: u64,
+    /// The first record that the receiver does not have.
+    pub next_record: u64,
 }
 
 /// Text that is no resume token.
@@ -36,7 +36,7 @@ pub struct TokenError;
 
 impl fmt::Display for ResumeToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words = [self.to, self.from.unwrap_or(0), self.next_block];
+        let words = [self.to, self.from.unwrap_or(0), self.next_record];
         let body: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
         let check = xxh3_64(&[&body]) as u32;
         let mut text = String::from(MARK);
@@ -66,6 +66,6 @@ impl FromStr for ResumeToken {
         let (words, _) = body.as_chunks::<8>();
         let word = |at: usize| words.get(at).map_or(0, |word| u64::from_le_bytes(*word));
         let from = Some(word(1)).filter(|from| *from != 0);
-        Ok(Self { to: word(0), from, next_block: word(2) })
+        Ok(Self { to: word(0), from, next_record: word(2) })
     }
 }

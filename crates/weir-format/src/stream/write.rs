@@ -1,6 +1,6 @@
 //! Writing a send stream, frame by frame.
 //!
-//! Not here: where the blocks come from, where the bytes go.
+//! Not here: where the records come from, where the bytes go.
 //!
 //! Invariant: what is written, [`StreamReader`](super::StreamReader) reads.
 
@@ -23,7 +23,7 @@ pub struct StreamWriter {
     changes: Writer,
     /// A hole that may still grow: start and end.
     hole: Option<(u64, u64)>,
-    /// First block that may come next.
+    /// First record that may come next.
     next: u64,
     counts: StreamCounts,
 }
@@ -40,7 +40,7 @@ impl StreamWriter {
             chain: Chain::new(&bytes),
             changes: begun_frame(),
             hole: None,
-            next: begin.first_block,
+            next: begin.first_record,
             counts: StreamCounts::default(),
         };
         let mut w = Writer::default();
@@ -48,8 +48,9 @@ impl StreamWriter {
         w.u64(begin.from.unwrap_or(0));
         w.u8(u8::from(begin.is_clone));
         w.u8(begin.compression.code());
-        w.u64(begin.first_block);
+        w.u64(begin.first_record);
         w.u64(begin.size_bytes);
+        w.u8(begin.record_size.shift());
         w.u64(begin.created_unix_ms);
         w.str(&begin.volume);
         w.str(&begin.snapshot);
@@ -57,21 +58,21 @@ impl StreamWriter {
         (stream, bytes)
     }
 
-    /// Adds a block in its verified stored form, padded to units of 64 bytes, behind all that was
+    /// Adds a record in its verified stored form, padded to units of 64 bytes, behind all that was
     /// added before. `checksum` is what it was verified against: of bytes that changed in memory
     /// since, the receiver finds out.
-    pub fn block(&mut self, index: u64, codec: Codec, stored: &[u8], checksum: u128) {
-        assert!(index >= self.next, "blocks are sent in rising order");
+    pub fn record(&mut self, index: u64, codec: Codec, stored: &[u8], checksum: u128) {
+        assert!(index >= self.next, "records are sent in rising order");
         assert!(stored.len().is_multiple_of(PACK_BYTES), "stored bytes are whole units");
         self.close_hole();
         let w = &mut self.changes;
         w.u8(codec.code() + 1);
         w.u64(index);
-        w.u8((stored.len() / PACK_BYTES) as u8);
+        w.u16((stored.len() / PACK_BYTES) as u16);
         w.u128(checksum);
         w.bytes(stored);
         self.next = index + 1;
-        self.counts.blocks += 1;
+        self.counts.records += 1;
         self.counts.stored_bytes += stored.len() as u64;
     }
 
@@ -79,7 +80,7 @@ impl StreamWriter {
     pub fn hole(&mut self, start: u64, count: u64) {
         assert!(start >= self.next && count > 0, "holes are sent in rising order");
         self.next = start + count;
-        self.counts.hole_blocks += count;
+        self.counts.hole_records += count;
         match &mut self.hole {
             Some((_, end)) if *end == start => *end += count,
             _ => {
@@ -114,9 +115,9 @@ impl StreamWriter {
     pub fn finish(mut self) -> (Vec<u8>, StreamCounts) {
         let mut bytes = self.changes_frame();
         let mut w = Writer::default();
-        w.u64(self.counts.blocks);
+        w.u64(self.counts.records);
         w.u64(self.counts.stored_bytes);
-        w.u64(self.counts.hole_blocks);
+        w.u64(self.counts.hole_records);
         self.frame(KIND_END, &w.0, &mut bytes);
         (bytes, self.counts)
     }

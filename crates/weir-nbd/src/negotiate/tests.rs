@@ -156,7 +156,7 @@ fn info_and_go_describe_the_export() {
         // FLUSH, FUA, TRIM, WRITE_ZEROES, MULTI_CONN, CACHE, FAST_ZERO.
         let flags = 0x0d6d_u16.to_be_bytes();
         assert_eq!(replies[0].1, [&[0, 0][..], &(1_u64 << 20).to_be_bytes(), &flags].concat());
-        assert_eq!(replies[1].1, [0, 3, 0, 0, 2, 0, 0, 0, 16, 0, 2, 0, 0, 0]);
+        assert_eq!(replies[1].1, [0, 3, 0, 0, 2, 0, 0, 1, 0, 0, 2, 0, 0, 0]);
         assert_eq!(replies[2].1, b"\0\x01one");
         assert_eq!(replies[3].1, b"\0\x02a volume in memory");
     }

@@ -19,6 +19,8 @@ use weir_device::Block;
 use weir_nbd::{Export, ExportError, ExportFuture, Exports, Extent};
 
 const BLOCK: usize = 4096;
+/// What it asks requests to be multiples of: no size that anything else has here.
+const PREFERRED: u32 = 64 << 10;
 
 /// A volume in memory.
 pub(crate) struct Memory {
@@ -112,6 +114,10 @@ fn bytes_of(blocks: &[Block]) -> Vec<u8> {
 impl Export for Memory {
     fn size_bytes(&self) -> u64 {
         self.size
+    }
+
+    fn block_bytes_preferred(&self) -> u32 {
+        PREFERRED
     }
 
     fn read_only(&self) -> bool {

@@ -15,7 +15,7 @@ use crate::world::SimWorld;
 /// Orders of the same things; each meets the leg that leaves.
 const SEEDS: u64 = 10;
 /// A disk so slow that a resilver is done before its labels are read.
-const SLOW: Latency = Latency { min: Duration::from_secs(60), max: Duration::from_secs(60) };
+const SLOW: Latency = Latency { min: Duration::from_mins(1), max: Duration::from_mins(1) };
 
 fn scenario(seed: u64) -> Scenario {
     let (layout, room, trouble) = (Layout::Mirror, Room::Ample, Trouble::None);

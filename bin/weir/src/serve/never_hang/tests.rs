@@ -93,7 +93,8 @@ impl Server {
 
     fn volume(&self, name: &str) -> Answer<'_, weir_api::types::VolumeChange> {
         let properties = PropertyValues::default();
-        let request = VolumeCreate { name: name.into(), size_bytes: 1 << 20, properties };
+        let (name, size_bytes, record_bytes) = (name.into(), 1 << 20, 4096);
+        let request = VolumeCreate { name, size_bytes, record_bytes, properties };
         self.client.volume_create(request)
     }
 }
