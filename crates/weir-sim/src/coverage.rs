@@ -116,7 +116,7 @@ pub enum Met {
 
 impl Met {
     /// Every kind.
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 46] = [
         Self::NoSpace,
         Self::RootRewrite,
         Self::VolumeCreated,

@@ -70,6 +70,17 @@ fn sound(engine: &Engine) {
     assert_eq!(now(engine.check_places()).unwrap(), None);
 }
 
+/// A volume `v` of noise, which is stored as it is.
+fn filled() -> (Arc<MemoryDevice>, Arc<Engine>, Arc<Volume>, Vec<u8>) {
+    let disk = disk();
+    let engine = pool_on(&disk, MEMORY_BYTES);
+    let volume = make(&engine, "v", &[compressed(Compression::Off)]);
+    let model = noise(11, RECORDS * RECORD);
+    write(&volume, 0, &model);
+    now(engine.sync()).unwrap();
+    (disk, engine, volume, model)
+}
+
 /// Damages some bytes behind the start of others, which are stored as they are.
 fn damage(disk: &MemoryDevice, stored: &[u8]) {
     const PACK_BYTES: usize = 64;
@@ -108,12 +119,7 @@ fn a_record_is_compressed_as_one_and_has_one_pointer() {
 
 #[test]
 fn parts_of_records_are_written_read_and_trimmed_as_those_of_blocks() {
-    let disk = disk();
-    let engine = pool_on(&disk, MEMORY_BYTES);
-    let volume = make(&engine, "v", &[compressed(Compression::Off)]);
-    let mut model = noise(7, RECORDS * RECORD);
-    write(&volume, 0, &model);
-    now(engine.sync()).unwrap();
+    let (disk, engine, volume, mut model) = filled();
     // A sector, blocks across a border, and a trim that cuts records at both ends.
     for (offset, len) in [(RECORD + 512, 512), (3 * RECORD - BLOCK, 3 * BLOCK), (5, 70_000)] {
         let data = noise(offset, len);
@@ -208,7 +214,7 @@ fn equal_records_are_stored_once_and_so_is_a_pattern() {
     now(engine.sync()).unwrap();
     let info = volume.info();
     assert_eq!((info.stored_bytes, info.shared_bytes), (11 * RECORD, 9 * RECORD));
-    // Read from disk by another opening of the cache: the index of hints knows it still.
+    // A pattern that every record is made of: one is stored, and seven refer to it.
     now(engine.write_same(&volume, 30 * RECORD, 8 * RECORD, &[3; 512])).unwrap();
     now(engine.sync()).unwrap();
     let info = volume.info();
@@ -220,12 +226,7 @@ fn equal_records_are_stored_once_and_so_is_a_pattern() {
 
 #[test]
 fn a_damaged_record_fails_the_write_that_needs_it_and_nothing_else() {
-    let disk = disk();
-    let engine = pool_on(&disk, MEMORY_BYTES);
-    let volume = make(&engine, "v", &[compressed(Compression::Off)]);
-    let model = noise(11, RECORDS * RECORD);
-    write(&volume, 0, &model);
-    now(engine.sync()).unwrap();
+    let (disk, engine, volume, model) = filled();
     drop((engine, volume));
     damage(&disk, &model[(4 * RECORD) as usize..]);
     let engine = reopen(&disk);
@@ -238,7 +239,7 @@ fn a_damaged_record_fails_the_write_that_needs_it_and_nothing_else() {
     // Others go on, and a commit knows nothing of it.
     write(&volume, 5 * RECORD, &[1; BLOCK_BYTES]);
     now(engine.sync()).unwrap();
-    // Written whole it is as good as new; trimmed whole, too.
+    // Written whole it is as good as new.
     write(&volume, 4 * RECORD, &model[..RECORD as usize]);
     assert!(read(&volume, 4 * RECORD, RECORD) == model[..RECORD as usize]);
     write(&volume, 4 * RECORD + BLOCK, &[1; BLOCK_BYTES]);
@@ -247,12 +248,7 @@ fn a_damaged_record_fails_the_write_that_needs_it_and_nothing_else() {
 
 #[test]
 fn a_logged_write_to_a_record_that_was_damaged_since_goes_with_it_and_the_pool_opens() {
-    let disk = disk();
-    let engine = pool_on(&disk, MEMORY_BYTES);
-    let volume = make(&engine, "v", &[compressed(Compression::Off)]);
-    let model = noise(13, RECORDS * RECORD);
-    write(&volume, 0, &model);
-    now(engine.sync()).unwrap();
+    let (disk, engine, volume, model) = filled();
     // Across two records, of which one will be damaged.
     write(&volume, 8 * RECORD - BLOCK, &[1; 2 * BLOCK_BYTES]);
     now(engine.flush(&volume)).unwrap();
@@ -266,8 +262,8 @@ fn a_logged_write_to_a_record_that_was_damaged_since_goes_with_it_and_the_pool_o
     sound(&engine);
 }
 
-/// A budget for dirty data that two records do not fit into was once gone through for ever: each
-/// of the two that a write cuts pushed the other out.
+/// Brought one by one, each of the two records that a write cuts would push the other out of the
+/// budget for dirty data, for ever.
 #[test]
 fn a_write_that_cuts_more_than_the_budget_holds_is_taken_whole() {
     let disk = Arc::new(MemoryDevice::new("disk", 256 << 20));
