@@ -129,6 +129,13 @@ impl State {
         if self.limits.covers() { promise.saturating_sub(self.charge()) } else { promise }
     }
 
+    /// Nodes that a trim makes the volume take beside those it had, where they count: a snapshot
+    /// keeps the old ones. A trim changes the nodes above its two ends, and frees those between.
+    pub(crate) fn nodes_of_trim(&self) -> u64 {
+        let counts = self.record.properties.quota_bytes > 0 && !self.snapshots.is_empty();
+        if counts { 2 * self.nodes().of(1) } else { 0 }
+    }
+
     /// Whether something that is not committed may give it room below its quota.
     fn may_shrink(&self) -> bool {
         let dirty = self.charge() > 0 || !self.open.is_empty() || self.syncing.is_some();
@@ -171,6 +178,24 @@ impl Volume {
             Admission::Full if is_divisible || state.limits.is_taking => Ok(false),
             Admission::Full => Err(self.core.full()),
         }
+    }
+
+    /// Whether the quota allows a trim that writes so many blocks of records anew; false: wait for
+    /// a commit.
+    ///
+    /// # Errors
+    /// `Quota`: what is trimmed stays in a snapshot, and the changed nodes come on top.
+    pub(crate) fn admit_trim(&self, state: &State, rewritten: u64) -> Result<bool, DatasetError> {
+        let quota_bytes = state.record.properties.quota_bytes;
+        let blocks = rewritten + state.nodes_of_trim();
+        let fits = || state.most(blocks * BLOCK_BYTES as u64) <= quota_bytes;
+        if quota_bytes == 0 || blocks == 0 || fits() {
+            return Ok(true);
+        }
+        if state.may_shrink() {
+            return Ok(false);
+        }
+        Err(DatasetError::Quota { name: self.full_name(state), quota_bytes })
     }
 
     /// Whether a range clone may be part of the open txg; `Ok(false)`: after a commit, perhaps. Its

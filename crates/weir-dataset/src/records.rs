@@ -236,10 +236,11 @@ impl Volume {
             }
             Wish::Zero => {
                 let rewritten = loads.iter().filter(is_data).count() as u64 * size.blocks();
-                if !self.core.admit_trim(rewritten) {
+                let fits = self.admit_trim(state, rewritten)?;
+                if fits && !self.core.admit_trim(rewritten) {
                     return Ok(Some(Obstacle::NoRoom));
                 }
-                true
+                fits
             }
         };
         if !is_admitted {

@@ -348,6 +348,17 @@ impl Volume {
         self.cover(state, cost);
     }
 
+    /// Promises room to nodes beside those of blocks.
+    fn charge_nodes(&self, state: &mut State, nodes: u64) {
+        if nodes > 0 {
+            let cost = nodes * BLOCK;
+            state.open.nodes += nodes;
+            state.open.charge += cost;
+            self.core.add_dirty(0, cost);
+            self.cover(state, cost);
+        }
+    }
+
     /// As [`Self::try_write`], without a copy: takes `blocks`, which are whole and lie at
     /// consecutive addresses from `offset` on, if it returns true.
     ///
@@ -402,6 +413,7 @@ impl Volume {
                 .sum(),
             Payload::Zero { bytes } => {
                 let replaced = Self::zero_in_open(state, &(first..first + bytes / BLOCK));
+                self.charge_nodes(state, state.nodes_of_trim());
                 self.core.sub_dirty(replaced as u64);
                 self.core.note_freeing(self.core.open_txg());
                 if state.open.hole_ranges() > HOLE_RANGES_MAX {
@@ -488,8 +500,9 @@ impl Volume {
         }
         let mut state = self.state.lock();
         self.check_change(&state, offset, len)?;
-        let taken =
-            state.is_ready(&Self::blocks_of(offset, len), Wish::Zero) && self.core.admit_trim(0);
+        let taken = state.is_ready(&Self::blocks_of(offset, len), Wish::Zero)
+            && self.admit_trim(&state, 0)?
+            && self.core.admit_trim(0);
         if taken {
             self.insert(&mut state, offset, Payload::Zero { bytes: len });
         }

@@ -126,6 +126,29 @@ fn used(volume: &Volume) -> u64 {
     volume.info().space.used
 }
 
+/// What is trimmed stays in the snapshot, and the nodes that say so came on top of the quota once.
+#[test]
+fn a_trim_that_frees_nothing_stays_below_the_quota() {
+    let mut pool = Pool::new();
+    let volume = pool.make("v", 4, &[raw()]);
+    pool.write(&volume, 0..600).unwrap();
+    pool.snap("v", "old").unwrap();
+    let quota = used(&volume) + 100;
+    pool.set("v", Change::Quota(quota)).unwrap();
+    for at in [5, 300, 599] {
+        let error = pool.drive(volume.zero(at * BLOCK, BLOCK)).unwrap_err();
+        assert!(matches!(error, DatasetError::Quota { .. }), "{error}");
+    }
+    pool.sync();
+    assert!(used(&volume) <= quota, "{} of {quota}", used(&volume));
+    // Without the snapshot it makes room, as it should.
+    pool.drive(pool.engine.destroy_snapshots("v", &["old".to_owned()])).unwrap();
+    pool.settle();
+    pool.drive(volume.zero(0, 300 * BLOCK)).unwrap();
+    pool.settle();
+    assert!(used(&volume) < quota / 10 * 6, "{} of {quota}", used(&volume));
+}
+
 #[test]
 fn what_is_not_set_is_inherited_and_what_is_set_survives() {
     let mut pool = Pool::new();
