@@ -11,10 +11,10 @@
 use libfuzzer_sys::fuzz_target;
 use weir_base::BLOCK_BYTES;
 use weir_codec::checksum::{xxh3_64, xxh3_128, xxh3_128_of};
-use weir_format::{Compression, RecordSize};
 use weir_format::stream::{
     ResumeToken, StreamBegin, StreamError, StreamFrame, StreamReader, StreamWriter,
 };
+use weir_format::{Compression, RecordSize};
 
 const BLOCKS: u64 = 1000;
 const PREAMBLE_BYTES: usize = 16;
@@ -93,7 +93,7 @@ fn check(bytes: &[u8]) {
                 for (change, stored) in changes.iter() {
                     match stored {
                         Some((codec, stored)) => {
-                            writer.block(change.start, codec, stored, xxh3_128(stored));
+                            writer.record(change.start, codec, stored, xxh3_128(stored));
                         }
                         None => writer.hole(change.start, change.count),
                     }

@@ -14,6 +14,8 @@ pub(crate) fn main() -> Result<()> {
     stage::run(&[
         Stage { name: "fmt", step: test::FMT },
         Stage { name: "clippy", step: test::CLIPPY },
+        Stage { name: "fmt-fuzz", step: test::FMT_FUZZ },
+        Stage { name: "clippy-fuzz", step: test::CLIPPY_FUZZ },
         Stage { name: "tidy", step: test::TIDY },
         Stage { name: "unit", step: test::UNIT },
     ])

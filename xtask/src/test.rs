@@ -14,6 +14,18 @@ pub(crate) const FMT: Step = Step::Cargo(&["fmt", "--all", "--check"]);
 /// Lints, warnings denied.
 pub(crate) const CLIPPY: Step =
     Step::Cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]);
+/// Formatting of the fuzz targets, a workspace of their own.
+pub(crate) const FMT_FUZZ: Step =
+    Step::Cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"]);
+/// Lints of the fuzz targets: a changed interface shows here, not half an hour later when they run.
+pub(crate) const CLIPPY_FUZZ: Step = Step::Cargo(&[
+    "clippy",
+    "--manifest-path=fuzz/Cargo.toml",
+    "--target-dir=target",
+    "--",
+    "--deny",
+    "warnings",
+]);
 /// The rules that no compiler checks.
 pub(crate) const TIDY: Step = Step::Task(tidy::main);
 /// Unit, property and snapshot tests; in release, so that the simulator and the real-binary tests
@@ -28,6 +40,8 @@ const STAGES: &[Stage] = &[
     Stage { name: "setup", step: Step::Task(setup::for_test) },
     Stage { name: "fmt", step: FMT },
     Stage { name: "clippy", step: CLIPPY },
+    Stage { name: "fmt-fuzz", step: FMT_FUZZ },
+    Stage { name: "clippy-fuzz", step: CLIPPY_FUZZ },
     Stage { name: "tidy", step: TIDY },
     Stage { name: "deny", step: DENY },
     Stage { name: "unit", step: UNIT },
