@@ -12,7 +12,7 @@ use std::sync::Arc;
 use libfuzzer_sys::fuzz_target;
 use weir_base::ErrorKind;
 use weir_nbd::negotiate::{Negotiation, Step};
-use weir_nbd::{Block, Export, ExportError, ExportFuture, Exports, Extent};
+use weir_serve::{Block, Export, ExportError, ExportFuture, Exports, Extent};
 
 /// No option deserves a longer answer than a list of two exports.
 const ANSWER_BYTES_MAX: usize = 64 << 10;

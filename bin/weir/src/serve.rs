@@ -130,14 +130,15 @@ async fn serve(
     options: ServeOptions,
     state: state::StateFile,
     api: Vec<weir_api::Listener>,
-    nbd: Vec<weir_nbd::Listener>,
+    nbd: Vec<weir_serve::Listener>,
     peers: Option<weir_api::peer::PeerListener>,
 ) -> Result<(), ApiError> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| internal("signals", &e))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(|e| internal("signals", &e))?;
     let registry = Arc::new(exports::Registry::default());
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let nbd = weir_nbd::serve(nbd, Arc::clone(&registry) as Arc<dyn weir_nbd::Exports>, threads)
+    let protocol = weir_nbd::Nbd(Arc::<exports::Registry>::clone(&registry));
+    let nbd = weir_serve::serve(nbd, Arc::new(protocol), threads)
         .map_err(|error| ApiError::new(error.kind(), error.to_string()))?;
     let record = Record {
         events: Arc::new(events::Events::new()),
@@ -216,13 +217,14 @@ fn look_after(
     ]
 }
 
-fn bind_nbd(address: &Address) -> Result<weir_nbd::Listener, ApiError> {
+fn bind_nbd(address: &Address) -> Result<weir_serve::Listener, ApiError> {
     let address = match address {
         Address::Unix(path) => format!("unix:{}", path.display()),
         Address::Tcp { .. } => format!("tcp:{address}"),
     };
-    let nbd_error = |error: weir_nbd::NbdError| ApiError::new(error.kind(), error.to_string());
-    weir_nbd::Listener::bind(&address.parse().map_err(nbd_error)?).map_err(nbd_error)
+    weir_serve::Address::parse(&address, weir_nbd::DEFAULT_PORT)
+        .and_then(|address| weir_serve::Listener::bind(&address))
+        .map_err(|error| ApiError::new(error.kind(), error.to_string()))
 }
 
 fn internal(what: &str, error: &dyn std::fmt::Display) -> ApiError {

@@ -13,18 +13,19 @@ mod memory;
 use std::sync::Arc;
 
 use memory::{Memory, MemoryExports};
-use weir_nbd::{Address, Listener, NbdError, serve};
+use weir_nbd::{DEFAULT_PORT, Nbd};
+use weir_serve::{Address, Listener, serve};
 
-fn main() -> Result<(), NbdError> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
-    let address: Address = arguments.next().unwrap_or_default().parse()?;
+    let address = Address::parse(&arguments.next().unwrap_or_default(), DEFAULT_PORT)?;
     let mebibytes: u64 = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(256);
     let mut volume = Memory::new(mebibytes << 20);
     if arguments.next().is_some() {
         volume = volume.slow();
     }
     let exports = Arc::new(MemoryExports::default().with("memory", volume));
-    let server = serve(vec![Listener::bind(&address)?], exports, 1)?;
+    let server = serve(vec![Listener::bind(&address)?], Arc::new(Nbd(exports)), 1)?;
     let mut line = String::new();
     while std::io::stdin().read_line(&mut line)? > 0 {
         line.clear();

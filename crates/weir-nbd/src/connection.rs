@@ -19,17 +19,16 @@ use std::sync::Arc;
 
 use weir_base::ErrorKind;
 use weir_device::Block;
+use weir_serve::limits::KEEP_BYTES_MAX;
+use weir_serve::{Export, ExportError, Linger, OutBuf, Outgoing, Signal};
 
-use crate::export::{Export, ExportError};
+use crate::errno::errno;
 use crate::limits::{
-    BLOCK_BYTES, COPY_BYTES_MAX, EXTENTS_MAX, HELD_BYTES_MAX, KEEP_BYTES_MAX, LINGER_REQUESTS_MAX,
-    POOL_BYTES_MAX, REQUESTS_MAX, SEND_BYTES, SHARE_BYTES_MAX, SHARE_BYTES_MIN,
+    BLOCK_BYTES, COPY_BYTES_MAX, EXTENTS_MAX, HELD_BYTES_MAX, LINGER_REQUESTS_MAX, POOL_BYTES_MAX,
+    REQUESTS_MAX, SEND_BYTES, SHARE_BYTES_MAX, SHARE_BYTES_MIN,
 };
-use crate::linger::Linger;
-use crate::outgoing::Outgoing;
-use crate::reply::{self, OutBuf, READ_HEADER_BYTES_MAX};
+use crate::reply::{self, READ_HEADER_BYTES_MAX};
 use crate::request::{Command, Refusal, Request, Terms};
-use crate::signal::Signal;
 use crate::wire::Errno;
 
 /// What reader, writer and request tasks of one connection share.
@@ -484,7 +483,7 @@ impl Connection {
     }
 
     fn fail(&self, out: &mut OutBuf, request: &Request, error: &ExportError) {
-        let errno = error.errno();
+        let errno = errno(error.kind());
         if errno == Errno::Io && !self.failure_logged.replace(true) {
             tracing::warn!(?request, %error, "NBD request failed; the rest at debug");
         } else {

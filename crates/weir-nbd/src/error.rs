@@ -1,12 +1,12 @@
-//! Why a connection or a listener ended.
+//! Why a connection ended.
 //!
 //! Not here: errors of single requests; those are answered to the client (`export`, `request`).
 //!
-//! Invariant: nothing in an error is shown to a client; it goes to the log or to the operator.
+//! Invariant: nothing in an error is shown to a client; it goes to the log.
 
 use weir_base::ErrorKind;
 
-/// What ends a connection or keeps a listener from starting.
+/// What ends a connection.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NbdError {
@@ -72,38 +72,6 @@ pub enum NbdError {
         #[from]
         source: std::io::Error,
     },
-    /// An address that is none.
-    #[error(
-        "bad NBD address {text:?}: {why}; write tcp:127.0.0.1:10809 or unix:/run/weir/nbd.sock"
-    )]
-    Address {
-        /// What was given.
-        text: String,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// Somebody else listens there.
-    #[error("{address} is in use by another server; stop it or choose another address")]
-    InUse {
-        /// The address.
-        address: String,
-    },
-    /// Listening failed.
-    #[error("cannot listen on {address}: {source}")]
-    Listen {
-        /// The address.
-        address: String,
-        /// What the system said.
-        #[source]
-        source: std::io::Error,
-    },
-    /// A worker could not be started.
-    #[error("cannot start an NBD thread: {source}")]
-    Thread {
-        /// What the system said.
-        #[source]
-        source: std::io::Error,
-    },
 }
 
 impl NbdError {
@@ -115,19 +83,11 @@ impl NbdError {
             | Self::OptionMagic { .. }
             | Self::OptionTooLong { .. }
             | Self::RequestMagic { .. }
-            | Self::WriteTooLong { .. }
-            | Self::Address { .. } => ErrorKind::Invalid,
+            | Self::WriteTooLong { .. } => ErrorKind::Invalid,
             Self::NoExport { .. } => ErrorKind::NotFound,
-            Self::InUse { .. } => ErrorKind::Busy,
             Self::HandshakeTimeout { .. } | Self::Truncated | Self::Socket { .. } => {
                 ErrorKind::Unavailable
             }
-            Self::Listen { source, .. } | Self::Thread { source } => match source.kind() {
-                std::io::ErrorKind::PermissionDenied => ErrorKind::Permission,
-                std::io::ErrorKind::NotFound => ErrorKind::NotFound,
-                std::io::ErrorKind::AddrNotAvailable => ErrorKind::Invalid,
-                _ => ErrorKind::Unavailable,
-            },
         }
     }
 }

@@ -1,9 +1,10 @@
-//! The NBD server side: codec, session and listener, without any storage.
+//! The NBD server side: codec and session, without any storage.
 //!
-//! Not here: volumes. The engine hands in [`Exports`]; docs/protocols/nbd.md says what clients get.
+//! Not here: volumes (the engine hands in [`Exports`](weir_serve::Exports)), listening (weir-serve);
+//! docs/protocols/nbd.md says what clients get.
 //!
 //! Place in the flow: socket -> `session` (receive, send) -> `request` (decode, check) ->
-//! `connection` (run) -> [`Export`] -> `reply` (encode) -> socket.
+//! `connection` (run) -> [`Export`](weir_serve::Export) -> `reply` (encode) -> socket.
 //!
 //! Invariants:
 //! - nothing a client sends makes this crate panic, or hold more memory than `limits` says;
@@ -12,30 +13,23 @@
 #![deny(clippy::indexing_slicing)]
 
 mod connection;
+mod errno;
 mod error;
-mod export;
-mod input;
 pub mod limits;
-mod linger;
-mod listener;
 pub mod negotiate;
-mod outgoing;
 pub mod reply;
 pub mod request;
-mod server;
 pub mod session;
-mod signal;
 pub mod wire;
 
-#[cfg(test)]
-extern crate self as weir_nbd; // the exports in memory are shared with the tests of the outside
 #[cfg(test)]
 #[path = "../tests/common/memory.rs"]
 #[allow(dead_code, clippy::indexing_slicing, reason = "test code; no test uses all of it")]
 mod memory;
 
+pub use errno::errno;
 pub use error::NbdError;
-pub use export::{Export, ExportError, ExportFuture, Exports, Extent, errno};
-pub use listener::{Address, DEFAULT_PORT, Listener};
-pub use server::{ServerHandle, Worker, serve, split};
-pub use weir_device::Block;
+pub use session::Nbd;
+
+/// The port NBD is registered under.
+pub const DEFAULT_PORT: u16 = 10809;

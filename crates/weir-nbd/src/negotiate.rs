@@ -14,9 +14,9 @@
 use std::sync::Arc;
 
 use weir_base::ErrorKind;
+use weir_serve::{Export, ExportError, Exports};
 
 use crate::error::NbdError;
-use crate::export::{Export, ExportError, Exports};
 use crate::limits::{BLOCK_BYTES_MIN, OPTION_BYTES_MAX, REQUEST_BYTES_MAX};
 use crate::request::Terms;
 use crate::wire::{

@@ -1,4 +1,4 @@
-//! Replies, and the buffer they are put together in.
+//! Replies as bytes.
 //!
 //! Not here: when they are sent (`session`).
 //!
@@ -7,12 +7,10 @@
 //! on success and, where structured replies were agreed on, an error part with a text on failure;
 //! the specification allows both.
 //!
-//! Invariants:
-//! - the bytes of an [`OutBuf`] are initialised once, when it grows, so that space for read data
-//!   costs nothing per reply;
-//! - a reply's errno is never 0 where it reports an error.
+//! Invariant: a reply's errno is never 0 where it reports an error.
 
-use crate::export::Extent;
+use weir_serve::{Extent, OutBuf};
+
 use crate::request::Terms;
 use crate::wire::{
     BASE_ALLOCATION_ID, Errno, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, part, state,
@@ -24,75 +22,6 @@ const SIMPLE_BYTES: usize = 16;
 const PART_BYTES: usize = 20;
 /// Longest error text: keeps an error reply within one small packet.
 const TEXT_BYTES_MAX: usize = 512;
-
-/// A buffer that only grows and hands out space without clearing it.
-#[derive(Debug, Default)]
-pub struct OutBuf {
-    bytes: Vec<u8>,
-    used: usize,
-}
-
-impl OutBuf {
-    /// An empty one with room for `len` bytes.
-    pub fn with_room(len: usize) -> Self {
-        Self { bytes: vec![0; len], used: 0 }
-    }
-
-    /// Bytes put in.
-    pub const fn len(&self) -> usize {
-        self.used
-    }
-
-    /// Whether nothing was put in.
-    pub const fn is_empty(&self) -> bool {
-        self.used == 0
-    }
-
-    /// Bytes it has room for without growing.
-    pub const fn room(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// What was put in.
-    pub fn filled(&self) -> &[u8] {
-        self.bytes.get(..self.used).unwrap_or_default()
-    }
-
-    /// Forgets everything from `len` on.
-    pub fn truncate(&mut self, len: usize) {
-        self.used = self.used.min(len);
-    }
-
-    /// Appends `len` bytes of stale content and hands them out to be overwritten.
-    pub fn space(&mut self, len: usize) -> &mut [u8] {
-        let start = self.used;
-        let end = start + len;
-        if end > self.bytes.len() {
-            self.grow(end);
-        }
-        self.used = end;
-        self.bytes.get_mut(start..end).unwrap_or_default()
-    }
-
-    /// Fresh zeroed memory comes from the system for nothing where the buffer is large; clearing
-    /// what a reallocation adds would not.
-    fn grow(&mut self, len: usize) {
-        let mut bytes = vec![0; len.max(2 * self.bytes.len()).max(4096)];
-        if let Some(head) = bytes.get_mut(..self.used) {
-            head.copy_from_slice(self.filled());
-        }
-        self.bytes = bytes;
-    }
-
-    /// Appends bytes.
-    pub fn put(&mut self, bytes: &[u8]) {
-        self.space(bytes.len()).copy_from_slice(bytes);
-    }
-
-    fn put_array<const N: usize>(&mut self, bytes: [u8; N]) {
-        self.put(&bytes);
-    }
-}
 
 /// Appends a reply without content.
 pub fn done(out: &mut OutBuf, cookie: u64) {

@@ -12,54 +12,37 @@
 //!   sent before the socket is closed;
 //! - no request is run after the end was reached.
 
-use std::cell::{Cell, RefCell};
-use std::os::fd::AsFd;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use compio::BufResult;
 use compio::buf::{IntoInner, IoBuf};
-use compio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use compio::io::AsyncWriteExt;
 use rustix::net::Shutdown;
 use weir_base::BLOCK_BYTES;
 use weir_device::Block;
+use weir_serve::limits::INPUT_BYTES;
+use weir_serve::{Exports, Input, Linger, Peer, Protocol, Socket, Watch, shut};
 
 use crate::connection::Connection;
 use crate::error::NbdError;
-use crate::export::Exports;
-use crate::input::Input;
-use crate::limits::{HANDSHAKE_LIMIT, INPUT_BYTES};
-use crate::linger::Linger;
+use crate::limits::{HANDSHAKE_LIMIT, INPUT_BYTES_MAX};
 use crate::negotiate::{Negotiation, Ready, Step};
 use crate::request::{Command, Parsed, Refusal, Request, parse};
 use crate::wire::REQUEST_HEADER_BYTES;
 
-/// A connected stream socket; clones are the same socket.
-pub trait Socket: AsyncRead + AsyncWrite + AsFd + Clone + 'static {}
+/// The protocol, with what it offers.
+pub struct Nbd(pub Arc<dyn Exports>);
 
-impl<T: AsyncRead + AsyncWrite + AsFd + Clone + 'static> Socket for T {}
+impl Protocol for Nbd {
+    type Error = NbdError;
 
-/// How the outside sees and stops a session.
-#[derive(Debug, Default)]
-pub struct Watch {
-    stopping: Cell<bool>,
-    export: RefCell<Option<String>>,
-}
-
-impl Watch {
-    /// Asks the session to take no further request. A receive under way must be ended too, by
-    /// shutting down the socket's reading side.
-    pub fn stop(&self) {
-        self.stopping.set(true);
+    fn name(&self) -> &'static str {
+        "nbd"
     }
 
-    /// Whether [`Watch::stop`] was called.
-    pub fn is_stopping(&self) -> bool {
-        self.stopping.get()
-    }
-
-    /// The export in use, once the handshake is done.
-    pub fn export(&self) -> Option<String> {
-        self.export.borrow().clone()
+    async fn run<S: Socket>(&self, socket: S, _: &Peer, watch: &Watch) -> Result<(), NbdError> {
+        run(socket, &*self.0, watch).await
     }
 }
 
@@ -72,7 +55,7 @@ pub async fn run<S: Socket>(
     exports: &dyn Exports,
     watch: &Watch,
 ) -> Result<(), NbdError> {
-    let mut input = Input::default();
+    let mut input = Input::new(INPUT_BYTES_MAX);
     let shaken =
         compio::time::timeout(HANDSHAKE_LIMIT, negotiate(&mut socket, &mut input, exports, watch));
     let Ok(result) = shaken.await else {
@@ -141,7 +124,7 @@ async fn negotiate<S: Socket>(
             Step::Next => {}
             Step::Ready(ready) => {
                 // Before anything is awaited: from here on the export is in use.
-                watch.export.replace(Some(ready.name.clone()));
+                watch.set_user_of(&ready.name);
                 socket.write_all(out).await.0?;
                 return Ok(Some(ready));
             }
@@ -341,11 +324,4 @@ async fn write_replies<S: Socket>(
         shut(&socket, Shutdown::Both);
     }
     result
-}
-
-/// Ends one or both directions of a socket. It fails only where the peer was faster.
-pub(crate) fn shut(socket: &impl AsFd, how: Shutdown) {
-    if let Err(error) = rustix::net::shutdown(socket, how) {
-        tracing::trace!(%error, "shutdown of a socket");
-    }
 }

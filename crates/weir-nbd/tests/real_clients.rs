@@ -15,7 +15,8 @@ use std::sync::atomic::Ordering;
 
 use common::Scratch;
 use common::memory::{Memory, MemoryExports};
-use weir_nbd::{Address, Listener, ServerHandle, serve};
+use weir_nbd::Nbd;
+use weir_serve::{Address, Listener, ServerHandle, serve};
 
 const MIB: u64 = 1 << 20;
 
@@ -36,8 +37,8 @@ impl Setup {
         let scratch = Scratch::new(name);
         let address = Address::Unix(scratch.file("nbd.sock"));
         let listener = Listener::bind(&address).expect("a fresh socket");
-        let server =
-            serve(vec![listener], Arc::<MemoryExports>::clone(&exports), 2).expect("threads");
+        let server = serve(vec![listener], Arc::new(Nbd(Arc::<MemoryExports>::clone(&exports))), 2)
+            .expect("threads");
         Self { scratch, exports, server }
     }
 

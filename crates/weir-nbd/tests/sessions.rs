@@ -17,7 +17,9 @@ use std::time::{Duration, Instant};
 use common::Scratch;
 use common::memory::{Memory, MemoryExports};
 use weir_base::ErrorKind;
-use weir_nbd::{Address, Listener, ServerHandle, limits, serve};
+use weir_nbd::{Nbd, limits};
+use weir_serve::limits::DRAIN_LIMIT;
+use weir_serve::{Address, Listener, ServerHandle, serve};
 
 const SIZE: u64 = 64 << 20;
 
@@ -34,9 +36,10 @@ fn setup(name: &str) -> Setup {
     let exports = Arc::new(exports);
     let scratch = Scratch::new(name);
     let unix = Address::Unix(scratch.file("nbd.sock"));
-    let addresses = ["tcp:127.0.0.1:0".parse().expect("an address"), unix];
+    let addresses = [Address::parse("127.0.0.1:0", 0).expect("an address"), unix];
     let listeners = addresses.iter().map(|at| Listener::bind(at).expect("a free port")).collect();
-    let server = serve(listeners, Arc::<MemoryExports>::clone(&exports), 2).expect("threads");
+    let server =
+        serve(listeners, Arc::new(Nbd(Arc::<MemoryExports>::clone(&exports))), 2).expect("threads");
     Setup { exports, server, _scratch: scratch }
 }
 
@@ -289,7 +292,7 @@ fn a_client_that_vanishes_or_takes_nothing_harms_nobody() {
     assert_eq!(client.reply(), (0, 1));
     let start = Instant::now();
     setup.server.stop();
-    assert!(start.elapsed() < limits::DRAIN_LIMIT + Duration::from_secs(5), "the lazy one is cut");
+    assert!(start.elapsed() < DRAIN_LIMIT + Duration::from_secs(5), "the lazy one is cut");
 }
 
 #[test]

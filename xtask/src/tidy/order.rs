@@ -10,7 +10,7 @@ use super::{Finding, Rule};
 use crate::command;
 
 /// Lowest layer first. The simulator comes after the binary: nothing that ships depends on it.
-const ORDER: [&str; 13] = [
+const ORDER: [&str; 14] = [
     "weir-base",
     "weir-codec",
     "weir-device",
@@ -18,6 +18,7 @@ const ORDER: [&str; 13] = [
     "weir-cache",
     "weir-pool",
     "weir-dataset",
+    "weir-serve",
     "weir-nbd",
     "weir-api",
     "weir-bench",

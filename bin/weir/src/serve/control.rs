@@ -61,7 +61,7 @@ pub(super) struct Manager {
     pub(super) pools: RwLock<BTreeMap<String, Entry>>,
     pub(super) state: Mutex<StateFile>,
     pub(super) exports: Arc<Registry>,
-    pub(super) nbd: RwLock<Option<weir_nbd::ServerHandle>>,
+    pub(super) nbd: RwLock<Option<weir_serve::ServerHandle>>,
     /// Held by the call that changes something.
     pub(super) changes: Changes,
     /// Engines of pools that are being closed.
@@ -95,7 +95,7 @@ impl Manager {
         (memory_bytes, dedupe_bytes): (u64, u64),
         state: StateFile,
         exports: Arc<Registry>,
-        nbd: weir_nbd::ServerHandle,
+        nbd: weir_serve::ServerHandle,
         record: Record,
     ) -> Self {
         Self {
@@ -118,7 +118,7 @@ impl Manager {
 
     pub(super) fn nbd_addresses(&self) -> Vec<String> {
         let nbd = self.nbd.read();
-        nbd.iter().flat_map(weir_nbd::ServerHandle::addresses).map(ToString::to_string).collect()
+        nbd.iter().flat_map(weir_serve::ServerHandle::addresses).map(ToString::to_string).collect()
     }
 
     pub(super) fn options(&self) -> EngineOptions {

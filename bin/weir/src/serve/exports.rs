@@ -12,7 +12,7 @@ use parking_lot::RwLock;
 use weir_base::{BLOCK_BYTES, ErrorKind};
 use weir_dataset::{DatasetError, Engine, Volume};
 use weir_device::Block;
-use weir_nbd::{ExportError, ExportFuture, Extent};
+use weir_serve::{ExportError, ExportFuture, Extent};
 
 /// One export that can be opened.
 pub(super) struct Offered {
@@ -52,12 +52,12 @@ impl Registry {
     }
 }
 
-impl weir_nbd::Exports for Registry {
+impl weir_serve::Exports for Registry {
     fn list(&self) -> Vec<String> {
         self.offered.read().keys().cloned().collect()
     }
 
-    fn open(&self, name: &str) -> Result<Arc<dyn weir_nbd::Export>, ExportError> {
+    fn open(&self, name: &str) -> Result<Arc<dyn weir_serve::Export>, ExportError> {
         let offered = self.offered.read();
         let found = offered.get(name).ok_or_else(|| {
             ExportError::new(ErrorKind::NotFound, format!("there is no export {name:?}"))
@@ -120,7 +120,7 @@ impl Connection {
     }
 }
 
-impl weir_nbd::Export for Connection {
+impl weir_serve::Export for Connection {
     fn size_bytes(&self) -> u64 {
         self.volume.size_bytes()
     }

@@ -16,7 +16,7 @@ use futures_util::FutureExt;
 use parking_lot::RwLock;
 use weir_base::ErrorKind;
 use weir_device::Block;
-use weir_nbd::{Export, ExportError, ExportFuture, Exports, Extent};
+use weir_serve::{Export, ExportError, ExportFuture, Exports, Extent};
 
 const BLOCK: usize = 4096;
 /// What it asks requests to be multiples of: no size that anything else has here.

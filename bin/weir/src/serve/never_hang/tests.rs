@@ -44,9 +44,10 @@ fn start() -> Server {
 fn start_in(dir: tempfile::TempDir) -> Server {
     let registry = Arc::new(Registry::default());
     let nbd = format!("unix:{}", dir.path().join("nbd").display());
-    let nbd = weir_nbd::Listener::bind(&nbd.parse().unwrap()).unwrap();
-    let exports = Arc::clone(&registry) as Arc<dyn weir_nbd::Exports>;
-    let nbd = weir_nbd::serve(vec![nbd], exports, 1).unwrap();
+    let nbd = weir_serve::Address::parse(&nbd, weir_nbd::DEFAULT_PORT).unwrap();
+    let nbd = weir_serve::Listener::bind(&nbd).unwrap();
+    let protocol = weir_nbd::Nbd(Arc::<Registry>::clone(&registry));
+    let nbd = weir_serve::serve(vec![nbd], Arc::new(protocol), 1).unwrap();
     let state = StateFile::load(dir.path()).unwrap();
     let history = Arc::new(History::load(dir.path()));
     let record = Record { events: Arc::new(Events::new()), history };

@@ -1,6 +1,6 @@
 //! What one send is made of, and how it is sent.
 //!
-//! Not here: which reply is sent when (`connection`), the loop that sends them (`session`).
+//! Not here: which reply is sent when, and the loop that sends them (each protocol).
 //!
 //! Invariants:
 //! - blocks are sent from where they are: nothing copies them but the kernel;
@@ -15,14 +15,16 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 use weir_device::Block;
 
-use crate::reply::OutBuf;
-use crate::session::Socket;
+use crate::outbuf::OutBuf;
+use crate::socket::Socket;
 
 /// Replies, and the blocks that follow the last of them.
 #[derive(Default)]
-pub(crate) struct Outgoing {
-    pub(crate) head: OutBuf,
-    pub(crate) blocks: Vec<Block>,
+pub struct Outgoing {
+    /// Sent first.
+    pub head: OutBuf,
+    /// Sent after it, each from where it is.
+    pub blocks: Vec<Block>,
 }
 
 impl From<OutBuf> for Outgoing {
@@ -45,7 +47,7 @@ impl IoVectoredBuf for Outgoing {
 
 impl Outgoing {
     /// Sends all of it and gives the buffers back.
-    pub(crate) async fn send<S: Socket>(self, socket: &mut S) -> BufResult<(), Self> {
+    pub async fn send<S: Socket>(self, socket: &mut S) -> BufResult<(), Self> {
         let sent = match self.send_now(socket) {
             Ok(sent) => sent,
             Err(Errno::AGAIN | Errno::INTR) => 0,

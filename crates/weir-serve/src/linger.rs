@@ -20,7 +20,7 @@ use crate::limits::{LINGER_MAX, LINGER_TRIALS, LINGER_TURNS};
 
 /// How to wait for one kind of event.
 #[derive(Default)]
-pub(crate) struct Linger {
+pub struct Linger {
     turns: Cell<u32>,
     asleep: Cell<Turnaround>,
     awake: Cell<Turnaround>,
@@ -54,7 +54,7 @@ impl Linger {
     }
 
     /// What was waited for has come; nothing happens where nobody waited.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         if let Some((start, awake)) = self.waiting.take() {
             let average = if awake { &self.awake } else { &self.asleep };
             average.set(average.get().add(start.elapsed()));
@@ -62,7 +62,7 @@ impl Linger {
     }
 
     /// Waits for `event`, the wait's end included.
-    pub(crate) async fn wait<T>(&self, event: impl Future<Output = T>) -> T {
+    pub async fn wait<T>(&self, event: impl Future<Output = T>) -> T {
         let mut event = pin!(event);
         let awake = self.begin();
         let start = Instant::now();
@@ -80,7 +80,7 @@ impl Linger {
 
     /// Spends the first part of a wait, whose end [`Linger::end`] tells, while it is `quiet`:
     /// awake, or not at all.
-    pub(crate) async fn while_quiet(&self, quiet: impl Fn() -> bool) {
+    pub async fn while_quiet(&self, quiet: impl Fn() -> bool) {
         let awake = self.begin();
         let start = Instant::now();
         poll_fn(|context| {

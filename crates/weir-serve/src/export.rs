@@ -1,4 +1,4 @@
-//! What the protocol asks of the storage behind it.
+//! What a block protocol asks of the storage behind it.
 //!
 //! Not here: the storage. The engine implements these traits; tests implement them in memory.
 //!
@@ -13,10 +13,6 @@ use std::sync::Arc;
 use futures_util::future::LocalBoxFuture;
 use weir_base::ErrorKind;
 use weir_device::Block;
-
-#[cfg(doc)]
-use crate::limits::REQUEST_BYTES_MAX;
-use crate::wire::Errno;
 
 /// The storage said no to a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,28 +31,6 @@ impl ExportError {
     /// What the caller can do about it.
     pub const fn kind(&self) -> ErrorKind {
         self.kind
-    }
-
-    /// The number the client gets.
-    pub const fn errno(&self) -> Errno {
-        errno(self.kind)
-    }
-}
-
-/// The NBD error number for each kind of error.
-pub const fn errno(kind: ErrorKind) -> Errno {
-    match kind {
-        ErrorKind::Invalid => Errno::Inval,
-        ErrorKind::NoSpace => Errno::NoSpc,
-        ErrorKind::ReadOnly | ErrorKind::Permission => Errno::Perm,
-        // NBD has no number for "not there" or "busy", and its clients treat EIO as final.
-        ErrorKind::NotFound
-        | ErrorKind::Exists
-        | ErrorKind::Busy
-        | ErrorKind::Unavailable
-        | ErrorKind::Data
-        | ErrorKind::Poisoned
-        | ErrorKind::Internal => Errno::Io,
     }
 }
 
@@ -78,7 +52,7 @@ pub trait Export: Send + Sync + 'static {
     fn size_bytes(&self) -> u64;
 
     /// What requests should be multiples of, in length and offset, to be done without reading what
-    /// is around them: a power of two from 512 to [`REQUEST_BYTES_MAX`].
+    /// is around them: a power of two from 512 to 32 MiB.
     fn block_bytes_preferred(&self) -> u32;
 
     /// Whether writes are refused.
@@ -152,22 +126,4 @@ pub trait Exports: Send + Sync + 'static {
 
     /// Opens one; it counts as in use until the last clone of the result is dropped.
     fn open(&self, name: &str) -> Result<Arc<dyn Export>, ExportError>;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_kind_has_its_number() {
-        for kind in ErrorKind::ALL {
-            let expected = match kind.name() {
-                "invalid" => 22,
-                "no_space" => 28,
-                "read_only" | "permission" => 1,
-                _ => 5,
-            };
-            assert_eq!(ExportError::new(kind, "x").errno() as u32, expected, "{kind:?}");
-        }
-    }
 }

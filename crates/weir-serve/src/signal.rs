@@ -11,14 +11,14 @@ use std::task::{Poll, Waker};
 
 /// See the file's head.
 #[derive(Default)]
-pub(crate) struct Signal {
+pub struct Signal {
     set: Cell<bool>,
     waker: Cell<Option<Waker>>,
 }
 
 impl Signal {
     /// Lets the present or the next wait return.
-    pub(crate) fn notify(&self) {
+    pub fn notify(&self) {
         self.set.set(true);
         if let Some(waker) = self.waker.take() {
             waker.wake();
@@ -26,12 +26,12 @@ impl Signal {
     }
 
     /// Whether the next wait would return at once.
-    pub(crate) const fn is_set(&self) -> bool {
+    pub const fn is_set(&self) -> bool {
         self.set.get()
     }
 
     /// Returns once notified.
-    pub(crate) async fn wait(&self) {
+    pub async fn wait(&self) {
         poll_fn(|context| {
             if self.set.replace(false) {
                 return Poll::Ready(());

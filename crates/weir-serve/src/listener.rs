@@ -12,14 +12,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::{fs, io};
 
-use crate::error::NbdError;
+use crate::error::ServeError;
 use crate::limits::{KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, UNIX_SEND_BUFFER_BYTES};
-
-/// The port NBD is registered under.
-pub const DEFAULT_PORT: u16 = 10809;
 
 /// Owner and group may connect: the group decides who may use the volumes.
 const SOCKET_MODE: u32 = 0o660;
@@ -33,12 +29,13 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-impl FromStr for Address {
-    type Err = NbdError;
-
-    /// Reads `tcp:HOST:PORT`, `HOST:PORT`, `HOST` (port 10809) or `unix:PATH`.
-    fn from_str(text: &str) -> Result<Self, NbdError> {
-        let bad = |why: String| NbdError::Address { text: text.to_owned(), why };
+impl Address {
+    /// Reads `tcp:HOST:PORT`, `HOST:PORT`, `HOST` (port `port`) or `unix:PATH`.
+    ///
+    /// # Errors
+    /// `Invalid`, with what a good one looks like.
+    pub fn parse(text: &str, port: u16) -> Result<Self, ServeError> {
+        let bad = |why: String| ServeError::Address { text: text.to_owned(), why, port };
         if let Some(path) = text.strip_prefix("unix:") {
             if path.is_empty() {
                 return Err(bad("the path is empty".to_owned()));
@@ -50,12 +47,12 @@ impl FromStr for Address {
             return Err(bad("no host".to_owned()));
         }
         if let Ok(address) = host.trim_matches(['[', ']']).parse() {
-            return Ok(Self::Tcp(SocketAddr::new(address, DEFAULT_PORT)));
+            return Ok(Self::Tcp(SocketAddr::new(address, port)));
         }
         let found = if host.contains(':') {
             host.to_socket_addrs()
         } else {
-            (host, DEFAULT_PORT).to_socket_addrs()
+            (host, port).to_socket_addrs()
         };
         let first = found.map_err(|error| bad(error.to_string()))?.next();
         first.map(Self::Tcp).ok_or_else(|| bad("the host has no address".to_owned()))
@@ -83,6 +80,21 @@ enum Socket {
     Unix { socket: UnixListener, path: PathBuf, inode: u64 },
 }
 
+/// Who connected, and where to.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// The client's address, or the socket's path.
+    pub name: String,
+    /// The address of this side, as the client reached it.
+    pub local: Address,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
 /// A connection nobody serves yet.
 pub(crate) enum Accepted {
     Tcp(std::net::TcpStream),
@@ -94,10 +106,10 @@ impl Listener {
     ///
     /// # Errors
     /// `Busy` where another server listens there; that server is not disturbed.
-    pub fn bind(address: &Address) -> Result<Self, NbdError> {
+    pub fn bind(address: &Address) -> Result<Self, ServeError> {
         let fail = |source: io::Error| match source.kind() {
-            io::ErrorKind::AddrInUse => NbdError::InUse { address: address.to_string() },
-            _ => NbdError::Listen { address: address.to_string(), source },
+            io::ErrorKind::AddrInUse => ServeError::InUse { address: address.to_string() },
+            _ => ServeError::Listen { address: address.to_string(), source },
         };
         let socket = match address {
             Address::Tcp(at) => TcpListener::bind(at).map(Socket::Tcp),
@@ -123,8 +135,8 @@ impl Listener {
         }
     }
 
-    /// Takes a waiting connection and sets it up; the text names the peer for the log.
-    pub(crate) fn accept(&self) -> io::Result<(Accepted, String)> {
+    /// Takes a waiting connection and sets it up.
+    pub(crate) fn accept(&self) -> io::Result<(Accepted, Peer)> {
         match &self.socket {
             Socket::Tcp(socket) => {
                 let (stream, peer) = socket.accept()?;
@@ -136,13 +148,15 @@ impl Listener {
                 // Keepalive does not run while sent data is unacknowledged; this does.
                 let gone = KEEPALIVE_IDLE + KEEPALIVE_INTERVAL * KEEPALIVE_PROBES;
                 rustix::net::sockopt::set_tcp_user_timeout(&stream, gone.as_millis() as u32)?;
-                Ok((Accepted::Tcp(stream), peer.to_string()))
+                let local = Address::Tcp(stream.local_addr()?);
+                Ok((Accepted::Tcp(stream), Peer { name: peer.to_string(), local }))
             }
             Socket::Unix { socket, path, .. } => {
                 let (stream, _) = socket.accept()?;
                 let room = UNIX_SEND_BUFFER_BYTES;
                 rustix::net::sockopt::set_socket_send_buffer_size(&stream, room)?;
-                Ok((Accepted::Unix(stream), format!("unix:{}", path.display())))
+                let local = Address::Unix(path.clone());
+                Ok((Accepted::Unix(stream), Peer { name: local.to_string(), local }))
             }
         }
     }
@@ -203,7 +217,7 @@ mod tests {
     use weir_base::ErrorKind;
 
     fn scratch(name: &str) -> PathBuf {
-        let path = std::env::temp_dir().join(format!("weir-nbd-{}-{name}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("weir-serve-{}-{name}", std::process::id()));
         drop(fs::remove_file(&path));
         path
     }
@@ -218,17 +232,17 @@ mod tests {
             ("::1", "tcp:[::1]:10809"),
             ("unix:/run/nbd.sock", "unix:/run/nbd.sock"),
         ] {
-            assert_eq!(text.parse::<Address>().expect(text).to_string(), printed);
+            assert_eq!(Address::parse(text, 10809).expect(text).to_string(), printed);
         }
         for text in ["", "unix:", "tcp:", "/run/nbd.sock", "127.0.0.1:99999", "127.0.0.1:x"] {
-            let error = text.parse::<Address>().expect_err(text);
+            let error = Address::parse(text, 10809).expect_err(text);
             assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
         }
     }
 
     #[test]
     fn a_port_in_use_is_said_so() {
-        let first = Listener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+        let first = Listener::bind(&Address::parse("127.0.0.1:0", 1).unwrap()).unwrap();
         let error = Listener::bind(&first.address().unwrap()).expect_err("in use");
         assert_eq!(error.kind(), ErrorKind::Busy);
         assert!(error.to_string().contains("in use"), "{error}");

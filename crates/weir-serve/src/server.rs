@@ -1,6 +1,6 @@
 //! The server: one thread accepts, workers serve, one compio runtime each.
 //!
-//! Not here: the protocol (`session`) and which exports there are (`Exports`).
+//! Not here: what a session does ([`Protocol`]).
 //!
 //! A connection stays on the worker that has the fewest when it comes. One acceptor for all
 //! listeners balances unix sockets as well as TCP, which SO_REUSEPORT would not.
@@ -11,24 +11,23 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use std::{fmt, io};
 
 use compio::net::{TcpStream, UnixStream};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::Shutdown;
 use tokio::sync::mpsc;
 
-use crate::error::NbdError;
-use crate::export::Exports;
+use crate::error::ServeError;
 use crate::limits::{CONNECTIONS_MAX, DRAIN_LIMIT};
-use crate::listener::{Accepted, Address, Listener};
-use crate::session::{self, Socket, Watch, shut};
+use crate::listener::{Accepted, Address, Listener, Peer};
 use crate::signal::Signal;
+use crate::socket::{Socket, Watch, shut};
 
 /// After a failed accept (no descriptors left) the next try waits: the cause will not be gone at
 /// once, and the log must not fill.
@@ -36,9 +35,29 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What the acceptor and the handle tell a worker.
 enum Message {
-    Connection(Accepted, String),
+    Connection(Accepted, Peer),
     Disconnect(String),
     Stop,
+}
+
+/// A protocol as the server sees it.
+pub trait Protocol: Send + Sync + 'static {
+    /// Why a session was dropped.
+    type Error: fmt::Display;
+
+    /// Short and in lower case: threads and log lines carry it.
+    fn name(&self) -> &'static str;
+
+    /// Serves one connection until it ends; runs on a compio runtime.
+    ///
+    /// # Errors
+    /// Why the connection was dropped; `Ok` where it ended in good order.
+    fn run<S: Socket>(
+        &self,
+        socket: S,
+        peer: &Peer,
+        watch: &Watch,
+    ) -> impl Future<Output = Result<(), Self::Error>>;
 }
 
 /// A running server.
@@ -53,35 +72,36 @@ pub struct ServerHandle {
 }
 
 /// One worker's share of a server, to be run on a runtime of the caller's.
-pub struct Worker {
+pub struct Worker<P> {
     receiver: mpsc::UnboundedReceiver<Message>,
-    exports: Arc<dyn Exports>,
+    protocol: Arc<P>,
     load: Arc<AtomicUsize>,
 }
 
-/// Starts to serve `exports` on `listeners` with `threads` threads of its own.
+/// Starts to serve `protocol` on `listeners` with `threads` threads of its own.
 ///
 /// # Errors
 /// A thread or its runtime could not be started; nothing is left running.
-pub fn serve(
+pub fn serve<P: Protocol>(
     listeners: Vec<Listener>,
-    exports: Arc<dyn Exports>,
+    protocol: Arc<P>,
     threads: usize,
-) -> Result<ServerHandle, NbdError> {
-    let thread_error = |source| NbdError::Thread { source };
-    let (mut handle, workers) = split(listeners, exports, threads)?;
+) -> Result<ServerHandle, ServeError> {
+    let thread_error = |source| ServeError::Thread { source };
+    let name = protocol.name();
+    let (mut handle, workers) = split(listeners, protocol, threads)?;
     for (index, worker) in workers.into_iter().enumerate() {
         // A runtime belongs to the thread that made it, so the thread reports how that went.
         let (report, started) = std::sync::mpsc::channel();
         let body = move || match weir_device::new_runtime() {
             Ok(runtime) => {
-                tracing::debug!(driver = ?runtime.driver_type(), "NBD thread runs");
+                tracing::debug!(protocol = name, driver = ?runtime.driver_type(), "thread runs");
                 drop(report.send(Ok(())));
                 runtime.block_on(worker.run());
             }
             Err(error) => drop(report.send(Err(error))),
         };
-        let thread = std::thread::Builder::new().name(format!("nbd-{index}")).spawn(body);
+        let thread = std::thread::Builder::new().name(format!("{name}-{index}")).spawn(body);
         handle.threads.push(thread.map_err(thread_error)?);
         let report = started.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()));
         report.map_err(thread_error)?;
@@ -94,12 +114,12 @@ pub fn serve(
 ///
 /// # Errors
 /// The acceptor's thread could not be started.
-pub fn split(
+pub fn split<P: Protocol>(
     listeners: Vec<Listener>,
-    exports: Arc<dyn Exports>,
+    protocol: Arc<P>,
     workers: usize,
-) -> Result<(ServerHandle, Vec<Worker>), NbdError> {
-    let thread_error = |source| NbdError::Thread { source };
+) -> Result<(ServerHandle, Vec<Worker<P>>), ServeError> {
+    let thread_error = |source| ServeError::Thread { source };
     let addresses: io::Result<Vec<_>> = listeners.iter().map(Listener::address).collect();
     let (stop_acceptor, stop) = std::os::unix::net::UnixStream::pair().map_err(thread_error)?;
     let mut handle = ServerHandle {
@@ -110,17 +130,18 @@ pub fn split(
         acceptor: None,
         threads: Vec::new(),
     };
+    let name = protocol.name();
     let mut made = Vec::new();
-    for exports in vec![exports; workers.max(1)] {
+    for protocol in vec![protocol; workers.max(1)] {
         let (sender, receiver) = mpsc::unbounded_channel();
         let load = Arc::new(AtomicUsize::new(0));
         handle.senders.push(sender);
         handle.loads.push(Arc::clone(&load));
-        made.push(Worker { receiver, exports, load });
+        made.push(Worker { receiver, protocol, load });
     }
-    let acceptor =
-        Acceptor { listeners, stop, senders: handle.senders.clone(), loads: handle.loads.clone() };
-    let thread = std::thread::Builder::new().name("nbd-accept".to_owned());
+    let (senders, loads) = (handle.senders.clone(), handle.loads.clone());
+    let acceptor = Acceptor { name, listeners, stop, senders, loads };
+    let thread = std::thread::Builder::new().name(format!("{name}-accept"));
     handle.acceptor = Some(thread.spawn(move || acceptor.run()).map_err(thread_error)?);
     Ok((handle, made))
 }
@@ -136,11 +157,12 @@ impl ServerHandle {
         self.loads.iter().map(|load| load.load(Ordering::Relaxed)).sum()
     }
 
-    /// Ends every connection to `export` once its requests under way are answered.
-    pub fn disconnect(&self, export: &str) {
+    /// Ends every connection that uses `name` ([`Watch::user_of`]) once its requests under way are
+    /// answered.
+    pub fn disconnect(&self, name: &str) {
         for sender in &self.senders {
             // A worker that is gone has no connections.
-            drop(sender.send(Message::Disconnect(export.to_owned())));
+            drop(sender.send(Message::Disconnect(name.to_owned())));
         }
     }
 
@@ -155,14 +177,14 @@ impl ServerHandle {
         if let Some(acceptor) = self.acceptor.take()
             && acceptor.join().is_err()
         {
-            tracing::error!("the NBD acceptor panicked");
+            tracing::error!("an acceptor panicked");
         }
         for sender in self.senders.drain(..) {
             drop(sender.send(Message::Stop));
         }
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
-                tracing::error!("an NBD thread panicked");
+                tracing::error!("a serving thread panicked");
             }
         }
     }
@@ -175,6 +197,8 @@ impl Drop for ServerHandle {
 }
 
 struct Acceptor {
+    /// The protocol's.
+    name: &'static str,
     listeners: Vec<Listener>,
     stop: std::os::unix::net::UnixStream,
     senders: Vec<mpsc::UnboundedSender<Message>>,
@@ -191,7 +215,7 @@ impl Acceptor {
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => {
-                    tracing::error!(%error, "NBD stops accepting: poll failed");
+                    tracing::error!(%error, "stops accepting: poll failed");
                     return;
                 }
             }
@@ -219,16 +243,21 @@ impl Acceptor {
                         | io::ErrorKind::Interrupted
                 ) => {}
             Err(error) => {
-                tracing::warn!(%error, "NBD connection not accepted");
+                tracing::warn!(%error, "connection not accepted");
                 std::thread::sleep(ACCEPT_PAUSE);
             }
         }
     }
 
-    fn hand_over(&self, accepted: Accepted, peer: String) {
+    fn hand_over(&self, accepted: Accepted, peer: Peer) {
         let total: usize = self.loads.iter().map(|load| load.load(Ordering::Relaxed)).sum();
         if total >= CONNECTIONS_MAX {
-            tracing::warn!(peer, limit = CONNECTIONS_MAX, "NBD connection closed: too many");
+            tracing::warn!(
+                protocol = self.name,
+                %peer,
+                limit = CONNECTIONS_MAX,
+                "connection closed: too many"
+            );
             return;
         }
         let least = self.loads.iter().zip(&self.senders).min_by_key(|(load, _)| {
@@ -258,7 +287,7 @@ struct Connections {
     gone: Signal,
 }
 
-impl Worker {
+impl<P: Protocol> Worker<P> {
     /// Serves connections until the server stops; must run on a compio runtime.
     pub async fn run(mut self) {
         let connections = Rc::new(Connections::default());
@@ -267,18 +296,18 @@ impl Worker {
                 Some(Message::Connection(accepted, peer)) => {
                     if let Err(error) = self.start(&connections, accepted, peer) {
                         self.load.fetch_sub(1, Ordering::Relaxed);
-                        tracing::warn!(%error, "NBD connection not taken over");
+                        tracing::warn!(%error, "connection not taken over");
                     }
                 }
-                Some(Message::Disconnect(export)) => {
-                    connections.stop(|watch| watch.export().as_ref() == Some(&export));
+                Some(Message::Disconnect(name)) => {
+                    connections.stop(|watch| watch.user_of().as_ref() == Some(&name));
                 }
                 Some(Message::Stop) | None => break,
             }
         }
         connections.stop(|_| true);
         if compio::time::timeout(DRAIN_LIMIT, connections.wait_until_none()).await.is_err() {
-            tracing::info!("cutting off NBD clients that do not take their replies");
+            tracing::info!("cutting off clients that do not take their replies");
             connections.shut(Shutdown::Both);
             connections.wait_until_none().await;
         }
@@ -288,7 +317,7 @@ impl Worker {
         &self,
         connections: &Rc<Connections>,
         accepted: Accepted,
-        peer: String,
+        peer: Peer,
     ) -> io::Result<()> {
         match accepted {
             Accepted::Tcp(stream) => self.spawn(connections, TcpStream::from_std(stream)?, peer),
@@ -297,7 +326,7 @@ impl Worker {
         Ok(())
     }
 
-    fn spawn<S: Socket>(&self, connections: &Rc<Connections>, socket: S, peer: String) {
+    fn spawn<S: Socket>(&self, connections: &Rc<Connections>, socket: S, peer: Peer) {
         let watch = Rc::new(Watch::default());
         let (entry, closer) = (Rc::clone(&watch), socket.clone());
         let place = Place {
@@ -305,12 +334,15 @@ impl Worker {
             connections: Rc::clone(connections),
             load: Arc::clone(&self.load),
         };
-        let exports = Arc::clone(&self.exports);
+        let protocol = Arc::clone(&self.protocol);
         let serve = async move {
-            tracing::debug!(peer, "NBD connection");
-            match session::run(socket, &*exports, &watch).await {
-                Ok(()) => tracing::debug!(peer, "NBD connection ended"),
-                Err(error) => tracing::info!(peer, %error, "NBD connection dropped"),
+            let name = protocol.name();
+            tracing::debug!(protocol = name, %peer, "connection");
+            match protocol.run(socket, &peer, &watch).await {
+                Ok(()) => tracing::debug!(protocol = name, %peer, "connection ended"),
+                Err(error) => {
+                    tracing::info!(protocol = name, %peer, %error, "connection dropped");
+                }
             }
             drop(place);
         };

@@ -6,26 +6,32 @@
 //! - a byte is moved at most once after it was received, however the messages fall;
 //! - a large message ends where a receive ends, so that what follows it need not be moved.
 
-use crate::limits::{INPUT_BYTES, INPUT_BYTES_MAX, KEEP_BYTES_MAX};
+use crate::limits::{INPUT_BYTES, KEEP_BYTES_MAX};
 
 /// Longer messages are received alone.
 const ALONE_BYTES: usize = 64 << 10;
 
 /// Bytes received and not yet used.
-#[derive(Debug, Default)]
-pub(crate) struct Input {
+#[derive(Debug)]
+pub struct Input {
     bytes: Vec<u8>,
     start: usize,
+    message_bytes_max: usize,
 }
 
 impl Input {
+    /// An empty one, for messages up to this long.
+    pub const fn new(message_bytes_max: usize) -> Self {
+        Self { bytes: Vec::new(), start: 0, message_bytes_max }
+    }
+
     /// The bytes not yet used.
-    pub(crate) fn pending(&self) -> &[u8] {
+    pub fn pending(&self) -> &[u8] {
         self.bytes.get(self.start..).unwrap_or_default()
     }
 
     /// Marks `len` pending bytes as used.
-    pub(crate) fn consume(&mut self, len: usize) {
+    pub fn consume(&mut self, len: usize) {
         self.start = (self.start + len).min(self.bytes.len());
         if self.start == self.bytes.len() {
             self.bytes.clear();
@@ -35,8 +41,8 @@ impl Input {
 
     /// Makes room for a message of `need` bytes whose beginning is pending. Returns where the
     /// next receive starts in the buffer and how many bytes it may take.
-    pub(crate) fn make_room(&mut self, need: usize) -> (usize, usize) {
-        assert!(need <= INPUT_BYTES_MAX, "message lengths are checked before room is made");
+    pub fn make_room(&mut self, need: usize) -> (usize, usize) {
+        assert!(need <= self.message_bytes_max, "message lengths are checked before room is made");
         if self.bytes.is_empty() && self.bytes.capacity() > KEEP_BYTES_MAX && need <= INPUT_BYTES {
             self.bytes = Vec::new();
         }
@@ -52,12 +58,12 @@ impl Input {
     }
 
     /// Takes the buffer out for a receive.
-    pub(crate) fn take(&mut self) -> Vec<u8> {
+    pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }
 
     /// Puts it back, with what was received appended.
-    pub(crate) fn put_back(&mut self, bytes: Vec<u8>) {
+    pub fn put_back(&mut self, bytes: Vec<u8>) {
         self.bytes = bytes;
     }
 }
@@ -79,7 +85,7 @@ mod tests {
 
     #[test]
     fn small_messages_come_in_one_receive_and_a_rest_moves_to_the_front() {
-        let mut input = Input::default();
+        let mut input = Input::new(64 << 20);
         let stream: Vec<u8> = (0..=255).cycle().take(1000).collect();
         assert_eq!(receive(&mut input, 28, &stream), 1000);
         input.consume(990);
@@ -92,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_large_message_is_received_alone() {
-        let mut input = Input::default();
+        let mut input = Input::new(64 << 20);
         let stream = vec![7; 2 << 20];
         let need = (1 << 20) + 28;
         let mut taken = receive(&mut input, 28, &stream);
@@ -105,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_huge_buffer_is_given_back() {
-        let mut input = Input::default();
+        let mut input = Input::new(64 << 20);
         let need = 32 << 20;
         assert_eq!(receive(&mut input, need, &vec![0; need]), need);
         input.consume(need);

@@ -1,0 +1,35 @@
+//! What the servers of all block protocols share: the storage as they see it, sockets, threads and
+//! buffers.
+//!
+//! Not here: any protocol (weir-nbd), any storage (the engine hands in [`Exports`]).
+//!
+//! Place in the flow: a listener's thread accepts, a worker runs the [`Protocol`] on the socket,
+//! and that calls an [`Export`].
+//!
+//! Invariant: nothing a client sends makes this crate panic.
+
+#![deny(clippy::indexing_slicing)]
+
+mod error;
+mod export;
+mod input;
+pub mod limits;
+mod linger;
+mod listener;
+mod outbuf;
+mod outgoing;
+mod server;
+mod signal;
+mod socket;
+
+pub use error::ServeError;
+pub use export::{Export, ExportError, ExportFuture, Exports, Extent};
+pub use input::Input;
+pub use linger::Linger;
+pub use listener::{Address, Listener, Peer};
+pub use outbuf::OutBuf;
+pub use outgoing::Outgoing;
+pub use server::{Protocol, ServerHandle, Worker, serve, split};
+pub use signal::Signal;
+pub use socket::{Socket, Watch, shut};
+pub use weir_device::Block;

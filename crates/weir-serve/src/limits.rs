@@ -1,0 +1,45 @@
+//! Limits of every block protocol's server, each with its reason.
+//!
+//! Not here: limits of one protocol (its own crate), of the engine (weir-base).
+//!
+//! Invariant: none depends on what a client sends.
+
+use std::time::Duration;
+
+/// Receive buffer of a busy connection: 60 writes of 4 KiB, and as much as a default unix socket
+/// holds.
+pub const INPUT_BYTES: usize = 256 << 10;
+
+/// Buffers larger than this are given back once empty: an idle connection keeps little.
+pub const KEEP_BYTES_MAX: usize = 4 << 20;
+
+/// Connections of one server; beyond it new ones are closed at once. Each holds a descriptor, and
+/// the usual limit of those is 1024 or more for a service.
+pub const CONNECTIONS_MAX: usize = 1024;
+
+/// A silent TCP peer is probed after this long; client machines that died go away within
+/// [`KEEPALIVE_IDLE`] + 3 probes.
+pub const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+
+/// Time between probes.
+pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Unanswered probes before the connection is dropped.
+pub const KEEPALIVE_PROBES: u32 = 3;
+
+/// At a stop, clients that do not take their replies are cut off after this long.
+pub const DRAIN_LIMIT: Duration = Duration::from_secs(5);
+
+/// Longest busy wait for the request after a reply: what waking up costs on a slow machine, so it
+/// at most doubles the cost of a client that does not come (hypervisors wait as long).
+pub const LINGER_MAX: Duration = Duration::from_micros(100);
+
+/// In this many waits for a client, the first [`LINGER_TRIALS`] try the other way of waiting.
+pub const LINGER_TURNS: u32 = 2048;
+
+/// Enough for an average; few enough that trying the worse way costs little.
+pub const LINGER_TRIALS: u32 = 16;
+
+/// Send buffer asked for on a unix socket, where it does not grow by itself: a client's read of
+/// 1 MiB then takes fewer turns (the system allows 416 KiB unless told otherwise).
+pub const UNIX_SEND_BUFFER_BYTES: usize = 1 << 20;
