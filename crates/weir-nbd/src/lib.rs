@@ -1,6 +1,6 @@
 //! The NBD server side: codec and session, without any storage.
 //!
-//! Not here: volumes (the engine hands in [`Exports`](weir_serve::Exports)), listening (weir-serve);
+//! Not here: volumes (the engine hands in [`Exports`](weir_serve::Exports)), sockets (weir-serve);
 //! docs/protocols/nbd.md says what clients get.
 //!
 //! Place in the flow: socket -> `session` (receive, send) -> `request` (decode, check) ->
