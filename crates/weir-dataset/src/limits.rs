@@ -23,6 +23,7 @@ use std::sync::atomic::Ordering;
 use weir_base::BLOCK_BYTES;
 use weir_format::layout::PACK_BYTES;
 use weir_format::{DatasetState, NODE_FANOUT, Properties, TreeRoot};
+use weir_pool::PlantedBug;
 
 use crate::clone_range::RangeClone;
 use crate::core::{Admission, Core};
@@ -209,7 +210,8 @@ impl Volume {
         clone: &RangeClone,
     ) -> Result<bool, DatasetError> {
         let quota_bytes = state.record.properties.quota_bytes;
-        if quota_bytes > 0 && state.most(clone.weight()) > quota_bytes {
+        let counts = self.core.pool.bug() != PlantedBug::ClonesNotCounted;
+        if counts && quota_bytes > 0 && state.most(clone.weight()) > quota_bytes {
             if state.may_shrink() {
                 return Ok(false);
             }

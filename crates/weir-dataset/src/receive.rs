@@ -322,6 +322,7 @@ impl Volume {
                 let mut state = self.state.lock();
                 self.check(&state, first * BLOCK, blocks * BLOCK)?;
                 let is_admitted = match &payload {
+                    Payload::Zero { .. } if !self.admit_trim(&state, 0)? => false,
                     Payload::Zero { .. } if self.core.admit_trim(0) => true,
                     Payload::Zero { .. } if waited_in_vain && !coming => {
                         return Err(self.core.full());

@@ -64,4 +64,6 @@ pub enum PlantedBug {
     ReplayForgetsRest,
     /// What the rest of a record was before another txg is taken for what it is.
     RestOutlivesTxg,
+    /// What a range clone brings does not count for the quota.
+    ClonesNotCounted,
 }

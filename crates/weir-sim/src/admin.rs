@@ -20,6 +20,11 @@ use crate::executor::Executor;
 use crate::rng::Rng;
 use crate::scenario::LARGE_RECORD;
 
+/// Range clones that come up against a quota.
+const CLONES_AGAINST_QUOTA: usize = 3;
+/// What a tight quota leaves beside what is used, at most.
+const QUOTA_LEAVES_BYTES: u64 = 6 * BLOCK_BYTES as u64;
+
 pub(crate) struct Admin {
     pub(crate) rng: Rng,
     pub(crate) engine: Arc<Engine>,
@@ -45,7 +50,7 @@ impl Admin {
             0..4 if name.starts_with('t') => self.destroy(index, &name).await,
             4 => self.set_dedupe(&name).await,
             5 => self.set_compression(index, &name).await,
-            6 => self.set_limits(index, &name).await,
+            6..8 => self.set_limits(index, &name).await,
             _ => self.resize(index, &name).await,
         }
     }
@@ -143,21 +148,37 @@ impl Admin {
         Ok(())
     }
 
-    /// Quota and reservation: often none, and else near what the volume takes.
+    /// Quota and reservation: often none; else a quota that the next writes come up against, and a
+    /// reservation near what the volume takes.
     async fn set_limits(&mut self, index: usize, name: &str) -> Result<(), Stop> {
         let max = (self.books.borrow().blocks_max() * BLOCK_BYTES) as u64;
-        let some = |rng: &mut Rng| if rng.coin() { 0 } else { 1 + rng.below(2 * max) };
-        let (quota, reservation) = (some(&mut self.rng), some(&mut self.rng));
+        let used = self.engine.volume(name).map_err(Stop::Told)?.info().space.used;
+        let rng = &mut self.rng;
+        let reservation = if rng.coin() { 0 } else { 1 + rng.below(2 * max) };
+        let quota = match rng.below(4) {
+            0 => 0,
+            1 => 1 + rng.below(2 * max),
+            _ => used + rng.below(QUOTA_LEAVES_BYTES),
+        };
         self.books.borrow_mut().volumes[index].limits.asked = Some((quota, reservation));
         let target = [PropertyTarget::Volume(name.to_owned())];
         let changes = [PropertyChange::Quota(quota), PropertyChange::Reservation(reservation)];
         let done = self.engine.change_properties(&target, &changes).await;
-        let mut books = self.books.borrow_mut();
-        let limits = &mut books.volumes[index].limits;
-        match done {
-            Ok(_) => limits.settle(),
-            Err(DatasetError::Limit { .. } | DatasetError::NoRoom { .. }) => limits.asked = None,
-            Err(error) => return Err(Stop::Told(error)),
+        {
+            let limits = &mut self.books.borrow_mut().volumes[index].limits;
+            match done {
+                Ok(_) => limits.settle(),
+                Err(DatasetError::Limit { .. } | DatasetError::NoRoom { .. }) => {
+                    limits.asked = None;
+                }
+                Err(error) => return Err(Stop::Told(error)),
+            }
+        }
+        if quota > 0 {
+            // Clients come up against it by themselves.
+            for _ in 0..CLONES_AGAINST_QUOTA {
+                self.clone_range_of(index, name).await?;
+            }
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ use std::collections::{HashMap, HashSet};
 use weir_format::Compression;
 
 use crate::history::{History, Tag};
+use crate::replica::{self, Replica};
 
 /// Tags that may be written again.
 const RECENT_MAX: usize = 64;
@@ -147,6 +148,7 @@ pub(crate) struct Recovered {
     pub(crate) volumes: Vec<Option<Found>>,
     /// By name.
     pub(crate) snapshots: HashMap<String, Vec<Tag>>,
+    pub(crate) replica: Option<replica::Found>,
 }
 
 /// All names of a scenario.
@@ -154,6 +156,7 @@ pub(crate) struct Recovered {
 pub(crate) struct Books {
     pub(crate) volumes: Vec<Book>,
     pub(crate) snapshots: Vec<SnapshotBook>,
+    pub(crate) replica: Replica,
     next_snapshot: u64,
     /// Where each tag was first written: name and block.
     tags: HashMap<Tag, (usize, usize)>,
@@ -184,10 +187,20 @@ impl Books {
         let there = (0..there).map(|n| book(format!("v{n}"), Presence::There));
         let free = (0..free).map(|n| book(format!("t{n}"), Presence::Gone));
         let volumes = there.chain(free).collect();
-        let (snapshots, next_snapshot) = (Vec::new(), 0);
+        let (snapshots, replica, next_snapshot) = (Vec::new(), Replica::default(), 0);
         let (tags, also, recent) = (HashMap::new(), HashSet::new(), Vec::new());
         let next_tag = 1 << 16;
-        Self { volumes, snapshots, next_snapshot, tags, also, recent, next_tag, blocks_max }
+        Self {
+            volumes,
+            snapshots,
+            replica,
+            next_snapshot,
+            tags,
+            also,
+            recent,
+            next_tag,
+            blocks_max,
+        }
     }
 
     pub(crate) fn blocks_max(&self) -> usize {
@@ -326,7 +339,8 @@ impl Books {
     }
 
     /// From here on, what a recovery found is what must be there.
-    pub(crate) fn rebase(&mut self, Recovered { volumes, snapshots }: Recovered) {
+    pub(crate) fn rebase(&mut self, Recovered { volumes, snapshots, replica }: Recovered) {
+        self.replica.rebase(replica);
         for found in volumes.iter().flatten() {
             self.came_to_hold(&found.state, 0);
         }

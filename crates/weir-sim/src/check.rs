@@ -20,6 +20,7 @@ use weir_pool::LegState;
 use crate::books::{Book, Books, Found, Presence, Recovered, SnapshotBook};
 use crate::coverage::{Met, note};
 use crate::history::{Tag, tag_of};
+use crate::replica::is_replica;
 
 /// Checks every promise; returns what is there.
 pub(crate) async fn strict(engine: &Engine, books: &Books) -> Result<Recovered, String> {
@@ -29,7 +30,10 @@ pub(crate) async fn strict(engine: &Engine, books: &Books) -> Result<Recovered, 
             one(engine, books, at).await.map_err(|what| format!("{}: {what}", book.name))?;
         all.push(found);
     }
-    let strangers = engine.volumes().len() - all.iter().flatten().count();
+    let replica = books.replica.judge(engine, books.blocks_max()).await;
+    let replica = replica.map_err(|what| format!("replica: {what}"))?;
+    let known = all.iter().flatten().count() + usize::from(replica.is_some());
+    let strangers = engine.volumes().len() - known;
     if strangers > 0 {
         return Err(format!("{strangers} volumes that nobody made"));
     }
@@ -48,7 +52,7 @@ pub(crate) async fn strict(engine: &Engine, books: &Books) -> Result<Recovered, 
     }
     let differ = engine.check_live_bytes().await.map_err(|error| format!("walk: {error}"))?;
     match differ.first() {
-        None => Ok(Recovered { volumes: all, snapshots }),
+        None => Ok(Recovered { volumes: all, snapshots, replica }),
         Some((vseg, counted, found)) => {
             Err(format!("segment {vseg} counts {counted} live bytes, the trees refer to {found}"))
         }
@@ -101,6 +105,9 @@ async fn snapshots(engine: &Engine, books: &Books) -> Result<HashMap<String, Vec
     let mut found = HashMap::new();
     for volume in engine.volumes() {
         let of = volume.info().name;
+        if is_replica(&of) {
+            continue;
+        }
         let listed = engine.snapshots(&of).await;
         for info in listed.map_err(|error| format!("snapshots of {of}: {error}"))? {
             let full = format!("{of}@{}", info.name);

@@ -48,6 +48,16 @@ pub enum Met {
     Promoted,
     /// A range was made a clone of another.
     RangeCloned,
+    /// A difference between two snapshots was sent.
+    DifferenceSent,
+    /// A stream was received into another volume.
+    StreamReceived,
+    /// A stream was cut before anything of its volume was there.
+    StreamCut,
+    /// A stream went on behind its first record.
+    StreamResumed,
+    /// A stream that was cut was given up.
+    StreamGivenUp,
     /// A volume with records of several blocks was made.
     RecordsOfSeveral,
     /// A block was found to be there already.
@@ -116,7 +126,7 @@ pub enum Met {
 
 impl Met {
     /// Every kind.
-    pub const ALL: [Self; 46] = [
+    pub const ALL: [Self; 51] = [
         Self::NoSpace,
         Self::RootRewrite,
         Self::VolumeCreated,
@@ -131,6 +141,11 @@ impl Met {
         Self::RolledBack,
         Self::Promoted,
         Self::RangeCloned,
+        Self::DifferenceSent,
+        Self::StreamReceived,
+        Self::StreamCut,
+        Self::StreamResumed,
+        Self::StreamGivenUp,
         Self::RecordsOfSeveral,
         Self::Deduped,
         Self::OriginKept,

@@ -30,6 +30,7 @@ mod history;
 mod media;
 mod operator;
 mod ranges;
+mod replica;
 mod rng;
 mod scenario;
 mod snapshots;

@@ -19,11 +19,16 @@ use crate::coverage::{Met, note};
 impl Admin {
     pub(crate) async fn clone_range(&mut self) -> Result<(), Stop> {
         let Some((index, name)) = self.some_volume() else { return Ok(()) };
+        self.clone_range_of(index, &name).await
+    }
+
+    /// Makes a range of this volume a clone of some other.
+    pub(crate) async fn clone_range_of(&mut self, index: usize, name: &str) -> Result<(), Stop> {
         self.books.borrow_mut().volumes[index].quiet = true;
         while self.books.borrow().volumes[index].busy > 0 {
             self.executor.yield_now().await;
         }
-        let done = self.clone_into(index, &name).await;
+        let done = self.clone_into(index, name).await;
         let book = &mut self.books.borrow_mut().volumes[index];
         book.quiet = false;
         // A clone that a bad disk cut short, or that could not be read back, may still be there.

@@ -14,10 +14,12 @@ use crate::books::{Content, Presence};
 use crate::check::read_snapshot;
 use crate::client::Stop;
 use crate::coverage::{Met, note};
+use crate::replica::is_replica;
 
 impl Admin {
     pub(crate) async fn snapshot_step(&mut self) -> Result<(), Stop> {
-        match self.rng.below(15) {
+        match self.rng.below(20) {
+            15..20 => self.replicate().await,
             12..15 => self.clone_range().await,
             0..5 => self.take().await,
             5..8 => self.destroy_some().await,
@@ -56,6 +58,9 @@ impl Admin {
         };
         for volume in self.engine.volumes() {
             let volume = volume.info().name;
+            if is_replica(&volume) {
+                continue;
+            }
             if self.snapshots_of(&volume).await?.contains(&name) {
                 return Ok(Some((at, SnapshotId { volume, name })));
             }
@@ -68,6 +73,17 @@ impl Admin {
         let mut group = vec![(first, volume)];
         // Two at one moment now and then.
         group.extend(self.some_volume().filter(|(second, _)| *second != first));
+        self.take_group(group).await
+    }
+
+    /// Takes a snapshot of this volume.
+    pub(crate) async fn take_of(&mut self, volume: &str) -> Result<(), Stop> {
+        let index = self.books.borrow().volumes.iter().position(|book| book.name == volume);
+        let index = index.expect("volumes are found under names of the books");
+        self.take_group(vec![(index, volume.to_owned())]).await
+    }
+
+    async fn take_group(&mut self, group: Vec<(usize, String)>) -> Result<(), Stop> {
         let mut ids = Vec::new();
         let mut taken = Vec::new();
         for (index, volume) in group {
@@ -201,6 +217,7 @@ impl Admin {
 
     async fn promote(&mut self) -> Result<(), Stop> {
         let mut volumes = self.engine.volumes();
+        volumes.retain(|volume| !is_replica(&volume.info().name));
         self.rng.shuffle(&mut volumes);
         for volume in volumes {
             match self.engine.promote(&volume.info().name).await {

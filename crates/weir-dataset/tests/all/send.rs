@@ -8,8 +8,8 @@ use std::sync::Arc;
 use crate::common::{as_devices, import, now, options};
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
 use weir_dataset::{
-    DatasetError, Engine, PropertyChange, ReceiveSpec, Received, Receiver, SendFrom, SendSpec,
-    SnapshotId, Volume, VolumeSize, VolumeSpec,
+    DatasetError, Engine, PropertyChange, PropertyTarget, ReceiveSpec, Received, Receiver,
+    SendFrom, SendSpec, SnapshotId, Volume, VolumeSize, VolumeSpec,
 };
 use weir_device::MemoryDevice;
 use weir_format::stream::ResumeToken;
@@ -600,4 +600,33 @@ fn a_pool_without_room_keeps_what_came_until_it_is_given_up() {
     now(back.engine.abort_receive("w")).unwrap();
     assert!(back.engine.volume("w").is_err());
     back.check();
+}
+
+/// What a stream trims stays in the snapshot before, and the nodes that say so count.
+#[test]
+fn a_stream_of_trims_stays_below_the_quota() {
+    let (source, back) = (Pool::new("tank", 0), Pool::new("back", 100));
+    let volume = source.make("v");
+    let mut content = Content::new();
+    write(&volume, &mut content, 0..BLOCKS, 1);
+    source.snap("v", "a");
+    for block in [5, 300, 599] {
+        trim(&volume, &mut content, block..block + 1);
+    }
+    source.snap("v", "b");
+    back.receive("w", &source.whole("v", "a")).unwrap();
+    let used = || back.engine.volume("w").unwrap().info().space.used;
+    let quota = used() + 100;
+    let target = PropertyTarget::Volume("w".to_owned());
+    let changes = [PropertyChange::Quota(quota)];
+    now(back.engine.change_properties(&[target], &changes)).unwrap();
+    let difference = source.since("v", "a", "b");
+    let error = committing(&back.engine, async {
+        let spec = ReceiveSpec { volume: "w".to_owned(), roll_back: false, dry_run: false };
+        let mut receiver = Receiver::new(Arc::clone(&back.engine), spec);
+        receiver.push(&difference).await
+    });
+    assert!(matches!(error, Err(DatasetError::Quota { .. })), "{error:?}");
+    back.check();
+    assert!(used() <= quota, "{} of {quota}", used());
 }

@@ -1,0 +1,278 @@
+//! The administrator of a scenario sends snapshots to another volume of the pool, as `weir send`
+//! and `weir receive` do, while clients write.
+//!
+//! Not here: streams that are damaged (weir-dataset), two pools (tests/receive.rs).
+//!
+//! Invariants:
+//! - only streams change the replica, so all it ever shows is what its snapshots hold;
+//! - a stream that was cut goes on where the volume says, or is given up;
+//! - what is asked for is noted before the call, what was promised right after it.
+
+use std::sync::Arc;
+
+use weir_base::{BLOCK_BYTES, ErrorKind};
+use weir_dataset::{DatasetError, Engine, ReceiveSpec, Receiver, SendFrom, SendSpec, SnapshotId};
+use weir_format::stream::ResumeToken;
+
+use crate::admin::Admin;
+use crate::books::Content;
+use crate::check::read_snapshot;
+use crate::client::Stop;
+use crate::coverage::{Met, note};
+use crate::history::Tag;
+
+/// Its name.
+const REPLICA: &str = "replica";
+/// Bytes that come together.
+const PIECE_BYTES_MAX: u64 = 60_000;
+
+/// Whether this is the replica's name.
+pub(crate) fn is_replica(volume: &str) -> bool {
+    volume == REPLICA
+}
+
+/// A snapshot that was sent, or is.
+#[derive(Clone, Debug)]
+struct Sent {
+    name: String,
+    /// Size of its volume, in blocks.
+    size: usize,
+    content: Vec<Tag>,
+}
+
+/// What is known of the replica.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Replica {
+    /// What arrived whole, in that order.
+    arrived: Vec<Sent>,
+    /// What is on its way: there whole, or not at all.
+    arriving: Option<Sent>,
+    /// Its destruction was asked for.
+    leaving: bool,
+}
+
+/// What a recovery found of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    snapshots: Vec<String>,
+    receiving: Option<String>,
+}
+
+fn id(volume: &str, name: &str) -> SnapshotId {
+    SnapshotId { volume: volume.to_owned(), name: name.to_owned() }
+}
+
+impl Replica {
+    /// From here on, what a recovery found is what must be there.
+    pub(crate) fn rebase(&mut self, found: Option<Found>) {
+        let Some(Found { snapshots, receiving }) = found else {
+            *self = Self::default();
+            return;
+        };
+        self.leaving = false;
+        let has_arrived = |sent: &mut Sent| snapshots.contains(&sent.name);
+        self.arrived.extend(self.arriving.take_if(has_arrived));
+        self.arriving.take_if(|_| receiving.is_none());
+    }
+
+    /// Whether it is as was promised; what there is.
+    pub(crate) async fn judge(
+        &self,
+        engine: &Engine,
+        blocks: usize,
+    ) -> Result<Option<Found>, String> {
+        let Ok(volume) = engine.volume(REPLICA) else {
+            let may_be_gone = self.arrived.is_empty() || self.leaving;
+            return if may_be_gone { Ok(None) } else { Err("is gone".to_owned()) };
+        };
+        let listed = engine.snapshots(REPLICA).await.map_err(|error| error.to_string())?;
+        let snapshots: Vec<String> = listed.into_iter().map(|info| info.name).collect();
+        let all: Vec<&Sent> = self.arrived.iter().chain(&self.arriving).collect();
+        let (there, count) = (all.iter().take(snapshots.len()), snapshots.len());
+        let is_prefix = snapshots.iter().eq(there.map(|sent| &sent.name));
+        if !is_prefix || count < self.arrived.len() || all.is_empty() {
+            return Err(format!("has {snapshots:?} of {all:?}"));
+        }
+        for sent in &all[..count] {
+            sent.judge(engine, blocks).await?;
+        }
+        let receiving = volume.receiving();
+        match (&receiving, all.get(count), count) {
+            (None, _, 1..) => {}
+            (Some(found), Some(sent), _) if *found == sent.name => {}
+            _ => return Err(format!("receives {receiving:?} after {snapshots:?}")),
+        }
+        Ok(Some(Found { snapshots, receiving }))
+    }
+}
+
+impl Sent {
+    async fn judge(&self, engine: &Engine, blocks: usize) -> Result<(), String> {
+        let Self { name, size, content } = self;
+        let text = |error: DatasetError| format!("@{name}: {error}");
+        let view = engine.open_snapshot(&id(REPLICA, name)).map_err(text)?;
+        let found = view.size_bytes() as usize / BLOCK_BYTES;
+        if found != *size {
+            return Err(format!("@{name} has {found} blocks of {size}"));
+        }
+        let state = read_snapshot(engine, REPLICA, name, blocks).await.map_err(text)?;
+        let differ = state.iter().zip(content).filter(|(a, b)| a != b).count();
+        if differ > 0 {
+            return Err(format!("@{name} differs in {differ} blocks from what was sent"));
+        }
+        Ok(())
+    }
+}
+
+impl Admin {
+    /// Sends something to the replica, goes on with what was cut, or destroys it.
+    pub(crate) async fn replicate(&mut self) -> Result<(), Stop> {
+        let volume = self.engine.volume(REPLICA).ok();
+        if let Some(snapshot) = volume.and_then(|volume| volume.receiving()) {
+            return self.go_on(&snapshot).await;
+        }
+        let last = self.books.borrow().replica.arrived.last().map(|sent| sent.name.clone());
+        let Some(last) = last else {
+            let Some((_, of)) = self.some_snapshot().await? else { return Ok(()) };
+            return self.begin(SendSpec { snapshot: of, from: None, resume: None }).await;
+        };
+        let Some(of) = self.source_of(&last).await? else { return self.destroy_replica().await };
+        let mut newer = self.newer_than(&of).await?;
+        if newer.is_empty() {
+            self.take_of(&of.volume).await?;
+            newer = self.newer_than(&of).await?;
+        }
+        if newer.is_empty() {
+            return Ok(());
+        }
+        let snapshot = id(&of.volume, &newer[self.rng.index(newer.len())]);
+        let from = Some(SendFrom::Snapshot(of));
+        self.begin(SendSpec { snapshot, from, resume: None }).await
+    }
+
+    async fn newer_than(&self, snapshot: &SnapshotId) -> Result<Vec<String>, Stop> {
+        let listed = self.snapshots_of(&snapshot.volume).await?.into_iter();
+        Ok(listed.skip_while(|name| *name != snapshot.name).skip(1).collect())
+    }
+
+    /// The snapshot of this name that is not the replica's.
+    async fn source_of(&self, name: &str) -> Result<Option<SnapshotId>, Stop> {
+        for volume in self.engine.volumes() {
+            let volume = volume.info().name;
+            if !is_replica(&volume) && self.snapshots_of(&volume).await?.iter().any(|n| n == name) {
+                return Ok(Some(id(&volume, name)));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn begin(&mut self, spec: SendSpec) -> Result<(), Stop> {
+        {
+            let mut books = self.books.borrow_mut();
+            let snapshot = books.snapshots.iter().find(|book| book.name == spec.snapshot.name);
+            let snapshot = snapshot.expect("all that are taken are noted").clone();
+            let Content::Known(content) = snapshot.content else { return Ok(()) };
+            let sent = Sent { name: snapshot.name, size: snapshot.size, content };
+            books.replica.arriving = Some(sent);
+        }
+        if spec.from.is_some() {
+            note(Met::DifferenceSent);
+        }
+        self.send(spec).await
+    }
+
+    async fn destroy_replica(&mut self) -> Result<(), Stop> {
+        self.books.borrow_mut().replica.leaving = true;
+        self.engine.destroy_volume(REPLICA, true).await.map_err(Stop::Told)?;
+        self.books.borrow_mut().replica = Replica::default();
+        Ok(())
+    }
+
+    /// Goes on with a stream that was cut, if there still is what was sent.
+    async fn go_on(&mut self, snapshot: &str) -> Result<(), Stop> {
+        let token = self.engine.receive_token(REPLICA).await.map_err(Stop::Told)?;
+        if let Some(source) = self.source_of(snapshot).await? {
+            note(if token.next_record > 0 { Met::StreamResumed } else { Met::StreamCut });
+            return self.resume(source, token).await;
+        }
+        self.give_up().await
+    }
+
+    async fn resume(&mut self, snapshot: SnapshotId, token: ResumeToken) -> Result<(), Stop> {
+        let spec = SendSpec { snapshot, from: None, resume: Some(token) };
+        match self.engine.prepare_send(&spec) {
+            // What it is a difference to was destroyed.
+            Err(DatasetError::Unfit { .. }) => self.give_up().await,
+            Err(error) => Err(Stop::Told(error)),
+            Ok(_) => self.send(spec).await,
+        }
+    }
+
+    async fn give_up(&mut self) -> Result<(), Stop> {
+        self.engine.abort_receive(REPLICA).await.map_err(Stop::Told)?;
+        self.books.borrow_mut().replica.arriving = None;
+        note(Met::StreamGivenUp);
+        Ok(())
+    }
+
+    /// Sends a stream and receives it, or the beginning of it.
+    async fn send(&mut self, spec: SendSpec) -> Result<(), Stop> {
+        let sending = self.engine.prepare_send(&spec).map_err(Stop::Told)?;
+        let mut stream = Vec::new();
+        let put = async |part: Vec<u8>| {
+            stream.extend(part);
+            Ok(())
+        };
+        self.engine.send(&sending, put).await.map_err(Stop::Told)?;
+        if self.rng.coin() {
+            stream.truncate(self.rng.index(stream.len()));
+        }
+        let is_whole = match self.receive(&stream).await {
+            Ok(is_whole) => is_whole,
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                note(Met::NoSpace);
+                let volume = self.engine.volume(REPLICA).ok();
+                if volume.is_some_and(|volume| volume.receiving().is_some()) {
+                    return self.give_up().await;
+                }
+                self.books.borrow_mut().replica.arriving = None;
+                return Ok(());
+            }
+            Err(error) => return Err(Stop::Told(error)),
+        };
+        if !is_whole {
+            // Of one that was cut in its first frame nothing is there.
+            let volume = self.engine.volume(REPLICA).ok();
+            if volume.is_none_or(|volume| volume.receiving().is_none()) {
+                self.books.borrow_mut().replica.arriving = None;
+            }
+            return Ok(());
+        }
+        let (replica, blocks) = {
+            let mut books = self.books.borrow_mut();
+            let sent = books.replica.arriving.take();
+            books.replica.arrived.extend(sent);
+            (books.replica.clone(), books.blocks_max())
+        };
+        note(Met::StreamReceived);
+        let sent = replica.arrived.last().expect("it has arrived");
+        sent.judge(&self.engine, blocks).await.map_err(Stop::Broken)
+    }
+
+    /// Receives a stream; whether all of it came.
+    async fn receive(&mut self, stream: &[u8]) -> Result<bool, DatasetError> {
+        let spec = ReceiveSpec { volume: REPLICA.to_owned(), roll_back: false, dry_run: false };
+        let mut receiver = Receiver::new(Arc::clone(&self.engine), spec);
+        let piece = 1 + self.rng.below(PIECE_BYTES_MAX) as usize;
+        for part in stream.chunks(piece) {
+            receiver.push(part).await?;
+            self.executor.yield_now().await;
+        }
+        match receiver.finish().await {
+            Ok(_) => Ok(true),
+            Err(DatasetError::CutOff { .. }) => Ok(false),
+            Err(DatasetError::Stream { error, .. }) if error.is_cut() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
