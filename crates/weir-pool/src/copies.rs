@@ -251,7 +251,7 @@ impl Vdev {
                 if scope.kind == ScanKind::Scrub {
                     tracing::warn!(disk = %leg.path, offset = at, "bad copy repaired");
                 }
-            } else {
+            } else if leg.still_lacks(scope.kind) {
                 checked.unrepaired += patches.len() as u64;
             }
         }

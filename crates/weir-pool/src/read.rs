@@ -147,16 +147,17 @@ impl Pool {
         let mut results: Vec<Option<Result<Block, PoolError>>> =
             parts.iter().map(|RecordPart { ptr, part }| self.cached(ptr, *part).map(Ok)).collect();
         let mut missing: Vec<Wanted<'_>> = Vec::new();
+        // Whether all parts from the last one wanted to the one before are of its record.
+        let mut comes_along = false;
         for index in 0..parts.len() {
             let ptr = parts[index].ptr;
-            let is_same = |other: &BlockPtr| other.address() == ptr.address();
-            // The one before is of the same record, and that is being read.
-            let comes_along = index > 0
-                && is_same(&parts[index - 1].ptr)
-                && missing.last().is_some_and(|wanted| is_same(&wanted.ptr));
+            comes_along &= index > 0 && parts[index - 1].ptr.address() == ptr.address();
             if results[index].is_none() && !comes_along {
                 match self.locate(&ptr).await {
-                    Ok(place) => missing.push(Wanted { index, ptr, place }),
+                    Ok(place) => {
+                        missing.push(Wanted { index, ptr, place });
+                        comes_along = true;
+                    }
                     Err(error) => results[index] = Some(Err(error)),
                 }
             }

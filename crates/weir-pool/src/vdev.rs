@@ -28,6 +28,7 @@ use crate::error::PoolError;
 use crate::hedge::{Copies, Copy};
 use crate::planted::PlantedBug;
 use crate::pool::PoolOptions;
+use crate::scan::ScanKind;
 
 mod check;
 mod members;
@@ -94,6 +95,12 @@ impl Leg {
     /// The disk, if it may be used.
     pub(crate) fn usable(&self) -> Option<Arc<dyn Device>> {
         if self.is_faulted() || self.is_offline() { None } else { self.device() }
+    }
+
+    /// Whether a repair of it that failed leaves something to be repaired: of a leg that a person
+    /// took out of use meanwhile a resilver looks at everything it missed.
+    pub(crate) fn still_lacks(&self, kind: ScanKind) -> bool {
+        kind == ScanKind::Resilver || !self.is_offline()
     }
 
     pub(crate) fn is_faulted(&self) -> bool {

@@ -94,7 +94,8 @@ impl Replica {
             return Err(format!("has {snapshots:?} of {all:?}"));
         }
         for sent in &all[..count] {
-            sent.judge(engine, blocks).await?;
+            let found = sent.read(engine, blocks).await;
+            sent.judge(&found.map_err(|error| format!("@{}: {error}", sent.name))?)?;
         }
         let receiving = volume.receiving();
         match (&receiving, all.get(count), count) {
@@ -107,16 +108,24 @@ impl Replica {
 }
 
 impl Sent {
-    async fn judge(&self, engine: &Engine, blocks: usize) -> Result<(), String> {
-        let Self { name, size, content } = self;
-        let text = |error: DatasetError| format!("@{name}: {error}");
-        let view = engine.open_snapshot(&id(REPLICA, name)).map_err(text)?;
-        let found = view.size_bytes() as usize / BLOCK_BYTES;
-        if found != *size {
-            return Err(format!("@{name} has {found} blocks of {size}"));
+    /// What the replica has under its name: size in blocks and content.
+    async fn read(
+        &self,
+        engine: &Engine,
+        blocks: usize,
+    ) -> Result<(usize, Vec<Tag>), DatasetError> {
+        let view = engine.open_snapshot(&id(REPLICA, &self.name))?;
+        let size = view.size_bytes() as usize / BLOCK_BYTES;
+        Ok((size, read_snapshot(engine, REPLICA, &self.name, blocks).await?))
+    }
+
+    /// Whether that is what was sent.
+    fn judge(&self, (size, found): &(usize, Vec<Tag>)) -> Result<(), String> {
+        let name = &self.name;
+        if *size != self.size {
+            return Err(format!("@{name} has {size} blocks of {}", self.size));
         }
-        let state = read_snapshot(engine, REPLICA, name, blocks).await.map_err(text)?;
-        let differ = state.iter().zip(content).filter(|(a, b)| a != b).count();
+        let differ = found.iter().zip(&self.content).filter(|(a, b)| a != b).count();
         if differ > 0 {
             return Err(format!("@{name} differs in {differ} blocks from what was sent"));
         }
@@ -256,7 +265,8 @@ impl Admin {
         };
         note(Met::StreamReceived);
         let sent = replica.arrived.last().expect("it has arrived");
-        sent.judge(&self.engine, blocks).await.map_err(Stop::Broken)
+        let found = sent.read(&self.engine, blocks).await.map_err(Stop::Told)?;
+        sent.judge(&found).map_err(Stop::Broken)
     }
 
     /// Receives a stream; whether all of it came.

@@ -327,7 +327,7 @@ impl Vdev {
                     if scope.kind == ScanKind::Scrub {
                         tracing::warn!(disk = %leg.path, offset, "bad copy repaired");
                     }
-                } else {
+                } else if leg.still_lacks(scope.kind) {
                     checked.unrepaired += run.len() as u64;
                 }
             }
