@@ -21,12 +21,13 @@ use weir_api::types::{
     PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList,
     PropertyQuery, PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted,
     ReceiveToken, Removed, ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList,
-    ScheduleChange, ScheduleList, ScheduleSet, SendStart, SendStarted, ServerInfo, SnapshotChange,
-    SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback,
-    SnapshotTag, SnapshotsDestroyed, Volume, VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy,
-    VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
+    ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo,
+    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
+    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeAdvice, VolumeAdvise,
+    VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
+    VolumeSet,
 };
-use weir_api::{Answer, ApiError, Control};
+use weir_api::{Answer, ApiError, Control, SendStream};
 use weir_base::{ErrorKind, Guid};
 use weir_dataset::{Engine, EngineOptions};
 use weir_device::Arena;
@@ -70,7 +71,7 @@ pub(super) struct Manager {
     pub(super) advising: Jobs<VolumeAdvice>,
     pub(super) estimating: Jobs<DedupeForecast>,
     /// Streams under way.
-    pub(super) transfers: Transfers,
+    pub(super) transfers: Arc<Transfers>,
     /// What replications are doing.
     pub(super) activities: Activities,
 }
@@ -111,7 +112,7 @@ impl Manager {
             record,
             advising: Jobs::default(),
             estimating: Jobs::default(),
-            transfers: Transfers::default(),
+            transfers: Arc::default(),
             activities: Activities::default(),
         }
     }
@@ -458,8 +459,12 @@ impl Control for Manager {
         Box::pin(self.start_send(request))
     }
 
-    fn send_part(&self, session: String) -> Answer<'_, Option<Vec<u8>>> {
-        Box::pin(self.next_part(session))
+    fn send_stream(&self, session: String) -> Answer<'_, Box<dyn SendStream>> {
+        Box::pin(async move { self.take_send(session) })
+    }
+
+    fn send_show(&self, session: String) -> Answer<'_, SendProgress> {
+        Box::pin(async move { self.show_send(&session) })
     }
 
     fn send_stop(&self, session: String) -> Answer<'_, Removed> {

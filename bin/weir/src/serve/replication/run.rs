@@ -238,7 +238,7 @@ impl Runner {
     async fn pump(&self, client: &Client, from: &str, to: &str) -> Result<(), ApiError> {
         let bytes_per_second = self.known.bandwidth_bytes;
         let mut throttle = Throttle { bytes_per_second, free_at: Instant::now() };
-        while let Some(part) = self.manager.next_part(from.to_owned()).await? {
+        while let Some(part) = self.manager.next_part(from).await? {
             if part.is_empty() {
                 client.receive_part(to.to_owned(), part).await?;
                 continue;
