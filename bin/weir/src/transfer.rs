@@ -246,7 +246,9 @@ fn give(session: &Session, to: &str) -> Result<(), Given> {
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
         };
         bar.inc(part.len() as u64);
-        session.call(|client| client.receive_part(to.to_owned(), part)).map_err(Given::Server)?;
+        session
+            .call(|client| client.receive_part(to.to_owned(), part.into()))
+            .map_err(Given::Server)?;
     }
     bar.finish_and_clear();
     Ok(())

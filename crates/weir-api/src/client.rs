@@ -70,7 +70,7 @@ pub struct Client {
 struct Call {
     method: Method,
     path: String,
-    body: Vec<u8>,
+    body: Bytes,
     content: &'static str,
 }
 
@@ -155,7 +155,7 @@ impl Client {
                 .uri(call.path)
                 .header(HOST, host)
                 .header(CONTENT_TYPE, call.content)
-                .body(Full::new(Bytes::from(call.body)))
+                .body(Full::new(call.body))
                 .map_err(|source| self.broken(source))
         };
         if let Some(link) = &self.link {
@@ -187,7 +187,7 @@ impl Client {
 }
 
 fn empty(method: Method, path: String) -> Call {
-    Call { method, path, body: Vec::new(), content: JSON }
+    Call { method, path, body: Bytes::new(), content: JSON }
 }
 
 fn get(path: impl Into<String>) -> Call {
@@ -204,7 +204,7 @@ fn delete(path: String) -> Call {
 
 fn send(method: Method, path: impl Into<String>, body: &impl Serialize) -> Call {
     let body = serde_json::to_vec(body).expect("plain structs of text and numbers serialise");
-    Call { method, path: path.into(), body, content: JSON }
+    Call { method, path: path.into(), body: body.into(), content: JSON }
 }
 
 fn part(text: &str) -> String {
@@ -476,7 +476,7 @@ impl Control for Client {
         self.call(checked(Method::POST, "/v1/receives", &request))
     }
 
-    fn receive_part(&self, session: String, bytes: Vec<u8>) -> Answer<'_, ReceiveProgress> {
+    fn receive_part(&self, session: String, bytes: Bytes) -> Answer<'_, ReceiveProgress> {
         let path = format!("/v1/receives/{}/parts", part(&session));
         self.call(Ok(Call { body: bytes, content: PART_TYPE, ..post(path) }))
     }

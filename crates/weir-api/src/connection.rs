@@ -3,8 +3,8 @@
 //! Not here: how a connection is made (client, peer link), what is asked over it.
 //!
 //! Invariants:
-//! - a request is sent again only if nothing of it was sent: whoever made a call that failed half-way
-//!   knows what doing it twice would do;
+//! - a request is sent again only if nothing of it was sent: whoever made a call that failed
+//!   half-way knows what doing it twice would do;
 //! - no connection is kept that its server is about to close.
 
 use std::sync::Arc;

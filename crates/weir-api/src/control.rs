@@ -12,7 +12,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use crate::stream::SendStream;
+use crate::stream::{Bytes, SendStream};
 use crate::types::{
     BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, DedupeEstimate, DedupeForecast,
     DigestList, DigestRequest, EventList, EventQuery, Export, ExportChange, ExportCreate,
@@ -279,12 +279,14 @@ pub trait Control: Send + Sync + 'static {
     /// `Busy` while the volume is exported, and while many are sent and received.
     fn receive_start(&self, request: ReceiveStart) -> Answer<'_, ReceiveStarted>;
 
-    /// Gives the next part of a stream. After an error the session is over.
+    /// Gives the next part of a stream; the one before was taken in when this answers, so that one
+    /// comes while one is in work. After an error the session is over.
     ///
     /// # Errors
-    /// Whatever keeps the stream from being received, such as `Busy` for a volume that was changed,
-    /// `NotFound` without the snapshot it is a difference to, `Data` for a damaged stream.
-    fn receive_part(&self, session: String, part: Vec<u8>) -> Answer<'_, ReceiveProgress>;
+    /// Of this part or the one before, whatever keeps the stream from being received: `Busy` for a
+    /// volume that was changed, `NotFound` without the snapshot it is a difference to, `Data` for a
+    /// damaged stream.
+    fn receive_part(&self, session: String, part: Bytes) -> Answer<'_, ReceiveProgress>;
 
     /// Ends a stream; its snapshot is there then, unless it was only checked.
     ///

@@ -35,8 +35,8 @@ pub const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// import) take seconds.
 pub const CLIENT_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// A client keeps a connection for its next call this long: well below [`HEADER_TIMEOUT`], so that a
-/// call never meets a server that closes just then.
+/// A client keeps a connection for its next call this long: well below [`HEADER_TIMEOUT`], so that
+/// a call never meets a server that closes just then.
 pub const CONNECTION_KEPT: Duration = Duration::from_secs(5);
 
 /// When nothing of a stream came for this long, its taker asks the server whether it lives.

@@ -13,6 +13,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
+use weir_api::stream::Bytes;
 use weir_api::types::{
     BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, DedupeEstimate, DedupeForecast,
     DigestList, DigestRequest, EventList, EventQuery, Export, ExportChange, ExportCreate,
@@ -475,7 +476,7 @@ impl Control for Manager {
         Box::pin(self.start_receive(request))
     }
 
-    fn receive_part(&self, session: String, part: Vec<u8>) -> Answer<'_, ReceiveProgress> {
+    fn receive_part(&self, session: String, part: Bytes) -> Answer<'_, ReceiveProgress> {
         Box::pin(self.take_part(session, part))
     }
 

@@ -11,6 +11,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use weir_api::stream::Bytes;
 use weir_api::types::{
     BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, DedupeEstimate, DedupeForecast,
     DigestList, DigestRequest, EventLevel, EventList, EventQuery, Export, ExportChange,
@@ -561,7 +562,7 @@ impl Control for Recorder {
         Box::pin(self.change(call, |_| Outcome::Changed, work))
     }
 
-    fn receive_part(&self, session: String, part: Vec<u8>) -> Answer<'_, ReceiveProgress> {
+    fn receive_part(&self, session: String, part: Bytes) -> Answer<'_, ReceiveProgress> {
         let volume = self.manager.transfers.volume_of(&session);
         let pool = volume.split('/').next().unwrap_or_default().to_owned();
         let manager = Arc::clone(&self.manager);

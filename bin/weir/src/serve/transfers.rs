@@ -1,6 +1,6 @@
 //! Streams that are sent, and received a part at a time: sessions between calls and the engine.
 //!
-//! Not here: the sending ones themselves (sends), the streams (weir-dataset), who keeps their bytes.
+//! Not here: the sessions that send (sends), the streams (weir-dataset), who keeps their bytes.
 //!
 //! Invariants:
 //! - a session holds a few parts at most, whatever its caller does;
@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use weir_api::ApiError;
+use weir_api::stream::Bytes;
 use weir_api::types::{
     Outcome, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
 };
@@ -84,11 +85,13 @@ struct Incoming {
     dry_run: bool,
     used: Used,
     steps: mpsc::Sender<Step>,
+    /// Tells what became of the part before: the next one comes while that is in work.
+    in_work: tokio::sync::Mutex<Option<oneshot::Receiver<Result<u64, ApiError>>>>,
     ended: tokio::sync::Mutex<JoinHandle<Result<(), ApiError>>>,
 }
 
 enum Step {
-    Part(Vec<u8>, oneshot::Sender<Result<u64, ApiError>>),
+    Part(Bytes, oneshot::Sender<Result<u64, ApiError>>),
     Finish(oneshot::Sender<Result<Finished, ApiError>>),
 }
 
@@ -219,6 +222,7 @@ impl Manager {
             dry_run,
             used: Used::new(),
             steps,
+            in_work: tokio::sync::Mutex::new(None),
             ended: tokio::sync::Mutex::new(ended),
         };
         self.transfers.receives.lock().insert(session.clone(), Arc::new(receive));
@@ -248,29 +252,38 @@ impl Manager {
     pub(super) async fn take_part(
         &self,
         session: String,
-        part: Vec<u8>,
+        part: Bytes,
     ) -> Result<ReceiveProgress, ApiError> {
         let receive = self.transfers.receive(&session)?;
         let _using = receive.used.begin();
+        let mut in_work = receive.in_work.lock().await;
         let (answer, answered) = oneshot::channel();
-        let sent = receive.steps.send(Step::Part(part, answer)).await;
-        sent.map_err(|_| over(&session))?;
-        let done = answered.await.map_err(|_| over(&session))?;
+        let given = receive.steps.send(Step::Part(part, answer)).await;
+        let before = in_work.replace(answered);
+        let done = before_done(before, &session).await;
         if done.is_err() {
             self.transfers.receives.lock().remove(&session);
         }
-        Ok(ReceiveProgress { received_bytes: done? })
+        // One that could not be given came behind one that failed.
+        let received_bytes = done?;
+        given.map_err(|_| over(&session))?;
+        Ok(ReceiveProgress { received_bytes })
     }
 
     pub(super) async fn finish_receive(&self, session: String) -> Result<ReceiveDone, ApiError> {
         let receive = self.transfers.receive(&session)?;
         let _using = receive.used.begin();
-        let (answer, answered) = oneshot::channel();
-        let sent = receive.steps.send(Step::Finish(answer)).await;
-        sent.map_err(|_| over(&session))?;
-        let done = answered.await.map_err(|_| over(&session));
+        let done = async {
+            let mut in_work = receive.in_work.lock().await;
+            before_done(in_work.take(), &session).await?;
+            let (answer, answered) = oneshot::channel();
+            let given = receive.steps.send(Step::Finish(answer)).await;
+            given.map_err(|_| over(&session))?;
+            answered.await.map_err(|_| over(&session))?
+        };
+        let done = done.await;
         self.transfers.receives.lock().remove(&session);
-        let Finished { received, bytes } = done??;
+        let Finished { received, bytes } = done?;
         Ok(ReceiveDone {
             snapshot: format!("{}@{}", receive.volume, received.snapshot),
             guid: received.guid.to_string(),
@@ -314,6 +327,17 @@ impl Manager {
         open.call(move |engine| async move { engine.abort_receive(&own).await }).await?;
         self.follow_names(&open.engine)?;
         Ok(Removed { outcome: Outcome::Removed, name: volume })
+    }
+}
+
+/// How many bytes were taken in with the part before, once that was.
+async fn before_done(
+    before: Option<oneshot::Receiver<Result<u64, ApiError>>>,
+    session: &str,
+) -> Result<u64, ApiError> {
+    match before {
+        None => Ok(0),
+        Some(before) => before.await.map_err(|_| over(session))?,
     }
 }
 

@@ -4,8 +4,8 @@
 //!
 //! Invariants:
 //! - a part goes in as it is; the guard has bounded it;
-//! - a stream goes out as it is made, and breaks the connection where it breaks: an answer that ends
-//!   well is a whole stream.
+//! - a stream goes out as it is made, and breaks the connection where it breaks: an answer that
+//!   ends well is a whole stream.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -118,7 +118,7 @@ pub(super) async fn receive_part(
     Path(session): Path<String>,
     part: Bytes,
 ) -> Result<Json<ReceiveProgress>, ApiError> {
-    to_end(async move { control.receive_part(session, part.to_vec()).await }).await.map(Json)
+    to_end(async move { control.receive_part(session, part).await }).await.map(Json)
 }
 
 /// Ends a stream: its snapshot is there once this is answered.

@@ -4,7 +4,8 @@
 //!
 //! Invariants:
 //! - a session is named by a random number and ends by itself when nobody uses it;
-//! - a part that is received is at most [`REQUEST_BYTES_MAX`](crate::limits::REQUEST_BYTES_MAX) long.
+//! - a part that is received is at most [`REQUEST_BYTES_MAX`](crate::limits::REQUEST_BYTES_MAX)
+//!   long.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -10,6 +10,7 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use weir_api::stream::Bytes;
 use weir_api::types::{
     Bookmark, BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, Compression,
     DedupeEstimate, DedupeForecast, DigestList, DigestRequest, Event, EventLevel, EventList,
@@ -471,7 +472,7 @@ impl Control for Fake {
         ready(Ok(ReceiveStarted { session }))
     }
 
-    fn receive_part(&self, session: String, part: Vec<u8>) -> Answer<'_, ReceiveProgress> {
+    fn receive_part(&self, session: String, part: Bytes) -> Answer<'_, ReceiveProgress> {
         let mut state = self.state();
         let Some((_, bytes)) = state.receives.get_mut(&session) else {
             return ready(Err(not_found("session", &session)));

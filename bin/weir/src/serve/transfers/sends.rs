@@ -279,7 +279,7 @@ impl Manager {
     pub(in crate::serve) async fn next_part(
         &self,
         session: &str,
-    ) -> Result<Option<Vec<u8>>, ApiError> {
+    ) -> Result<Option<Bytes>, ApiError> {
         let send = self.transfers.sends.lock().find(session)?;
         let _using = send.used.begin();
         let mut frames = send.frames.lock().await;
@@ -288,7 +288,7 @@ impl Manager {
             None => {
                 let next = self.transfers.next_frame(session, &send, &mut frames);
                 match tokio::time::timeout(PART_WAIT, next).await {
-                    Err(_) => return Ok(Some(Vec::new())),
+                    Err(_) => return Ok(Some(Bytes::new())),
                     Ok(part) => match part? {
                         Some(part) => part,
                         None => return Ok(None),
@@ -299,7 +299,7 @@ impl Manager {
         if part.len() > REQUEST_BYTES_MAX {
             // A frame of large records: whoever takes it bounds what comes at once.
             frames.next = Some(part.split_off(REQUEST_BYTES_MAX));
-            return Ok(Some(part));
+            return Ok(Some(part.into()));
         }
         while let Ok(frame) = frames.come.try_recv() {
             if part.len() + frame.len() > REQUEST_BYTES_MAX {
@@ -308,7 +308,7 @@ impl Manager {
             }
             part.extend(frame);
         }
-        Ok(Some(part))
+        Ok(Some(part.into()))
     }
 
     pub(in crate::serve) fn show_send(&self, session: &str) -> Result<SendProgress, ApiError> {
