@@ -182,6 +182,7 @@ async fn serve(
         serving.abort();
     }
     let orderly = async {
+        manager.transfers.end_sends();
         stop.send(()).ok();
         if let Ok(Err(error)) = served.await {
             tracing::warn!(%error, "the management interface ended badly");

@@ -55,7 +55,12 @@ impl Session {
         &self,
         call: impl FnOnce(&Client) -> Answer<'_, T>,
     ) -> Result<T, ApiError> {
-        self.runtime.block_on(call(&self.client))
+        self.wait(call(&self.client))
+    }
+
+    /// Waits for what an earlier call began.
+    pub(crate) fn wait<T>(&self, answer: Answer<'_, T>) -> Result<T, ApiError> {
+        self.runtime.block_on(answer)
     }
 
     /// Prints an answer: as JSON, or as the text `human` makes of it.

@@ -164,9 +164,8 @@ pub(crate) fn send(arguments: SendArgs, session: &Session) -> Result<(), ApiErro
     let bar = bar(session, Some(estimate_bytes).filter(|_| first_byte == 0));
     let mut out = io::stdout().lock();
     let mut sent_bytes = 0;
-    loop {
-        let part = session.call(|client| client.send_part(started.session.clone()))?;
-        let Some(part) = part else { break };
+    let mut stream = session.call(|client| client.send_stream(started.session.clone()))?;
+    while let Some(part) = session.wait(stream.next())? {
         if let Err(error) = out.write_all(&part) {
             drop(session.call(|client| client.send_stop(started.session.clone())));
             return Err(unavailable("the stream cannot be written", &error));
@@ -247,7 +246,9 @@ fn give(session: &Session, to: &str) -> Result<(), Given> {
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
         };
         bar.inc(part.len() as u64);
-        session.call(|client| client.receive_part(to.to_owned(), part)).map_err(Given::Server)?;
+        session
+            .call(|client| client.receive_part(to.to_owned(), part.into()))
+            .map_err(Given::Server)?;
     }
     bar.finish_and_clear();
     Ok(())

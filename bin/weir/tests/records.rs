@@ -13,13 +13,12 @@
 
 mod common;
 
-use std::fs::{self, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::fs;
 use std::path::Path;
 
 use common::nbd::{Client, EIO};
 use common::rng::Rng;
-use common::{Dirs, GIB, KIB, MIB, Ran, Server, WEIR, code, tool};
+use common::{Dirs, GIB, KIB, MIB, Ran, Server, WEIR, code, spoil, tool};
 
 const RECORD: u64 = 64 * KIB;
 const SIZE: u64 = 64 * MIB;
@@ -306,20 +305,4 @@ fn a_damaged_record_fails_those_who_need_it_and_nobody_else() {
     model.is_in(&dirs, &server, "tank/v");
     server.weir("snapshot destroy tank/v@s --yes").ok();
     server.stop_clean();
-}
-
-/// Overwrites these bytes where a disk holds them.
-fn spoil(disk: &Path, wanted: &[u8]) {
-    let file = OpenOptions::new().read(true).write(true).open(disk).unwrap();
-    let mut window = vec![0; MIB as usize + wanted.len()];
-    for start in (0..GIB - 2 * MIB).step_by(MIB as usize) {
-        file.read_exact_at(&mut window, start).unwrap();
-        let found = window.windows(wanted.len()).step_by(64).position(|bytes| bytes == wanted);
-        if let Some(at) = found {
-            file.write_all_at(&vec![0x5a; wanted.len()], start + 64 * at as u64).unwrap();
-            file.sync_all().unwrap();
-            return;
-        }
-    }
-    panic!("not on the disk");
 }

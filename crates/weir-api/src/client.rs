@@ -5,7 +5,9 @@
 //! Invariants:
 //! - a call ends within the client's timeout, whatever the server does;
 //! - a request that is wrong in itself is refused here, without a connection;
-//! - one call is one connection: nothing is left open, nothing is retried behind one's back.
+//! - nothing is retried behind one's back.
+
+mod sending;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,24 +15,24 @@ use std::time::Duration;
 
 use axum::http::header::{CONTENT_TYPE, HOST};
 use axum::http::{Method, StatusCode};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::Full;
 use hyper::body::Bytes;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use weir_base::names;
 
+use crate::connection::{Broken, Exchange, Kept};
 use crate::control::{Answer, Control};
-use crate::limits::{ANSWER_BYTES_MAX, CLIENT_TIMEOUT};
+use crate::limits::CLIENT_TIMEOUT;
 use crate::peer::{PeerAddress, PeerLink, Secret};
 use crate::routes::{
     CloseOptions, NewDisk, NewName, NewSize, NewVdevs, OneDisk, OneVdev, PART_TYPE, ScrubOptions,
     SomeDisks, Successor,
 };
+use crate::server::Stream;
+use crate::stream::SendStream;
 use crate::types::{
     BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, DedupeEstimate, DedupeForecast,
     DigestList, DigestRequest, EventList, EventQuery, Export, ExportChange, ExportCreate,
@@ -39,11 +41,11 @@ use crate::types::{
     PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList,
     PropertyQuery, PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted,
     ReceiveToken, Removed, ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList,
-    Request, ScheduleChange, ScheduleList, ScheduleSet, SendStart, SendStarted, ServerInfo,
-    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
-    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeAdvice, VolumeAdvise,
-    VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
-    VolumeSet, check_listed, check_marked, check_scheduled,
+    Request, ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted,
+    ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
+    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeAdvice,
+    VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename,
+    VolumeResize, VolumeSet, check_listed, check_marked, check_scheduled,
 };
 use crate::wire::{ApiError, ErrorBody};
 use crate::{Address, Error};
@@ -59,6 +61,7 @@ const JSON: &str = "application/json";
 pub struct Client {
     address: Address,
     timeout: Duration,
+    kept: Kept,
     /// The way to a server that asks for TLS and a secret.
     link: Option<Arc<PeerLink>>,
 }
@@ -67,14 +70,14 @@ pub struct Client {
 struct Call {
     method: Method,
     path: String,
-    body: Vec<u8>,
+    body: Bytes,
     content: &'static str,
 }
 
 impl Client {
     /// A client of the server at `address` that waits up to [`CLIENT_TIMEOUT`].
     pub fn new(address: Address) -> Self {
-        Self { address, timeout: CLIENT_TIMEOUT, link: None }
+        Self { address, timeout: CLIENT_TIMEOUT, kept: Kept::default(), link: None }
     }
 
     /// A client of another server, over TLS; of all calls it answers few.
@@ -84,7 +87,8 @@ impl Client {
     pub fn peer(to: &PeerAddress, ca: &Path, secret: Secret) -> Result<Self, Error> {
         let link = PeerLink::new(to, ca, secret)?;
         let address = link.place().clone();
-        Ok(Self { address, timeout: CLIENT_TIMEOUT, link: Some(Arc::new(link)) })
+        let (kept, link) = (Kept::default(), Some(Arc::new(link)));
+        Ok(Self { address, timeout: CLIENT_TIMEOUT, kept, link })
     }
 
     /// The same client with another timeout.
@@ -108,17 +112,34 @@ impl Client {
 
     /// Status and body of a call that succeeded.
     async fn succeed(&self, call: Call) -> Result<(StatusCode, Bytes), ApiError> {
-        let exchange = self.exchange(call);
-        let (status, answer) =
-            tokio::time::timeout(self.timeout, exchange).await.map_err(|_| Error::Timeout {
-                address: self.address.to_string(),
-                seconds: self.timeout.as_secs(),
-            })??;
-        if status.is_success() {
-            return Ok((status, answer));
-        }
-        let body: Result<ErrorBody, _> = serde_json::from_slice(&answer);
-        Err(body.map_err(|error| self.unreadable(status, &error))?.error)
+        let (status, answer) = self.answered(call).await?;
+        if status.is_success() { Ok((status, answer)) } else { Err(self.refusal(status, &answer)) }
+    }
+
+    /// Status and body of a call that was answered.
+    async fn answered(&self, call: Call) -> Result<(StatusCode, Bytes), Error> {
+        let exchange = async {
+            let answer = self.exchange(call).await?;
+            answer.whole().await.map_err(|error| self.broken(error))
+        };
+        self.in_time(exchange).await
+    }
+
+    async fn in_time<T>(
+        &self,
+        exchange: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        tokio::time::timeout(self.timeout, exchange).await.unwrap_or_else(|_| Err(self.late()))
+    }
+
+    fn late(&self) -> Error {
+        Error::Timeout { address: self.address.to_string(), seconds: self.timeout.as_secs() }
+    }
+
+    /// The error that an answer tells.
+    fn refusal(&self, status: StatusCode, answer: &[u8]) -> ApiError {
+        let body: Result<ErrorBody, _> = serde_json::from_slice(answer);
+        body.map_or_else(|error| self.unreadable(status, &error).into(), |body| body.error)
     }
 
     fn unreadable(&self, status: StatusCode, error: &serde_json::Error) -> Error {
@@ -126,80 +147,64 @@ impl Client {
         Error::Answer { address, status, why: error.to_string() }
     }
 
-    async fn exchange(&self, call: Call) -> Result<(StatusCode, Bytes), Error> {
-        if let Some(link) = &self.link {
-            let request = hyper::Request::builder()
+    /// Sends a call; its answer begins.
+    async fn exchange(&self, call: Call) -> Result<Exchange, Error> {
+        let request = |host: &str| {
+            hyper::Request::builder()
                 .method(call.method)
                 .uri(call.path)
+                .header(HOST, host)
                 .header(CONTENT_TYPE, call.content)
-                .body(Full::new(Bytes::from(call.body)))
-                .map_err(|source| self.broken(source))?;
-            return link.exchange(request).await;
+                .body(Full::new(call.body))
+                .map_err(|source| self.broken(source))
+        };
+        if let Some(link) = &self.link {
+            return link.exchange(request(&self.address.to_string())?).await;
         }
-        let failed = |source| Error::Connect { address: self.address.to_string(), source };
         match &self.address {
-            Address::Unix(socket) => {
-                let stream = UnixStream::connect(socket).await.map_err(failed)?;
-                self.exchange_on(stream, "localhost", call).await
-            }
+            Address::Unix(_) => self.exchange_over(request("localhost")?).await,
+            Address::Tcp { .. } => self.exchange_over(request(&self.address.to_string())?).await,
+        }
+    }
+
+    async fn exchange_over(&self, request: hyper::Request<Full<Bytes>>) -> Result<Exchange, Error> {
+        self.kept.exchange(request, self.connect(), |source| self.broken(source)).await
+    }
+
+    async fn connect(&self) -> Result<Box<dyn Stream>, Error> {
+        let connected: std::io::Result<Box<dyn Stream>> = match &self.address {
+            Address::Unix(socket) => UnixStream::connect(socket).await.map(|s| Box::new(s) as _),
             Address::Tcp { host, port } => {
-                let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(failed)?;
-                self.exchange_on(stream, &self.address.to_string(), call).await
+                TcpStream::connect((host.as_str(), *port)).await.map(|s| Box::new(s) as _)
             }
-        }
+        };
+        connected.map_err(|source| Error::Connect { address: self.address.to_string(), source })
     }
 
-    async fn exchange_on<S>(
-        &self,
-        stream: S,
-        host: &str,
-        call: Call,
-    ) -> Result<(StatusCode, Bytes), Error>
-    where
-        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    {
-        let request = hyper::Request::builder()
-            .method(call.method)
-            .uri(call.path)
-            .header(HOST, host)
-            .header(CONTENT_TYPE, call.content)
-            .body(Full::new(Bytes::from(call.body)))
-            .map_err(|source| self.broken(source))?;
-        let (mut sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(|source| self.broken(source))?;
-        let driver = tokio::spawn(connection);
-        let received = async {
-            let response = sender.send_request(request).await.map_err(|e| self.broken(e))?;
-            let status = response.status();
-            let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
-            let whole = body.collect().await.map_err(|e| self.broken(e))?;
-            Ok((status, whole.to_bytes()))
-        }
-        .await;
-        driver.abort();
-        received
-    }
-
-    fn broken(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    fn broken(&self, source: impl Into<Broken>) -> Error {
         Error::Broken { address: self.address.to_string(), source: source.into() }
     }
 }
 
+fn empty(method: Method, path: String) -> Call {
+    Call { method, path, body: Bytes::new(), content: JSON }
+}
+
 fn get(path: impl Into<String>) -> Call {
-    Call { method: Method::GET, path: path.into(), body: Vec::new(), content: JSON }
+    empty(Method::GET, path.into())
 }
 
 fn post(path: String) -> Call {
-    Call { method: Method::POST, path, body: Vec::new(), content: JSON }
+    empty(Method::POST, path)
 }
 
 fn delete(path: String) -> Call {
-    Call { method: Method::DELETE, path, body: Vec::new(), content: JSON }
+    empty(Method::DELETE, path)
 }
 
 fn send(method: Method, path: impl Into<String>, body: &impl Serialize) -> Call {
     let body = serde_json::to_vec(body).expect("plain structs of text and numbers serialise");
-    Call { method, path: path.into(), body, content: JSON }
+    Call { method, path: path.into(), body: body.into(), content: JSON }
 }
 
 fn part(text: &str) -> String {
@@ -455,23 +460,23 @@ impl Control for Client {
         self.call(checked(Method::POST, "/v1/sends", &request))
     }
 
-    fn send_part(&self, session: String) -> Answer<'_, Option<Vec<u8>>> {
-        let path = format!("/v1/sends/{}/next", part(&session));
-        Box::pin(async move {
-            let (status, part) = self.succeed(post(path)).await?;
-            Ok((status != StatusCode::NO_CONTENT).then(|| part.to_vec()))
-        })
+    fn send_stream(&self, session: String) -> Answer<'_, Box<dyn SendStream>> {
+        Box::pin(self.arriving(session))
+    }
+
+    fn send_show(&self, session: String) -> Answer<'_, SendProgress> {
+        self.call(Ok(get(sending::path(&session))))
     }
 
     fn send_stop(&self, session: String) -> Answer<'_, Removed> {
-        self.call(Ok(delete(format!("/v1/sends/{}", part(&session)))))
+        self.call(Ok(delete(sending::path(&session))))
     }
 
     fn receive_start(&self, request: ReceiveStart) -> Answer<'_, ReceiveStarted> {
         self.call(checked(Method::POST, "/v1/receives", &request))
     }
 
-    fn receive_part(&self, session: String, bytes: Vec<u8>) -> Answer<'_, ReceiveProgress> {
+    fn receive_part(&self, session: String, bytes: Bytes) -> Answer<'_, ReceiveProgress> {
         let path = format!("/v1/receives/{}/parts", part(&session));
         self.call(Ok(Call { body: bytes, content: PART_TYPE, ..post(path) }))
     }

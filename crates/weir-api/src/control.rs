@@ -12,6 +12,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
+use crate::stream::{Bytes, SendStream};
 use crate::types::{
     BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, DedupeEstimate, DedupeForecast,
     DigestList, DigestRequest, EventList, EventQuery, Export, ExportChange, ExportCreate,
@@ -20,10 +21,11 @@ use crate::types::{
     PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList,
     PropertyQuery, PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted,
     ReceiveToken, Removed, ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList,
-    ScheduleChange, ScheduleList, ScheduleSet, SendStart, SendStarted, ServerInfo, SnapshotChange,
-    SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback,
-    SnapshotTag, SnapshotsDestroyed, Volume, VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy,
-    VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
+    ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo,
+    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
+    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeAdvice, VolumeAdvise,
+    VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
+    VolumeSet,
 };
 use crate::wire::ApiError;
 
@@ -255,8 +257,18 @@ pub trait Control: Send + Sync + 'static {
     /// `Busy` while many are sent and received.
     fn send_start(&self, request: SendStart) -> Answer<'_, SendStarted>;
 
-    /// The next part of a stream: empty where nothing came for a while, `None` at its end.
-    fn send_part(&self, session: String) -> Answer<'_, Option<Vec<u8>>>;
+    /// Takes the stream of a session, once: its bytes are made as they are taken. The session ends
+    /// with it.
+    ///
+    /// # Errors
+    /// `Busy` for one that somebody takes already.
+    fn send_stream(&self, session: String) -> Answer<'_, Box<dyn SendStream>>;
+
+    /// Tells how far a session is.
+    ///
+    /// # Errors
+    /// What broke its stream, for a while after that.
+    fn send_show(&self, session: String) -> Answer<'_, SendProgress>;
 
     /// Ends a session before its stream is at its end.
     fn send_stop(&self, session: String) -> Answer<'_, Removed>;
@@ -267,12 +279,14 @@ pub trait Control: Send + Sync + 'static {
     /// `Busy` while the volume is exported, and while many are sent and received.
     fn receive_start(&self, request: ReceiveStart) -> Answer<'_, ReceiveStarted>;
 
-    /// Gives the next part of a stream. After an error the session is over.
+    /// Gives the next part of a stream; the one before was taken in when this answers, so that one
+    /// comes while one is in work. After an error the session is over.
     ///
     /// # Errors
-    /// Whatever keeps the stream from being received, such as `Busy` for a volume that was changed,
-    /// `NotFound` without the snapshot it is a difference to, `Data` for a damaged stream.
-    fn receive_part(&self, session: String, part: Vec<u8>) -> Answer<'_, ReceiveProgress>;
+    /// Of this part or the one before, whatever keeps the stream from being received: `Busy` for a
+    /// volume that was changed, `NotFound` without the snapshot it is a difference to, `Data` for a
+    /// damaged stream.
+    fn receive_part(&self, session: String, part: Bytes) -> Answer<'_, ReceiveProgress>;
 
     /// Ends a stream; its snapshot is there then, unless it was only checked.
     ///

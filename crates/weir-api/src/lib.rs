@@ -10,6 +10,7 @@
 
 pub mod caller;
 pub mod client;
+mod connection;
 pub mod control;
 pub mod error;
 mod guard;
@@ -19,6 +20,7 @@ pub mod peer;
 pub mod place;
 mod routes;
 mod server;
+pub mod stream;
 pub mod types;
 pub mod wire;
 
@@ -29,5 +31,6 @@ pub use listen::Listener;
 pub use place::Address;
 pub use routes::openapi;
 pub use server::serve;
+pub use stream::SendStream;
 pub use types::Request;
 pub use wire::ApiError;

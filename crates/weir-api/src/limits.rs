@@ -35,6 +35,13 @@ pub const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// import) take seconds.
 pub const CLIENT_TIMEOUT: Duration = Duration::from_mins(1);
 
+/// A client keeps a connection for its next call this long: well below [`HEADER_TIMEOUT`], so that
+/// a call never meets a server that closes just then.
+pub const CONNECTION_KEPT: Duration = Duration::from_secs(5);
+
+/// When nothing of a stream came for this long, its taker asks the server whether it lives.
+pub const SEND_LOOK: Duration = Duration::from_secs(5);
+
 /// Longest time the server holds a call for events: below what any client waits for an answer, and
 /// short enough that a stopping server need not cut it off.
 pub const EVENT_WAIT_MAX: Duration = Duration::from_secs(4);

@@ -69,8 +69,8 @@ pub use snapshot::{
 };
 pub use space::{CleanerStatus, PointerIo, SegmentIo};
 pub use transfer::{
-    ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, SendStart,
-    SendStarted,
+    ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, SendProgress,
+    SendStart, SendStarted,
 };
 pub use vdevs::{PoolAdd, PoolRemove};
 pub use volume::{

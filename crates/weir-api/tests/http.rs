@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 
 use fake::Fake;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use weir_api::types::{
-    ExportCreate, Outcome, PoolCreate, PoolDestroy, PropertyValues, Protocol, VdevKind, VdevRole,
-    VdevSpec, VolumeCreate,
+    ExportCreate, Outcome, PoolCreate, PoolDestroy, PropertyValues, Protocol, SendStart,
+    SnapshotCreate, VdevKind, VdevRole, VdevSpec, VolumeCreate,
 };
-use weir_api::{Address, Client, Control, Listener};
+use weir_api::{Address, ApiError, Client, Control, Listener, SendStream};
 use weir_base::ErrorKind;
 
 struct Server {
@@ -272,4 +272,145 @@ async fn a_flood_of_connections_on_tcp_leaves_the_unix_socket_free() {
     assert_eq!(crowded.pool_list().await.unwrap_err().kind, ErrorKind::Unavailable);
     drop(held);
     Client::new(server.tcp.clone()).with_timeout(quick).pool_list().await.unwrap();
+}
+
+/// Begins to send the snapshot of this own name; the session.
+async fn sending(client: &Client, own: &str) -> String {
+    client.pool_create(tank()).await.unwrap();
+    let volume = VolumeCreate {
+        name: "tank/v".into(),
+        size_bytes: 1 << 30,
+        record_bytes: 4096,
+        properties: PropertyValues::default(),
+    };
+    client.volume_create(volume).await.unwrap();
+    let snapshot = format!("tank/v@{own}");
+    let names = vec![snapshot.clone()];
+    client.snapshot_create(SnapshotCreate { names, recursive: false }).await.unwrap();
+    let request = SendStart { snapshot, from: None, token: None };
+    client.send_start(request).await.unwrap().session
+}
+
+/// Bytes of a stream, and how it ended.
+async fn all_of(stream: &mut Box<dyn SendStream>) -> (usize, Result<(), ApiError>) {
+    let mut bytes = 0;
+    loop {
+        match stream.next().await {
+            Ok(Some(part)) => bytes += part.len(),
+            Ok(None) => return (bytes, Ok(())),
+            Err(error) => return (bytes, Err(error)),
+        }
+    }
+}
+
+const STREAM_BYTES: usize = 6 + (3 << 20);
+
+#[tokio::test]
+async fn a_stream_is_fetched_once_and_ends_its_session() {
+    let server = start();
+    for (at, address) in [server.unix.clone(), server.tcp.clone()].into_iter().enumerate() {
+        let client = Client::new(address);
+        let session = sending(&client, &format!("whole{at}")).await;
+        let mut stream = client.send_stream(session.clone()).await.unwrap();
+        let twice = client.send_stream(session.clone()).await.map(drop).unwrap_err();
+        assert_eq!(twice.kind, ErrorKind::Busy, "{twice}");
+        let (bytes, end) = all_of(&mut stream).await;
+        assert_eq!((bytes, end), (STREAM_BYTES, Ok(())));
+        let over = client.send_show(session.clone()).await.unwrap_err();
+        assert_eq!(over.kind, ErrorKind::NotFound);
+        let over = client.send_stream(session).await.map(drop).unwrap_err();
+        assert_eq!(over.kind, ErrorKind::NotFound);
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_says_why_and_never_looks_whole() {
+    let server = start();
+    let client = Client::new(server.unix.clone());
+    let session = sending(&client, "damaged").await;
+    let mut stream = client.send_stream(session.clone()).await.unwrap();
+    let (bytes, end) = all_of(&mut stream).await;
+    let told = end.unwrap_err();
+    assert_eq!(
+        (bytes, told.kind, told.message.as_str()),
+        (6, ErrorKind::Data, "block 7 is damaged")
+    );
+    // So it looks to anybody else.
+    let request = SendStart { snapshot: "tank/v@damaged".into(), from: None, token: None };
+    let session = client.send_start(request).await.unwrap().session;
+    let request = format!(
+        "POST /v1/sends/{session}/stream HTTP/1.1\r\nhost: localhost\r\n\
+         content-type: application/json\r\n\r\n"
+    );
+    let (status, body) = raw(&server, &request).await;
+    assert_eq!((status, body.as_str()), (200, "6\r\nstream\r\n"), "no last chunk");
+}
+
+#[tokio::test]
+async fn a_stream_that_nobody_takes_any_more_lets_go_of_its_session() {
+    let server = start();
+    let client = Client::new(server.unix.clone());
+    let session = sending(&client, "dropped").await;
+    let mut stream = client.send_stream(session.clone()).await.unwrap();
+    assert!(stream.next().await.unwrap().is_some());
+    drop(stream);
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while client.send_show(session.clone()).await.is_ok() {
+        assert!(Instant::now() < deadline, "the session is still there");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_stream_is_waited_for_as_long_as_its_server_lives() {
+    let server = start();
+    // A part comes every 100 seconds.
+    let client = Client::new(server.unix.clone()).with_timeout(Duration::from_secs(30));
+    let session = sending(&client, "slow").await;
+    let mut stream = client.send_stream(session).await.unwrap();
+    assert_eq!(all_of(&mut stream).await, (STREAM_BYTES, Ok(())));
+    // What was given and does not arrive is not waited for.
+    let session = sending(&client, "stuck").await;
+    let mut stream = client.send_stream(session).await.unwrap();
+    let before = tokio::time::Instant::now();
+    let (bytes, end) = all_of(&mut stream).await;
+    let told = end.unwrap_err();
+    assert_eq!((bytes, told.kind), (STREAM_BYTES, ErrorKind::Unavailable), "{told}");
+    assert!(told.message.contains("no answer"), "{told}");
+    let waited = before.elapsed();
+    assert!((30..60).contains(&waited.as_secs()), "{waited:?}");
+}
+
+#[tokio::test]
+async fn a_client_keeps_its_connection_and_makes_another_when_that_is_gone() {
+    let server = start();
+    let Address::Unix(path) = server.unix.clone() else { unreachable!() };
+    let between = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let client = Client::new(Address::loopback(between.local_addr().unwrap().port()));
+    let accept = async || {
+        let (mut near, _) = between.accept().await.unwrap();
+        let mut far = UnixStream::connect(&path).await.unwrap();
+        let copying = tokio::spawn(async move {
+            tokio::io::copy_bidirectional(&mut near, &mut far).await.ok();
+        });
+        copying.abort_handle()
+    };
+    let (connection, first) = tokio::join!(accept(), client.pool_list());
+    first.unwrap();
+    // Nobody accepts a second one.
+    let calls = async {
+        client.pool_create(tank()).await.unwrap();
+        assert_eq!(
+            client.pool_status("absent".into()).await.unwrap_err().kind,
+            ErrorKind::NotFound
+        );
+        assert_eq!(client.pool_list().await.unwrap().pools.len(), 1);
+    };
+    tokio::time::timeout(Duration::from_secs(10), calls).await.expect("another connection");
+    connection.abort();
+    while !connection.is_finished() {
+        tokio::task::yield_now().await;
+    }
+    let (_connection, again) = tokio::join!(accept(), client.pool_list());
+    assert_eq!(again.unwrap().pools.len(), 1);
 }

@@ -13,6 +13,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
+use weir_api::stream::Bytes;
 use weir_api::types::{
     BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, DedupeEstimate, DedupeForecast,
     DigestList, DigestRequest, EventList, EventQuery, Export, ExportChange, ExportCreate,
@@ -21,12 +22,13 @@ use weir_api::types::{
     PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList,
     PropertyQuery, PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted,
     ReceiveToken, Removed, ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList,
-    ScheduleChange, ScheduleList, ScheduleSet, SendStart, SendStarted, ServerInfo, SnapshotChange,
-    SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback,
-    SnapshotTag, SnapshotsDestroyed, Volume, VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy,
-    VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
+    ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo,
+    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
+    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeAdvice, VolumeAdvise,
+    VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
+    VolumeSet,
 };
-use weir_api::{Answer, ApiError, Control};
+use weir_api::{Answer, ApiError, Control, SendStream};
 use weir_base::{ErrorKind, Guid};
 use weir_dataset::{Engine, EngineOptions};
 use weir_device::Arena;
@@ -70,7 +72,7 @@ pub(super) struct Manager {
     pub(super) advising: Jobs<VolumeAdvice>,
     pub(super) estimating: Jobs<DedupeForecast>,
     /// Streams under way.
-    pub(super) transfers: Transfers,
+    pub(super) transfers: Arc<Transfers>,
     /// What replications are doing.
     pub(super) activities: Activities,
 }
@@ -111,7 +113,7 @@ impl Manager {
             record,
             advising: Jobs::default(),
             estimating: Jobs::default(),
-            transfers: Transfers::default(),
+            transfers: Arc::default(),
             activities: Activities::default(),
         }
     }
@@ -458,8 +460,12 @@ impl Control for Manager {
         Box::pin(self.start_send(request))
     }
 
-    fn send_part(&self, session: String) -> Answer<'_, Option<Vec<u8>>> {
-        Box::pin(self.next_part(session))
+    fn send_stream(&self, session: String) -> Answer<'_, Box<dyn SendStream>> {
+        Box::pin(async move { self.take_send(session) })
+    }
+
+    fn send_show(&self, session: String) -> Answer<'_, SendProgress> {
+        Box::pin(async move { self.show_send(&session) })
     }
 
     fn send_stop(&self, session: String) -> Answer<'_, Removed> {
@@ -470,7 +476,7 @@ impl Control for Manager {
         Box::pin(self.start_receive(request))
     }
 
-    fn receive_part(&self, session: String, part: Vec<u8>) -> Answer<'_, ReceiveProgress> {
+    fn receive_part(&self, session: String, part: Bytes) -> Answer<'_, ReceiveProgress> {
         Box::pin(self.take_part(session, part))
     }
 

@@ -11,6 +11,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use weir_api::stream::Bytes;
 use weir_api::types::{
     BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, DedupeEstimate, DedupeForecast,
     DigestList, DigestRequest, EventLevel, EventList, EventQuery, Export, ExportChange,
@@ -20,13 +21,13 @@ use weir_api::types::{
     PropertyChange, PropertyInherit, PropertyList, PropertyQuery, PropertySet, ReceiveDone,
     ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed, ReplicationAct,
     ReplicationAction, ReplicationChange, ReplicationCreate, ReplicationList, ScheduleChange,
-    ScheduleList, ScheduleSet, ScrubAction, SendStart, SendStarted, ServerInfo, SnapshotChange,
-    SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback,
-    SnapshotTag, SnapshotsDestroyed, VdevRole, VdevSpec, Volume, VolumeAdvice, VolumeAdvise,
-    VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
-    VolumeSet,
+    ScheduleList, ScheduleSet, ScrubAction, SendProgress, SendStart, SendStarted, ServerInfo,
+    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
+    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, VdevRole, VdevSpec, Volume, VolumeAdvice,
+    VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename,
+    VolumeResize, VolumeSet,
 };
-use weir_api::{Answer, ApiError, Control, caller};
+use weir_api::{Answer, ApiError, Control, SendStream, caller};
 use weir_base::limits::DISK_SILENT;
 use weir_base::size::Human;
 use weir_base::{Clock as _, ErrorKind, SystemClock};
@@ -536,9 +537,12 @@ impl Control for Recorder {
         })
     }
 
-    fn send_part(&self, session: String) -> Answer<'_, Option<Vec<u8>>> {
-        // Answers in a few seconds by itself.
-        self.manager.send_part(session)
+    fn send_stream(&self, session: String) -> Answer<'_, Box<dyn SendStream>> {
+        self.manager.send_stream(session)
+    }
+
+    fn send_show(&self, session: String) -> Answer<'_, SendProgress> {
+        self.manager.send_show(session)
     }
 
     fn send_stop(&self, session: String) -> Answer<'_, Removed> {
@@ -558,7 +562,7 @@ impl Control for Recorder {
         Box::pin(self.change(call, |_| Outcome::Changed, work))
     }
 
-    fn receive_part(&self, session: String, part: Vec<u8>) -> Answer<'_, ReceiveProgress> {
+    fn receive_part(&self, session: String, part: Bytes) -> Answer<'_, ReceiveProgress> {
         let volume = self.manager.transfers.volume_of(&session);
         let pool = volume.split('/').next().unwrap_or_default().to_owned();
         let manager = Arc::clone(&self.manager);

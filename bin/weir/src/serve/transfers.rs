@@ -1,11 +1,13 @@
-//! Streams that are sent and received a part at a time: sessions between calls and the engine.
+//! Streams that are sent, and received a part at a time: sessions between calls and the engine.
 //!
-//! Not here: the streams (weir-dataset), and who keeps their bytes.
+//! Not here: the sessions that send (sends), the streams (weir-dataset), who keeps their bytes.
 //!
 //! Invariants:
 //! - a session holds a few parts at most, whatever its caller does;
 //! - a session that nobody uses ends by itself: of a stream that is received, what came is kept;
 //! - a stream is received into a volume by one session at a time.
+
+mod sends;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,28 +18,20 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use weir_api::ApiError;
-use weir_api::limits::REQUEST_BYTES_MAX;
+use weir_api::stream::Bytes;
 use weir_api::types::{
     Outcome, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
-    SendStart, SendStarted,
 };
-use weir_base::{ErrorKind, names};
-use weir_dataset::{
-    DatasetError, Engine, ReceiveSpec, Received, Receiver, SendFrom, SendSpec, SnapshotId,
-};
-use weir_format::stream::ResumeToken;
+use weir_base::ErrorKind;
+use weir_dataset::{Engine, ReceiveSpec, Received, Receiver};
 
-use super::bookmarks::bookmark_id;
 use super::control::{Manager, guid, not_found, split};
 use super::offers::Of;
 use super::pools::api_error;
+use sends::Sends;
 
 /// Sessions at the same time: each holds some MiB and reads or writes with all its might.
 const SESSIONS_MAX: usize = 8;
-/// Frames that wait to be fetched.
-const FRAMES_WAITING: usize = 2;
-/// A caller who asks for a part is answered within this, with an empty one if need be.
-const PART_WAIT: Duration = Duration::from_secs(5);
 /// A stream that nobody fetches for this long is not wanted any more: a full pipe on the caller's
 /// side may take a while.
 const SEND_IDLE: Duration = Duration::from_mins(10);
@@ -82,20 +76,6 @@ impl Drop for Using<'_> {
     }
 }
 
-/// A stream that is fetched.
-struct Outgoing {
-    pool: String,
-    used: Used,
-    parts: tokio::sync::Mutex<Parts>,
-}
-
-struct Parts {
-    frames: mpsc::Receiver<Vec<u8>>,
-    /// Fetched, and too much for the part before.
-    next: Option<Vec<u8>>,
-    ended: JoinHandle<Result<(), ApiError>>,
-}
-
 /// A stream that is given.
 struct Incoming {
     pool: String,
@@ -105,11 +85,13 @@ struct Incoming {
     dry_run: bool,
     used: Used,
     steps: mpsc::Sender<Step>,
+    /// Tells what became of the part before: the next one comes while that is in work.
+    in_work: tokio::sync::Mutex<Option<oneshot::Receiver<Result<u64, ApiError>>>>,
     ended: tokio::sync::Mutex<JoinHandle<Result<(), ApiError>>>,
 }
 
 enum Step {
-    Part(Vec<u8>, oneshot::Sender<Result<u64, ApiError>>),
+    Part(Bytes, oneshot::Sender<Result<u64, ApiError>>),
     Finish(oneshot::Sender<Result<Finished, ApiError>>),
 }
 
@@ -121,7 +103,7 @@ struct Finished {
 /// All sessions.
 #[derive(Default)]
 pub(super) struct Transfers {
-    sends: Mutex<BTreeMap<String, Arc<Outgoing>>>,
+    sends: Mutex<Sends>,
     receives: Mutex<BTreeMap<String, Arc<Incoming>>>,
 }
 
@@ -136,24 +118,25 @@ impl Transfers {
     }
 
     fn end_idle(&self) {
-        self.sends.lock().retain(|_, session| session.used.idle() < SEND_IDLE);
+        self.sends.lock().end_idle(SEND_IDLE);
         self.receives.lock().retain(|_, session| session.used.idle() < RECEIVE_IDLE);
     }
 
     /// Ends every session of a pool.
     pub(super) fn end_of_pool(&self, pool: &str) {
-        self.sends.lock().retain(|_, session| session.pool != pool);
+        self.sends.lock().end_of_pool(pool);
         self.receives.lock().retain(|_, session| session.pool != pool);
+    }
+
+    /// Ends every session that sends: at a stop nobody waits for a stream.
+    pub(super) fn end_sends(&self) {
+        self.sends.lock().end_all();
     }
 
     /// Ends every session.
     pub(super) fn end_all(&self) {
-        self.sends.lock().clear();
+        self.end_sends();
         self.receives.lock().clear();
-    }
-
-    fn send(&self, session: &str) -> Result<Arc<Outgoing>, ApiError> {
-        self.sends.lock().get(session).cloned().ok_or_else(|| over(session))
     }
 
     fn receive(&self, session: &str) -> Result<Arc<Incoming>, ApiError> {
@@ -187,73 +170,6 @@ fn session_name() -> String {
     format!("{}{}", guid(), guid())
 }
 
-/// Pool, and snapshot in the pool.
-fn id(full: &str) -> Result<(&str, SnapshotId), ApiError> {
-    let parts = names::snapshot(full);
-    let (volume, name) =
-        parts.map_err(|error| ApiError::new(ErrorKind::Invalid, error.to_string()))?;
-    let (pool, own) = split(volume)?;
-    Ok((pool, SnapshotId { volume: own.to_owned(), name: name.to_owned() }))
-}
-
-fn send_spec(request: &SendStart) -> Result<(String, SendSpec), ApiError> {
-    let (pool, snapshot) = id(&request.snapshot)?;
-    let from = match &request.from {
-        None => None,
-        Some(from) => {
-            let (from_pool, from) = if from.contains('#') {
-                let (pool, from) = bookmark_id(from)?;
-                (pool, SendFrom::Bookmark(from))
-            } else {
-                let (pool, from) = id(from)?;
-                (pool, SendFrom::Snapshot(from))
-            };
-            if from_pool != pool {
-                let message = format!("{} is of another pool", request.snapshot);
-                return Err(ApiError::new(ErrorKind::Invalid, message)
-                    .with_action("name an older snapshot of the same pool"));
-            }
-            Some(from)
-        }
-    };
-    let resume = request.token.as_deref().map(str::parse::<ResumeToken>).transpose();
-    let resume = resume.map_err(|error| ApiError::new(ErrorKind::Invalid, error.to_string()))?;
-    Ok((pool.to_owned(), SendSpec { snapshot, from, resume }))
-}
-
-/// What a session says of itself at its start.
-struct Begun {
-    guid: u64,
-    from: Option<u64>,
-    first_byte: u64,
-    size_bytes: u64,
-    estimate_bytes: u64,
-}
-
-async fn send(
-    engine: Arc<Engine>,
-    spec: SendSpec,
-    begun: oneshot::Sender<Begun>,
-    frames: mpsc::Sender<Vec<u8>>,
-) -> Result<(), DatasetError> {
-    let sending = engine.prepare_send(&spec)?;
-    let begin = sending.begin();
-    let about = Begun {
-        guid: begin.to,
-        from: begin.from,
-        first_byte: begin.first_record * begin.record_size.bytes() as u64,
-        size_bytes: begin.size_bytes,
-        estimate_bytes: sending.estimate_bytes(),
-    };
-    let given_up = || {
-        let SnapshotId { volume, name } = &spec.snapshot;
-        DatasetError::GivenUp { name: format!("{}/{volume}@{name}", engine.pool().name()) }
-    };
-    begun.send(about).map_err(|_| given_up())?;
-    let put = async |frame| frames.send(frame).await.map_err(|_| given_up());
-    engine.send(&sending, put).await.map(drop)
-}
-
 async fn receive(engine: Arc<Engine>, spec: ReceiveSpec, mut steps: mpsc::Receiver<Step>) {
     let mut receiver = Receiver::new(engine, spec);
     while let Some(step) = steps.recv().await {
@@ -278,76 +194,6 @@ async fn receive(engine: Arc<Engine>, spec: ReceiveSpec, mut steps: mpsc::Receiv
 }
 
 impl Manager {
-    pub(super) async fn start_send(&self, request: SendStart) -> Result<SendStarted, ApiError> {
-        let (pool, spec) = send_spec(&request)?;
-        self.transfers.refuse_more()?;
-        let open = self.pool(&pool)?;
-        let (begun, begins) = oneshot::channel();
-        let (give, frames) = mpsc::channel(FRAMES_WAITING);
-        let ended =
-            tokio::spawn(
-                async move { open.call(move |engine| send(engine, spec, begun, give)).await },
-            );
-        let Ok(begun) = begins.await else {
-            return Err(match ended.await {
-                Ok(Err(error)) => error,
-                _ => ApiError::new(ErrorKind::Internal, "the stream ended before it began"),
-            });
-        };
-        let session = session_name();
-        let parts = tokio::sync::Mutex::new(Parts { frames, next: None, ended });
-        let send = Arc::new(Outgoing { pool, used: Used::new(), parts });
-        self.transfers.sends.lock().insert(session.clone(), send);
-        Ok(SendStarted {
-            session,
-            guid: begun.guid.to_string(),
-            from_guid: begun.from.map(|from| from.to_string()),
-            first_byte: begun.first_byte,
-            size_bytes: begun.size_bytes,
-            estimate_bytes: begun.estimate_bytes,
-        })
-    }
-
-    pub(super) async fn next_part(&self, session: String) -> Result<Option<Vec<u8>>, ApiError> {
-        let send = self.transfers.send(&session)?;
-        let _using = send.used.begin();
-        let mut parts = send.parts.lock().await;
-        let mut part = match parts.next.take() {
-            Some(part) => part,
-            None => match tokio::time::timeout(PART_WAIT, parts.frames.recv()).await {
-                Err(_) => return Ok(Some(Vec::new())),
-                Ok(Some(part)) => part,
-                Ok(None) => {
-                    self.transfers.sends.lock().remove(&session);
-                    return match (&mut parts.ended).await {
-                        Ok(done) => done.map(|()| None),
-                        Err(error) => Err(super::internal("the stream broke", &error)),
-                    };
-                }
-            },
-        };
-        if part.len() > REQUEST_BYTES_MAX {
-            // A frame of large records: whoever takes it bounds what comes at once.
-            parts.next = Some(part.split_off(REQUEST_BYTES_MAX));
-            return Ok(Some(part));
-        }
-        while let Ok(frame) = parts.frames.try_recv() {
-            if part.len() + frame.len() > REQUEST_BYTES_MAX {
-                parts.next = Some(frame);
-                break;
-            }
-            part.extend(frame);
-        }
-        Ok(Some(part))
-    }
-
-    pub(super) fn stop_send(&self, session: String) -> Result<Removed, ApiError> {
-        match self.transfers.sends.lock().remove(&session) {
-            Some(_) => Ok(Removed { outcome: Outcome::Removed, name: session }),
-            None => Err(over(&session)),
-        }
-    }
-
     pub(super) async fn start_receive(
         &self,
         request: ReceiveStart,
@@ -376,6 +222,7 @@ impl Manager {
             dry_run,
             used: Used::new(),
             steps,
+            in_work: tokio::sync::Mutex::new(None),
             ended: tokio::sync::Mutex::new(ended),
         };
         self.transfers.receives.lock().insert(session.clone(), Arc::new(receive));
@@ -405,29 +252,38 @@ impl Manager {
     pub(super) async fn take_part(
         &self,
         session: String,
-        part: Vec<u8>,
+        part: Bytes,
     ) -> Result<ReceiveProgress, ApiError> {
         let receive = self.transfers.receive(&session)?;
         let _using = receive.used.begin();
+        let mut in_work = receive.in_work.lock().await;
         let (answer, answered) = oneshot::channel();
-        let sent = receive.steps.send(Step::Part(part, answer)).await;
-        sent.map_err(|_| over(&session))?;
-        let done = answered.await.map_err(|_| over(&session))?;
+        let given = receive.steps.send(Step::Part(part, answer)).await;
+        let before = in_work.replace(answered);
+        let done = before_done(before, &session).await;
         if done.is_err() {
             self.transfers.receives.lock().remove(&session);
         }
-        Ok(ReceiveProgress { received_bytes: done? })
+        // One that could not be given came behind one that failed.
+        let received_bytes = done?;
+        given.map_err(|_| over(&session))?;
+        Ok(ReceiveProgress { received_bytes })
     }
 
     pub(super) async fn finish_receive(&self, session: String) -> Result<ReceiveDone, ApiError> {
         let receive = self.transfers.receive(&session)?;
         let _using = receive.used.begin();
-        let (answer, answered) = oneshot::channel();
-        let sent = receive.steps.send(Step::Finish(answer)).await;
-        sent.map_err(|_| over(&session))?;
-        let done = answered.await.map_err(|_| over(&session));
+        let done = async {
+            let mut in_work = receive.in_work.lock().await;
+            before_done(in_work.take(), &session).await?;
+            let (answer, answered) = oneshot::channel();
+            let given = receive.steps.send(Step::Finish(answer)).await;
+            given.map_err(|_| over(&session))?;
+            answered.await.map_err(|_| over(&session))?
+        };
+        let done = done.await;
         self.transfers.receives.lock().remove(&session);
-        let Finished { received, bytes } = done??;
+        let Finished { received, bytes } = done?;
         Ok(ReceiveDone {
             snapshot: format!("{}@{}", receive.volume, received.snapshot),
             guid: received.guid.to_string(),
@@ -471,6 +327,17 @@ impl Manager {
         open.call(move |engine| async move { engine.abort_receive(&own).await }).await?;
         self.follow_names(&open.engine)?;
         Ok(Removed { outcome: Outcome::Removed, name: volume })
+    }
+}
+
+/// How many bytes were taken in with the part before, once that was.
+async fn before_done(
+    before: Option<oneshot::Receiver<Result<u64, ApiError>>>,
+    session: &str,
+) -> Result<u64, ApiError> {
+    match before {
+        None => Ok(0),
+        Some(before) => before.await.map_err(|_| over(session))?,
     }
 }
 

@@ -17,6 +17,7 @@ pub(crate) mod room;
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -379,4 +380,21 @@ pub(crate) fn eventually(what: &str, limit: Duration, mut holds: impl FnMut() ->
         assert!(start.elapsed() < limit, "not within {limit:?}: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Overwrites these bytes where a disk holds them.
+pub(crate) fn spoil(disk: &Path, wanted: &[u8]) {
+    let file = fs::OpenOptions::new().read(true).write(true).open(disk).unwrap();
+    let mut window = vec![0; MIB as usize + wanted.len()];
+    let size = file.metadata().unwrap().len();
+    for start in (0..size - window.len() as u64).step_by(MIB as usize) {
+        file.read_exact_at(&mut window, start).unwrap();
+        let found = window.windows(wanted.len()).step_by(64).position(|bytes| bytes == wanted);
+        if let Some(at) = found {
+            file.write_all_at(&vec![0x5a; wanted.len()], start + 64 * at as u64).unwrap();
+            file.sync_all().unwrap();
+            return;
+        }
+    }
+    panic!("not on the disk");
 }

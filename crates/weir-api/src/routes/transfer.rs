@@ -2,7 +2,10 @@
 //!
 //! Not here: what the calls do ([`crate::Control`]).
 //!
-//! Invariant: a part goes in and out as it is; the guard has bounded it.
+//! Invariants:
+//! - a part goes in as it is; the guard has bounded it;
+//! - a stream goes out as it is made, and breaks the connection where it breaks: an answer that
+//!   ends well is a whole stream.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -12,9 +15,10 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 
 use super::{Shared, to_end};
+use crate::stream::body;
 use crate::types::{
     ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed, Request,
-    SendStart, SendStarted,
+    SendProgress, SendStart, SendStarted,
 };
 use crate::wire::{ApiError, ErrorBody};
 
@@ -26,7 +30,7 @@ pub(crate) const PART_TYPE: &str = "application/octet-stream";
     post, path = "/v1/sends", operation_id = "send_start", tag = "transfer",
     request_body = SendStart,
     responses(
-        (status = 201, description = "Fetch its parts now", body = SendStarted),
+        (status = 201, description = "Fetch its stream now", body = SendStarted),
         (status = "default", body = ErrorBody),
     ),
 )]
@@ -39,25 +43,36 @@ pub(super) async fn send_start(
     Ok((StatusCode::CREATED, Json(started)))
 }
 
-/// Fetches the next part of a stream; an empty one where nothing came for a while.
+/// Fetches the stream of a session, once; where the answer breaks off, the session tells why.
 #[utoipa::path(
-    post, path = "/v1/sends/{session}/next", operation_id = "send_part", tag = "transfer",
+    post, path = "/v1/sends/{session}/stream", operation_id = "send_stream", tag = "transfer",
     params(("session" = String, Path, description = "The session")),
     responses(
-        (status = 200, description = "The next bytes", body = [u8],
+        (status = 200, description = "The stream, as it is made", body = [u8],
             content_type = "application/octet-stream"),
-        (status = 204, description = "That was all"),
         (status = "default", body = ErrorBody),
     ),
 )]
-pub(super) async fn send_part(
+pub(super) async fn send_stream(
     State(control): State<Shared>,
     Path(session): Path<String>,
 ) -> Result<Response, ApiError> {
-    Ok(match to_end(async move { control.send_part(session).await }).await? {
-        Some(part) => ([(CONTENT_TYPE, PART_TYPE)], part).into_response(),
-        None => StatusCode::NO_CONTENT.into_response(),
-    })
+    // Not to its end: dropped, it lets go of the session.
+    let stream = control.send_stream(session).await?;
+    Ok(([(CONTENT_TYPE, PART_TYPE)], body(stream)).into_response())
+}
+
+/// Tells how far a session is, or why its stream broke.
+#[utoipa::path(
+    get, path = "/v1/sends/{session}", operation_id = "send_show", tag = "transfer",
+    params(("session" = String, Path, description = "The session")),
+    responses((status = 200, body = SendProgress), (status = "default", body = ErrorBody)),
+)]
+pub(super) async fn send_show(
+    State(control): State<Shared>,
+    Path(session): Path<String>,
+) -> Result<Json<SendProgress>, ApiError> {
+    to_end(async move { control.send_show(session).await }).await.map(Json)
 }
 
 /// Ends a session before its stream is at its end.
@@ -103,7 +118,7 @@ pub(super) async fn receive_part(
     Path(session): Path<String>,
     part: Bytes,
 ) -> Result<Json<ReceiveProgress>, ApiError> {
-    to_end(async move { control.receive_part(session, part.to_vec()).await }).await.map(Json)
+    to_end(async move { control.receive_part(session, part).await }).await.map(Json)
 }
 
 /// Ends a stream: its snapshot is there once this is answered.

@@ -1,10 +1,11 @@
-//! Sending snapshots as streams and receiving them, a part at a time.
+//! Sending snapshots as streams, and receiving them a part at a time.
 //!
 //! Not here: the stream itself, which is bytes to this crate.
 //!
 //! Invariants:
 //! - a session is named by a random number and ends by itself when nobody uses it;
-//! - a part is at most [`REQUEST_BYTES_MAX`](crate::limits::REQUEST_BYTES_MAX) long.
+//! - a part that is received is at most [`REQUEST_BYTES_MAX`](crate::limits::REQUEST_BYTES_MAX)
+//!   long.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -46,7 +47,7 @@ impl Request for SendStart {
     }
 }
 
-/// A stream that can be fetched now.
+/// A stream that can be fetched now, once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SendStarted {
     /// Names the session.
@@ -61,6 +62,13 @@ pub struct SendStarted {
     pub size_bytes: u64,
     /// About how long a stream from the start is.
     pub estimate_bytes: u64,
+}
+
+/// How far a stream is that is fetched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SendProgress {
+    /// Bytes of the stream that were given out; the last of them may still be on their way.
+    pub sent_bytes: u64,
 }
 
 /// A stream to be received.

@@ -7,9 +7,10 @@
 //! - a repeated changing call is `unchanged`, a removal of what is absent is `not_found`;
 //! - what is in use cannot be taken away.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use weir_api::stream::Bytes;
 use weir_api::types::{
     Bookmark, BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, Compression,
     DedupeEstimate, DedupeForecast, DigestList, DigestRequest, Event, EventLevel, EventList,
@@ -20,15 +21,16 @@ use weir_api::types::{
     PropertyList, PropertyQuery, PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart,
     ReceiveStarted, ReceiveToken, Removed, Replication, ReplicationAct, ReplicationAction,
     ReplicationChange, ReplicationCreate, ReplicationList, ReplicationState, Schedule,
-    ScheduleChange, ScheduleList, ScheduleSet, SendStart, SendStarted, ServerInfo, Snapshot,
-    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
-    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeAdvice, VolumeAdvise,
-    VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
-    VolumeSet,
+    ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo,
+    Snapshot, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
+    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeAdvice,
+    VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename,
+    VolumeResize, VolumeSet,
 };
-use weir_api::{Answer, ApiError, Control};
+use weir_api::{Answer, ApiError, Control, SendStream};
 use weir_base::ErrorKind;
 
+mod sending;
 mod state;
 use state::{
     State, busy, compression_of, compression_property, dedupe_of, in_pool, not_found, ready,
@@ -38,7 +40,7 @@ use state::{
 /// The state of the server.
 #[derive(Default)]
 pub(crate) struct Fake {
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
 }
 
 impl Fake {
@@ -445,25 +447,15 @@ impl Control for Fake {
         if !state.snapshots.contains_key(&request.snapshot) {
             return ready(Err(not_found("snapshot", &request.snapshot)));
         }
-        let session = format!("s{}", state.sends.len());
-        let parts = vec![b"stream".to_vec(), Vec::new(), vec![0xff; 1 << 20]];
-        state.sends.insert(session.clone(), parts);
-        ready(Ok(SendStarted {
-            session,
-            guid: "7".into(),
-            from_guid: request.from.map(|_| "6".into()),
-            first_byte: 0,
-            size_bytes: 1 << 30,
-            estimate_bytes: 1 << 20,
-        }))
+        ready(Ok(sending::start(&mut state, request.snapshot, request.from.is_some())))
     }
 
-    fn send_part(&self, session: String) -> Answer<'_, Option<Vec<u8>>> {
-        let mut state = self.state();
-        let Some(parts) = state.sends.get_mut(&session) else {
-            return ready(Err(not_found("session", &session)));
-        };
-        ready(Ok((!parts.is_empty()).then(|| parts.remove(0))))
+    fn send_stream(&self, session: String) -> Answer<'_, Box<dyn SendStream>> {
+        ready(sending::take(&self.state, session))
+    }
+
+    fn send_show(&self, session: String) -> Answer<'_, SendProgress> {
+        ready(sending::show(&self.state(), &session))
     }
 
     fn send_stop(&self, session: String) -> Answer<'_, Removed> {
@@ -480,7 +472,7 @@ impl Control for Fake {
         ready(Ok(ReceiveStarted { session }))
     }
 
-    fn receive_part(&self, session: String, part: Vec<u8>) -> Answer<'_, ReceiveProgress> {
+    fn receive_part(&self, session: String, part: Bytes) -> Answer<'_, ReceiveProgress> {
         let mut state = self.state();
         let Some((_, bytes)) = state.receives.get_mut(&session) else {
             return ready(Err(not_found("session", &session)));

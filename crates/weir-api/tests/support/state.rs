@@ -14,6 +14,8 @@ use weir_api::types::{
 use weir_api::{Answer, ApiError};
 use weir_base::ErrorKind;
 
+use super::sending::Session;
+
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) pools: BTreeMap<String, (PoolCreate, PoolStatus)>,
@@ -24,8 +26,8 @@ pub(crate) struct State {
     pub(crate) bookmarks: BTreeMap<String, Bookmark>,
     pub(crate) schedules: BTreeMap<String, Schedule>,
     pub(crate) replications: BTreeMap<String, Replication>,
-    /// What is left of streams that are sent, by session.
-    pub(crate) sends: BTreeMap<String, Vec<Vec<u8>>>,
+    /// Streams that are sent, by session.
+    pub(crate) sends: BTreeMap<String, Session>,
     /// Volume and bytes of streams that are received, by session.
     pub(crate) receives: BTreeMap<String, (String, Vec<u8>)>,
 }

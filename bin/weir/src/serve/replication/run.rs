@@ -9,6 +9,7 @@
 
 use std::time::{Duration, Instant};
 
+use weir_api::stream::Bytes;
 use weir_api::types::{
     Bookmark, EventLevel, REPLICATION_PREFIX, REPLICATION_TAG, ReceiveStart, SendStart, Snapshot,
     SnapshotCreate, SnapshotDestroy, SnapshotTag,
@@ -238,22 +239,24 @@ impl Runner {
     async fn pump(&self, client: &Client, from: &str, to: &str) -> Result<(), ApiError> {
         let bytes_per_second = self.known.bandwidth_bytes;
         let mut throttle = Throttle { bytes_per_second, free_at: Instant::now() };
-        while let Some(part) = self.manager.next_part(from.to_owned()).await? {
+        while let Some(part) = self.manager.next_part(from).await? {
             if part.is_empty() {
                 client.receive_part(to.to_owned(), part).await?;
                 continue;
             }
-            for piece in part.chunks(throttle.part_bytes()) {
+            for start in (0..part.len()).step_by(throttle.part_bytes()) {
+                let piece = part.slice(start..(start + throttle.part_bytes()).min(part.len()));
                 let mut wait = throttle.wait_for(piece.len());
                 while wait > SIGN_OF_LIFE {
                     tokio::time::sleep(SIGN_OF_LIFE).await;
-                    client.receive_part(to.to_owned(), Vec::new()).await?;
+                    client.receive_part(to.to_owned(), Bytes::new()).await?;
                     wait -= SIGN_OF_LIFE;
                 }
                 tokio::time::sleep(wait).await;
-                client.receive_part(to.to_owned(), piece.to_vec()).await?;
+                let bytes = piece.len() as u64;
+                client.receive_part(to.to_owned(), piece).await?;
                 self.manager.with_activity(self.known.key(), |activity| {
-                    activity.sent_bytes += piece.len() as u64;
+                    activity.sent_bytes += bytes;
                 });
             }
         }
