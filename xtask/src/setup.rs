@@ -8,6 +8,7 @@
 //! - packages are installed only as root or by a sudo that asks nothing; otherwise one line says
 //!   which are missing and how to get them.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -50,6 +51,8 @@ const FOR_TEST: &[Need] = &[
     need("nbdinfo", "libnbd-bin"),
     need("nbdcopy", "libnbd-bin"),
     need("nbdkit", "nbdkit"),
+    need("iscsi-test-cu", "libiscsi-bin"),
+    need("qemu/block-iscsi.so", "qemu-block-extra"),
     need("mke2fs", "e2fsprogs"),
     need("setpriv", "util-linux"),
 ];
@@ -101,7 +104,7 @@ pub(crate) fn for_test() -> Result<()> {
 }
 
 fn packages(needs: &[Need]) -> Result<()> {
-    let wanted = missing(needs, |tool| command::find(tool).is_some());
+    let wanted = missing(needs, is_installed);
     if wanted.is_empty() {
         return Ok(());
     }
@@ -114,11 +117,20 @@ fn packages(needs: &[Need]) -> Result<()> {
     if !(install(&apt, &wanted) || apt_get(&apt, &["update"]) && install(&apt, &wanted)) {
         bail!("cannot install packages: {list}");
     }
-    let left = missing(needs, |tool| command::find(tool).is_some());
+    let left = missing(needs, is_installed);
     if !left.is_empty() {
         bail!("still missing after apt-get: {}", left.join(" "));
     }
     Ok(())
+}
+
+/// Whether a program is in PATH, or a library of this name in one of the system's folders.
+fn is_installed(tool: &str) -> bool {
+    if Path::new(tool).extension().is_none_or(|extension| extension != "so") {
+        return command::find(tool).is_some();
+    }
+    let folders = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+    folders.map(|folder| folder.path().join(tool)).any(|library| library.exists())
 }
 
 /// Packages of absent tools, each once, in order.

@@ -13,6 +13,7 @@ use crate::bench::BenchArgs;
 use crate::bookmark::BookmarkVerb;
 use crate::export::ExportVerb;
 use crate::forecast::DedupeVerb;
+use crate::lun::LunVerb;
 use crate::offline::check::CheckArgs;
 use crate::offline::rescue::RescueArgs;
 use crate::pool::PoolVerb;
@@ -22,6 +23,7 @@ use crate::schedule::ScheduleVerb;
 use crate::serve_args::ServeArgs;
 use crate::server::ServerVerb;
 use crate::snapshot::SnapshotVerb;
+use crate::target::TargetVerb;
 use crate::transfer::{ReceiveArgs, SendArgs};
 use crate::volume::VolumeVerb;
 
@@ -120,6 +122,20 @@ pub(crate) enum Command {
         #[command(subcommand)]
         verb: ExportVerb,
     },
+    /// Let iSCSI initiators log in, and see who is there
+    Target {
+        #[command(flatten)]
+        remote: Remote,
+        #[command(subcommand)]
+        verb: TargetVerb,
+    },
+    /// Show volumes and snapshots to initiators, as logical units of targets
+    Lun {
+        #[command(flatten)]
+        remote: Remote,
+        #[command(subcommand)]
+        verb: LunVerb,
+    },
     /// Show what happened: disks that failed, copies that were repaired, calls that were made
     Events {
         #[command(flatten)]
@@ -208,6 +224,8 @@ impl Cli {
             | Command::Replicate { remote, .. }
             | Command::Schedule { remote, .. }
             | Command::Export { remote, .. }
+            | Command::Target { remote, .. }
+            | Command::Lun { remote, .. }
             | Command::Events { remote, .. }
             | Command::Server { remote, .. } => remote.json,
             Command::Send(arguments) => arguments.remote.json,

@@ -19,6 +19,7 @@ mod export;
 mod forecast;
 mod iostat;
 mod layout;
+mod lun;
 mod offline;
 mod output;
 mod pool;
@@ -30,6 +31,7 @@ mod serve_args;
 mod server;
 mod session;
 mod snapshot;
+mod target;
 mod transfer;
 mod vdevs;
 mod volume;
@@ -106,6 +108,10 @@ fn run(cli: Cli) -> Result<Answer, ApiError> {
         Command::Export { verb, remote } => {
             export::run(&verb, &Session::open(&root, &remote.into())?)
         }
+        Command::Target { verb, remote } => {
+            target::run(verb, &Session::open(&root, &remote.into())?)
+        }
+        Command::Lun { verb, remote } => lun::run(verb, &Session::open(&root, &remote.into())?),
         Command::Events { follow, after, remote } => {
             events::run(&Session::open(&root, &remote.into())?, follow, after)
         }

@@ -27,6 +27,8 @@ mod history;
 mod jobs;
 mod legs;
 mod lifecycle;
+mod luns;
+mod medium;
 mod never_hang;
 mod offers;
 pub(crate) mod pools;
@@ -37,6 +39,7 @@ mod schedule_plan;
 mod schedules;
 mod snapshots;
 mod state;
+mod targets;
 mod transfers;
 mod vdevs;
 mod volumes;
@@ -54,8 +57,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use weir_api::{Address, ApiError};
 use weir_base::ErrorKind;
 
-use control::Manager;
+use control::{Clients, Manager};
 use recorder::{Record, Recorder};
+use targets::TargetRegistry;
 
 /// How to run the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +70,8 @@ pub(crate) struct ServeOptions {
     pub(crate) api: Vec<Address>,
     /// Where NBD listens; never empty, no address twice.
     pub(crate) nbd: Vec<Address>,
+    /// Where iSCSI listens; no address twice.
+    pub(crate) iscsi: Vec<Address>,
     /// Where other servers may reach this one, if they may.
     pub(crate) peers: Option<PeerOptions>,
     /// Cap of dirty data and caches.
@@ -103,7 +109,10 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), ApiError> {
     let state = state::StateFile::load(&options.state_dir)?;
     let api: Vec<weir_api::Listener> =
         options.api.iter().map(weir_api::Listener::bind).collect::<Result<_, _>>()?;
-    let nbd = options.nbd.iter().map(bind_nbd).collect::<Result<Vec<_>, _>>()?;
+    let bind = |all: &[Address], port| all.iter().map(|at| bind(at, port)).collect();
+    let nbd: Result<Vec<_>, ApiError> = bind(&options.nbd, weir_nbd::DEFAULT_PORT);
+    let iscsi: Result<Vec<_>, ApiError> = bind(&options.iscsi, weir_iscsi::DEFAULT_PORT);
+    let data = Listeners { nbd: nbd?, iscsi: iscsi? };
     let peers = options.peers.as_ref().map(|peers| {
         let PeerOptions { listen, certificate, key, secret } = peers;
         weir_api::peer::PeerListener::bind(listen, certificate, key, secret)
@@ -120,7 +129,7 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), ApiError> {
         .enable_all()
         .build()
         .map_err(|error| internal("no runtime for the management interface", &error))?;
-    let done = runtime.block_on(serve(options, state, api, nbd, peers));
+    let done = runtime.block_on(serve(options, state, api, data, peers));
     // A thread that waits for a disk that does not answer must not hold up the end.
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
     done
@@ -130,23 +139,20 @@ async fn serve(
     options: ServeOptions,
     state: state::StateFile,
     api: Vec<weir_api::Listener>,
-    nbd: Vec<weir_serve::Listener>,
+    data: Listeners,
     peers: Option<weir_api::peer::PeerListener>,
 ) -> Result<(), ApiError> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| internal("signals", &e))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(|e| internal("signals", &e))?;
-    let registry = Arc::new(exports::Registry::default());
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let protocol = weir_nbd::Nbd(Arc::<exports::Registry>::clone(&registry));
-    let nbd = weir_serve::serve(nbd, Arc::new(protocol), threads)
-        .map_err(|error| ApiError::new(error.kind(), error.to_string()))?;
+    let clients = serve_data(data, &options.state_dir)?;
     let record = Record {
         events: Arc::new(events::Events::new()),
         history: Arc::new(history::History::load(&options.state_dir)),
     };
     let memory = (options.memory_bytes, options.dedupe_bytes);
     let recorded = record.clone();
-    let manager = Arc::new(Manager::new(memory, state, registry, nbd, recorded));
+    let manager = Arc::new(Manager::new(memory, state, clients, recorded));
+    manager.reopen_targets();
     manager.reopen_pools().await;
     let caretakers = look_after(&manager, &record.events);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -218,12 +224,37 @@ fn look_after(
     ]
 }
 
-fn bind_nbd(address: &Address) -> Result<weir_serve::Listener, ApiError> {
+/// Sockets of the data protocols.
+struct Listeners {
+    nbd: Vec<weir_serve::Listener>,
+    iscsi: Vec<weir_serve::Listener>,
+}
+
+/// Starts the threads of the data protocols.
+fn serve_data(data: Listeners, state_dir: &Path) -> Result<Clients, ApiError> {
+    let failed = |error: weir_serve::ServeError| ApiError::new(error.kind(), error.to_string());
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let exports = Arc::new(exports::Registry::default());
+    let protocol = weir_nbd::Nbd(Arc::<exports::Registry>::clone(&exports));
+    let nbd = weir_serve::serve(data.nbd, Arc::new(protocol), threads).map_err(failed)?;
+    let portals = data.iscsi.iter().filter_map(|listener| match listener.address() {
+        Ok(weir_serve::Address::Tcp(address)) => Some(address),
+        _ => None,
+    });
+    let targets = TargetRegistry::new(portals.collect(), state_dir);
+    let protocol = weir_iscsi::Iscsi(Arc::<TargetRegistry>::clone(&targets));
+    let listens = !data.iscsi.is_empty();
+    let start = || weir_serve::serve(data.iscsi, Arc::new(protocol), threads).map_err(failed);
+    let iscsi = if listens { Some(start()?) } else { None };
+    Ok(Clients { exports, nbd, targets, iscsi })
+}
+
+fn bind(address: &Address, port: u16) -> Result<weir_serve::Listener, ApiError> {
     let address = match address {
         Address::Unix(path) => format!("unix:{}", path.display()),
         Address::Tcp { .. } => format!("tcp:{address}"),
     };
-    weir_serve::Address::parse(&address, weir_nbd::DEFAULT_PORT)
+    weir_serve::Address::parse(&address, port)
         .and_then(|address| weir_serve::Listener::bind(&address))
         .map_err(|error| ApiError::new(error.kind(), error.to_string()))
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use weir_api::peer::PEER_PORT;
-use weir_api::place::{API_PORT, API_SOCKET, NBD_PORT, NBD_SOCKET, default_state_dir};
+use weir_api::place::{API_PORT, API_SOCKET, ISCSI_PORT, NBD_PORT, NBD_SOCKET, default_state_dir};
 use weir_api::{Address, ApiError};
 use weir_base::limits::MEMORY_BYTES_MIN;
 use weir_base::{ErrorKind, size};
@@ -44,6 +44,10 @@ pub(crate) struct ServeArgs {
     /// Where NBD listens; may be repeated [default: unix:STATE/nbd.sock and 127.0.0.1:10809]
     #[arg(long, value_name = "HOST:PORT|unix:PATH")]
     nbd: Vec<String>,
+    /// Where iSCSI listens, each address a portal of all targets; may be repeated; nowhere unless
+    /// this is given
+    #[arg(long, value_name = "HOST:PORT")]
+    iscsi: Vec<String>,
     /// Where other servers may reach this one to replicate to it; nowhere unless this is given
     #[arg(long, value_name = "HOST:PORT",
         requires_all = ["tls_cert", "tls_key", "peer_secret_file"])]
@@ -114,6 +118,12 @@ impl ServeArgs {
         if nbd.is_empty() {
             nbd = default(NBD_SOCKET, NBD_PORT);
         }
+        let iscsi = addresses(&self.iscsi, ISCSI_PORT)?;
+        if let Some(unix) = iscsi.iter().find(|at| matches!(at, Address::Unix(_))) {
+            let message = format!("iSCSI cannot listen on {unix}");
+            return Err(ApiError::new(ErrorKind::Invalid, message)
+                .with_action("write an address and a port, such as 127.0.0.1:3260"));
+        }
         let files = (self.tls_cert, self.tls_key, self.peer_secret_file);
         let peers = match (self.peer_listen, files) {
             (Some(listen), (Some(certificate), Some(key), Some(secret))) => Some(PeerOptions {
@@ -125,11 +135,21 @@ impl ServeArgs {
             _ => None,
         };
         let listen = peers.iter().map(|peers| &peers.listen);
-        refuse_twice(api.iter().chain(&nbd).chain(listen))?;
+        refuse_twice(api.iter().chain(&nbd).chain(&iscsi).chain(listen))?;
         let memory_bytes = memory_bytes(self.memory.as_deref(), machine_bytes())?;
         let dedupe_bytes = dedupe_bytes(self.dedupe_memory.as_deref(), machine_bytes())?;
         let (log, demo) = (self.log.name(), self.demo);
-        Ok(ServeOptions { state_dir, api, nbd, peers, memory_bytes, dedupe_bytes, log, demo })
+        Ok(ServeOptions {
+            state_dir,
+            api,
+            nbd,
+            iscsi,
+            peers,
+            memory_bytes,
+            dedupe_bytes,
+            log,
+            demo,
+        })
     }
 }
 

@@ -36,16 +36,17 @@ use crate::stream::SendStream;
 use crate::types::{
     BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, DedupeEstimate, DedupeForecast,
     DigestList, DigestRequest, EventList, EventQuery, Export, ExportChange, ExportCreate,
-    ExportKey, ExportList, HistoryList, ImportableList, PoolAdd, PoolAttach, PoolChange, PoolClear,
-    PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove,
-    PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList,
-    PropertyQuery, PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted,
-    ReceiveToken, Removed, ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList,
-    Request, ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted,
-    ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
-    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeAdvice,
-    VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename,
-    VolumeResize, VolumeSet, check_listed, check_marked, check_scheduled,
+    ExportKey, ExportList, HistoryList, ImportableList, InitiatorAllow, InitiatorKey, LunAdd,
+    LunKey, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy,
+    PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub,
+    PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery, PropertySet,
+    ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
+    ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList, Request, ScheduleChange,
+    ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo, SnapshotChange,
+    SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback,
+    SnapshotTag, SnapshotsDestroyed, Target, TargetChange, TargetCreate, TargetKey, TargetList,
+    Volume, VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy,
+    VolumeList, VolumeRename, VolumeResize, VolumeSet, check_listed, check_marked, check_scheduled,
 };
 use crate::wire::{ApiError, ErrorBody};
 use crate::{Address, Error};
@@ -228,6 +229,11 @@ fn volume_path(name: &str) -> Result<String, Error> {
 fn export_path(key: &ExportKey) -> Result<String, Error> {
     key.check()?;
     Ok(format!("/v1/exports/{}/{}", key.protocol.name(), part(&key.name)))
+}
+
+fn target_path(key: &TargetKey) -> Result<String, Error> {
+    key.check()?;
+    Ok(format!("/v1/targets/{}", part(&key.name)))
 }
 
 fn checked(
@@ -545,5 +551,40 @@ impl Control for Client {
 
     fn export_delete(&self, export: ExportKey) -> Answer<'_, Removed> {
         self.call(export_path(&export).map(delete))
+    }
+
+    fn target_create(&self, request: TargetCreate) -> Answer<'_, TargetChange> {
+        self.call(checked(Method::POST, "/v1/targets", &request))
+    }
+
+    fn target_list(&self) -> Answer<'_, TargetList> {
+        self.call(Ok(get("/v1/targets")))
+    }
+
+    fn target_show(&self, target: TargetKey) -> Answer<'_, Target> {
+        self.call(target_path(&target).map(get))
+    }
+
+    fn target_delete(&self, target: TargetKey) -> Answer<'_, Removed> {
+        self.call(target_path(&target).map(delete))
+    }
+
+    fn target_allow(&self, request: InitiatorAllow) -> Answer<'_, TargetChange> {
+        self.call(checked(Method::POST, "/v1/initiators", &request))
+    }
+
+    fn target_deny(&self, key: InitiatorKey) -> Answer<'_, TargetChange> {
+        let InitiatorKey { target, initiator } = &key;
+        let path = format!("/v1/initiators/{}/{}", part(target), part(initiator));
+        self.call(key.check().map(|()| delete(path)))
+    }
+
+    fn lun_add(&self, request: LunAdd) -> Answer<'_, TargetChange> {
+        self.call(checked(Method::POST, "/v1/luns", &request))
+    }
+
+    fn lun_remove(&self, lun: LunKey) -> Answer<'_, Removed> {
+        let path = format!("/v1/luns/{}/{}", part(&lun.target), lun.number);
+        self.call(lun.check().map(|()| delete(path)))
     }
 }

@@ -16,16 +16,17 @@ use crate::stream::{Bytes, SendStream};
 use crate::types::{
     BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, DedupeEstimate, DedupeForecast,
     DigestList, DigestRequest, EventList, EventQuery, Export, ExportChange, ExportCreate,
-    ExportKey, ExportList, HistoryList, ImportableList, PoolAdd, PoolAttach, PoolChange, PoolClear,
-    PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove,
-    PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList,
-    PropertyQuery, PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted,
-    ReceiveToken, Removed, ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList,
-    ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo,
-    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
-    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeAdvice, VolumeAdvise,
-    VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
-    VolumeSet,
+    ExportKey, ExportList, HistoryList, ImportableList, InitiatorAllow, InitiatorKey, LunAdd,
+    LunKey, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy,
+    PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub,
+    PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery, PropertySet,
+    ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
+    ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList, ScheduleChange,
+    ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo, SnapshotChange,
+    SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback,
+    SnapshotTag, SnapshotsDestroyed, Target, TargetChange, TargetCreate, TargetKey, TargetList,
+    Volume, VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy,
+    VolumeList, VolumeRename, VolumeResize, VolumeSet,
 };
 use crate::wire::ApiError;
 
@@ -345,4 +346,38 @@ pub trait Control: Send + Sync + 'static {
 
     /// Stops offering; connected clients are cut off.
     fn export_delete(&self, export: ExportKey) -> Answer<'_, Removed>;
+
+    /// Makes an iSCSI target that nobody may log in to yet.
+    ///
+    /// # Errors
+    /// `Unavailable` where the server listens nowhere for iSCSI.
+    fn target_create(&self, request: TargetCreate) -> Answer<'_, TargetChange>;
+
+    /// Lists targets by name.
+    fn target_list(&self) -> Answer<'_, TargetList>;
+
+    /// Tells everything about one target.
+    fn target_show(&self, target: TargetKey) -> Answer<'_, Target>;
+
+    /// Removes a target; its sessions are ended.
+    fn target_delete(&self, target: TargetKey) -> Answer<'_, Removed>;
+
+    /// Lets an initiator log in. The same again reads the files of secrets anew.
+    ///
+    /// # Errors
+    /// `Invalid` for a file that holds no secret of CHAP.
+    fn target_allow(&self, request: InitiatorAllow) -> Answer<'_, TargetChange>;
+
+    /// Lets an initiator log in no longer; its sessions are ended.
+    fn target_deny(&self, initiator: InitiatorKey) -> Answer<'_, TargetChange>;
+
+    /// Shows a volume or snapshot at a target. The same again is `unchanged`.
+    ///
+    /// # Errors
+    /// `Exists` for a number that is taken; `Busy` for a volume that is exported by another
+    /// protocol, unless `shared`.
+    fn lun_add(&self, request: LunAdd) -> Answer<'_, TargetChange>;
+
+    /// Shows it no longer.
+    fn lun_remove(&self, lun: LunKey) -> Answer<'_, Removed>;
 }

@@ -95,6 +95,14 @@ pub enum Error {
         /// The values it takes.
         known: &'static str,
     },
+    /// A part of a request that cannot be so.
+    #[error("bad {field}: it {why}")]
+    Field {
+        /// The part.
+        field: &'static str,
+        /// The rule it breaks.
+        why: String,
+    },
     /// A request that changes nothing.
     #[error("no property to set was given")]
     NoProperty,
@@ -277,6 +285,7 @@ impl Error {
             | Self::NoHome
             | Self::Name(_)
             | Self::VolumeSize { .. }
+            | Self::Field { .. }
             | Self::RecordSize { .. }
             | Self::Property { .. }
             | Self::PropertyValue { .. }

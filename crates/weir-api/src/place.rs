@@ -19,6 +19,9 @@ pub const API_PORT: u16 = 7117;
 /// TCP port of NBD, as registered with IANA.
 pub const NBD_PORT: u16 = 10_809;
 
+/// TCP port of iSCSI, as registered with IANA.
+pub const ISCSI_PORT: u16 = 3260;
+
 /// File name of the management socket in the state directory.
 pub const API_SOCKET: &str = "api.sock";
 

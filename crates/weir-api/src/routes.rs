@@ -39,6 +39,7 @@ mod property;
 mod replication;
 mod schedule;
 mod snapshot;
+mod target;
 mod transfer;
 mod vdevs;
 mod volume;
@@ -76,8 +77,8 @@ fn described() -> OpenApiRouter<Shared> {
         .title("Weir")
         .version("1")
         .description(Some(
-            "Management of pools, volumes, snapshots and exports. A changing call may be repeated: \
-             `outcome` tells whether it changed anything. Changing calls need the header \
+            "Management of pools, volumes, snapshots, exports and targets. A changing call may be \
+             repeated: `outcome` tells whether it changed anything. Changing calls need the header \
              `content-type: application/json`, or that of a part of a stream.",
         ))
         .license(Some(license.build()));
@@ -135,6 +136,12 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(schedule::clear))
         .routes(routes!(export::list, export::create))
         .routes(routes!(export::show, export::delete))
+        .routes(routes!(target::list, target::create))
+        .routes(routes!(target::show, target::delete))
+        .routes(routes!(target::allow))
+        .routes(routes!(target::deny))
+        .routes(routes!(target::add_lun))
+        .routes(routes!(target::remove_lun))
 }
 
 /// What the server process is and uses.

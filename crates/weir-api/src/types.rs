@@ -27,6 +27,7 @@ mod replication;
 mod schedule;
 mod snapshot;
 mod space;
+mod target;
 mod transfer;
 mod vdevs;
 mod volume;
@@ -68,6 +69,11 @@ pub use snapshot::{
     SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, check_listed,
 };
 pub use space::{CleanerStatus, PointerIo, SegmentIo};
+pub use target::{
+    ANYBODY, ChapAccount, InitiatorAllow, InitiatorKey, LUN_MAX, LunAdd, LunCounters, LunKey,
+    NAME_PREFIX, Target, TargetChange, TargetCreate, TargetInitiator, TargetKey, TargetList,
+    TargetLun, TargetSession, target_name,
+};
 pub use transfer::{
     ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, SendProgress,
     SendStart, SendStarted,

@@ -19,8 +19,9 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use weir_api::types::{
-    ExportCreate, Outcome, PoolCreate, PoolDestroy, PropertyValues, Protocol, SendStart,
-    SnapshotCreate, VdevKind, VdevRole, VdevSpec, VolumeCreate,
+    ChapAccount, ExportCreate, InitiatorAllow, InitiatorKey, LunAdd, LunKey, Outcome, PoolCreate,
+    PoolDestroy, PropertyValues, Protocol, SendStart, SnapshotCreate, TargetCreate, TargetKey,
+    VdevKind, VdevRole, VdevSpec, VolumeCreate,
 };
 use weir_api::{Address, ApiError, Client, Control, Listener, SendStream};
 use weir_base::ErrorKind;
@@ -77,6 +78,52 @@ fn kind_of(body: &str) -> String {
         assert!(json["error"][field].as_str().is_some_and(|s| !s.is_empty()), "{body}");
     }
     json["error"]["kind"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn targets_take_whole_names_and_give_them_back() {
+    let server = start();
+    let client = Client::new(server.tcp.clone());
+    let name = weir_api::types::target_name("vms");
+    let made = client.target_create(TargetCreate { name: name.clone() }).await.unwrap();
+    assert_eq!((made.outcome, made.target.name.as_str()), (Outcome::Created, name.as_str()));
+    let short = client.target_create(TargetCreate { name: "vms".to_owned() }).await.unwrap_err();
+    assert_eq!(short.kind, ErrorKind::Invalid);
+    let allow = InitiatorAllow {
+        target: name.clone(),
+        initiator: "iqn.2026-01.org.example:a".to_owned(),
+        chap: None,
+        mutual: None,
+    };
+    let allowed = client.target_allow(allow.clone()).await.unwrap();
+    assert_eq!(allowed.target.initiators.len(), 1);
+    let initiator = allow.initiator.clone();
+    let account = ChapAccount { user: "joe".to_owned(), secret_file: "/s".to_owned() };
+    let alone = InitiatorAllow { mutual: Some(account), ..allow };
+    assert_eq!(client.target_allow(alone).await.unwrap_err().kind, ErrorKind::Invalid);
+    let lun = LunAdd {
+        target: name.clone(),
+        volume: "tank/vm1".to_owned(),
+        number: Some(3),
+        block_bytes: Some(4096),
+        write_cache: None,
+        shared: false,
+    };
+    assert_eq!(client.lun_add(lun.clone()).await.unwrap().target.luns[0].number, 3);
+    for bad in
+        [LunAdd { number: Some(16384), ..lun.clone() }, LunAdd { block_bytes: Some(1), ..lun }]
+    {
+        assert_eq!(client.lun_add(bad).await.unwrap_err().kind, ErrorKind::Invalid);
+    }
+    let key = TargetKey { name: name.clone() };
+    assert_eq!(client.target_show(key.clone()).await.unwrap().luns.len(), 1);
+    assert_eq!(client.target_list().await.unwrap().targets.len(), 1);
+    let gone = client.lun_remove(LunKey { target: name.clone(), number: 3 }).await.unwrap();
+    assert_eq!(gone.outcome, Outcome::Removed);
+    let denied = client.target_deny(InitiatorKey { target: name, initiator }).await.unwrap();
+    assert!(denied.target.initiators.is_empty());
+    client.target_delete(key.clone()).await.unwrap();
+    assert_eq!(client.target_show(key).await.unwrap_err().kind, ErrorKind::NotFound);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Rules for the names of pools, volumes, snapshots, bookmarks and exports.
+//! Rules for the names of pools, volumes, snapshots, bookmarks, exports and iSCSI targets.
 //!
 //! Not here: whether a name is taken; whoever owns the list knows.
 //!
@@ -18,6 +18,9 @@ const RESERVED_PREFIXES: [&str; 2] = ["draid", "raidz"];
 
 /// Longest tag that holds a snapshot: what its record on disk has room for.
 pub const TAG_BYTES_MAX: usize = 64;
+
+/// Longest iSCSI name (RFC 7143 4.2.7.1).
+pub const ISCSI_BYTES_MAX: usize = 223;
 
 /// Longest name of an export: the full name of a snapshot is the usual one, so it must fit.
 const EXPORT_BYTES_MAX: usize = 3 * NAME_BYTES_MAX + 2;
@@ -49,6 +52,10 @@ enum Why {
     NotTwoParts,
     #[error("write what it is of and its own name, such as {0}")]
     NoAt(&'static str),
+    #[error("the character {0:?} is not allowed; use small letters, digits, '.', ':' and '-'")]
+    IscsiCharacter(char),
+    #[error("write one such as iqn.2026-01.org.weir:vms, eui. or naa. with hexadecimal digits")]
+    NotIscsi,
     #[error("a range has one '%', such as tank/vm1@monday%friday")]
     SeveralPercents,
 }
@@ -225,6 +232,30 @@ pub fn export(name: &str) -> Result<(), NameError> {
         .map_err(bad)
 }
 
+/// Checks the iSCSI name of a target or an initiator (RFC 7143 4.2.7): `iqn.`, `eui.` or `naa.`, in
+/// lower case.
+///
+/// # Errors
+/// The first rule the name breaks, with the character that breaks it.
+pub fn iscsi(name: &str) -> Result<(), NameError> {
+    let bad = |why| NameError { what: "iSCSI", name: name.to_owned(), why };
+    if name.len() > ISCSI_BYTES_MAX {
+        return Err(bad(Why::TooLong(ISCSI_BYTES_MAX)));
+    }
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".:-".contains(c);
+    if let Some(wrong) = name.chars().find(|c| !allowed(*c)) {
+        return Err(bad(Why::IscsiCharacter(wrong)));
+    }
+    let is_hexadecimal = |digits: &str| digits.chars().all(|c| c.is_ascii_hexdigit());
+    let fits = match name.split_at_checked(4) {
+        Some(("iqn.", rest)) => rest.len() > 1,
+        Some(("eui.", rest)) => rest.len() == 16 && is_hexadecimal(rest),
+        Some(("naa.", rest)) => matches!(rest.len(), 16 | 32) && is_hexadecimal(rest),
+        _ => false,
+    };
+    if fits { Ok(()) } else { Err(bad(Why::NotIscsi)) }
+}
+
 fn bad_snapshot(name: &str, why: Why) -> NameError {
     NameError { what: "snapshot", name: name.to_owned(), why }
 }
@@ -276,6 +307,18 @@ mod tests {
         assert_eq!(dataset("tank/vm1@a"), Ok(("tank/vm1", Some("a"))));
         assert_eq!(tag(&"t".repeat(TAG_BYTES_MAX)), Ok(()));
         assert_eq!(pool(&"a".repeat(NAME_BYTES_MAX)), Ok(()));
+    }
+
+    #[test]
+    fn iscsi_names_are_of_three_sorts() {
+        for name in ["iqn.2026-01.org.weir:vms", "eui.02004567a425678d", "naa.52004567ba64678d"] {
+            assert_eq!(iscsi(name), Ok(()), "{name}");
+        }
+        let long = format!("iqn.{}", "a".repeat(ISCSI_BYTES_MAX));
+        for name in ["", "vms", "iqn.", "eui.0", "naa.5200", "iqn.A", "iqn.a b", "iqn.a*", &long] {
+            let error = iscsi(name).expect_err(name).to_string();
+            assert!(error.starts_with("bad iSCSI name"), "{error}");
+        }
     }
 
     #[test]

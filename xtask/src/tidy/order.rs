@@ -10,7 +10,7 @@ use super::{Finding, Rule};
 use crate::command;
 
 /// Lowest layer first. The simulator comes after the binary: nothing that ships depends on it.
-const ORDER: [&str; 14] = [
+const ORDER: [&str; 16] = [
     "weir-base",
     "weir-codec",
     "weir-device",
@@ -20,6 +20,8 @@ const ORDER: [&str; 14] = [
     "weir-dataset",
     "weir-serve",
     "weir-nbd",
+    "weir-scsi",
+    "weir-iscsi",
     "weir-api",
     "weir-bench",
     "weir",

@@ -17,16 +17,17 @@ use weir_api::stream::Bytes;
 use weir_api::types::{
     BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, DedupeEstimate, DedupeForecast,
     DigestList, DigestRequest, EventList, EventQuery, Export, ExportChange, ExportCreate,
-    ExportKey, ExportList, HistoryList, ImportableList, PoolAdd, PoolAttach, PoolChange, PoolClear,
-    PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove,
-    PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList,
-    PropertyQuery, PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted,
-    ReceiveToken, Removed, ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList,
-    ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo,
-    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
-    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeAdvice, VolumeAdvise,
-    VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
-    VolumeSet,
+    ExportKey, ExportList, HistoryList, ImportableList, InitiatorAllow, InitiatorKey, LunAdd,
+    LunKey, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy,
+    PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub,
+    PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery, PropertySet,
+    ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
+    ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList, ScheduleChange,
+    ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo, SnapshotChange,
+    SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback,
+    SnapshotTag, SnapshotsDestroyed, Target, TargetChange, TargetCreate, TargetKey, TargetList,
+    Volume, VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy,
+    VolumeList, VolumeRename, VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control, SendStream};
 use weir_base::{ErrorKind, Guid};
@@ -44,6 +45,7 @@ use super::pools::{OpenPool, api_error};
 use super::recorder::Record;
 use super::replication::Activities;
 use super::state::StateFile;
+use super::targets::TargetRegistry;
 use super::transfers::Transfers;
 use super::{convert, disks, lifecycle};
 
@@ -52,6 +54,15 @@ pub(super) enum Entry {
     Open(Arc<OpenPool>),
     /// It could not be opened at start; kept, so that it is not forgotten.
     Unavailable(String),
+}
+
+/// What clients use, by protocol.
+pub(super) struct Clients {
+    pub(super) exports: Arc<Registry>,
+    pub(super) nbd: weir_serve::ServerHandle,
+    pub(super) targets: Arc<TargetRegistry>,
+    /// None where nobody listens for it.
+    pub(super) iscsi: Option<weir_serve::ServerHandle>,
 }
 
 /// Everything the management interface acts on.
@@ -64,6 +75,8 @@ pub(super) struct Manager {
     pub(super) state: Mutex<StateFile>,
     pub(super) exports: Arc<Registry>,
     pub(super) nbd: RwLock<Option<weir_serve::ServerHandle>>,
+    pub(super) targets: Arc<TargetRegistry>,
+    pub(super) iscsi: Mutex<Option<weir_serve::ServerHandle>>,
     /// Held by the call that changes something.
     pub(super) changes: Changes,
     /// Engines of pools that are being closed.
@@ -96,10 +109,10 @@ impl Manager {
     pub(super) fn new(
         (memory_bytes, dedupe_bytes): (u64, u64),
         state: StateFile,
-        exports: Arc<Registry>,
-        nbd: weir_serve::ServerHandle,
+        clients: Clients,
         record: Record,
     ) -> Self {
+        let Clients { exports, nbd, targets, iscsi } = clients;
         Self {
             memory_bytes,
             dedupe_bytes,
@@ -108,6 +121,8 @@ impl Manager {
             state: Mutex::new(state),
             exports,
             nbd: RwLock::new(Some(nbd)),
+            targets,
+            iscsi: Mutex::new(iscsi),
             changes: Changes::default(),
             closing: Mutex::default(),
             record,
@@ -365,6 +380,7 @@ impl Control for Manager {
             let resized =
                 super::properties::resize(&*self.pool(pool)?, own.to_owned(), size_bytes).await;
             let outcome = super::care::outcome(resized?);
+            self.tell_size(&name);
             Ok(VolumeChange { outcome, volume: self.show_volume(&name)? })
         })
     }
@@ -550,6 +566,38 @@ impl Control for Manager {
 
     fn export_delete(&self, export: ExportKey) -> Answer<'_, Removed> {
         Box::pin(async move { self.delete_export(&export) })
+    }
+
+    fn target_create(&self, request: TargetCreate) -> Answer<'_, TargetChange> {
+        Box::pin(async move { self.create_target(&request.name) })
+    }
+
+    fn target_list(&self) -> Answer<'_, TargetList> {
+        Box::pin(async { Ok(self.list_targets()) })
+    }
+
+    fn target_show(&self, target: TargetKey) -> Answer<'_, Target> {
+        Box::pin(async move { self.show_target(&target.name) })
+    }
+
+    fn target_delete(&self, target: TargetKey) -> Answer<'_, Removed> {
+        Box::pin(async move { self.delete_target(target.name) })
+    }
+
+    fn target_allow(&self, request: InitiatorAllow) -> Answer<'_, TargetChange> {
+        Box::pin(async move { self.allow_initiator(request) })
+    }
+
+    fn target_deny(&self, initiator: InitiatorKey) -> Answer<'_, TargetChange> {
+        Box::pin(async move { self.deny_initiator(&initiator) })
+    }
+
+    fn lun_add(&self, request: LunAdd) -> Answer<'_, TargetChange> {
+        Box::pin(self.add_lun(request))
+    }
+
+    fn lun_remove(&self, lun: LunKey) -> Answer<'_, Removed> {
+        Box::pin(async move { self.remove_lun(&lun) })
     }
 }
 

@@ -1,6 +1,6 @@
-//! Exports: what NBD clients may connect to, and the bridge from a connection to a volume.
+//! Exports: what NBD clients may connect to, and the bridge from a client to a volume.
 //!
-//! Not here: the protocol (weir-nbd), remembering exports (state).
+//! Not here: the protocol (weir-nbd), remembering exports (state), targets.
 //!
 //! Invariants: a name is offered once; a connection holds its export open until it ends.
 
@@ -62,27 +62,44 @@ impl weir_serve::Exports for Registry {
         let found = offered.get(name).ok_or_else(|| {
             ExportError::new(ErrorKind::NotFound, format!("there is no export {name:?}"))
         })?;
-        found.connections.fetch_add(1, Ordering::Relaxed);
-        Ok(Arc::new(Connection {
+        Ok(Arc::new(OpenVolume {
             engine: Arc::clone(&found.engine),
             volume: Arc::clone(&found.volume),
             read_only: found.read_only,
-            connections: Arc::clone(&found.connections),
+            _connection: Some(Connected::to(&found.connections)),
         }))
     }
 }
 
-/// One volume as one connection sees it.
-struct Connection {
-    engine: Arc<Engine>,
-    volume: Arc<Volume>,
+/// One volume as the clients of a protocol see it.
+pub(super) struct OpenVolume {
+    pub(super) engine: Arc<Engine>,
+    pub(super) volume: Arc<Volume>,
     read_only: bool,
-    connections: Arc<AtomicU32>,
+    /// Counts it while it is open.
+    _connection: Option<Connected>,
 }
 
-impl Drop for Connection {
+impl OpenVolume {
+    /// One that no connection of an export holds.
+    pub(super) fn new(engine: Arc<Engine>, volume: Arc<Volume>) -> Self {
+        Self { engine, volume, read_only: false, _connection: None }
+    }
+}
+
+/// Counts a connection while it lasts.
+struct Connected(Arc<AtomicU32>);
+
+impl Connected {
+    fn to(connections: &Arc<AtomicU32>) -> Self {
+        connections.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(connections))
+    }
+}
+
+impl Drop for Connected {
     fn drop(&mut self) {
-        self.connections.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -91,7 +108,7 @@ fn bytes_of(blocks: &[Block]) -> u64 {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the shape map_err wants")]
-fn refused(error: DatasetError) -> ExportError {
+pub(super) fn refused(error: DatasetError) -> ExportError {
     ExportError::new(error.kind(), error.to_string())
 }
 
@@ -102,7 +119,7 @@ enum Way {
     Write,
 }
 
-impl Connection {
+impl OpenVolume {
     /// Counts a request if it is done now.
     fn count(
         &self,
@@ -120,7 +137,7 @@ impl Connection {
     }
 }
 
-impl weir_serve::Export for Connection {
+impl weir_serve::Export for OpenVolume {
     fn size_bytes(&self) -> u64 {
         self.volume.size_bytes()
     }

@@ -151,6 +151,7 @@ impl Manager {
         for export in self.exports_of(Of::Pool(name)) {
             self.withdraw(&export);
         }
+        self.hide_luns(Of::Pool(name));
         self.transfers.end_of_pool(name);
         let entry = self.pools.write().remove(name);
         let gone = entry.ok_or_else(|| not_found("pool", name))?;
@@ -158,6 +159,9 @@ impl Manager {
             state.pools.retain(|pool| pool.name != name);
             let of_pool = |full: &str| full.split('/').next() == Some(name);
             state.exports.retain(|export| !of_pool(&export.volume));
+            for target in &mut state.targets {
+                target.luns.retain(|lun| !of_pool(&lun.volume));
+            }
         })?;
         self.share_memory();
         match gone {
@@ -221,6 +225,10 @@ impl Manager {
         let nbd = self.nbd.write().take();
         if let Some(nbd) = nbd {
             drop(tokio::task::spawn_blocking(move || nbd.stop()).await);
+        }
+        let iscsi = self.iscsi.lock().take();
+        if let Some(iscsi) = iscsi {
+            drop(tokio::task::spawn_blocking(move || iscsi.stop()).await);
         }
         let pools = std::mem::take(&mut *self.pools.write());
         let mut result = Ok(());

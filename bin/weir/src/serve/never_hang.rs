@@ -125,6 +125,7 @@ impl Manager {
                 }
             }
         }
+        self.show_luns(&name);
     }
 
     /// Refuses to close a pool whose disks do not answer, before anything is changed; commits what

@@ -30,7 +30,7 @@ pub(super) enum Of<'a> {
 }
 
 impl Of<'_> {
-    fn is(self, offered: &str) -> bool {
+    pub(super) fn is(self, offered: &str) -> bool {
         match self {
             Of::Pool(pool) => offered.split('/').next() == Some(pool),
             Of::Dataset(name) => offered == name,
@@ -46,7 +46,10 @@ impl Of<'_> {
 }
 
 /// The volume of a pool that shows what has this full name.
-fn open_dataset(engine: &Engine, full: &str) -> Result<Arc<weir_dataset::Volume>, ApiError> {
+pub(super) fn open_dataset(
+    engine: &Engine,
+    full: &str,
+) -> Result<Arc<weir_dataset::Volume>, ApiError> {
     let bad = |error: names::NameError| ApiError::new(ErrorKind::Invalid, error.to_string());
     let (volume, snapshot) = names::dataset(full).map_err(bad)?;
     let (_, own) = split(volume)?;
@@ -91,6 +94,13 @@ impl Manager {
                 && let Some(name) = export.dataset.and_then(called)
             {
                 export.volume = name;
+            }
+        }
+        for lun in state.state.targets.iter_mut().flat_map(|target| &mut target.luns) {
+            if Of::Pool(pool).is(&lun.volume)
+                && let Some(name) = called(lun.dataset)
+            {
+                lun.volume = name;
             }
         }
         state.state.schedules.retain_mut(|schedule| {
@@ -142,6 +152,12 @@ impl Manager {
     }
 
     pub(super) fn refuse_exported(&self, of: Of<'_>) -> Result<(), ApiError> {
+        if let Some((target, lun)) = self.luns_of(of).first() {
+            let number = lun.number;
+            let message = format!("{} is LUN {number} of {target}", of.name());
+            return Err(ApiError::new(ErrorKind::Busy, message)
+                .with_action(format!("remove that first: weir lun remove {target} {number}")));
+        }
         let exports = self.exports_of(of);
         let Some(first) = exports.first() else { return Ok(()) };
         let message = format!("{} is exported as {}", of.name(), exports.join(", "));
@@ -192,12 +208,27 @@ impl Manager {
                     .with_action("delete it first, or give this one another --name"));
             }
             None => {
+                self.refuse_lun(&new)?;
                 new.dataset = Some(self.offer(&new)?.0);
                 self.remember(|state| state.exports.push(new.clone()))?;
                 Outcome::Created
             }
         };
         Ok(ExportChange { outcome, export: self.describe(&new) })
+    }
+
+    /// Refuses to let clients write to what initiators use that know nothing of them.
+    fn refuse_lun(&self, export: &KnownExport) -> Result<(), ApiError> {
+        let luns = self.luns_of(Of::Dataset(&export.volume));
+        let Some((target, lun)) = luns.iter().find(|(_, lun)| !lun.shared) else { return Ok(()) };
+        if export.read_only {
+            return Ok(());
+        }
+        let message = format!("{} is LUN {} of {target}", export.volume, lun.number);
+        Err(ApiError::new(ErrorKind::Busy, message).with_action(
+            "remove that first, or add it with --shared, if clients and initiators know of each \
+             other",
+        ))
     }
 
     pub(super) fn known_export(&self, name: &str) -> Option<KnownExport> {

@@ -338,7 +338,11 @@ impl Manager {
         let _changes = self.changes.lock(pool).await;
         let open = self.pool(pool)?;
         let made = match (size, &target) {
-            (Some(size), PropertyTarget::Volume(own)) => resize(&open, own.clone(), size).await,
+            (Some(size), PropertyTarget::Volume(own)) => {
+                let made = resize(&open, own.clone(), size).await;
+                self.tell_size(&name);
+                made
+            }
             _ => change(&open, vec![target], changes).await,
         };
         let outcome = outcome(made?);

@@ -15,17 +15,18 @@ use weir_api::stream::Bytes;
 use weir_api::types::{
     BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, DedupeEstimate, DedupeForecast,
     DigestList, DigestRequest, EventLevel, EventList, EventQuery, Export, ExportChange,
-    ExportCreate, ExportKey, ExportList, HistoryEntry, HistoryList, ImportableList, Outcome,
-    PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk,
-    PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub, PoolStatus,
-    PropertyChange, PropertyInherit, PropertyList, PropertyQuery, PropertySet, ReceiveDone,
-    ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed, ReplicationAct,
-    ReplicationAction, ReplicationChange, ReplicationCreate, ReplicationList, ScheduleChange,
-    ScheduleList, ScheduleSet, ScrubAction, SendProgress, SendStart, SendStarted, ServerInfo,
-    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
-    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, VdevRole, VdevSpec, Volume, VolumeAdvice,
-    VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename,
-    VolumeResize, VolumeSet,
+    ExportCreate, ExportKey, ExportList, HistoryEntry, HistoryList, ImportableList, InitiatorAllow,
+    InitiatorKey, LunAdd, LunKey, Outcome, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate,
+    PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace,
+    PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery,
+    PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
+    ReplicationAct, ReplicationAction, ReplicationChange, ReplicationCreate, ReplicationList,
+    ScheduleChange, ScheduleList, ScheduleSet, ScrubAction, SendProgress, SendStart, SendStarted,
+    ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
+    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Target, TargetChange,
+    TargetCreate, TargetKey, TargetList, VdevRole, VdevSpec, Volume, VolumeAdvice, VolumeAdvise,
+    VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
+    VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control, SendStream, caller};
 use weir_base::limits::DISK_SILENT;
@@ -65,6 +66,11 @@ struct Call {
 }
 
 impl Call {
+    /// One about a target; of a pool only where it is about a volume of it.
+    fn of_target(kind: &'static str, volume: &str, words: &str) -> Self {
+        Self::new(kind, volume, words)
+    }
+
     fn new(kind: &'static str, about: &str, details: &str) -> Self {
         let pool = about.split(['/', '@']).next().unwrap_or_default().to_owned();
         let text = format!("{} {about} {details}", kind.replace('_', " "));
@@ -679,5 +685,59 @@ impl Control for Recorder {
         let call = Call::new("export_delete", &volume, &format!("as {}", export.name));
         let manager = Arc::clone(&self.manager);
         Box::pin(self.change(call, removed, async move { manager.export_delete(export).await }))
+    }
+
+    fn target_create(&self, request: TargetCreate) -> Answer<'_, TargetChange> {
+        let call = Call::of_target("target_create", "", &request.name);
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.target_create(request).await };
+        Box::pin(self.change(call, |change: &TargetChange| change.outcome, work))
+    }
+
+    fn target_list(&self) -> Answer<'_, TargetList> {
+        self.manager.target_list()
+    }
+
+    fn target_show(&self, target: TargetKey) -> Answer<'_, Target> {
+        self.manager.target_show(target)
+    }
+
+    fn target_delete(&self, target: TargetKey) -> Answer<'_, Removed> {
+        let call = Call::of_target("target_delete", "", &target.name);
+        let manager = Arc::clone(&self.manager);
+        Box::pin(self.change(call, removed, async move { manager.target_delete(target).await }))
+    }
+
+    fn target_allow(&self, request: InitiatorAllow) -> Answer<'_, TargetChange> {
+        let words = format!("{} {}", request.target, request.initiator);
+        let call = Call::of_target("target_allow", "", &words);
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.target_allow(request).await };
+        Box::pin(self.change(call, |change: &TargetChange| change.outcome, work))
+    }
+
+    fn target_deny(&self, key: InitiatorKey) -> Answer<'_, TargetChange> {
+        let words = format!("{} {}", key.target, key.initiator);
+        let call = Call::of_target("target_deny", "", &words);
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.target_deny(key).await };
+        Box::pin(self.change(call, |change: &TargetChange| change.outcome, work))
+    }
+
+    fn lun_add(&self, request: LunAdd) -> Answer<'_, TargetChange> {
+        let words = format!("to {}", request.target);
+        let call = Call::of_target("lun_add", &request.volume, &words);
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.lun_add(request).await };
+        Box::pin(self.change(call, |change: &TargetChange| change.outcome, work))
+    }
+
+    fn lun_remove(&self, lun: LunKey) -> Answer<'_, Removed> {
+        let words = format!("{} {}", lun.target, lun.number);
+        // The logical unit knows its volume only while it is there.
+        let volume = self.manager.volume_of_lun(&lun).unwrap_or_default();
+        let call = Call::of_target("lun_remove", &volume, &words);
+        let manager = Arc::clone(&self.manager);
+        Box::pin(self.change(call, removed, async move { manager.lun_remove(lun).await }))
     }
 }

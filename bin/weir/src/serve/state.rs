@@ -1,4 +1,5 @@
-//! What the server remembers between runs: which pools it had open, its exports and schedules.
+//! What the server remembers between runs: which pools it had open, its exports, targets and
+//! schedules.
 //!
 //! Not here: anything about the pools themselves; their disks know it.
 //!
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use weir_api::ApiError;
-use weir_api::types::{Keep, Verification};
+use weir_api::types::{ChapAccount, Keep, Verification};
 use weir_base::ErrorKind;
 
 /// A pool that was open.
@@ -76,6 +77,37 @@ pub(super) struct ReplicatedSnapshot {
     pub(super) unix_ms: u64,
 }
 
+/// A target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct KnownTarget {
+    pub(super) name: String,
+    pub(super) initiators: Vec<KnownInitiator>,
+    pub(super) luns: Vec<KnownLun>,
+}
+
+/// An initiator that may log in to a target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct KnownInitiator {
+    /// iSCSI name, or `*`.
+    pub(super) name: String,
+    pub(super) chap: Option<ChapAccount>,
+    pub(super) mutual: Option<ChapAccount>,
+}
+
+/// A logical unit of a target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct KnownLun {
+    pub(super) number: u16,
+    /// Full name of a volume or snapshot.
+    pub(super) volume: String,
+    /// Number of what it shows, which keeps it through renames and promotions.
+    pub(super) dataset: u64,
+    pub(super) block_bytes: u32,
+    /// Whether writes are answered before they are durable.
+    pub(super) write_cache: bool,
+    pub(super) shared: bool,
+}
+
 /// Everything that is remembered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct State {
@@ -85,6 +117,8 @@ pub(super) struct State {
     pub(super) schedules: Vec<KnownSchedule>,
     #[serde(default)]
     pub(super) replications: Vec<KnownReplication>,
+    #[serde(default)]
+    pub(super) targets: Vec<KnownTarget>,
 }
 
 /// The file it is kept in.
@@ -115,18 +149,24 @@ impl StateFile {
     /// # Durability
     /// The new state is found after any crash once this returns.
     pub(super) fn save(&self) -> Result<(), ApiError> {
-        let replace = || -> std::io::Result<()> {
-            let new = self.path.with_extension("json.new");
-            let mut file = fs::File::create(&new)?;
-            file.write_all(&serde_json::to_vec_pretty(&self.state)?)?;
-            file.sync_all()?;
-            fs::rename(&new, &self.path)?;
-            let dir = self.path.parent().unwrap_or(Path::new("/"));
-            fs::File::open(dir)?.sync_all()
-        };
-        replace().map_err(|error| {
+        let text = serde_json::to_vec_pretty(&self.state).map_err(std::io::Error::from);
+        text.and_then(|text| replace_file(&self.path, &text)).map_err(|error| {
             let message = format!("cannot save {}: {error}", self.path.display());
             ApiError::new(ErrorKind::Unavailable, message)
         })
     }
+}
+
+/// Replaces a file whole.
+///
+/// # Durability
+/// The new content is found after any crash once this returns.
+pub(super) fn replace_file(path: &Path, content: &[u8]) -> std::io::Result<()> {
+    let new = path.with_extension("json.new");
+    let mut file = fs::File::create(&new)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    fs::File::open(dir)?.sync_all()
 }

@@ -10,6 +10,7 @@
 
 #![allow(dead_code, reason = "no test uses all of it")]
 
+pub(crate) mod iscsi;
 pub(crate) mod load;
 pub(crate) mod nbd;
 pub(crate) mod rng;

@@ -15,23 +15,25 @@ use weir_api::types::{
     Bookmark, BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, Compression,
     DedupeEstimate, DedupeForecast, DigestList, DigestRequest, Event, EventLevel, EventList,
     EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, HistoryEntry,
-    HistoryList, ImportableList, ImportablePool, Outcome, PoolAdd, PoolAttach, PoolChange,
-    PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList,
-    PoolRemove, PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit,
-    PropertyList, PropertyQuery, PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart,
-    ReceiveStarted, ReceiveToken, Removed, Replication, ReplicationAct, ReplicationAction,
-    ReplicationChange, ReplicationCreate, ReplicationList, ReplicationState, Schedule,
-    ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo,
-    Snapshot, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
-    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Volume, VolumeAdvice,
-    VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename,
-    VolumeResize, VolumeSet,
+    HistoryList, ImportableList, ImportablePool, InitiatorAllow, InitiatorKey, LunAdd, LunKey,
+    Outcome, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy,
+    PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub,
+    PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery, PropertySet,
+    ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed, Replication,
+    ReplicationAct, ReplicationAction, ReplicationChange, ReplicationCreate, ReplicationList,
+    ReplicationState, Schedule, ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart,
+    SendStarted, ServerInfo, Snapshot, SnapshotChange, SnapshotClone, SnapshotCreate,
+    SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback, SnapshotTag,
+    SnapshotsDestroyed, Target, TargetChange, TargetCreate, TargetKey, TargetList, Volume,
+    VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList,
+    VolumeRename, VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control, SendStream};
 use weir_base::ErrorKind;
 
 mod sending;
 mod state;
+mod targets;
 use state::{
     State, busy, compression_of, compression_property, dedupe_of, in_pool, not_found, ready,
     removed,
@@ -685,5 +687,43 @@ impl Control for Fake {
             volume.exports.retain(|name| *name != gone.name);
         }
         removed(export.name)
+    }
+
+    fn target_create(&self, request: TargetCreate) -> Answer<'_, TargetChange> {
+        ready(Ok(self.state().targets.create(&request.name)))
+    }
+
+    fn target_list(&self) -> Answer<'_, TargetList> {
+        ready(Ok(self.state().targets.list()))
+    }
+
+    fn target_show(&self, target: TargetKey) -> Answer<'_, Target> {
+        ready(self.state().targets.get(&target.name).cloned())
+    }
+
+    fn target_delete(&self, target: TargetKey) -> Answer<'_, Removed> {
+        match self.state().targets.delete(&target.name) {
+            Ok(()) => removed(target.name),
+            Err(error) => ready(Err(error)),
+        }
+    }
+
+    fn target_allow(&self, request: InitiatorAllow) -> Answer<'_, TargetChange> {
+        ready(self.state().targets.allow(request))
+    }
+
+    fn target_deny(&self, key: InitiatorKey) -> Answer<'_, TargetChange> {
+        ready(self.state().targets.deny(&key))
+    }
+
+    fn lun_add(&self, request: LunAdd) -> Answer<'_, TargetChange> {
+        ready(self.state().targets.add_lun(request))
+    }
+
+    fn lun_remove(&self, lun: LunKey) -> Answer<'_, Removed> {
+        match self.state().targets.remove_lun(&lun) {
+            Ok(()) => removed(lun.number.to_string()),
+            Err(error) => ready(Err(error)),
+        }
     }
 }

@@ -26,6 +26,7 @@ pub(crate) struct State {
     pub(crate) bookmarks: BTreeMap<String, Bookmark>,
     pub(crate) schedules: BTreeMap<String, Schedule>,
     pub(crate) replications: BTreeMap<String, Replication>,
+    pub(crate) targets: super::targets::Targets,
     /// Streams that are sent, by session.
     pub(crate) sends: BTreeMap<String, Session>,
     /// Volume and bytes of streams that are received, by session.

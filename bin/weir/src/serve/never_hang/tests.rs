@@ -19,12 +19,14 @@ use weir_api::{Address, Answer, Client, Control, Listener};
 use weir_device::{DeviceOp, Faults};
 
 use super::*;
+use crate::serve::control::Clients;
 use crate::serve::disks::faulty::faults;
 use crate::serve::events::Events;
 use crate::serve::exports::Registry;
 use crate::serve::history::History;
 use crate::serve::recorder::{Record, Recorder};
 use crate::serve::state::StateFile;
+use crate::serve::targets::TargetRegistry;
 use crate::serve::vdevs;
 
 /// What every call is promised.
@@ -51,8 +53,9 @@ fn start_in(dir: tempfile::TempDir) -> Server {
     let state = StateFile::load(dir.path()).unwrap();
     let history = Arc::new(History::load(dir.path()));
     let record = Record { events: Arc::new(Events::new()), history };
-    let manager =
-        Arc::new(Manager::new((256 << 20, 1 << 20), state, registry, nbd, record.clone()));
+    let targets = TargetRegistry::new(Vec::new(), dir.path());
+    let clients = Clients { exports: registry, nbd, targets, iscsi: None };
+    let manager = Arc::new(Manager::new((256 << 20, 1 << 20), state, clients, record.clone()));
     let api = Address::Unix(dir.path().join("api"));
     let listener = Listener::bind(&api).unwrap();
     let recorder = Arc::new(Recorder::new(Arc::clone(&manager), record));

@@ -1,0 +1,55 @@
+//! A volume as SCSI sees it, beyond what every protocol does with it.
+//!
+//! Not here: reading and writing (exports), commands (weir-scsi).
+//!
+//! Invariant: as of [`Medium`].
+
+use std::any::Any;
+
+use weir_dataset::DatasetError;
+use weir_scsi::Medium;
+use weir_serve::ExportFuture;
+
+use super::exports::{OpenVolume, refused};
+
+impl Medium for OpenVolume {
+    fn write_same<'a>(
+        &'a self,
+        offset: u64,
+        len_bytes: u64,
+        pattern: &'a [u8],
+    ) -> ExportFuture<'a, ()> {
+        Box::pin(async move {
+            let done = self.engine.write_same(&self.volume, offset, len_bytes, pattern).await;
+            done.map_err(refused)
+        })
+    }
+
+    fn clone_from<'a>(
+        &'a self,
+        source: &'a dyn Medium,
+        from: u64,
+        to: u64,
+        len_bytes: u64,
+    ) -> ExportFuture<'a, bool> {
+        Box::pin(async move {
+            let Some(source) = source.as_any().downcast_ref::<Self>() else { return Ok(false) };
+            let done =
+                self.engine.clone_range(&source.volume, from, &self.volume, to, len_bytes).await;
+            match done {
+                Ok(()) => Ok(true),
+                // Another pool, other records, or no whole ones.
+                Err(DatasetError::Unfit { .. }) => Ok(false),
+                Err(error) => Err(refused(error)),
+            }
+        })
+    }
+
+    fn room_bytes(&self) -> u64 {
+        self.volume.available_bytes()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

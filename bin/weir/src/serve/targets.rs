@@ -1,0 +1,364 @@
+//! iSCSI targets that can be logged in to, and the bridge from a logical unit to a volume.
+//!
+//! Not here: the protocol (weir-iscsi), commands (weir-scsi), changing and remembering targets
+//! (luns).
+//!
+//! Invariants:
+//! - of a volume there is one logical unit, however many targets show it;
+//! - its designator comes from the numbers of pool and volume: it is the same after a restart, an
+//!   import elsewhere or a rename;
+//! - nobody logs in to a target who is not on its list.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use parking_lot::RwLock;
+use weir_api::types::ANYBODY;
+use weir_base::ErrorKind;
+use weir_codec::checksum::xxh3_128;
+use weir_dataset::{Engine, Volume};
+use weir_iscsi::{
+    Admission, Applicant, Authentication, Credentials, Discovered, Portal, Refusal, Sessions,
+};
+use weir_scsi::reservation::ReservationState;
+use weir_scsi::{
+    Directory, Identity, InitiatorPort, Options, Port, ReservationStore, Target, Unit,
+};
+use weir_serve::{Address, ExportError};
+
+use super::exports::OpenVolume;
+use super::state::{KnownLun, replace_file};
+
+/// One group for all ports: every path is as good as another.
+const PORT_GROUP: u16 = 1;
+/// What logical units call themselves.
+const PRODUCT: &str = "VOLUME";
+/// The upper half of a designator: NAA 6h, then an identifier with the bit of those that were not
+/// bought from IEEE, and nobody's (SPC-4 7.8.6.6.4).
+const NAA: u128 = 0x6_025765;
+/// Bits of a designator that tell volumes apart.
+const NAA_BITS: u32 = 100;
+
+/// Pool and number of a volume or snapshot.
+pub(super) type DatasetKey = (u64, u64);
+
+/// What an initiator must prove, and what it is told.
+#[derive(Clone)]
+pub(super) struct Terms {
+    pub(super) initiator: Option<Credentials>,
+    pub(super) target: Option<Credentials>,
+}
+
+struct Entry {
+    scsi: Arc<Target>,
+    /// By name of the initiator, or `*`.
+    terms: BTreeMap<String, Terms>,
+}
+
+impl Entry {
+    fn terms_of(&self, initiator: &str) -> Option<&Terms> {
+        self.terms.get(initiator).or_else(|| self.terms.get(ANYBODY))
+    }
+}
+
+#[derive(Default)]
+struct Table {
+    targets: BTreeMap<String, Entry>,
+    units: BTreeMap<DatasetKey, Weak<Unit>>,
+}
+
+/// All targets that can be logged in to, by name.
+pub(super) struct TargetRegistry {
+    /// Where this server listens for iSCSI; the first is group 1.
+    portals: Vec<SocketAddr>,
+    sessions: Arc<Sessions>,
+    state_dir: PathBuf,
+    table: RwLock<Table>,
+    /// What units ask for others.
+    itself: Weak<Self>,
+}
+
+/// The designator of a volume or snapshot.
+pub(super) fn naa(key: DatasetKey) -> [u8; 16] {
+    let mut name = [0; 16];
+    name[..8].copy_from_slice(&key.0.to_le_bytes());
+    name[8..].copy_from_slice(&key.1.to_le_bytes());
+    let own = xxh3_128(&name) & ((1 << NAA_BITS) - 1);
+    (NAA << NAA_BITS | own).to_be_bytes()
+}
+
+pub(super) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a string takes all");
+        text
+    })
+}
+
+/// Where the reservations of one logical unit are kept.
+struct ReservationFile(PathBuf);
+
+impl ReservationFile {
+    fn of(state_dir: &Path, naa: [u8; 16]) -> Self {
+        Self(state_dir.join("reservations").join(hexadecimal(&naa) + ".json"))
+    }
+
+    fn load(&self) -> Result<ReservationState, String> {
+        match std::fs::read(&self.0) {
+            Ok(text) => serde_json::from_slice(&text).map_err(|error| error.to_string()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Ok(ReservationState::default())
+            }
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+impl ReservationStore for ReservationFile {
+    fn save(
+        &self,
+        state: ReservationState,
+    ) -> futures_util::future::LocalBoxFuture<'_, Result<(), ExportError>> {
+        // Rare and small: the thread can wait for it.
+        let replace = || -> std::io::Result<()> {
+            if let Some(dir) = self.0.parent() {
+                std::fs::create_dir_all(dir)?;
+            }
+            replace_file(&self.0, &serde_json::to_vec_pretty(&state)?)
+        };
+        let done = replace().map_err(|error| {
+            tracing::error!(file = %self.0.display(), %error, "reservations could not be kept");
+            ExportError::new(ErrorKind::Unavailable, error.to_string())
+        });
+        Box::pin(async move { done })
+    }
+}
+
+impl TargetRegistry {
+    pub(super) fn new(portals: Vec<SocketAddr>, state_dir: &Path) -> Arc<Self> {
+        Arc::new_cyclic(|itself| Self {
+            portals,
+            sessions: Arc::default(),
+            state_dir: state_dir.to_owned(),
+            table: RwLock::default(),
+            itself: itself.clone(),
+        })
+    }
+
+    /// Whether anybody could reach a target.
+    pub(super) fn listens(&self) -> bool {
+        !self.portals.is_empty()
+    }
+
+    /// Where a target answers, for people.
+    pub(super) fn portals(&self) -> Vec<String> {
+        self.portals_for(None).iter().map(ToString::to_string).collect()
+    }
+
+    /// Opens a target without logical units, unless it is there.
+    pub(super) fn open(&self, name: &str) {
+        let ports = (1..).zip(&self.portals).map(|(relative, _)| Port {
+            relative,
+            name: format!("{name},t,0x{relative:04x}"),
+            group: PORT_GROUP,
+        });
+        let directory: Option<Arc<dyn Directory>> =
+            self.itself.upgrade().map(|itself| itself as Arc<dyn Directory>);
+        let new = || Entry {
+            scsi: Target::new(name, ports.collect(), directory),
+            terms: BTreeMap::new(),
+        };
+        self.table.write().targets.entry(name.to_owned()).or_insert_with(new);
+    }
+
+    /// Lets nobody log in any more; sessions are ended.
+    pub(super) fn close(&self, name: &str) {
+        self.table.write().targets.remove(name);
+        self.sessions.end_target(name);
+    }
+
+    pub(super) fn allow(&self, name: &str, initiator: &str, terms: Terms) {
+        if let Some(entry) = self.table.write().targets.get_mut(name) {
+            entry.terms.insert(initiator.to_owned(), terms);
+        }
+    }
+
+    pub(super) fn deny(&self, name: &str, initiator: &str) {
+        let mut table = self.table.write();
+        let Some(entry) = table.targets.get_mut(name) else { return };
+        entry.terms.remove(initiator);
+        let terms = &entry.terms;
+        let may = |who: &str| terms.contains_key(who) || terms.contains_key(ANYBODY);
+        self.sessions
+            .end(|session| session.target.as_deref() == Some(name) && !may(&session.initiator));
+    }
+
+    /// Shows a volume or snapshot at a target. False where the number is taken.
+    ///
+    /// # Errors
+    /// Its reservations cannot be read.
+    pub(super) fn show(
+        &self,
+        (name, number): (&str, u16),
+        engine: &Arc<Engine>,
+        volume: &Arc<Volume>,
+        lun: &KnownLun,
+    ) -> Result<bool, String> {
+        let key = (engine.pool().guid().0, volume.dataset().0);
+        let mut table = self.table.write();
+        let unit = match table.units.get(&key).and_then(Weak::upgrade) {
+            Some(unit) => unit,
+            None => self.unit(key, engine, volume, lun)?,
+        };
+        table.units.retain(|_, unit| unit.strong_count() > 0);
+        table.units.insert(key, Arc::downgrade(&unit));
+        let Some(entry) = table.targets.get(name) else { return Ok(false) };
+        Ok(entry.scsi.add_lun(number, unit))
+    }
+
+    fn unit(
+        &self,
+        key: DatasetKey,
+        engine: &Arc<Engine>,
+        volume: &Arc<Volume>,
+        lun: &KnownLun,
+    ) -> Result<Arc<Unit>, String> {
+        let naa = naa(key);
+        let identity = Identity {
+            product: PRODUCT.to_owned(),
+            revision: env!("CARGO_PKG_VERSION")
+                .rsplitn(2, '.')
+                .last()
+                .unwrap_or_default()
+                .to_owned(),
+            serial: hexadecimal(&naa),
+            naa,
+        };
+        let store = ReservationFile::of(&self.state_dir, naa);
+        let reservations = store.load().map_err(|why| format!("{}: {why}", store.0.display()))?;
+        let medium = Arc::new(OpenVolume::new(Arc::clone(engine), Arc::clone(volume)));
+        let KnownLun { block_bytes, write_cache, .. } = *lun;
+        let options = Options { block_bytes, write_cache, ..Options::default() };
+        Ok(Unit::new(medium, identity, options, reservations, Some(Arc::new(store))))
+    }
+
+    /// Shows it no longer.
+    pub(super) fn hide(&self, name: &str, number: u16) {
+        if let Some(entry) = self.table.read().targets.get(name) {
+            entry.scsi.remove_lun(number);
+        }
+    }
+
+    /// Forgets the reservations of what no target shows any more.
+    pub(super) fn forget_reservations(&self, key: DatasetKey) {
+        let file = ReservationFile::of(&self.state_dir, naa(key)).0;
+        if let Err(error) = std::fs::remove_file(&file)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(file = %file.display(), %error, "reservations not removed");
+        }
+    }
+
+    /// The logical unit that a target shows under a number.
+    pub(super) fn shown(&self, name: &str, number: u16) -> Option<Arc<Unit>> {
+        let table = self.table.read();
+        let luns = table.targets.get(name)?.scsi.luns();
+        luns.into_iter().find(|(shown, _)| *shown == number).map(|(_, unit)| unit)
+    }
+
+    /// Tells initiators that a volume has another size.
+    pub(super) fn resized(&self, key: DatasetKey) {
+        if let Some(unit) = self.table.read().units.get(&key).and_then(Weak::upgrade) {
+            unit.resized();
+        }
+    }
+
+    /// Portals as who reached `local` can reach them.
+    fn portals_for(&self, local: Option<SocketAddr>) -> Vec<Portal> {
+        let reachable = |listening: &SocketAddr| match local {
+            Some(local) if listening.ip().is_unspecified() => {
+                SocketAddr::new(local.ip(), listening.port())
+            }
+            _ => *listening,
+        };
+        let portal =
+            |(group_tag, at): (u16, &SocketAddr)| Portal { address: reachable(at), group_tag };
+        (1..).zip(&self.portals).map(portal).collect()
+    }
+
+    /// The group of the portal that an applicant reached.
+    fn group_of(&self, applicant: &Applicant) -> Option<u16> {
+        let Address::Tcp(local) = applicant.local else { return None };
+        let is_it = |at: &SocketAddr| {
+            let same_ip = at.ip().is_unspecified() || at.ip() == local.ip().to_canonical();
+            at.port() == local.port() && (same_ip || at.ip() == local.ip())
+        };
+        (1..).zip(&self.portals).find(|(_, at)| is_it(at)).map(|(group, _)| group)
+    }
+}
+
+impl weir_iscsi::Targets for TargetRegistry {
+    fn sessions(&self) -> &Arc<Sessions> {
+        &self.sessions
+    }
+
+    fn admit_discovery(&self, _: &Applicant) -> Result<Authentication, Refusal> {
+        // It learns of no target that it may not log in to.
+        Ok(Authentication::None)
+    }
+
+    fn discover(&self, applicant: &Applicant) -> Vec<Discovered> {
+        let local = match applicant.local {
+            Address::Tcp(local) => Some(local),
+            Address::Unix(_) => None,
+        };
+        let table = self.table.read();
+        let known =
+            table.targets.iter().filter(|(_, e)| e.terms_of(&applicant.port.name).is_some());
+        known
+            .map(|(name, _)| Discovered { name: name.clone(), portals: self.portals_for(local) })
+            .collect()
+    }
+
+    fn admit(&self, applicant: &Applicant, target: &str) -> Result<Admission, Refusal> {
+        let portal_group_tag = self.group_of(applicant).ok_or(Refusal::Unavailable)?;
+        let table = self.table.read();
+        let entry = table.targets.get(target).ok_or(Refusal::NotFound)?;
+        let terms = entry.terms_of(&applicant.port.name).ok_or(Refusal::Forbidden)?.clone();
+        let authentication = match terms.initiator {
+            None => Authentication::None,
+            Some(initiator) => Authentication::Chap { initiator, target: terms.target },
+        };
+        let scsi = Arc::clone(&entry.scsi);
+        let open = Box::new(move |port: &weir_iscsi::InitiatorPort| {
+            let port = InitiatorPort { name: port.name.clone(), isid: port.isid.0 };
+            let nexus: Box<dyn weir_scsi::Nexus> = Box::new(scsi.nexus(port, portal_group_tag));
+            Ok(nexus)
+        });
+        Ok(Admission { authentication, portal_group_tag, open })
+    }
+}
+
+impl Directory for TargetRegistry {
+    fn find(&self, initiator: &InitiatorPort, naa: [u8; 16]) -> Option<Arc<Unit>> {
+        let table = self.table.read();
+        let may_use = table.targets.values().filter(|e| e.terms_of(&initiator.name).is_some());
+        may_use.flat_map(|e| e.scsi.luns()).map(|(_, unit)| unit).find(|unit| unit.naa() == naa)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn designators_are_of_naa_6_and_differ() {
+        let (one, other) = (naa((1, 2)), naa((1, 3)));
+        assert_eq!(one[0] >> 4, 6);
+        assert_eq!(hexadecimal(&one)[..7], *"6025765");
+        assert_ne!(one, other);
+        assert_eq!(one, naa((1, 2)));
+    }
+}

@@ -1,0 +1,149 @@
+//! The data of one write, while it comes.
+//!
+//! Not here: memory of the connection as a whole, what is done with the data (`command`).
+//!
+//! Spec: RFC 7143 11.7 (Data-Out), 11.8 (R2T), 13.10 to 13.19. Data comes in order, as both
+//! DataPDUInOrder and DataSequenceInOrder are always Yes.
+//!
+//! Invariants:
+//! - never more than `expected_bytes` are taken;
+//! - what is asked for by R2T begins where what was asked for before ends.
+
+use std::collections::VecDeque;
+
+use crate::pdu::{DataOut, NO_TAG};
+use crate::terms::Terms;
+
+/// See the file's head.
+pub(super) struct Gather {
+    data: Vec<u8>,
+    expected_bytes: usize,
+    /// Unasked data goes on, up to this offset; the number of its next PDU.
+    unsolicited: Option<Sequence>,
+    /// R2Ts that are open, in the order of their data.
+    open: VecDeque<Sequence>,
+    /// Where the next R2T begins.
+    asked_to: usize,
+    /// Some data did not match its digest.
+    pub(super) damaged: bool,
+}
+
+/// Data that comes under one tag.
+struct Sequence {
+    ttt: u32,
+    end: usize,
+    data_sn: u32,
+}
+
+/// What an R2T asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ask {
+    pub(super) offset: usize,
+    pub(super) len: usize,
+}
+
+/// What a Data-Out was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// As it should be.
+    Data,
+    /// Of a tag that is not open: left over from something that was given up.
+    Stray,
+    /// Not what comes next; the data of this command cannot be put together any more.
+    Wrong(&'static str),
+}
+
+impl Gather {
+    /// Begins with the data that came with the command.
+    pub(super) fn new(
+        immediate: &[u8],
+        expected_bytes: usize,
+        is_final: bool,
+        terms: &Terms,
+    ) -> Self {
+        let first_end = terms.first_burst_bytes.min(expected_bytes);
+        let mut data = Vec::with_capacity(if is_final { immediate.len() } else { first_end });
+        data.extend_from_slice(immediate);
+        let unsolicited =
+            (!is_final).then_some(Sequence { ttt: NO_TAG, end: first_end, data_sn: 0 });
+        let asked_to = data.len();
+        Self { data, expected_bytes, unsolicited, open: VecDeque::new(), asked_to, damaged: false }
+    }
+
+    /// Whether all is here.
+    pub(super) fn is_whole(&self) -> bool {
+        self.data.len() == self.expected_bytes && self.unsolicited.is_none()
+    }
+
+    /// Whether data must be asked for, and may be.
+    pub(super) fn needs_r2t(&self) -> bool {
+        self.unsolicited.is_none() && self.asked_to < self.expected_bytes
+    }
+
+    /// Bytes that the whole will take.
+    pub(super) const fn expected_bytes(&self) -> usize {
+        self.expected_bytes
+    }
+
+    pub(super) fn into_data(self) -> Vec<u8> {
+        self.data
+    }
+
+    /// Makes room for all, so that it does not grow in steps.
+    pub(super) fn reserve(&mut self) {
+        self.data.reserve_exact(self.expected_bytes - self.data.len());
+    }
+
+    /// The next range to ask for, if another R2T may be open; `ttt` is its tag.
+    pub(super) fn ask(&mut self, ttt: u32, terms: &Terms) -> Option<Ask> {
+        if !self.needs_r2t() || self.open.len() >= terms.outstanding_r2t_max as usize {
+            return None;
+        }
+        let offset = self.asked_to;
+        let len = (self.expected_bytes - offset).min(terms.max_burst_bytes);
+        self.asked_to = offset + len;
+        self.open.push_back(Sequence { ttt, end: self.asked_to, data_sn: 0 });
+        Some(Ask { offset, len })
+    }
+
+    /// Takes the data of a PDU.
+    pub(super) fn take(&mut self, pdu: &DataOut, data: &[u8]) -> Taken {
+        let sequence =
+            if pdu.ttt == NO_TAG { self.unsolicited.as_mut() } else { self.open.front_mut() };
+        let Some(sequence) = sequence.filter(|sequence| sequence.ttt == pdu.ttt) else {
+            let later = self.open.iter().any(|open| open.ttt == pdu.ttt);
+            return if later { Taken::Wrong("data of a later R2T") } else { Taken::Stray };
+        };
+        let end = self.data.len() + data.len();
+        if pdu.offset as usize != self.data.len() {
+            return Taken::Wrong("Data-Out of another offset");
+        }
+        if pdu.data_sn != sequence.data_sn {
+            return Taken::Wrong("Data-Out of another DataSN");
+        }
+        if end > sequence.end {
+            return Taken::Wrong("more data than was asked for");
+        }
+        let solicited = pdu.ttt != NO_TAG;
+        if pdu.is_final && solicited && end < sequence.end {
+            return Taken::Wrong("less data than was asked for");
+        }
+        if !pdu.is_final && solicited && end == sequence.end {
+            return Taken::Wrong("all of the data without an F bit");
+        }
+        sequence.data_sn = sequence.data_sn.wrapping_add(1);
+        self.data.extend_from_slice(data);
+        if pdu.is_final {
+            if solicited {
+                self.open.pop_front();
+            } else {
+                self.unsolicited = None;
+                self.asked_to = end;
+            }
+        }
+        Taken::Data
+    }
+}
+
+#[cfg(test)]
+mod tests;

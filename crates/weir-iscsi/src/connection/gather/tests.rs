@@ -1,0 +1,76 @@
+//! Tests of gathering the data of a write.
+
+use proptest::prelude::*;
+
+use super::*;
+
+proptest! {
+    /// An initiator that keeps the terms is always understood, and never asked for more or less.
+    #[test]
+    fn all_data_arrives_once(
+        len in 1_usize..5000,
+        immediate in 0_usize..600,
+        first_burst in 512_usize..2000,
+        burst in 512_usize..1500,
+        segment in 1_usize..900,
+        open in 1_u32..5,
+        unasked in any::<bool>(),
+    ) {
+        let terms = Terms {
+            first_burst_bytes: first_burst.min(burst),
+            max_burst_bytes: burst,
+            outstanding_r2t_max: open,
+            ..Terms::default()
+        };
+        let data: Vec<u8> = (0..len).map(|at| at as u8 ^ (at >> 8) as u8).collect();
+        let first_end = terms.first_burst_bytes.min(len);
+        let immediate = immediate.min(first_end);
+        let unasked = unasked && immediate < first_end;
+        let mut gather = Gather::new(&data[..immediate], len, !unasked, &terms);
+        let mut ranges = VecDeque::new();
+        if unasked {
+            prop_assert!(!gather.needs_r2t());
+            ranges.push_back((NO_TAG, immediate, first_end));
+        }
+        let mut ttt = 0;
+        loop {
+            ttt += 1;
+            while let Some(Ask { offset, len }) = gather.ask(ttt, &terms) {
+                prop_assert!(len > 0 && len <= burst);
+                ranges.push_back((ttt, offset, offset + len));
+                ttt += 1;
+            }
+            prop_assert!(ranges.len() <= open as usize);
+            let Some((ttt, mut offset, end)) = ranges.pop_front() else { break };
+            let mut data_sn = 0;
+            while offset < end {
+                let next = (offset + segment).min(end);
+                let is_final = next == end;
+                let pdu = DataOut { is_final, itt: 1, ttt, data_sn, offset: offset as u32 };
+                prop_assert_eq!(gather.take(&pdu, &data[offset..next]), Taken::Data);
+                data_sn += 1;
+                offset = next;
+            }
+        }
+        prop_assert!(gather.is_whole());
+        prop_assert_eq!(gather.into_data(), data);
+    }
+
+    /// Whatever comes, no more is kept than the command moves.
+    #[test]
+    fn nothing_makes_it_longer(
+        pdus in prop::collection::vec(
+            (any::<bool>(), 0_u32..4, 0_u32..3, 0_u32..2000, 0_usize..600), 0..30),
+        len in 0_usize..2000,
+    ) {
+        let terms = Terms { max_burst_bytes: 512, outstanding_r2t_max: 2, ..Terms::default() };
+        let mut gather = Gather::new(&[], len, false, &terms);
+        for (is_final, ttt, data_sn, offset, bytes) in pdus {
+            let ttt = if ttt == 3 { NO_TAG } else { ttt };
+            let pdu = DataOut { is_final, itt: 1, ttt, data_sn, offset };
+            gather.take(&pdu, &vec![0; bytes]);
+            gather.ask(data_sn, &terms);
+            prop_assert!(gather.data.len() <= len);
+        }
+    }
+}

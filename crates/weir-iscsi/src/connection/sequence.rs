@@ -1,0 +1,101 @@
+//! The order of commands: CmdSN and the window of those that may come.
+//!
+//! Not here: keeping commands that came too early (`connection`).
+//!
+//! Spec: RFC 7143 4.2.2.1; numbers compare as in RFC 1982.
+//!
+//! Invariant: MaxCmdSN never goes back.
+
+/// Where a command stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// It is the next.
+    Now,
+    /// Others must come before it.
+    Later,
+    /// It came already, or may not come yet: to be ignored.
+    Never,
+}
+
+/// What commands are expected.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sequence {
+    expected: u32,
+    max: u32,
+}
+
+impl Sequence {
+    /// Begins with `first`, with a window of as many.
+    pub(super) const fn new(first: u32, window: u32) -> Self {
+        Self { expected: first, max: first.wrapping_add(window).wrapping_sub(1) }
+    }
+
+    pub(super) const fn expected(self) -> u32 {
+        self.expected
+    }
+
+    pub(super) const fn max(self) -> u32 {
+        self.max
+    }
+
+    pub(super) const fn turn(self, cmd_sn: u32) -> Turn {
+        let ahead = cmd_sn.wrapping_sub(self.expected).cast_signed();
+        let window = self.max.wrapping_sub(self.expected).cast_signed();
+        match ahead {
+            0 if window >= 0 => Turn::Now,
+            1.. if ahead <= window => Turn::Later,
+            _ => Turn::Never,
+        }
+    }
+
+    /// The expected command came.
+    pub(super) const fn advance(&mut self) {
+        self.expected = self.expected.wrapping_add(1);
+    }
+
+    /// Lets `free` further commands come, and not fewer than were promised before.
+    pub(super) const fn open(&mut self, free: u32) {
+        let max = self.expected.wrapping_add(free).wrapping_sub(1);
+        if max.wrapping_sub(self.max).cast_signed() > 0 {
+            self.max = max;
+        }
+    }
+
+    /// Whether no command may come.
+    pub(super) const fn is_closed(self) -> bool {
+        self.max.wrapping_sub(self.expected).cast_signed() < 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_come_in_order_within_the_window_across_the_wrap() {
+        let mut sequence = Sequence::new(u32::MAX, 4);
+        assert_eq!(sequence.max(), 2);
+        assert_eq!(sequence.turn(u32::MAX), Turn::Now);
+        assert_eq!(sequence.turn(0), Turn::Later);
+        assert_eq!(sequence.turn(2), Turn::Later);
+        assert_eq!(sequence.turn(3), Turn::Never);
+        assert_eq!(sequence.turn(u32::MAX - 1), Turn::Never);
+        sequence.advance();
+        assert_eq!((sequence.expected(), sequence.turn(u32::MAX)), (0, Turn::Never));
+    }
+
+    #[test]
+    fn a_promise_is_never_taken_back_and_a_closed_window_takes_nothing() {
+        let mut sequence = Sequence::new(10, 2);
+        sequence.open(0);
+        assert_eq!(sequence.max(), 11);
+        sequence.advance();
+        sequence.advance();
+        assert!(sequence.is_closed());
+        for cmd_sn in [11, 12, 13] {
+            assert_eq!(sequence.turn(cmd_sn), Turn::Never);
+        }
+        sequence.open(1);
+        assert_eq!((sequence.turn(12), sequence.turn(13)), (Turn::Now, Turn::Never));
+    }
+}

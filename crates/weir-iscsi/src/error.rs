@@ -1,0 +1,103 @@
+//! Why a connection ended.
+//!
+//! Not here: errors of single commands; those are answered to the initiator.
+//!
+//! Invariant: nothing in an error is shown to an initiator, and no secret is in one.
+
+use weir_base::ErrorKind;
+
+use crate::login::Status;
+
+/// What ends a connection.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum IscsiError {
+    /// A login was refused.
+    #[error("login of {initiator:?} refused ({status:?}): {why}")]
+    LoginRefused {
+        /// What it calls itself; empty where it did not say.
+        initiator: String,
+        /// What it was told.
+        status: Status,
+        /// What the log says.
+        why: String,
+    },
+    /// The login took too long.
+    #[error("login not finished within {seconds} s")]
+    LoginTimeout {
+        /// The limit.
+        seconds: u64,
+    },
+    /// What should be a login request is none.
+    #[error("opcode {opcode:#04x} instead of a login: not an iSCSI initiator?")]
+    NoLogin {
+        /// What it sent.
+        opcode: u8,
+    },
+    /// A header whose checksum is wrong: what follows cannot be told from it.
+    #[error("bad header digest")]
+    HeaderDigest,
+    /// A data segment longer than was declared.
+    #[error("data segment of {len} bytes, at most {max} were declared")]
+    DataTooLong {
+        /// Bytes announced.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// PDUs that came before their turn, more than are kept.
+    #[error("commands out of order: {len} bytes wait for CmdSN {expected}")]
+    OutOfOrder {
+        /// Bytes of those that wait.
+        len: usize,
+        /// The command that is missing.
+        expected: u32,
+    },
+    /// The initiator broke the protocol in a way that only a new login mends.
+    #[error("{why}")]
+    Protocol {
+        /// What it did.
+        why: &'static str,
+    },
+    /// Nothing whole came for too long.
+    #[error("no answer from the initiator within {seconds} s")]
+    Silent {
+        /// The limit.
+        seconds: u64,
+    },
+    /// The peer went away in the middle of a PDU.
+    #[error("connection closed in the middle of a PDU")]
+    Truncated,
+    /// Another login took this session's place, or it was ended from outside.
+    #[error("session ended: {why}")]
+    Ended {
+        /// By what.
+        why: &'static str,
+    },
+    /// The socket failed.
+    #[error("socket: {source}")]
+    Socket {
+        /// What the system said.
+        #[from]
+        source: std::io::Error,
+    },
+}
+
+impl IscsiError {
+    /// The kind this folds into at a border.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::LoginRefused { .. }
+            | Self::NoLogin { .. }
+            | Self::DataTooLong { .. }
+            | Self::OutOfOrder { .. }
+            | Self::Protocol { .. } => ErrorKind::Invalid,
+            Self::HeaderDigest => ErrorKind::Data,
+            Self::LoginTimeout { .. }
+            | Self::Silent { .. }
+            | Self::Truncated
+            | Self::Ended { .. }
+            | Self::Socket { .. } => ErrorKind::Unavailable,
+        }
+    }
+}

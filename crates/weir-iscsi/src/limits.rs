@@ -1,0 +1,101 @@
+//! Limits of the protocol side, each with its reason.
+//!
+//! Not here: limits of every block protocol's server (weir-serve), of the engine (weir-base).
+//!
+//! Invariant: whatever an initiator sends, a connection holds at most [`INPUT_BYTES_MAX`] of
+//! input, [`HELD_BYTES_MAX`] of commands that came out of order, [`GATHER_BYTES_MAX`] of write
+//! data asked for beside [`COMMANDS_MAX`] times [`FIRST_BURST_BYTES`] of unasked, and
+//! [`REPLY_BYTES_MAX`] (or one largest reply) of replies.
+
+use std::time::Duration;
+
+use weir_serve::limits::INPUT_BYTES;
+
+/// An initiator that has not logged in by then is dropped: none needs more than a few round
+/// trips, and half-open connections must not pile up.
+pub const LOGIN_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long a login waits for the session that it takes the place of: storage that has not
+/// answered by then keeps the old session alive, and two at once could both write.
+pub const REINSTATEMENT_LIMIT: Duration = Duration::from_secs(5);
+
+/// Data segment of a login PDU: what RFC 7143 13.12 sets until something else is declared.
+pub const LOGIN_DATA_BYTES_MAX: usize = 8192;
+
+/// Text of one negotiation over all of its PDUs: all keys there are fit four times.
+pub const TEXT_BYTES_MAX: usize = 16 << 10;
+
+/// Keys in one text: twice as many as are defined; as many answers of `NotUnderstood` still fit
+/// into the data segment of one login PDU.
+pub const KEYS_MAX: usize = 96;
+
+/// Login PDUs of one connection: security and operational stage take six.
+pub const LOGIN_PDUS_MAX: u32 = 32;
+
+/// Data segment this side takes: what Linux asks for in one Data-Out; a larger one would only
+/// wait longer in the receive buffer before it is copied.
+pub const RECEIVE_DATA_BYTES_MAX: usize = 256 << 10;
+
+/// Data segment this side sends, however much the initiator would take: one largest transfer.
+pub const SEND_DATA_BYTES_MAX: usize = TRANSFER_BYTES_MAX;
+
+/// Data that an initiator may send with a command or right behind it, unasked: every command in
+/// the window may, so this is multiplied with [`COMMANDS_MAX`].
+pub const FIRST_BURST_BYTES: usize = 64 << 10;
+
+/// Data of one sequence, asked for by one R2T or sent before an F bit: a common largest request,
+/// so that it takes one round trip.
+pub const MAX_BURST_BYTES: usize = 1 << 20;
+
+/// R2Ts of one command that may be open: the next is on its way while one is being served.
+pub const OUTSTANDING_R2T_MAX: u32 = 4;
+
+/// Data of one command: as logical units say in their Block Limits page.
+pub const TRANSFER_BYTES_MAX: usize = weir_scsi::limits::TRANSFER_BYTES_MAX as usize;
+
+/// Commands of one session under way: the window that initiators are told. Linux uses 128.
+pub const COMMANDS_MAX: u32 = 128;
+
+/// Write data that is asked for by R2T at one time: two largest commands, so that one comes while
+/// one is written, and as much as NBD holds.
+pub const GATHER_BYTES_MAX: usize = 2 * TRANSFER_BYTES_MAX;
+
+/// PDUs kept because one before them is missing; with one connection that is the initiator's
+/// fault, so there is room for no more than two largest PDUs.
+pub const HELD_BYTES_MAX: usize = 2 * RECEIVE_DATA_BYTES_MAX;
+
+/// Replies under way beyond which no further command is run.
+pub const REPLY_BYTES_MAX: usize = 2 * TRANSFER_BYTES_MAX;
+
+/// Replies gathered before the next command waits for a send: 60 reads of 4 KiB in one send, and
+/// small enough to stay in the CPU's cache.
+pub const SEND_BYTES: usize = 256 << 10;
+
+/// Replies up to this size that come from a task are copied into the next send; larger ones are
+/// sent from their own buffer.
+pub const COPY_BYTES_MAX: usize = 16 << 10;
+
+/// Buffers of finished sends a busy connection keeps for the next ones: 8 reads of 1 MiB.
+pub const POOL_BYTES_MAX: usize = 8 << 20;
+
+/// Largest PDU: header, longest additional headers (255 words), digests and data.
+pub const PDU_BYTES_MAX: usize = 48 + 4 * 255 + 4 + RECEIVE_DATA_BYTES_MAX + 4;
+
+/// Receive buffer at most.
+pub const INPUT_BYTES_MAX: usize = PDU_BYTES_MAX + INPUT_BYTES;
+
+/// An initiator of which no whole PDU came for so long is asked whether it is there (NOP-In), and
+/// is gone if nothing whole comes for as long again. Linux asks from its side every 5 s; a PDU of
+/// the largest size takes less on any link that storage is used over.
+pub const QUIET_LIMIT: Duration = Duration::from_secs(30);
+
+/// Immediate management requests that wait for commands to end: more than any initiator has
+/// reason to have, few enough that an initiator cannot pile them up.
+pub const MANAGEMENT_MAX: usize = 16;
+
+/// Commands answered in one send beyond which the initiator has a queue, and need not be waited
+/// for.
+pub const LINGER_COMMANDS_MAX: u64 = 2;
+
+/// Longest iSCSI name (RFC 7143 4.2.7.1).
+pub const NAME_BYTES_MAX: usize = 223;

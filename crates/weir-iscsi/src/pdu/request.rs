@@ -1,0 +1,334 @@
+//! What initiators send.
+//!
+//! Not here: what is done about it.
+//!
+//! Spec: RFC 7143 11.3 to 11.16.
+//!
+//! Invariant: a field that has no meaning here is not looked at, as 11 asks of receivers.
+
+use weir_scsi::{Attribute, Lun};
+
+use super::{Header, NO_TAG, Pdu, RejectReason, opcode};
+
+/// Longest command descriptor block: 16 bytes in the header and 244 behind it (SPC-4 4.2.3).
+const CDB_BYTES_MAX: usize = 260;
+/// Additional header segment: Extended CDB (11.2.2.3).
+const AHS_EXTENDED_CDB: u8 = 1;
+
+/// A request in full feature phase.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// NOP-Out.
+    NopOut(NopOut),
+    /// SCSI Command.
+    Command(Command),
+    /// Task Management Function Request.
+    Management(Management),
+    /// Text Request.
+    Text(Text),
+    /// SCSI Data-Out.
+    DataOut(DataOut),
+    /// Logout Request.
+    Logout(Logout),
+}
+
+/// NOP-Out (11.18).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NopOut {
+    /// Outside the order of commands.
+    pub immediate: bool,
+    /// [`NO_TAG`] where no answer is wanted.
+    pub itt: u32,
+    /// The tag of the NOP-In it answers, or [`NO_TAG`].
+    pub ttt: u32,
+    /// Its place in the order.
+    pub cmd_sn: u32,
+}
+
+/// SCSI Command (11.3).
+#[expect(clippy::struct_excessive_bools, reason = "each is a bit of the header")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// Outside the order of commands.
+    pub immediate: bool,
+    /// No unsolicited Data-Out follows.
+    pub is_final: bool,
+    /// Data is expected from the target.
+    pub read: bool,
+    /// Data is sent to the target.
+    pub write: bool,
+    /// Place among other tasks.
+    pub attribute: Attribute,
+    /// Logical unit.
+    pub lun: Lun,
+    /// Initiator task tag.
+    pub itt: u32,
+    /// Bytes the initiator expects to be transferred.
+    pub expected_bytes: u32,
+    /// Its place in the order.
+    pub cmd_sn: u32,
+    /// The command descriptor block.
+    pub cdb: CdbBuffer,
+}
+
+/// A command descriptor block: nearly always 16 bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CdbBuffer {
+    short: [u8; 16],
+    long: Option<Box<[u8]>>,
+}
+
+impl CdbBuffer {
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        self.long.as_deref().unwrap_or(&self.short)
+    }
+}
+
+/// Task Management Function Request (11.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Management {
+    /// Outside the order of commands.
+    pub immediate: bool,
+    /// 1 ABORT TASK to 8 TASK REASSIGN.
+    pub function: u8,
+    /// Logical unit.
+    pub lun: Lun,
+    /// Initiator task tag.
+    pub itt: u32,
+    /// The task that is meant, with ABORT TASK.
+    pub referenced_itt: u32,
+    /// Its place in the order.
+    pub cmd_sn: u32,
+    /// The CmdSN of the task that is meant.
+    pub ref_cmd_sn: u32,
+}
+
+/// Text Request (11.10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Text {
+    /// Outside the order of commands.
+    pub immediate: bool,
+    /// The negotiation may end with the answer.
+    pub is_final: bool,
+    /// The text goes on in the next PDU.
+    pub continues: bool,
+    /// Initiator task tag.
+    pub itt: u32,
+    /// The tag of the answer it goes on from, or [`NO_TAG`].
+    pub ttt: u32,
+    /// Its place in the order.
+    pub cmd_sn: u32,
+}
+
+/// SCSI Data-Out (11.7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataOut {
+    /// Last of its sequence.
+    pub is_final: bool,
+    /// Task it belongs to.
+    pub itt: u32,
+    /// The tag of the R2T it answers, or [`NO_TAG`] for unsolicited data.
+    pub ttt: u32,
+    /// Number in its sequence.
+    pub data_sn: u32,
+    /// Where its data lies in the command's.
+    pub offset: u32,
+}
+
+/// What a logout closes (11.14.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogoutReason {
+    /// The session.
+    CloseSession,
+    /// One connection.
+    CloseConnection,
+    /// One connection, to be recovered on another.
+    RemoveForRecovery,
+}
+
+/// Logout Request (11.14).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Logout {
+    /// Outside the order of commands.
+    pub immediate: bool,
+    /// What to close.
+    pub reason: LogoutReason,
+    /// Initiator task tag.
+    pub itt: u32,
+    /// The connection that is meant.
+    pub cid: u16,
+    /// Its place in the order.
+    pub cmd_sn: u32,
+}
+
+/// Login Request (11.12).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Login {
+    /// Ready to go to `next_stage`.
+    pub transit: bool,
+    /// The text goes on in the next PDU.
+    pub continues: bool,
+    /// 0 security, 1 operational, 3 full feature.
+    pub stage: u8,
+    /// Where to go with `transit`.
+    pub next_stage: u8,
+    /// Lowest version the initiator speaks.
+    pub version_min: u8,
+    /// Its part of the session's identity.
+    pub isid: [u8; 6],
+    /// The target's part, 0 for a new session.
+    pub tsih: u16,
+    /// Initiator task tag.
+    pub itt: u32,
+    /// The connection's number in its session.
+    pub cid: u16,
+    /// What the first command will have.
+    pub cmd_sn: u32,
+    /// What the initiator expects the next answer to be numbered.
+    pub exp_stat_sn: u32,
+}
+
+impl Login {
+    /// Reads a header; `None` where it is no login request.
+    pub fn decode(header: &Header) -> Option<Self> {
+        if header.opcode() != opcode::LOGIN {
+            return None;
+        }
+        let flags = header.flags();
+        Some(Self {
+            transit: flags & 0x80 != 0,
+            continues: flags & 0x40 != 0,
+            stage: flags >> 2 & 3,
+            next_stage: flags & 3,
+            version_min: header.byte(3),
+            isid: header.bytes(8),
+            tsih: u16::from_be_bytes(header.bytes(14)),
+            itt: header.itt(),
+            cid: u16::from_be_bytes(header.bytes(20)),
+            cmd_sn: header.cmd_sn(),
+            exp_stat_sn: header.word(28),
+        })
+    }
+
+    /// The header an initiator sends.
+    pub fn encode(&self) -> Header {
+        let mut flags = self.stage << 2 | self.next_stage;
+        flags |= if self.transit { 0x80 } else { 0 };
+        flags |= if self.continues { 0x40 } else { 0 };
+        let mut header = Header::new(opcode::LOGIN | opcode::IMMEDIATE, flags);
+        header.set(3, [self.version_min]);
+        header.set(8, self.isid);
+        header.set(14, self.tsih.to_be_bytes());
+        header.set_word(16, self.itt);
+        header.set(20, self.cid.to_be_bytes());
+        header.set_word(24, self.cmd_sn);
+        header.set_word(28, self.exp_stat_sn);
+        header
+    }
+}
+
+impl Request {
+    /// Reads a PDU of full feature phase.
+    ///
+    /// # Errors
+    /// Why it is to be rejected.
+    pub fn decode(pdu: &Pdu<'_>) -> Result<Self, RejectReason> {
+        let header = &pdu.header;
+        let (flags, immediate) = (header.flags(), header.is_immediate());
+        let (itt, cmd_sn) = (header.itt(), header.cmd_sn());
+        let (is_final, ttt) = (flags & 0x80 != 0, header.word(20));
+        Ok(match header.opcode() {
+            opcode::NOP_OUT => Self::NopOut(NopOut { immediate, itt, ttt, cmd_sn }),
+            opcode::COMMAND => Self::Command(Command::decode(pdu)?),
+            opcode::MANAGEMENT => Self::Management(Management {
+                immediate,
+                function: flags & 0x7f,
+                lun: Lun(header.bytes(8)),
+                itt,
+                referenced_itt: ttt,
+                cmd_sn,
+                ref_cmd_sn: header.word(32),
+            }),
+            opcode::TEXT => {
+                let continues = flags & 0x40 != 0;
+                if itt == NO_TAG || is_final && continues {
+                    return Err(RejectReason::InvalidField);
+                }
+                Self::Text(Text { immediate, is_final, continues, itt, ttt, cmd_sn })
+            }
+            opcode::DATA_OUT => {
+                let (data_sn, offset) = (header.word(36), header.word(40));
+                Self::DataOut(DataOut { is_final, itt, ttt, data_sn, offset })
+            }
+            opcode::LOGOUT => {
+                let reason = match flags & 0x7f {
+                    0 => LogoutReason::CloseSession,
+                    1 => LogoutReason::CloseConnection,
+                    2 => LogoutReason::RemoveForRecovery,
+                    _ => return Err(RejectReason::InvalidField),
+                };
+                let cid = u16::from_be_bytes(header.bytes(20));
+                Self::Logout(Logout { immediate, reason, itt, cid, cmd_sn })
+            }
+            opcode::SNACK => return Err(RejectReason::Snack),
+            opcode::LOGIN => return Err(RejectReason::Protocol),
+            _ => return Err(RejectReason::Unsupported),
+        })
+    }
+}
+
+impl Command {
+    fn decode(pdu: &Pdu<'_>) -> Result<Self, RejectReason> {
+        let header = &pdu.header;
+        let flags = header.flags();
+        let attribute = match flags & 7 {
+            0 | 1 => Attribute::Simple,
+            2 => Attribute::Ordered,
+            3 => Attribute::HeadOfQueue,
+            4 => Attribute::Aca,
+            _ => return Err(RejectReason::InvalidField),
+        };
+        let itt = header.itt();
+        if itt == NO_TAG {
+            return Err(RejectReason::InvalidField);
+        }
+        let command = Self {
+            immediate: header.is_immediate(),
+            is_final: flags & 0x80 != 0,
+            read: flags & 0x40 != 0,
+            write: flags & 0x20 != 0,
+            attribute,
+            lun: Lun(header.bytes(8)),
+            itt,
+            expected_bytes: header.word(20),
+            cmd_sn: header.cmd_sn(),
+            cdb: CdbBuffer { short: header.bytes(32), long: long_cdb(header, pdu.ahs)? },
+        };
+        // Only a command that sends data may have more of it coming.
+        if !command.is_final && !command.write {
+            return Err(RejectReason::InvalidField);
+        }
+        Ok(command)
+    }
+}
+
+/// The whole command descriptor block where a part of it stands in an additional header segment.
+fn long_cdb(header: &Header, mut ahs: &[u8]) -> Result<Option<Box<[u8]>>, RejectReason> {
+    let mut long = None;
+    while let Some((&[high, low, kind], rest)) = ahs.split_first_chunk::<3>() {
+        let len = usize::from(u16::from_be_bytes([high, low]));
+        let content = rest.get(..len).ok_or(RejectReason::InvalidField)?;
+        // The reserved byte in front is counted by the length.
+        if kind & 0x3f == AHS_EXTENDED_CDB && long.is_none() {
+            let more = content.get(1..).ok_or(RejectReason::InvalidField)?;
+            let cdb: Vec<u8> = header.bytes::<16>(32).into_iter().chain(more.to_vec()).collect();
+            if cdb.len() > CDB_BYTES_MAX {
+                return Err(RejectReason::InvalidField);
+            }
+            long = Some(cdb.into());
+        }
+        ahs = rest.get(super::padded(3 + len) - 3..).unwrap_or_default();
+    }
+    Ok(long)
+}

@@ -1,0 +1,370 @@
+//! One connection from login to logout, on a socket.
+//!
+//! Not here: what requests do (`connection`), the rules of login (`login`), listening and threads
+//! (weir-serve).
+//!
+//! Two tasks: the reader receives as much as there is and takes every PDU in it; the writer sends
+//! what answers have gathered. While a send is under way requests go on being taken, so that a
+//! deep queue costs one receive and one send for many commands. A third asks an initiator that
+//! has gone quiet whether it is there.
+//!
+//! Invariants:
+//! - at the end of input, at logout and at a stop, commands under way finish and their answers are
+//!   sent before the socket is closed;
+//! - nothing is taken after the end was reached.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use compio::BufResult;
+use compio::buf::{IntoInner, IoBuf};
+use compio::io::AsyncWriteExt;
+use rustix::net::Shutdown;
+use weir_serve::limits::DRAIN_LIMIT;
+use weir_serve::{Input, Linger, OutBuf, Outgoing, Peer, Protocol, Socket, Watch, shut};
+
+use crate::connection::{Connection, Flow, Parts};
+use crate::error::IscsiError;
+use crate::limits::{
+    COMMANDS_MAX, INPUT_BYTES_MAX, LOGIN_DATA_BYTES_MAX, LOGIN_LIMIT, RECEIVE_DATA_BYTES_MAX,
+};
+use crate::login::{Denial, Login, Purpose, Ready, Step, refused};
+use crate::pdu::{self, Digests, Framed, Header, LoginResponse, Pdu, opcode};
+use crate::sessions::Entrant;
+use crate::targets::Targets;
+
+/// What the first answer is numbered.
+const FIRST_STAT_SN: u32 = 1;
+
+/// The protocol, with what it offers.
+pub struct Iscsi(pub Arc<dyn Targets>);
+
+impl Protocol for Iscsi {
+    type Error = IscsiError;
+
+    fn name(&self) -> &'static str {
+        "iscsi"
+    }
+
+    async fn run<S: Socket>(
+        &self,
+        socket: S,
+        peer: &Peer,
+        watch: &Watch,
+    ) -> Result<(), IscsiError> {
+        run(socket, &self.0, peer, watch).await
+    }
+}
+
+/// Serves one connection until it ends; must run on a compio runtime.
+///
+/// # Errors
+/// Why the connection was dropped; `Ok` where it ended in good order.
+pub async fn run<S: Socket>(
+    socket: S,
+    targets: &Arc<dyn Targets>,
+    peer: &Peer,
+    watch: &Watch,
+) -> Result<(), IscsiError> {
+    let mut wire = Wire { socket, input: Input::new(INPUT_BYTES_MAX) };
+    let login = compio::time::timeout(LOGIN_LIMIT, log_in(&mut wire, targets, peer, watch));
+    let Ok(result) = login.await else {
+        return Err(IscsiError::LoginTimeout { seconds: LOGIN_LIMIT.as_secs() });
+    };
+    let Some(connection) = result? else { return Ok(()) };
+
+    let _release = Release(Rc::clone(&connection));
+    let writer = compio::runtime::spawn(write_answers(wire.socket.clone(), Rc::clone(&connection)));
+    let pinger = compio::runtime::spawn(ping(
+        wire.socket.clone(),
+        Rc::clone(&connection),
+        targets.quiet_limit(),
+    ));
+    let read = read_requests(&mut wire, &connection, watch).await;
+    drop(pinger);
+    connection.stop_taking();
+    let ending = connection.ending();
+    if (watch.is_stopping() || ending.is_some()) && !connection.is_broken() {
+        connection.announce_end();
+    }
+    connection.flush();
+    let drained = compio::time::timeout(DRAIN_LIMIT, drain(&connection, writer));
+    let written = match (ending, drained.await) {
+        (_, Ok(written)) => written,
+        (ending, Err(_)) => {
+            // The writer was dropped with the wait; what the nexus has still must end.
+            connection.give_up();
+            shut(&wire.socket, Shutdown::Both);
+            ending.map_or(Ok(()), |why| Err(IscsiError::Ended { why }))
+        }
+    };
+    // Commands of a broken connection still use the nexus; they end before it does.
+    while connection.is_running() {
+        connection.progress.wait().await;
+    }
+    match ending {
+        Some(why) => Err(IscsiError::Ended { why }),
+        None => read.and(written),
+    }
+}
+
+type Writer = compio::runtime::JoinHandle<Result<(), IscsiError>>;
+
+/// Waits until what is under way is answered and sent.
+async fn drain(connection: &Connection, writer: Writer) -> Result<(), IscsiError> {
+    while connection.is_running() && !connection.is_broken() {
+        connection.progress.wait().await;
+    }
+    connection.end();
+    writer.await.unwrap_or(Ok(()))
+}
+
+/// Lets the writer end however the session does, a panic of the storage included; otherwise it
+/// would keep the socket open for ever.
+struct Release(Rc<Connection>);
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        self.0.give_up();
+    }
+}
+
+/// A socket and what was received from it.
+struct Wire<S> {
+    socket: S,
+    input: Input,
+}
+
+impl<S: Socket> Wire<S> {
+    /// Receives once; `need` is the length of the PDU at the front, as far as known.
+    async fn receive(&mut self, need: usize) -> Result<usize, IscsiError> {
+        let (at, limit) = self.input.make_room(need);
+        let buffer = self.input.take().slice(at..at + limit);
+        let BufResult(result, slice) = compio::io::AsyncRead::read(&mut self.socket, buffer).await;
+        self.input.put_back(slice.into_inner());
+        Ok(result?)
+    }
+
+    async fn send(&mut self, header: Header, data: &[u8]) -> Result<(), IscsiError> {
+        let mut out = OutBuf::default();
+        pdu::put(&mut out, header, data, Digests::default());
+        self.socket.write_all(out).await.0?;
+        Ok(())
+    }
+}
+
+/// The login phase; `None` where the initiator went away before it began.
+async fn log_in<S: Socket>(
+    wire: &mut Wire<S>,
+    targets: &Arc<dyn Targets>,
+    peer: &Peer,
+    watch: &Watch,
+) -> Result<Option<Rc<Connection>>, IscsiError> {
+    let mut login = Login::new(&**targets, &peer.name, &peer.local);
+    let mut stat_sn = FIRST_STAT_SN;
+    loop {
+        let (request, step, used) =
+            match pdu::frame(wire.input.pending(), Digests::default(), LOGIN_DATA_BYTES_MAX)? {
+                Framed::Need(need) => {
+                    if watch.is_stopping() || wire.receive(need).await? == 0 {
+                        let begun = !wire.input.pending().is_empty();
+                        return if begun { Err(IscsiError::Truncated) } else { Ok(None) };
+                    }
+                    continue;
+                }
+                Framed::Pdu(pdu, used) => {
+                    let request = pdu::Login::decode(&pdu.header);
+                    let opcode = pdu.header.opcode();
+                    let request = request.ok_or(IscsiError::NoLogin { opcode })?;
+                    (request, login.feed(&request, &pdu), used)
+                }
+            };
+        wire.input.consume(used);
+        let number = |response: LoginResponse, stat_sn: u32| {
+            let mut header = response.encode();
+            header.set_word(24, stat_sn);
+            header.set_word(28, request.cmd_sn);
+            header.set_word(32, request.cmd_sn.wrapping_add(COMMANDS_MAX - 1));
+            header
+        };
+        match step {
+            Step::Answer(response, text) => {
+                wire.send(number(response, stat_sn), &text).await?;
+                stat_sn = stat_sn.wrapping_add(1);
+            }
+            Step::Ready(response, text, ready) => {
+                let initiator = ready.applicant.port.name.clone();
+                match enter(&wire.socket, targets, *ready, stat_sn.wrapping_add(1), watch).await {
+                    Ok((connection, tsih)) => {
+                        let response = LoginResponse { tsih, ..response };
+                        wire.send(number(response, stat_sn), &text).await?;
+                        return Ok(Some(connection));
+                    }
+                    Err(denial) => {
+                        let response = number(refused(response, denial.status), stat_sn);
+                        return Err(refuse(wire, response, initiator, denial).await);
+                    }
+                }
+            }
+            Step::Refuse(response, denial) => {
+                let initiator = login.initiator().to_owned();
+                return Err(refuse(wire, number(response, stat_sn), initiator, denial).await);
+            }
+        }
+    }
+}
+
+async fn refuse<S: Socket>(
+    wire: &mut Wire<S>,
+    response: Header,
+    initiator: String,
+    denial: Denial,
+) -> IscsiError {
+    match wire.send(response, &[]).await {
+        Ok(()) => IscsiError::LoginRefused { initiator, status: denial.status, why: denial.why },
+        Err(error) => error,
+    }
+}
+
+/// Enters the session, after one of the same initiator port, and makes its nexus.
+async fn enter<S: Socket>(
+    socket: &S,
+    targets: &Arc<dyn Targets>,
+    ready: Ready,
+    stat_sn: u32,
+    watch: &Watch,
+) -> Result<(Rc<Connection>, u16), Denial> {
+    let Ready { applicant, purpose, terms, tsih, cid, cmd_sn, chap } = ready;
+    let (target, open) = match purpose {
+        Purpose::Discovery => (None, None),
+        Purpose::Target { name, open } => (Some(name), Some(open)),
+    };
+    let no_socket = |error: std::io::Error| {
+        Denial::new(crate::login::Status::OutOfResources, error.to_string())
+    };
+    let entrant = Entrant {
+        port: applicant.port.clone(),
+        address: applicant.peer.clone(),
+        target: target.clone(),
+        tsih,
+        cid,
+        chap,
+        digests: terms.digests,
+        socket: socket.as_fd().try_clone_to_owned().map_err(no_socket)?,
+    };
+    let place = targets.sessions().enter(entrant).await?;
+    let tsih = place.tsih();
+    let nexus = open.map(|open| open(&applicant.port)).transpose()?;
+    if let Some(target) = &target {
+        watch.set_user_of(target);
+    }
+    tracing::debug!(initiator = %applicant.port, ?target, tsih, ?terms, "iSCSI session begins");
+    let targets = Arc::clone(targets);
+    let parts = Parts { nexus, place, targets, applicant, target, terms, cid, cmd_sn, stat_sn };
+    Ok((Connection::new(parts), tsih))
+}
+
+/// Receives and takes requests until the end of input, a logout, a stop, or what cannot be taken.
+async fn read_requests<S: Socket>(
+    wire: &mut Wire<S>,
+    connection: &Rc<Connection>,
+    watch: &Watch,
+) -> Result<(), IscsiError> {
+    let rest_of_pdu = Linger::default();
+    loop {
+        let Some(need) = take_pending(&mut wire.input, connection).await? else { return Ok(()) };
+        if watch.is_stopping() || connection.is_broken() || connection.ending().is_some() {
+            return Ok(());
+        }
+        connection.flush();
+        connection.idle();
+        let begun = !wire.input.pending().is_empty();
+        let receive = wire.receive(need);
+        let received = if begun { rest_of_pdu.wait(receive).await? } else { receive.await? };
+        connection.received();
+        if received == 0 {
+            return if begun { Err(IscsiError::Truncated) } else { Ok(()) };
+        }
+    }
+}
+
+/// Takes every whole PDU that was received. Returns how long the next one is, as far as known, or
+/// `None` where the end was reached.
+async fn take_pending(
+    input: &mut Input,
+    connection: &Rc<Connection>,
+) -> Result<Option<usize>, IscsiError> {
+    loop {
+        if connection.is_broken() {
+            return Ok(None);
+        }
+        let pending = input.pending();
+        let framed = pdu::frame(pending, connection.digests(), RECEIVE_DATA_BYTES_MAX)?;
+        let (pdu, used): (Pdu<'_>, usize) = match framed {
+            Framed::Need(need) => return Ok(Some(need)),
+            Framed::Pdu(pdu, used) => (pdu, used),
+        };
+        // Data-Out needs no room for an answer; what waits for it may be what makes room.
+        if pdu.header.opcode() != opcode::DATA_OUT && !connection.has_room() {
+            connection.wait_for_room().await;
+            continue;
+        }
+        let flow = connection.take(&pdu, pending.get(..used).unwrap_or_default())?;
+        input.consume(used);
+        if flow == Flow::End {
+            return Ok(None);
+        }
+    }
+}
+
+/// Sends answers as they gather.
+async fn write_answers<S: Socket>(
+    mut socket: S,
+    connection: Rc<Connection>,
+) -> Result<(), IscsiError> {
+    let result = loop {
+        if connection.is_broken() {
+            break Ok(());
+        }
+        let Some(buffer) = connection.next_send() else {
+            if connection.is_over() {
+                break Ok(());
+            }
+            connection.linger().await;
+            connection.to_send.wait().await;
+            continue;
+        };
+        let BufResult(result, outgoing) = Outgoing::from(buffer).send(&mut socket).await;
+        if let Err(error) = result {
+            break Err(error.into());
+        }
+        connection.sent(outgoing.head);
+    };
+    if result.is_err() || connection.is_broken() {
+        connection.give_up();
+        connection.discard_answers();
+        shut(&socket, Shutdown::Both);
+    }
+    result
+}
+
+/// Asks an initiator that has gone quiet whether it is there, and drops one that is not.
+async fn ping<S: Socket>(socket: S, connection: Rc<Connection>, limit: Duration) {
+    loop {
+        let (pdus, when) = connection.heard();
+        let rest = limit.saturating_sub(when.elapsed());
+        if !rest.is_zero() {
+            compio::time::sleep(rest).await;
+            continue;
+        }
+        connection.ping();
+        compio::time::sleep(limit).await;
+        if connection.heard().0 == pdus && connection.is_listening() {
+            tracing::info!(?limit, "no answer from an iSCSI initiator");
+            connection.give_up();
+            shut(&socket, Shutdown::Both);
+            return;
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Logins over a socket: who is let in, and what becomes of the session before.
+//!
+//! Not here: what is negotiated (unit tests), sessions (sessions.rs).
+//!
+//! Invariant: an initiator that does not prove itself never reaches a nexus.
+
+#[allow(dead_code, reason = "no test file uses all of it")]
+mod common;
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use common::initiator::{Initiator, NAME};
+use common::memory::{BLOCK, Disk, TARGET};
+use common::{Setup, pattern, setup, wait_until};
+use weir_iscsi::chap::Algorithm;
+use weir_iscsi::limits::{LOGIN_LIMIT, REINSTATEMENT_LIMIT};
+use weir_iscsi::{Authentication, Credentials, Secret, text};
+
+const SIZE: usize = 1 << 20;
+const NAMES: [(&str, &str); 2] = [("InitiatorName", NAME), ("TargetName", TARGET)];
+
+fn credentials(name: &str, secret: &str) -> Credentials {
+    Credentials { name: name.to_owned(), secret: Secret::new(secret.as_bytes().to_vec()) }
+}
+
+fn chap(mutual: Option<&str>) -> Authentication {
+    Authentication::Chap {
+        initiator: credentials("alice", "correct horse"),
+        target: mutual.map(|secret| credentials("weir", secret)),
+    }
+}
+
+fn with(keys: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
+    keys.iter().map(|(key, value)| (*key, (*value).to_owned())).collect()
+}
+
+/// Text as owned pairs.
+fn owned(answer: &[u8]) -> Vec<(String, String)> {
+    let pairs = text::pairs(answer).expect("text");
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+fn value(pairs: &[(String, String)], key: &str) -> String {
+    let found = pairs.iter().find(|(found, _)| found == key);
+    found.map_or_else(|| panic!("{key} in {pairs:?}"), |(_, value)| value.clone())
+}
+
+/// What the initiator does with our challenge.
+struct Proof<'a> {
+    name: &'a str,
+    secret: &'a str,
+    /// Its own challenge, for mutual CHAP; empty: ours back.
+    challenge: Option<&'a [u8]>,
+}
+
+/// A login with CHAP. Ends in full feature phase; returns the last answer's text.
+fn prove(
+    initiator: &mut Initiator,
+    algorithms: &str,
+    proof: &Proof<'_>,
+) -> Result<Vec<(String, String)>, [u8; 2]> {
+    let offer: Vec<_> = NAMES.iter().copied().chain([("AuthMethod", "CHAP,None")]).collect();
+    let answer = owned(&initiator.login_step(0, Some(1), &offer)?);
+    assert_eq!(value(&answer, "AuthMethod"), "CHAP");
+    assert_eq!(value(&answer, "TargetPortalGroupTag"), "1");
+    let answer = owned(&initiator.login_step(0, None, &[("CHAP_A", algorithms)])?);
+    let algorithm = match value(&answer, "CHAP_A").as_str() {
+        "5" => Algorithm::Md5,
+        "7" => Algorithm::Sha256,
+        other => panic!("CHAP_A={other}"),
+    };
+    let identifier: u8 = value(&answer, "CHAP_I").parse().expect("a number");
+    let challenge = text::binary(&value(&answer, "CHAP_C")).expect("binary");
+    let secret = Secret::new(proof.secret.as_bytes().to_vec());
+    let response = text::to_hex(&algorithm.response(identifier, &secret, &challenge));
+    let mut keys = with(&[("CHAP_N", proof.name), ("CHAP_R", &response)]);
+    if let Some(own) = proof.challenge {
+        let own = if own.is_empty() { &challenge } else { own };
+        keys.extend(with(&[("CHAP_I", "17"), ("CHAP_C", &text::to_hex(own))]));
+    }
+    let keys: Vec<_> = keys.iter().map(|(key, value)| (*key, value.as_str())).collect();
+    let answer = owned(&initiator.login_step(0, Some(1), &keys)?);
+    initiator.login_step(1, Some(3), &[("InitialR2T", "Yes")])?;
+    if let Some(own) = proof.challenge {
+        let secret = Secret::new(b"staple".to_vec());
+        let expected = algorithm.response(17, &secret, own);
+        assert_eq!(text::binary(&value(&answer, "CHAP_R")), Some(expected), "the target's proof");
+        assert_eq!(value(&answer, "CHAP_N"), "weir");
+    }
+    Ok(answer)
+}
+
+const RIGHT: Proof<'_> = Proof { name: "alice", secret: "correct horse", challenge: None };
+
+#[test]
+fn chap_lets_in_who_knows_the_secret() {
+    let Setup { targets, address, server: _server } = setup(Disk::new(SIZE));
+    *targets.authentication.lock() = chap(None);
+    for algorithms in ["5", "7", "5,7", "6,5"] {
+        let mut initiator = Initiator::connect(address);
+        prove(&mut initiator, algorithms, &RIGHT).expect("a session");
+        assert_eq!(initiator.read(0, 1).len(), BLOCK);
+        assert!(targets.sessions.list()[0].chap);
+    }
+}
+
+#[test]
+fn chap_keeps_out_who_does_not() {
+    let setup = setup(Disk::new(SIZE));
+    *setup.targets.authentication.lock() = chap(None);
+    let failure = Err([2, 1]);
+    for proof in [
+        Proof { secret: "wrong horse", ..RIGHT },
+        Proof { secret: "", ..RIGHT },
+        Proof { name: "bob", ..RIGHT },
+        // Mutual CHAP without a secret to answer with.
+        Proof { challenge: Some(b"0123456789abcdef"), ..RIGHT },
+    ] {
+        let mut initiator = Initiator::connect(setup.address);
+        assert_eq!(prove(&mut initiator, "5", &proof), failure);
+        initiator.expect_end();
+    }
+    let mut initiator = Initiator::connect(setup.address);
+    assert_eq!(prove(&mut initiator, "6,8", &RIGHT), failure, "no algorithm in common");
+    // No CHAP at all, in every way.
+    for (stage, next, keys) in [
+        (1, Some(3), &[][..]),
+        (0, Some(3), &[]),
+        (0, Some(1), &[("AuthMethod", "None")]),
+        (0, Some(3), &[("CHAP_N", "alice"), ("CHAP_R", "0x00")]),
+        (1, Some(3), &[("AuthMethod", "CHAP")]),
+    ] {
+        let mut initiator = Initiator::connect(setup.address);
+        let keys: Vec<_> = NAMES.iter().chain(keys).copied().collect();
+        let status = initiator.login_step(stage, next, &keys).expect_err("no session");
+        assert!(matches!(status, [2, 0 | 1]), "{status:?}");
+        initiator.expect_end();
+    }
+    assert_eq!(setup.disk().nexuses.load(Ordering::SeqCst), 0);
+    assert!(setup.targets.sessions.list().is_empty());
+}
+
+#[test]
+fn a_transit_before_the_proof_is_not_granted() {
+    let Setup { targets, address, server: _server } = setup(Disk::new(SIZE));
+    *targets.authentication.lock() = chap(None);
+    let mut initiator = Initiator::connect(address);
+    let offer: Vec<_> = NAMES.iter().copied().chain([("AuthMethod", "CHAP")]).collect();
+    initiator.login_step(0, Some(3), &offer).expect("an answer");
+    assert_eq!(initiator.tsih, 0, "not in full feature phase");
+    // Going on as if it had been granted.
+    assert!(initiator.login_step(1, Some(3), &[]).is_err());
+    assert!(targets.sessions.list().is_empty());
+}
+
+#[test]
+fn mutual_chap_proves_both_and_refuses_reflection() {
+    let Setup { targets, address, server: _server } = setup(Disk::new(SIZE));
+    *targets.authentication.lock() = chap(Some("staple"));
+    let mutual = Proof { challenge: Some(b"0123456789abcdef"), ..RIGHT };
+    for algorithm in ["5", "7"] {
+        prove(&mut Initiator::connect(address), algorithm, &mutual).expect("both proved");
+    }
+    let failure = Err([2, 1]);
+    // It must be asked for.
+    assert_eq!(prove(&mut Initiator::connect(address), "5", &RIGHT), failure);
+    let reflected = Proof { challenge: Some(b""), ..RIGHT };
+    assert_eq!(prove(&mut Initiator::connect(address), "5", &reflected), failure);
+    // The same secret both ways proves nothing.
+    *targets.authentication.lock() = chap(Some("correct horse"));
+    assert_eq!(prove(&mut Initiator::connect(address), "5", &mutual), failure);
+}
+
+#[test]
+fn discovery_may_demand_chap_too() {
+    let Setup { targets, address, server: _server } = setup(Disk::new(SIZE));
+    *targets.discovery.lock() = chap(None);
+    let mut initiator = Initiator::connect(address);
+    let keys = [NAMES[0], ("SessionType", "Discovery"), ("AuthMethod", "None")];
+    assert_eq!(initiator.login_step(0, Some(1), &keys), Err([2, 1]));
+}
+
+#[test]
+fn refusals_have_their_status() {
+    let Setup { address, server: _server, .. } = setup(Disk::new(SIZE));
+    let none = ("TargetName", "iqn.2026-01.org.example:none");
+    let stranger = ("InitiatorName", "iqn.2026-01.org.example:stranger");
+    for (keys, status) in [
+        (vec![NAMES[0], none], [2, 3]),
+        (vec![stranger, NAMES[1]], [2, 2]),
+        (vec![NAMES[0]], [2, 7]),
+        (vec![NAMES[1]], [2, 7]),
+        (vec![NAMES[0], NAMES[1], ("SessionType", "Odd")], [2, 9]),
+        (vec![NAMES[0], NAMES[1], ("ImmediateData", "Yes"), ("ImmediateData", "No")], [2, 0]),
+        (vec![("InitiatorName", ""), NAMES[1]], [2, 0]),
+    ] {
+        let mut initiator = Initiator::connect(address);
+        assert_eq!(initiator.login_step(1, Some(3), &keys), Err(status), "{keys:?}");
+        initiator.expect_end();
+    }
+    // Stages that are none, text without an end, a TSIH that is nobody's.
+    for (stage, next) in [(2, Some(3)), (3, Some(3)), (1, Some(1)), (1, Some(0)), (0, Some(2))] {
+        let mut initiator = Initiator::connect(address);
+        assert_eq!(initiator.login_step(stage, next, &NAMES), Err([2, 0]), "{stage} {next:?}");
+    }
+    let mut initiator = Initiator::connect(address);
+    for part in 0..3 {
+        initiator.send_login(1, None, true, &[b'a'; 8192]);
+        let reply = initiator.reply();
+        assert_eq!(reply.header.byte(36) == 0, part < 2, "bounded");
+    }
+    let mut initiator = Initiator::connect(address);
+    initiator.tsih = 1234;
+    assert_eq!(initiator.log_in(&[]), Err([2, 10]));
+    // Something else than a login.
+    let mut initiator = Initiator::connect(address);
+    let header = initiator.read_header(0, 1);
+    initiator.send(header, &[]);
+    initiator.expect_end();
+}
+
+#[test]
+fn text_may_be_cut_anywhere_between_two_requests() {
+    let Setup { address, server: _server, .. } = setup(Disk::new(SIZE));
+    let mut data = Vec::new();
+    NAMES.iter().for_each(|(key, value)| text::put(&mut data, key, value));
+    for cut in [1, 13, 14, 20, data.len() - 1] {
+        let mut initiator = Initiator::connect(address);
+        initiator.send_login(1, None, true, &data[..cut]);
+        let reply = initiator.reply();
+        assert!(reply.data.is_empty() && reply.header.flags() & 0xc0 == 0);
+        initiator.send_login(1, Some(3), false, &data[cut..]);
+        let reply = initiator.reply();
+        assert_eq!(reply.header.bytes(36), [0, 0], "cut at {cut}");
+        assert_eq!(reply.header.flags() & 0x83, 0x83);
+        assert_eq!(initiator.read(0, 1).len(), BLOCK);
+    }
+}
+
+#[test]
+fn a_session_that_comes_back_takes_the_place_of_its_former_self() {
+    let setup = setup(Disk::new(SIZE));
+    let address = setup.address;
+    let mut first = Initiator::session(address, &[]);
+    let mut second = Initiator::session(address, &[]);
+    assert_ne!(first.tsih, second.tsih);
+    first.expect_end();
+    assert_eq!(setup.targets.sessions.list().len(), 1);
+    assert_eq!(setup.disk().nexuses.load(Ordering::SeqCst), 1);
+    // Another ISID is another session.
+    let mut other = Initiator::connect(address);
+    other.isid[5] = 9;
+    other.log_in(&[]).expect("a session");
+    assert_eq!(second.read(0, 1).len(), BLOCK);
+    // The TSIH of a living session: the same connection again, or one too many.
+    let mut third = Initiator::connect(address);
+    (third.tsih, third.cid) = (second.tsih, 2);
+    assert_eq!(third.log_in(&[]), Err([2, 6]));
+    assert_eq!(second.read(0, 1).len(), BLOCK);
+    let mut third = Initiator::connect(address);
+    third.tsih = second.tsih;
+    third.log_in(&[]).expect("the connection again");
+    assert_eq!(third.tsih, second.tsih);
+    second.expect_end();
+    assert_eq!(third.read(0, 1).len(), BLOCK);
+    assert_eq!(other.read(0, 1).len(), BLOCK);
+    assert_eq!(setup.disk().nexuses.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn a_new_session_starts_after_the_last_command_of_the_old_one() {
+    let setup = setup(Disk::new(SIZE));
+    let mut first = Initiator::session(setup.address, &[]);
+    setup.disk().held.store(true, Ordering::Relaxed);
+    let header = first.write_header(0, BLOCK, true);
+    first.send(header, &pattern(BLOCK, 1));
+    first.nop(b"");
+    let disk = std::sync::Arc::clone(&setup.targets.disk);
+    let release = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(disk.done.load(Ordering::Relaxed), 0);
+        disk.held.store(false, Ordering::Relaxed);
+    });
+    let start = Instant::now();
+    let mut second = Initiator::session(setup.address, &[]);
+    assert!(start.elapsed() >= Duration::from_millis(250), "it waited");
+    assert_eq!(second.read(0, 1), pattern(BLOCK, 1));
+    release.join().expect("no panic");
+}
+
+#[test]
+fn a_new_session_is_refused_while_the_old_one_does_not_end() {
+    let setup = setup(Disk::new(SIZE));
+    let mut first = Initiator::session(setup.address, &[]);
+    setup.disk().held.store(true, Ordering::Relaxed);
+    let header = first.write_header(0, BLOCK, true);
+    first.send(header, &[1; BLOCK]);
+    first.nop(b"");
+    let start = Instant::now();
+    let mut second = Initiator::connect(setup.address);
+    assert_eq!(second.log_in(&[]), Err([3, 2]));
+    assert!(start.elapsed() >= REINSTATEMENT_LIMIT);
+    setup.disk().held.store(false, Ordering::Relaxed);
+    wait_until("the old session", || setup.targets.sessions.list().is_empty());
+    Initiator::session(setup.address, &[]).read(0, 1);
+}
+
+#[test]
+fn a_login_that_takes_its_time_is_cut_off() {
+    let Setup { address, server: _server, .. } = setup(Disk::new(SIZE));
+    let mut initiator = Initiator::connect(address);
+    let start = Instant::now();
+    // A byte now and then does not keep it alive.
+    let mut socket = initiator.socket.try_clone().expect("a socket");
+    let drip = std::thread::spawn(move || {
+        for _ in 0..30 {
+            if std::io::Write::write_all(&mut socket, &[0x43]).is_err() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(500));
+        }
+    });
+    initiator.expect_end();
+    assert!(start.elapsed() + Duration::from_secs(1) >= LOGIN_LIMIT);
+    assert!(start.elapsed() < LOGIN_LIMIT + Duration::from_secs(4));
+    drop(initiator);
+    drip.join().expect("no panic");
+}

@@ -1,0 +1,259 @@
+//! A SCSI target device: ports, the map of logical unit numbers, and nexuses to it.
+//!
+//! Not here: how initiators log in (a transport), what commands do (`task` and on).
+//!
+//! Spec: SAM-5 4.6 and 4.7; SPC-4 7.6.4.6 for names of initiator ports.
+//!
+//! Invariants:
+//! - every nexus has a seat on each logical unit that is mapped now, and on no other;
+//! - a nexus that is dropped loses its SPC-2 reservations and keeps its registrations.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::{Arc, Weak};
+
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+use parking_lot::{Mutex, RwLock};
+use weir_serve::OutBuf;
+
+use crate::attention::Attention;
+use crate::limits::LUN_MAX;
+use crate::reservation::Path;
+use crate::seat::Seat;
+use crate::task::{self, Task};
+use crate::transport::{Command, Completion, Lun, Managed, Management, Nexus};
+use crate::unit::Unit;
+
+/// An initiator port: an iSCSI name and the ISID of a session (RFC 7143 4.4.1).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct InitiatorPort {
+    /// `iqn.`, `eui.` or `naa.` name, at most 223 bytes.
+    pub name: String,
+    /// Initiator part of the session identifier.
+    pub isid: [u8; 6],
+}
+
+impl InitiatorPort {
+    /// Its name as reservations keep it: `name,i,0x<ISID in hexadecimal>`, in lower case.
+    pub fn port_name(&self) -> String {
+        let mut name = format!("{},i,0x", self.name.to_ascii_lowercase());
+        for byte in self.isid {
+            write!(name, "{byte:02x}").expect("a string takes all");
+        }
+        name
+    }
+}
+
+/// A target port.
+#[derive(Clone, Debug)]
+pub struct Port {
+    /// Relative target port identifier, from 1.
+    pub relative: u16,
+    /// SCSI name, such as `iqn...,t,0x0001`.
+    pub name: String,
+    /// Target port group it belongs to.
+    pub group: u16,
+}
+
+/// Finds logical units of other targets, for EXTENDED COPY between volumes.
+pub trait Directory: Send + Sync + 'static {
+    /// The logical unit with that designator, if this initiator may use it.
+    fn find(&self, initiator: &InitiatorPort, naa: [u8; 16]) -> Option<Arc<Unit>>;
+}
+
+/// Both ends of a nexus.
+pub(crate) struct NexusName {
+    pub(crate) initiator: InitiatorPort,
+    pub(crate) target: Arc<Target>,
+    /// Both ends, as reservations keep them.
+    pub(crate) path: Path,
+}
+
+/// A SCSI target device.
+pub struct Target {
+    name: String,
+    ports: Vec<Port>,
+    directory: Option<Arc<dyn Directory>>,
+    state: Mutex<TargetState>,
+}
+
+#[derive(Default)]
+struct TargetState {
+    luns: BTreeMap<u16, Arc<Unit>>,
+    nexuses: Vec<Weak<NexusState>>,
+}
+
+/// What a nexus consists of; the target reaches it when the map changes.
+pub(crate) struct NexusState {
+    pub(crate) name: Arc<NexusName>,
+    seats: RwLock<BTreeMap<u16, Arc<Seat>>>,
+}
+
+impl NexusState {
+    /// The seat on a logical unit.
+    pub(crate) fn seat(&self, lun: Lun) -> Option<Arc<Seat>> {
+        self.seats.read().get(&lun.number()?).cloned()
+    }
+
+    /// Logical unit numbers, in order.
+    pub(crate) fn luns(&self) -> Vec<u16> {
+        self.seats.read().keys().copied().collect()
+    }
+
+    /// All seats.
+    pub(crate) fn seats(&self) -> Vec<Arc<Seat>> {
+        self.seats.read().values().cloned().collect()
+    }
+}
+
+impl Target {
+    /// A target without logical units. `name` is its SCSI device name (an iSCSI name).
+    pub fn new(
+        name: impl Into<String>,
+        ports: Vec<Port>,
+        directory: Option<Arc<dyn Directory>>,
+    ) -> Arc<Self> {
+        Arc::new(Self { name: name.into(), ports, directory, state: Mutex::default() })
+    }
+
+    /// Its SCSI device name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its ports.
+    pub fn ports(&self) -> &[Port] {
+        &self.ports
+    }
+
+    /// The logical units it shows.
+    pub fn luns(&self) -> Vec<(u16, Arc<Unit>)> {
+        self.state.lock().luns.iter().map(|(&number, unit)| (number, Arc::clone(unit))).collect()
+    }
+
+    /// Shows a logical unit; false where the number is taken or above [`LUN_MAX`].
+    pub fn add_lun(&self, number: u16, unit: Arc<Unit>) -> bool {
+        let mut state = self.state.lock();
+        if number > LUN_MAX || state.luns.contains_key(&number) {
+            return false;
+        }
+        for nexus in state.alive() {
+            tell_change(&nexus);
+            let seat = Seat::new(Arc::clone(&unit), Arc::clone(&nexus.name));
+            nexus.seats.write().insert(number, seat);
+        }
+        state.luns.insert(number, unit);
+        true
+    }
+
+    /// Shows it no longer; commands under way on it end.
+    pub fn remove_lun(&self, number: u16) -> Option<Arc<Unit>> {
+        let mut state = self.state.lock();
+        let unit = state.luns.remove(&number)?;
+        for nexus in state.alive() {
+            let gone = nexus.seats.write().remove(&number);
+            tell_change(&nexus);
+            drop(gone);
+        }
+        Some(unit)
+    }
+
+    /// A nexus of an initiator to one of the ports.
+    pub fn nexus(self: &Arc<Self>, initiator: InitiatorPort, relative_port: u16) -> TargetNexus {
+        let path = Path {
+            initiator_port: initiator.port_name(),
+            target: self.name.clone(),
+            relative_port,
+        };
+        let name = Arc::new(NexusName { initiator, target: Arc::clone(self), path });
+        let mut state = self.state.lock();
+        let seats = state
+            .luns
+            .iter()
+            .map(|(&number, unit)| (number, Seat::new(Arc::clone(unit), Arc::clone(&name))))
+            .collect();
+        let nexus = Arc::new(NexusState { name, seats: RwLock::new(seats) });
+        state.nexuses.retain(|nexus| nexus.strong_count() > 0);
+        state.nexuses.push(Arc::downgrade(&nexus));
+        TargetNexus { state: nexus }
+    }
+
+    /// A logical unit that this nexus may copy from and to.
+    pub(crate) fn find(&self, initiator: &InitiatorPort, naa: [u8; 16]) -> Option<Arc<Unit>> {
+        self.directory.as_ref()?.find(initiator, naa)
+    }
+}
+
+impl TargetState {
+    fn alive(&self) -> Vec<Arc<NexusState>> {
+        self.nexuses.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+fn tell_change(nexus: &NexusState) {
+    for seat in nexus.seats() {
+        seat.attentions.raise(Attention::LUNS_CHANGED);
+    }
+}
+
+/// A nexus, as a transport's session holds it. Dropping it is the loss of the nexus.
+pub struct TargetNexus {
+    state: Arc<NexusState>,
+}
+
+impl Nexus for TargetNexus {
+    fn try_execute(&self, command: &Command<'_>, data_in: &mut OutBuf) -> Option<Completion> {
+        match self.state.seat(command.lun) {
+            Some(seat) => Task::new(&self.state, &seat, *command).try_run(data_in),
+            None => Some(task::without_unit(&self.state, command, data_in)),
+        }
+    }
+
+    fn execute<'a>(
+        &'a self,
+        command: Command<'a>,
+        data_in: &'a mut OutBuf,
+    ) -> LocalBoxFuture<'a, Completion> {
+        async move {
+            match self.state.seat(command.lun) {
+                Some(seat) => Task::new(&self.state, &seat, command).run(data_in).await,
+                None => task::without_unit(&self.state, &command, data_in),
+            }
+        }
+        .boxed_local()
+    }
+
+    fn manage(&self, lun: Lun, function: Management) -> Managed {
+        if function == Management::TargetReset {
+            for seat in self.state.seats() {
+                seat.unit.reset(seat.id);
+            }
+            return Managed::Complete;
+        }
+        let Some(seat) = self.state.seat(lun) else { return Managed::NoLun };
+        match function {
+            Management::AbortTaskSet | Management::TargetReset => {}
+            Management::ClearTaskSet => {
+                for other in seat.unit.seats() {
+                    if other.id != seat.id && other.is_running() {
+                        other.abort();
+                        if !seat.unit.mode.tells_aborted() {
+                            other.attentions.raise(Attention::COMMANDS_CLEARED);
+                        }
+                    }
+                }
+            }
+            Management::LunReset => seat.unit.reset(seat.id),
+        }
+        Managed::Complete
+    }
+
+    fn aborts(&self, lun: Lun) -> u64 {
+        self.state.seat(lun).map_or(0, |seat| seat.aborts())
+    }
+
+    fn tells_aborted(&self, lun: Lun) -> bool {
+        self.state.seat(lun).is_some_and(|seat| seat.unit.mode.tells_aborted())
+    }
+}

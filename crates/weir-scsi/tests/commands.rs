@@ -1,0 +1,472 @@
+//! Commands on a logical unit in memory, as a transport runs them.
+//!
+//! Not here: reservations and copies (their own files).
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use common::{MemoryMedium, SIZE, ready, run, run_on, simple, target, unit_of, wide};
+use weir_base::ErrorKind;
+use weir_scsi::{Lun, Managed, Management, Status};
+
+const BLOCKS: u64 = SIZE / 512;
+const OUT_OF_RANGE: (u8, u8, u8) = (5, 0x21, 0);
+const INVALID_CDB: (u8, u8, u8) = (5, 0x24, 0);
+const INVALID_PARAMETER: (u8, u8, u8) = (5, 0x26, 0);
+const LIST_LENGTH: (u8, u8, u8) = (5, 0x1A, 0);
+
+/// A command of each size that moves blocks.
+fn sized(codes: [u8; 4], flags: u8, lba: u32, blocks: u8) -> Vec<Vec<u8>> {
+    let at = lba.to_be_bytes();
+    vec![
+        vec![codes[0], at[1], at[2], at[3], blocks, 0],
+        [&[codes[1], flags][..], &at, &[0, 0, blocks, 0]].concat(),
+        [&[codes[2], flags][..], &at, &[0, 0, 0, blocks, 0, 0]].concat(),
+        wide(codes[3], flags, lba.into(), blocks.into()),
+    ]
+}
+
+const READS: [u8; 4] = [0x08, 0x28, 0xA8, 0x88];
+const WRITES: [u8; 4] = [0x0A, 0x2A, 0xAA, 0x8A];
+
+#[test]
+fn what_is_written_is_read_at_once_and_waiting() {
+    let (medium, unit, _target, nexus) = simple();
+    for waits in [false, true] {
+        medium.waits.store(waits, Ordering::SeqCst);
+        for (turn, write) in sized(WRITES, 0, 77, 3).iter().enumerate() {
+            let data = vec![turn as u8 + 1; 3 * 512];
+            let answer = run(&*nexus, write, &data);
+            assert_eq!(answer.completion.wanted_bytes, 3 * 512);
+            answer.good();
+            for read in sized(READS, 0, 77, 3) {
+                assert!(run(&*nexus, &read, &[]).good() == data, "{read:?}");
+            }
+        }
+    }
+    let counters = unit.counters();
+    assert_eq!((counters.writes, counters.written_bytes), (8, 8 * 1536));
+    assert_eq!((counters.reads, counters.read_bytes), (32, 32 * 1536));
+    assert_eq!(medium.flushes.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn the_end_of_the_medium_is_kept() {
+    let (medium, _unit, _target, nexus) = simple();
+    let last = BLOCKS as u32 - 1;
+    let before = medium.bytes();
+    for (codes, data) in [(READS, vec![]), (WRITES, vec![7; 1024])] {
+        for cdb in sized(codes, 0, last, 2).into_iter().chain(sized(codes, 0, last + 2, 1)) {
+            assert_eq!(run(&*nexus, &cdb, &data).sense(), OUT_OF_RANGE, "{cdb:?}");
+        }
+        let far = wide(codes[3], 0, u64::MAX, 1);
+        assert_eq!(run(&*nexus, &far, &data).sense(), OUT_OF_RANGE);
+        let none = wide(codes[3], 0, BLOCKS + 1, 0);
+        assert_eq!(run(&*nexus, &none, &data).sense(), OUT_OF_RANGE);
+        run(&*nexus, &wide(codes[3], 0, 0, 0), &[]).good();
+        let long = wide(codes[3], 0, 0, (32 << 20) / 512 + 1);
+        assert_eq!(run(&*nexus, &long, &data).sense(), OUT_OF_RANGE);
+        for protect in sized(codes, 0x20, 0, 1).into_iter().skip(1) {
+            assert_eq!(run(&*nexus, &protect, &data).sense(), INVALID_CDB);
+        }
+    }
+    assert!(medium.bytes() == before);
+    // 256 blocks, in the command whose length is a byte.
+    assert_eq!(run(&*nexus, &[8, 0, 0, 0, 0, 0], &[]).good().len(), 256 * 512);
+}
+
+#[test]
+fn a_transfer_beyond_the_limit_is_refused() {
+    let medium = Arc::new(MemoryMedium::new(64 << 20));
+    let target = target();
+    assert!(target.add_lun(0, unit_of(&medium, 1, 512)));
+    let nexus = ready(&target, 1);
+    assert_eq!(run(&*nexus, &wide(0x88, 0, 0, 65537), &[]).sense(), INVALID_CDB);
+    assert_eq!(run(&*nexus, &wide(0x88, 0, 0, 65536), &[]).good().len(), 32 << 20);
+}
+
+#[test]
+fn data_that_is_missing_changes_nothing() {
+    let (medium, _unit, _target, nexus) = simple();
+    let answer = run(&*nexus, &wide(0x8B, 0, 0, 2), &[1; 512]);
+    assert_eq!(answer.sense(), (5, 0x0E, 3));
+    assert!(medium.bytes().iter().all(|&byte| byte == 0));
+    // Of a write the whole blocks that came are written, and the transport says how many bytes did
+    // not come.
+    for (code, fill) in [(0x8A, 1), (0x8E, 2)] {
+        let answer = run(&*nexus, &wide(code, 0, 0, 3), &[fill; 1500]);
+        assert_eq!(answer.completion.wanted_bytes, 1536);
+        answer.good();
+        assert!(medium.bytes()[..1024] == [fill; 1024], "{code:x}");
+        assert!(medium.bytes()[1024..].iter().all(|&byte| byte == 0), "{code:x}");
+    }
+    let (medium, _unit, _target, nexus) = simple();
+    // What is too much is left alone.
+    run(&*nexus, &wide(0x8A, 0, 0, 1), &[1; 1024]).good();
+    assert_eq!(medium.bytes()[511..514], [1, 0, 0]);
+}
+
+#[test]
+fn fua_and_a_cache_turned_off_are_durable() {
+    let (medium, _unit, _target, nexus) = simple();
+    let durable = || medium.durable.lock().first().copied();
+    run(&*nexus, &wide(0x8A, 0x08, 0, 1), &[1; 512]).good();
+    assert_eq!(durable(), Some(1));
+    run(&*nexus, &wide(0x8A, 0, 0, 1), &[2; 512]).good();
+    assert_eq!(durable(), Some(1));
+    run(&*nexus, &wide(0x88, 0x08, 0, 1), &[]).good();
+    assert_eq!(durable(), Some(2));
+    run(&*nexus, &wide(0x8A, 0, 0, 1), &[3; 512]).good();
+    run(&*nexus, &[0x35, 2, 0, 0, 0, 0, 0, 0, 0, 0], &[]).good();
+    assert_eq!(durable(), Some(3));
+    // WCE cleared by MODE SELECT.
+    let mut part = vec![0, 0, 0, 0, 0x08, 18, 0];
+    part.resize(4 + 20, 0);
+    run(&*nexus, &[0x15, 0x10, 0, 0, 24, 0], &part).good();
+    run(&*nexus, &wide(0x8A, 0, 0, 1), &[4; 512]).good();
+    assert_eq!(durable(), Some(4));
+    run(&*nexus, &wide(0x93, 0, 0, 1), &[5; 512]).good();
+    assert_eq!(durable(), Some(5));
+    let unmap = [&[0, 22, 0, 16, 0, 0, 0, 0][..], &[0; 8], &[0, 0, 0, 1, 0, 0, 0, 0]].concat();
+    run(&*nexus, &[0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0], &unmap).good();
+    assert_eq!(durable(), Some(0));
+}
+
+#[test]
+fn what_the_storage_says_becomes_sense_data() {
+    let (medium, _unit, _target, nexus) = simple();
+    let cases = [
+        (ErrorKind::Data, (3, 0x11, 0)),
+        (ErrorKind::NoSpace, (7, 0x27, 7)),
+        (ErrorKind::Unavailable, (2, 4, 0)),
+        (ErrorKind::Poisoned, (4, 0x44, 0)),
+    ];
+    for (kind, expected) in cases {
+        *medium.failure.lock() = Some(kind);
+        assert_eq!(run(&*nexus, &wide(0x88, 0, 0, 1), &[]).sense(), expected);
+        assert_eq!(run(&*nexus, &wide(0x8A, 8, 0, 1), &[1; 512]).sense(), expected);
+    }
+    *medium.failure.lock() = None;
+    medium.read_only.store(true, Ordering::SeqCst);
+    for code in [0x8A, 0x8B, 0x8E, 0x93] {
+        assert_eq!(run(&*nexus, &wide(code, 0, 0, 1), &[1; 512]).sense(), (7, 0x27, 0));
+    }
+    assert_eq!(run(&*nexus, &[0x1A, 8, 0x3F, 0, 255, 0], &[]).good()[2], 0x90);
+}
+
+#[test]
+fn verify_compares() {
+    let (_medium, _unit, _target, nexus) = simple();
+    let data: Vec<u8> = (0..1024_u32).map(|at| (at % 251) as u8).collect();
+    run(&*nexus, &wide(0x8E, 0x02, 4, 2), &data).good();
+    run(&*nexus, &wide(0x8F, 0x02, 4, 2), &data).good();
+    run(&*nexus, &wide(0x8F, 0, 0, BLOCKS as u32), &[]).good();
+    let mut other = data.clone();
+    other[700] ^= 1;
+    let answer = run(&*nexus, &wide(0x8F, 0x02, 4, 2), &other);
+    assert_eq!(answer.sense(), (0xE, 0x1D, 0));
+    assert_eq!(answer.completion.sense.unwrap().information, Some(700));
+    assert_eq!(run(&*nexus, &wide(0x8F, 0x04, 4, 2), &data).sense(), INVALID_CDB);
+    // BYTCHK 3: one block of data for all.
+    run(&*nexus, &wide(0x93, 0, 8, 8), &data[..512]).good();
+    run(&*nexus, &wide(0x8F, 0x06, 8, 8), &data[..512]).good();
+    let answer = run(&*nexus, &wide(0x8F, 0x06, 8, 8), &other[512..]);
+    assert_eq!(answer.sense(), (0xE, 0x1D, 0));
+    assert_eq!(answer.completion.wanted_bytes, 512);
+}
+
+#[test]
+fn compare_and_write_writes_only_where_nothing_differs() {
+    let (medium, _unit, _target, nexus) = simple();
+    let mut cdb = wide(0x89, 0, 3, 0);
+    cdb[13] = 2;
+    for waits in [false, true] {
+        medium.waits.store(waits, Ordering::SeqCst);
+        run(&*nexus, &wide(0x8A, 0, 3, 2), &[1; 1024]).good();
+        let mut data = [[1; 1024], [2; 1024]].concat();
+        data[600] = 9;
+        let answer = run(&*nexus, &cdb, &data);
+        assert_eq!(answer.sense(), (0xE, 0x1D, 0));
+        assert_eq!(answer.completion.wanted_bytes, 2048);
+        assert_eq!(answer.completion.sense.unwrap().information, Some(600));
+        assert!(medium.bytes()[1536..2560] == [1; 1024]);
+        data[600] = 1;
+        run(&*nexus, &cdb, &data).good();
+        assert!(medium.bytes()[1536..2560] == [2; 1024]);
+        assert_eq!(run(&*nexus, &cdb, &data[..1536]).sense(), INVALID_CDB);
+    }
+}
+
+#[test]
+fn write_same_and_unmap() {
+    let (medium, unit, _target, nexus) = simple();
+    let pattern: Vec<u8> = (0..512_u32).map(|at| at as u8).collect();
+    run(&*nexus, &wide(0x93, 0, 0, 64), &pattern).good();
+    assert!(medium.bytes()[..64 * 512] == pattern.repeat(64));
+    // NDOB.
+    run(&*nexus, &wide(0x93, 0x01, 8, 8), &[]).good();
+    assert!(medium.bytes()[8 * 512..16 * 512].iter().all(|&byte| byte == 0));
+    // UNMAP.
+    run(&*nexus, &wide(0x93, 0x08, 16, 8), &[0; 512]).good();
+    let zeros = [0; 512];
+    for (flags, blocks, data, expected) in [
+        (0x10, 8, &zeros[..], INVALID_CDB),
+        (0, 0, &zeros[..], INVALID_CDB),
+        (0, BLOCKS as u32 + 1, &zeros[..], OUT_OF_RANGE),
+        (0, 8, &zeros[..256], (5, 0x0E, 3)),
+        (0, 8, &[0; 1024][..], (5, 0x0E, 3)),
+    ] {
+        let cdb = wide(0x93, flags, 0, blocks);
+        assert_eq!(run(&*nexus, &cdb, data).sense(), expected);
+    }
+    let list = |ranges: &[(u64, u32)]| {
+        let len = ranges.len() as u16 * 16;
+        let mut list = (len + 6).to_be_bytes().to_vec();
+        list.extend(len.to_be_bytes());
+        list.extend([0; 4]);
+        for (lba, blocks) in ranges {
+            list.extend(lba.to_be_bytes());
+            list.extend(blocks.to_be_bytes());
+            list.extend([0; 4]);
+        }
+        list
+    };
+    let unmap = |list: &[u8]| {
+        let len = (list.len() as u16).to_be_bytes();
+        run(&*nexus, &[0x42, 0, 0, 0, 0, 0, 0, len[0], len[1], 0], list)
+    };
+    unmap(&list(&[(24, 8), (40, 1), (BLOCKS, 0)])).good();
+    assert!(medium.bytes()[24 * 512..32 * 512].iter().all(|&byte| byte == 0));
+    assert!(medium.bytes()[40 * 512..41 * 512].iter().all(|&byte| byte == 0));
+    let before = medium.bytes();
+    assert_eq!(unmap(&list(&[(0, 8), (BLOCKS, 1)])).sense(), OUT_OF_RANGE);
+    assert_eq!(unmap(&list(&[(0, 8), (1, u32::MAX)])).sense(), OUT_OF_RANGE);
+    assert_eq!(unmap(&list(&[(0, 1); 257])).sense(), INVALID_PARAMETER);
+    assert_eq!(unmap(&[0; 4]).sense(), LIST_LENGTH);
+    assert!(medium.bytes() == before);
+    unmap(&[]).good();
+    let counters = unit.counters();
+    assert_eq!((counters.unmapped_bytes, counters.zeroed_bytes), (17 * 512, 72 * 512));
+
+    // GET LBA STATUS tells what is a hole.
+    let status = run(&*nexus, &wide(0x9E, 0x12, 18, 24 + 16), &[]).good();
+    let run_at = |at: usize| {
+        let field: [u8; 16] = status[8 + 16 * at..24 + 16 * at].try_into().unwrap();
+        (
+            u64::from_be_bytes(field[..8].try_into().unwrap()),
+            u32::from_be_bytes(field[8..12].try_into().unwrap()),
+            field[12],
+        )
+    };
+    assert_eq!(status.len(), 40);
+    assert_eq!((run_at(0), run_at(1)), ((18, 14, 1), (32, 32, 0)));
+    let beyond = wide(0x9E, 0x12, BLOCKS, 64);
+    assert_eq!(run(&*nexus, &beyond, &[]).sense(), OUT_OF_RANGE);
+}
+
+#[test]
+fn inquiry_and_vital_data() {
+    let (_medium, _unit, target, nexus) = simple();
+    let part = |code: u8| run(&*nexus, &[0x12, 1, code, 1, 0, 0], &[]).good();
+    let standard = run(&*nexus, &[0x12, 0, 0, 1, 0, 0], &[]).good();
+    assert_eq!((standard.len(), standard[4]), (96, 91));
+    assert_eq!(&standard[8..36], b"WEIR    VOLUME          0.1 ");
+    assert_eq!(run(&*nexus, &[0x12, 0, 0, 0, 5, 0], &[]).good(), standard[..5]);
+    let listed = part(0);
+    assert!(listed[4..].is_sorted() && listed[3] as usize == listed.len() - 4);
+    for &code in &listed[4..] {
+        let part = part(code);
+        assert_eq!(part[1], code);
+        assert_eq!(usize::from(u16::from_be_bytes([part[2], part[3]])), part.len() - 4);
+    }
+    assert_eq!(part(0x80)[4..], *b"serial-1");
+    let names = part(0x83);
+    assert!(names.windows(16).any(|part| part == common::identity(1).naa));
+    let port = b"iqn.2026-01.example:target,t,0x0001\0";
+    assert!(names.windows(port.len()).any(|part| part == port));
+    let mut at = 4;
+    while at < names.len() {
+        at += 4 + usize::from(names[at + 3]);
+    }
+    assert_eq!(at, names.len());
+    let limits = part(0xB0);
+    assert_eq!((limits.len(), limits[5]), (64, 255));
+    let refused =
+        [&[0x12, 1, 0xC0, 0, 255, 0], &[0x12, 0, 0x80, 0, 255, 0], &[0x12, 2, 0, 0, 255, 0]];
+    for cdb in refused {
+        assert_eq!(run(&*nexus, cdb, &[]).sense(), INVALID_CDB);
+    }
+    // A logical unit that is not there.
+    let absent = run_on(&*nexus, Lun::new(9), &[0x12, 0, 0, 0, 96, 0], &[]).good();
+    assert_eq!(absent[0], 0x7F);
+    assert_eq!(run_on(&*nexus, Lun::new(9), &[0; 6], &[]).sense(), (5, 0x25, 0));
+    let sense = run_on(&*nexus, Lun([0xC1, 1, 0, 0, 0, 0, 0, 0]), &[3, 0, 0, 0, 18, 0], &[]);
+    assert_eq!(sense.good()[12], 0x25);
+    let _ = target;
+}
+
+#[test]
+fn size_and_blocks() {
+    for (block, exponent) in [(512_u32, 3), (4096, 0)] {
+        let medium = Arc::new(MemoryMedium::new(SIZE));
+        let unit = unit_of(&medium, 1, block);
+        let target = target();
+        assert!(target.add_lun(0, Arc::clone(&unit)));
+        let nexus = ready(&target, 1);
+        let short = run(&*nexus, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[]).good();
+        let last = (SIZE / u64::from(block) - 1) as u32;
+        assert_eq!(short, [last.to_be_bytes(), block.to_be_bytes()].concat());
+        let long = run(&*nexus, &wide(0x9E, 0x10, 0, 32), &[]).good();
+        assert_eq!((long.len(), long[13], long[14]), (32, exponent, 0xC0));
+        medium.grow(2 * SIZE);
+        unit.resized();
+        assert_eq!(run(&*nexus, &[0; 6], &[]).sense(), (6, 0x2A, 9));
+        run(&*nexus, &[0; 6], &[]).good();
+        let long = run(&*nexus, &wide(0x9E, 0x10, 0, 8), &[]).good();
+        assert_eq!(long, (2 * SIZE / u64::from(block) - 1).to_be_bytes());
+    }
+}
+
+#[test]
+fn mode_parameters() {
+    let (_medium, _unit, target, nexus) = simple();
+    let other = ready(&target, 2);
+    let all = run(&*nexus, &[0x1A, 0, 0x3F, 0, 255, 0], &[]).good();
+    assert_eq!((usize::from(all[0]), all[2], all[3]), (all.len() - 1, 0x10, 8));
+    assert_eq!(all[4..12], [0, 0, 0x40, 0, 0, 0, 2, 0]);
+    let long = run(&*nexus, &[0x5A, 0x10, 0x3F, 0xFF, 0, 0, 0, 0, 255, 0], &[]).good();
+    assert_eq!((long[4], long[7], long.len()), (1, 16, all.len() + 12));
+    assert_eq!(run(&*nexus, &[0x1A, 0, 0xFF, 0, 255, 0], &[]).sense(), (5, 0x39, 0));
+    assert_eq!(run(&*nexus, &[0x1A, 0, 0x05, 0, 255, 0], &[]).sense(), INVALID_CDB);
+    // Software write protect and descriptor format sense data, through the control page.
+    let control = run(&*nexus, &[0x1A, 8, 0x0A, 0, 255, 0], &[]).good();
+    let changeable = run(&*nexus, &[0x1A, 8, 0x4A, 0, 255, 0], &[]).good();
+    assert_eq!(changeable[4..], [0x0A, 0x0A, 4, 0, 8, 0x40, 0, 0, 0, 0, 0, 0]);
+    let mut list = control.clone();
+    list[..4].fill(0);
+    list[6] |= 4;
+    list[8] |= 8;
+    let select = |list: &[u8]| run(&*nexus, &[0x15, 0x10, 0, 0, list.len() as u8, 0], list);
+    select(&list).good();
+    assert_eq!(run(&*other, &[0; 6], &[]).sense(), (6, 0x2A, 1));
+    let refused = run(&*other, &wide(0x8A, 0, 0, 1), &[1; 512]);
+    assert_eq!(refused.sense(), (7, 0x27, 2));
+    assert_eq!(refused.completion.sense.unwrap().to_bytes()[0], 0x72);
+    assert_eq!(run(&*other, &[0x1A, 8, 0x0A, 0, 255, 0], &[]).good()[8], 8);
+    // What cannot be changed, a page of another length, and less than was said.
+    let mut wrong = list.clone();
+    wrong[7] ^= 1;
+    assert_eq!(select(&wrong).sense(), INVALID_PARAMETER);
+    wrong = list.clone();
+    wrong[5] = 9;
+    assert_eq!(select(&wrong).sense(), INVALID_PARAMETER);
+    assert_eq!(select(&list[..10]).sense(), LIST_LENGTH);
+    assert_eq!(run(&*nexus, &[0x15, 0, 0, 0, 16, 0], &list).sense(), INVALID_CDB);
+    // A reset brings back what was.
+    assert_eq!(nexus.manage(Lun::new(0), Management::LunReset), Managed::Complete);
+    for nexus in [&nexus, &other] {
+        assert_eq!(run(&**nexus, &[0; 6], &[]).sense(), (6, 0x29, 3));
+    }
+    assert_eq!(run(&*nexus, &[0x1A, 8, 0x0A, 0, 255, 0], &[]).good(), control);
+}
+
+#[test]
+fn the_map_of_logical_units_changes() {
+    let (medium, unit, target, nexus) = simple();
+    let luns = |select: u8| {
+        let bytes = run(&*nexus, &[0xA0, 0, select, 0, 0, 0, 0, 0, 1, 0, 0, 0], &[]).good();
+        assert_eq!(bytes[3] as usize, bytes.len() - 8);
+        bytes[8..].chunks(8).map(<[u8]>::to_vec).collect::<Vec<_>>()
+    };
+    assert_eq!((luns(0), luns(1).len()), (vec![vec![0; 8]], 0));
+    assert!(target.add_lun(300, unit_of(&medium, 2, 512)));
+    assert!(!target.add_lun(300, unit_of(&medium, 3, 512)));
+    assert!(!target.add_lun(20000, unit_of(&medium, 3, 512)));
+    assert_eq!(run(&*nexus, &[0; 6], &[]).sense(), (6, 0x3F, 0x0E));
+    run(&*nexus, &[0; 6], &[]).good();
+    assert_eq!(run_on(&*nexus, Lun::new(300), &[0; 6], &[]).sense(), (6, 0x29, 0));
+    assert!(Arc::ptr_eq(&target.remove_lun(0).unwrap(), &unit));
+    assert_eq!(run(&*nexus, &[0; 6], &[]).sense(), (5, 0x25, 0));
+    // REPORT LUNS tells it instead.
+    assert_eq!(luns(2), [[0x41, 0x2C, 0, 0, 0, 0, 0, 0]]);
+    run_on(&*nexus, Lun::new(300), &[0; 6], &[]).good();
+    assert_eq!(nexus.manage(Lun::new(0), Management::LunReset), Managed::NoLun);
+}
+
+#[test]
+fn attentions_wait_behind_some_commands() {
+    let (_medium, _unit, target, _nexus) = simple();
+    let nexus = target.nexus(common::initiator(5), 2);
+    run(&nexus, &[0x12, 0, 0, 0, 96, 0], &[]).good();
+    run(&nexus, &[0xA0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0], &[]).good();
+    let sense = run(&nexus, &[3, 0, 0, 0, 252, 0], &[]).good();
+    assert_eq!((sense[2], sense[12]), (6, 0x29));
+    assert_eq!(run(&nexus, &[3, 1, 0, 0, 252, 0], &[]).good()[..3], [0x72, 0, 0]);
+    run(&nexus, &[0; 6], &[]).good();
+}
+
+#[test]
+fn supported_commands_are_told_and_run() {
+    let (_medium, _unit, _target, nexus) = simple();
+    let report = |options: u8, code: u8, action: u8| {
+        run(&*nexus, &[0xA3, 0x0C, options, code, 0, action, 0, 0, 255, 255, 0, 0], &[])
+    };
+    let all = report(0, 0, 0).good();
+    let timed = report(0x80, 0, 0).good();
+    assert_eq!((all.len() - 4) / 8, (timed.len() - 4) / 20);
+    for entry in all[4..].chunks(8) {
+        let (code, action, has_action) = (entry[0], entry[3], entry[5] & 1 != 0);
+        let (right, wrong) = if has_action { (2, 1) } else { (1, 2) };
+        assert_eq!(report(wrong, code, action).sense(), INVALID_CDB);
+        for option in [right, 3] {
+            let one = report(option, code, action).good();
+            assert_eq!((one[1], one[4], one.len()), (3, code, 4 + usize::from(entry[7])));
+            assert_eq!(report(option | 0x80, code, action).good().len(), one.len() + 12);
+        }
+        let cdb = [code, action, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let answer = run(&*nexus, &cdb, &[]);
+        if let Some(sense) = &answer.completion.sense {
+            assert_ne!((sense.asc, sense.ascq), (0x20, 0), "{code:x}");
+        }
+        run(&*nexus, &[0x17, 0, 0, 0, 0, 0], &[]).good();
+    }
+    assert_eq!(report(1, 0xFE, 0).good(), [0, 1, 0, 0]);
+    assert_eq!(report(3, 0x5E, 30).good(), [0, 1, 0, 0]);
+    assert_eq!(run(&*nexus, &[0xFE; 16], &[]).sense(), (5, 0x20, 0));
+    let functions = run(&*nexus, &[0xA3, 0x0D, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0], &[]).good();
+    assert_eq!(functions, [0xDA, 0, 0, 0]);
+    for (format, header) in [(0x0A, 4), (0x2A, 8)] {
+        let cdb = [0xA3, format, 0, 0, 0, 0, 0, 0, 0, 255, 0, 0];
+        let groups = run(&*nexus, &cdb, &[]).good();
+        assert_eq!(groups[header..], [0, 1, 0, 1, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2]);
+    }
+    for part in [0, 0x0C, 0x2F] {
+        let log = run(&*nexus, &[0x4D, 0, part | 0x40, 0, 0, 0, 0, 1, 0, 0], &[]).good();
+        assert_eq!((log[0], usize::from(log[3])), (part, log.len() - 4));
+    }
+}
+
+#[test]
+fn space_that_runs_short_is_told_once() {
+    let medium = Arc::new(MemoryMedium::new(32 << 20));
+    let options = weir_scsi::Options { soft_threshold_bytes: 1 << 30, ..Default::default() };
+    let state = weir_scsi::reservation::ReservationState::default();
+    let volume = Arc::<MemoryMedium>::clone(&medium);
+    let unit = weir_scsi::Unit::new(volume, common::identity(1), options, state, None);
+    let target = target();
+    assert!(target.add_lun(0, unit));
+    let nexus = ready(&target, 1);
+    let data = vec![1; 8 << 20];
+    let write = || run(&*nexus, &wide(0x8A, 0, 0, 16384), &data).status();
+    for _ in 0..4 {
+        assert_eq!(write(), Status::Good);
+    }
+    medium.room.store(1 << 20, Ordering::SeqCst);
+    assert_eq!((write(), write()), (Status::Good, Status::Good));
+    assert_eq!(run(&*nexus, &[0; 6], &[]).sense(), (6, 0x38, 7));
+    for _ in 0..4 {
+        run(&*nexus, &wide(0x8A, 0, 0, 16384), &data).good();
+    }
+}

@@ -1,0 +1,159 @@
+//! Fuzzes whole iSCSI sessions: a good login, then whatever comes, over a pair of sockets.
+//!
+//! Not here: the login itself (iscsi_login).
+//!
+//! Invariants: no panic; the session ends when its input does; what it sends is bounded by what
+//! was asked; the nexus never gets more data than a command may move.
+
+#![no_main]
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use compio::io::{AsyncReadExt, AsyncWriteExt};
+use compio::net::UnixStream;
+use compio::runtime::Runtime;
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+use libfuzzer_sys::fuzz_target;
+use weir_iscsi::limits::TRANSFER_BYTES_MAX;
+use weir_iscsi::pdu::{self, Digests, Login};
+use weir_iscsi::{Admission, Applicant, Authentication, Discovered, Refusal, Sessions, Targets};
+use weir_scsi::{Command, Completion, Lun, Managed, Management, Nexus, Sense, Status};
+use weir_serve::{Address, OutBuf, Peer, Watch};
+
+/// As much as a socket takes without a reader.
+const INPUT_BYTES_MAX: usize = 64 << 10;
+
+thread_local! {
+    static RUNTIME: RefCell<Runtime> = RefCell::new(weir_device::new_runtime().expect("a runtime"));
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((choice, rest)) = data.split_first() else { return };
+    if rest.len() > INPUT_BYTES_MAX {
+        return;
+    }
+    let mut input = login(*choice);
+    input.extend_from_slice(rest);
+    RUNTIME.with_borrow(|runtime| runtime.block_on(session(input)));
+});
+
+/// A login in one step, with terms that `choice` decides.
+fn login(choice: u8) -> Vec<u8> {
+    let yes_no = |bit: u8| if choice & bit != 0 { "Yes" } else { "No" };
+    let data_digest = if choice & 4 != 0 { "CRC32C" } else { "None" };
+    let keys = format!(
+        "InitiatorName=i\0TargetName=t\0ImmediateData={}\0InitialR2T={}\0DataDigest={data_digest}\0\
+         MaxBurstLength=4096\0MaxRecvDataSegmentLength=512\0MaxOutstandingR2T=3\0",
+        yes_no(1),
+        yes_no(2),
+    );
+    let login = Login {
+        transit: true,
+        continues: false,
+        stage: 1,
+        next_stage: 3,
+        version_min: 0,
+        isid: [0; 6],
+        tsih: 0,
+        itt: 0,
+        cid: 0,
+        cmd_sn: 0,
+        exp_stat_sn: 0,
+    };
+    let mut out = OutBuf::default();
+    pdu::put(&mut out, login.encode(), keys.as_bytes(), Digests::default());
+    out.filled().to_vec()
+}
+
+async fn session(input: Vec<u8>) {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("two sockets");
+    let mut ours = UnixStream::from_std(ours).expect("a socket");
+    let theirs = UnixStream::from_std(theirs).expect("a socket");
+    let local = Address::Unix("/socket".into());
+    let peer = Peer { name: "peer".to_owned(), local };
+    let targets: Arc<dyn Targets> = Arc::new(One::default());
+    let watch = Watch::default();
+    let asked = input.len();
+    let client = async {
+        drop(ours.write_all(input).await);
+        weir_serve::shut(&ours, rustix::net::Shutdown::Write);
+        let compio::BufResult(_, got) = ours.read_to_end(Vec::new()).await;
+        // Each 48 bytes asked for are answered with a few PDUs, and at most one read.
+        assert!(got.len() <= (1 + asked / 48) * (16 << 10) + (64 << 10), "{} bytes", got.len());
+    };
+    let server = weir_iscsi::session::run(theirs, &targets, &peer, &watch);
+    let (_, ended) = futures_util::join!(client, server);
+    drop(ended);
+    assert!(targets.sessions().list().is_empty());
+}
+
+/// One target.
+#[derive(Default)]
+struct One {
+    sessions: Arc<Sessions>,
+}
+
+impl Targets for One {
+    fn sessions(&self) -> &Arc<Sessions> {
+        &self.sessions
+    }
+
+    fn admit_discovery(&self, _: &Applicant) -> Result<Authentication, Refusal> {
+        Ok(Authentication::None)
+    }
+
+    fn discover(&self, _: &Applicant) -> Vec<Discovered> {
+        vec![Discovered { name: "t".to_owned(), portals: Vec::new() }; 100]
+    }
+
+    fn admit(&self, _: &Applicant, _: &str) -> Result<Admission, Refusal> {
+        let open = Box::new(|_: &_| Ok(Box::new(Echo) as Box<dyn Nexus>));
+        Ok(Admission { authentication: Authentication::None, portal_group_tag: 1, open })
+    }
+}
+
+/// Sends as much as the second byte of a command says, and waits where the first is odd.
+struct Echo;
+
+impl Echo {
+    fn run(command: &Command<'_>, data_in: &mut OutBuf) -> Completion {
+        assert!(command.data_out.len() <= TRANSFER_BYTES_MAX);
+        let [operation, len, ..] = *command.cdb else { panic!("16 bytes at least") };
+        data_in.space(usize::from(len) * 16).fill(operation);
+        let sense = Sense::new(5, 0x20, 0).with_information(u64::from(len));
+        let (status, sense) = match operation {
+            0xf0.. => (Status::CheckCondition, Some(sense)),
+            _ => (Status::Good, None),
+        };
+        Completion { status, sense, wanted_bytes: u64::from(len) * 16 }
+    }
+}
+
+impl Nexus for Echo {
+    fn try_execute(&self, command: &Command<'_>, data_in: &mut OutBuf) -> Option<Completion> {
+        let waits = command.cdb.first().is_some_and(|operation| operation & 1 != 0);
+        (!waits).then(|| Self::run(command, data_in))
+    }
+
+    fn execute<'a>(
+        &'a self,
+        command: Command<'a>,
+        data_in: &'a mut OutBuf,
+    ) -> LocalBoxFuture<'a, Completion> {
+        async move {
+            compio::time::sleep(std::time::Duration::ZERO).await;
+            Self::run(&command, data_in)
+        }
+        .boxed_local()
+    }
+
+    fn manage(&self, lun: Lun, _: Management) -> Managed {
+        if lun.0 == [0; 8] { Managed::Complete } else { Managed::NoLun }
+    }
+
+    fn aborts(&self, _: Lun) -> u64 {
+        0
+    }
+}
