@@ -374,6 +374,8 @@ fn management_reaches_the_tasks_it_means() {
 fn what_another_nexus_aborted_is_not_answered() {
     let Setup { targets, address, server: _server } = setup(Disk::new(SIZE));
     let mut initiator = Initiator::session(address, &[]);
+    let done = || targets.disk.done.load(Ordering::SeqCst);
+    let before = done();
     targets.disk.held.store(true, Ordering::Relaxed);
     let lost = initiator.read_header(0, 1);
     initiator.send(lost, &[]);
@@ -383,6 +385,8 @@ fn what_another_nexus_aborted_is_not_answered() {
     initiator.send(later, &[]);
     targets.disk.held.store(false, Ordering::Relaxed);
     initiator.take_read(2 * BLOCK);
+    // The first is over too, however late it was woken.
+    wait_until("both end", || done() == before + 2);
     assert_eq!(initiator.nop(b"y").data, b"y", "nothing came for the first");
     // Unless that is to be told.
     targets.disk.tells_aborted.store(true, Ordering::Relaxed);
