@@ -110,26 +110,20 @@ impl Manager {
 
     /// Shows what targets have of a pool that was opened.
     pub(super) fn show_luns(&self, pool: &str) {
-        let targets = self.state.lock().state.targets.clone();
-        for target in targets {
-            for lun in target.luns.iter().filter(|lun| Of::Pool(pool).is(&lun.volume)) {
-                if let Err(error) = self.show_lun(&target.name, lun) {
-                    tracing::error!(
-                        target = %target.name, number = lun.number, volume = %lun.volume, %error,
-                        "the logical unit is not shown"
-                    );
-                }
+        for (target, lun) in self.luns_of(Of::Pool(pool)) {
+            if let Err(error) = self.show_lun(&target, &lun) {
+                tracing::error!(
+                    %target, number = lun.number, volume = %lun.volume, %error,
+                    "the logical unit is not shown"
+                );
             }
         }
     }
 
     /// Hides what targets show of something.
     pub(super) fn hide_luns(&self, of: Of<'_>) {
-        let targets = self.state.lock().state.targets.clone();
-        for target in targets {
-            for lun in target.luns.iter().filter(|lun| of.is(&lun.volume)) {
-                self.targets.hide(&target.name, lun.number);
-            }
+        for (target, lun) in self.luns_of(of) {
+            self.targets.hide(&target, lun.number);
         }
     }
 

@@ -66,11 +66,6 @@ struct Call {
 }
 
 impl Call {
-    /// One about a target; of a pool only where it is about a volume of it.
-    fn of_target(kind: &'static str, volume: &str, words: &str) -> Self {
-        Self::new(kind, volume, words)
-    }
-
     fn new(kind: &'static str, about: &str, details: &str) -> Self {
         let pool = about.split(['/', '@']).next().unwrap_or_default().to_owned();
         let text = format!("{} {about} {details}", kind.replace('_', " "));
@@ -688,7 +683,7 @@ impl Control for Recorder {
     }
 
     fn target_create(&self, request: TargetCreate) -> Answer<'_, TargetChange> {
-        let call = Call::of_target("target_create", "", &request.name);
+        let call = Call::new("target_create", "", &request.name);
         let manager = Arc::clone(&self.manager);
         let work = async move { manager.target_create(request).await };
         Box::pin(self.change(call, |change: &TargetChange| change.outcome, work))
@@ -703,14 +698,14 @@ impl Control for Recorder {
     }
 
     fn target_delete(&self, target: TargetKey) -> Answer<'_, Removed> {
-        let call = Call::of_target("target_delete", "", &target.name);
+        let call = Call::new("target_delete", "", &target.name);
         let manager = Arc::clone(&self.manager);
         Box::pin(self.change(call, removed, async move { manager.target_delete(target).await }))
     }
 
     fn target_allow(&self, request: InitiatorAllow) -> Answer<'_, TargetChange> {
         let words = format!("{} {}", request.target, request.initiator);
-        let call = Call::of_target("target_allow", "", &words);
+        let call = Call::new("target_allow", "", &words);
         let manager = Arc::clone(&self.manager);
         let work = async move { manager.target_allow(request).await };
         Box::pin(self.change(call, |change: &TargetChange| change.outcome, work))
@@ -718,7 +713,7 @@ impl Control for Recorder {
 
     fn target_deny(&self, key: InitiatorKey) -> Answer<'_, TargetChange> {
         let words = format!("{} {}", key.target, key.initiator);
-        let call = Call::of_target("target_deny", "", &words);
+        let call = Call::new("target_deny", "", &words);
         let manager = Arc::clone(&self.manager);
         let work = async move { manager.target_deny(key).await };
         Box::pin(self.change(call, |change: &TargetChange| change.outcome, work))
@@ -726,7 +721,7 @@ impl Control for Recorder {
 
     fn lun_add(&self, request: LunAdd) -> Answer<'_, TargetChange> {
         let words = format!("to {}", request.target);
-        let call = Call::of_target("lun_add", &request.volume, &words);
+        let call = Call::new("lun_add", &request.volume, &words);
         let manager = Arc::clone(&self.manager);
         let work = async move { manager.lun_add(request).await };
         Box::pin(self.change(call, |change: &TargetChange| change.outcome, work))
@@ -736,7 +731,7 @@ impl Control for Recorder {
         let words = format!("{} {}", lun.target, lun.number);
         // The logical unit knows its volume only while it is there.
         let volume = self.manager.volume_of_lun(&lun).unwrap_or_default();
-        let call = Call::of_target("lun_remove", &volume, &words);
+        let call = Call::new("lun_remove", &volume, &words);
         let manager = Arc::clone(&self.manager);
         Box::pin(self.change(call, removed, async move { manager.lun_remove(lun).await }))
     }
