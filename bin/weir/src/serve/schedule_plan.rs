@@ -60,7 +60,7 @@ pub(super) fn name(every: Every, now_ms: u64) -> String {
     format!("auto-{}-{date}-{}{}", every.name(), &time[..2], &time[3..5])
 }
 
-/// When the next slot of this sort begins.
+/// When the next slot of this sort begins; later than `now_ms`.
 pub(super) fn next(every: Every, now_ms: u64) -> u64 {
     // Longer than any slot of the sort, and shorter than two.
     let step = match every {
@@ -71,6 +71,10 @@ pub(super) fn next(every: Every, now_ms: u64) -> u64 {
         Every::Monthly => 31 * DAY_MS,
         Every::Yearly => 366 * DAY_MS,
     };
+    if now_ms + step > LATEST_MS {
+        // No calendar is printed of what comes then; a wait that never ends would spin.
+        return now_ms + step;
+    }
     slot(every, slot(every, now_ms) + step)
 }
 
@@ -151,6 +155,11 @@ mod tests {
         }
         assert_eq!(text(next(Every::Monthly, at("2027-01-31T23:59:00Z"))), "2027-02-01T00:00:00Z");
         assert_eq!(text(next(Every::Monthly, at("2028-02-29T00:00:00Z"))), "2028-03-01T00:00:00Z");
+        for every in Every::ALL {
+            for now in [at("9999-01-01T00:00:00Z"), LATEST_MS, 2 * LATEST_MS] {
+                assert!(next(every, now) > now, "{every:?} {now}");
+            }
+        }
     }
 
     #[test]
