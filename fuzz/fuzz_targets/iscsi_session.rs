@@ -16,6 +16,8 @@ use compio::runtime::Runtime;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use libfuzzer_sys::fuzz_target;
+use weir_base::BLOCK_BYTES;
+use weir_device::Block;
 use weir_iscsi::limits::TRANSFER_BYTES_MAX;
 use weir_iscsi::pdu::{self, Digests, Login};
 use weir_iscsi::{Admission, Applicant, Authentication, Discovered, Refusal, Sessions, Targets};
@@ -135,6 +137,21 @@ impl Nexus for Echo {
     fn try_execute(&self, command: &Command<'_>, data_in: &mut OutBuf) -> Option<Completion> {
         let waits = command.cdb.first().is_some_and(|operation| operation & 1 != 0);
         (!waits).then(|| Self::run(command, data_in))
+    }
+
+    fn try_share(
+        &self,
+        command: &Command<'_>,
+        len_bytes: u64,
+        blocks: &mut Vec<Block>,
+    ) -> Option<Completion> {
+        if !len_bytes.is_multiple_of(BLOCK_BYTES as u64) {
+            return None;
+        }
+        let count = len_bytes as usize / BLOCK_BYTES;
+        let operation = *command.cdb.first().filter(|operation| **operation & 3 == 0)?;
+        blocks.resize_with(count, || Block::copy_of(&[operation; BLOCK_BYTES]));
+        Some(Completion { status: Status::Good, sense: None, wanted_bytes: 0 })
     }
 
     fn execute<'a>(

@@ -20,7 +20,7 @@ use std::time::Instant;
 
 use hashbrown::HashMap;
 use weir_scsi::Nexus;
-use weir_serve::{Linger, OutBuf, Signal};
+use weir_serve::{Linger, Outgoing, Signal};
 
 use crate::error::IscsiError;
 use crate::limits::{
@@ -246,7 +246,7 @@ impl Connection {
 
     // --- the writer's side ---
 
-    pub(crate) fn next_send(&self) -> Option<OutBuf> {
+    pub(crate) fn next_send(&self) -> Option<Outgoing> {
         let next = self.outbox.next_send();
         self.progress.notify();
         next
@@ -264,8 +264,8 @@ impl Connection {
         self.linger.while_quiet(|| self.receives.get() == receives && !self.to_send.is_set()).await;
     }
 
-    pub(crate) fn sent(&self, buffer: OutBuf) {
-        self.outbox.sent(buffer);
+    pub(crate) fn sent(&self, sent: Outgoing) {
+        self.outbox.sent(sent);
         self.progress.notify();
     }
 

@@ -75,6 +75,14 @@ pub const SEND_BYTES: usize = 256 << 10;
 /// sent from their own buffer.
 pub const COPY_BYTES_MAX: usize = 16 << 10;
 
+/// Reads from this size on are sent from the cache's own blocks, where they are in it: below, the
+/// handles cost more than the copy.
+pub const SHARE_BYTES_MIN: u32 = 64 << 10;
+
+/// Larger reads are copied: the parts of one send, blocks and headers, stay below what the system
+/// takes (1024).
+pub const SHARE_BYTES_MAX: u32 = 2 << 20;
+
 /// Buffers of finished sends a busy connection keeps for the next ones: 8 reads of 1 MiB.
 pub const POOL_BYTES_MAX: usize = 8 << 20;
 

@@ -204,6 +204,11 @@ pub fn digest(bytes: &[u8]) -> [u8; 4] {
     crc32c::crc32c(bytes).to_le_bytes()
 }
 
+/// As [`digest`], of bytes in several places.
+pub fn digest_of<'a>(parts: impl Iterator<Item = &'a [u8]>) -> [u8; 4] {
+    parts.fold(0, crc32c::crc32c_append).to_le_bytes()
+}
+
 /// `len` with padding.
 pub const fn padded(len: usize) -> usize {
     len.next_multiple_of(4)

@@ -22,7 +22,7 @@ use compio::buf::{IntoInner, IoBuf};
 use compio::io::AsyncWriteExt;
 use rustix::net::Shutdown;
 use weir_serve::limits::DRAIN_LIMIT;
-use weir_serve::{Input, Linger, OutBuf, Outgoing, Peer, Protocol, Socket, Watch, shut};
+use weir_serve::{Input, Linger, OutBuf, Peer, Protocol, Socket, Watch, shut};
 
 use crate::connection::{Connection, Flow, Parts};
 use crate::error::IscsiError;
@@ -327,7 +327,7 @@ async fn write_answers<S: Socket>(
         if connection.is_broken() {
             break Ok(());
         }
-        let Some(buffer) = connection.next_send() else {
+        let Some(outgoing) = connection.next_send() else {
             if connection.is_over() {
                 break Ok(());
             }
@@ -335,11 +335,11 @@ async fn write_answers<S: Socket>(
             connection.to_send.wait().await;
             continue;
         };
-        let BufResult(result, outgoing) = Outgoing::from(buffer).send(&mut socket).await;
+        let BufResult(result, outgoing) = outgoing.send(&mut socket).await;
         if let Err(error) = result {
             break Err(error.into());
         }
-        connection.sent(outgoing.head);
+        connection.sent(outgoing);
     };
     if result.is_err() || connection.is_broken() {
         connection.give_up();

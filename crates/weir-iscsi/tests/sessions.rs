@@ -71,6 +71,44 @@ fn data_arrives_in_every_manner_that_can_be_agreed_on() {
 }
 
 #[test]
+fn large_reads_are_sent_from_their_blocks_in_any_parts() {
+    const LARGE: usize = 4 << 20;
+    let Setup { targets, address, server } = setup(Disk::new(LARGE));
+    targets.disk.fill(0, &pattern(LARGE, 6));
+    let mut shared = 0;
+    for (digest, segment, burst, is_shared) in [
+        ("None", "262144", "1048576", true),
+        ("None", "8192", "16384", true),
+        ("CRC32C", "12288", "1048576", true),
+        ("CRC32C", "1048576", "1048576", true),
+        // A block would be cut in two.
+        ("CRC32C", "6144", "1048576", false),
+    ] {
+        let mut initiator = Initiator::session(
+            address,
+            &[
+                ("MaxRecvDataSegmentLength", segment),
+                ("MaxBurstLength", burst),
+                ("HeaderDigest", digest),
+                ("DataDigest", digest),
+            ],
+        );
+        let wanted = [(0_u32, 64 << 10), (128, 4096), (8, 1 << 20), (1, 512), (72, 2 << 20)];
+        for (block, len) in wanted {
+            let header = initiator.read_header(block, (len / BLOCK) as u16);
+            initiator.send(header, &[]);
+            shared += u64::from(is_shared && len >= 64 << 10);
+        }
+        for (block, len) in wanted {
+            let data = initiator.take_read(len);
+            assert!(data == targets.disk.bytes(block as usize * BLOCK, len), "{len} {segment}");
+        }
+        assert_eq!(targets.disk.shared.load(Ordering::Relaxed), shared);
+    }
+    server.stop();
+}
+
+#[test]
 fn residuals_tell_what_was_not_moved() {
     let Setup { address, server: _server, .. } = setup(Disk::new(SIZE));
     let mut initiator = Initiator::session(address, &[]);

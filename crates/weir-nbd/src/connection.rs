@@ -349,7 +349,7 @@ impl Connection {
         ticket.answered = true;
         let mut head = self.buffer(READ_HEADER_BYTES_MAX);
         reply::read_header(&mut head, &self.terms, cookie, offset, len);
-        self.queue.borrow_mut().push_back((Outgoing { head, blocks }, ticket));
+        self.queue.borrow_mut().push_back((Outgoing::new(head, blocks), ticket));
         self.to_send.notify();
         true
     }

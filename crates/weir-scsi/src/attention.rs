@@ -75,6 +75,11 @@ impl Attentions {
         self.pending.store(true, Ordering::Release);
     }
 
+    /// Whether there is one.
+    pub(crate) fn is_any(&self) -> bool {
+        self.pending.load(Ordering::Acquire)
+    }
+
     /// Takes the first.
     pub(crate) fn take(&self) -> Option<Attention> {
         if !self.pending.load(Ordering::Acquire) {

@@ -9,6 +9,8 @@
 //! - a write with FUA, or while the write cache is off, is durable before it is answered;
 //! - nothing is read into, or written from, a range outside of the logical unit.
 
+use weir_base::BLOCK_BYTES;
+use weir_device::Block;
 use weir_serve::OutBuf;
 
 use crate::fields::{be64, bit, byte};
@@ -95,6 +97,24 @@ pub(crate) fn try_read(task: &Task<'_>, out: &mut OutBuf) -> Option<Outcome> {
         Ok(false) => None,
         Err(error) => Some(Err(error.into())),
     }
+}
+
+/// READ of `len_bytes` in whole blocks that are in memory, by handles; false, with anything in
+/// `blocks`, where that cannot be. Errors are met again, and reported, on the usual way.
+pub(crate) fn try_share(task: &Task<'_>, len_bytes: u64, blocks: &mut Vec<Block>) -> bool {
+    let Ok(range) = transfer_range(task) else { return false };
+    let whole = |bytes: u64| bytes.is_multiple_of(BLOCK_BYTES as u64);
+    if range.len_bytes() != len_bytes
+        || range.is_empty()
+        || !whole(range.start)
+        || !whole(len_bytes)
+        || forces_access(task.cdb)
+        || !task.unit.medium.try_share(range.start, len_bytes, blocks).unwrap_or(false)
+    {
+        return false;
+    }
+    task.unit.read(len_bytes);
+    true
 }
 
 /// READ. With FUA what was written before is made durable first: what is then read cannot be

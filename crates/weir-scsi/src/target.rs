@@ -15,6 +15,7 @@ use std::sync::{Arc, Weak};
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use parking_lot::{Mutex, RwLock};
+use weir_device::Block;
 use weir_serve::OutBuf;
 
 use crate::attention::Attention;
@@ -208,6 +209,16 @@ impl Nexus for TargetNexus {
             Some(seat) => Task::new(&self.state, &seat, *command).try_run(data_in),
             None => Some(task::without_unit(&self.state, command, data_in)),
         }
+    }
+
+    fn try_share(
+        &self,
+        command: &Command<'_>,
+        len_bytes: u64,
+        blocks: &mut Vec<Block>,
+    ) -> Option<Completion> {
+        let seat = self.state.seat(command.lun)?;
+        Task::new(&self.state, &seat, *command).try_share(len_bytes, blocks)
     }
 
     fn execute<'a>(

@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 
+use weir_device::Block;
 use weir_serve::OutBuf;
 
 use crate::attention::Attention;
@@ -71,6 +72,20 @@ impl<'a> Task<'a> {
             out.truncate(start);
         }
         Some(self.end(Some(operation), outcome?))
+    }
+
+    /// Runs it if it is a READ of whole blocks that are in memory, of `len_bytes` in all.
+    pub(crate) fn try_share(&self, len_bytes: u64, blocks: &mut Vec<Block>) -> Option<Completion> {
+        let operation = Operation::find(self.cdb).ok().filter(|of| of.action == Action::Read)?;
+        if self.seat.attentions.is_any() || self.admit(operation).is_err() {
+            return None;
+        }
+        let start = blocks.len();
+        if !block::try_share(self, len_bytes, blocks) {
+            blocks.truncate(start);
+            return None;
+        }
+        Some(self.end(Some(operation), Ok(())))
     }
 
     /// Runs it.

@@ -13,6 +13,7 @@
 use std::fmt;
 
 use futures_util::future::LocalBoxFuture;
+use weir_device::Block;
 use weir_serve::OutBuf;
 
 use crate::sense::Sense;
@@ -131,6 +132,16 @@ pub enum Managed {
 pub trait Nexus {
     /// Runs a command at once if it need not wait; `None`, with `data_in` as it was, if it must.
     fn try_execute(&self, command: &Command<'_>, data_in: &mut OutBuf) -> Option<Completion>;
+
+    /// Runs a READ of whole storage blocks that are in memory: appends a handle for each, of
+    /// `len_bytes` in all. `None`, with `blocks` as it was, where it must go the usual way: any
+    /// other command, another length, something to report.
+    fn try_share(
+        &self,
+        command: &Command<'_>,
+        len_bytes: u64,
+        blocks: &mut Vec<Block>,
+    ) -> Option<Completion>;
 
     /// Runs a command; what it sends is appended to `data_in`.
     fn execute<'a>(

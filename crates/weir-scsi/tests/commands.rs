@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use common::{MemoryMedium, SIZE, ready, run, run_on, simple, target, unit_of, wide};
 use weir_base::ErrorKind;
-use weir_scsi::{Lun, Managed, Management, Status};
+use weir_scsi::{Attribute, Command, Lun, Managed, Management, Nexus, Status};
 
 const BLOCKS: u64 = SIZE / 512;
 const OUT_OF_RANGE: (u8, u8, u8) = (5, 0x21, 0);
@@ -50,6 +50,52 @@ fn what_is_written_is_read_at_once_and_waiting() {
     assert_eq!((counters.writes, counters.written_bytes), (8, 8 * 1536));
     assert_eq!((counters.reads, counters.read_bytes), (32, 32 * 1536));
     assert_eq!(medium.flushes.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn only_a_read_of_whole_blocks_with_nothing_to_report_is_shared() {
+    let (medium, unit, target, nexus) = simple();
+    let data: Vec<u8> = (0..32_u32 << 10).map(|at| (at / 512) as u8).collect();
+    run(&*nexus, &wide(WRITES[3], 0, 8, 64), &data).good();
+    let share = |nexus: &dyn Nexus, cdb: &[u8], len_bytes: u64| {
+        let command =
+            Command { lun: Lun::new(0), cdb, data_out: &[], attribute: Attribute::Simple };
+        let mut blocks = Vec::new();
+        let shared = nexus.try_share(&command, len_bytes, &mut blocks);
+        assert_eq!(shared.is_some(), !blocks.is_empty());
+        shared.map(|completion| {
+            assert_eq!((completion.status, completion.sense), (Status::Good, None));
+            blocks.iter().flat_map(|block| block.iter().copied()).collect::<Vec<u8>>()
+        })
+    };
+    let read = wide(READS[3], 0, 8, 64);
+    assert_eq!(share(&*nexus, &read, 32 << 10), Some(data));
+    assert_eq!(unit.counters().read_bytes, 32 << 10);
+    let others = [
+        (read.clone(), 16 << 10),
+        (wide(READS[3], 0, 7, 64), 32 << 10),
+        (wide(READS[3], 0, 8, 63), 63 << 9),
+        (wide(READS[3], 0x08, 8, 64), 32 << 10),
+        (wide(READS[3], 0x20, 8, 64), 32 << 10),
+        (wide(READS[3], 0, BLOCKS - 8, 64), 32 << 10),
+        (wide(READS[3], 0, 8, 0), 0),
+        (wide(WRITES[3], 0, 8, 64), 32 << 10),
+    ];
+    for (cdb, len_bytes) in others {
+        assert_eq!(share(&*nexus, &cdb, len_bytes), None, "{cdb:?}");
+    }
+    medium.waits.store(true, Ordering::SeqCst);
+    assert_eq!(share(&*nexus, &read, 32 << 10), None);
+    medium.waits.store(false, Ordering::SeqCst);
+    // A reservation of another nexus, and what it is told afterwards.
+    let other = ready(&target, 2);
+    run(&*other, &[0x16, 0, 0, 0, 0, 0], &[]).good();
+    assert_eq!(share(&*nexus, &read, 32 << 10), None);
+    assert_eq!(run(&*nexus, &read, &[]).status(), Status::ReservationConflict);
+    other.manage(Lun::new(0), Management::LunReset);
+    assert_eq!(share(&*nexus, &read, 32 << 10), None);
+    assert_eq!(run(&*nexus, &read, &[]).status(), Status::CheckCondition);
+    assert!(share(&*nexus, &read, 32 << 10).is_some());
 }
 
 #[test]

@@ -13,23 +13,33 @@ use compio::buf::{IntoInner, IoBuf, IoVectoredBuf};
 use compio::io::AsyncWriteExt;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
+use weir_base::BLOCK_BYTES;
 use weir_device::Block;
 
 use crate::outbuf::OutBuf;
 use crate::socket::Socket;
 
-/// Replies, and the blocks that follow the last of them.
+/// Replies, and the blocks that stand between them or follow the last of them.
 #[derive(Default)]
 pub struct Outgoing {
-    /// Sent first.
+    /// Bytes put together for this send.
     pub head: OutBuf,
-    /// Sent after it, each from where it is.
+    /// Sent each from where it is: after all of `head`, but for what [`Outgoing::cut`] says.
     pub blocks: Vec<Block>,
+    /// In ascending order.
+    cuts: Vec<Cut>,
+}
+
+/// So many bytes of the head, then so many blocks, both counted from the first.
+#[derive(Clone, Copy)]
+struct Cut {
+    head_bytes: usize,
+    blocks: usize,
 }
 
 impl From<OutBuf> for Outgoing {
     fn from(head: OutBuf) -> Self {
-        Self { head, blocks: Vec::new() }
+        Self { head, ..Self::default() }
     }
 }
 
@@ -41,11 +51,39 @@ impl IoBuf for OutBuf {
 
 impl IoVectoredBuf for Outgoing {
     fn iter_slice(&self) -> impl Iterator<Item = &[u8]> {
-        std::iter::once(self.head.filled()).chain(self.blocks.iter().map(|block| &block[..]))
+        let end = Cut { head_bytes: self.head.len(), blocks: self.blocks.len() };
+        let mut from = Cut { head_bytes: 0, blocks: 0 };
+        let parts = self.cuts.iter().copied().chain([end]).flat_map(move |to| {
+            let head = self.head.filled().get(from.head_bytes..to.head_bytes);
+            let blocks = self.blocks.get(from.blocks..to.blocks).unwrap_or_default();
+            from = to;
+            head.into_iter().chain(blocks.iter().map(|block| &block[..]))
+        });
+        parts.filter(|part| !<[u8]>::is_empty(part))
+    }
+
+    fn total_len(&self) -> usize {
+        self.len_bytes()
     }
 }
 
 impl Outgoing {
+    /// A head with blocks behind it.
+    pub fn new(head: OutBuf, blocks: Vec<Block>) -> Self {
+        Self { head, blocks, cuts: Vec::new() }
+    }
+
+    /// The first `blocks` blocks follow what is in the head now; what is put there later follows
+    /// them.
+    pub fn cut(&mut self, blocks: usize) {
+        self.cuts.push(Cut { head_bytes: self.head.len(), blocks });
+    }
+
+    /// Bytes of all of it.
+    pub fn len_bytes(&self) -> usize {
+        self.head.len() + self.blocks.len() * BLOCK_BYTES
+    }
+
     /// Sends all of it and gives the buffers back.
     pub async fn send<S: Socket>(self, socket: &mut S) -> BufResult<(), Self> {
         let sent = match self.send_now(socket) {
@@ -53,7 +91,7 @@ impl Outgoing {
             Err(Errno::AGAIN | Errno::INTR) => 0,
             Err(error) => return BufResult(Err(error.into()), self),
         };
-        if sent == self.total_len() {
+        if sent == self.len_bytes() {
             return BufResult(Ok(()), self);
         }
         if self.blocks.is_empty() {

@@ -7,11 +7,13 @@
 //!
 //! Invariant: never more data is sent than the initiator expects.
 
+use weir_base::BLOCK_BYTES;
+use weir_device::Block;
 use weir_scsi::{Completion, Sense, Status};
-use weir_serve::OutBuf;
+use weir_serve::{OutBuf, Outgoing};
 
 use super::Connection;
-use crate::pdu::{self, Command, CommandResponse, DataIn, Residual};
+use crate::pdu::{self, Command, CommandResponse, DataIn, Header, Residual};
 
 /// A part of a command's data that is one Data-In.
 #[derive(Clone, Copy)]
@@ -47,6 +49,49 @@ impl Connection {
         }
         out.truncate(mark + room + send);
         self.put_data(out, mark, command.itt, (completion.status, residual));
+    }
+
+    /// Makes the answer to a read of blocks in memory. Without data digests nothing here looks at
+    /// their bytes.
+    pub(super) fn shared_answer(
+        &self,
+        command: &Command,
+        blocks: Vec<Block>,
+        status: Status,
+    ) -> Outgoing {
+        let (room, digests) = (self.header_room(), self.digests());
+        let len = blocks.len() * BLOCK_BYTES;
+        self.place.counters().count(len, 0);
+        let parts = self.parts(len);
+        let digest_room = if digests.data { 4 } else { 0 };
+        let head = self.outbox.buffer(parts.len() * (room + digest_room));
+        let mut answer = Outgoing::new(head, blocks);
+        for (index, part) in parts.iter().enumerate() {
+            let is_last = index + 1 == parts.len();
+            let residual = Residual::of(len as u64, command.expected_bytes);
+            let status = is_last.then_some((status, residual));
+            let header = self.data_in(command.itt, index, part, status);
+            answer.head.put(&header.0);
+            if digests.header {
+                answer.head.put(&pdu::digest(&header.0));
+            }
+            let ends = (part.offset + part.len) / BLOCK_BYTES;
+            answer.cut(ends);
+            if digests.data {
+                let of_part = answer.blocks.get(part.offset / BLOCK_BYTES..ends);
+                let sum =
+                    pdu::digest_of(of_part.unwrap_or_default().iter().map(|block| &block[..]));
+                answer.head.put(&sum);
+            }
+        }
+        answer
+    }
+
+    /// Whether blocks are never cut in two by the PDUs that data is sent in.
+    pub(super) fn sends_whole_blocks(&self) -> bool {
+        let terms = self.terms.get();
+        let whole = |bytes: usize| bytes > 0 && bytes.is_multiple_of(BLOCK_BYTES);
+        whole(terms.send_data_bytes_max) && whole(terms.max_burst_bytes)
     }
 
     fn put_response(
@@ -87,20 +132,7 @@ impl Connection {
         let last = parts.len() - 1;
         let mut rest = bytes;
         for (index, part) in parts.iter().enumerate() {
-            let data_in = DataIn {
-                itt,
-                is_final: part.is_final,
-                status: (index == last).then_some(status),
-                data_sn: index as u32,
-                offset: part.offset as u32,
-                data_bytes: part.len,
-            };
-            let mut header = data_in.encode();
-            if index == last {
-                self.number(&mut header);
-            } else {
-                self.number_commands(&mut header);
-            }
+            let header = self.data_in(itt, index, part, (index == last).then_some(status));
             let (head, behind) = rest.split_at_mut(room);
             let (data, behind) = behind.split_at_mut(pdu::padded(part.len));
             let (sum, behind) = behind.split_at_mut(digest_room);
@@ -115,6 +147,31 @@ impl Connection {
             }
             rest = behind;
         }
+    }
+
+    /// The header of a Data-In; the one that carries the status gets the next StatSN.
+    fn data_in(
+        &self,
+        itt: u32,
+        index: usize,
+        part: &Part,
+        status: Option<(Status, Residual)>,
+    ) -> Header {
+        let data_in = DataIn {
+            itt,
+            is_final: part.is_final,
+            status,
+            data_sn: index as u32,
+            offset: part.offset as u32,
+            data_bytes: part.len,
+        };
+        let mut header = data_in.encode();
+        if status.is_some() {
+            self.number(&mut header);
+        } else {
+            self.number_commands(&mut header);
+        }
+        header
     }
 
     /// Cuts data into what one PDU may carry; a sequence ends where MaxBurstLength is reached.

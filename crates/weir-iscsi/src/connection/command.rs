@@ -12,6 +12,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use weir_base::BLOCK_BYTES;
 use weir_scsi::sense::key;
 use weir_scsi::{Command as ScsiCommand, Completion, Lun, Nexus, Sense, Status};
 use weir_serve::OutBuf;
@@ -19,7 +20,10 @@ use weir_serve::OutBuf;
 use super::gather::{Gather, Taken};
 use super::{Connection, Flow};
 use crate::error::IscsiError;
-use crate::limits::{COMMANDS_MAX, GATHER_BYTES_MAX, MANAGEMENT_MAX, TRANSFER_BYTES_MAX};
+use crate::limits::{
+    COMMANDS_MAX, GATHER_BYTES_MAX, MANAGEMENT_MAX, SHARE_BYTES_MAX, SHARE_BYTES_MIN,
+    TRANSFER_BYTES_MAX,
+};
 use crate::pdu::{Command, DataOut, Pdu, R2t, RejectReason, Request};
 
 const ABORTED_COMMAND: u8 = 0x0b;
@@ -278,6 +282,9 @@ impl Connection {
 
     /// Runs a command whose data lies in the receive buffer.
     fn run_now(self: &Rc<Self>, nexus: &dyn Nexus, command: Command, data: &[u8]) {
+        if self.share(nexus, &command) {
+            return;
+        }
         match self.try_run(nexus, &command, data) {
             Some((out, completion)) => self.finish(out, &command, 0, &completion),
             None => {
@@ -285,6 +292,23 @@ impl Connection {
                 self.spawn(task, data.to_vec());
             }
         }
+    }
+
+    /// Answers a large read with the blocks in memory; false where that cannot be.
+    fn share(&self, nexus: &dyn Nexus, command: &Command) -> bool {
+        let len_bytes = command.expected_bytes;
+        if !command.read
+            || !(SHARE_BYTES_MIN..=SHARE_BYTES_MAX).contains(&len_bytes)
+            || !self.sends_whole_blocks()
+        {
+            return false;
+        }
+        let mut blocks = Vec::with_capacity(len_bytes as usize / BLOCK_BYTES);
+        let shared = nexus.try_share(&scsi(command, &[]), len_bytes.into(), &mut blocks);
+        let Some(completion) = shared else { return false };
+        let answer = self.shared_answer(command, blocks, completion.status);
+        self.outbox.push_send(answer);
+        true
     }
 
     /// Runs a command if it need not wait; what it sends stands behind the answers that wait.

@@ -9,8 +9,8 @@
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::VecDeque;
 
-use weir_serve::OutBuf;
 use weir_serve::limits::KEEP_BYTES_MAX;
+use weir_serve::{OutBuf, Outgoing};
 
 use crate::limits::{COPY_BYTES_MAX, POOL_BYTES_MAX, SEND_BYTES};
 
@@ -20,7 +20,7 @@ pub(super) struct Outbox {
     /// For the send after those in `queue`.
     gathering: RefCell<OutBuf>,
     /// One send each, in order.
-    queue: RefCell<VecDeque<OutBuf>>,
+    queue: RefCell<VecDeque<Outgoing>>,
     queued_bytes: Cell<usize>,
     sending_bytes: Cell<usize>,
     /// Buffers to use again, and the room they have.
@@ -55,34 +55,39 @@ impl Outbox {
             self.gathering.borrow_mut().put(answer.filled());
             return self.give_back(answer);
         }
+        self.push_send(answer.into());
+    }
+
+    /// Puts in an answer that is a send of its own, behind what was gathered before it.
+    pub(super) fn push_send(&self, send: Outgoing) {
         let mut queue = self.queue.borrow_mut();
         if !self.gathering.borrow().is_empty() {
             let before = self.gathering.replace(self.buffer(SEND_BYTES));
             self.queued_bytes.update(|n| n + before.len());
-            queue.push_back(before);
+            queue.push_back(before.into());
         }
-        self.queued_bytes.update(|n| n + answer.len());
-        queue.push_back(answer);
+        self.queued_bytes.update(|n| n + send.len_bytes());
+        queue.push_back(send);
     }
 
     /// What to send next.
-    pub(super) fn next_send(&self) -> Option<OutBuf> {
+    pub(super) fn next_send(&self) -> Option<Outgoing> {
         let next = match self.queue.borrow_mut().pop_front() {
             Some(queued) => {
-                self.queued_bytes.update(|n| n - queued.len());
+                self.queued_bytes.update(|n| n - queued.len_bytes());
                 queued
             }
             None if self.gathering.borrow().is_empty() => return None,
-            None => self.gathering.replace(self.buffer(SEND_BYTES)),
+            None => self.gathering.replace(self.buffer(SEND_BYTES)).into(),
         };
-        self.sending_bytes.set(next.len());
+        self.sending_bytes.set(next.len_bytes());
         Some(next)
     }
 
     /// Takes the memory of what was sent back.
-    pub(super) fn sent(&self, buffer: OutBuf) {
+    pub(super) fn sent(&self, sent: Outgoing) {
         self.sending_bytes.set(0);
-        self.give_back(buffer);
+        self.give_back(sent.head);
     }
 
     /// Drops answers nobody will take.

@@ -13,6 +13,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use parking_lot::{Mutex, RwLock};
+use weir_base::BLOCK_BYTES;
+use weir_device::Block;
 use weir_iscsi::{
     Admission, Applicant, Authentication, Discovered, Portal, Refusal, Sessions, Targets,
 };
@@ -34,6 +36,8 @@ pub(crate) struct Disk {
     pub(crate) panics: AtomicBool,
     /// Commands that were run to their end.
     pub(crate) done: AtomicU64,
+    /// Reads that were answered with blocks.
+    pub(crate) shared: AtomicU64,
     /// What every nexus says of aborts by others.
     pub(crate) aborts: AtomicU64,
     /// What the initiator is to be told of those.
@@ -172,6 +176,28 @@ impl Nexus for DiskNexus {
             return None;
         }
         Some(disk.run(command, data_in))
+    }
+
+    fn try_share(
+        &self,
+        command: &Command<'_>,
+        len_bytes: u64,
+        blocks: &mut Vec<Block>,
+    ) -> Option<Completion> {
+        let disk = &self.disk;
+        let (at, len) = range(command.cdb);
+        let is_whole = len as u64 == len_bytes && len.is_multiple_of(BLOCK_BYTES);
+        let is_read = matches!(command.cdb[0], 0x28 | 0x88);
+        if !is_read
+            || !is_whole
+            || disk.held.load(Ordering::Relaxed)
+            || at + len > disk.data.read().len()
+        {
+            return None;
+        }
+        blocks.extend(disk.data.read()[at..at + len].as_chunks().0.iter().map(Block::copy_of));
+        disk.shared.fetch_add(1, Ordering::Relaxed);
+        Some(good(0))
     }
 
     fn execute<'a>(

@@ -129,8 +129,16 @@ impl Export for MemoryMedium {
         Ok(now)
     }
 
-    fn try_share(&self, _: u64, _: u64, _: &mut Vec<Block>) -> Result<bool, ExportError> {
-        Ok(false)
+    fn try_share(
+        &self,
+        offset: u64,
+        len_bytes: u64,
+        blocks: &mut Vec<Block>,
+    ) -> Result<bool, ExportError> {
+        let mut bytes = vec![0; len_bytes as usize];
+        let now = self.try_read(offset, &mut bytes)?;
+        blocks.extend(bytes.as_chunks().0.iter().map(Block::copy_of));
+        Ok(now)
     }
 
     fn read<'a>(&'a self, offset: u64, out: &'a mut [u8]) -> ExportFuture<'a, ()> {
