@@ -24,6 +24,7 @@ bench: cc
 
 bench-peers: cc
 	@cargo xtask bench-peers --out docs/performance.md
+	@cargo xtask bench-iscsi --out docs/performance.md
 
 bench-layouts: cc
 	@cargo xtask bench-layouts --out docs/performance.md

@@ -8,6 +8,7 @@
 
 #![expect(clippy::print_stdout, reason = "a task's result is what it prints")]
 
+mod bench_iscsi;
 mod bench_layouts;
 mod bench_peers;
 mod bench_services;
@@ -54,6 +55,8 @@ enum Task {
     E2e,
     /// Compare Weir's speed with other NBD servers on this machine.
     BenchPeers(bench_peers::Args),
+    /// Compare Weir's iSCSI target with another, and with its own NBD.
+    BenchIscsi(bench_iscsi::Args),
     /// Compare layouts: whole, degraded, full, and while they heal.
     BenchLayouts(bench_layouts::Args),
     /// Measure what snapshots, clones and other data services cost
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Task::Fuzz(args) => fuzz::main(&args),
         Task::E2e => e2e::main(),
         Task::BenchPeers(args) => bench_peers::main(&args),
+        Task::BenchIscsi(args) => bench_iscsi::main(&args),
         Task::BenchLayouts(args) => bench_layouts::main(&args),
         Task::BenchServices(args) => bench_services::main(&args),
     };

@@ -52,6 +52,7 @@ const FOR_TEST: &[Need] = &[
     need("nbdcopy", "libnbd-bin"),
     need("nbdkit", "nbdkit"),
     need("iscsi-test-cu", "libiscsi-bin"),
+    need("tgtd", "tgt"),
     need("qemu/block-iscsi.so", "qemu-block-extra"),
     need("mke2fs", "e2fsprogs"),
     need("setpriv", "util-linux"),

@@ -29,7 +29,7 @@ impl Process {
     }
 
     /// User and system time so far.
-    pub(super) fn cpu(&self) -> Result<Duration> {
+    pub(crate) fn cpu(&self) -> Result<Duration> {
         cpu(&self.read("stat")?, rustix::param::clock_ticks_per_second())
     }
 

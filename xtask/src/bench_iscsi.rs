@@ -1,0 +1,217 @@
+//! `cargo xtask bench-iscsi`: Weir's iSCSI target beside another, and beside its own NBD.
+//!
+//! Not here: servers of NBD (bench_peers); what the protocol should do (tests).
+//!
+//! Invariants:
+//! - every target is measured by the same client, `weir bench`, in turns with the others;
+//! - targets are compared only with those that promise the same of an answered write;
+//! - a bar that is missed says so, and the table says how everything was measured.
+
+mod fairness;
+mod load;
+mod offloads;
+mod servers;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::bench_peers::report::{self, median};
+use crate::bench_peers::{machine, weir_program};
+use crate::{command, setup};
+use load::{ROWS, Row, Sample};
+use servers::{Contestant, Servers};
+
+const BEGIN: &str = "<!-- bench-iscsi: begin -->";
+const END: &str = "<!-- bench-iscsi: end -->";
+
+/// Least of our NBD's operations that iSCSI reaches, 4 KiB at QD32.
+const NBD_RATIO_MIN: f64 = 0.8;
+
+const WORDS: &str = "\
+Each cell: the median of the turns, and the microseconds of CPU (user and system, all threads) that \
+the server used per operation. *Ratio*: the median of the ratios of each turn, in brackets the \
+lowest and highest. The client is `weir bench`, one session, over TCP on loopback; *client CPU* is \
+the most of a core it used, near 100 % it is the client that is measured. *Volatile*: a write may \
+be lost until the next SYNCHRONIZE CACHE, as tgt's default and Weir's `--write-cache on`. *Durable*: \
+an answered write is on stable media, as Weir's default and tgt's `--bsoflags sync`. *Sync write*: \
+each write is followed by SYNCHRONIZE CACHE. Weir stores each block twice (a mirror of two files) \
+with checksums and lz4; tgt stores it once, in a file on the same disk. Random data, volumes of \
+1 GiB, read before: both answer reads from memory.
+";
+
+/// How to measure.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Turns of each load.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Seconds of each row of a turn.
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+    /// Write the tables between the markers of this file (created if absent).
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Where volumes, sockets and samples go; default target/bench.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Measure this program instead of building one.
+    #[arg(long, value_name = "PROGRAM")]
+    weir: Option<PathBuf>,
+}
+
+/// The task.
+pub(crate) fn main(args: &Args) -> Result<()> {
+    setup::for_clients()?;
+    let program = match &args.weir {
+        Some(program) => std::path::absolute(program)?,
+        None => weir_program()?,
+    };
+    let dir = match &args.dir {
+        Some(dir) => std::path::absolute(dir)?,
+        None => command::root().join("target/bench"),
+    };
+    let data = dir.join("iscsi");
+    if data.exists() {
+        fs::remove_dir_all(&data)?;
+    }
+    fs::create_dir_all(&data).with_context(|| data.display().to_string())?;
+    let tables = tables(args, &program, &data);
+    let facts = machine::facts(&data, Some(&program))?;
+    fs::remove_dir_all(&data)?;
+    let text = format!("{}\n{}", tables?, report::facts_table(&facts));
+    println!("{text}");
+    if let Some(out) = &args.out {
+        report::write_between(out, (BEGIN, END), &text)?;
+    }
+    Ok(())
+}
+
+fn tables(args: &Args, program: &Path, data: &Path) -> Result<String> {
+    let servers = Servers::start(program, data)?;
+    let mut samples = Vec::new();
+    for round in 0..args.rounds {
+        // Whoever comes first after a pause has the quietest disk: take turns in that too.
+        for turn in 0..Contestant::ALL.len() {
+            let of = Contestant::ALL[(round + turn) % Contestant::ALL.len()];
+            let got = load::run(program, &servers, of, args.seconds, data)?;
+            for sample in &got {
+                let (row, rate, cpu) = (sample.row, sample.ops_per_second, sample.cpu_us_per_op);
+                let of = of.title();
+                eprintln!("bench: {row} {of} {}: {rate:.0} ops/s, {cpu:.1} us", round + 1);
+            }
+            samples.extend(got.into_iter().map(|sample| (round, of, sample)));
+        }
+    }
+    let mut text = peers(&samples);
+    text.push('\n');
+    text.push_str(&beside_nbd(&samples));
+    text.push('\n');
+    text.push_str(WORDS);
+    text.push_str("\n| figure | measured | bar |\n| --- | --- | --- |\n");
+    fairness::measure(program, &servers, data)?.rows(&mut text);
+    offloads::measure(program, &servers)?.rows(&mut text);
+    Ok(text)
+}
+
+type Samples = [(usize, Contestant, Sample)];
+
+fn of<'a>(samples: &'a Samples, of: Contestant, row: &Row) -> Vec<(usize, &'a Sample)> {
+    let fits = samples.iter().filter(|(_, whose, sample)| *whose == of && sample.row == row.name);
+    fits.map(|(round, _, sample)| (*round, sample)).collect()
+}
+
+/// Ratios of the turns: their median, least and greatest.
+fn ratios(ours: &[(usize, &Sample)], theirs: &[(usize, &Sample)]) -> Option<(f64, f64, f64)> {
+    let by_round = |(round, ours): &(usize, &Sample)| {
+        let (_, theirs) = theirs.iter().find(|(other, _)| other == round)?;
+        Some(ours.ops_per_second / theirs.ops_per_second)
+    };
+    let all: Vec<f64> = ours.iter().filter_map(by_round).collect();
+    let least = all.iter().copied().reduce(f64::min)?;
+    let greatest = all.iter().copied().reduce(f64::max)?;
+    Some((median(all.into_iter())?, least, greatest))
+}
+
+fn judged(ratio: Option<(f64, f64, f64)>, min: f64) -> (String, String) {
+    let Some((middle, least, greatest)) = ratio else { return ("-".to_owned(), "-".to_owned()) };
+    let verdict = if middle >= min { "met" } else { "**missed**" };
+    (format!("{middle:.2} ({least:.2} to {greatest:.2})"), format!(">= {min}: {verdict}"))
+}
+
+fn cell(row: &Row, samples: &[(usize, &Sample)]) -> String {
+    let rate = median(samples.iter().map(|(_, sample)| sample.ops_per_second));
+    let cpu = median(samples.iter().map(|(_, sample)| sample.cpu_us_per_op));
+    let (Some(rate), Some(cpu)) = (rate, cpu) else { return "-".to_owned() };
+    if row.block_bytes >= 1 << 20 {
+        format!("{rate:.0} MiB/s, {cpu:.0} us")
+    } else {
+        format!("{:.1} k/s, {cpu:.1} us", rate / 1000.0)
+    }
+}
+
+fn peers(samples: &Samples) -> String {
+    let mut text = String::from(
+        "| workload | a write is | tgt | Weir | ratio | bar | client CPU |\n\
+         | --- | --- | --- | --- | --- | --- | --- |\n",
+    );
+    for (kind, ours, theirs) in [
+        ("volatile", Contestant::WeirVolatile, Contestant::TgtVolatile),
+        ("durable", Contestant::WeirDurable, Contestant::TgtDurable),
+    ] {
+        for row in ROWS.iter().filter(|row| ours.runs(row)) {
+            let (ours, theirs) = (of(samples, ours, row), of(samples, theirs, row));
+            let (ratio, bar) = judged(ratios(&ours, &theirs), row.ratio_min);
+            let client = ours.iter().chain(&theirs).map(|(_, sample)| sample.client_cpu_percent);
+            let client = client.fold(0.0, f64::max);
+            let (title, theirs, ours) = (row.title, cell(row, &theirs), cell(row, &ours));
+            writeln!(
+                text,
+                "| {title} | {kind} | {theirs} | {ours} | {ratio} | {bar} | {client:.0} % |"
+            )
+            .expect("a String takes every write");
+        }
+    }
+    text
+}
+
+fn beside_nbd(samples: &Samples) -> String {
+    let mut text = String::from(
+        "| workload | Weir over NBD (TCP) | Weir over iSCSI | ratio | bar |\n\
+         | --- | --- | --- | --- | --- |\n",
+    );
+    for row in ROWS.iter().filter(|row| Contestant::WeirNbd.runs(row)) {
+        let ours = of(samples, Contestant::WeirVolatile, row);
+        let nbd = of(samples, Contestant::WeirNbd, row);
+        let (ratio, bar) = judged(ratios(&ours, &nbd), NBD_RATIO_MIN);
+        let bar = if row.depth == 32 { bar } else { String::new() };
+        let (title, nbd, ours) = (row.title, cell(row, &nbd), cell(row, &ours));
+        writeln!(text, "| {title} | {nbd} | {ours} | {ratio} | {bar} |")
+            .expect("a String takes every write");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_compares_what_was_measured_in_one_turn() {
+        let sample = |rate| Sample {
+            row: ROWS[0].name,
+            ops_per_second: rate,
+            cpu_us_per_op: 1.0,
+            client_cpu_percent: 1.0,
+        };
+        let all: Vec<Sample> = [10.0, 30.0, 20.0, 10.0].map(sample).into();
+        let ours = [(0, &all[0]), (1, &all[1])];
+        let theirs = [(1, &all[2]), (0, &all[3])];
+        assert_eq!(ratios(&ours, &theirs), Some((1.25, 1.0, 1.5)));
+        assert_eq!(judged(ratios(&ours, &theirs), 1.25).1, ">= 1.25: met");
+        assert_eq!(judged(ratios(&ours, &theirs), 1.3).1, ">= 1.3: **missed**");
+        assert_eq!(ratios(&ours, &[]), None);
+    }
+}

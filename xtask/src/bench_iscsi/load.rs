@@ -1,0 +1,223 @@
+//! The load: rows of a profile that `weir bench` does on a target.
+//!
+//! Not here: which targets there are (servers).
+//!
+//! Invariant: a server's CPU is that of the seconds that a row counts, fill and pauses left out.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::servers::{Contestant, Servers, VOLUME_BYTES};
+use crate::bench_peers::process::Process;
+use crate::command;
+
+/// One line of the table.
+pub(super) struct Row {
+    pub(super) name: &'static str,
+    pub(super) title: &'static str,
+    pub(super) pattern: &'static str,
+    pub(super) block_bytes: u64,
+    pub(super) read_pct: u32,
+    pub(super) depth: u32,
+    /// Each write is followed by a flush.
+    pub(super) sync: bool,
+    /// Least ratio of Weir's operations to tgt's.
+    pub(super) ratio_min: f64,
+}
+
+const SMALL: Row = Row {
+    name: "",
+    title: "",
+    pattern: "random",
+    block_bytes: 4096,
+    read_pct: 100,
+    depth: 32,
+    sync: false,
+    ratio_min: 2.0,
+};
+const LARGE: Row = Row { pattern: "seq", block_bytes: 1 << 20, depth: 16, ratio_min: 1.0, ..SMALL };
+
+/// Reads come first, on volumes written in sequence.
+pub(super) const ROWS: [Row; 5] = [
+    Row { name: "read-1m", title: "1 MiB sequential read, QD16", ..LARGE },
+    Row { name: "randread-qd32", title: "4 KiB random read, warm, QD32", ..SMALL },
+    Row { name: "write-1m", title: "1 MiB sequential write, QD16", read_pct: 0, ..LARGE },
+    Row { name: "randwrite-qd32", title: "4 KiB random write, QD32", read_pct: 0, ..SMALL },
+    Row {
+        name: "sync-qd1",
+        title: "4 KiB random sync write, QD1",
+        read_pct: 0,
+        depth: 1,
+        sync: true,
+        ratio_min: 1.0,
+        ..SMALL
+    },
+];
+
+/// One row of one turn.
+pub(super) struct Sample {
+    pub(super) row: &'static str,
+    pub(super) ops_per_second: f64,
+    pub(super) cpu_us_per_op: f64,
+    pub(super) client_cpu_percent: f64,
+}
+
+/// One turn: all rows that the target runs.
+pub(super) fn run(
+    program: &Path,
+    servers: &Servers,
+    of: Contestant,
+    seconds: u64,
+    data: &Path,
+) -> Result<Vec<Sample>> {
+    let mut samples = Vec::new();
+    for sync in [false, true] {
+        let rows: Vec<&Row> = ROWS.iter().filter(|row| row.sync == sync && of.runs(row)).collect();
+        if rows.is_empty() {
+            continue;
+        }
+        let profile = data.join("profile.toml");
+        fs::write(&profile, profile_of(&rows, seconds))?;
+        let work = || bench(program, &profile, &servers.address(of), &data.join("run"));
+        let (result, cpu) = Cpu::watch(servers.process(of), work)?;
+        for row in rows {
+            samples.push(sample(row, &result, &cpu)?);
+        }
+    }
+    Ok(samples)
+}
+
+/// A profile of rows with one durability.
+pub(super) fn profile_of(rows: &[&Row], seconds: u64) -> String {
+    let writes = if rows.iter().any(|row| row.sync) {
+        "writes = \"flush\", every_writes = 1"
+    } else {
+        "writes = \"none\""
+    };
+    let mut text = format!(
+        "schema = 1\nname = \"iscsi\"\n\
+         dataset = {{ files = 1, file_size = \"{VOLUME_BYTES}B\" }}\n\
+         content = {{ compress = 1.0, dedupe_pct = 0, unit = \"4KiB\", seed = 42 }}\n\
+         durability = {{ {writes} }}\n\
+         [phases]\nfill = {{ block = \"1MiB\", in_flight = 8 }}\n\
+         measure = {{ warmup = \"1s\", duration = \"{seconds}s\", runs = 1 }}\n"
+    );
+    for Row { name, pattern, block_bytes, read_pct, depth, .. } in rows {
+        write!(
+            text,
+            "[[test]]\nname = \"{name}\"\npattern = \"{pattern}\"\nblock = \"{block_bytes}B\"\n\
+             read_pct = {read_pct}\nqd = [{depth}]\n"
+        )
+        .expect("a String takes every write");
+    }
+    text
+}
+
+/// Does a profile on a target; what came of it.
+pub(super) fn bench(program: &Path, profile: &Path, address: &str, out: &Path) -> Result<Value> {
+    if out.exists() {
+        fs::remove_dir_all(out)?;
+    }
+    let mut command = Command::new(program);
+    command.args(["bench", "run", "--scale", "standard", "--profile"]).arg(profile);
+    command.args(["--target", address, "--destroy", address, "--out"]).arg(out);
+    command::output(&mut command)?;
+    let text = fs::read_to_string(out.join("result.json"))?;
+    serde_json::from_str(&text).context("result.json")
+}
+
+fn sample(row: &Row, result: &Value, cpu: &Cpu) -> Result<Sample> {
+    let cells = result["cells"].as_array().context("no cells")?;
+    let cell = cells.iter().find(|cell| cell["spec"]["name"] == row.name);
+    let run = &cell.with_context(|| format!("no cell {}", row.name))?["runs"][0];
+    let classes = run["classes"].as_array().context("no classes")?;
+    let wanted = if row.read_pct > 0 { "read" } else { "write" };
+    let counts = classes.iter().filter(|class| class["op"] == wanted);
+    let ops: u64 = counts.filter_map(|class| class["ops"].as_u64()).sum();
+    let seconds = run["seconds"].as_f64().filter(|seconds| *seconds > 0.0);
+    let seconds = seconds.with_context(|| format!("{} was not measured", row.name))?;
+    let started = run["started_unix_ms"].as_u64().context("no start")? as f64;
+    let used_us = cpu.used_us(started, started + seconds * 1e3).context("no CPU times")?;
+    let client: f64 = [0, 1].iter().filter_map(|at| run["cpu_s"][at].as_f64()).sum();
+    anyhow::ensure!(ops > 0, "{} did nothing: {cell:?}", row.name);
+    Ok(Sample {
+        row: row.name,
+        ops_per_second: ops as f64 / seconds,
+        cpu_us_per_op: used_us / ops as f64,
+        client_cpu_percent: client / seconds * 100.0,
+    })
+}
+
+/// CPU times of a server: milliseconds since 1970, and microseconds of CPU until then.
+struct Cpu(Vec<(f64, f64)>);
+
+impl Cpu {
+    /// Notes them while something is done.
+    fn watch<T>(process: &Process, work: impl FnOnce() -> Result<T>) -> Result<(T, Self)> {
+        let done = AtomicBool::new(false);
+        let look = || {
+            let mut points = Vec::new();
+            while !done.load(Ordering::Relaxed) {
+                let used_us = process.cpu()?.as_secs_f64() * 1e6;
+                let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+                points.push((now.as_secs_f64() * 1e3, used_us));
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            anyhow::Ok(Self(points))
+        };
+        std::thread::scope(|scope| {
+            let watcher = scope.spawn(look);
+            let result = work();
+            done.store(true, Ordering::Relaxed);
+            let cpu = watcher.join().expect("it only reads a file")?;
+            Ok((result?, cpu))
+        })
+    }
+
+    fn at(&self, when_ms: f64) -> Option<f64> {
+        let Self(points) = self;
+        let after = points.iter().position(|(at, _)| *at >= when_ms)?;
+        let (later, more) = points[after];
+        let (sooner, less) = *points.get(after.checked_sub(1)?)?;
+        Some(less + (more - less) * (when_ms - sooner) / (later - sooner))
+    }
+
+    fn used_us(&self, from_ms: f64, to_ms: f64) -> Option<f64> {
+        Some(self.at(to_ms)? - self.at(from_ms)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_is_that_of_the_time_asked_for() {
+        let cpu = Cpu(vec![(0.0, 0.0), (100.0, 50.0), (200.0, 50.0), (300.0, 150.0)]);
+        assert_eq!(cpu.used_us(50.0, 250.0), Some(75.0));
+        assert_eq!(cpu.used_us(50.0, 350.0), None);
+    }
+
+    #[test]
+    fn rows_that_did_nothing_are_no_result() {
+        let cpu = Cpu(vec![(0.0, 0.0), (2000.0, 100.0)]);
+        let result = |ops: u64| {
+            serde_json::json!({"cells": [{"spec": {"name": "randread-qd32"}, "runs": [{
+                "started_unix_ms": 500, "seconds": 1.0, "cpu_s": [0.25, 0.25],
+                "classes": [{"op": "read", "ops": ops}, {"op": "flush", "ops": 9}],
+            }]}]})
+        };
+        let got = sample(&ROWS[1], &result(10), &cpu).unwrap();
+        assert!((got.ops_per_second - 10.0).abs() < 1e-9 && (got.cpu_us_per_op - 5.0).abs() < 1e-9);
+        assert!((got.client_cpu_percent - 50.0).abs() < 1e-9);
+        assert!(sample(&ROWS[1], &result(0), &cpu).is_err());
+        assert!(sample(&ROWS[0], &result(10), &cpu).is_err());
+    }
+}

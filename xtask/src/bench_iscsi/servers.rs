@@ -1,0 +1,183 @@
+//! The targets: Weir and tgt, each with a volume that keeps writes at once and one that may not.
+//!
+//! Not here: the load.
+//!
+//! Invariants: all data lies on one file system; servers listen on loopback and end with this
+//! process.
+
+use std::fs::File;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::load::Row;
+use crate::bench_peers::process::{Process, guarded};
+use crate::command;
+
+/// Fits every cache, so that reads measure the server and not the disk.
+pub(super) const VOLUME_BYTES: u64 = 1 << 30;
+/// Weir's default on a machine of 24 GiB.
+const MEMORY_BYTES: u64 = 6 << 30;
+/// Each leg of Weir's mirror; sparse.
+const LEG_BYTES: u64 = 80 << 30;
+/// A server that takes longer to answer is broken.
+const START_MAX: Duration = Duration::from_secs(20);
+/// tgt's control channel, so that no other tgt of the machine is spoken to.
+const TGT_CONTROL: &str = "60";
+const TGT_TARGET: &str = "iqn.2026-01.org.example:peer";
+/// What `weir target create` makes of the short name.
+const WEIR_TARGET: &str = "iqn.2026-01.org.weir:bench";
+
+/// Who is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Contestant {
+    TgtVolatile,
+    WeirVolatile,
+    WeirNbd,
+    TgtDurable,
+    WeirDurable,
+}
+
+impl Contestant {
+    pub(super) const ALL: [Self; 5] =
+        [Self::TgtVolatile, Self::WeirVolatile, Self::WeirNbd, Self::TgtDurable, Self::WeirDurable];
+
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::TgtVolatile => "tgt, cache on",
+            Self::WeirVolatile => "Weir, cache on",
+            Self::WeirNbd => "Weir, NBD",
+            Self::TgtDurable => "tgt, cache off",
+            Self::WeirDurable => "Weir, cache off",
+        }
+    }
+
+    /// A cache makes no difference to reads.
+    pub(super) fn runs(self, row: &Row) -> bool {
+        match self {
+            Self::TgtVolatile | Self::WeirVolatile => true,
+            Self::WeirNbd => row.depth > 1,
+            Self::TgtDurable | Self::WeirDurable => row.read_pct == 0,
+        }
+    }
+}
+
+/// Both servers.
+pub(super) struct Servers {
+    weir: Process,
+    tgt: Process,
+    weir_portal: String,
+    tgt_portal: String,
+    nbd: String,
+    api: String,
+}
+
+impl Servers {
+    pub(super) fn start(program: &Path, data: &Path) -> Result<Self> {
+        let (weir_portal, nbd, tgt_portal) = (free_address()?, free_address()?, free_address()?);
+        let api = format!("unix:{}", data.join("api.sock").display());
+        let mut command = guarded(&program.display().to_string());
+        command.arg("serve").arg("--state").arg(data.join("state"));
+        command.args(["--nbd", &nbd, "--api", &api, "--iscsi", &weir_portal]);
+        command.args(["--memory", &MEMORY_BYTES.to_string(), "--log", "warn"]);
+        let weir = launch(command, &data.join("weir.log"))?;
+        let mut command = guarded("tgtd");
+        command.args(["--foreground", "--control-port", TGT_CONTROL]);
+        command.args(["--iscsi", &format!("portal={tgt_portal}")]);
+        let tgt = launch(command, &data.join("tgt.log"))?;
+        let servers = Self { weir, tgt, weir_portal, tgt_portal, nbd, api };
+        servers.set_up_weir(program, data)?;
+        set_up_tgt(data)?;
+        Ok(servers)
+    }
+
+    pub(super) fn process(&self, of: Contestant) -> &Process {
+        match of {
+            Contestant::TgtVolatile | Contestant::TgtDurable => &self.tgt,
+            _ => &self.weir,
+        }
+    }
+
+    /// Where `weir bench` finds it.
+    pub(super) fn address(&self, of: Contestant) -> String {
+        let (weir, tgt) = (&self.weir_portal, &self.tgt_portal);
+        match of {
+            Contestant::WeirVolatile => format!("iscsi://{weir}/{WEIR_TARGET}/0"),
+            Contestant::WeirDurable => format!("iscsi://{weir}/{WEIR_TARGET}/1"),
+            Contestant::WeirNbd => format!("nbd://{}/bench/nbd", self.nbd),
+            Contestant::TgtVolatile => format!("iscsi://{tgt}/{TGT_TARGET}/1"),
+            Contestant::TgtDurable => format!("iscsi://{tgt}/{TGT_TARGET}/2"),
+        }
+    }
+
+    /// A call of Weir's own program.
+    pub(super) fn weir(&self, program: &Path, words: &[&str]) -> Result<String> {
+        command::output(Command::new(program).env("WEIR_API", &self.api).args(words))
+    }
+
+    fn set_up_weir(&self, program: &Path, data: &Path) -> Result<()> {
+        wait("weir", || self.weir(program, &["pool", "list"]).map(drop))?;
+        let legs = ["leg-a.img", "leg-b.img"].map(|name| data.join(name));
+        for leg in &legs {
+            File::create(leg)?.set_len(LEG_BYTES)?;
+        }
+        let legs = legs.map(|leg| leg.display().to_string());
+        self.weir(program, &["pool", "create", "bench", "mirror", &legs[0], &legs[1]])?;
+        self.weir(program, &["target", "create", "bench", "--allow", "*"])?;
+        let size = VOLUME_BYTES.to_string();
+        for (name, cache) in [("bench/volatile", "on"), ("bench/durable", "off")] {
+            self.weir(program, &["volume", "create", name, "--size", &size])?;
+            self.weir(program, &["lun", "add", "bench", name, "--write-cache", cache])?;
+        }
+        self.weir(program, &["volume", "create", "bench/nbd", "--size", &size])?;
+        self.weir(program, &["export", "create", "nbd", "bench/nbd"]).map(drop)
+    }
+}
+
+fn set_up_tgt(data: &Path) -> Result<()> {
+    let admin = |words: &[&str]| {
+        let mut command = Command::new("tgtadm");
+        command.args(["--control-port", TGT_CONTROL, "--lld", "iscsi"]).args(words);
+        command::output(&mut command).map(drop)
+    };
+    wait("tgtd", || admin(&["--mode", "target", "--op", "show"]))?;
+    let target = ["--mode", "target", "--tid", "1"];
+    admin(&[&target[..], &["--op", "new", "--targetname", TGT_TARGET]].concat())?;
+    let unit = ["--mode", "logicalunit", "--tid", "1", "--op", "new"];
+    for (number, name, flags) in
+        [("1", "volatile.img", None), ("2", "durable.img", Some(["--bsoflags", "sync"]))]
+    {
+        let file = data.join(name);
+        File::create(&file)?.set_len(VOLUME_BYTES)?;
+        let file = file.display().to_string();
+        let mut words = unit.to_vec();
+        words.extend(["--lun", number, "--backing-store", &file]);
+        words.extend(flags.iter().flatten());
+        admin(&words)?;
+    }
+    admin(&[&target[..], &["--op", "bind", "--initiator-address", "ALL"]].concat())
+}
+
+/// An address of loopback that is free now.
+fn free_address() -> Result<String> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
+}
+
+fn launch(mut command: Command, log: &PathBuf) -> Result<Process> {
+    let log = File::create(log)?;
+    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    let line = command::show(&command);
+    Ok(Process::new(command.spawn().with_context(|| format!("cannot start `{line}`"))?))
+}
+
+fn wait(who: &str, try_once: impl Fn() -> Result<()>) -> Result<()> {
+    let start = Instant::now();
+    while let Err(error) = try_once() {
+        ensure!(start.elapsed() < START_MAX, "{who} does not answer: {error:#}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
