@@ -10,7 +10,7 @@ use super::{Finding, Rule};
 use crate::command;
 
 /// Lowest layer first. The simulator comes after the binary: nothing that ships depends on it.
-const ORDER: [&str; 16] = [
+const ORDER: [&str; 17] = [
     "weir-base",
     "weir-codec",
     "weir-device",
@@ -22,6 +22,7 @@ const ORDER: [&str; 16] = [
     "weir-nbd",
     "weir-scsi",
     "weir-iscsi",
+    "weir-initiator",
     "weir-api",
     "weir-bench",
     "weir",

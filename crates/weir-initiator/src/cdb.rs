@@ -1,0 +1,234 @@
+//! Command descriptor blocks and parameter lists.
+//!
+//! Not here: what comes back (`facts`), sending (`exchange`).
+//!
+//! Written from the standards and not from the tables of this project's target side: what one side
+//! has wrong must not look right to the other.
+//!
+//! Spec: SPC-4 clause 6, SBC-3 clause 5; numbers are big-endian.
+
+/// A command descriptor block of 6 to 16 bytes, zeros behind it.
+pub type Cdb = [u8; 16];
+
+/// Bytes of the parameter list of [`extended_copy`] with one segment.
+pub const COPY_LIST_BYTES: u32 = 16 + 2 * 32 + 28;
+/// Bytes of a block descriptor of UNMAP.
+const UNMAP_DESCRIPTOR_BYTES: u16 = 16;
+
+/// Puts bytes at a place; what lies outside is left out.
+fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {
+    if let Some(place) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
+        *place = value;
+    }
+}
+
+/// Operation code, flags, an address of 8 and a length of 4 bytes.
+fn wide(code: u8, flags: u8, lba: u64, blocks: u32) -> Cdb {
+    let mut cdb = [0; 16];
+    put(&mut cdb, 0, [code, flags]);
+    put(&mut cdb, 2, lba.to_be_bytes());
+    put(&mut cdb, 10, blocks.to_be_bytes());
+    cdb
+}
+
+const fn fua_bit(fua: bool) -> u8 {
+    if fua { 0x08 } else { 0 }
+}
+
+/// TEST UNIT READY (SPC-4 6.37).
+pub const fn test_unit_ready() -> Cdb {
+    [0; 16]
+}
+
+/// INQUIRY (SPC-4 6.6): a vital product data page, or the standard data.
+pub fn inquiry(page: Option<u8>, allocation_bytes: u16) -> Cdb {
+    let mut cdb = [0; 16];
+    put(&mut cdb, 0, [0x12, u8::from(page.is_some()), page.unwrap_or(0)]);
+    put(&mut cdb, 3, allocation_bytes.to_be_bytes());
+    cdb
+}
+
+/// MODE SENSE (10) (SPC-4 6.14): current values of a page, without block descriptors.
+pub fn mode_sense10(page: u8, allocation_bytes: u16) -> Cdb {
+    let mut cdb = [0; 16];
+    put(&mut cdb, 0, [0x5A, 0x08, page & 0x3F]);
+    put(&mut cdb, 7, allocation_bytes.to_be_bytes());
+    cdb
+}
+
+/// REPORT LUNS (SPC-4 6.33), all that this nexus can use.
+pub fn report_luns(allocation_bytes: u32) -> Cdb {
+    let mut cdb = [0; 16];
+    put(&mut cdb, 0, [0xA0]);
+    put(&mut cdb, 6, allocation_bytes.to_be_bytes());
+    cdb
+}
+
+/// READ CAPACITY (16) (SBC-3 5.16).
+pub fn read_capacity16(allocation_bytes: u32) -> Cdb {
+    wide(0x9E, 0x10, 0, allocation_bytes)
+}
+
+/// GET LBA STATUS (SBC-3 5.3).
+pub fn get_lba_status(lba: u64, allocation_bytes: u32) -> Cdb {
+    wide(0x9E, 0x12, lba, allocation_bytes)
+}
+
+/// READ (16) (SBC-3 5.11); with FUA from stable media.
+pub fn read16(lba: u64, blocks: u32, fua: bool) -> Cdb {
+    wide(0x88, fua_bit(fua), lba, blocks)
+}
+
+/// WRITE (16) (SBC-3 5.34).
+///
+/// # Durability
+/// With FUA the data is on stable media when the command ends with GOOD.
+pub fn write16(lba: u64, blocks: u32, fua: bool) -> Cdb {
+    wide(0x8A, fua_bit(fua), lba, blocks)
+}
+
+/// SYNCHRONIZE CACHE (16) (SBC-3 5.30); no blocks: from the address to the end.
+///
+/// # Durability
+/// What was written to those blocks before is on stable media when the command ends with GOOD.
+pub fn synchronize_cache16(lba: u64, blocks: u32) -> Cdb {
+    wide(0x91, 0, lba, blocks)
+}
+
+/// UNMAP (SBC-3 5.31) with a parameter list of so many bytes.
+pub fn unmap(list_bytes: u16) -> Cdb {
+    let mut cdb = [0; 16];
+    put(&mut cdb, 0, [0x42]);
+    put(&mut cdb, 7, list_bytes.to_be_bytes());
+    cdb
+}
+
+/// Parameter list of [`unmap`]: first block and number of blocks of each range; at most 4094.
+pub fn unmap_list(ranges: &[(u64, u32)]) -> Vec<u8> {
+    let descriptor_bytes = UNMAP_DESCRIPTOR_BYTES.saturating_mul(ranges.len() as u16);
+    let mut list = Vec::new();
+    list.extend((descriptor_bytes + 6).to_be_bytes());
+    list.extend(descriptor_bytes.to_be_bytes());
+    list.extend([0; 4]);
+    for (lba, blocks) in ranges {
+        list.extend(lba.to_be_bytes());
+        list.extend(blocks.to_be_bytes());
+        list.extend([0; 4]);
+    }
+    list
+}
+
+/// What WRITE SAME (16) is to do beside writing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteSame {
+    /// The blocks may be given back (UNMAP), where what they read as then is what is written.
+    pub unmap: bool,
+    /// Zeros are written, and no block is sent (NDOB, SBC-4).
+    pub no_data: bool,
+}
+
+/// WRITE SAME (16) (SBC-3 5.45): one block, which is sent unless `no_data`, to all of them.
+pub fn write_same16(lba: u64, blocks: u32, how: WriteSame) -> Cdb {
+    let flags = u8::from(how.no_data) | if how.unmap { 0x08 } else { 0 };
+    wide(0x93, flags, lba, blocks)
+}
+
+/// COMPARE AND WRITE (SBC-3 5.2): the blocks to compare are sent, then those to write.
+pub fn compare_and_write(lba: u64, blocks: u8, fua: bool) -> Cdb {
+    let mut cdb = wide(0x89, fua_bit(fua), lba, 0);
+    put(&mut cdb, 13, [blocks]);
+    cdb
+}
+
+/// EXTENDED COPY (LID1) (SPC-4 6.4) with a parameter list of so many bytes.
+pub fn extended_copy(list_bytes: u32) -> Cdb {
+    wide(0x83, 0, 0, list_bytes)
+}
+
+/// A range of blocks of a logical unit, for a copy.
+#[derive(Clone, Copy, Debug)]
+pub struct CopyEnd<'a> {
+    /// NAA designator of its logical unit, 8 or 16 bytes (SPC-4 7.8.6.6).
+    pub naa: &'a [u8],
+    /// First block.
+    pub lba: u64,
+}
+
+/// Parameter list of [`extended_copy`]: `blocks` of `block_bytes` each from one end to the other,
+/// nothing of it remembered by the target (LIST ID USAGE 11b, SPC-4 6.4.3.2).
+pub fn copy_list(
+    source: CopyEnd<'_>,
+    destination: CopyEnd<'_>,
+    blocks: u16,
+    block_bytes: u32,
+) -> Vec<u8> {
+    let mut list = vec![0, 0x18];
+    list.extend(64_u16.to_be_bytes());
+    list.extend([0; 4]);
+    list.extend(28_u32.to_be_bytes());
+    list.extend([0; 4]);
+    for end in [source, destination] {
+        list.extend(identification(end.naa, block_bytes));
+    }
+    // Block device to block device (SPC-4 6.4.6.4): from the first descriptor to the second.
+    list.extend([0x02, 0, 0, 0x18, 0, 0, 0, 1, 0, 0]);
+    list.extend(blocks.to_be_bytes());
+    list.extend(source.lba.to_be_bytes());
+    list.extend(destination.lba.to_be_bytes());
+    list
+}
+
+/// Identification descriptor (SPC-4 6.4.5.2): a disk, by a binary NAA designator of its unit.
+fn identification(naa: &[u8], block_bytes: u32) -> [u8; 32] {
+    let mut descriptor = [0; 32];
+    let naa = naa.get(..naa.len().min(16)).unwrap_or_default();
+    put(&mut descriptor, 0, [0xE4, 0, 0, 0, 0x01, 0x03, 0, naa.len() as u8]);
+    for (place, byte) in descriptor.iter_mut().skip(8).zip(naa) {
+        *place = *byte;
+    }
+    let [_, high, middle, low] = block_bytes.to_be_bytes();
+    put(&mut descriptor, 29, [high, middle, low]);
+    descriptor
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_as_the_standards_lay_them_out() {
+        let lba = 0x0102_0304_0506_0708;
+        let wide = |code, flags, len: [u8; 4]| {
+            let mut cdb = [0; 16];
+            cdb[..10].copy_from_slice(&[code, flags, 1, 2, 3, 4, 5, 6, 7, 8]);
+            cdb[10..14].copy_from_slice(&len);
+            cdb
+        };
+        assert_eq!(read16(lba, 9, false), wide(0x88, 0, [0, 0, 0, 9]));
+        assert_eq!(write16(lba, 0x1_0000, true), wide(0x8A, 8, [0, 1, 0, 0]));
+        assert_eq!(synchronize_cache16(lba, 0), wide(0x91, 0, [0; 4]));
+        assert_eq!(get_lba_status(lba, 256), wide(0x9E, 0x12, [0, 0, 1, 0]));
+        assert_eq!(compare_and_write(lba, 3, false), wide(0x89, 0, [0, 0, 0, 3]));
+        let how = WriteSame { unmap: true, no_data: true };
+        assert_eq!(write_same16(lba, 1, how), wide(0x93, 9, [0, 0, 0, 1]));
+        assert_eq!(inquiry(Some(0xB0), 0x102)[..5], [0x12, 1, 0xB0, 1, 2]);
+        assert_eq!(report_luns(0x1000)[..10], [0xA0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0]);
+        assert_eq!(mode_sense10(8, 0x40)[..9], [0x5A, 8, 8, 0, 0, 0, 0, 0, 0x40]);
+    }
+
+    #[test]
+    fn lists_are_as_long_as_they_say() {
+        let list = unmap_list(&[(1, 2), (3, 4)]);
+        assert_eq!(list.len(), 8 + 32);
+        assert_eq!(list[..4], [0, 38, 0, 32]);
+        assert_eq!(list[8..20], [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2]);
+        let naa = [0x6A; 16];
+        let [source, destination] = [5, 6].map(|lba| CopyEnd { naa: &naa, lba });
+        let list = copy_list(source, destination, 7, 512);
+        assert_eq!(list.len(), COPY_LIST_BYTES as usize);
+        assert_eq!(list[16..24], [0xE4, 0, 0, 0, 1, 3, 0, 16]);
+        assert_eq!(list[45..48], [0, 2, 0]);
+        assert_eq!(list[80..92], [2, 0, 0, 0x18, 0, 0, 0, 1, 0, 0, 0, 7]);
+        assert_eq!((list[99], list[107]), (5, 6));
+    }
+}

@@ -1,0 +1,223 @@
+//! A socket with an exchange: as much is sent and received as it takes and has, without waiting.
+//!
+//! Not here: one command after another ([`Session`](crate::Session)), what PDUs mean (`exchange`).
+//!
+//! Invariants: what an answer is made of is received to its place where it is large; a connection
+//! that failed is not used again by anybody who looks at its errors.
+
+use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::cdb::Cdb;
+use crate::error::InitiatorError;
+use crate::exchange::{Buffers, Data, Done, Exchange};
+use crate::handshake;
+use crate::limits::{DIRECT_BYTES_MIN, LOGOUT_LIMIT, RECEIVE_BYTES};
+use crate::login::Purpose;
+use crate::options::LoginOptions;
+use crate::terms::Terms;
+use crate::url::Url;
+
+/// Pieces of one send: those of 32 writes, with header, data and digest each.
+const PIECES: usize = 96;
+
+/// Bytes that went through a socket, headers and padding included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WireBytes {
+    /// To the target.
+    pub sent: u64,
+    /// From the target.
+    pub received: u64,
+}
+
+/// A session's connection in full feature phase, not blocking.
+pub struct Connection {
+    stream: TcpStream,
+    exchange: Exchange,
+    received: Vec<u8>,
+    /// Received and not yet taken: from here ...
+    from: usize,
+    /// ... to here.
+    to: usize,
+    wire: WireBytes,
+}
+
+impl Connection {
+    pub(crate) fn new(stream: TcpStream, exchange: Exchange, wire: WireBytes) -> Self {
+        Self { stream, exchange, received: vec![0; RECEIVE_BYTES], from: 0, to: 0, wire }
+    }
+
+    /// Logs in to the logical unit of a URL, for so many commands at a time.
+    ///
+    /// # Errors
+    /// There is no session: why.
+    pub fn open(url: &Url, options: &LoginOptions, slots: usize) -> Result<Self, InitiatorError> {
+        let purpose = Purpose::Target(url.target.clone());
+        handshake::connect(&url.host, url.port, options, &purpose, (url.lun, slots))
+    }
+
+    /// What was agreed on.
+    pub const fn terms(&self) -> &Terms {
+        self.exchange.terms()
+    }
+
+    /// Bytes that went through the socket, the login included.
+    pub const fn wire_bytes(&self) -> WireBytes {
+        self.wire
+    }
+
+    /// The machine behind it.
+    pub const fn exchange(&self) -> &Exchange {
+        &self.exchange
+    }
+
+    pub(crate) const fn exchange_mut(&mut self) -> &mut Exchange {
+        &mut self.exchange
+    }
+
+    /// Gives a command to a free slot; [`Self::send`] sends it.
+    ///
+    /// # Panics
+    /// As [`Exchange::submit`].
+    pub fn submit(&mut self, slot: usize, cdb: Cdb, data: Data, buffers: &impl Buffers) {
+        self.exchange.submit(slot, cdb, data, buffers);
+    }
+
+    /// Sends as much as the socket takes.
+    ///
+    /// # Errors
+    /// The session is lost.
+    pub fn send(&mut self, buffers: &impl Buffers) -> Result<(), InitiatorError> {
+        while self.exchange.has_outgoing() {
+            let mut pieces = [IoSlice::new(&[]); PIECES];
+            let count = self.exchange.outgoing(buffers, &mut pieces);
+            let sent = self.stream.write_vectored(pieces.get(..count).unwrap_or_default());
+            match sent {
+                Ok(0) => return Err(InitiatorError::Closed),
+                Ok(sent) => {
+                    self.wire.sent += sent as u64;
+                    self.exchange.sent(sent);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives what is there, once; false when nothing was. Commands that came to their end are
+    /// appended.
+    ///
+    /// # Errors
+    /// The session is lost.
+    pub fn receive(
+        &mut self,
+        buffers: &mut impl Buffers,
+        done: &mut Vec<Done>,
+    ) -> Result<bool, InitiatorError> {
+        let got = match self
+            .exchange
+            .place()
+            .filter(|place| self.from == self.to && place.range.len() >= DIRECT_BYTES_MIN)
+        {
+            // The rest of large data goes straight to its place, and what follows it to ours.
+            Some(place) => {
+                (self.from, self.to) = (0, 0);
+                let wanted = place.range.len();
+                let data = buffers.data_mut(place.slot).get_mut(place.range).unwrap_or_default();
+                let mut parts = [IoSliceMut::new(data), IoSliceMut::new(&mut self.received)];
+                let got = self.stream.read_vectored(&mut parts);
+                if let Ok(got) = &got {
+                    self.exchange.placed((*got).min(wanted));
+                    self.to = got.saturating_sub(wanted);
+                }
+                got
+            }
+            None => {
+                self.received.copy_within(self.from..self.to, 0);
+                (self.from, self.to) = (0, self.to - self.from);
+                let got = self.stream.read(self.received.get_mut(self.to..).unwrap_or_default());
+                self.to += *got.as_ref().unwrap_or(&0);
+                got
+            }
+        };
+        let is_anything = match got {
+            Ok(0) => return Err(InitiatorError::Closed),
+            Ok(got) => {
+                self.wire.received += got as u64;
+                let bytes = self.received.get(self.from..self.to).unwrap_or_default();
+                self.from += self.exchange.take(bytes, buffers)?;
+                true
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => true,
+            Err(error) => return Err(error.into()),
+        };
+        self.exchange.take_done(done);
+        Ok(is_anything)
+    }
+
+    /// Waits until the socket has something, or takes something that is to be sent; at most so
+    /// long.
+    ///
+    /// # Errors
+    /// The system cannot wait.
+    pub fn wait(&self, limit: Option<Duration>) -> Result<(), InitiatorError> {
+        let mut wanted = PollFlags::IN;
+        wanted.set(PollFlags::OUT, self.exchange.has_outgoing());
+        let spec = limit.map(|left| Timespec {
+            tv_sec: left.as_secs().cast_signed(),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        });
+        match poll(&mut [PollFd::new(&self.stream, wanted)], spec.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(io::Error::from(error).into()),
+        }
+    }
+
+    /// Ends the session in good order, as far as the target takes part within 2 s. Nothing is to be
+    /// under way.
+    ///
+    /// # Errors
+    /// It does not; the connection is closed anyway.
+    pub fn log_out(mut self) -> Result<(), InitiatorError> {
+        let (give_up, mut nothing) = (Instant::now() + LOGOUT_LIMIT, Nothing);
+        self.exchange.log_out();
+        while !self.exchange.is_logged_out() {
+            let left = give_up.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let (what, seconds) = ("logging out", LOGOUT_LIMIT.as_secs());
+                return Err(InitiatorError::Timeout { what, seconds });
+            }
+            self.send(&nothing)?;
+            if !self.receive(&mut nothing, &mut Vec::new())? {
+                self.wait(Some(left))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+/// No memory, where there are no commands.
+pub(crate) struct Nothing;
+
+impl Buffers for Nothing {
+    fn data(&self, _: usize) -> &[u8] {
+        &[]
+    }
+
+    fn data_mut(&mut self, _: usize) -> &mut [u8] {
+        &mut []
+    }
+}

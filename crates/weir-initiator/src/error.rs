@@ -1,0 +1,213 @@
+//! Why a target cannot be talked to.
+//!
+//! Not here: commands that a target did not do, which are answers ([`Reply`](crate::Reply)), as
+//! long as nobody asks for them to be done.
+//!
+//! Invariant: no secret is in an error.
+
+use weir_base::ErrorKind;
+
+use crate::sense::{Sense, Status};
+
+/// What ends a session, or keeps one from beginning.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InitiatorError {
+    /// An address that names no logical unit.
+    #[error("bad address {text:?}: {why}")]
+    Url {
+        /// As given.
+        text: String,
+        /// In words.
+        why: String,
+    },
+    /// The file of a secret.
+    #[error("secret file {file}: {why}")]
+    Secret {
+        /// Its path.
+        file: String,
+        /// In words.
+        why: String,
+    },
+    /// Nobody answers there.
+    #[error("cannot connect to {address}: {source}")]
+    Connect {
+        /// Host and port.
+        address: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The socket failed.
+    #[error("socket: {source}")]
+    Socket {
+        /// What the system said.
+        #[from]
+        source: std::io::Error,
+    },
+    /// The target closed the connection.
+    #[error("the target closed the connection")]
+    Closed,
+    /// Something took too long.
+    #[error("no answer within {seconds} s: {what}")]
+    Timeout {
+        /// What was waited for.
+        what: &'static str,
+        /// The limit.
+        seconds: u64,
+    },
+    /// The target broke the protocol; the session is lost.
+    #[error("the target breaks the protocol: {why}")]
+    Protocol {
+        /// What it did.
+        why: &'static str,
+    },
+    /// A header whose checksum is wrong.
+    #[error("bad header digest from the target")]
+    HeaderDigest,
+    /// Data whose checksum is wrong.
+    #[error("bad data digest from the target")]
+    DataDigest,
+    /// The target refused the login.
+    #[error("the target refuses the login: {} ({:02x}{:02x})", meaning(*status), status[0], status[1])]
+    Refused {
+        /// Class and detail (RFC 7143 11.13.5).
+        status: [u8; 2],
+    },
+    /// It did not prove what it should, or wants a proof that nobody can give.
+    #[error("authentication: {why}")]
+    Authentication {
+        /// In words.
+        why: &'static str,
+    },
+    /// What must be agreed on is not.
+    #[error("the target answers {value:?} to {key}, which was asked for")]
+    NotAgreed {
+        /// The key.
+        key: &'static str,
+        /// What it answered.
+        value: String,
+    },
+    /// The target rejected a PDU.
+    #[error("the target rejects a PDU of opcode {opcode:#04x}, reason {reason:#04x}")]
+    Rejected {
+        /// RFC 7143 11.17.1.
+        reason: u8,
+        /// Of what was rejected.
+        opcode: u8,
+    },
+    /// The target ends the session.
+    #[error("the target ends the session: {why}")]
+    Ended {
+        /// In words.
+        why: &'static str,
+    },
+    /// A command that was to be done was not.
+    #[error("{command}: {status}{}", sense.as_ref().map(|s| format!(", {s}")).unwrap_or_default())]
+    Command {
+        /// Its name.
+        command: &'static str,
+        /// How it ended.
+        status: Status,
+        /// Why.
+        sense: Option<Sense>,
+    },
+    /// A command that was done brought something that cannot be.
+    #[error("{command}: {why}")]
+    Answer {
+        /// Its name.
+        command: &'static str,
+        /// In words.
+        why: &'static str,
+    },
+    /// The system has no random numbers, without which there is no session identifier.
+    #[error("the system has no random numbers")]
+    NoRandomness,
+}
+
+impl InitiatorError {
+    /// The kind this folds into at a border.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Url { .. } | Self::Secret { .. } | Self::NotAgreed { .. } => ErrorKind::Invalid,
+            Self::Authentication { .. } | Self::Refused { status: [2, 1 | 2] } => {
+                ErrorKind::Permission
+            }
+            Self::Refused { status: [2, 3 | 4] } => ErrorKind::NotFound,
+            Self::HeaderDigest | Self::DataDigest => ErrorKind::Data,
+            Self::NoRandomness => ErrorKind::Internal,
+            Self::Command { status, sense, .. } => kind_of(*status, sense.as_ref()),
+            Self::Connect { .. }
+            | Self::Socket { .. }
+            | Self::Closed
+            | Self::Timeout { .. }
+            | Self::Protocol { .. }
+            | Self::Refused { .. }
+            | Self::Rejected { .. }
+            | Self::Ended { .. }
+            | Self::Answer { .. } => ErrorKind::Unavailable,
+        }
+    }
+
+    /// What the user can do.
+    pub fn action(&self) -> &'static str {
+        match self {
+            Self::Url { .. } => {
+                "write iscsi://HOST[:PORT]/TARGET/LUN, with ?initiator=NAME and chap=FILE where \
+                 the target asks for them"
+            }
+            Self::Secret { .. } => "write 12 to 255 bytes into a file that only you may read",
+            Self::Connect { .. } | Self::Socket { .. } | Self::Closed | Self::Timeout { .. } => {
+                "check that the target is running and can be reached"
+            }
+            Self::Refused { status: [2, 1] } | Self::Authentication { .. } => {
+                "check the names and secrets: ?chap=FILE&chap-user=NAME, mutual=FILE for both ways"
+            }
+            Self::Refused { status: [2, 2] } => {
+                "let this initiator log in to the target, or use a name that may: ?initiator=NAME"
+            }
+            Self::Refused { status: [2, 3 | 4] } => "check the name of the target",
+            Self::Refused { .. } | Self::Ended { .. } => "look at the target's logs; try again",
+            Self::NotAgreed { .. } => "ask for what the target has",
+            Self::Command { .. } | Self::Answer { .. } => "look at the target's logs",
+            Self::Protocol { .. }
+            | Self::HeaderDigest
+            | Self::DataDigest
+            | Self::Rejected { .. } => "check that this is an iSCSI target, and look at its logs",
+            Self::NoRandomness => "mend the system",
+        }
+    }
+}
+
+fn kind_of(status: Status, sense: Option<&Sense>) -> ErrorKind {
+    match (status, sense.map(|sense| (sense.key, sense.asc))) {
+        (Status::BUSY | Status::TASK_SET_FULL | Status::RESERVATION_CONFLICT, _) => ErrorKind::Busy,
+        (_, Some((0x3, _))) => ErrorKind::Data,
+        (_, Some((0x5, 0x25))) => ErrorKind::NotFound,
+        (_, Some((0x5, _))) => ErrorKind::Invalid,
+        (_, Some((0x7, 0x27))) => ErrorKind::ReadOnly,
+        _ => ErrorKind::Unavailable,
+    }
+}
+
+/// Status of a login in words (RFC 7143 11.13.5).
+fn meaning(status: [u8; 2]) -> &'static str {
+    match status {
+        [1, _] => "it has moved, and does not say where to",
+        [2, 0] => "this side broke its rules",
+        [2, 1] => "wrong or missing proof of who this is",
+        [2, 2] => "this initiator has no access",
+        [2, 3] => "there is no such target",
+        [2, 4] => "the target is gone for good",
+        [2, 5] => "no version in common",
+        [2, 6] => "too many connections",
+        [2, 7] => "a parameter is missing",
+        [2, 8] => "this cannot be in one session",
+        [2, 9] => "it has no sessions of this type",
+        [2, 10] => "there is no such session",
+        [2, 11] => "the request is invalid",
+        [3, 1] => "the service is not available now",
+        [3, 2] => "it has no room",
+        [3, _] => "it failed",
+        _ => "for a reason of its own",
+    }
+}

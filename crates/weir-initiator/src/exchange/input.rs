@@ -1,0 +1,167 @@
+//! What comes, taken apart as it comes: header, data to its place, padding and digest.
+//!
+//! Not here: what a PDU means (`take`).
+//!
+//! ```text
+//! Head -> Data (of a read, to the slot's memory) -> Tail -> Head
+//!      \-> Own (everything else, kept here)      -/
+//! ```
+//!
+//! Invariants: nothing is believed of a header whose digest is wrong; data is never longer than
+//! this side declared.
+
+use std::ops::Range;
+
+use weir_iscsi::pdu::{Digests, HEADER_BYTES, Header, digest, opcode, padded};
+
+use super::{Buffers, Exchange, Place};
+use crate::error::InitiatorError;
+
+/// Where in a PDU the input stands.
+#[derive(Default)]
+enum Stage {
+    #[default]
+    Head,
+    /// Data of a read: these bytes of the slot's memory are missing.
+    Data { slot: usize, whole: Range<usize>, missing: Range<usize> },
+    /// Data that is kept here: so many bytes are missing.
+    Own { missing: usize },
+    /// Padding and digest.
+    Tail { data: Option<(usize, Range<usize>)> },
+}
+
+pub(super) struct Input {
+    stage: Stage,
+    /// Of the PDU that is coming.
+    header: Header,
+    /// Its data, unless that is of a read.
+    own: Vec<u8>,
+}
+
+impl Default for Input {
+    fn default() -> Self {
+        Self { stage: Stage::Head, header: Header([0; HEADER_BYTES]), own: Vec::new() }
+    }
+}
+
+impl Input {
+    pub(super) fn place(&self) -> Option<Place> {
+        match &self.stage {
+            Stage::Data { slot, missing, .. } if !missing.is_empty() => {
+                Some(Place { slot: *slot, range: missing.clone() })
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn placed(&mut self, bytes: usize) {
+        if let Stage::Data { missing, .. } = &mut self.stage {
+            missing.start += bytes.min(missing.len());
+        }
+    }
+}
+
+/// Bytes behind data of that length.
+fn tail_bytes(data_bytes: usize, digests: Digests) -> usize {
+    let digest_bytes = if digests.data && data_bytes > 0 { 4 } else { 0 };
+    padded(data_bytes) - data_bytes + digest_bytes
+}
+
+impl Exchange {
+    /// Goes on by one stage: how many bytes it took, or `None` where it needs more.
+    pub(super) fn step(
+        &mut self,
+        bytes: &[u8],
+        buffers: &mut impl Buffers,
+    ) -> Result<Option<usize>, InitiatorError> {
+        match &mut self.input.stage {
+            Stage::Head => self.take_head(bytes, buffers),
+            Stage::Data { slot, whole, missing } => {
+                let now = missing.len().min(bytes.len());
+                let place = missing.start..missing.start + now;
+                let from = bytes.get(..now).unwrap_or_default();
+                if let Some(place) = buffers.data_mut(*slot).get_mut(place) {
+                    place.copy_from_slice(from);
+                }
+                missing.start += now;
+                if missing.start == missing.end {
+                    self.input.stage = Stage::Tail { data: Some((*slot, whole.clone())) };
+                    return Ok(Some(now));
+                }
+                Ok((now > 0).then_some(now))
+            }
+            Stage::Own { missing } => {
+                let now = (*missing).min(bytes.len());
+                self.input.own.extend_from_slice(bytes.get(..now).unwrap_or_default());
+                *missing -= now;
+                if *missing == 0 {
+                    self.input.stage = Stage::Tail { data: None };
+                    return Ok(Some(now));
+                }
+                Ok((now > 0).then_some(now))
+            }
+            Stage::Tail { .. } => self.take_tail(bytes, buffers),
+        }
+    }
+
+    fn take_head(
+        &mut self,
+        bytes: &[u8],
+        buffers: &mut impl Buffers,
+    ) -> Result<Option<usize>, InitiatorError> {
+        let Some(head) = bytes.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+        let header = Header(*head);
+        let head_bytes = HEADER_BYTES + header.ahs_bytes();
+        let digest_bytes = if self.digests().header { 4 } else { 0 };
+        let Some(sum) = bytes.get(head_bytes..head_bytes + digest_bytes) else { return Ok(None) };
+        if digest_bytes > 0 && bytes.get(..head_bytes).is_none_or(|head| digest(head) != *sum) {
+            return Err(InitiatorError::HeaderDigest);
+        }
+        let len = header.data_bytes();
+        if len > self.terms.receive_data_bytes_max as usize {
+            let why = "a data segment is longer than this side declared";
+            return Err(InitiatorError::Protocol { why });
+        }
+        self.input.header = header;
+        self.input.own.clear();
+        self.input.stage = if header.opcode() == opcode::DATA_IN {
+            let (slot, whole) = self.begin_data_in(&header, buffers)?;
+            Stage::Data { slot, whole: whole.clone(), missing: whole }
+        } else {
+            Stage::Own { missing: len }
+        };
+        Ok(Some(head_bytes + digest_bytes))
+    }
+
+    fn take_tail(
+        &mut self,
+        bytes: &[u8],
+        buffers: &mut impl Buffers,
+    ) -> Result<Option<usize>, InitiatorError> {
+        let (header, digests) = (self.input.header, self.digests());
+        let need = tail_bytes(header.data_bytes(), digests);
+        let Some(tail) = bytes.get(..need) else { return Ok(None) };
+        let Stage::Tail { data } = std::mem::take(&mut self.input.stage) else { return Ok(None) };
+        let of_slot = data
+            .as_ref()
+            .map(|(slot, range)| buffers.data(*slot).get(range.clone()).unwrap_or_default());
+        if digests.data && header.data_bytes() > 0 {
+            let (padding, sum) = tail.split_at(need - 4);
+            let data = of_slot.unwrap_or(&self.input.own);
+            let computed = crc32c::crc32c_append(crc32c::crc32c(data), padding);
+            if computed.to_le_bytes() != *sum {
+                return Err(InitiatorError::DataDigest);
+            }
+        }
+        match data {
+            Some((slot, range)) => self.end_data_in(slot, range.len() as u32, &header)?,
+            None => {
+                let own = std::mem::take(&mut self.input.own);
+                let taken = self.take_pdu(&header, &own, buffers);
+                self.input.own = own;
+                taken?;
+            }
+        }
+        Ok(Some(need))
+    }
+}

@@ -1,0 +1,187 @@
+//! Requests beside commands: NOP, text, logout; and what a target tells unasked.
+//!
+//! Not here: what texts say (`discovery`).
+//!
+//! Invariants:
+//! - one text request at a time; its answer is bounded;
+//! - a target that asks for a logout gets it when the commands under way are done; none begins
+//!   after it asked.
+//!
+//! Spec: RFC 7143 11.9 to 11.11, 11.14, 11.15, 11.18, 11.19.
+
+use weir_iscsi::pdu::{AsyncEvent, Header, NO_TAG, opcode};
+
+use super::Exchange;
+use crate::error::InitiatorError;
+use crate::limits::DISCOVERY_BYTES_MAX;
+
+/// Tags of requests that are no commands: no slot has such a number.
+const TEXT_TAG: u32 = 0x8000_ffff;
+const LOGOUT_TAG: u32 = 0x8001_ffff;
+/// Events of asynchronous messages (11.9.1).
+const REQUESTS_LOGOUT: u8 = AsyncEvent::RequestsLogout as u8;
+const DROPS_CONNECTION: u8 = AsyncEvent::DropsConnection as u8;
+const DROPS_SESSION: u8 = AsyncEvent::DropsSession as u8;
+const NEGOTIATE: u8 = 4;
+/// Text that is sent fits into one PDU of what every target takes.
+const TEXT_BYTES_MAX: usize = 512;
+
+/// A text request under way.
+pub(super) struct TextRequest {
+    gathered: Vec<u8>,
+    is_done: bool,
+}
+
+/// How far the end of the session has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    No,
+    /// The target asked for a logout; commands are still under way.
+    Asked,
+    /// A logout was sent.
+    Sent {
+        asked: bool,
+    },
+    /// It was answered.
+    Over,
+}
+
+type Taken = Result<(), InitiatorError>;
+
+fn broken(why: &'static str) -> Taken {
+    Err(InitiatorError::Protocol { why })
+}
+
+impl Exchange {
+    fn request(&mut self, opcode: u8, flags: u8, itt: u32, ttt: u32, data: &[u8]) {
+        let mut header = Header::new(opcode | opcode::IMMEDIATE, flags);
+        header.set_word(16, itt);
+        header.set_word(20, ttt);
+        header.set_word(24, self.numbers.cmd_sn);
+        header.set_word(28, self.numbers.exp_stat_sn);
+        self.output.put(header, data, self.terms.digests);
+    }
+
+    /// Sends a text request; its answer is [`Self::text_answer`].
+    ///
+    /// # Panics
+    /// One is under way, or the text is longer than 512 bytes.
+    pub(crate) fn send_text(&mut self, text: &[u8]) {
+        assert!(self.text.is_none() && text.len() <= TEXT_BYTES_MAX, "one short text at a time");
+        self.text = Some(TextRequest { gathered: Vec::new(), is_done: false });
+        self.request(opcode::TEXT, 0x80, TEXT_TAG, NO_TAG, text);
+    }
+
+    /// Takes the whole answer to a text request, when it is there.
+    pub(crate) fn text_answer(&mut self) -> Option<Vec<u8>> {
+        self.text.take_if(|text| text.is_done).map(|text| text.gathered)
+    }
+
+    /// Asks the target to end the session.
+    pub(crate) fn log_out(&mut self) {
+        if matches!(self.ending, Ending::No | Ending::Asked) {
+            let asked = self.ending == Ending::Asked;
+            self.ending = Ending::Sent { asked };
+            self.request(opcode::LOGOUT, 0x80, LOGOUT_TAG, 0, &[]);
+        }
+    }
+
+    /// Whether the target has ended the session, as this side asked.
+    pub(crate) fn is_logged_out(&self) -> bool {
+        self.ending == Ending::Over
+    }
+
+    /// Logs out if the target asked for it and nothing is under way that it could wait for.
+    pub(super) fn settle(&mut self) {
+        if self.ending == Ending::Asked && self.under_way == self.waiting.len() {
+            self.log_out();
+        }
+    }
+
+    /// NOP-In (11.19): with a tag of the target it wants an answer.
+    pub(super) fn take_nop_in(&mut self, header: &Header) -> Taken {
+        // This side asks nothing by NOP-Out, so a tag of ours answers nothing.
+        if header.itt() != NO_TAG {
+            return broken("an answer to a NOP-Out that was not sent");
+        }
+        if header.word(24) != self.numbers.exp_stat_sn {
+            return broken("a StatSN that is not the next");
+        }
+        let ttt = header.word(20);
+        if ttt != NO_TAG {
+            let mut answer = Header::new(opcode::NOP_OUT | opcode::IMMEDIATE, 0x80);
+            answer.set(8, header.bytes::<8>(8));
+            answer.set_word(16, NO_TAG);
+            answer.set_word(20, ttt);
+            answer.set_word(24, self.numbers.cmd_sn);
+            answer.set_word(28, self.numbers.exp_stat_sn);
+            self.output.put(answer, &[], self.terms.digests);
+        }
+        Ok(())
+    }
+
+    /// Asynchronous Message (11.9).
+    pub(super) fn take_async(&mut self, header: &Header) -> Taken {
+        if header.word(24) != self.numbers.exp_stat_sn {
+            return broken("a StatSN that is not the next");
+        }
+        self.numbers.exp_stat_sn = self.numbers.exp_stat_sn.wrapping_add(1);
+        match header.byte(36) {
+            REQUESTS_LOGOUT if self.ending == Ending::No => self.ending = Ending::Asked,
+            DROPS_CONNECTION | DROPS_SESSION => {
+                return Err(InitiatorError::Ended { why: "it drops the connection" });
+            }
+            // A session that begins anew negotiates too.
+            NEGOTIATE => {
+                return Err(InitiatorError::Ended { why: "it wants to negotiate anew" });
+            }
+            // A SCSI event tells what the next command will tell too; others are the vendor's.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Text Response (11.11).
+    pub(super) fn take_text(&mut self, header: &Header, data: &[u8]) -> Taken {
+        if header.word(24) != self.numbers.exp_stat_sn {
+            return broken("a StatSN that is not the next");
+        }
+        self.numbers.exp_stat_sn = self.numbers.exp_stat_sn.wrapping_add(1);
+        let (flags, ttt) = (header.flags(), header.word(20));
+        let (is_final, continues) = (flags & 0x80 != 0, flags & 0x40 != 0);
+        let Some(text) = self.text.as_mut().filter(|text| !text.is_done) else {
+            return broken("an answer to a text that was not sent");
+        };
+        if header.itt() != TEXT_TAG || is_final && (continues || ttt != NO_TAG) {
+            return broken("an answer to a text that makes no sense");
+        }
+        if text.gathered.len() + data.len() > DISCOVERY_BYTES_MAX {
+            return broken("a text longer than any list of targets");
+        }
+        text.gathered.extend_from_slice(data);
+        text.is_done = is_final;
+        if !is_final {
+            // Without progress it could go on for ever; the time limit of the caller ends that.
+            if ttt == NO_TAG {
+                return broken("a text that goes on without a tag");
+            }
+            self.request(opcode::TEXT, 0x80, TEXT_TAG, ttt, &[]);
+        }
+        Ok(())
+    }
+
+    /// Logout Response (11.15).
+    pub(super) fn take_logout(&mut self, header: &Header) -> Taken {
+        let Ending::Sent { asked } = self.ending else {
+            return broken("an answer to a logout that was not sent");
+        };
+        if header.itt() != LOGOUT_TAG {
+            return broken("an answer to a logout that was not sent");
+        }
+        self.ending = Ending::Over;
+        if asked {
+            return Err(InitiatorError::Ended { why: "it asked for a logout" });
+        }
+        Ok(())
+    }
+}

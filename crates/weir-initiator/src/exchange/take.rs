@@ -1,0 +1,193 @@
+//! What PDUs of the target mean.
+//!
+//! Not here: taking them apart (`input`).
+//!
+//! Invariants: a number that is not the next, a tag of nothing under way, or data where none may
+//! be, ends the session. With error recovery level 0 and one connection nothing of that is mended.
+
+use std::ops::Range;
+
+use weir_iscsi::pdu::{Header, NO_TAG, opcode};
+
+use super::{Answer, Buffers, Burst, Data, Exchange, Residual, reached};
+use crate::error::InitiatorError;
+use crate::limits::OUTPUT_BYTES_MAX;
+use crate::sense::Status;
+
+type Taken = Result<(), InitiatorError>;
+
+fn broken<T>(why: &'static str) -> Result<T, InitiatorError> {
+    Err(InitiatorError::Protocol { why })
+}
+
+/// The residual count of a header (11.4.1): at most one of both flags is set.
+fn residual(header: &Header) -> Result<Residual, InitiatorError> {
+    match (header.flags() & 0x06, header.word(44)) {
+        (0x00, _) => Ok(Residual::None),
+        (0x04, bytes) => Ok(Residual::Overflow(bytes)),
+        (0x02, bytes) => Ok(Residual::Underflow(bytes)),
+        _ => broken("a residual count that is both too much and too little"),
+    }
+}
+
+impl Exchange {
+    /// ExpCmdSN and MaxCmdSN, which every PDU of a target has (4.2.2.1): a window that would be
+    /// smaller than none, or goes back, is not looked at.
+    fn take_window(&mut self, header: &Header, buffers: &impl Buffers) {
+        let (exp, max) = (header.word(28), header.word(32));
+        if reached(max, exp.wrapping_sub(1)) && reached(max, self.numbers.max_cmd_sn) {
+            self.numbers.max_cmd_sn = max;
+            self.release(buffers);
+        }
+    }
+
+    /// StatSN of a PDU that has a status.
+    fn take_stat_sn(&mut self, header: &Header) -> Taken {
+        if header.word(24) != self.numbers.exp_stat_sn {
+            return broken("a StatSN that is not the next");
+        }
+        self.numbers.exp_stat_sn = self.numbers.exp_stat_sn.wrapping_add(1);
+        Ok(())
+    }
+
+    /// The slot of a task tag; commands whose answer has come are none any more.
+    fn slot_of(&self, itt: u32) -> Result<usize, InitiatorError> {
+        let slot = (itt & 0xffff) as usize;
+        let task = self.tasks.get(slot).and_then(Option::as_ref);
+        match task.filter(|task| task.itt == itt && task.is_sent && task.answer.is_none()) {
+            Some(_) => Ok(slot),
+            None => broken("an answer to a command that is not under way"),
+        }
+    }
+
+    /// Where data of a read belongs (11.7): it comes in order, as was agreed on.
+    pub(super) fn begin_data_in(
+        &mut self,
+        header: &Header,
+        buffers: &impl Buffers,
+    ) -> Result<(usize, Range<usize>), InitiatorError> {
+        let slot = self.slot_of(header.itt())?;
+        self.take_window(header, buffers);
+        let Some(task) = self.tasks.get_mut(slot).and_then(Option::as_mut) else {
+            return broken("data of a command that is not under way");
+        };
+        let Data::In(expected) = task.data else {
+            return broken("data of a command that reads nothing");
+        };
+        if (header.word(36), header.word(40)) != (task.data_sn, task.received_bytes) {
+            return broken("data that is not the next of its command");
+        }
+        let from = task.received_bytes as usize;
+        let to = from + header.data_bytes();
+        if to > expected as usize {
+            return broken("more data than was expected");
+        }
+        let (flags, has_status) = (header.flags(), header.flags() & 0x01 != 0);
+        if has_status && flags & 0x80 == 0 {
+            return broken("a status before the last data");
+        }
+        task.data_sn = task.data_sn.wrapping_add(1);
+        Ok((slot, from..to))
+    }
+
+    /// Data of a read is at its place, and its digest was right.
+    pub(super) fn end_data_in(&mut self, slot: usize, bytes: u32, header: &Header) -> Taken {
+        if let Some(task) = self.tasks.get_mut(slot).and_then(Option::as_mut) {
+            task.received_bytes += bytes;
+        }
+        if header.flags() & 0x01 == 0 {
+            return Ok(());
+        }
+        self.take_stat_sn(header)?;
+        self.answer(slot, Status(header.byte(3)), Vec::new(), residual(header)?);
+        self.settle();
+        Ok(())
+    }
+
+    fn answer(&mut self, slot: usize, status: Status, sense: Vec<u8>, residual: Residual) {
+        if let Some(task) = self.tasks.get_mut(slot).and_then(Option::as_mut) {
+            let received_bytes = task.received_bytes;
+            task.answer = Some(Answer { status, sense, received_bytes, residual });
+        }
+        self.finish(slot);
+    }
+
+    /// A PDU that brings no data of a read.
+    pub(super) fn take_pdu(
+        &mut self,
+        header: &Header,
+        data: &[u8],
+        buffers: &impl Buffers,
+    ) -> Taken {
+        self.take_window(header, buffers);
+        match header.opcode() {
+            opcode::RESPONSE => self.take_response(header, data)?,
+            opcode::R2T => self.take_r2t(header, data, buffers)?,
+            opcode::NOP_IN => self.take_nop_in(header)?,
+            opcode::ASYNC => self.take_async(header)?,
+            opcode::TEXT_RESPONSE => self.take_text(header, data)?,
+            opcode::LOGOUT_RESPONSE => return self.take_logout(header),
+            opcode::REJECT => {
+                let rejected = data.first().copied().unwrap_or(0) & opcode::MASK;
+                let reason = header.byte(2);
+                return Err(InitiatorError::Rejected { reason, opcode: rejected });
+            }
+            _ => return broken("a PDU that nobody asked for"),
+        }
+        self.settle();
+        if self.output.own_bytes() > OUTPUT_BYTES_MAX {
+            return broken("it asks for much and takes no answers");
+        }
+        Ok(())
+    }
+
+    /// SCSI Response (11.4).
+    fn take_response(&mut self, header: &Header, data: &[u8]) -> Taken {
+        let slot = self.slot_of(header.itt())?;
+        self.take_stat_sn(header)?;
+        // Another response than 0, command completed: there is no status.
+        let status = if header.byte(2) == 0 { Status(header.byte(3)) } else { Status::NONE };
+        let sense = match data.split_first_chunk::<2>() {
+            Some((len, rest)) => {
+                let len = usize::from(u16::from_be_bytes(*len));
+                match rest.get(..len) {
+                    Some(sense) => sense.to_vec(),
+                    None => return broken("sense data that is longer than its PDU"),
+                }
+            }
+            None => Vec::new(),
+        };
+        self.answer(slot, status, sense, residual(header)?);
+        Ok(())
+    }
+
+    /// Ready To Transfer (11.8): in order, within the command's data and what was agreed on.
+    fn take_r2t(&mut self, header: &Header, data: &[u8], buffers: &impl Buffers) -> Taken {
+        let slot = self.slot_of(header.itt())?;
+        let (ttt, sn, offset, len) =
+            (header.word(20), header.word(36), header.word(40), header.word(44));
+        let terms = self.terms;
+        let Some(task) = self.tasks.get_mut(slot).and_then(Option::as_mut) else {
+            return broken("an R2T of a command that is not under way");
+        };
+        let Data::Out(expected) = task.data else {
+            return broken("an R2T of a command that writes nothing");
+        };
+        if !data.is_empty() || ttt == NO_TAG || (sn, offset) != (task.data_sn, task.covered_bytes) {
+            return broken("an R2T that is not the next of its command");
+        }
+        let end = offset.checked_add(len).filter(|end| *end <= expected);
+        let Some(end) = end.filter(|_| (1..=terms.max_burst_bytes).contains(&len)) else {
+            return broken("an R2T for more than there is, or was agreed on");
+        };
+        if task.r2ts_open >= terms.outstanding_r2t_max {
+            return broken("more R2Ts of one command than were agreed on");
+        }
+        task.r2ts_open += 1;
+        task.data_sn = task.data_sn.wrapping_add(1);
+        task.covered_bytes = end;
+        let burst = Burst { slot, itt: task.itt, ttt, range: offset..end };
+        self.send_burst(&burst, buffers);
+        Ok(())
+    }
+}

@@ -1,0 +1,275 @@
+//! What a logical unit tells of itself.
+//!
+//! Not here: asking it ([`Session`](crate::Session)).
+//!
+//! Invariant: what is shorter than it should be reads as zeros, or as nothing where zero would be a
+//! claim; text is printable.
+//!
+//! Spec: SPC-4 6.6 and 7.8, SBC-3 5.16 and 6.6.
+
+/// READ CAPACITY (16) (SBC-3 5.16).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// Number of blocks.
+    pub blocks: u64,
+    /// Bytes of each: a power of two from 512.
+    pub block_bytes: u32,
+    /// Bytes of a physical block.
+    pub physical_bytes: u64,
+    /// Blocks can be given back (LBPME).
+    pub thin: bool,
+    /// Blocks that were given back read as zeros (LBPRZ).
+    pub zeros: bool,
+}
+
+impl Capacity {
+    /// Reads the answer; `None` where it cannot be.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let blocks = number(bytes.get(..8)?).checked_add(1)?;
+        let block_bytes = number(bytes.get(8..12)?) as u32;
+        let fits = block_bytes.is_power_of_two() && (512..=65536).contains(&block_bytes);
+        if !fits || blocks.checked_mul(u64::from(block_bytes)).is_none() {
+            return None;
+        }
+        let physical_bytes = u64::from(block_bytes) << (byte(bytes, 13) & 0xF);
+        let (thin, zeros) = (byte(bytes, 14) & 0x80 != 0, byte(bytes, 14) & 0x40 != 0);
+        Some(Self { blocks, block_bytes, physical_bytes, thin, zeros })
+    }
+
+    /// All of its bytes.
+    pub const fn bytes(&self) -> u64 {
+        self.blocks * self.block_bytes as u64
+    }
+}
+
+/// Standard INQUIRY data (SPC-4 6.6.2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inquiry {
+    /// Peripheral qualifier: 0 where there is something.
+    pub qualifier: u8,
+    /// Peripheral device type: 0 for a disk.
+    pub kind: u8,
+    /// Vendor, product and revision.
+    pub names: [String; 3],
+    /// Copies between logical units are understood (3PC).
+    pub third_party_copy: bool,
+}
+
+impl Inquiry {
+    /// Reads the answer; `None` where it is too short.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        bytes.get(..5)?;
+        let text = |from: usize, to: usize| printable(bytes.get(from..to).unwrap_or_default());
+        Some(Self {
+            qualifier: byte(bytes, 0) >> 5,
+            kind: byte(bytes, 0) & 0x1F,
+            names: [text(8, 16), text(16, 32), text(32, 36)],
+            third_party_copy: byte(bytes, 5) & 0x08 != 0,
+        })
+    }
+}
+
+/// Block limits page B0h (SBC-3 6.6.4); 0 where the target states no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockLimits {
+    /// WRITE SAME of no blocks is refused.
+    pub write_same_not_zero: bool,
+    /// Blocks of one COMPARE AND WRITE; 0: it is not there.
+    pub compare_blocks_max: u8,
+    /// Blocks of one READ or WRITE.
+    pub transfer_blocks_max: u32,
+    /// What one READ or WRITE moves best.
+    pub optimal_blocks: u32,
+    /// Blocks of one UNMAP; 0: it is not there.
+    pub unmap_blocks_max: u32,
+    /// Ranges of one UNMAP; 0: it is not there.
+    pub unmap_ranges_max: u32,
+    /// Unit in which blocks are given back.
+    pub unmap_granularity_blocks: u32,
+    /// Blocks of one WRITE SAME.
+    pub write_same_blocks_max: u64,
+}
+
+impl BlockLimits {
+    /// Reads the page, its header included.
+    pub fn parse(page: &[u8]) -> Self {
+        let word = |at: usize| page.get(at..at + 4).map_or(0, number) as u32;
+        Self {
+            write_same_not_zero: byte(page, 4) & 1 != 0,
+            compare_blocks_max: byte(page, 5),
+            transfer_blocks_max: word(8),
+            optimal_blocks: word(12),
+            unmap_blocks_max: word(20),
+            unmap_ranges_max: word(24),
+            unmap_granularity_blocks: word(28),
+            write_same_blocks_max: page.get(36..44).map_or(0, number),
+        }
+    }
+}
+
+/// Logical block provisioning page B2h (SBC-3 6.6.5).
+#[expect(clippy::struct_excessive_bools, reason = "each is a bit of the page")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Provisioning {
+    /// UNMAP gives back (LBPU).
+    pub unmap: bool,
+    /// WRITE SAME (16) with UNMAP gives back (LBPWS).
+    pub write_same16: bool,
+    /// WRITE SAME (10) with UNMAP gives back (LBPWS10).
+    pub write_same10: bool,
+    /// What was given back reads as zeros (LBPRZ).
+    pub zeros: bool,
+}
+
+impl Provisioning {
+    /// Reads the page, its header included.
+    pub fn parse(page: &[u8]) -> Self {
+        let flags = byte(page, 5);
+        Self {
+            unmap: flags & 0x80 != 0,
+            write_same16: flags & 0x40 != 0,
+            write_same10: flags & 0x20 != 0,
+            zeros: flags & 0x1C != 0,
+        }
+    }
+}
+
+/// The NAA designator of the logical unit in the device identification page 83h (SPC-4 7.8.6),
+/// which names it in copies: 8 or 16 bytes.
+pub fn naa_in(page: &[u8]) -> Option<Vec<u8>> {
+    let len = number(page.get(2..4)?) as usize;
+    let mut rest = page.get(4..)?;
+    rest = rest.get(..rest.len().min(len))?;
+    let mut found: Option<&[u8]> = None;
+    while let Some(([set, kind, _, len], after)) = rest.split_first_chunk::<4>() {
+        let content = after.get(..usize::from(*len))?;
+        let is_naa = set & 0xF == 1 && kind & 0x3F == 3 && matches!(content.len(), 8 | 16);
+        if is_naa && found.is_none_or(|found| found.len() < content.len()) {
+            found = Some(content);
+        }
+        rest = after.get(usize::from(*len)..)?;
+    }
+    found.map(<[u8]>::to_vec)
+}
+
+/// Whether the third-party copy page 8Fh (SPC-4 7.8.17) lists EXTENDED COPY (LID1) with segments
+/// from block device to block device; the most blocks that one copies, where the page says bytes.
+pub fn copy_segment_blocks_max(page: &[u8], block_bytes: u32) -> Option<u64> {
+    let len = number(page.get(2..4)?) as usize;
+    let mut rest = page.get(4..)?;
+    rest = rest.get(..rest.len().min(len))?;
+    let (mut has_command, mut has_segment, mut bytes_max) = (false, false, 0);
+    while let Some(([a, b, c, d], after)) = rest.split_first_chunk::<4>() {
+        let (kind, len) = (u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d]));
+        let content = after.get(..usize::from(len))?;
+        match kind {
+            0x0001 => has_command = lists_extended_copy(content),
+            0x0008 => {
+                let listed = content.get(1..).unwrap_or_default();
+                let count = usize::from(byte(content, 0)).min(listed.len());
+                let listed = listed.get(..count).unwrap_or_default();
+                has_segment = listed.contains(&0x02) && listed.contains(&0xE4);
+            }
+            0x8001 => bytes_max = content.get(8..12).map_or(0, number),
+            _ => {}
+        }
+        rest = after.get(usize::from(len)..)?;
+    }
+    let blocks = bytes_max / u64::from(block_bytes.max(1));
+    (has_command && has_segment).then_some(if blocks == 0 { 0xFFFF } else { blocks.min(0xFFFF) })
+}
+
+/// Supported commands descriptor (SPC-4 7.8.17.4): operation codes, each with its service actions.
+fn lists_extended_copy(content: &[u8]) -> bool {
+    let len = usize::from(byte(content, 0));
+    let mut rest = content.get(1..).unwrap_or_default();
+    rest = rest.get(..rest.len().min(len)).unwrap_or_default();
+    while let Some(([code, count], after)) = rest.split_first_chunk::<2>() {
+        let Some(actions) = after.get(..usize::from(*count)) else { return false };
+        if *code == 0x83 && actions.contains(&0x00) {
+            return true;
+        }
+        rest = after.get(usize::from(*count)..).unwrap_or_default();
+    }
+    false
+}
+
+fn byte(bytes: &[u8], at: usize) -> u8 {
+    bytes.get(at).copied().unwrap_or_default()
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
+}
+
+/// Text of a target as it may be printed.
+fn printable(bytes: &[u8]) -> String {
+    let letter = |byte: &u8| if byte.is_ascii_graphic() { char::from(*byte) } else { ' ' };
+    bytes.iter().map(letter).collect::<String>().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_capacity_that_cannot_be_is_none() {
+        let answer = |last: u64, block: u32| {
+            let mut bytes = last.to_be_bytes().to_vec();
+            bytes.extend(block.to_be_bytes());
+            bytes.extend([0, 3, 0xC0, 0]);
+            bytes.resize(32, 0);
+            bytes
+        };
+        let capacity = Capacity::parse(&answer(2047, 512)).expect("1 MiB");
+        assert_eq!((capacity.bytes(), capacity.physical_bytes), (1 << 20, 4096));
+        assert!(capacity.thin && capacity.zeros);
+        for (last, block) in [(u64::MAX, 512), (1 << 60, 4096), (9, 0), (9, 520), (9, 1 << 20)] {
+            assert_eq!(Capacity::parse(&answer(last, block)), None, "{last} {block}");
+        }
+        assert_eq!(Capacity::parse(&[0; 11]), None);
+    }
+
+    #[test]
+    fn pages_say_what_there_is() {
+        let mut page = vec![0, 0xB0, 0, 60, 1, 255, 0, 8, 0, 0, 0x20, 0];
+        page.resize(64, 0);
+        page[20..24].copy_from_slice(&[0, 0, 1, 0]);
+        page[43] = 9;
+        let limits = BlockLimits::parse(&page);
+        assert_eq!((limits.compare_blocks_max, limits.transfer_blocks_max), (255, 0x2000));
+        assert_eq!((limits.unmap_blocks_max, limits.write_same_blocks_max), (256, 9));
+        assert_eq!(BlockLimits::parse(&[]), BlockLimits::default());
+        assert!(Provisioning::parse(&[0, 0xB2, 0, 4, 0, 0xC4, 2, 0]).write_same16);
+        // A name of the vendor, then NAA of 8 and of 16 bytes.
+        let mut page = vec![0, 0x83, 0, 36, 2, 1, 0, 0, 1, 3, 0, 8, 5, 5, 5, 5, 5, 5, 5, 5];
+        page.extend([1, 3, 0, 16]);
+        page.extend([6; 16]);
+        assert_eq!(naa_in(&page), Some(vec![6; 16]));
+        assert_eq!(naa_in(&page[..30]), None, "cut off");
+    }
+
+    #[test]
+    fn a_copy_is_there_where_command_and_segment_are_listed() {
+        let mut content = vec![0, 1, 0, 8, 5, 0x83, 1, 0, 0x84, 0, 0, 0];
+        content.extend([0, 8, 0, 4, 3, 0x02, 0x0A, 0xE4]);
+        let page = |content: &[u8]| [&[0, 0x8F, 0, content.len() as u8], content].concat();
+        assert_eq!(copy_segment_blocks_max(&page(&content), 512), Some(0xFFFF));
+        let mut limited = content.clone();
+        limited.extend([0x80, 1, 0, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]);
+        assert_eq!(copy_segment_blocks_max(&page(&limited), 512), Some(128));
+        content[7] = 1;
+        assert_eq!(copy_segment_blocks_max(&page(&content), 512), None, "LID4 alone");
+    }
+
+    proptest! {
+        #[test]
+        fn no_answer_makes_them_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            drop((Capacity::parse(&bytes), Inquiry::parse(&bytes), BlockLimits::parse(&bytes)));
+            drop((Provisioning::parse(&bytes), naa_in(&bytes)));
+            prop_assert!(copy_segment_blocks_max(&bytes, 512).is_none_or(|max| max <= 0xFFFF));
+        }
+    }
+}

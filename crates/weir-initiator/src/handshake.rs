@@ -1,0 +1,164 @@
+//! Connecting and logging in, with a limit on all of it.
+//!
+//! Not here: what requests and answers say (`login`).
+//!
+//! Invariants: nothing waits beyond the limit, however slowly a target sends; redirections are
+//! followed a few times.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::time::{Duration, Instant};
+
+use weir_iscsi::limits::LOGIN_DATA_BYTES_MAX;
+use weir_iscsi::pdu::{Digests, Framed, frame};
+
+use crate::connection::{Connection, WireBytes};
+use crate::error::InitiatorError;
+use crate::exchange::Exchange;
+use crate::limits::REDIRECTIONS_MAX;
+use crate::login::{Agreed, Login, Purpose, Step};
+use crate::options::LoginOptions;
+use crate::url::portal_of;
+
+/// Bytes of one receive while logging in.
+const PIECE_BYTES: usize = 4096;
+
+/// A time until which something must be done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    at: Instant,
+    limit: Duration,
+    what: &'static str,
+}
+
+impl Deadline {
+    pub(crate) fn new(limit: Duration, what: &'static str) -> Self {
+        Self { at: Instant::now() + limit, limit, what }
+    }
+
+    /// Time that is left.
+    pub(crate) fn left(&self) -> Result<Duration, InitiatorError> {
+        let left = self.at.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(self.error()) } else { Ok(left) }
+    }
+
+    pub(crate) fn error(&self) -> InitiatorError {
+        InitiatorError::Timeout { what: self.what, seconds: self.limit.as_secs() }
+    }
+
+    /// An error of a socket with a timeout, as what it means.
+    fn told(&self, error: std::io::Error) -> InitiatorError {
+        match error.kind() {
+            std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => self.error(),
+            _ => error.into(),
+        }
+    }
+}
+
+/// Connects to `host` and `port`, or where it sends this side on to, and logs in.
+pub(crate) fn connect(
+    host: &str,
+    port: u16,
+    options: &LoginOptions,
+    purpose: &Purpose,
+    (lun, slots): (u16, usize),
+) -> Result<Connection, InitiatorError> {
+    let deadline = Deadline::new(options.login_limit, "connecting and logging in");
+    let (mut host, mut port) = (host.to_owned(), port);
+    let isid = options.isid()?;
+    for _ in 0..=REDIRECTIONS_MAX {
+        let mut stream = open(&host, port, &deadline)?;
+        let mut wire = WireBytes::default();
+        let login = Login::new(options, purpose.clone(), isid);
+        match log_in(&mut stream, login, &deadline, &mut wire)? {
+            Outcome::In(agreed) => {
+                stream.set_nonblocking(true)?;
+                let exchange = Exchange::new(agreed.terms, lun, agreed.numbers, slots);
+                return Ok(Connection::new(stream, exchange, wire));
+            }
+            Outcome::Elsewhere(address) => {
+                let broken = |why| InitiatorError::Protocol { why };
+                (host, port) = portal_of(&address)
+                    .map_err(|_| broken("it sends this side on to an address that is none"))?;
+            }
+        }
+    }
+    Err(InitiatorError::Protocol { why: "it sends this side on again and again" })
+}
+
+fn open(host: &str, port: u16, deadline: &Deadline) -> Result<TcpStream, InitiatorError> {
+    let named = || format!("{host}:{port}");
+    let failed = |source| InitiatorError::Connect { address: named(), source };
+    let mut last = std::io::ErrorKind::NotFound.into();
+    for address in (host, port).to_socket_addrs().map_err(failed)? {
+        match TcpStream::connect_timeout(&address, deadline.left()?) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(failed(last))
+}
+
+enum Outcome {
+    In(Agreed),
+    Elsewhere(String),
+}
+
+fn log_in(
+    stream: &mut TcpStream,
+    mut login: Login,
+    deadline: &Deadline,
+    wire: &mut WireBytes,
+) -> Result<Outcome, InitiatorError> {
+    let mut request = login.first()?;
+    let mut input = Vec::new();
+    loop {
+        stream.set_write_timeout(Some(deadline.left()?))?;
+        stream.write_all(&request).map_err(|error| deadline.told(error))?;
+        wire.sent += request.len() as u64;
+        let (step, used) = loop {
+            // Digests begin with full feature phase.
+            match frame(&input, Digests::default(), LOGIN_DATA_BYTES_MAX) {
+                Ok(Framed::Pdu(pdu, used)) => break (login.feed(&pdu)?, used),
+                Ok(Framed::Need(_)) => receive(stream, &mut input, deadline, wire)?,
+                Err(_) => {
+                    let why = "a login answer that is too long: no iSCSI target?";
+                    return Err(InitiatorError::Protocol { why });
+                }
+            }
+        };
+        input.drain(..used);
+        // One answer to one request: what comes behind it would be for nothing that was asked.
+        if !input.is_empty() {
+            return Err(InitiatorError::Protocol { why: "it answers more than it was asked" });
+        }
+        match step {
+            Step::Send(next) => request = next,
+            Step::Ready(agreed) => return Ok(Outcome::In(agreed)),
+            Step::Elsewhere(address) => return Ok(Outcome::Elsewhere(address)),
+        }
+    }
+}
+
+fn receive(
+    stream: &mut TcpStream,
+    input: &mut Vec<u8>,
+    deadline: &Deadline,
+    wire: &mut WireBytes,
+) -> Result<(), InitiatorError> {
+    let mut piece = [0; PIECE_BYTES];
+    stream.set_read_timeout(Some(deadline.left()?))?;
+    match stream.read(&mut piece) {
+        Ok(0) => Err(InitiatorError::Closed),
+        Ok(got) => {
+            wire.received += got as u64;
+            input.extend_from_slice(piece.get(..got).unwrap_or_default());
+            Ok(())
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::Interrupted => Ok(()),
+        Err(error) => Err(deadline.told(error)),
+    }
+}

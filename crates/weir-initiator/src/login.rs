@@ -1,0 +1,302 @@
+//! The login as a machine: requests to be sent, and what becomes of answers.
+//!
+//! Not here: sockets (`handshake`), the rules of single keys (`terms`), digests of CHAP
+//! (weir-iscsi).
+//!
+//! Spec: RFC 7143 6.3 (login phase), 11.12 and 11.13 (PDUs), 12.1 (CHAP).
+//!
+//! ```text
+//! security (AuthMethod; CHAP_A; CHAP_N, CHAP_R) -> operational (keys) -> full feature
+//! ```
+//!
+//! Invariants:
+//! - where mutual CHAP is asked for, nothing is agreed on with a target that proved nothing;
+//! - a challenge of the target that is our own is not answered;
+//! - requests are bounded in number, and each fits into one PDU.
+
+use weir_iscsi::limits::{LOGIN_DATA_BYTES_MAX, LOGIN_PDUS_MAX};
+use weir_iscsi::pdu::{HEADER_BYTES, Header, Login as Request, Pdu, opcode, padded};
+use weir_iscsi::text::{self, Gathered, TextError};
+
+use crate::error::InitiatorError;
+use crate::exchange::Numbers;
+use crate::options::LoginOptions;
+use crate::terms::{Negotiation, Terms};
+
+mod chap;
+
+use chap::{Proof, Security};
+
+const SECURITY: u8 = 0;
+const OPERATIONAL: u8 = 1;
+const FULL_FEATURE: u8 = 3;
+/// Longest text of an address that a login is sent on to.
+const ADDRESS_BYTES_MAX: usize = 300;
+
+/// What a session is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To ask for targets.
+    Discovery,
+    /// For commands to a target, by its name.
+    Target(String),
+}
+
+/// What to do after an answer.
+#[derive(Debug)]
+pub enum Step {
+    /// Send this and wait for the answer.
+    Send(Vec<u8>),
+    /// Full feature phase: everything is agreed on.
+    Ready(Agreed),
+    /// Log in at this address instead: `HOST[:PORT]`, as the target says it.
+    Elsewhere(String),
+}
+
+/// How full feature phase begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Agreed {
+    /// What was agreed on.
+    pub terms: Terms,
+    pub(crate) numbers: Numbers,
+    /// The session's number.
+    pub tsih: u16,
+}
+
+/// A login under way.
+pub struct Login {
+    purpose: Purpose,
+    initiator: String,
+    isid: [u8; 6],
+    stage: u8,
+    requests: u32,
+    exp_stat_sn: Option<u32>,
+    gathered: Gathered,
+    security: Security,
+    negotiation: Negotiation,
+    offered: bool,
+    transits: bool,
+}
+
+/// First CmdSN; what it is does not matter (4.2.2.1).
+const FIRST_CMD_SN: u32 = 1;
+const ITT: u32 = 0;
+
+fn broken<T>(why: &'static str) -> Result<T, InitiatorError> {
+    Err(InitiatorError::Protocol { why })
+}
+
+fn from_text(error: TextError) -> InitiatorError {
+    InitiatorError::Protocol {
+        why: match error {
+            TextError::TooLong => "its login text is too long",
+            TextError::TooManyKeys => "its login has too many keys",
+            TextError::Malformed => "its login is no list of keys",
+        },
+    }
+}
+
+impl Login {
+    /// Begins one with a session identifier; the first request is [`Self::first`].
+    pub fn new(options: &LoginOptions, purpose: Purpose, isid: [u8; 6]) -> Self {
+        Self {
+            purpose,
+            initiator: options.initiator.clone(),
+            isid,
+            stage: SECURITY,
+            requests: 0,
+            exp_stat_sn: None,
+            gathered: Gathered::default(),
+            security: Security::new(options.chap.clone()),
+            negotiation: Negotiation::new(options),
+            offered: false,
+            transits: false,
+        }
+    }
+
+    /// The first request: who this is, and how it can prove that.
+    ///
+    /// # Errors
+    /// A name is too long.
+    pub fn first(&mut self) -> Result<Vec<u8>, InitiatorError> {
+        let mut out = Vec::new();
+        text::put(&mut out, "InitiatorName", &self.initiator);
+        match &self.purpose {
+            Purpose::Discovery => text::put(&mut out, "SessionType", "Discovery"),
+            Purpose::Target(name) => {
+                text::put(&mut out, "SessionType", "Normal");
+                text::put(&mut out, "TargetName", name);
+            }
+        }
+        self.security.offer(&mut out);
+        let transits = self.security.may_leave();
+        self.request(&out, transits)
+    }
+
+    fn request(&mut self, data: &[u8], transits: bool) -> Result<Vec<u8>, InitiatorError> {
+        self.requests += 1;
+        if self.requests > LOGIN_PDUS_MAX || data.len() > LOGIN_DATA_BYTES_MAX {
+            return broken("its login does not come to an end");
+        }
+        self.transits = transits;
+        let next_stage = match (transits, self.stage) {
+            (false, _) => 0,
+            (true, SECURITY) => OPERATIONAL,
+            (true, _) => FULL_FEATURE,
+        };
+        let request = Request {
+            transit: transits,
+            continues: false,
+            stage: self.stage,
+            next_stage,
+            version_min: 0,
+            isid: self.isid,
+            tsih: 0,
+            itt: ITT,
+            cid: 0,
+            cmd_sn: FIRST_CMD_SN,
+            exp_stat_sn: self.exp_stat_sn.unwrap_or(0),
+        };
+        let mut header = request.encode();
+        header.set_data_bytes(data.len());
+        let mut pdu = header.0.to_vec();
+        pdu.extend_from_slice(data);
+        pdu.resize(HEADER_BYTES + padded(data.len()), 0);
+        Ok(pdu)
+    }
+
+    /// Takes an answer.
+    ///
+    /// # Errors
+    /// The login is refused, or the target cannot be talked to.
+    pub fn feed(&mut self, pdu: &Pdu<'_>) -> Result<Step, InitiatorError> {
+        let header = &pdu.header;
+        if let Some(address) = self.check(header, pdu.data)? {
+            return Ok(Step::Elsewhere(address));
+        }
+        self.gathered.add(pdu.data).map_err(from_text)?;
+        let flags = header.flags();
+        let (transits, continues) = (flags & 0x80 != 0, flags & 0x40 != 0);
+        if continues {
+            if transits {
+                return broken("a login answer that goes on and ends");
+            }
+            return self.request(&[], false).map(Step::Send);
+        }
+        let gathered = self.gathered.take();
+        let pairs = text::pairs(&gathered).map_err(from_text)?;
+        let mut out = Vec::new();
+        if self.stage == SECURITY {
+            self.feed_security(&pairs, transits, &mut out)
+        } else {
+            self.feed_operational(&pairs, &mut out)?;
+            if transits && out.is_empty() {
+                return self.ready(header).map(Step::Ready);
+            }
+            if transits {
+                return broken("it ends the login and offers something");
+            }
+            self.request(&out, true).map(Step::Send)
+        }
+    }
+
+    fn feed_security(
+        &mut self,
+        pairs: &[(&str, &str)],
+        transits: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<Step, InitiatorError> {
+        let (proofs, others): (Vec<_>, Vec<_>) =
+            pairs.iter().partition(|(key, _)| *key == "AuthMethod" || key.starts_with("CHAP_"));
+        let proof = self.security.take(&proofs, out)?;
+        for (key, value) in others {
+            self.negotiation.take(key, value, out)?;
+        }
+        if transits {
+            if proof == Proof::Wanted || !self.security.may_leave() {
+                let why = "the target goes on without the proof that is asked of it";
+                return Err(InitiatorError::Authentication { why });
+            }
+            self.stage = OPERATIONAL;
+            return self.offer(out);
+        }
+        let may_leave = self.security.may_leave() || proof == Proof::Given;
+        self.request(out, may_leave).map(Step::Send)
+    }
+
+    fn offer(&mut self, out: &mut Vec<u8>) -> Result<Step, InitiatorError> {
+        self.offered = true;
+        self.negotiation.offer(self.purpose == Purpose::Discovery, out);
+        self.request(out, true).map(Step::Send)
+    }
+
+    fn feed_operational(
+        &mut self,
+        pairs: &[(&str, &str)],
+        out: &mut Vec<u8>,
+    ) -> Result<(), InitiatorError> {
+        for (key, value) in pairs {
+            if *key == "AuthMethod" || key.starts_with("CHAP_") {
+                return broken("authentication outside of its stage");
+            }
+            self.negotiation.take(key, value, out)?;
+        }
+        Ok(())
+    }
+
+    /// What holds for every answer; where the login is to go instead.
+    fn check(&mut self, header: &Header, data: &[u8]) -> Result<Option<String>, InitiatorError> {
+        if header.opcode() != opcode::LOGIN_RESPONSE {
+            return broken("something else than an answer to a login: no iSCSI target?");
+        }
+        let status: [u8; 2] = header.bytes(36);
+        match status {
+            [0, 0] => {}
+            [1, _] => return Self::elsewhere(status, data).map(Some),
+            _ => return Err(InitiatorError::Refused { status }),
+        }
+        let expected = self.exp_stat_sn.unwrap_or(header.word(24));
+        let is_ours = header.bytes::<6>(8) == self.isid && header.itt() == ITT;
+        if !is_ours || header.byte(3) != 0 || header.word(24) != expected {
+            return broken("a login answer that is not for this login");
+        }
+        self.exp_stat_sn = Some(expected.wrapping_add(1));
+        let flags = header.flags();
+        let next = if self.stage == SECURITY { OPERATIONAL } else { FULL_FEATURE };
+        let transits = flags & 0x80 != 0;
+        if flags >> 2 & 3 != self.stage || transits && (!self.transits || flags & 3 != next) {
+            return broken("a login answer of another stage");
+        }
+        Ok(None)
+    }
+
+    /// The address of a redirection (11.13.5, 13.8), without its portal group tag.
+    fn elsewhere(status: [u8; 2], data: &[u8]) -> Result<String, InitiatorError> {
+        let refused = InitiatorError::Refused { status };
+        let Ok(pairs) = text::pairs(data) else { return Err(refused) };
+        let address = pairs.iter().find(|(key, _)| *key == "TargetAddress");
+        let address = address.map(|(_, value)| value.split(',').next().unwrap_or_default());
+        let fits = |address: &&str| !address.is_empty() && address.len() <= ADDRESS_BYTES_MAX;
+        address.filter(fits).map(str::to_owned).ok_or(refused)
+    }
+
+    fn ready(&mut self, header: &Header) -> Result<Agreed, InitiatorError> {
+        let tsih = u16::from_be_bytes(header.bytes(14));
+        if tsih == 0 {
+            return broken("a session without a number");
+        }
+        let (exp_cmd_sn, max_cmd_sn) = (header.word(28), header.word(32));
+        if exp_cmd_sn != FIRST_CMD_SN {
+            return broken("another ExpCmdSN than the login has");
+        }
+        // A window that is smaller than none is one that is closed.
+        let is_window = crate::exchange::reached(max_cmd_sn, exp_cmd_sn.wrapping_sub(1));
+        let max_cmd_sn = if is_window { max_cmd_sn } else { exp_cmd_sn.wrapping_sub(1) };
+        let exp_stat_sn = self.exp_stat_sn.unwrap_or(0);
+        let numbers = Numbers { cmd_sn: FIRST_CMD_SN, max_cmd_sn, exp_stat_sn };
+        Ok(Agreed { terms: self.negotiation.settled()?, numbers, tsih })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,344 @@
+//! One command after another: what checks of targets and simple tools are written with.
+//!
+//! Not here: many commands at once ([`Connection`]).
+//!
+//! Invariants: nothing waits beyond the limits of the options; a session that failed once fails
+//! from then on.
+
+use std::thread::sleep;
+
+use crate::cdb::{self, Cdb};
+use crate::connection::{Connection, WireBytes};
+use crate::error::InitiatorError;
+use crate::exchange::{Buffers, Data, Residual};
+use crate::facts::{BlockLimits, Capacity, Inquiry, Provisioning};
+use crate::handshake::Deadline;
+use crate::limits::{BUSY_WAIT, TRIES_MAX};
+use crate::options::LoginOptions;
+use crate::sense::{Advice, Sense, Status, advice};
+use crate::terms::Terms;
+use crate::url::Url;
+
+/// Room for what a unit tells of itself.
+const PAGE_BYTES: u16 = 4096;
+/// REPORT LUNS: as many as a target can have.
+const LUNS_BYTES: u32 = 8 + 8 * 16384;
+/// The additional sense codes of a command or a field that is not supported.
+const NOT_SUPPORTED: [u8; 2] = [0x20, 0x24];
+
+/// How a command ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// Its status.
+    pub status: Status,
+    /// Why, where the target said so.
+    pub sense: Option<Sense>,
+    /// The sense data as it came.
+    pub sense_bytes: Vec<u8>,
+    /// What it brought.
+    pub data: Vec<u8>,
+    /// Data that was wanted and data that was moved, compared.
+    pub residual: Residual,
+}
+
+impl Reply {
+    /// What to do about it.
+    pub fn advice(&self) -> Advice {
+        advice(self.status, self.sense.as_ref())
+    }
+
+    /// Whether the target says that there is no such command, or no such field of it.
+    pub fn is_not_supported(&self) -> bool {
+        self.sense.is_some_and(|sense| sense.key == 0x5 && NOT_SUPPORTED.contains(&sense.asc))
+    }
+}
+
+/// The memory of the one command.
+struct One(Vec<u8>);
+
+impl Buffers for One {
+    fn data(&self, _: usize) -> &[u8] {
+        &self.0
+    }
+
+    fn data_mut(&mut self, _: usize) -> &mut [u8] {
+        &mut self.0
+    }
+}
+
+/// A session that runs one command at a time and waits for its end.
+///
+/// ```no_run
+/// # fn main() -> Result<(), weir_initiator::InitiatorError> {
+/// use weir_initiator::{LoginOptions, Session, Url, cdb};
+/// let url = Url::parse("iscsi://storage/iqn.2026-01.org.weir:vms/0")?;
+/// let mut session = Session::login(&url, &LoginOptions::of(&url)?)?;
+/// let capacity = session.read_capacity()?;
+/// let block = session.read("READ", cdb::read16(0, 1, false), capacity.block_bytes)?;
+/// let reply = session.execute(cdb::write16(0, 1, true), &block, 0)?;
+/// println!("{}", reply.status);
+/// session.logout()
+/// # }
+/// ```
+pub struct Session {
+    connection: Connection,
+    options: LoginOptions,
+    is_lost: bool,
+}
+
+impl Session {
+    /// Logs in, and gets the unit attentions of a new session out of the way.
+    ///
+    /// # Errors
+    /// There is no session: why.
+    pub fn login(url: &Url, options: &LoginOptions) -> Result<Self, InitiatorError> {
+        let mut session = Self::login_raw(url, options)?;
+        session.ready()?;
+        Ok(session)
+    }
+
+    /// Logs in and sends no command: the next one may be answered by a unit attention.
+    ///
+    /// # Errors
+    /// There is no session: why.
+    pub fn login_raw(url: &Url, options: &LoginOptions) -> Result<Self, InitiatorError> {
+        let connection = Connection::open(url, options, 1)?;
+        Ok(Self { connection, options: options.clone(), is_lost: false })
+    }
+
+    /// Runs a command once, whatever it ends with. It sends `data`, or expects at most `expected`
+    /// bytes; not both.
+    ///
+    /// # Errors
+    /// The session is lost.
+    ///
+    /// # Panics
+    /// Both data and an expectation are given, or more than 4 GiB.
+    pub fn execute(
+        &mut self,
+        cdb: Cdb,
+        data: &[u8],
+        expected: u32,
+    ) -> Result<Reply, InitiatorError> {
+        assert!(data.is_empty() || expected == 0, "data goes one way");
+        if self.is_lost {
+            return Err(InitiatorError::Ended { why: "an error before this one" });
+        }
+        let direction = if data.is_empty() {
+            Data::In(expected)
+        } else {
+            Data::Out(u32::try_from(data.len()).expect("a command has less than 4 GiB"))
+        };
+        let mut memory = One(data.to_vec());
+        memory.0.resize(data.len().max(expected as usize), 0);
+        let reply = self.run(cdb, direction, memory);
+        self.is_lost = reply.is_err();
+        reply
+    }
+
+    fn run(&mut self, cdb: Cdb, data: Data, mut memory: One) -> Result<Reply, InitiatorError> {
+        let deadline = Deadline::new(self.options.command_limit, "a command");
+        let mut done = Vec::new();
+        self.connection.submit(0, cdb, data, &memory);
+        loop {
+            self.connection.send(&memory)?;
+            let is_anything = self.connection.receive(&mut memory, &mut done)?;
+            if let Some(done) = done.pop() {
+                // An answer to what came with it, a NOP for example, is not left for later.
+                self.connection.send(&memory)?;
+                let answer = done.answer;
+                memory.0.truncate(answer.received_bytes as usize);
+                return Ok(Reply {
+                    status: answer.status,
+                    sense: Sense::parse(&answer.sense),
+                    sense_bytes: answer.sense,
+                    data: memory.0,
+                    residual: answer.residual,
+                });
+            }
+            let left = deadline.left()?;
+            if !is_anything {
+                self.connection.wait(Some(left))?;
+            }
+        }
+    }
+
+    /// Runs a command as an operating system would: again after a unit attention, after a while
+    /// where the target is busy; a few times.
+    ///
+    /// # Errors
+    /// The session is lost.
+    ///
+    /// # Panics
+    /// As [`Self::execute`].
+    pub fn insist(
+        &mut self,
+        cdb: Cdb,
+        data: &[u8],
+        expected: u32,
+    ) -> Result<Reply, InitiatorError> {
+        let mut wait = BUSY_WAIT;
+        let mut reply = self.execute(cdb, data, expected)?;
+        for _ in 1..TRIES_MAX {
+            match reply.advice() {
+                Advice::Done | Advice::Failed => break,
+                Advice::Again => {}
+                Advice::Later => {
+                    sleep(wait);
+                    wait *= 2;
+                }
+            }
+            reply = self.execute(cdb, data, expected)?;
+        }
+        Ok(reply)
+    }
+
+    /// Runs a command that must be done; `command` is its name for errors. What it brought.
+    ///
+    /// # Errors
+    /// It was not done, or the session is lost.
+    pub fn read(
+        &mut self,
+        command: &'static str,
+        cdb: Cdb,
+        expected: u32,
+    ) -> Result<Vec<u8>, InitiatorError> {
+        let reply = self.insist(cdb, &[], expected)?;
+        done(command, reply).map(|reply| reply.data)
+    }
+
+    /// Runs a command that must be done and sends data, or nothing.
+    ///
+    /// # Errors
+    /// It was not done, or the session is lost.
+    pub fn write(
+        &mut self,
+        command: &'static str,
+        cdb: Cdb,
+        data: &[u8],
+    ) -> Result<(), InitiatorError> {
+        let reply = self.insist(cdb, data, 0)?;
+        done(command, reply).map(drop)
+    }
+
+    /// Waits until the logical unit takes commands, as far as a few tries are enough.
+    ///
+    /// # Errors
+    /// It does not, or there is none.
+    pub fn ready(&mut self) -> Result<(), InitiatorError> {
+        self.write("TEST UNIT READY", cdb::test_unit_ready(), &[])
+    }
+
+    /// READ CAPACITY (16).
+    ///
+    /// # Errors
+    /// It was not done, or what it brought cannot be.
+    pub fn read_capacity(&mut self) -> Result<Capacity, InitiatorError> {
+        let command = "READ CAPACITY (16)";
+        let data = self.read(command, cdb::read_capacity16(32), 32)?;
+        let why = "a capacity that no disk has";
+        Capacity::parse(&data).ok_or(InitiatorError::Answer { command, why })
+    }
+
+    /// Standard INQUIRY data.
+    ///
+    /// # Errors
+    /// It was not done, or what it brought is too short.
+    pub fn inquiry(&mut self) -> Result<Inquiry, InitiatorError> {
+        let data = self.read("INQUIRY", cdb::inquiry(None, 255), 255)?;
+        let (command, why) = ("INQUIRY", "less than five bytes");
+        Inquiry::parse(&data).ok_or(InitiatorError::Answer { command, why })
+    }
+
+    /// A page of vital product data with its header; `None` where the unit has no such page.
+    ///
+    /// # Errors
+    /// It failed otherwise, or the page is another.
+    pub fn vital_page(&mut self, code: u8) -> Result<Option<Vec<u8>>, InitiatorError> {
+        let cdb = cdb::inquiry(Some(code), PAGE_BYTES);
+        let reply = self.insist(cdb, &[], u32::from(PAGE_BYTES))?;
+        if reply.is_not_supported() {
+            return Ok(None);
+        }
+        let data = done("INQUIRY", reply)?.data;
+        if data.get(1) != Some(&code) {
+            let (command, why) = ("INQUIRY", "another page than was asked for");
+            return Err(InitiatorError::Answer { command, why });
+        }
+        Ok(Some(data))
+    }
+
+    /// Block limits; all 0 where the unit has no such page.
+    ///
+    /// # Errors
+    /// As [`Self::vital_page`].
+    pub fn block_limits(&mut self) -> Result<BlockLimits, InitiatorError> {
+        Ok(BlockLimits::parse(&self.vital_page(0xB0)?.unwrap_or_default()))
+    }
+
+    /// Logical block provisioning; nothing where the unit has no such page.
+    ///
+    /// # Errors
+    /// As [`Self::vital_page`].
+    pub fn provisioning(&mut self) -> Result<Provisioning, InitiatorError> {
+        Ok(Provisioning::parse(&self.vital_page(0xB2)?.unwrap_or_default()))
+    }
+
+    /// Whether writes go to a volatile cache (WCE of the caching mode page, SBC-3 6.5.5); `None`
+    /// where the unit has no such page.
+    ///
+    /// # Errors
+    /// It failed otherwise.
+    pub fn write_cache(&mut self) -> Result<Option<bool>, InitiatorError> {
+        let reply = self.insist(cdb::mode_sense10(0x08, 255), &[], 255)?;
+        if reply.is_not_supported() {
+            return Ok(None);
+        }
+        let data = done("MODE SENSE (10)", reply)?.data;
+        // Behind the header of 8 bytes and block descriptors, which were not asked for.
+        let descriptors = data.get(6..).and_then(|rest| rest.first_chunk::<2>());
+        let descriptors = descriptors.map_or(0, |len| u16::from_be_bytes(*len));
+        let page = data.get(8 + usize::from(descriptors)..).unwrap_or_default();
+        let is_caching = page.first().is_some_and(|code| code & 0x3F == 0x08);
+        Ok(page.get(2).filter(|_| is_caching).map(|flags| flags & 0x04 != 0))
+    }
+
+    /// Numbers of the logical units that this side can use, as far as they are of one level.
+    ///
+    /// # Errors
+    /// It was not done.
+    pub fn luns(&mut self) -> Result<Vec<u16>, InitiatorError> {
+        let data = self.read("REPORT LUNS", cdb::report_luns(LUNS_BYTES), LUNS_BYTES)?;
+        let (lists, _) = data.get(8..).unwrap_or_default().as_chunks::<8>();
+        Ok(lists.iter().filter_map(|field| weir_scsi::Lun(*field).number()).collect())
+    }
+
+    /// What was agreed on.
+    pub const fn terms(&self) -> &Terms {
+        self.connection.terms()
+    }
+
+    /// Bytes that went through the socket, the login included.
+    pub const fn wire_bytes(&self) -> WireBytes {
+        self.connection.wire_bytes()
+    }
+
+    /// Ends the session in good order.
+    ///
+    /// # Errors
+    /// The target does not take part; the connection is closed anyway.
+    pub fn logout(self) -> Result<(), InitiatorError> {
+        if self.is_lost { Ok(()) } else { self.connection.log_out() }
+    }
+}
+
+/// A reply that must be one of a command that was done.
+fn done(command: &'static str, reply: Reply) -> Result<Reply, InitiatorError> {
+    match reply.advice() {
+        Advice::Done => Ok(reply),
+        _ => {
+            let Reply { status, sense, .. } = reply;
+            Err(InitiatorError::Command { command, status, sense })
+        }
+    }
+}

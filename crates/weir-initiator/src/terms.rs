@@ -1,0 +1,255 @@
+//! What this side offers, and what both sides agree on.
+//!
+//! Not here: names and CHAP (`login`), the target's side of the same keys (weir-iscsi).
+//!
+//! Invariants:
+//! - whatever a target answers, no outcome is beyond what was offered, and none below what RFC 7143
+//!   allows;
+//! - a key that a target leaves unanswered has the default of section 13, cut to what was offered.
+//!
+//! Spec: RFC 7143 section 13, with the result functions of 6.2.
+
+use std::collections::HashSet;
+use std::ops::RangeInclusive;
+
+use weir_iscsi::pdu::Digests;
+use weir_iscsi::text::{self, NOT_UNDERSTOOD, boolean, number, yes_no};
+
+use crate::error::InitiatorError;
+use crate::limits::OUTSTANDING_R2T_MAX;
+use crate::options::LoginOptions;
+
+/// Bounds of every length that is negotiated (13.12 to 13.14).
+const LENGTHS: RangeInclusive<u32> = 512..=(1 << 24) - 1;
+
+/// What was agreed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// Checksums of PDUs.
+    pub digests: Digests,
+    /// Longest data segment that the target takes, a multiple of 4.
+    pub send_data_bytes_max: u32,
+    /// Longest data segment that this side takes.
+    pub receive_data_bytes_max: u32,
+    /// Longest sequence of data.
+    pub max_burst_bytes: u32,
+    /// Most data that goes unasked with a command, immediate data included.
+    pub first_burst_bytes: u32,
+    /// No Data-Out goes unasked.
+    pub initial_r2t: bool,
+    /// Data may go with a command.
+    pub immediate_data: bool,
+    /// R2Ts of one command that may be open.
+    pub outstanding_r2t_max: u32,
+    /// The group of the portal, as far as the target says.
+    pub portal_group_tag: Option<u16>,
+}
+
+/// A negotiation under way.
+pub(crate) struct Negotiation {
+    offered: LoginOptions,
+    terms: Terms,
+    seen: HashSet<String>,
+}
+
+impl Negotiation {
+    pub(crate) fn new(offered: &LoginOptions) -> Self {
+        let terms = Terms {
+            digests: Digests::default(),
+            send_data_bytes_max: 8192,
+            receive_data_bytes_max: offered.receive_data_bytes_max,
+            max_burst_bytes: offered.max_burst_bytes.min(256 << 10),
+            first_burst_bytes: offered.first_burst_bytes.min(64 << 10),
+            initial_r2t: true,
+            immediate_data: offered.immediate_data,
+            outstanding_r2t_max: 1,
+            portal_group_tag: None,
+        };
+        Self { offered: offered.clone(), terms, seen: HashSet::new() }
+    }
+
+    /// Appends what is offered and declared.
+    pub(crate) fn offer(&self, discovery: bool, out: &mut Vec<u8>) {
+        let offered = &self.offered;
+        let digest = |wanted: bool| if wanted { "CRC32C" } else { "None" };
+        let declared = offered.receive_data_bytes_max.to_string();
+        text::put(out, "HeaderDigest", digest(offered.digests.header));
+        text::put(out, "DataDigest", digest(offered.digests.data));
+        text::put(out, "MaxRecvDataSegmentLength", &declared);
+        text::put(out, "DefaultTime2Wait", "0");
+        text::put(out, "DefaultTime2Retain", "0");
+        text::put(out, "ErrorRecoveryLevel", "0");
+        if discovery {
+            return;
+        }
+        text::put(out, "MaxConnections", "1");
+        text::put(out, "InitialR2T", yes_no(offered.initial_r2t));
+        text::put(out, "ImmediateData", yes_no(offered.immediate_data));
+        text::put(out, "MaxBurstLength", &offered.max_burst_bytes.to_string());
+        text::put(out, "FirstBurstLength", &offered.first_burst_bytes.to_string());
+        text::put(out, "MaxOutstandingR2T", &OUTSTANDING_R2T_MAX.to_string());
+        text::put(out, "DataPDUInOrder", "Yes");
+        text::put(out, "DataSequenceInOrder", "Yes");
+    }
+
+    /// Takes an answer, or an offer of the target, to which an answer is appended.
+    pub(crate) fn take(
+        &mut self,
+        key: &str,
+        value: &str,
+        out: &mut Vec<u8>,
+    ) -> Result<(), InitiatorError> {
+        if !self.seen.insert(key.to_owned()) {
+            return Err(InitiatorError::Protocol { why: "a key of the login comes twice" });
+        }
+        let Self { offered, terms, .. } = self;
+        match key {
+            "HeaderDigest" => {
+                terms.digests.header = digest("HeaderDigest", offered.digests.header, value)?;
+            }
+            "DataDigest" => {
+                terms.digests.data = digest("DataDigest", offered.digests.data, value)?;
+            }
+            "MaxRecvDataSegmentLength" => {
+                let declared = number(value, LENGTHS);
+                let broken = "a MaxRecvDataSegmentLength that is none";
+                let declared = declared.ok_or(InitiatorError::Protocol { why: broken })?;
+                terms.send_data_bytes_max = declared & !3;
+            }
+            "MaxBurstLength" => {
+                minimum(&mut terms.max_burst_bytes, value, LENGTHS, offered.max_burst_bytes);
+            }
+            "FirstBurstLength" => {
+                minimum(&mut terms.first_burst_bytes, value, LENGTHS, offered.first_burst_bytes);
+            }
+            "MaxOutstandingR2T" => {
+                let (agreed, range) = (&mut terms.outstanding_r2t_max, 1..=65535);
+                minimum(agreed, value, range, OUTSTANDING_R2T_MAX);
+            }
+            "InitialR2T" => {
+                terms.initial_r2t = offered.initial_r2t || boolean(value) != Some(false);
+            }
+            "ImmediateData" => {
+                terms.immediate_data = offered.immediate_data && boolean(value) != Some(false);
+            }
+            "TargetPortalGroupTag" => {
+                terms.portal_group_tag = number(value, 0..=65535).map(|tag| tag as u16);
+            }
+            // The outcome is what was offered, whatever is answered; or it does not matter here.
+            "DataPDUInOrder"
+            | "DataSequenceInOrder"
+            | "MaxConnections"
+            | "ErrorRecoveryLevel"
+            | "DefaultTime2Wait"
+            | "DefaultTime2Retain"
+            | "TargetAlias"
+            | "TargetAddress" => {}
+            "IFMarker" | "OFMarker" | "RDMAExtensions" => text::put(out, key, "No"),
+            "TaskReporting" => text::put(out, key, "RFC3720"),
+            _ => text::put(out, key, NOT_UNDERSTOOD),
+        }
+        Ok(())
+    }
+
+    /// What holds in full feature phase.
+    pub(crate) fn settled(&self) -> Result<Terms, InitiatorError> {
+        let wanted = self.offered.digests;
+        // A target that says nothing of what must be is as one that refuses.
+        for (key, wanted) in [("HeaderDigest", wanted.header), ("DataDigest", wanted.data)] {
+            if wanted && !self.seen.contains(key) {
+                return Err(InitiatorError::NotAgreed { key, value: String::new() });
+            }
+        }
+        let mut terms = self.terms;
+        terms.first_burst_bytes = terms.first_burst_bytes.min(terms.max_burst_bytes);
+        Ok(terms)
+    }
+}
+
+/// Whether a digest is used: what was offered was one value, and nothing else is taken.
+fn digest(key: &'static str, wanted: bool, value: &str) -> Result<bool, InitiatorError> {
+    match (wanted, value) {
+        (true, "CRC32C") => Ok(true),
+        (true, _) => Err(InitiatorError::NotAgreed { key, value: shortened(value) }),
+        (false, "CRC32C") => {
+            Err(InitiatorError::Protocol { why: "it wants a digest that was not offered" })
+        }
+        (false, _) => Ok(false),
+    }
+}
+
+/// What is shown of a target's text.
+fn shortened(value: &str) -> String {
+    value.chars().take(64).collect()
+}
+
+/// The smaller of both values; a value that is none leaves the default.
+fn minimum(agreed: &mut u32, value: &str, range: RangeInclusive<u32>, offered: u32) {
+    if let Some(answered) = number(value, range) {
+        *agreed = answered.min(offered);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(options: &LoginOptions, keys: &[(&str, &str)]) -> Result<Terms, InitiatorError> {
+        let mut negotiation = Negotiation::new(options);
+        let mut out = Vec::new();
+        keys.iter().try_for_each(|(key, value)| negotiation.take(key, value, &mut out))?;
+        negotiation.settled()
+    }
+
+    #[test]
+    fn nothing_is_agreed_on_beyond_what_was_offered() {
+        let options = LoginOptions::default();
+        let terms = taken(&options, &[]).expect("defaults");
+        assert_eq!((terms.send_data_bytes_max, terms.max_burst_bytes), (8192, 256 << 10));
+        assert!(terms.initial_r2t && terms.immediate_data);
+        let large = [
+            ("MaxBurstLength", "16777215"),
+            ("FirstBurstLength", "16777215"),
+            ("MaxOutstandingR2T", "65535"),
+            ("MaxRecvDataSegmentLength", "16777215"),
+            ("InitialR2T", "No"),
+        ];
+        let terms = taken(&options, &large).expect("cut");
+        assert_eq!(terms.max_burst_bytes, options.max_burst_bytes);
+        assert_eq!(terms.first_burst_bytes, options.first_burst_bytes);
+        assert_eq!(terms.outstanding_r2t_max, OUTSTANDING_R2T_MAX);
+        assert_eq!(terms.send_data_bytes_max, 16_777_212);
+        assert!(!terms.initial_r2t);
+        let small = [("MaxBurstLength", "1024"), ("FirstBurstLength", "4096")];
+        let terms = taken(&options, &small).expect("small");
+        assert_eq!((terms.max_burst_bytes, terms.first_burst_bytes), (1024, 1024));
+    }
+
+    #[test]
+    fn digests_are_what_was_asked_for_or_there_is_no_session() {
+        let plain = LoginOptions::default();
+        let digests = Digests { header: true, data: true };
+        let both = LoginOptions { digests, ..LoginOptions::default() };
+        let yes = [("HeaderDigest", "CRC32C"), ("DataDigest", "CRC32C")];
+        assert_eq!(taken(&both, &yes).expect("agreed").digests, digests);
+        assert!(taken(&plain, &yes).is_err());
+        assert!(taken(&both, &[("HeaderDigest", "None"), ("DataDigest", "CRC32C")]).is_err());
+        assert!(taken(&both, &[("HeaderDigest", "CRC32C")]).is_err(), "one was left out");
+        assert!(!taken(&plain, &[("DataDigest", "None")]).expect("none").digests.data);
+    }
+
+    #[test]
+    fn keys_that_make_no_sense_are_answered_or_refused() {
+        let mut negotiation = Negotiation::new(&LoginOptions::default());
+        let mut out = Vec::new();
+        negotiation.take("X-vendor", "1", &mut out).expect("answered");
+        negotiation.take("OFMarker", "Yes", &mut out).expect("answered");
+        assert_eq!(out, b"X-vendor=NotUnderstood\0OFMarker=No\0");
+        assert!(negotiation.take("X-vendor", "1", &mut out).is_err(), "twice");
+        for value in ["511", "x", "4294967296"] {
+            assert!(
+                taken(&LoginOptions::default(), &[("MaxRecvDataSegmentLength", value)]).is_err()
+            );
+        }
+    }
+}

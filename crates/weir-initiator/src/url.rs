@@ -1,0 +1,264 @@
+//! Addresses of logical units as people write them.
+//!
+//! Not here: secrets, which a URL only names the files of.
+//!
+//! ```text
+//! iscsi://HOST[:PORT]/TARGET/LUN[?KEY=VALUE[&KEY=VALUE ...]]
+//!   initiator=NAME  chap=FILE  chap-user=NAME  mutual=FILE  mutual-user=NAME
+//!   header-digest=crc32c|none  data-digest=crc32c|none
+//! ```
+//!
+//! The form is that of libiscsi; a user and a secret in front of the host, as it takes them, are
+//! refused: what is on a command line can be read by everybody on the machine.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+use weir_iscsi::DEFAULT_PORT;
+use weir_iscsi::limits::NAME_BYTES_MAX;
+use weir_iscsi::pdu::Digests;
+use weir_scsi::limits::LUN_MAX;
+
+use crate::error::InitiatorError;
+
+/// What would end a value.
+const RESERVED: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'&').add(b'#').add(b'+').add(b'?');
+
+/// Where a logical unit is, and as whom it is to be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Url {
+    /// Name or address of the host, without brackets.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// The target's name, in lower case.
+    pub target: String,
+    /// Logical unit number, at most 16383.
+    pub lun: u16,
+    /// The name of this side.
+    pub initiator: Option<String>,
+    /// File of the secret that this side proves.
+    pub chap_file: Option<PathBuf>,
+    /// The name that goes with it; `None`: that of this side.
+    pub chap_user: Option<String>,
+    /// File of the secret that the target must prove.
+    pub mutual_file: Option<PathBuf>,
+    /// The name it must give with it; `None`: any.
+    pub mutual_user: Option<String>,
+    /// Digests without which there is to be no session.
+    pub digests: Digests,
+}
+
+impl Url {
+    /// What every such address begins with.
+    pub const SCHEME: &str = "iscsi://";
+
+    /// Reads an address.
+    ///
+    /// # Errors
+    /// It names no logical unit, or says something that is not known.
+    pub fn parse(text: &str) -> Result<Self, InitiatorError> {
+        let bad = |why: &str| {
+            // What stands before an @ may be a secret.
+            let shown = match text.rsplit_once('@') {
+                Some((_, rest)) => format!("{}...@{rest}", Self::SCHEME),
+                None => text.to_owned(),
+            };
+            InitiatorError::Url { text: shown, why: why.to_owned() }
+        };
+        let rest = text.strip_prefix(Self::SCHEME).ok_or_else(|| bad("no iscsi:// in front"))?;
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let mut parts = path.split('/');
+        let portal = parts.next().unwrap_or_default();
+        if portal.contains('@') {
+            return Err(bad("names and secrets do not belong here: use ?chap=FILE"));
+        }
+        let (Some(target), Some(lun), None) = (parts.next(), parts.next(), parts.next()) else {
+            return Err(bad("a target and a LUN must follow the host"));
+        };
+        let (host, port) = portal_of(portal).map_err(bad)?;
+        let target = decoded(target).and_then(|name| checked_name(&name)).map_err(bad)?;
+        let lun = lun.parse().ok().filter(|lun| *lun <= LUN_MAX);
+        let lun = lun.ok_or_else(|| bad("the LUN is no number from 0 to 16383"))?;
+        let mut url = Self {
+            host,
+            port,
+            target,
+            lun,
+            initiator: None,
+            chap_file: None,
+            chap_user: None,
+            mutual_file: None,
+            mutual_user: None,
+            digests: Digests::default(),
+        };
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').ok_or_else(|| bad("a key without a value"))?;
+            url.set(key, value).map_err(bad)?;
+        }
+        let has_name_alone = url.chap_file.is_none() && url.chap_user.is_some()
+            || url.mutual_file.is_none() && url.mutual_user.is_some();
+        if has_name_alone || url.chap_file.is_none() && url.mutual_file.is_some() {
+            return Err(bad("a CHAP name or mutual CHAP without the file of a secret: chap=FILE"));
+        }
+        Ok(url)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), &'static str> {
+        let value = decoded(value)?;
+        if value.is_empty() {
+            return Err("a key without a value");
+        }
+        match key {
+            "initiator" => self.initiator = Some(checked_name(&value)?),
+            "chap" => self.chap_file = Some(value.into()),
+            "chap-user" => self.chap_user = Some(value),
+            "mutual" => self.mutual_file = Some(value.into()),
+            "mutual-user" => self.mutual_user = Some(value),
+            "header-digest" => self.digests.header = digest(&value)?,
+            "data-digest" => self.digests.data = digest(&value)?,
+            _ => {
+                return Err("known keys are initiator, chap, chap-user, mutual, mutual-user, \
+                            header-digest and data-digest");
+            }
+        }
+        Ok(())
+    }
+
+    /// Host and port, as they are connected to.
+    pub fn portal(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl fmt::Display for Url {
+    /// As it is read; the port is always there.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}/{}/{}", Self::SCHEME, self.portal(), encoded(&self.target), self.lun)?;
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        let crc32c = |wanted: bool| wanted.then(|| "crc32c".to_owned());
+        let keys = [
+            ("initiator", self.initiator.clone()),
+            ("chap", path(&self.chap_file)),
+            ("chap-user", self.chap_user.clone()),
+            ("mutual", path(&self.mutual_file)),
+            ("mutual-user", self.mutual_user.clone()),
+            ("header-digest", crc32c(self.digests.header)),
+            ("data-digest", crc32c(self.digests.data)),
+        ];
+        let mut between = '?';
+        for (key, value) in keys {
+            if let Some(value) = value {
+                write!(f, "{between}{key}={}", encoded(&value))?;
+                between = '&';
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Host and port of `HOST`, `HOST:PORT`, `[ADDRESS]` or `[ADDRESS]:PORT`.
+pub(crate) fn portal_of(text: &str) -> Result<(String, u16), &'static str> {
+    let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((host, "")) => (host, None),
+        Some((host, rest)) => (host, Some(rest.strip_prefix(':').ok_or("there is no port")?)),
+        None => match text.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        },
+    };
+    if host.is_empty() || host.contains(['[', ']', '/']) {
+        return Err("there is no host");
+    }
+    let port = match port {
+        Some(port) => port.parse().map_err(|_| "the port is no number")?,
+        None => DEFAULT_PORT,
+    };
+    Ok((host.to_owned(), port))
+}
+
+fn digest(value: &str) -> Result<bool, &'static str> {
+    match value {
+        "crc32c" => Ok(true),
+        "none" => Ok(false),
+        _ => Err("a digest is crc32c or none"),
+    }
+}
+
+/// An iSCSI name, in lower case as names are compared (RFC 7143 4.2.7.1).
+fn checked_name(name: &str) -> Result<String, &'static str> {
+    let bad = |c: char| c.is_control() || c.is_whitespace();
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(bad) {
+        return Err("not an iSCSI name");
+    }
+    Ok(name.to_lowercase())
+}
+
+fn decoded(text: &str) -> Result<String, &'static str> {
+    let text = percent_decode_str(text).decode_utf8().map_err(|_| "it is not UTF-8")?;
+    if text.contains('\0') { Err("it holds a zero byte") } else { Ok(text.into_owned()) }
+}
+
+fn encoded(text: &str) -> impl fmt::Display + '_ {
+    utf8_percent_encode(text, RESERVED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_printed_the_same() {
+        let url = Url::parse("iscsi://[::1]:3261/IQN.2026-01.org.weir:vms/2").expect("an address");
+        assert_eq!((url.host.as_str(), url.port, url.lun), ("::1", 3261, 2));
+        assert_eq!(
+            (url.target.as_str(), url.portal().as_str()),
+            ("iqn.2026-01.org.weir:vms", "[::1]:3261")
+        );
+        let full = "iscsi://host:3260/iqn.a/0?initiator=iqn.me&chap=/etc/a%20b&chap-user=x%26y&\
+                    mutual=/c&mutual-user=t&header-digest=crc32c&data-digest=crc32c";
+        let url = Url::parse(full).expect("an address");
+        assert_eq!(url.chap_file.as_deref(), Some(std::path::Path::new("/etc/a b")));
+        assert_eq!(url.chap_user.as_deref(), Some("x&y"));
+        assert_eq!(url.digests, Digests { header: true, data: true });
+        assert_eq!(url.to_string(), full);
+        let short = Url::parse("iscsi://host/iqn.a/0").expect("an address");
+        assert_eq!((short.port, short.to_string().as_str()), (3260, "iscsi://host:3260/iqn.a/0"));
+    }
+
+    #[test]
+    fn nonsense_and_secrets_are_refused() {
+        for bad in [
+            "nbd://h/a/1",
+            "iscsi://",
+            "iscsi://h",
+            "iscsi://h/iqn.a",
+            "iscsi://h/iqn.a/",
+            "iscsi://h/iqn.a/x",
+            "iscsi://h/iqn.a/16384",
+            "iscsi://h/iqn.a/1/2",
+            "iscsi:///iqn.a/1",
+            "iscsi://h:p/iqn.a/1",
+            "iscsi://h/iqn a/1",
+            "iscsi://h/iqn%00a/1",
+            "iscsi://h/%ff/1",
+            "iscsi://h/iqn.a/1?colour=red",
+            "iscsi://h/iqn.a/1?chap",
+            "iscsi://h/iqn.a/1?chap=",
+            "iscsi://h/iqn.a/1?chap-user=me",
+            "iscsi://h/iqn.a/1?mutual=/f",
+            "iscsi://h/iqn.a/1?data-digest=md5",
+            "iscsi://[::1/iqn.a/1",
+            "iscsi://::1/iqn.a/1",
+        ] {
+            assert!(Url::parse(bad).is_err(), "{bad}");
+        }
+        let error = Url::parse("iscsi://me%topsecret@h/iqn.a/1").expect_err("a secret");
+        assert!(!error.to_string().contains("topsecret"), "{error}");
+    }
+}
