@@ -31,15 +31,15 @@ const END: &str = "<!-- bench-iscsi: end -->";
 const NBD_RATIO_MIN: f64 = 0.8;
 
 const WORDS: &str = "\
-Each cell: the median of the turns, and the microseconds of CPU (user and system, all threads) that \
-the server used per operation. *Ratio*: the median of the ratios of each turn, in brackets the \
-lowest and highest. The client is `weir bench`, one session, over TCP on loopback; *client CPU* is \
-the most of a core it used, near 100 % it is the client that is measured. *Volatile*: a write may \
-be lost until the next SYNCHRONIZE CACHE, as tgt's default and Weir's `--write-cache on`. *Durable*: \
-an answered write is on stable media, as Weir's default and tgt's `--bsoflags sync`. *Sync write*: \
-each write is followed by SYNCHRONIZE CACHE. Weir stores each block twice (a mirror of two files) \
-with checksums and lz4; tgt stores it once, in a file on the same disk. Random data, volumes of \
-1 GiB, read before: both answer reads from memory.
+Each cell: the median of the turns, and the microseconds of CPU (user and system, all threads) \
+that the server used per operation. *Ratio*: the median of the ratios of each turn, in brackets \
+the lowest and highest. The client is `weir bench`, one session, over TCP on loopback; *client \
+CPU* is the most of a core it used, near 100 % it is the client that is measured. *Volatile*: a \
+write may be lost until the next SYNCHRONIZE CACHE, as tgt's default and Weir's `--write-cache \
+on`. *Durable*: an answered write is on stable media, as Weir's default and tgt's `--bsoflags \
+sync`. *Sync write*: each write is followed by SYNCHRONIZE CACHE. Weir stores each block twice (a \
+mirror of two files) with checksums and lz4; tgt stores it once, in a file on the same disk. \
+Random data, volumes of 1 GiB, read before: both answer reads from memory.
 ";
 
 /// How to measure.

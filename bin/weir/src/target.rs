@@ -6,6 +6,9 @@
 //! - a verb is one call; whatever can be judged here is judged before the call;
 //! - a secret is never an argument: the server reads it from a file.
 
+mod primitives;
+mod selftest;
+
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -55,6 +58,9 @@ pub(crate) enum TargetVerb {
         /// The initiator's iSCSI name, or '*'
         initiator: String,
     },
+    /// Prove zeroing, cloning, unmapping and locking by the target on scratch volumes, and show
+    /// what they save
+    Selftest(selftest::SelftestArgs),
 }
 
 #[derive(Debug, Args)]
@@ -123,6 +129,7 @@ pub(crate) fn run(verb: TargetVerb, session: &Session) -> Result<(), ApiError> {
             say_initiator(session, &initiator, &change);
             session.print(&change, |_| String::new())
         }
+        TargetVerb::Selftest(arguments) => selftest::run(arguments, session),
     }
 }
 

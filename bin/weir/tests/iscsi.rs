@@ -477,6 +477,39 @@ fn logical_units_come_and_go_under_sessions() {
 }
 
 #[test]
+fn the_self_test_proves_the_primitives_and_leaves_nothing() {
+    let dirs = Dirs::new();
+    let server = served(&dirs);
+    let report = server.weir("target selftest --size 64MiB --json").json();
+    let primitives = report["primitives"].as_array().unwrap();
+    let names: Vec<&str> = primitives.iter().map(|one| one["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["write-same", "copy", "unmap", "compare-and-write"]);
+    for one in &primitives[..3] {
+        let bytes = |key: &str| one[key].as_u64().unwrap();
+        assert_eq!(bytes("covered_bytes"), 64 * MIB, "{one}");
+        assert!(bytes("wire_bytes") < 64 << 10 && bytes("plain_wire_bytes") > 64 * MIB, "{one}");
+        let saved = bytes("plain_wire_bytes") - bytes("wire_bytes");
+        assert_eq!(bytes("saved_wire_bytes"), saved, "{one}");
+    }
+    let table = server.weir("target selftest --pool tank --size 64MiB").ok().out;
+    assert!(table.contains("clone blocks (EXTENDED COPY)"), "{table}");
+    for (arguments, code, part) in [
+        ("--size 1MiB", code::INVALID, "at least 16 MiB"),
+        ("--pool none --size 64MiB", code::NOT_FOUND, "none"),
+        ("--size 64MiB --portal 127.0.0.1:1", code::UNAVAILABLE, "127.0.0.1:1"),
+    ] {
+        server.weir(&format!("target selftest {arguments}")).fails(code, &[part]);
+    }
+    dirs.disk("b", GIB);
+    server.weir("pool create second b").ok();
+    server.weir("target selftest --size 64MiB").fails(code::INVALID, &["--pool"]);
+    let volumes = server.weir("volume list --json").json();
+    assert_eq!(volumes["volumes"], Value::Array(Vec::new()));
+    assert_eq!(server.weir("target list --json").json()["targets"].as_array().unwrap().len(), 1);
+    server.stop_clean();
+}
+
+#[test]
 fn a_server_that_listens_nowhere_says_so() {
     let dirs = Dirs::new();
     let server = dirs.start();

@@ -154,6 +154,17 @@ pub struct CopyEnd<'a> {
     pub lba: u64,
 }
 
+/// Blocks that follow each other, for a copy from one logical unit to another.
+#[derive(Clone, Copy, Debug)]
+pub struct CopySegment {
+    /// First block of the source.
+    pub from: u64,
+    /// First block of the destination.
+    pub to: u64,
+    /// How many.
+    pub blocks: u16,
+}
+
 /// Parameter list of [`extended_copy`]: `blocks` of `block_bytes` each from one end to the other,
 /// nothing of it remembered by the target (LIST ID USAGE 11b, SPC-4 6.4.3.2).
 pub fn copy_list(
@@ -162,19 +173,32 @@ pub fn copy_list(
     blocks: u16,
     block_bytes: u32,
 ) -> Vec<u8> {
+    let segment = CopySegment { from: source.lba, to: destination.lba, blocks };
+    copy_list_of(source.naa, destination.naa, block_bytes, &[segment])
+}
+
+/// As [`copy_list`], with up to 1024 segments between the two logical units.
+pub fn copy_list_of(
+    source_naa: &[u8],
+    destination_naa: &[u8],
+    block_bytes: u32,
+    segments: &[CopySegment],
+) -> Vec<u8> {
     let mut list = vec![0, 0x18];
     list.extend(64_u16.to_be_bytes());
     list.extend([0; 4]);
-    list.extend(28_u32.to_be_bytes());
+    list.extend((28 * segments.len() as u32).to_be_bytes());
     list.extend([0; 4]);
-    for end in [source, destination] {
-        list.extend(identification(end.naa, block_bytes));
+    for naa in [source_naa, destination_naa] {
+        list.extend(identification(naa, block_bytes));
     }
-    // Block device to block device (SPC-4 6.4.6.4): from the first descriptor to the second.
-    list.extend([0x02, 0, 0, 0x18, 0, 0, 0, 1, 0, 0]);
-    list.extend(blocks.to_be_bytes());
-    list.extend(source.lba.to_be_bytes());
-    list.extend(destination.lba.to_be_bytes());
+    for segment in segments {
+        // Block device to block device (SPC-4 6.4.6.4): from the first descriptor to the second.
+        list.extend([0x02, 0, 0, 0x18, 0, 0, 0, 1, 0, 0]);
+        list.extend(segment.blocks.to_be_bytes());
+        list.extend(segment.from.to_be_bytes());
+        list.extend(segment.to.to_be_bytes());
+    }
     list
 }
 
@@ -230,5 +254,9 @@ mod tests {
         assert_eq!(list[45..48], [0, 2, 0]);
         assert_eq!(list[80..92], [2, 0, 0, 0x18, 0, 0, 0, 1, 0, 0, 0, 7]);
         assert_eq!((list[99], list[107]), (5, 6));
+        let segment = CopySegment { from: 5, to: 6, blocks: 7 };
+        let two = copy_list_of(&naa, &naa, 512, &[segment; 2]);
+        assert_eq!((two.len(), two[11]), (list.len() + 28, 56));
+        assert_eq!(two[list.len()..], list[80..]);
     }
 }

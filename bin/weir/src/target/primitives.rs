@@ -1,0 +1,462 @@
+//! The four primitives that hypervisors leave to storage, proved on two scratch logical units: what
+//! each does is read back, and set beside the ordinary commands that do the same.
+//!
+//! Not here: making the units (selftest).
+//!
+//! Invariants:
+//! - what is proved is read through the target, never assumed;
+//! - ordinary commands are really run, on a part where all would take long: figures that were
+//!   scaled say of how many bytes;
+//! - a time ends when what was done is durable (SYNCHRONIZE CACHE).
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use weir_initiator::cdb::{self, CopySegment, WriteSame};
+use weir_initiator::{InitiatorError, LoginOptions, Session, Url, naa_in};
+
+/// Blocks of the scratch units: what they store is shared in blocks of this size.
+pub(super) const BLOCK_BYTES: u32 = 4096;
+const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Ordinary reads and writes.
+const PIECE_BYTES: u64 = 1 << 20;
+/// Ordinary commands are run on so much, and what they took is scaled.
+const PLAIN_BYTES_MAX: u64 = 256 << 20;
+/// Blocks that one WRITE SAME and one segment of a copy is for.
+const RUN_BLOCKS: u64 = 65_535;
+/// Segments of one EXTENDED COPY.
+const SEGMENTS: usize = 32;
+/// Blocks that are looked at, spread over the unit.
+const SAMPLES: u64 = 64;
+/// How often each side of a race counts up.
+const RACE_ROUNDS: u64 = 500;
+/// Time of a command: a copy of 8 GiB is one.
+const COMMAND_LIMIT: Duration = Duration::from_mins(5);
+/// SCSI's own words for what did not compare, and for somebody else's reservation.
+const MISCOMPARE: u8 = 0x0E;
+
+/// One primitive beside the ordinary commands.
+#[derive(Debug, Serialize)]
+pub(super) struct Primitive {
+    pub(super) name: &'static str,
+    pub(super) title: &'static str,
+    /// Bytes of the logical unit that it was about.
+    pub(super) covered_bytes: u64,
+    pub(super) seconds: f64,
+    /// Sent and received, protocol and all.
+    pub(super) wire_bytes: u64,
+    /// Ordinary commands for the same: what they took, scaled from `plain_measured_bytes`.
+    pub(super) plain_seconds: f64,
+    pub(super) plain_wire_bytes: u64,
+    pub(super) plain_measured_bytes: u64,
+    pub(super) saved_seconds: f64,
+    /// Below 0 where the primitive sends more.
+    pub(super) saved_wire_bytes: i64,
+    /// What was read back, in words.
+    pub(super) proof: String,
+}
+
+/// Why a primitive is not proved.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unproved {
+    #[error(transparent)]
+    Initiator(#[from] InitiatorError),
+    #[error("{primitive}: {what}")]
+    Wrong { primitive: &'static str, what: String },
+}
+
+/// Time and bytes of a run of commands.
+#[derive(Clone, Copy)]
+struct Cost {
+    seconds: f64,
+    wire_bytes: u64,
+}
+
+/// Two scratch logical units of the same size.
+pub(super) struct Bench {
+    source: Session,
+    destination: Session,
+    source_url: Url,
+    size_bytes: u64,
+    pattern: Vec<u8>,
+}
+
+impl Bench {
+    pub(super) fn open(source: &Url, destination: &Url, bytes: u64) -> Result<Self, Unproved> {
+        let mut pattern = vec![0; BLOCK as usize];
+        getrandom::fill(&mut pattern).map_err(|_| InitiatorError::NoRandomness)?;
+        let mut bench = Self {
+            source: log_in(source)?,
+            destination: log_in(destination)?,
+            source_url: source.clone(),
+            size_bytes: bytes,
+            pattern,
+        };
+        for session in [&mut bench.source, &mut bench.destination] {
+            let capacity = session.read_capacity()?;
+            if capacity.block_bytes != BLOCK_BYTES || capacity.bytes() != bytes {
+                return Err(wrong("READ CAPACITY", "another size than was asked for"));
+            }
+        }
+        Ok(bench)
+    }
+
+    /// WRITE SAME: zeros over everything that holds data.
+    pub(super) fn write_same(&mut self) -> Result<Primitive, Unproved> {
+        const NAME: &str = "write-same";
+        let pattern = self.pattern.clone();
+        fill(&mut self.source, self.size_bytes, &pattern)?;
+        self.expect_everywhere(NAME, &pattern)?;
+        let plain_bytes = self.plain_bytes();
+        let zeros = vec![0; PIECE_BYTES as usize];
+        let plain = timed(&mut self.source, |session| {
+            for at in (0..plain_bytes).step_by(PIECE_BYTES as usize) {
+                session.write("WRITE", write_piece(at), &zeros)?;
+            }
+            Ok(())
+        })?;
+        fill(&mut self.source, plain_bytes, &pattern)?;
+        let size_bytes = self.size_bytes;
+        let zero = vec![0; BLOCK as usize];
+        let cost = timed(&mut self.source, |session| {
+            for (lba, blocks) in runs(size_bytes) {
+                let how = WriteSame::default();
+                session.write("WRITE SAME", cdb::write_same16(lba, blocks, how), &zero)?;
+            }
+            Ok(())
+        })?;
+        self.expect_everywhere(NAME, &zero)?;
+        let title = "zero blocks (WRITE SAME)";
+        let proof = format!("{SAMPLES} blocks over all of it held data before and read as zeros");
+        Ok(self.judged(NAME, title, (cost, plain), proof))
+    }
+
+    /// EXTENDED COPY: the whole of one unit to the other.
+    pub(super) fn copy(&mut self) -> Result<Primitive, Unproved> {
+        const NAME: &str = "copy";
+        let pattern = self.pattern.clone();
+        fill(&mut self.source, self.size_bytes, &pattern)?;
+        // Blocks that are like no other, to see that each went to its own place.
+        for (number, lba) in self.samples().enumerate() {
+            self.source.write("WRITE", cdb::write16(lba, 1, false), &marked(&pattern, number))?;
+        }
+        let plain_bytes = self.plain_bytes();
+        let plain = self.plain_copy(plain_bytes)?;
+        fill(&mut self.destination, plain_bytes, &vec![0; BLOCK as usize])?;
+        let naa = |session: &mut Session| {
+            let page = session.vital_page(0x83)?.unwrap_or_default();
+            naa_in(&page).ok_or_else(|| wrong(NAME, "a logical unit has no NAA designator"))
+        };
+        let (source, destination) = (naa(&mut self.source)?, naa(&mut self.destination)?);
+        let segments: Vec<CopySegment> = runs(self.size_bytes)
+            .map(|(lba, blocks)| CopySegment { from: lba, to: lba, blocks: blocks as u16 })
+            .collect();
+        let cost = timed(&mut self.destination, |session| {
+            for some in segments.chunks(SEGMENTS) {
+                let list = cdb::copy_list_of(&source, &destination, BLOCK_BYTES, some);
+                session.write("EXTENDED COPY", cdb::extended_copy(list.len() as u32), &list)?;
+            }
+            Ok(())
+        })?;
+        for (number, lba) in self.samples().enumerate() {
+            let wanted = marked(&pattern, number);
+            expect(NAME, &mut self.destination, lba, &wanted)?;
+            // From now on they are two: what is written to one is not read from the other.
+            self.source.write("WRITE", cdb::write16(lba, 1, false), &pattern)?;
+            expect(NAME, &mut self.destination, lba, &wanted)?;
+        }
+        let title = "clone blocks (EXTENDED COPY)";
+        let proof = format!(
+            "{SAMPLES} marked blocks are in their places, and stay when the source \
+                             is overwritten"
+        );
+        Ok(self.judged(NAME, title, (cost, plain), proof))
+    }
+
+    fn plain_copy(&mut self, bytes: u64) -> Result<Cost, Unproved> {
+        let (before, start) = (wire_bytes(&self.source), Instant::now());
+        let mut cost = timed(&mut self.destination, |session| {
+            for at in (0..bytes).step_by(PIECE_BYTES as usize) {
+                let blocks = (PIECE_BYTES / BLOCK) as u32;
+                let cdb = cdb::read16(at / BLOCK, blocks, false);
+                let data = self.source.read("READ", cdb, PIECE_BYTES as u32)?;
+                session.write("WRITE", write_piece(at), &data)?;
+            }
+            Ok(())
+        })?;
+        cost.wire_bytes += wire_bytes(&self.source) - before;
+        cost.seconds = start.elapsed().as_secs_f64();
+        Ok(cost)
+    }
+
+    /// UNMAP: everything given back.
+    pub(super) fn unmap(&mut self) -> Result<Primitive, Unproved> {
+        const NAME: &str = "unmap";
+        let (pattern, size_bytes) = (self.pattern.clone(), self.size_bytes);
+        fill(&mut self.destination, size_bytes, &pattern)?;
+        let plain_bytes = self.plain_bytes();
+        let zeros = vec![0; PIECE_BYTES as usize];
+        // Without UNMAP a guest can only write zeros, which frees nothing on most storage.
+        let plain = timed(&mut self.destination, |session| {
+            for at in (0..plain_bytes).step_by(PIECE_BYTES as usize) {
+                session.write("WRITE", write_piece(at), &zeros)?;
+            }
+            Ok(())
+        })?;
+        fill(&mut self.destination, plain_bytes, &pattern)?;
+        let cost = timed(&mut self.destination, |session| {
+            for (lba, blocks) in runs(size_bytes) {
+                let list = cdb::unmap_list(&[(lba, blocks)]);
+                session.write("UNMAP", cdb::unmap(list.len() as u16), &list)?;
+            }
+            Ok(())
+        })?;
+        let mut lba = 0;
+        while lba < size_bytes / BLOCK {
+            let cdb = cdb::get_lba_status(lba, 24);
+            let data = self.destination.read("GET LBA STATUS", cdb, 24)?;
+            let (first, blocks) = (number(&data, 8, 8), number(&data, 16, 4));
+            if first != lba || blocks == 0 || data.get(20).is_none_or(|status| status & 0x0F != 1) {
+                return Err(wrong(NAME, &format!("block {lba} is still allocated")));
+            }
+            lba += blocks;
+        }
+        for lba in self.samples() {
+            expect(NAME, &mut self.destination, lba, &zeros[..BLOCK as usize])?;
+        }
+        let title = "give blocks back (UNMAP)";
+        let proof = format!("no block is allocated (GET LBA STATUS), {SAMPLES} read as zeros");
+        Ok(self.judged(NAME, title, (cost, plain), proof))
+    }
+
+    /// COMPARE AND WRITE: two initiators count up one number.
+    pub(super) fn compare_and_write(&mut self) -> Result<Primitive, Unproved> {
+        const NAME: &str = "compare-and-write";
+        let zero = vec![0; BLOCK as usize];
+        let mut race = |count: fn(&mut Session) -> Result<bool, Unproved>| {
+            self.source.write("WRITE", cdb::write16(0, 1, false), &zero)?;
+            let cost = raced(&self.source_url, count)?;
+            let data = self.source.read("READ", cdb::read16(0, 1, false), BLOCK_BYTES)?;
+            match number(&data, 0, 8) {
+                counted if counted == 2 * RACE_ROUNDS => Ok(cost),
+                counted => {
+                    let what = format!(
+                        "{} updates were answered GOOD, and {counted} are there",
+                        2 * RACE_ROUNDS
+                    );
+                    Err(wrong(NAME, &what))
+                }
+            }
+        };
+        let cost = race(count_by_compare)?;
+        let plain = race(count_by_reserve)?;
+        let covered_bytes = 2 * RACE_ROUNDS * BLOCK;
+        let proof = format!(
+            "two initiators made {} updates of one block, and none was lost",
+            2 * RACE_ROUNDS
+        );
+        Ok(primitive(
+            NAME,
+            "lock blocks (COMPARE AND WRITE)",
+            (cost, plain),
+            (covered_bytes, covered_bytes),
+            proof,
+        ))
+    }
+
+    /// Blocks to be looked at, the first and the last among them.
+    fn samples(&self) -> impl Iterator<Item = u64> + use<> {
+        let last = self.size_bytes / BLOCK - 1;
+        (0..SAMPLES).map(move |number| last * number / (SAMPLES - 1))
+    }
+
+    fn expect_everywhere(&mut self, name: &'static str, wanted: &[u8]) -> Result<(), Unproved> {
+        for lba in self.samples() {
+            expect(name, &mut self.source, lba, wanted)?;
+        }
+        Ok(())
+    }
+
+    fn plain_bytes(&self) -> u64 {
+        self.size_bytes.min(PLAIN_BYTES_MAX)
+    }
+
+    fn judged(
+        &self,
+        name: &'static str,
+        title: &'static str,
+        costs: (Cost, Cost),
+        proof: String,
+    ) -> Primitive {
+        primitive(name, title, costs, (self.size_bytes, self.plain_bytes()), proof)
+    }
+
+    /// Ends the sessions.
+    pub(super) fn close(self) -> Result<(), Unproved> {
+        self.source.logout()?;
+        self.destination.logout()?;
+        Ok(())
+    }
+}
+
+fn primitive(
+    name: &'static str,
+    title: &'static str,
+    (cost, plain): (Cost, Cost),
+    (covered_bytes, plain_measured_bytes): (u64, u64),
+    proof: String,
+) -> Primitive {
+    let scale = covered_bytes as f64 / plain_measured_bytes as f64;
+    let plain_seconds = plain.seconds * scale;
+    // Multiplied first: it is a multiple of what was measured, or nearly.
+    let plain_wire_bytes = (u128::from(plain.wire_bytes) * u128::from(covered_bytes)
+        / u128::from(plain_measured_bytes)) as u64;
+    Primitive {
+        name,
+        title,
+        covered_bytes,
+        seconds: cost.seconds,
+        wire_bytes: cost.wire_bytes,
+        plain_seconds,
+        plain_wire_bytes,
+        plain_measured_bytes,
+        saved_seconds: plain_seconds - cost.seconds,
+        saved_wire_bytes: plain_wire_bytes.cast_signed() - cost.wire_bytes.cast_signed(),
+        proof,
+    }
+}
+
+fn wrong(primitive: &'static str, what: &str) -> Unproved {
+    Unproved::Wrong { primitive, what: what.to_owned() }
+}
+
+fn log_in(url: &Url) -> Result<Session, Unproved> {
+    let options = LoginOptions { command_limit: COMMAND_LIMIT, ..LoginOptions::of(url)? };
+    Ok(Session::login(url, &options)?)
+}
+
+fn wire_bytes(session: &Session) -> u64 {
+    let bytes = session.wire_bytes();
+    bytes.sent + bytes.received
+}
+
+/// Runs commands, and then makes what they did durable.
+fn timed(
+    session: &mut Session,
+    commands: impl FnOnce(&mut Session) -> Result<(), Unproved>,
+) -> Result<Cost, Unproved> {
+    let (before, start) = (wire_bytes(session), Instant::now());
+    commands(session)?;
+    session.write("SYNCHRONIZE CACHE", cdb::synchronize_cache16(0, 0), &[])?;
+    let wire_bytes = wire_bytes(session) - before;
+    Ok(Cost { seconds: start.elapsed().as_secs_f64(), wire_bytes })
+}
+
+/// First block and number of blocks of each command that goes over a unit.
+fn runs(bytes: u64) -> impl Iterator<Item = (u64, u32)> {
+    let blocks = bytes / BLOCK;
+    (0..blocks).step_by(RUN_BLOCKS as usize).map(move |lba| {
+        let run = RUN_BLOCKS.min(blocks - lba);
+        (lba, run as u32)
+    })
+}
+
+fn fill(session: &mut Session, bytes: u64, block: &[u8]) -> Result<(), Unproved> {
+    timed(session, |session| {
+        for (lba, blocks) in runs(bytes) {
+            let cdb = cdb::write_same16(lba, blocks, WriteSame::default());
+            session.write("WRITE SAME", cdb, block)?;
+        }
+        Ok(())
+    })
+    .map(drop)
+}
+
+fn write_piece(at: u64) -> cdb::Cdb {
+    cdb::write16(at / BLOCK, (PIECE_BYTES / BLOCK) as u32, false)
+}
+
+/// A block with a number in front.
+fn marked(pattern: &[u8], number: usize) -> Vec<u8> {
+    let number = (number as u64).to_be_bytes();
+    [&number, &pattern[number.len()..]].concat()
+}
+
+fn expect(
+    name: &'static str,
+    session: &mut Session,
+    lba: u64,
+    wanted: &[u8],
+) -> Result<(), Unproved> {
+    let found = session.read("READ", cdb::read16(lba, 1, false), BLOCK_BYTES)?;
+    if found != wanted {
+        return Err(wrong(name, &format!("block {lba} is not what it should be")));
+    }
+    Ok(())
+}
+
+/// A big-endian number of some of the bytes; 0 where they are not there.
+fn number(bytes: &[u8], at: usize, len: usize) -> u64 {
+    let bytes = bytes.get(at..at + len).unwrap_or_default();
+    bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+/// Two sessions count up the number in block 0, `RACE_ROUNDS` times each; the time and the bytes of
+/// both.
+fn raced(url: &Url, count: fn(&mut Session) -> Result<bool, Unproved>) -> Result<Cost, Unproved> {
+    let mut sessions = [log_in(url)?, log_in(url)?];
+    let before: u64 = sessions.iter().map(wire_bytes).sum();
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        let side = |session: &mut Session| {
+            let mut counted = 0;
+            while counted < RACE_ROUNDS {
+                counted += u64::from(count(session)?);
+            }
+            Ok::<(), Unproved>(())
+        };
+        let sides = sessions.each_mut().map(|session| scope.spawn(move || side(session)));
+        sides.into_iter().try_for_each(|side| side.join().expect("it only talks to a target"))
+    })?;
+    let seconds = start.elapsed().as_secs_f64();
+    let wire_bytes = sessions.iter().map(wire_bytes).sum::<u64>() - before;
+    sessions.into_iter().try_for_each(Session::logout)?;
+    Ok(Cost { seconds, wire_bytes })
+}
+
+fn incremented(block: &[u8]) -> Vec<u8> {
+    let next = number(block, 0, 8) + 1;
+    [&next.to_be_bytes()[..], block.get(8..).unwrap_or_default()].concat()
+}
+
+/// One try with COMPARE AND WRITE: false where the other side was first.
+fn count_by_compare(session: &mut Session) -> Result<bool, Unproved> {
+    let old = session.read("READ", cdb::read16(0, 1, false), BLOCK_BYTES)?;
+    let both = [&old[..], &incremented(&old)].concat();
+    let reply = session.insist(cdb::compare_and_write(0, 1, false), &both, 0)?;
+    if reply.sense.is_some_and(|sense| sense.key == MISCOMPARE) {
+        return Ok(false);
+    }
+    match reply.status {
+        weir_initiator::Status::GOOD => Ok(true),
+        status => Err(wrong("compare-and-write", &format!("it was answered {status}"))),
+    }
+}
+
+/// One try with RESERVE (6) and RELEASE (6), as hypervisors lock without COMPARE AND WRITE: false
+/// where the other side holds the unit.
+fn count_by_reserve(session: &mut Session) -> Result<bool, Unproved> {
+    let [mut reserve, mut release] = [cdb::Cdb::default(); 2];
+    (reserve[0], release[0]) = (0x16, 0x17);
+    let reply = session.execute(reserve, &[], 0)?;
+    if reply.status == weir_initiator::Status::RESERVATION_CONFLICT {
+        return Ok(false);
+    }
+    if reply.status != weir_initiator::Status::GOOD {
+        return Err(wrong("RESERVE", &format!("it was answered {}", reply.status)));
+    }
+    let old = session.read("READ", cdb::read16(0, 1, false), BLOCK_BYTES)?;
+    session.write("WRITE", cdb::write16(0, 1, false), &incremented(&old))?;
+    session.write("RELEASE", release, &[])?;
+    Ok(true)
+}
