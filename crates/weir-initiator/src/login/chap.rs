@@ -14,6 +14,10 @@ use weir_iscsi::text::{self, NONE, binary, number, to_hex};
 use crate::error::InitiatorError;
 use crate::options::Chap;
 
+/// Offered, MD5 first: tgt takes the first it knows, and takes 7 for SHA-1. Targets that choose by
+/// themselves, such as this project's, take SHA-256.
+const ALGORITHMS: &str = "5,7";
+
 /// What a step of the target's did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Proof {
@@ -84,8 +88,7 @@ impl Security {
         };
         match (&self.state, value("AuthMethod")) {
             (State::Offered, Some("CHAP")) if !has_chap => {
-                // The target takes the first it has.
-                text::put(out, "CHAP_A", "7,5");
+                text::put(out, "CHAP_A", ALGORITHMS);
                 self.state = State::Algorithms;
                 Ok(Proof::Nothing)
             }
