@@ -5,6 +5,8 @@
 //! Written from the standards and not from the tables of this project's target side: what one side
 //! has wrong must not look right to the other.
 //!
+//! Invariant: a list is as long as the length fields in it say.
+//!
 //! Spec: SPC-4 clause 6, SBC-3 clause 5; numbers are big-endian.
 
 /// A command descriptor block of 6 to 16 bytes, zeros behind it.
@@ -41,17 +43,17 @@ pub const fn test_unit_ready() -> Cdb {
 }
 
 /// INQUIRY (SPC-4 6.6): a vital product data page, or the standard data.
-pub fn inquiry(page: Option<u8>, allocation_bytes: u16) -> Cdb {
+pub fn inquiry(vital: Option<u8>, allocation_bytes: u16) -> Cdb {
     let mut cdb = [0; 16];
-    put(&mut cdb, 0, [0x12, u8::from(page.is_some()), page.unwrap_or(0)]);
+    put(&mut cdb, 0, [0x12, u8::from(vital.is_some()), vital.unwrap_or(0)]);
     put(&mut cdb, 3, allocation_bytes.to_be_bytes());
     cdb
 }
 
 /// MODE SENSE (10) (SPC-4 6.14): current values of a page, without block descriptors.
-pub fn mode_sense10(page: u8, allocation_bytes: u16) -> Cdb {
+pub fn mode_sense10(code: u8, allocation_bytes: u16) -> Cdb {
     let mut cdb = [0; 16];
-    put(&mut cdb, 0, [0x5A, 0x08, page & 0x3F]);
+    put(&mut cdb, 0, [0x5A, 0x08, code & 0x3F]);
     put(&mut cdb, 7, allocation_bytes.to_be_bytes());
     cdb
 }

@@ -68,7 +68,7 @@ pub enum InitiatorError {
     #[error("bad data digest from the target")]
     DataDigest,
     /// The target refused the login.
-    #[error("the target refuses the login: {} ({:02x}{:02x})", meaning(*status), status[0], status[1])]
+    #[error("the target refuses the login: {} ({:?})", meaning(*status), status)]
     Refused {
         /// Class and detail (RFC 7143 11.13.5).
         status: [u8; 2],

@@ -92,17 +92,17 @@ pub struct BlockLimits {
 
 impl BlockLimits {
     /// Reads the page, its header included.
-    pub fn parse(page: &[u8]) -> Self {
-        let word = |at: usize| page.get(at..at + 4).map_or(0, number) as u32;
+    pub fn parse(bytes: &[u8]) -> Self {
+        let word = |at: usize| bytes.get(at..at + 4).map_or(0, number) as u32;
         Self {
-            write_same_not_zero: byte(page, 4) & 1 != 0,
-            compare_blocks_max: byte(page, 5),
+            write_same_not_zero: byte(bytes, 4) & 1 != 0,
+            compare_blocks_max: byte(bytes, 5),
             transfer_blocks_max: word(8),
             optimal_blocks: word(12),
             unmap_blocks_max: word(20),
             unmap_ranges_max: word(24),
             unmap_granularity_blocks: word(28),
-            write_same_blocks_max: page.get(36..44).map_or(0, number),
+            write_same_blocks_max: bytes.get(36..44).map_or(0, number),
         }
     }
 }
@@ -123,8 +123,8 @@ pub struct Provisioning {
 
 impl Provisioning {
     /// Reads the page, its header included.
-    pub fn parse(page: &[u8]) -> Self {
-        let flags = byte(page, 5);
+    pub fn parse(bytes: &[u8]) -> Self {
+        let flags = byte(bytes, 5);
         Self {
             unmap: flags & 0x80 != 0,
             write_same16: flags & 0x40 != 0,
@@ -136,9 +136,9 @@ impl Provisioning {
 
 /// The NAA designator of the logical unit in the device identification page 83h (SPC-4 7.8.6),
 /// which names it in copies: 8 or 16 bytes.
-pub fn naa_in(page: &[u8]) -> Option<Vec<u8>> {
-    let len = number(page.get(2..4)?) as usize;
-    let mut rest = page.get(4..)?;
+pub fn naa_in(bytes: &[u8]) -> Option<Vec<u8>> {
+    let len = number(bytes.get(2..4)?) as usize;
+    let mut rest = bytes.get(4..)?;
     rest = rest.get(..rest.len().min(len))?;
     let mut found: Option<&[u8]> = None;
     while let Some(([set, kind, _, len], after)) = rest.split_first_chunk::<4>() {
@@ -154,9 +154,9 @@ pub fn naa_in(page: &[u8]) -> Option<Vec<u8>> {
 
 /// Whether the third-party copy page 8Fh (SPC-4 7.8.17) lists EXTENDED COPY (LID1) with segments
 /// from block device to block device; the most blocks that one copies, where the page says bytes.
-pub fn copy_segment_blocks_max(page: &[u8], block_bytes: u32) -> Option<u64> {
-    let len = number(page.get(2..4)?) as usize;
-    let mut rest = page.get(4..)?;
+pub fn copy_segment_blocks_max(bytes: &[u8], block_bytes: u32) -> Option<u64> {
+    let len = number(bytes.get(2..4)?) as usize;
+    let mut rest = bytes.get(4..)?;
     rest = rest.get(..rest.len().min(len))?;
     let (mut has_command, mut has_segment, mut bytes_max) = (false, false, 0);
     while let Some(([a, b, c, d], after)) = rest.split_first_chunk::<4>() {
@@ -233,35 +233,35 @@ mod tests {
     }
 
     #[test]
-    fn pages_say_what_there_is() {
-        let mut page = vec![0, 0xB0, 0, 60, 1, 255, 0, 8, 0, 0, 0x20, 0];
-        page.resize(64, 0);
-        page[20..24].copy_from_slice(&[0, 0, 1, 0]);
-        page[43] = 9;
-        let limits = BlockLimits::parse(&page);
+    fn vital_data_says_what_there_is() {
+        let mut vital = vec![0, 0xB0, 0, 60, 1, 255, 0, 8, 0, 0, 0x20, 0];
+        vital.resize(64, 0);
+        vital[20..24].copy_from_slice(&[0, 0, 1, 0]);
+        vital[43] = 9;
+        let limits = BlockLimits::parse(&vital);
         assert_eq!((limits.compare_blocks_max, limits.transfer_blocks_max), (255, 0x2000));
         assert_eq!((limits.unmap_blocks_max, limits.write_same_blocks_max), (256, 9));
         assert_eq!(BlockLimits::parse(&[]), BlockLimits::default());
         assert!(Provisioning::parse(&[0, 0xB2, 0, 4, 0, 0xC4, 2, 0]).write_same16);
         // A name of the vendor, then NAA of 8 and of 16 bytes.
-        let mut page = vec![0, 0x83, 0, 36, 2, 1, 0, 0, 1, 3, 0, 8, 5, 5, 5, 5, 5, 5, 5, 5];
-        page.extend([1, 3, 0, 16]);
-        page.extend([6; 16]);
-        assert_eq!(naa_in(&page), Some(vec![6; 16]));
-        assert_eq!(naa_in(&page[..30]), None, "cut off");
+        let mut vital = vec![0, 0x83, 0, 36, 2, 1, 0, 0, 1, 3, 0, 8, 5, 5, 5, 5, 5, 5, 5, 5];
+        vital.extend([1, 3, 0, 16]);
+        vital.extend([6; 16]);
+        assert_eq!(naa_in(&vital), Some(vec![6; 16]));
+        assert_eq!(naa_in(&vital[..30]), None, "cut off");
     }
 
     #[test]
     fn a_copy_is_there_where_command_and_segment_are_listed() {
         let mut content = vec![0, 1, 0, 8, 5, 0x83, 1, 0, 0x84, 0, 0, 0];
         content.extend([0, 8, 0, 4, 3, 0x02, 0x0A, 0xE4]);
-        let page = |content: &[u8]| [&[0, 0x8F, 0, content.len() as u8], content].concat();
-        assert_eq!(copy_segment_blocks_max(&page(&content), 512), Some(0xFFFF));
+        let vital = |content: &[u8]| [&[0, 0x8F, 0, content.len() as u8], content].concat();
+        assert_eq!(copy_segment_blocks_max(&vital(&content), 512), Some(0xFFFF));
         let mut limited = content.clone();
         limited.extend([0x80, 1, 0, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]);
-        assert_eq!(copy_segment_blocks_max(&page(&limited), 512), Some(128));
+        assert_eq!(copy_segment_blocks_max(&vital(&limited), 512), Some(128));
         content[7] = 1;
-        assert_eq!(copy_segment_blocks_max(&page(&content), 512), None, "LID4 alone");
+        assert_eq!(copy_segment_blocks_max(&vital(&content), 512), None, "LID4 alone");
     }
 
     proptest! {

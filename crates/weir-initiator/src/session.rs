@@ -20,7 +20,7 @@ use crate::terms::Terms;
 use crate::url::Url;
 
 /// Room for what a unit tells of itself.
-const PAGE_BYTES: u16 = 4096;
+const VITAL_BYTES: u16 = 4096;
 /// REPORT LUNS: as many as a target can have.
 const LUNS_BYTES: u32 = 8 + 8 * 16384;
 /// The additional sense codes of a command or a field that is not supported.
@@ -254,9 +254,9 @@ impl Session {
     ///
     /// # Errors
     /// It failed otherwise, or the page is another.
-    pub fn vital_page(&mut self, code: u8) -> Result<Option<Vec<u8>>, InitiatorError> {
-        let cdb = cdb::inquiry(Some(code), PAGE_BYTES);
-        let reply = self.insist(cdb, &[], u32::from(PAGE_BYTES))?;
+    pub fn vital_data(&mut self, code: u8) -> Result<Option<Vec<u8>>, InitiatorError> {
+        let cdb = cdb::inquiry(Some(code), VITAL_BYTES);
+        let reply = self.insist(cdb, &[], u32::from(VITAL_BYTES))?;
         if reply.is_not_supported() {
             return Ok(None);
         }
@@ -271,17 +271,17 @@ impl Session {
     /// Block limits; all 0 where the unit has no such page.
     ///
     /// # Errors
-    /// As [`Self::vital_page`].
+    /// As [`Self::vital_data`].
     pub fn block_limits(&mut self) -> Result<BlockLimits, InitiatorError> {
-        Ok(BlockLimits::parse(&self.vital_page(0xB0)?.unwrap_or_default()))
+        Ok(BlockLimits::parse(&self.vital_data(0xB0)?.unwrap_or_default()))
     }
 
     /// Logical block provisioning; nothing where the unit has no such page.
     ///
     /// # Errors
-    /// As [`Self::vital_page`].
+    /// As [`Self::vital_data`].
     pub fn provisioning(&mut self) -> Result<Provisioning, InitiatorError> {
-        Ok(Provisioning::parse(&self.vital_page(0xB2)?.unwrap_or_default()))
+        Ok(Provisioning::parse(&self.vital_data(0xB2)?.unwrap_or_default()))
     }
 
     /// Whether writes go to a volatile cache (WCE of the caching mode page, SBC-3 6.5.5); `None`
@@ -298,9 +298,9 @@ impl Session {
         // Behind the header of 8 bytes and block descriptors, which were not asked for.
         let descriptors = data.get(6..).and_then(|rest| rest.first_chunk::<2>());
         let descriptors = descriptors.map_or(0, |len| u16::from_be_bytes(*len));
-        let page = data.get(8 + usize::from(descriptors)..).unwrap_or_default();
-        let is_caching = page.first().is_some_and(|code| code & 0x3F == 0x08);
-        Ok(page.get(2).filter(|_| is_caching).map(|flags| flags & 0x04 != 0))
+        let caching = data.get(8 + usize::from(descriptors)..).unwrap_or_default();
+        let is_caching = caching.first().is_some_and(|code| code & 0x3F == 0x08);
+        Ok(caching.get(2).filter(|_| is_caching).map(|flags| flags & 0x04 != 0))
     }
 
     /// Numbers of the logical units that this side can use, as far as they are of one level.

@@ -8,6 +8,8 @@
 //!   header-digest=crc32c|none  data-digest=crc32c|none
 //! ```
 //!
+//! Invariant: what is read is printed the same, but for the port, which is always there.
+//!
 //! The form is that of libiscsi; a user and a secret in front of the host, as it takes them, are
 //! refused: what is on a command line can be read by everybody on the machine.
 

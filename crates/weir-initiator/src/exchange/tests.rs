@@ -379,7 +379,10 @@ proptest! {
     /// Whole PDUs with fields out of a small set, so that many checks are passed.
     #[test]
     fn no_target_makes_it_panic_or_hold_much(
-        pdus in proptest::collection::vec((0_usize..12, 0_u32..4, 0_u32..5, 0_usize..6, any::<[u8; 6]>()), 1..60),
+        pdus in proptest::collection::vec(
+            (0_usize..12, 0_u32..4, 0_u32..5, 0_usize..6, any::<[u8; 6]>()),
+            1..60,
+        ),
         digests in 0_u8..4,
     ) {
         let digests = Digests { header: digests & 1 != 0, data: digests & 2 != 0 };
@@ -404,12 +407,14 @@ proptest! {
             header.set(2, [noise[1] & 1, noise[2]]);
             header.set(8, noise);
             header.set_word(16, if noise[3] < 32 { NO_TAG } else { tag });
-            header.set_word(20, if noise[3].is_multiple_of(3) { NO_TAG } else { u32::from(noise[4]) });
+            let ttt = if noise[3].is_multiple_of(3) { NO_TAG } else { u32::from(noise[4]) };
+            header.set_word(20, ttt);
             header.set_word(36, number);
             header.set_word(40, offsets[number as usize]);
             header.set_word(44, u32::from(noise[5]) << 7);
             let data = vec![noise[5]; [0, 1, 2, 512, 1024, 2048][len]];
-            let bytes = answer(header, 1 + u32::from(noise[4] & 3), u32::from(noise[5] & 15), &data, digests);
+            let (stat_sn, max) = (1 + u32::from(noise[4] & 3), u32::from(noise[5] & 15));
+            let bytes = answer(header, stat_sn, max, &data, digests);
             if exchange.take(&bytes, &mut memory).is_err() {
                 break;
             }
