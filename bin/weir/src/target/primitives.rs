@@ -144,8 +144,8 @@ impl Bench {
         let plain = self.plain_copy(plain_bytes)?;
         fill(&mut self.destination, plain_bytes, &vec![0; BLOCK as usize])?;
         let naa = |session: &mut Session| {
-            let page = session.vital_page(0x83)?.unwrap_or_default();
-            naa_in(&page).ok_or_else(|| wrong(NAME, "a logical unit has no NAA designator"))
+            let names = session.vital_data(0x83)?.unwrap_or_default();
+            naa_in(&names).ok_or_else(|| wrong(NAME, "a logical unit has no NAA designator"))
         };
         let (source, destination) = (naa(&mut self.source)?, naa(&mut self.destination)?);
         let segments: Vec<CopySegment> = runs(self.size_bytes)
