@@ -22,7 +22,7 @@ use weir_iscsi::limits::TRANSFER_BYTES_MAX;
 use weir_iscsi::pdu::{self, Digests, Login};
 use weir_iscsi::{Admission, Applicant, Authentication, Discovered, Refusal, Sessions, Targets};
 use weir_scsi::{Command, Completion, Lun, Managed, Management, Nexus, Sense, Status};
-use weir_serve::{Address, OutBuf, Peer, Watch};
+use weir_serve::{Address, Budget, OutBuf, Peer, Watch};
 
 /// As much as a socket takes without a reader.
 const INPUT_BYTES_MAX: usize = 64 << 10;
@@ -76,7 +76,7 @@ async fn session(input: Vec<u8>) {
     let local = Address::Unix("/socket".into());
     let peer = Peer { name: "peer".to_owned(), local };
     let targets: Arc<dyn Targets> = Arc::new(One::default());
-    let watch = Watch::default();
+    let (watch, budget) = (Watch::default(), Budget::new(64 << 10, 4 << 10));
     let asked = input.len();
     let client = async {
         drop(ours.write_all(input).await);
@@ -85,7 +85,7 @@ async fn session(input: Vec<u8>) {
         // Each 48 bytes asked for are answered with a few PDUs, and at most one read.
         assert!(got.len() <= (1 + asked / 48) * (16 << 10) + (64 << 10), "{} bytes", got.len());
     };
-    let server = weir_iscsi::session::run(theirs, &targets, &peer, &watch);
+    let server = weir_iscsi::session::run(theirs, &targets, &budget, &peer, &watch);
     let (_, ended) = futures_util::join!(client, server);
     drop(ended);
     assert!(targets.sessions().list().is_empty());
@@ -164,6 +164,10 @@ impl Nexus for Echo {
             Self::run(&command, data_in)
         }
         .boxed_local()
+    }
+
+    fn answer_bytes(&self, command: &Command<'_>) -> usize {
+        command.cdb.get(1).map_or(0, |len| usize::from(*len) * 16)
     }
 
     fn manage(&self, lun: Lun, _: Management) -> Managed {

@@ -242,7 +242,7 @@ fn serve_data(data: Listeners, state_dir: &Path) -> Result<Clients, ApiError> {
         _ => None,
     });
     let targets = TargetRegistry::new(portals.collect(), state_dir);
-    let protocol = weir_iscsi::Iscsi(Arc::<TargetRegistry>::clone(&targets));
+    let protocol = weir_iscsi::Iscsi::new(Arc::<TargetRegistry>::clone(&targets));
     let listens = !data.iscsi.is_empty();
     let start = || weir_serve::serve(data.iscsi, Arc::new(protocol), threads).map_err(failed);
     let iscsi = if listens { Some(start()?) } else { None };

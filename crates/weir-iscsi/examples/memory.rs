@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if let Address::Tcp(address) = listener.address()? {
         targets.set_portals(&[address]);
     }
-    let server = serve(vec![listener], Arc::new(Iscsi(targets)), 1)?;
+    let server = serve(vec![listener], Arc::new(Iscsi::new(targets)), 1)?;
     let mut line = String::new();
     while std::io::stdin().read_line(&mut line)? > 0 {
         line.clear();

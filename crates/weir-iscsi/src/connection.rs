@@ -20,7 +20,7 @@ use std::time::Instant;
 
 use hashbrown::HashMap;
 use weir_scsi::Nexus;
-use weir_serve::{Linger, Outgoing, Signal};
+use weir_serve::{Linger, Outgoing, Share, Signal};
 
 use crate::error::IscsiError;
 use crate::limits::{
@@ -40,6 +40,7 @@ mod command;
 mod gather;
 mod management;
 mod outbox;
+mod room;
 mod sequence;
 mod texts;
 
@@ -54,6 +55,7 @@ pub(crate) struct Parts {
     pub(crate) nexus: Option<Box<dyn Nexus>>,
     pub(crate) place: Place,
     pub(crate) targets: Arc<dyn Targets>,
+    pub(crate) share: Share,
     pub(crate) applicant: Applicant,
     pub(crate) target: Option<String>,
     pub(crate) terms: Terms,
@@ -74,8 +76,9 @@ pub(crate) struct Connection {
     outbox: Outbox,
     stat_sn: Cell<u32>,
     sequence: Cell<Sequence>,
-    /// Requests that came before their turn, by CmdSN.
+    /// Requests that came before their turn, by CmdSN, and their bytes.
     held: RefCell<HashMap<u32, Held>>,
+    held_bytes: Cell<usize>,
     /// Commands taken and not answered, by initiator task tag.
     tasks: RefCell<HashMap<u32, Rc<Task>>>,
     tasks_begun: Cell<u64>,
@@ -83,9 +86,13 @@ pub(crate) struct Connection {
     running: Cell<usize>,
     /// Room that their answers may take.
     running_bytes: Cell<usize>,
-    /// Write data that was asked for, and commands that wait until it may be.
+    /// Write data that was asked for.
     gathering_bytes: Cell<usize>,
-    to_ask: RefCell<VecDeque<(u32, u64)>>,
+    /// Write data that came unasked.
+    unasked_bytes: Cell<usize>,
+    /// Commands that wait for memory: to ask for their data, or to run.
+    to_grant: RefCell<VecDeque<(u32, u64)>>,
+    share: Share,
     waiting: RefCell<Vec<Waiting>>,
     exchange: RefCell<Exchange>,
     last_ttt: Cell<u32>,
@@ -139,12 +146,15 @@ impl Connection {
             stat_sn: Cell::new(parts.stat_sn),
             sequence: Cell::new(Sequence::new(parts.cmd_sn, COMMANDS_MAX)),
             held: RefCell::default(),
+            held_bytes: Cell::new(0),
             tasks: RefCell::default(),
             tasks_begun: Cell::new(0),
             running: Cell::new(0),
             running_bytes: Cell::new(0),
             gathering_bytes: Cell::new(0),
-            to_ask: RefCell::default(),
+            unasked_bytes: Cell::new(0),
+            to_grant: RefCell::default(),
+            share: parts.share,
             waiting: RefCell::default(),
             exchange: RefCell::default(),
             last_ttt: Cell::new(0),
@@ -190,9 +200,12 @@ impl Connection {
 
     /// No further request comes: commands whose data is not here never get it.
     pub(crate) fn stop_taking(&self) {
-        self.tasks.borrow_mut().retain(|_, task| task.is_running());
-        self.to_ask.borrow_mut().clear();
+        self.to_grant.borrow_mut().clear();
         self.held.borrow_mut().clear();
+        self.held_bytes.set(0);
+        let given_up: Vec<_> =
+            self.tasks.borrow().values().filter(|task| !task.is_running()).map(Rc::clone).collect();
+        given_up.iter().for_each(|task| self.remove(task));
     }
 
     /// Says that the session is about to be dropped by this side.
@@ -215,7 +228,7 @@ impl Connection {
     /// Whether another request may be taken.
     pub(crate) fn has_room(&self) -> bool {
         let held = self.outbox.held_bytes() + self.running_bytes.get();
-        !self.outbox.is_full() && held <= REPLY_BYTES_MAX
+        !self.outbox.is_full() && held <= REPLY_BYTES_MAX && !self.must_end_some()
     }
 
     /// Waits until [`Connection::has_room`], or the connection is broken.
@@ -239,8 +252,8 @@ impl Connection {
 
     /// Called where nothing is left to do for now.
     pub(crate) fn idle(&self) {
-        if self.tasks.borrow().is_empty() {
-            self.outbox.idle();
+        if self.tasks.borrow().is_empty() && self.outbox.idle() {
+            self.account();
         }
     }
 
@@ -248,7 +261,7 @@ impl Connection {
 
     pub(crate) fn next_send(&self) -> Option<Outgoing> {
         let next = self.outbox.next_send();
-        self.progress.notify();
+        self.made_room();
         next
     }
 
@@ -265,8 +278,8 @@ impl Connection {
     }
 
     pub(crate) fn sent(&self, sent: Outgoing) {
-        self.outbox.sent(sent);
-        self.progress.notify();
+        self.outbox.sent(sent, self.share.is_tight());
+        self.made_room();
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -354,6 +367,7 @@ impl Connection {
             Held::Aborted => 0,
         };
         let len = held.values().map(bytes).sum();
+        self.held_bytes.set(len);
         if len > HELD_BYTES_MAX {
             let expected = self.sequence.get().expected();
             return Err(IscsiError::OutOfOrder { len, expected });
@@ -371,6 +385,8 @@ impl Connection {
             sequence.advance();
             self.sequence.set(sequence);
             let Held::Pdus(_, pdus) = held else { continue };
+            let len: usize = pdus.iter().map(Vec::len).sum();
+            self.held_bytes.update(|n| n.saturating_sub(len));
             for raw in pdus {
                 let framed = pdu::frame(&raw, self.digests(), RECEIVE_DATA_BYTES_MAX)?;
                 let Framed::Pdu(pdu, _) = framed else { continue };
@@ -425,6 +441,10 @@ impl Connection {
     }
 
     fn echo(&self, request: NopOut, data: &[u8]) {
+        if self.tasks.borrow().is_empty() && self.outbox.is_empty() {
+            // Who has time to ask whether this side is there needs no buffers for now.
+            self.outbox.give_up_pool();
+        }
         if request.itt == NO_TAG {
             return;
         }

@@ -53,6 +53,12 @@ pub enum IscsiError {
         /// The command that is missing.
         expected: u32,
     },
+    /// Data that came unasked and is not whole, while all memory is in use.
+    #[error("{len} bytes of unfinished data that nobody asked for, and no memory is left")]
+    Unasked {
+        /// How much it is.
+        len: usize,
+    },
     /// The initiator broke the protocol in a way that only a new login mends.
     #[error("{why}")]
     Protocol {
@@ -92,6 +98,7 @@ impl IscsiError {
             | Self::DataTooLong { .. }
             | Self::OutOfOrder { .. }
             | Self::Protocol { .. } => ErrorKind::Invalid,
+            Self::Unasked { .. } => ErrorKind::NoSpace,
             Self::HeaderDigest => ErrorKind::Data,
             Self::LoginTimeout { .. }
             | Self::Silent { .. }

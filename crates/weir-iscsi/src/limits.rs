@@ -2,10 +2,12 @@
 //!
 //! Not here: limits of every block protocol's server (weir-serve), of the engine (weir-base).
 //!
-//! Invariant: whatever an initiator sends, a connection holds at most [`INPUT_BYTES_MAX`] of
-//! input, [`HELD_BYTES_MAX`] of commands that came out of order, [`GATHER_BYTES_MAX`] of write
-//! data asked for beside [`COMMANDS_MAX`] times [`FIRST_BURST_BYTES`] of unasked, and
-//! [`REPLY_BYTES_MAX`] (or one largest reply) of replies.
+//! Invariants, whatever initiators send:
+//! - a connection holds at most [`INPUT_BYTES_MAX`] of input, [`HELD_BYTES_MAX`] of commands that
+//!   came out of order, [`GATHER_BYTES_MAX`] of write data asked for beside [`COMMANDS_MAX`] times
+//!   [`FIRST_BURST_BYTES`] of unasked, and [`REPLY_BYTES_MAX`] (or one largest reply) of replies;
+//! - all connections hold at most [`SHARED_BYTES_MAX`], and each its input and [`OWN_BYTES`] beside
+//!   that.
 
 use std::time::Duration;
 
@@ -66,6 +68,14 @@ pub const HELD_BYTES_MAX: usize = 2 * RECEIVE_DATA_BYTES_MAX;
 
 /// Replies under way beyond which no further command is run.
 pub const REPLY_BYTES_MAX: usize = 2 * TRANSFER_BYTES_MAX;
+
+/// What all connections of a server hold together of write data and replies, beside what each has
+/// of its own: a few largest commands, and a MiB for each of 256 sessions.
+pub const SHARED_BYTES_MAX: usize = 256 << 20;
+
+/// What each connection holds of that without asking: a full window of 4 KiB commands, with the
+/// buffers that their answers are sent from.
+pub const OWN_BYTES: usize = 1 << 20;
 
 /// Replies gathered before the next command waits for a send: 60 reads of 4 KiB in one send, and
 /// small enough to stay in the CPU's cache.

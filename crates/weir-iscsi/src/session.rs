@@ -22,12 +22,13 @@ use compio::buf::{IntoInner, IoBuf};
 use compio::io::AsyncWriteExt;
 use rustix::net::Shutdown;
 use weir_serve::limits::DRAIN_LIMIT;
-use weir_serve::{Input, Linger, OutBuf, Peer, Protocol, Socket, Watch, shut};
+use weir_serve::{Budget, Input, Linger, OutBuf, Peer, Protocol, Socket, Watch, shut};
 
 use crate::connection::{Connection, Flow, Parts};
 use crate::error::IscsiError;
 use crate::limits::{
-    COMMANDS_MAX, INPUT_BYTES_MAX, LOGIN_DATA_BYTES_MAX, LOGIN_LIMIT, RECEIVE_DATA_BYTES_MAX,
+    COMMANDS_MAX, INPUT_BYTES_MAX, LOGIN_DATA_BYTES_MAX, LOGIN_LIMIT, OWN_BYTES,
+    RECEIVE_DATA_BYTES_MAX, SHARED_BYTES_MAX,
 };
 use crate::login::{Denial, Login, Purpose, Ready, Step, refused};
 use crate::pdu::{self, Digests, Framed, Header, LoginResponse, Pdu, opcode};
@@ -38,7 +39,22 @@ use crate::targets::Targets;
 const FIRST_STAT_SN: u32 = 1;
 
 /// The protocol, with what it offers.
-pub struct Iscsi(pub Arc<dyn Targets>);
+pub struct Iscsi {
+    targets: Arc<dyn Targets>,
+    budget: Arc<Budget>,
+}
+
+impl Iscsi {
+    /// With the memory that `limits` gives to a server.
+    pub fn new(targets: Arc<dyn Targets>) -> Self {
+        Self::with_budget(targets, Budget::new(SHARED_BYTES_MAX, OWN_BYTES))
+    }
+
+    /// With other memory.
+    pub const fn with_budget(targets: Arc<dyn Targets>, budget: Arc<Budget>) -> Self {
+        Self { targets, budget }
+    }
+}
 
 impl Protocol for Iscsi {
     type Error = IscsiError;
@@ -53,7 +69,7 @@ impl Protocol for Iscsi {
         peer: &Peer,
         watch: &Watch,
     ) -> Result<(), IscsiError> {
-        run(socket, &self.0, peer, watch).await
+        run(socket, &self.targets, &self.budget, peer, watch).await
     }
 }
 
@@ -64,11 +80,13 @@ impl Protocol for Iscsi {
 pub async fn run<S: Socket>(
     socket: S,
     targets: &Arc<dyn Targets>,
+    budget: &Arc<Budget>,
     peer: &Peer,
     watch: &Watch,
 ) -> Result<(), IscsiError> {
     let mut wire = Wire { socket, input: Input::new(INPUT_BYTES_MAX) };
-    let login = compio::time::timeout(LOGIN_LIMIT, log_in(&mut wire, targets, peer, watch));
+    let side = Side { targets, budget, watch };
+    let login = compio::time::timeout(LOGIN_LIMIT, log_in(&mut wire, side, peer));
     let Ok(result) = login.await else {
         return Err(IscsiError::LoginTimeout { seconds: LOGIN_LIMIT.as_secs() });
     };
@@ -81,8 +99,9 @@ pub async fn run<S: Socket>(
         Rc::clone(&connection),
         targets.quiet_limit(),
     ));
+    let turns = compio::runtime::spawn(take_turns(Rc::clone(&connection)));
     let read = read_requests(&mut wire, &connection, watch).await;
-    drop(pinger);
+    drop((pinger, turns));
     connection.stop_taking();
     let ending = connection.ending();
     if (watch.is_stopping() || ending.is_some()) && !connection.is_broken() {
@@ -107,6 +126,14 @@ pub async fn run<S: Socket>(
         Some(why) => Err(IscsiError::Ended { why }),
         None => read.and(written),
     }
+}
+
+/// This side of a login.
+#[derive(Clone, Copy)]
+struct Side<'a> {
+    targets: &'a Arc<dyn Targets>,
+    budget: &'a Arc<Budget>,
+    watch: &'a Watch,
 }
 
 type Writer = compio::runtime::JoinHandle<Result<(), IscsiError>>;
@@ -157,17 +184,16 @@ impl<S: Socket> Wire<S> {
 /// The login phase; `None` where the initiator went away before it began.
 async fn log_in<S: Socket>(
     wire: &mut Wire<S>,
-    targets: &Arc<dyn Targets>,
+    side: Side<'_>,
     peer: &Peer,
-    watch: &Watch,
 ) -> Result<Option<Rc<Connection>>, IscsiError> {
-    let mut login = Login::new(&**targets, &peer.name, &peer.local);
+    let mut login = Login::new(&**side.targets, &peer.name, &peer.local);
     let mut stat_sn = FIRST_STAT_SN;
     loop {
         let (request, step, used) =
             match pdu::frame(wire.input.pending(), Digests::default(), LOGIN_DATA_BYTES_MAX)? {
                 Framed::Need(need) => {
-                    if watch.is_stopping() || wire.receive(need).await? == 0 {
+                    if side.watch.is_stopping() || wire.receive(need).await? == 0 {
                         let begun = !wire.input.pending().is_empty();
                         return if begun { Err(IscsiError::Truncated) } else { Ok(None) };
                     }
@@ -195,7 +221,7 @@ async fn log_in<S: Socket>(
             }
             Step::Ready(response, text, ready) => {
                 let initiator = ready.applicant.port.name.clone();
-                match enter(&wire.socket, targets, *ready, stat_sn.wrapping_add(1), watch).await {
+                match enter(&wire.socket, side, *ready, stat_sn.wrapping_add(1)).await {
                     Ok((connection, tsih)) => {
                         let response = LoginResponse { tsih, ..response };
                         wire.send(number(response, stat_sn), &text).await?;
@@ -230,10 +256,9 @@ async fn refuse<S: Socket>(
 /// Enters the session, after one of the same initiator port, and makes its nexus.
 async fn enter<S: Socket>(
     socket: &S,
-    targets: &Arc<dyn Targets>,
+    side: Side<'_>,
     ready: Ready,
     stat_sn: u32,
-    watch: &Watch,
 ) -> Result<(Rc<Connection>, u16), Denial> {
     let Ready { applicant, purpose, terms, tsih, cid, cmd_sn, chap } = ready;
     let (target, open) = match purpose {
@@ -253,15 +278,16 @@ async fn enter<S: Socket>(
         digests: terms.digests,
         socket: socket.as_fd().try_clone_to_owned().map_err(no_socket)?,
     };
-    let place = targets.sessions().enter(entrant).await?;
+    let place = side.targets.sessions().enter(entrant).await?;
     let tsih = place.tsih();
     let nexus = open.map(|open| open(&applicant.port)).transpose()?;
     if let Some(target) = &target {
-        watch.set_user_of(target);
+        side.watch.set_user_of(target);
     }
     tracing::debug!(initiator = %applicant.port, ?target, tsih, ?terms, "iSCSI session begins");
-    let targets = Arc::clone(targets);
-    let parts = Parts { nexus, place, targets, applicant, target, terms, cid, cmd_sn, stat_sn };
+    let (targets, share) = (Arc::clone(side.targets), side.budget.share());
+    let parts =
+        Parts { nexus, place, targets, share, applicant, target, terms, cid, cmd_sn, stat_sn };
     Ok((Connection::new(parts), tsih))
 }
 
@@ -312,9 +338,18 @@ async fn take_pending(
         }
         let flow = connection.take(&pdu, pending.get(..used).unwrap_or_default())?;
         input.consume(used);
+        connection.check_memory()?;
         if flow == Flow::End {
             return Ok(None);
         }
+    }
+}
+
+/// Lets commands go on that wait for memory.
+async fn take_turns(connection: Rc<Connection>) {
+    loop {
+        connection.turn().await;
+        connection.grant();
     }
 }
 

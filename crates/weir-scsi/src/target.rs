@@ -235,6 +235,10 @@ impl Nexus for TargetNexus {
         .boxed_local()
     }
 
+    fn answer_bytes(&self, command: &Command<'_>) -> usize {
+        self.state.seat(command.lun).map_or(0, |seat| task::answer_bytes(&seat.unit, command.cdb))
+    }
+
     fn manage(&self, lun: Lun, function: Management) -> Managed {
         if function == Management::TargetReset {
             for seat in self.state.seats() {

@@ -16,6 +16,7 @@ use weir_serve::OutBuf;
 
 use crate::attention::Attention;
 use crate::fields::{be16, be32, bit, byte};
+use crate::limits::{STATUS_DESCRIPTORS_MAX, TRANSFER_BYTES_MAX};
 use crate::operation::{Access, Action, Operation, extent};
 use crate::seat::Seat;
 use crate::sense::{DATA_LENGTH, FAILURE, NO_UNIT, Refusal, Sense};
@@ -255,6 +256,17 @@ fn complete(outcome: Outcome, wanted_bytes: u64, descriptor: bool) -> Completion
         }
     };
     Completion { status, sense, wanted_bytes }
+}
+
+/// See `Nexus::answer_bytes`.
+pub(crate) fn answer_bytes(unit: &Unit, cdb: &[u8]) -> usize {
+    let bytes = match Operation::find(cdb).map(|operation| operation.action) {
+        Ok(Action::Read) => extent(cdb).blocks.saturating_mul(unit.block()).min(TRANSFER_BYTES_MAX),
+        Ok(Action::GetLbaStatus) => 8 + 16 * STATUS_DESCRIPTORS_MAX,
+        // The others say nothing, or are never made to wait.
+        _ => 0,
+    };
+    bytes as usize
 }
 
 /// Answers a command to a logical unit that is not there (SPC-4 6.6.1, 6.33, 6.39; SAM-5 5.11).

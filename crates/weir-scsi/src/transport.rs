@@ -150,6 +150,10 @@ pub trait Nexus {
         data_in: &'a mut OutBuf,
     ) -> LocalBoxFuture<'a, Completion>;
 
+    /// Most bytes that a command which must wait may append to `data_in`, whatever its initiator
+    /// expects: a bound of the memory that it holds meanwhile.
+    fn answer_bytes(&self, command: &Command<'_>) -> usize;
+
     /// Manages tasks. The transport ends the tasks of its own session that are meant; those of
     /// others learn it through [`Nexus::aborts`].
     fn manage(&self, lun: Lun, function: Management) -> Managed;

@@ -10,6 +10,7 @@
 
 #![deny(clippy::indexing_slicing)]
 
+mod budget;
 mod error;
 mod export;
 mod input;
@@ -22,6 +23,7 @@ mod server;
 mod signal;
 mod socket;
 
+pub use budget::{Budget, Share};
 pub use error::ServeError;
 pub use export::{Export, ExportError, ExportFuture, Exports, Extent};
 pub use input::Input;

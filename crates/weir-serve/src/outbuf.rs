@@ -64,6 +64,14 @@ impl OutBuf {
         self.bytes = bytes;
     }
 
+    /// Gives memory back where there is more than `keep` and less than half of it is used.
+    pub fn give_up_room(&mut self, keep: usize) {
+        if self.bytes.len() > keep && self.used < self.bytes.len() / 2 {
+            self.bytes.truncate(self.used);
+            self.bytes.shrink_to_fit();
+        }
+    }
+
     /// Appends bytes.
     pub fn put(&mut self, bytes: &[u8]) {
         self.space(bytes.len()).copy_from_slice(bytes);

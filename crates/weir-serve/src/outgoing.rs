@@ -84,6 +84,11 @@ impl Outgoing {
         self.head.len() + self.blocks.len() * BLOCK_BYTES
     }
 
+    /// Bytes of memory that it keeps.
+    pub fn room_bytes(&self) -> usize {
+        self.head.room() + self.blocks.len() * BLOCK_BYTES
+    }
+
     /// Sends all of it and gives the buffers back.
     pub async fn send<S: Socket>(self, socket: &mut S) -> BufResult<(), Self> {
         let sent = match self.send_now(socket) {

@@ -7,7 +7,7 @@
 //! Invariants:
 //! - the nexus gets a command with all of its data, or not at all;
 //! - a command that the nexus has is polled to its end; aborted, it loses its answer only;
-//! - commands wait for room to gather their data in the order in which they came.
+//! - a command that waits for memory holds nothing that others wait for.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -16,13 +16,13 @@ use weir_base::BLOCK_BYTES;
 use weir_scsi::sense::key;
 use weir_scsi::{Command as ScsiCommand, Completion, Lun, Nexus, Sense, Status};
 use weir_serve::OutBuf;
+use weir_serve::limits::KEEP_BYTES_MAX;
 
 use super::gather::{Gather, Taken};
 use super::{Connection, Flow};
 use crate::error::IscsiError;
 use crate::limits::{
-    COMMANDS_MAX, GATHER_BYTES_MAX, MANAGEMENT_MAX, SHARE_BYTES_MAX, SHARE_BYTES_MIN,
-    TRANSFER_BYTES_MAX,
+    COMMANDS_MAX, MANAGEMENT_MAX, OWN_BYTES, SHARE_BYTES_MAX, SHARE_BYTES_MIN, TRANSFER_BYTES_MAX,
 };
 use crate::pdu::{Command, DataOut, Pdu, R2t, RejectReason, Request};
 
@@ -37,10 +37,14 @@ pub(super) struct Task {
     aborts: u64,
     /// Its answer is not wanted any more.
     pub(super) aborted: Cell<bool>,
-    /// While its data comes.
+    /// Until the nexus has it.
     gather: RefCell<Option<Gather>>,
-    /// Its data may be asked for.
-    granted: Cell<bool>,
+    /// What is to be set aside before it goes on: its data, or its answer.
+    pub(super) needs_bytes: Cell<usize>,
+    /// That is set aside.
+    pub(super) granted: Cell<bool>,
+    /// Its data that came, or may come, unasked.
+    unasked_bytes: usize,
     /// R2Ts sent.
     r2ts: Cell<u32>,
 }
@@ -53,6 +57,18 @@ impl Task {
 
     pub(super) fn lun(&self) -> Lun {
         self.command.lun
+    }
+
+    /// Whether there is data to ask for.
+    pub(super) fn gathers(&self) -> bool {
+        self.gather.borrow().as_ref().is_some_and(|gather| !gather.is_whole())
+    }
+
+    /// Makes room for all of its data.
+    pub(super) fn reserve(&self) {
+        if let Some(gather) = self.gather.borrow_mut().as_mut() {
+            gather.reserve();
+        }
     }
 
     /// Takes data that came for it.
@@ -73,9 +89,8 @@ struct Running {
 }
 
 impl Running {
-    fn new(connection: &Rc<Connection>, task: Rc<Task>) -> Self {
-        let expected = if task.command.read { task.command.expected_bytes as usize } else { 0 };
-        let bytes = expected.min(TRANSFER_BYTES_MAX);
+    /// `bytes`: what the answer may take.
+    fn new(connection: &Rc<Connection>, task: Rc<Task>, bytes: usize) -> Self {
         connection.running.update(|n| n + 1);
         connection.running_bytes.update(|n| n + bytes);
         Self { connection: Rc::clone(connection), task, bytes, answered: false }
@@ -91,7 +106,7 @@ impl Drop for Running {
             // The task was dropped or panicked: the initiator must not wait for ever.
             connection.give_up();
         }
-        connection.progress.notify();
+        connection.made_room();
     }
 }
 
@@ -123,12 +138,16 @@ impl Connection {
 
     fn new_task(&self, nexus: &dyn Nexus, command: Command, gather: Option<Gather>) -> Rc<Task> {
         self.tasks_begun.update(|n| n + 1);
+        let unasked_bytes = gather.as_ref().map_or(0, Gather::unasked_bytes);
+        self.unasked_bytes.update(|n| n + unasked_bytes);
         let task = Rc::new(Task {
             serial: self.tasks_begun.get(),
             aborts: nexus.aborts(command.lun),
             aborted: Cell::new(false),
+            needs_bytes: Cell::new(gather.as_ref().map_or(0, Gather::expected_bytes)),
             gather: RefCell::new(gather),
             granted: Cell::new(false),
+            unasked_bytes,
             r2ts: Cell::new(0),
             command,
         });
@@ -197,44 +216,12 @@ impl Connection {
         } else if needs_r2t && task.granted.get() {
             self.send_r2ts(task);
         } else if needs_r2t {
-            let mut to_ask = self.to_ask.borrow_mut();
-            if !to_ask.iter().any(|(_, serial)| *serial == task.serial) {
-                to_ask.push_back((task.command.itt, task.serial));
-            }
-            drop(to_ask);
+            self.wait_for_memory(task);
             self.grant();
         }
     }
 
-    /// Lets those that wait ask for their data, as far as there is room.
-    fn grant(&self) {
-        loop {
-            let Some((itt, serial)) = self.to_ask.borrow().front().copied() else { return };
-            let task = self.tasks.borrow().get(&itt).map(Rc::clone);
-            let task = task.filter(|task| task.serial == serial);
-            let bytes = task
-                .as_ref()
-                .and_then(|task| task.gather.borrow().as_ref().map(Gather::expected_bytes));
-            let (Some(task), Some(bytes)) = (task, bytes) else {
-                // Aborted while it waited.
-                self.to_ask.borrow_mut().pop_front();
-                continue;
-            };
-            let gathering = self.gathering_bytes.get();
-            if gathering > 0 && gathering + bytes > GATHER_BYTES_MAX {
-                return;
-            }
-            self.to_ask.borrow_mut().pop_front();
-            self.gathering_bytes.set(gathering + bytes);
-            task.granted.set(true);
-            if let Some(gather) = task.gather.borrow_mut().as_mut() {
-                gather.reserve();
-            }
-            self.send_r2ts(&task);
-        }
-    }
-
-    fn send_r2ts(&self, task: &Task) {
+    pub(super) fn send_r2ts(&self, task: &Task) {
         let terms = self.terms.get();
         let mut gather = task.gather.borrow_mut();
         let Some(gather) = gather.as_mut() else { return };
@@ -249,16 +236,18 @@ impl Connection {
         }
     }
 
-    /// Takes a task out of the table; others may then gather.
+    /// Takes a task out of the table; others may then go on.
     pub(super) fn remove(&self, task: &Task) {
         self.tasks.borrow_mut().remove(&task.command.itt);
-        if task.granted.replace(false) {
-            self.gathering_bytes.update(|n| n - task.command.expected_bytes as usize);
-            self.grant();
+        self.unasked_bytes.update(|n| n - task.unasked_bytes);
+        if task.command.write && task.granted.replace(false) {
+            self.gathering_bytes.update(|n| n - task.needs_bytes.get());
         }
+        self.made_room();
     }
 
-    fn run_gathered(self: &Rc<Self>, task: &Rc<Task>) {
+    /// Runs a command whose data and memory are there.
+    pub(super) fn run_gathered(self: &Rc<Self>, task: &Rc<Task>) {
         let Some(gather) = task.gather.borrow_mut().take() else { return };
         let Some(nexus) = &self.nexus else { return };
         if self.is_aborted(task) {
@@ -276,26 +265,35 @@ impl Connection {
                 self.remove(task);
                 self.finish(out, &task.command, task.r2ts.get(), &completion);
             }
-            None => self.spawn(Rc::clone(task), data),
+            None => self.run_later(&**nexus, task, data),
         }
     }
 
     /// Runs a command whose data lies in the receive buffer.
     fn run_now(self: &Rc<Self>, nexus: &dyn Nexus, command: Command, data: &[u8]) {
-        if self.share(nexus, &command) {
+        let answer_bytes = command.answer_bytes();
+        if !self.may_hold(answer_bytes) {
+            let gather = Gather::whole(data.to_vec());
+            let task = self.new_task(nexus, command, Some(gather));
+            task.needs_bytes.set(answer_bytes);
+            return self.wait_for_memory(&task);
+        }
+        if self.answer_with_blocks(nexus, &command) {
             return;
         }
         match self.try_run(nexus, &command, data) {
             Some((out, completion)) => self.finish(out, &command, 0, &completion),
             None => {
-                let task = self.new_task(nexus, command, None);
-                self.spawn(task, data.to_vec());
+                let gather = Gather::whole(data.to_vec());
+                let task = self.new_task(nexus, command, Some(gather));
+                let data = task.gather.borrow_mut().take().map(Gather::into_data);
+                self.run_later(nexus, &task, data.unwrap_or_default());
             }
         }
     }
 
     /// Answers a large read with the blocks in memory; false where that cannot be.
-    fn share(&self, nexus: &dyn Nexus, command: &Command) -> bool {
+    fn answer_with_blocks(&self, nexus: &dyn Nexus, command: &Command) -> bool {
         let len_bytes = command.expected_bytes;
         if !command.read
             || !(SHARE_BYTES_MIN..=SHARE_BYTES_MAX).contains(&len_bytes)
@@ -309,6 +307,32 @@ impl Connection {
         let answer = self.shared_answer(command, blocks, completion.status);
         self.outbox.push_send(answer);
         true
+    }
+
+    /// Runs a command that must wait, once there is memory for all that it may answer: initiators
+    /// can ask for more than they say they expect.
+    fn run_later(self: &Rc<Self>, nexus: &dyn Nexus, task: &Rc<Task>, data: Vec<u8>) {
+        let command = &task.command;
+        let set_aside = if task.granted.get() && !command.write {
+            task.needs_bytes.get()
+        } else {
+            command.answer_bytes()
+        };
+        let answer_bytes = nexus.answer_bytes(&scsi(command, &data)).min(TRANSFER_BYTES_MAX);
+        let answer_bytes = answer_bytes.max(command.answer_bytes());
+        if command.write && answer_bytes > OWN_BYTES {
+            // It says that it writes, and reads: no initiator means that.
+            self.remove(task);
+            let sense = Sense::new(key::ILLEGAL_REQUEST, 0x24, 0);
+            return self.fail(&task.command, task.r2ts.get(), sense);
+        }
+        if answer_bytes > set_aside && !command.write && !self.may_hold(answer_bytes) {
+            task.granted.set(false);
+            task.gather.replace(Some(Gather::whole(data)));
+            task.needs_bytes.set(answer_bytes);
+            return self.wait_for_memory(task);
+        }
+        self.spawn(Rc::clone(task), data, answer_bytes);
     }
 
     /// Runs a command if it need not wait; what it sends stands behind the answers that wait.
@@ -329,7 +353,10 @@ impl Connection {
     }
 
     fn finish(&self, mark: usize, command: &Command, r2ts: u32, completion: &Completion) {
-        self.put_answer(&mut self.outbox.gathering(), mark, command, r2ts, completion);
+        let mut out = self.outbox.gathering();
+        self.put_answer(&mut out, mark, command, r2ts, completion);
+        // More was read than is sent: the initiator expected less than it asked for.
+        out.give_up_room(KEEP_BYTES_MAX);
     }
 
     /// Answers a command that the nexus does not get.
@@ -351,8 +378,8 @@ impl Connection {
         self.put_answer(&mut out, mark, command, r2ts, &completion);
     }
 
-    fn spawn(self: &Rc<Self>, task: Rc<Task>, data: Vec<u8>) {
-        let mut running = Running::new(self, Rc::clone(&task));
+    fn spawn(self: &Rc<Self>, task: Rc<Task>, data: Vec<u8>, answer_bytes: usize) {
+        let mut running = Running::new(self, Rc::clone(&task), answer_bytes);
         let connection = Rc::clone(self);
         let work = async move {
             let Some(nexus) = &connection.nexus else { return };
@@ -372,11 +399,12 @@ impl Connection {
         let aborted = self.is_aborted(task);
         self.remove(task);
         if aborted {
-            self.outbox.give_back(out);
+            self.outbox.give_back(out, self.share.is_tight());
             self.end_aborted(task);
         } else if !self.is_broken() {
             self.put_answer(&mut out, 0, &task.command, task.r2ts.get(), completion);
-            self.outbox.push(out);
+            out.give_up_room(KEEP_BYTES_MAX);
+            self.outbox.push(out, self.share.is_tight());
         }
         self.task_ended(task.serial);
         self.to_send.notify();

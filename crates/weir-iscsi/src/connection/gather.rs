@@ -24,6 +24,8 @@ pub(super) struct Gather {
     open: VecDeque<Sequence>,
     /// Where the next R2T begins.
     asked_to: usize,
+    /// Most that comes unasked.
+    unasked_bytes: usize,
     /// Some data did not match its digest.
     pub(super) damaged: bool,
 }
@@ -67,7 +69,34 @@ impl Gather {
         let unsolicited =
             (!is_final).then_some(Sequence { ttt: NO_TAG, end: first_end, data_sn: 0 });
         let asked_to = data.len();
-        Self { data, expected_bytes, unsolicited, open: VecDeque::new(), asked_to, damaged: false }
+        Self {
+            unasked_bytes: data.capacity(),
+            data,
+            expected_bytes,
+            unsolicited,
+            open: VecDeque::new(),
+            asked_to,
+            damaged: false,
+        }
+    }
+
+    /// Of a command whose data is all here.
+    pub(super) fn whole(data: Vec<u8>) -> Self {
+        let len = data.len();
+        Self {
+            data,
+            expected_bytes: len,
+            unsolicited: None,
+            open: VecDeque::new(),
+            asked_to: len,
+            unasked_bytes: len,
+            damaged: false,
+        }
+    }
+
+    /// Bytes that came or may come unasked.
+    pub(super) const fn unasked_bytes(&self) -> usize {
+        self.unasked_bytes
     }
 
     /// Whether all is here.

@@ -21,6 +21,7 @@ pub(super) struct Outbox {
     gathering: RefCell<OutBuf>,
     /// One send each, in order.
     queue: RefCell<VecDeque<Outgoing>>,
+    /// Room of the sends in it, and of the one that is under way: however little is in them.
     queued_bytes: Cell<usize>,
     sending_bytes: Cell<usize>,
     /// Buffers to use again, and the room they have.
@@ -39,6 +40,12 @@ impl Outbox {
         self.gathering.borrow().len() + self.queued_bytes.get() + self.sending_bytes.get()
     }
 
+    /// Bytes of memory.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let buffers = self.queued_bytes.get() + self.sending_bytes.get() + self.pool_bytes.get();
+        self.gathering.borrow().room() + buffers
+    }
+
     /// Whether enough waits for a send of its own.
     pub(super) fn is_full(&self) -> bool {
         self.gathering.borrow().len() >= SEND_BYTES
@@ -50,10 +57,10 @@ impl Outbox {
     }
 
     /// Puts in an answer that was made in a buffer of its own.
-    pub(super) fn push(&self, answer: OutBuf) {
+    pub(super) fn push(&self, answer: OutBuf, is_tight: bool) {
         if answer.len() <= COPY_BYTES_MAX {
             self.gathering.borrow_mut().put(answer.filled());
-            return self.give_back(answer);
+            return self.give_back(answer, is_tight);
         }
         self.push_send(answer.into());
     }
@@ -63,10 +70,10 @@ impl Outbox {
         let mut queue = self.queue.borrow_mut();
         if !self.gathering.borrow().is_empty() {
             let before = self.gathering.replace(self.buffer(SEND_BYTES));
-            self.queued_bytes.update(|n| n + before.len());
+            self.queued_bytes.update(|n| n + before.room());
             queue.push_back(before.into());
         }
-        self.queued_bytes.update(|n| n + send.len_bytes());
+        self.queued_bytes.update(|n| n + send.room_bytes());
         queue.push_back(send);
     }
 
@@ -74,20 +81,20 @@ impl Outbox {
     pub(super) fn next_send(&self) -> Option<Outgoing> {
         let next = match self.queue.borrow_mut().pop_front() {
             Some(queued) => {
-                self.queued_bytes.update(|n| n - queued.len_bytes());
+                self.queued_bytes.update(|n| n - queued.room_bytes());
                 queued
             }
             None if self.gathering.borrow().is_empty() => return None,
             None => self.gathering.replace(self.buffer(SEND_BYTES)).into(),
         };
-        self.sending_bytes.set(next.len_bytes());
+        self.sending_bytes.set(next.room_bytes());
         Some(next)
     }
 
     /// Takes the memory of what was sent back.
-    pub(super) fn sent(&self, sent: Outgoing) {
+    pub(super) fn sent(&self, sent: Outgoing, is_tight: bool) {
         self.sending_bytes.set(0);
-        self.give_back(sent.head);
+        self.give_back(sent.head, is_tight);
     }
 
     /// Drops answers nobody will take.
@@ -101,8 +108,9 @@ impl Outbox {
     /// An empty buffer with room for `len` bytes, used before if there is one.
     pub(super) fn buffer(&self, len: usize) -> OutBuf {
         let mut pool = self.pool.borrow_mut();
+        let fits = |room: usize| room >= len && room <= 4 * len.max(SEND_BYTES);
         // The newest first: it is the one still in the CPU's cache.
-        match pool.iter().rposition(|buffer| buffer.room() >= len) {
+        match pool.iter().rposition(|buffer| fits(buffer.room())) {
             Some(at) => {
                 let buffer = pool.swap_remove(at);
                 self.pool_bytes.update(|n| n - buffer.room());
@@ -112,20 +120,28 @@ impl Outbox {
         }
     }
 
-    pub(super) fn give_back(&self, mut buffer: OutBuf) {
+    /// Keeps a buffer for the next answer, unless memory is tight.
+    pub(super) fn give_back(&self, mut buffer: OutBuf, is_tight: bool) {
         let room = self.pool_bytes.get() + buffer.room();
-        if buffer.room() <= KEEP_BYTES_MAX && room <= POOL_BYTES_MAX {
+        if !is_tight && buffer.room() <= KEEP_BYTES_MAX && room <= POOL_BYTES_MAX {
             buffer.truncate(0);
             self.pool_bytes.set(room);
             self.pool.borrow_mut().push(buffer);
         }
     }
 
-    /// An idle connection keeps little memory.
-    pub(super) fn idle(&self) {
-        if self.pool_bytes.get() > KEEP_BYTES_MAX {
-            self.pool.borrow_mut().clear();
-            self.pool_bytes.set(0);
+    /// An idle connection keeps little memory; whether something was given up.
+    pub(super) fn idle(&self) -> bool {
+        let gives_up = self.pool_bytes.get() > KEEP_BYTES_MAX;
+        if gives_up {
+            self.give_up_pool();
         }
+        gives_up
+    }
+
+    /// Keeps no buffers for answers to come.
+    pub(super) fn give_up_pool(&self) {
+        self.pool.borrow_mut().clear();
+        self.pool_bytes.set(0);
     }
 }

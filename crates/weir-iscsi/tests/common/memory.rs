@@ -34,6 +34,8 @@ pub(crate) struct Disk {
     pub(crate) held: AtomicBool,
     /// Every command panics.
     pub(crate) panics: AtomicBool,
+    /// Commands that were made to wait.
+    pub(crate) begun: AtomicU64,
     /// Commands that were run to their end.
     pub(crate) done: AtomicU64,
     /// Reads that were answered with blocks.
@@ -206,6 +208,7 @@ impl Nexus for DiskNexus {
         data_in: &'a mut OutBuf,
     ) -> LocalBoxFuture<'a, Completion> {
         async move {
+            self.disk.begun.fetch_add(1, Ordering::Relaxed);
             loop {
                 compio::time::sleep(Duration::from_millis(1)).await;
                 if !self.disk.held.load(Ordering::Relaxed) {
@@ -214,6 +217,10 @@ impl Nexus for DiskNexus {
             }
         }
         .boxed_local()
+    }
+
+    fn answer_bytes(&self, command: &Command<'_>) -> usize {
+        if matches!(command.cdb[0], 0x28 | 0x88) { range(command.cdb).1 } else { 0 }
     }
 
     fn manage(&self, lun: Lun, function: Management) -> Managed {

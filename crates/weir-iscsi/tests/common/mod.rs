@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use memory::{Disk, MemoryTargets};
 use weir_iscsi::Iscsi;
-use weir_serve::{Address, Listener, ServerHandle, serve};
+use weir_iscsi::limits::{OWN_BYTES, SHARED_BYTES_MAX};
+use weir_serve::{Address, Budget, Listener, ServerHandle, serve};
 
 pub(crate) struct Setup {
     pub(crate) targets: Arc<MemoryTargets>,
@@ -23,11 +24,16 @@ pub(crate) struct Setup {
 }
 
 pub(crate) fn setup(disk: Disk) -> Setup {
+    setup_with(disk, Budget::new(SHARED_BYTES_MAX, OWN_BYTES), 2)
+}
+
+/// With memory and threads of the test's choice.
+pub(crate) fn setup_with(disk: Disk, budget: Arc<Budget>, threads: usize) -> Setup {
     let targets = MemoryTargets::new(disk);
     let free = Address::parse("127.0.0.1:0", 0).expect("an address");
     let listener = Listener::bind(&free).expect("a free port");
-    let protocol = Arc::new(Iscsi(Arc::<MemoryTargets>::clone(&targets)));
-    let server = serve(vec![listener], protocol, 2).expect("threads");
+    let protocol = Iscsi::with_budget(Arc::<MemoryTargets>::clone(&targets), budget);
+    let server = serve(vec![listener], Arc::new(protocol), threads).expect("threads");
     let Address::Tcp(address) = server.addresses()[0].clone() else { panic!("TCP") };
     targets.set_portals(&[address]);
     Setup { targets, server, address }

@@ -1,0 +1,163 @@
+//! Initiators that take all they can, or are slow on purpose: what they hold is bounded, others
+//! notice nothing, and they are let go of.
+//!
+//! Not here: bad manners that end a connection at once (sessions.rs).
+//!
+//! Invariants:
+//! - every read has a time limit, so that a target that hangs fails the test;
+//! - what is counted is what the server holds, not what the system's sockets hold.
+
+#[allow(dead_code, reason = "no test file uses all of it")]
+mod common;
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use common::initiator::Initiator;
+use common::memory::{BLOCK, Disk};
+use common::{pattern, setup_with, wait_until};
+use weir_iscsi::limits::OWN_BYTES;
+use weir_iscsi::pdu::opcode;
+use weir_serve::Budget;
+
+const SIZE: usize = 64 << 20;
+const MIB: usize = 1 << 20;
+/// Memory of the servers here.
+const LIMIT: usize = 32 * MIB;
+
+/// A session of its own.
+fn initiator(address: SocketAddr, id: u8, keys: &[(&str, &str)]) -> Initiator {
+    let mut initiator = Initiator::connect(address);
+    initiator.isid[5] = id;
+    initiator.log_in(keys).expect("a session");
+    initiator
+}
+
+/// Small requests, as if nobody else were there; returns the longest wait.
+fn works(good: &mut Initiator) -> Duration {
+    let mut longest = Duration::ZERO;
+    for seed in 0..50 {
+        let start = Instant::now();
+        let data = pattern(4096, seed);
+        assert_eq!(good.write(8, &data, 4096, 4096).status().0, 0);
+        assert_eq!(good.read(8, 8), data);
+        longest = longest.max(start.elapsed());
+    }
+    longest
+}
+
+#[test]
+fn those_who_take_no_answers_share_what_there_is() {
+    let budget = Budget::new(LIMIT, OWN_BYTES);
+    let setup = setup_with(Disk::new(SIZE), budget.clone(), 2);
+    let mut greedy: Vec<_> = (1..=3).map(|id| initiator(setup.address, id, &[])).collect();
+    let mut good = initiator(setup.address, 9, &[]);
+    for hog in &mut greedy {
+        for _ in 0..64 {
+            let header = hog.read_header(0, 2048);
+            hog.send(header, &[]);
+        }
+    }
+    let longest = (0..10).map(|_| works(&mut good)).max().expect("rounds");
+    assert!(longest < Duration::from_secs(1), "held up for {longest:?}");
+    assert!(budget.used_bytes() <= LIMIT, "{} bytes", budget.used_bytes());
+    // A MiB each: those in the sockets (several MiB each), and what is held.
+    let run = setup.disk().done.load(Ordering::Relaxed) - 1000;
+    assert!((6..100).contains(&run), "{run} reads were run for initiators that take none");
+    // A large one of a good initiator: what is left is for those that have nothing.
+    assert_eq!(good.read(0, 4096).len(), 2 * MIB);
+    // Who comes to reason gets all that it asked for.
+    for hog in &mut greedy {
+        for _ in 0..64 {
+            assert_eq!(hog.take_read(MIB).len(), MIB);
+        }
+        // Who has time for this gives the buffers up that it keeps for reads to come.
+        hog.nop(b"");
+    }
+    good.nop(b"");
+    wait_until("all is given back", || budget.used_bytes() == 0);
+}
+
+#[test]
+fn what_is_asked_for_counts_and_not_what_is_said_to_be_expected() {
+    let budget = Budget::new(LIMIT, OWN_BYTES);
+    let setup = setup_with(Disk::new(SIZE), budget.clone(), 2);
+    let mut liar = initiator(setup.address, 1, &[]);
+    // It has commands that wait for the storage, and others that need not.
+    for held in [true, false] {
+        setup.disk().held.store(held, Ordering::Relaxed);
+        let mut headers: Vec<_> = (0..20).map(|_| liar.read_header(0, 60000)).collect();
+        headers.iter_mut().for_each(|header| header.set_word(20, 0));
+        headers.iter().for_each(|header| liar.send(*header, &[]));
+        if held {
+            assert_eq!(liar.nop(b"?").data, b"?", "it waits for nothing");
+            let begun = || setup.disk().begun.load(Ordering::Relaxed);
+            wait_until("one waits for the storage", || begun() == 1);
+            std::thread::sleep(Duration::from_millis(100));
+            let (begun, used) = (begun(), budget.used_bytes());
+            setup.disk().held.store(false, Ordering::Relaxed);
+            assert_eq!(begun, 1, "as many as fit into the memory that there is");
+            assert!(used <= LIMIT, "{used} bytes");
+        }
+        for _ in headers {
+            let reply = liar.reply();
+            assert_eq!((reply.header.opcode(), reply.header.flags() & 6), (opcode::RESPONSE, 4));
+            assert_eq!(reply.header.word(44) as usize, 60000 * BLOCK);
+        }
+    }
+    liar.nop(b"");
+    wait_until("all is given back", || budget.used_bytes() == 0);
+}
+
+#[test]
+fn data_is_asked_for_only_where_there_is_memory_for_it() {
+    let budget = Budget::new(LIMIT, OWN_BYTES);
+    let setup = setup_with(Disk::new(SIZE), budget.clone(), 2);
+    let keys = [("ImmediateData", "No")];
+    let mut greedy: Vec<_> = (1..=4).map(|id| initiator(setup.address, id, &keys)).collect();
+    let mut good = initiator(setup.address, 9, &[]);
+    let mut asked = 0;
+    for hog in &mut greedy {
+        let writes: Vec<_> = (0..20).map(|_| hog.write_header(0, 4 * MIB, true)).collect();
+        writes.iter().for_each(|header| hog.send(*header, &[]));
+        // R2Ts that it got before the answer to this.
+        let mut reply = hog.nop(b"!");
+        while reply.header.opcode() == opcode::R2T {
+            asked += usize::from(reply.header.word(40) == 0);
+            reply = hog.reply();
+        }
+    }
+    assert!((4..=LIMIT / (4 * MIB)).contains(&asked), "{asked} writes of 4 MiB may gather");
+    assert!(works(&mut good) < Duration::from_secs(1));
+    assert!(budget.used_bytes() <= LIMIT);
+    // Aborted or gone, they make room.
+    drop(greedy);
+    let data = pattern(4 * MIB, 7);
+    assert_eq!(good.write(64, &data, 0, 0).status().0, 0);
+    wait_until("all is given back", || budget.used_bytes() == 0);
+}
+
+#[test]
+fn who_piles_up_unfinished_data_is_dropped_once_memory_is_used_up() {
+    let budget = Budget::new(2 * MIB, OWN_BYTES);
+    let setup = setup_with(Disk::new(SIZE), budget.clone(), 2);
+    let mut good = initiator(setup.address, 9, &[]);
+    let mut hog = initiator(setup.address, 1, &[("InitialR2T", "No")]);
+    let mut sent = 0;
+    for _ in 0..120 {
+        // Half of what may come unasked, and never the rest.
+        let header = hog.write_header(0, 64 << 10, false);
+        let mut out = weir_serve::OutBuf::default();
+        weir_iscsi::pdu::put(&mut out, header, &vec![1; 32 << 10], hog.digests);
+        if hog.socket.write_all(out.filled()).is_err() {
+            break;
+        }
+        sent += 1;
+    }
+    hog.expect_end();
+    assert!(sent > 16, "some may always come");
+    assert!(works(&mut good) < Duration::from_secs(1));
+    wait_until("all is given back", || budget.used_bytes() == 0);
+}
