@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use weir_serve::limits::INPUT_BYTES;
+use weir_serve::limits::{CONNECTIONS_MAX, INPUT_BYTES};
 
 /// An initiator that has not logged in by then is dropped: none needs more than a few round
 /// trips, and half-open connections must not pile up.
@@ -114,6 +114,14 @@ pub const MANAGEMENT_MAX: usize = 16;
 /// Commands answered in one send beyond which the initiator has a queue, and need not be waited
 /// for.
 pub const LINGER_COMMANDS_MAX: u64 = 2;
+
+/// Sessions of one server: some of the connections that a server has are left for logins, so that
+/// who is one too many is told so.
+pub const SESSIONS_MAX: usize = CONNECTIONS_MAX / 8 * 7;
+
+/// Sessions of one initiator, by its name, with all targets: it cannot take the place of all
+/// others. A host with 64 targets on four paths has as many.
+pub const INITIATOR_SESSIONS_MAX: usize = CONNECTIONS_MAX / 4;
 
 /// Longest iSCSI name (RFC 7143 4.2.7.1).
 pub const NAME_BYTES_MAX: usize = 223;

@@ -8,7 +8,8 @@
 //! Invariants:
 //! - of one initiator port there is one session with a target: the next one is entered only after
 //!   the nexus of the one before was dropped;
-//! - a TSIH is never 0 and belongs to one living session.
+//! - a TSIH is never 0 and belongs to one living session;
+//! - neither one initiator nor all together have more sessions than `limits` says.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -20,15 +21,22 @@ use rustix::net::Shutdown;
 use tokio::sync::watch;
 use weir_serve::shut;
 
-use crate::limits::REINSTATEMENT_LIMIT;
+use crate::limits::{INITIATOR_SESSIONS_MAX, REINSTATEMENT_LIMIT, SESSIONS_MAX};
 use crate::login::{Denial, Status};
 use crate::pdu::Digests;
 use crate::targets::{InitiatorPort, Isid};
 
 /// The living sessions of a server.
-#[derive(Default)]
 pub struct Sessions {
+    sessions_max: usize,
+    initiator_sessions_max: usize,
     table: Mutex<Table>,
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Self::with_limits(SESSIONS_MAX, INITIATOR_SESSIONS_MAX)
+    }
 }
 
 #[derive(Default)]
@@ -163,6 +171,11 @@ impl Drop for Place {
 }
 
 impl Sessions {
+    /// At most `sessions_max`, of which one initiator has at most `initiator_sessions_max`.
+    pub fn with_limits(sessions_max: usize, initiator_sessions_max: usize) -> Self {
+        Self { sessions_max, initiator_sessions_max, table: Mutex::default() }
+    }
+
     /// All of them, in the order in which they logged in.
     pub fn list(&self) -> Vec<SessionInfo> {
         self.table.lock().living.iter().map(|one| one.info()).collect()
@@ -227,6 +240,12 @@ impl Sessions {
         }
         if asked != 0 && !found {
             return Err(Denial::new(Status::NoSession, format!("no session {asked}")));
+        }
+        let of_same = |one: &&Arc<Living>| one.entrant.port.name == entrant.port.name;
+        let (all, own) = (table.living.len(), table.living.iter().filter(of_same).count());
+        if all >= self.sessions_max || own >= self.initiator_sessions_max {
+            let why = format!("too many sessions: {all}, of which it has {own}");
+            return Err(Denial::new(Status::OutOfResources, why));
         }
         let tsih = match asked {
             0 => table.fresh_tsih(),

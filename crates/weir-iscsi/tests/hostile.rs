@@ -15,9 +15,10 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use common::initiator::Initiator;
-use common::memory::{BLOCK, Disk};
-use common::{pattern, setup_with, wait_until};
+use common::initiator::{Initiator, NAME};
+use common::memory::{BLOCK, Disk, MemoryTargets, TARGET};
+use common::{pattern, serve_targets, setup_with, wait_until};
+use weir_iscsi::Sessions;
 use weir_iscsi::limits::OWN_BYTES;
 use weir_iscsi::pdu::opcode;
 use weir_serve::Budget;
@@ -160,4 +161,28 @@ fn who_piles_up_unfinished_data_is_dropped_once_memory_is_used_up() {
     assert!(sent > 16, "some may always come");
     assert!(works(&mut good) < Duration::from_secs(1));
     wait_until("all is given back", || budget.used_bytes() == 0);
+}
+
+#[test]
+fn neither_one_initiator_nor_all_together_have_more_sessions_than_there_is_room_for() {
+    let targets = MemoryTargets::with_sessions(Disk::new(SIZE), Sessions::with_limits(5, 3));
+    let setup = serve_targets(targets, Budget::new(LIMIT, OWN_BYTES), 2);
+    let names = [NAME, "iqn.2026-01.org.example:other"];
+    let log_in = |name: &str, id: u8| {
+        let mut initiator = Initiator::connect(setup.address);
+        initiator.isid[5] = id;
+        let keys = [("InitiatorName", name), ("TargetName", TARGET)];
+        initiator.login_step(1, Some(3), &keys).map(|_| initiator)
+    };
+    let mut sessions = Vec::new();
+    for (name, count) in [(names[0], 3), (names[1], 2)] {
+        sessions.extend((0..count).map(|id| log_in(name, id).expect("there is room")));
+        let refused = log_in(name, 9).err();
+        assert_eq!(refused, Some([3, 2]), "{name} has {count}: out of resources");
+    }
+    // One that comes back takes its own place, and one that goes leaves it.
+    sessions[0] = log_in(names[0], 0).expect("its own place");
+    drop(sessions.pop());
+    setup.wait_for_nexuses(4);
+    log_in(names[1], 9).expect("room again");
 }

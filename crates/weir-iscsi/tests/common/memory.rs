@@ -256,9 +256,13 @@ pub(crate) struct MemoryTargets {
 
 impl MemoryTargets {
     pub(crate) fn new(disk: Disk) -> Arc<Self> {
+        Self::with_sessions(disk, Sessions::default())
+    }
+
+    pub(crate) fn with_sessions(disk: Disk, sessions: Sessions) -> Arc<Self> {
         Arc::new(Self {
             disk: Arc::new(disk),
-            sessions: Arc::default(),
+            sessions: Arc::new(sessions),
             authentication: Mutex::new(Authentication::None),
             discovery: Mutex::new(Authentication::None),
             targets: Mutex::default(),

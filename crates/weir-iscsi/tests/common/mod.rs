@@ -29,7 +29,14 @@ pub(crate) fn setup(disk: Disk) -> Setup {
 
 /// With memory and threads of the test's choice.
 pub(crate) fn setup_with(disk: Disk, budget: Arc<Budget>, threads: usize) -> Setup {
-    let targets = MemoryTargets::new(disk);
+    serve_targets(MemoryTargets::new(disk), budget, threads)
+}
+
+pub(crate) fn serve_targets(
+    targets: Arc<MemoryTargets>,
+    budget: Arc<Budget>,
+    threads: usize,
+) -> Setup {
     let free = Address::parse("127.0.0.1:0", 0).expect("an address");
     let listener = Listener::bind(&free).expect("a free port");
     let protocol = Iscsi::with_budget(Arc::<MemoryTargets>::clone(&targets), budget);
