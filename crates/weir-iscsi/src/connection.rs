@@ -16,7 +16,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use weir_scsi::Nexus;
@@ -112,8 +112,12 @@ pub(crate) struct Connection {
     linger: Linger,
     /// Whole PDUs that came, and when the last one did.
     heard: Cell<(u64, Instant)>,
+    /// When data last came that this side waits for, or began to be waited for.
+    data_moved: Cell<Instant>,
     /// The reader waits for room: silence is no sign of anything.
     takes_nothing: Cell<bool>,
+    /// What the initiator did not do, and for how many seconds.
+    stuck: Cell<Option<(&'static str, u64)>>,
     place: Place,
 }
 
@@ -168,7 +172,9 @@ impl Connection {
             commands_answered: Cell::new(0),
             linger: Linger::default(),
             heard: Cell::new((0, Instant::now())),
+            data_moved: Cell::new(Instant::now()),
             takes_nothing: Cell::new(false),
+            stuck: Cell::new(None),
             place: parts.place,
         })
     }
@@ -196,6 +202,17 @@ impl Connection {
         self.broken.set(true);
         self.to_send.notify();
         self.progress.notify();
+    }
+
+    /// Ends the connection, as nothing moves.
+    pub(crate) fn get_stuck(&self, what: &'static str, limit: Duration) {
+        self.stuck.set(Some((what, limit.as_secs())));
+        self.give_up();
+    }
+
+    /// What the initiator did not do, and for how many seconds.
+    pub(crate) const fn stuck(&self) -> Option<(&'static str, u64)> {
+        self.stuck.get()
     }
 
     /// No further request comes: commands whose data is not here never get it.
@@ -241,6 +258,7 @@ impl Connection {
         self.takes_nothing.set(false);
         // The silence of this time was ours.
         self.heard.update(|(pdus, _)| (pdus + 1, Instant::now()));
+        self.data_moves();
     }
 
     /// Lets the writer send what there is.
@@ -306,6 +324,17 @@ impl Connection {
     /// Whether an answer could be heard.
     pub(crate) const fn is_listening(&self) -> bool {
         !self.takes_nothing.get()
+    }
+
+    /// Whether the initiator has owed data for so long, without a bit of it.
+    pub(crate) fn is_owed_data_since(&self, limit: Duration) -> bool {
+        let is_owed = || self.tasks.borrow().values().any(|task| task.is_owed_data());
+        self.is_listening() && self.data_moved.get().elapsed() >= limit && is_owed()
+    }
+
+    /// Data came that was waited for, or begins to be waited for.
+    fn data_moves(&self) {
+        self.data_moved.set(Instant::now());
     }
 
     /// Asks whether the initiator is there.

@@ -65,9 +65,12 @@ pub enum IscsiError {
         /// What it did.
         why: &'static str,
     },
-    /// Nothing whole came for too long.
-    #[error("no answer from the initiator within {seconds} s")]
-    Silent {
+    /// Nothing moved for too long: no whole PDU came, no data that was asked for, or no answer was
+    /// taken.
+    #[error("the initiator {what} for {seconds} s")]
+    Stuck {
+        /// What it does not do.
+        what: &'static str,
         /// The limit.
         seconds: u64,
     },
@@ -101,7 +104,7 @@ impl IscsiError {
             Self::Unasked { .. } => ErrorKind::NoSpace,
             Self::HeaderDigest => ErrorKind::Data,
             Self::LoginTimeout { .. }
-            | Self::Silent { .. }
+            | Self::Stuck { .. }
             | Self::Truncated
             | Self::Ended { .. }
             | Self::Socket { .. } => ErrorKind::Unavailable,

@@ -93,15 +93,12 @@ pub async fn run<S: Socket>(
     let Some(connection) = result? else { return Ok(()) };
 
     let _release = Release(Rc::clone(&connection));
-    let writer = compio::runtime::spawn(write_answers(wire.socket.clone(), Rc::clone(&connection)));
-    let pinger = compio::runtime::spawn(ping(
-        wire.socket.clone(),
-        Rc::clone(&connection),
-        targets.quiet_limit(),
-    ));
+    let (socket, limit) = (|| wire.socket.clone(), targets.quiet_limit());
+    let writer = compio::runtime::spawn(write_answers(socket(), Rc::clone(&connection), limit));
+    let watch_over = compio::runtime::spawn(watch_over(socket(), Rc::clone(&connection), limit));
     let turns = compio::runtime::spawn(take_turns(Rc::clone(&connection)));
     let read = read_requests(&mut wire, &connection, watch).await;
-    drop((pinger, turns));
+    drop((watch_over, turns));
     connection.stop_taking();
     let ending = connection.ending();
     if (watch.is_stopping() || ending.is_some()) && !connection.is_broken() {
@@ -122,9 +119,10 @@ pub async fn run<S: Socket>(
     while connection.is_running() {
         connection.progress.wait().await;
     }
-    match ending {
-        Some(why) => Err(IscsiError::Ended { why }),
-        None => read.and(written),
+    match (ending, connection.stuck()) {
+        (Some(why), _) => Err(IscsiError::Ended { why }),
+        (None, Some((what, seconds))) => Err(IscsiError::Stuck { what, seconds }),
+        (None, None) => read.and(written),
     }
 }
 
@@ -357,7 +355,9 @@ async fn take_turns(connection: Rc<Connection>) {
 async fn write_answers<S: Socket>(
     mut socket: S,
     connection: Rc<Connection>,
+    limit: Duration,
 ) -> Result<(), IscsiError> {
+    let stall_limit = 2 * limit;
     let result = loop {
         if connection.is_broken() {
             break Ok(());
@@ -370,8 +370,11 @@ async fn write_answers<S: Socket>(
             connection.to_send.wait().await;
             continue;
         };
-        let BufResult(result, outgoing) = outgoing.send(&mut socket).await;
+        let BufResult(result, outgoing) = outgoing.send(&mut socket, stall_limit).await;
         if let Err(error) = result {
+            if error.kind() == std::io::ErrorKind::TimedOut {
+                connection.get_stuck("takes no answers", stall_limit);
+            }
             break Err(error.into());
         }
         connection.sent(outgoing);
@@ -384,22 +387,27 @@ async fn write_answers<S: Socket>(
     result
 }
 
-/// Asks an initiator that has gone quiet whether it is there, and drops one that is not.
-async fn ping<S: Socket>(socket: S, connection: Rc<Connection>, limit: Duration) {
-    loop {
+/// Asks an initiator that has gone quiet whether it is there, and drops one that is not, or that
+/// does not send the data that it was asked for.
+async fn watch_over<S: Socket>(socket: S, connection: Rc<Connection>, limit: Duration) {
+    let mut asked = None;
+    let what = loop {
         let (pdus, when) = connection.heard();
+        if connection.is_owed_data_since(2 * limit) {
+            break "sends no data";
+        }
         let rest = limit.saturating_sub(when.elapsed());
         if !rest.is_zero() {
             compio::time::sleep(rest).await;
             continue;
         }
-        connection.ping();
-        compio::time::sleep(limit).await;
-        if connection.heard().0 == pdus && connection.is_listening() {
-            tracing::info!(?limit, "no answer from an iSCSI initiator");
-            connection.give_up();
-            shut(&socket, Shutdown::Both);
-            return;
+        if asked == Some(pdus) && connection.is_listening() {
+            break "gives no answer";
         }
-    }
+        connection.ping();
+        asked = Some(pdus);
+        compio::time::sleep(limit).await;
+    };
+    connection.get_stuck(what, 2 * limit);
+    shut(&socket, Shutdown::Both);
 }

@@ -19,8 +19,8 @@ use common::initiator::{Initiator, NAME};
 use common::memory::{BLOCK, Disk, MemoryTargets, TARGET};
 use common::{pattern, serve_targets, setup_with, wait_until};
 use weir_iscsi::Sessions;
-use weir_iscsi::limits::OWN_BYTES;
-use weir_iscsi::pdu::opcode;
+use weir_iscsi::limits::{OWN_BYTES, QUIET_LIMIT};
+use weir_iscsi::pdu::{self, Header, NO_TAG, opcode};
 use weir_serve::Budget;
 
 const SIZE: usize = 64 << 20;
@@ -151,7 +151,7 @@ fn who_piles_up_unfinished_data_is_dropped_once_memory_is_used_up() {
         // Half of what may come unasked, and never the rest.
         let header = hog.write_header(0, 64 << 10, false);
         let mut out = weir_serve::OutBuf::default();
-        weir_iscsi::pdu::put(&mut out, header, &vec![1; 32 << 10], hog.digests);
+        pdu::put(&mut out, header, &vec![1; 32 << 10], hog.digests);
         if hog.socket.write_all(out.filled()).is_err() {
             break;
         }
@@ -185,4 +185,96 @@ fn neither_one_initiator_nor_all_together_have_more_sessions_than_there_is_room_
     drop(sessions.pop());
     setup.wait_for_nexuses(4);
     log_in(names[1], 9).expect("room again");
+}
+
+fn answer_ping(initiator: &mut Initiator, ping: &Header) {
+    let mut header = Header::new(opcode::NOP_OUT | opcode::IMMEDIATE, 0x80);
+    header.set_word(16, NO_TAG);
+    header.set_word(20, ping.word(20));
+    header.set_word(24, initiator.cmd_sn);
+    let mut out = weir_serve::OutBuf::default();
+    pdu::put(&mut out, header, &[], initiator.digests);
+    drop(initiator.socket.write_all(out.filled()));
+}
+
+/// Answers pings until the target has had enough; returns how long that took.
+fn pings_until_dropped(initiator: &mut Initiator) -> Duration {
+    let start = Instant::now();
+    while let Some(ping) = initiator.try_reply() {
+        assert_eq!(ping.header.opcode(), opcode::NOP_IN);
+        answer_ping(initiator, &ping.header);
+    }
+    start.elapsed()
+}
+
+#[test]
+fn who_does_not_send_what_it_was_asked_for_is_dropped_though_it_is_there() {
+    let budget = Budget::new(LIMIT, OWN_BYTES);
+    let setup = setup_with(Disk::new(SIZE), budget.clone(), 2);
+    let limit = Duration::from_millis(200);
+    *setup.targets.quiet_limit.lock() = limit;
+    for initial_r2t in ["Yes", "No"] {
+        let keys = [("ImmediateData", "No"), ("InitialR2T", initial_r2t)];
+        let mut slow = initiator(setup.address, 1, &keys);
+        // Data that comes bit by bit is no reason.
+        let header = slow.write_header(0, 16 * BLOCK, initial_r2t == "Yes");
+        slow.send(header, &[]);
+        let ttt = if initial_r2t == "Yes" { slow.reply().header.word(20) } else { NO_TAG };
+        for (sn, at) in (0..8 * BLOCK).step_by(BLOCK).enumerate() {
+            std::thread::sleep(limit / 2);
+            let part = Initiator::data_out(header.itt(), ttt, sn as u32, at, false);
+            slow.send(part, &[7; BLOCK]);
+        }
+        let took = pings_until_dropped(&mut slow);
+        assert!((limit..limit * 15).contains(&took), "dropped after {took:?}");
+        setup.wait_for_nexuses(0);
+        assert_eq!(setup.targets.disk.bytes(0, BLOCK), vec![0; BLOCK], "nothing was written");
+    }
+    assert_eq!(budget.used_bytes(), 0);
+}
+
+#[test]
+fn who_takes_no_answer_is_dropped_and_gives_all_back() {
+    let budget = Budget::new(LIMIT, OWN_BYTES);
+    let setup = setup_with(Disk::new(SIZE), budget.clone(), 2);
+    *setup.targets.quiet_limit.lock() = Duration::from_millis(300);
+    let mut greedy: Vec<_> = (1..=6).map(|id| initiator(setup.address, id, &[])).collect();
+    for hog in &mut greedy {
+        for _ in 0..64 {
+            let header = hog.read_header(0, 2048);
+            hog.send(header, &[]);
+        }
+    }
+    *setup.targets.quiet_limit.lock() = QUIET_LIMIT;
+    // One that comes then gets its turn at the latest when they are gone.
+    let mut good = initiator(setup.address, 9, &[]);
+    assert_eq!(good.read(0, 16384).len(), 8 * MIB);
+    assert!(works(&mut good) < Duration::from_secs(1));
+    let is_there = |id: u8| setup.targets.sessions.list().iter().any(|one| one.isid.0[5] == id);
+    wait_until("those that take nothing are gone", || (1..=6).all(|id| !is_there(id)));
+    good.nop(b"");
+    wait_until("all is given back", || budget.used_bytes() == 0);
+}
+
+#[test]
+fn a_pdu_that_comes_byte_by_byte_holds_nobody_up_and_is_not_waited_for_for_ever() {
+    let setup = setup_with(Disk::new(SIZE), Budget::new(LIMIT, OWN_BYTES), 1);
+    *setup.targets.quiet_limit.lock() = Duration::from_millis(200);
+    let mut good = initiator(setup.address, 9, &[]);
+    let mut slow: Vec<_> = (1..=20).map(|id| initiator(setup.address, id + 9, &[])).collect();
+    // Half of them a header, the others a header and the data that it announces.
+    let headers: Vec<_> = slow.iter_mut().map(|one| one.write_header(0, 64 << 10, true)).collect();
+    let mut gone = false;
+    for at in 0..200 {
+        for (one, header) in slow.iter_mut().zip(&headers) {
+            let mut header = *header;
+            header.set_data_bytes(64 << 10);
+            let byte = header.0.get(at).copied().unwrap_or(7);
+            let first = if at == 0 && one.isid[5] % 2 == 0 { &header.0[..47] } else { &[byte] };
+            gone |= one.socket.write_all(first).is_err();
+        }
+        assert!(works(&mut good) < Duration::from_secs(1));
+    }
+    assert!(gone, "they were let go of");
+    setup.wait_for_nexuses(1);
 }

@@ -21,7 +21,7 @@ use compio::io::AsyncWriteExt;
 use rustix::net::Shutdown;
 use weir_base::BLOCK_BYTES;
 use weir_device::Block;
-use weir_serve::limits::INPUT_BYTES;
+use weir_serve::limits::{INPUT_BYTES, SEND_STALL_LIMIT};
 use weir_serve::{Exports, Input, Linger, Peer, Protocol, Socket, Watch, shut};
 
 use crate::connection::Connection;
@@ -311,7 +311,7 @@ async fn write_replies<S: Socket>(
             connection.to_send.wait().await;
             continue;
         };
-        let BufResult(result, outgoing) = outgoing.send(&mut socket).await;
+        let BufResult(result, outgoing) = outgoing.send(&mut socket, SEND_STALL_LIMIT).await;
         if let Err(error) = result {
             break Err(error.into());
         }

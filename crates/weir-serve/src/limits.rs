@@ -30,6 +30,10 @@ pub const KEEPALIVE_PROBES: u32 = 3;
 /// At a stop, clients that do not take their replies are cut off after this long.
 pub const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 
+/// A client that takes no byte of what is sent to it for so long is dropped: it holds memory that
+/// others wait for. As long as TCP waits for one that does not acknowledge.
+pub const SEND_STALL_LIMIT: Duration = Duration::from_mins(1);
+
 /// Longest busy wait for the request after a reply: what waking up costs on a slow machine, so it
 /// at most doubles the cost of a client that does not come (hypervisors wait as long).
 pub const LINGER_MAX: Duration = Duration::from_micros(100);

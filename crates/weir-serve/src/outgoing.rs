@@ -6,11 +6,11 @@
 //! - blocks are sent from where they are: nothing copies them but the kernel;
 //! - what the socket takes at once costs one system call and no turn of the ring.
 
-use std::io::IoSlice;
+use std::io::{ErrorKind, IoSlice};
+use std::time::Duration;
 
 use compio::BufResult;
 use compio::buf::{IntoInner, IoBuf, IoVectoredBuf};
-use compio::io::AsyncWriteExt;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 use weir_base::BLOCK_BYTES;
@@ -89,21 +89,42 @@ impl Outgoing {
         self.head.room() + self.blocks.len() * BLOCK_BYTES
     }
 
-    /// Sends all of it and gives the buffers back.
-    pub async fn send<S: Socket>(self, socket: &mut S) -> BufResult<(), Self> {
-        let sent = match self.send_now(socket) {
+    /// Sends all of it and gives the buffers back. Fails with `TimedOut`, without the buffers, where
+    /// nothing is taken for `stall_limit`.
+    pub async fn send<S: Socket>(
+        self,
+        socket: &mut S,
+        stall_limit: Duration,
+    ) -> BufResult<(), Self> {
+        let mut sent = match self.send_now(socket) {
             Ok(sent) => sent,
             Err(Errno::AGAIN | Errno::INTR) => 0,
             Err(error) => return BufResult(Err(error.into()), self),
         };
-        if sent == self.len_bytes() {
-            return BufResult(Ok(()), self);
+        let total = self.len_bytes();
+        let mut outgoing = self;
+        while sent < total {
+            let part = compio::time::timeout(stall_limit, outgoing.send_from(socket, sent));
+            let Ok(BufResult(result, back)) = part.await else {
+                return BufResult(Err(ErrorKind::TimedOut.into()), Self::default());
+            };
+            outgoing = back;
+            match result {
+                Ok(0) => return BufResult(Err(ErrorKind::WriteZero.into()), outgoing),
+                Ok(taken) => sent += taken,
+                Err(error) => return BufResult(Err(error), outgoing),
+            }
         }
+        BufResult(Ok(()), outgoing)
+    }
+
+    /// Sends what the socket takes, once it takes something.
+    async fn send_from<S: Socket>(self, socket: &mut S, sent: usize) -> BufResult<usize, Self> {
         if self.blocks.is_empty() {
-            let BufResult(result, rest) = socket.write_all(self.head.slice(sent..)).await;
+            let BufResult(result, rest) = socket.write(self.head.slice(sent..)).await;
             return BufResult(result, rest.into_inner().into());
         }
-        let BufResult(result, rest) = socket.write_vectored_all(self.slice(sent)).await;
+        let BufResult(result, rest) = socket.write_vectored(self.slice(sent)).await;
         BufResult(result, rest.into_inner())
     }
 

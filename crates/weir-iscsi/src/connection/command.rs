@@ -64,6 +64,12 @@ impl Task {
         self.gather.borrow().as_ref().is_some_and(|gather| !gather.is_whole())
     }
 
+    /// Whether the initiator is to send data for it.
+    pub(super) fn is_owed_data(&self) -> bool {
+        let waits = |gather: &Gather| gather.needs_r2t() && !self.granted.get();
+        self.gather.borrow().as_ref().is_some_and(|gather| !gather.is_whole() && !waits(gather))
+    }
+
     /// Makes room for all of its data.
     pub(super) fn reserve(&self) {
         if let Some(gather) = self.gather.borrow_mut().as_mut() {
@@ -133,6 +139,7 @@ impl Connection {
         }
         let gather = Gather::new(pdu.data, expected, command.is_final, &self.terms.get());
         let task = self.new_task(&**nexus, command, Some(gather));
+        self.data_moves();
         self.ask_for_data(&task);
     }
 
@@ -194,6 +201,7 @@ impl Connection {
         if !pdu.data_intact {
             self.reject(RejectReason::DataDigest, &pdu.header);
         }
+        self.data_moves();
         match task.gather(&data_out, pdu) {
             Taken::Data => self.ask_for_data(&task),
             Taken::Stray => {}

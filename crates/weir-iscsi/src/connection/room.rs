@@ -110,6 +110,7 @@ impl Connection {
             task.granted.set(true);
             if gathers {
                 self.gathering_bytes.set(gathering + bytes);
+                self.data_moves();
                 task.reserve();
                 self.send_r2ts(&task);
             } else {
