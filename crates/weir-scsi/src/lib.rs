@@ -39,4 +39,4 @@ pub use medium::Medium;
 pub use sense::Sense;
 pub use target::{Directory, InitiatorPort, Port, Target};
 pub use transport::{Attribute, Command, Completion, Lun, Managed, Management, Nexus, Status};
-pub use unit::{Counters, Identity, Options, ReservationStore, Unit};
+pub use unit::{Counters, Identity, Options, Unit, UnitStore};

@@ -5,7 +5,8 @@
 //! Spec: SPC-4 6.11 to 6.14 and 7.5, SBC-3 6.5.
 //!
 //! Invariants:
-//! - mode parameters are one set for all nexuses, and are lost with the logical unit;
+//! - mode parameters are one set for all nexuses, and are lost with the logical unit, but for the
+//!   write cache where it was saved (SP): an initiator that turned it off counts on that;
 //! - MODE SELECT changes everything that it says, or nothing.
 
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -62,13 +63,19 @@ impl Settings {
 /// Mode parameters of a logical unit.
 pub(crate) struct Mode {
     current: AtomicU8,
+    saved: AtomicU8,
     default: Settings,
 }
 
 impl Mode {
-    pub(crate) fn new(write_cache: bool) -> Self {
+    pub(crate) fn new(write_cache: bool, saved_write_cache: Option<bool>) -> Self {
         let default = Settings(0).with(Settings::WRITE_CACHE, write_cache);
-        Self { current: AtomicU8::new(default.0), default }
+        let saved = default.with(Settings::WRITE_CACHE, saved_write_cache.unwrap_or(write_cache));
+        Self { current: AtomicU8::new(saved.0), saved: AtomicU8::new(saved.0), default }
+    }
+
+    fn saved(&self) -> Settings {
+        Settings(self.saved.load(Ordering::SeqCst))
     }
 
     fn settings(&self) -> Settings {
@@ -95,11 +102,12 @@ impl Mode {
         self.settings().has(Settings::TELLS_ABORTED)
     }
 
-    /// Back to how it began; a cache that an initiator turned off stays off: it may go on without
+    /// Back to what is saved; a cache that an initiator turned off stays off: it may go on without
     /// looking, and count on that.
     pub(crate) fn reset(&self) {
-        let cache = self.default.has(Settings::WRITE_CACHE) && self.write_cache();
-        let begun = self.default.with(Settings::WRITE_CACHE, cache);
+        let saved = self.saved();
+        let cache = saved.has(Settings::WRITE_CACHE) && self.write_cache();
+        let begun = saved.with(Settings::WRITE_CACHE, cache);
         self.current.store(begun.0, Ordering::SeqCst);
     }
 }
@@ -110,7 +118,11 @@ enum Values {
     Current,
     Changeable,
     Default,
+    Saved,
 }
+
+/// Parameters savable: the page's first byte. Only the caching page is.
+const PS: u8 = 0x80;
 
 /// A page with its header.
 fn encode(unit: &Unit, code: u8, values: Values) -> Vec<u8> {
@@ -118,8 +130,13 @@ fn encode(unit: &Unit, code: u8, values: Values) -> Vec<u8> {
         Values::Current => unit.mode.settings(),
         Values::Changeable => Settings::ALL,
         Values::Default => unit.mode.default,
+        Values::Saved => unit.mode.saved(),
     };
-    encode_as(settings, code, values)
+    let mut bytes = encode_as(settings, code, values);
+    if code == CACHING && unit.store.is_some() {
+        crate::fields::set(&mut bytes, 0, &[code | PS]);
+    }
+    bytes
 }
 
 fn encode_as(settings: Settings, code: u8, values: Values) -> Vec<u8> {
@@ -160,6 +177,7 @@ pub(crate) fn sense(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
         0 => Values::Current,
         1 => Values::Changeable,
         2 => Values::Default,
+        _ if task.unit.store.is_some() => Values::Saved,
         // SAVING PARAMETERS NOT SUPPORTED.
         _ => return Err(Sense::new(crate::sense::key::ILLEGAL_REQUEST, 0x39, 0).into()),
     };
@@ -219,28 +237,58 @@ fn descriptor(unit: &Unit, long_address: bool) -> Vec<u8> {
     bytes
 }
 
-/// MODE SELECT (6) and (10).
+/// Whether a MODE SELECT is to save (SP).
+pub(crate) fn saves(cdb: &[u8]) -> bool {
+    bit(cdb, 1, 0x01)
+}
+
+/// MODE SELECT (6) and (10), nothing saved.
 pub(crate) fn select(task: &Task<'_>) -> Outcome {
+    if let Some((before, after)) = wanted(task)? {
+        change(task, before, after);
+    }
+    Ok(())
+}
+
+/// MODE SELECT (6) and (10): what can be saved is, before anything changes.
+pub(crate) async fn select_and_save(task: &Task<'_>) -> Outcome {
+    // SP without anywhere to save to.
+    let store = task.unit.store.as_ref().ok_or(invalid_cdb_bit(1, 0))?;
+    let Some((before, after)) = wanted(task)? else { return Ok(()) };
+    let mode = &task.unit.mode;
+    let write_cache = after.has(Settings::WRITE_CACHE);
+    if !write_cache && before.has(Settings::WRITE_CACHE) {
+        // What was answered before this is durable once there is no cache for good.
+        task.unit.medium.flush().await?;
+    }
+    store.save_write_cache(write_cache).await?;
+    let saved = mode.saved().with(Settings::WRITE_CACHE, write_cache);
+    mode.saved.store(saved.0, Ordering::SeqCst);
+    change(task, before, after);
+    Ok(())
+}
+
+/// The settings before and after; `None` where nothing is sent.
+fn wanted(task: &Task<'_>) -> Result<Option<(Settings, Settings)>, Refusal> {
     let cdb = task.cdb;
-    let is_long = byte(cdb, 0) == 0x55;
     if !bit(cdb, 1, 0x10) {
         return Err(invalid_cdb_bit(1, 4).into());
     }
-    if bit(cdb, 1, 0x01) {
-        return Err(invalid_cdb_bit(1, 0).into());
-    }
     let len = task.allocation();
     if len == 0 {
-        return Ok(());
+        return Ok(None);
     }
     let list = task.data(len as u64)?;
     let before = task.unit.mode.settings();
-    let after = selected(task.unit, list, is_long, before)?;
+    let after = selected(task.unit, list, byte(cdb, 0) == 0x55, before)?;
+    Ok(Some((before, after)))
+}
+
+fn change(task: &Task<'_>, before: Settings, after: Settings) {
     if after != before {
         task.unit.mode.current.store(after.0, Ordering::SeqCst);
         task.unit.raise(Attention::MODE_CHANGED, |seat| seat.id != task.seat.id);
     }
-    Ok(())
 }
 
 /// What a parameter list asks for.

@@ -27,7 +27,7 @@ use crate::sense::{
 };
 use crate::task::{Outcome, Task, reply};
 use crate::transport::Status;
-use crate::unit::{ReservationStore, Unit};
+use crate::unit::{Unit, UnitStore};
 
 /// APTPL: survives a loss of power.
 const APTPL: u8 = 0x01;
@@ -45,11 +45,11 @@ pub(crate) struct Reservations {
     state: RwLock<ReservationState>,
     /// Held by who changes the state, until it is kept.
     turn: Mutex<()>,
-    store: Option<Arc<dyn ReservationStore>>,
+    store: Option<Arc<dyn UnitStore>>,
 }
 
 impl Reservations {
-    pub(crate) fn new(state: ReservationState, store: Option<Arc<dyn ReservationStore>>) -> Self {
+    pub(crate) fn new(state: ReservationState, store: Option<Arc<dyn UnitStore>>) -> Self {
         Self {
             any: AtomicBool::new(state.reservation.is_some()),
             legacy: AtomicU64::new(0),

@@ -147,6 +147,7 @@ impl<'a> Task<'a> {
                 Ok(())
             }
             Action::Inquiry => inquiry::inquiry(self, out),
+            Action::ModeSelect if mode::saves(self.cdb) => return None,
             Action::ModeSelect => mode::select(self),
             Action::ModeSense => mode::sense(self, out),
             Action::Reserve => persistent::reserve(self),
@@ -196,6 +197,7 @@ impl<'a> Task<'a> {
             Action::GetLbaStatus => provision::lba_status(self, out).await,
             Action::PersistentOut => persistent::output(self).await,
             Action::ExtendedCopy => copy::extended_copy(self).await,
+            Action::ModeSelect if mode::saves(self.cdb) => mode::select_and_save(self).await,
             other => self.try_act(other, out).unwrap_or(Err(FAILURE.into())),
         }
     }

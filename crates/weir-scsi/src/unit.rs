@@ -44,23 +44,37 @@ pub struct Options {
     pub block_bytes: u32,
     /// Whether writes may be answered before they are durable, until MODE SELECT says otherwise.
     pub write_cache: bool,
+    /// What MODE SELECT said of that for good: what was last given to the store.
+    pub saved_write_cache: Option<bool>,
     /// Initiators are told once less room than this is left; 0 for never.
     pub soft_threshold_bytes: u64,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { block_bytes: 512, write_cache: true, soft_threshold_bytes: 0 }
+        Self {
+            block_bytes: 512,
+            write_cache: true,
+            saved_write_cache: None,
+            soft_threshold_bytes: 0,
+        }
     }
 }
 
-/// Where reservations are kept that are to survive a loss of power (APTPL, SPC-4 5.13.5).
-pub trait ReservationStore: Send + Sync + 'static {
-    /// Keeps this state in the place of the one before.
+/// Where is kept what is to survive a loss of power: reservations (APTPL, SPC-4 5.13.5) and the
+/// write cache of saved mode pages (SPC-4 5.11).
+pub trait UnitStore: Send + Sync + 'static {
+    /// Keeps this state of reservations in the place of the one before.
     ///
     /// # Durability
     /// On `Ok` on stable media.
     fn save(&self, state: ReservationState) -> LocalBoxFuture<'_, Result<(), ExportError>>;
+
+    /// Keeps whether there is a write cache.
+    ///
+    /// # Durability
+    /// On `Ok` on stable media.
+    fn save_write_cache(&self, on: bool) -> LocalBoxFuture<'_, Result<(), ExportError>>;
 }
 
 /// What was done on a logical unit since it was made.
@@ -104,6 +118,8 @@ pub struct Unit {
     pub(crate) reservations: Reservations,
     pub(crate) counting: Counting,
     blocks: AtomicU64,
+    /// Where what is saved goes.
+    pub(crate) store: Option<Arc<dyn UnitStore>>,
     seats: Mutex<Vec<Weak<Seat>>>,
     unchecked_bytes: AtomicU64,
     is_short: AtomicBool,
@@ -111,20 +127,21 @@ pub struct Unit {
 
 impl Unit {
     /// A logical unit over `medium`. `reservations` is what `store` was last given; without a
-    /// store, reservations that are to survive a loss of power are refused.
+    /// store, what is to survive a loss of power is refused.
     pub fn new(
         medium: Arc<dyn Medium>,
         identity: Identity,
         options: Options,
         reservations: ReservationState,
-        store: Option<Arc<dyn ReservationStore>>,
+        store: Option<Arc<dyn UnitStore>>,
     ) -> Arc<Self> {
         assert!(matches!(options.block_bytes, 512 | 4096), "{} byte blocks", options.block_bytes);
         let blocks = medium.size_bytes() / u64::from(options.block_bytes);
         Arc::new(Self {
-            mode: Mode::new(options.write_cache),
+            mode: Mode::new(options.write_cache, options.saved_write_cache),
             ranges: Ranges::default(),
-            reservations: Reservations::new(reservations, store),
+            reservations: Reservations::new(reservations, store.clone()),
+            store,
             counting: Counting::default(),
             blocks: AtomicU64::new(blocks),
             seats: Mutex::default(),
@@ -152,6 +169,11 @@ impl Unit {
     /// Bytes of a logical block.
     pub const fn block_bytes(&self) -> u32 {
         self.options.block_bytes
+    }
+
+    /// Whether writes may be answered before they are durable, as it is now.
+    pub fn write_cache(&self) -> bool {
+        self.mode.write_cache()
     }
 
     /// What was done on it.

@@ -12,7 +12,7 @@ use futures_util::future::LocalBoxFuture;
 use parking_lot::Mutex;
 use weir_base::ErrorKind;
 use weir_scsi::reservation::ReservationState;
-use weir_scsi::{Lun, Management, Nexus, Options, ReservationStore, Status, Unit};
+use weir_scsi::{Lun, Management, Nexus, Options, Status, Unit, UnitStore};
 use weir_serve::ExportError;
 
 const CONFLICT: Status = Status::ReservationConflict;
@@ -180,16 +180,28 @@ fn other_ports_are_registered_and_handed_the_reservation() {
 #[derive(Default)]
 struct Kept {
     state: Mutex<Option<ReservationState>>,
+    write_cache: Mutex<Option<bool>>,
     fails: Mutex<bool>,
 }
 
-impl ReservationStore for Kept {
+impl UnitStore for Kept {
     fn save(&self, state: ReservationState) -> LocalBoxFuture<'_, Result<(), ExportError>> {
         async move {
             if *self.fails.lock() {
                 return Err(ExportError::new(ErrorKind::Internal, "made to fail"));
             }
             *self.state.lock() = Some(state);
+            Ok(())
+        }
+        .boxed_local()
+    }
+
+    fn save_write_cache(&self, on: bool) -> LocalBoxFuture<'_, Result<(), ExportError>> {
+        async move {
+            if *self.fails.lock() {
+                return Err(ExportError::new(ErrorKind::Internal, "made to fail"));
+            }
+            *self.write_cache.lock() = Some(on);
             Ok(())
         }
         .boxed_local()
@@ -201,7 +213,7 @@ fn reservations_survive_a_loss_of_power() {
     let kept = Arc::new(Kept::default());
     let make = |state: ReservationState| {
         let medium = Arc::new(MemoryMedium::new(SIZE));
-        let store: Arc<dyn ReservationStore> = Arc::<Kept>::clone(&kept);
+        let store: Arc<dyn UnitStore> = Arc::<Kept>::clone(&kept);
         let unit = Unit::new(medium, identity(1), Options::default(), state, Some(store));
         let target = target();
         assert!(target.add_lun(0, unit));
@@ -225,6 +237,56 @@ fn reservations_survive_a_loss_of_power() {
     out(&*same, 6, 0, 0, 1, 0).good();
     assert_eq!(*kept.state.lock(), Some(ReservationState::default()));
     assert_eq!(write(&*other), CONFLICT);
+}
+
+#[test]
+fn a_write_cache_that_was_turned_off_for_good_stays_off() {
+    let kept = Arc::new(Kept::default());
+    let make = || {
+        let medium = Arc::new(MemoryMedium::new(SIZE));
+        let store: Arc<dyn UnitStore> = Arc::<Kept>::clone(&kept);
+        let saved_write_cache = *kept.write_cache.lock();
+        let options = Options { saved_write_cache, ..Options::default() };
+        let state = ReservationState::default();
+        let unit = Unit::new(medium, identity(1), options, state, Some(store));
+        let target = target();
+        assert!(target.add_lun(0, Arc::clone(&unit)));
+        (target, unit)
+    };
+    /// WCE in the caching page: current, changeable, default, saved.
+    fn caches(nexus: &dyn Nexus) -> Vec<bool> {
+        let page = |values: u8| {
+            let page = run(nexus, &[0x1A, 8, values << 6 | 8, 0, 255, 0], &[]).good();
+            assert_eq!(page[4], 0x88, "PS");
+            page[6] & 4 != 0
+        };
+        (0..4).map(page).collect()
+    }
+    let mut list = vec![0; 24];
+    (list[4], list[5]) = (0x88, 18);
+    let (target, _unit) = make();
+    let nexus = ready(&target, 1);
+    assert_eq!(caches(&*nexus), [true; 4]);
+    // Off, but not for good.
+    run(&*nexus, &[0x15, 0x10, 0, 0, 24, 0], &list).good();
+    assert_eq!(caches(&*nexus), [false, true, true, true]);
+    assert_eq!(*kept.write_cache.lock(), None);
+    // What cannot be kept changes nothing.
+    list[6] = 4;
+    *kept.fails.lock() = true;
+    assert_eq!(run(&*nexus, &[0x15, 0x11, 0, 0, 24, 0], &list).sense(), (4, 0x44, 0));
+    assert_eq!(caches(&*nexus), [false, true, true, true]);
+    *kept.fails.lock() = false;
+    list[6] = 0;
+    run(&*nexus, &[0x15, 0x11, 0, 0, 24, 0], &list).good();
+    assert_eq!(caches(&*nexus), [false, true, true, false]);
+    assert_eq!(*kept.write_cache.lock(), Some(false));
+    let (target, unit) = make();
+    assert!(!unit.write_cache());
+    let nexus = ready(&target, 1);
+    assert_eq!(caches(&*nexus), [false, true, true, false]);
+    assert_eq!(nexus.manage(Lun::new(0), Management::LunReset), weir_scsi::Managed::Complete);
+    assert!(!unit.write_cache());
 }
 
 #[test]

@@ -331,14 +331,14 @@ impl Manager {
         Ok(Removed { outcome: Outcome::Removed, name: format!("{target} LUN {number}") })
     }
 
-    /// Forgets reservations once no target shows a volume.
+    /// Forgets what a logical unit keeps once no target shows its volume.
     fn forget_unshown(&self, lun: &KnownLun) {
         if !self.luns_of(Of::Dataset(&lun.volume)).is_empty() {
             return;
         }
         let pool = lun.volume.split('/').next().unwrap_or_default();
         if let Ok(open) = self.pool(pool) {
-            self.targets.forget_reservations(key_of(&open.engine, lun));
+            self.targets.forget_unit(key_of(&open.engine, lun));
         }
     }
 
@@ -389,7 +389,7 @@ impl Manager {
             is_available: unit.is_some(),
             size_bytes: volume.as_ref().map_or(0, |volume| volume.size_bytes()),
             block_bytes: lun.block_bytes,
-            write_cache: lun.write_cache,
+            write_cache: unit.as_ref().map_or(lun.write_cache, |unit| unit.write_cache()),
             read_only: volume.as_ref().is_some_and(|volume| volume.is_read_only()),
             shared: lun.shared,
             naa: open.map_or_else(String::new, |open| hexadecimal(&naa(key_of(&open.engine, lun)))),

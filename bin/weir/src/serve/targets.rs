@@ -15,7 +15,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
+use futures_util::future::LocalBoxFuture;
 use parking_lot::RwLock;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use weir_api::types::ANYBODY;
 use weir_base::ErrorKind;
 use weir_codec::checksum::xxh3_128;
@@ -25,7 +28,7 @@ use weir_iscsi::{
 };
 use weir_scsi::reservation::ReservationState;
 use weir_scsi::{
-    Directory, Identity, InitiatorPort, Options, Port, ReservationStore, Target, Unit,
+    Directory, Identity, InitiatorPort, Options, Port, UnitStore, Target, Unit,
 };
 use weir_serve::{Address, ExportError};
 
@@ -97,41 +100,58 @@ pub(super) fn hexadecimal(bytes: &[u8]) -> String {
     })
 }
 
-/// Where the reservations of one logical unit are kept.
-struct ReservationFile(PathBuf);
+/// Where one logical unit keeps what it must remember.
+struct UnitFiles {
+    reservations: PathBuf,
+    write_cache: PathBuf,
+}
 
-impl ReservationFile {
+impl UnitFiles {
     fn of(state_dir: &Path, naa: [u8; 16]) -> Self {
-        Self(state_dir.join("reservations").join(hexadecimal(&naa) + ".json"))
+        let name = hexadecimal(&naa) + ".json";
+        Self {
+            reservations: state_dir.join("reservations").join(&name),
+            write_cache: state_dir.join("write-caches").join(&name),
+        }
     }
 
-    fn load(&self) -> Result<ReservationState, String> {
-        match std::fs::read(&self.0) {
-            Ok(text) => serde_json::from_slice(&text).map_err(|error| error.to_string()),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                Ok(ReservationState::default())
-            }
-            Err(error) => Err(error.to_string()),
+    fn all(&self) -> [&Path; 2] {
+        [&self.reservations, &self.write_cache]
+    }
+
+    /// What a file says; nothing yet is the default.
+    fn load<T: Default + DeserializeOwned>(file: &Path) -> Result<T, String> {
+        let failed = |why: String| format!("{}: {why}", file.display());
+        match std::fs::read(file) {
+            Ok(text) => serde_json::from_slice(&text).map_err(|error| failed(error.to_string())),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(T::default()),
+            Err(error) => Err(failed(error.to_string())),
         }
+    }
+
+    /// Rare and small: the thread can wait for it.
+    fn save<T: Serialize>(file: &Path, state: &T) -> Result<(), ExportError> {
+        let replace = || -> std::io::Result<()> {
+            if let Some(dir) = file.parent() {
+                std::fs::create_dir_all(dir)?;
+            }
+            replace_file(file, &serde_json::to_vec_pretty(state)?)
+        };
+        replace().map_err(|error| {
+            tracing::error!(file = %file.display(), %error, "a logical unit's state is not kept");
+            ExportError::new(ErrorKind::Unavailable, error.to_string())
+        })
     }
 }
 
-impl ReservationStore for ReservationFile {
-    fn save(
-        &self,
-        state: ReservationState,
-    ) -> futures_util::future::LocalBoxFuture<'_, Result<(), ExportError>> {
-        // Rare and small: the thread can wait for it.
-        let replace = || -> std::io::Result<()> {
-            if let Some(dir) = self.0.parent() {
-                std::fs::create_dir_all(dir)?;
-            }
-            replace_file(&self.0, &serde_json::to_vec_pretty(&state)?)
-        };
-        let done = replace().map_err(|error| {
-            tracing::error!(file = %self.0.display(), %error, "reservations could not be kept");
-            ExportError::new(ErrorKind::Unavailable, error.to_string())
-        });
+impl UnitStore for UnitFiles {
+    fn save(&self, state: ReservationState) -> LocalBoxFuture<'_, Result<(), ExportError>> {
+        let done = Self::save(&self.reservations, &state);
+        Box::pin(async move { done })
+    }
+
+    fn save_write_cache(&self, on: bool) -> LocalBoxFuture<'_, Result<(), ExportError>> {
+        let done = Self::save(&self.write_cache, &Some(on));
         Box::pin(async move { done })
     }
 }
@@ -236,11 +256,13 @@ impl TargetRegistry {
             serial: hexadecimal(&naa),
             naa,
         };
-        let store = ReservationFile::of(&self.state_dir, naa);
-        let reservations = store.load().map_err(|why| format!("{}: {why}", store.0.display()))?;
+        let store = UnitFiles::of(&self.state_dir, naa);
+        let reservations = UnitFiles::load(&store.reservations)?;
+        let saved_write_cache = UnitFiles::load(&store.write_cache)?;
         let medium = Arc::new(OpenVolume::new(Arc::clone(engine), Arc::clone(volume)));
         let KnownLun { block_bytes, write_cache, .. } = *lun;
-        let options = Options { block_bytes, write_cache, ..Options::default() };
+        let options =
+            Options { block_bytes, write_cache, saved_write_cache, ..Options::default() };
         Ok(Unit::new(medium, identity, options, reservations, Some(Arc::new(store))))
     }
 
@@ -251,13 +273,14 @@ impl TargetRegistry {
         }
     }
 
-    /// Forgets the reservations of what no target shows any more.
-    pub(super) fn forget_reservations(&self, key: DatasetKey) {
-        let file = ReservationFile::of(&self.state_dir, naa(key)).0;
-        if let Err(error) = std::fs::remove_file(&file)
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            tracing::warn!(file = %file.display(), %error, "reservations not removed");
+    /// Forgets reservations and the write cache of what no target shows any more.
+    pub(super) fn forget_unit(&self, key: DatasetKey) {
+        for file in UnitFiles::of(&self.state_dir, naa(key)).all() {
+            if let Err(error) = std::fs::remove_file(file)
+                && error.kind() != std::io::ErrorKind::NotFound
+            {
+                tracing::warn!(file = %file.display(), %error, "state of a LUN not removed");
+            }
         }
     }
 
