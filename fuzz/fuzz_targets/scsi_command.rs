@@ -176,7 +176,7 @@ fn unit(number: u8, block_bytes: u32) -> Arc<Unit> {
     Unit::new(medium, identity, options, ReservationState::default(), None)
 }
 
-fn run(nexus: &dyn Nexus, lun: Lun, cdb: &[u8], data_out: &[u8]) {
+fn run(nexus: &dyn Nexus, lun: Lun, cdb: &[u8], data_out: &[u8]) -> Vec<u8> {
     let command = Command { lun, cdb, data_out, attribute: Attribute::Simple };
     let mut out = OutBuf::default();
     out.put(b"before");
@@ -199,6 +199,23 @@ fn run(nexus: &dyn Nexus, lun: Lun, cdb: &[u8], data_out: &[u8]) {
         _ => usize::MAX,
     };
     assert!(sent <= asked, "{sent} bytes for {cdb:x?}");
+    out.filled()[6..].to_vec()
+}
+
+/// POPULATE TOKEN (10h) or WRITE USING TOKEN (11h) with this list.
+fn run_list(nexus: &dyn Nexus, lun: Lun, action: u8, list: &[u8]) {
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[1]) = (0x83, action);
+    cdb[10..14].copy_from_slice(&(list.len() as u32).to_be_bytes());
+    run(nexus, lun, &cdb, list);
+}
+
+/// Makes a token, which no input could guess.
+fn make_token(nexus: &dyn Nexus, lun: Lun, list: &[u8]) -> Option<[u8; 512]> {
+    run_list(nexus, lun, 0x10, list);
+    let cdb = [0x84, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0, 0, 0];
+    let told = run(nexus, lun, &cdb, &[]);
+    told.last_chunk().filter(|_| told.len() > 512).copied()
 }
 
 fuzz_target!(|data: &[u8]| {
@@ -211,6 +228,7 @@ fuzz_target!(|data: &[u8]| {
             target.nexus(initiator, 1 + u16::from(number & 1))
         })
         .collect();
+    let mut token = [0; 512];
     let mut rest = data;
     // A choice, the length of the descriptor block and of the data, both of these.
     while let [choice, cdb_len, high, low, next @ ..] = rest {
@@ -224,7 +242,14 @@ fuzz_target!(|data: &[u8]| {
             1 => drop(nexus.manage(lun, Management::ClearTaskSet)),
             2 => drop(target.remove_lun(1)),
             3 => drop(target.add_lun(1, unit(1, 4096))),
-            _ => run(nexus, lun, cdb, data_out),
+            4 => token = make_token(nexus, lun, data_out).unwrap_or(token),
+            5 if data_out.len() >= 528 => {
+                let mut list = data_out.to_vec();
+                list[16..528].copy_from_slice(&token);
+                run_list(nexus, lun, 0x11, &list);
+            }
+            6 => run_list(nexus, lun, 0x10 | choice & 1, data_out),
+            _ => drop(run(nexus, lun, cdb, data_out)),
         }
         rest = next;
     }

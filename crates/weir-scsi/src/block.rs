@@ -155,6 +155,7 @@ pub(crate) fn try_write(task: &Task<'_>) -> Option<Outcome> {
     if forces_access(task.cdb) || !task.unit.mode.write_cache() {
         return None;
     }
+    task.unit.ranges.tokens.changing(range);
     match task.unit.medium.try_write(range.start, data) {
         Ok(true) => {
             task.unit.wrote(range.len_bytes());

@@ -27,7 +27,7 @@ pub const UNMAP_DESCRIPTORS_MAX: u32 = 256;
 /// Most descriptors of one GET LBA STATUS: a reply of 4 KiB.
 pub const STATUS_DESCRIPTORS_MAX: u64 = 256;
 
-/// Buffer of VERIFY and of the copy loop of EXTENDED COPY.
+/// Buffer of VERIFY and of what copies by pieces.
 pub const PIECE_BYTES: u64 = 1 << 20;
 
 /// Copy source and destination descriptors of one EXTENDED COPY.
@@ -42,11 +42,32 @@ pub const COPY_LIST_BYTES_MAX: u32 = 4096;
 /// Most that one segment of EXTENDED COPY copies: what 16 bits of 4096-byte blocks can say.
 pub const COPY_SEGMENT_BYTES_MAX: u32 = 256 << 20;
 
-/// Outcomes of copies that a nexus can ask for; the oldest is forgotten.
-pub const COPY_RESULTS_MAX: usize = 16;
+/// Outcomes of copies that a nexus can ask for; the oldest is forgotten. A token and its ranges
+/// take 2 KiB.
+pub const COPY_RESULTS_MAX: usize = 64;
 
-/// EXTENDED COPY under way on one nexus: each holds a piece.
+/// EXTENDED COPY and WRITE USING TOKEN under way on one nexus: each holds a piece.
 pub const COPIES_RUNNING_MAX: u8 = 16;
+
+/// Tokens of one logical unit that are remembered, with their ranges half a MiB. Initiators that
+/// copy files make some hundred a minute.
+pub const TOKENS_MAX: usize = 256;
+
+/// Ranges of one token, and of one WRITE USING TOKEN: a parameter list of 1.5 KiB.
+pub const TOKEN_RANGES_MAX: u16 = 64;
+
+/// Most that one token stands for, and that one WRITE USING TOKEN writes: writers to what it
+/// stands for wait while it is used, a second or so where its data cannot be shared.
+pub const TOKEN_DATA_BYTES_MAX: u64 = 1 << 30;
+
+/// What one WRITE USING TOKEN writes before it looks whether it was aborted, and what it counts by.
+pub const TOKEN_STEP_BYTES: u64 = 64 << 20;
+
+/// How long a token is kept that is not used, in seconds: where the initiator says nothing, and at
+/// most. One that is used again and again is kept.
+pub const TOKEN_TIMEOUT_SECONDS: u32 = 60;
+/// See [`TOKEN_TIMEOUT_SECONDS`].
+pub const TOKEN_TIMEOUT_SECONDS_MAX: u32 = 600;
 
 /// Registrations of one logical unit; more initiators than that do not share one.
 pub const REGISTRATIONS_MAX: usize = 1024;

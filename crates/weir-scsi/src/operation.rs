@@ -54,7 +54,12 @@ pub(crate) enum Action {
     PersistentIn,
     PersistentOut,
     ExtendedCopy,
+    PopulateToken,
+    WriteUsingToken,
+    AbortCopy,
     ReceiveCopyResults,
+    ReceiveCopyStatus,
+    ReceiveTokenInformation,
     ReportLuns,
     ReportPortGroups,
     ReportOperations,
@@ -138,9 +143,18 @@ pub(crate) static OPERATIONS: &[Operation] = &[
     service(Action::PersistentOut, Access::Reservation, &persistent_out(6)),
     service(Action::PersistentOut, Access::Reservation, &persistent_out(7)),
     service(Action::ExtendedCopy, Access::Write, &copy(0x83, 0x00, 0)),
+    service(Action::PopulateToken, Access::Read, &token(0x10)),
+    service(Action::WriteUsingToken, Access::Write, &token(0x11)),
+    service(
+        Action::AbortCopy,
+        Access::Write,
+        &[0x83, 0x1C, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+    ),
     service(Action::ReceiveCopyResults, Access::Write, &copy(0x84, 0x00, 255)),
     service(Action::ReceiveCopyResults, Access::Write, &copy(0x84, 0x03, 0)),
     service(Action::ReceiveCopyResults, Access::Write, &copy(0x84, 0x04, 255)),
+    service(Action::ReceiveCopyStatus, Access::Write, &copy_result(0x05)),
+    service(Action::ReceiveTokenInformation, Access::Read, &copy_result(0x07)),
     plain(Action::OrWrite, Access::Write, &wide(0x8B, 0x18)),
     plain(Action::WriteAndVerify, Access::Write, &wide(0x8E, 0x12)),
     plain(Action::Verify, Access::Read, &wide(0x8F, 0x16)),
@@ -180,6 +194,16 @@ const fn long(code: u8, flags: u8) -> [u8; 12] {
 /// 16 bytes with an allocation or parameter list length at byte 10.
 const fn copy(code: u8, action: u8, list: u8) -> [u8; 16] {
     [code, action, list, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0]
+}
+
+/// POPULATE TOKEN and WRITE USING TOKEN: a list identifier and a parameter list length.
+const fn token(action: u8) -> [u8; 16] {
+    [0x83, action, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0]
+}
+
+/// A list identifier of 4 bytes and an allocation length.
+const fn copy_result(action: u8) -> [u8; 16] {
+    [0x84, action, 255, 255, 255, 255, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0]
 }
 
 const fn persistent_in(action: u8) -> [u8; 10] {

@@ -84,7 +84,7 @@ impl Reservations {
         }
     }
 
-    /// Whether an initiator port that has no nexus here may read, or write: what EXTENDED COPY
+    /// Whether an initiator port that has no nexus here may read, or write: what a copy
     /// asks of the logical unit of another target.
     pub(crate) fn allows_port(&self, initiator_port: &str, writes: bool) -> bool {
         if !self.any.load(Ordering::SeqCst) {

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 
 use crate::attention::Attentions;
-use crate::copy::Copies;
+use crate::copies::Copies;
 use crate::target::NexusName;
 use crate::unit::Unit;
 

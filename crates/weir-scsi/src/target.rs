@@ -57,7 +57,7 @@ pub struct Port {
     pub group: u16,
 }
 
-/// Finds logical units of other targets, for EXTENDED COPY between volumes.
+/// Finds logical units of other targets, for copies between volumes.
 pub trait Directory: Send + Sync + 'static {
     /// The logical unit with that designator, if this initiator may use it.
     fn find(&self, initiator: &InitiatorPort, naa: [u8; 16]) -> Option<Arc<Unit>>;
@@ -148,7 +148,8 @@ impl Target {
         true
     }
 
-    /// Shows it no longer; commands under way on it end.
+    /// Shows it no longer; commands under way on it end. Its tokens end too, at all targets: what
+    /// is shown nowhere may be changed by others.
     pub fn remove_lun(&self, number: u16) -> Option<Arc<Unit>> {
         let mut state = self.state.lock();
         let unit = state.luns.remove(&number)?;
@@ -157,6 +158,8 @@ impl Target {
             tell_change(&nexus);
             drop(gone);
         }
+        // Last: nobody finds the unit by its tokens any more.
+        unit.revoke_tokens();
         Some(unit)
     }
 

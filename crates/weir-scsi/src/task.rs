@@ -23,7 +23,10 @@ use crate::sense::{DATA_LENGTH, FAILURE, NO_UNIT, Refusal, Sense};
 use crate::target::NexusState;
 use crate::transport::{Command, Completion, Status};
 use crate::unit::Unit;
-use crate::{block, compare, copy, inquiry, log, mode, persistent, provision, report, verify};
+use crate::{
+    block, compare, copies, copy, inquiry, log, mode, offload, persistent, provision, report,
+    verify,
+};
 
 /// How a command ended: nothing, or why it was not done.
 pub(crate) type Outcome = Result<(), Refusal>;
@@ -159,7 +162,9 @@ impl<'a> Task<'a> {
             Action::ReadCapacity16 => block::read_capacity_16(self, out),
             Action::LogSense => log::sense(self, out),
             Action::PersistentIn => persistent::input(self, out),
-            Action::ReceiveCopyResults => copy::results(self, out),
+            Action::ReceiveCopyResults => copies::results(self, out),
+            Action::ReceiveCopyStatus => copies::status(self, out),
+            Action::ReceiveTokenInformation => copies::token_information(self, out),
             Action::ReportLuns => report::luns(self.nexus, self.cdb, out),
             Action::ReportPortGroups => report::port_groups(self, out),
             Action::ReportOperations => report::operations(self, out),
@@ -177,7 +182,10 @@ impl<'a> Task<'a> {
             | Action::Unmap
             | Action::GetLbaStatus
             | Action::PersistentOut
-            | Action::ExtendedCopy => return None,
+            | Action::ExtendedCopy
+            | Action::PopulateToken
+            | Action::WriteUsingToken
+            | Action::AbortCopy => return None,
         })
     }
 
@@ -198,6 +206,9 @@ impl<'a> Task<'a> {
             Action::PersistentOut => persistent::output(self).await,
             Action::ExtendedCopy => copy::extended_copy(self).await,
             Action::ModeSelect if mode::saves(self.cdb) => mode::select_and_save(self).await,
+            Action::PopulateToken => offload::populate_token(self).await,
+            Action::WriteUsingToken => offload::write_using_token(self).await,
+            Action::AbortCopy => copies::abort(self).await,
             other => self.try_act(other, out).unwrap_or(Err(FAILURE.into())),
         }
     }
@@ -225,7 +236,9 @@ impl<'a> Task<'a> {
             Action::ModeSelect if operation.code() == 0x15 => byte(self.cdb, 4).into(),
             Action::ModeSelect | Action::Unmap => be16(self.cdb, 7).into(),
             Action::PersistentOut => be32(self.cdb, 5).into(),
-            Action::ExtendedCopy => be32(self.cdb, 10).into(),
+            Action::ExtendedCopy | Action::PopulateToken | Action::WriteUsingToken => {
+                be32(self.cdb, 10).into()
+            }
             _ => 0,
         }
     }

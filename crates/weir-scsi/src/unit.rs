@@ -90,9 +90,9 @@ pub struct Counters {
     pub written_bytes: u64,
     /// Bytes given back by UNMAP and WRITE SAME.
     pub unmapped_bytes: u64,
-    /// Bytes filled by WRITE SAME otherwise.
+    /// Bytes filled by WRITE SAME otherwise, and with zeros by WRITE USING TOKEN.
     pub zeroed_bytes: u64,
-    /// Bytes copied by EXTENDED COPY.
+    /// Bytes copied by EXTENDED COPY and WRITE USING TOKEN.
     pub cloned_bytes: u64,
 }
 
@@ -153,12 +153,26 @@ impl Unit {
         })
     }
 
-    /// Takes over the size that the medium has now, and tells every initiator.
+    /// Takes over the size that the medium has now, and tells every initiator. Tokens end: what
+    /// lay beyond a smaller size is gone for good.
     pub fn resized(&self) {
         let blocks = self.medium.size_bytes() / u64::from(self.options.block_bytes);
         if self.blocks.swap(blocks, Ordering::SeqCst) != blocks {
+            self.revoke_tokens();
             self.raise(Attention::CAPACITY_CHANGED, |_| true);
         }
+    }
+
+    /// Ends all tokens: the medium is about to change other than by commands (a rollback, for
+    /// example). A WRITE USING TOKEN that is under way meanwhile ends with an error.
+    pub fn revoke_tokens(&self) {
+        self.ranges.tokens.revoke();
+    }
+
+    /// As [`Unit::revoke_tokens`], for ever: others than its initiators may change the medium from
+    /// now on, which nobody sees here. POPULATE TOKEN is refused.
+    pub fn changes_elsewhere(&self) {
+        self.ranges.tokens.give_up();
     }
 
     /// Its designator.

@@ -9,13 +9,16 @@
 use crate::inquiry::{VENDOR, padded};
 use crate::limits::{
     COMPARE_BLOCKS_MAX, COPIES_RUNNING_MAX, COPY_LIST_BYTES_MAX, COPY_SEGMENT_BYTES_MAX,
-    COPY_SEGMENTS_MAX, COPY_TARGETS_MAX, OPTIMAL_BYTES, UNMAP_BLOCKS_MAX, UNMAP_DESCRIPTORS_MAX,
-    WRITE_SAME_BYTES_MAX,
+    COPY_SEGMENTS_MAX, COPY_TARGETS_MAX, OPTIMAL_BYTES, TOKEN_DATA_BYTES_MAX, TOKEN_RANGES_MAX,
+    TOKEN_STEP_BYTES, TOKEN_TIMEOUT_SECONDS, TOKEN_TIMEOUT_SECONDS_MAX, UNMAP_BLOCKS_MAX,
+    UNMAP_DESCRIPTORS_MAX, WRITE_SAME_BYTES_MAX,
 };
 use crate::log::THRESHOLD_EXPONENT;
-use crate::operation::{Action, OPERATIONS};
+use crate::offload::ZEROS;
+use crate::operation::OPERATIONS;
 use crate::target::Port;
 use crate::task::Task;
+use crate::tokens::CHANGE_VULNERABLE;
 use crate::unit::Unit;
 
 /// Pages that there are.
@@ -29,7 +32,7 @@ pub(crate) fn encode(task: &Task<'_>, code: u8) -> Option<Vec<u8>> {
         0x80 => padded(&unit.identity.serial, unit.identity.serial.len().min(200)),
         0x83 => identification(task),
         0x86 => extended_inquiry(),
-        0x8F => third_party_copy(),
+        0x8F => third_party_copy(unit),
         0xB0 => block_limits(unit),
         0xB1 => characteristics(),
         0xB2 => provisioning(),
@@ -120,16 +123,19 @@ fn provisioning() -> Vec<u8> {
 }
 
 /// Third-party copy (SPC-4 7.8.17): commands, limits, descriptors, and how it copies.
-fn third_party_copy() -> Vec<u8> {
-    let mut bytes = copy_descriptor(0x0001, supported_commands());
+fn third_party_copy(unit: &Unit) -> Vec<u8> {
+    let mut bytes = copy_descriptor(0x0000, token_limits(unit));
+    bytes.extend(copy_descriptor(0x0001, supported_commands()));
     let mut limits = vec![0; 4];
     limits.extend(COPY_TARGETS_MAX.to_be_bytes());
     limits.extend(COPY_SEGMENTS_MAX.to_be_bytes());
     limits.extend(COPY_LIST_BYTES_MAX.to_be_bytes());
     limits.resize(28, 0);
     bytes.extend(copy_descriptor(0x0004, limits));
-    let kinds = crate::copy::DESCRIPTORS;
+    let kinds = crate::segments::DESCRIPTORS;
     bytes.extend(copy_descriptor(0x0008, [&[kinds.len() as u8], &kinds[..]].concat()));
+    bytes.extend(copy_descriptor(0x0106, token_features(unit)));
+    bytes.extend(copy_descriptor(0x0108, token_types()));
     let mut general = Vec::new();
     general.extend(u32::from(COPIES_RUNNING_MAX).to_be_bytes());
     general.extend(u32::from(COPIES_RUNNING_MAX).to_be_bytes());
@@ -141,13 +147,58 @@ fn third_party_copy() -> Vec<u8> {
     bytes
 }
 
+/// Block device ROD token limits (SBC-4 6.6.9.3).
+fn token_limits(unit: &Unit) -> Vec<u8> {
+    let mut bytes = vec![0; 6];
+    bytes.extend(TOKEN_RANGES_MAX.to_be_bytes());
+    bytes.extend(TOKEN_TIMEOUT_SECONDS_MAX.to_be_bytes());
+    bytes.extend(TOKEN_TIMEOUT_SECONDS.to_be_bytes());
+    bytes.extend((TOKEN_DATA_BYTES_MAX / unit.block()).to_be_bytes());
+    // Optimal: as much as is done at a time.
+    bytes.extend((TOKEN_STEP_BYTES / unit.block()).to_be_bytes());
+    bytes
+}
+
+/// ROD token features (SPC-4 7.8.17.8): no tokens of other devices; a lifetime from a second to
+/// ever, as long as a token is used; and what holds for block devices.
+fn token_features(unit: &Unit) -> Vec<u8> {
+    let mut bytes = vec![0; 12];
+    bytes.extend(1_u32.to_be_bytes());
+    bytes.extend(u32::MAX.to_be_bytes());
+    bytes.extend(TOKEN_TIMEOUT_SECONDS_MAX.to_be_bytes());
+    bytes.resize(42, 0);
+    bytes.extend([0, 48, 0, 0, 0, 44, 0, 0]);
+    // What is no multiple of this may have to be copied where the rest is shared.
+    let granularity = u64::from(unit.medium.block_bytes_preferred()) / unit.block();
+    bytes.extend((granularity.clamp(1, 0xFFFF) as u16).to_be_bytes());
+    bytes.extend(TOKEN_DATA_BYTES_MAX.to_be_bytes());
+    for _ in 0..3 {
+        bytes.extend(TOKEN_STEP_BYTES.to_be_bytes());
+    }
+    bytes.resize(92, 0);
+    bytes
+}
+
+/// Supported RODs (SPC-4 7.8.17.9): tokens that are vulnerable to changes go out and come in, that
+/// of zeros comes in; which is preferred is not told.
+fn token_types() -> Vec<u8> {
+    let mut bytes = vec![0, 0, 0, 128];
+    for (kind, flags) in [(CHANGE_VULNERABLE, 0x03), (ZEROS, 0x02)] {
+        let end = bytes.len() + 64;
+        bytes.extend(kind.to_be_bytes());
+        bytes.push(flags);
+        bytes.resize(end, 0);
+    }
+    bytes
+}
+
 /// Operation codes of copies, each with its service actions.
 fn supported_commands() -> Vec<u8> {
     let mut list = Vec::new();
-    for action in [Action::ExtendedCopy, Action::ReceiveCopyResults] {
+    for code in [0x83, 0x84] {
         let known: Vec<_> =
-            OPERATIONS.iter().filter(|operation| operation.action == action).collect();
-        list.extend(known.first().map(|operation| operation.code()));
+            OPERATIONS.iter().filter(|operation| operation.code() == code).collect();
+        list.push(code);
         list.push(known.len() as u8);
         list.extend(known.iter().map(|operation| operation.service_action()));
     }

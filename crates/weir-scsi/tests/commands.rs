@@ -315,7 +315,7 @@ fn write_same_and_unmap() {
 #[test]
 fn inquiry_and_vital_data() {
     let (_medium, _unit, target, nexus) = simple();
-    let part = |code: u8| run(&*nexus, &[0x12, 1, code, 1, 0, 0], &[]).good();
+    let part = |code: u8| run(&*nexus, &[0x12, 1, code, 4, 0, 0], &[]).good();
     let standard = run(&*nexus, &[0x12, 0, 0, 1, 0, 0], &[]).good();
     assert_eq!((standard.len(), standard[4]), (96, 91));
     assert_eq!(&standard[8..36], b"WEIR    VOLUME          0.1 ");

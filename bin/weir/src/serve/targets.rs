@@ -7,7 +7,10 @@
 //! - of a volume there is one logical unit, however many targets show it;
 //! - its designator comes from the numbers of pool and volume: it is the same after a restart, an
 //!   import elsewhere or a rename;
-//! - nobody logs in to a target who is not on its list.
+//! - nobody logs in to a target who is not on its list;
+//! - tokens of a logical unit end before its volume can be changed other than by its initiators:
+//!   once a target hides it or is closed (rollback and receive need that of all targets), and for
+//!   good once it is shown as shared, without which no export of NBD may write to it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -195,8 +198,15 @@ impl TargetRegistry {
 
     /// Lets nobody log in any more; sessions are ended.
     pub(super) fn close(&self, name: &str) {
-        self.table.write().targets.remove(name);
+        let entry = self.table.write().targets.remove(name);
         self.sessions.end_target(name);
+        // Sessions end in their own time; until then they reach nothing, so that their volumes can
+        // be changed otherwise.
+        for scsi in entry.iter().map(|entry| &entry.scsi) {
+            for (number, _) in scsi.luns() {
+                scsi.remove_lun(number);
+            }
+        }
     }
 
     pub(super) fn allow(&self, name: &str, initiator: &str, terms: Terms) {
@@ -234,8 +244,14 @@ impl TargetRegistry {
         };
         table.units.retain(|_, unit| unit.strong_count() > 0);
         table.units.insert(key, Arc::downgrade(&unit));
+        // A session that is about to end may have kept it alive since it was hidden.
+        unit.revoke_tokens();
         let Some(entry) = table.targets.get(name) else { return Ok(false) };
-        Ok(entry.scsi.add_lun(number, unit))
+        let added = entry.scsi.add_lun(number, Arc::clone(&unit));
+        if added && lun.shared {
+            unit.changes_elsewhere();
+        }
+        Ok(added)
     }
 
     fn unit(

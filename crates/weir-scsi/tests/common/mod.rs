@@ -5,6 +5,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of this")]
 
 mod medium;
+pub mod tokens;
 
 use std::future::Future;
 use std::pin::pin;

@@ -1,0 +1,133 @@
+//! Commands that make and use tokens, as tests send them.
+//!
+//! Not here: what they must come to.
+
+use weir_scsi::{Lun, Nexus};
+
+use super::{Answer, run_on};
+
+/// Logical block address and number of logical blocks.
+pub type Blocks = (u64, u32);
+
+/// Block device zero token.
+pub fn zeros() -> Vec<u8> {
+    let mut token = vec![0xFF, 0xFF, 0, 1, 0, 0, 0x01, 0xF8];
+    token.resize(512, 0);
+    token
+}
+
+fn descriptors(ranges: &[Blocks]) -> Vec<u8> {
+    let descriptor = |&(lba, blocks): &Blocks| {
+        let mut bytes = lba.to_be_bytes().to_vec();
+        bytes.extend(blocks.to_be_bytes());
+        bytes.resize(16, 0);
+        bytes
+    };
+    ranges.iter().flat_map(descriptor).collect()
+}
+
+/// A parameter list of POPULATE TOKEN; flags are IMMED and RTV.
+pub fn population(flags: u8, timeout: u32, kind: u32, ranges: &[Blocks]) -> Vec<u8> {
+    let ranges = descriptors(ranges);
+    let mut list = (14 + ranges.len() as u16).to_be_bytes().to_vec();
+    list.extend([flags, 0]);
+    list.extend(timeout.to_be_bytes());
+    list.extend(kind.to_be_bytes());
+    list.extend([0, 0]);
+    list.extend((ranges.len() as u16).to_be_bytes());
+    [list, ranges].concat()
+}
+
+/// A parameter list of WRITE USING TOKEN; flags are IMMED and DEL_TKN.
+pub fn writing(flags: u8, offset: u64, token: &[u8], ranges: &[Blocks]) -> Vec<u8> {
+    let ranges = descriptors(ranges);
+    let mut list = (534 + ranges.len() as u16).to_be_bytes().to_vec();
+    list.extend([flags, 0, 0, 0, 0, 0]);
+    list.extend(offset.to_be_bytes());
+    list.extend(token);
+    list.extend([0; 6]);
+    list.extend((ranges.len() as u16).to_be_bytes());
+    [list, ranges].concat()
+}
+
+/// The descriptor block of either: service action 10h or 11h.
+pub fn block(action: u8, id: u32, len: u32) -> Vec<u8> {
+    let mut cdb = vec![0x83, action, 0, 0, 0, 0];
+    cdb.extend(id.to_be_bytes());
+    cdb.extend(len.to_be_bytes());
+    cdb.extend([0, 0]);
+    cdb
+}
+
+pub fn send(nexus: &dyn Nexus, lun: u16, action: u8, id: u32, list: &[u8]) -> Answer {
+    run_on(nexus, Lun::new(lun), &block(action, id, list.len() as u32), list)
+}
+
+pub fn populate(nexus: &dyn Nexus, lun: u16, id: u32, ranges: &[Blocks]) -> Answer {
+    send(nexus, lun, 0x10, id, &population(0, 0, 0, ranges))
+}
+
+pub fn write_using(
+    nexus: &dyn Nexus,
+    lun: u16,
+    offset: u64,
+    token: &[u8],
+    ranges: &[Blocks],
+) -> Answer {
+    send(nexus, lun, 0x11, 2, &writing(0, offset, token, ranges))
+}
+
+/// RECEIVE ROD TOKEN INFORMATION (7) or RECEIVE COPY STATUS (5).
+pub fn information(nexus: &dyn Nexus, lun: u16, action: u8, id: u32) -> Answer {
+    let mut cdb = vec![0x84, action];
+    cdb.extend(id.to_be_bytes());
+    cdb.extend([0, 0, 0, 0, 0, 0, 4, 0, 0, 0]);
+    run_on(nexus, Lun::new(lun), &cdb, &[])
+}
+
+/// What that tells.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Told {
+    pub action: u8,
+    pub status: u8,
+    pub ended: u8,
+    pub units: u8,
+    pub count: u64,
+    /// Key, code and qualifier, of sense data in fixed format.
+    pub sense: Option<(u8, u8, u8)>,
+    pub token: Option<Vec<u8>>,
+}
+
+/// Reads RECEIVE ROD TOKEN INFORMATION.
+pub fn told(nexus: &dyn Nexus, lun: u16, id: u32) -> Told {
+    let data = information(nexus, lun, 7, id).good();
+    let status = information(nexus, lun, 5, id).good();
+    let be32 =
+        |at: usize| u32::from_be_bytes(data[at..at + 4].try_into().expect("four bytes")) as usize;
+    assert_eq!(be32(0), data.len() - 4);
+    let sense_len = usize::from(data[13]);
+    assert_eq!(data[13], data[14]);
+    assert_eq!(data[4..32 + sense_len], status[4..]);
+    let sense = &data[32..32 + sense_len];
+    let at = 32 + sense_len;
+    let token = (be32(at) > 0).then(|| {
+        assert_eq!((be32(at), data.len()), (514, at + 4 + 514));
+        data[at + 6..].to_vec()
+    });
+    Told {
+        action: data[4],
+        status: data[5],
+        ended: data[12],
+        units: data[15],
+        count: u64::from_be_bytes(data[16..24].try_into().expect("eight bytes")),
+        sense: (!sense.is_empty()).then(|| (sense[2], sense[12], sense[13])),
+        token,
+    }
+}
+
+/// Makes a token.
+#[track_caller]
+pub fn token(nexus: &dyn Nexus, lun: u16, ranges: &[Blocks]) -> Vec<u8> {
+    populate(nexus, lun, 1, ranges).good();
+    told(nexus, lun, 1).token.expect("a token")
+}

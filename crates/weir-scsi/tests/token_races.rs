@@ -1,0 +1,134 @@
+//! WRITE USING TOKEN beside writers to what the token stands for, and beside itself.
+//!
+//! Not here: what each does alone (`tokens`, `token_ends`).
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use common::tokens::{populate, token, told, write_using};
+use common::{MemoryMedium, SIZE, ready, run, simple, unit_of, wide};
+use weir_scsi::{Status, Target};
+
+/// Blocks of the source: two pieces of a copy that shares nothing.
+const LEN: u32 = 4096;
+
+/// A value that fills the source, as the writer counts: begun, and answered.
+#[derive(Default)]
+struct Values {
+    begun: AtomicU64,
+    answered: AtomicU64,
+    done: AtomicBool,
+}
+
+/// Writes one value after the other to all of the source at once, by different commands, with
+/// rests between in which a copy can be made.
+fn write_values(target: &Arc<Target>, values: &Values) {
+    let nexus = ready(target, 3);
+    let mut value = 0_u64;
+    while !values.done.load(Ordering::SeqCst) {
+        value += 1;
+        values.begun.store(value, Ordering::SeqCst);
+        let block = value.to_be_bytes().repeat(64);
+        match value % 3 {
+            0 => run(&*nexus, &wide(0x93, 0, 0, LEN), &block).good(),
+            1 => run(&*nexus, &wide(0x8E, 0, 0, LEN), &block.repeat(LEN as usize)).good(),
+            _ => run(&*nexus, &wide(0x8A, 0, 0, LEN), &block.repeat(LEN as usize)).good(),
+        };
+        values.answered.store(value, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_micros(value * 7919 % 6000));
+    }
+}
+
+/// The value of all blocks of the destination.
+fn value_of(medium: &MemoryMedium) -> u64 {
+    let bytes = medium.bytes();
+    let written = &bytes[..LEN as usize * 512];
+    let value = u64::from_be_bytes(written[..8].try_into().expect("eight bytes"));
+    let same = written.as_chunks::<8>().0.iter().all(|own| *own == value.to_be_bytes());
+    assert!(same, "half of a write was seen");
+    value
+}
+
+fn race(waits: bool, clones: bool, turns: u32) {
+    let (medium, _unit, target, _nexus) = simple();
+    let copy = Arc::new(MemoryMedium::new(SIZE));
+    assert!(target.add_lun(1, unit_of(&copy, 2, 512)));
+    copy.clones.store(clones, Ordering::SeqCst);
+    let nexus = ready(&target, 1);
+    medium.waits.store(waits, Ordering::SeqCst);
+    let values = Values::default();
+    let (mut good, mut stale) = (0, 0);
+    std::thread::scope(|scope| {
+        let (values, target) = (&values, &target);
+        scope.spawn(move || write_values(target, values));
+        for turn in 0..turns {
+            let least = values.answered.load(Ordering::SeqCst);
+            populate(&*nexus, 0, 1, &[(0, LEN)]).good();
+            let most = values.begun.load(Ordering::SeqCst);
+            let token = told(&*nexus, 0, 1).token.expect("a token");
+            std::thread::sleep(Duration::from_micros(u64::from(turn) * 104_729 % 3000));
+            let written = values.answered.load(Ordering::SeqCst);
+            let before = copy.bytes();
+            let answer = write_using(&*nexus, 1, 0, &token, &[(0, LEN)]);
+            if answer.status() == Status::Good {
+                let value = value_of(&copy);
+                assert!((least..=most).contains(&value), "{value}, not {least} to {most}");
+                assert!(written <= most, "{written} was answered, and {value} copied");
+                good += 1;
+            } else {
+                assert_eq!(answer.sense(), (5, 0x23, 8));
+                assert!(copy.bytes() == before, "copied from a token that had ended");
+                stale += 1;
+            }
+        }
+        values.done.store(true, Ordering::SeqCst);
+    });
+    assert!(good > turns / 20 && stale > turns / 20, "{good} good, {stale} stale");
+}
+
+#[test]
+fn writers_are_never_seen_half_by_a_copy_of_pieces() {
+    race(false, false, 300);
+}
+
+#[test]
+fn writers_that_wait_are_never_seen_half() {
+    race(true, false, 300);
+}
+
+#[test]
+fn writers_are_never_seen_half_where_data_is_shared() {
+    race(false, true, 300);
+}
+
+/// Copies in opposite directions hold what they read and write of each other, and yet come to
+/// their ends.
+#[test]
+fn copies_across_do_not_wait_for_each_other() {
+    let (one, _unit, target, _nexus) = simple();
+    let other = Arc::new(MemoryMedium::new(SIZE));
+    assert!(target.add_lun(1, unit_of(&other, 2, 512)));
+    let nexus = ready(&target, 1);
+    run(&*nexus, &wide(0x93, 0, 0, LEN), &[1; 512]).good();
+    one.waits.store(true, Ordering::SeqCst);
+    other.waits.store(true, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        for (number, from) in [(3, 0), (4, 1), (5, 0), (6, 1)] {
+            let target = &target;
+            scope.spawn(move || {
+                let nexus = ready(target, number);
+                for _ in 0..100 {
+                    // What one reads the other writes, in part.
+                    let held = token(&*nexus, from, &[(0, 64), (128, 64)]);
+                    let answer = write_using(&*nexus, 1 - from, 0, &held, &[(32, 128)]);
+                    if answer.status() != Status::Good {
+                        assert_eq!(answer.sense(), (5, 0x23, 8));
+                    }
+                }
+            });
+        }
+    });
+}
