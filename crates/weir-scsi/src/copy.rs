@@ -53,10 +53,11 @@ fn find(task: &Task<'_>, copy_list: &CopyList, index: u16) -> Result<End, Sense>
 }
 
 async fn copy_segments(run: &CopyRun<'_>, task: &Task<'_>, copy_list: &CopyList) -> Outcome {
-    for segment in &copy_list.segments {
-        let source = find(task, copy_list, segment.source)?;
-        let destination = find(task, copy_list, segment.destination)?;
-        let (from, to) = ranges(segment, &source.unit, &destination.unit)?;
+    let mut rest = &copy_list.segments[..];
+    while let Some(first) = rest.first() {
+        let source = find(task, copy_list, first.source)?;
+        let destination = find(task, copy_list, first.destination)?;
+        let (count, from, to) = joined(rest, first, &source.unit, &destination.unit)?;
         if !source.allows(task, Access::Read) || !destination.allows(task, Access::Write) {
             return Err(UNREACHABLE.into());
         }
@@ -68,12 +69,41 @@ async fn copy_segments(run: &CopyRun<'_>, task: &Task<'_>, copy_list: &CopyList)
         transfer::copy(run, from, to, false).await?;
         let len = from.range.len_bytes();
         destination.unit.counting.cloned_bytes.fetch_add(len, Ordering::Relaxed);
-        run.advance(1, len);
+        run.advance(count as u64, len);
         if !destination.unit.mode.write_cache() {
             destination.unit.medium.flush().await.map_err(failed)?;
         }
+        rest = rest.get(count..).unwrap_or_default();
     }
     settle(task, false).await
+}
+
+/// The ranges of the first segment and of those that go on on both sides where the one before
+/// ends, and how many they are: each copy by reference waits until it is durable. Within one
+/// logical unit each segment is for itself, as it may read what the one before wrote.
+fn joined(
+    segments: &[Segment],
+    first: &Segment,
+    source: &Unit,
+    destination: &Unit,
+) -> Result<(usize, Range, Range), Sense> {
+    let (mut from, mut to) = ranges(first, source, destination)?;
+    let mut count = 1;
+    if std::ptr::eq(source, destination) {
+        return Ok((count, from, to));
+    }
+    let ends = (first.source, first.destination);
+    for next in segments.iter().skip(1).take_while(|next| (next.source, next.destination) == ends) {
+        match ranges(next, source, destination) {
+            Ok((behind, there)) if behind.start == from.end && there.start == to.end => {
+                (from.end, to.end) = (behind.end, there.end);
+                count += 1;
+            }
+            // What is wrong with it is told at its turn.
+            _ => break,
+        }
+    }
+    Ok((count, from, to))
 }
 
 /// Where a segment copies from and to.

@@ -92,6 +92,40 @@ fn ranges_of_one_unit_may_overlap() {
     }
 }
 
+#[test]
+fn segments_that_go_on_are_copied_and_counted_as_they_stand() {
+    for clones in [false, true] {
+        // Within one unit the second segment reads what the first wrote.
+        let (medium, _unit, target, nexus) = simple();
+        medium.clones.store(clones, Ordering::SeqCst);
+        let mut expected = fill(&*nexus);
+        expected.copy_within(..8 * 512, 8 * 512);
+        expected.copy_within(8 * 512..16 * 512, 16 * 512);
+        let chain = [segment((0, 0), 0, 8, 0, 8), segment((0, 0), 0, 8, 8, 16)];
+        copy(&*nexus, &list(1, 0, &[unit_descriptor(1, 512)], &chain)).good();
+        assert!(medium.bytes()[..expected.len()] == expected);
+        // Between two units: three that go on, one that does not, and one that cannot be.
+        let other = Arc::new(MemoryMedium::new(SIZE));
+        other.clones.store(clones, Ordering::SeqCst);
+        assert!(target.add_lun(1, unit_of(&other, 2, 512)));
+        let nexus = ready(&target, 3);
+        let units = [1, 2].map(|number| unit_descriptor(number, 512));
+        let mut segments = vec![
+            segment((0, 1), 0, 8, 0, 64),
+            segment((0, 1), 0, 16, 8, 72),
+            segment((0, 1), 0, 8, 24, 88),
+            segment((0, 1), 0, 8, 0, 8),
+        ];
+        copy(&*nexus, &list(2, 0, &units, &segments)).good();
+        assert!(other.bytes()[64 * 512..96 * 512] == expected[..32 * 512]);
+        assert!(other.bytes()[8 * 512..16 * 512] == expected[..8 * 512]);
+        assert_eq!(results(&*nexus, 0, 2).good()[4..12], [1, 0, 4, 1, 0, 0, 0, 20]);
+        segments.insert(3, segment((0, 1), 0, 8, BLOCKS, 96));
+        assert_eq!(copy(&*nexus, &list(3, 0, &units, &segments)).sense().0, 0xA);
+        assert_eq!(results(&*nexus, 0, 3).good()[5..7], [0, 3]);
+    }
+}
+
 /// Finds one unit, for one initiator.
 struct Other(Arc<Unit>, InitiatorPort);
 

@@ -30,9 +30,7 @@ use weir_iscsi::{
     Admission, Applicant, Authentication, Credentials, Discovered, Portal, Refusal, Sessions,
 };
 use weir_scsi::reservation::ReservationState;
-use weir_scsi::{
-    Directory, Identity, InitiatorPort, Options, Port, UnitStore, Target, Unit,
-};
+use weir_scsi::{Directory, Identity, InitiatorPort, Options, Port, Target, Unit, UnitStore};
 use weir_serve::{Address, ExportError};
 
 use super::exports::OpenVolume;
@@ -277,8 +275,7 @@ impl TargetRegistry {
         let saved_write_cache = UnitFiles::load(&store.write_cache)?;
         let medium = Arc::new(OpenVolume::new(Arc::clone(engine), Arc::clone(volume)));
         let KnownLun { block_bytes, write_cache, .. } = *lun;
-        let options =
-            Options { block_bytes, write_cache, saved_write_cache, ..Options::default() };
+        let options = Options { block_bytes, write_cache, saved_write_cache, ..Options::default() };
         Ok(Unit::new(medium, identity, options, reservations, Some(Arc::new(store))))
     }
 
