@@ -123,5 +123,9 @@ pub const SESSIONS_MAX: usize = CONNECTIONS_MAX / 8 * 7;
 /// others. A host with 64 targets on four paths has as many.
 pub const INITIATOR_SESSIONS_MAX: usize = CONNECTIONS_MAX / 4;
 
+/// PDUs that one connection is taken in one turn before others of its thread have theirs: as many
+/// reads of 4 KiB as make a send.
+pub const TURN_PDUS: u32 = 64;
+
 /// Longest iSCSI name (RFC 7143 4.2.7.1).
 pub const NAME_BYTES_MAX: usize = 223;

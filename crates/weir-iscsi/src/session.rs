@@ -22,13 +22,13 @@ use compio::buf::{IntoInner, IoBuf};
 use compio::io::AsyncWriteExt;
 use rustix::net::Shutdown;
 use weir_serve::limits::DRAIN_LIMIT;
-use weir_serve::{Budget, Input, Linger, OutBuf, Peer, Protocol, Socket, Watch, shut};
+use weir_serve::{Budget, Input, Linger, OutBuf, Peer, Protocol, Socket, Watch, give_way, shut};
 
 use crate::connection::{Connection, Flow, Parts};
 use crate::error::IscsiError;
 use crate::limits::{
     COMMANDS_MAX, INPUT_BYTES_MAX, LOGIN_DATA_BYTES_MAX, LOGIN_LIMIT, OWN_BYTES,
-    RECEIVE_DATA_BYTES_MAX, SHARED_BYTES_MAX,
+    RECEIVE_DATA_BYTES_MAX, SHARED_BYTES_MAX, TURN_PDUS,
 };
 use crate::login::{Denial, Login, Purpose, Ready, Step, refused};
 use crate::pdu::{self, Digests, Framed, Header, LoginResponse, Pdu, opcode};
@@ -319,7 +319,13 @@ async fn take_pending(
     input: &mut Input,
     connection: &Rc<Connection>,
 ) -> Result<Option<usize>, IscsiError> {
+    let mut taken = 0;
     loop {
+        if taken == TURN_PDUS {
+            taken = 0;
+            connection.flush();
+            give_way().await;
+        }
         if connection.is_broken() {
             return Ok(None);
         }
@@ -336,6 +342,7 @@ async fn take_pending(
         }
         let flow = connection.take(&pdu, pending.get(..used).unwrap_or_default())?;
         input.consume(used);
+        taken += 1;
         connection.check_memory()?;
         if flow == Flow::End {
             return Ok(None);

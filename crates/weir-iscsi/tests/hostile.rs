@@ -278,3 +278,40 @@ fn a_pdu_that_comes_byte_by_byte_holds_nobody_up_and_is_not_waited_for_for_ever(
     assert!(gone, "they were let go of");
     setup.wait_for_nexuses(1);
 }
+
+#[test]
+fn connections_of_one_thread_take_turns_however_much_each_has_sent() {
+    const COMMANDS: usize = 5000;
+    let setup = setup_with(Disk::new(SIZE), Budget::new(LIMIT, OWN_BYTES), 1);
+    let mut initiators: Vec<_> = (1..=4).map(|id| initiator(setup.address, id, &[])).collect();
+    *setup.disk().order.lock() = Some(Vec::new());
+    // While the first command is run, all of the others arrive.
+    *setup.disk().busy.lock() = Duration::from_millis(500);
+    for (id, one) in initiators.iter_mut().enumerate() {
+        let mut out = weir_serve::OutBuf::default();
+        for _ in 0..COMMANDS {
+            let mut cdb = [0; 16];
+            cdb[15] = id as u8;
+            // TEST UNIT READY, outside of the order of commands.
+            let mut header = one.command(0x81, 0, &cdb);
+            header.set(0, [opcode::COMMAND | opcode::IMMEDIATE]);
+            one.cmd_sn -= 1;
+            header.set_word(24, one.cmd_sn);
+            pdu::put(&mut out, header, &[], one.digests);
+        }
+        one.send_raw(out.filled());
+    }
+    for one in &mut initiators {
+        (0..COMMANDS).for_each(|_| assert_eq!(one.reply().status().0, 0));
+    }
+    let order = setup.disk().order.lock().take().expect("it was noted");
+    assert_eq!(order.len(), 4 * COMMANDS);
+    // While all have something to do: the first half of what there is.
+    let half = &order[..order.len() / 2];
+    let longest = half.chunk_by(|a, b| a == b).map(<[u8]>::len).max().expect("commands");
+    assert!(longest <= COMMANDS / 5, "{longest} commands in a row of one connection");
+    for id in 0..4 {
+        let own = half.iter().filter(|of| **of == id).count();
+        assert!(own >= half.len() / 8, "{own} of {} are of connection {id}", half.len());
+    }
+}

@@ -27,7 +27,7 @@ pub use budget::{Budget, Share};
 pub use error::ServeError;
 pub use export::{Export, ExportError, ExportFuture, Exports, Extent};
 pub use input::Input;
-pub use linger::Linger;
+pub use linger::{Linger, give_way};
 pub use listener::{Address, Listener, Peer};
 pub use outbuf::OutBuf;
 pub use outgoing::Outgoing;

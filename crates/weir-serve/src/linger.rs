@@ -94,6 +94,20 @@ impl Linger {
     }
 }
 
+/// Lets the other tasks of the thread run that are ready.
+pub async fn give_way() {
+    let mut waited = false;
+    poll_fn(|context| {
+        if waited {
+            return Poll::Ready(());
+        }
+        waited = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

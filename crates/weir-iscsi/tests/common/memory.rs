@@ -34,6 +34,10 @@ pub(crate) struct Disk {
     pub(crate) held: AtomicBool,
     /// Every command panics.
     pub(crate) panics: AtomicBool,
+    /// The last byte of the commands that were run, in order, where that is wanted.
+    pub(crate) order: Mutex<Option<Vec<u8>>>,
+    /// The next command takes this long, and its thread with it.
+    pub(crate) busy: Mutex<Duration>,
     /// Commands that were made to wait.
     pub(crate) begun: AtomicU64,
     /// Commands that were run to their end.
@@ -71,6 +75,13 @@ impl Disk {
     fn run(&self, command: &Command<'_>, out: &mut OutBuf) -> Completion {
         assert!(!self.panics.load(Ordering::Relaxed), "as it was told");
         self.done.fetch_add(1, Ordering::Relaxed);
+        let busy = std::mem::take(&mut *self.busy.lock());
+        if !busy.is_zero() {
+            std::thread::sleep(busy);
+        }
+        if let Some(order) = self.order.lock().as_mut() {
+            order.extend(command.cdb.last());
+        }
         let cdb = command.cdb;
         let blocks = self.data.read().len() / BLOCK;
         if command.lun != LUN_0 && !matches!(cdb[0], 0x12 | 0xa0) {
