@@ -39,6 +39,7 @@ mod answer;
 mod command;
 mod gather;
 mod management;
+mod order;
 mod outbox;
 mod room;
 mod sequence;
@@ -93,6 +94,10 @@ pub(crate) struct Connection {
     /// Commands that wait for memory: to ask for their data, or to run.
     to_grant: RefCell<VecDeque<(u32, u64)>>,
     share: Share,
+    /// Of the tasks, those that are ordered.
+    ordered: Cell<usize>,
+    /// Commands that wait until others before them have ended.
+    dormant: RefCell<Vec<(u32, u64)>>,
     waiting: RefCell<Vec<Waiting>>,
     exchange: RefCell<Exchange>,
     last_ttt: Cell<u32>,
@@ -159,6 +164,8 @@ impl Connection {
             unasked_bytes: Cell::new(0),
             to_grant: RefCell::default(),
             share: parts.share,
+            ordered: Cell::new(0),
+            dormant: RefCell::default(),
             waiting: RefCell::default(),
             exchange: RefCell::default(),
             last_ttt: Cell::new(0),
@@ -218,6 +225,7 @@ impl Connection {
     /// No further request comes: commands whose data is not here never get it.
     pub(crate) fn stop_taking(&self) {
         self.to_grant.borrow_mut().clear();
+        self.dormant.borrow_mut().clear();
         self.held.borrow_mut().clear();
         self.held_bytes.set(0);
         let given_up: Vec<_> =

@@ -697,3 +697,60 @@ fn a_text_that_was_begun_is_forgotten_with_the_next() {
     let reply = initiator.text(b"1\0", 0x80, 12345);
     assert_eq!((reply.header.opcode(), reply.header.byte(2)), (opcode::REJECT, 9));
 }
+
+/// SAM-5 8.6: what is ORDERED waits for what came before, and holds up what comes after.
+#[test]
+fn task_attributes_are_kept() {
+    const ORDERED: u8 = 2;
+    const HEAD: u8 = 3;
+    let Setup { targets, address, server: _server } = setup(Disk::new(SIZE));
+    let keys = [("ImmediateData", "No")];
+    let mut initiator = Initiator::session(address, &keys);
+    let read = |initiator: &mut Initiator, attribute: u8| {
+        let mut header = initiator.read_header(0, 1);
+        header.set(1, [0xc0 | attribute]);
+        initiator.send(header, &[]);
+        header.itt()
+    };
+    let answered = |initiator: &mut Initiator| initiator.reply().header.itt();
+    // A write whose data has not come; one after it overtakes it, and one that is ORDERED does not.
+    let write = initiator.write_header(0, BLOCK, true);
+    initiator.send(write, &[]);
+    let r2t = initiator.reply().header;
+    let simple = read(&mut initiator, 1);
+    assert_eq!(answered(&mut initiator), simple);
+    let ordered = read(&mut initiator, ORDERED);
+    let behind = [read(&mut initiator, 1), read(&mut initiator, ORDERED), read(&mut initiator, 0)];
+    let head = read(&mut initiator, HEAD);
+    assert_eq!(answered(&mut initiator), head, "waits for nobody");
+    assert_eq!(initiator.nop(b"!").data, b"!", "the others wait");
+    initiator.send_sequence(write.itt(), r2t.word(20), &[5; BLOCK], (0, BLOCK));
+    for expected in [write.itt(), ordered].into_iter().chain(behind) {
+        assert_eq!(answered(&mut initiator), expected);
+    }
+    // The same where the storage keeps what came before.
+    targets.disk.held.store(true, Ordering::Relaxed);
+    let slow = read(&mut initiator, 1);
+    let ordered = read(&mut initiator, ORDERED);
+    assert_eq!(initiator.nop(b"?").data, b"?");
+    targets.disk.held.store(false, Ordering::Relaxed);
+    let behind = read(&mut initiator, 1);
+    let order = [0; 3].map(|_| answered(&mut initiator));
+    assert_eq!(order, [slow, ordered, behind]);
+    // One that waits can be aborted, and what waited for it goes on.
+    let write = initiator.write_header(0, BLOCK, true);
+    initiator.send(write, &[]);
+    assert_eq!(initiator.reply().header.opcode(), opcode::R2T);
+    read(&mut initiator, ORDERED);
+    let behind = read(&mut initiator, 1);
+    initiator.manage(1, write.itt(), write.cmd_sn());
+    let mut replies: Vec<_> = (0..3).map(|_| answered(&mut initiator)).collect();
+    assert!(replies.contains(&behind), "{replies:?}");
+    replies.clear();
+    // There is no ACA here.
+    let mut header = initiator.read_header(0, 1);
+    header.set(1, [0xc4]);
+    initiator.send(header, &[]);
+    assert_eq!(initiator.reply().status(), (2, [5, 0x49, 0]));
+    assert_eq!(initiator.read(0, 1).len(), BLOCK);
+}

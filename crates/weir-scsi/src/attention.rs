@@ -34,8 +34,6 @@ impl Attention {
     pub(crate) const REGISTRATIONS_PREEMPTED: Self = Self(0x2A, 0x05);
     /// The logical unit has another size.
     pub(crate) const CAPACITY_CHANGED: Self = Self(0x2A, 0x09);
-    /// Commands of this nexus were cleared by another.
-    pub(crate) const COMMANDS_CLEARED: Self = Self(0x2F, 0x00);
     /// Space runs short.
     pub(crate) const SOFT_THRESHOLD: Self = Self(0x38, 0x07);
     /// There are other logical units now.

@@ -148,7 +148,8 @@ fn encode_as(settings: Settings, code: u8, values: Values) -> Vec<u8> {
             content
         }
         CONTROL => vec![
-            settings.flag(Settings::DESCRIPTOR_SENSE, D_SENSE),
+            // TST: each nexus has a task set of its own.
+            fixed(0x20) | settings.flag(Settings::DESCRIPTOR_SENSE, D_SENSE),
             // Tasks may be reordered, as long as each initiator waits where it must.
             fixed(0x10),
             settings.flag(Settings::WRITE_PROTECT, SWP),

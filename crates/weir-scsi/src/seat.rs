@@ -68,11 +68,6 @@ impl Seat {
         Run(self)
     }
 
-    /// Whether such a task is under way.
-    pub(crate) fn is_running(&self) -> bool {
-        self.running.lock().tasks > 0
-    }
-
     /// Waits until no such task is under way.
     pub(crate) fn ended(&self) -> Ended<'_> {
         Ended(self)

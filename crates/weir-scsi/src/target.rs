@@ -251,17 +251,8 @@ impl Nexus for TargetNexus {
         }
         let Some(seat) = self.state.seat(lun) else { return Managed::NoLun };
         match function {
-            Management::AbortTaskSet | Management::TargetReset => {}
-            Management::ClearTaskSet => {
-                for other in seat.unit.seats() {
-                    if other.id != seat.id && other.is_running() {
-                        other.abort();
-                        if !seat.unit.mode.tells_aborted() {
-                            other.attentions.raise(Attention::COMMANDS_CLEARED);
-                        }
-                    }
-                }
-            }
+            // The task set is that of this nexus alone (TST), and its transport ends the tasks.
+            Management::AbortTaskSet | Management::ClearTaskSet | Management::TargetReset => {}
             Management::LunReset => seat.unit.reset(seat.id),
         }
         Managed::Complete

@@ -108,7 +108,7 @@ pub struct Completion {
 pub enum Management {
     /// Abort every task of this nexus on the logical unit.
     AbortTaskSet,
-    /// Abort every task of every nexus on the logical unit.
+    /// Abort every task of the task set, which is that of this nexus on the logical unit.
     ClearTaskSet,
     /// Reset the logical unit.
     LunReset,

@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use weir_base::BLOCK_BYTES;
 use weir_scsi::sense::key;
-use weir_scsi::{Command as ScsiCommand, Completion, Lun, Nexus, Sense, Status};
+use weir_scsi::{Attribute, Command as ScsiCommand, Completion, Lun, Nexus, Sense, Status};
 use weir_serve::OutBuf;
 use weir_serve::limits::KEEP_BYTES_MAX;
 
@@ -147,6 +147,9 @@ impl Connection {
         self.tasks_begun.update(|n| n + 1);
         let unasked_bytes = gather.as_ref().map_or(0, Gather::unasked_bytes);
         self.unasked_bytes.update(|n| n + unasked_bytes);
+        if command.attribute == Attribute::Ordered {
+            self.ordered.update(|n| n + 1);
+        }
         let task = Rc::new(Task {
             serial: self.tasks_begun.get(),
             aborts: nexus.aborts(command.lun),
@@ -176,6 +179,10 @@ impl Connection {
         let first_burst = terms.first_burst_bytes.min(command.expected_bytes as usize);
         if immediate_bytes > first_burst {
             return too_much;
+        }
+        if command.attribute == Attribute::Aca {
+            // There is no such condition (SAM-5 8.6.5): INVALID MESSAGE ERROR.
+            return Err(Sense::new(key::ILLEGAL_REQUEST, 0x49, 0));
         }
         // Commands that move data both ways need a second length, which nobody sends.
         let both = command.read && command.write && command.expected_bytes > 0;
@@ -248,14 +255,26 @@ impl Connection {
     pub(super) fn remove(&self, task: &Task) {
         self.tasks.borrow_mut().remove(&task.command.itt);
         self.unasked_bytes.update(|n| n - task.unasked_bytes);
+        if task.command.attribute == Attribute::Ordered {
+            self.ordered.update(|n| n - 1);
+        }
         if task.command.write && task.granted.replace(false) {
             self.gathering_bytes.update(|n| n - task.needs_bytes.get());
         }
         self.made_room();
     }
 
-    /// Runs a command whose data and memory are there.
+    /// Runs a command whose data is there, once it may.
     pub(super) fn run_gathered(self: &Rc<Self>, task: &Rc<Task>) {
+        let Command { lun, attribute, .. } = task.command;
+        if self.is_dormant(lun, attribute, task.serial) {
+            return self.wait_for_others(task);
+        }
+        let answer_bytes = task.command.answer_bytes();
+        if answer_bytes > 0 && !task.granted.get() && !self.may_hold(answer_bytes) {
+            task.needs_bytes.set(answer_bytes);
+            return self.wait_for_memory(task);
+        }
         let Some(gather) = task.gather.borrow_mut().take() else { return };
         let Some(nexus) = &self.nexus else { return };
         if self.is_aborted(task) {
@@ -280,6 +299,11 @@ impl Connection {
     /// Runs a command whose data lies in the receive buffer.
     fn run_now(self: &Rc<Self>, nexus: &dyn Nexus, command: Command, data: &[u8]) {
         let answer_bytes = command.answer_bytes();
+        if self.is_dormant(command.lun, command.attribute, u64::MAX) {
+            let gather = Gather::whole(data.to_vec());
+            let task = self.new_task(nexus, command, Some(gather));
+            return self.wait_for_others(&task);
+        }
         if !self.may_hold(answer_bytes) {
             let gather = Gather::whole(data.to_vec());
             let task = self.new_task(nexus, command, Some(gather));

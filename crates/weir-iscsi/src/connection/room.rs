@@ -44,7 +44,7 @@ impl Connection {
     pub(super) fn made_room(&self) {
         self.account();
         self.progress.notify();
-        if !self.to_grant.borrow().is_empty() {
+        if !self.to_grant.borrow().is_empty() || !self.dormant.borrow().is_empty() {
             self.share.nudge();
         }
     }
@@ -94,6 +94,9 @@ impl Connection {
 
     /// Lets commands that wait for memory go on, as far as there is some.
     pub(crate) fn grant(self: &Rc<Self>) {
+        if !self.dormant.borrow().is_empty() {
+            self.wake_dormant();
+        }
         while let Some(task) = self.next_to_grant() {
             let gathers = task.gathers();
             let bytes = task.needs_bytes.get();
