@@ -6,7 +6,8 @@
 //! Invariants:
 //! - a tool that is there is left alone, whatever its version;
 //! - packages are installed only as root or by a sudo that asks nothing; otherwise one line says
-//!   which are missing and how to get them.
+//!   which are missing and how to get them;
+//! - no daemon is started by that.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -56,6 +57,14 @@ const FOR_TEST: &[Need] = &[
     need("qemu/block-iscsi.so", "qemu-block-extra"),
     need("mke2fs", "e2fsprogs"),
     need("setpriv", "util-linux"),
+    // A Linux client beside this machine's kernel, and what it runs.
+    need("linux.uml", "user-mode-linux"),
+    need("ip", "iproute2"),
+    need("modprobe", "kmod"),
+    need("udevadm", "udev"),
+    need("iscsid", "open-iscsi"),
+    need("multipathd", "multipath-tools"),
+    need("sg_xcopy", "sg3-utils"),
 ];
 
 /// Cargo tools by version, so that two machines check the same thing.
@@ -110,12 +119,13 @@ fn packages(needs: &[Need]) -> Result<()> {
         return Ok(());
     }
     let list = wanted.join(" ");
-    let Some(apt) = apt() else {
+    let Some(as_root) = as_root() else {
         bail!("missing packages: {list} (as root: apt-get install {list})");
     };
     eprintln!("setup: installing {list}");
     // A fresh machine has no package lists yet, hence the second try.
-    if !(install(&apt, &wanted) || apt_get(&apt, &["update"]) && install(&apt, &wanted)) {
+    let install = || install(as_root, &wanted);
+    if !(install() || apt_get(as_root, &["update"]) && install()) {
         bail!("cannot install packages: {list}");
     }
     let left = missing(needs, is_installed);
@@ -145,26 +155,40 @@ fn missing(needs: &[Need], is_there: impl Fn(&str) -> bool) -> Vec<&'static str>
     packages
 }
 
-/// How packages may be installed here, or `None`.
-fn apt() -> Option<Vec<&'static str>> {
+/// The start of a command that may install packages here, or `None`.
+fn as_root() -> Option<&'static [&'static str]> {
     command::find("apt-get")?;
     if rustix::process::geteuid().is_root() {
-        return Some(vec!["apt-get"]);
+        return Some(&["env"]);
     }
     let mut sudo = Command::new("sudo");
     sudo.args(["-n", "true"]).stdout(Stdio::null()).stderr(Stdio::null());
-    sudo.status().is_ok_and(|status| status.success()).then(|| vec!["sudo", "-n", "apt-get"])
+    sudo.status().is_ok_and(|status| status.success()).then_some(&["sudo", "-n", "env"][..])
 }
 
-fn install(apt: &[&str], packages: &[&str]) -> bool {
+fn install(as_root: &[&str], packages: &[&str]) -> bool {
     let mut args = vec!["install", "--yes", "--no-install-recommends"];
     args.extend(packages);
-    apt_get(apt, &args)
+    apt_get(as_root, &args)
 }
 
-fn apt_get(apt: &[&str], args: &[&str]) -> bool {
-    let mut command = Command::new("env");
-    command.arg("DEBIAN_FRONTEND=noninteractive").args(apt).arg("-qq").args(args);
+/// Runs apt-get while the system's policy for packages says that nothing is started, for some bring
+/// daemons. A policy that is there already stays.
+const QUIETLY: &str = r#"
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+    trap 'rm -f "$policy"' EXIT
+    trap 'exit 1' HUP INT TERM
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod 755 "$policy"
+fi
+"$@"
+"#;
+
+fn apt_get(as_root: &[&str], args: &[&str]) -> bool {
+    let mut command = Command::new(as_root[0]);
+    command.args(&as_root[1..]).args(["DEBIAN_FRONTEND=noninteractive", "sh", "-c", QUIETLY]);
+    command.args(["sh", "apt-get", "-qq"]).args(args);
     command.stdin(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 

@@ -13,8 +13,10 @@
 pub(crate) mod iscsi;
 pub(crate) mod load;
 pub(crate) mod nbd;
+pub(crate) mod network;
 pub(crate) mod rng;
 pub(crate) mod room;
+pub(crate) mod uml;
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -330,12 +332,21 @@ impl Ran {
     }
 }
 
+/// Other users than root need a namespace of their own for users, where they may do what root may.
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Where tools are. Debian keeps some in folders that only root's PATH has.
+pub(crate) fn path() -> String {
+    let path = std::env::var("PATH").unwrap_or_default();
+    format!("{path}:/usr/sbin:/sbin")
+}
+
 /// Runs a tool to its end.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(program);
-    // Debian keeps some tools in folders that only root's PATH has.
-    let path = std::env::var("PATH").unwrap_or_default();
-    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
+    command.env("PATH", path());
     command.args(arguments).stdin(Stdio::null()).output().unwrap_or_else(|error| {
         panic!("{program} cannot be run ({error}); `cargo xtask setup` installs it")
     })

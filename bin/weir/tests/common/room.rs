@@ -9,17 +9,12 @@ use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use super::{Dirs, Server};
+use super::{Dirs, Server, is_root};
 
 /// A small file system in RAM that only this test's processes see; gone with its guard.
 pub(crate) struct Room {
     holder: Child,
     path: PathBuf,
-}
-
-/// Other users than root need a namespace of their own for users, where they may mount.
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
 }
 
 impl Room {

@@ -1,0 +1,111 @@
+//! A network of one test: a namespace with a tap device, which has two addresses.
+//!
+//! Not here: who talks over it.
+//!
+//! Invariants:
+//! - it has no name, so two tests never meet, and it goes with the process that holds it: with the
+//!   guard, and with the test program however that ends;
+//! - where the machine does not allow one, the test fails and says what is missing.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use super::{is_root, text};
+
+/// The device, seen from the namespace.
+pub(crate) const TAP: &str = "tap0";
+
+/// Two networks of one cable: an address on this side and one on the other (RFC 5737).
+pub(crate) struct Subnet {
+    pub(crate) here: &'static str,
+    pub(crate) there: &'static str,
+}
+
+pub(crate) const SUBNETS: [Subnet; 2] = [
+    Subnet { here: "192.0.2.1", there: "192.0.2.2" },
+    Subnet { here: "198.51.100.1", there: "198.51.100.2" },
+];
+
+pub(crate) struct Network {
+    holder: Child,
+}
+
+impl Network {
+    pub(crate) fn new() -> Self {
+        let tun = Path::new("/dev/net/tun");
+        assert!(tun.exists(), "this test needs tap devices, and {} is missing", tun.display());
+        let mut command = Command::new("unshare");
+        if !is_root() {
+            command.args(["--user", "--map-root-user"]);
+        }
+        // Ends when this program does, because its input ends then.
+        let script = "ip link set lo up && ip tuntap add \"$1\" mode tap && \
+            ip link set \"$1\" up && echo made && exec cat";
+        command.args(["--net", "sh", "-c", script, "sh", TAP]);
+        command.env("PATH", super::path());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut holder = command.spawn().expect("unshare of util-linux");
+        let mut line = String::new();
+        BufReader::new(holder.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let network = Self { holder };
+        assert_eq!(
+            line, "made\n",
+            "this test makes a network namespace with a tap device, as root"
+        );
+        for subnet in 0..SUBNETS.len() {
+            network.mend(subnet);
+        }
+        network
+    }
+
+    /// A command that runs inside; it replaces itself by the program, so its process is that.
+    pub(crate) fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--target={}", self.holder.id())).arg("--net");
+        if !is_root() {
+            command.args(["--user", "--preserve-credentials"]);
+        }
+        command.env("PATH", super::path()).arg(program);
+        command
+    }
+
+    /// The command as it is, but inside.
+    pub(crate) fn inside(&self, command: &Command) -> Command {
+        let mut inside = self.command(command.get_program().to_str().unwrap());
+        inside.args(command.get_args());
+        if let Some(dir) = command.get_current_dir() {
+            inside.current_dir(dir);
+        }
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => inside.env(name, value),
+                None => inside.env_remove(name),
+            };
+        }
+        inside
+    }
+
+    /// This side has no such address any more: what is sent to it is dropped, unanswered.
+    pub(crate) fn cut(&self, subnet: usize) {
+        self.address("del", subnet);
+    }
+
+    pub(crate) fn mend(&self, subnet: usize) {
+        self.address("add", subnet);
+    }
+
+    fn address(&self, verb: &str, subnet: usize) {
+        let mut command = self.command("ip");
+        let address = format!("{}/24", SUBNETS[subnet].here);
+        let output = command.args(["address", verb, &address, "dev", TAP]).output().unwrap();
+        assert!(output.status.success(), "ip address {verb} {address}: {}", text(&output));
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        drop(self.holder.kill());
+        drop(self.holder.wait());
+    }
+}

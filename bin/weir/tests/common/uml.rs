@@ -1,0 +1,189 @@
+//! A Linux of another kernel as a client: User-Mode Linux, an ordinary process, in a [`Network`].
+//!
+//! Not here: what it does (the tests say so, in steps).
+//!
+//! Its root is a copy-on-write view of this machine's, so it has every tool that is installed here
+//! and changes nothing; it is at [`SUBNETS`]. A step is a script that runs there, between what the
+//! test does here; both meet in a folder of this machine.
+//!
+//! Invariants:
+//! - nothing waits for ever: steps have a limit there, and a later one here;
+//! - its processes end with the guard, and with the test program however that ends;
+//! - a step that fails shows what it did, what it said, and what the kernel said.
+
+use std::cell::Cell;
+use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use super::network::{Network, SUBNETS, TAP};
+
+/// Where Debian's package user-mode-linux puts the kernel and its modules.
+const KERNEL: &str = "/usr/bin/linux.uml";
+const MODULES: &str = "/usr/lib/uml/modules";
+/// Its memory; files it changes are in there too.
+const MEMORY_MIB: u64 = 384;
+/// Seconds take it five; a machine that builds something meanwhile is slower.
+const BOOT_LIMIT: Duration = Duration::from_secs(90);
+/// A step that takes longer hangs.
+pub(crate) const STEP_LIMIT: Duration = Duration::from_secs(60);
+/// What the guest needs beside its limit to end a step and to tell.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// The first program of the guest: changes to a root of its own, then does steps.
+const INIT: &str = include_str!("uml_init.sh");
+
+/// How a step ended.
+pub(crate) struct Done {
+    pub(crate) status: i32,
+    pub(crate) out: String,
+}
+
+pub(crate) struct Guest {
+    child: Child,
+    shared: tempfile::TempDir,
+    steps: Cell<u32>,
+}
+
+impl Guest {
+    /// Boots and waits until it takes steps.
+    pub(crate) fn boot(network: &Network) -> Self {
+        for path in [KERNEL, MODULES] {
+            let there = Path::new(path).exists();
+            assert!(there, "{path} is missing; `cargo xtask setup` installs user-mode-linux");
+        }
+        let shared = tempfile::Builder::new().prefix("weir-uml-").tempdir().unwrap();
+        let at = |name: &str| shared.path().join(name).display().to_string();
+        let mut init = format!("#!/bin/bash\nshared={} modules={MODULES}\n", at(""));
+        for subnet in SUBNETS {
+            init += &format!("ip address add {}/24 dev vec0\n", subnet.there);
+        }
+        write_program(&shared.path().join("init"), &(init + INIT));
+        // A process namespace: the kernel runs each process of the guest as one of ours, and all
+        // of them must end with the first. A shell is that one, as the kernel ends by signals that
+        // the first process of a namespace does not get.
+        let mut command = network.command("setpriv");
+        command.args(["--pdeathsig", "KILL", "unshare", "--pid", "--fork", "--kill-child"]);
+        command.args(["sh", "-c", "\"$@\"; exit $?", "sh", KERNEL, "rootfstype=hostfs"]);
+        command.args(["rootflags=/", "ro", "quiet", "con=null", "con0=null,fd:1", "umid=guest"]);
+        command.arg(format!("mem={MEMORY_MIB}M")).arg(format!("uml_dir={}", at("")));
+        command.arg(format!("vec0:transport=tap,ifname={TAP},depth=128,gro=1"));
+        command.arg(format!("init={}", at("init"))).env("TMPDIR", memory_folder());
+        let console = File::create(shared.path().join("console")).unwrap();
+        command.stdin(Stdio::null()).stderr(console.try_clone().unwrap()).stdout(console);
+        let child = command.spawn().expect("nsenter of util-linux");
+        let mut guest = Self { child, shared, steps: Cell::new(0) };
+        guest.wait_for("booted", BOOT_LIMIT, "it boots");
+        guest
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.shared.path().join(name)
+    }
+
+    /// Runs a bash script that must succeed; returns what it wrote.
+    #[track_caller]
+    pub(crate) fn run(&mut self, script: &str) -> String {
+        self.run_within(STEP_LIMIT, script)
+    }
+
+    #[track_caller]
+    pub(crate) fn run_within(&mut self, limit: Duration, script: &str) -> String {
+        let done = self.step(limit, script);
+        assert!(done.status == 0, "the guest's step ended with {}:\n{}", done.status, done.out);
+        done.out
+    }
+
+    /// Runs a script that must end with this status, and not because it took too long.
+    #[track_caller]
+    pub(crate) fn fails(&mut self, status: i32, script: &str) -> String {
+        let done = self.step(STEP_LIMIT, script);
+        assert!(done.status == status, "{} instead of {status}:\n{}", done.status, done.out);
+        done.out
+    }
+
+    /// Starts a script beside the steps; [`Self::join`] waits for its end.
+    #[track_caller]
+    pub(crate) fn start(&mut self, name: &str, script: &str) {
+        fs::write(self.path(name), script).unwrap();
+        self.run(&format!("start {name}"));
+    }
+
+    #[track_caller]
+    pub(crate) fn join(&mut self, name: &str, limit: Duration) -> String {
+        self.run_within(limit, &format!("join {name}"))
+    }
+
+    /// Runs a script to its end and judges nothing.
+    pub(crate) fn step(&mut self, limit: Duration, script: &str) -> Done {
+        self.steps.set(self.steps.get() + 1);
+        let number = self.steps.get();
+        let [step, status, out] =
+            ["step", "status", "out"].map(|what| self.path(&format!("{what}-{number}")));
+        let started = Instant::now();
+        fs::write(step.with_extension("new"), script).unwrap();
+        fs::write(self.path(&format!("limit-{number}")), limit.as_secs().to_string()).unwrap();
+        fs::rename(step.with_extension("new"), &step).unwrap();
+        self.wait_for(&format!("status-{number}"), limit + GRACE, script);
+        let status = fs::read_to_string(status).unwrap().trim().parse().unwrap();
+        let out = String::from_utf8_lossy(&fs::read(out).unwrap()).into_owned();
+        let first = script.trim().lines().next().unwrap_or_default();
+        eprintln!("guest, step {number}, {:.1?}, {status}: {first}\n{out}", started.elapsed());
+        Done { status, out }
+    }
+
+    /// Waits for a file in the shared folder.
+    fn wait_for(&mut self, name: &str, limit: Duration, what: &str) {
+        let (path, start) = (self.path(name), Instant::now());
+        while !path.exists() {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                panic!("the guest ended with {status} before this: {what}");
+            }
+            assert!(start.elapsed() < limit, "the guest does not end this in {limit:?}: {what}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Shuts the guest down and expects that its kernel complained of nothing.
+    #[track_caller]
+    pub(crate) fn halt(mut self) {
+        let complaints = "dmesg | grep -E 'BUG|WARNING|Call Trace|Oops|blocked for more' || true";
+        assert_eq!(self.run(complaints), "", "the guest's kernel complains");
+        fs::write(self.path("halt"), "").unwrap();
+        let start = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(start.elapsed() < GRACE, "the guest does not halt");
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        assert_eq!((status.code(), status.signal()), (Some(0), None), "the guest's end");
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let console = fs::read(self.path("console")).unwrap_or_default();
+            eprintln!("console of the guest:\n{}", String::from_utf8_lossy(&console));
+        }
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn write_program(path: &Path, text: &str) {
+    use std::os::unix::fs::PermissionsExt as _;
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Where the file is that is the guest's memory: in RAM, where there is room.
+fn memory_folder() -> PathBuf {
+    let shm = Path::new("/dev/shm");
+    let room = rustix::fs::statvfs(shm).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
+    if room > 2 * (MEMORY_MIB << 20) { shm.to_owned() } else { std::env::temp_dir() }
+}
