@@ -334,8 +334,8 @@ fn a_path_that_is_cut_costs_no_write() {
     let server = served(&dirs, &network, &["64MiB"]);
     let timeouts = [
         ("node.conn[0].timeo.noop_out_interval", 2),
-        ("node.conn[0].timeo.noop_out_timeout", 3),
-        ("node.session.timeo.replacement_timeout", 3),
+        ("node.conn[0].timeo.noop_out_timeout", 2),
+        ("node.session.timeo.replacement_timeout", 2),
     ];
     let mut guest = initiator(&network, &timeouts);
     guest.run(
@@ -357,12 +357,14 @@ END
     );
     guest.run(
         "cat >>/run/functions <<'END'
-active() { [ $(multipathd show paths raw format '%t %T' | grep -c '^active ready') = $1 ]; }
+paths() { multipathd show paths raw format '%d %t'; }
+is_failed() { paths | grep -q \"^${1#/dev/} *failed\"; }
+both_active() { [ $(paths | grep -c ' active') = 2 ]; }
 END",
     );
     log_in(&mut guest, "default", 0, 1);
     log_in(&mut guest, "default", 1, 1);
-    guest.run("until_true active 2; until_true test -b /dev/mapper/mpatha");
+    guest.run("until_true both_active; until_true test -b /dev/mapper/mpatha");
     let map = guest.run("multipath -ll");
     assert!(map.contains("WEIR"), "{map}");
     // 50 is what ALUA's active and optimized comes to.
@@ -370,11 +372,11 @@ END",
     start_load(&mut guest, "/dev/mapper/mpatha");
     for subnet in [0, 1] {
         network.cut(subnet);
-        guest.run("until_true active 1");
+        let portal = SUBNETS[subnet].here;
+        guest.run(&format!("until_true is_failed $(disk default {portal} 0)"));
         load_goes_on(&mut guest);
         network.mend(subnet);
-        guest.run("until_true active 2");
-        load_goes_on(&mut guest);
+        guest.run("until_true both_active");
     }
     end_load(&mut guest);
     guest.run("multipath -F && iscsiadm -m node --logoutall=all");
@@ -395,6 +397,8 @@ fn a_server_that_is_killed_and_comes_back_costs_no_write() {
     );
     start_load(&mut guest, "$ONE");
     for _ in 0..2 {
+        let before = counter(&server, 0, "writes");
+        eventually("it writes", LIMIT, || counter(&server, 0, "writes") > before);
         server.kill();
         guest.run("until_true grep -qx FAILED /sys/class/iscsi_session/*/state");
         server = serve(&dirs, &network);
