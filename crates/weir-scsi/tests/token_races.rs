@@ -23,6 +23,15 @@ struct Values {
     done: AtomicBool,
 }
 
+/// Stops the writer, also where the test fails.
+struct Stop<'a>(&'a Values);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.done.store(true, Ordering::SeqCst);
+    }
+}
+
 /// Writes one value after the other to all of the source at once, by different commands, with
 /// rests between in which a copy can be made.
 fn write_values(target: &Arc<Target>, values: &Values) {
@@ -63,6 +72,7 @@ fn race(waits: bool, clones: bool, turns: u32) {
     let (mut good, mut stale) = (0, 0);
     std::thread::scope(|scope| {
         let (values, target) = (&values, &target);
+        let _stop = Stop(values);
         scope.spawn(move || write_values(target, values));
         for turn in 0..turns {
             let least = values.answered.load(Ordering::SeqCst);
@@ -84,7 +94,6 @@ fn race(waits: bool, clones: bool, turns: u32) {
                 stale += 1;
             }
         }
-        values.done.store(true, Ordering::SeqCst);
     });
     assert!(good > turns / 20 && stale > turns / 20, "{good} good, {stale} stale");
 }

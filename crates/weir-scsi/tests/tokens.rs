@@ -314,6 +314,27 @@ fn a_copy_can_be_aborted_and_then_writes_nothing() {
     assert_eq!(run(&*nexus, &unknown, &[]).sense(), (5, 0x24, 0));
 }
 
+/// A write that is under way is either before a token or ends it: what is read once the token was
+/// made is what the token stands for.
+#[test]
+fn a_token_waits_for_who_writes_already() {
+    let (medium, _unit, _target, nexus) = simple();
+    medium.waits.store(true, Ordering::SeqCst);
+    let (writes, list) = (wide(0x8A, 0, 0, 1), population(0, 0, 0, &[(0, 8)]));
+    let cdb = block(0x10, 1, list.len() as u32);
+    let (mut first, mut second) = (OutBuf::default(), OutBuf::default());
+    let mut writing = pin!(begin(&*nexus, &writes, &[9; 512], &mut first));
+    let mut making = pin!(begin(&*nexus, &cdb, &list, &mut second));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(writing.as_mut().poll(&mut context).is_pending());
+    assert!(making.as_mut().poll(&mut context).is_pending(), "made beside a writer");
+    assert!(writing.as_mut().poll(&mut context).is_ready());
+    assert!(making.as_mut().poll(&mut context).is_ready());
+    let held = told(&*nexus, 0, 1).token.unwrap();
+    write_using(&*nexus, 0, 0, &held, &[(100, 8)]).good();
+    assert_eq!(medium.bytes()[100 * 512..101 * 512], [9; 512]);
+}
+
 #[test]
 fn what_tokens_can_do_is_reported() {
     let (_medium, _unit, _target, nexus) = simple();
