@@ -11,7 +11,6 @@
 //! - its processes end with the guard, and with the test program however that ends;
 //! - a step that fails shows what it did, what it said, and what the kernel said.
 
-use std::cell::Cell;
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -44,7 +43,8 @@ pub(crate) struct Done {
 pub(crate) struct Guest {
     child: Child,
     shared: tempfile::TempDir,
-    steps: Cell<u32>,
+    /// How many were run.
+    steps: u32,
 }
 
 impl Guest {
@@ -74,7 +74,7 @@ impl Guest {
         let console = File::create(shared.path().join("console")).unwrap();
         command.stdin(Stdio::null()).stderr(console.try_clone().unwrap()).stdout(console);
         let child = command.spawn().expect("nsenter of util-linux");
-        let mut guest = Self { child, shared, steps: Cell::new(0) };
+        let mut guest = Self { child, shared, steps: 0 };
         guest.wait_for("booted", BOOT_LIMIT, "it boots");
         guest
     }
@@ -118,8 +118,8 @@ impl Guest {
 
     /// Runs a script to its end and judges nothing.
     pub(crate) fn step(&mut self, limit: Duration, script: &str) -> Done {
-        self.steps.set(self.steps.get() + 1);
-        let number = self.steps.get();
+        self.steps += 1;
+        let number = self.steps;
         let [step, status, out] =
             ["step", "status", "out"].map(|what| self.path(&format!("{what}-{number}")));
         let started = Instant::now();
