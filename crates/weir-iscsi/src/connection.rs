@@ -233,6 +233,23 @@ impl Connection {
         given_up.iter().for_each(|task| self.remove(task));
     }
 
+    /// Whether there is no target to it.
+    pub(crate) const fn is_discovery(&self) -> bool {
+        self.target.is_none()
+    }
+
+    /// Within how many seconds the initiator is to log out, once that is wanted.
+    pub(crate) async fn logout_wanted(&self) -> u16 {
+        self.place.logout_wanted().await
+    }
+
+    /// Asks the initiator to log out.
+    pub(crate) fn request_logout(&self, seconds: u16) {
+        let event = AsyncEvent::RequestsLogout;
+        self.answer(AsyncMessage { event, cid: self.cid, seconds }.encode(), &[]);
+        self.to_send.notify();
+    }
+
     /// Says that the session is about to be dropped by this side.
     pub(crate) fn announce_end(&self) {
         let event = AsyncEvent::DropsSession;

@@ -13,8 +13,10 @@ use crate::login::Status;
 #[non_exhaustive]
 pub enum IscsiError {
     /// A login was refused.
-    #[error("login of {initiator:?} refused ({status:?}): {why}")]
+    #[error("login of {initiator:?} to {target:?} refused ({status:?}): {why}")]
     LoginRefused {
+        /// The target that it wants; empty where it did not say, or wants none.
+        target: String,
         /// What it calls itself; empty where it did not say.
         initiator: String,
         /// What it was told.

@@ -154,6 +154,8 @@ pub struct Login<'a> {
     terms: Terms,
     /// The initiator's, once it said one that can be.
     name: String,
+    /// The target that it wants, the same.
+    target: String,
     identity: Option<Identity>,
     portal_group_tag: Option<u16>,
     declared: bool,
@@ -179,6 +181,7 @@ impl<'a> Login<'a> {
             seen: HashSet::new(),
             terms: Terms::default(),
             name: String::new(),
+            target: String::new(),
             identity: None,
             portal_group_tag: None,
             declared: false,
@@ -188,6 +191,11 @@ impl<'a> Login<'a> {
     /// What the initiator calls itself, as far as it has said.
     pub fn initiator(&self) -> &str {
         &self.name
+    }
+
+    /// The target that it wants, as far as it has said.
+    pub fn target(&self) -> &str {
+        &self.target
     }
 
     /// Takes the next request.
@@ -307,6 +315,7 @@ impl<'a> Login<'a> {
             "Normal" => {
                 let target = value("TargetName").ok_or_else(|| missing("TargetName"))?;
                 let name = checked_name(target)?;
+                self.target.clone_from(&name);
                 let admission = self.targets.admit(&applicant, &name)?;
                 self.portal_group_tag = Some(admission.portal_group_tag);
                 (admission.authentication, Purpose::Target { name, open: admission.open })

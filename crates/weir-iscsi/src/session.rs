@@ -97,8 +97,9 @@ pub async fn run<S: Socket>(
     let writer = compio::runtime::spawn(write_answers(socket(), Rc::clone(&connection), limit));
     let watch_over = compio::runtime::spawn(watch_over(socket(), Rc::clone(&connection), limit));
     let turns = compio::runtime::spawn(take_turns(Rc::clone(&connection)));
+    let logout = compio::runtime::spawn(ask_to_log_out(Rc::clone(&connection)));
     let read = read_requests(&mut wire, &connection, watch).await;
-    drop((watch_over, turns));
+    drop((watch_over, turns, logout));
     connection.stop_taking();
     let ending = connection.ending();
     if (watch.is_stopping() || ending.is_some()) && !connection.is_broken() {
@@ -122,6 +123,11 @@ pub async fn run<S: Socket>(
     match (ending, connection.stuck()) {
         (Some(why), _) => Err(IscsiError::Ended { why }),
         (None, Some((what, seconds))) => Err(IscsiError::Stuck { what, seconds }),
+        // Nobody bothers to log out of discovery.
+        (None, None) if connection.is_discovery() => {
+            drop(read.and(written).inspect_err(|error| tracing::debug!(%error, "discovery ended")));
+            Ok(())
+        }
         (None, None) => read.and(written),
     }
 }
@@ -218,7 +224,6 @@ async fn log_in<S: Socket>(
                 stat_sn = stat_sn.wrapping_add(1);
             }
             Step::Ready(response, text, ready) => {
-                let initiator = ready.applicant.port.name.clone();
                 match enter(&wire.socket, side, *ready, stat_sn.wrapping_add(1)).await {
                     Ok((connection, tsih)) => {
                         let response = LoginResponse { tsih, ..response };
@@ -227,13 +232,12 @@ async fn log_in<S: Socket>(
                     }
                     Err(denial) => {
                         let response = number(refused(response, denial.status), stat_sn);
-                        return Err(refuse(wire, response, initiator, denial).await);
+                        return Err(refuse(wire, response, &login, denial).await);
                     }
                 }
             }
             Step::Refuse(response, denial) => {
-                let initiator = login.initiator().to_owned();
-                return Err(refuse(wire, number(response, stat_sn), initiator, denial).await);
+                return Err(refuse(wire, number(response, stat_sn), &login, denial).await);
             }
         }
     }
@@ -242,11 +246,13 @@ async fn log_in<S: Socket>(
 async fn refuse<S: Socket>(
     wire: &mut Wire<S>,
     response: Header,
-    initiator: String,
+    login: &Login<'_>,
     denial: Denial,
 ) -> IscsiError {
+    let (initiator, target) = (login.initiator().to_owned(), login.target().to_owned());
+    let Denial { status, why } = denial;
     match wire.send(response, &[]).await {
-        Ok(()) => IscsiError::LoginRefused { initiator, status: denial.status, why: denial.why },
+        Ok(()) => IscsiError::LoginRefused { target, initiator, status, why },
         Err(error) => error,
     }
 }
@@ -356,6 +362,12 @@ async fn take_turns(connection: Rc<Connection>) {
         connection.turn().await;
         connection.grant();
     }
+}
+
+/// Asks the initiator to log out, once that is wanted.
+async fn ask_to_log_out(connection: Rc<Connection>) {
+    let seconds = connection.logout_wanted().await;
+    connection.request_logout(seconds);
 }
 
 /// Sends answers as they gather.

@@ -13,8 +13,8 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Instant, SystemTime};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 use rustix::net::Shutdown;
@@ -30,6 +30,8 @@ use crate::targets::{InitiatorPort, Isid};
 pub struct Sessions {
     sessions_max: usize,
     initiator_sessions_max: usize,
+    /// No further session is entered.
+    closing: AtomicBool,
     table: Mutex<Table>,
 }
 
@@ -92,6 +94,8 @@ struct Living {
     counters: Counters,
     /// Why it is to end.
     ending: Mutex<Option<&'static str>>,
+    /// Within how many seconds it is to log out.
+    logout: watch::Sender<Option<u16>>,
     gone: watch::Sender<bool>,
 }
 
@@ -158,6 +162,14 @@ impl Place {
         *self.living.ending.lock()
     }
 
+    /// Within how many seconds it is to log out, once somebody wants that.
+    pub(crate) async fn logout_wanted(&self) -> u16 {
+        let mut logout = self.living.logout.subscribe();
+        let wanted = logout.wait_for(Option::is_some).await;
+        // The sender lives as long as this does.
+        wanted.ok().and_then(|seconds| *seconds).unwrap_or_default()
+    }
+
     pub(crate) fn counters(&self) -> &Counters {
         &self.living.counters
     }
@@ -173,7 +185,12 @@ impl Drop for Place {
 impl Sessions {
     /// At most `sessions_max`, of which one initiator has at most `initiator_sessions_max`.
     pub fn with_limits(sessions_max: usize, initiator_sessions_max: usize) -> Self {
-        Self { sessions_max, initiator_sessions_max, table: Mutex::default() }
+        Self {
+            sessions_max,
+            initiator_sessions_max,
+            closing: AtomicBool::new(false),
+            table: Mutex::default(),
+        }
     }
 
     /// All of them, in the order in which they logged in.
@@ -187,6 +204,18 @@ impl Sessions {
         let table = self.table.lock();
         let chosen = table.living.iter().filter(|one| chosen(&one.info()));
         chosen.map(|one| one.end("ended by the server", Shutdown::Read)).count()
+    }
+
+    /// Lets nobody log in any more, and asks all to log out within `grace` (RFC 7143 11.9.1, event
+    /// 1); returns how many there are. Does not wait, and ends none that stays.
+    pub fn ask_to_log_out(&self, grace: Duration) -> usize {
+        let table = self.table.lock();
+        self.closing.store(true, Ordering::SeqCst);
+        let seconds = u16::try_from(grace.as_secs()).unwrap_or(u16::MAX);
+        table.living.iter().for_each(|one| {
+            one.logout.send_replace(Some(seconds));
+        });
+        table.living.len()
     }
 
     /// Ends the sessions of a target.
@@ -229,6 +258,9 @@ impl Sessions {
     /// `found`: that the session it names with its TSIH was there, and has ended for it.
     fn try_enter(self: &Arc<Self>, entrant: Entrant, found: bool) -> Result<Entered, Denial> {
         let mut table = self.table.lock();
+        if self.closing.load(Ordering::SeqCst) {
+            return Err(Denial::new(Status::Unavailable, "the server stops"));
+        }
         let asked = entrant.tsih;
         let is_meant = |one: &Living| one.is_of(&entrant) && (asked == 0 || one.tsih == asked);
         if let Some(old) = table.living.iter().find(|one| is_meant(one)) {
@@ -260,6 +292,7 @@ impl Sessions {
             since: SystemTime::now(),
             counters: Counters::default(),
             ending: Mutex::new(None),
+            logout: watch::Sender::new(None),
             gone: watch::Sender::new(false),
         });
         table.living.push(Arc::clone(&living));

@@ -240,6 +240,8 @@ fn who_takes_no_answer_is_dropped_and_gives_all_back() {
     *setup.targets.quiet_limit.lock() = Duration::from_millis(300);
     let mut greedy: Vec<_> = (1..=6).map(|id| initiator(setup.address, id, &[])).collect();
     for hog in &mut greedy {
+        // Its session has begun, with the short limit.
+        hog.nop(b"");
         for _ in 0..64 {
             let header = hog.read_header(0, 2048);
             hog.send(header, &[]);

@@ -754,3 +754,21 @@ fn task_attributes_are_kept() {
     assert_eq!(initiator.reply().status(), (2, [5, 0x49, 0]));
     assert_eq!(initiator.read(0, 1).len(), BLOCK);
 }
+
+#[test]
+fn initiators_are_asked_to_log_out_before_a_stop() {
+    let Setup { targets, address, server } = setup(Disk::new(SIZE));
+    let mut initiator = Initiator::session(address, &[]);
+    assert_eq!(targets.sessions.ask_to_log_out(Duration::from_secs(7)), 1);
+    let reply = initiator.reply();
+    assert_eq!((reply.header.opcode(), reply.header.byte(36)), (opcode::ASYNC, 1));
+    assert_eq!(reply.header.bytes(42), 7_u16.to_be_bytes(), "Parameter3: seconds");
+    assert_eq!(initiator.read(0, 1).len(), BLOCK, "it has time for what it has to do");
+    let mut late = Initiator::connect(address);
+    late.isid[5] = 9;
+    assert_eq!(late.log_in(&[]).err(), Some([3, 1]), "service unavailable");
+    assert_eq!(initiator.log_out(0).header.byte(2), 0);
+    initiator.expect_end();
+    wait_until("no session", || targets.sessions.list().is_empty());
+    server.stop();
+}

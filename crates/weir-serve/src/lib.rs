@@ -20,6 +20,7 @@ mod listener;
 mod outbuf;
 mod outgoing;
 mod server;
+mod sieve;
 mod signal;
 mod socket;
 

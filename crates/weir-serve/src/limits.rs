@@ -34,6 +34,13 @@ pub const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 /// others wait for. As long as TCP waits for one that does not acknowledge.
 pub const SEND_STALL_LIMIT: Duration = Duration::from_mins(1);
 
+/// Dropped connections that the log tells of within [`DROPS_TOLD_INTERVAL`]; the rest are counted:
+/// who tries again and again must not fill it.
+pub const DROPS_TOLD_MAX: u32 = 20;
+
+/// See [`DROPS_TOLD_MAX`].
+pub const DROPS_TOLD_INTERVAL: Duration = Duration::from_secs(10);
+
 /// Longest busy wait for the request after a reply: what waking up costs on a slow machine, so it
 /// at most doubles the cost of a client that does not come (hypervisors wait as long).
 pub const LINGER_MAX: Duration = Duration::from_micros(100);

@@ -24,8 +24,9 @@ use rustix::net::Shutdown;
 use tokio::sync::mpsc;
 
 use crate::error::ServeError;
-use crate::limits::{CONNECTIONS_MAX, DRAIN_LIMIT};
+use crate::limits::{CONNECTIONS_MAX, DRAIN_LIMIT, DROPS_TOLD_INTERVAL, DROPS_TOLD_MAX};
 use crate::listener::{Accepted, Address, Listener, Peer};
+use crate::sieve::Sieve;
 use crate::signal::Signal;
 use crate::socket::{Socket, Watch, shut};
 
@@ -76,6 +77,7 @@ pub struct Worker<P> {
     receiver: mpsc::UnboundedReceiver<Message>,
     protocol: Arc<P>,
     load: Arc<AtomicUsize>,
+    drops: Arc<Sieve>,
 }
 
 /// Starts to serve `protocol` on `listeners` with `threads` threads of its own.
@@ -132,12 +134,13 @@ pub fn split<P: Protocol>(
     };
     let name = protocol.name();
     let mut made = Vec::new();
+    let drops = Arc::new(Sieve::new(DROPS_TOLD_MAX, DROPS_TOLD_INTERVAL));
     for protocol in vec![protocol; workers.max(1)] {
         let (sender, receiver) = mpsc::unbounded_channel();
         let load = Arc::new(AtomicUsize::new(0));
         handle.senders.push(sender);
         handle.loads.push(Arc::clone(&load));
-        made.push(Worker { receiver, protocol, load });
+        made.push(Worker { receiver, protocol, load, drops: Arc::clone(&drops) });
     }
     let (senders, loads) = (handle.senders.clone(), handle.loads.clone());
     let acceptor = Acceptor { name, listeners, stop, senders, loads };
@@ -334,15 +337,18 @@ impl<P: Protocol> Worker<P> {
             connections: Rc::clone(connections),
             load: Arc::clone(&self.load),
         };
-        let protocol = Arc::clone(&self.protocol);
+        let (protocol, drops) = (Arc::clone(&self.protocol), Arc::clone(&self.drops));
         let serve = async move {
             let name = protocol.name();
             tracing::debug!(protocol = name, %peer, "connection");
             match protocol.run(socket, &peer, &watch).await {
                 Ok(()) => tracing::debug!(protocol = name, %peer, "connection ended"),
-                Err(error) => {
-                    tracing::info!(protocol = name, %peer, %error, "connection dropped");
-                }
+                Err(error) => match drops.pass() {
+                    Some(left_out) => {
+                        tracing::info!(protocol = name, %peer, %error, left_out, "connection dropped");
+                    }
+                    None => tracing::debug!(protocol = name, %peer, %error, "connection dropped"),
+                },
             }
             drop(place);
         };
