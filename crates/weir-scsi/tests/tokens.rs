@@ -338,28 +338,28 @@ fn a_token_waits_for_who_writes_already() {
 #[test]
 fn what_tokens_can_do_is_reported() {
     let (_medium, _unit, _target, nexus) = simple();
-    let page = run(&*nexus, &[0x12, 1, 0x8F, 2, 0, 0], &[]).good();
-    let be16 = |at: usize| u16::from_be_bytes([page[at], page[at + 1]]);
+    let told = run(&*nexus, &[0x12, 1, 0x8F, 2, 0, 0], &[]).good();
+    let be16 = |at: usize| u16::from_be_bytes([told[at], told[at + 1]]);
     let (mut at, mut kinds) = (4, Vec::new());
-    while at < page.len() {
+    while at < told.len() {
         kinds.push((be16(at), at));
         at += 4 + usize::from(be16(at + 2));
     }
-    assert_eq!((at, usize::from(be16(2))), (page.len(), page.len() - 4));
+    assert_eq!((at, usize::from(be16(2))), (told.len(), told.len() - 4));
     let codes: Vec<u16> = kinds.iter().map(|(code, _)| *code).collect();
     assert_eq!(codes, [0, 1, 4, 8, 0x106, 0x108, 0x8001]);
     // Ranges, timeouts, blocks of a token.
-    assert_eq!(page[14..16], [0, 64]);
-    assert_eq!(page[16..24], [0, 0, 2, 0x58, 0, 0, 0, 60]);
-    assert_eq!(page[24..32], (2_u64 << 20).to_be_bytes());
+    assert_eq!(told[14..16], [0, 64]);
+    assert_eq!(told[16..24], [0, 0, 2, 0x58, 0, 0, 0, 60]);
+    assert_eq!(told[24..32], (2_u64 << 20).to_be_bytes());
     let commands = kinds[1].1 + 4;
-    assert_eq!(page[commands], 13);
+    assert_eq!(told[commands], 13);
     let expected = [0x83, 4, 0, 0x10, 0x11, 0x1C, 0x84, 5, 0, 3, 4, 5, 7];
-    assert_eq!(page[commands + 1..commands + 14], expected);
+    assert_eq!(told[commands + 1..commands + 14], expected);
     let types = kinds[5].1;
     assert_eq!(be16(types + 6), 128);
-    assert_eq!(page[types + 8..types + 13], [0, 0x80, 0, 1, 3]);
-    assert_eq!(page[types + 72..types + 77], [0xFF, 0xFF, 0, 1, 2]);
+    assert_eq!(told[types + 8..types + 13], [0, 0x80, 0, 1, 3]);
+    assert_eq!(told[types + 72..types + 77], [0xFF, 0xFF, 0, 1, 2]);
     for (code, action) in [(0x83, 0x10), (0x83, 0x11), (0x83, 0x1C), (0x84, 5), (0x84, 7)] {
         let asked = [0xA3, 0x0C, 2, code, 0, action, 0, 0, 0, 255, 0, 0];
         assert_eq!(run(&*nexus, &asked, &[]).good()[..6], [0, 3, 0, 16, code, action]);
