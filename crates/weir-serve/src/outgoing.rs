@@ -89,8 +89,8 @@ impl Outgoing {
         self.head.room() + self.blocks.len() * BLOCK_BYTES
     }
 
-    /// Sends all of it and gives the buffers back. Fails with `TimedOut`, without the buffers, where
-    /// nothing is taken for `stall_limit`.
+    /// Sends all of it and gives the buffers back. Fails with `TimedOut`, without the buffers,
+    /// where nothing is taken for `stall_limit`.
     pub async fn send<S: Socket>(
         self,
         socket: &mut S,

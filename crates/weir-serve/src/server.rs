@@ -343,12 +343,12 @@ impl<P: Protocol> Worker<P> {
             tracing::debug!(protocol = name, %peer, "connection");
             match protocol.run(socket, &peer, &watch).await {
                 Ok(()) => tracing::debug!(protocol = name, %peer, "connection ended"),
-                Err(error) => match drops.pass() {
-                    Some(left_out) => {
-                        tracing::info!(protocol = name, %peer, %error, left_out, "connection dropped");
+                Err(error) => {
+                    tracing::debug!(protocol = name, %peer, %error, "connection ends badly");
+                    if let Some(more) = drops.pass() {
+                        tracing::info!(protocol = name, %peer, %error, more, "connection dropped");
                     }
-                    None => tracing::debug!(protocol = name, %peer, %error, "connection dropped"),
-                },
+                }
             }
             drop(place);
         };
