@@ -18,6 +18,7 @@ use weir_api::types::{
 use weir_base::ErrorKind;
 use weir_base::names::PropertyOf;
 use weir_dataset::{Engine, PropertyTarget};
+use weir_iscsi::Targets as _;
 use weir_pool::CreateOptions;
 
 use super::activity::Activity;
@@ -26,6 +27,11 @@ use super::offers::Of;
 use super::pools::{OpenPool, api_error};
 use super::state::KnownPool;
 use super::{convert, disks, flush_check, properties};
+
+/// How long a stop waits for initiators to log out, which they are asked to: they do so at once.
+const LOGOUT_GRACE: Duration = Duration::from_secs(3);
+/// How often it looks.
+const LOGOUT_LOOK: Duration = Duration::from_millis(20);
 
 /// How long closing a pool waits for connections to let go of it.
 const LET_GO: Duration = Duration::from_secs(2);
@@ -220,6 +226,20 @@ impl Manager {
         }
     }
 
+    /// Asks initiators to log out, and gives them some time for that.
+    async fn let_initiators_log_out(&self) {
+        let sessions = self.targets.sessions();
+        let asked = sessions.ask_to_log_out(LOGOUT_GRACE);
+        let all_left = async {
+            while !sessions.list().is_empty() {
+                tokio::time::sleep(LOGOUT_LOOK).await;
+            }
+        };
+        if asked > 0 && tokio::time::timeout(LOGOUT_GRACE, all_left).await.is_err() {
+            tracing::info!(asked, left = sessions.list().len(), "initiators stay logged in");
+        }
+    }
+
     /// Answers clients, then commits and closes every pool.
     pub(super) async fn shut_down(&self) -> Result<(), ApiError> {
         let nbd = self.nbd.write().take();
@@ -228,6 +248,7 @@ impl Manager {
         }
         let iscsi = self.iscsi.lock().take();
         if let Some(iscsi) = iscsi {
+            self.let_initiators_log_out().await;
             drop(tokio::task::spawn_blocking(move || iscsi.stop()).await);
         }
         let pools = std::mem::take(&mut *self.pools.write());
