@@ -170,7 +170,8 @@ async fn serve(
     if options.demo {
         demo::set_up(&manager, &options).await?;
     }
-    tracing::info!(nbd = ?manager.nbd_addresses(), "ready");
+    let (nbd, iscsi) = (manager.nbd_addresses(), manager.targets.portals());
+    tracing::info!(?nbd, ?iscsi, "ready");
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}

@@ -32,6 +32,7 @@ fn show(info: &ServerInfo) -> String {
         ("uptime", &output::duration(info.uptime_ms)),
         ("memory", &memory),
         ("nbd", &info.nbd_addresses.join(" ")),
+        ("iscsi", &info.iscsi_portals.join(" ")),
         ("disk I/O", &info.io_backend),
     ])
 }

@@ -128,6 +128,9 @@ pub struct ServerInfo {
     pub memory_used_bytes: u64,
     /// Where it serves NBD, as `HOST:PORT` or `unix:PATH`.
     pub nbd_addresses: Vec<String>,
+    /// Where it serves iSCSI, as `HOST:PORT,GROUP`.
+    #[serde(default)]
+    pub iscsi_portals: Vec<String>,
     /// How it reaches the disks: `io_uring`, or `polling` where the kernel refuses that.
     pub io_backend: String,
 }

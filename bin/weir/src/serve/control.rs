@@ -221,6 +221,7 @@ impl Control for Manager {
                 memory_cap_bytes: self.memory_bytes,
                 memory_used_bytes: Arena::live_bytes() as u64,
                 nbd_addresses: self.nbd_addresses(),
+                iscsi_portals: self.targets.portals(),
                 io_backend: weir_device::io_backend().name().to_owned(),
             })
         })

@@ -60,6 +60,7 @@ impl Control for Fake {
             memory_cap_bytes: 1 << 30,
             memory_used_bytes: 1 << 20,
             nbd_addresses: vec!["127.0.0.1:10809".into()],
+            iscsi_portals: vec!["127.0.0.1:3260,1".into()],
             io_backend: "io_uring".into(),
         }))
     }
