@@ -1,4 +1,5 @@
-//! NBD clients that ask for what cannot be, talk nonsense, or say nothing at all.
+//! NBD clients and iSCSI initiators that ask for what cannot be, talk nonsense, or say nothing at
+//! all.
 //!
 //! Not here: the protocol's every corner (the tests of weir-nbd); here it is the whole program.
 //!
@@ -13,6 +14,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use common::iscsi::{Initiator, wide};
 use common::nbd::{Client, EINVAL, ENOSPC, EPERM, FLUSH, READ, TRIM, WRITE, WRITE_ZEROES, greeted};
 use common::rng::Rng;
 use common::{Dirs, KIB, MIB, Server, code, run, text};
@@ -192,5 +194,55 @@ fn silent_connections_are_dropped_and_hold_nobody_up() {
     good.works();
     assert_eq!(good.client.read(0, 4096).unwrap(), vec![0; 4096], "half a write was done");
     server.weir("export delete none").fails(code::NOT_FOUND, &["none"]);
+    server.assert_alive();
+}
+
+/// Initiators that ask for all they can and take nothing: others get their answers meanwhile.
+#[test]
+fn initiators_that_take_no_answers_hold_nobody_up() {
+    const TARGET: &str = "iqn.2026-01.org.weir:vms";
+    const CLIENT: &str = "iqn.2026-01.org.example:client";
+    let dirs = Dirs::new();
+    dirs.disk("a", 256 * MIB);
+    let mut command = dirs.serve();
+    command.args(["--iscsi", "127.0.0.1:0"]);
+    let mut server = Server::start(&dirs, "", command);
+    server.weir("pool create tank a").ok();
+    server.volume("tank/v", "64MiB");
+    server.weir("target create vms --allow *").ok();
+    server.weir("lun add vms tank/v --write-cache on").ok();
+    let shown = server.weir("target show vms --json").json();
+    let portal = shown["portals"][0].as_str().unwrap();
+    let portal = portal.split(',').next().unwrap().to_owned();
+    let log_in = |isid| {
+        let session = Initiator::log_in(&portal, CLIENT, isid, TARGET).unwrap();
+        let mut session = session.expect("a session");
+        session.ready(0);
+        session
+    };
+    let mut good = log_in(0);
+    let mut works = |round: u64| {
+        let start = Instant::now();
+        let data = vec![round as u8; 4096];
+        good.run(0, &wide(0x8A, 0, 8 * round, 8), &data, 0).unwrap().good();
+        good.run(0, &wide(0x91, 0, 0, 0), &[], 0).unwrap().good();
+        assert_eq!(good.run(0, &wide(0x88, 0, 8 * round, 8), &[], 4096).unwrap().good(), data);
+        start.elapsed()
+    };
+    works(0);
+    let before = server.resident_bytes();
+    let mut greedy: Vec<Initiator> = (1..=16).map(log_in).collect();
+    for hog in &mut greedy {
+        for at in 0..64 {
+            // A MiB each, of which the hog takes nothing.
+            hog.send_command(0, &wide(0x88, 0, at * 2048 % 65536, 2048), &[], MIB as u32).unwrap();
+        }
+    }
+    let longest = (1..200).map(&mut works).max().unwrap();
+    assert!(longest < Duration::from_secs(5), "held up for {longest:?}");
+    let grown = server.resident_bytes().saturating_sub(before);
+    assert!(grown < 512 * MIB, "{grown} bytes more, of 1 GiB that was asked for");
+    drop(greedy);
+    works(1);
     server.assert_alive();
 }

@@ -110,20 +110,7 @@ impl Initiator {
         data: &[u8],
         expected: u32,
     ) -> io::Result<Answer> {
-        self.itt += 1;
-        let mut header = [0; HEADER];
-        header[0] = 0x01;
-        // Final, simple; read or write.
-        header[1] = 0x81 | if data.is_empty() { 0x40 } else { 0x20 };
-        header[9] = lun;
-        header[16..20].copy_from_slice(&self.itt.to_be_bytes());
-        let len = if data.is_empty() { expected } else { data.len() as u32 };
-        header[20..24].copy_from_slice(&len.to_be_bytes());
-        header[24..28].copy_from_slice(&self.cmd_sn.to_be_bytes());
-        header[28..32].copy_from_slice(&self.exp_stat_sn.to_be_bytes());
-        header[32..32 + cdb.len()].copy_from_slice(cdb);
-        self.cmd_sn += 1;
-        self.send(header, data)?;
+        self.send_command(lun, cdb, data, expected)?;
         let mut came = Vec::new();
         loop {
             let (header, data) = self.receive()?;
@@ -150,6 +137,30 @@ impl Initiator {
                 other => panic!("a PDU nobody asked for: {other:#x}"),
             }
         }
+    }
+
+    /// Sends a command as [`Initiator::run`] does, and takes no answer.
+    pub(crate) fn send_command(
+        &mut self,
+        lun: u8,
+        cdb: &[u8],
+        data: &[u8],
+        expected: u32,
+    ) -> io::Result<()> {
+        self.itt += 1;
+        let mut header = [0; HEADER];
+        header[0] = 0x01;
+        // Final, simple; read or write.
+        header[1] = 0x81 | if data.is_empty() { 0x40 } else { 0x20 };
+        header[9] = lun;
+        header[16..20].copy_from_slice(&self.itt.to_be_bytes());
+        let len = if data.is_empty() { expected } else { data.len() as u32 };
+        header[20..24].copy_from_slice(&len.to_be_bytes());
+        header[24..28].copy_from_slice(&self.cmd_sn.to_be_bytes());
+        header[28..32].copy_from_slice(&self.exp_stat_sn.to_be_bytes());
+        header[32..32 + cdb.len()].copy_from_slice(cdb);
+        self.cmd_sn += 1;
+        self.send(header, data)
     }
 
     /// Gets the unit attentions of a new session out of the way.

@@ -168,6 +168,13 @@ impl Server {
         self.child.id()
     }
 
+    /// Memory that it has.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * KIB
+    }
+
     pub(crate) fn nbd(&self) -> &Path {
         &self.nbd
     }
