@@ -34,7 +34,7 @@ disk() {
     local session block
     for session in /sys/class/iscsi_session/*; do
         [ "$(cat "$session/ifacename")" = "$1" ] || continue
-        grep -qx "$2" "$session"/device/connection*/iscsi_connection/*/persistent_address || continue
+        grep -qx "$2" "$session"/device/conn*/iscsi_connection/*/persistent_address || continue
         for block in "$session"/device/target*/*:"$3"/block/*; do
             if [ -e "$block" ]; then echo "/dev/${block##*/}"; fi
         done
@@ -44,7 +44,9 @@ has_disk() { [ -b "$(disk "$@")" ]; }
 # A disk's device that takes SCSI commands.
 generic() { echo /dev/$(ls "/sys/block/${1#/dev/}/device/scsi_generic"); }
 # Writes random blocks and reads them again, past every cache.
-verify() { fio --name=load --ioengine=libaio --direct=1 --verify=crc32c --verify_state_save=0 "$@"; }
+verify() {
+    fio --name=load --ioengine=libaio --direct=1 --verify=crc32c --verify_state_save=0 "$@"
+}
 "#;
 
 fn serve(dirs: &Dirs, network: &Network) -> Server {
