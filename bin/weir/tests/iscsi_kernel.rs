@@ -90,7 +90,7 @@ fn initiator(network: &Network, settings: &[(&str, u32)]) -> Guest {
     let mut guest = Guest::boot(network);
     guest.run(&format!("cat >>/run/functions <<'END'\n{FUNCTIONS}\nEND"));
     guest.run("modprobe -a iscsi_tcp sd_mod sg");
-    let settings: String = settings
+    let settings: Vec<String> = settings
         .iter()
         .map(|(name, value)| format!("s/^{}\\b.*/{name} = {value}/;", name.replace('[', "\\[")))
         .collect();
@@ -98,10 +98,11 @@ fn initiator(network: &Network, settings: &[(&str, u32)]) -> Guest {
         "rm -rf /etc/iscsi/nodes /etc/iscsi/send_targets /etc/iscsi/ifaces
         rm -f /etc/iscsi/initiatorname.iscsi
         echo InitiatorName={CLIENT} >/etc/iscsi/initiatorname.iscsi
-        sed -i '{settings}' /etc/iscsi/iscsid.conf
+        sed -i '{}' /etc/iscsi/iscsid.conf
         iscsid
         iscsiadm -m iface -I other -o new
-        iscsiadm -m iface -I other -o update -n iface.initiatorname -v {OTHER}"
+        iscsiadm -m iface -I other -o update -n iface.initiatorname -v {OTHER}",
+        settings.concat()
     ));
     let portal = SUBNETS[0].here;
     let found = guest.run(&format!(
@@ -132,7 +133,7 @@ fn names(guest: &mut Guest, names: &[(&str, &str, usize)]) {
     let line = |(name, interface, lun): &(&str, &str, usize)| {
         format!("echo {name}=$(disk {interface} {portal} {lun}) | tee -a /run/functions\n")
     };
-    guest.run(&names.iter().map(line).collect::<String>());
+    guest.run(&names.iter().map(line).collect::<Vec<_>>().concat());
 }
 
 #[test]

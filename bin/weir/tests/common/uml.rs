@@ -27,7 +27,7 @@ const MEMORY_MIB: u64 = 384;
 /// Seconds take it five; a machine that builds something meanwhile is slower.
 const BOOT_LIMIT: Duration = Duration::from_secs(90);
 /// A step that takes longer hangs.
-pub(crate) const STEP_LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const STEP_LIMIT: Duration = Duration::from_mins(1);
 /// What the guest needs beside its limit to end a step and to tell.
 const GRACE: Duration = Duration::from_secs(20);
 
@@ -56,11 +56,9 @@ impl Guest {
         }
         let shared = tempfile::Builder::new().prefix("weir-uml-").tempdir().unwrap();
         let at = |name: &str| shared.path().join(name).display().to_string();
-        let mut init = format!("#!/bin/bash\nshared={} modules={MODULES}\n", at(""));
-        for subnet in SUBNETS {
-            init += &format!("ip address add {}/24 dev vec0\n", subnet.there);
-        }
-        write_program(&shared.path().join("init"), &(init + INIT));
+        let addresses = SUBNETS.map(|subnet| subnet.there).join(" ");
+        let set = format!("shared={} modules={MODULES} addresses='{addresses}'", at(""));
+        write_program(&shared.path().join("init"), &format!("#!/bin/bash\n{set}\n{INIT}"));
         // A process namespace: the kernel runs each process of the guest as one of ours, and all
         // of them must end with the first. A shell is that one, as the kernel ends by signals that
         // the first process of a namespace does not get.

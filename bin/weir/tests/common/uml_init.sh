@@ -1,7 +1,8 @@
-# The first program of a guest of User-Mode Linux, after lines that set `shared` (a folder of the
-# host), `modules` and the network's addresses. The root it starts with is the host's, read-only.
+# The first program of a guest of User-Mode Linux, after a line that sets `shared` (a folder of the
+# host), `modules` (another) and `addresses`. The root it starts with is the host's, read-only.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C
 ip link set lo up
+for address in $addresses; do ip address add "$address/24" dev vec0; done
 ip link set vec0 up
 
 # A root that can be written: what changes is kept in memory.
