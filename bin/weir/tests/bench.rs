@@ -474,7 +474,7 @@ fn traps_are_named_and_profiles_travel_to_fio_and_back() {
     fs::write(bench.path("tiny.fio"), &exported.stdout).unwrap();
     common::tool("fio", &["--parse-only", &bench.name("tiny.fio")]);
     let listed = bench.weir(&["profiles", "--json"]).ok().json();
-    assert_eq!(listed["profiles"].as_array().unwrap().len(), 9);
+    assert_eq!(listed["profiles"].as_array().unwrap().len(), 10);
 }
 
 #[test]

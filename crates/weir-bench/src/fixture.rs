@@ -74,6 +74,7 @@ pub(crate) fn cell(name: &str, runs: Vec<CellRun>) -> CellResult {
         access: Access::Random,
         blocks: vec![BlockShare { bytes: BLOCK_BYTES, weight: 1 }],
         read_pct: 75.0,
+        op: None,
         share: 1,
     };
     let spec = CellSpec {

@@ -171,8 +171,13 @@ impl<'a> Prepared<'a> {
                 (workers.max(1), in_flight_max.div_ceil(workers.max(1)))
             }
         };
-        let blocks = offer.streams.iter().flat_map(|stream| &stream.blocks);
-        let buffer_bytes = blocks.map(|share| share.bytes).max().unwrap_or(4096) as usize;
+        check_operations(ground.target, offer.streams)?;
+        // What is compared lies in front of what is written.
+        let largest = |stream: &StreamSpec| {
+            let times = if stream.op == Some(OpKind::CompareAndWrite) { 2 } else { 1 };
+            stream.blocks.iter().map(|share| share.bytes as usize * times).max()
+        };
+        let buffer_bytes = offer.streams.iter().filter_map(largest).max().unwrap_or(4096);
         let slots = Slots::new(depth, buffer_bytes);
         let lanes = (0..workers).map(|_| ground.target.lane(slots.all(), buffer_bytes));
         let lanes = lanes.collect::<Result<Vec<_>, _>>()?;
@@ -215,6 +220,21 @@ impl<'a> Prepared<'a> {
         let began = tallies.iter().map(|tally| tally.began).min().unwrap_or(start);
         Ok(Offered { run: gather(offer, tallies, &watched, &times, board), began })
     }
+}
+
+/// Whether the target has what streams do instead of reads and writes. A run asks the same before
+/// it begins; a client is only told what to do.
+fn check_operations(target: &dyn Target, streams: &[StreamSpec]) -> Result<(), TargetError> {
+    for stream in streams {
+        let Some(op) = stream.op else { continue };
+        let bytes = stream.blocks.iter().map(|share| share.bytes).max().unwrap_or(0);
+        if u64::from(bytes) > target.op_bytes_max(op) {
+            let address = target.info().address.clone();
+            let why = format!("there is no {} of {bytes} bytes", op.name());
+            return Err(TargetError::Protocol { address, why });
+        }
+    }
+    Ok(())
 }
 
 /// What was seen of the whole process while the load ran.
@@ -292,9 +312,8 @@ fn gather(
     if let LoadSpec::Open { rate, .. } = offer.load {
         run.offered_iops = Some(rate);
     }
-    let kinds = [OpKind::Read, OpKind::Write, OpKind::Flush];
     for stream in offer.streams {
-        run.classes.extend(kinds.map(|op| ClassResult {
+        run.classes.extend(OpKind::ALL.map(|op| ClassResult {
             stream: stream.name.clone(),
             op,
             ops: 0,

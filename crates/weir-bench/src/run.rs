@@ -30,7 +30,7 @@ use crate::stats::{SteadyRule, steadiness};
 use crate::summary::RunFigures;
 use crate::target::{Target, TargetError};
 use crate::verify::verify;
-use check::{check, content_block};
+use check::{check, check_known, content_block};
 
 /// Workers of the fill.
 const FILL_WORKERS: u32 = 4;
@@ -66,6 +66,31 @@ pub enum RunError {
         /// Size of a part of the dataset.
         part_bytes: u64,
     },
+    /// The target has no such operation, or not of that size.
+    #[error("{cell}: {address} has no {op} of {bytes} bytes{}", at_most(*bytes_max))]
+    Operation {
+        /// Cell.
+        cell: String,
+        /// Of the target.
+        address: String,
+        /// Kind of the operation.
+        op: &'static str,
+        /// Size of the operation.
+        bytes: u32,
+        /// The largest that the target takes; 0: it has none.
+        bytes_max: u64,
+    },
+    /// A comparison needs to know what is there.
+    #[error("{cell}: the dataset is too large to know what each block holds, to compare with it")]
+    Unknown {
+        /// Cell.
+        cell: String,
+    },
+}
+
+/// What is said of a limit.
+fn at_most(bytes: u64) -> String {
+    if bytes == 0 { String::new() } else { format!(", {bytes} at most") }
 }
 
 /// Why a cell was not measured.
@@ -103,6 +128,7 @@ pub fn run(
     let total_bytes = spec.dataset.total_bytes();
     let content = Content::new(&spec.content, content_block(spec), total_bytes);
     let generations = Generations::new(total_bytes, content.block_bytes());
+    check_known(spec, generations.is_some())?;
     let ground = Ground {
         target,
         dataset: &spec.dataset,
@@ -192,7 +218,14 @@ fn planned(spec: &RunSpec) -> f64 {
 /// Every address, in order.
 fn front_to_back(block_bytes: u32, read_pct: f64) -> StreamSpec {
     let blocks = vec![BlockShare { bytes: block_bytes, weight: 1 }];
-    StreamSpec { name: String::new(), access: Access::Sequential, blocks, read_pct, share: 1 }
+    StreamSpec {
+        name: String::new(),
+        access: Access::Sequential,
+        blocks,
+        read_pct,
+        op: None,
+        share: 1,
+    }
 }
 
 struct Runner<'a> {

@@ -246,6 +246,10 @@ pub struct StreamSpec {
     pub blocks: Vec<BlockShare>,
     /// Share of reads in percent; the rest are writes.
     pub read_pct: f64,
+    /// Instead of reads and writes, all of them are this: trim, write_same, compare_and_write or
+    /// copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub op: Option<OpKind>,
     /// Weight among the streams of the cell.
     pub share: u32,
 }
@@ -386,14 +390,57 @@ pub enum OpKind {
     Write,
     /// Flush.
     Flush,
-    /// Trim.
+    /// Trim: TRIM, UNMAP, holes in files. What is there then does not matter.
     Trim,
+    /// Zeros written by the target itself: WRITE SAME.
+    WriteSame,
+    /// Blocks written only if they are what is expected: COMPARE AND WRITE.
+    CompareAndWrite,
+    /// Blocks copied by the target itself: EXTENDED COPY.
+    Copy,
 }
 
 impl OpKind {
-    /// Whether it carries data: a read or a write.
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 7] = [
+        Self::Read,
+        Self::Write,
+        Self::Flush,
+        Self::Trim,
+        Self::WriteSame,
+        Self::CompareAndWrite,
+        Self::Copy,
+    ];
+
+    /// Whether it is about blocks: all but a flush.
     pub fn is_data(self) -> bool {
-        matches!(self, Self::Read | Self::Write)
+        self != Self::Flush
+    }
+
+    /// Takes the name of a kind from the end of `NAME_KIND` or `KIND`: what is in front of it, and
+    /// the kind, if there is one.
+    pub fn split(text: &str) -> (&str, Option<Self>) {
+        let ends = |kind: &Self| {
+            let front = text.strip_suffix(kind.name())?;
+            if front.is_empty() { Some(front) } else { front.strip_suffix('_') }
+        };
+        // The name of one kind is the end of another's.
+        let found = Self::ALL.into_iter().filter_map(|kind| Some((ends(&kind)?, kind)));
+        let longest = found.min_by_key(|(front, _)| front.len());
+        longest.map_or((text, None), |(front, kind)| (front, Some(kind)))
+    }
+
+    /// As profiles and results call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Flush => "flush",
+            Self::Trim => "trim",
+            Self::WriteSame => "write_same",
+            Self::CompareAndWrite => "compare_and_write",
+            Self::Copy => "copy",
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! What is measured: files, devices, NBD exports; and targets of known behaviour, to measure the
-//! generator itself.
+//! What is measured: files, devices, NBD exports, logical units over iSCSI; and targets of known
+//! behaviour, to measure the generator itself.
 //!
 //! Not here: what is offered to them (load), what the blocks hold (content).
 //!
@@ -13,6 +13,7 @@ mod buffers;
 mod directory;
 mod file;
 mod guard;
+mod iscsi;
 pub mod memory;
 mod nbd;
 mod null;
@@ -36,10 +37,13 @@ pub struct Op {
     pub kind: OpKind,
     /// First byte; whole blocks of the target.
     pub offset: u64,
-    /// Bytes; those of the slot's buffer from its start. 0 for a flush.
+    /// Bytes; those of the slot's buffer from its start. 0 for a flush. COMPARE AND WRITE has twice
+    /// as many there: those to compare, then those to write.
     pub len_bytes: u32,
     /// A write that is on stable media when it is done.
     pub durable: bool,
+    /// Of a copy: the first byte that is copied; 0 for all others.
+    pub source: u64,
 }
 
 /// An operation that is done.
@@ -98,6 +102,11 @@ pub trait Target: Send + Sync {
     /// judged.
     fn keeps_data(&self) -> bool {
         true
+    }
+
+    /// Bytes of one operation of this kind at most; 0 where the target has none.
+    fn op_bytes_max(&self, kind: OpKind) -> u64 {
+        if matches!(kind, OpKind::Read | OpKind::Write | OpKind::Flush) { u64::MAX } else { 0 }
     }
 
     /// Drops what caches between here and the target hold; tells whether that can be done.
@@ -159,6 +168,14 @@ pub enum TargetError {
         /// In words.
         why: String,
     },
+    /// An iSCSI target cannot be talked to.
+    #[error("{address}: {source}")]
+    Iscsi {
+        /// Of the target.
+        address: String,
+        /// Why.
+        source: weir_initiator::InitiatorError,
+    },
     /// It holds something.
     #[error("{address} holds data that this program did not write")]
     HoldsData {
@@ -172,12 +189,13 @@ impl TargetError {
     pub fn action(&self) -> String {
         match self {
             Self::Address { .. } => "write a path, file:PATH, dir:PATH, nbd://HOST/EXPORT, \
-                 nbd+unix:///EXPORT?socket=PATH or null:"
+                 nbd+unix:///EXPORT?socket=PATH, iscsi://HOST/TARGET/LUN or null:"
                 .to_owned(),
             Self::Io { .. } => "check that it exists and may be read and written".to_owned(),
             Self::TooSmall { .. } => "use a smaller dataset (--size) or a larger target".to_owned(),
             Self::Unaligned { .. } => "use block sizes that are whole blocks of it".to_owned(),
             Self::Protocol { .. } => "check the server and the name of the export".to_owned(),
+            Self::Iscsi { source, .. } => source.action().to_owned(),
             Self::HoldsData { address } => {
                 format!("everything on it would be lost: repeat with --destroy {address} if it may")
             }
@@ -195,6 +213,7 @@ pub fn open(address: &Address, dataset: &DatasetSpec) -> Result<Box<dyn Target>,
         Address::File(path) => Box::new(file::open(path, dataset.total_bytes())?),
         Address::Directory(path) => Box::new(directory::open(path, dataset)?),
         Address::Nbd(nbd) => Box::new(nbd::Nbd::open(nbd.clone())?),
+        Address::Iscsi(url) => Box::new(iscsi::Iscsi::open(url)?),
     };
     let (info, dataset_bytes) = (opened.info(), dataset.total_bytes());
     if info.bytes < dataset_bytes {

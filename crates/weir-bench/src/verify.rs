@@ -2,7 +2,8 @@
 //!
 //! Not here: reads of a load, which are judged as they come (load).
 //!
-//! Invariant: nothing is written meanwhile.
+//! Invariants: nothing is written meanwhile; a block that was trimmed or made by the target itself
+//! since it was written is read and not judged, nor counted.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -43,7 +44,8 @@ pub fn verify(
         for (slot, work) in under_way.iter_mut().enumerate().filter(|(_, work)| work.is_none()) {
             let Some(offset) = addresses.next() else { break };
             let len_bytes = block_bytes as u32;
-            lane.submit(slot, &Op { kind: OpKind::Read, offset, len_bytes, durable: false })?;
+            let kind = OpKind::Read;
+            lane.submit(slot, &Op { kind, offset, len_bytes, durable: false, source: 0 })?;
             *work = Some(offset);
         }
         if under_way.iter().all(Option::is_none) {
@@ -67,6 +69,10 @@ struct Judge<'a> {
 impl Judge<'_> {
     fn look(&mut self, address: u64, read: std::io::Result<()>, lane: &mut dyn Lane, slot: usize) {
         let found = self.found.get_or_insert_default();
+        // Trimmed, or made by the target itself, and not written since.
+        if read.is_ok() && self.generations.is_some_and(|known| !known.is_judged_now(address)) {
+            return;
+        }
         found.blocks += 1;
         let wanted = self.generations.and_then(|known| known.now(address));
         let block = &lane.buffer(slot)[..self.content.block_bytes()];

@@ -221,6 +221,11 @@ pub(crate) fn content(content: &ContentSpec) -> String {
     format!("compressible {compress}:1, {dedupe_pct} % of {unit} units are duplicates, seed {seed}")
 }
 
+/// Share of reads in percent, or what is done instead of reads and writes.
+pub(crate) fn reads(stream: &StreamSpec) -> String {
+    stream.op.map_or_else(|| format!("{:.0}", stream.read_pct), |op| op.name().to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

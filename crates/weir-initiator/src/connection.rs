@@ -184,8 +184,8 @@ impl Connection {
     /// under way.
     ///
     /// # Errors
-    /// It does not; the connection is closed anyway.
-    pub fn log_out(mut self) -> Result<(), InitiatorError> {
+    /// It does not. The connection is of no use afterwards, whatever came of it.
+    pub fn log_out(&mut self) -> Result<(), InitiatorError> {
         let (give_up, mut nothing) = (Instant::now() + LOGOUT_LIMIT, Nothing);
         self.exchange.log_out();
         while !self.exchange.is_logged_out() {

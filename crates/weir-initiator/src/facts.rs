@@ -134,6 +134,30 @@ impl Provisioning {
     }
 }
 
+/// Caching and write protection, as the caching mode page and its header tell (SBC-3 6.5.5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caching {
+    /// Writes go to a volatile cache (WCE); `None` where the unit does not say.
+    pub write_cache: Option<bool>,
+    /// FUA is understood (DPOFUA).
+    pub fua: bool,
+    /// Writes are refused (WP).
+    pub read_only: bool,
+}
+
+impl Caching {
+    /// Reads what MODE SENSE (10) brought, its header included.
+    pub fn parse(bytes: &[u8]) -> Self {
+        let flags = byte(bytes, 3);
+        // Block descriptors were not asked for.
+        let descriptor_bytes = bytes.get(6..8).map_or(0, number) as usize;
+        let caching = bytes.get(8 + descriptor_bytes..).unwrap_or_default();
+        let is_caching = byte(caching, 0) & 0x3F == 0x08;
+        let write_cache = caching.get(2).filter(|_| is_caching).map(|flags| flags & 0x04 != 0);
+        Self { write_cache, fua: flags & 0x10 != 0, read_only: flags & 0x80 != 0 }
+    }
+}
+
 /// The NAA designator of the logical unit in the device identification page 83h (SPC-4 7.8.6),
 /// which names it in copies: 8 or 16 bytes.
 pub fn naa_in(bytes: &[u8]) -> Option<Vec<u8>> {
@@ -242,6 +266,10 @@ mod tests {
         assert_eq!((limits.compare_blocks_max, limits.transfer_blocks_max), (255, 0x2000));
         assert_eq!((limits.unmap_blocks_max, limits.write_same_blocks_max), (256, 9));
         assert_eq!(BlockLimits::parse(&[]), BlockLimits::default());
+        let modes = [0, 26, 0, 0x90, 0, 0, 0, 0, 0x88, 18, 0x04, 0];
+        let caching = Caching { write_cache: Some(true), fua: true, read_only: true };
+        assert_eq!(Caching::parse(&modes), caching);
+        assert_eq!(Caching::parse(&modes[..8]).write_cache, None);
         assert!(Provisioning::parse(&[0, 0xB2, 0, 4, 0, 0xC4, 2, 0]).write_same16);
         // A name of the vendor, then NAA of 8 and of 16 bytes.
         let mut vital = vec![0, 0x83, 0, 36, 2, 1, 0, 0, 1, 3, 0, 8, 5, 5, 5, 5, 5, 5, 5, 5];
@@ -268,7 +296,7 @@ mod tests {
         #[test]
         fn no_answer_makes_them_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             drop((Capacity::parse(&bytes), Inquiry::parse(&bytes), BlockLimits::parse(&bytes)));
-            drop((Provisioning::parse(&bytes), naa_in(&bytes)));
+            drop((Provisioning::parse(&bytes), naa_in(&bytes), Caching::parse(&bytes)));
             prop_assert!(copy_segment_blocks_max(&bytes, 512).is_none_or(|max| max <= 0xFFFF));
         }
     }

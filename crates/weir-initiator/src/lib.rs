@@ -34,7 +34,9 @@ pub use connection::{Connection, WireBytes};
 pub use discovery::{Discovered, discover};
 pub use error::InitiatorError;
 pub use exchange::{Answer, Buffers, Data, Done, Exchange, Residual};
-pub use facts::{BlockLimits, Capacity, Inquiry, Provisioning, copy_segment_blocks_max, naa_in};
+pub use facts::{
+    BlockLimits, Caching, Capacity, Inquiry, Provisioning, copy_segment_blocks_max, naa_in,
+};
 pub use options::{Chap, LoginOptions};
 pub use sense::{Advice, Sense, Status, advice};
 pub use session::{Reply, Session};

@@ -11,7 +11,7 @@ use crate::cdb::{self, Cdb};
 use crate::connection::{Connection, WireBytes};
 use crate::error::InitiatorError;
 use crate::exchange::{Buffers, Data, Residual};
-use crate::facts::{BlockLimits, Capacity, Inquiry, Provisioning};
+use crate::facts::{BlockLimits, Caching, Capacity, Inquiry, Provisioning};
 use crate::handshake::Deadline;
 use crate::limits::{BUSY_WAIT, TRIES_MAX};
 use crate::options::LoginOptions;
@@ -284,23 +284,16 @@ impl Session {
         Ok(Provisioning::parse(&self.vital_data(0xB2)?.unwrap_or_default()))
     }
 
-    /// Whether writes go to a volatile cache (WCE of the caching mode page, SBC-3 6.5.5); `None`
-    /// where the unit has no such page.
+    /// What the unit says of caches and write protection.
     ///
     /// # Errors
-    /// It failed otherwise.
-    pub fn write_cache(&mut self) -> Result<Option<bool>, InitiatorError> {
+    /// It failed otherwise than by having no such page.
+    pub fn caching(&mut self) -> Result<Caching, InitiatorError> {
         let reply = self.insist(cdb::mode_sense10(0x08, 255), &[], 255)?;
         if reply.is_not_supported() {
-            return Ok(None);
+            return Ok(Caching::default());
         }
-        let data = done("MODE SENSE (10)", reply)?.data;
-        // Behind the header of 8 bytes and block descriptors, which were not asked for.
-        let descriptors = data.get(6..).and_then(|rest| rest.first_chunk::<2>());
-        let descriptors = descriptors.map_or(0, |len| u16::from_be_bytes(*len));
-        let caching = data.get(8 + usize::from(descriptors)..).unwrap_or_default();
-        let is_caching = caching.first().is_some_and(|code| code & 0x3F == 0x08);
-        Ok(caching.get(2).filter(|_| is_caching).map(|flags| flags & 0x04 != 0))
+        done("MODE SENSE (10)", reply).map(|reply| Caching::parse(&reply.data))
     }
 
     /// Numbers of the logical units that this side can use, as far as they are of one level.
@@ -323,11 +316,17 @@ impl Session {
         self.connection.wire_bytes()
     }
 
+    /// The connection, for so many commands at a time.
+    pub fn into_connection(mut self, slots: usize) -> Connection {
+        self.connection.exchange_mut().set_slots(slots);
+        self.connection
+    }
+
     /// Ends the session in good order.
     ///
     /// # Errors
     /// The target does not take part; the connection is closed anyway.
-    pub fn logout(self) -> Result<(), InitiatorError> {
+    pub fn logout(mut self) -> Result<(), InitiatorError> {
         if self.is_lost { Ok(()) } else { self.connection.log_out() }
     }
 }

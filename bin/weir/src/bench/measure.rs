@@ -46,7 +46,7 @@ pub(super) struct RunArgs {
     #[command(flatten)]
     profile: ProfileArgs,
     /// What is measured: PATH, file:PATH, dir:PATH, nbd://HOST/EXPORT,
-    /// nbd+unix:///EXPORT?socket=PATH or null:
+    /// nbd+unix:///EXPORT?socket=PATH, iscsi://HOST/TARGET/LUN or null:
     #[arg(short, long, value_name = "TARGET", required_unless_present = "resume")]
     target: Option<String>,
     #[command(flatten)]

@@ -50,7 +50,7 @@ enum ScaleName {
 #[derive(Debug, Args)]
 pub(super) struct TargetArgs {
     /// What is measured: PATH, file:PATH, dir:PATH, nbd://HOST/EXPORT,
-    /// nbd+unix:///EXPORT?socket=PATH or null:
+    /// nbd+unix:///EXPORT?socket=PATH, iscsi://HOST/TARGET/LUN or null:
     #[arg(short, long, value_name = "TARGET")]
     pub(super) target: String,
 }
@@ -176,6 +176,7 @@ fn protocol(address: &Address) -> Protocol {
         Address::Null { .. } => Protocol::Null,
         Address::Directory(_) => Protocol::Dir,
         Address::Nbd(_) => Protocol::Nbd,
+        Address::Iscsi(_) => Protocol::Iscsi,
         Address::File(path) if is_device(path) => Protocol::Block,
         Address::File(_) => Protocol::File,
     }
@@ -197,6 +198,7 @@ pub(super) fn told(error: &TargetError) -> ApiError {
         },
         TargetError::HoldsData { .. } => ErrorKind::Exists,
         TargetError::Protocol { .. } => ErrorKind::Unavailable,
+        TargetError::Iscsi { source, .. } => source.kind(),
         _ => ErrorKind::Invalid,
     };
     ApiError::new(kind, error.to_string()).with_action(error.action())

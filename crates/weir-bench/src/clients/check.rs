@@ -5,7 +5,7 @@
 //! Invariant: what passes neither overflows nor asks for memory without bounds.
 
 use super::wire::Task;
-use crate::spec::LoadSpec;
+use crate::spec::{LoadSpec, OpKind};
 
 const WORKERS_MAX: u32 = 1024;
 /// Operations in flight of all workers ...
@@ -39,6 +39,8 @@ pub(super) fn check(task: &Task) -> Result<(), &'static str> {
     for stream in &task.streams {
         is((1..=LIST_MAX).contains(&stream.blocks.len()), "a stream has no sizes, or too many")?;
         is((0.0..=100.0).contains(&stream.read_pct), "a share of reads is none")?;
+        let plain = |op: OpKind| matches!(op, OpKind::Read | OpKind::Write | OpKind::Flush);
+        is(!stream.op.is_some_and(plain), "a stream's own operation is a plain one")?;
         is((1..=WEIGHT_MAX).contains(&stream.share), "a stream's share is none")?;
         for block in &stream.blocks {
             is(block.weight <= WEIGHT_MAX, "a weight is too large")?;
@@ -71,7 +73,8 @@ fn check_load(task: &Task) -> Result<(), &'static str> {
     is(slots <= SLOTS_MAX, "too many operations are in flight")?;
     let blocks = task.streams.iter().flat_map(|stream| &stream.blocks);
     let largest = blocks.map(|block| u64::from(block.bytes)).max().unwrap_or(0);
-    is(slots * largest <= BUFFERS_BYTES_MAX, "the buffers would not fit into memory")
+    // What is compared and written lies in one buffer.
+    is(2 * slots * largest <= BUFFERS_BYTES_MAX, "the buffers would not fit into memory")
 }
 
 #[cfg(test)]
@@ -91,7 +94,7 @@ mod tests {
             backlog_max: 8,
         };
         let closed = |workers, depth| LoadSpec::Closed { workers, depth };
-        let bad: [&dyn Fn(&mut Task); 15] = [
+        let bad: [&dyn Fn(&mut Task); 16] = [
             &|task| task.dataset = DatasetSpec { files: u32::MAX, file_bytes: u64::MAX },
             &|task| task.dataset.files = 0,
             &|task| task.block_bytes = 1000,
@@ -102,6 +105,7 @@ mod tests {
             &|task| task.streams[0].blocks.clear(),
             &|task| task.streams[0].blocks[0].bytes = 0,
             &|task| task.streams[0].read_pct = f64::NAN,
+            &|task| task.streams[0].op = Some(OpKind::Flush),
             &|task| task.load = closed(u32::MAX, u32::MAX),
             &|task| task.load = closed(1024, 1 << 20),
             &|task| task.load = open(f64::INFINITY),

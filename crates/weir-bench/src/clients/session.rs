@@ -229,8 +229,11 @@ fn look_at(
     for look in 0..LOOKS.min(blocks) {
         let offset = (part.start + blocks * look / LOOKS * unit as u64) / unit as u64 * unit as u64;
         let kind = OpKind::Read;
-        let op = Op { kind, offset, len_bytes: unit as u32, durable: false };
+        let op = Op { kind, offset, len_bytes: unit as u32, durable: false, source: 0 };
         do_one(&mut *lane, &info.address, &op, "read")?;
+        if known.is_some_and(|known| !known.is_judged_now(offset)) {
+            continue;
+        }
         let wanted = known.and_then(|known| known.now(offset));
         let block = &lane.buffer(0)[..content.block_bytes()];
         if let Err(mismatch) = content.check_stamp(block, offset, wanted) {
@@ -245,7 +248,12 @@ fn look_at(
 pub(super) fn flush(target: &dyn Target) -> Result<(), TargetError> {
     let (address, kind) = (&target.info().address, OpKind::Flush);
     let mut lane = target.lane(1, 4096)?;
-    do_one(&mut *lane, address, &Op { kind, offset: 0, len_bytes: 0, durable: false }, "flush")
+    do_one(
+        &mut *lane,
+        address,
+        &Op { kind, offset: 0, len_bytes: 0, durable: false, source: 0 },
+        "flush",
+    )
 }
 
 fn do_one(

@@ -29,6 +29,8 @@ pub struct Choice {
     pub offset: u64,
     /// Length.
     pub len_bytes: u32,
+    /// Of a copy: the first byte that is copied; 0 for all others.
+    pub source: u64,
 }
 
 /// Chooses the operations of one worker.
@@ -41,6 +43,7 @@ pub struct Chooser {
 
 struct Stream {
     read_pct: f64,
+    op: Option<OpKind>,
     share: u32,
     /// Each size, and the weights up to it.
     sizes: Vec<(Size, u32)>,
@@ -95,13 +98,17 @@ impl Chooser {
         let weight = if stream.sizes.len() > 1 { rng.random_range(0..all) } else { 0 };
         let size = stream.sizes.iter().position(|(_, until)| weight < *until).unwrap_or(0);
         let (bytes, offset) = stream.place(size, rng, *once)?;
+        if let Some(kind) = stream.op {
+            let (len_bytes, source) = (bytes, 0);
+            return Some(Choice { stream: index, kind, offset, len_bytes, source });
+        }
         let is_read = match stream.read_pct {
             0.0 => false,
             100.0 => true,
             share => rng.random_range(0.0..100.0) < share,
         };
         let kind = if is_read { OpKind::Read } else { OpKind::Write };
-        Some(Choice { stream: index, kind, offset, len_bytes: bytes })
+        Some(Choice { stream: index, kind, offset, len_bytes: bytes, source: 0 })
     }
 
     /// The same at another place, as its stream goes on: so the shares stay as they were asked for.
@@ -162,10 +169,11 @@ impl Stream {
         (worker, workers): (u32, u32),
     ) -> Self {
         let mut until = 0;
+        let within = ground(spec.op, within);
         let sizes = spec.blocks.iter().map(|share| {
             until += share.weight.max(1);
             let per_part = (dataset.file_bytes / u64::from(share.bytes)).max(1);
-            let (first, places) = places(dataset, within, share.bytes);
+            let (first, places) = places(dataset, &within, share.bytes);
             let edge =
                 |n: u32| (u128::from(places) * u128::from(n) / u128::from(workers.max(1))) as u64;
             let mut own = edge(worker)..edge(worker + 1);
@@ -187,7 +195,21 @@ impl Stream {
             Access::Zipf { theta } if !(theta.is_finite() && theta > 0.0) => Access::Random,
             other => other,
         };
-        Self { read_pct: spec.read_pct, share: spec.share, sizes, access }
+        Self { read_pct: spec.read_pct, op: spec.op, share: spec.share, sizes, access }
+    }
+}
+
+/// The part of its client's bytes that a stream goes to: what leaves blocks that are not judged has
+/// the last quarter to itself among the target's own operations, so that COMPARE AND WRITE, which
+/// must know what is there, always has blocks.
+fn ground(op: Option<OpKind>, within: &Range<u64>) -> Range<u64> {
+    let quarter = (within.end - within.start) / 4;
+    let border = (within.end - quarter) / super::CUT_BYTES * super::CUT_BYTES;
+    let border = border.max(within.start);
+    match op {
+        Some(OpKind::Trim | OpKind::WriteSame | OpKind::Copy) => border..within.end,
+        Some(OpKind::CompareAndWrite) => within.start..border,
+        _ => within.clone(),
     }
 }
 
@@ -216,7 +238,8 @@ mod tests {
 
     fn chooser(access: Access, read_pct: f64, worker: (u32, u32), once: bool) -> Chooser {
         let blocks = vec![BlockShare { bytes: 4096, weight: 1 }];
-        let stream = StreamSpec { name: String::new(), access, blocks, read_pct, share: 1 };
+        let stream =
+            StreamSpec { name: String::new(), access, blocks, read_pct, op: None, share: 1 };
         let dataset = DatasetSpec { files: 4, file_bytes: 1 << 20 };
         Chooser::new(&[stream], &dataset, &(0..4 << 20), worker, 7, once)
     }

@@ -3,7 +3,10 @@
 //! Invariants:
 //! - a block has at most one write under way, so a read sees the generation before it or its own;
 //! - a write that failed leaves its block as if it were under way: either generation may be there;
-//! - a block whose writes cannot be known any more may have any generation until it is written.
+//! - a block whose writes cannot be known any more may have any generation until it is written;
+//! - a block that was trimmed, or made by the target itself (zeros, a copy), is not judged from
+//!   before that was sent until it is written again: a trim may leave anything, and what a copy
+//!   brings belongs to another address.
 
 use std::ops::{Range, RangeInclusive};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,9 +15,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const BLOCKS_MAX: u64 = 64 << 20;
 /// A generation that is a multiple of this stands for any: no block is written so often.
 const ANY_EVERY: u32 = 1 << 24;
-
 /// The last of those.
-const ANY_LAST: u32 = ANY_EVERY * 127;
+const ANY_LAST: u32 = ANY_EVERY * 63;
+/// A multiple from this on stands for a block that is not judged.
+const UNJUDGED_FIRST: u32 = ANY_EVERY * 64;
+/// The last of those: a block that comes so far is not judged any more.
+const UNJUDGED_LAST: u32 = ANY_EVERY * 127;
 
 /// The generation of each block; twice it, and one more while a write is under way.
 pub struct Generations {
@@ -48,6 +54,49 @@ impl Generations {
             }
         }
         true
+    }
+
+    /// The same where it is known what each block holds now: the generation before
+    /// [`Self::next`].
+    pub(super) fn begin_known(&self, offset: u64, len_bytes: u32) -> bool {
+        if !self.begin(offset, len_bytes) {
+            return false;
+        }
+        let is_known = |state: &AtomicU32| {
+            let generation = state.load(Ordering::Acquire) / 2;
+            !generation.is_multiple_of(ANY_EVERY) && generation < UNJUDGED_LAST
+        };
+        let all = self.blocks(offset, len_bytes).iter().all(is_known);
+        if !all {
+            self.give_up(offset, len_bytes);
+        }
+        all
+    }
+
+    /// Begins something after which blocks are not judged until they are written again: true unless
+    /// a write is under way there. It ends with [`Self::give_up`], done or not.
+    pub(super) fn begin_unjudged(&self, offset: u64, len_bytes: u32) -> bool {
+        if !self.begin(offset, len_bytes) {
+            return false;
+        }
+        for state in self.blocks(offset, len_bytes) {
+            let generation = state.load(Ordering::Acquire) / 2;
+            let next = (generation / ANY_EVERY + 1).saturating_mul(ANY_EVERY);
+            state.store(next.clamp(UNJUDGED_FIRST, UNJUDGED_LAST) * 2 + 1, Ordering::Release);
+        }
+        true
+    }
+
+    /// Whether it is known what a read may have found that was sent when `oldest` was the oldest.
+    pub(super) fn is_judged(&self, offset: u64, oldest: u32) -> bool {
+        let now = self.blocks(offset, self.block_bytes as u32)[0].load(Ordering::Acquire);
+        let mark = now.div_ceil(2) / ANY_EVERY * ANY_EVERY;
+        mark < UNJUDGED_FIRST || (mark < UNJUDGED_LAST && oldest > mark)
+    }
+
+    /// The same of one that is sent now.
+    pub(crate) fn is_judged_now(&self, offset: u64) -> bool {
+        self.is_judged(offset, self.oldest(offset))
     }
 
     /// The generation that a write under way gives each block.
@@ -115,7 +164,8 @@ impl Generations {
         for block in &self.states[blocks.start as usize..blocks.end as usize] {
             let generation = block.load(Ordering::Acquire) / 2;
             let any = (generation / ANY_EVERY + 1).saturating_mul(ANY_EVERY);
-            block.store(any.min(ANY_LAST) * 2, Ordering::Release);
+            let last = if generation < UNJUDGED_FIRST { ANY_LAST } else { UNJUDGED_LAST };
+            block.store(any.min(last) * 2, Ordering::Release);
         }
     }
 }
@@ -137,6 +187,33 @@ mod tests {
         assert!(blocks.begin(8192, 4096));
         assert_eq!(blocks.next(4096, 8192).collect::<Vec<_>>(), [2, 2]);
         assert!(Generations::new(1 << 50, 4096).is_none());
+    }
+
+    #[test]
+    fn what_the_target_made_is_not_judged_until_it_is_written() {
+        let blocks = Generations::new(16 << 10, 4096).expect("it is small");
+        for _ in 0..100 {
+            let before = blocks.oldest(0);
+            assert!(blocks.begin_unjudged(0, 8192) && !blocks.begin(4096, 4096));
+            assert!(!blocks.is_judged(0, before), "it may be there before the answer");
+            blocks.give_up(0, 8192);
+            assert!(!blocks.is_judged(0, before) && !blocks.is_judged_now(4096));
+            assert!(!blocks.begin_known(0, 4096), "nobody knows what to compare with");
+            let between = blocks.oldest(0);
+            assert!(blocks.begin(0, 4096));
+            assert!(!blocks.is_judged(0, between));
+            blocks.end(0, 4096);
+            assert!(!blocks.is_judged(0, before) && !blocks.is_judged(0, between));
+            let is_worn = blocks.oldest(0) >= UNJUDGED_LAST;
+            assert_eq!(blocks.is_judged_now(0), !is_worn);
+            assert_eq!(blocks.begin_known(0, 4096), !is_worn);
+            if !is_worn {
+                assert_eq!(blocks.next(0, 4096).next(), Some(blocks.oldest(0) + 1));
+                blocks.give_up(0, 4096);
+            }
+            assert!(blocks.is_judged_now(8192), "others are as they were");
+        }
+        assert!(!blocks.begin_known(8192, 4096), "it was never written");
     }
 
     #[test]

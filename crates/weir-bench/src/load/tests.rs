@@ -18,7 +18,7 @@ const MIB: u64 = 1 << 20;
 
 fn stream(read_pct: f64, access: Access) -> StreamSpec {
     let blocks = vec![BlockShare { bytes: 4096, weight: 1 }];
-    StreamSpec { name: String::new(), access, blocks, read_pct, share: 1 }
+    StreamSpec { name: String::new(), access, blocks, read_pct, op: None, share: 1 }
 }
 
 /// What is needed to offer load to a target.
@@ -284,4 +284,57 @@ fn reads_beside_writes_are_verified_and_unwritten_parts_are_told() {
     let run = bench.offer(&memory, &[stream(50.0, Access::Random)], load, Some(500));
     assert_eq!((run.corrupt, run.zero_reads_pct), (0, 0.0));
     assert!(run.classes.len() == 2 && run.classes.iter().all(|class| class.ops > 100));
+}
+
+/// One of each kind, all over the same blocks.
+fn all_kinds() -> Vec<StreamSpec> {
+    let own = [OpKind::Trim, OpKind::WriteSame, OpKind::CompareAndWrite, OpKind::Copy];
+    let own = own.map(|op| StreamSpec { op: Some(op), ..stream(0.0, Access::Random) });
+    // Writes often enough that what the others made is known again soon.
+    let mixed = StreamSpec { share: 8, ..stream(50.0, Access::Random) };
+    own.into_iter().chain([mixed]).collect()
+}
+
+#[test]
+fn what_a_target_does_by_itself_is_told_apart_and_spoils_no_verification() {
+    let memory = Memory::twisted(16 << 20, |_| Action::Right);
+    let bench = Bench::new();
+    bench.fill(&memory);
+    let load = LoadSpec::Closed { workers: 2, depth: 8 };
+    let run = bench.offer(&memory, &all_kinds(), load, Some(700));
+    assert_eq!((run.corrupt, run.zero_reads_pct), (0, 0.0));
+    for kind in OpKind::ALL.into_iter().filter(|kind| kind.is_data()) {
+        let classes = run.classes.iter().filter(|class| class.op == kind);
+        let (ops, bytes) = classes.clone().fold((0, 0), |(ops, bytes), class| {
+            assert!(class.errors.is_empty(), "{kind:?} {:?}", class.errors);
+            (ops + class.ops, bytes + class.bytes)
+        });
+        assert!(ops > 100 && bytes == ops * 4096, "{kind:?}: {ops} operations, {bytes} bytes");
+    }
+    let known = bench.generations.as_ref();
+    let verified = crate::verify::verify(&memory, &bench.content, known, &bench.dataset, 100.0, 1);
+    let verified = verified.expect("it is there");
+    assert_eq!(verified.bad, 0, "{:?}", verified.examples);
+    // What was trimmed last is not judged, what was written last is.
+    assert!((3072..4096).contains(&verified.blocks), "{} blocks", verified.blocks);
+}
+
+#[test]
+fn a_lost_write_is_found_beside_what_a_target_does_by_itself() {
+    // The comparison is right, and what is to be written is not.
+    let memory = Memory::twisted(16 << 20, |op| match op.kind {
+        OpKind::CompareAndWrite if op.offset == MIB => Action::Lost,
+        _ => Action::Right,
+    });
+    let bench = Bench::new();
+    bench.fill(&memory);
+    let one = StreamSpec { op: Some(OpKind::CompareAndWrite), ..stream(0.0, Access::Random) };
+    let load = LoadSpec::Closed { workers: 1, depth: 4 };
+    let run = bench.offer(&memory, &[one], load, Some(700));
+    let known = bench.generations.as_ref();
+    let verified = crate::verify::verify(&memory, &bench.content, known, &bench.dataset, 100.0, 1);
+    let verified = verified.expect("it is there");
+    // Either the next comparison found that the block is not what it should be, or the end does.
+    let differs = run.classes.iter().flat_map(|class| class.errors.values()).sum::<u64>();
+    assert!(verified.bad > 0 || differs > 0, "{run:?} {verified:?}");
 }

@@ -35,8 +35,8 @@ const TRIES_MAX: u32 = 64;
 const SLEEP_SLACK: Duration = Duration::from_micros(150);
 /// How often a worker that waits for the start looks whether it is called off.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Kinds with a class of their own in each stream: read, write, flush.
-const KINDS: usize = 3;
+/// Kinds with a class of their own in each stream.
+const KINDS: usize = OpKind::ALL.len();
 
 /// When a run begins, counts and ends.
 #[derive(Clone, Copy)]
@@ -351,7 +351,7 @@ impl<'a> Worker<'a> {
     /// What was made ready and is not sent any more was never begun.
     fn give_up_ready(&mut self) {
         for Ready { choice, .. } in self.ready.drain(..) {
-            if let (OpKind::Write, Some(known)) = (choice.kind, self.ground.generations) {
+            if let (true, Some(known)) = (changes(choice.kind), self.ground.generations) {
                 known.give_up(choice.offset, choice.len_bytes);
             }
         }
@@ -390,9 +390,10 @@ impl<'a> Worker<'a> {
             self.free.push(slot);
             return false;
         };
-        if choice.kind == OpKind::Write {
+        if matches!(choice.kind, OpKind::Write | OpKind::CompareAndWrite) {
             self.make_content(slot, &choice);
         }
+        self.writes_unflushed += u32::from(changes(choice.kind));
         let compare = self.chooser.draw().is_multiple_of(COMPARE_ONE_IN);
         self.ready.push_back(Ready { slot, choice, compare });
         true
@@ -403,23 +404,35 @@ impl<'a> Worker<'a> {
         let content = self.ground.content;
         let block_bytes = content.block_bytes();
         let mut next = self.ground.generations.map(|known| known.next(offset, len_bytes));
-        let buffer = &mut self.lane.buffer(slot)[..len_bytes as usize];
+        let mut buffer = self.lane.buffer(slot);
+        if choice.kind == OpKind::CompareAndWrite {
+            let (here, rest) = buffer.split_at_mut(len_bytes as usize);
+            let mut now = self.ground.generations.map(|known| known.next(offset, len_bytes));
+            for (block, address) in
+                here.chunks_exact_mut(block_bytes).zip((offset..).step_by(block_bytes))
+            {
+                let next = now.as_mut().and_then(Iterator::next).expect("it was looked at");
+                content.fill_block(block, address, next - 1);
+            }
+            buffer = rest;
+        }
+        let buffer = &mut buffer[..len_bytes as usize];
         let addresses = (offset..).step_by(block_bytes);
         for (block, address) in buffer.chunks_exact_mut(block_bytes).zip(addresses) {
             let known = next.as_mut().and_then(Iterator::next);
             content.fill_block(block, address, known.unwrap_or(self.generation));
         }
         self.generation = self.generation.wrapping_add(1).max(1);
-        self.writes_unflushed += 1;
     }
 
-    /// The next operation: a flush where one is due, a write where no other is under way.
+    /// The next operation: a flush where one is due, a change where no other is under way.
     fn choose(&mut self) -> Option<Choice> {
         if let Durability::Flush { every_writes } = self.ground.durability
             && self.writes_unflushed >= every_writes.max(1)
         {
             self.writes_unflushed = 0;
-            return Some(Choice { stream: 0, kind: OpKind::Flush, offset: 0, len_bytes: 0 });
+            let (offset, len_bytes, source) = (0, 0, 0);
+            return Some(Choice { stream: 0, kind: OpKind::Flush, offset, len_bytes, source });
         }
         let mut choice = self.chooser.next_op();
         for _ in 0..TRIES_MAX {
@@ -427,8 +440,9 @@ impl<'a> Worker<'a> {
                 self.exhausted = true;
                 return None;
             };
-            let free = |known: &super::Generations| known.begin(found.offset, found.len_bytes);
-            if found.kind != OpKind::Write || self.ground.generations.is_none_or(free) {
+            if let Some(found) = self.with_source(found)
+                && self.begin(&found)
+            {
                 return Some(found);
             }
             choice = self.chooser.elsewhere(found);
@@ -436,10 +450,38 @@ impl<'a> Worker<'a> {
         None
     }
 
+    /// Of a copy: with what is copied, which is elsewhere.
+    fn with_source(&mut self, found: Choice) -> Option<Choice> {
+        if found.kind != OpKind::Copy {
+            return Some(found);
+        }
+        let source = self.chooser.elsewhere(found)?.offset;
+        let is_apart = source.abs_diff(found.offset) >= u64::from(found.len_bytes);
+        is_apart.then_some(Choice { source, ..found })
+    }
+
+    /// Whether the operation may be done now: nothing else changes its blocks, and of those that
+    /// are compared it is known what they hold.
+    fn begin(&self, choice: &Choice) -> bool {
+        let Choice { kind, offset, len_bytes, .. } = *choice;
+        let Some(known) = self.ground.generations else {
+            return kind != OpKind::CompareAndWrite;
+        };
+        match kind {
+            OpKind::Read | OpKind::Flush => true,
+            OpKind::Write => known.begin(offset, len_bytes),
+            OpKind::CompareAndWrite => known.begin_known(offset, len_bytes),
+            OpKind::Trim | OpKind::WriteSame | OpKind::Copy => {
+                known.begin_unjudged(offset, len_bytes)
+            }
+        }
+    }
+
     fn start(&mut self, next: Ready, intended: Option<Instant>) -> Result<(), TargetError> {
         let Ready { slot, choice, compare } = next;
-        let Choice { kind, offset, len_bytes, .. } = choice;
-        let durable = kind == OpKind::Write && self.ground.durability == Durability::Fua;
+        let Choice { kind, offset, len_bytes, source, .. } = choice;
+        let is_write = matches!(kind, OpKind::Write | OpKind::CompareAndWrite);
+        let durable = is_write && self.ground.durability == Durability::Fua;
         let oldest = match self.ground.generations {
             Some(known) if kind == OpKind::Read => known.oldest(offset),
             _ => 0,
@@ -452,16 +494,12 @@ impl<'a> Worker<'a> {
         self.under_way[slot] =
             Some(UnderWay { choice, intended: intended_at, sent, oldest, compare });
         self.in_flight += 1;
-        self.lane.submit(slot, &Op { kind, offset, len_bytes, durable })
+        self.lane.submit(slot, &Op { kind, offset, len_bytes, durable, source })
     }
 
     fn class(&mut self, choice: &Choice) -> &mut ClassTally {
-        let kind = match choice.kind {
-            OpKind::Read => 0,
-            OpKind::Write => 1,
-            OpKind::Flush | OpKind::Trim => 2,
-        };
-        let index = choice.stream * KINDS + kind;
+        // The order of `OpKind::ALL`, which is that of the declaration.
+        let index = choice.stream * KINDS + choice.kind as usize;
         while self.tally.classes.len() <= index {
             self.tally.classes.push(ClassTally::default());
         }
@@ -473,18 +511,24 @@ impl<'a> Worker<'a> {
         self.free.push(slot);
         let UnderWay { choice, intended, sent, .. } = work;
         let is_open = intended != sent;
+        // What is there after it is not judged, whether it was done or not.
+        if let (OpKind::Trim | OpKind::WriteSame | OpKind::Copy, Some(known)) =
+            (choice.kind, self.ground.generations)
+        {
+            known.give_up(choice.offset, choice.len_bytes);
+        }
         if let Err(error) = result {
             *self.class(&choice).errors.entry(error.to_string()).or_default() += 1;
             return;
         }
         match choice.kind {
             OpKind::Read if self.judges_reads => self.look_at(slot, &work),
-            OpKind::Write => {
+            OpKind::Write | OpKind::CompareAndWrite => {
                 if let Some(known) = self.ground.generations {
                     known.end(choice.offset, choice.len_bytes);
                 }
             }
-            OpKind::Read | OpKind::Flush | OpKind::Trim => {}
+            _ => {}
         }
         let counts = self.times.counts(if is_open { intended } else { at });
         if !counts {
@@ -509,6 +553,9 @@ impl<'a> Worker<'a> {
     fn look_at(&mut self, slot: usize, work: &UnderWay) {
         let Ground { content, generations, .. } = *self.ground;
         let (offset, block_bytes) = (work.choice.offset, content.block_bytes());
+        if generations.is_some_and(|known| !known.is_judged(offset, work.oldest)) {
+            return;
+        }
         let wanted = generations.and_then(|known| known.since(offset, work.oldest));
         let buffer = &self.lane.buffer(slot)[..work.choice.len_bytes as usize];
         let first = &buffer[..block_bytes.min(buffer.len())];
@@ -538,6 +585,11 @@ impl<'a> Worker<'a> {
             self.second.0 += 1;
         }
     }
+}
+
+/// Whether an operation changes blocks.
+fn changes(kind: OpKind) -> bool {
+    !matches!(kind, OpKind::Read | OpKind::Flush)
 }
 
 fn nanoseconds(from: Instant, to: Instant) -> u64 {

@@ -14,7 +14,8 @@ use crate::spec::SizingSpec;
 use super::SECTOR_BYTES;
 use super::error::{ProfileError, Source};
 use super::format::{
-    Content, Curve, Fill, Measure, Mix, Pattern, Precondition, Profile, Share, Stream, Test, Writes,
+    Content, Curve, Fill, Measure, Mix, OwnOp, Pattern, Precondition, Profile, Share, Stream, Test,
+    Writes,
 };
 use super::quantity::Size;
 
@@ -208,16 +209,37 @@ impl Check<'_> {
         Ok(())
     }
 
+    /// A share of reads, or operations of the target's own.
+    fn what(
+        &self,
+        place: &Range<usize>,
+        read_pct: Option<&Spanned<f64>>,
+        op: Option<&Spanned<OwnOp>>,
+    ) -> Checked {
+        match (read_pct, op) {
+            (Some(_), Some(_)) => Err(self.refuse(
+                place,
+                "both `read_pct` and `op` are given".to_owned(),
+                "operations of the target's own are a stream or a test of their own",
+            )),
+            (read_pct, _) => read_pct.map_or(Ok(()), |pct| self.pct(pct, "read_pct")),
+        }
+    }
+
     fn stream(&self, stream: &Spanned<Stream>) -> Checked {
         let (place, stream) = (stream.span(), stream.get_ref());
         self.blocks(&place, stream.block.as_ref(), stream.blocks.as_ref())?;
-        self.pct(&stream.read_pct, "read_pct")?;
+        self.what(&place, stream.read_pct.as_ref(), stream.op.as_ref())?;
+        if stream.read_pct.is_none() && stream.op.is_none() {
+            let what = format!("stream {:?} does not say what it does", stream.name);
+            return Err(self.refuse(&place, what, "add `read_pct`, or `op`"));
+        }
         if stream.share == 0 { Err(self.zero(&place, "share")) } else { Ok(()) }
     }
 
     fn test(&self, test: &Spanned<Test>) -> Checked {
         let (place, test) = (test.span(), test.get_ref());
-        test.read_pct.as_ref().map_or(Ok(()), |pct| self.pct(pct, "read_pct"))?;
+        self.what(&place, test.read_pct.as_ref(), test.op.as_ref())?;
         for (list, key) in [(&test.qd, "qd"), (&test.threads, "threads")] {
             if list.as_ref().is_some_and(Vec::is_empty) {
                 return Err(self.refuse(&place, format!("`{key}` is empty"), "give a number"));

@@ -80,7 +80,7 @@ fn title(profile: &Profile, options: &Options) -> String {
             format!("{title} (on {} instead of {})", used.name(), names.join(", "))
         }
         None if !names.is_empty() && !available => {
-            format!("{title} (on file or nbd instead of {})", names.join(", "))
+            format!("{title} (on file, nbd or iscsi instead of {})", names.join(", "))
         }
         _ => title,
     }
@@ -273,6 +273,6 @@ fn bonnie(
 /// Whether a protocol can be spoken.
 impl Protocol {
     fn available(self) -> bool {
-        !matches!(self, Self::Nfs3 | Self::Iscsi | Self::Smb | Self::S3)
+        !matches!(self, Self::Nfs3 | Self::Smb | Self::S3)
     }
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::spec::{CacheState, CostSpec, Limits, SizingSpec};
+use crate::spec::{CacheState, CostSpec, Limits, OpKind, SizingSpec};
 
 use super::Protocol;
 use super::quantity::{Size, Time};
@@ -267,8 +267,32 @@ pub(super) struct Stream {
     pub(super) block: Option<Spanned<Size>>,
     pub(super) blocks: Option<Vec<Share>>,
     pub(super) pattern: Pattern,
-    pub(super) read_pct: Spanned<f64>,
+    /// Not with `op`.
+    pub(super) read_pct: Option<Spanned<f64>>,
+    /// Operations of the target's own, instead of reads and writes.
+    pub(super) op: Option<Spanned<OwnOp>>,
     pub(super) share: u32,
+}
+
+/// What targets do by themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum OwnOp {
+    Trim,
+    WriteSame,
+    CompareAndWrite,
+    Copy,
+}
+
+impl OwnOp {
+    pub(super) const fn kind(self) -> OpKind {
+        match self {
+            Self::Trim => OpKind::Trim,
+            Self::WriteSame => OpKind::WriteSame,
+            Self::CompareAndWrite => OpKind::CompareAndWrite,
+            Self::Copy => OpKind::Copy,
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -288,6 +312,8 @@ pub(super) struct Test {
     pub(super) block: Option<Spanned<Size>>,
     pub(super) blocks: Option<Vec<Share>>,
     pub(super) read_pct: Option<Spanned<f64>>,
+    /// Operations of the target's own, instead of reads and writes.
+    pub(super) op: Option<Spanned<OwnOp>>,
     /// A row for each: in flight, of all workers of a client together.
     pub(super) qd: Option<Vec<Spanned<u32>>>,
     /// A row for each: workers with one operation in flight.

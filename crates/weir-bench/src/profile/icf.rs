@@ -127,6 +127,7 @@ fn streams(lines: &[Line]) -> Vec<StreamSpec> {
                 access,
                 blocks: blocks.clone(),
                 read_pct: f64::from(read_pct),
+                op: None,
                 share: weight * pct,
             });
         }

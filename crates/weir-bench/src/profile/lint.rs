@@ -13,7 +13,7 @@ use weir_base::size::Human;
 
 use crate::spec::{
     Access, BonnieSize, CacheState, CellSpec, Durability, LatencyFigure, LoadSpec, OpKind, RunSpec,
-    Scale,
+    Scale, StreamSpec,
 };
 
 /// The machine that serves the data, and the one that offers the load, where they are the same;
@@ -58,6 +58,7 @@ pub fn lint(spec: &RunSpec, machine: &Machine) -> Vec<Trap> {
     requirement(spec, &mut traps);
     steadiness(spec, &mut traps);
     generator(spec, machine, &mut traps);
+    holes(spec, &mut traps);
     traps
 }
 
@@ -186,13 +187,14 @@ fn content(spec: &RunSpec, traps: &mut Vec<Trap>) {
 fn share(cell: &CellSpec, stream: Option<&str>, op: Option<OpKind>) -> f64 {
     let all: f64 = cell.streams.iter().map(|stream| f64::from(stream.share)).sum();
     let chosen = cell.streams.iter().filter(|it| stream.is_none_or(|name| name == it.name));
-    let part = |pct: f64| match op {
-        None => 1.0,
-        Some(OpKind::Read) => pct / 100.0,
-        Some(OpKind::Write) => 1.0 - pct / 100.0,
-        Some(OpKind::Flush | OpKind::Trim) => 0.0,
+    let part = |stream: &StreamSpec| match (op, stream.op) {
+        (None, _) => 1.0,
+        (Some(op), Some(own)) => f64::from(u8::from(op == own)),
+        (Some(OpKind::Read), None) => stream.read_pct / 100.0,
+        (Some(OpKind::Write), None) => 1.0 - stream.read_pct / 100.0,
+        (Some(_), None) => 0.0,
     };
-    chosen.map(|it| f64::from(it.share) * part(it.read_pct)).sum::<f64>() / all.max(1.0)
+    chosen.map(|it| f64::from(it.share) * part(it)).sum::<f64>() / all.max(1.0)
 }
 
 /// Operations per second of a cell, as far as they are known before: those offered, or required.
@@ -200,6 +202,22 @@ fn expected_rate(spec: &RunSpec, cell: &CellSpec) -> Option<f64> {
     match cell.load {
         LoadSpec::Open { rate, .. } => Some(rate),
         LoadSpec::Closed { .. } => spec.require.as_ref().and_then(|require| require.iops),
+    }
+}
+
+fn holes(spec: &RunSpec, traps: &mut Vec<Trap>) {
+    let mut streams = spec.cells.iter().flat_map(|cell| &cell.streams);
+    let empties = |it: &StreamSpec| matches!(it.op, Some(OpKind::Trim | OpKind::WriteSame));
+    if !streams.any(empties) {
+        return;
+    }
+    let reads = |cell: &CellSpec| cell.streams.iter().any(|stream| stream.read_pct > 0.0);
+    if let Some(rows) = rows(spec, reads) {
+        traps.push(trap(
+            format!("{rows}: other rows trim or zero the last quarter of the same data"),
+            "reading what is not there is quicker than reading data",
+            "measure reads in a profile of their own",
+        ));
     }
 }
 
@@ -330,7 +348,7 @@ fn generator(spec: &RunSpec, machine: &Machine, traps: &mut Vec<Trap>) {
     }
     let few = |cell: &CellSpec| {
         let LoadSpec::Closed { workers, .. } = cell.load else { return false };
-        let sequential = |it: &crate::spec::StreamSpec| matches!(it.access, Access::Sequential);
+        let sequential = |it: &StreamSpec| matches!(it.access, Access::Sequential);
         let blocks = cell.streams.iter().filter(|it| sequential(it)).flat_map(|it| &it.blocks);
         let largest = blocks.map(|block| u64::from(block.bytes)).max();
         largest.is_some_and(|bytes| {

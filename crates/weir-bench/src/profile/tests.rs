@@ -169,7 +169,7 @@ fn the_title_says_what_is_used_instead_of_a_protocol_that_is_missing() {
     let title =
         |name: &str, protocol| load(name, &Options { protocol, ..at(Scale::Seed) }).unwrap().title;
     assert!(title("s000-nexenta-vm", Some(Protocol::Nbd)).ends_with("(on nbd instead of nfs3)"));
-    assert!(title("s000-nexenta-vm", None).ends_with("(on file or nbd instead of nfs3)"));
+    assert!(title("s000-nexenta-vm", None).ends_with("(on file, nbd or iscsi instead of nfs3)"));
     assert!(!title("s001-storpool", Some(Protocol::Nbd)).contains("instead"));
     assert!(!title("quick", Some(Protocol::Null)).contains("instead"));
 }

@@ -76,13 +76,10 @@ fn distribution(cell: &CellResult) -> Chart {
     for class in runs.flat_map(|run| &run.classes).filter(|class| class.op.is_data()) {
         kinds.entry((&class.stream, class.op)).or_default().add(&class.latency);
     }
-    let line = |((stream, op), all): ((&str, OpKind), Latencies)| {
-        let op = if op == OpKind::Read { "read" } else { "write" };
-        Line {
-            name: format!("{stream} {op}").trim().to_owned(),
-            points: slower(&all),
-            marked: false,
-        }
+    let line = |((stream, op), all): ((&str, OpKind), Latencies)| Line {
+        name: format!("{stream} {}", op.name()).trim().to_owned(),
+        points: slower(&all),
+        marked: false,
     };
     Chart {
         title: "Share of operations that took longer".to_owned(),

@@ -95,7 +95,7 @@ pub(super) fn headline(cell: &CellResult, judged: &JudgedCell) -> CellSummary {
 }
 
 fn of_cell<'a>(index: usize, cell: &'a CellResult, judged: &JudgedCell) -> Source<'a> {
-    let asked = cell.spec.streams.iter().map(|stream| format!("{:.0}", stream.read_pct));
+    let asked = cell.spec.streams.iter().map(words::reads);
     Source {
         name: cell.spec.name.clone(),
         cell: Some((index, cell)),
@@ -225,6 +225,11 @@ fn of_streams(sources: &[Source<'_>]) -> Vec<Column<'static>> {
         let own = name.clone();
         columns.push(column(&head, move |source| stream_iops(source, &own)));
         let kinds = [(OpKind::Write, "write", 100.0), (OpKind::Read, "read", 0.0)];
+        if let Some(op) = stream.op {
+            let (own, head) = (name, format!("{} ms", op.name()));
+            columns.push(column(&head, move |source| stream_ms(source, &own, op)));
+            continue;
+        }
         for (op, word, absent_at) in kinds {
             if (stream.read_pct - absent_at).abs() < f64::EPSILON {
                 continue;

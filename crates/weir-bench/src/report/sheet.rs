@@ -135,7 +135,10 @@ fn line(
 fn of_spec(spec: &CellSpec, judged: &JudgedCell, name: &str, run: Option<&CellRun>) -> Vec<String> {
     let remarks = judged.remarks.iter();
     let remarks = remarks.map(|remark| format!("{}: {}", remark.finding.name(), remark.detail));
-    let read_pct = spec.streams.iter().map(|stream| figure(stream.read_pct));
+    let read_pct = spec
+        .streams
+        .iter()
+        .map(|stream| stream.op.map_or_else(|| figure(stream.read_pct), |op| op.name().to_owned()));
     let (workers, depth) = match spec.load {
         LoadSpec::Closed { workers, depth } => (workers, depth),
         LoadSpec::Open { workers, in_flight_max, .. } => (workers, in_flight_max),

@@ -95,12 +95,7 @@ fn figure_us(all: &Latencies, figure: LatencyFigure) -> Option<f64> {
 
 /// `db read mean`, `p99 latency`.
 fn bound_name(bound: &LatencyBound) -> String {
-    let op = bound.op.map(|op| match op {
-        OpKind::Read => "read",
-        OpKind::Write => "write",
-        OpKind::Flush => "flush",
-        OpKind::Trim => "trim",
-    });
+    let op = bound.op.map(OpKind::name);
     let figure = match bound.figure {
         LatencyFigure::Mean => "mean latency",
         LatencyFigure::P50 => "p50 latency",

@@ -68,11 +68,7 @@ fn bound(name: &str, time: &str) -> Result<LatencyBound, &'static str> {
         "p999" => LatencyFigure::P999,
         _ => return Err("the figure is none of mean, p50, p95, p99 and p999"),
     };
-    let (stream, op) = match rest.rsplit_once('_').unwrap_or(("", rest)) {
-        (stream, "read") => (stream, Some(OpKind::Read)),
-        (stream, "write") => (stream, Some(OpKind::Write)),
-        _ => (rest, None),
-    };
+    let (stream, op) = OpKind::split(rest);
     let stream = (!stream.is_empty()).then(|| stream.to_owned());
     Ok(LatencyBound { stream, op, figure, max_us: time.as_secs_f64() * 1e6 })
 }
@@ -83,6 +79,10 @@ mod tests {
 
     #[test]
     fn reads_rates_and_latencies() {
+        let own = parse_need("compare_and_write_p99=9ms,zeros_write_same_mean=1s").expect("right");
+        let [compared, zeros] = own.latency.as_slice() else { panic!("two bounds: {own:?}") };
+        let kinds = (compared.op, zeros.stream.as_deref(), zeros.op);
+        assert_eq!(kinds, (Some(OpKind::CompareAndWrite), Some("zeros"), Some(OpKind::WriteSame)));
         let need = parse_need("216iops, p99=20ms,db_read_mean=1500us,write_p50=1s,100MiB/s");
         let need = need.expect("it is right");
         assert_eq!((need.iops, need.mib_s), (Some(216.0), Some(100.0)));

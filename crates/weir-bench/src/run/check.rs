@@ -5,7 +5,7 @@
 //! Invariant: what passes has operations of whole blocks within one part of the dataset.
 
 use super::RunError;
-use crate::spec::RunSpec;
+use crate::spec::{BlockShare, OpKind, RunSpec, StreamSpec};
 use crate::target::{Target, TargetError};
 
 /// Whether every operation fits the target and the dataset.
@@ -16,6 +16,7 @@ pub(super) fn check(spec: &RunSpec, target: &dyn Target) -> Result<(), RunError>
         let blocks = cell.streams.iter().flat_map(|stream| &stream.blocks);
         blocks.map(|share| (cell.name.as_str(), share.bytes))
     });
+    check_operations(spec, target)?;
     for (cell, bytes) in sizes.chain([("fill", spec.fill.block_bytes)]) {
         if bytes == 0 || !bytes.is_multiple_of(block_bytes) || bytes < content_block(spec) {
             let bytes = u64::from(bytes);
@@ -27,6 +28,35 @@ pub(super) fn check(spec: &RunSpec, target: &dyn Target) -> Result<(), RunError>
         }
     }
     Ok(())
+}
+
+/// Whether the target has the operations, and of their sizes.
+fn check_operations(spec: &RunSpec, target: &dyn Target) -> Result<(), RunError> {
+    for cell in &spec.cells {
+        for stream in &cell.streams {
+            let reads_and_writes = vec![OpKind::Read, OpKind::Write];
+            for kind in stream.op.map_or(reads_and_writes, |op| vec![op]) {
+                let bytes_max = target.op_bytes_max(kind);
+                let too_large = |share: &&BlockShare| u64::from(share.bytes) > bytes_max;
+                if let Some(share) = stream.blocks.iter().find(too_large) {
+                    let (cell, address) = (cell.name.clone(), target.info().address.clone());
+                    let (op, bytes) = (kind.name(), share.bytes);
+                    return Err(RunError::Operation { cell, address, op, bytes, bytes_max });
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether it is known what blocks hold, where they are to be compared with it.
+pub(super) fn check_known(spec: &RunSpec, is_known: bool) -> Result<(), RunError> {
+    let compares = |stream: &StreamSpec| stream.op == Some(OpKind::CompareAndWrite);
+    let cell = spec.cells.iter().find(|cell| cell.streams.iter().any(compares));
+    match cell {
+        Some(cell) if !is_known => Err(RunError::Unknown { cell: cell.name.clone() }),
+        _ => Ok(()),
+    }
 }
 
 /// Bytes of the blocks that are stamped: no operation is smaller.

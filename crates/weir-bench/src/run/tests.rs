@@ -41,7 +41,7 @@ fn cell(name: &str, read_pct: f64, load: LoadSpec) -> CellSpec {
         name: name.to_owned(),
         table: "test".to_owned(),
         variant: None,
-        streams: vec![StreamSpec { name: stream, access, blocks, read_pct, share: 1 }],
+        streams: vec![StreamSpec { name: stream, access, blocks, read_pct, op: None, share: 1 }],
         load,
         warmup_ms: 0,
         duration_ms: 200,

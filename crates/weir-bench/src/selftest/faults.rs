@@ -93,7 +93,8 @@ fn guard() -> Result<Seen, RunError> {
     // As a file system or a partition table would: a few bytes at the start.
     let mut lane = memory.lane(1, BLOCK_BYTES as usize)?;
     lane.buffer(0)[..16].copy_from_slice(b"data of somebody");
-    let write = Op { kind: OpKind::Write, offset: 0, len_bytes: BLOCK_BYTES, durable: false };
+    let len_bytes = BLOCK_BYTES;
+    let write = Op { kind: OpKind::Write, offset: 0, len_bytes, durable: false, source: 0 };
     lane.submit(0, &write)?;
     lane.reap(Wait::One, &mut Vec::new())?;
     let data = what_it_holds(&memory)?;

@@ -27,7 +27,7 @@ const SEED: u64 = 11;
 /// Operations of 4 KiB in one stream.
 pub(super) fn stream(read_pct: f64, access: Access) -> StreamSpec {
     let blocks = vec![BlockShare { bytes: BLOCK_BYTES, weight: 1 }];
-    StreamSpec { name: String::new(), access, blocks, read_pct, share: 1 }
+    StreamSpec { name: String::new(), access, blocks, read_pct, op: None, share: 1 }
 }
 
 /// One worker with so many in flight.

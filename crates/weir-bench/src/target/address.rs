@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use percent_encoding::percent_decode_str;
 
+use weir_initiator::{InitiatorError, Url};
+
 use super::TargetError;
 
 /// NBD's port (IANA).
@@ -25,6 +27,8 @@ pub enum Address {
     Directory(PathBuf),
     /// An NBD export.
     Nbd(NbdAddress),
+    /// A logical unit of an iSCSI target.
+    Iscsi(Box<Url>),
 }
 
 /// Where an NBD export is.
@@ -46,7 +50,7 @@ pub enum Server {
 }
 
 impl Address {
-    /// Reads `PATH`, `file:PATH`, `dir:PATH`, `null:[SIZE]` or an NBD URI.
+    /// Reads `PATH`, `file:PATH`, `dir:PATH`, `null:[SIZE]`, an NBD or an iSCSI URI.
     ///
     /// # Errors
     /// Another scheme, or an address that names nothing.
@@ -60,6 +64,14 @@ impl Address {
         }
         if let Some(rest) = text.strip_prefix("nbd+unix://") {
             return Self::nbd_unix(rest).map_err(bad);
+        }
+        if text.starts_with(Url::SCHEME) {
+            return match Url::parse(text) {
+                Ok(url) => Ok(Self::Iscsi(Box::new(url))),
+                // Its text may be another: a secret that does not belong there is left out.
+                Err(InitiatorError::Url { text, why }) => Err(TargetError::Address { text, why }),
+                Err(error) => Err(bad(&error.to_string())),
+            };
         }
         if text.contains("://") {
             return Err(bad("this kind of address is unknown"));
@@ -124,6 +136,7 @@ impl std::fmt::Display for Address {
             Self::Nbd(NbdAddress { server: Server::Unix(path), export }) => {
                 write!(f, "nbd+unix:///{export}?socket={}", path.display())
             }
+            Self::Iscsi(url) => write!(f, "{url}"),
         }
     }
 }
@@ -147,7 +160,20 @@ mod tests {
         assert_eq!(Address::parse("null:").ok(), Some(Address::Null { bytes: None }));
         assert_eq!(Address::parse("file:/x/y").ok(), Some(Address::File("/x/y".into())));
         assert_eq!(Address::parse("/").ok(), Some(Address::Directory("/".into())));
-        for bad in ["", "s3://bucket", "nbd://", "nbd://h:x/", "nbd+unix:///v", "file:", "ftp:x"] {
+        let iscsi = Address::parse("iscsi://h/iqn.a/1").expect("an address");
+        assert_eq!(iscsi.to_string(), "iscsi://h:3260/iqn.a/1");
+        let secret = Address::parse("iscsi://me%topsecret@h/iqn.a/1").expect_err("a secret");
+        assert!(!secret.to_string().contains("topsecret"), "{secret}");
+        for bad in [
+            "",
+            "iscsi://h/1",
+            "s3://bucket",
+            "nbd://",
+            "nbd://h:x/",
+            "nbd+unix:///v",
+            "file:",
+            "ftp:x",
+        ] {
             assert!(Address::parse(bad).is_err(), "{bad}");
         }
     }

@@ -21,6 +21,11 @@ impl Buffers {
         &mut self.0[slot]
     }
 
+    /// The same, to be looked at.
+    pub(super) fn at(&self, slot: usize) -> &[u8] {
+        &self.0[slot]
+    }
+
     /// All of them, in the order of their slots.
     pub(super) fn all(&mut self) -> impl Iterator<Item = &mut [u8]> {
         self.0.iter_mut().map(|buffer| &mut **buffer)

@@ -147,6 +147,14 @@ impl Target for FileTarget {
         }
     }
 
+    fn op_bytes_max(&self, kind: OpKind) -> u64 {
+        match kind {
+            OpKind::Read | OpKind::Write | OpKind::Flush => u64::MAX,
+            OpKind::Trim => u32::MAX.into(),
+            OpKind::WriteSame | OpKind::CompareAndWrite | OpKind::Copy => 0,
+        }
+    }
+
     fn drop_caches(&self) -> Result<bool, TargetError> {
         let path = Path::new(&self.info.address);
         for file in &self.files.files {
@@ -166,7 +174,7 @@ mod tests {
     fn a_flush_is_for_every_file_written_to_since_the_last() {
         let null = || Arc::new(File::open("/dev/null").expect("it is always there"));
         let files = Files { files: vec![null(), null(), null()], part_bytes: 8192 };
-        let op = |kind, offset| Op { kind, offset, len_bytes: 4096, durable: false };
+        let op = |kind, offset| Op { kind, offset, len_bytes: 4096, durable: false, source: 0 };
         let mut unflushed = Unflushed::default();
         unflushed.note(&files, &op(OpKind::Read, 0));
         unflushed.note(&files, &op(OpKind::Write, 20_480));

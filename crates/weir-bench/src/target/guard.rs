@@ -35,7 +35,7 @@ pub fn what_is_at(address: &Address) -> Result<Holds, TargetError> {
     let (dataset, path) = match address {
         // The files in it are ours by name.
         Address::Null { .. } | Address::Directory(_) => return Ok(Holds::Nothing),
-        Address::Nbd(_) => (DatasetSpec { files: 1, file_bytes: 0 }, None),
+        Address::Nbd(_) | Address::Iscsi(_) => (DatasetSpec { files: 1, file_bytes: 0 }, None),
         Address::File(path) => (DatasetSpec { files: 1, file_bytes: 0 }, Some(path)),
     };
     if let Some(path) = path
@@ -91,7 +91,8 @@ fn read<'a>(
     offset: u64,
     len_bytes: u32,
 ) -> Result<&'a [u8], TargetError> {
-    lane.submit(0, &Op { kind: OpKind::Read, offset, len_bytes, durable: false })?;
+    let op = Op { kind: OpKind::Read, offset, len_bytes, durable: false, source: 0 };
+    lane.submit(0, &op)?;
     let mut done = Vec::new();
     while done.is_empty() {
         lane.reap(Wait::One, &mut done)?;

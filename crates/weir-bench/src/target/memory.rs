@@ -72,6 +72,10 @@ impl Target for Memory {
         let buffers = Buffers::new(slots, buffer_bytes);
         Ok(Box::new(MemoryLane { memory: self.clone(), buffers, done: Vec::new() }))
     }
+
+    fn op_bytes_max(&self, _: OpKind) -> u64 {
+        u64::MAX
+    }
 }
 
 struct MemoryLane {
@@ -92,13 +96,30 @@ impl Lane for MemoryLane {
             Action::Misplaced(other) => other as usize,
             _ => op.offset as usize,
         };
+        let mut differs = false;
         let buffer = &mut self.buffers.of(slot)[..len];
         match (op.kind, action) {
-            (_, Action::Fails | Action::Lost) | (OpKind::Flush | OpKind::Trim, _) => {}
+            (_, Action::Fails | Action::Lost) | (OpKind::Flush, _) => {}
             (OpKind::Read, _) => {
                 buffer.copy_from_slice(&self.memory.bytes.read()[offset..offset + len]);
                 if action == Action::BitFlipped {
                     buffer[len / 2] ^= 1;
+                }
+            }
+            (OpKind::Trim | OpKind::WriteSame, _) => {
+                self.memory.bytes.write()[offset..offset + len].fill(0);
+            }
+            (OpKind::Copy, _) => {
+                let source = op.source as usize;
+                self.memory.bytes.write().copy_within(source..source + len, offset);
+            }
+            (OpKind::CompareAndWrite, _) => {
+                let mut bytes = self.memory.bytes.write();
+                let both = self.buffers.of(slot);
+                if bytes[offset..offset + len] == both[..len] {
+                    bytes[offset..offset + len].copy_from_slice(&both[len..2 * len]);
+                } else {
+                    differs = true;
                 }
             }
             (OpKind::Write, _) => {
@@ -110,6 +131,7 @@ impl Lane for MemoryLane {
             }
         }
         let result = match action {
+            _ if differs => Err(std::io::Error::other("it does not compare equal")),
             Action::Fails => Err(std::io::Error::from_raw_os_error(5)),
             _ => Ok(()),
         };

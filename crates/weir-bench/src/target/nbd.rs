@@ -104,6 +104,14 @@ impl Target for Nbd {
         &self.info
     }
 
+    fn op_bytes_max(&self, kind: OpKind) -> u64 {
+        match kind {
+            OpKind::Read | OpKind::Write | OpKind::Flush => u64::MAX,
+            OpKind::Trim if self.flags & EXPORT_TRIM != 0 => u32::MAX.into(),
+            _ => 0,
+        }
+    }
+
     fn lane(&self, slots: usize, buffer_bytes: usize) -> Result<Box<dyn Lane>, TargetError> {
         let (stream, _) = connect(&self.address)?;
         let nonblocking = match &stream {
@@ -393,6 +401,9 @@ fn request(slot: usize, op: &Op) -> [u8; REQUEST_BYTES] {
         OpKind::Write => (1, if op.durable { COMMAND_FLAG_FUA } else { 0 }),
         OpKind::Flush => (3, 0),
         OpKind::Trim => (4, 0),
+        OpKind::WriteSame | OpKind::CompareAndWrite | OpKind::Copy => {
+            unreachable!("a run with an operation that its target has not is refused")
+        }
     };
     let mut request = [0; REQUEST_BYTES];
     request[..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());

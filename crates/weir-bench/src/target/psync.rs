@@ -91,6 +91,9 @@ fn perform(
                 rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
             Ok(rustix::fs::fallocate(file, flags, offset, u64::from(op.len_bytes))?)
         }
+        OpKind::WriteSame | OpKind::CompareAndWrite | OpKind::Copy => {
+            Err(std::io::ErrorKind::Unsupported.into())
+        }
     }
 }
 

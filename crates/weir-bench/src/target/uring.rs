@@ -148,6 +148,9 @@ impl UringLane {
                 opcode::Write::new(file, buffer, rest).offset(at).rw_flags(flags).build()
             }
             (OpKind::Flush, _) => unreachable!("returned above"),
+            (OpKind::WriteSame | OpKind::CompareAndWrite | OpKind::Copy, _) => {
+                unreachable!("a run with an operation that its target has not is refused")
+            }
             (OpKind::Trim, _) => {
                 let mode =
                     rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
@@ -279,7 +282,8 @@ mod tests {
     fn one(lane: &mut dyn Lane, kind: OpKind, offset: u64) {
         let len_bytes = if kind == OpKind::Flush { 0 } else { 4096 };
         let durable = kind == OpKind::Write;
-        lane.submit(0, &Op { kind, offset, len_bytes, durable }).expect("the ring takes it");
+        lane.submit(0, &Op { kind, offset, len_bytes, durable, source: 0 })
+            .expect("the ring takes it");
         let mut done = Vec::new();
         while done.is_empty() {
             lane.reap(Wait::One, &mut done).expect("the ring answers");

@@ -130,14 +130,18 @@ impl Plan<'_> {
             let what = "`size` and `files` are of the bonnie engine";
             return refuse(what, "leave them out, or add `engine = \"bonnie\"`");
         }
-        match (test.pattern, &test.read_pct) {
+        // Operations of the target's own are neither reads nor writes.
+        let op = test.op.as_ref().map(|op| op.get_ref().kind());
+        let read_pct = test.read_pct.as_ref().map(|pct| *pct.get_ref());
+        match (test.pattern, read_pct.or(op.map(|_| 0.0))) {
             (Some(pattern), Some(read_pct)) => {
                 let blocks = match (&test.block, &test.blocks) {
                     (Some(block), _) => one(block),
                     (None, Some(set)) => shares(set),
                     (None, None) => return refuse("no block size is given", "add `block`"),
                 };
-                Ok(vec![self.stream("", pattern, &blocks, *read_pct.get_ref(), 1)?])
+                let stream = self.stream("", pattern, &blocks, read_pct, 1)?;
+                Ok(vec![StreamSpec { op, ..stream }])
             }
             (None, None) if test.block.is_none() && test.blocks.is_none() => {
                 if self.profile.stream.is_empty() {
@@ -148,13 +152,16 @@ impl Plan<'_> {
                     let stream = stream.get_ref();
                     let set = stream.blocks.as_ref().map(|set| shares(set));
                     let blocks = stream.block.as_ref().map(one).or(set).unwrap_or_default();
-                    let read_pct = *stream.read_pct.get_ref();
-                    self.stream(&stream.name, stream.pattern, &blocks, read_pct, stream.share)
+                    let read_pct = stream.read_pct.as_ref().map_or(0.0, |pct| *pct.get_ref());
+                    let op = stream.op.as_ref().map(|op| op.get_ref().kind());
+                    let (name, pattern) = (&stream.name, stream.pattern);
+                    let spec = self.stream(name, pattern, &blocks, read_pct, stream.share)?;
+                    Ok(StreamSpec { op, ..spec })
                 };
                 self.profile.stream.iter().map(stream).collect()
             }
             _ => refuse(
-                "`pattern`, `block` and `read_pct` belong together, and one is missing",
+                "`pattern`, `block` and `read_pct` (or `op`) belong together, and one is missing",
                 "give all three, or none to use the streams of the profile",
             ),
         }
@@ -229,7 +236,8 @@ impl Plan<'_> {
             Pattern::Seq => Access::Sequential,
             Pattern::Random => self.random()?,
         };
-        Ok(StreamSpec { name: name.to_owned(), access, blocks: blocks.to_vec(), read_pct, share })
+        let (name, blocks) = (name.to_owned(), blocks.to_vec());
+        Ok(StreamSpec { name, access, blocks, read_pct, op: None, share })
     }
 
     /// Where random operations go.

@@ -53,7 +53,7 @@ pub(super) fn requirement(
     Ok(Some(require))
 }
 
-/// `[stream_][read_|write_]figure_unit`
+/// `[stream_][read_|write_|...]figure_unit`
 fn bound(key: &str, number: f64, streams: &[&str]) -> Option<LatencyBound> {
     let (rest, max_us) = match key.strip_suffix("_ms") {
         Some(rest) => (rest, number * 1000.0),
@@ -61,11 +61,8 @@ fn bound(key: &str, number: f64, streams: &[&str]) -> Option<LatencyBound> {
     };
     let (rest, name) = rest.rsplit_once('_').unwrap_or(("", rest));
     let figure = FIGURES.iter().find(|(known, _)| *known == name)?.1;
-    let (stream, op) = match rest.rsplit_once('_').unwrap_or(("", rest)) {
-        (stream, "read") => (stream, Some(OpKind::Read)),
-        (stream, "write") => (stream, Some(OpKind::Write)),
-        _ => (rest, None),
-    };
+    // A stream may be called as a kind of operation is.
+    let (stream, op) = if streams.contains(&rest) { (rest, None) } else { OpKind::split(rest) };
     let stream = match stream {
         "" => None,
         named => Some(streams.iter().find(|known| **known == named)?.to_string()),

@@ -95,6 +95,9 @@ fn job(spec: &RunSpec, cell: &CellSpec) -> Result<String, &'static str> {
     let [stream] = cell.streams.as_slice() else {
         return Err("several streams that share one load");
     };
+    if stream.op.is_some() {
+        return Err("operations of the target's own, which fio has not");
+    }
     if (stream.read_pct - stream.read_pct.round()).abs() > f64::EPSILON {
         return Err("a share of reads that is no whole percent");
     }

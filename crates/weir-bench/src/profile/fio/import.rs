@@ -133,8 +133,14 @@ fn cell(file: &str, job: &Job) -> Result<CellSpec, ProfileError> {
     };
     let (random, read_pct) = direction(file, job)?;
     let access = if random { distribution(file, job)? } else { Access::Sequential };
-    let stream =
-        StreamSpec { name: String::new(), access, blocks: blocks(file, job)?, read_pct, share: 1 };
+    let stream = StreamSpec {
+        name: String::new(),
+        access,
+        blocks: blocks(file, job)?,
+        read_pct,
+        op: None,
+        share: 1,
+    };
     Ok(CellSpec {
         name: job.name.clone(),
         table: "fio".to_owned(),

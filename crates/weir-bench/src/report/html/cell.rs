@@ -50,10 +50,16 @@ fn of_cell(index: usize, cell: &CellResult, judged: &JudgedCell) -> Result<Marku
 
 fn settings(cell: &CellResult) -> String {
     let spec = &cell.spec;
-    let reads: Vec<String> =
-        spec.streams.iter().map(|stream| format!("{:.0}", stream.read_pct)).collect();
+    let reads: Vec<String> = spec
+        .streams
+        .iter()
+        .map(|stream| {
+            let reads = words::reads(stream);
+            if stream.op.is_some() { reads } else { format!("{reads} % reads") }
+        })
+        .collect();
     let mut parts = vec![
-        format!("{}, {}, {} % reads", words::access(spec), words::blocks(spec), reads.join(" + ")),
+        format!("{}, {}, {}", words::access(spec), words::blocks(spec), reads.join(" + ")),
         words::load(spec),
         format!("runs: {} of {}", spec.runs, words::duration(spec.duration_ms)),
         format!("warm-up {}", words::duration(spec.warmup_ms)),

@@ -1,0 +1,334 @@
+//! A logical unit over iSCSI: one session per lane, by the initiator of this project.
+//!
+//! Not here: the protocol (weir-initiator).
+//!
+//! Invariants:
+//! - what a target says of its blocks, its limits and its commands is known before anything runs;
+//! - data of reads and writes goes between the socket and the slot's buffer;
+//! - an answer that only tells of something else (unit attention) or asks for patience (BUSY, TASK
+//!   SET FULL) is followed by the same command again, a bounded number of times; its latency counts
+//!   from the first;
+//! - a session that failed is never used again, and nothing is waited for without a limit.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use weir_initiator::cdb::{self, Cdb, CopyEnd, WriteSame};
+use weir_initiator::limits::{BUSY_WAIT, COMMAND_LIMIT, TRIES_MAX};
+use weir_initiator::{
+    Advice, Answer, Connection, Data, Done as Ended, InitiatorError, LoginOptions, Sense, Session,
+    Url, advice,
+};
+
+use super::buffers::Buffers;
+use super::{Done, Lane, Op, Target, TargetError, Wait};
+use crate::result::TargetInfo;
+use crate::spec::OpKind;
+
+mod facts;
+
+use facts::Unit;
+
+/// Longest sleep before it is looked whether a command waits too long.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A logical unit.
+pub(super) struct Iscsi {
+    url: Url,
+    options: LoginOptions,
+    info: TargetInfo,
+    unit: Unit,
+}
+
+fn failed(address: &str) -> impl Fn(InitiatorError) -> TargetError + '_ {
+    move |source| TargetError::Iscsi { address: address.to_owned(), source }
+}
+
+impl Iscsi {
+    pub(super) fn open(url: &Url) -> Result<Self, TargetError> {
+        let address = url.to_string();
+        let options = LoginOptions::of(url).map_err(failed(&address))?;
+        let mut session = Session::login(url, &options).map_err(failed(&address))?;
+        let unit = Unit::ask(&mut session).map_err(failed(&address))?;
+        let facts = unit.facts(session.terms());
+        // What was asked is known; how the target takes leave does not matter.
+        drop(session.logout());
+        let refused = |why: &str| {
+            let address = address.clone();
+            Err(TargetError::Protocol { address, why: why.to_owned() })
+        };
+        if unit.caching.read_only {
+            return refused("the unit is read-only, and every block is written before it is read");
+        }
+        if unit.inquiry.qualifier != 0 || unit.inquiry.kind != 0 {
+            return refused("the logical unit is no disk");
+        }
+        let info = TargetInfo {
+            address: address.clone(),
+            kind: "iscsi".to_owned(),
+            bytes: unit.capacity.bytes(),
+            block_bytes: unit.capacity.block_bytes,
+            driver: "own iSCSI initiator, a session per worker".to_owned(),
+            facts,
+            ..TargetInfo::default()
+        };
+        Ok(Self { url: url.clone(), options, info, unit })
+    }
+}
+
+impl Target for Iscsi {
+    fn info(&self) -> &TargetInfo {
+        &self.info
+    }
+
+    fn op_bytes_max(&self, kind: OpKind) -> u64 {
+        self.unit.op_bytes_max(kind)
+    }
+
+    fn lane(&self, slots: usize, buffer_bytes: usize) -> Result<Box<dyn Lane>, TargetError> {
+        let session = Session::login(&self.url, &self.options);
+        let session = session.map_err(failed(&self.info.address))?;
+        Ok(Box::new(IscsiLane {
+            connection: session.into_connection(slots),
+            address: self.info.address.clone(),
+            unit: self.unit.clone(),
+            memory: Memory {
+                buffers: Buffers::new(slots, buffer_bytes),
+                lists: (0..slots).map(|_| None).collect(),
+            },
+            under_way: vec![None; slots],
+            later: Vec::new(),
+            ended: Vec::new(),
+        }))
+    }
+}
+
+/// What commands send and bring: the slot's buffer, or a list of parameters.
+struct Memory {
+    buffers: Buffers,
+    lists: Vec<Option<Vec<u8>>>,
+}
+
+impl weir_initiator::Buffers for Memory {
+    fn data(&self, slot: usize) -> &[u8] {
+        self.lists[slot].as_deref().unwrap_or_else(|| self.buffers.at(slot))
+    }
+
+    fn data_mut(&mut self, slot: usize) -> &mut [u8] {
+        self.buffers.of(slot)
+    }
+}
+
+/// A command under way.
+#[derive(Clone, Copy)]
+struct Pending {
+    op: Op,
+    since: Instant,
+    tries: u32,
+}
+
+struct IscsiLane {
+    connection: Connection,
+    address: String,
+    unit: Unit,
+    memory: Memory,
+    under_way: Vec<Option<Pending>>,
+    /// Slots whose command goes to a busy target again, and when.
+    later: Vec<(Instant, usize)>,
+    ended: Vec<Ended>,
+}
+
+impl IscsiLane {
+    fn send(&mut self) -> Result<(), TargetError> {
+        self.connection.send(&self.memory).map_err(failed(&self.address))
+    }
+
+    fn receive(&mut self) -> Result<bool, TargetError> {
+        let received = self.connection.receive(&mut self.memory, &mut self.ended);
+        received.map_err(failed(&self.address))
+    }
+
+    fn command(&mut self, slot: usize, op: &Op) -> Result<(), TargetError> {
+        let (cdb, data, list) = self.unit.command(op).ok_or_else(|| TargetError::Protocol {
+            address: self.address.clone(),
+            why: format!("the unit takes no {} of {} bytes", op.kind.name(), op.len_bytes),
+        })?;
+        self.memory.lists[slot] = list;
+        self.connection.submit(slot, cdb, data, &self.memory);
+        Ok(())
+    }
+
+    /// Sends again what waited for a busy target.
+    fn send_again(&mut self) -> Result<(), TargetError> {
+        let now = Instant::now();
+        while let Some(at) = self.later.iter().position(|(when, _)| *when <= now) {
+            let (_, slot) = self.later.swap_remove(at);
+            if let Some(Pending { op, .. }) = self.under_way[slot] {
+                self.command(slot, &op)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What becomes of commands that came to their end.
+    fn take_ended(&mut self, done: &mut Vec<Done>) -> Result<(), TargetError> {
+        let at = Instant::now();
+        for Ended { slot, answer } in std::mem::take(&mut self.ended) {
+            let Some(Pending { op, tries, .. }) = &mut self.under_way[slot] else { continue };
+            let (op, sense) = (*op, Sense::parse(&answer.sense));
+            *tries += 1;
+            let tries = *tries;
+            match advice(answer.status, sense.as_ref()) {
+                Advice::Again if tries < TRIES_MAX => self.command(slot, &op)?,
+                Advice::Later if tries < TRIES_MAX => {
+                    self.later.push((at + BUSY_WAIT * (1 << tries), slot));
+                }
+                told => {
+                    self.under_way[slot] = None;
+                    let result = match told {
+                        Advice::Done => whole(&op, &answer),
+                        _ => Err(refused(&answer, sense)),
+                    };
+                    done.push(Done { slot, result, at });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a command waits longer than any target takes.
+    fn check_limit(&self) -> Result<(), TargetError> {
+        let now = Instant::now();
+        let mut pending = self.under_way.iter().flatten();
+        if pending.any(|pending| now.duration_since(pending.since) > COMMAND_LIMIT) {
+            let (what, seconds) = ("a command", COMMAND_LIMIT.as_secs());
+            return Err(failed(&self.address)(InitiatorError::Timeout { what, seconds }));
+        }
+        Ok(())
+    }
+}
+
+/// A read that was done brought all that it should.
+fn whole(op: &Op, answer: &Answer) -> io::Result<()> {
+    if op.kind == OpKind::Read && answer.received_bytes != op.len_bytes {
+        return Err(io::Error::other("the target answers a read with less than it should"));
+    }
+    Ok(())
+}
+
+/// Why a command was not done: in words, without the place, as errors are counted by their words.
+fn refused(answer: &Answer, sense: Option<Sense>) -> io::Error {
+    match sense {
+        Some(sense) => {
+            let sense = Sense { information: None, ..sense };
+            io::Error::other(format!("{}, {sense}", answer.status))
+        }
+        None => io::Error::other(answer.status.to_string()),
+    }
+}
+
+impl Lane for IscsiLane {
+    fn buffer(&mut self, slot: usize) -> &mut [u8] {
+        assert!(self.under_way[slot].is_none(), "the target's answer goes into this buffer");
+        self.memory.buffers.of(slot)
+    }
+
+    fn submit(&mut self, slot: usize, op: &Op) -> Result<(), TargetError> {
+        assert!(self.under_way[slot].is_none(), "one operation per slot");
+        // Without a volatile cache every write is durable.
+        let caching = self.unit.caching;
+        if op.durable && !caching.fua && caching.write_cache != Some(false) {
+            let why = "the unit takes no FUA; use flushes for durable writes".to_owned();
+            return Err(TargetError::Protocol { address: self.address.clone(), why });
+        }
+        self.under_way[slot] = Some(Pending { op: *op, since: Instant::now(), tries: 0 });
+        self.command(slot, op)?;
+        self.send()
+    }
+
+    fn reap(&mut self, wait: Wait, done: &mut Vec<Done>) -> Result<(), TargetError> {
+        let before = done.len();
+        loop {
+            if !self.later.is_empty() {
+                self.send_again()?;
+            }
+            self.send()?;
+            // Until nothing comes any more, or as much as there are slots was taken.
+            while self.receive()? && self.ended.len() < self.under_way.len() {}
+            self.take_ended(done)?;
+            let none_under_way = self.under_way.iter().all(Option::is_none);
+            if done.len() > before || wait == Wait::No || (none_under_way && wait == Wait::One) {
+                // What came with answers, or because of them, may want to be sent.
+                return self.send();
+            }
+            let now = Instant::now();
+            let mut limit = LOOK_EVERY;
+            if let Wait::Until(until) = wait {
+                let left = until.saturating_duration_since(now);
+                if left.is_zero() {
+                    return Ok(());
+                }
+                limit = limit.min(left);
+            }
+            for (when, _) in &self.later {
+                limit = limit.min(when.saturating_duration_since(now));
+            }
+            self.send()?;
+            self.connection.wait(Some(limit)).map_err(failed(&self.address))?;
+            if now.elapsed() >= LOOK_EVERY {
+                self.check_limit()?;
+            }
+        }
+    }
+}
+
+impl Drop for IscsiLane {
+    fn drop(&mut self) {
+        // A session with commands under way, or that failed, just ends with its connection.
+        if self.connection.exchange().under_way() == 0 {
+            drop(self.connection.log_out());
+        }
+    }
+}
+
+impl Unit {
+    /// An operation as a command with its data, or a list of parameters to be sent with it; `None`
+    /// where the unit has no such command, or not of that length.
+    fn command(&self, op: &Op) -> Option<(Cdb, Data, Option<Vec<u8>>)> {
+        let block_bytes = self.capacity.block_bytes;
+        let lba = |offset: u64| offset / u64::from(block_bytes);
+        let (at, blocks) = (lba(op.offset), op.len_bytes / block_bytes);
+        if u64::from(op.len_bytes) > self.op_bytes_max(op.kind) {
+            return None;
+        }
+        let durable = op.durable && self.caching.fua;
+        let with_list = |cdb: fn(u32) -> Cdb, list: Vec<u8>| {
+            (cdb(list.len() as u32), Data::Out(list.len() as u32), Some(list))
+        };
+        Some(match op.kind {
+            OpKind::Read => (cdb::read16(at, blocks, false), Data::In(op.len_bytes), None),
+            OpKind::Write => (cdb::write16(at, blocks, durable), Data::Out(op.len_bytes), None),
+            OpKind::Flush => (cdb::synchronize_cache16(0, 0), Data::None, None),
+            OpKind::Trim => {
+                with_list(|len| cdb::unmap(len as u16), cdb::unmap_list(&[(at, blocks)]))
+            }
+            OpKind::WriteSame => {
+                let zeros = vec![0; block_bytes as usize];
+                let how = WriteSame { unmap: self.provisioning.write_same16, no_data: false };
+                (cdb::write_same16(at, blocks, how), Data::Out(block_bytes), Some(zeros))
+            }
+            OpKind::CompareAndWrite => {
+                let blocks = u8::try_from(blocks).ok()?;
+                (cdb::compare_and_write(at, blocks, durable), Data::Out(2 * op.len_bytes), None)
+            }
+            OpKind::Copy => {
+                let naa = self.naa.as_deref()?;
+                let end = |offset| CopyEnd { naa, lba: lba(offset) };
+                let (source, destination) = (end(op.source), end(op.offset));
+                let blocks = u16::try_from(blocks).ok()?;
+                let list = cdb::copy_list(source, destination, blocks, block_bytes);
+                with_list(cdb::extended_copy, list)
+            }
+        })
+    }
+}

@@ -1,0 +1,136 @@
+//! What a logical unit is and can do, asked before anything runs.
+//!
+//! Not here: doing it.
+//!
+//! Invariants:
+//! - a command is called supported only where the unit did not refuse it when it was tried: pages
+//!   of vital product data are not always right;
+//! - what is tried touches no block: it begins behind the last one, or has an empty list.
+
+use std::collections::BTreeMap;
+
+use weir_base::size::Human;
+use weir_initiator::cdb::{self, WriteSame};
+use weir_initiator::{
+    BlockLimits, Caching, Capacity, InitiatorError, Inquiry, Provisioning, Session, Terms,
+    copy_segment_blocks_max, naa_in,
+};
+
+use crate::spec::OpKind;
+
+/// Blocks of one command where the unit states no limit: what its length field can say.
+const BLOCKS_MAX: u64 = u32::MAX as u64;
+
+/// A logical unit.
+#[derive(Clone, Debug)]
+pub(super) struct Unit {
+    pub(super) capacity: Capacity,
+    pub(super) inquiry: Inquiry,
+    pub(super) caching: Caching,
+    pub(super) provisioning: Provisioning,
+    limits: BlockLimits,
+    /// Names it in copies.
+    pub(super) naa: Option<Vec<u8>>,
+    can_unmap: bool,
+    can_write_same: bool,
+    can_compare: bool,
+    /// Blocks of one segment of a copy; `None`: it copies nothing.
+    copy_blocks_max: Option<u64>,
+}
+
+impl Unit {
+    /// Asks.
+    pub(super) fn ask(session: &mut Session) -> Result<Self, InitiatorError> {
+        let capacity = session.read_capacity()?;
+        let inquiry = session.inquiry()?;
+        let identity = session.vital_data(0x83)?.unwrap_or_default();
+        let third_party = session.vital_data(0x8F)?;
+        let (behind, block) = (capacity.blocks, vec![0; capacity.block_bytes as usize]);
+        let (twice, how) = (block.repeat(2), WriteSame::default());
+        let naa = naa_in(&identity);
+        let can_copy = naa.is_some() && is_there(session, cdb::extended_copy(0), &[])?;
+        let listed = third_party
+            .map_or(Some(0xFFFF), |bytes| copy_segment_blocks_max(&bytes, capacity.block_bytes));
+        Ok(Self {
+            caching: session.caching()?,
+            provisioning: session.provisioning()?,
+            limits: session.block_limits()?,
+            can_unmap: is_there(session, cdb::unmap(0), &[])?,
+            can_write_same: is_there(session, cdb::write_same16(behind, 1, how), &block)?,
+            can_compare: is_there(session, cdb::compare_and_write(behind, 1, false), &twice)?,
+            copy_blocks_max: listed.filter(|_| can_copy),
+            capacity,
+            inquiry,
+            naa,
+        })
+    }
+
+    /// Bytes of one operation at most; 0 where there is none of this kind.
+    pub(super) fn op_bytes_max(&self, kind: OpKind) -> u64 {
+        let stated = |blocks: u64| if blocks == 0 { BLOCKS_MAX } else { blocks };
+        let limits = &self.limits;
+        let blocks = match kind {
+            OpKind::Read | OpKind::Write | OpKind::Flush => {
+                stated(limits.transfer_blocks_max.into())
+            }
+            OpKind::Trim if self.can_unmap => stated(limits.unmap_blocks_max.into()),
+            OpKind::WriteSame if self.can_write_same => stated(limits.write_same_blocks_max),
+            OpKind::CompareAndWrite if self.can_compare => match limits.compare_blocks_max {
+                // Not stated: one block is what there is at least.
+                0 => 1,
+                blocks => blocks.into(),
+            },
+            OpKind::Copy => self.copy_blocks_max.unwrap_or(0),
+            OpKind::Trim | OpKind::WriteSame | OpKind::CompareAndWrite => 0,
+        };
+        blocks.saturating_mul(self.capacity.block_bytes.into())
+    }
+
+    /// For the report.
+    pub(super) fn facts(&self, terms: &Terms) -> BTreeMap<String, String> {
+        let yes_no = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
+        let size = |bytes: u32| Human(bytes.into()).to_string();
+        let offload = |kind: OpKind| match self.op_bytes_max(kind) {
+            0 => "no".to_owned(),
+            most if most >= self.capacity.bytes() => "yes".to_owned(),
+            most => format!("up to {}", Human(most)),
+        };
+        let cache = match self.caching.write_cache {
+            Some(true) => "volatile (WCE)",
+            Some(false) => "none, or not volatile",
+            None => "not told",
+        };
+        let digests = match (terms.digests.header, terms.digests.data) {
+            (false, false) => "none",
+            (true, false) => "header",
+            (false, true) => "data",
+            (true, true) => "header and data",
+        };
+        let asks = if terms.initial_r2t { "asked for first" } else { "sent unasked" };
+        let facts = [
+            ("product", self.inquiry.names.join(" ")),
+            ("block", size(self.capacity.block_bytes)),
+            ("write cache", cache.to_owned()),
+            ("fua", yes_no(self.caching.fua)),
+            ("unmap", offload(OpKind::Trim)),
+            ("write same", offload(OpKind::WriteSame)),
+            ("compare and write", offload(OpKind::CompareAndWrite)),
+            ("extended copy", offload(OpKind::Copy)),
+            ("burst", size(terms.max_burst_bytes)),
+            ("first burst", format!("{}, {asks}", size(terms.first_burst_bytes))),
+            ("data segment to the target", size(terms.send_data_bytes_max)),
+            ("data segment from the target", size(terms.receive_data_bytes_max)),
+            ("digests", digests.to_owned()),
+        ];
+        facts.map(|(name, fact)| (name.to_owned(), fact)).into()
+    }
+}
+
+/// Whether the unit knows a command, by one that does nothing.
+fn is_there(session: &mut Session, command: cdb::Cdb, data: &[u8]) -> Result<bool, InitiatorError> {
+    const NO_SUCH_OPERATION: u8 = 0x20;
+    const NO_SUCH_FIELD: u8 = 0x24;
+    let reply = session.insist(command, data, 0)?;
+    let refused = [NO_SUCH_OPERATION, NO_SUCH_FIELD];
+    Ok(reply.sense.is_none_or(|sense| sense.key != 0x5 || !refused.contains(&sense.asc)))
+}
