@@ -223,11 +223,12 @@ impl Engine {
         let mut changes = part.cloned;
         if let Some(table) = &table {
             changes.extend(self.write_table(out, &volume, &record, table).await?);
-            changes.sort_unstable_by_key(|change| change.start);
             let spent = clock.monotonic().saturating_sub(begun);
             let waited = out.waited.saturating_sub(waited);
             self.core.pressure.note(spent, waited, data_blocks * BLOCK_BYTES as u64);
         }
+        // Clones stand in the order in which they were asked for.
+        changes.sort_unstable_by_key(|change| change.start);
         let tree = Tree::new(&self.core.pool, record.root);
         let (root, mut delta) = tree.apply(out, home, &past, &changes).await?;
         delta.tree_units += grown.tree_units;

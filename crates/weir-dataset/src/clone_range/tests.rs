@@ -157,6 +157,27 @@ fn a_clone_of_records_waits_until_none_of_them_is_partly_written() {
     sound(&engine);
 }
 
+/// They were once applied in the order in which they were asked for, which stopped the server.
+#[test]
+fn clones_of_one_txg_go_where_they_belong_and_the_later_comes_after() {
+    let (engine, a, b) = engine();
+    write(&a, 50..100, 2);
+    write(&a, 100..150, 3);
+    now(engine.sync()).unwrap();
+    let txg = engine.core.open_txg();
+    for (from, to) in [(50, 100..140), (100, 20..50), (0, 90..110)] {
+        let piece = Piece { from, to, size: RecordSize::from_shift(0).unwrap() };
+        let asked = engine.ask_for_clone(&a, &b, &piece, &Failure::default()).unwrap();
+        assert_eq!(asked, Some(txg));
+    }
+    now(engine.sync()).unwrap();
+    for (blocks, fill) in [(0..20, 9), (20..50, 3), (50..90, 9), (90..110, 1), (110..140, 2)] {
+        holds(&b, blocks, fill);
+    }
+    holds(&b, 140..BLOCKS, 9);
+    sound(&engine);
+}
+
 /// A write of some sectors was once merged with what the block held before the clone, which the
 /// clone had replaced by the time both were acknowledged.
 #[test]
