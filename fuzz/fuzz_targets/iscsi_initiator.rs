@@ -90,8 +90,8 @@ fn run(choice: u8, input: &[u8]) {
     let mut submit = |exchange: &mut Exchange, memory: &mut Memory, slot: usize, count: usize| {
         memory.0[slot].fill(0x5a);
         let len = (count * 1009 % SLOT_BYTES) as u32;
-        expected[slot] = if slot % 2 == 0 { len as usize } else { 0 };
-        let data = if slot % 2 == 0 { Data::In(len) } else { Data::Out(len) };
+        expected[slot] = if slot.is_multiple_of(2) { len as usize } else { 0 };
+        let data = if slot.is_multiple_of(2) { Data::In(len) } else { Data::Out(len) };
         exchange.submit(slot, cdb::read16(0, 1, false), data, memory);
         expected
     };

@@ -110,7 +110,7 @@ fn hear(one: &mut Initiator, luns: &[u8]) {
 }
 
 fn fill(one: &mut Initiator, lun: u8, lba: u64, byte: u8) {
-    one.run(lun, &wide(0x8A, 0, lba, 8), &[byte; 8 * BLOCK as usize], 0).unwrap().good();
+    one.run(lun, &wide(0x8A, 0, lba, 8), &vec![byte; 8 * BLOCK as usize], 0).unwrap().good();
 }
 
 /// A gigabyte goes from one volume to another by a few hundred bytes on the wire, and takes no

@@ -28,8 +28,8 @@ use crate::targets::{InitiatorPort, Isid};
 
 /// The living sessions of a server.
 pub struct Sessions {
-    sessions_max: usize,
-    initiator_sessions_max: usize,
+    most: usize,
+    most_of_initiator: usize,
     /// No further session is entered.
     closing: AtomicBool,
     table: Mutex<Table>,
@@ -186,8 +186,8 @@ impl Sessions {
     /// At most `sessions_max`, of which one initiator has at most `initiator_sessions_max`.
     pub fn with_limits(sessions_max: usize, initiator_sessions_max: usize) -> Self {
         Self {
-            sessions_max,
-            initiator_sessions_max,
+            most: sessions_max,
+            most_of_initiator: initiator_sessions_max,
             closing: AtomicBool::new(false),
             table: Mutex::default(),
         }
@@ -275,7 +275,7 @@ impl Sessions {
         }
         let of_same = |one: &&Arc<Living>| one.entrant.port.name == entrant.port.name;
         let (all, own) = (table.living.len(), table.living.iter().filter(of_same).count());
-        if all >= self.sessions_max || own >= self.initiator_sessions_max {
+        if all >= self.most || own >= self.most_of_initiator {
             let why = format!("too many sessions: {all}, of which it has {own}");
             return Err(Denial::new(Status::OutOfResources, why));
         }

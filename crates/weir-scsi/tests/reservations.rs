@@ -255,12 +255,12 @@ fn a_write_cache_that_was_turned_off_for_good_stays_off() {
     };
     /// WCE in the caching page: current, changeable, default, saved.
     fn caches(nexus: &dyn Nexus) -> Vec<bool> {
-        let page = |values: u8| {
-            let page = run(nexus, &[0x1A, 8, values << 6 | 8, 0, 255, 0], &[]).good();
-            assert_eq!(page[4], 0x88, "PS");
-            page[6] & 4 != 0
+        let cached = |values: u8| {
+            let answer = run(nexus, &[0x1A, 8, values << 6 | 8, 0, 255, 0], &[]).good();
+            assert_eq!(answer[4], 0x88, "PS");
+            answer[6] & 4 != 0
         };
-        (0..4).map(page).collect()
+        (0..4).map(cached).collect()
     }
     let mut list = vec![0; 24];
     (list[4], list[5]) = (0x88, 18);

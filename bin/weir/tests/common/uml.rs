@@ -62,8 +62,8 @@ impl Guest {
         // A process namespace: the kernel runs each process of the guest as one of ours, and all
         // of them must end with the first. A shell is that one, as the kernel ends by signals that
         // the first process of a namespace does not get.
-        let mut command = network.command("setpriv");
-        command.args(["--pdeathsig", "KILL", "unshare", "--pid", "--fork", "--kill-child"]);
+        let mut command = network.command("unshare");
+        command.args(["--pid", "--fork", "--kill-child"]);
         command.args(["sh", "-c", "\"$@\"; exit $?", "sh", KERNEL, "rootfstype=hostfs"]);
         command.args(["rootflags=/", "ro", "quiet", "con=null", "con0=null,fd:1", "umid=guest"]);
         command.arg(format!("mem={MEMORY_MIB}M")).arg(format!("uml_dir={}", at("")));
