@@ -208,7 +208,7 @@ fn initiators_that_take_no_answers_hold_nobody_up() {
     command.args(["--iscsi", "127.0.0.1:0"]);
     let mut server = Server::start(&dirs, "", command);
     server.weir("pool create tank a").ok();
-    server.volume("tank/v", "64MiB");
+    server.weir("volume create tank/v --size 64MiB").ok();
     server.weir("target create vms --allow *").ok();
     server.weir("lun add vms tank/v --write-cache on").ok();
     let shown = server.weir("target show vms --json").json();
@@ -238,6 +238,8 @@ fn initiators_that_take_no_answers_hold_nobody_up() {
             hog.send_command(0, &wide(0x88, 0, at * 2048 % 65536, 2048), &[], MIB as u32).unwrap();
         }
     }
+    // Time for the server to take on all that it ever would.
+    std::thread::sleep(Duration::from_secs(1));
     let longest = (1..200).map(&mut works).max().unwrap();
     assert!(longest < Duration::from_secs(5), "held up for {longest:?}");
     let grown = server.resident_bytes().saturating_sub(before);
