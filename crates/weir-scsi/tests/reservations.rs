@@ -239,6 +239,16 @@ fn reservations_survive_a_loss_of_power() {
     assert_eq!(write(&*other), CONFLICT);
 }
 
+/// WCE in the caching page: current, changeable, default, saved.
+fn caches(nexus: &dyn Nexus) -> Vec<bool> {
+    let cached = |values: u8| {
+        let answer = run(nexus, &[0x1A, 8, values << 6 | 8, 0, 255, 0], &[]).good();
+        assert_eq!(answer[4], 0x88, "PS");
+        answer[6] & 4 != 0
+    };
+    (0..4).map(cached).collect()
+}
+
 #[test]
 fn a_write_cache_that_was_turned_off_for_good_stays_off() {
     let kept = Arc::new(Kept::default());
@@ -253,15 +263,6 @@ fn a_write_cache_that_was_turned_off_for_good_stays_off() {
         assert!(target.add_lun(0, Arc::clone(&unit)));
         (target, unit)
     };
-    /// WCE in the caching page: current, changeable, default, saved.
-    fn caches(nexus: &dyn Nexus) -> Vec<bool> {
-        let cached = |values: u8| {
-            let answer = run(nexus, &[0x1A, 8, values << 6 | 8, 0, 255, 0], &[]).good();
-            assert_eq!(answer[4], 0x88, "PS");
-            answer[6] & 4 != 0
-        };
-        (0..4).map(cached).collect()
-    }
     let mut list = vec![0; 24];
     (list[4], list[5]) = (0x88, 18);
     let (target, _unit) = make();
