@@ -126,7 +126,7 @@ pub(super) fn bench(program: &Path, profile: &Path, address: &str, out: &Path) -
         fs::remove_dir_all(out)?;
     }
     let mut command = Command::new(program);
-    command.args(["bench", "run", "--scale", "standard", "--profile"]).arg(profile);
+    command.args(["bench", "run", "--scale", "seed", "--profile"]).arg(profile);
     command.args(["--target", address, "--destroy", address, "--out"]).arg(out);
     command::output(&mut command)?;
     let text = fs::read_to_string(out.join("result.json"))?;
