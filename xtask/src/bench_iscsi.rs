@@ -13,14 +13,12 @@ mod offloads;
 mod servers;
 
 use std::fmt::Write as _;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use crate::bench_peers::report::{self, median};
-use crate::bench_peers::{machine, weir_program};
-use crate::{command, setup};
+use crate::bench::Place;
+use crate::bench_peers::report::median;
 use load::{ROWS, Row, Sample};
 use servers::{Contestant, Servers};
 
@@ -51,42 +49,13 @@ pub(crate) struct Args {
     /// Seconds of each row of a turn.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
-    /// Write the tables between the markers of this file (created if absent).
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
-    /// Where volumes, sockets and samples go; default target/bench.
-    #[arg(long)]
-    dir: Option<PathBuf>,
-    /// Measure this program instead of building one.
-    #[arg(long, value_name = "PROGRAM")]
-    weir: Option<PathBuf>,
+    #[command(flatten)]
+    place: Place,
 }
 
 /// The task.
 pub(crate) fn main(args: &Args) -> Result<()> {
-    setup::for_clients()?;
-    let program = match &args.weir {
-        Some(program) => std::path::absolute(program)?,
-        None => weir_program()?,
-    };
-    let dir = match &args.dir {
-        Some(dir) => std::path::absolute(dir)?,
-        None => command::root().join("target/bench"),
-    };
-    let data = dir.join("iscsi");
-    if data.exists() {
-        fs::remove_dir_all(&data)?;
-    }
-    fs::create_dir_all(&data).with_context(|| data.display().to_string())?;
-    let tables = tables(args, &program, &data);
-    let facts = machine::facts(&data, Some(&program))?;
-    fs::remove_dir_all(&data)?;
-    let text = format!("{}\n{}", tables?, report::facts_table(&facts));
-    println!("{text}");
-    if let Some(out) = &args.out {
-        report::write_between(out, (BEGIN, END), &text)?;
-    }
-    Ok(())
+    args.place.tables("iscsi", (BEGIN, END), |program, data| tables(args, program, data))
 }
 
 fn tables(args: &Args, program: &Path, data: &Path) -> Result<String> {

@@ -13,13 +13,12 @@ mod memory;
 mod space;
 
 use std::fmt::Write as _;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use crate::bench_peers::{fio, machine, report, weir_program};
-use crate::{command, setup};
+use crate::bench::Place;
+use crate::bench_peers::{fio, report};
 use layout::{LAYOUTS, Load, Pool, Speed, VOLUME_BYTES};
 
 const BEGIN: &str = "<!-- bench-layouts: begin -->";
@@ -35,15 +34,8 @@ pub(crate) struct Args {
     /// Seconds of one turn.
     #[arg(long, default_value_t = 6)]
     seconds: u64,
-    /// Write the tables between the markers of this file (created if absent).
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
-    /// Where disks and sockets go; default target/bench.
-    #[arg(long)]
-    dir: Option<PathBuf>,
-    /// Measure this program instead of building one.
-    #[arg(long, value_name = "PROGRAM")]
-    weir: Option<PathBuf>,
+    #[command(flatten)]
+    place: Place,
 }
 
 /// What one layout did, by turn.
@@ -70,32 +62,10 @@ struct Raw {
 
 /// The task.
 pub(crate) fn main(args: &Args) -> Result<()> {
-    setup::for_clients()?;
-    let program = match &args.weir {
-        Some(program) => std::path::absolute(program)?,
-        None => weir_program()?,
-    };
-    let dir = match &args.dir {
-        Some(dir) => std::path::absolute(dir)?,
-        None => command::root().join("target/bench"),
-    };
-    let data = dir.join("layouts");
-    if data.exists() {
-        fs::remove_dir_all(&data)?;
-    }
-    fs::create_dir_all(&data).with_context(|| data.display().to_string())?;
-    let measured = measure(args, &program, &data);
-    let facts = machine::facts(&data, Some(&program))?;
-    fs::remove_dir_all(&data)?;
-    let (raw, figures, space, memory) = measured?;
-    let tables = tables(raw, &figures);
-    let facts = report::facts_table(&facts);
-    let text = format!("{tables}\n{}\n{}\n{facts}", space.table(), memory.table()?);
-    println!("{text}");
-    if let Some(out) = &args.out {
-        report::write_between(out, (BEGIN, END), &text)?;
-    }
-    Ok(())
+    args.place.tables("layouts", (BEGIN, END), |program, data| {
+        let (raw, figures, space, memory) = measure(args, program, data)?;
+        Ok(format!("{}\n{}\n{}", tables(raw, &figures), space.table(), memory.table()?))
+    })
 }
 
 type Measured = (Raw, Vec<Figures>, space::Figures, memory::Figures);

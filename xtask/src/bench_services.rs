@@ -12,13 +12,12 @@ mod sharing;
 mod snapshots;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use crate::bench_peers::{machine, report, weir_program};
-use crate::{command, setup};
+use crate::bench::Place;
 
 const BEGIN: &str = "<!-- bench-services: begin -->";
 const END: &str = "<!-- bench-services: end -->";
@@ -32,15 +31,8 @@ pub(crate) struct Args {
     /// Seconds of one turn.
     #[arg(long, default_value_t = 6)]
     seconds: u64,
-    /// Write the tables between the markers of this file (created if absent).
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
-    /// Where disks and sockets go; default target/bench.
-    #[arg(long)]
-    dir: Option<PathBuf>,
-    /// Measure this program instead of building one.
-    #[arg(long, value_name = "PROGRAM")]
-    weir: Option<PathBuf>,
+    #[command(flatten)]
+    place: Place,
     /// Measure this part alone.
     #[arg(long, value_enum, conflicts_with = "out")]
     only: Option<Part>,
@@ -57,29 +49,8 @@ enum Part {
 
 /// The task.
 pub(crate) fn main(args: &Args) -> Result<()> {
-    setup::for_clients()?;
-    let program = match &args.weir {
-        Some(program) => std::path::absolute(program)?,
-        None => weir_program()?,
-    };
-    let dir = match &args.dir {
-        Some(dir) => std::path::absolute(dir)?,
-        None => command::root().join("target/bench"),
-    };
-    let data = dir.join("services");
-    if data.exists() {
-        fs::remove_dir_all(&data)?;
-    }
-    fs::create_dir_all(&data).with_context(|| data.display().to_string())?;
-    let tables = tables(args, &program, &data);
-    let facts = machine::facts(&data, Some(&program))?;
-    fs::remove_dir_all(&data)?;
-    let text = format!("{}\n{}", tables?.join("\n"), report::facts_table(&facts));
-    println!("{text}");
-    if let Some(out) = &args.out {
-        report::write_between(out, (BEGIN, END), &text)?;
-    }
-    Ok(())
+    let measure = |program: &Path, data: &Path| Ok(tables(args, program, data)?.join("\n"));
+    args.place.tables("services", (BEGIN, END), measure)
 }
 
 /// The tables that were asked for. Each part has its pool, whose files go before the next begins.

@@ -8,6 +8,7 @@
 
 #![expect(clippy::print_stdout, reason = "a task's result is what it prints")]
 
+mod bench;
 mod bench_iscsi;
 mod bench_layouts;
 mod bench_peers;

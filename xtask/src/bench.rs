@@ -1,0 +1,62 @@
+//! What the benchmarks of tables share: where they work, what they measure, where tables go.
+//!
+//! Not here: measuring (bench_layouts, bench_services, bench_iscsi).
+//!
+//! Invariant: the folder that a run works in is empty at its begin and gone at its end.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::bench_peers::{machine, report, weir_program};
+use crate::{command, setup};
+
+/// Where and what.
+#[derive(clap::Args)]
+pub(crate) struct Place {
+    /// Write the tables between the markers of this file (created if absent).
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Where disks, sockets and samples go; default target/bench.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Measure this program instead of building one.
+    #[arg(long, value_name = "PROGRAM")]
+    weir: Option<PathBuf>,
+}
+
+impl Place {
+    /// Measures a program in an empty folder, and prints the tables with the machine behind them;
+    /// `markers` are those of the document.
+    pub(crate) fn tables(
+        &self,
+        name: &str,
+        markers: (&str, &str),
+        measure: impl FnOnce(&Path, &Path) -> Result<String>,
+    ) -> Result<()> {
+        setup::for_clients()?;
+        let program = match &self.weir {
+            Some(program) => std::path::absolute(program)?,
+            None => weir_program()?,
+        };
+        let dir = match &self.dir {
+            Some(dir) => std::path::absolute(dir)?,
+            None => command::root().join("target/bench"),
+        };
+        let data = dir.join(name);
+        if data.exists() {
+            fs::remove_dir_all(&data)?;
+        }
+        fs::create_dir_all(&data).with_context(|| data.display().to_string())?;
+        let tables = measure(&program, &data);
+        let facts = machine::facts(&data, Some(&program))?;
+        fs::remove_dir_all(&data)?;
+        let text = format!("{}\n{}", tables?, report::facts_table(&facts));
+        println!("{text}");
+        match &self.out {
+            Some(out) => report::write_between(out, markers, &text),
+            None => Ok(()),
+        }
+    }
+}
