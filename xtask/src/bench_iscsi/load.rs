@@ -164,13 +164,17 @@ impl Cpu {
         let done = AtomicBool::new(false);
         let look = || {
             let mut points = Vec::new();
-            while !done.load(Ordering::Relaxed) {
+            loop {
+                // Read before: the last point is then of after the end.
+                let is_done = done.load(Ordering::Relaxed);
                 let used_us = process.cpu()?.as_secs_f64() * 1e6;
                 let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
                 points.push((now.as_secs_f64() * 1e3, used_us));
+                if is_done {
+                    return anyhow::Ok(Self(points));
+                }
                 std::thread::sleep(Duration::from_millis(100));
             }
-            anyhow::Ok(Self(points))
         };
         std::thread::scope(|scope| {
             let watcher = scope.spawn(look);
