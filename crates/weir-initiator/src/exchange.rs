@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::ops::Range;
 
-use weir_iscsi::pdu::{Digests, Header, NO_TAG, opcode};
+use weir_iscsi::pdu::{Digests, Header, NO_TAG, Residual, opcode};
 use weir_scsi::Lun;
 
 use crate::cdb::Cdb;
@@ -54,18 +54,6 @@ pub enum Data {
     Out(u32),
     /// From the target: at most so many.
     In(u32),
-}
-
-/// Data that was wanted and data that was moved, compared (RFC 7143 11.4.5).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Residual {
-    /// They are the same.
-    #[default]
-    None,
-    /// The command had as many bytes more than was expected.
-    Overflow(u32),
-    /// As many bytes fewer.
-    Underflow(u32),
 }
 
 /// How a command ended.

@@ -33,7 +33,7 @@ mod url;
 pub use connection::{Connection, WireBytes};
 pub use discovery::{Discovered, discover};
 pub use error::InitiatorError;
-pub use exchange::{Answer, Buffers, Data, Done, Exchange, Residual};
+pub use exchange::{Answer, Buffers, Data, Done, Exchange};
 pub use facts::{
     BlockLimits, Caching, Capacity, Inquiry, Provisioning, copy_segment_blocks_max, naa_in,
 };
@@ -42,7 +42,7 @@ pub use sense::{Advice, Sense, Status, advice};
 pub use session::{Reply, Session};
 pub use terms::Terms;
 pub use url::Url;
-pub use weir_iscsi::pdu::Digests;
+pub use weir_iscsi::pdu::{Digests, Residual};
 pub use weir_iscsi::{Credentials, Secret};
 
 /// What this side calls itself where nothing else is said.

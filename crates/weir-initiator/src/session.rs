@@ -7,10 +7,12 @@
 
 use std::thread::sleep;
 
+use weir_iscsi::pdu::Residual;
+
 use crate::cdb::{self, Cdb};
 use crate::connection::{Connection, WireBytes};
 use crate::error::InitiatorError;
-use crate::exchange::{Buffers, Data, Residual};
+use crate::exchange::{Buffers, Data};
 use crate::facts::{BlockLimits, Caching, Capacity, Inquiry, Provisioning};
 use crate::handshake::Deadline;
 use crate::limits::{BUSY_WAIT, TRIES_MAX};

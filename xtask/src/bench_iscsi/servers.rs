@@ -7,11 +7,11 @@
 
 use std::fs::File;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
 use super::load::Row;
 use crate::bench_peers::process::{Process, guarded};
@@ -83,11 +83,11 @@ impl Servers {
         command.arg("serve").arg("--state").arg(data.join("state"));
         command.args(["--nbd", &nbd, "--api", &api, "--iscsi", &weir_portal]);
         command.args(["--memory", &MEMORY_BYTES.to_string(), "--log", "warn"]);
-        let weir = launch(command, &data.join("weir.log"))?;
+        let weir = Process::launch(command, &data.join("weir.log"))?;
         let mut command = guarded("tgtd");
         command.args(["--foreground", "--control-port", TGT_CONTROL]);
         command.args(["--iscsi", &format!("portal={tgt_portal}")]);
-        let tgt = launch(command, &data.join("tgt.log"))?;
+        let tgt = Process::launch(command, &data.join("tgt.log"))?;
         let servers = Self { weir, tgt, weir_portal, tgt_portal, nbd, api };
         servers.set_up_weir(program, data)?;
         set_up_tgt(data)?;
@@ -164,13 +164,6 @@ fn set_up_tgt(data: &Path) -> Result<()> {
 /// An address of loopback that is free now.
 fn free_address() -> Result<String> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
-}
-
-fn launch(mut command: Command, log: &PathBuf) -> Result<Process> {
-    let log = File::create(log)?;
-    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-    let line = command::show(&command);
-    Ok(Process::new(command.spawn().with_context(|| format!("cannot start `{line}`"))?))
 }
 
 fn wait(who: &str, try_once: impl Fn() -> Result<()>) -> Result<()> {

@@ -4,11 +4,14 @@
 //!
 //! Invariants: CPU counts all threads, ended ones included; dropping ends the process.
 
-use std::fs;
-use std::process::{Child, Command};
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+
+use crate::command;
 
 /// A program that the kernel kills when this one dies, whatever the reason.
 pub(crate) fn guarded(program: &str) -> Command {
@@ -26,6 +29,14 @@ impl Process {
     /// Takes over a child; it ends with this value.
     pub(crate) fn new(child: Child) -> Self {
         Self { child }
+    }
+
+    /// Starts a command whose output goes to a file.
+    pub(crate) fn launch(mut command: Command, log: &Path) -> Result<Self> {
+        let log = File::create(log)?;
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let line = command::show(&command);
+        Ok(Self::new(command.spawn().with_context(|| format!("cannot start `{line}`"))?))
     }
 
     /// User and system time so far.

@@ -7,7 +7,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -139,7 +139,7 @@ impl Server {
         command.arg("serve").arg("--state").arg(dir.join("state"));
         command.args(["--nbd", &socket("nbd.sock"), "--api", &socket("api.sock")]);
         command.args(["--memory", &WEIR_MEMORY_BYTES.to_string(), "--log", "warn"]);
-        let process = launch(command, &dir)?;
+        let process = Process::launch(command, &dir.join("log"))?;
         let uri = format!("nbd+unix:///bench/v?socket={}", dir.join("nbd.sock").display());
         Ok(Self { kind: Kind::Weir, process, uri, dir })
     }
@@ -168,7 +168,7 @@ impl Server {
     }
 
     fn spawn(kind: Kind, command: Command, uri: String, dir: PathBuf) -> Result<Self> {
-        let process = launch(command, &dir)?;
+        let process = Process::launch(command, &dir.join("log"))?;
         let mut server = Self { kind, process, uri, dir };
         server.wait_for_export()?;
         Ok(server)
@@ -211,11 +211,4 @@ impl Server {
         }
         Ok(())
     }
-}
-
-fn launch(mut command: Command, dir: &Path) -> Result<Process> {
-    let log = File::create(dir.join("log"))?;
-    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-    let line = command::show(&command);
-    Ok(Process::new(command.spawn().with_context(|| format!("cannot start `{line}`"))?))
 }

@@ -7,9 +7,9 @@
 
 use std::ops::Range;
 
-use weir_iscsi::pdu::{Header, NO_TAG, opcode};
+use weir_iscsi::pdu::{Header, NO_TAG, Residual, opcode};
 
-use super::{Answer, Buffers, Burst, Data, Exchange, Residual, reached};
+use super::{Answer, Buffers, Burst, Data, Exchange, reached};
 use crate::error::InitiatorError;
 use crate::limits::OUTPUT_BYTES_MAX;
 use crate::sense::Status;
