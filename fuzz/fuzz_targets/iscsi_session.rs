@@ -20,9 +20,11 @@ use weir_base::BLOCK_BYTES;
 use weir_device::Block;
 use weir_iscsi::limits::TRANSFER_BYTES_MAX;
 use weir_iscsi::pdu::{self, Digests, Login};
-use weir_iscsi::{Admission, Applicant, Authentication, Discovered, Refusal, Sessions, Targets};
+use weir_iscsi::{
+    Admission, Applicant, Authentication, Discovered, Iscsi, Refusal, Sessions, Targets,
+};
 use weir_scsi::{Command, Completion, Lun, Managed, Management, Nexus, Sense, Status};
-use weir_serve::{Address, Budget, OutBuf, Peer, Watch};
+use weir_serve::{Address, Budget, OutBuf, Peer, Protocol, Watch};
 
 /// As much as a socket takes without a reader.
 const INPUT_BYTES_MAX: usize = 64 << 10;
@@ -85,7 +87,8 @@ async fn session(input: Vec<u8>) {
         // Each 48 bytes asked for are answered with a few PDUs, and at most one read.
         assert!(got.len() <= (1 + asked / 48) * (16 << 10) + (64 << 10), "{} bytes", got.len());
     };
-    let server = weir_iscsi::session::run(theirs, &targets, &budget, &peer, &watch);
+    let protocol = Iscsi::with_budget(Arc::clone(&targets), budget);
+    let server = protocol.run(theirs, &peer, &watch, None);
     let (_, ended) = futures_util::join!(client, server);
     drop(ended);
     assert!(targets.sessions().list().is_empty());

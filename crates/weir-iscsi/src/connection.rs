@@ -41,6 +41,7 @@ mod gather;
 mod management;
 mod order;
 mod outbox;
+mod rest;
 mod room;
 mod sequence;
 mod texts;
@@ -51,7 +52,7 @@ use outbox::Outbox;
 use sequence::{Sequence, Turn};
 use texts::Exchange;
 
-/// What a connection is made of.
+/// What a connection is made of, when it begins and when it is at rest.
 pub(crate) struct Parts {
     pub(crate) nexus: Option<Box<dyn Nexus>>,
     pub(crate) place: Place,
@@ -63,6 +64,8 @@ pub(crate) struct Parts {
     pub(crate) cid: u16,
     pub(crate) cmd_sn: u32,
     pub(crate) stat_sn: u32,
+    /// The last target transfer tag that was given.
+    pub(crate) ttt: u32,
 }
 
 /// What reader, writer and tasks of one connection share.
@@ -99,7 +102,7 @@ pub(crate) struct Connection {
     /// Commands that wait until others before them have ended.
     dormant: RefCell<Vec<(u32, u64)>>,
     waiting: RefCell<Vec<Waiting>>,
-    exchange: RefCell<Exchange>,
+    exchange: RefCell<Option<Exchange>>,
     last_ttt: Cell<u32>,
     /// The answer to a logout, to be given when nothing is under way.
     logout: Cell<Option<u32>>,
@@ -168,7 +171,7 @@ impl Connection {
             dormant: RefCell::default(),
             waiting: RefCell::default(),
             exchange: RefCell::default(),
-            last_ttt: Cell::new(0),
+            last_ttt: Cell::new(parts.ttt),
             logout: Cell::new(None),
             ended: Cell::new(false),
             broken: Cell::new(false),

@@ -11,9 +11,10 @@
 //! Invariants:
 //! - at the end of input, at logout and at a stop, commands under way finish and their answers are
 //!   sent before the socket is closed;
-//! - nothing is taken after the end was reached.
+//! - nothing is taken after the end was reached;
+//! - a session moves to another thread only at rest, between two requests.
 
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,6 +59,8 @@ impl Iscsi {
 
 impl Protocol for Iscsi {
     type Error = IscsiError;
+    type Parked = Parked;
+    const MOVES: bool = true;
 
     fn name(&self) -> &'static str {
         "iscsi"
@@ -68,38 +71,75 @@ impl Protocol for Iscsi {
         socket: S,
         peer: &Peer,
         watch: &Watch,
-    ) -> Result<(), IscsiError> {
-        run(socket, &self.targets, &self.budget, peer, watch).await
+        parked: Option<Parked>,
+    ) -> Result<Option<Parked>, IscsiError> {
+        let mut wire = Wire { socket, input: Input::new(INPUT_BYTES_MAX) };
+        if let Some(Parked { parts, received }) = parked {
+            wire.input.put_back(received);
+            return self.serve(wire, Connection::new(*parts), watch).await;
+        }
+        let side = Side { targets: &self.targets, budget: &self.budget, watch };
+        let login = compio::time::timeout(LOGIN_LIMIT, log_in(&mut wire, side, peer));
+        let Ok(result) = login.await else {
+            return Err(IscsiError::LoginTimeout { seconds: LOGIN_LIMIT.as_secs() });
+        };
+        let Some(connection) = result? else { return Ok(None) };
+        self.serve(wire, connection, watch).await
     }
 }
 
-/// Serves one connection until it ends; must run on a compio runtime.
-///
-/// # Errors
-/// Why the connection was dropped; `Ok` where it ended in good order.
-pub async fn run<S: Socket>(
-    socket: S,
-    targets: &Arc<dyn Targets>,
-    budget: &Arc<Budget>,
-    peer: &Peer,
-    watch: &Watch,
-) -> Result<(), IscsiError> {
-    let mut wire = Wire { socket, input: Input::new(INPUT_BYTES_MAX) };
-    let side = Side { targets, budget, watch };
-    let login = compio::time::timeout(LOGIN_LIMIT, log_in(&mut wire, side, peer));
-    let Ok(result) = login.await else {
-        return Err(IscsiError::LoginTimeout { seconds: LOGIN_LIMIT.as_secs() });
-    };
-    let Some(connection) = result? else { return Ok(()) };
+/// A session at rest, on its way to another thread.
+pub struct Parked {
+    parts: Box<Parts>,
+    /// What was received and not taken.
+    received: Vec<u8>,
+}
 
-    let _release = Release(Rc::clone(&connection));
-    let (socket, limit) = (|| wire.socket.clone(), targets.quiet_limit());
-    let writer = compio::runtime::spawn(write_answers(socket(), Rc::clone(&connection), limit));
-    let watch_over = compio::runtime::spawn(watch_over(socket(), Rc::clone(&connection), limit));
-    let turns = compio::runtime::spawn(take_turns(Rc::clone(&connection)));
-    let logout = compio::runtime::spawn(ask_to_log_out(Rc::clone(&connection)));
-    let read = read_requests(&mut wire, &connection, watch).await;
-    drop((watch_over, turns, logout));
+impl Iscsi {
+    /// Full feature phase.
+    async fn serve<S: Socket>(
+        &self,
+        mut wire: Wire<S>,
+        connection: Rc<Connection>,
+        watch: &Watch,
+    ) -> Result<Option<Parked>, IscsiError> {
+        let _release = Release(Rc::downgrade(&connection));
+        let (socket, limit) = (|| wire.socket.clone(), self.targets.quiet_limit());
+        let writer = compio::runtime::spawn(write_answers(socket(), Rc::clone(&connection), limit));
+        let others = [
+            compio::runtime::spawn(watch_over(socket(), Rc::clone(&connection), limit)),
+            compio::runtime::spawn(take_turns(Rc::clone(&connection))),
+            compio::runtime::spawn(ask_to_log_out(Rc::clone(&connection))),
+        ];
+        let read = read_requests(&mut wire, &connection, watch).await;
+        drop(others);
+        if matches!(read, Ok(End::AtRest)) {
+            return park(wire, connection, writer).await.map(Some);
+        }
+        finish(&wire, connection, writer, watch, read.map(drop)).await.map(|()| None)
+    }
+}
+
+/// Takes a session at rest apart.
+async fn park<S: Socket>(
+    wire: Wire<S>,
+    connection: Rc<Connection>,
+    writer: Writer,
+) -> Result<Parked, IscsiError> {
+    connection.end();
+    writer.await.unwrap_or(Ok(()))?;
+    let parts = Box::new(connection.into_parts().await?);
+    Ok(Parked { parts, received: wire.input.pending().to_vec() })
+}
+
+/// Ends a session in which no further request is taken.
+async fn finish<S: Socket>(
+    wire: &Wire<S>,
+    connection: Rc<Connection>,
+    writer: Writer,
+    watch: &Watch,
+    read: Result<(), IscsiError>,
+) -> Result<(), IscsiError> {
     connection.stop_taking();
     let ending = connection.ending();
     if (watch.is_stopping() || ending.is_some()) && !connection.is_broken() {
@@ -153,11 +193,13 @@ async fn drain(connection: &Connection, writer: Writer) -> Result<(), IscsiError
 
 /// Lets the writer end however the session does, a panic of the storage included; otherwise it
 /// would keep the socket open for ever.
-struct Release(Rc<Connection>);
+struct Release(Weak<Connection>);
 
 impl Drop for Release {
     fn drop(&mut self) {
-        self.0.give_up();
+        if let Some(connection) = self.0.upgrade() {
+            connection.give_up();
+        }
     }
 }
 
@@ -289,23 +331,39 @@ async fn enter<S: Socket>(
         side.watch.set_user_of(target);
     }
     tracing::debug!(initiator = %applicant.port, ?target, tsih, ?terms, "iSCSI session begins");
-    let (targets, share) = (Arc::clone(side.targets), side.budget.share());
+    let (targets, share, ttt) = (Arc::clone(side.targets), side.budget.share(), 0);
     let parts =
-        Parts { nexus, place, targets, share, applicant, target, terms, cid, cmd_sn, stat_sn };
+        Parts { nexus, place, targets, share, applicant, target, terms, cid, cmd_sn, stat_sn, ttt };
     Ok((Connection::new(parts), tsih))
 }
 
-/// Receives and takes requests until the end of input, a logout, a stop, or what cannot be taken.
+/// Why no further request is taken.
+enum End {
+    /// Of the session: end of input, a logout or a stop.
+    Over,
+    /// The session is to go on on another thread, and can.
+    AtRest,
+}
+
+/// Receives and takes requests until the end, or what cannot be taken.
 async fn read_requests<S: Socket>(
     wire: &mut Wire<S>,
     connection: &Rc<Connection>,
     watch: &Watch,
-) -> Result<(), IscsiError> {
+) -> Result<End, IscsiError> {
     let rest_of_pdu = Linger::default();
     loop {
-        let Some(need) = take_pending(&mut wire.input, connection).await? else { return Ok(()) };
+        let Some(need) = take_pending(&mut wire.input, connection).await? else {
+            return Ok(End::Over);
+        };
         if watch.is_stopping() || connection.is_broken() || connection.ending().is_some() {
-            return Ok(());
+            return Ok(End::Over);
+        }
+        if watch.is_to_move() {
+            if connection.comes_to_rest().await {
+                return Ok(End::AtRest);
+            }
+            watch.stay();
         }
         connection.flush();
         connection.idle();
@@ -313,8 +371,9 @@ async fn read_requests<S: Socket>(
         let receive = wire.receive(need);
         let received = if begun { rest_of_pdu.wait(receive).await? } else { receive.await? };
         connection.received();
+        watch.has_work();
         if received == 0 {
-            return if begun { Err(IscsiError::Truncated) } else { Ok(()) };
+            return if begun { Err(IscsiError::Truncated) } else { Ok(End::Over) };
         }
     }
 }

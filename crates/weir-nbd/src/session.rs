@@ -12,6 +12,7 @@
 //!   sent before the socket is closed;
 //! - no request is run after the end was reached.
 
+use std::convert::Infallible;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -36,13 +37,21 @@ pub struct Nbd(pub Arc<dyn Exports>);
 
 impl Protocol for Nbd {
     type Error = NbdError;
+    type Parked = Infallible;
+    const MOVES: bool = false;
 
     fn name(&self) -> &'static str {
         "nbd"
     }
 
-    async fn run<S: Socket>(&self, socket: S, _: &Peer, watch: &Watch) -> Result<(), NbdError> {
-        run(socket, &*self.0, watch).await
+    async fn run<S: Socket>(
+        &self,
+        socket: S,
+        _: &Peer,
+        watch: &Watch,
+        _: Option<Infallible>,
+    ) -> Result<Option<Infallible>, NbdError> {
+        run(socket, &*self.0, watch).await.map(|()| None)
     }
 }
 

@@ -23,7 +23,7 @@ const MIB: u64 = 1 << 20;
 struct Setup {
     scratch: Scratch,
     exports: Arc<MemoryExports>,
-    server: ServerHandle,
+    server: ServerHandle<Nbd>,
 }
 
 impl Setup {

@@ -25,7 +25,7 @@ const SIZE: u64 = 64 << 20;
 
 struct Setup {
     exports: Arc<MemoryExports>,
-    server: ServerHandle,
+    server: ServerHandle<Nbd>,
     _scratch: Scratch,
 }
 

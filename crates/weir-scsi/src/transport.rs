@@ -128,8 +128,8 @@ pub enum Managed {
 }
 
 /// One initiator port at one target port: what a transport's session talks to. Dropping it is the
-/// loss of the nexus.
-pub trait Nexus {
+/// loss of the nexus. It is used by one thread at a time, not always the same.
+pub trait Nexus: Send {
     /// Runs a command at once if it need not wait; `None`, with `data_in` as it was, if it must.
     fn try_execute(&self, command: &Command<'_>, data_in: &mut OutBuf) -> Option<Completion>;
 

@@ -10,6 +10,8 @@
 
 #![deny(clippy::indexing_slicing)]
 
+mod acceptor;
+mod balance;
 mod budget;
 mod error;
 mod export;
@@ -23,6 +25,7 @@ mod server;
 mod sieve;
 mod signal;
 mod socket;
+mod worker;
 
 pub use budget::{Budget, Share};
 pub use error::ServeError;
@@ -32,7 +35,7 @@ pub use linger::{Linger, give_way};
 pub use listener::{Address, Listener, Peer};
 pub use outbuf::OutBuf;
 pub use outgoing::Outgoing;
-pub use server::{Protocol, ServerHandle, Worker, serve, split};
+pub use server::{Protocol, ServerHandle, serve};
 pub use signal::Signal;
 pub use socket::{Socket, Watch, shut};
 pub use weir_device::Block;

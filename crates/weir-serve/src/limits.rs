@@ -27,6 +27,18 @@ pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// Unanswered probes before the connection is dropped.
 pub const KEEPALIVE_PROBES: u32 = 3;
 
+/// How often it is looked whether sessions are to move to another worker: rarely enough to cost
+/// nothing, and that a span holds many turns of the kernel's scheduler; soon enough for a benchmark
+/// of seconds.
+pub const BALANCE_SPAN: Duration = Duration::from_millis(250);
+
+/// A session that is to move stops taking requests for so long at most, to come to rest.
+pub const REST_LIMIT: Duration = Duration::from_millis(20);
+
+/// Disconnections are remembered for so long, for sessions that were on their way to another worker
+/// meanwhile: much longer than that takes.
+pub const DISCONNECTS_KEPT: Duration = Duration::from_mins(1);
+
 /// At a stop, clients that do not take their replies are cut off after this long.
 pub const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 

@@ -95,10 +95,19 @@ impl fmt::Display for Peer {
     }
 }
 
-/// A connection nobody serves yet.
+/// The socket of a connection that no worker has.
 pub(crate) enum Accepted {
     Tcp(std::net::TcpStream),
     Unix(UnixStream),
+}
+
+impl AsFd for Accepted {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(socket) => socket.as_fd(),
+            Self::Unix(socket) => socket.as_fd(),
+        }
+    }
 }
 
 impl Listener {

@@ -1,29 +1,85 @@
-//! A connection's socket, and how a session on it is watched and stopped.
+//! A connection's socket, and how a session on it is watched, moved and stopped.
 //!
 //! Not here: listening (`listener`), what a session does (each protocol).
 //!
-//! Invariant: a stop is seen by the session at its next receive, which is ended by shutting down
-//! the reading side.
+//! Invariants:
+//! - a stop is seen by the session at its next receive, which is ended by shutting down the reading
+//!   side;
+//! - a session that is to move and cannot goes on where it is.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Instant;
 
 use compio::io::{AsyncRead, AsyncWrite};
 use rustix::net::Shutdown;
+
+use crate::balance::Load;
 
 /// A connected stream socket; clones are the same socket.
 pub trait Socket: AsyncRead + AsyncWrite + AsFd + Clone + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + AsFd + Clone + 'static> Socket for T {}
 
-/// How the outside sees and stops a session.
-#[derive(Debug, Default)]
+/// How the outside sees, moves and stops a session.
+#[derive(Default)]
 pub struct Watch {
+    load: Arc<Load>,
+    /// The last span in which it had something to do.
+    active_in: Cell<Option<u32>>,
     stopping: Cell<bool>,
-    user_of: RefCell<Option<String>>,
+    /// The worker it is to move to.
+    moves_to: Cell<Option<usize>>,
+    user_of: RefCell<Option<UserOf>>,
+}
+
+/// What a session uses, and since when.
+#[derive(Clone)]
+pub(crate) struct UserOf {
+    pub(crate) name: String,
+    pub(crate) since: Instant,
 }
 
 impl Watch {
+    /// Of a session on a worker that has this load.
+    pub(crate) fn new(load: &Arc<Load>, user_of: Option<UserOf>) -> Self {
+        let user_of = RefCell::new(user_of);
+        Self { load: Arc::clone(load), user_of, ..Self::default() }
+    }
+
+    /// Says that the session has something to do; only such sessions are moved.
+    pub fn has_work(&self) {
+        let span = self.load.span();
+        if self.active_in.replace(Some(span)) != Some(span) {
+            self.load.count_active();
+        }
+    }
+
+    /// Whether it had something to do in this span of time or the one before.
+    pub(crate) fn was_active(&self) -> bool {
+        self.active_in.get().is_some_and(|span| self.load.span().wrapping_sub(span) <= 1)
+    }
+
+    /// Asks the session to go on on another worker, once nothing of it is under way.
+    pub(crate) fn move_to(&self, worker: usize) {
+        self.moves_to.set(Some(worker));
+    }
+
+    /// Whether the session is to go on elsewhere.
+    pub const fn is_to_move(&self) -> bool {
+        self.moves_to.get().is_some()
+    }
+
+    /// The session cannot move now.
+    pub fn stay(&self) {
+        self.moves_to.set(None);
+    }
+
+    pub(crate) const fn moves_to(&self) -> Option<usize> {
+        self.moves_to.get()
+    }
+
     /// Asks the session to take no further request. A receive under way must be ended too, by
     /// shutting down the socket's reading side.
     pub fn stop(&self) {
@@ -35,14 +91,18 @@ impl Watch {
         self.stopping.get()
     }
 
-    /// What the session uses (an export, a target), once that is agreed on.
-    pub fn user_of(&self) -> Option<String> {
+    /// Says what the session uses (an export, a target), once that is agreed on.
+    pub fn set_user_of(&self, name: &str) {
+        self.user_of.replace(Some(UserOf { name: name.to_owned(), since: Instant::now() }));
+    }
+
+    pub(crate) fn user_of(&self) -> Option<UserOf> {
         self.user_of.borrow().clone()
     }
 
-    /// Says what the session uses from now on.
-    pub fn set_user_of(&self, name: &str) {
-        self.user_of.replace(Some(name.to_owned()));
+    /// Whether it uses what has that name.
+    pub(crate) fn is_user_of(&self, name: &str) -> bool {
+        self.user_of.borrow().as_ref().is_some_and(|of| of.name == name)
     }
 }
 

@@ -33,6 +33,8 @@ use weir_api::{Answer, ApiError, Control, SendStream};
 use weir_base::{ErrorKind, Guid};
 use weir_dataset::{Engine, EngineOptions};
 use weir_device::Arena;
+use weir_iscsi::Iscsi;
+use weir_nbd::Nbd;
 use weir_pool::{ImportOptions, PlantedBug};
 
 use super::activity::Activity;
@@ -59,10 +61,10 @@ pub(super) enum Entry {
 /// What clients use, by protocol.
 pub(super) struct Clients {
     pub(super) exports: Arc<Registry>,
-    pub(super) nbd: weir_serve::ServerHandle,
+    pub(super) nbd: weir_serve::ServerHandle<Nbd>,
     pub(super) targets: Arc<TargetRegistry>,
     /// None where nobody listens for it.
-    pub(super) iscsi: Option<weir_serve::ServerHandle>,
+    pub(super) iscsi: Option<weir_serve::ServerHandle<Iscsi>>,
 }
 
 /// Everything the management interface acts on.
@@ -74,9 +76,9 @@ pub(super) struct Manager {
     pub(super) pools: RwLock<BTreeMap<String, Entry>>,
     pub(super) state: Mutex<StateFile>,
     pub(super) exports: Arc<Registry>,
-    pub(super) nbd: RwLock<Option<weir_serve::ServerHandle>>,
+    pub(super) nbd: RwLock<Option<weir_serve::ServerHandle<Nbd>>>,
     pub(super) targets: Arc<TargetRegistry>,
-    pub(super) iscsi: Mutex<Option<weir_serve::ServerHandle>>,
+    pub(super) iscsi: Mutex<Option<weir_serve::ServerHandle<Iscsi>>>,
     /// Held by the call that changes something.
     pub(super) changes: Changes,
     /// Engines of pools that are being closed.

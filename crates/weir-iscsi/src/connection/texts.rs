@@ -13,7 +13,7 @@ use crate::targets::Discovered;
 use crate::terms::Answer;
 use crate::text::{self, Gathered, NOT_UNDERSTOOD, REJECT};
 
-/// What has come and what is still to be sent.
+/// What has come and what is still to be sent, while more is to come or to be sent.
 #[derive(Default)]
 pub(super) struct Exchange {
     gathered: Gathered,
@@ -24,7 +24,7 @@ pub(super) struct Exchange {
 
 impl Connection {
     pub(super) fn take_text(&self, request: &Text, pdu: &Pdu<'_>) -> Result<(), IscsiError> {
-        let mut exchange = self.exchange.take();
+        let mut exchange = self.exchange.take().unwrap_or_default();
         if request.ttt == NO_TAG {
             exchange = Exchange::default();
         } else if exchange.ttt != Some(request.ttt) {
@@ -39,7 +39,7 @@ impl Connection {
             let response =
                 TextResponse { is_final: false, continues: false, itt: request.itt, ttt };
             self.answer(response.encode(), &[]);
-            self.exchange.replace(exchange);
+            self.exchange.replace(Some(exchange));
             return Ok(());
         }
         let asked = exchange.gathered.take();
@@ -67,7 +67,7 @@ impl Connection {
         exchange.ttt = continues.then_some(ttt);
         let response = TextResponse { is_final: !continues, continues, itt, ttt };
         self.answer(response.encode(), &part);
-        self.exchange.replace(exchange);
+        self.exchange.replace(continues.then_some(exchange));
     }
 
     fn answer_pairs(&self, pairs: &[(&str, &str)]) -> Vec<u8> {

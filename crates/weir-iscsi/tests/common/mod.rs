@@ -19,7 +19,7 @@ use weir_serve::{Address, Budget, Listener, ServerHandle, serve};
 
 pub(crate) struct Setup {
     pub(crate) targets: Arc<MemoryTargets>,
-    pub(crate) server: ServerHandle,
+    pub(crate) server: ServerHandle<Iscsi>,
     pub(crate) address: SocketAddr,
 }
 

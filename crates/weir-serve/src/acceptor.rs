@@ -1,0 +1,127 @@
+//! The acceptor: one thread takes the connections of all listeners and gives them to workers.
+//!
+//! Not here: sockets that listen (`listener`), what workers do (`worker`).
+//!
+//! A connection goes to the worker that has the fewest. One acceptor for all listeners balances
+//! unix sockets as well as TCP, which SO_REUSEPORT would not. The same thread looks now and then
+//! whether sessions are to move (`balance`).
+//!
+//! Invariant: at most [`CONNECTIONS_MAX`] connections; more are closed at once, and said so in the
+//! log.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::balance::{Balancer, Move};
+use crate::limits::CONNECTIONS_MAX;
+use crate::listener::{Accepted, Listener, Peer};
+use crate::worker::{Arrival, Message, Way, send};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// After a failed accept (no descriptors left) the next try waits: the cause will not be gone at
+/// once, and the log must not fill.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// See the file's head.
+pub(crate) struct Acceptor<T> {
+    /// The protocol's.
+    name: &'static str,
+    listeners: Vec<Listener>,
+    stop: UnixStream,
+    ways: Arc<[Way<T>]>,
+    balancer: Option<Balancer>,
+}
+
+impl<T> Acceptor<T> {
+    /// It ends when the other end of `stop` is dropped; only sessions that can move are balanced.
+    pub(crate) fn new(
+        name: &'static str,
+        listeners: Vec<Listener>,
+        stop: UnixStream,
+        ways: Arc<[Way<T>]>,
+        moves: bool,
+    ) -> Self {
+        let loads = ways.iter().map(|(_, load)| Arc::clone(load));
+        let balancer = moves.then(|| Balancer::new(loads));
+        Self { name, listeners, stop, ways, balancer }
+    }
+
+    pub(crate) fn run(mut self) {
+        loop {
+            let rest = self.balancer.as_ref().and_then(Balancer::rest);
+            let mut fds = vec![PollFd::new(&self.stop, PollFlags::IN)];
+            fds.extend(self.listeners.iter().map(|one| PollFd::new(one, PollFlags::IN)));
+            // It fits: a span is short.
+            let limit = rest.and_then(|rest| Timespec::try_from(rest).ok());
+            match poll(&mut fds, limit.as_ref()) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => {
+                    tracing::error!(%error, "stops accepting: poll failed");
+                    return;
+                }
+            }
+            let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
+            if ready.next() == Some(true) {
+                return;
+            }
+            for (listener, ready) in self.listeners.iter().zip(ready) {
+                if ready {
+                    self.accept(listener);
+                }
+            }
+            self.balance();
+        }
+    }
+
+    /// Asks for sessions to be moved, where it is time for that.
+    fn balance(&mut self) {
+        let due =
+            self.balancer.as_mut().filter(|one| one.rest().is_some_and(|rest| rest.is_zero()));
+        let Some(Move { from, to, count }) = due.and_then(Balancer::look) else { return };
+        tracing::debug!(protocol = self.name, from, to, count, "sessions are to move");
+        if let Some((sender, _)) = self.ways.get(from) {
+            // A worker that is gone has no sessions.
+            drop(sender.send(Message::Give { to, count }));
+        }
+    }
+
+    fn accept(&self, listener: &Listener) {
+        match listener.accept() {
+            Ok((accepted, peer)) => self.hand_over(accepted, peer),
+            // Taken back by the client before it was accepted, or nothing there after all.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock
+                        | io::ErrorKind::ConnectionAborted
+                        | io::ErrorKind::Interrupted
+                ) => {}
+            Err(error) => {
+                tracing::warn!(%error, "connection not accepted");
+                std::thread::sleep(ACCEPT_PAUSE);
+            }
+        }
+    }
+
+    fn hand_over(&self, accepted: Accepted, peer: Peer) {
+        let connections = |(_, load): &Way<T>| load.connections.load(Ordering::Relaxed);
+        let total: usize = self.ways.iter().map(connections).sum();
+        if total >= CONNECTIONS_MAX {
+            tracing::warn!(
+                protocol = self.name,
+                %peer,
+                limit = CONNECTIONS_MAX,
+                "connection closed: too many"
+            );
+            return;
+        }
+        // Sessions that move meanwhile may make it one more than another has: it does no harm.
+        if let Some(way) = self.ways.iter().min_by_key(|way| connections(way)) {
+            send(way, Arrival::new(accepted, peer));
+        }
+    }
+}
