@@ -8,7 +8,7 @@
 mod common;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::initiator::{Initiator, NAME};
 use common::memory::{BLOCK, Disk, TARGET};
@@ -158,6 +158,26 @@ fn a_session_that_is_owed_something_stays() {
 }
 
 #[test]
+fn the_first_part_of_a_pdu_goes_along() {
+    let Setup { targets, server, address } = setup(Disk::new(SIZE));
+    let data = pattern(64 << 10, 4);
+    targets.disk.fill(0, &data);
+    let mut initiator = Initiator::session(address, &[]);
+    for part in [1, 20, 47] {
+        initiator.nop(b"");
+        let before = server.connections_of_workers();
+        server.move_sessions(0, 1, 1);
+        server.move_sessions(1, 0, 1);
+        std::thread::sleep(Duration::from_millis(20));
+        let header = initiator.read_header(0, 128);
+        initiator.send_raw(&header.0[..part]);
+        wait_until("a move", || server.connections_of_workers() != before);
+        initiator.send_raw(&header.0[part..]);
+        assert_eq!(initiator.take_read(data.len()), data);
+    }
+}
+
+#[test]
 fn what_ends_sessions_reaches_those_on_their_way() {
     for round in 0..60_u32 {
         let Setup { targets, server, address } = setup(Disk::new(SIZE).slow());
@@ -167,7 +187,9 @@ fn what_ends_sessions_reaches_those_on_their_way() {
         std::thread::scope(|scope| {
             let reads = scope.spawn(|| {
                 // Until it is told to go: an asynchronous message, or the end.
+                let start = Instant::now();
                 loop {
+                    assert!(start.elapsed() < Duration::from_secs(20), "it is told to go");
                     let header = initiator.read_header(0, 1);
                     let mut out = weir_serve::OutBuf::default();
                     weir_iscsi::pdu::put(&mut out, header, &[], initiator.digests);
@@ -193,9 +215,10 @@ fn what_ends_sessions_reaches_those_on_their_way() {
                 0 => handle.disconnect(TARGET),
                 _ => assert_eq!(targets.sessions.end_initiator(TARGET, NAME), 1),
             }
-            reads.join().expect("it ends");
+            let read = reads.join();
             end.store(true, Ordering::Relaxed);
             mover.join().expect("it ends");
+            read.expect("its answers are right");
         });
         wait_until("no nexus", || targets.disk.nexuses.load(Ordering::SeqCst) == 0);
         drop(server.take());
