@@ -23,6 +23,7 @@ mod lun;
 mod offline;
 mod output;
 mod pool;
+mod process;
 mod properties;
 mod replicate;
 mod schedule;
@@ -47,6 +48,7 @@ use bench::Answer;
 use session::Session;
 
 fn main() -> ExitCode {
+    process::keep_secrets_out_of_cores();
     let cli = Cli::parse();
     let json = cli.json();
     match run(cli) {

@@ -105,6 +105,7 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), ApiError> {
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
         .init();
+    crate::process::allow_many_descriptors();
     let _lock = lock_state_dir(&options.state_dir)?;
     let state = state::StateFile::load(&options.state_dir)?;
     let api: Vec<weir_api::Listener> =

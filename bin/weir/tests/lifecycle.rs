@@ -23,6 +23,22 @@ fn names(list: &Value, of: &str) -> Vec<String> {
     all.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
 }
 
+/// Secrets would be in a core; each client takes descriptors.
+#[test]
+fn a_server_writes_no_core_and_may_have_many_clients() {
+    let dirs = Dirs::new();
+    let server = dirs.start();
+    let limits = fs::read_to_string(format!("/proc/{}/limits", server.pid())).unwrap();
+    let limit = |name: &str| {
+        let line = limits.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        let mut words = line.split_ascii_whitespace().map(str::to_owned);
+        (words.next().unwrap(), words.next().unwrap())
+    };
+    assert_eq!(limit("Max core file size").0, "0");
+    let (soft, hard) = limit("Max open files");
+    assert_eq!(soft, hard);
+}
+
 #[test]
 fn pools_of_every_layout_live_and_die() {
     let dirs = Dirs::new();

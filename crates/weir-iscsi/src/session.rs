@@ -84,6 +84,7 @@ impl Protocol for Iscsi {
             return Err(IscsiError::LoginTimeout { seconds: LOGIN_LIMIT.as_secs() });
         };
         let Some(connection) = result? else { return Ok(None) };
+        watch.end_handshake();
         self.serve(wire, connection, watch).await
     }
 }

@@ -22,6 +22,7 @@ use weir_iscsi::Sessions;
 use weir_iscsi::limits::{OWN_BYTES, QUIET_LIMIT};
 use weir_iscsi::pdu::{self, Header, NO_TAG, opcode};
 use weir_serve::Budget;
+use weir_serve::limits::CONNECTIONS_MAX;
 
 const SIZE: usize = 64 << 20;
 const MIB: usize = 1 << 20;
@@ -283,6 +284,33 @@ fn a_pdu_that_comes_byte_by_byte_holds_nobody_up_and_is_not_waited_for_for_ever(
         assert!(start.elapsed() < Duration::from_secs(20), "they are let go of");
     }
     setup.wait_for_nexuses(1);
+}
+
+#[test]
+fn who_connects_and_says_nothing_keeps_nobody_out() {
+    // Both ends of every connection are here.
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).expect("up to the hard");
+    let setup = setup_with(Disk::new(SIZE), Budget::new(LIMIT, OWN_BYTES), 2);
+    let mut first = initiator(setup.address, 1, &[]);
+    let connect = |_| std::net::TcpStream::connect(setup.address).expect("it listens");
+    let mut silent: Vec<_> = (0..CONNECTIONS_MAX).map(connect).collect();
+    wait_until("no room", || setup.server.connections() >= CONNECTIONS_MAX);
+    for id in 2..12 {
+        let start = Instant::now();
+        let mut one = initiator(setup.address, id, &[]);
+        assert!(works(&mut one).max(start.elapsed()) < Duration::from_secs(1));
+        assert_eq!(one.log_out(0).header.byte(2), 0);
+        // One that takes the room that it leaves.
+        silent.push(connect(0));
+    }
+    // The oldest were closed for them, and nobody who has logged in.
+    let mut byte = [0];
+    silent[0].set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
+    assert_eq!(std::io::Read::read(&mut silent[0], &mut byte).expect("the end"), 0);
+    works(&mut first);
+    assert!(setup.server.connections() <= CONNECTIONS_MAX + 20);
 }
 
 #[test]

@@ -134,6 +134,7 @@ async fn negotiate<S: Socket>(
             Step::Ready(ready) => {
                 // Before anything is awaited: from here on the export is in use.
                 watch.set_user_of(&ready.name);
+                watch.end_handshake();
                 socket.write_all(out).await.0?;
                 return Ok(Some(ready));
             }

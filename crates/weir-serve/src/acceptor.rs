@@ -6,8 +6,11 @@
 //! unix sockets as well as TCP, which SO_REUSEPORT would not. The same thread looks now and then
 //! whether sessions are to move (`balance`).
 //!
-//! Invariant: at most [`CONNECTIONS_MAX`] connections; more are closed at once, and said so in the
-//! log.
+//! Invariants:
+//! - at most [`CONNECTIONS_MAX`] connections, but for those that are being closed; beyond it, one
+//!   that comes takes the place of the oldest that has not said yet what it wants, or is closed at
+//!   once where there is none, and said so in the log;
+//! - who connects and says nothing keeps nobody out.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -109,8 +112,16 @@ impl<T> Acceptor<T> {
 
     fn hand_over(&self, accepted: Accepted, peer: Peer) {
         let connections = |(_, load): &Way<T>| load.connections.load(Ordering::Relaxed);
+        let handshakes = |(_, load): &Way<T>| load.handshakes.load(Ordering::Relaxed);
         let total: usize = self.ways.iter().map(connections).sum();
-        if total >= CONNECTIONS_MAX {
+        let replaces = total >= CONNECTIONS_MAX;
+        // Sessions that move meanwhile may make it one more than another has: it does no harm.
+        let way = if replaces {
+            self.ways.iter().max_by_key(|way| handshakes(way)).filter(|way| handshakes(way) > 0)
+        } else {
+            self.ways.iter().min_by_key(|way| connections(way))
+        };
+        let Some(way) = way else {
             tracing::warn!(
                 protocol = self.name,
                 %peer,
@@ -118,10 +129,7 @@ impl<T> Acceptor<T> {
                 "connection closed: too many"
             );
             return;
-        }
-        // Sessions that move meanwhile may make it one more than another has: it does no harm.
-        if let Some(way) = self.ways.iter().min_by_key(|way| connections(way)) {
-            send(way, Arrival::new(accepted, peer));
-        }
+        };
+        send(way, Arrival::new(accepted, peer, replaces));
     }
 }

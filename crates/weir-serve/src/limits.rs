@@ -13,7 +13,8 @@ pub const INPUT_BYTES: usize = 256 << 10;
 /// Buffers larger than this are given back once empty: an idle connection keeps little.
 pub const KEEP_BYTES_MAX: usize = 4 << 20;
 
-/// Connections of one server; beyond it new ones are closed at once. Each holds a descriptor, and
+/// Connections of one server; beyond it one that comes takes the place of one that has not said yet
+/// what it wants, or is closed. Each holds a descriptor, and
 /// the usual limit of those is 1024 or more for a service.
 pub const CONNECTIONS_MAX: usize = 1024;
 

@@ -10,6 +10,7 @@
 use std::cell::{Cell, RefCell};
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use compio::io::{AsyncRead, AsyncWrite};
@@ -26,6 +27,8 @@ impl<T: AsyncRead + AsyncWrite + AsFd + Clone + 'static> Socket for T {}
 #[derive(Default)]
 pub struct Watch {
     load: Arc<Load>,
+    /// The client has not said yet what it wants.
+    shakes_hands: Cell<bool>,
     /// The last span in which it had something to do.
     active_in: Cell<Option<u32>>,
     stopping: Cell<bool>,
@@ -42,10 +45,37 @@ pub(crate) struct UserOf {
 }
 
 impl Watch {
-    /// Of a session on a worker that has this load.
-    pub(crate) fn new(load: &Arc<Load>, user_of: Option<UserOf>) -> Self {
-        let user_of = RefCell::new(user_of);
-        Self { load: Arc::clone(load), user_of, ..Self::default() }
+    /// Of a connection that begins, on a worker that has this load.
+    pub(crate) fn new(load: &Arc<Load>) -> Self {
+        load.handshakes.fetch_add(1, Ordering::Relaxed);
+        Self::with(load, true, None)
+    }
+
+    /// Of a session that comes from another worker.
+    pub(crate) fn of_moved(load: &Arc<Load>, user_of: Option<UserOf>) -> Self {
+        Self::with(load, false, user_of)
+    }
+
+    fn with(load: &Arc<Load>, shakes_hands: bool, user_of: Option<UserOf>) -> Self {
+        Self {
+            load: Arc::clone(load),
+            shakes_hands: Cell::new(shakes_hands),
+            active_in: Cell::default(),
+            stopping: Cell::default(),
+            moves_to: Cell::default(),
+            user_of: RefCell::new(user_of),
+        }
+    }
+
+    /// Says that handshake or login is over. Until then the connection may be closed for another.
+    pub fn end_handshake(&self) {
+        if self.shakes_hands.replace(false) {
+            self.load.handshakes.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) const fn shakes_hands(&self) -> bool {
+        self.shakes_hands.get()
     }
 
     /// Says that the session has something to do; only such sessions are moved.
@@ -103,6 +133,12 @@ impl Watch {
     /// Whether it uses what has that name.
     pub(crate) fn is_user_of(&self, name: &str) -> bool {
         self.user_of.borrow().as_ref().is_some_and(|of| of.name == name)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.end_handshake();
     }
 }
 

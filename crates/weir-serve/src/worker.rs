@@ -50,11 +50,13 @@ pub(crate) struct Arrival<T> {
     peer: Peer,
     user_of: Option<UserOf>,
     parked: Option<T>,
+    /// It takes the place of another that has not said yet what it wants.
+    replaces: bool,
 }
 
 impl<T> Arrival<T> {
-    pub(crate) const fn new(socket: Accepted, peer: Peer) -> Self {
-        Self { socket, peer, user_of: None, parked: None }
+    pub(crate) const fn new(socket: Accepted, peer: Peer, replaces: bool) -> Self {
+        Self { socket, peer, user_of: None, parked: None, replaces }
     }
 }
 
@@ -164,8 +166,14 @@ impl<P: Protocol> Worker<P> {
     }
 
     fn start(&self, connections: &Rc<Connections>, arrival: Arrival<P::Parked>) -> io::Result<()> {
-        let Arrival { socket, peer, user_of, parked } = arrival;
-        let watch = Rc::new(Watch::new(&self.load, user_of));
+        let Arrival { socket, peer, user_of, parked, replaces } = arrival;
+        if replaces {
+            connections.close_handshake();
+        }
+        let watch = Rc::new(match parked {
+            None => Watch::new(&self.load),
+            Some(_) => Watch::of_moved(&self.load, user_of),
+        });
         let session = Session { peer, watch, parked };
         match socket {
             Accepted::Tcp(socket) => {
@@ -209,7 +217,8 @@ impl<P: Protocol> Worker<P> {
                         let way = watch.moves_to().and_then(|to| ways.get(to));
                         let way = way.expect("a session is parked for a worker that was asked for");
                         let user_of = watch.user_of();
-                        send(way, Arrival { socket, peer, user_of, parked });
+                        let replaces = false;
+                        send(way, Arrival { socket, peer, user_of, parked, replaces });
                     }
                     Err(error) => {
                         tracing::warn!(protocol = name, %peer, %error, "connection not moved");
@@ -255,6 +264,16 @@ impl Connections {
         for entry in self.entries.borrow().values().filter(|entry| chosen(&entry.watch)) {
             entry.watch.stop();
             (entry.shut)(Shutdown::Read);
+        }
+    }
+
+    /// Closes the connection that has been silent about what it wants for the longest.
+    fn close_handshake(&self) {
+        let entries = self.entries.borrow();
+        if let Some(entry) = entries.values().find(|entry| entry.watch.shakes_hands()) {
+            // Not to be found again while it ends.
+            entry.watch.end_handshake();
+            (entry.shut)(Shutdown::Both);
         }
     }
 

@@ -248,10 +248,10 @@ fn table(primitives: &[Primitive]) -> String {
         ">COVERS",
         ">TIME",
         ">WIRE",
-        ">WITHOUT: TIME",
-        ">WIRE",
-        ">SAVED: TIME",
-        ">WIRE",
+        ">TIME WITHOUT",
+        ">WIRE WITHOUT",
+        ">TIME SAVED",
+        ">WIRE SAVED",
     ];
     let rows: Vec<_> = primitives.iter().map(row).collect();
     let mut text = output::table(header, &rows, style);
