@@ -16,8 +16,8 @@ use libfuzzer_sys::fuzz_target;
 use weir_scsi::limits::TRANSFER_BYTES_MAX;
 use weir_scsi::reservation::ReservationState;
 use weir_scsi::{
-    Attribute, Command, Identity, InitiatorPort, Lun, Management, Medium, Nexus, Options, Port,
-    Target, Unit,
+    Attribute, Command, Identity, InitiatorPort, Isid, Lun, Management, Medium, Nexus, Options,
+    Port, Target, Unit,
 };
 use weir_serve::{Block, Export, ExportError, ExportFuture, Extent, OutBuf};
 
@@ -224,7 +224,7 @@ fuzz_target!(|data: &[u8]| {
     assert!(target.add_lun(0, unit(0, 512)) && target.add_lun(1, unit(1, 4096)));
     let nexuses: Vec<_> = (0..3)
         .map(|number| {
-            let initiator = InitiatorPort { name: format!("i{number}"), isid: [number; 6] };
+            let initiator = InitiatorPort { name: format!("i{number}"), isid: Isid([number; 6]) };
             target.nexus(initiator, 1 + u16::from(number & 1))
         })
         .collect();

@@ -29,8 +29,8 @@ pub use error::IscsiError;
 pub use session::Iscsi;
 pub use sessions::{SessionInfo, Sessions};
 pub use targets::{
-    Admission, Applicant, Authentication, Credentials, Discovered, InitiatorPort, Isid, OpenNexus,
-    Portal, Refusal, Secret, Targets,
+    Admission, Applicant, Authentication, Credentials, Discovered, OpenNexus, Portal, Refusal,
+    Secret, Targets,
 };
 
 /// The port iSCSI is registered under.

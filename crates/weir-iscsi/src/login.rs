@@ -17,11 +17,12 @@
 //! - an answer fits into one PDU of [`LOGIN_DATA_BYTES_MAX`](crate::limits::LOGIN_DATA_BYTES_MAX).
 
 use hashbrown::HashSet;
+use weir_scsi::{InitiatorPort, Isid};
 use weir_serve::Address;
 
 use crate::limits::{LOGIN_PDUS_MAX, NAME_BYTES_MAX};
 use crate::pdu::{Login as Request, LoginResponse, Pdu};
-use crate::targets::{Applicant, InitiatorPort, Isid, OpenNexus, Refusal, Targets};
+use crate::targets::{Applicant, OpenNexus, Refusal, Targets};
 use crate::terms::{self, Answer, Terms};
 use crate::text::{self, Gathered, TextError};
 

@@ -19,12 +19,12 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::Mutex;
 use rustix::net::Shutdown;
 use tokio::sync::watch;
+use weir_scsi::{InitiatorPort, Isid};
 use weir_serve::shut;
 
 use crate::limits::{INITIATOR_SESSIONS_MAX, REINSTATEMENT_LIMIT, SESSIONS_MAX};
 use crate::login::{Denial, Status};
 use crate::pdu::Digests;
-use crate::targets::{InitiatorPort, Isid};
 
 /// The living sessions of a server.
 pub struct Sessions {

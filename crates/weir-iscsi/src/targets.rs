@@ -12,45 +12,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use subtle::ConstantTimeEq;
-use weir_scsi::Nexus;
+use weir_scsi::{InitiatorPort, Nexus};
 use weir_serve::Address;
 use zeroize::Zeroizing;
 
 use crate::limits::QUIET_LIMIT;
 use crate::login::Status;
 use crate::sessions::Sessions;
-
-/// Initiator session identifier: an initiator's own part of a session's identity.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Isid(pub [u8; 6]);
-
-impl fmt::Display for Isid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for Isid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")
-    }
-}
-
-/// SCSI initiator port: an initiator with one ISID. Its text is the port's name as persistent
-/// reservations know it (RFC 7143 4.4.1).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct InitiatorPort {
-    /// The initiator's iSCSI name.
-    pub name: String,
-    /// Which of its sessions.
-    pub isid: Isid,
-}
-
-impl fmt::Display for InitiatorPort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{},i,0x{}", self.name, self.isid)
-    }
-}
 
 /// Who wants to log in.
 #[derive(Clone, Debug)]

@@ -24,6 +24,7 @@ mod mode;
 mod offload;
 mod operation;
 mod persistent;
+mod port;
 mod provision;
 mod ranges;
 mod report;
@@ -41,7 +42,8 @@ mod verify;
 mod vital;
 
 pub use medium::Medium;
+pub use port::{InitiatorPort, Isid, Port};
 pub use sense::Sense;
-pub use target::{Directory, InitiatorPort, Port, Target};
+pub use target::{Directory, Target};
 pub use transport::{Attribute, Command, Completion, Lun, Managed, Management, Nexus, Status};
 pub use unit::{Counters, Identity, Options, Unit, UnitStore};

@@ -2,14 +2,13 @@
 //!
 //! Not here: how initiators log in (a transport), what commands do (`task` and on).
 //!
-//! Spec: SAM-5 4.6 and 4.7; SPC-4 7.6.4.6 for names of initiator ports.
+//! Spec: SAM-5 4.6 and 4.7.
 //!
 //! Invariants:
 //! - every nexus has a seat on each logical unit that is mapped now, and on no other;
 //! - a nexus that is dropped loses its SPC-2 reservations and keeps its registrations.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::sync::{Arc, Weak};
 
 use futures_util::FutureExt;
@@ -20,42 +19,12 @@ use weir_serve::OutBuf;
 
 use crate::attention::Attention;
 use crate::limits::LUN_MAX;
+use crate::port::{InitiatorPort, Port};
 use crate::reservation::Path;
 use crate::seat::Seat;
 use crate::task::{self, Task};
 use crate::transport::{Command, Completion, Lun, Managed, Management, Nexus};
 use crate::unit::Unit;
-
-/// An initiator port: an iSCSI name and the ISID of a session (RFC 7143 4.4.1).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct InitiatorPort {
-    /// `iqn.`, `eui.` or `naa.` name, at most 223 bytes.
-    pub name: String,
-    /// Initiator part of the session identifier.
-    pub isid: [u8; 6],
-}
-
-impl InitiatorPort {
-    /// Its name as reservations keep it: `name,i,0x<ISID in hexadecimal>`, in lower case.
-    pub fn port_name(&self) -> String {
-        let mut name = format!("{},i,0x", self.name.to_ascii_lowercase());
-        for byte in self.isid {
-            write!(name, "{byte:02x}").expect("a string takes all");
-        }
-        name
-    }
-}
-
-/// A target port.
-#[derive(Clone, Debug)]
-pub struct Port {
-    /// Relative target port identifier, from 1.
-    pub relative: u16,
-    /// SCSI name, such as `iqn...,t,0x0001`.
-    pub name: String,
-    /// Target port group it belongs to.
-    pub group: u16,
-}
 
 /// Finds logical units of other targets, for copies between volumes.
 pub trait Directory: Send + Sync + 'static {
@@ -166,7 +135,7 @@ impl Target {
     /// A nexus of an initiator to one of the ports.
     pub fn nexus(self: &Arc<Self>, initiator: InitiatorPort, relative_port: u16) -> TargetNexus {
         let path = Path {
-            initiator_port: initiator.port_name(),
+            initiator_port: initiator.to_string(),
             target: self.name.clone(),
             relative_port,
         };

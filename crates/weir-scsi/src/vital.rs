@@ -16,7 +16,7 @@ use crate::limits::{
 use crate::log::THRESHOLD_EXPONENT;
 use crate::offload::ZEROS;
 use crate::operation::OPERATIONS;
-use crate::target::Port;
+use crate::port::Port;
 use crate::task::Task;
 use crate::tokens::CHANGE_VULNERABLE;
 use crate::unit::Unit;

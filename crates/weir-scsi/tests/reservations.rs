@@ -105,7 +105,7 @@ fn what_happens_is_told_to_those_concerned() {
     assert_eq!((read(&*first), read(&*second)), (Status::Good, Status::Good));
     let status = input(&*first, 3);
     assert_eq!(usize::from(status[7]), status.len() - 8);
-    let name = initiator(1).port_name();
+    let name = initiator(1).to_string();
     assert_eq!(status[8..16], 5_u64.to_be_bytes());
     assert_eq!((&status[26..28], status[32]), (&[0, 1][..], 0x45));
     assert_eq!(&status[36..36 + name.len()], name.as_bytes());
@@ -136,7 +136,7 @@ fn wrong_requests_change_nothing() {
 
 /// A TransportID of an initiator.
 fn transport_id(number: u8) -> Vec<u8> {
-    let mut name = initiator(number).port_name().into_bytes();
+    let mut name = initiator(number).to_string().into_bytes();
     name.resize(name.len() / 4 * 4 + 4, 0);
     [&[0x45, 0, 0, name.len() as u8][..], &name].concat()
 }

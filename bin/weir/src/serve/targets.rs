@@ -368,9 +368,9 @@ impl weir_iscsi::Targets for TargetRegistry {
             Some(initiator) => Authentication::Chap { initiator, target: terms.target },
         };
         let scsi = Arc::clone(&entry.scsi);
-        let open = Box::new(move |port: &weir_iscsi::InitiatorPort| {
-            let port = InitiatorPort { name: port.name.clone(), isid: port.isid.0 };
-            let nexus: Box<dyn weir_scsi::Nexus> = Box::new(scsi.nexus(port, portal_group_tag));
+        let open = Box::new(move |port: &InitiatorPort| {
+            let nexus: Box<dyn weir_scsi::Nexus> =
+                Box::new(scsi.nexus(port.clone(), portal_group_tag));
             Ok(nexus)
         });
         Ok(Admission { authentication, portal_group_tag, open })

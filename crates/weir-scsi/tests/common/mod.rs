@@ -16,8 +16,8 @@ use std::thread::Thread;
 pub use medium::MemoryMedium;
 use weir_scsi::reservation::ReservationState;
 use weir_scsi::{
-    Attribute, Command, Completion, Identity, InitiatorPort, Lun, Nexus, Options, Port, Sense,
-    Status, Target, Unit,
+    Attribute, Command, Completion, Identity, InitiatorPort, Isid, Lun, Nexus, Options, Port,
+    Sense, Status, Target, Unit,
 };
 use weir_serve::OutBuf;
 
@@ -75,7 +75,7 @@ pub fn target() -> Arc<Target> {
 
 pub fn initiator(number: u8) -> InitiatorPort {
     let name = format!("iqn.2026-01.example:host{number}");
-    InitiatorPort { name, isid: [0x40, 0, 0, 0, 0, number] }
+    InitiatorPort { name, isid: Isid([0x40, 0, 0, 0, 0, number]) }
 }
 
 /// How a command ended, with what it sent.
