@@ -159,6 +159,10 @@ impl Medium for Memory {
         1 << 30
     }
 
+    fn mapped_bytes(&self) -> u64 {
+        1 << 20
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }

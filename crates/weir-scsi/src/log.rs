@@ -56,13 +56,22 @@ pub(crate) fn sense(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     Ok(())
 }
 
-/// Logical block provisioning (SBC-3 6.4.4): what can still be written.
+/// Logical block provisioning (SBC-3 6.4.4): what can still be written, and what is.
 fn provisioning(unit: &Unit) -> Vec<(u16, Vec<u8>)> {
+    const AVAILABLE: u16 = 1;
+    const USED: u16 = 2;
+    const OF_THIS_UNIT: u8 = 1;
+    const SHARED: u8 = 2;
     let unit_bytes = unit.block() << THRESHOLD_EXPONENT;
-    let available = u32::try_from(unit.medium.room_bytes() / unit_bytes).unwrap_or(u32::MAX);
-    // AVAILABLE LBA MAPPING RESOURCE COUNT; shared with other logical units.
-    let mut bytes = vec![0x00, 0x01, 0x03, 8];
-    bytes.extend(available.to_be_bytes());
-    bytes.extend([0x02, 0, 0, 0]);
-    vec![(1, bytes)]
+    let parameter = |code: u16, count: u64, scope: u8| {
+        let mut bytes = code.to_be_bytes().to_vec();
+        bytes.extend([0x03, 8]);
+        bytes.extend(u32::try_from(count).unwrap_or(u32::MAX).to_be_bytes());
+        bytes.extend([scope, 0, 0, 0]);
+        (code, bytes)
+    };
+    vec![
+        parameter(AVAILABLE, unit.medium.room_bytes() / unit_bytes, SHARED),
+        parameter(USED, unit.medium.mapped_bytes().div_ceil(unit_bytes), OF_THIS_UNIT),
+    ]
 }

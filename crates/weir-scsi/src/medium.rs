@@ -38,6 +38,9 @@ pub trait Medium: Export {
     /// Bytes that can still be written to it, as far as its pool and quotas go.
     fn room_bytes(&self) -> u64;
 
+    /// Bytes of it that are mapped: written and not unmapped. It may lag behind by a moment.
+    fn mapped_bytes(&self) -> u64;
+
     /// Itself, for [`Medium::clone_from`] to see whether a source is of its own kind.
     fn as_any(&self) -> &dyn Any;
 }

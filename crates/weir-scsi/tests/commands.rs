@@ -494,6 +494,22 @@ fn supported_commands_are_told_and_run() {
     }
 }
 
+/// SBC-3 6.4.4, in units of a MiB here.
+#[test]
+fn the_log_tells_what_is_mapped_and_what_can_be() {
+    let (medium, _unit, _target, nexus) = simple();
+    medium.room.store(7 << 20, Ordering::SeqCst);
+    let log = || run(&*nexus, &[0x4D, 0, 0x4C, 0, 0, 0, 0, 1, 0, 0], &[]).good();
+    let available = [0, 1, 3, 8, 0, 0, 0, 7, 2, 0, 0, 0];
+    let used = |mebibytes: u8| [0, 2, 3, 8, 0, 0, 0, mebibytes, 1, 0, 0, 0];
+    assert_eq!(log(), [&[0x0C, 0, 0, 24], &available[..], &used(0)].concat());
+    run(&*nexus, &wide(0x8A, 0, 0, 2049), &vec![1; 2049 * 512]).good();
+    assert_eq!(log(), [&[0x0C, 0, 0, 24], &available[..], &used(2)].concat());
+    // Only what is asked for: from parameter 2 on.
+    let rest = run(&*nexus, &[0x4D, 0, 0x4C, 0, 0, 0, 2, 1, 0, 0], &[]).good();
+    assert_eq!(rest, [&[0x0C, 0, 0, 12], &used(2)[..]].concat());
+}
+
 #[test]
 fn space_that_runs_short_is_told_once() {
     let medium = Arc::new(MemoryMedium::new(32 << 20));

@@ -49,6 +49,10 @@ impl Medium for OpenVolume {
         self.volume.available_bytes()
     }
 
+    fn mapped_bytes(&self) -> u64 {
+        self.volume.info().used_bytes
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }

@@ -276,6 +276,11 @@ impl Medium for MemoryMedium {
         self.room.load(Ordering::SeqCst)
     }
 
+    fn mapped_bytes(&self) -> u64 {
+        let mapped = self.state.lock().1.iter().filter(|mapped| **mapped).count();
+        (mapped * BLOCK) as u64
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }
