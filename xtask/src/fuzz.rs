@@ -21,14 +21,18 @@ const AT_ONCE: usize = 2;
 /// Seconds per target in CI.
 const SHORT_SECONDS: u32 = 30;
 
+/// Of what initiators and targets send, which anybody on the network may, it is longer.
+const WIRE: [&str; 2] = ["iscsi_", "scsi_"];
+const WIRE_SECONDS: u32 = 60;
+
 /// What to fuzz, and for how long.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// One target; all without it.
     target: Option<String>,
-    /// Time for each target.
-    #[arg(long, default_value_t = SHORT_SECONDS)]
-    seconds: u32,
+    /// Time for each target, instead of as long as in CI.
+    #[arg(long)]
+    seconds: Option<u32>,
 }
 
 /// The task.
@@ -46,7 +50,7 @@ pub(crate) fn main(args: &Args) -> Result<()> {
 
 /// Every target for a short time, as CI does.
 pub(crate) fn short() -> Result<()> {
-    fuzz(&targets()?, SHORT_SECONDS)
+    fuzz(&targets()?, None)
 }
 
 fn targets() -> Result<Vec<String>> {
@@ -58,15 +62,19 @@ fn targets() -> Result<Vec<String>> {
     Ok(targets)
 }
 
-fn fuzz(targets: &[String], seconds: u32) -> Result<()> {
+fn fuzz(targets: &[String], seconds: Option<u32>) -> Result<()> {
     let fuzz = command::root().join("fuzz");
     let mut build = command::command("cargo");
     build.args(["fuzz", "build", "--sanitizer", "none", "--target-dir"]).arg(fuzz.join("target"));
     command::run(&mut build)?;
     let programs = fuzz.join("target").join(host()?).join("release");
+    // Those that take as long run side by side.
+    let mut targets: Vec<&String> = targets.iter().collect();
+    targets.sort_by_key(|target| in_ci(target));
     for pair in targets.chunks(AT_ONCE) {
         let mut running = Vec::new();
         for target in pair {
+            let seconds = seconds.unwrap_or_else(|| in_ci(target));
             running.push(Run::start(target, seconds, &fuzz, &programs)?);
         }
         for run in running {
@@ -74,6 +82,11 @@ fn fuzz(targets: &[String], seconds: u32) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn in_ci(target: &str) -> u32 {
+    let is_of_wire = WIRE.iter().any(|prefix| target.starts_with(prefix));
+    if is_of_wire { WIRE_SECONDS } else { SHORT_SECONDS }
 }
 
 /// One target under way.
