@@ -281,9 +281,10 @@ impl Engine {
 }
 
 impl State {
-    /// Whether something that was acknowledged is not in the committed tree yet.
+    /// Whether something that was acknowledged is not in the committed tree yet. No clone is: those
+    /// that are under way at the same time join one txg.
     fn has_unwritten(&self) -> bool {
-        !self.open.is_empty() || self.syncing.is_some() || !self.clones.is_empty()
+        !self.open.is_empty() || self.syncing.is_some()
     }
 
     /// Whether a clone that is not in the tree yet makes a block what it will be.

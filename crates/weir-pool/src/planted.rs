@@ -66,4 +66,6 @@ pub enum PlantedBug {
     RestOutlivesTxg,
     /// What a range clone brings does not count for the quota.
     ClonesNotCounted,
+    /// Range clones of one txg are applied in the order in which they were asked for.
+    ClonesUnsorted,
 }

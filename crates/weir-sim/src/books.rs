@@ -14,6 +14,7 @@ use weir_format::Compression;
 
 use crate::history::{History, Tag};
 use crate::replica::{self, Replica};
+use crate::together::{Change, Together, What};
 
 /// Tags that may be written again.
 const RECENT_MAX: usize = 64;
@@ -69,22 +70,12 @@ pub(crate) struct Book {
     pub(crate) incarnation: u64,
     /// What a rollback that was asked for makes of it: size and content.
     pub(crate) rolling: Option<(usize, Vec<Tag>)>,
-    /// The range that is being made a clone of another.
-    pub(crate) cloning: Option<Cloning>,
+    /// Range clones and what was asked for beside them.
+    pub(crate) together: Option<Together>,
     /// Calls of clients under way.
     pub(crate) busy: usize,
     /// Clients leave it alone.
     pub(crate) quiet: bool,
-}
-
-/// A range clone that was asked for, of a volume that nobody else changes meanwhile.
-#[derive(Clone, Debug)]
-pub(crate) struct Cloning {
-    pub(crate) source: Content,
-    /// First block there, first block here, and how many.
-    pub(crate) from: usize,
-    pub(crate) to: usize,
-    pub(crate) count: usize,
 }
 
 /// A snapshot.
@@ -180,7 +171,7 @@ impl Books {
             limits: Property::new((0, 0)),
             incarnation: 0,
             rolling: None,
-            cloning: None,
+            together: None,
             busy: 0,
             quiet: false,
         };
@@ -237,44 +228,43 @@ impl Books {
     /// Whether a recovery may find this of the volume at this place in the list.
     pub(crate) fn judge(&self, volume: usize, size: usize, found: &[Tag]) -> Result<(), String> {
         let book = &self.volumes[volume];
-        if book.cloning.as_ref().is_some_and(|cloning| self.is_cloned(book, cloning, found)) {
-            return Ok(());
+        if let Some(together) = &book.together {
+            // With anything of it all that was acknowledged before is there.
+            let before = book.history.now();
+            if book.size.admits(size) && together.survives_as(before, found, &self.volumes) {
+                return Ok(());
+            }
+            if together.is_promised() {
+                return Err(format!("no order of {together:?} leads to it"));
+            }
         }
         book.judge(size, found)
     }
 
-    /// Whether this is a volume with the clone that was asked for: all that was acknowledged
-    /// before is part of it.
-    fn is_cloned(&self, book: &Book, cloning: &Cloning, found: &[Tag]) -> bool {
-        let Cloning { to, count, .. } = *cloning;
-        let now = book.history.now();
-        let (part, end) = (&found[to..to + count], to + count);
-        found[..to] == now[..to] && found[end..] == now[end..] && self.is_shown(cloning, part)
-    }
-
-    /// Whether the source of a clone showed this after it was asked for.
-    pub(crate) fn is_shown(&self, cloning: &Cloning, found: &[Tag]) -> bool {
-        let Cloning { from, count, .. } = *cloning;
-        match &cloning.source {
-            Content::Known(state) => state[from..from + count] == *found,
-            Content::After { volume, entries } => {
-                self.volumes[*volume].history.showed(from, found, *entries)
-            }
-        }
-    }
-
     /// Whether somebody once wrote this there: to this volume, or to one it may be a clone of.
     pub(crate) fn was_written(&self, tag: Tag, block: usize) -> bool {
-        let there = |at| {
-            tag == 0
-                || self.tags.get(&tag).is_some_and(|(_, home)| *home == at)
-                || self.also.contains(&(tag, at))
-        };
-        let cloned = |cloning: &Cloning| {
-            let within = block.checked_sub(cloning.to).filter(|within| *within < cloning.count);
-            within.is_some_and(|within| there(cloning.from + within))
-        };
-        there(block) || self.volumes.iter().filter_map(|v| v.cloning.as_ref()).any(cloned)
+        // A clone may be of what another clone brought.
+        let mut places = vec![block];
+        let mut seen = 0;
+        while let Some(&place) = places.get(seen) {
+            let there = tag == 0
+                || self.tags.get(&tag).is_some_and(|(_, home)| *home == place)
+                || self.also.contains(&(tag, place));
+            if there {
+                return true;
+            }
+            let together = self.volumes.iter().filter_map(|book| book.together.as_ref());
+            for Change { to, what, .. } in together.flat_map(Together::changes) {
+                if let What::Cloned { from, .. } = what
+                    && to.contains(&place)
+                    && !places.contains(&(from + place - to.start))
+                {
+                    places.push(from + place - to.start);
+                }
+            }
+            seen += 1;
+        }
+        false
     }
 
     /// A snapshot of a volume is asked for; its place in the list.
@@ -351,7 +341,7 @@ impl Books {
             true
         });
         for (book, found) in self.volumes.iter_mut().zip(volumes) {
-            (book.rolling, book.cloning, book.busy, book.quiet) = (None, None, 0, false);
+            (book.rolling, book.together, book.busy, book.quiet) = (None, None, 0, false);
             let Some(found) = found else {
                 book.presence = Presence::Gone;
                 continue;

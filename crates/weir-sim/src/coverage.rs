@@ -48,6 +48,10 @@ pub enum Met {
     Promoted,
     /// A range was made a clone of another.
     RangeCloned,
+    /// Several ranges of a volume were made clones at the same time.
+    RangesTogether,
+    /// A volume was written while a range of it was made a clone.
+    WrittenBesideClone,
     /// A difference between two snapshots was sent.
     DifferenceSent,
     /// A stream was received into another volume.
@@ -126,7 +130,7 @@ pub enum Met {
 
 impl Met {
     /// Every kind.
-    pub const ALL: [Self; 51] = [
+    pub const ALL: [Self; 53] = [
         Self::NoSpace,
         Self::RootRewrite,
         Self::VolumeCreated,
@@ -141,6 +145,8 @@ impl Met {
         Self::RolledBack,
         Self::Promoted,
         Self::RangeCloned,
+        Self::RangesTogether,
+        Self::WrittenBesideClone,
         Self::DifferenceSent,
         Self::StreamReceived,
         Self::StreamCut,

@@ -8,6 +8,8 @@
 //! - what a recovery finds is right if it equals the state after some prefix of the entries that
 //!   includes every flushed one.
 
+use std::ops::{Range, RangeInclusive};
+
 use weir_base::BLOCK_BYTES;
 
 use crate::rng::Rng;
@@ -93,17 +95,25 @@ impl History {
         &self.now
     }
 
-    /// Whether blocks `from ..` were these after some prefix of at least so many entries.
-    pub(crate) fn showed(&self, from: usize, found: &[Tag], least: usize) -> bool {
+    /// What some blocks held after prefixes of so many entries, each content once.
+    pub(crate) fn contents(
+        &self,
+        blocks: Range<usize>,
+        entries: RangeInclusive<usize>,
+    ) -> Vec<Vec<Tag>> {
         let mut state = vec![0; self.blocks];
-        let is_there = |state: &[Tag]| state[from..from + found.len()] == *found;
-        for (before, Entry { start, tags }) in self.entries.iter().enumerate() {
-            if before >= least && is_there(&state) {
-                return true;
+        let mut contents: Vec<Vec<Tag>> = Vec::new();
+        for prefix in 0..=*entries.end() {
+            if prefix > 0 {
+                let Entry { start, tags } = &self.entries[prefix - 1];
+                state[*start..start + tags.len()].copy_from_slice(tags);
             }
-            state[*start..start + tags.len()].copy_from_slice(tags);
+            let content = &state[blocks.clone()];
+            if entries.contains(&prefix) && !contents.iter().any(|known| known == content) {
+                contents.push(content.to_vec());
+            }
         }
-        is_there(&state)
+        contents
     }
 
     /// Whether `found` is the state after some prefix that includes all flushed entries.

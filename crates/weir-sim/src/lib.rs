@@ -34,6 +34,7 @@ mod replica;
 mod rng;
 mod scenario;
 mod snapshots;
+mod together;
 mod trace;
 mod world;
 

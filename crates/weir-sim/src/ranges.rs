@@ -1,100 +1,330 @@
-//! The administrator of a scenario clones ranges, while clients write to the source.
+//! The administrator of a scenario clones ranges: several into one volume at the same time now and
+//! then, with writes to that volume beside them, while clients write to the sources.
 //!
-//! Not here: what else is done with snapshots (snapshots), judging a crash (books, check).
+//! Not here: what else is done with snapshots (snapshots), what all this may lead to (together),
+//! judging a crash (books, check).
 //!
 //! Invariants:
-//! - no client uses the destination meanwhile, so that there is one order of things;
-//! - what was asked for is noted before the call, what was promised right after it: it holds what
-//!   the source held at some moment after the call.
+//! - no client uses the destination meanwhile, so that what is asked for together is all there is;
+//! - what was asked for is noted before the call, what was promised right after it.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
 
 use weir_base::{BLOCK_BYTES, ErrorKind};
-use weir_dataset::DatasetError;
+use weir_dataset::{DatasetError, Engine, Volume};
 
 use crate::admin::Admin;
-use crate::books::{Cloning, Content};
+use crate::books::{Books, Content, Presence};
 use crate::check::read_tags;
 use crate::client::Stop;
 use crate::coverage::{Met, note};
+use crate::executor::Executor;
+use crate::history::{Tag, content, tag_of};
+use crate::rng::Rng;
+use crate::together::{Moment, Source, Together, What};
+
+/// Clones, and changes of a writer beside them, that are asked for together at most.
+const CLONES_MAX: u64 = 3;
+const STEPS_MAX: u64 = 6;
+/// Of one write.
+const BLOCKS_PER_WRITE_MAX: usize = 12;
+/// Polls of others before a writer that runs beside clones goes on, or one of several clones begins
+/// where not all begin at once, at most.
+const PAUSE_MAX: u64 = 24;
+
+/// A range to be cloned.
+struct Wanted {
+    source: Arc<Volume>,
+    /// Of a snapshot.
+    content: Option<Vec<Tag>>,
+    /// Which volume it is, if it is not a snapshot.
+    volume: usize,
+    from: usize,
+    to: Range<usize>,
+}
+
+/// One of those that change a volume together.
+struct Party {
+    rng: Rng,
+    engine: Arc<Engine>,
+    books: Rc<RefCell<Books>>,
+    executor: Executor,
+    index: usize,
+    destination: Arc<Volume>,
+}
+
+fn bytes(blocks: usize) -> u64 {
+    (blocks * BLOCK_BYTES) as u64
+}
 
 impl Admin {
     pub(crate) async fn clone_range(&mut self) -> Result<(), Stop> {
-        let Some((index, name)) = self.some_volume() else { return Ok(()) };
+        let (index, name) = self.one_of(&|_| true).expect("the first ones are always there");
         self.clone_range_of(index, &name).await
     }
 
-    /// Makes a range of this volume a clone of some other.
+    /// One of the volumes that are there.
+    fn one_of(&mut self, fits: &dyn Fn(&str) -> bool) -> Option<(usize, String)> {
+        let books = self.books.borrow();
+        let there = books.volumes.iter().enumerate();
+        let there = there.filter(|(_, book)| book.presence == Presence::There && fits(&book.name));
+        let there: Vec<_> = there.map(|(index, book)| (index, book.name.clone())).collect();
+        (!there.is_empty()).then(|| there[self.rng.index(there.len())].clone())
+    }
+
+    /// Makes ranges of this volume clones of others.
     pub(crate) async fn clone_range_of(&mut self, index: usize, name: &str) -> Result<(), Stop> {
         self.books.borrow_mut().volumes[index].quiet = true;
         while self.books.borrow().volumes[index].busy > 0 {
             self.executor.yield_now().await;
         }
-        let done = self.clone_into(index, name).await;
-        let book = &mut self.books.borrow_mut().volumes[index];
-        book.quiet = false;
-        // A clone that a bad disk cut short, or that could not be read back, may still be there.
-        if done.is_ok() {
-            book.cloning = None;
-        }
-        done
+        // What a bad disk cut short may be there or not: nobody uses the volume any more.
+        self.clone_together(index, name).await?;
+        self.books.borrow_mut().volumes[index].quiet = false;
+        Ok(())
     }
 
-    async fn clone_into(&mut self, index: usize, name: &str) -> Result<(), Stop> {
+    async fn clone_together(&mut self, index: usize, name: &str) -> Result<(), Stop> {
         let destination = self.engine.volume(name).map_err(Stop::Told)?;
+        let clones = if self.rng.coin() { 1 } else { 1 + self.rng.below(CLONES_MAX) };
+        let steps = if self.rng.coin() { 0 } else { 1 + self.rng.below(STEPS_MAX) };
+        let mut wanted = Vec::new();
+        for _ in 0..clones {
+            wanted.extend(self.some_range(&destination, name).await?);
+        }
+        self.books.borrow_mut().volumes[index].together = Some(Together::default());
+        let mut working = Vec::new();
+        let at_once = self.rng.coin();
+        for range in wanted {
+            let mut party = self.party(index, &destination);
+            let cloning = async move {
+                if !at_once {
+                    party.pause().await;
+                }
+                party.clone(range).await
+            };
+            working.push(self.executor.spawn("range clone", cloning));
+        }
+        if !working.is_empty() && steps > 0 {
+            let mut party = self.party(index, &destination);
+            let writing = async move { party.steps(steps).await };
+            working.push(self.executor.spawn("writes beside range clones", writing));
+        }
+        let mut all = Ok(());
+        for handle in working {
+            let done = handle.await;
+            all = all.and(done);
+        }
+        all?;
+        self.settle(index, name, &destination).await
+    }
+
+    fn party(&mut self, index: usize, destination: &Arc<Volume>) -> Party {
+        Party {
+            rng: Rng::new(self.rng.next_u64()),
+            engine: Arc::clone(&self.engine),
+            books: Rc::clone(&self.books),
+            executor: self.executor.clone(),
+            index,
+            destination: Arc::clone(destination),
+        }
+    }
+
+    /// A range of some volume or snapshot, and where it may go.
+    async fn some_range(
+        &mut self,
+        destination: &Arc<Volume>,
+        name: &str,
+    ) -> Result<Option<Wanted>, Stop> {
+        let record = destination.record_size();
         let snapshot = if self.rng.coin() { self.some_snapshot().await? } else { None };
-        let (source, content) = if let Some((at, id)) = snapshot {
-            let content = self.books.borrow().snapshots[at].content.clone();
-            (self.engine.open_snapshot(&id).map_err(Stop::Told)?, content)
+        let (source, content, volume) = if let Some((at, id)) = snapshot {
+            let content = match &self.books.borrow().snapshots[at].content {
+                Content::Known(state) => state.clone(),
+                // It could not be read when it was taken.
+                Content::After { .. } => return Ok(None),
+            };
+            (self.engine.open_snapshot(&id).map_err(Stop::Told)?, Some(content), 0)
         } else {
-            let Some((volume, name)) = self.some_volume() else { return Ok(()) };
-            let entries = self.books.borrow().volumes[volume].history.acknowledged();
-            let content = Content::After { volume, entries };
-            (self.engine.volume(&name).map_err(Stop::Told)?, content)
+            let any = self.rng.below(8) == 0;
+            let engine = Arc::clone(&self.engine);
+            let fits = |name: &str| {
+                any || engine.volume(name).is_ok_and(|volume| volume.record_size() == record)
+            };
+            let Some((volume, name)) = self.one_of(&fits) else { return Ok(None) };
+            (self.engine.volume(&name).map_err(Stop::Told)?, None, volume)
         };
-        let (record, other) = (destination.record_size(), source.record_size());
-        let records = |bytes: u64| record.records_in(bytes) as usize;
-        let sizes = (records(source.size_bytes()), records(destination.size_bytes()));
-        if record != other {
-            let done =
-                self.engine.clone_range(&source, 0, &destination, 0, BLOCK_BYTES as u64).await;
+        if source.record_size() != record {
+            let done = self.engine.clone_range(&source, 0, destination, 0, bytes(1)).await;
             return match done {
-                Err(DatasetError::Unfit { .. }) => Ok(()),
+                Err(DatasetError::Unfit { .. }) => Ok(None),
                 Err(error) => Err(Stop::Told(error)),
                 Ok(()) => Err(Stop::Broken(format!("{name} shares records of another size"))),
             };
         }
+        let records = |bytes: u64| record.records_in(bytes) as usize;
+        let sizes = (records(source.size_bytes()), records(destination.size_bytes()));
         let (from, to) = (self.rng.index(sizes.0), self.rng.index(sizes.1));
         let count = 1 + self.rng.index((sizes.0 - from).min(sizes.1 - to));
         let [from, to, count] = [from, to, count].map(|records| records << record.shift());
-        let cloning = Cloning { source: content, from, to, count };
-        self.books.borrow_mut().volumes[index].cloning = Some(cloning.clone());
-        let bytes = |blocks: usize| (blocks * BLOCK_BYTES) as u64;
-        let (from, to, len) = (bytes(from), bytes(to), bytes(count));
-        match self.engine.clone_range(&source, from, &destination, to, len).await {
-            Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::NoSpace => {
-                note(Met::NoSpace);
-                return Ok(());
-            }
-            Err(error) => return Err(Stop::Told(error)),
-        }
+        Ok(Some(Wanted { source, content, volume, from, to: to..to + count }))
+    }
+
+    /// Everything has ended: what is there now is what must be there from now on.
+    async fn settle(
+        &mut self,
+        index: usize,
+        name: &str,
+        destination: &Arc<Volume>,
+    ) -> Result<(), Stop> {
+        // Of a clone nothing is left to be made durable, of what was written beside it there is.
+        self.party(index, destination).flush().await?;
         let (quota, _) = self.books.borrow().volumes[index].limits.known;
         let used = destination.info().space.used;
         if quota > 0 && used > quota {
             let what = format!("{name} is a clone of {used} bytes, and its quota is {quota}");
             return Err(Stop::Broken(what));
         }
-        let read = read_tags(&destination, to / BLOCK_BYTES as u64, count).await;
-        let found = read.map_err(|error: DatasetError| Stop::Told(error))?;
+        let size = destination.size_bytes() as usize / BLOCK_BYTES;
+        let mut found = read_tags(destination, 0, size).await.map_err(Stop::Told)?;
         let mut books = self.books.borrow_mut();
-        if !books.is_shown(&cloning, &found) {
-            return Err(Stop::Broken(format!("{name} is no clone of its source: {cloning:?}")));
+        found.resize(books.blocks_max(), 0);
+        let together = books.volumes[index].together.take().expect("this is what it went through");
+        if !together.ends_as(books.volumes[index].history.now(), &found, &books.volumes) {
+            let what = format!("no order of {together:?} makes {name} what it is: {found:?}");
+            return Err(Stop::Broken(what));
         }
-        books.came_to_hold(&found, cloning.to);
+        let is_clone = |what: &What| matches!(what, What::Cloned { .. });
+        let clones = together.changes().filter(|change| is_clone(&change.what)).count();
+        let met = [Met::RangeCloned, Met::RangesTogether, Met::WrittenBesideClone];
+        let others = together.changes().count() - clones;
+        for (met, whether) in met.into_iter().zip([clones > 0, clones > 1, clones * others > 0]) {
+            if whether {
+                note(met);
+            }
+        }
+        books.came_to_hold(&found, 0);
         let history = &mut books.volumes[index].history;
-        history.acknowledge(cloning.to, found);
+        history.acknowledge(0, found);
         let promised = history.acknowledged();
         history.flushed(promised);
-        note(Met::RangeCloned);
         Ok(())
+    }
+}
+
+impl Party {
+    /// Notes something of what the volume goes through.
+    fn note<T>(&self, what: impl FnOnce(&mut Together) -> T) -> T {
+        let mut books = self.books.borrow_mut();
+        what(books.volumes[self.index].together.as_mut().expect("it goes through something"))
+    }
+
+    async fn pause(&mut self) {
+        for _ in 0..self.rng.below(PAUSE_MAX) {
+            self.executor.yield_now().await;
+        }
+    }
+
+    async fn clone(&mut self, wanted: Wanted) -> Result<(), Stop> {
+        let Wanted { source, content, volume, from, to } = wanted;
+        let acknowledged = || self.books.borrow().volumes[volume].history.acknowledged();
+        let refers = match content {
+            Some(content) => Source::Snapshot(content),
+            None if volume == self.index => Source::Itself,
+            None => Source::Other { volume, least: acknowledged(), most: None },
+        };
+        let what = What::Cloned { source: refers, from };
+        let began = self.note(|together| together.begin(to.clone(), what));
+        let (start, len) = (bytes(to.start), bytes(to.len()));
+        let cloned =
+            self.engine.clone_range(&source, bytes(from), &self.destination, start, len).await;
+        let entries = acknowledged();
+        self.ended(began, entries, cloned)
+    }
+
+    /// In the same executor step as the engine's answer.
+    fn ended(
+        &self,
+        began: Moment,
+        entries: usize,
+        done: Result<(), DatasetError>,
+    ) -> Result<(), Stop> {
+        match done {
+            Ok(()) => self.note(|together| together.end(began, entries)),
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                note(Met::NoSpace);
+                self.note(|together| together.refuse(began));
+            }
+            Err(error) => return Err(Stop::Told(error)),
+        }
+        Ok(())
+    }
+
+    /// Writes, trims, flushes and reads.
+    async fn steps(&mut self, steps: u64) -> Result<(), Stop> {
+        for _ in 0..steps {
+            self.pause().await;
+            match self.rng.below(10) {
+                0..4 => self.write().await?,
+                4..7 => self.zero().await?,
+                7 => self.flush().await?,
+                _ => self.read().await?,
+            }
+        }
+        Ok(())
+    }
+
+    fn some_blocks(&mut self) -> Range<usize> {
+        let blocks = self.destination.size_bytes() as usize / BLOCK_BYTES;
+        let start = self.rng.index(blocks);
+        start..start + 1 + self.rng.index(BLOCKS_PER_WRITE_MAX.min(blocks - start))
+    }
+
+    async fn write(&mut self) -> Result<(), Stop> {
+        let blocks = self.some_blocks();
+        let tags: Vec<Tag> = {
+            let mut books = self.books.borrow_mut();
+            let tag = |block| books.new_tag(self.index, block, self.rng.coin());
+            blocks.clone().map(tag).collect()
+        };
+        let data: Vec<u8> = tags.iter().flat_map(|tag| content(*tag)).collect();
+        let began = self.note(|together| together.begin(blocks.clone(), What::Written(tags)));
+        let written = self.destination.write(bytes(blocks.start), &data).await;
+        self.ended(began, 0, written)
+    }
+
+    async fn zero(&mut self) -> Result<(), Stop> {
+        let blocks = self.some_blocks();
+        let zeros = What::Written(vec![0; blocks.len()]);
+        let began = self.note(|together| together.begin(blocks.clone(), zeros));
+        let zeroed = self.destination.zero(bytes(blocks.start), bytes(blocks.len())).await;
+        self.ended(began, 0, zeroed)
+    }
+
+    async fn flush(&mut self) -> Result<(), Stop> {
+        let then = self.note(Together::moment);
+        let before = self.books.borrow().volumes[self.index].history.acknowledged();
+        self.engine.flush(&self.destination).await.map_err(Stop::Told)?;
+        self.note(|together| together.flushed(then));
+        self.books.borrow_mut().volumes[self.index].history.flushed(before);
+        Ok(())
+    }
+
+    async fn read(&mut self) -> Result<(), Stop> {
+        let block = self.some_blocks().start;
+        let then = self.note(Together::moment);
+        let mut data = [0; BLOCK_BYTES];
+        self.destination.read(bytes(block), &mut data).await.map_err(Stop::Told)?;
+        let (books, found) = (self.books.borrow(), tag_of(&data));
+        let book = &books.volumes[self.index];
+        let together = book.together.as_ref().expect("it goes through something");
+        if together.reads((book.history.now(), &books.volumes), (block, found), then) {
+            return Ok(());
+        }
+        let what = format!("{} block {block} reads {found:x} amidst {together:?}", book.name);
+        Err(Stop::Broken(what))
     }
 }

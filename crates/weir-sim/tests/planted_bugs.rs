@@ -100,7 +100,7 @@ fn a_wrong_parity_strip_is_noticed() {
 #[test]
 fn parity_made_anew_too_early_is_noticed() {
     let often = Effort { go_on_per_million: 200_000, ..EFFORT };
-    // It takes a scrub between two cuts: seed 73 is the first of few that have one.
+    // It takes a scrub between two cuts: seed 57 is the first of few that have one.
     is_noticed_with(PlantedBug::ParityAnewTooEarly, 100, often);
 }
 
@@ -156,7 +156,7 @@ fn cleaning_away_what_only_snapshots_hold_is_noticed() {
 
 #[test]
 fn freeing_a_snapshot_that_was_rolled_back_to_too_early_is_noticed() {
-    // It takes a rollback and then the end of its snapshot: seed 118 is the first that shows it,
+    // It takes a rollback and then the end of its snapshot: seed 91 is the first that shows it,
     // since the administrator has more to do.
     is_noticed(PlantedBug::OldestFreedFirst, 150);
 }
@@ -199,4 +199,9 @@ fn a_trim_that_is_missing_in_a_difference_is_noticed() {
 #[test]
 fn sharing_a_block_that_was_freed_is_noticed() {
     is_noticed(PlantedBug::HintOutlivesBlock, 20);
+}
+
+#[test]
+fn clones_of_one_txg_that_are_not_sorted_are_noticed() {
+    is_noticed(PlantedBug::ClonesUnsorted, 20);
 }

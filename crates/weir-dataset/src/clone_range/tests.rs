@@ -164,13 +164,22 @@ fn clones_of_one_txg_go_where_they_belong_and_the_later_comes_after() {
     write(&a, 50..100, 2);
     write(&a, 100..150, 3);
     now(engine.sync()).unwrap();
+    let mut cloning = [(50, 100, 40), (100, 20, 30), (0, 90, 20)]
+        .map(|blocks: (u64, u64, u64)| {
+            let (from, to, count) = blocks;
+            engine.clone_range(&a, from * BLOCK, &b, to * BLOCK, count * BLOCK)
+        })
+        .map(Box::pin);
     let txg = engine.core.open_txg();
-    for (from, to) in [(50, 100..140), (100, 20..50), (0, 90..110)] {
-        let piece = Piece { from, to, size: RecordSize::from_shift(0).unwrap() };
-        let asked = engine.ask_for_clone(&a, &b, &piece, &Failure::default()).unwrap();
-        assert_eq!(asked, Some(txg));
+    {
+        let _committer = engine.core.committer.try_lock().unwrap();
+        for clone in &mut cloning {
+            assert!(try_now(&mut clone.as_mut()).is_none(), "it is acknowledged when committed");
+        }
+        assert_eq!(b.state.lock().clones.len(), 3, "none waits for another");
     }
-    now(engine.sync()).unwrap();
+    cloning.into_iter().for_each(|clone| now(clone).unwrap());
+    assert_eq!(engine.core.pool.committed_txg(), txg, "all of them were one txg");
     for (blocks, fill) in [(0..20, 9), (20..50, 3), (50..90, 9), (90..110, 1), (110..140, 2)] {
         holds(&b, blocks, fill);
     }
