@@ -192,24 +192,24 @@ impl Admin {
             books.mark(&newer, Presence::Destroying);
             (snapshot.size, state)
         };
-        let done = self.engine.rollback(&id, true).await;
+        let done = match self.engine.rollback(&id, true).await {
+            Ok(_) => true,
+            Err(DatasetError::InUse { .. }) => false,
+            // What a bad disk cut short may be there or not.
+            Err(error) => return Err(Stop::Told(error)),
+        };
         {
             let mut books = self.books.borrow_mut();
             books.volumes[index].rolling = None;
             books.volumes[index].quiet = false;
-            match done {
-                Ok(_) => {
-                    books.rolled_back(index, size, state);
-                    books.mark(&newer, Presence::Gone);
-                    note(Met::RolledBack);
-                }
-                Err(DatasetError::InUse { .. }) => {
-                    books.mark(&newer, Presence::There);
-                    note(Met::OriginKept);
-                    return Ok(());
-                }
-                Err(error) => return Err(Stop::Told(error)),
+            if !done {
+                books.mark(&newer, Presence::There);
+                note(Met::OriginKept);
+                return Ok(());
             }
+            books.rolled_back(index, size, state);
+            books.mark(&newer, Presence::Gone);
+            note(Met::RolledBack);
         }
         // What the rollback left behind is not freed yet when its snapshot goes.
         if self.rng.coin() { self.destroy_named(&id.volume, vec![id.name]).await } else { Ok(()) }
