@@ -252,12 +252,14 @@ impl Core {
         self.commits_help.store(commits_help, Ordering::Release);
     }
 
-    /// Whether what was promised fits into what is free now: asked after space went away.
+    /// Whether what was promised fits into what is free now, and commits do that bring back what
+    /// is not: asked after space went away.
     pub(crate) fn keeps_promises(&self) -> Result<(), u64> {
         let charged = self.charged.load(Ordering::Acquire);
         let available = self.available.load(Ordering::Acquire);
         let room = available.min(self.capacity_left());
-        let kept = charged <= room && self.claimed() <= self.capacity_left();
+        let commits_fit = self.pool.free_segments().0 as u64 >= self.pool.reserve().cleaner;
+        let kept = commits_fit && charged <= room && self.claimed() <= self.capacity_left();
         if kept { Ok(()) } else { Err(room) }
     }
 
