@@ -42,8 +42,9 @@ pub const MEMORY_BYTES_MIN: u64 = 64 << 20;
 /// Holes one open txg keeps as ranges before it is committed early; bounds their tree in RAM.
 pub const HOLE_RANGES_MAX: usize = 65_536;
 
-/// Blocks that range clones may refer to with one txg: 4 GiB, whose pointers take 64 MiB of RAM
-/// while they are looked up, and whose nodes a commit writes in well under a second.
+/// Blocks that range clones may refer to with one txg: 4 GiB, whose pointers take 32 MiB of RAM,
+/// and half as much more while those of a piece are looked up; a commit writes their nodes in well
+/// under a second.
 pub const CLONE_BLOCKS_MAX: usize = 1 << 20;
 
 /// Blocks of one piece of a range clone: 1 GiB.

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use weir_base::limits::CLONE_PIECE_BLOCKS;
 use weir_base::{BLOCK_BYTES, Txg};
-use weir_format::{BlockPtr, RecordSize};
-use weir_pool::{Change, PoolError, Sharing, Tree, WriteOut};
+use weir_format::{BlockPtr, NODE_FANOUT, RecordSize};
+use weir_pool::{Change, PoolError, Shared, Sharing, Tree, WriteOut};
 
 use crate::commit::Frozen;
 use crate::dirty::DirtyTable;
@@ -30,6 +30,7 @@ use crate::volume::{State, Volume};
 mod tests;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
+const FANOUT: u64 = NODE_FANOUT as u64;
 /// What a reference adds to the tables that count, at most.
 const COUNT_BYTES: u64 = 8;
 
@@ -269,14 +270,24 @@ impl Engine {
             state.record.root
         };
         let count = clone.to.end - clone.to.start;
-        let mut found = Tree::new(pool, root).pointers(clone.from..clone.from + count).await?;
-        found.iter_mut().for_each(|(record, _)| *record = *record - clone.from + clone.to.start);
-        if !covered.is_empty() {
-            found.retain(|(record, _)| !covered.contains(*record));
+        let tree = Tree::new(pool, root);
+        let leaves = tree.leaves(clone.from..clone.from + count).await?;
+        let mut made = Made::new(&clone.to, covered);
+        let (mut shared, is_open) = (Vec::with_capacity(count as usize), covered.is_empty());
+        for (base, leaf) in &leaves {
+            let records = clone.from.max(*base)..(clone.from + count).min(base + FANOUT);
+            for record in records {
+                let ptr = tree.pointer_in(leaf, record)?;
+                let record = record - clone.from + clone.to.start;
+                if !ptr.is_hole() && (is_open || !covered.contains(record)) {
+                    shared.push(Shared::from(&ptr));
+                    made.refer(record, ptr.shared_in(txg));
+                }
+            }
         }
-        let sharing = Sharing::of(found.iter().map(|(_, ptr)| ptr));
+        let sharing = Sharing::new(shared);
         pool.check_share(&sharing).await?;
-        Ok((sharing, changes(&clone.to, covered, &found, txg)))
+        Ok((sharing, made.finish()))
     }
 }
 
@@ -317,31 +328,49 @@ fn cover(covered: &mut RangeSet, table: &DirtyTable, RangeClone { to, size, .. }
     }
 }
 
-/// A range but for what is covered, as changes of a txg: references to these blocks, and holes
-/// between them.
-fn changes(
-    range: &Range<u64>,
-    covered: &RangeSet,
-    found: &[(u64, BlockPtr)],
-    txg: Txg,
-) -> Vec<Change> {
-    let mut open = RangeSet::default();
-    open.insert(range.clone());
-    covered.within(range.clone()).for_each(|covered| open.remove(covered));
-    let mut changes = Vec::with_capacity(found.len());
-    let mut found = found.iter().peekable();
-    for Range { start: mut at, end } in open.iter() {
-        let hole = |start, end: u64| Change { start, count: end - start, ptr: BlockPtr::HOLE };
-        while let Some((record, ptr)) = found.next_if(|(record, _)| *record < end) {
-            if *record > at {
-                changes.push(hole(at, *record));
-            }
-            changes.push(Change { start: *record, count: 1, ptr: ptr.shared_in(txg) });
-            at = record + 1;
-        }
-        if at < end {
-            changes.push(hole(at, end));
-        }
+/// What a clone makes of its range, but for what is covered, as changes of a txg: references, and
+/// holes between them.
+struct Made {
+    range: Range<u64>,
+    /// What is not covered.
+    open: RangeSet,
+    /// Up to here everything is among the changes, or in the run that follows.
+    at: u64,
+    /// References to be, before `at`: neighbours in one leaf.
+    run: Vec<BlockPtr>,
+    changes: Vec<Change>,
+}
+
+impl Made {
+    fn new(range: &Range<u64>, covered: &RangeSet) -> Self {
+        let mut open = RangeSet::default();
+        open.insert(range.clone());
+        covered.within(range.clone()).for_each(|covered| open.remove(covered));
+        let (run, changes) = (Vec::with_capacity(NODE_FANOUT), Vec::new());
+        Self { range: range.clone(), open, at: range.start, run, changes }
     }
-    changes
+
+    /// A record that is not covered becomes a reference; records come in order.
+    fn refer(&mut self, record: u64, ptr: BlockPtr) {
+        if record != self.at || record.is_multiple_of(FANOUT) {
+            self.leave_holes(record);
+        }
+        self.run.push(ptr);
+        self.at = record + 1;
+    }
+
+    /// Ends the run; what is not covered from there to a record becomes holes.
+    fn leave_holes(&mut self, to: u64) {
+        if !self.run.is_empty() {
+            self.changes.push(Change::run(self.at - self.run.len() as u64, &self.run));
+            self.run.clear();
+        }
+        self.changes.extend(self.open.within(self.at..to).map(Change::hole));
+        self.at = to;
+    }
+
+    fn finish(mut self) -> Vec<Change> {
+        self.leave_holes(self.range.end);
+        self.changes
+    }
 }

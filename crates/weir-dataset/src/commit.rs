@@ -265,14 +265,14 @@ impl Engine {
         let mut changes = Vec::new();
         if let Some(own) = own {
             let ptr = write_directory_block(out, &own.encode()).await?;
-            changes.push(Change { start: 0, count: 1, ptr });
+            changes.push(Change::one(0, ptr));
         }
         for (id, record) in records {
             let ptr = match record {
                 Some(record) => write_directory_block(out, &record.encode()).await?,
                 None => BlockPtr::HOLE,
             };
-            changes.push(Change { start: id.0, count: 1, ptr });
+            changes.push(Change::one(id.0, ptr));
         }
         let tree = Tree::new(pool, root);
         let height = TreeRoot::height_for(next_dataset).max(root.height);

@@ -12,7 +12,7 @@ use std::ops::Range;
 use weir_base::{BLOCK_BYTES, Lsn, Txg};
 use weir_codec::compress::is_zero;
 use weir_device::Block;
-use weir_format::{BlockPtr, RecordSize};
+use weir_format::RecordSize;
 use weir_pool::{Blocks, Change};
 
 use crate::block_map::BlockMap;
@@ -105,8 +105,7 @@ impl DirtyTable {
     pub(crate) fn changes(&self, size: RecordSize) -> Vec<(Change, Option<Blocks>)> {
         let hole = |range: Range<u64>| {
             assert!(size.cut(&range).next().is_none(), "tables hold whole records: {range:?}");
-            let Range { start, end } = size.touched(&range);
-            Change { start, count: end - start, ptr: BlockPtr::HOLE }
+            Change::hole(size.touched(&range))
         };
         let mut blocks: Vec<(u64, &Block)> = self.blocks.iter().collect();
         blocks.sort_unstable_by_key(|(block, _)| *block);

@@ -11,7 +11,8 @@ use weir_format::{
     BlockOwner, BlockPtr, Compression, DatasetRecord, PtrKind, RecordSize, SegmentClass,
 };
 use weir_pool::{
-    Blocks, Change, CompressHistory, Hinted, Looked, PoolError, RawRecord, Sharing, WriteOut,
+    Becomes, Blocks, Change, CompressHistory, Hinted, Looked, PoolError, RawRecord, Sharing,
+    WriteOut,
 };
 
 use crate::dirty::DirtyTable;
@@ -100,7 +101,7 @@ impl Storing<'_> {
                 (self.owner(at), self.engine.core.compression_now(self.compression));
             let raw = as_record(blocks, &mut self.bytes);
             match out.write_deduped(owner, raw, compression, &mut self.history).await? {
-                Looked::Done(ptr) => self.changes[at].ptr = ptr,
+                Looked::Done(ptr) => self.changes[at].to = Becomes::Pointer(ptr),
                 Looked::Hinted(hinted) => {
                     self.waiting.push(hinted);
                     self.places.push(at);
@@ -111,7 +112,7 @@ impl Storing<'_> {
             }
             return Ok(());
         }
-        self.changes[at].ptr = self.store_plainly(out, at, blocks).await?;
+        self.changes[at].to = Becomes::Pointer(self.store_plainly(out, at, blocks).await?);
         Ok(())
     }
 
@@ -130,7 +131,7 @@ impl Storing<'_> {
     async fn store_waiting(&mut self, out: &mut WriteOut<'_>) -> Result<(), PoolError> {
         let ptrs = out.write_hinted(&self.waiting).await?;
         for (at, ptr) in self.places.drain(..).zip(ptrs) {
-            self.changes[at].ptr = ptr;
+            self.changes[at].to = Becomes::Pointer(ptr);
         }
         self.waiting.clear();
         Ok(())
@@ -140,7 +141,9 @@ impl Storing<'_> {
     async fn repeat(&mut self, out: &mut WriteOut<'_>) -> Result<(), PoolError> {
         let repeats = std::mem::take(&mut self.repeats);
         for same in repeats.chunk_by(|(_, a, _), (_, b, _)| a == b) {
-            let ptr = self.changes[same[0].1].ptr;
+            let Becomes::Pointer(ptr) = self.changes[same[0].1].to else {
+                unreachable!("a table's records are stored one by one")
+            };
             let sharing = Sharing::of(std::iter::repeat_n(&ptr, same.len()));
             // Dedupe may have found one that many refer to already.
             let fits = self.engine.core.pool.check_share(&sharing).await.is_ok();
@@ -148,11 +151,12 @@ impl Storing<'_> {
                 out.share(&sharing).await?;
             }
             for (at, _, blocks) in same {
-                self.changes[*at].ptr = if fits {
+                let ptr = if fits {
                     ptr.shared_in(out.txg)
                 } else {
                     self.store_plainly(out, *at, blocks).await?
                 };
+                self.changes[*at].to = Becomes::Pointer(ptr);
             }
         }
         Ok(())

@@ -19,6 +19,7 @@ pub const NODE_SHIFT: u32 = NODE_FANOUT.trailing_zeros();
 ///
 /// # Errors
 /// The slot holds no valid pointer.
+#[inline]
 pub fn node_pointer(node: &[u8; BLOCK_BYTES], index: usize) -> Result<BlockPtr, FormatError> {
     let (slots, _) = node.as_chunks::<{ BlockPtr::BYTES }>();
     BlockPtr::decode(slots.get(index).expect("index is below the fanout"))

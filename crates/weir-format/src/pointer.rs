@@ -129,6 +129,7 @@ impl BlockPtr {
 
     /// As it leads to the same block from another place, made in `txg`.
     #[must_use]
+    #[inline]
     pub fn shared_in(self, txg: Txg) -> Self {
         assert!(self.kind == PtrKind::Data, "only data is shared: {self:?}");
         Self { birth: txg, shared: true, ..self }
@@ -140,6 +141,8 @@ impl BlockPtr {
     }
 
     /// Encodes.
+    // Millions are encoded and decoded one after the other by who lives in other crates.
+    #[inline]
     pub fn encode(&self) -> [u8; Self::BYTES] {
         if self.is_hole() {
             return [0; Self::BYTES];
@@ -175,6 +178,7 @@ impl BlockPtr {
     ///
     /// # Errors
     /// An unknown kind or codec, an empty block, or one that leaves its segment.
+    #[inline]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Result<Self, FormatError> {
         let (head, rest) = bytes.split_first_chunk::<16>().expect("32 > 16");
         let words = u128::from_le_bytes(*head);

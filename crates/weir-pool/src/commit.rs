@@ -15,6 +15,7 @@ use weir_format::{
     STALE_LEGS_MAX, SegmentClass, SegmentEntry, SegmentState, StaleLeg, TreeRoot, Uberblock,
 };
 
+use crate::change::Change;
 use crate::error::PoolError;
 use crate::labels::write_uberblock;
 use crate::pack::{CompressHistory, RawRecord};
@@ -22,7 +23,7 @@ use crate::planted::PlantedBug;
 use crate::pool::{Committed, Pool};
 use crate::segments::table_block;
 use crate::tables::Table;
-use crate::tree::{Change, Past, Tree, TreeHome};
+use crate::tree::{Past, Tree, TreeHome};
 use crate::vdev::{Leg, Vdev};
 use crate::write_out::WriteOut;
 
@@ -197,7 +198,7 @@ impl Pool {
                 ptr = out.write_bytes(&table.encode(vseg)).await?;
                 stored.push((vseg, ptr));
             }
-            changes.push(Change { start: vseg.0, count: 1, ptr });
+            changes.push(Change::one(vseg.0, ptr));
         }
         let (root, _) =
             Tree::new(self, root).apply(out, TreeHome::Root, &Past::default(), &changes).await?;
@@ -219,7 +220,7 @@ impl Pool {
                 Some(content) => write_directory_block(out, &content).await?,
                 None => BlockPtr::HOLE,
             };
-            changes.push(Change { start, count: 1, ptr });
+            changes.push(Change::one(start, ptr));
         }
         let (root, _) =
             Tree::new(self, root).apply(out, TreeHome::Root, &Past::default(), &changes).await?;

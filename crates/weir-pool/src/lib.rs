@@ -17,6 +17,7 @@
 //!   poisoned until it is imported again.
 
 mod areas;
+mod change;
 mod check;
 mod clean;
 mod cleanings;
@@ -52,6 +53,7 @@ mod vdev;
 mod vdevs;
 mod write_out;
 
+pub use change::{Becomes, Change, LeafRun};
 pub use check::WrongCount;
 pub use cleanings::{Cleaned, CleanerStatus};
 pub use commit::{CommitInput, write_directory_block};
@@ -67,14 +69,14 @@ pub use pack::{CompressHistory, RawRecord};
 pub use planted::PlantedBug;
 pub use pool::{Pool, PoolOptions};
 pub use read::{Blocks, RecordPart, Stored};
-pub use references::Sharing;
+pub use references::{Shared, Sharing};
 pub use reserve::Reserve;
 pub use scan::{PlannedSegment, ScanKind, ScanPace, ScanPlan, ScanState, ScanStatus, SegmentScan};
 pub use segments::SpaceUse;
 pub use slow::Slowness;
 pub use status::{LegState, LegStatus, PoolHealth, PoolStatus, VdevStatus};
 pub use tables::TableMemory;
-pub use tree::{Change, Delta, Leaf, Past, Tree, TreeHome};
+pub use tree::{Delta, Leaf, Past, Tree, TreeHome};
 pub use unshared::{Found, Unshared, Walk};
 pub use vdevs::Evacuation;
 pub use write_out::WriteOut;

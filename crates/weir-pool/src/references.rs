@@ -11,6 +11,7 @@
 //! - a block is freed with its last reference, whichever that is;
 //! - only blocks of data are shared, never nodes.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use weir_base::VsegId;
@@ -110,36 +111,61 @@ impl Segments {
 }
 
 /// Blocks to which one more reference each is to be made, in the order of where they are.
-pub struct Sharing(Vec<Shared>);
+pub struct Sharing {
+    /// Where they are in their segments, once for each new reference.
+    offsets: Vec<u32>,
+    segments: Vec<OfSegment>,
+}
 
-/// A block, once for each new reference.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Shared {
+/// What is shared of a segment.
+struct OfSegment {
+    vseg: VsegId,
+    /// Which of the offsets.
+    offsets: Range<usize>,
+    /// What they take together.
+    bytes: u64,
+}
+
+/// A block to which one more reference is to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Shared {
     vseg: VsegId,
     offset_units: u32,
     stored_units: u16,
 }
 
+impl From<&BlockPtr> for Shared {
+    fn from(ptr: &BlockPtr) -> Self {
+        assert!(ptr.kind == PtrKind::Data, "only data is shared: {ptr:?}");
+        let BlockPtr { vseg, offset_units, stored_units, .. } = *ptr;
+        Self { vseg, offset_units, stored_units }
+    }
+}
+
 impl Sharing {
     /// What these pointers lead to, in any order.
     pub fn of<'p>(ptrs: impl IntoIterator<Item = &'p BlockPtr>) -> Self {
-        let shared = |ptr: &BlockPtr| {
-            assert!(ptr.kind == PtrKind::Data, "only data is shared: {ptr:?}");
-            let BlockPtr { vseg, offset_units, stored_units, .. } = *ptr;
-            Shared { vseg, offset_units, stored_units }
-        };
-        let mut all: Vec<Shared> = ptrs.into_iter().map(shared).collect();
+        Self::new(ptrs.into_iter().map(Shared::from).collect())
+    }
+
+    /// These, in any order.
+    pub fn new(mut all: Vec<Shared>) -> Self {
         all.sort_unstable();
-        Self(all)
+        let mut end = 0;
+        let segments = all.chunk_by(|a, b| a.vseg == b.vseg).map(|same| {
+            let units: u64 = same.iter().map(|shared| u64::from(shared.stored_units)).sum();
+            let start = end;
+            end += same.len();
+            OfSegment { vseg: same[0].vseg, offsets: start..end, bytes: units * PACK_BYTES as u64 }
+        });
+        let segments = segments.collect();
+        Self { offsets: all.iter().map(|shared| shared.offset_units).collect(), segments }
     }
 
     /// By segment: the offsets, and what they take together.
-    fn by_segment(&self) -> impl Iterator<Item = (VsegId, Vec<u32>, u64)> {
-        self.0.chunk_by(|a, b| a.vseg == b.vseg).map(|same| {
-            let units: u64 = same.iter().map(|shared| u64::from(shared.stored_units)).sum();
-            let offsets = same.iter().map(|shared| shared.offset_units).collect();
-            (same[0].vseg, offsets, units * PACK_BYTES as u64)
-        })
+    fn by_segment(&self) -> impl Iterator<Item = (VsegId, &[u32], u64)> {
+        let of = |same: &OfSegment| (same.vseg, &self.offsets[same.offsets.clone()], same.bytes);
+        self.segments.iter().map(of)
     }
 }
 
@@ -150,7 +176,7 @@ impl Pool {
     /// `TooManyReferences`; the counts cannot be read; a pointer is damaged. Nothing was changed.
     pub async fn check_share(&self, sharing: &Sharing) -> Result<(), PoolError> {
         for (vseg, offsets, _) in sharing.by_segment() {
-            match self.translated(|segments| segments.judge(vseg, &offsets)).await? {
+            match self.translated(|segments| segments.judge(vseg, offsets)).await? {
                 Verdict::Fits => {}
                 Verdict::Full => {
                     return Err(PoolError::TooManyReferences { pool: self.label.name.clone() });
@@ -175,7 +201,7 @@ impl WriteOut<'_> {
     /// The counts cannot be read: the write-out has failed.
     pub async fn share(&mut self, sharing: &Sharing) -> Result<(), PoolError> {
         for (vseg, offsets, bytes) in sharing.by_segment() {
-            self.pool.translated(|segments| segments.share(vseg, &offsets, bytes)).await?;
+            self.pool.translated(|segments| segments.share(vseg, offsets, bytes)).await?;
         }
         Ok(())
     }

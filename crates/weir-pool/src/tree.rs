@@ -11,7 +11,7 @@
 //! - a node of holes only is no node: its parent has a hole there;
 //! - I8: a child's birth is at most its parent's.
 
-use std::ops::Range;
+use std::ops::{AddAssign, Range};
 use std::pin::Pin;
 
 use futures_util::StreamExt as _;
@@ -23,28 +23,12 @@ use weir_format::{
     TreeRoot, node_pointer, set_node_pointer,
 };
 
+use crate::change::{Becomes, Change, within};
 use crate::error::PoolError;
 use crate::line::{Held, end_of};
 use crate::pack::{CompressHistory, RawRecord};
 use crate::pool::Pool;
 use crate::write_out::WriteOut;
-
-/// A change to a tree: blocks `start .. start + count` become `ptr`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Change {
-    /// First block.
-    pub start: u64,
-    /// Blocks; 1 unless `ptr` is a hole.
-    pub count: u64,
-    /// What they become.
-    pub ptr: BlockPtr,
-}
-
-impl Change {
-    fn end(&self) -> u64 {
-        self.start + self.count
-    }
-}
 
 /// What a set of changes did to a tree's use of space: gained less lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,7 +53,7 @@ pub struct Delta {
 }
 
 impl Delta {
-    fn gain(&mut self, ptr: &BlockPtr) {
+    pub(crate) fn gain(&mut self, ptr: &BlockPtr) {
         self.count(ptr, 1);
         if !ptr.is_hole() {
             self.born_units += i64::from(ptr.stored_units);
@@ -87,6 +71,19 @@ impl Delta {
             self.stored_units += units;
             self.shared_units += if ptr.shared { units } else { 0 };
         }
+    }
+}
+
+impl AddAssign for Delta {
+    fn add_assign(&mut self, other: Self) {
+        self.blocks += other.blocks;
+        self.stored_units += other.stored_units;
+        self.shared_units += other.shared_units;
+        self.tree_units += other.tree_units;
+        self.born_units += other.born_units;
+        self.leaving_units += other.leaving_units;
+        self.unique_units += other.unique_units;
+        self.inherited_units += other.inherited_units;
     }
 }
 
@@ -320,31 +317,37 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    /// Every block of a range that is not a hole, in order. Nodes are read together; the range is
-    /// short enough for all of its pointers to be in memory.
-    pub async fn pointers(&self, range: Range<u64>) -> Result<Vec<(u64, BlockPtr)>, PoolError> {
+    /// Every leaf of a range that is not a hole, in order, with its first block. Nodes are read
+    /// together; the range is short enough for all of its leaves to be in memory.
+    pub async fn leaves(&self, range: Range<u64>) -> Result<Vec<(u64, Block)>, PoolError> {
         let inside = |start: u64, level| start < range.end && start + span(level) > range.start;
+        if self.root.height == 0 {
+            let mut leaf = BlockMut::zeroed();
+            set_node_pointer(&mut leaf, 0, &self.root.ptr);
+            return Ok(vec![(0, leaf.freeze())]);
+        }
         let mut here = vec![(0, self.root.ptr)];
+        let mut nodes = Vec::new();
         for level in (1..=self.root.height).rev() {
-            here.retain(|(_, ptr)| !ptr.is_hole());
-            let most = range.end.saturating_sub(range.start) / span(level - 1) + 2;
-            let mut below = Vec::with_capacity((here.len() * NODE_FANOUT).min(most as usize));
+            here.retain(|(start, ptr)| !ptr.is_hole() && inside(*start, level));
+            nodes = Vec::with_capacity(here.len());
             for some in here.chunks(NODES_TOGETHER) {
                 let ptrs: Vec<BlockPtr> = some.iter().map(|(_, ptr)| *ptr).collect();
                 for ((base, _), node) in some.iter().zip(self.pool.read_blocks(&ptrs).await) {
-                    let node = node?;
-                    for slot in 0..NODE_FANOUT {
-                        let start = base + slot as u64 * span(level - 1);
-                        if inside(start, level - 1) {
-                            below.push((start, self.slot(&node, slot)?));
-                        }
-                    }
+                    nodes.push((*base, node?));
                 }
             }
-            here = below;
+            if level == 1 {
+                break;
+            }
+            here.clear();
+            for (base, node) in &nodes {
+                for slot in 0..NODE_FANOUT {
+                    here.push((base + slot as u64 * span(level - 1), self.slot(node, slot)?));
+                }
+            }
         }
-        here.retain(|(block, ptr)| range.contains(block) && !ptr.is_hole());
-        Ok(here)
+        Ok(nodes)
     }
 
     /// The last block that is not a hole.
@@ -469,13 +472,6 @@ fn touched_slots(changes: &[Change], base: u64, level: u8) -> Vec<usize> {
     slots
 }
 
-/// The changes that touch `base .. base + len`.
-fn within(changes: &[Change], base: u64, len: u64) -> &[Change] {
-    let first = changes.partition_point(|change| change.end() <= base);
-    let end = changes.partition_point(|change| change.start < base + len);
-    &changes[first..end.max(first)]
-}
-
 struct Apply<'j, 'o, 'p> {
     tree: Tree<'j>,
     out: &'j mut WriteOut<'o>,
@@ -496,14 +492,14 @@ impl Apply<'_, '_, '_> {
         Box::pin(async move {
             let changes = within(changes, base, span(level));
             let Some(first) = changes.first() else { return Ok(old) };
-            if first.start <= base && first.end() >= base + span(level) {
+            if let Some(ptr) = first.covers(&(base..base + span(level))) {
                 // One change covers all of it: a block, or a hole of any size.
-                assert!(level == 0 || first.ptr.is_hole(), "a range becomes a hole");
+                assert!(level == 0 || ptr.is_hole(), "a range becomes a hole");
                 self.free_under(old, level, base / span(level)).await?;
-                self.delta.gain(&first.ptr);
-                return Ok(first.ptr);
+                self.delta.gain(&ptr);
+                return Ok(ptr);
             }
-            if old.is_hole() && changes.iter().all(|change| change.ptr.is_hole()) {
+            if old.is_hole() && changes.iter().all(Change::is_hole) {
                 return Ok(old);
             }
             // What this txg wrote itself may not be on disk yet.
@@ -517,7 +513,7 @@ impl Apply<'_, '_, '_> {
                 None => BlockMut::copy_of(&*self.tree.pool.read_block(&old).await?),
             };
             if level == 1 {
-                self.change_leaf(&mut node, base, changes)?;
+                self.change_leaf(&mut node, old.is_hole(), base, changes)?;
                 self.out.free_some_unread().await?;
             } else {
                 for index in touched_slots(changes, base, level) {
@@ -540,20 +536,30 @@ impl Apply<'_, '_, '_> {
     }
 
     /// Applies changes to the leaf at `base`: nothing below it has to be read, and most of a tree's
-    /// places are in leaves.
+    /// places are in leaves. A new one leads nowhere yet.
     fn change_leaf(
         &mut self,
         leaf: &mut [u8; BLOCK_BYTES],
+        is_new: bool,
         base: u64,
         changes: &[Change],
     ) -> Result<(), PoolError> {
         for change in changes {
-            for block in change.start.max(base)..change.end().min(base + span(1)) {
-                let slot = (block - base) as usize;
+            let blocks = change.start.max(base)..change.end().min(base + span(1));
+            let slots = (blocks.start - base) as usize..(blocks.end - base) as usize;
+            for (slot, block) in slots.clone().zip(blocks).filter(|_| !is_new) {
                 let old = node_pointer(leaf, slot).map_err(|source| self.tree.damaged(source))?;
                 self.lose(&old, 0, block);
-                self.delta.gain(&change.ptr);
-                set_node_pointer(leaf, slot, &change.ptr);
+            }
+            match &change.to {
+                Becomes::Pointer(ptr) => slots.for_each(|slot| {
+                    self.delta.gain(ptr);
+                    set_node_pointer(leaf, slot, ptr);
+                }),
+                Becomes::Run(run) => {
+                    *self.delta += run.gain;
+                    run.put(leaf, slots.start);
+                }
             }
         }
         Ok(())

@@ -187,6 +187,38 @@ fn clones_of_one_txg_go_where_they_belong_and_the_later_comes_after() {
     sound(&engine);
 }
 
+/// Holes of the source, leaves that begin elsewhere, and what is covered, against a plain copy.
+#[test]
+fn a_clone_is_made_of_runs_within_leaves_and_of_the_holes_between() {
+    let (engine, a, b) = engine();
+    now(a.zero(60 * BLOCK, 3 * BLOCK)).unwrap();
+    now(a.zero(100 * BLOCK, 40 * BLOCK)).unwrap();
+    write(&a, 120..121, 4);
+    now(engine.sync()).unwrap();
+    let mut cloning =
+        std::pin::pin!(engine.clone_range(&a, 3 * BLOCK, &b, 50 * BLOCK, 150 * BLOCK));
+    {
+        let _committer = engine.core.committer.try_lock().unwrap();
+        assert!(try_now(&mut cloning).is_none());
+        write(&b, 127..130, 7);
+        now(b.zero(199 * BLOCK, BLOCK)).unwrap();
+    }
+    now(&mut cloning).unwrap();
+    for block in 0..BLOCKS {
+        let source = block.wrapping_sub(47);
+        let fill = match block {
+            0..50 => 9,
+            127..130 => 7,
+            199 => 0,
+            _ if source == 120 => 4,
+            _ if (60..63).contains(&source) || (100..140).contains(&source) => 0,
+            _ => 1,
+        };
+        holds(&b, block..block + 1, fill);
+    }
+    sound(&engine);
+}
+
 /// A write of some sectors was once merged with what the block held before the clone, which the
 /// clone had replaced by the time both were acknowledged.
 #[test]
