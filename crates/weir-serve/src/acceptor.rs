@@ -18,11 +18,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use crate::balance::{Balancer, Move};
 use crate::limits::CONNECTIONS_MAX;
 use crate::listener::{Accepted, Listener, Peer};
 use crate::worker::{Arrival, Message, Way, send};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// After a failed accept (no descriptors left) the next try waits: the cause will not be gone at
 /// once, and the log must not fill.
