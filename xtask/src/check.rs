@@ -18,5 +18,6 @@ pub(crate) fn main() -> Result<()> {
         Stage { name: "clippy-fuzz", step: test::CLIPPY_FUZZ },
         Stage { name: "tidy", step: test::TIDY },
         Stage { name: "unit", step: test::UNIT },
+        Stage { name: "unit-xtask", step: test::UNIT_XTASK },
     ])
 }

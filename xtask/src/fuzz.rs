@@ -19,7 +19,7 @@ use crate::{command, setup};
 const AT_ONCE: usize = 2;
 
 /// Seconds per target in CI.
-const SHORT_SECONDS: u32 = 30;
+const SHORT_SECONDS: u32 = 20;
 
 /// Of what initiators and targets send, which anybody on the network may, it is longer.
 const WIRE: [&str; 2] = ["iscsi_", "scsi_"];

@@ -31,7 +31,11 @@ pub(crate) const TIDY: Step = Step::Task(tidy::main);
 /// Unit, property and snapshot tests; in release, so that the simulator and the real-binary tests
 /// share one build with them.
 pub(crate) const UNIT: Step =
-    Step::Cargo(&["test", "--release", "--workspace", "--exclude", "weir"]);
+    Step::Cargo(&["test", "--release", "--workspace", "--exclude", "weir", "--exclude", "xtask"]);
+
+/// The tests of this program, apart: what it asks of its dependencies would have most of those of
+/// the others built once more.
+pub(crate) const UNIT_XTASK: Step = Step::Cargo(&["test", "--package", "xtask"]);
 
 /// Licences, banned crates and registries; deny.toml says why not advisories.
 const DENY: Step = Step::Cargo(&["deny", "check", "licenses", "bans", "sources"]);
@@ -45,6 +49,7 @@ const STAGES: &[Stage] = &[
     Stage { name: "tidy", step: TIDY },
     Stage { name: "deny", step: DENY },
     Stage { name: "unit", step: UNIT },
+    Stage { name: "unit-xtask", step: UNIT_XTASK },
     Stage { name: "sim", step: Step::Cargo(sim::SHORT) },
     Stage { name: "e2e", step: Step::Cargo(e2e::ALL) },
     Stage { name: "fuzz", step: Step::Task(fuzz::short) },
