@@ -83,9 +83,8 @@ impl<T> Acceptor<T> {
 
     /// Asks for sessions to be moved, where it is time for that.
     fn balance(&mut self) {
-        let due =
-            self.balancer.as_mut().filter(|one| one.rest().is_some_and(|rest| rest.is_zero()));
-        let Some(Move { from, to, count }) = due.and_then(Balancer::look) else { return };
+        let found = self.balancer.as_mut().and_then(Balancer::look);
+        let Some(Move { from, to, count }) = found else { return };
         tracing::debug!(protocol = self.name, from, to, count, "sessions are to move");
         if let Some((sender, _)) = self.ways.get(from) {
             // A worker that is gone has no sessions.

@@ -111,8 +111,11 @@ impl Balancer {
         is_needed.then(|| BALANCE_SPAN.saturating_sub(self.last.elapsed()))
     }
 
-    /// What is to move after the span that ends now.
+    /// What is to move, if a span has ended.
     pub(crate) fn look(&mut self) -> Option<Move> {
+        if !self.rest()?.is_zero() {
+            return None;
+        }
         let span = self.last.elapsed();
         self.last = Instant::now();
         let shares = self.workers.iter_mut().map(|worker| worker.share(span));

@@ -140,7 +140,7 @@ impl<P: Protocol> ServerHandle<P> {
     /// Lets `count` sessions that have something to do go on on another worker, both counted from
     /// 0. The server does so by itself where a worker lacks time. Does not wait.
     pub fn move_sessions(&self, from: usize, to: usize, count: usize) {
-        if let Some((sender, _)) = self.ways.get(from) {
+        if let (Some((sender, _)), Some(_)) = (self.ways.get(from), self.ways.get(to)) {
             drop(sender.send(Message::Give { to, count }));
         }
     }

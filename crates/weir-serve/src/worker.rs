@@ -36,7 +36,7 @@ pub(crate) enum Message<T> {
     Connection(Box<Arrival<T>>),
     /// Ends the connections that used what has this name at this moment.
     Disconnect(String, Instant),
-    /// So many sessions are to go to another worker.
+    /// So many sessions are to go to another worker, which there is.
     Give {
         to: usize,
         count: usize,
@@ -150,10 +150,7 @@ impl<P: Protocol> Worker<P> {
                     connections.stop(|watch| watch.is_user_of(&name));
                     disconnects.add(name, when);
                 }
-                Some(Message::Give { to, count }) if to < self.ways.len() => {
-                    connections.give(to, count);
-                }
-                Some(Message::Give { .. }) => {}
+                Some(Message::Give { to, count }) => connections.give(to, count),
                 Some(Message::Stop) | None => break,
             }
         }
