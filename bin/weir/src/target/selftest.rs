@@ -172,7 +172,8 @@ impl<'a> Scratch<'a> {
         let key = TargetKey { name: self.target.clone() };
         let mut result = removed(self.session.call(|client| client.target_delete(key)));
         for volume in &self.volumes {
-            let request = VolumeDestroy { name: volume.clone(), recursive: false };
+            // A schedule of the pool takes snapshots of them, too.
+            let request = VolumeDestroy { name: volume.clone(), recursive: true };
             let gone = removed(self.session.call(|client| client.volume_destroy(request)));
             result = result.and(gone);
         }
