@@ -6,12 +6,12 @@
 
 use anyhow::Result;
 
-use crate::stage::{self, Stage};
+use crate::stage::{self, Needs, Stage};
 use crate::test;
 
 /// The task.
 pub(crate) fn main() -> Result<()> {
-    stage::run(&[
+    let stages = [
         Stage { name: "fmt", step: test::FMT },
         Stage { name: "clippy", step: test::CLIPPY },
         Stage { name: "fmt-fuzz", step: test::FMT_FUZZ },
@@ -19,5 +19,6 @@ pub(crate) fn main() -> Result<()> {
         Stage { name: "tidy", step: test::TIDY },
         Stage { name: "unit", step: test::UNIT },
         Stage { name: "unit-xtask", step: test::UNIT_XTASK },
-    ])
+    ];
+    stage::run(&stages, Needs::Nothing)
 }

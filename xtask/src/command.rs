@@ -4,6 +4,7 @@
 //!
 //! Invariant: an error names the command as a person would type it.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -12,6 +13,11 @@ use anyhow::{Context, Result, bail};
 /// The workspace root.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies one level below the root")
+}
+
+/// Cargo's folder for what it builds.
+pub(crate) fn target() -> PathBuf {
+    root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
 /// A command that starts in the workspace root.
@@ -24,6 +30,31 @@ pub(crate) fn command(program: &str) -> Command {
 /// Cargo with these arguments, its output shown.
 pub(crate) fn cargo(args: &[&str]) -> Result<()> {
     run(command("cargo").args(args))
+}
+
+/// `cargo test` with these arguments, its output shown; adds the names of failed tests to `failed`.
+pub(crate) fn cargo_test(args: &[&str], failed: &mut Vec<String>) -> Result<()> {
+    let mut command = command("cargo");
+    command.args(args).stdout(Stdio::piped());
+    let mut child =
+        command.spawn().with_context(|| format!("cannot start `{}`", show(&command)))?;
+    let stdout = child.stdout.take().expect("stdout is a pipe");
+    for line in BufReader::new(stdout).split(b'\n') {
+        let line = line.context("cannot read the output of cargo test")?;
+        let line = String::from_utf8_lossy(&line);
+        println!("{line}");
+        failed.extend(failed_test(&line).map(str::to_owned));
+    }
+    let status = child.wait()?;
+    if !status.success() {
+        bail!("`{}` failed ({status})", show(&command));
+    }
+    Ok(())
+}
+
+/// The test that a line of libtest's output calls failed.
+fn failed_test(line: &str) -> Option<&str> {
+    line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
 }
 
 /// Runs a command to its end; anything but success is an error.
@@ -77,6 +108,13 @@ mod tests {
         assert!(error.to_string().contains("sh -c exit 3"), "{error}");
         let error = run(&mut Command::new("no-such-tool-at-all")).expect_err("absent");
         assert!(error.to_string().contains("no-such-tool-at-all"), "{error}");
+    }
+
+    #[test]
+    fn failed_tests_are_found_in_the_output() {
+        assert_eq!(failed_test("test log::a_torn_batch ... FAILED"), Some("log::a_torn_batch"));
+        assert_eq!(failed_test("test log::a_torn_batch ... ok"), None);
+        assert_eq!(failed_test("test result: FAILED. 1 passed; 1 failed"), None);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::{command, setup};
 /// All tests of the binary, in the profile that ships. Two at a time, whatever the machine: each
 /// runs a server and a client, and some measure time.
 pub(crate) const ALL: &[&str] =
-    &["test", "--release", "--package", "weir", "--", "--test-threads=2"];
+    &["test", "--no-fail-fast", "--release", "--package", "weir", "--", "--test-threads=2"];
 
 /// The task.
 pub(crate) fn main() -> Result<()> {

@@ -1,4 +1,4 @@
-//! Installs what the tasks need: Debian packages and cargo tools.
+//! Installs what the tasks need: Debian packages, cargo tools and a library for User-Mode Linux.
 //!
 //! Not here: the Rust toolchain (rust-toolchain.toml) and the C compiler, without which cargo
 //! could not have built this program (the Makefile looks for that one).
@@ -16,6 +16,8 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 
 use crate::command;
+
+mod uml;
 
 /// What to prepare for.
 #[derive(clap::Args)]
@@ -91,12 +93,13 @@ pub(crate) fn for_run() {
 
 /// The packages of tests and benchmarks, without the cargo tools.
 pub(crate) fn for_clients() -> Result<()> {
-    packages(FOR_TEST)
+    packages(FOR_TEST)?;
+    uml::build()
 }
 
 /// Prepares for `make test`.
 pub(crate) fn for_test() -> Result<()> {
-    packages(FOR_TEST)?;
+    for_clients()?;
     for (tool, version) in CARGO_TOOLS {
         if command::find(tool).is_some() {
             continue;

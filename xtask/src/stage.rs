@@ -1,9 +1,13 @@
-//! Named, timed stages that stop at the first failure, and the table at the end.
+//! Named, timed stages, and the table at the end that tells what failed.
 //!
 //! Not here: which stages there are (check.rs, test.rs).
 //!
-//! Invariants: the last line printed is `N passed, N failed`; a stage that was not reached is
-//! shown as such and counts as neither.
+//! Invariants:
+//! - a failed stage does not stop the ones after it, so that one run tells everything; only a
+//!   failed first stage does where the others need it ([`Needs::First`]);
+//! - the failed tests of a stage are named again below the table;
+//! - the last line printed is `N passed, N failed`; a stage that did not run is shown as such and
+//!   counts as neither.
 
 use std::time::{Duration, Instant};
 
@@ -11,65 +15,90 @@ use anyhow::{Result, bail};
 
 use crate::command;
 
-/// What a stage does.
+/// Work of a stage.
 pub(crate) enum Step {
     /// One cargo call.
     Cargo(&'static [&'static str]),
+    /// A call of `cargo test`, whose failed tests are collected. It runs them all
+    /// (`--no-fail-fast`).
+    Tests(&'static [&'static str]),
     /// A task of this crate.
     Task(fn() -> Result<()>),
 }
 
 /// One line of a task's table.
 pub(crate) struct Stage {
-    /// How it is called when it fails.
+    /// Its name in the table.
     pub(crate) name: &'static str,
-    /// What it does.
+    /// Its work.
     pub(crate) step: Step,
 }
 
-/// Runs the stages in order until one fails.
-pub(crate) fn run(stages: &[Stage]) -> Result<()> {
-    let mut times = Vec::new();
-    let mut failure = None;
+/// The stages that the others of a run need.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Needs {
+    /// No stage needs another.
+    Nothing,
+    /// All need the first, which installs their tools.
+    First,
+}
+
+/// A stage that ran.
+struct Done {
+    time: Duration,
+    /// Its error, and the names of its failed tests.
+    failure: Option<(anyhow::Error, Vec<String>)>,
+}
+
+/// Runs the stages in order.
+pub(crate) fn run(stages: &[Stage], needs: Needs) -> Result<()> {
+    let mut done: Vec<Done> = Vec::new();
     for (index, stage) in stages.iter().enumerate() {
         eprintln!("== {}/{} {}", index + 1, stages.len(), stage.name);
         let start = Instant::now();
+        let mut failed_tests = Vec::new();
         let result = match stage.step {
             Step::Cargo(args) => command::cargo(args),
+            Step::Tests(args) => command::cargo_test(args, &mut failed_tests),
             Step::Task(task) => task(),
         };
-        times.push(start.elapsed());
-        if let Err(error) = result {
-            failure = Some((stage.name, error));
+        let failure = result.err().map(|error| (error, failed_tests));
+        let stops = failure.is_some() && index == 0 && needs == Needs::First;
+        done.push(Done { time: start.elapsed(), failure });
+        if stops {
             break;
         }
     }
-    let failed = usize::from(failure.is_some());
-    println!("{}", table(stages, &times, failed == 1));
-    if let Some((name, error)) = &failure {
-        println!("stage {name} failed: {error:#}");
-    }
-    println!("{} passed, {failed} failed", times.len() - failed);
-    if let Some((name, _)) = failure {
-        bail!("stage {name} failed");
+    println!("{}", table(stages, &done));
+    let failed = done.iter().filter(|done| done.failure.is_some()).count();
+    println!("{} passed, {failed} failed", done.len() - failed);
+    if failed > 0 {
+        let failed = stages.iter().zip(&done).filter(|(_, done)| done.failure.is_some());
+        let names: Vec<_> = failed.map(|(stage, _)| stage.name).collect();
+        bail!("failed: {}", names.join(", "));
     }
     Ok(())
 }
 
-fn table(stages: &[Stage], times: &[Duration], last_failed: bool) -> String {
+fn table(stages: &[Stage], done: &[Done]) -> String {
     let mut lines = vec![String::new(), "stage         result     seconds".to_owned()];
     for (index, stage) in stages.iter().enumerate() {
-        let (result, seconds) = match times.get(index) {
+        let (result, seconds) = match done.get(index) {
             None => ("not run", String::new()),
-            Some(time) => {
-                let failed = last_failed && index + 1 == times.len();
-                (if failed { "FAILED" } else { "passed" }, format!("{:.1}", time.as_secs_f64()))
+            Some(Done { time, failure }) => {
+                let result = if failure.is_some() { "FAILED" } else { "passed" };
+                (result, format!("{:.1}", time.as_secs_f64()))
             }
         };
         lines.push(format!("{:<12}  {result:<8}  {seconds:>8}", stage.name));
     }
-    let total: Duration = times.iter().sum();
+    let total: Duration = done.iter().map(|done| done.time).sum();
     lines.push(format!("{:<12}  {:<8}  {:>8.1}", "total", "", total.as_secs_f64()));
+    for (stage, done) in stages.iter().zip(done) {
+        let Some((error, tests)) = &done.failure else { continue };
+        lines.push(format!("stage {} failed: {error:#}", stage.name));
+        lines.extend(tests.iter().map(|test| format!("  failed test: {test}")));
+    }
     lines.join("\n")
 }
 
@@ -81,24 +110,36 @@ mod tests {
         [
             Stage { name: "one", step: Step::Task(|| Ok(())) },
             Stage { name: "two", step: Step::Task(|| bail!("planted")) },
-            Stage { name: "three", step: Step::Task(|| panic!("runs after a failure")) },
+            Stage { name: "three", step: Step::Task(|| bail!("planted as well")) },
         ]
     }
 
     #[test]
-    fn stops_at_the_first_failure_and_names_it() {
-        let error = run(&stages()).expect_err("stage two fails");
-        assert_eq!(error.to_string(), "stage two failed");
-        assert!(run(&stages()[..1]).is_ok());
+    fn later_stages_run_after_a_failure() {
+        let error = run(&stages(), Needs::Nothing).expect_err("two stages fail");
+        assert_eq!(error.to_string(), "failed: two, three");
+        assert!(run(&stages()[..1], Needs::Nothing).is_ok());
     }
 
     #[test]
-    fn the_table_tells_the_three_results_apart() {
-        let text = table(&stages(), &[Duration::from_secs(1), Duration::from_secs(2)], true);
+    fn a_first_stage_that_the_others_need_stops_the_run() {
+        let error = run(&stages()[1..], Needs::First).expect_err("the first stage fails");
+        assert_eq!(error.to_string(), "failed: two");
+        let error = run(&stages(), Needs::First).expect_err("later stages fail");
+        assert_eq!(error.to_string(), "failed: two, three");
+    }
+
+    #[test]
+    fn the_table_shows_each_result_and_the_failed_tests() {
+        let passed = Done { time: Duration::from_secs(1), failure: None };
+        let failure = Some((anyhow::anyhow!("planted"), vec!["the_test".to_owned()]));
+        let failed = Done { time: Duration::from_secs(2), failure };
+        let text = table(&stages(), &[passed, failed]);
         let lines: Vec<&str> = text.trim().lines().collect();
         assert!(lines[1].starts_with("one") && lines[1].contains("passed"));
         assert!(lines[2].starts_with("two") && lines[2].contains("FAILED"));
         assert!(lines[3].starts_with("three") && lines[3].contains("not run"));
         assert!(lines[4].ends_with("3.0"));
+        assert_eq!(lines[5..], ["stage two failed: planted", "  failed test: the_test"]);
     }
 }

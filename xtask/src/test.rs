@@ -6,7 +6,7 @@
 
 use anyhow::Result;
 
-use crate::stage::{self, Stage, Step};
+use crate::stage::{self, Needs, Stage, Step};
 use crate::{e2e, fuzz, setup, sim, tidy};
 
 /// Formatting of every crate of the workspace.
@@ -30,12 +30,20 @@ pub(crate) const CLIPPY_FUZZ: Step = Step::Cargo(&[
 pub(crate) const TIDY: Step = Step::Task(tidy::main);
 /// Unit, property and snapshot tests; in release, so that the simulator and the real-binary tests
 /// share one build with them.
-pub(crate) const UNIT: Step =
-    Step::Cargo(&["test", "--release", "--workspace", "--exclude", "weir", "--exclude", "xtask"]);
+pub(crate) const UNIT: Step = Step::Tests(&[
+    "test",
+    "--no-fail-fast",
+    "--release",
+    "--workspace",
+    "--exclude",
+    "weir",
+    "--exclude",
+    "xtask",
+]);
 
 /// The tests of this program, apart: what it asks of its dependencies would have most of those of
 /// the others built once more.
-pub(crate) const UNIT_XTASK: Step = Step::Cargo(&["test", "--package", "xtask"]);
+pub(crate) const UNIT_XTASK: Step = Step::Tests(&["test", "--no-fail-fast", "--package", "xtask"]);
 
 /// Licences, banned crates and registries; deny.toml says why not advisories.
 const DENY: Step = Step::Cargo(&["deny", "check", "licenses", "bans", "sources"]);
@@ -50,12 +58,12 @@ const STAGES: &[Stage] = &[
     Stage { name: "deny", step: DENY },
     Stage { name: "unit", step: UNIT },
     Stage { name: "unit-xtask", step: UNIT_XTASK },
-    Stage { name: "sim", step: Step::Cargo(sim::SHORT) },
-    Stage { name: "e2e", step: Step::Cargo(e2e::ALL) },
+    Stage { name: "sim", step: Step::Task(sim::short) },
+    Stage { name: "e2e", step: Step::Tests(e2e::ALL) },
     Stage { name: "fuzz", step: Step::Task(fuzz::short) },
 ];
 
 /// The task.
 pub(crate) fn main() -> Result<()> {
-    stage::run(STAGES)
+    stage::run(STAGES, Needs::First)
 }

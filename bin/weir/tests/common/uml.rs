@@ -69,6 +69,9 @@ impl Guest {
         command.arg(format!("mem={MEMORY_MIB}M")).arg(format!("uml_dir={}", at("")));
         command.arg(format!("vec0:transport=tap,ifname={TAP},depth=128,gro=1"));
         command.arg(format!("init={}", at("init"))).env("TMPDIR", memory_folder());
+        if let Some(library) = preload() {
+            command.env("LD_PRELOAD", library);
+        }
         let console = File::create(shared.path().join("console")).unwrap();
         command.stdin(Stdio::null()).stderr(console.try_clone().unwrap()).stdout(console);
         let child = command.spawn().expect("nsenter of util-linux");
@@ -171,6 +174,18 @@ impl Drop for Guest {
         drop(self.child.kill());
         drop(self.child.wait());
     }
+}
+
+/// The library that lets the kernel run on CPUs with AMX (`xtask/uml/xstate.c`); `None` on others.
+fn preload() -> Option<PathBuf> {
+    let cpu = fs::read_to_string("/proc/cpuinfo").unwrap();
+    if !cpu.split_ascii_whitespace().any(|flag| flag == "amx_tile") {
+        return None;
+    }
+    let target = Path::new(env!("CARGO_BIN_EXE_weir")).ancestors().nth(2).unwrap();
+    let library = target.join("uml-xstate.so");
+    assert!(library.exists(), "{} is missing; `cargo xtask setup` builds it", library.display());
+    Some(library)
 }
 
 fn write_program(path: &Path, text: &str) {

@@ -1,0 +1,50 @@
+//! Builds the library that User-Mode Linux needs on CPUs with AMX (`xtask/uml/xstate.c`).
+//!
+//! Not here: its use (bin/weir/tests/common/uml.rs, which looks where this file puts it).
+//!
+//! Invariant: it is built on every CPU, so that its test runs everywhere; it is used with AMX only.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::command;
+
+/// Builds the library into cargo's target folder, where the end-to-end tests look for it.
+pub(super) fn build() -> Result<()> {
+    let target = command::target();
+    std::fs::create_dir_all(&target)?;
+    library(&target.join("uml-xstate.so"))
+}
+
+fn library(out: &Path) -> Result<()> {
+    compile("xstate.c", &["-shared", "-fPIC"], out)
+}
+
+fn compile(source: &str, options: &[&str], out: &Path) -> Result<()> {
+    let source = command::root().join("xtask/uml").join(source);
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O2", "-Wall", "-Werror"]).args(options).arg("-o").arg(out).arg(source);
+    command::run(&mut compiler)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Linux refuses a part of the XSAVE area (EFAULT), on which User-Mode Linux 6.1 panicked at
+    /// its first process wherever the CPU's area is larger than its own.
+    #[test]
+    fn a_part_of_the_xsave_area_can_be_set_with_the_library_alone() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (library_at, check) = (folder.path().join("xstate.so"), folder.path().join("check"));
+        library(&library_at).expect("the library builds");
+        compile("xstate_check.c", &[], &check).expect("the check builds");
+        let plain = Command::new(&check).output().expect("the check starts");
+        assert_eq!(plain.status.code(), Some(1), "{plain:?}");
+        let with = Command::new(&check).env("LD_PRELOAD", &library_at).output();
+        let with = with.expect("the check starts");
+        assert_eq!(with.status.code(), Some(0), "{with:?}");
+    }
+}

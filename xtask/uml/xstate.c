@@ -1,0 +1,60 @@
+// A library for LD_PRELOAD that lets User-Mode Linux run on CPUs whose XSAVE area is larger than
+// the one it was built for (AMX: 11 KiB, where Linux 6.1 has room for 2.7 KiB).
+//
+// Not here: a reason to load it elsewhere. It changes one request of ptrace and passes the others.
+//
+// PTRACE_SETREGSET of NT_X86_XSTATE takes the whole area of the CPU or fails with EFAULT
+// (arch/x86/kernel/fpu/regset.c, xstateregs_set), while PTRACE_GETREGSET fills as much as the caller has room
+// for. User-Mode Linux reads the first part, sets just that, and panics. So this library reads the
+// whole area, replaces its first part by what the caller sets, and sets the whole.
+
+#define _GNU_SOURCE
+#include <elf.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+// Larger than any area of today: that of AMX takes 11,008 bytes.
+enum { AREA_BYTES = 1 << 16 };
+
+static long set_xstate(pid_t pid, struct iovec *part)
+{
+    static __thread char area[AREA_BYTES] __attribute__((aligned(64)));
+    struct iovec whole = { .iov_base = area, .iov_len = sizeof area };
+    void *kind = (void *)(uintptr_t)NT_X86_XSTATE;
+    if (syscall(SYS_ptrace, PTRACE_GETREGSET, pid, kind, &whole) != 0)
+        return -1;
+    if (part->iov_len >= whole.iov_len)
+        return syscall(SYS_ptrace, PTRACE_SETREGSET, pid, kind, part);
+    memcpy(area, part->iov_base, part->iov_len);
+    return syscall(SYS_ptrace, PTRACE_SETREGSET, pid, kind, &whole);
+}
+
+long ptrace(enum __ptrace_request request, ...)
+{
+    va_list args;
+    va_start(args, request);
+    pid_t pid = va_arg(args, pid_t);
+    void *address = va_arg(args, void *);
+    void *data = va_arg(args, void *);
+    va_end(args);
+    switch ((int)request) {
+    case PTRACE_PEEKTEXT:
+    case PTRACE_PEEKDATA:
+    case PTRACE_PEEKUSER: {
+        // The system call writes the word; the function of the C library returns it.
+        long word = -1;
+        long failed = syscall(SYS_ptrace, request, pid, address, &word);
+        return failed ? failed : word;
+    }
+    case PTRACE_SETREGSET:
+        if ((uintptr_t)address == NT_X86_XSTATE)
+            return set_xstate(pid, data);
+        break;
+    }
+    return syscall(SYS_ptrace, request, pid, address, data);
+}
