@@ -1,4 +1,4 @@
-//! Fuzzes the intent log batch: any bytes, and any records under a right header and checksum.
+//! Fuzzes the intent log batch: any bytes, and any records under a right header and right stamps.
 //!
 //! Not here: the order of batches and their replay.
 //!
@@ -11,8 +11,8 @@ use libfuzzer_sys::fuzz_target;
 use weir_base::Guid;
 use weir_codec::checksum::xxh3_64;
 use weir_format::log::{
-    ALIGN_BYTES, BatchBuilder, BatchHeader, HEADER_BYTES, HEADER_FIELDS, LogOp, LogRecord,
-    decode_batch, decode_header,
+    ALIGN_BYTES, BatchBuilder, BatchHeader, BatchId, HEADER_BYTES, HEADER_FIELDS, LogOp, LogRecord,
+    SECTOR_BYTES, SECTOR_CONTENT_BYTES, decode_batch, decode_header, sectors_at,
 };
 
 fuzz_target!(|data: &[u8]| {
@@ -26,36 +26,45 @@ fuzz_target!(|data: &[u8]| {
     check(&batch(*count, packed, true, u16::from_le_bytes(*raw_bytes)));
 });
 
-/// A batch with a right header and checksum around these stored bytes.
+/// Where in the log region batches are.
+const OFFSET: u64 = 8192;
+const ID: BatchId = BatchId { pool: Guid(1), epoch: 1, batch: 1 };
+
+/// A batch with a right header and right stamps around these stored bytes.
 fn batch(count: u8, records: &[u8], is_packed: bool, raw_bytes: u16) -> Vec<u8> {
+    let mut content = empty_batch();
+    content.truncate(HEADER_BYTES);
     if records.is_empty() {
         return empty_batch();
     }
-    let len = (HEADER_BYTES + records.len()).next_multiple_of(ALIGN_BYTES) + 2 * ALIGN_BYTES;
-    let mut bytes = empty_batch();
-    bytes.truncate(HEADER_BYTES);
-    bytes.extend(records.iter().cycle().take(len - HEADER_BYTES));
-    let stored = (len - HEADER_BYTES) as u32;
+    let len = (2 * (HEADER_BYTES + records.len())).next_multiple_of(ALIGN_BYTES) + ALIGN_BYTES;
+    let room = len / SECTOR_BYTES * SECTOR_CONTENT_BYTES;
+    content.extend(records.iter().cycle().take(room - HEADER_BYTES));
+    let stored = (room - HEADER_BYTES) as u32;
     let (raw, packed) =
         if is_packed { (u32::from(raw_bytes), records.len() as u32) } else { (stored, 0) };
-    put(&mut bytes, "raw_bytes", &raw.to_le_bytes());
-    put(&mut bytes, "packed_bytes", &packed.to_le_bytes());
-    put(&mut bytes, "batch_bytes", &(len as u32).to_le_bytes());
-    put(&mut bytes, "count", &u32::from(count).to_le_bytes());
-    put(&mut bytes, "checksum", &[0; 8]);
-    let checksum = xxh3_64(&[&bytes]);
-    put(&mut bytes, "checksum", &checksum.to_le_bytes());
+    put(&mut content, "raw_bytes", &raw.to_le_bytes());
+    put(&mut content, "packed_bytes", &packed.to_le_bytes());
+    put(&mut content, "batch_bytes", &(len as u32).to_le_bytes());
+    put(&mut content, "count", &u32::from(count).to_le_bytes());
+    let mut bytes = Vec::with_capacity(len);
+    for (number, part) in sectors_at(OFFSET).zip(content.chunks(SECTOR_CONTENT_BYTES)) {
+        let key = [ID.pool.0, ID.epoch, ID.batch, number].map(u64::to_le_bytes);
+        let checksum = xxh3_64(&[part, key.as_flattened()]);
+        bytes.extend(part);
+        bytes.extend([checksum, ID.epoch, ID.batch].map(u64::to_le_bytes).as_flattened());
+    }
     bytes
 }
 
 fn check(bytes: &[u8]) {
     let header = decode_header(bytes);
-    let Ok(batch) = decode_batch(bytes) else { return };
+    let Ok(batch) = decode_batch(bytes, OFFSET) else { return };
     let (decoded, records) = (batch.header(), batch.records());
     assert_eq!(header, Ok(decoded));
     assert_eq!(records.len(), decoded.count as usize);
     let again = encode(decoded, &records);
-    let read_back = decode_batch(&again).expect("an encoded batch is valid");
+    let read_back = decode_batch(&again, OFFSET).expect("an encoded batch is valid");
     assert_eq!(read_back.records(), records);
 }
 
@@ -72,14 +81,14 @@ fn encode(header: BatchHeader, records: &[LogRecord<'_>]) -> Vec<u8> {
     }
     let packed = builder.pack();
     let mut out = vec![0; packed.batch_bytes()];
-    packed.finish(header.pool, header.epoch, header.batch, header.watermark, &mut out);
+    packed.finish(header.id(), OFFSET, &mut out);
     out
 }
 
 fn empty_batch() -> Vec<u8> {
     let packed = BatchBuilder::default().pack();
     let mut out = vec![0; packed.batch_bytes()];
-    packed.finish(Guid(1), 1, 1, 0, &mut out);
+    packed.finish(ID, OFFSET, &mut out);
     out
 }
 

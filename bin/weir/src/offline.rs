@@ -12,6 +12,7 @@ pub(crate) mod rescue;
 
 use std::io::{self, IsTerminal as _};
 use std::sync::Arc;
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use weir_api::ApiError;
@@ -22,11 +23,29 @@ use weir_pool::{ImportOptions, PlantedBug};
 
 use crate::output;
 use crate::serve::activity::Activity;
-use crate::serve::disks::{self, FoundPool};
+use crate::serve::disks::{self, FoundPool, Scan};
 use crate::serve::pools::api_error;
 
 /// Memory for caches and for what a replayed log makes dirty.
 const MEMORY_BYTES: u64 = 512 << 20;
+
+/// How long to wait for disks that another process uses, and how often to look. The kernel keeps
+/// the lock of a killed server until its last operation is done.
+const IN_USE_MAX: Duration = Duration::from_secs(2);
+const IN_USE_LOOKS: u32 = 20;
+
+/// Looks for pools, and looks again while disks are in use.
+async fn scan(search: &[String]) -> Scan {
+    let mut scan = disks::scan(search, &Activity::default()).await;
+    for _ in 0..IN_USE_LOOKS {
+        if !scan.in_use {
+            break;
+        }
+        std::thread::sleep(IN_USE_MAX / IN_USE_LOOKS);
+        scan = disks::scan(search, &Activity::default()).await;
+    }
+    scan
+}
 
 /// Runs an offline tool on a runtime of its own.
 fn block_on<T>(work: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
@@ -43,7 +62,7 @@ async fn open(
     search: &[String],
     force: bool,
 ) -> Result<(Arc<Engine>, Vec<Arc<Overlay>>), ApiError> {
-    let scan = disks::scan(search, &Activity::default()).await;
+    let scan = scan(search).await;
     for why in &scan.unknown {
         output::say(&format!("weir: left out: {why}"));
     }
@@ -56,6 +75,13 @@ async fn open(
         (Some(pool), true) => pool,
         (None, _) => {
             let message = format!("no disk of a pool {wanted:?} in {}", search.join(", "));
+            if scan.in_use {
+                let message = format!("{message} that is not in use by another process");
+                return Err(ApiError::new(ErrorKind::Busy, message).with_action(
+                    "stop the server that uses its disks (`weir server show` tells whether one \
+                     runs), or scrub there",
+                ));
+            }
             return Err(ApiError::new(ErrorKind::NotFound, message)
                 .with_action("name its disks, or the directories they are in, with -d"));
         }

@@ -104,7 +104,35 @@ fn disks_in_use_and_pools_that_are_not_there_are_refused() {
     let dirs = Dirs::new();
     killed(&dirs, "mirror", &["a", "b"]);
     let server = dirs.start();
-    check(&dirs, &[]).fails(code::NOT_FOUND, &["tank"]);
+    check(&dirs, &[]).fails(code::BUSY, &["tank", "in use by another process", "stop the server"]);
     server.stop_clean();
     check(&dirs, &[]).ok();
+    let absent = check(&dirs, &["--json", "-d", "/nowhere"]);
+    absent.ok();
+}
+
+/// One flipped bit in the header of the last log batch after a kill was taken for a torn write:
+/// `check` and `rescue` exited with 0, and the flushed write was gone.
+#[test]
+fn a_damaged_log_batch_after_a_kill_is_told_and_not_taken_for_a_torn_write() {
+    let dirs = Dirs::new();
+    killed(&dirs, "", &["a"]);
+    check(&dirs, &[]).ok();
+    let disk = &all(&dirs, &["a"])[0];
+    // The last batch of the log: its header has the highest number.
+    let log = MIB as usize..9 * MIB as usize;
+    let header = |at: &usize| disk[*at..].starts_with(b"WEIRLOGB");
+    let number = |at: &usize| u64::from_le_bytes(disk[at + 24..at + 32].try_into().unwrap());
+    let last = log.step_by(4096).filter(header).max_by_key(number).unwrap();
+    let file = OpenOptions::new().write(true).open(dirs.file("a")).unwrap();
+    file.write_all_at(&[disk[last + 24] ^ 1], last as u64 + 24).unwrap();
+    let forced = ["is damaged on every leg", "--force"];
+    check(&dirs, &[]).fails(DATA_LOST, &forced);
+    let place = dirs.file("").display().to_string();
+    let rescue = |words: &[&str]| {
+        let words = [&["rescue", "tank", "-d", &place], words].concat();
+        Ran::of(&words.join(" "), &common::run(WEIR, &words))
+    };
+    rescue(&[]).fails(DATA_LOST, &forced);
+    rescue(&["--force"]).ok();
 }

@@ -3,17 +3,22 @@
 //! Not here: the ring, group commit and replay (weir-pool).
 //!
 //! Invariants:
-//! - a batch is one contiguous write of whole [`ALIGN_BYTES`] units; its checksum covers all of it,
-//!   so a torn batch is no batch;
+//! - a batch is one contiguous write of whole [`ALIGN_BYTES`] units. Each 512-byte sector of it ends
+//!   with a stamp: batch number, and a checksum over the sector's bytes, its place and its batch.
+//!   A sector therefore tells by itself whether it was written with batch `k`, was not ([`Part`]), or
+//!   was damaged later. A torn batch misses sectors; a damaged one holds sectors that a write of
+//!   batch `k` did not leave (docs/decisions/0014);
+//! - the number is the last part of a stamp, so a sector that was written up to some byte still has
+//!   the old one;
 //! - records are stored as one LZ4 block where that saves a unit; a length that is read is checked
 //!   before anything of that length is allocated;
-//! - `watermark` is a batch number that was durable when this batch was written: a reader that
-//!   finds batch `k` broken and a later one with `watermark >= k` has found damage, not a torn
-//!   tail (design 3.2).
+//! - batch `k + 1` is written after batch `k` is durable: a whole sector of a later batch proves
+//!   that batch `k` was acknowledged.
 //!
 //! ```text
-//! | header 64 B | record 48 B | payload | record 48 B | payload | ... | zeros to 4 KiB |
-//!               |<------------------- raw, or one LZ4 block ------------------->|
+//! content: | header 48 B | record 48 B | payload | record 48 B | payload | ... | zeros |
+//!                        |<----------------- raw, or one LZ4 block --------------->|
+//! sectors: | 488 B of content | stamp 24 B | 488 B of content | stamp 24 B | ... to 4 KiB |
 //! ```
 
 use weir_base::{DatasetId, Guid, Lsn, Txg};
@@ -25,12 +30,17 @@ use crate::error::FormatError;
 
 const WHAT: &str = "log batch";
 const MAGIC: u64 = u64::from_le_bytes(*b"WEIRLOGB");
-const CHECKSUM_OFFSET: usize = 40;
 
 /// Alignment and granularity of batches in the ring.
 pub const ALIGN_BYTES: usize = 4096;
+/// Unit that carries a stamp: the smallest that a disk writes whole or not at all.
+pub const SECTOR_BYTES: usize = 512;
+/// Length of a stamp.
+pub const STAMP_BYTES: usize = 24;
+/// Bytes of a sector before its stamp.
+pub const SECTOR_CONTENT_BYTES: usize = SECTOR_BYTES - STAMP_BYTES;
 /// Length of the header.
-pub const HEADER_BYTES: usize = 64;
+pub const HEADER_BYTES: usize = 48;
 /// Length of one record without its payload.
 pub const RECORD_BYTES: usize = 48;
 
@@ -42,10 +52,20 @@ pub const HEADER_FIELDS: &[Field] = &[
     field(8, "batch", "batch number, one more than the one before"),
     field(4, "batch_bytes", "length of the whole batch, a multiple of 4 KiB"),
     field(4, "count", "records"),
-    field(8, "checksum", "XXH3-64 of the whole batch with this field zero"),
-    field(8, "watermark", "batches below this number were durable when this one was written"),
     field(4, "raw_bytes", "length of the records with their payloads"),
     field(4, "packed_bytes", "length of the LZ4 block that they are stored as; 0: stored raw"),
+];
+
+/// Fields of a sector's stamp, for the format documentation.
+pub const STAMP_FIELDS: &[Field] = &[
+    field(
+        8,
+        "checksum",
+        "XXH3-64 of the 488 bytes before it, pool guid, epoch, batch and number of the sector, \
+         counted from the start of the log region",
+    ),
+    field(8, "epoch", "log epoch of the batch"),
+    field(8, "batch", "batch number"),
 ];
 
 /// Fields of a record, for the format documentation.
@@ -97,8 +117,6 @@ pub struct BatchHeader {
     pub batch_bytes: u32,
     /// Records.
     pub count: u32,
-    /// Batches below this were durable when this one was written.
-    pub watermark: u64,
     /// Length of the records with their payloads.
     pub raw_bytes: u32,
     /// Length of the LZ4 block that they are stored as; 0: stored raw.
@@ -106,6 +124,11 @@ pub struct BatchHeader {
 }
 
 impl BatchHeader {
+    /// The batch's name.
+    pub fn id(&self) -> BatchId {
+        BatchId { pool: self.pool, epoch: self.epoch, batch: self.batch }
+    }
+
     fn stored_bytes(&self) -> u32 {
         if self.packed_bytes == 0 { self.raw_bytes } else { self.packed_bytes }
     }
@@ -128,7 +151,75 @@ pub struct PackedBatch {
 
 /// Length of a batch whose records take this many bytes.
 fn batch_bytes(stored_bytes: usize) -> usize {
-    (HEADER_BYTES + stored_bytes).next_multiple_of(ALIGN_BYTES)
+    let sectors = (HEADER_BYTES + stored_bytes).div_ceil(SECTOR_CONTENT_BYTES);
+    (sectors * SECTOR_BYTES).next_multiple_of(ALIGN_BYTES)
+}
+
+/// Bytes of content that a batch of this length holds.
+fn content_bytes(batch_bytes: usize) -> usize {
+    batch_bytes / SECTOR_BYTES * SECTOR_CONTENT_BYTES
+}
+
+/// Name of one batch of one pool: its sectors are keyed with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchId {
+    /// Pool.
+    pub pool: Guid,
+    /// Log epoch.
+    pub epoch: u64,
+    /// Number.
+    pub batch: u64,
+}
+
+/// State of one sector at the place of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// It is as the batch's write left it.
+    Whole,
+    /// The batch's write did not reach it: it holds zeros or a sector of an earlier batch.
+    Absent,
+    /// It was written and is damaged, or it holds bytes that no log write leaves.
+    Damaged,
+}
+
+impl BatchId {
+    fn checksum(&self, content: &[u8], sector: u64) -> u64 {
+        let key = [self.pool.0, self.epoch, self.batch, sector].map(u64::to_le_bytes);
+        xxh3_64(&[content, key.as_flattened()])
+    }
+
+    /// Judges the bytes of sector number `sector` of the log region, where this batch may be.
+    pub fn part(&self, bytes: &[u8], sector: u64) -> Part {
+        let Some((content, checksum, epoch, batch)) = split_stamp(bytes) else {
+            return Part::Damaged;
+        };
+        if self.checksum(content, sector) == checksum {
+            // The checksum is keyed with batch and place: it proves both.
+            return Part::Whole;
+        }
+        let blank = (epoch, batch) == (0, 0);
+        let earlier = epoch > 0 && batch > 0 && (epoch, batch) < (self.epoch, self.batch);
+        if blank || earlier { Part::Absent } else { Part::Damaged }
+    }
+}
+
+/// The batch that wrote sector number `sector` of the log region, if the sector is whole.
+pub fn stamped_batch(pool: Guid, bytes: &[u8], sector: u64) -> Option<BatchId> {
+    let (content, checksum, epoch, batch) = split_stamp(bytes)?;
+    let id = BatchId { pool, epoch, batch };
+    (id.checksum(content, sector) == checksum).then_some(id)
+}
+
+/// The batch that a sector's stamp names; nothing is verified.
+pub fn named_batch(bytes: &[u8]) -> Option<(u64, u64)> {
+    split_stamp(bytes).map(|(_, _, epoch, batch)| (epoch, batch))
+}
+
+/// Content, checksum, epoch and batch of a sector.
+fn split_stamp(sector: &[u8]) -> Option<(&[u8], u64, u64, u64)> {
+    let (content, stamp) = sector.split_last_chunk::<STAMP_BYTES>()?;
+    let mut r = Reader::new(WHAT, stamp);
+    Some((content, r.u64().ok()?, r.u64().ok()?, r.u64().ok()?))
 }
 
 impl BatchBuilder {
@@ -195,29 +286,43 @@ impl PackedBatch {
         batch_bytes(self.stored.len())
     }
 
-    /// Writes the batch into `out`, whose length is [`Self::batch_bytes`] and whose bytes are zero.
-    pub fn finish(self, pool: Guid, epoch: u64, batch: u64, watermark: u64, out: &mut [u8]) {
+    /// Writes the batch into `out`, whose length is [`Self::batch_bytes`]; `offset`: where in the
+    /// log region it is to be.
+    pub fn finish(self, id: BatchId, offset: u64, out: &mut [u8]) {
         assert_eq!(out.len(), self.batch_bytes(), "the caller sized the buffer");
         let mut header = Writer::default();
         header.u64(MAGIC);
-        header.u64(pool.0);
-        header.u64(epoch);
-        header.u64(batch);
+        header.u64(id.pool.0);
+        header.u64(id.epoch);
+        header.u64(id.batch);
         header.u32(out.len() as u32);
         header.u32(self.count);
-        header.u64(0);
-        header.u64(watermark);
         header.u32(self.raw_bytes);
         header.u32(if self.is_packed { self.stored.len() as u32 } else { 0 });
-        let (head, tail) = out.split_at_mut(HEADER_BYTES);
-        head.copy_from_slice(&header.0);
-        let (filled, _) = tail.split_at_mut(self.stored.len());
-        filled.copy_from_slice(&self.stored);
-        let (before, rest) = out.split_at_mut(CHECKSUM_OFFSET);
-        let (place, after) = rest.split_at_mut(8);
-        let checksum = xxh3_64(&[before, &[0; 8], after]);
-        place.copy_from_slice(&checksum.to_le_bytes());
+        let mut parts = [&header.0[..], &self.stored];
+        for (number, bytes) in sectors_at(offset).zip(out.as_chunks_mut::<SECTOR_BYTES>().0) {
+            let (content, stamp) = bytes.split_at_mut(SECTOR_CONTENT_BYTES);
+            fill(content, &mut parts);
+            let words = [id.checksum(content, number), id.epoch, id.batch].map(u64::to_le_bytes);
+            stamp.copy_from_slice(words.as_flattened());
+        }
     }
+}
+
+/// Numbers of the sectors from a byte offset of the log region on.
+pub fn sectors_at(offset: u64) -> std::ops::RangeFrom<u64> {
+    offset / SECTOR_BYTES as u64..
+}
+
+/// Moves the next bytes of `parts` into `out`, then zeros.
+fn fill(mut out: &mut [u8], parts: &mut [&[u8]]) {
+    for part in parts {
+        let (head, rest) = part.split_at(part.len().min(out.len()));
+        let (filled, room) = out.split_at_mut(head.len());
+        filled.copy_from_slice(head);
+        (*part, out) = (rest, room);
+    }
+    out.fill(0);
 }
 
 /// Reads a header only; the batch may still be torn.
@@ -231,15 +336,13 @@ pub fn decode_header(bytes: &[u8]) -> Result<BatchHeader, FormatError> {
     }
     let (pool, epoch, batch) = (Guid(r.u64()?), r.u64()?, r.u64()?);
     let (batch_bytes, count) = (r.u32()?, r.u32()?);
-    r.u64()?;
-    let watermark = r.u64()?;
     let (raw_bytes, packed_bytes) = (r.u32()?, r.u32()?);
     if batch_bytes == 0 || !(batch_bytes as usize).is_multiple_of(ALIGN_BYTES) {
         return Err(r.bad("batch_bytes", batch_bytes));
     }
-    let header =
-        BatchHeader { pool, epoch, batch, batch_bytes, count, watermark, raw_bytes, packed_bytes };
-    if header.stored_bytes() > batch_bytes - HEADER_BYTES as u32 {
+    let header = BatchHeader { pool, epoch, batch, batch_bytes, count, raw_bytes, packed_bytes };
+    let room = content_bytes(batch_bytes as usize) - HEADER_BYTES;
+    if header.stored_bytes() as usize > room {
         return Err(r.bad("stored bytes", header.stored_bytes()));
     }
     Ok(header)
@@ -264,22 +367,28 @@ impl Batch {
     }
 }
 
-/// Reads a whole batch: `bytes` is exactly as long as its header says.
+/// Reads a whole batch at `offset` of the log region: `bytes` is exactly as long as its header says.
 ///
 /// # Errors
 /// A torn or damaged batch, or records that do not fit it.
-pub fn decode_batch(bytes: &[u8]) -> Result<Batch, FormatError> {
+pub fn decode_batch(bytes: &[u8], offset: u64) -> Result<Batch, FormatError> {
     let header = decode_header(bytes)?;
     if bytes.len() != header.batch_bytes as usize {
         return Err(FormatError::Truncated { what: WHAT });
     }
-    let (before, rest) = bytes.split_at(CHECKSUM_OFFSET);
-    let (stored, after) = rest.split_first_chunk().ok_or(FormatError::Truncated { what: WHAT })?;
-    if u64::from_le_bytes(*stored) != xxh3_64(&[before, &[0; 8], after]) {
+    let id = header.id();
+    let (sectors, _) = bytes.as_chunks::<SECTOR_BYTES>();
+    if !sectors_at(offset)
+        .zip(sectors)
+        .all(|(number, sector)| id.part(sector, number) == Part::Whole)
+    {
         return Err(FormatError::Checksum { what: WHAT });
     }
+    let content: Vec<&[u8]> =
+        sectors.iter().filter_map(|sector| sector.get(..SECTOR_CONTENT_BYTES)).collect();
+    let content = content.concat();
     let end = HEADER_BYTES + header.stored_bytes() as usize;
-    let stored = bytes.get(HEADER_BYTES..end).ok_or(FormatError::Truncated { what: WHAT })?;
+    let stored = content.get(HEADER_BYTES..end).ok_or(FormatError::Truncated { what: WHAT })?;
     let raw = match header.packed_bytes {
         0 => stored.to_vec(),
         packed => {

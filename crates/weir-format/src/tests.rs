@@ -163,8 +163,8 @@ fn labels_round_trip_and_name_other_versions() {
     assert_eq!(Label::decode(&bytes), Ok(label()));
     assert_eq!(label().place(), Some((0, 1)));
     for (version, part) in [
-        (8, "version 8 is newer than 7; use a newer weir"),
-        (6, "version 6 is older than 7: the pool was made by an older pre-release"),
+        (9, "version 9 is newer than 8; use a newer weir"),
+        (7, "version 7 is older than 8: the pool was made by an older pre-release"),
         (0, "field version holds the impossible value 0"),
     ] {
         bytes[8] = version;
@@ -176,7 +176,7 @@ fn labels_round_trip_and_name_other_versions() {
 
 #[test]
 fn uberblocks_name_other_versions() {
-    for (version, part) in [(8, "8 is newer than 7"), (6, "6 is older than 7"), (0, "impossible")] {
+    for (version, part) in [(9, "9 is newer than 8"), (7, "7 is older than 8"), (0, "impossible")] {
         let mut slot = uberblock().encode();
         slot[8] = version;
         let (body, sum) = slot.split_at_mut(layout::SLOT_BYTES - 16);
@@ -364,34 +364,42 @@ fn a_batch_is_compressed_where_that_saves_a_unit_and_hostile_lengths_are_refused
         builder.push_write(Lsn(1), Txg(5), DatasetId(2), 8192, [payload].into_iter());
         let packed = builder.pack();
         let mut out = vec![0; packed.batch_bytes()];
-        packed.finish(Guid(77), 3, 12, 11, &mut out);
+        packed.finish(LOG_BATCH, 8192, &mut out);
         out
     };
     // A little is enough for a single block, and is not where as many units are written anyhow.
     let mut nearly_noise = noise(BLOCK_BYTES);
-    nearly_noise[..300].fill(0);
+    nearly_noise[..500].fill(0);
     let out = packed_batch(&nearly_noise);
-    let batch = log::decode_batch(&out).unwrap();
+    let batch = log::decode_batch(&out, 8192).unwrap();
     assert_eq!((out.len(), batch.records().len()), (4096, 1));
     assert_eq!(batch.records()[0].op, log::LogOp::Write(&nearly_noise));
     let mut too_little = noise(3 * BLOCK_BYTES);
     too_little[..40].fill(0);
-    let batch = log::decode_batch(&packed_batch(&too_little)).unwrap();
+    let batch = log::decode_batch(&packed_batch(&too_little), 8192).unwrap();
     assert_eq!((batch.header().packed_bytes, batch.header().batch_bytes), (0, 16384));
 
     let hostile = |at: usize, value: u32| {
         let mut out = out.clone();
         out[at..at + 4].copy_from_slice(&value.to_le_bytes());
-        out[40..48].fill(0);
-        let checksum = weir_codec::checksum::xxh3_64(&[&out]);
-        out[40..48].copy_from_slice(&checksum.to_le_bytes());
-        log::decode_batch(&out)
+        stamp(&mut out[..log::SECTOR_BYTES], 16);
+        log::decode_batch(&out, 8192)
     };
     let raw_bytes = batch_field("raw_bytes");
-    for (at, value) in [(raw_bytes, u32::MAX), (raw_bytes, 4000), (raw_bytes + 4, 4033)] {
+    for (at, value) in [(raw_bytes, u32::MAX), (raw_bytes, 4000), (raw_bytes + 4, 3857)] {
         assert!(matches!(hostile(at, value), Err(FormatError::Field { .. })), "{at} {value}");
     }
     assert!(hostile(raw_bytes + 4, 0).is_err(), "packed bytes taken for raw ones");
+}
+
+const LOG_BATCH: log::BatchId = log::BatchId { pool: Guid(77), epoch: 3, batch: 12 };
+
+/// Gives a sector of [`LOG_BATCH`] the right checksum.
+fn stamp(sector: &mut [u8], number: u64) {
+    let key = [LOG_BATCH.pool.0, LOG_BATCH.epoch, LOG_BATCH.batch, number].map(u64::to_le_bytes);
+    let (content, stamp) = sector.split_at_mut(log::SECTOR_CONTENT_BYTES);
+    let checksum = weir_codec::checksum::xxh3_64(&[content, key.as_flattened()]);
+    stamp[..8].copy_from_slice(&checksum.to_le_bytes());
 }
 
 /// Offset of a field of the log batch header.
@@ -408,16 +416,54 @@ fn log_batches_round_trip_and_torn_ones_are_refused() {
     builder.push_zero(Lsn(2), Txg(5), DatasetId(2), 0, 4096);
     let packed = builder.pack();
     let mut out = vec![0; packed.batch_bytes()];
-    packed.finish(Guid(77), 3, 12, 11, &mut out);
+    packed.finish(LOG_BATCH, 8192, &mut out);
     let mut torn = out.clone();
-    let batch = log::decode_batch(&out).unwrap();
+    let batch = log::decode_batch(&out, 8192).unwrap();
     let (header, records) = (batch.header(), batch.records());
     assert_eq!(header.packed_bytes, 0, "noise is stored raw");
-    assert_eq!((header.batch, header.watermark, header.batch_bytes), (12, 11, 8192));
+    assert_eq!((header.id(), header.batch_bytes), (LOG_BATCH, 8192));
     assert_eq!(records[0].op, log::LogOp::Write(&payload));
     assert_eq!((records[1].lsn, records[1].op), (Lsn(2), log::LogOp::Zero(4096)));
     torn[4096..].fill(0);
-    assert_eq!(log::decode_batch(&torn), Err(FormatError::Checksum { what: "log batch" }));
+    let checksum = FormatError::Checksum { what: "log batch" };
+    assert_eq!(log::decode_batch(&torn, 8192), Err(checksum.clone()));
+    assert_eq!(log::decode_batch(&out, 4096), Err(checksum), "a batch in another place");
+}
+
+#[test]
+fn a_sector_of_the_log_tells_written_from_missing_from_damaged() {
+    let encoded = |id| {
+        let packed = log::BatchBuilder::default().pack();
+        let mut out = vec![0; packed.batch_bytes()];
+        packed.finish(id, 0, &mut out);
+        out
+    };
+    let (new, old) = (encoded(LOG_BATCH), encoded(log::BatchId { batch: 11, ..LOG_BATCH }));
+    let part = |bytes: &[u8]| LOG_BATCH.part(bytes, 1);
+    let sector = |bytes: &[u8]| <[u8; 512]>::try_from(&bytes[512..1024]).unwrap();
+    let (new, old) = (sector(&new), sector(&old));
+    assert_eq!(part(&new), log::Part::Whole);
+    for before in [[0; 512], old] {
+        assert_eq!(part(&before), log::Part::Absent);
+        // A disk that tears sectors leaves the first bytes of the new content.
+        for cut in 0..512 {
+            let mut torn = before;
+            torn[..cut].copy_from_slice(&new[..cut]);
+            assert_ne!(part(&torn), log::Part::Damaged, "{cut}");
+        }
+    }
+    for bit in 0..512 * 8 {
+        let mut flipped = new;
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        // The stamp's number is proven by the checksum: a flip there changes nothing.
+        let expected = if bit < 496 * 8 { log::Part::Damaged } else { log::Part::Whole };
+        assert_eq!(part(&flipped), expected, "{bit}");
+    }
+    let scribbled: [u8; 512] = noise(512).try_into().unwrap();
+    assert_eq!(part(&scribbled), log::Part::Damaged);
+    assert_eq!(LOG_BATCH.part(&new, 2), log::Part::Damaged, "in another place");
+    assert_eq!(log::stamped_batch(Guid(77), &new, 1), Some(LOG_BATCH));
+    assert_eq!(log::stamped_batch(Guid(77), &new, 2), None);
 }
 
 proptest! {
@@ -493,7 +539,7 @@ proptest! {
         prop_assert!(Label::decode(&bytes).is_err());
         prop_assert!(Uberblock::decode(&bytes).is_err());
         prop_assert!(Bootstrap::decode(&bytes).is_err());
-        prop_assert!(log::decode_batch(&bytes).is_err());
+        prop_assert!(log::decode_batch(&bytes, 0).is_err());
         prop_assert!(Summary::decode(&bytes, VsegId(1), 0).is_err());
         prop_assert!(RemapTable::decode(&bytes, VsegId(1)).is_err());
         prop_assert!(ReferenceTable::decode(&bytes, VsegId(1)).is_err());
@@ -562,6 +608,7 @@ fn the_documentation_is_what_the_code_says() {
         ("Properties", Properties::FIELDS),
         ("Intent log batch header", log::HEADER_FIELDS),
         ("Intent log record", log::RECORD_FIELDS),
+        ("Stamp at the end of each 512-byte sector of a log batch", log::STAMP_FIELDS),
         ("Send stream: begin frame", stream::BEGIN_FIELDS),
         ("Send stream: a change", stream::CHANGE_FIELDS),
         ("Send stream: end frame", stream::END_FIELDS),
@@ -584,4 +631,5 @@ fn field_tables_add_up() {
     assert_eq!(sum(SummaryEntry::FIELDS), SummaryEntry::BYTES);
     assert_eq!(sum(log::HEADER_FIELDS), log::HEADER_BYTES);
     assert_eq!(sum(log::RECORD_FIELDS), log::RECORD_BYTES);
+    assert_eq!(sum(log::STAMP_FIELDS), log::STAMP_BYTES);
 }

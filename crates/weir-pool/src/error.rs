@@ -227,10 +227,11 @@ pub enum PoolError {
         /// Newest seen.
         newest: Txg,
     },
-    /// Acknowledged log records cannot be read on any leg.
+    /// Log records that may have been acknowledged cannot be read on any leg.
     #[error(
-        "pool {pool}: intent log batch {batch} is damaged on every leg, but later ones show that \
-         it was acknowledged; importing would lose flushed data. Use --force to import without it"
+        "pool {pool}: intent log batch {batch} is damaged on every leg: it was written whole, and \
+         importing would lose the flushed writes in it and after it. Add disks of the pool, or use \
+         --force to import without them"
     )]
     LogDamaged {
         /// Pool.

@@ -25,10 +25,11 @@ use weir_format::{
 use crate::areas::Areas;
 use crate::create::build_vdevs;
 use crate::error::PoolError;
-use crate::intent_log::{LogStart, Replay};
+use crate::intent_log::LogStart;
 use crate::labels::{DiskLabels, erase_labels, read_labels};
 use crate::planted::PlantedBug;
 use crate::pool::{Committed, History, Pool, PoolOptions};
+use crate::replay::Replay;
 use crate::segments::{Entries, Segments};
 use crate::tree::Tree;
 use crate::vdev::{Leg, Vdevs};

@@ -1,7 +1,7 @@
-//! The intent log: a ring of batches on every leg of one vdev, its replay, and its move to another
-//! vdev.
+//! The intent log: a ring of batches on every leg of one vdev, and its move to another vdev.
 //!
-//! Not here: which writes go into a batch and who waits for it (weir-dataset's group commit).
+//! Not here: which writes go into a batch and who waits for it (weir-dataset's group commit), and
+//! reading the log back ([`crate::replay`]).
 //!
 //! Invariants:
 //! - I6: `write` returns `Ok` only when the batch is durable on every leg in use;
@@ -10,7 +10,9 @@
 //! - it moves with an uberblock that needs none of its batches: nothing is logged from the wish to
 //!   move until that one is durable, and the first batch in the new place has the next number;
 //! - batches never wrap: one that does not fit before the end starts at 0, and a reader that finds
-//!   no next batch where it expects one looks at 0.
+//!   no next batch where it expects one looks at 0;
+//! - the region holds zeros or stamped sectors of this pool's batches, nothing else: it is zeroed
+//!   before a leg is used for the first time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,14 +21,11 @@ use parking_lot::Mutex;
 use weir_base::{Guid, Txg};
 use weir_device::{Durability, IoBuf};
 use weir_format::layout::LABEL_BYTES;
-use weir_format::log::{ALIGN_BYTES, Batch, BatchBuilder, decode_batch, decode_header};
+use weir_format::log::{BatchBuilder, BatchId};
 
 use crate::error::PoolError;
 use crate::planted::PlantedBug;
-use crate::vdev::{Vdev, Vdevs};
-
-/// Bytes scanned at a time when looking for proof of damage.
-const SCAN_BYTES: usize = 1 << 20;
+use crate::vdev::Vdevs;
 
 /// A batch could not be logged.
 #[derive(Debug)]
@@ -134,7 +133,7 @@ impl IntentLog {
             ring.live.push_back(LiveBatch { offset, batch, bytes: len as u64, newest_txg });
             (&vdevs[usize::from(ring.vdev)], ring.epoch, batch, offset)
         };
-        packed.finish(self.pool, epoch, batch, batch, &mut bytes);
+        packed.finish(BatchId { pool: self.pool, epoch, batch }, offset, &mut bytes);
         let durability = match self.bug {
             PlantedBug::AckBeforeLogDurable => Durability::Cached,
             _ => Durability::Durable,
@@ -196,115 +195,6 @@ impl IntentLog {
     }
 }
 
-/// Walks the chain of batches that an uberblock points to.
-pub(crate) struct Replay<'a> {
-    vdev: &'a Vdev,
-    pool: Guid,
-    pool_name: &'a str,
-    region_bytes: u64,
-    next: LogStart,
-}
-
-impl<'a> Replay<'a> {
-    pub(crate) fn new(
-        vdev: &'a Vdev,
-        pool: Guid,
-        pool_name: &'a str,
-        region_bytes: u64,
-        start: LogStart,
-    ) -> Self {
-        Self { vdev, pool, pool_name, region_bytes, next: start }
-    }
-
-    /// The next batch, or `None` at the end of the chain.
-    ///
-    /// # Errors
-    /// `LogDamaged` when the chain ends before a batch that is known to have been acknowledged.
-    pub(crate) async fn next(&mut self, force: bool) -> Result<Option<Batch>, PoolError> {
-        for offset in [self.next.offset, 0] {
-            if let Some(batch) = self.read_batch(offset, Some(self.next.batch)).await? {
-                self.next.batch += 1;
-                self.next.offset = offset + u64::from(batch.header().batch_bytes);
-                return Ok(Some(batch));
-            }
-        }
-        if !force && self.damage_proven().await? {
-            let (pool, batch) = (self.pool_name.to_owned(), self.next.batch);
-            return Err(PoolError::LogDamaged { pool, batch });
-        }
-        Ok(None)
-    }
-
-    /// A valid batch of this epoch at `offset` from any leg; `batch`: the number it must have.
-    async fn read_batch(
-        &self,
-        offset: u64,
-        batch: Option<u64>,
-    ) -> Result<Option<Batch>, PoolError> {
-        let fits = |header: &weir_format::log::BatchHeader| {
-            header.pool == self.pool
-                && header.epoch == self.next.epoch
-                && batch.is_none_or(|batch| header.batch == batch)
-                && offset + u64::from(header.batch_bytes) <= self.region_bytes
-        };
-        if offset + ALIGN_BYTES as u64 > self.region_bytes {
-            return Ok(None);
-        }
-        // A header alone has no checksum: where legs differ, each one's length is tried, so that
-        // a rotten header on one leg does not hide the good batch on another.
-        let mut headers = Vec::new();
-        self.vdev
-            .read_any(LABEL_BYTES + offset, ALIGN_BYTES, |buf| {
-                let header = decode_header(&buf).ok().filter(fits);
-                headers.extend(header.filter(|header| !headers.contains(header)));
-                None::<()>
-            })
-            .await?;
-        for header in headers {
-            let len = header.batch_bytes as usize;
-            let accept =
-                |buf: IoBuf| decode_batch(&buf).ok().filter(|batch| batch.header() == header);
-            let found = self.vdev.read_any(LABEL_BYTES + offset, len, accept).await?;
-            if found.is_some() {
-                return Ok(found);
-            }
-        }
-        Ok(None)
-    }
-
-    /// Whether some valid later batch says that the missing one had been acknowledged.
-    async fn damage_proven(&self) -> Result<bool, PoolError> {
-        let mut offset = 0;
-        while offset < self.region_bytes {
-            let len = SCAN_BYTES.min((self.region_bytes - offset) as usize);
-            let mut suspects = Vec::new();
-            self.vdev
-                .read_any(LABEL_BYTES + offset, len, |buf| {
-                    for (index, unit) in buf.chunks(ALIGN_BYTES).enumerate() {
-                        let later = decode_header(unit).is_ok_and(|h| {
-                            h.pool == self.pool
-                                && h.epoch == self.next.epoch
-                                && h.batch > self.next.batch
-                                && h.watermark > self.next.batch
-                        });
-                        if later {
-                            suspects.push(offset + (index * ALIGN_BYTES) as u64);
-                        }
-                    }
-                    None::<()>
-                })
-                .await?;
-            for suspect in suspects {
-                if self.read_batch(suspect, None).await?.is_some() {
-                    return Ok(true);
-                }
-            }
-            offset += len as u64;
-        }
-        Ok(false)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use weir_base::{DatasetId, Lsn, SystemClock};
@@ -312,9 +202,12 @@ mod tests {
     use weir_device::{Device, MemoryDevice, new_runtime};
     use weir_format::{Label, LegConfig, VdevConfig, VdevKind, VdevRole};
 
+    use weir_format::log::ALIGN_BYTES;
+
     use super::*;
     use crate::pool::PoolOptions;
-    use crate::vdev::Leg;
+    use crate::replay::Replay;
+    use crate::vdev::{Leg, Vdev};
 
     const REGION_BYTES: u64 = 64 << 10;
 

@@ -41,6 +41,7 @@ mod planted;
 mod pool;
 mod read;
 mod references;
+mod replay;
 mod reserve;
 mod scan;
 mod segments;

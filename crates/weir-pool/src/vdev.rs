@@ -317,7 +317,7 @@ impl Vdev {
         self.disk_bytes.store(bytes, Ordering::Release);
     }
 
-    fn sector_bytes(&self) -> u64 {
+    pub(crate) fn sector_bytes(&self) -> u64 {
         self.sector_bytes.load(Ordering::Relaxed)
     }
 
@@ -472,6 +472,32 @@ impl Vdev {
     /// The copies of whole sectors, leg by leg, as [`Self::read_order`] has it.
     fn copies(&self, first: usize, disk_offset: u64, len: usize) -> Copies<'_> {
         Copies::new(self.read_order(first), disk_offset, len, &*self.clock)
+    }
+
+    /// Reads the same whole sectors from every leg that is up to date, or from all where none is;
+    /// `look` gets `None` from a leg that cannot read them.
+    ///
+    /// For structures whose copies are compared: nothing is counted as damage, none repaired.
+    pub(crate) async fn read_each(
+        &self,
+        disk_offset: u64,
+        len: usize,
+        mut look: impl FnMut(Option<&[u8]>),
+    ) {
+        let mut legs = self.read_order(0);
+        if legs.iter().any(|leg| leg.stale_after().is_none()) {
+            legs.retain(|leg| leg.stale_after().is_none());
+        }
+        let mut copies = Copies::new(legs, disk_offset, len, &*self.clock);
+        while let Some(Copy { leg, done, buf }) = copies.next().await {
+            match done {
+                Ok(()) => look(Some(&buf)),
+                Err(error) => {
+                    leg.count_read_error(&error);
+                    look(None);
+                }
+            }
+        }
     }
 
     /// Reads the same whole sectors from one leg after another until `accept` takes one copy.

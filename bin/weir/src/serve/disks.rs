@@ -179,6 +179,8 @@ pub(crate) struct Scan {
     pub(crate) unknown: Vec<String>,
     /// Whether one of those was written in another version of the format.
     pub(crate) other_version: bool,
+    /// Whether another process has one of those open.
+    pub(crate) in_use: bool,
 }
 
 /// Looks at the named files, devices and directories (or at all block devices) for pools.
@@ -188,6 +190,7 @@ pub(crate) async fn scan(search: &[String], activity: &Activity) -> Scan {
         let disk = match open(&path, OpenMode::ReadOnly, 0, activity) {
             Ok(disk) => disk,
             Err(error) => {
+                scan.in_use |= error.kind() == ErrorKind::Busy;
                 if matches!(error.kind(), ErrorKind::Busy | ErrorKind::Permission) {
                     scan.unknown.push(error.to_string());
                 }
