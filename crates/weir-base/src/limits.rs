@@ -113,3 +113,14 @@ pub const SCAN_BUSY_PAUSES: u32 = 4;
 /// Resilvers in a row that may fail before the next waits for a person: a disk that takes writes
 /// and does not keep them would be copied to for ever.
 pub const SCAN_ATTEMPTS_MAX: u32 = 3;
+
+/// Ranges of volumes on a pool's list of damage: more than a person reads, 48 KiB on disk. Damage
+/// beyond it is counted.
+pub const DAMAGED_RANGES_MAX: usize = 1024;
+
+/// Parts of the pool's own structures on that list.
+pub const DAMAGED_PARTS_MAX: usize = 128;
+
+/// Damaged blocks with several references that one scrub remembers until it looks for the pointers
+/// to them: 128 KiB of RAM.
+pub const DAMAGED_SHARED_MAX: usize = 16_384;

@@ -114,7 +114,7 @@ impl State {
         let DatasetRecord { root, freed_to, .. } = self.record;
         let now = Version { txg: Version::NOW, root, freed_to };
         let versions = self.snapshots.iter().map(Snapshot::version).chain([now]).collect();
-        Line { inherits: inherits(&self.record), versions }
+        Line { volume: self.record.id, inherits: inherits(&self.record), versions }
     }
 
     /// Who wrote the blocks of the line.

@@ -13,6 +13,7 @@
 mod bootstrap;
 mod bytes;
 mod compression;
+mod damage;
 mod dataset;
 mod error;
 pub mod label;
@@ -32,6 +33,7 @@ mod uberblock;
 pub use bootstrap::Bootstrap;
 pub use bytes::Field;
 pub use compression::{Codec, Compression};
+pub use damage::{DamageRecord, DamagedPart, DamagedRange, PoolPart};
 pub use dataset::{
     ANCESTORS_MAX, Ancestor, BOOKMARKS_MAX, Bookmark, DatasetKind, DatasetRecord, DatasetState,
     Descent, HOLD_BYTES_MAX, HOLDS_MAX, Moment, Origin, Receiving,

@@ -605,6 +605,7 @@ fn the_documentation_is_what_the_code_says() {
         ("Reference table", ReferenceTable::FIELDS),
         ("Dataset record", DatasetRecord::FIELDS),
         ("Pool record", PoolRecord::FIELDS),
+        ("Damage record", DamageRecord::FIELDS),
         ("Properties", Properties::FIELDS),
         ("Intent log batch header", log::HEADER_FIELDS),
         ("Intent log record", log::RECORD_FIELDS),

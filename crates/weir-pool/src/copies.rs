@@ -30,7 +30,7 @@ use crate::scan::{ScanKind, ScanPace};
 use crate::vdev::{Leg, Vdev};
 
 /// What a look at the copies of some blocks gave.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Checked {
     /// Stored bytes of the blocks.
     pub(crate) bytes: u64,
@@ -40,16 +40,25 @@ pub(crate) struct Checked {
     pub(crate) unrepaired: u64,
     /// Blocks without any good copy.
     pub(crate) damaged: u64,
+    /// Which ones, by their places among all that live in the segment.
+    pub(crate) lost: Vec<usize>,
     /// Parity strips that must be made anew, and may not be yet.
     pub(crate) postponed: u64,
 }
 
 impl Checked {
+    /// Counts a block without any good copy.
+    pub(crate) fn lose(&mut self, index: usize) {
+        self.damaged += 1;
+        self.lost.push(index);
+    }
+
     pub(crate) fn add(&mut self, other: Self) {
         self.bytes += other.bytes;
         self.repaired_bytes += other.repaired_bytes;
         self.unrepaired += other.unrepaired;
         self.damaged += other.damaged;
+        self.lost.extend(other.lost);
         self.postponed += other.postponed;
     }
 }
@@ -216,7 +225,7 @@ impl Vdev {
         }
         let mut patches: Vec<Vec<Patch<'_>>> = vec![Vec::new(); legs.len()];
         let mut is_good = vec![false; legs.len()];
-        for live in run.items() {
+        for (index, live) in (run.from..).zip(run.items()) {
             let place = (live.at - run.items()[0].at) as usize;
             let range = place..place + live.len;
             let mut first_good = None;
@@ -234,14 +243,14 @@ impl Vdev {
                 None => self.read_any_copy(run.start, live).await.map(Cow::Owned),
             };
             let Some(good) = good else {
-                checked.damaged += 1;
+                checked.lose(index);
                 continue;
             };
-            for index in (0..legs.len()).filter(|index| !is_good[*index]) {
-                if legs[index].is_up_to_date() && spans[index].is_some() {
-                    legs[index].checksum_errors.fetch_add(1, Ordering::Relaxed);
+            for leg in (0..legs.len()).filter(|leg| !is_good[*leg]) {
+                if legs[leg].is_up_to_date() && spans[leg].is_some() {
+                    legs[leg].checksum_errors.fetch_add(1, Ordering::Relaxed);
                 }
-                patches[index].push((range.clone(), good.clone()));
+                patches[leg].push((range.clone(), good.clone()));
             }
         }
         for (leg, patches) in legs.iter().zip(patches).filter(|(_, patches)| !patches.is_empty()) {

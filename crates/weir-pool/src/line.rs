@@ -48,6 +48,8 @@ impl Version {
 /// A volume's versions and what they inherit.
 #[derive(Clone, Debug, Default)]
 pub struct Line {
+    /// The volume.
+    pub volume: DatasetId,
     /// What was born up to here belongs to the line it was cloned from.
     pub inherits: Txg,
     /// By time.
@@ -130,12 +132,17 @@ impl Roots {
         &self.lines
     }
 
-    /// The version that leads to a block of this owner and birth if any does.
-    pub(crate) fn version_of(&self, owner: &BlockOwner, birth: Txg) -> Option<&Version> {
+    /// The version that leads to a block of this owner and birth if any does, and its volume.
+    pub(crate) fn version_of(
+        &self,
+        owner: &BlockOwner,
+        birth: Txg,
+    ) -> Option<(DatasetId, &Version)> {
         let lines = self.owners.get(&owner.dataset)?;
         let (_, line) = lines.iter().find(|(until, _)| *until >= birth)?;
         let born = line.versions.partition_point(|version| version.txg < birth);
-        line.versions[born..].iter().find(|version| version.leads_to(owner))
+        let version = line.versions[born..].iter().find(|version| version.leads_to(owner))?;
+        Some((line.volume, version))
     }
 }
 
@@ -158,7 +165,7 @@ mod tests {
     }
 
     fn asked(roots: &Roots, owner: BlockOwner, birth: u64) -> Option<u64> {
-        roots.version_of(&owner, Txg(birth)).map(|version| version.root.ptr.birth.0)
+        roots.version_of(&owner, Txg(birth)).map(|(_, version)| version.root.ptr.birth.0)
     }
 
     #[test]
@@ -167,7 +174,7 @@ mod tests {
         let now = Version { txg: Version::NOW, ..version(99, 0) };
         let versions = vec![version(10, 0), version(20, 128), version(30, 0), now];
         roots.add(
-            Line { inherits: Txg(5), versions },
+            Line { volume: DatasetId(7), inherits: Txg(5), versions },
             [(Txg(12), DatasetId(3)), (Version::NOW, DatasetId(7))],
         );
         assert_eq!(asked(&roots, owner(3, 0, 1), 10), Some(10));
@@ -183,6 +190,7 @@ mod tests {
     #[test]
     fn what_is_held_depends_on_the_place_while_a_version_goes() {
         let line = Line {
+            volume: DatasetId(7),
             inherits: Txg(5),
             versions: vec![version(10, 0), version(20, 128), version(30, 0)],
         };

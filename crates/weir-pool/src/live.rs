@@ -13,12 +13,13 @@
 use futures_util::StreamExt as _;
 use weir_base::hash::HashMap;
 use weir_base::limits::NODE_READS_IN_FLIGHT;
-use weir_base::{ErrorKind, Txg, VsegId};
+use weir_base::{DatasetId, ErrorKind, Txg, VsegId};
 use weir_device::Block;
 use weir_format::layout::PACK_BYTES;
 use weir_format::{
-    BlockOwner, BlockPtr, FormatError, NODE_FANOUT, PtrKind, SegmentEntry, SegmentState, Summary,
-    SummaryEntry, SummaryPlace, TreeRoot, node_pointer,
+    BlockOwner, BlockPtr, FormatError, NODE_FANOUT, NODE_SHIFT, PoolPart, PtrKind,
+    SEGMENT_ENTRIES_PER_BLOCK, SegmentEntry, SegmentState, Summary, SummaryEntry, SummaryPlace,
+    TreeRoot, node_pointer,
 };
 
 use crate::error::PoolError;
@@ -40,6 +41,18 @@ pub(crate) struct Live {
     pub(crate) at: u64,
     pub(crate) len: usize,
     pub(crate) proof: Proof,
+    pub(crate) of: LiveOf,
+}
+
+/// What is lost with something that lives in a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LiveOf {
+    /// A record or node of a volume, in the version that ended with this txg and maybe later ones.
+    Volume { volume: DatasetId, level: u8, index: u64, birth: Txg, version: Txg },
+    /// A block with several references, by its address.
+    Shared(u64),
+    /// A part of the pool's own structures.
+    Part(PoolPart, u64),
 }
 
 impl Live {
@@ -70,13 +83,21 @@ pub(crate) struct LiveSet {
 
 /// Blocks found alive, with the summary entries that led to them, and how many lookups failed.
 pub(crate) struct Found {
-    pub(crate) live: Vec<(SummaryEntry, Proof)>,
+    pub(crate) live: Vec<FoundLive>,
     pub(crate) failed: Vec<PoolError>,
+}
+
+/// A block found alive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FoundLive {
+    pub(crate) entry: SummaryEntry,
+    pub(crate) proof: Proof,
+    pub(crate) of: LiveOf,
 }
 
 impl Found {
     pub(crate) fn bytes(&self) -> u64 {
-        self.live.iter().map(|(entry, _)| stored_bytes(entry)).sum()
+        self.live.iter().map(|found| stored_bytes(&found.entry)).sum()
     }
 }
 
@@ -98,8 +119,16 @@ pub(crate) fn address_of(entry: &SummaryEntry) -> BlockPtr {
     }
 }
 
-/// An entry, and the version of its volume that is asked for it.
-type Asked = (SummaryEntry, TreeRoot);
+/// An entry, and the version of its volume that is asked for it: the tree, and what is lost with
+/// the block if that leads to it.
+type Asked = (SummaryEntry, TreeRoot, LiveOf);
+
+fn asked(roots: &Roots, entry: SummaryEntry) -> Option<Asked> {
+    let (volume, version) = roots.version_of(&entry.owner, entry.birth)?;
+    let BlockOwner { level, index, .. } = entry.owner;
+    let of = LiveOf::Volume { volume, level, index, birth: entry.birth, version: version.txg };
+    Some((entry, version.root, of))
+}
 
 /// What holds the pointers to some neighbours.
 enum Above {
@@ -168,19 +197,16 @@ impl Pool {
     ) -> Found {
         let mut found = Found { live: Vec::new(), failed: Vec::new() };
         let (mut led_to, entries) = self.part_shared(entries, &mut found.failed).await;
-        let asked = |entry: SummaryEntry| {
-            let version = roots.version_of(&entry.owner, entry.birth)?;
-            Some((entry, version.root))
-        };
+        let asked = |entry| asked(roots, entry);
         let mut entries: Vec<Asked> = entries.into_iter().filter_map(asked).collect();
         // Neighbours share the nodes above them, and are looked up together in the lowest.
-        entries.sort_unstable_by_key(|(entry, root)| (root.ptr.address(), entry.owner));
-        let near = |(a, a_root): &Asked, (b, b_root): &Asked| {
+        entries.sort_unstable_by_key(|(entry, root, _)| (root.ptr.address(), entry.owner));
+        let near = |(a, a_root, _): &Asked, (b, b_root, _): &Asked| {
             let node = |owner: &BlockOwner| (owner.level, node_above(owner));
             a_root == b_root && node(&a.owner) == node(&b.owner)
         };
         let lookups = entries.chunk_by(near).map(|near| async move {
-            let (first, root) = near[0];
+            let (first, root, _) = near[0];
             let tree = Tree::new(self, root);
             (near, tree, pointers_above(tree, first.owner).await)
         });
@@ -193,7 +219,7 @@ impl Pool {
                     continue;
                 }
             };
-            for (entry, _) in near {
+            for (entry, _, of) in near {
                 let ptr = match &above {
                     Above::Node(node) => tree.pointer_below(node, entry.owner.index),
                     Above::Root(ptr) => Ok(*ptr),
@@ -201,7 +227,8 @@ impl Pool {
                 };
                 match ptr {
                     Ok(ptr) if names(&ptr, entry) => {
-                        led_to.push((*entry, Proof::Checksum(ptr.checksum)));
+                        let (entry, of, proof) = (*entry, *of, Proof::Checksum(ptr.checksum));
+                        led_to.push(FoundLive { entry, proof, of });
                     }
                     Ok(_) => {}
                     Err(error) => found.failed.push(error),
@@ -209,12 +236,13 @@ impl Pool {
             }
         }
         // Blocks behind one remap table together: it is read once at most.
-        led_to.sort_unstable_by_key(|(entry, _)| (entry.vseg, entry.offset_units));
-        for (entry, proof) in led_to {
-            let ptr = address_of(&entry);
+        led_to.sort_unstable_by_key(|found| (found.entry.vseg, found.entry.offset_units));
+        for led in led_to {
+            let entry = &led.entry;
+            let ptr = address_of(entry);
             let stands = |segments: &Segments| segments.stands_at(&ptr, vseg, entry.at_units);
             match self.translated(stands).await {
-                Ok(true) => found.live.push((entry, proof)),
+                Ok(true) => found.live.push(led),
                 Ok(false) => {}
                 Err(error) => found.failed.push(error),
             }
@@ -228,7 +256,7 @@ impl Pool {
         &self,
         mut entries: Vec<SummaryEntry>,
         failed: &mut Vec<PoolError>,
-    ) -> (Vec<(SummaryEntry, Proof)>, Vec<SummaryEntry>) {
+    ) -> (Vec<FoundLive>, Vec<SummaryEntry>) {
         if self.bug == PlantedBug::SharedNotAsked {
             return (Vec::new(), entries);
         }
@@ -250,7 +278,11 @@ impl Pool {
             for entry in same {
                 let counted = table.as_ref().and_then(|table| table.count(entry.offset_units));
                 match counted {
-                    Some(_) => shared.push((*entry, Proof::Half(entry.checksum))),
+                    Some(_) => shared.push(FoundLive {
+                        entry: *entry,
+                        proof: Proof::Half(entry.checksum),
+                        of: LiveOf::Shared(address_of(entry).address()),
+                    }),
                     None => others.push(*entry),
                 }
             }
@@ -276,6 +308,7 @@ impl Pool {
                 Ok(read) => read,
                 Err(error) if error.kind() == ErrorKind::Data => {
                     tracing::error!(vseg = vseg.0, %error, "segment's summary cannot be read");
+                    self.note_damaged_part(PoolPart::Summary, vseg.0);
                     return Ok(LiveSet { live: Vec::new(), lost: 1 });
                 }
                 Err(error) => return Err(error),
@@ -290,11 +323,13 @@ impl Pool {
                 at: u64::from(place.at),
                 len: place.bytes as usize,
                 proof: Proof::Summary(vseg, place.checksum),
+                of: LiveOf::Part(PoolPart::Summary, vseg.0),
             });
-            let live = blocks.live.iter().map(|(entry, proof)| Live {
+            let live = blocks.live.iter().map(|FoundLive { entry, proof, of }| Live {
                 at: u64::from(entry.at_units) * PACK_BYTES as u64,
                 len: stored_bytes(entry) as usize,
                 proof: *proof,
+                of: *of,
             });
             found.live = live.chain(summaries).collect();
             found.live.sort_unstable_by_key(|live| live.at);
@@ -328,16 +363,22 @@ impl Pool {
     pub(crate) async fn live_roots(&self) -> Result<HashMap<VsegId, LiveSet>, PoolError> {
         let trees = {
             let committed = self.committed.lock();
-            [committed.segments, committed.datasets, committed.remaps, committed.references]
+            [
+                (PoolPart::SegmentTable, committed.segments),
+                (PoolPart::Directory, committed.datasets),
+                (PoolPart::RemapTable, committed.remaps),
+                (PoolPart::ReferenceTable, committed.references),
+            ]
         };
         let mut sets = HashMap::<VsegId, LiveSet>::default();
-        for tree in trees {
-            let (mut level, mut here) = (tree.height, vec![tree.ptr]);
+        for (part, tree) in trees {
+            let (mut level, mut here) = (tree.height, vec![(tree.ptr, 0)]);
             loop {
-                here.retain(|ptr| !ptr.is_hole());
-                for ptr in &here {
+                here.retain(|(ptr, _)| !ptr.is_hole());
+                for (ptr, index) in &here {
                     let (at, len) = (ptr.offset_bytes(), ptr.stored_bytes());
-                    let live = Live { at, len, proof: Proof::Checksum(ptr.checksum) };
+                    let of = LiveOf::Part(part, first_number(part, level, *index));
+                    let live = Live { at, len, proof: Proof::Checksum(ptr.checksum), of };
                     sets.entry(ptr.vseg).or_default().live.push(live);
                 }
                 if level == 0 || here.is_empty() {
@@ -355,14 +396,17 @@ impl Pool {
 
     async fn children(
         &self,
-        nodes: &[BlockPtr],
+        nodes: &[(BlockPtr, u64)],
         sets: &mut HashMap<VsegId, LiveSet>,
-    ) -> Result<Vec<BlockPtr>, PoolError> {
+    ) -> Result<Vec<(BlockPtr, u64)>, PoolError> {
         let mut children = Vec::new();
-        for ptr in nodes {
+        for (ptr, above) in nodes {
             match self.read_block(ptr).await {
                 Ok(node) => {
-                    let child = |index| node_pointer(&node, index).ok();
+                    let child = |slot| {
+                        let index = above * NODE_FANOUT as u64 + slot as u64;
+                        node_pointer(&node, slot).ok().map(|ptr| (ptr, index))
+                    };
                     children.extend((0..NODE_FANOUT).filter_map(child));
                 }
                 Err(error) if error.kind() == ErrorKind::Data => {
@@ -372,5 +416,14 @@ impl Pool {
             }
         }
         Ok(children)
+    }
+}
+
+/// The first dataset or segment that is lost with a block or node of one of the pool's own trees.
+fn first_number(part: PoolPart, level: u8, index: u64) -> u64 {
+    let block = index << (NODE_SHIFT * u32::from(level));
+    match part {
+        PoolPart::SegmentTable => block * SEGMENT_ENTRIES_PER_BLOCK as u64,
+        _ => block,
     }
 }

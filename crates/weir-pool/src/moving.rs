@@ -19,7 +19,7 @@ use weir_format::{BlockOwner, SEGMENT_BLOCKS_MAX, SegmentEntry};
 use crate::copies::proves;
 use crate::error::PoolError;
 use crate::line::Roots;
-use crate::live::{Proof, address_of};
+use crate::live::{FoundLive, Proof, address_of};
 use crate::moves::Moved;
 use crate::planted::PlantedBug;
 use crate::pool::Pool;
@@ -130,7 +130,7 @@ impl Pool {
             return Err(self.bad_segment("live_bytes", bytes));
         }
         let mut living = Vec::with_capacity(live.len());
-        for (index, (entry, proof)) in live.into_iter().enumerate() {
+        for (index, FoundLive { entry, proof, .. }) in live.into_iter().enumerate() {
             let ptr = address_of(&entry);
             let place = self.locate(&ptr).await?;
             let wanted = Wanted { index, ptr, place };

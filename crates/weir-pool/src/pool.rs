@@ -19,6 +19,7 @@ use weir_format::{
 };
 
 use crate::cleanings::Cleanings;
+use crate::damage::Damage;
 use crate::error::PoolError;
 use crate::hints::{HintFigures, Hints};
 use crate::intent_log::{IntentLog, LogWriteError};
@@ -110,6 +111,7 @@ pub struct Pool {
     pub(crate) reads: [AtomicU64; PTR_KINDS],
     pub(crate) cleanings: Cleanings,
     pub(crate) scans: Scans,
+    pub(crate) damage: Damage,
     /// Disks that no leg has any more, while operations of theirs are under way.
     pub(crate) departed: Mutex<Vec<Weak<dyn Device>>>,
     /// Legs that left the pool, and such as joined it in an opening that ended before this one
@@ -156,6 +158,7 @@ impl Pool {
             reads: Default::default(),
             cleanings: Cleanings::default(),
             scans: Scans::default(),
+            damage: Damage::default(),
             departed: Mutex::default(),
             left: Mutex::new(left),
             config,

@@ -114,6 +114,15 @@ impl Pool {
         }
     }
 
+    /// The blocks of a record from disk, whatever the cache has; nothing is kept.
+    ///
+    /// # Errors
+    /// As [`Self::read_block`].
+    pub async fn read_fresh(&self, ptr: &BlockPtr) -> Result<Blocks, PoolError> {
+        let (buf, start) = self.read_stored(ptr, None).await?;
+        self.unpack(ptr, &buf[start..start + ptr.stored_bytes()])
+    }
+
     async fn read_from_disk(&self, ptr: &BlockPtr) -> Result<Blocks, PoolError> {
         assert!(!ptr.is_hole(), "a hole is nowhere on disk");
         let (buf, start) = self.read_stored(ptr, None).await?;

@@ -19,12 +19,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use weir_base::hash::HashMap;
 use weir_base::{Clock, Guid, VsegId};
-use weir_format::{SegmentClass, SegmentEntry};
+use weir_format::{SegmentClass, SegmentEntry, TreeRoot};
 
 use crate::copies::Checked;
 use crate::error::PoolError;
 use crate::line::Roots;
-use crate::live::{Live, LiveSet};
+use crate::live::{Live, LiveOf, LiveSet};
 use crate::pool::Pool;
 use crate::vdev::Leg;
 
@@ -217,6 +217,9 @@ impl Pool {
             unrepaired: 0,
             damaged: 0,
         };
+        if kind == ScanKind::Scrub {
+            self.begin_damage_scrub();
+        }
         *self.scans.0.lock() = Some((status, self.clock.monotonic()));
     }
 
@@ -280,7 +283,7 @@ impl Pool {
         let is_root = self.segments.entry(vseg).is_some_and(|e| e.class == SegmentClass::Root);
         let LiveSet { live, lost } =
             if is_root { of_roots.unwrap_or_default() } else { self.live_in(vseg, roots).await? };
-        self.count_scanned(Checked { damaged: lost, ..Checked::default() });
+        self.count_scanned(&Checked { damaged: lost, ..Checked::default() });
         let partly_known = lost > 0;
         Ok(SegmentScan { vseg, live, done: 0, partly_known, postponed: 0, settles: false })
     }
@@ -304,13 +307,16 @@ impl Pool {
             Some((checked, end)) => {
                 segment.done = end;
                 segment.postponed += checked.postponed;
+                for lost in checked.lost.iter().map(|index| &segment.live[*index]) {
+                    self.note_lost(&lost.of);
+                }
                 // What the first look saw is not counted twice.
                 let checked = if segment.settles {
                     Checked { bytes: 0, damaged: 0, ..checked }
                 } else {
                     checked
                 };
-                self.count_scanned(checked);
+                self.count_scanned(&checked);
                 if segment.is_done() && segment.partly_known {
                     self.count_unrepaired(segment);
                 }
@@ -324,10 +330,23 @@ impl Pool {
     /// Counts the parity that a segment's first look left as it is, where no second follows.
     pub fn count_unrepaired(&self, segment: &SegmentScan) {
         let unrepaired = segment.postponed;
-        self.count_scanned(Checked { unrepaired, ..Checked::default() });
+        self.count_scanned(&Checked { unrepaired, ..Checked::default() });
     }
 
-    fn count_scanned(&self, checked: Checked) {
+    /// Puts something of which no good copy was found on the list of damage.
+    fn note_lost(&self, of: &LiveOf) {
+        match *of {
+            LiveOf::Volume { volume, level, index, birth, version } => {
+                let count = TreeRoot::capacity(level);
+                let start = index.saturating_mul(count);
+                self.note_damage(volume, start..start.saturating_add(count), birth, version);
+            }
+            LiveOf::Shared(address) => self.note_shared_damage(address),
+            LiveOf::Part(part, number) => self.note_damaged_part(part, number),
+        }
+    }
+
+    fn count_scanned(&self, checked: &Checked) {
         if let Some((status, _)) = &mut *self.scans.0.lock() {
             status.examined_bytes += checked.bytes;
             status.repaired_bytes += checked.repaired_bytes;
@@ -343,7 +362,7 @@ impl Pool {
     pub async fn scan_labels(&self) -> Result<(), PoolError> {
         let _labels = self.labels.lock().await;
         for (disk, repaired_bytes) in self.write_changed_labels().await {
-            self.count_scanned(Checked { repaired_bytes, ..Checked::default() });
+            self.count_scanned(&Checked { repaired_bytes, ..Checked::default() });
             tracing::warn!(disk, "damaged label repaired");
         }
         self.check_alive()

@@ -190,11 +190,12 @@ impl Vdev {
         let reaches_in = |live: &&Live| live.end() > base;
         let before = run.all[..run.from].iter().rev().take_while(reaches_in);
         let (mut checked, mut bad) = (Checked::default(), vec![false; count]);
-        for live in before.chain(items) {
+        let before = before.map(|live| (None, live));
+        let items = (run.from..).map(Some).zip(items);
+        for (of_run, live) in before.chain(items) {
             let known = self.verify_live(&mut stretch, run.start, live, base).await;
-            let of_run = live.at >= first.at;
             if !known {
-                checked.damaged += u64::from(of_run);
+                of_run.into_iter().for_each(|index| checked.lose(index));
                 let end = (live.end() - base).div_ceil(row_bytes) as usize;
                 let start = live.at.saturating_sub(base) / row_bytes;
                 bad[start as usize..end.min(count)].fill(true);

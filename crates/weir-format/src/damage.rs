@@ -1,0 +1,285 @@
+//! The list of what has no good copy: ranges of volumes, and parts of the pool's own structures.
+//!
+//! Not here: what puts an entry on the list and what takes it off (weir-pool's and weir-dataset's
+//! `damage`).
+//!
+//! The list is stored in records of the dataset directory, each with a dataset number of its own. A
+//! pool without damage has none.
+//!
+//! Invariants:
+//! - each record is read by itself: losing one costs its entries, and no dataset;
+//! - no range reaches beyond the largest tree, so that no sum of a range overflows.
+
+use weir_base::{BLOCK_BYTES, DatasetId, Txg};
+
+use crate::bytes::{Field, Reader, Writer, field};
+use crate::error::FormatError;
+use crate::node::TreeRoot;
+
+const WHAT: &str = "damage record";
+
+/// Records of one volume that no disk has right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DamagedRange {
+    /// The volume that has these records, itself or by its snapshots.
+    pub volume: DatasetId,
+    /// First record.
+    pub first: u64,
+    /// Records.
+    pub count: u64,
+    /// The txg that made the pointer which cannot be followed: versions of the volume from there on
+    /// are damaged ...
+    pub born: Txg,
+    /// ... up to the one that ended with this txg; [`Self::NOW`]: the volume as it is, too.
+    pub until: Txg,
+    /// When it was found, ms since 1970.
+    pub found_unix_ms: u64,
+}
+
+impl DamagedRange {
+    /// The volume as it is, and snapshots that will be taken of it.
+    pub const NOW: Txg = Txg(u64::MAX);
+
+    /// First record behind it.
+    pub fn end(&self) -> u64 {
+        self.first + self.count
+    }
+}
+
+/// A kind of structure of the pool itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PoolPart {
+    /// The dataset directory; the number is a dataset's.
+    Directory,
+    /// The segment table; the number is a segment's.
+    SegmentTable,
+    /// A remap table; the number is its segment's.
+    RemapTable,
+    /// A reference table; the number is its segment's.
+    ReferenceTable,
+    /// What a segment says of its blocks; the number is the segment's.
+    Summary,
+    /// The intent log; the number is a batch's.
+    IntentLog,
+}
+
+impl PoolPart {
+    const ALL: [Self; 6] = [
+        Self::Directory,
+        Self::SegmentTable,
+        Self::RemapTable,
+        Self::ReferenceTable,
+        Self::Summary,
+        Self::IntentLog,
+    ];
+
+    const fn code(self) -> u8 {
+        match self {
+            Self::Directory => 1,
+            Self::SegmentTable => 2,
+            Self::RemapTable => 3,
+            Self::ReferenceTable => 4,
+            Self::Summary => 5,
+            Self::IntentLog => 6,
+        }
+    }
+
+    fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|part| part.code() == code)
+    }
+}
+
+/// A part of the pool's own structures that no disk has right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DamagedPart {
+    /// Which structure.
+    pub part: PoolPart,
+    /// Which one of them, as [`PoolPart`] says.
+    pub number: u64,
+    /// When it was found, ms since 1970.
+    pub found_unix_ms: u64,
+}
+
+/// One record of the list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DamageRecord {
+    /// Its number in the directory.
+    pub id: DatasetId,
+    /// Damage that was found and had no room on the list.
+    pub more: u64,
+    /// Ranges of volumes.
+    pub ranges: Vec<DamagedRange>,
+    /// Parts of the pool's own structures.
+    pub parts: Vec<DamagedPart>,
+}
+
+/// Where the directory has a dataset's kind.
+const KIND: u8 = 4;
+const KIND_AT: usize = 8;
+
+const HEADER_BYTES: usize = 8 + 1 + 8 + 2 + 2;
+const RANGE_BYTES: usize = 6 * 8;
+const PART_BYTES: usize = 1 + 2 * 8;
+
+impl DamageRecord {
+    /// Ranges that one record holds beside [`Self::PARTS_MAX`] parts.
+    pub const RANGES_MAX: usize =
+        (BLOCK_BYTES - HEADER_BYTES - Self::PARTS_MAX * PART_BYTES) / RANGE_BYTES;
+    /// Parts that one record holds beside [`Self::RANGES_MAX`] ranges.
+    pub const PARTS_MAX: usize = 16;
+
+    /// Fields, for the format documentation.
+    pub const FIELDS: &[Field] = &[
+        field(8, "id", "number in the directory, of no dataset"),
+        field(1, "kind", "4"),
+        field(8, "more", "damage that was found and had no room on the list"),
+        field(2, "ranges", "count"),
+        field(2, "parts", "count"),
+        field(
+            0,
+            "range",
+            "u64 volume, u64 first record, u64 records, u64 born txg, u64 last txg (all ones: the",
+        ),
+        field(0, "", "volume as it is, too), u64 found ms"),
+        field(
+            0,
+            "part",
+            "u8 structure: 1 directory, 2 segment table, 3 remap table, 4 reference table, 5",
+        ),
+        field(0, "", "segment summary, 6 intent log; u64 number, u64 found ms"),
+    ];
+
+    /// Whether a block of the directory is such a record.
+    pub fn is_one(block: &[u8; BLOCK_BYTES]) -> bool {
+        block.get(KIND_AT) == Some(&KIND)
+    }
+
+    /// Encodes one block of the directory.
+    pub fn encode(&self) -> [u8; BLOCK_BYTES] {
+        assert!(self.ranges.len() <= Self::RANGES_MAX && self.parts.len() <= Self::PARTS_MAX);
+        let mut w = Writer::default();
+        w.u64(self.id.0);
+        w.u8(KIND);
+        w.u64(self.more);
+        w.u16(self.ranges.len() as u16);
+        w.u16(self.parts.len() as u16);
+        for DamagedRange { volume, first, count, born, until, found_unix_ms } in &self.ranges {
+            for word in [volume.0, *first, *count, born.0, until.0, *found_unix_ms] {
+                w.u64(word);
+            }
+        }
+        for DamagedPart { part, number, found_unix_ms } in &self.parts {
+            w.u8(part.code());
+            w.u64(*number);
+            w.u64(*found_unix_ms);
+        }
+        w.pad_to(BLOCK_BYTES);
+        w.0.try_into().expect("padded to one block")
+    }
+
+    /// Decodes one block of the directory.
+    ///
+    /// # Errors
+    /// Any field that cannot be.
+    pub fn decode(block: &[u8; BLOCK_BYTES]) -> Result<Self, FormatError> {
+        let mut r = Reader::new(WHAT, block);
+        let (id, kind, more) = (DatasetId(r.u64()?), r.u8()?, r.u64()?);
+        if kind != KIND {
+            return Err(r.bad("kind", kind));
+        }
+        let (ranges, parts) = (r.u16()?, r.u16()?);
+        if usize::from(ranges) > Self::RANGES_MAX || usize::from(parts) > Self::PARTS_MAX {
+            return Err(r.bad("ranges", ranges));
+        }
+        let mut found = Self { id, more, ..Self::default() };
+        for _ in 0..ranges {
+            let range = DamagedRange {
+                volume: DatasetId(r.u64()?),
+                first: r.u64()?,
+                count: r.u64()?,
+                born: Txg(r.u64()?),
+                until: Txg(r.u64()?),
+                found_unix_ms: r.u64()?,
+            };
+            let records_max = TreeRoot::capacity(TreeRoot::HEIGHT_MAX);
+            let fits = range.first < records_max && range.count <= records_max - range.first;
+            if range.volume.0 == 0 || range.count == 0 || !fits || range.born > range.until {
+                return Err(r.bad("range", range.first));
+            }
+            found.ranges.push(range);
+        }
+        for _ in 0..parts {
+            let code = r.u8()?;
+            let part = PoolPart::from_code(code).ok_or_else(|| r.bad("part", code))?;
+            let (number, found_unix_ms) = (r.u64()?, r.u64()?);
+            found.parts.push(DamagedPart { part, number, found_unix_ms });
+        }
+        // Behind what was read there is nothing.
+        if found.encode() == *block { Ok(found) } else { Err(r.bad("zero", 1_u8)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn full() -> DamageRecord {
+        let range = |n: u64| DamagedRange {
+            volume: DatasetId(3),
+            first: n * 10,
+            count: 1 + n,
+            born: Txg(5),
+            until: if n.is_multiple_of(2) { DamagedRange::NOW } else { Txg(9) },
+            found_unix_ms: 1000 + n,
+        };
+        let part = |n: u64| DamagedPart {
+            part: PoolPart::ALL[n as usize % PoolPart::ALL.len()],
+            number: n,
+            found_unix_ms: 7,
+        };
+        DamageRecord {
+            id: DatasetId(12),
+            more: 3,
+            ranges: (0..DamageRecord::RANGES_MAX as u64).map(range).collect(),
+            parts: (0..DamageRecord::PARTS_MAX as u64).map(part).collect(),
+        }
+    }
+
+    #[test]
+    fn a_full_record_and_an_empty_one_come_back() {
+        for record in [full(), DamageRecord { id: DatasetId(1), ..DamageRecord::default() }] {
+            let block = record.encode();
+            assert!(DamageRecord::is_one(&block));
+            assert_eq!(DamageRecord::decode(&block), Ok(record));
+        }
+    }
+
+    #[test]
+    fn no_byte_is_read_as_something_else_than_it_was_written_for() {
+        let good = full().encode();
+        for at in 0..good.len() {
+            for flip in [1, 0x80] {
+                let mut bad = good;
+                bad[at] ^= flip;
+                let Ok(read) = DamageRecord::decode(&bad) else { continue };
+                assert!(read.encode() == bad, "byte {at} flipped by {flip}");
+            }
+        }
+    }
+
+    #[test]
+    fn ranges_that_no_volume_can_have_are_refused() {
+        let one = |range| DamageRecord { ranges: vec![range], ..full() }.encode();
+        let range = full().ranges[1];
+        assert!(DamageRecord::decode(&one(range)).is_ok());
+        for bad in [
+            DamagedRange { count: 0, ..range },
+            DamagedRange { first: u64::MAX, ..range },
+            DamagedRange { count: u64::MAX, ..range },
+            DamagedRange { born: Txg(10), ..range },
+            DamagedRange { volume: DatasetId(0), ..range },
+        ] {
+            assert!(DamageRecord::decode(&one(bad)).is_err(), "{bad:?}");
+        }
+    }
+}
