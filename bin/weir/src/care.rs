@@ -248,7 +248,10 @@ pub(crate) fn scan_line(scan: Option<&ScanStatus>) -> Option<String> {
             format!("{kind} {verb} {repaired} in {took} with {errors} errors on {ended}")
         }
         ScanState::Stopped => {
-            format!("{kind} stopped on {ended}; {verb} {repaired} with {errors} errors before")
+            let part = format!("{} of {}", Human(scan.examined_bytes), Human(scan.total_bytes));
+            format!(
+                "{kind} stopped on {ended} after {part}; {verb} {repaired}, {errors} errors so far"
+            )
         }
         ScanState::Paused | ScanState::Running => {
             let percent = scan.examined_bytes as f64 * 100.0 / scan.total_bytes.max(1) as f64;

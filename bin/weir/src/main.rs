@@ -14,6 +14,7 @@ mod bookmark;
 mod care;
 mod cleaner;
 mod confirm;
+mod damage;
 mod events;
 mod export;
 mod forecast;

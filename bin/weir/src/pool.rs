@@ -20,7 +20,7 @@ use crate::care::{self, CareVerb};
 use crate::output::{self, Style};
 use crate::session::Session;
 use crate::vdevs::ShapeVerb;
-use crate::{cleaner, confirm, events, iostat, layout, vdevs};
+use crate::{cleaner, confirm, damage, events, iostat, layout, vdevs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PoolVerb {
@@ -49,6 +49,9 @@ pub(crate) enum PoolVerb {
     },
     /// Show the state of one pool or all: what is the matter and what to do
     Status {
+        /// List what has no good copy on any disk: volumes, ranges, and snapshots that share them
+        #[arg(short, long)]
+        verbose: bool,
         /// Name of the pool
         name: Option<String>,
     },
@@ -116,16 +119,19 @@ pub(crate) fn run(verb: PoolVerb, session: &Session) -> Result<(), ApiError> {
             created(session, &session.call(|client| client.pool_create(request))?)
         }
         PoolVerb::List { script } => list(session, Style::new(script)),
-        PoolVerb::Status { name: Some(name) } => {
-            session.print(&session.call(|client| client.pool_status(name))?, status)
+        PoolVerb::Status { verbose, name: Some(name) } => {
+            let answer = session.call(|client| client.pool_status(name))?;
+            session.print(&answer, |pool| status(pool, verbose))
         }
-        PoolVerb::Status { name: None } => {
+        PoolVerb::Status { verbose, name: None } => {
             let answer = session.call(|client| client.pool_list())?;
             if answer.pools.is_empty() {
                 session.say("there are no pools");
             }
-            session
-                .print(&answer, |all| all.pools.iter().map(status).collect::<Vec<_>>().join("\n"))
+            session.print(&answer, |all| {
+                let pools = all.pools.iter().map(|pool| status(pool, verbose));
+                pools.collect::<Vec<_>>().join("\n")
+            })
         }
         PoolVerb::Destroy { name, yes } => {
             names::pool(&name).map_err(weir_api::Error::from)?;
@@ -258,7 +264,7 @@ fn list(session: &Session, style: Style) -> Result<(), ApiError> {
 }
 
 /// The state of a pool the way zpool lays it out.
-fn status(pool: &PoolStatus) -> String {
+fn status(pool: &PoolStatus, verbose: bool) -> String {
     let mut lines = vec![("pool", pool.name.as_str()), ("state", pool.state.name())];
     let optional = [("status", &pool.status), ("action", &pool.action), ("see", &pool.see)];
     for (label, text) in optional {
@@ -292,12 +298,10 @@ fn status(pool: &PoolStatus) -> String {
         lines.push(("dedupe", &dedupe));
     }
     let top = line(0, &pool.name, pool.state.name(), &pool.errors, "");
-    let ErrorCounts { read, write, checksum } = pool.errors;
-    let errors = match read + write + checksum {
-        0 => "No known data errors".to_owned(),
-        _ => format!("{read} reads and {write} writes failed, {checksum} blocks were damaged"),
-    };
-    format!("{}config:\n\n{}\nerrors: {errors}\n", labelled(&lines), tree(&rows(top, &pool.vdevs)))
+    let (head, tree) = (labelled(&lines), tree(&rows(top, &pool.vdevs)));
+    let errors = labelled(&[("errors", &damage::line(pool, verbose))]);
+    let list = if verbose { damage::list(&pool.damage) } else { String::new() };
+    format!("{head}config:\n\n{tree}\n{errors}{list}")
 }
 
 /// Where the room in use goes; nothing of a pool that is not open.

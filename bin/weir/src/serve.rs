@@ -16,7 +16,7 @@ mod care;
 mod changes;
 mod clock;
 mod control;
-mod convert;
+pub(crate) mod convert;
 mod demo;
 pub(crate) mod disks;
 mod events;

@@ -16,6 +16,7 @@ mod advise;
 mod bookmark;
 mod care;
 mod compression;
+mod damage;
 mod event;
 mod export;
 mod flush;
@@ -41,6 +42,7 @@ pub use bookmark::{
 };
 pub use care::{PoolClear, PoolDisk, PoolScrub, ScanKind, ScanState, ScanStatus, ScrubAction};
 pub use compression::Compression;
+pub use damage::{Damage, DamagedPart, DamagedRange};
 pub use event::{Event, EventLevel, EventList, EventQuery, HistoryEntry, HistoryList};
 pub use export::{Export, ExportChange, ExportCreate, ExportKey, ExportList, Protocol};
 pub use flush::{FlushCheck, FlushVerdict, PoolCreated};

@@ -124,3 +124,11 @@ pub const DAMAGED_PARTS_MAX: usize = 128;
 /// Damaged blocks with several references that one scrub remembers until it looks for the pointers
 /// to them: 128 KiB of RAM.
 pub const DAMAGED_SHARED_MAX: usize = 16_384;
+
+/// Snapshots that a range on the list of damage names; more are counted.
+pub const DAMAGED_SNAPSHOTS_NAMED_MAX: usize = 16;
+
+/// Records of one damaged range that are looked up in other versions and clones: the range of a
+/// whole lost segment of blocks eight times over, in well under a second. What is behind is shown
+/// for the version that was read alone.
+pub const SETTLED_RECORDS_MAX: usize = 65_536;

@@ -57,6 +57,11 @@ impl RangeClone {
         (self.to.end - self.to.start) * self.size.bytes() as u64 + self.charge
     }
 
+    /// Where it is from: the volume, and the first record there.
+    pub(crate) fn source(&self) -> (&Volume, u64) {
+        (&self.source, self.from)
+    }
+
     /// The records that it changes.
     pub(crate) fn range(&self) -> Range<u64> {
         self.to.clone()
@@ -271,7 +276,9 @@ impl Engine {
         };
         let count = clone.to.end - clone.to.start;
         let tree = Tree::new(pool, root);
-        let leaves = tree.leaves(clone.from..clone.from + count).await?;
+        let leaves = tree.leaves(clone.from..clone.from + count).await;
+        let blocks = clone.size.blocks_of(&(clone.from..clone.from + count));
+        let leaves = clone.source.noted_node(blocks, leaves.map_err(DatasetError::from)).await?;
         let mut made = Made::new(&clone.to, covered);
         let (mut shared, is_open) = (Vec::with_capacity(count as usize), covered.is_empty());
         for (base, leaf) in &leaves {

@@ -11,19 +11,21 @@
 //! - changes count as durable, and leave the log queue, only after the uberblock is durable.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use weir_base::limits::TXG_INTERVAL;
 use weir_base::{BLOCK_BYTES, DatasetId, Txg};
-use weir_format::{BlockPtr, DatasetKind, DatasetRecord, PoolRecord, TreeRoot};
+use weir_format::{BlockPtr, DamagedRange, DatasetKind, DatasetRecord, PoolRecord, TreeRoot};
 use weir_pool::{
     Change, CommitInput, Delta, Past, PlantedBug, PoolError, Roots, Tree, TreeHome, WriteOut,
     write_directory_block,
 };
 
 use crate::clone_range::RangeClone;
+use crate::damage::changed_records;
 use crate::dirty::DirtyTable;
 use crate::engine::Engine;
 use crate::error::DatasetError;
@@ -40,6 +42,8 @@ struct Cut {
     volumes: Vec<Frozen>,
     /// The pool's own record, if it is to be stored.
     own: Option<PoolRecord>,
+    /// Whether every record of the directory is to be stored.
+    whole: bool,
 }
 
 /// One volume's part of a txg.
@@ -64,6 +68,7 @@ pub(crate) struct Frozen {
 }
 
 /// What write-out made of it.
+#[expect(clippy::struct_excessive_bools, reason = "each is asked alone, none excludes another")]
 pub(crate) struct Written {
     pub(crate) volume: Arc<Volume>,
     /// `None`: the tree was not touched, or its record goes.
@@ -77,6 +82,12 @@ pub(crate) struct Written {
     /// By a client, not by a commit that rewrites what it must.
     changed: bool,
     delta: Delta,
+    /// What it did to the tree.
+    changes: Vec<Change>,
+    /// Records that refer to damaged ones since.
+    cloned_damage: Vec<Range<u64>>,
+    /// Whether snapshots, or the volume as a whole, came, went or changed hands.
+    is_reshaped: bool,
     taken: Option<DatasetRecord>,
     frees: bool,
     /// Records of snapshots and bookmarks to be stored; `None` for one that is gone.
@@ -123,7 +134,8 @@ impl Engine {
         let txg = self.core.open_txg();
         let busy = states.iter().any(|state| Volume::has_changes(state) || state.has_to_free());
         let mut own = self.core.own.write();
-        if !busy && !own.is_dirty && self.core.wanted() < txg {
+        let is_unstored = own.is_dirty || self.core.pool.damage_is_unstored();
+        if !busy && !is_unstored && self.core.wanted() < txg {
             return None;
         }
         // The directory is rewritten with the records as they are now: later they may be changed by
@@ -142,11 +154,11 @@ impl Engine {
             frozen.extend(freeze_volume(volume, state, all));
         }
         self.core.advance_txg();
-        Some(Cut { txg, volumes: frozen, own })
+        Some(Cut { txg, volumes: frozen, own, whole: all })
     }
 
     async fn commit_frozen(&self, cut: Cut) -> Result<(), PoolError> {
-        let Cut { txg, volumes: mut frozen, own } = cut;
+        let Cut { txg, volumes: mut frozen, own, whole } = cut;
         let pool = &self.core.pool;
         let mut out = pool.begin_write_out(txg);
         // Before anything is freed: what it refers to is alive in the committed trees.
@@ -163,7 +175,7 @@ impl Engine {
             freeing::free_some(pool, &mut out, part).await?;
         }
         pool.clean(&mut out, &self.roots_with(&written), self.core.is_idle()).await?;
-        let input = self.write_directory(&mut out, own, &written).await?;
+        let input = self.write_directory(&mut out, (own, whole), &written).await?;
         pool.commit(out, input).await?;
         self.settle(txg, &written);
         Ok(())
@@ -204,6 +216,9 @@ impl Engine {
             cloned_bytes: part.clones.iter().map(RangeClone::weight).sum(),
             changed: table.is_some() || !part.cloned.is_empty() || record_dirty || part.frees,
             delta: Delta::default(),
+            changes: Vec::new(),
+            cloned_damage: self.cloned_damage(&part.clones, &part.cloned),
+            is_reshaped: record_dirty || part.frees || part.taking.is_some(),
             taken: None,
             // The txg that stores that it is destroyed shall not wait for more.
             frees: part.frees && !record_dirty,
@@ -238,6 +253,7 @@ impl Engine {
         record.root = root;
         account(&mut record, &delta);
         written.delta = delta;
+        written.changes = changes;
         if let Some(asked) = part.taking {
             written.taken = Some(take(asked, &record, out.txg));
             record.born_units = 0;
@@ -250,11 +266,12 @@ impl Engine {
     async fn write_directory(
         &self,
         out: &mut WriteOut<'_>,
-        own: Option<PoolRecord>,
+        (own, whole): (Option<PoolRecord>, bool),
         written: &[Written],
     ) -> Result<CommitInput, PoolError> {
         let pool = &self.core.pool;
         let (root, _) = pool.datasets();
+        let damage = self.store_damage(out, whole).await?;
         let next_dataset = self.next_dataset();
         let mut records: BTreeMap<DatasetId, Option<&DatasetRecord>> = BTreeMap::new();
         for part in written {
@@ -274,6 +291,8 @@ impl Engine {
             };
             changes.push(Change::one(id.0, ptr));
         }
+        changes.extend(damage.into_iter().map(|(id, ptr)| Change::one(id.0, ptr)));
+        changes.sort_unstable_by_key(|change| change.start);
         let tree = Tree::new(pool, root);
         let height = TreeRoot::height_for(next_dataset).max(root.height);
         let (root, _) = tree.grow(out, TreeHome::Root, height).await?;
@@ -297,6 +316,9 @@ impl Engine {
         }
         for part in written.iter().filter(|part| part.is_gone) {
             self.volume_list.write().retain(|other| other.id != part.volume.id);
+        }
+        if written.iter().any(|w| w.is_reshaped || w.is_gone) {
+            self.core.pool.unsettle_damage();
         }
         self.core.measure_after_commit(written.iter().any(|w| w.changed));
         // In this order: where nothing is dirty, nothing is charged either.
@@ -400,6 +422,22 @@ fn take(asked: DatasetRecord, volume: &DatasetRecord, txg: Txg) -> DatasetRecord
     }
 }
 
+/// Takes off the list of damage what the txg overwrote or freed, under the volume's lock: a read
+/// that failed notes what it met only of the root that is there.
+fn note_changes(state: &State, written: &mut Written) {
+    let volume = Arc::clone(&written.volume);
+    let pool = &volume.core.pool;
+    let changes = std::mem::take(&mut written.changes);
+    if pool.has_damage() {
+        let newest = state.snapshots.last().map(|snapshot| snapshot.moment().txg);
+        pool.damage_overwritten(volume.id, &changed_records(&changes), newest);
+        for records in written.cloned_damage.drain(..) {
+            let born = pool.committed_txg().next();
+            pool.note_damage(volume.id, records, born, DamagedRange::NOW);
+        }
+    }
+}
+
 /// Shows readers the new tree and drops the table it was made from.
 fn publish(written: &mut Written) {
     let volume = Arc::clone(&written.volume);
@@ -414,6 +452,7 @@ fn publish(written: &mut Written) {
         let inherited = descent(record).inherited_units;
         descent_mut(&mut state.record).inherited_units = inherited;
     }
+    note_changes(&state, written);
     let touched = state.account_snapshots(&written.delta);
     touched.into_iter().for_each(|record| written.note(record));
     if let Some(record) = written.taken.take() {

@@ -55,12 +55,15 @@ impl Engine {
             let start = range * DIGEST_BLOCKS;
             let records = size.record.touched(&(start..start + DIGEST_BLOCKS));
             let mut found: Vec<(u64, BlockPtr)> = Vec::new();
-            tree.scan(records, &mut |record, ptr| {
-                found.push((size.record.first_block(record), ptr));
-                true
-            })
-            .await?;
-            digests.push(self.digest_of(&found).await?);
+            let blocks = start..start + DIGEST_BLOCKS;
+            let scanned = tree
+                .scan(records, &mut |record, ptr| {
+                    found.push((size.record.first_block(record), ptr));
+                    true
+                })
+                .await;
+            view.noted(blocks.clone(), scanned.map_err(DatasetError::from)).await?;
+            digests.push(view.noted(blocks, self.digest_of(&found).await).await?);
         }
         Ok(Digests { size_bytes, digests })
     }

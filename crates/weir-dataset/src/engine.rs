@@ -16,11 +16,12 @@ use weir_base::size::Human;
 use weir_base::{BLOCK_BYTES, Clock, DatasetId, Guid};
 use weir_device::Device;
 use weir_format::{
-    BlockPtr, Compression, DatasetKind, DatasetRecord, DatasetState, Descent, FormatError,
-    PoolRecord, Properties, RecordSize, TreeRoot,
+    BlockPtr, Compression, DamageRecord, DatasetKind, DatasetRecord, DatasetState, Descent,
+    FormatError, PoolRecord, Properties, RecordSize, TreeRoot,
 };
 use weir_pool::{
-    CreateOptions, ImportOptions, PlantedBug, Pool, PoolOptions, Tree, VdevSpec, create, import,
+    CreateOptions, DamageList, ImportOptions, PlantedBug, Pool, PoolOptions, Tree, VdevSpec,
+    create, import,
 };
 
 use crate::bookmarks::Mark;
@@ -104,6 +105,8 @@ pub struct Engine {
     pub(crate) scans: ScanDesk,
     /// Replaced legs that wait for their successors.
     pub(crate) successions: parking_lot::Mutex<Vec<Succession>>,
+    /// Numbers of the directory's records that hold the list of damage.
+    pub(crate) damage_records: parking_lot::Mutex<Vec<DatasetId>>,
 }
 
 impl Engine {
@@ -131,11 +134,14 @@ impl Engine {
     ) -> Result<Arc<Self>, DatasetError> {
         let imported = import(disks, how, &options.pool()).await?;
         imported.claim().await?;
-        let (own, records) = read_directory(&imported.pool).await?;
+        let Directory { own, records, damage, damage_records } =
+            read_directory(&imported.pool).await?;
+        imported.pool.load_damage(damage);
         let lost = others_without_volume(&imported.pool, &records);
         lost.map_or(Ok(()), Err)?;
         let engine = Self::new(imported.pool, options, records);
         engine.core.own.write().record = own;
+        *engine.damage_records.lock() = damage_records;
         engine.core.measure_space();
         engine.apply_properties();
         engine.replay(&imported.batches, imported.replay_after).await?;
@@ -183,6 +189,7 @@ impl Engine {
             traffic: Traffic::default(),
             scans: ScanDesk::default(),
             successions: parking_lot::Mutex::default(),
+            damage_records: parking_lot::Mutex::default(),
         }
     }
 
@@ -267,6 +274,11 @@ impl Engine {
 
     pub(crate) fn next_dataset(&self) -> u64 {
         self.next_dataset.load(Ordering::Acquire)
+    }
+
+    /// A number that nothing in the directory has.
+    pub(crate) fn new_dataset(&self) -> DatasetId {
+        DatasetId(self.next_dataset.fetch_add(1, Ordering::AcqRel))
     }
 
     pub(crate) fn all_volumes(&self) -> Vec<Arc<Volume>> {
@@ -595,7 +607,33 @@ fn others_without_volume(pool: &Pool, records: &[DatasetRecord]) -> Option<Datas
     Some(weir_pool::PoolError::Structure { pool: pool.name().to_owned(), what, source }.into())
 }
 
-async fn read_directory(pool: &Pool) -> Result<(PoolRecord, Vec<DatasetRecord>), DatasetError> {
+/// What the dataset directory holds.
+#[derive(Default)]
+struct Directory {
+    own: PoolRecord,
+    records: Vec<DatasetRecord>,
+    damage: DamageList,
+    /// Numbers of the records that the list of damage is in.
+    damage_records: Vec<DatasetId>,
+}
+
+impl Directory {
+    /// Takes a part of the list of damage in; one that cannot be is written anew with the next
+    /// change of the list.
+    fn add_damage(&mut self, id: DatasetId, decoded: Result<DamageRecord, FormatError>) {
+        self.damage_records.push(id);
+        match decoded {
+            Ok(DamageRecord { more, ranges, parts, .. }) => {
+                self.damage.more = self.damage.more.saturating_add(more);
+                self.damage.ranges.extend(ranges);
+                self.damage.parts.extend(parts);
+            }
+            Err(error) => tracing::error!(%error, "a part of the list of damage is lost"),
+        }
+    }
+}
+
+async fn read_directory(pool: &Pool) -> Result<Directory, DatasetError> {
     let (root, _) = pool.datasets();
     let mut blocks = Vec::new();
     Tree::new(pool, root)
@@ -608,14 +646,16 @@ async fn read_directory(pool: &Pool) -> Result<(PoolRecord, Vec<DatasetRecord>),
         let (pool, what) = (pool.name().to_owned(), "dataset directory");
         DatasetError::from(weir_pool::PoolError::Structure { pool, what, source })
     };
-    let (mut own, mut records) = (PoolRecord::default(), Vec::new());
+    let mut found = Directory::default();
     for (id, ptr) in blocks {
         let block = pool.read_block(&ptr).await?;
         if id == 0 {
-            own = PoolRecord::decode(&block).map_err(damaged)?;
+            found.own = PoolRecord::decode(&block).map_err(damaged)?;
+        } else if DamageRecord::is_one(&block) {
+            found.add_damage(DatasetId(id), DamageRecord::decode(&block));
         } else {
-            records.push(DatasetRecord::decode(&block).map_err(damaged)?);
+            found.records.push(DatasetRecord::decode(&block).map_err(damaged)?);
         }
     }
-    Ok((own, records))
+    Ok(found)
 }

@@ -49,7 +49,8 @@ impl Volume {
         let mut data = RangeSet::default();
         let mut seen = 0;
         let mut stopped_at = None;
-        Tree::new(&self.core.pool, root)
+        let tree = Tree::new(&self.core.pool, root);
+        let scanned = tree
             .scan(size.touched(&(first..end)), &mut |record, _| {
                 let blocks = size.blocks_of(&(record..record + 1));
                 seen += 1;
@@ -61,7 +62,8 @@ impl Volume {
                 data.insert(blocks);
                 true
             })
-            .await?;
+            .await;
+        self.noted_node(first..end, scanned.map_err(DatasetError::from)).await?;
         end = stopped_at.unwrap_or(end).max(first + 1);
         for (holes, blocks) in overlay {
             holes.into_iter().for_each(|hole| data.remove(hole));

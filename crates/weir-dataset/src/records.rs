@@ -172,6 +172,17 @@ impl Volume {
         change: &Change,
         apply: impl FnOnce(&mut State),
     ) -> Result<(), DatasetError> {
+        let changed = self.make_change(change, apply).await;
+        let size = self.record_size();
+        let cut = size.blocks_of(&size.touched(&change.blocks));
+        self.noted(cut, changed).await
+    }
+
+    async fn make_change(
+        &self,
+        change: &Change,
+        apply: impl FnOnce(&mut State),
+    ) -> Result<(), DatasetError> {
         let Range { start, end } = change.blocks;
         let mut known = HashMap::default();
         let mut waited_in_vain = false;

@@ -91,18 +91,19 @@ async fn replay_record(volume: &Volume, logged: &LogRecord<'_>) -> Result<(), Da
 /// What the log has of a record that was damaged since, on every leg, goes with the record: it is
 /// stored as a whole, and what is made up for the rest would be taken for data.
 async fn replayable(
-    volume: &Volume,
+    logged_to: &Volume,
     logged: &LogRecord<'_>,
     mut blocks: Range<u64>,
 ) -> Result<Range<u64>, DatasetError> {
     let wish = if matches!(logged.op, LogOp::Write(_)) { Wish::Write } else { Wish::Zero };
-    let size = volume.record_size();
+    let size = logged_to.record_size();
     for record in size.cut(&blocks.clone()) {
-        match volume.load_for_replay(record, wish).await {
+        match logged_to.load_for_replay(record, wish).await {
             Err(error) if error.kind() == ErrorKind::Data => {
-                let (volume, at) = (volume.id.0, record * size.bytes() as u64);
+                let (volume, at) = (logged_to.id.0, record * size.bytes() as u64);
                 tracing::error!(volume, at, %error, "a logged write to a damaged record is lost");
                 let lost = size.blocks_of(&(record..record + 1));
+                logged_to.note_unreadable(lost.clone(), false).await;
                 if lost.start <= blocks.start {
                     blocks.start = lost.end.min(blocks.end);
                 } else {

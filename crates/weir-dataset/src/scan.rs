@@ -178,6 +178,7 @@ impl Engine {
         while !self.is_stopping() {
             let gave_up = *self.scans.failures.lock() >= SCAN_ATTEMPTS_MAX;
             let scrub = *self.scans.wanted.lock() == Wanted::Running;
+            self.settle_damage().await;
             if self.pool().wants_resilver() && !gave_up {
                 if !self.resilver(sleep).await? {
                     *self.scans.failures.lock() += 1;
@@ -238,7 +239,9 @@ impl Engine {
         sleep: &impl Fn(Duration) -> S,
     ) -> Result<bool, DatasetError> {
         self.commit_now().await?;
-        if self.walk(ScanKind::Resilver, 0, sleep).await? != Walked::All {
+        let walked = self.walk(ScanKind::Resilver, 0, sleep).await?;
+        self.conclude_damage(false).await?;
+        if walked != Walked::All {
             return Ok(false);
         }
         self.pool().scan_labels().await?;
@@ -262,6 +265,7 @@ impl Engine {
         self.commit_now().await?;
         pool.scan_labels().await?;
         let walked = self.walk(ScanKind::Scrub, stops, sleep).await?;
+        self.conclude_damage(walked == Walked::All).await?;
         if walked == Walked::All {
             // What was repaired is durable before anybody is told.
             self.commit_now().await?;
@@ -300,6 +304,7 @@ impl Engine {
         while let Some(verified) = verifies.next().await {
             verified?;
         }
+        self.conclude_damage(true).await?;
         pool.set_scan_state(ScanState::Finished);
         Ok(pool.scan_status().expect("it was begun"))
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
-use weir_base::Txg;
+use weir_base::{BLOCK_BYTES, Txg};
 use weir_format::layout::PACK_BYTES;
 use weir_format::stream::{ResumeToken, StreamBegin, StreamCounts, StreamWriter};
 use weir_format::{BlockPtr, DatasetRecord, NODE_FANOUT, TreeRoot};
@@ -258,10 +258,14 @@ impl Engine {
         let mut ended = false;
         loop {
             while !ended && reads.len() < GROUPS_IN_FLIGHT {
-                let changes = next_changes(&mut walk, sending).await?;
+                let next = next_changes(&mut walk, sending).await;
+                let size = sending.begin.record_size;
+                let from = walk.position().min(size.records_in(sending.begin.size_bytes));
+                let rest = size.first_block(from)..sending.begin.size_bytes / BLOCK_BYTES as u64;
+                let changes = sending.view.noted_node(rest, next).await?;
                 ended = changes.is_empty();
                 if !ended {
-                    reads.push_back(Box::pin(self.read_changes(changes)));
+                    reads.push_back(Box::pin(self.read_changes(&sending.view, changes)));
                 }
             }
             let Some(read) = reads.next().await else { break };
@@ -280,14 +284,16 @@ impl Engine {
         Ok(counts)
     }
 
-    async fn read_changes(&self, changes: Changes) -> Read {
+    async fn read_changes(&self, view: &Volume, changes: Changes) -> Read {
         let blocks: Vec<BlockPtr> =
             changes.iter().map(|(_, _, ptr)| *ptr).filter(|ptr| !ptr.is_hole()).collect();
         let mut stored = self.core.pool.read_stored_blocks(&blocks).await.into_iter();
         let mut read = Vec::with_capacity(changes.len());
         for (start, count, ptr) in changes {
             let bytes = || stored.next().expect("one result for each block");
-            let bytes = (!ptr.is_hole()).then(bytes).transpose()?;
+            let blocks = view.record_size().blocks_of(&(start..start + 1));
+            let bytes = (!ptr.is_hole()).then(bytes).transpose().map_err(DatasetError::from);
+            let bytes = view.noted(blocks, bytes).await?;
             read.push((start, count, ptr, bytes));
         }
         Ok(read)

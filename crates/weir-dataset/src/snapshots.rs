@@ -616,6 +616,8 @@ impl Engine {
             snapshot.moment_mut().unique_units = None;
             snapshot.dirty = true;
         }
+        let (to, left_txg) = (moment(target).txg, moment(&left).txg);
+        self.core.pool.damage_rolled_back(state.record.id, to, left_txg);
         state.snapshots.push(Snapshot::new(left, true));
         let record = &mut state.record;
         record.root = target.root;

@@ -7,7 +7,7 @@
 //! - the root is taken under the same lock that found both tables empty, so no write is missed;
 //! - a root may be outlived by its segments while a read waits; the read then starts over.
 
-use weir_base::BLOCK_BYTES;
+use weir_base::{BLOCK_BYTES, ErrorKind};
 use weir_device::Block;
 use weir_format::{BlockPtr, NODE_FANOUT};
 use weir_pool::{PoolError, RecordPart, Tree};
@@ -128,7 +128,12 @@ impl Volume {
     fn in_memory(&self, state: &mut State, block: u64) -> Result<InMemory, DatasetError> {
         let part = state.record.record_size.part_of(block);
         let stored = |ptr| self.core.pool.cached(&ptr, part).map_or(InMemory::No, InMemory::Data);
-        Ok(match state.source(&self.core.pool, block)? {
+        let source = match state.source(&self.core.pool, block) {
+            // The slower way meets the same error, and puts it on the list of damage.
+            Err(error) if error.kind() == ErrorKind::Data => return Ok(InMemory::No),
+            source => source?,
+        };
+        Ok(match source {
             Source::Dirty(Dirty::Data(block)) => InMemory::Data(block),
             Source::Dirty(Dirty::Hole) => InMemory::Zeros,
             Source::Stored(ptr) if ptr.is_hole() => InMemory::Zeros,
@@ -140,15 +145,20 @@ impl Volume {
     /// Reads, from disk where needed.
     ///
     /// # Errors
-    /// `Data` when a block is damaged on every leg; the rest of `out` is then unspecified.
+    /// `Data` when a block is damaged on every leg; the rest of `out` is then unspecified, and what
+    /// cannot be read is on the pool's list of damage.
     pub async fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DatasetError> {
+        let mut read = self.read_once(offset, out).await;
         for _ in 0..RESTARTS_MAX {
-            match self.read_once(offset, out).await {
-                Err(DatasetError::Pool(PoolError::NoSegment { .. })) => {}
-                done => return done,
+            match read {
+                Err(DatasetError::Pool(PoolError::NoSegment { .. })) => {
+                    read = self.read_once(offset, out).await;
+                }
+                _ => break,
             }
         }
-        self.read_once(offset, out).await
+        let blocks = offset / BLOCK..(offset + out.len() as u64).div_ceil(BLOCK);
+        self.noted(blocks, read).await
     }
 
     async fn read_once(&self, offset: u64, out: &mut [u8]) -> Result<(), DatasetError> {

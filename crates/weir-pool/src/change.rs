@@ -61,7 +61,7 @@ impl Change {
     }
 
     /// Whether nothing is there afterwards.
-    pub(crate) fn is_hole(&self) -> bool {
+    pub fn is_hole(&self) -> bool {
         matches!(&self.to, Becomes::Pointer(ptr) if ptr.is_hole())
     }
 

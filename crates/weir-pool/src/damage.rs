@@ -60,6 +60,8 @@ struct Inner {
     /// Changes of the list, and how many of them are stored.
     changes: u64,
     stored: u64,
+    /// Whether anything was on the list since the pool was opened.
+    ever: bool,
 }
 
 /// The list of a pool.
@@ -208,6 +210,7 @@ impl Damage {
         let mut inner = self.inner.lock();
         let done = change(&mut inner);
         let any = !inner.list.is_empty() || !inner.shared.is_empty();
+        inner.ever |= any;
         self.any.store(any, Ordering::Release);
         done
     }
@@ -287,6 +290,11 @@ impl Pool {
         self.damage.any.load(Ordering::Acquire)
     }
 
+    /// Whether anything was on the list since the pool was opened.
+    pub fn had_damage(&self) -> bool {
+        self.damage.inner.lock().ever
+    }
+
     /// What is on the list now.
     pub fn damage(&self) -> DamageList {
         let inner = self.damage.inner.lock();
@@ -349,13 +357,18 @@ impl Pool {
         self.damage.change(|inner| {
             let ranges = std::mem::take(&mut inner.list.ranges);
             for range in ranges {
-                let until = match range.volume == volume {
-                    true if range.born <= to && to <= range.until => DamagedRange::NOW,
-                    true if range.until == DamagedRange::NOW && left >= range.born => left,
-                    true if range.until == DamagedRange::NOW => continue,
-                    _ => range.until,
+                let until = if range.volume != volume {
+                    range.until
+                } else if range.born <= to && to <= range.until {
+                    DamagedRange::NOW
+                } else if range.until == DamagedRange::NOW {
+                    left
+                } else {
+                    range.until
                 };
-                inner.insert(DamagedRange { until, ..range });
+                if range.born <= until {
+                    inner.insert(DamagedRange { until, ..range });
+                }
             }
             inner.changes += 1;
             inner.unsettled = true;

@@ -86,9 +86,10 @@ impl<'p> Tracer<'p> {
         if let Some(known) = self.path.get(&ptr.address()) {
             return Ok(known.clone());
         }
-        let read = match self.fresh {
-            true => self.pool.read_fresh(ptr).await.map(|blocks| blocks[0].clone()),
-            false => self.pool.read_block(ptr).await,
+        let read = if self.fresh {
+            self.pool.read_fresh(ptr).await.map(|blocks| blocks[0].clone())
+        } else {
+            self.pool.read_block(ptr).await
         };
         let node = match read {
             Ok(node) => Some(node),

@@ -199,6 +199,7 @@ impl Client {
             Err(error) => return self.excuse(opened, block + 1, error),
         };
         if !cached && let Err(error) = opened.volume.read(offset, &mut bytes).await {
+            self.check_listed(opened, offset, &error)?;
             return self.excuse(opened, block + 1, error);
         }
         let books = self.books.borrow();
@@ -214,6 +215,23 @@ impl Client {
             return Err(Stop::Broken(what));
         }
         Ok(())
+    }
+
+    /// What a client was told to be lost is on the list of damage before it is told.
+    fn check_listed(&self, opened: &Opened, offset: u64, error: &DatasetError) -> Result<(), Stop> {
+        let name = opened.volume.info().name;
+        if error.kind() != ErrorKind::Data || self.engine.volume(&name).is_err() {
+            return Ok(());
+        }
+        let damage = self.engine.damage();
+        let is_there = damage.data.iter().any(|data| {
+            let range = data.offset_bytes..data.offset_bytes + data.len_bytes;
+            data.volume == name && data.in_volume && range.contains(&offset)
+        });
+        if is_there || damage.more > 0 {
+            return Ok(());
+        }
+        Err(Stop::Broken(format!("{name}: {error} at {offset}, and the list of damage lacks it")))
     }
 
     /// Rewrites a few blocks until the log would take more than a commit does.

@@ -14,13 +14,16 @@ use std::sync::Arc;
 use clap::Args;
 use serde::Serialize;
 use weir_api::ApiError;
+use weir_api::types::Damage;
 use weir_base::ErrorKind;
 use weir_base::size::Human;
 use weir_dataset::{Engine, WrongAccount};
 use weir_format::layout::PACK_BYTES;
 use weir_pool::{LegState, LegStatus, WrongCount};
 
+use crate::damage;
 use crate::output::{self, Style};
+use crate::serve::convert;
 use crate::serve::pools::api_error;
 
 #[derive(Debug, Args)]
@@ -46,6 +49,8 @@ struct Report {
     examined_bytes: u64,
     /// Blocks without any good copy.
     damaged_blocks: u64,
+    /// What they are, by name, as far as that is known.
+    damage: Damage,
     /// Copies that are bad where another is good; on raidz strips.
     bad_copies: u64,
     /// Segments whose counter of live bytes is wrong.
@@ -144,6 +149,7 @@ async fn check(engine: &Arc<Engine>) -> Result<Report, ApiError> {
         txg: engine.pool().committed_txg().0,
         examined_bytes: scan.examined_bytes,
         damaged_blocks: scan.damaged,
+        damage: convert::damage(engine),
         bad_copies: scan.unrepaired,
         wrong_counters: Vec::new(),
         wrong_references: Vec::new(),
@@ -197,6 +203,7 @@ fn tell(report: &Report, json: bool) -> Result<(), ApiError> {
         output::print(&output::table(["DISK", "STATE", ">READ", ">CKSUM"], &rows, style))?;
         let (examined, txg) = (Human(report.examined_bytes), report.txg);
         output::say(&format!("pool {}, txg {txg}: {examined} verified", report.pool));
+        output::print(&damage::list(&report.damage))?;
     }
     let mut wrong = Vec::new();
     let mut count = |number: u64, what: &str| {

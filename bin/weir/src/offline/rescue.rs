@@ -16,11 +16,14 @@ use clap::Args;
 use indicatif::ProgressBar;
 use serde::Serialize;
 use weir_api::ApiError;
+use weir_api::types;
 use weir_base::ErrorKind;
 use weir_base::size::Human;
 use weir_dataset::{DatasetError, Engine, Volume};
 
+use crate::damage;
 use crate::output::{self, Style};
+use crate::serve::convert;
 use crate::serve::pools::api_error;
 
 /// Read at a time; a piece that cannot be read whole is read record by record.
@@ -56,6 +59,8 @@ pub(crate) struct RescueArgs {
 struct Listing {
     pool: String,
     volumes: Vec<Found>,
+    /// What the pool knows to have no good copy.
+    damage: types::Damage,
 }
 
 #[derive(Serialize)]
@@ -102,7 +107,7 @@ pub(crate) fn run(args: &RescueArgs) -> Result<(), ApiError> {
 }
 
 fn list(engine: &Engine, json: bool) -> Result<(), ApiError> {
-    let pool = engine.pool().name().to_owned();
+    let (pool, damage) = (engine.pool().name().to_owned(), convert::damage(engine));
     let infos = engine.volumes().into_iter().map(|volume| volume.info());
     let volumes: Vec<Found> = infos
         .map(|info| Found {
@@ -112,14 +117,15 @@ fn list(engine: &Engine, json: bool) -> Result<(), ApiError> {
         })
         .collect();
     if json {
-        return output::print(&output::json(&Listing { pool, volumes })?);
+        return output::print(&output::json(&Listing { pool, volumes, damage })?);
     }
     let style = Style::new(false);
     let rows: Vec<[String; 3]> = volumes
         .iter()
         .map(|v| [v.name.clone(), style.size(v.size_bytes), style.size(v.used_bytes)])
         .collect();
-    output::print(&output::table(["NAME", ">SIZE", ">USED"], &rows, style))
+    output::print(&output::table(["NAME", ">SIZE", ">USED"], &rows, style))?;
+    output::print(&damage::list(&damage))
 }
 
 async fn copy(engine: &Engine, name: &str, file: PathBuf, json: bool) -> Result<(), ApiError> {

@@ -4,18 +4,18 @@
 //!
 //! Invariant: every state that needs a person carries status, action and see, as zpool's do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use weir_api::types::{
-    Allocated, CleanerStatus, ClientIo, Compression as ApiCompression, DiskIo, DiskStatus,
-    ErrorCounts, Health, Leaving, OpIo, PointerIo, PoolStatus, SegmentIo, VdevKind, VdevRole,
-    VdevStatus, Volume as ApiVolume, VolumeSpace,
+    Allocated, CleanerStatus, ClientIo, Compression as ApiCompression, Damage, DamagedPart,
+    DamagedRange, DiskIo, DiskStatus, ErrorCounts, Health, Leaving, OpIo, PointerIo, PoolStatus,
+    SegmentIo, VdevKind, VdevRole, VdevStatus, Volume as ApiVolume, VolumeSpace,
 };
 use weir_base::BLOCK_BYTES;
-use weir_dataset::{Engine, SnapshotId, TrafficCounts, Volume, VolumeInfo};
+use weir_dataset::{Engine, PoolDamage, SnapshotId, TrafficCounts, Volume, VolumeInfo};
 use weir_device::{DiskFigures, DiskOp, OpFigures};
 use weir_format::{
-    Compression, PtrKind, SegmentClass, VdevKind as FormatKind, VdevRole as FormatRole,
+    Compression, PoolPart, PtrKind, SegmentClass, VdevKind as FormatKind, VdevRole as FormatRole,
 };
 use weir_pool::{LegState, LegStatus, Pool, PoolHealth, Reserve, Slowness};
 
@@ -30,7 +30,10 @@ pub(super) fn pool(engine: &Engine) -> PoolStatus {
     };
     let vdevs: Vec<VdevStatus> = status.vdevs.iter().map(|v| vdev(v, leaving(v))).collect();
     let legs: Vec<&LegStatus> = status.vdevs.iter().flat_map(|vdev| &vdev.legs).collect();
-    let (text, action) = explain(status.health, status.suspended.as_deref(), &legs);
+    let damage = damage(engine);
+    let (text, action) =
+        explain(status.health, status.suspended.as_deref(), &legs, engine.pool().had_damage());
+    let (text, action) = explain_damage(engine, &damage, (text, action));
     let space = status.space;
     // What the reserve takes is neither used nor free to users.
     let usable = space.total_bytes.saturating_sub(engine.reserve_bytes());
@@ -58,6 +61,7 @@ pub(super) fn pool(engine: &Engine) -> PoolStatus {
         scan: status.scan.as_ref().map(super::care::scan),
         properties: BTreeMap::new(),
         errors: sum(vdevs.iter().map(|vdev| vdev.errors)),
+        damage,
         client: client(engine.traffic().counts()),
         written: written(engine.pool()),
         read: read(engine.pool()),
@@ -178,6 +182,7 @@ pub(super) fn unavailable(name: &str, why: &str, disks: &[std::path::PathBuf]) -
         scan: None,
         properties: BTreeMap::new(),
         errors: ErrorCounts::default(),
+        damage: Damage::default(),
         client: ClientIo::default(),
         written: SegmentIo::default(),
         read: PointerIo::default(),
@@ -191,6 +196,7 @@ fn explain(
     health: PoolHealth,
     suspended: Option<&str>,
     legs: &[&LegStatus],
+    lost_data: bool,
 ) -> (Option<String>, Option<String>) {
     let any = |state| legs.iter().any(|leg| leg.state == state);
     let silent = legs.iter().any(|leg| matches!(leg.slow, Some(Slowness::Silent(_))));
@@ -231,12 +237,7 @@ fn explain(
                 .to_owned(),
             "Keep the other disks of its vdev in place, and wait for the resilver.",
         ),
-        _ if damaged => (
-            "Damaged copies were found and repaired from good ones or parity. Applications are \
-             unaffected."
-                .to_owned(),
-            "Watch the CKSUM column; replace the disk if the number grows.",
-        ),
+        _ if damaged => explain_copies(lost_data),
         _ if unreadable => (
             "Reads of a disk failed. Where there is another copy it was used, and the bad one was \
              written anew."
@@ -253,6 +254,88 @@ fn explain(
         PoolHealth::Online | PoolHealth::Degraded => return (None, None),
     };
     (Some(status), Some(action.to_owned()))
+}
+
+/// Of copies that failed their checksum. Where no other copy was good there is, or was, an entry on
+/// the list of damage.
+fn explain_copies(lost_data: bool) -> (String, &'static str) {
+    let text = if lost_data {
+        "Copies failed their checksum, and not all of them could be repaired: see the list of \
+         lost data. What is not on it any more was overwritten, freed or found whole."
+    } else {
+        "Damaged copies were found and repaired from good ones or parity. Applications are \
+         unaffected."
+    };
+    (text.to_owned(), "Watch the CKSUM column; replace the disk if the number grows.")
+}
+
+/// What the pool has no good copy of, by name.
+pub(crate) fn damage(engine: &Engine) -> Damage {
+    let PoolDamage { data, parts, more } = engine.damage();
+    let pool = engine.pool().name();
+    let ranges: Vec<DamagedRange> = data
+        .into_iter()
+        .map(|data| DamagedRange {
+            volume: format!("{pool}/{}", data.volume),
+            offset_bytes: data.offset_bytes,
+            len_bytes: data.len_bytes,
+            in_volume: data.in_volume,
+            snapshots: data.snapshots,
+            snapshot_count: data.snapshot_count as u64,
+            found_unix_ms: data.found_unix_ms,
+        })
+        .collect();
+    let part = |part: weir_format::DamagedPart| DamagedPart {
+        part: part_name(part.part).to_owned(),
+        number: part.number,
+        found_unix_ms: part.found_unix_ms,
+    };
+    let volumes: BTreeSet<&str> = ranges.iter().map(|range| range.volume.as_str()).collect();
+    Damage {
+        bytes: ranges.iter().map(|range| range.len_bytes).sum(),
+        volumes: volumes.len() as u64,
+        parts: parts.into_iter().map(part).collect(),
+        more,
+        ranges,
+    }
+}
+
+fn part_name(part: PoolPart) -> &'static str {
+    match part {
+        PoolPart::Directory => "dataset directory",
+        PoolPart::SegmentTable => "segment table",
+        PoolPart::RemapTable => "remap table",
+        PoolPart::ReferenceTable => "reference table",
+        PoolPart::Summary => "segment summary",
+        PoolPart::IntentLog => "intent log",
+    }
+}
+
+/// What a person is told of a pool that has lost data, before anything else that is the matter.
+fn explain_damage(
+    engine: &Engine,
+    damage: &Damage,
+    (text, action): (Option<String>, Option<String>),
+) -> (Option<String>, Option<String>) {
+    if damage.is_empty() {
+        return (text, action);
+    }
+    let first = |own: String, other: Option<String>| match other {
+        Some(other) => Some(format!("{own} {other}")),
+        None => Some(own),
+    };
+    let name = engine.pool().name();
+    let what = if damage.ranges.is_empty() {
+        "Parts of the pool's own structures have no good copy on any disk. Applications may be \
+         affected."
+    } else {
+        "Data has no good copy on any disk: reading it fails. Applications are affected."
+    };
+    let how = format!(
+        "List it with 'weir pool status -v {name}'. Bring back disks that have it and run 'weir \
+         pool scrub {name}'; else overwrite it from a backup, or destroy what holds it."
+    );
+    (first(what.to_owned(), text), first(how, action))
 }
 
 fn sum(all: impl Iterator<Item = ErrorCounts>) -> ErrorCounts {

@@ -12,7 +12,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_api::types::{DiskStatus, EventLevel, Health, PoolStatus};
+use weir_api::types::{
+    Damage, DamagedPart, DamagedRange, DiskStatus, EventLevel, Health, PoolStatus,
+};
 
 use super::control::Manager;
 use super::events::{Events, NewEvent};
@@ -24,6 +26,9 @@ const LOOK: Duration = Duration::from_secs(1);
 const LET_GO: Duration = Duration::from_secs(30);
 /// A disk is well again after this many looks at which it was not slow.
 const WELL_LOOKS: u32 = 30;
+
+/// Ranges that one look tells one by one; the rest of them is counted.
+const DAMAGE_EVENTS_MAX: usize = 16;
 
 /// What was seen at the last look.
 #[derive(Default)]
@@ -65,6 +70,7 @@ impl Seen {
                 old.guid == pool.guid && old.counted_ms <= pool.counted_ms
             });
             changes.extend(pool_change(before, pool));
+            changes.extend(damage_changes(before, pool));
             for disk in pool.vdevs.iter().flat_map(|vdev| &vdev.disks) {
                 let mut old = before.iter().flat_map(|pool| &pool.vdevs).flat_map(|v| &v.disks);
                 let old = old.find(|old| old.guid == disk.guid);
@@ -92,6 +98,50 @@ fn pool_change(before: Option<&PoolStatus>, now: &PoolStatus) -> Option<NewEvent
     let message = format!("pool {} is {}{why}", now.name, now.state.name());
     let pool = Some(now.name.clone());
     Some(NewEvent { level, kind: kind.to_owned(), pool, disk: None, message })
+}
+
+/// What was put on the list of damage, or taken off it, since the last look.
+fn damage_changes(before: Option<&PoolStatus>, now: &PoolStatus) -> Vec<NewEvent> {
+    let none = Damage::default();
+    let was = before.map_or(&none, |pool| &pool.damage);
+    let event = |level, kind: &str, message| {
+        let (kind, pool) = (kind.to_owned(), Some(now.name.clone()));
+        NewEvent { level, kind, pool, disk: None, message }
+    };
+    let lost =
+        now.damage.ranges.iter().filter(|range| !was.ranges.iter().any(|old| old.covers(range)));
+    let lost: Vec<String> = lost.map(DamagedRange::describe).collect();
+    let whole =
+        was.ranges.iter().filter(|old| !now.damage.ranges.iter().any(|range| range.meets(old)));
+    let whole: Vec<String> = whole.map(DamagedRange::describe).collect();
+    let same = |a: &DamagedPart, b: &DamagedPart| (&a.part, a.number) == (&b.part, b.number);
+    let parts = now.damage.parts.iter().filter(|part| !was.parts.iter().any(|old| same(old, part)));
+    let parts: Vec<String> = parts.map(|part| format!("{} {}", part.part, part.number)).collect();
+    let mut events = Vec::new();
+    let told = [
+        (lost, EventLevel::Error, "data_lost", "no disk has a good copy of"),
+        (parts, EventLevel::Error, "structure_lost", "no disk has a good copy of"),
+        (
+            whole,
+            EventLevel::Info,
+            "damage_cleared",
+            "overwritten, freed, or found whole by a scrub:",
+        ),
+    ];
+    for (all, level, kind, what) in told {
+        let more = all.len().saturating_sub(DAMAGE_EVENTS_MAX);
+        for one in all.iter().take(DAMAGE_EVENTS_MAX) {
+            events.push(event(level, kind, format!("pool {}: {what} {one}", now.name)));
+        }
+        if more > 0 {
+            events.push(event(
+                level,
+                kind,
+                format!("pool {}: {what} {more} more ranges", now.name),
+            ));
+        }
+    }
+    events
 }
 
 fn disk_event(
@@ -204,6 +254,38 @@ mod tests {
         assert_eq!(kinds(&mut seen, faulted()), ["pool_degraded", "disk_faulted"]);
         assert!(kinds(&mut seen, faulted()).is_empty());
         assert_eq!(kinds(&mut seen, well()), ["pool_online", "disk_online"]);
+    }
+
+    fn with_damage(ranges: &[(u64, u64)]) -> PoolStatus {
+        let mut pool = pool("online", "online", 0, false);
+        let range = |(offset_bytes, len_bytes): &(u64, u64)| DamagedRange {
+            volume: "tank/v".to_owned(),
+            offset_bytes: *offset_bytes,
+            len_bytes: *len_bytes,
+            in_volume: true,
+            snapshots: vec!["a".to_owned()],
+            snapshot_count: 1,
+            found_unix_ms: 0,
+        };
+        pool.damage.ranges = ranges.iter().map(range).collect();
+        pool
+    }
+
+    #[test]
+    fn lost_ranges_are_told_when_they_come_and_when_they_go() {
+        let mut seen = Seen::default();
+        assert!(kinds(&mut seen, with_damage(&[])).is_empty());
+        assert_eq!(kinds(&mut seen, with_damage(&[(0, 4096)])), ["data_lost"]);
+        assert!(kinds(&mut seen, with_damage(&[(0, 4096)])).is_empty());
+        let lost = seen.look(vec![with_damage(&[(0, 8192)])]);
+        assert_eq!(
+            lost[0].message,
+            "pool tank: no disk has a good copy of 8192 bytes at 0 of tank/v, and of its snapshot a"
+        );
+        assert!(kinds(&mut seen, with_damage(&[(4096, 4096)])).is_empty(), "a part of it is left");
+        assert_eq!(kinds(&mut seen, with_damage(&[])), ["damage_cleared"]);
+        let many: Vec<(u64, u64)> = (0..40).map(|n| (n * 8192, 4096)).collect();
+        assert_eq!(kinds(&mut seen, with_damage(&many)).len(), DAMAGE_EVENTS_MAX + 1);
     }
 
     #[test]

@@ -12,7 +12,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_base::names;
 
-use super::{CleanerStatus, ClientIo, DiskIo, Outcome, PointerIo, Request, ScanStatus, SegmentIo};
+use super::{
+    CleanerStatus, ClientIo, Damage, DiskIo, Outcome, PointerIo, Request, ScanStatus, SegmentIo,
+};
 use crate::Error;
 
 /// What a vdev is made of.
@@ -382,8 +384,11 @@ pub struct PoolStatus {
     pub txg: u64,
     /// Properties of the pool.
     pub properties: BTreeMap<String, String>,
-    /// Errors that reached clients.
+    /// Errors of its vdevs.
     pub errors: ErrorCounts,
+    /// What no disk has a good copy of.
+    #[serde(default)]
+    pub damage: Damage,
     /// What clients asked for.
     #[serde(default)]
     pub client: ClientIo,

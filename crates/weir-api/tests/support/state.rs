@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 
 use weir_api::types::{
-    Allocated, Bookmark, CleanerStatus, ClientIo, Compression, DiskIo, DiskStatus, ErrorCounts,
-    Export, ExportChange, ExportCreate, ExportKey, FlushCheck, FlushVerdict, Health, Outcome,
-    PointerIo, PoolChange, PoolCreate, PoolCreated, PoolStatus, Property, PropertySource,
+    Allocated, Bookmark, CleanerStatus, ClientIo, Compression, Damage, DiskIo, DiskStatus,
+    ErrorCounts, Export, ExportChange, ExportCreate, ExportKey, FlushCheck, FlushVerdict, Health,
+    Outcome, PointerIo, PoolChange, PoolCreate, PoolCreated, PoolStatus, Property, PropertySource,
     PropertyValues, Removed, Replication, Schedule, SegmentIo, Snapshot, SnapshotChange, VdevKind,
     VdevSpec, VdevStatus, Volume, VolumeChange, VolumeCreate, VolumeSpace,
 };
@@ -104,6 +104,14 @@ pub(crate) fn flush_check(disk: String) -> FlushCheck {
     FlushCheck { disk, medium, samples, write_us, flush_us, sync_write_us, verdict }
 }
 
+const ALLOCATED: Allocated = Allocated {
+    volumes_bytes: 900 << 10,
+    snapshots_bytes: 100 << 10,
+    freeing_bytes: 0,
+    pool_bytes: 88 << 10,
+    saved_bytes: 64 << 10,
+};
+
 impl State {
     pub(crate) fn create_pool(&mut self, request: PoolCreate) -> Result<PoolCreated, ApiError> {
         if let Some(name) = request.properties.keys().next() {
@@ -137,19 +145,14 @@ impl State {
             size_bytes: 10 << 30,
             allocated_bytes: 1 << 20,
             free_bytes: (10 << 30) - (1 << 20),
-            allocated: Allocated {
-                volumes_bytes: 900 << 10,
-                snapshots_bytes: 100 << 10,
-                freeing_bytes: 0,
-                pool_bytes: 88 << 10,
-                saved_bytes: 64 << 10,
-            },
+            allocated: ALLOCATED,
             compression_ratio: 1.53,
             dedupe_ratio: 1.06,
             expandable_bytes: 0,
             txg: 4,
             properties: BTreeMap::new(),
             errors: ErrorCounts::default(),
+            damage: Damage::default(),
             client: ClientIo { writes: 3, written_bytes: 12_288, ..ClientIo::default() },
             written: SegmentIo { data_bytes: 8192, ..SegmentIo::default() },
             read: PointerIo { data_bytes: 4096, node_bytes: 2560 },

@@ -1,0 +1,330 @@
+//! What a pool says of data that no disk has a good copy of, and for how long it says it.
+//!
+//! Not here: how it prints (bin/weir), damage under load and crashes (the simulator).
+
+use std::sync::Arc;
+
+use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
+use weir_dataset::{DamagedData, Engine, SnapshotId, Volume, VolumeSpec};
+use weir_device::{Device, IoBuf, MemoryDevice};
+use weir_format::{Compression, PoolPart, VdevKind, VdevRole};
+use weir_pool::{CreateOptions, ScanState, VdevSpec};
+
+use crate::common::{as_devices, import, now, options};
+
+const MEMORY_BYTES: u64 = 16 << 20;
+const DISK_BYTES: usize = 64 << 20;
+const BLOCK: u64 = BLOCK_BYTES as u64;
+const BLOCKS: u64 = 40;
+
+struct Pool {
+    disks: Vec<Arc<MemoryDevice>>,
+    engine: Arc<Engine>,
+}
+
+/// What block `number` holds when it is written for the `round`th time: found nowhere else.
+fn content(number: u64, round: u64) -> Vec<u8> {
+    let mut state = (number + 1000 * round).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 56) as u8
+    })
+    .take(BLOCK_BYTES)
+    .collect()
+}
+
+impl Pool {
+    /// A pool of one vdev with a volume `v` of blocks of the first round.
+    fn new(disks: usize) -> Self {
+        let disks: Vec<_> = (0..disks)
+            .map(|n| Arc::new(MemoryDevice::new(format!("disk{n}"), DISK_BYTES)))
+            .collect();
+        let kind = if disks.len() == 1 { VdevKind::Disk } else { VdevKind::Mirror };
+        let vdev = VdevSpec { kind, role: VdevRole::Data, disks: as_devices(&disks) };
+        let mut next = 0;
+        let mut guid = || {
+            next += 1;
+            Guid(next)
+        };
+        let (sizes, options) = (CreateOptions::default(), options(MEMORY_BYTES));
+        let engine = now(Engine::create("tank", &[vdev], sizes, &options, &mut guid)).unwrap();
+        let spec = VolumeSpec {
+            name: "v".into(),
+            size_bytes: BLOCKS * BLOCK,
+            compression: Compression::Off,
+        };
+        now(engine.create_volume(&spec)).unwrap();
+        let pool = Self { disks, engine };
+        (0..BLOCKS).for_each(|number| pool.write("v", number, 1));
+        now(pool.engine.sync()).unwrap();
+        pool
+    }
+
+    /// Nothing is in caches any more.
+    fn reopen(&mut self) {
+        now(self.engine.sync()).unwrap();
+        let disks = as_devices(&self.disks);
+        self.engine = now(Engine::open(disks, import(), &options(MEMORY_BYTES))).unwrap();
+    }
+
+    fn volume(&self, name: &str) -> Arc<Volume> {
+        self.engine.volume(name).unwrap()
+    }
+
+    fn write(&self, name: &str, number: u64, round: u64) {
+        now(self.volume(name).write(number * BLOCK, &content(number, round))).unwrap();
+    }
+
+    /// Flips bytes of a stored block on every disk; flipped twice they are right again.
+    fn flip(&self, number: u64, round: u64) {
+        let wanted = content(number, round);
+        for disk in &self.disks {
+            let (done, image) = now(disk.read_at(0, IoBuf::zeroed(DISK_BYTES)));
+            done.unwrap();
+            // The first bytes may be flipped already.
+            let at = (0..DISK_BYTES - BLOCK_BYTES)
+                .step_by(64)
+                .find(|at| image[at + 64..at + BLOCK_BYTES] == wanted[64..])
+                .expect("it is stored as it is");
+            disk.corrupt(at..at + 8, |byte| *byte ^= 0x55);
+        }
+    }
+
+    /// Whether a block can be read.
+    fn reads(&self, volume: &Volume, number: u64) -> bool {
+        let mut out = vec![0; BLOCK_BYTES];
+        match now(volume.read(number * BLOCK, &mut out)) {
+            Ok(()) => true,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Data, "{error}");
+                false
+            }
+        }
+    }
+
+    /// Names, first blocks, numbers of blocks and holders of what is on the list.
+    fn listed(&self) -> Vec<String> {
+        let text = |data: DamagedData| {
+            let DamagedData { volume, offset_bytes, len_bytes, in_volume, snapshots, .. } = data;
+            let own = if in_volume { "itself" } else { "" };
+            let (first, count) = (offset_bytes / BLOCK, len_bytes / BLOCK);
+            format!("{volume} {first}+{count} {own}@{}", snapshots.join("@"))
+        };
+        self.engine.damage().data.into_iter().map(text).collect()
+    }
+
+    fn snap(&self, name: &str) {
+        now(self.engine.create_snapshots(&[id("v", name)])).unwrap();
+    }
+
+    /// A scrub from its start to its end; the engine ends with it.
+    fn scrub(&mut self) {
+        self.engine.scrub_start().unwrap();
+        let engine = &self.engine;
+        now(engine.run_scans(|_| {
+            let is_done = |state| matches!(state, ScanState::Finished | ScanState::Stopped);
+            if engine.pool().scan_status().is_some_and(|scan| is_done(scan.state)) {
+                engine.stop();
+            }
+            std::future::ready(())
+        }))
+        .unwrap();
+        self.reopen();
+    }
+
+    /// Lets the engine look up who shares what is on the list.
+    fn settle(&mut self) {
+        let engine = &self.engine;
+        let mut naps = 0;
+        now(engine.run_scans(|_| {
+            naps += 1;
+            if naps == 3 {
+                engine.stop();
+            }
+            std::future::ready(())
+        }))
+        .unwrap();
+        self.reopen();
+    }
+}
+
+fn id(volume: &str, name: &str) -> SnapshotId {
+    SnapshotId { volume: volume.to_owned(), name: name.to_owned() }
+}
+
+#[test]
+fn lost_data_is_listed_over_restarts_until_it_is_overwritten() {
+    // "Applications are unaffected", said the status while clients got EIO, and after a restart
+    // nothing was known of it.
+    for disks in [1, 2] {
+        let mut pool = Pool::new(disks);
+        pool.flip(3, 1);
+        pool.flip(4, 1);
+        pool.flip(9, 1);
+        pool.reopen();
+        assert!(pool.engine.damage().data.is_empty(), "nothing met it yet");
+        let volume = pool.volume("v");
+        assert!(!pool.reads(&volume, 3) && !pool.reads(&volume, 4) && !pool.reads(&volume, 9));
+        assert!(pool.reads(&volume, 5));
+        let all = ["v 3+2 itself@", "v 9+1 itself@"];
+        assert_eq!(pool.listed(), all);
+        pool.reopen();
+        assert_eq!(pool.listed(), all, "after a restart");
+        pool.write("v", 3, 2);
+        now(pool.engine.sync()).unwrap();
+        assert_eq!(pool.listed(), ["v 4+1 itself@", "v 9+1 itself@"]);
+        now(pool.volume("v").zero(4 * BLOCK, 6 * BLOCK)).unwrap();
+        now(pool.engine.sync()).unwrap();
+        assert!(pool.listed().is_empty());
+        pool.reopen();
+        assert!(pool.listed().is_empty(), "after a restart");
+        assert!(!pool.engine.pool().had_damage());
+    }
+}
+
+#[test]
+fn an_error_that_repeats_commits_nothing_more() {
+    let mut pool = Pool::new(1);
+    pool.flip(3, 1);
+    pool.reopen();
+    let volume = pool.volume("v");
+    let txg = || pool.engine.pool().committed_txg();
+    let healthy = txg();
+    now(pool.engine.commit()).unwrap();
+    assert_eq!(txg(), healthy, "a pool without damage stores nothing");
+    assert!(!pool.reads(&volume, 3));
+    now(pool.engine.commit()).unwrap();
+    let stored = txg();
+    assert_eq!(stored.0, healthy.0 + 1);
+    for _ in 0..100 {
+        assert!(!pool.reads(&volume, 3));
+        now(pool.engine.commit()).unwrap();
+    }
+    assert_eq!(txg(), stored);
+}
+
+#[test]
+fn snapshots_that_share_lost_data_keep_it_on_the_list() {
+    let mut pool = Pool::new(2);
+    pool.snap("monday");
+    pool.write("v", 8, 2);
+    pool.snap("tuesday");
+    pool.flip(3, 1);
+    pool.flip(8, 1);
+    pool.reopen();
+    // Met in the oldest: the others share the first of the two.
+    let monday = now(async { pool.engine.open_snapshot(&id("v", "monday")) }).unwrap();
+    assert!(!pool.reads(&monday, 3) && !pool.reads(&monday, 8));
+    drop(monday);
+    pool.settle();
+    assert_eq!(pool.listed(), ["v 3+1 itself@monday@tuesday", "v 8+1 @monday"]);
+    pool.snap("wednesday");
+    assert_eq!(pool.listed()[0], "v 3+1 itself@monday@tuesday@wednesday");
+    pool.write("v", 3, 2);
+    now(pool.engine.sync()).unwrap();
+    assert_eq!(pool.listed()[0], "v 3+1 @monday@tuesday@wednesday");
+    now(pool.engine.rename_volume("v", "w")).unwrap();
+    pool.reopen();
+    assert_eq!(pool.listed()[0], "w 3+1 @monday@tuesday@wednesday");
+    now(pool.engine.rename_volume("w", "v")).unwrap();
+    now(pool.engine.destroy_snapshots("v", &["monday".to_owned()])).unwrap();
+    assert_eq!(pool.listed(), ["v 3+1 @tuesday@wednesday"]);
+    let rest = ["tuesday".to_owned(), "wednesday".to_owned()];
+    now(pool.engine.destroy_snapshots("v", &rest)).unwrap();
+    assert!(pool.listed().is_empty());
+    pool.settle();
+    assert!(!pool.engine.pool().has_damage(), "nor on disk");
+}
+
+#[test]
+fn a_rollback_brings_lost_data_back_and_leaves_lost_data_behind() {
+    let mut pool = Pool::new(2);
+    pool.snap("monday");
+    pool.write("v", 3, 2);
+    now(pool.engine.sync()).unwrap();
+    pool.flip(3, 1);
+    pool.write("v", 8, 2);
+    now(pool.engine.sync()).unwrap();
+    pool.flip(8, 2);
+    pool.reopen();
+    let monday = pool.engine.open_snapshot(&id("v", "monday")).unwrap();
+    assert!(!pool.reads(&monday, 3) && !pool.reads(&pool.volume("v"), 8));
+    drop(monday);
+    assert_eq!(pool.listed(), ["v 3+1 @monday", "v 8+1 itself@"]);
+    now(pool.engine.rollback(&id("v", "monday"), true)).unwrap();
+    assert_eq!(pool.listed(), ["v 3+1 itself@monday"]);
+    pool.settle();
+    assert_eq!(pool.listed(), ["v 3+1 itself@monday"]);
+}
+
+#[test]
+fn clones_and_copies_of_lost_data_are_listed_too() {
+    let mut pool = Pool::new(2);
+    pool.snap("monday");
+    now(pool.engine.clone_snapshot(&id("v", "monday"), "c")).unwrap();
+    pool.write("c", 8, 2);
+    pool.flip(3, 1);
+    pool.flip(8, 1);
+    pool.reopen();
+    assert!(!pool.reads(&pool.volume("v"), 3) && !pool.reads(&pool.volume("v"), 8));
+    pool.settle();
+    let all = ["c 3+1 itself@", "v 3+1 itself@monday", "v 8+1 itself@monday"];
+    assert_eq!(pool.listed(), all);
+    now(pool.engine.copy_volume("v", None, "d")).unwrap();
+    assert!(pool.listed().contains(&"d 3+1 itself@".to_owned()), "{:?}", pool.listed());
+    now(pool.engine.destroy_volume("d", false)).unwrap();
+    assert_eq!(pool.listed(), all);
+    now(pool.engine.promote("c")).unwrap();
+    pool.settle();
+    let promoted = ["c 3+1 itself@monday", "c 8+1 @monday", "v 3+1 itself@", "v 8+1 itself@"];
+    assert_eq!(pool.listed(), promoted);
+    now(pool.engine.destroy_volume("v", false)).unwrap();
+    assert_eq!(pool.listed(), ["c 3+1 itself@monday", "c 8+1 @monday"]);
+}
+
+#[test]
+fn a_scrub_lists_what_is_lost_and_clears_what_is_whole_again() {
+    for disks in [1, 2] {
+        let mut pool = Pool::new(disks);
+        pool.snap("monday");
+        pool.flip(3, 1);
+        pool.reopen();
+        pool.scrub();
+        assert_eq!(pool.listed(), ["v 3+1 itself@monday"], "no client met it");
+        pool.scrub();
+        assert_eq!(pool.listed(), ["v 3+1 itself@monday"], "it is there still");
+        // As by a disk that comes back.
+        pool.flip(3, 1);
+        pool.reopen();
+        assert!(pool.reads(&pool.volume("v"), 3));
+        assert_eq!(pool.listed(), ["v 3+1 itself@monday"], "a read of a part proves too little");
+        pool.scrub();
+        assert!(pool.listed().is_empty());
+    }
+}
+
+#[test]
+fn blocks_with_several_references_are_listed_at_each_place() {
+    let mut pool = Pool::new(2);
+    let volume = pool.volume("v");
+    now(pool.engine.clone_range(&volume, 3 * BLOCK, &volume, 20 * BLOCK, BLOCK)).unwrap();
+    drop(volume);
+    pool.flip(3, 1);
+    pool.reopen();
+    pool.scrub();
+    assert_eq!(pool.listed(), ["v 3+1 itself@", "v 20+1 itself@"]);
+}
+
+#[test]
+fn parts_of_the_pool_are_listed_until_a_scrub_does_not_meet_them() {
+    let mut pool = Pool::new(2);
+    pool.engine.pool().note_damaged_part(PoolPart::IntentLog, 7);
+    pool.reopen();
+    let parts = pool.engine.damage().parts;
+    assert_eq!(
+        parts.iter().map(|p| (p.part, p.number)).collect::<Vec<_>>(),
+        [(PoolPart::IntentLog, 7)]
+    );
+    pool.scrub();
+    assert!(pool.engine.damage().parts.is_empty());
+}
