@@ -4,12 +4,19 @@
 //!
 //! Invariant: where the system refuses, the program runs all the same.
 
+use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Has no core written when the program crashes: secrets of CHAP and of other servers would be in
 /// it. The hard limit stays, so that `prlimit --core=unlimited --pid PID` allows it again.
 pub(crate) fn keep_secrets_out_of_cores() {
     set_soft_limit(Resource::Core, |_| Some(0));
+}
+
+/// Makes every file that this process creates one of its own user: state, history and sockets are
+/// closed to others, whatever the shell that started the server allows.
+pub(crate) fn keep_files_private() {
+    rustix::process::umask(Mode::RWXG | Mode::RWXO);
 }
 
 /// Allows as many descriptors as the system lets this program have: a server has one or two for

@@ -68,6 +68,8 @@ pub(crate) struct ServeOptions {
     pub(crate) state_dir: PathBuf,
     /// Where the management interface listens; never empty, no address twice.
     pub(crate) api: Vec<Address>,
+    /// The one of them that nobody chose; its directory is made where it is missing.
+    pub(crate) default_api_socket: Option<PathBuf>,
     /// Where NBD listens; never empty, no address twice.
     pub(crate) nbd: Vec<Address>,
     /// Where iSCSI listens; no address twice.
@@ -106,8 +108,12 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), ApiError> {
         .with_target(false)
         .init();
     crate::process::allow_many_descriptors();
+    crate::process::keep_files_private();
     let _lock = lock_state_dir(&options.state_dir)?;
     let state = state::StateFile::load(&options.state_dir)?;
+    if let Some(dir) = options.default_api_socket.as_deref().and_then(Path::parent) {
+        weir_api::listen::prepare_socket_dir(dir)?;
+    }
     let api: Vec<weir_api::Listener> =
         options.api.iter().map(weir_api::Listener::bind).collect::<Result<_, _>>()?;
     let bind = |all: &[Address], port| all.iter().map(|at| bind(at, port)).collect();

@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use weir_api::peer::PEER_PORT;
-use weir_api::place::{API_PORT, API_SOCKET, ISCSI_PORT, NBD_PORT, NBD_SOCKET, default_state_dir};
+use weir_api::place::{
+    API_PORT, ISCSI_PORT, NBD_PORT, NBD_SOCKET, default_api_socket, default_state_dir,
+};
 use weir_api::{Address, ApiError};
 use weir_base::limits::MEMORY_BYTES_MIN;
 use weir_base::{ErrorKind, size};
@@ -36,9 +38,9 @@ pub(crate) struct ServeArgs {
     /// --demo ./weir-demo]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Where the management interface listens; may be repeated [default: unix:STATE/api.sock and
-    /// 127.0.0.1:7117]. It asks for no password: an address beyond this machine lets anybody
-    /// there destroy pools
+    /// Where the management interface listens; may be repeated. A TCP address comes beside the unix
+    /// socket, another unix path in its place [default: unix:/run/weir/api.sock for root, else
+    /// unix:$XDG_RUNTIME_DIR/weir/api.sock]
     #[arg(long = "api", id = "serve_api", value_name = "HOST:PORT|unix:PATH")]
     api: Vec<String>,
     /// Where NBD listens; may be repeated [default: unix:STATE/nbd.sock and 127.0.0.1:10809]
@@ -107,16 +109,13 @@ impl ServeArgs {
             (None, false) => default_state_dir()?,
         };
         let state_dir = absolute(&state)?;
-        let default = |socket: &str, port| {
-            vec![Address::loopback(port), Address::Unix(state_dir.join(socket))]
-        };
         let mut api = addresses(&self.api, API_PORT)?;
-        if api.is_empty() {
-            api = default(API_SOCKET, API_PORT);
-        }
+        let has_socket = api.iter().any(|at| matches!(at, Address::Unix(_)));
+        let api_socket = if has_socket { None } else { Some(default_api_socket()?) };
+        api.extend(api_socket.iter().cloned().map(Address::Unix));
         let mut nbd = addresses(&self.nbd, NBD_PORT)?;
         if nbd.is_empty() {
-            nbd = default(NBD_SOCKET, NBD_PORT);
+            nbd = vec![Address::loopback(NBD_PORT), Address::Unix(state_dir.join(NBD_SOCKET))];
         }
         let iscsi = addresses(&self.iscsi, ISCSI_PORT)?;
         if let Some(unix) = iscsi.iter().find(|at| matches!(at, Address::Unix(_))) {
@@ -142,6 +141,7 @@ impl ServeArgs {
         Ok(ServeOptions {
             state_dir,
             api,
+            default_api_socket: api_socket,
             nbd,
             iscsi,
             peers,
@@ -255,7 +255,9 @@ mod tests {
         let options = options(&["--state", "/s"]).unwrap();
         let text =
             |all: &[Address]| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
-        assert_eq!(text(&options.api), "127.0.0.1:7117 unix:/s/api.sock");
+        let socket = default_api_socket().unwrap();
+        assert_eq!(text(&options.api), format!("unix:{}", socket.display()));
+        assert_eq!(options.default_api_socket, Some(socket));
         assert_eq!(text(&options.nbd), "127.0.0.1:10809 unix:/s/nbd.sock");
         assert_eq!((options.log, options.demo), ("info", false));
         assert!(options.memory_bytes >= MEMORY_BYTES_MIN);
@@ -263,13 +265,17 @@ mod tests {
 
     #[test]
     fn given_addresses_replace_the_defaults() {
+        let other = options(&["--state", "/s", "--api", "unix:/s/a"]).unwrap();
+        assert_eq!(other.api, [Address::Unix("/s/a".into())]);
         let line = ["--demo", "--nbd", "unix:n", "--nbd", "0.0.0.0", "--api", "[::1]:1"];
         let options = options(&line).unwrap();
         let here = std::env::current_dir().unwrap();
         assert_eq!(options.state_dir, here.join("weir-demo"));
         assert_eq!(options.nbd[0], Address::Unix(here.join("n")));
         assert_eq!(options.nbd[1].to_string(), "0.0.0.0:10809");
-        assert_eq!(options.api.len(), 1);
+        // TCP comes beside the socket.
+        assert_eq!(options.api.len(), 2);
+        assert_eq!(options.api[0].to_string(), "[::1]:1");
     }
 
     #[test]
@@ -277,7 +283,6 @@ mod tests {
         for (line, part) in [
             (["--api", "host:x"], "host:x"),
             (["--nbd", "unix:"], "unix:"),
-            (["--nbd", "127.0.0.1:7117"], "twice"),
             (["--memory", "10GG"], "10GG"),
             (["--memory", "0"], "64MiB"),
             (["--memory", "-1"], "negative"),

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
-use weir_api::place::{API_PORT, API_VARIABLE, default_server, default_state_dir};
+use weir_api::place::{API_PORT, API_VARIABLE, default_server};
 use weir_api::{Address, Answer, ApiError, Client};
 use weir_base::ErrorKind;
 
@@ -33,7 +33,7 @@ impl Session {
             Some(text) => Address::parse(text, API_PORT)?,
             None => match env::var(API_VARIABLE) {
                 Ok(text) => Address::parse(&text, API_PORT)?,
-                Err(VarError::NotPresent) => default_server(default_state_dir().ok().as_deref()),
+                Err(VarError::NotPresent) => default_server(),
                 Err(VarError::NotUnicode(_)) => {
                     let message = format!("{API_VARIABLE} is not valid UTF-8");
                     return Err(ApiError::new(ErrorKind::Invalid, message));

@@ -1,45 +1,67 @@
-//! Who made the management call that is being answered.
+//! The caller of the management call that is being answered: a name for people, and rights.
 //!
-//! Not here: whether they may (whoever reaches the socket may).
+//! Not here: how a caller proves who it is (`door`), what a call needs (`gate`).
 //!
-//! Invariant: the name is what the kernel says of the other end, never what a request claims.
+//! Invariants:
+//! - the name is what the kernel or the server's own list of tokens says, never what a request
+//!   claims;
+//! - a caller that proved nothing has no rights.
 
 use std::future::Future;
 use std::net::SocketAddr;
+
+use crate::access::{Files, Rights};
 
 tokio::task_local! {
     static CALLER: Caller;
 }
 
-/// Who made a call, for people.
+/// Who made a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Caller(String);
+pub struct Caller {
+    name: String,
+    rights: Option<Rights>,
+}
 
 impl Caller {
-    /// A process of this machine.
-    pub(crate) fn of_process(uid: u32, pid: Option<i32>) -> Self {
-        Self(pid.map_or_else(|| format!("uid {uid}"), |pid| format!("uid {uid} pid {pid}")))
+    /// A caller that proved who it is.
+    pub fn new(name: impl Into<String>, rights: Rights) -> Self {
+        Self { name: name.into(), rights: Some(rights) }
     }
 
-    /// The other end of a TCP connection.
-    pub(crate) fn of_address(peer: &SocketAddr) -> Self {
-        Self(peer.to_string())
+    /// A caller that proved nothing yet.
+    pub(crate) fn stranger(name: impl Into<String>) -> Self {
+        Self { name: name.into(), rights: None }
     }
 
-    pub(crate) fn unknown() -> Self {
-        Self("unknown".to_owned())
+    /// Another server that knows the secret of peers; which paths it may use, the router says.
+    pub(crate) fn of_peer(peer: &SocketAddr) -> Self {
+        let rights = Rights { files: Files::Named, ..Rights::everything() };
+        Self::new(format!("peer {}", peer.ip().to_canonical()), rights)
+    }
+
+    /// What it may do; nothing without.
+    pub fn rights(&self) -> Option<&Rights> {
+        self.rights.as_ref()
+    }
+
+    /// Whether the server opens any file that the caller names.
+    pub fn names_any_file(&self) -> bool {
+        self.rights.as_ref().is_some_and(|rights| rights.files == Files::Any)
     }
 }
 
 impl std::fmt::Display for Caller {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.name)
     }
 }
 
-/// Who made the call that the running task answers; the server itself where it answers none.
+/// The caller whose call the running task answers; the server itself where it answers none.
 pub fn current() -> Caller {
-    CALLER.try_with(Clone::clone).unwrap_or_else(|_| Caller("weir serve".to_owned()))
+    CALLER
+        .try_with(Clone::clone)
+        .unwrap_or_else(|_| Caller::new("weir serve", Rights::everything()))
 }
 
 /// Runs `task` with [`current`] telling `caller`.

@@ -4,6 +4,7 @@
 //!
 //! Invariant: an [`Error`] turns into an [`ApiError`] without loss of what, where and what to do.
 
+use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
 
@@ -233,6 +234,14 @@ pub enum Error {
         /// Where.
         path: PathBuf,
     },
+    /// A directory in which a socket cannot be trusted.
+    #[error("directory {}: {why}", path.display())]
+    Directory {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
     /// A server cannot be reached.
     #[error("cannot reach weir at {address}: {source}")]
     Connect {
@@ -314,6 +323,7 @@ impl Error {
             | Self::NotConfirmed { .. } => ErrorKind::Invalid,
             Self::InUse { .. } => ErrorKind::Busy,
             Self::NotASocket { .. } => ErrorKind::Exists,
+            Self::Directory { .. } => ErrorKind::Permission,
             Self::Listen { source, .. } | Self::Connect { source, .. } => match source.kind() {
                 io::ErrorKind::PermissionDenied => ErrorKind::Permission,
                 io::ErrorKind::InvalidInput => ErrorKind::Invalid,
@@ -326,7 +336,17 @@ impl Error {
     }
 
     /// What to do, where it is more than the kind's usual advice.
-    fn action(&self) -> Option<&'static str> {
+    fn action(&self) -> Option<Cow<'static, str>> {
+        if let Self::Directory { path, .. } = self {
+            let path = path.display();
+            return Some(Cow::Owned(format!(
+                "chmod go-w {path}, or remove it; or listen elsewhere: weir serve --api unix:PATH"
+            )));
+        }
+        self.advice().map(Cow::Borrowed)
+    }
+
+    fn advice(&self) -> Option<&'static str> {
         Some(match self {
             Self::Address { .. } => "write HOST:PORT or unix:PATH",
             Self::NoHome => "set HOME, or name a directory with --state",
@@ -363,6 +383,10 @@ impl Error {
             Self::NotASocket { .. } => "move that file away, or listen elsewhere",
             Self::Connect { source, .. } if source.kind() != io::ErrorKind::PermissionDenied => {
                 "start it with `weir serve`, or say where it is with --api or WEIR_API"
+            }
+            Self::Connect { .. } => {
+                "run it as root, as the user of the server, or as a member of the group weir (as \
+                 root: usermod -aG weir USER, then log in again); a token works over TCP"
             }
             Self::Timeout { .. } => {
                 "the call may still finish: look at the state before trying again"

@@ -25,6 +25,8 @@ use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use weir_base::ErrorKind;
 
+use crate::caller::{self, Caller};
+use crate::door::GROUP;
 use crate::limits::{BODY_TIMEOUT, REQUEST_BYTES_MAX};
 use crate::routes::PART_TYPE;
 use crate::wire::{ApiError, ErrorBody, http_status};
@@ -75,6 +77,10 @@ pub(crate) async fn admit(
     if let Err(refusal) = check_host(&hosts, &request) {
         return *refusal;
     }
+    let caller = caller::current();
+    if caller.rights().is_none() {
+        return forbidden(&caller).into_response();
+    }
     admit_peer(request, next).await
 }
 
@@ -88,6 +94,15 @@ pub(crate) async fn admit_peer(request: Request, next: Next) -> Response {
         Ok(bytes) => next.run(Request::from_parts(parts, Body::from(bytes))).await,
         Err(refusal) => *refusal,
     }
+}
+
+fn forbidden(caller: &Caller) -> ApiError {
+    let message = format!("{caller} may not call this server");
+    let action = format!(
+        "run it as root, as the user of the server, or as a member of the group {GROUP} (as root: \
+         usermod -aG {GROUP} USER, then log in again)"
+    );
+    ApiError::new(ErrorKind::Permission, message).with_action(action)
 }
 
 fn check_host(hosts: &HostRule, request: &Request) -> Result<(), Box<Response>> {

@@ -8,10 +8,12 @@
 //! - every error that leaves here is an [`ApiError`] with a kind, a message and an action;
 //! - `/v1` answers keep their meaning; fields may be added, nothing is renamed or removed.
 
+pub mod access;
 pub mod caller;
 pub mod client;
 mod connection;
 pub mod control;
+pub mod door;
 pub mod error;
 mod guard;
 pub mod limits;

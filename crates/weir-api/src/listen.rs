@@ -3,20 +3,24 @@
 //! Not here: what is served on them (`server`).
 //!
 //! Invariants:
-//! - a unix socket is never open to other users, not even for a moment: it gets its mode before it
-//!   listens;
-//! - a socket file somebody answers on, or a file that is no socket, is never removed.
+//! - a unix socket is open to its owner and the group `weir`, and never to other users, not even
+//!   for a moment: it gets its group and mode before it listens;
+//! - mode and group are set on the socket that was made, by descriptor: a link that takes its place
+//!   meanwhile is not followed;
+//! - a socket file on which a process answers, or a file that is no socket, is never removed.
 
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::Mode;
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use crate::door::Door;
 use crate::guard::HostRule;
 use crate::limits::ACCEPT_QUEUE;
 use crate::{Address, Error};
@@ -31,7 +35,7 @@ pub struct Listener {
 
 #[derive(Debug)]
 pub(crate) enum Socket {
-    Unix(UnixListener, SocketFile),
+    Unix(UnixListener, SocketFile, Door),
     Tcp(TcpListener),
 }
 
@@ -44,8 +48,9 @@ impl Listener {
     pub fn bind(address: &Address) -> Result<Self, Error> {
         match address {
             Address::Unix(path) => {
-                let (listener, file) = bind_unix(path)?;
-                let socket = Socket::Unix(listener, file);
+                let door = Door::of_this_process();
+                let (listener, file) = bind_unix(path, &door)?;
+                let socket = Socket::Unix(listener, file, door);
                 Ok(Self { address: address.clone(), socket, hosts: HostRule::Any })
             }
             Address::Tcp { host, port } => bind_tcp(address, host, *port),
@@ -78,8 +83,8 @@ fn bind_tcp(address: &Address, host: &str, port: u16) -> Result<Listener, Error>
     Ok(Listener { address, socket: Socket::Tcp(listener), hosts })
 }
 
-fn bind_unix(path: &Path) -> Result<(UnixListener, SocketFile), Error> {
-    let failed = |source: rustix::io::Errno| Error::Listen {
+fn bind_unix(path: &Path, door: &Door) -> Result<(UnixListener, SocketFile), Error> {
+    let failed = |source: Errno| Error::Listen {
         address: Address::Unix(path.to_owned()).to_string(),
         source: source.into(),
     };
@@ -89,21 +94,74 @@ fn bind_unix(path: &Path) -> Result<(UnixListener, SocketFile), Error> {
         rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
             .map_err(failed)?;
     match rustix::net::bind(&fd, &name) {
-        Err(rustix::io::Errno::ADDRINUSE) => {
+        Err(Errno::ADDRINUSE) => {
             remove_stale(path)?;
             rustix::net::bind(&fd, &name).map_err(failed)?;
         }
         other => other.map_err(failed)?,
     }
     // A socket that is bound and does not listen yet refuses everybody.
-    rustix::fs::chmod(path, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+    let file = admit_group(path, door).map_err(failed)?;
     rustix::net::listen(&fd, ACCEPT_QUEUE).map_err(failed)?;
-    let meta = std::fs::symlink_metadata(path).map_err(|source| Error::Listen {
-        address: Address::Unix(path.to_owned()).to_string(),
-        source,
-    })?;
-    let file = SocketFile { path: path.to_owned(), dev: meta.dev(), ino: meta.ino() };
     Ok((UnixListener::from(fd), file))
+}
+
+/// Opens the socket at `path` to its owner and to the group, if there is one.
+fn admit_group(path: &Path, door: &Door) -> rustix::io::Result<SocketFile> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+    let stat = rustix::fs::fstat(&file)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
+        return Err(Errno::NOTSOCK);
+    }
+    let mut mode = Mode::RUSR | Mode::WUSR;
+    if let Some(group) = door.group() {
+        let group = Some(Gid::from_raw(group));
+        rustix::fs::chownat(&file, "", None, group, AtFlags::EMPTY_PATH)?;
+        mode |= Mode::RGRP | Mode::WGRP;
+    }
+    // A descriptor that is only a place takes no fchmod; its name under /proc is the file itself.
+    rustix::fs::chmod(format!("/proc/self/fd/{}", file.as_raw_fd()), mode)?;
+    Ok(SocketFile { path: path.to_owned(), dev: stat.st_dev, ino: stat.st_ino })
+}
+
+/// Makes the directory of the default socket, or checks the one that is there: another user who
+/// could write to it could put a socket of its own in the place of the server's.
+///
+/// # Errors
+/// [`Error::Directory`] for a link, a file, or a directory that other users may write to.
+pub fn prepare_socket_dir(dir: &Path) -> Result<(), Error> {
+    let refused = |why: String| Error::Directory { path: dir.to_owned(), why };
+    let failed = |error: Errno| refused(error.to_string());
+    let own = rustix::process::geteuid();
+    if let Some(parent) = dir.parent() {
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent);
+        made.map_err(|error| refused(error.to_string()))?;
+    }
+    let made = match rustix::fs::mkdir(dir, Mode::RWXU) {
+        Ok(()) => true,
+        Err(Errno::EXIST) => false,
+        Err(error) => return Err(failed(error)),
+    };
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = match rustix::fs::openat(CWD, dir, flags, Mode::empty()) {
+        Err(Errno::NOTDIR | Errno::LOOP) => {
+            return Err(refused("it is a link or a file".to_owned()));
+        }
+        other => other.map_err(failed)?,
+    };
+    let stat = rustix::fs::fstat(&fd).map_err(failed)?;
+    if stat.st_uid != 0 && stat.st_uid != own.as_raw() {
+        return Err(refused(format!("it belongs to the user {}", stat.st_uid)));
+    }
+    if made && own.is_root() {
+        // Members of the group pass through it to the socket.
+        let mode = Mode::RWXU | Mode::RGRP | Mode::XGRP | Mode::ROTH | Mode::XOTH;
+        rustix::fs::fchmod(&fd, mode).map_err(failed)?;
+    } else if stat.st_mode & 0o022 != 0 {
+        return Err(refused("other users may write to it".to_owned()));
+    }
+    Ok(())
 }
 
 fn remove_stale(path: &Path) -> Result<(), Error> {
@@ -153,13 +211,49 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_private_and_goes_away() {
+    fn socket_is_closed_to_other_users_and_goes_away() {
         let dir = tempfile::tempdir().unwrap();
         let listener = Listener::bind(&unix(&dir)).unwrap();
         let path = dir.path().join("api.sock");
-        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        let mode = if Door::of_this_process().group().is_some() { 0o660 } else { 0o600 };
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, mode);
         drop(listener);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn group_gets_the_socket_and_a_link_in_its_place_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("api.sock");
+        let _socket = UnixListener::bind(&path).unwrap();
+        let own = rustix::process::getegid().as_raw();
+        let group = if rustix::process::geteuid().is_root() { 990 } else { own };
+        let _file = admit_group(&path, &Door::with_group(group)).unwrap();
+        let meta = path.metadata().unwrap();
+        assert_eq!((meta.gid(), meta.permissions().mode() & 0o777), (group, 0o660));
+        // A stranger's link, put there between bind and chmod, once opened its target to the group.
+        let victim = dir.path().join("victim");
+        std::fs::write(&victim, "").unwrap();
+        std::fs::set_permissions(&victim, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&victim, &link).unwrap();
+        assert_eq!(admit_group(&link, &Door::with_group(group)).unwrap_err(), Errno::NOTSOCK);
+        assert_eq!(victim.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn directory_of_the_default_socket_that_others_write_to_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let fresh = dir.path().join("run/weir");
+        prepare_socket_dir(&fresh).unwrap();
+        prepare_socket_dir(&fresh).unwrap();
+        assert_eq!(fresh.metadata().unwrap().permissions().mode() & 0o022, 0);
+        std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o777)).unwrap();
+        let error = prepare_socket_dir(&fresh).expect_err("open to all");
+        assert!(error.to_string().contains("may write"), "{error}");
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(dir.path(), &link).unwrap();
+        assert!(matches!(prepare_socket_dir(&link), Err(Error::Directory { .. })));
     }
 
     #[test]

@@ -22,8 +22,11 @@ pub const NBD_PORT: u16 = 10_809;
 /// TCP port of iSCSI, as registered with IANA.
 pub const ISCSI_PORT: u16 = 3260;
 
-/// File name of the management socket in the state directory.
-pub const API_SOCKET: &str = "api.sock";
+/// File name of the management socket.
+const API_SOCKET: &str = "api.sock";
+
+/// Directory of the socket of a server that runs as root.
+const SYSTEM_SOCKET_DIR: &str = "/run/weir";
 
 /// File name of the NBD socket in the state directory.
 pub const NBD_SOCKET: &str = "nbd.sock";
@@ -133,24 +136,39 @@ pub fn default_state_dir() -> Result<PathBuf, Error> {
         .ok_or(Error::NoHome)
 }
 
-/// Where clients look unless told otherwise: the unix socket in `state_dir` if somebody listens
-/// there, else loopback TCP.
-pub fn default_server(state_dir: Option<&Path>) -> Address {
-    let Some(path) = state_dir.map(|dir| dir.join(API_SOCKET)) else {
-        return Address::loopback(API_PORT);
-    };
-    match UnixStream::connect(&path) {
-        Err(error)
-            if matches!(
-                error.kind(),
-                std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused
-            ) =>
-        {
-            Address::loopback(API_PORT)
-        }
-        // Also for other errors, such as missing rights: the call itself then tells them.
-        _ => Address::Unix(path),
+/// The management socket of a server of this user, unless told otherwise: `/run/weir/api.sock` for
+/// root, else `$XDG_RUNTIME_DIR/weir/api.sock`, and without that variable the default state
+/// directory.
+///
+/// # Errors
+/// [`Error::NoHome`] when no variable says where.
+pub fn default_api_socket() -> Result<PathBuf, Error> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(Path::new(SYSTEM_SOCKET_DIR).join(API_SOCKET));
     }
+    let run = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|p| p.is_absolute());
+    let dir = run.map_or_else(default_state_dir, |run| Ok(run.join("weir")))?;
+    Ok(dir.join(API_SOCKET))
+}
+
+/// Where clients look unless told otherwise: the socket of a server of this user if one listens
+/// there, else that of the machine's server.
+pub fn default_server() -> Address {
+    let system = Path::new(SYSTEM_SOCKET_DIR).join(API_SOCKET);
+    first_live([default_api_socket().ok(), Some(system)].into_iter().flatten().collect())
+}
+
+/// The first socket that a process listens on; the first of all where there is none.
+fn first_live(mut sockets: Vec<PathBuf>) -> Address {
+    let is_dead = |path: &PathBuf| {
+        UnixStream::connect(path).is_err_and(|error| {
+            use std::io::ErrorKind::{ConnectionRefused, NotFound};
+            matches!(error.kind(), NotFound | ConnectionRefused)
+        })
+    };
+    // Missing rights count as a server: the call itself then tells them.
+    let live = sockets.iter().position(|path| !is_dead(path)).unwrap_or_default();
+    Address::Unix(sockets.swap_remove(live))
 }
 
 #[cfg(test)]
@@ -199,17 +217,18 @@ mod tests {
     }
 
     #[test]
-    fn the_default_server_is_whoever_listens() {
+    fn default_server_is_the_first_socket_on_which_a_process_listens() {
         let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join(API_SOCKET);
-        let tcp = Address::loopback(API_PORT);
-        assert_eq!(default_server(None), tcp);
-        assert_eq!(default_server(Some(dir.path())), tcp);
-        let listener = UnixListener::bind(&path).expect("a socket");
-        assert_eq!(default_server(Some(dir.path())), Address::Unix(path.clone()));
+        let [own, system] = ["own", "system"].map(|name| dir.path().join(name));
+        let found = || first_live(vec![own.clone(), system.clone()]);
+        assert_eq!(found(), Address::Unix(own.clone()));
+        let _system = UnixListener::bind(&system).expect("a socket");
+        assert_eq!(found(), Address::Unix(system.clone()));
+        let listener = UnixListener::bind(&own).expect("a socket");
+        assert_eq!(found(), Address::Unix(own.clone()));
         // Left behind by a server that was killed.
         drop(listener);
-        assert!(path.exists());
-        assert_eq!(default_server(Some(dir.path())), tcp);
+        assert!(own.exists());
+        assert_eq!(found(), Address::Unix(system.clone()));
     }
 }

@@ -22,8 +22,10 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
+use crate::access::{Files, Rights};
 use crate::caller::{self, Caller};
 use crate::control::Control;
+use crate::door::{Door, Process};
 use crate::guard;
 use crate::limits::{CONNECTIONS_MAX, HEADER_TIMEOUT, STOP_TIMEOUT};
 use crate::listen::{Listener, Socket, SocketFile};
@@ -63,7 +65,11 @@ pub async fn serve(
 
 /// A listener inside the runtime.
 enum Source {
-    Unix(UnixListener, #[expect(dead_code, reason = "removes the file when dropped")] SocketFile),
+    Unix(
+        UnixListener,
+        #[expect(dead_code, reason = "removes the file when dropped")] SocketFile,
+        Door,
+    ),
     Tcp(TcpListener),
 }
 
@@ -74,8 +80,8 @@ impl Source {
     fn new(listener: Listener) -> Result<Self, Error> {
         let address = listener.address().to_string();
         match listener.socket {
-            Socket::Unix(socket, file) => {
-                UnixListener::from_std(socket).map(|s| Self::Unix(s, file))
+            Socket::Unix(socket, file, door) => {
+                UnixListener::from_std(socket).map(|s| Self::Unix(s, file, door))
             }
             Socket::Tcp(socket) => TcpListener::from_std(socket).map(Self::Tcp),
         }
@@ -85,11 +91,14 @@ impl Source {
     /// The next connection, and who made it.
     async fn accept(&self) -> io::Result<(Box<dyn Stream>, Caller)> {
         match self {
-            Self::Unix(listener, _) => {
+            Self::Unix(listener, _, door) => {
                 let (stream, _) = listener.accept().await?;
                 let caller = match stream.peer_cred() {
-                    Ok(peer) => Caller::of_process(peer.uid(), peer.pid()),
-                    Err(_) => Caller::unknown(),
+                    Ok(peer) => {
+                        let (uid, gid, pid) = (peer.uid(), peer.gid(), peer.pid());
+                        door.caller(Process { uid, gid, pid })
+                    }
+                    Err(_) => Caller::stranger("an unknown process"),
                 };
                 Ok((Box::new(stream), caller))
             }
@@ -97,7 +106,9 @@ impl Source {
                 let (stream, peer) = listener.accept().await?;
                 // Answers are one small write: waiting to fill a segment only delays them.
                 stream.set_nodelay(true)?;
-                Ok((Box::new(stream), Caller::of_address(&peer)))
+                // Until it takes a token, TCP is what it was: open to every user who reaches it.
+                let rights = Rights { files: Files::Named, ..Rights::everything() };
+                Ok((Box::new(stream), Caller::new(peer.to_string(), rights)))
             }
         }
     }

@@ -9,7 +9,7 @@ use std::path::Path;
 use weir_api::types::{
     ExportCreate, PoolCreate, PropertyValues, Protocol, VdevKind, VdevRole, VdevSpec, VolumeCreate,
 };
-use weir_api::{Address, ApiError, Control as _};
+use weir_api::{ApiError, Control as _};
 use weir_base::BLOCK_BYTES;
 use weir_base::size::Human;
 
@@ -59,7 +59,11 @@ pub(super) async fn set_up(manager: &Manager, options: &ServeOptions) -> Result<
 fn tell(new: bool, uri: &str, disks: &[std::path::PathBuf; 2], options: &ServeOptions) {
     let [first, second] = disks;
     let verb = if new { "Made" } else { "Found again:" };
-    let api = options.api.iter().map(Address::to_string).next().unwrap_or_default();
+    // Clients find the default socket by themselves.
+    let api = match (&options.default_api_socket, options.api.first()) {
+        (None, Some(api)) => format!(" --api {api}"),
+        _ => String::new(),
+    };
     let here = |path: &Path| path.display().to_string();
     crate::output::say(&format!(
         "\n{verb} pool {POOL}, a mirror of two sparse files of {size}:\n  {a}\n  {b}\n\
@@ -69,7 +73,7 @@ fn tell(new: bool, uri: &str, disks: &[std::path::PathBuf; 2], options: &ServeOp
          \x20 nbdcopy --progress {uri} /tmp/vol1.img\n\
          \x20 fio --name=try --ioengine=nbd --thread=1 '--uri={uri}' --rw=randwrite --bs=4k \
          --iodepth=32 --size=256m --verify=crc32c\n\n\
-         State: weir --api {api} pool status    Stop: Ctrl-C\n",
+         State: weir{api} pool status    Stop: Ctrl-C\n",
         size = Human(DISK_BYTES),
         volume = Human(VOLUME_BYTES),
         a = here(first),

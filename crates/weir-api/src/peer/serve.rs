@@ -126,7 +126,7 @@ pub async fn serve_peers(
                 Err(_) => tracing::warn!(%peer, "a peer did not get through TLS in time"),
             }
         };
-        drop(tokio::spawn(caller::on_behalf_of(Caller::of_address(&peer), connection)));
+        drop(tokio::spawn(caller::on_behalf_of(Caller::of_peer(&peer), connection)));
     }
     stopping.send_replace(true);
     let all = slots.acquire_many(PEERS_MAX as u32);

@@ -1,0 +1,151 @@
+//! Who is on the other side of a unix socket, and what that user may do.
+//!
+//! Not here: tokens (`token`), what a call needs (`gate`).
+//!
+//! Invariants:
+//! - root, the user of the server and members of the group `weir` are admins; every other user is a
+//!   stranger, also where the socket's mode was opened by hand;
+//! - only root and the user of the server have the server open any file that they name;
+//! - the names of users and groups come from `/etc/passwd` and `/etc/group` alone: a look-up over
+//!   the network could make every caller wait. A user of a directory service is known by number.
+
+use std::fs;
+
+use crate::access::{Files, Rights, Role, Scope};
+use crate::caller::Caller;
+
+/// The group whose members administrate the server.
+pub const GROUP: &str = "weir";
+
+/// Which users may call over a unix socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Door {
+    owner: u32,
+    group: Option<u32>,
+}
+
+/// The process at the other end, as the kernel tells it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Process {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) pid: Option<i32>,
+}
+
+impl Door {
+    /// The door of a server that runs as this process does. Its socket can be given to the group
+    /// only by root, or by a member that runs the server with the group as its own.
+    pub(crate) fn of_this_process() -> Self {
+        let owner = rustix::process::geteuid().as_raw();
+        let own_group = rustix::process::getegid().as_raw();
+        let group = group_number(GROUP).filter(|group| owner == 0 || *group == own_group);
+        Self { owner, group }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_group(group: u32) -> Self {
+        Self { group: Some(group), ..Self::of_this_process() }
+    }
+
+    /// The group that the socket belongs to.
+    pub(crate) fn group(&self) -> Option<u32> {
+        self.group
+    }
+
+    /// The caller behind a connection.
+    pub(crate) fn caller(&self, process: Process) -> Caller {
+        let Process { uid, gid, pid } = process;
+        let name = match user_name(uid) {
+            Some(name) => format!("{name} (uid {uid})"),
+            None => format!("uid {uid}"),
+        };
+        let files = if uid == 0 || uid == self.owner {
+            Files::Any
+        } else if self.group.is_some_and(|group| gid == group || is_member(pid, uid, group)) {
+            Files::Named
+        } else {
+            return Caller::stranger(name);
+        };
+        Caller::new(name, Rights { role: Role::Admin, scope: Scope::All, files })
+    }
+}
+
+/// Whether a process has a supplementary group. The kernel let it connect already, which takes the
+/// right to write to the socket; this is the second look. A process of another container, which
+/// `/proc` does not show here, is a member only by its first group.
+fn is_member(pid: Option<i32>, uid: u32, group: u32) -> bool {
+    let Some(pid) = pid.filter(|pid| *pid > 0) else { return false };
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    is_member_by(&status, uid, group)
+}
+
+fn is_member_by(status: &str, uid: u32, group: u32) -> bool {
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_default().split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    // The effective user is the second number. A process that took the number of one that ended
+    // must at least be of the same user.
+    field("Uid:").get(1) == Some(&uid.to_string()) && field("Groups:").contains(&group.to_string())
+}
+
+/// The number of a group of this machine.
+fn group_number(name: &str) -> Option<u32> {
+    entry(&fs::read_to_string("/etc/group").ok()?, 0, name)?.get(2)?.parse().ok()
+}
+
+fn user_name(uid: u32) -> Option<String> {
+    let users = fs::read_to_string("/etc/passwd").ok()?;
+    let name = entry(&users, 2, &uid.to_string())?.first()?.to_string();
+    // It goes into logs and onto terminals.
+    name.bytes().all(|byte| byte.is_ascii_graphic()).then_some(name)
+}
+
+/// The fields of the first line of a colon-separated table where one field is `wanted`.
+fn entry<'t>(table: &'t str, field: usize, wanted: &str) -> Option<Vec<&'t str>> {
+    let mut lines = table.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    lines.find(|fields| fields.get(field) == Some(&wanted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOOR: Door = Door { owner: 1000, group: Some(990) };
+
+    fn caller(uid: u32, gid: u32) -> Caller {
+        DOOR.caller(Process { uid, gid, pid: None })
+    }
+
+    #[test]
+    fn root_owner_and_group_are_admins_and_others_are_strangers() {
+        for (uid, gid, files) in
+            [(0, 0, Some(Files::Any)), (1000, 1, Some(Files::Any)), (7, 990, Some(Files::Named))]
+        {
+            let caller = caller(uid, gid);
+            assert_eq!(caller.rights().map(|rights| rights.files), files, "{caller}");
+            assert_eq!(caller.rights().map(|rights| rights.role), Some(Role::Admin));
+        }
+        assert_eq!(caller(65534, 65534).rights(), None);
+        let private = Door { owner: 1000, group: None };
+        assert_eq!(private.caller(Process { uid: 7, gid: 990, pid: None }).rights(), None);
+        assert!(caller(0, 0).to_string().contains("uid 0"));
+    }
+
+    #[test]
+    fn supplementary_groups_count_for_a_process_of_the_same_user() {
+        let status = "Name:\tsh\nUid:\t7\t7\t7\t7\nGid:\t7\t7\t7\t7\nGroups:\t7 990 1001 \n";
+        assert!(is_member_by(status, 7, 990));
+        assert!(!is_member_by(status, 7, 99));
+        assert!(!is_member_by(status, 8, 990));
+        assert!(!is_member_by("", 7, 990));
+    }
+
+    #[test]
+    fn tables_of_users_are_read_by_field() {
+        let table = "root:x:0:0:root:/root:/bin/bash\njoe:x:7:7::/home/joe:/bin/sh\n";
+        assert_eq!(entry(table, 2, "7").unwrap()[0], "joe");
+        assert_eq!(entry(table, 0, "root").unwrap()[2], "0");
+        assert_eq!(entry(table, 2, "70"), None);
+    }
+}
