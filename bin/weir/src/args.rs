@@ -5,6 +5,8 @@
 //! Invariant: a flag that says where the server is, or how to print, may stand before the noun,
 //! before the verb or after it; the last of these counts.
 
+use std::path::PathBuf;
+
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
@@ -24,6 +26,7 @@ use crate::serve_args::ServeArgs;
 use crate::server::ServerVerb;
 use crate::snapshot::SnapshotVerb;
 use crate::target::TargetVerb;
+use crate::token::TokenVerb;
 use crate::transfer::{ReceiveArgs, SendArgs};
 use crate::volume::VolumeVerb;
 
@@ -97,7 +100,7 @@ pub(crate) enum Command {
     /// Let the server send volumes to another server by itself
     Replicate {
         #[command(flatten)]
-        remote: Remote,
+        remote: RemoteWithoutCa,
         #[command(subcommand)]
         verb: ReplicateVerb,
     },
@@ -136,6 +139,13 @@ pub(crate) enum Command {
         #[command(subcommand)]
         verb: LunVerb,
     },
+    /// Let programs and people call that are no users of this machine
+    Token {
+        #[command(flatten)]
+        remote: Remote,
+        #[command(subcommand)]
+        verb: TokenVerb,
+    },
     /// Show what happened: disks that failed, copies that were repaired, calls that were made
     Events {
         #[command(flatten)]
@@ -171,7 +181,25 @@ pub(crate) enum Command {
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Remote {
     /// Where the server is; also from the environment: WEIR_API
-    #[arg(long, global = true, value_name = "HOST:PORT|unix:PATH")]
+    #[arg(long, global = true, value_name = "unix:PATH|https://HOST:PORT|HOST:PORT")]
+    api: Option<String>,
+    /// File with the certificate that vouches for a server at https:// (PEM); also WEIR_CA
+    #[arg(long, global = true, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Give up waiting for the answer after this long
+    #[arg(long, global = true, value_name = "SECONDS",
+        value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    timeout: Option<u64>,
+}
+
+/// The same, of a noun whose verb has a `--ca` of its own: there it goes before the noun.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct RemoteWithoutCa {
+    /// Where the server is; also from the environment: WEIR_API
+    #[arg(long, global = true, value_name = "unix:PATH|https://HOST:PORT|HOST:PORT")]
     api: Option<String>,
     /// Print JSON
     #[arg(long, global = true)]
@@ -186,8 +214,11 @@ pub(crate) struct Remote {
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RootRemote {
     /// Where the server is; also from the environment: WEIR_API
-    #[arg(id = "root_api", long = "api", value_name = "HOST:PORT|unix:PATH")]
+    #[arg(id = "root_api", long = "api", value_name = "unix:PATH|https://HOST:PORT|HOST:PORT")]
     pub(crate) api: Option<String>,
+    /// File with the certificate that vouches for a server at https:// (PEM); also WEIR_CA
+    #[arg(id = "root_ca", long = "ca", value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
     /// Print JSON
     #[arg(id = "root_json", long = "json")]
     pub(crate) json: bool,
@@ -198,14 +229,20 @@ pub(crate) struct RootRemote {
 }
 
 impl From<Remote> for RootRemote {
-    fn from(Remote { api, json, timeout }: Remote) -> Self {
-        Self { api, json, timeout }
+    fn from(Remote { api, ca, json, timeout }: Remote) -> Self {
+        Self { api, ca, json, timeout }
+    }
+}
+
+impl From<RemoteWithoutCa> for RootRemote {
+    fn from(RemoteWithoutCa { api, json, timeout }: RemoteWithoutCa) -> Self {
+        Self { api, ca: None, json, timeout }
     }
 }
 
 impl RootRemote {
     pub(crate) fn given(&self) -> bool {
-        self.api.is_some() || self.json || self.timeout.is_some()
+        self.api.is_some() || self.ca.is_some() || self.json || self.timeout.is_some()
     }
 }
 
@@ -221,13 +258,14 @@ impl Cli {
             | Command::Set { remote, .. }
             | Command::Inherit { remote, .. }
             | Command::Dedupe { remote, .. }
-            | Command::Replicate { remote, .. }
             | Command::Schedule { remote, .. }
             | Command::Export { remote, .. }
             | Command::Target { remote, .. }
             | Command::Lun { remote, .. }
+            | Command::Token { remote, .. }
             | Command::Events { remote, .. }
             | Command::Server { remote, .. } => remote.json,
+            Command::Replicate { remote, .. } => remote.json,
             Command::Send(arguments) => arguments.remote.json,
             Command::Receive(arguments) => arguments.remote.json,
             Command::Rescue(arguments) => arguments.json,

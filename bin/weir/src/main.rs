@@ -34,6 +34,7 @@ mod server;
 mod session;
 mod snapshot;
 mod target;
+mod token;
 mod transfer;
 mod vdevs;
 mod volume;
@@ -115,6 +116,7 @@ fn run(cli: Cli) -> Result<Answer, ApiError> {
             target::run(verb, &Session::open(&root, &remote.into())?)
         }
         Command::Lun { verb, remote } => lun::run(verb, &Session::open(&root, &remote.into())?),
+        Command::Token { verb, remote } => token::run(verb, &Session::open(&root, &remote.into())?),
         Command::Events { follow, after, remote } => {
             events::run(&Session::open(&root, &remote.into())?, follow, after)
         }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Subcommand;
+use weir_api::peer::Secret;
 use weir_api::types::{
     Replication, ReplicationAct, ReplicationAction, ReplicationChange, ReplicationCreate,
     ReplicationState, Request as _, Verification,
@@ -82,8 +83,10 @@ pub(crate) fn run(verb: ReplicateVerb, session: &Session) -> Result<(), ApiError
                 to,
                 every_seconds: seconds(&every)?,
                 bandwidth_bytes: bandwidth.as_deref().map(bytes).transpose()?,
-                ca_file: absolute(&ca)?,
-                secret_file: absolute(&secret_file)?,
+                ca: Some(certificates(&ca)?),
+                ca_file: None,
+                secret: Some(Secret::read(&secret_file)?.into()),
+                secret_file: None,
             };
             request.check()?;
             changed(session, &session.call(|client| client.replication_create(request))?)
@@ -113,15 +116,15 @@ fn bytes(text: &str) -> Result<u64, ApiError> {
     size::parse(text).map_err(|error| ApiError::new(ErrorKind::Invalid, error.to_string()))
 }
 
-/// The server has another working directory.
-fn absolute(path: &Path) -> Result<String, ApiError> {
-    let path = std::path::absolute(path).map_err(|error| {
-        let message = format!("cannot use the path {}: {error}", path.display());
-        ApiError::new(ErrorKind::Invalid, message)
-    })?;
-    path.into_os_string().into_string().map_err(|path| {
-        let message = format!("the path {} is not valid UTF-8", path.display());
-        ApiError::new(ErrorKind::Invalid, message)
+fn certificates(path: &Path) -> Result<String, ApiError> {
+    std::fs::read_to_string(path).map_err(|error| {
+        let kind = match error.kind() {
+            std::io::ErrorKind::NotFound => ErrorKind::NotFound,
+            std::io::ErrorKind::PermissionDenied => ErrorKind::Permission,
+            _ => ErrorKind::Invalid,
+        };
+        ApiError::new(kind, format!("cannot read {}: {error}", path.display()))
+            .with_action("name the file with the certificate (PEM)")
     })
 }
 

@@ -21,6 +21,7 @@ mod demo;
 pub(crate) mod disks;
 mod events;
 mod exports;
+mod files;
 mod flush_check;
 mod forecasts;
 mod history;
@@ -37,9 +38,11 @@ mod recorder;
 mod replication;
 mod schedule_plan;
 mod schedules;
+mod secrets;
 mod snapshots;
 mod state;
 mod targets;
+mod tokens;
 mod transfers;
 mod vdevs;
 mod volumes;
@@ -49,17 +52,24 @@ pub(crate) use control::guid;
 
 use std::fs;
 use std::io::IsTerminal as _;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use weir_api::listen::Protection;
+use weir_api::tls::Tls;
+use weir_api::types::EventLevel;
 use weir_api::{Address, ApiError};
 use weir_base::ErrorKind;
+use weir_base::private::check_dir;
 
 use control::{Clients, Manager};
+use files::{CallerFiles, NamedDirs};
 use recorder::{Record, Recorder};
+use secrets::Secrets;
 use targets::TargetRegistry;
+use tokens::Tokens;
 
 /// How to run the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +86,12 @@ pub(crate) struct ServeOptions {
     pub(crate) iscsi: Vec<Address>,
     /// Where other servers may reach this one, if they may.
     pub(crate) peers: Option<PeerOptions>,
+    /// Files with the certificate and its key (PEM).
+    pub(crate) tls: Option<(PathBuf, PathBuf)>,
+    /// Plain TCP also beyond this machine.
+    pub(crate) api_open: bool,
+    /// Directories whose files callers may name.
+    pub(crate) disk_dirs: Vec<PathBuf>,
     /// Cap of dirty data and caches.
     pub(crate) memory_bytes: u64,
     /// Of that at most, for the indexes that find equal blocks.
@@ -91,10 +107,6 @@ pub(crate) struct ServeOptions {
 pub(crate) struct PeerOptions {
     /// A TCP address.
     pub(crate) listen: Address,
-    /// File with the certificate (PEM).
-    pub(crate) certificate: PathBuf,
-    /// File with its key (PEM).
-    pub(crate) key: PathBuf,
     /// File with the secret that they must know.
     pub(crate) secret: PathBuf,
 }
@@ -114,16 +126,20 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), ApiError> {
     if let Some(dir) = options.default_api_socket.as_deref().and_then(Path::parent) {
         weir_api::listen::prepare_socket_dir(dir)?;
     }
-    let api: Vec<weir_api::Listener> =
-        options.api.iter().map(weir_api::Listener::bind).collect::<Result<_, _>>()?;
+    let tls = options.tls.as_ref().map(|(certificate, key)| Tls::load(certificate, key));
+    let tls = tls.transpose()?;
+    let protection = Protection { tls: tls.clone(), open: options.api_open };
+    let bind_api = |at: &Address| weir_api::Listener::bind_protected(at, &protection);
+    let api: Vec<_> = options.api.iter().map(bind_api).collect::<Result<_, _>>()?;
     let bind = |all: &[Address], port| all.iter().map(|at| bind(at, port)).collect();
     let nbd: Result<Vec<_>, ApiError> = bind(&options.nbd, weir_nbd::DEFAULT_PORT);
     let iscsi: Result<Vec<_>, ApiError> = bind(&options.iscsi, weir_iscsi::DEFAULT_PORT);
     let data = Listeners { nbd: nbd?, iscsi: iscsi? };
-    let peers = options.peers.as_ref().map(|peers| {
-        let PeerOptions { listen, certificate, key, secret } = peers;
-        weir_api::peer::PeerListener::bind(listen, certificate, key, secret)
-    });
+    // The command line asks for a certificate where peers are listened for.
+    let peers =
+        options.peers.as_ref().zip(tls.as_ref()).map(|(peers, tls)| {
+            weir_api::peer::PeerListener::bind(&peers.listen, tls, &peers.secret)
+        });
     let peers = peers.transpose()?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -136,7 +152,7 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), ApiError> {
         .enable_all()
         .build()
         .map_err(|error| internal("no runtime for the management interface", &error))?;
-    let done = runtime.block_on(serve(options, state, api, data, peers));
+    let done = runtime.block_on(serve(options, state, api, data, (peers, tls)));
     // A thread that waits for a disk that does not answer must not hold up the end.
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
     done
@@ -147,7 +163,7 @@ async fn serve(
     state: state::StateFile,
     api: Vec<weir_api::Listener>,
     data: Listeners,
-    peers: Option<weir_api::peer::PeerListener>,
+    (peers, tls): (Option<weir_api::peer::PeerListener>, Option<Tls>),
 ) -> Result<(), ApiError> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| internal("signals", &e))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(|e| internal("signals", &e))?;
@@ -156,12 +172,15 @@ async fn serve(
         events: Arc::new(events::Events::new()),
         history: Arc::new(history::History::load(&options.state_dir)),
     };
-    let memory = (options.memory_bytes, options.dedupe_bytes);
-    let recorded = record.clone();
-    let manager = Arc::new(Manager::new(memory, state, clients, recorded));
+    let (manager, authority) = manage(&options, state, clients, &record)?;
     manager.reopen_targets();
     manager.reopen_pools().await;
     let caretakers = look_after(&manager, &record.events);
+    if let Some(tls) = tls {
+        let hangup = signal(SignalKind::hangup()).map_err(|e| internal("signals", &e))?;
+        // Ends with the process.
+        drop(tokio::spawn(reload(tls, hangup, Arc::clone(&record.events))));
+    }
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let recorder = Recorder::new(Arc::clone(&manager), record);
     let control: Arc<dyn weir_api::Control> = Arc::new(recorder);
@@ -170,7 +189,7 @@ async fn serve(
         let control = Arc::clone(&control);
         tokio::spawn(weir_api::peer::serve_peers(peers, control, std::future::pending()))
     });
-    let served = tokio::spawn(weir_api::serve(api, control, async {
+    let served = tokio::spawn(weir_api::serve(api, control, authority, async {
         // The sender is dropped at the latest when this function ends.
         drop(stopped.await);
     }));
@@ -214,6 +233,41 @@ async fn serve(
             tracing::warn!("stopped at once: what was not flushed is lost");
             std::process::exit(130)
         }
+    }
+}
+
+/// What the management interface acts on, and the list of tokens.
+fn manage(
+    options: &ServeOptions,
+    state: state::StateFile,
+    clients: Clients,
+    record: &Record,
+) -> Result<(Arc<Manager>, Arc<Tokens>), ApiError> {
+    let tokens = Arc::new(Tokens::load(&options.state_dir, Arc::clone(&record.events))?);
+    let secrets = Secrets::of(&options.state_dir);
+    secrets.forget_all_but(&state.state.secret_files());
+    let files = CallerFiles { dirs: Arc::new(NamedDirs::new(&options.disk_dirs)?), secrets };
+    let memory = (options.memory_bytes, options.dedupe_bytes);
+    let own = (Arc::clone(&tokens), files);
+    let manager = Manager::new(memory, state, clients, record.clone(), own);
+    Ok((Arc::new(manager), tokens))
+}
+
+/// Reads the certificate again each time the process gets SIGHUP.
+async fn reload(tls: Tls, mut hangup: Signal, events: Arc<events::Events>) {
+    while hangup.recv().await.is_some() {
+        let (level, message) = match tls.reload() {
+            Ok(()) => (EventLevel::Info, "the certificate was read again".to_owned()),
+            Err(error) => {
+                let error = ApiError::from(error);
+                let action = &error.action;
+                let text = format!("the old certificate stays in use: {error}; try: {action}");
+                (EventLevel::Warning, text)
+            }
+        };
+        tracing::info!("{message}");
+        let kind = "certificate_reload".to_owned();
+        events.add(events::NewEvent { level, kind, pool: None, disk: None, message });
     }
 }
 
@@ -271,6 +325,23 @@ fn internal(what: &str, error: &dyn std::fmt::Display) -> ApiError {
     ApiError::new(ErrorKind::Internal, format!("{what}: {error}"))
 }
 
+/// Refuses a state directory that other users may look into, or that belongs to another user, who
+/// could put links in the place of files.
+fn refuse_open_dir(dir: &Path) -> Result<(), ApiError> {
+    check_dir(dir).map_err(|error| {
+        ApiError::new(error.kind(), error.to_string()).with_action(error.action())
+    })?;
+    let own = rustix::process::geteuid().as_raw();
+    let owner = fs::metadata(dir).map_or(own, |meta| meta.uid());
+    let dir = dir.display();
+    if owner == own {
+        return Ok(());
+    }
+    let message = format!("state directory {dir} belongs to user {owner}, not to user {own}");
+    Err(ApiError::new(ErrorKind::Permission, message)
+        .with_action(format!("chown -R {own} {dir}, or give another directory with --state")))
+}
+
 /// Makes the directory and takes its lock; the lock ends with the process.
 fn lock_state_dir(dir: &Path) -> Result<fs::File, ApiError> {
     let failed = |what: &str, error: &std::io::Error| {
@@ -283,6 +354,7 @@ fn lock_state_dir(dir: &Path) -> Result<fs::File, ApiError> {
     };
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.map_err(|error| failed("cannot be made", &error))?;
+    refuse_open_dir(dir)?;
     let lock = fs::OpenOptions::new()
         .create(true)
         .truncate(false)

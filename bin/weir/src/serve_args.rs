@@ -54,12 +54,21 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "HOST:PORT",
         requires_all = ["tls_cert", "tls_key", "peer_secret_file"])]
     peer_listen: Option<String>,
-    /// File with the certificate that other servers check (PEM)
-    #[arg(long, value_name = "FILE", requires = "peer_listen")]
+    /// File with the certificate that callers over TCP and other servers check (PEM); read again
+    /// on SIGHUP
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
     /// File with the certificate's key (PEM)
-    #[arg(long, value_name = "FILE", requires = "peer_listen")]
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
+    /// Let the management interface listen beyond this machine without TLS, so that whoever reads
+    /// the network reads the tokens: for laboratories
+    #[arg(long)]
+    api_open: bool,
+    /// Directory whose files callers may name as disks; may be repeated. Root and the user of the
+    /// server may name any
+    #[arg(long, value_name = "DIR")]
+    disk_dir: Vec<PathBuf>,
     /// File with the secret that other servers must know, 16 characters or more
     #[arg(long, value_name = "FILE", requires = "peer_listen")]
     peer_secret_file: Option<PathBuf>,
@@ -123,16 +132,18 @@ impl ServeArgs {
             return Err(ApiError::new(ErrorKind::Invalid, message)
                 .with_action("write an address and a port, such as 127.0.0.1:3260"));
         }
-        let files = (self.tls_cert, self.tls_key, self.peer_secret_file);
-        let peers = match (self.peer_listen, files) {
-            (Some(listen), (Some(certificate), Some(key), Some(secret))) => Some(PeerOptions {
+        let tls = match (self.tls_cert, self.tls_key) {
+            (Some(certificate), Some(key)) => Some((absolute(&certificate)?, absolute(&key)?)),
+            _ => None,
+        };
+        let peers = match (self.peer_listen, self.peer_secret_file) {
+            (Some(listen), Some(secret)) => Some(PeerOptions {
                 listen: Address::parse(&listen, PEER_PORT)?,
-                certificate: absolute(&certificate)?,
-                key: absolute(&key)?,
                 secret: absolute(&secret)?,
             }),
             _ => None,
         };
+        let disk_dirs = self.disk_dir.iter().map(|dir| absolute(dir)).collect::<Result<_, _>>()?;
         let listen = peers.iter().map(|peers| &peers.listen);
         refuse_twice(api.iter().chain(&nbd).chain(&iscsi).chain(listen))?;
         let memory_bytes = memory_bytes(self.memory.as_deref(), machine_bytes())?;
@@ -145,6 +156,9 @@ impl ServeArgs {
             nbd,
             iscsi,
             peers,
+            tls,
+            api_open: self.api_open,
+            disk_dirs,
             memory_bytes,
             dedupe_bytes,
             log,

@@ -4,7 +4,7 @@
 //!
 //! Invariants:
 //! - a verb is one call; whatever can be judged here is judged before the call;
-//! - a secret is never an argument: the server reads it from a file.
+//! - a secret is never an argument: it is read from a file that only its owner may read.
 
 mod primitives;
 mod selftest;
@@ -12,12 +12,14 @@ mod selftest;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use weir_api::token::SecretText;
 use weir_api::types::{
     ChapAccount, InitiatorAllow, InitiatorKey, Outcome, Target, TargetChange, TargetCreate,
     TargetKey, target_name,
 };
 use weir_api::{ApiError, Control};
 use weir_base::ErrorKind;
+use weir_base::private::read_secret;
 
 use crate::lun;
 use crate::output::{self, Style};
@@ -72,7 +74,7 @@ pub(crate) struct AllowArgs {
     /// The name that it must prove by CHAP
     #[arg(long, value_name = "NAME", requires = "chap_secret_file")]
     chap_user: Option<String>,
-    /// File with the secret of that name, 12 bytes or more, which the server reads
+    /// File with the secret of that name, 12 bytes or more, which only you may read
     #[arg(long, value_name = "FILE", requires = "chap_user")]
     chap_secret_file: Option<PathBuf>,
     /// The name that the target proves to it (mutual CHAP); it must ask for that then
@@ -85,14 +87,18 @@ pub(crate) struct AllowArgs {
 
 fn account(user: Option<String>, file: Option<&Path>) -> Result<Option<ChapAccount>, ApiError> {
     let (Some(user), Some(file)) = (user, file) else { return Ok(None) };
-    let absolute = std::path::absolute(file).map_err(|error| {
-        ApiError::new(ErrorKind::Invalid, format!("{}: {error}", file.display()))
+    let mut secret = read_secret(file).map_err(|error| {
+        ApiError::new(error.kind(), error.to_string()).with_action(error.action())
     })?;
-    let Some(secret_file) = absolute.to_str().map(str::to_owned) else {
-        let message = format!("{} is no text", absolute.display());
-        return Err(ApiError::new(ErrorKind::Invalid, message));
-    };
-    Ok(Some(ChapAccount { user, secret_file }))
+    while secret.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
+        secret.pop();
+    }
+    let secret = String::from_utf8(secret).map_err(|_| {
+        let message = format!("secret file {}: the secret is no text", file.display());
+        ApiError::new(ErrorKind::Invalid, message)
+            .with_action("write one of letters and digits: openssl rand -hex 16")
+    })?;
+    Ok(Some(ChapAccount { user, secret: Some(SecretText::new(secret)), secret_file: None }))
 }
 
 pub(crate) fn run(verb: TargetVerb, session: &Session) -> Result<(), ApiError> {

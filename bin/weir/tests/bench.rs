@@ -548,7 +548,7 @@ fn agents_in_two_networks_measure_together() {
     let bench = Bench::new();
     let both = TINY.replace("DURATION", "1s").replace("qd = [4]", "qd = [4]\nclients = 2");
     fs::write(bench.path("both.toml"), both).unwrap();
-    fs::write(bench.path("secret"), "a secret of this test alone").unwrap();
+    common::write_secret(&bench.path("secret"), "a secret of this test alone");
     let hosts = [1, 2].map(|number| Host::start(&bench, number));
     let mut words = vec!["run", "-p", "./both.toml", "-t", "file.dat", "-o", "out", "--json"];
     words.extend(["--secret-file", "secret"]);
@@ -569,7 +569,7 @@ fn agents_in_two_networks_measure_together() {
     let verified = &result["cells"][1]["verified"];
     assert_eq!((verified["blocks"].as_u64(), verified["bad"].as_u64()), (Some(2048), Some(0)));
     // Without the secret nobody measures.
-    fs::write(bench.path("other"), "another secret than theirs").unwrap();
+    common::write_secret(&bench.path("other"), "another secret than theirs");
     let at = words.iter().position(|word| *word == "secret").unwrap();
     (words[at], words[6]) = ("other", "refused");
     bench.weir(&words).fails(code::UNAVAILABLE, &[&hosts[0].address, "secret"]);

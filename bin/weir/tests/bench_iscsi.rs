@@ -98,8 +98,8 @@ fn served(dirs: &Dirs) -> (Server, String) {
     server.weir("pool create tank a").ok();
     server.weir("volume create tank/v --size 64MiB").ok();
     let [ours, theirs] = ["ours", "theirs"].map(|name| dirs.file(name));
-    fs::write(&ours, "the initiator's secret\n").unwrap();
-    fs::write(&theirs, "the secret of the target\n").unwrap();
+    common::write_secret(&ours, "the initiator's secret\n");
+    common::write_secret(&theirs, "the secret of the target\n");
     let (ours, theirs) = (ours.display(), theirs.display());
     server.weir("target create vms").ok();
     let allow = format!(

@@ -20,6 +20,7 @@ use std::thread::JoinHandle;
 use fake::Fake;
 use serde_json::Value;
 use tokio::sync::oneshot;
+use weir_api::token::NoTokens;
 use weir_api::{Address, Listener};
 
 /// A server on a unix socket, in a thread with its own runtime, as in the real process.
@@ -38,7 +39,12 @@ impl Server {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let stopped = async { drop(stopped.await) };
-            let served = weir_api::serve(vec![listener], Arc::new(Fake::default()), stopped);
+            let served = weir_api::serve(
+                vec![listener],
+                Arc::new(Fake::default()),
+                Arc::new(NoTokens),
+                stopped,
+            );
             runtime.block_on(served).unwrap();
         });
         Self { dir, stop: Some(stop), thread: Some(thread) }

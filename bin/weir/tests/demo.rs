@@ -113,7 +113,7 @@ fn the_demo_does_what_it_promises() {
     let state = talk.lines().find_map(|line| line.strip_prefix("State: ")).unwrap();
     let state = state.split("   ").next().unwrap();
     assert!(paste(state).contains("state: ONLINE"), "{state}");
-    let uri = format!("nbd://{}/demo/vol1", port);
+    let uri = format!("nbd://{port}/demo/vol1");
     assert!(talk.contains(&uri), "{talk}");
     tool("qemu-io", &["-f", "raw", "-c", "write -P 0x3c 512M 1M", &uri]);
     demo.interrupt();

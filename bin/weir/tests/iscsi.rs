@@ -367,11 +367,11 @@ fn only_who_is_allowed_and_proves_it_gets_in() {
     assert_eq!(unknown.map(|_| ()), Err([2, 3]));
 
     for (file, secret) in [("secret", "correct-horse-1"), ("mutual", "battery-staple-2")] {
-        fs::write(dirs.file(file), format!("{secret}\n")).unwrap();
+        common::write_secret(&dirs.file(file), &format!("{secret}\n"));
     }
-    fs::write(dirs.file("short"), "tooshort").unwrap();
+    common::write_secret(&dirs.file("short"), "tooshort");
     let allow = format!("target allow vms {CLIENT} --chap-user joe --chap-secret-file");
-    server.weir(&format!("{allow} nowhere")).fails(code::INVALID, &["nowhere"]);
+    server.weir(&format!("{allow} nowhere")).fails(code::NOT_FOUND, &["nowhere"]);
     server.weir(&format!("{allow} short")).fails(code::INVALID, &["12"]);
     server
         .weir(&format!("{allow} secret --mutual-user weir --mutual-secret-file secret"))
@@ -396,7 +396,7 @@ fn only_who_is_allowed_and_proves_it_gets_in() {
     }
     assert!(!inquire("joe%correct-horse-1", Some("battery-staple-3")).0, "the target is no liar");
 
-    // It is remembered, by the file's name alone.
+    // It is remembered, in a file of its own.
     server.kill();
     let server = serve(&dirs);
     let state = fs::read_to_string(dirs.short("state").join("state.json")).unwrap();

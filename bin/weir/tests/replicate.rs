@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::rng::Rng;
-use common::{Dirs, MIB, Ran, Server, WEIR, code, eventually, tool};
+use common::{Dirs, MIB, Ran, Server, WEIR, certificate, code, eventually, tool, write_secret};
 use serde_json::Value;
 use weir_format::stream::{StreamFrame, StreamReader, StreamWriter};
 
@@ -39,7 +39,7 @@ impl Pair {
             dirs.disk(name, DISK);
         }
         certificate(&dirs, "peer");
-        fs::write(dirs.file("secret"), "a secret of both of them\n".replace(' ', "-")).unwrap();
+        write_secret(&dirs.file("secret"), "a-secret-of-both-of-them\n");
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut pair = Self { dirs, port, source: None, back: None };
         pair.start();
@@ -117,36 +117,6 @@ impl Pair {
         self.source().weir(&format!("export delete {here}")).ok();
         self.back().weir(&format!("export delete {there}")).ok();
     }
-}
-
-/// A certificate of localhost and its key, signed by itself.
-fn certificate(dirs: &Dirs, name: &str) {
-    let path = |end: &str| dirs.file(&format!("{name}.{end}")).display().to_string();
-    let (key, pem) = (path("key"), path("pem"));
-    tool(
-        "openssl",
-        &[
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:prime256v1",
-            "-nodes",
-            "-days",
-            "30",
-            "-subj",
-            "/CN=weir",
-            "-addext",
-            "subjectAltName=DNS:localhost",
-            "-addext",
-            "basicConstraints=critical,CA:FALSE",
-            "-keyout",
-            &key,
-            "-out",
-            &pem,
-        ],
-    );
 }
 
 fn write(server: &Server, volume: &str, rng: &mut Rng, mib: u64) {
@@ -275,7 +245,7 @@ fn a_limit_is_kept_and_strangers_are_turned_away() {
     let took = start.elapsed().as_secs_f64();
     assert!(took > seconds * 0.9, "{took} s instead of {seconds} s");
 
-    fs::write(pair.dirs.file("wrong"), "another-secret-altogether").unwrap();
+    write_secret(&pair.dirs.file("wrong"), "another-secret-altogether");
     certificate(&pair.dirs, "stranger");
     pair.source().weir("volume create tank/x --size 8MiB").ok();
     let port = pair.port;

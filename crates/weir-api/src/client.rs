@@ -13,8 +13,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::header::{CONTENT_TYPE, HOST};
-use axum::http::{Method, StatusCode};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use axum::http::{HeaderValue, Method, StatusCode};
 use http_body_util::Full;
 use hyper::body::Bytes;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -33,6 +33,7 @@ use crate::routes::{
 };
 use crate::server::Stream;
 use crate::stream::SendStream;
+use crate::token::SecretText;
 use crate::types::{
     BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, DedupeEstimate, DedupeForecast,
     DigestList, DigestRequest, EventList, EventQuery, Export, ExportChange, ExportCreate,
@@ -45,8 +46,9 @@ use crate::types::{
     ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo, SnapshotChange,
     SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback,
     SnapshotTag, SnapshotsDestroyed, Target, TargetChange, TargetCreate, TargetKey, TargetList,
-    Volume, VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy,
-    VolumeList, VolumeRename, VolumeResize, VolumeSet, check_listed, check_marked, check_scheduled,
+    TokenCreate, TokenCreated, TokenKey, TokenList, Volume, VolumeAdvice, VolumeAdvise,
+    VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
+    VolumeSet, check_listed, check_marked, check_scheduled,
 };
 use crate::wire::{ApiError, ErrorBody};
 use crate::{Address, Error};
@@ -63,6 +65,8 @@ pub struct Client {
     address: Address,
     timeout: Duration,
     kept: Kept,
+    /// What it shows, where it is no user of the server's machine.
+    token: Option<SecretText>,
     /// The way to a server that asks for TLS and a secret.
     link: Option<Arc<PeerLink>>,
 }
@@ -78,7 +82,8 @@ struct Call {
 impl Client {
     /// A client of the server at `address` that waits up to [`CLIENT_TIMEOUT`].
     pub fn new(address: Address) -> Self {
-        Self { address, timeout: CLIENT_TIMEOUT, kept: Kept::default(), link: None }
+        let kept = Kept::default();
+        Self { address, timeout: CLIENT_TIMEOUT, kept, token: None, link: None }
     }
 
     /// A client of another server, over TLS; of all calls it answers few.
@@ -86,16 +91,34 @@ impl Client {
     /// # Errors
     /// [`Error::File`] for a file of certificates that cannot be used.
     pub fn peer(to: &PeerAddress, ca: &Path, secret: Secret) -> Result<Self, Error> {
-        let link = PeerLink::new(to, ca, secret)?;
+        PeerLink::new(&to.host, to.port, ca, Some(secret)).map(Self::over)
+    }
+
+    /// A client of a management interface, over TLS: nothing is sent to a server whose certificate
+    /// none in the file `ca` vouches for.
+    ///
+    /// # Errors
+    /// [`Error::File`] for a file of certificates that cannot be used.
+    pub fn https(host: &str, port: u16, ca: &Path) -> Result<Self, Error> {
+        PeerLink::new(host, port, ca, None).map(Self::over)
+    }
+
+    fn over(link: PeerLink) -> Self {
         let address = link.place().clone();
         let (kept, link) = (Kept::default(), Some(Arc::new(link)));
-        Ok(Self { address, timeout: CLIENT_TIMEOUT, kept, link })
+        Self { address, timeout: CLIENT_TIMEOUT, kept, token: None, link }
     }
 
     /// The same client with another timeout.
     #[must_use]
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
+    }
+
+    /// The same client with a token to show.
+    #[must_use]
+    pub fn with_token(self, token: SecretText) -> Self {
+        Self { token: Some(token), ..self }
     }
 
     /// Where the server is.
@@ -158,6 +181,7 @@ impl Client {
                 .header(CONTENT_TYPE, call.content)
                 .body(Full::new(call.body))
                 .map_err(|source| self.broken(source))
+                .and_then(|request| self.signed(request))
         };
         if let Some(link) = &self.link {
             return link.exchange(request(&self.address.to_string())?).await;
@@ -166,6 +190,20 @@ impl Client {
             Address::Unix(_) => self.exchange_over(request("localhost")?).await,
             Address::Tcp { .. } => self.exchange_over(request(&self.address.to_string())?).await,
         }
+    }
+
+    /// The request with the token, if there is one.
+    fn signed(
+        &self,
+        mut request: hyper::Request<Full<Bytes>>,
+    ) -> Result<hyper::Request<Full<Bytes>>, Error> {
+        if let Some(token) = &self.token {
+            let text = format!("Bearer {}", token.expose());
+            let mut value = HeaderValue::try_from(text).map_err(|source| self.broken(source))?;
+            value.set_sensitive(true);
+            request.headers_mut().insert(AUTHORIZATION, value);
+        }
+        Ok(request)
     }
 
     async fn exchange_over(&self, request: hyper::Request<Full<Bytes>>) -> Result<Exchange, Error> {
@@ -586,5 +624,18 @@ impl Control for Client {
     fn lun_remove(&self, lun: LunKey) -> Answer<'_, Removed> {
         let path = format!("/v1/luns/{}/{}", part(&lun.target), lun.number);
         self.call(lun.check().map(|()| delete(path)))
+    }
+
+    fn token_create(&self, request: TokenCreate) -> Answer<'_, TokenCreated> {
+        self.call(checked(Method::POST, "/v1/tokens", &request))
+    }
+
+    fn token_list(&self) -> Answer<'_, TokenList> {
+        self.call(Ok(get("/v1/tokens")))
+    }
+
+    fn token_revoke(&self, token: TokenKey) -> Answer<'_, Removed> {
+        let path = token.check().map(|()| format!("/v1/tokens/{}", part(&token.name)));
+        self.call(path.map(delete))
     }
 }

@@ -25,8 +25,9 @@ use crate::types::{
     ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo, SnapshotChange,
     SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback,
     SnapshotTag, SnapshotsDestroyed, Target, TargetChange, TargetCreate, TargetKey, TargetList,
-    Volume, VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy,
-    VolumeList, VolumeRename, VolumeResize, VolumeSet,
+    TokenCreate, TokenCreated, TokenKey, TokenList, Volume, VolumeAdvice, VolumeAdvise,
+    VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
+    VolumeSet,
 };
 use crate::wire::ApiError;
 
@@ -380,4 +381,16 @@ pub trait Control: Send + Sync + 'static {
 
     /// Shows it no longer.
     fn lun_remove(&self, lun: LunKey) -> Answer<'_, Removed>;
+
+    /// Makes a token and tells its secret, this once.
+    ///
+    /// # Errors
+    /// `Exists` for a name that is taken.
+    fn token_create(&self, request: TokenCreate) -> Answer<'_, TokenCreated>;
+
+    /// Lists tokens by name.
+    fn token_list(&self) -> Answer<'_, TokenList>;
+
+    /// Revokes a token: the next call with it is refused.
+    fn token_revoke(&self, token: TokenKey) -> Answer<'_, Removed>;
 }

@@ -42,9 +42,9 @@ impl Door {
         Self { owner, group }
     }
 
-    #[cfg(test)]
-    pub(crate) fn with_group(group: u32) -> Self {
-        Self { group: Some(group), ..Self::of_this_process() }
+    /// The door of a server whose user is `owner` and whose socket belongs to `group`.
+    pub fn new(owner: u32, group: Option<u32>) -> Self {
+        Self { owner, group }
     }
 
     /// The group that the socket belongs to.

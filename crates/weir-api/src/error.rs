@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use weir_base::ErrorKind;
 use weir_base::names::NameError;
+use weir_base::private::PrivateError;
 
 use crate::wire::ApiError;
 
@@ -214,6 +215,15 @@ pub enum Error {
         /// What was given.
         confirm: String,
     },
+    /// A file with a secret cannot be used.
+    #[error(transparent)]
+    Private(#[from] PrivateError),
+    /// Tokens would travel beyond this machine in clear text.
+    #[error("cannot listen on {address} without TLS: tokens would travel in clear text")]
+    Plain {
+        /// Where.
+        address: String,
+    },
     /// Opening a socket to listen failed.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -320,10 +330,12 @@ impl Error {
             | Self::RelativePath { .. }
             | Self::DiskTwice { .. }
             | Self::Mismatched { .. }
+            | Self::Plain { .. }
             | Self::NotConfirmed { .. } => ErrorKind::Invalid,
             Self::InUse { .. } => ErrorKind::Busy,
             Self::NotASocket { .. } => ErrorKind::Exists,
             Self::Directory { .. } => ErrorKind::Permission,
+            Self::Private(error) => error.kind(),
             Self::Listen { source, .. } | Self::Connect { source, .. } => match source.kind() {
                 io::ErrorKind::PermissionDenied => ErrorKind::Permission,
                 io::ErrorKind::InvalidInput => ErrorKind::Invalid,
@@ -341,6 +353,15 @@ impl Error {
             let path = path.display();
             return Some(Cow::Owned(format!(
                 "chmod go-w {path}, or remove it; or listen elsewhere: weir serve --api unix:PATH"
+            )));
+        }
+        if let Self::Private(error) = self {
+            return Some(Cow::Owned(error.action()));
+        }
+        if let Self::Plain { address } = self {
+            return Some(Cow::Owned(format!(
+                "weir serve --api {address} --tls-cert FILE --tls-key FILE; where nobody but you \
+                 is on the network, --api-open"
             )));
         }
         self.advice().map(Cow::Borrowed)

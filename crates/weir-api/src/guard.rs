@@ -2,13 +2,15 @@
 //!
 //! Not here: checks of what a request asks for (`types`).
 //!
-//! Why: a browser on this machine runs pages of strangers, and loopback asks for no password. A
-//! page may send requests here, so (1) its host name must be ours, which stops DNS rebinding, and
-//! (2) a changing call must carry `content-type: application/json`, which a browser never sends
-//! across origins without asking first, and nobody here answers that question.
+//! Why: a browser on this machine runs pages of strangers, and may send their requests here. So (1)
+//! the host name must be ours, which stops DNS rebinding, (2) what the browser says of the page
+//! (`Origin`, `Sec-Fetch-Site`) must be ours too, and (3) a changing call must carry
+//! `content-type: application/json`, which a browser never sends across origins without asking
+//! first; the server does not answer that question. Tokens travel in a header that no page of
+//! others knows; there are no cookies.
 //!
 //! Invariants:
-//! - a handler sees a complete body of bounded size;
+//! - a handler sees a complete body of bounded size, from a caller that proved who it is;
 //! - every answer that is no success is an [`ErrorBody`].
 
 use std::net::IpAddr;
@@ -17,7 +19,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::header::{CONTENT_TYPE, HOST};
+use axum::http::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
 use axum::http::uri::Authority;
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
@@ -25,10 +27,10 @@ use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use weir_base::ErrorKind;
 
-use crate::caller::{self, Caller};
-use crate::door::GROUP;
+use crate::caller;
 use crate::limits::{BODY_TIMEOUT, REQUEST_BYTES_MAX};
 use crate::routes::PART_TYPE;
+use crate::token::Checker;
 use crate::wire::{ApiError, ErrorBody, http_status};
 
 /// Which names of this machine a request may ask for.
@@ -68,20 +70,37 @@ fn refuse(status: StatusCode, message: impl Into<String>, action: &str) -> Respo
     (status, Json(ErrorBody { error })).into_response()
 }
 
+/// What a listener asks of every request.
+pub(crate) struct Entry {
+    pub(crate) hosts: HostRule,
+    pub(crate) checker: Arc<Checker>,
+}
+
 /// Lets a request through, with its whole body read, or answers in its place.
 pub(crate) async fn admit(
-    State(hosts): State<Arc<HostRule>>,
+    State(entry): State<Arc<Entry>>,
     request: Request,
     next: Next,
 ) -> Response {
-    if let Err(refusal) = check_host(&hosts, &request) {
+    let checked = check_host(&entry.hosts, &request).and_then(|()| check_origin(&request));
+    if let Err(refusal) = checked {
         return *refusal;
     }
-    let caller = caller::current();
-    if caller.rights().is_none() {
-        return forbidden(&caller).into_response();
+    let (uri, headers) = (request.uri(), request.headers());
+    match entry.checker.caller(caller::current(), uri, headers).await {
+        // Nothing of the body was read before.
+        Ok(caller) => caller::on_behalf_of(caller, admit_peer(request, next)).await,
+        Err(refusal) => unproven(refusal),
     }
-    admit_peer(request, next).await
+}
+
+/// The answer to a caller that did not prove who it is.
+fn unproven(error: ApiError) -> Response {
+    if error.kind != ErrorKind::Permission {
+        return error.into_response();
+    }
+    let body = Json(ErrorBody { error });
+    (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Bearer")], body).into_response()
 }
 
 /// As [`admit`], for those who know a secret: whatever they call this server.
@@ -94,15 +113,6 @@ pub(crate) async fn admit_peer(request: Request, next: Next) -> Response {
         Ok(bytes) => next.run(Request::from_parts(parts, Body::from(bytes))).await,
         Err(refusal) => *refusal,
     }
-}
-
-fn forbidden(caller: &Caller) -> ApiError {
-    let message = format!("{caller} may not call this server");
-    let action = format!(
-        "run it as root, as the user of the server, or as a member of the group {GROUP} (as root: \
-         usermod -aG {GROUP} USER, then log in again)"
-    );
-    ApiError::new(ErrorKind::Permission, message).with_action(action)
 }
 
 fn check_host(hosts: &HostRule, request: &Request) -> Result<(), Box<Response>> {
@@ -120,6 +130,28 @@ fn check_host(hosts: &HostRule, request: &Request) -> Result<(), Box<Response>> 
         StatusCode::MISDIRECTED_REQUEST,
         format!("this server is not called {host:?}"),
         "ask for localhost, or for the address the server listens on",
+    )))
+}
+
+/// A browser says which page sent a request: only pages of this server may.
+fn check_origin(request: &Request) -> Result<(), Box<Response>> {
+    let header = |name| request.headers().get(name).map(|value: &HeaderValue| value.to_str());
+    let site = header(HeaderName::from_static("sec-fetch-site"));
+    let host = header(HOST).and_then(Result::ok).unwrap_or_default();
+    let is_ours = |origin: &str| {
+        let place = origin.split_once("://").map(|(_, place)| place);
+        place.is_some_and(|place| place.eq_ignore_ascii_case(host))
+    };
+    let origin = header(ORIGIN);
+    if site.is_none_or(|site| matches!(site, Ok("same-origin" | "none")))
+        && origin.is_none_or(|origin| origin.is_ok_and(is_ours))
+    {
+        return Ok(());
+    }
+    Err(Box::new(refuse(
+        StatusCode::FORBIDDEN,
+        "a page of another site sent this request",
+        "call the server from a program, or from a page of its own",
     )))
 }
 

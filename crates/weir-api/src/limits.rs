@@ -45,3 +45,21 @@ pub const SEND_LOOK: Duration = Duration::from_secs(5);
 /// Longest time the server holds a call for events: below what any client waits for an answer, and
 /// short enough that a stopping server need not cut it off.
 pub const EVENT_WAIT_MAX: Duration = Duration::from_secs(4);
+
+/// What the first wrong token of a sender costs; each further one twice as much ...
+pub const GUESS_DELAY_MIN: Duration = Duration::from_millis(250);
+
+/// ... up to this: below the time that a client waits for an answer.
+pub const GUESS_DELAY_MAX: Duration = Duration::from_secs(8);
+
+/// A sender whose last wrong token is this old begins anew.
+pub const GUESS_FORGOTTEN: Duration = Duration::from_mins(15);
+
+/// Senders of wrong tokens that are remembered; the oldest makes room. Bounds memory to some 100
+/// KiB.
+pub const GUESSERS_MAX: usize = 1024;
+
+/// Wrong tokens that wait for their answer at once, of all senders: few of [`CONNECTIONS_MAX`].
+/// Beyond, the answer comes at once. 256 random bits cannot be guessed at any speed; the delay
+/// keeps the log quiet.
+pub const GUESSES_WAITING_MAX: usize = 8;

@@ -23,6 +23,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use crate::door::Door;
 use crate::guard::HostRule;
 use crate::limits::ACCEPT_QUEUE;
+use crate::tls::Tls;
 use crate::{Address, Error};
 
 /// A socket that listens.
@@ -36,7 +37,16 @@ pub struct Listener {
 #[derive(Debug)]
 pub(crate) enum Socket {
     Unix(UnixListener, SocketFile, Door),
-    Tcp(TcpListener),
+    Tcp(TcpListener, Option<Tls>),
+}
+
+/// How TCP is protected.
+#[derive(Clone, Debug, Default)]
+pub struct Protection {
+    /// The certificate; without one TCP is plain.
+    pub tls: Option<Tls>,
+    /// Plain TCP also beyond this machine.
+    pub open: bool,
 }
 
 impl Listener {
@@ -46,15 +56,29 @@ impl Listener {
     /// [`Error::InUse`] when somebody listens there; a socket file left by a process that is gone
     /// is replaced.
     pub fn bind(address: &Address) -> Result<Self, Error> {
+        Self::bind_protected(address, &Protection::default())
+    }
+
+    /// As [`Self::bind`], over TCP with TLS.
+    ///
+    /// # Errors
+    /// [`Error::Plain`] for an address beyond this machine without TLS.
+    pub fn bind_protected(address: &Address, protection: &Protection) -> Result<Self, Error> {
         match address {
-            Address::Unix(path) => {
-                let door = Door::of_this_process();
-                let (listener, file) = bind_unix(path, &door)?;
-                let socket = Socket::Unix(listener, file, door);
-                Ok(Self { address: address.clone(), socket, hosts: HostRule::Any })
-            }
-            Address::Tcp { host, port } => bind_tcp(address, host, *port),
+            Address::Unix(path) => Self::bind_behind(path, Door::of_this_process()),
+            Address::Tcp { host, port } => bind_tcp(address, host, *port, protection),
         }
+    }
+
+    /// Listens on a unix socket for the users that `door` lets in.
+    ///
+    /// # Errors
+    /// As [`Self::bind`].
+    pub fn bind_behind(path: &Path, door: Door) -> Result<Self, Error> {
+        let (listener, file) = bind_unix(path, &door)?;
+        let (address, socket) =
+            (Address::Unix(path.to_owned()), Socket::Unix(listener, file, door));
+        Ok(Self { address, socket, hosts: HostRule::Any })
     }
 
     /// Where it listens, with the port that was picked.
@@ -63,7 +87,12 @@ impl Listener {
     }
 }
 
-fn bind_tcp(address: &Address, host: &str, port: u16) -> Result<Listener, Error> {
+fn bind_tcp(
+    address: &Address,
+    host: &str,
+    port: u16,
+    protection: &Protection,
+) -> Result<Listener, Error> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::AddrInUse => Error::InUse { address: address.to_string() },
         _ => Error::Listen { address: address.to_string(), source },
@@ -71,16 +100,24 @@ fn bind_tcp(address: &Address, host: &str, port: u16) -> Result<Listener, Error>
     let listener = TcpListener::bind((host, port)).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
-    if !bound.ip().is_loopback() {
+    let Protection { tls, open } = protection;
+    if !bound.ip().is_loopback() && tls.is_none() {
+        if !open {
+            return Err(Error::Plain { address: address.to_string() });
+        }
         tracing::warn!(
             address = %bound,
-            "the management interface can be reached from other machines and asks for no \
-             password: anybody there can destroy pools"
+            "the management interface is plain TCP beyond this machine (--api-open): whoever reads \
+             the network has every token that is used here"
         );
     }
     let address = Address::Tcp { host: host.to_owned(), port: bound.port() };
-    let hosts = HostRule::Known { bound: bound.ip(), name: host.to_ascii_lowercase() };
-    Ok(Listener { address, socket: Socket::Tcp(listener), hosts })
+    // With TLS the client checks the name, against the certificate.
+    let hosts = match tls {
+        Some(_) => HostRule::Any,
+        None => HostRule::Known { bound: bound.ip(), name: host.to_ascii_lowercase() },
+    };
+    Ok(Listener { address, socket: Socket::Tcp(listener, tls.clone()), hosts })
 }
 
 fn bind_unix(path: &Path, door: &Door) -> Result<(UnixListener, SocketFile), Error> {
@@ -228,7 +265,7 @@ mod tests {
         let _socket = UnixListener::bind(&path).unwrap();
         let own = rustix::process::getegid().as_raw();
         let group = if rustix::process::geteuid().is_root() { 990 } else { own };
-        let _file = admit_group(&path, &Door::with_group(group)).unwrap();
+        let _file = admit_group(&path, &Door::new(0, Some(group))).unwrap();
         let meta = path.metadata().unwrap();
         assert_eq!((meta.gid(), meta.permissions().mode() & 0o777), (group, 0o660));
         // A stranger's link, put there between bind and chmod, once opened its target to the group.
@@ -237,7 +274,7 @@ mod tests {
         std::fs::set_permissions(&victim, std::fs::Permissions::from_mode(0o600)).unwrap();
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&victim, &link).unwrap();
-        assert_eq!(admit_group(&link, &Door::with_group(group)).unwrap_err(), Errno::NOTSOCK);
+        assert_eq!(admit_group(&link, &Door::new(0, Some(group))).unwrap_err(), Errno::NOTSOCK);
         assert_eq!(victim.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     }
 
@@ -280,6 +317,15 @@ mod tests {
         std::fs::write(&path, "precious").unwrap();
         assert!(matches!(Listener::bind(&unix(&dir)), Err(Error::NotASocket { .. })));
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn plain_listener_beyond_this_machine_is_refused_with_the_command() {
+        let all = Address::parse("0.0.0.0:0", 0).unwrap();
+        let error = crate::ApiError::from(Listener::bind(&all).expect_err("plain"));
+        assert!(error.action.contains("--tls-cert"), "{}", error.action);
+        let open = Protection { open: true, tls: None };
+        Listener::bind_protected(&all, &open).unwrap();
     }
 
     #[test]

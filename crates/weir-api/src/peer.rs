@@ -14,12 +14,13 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use weir_base::names;
+use weir_base::private::read_secret;
 
 use crate::Error;
 use crate::place::Address;
+use crate::tls::unusable;
+use crate::token::SecretText;
 
 pub(crate) use link::PeerLink;
 pub use serve::{PeerListener, serve_peers};
@@ -78,18 +79,21 @@ impl fmt::Debug for Secret {
     }
 }
 
-fn unusable(path: &Path, why: impl fmt::Display) -> Error {
-    Error::File { path: path.to_owned(), why: why.to_string() }
+impl From<Secret> for SecretText {
+    fn from(secret: Secret) -> Self {
+        Self::new(secret.0)
+    }
 }
 
 impl Secret {
     /// Reads a secret: the file's text without white space around it.
     ///
     /// # Errors
-    /// [`Error::File`] for a file that cannot be read, is short, or holds more than plain text.
+    /// [`Error::Private`] for a file that cannot be read or that other users may read,
+    /// [`Error::File`] for one that is short or holds more than plain text.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let text = std::fs::read_to_string(path).map_err(|error| unusable(path, error))?;
-        let text = text.trim();
+        let bytes = read_secret(path)?;
+        let text = std::str::from_utf8(&bytes).unwrap_or_default().trim();
         if !(SECRET_BYTES_MIN..=SECRET_BYTES_MAX).contains(&text.len()) {
             let why = format!("a secret has {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} characters");
             return Err(unusable(path, why));
@@ -109,20 +113,6 @@ impl Secret {
         use subtle::ConstantTimeEq as _;
         self.header().as_bytes().ct_eq(header).into()
     }
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let read = CertificateDer::pem_file_iter(path).map_err(|error| unusable(path, error))?;
-    let all: Result<Vec<_>, _> = read.collect();
-    let all = all.map_err(|error| unusable(path, error))?;
-    if all.is_empty() {
-        return Err(unusable(path, "there is no certificate in it"));
-    }
-    Ok(all)
-}
-
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
-    PrivateKeyDer::from_pem_file(path).map_err(|error| unusable(path, error))
 }
 
 #[cfg(test)]
@@ -148,6 +138,8 @@ mod tests {
         let path = dir.path().join("secret");
         let read = |text: &str| {
             std::fs::write(&path, text).expect("written");
+            let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+            std::fs::set_permissions(&path, private).expect("closed to others");
             Secret::read(&path)
         };
         let secret = read(" 0123456789abcdef\n").expect("a secret");

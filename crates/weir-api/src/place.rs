@@ -68,7 +68,7 @@ impl Address {
             };
         }
         if text.starts_with("https://") {
-            return Err(bad("TLS is not supported"));
+            return Err(bad("this is not an address to listen on; write HOST:PORT"));
         }
         let rest = text.strip_prefix("http://").unwrap_or(text);
         let rest = rest.strip_suffix('/').unwrap_or(rest);
@@ -105,6 +105,19 @@ fn split_port(text: &str) -> Option<(&str, Option<&str>)> {
         return Some((text, None));
     }
     Some(text.rsplit_once(':').map_or((text, None), |(host, port)| (host, Some(port))))
+}
+
+impl Address {
+    /// Whether it cannot lead beyond this machine.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::Unix(_) => true,
+            Self::Tcp { host, .. } => {
+                host.eq_ignore_ascii_case("localhost")
+                    || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
+            }
+        }
+    }
 }
 
 impl fmt::Display for Address {

@@ -16,6 +16,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router, middleware};
+use utoipa::openapi::extensions::Extensions;
 use utoipa::openapi::{InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -23,6 +24,7 @@ use weir_base::ErrorKind;
 
 use crate::caller;
 use crate::control::Control;
+use crate::gate::Operation;
 use crate::guard;
 use crate::types::{Outcome, ServerInfo};
 use crate::wire::{ApiError, ErrorBody, http_status};
@@ -40,6 +42,7 @@ mod replication;
 mod schedule;
 mod snapshot;
 mod target;
+mod token;
 mod transfer;
 mod vdevs;
 mod volume;
@@ -56,12 +59,29 @@ type Shared = Arc<dyn Control>;
 
 /// The OpenAPI 3.1 document of the interface.
 pub fn openapi() -> OpenApi {
-    described().into_openapi()
+    with_roles(described().into_openapi())
+}
+
+/// Writes beside each operation which role it needs.
+fn with_roles(mut document: OpenApi) -> OpenApi {
+    for item in document.paths.paths.values_mut() {
+        let all = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
+        for operation in all.into_iter().flatten() {
+            let id = operation.operation_id.as_deref().unwrap_or_default();
+            let known = Operation::find(id);
+            // A path without a role would be open to everybody who may call at all.
+            let role = known.unwrap_or_else(|| panic!("{id} is not in the table of the gate"));
+            let role = Extensions::builder().add("x-weir-role", role.role().name()).build();
+            operation.extensions.get_or_insert_default().merge(role);
+        }
+    }
+    document
 }
 
 /// The interface as a service.
 pub(crate) fn router(control: Shared) -> Router {
     let (router, document) = described().split_for_parts();
+    let document = with_roles(document);
     // The same for every caller, so it is printed once.
     let document = Bytes::from(document.to_json().unwrap_or_default());
     let answer = move || async move { ([(CONTENT_TYPE, "application/json")], document) };
@@ -79,7 +99,9 @@ fn described() -> OpenApiRouter<Shared> {
         .description(Some(
             "Management of pools, volumes, snapshots, exports and targets. A changing call may be \
              repeated: `outcome` tells whether it changed anything. Changing calls need the header \
-             `content-type: application/json`, or that of a part of a stream.",
+             `content-type: application/json`, or that of a part of a stream. Over TCP every call \
+             carries a token, `authorization: Bearer TOKEN`; `x-weir-role` is the lowest role that \
+             may make it.",
         ))
         .license(Some(license.build()));
     OpenApiRouter::with_openapi(OpenApiBuilder::new().info(info.build()).build())
@@ -134,6 +156,12 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(replication::digest))
         .routes(routes!(schedule::list, schedule::set))
         .routes(routes!(schedule::clear))
+        .merge(clients_described())
+}
+
+/// The part of the document about who uses volumes, and who may call.
+fn clients_described() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new()
         .routes(routes!(export::list, export::create))
         .routes(routes!(export::show, export::delete))
         .routes(routes!(target::list, target::create))
@@ -142,6 +170,8 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(target::deny))
         .routes(routes!(target::add_lun))
         .routes(routes!(target::remove_lun))
+        .routes(routes!(token::list, token::create))
+        .routes(routes!(token::revoke))
 }
 
 /// What the server process is and uses.

@@ -18,36 +18,44 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
-use crate::access::{Files, Rights};
 use crate::caller::{self, Caller};
 use crate::control::Control;
 use crate::door::{Door, Process};
+use crate::gate::Gate;
 use crate::guard;
 use crate::limits::{CONNECTIONS_MAX, HEADER_TIMEOUT, STOP_TIMEOUT};
 use crate::listen::{Listener, Socket, SocketFile};
+use crate::token::{Authority, Checker};
 use crate::{Error, routes};
 
 /// Serves the management interface on all `listeners` until `stop` is ready; then lets running
 /// calls finish for a few seconds. Needs a tokio runtime with I/O and time, a single-threaded one
 /// is enough; [`Control`] must not block it.
 ///
+/// Calls reach `control` through the gate, which asks for the rights of the caller: a user of the
+/// unix socket, or the holder of a token that `authority` knows.
+///
 /// # Errors
 /// [`Error::Listen`] when a socket cannot be handed to the runtime; nothing is served then.
 pub async fn serve(
     listeners: Vec<Listener>,
     control: Arc<dyn Control>,
+    authority: Arc<dyn Authority>,
     stop: impl Future<Output = ()>,
 ) -> Result<(), Error> {
     let (stopping, stopped) = watch::channel(false);
-    let router = routes::router(control);
+    let router = routes::router(Arc::new(Gate::new(control)));
+    let checker = Arc::new(Checker::new(authority));
     let mut loops = JoinSet::new();
     for listener in listeners {
-        let hosts = Arc::new(listener.hosts.clone());
-        let guarded = router.clone().layer(middleware::from_fn_with_state(hosts, guard::admit));
+        let entry = guard::Entry { hosts: listener.hosts.clone(), checker: Arc::clone(&checker) };
+        let entry = middleware::from_fn_with_state(Arc::new(entry), guard::admit);
+        let guarded = router.clone().layer(entry);
         let name = listener.address().to_string();
         let source = Source::new(listener)?;
         tracing::info!(address = name, "management interface");
@@ -70,7 +78,31 @@ enum Source {
         #[expect(dead_code, reason = "removes the file when dropped")] SocketFile,
         Door,
     ),
-    Tcp(TcpListener),
+    Tcp(TcpListener, Option<TlsAcceptor>),
+}
+
+/// A connection that was accepted; TLS is not spoken on it yet.
+enum Accepted {
+    Ready(Box<dyn Stream>),
+    Tls(TcpStream, TlsAcceptor),
+}
+
+impl Accepted {
+    /// The stream of requests; none where the other side does not get through TLS in time.
+    async fn established(self) -> Option<Box<dyn Stream>> {
+        let (stream, acceptor) = match self {
+            Self::Ready(stream) => return Some(stream),
+            Self::Tls(stream, acceptor) => (stream, acceptor),
+        };
+        match tokio::time::timeout(HEADER_TIMEOUT, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => Some(Box::new(stream)),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "a caller did not get through TLS");
+                None
+            }
+            Err(_) => None,
+        }
+    }
 }
 
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -83,13 +115,16 @@ impl Source {
             Socket::Unix(socket, file, door) => {
                 UnixListener::from_std(socket).map(|s| Self::Unix(s, file, door))
             }
-            Socket::Tcp(socket) => TcpListener::from_std(socket).map(Self::Tcp),
+            Socket::Tcp(socket, tls) => {
+                let tls = tls.map(|tls| tls.acceptor());
+                TcpListener::from_std(socket).map(|socket| Self::Tcp(socket, tls))
+            }
         }
         .map_err(|source| Error::Listen { address, source })
     }
 
     /// The next connection, and who made it.
-    async fn accept(&self) -> io::Result<(Box<dyn Stream>, Caller)> {
+    async fn accept(&self) -> io::Result<(Accepted, Caller)> {
         match self {
             Self::Unix(listener, _, door) => {
                 let (stream, _) = listener.accept().await?;
@@ -100,15 +135,19 @@ impl Source {
                     }
                     Err(_) => Caller::stranger("an unknown process"),
                 };
-                Ok((Box::new(stream), caller))
+                Ok((Accepted::Ready(Box::new(stream)), caller))
             }
-            Self::Tcp(listener) => {
+            Self::Tcp(listener, tls) => {
                 let (stream, peer) = listener.accept().await?;
                 // Answers are one small write: waiting to fill a segment only delays them.
                 stream.set_nodelay(true)?;
-                // Until it takes a token, TCP is what it was: open to every user who reaches it.
-                let rights = Rights { files: Files::Named, ..Rights::everything() };
-                Ok((Box::new(stream), Caller::new(peer.to_string(), rights)))
+                // The address alone proves nothing: a token must.
+                let from = peer.ip().to_canonical().to_string();
+                let stream = match tls {
+                    Some(acceptor) => Accepted::Tls(stream, acceptor.clone()),
+                    None => Accepted::Ready(Box::new(stream)),
+                };
+                Ok((stream, Caller::stranger(from)))
             }
         }
     }
@@ -127,9 +166,13 @@ async fn accept_all(source: Source, router: Router, mut stopped: watch::Receiver
             next = next => next,
         };
         match accepted {
-            Ok((stream, caller)) => {
-                let connection = serve_one(stream, router.clone(), stopped.clone());
-                let connection = caller::on_behalf_of(caller, connection);
+            Ok((accepted, caller)) => {
+                let (router, stopped) = (router.clone(), stopped.clone());
+                let connection = caller::on_behalf_of(caller, async move {
+                    if let Some(stream) = accepted.established().await {
+                        serve_one(stream, router, stopped).await;
+                    }
+                });
                 // The task is not awaited by handle: its slot comes back when it ends.
                 drop(tokio::spawn(async move {
                     connection.await;

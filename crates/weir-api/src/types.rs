@@ -29,6 +29,7 @@ mod schedule;
 mod snapshot;
 mod space;
 mod target;
+mod token;
 mod transfer;
 mod vdevs;
 mod volume;
@@ -76,6 +77,7 @@ pub use target::{
     NAME_PREFIX, Target, TargetChange, TargetCreate, TargetInitiator, TargetKey, TargetList,
     TargetLun, TargetSession, target_name,
 };
+pub use token::{Token, TokenCreate, TokenCreated, TokenKey, TokenList};
 pub use transfer::{
     ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, SendProgress,
     SendStart, SendStarted,

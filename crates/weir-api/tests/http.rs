@@ -18,6 +18,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use weir_api::access::Rights;
+use weir_api::caller::Caller;
+use weir_api::token::{Authority, NoTokens, SecretText};
 use weir_api::types::{
     ChapAccount, ExportCreate, InitiatorAllow, InitiatorKey, LunAdd, LunKey, Outcome, PoolCreate,
     PoolDestroy, PropertyValues, Protocol, SendStart, SnapshotCreate, TargetCreate, TargetKey,
@@ -43,10 +46,32 @@ fn start() -> Server {
     let fake = Arc::new(Fake::default());
     let (stop, stopped) = oneshot::channel::<()>();
     let control: Arc<dyn Control> = fake.clone();
-    let served = tokio::spawn(weir_api::serve(vec![unix, tcp], control, async {
-        drop(stopped.await);
-    }));
+    let served =
+        tokio::spawn(weir_api::serve(vec![unix, tcp], control, Arc::new(OneToken), async {
+            drop(stopped.await);
+        }));
     Server { unix: unix_at, tcp: tcp_at, fake, stop, served, dir }
+}
+
+/// Knows one token, of an admin.
+struct OneToken;
+
+const TOKEN: &str = "weir_of_this_test";
+
+impl Authority for OneToken {
+    fn caller(&self, token: &str, from: &str) -> Result<Caller, ApiError> {
+        if token != TOKEN {
+            return NoTokens.caller(token, from);
+        }
+        Ok(Caller::new("token test", Rights::everything()))
+    }
+
+    fn refused(&self, _from: &str, _times: u64) {}
+}
+
+/// A client over TCP, with the token.
+fn by_tcp(server: &Server) -> Client {
+    Client::new(server.tcp.clone()).with_token(SecretText::new(TOKEN.to_owned()))
 }
 
 fn tank() -> PoolCreate {
@@ -63,7 +88,8 @@ fn tank() -> PoolCreate {
 async fn raw(server: &Server, request: &str) -> (u16, String) {
     let Address::Tcp { host, port } = &server.tcp else { unreachable!() };
     let mut stream = TcpStream::connect((host.as_str(), *port)).await.unwrap();
-    let last = request.replacen("\r\n", "\r\nconnection: close\r\n", 1);
+    let more = format!("\r\nconnection: close\r\nauthorization: Bearer {TOKEN}\r\n");
+    let last = request.replacen("\r\n", &more, 1);
     stream.write_all(last.as_bytes()).await.unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).await.unwrap();
@@ -83,7 +109,7 @@ fn kind_of(body: &str) -> String {
 #[tokio::test]
 async fn targets_take_whole_names_and_give_them_back() {
     let server = start();
-    let client = Client::new(server.tcp.clone());
+    let client = by_tcp(&server);
     let name = weir_api::types::target_name("vms");
     let made = client.target_create(TargetCreate { name: name.clone() }).await.unwrap();
     assert_eq!((made.outcome, made.target.name.as_str()), (Outcome::Created, name.as_str()));
@@ -98,7 +124,8 @@ async fn targets_take_whole_names_and_give_them_back() {
     let allowed = client.target_allow(allow.clone()).await.unwrap();
     assert_eq!(allowed.target.initiators.len(), 1);
     let initiator = allow.initiator.clone();
-    let account = ChapAccount { user: "joe".to_owned(), secret_file: "/s".to_owned() };
+    let account =
+        ChapAccount { user: "joe".to_owned(), secret: None, secret_file: Some("/s".to_owned()) };
     let alone = InitiatorAllow { mutual: Some(account), ..allow };
     assert_eq!(client.target_allow(alone).await.unwrap_err().kind, ErrorKind::Invalid);
     let lun = LunAdd {
@@ -130,7 +157,7 @@ async fn targets_take_whole_names_and_give_them_back() {
 async fn both_sockets_serve_every_kind_of_thing() {
     let server = start();
     let unix = Client::new(server.unix.clone());
-    let tcp = Client::new(server.tcp.clone());
+    let tcp = by_tcp(&server);
     assert_eq!(unix.pool_create(tank()).await.unwrap().outcome(), Outcome::Created);
     assert_eq!(tcp.pool_create(tank()).await.unwrap().outcome(), Outcome::Unchanged);
     let volume = VolumeCreate {

@@ -12,6 +12,7 @@ pub mod error;
 pub mod hash;
 pub mod limits;
 pub mod names;
+pub mod private;
 pub mod size;
 pub mod units;
 

@@ -45,8 +45,19 @@ impl FileDevice {
     /// (for `ReadWrite`), in use by this or another process, or smaller than `len_bytes_min`.
     /// Nothing is changed.
     pub fn open(path: &Path, mode: OpenMode, len_bytes_min: u64) -> Result<Self, DeviceError> {
+        Self::open_at(path, path, mode, len_bytes_min)
+    }
+
+    /// As [`Self::open`], for a disk that was found already: `place` leads to it, such as the
+    /// `/proc/self/fd` name of a descriptor, and `path` is how it is called.
+    pub fn open_at(
+        place: &Path,
+        path: &Path,
+        mode: OpenMode,
+        len_bytes_min: u64,
+    ) -> Result<Self, DeviceError> {
         let name = path.to_string_lossy().into_owned();
-        match OpenDisk::open(path, &name, mode, len_bytes_min) {
+        match OpenDisk::open(place, &name, mode, len_bytes_min) {
             Ok(disk) => Ok(Self {
                 name,
                 disk: Arc::new(disk),

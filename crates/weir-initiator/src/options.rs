@@ -9,6 +9,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
+use weir_base::private::read_secret as read_secret_file;
 use weir_iscsi::pdu::Digests;
 use weir_iscsi::{Credentials, Secret};
 
@@ -121,11 +122,8 @@ impl fmt::Debug for LoginOptions {
 /// ends behind them not counted.
 fn read_secret(path: &Path) -> Result<Secret, InitiatorError> {
     let bad = |why: String| InitiatorError::Secret { file: path.display().to_string(), why };
-    let found = std::fs::metadata(path).map_err(|error| bad(error.to_string()))?;
-    if !found.is_file() || found.len() > 2 * SECRET_BYTES_MAX as u64 {
-        return Err(bad("is no file of one secret".to_owned()));
-    }
-    let mut bytes = std::fs::read(path).map_err(|error| bad(error.to_string()))?;
+    let mut bytes =
+        read_secret_file(path).map_err(|error| bad(format!("{error}; try: {}", error.action())))?;
     while bytes.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
         bytes.pop();
     }
@@ -149,6 +147,8 @@ mod tests {
         let file = |name: &str, content: &[u8]| {
             let path = dir.path().join(name);
             std::fs::write(&path, content).expect("written");
+            let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+            std::fs::set_permissions(&path, private).expect("closed to others");
             path
         };
         let (good, other) = (file("a", b"0123456789ab\n"), file("b", b"ba9876543210\r\n"));

@@ -13,6 +13,7 @@ use std::sync::atomic::AtomicBool;
 use clap::Args;
 use weir_api::ApiError;
 use weir_base::ErrorKind;
+use weir_base::private::read_secret;
 use weir_bench::clients::agent::{self, AgentError};
 use weir_bench::clients::{AgentInfo, ClientError, Clients, PORT, Secret};
 use weir_bench::target::Address;
@@ -77,9 +78,12 @@ fn unreachable(error: &ClientError) -> ApiError {
 
 fn secret(file: Option<&Path>) -> Result<Option<Secret>, ApiError> {
     let Some(file) = file else { return Ok(None) };
-    let text = std::fs::read_to_string(file).map_err(|error| {
-        let message = format!("cannot read the secret in {}: {error}", file.display());
-        ApiError::new(ErrorKind::NotFound, message)
+    let bytes = read_secret(file).map_err(|error| {
+        ApiError::new(error.kind(), error.to_string()).with_action(error.action())
+    })?;
+    let text = String::from_utf8(bytes).map_err(|_| {
+        let message = format!("the secret in {} is no text", file.display());
+        ApiError::new(ErrorKind::Invalid, message)
     })?;
     Secret::new(&text).map(Some).map_err(|error| invalid(&error))
 }

@@ -1,14 +1,18 @@
-//! Whether the disks that a call opened do anything.
+//! Which disks a call opened, whether they do anything, and which it may open.
 //!
 //! Not here: disks of open pools; their engine watches them.
 //!
 //! Invariant: keeps no disk open.
 
+use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use weir_device::Device;
+
+use super::files::{self, NamedDirs, Place};
 
 tokio::task_local! {
     static ACTIVITY: Arc<Activity>;
@@ -17,11 +21,27 @@ tokio::task_local! {
 /// The disks that one call opened.
 #[derive(Default)]
 pub(crate) struct Activity {
+    /// Where its caller may name disks; anywhere without.
+    named: Option<Arc<NamedDirs>>,
     steps: AtomicU64,
     disks: Mutex<Vec<Weak<dyn Device>>>,
 }
 
 impl Activity {
+    /// That of a call by the caller of the running task.
+    pub(super) fn of_caller(named: &Arc<NamedDirs>) -> Self {
+        let named = if files::caller_names_any() { None } else { Some(Arc::clone(named)) };
+        Self { named, ..Self::default() }
+    }
+
+    /// Resolves a path that the caller named; none where any path is good.
+    ///
+    /// # Errors
+    /// As [`NamedDirs::place`].
+    pub(super) fn place(&self, path: &Path) -> io::Result<Option<Place>> {
+        self.named.as_ref().map(|named| named.place(path)).transpose()
+    }
+
     /// That of the call the running task answers.
     pub(super) fn current() -> Arc<Self> {
         ACTIVITY.try_with(Arc::clone).unwrap_or_default()

@@ -26,8 +26,9 @@ use weir_api::types::{
     ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo, SnapshotChange,
     SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback,
     SnapshotTag, SnapshotsDestroyed, Target, TargetChange, TargetCreate, TargetKey, TargetList,
-    Volume, VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy,
-    VolumeList, VolumeRename, VolumeResize, VolumeSet,
+    TokenCreate, TokenCreated, TokenKey, TokenList, Volume, VolumeAdvice, VolumeAdvise,
+    VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
+    VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control, SendStream};
 use weir_base::{ErrorKind, Guid};
@@ -41,6 +42,7 @@ use super::activity::Activity;
 use super::changes::Changes;
 use super::clock::ServerClock;
 use super::exports::Registry;
+use super::files::CallerFiles;
 use super::jobs::Jobs;
 use super::offers::Of;
 use super::pools::{OpenPool, api_error};
@@ -48,6 +50,7 @@ use super::recorder::Record;
 use super::replication::Activities;
 use super::state::StateFile;
 use super::targets::TargetRegistry;
+use super::tokens::Tokens;
 use super::transfers::Transfers;
 use super::{convert, disks, lifecycle};
 
@@ -84,6 +87,8 @@ pub(super) struct Manager {
     /// Engines of pools that are being closed.
     pub(super) closing: Mutex<Vec<Weak<Engine>>>,
     pub(super) record: Record,
+    pub(super) tokens: Arc<Tokens>,
+    pub(super) files: CallerFiles,
     pub(super) advising: Jobs<VolumeAdvice>,
     pub(super) estimating: Jobs<DedupeForecast>,
     /// Streams under way.
@@ -113,6 +118,7 @@ impl Manager {
         state: StateFile,
         clients: Clients,
         record: Record,
+        (tokens, files): (Arc<Tokens>, CallerFiles),
     ) -> Self {
         let Clients { exports, nbd, targets, iscsi } = clients;
         Self {
@@ -128,6 +134,8 @@ impl Manager {
             changes: Changes::default(),
             closing: Mutex::default(),
             record,
+            tokens,
+            files,
             advising: Jobs::default(),
             estimating: Jobs::default(),
             transfers: Arc::default(),
@@ -601,6 +609,18 @@ impl Control for Manager {
 
     fn lun_remove(&self, lun: LunKey) -> Answer<'_, Removed> {
         Box::pin(async move { self.remove_lun(&lun) })
+    }
+
+    fn token_create(&self, request: TokenCreate) -> Answer<'_, TokenCreated> {
+        Box::pin(async move { self.tokens.create(request) })
+    }
+
+    fn token_list(&self) -> Answer<'_, TokenList> {
+        Box::pin(async { Ok(self.tokens.list()) })
+    }
+
+    fn token_revoke(&self, token: TokenKey) -> Answer<'_, Removed> {
+        Box::pin(async move { self.tokens.revoke(token) })
     }
 }
 

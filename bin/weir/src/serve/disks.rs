@@ -12,24 +12,48 @@ use weir_api::ApiError;
 use weir_api::types::{VdevKind as ApiKind, VdevRole as ApiRole, VdevSpec as ApiVdev};
 use weir_base::size::Human;
 use weir_base::{ErrorKind, Guid};
-use weir_device::{Device, DeviceError, FileDevice, OpenMode, probe_device};
+use weir_device::{Device, DeviceError, DeviceOp, FileDevice, OpenMode, probe_device};
 use weir_format::layout::DISK_BYTES_MIN;
 use weir_format::{VdevKind, VdevRole};
 use weir_pool::{Discovered, VdevSpec, discover};
 
 use super::activity::Activity;
+use super::files::{self, Place};
 
 pub(super) fn device_error(error: &DeviceError) -> ApiError {
+    if files::is_refusal(&error.source) {
+        return ApiError::new(ErrorKind::Permission, error.source.to_string())
+            .with_action(files::REFUSED_ACTION);
+    }
     ApiError::new(error.kind(), error.to_string())
 }
 
+/// Opens a disk that a caller named.
 fn open(
     path: &Path,
     mode: OpenMode,
     min: u64,
     activity: &Activity,
 ) -> Result<Arc<dyn Device>, DeviceError> {
-    let disk = FileDevice::open(path, mode, min).map(|disk| Arc::new(disk) as Arc<dyn Device>);
+    let place = activity.place(path).map_err(|source| DeviceError {
+        path: path.display().to_string(),
+        op: DeviceOp::Open,
+        offset: 0,
+        source,
+    })?;
+    let at = place.as_ref().map_or_else(|| path.to_owned(), Place::path);
+    open_at(&at, path, mode, min, activity)
+}
+
+fn open_at(
+    place: &Path,
+    path: &Path,
+    mode: OpenMode,
+    min: u64,
+    activity: &Activity,
+) -> Result<Arc<dyn Device>, DeviceError> {
+    let disk = FileDevice::open_at(place, path, mode, min);
+    let disk = disk.map(|disk| Arc::new(disk) as Arc<dyn Device>);
     #[cfg(test)]
     let disk = disk.map(|disk| faulty::front(path, disk));
     activity.opened(disk.as_ref().ok());
@@ -145,14 +169,15 @@ async fn refuse_content(disk: &dyn Device) -> Result<(), ApiError> {
     }
 }
 
-/// Opens the disks of a pool that exists; what cannot be opened is left out and named.
+/// Opens the disks of a pool that exists; what cannot be opened is left out and named. The server
+/// knows their paths: no caller names them now, and without a label of the pool none is changed.
 pub(super) fn open_known(
     paths: &[PathBuf],
     activity: &Activity,
 ) -> (Vec<Arc<dyn Device>>, Vec<DeviceError>) {
     let (mut disks, mut errors) = (Vec::new(), Vec::new());
     for path in paths {
-        match open(path, OpenMode::ReadWrite, 0, activity) {
+        match open_at(path, path, OpenMode::ReadWrite, 0, activity) {
             Ok(disk) => disks.push(disk),
             Err(error) => {
                 tracing::warn!(%error, "disk not available");
@@ -186,7 +211,7 @@ pub(crate) struct Scan {
 /// Looks at the named files, devices and directories (or at all block devices) for pools.
 pub(crate) async fn scan(search: &[String], activity: &Activity) -> Scan {
     let mut scan = Scan::default();
-    for path in candidates(search) {
+    for path in candidates(search, activity) {
         let disk = match open(&path, OpenMode::ReadOnly, 0, activity) {
             Ok(disk) => disk,
             Err(error) => {
@@ -218,7 +243,7 @@ pub(crate) async fn scan(search: &[String], activity: &Activity) -> Scan {
     scan
 }
 
-fn candidates(search: &[String]) -> Vec<PathBuf> {
+fn candidates(search: &[String], activity: &Activity) -> Vec<PathBuf> {
     if search.is_empty() {
         // Whole disks and partitions, as the kernel lists them.
         let list = std::fs::read_to_string("/proc/partitions").unwrap_or_default();
@@ -227,10 +252,20 @@ fn candidates(search: &[String]) -> Vec<PathBuf> {
     }
     let mut paths = Vec::new();
     for place in search.iter().map(PathBuf::from) {
-        match std::fs::read_dir(&place) {
+        let found = activity.place(&place);
+        let at = match &found {
+            Ok(Some(found)) => found.path(),
+            Ok(None) => place.clone(),
+            // Opening it tells why not.
+            Err(_) => {
+                paths.push(place);
+                continue;
+            }
+        };
+        match std::fs::read_dir(&at) {
             Ok(entries) => {
-                let files = entries.flatten().map(|entry| entry.path());
-                paths.extend(files.filter(|path| !path.is_dir()));
+                let files = entries.flatten().filter(|entry| !entry.path().is_dir());
+                paths.extend(files.map(|entry| place.join(entry.file_name())));
             }
             Err(_) => paths.push(place),
         }

@@ -7,7 +7,7 @@
 //! - what is shown is known by the number of its volume: it follows that through renames;
 //! - a volume is used by one protocol, unless somebody says that its clients know of each other.
 
-use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
@@ -17,6 +17,7 @@ use weir_api::types::{
     Removed, Target, TargetChange, TargetInitiator, TargetList, TargetLun, TargetSession,
 };
 use weir_base::ErrorKind;
+use weir_base::private::read_secret;
 use weir_dataset::{Engine, Volume};
 use weir_iscsi::{Credentials, Secret, Targets as _};
 
@@ -34,12 +35,15 @@ const ENTRIES_MAX: usize = 4096;
 
 /// Reads the file of a secret.
 fn credentials(account: &ChapAccount) -> Result<Credentials, ApiError> {
-    let ChapAccount { user, secret_file } = account;
+    let ChapAccount { user, secret_file, .. } = account;
+    let secret_file = secret_file.as_deref().unwrap_or_default();
     let bad = |why: String| {
         ApiError::new(ErrorKind::Invalid, format!("secret file {secret_file}: {why}"))
             .with_action("write 12 to 255 bytes into a file that only the server may read")
     };
-    let mut bytes = fs::read(secret_file).map_err(|error| bad(error.to_string()))?;
+    let mut bytes = read_secret(Path::new(secret_file)).map_err(|error| {
+        ApiError::new(error.kind(), error.to_string()).with_action(error.action())
+    })?;
     while bytes.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
         bytes.pop();
     }
@@ -220,6 +224,7 @@ impl Manager {
         let known = self.known_target(&name)?;
         self.remember(|state| state.targets.retain(|target| target.name != name))?;
         self.targets.close(&name);
+        known.initiators.iter().for_each(|entry| self.forget_secrets(entry, None));
         for lun in &known.luns {
             self.forget_unshown(lun);
         }
@@ -232,8 +237,11 @@ impl Manager {
     ) -> Result<TargetChange, ApiError> {
         let InitiatorAllow { target, initiator, chap, mutual } = request;
         let known = self.known_target(&target)?;
+        let before = known.initiators.iter().find(|entry| entry.name == initiator).cloned();
+        let chap = self.kept(chap, before.as_ref().and_then(|entry| entry.chap.as_ref()))?;
+        let mutual = self.kept(mutual, before.as_ref().and_then(|entry| entry.mutual.as_ref()))?;
         let new = KnownInitiator { name: initiator, chap, mutual };
-        let terms = terms(&new)?;
+        let terms = terms(&new).inspect_err(|_| self.forget_secrets(&new, before.as_ref()))?;
         let outcome = match known.initiators.iter().find(|entry| entry.name == new.name) {
             Some(entry) if *entry == new => Outcome::Unchanged,
             Some(_) => Outcome::Changed,
@@ -244,23 +252,52 @@ impl Manager {
             None => Outcome::Created,
         };
         let name = new.name.clone();
+        let kept = new.clone();
         self.change_target(&target, |known| {
             known.initiators.retain(|entry| entry.name != new.name);
             known.initiators.push(new);
         })?;
+        if let Some(before) = &before {
+            self.forget_secrets(before, Some(&kept));
+        }
         self.targets.allow(&target, &name, terms);
         self.changed(&target, outcome)
+    }
+
+    /// The account as it is remembered: with a file in the place of a secret that was sent.
+    fn kept(
+        &self,
+        account: Option<ChapAccount>,
+        before: Option<&ChapAccount>,
+    ) -> Result<Option<ChapAccount>, ApiError> {
+        let Some(ChapAccount { user, secret, secret_file }) = account else { return Ok(None) };
+        let before = before.and_then(|account| account.secret_file.as_deref());
+        let sent = secret.as_ref().map(|secret| secret.expose().as_bytes());
+        let file = self.files.secret(sent, secret_file.as_deref(), before)?;
+        Ok(Some(ChapAccount { user, secret: None, secret_file: Some(file) }))
+    }
+
+    /// Removes the kept secrets of an entry that `other` does not use.
+    fn forget_secrets(&self, entry: &KnownInitiator, other: Option<&KnownInitiator>) {
+        let files = |entry: &KnownInitiator| {
+            let accounts = entry.chap.iter().chain(&entry.mutual);
+            accounts.filter_map(|account| account.secret_file.clone()).collect::<Vec<_>>()
+        };
+        let used = other.map(files).unwrap_or_default();
+        for file in files(entry).iter().filter(|file| !used.contains(file)) {
+            self.files.secrets.forget(file);
+        }
     }
 
     pub(super) fn deny_initiator(&self, key: &InitiatorKey) -> Result<TargetChange, ApiError> {
         let InitiatorKey { target, initiator } = key;
         let known = self.known_target(target)?;
-        if known.initiators.iter().all(|entry| entry.name != *initiator) {
-            return Err(not_found("initiator", initiator));
-        }
+        let gone = known.initiators.iter().find(|entry| entry.name == *initiator);
+        let gone = gone.ok_or_else(|| not_found("initiator", initiator))?;
         self.change_target(target, |known| {
             known.initiators.retain(|entry| entry.name != *initiator);
         })?;
+        self.forget_secrets(gone, None);
         self.targets.deny(target, initiator);
         self.changed(target, Outcome::Removed)
     }

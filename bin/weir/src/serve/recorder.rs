@@ -24,9 +24,9 @@ use weir_api::types::{
     ScheduleChange, ScheduleList, ScheduleSet, ScrubAction, SendProgress, SendStart, SendStarted,
     ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
     SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Target, TargetChange,
-    TargetCreate, TargetKey, TargetList, VdevRole, VdevSpec, Volume, VolumeAdvice, VolumeAdvise,
-    VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
-    VolumeSet,
+    TargetCreate, TargetKey, TargetList, TokenCreate, TokenCreated, TokenKey, TokenList, VdevRole,
+    VdevSpec, Volume, VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate,
+    VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control, SendStream, caller};
 use weir_base::limits::DISK_SILENT;
@@ -179,7 +179,7 @@ impl Recorder {
         pool: &str,
         work: impl Future<Output = Result<T, ApiError>> + Send + 'static,
     ) -> Result<T, ApiError> {
-        let activity = Arc::new(Activity::default());
+        let activity = Arc::new(Activity::of_caller(&self.manager.files.dirs));
         let covered = Arc::clone(&activity).cover(work);
         let mut task = tokio::spawn(caller::on_behalf_of(caller::current(), covered));
         let mut patience = Patience::new();
@@ -734,5 +734,25 @@ impl Control for Recorder {
         let call = Call::new("lun_remove", &volume, &words);
         let manager = Arc::clone(&self.manager);
         Box::pin(self.change(call, removed, async move { manager.lun_remove(lun).await }))
+    }
+
+    fn token_create(&self, request: TokenCreate) -> Answer<'_, TokenCreated> {
+        let scope =
+            if request.scope.is_empty() { "all".to_owned() } else { request.scope.join(",") };
+        let words = format!("{} {} {scope}", request.name, request.role.name());
+        let call = Call::new("token_create", "", &words);
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.token_create(request).await };
+        Box::pin(self.change(call, |made: &TokenCreated| made.outcome, work))
+    }
+
+    fn token_list(&self) -> Answer<'_, TokenList> {
+        self.manager.token_list()
+    }
+
+    fn token_revoke(&self, token: TokenKey) -> Answer<'_, Removed> {
+        let call = Call::new("token_revoke", "", &token.name);
+        let manager = Arc::clone(&self.manager);
+        Box::pin(self.change(call, removed, async move { manager.token_revoke(token).await }))
     }
 }

@@ -28,6 +28,7 @@ use weir_base::{Clock as _, ErrorKind, SystemClock};
 
 use super::control::{Manager, not_found, split};
 use super::events::{Events, NewEvent};
+use super::files;
 use super::pools::api_error;
 use super::state::KnownReplication;
 
@@ -145,6 +146,9 @@ impl Manager {
         let engine = Arc::clone(&self.pool(pool)?.engine);
         let dataset = engine.volume(own).map_err(|error| api_error(&error))?.dataset().0;
         let pool_guid = engine.pool().guid().0;
+        let before = self.known_replications();
+        let before = before.into_iter().find(|known| known.key() == (pool_guid, dataset));
+        let (ca_file, secret_file) = self.replication_files(&request, before.as_ref())?;
         let mut new = KnownReplication {
             volume: request.volume,
             pool_guid,
@@ -152,8 +156,8 @@ impl Manager {
             to: request.to.parse::<PeerAddress>()?.to_string(),
             every_seconds: request.every_seconds,
             bandwidth_bytes: request.bandwidth_bytes,
-            ca_file: request.ca_file,
-            secret_file: request.secret_file,
+            ca_file,
+            secret_file,
             paused: false,
             unfinished: false,
             last_run_unix_ms: 0,
@@ -161,7 +165,10 @@ impl Manager {
             verified: None,
         };
         // Files that cannot be used are told now, not by the first run.
-        new.client()?;
+        if let Err(error) = new.client() {
+            self.forget_files_of(&new, before.as_ref());
+            return Err(error);
+        }
         let mut outcome = Outcome::Created;
         let mut taken = None;
         self.remember(|state| {
@@ -182,11 +189,48 @@ impl Manager {
             *known = new.clone();
         })?;
         if let Some(taken) = taken {
+            self.forget_files_of(&new, before.as_ref());
             let message = format!("{} is replicated to {taken} already", new.volume);
             return Err(ApiError::new(ErrorKind::Exists, message)
                 .with_action(format!("delete that first: weir replicate delete {}", new.volume)));
         }
+        if let Some(before) = &before {
+            self.forget_files_of(before, Some(&new));
+        }
         Ok(ReplicationChange { outcome, replication: self.show_replication(&new) })
+    }
+
+    /// The files of the certificates and the secret that a caller sent or named.
+    fn replication_files(
+        &self,
+        request: &ReplicationCreate,
+        before: Option<&KnownReplication>,
+    ) -> Result<(String, String), ApiError> {
+        let sent_ca = request.ca.as_ref().map(String::as_bytes);
+        let sent = request.secret.as_ref().map(|secret| secret.expose().as_bytes());
+        if sent_ca.is_some() && sent.is_none() && !files::caller_names_any() {
+            // The caller does not know this secret, and could have it sent to a server of its own.
+            let message = "a secret of the server goes only to servers that a certificate of the \
+                           server vouches for";
+            return Err(ApiError::new(ErrorKind::Permission, message).with_action(
+                "send the secret in the call, or name a file of the server in ca_file",
+            ));
+        }
+        let ca = request.ca_file.as_deref();
+        let ca = self.files.public(sent_ca, ca, before.map(|known| known.ca_file.as_str()))?;
+        let named = request.secret_file.as_deref();
+        let secret = self.files.secret(sent, named, before.map(|known| known.secret_file.as_str()));
+        let secret = secret.inspect_err(|_| self.files.secrets.forget(&ca))?;
+        Ok((ca, secret))
+    }
+
+    /// Removes the kept files of a replication that `other` does not use.
+    fn forget_files_of(&self, known: &KnownReplication, other: Option<&KnownReplication>) {
+        for path in [&known.ca_file, &known.secret_file] {
+            if other.is_none_or(|other| *path != other.ca_file && *path != other.secret_file) {
+                self.files.secrets.forget(path);
+            }
+        }
     }
 
     pub(super) fn list_replications(&self) -> ReplicationList {
@@ -252,8 +296,10 @@ impl Manager {
     }
 
     pub(super) fn delete_replication(&self, volume: String) -> Result<Removed, ApiError> {
-        let key = self.known_replication(&volume)?.key();
+        let known = self.known_replication(&volume)?;
+        let key = known.key();
         self.remember(|state| state.replications.retain(|known| known.key() != key))?;
+        self.forget_files_of(&known, None);
         if let Some(task) = self.activities.lock().remove(&key).and_then(|activity| activity.task) {
             task.abort();
         }

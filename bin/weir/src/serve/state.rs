@@ -5,6 +5,7 @@
 //!
 //! Invariant: the file is replaced whole and durably, so a crash leaves the old or the new one.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -119,6 +120,17 @@ pub(super) struct State {
     pub(super) replications: Vec<KnownReplication>,
     #[serde(default)]
     pub(super) targets: Vec<KnownTarget>,
+}
+
+impl State {
+    /// The files of secrets that something refers to.
+    pub(super) fn secret_files(&self) -> BTreeSet<&str> {
+        let sent = self.replications.iter().flat_map(|known| [&known.ca_file, &known.secret_file]);
+        let proven = self.targets.iter().flat_map(|target| &target.initiators);
+        let proven = proven.flat_map(|known| known.chap.iter().chain(&known.mutual));
+        let proven = proven.filter_map(|account| account.secret_file.as_ref());
+        sent.chain(proven).map(String::as_str).collect()
+    }
 }
 
 /// The file it is kept in.

@@ -20,7 +20,7 @@ pub(crate) mod uml;
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -192,9 +192,16 @@ impl Server {
     }
 
     pub(crate) fn weir_words(&self, words: &[&str]) -> Ran {
+        self.weir_with(words, &[])
+    }
+
+    /// As [`Self::weir_words`], with variables of the environment.
+    pub(crate) fn weir_with(&self, words: &[&str], variables: &[(&str, &str)]) -> Ran {
         let mut command = Command::new(WEIR);
         command.args(words).current_dir(&self.dir).stdin(Stdio::null());
+        command.env_remove("WEIR_TOKEN").env_remove("WEIR_TOKEN_FILE").env_remove("WEIR_CA");
         command.env("WEIR_API", format!("unix:{}", self.api.display()));
+        command.envs(variables.iter().copied());
         Ran::of(&words.join(" "), &command.output().unwrap())
     }
 
@@ -399,6 +406,23 @@ pub(crate) fn eventually(what: &str, limit: Duration, mut holds: impl FnMut() ->
         assert!(start.elapsed() < limit, "not within {limit:?}: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Writes a secret the way that Weir takes one: into a file that other users may not read.
+pub(crate) fn write_secret(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+/// Makes `NAME.pem`, a certificate of localhost that vouches for itself, and `NAME.key`.
+pub(crate) fn certificate(dirs: &Dirs, name: &str) {
+    let path = |end: &str| dirs.file(&format!("{name}.{end}")).display().to_string();
+    let (key, pem) = (path("key"), path("pem"));
+    let made = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"];
+    let of = ["-nodes", "-days", "30", "-subj", "/CN=weir"];
+    let names = ["-addext", "subjectAltName=DNS:localhost"];
+    let end = ["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", &key, "-out", &pem];
+    tool("openssl", &[&made[..], &of, &names, &end].concat());
 }
 
 /// Overwrites these bytes where a disk holds them.

@@ -1,4 +1,4 @@
-//! The calling side of two servers: TLS, and the secret in a header.
+//! The calling side of TLS: another server, with the secret in a header, or a management interface.
 //!
 //! Not here: which calls (client), keeping a connection between them (connection).
 //!
@@ -19,17 +19,19 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use super::{PeerAddress, Secret, certificates, unusable};
+use super::Secret;
 use crate::Error;
 use crate::connection::{Exchange, Kept};
 use crate::place::Address;
+use crate::tls::{certificates, unusable};
 
 /// The way to another server.
 pub(crate) struct PeerLink {
     place: Address,
     name: ServerName<'static>,
     connector: TlsConnector,
-    secret: Secret,
+    /// What another server asks for; a management interface asks for the token of the client.
+    secret: Option<Secret>,
     kept: Kept,
 }
 
@@ -40,10 +42,16 @@ impl std::fmt::Debug for PeerLink {
 }
 
 impl PeerLink {
-    pub(crate) fn new(to: &PeerAddress, ca: &Path, secret: Secret) -> Result<Self, Error> {
-        let place = Address::Tcp { host: to.host.clone(), port: to.port };
-        let name = ServerName::try_from(to.host.clone()).map_err(|_| Error::Address {
-            text: to.to_string(),
+    /// The way to a server whose certificate one in the file `ca` vouches for.
+    pub(crate) fn new(
+        host: &str,
+        port: u16,
+        ca: &Path,
+        secret: Option<Secret>,
+    ) -> Result<Self, Error> {
+        let place = Address::Tcp { host: host.to_owned(), port };
+        let name = ServerName::try_from(host.to_owned()).map_err(|_| Error::Address {
+            text: host.to_owned(),
             why: "no certificate can name this host",
         })?;
         let mut roots = RootCertStore::empty();
@@ -78,10 +86,12 @@ impl PeerLink {
         &self,
         mut request: Request<Full<Bytes>>,
     ) -> Result<Exchange, Error> {
-        let mut authorization: HeaderValue =
-            self.secret.header().parse().map_err(|error| self.broken(error))?;
-        authorization.set_sensitive(true);
-        request.headers_mut().insert(AUTHORIZATION, authorization);
+        if let Some(secret) = &self.secret {
+            let mut authorization: HeaderValue =
+                secret.header().parse().map_err(|error| self.broken(error))?;
+            authorization.set_sensitive(true);
+            request.headers_mut().insert(AUTHORIZATION, authorization);
+        }
         self.kept.exchange(request, self.connect(), |source| self.broken(source)).await
     }
 }

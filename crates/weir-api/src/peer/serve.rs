@@ -20,14 +20,14 @@ use axum::response::{IntoResponse as _, Response};
 use axum::{Json, Router};
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
 use weir_base::ErrorKind;
 
-use super::{Secret, certificates, private_key, unusable};
+use super::Secret;
 use crate::caller::{self, Caller};
 use crate::control::Control;
 use crate::limits::{HEADER_TIMEOUT, PEERS_MAX, STOP_TIMEOUT};
 use crate::place::Address;
+use crate::tls::Tls;
 use crate::wire::{ApiError, ErrorBody};
 use crate::{Error, guard, routes, server};
 
@@ -43,20 +43,11 @@ impl PeerListener {
     /// Listens on a TCP address; port 0 picks a free one.
     ///
     /// # Errors
-    /// [`Error::File`] for a certificate, key or secret that cannot be used; as
+    /// [`Error::File`] or [`Error::Private`] for a secret that cannot be used; as
     /// [`Listener::bind`](crate::Listener::bind) for the address.
-    pub fn bind(
-        address: &Address,
-        certificate: &Path,
-        key: &Path,
-        secret: &Path,
-    ) -> Result<Self, Error> {
+    pub fn bind(address: &Address, tls: &Tls, secret: &Path) -> Result<Self, Error> {
         let secret = Secret::read(secret)?;
-        let config = ServerConfig::builder()
-            .with_no_client_auth()
-            .with_single_cert(certificates(certificate)?, private_key(key)?)
-            .map_err(|error| unusable(certificate, error))?;
-        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let acceptor = tls.acceptor();
         let Address::Tcp { host, port } = address else {
             let why = "peers are listened for on a TCP address";
             return Err(Error::Address { text: address.to_string(), why });

@@ -2,7 +2,7 @@
 //!
 //! Not here: when one is due (the server), the streams (transfer).
 //!
-//! Invariant: a secret is never part of any of it; the file that holds it is.
+//! Invariant: a secret may come in, and never goes out.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -11,6 +11,7 @@ use weir_base::names;
 use super::{Outcome, Request};
 use crate::Error;
 use crate::peer::PeerAddress;
+use crate::token::SecretText;
 
 /// What names of snapshots begin with that replication takes by itself.
 pub const REPLICATION_PREFIX: &str = "repl-";
@@ -34,10 +35,19 @@ pub struct ReplicationCreate {
     /// Most bytes of streams per second; no limit without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth_bytes: Option<u64>,
-    /// File on the server with the certificate that the other server's was signed with (PEM).
-    pub ca_file: String,
-    /// File on the server with the secret that the other server asks for.
-    pub secret_file: String,
+    /// The certificate that the other server's was signed with (PEM); this, or `ca_file`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<String>,
+    /// File on the server with that certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_file: Option<String>,
+    /// The secret that the other server asks for; this, or `secret_file`. No call shows it again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, write_only)]
+    pub secret: Option<SecretText>,
+    /// File on the server with that secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_file: Option<String>,
 }
 
 impl Request for ReplicationCreate {
@@ -50,8 +60,18 @@ impl Request for ReplicationCreate {
         if self.bandwidth_bytes == Some(0) {
             return Err(Error::NoBandwidth);
         }
-        Ok(())
+        one_of("ca", self.ca.is_some(), self.ca_file.is_some())?;
+        one_of("secret", self.secret.is_some(), self.secret_file.is_some())
     }
+}
+
+/// Checks that something was either sent or named.
+pub(super) fn one_of(field: &'static str, sent: bool, named: bool) -> Result<(), Error> {
+    if sent != named {
+        return Ok(());
+    }
+    let why = format!("comes in {field} or in {field}_file, one of the two");
+    Err(Error::Field { field, why })
 }
 
 /// What to do with a replication.

@@ -5,14 +5,16 @@
 //! Invariants:
 //! - a target is known by its iSCSI name; a name without `iqn.`, `eui.` or `naa.` is short for one
 //!   under [`NAME_PREFIX`];
-//! - a secret is never part of a call: files that hold them are named.
+//! - a secret may come in, and never goes out.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_base::names;
 
+use super::replication::one_of;
 use super::{Outcome, Request};
 use crate::Error;
+use crate::token::SecretText;
 
 /// What stands before a short name of a target.
 pub const NAME_PREFIX: &str = "iqn.2026-01.org.weir:";
@@ -61,15 +63,19 @@ impl Request for TargetKey {
     }
 }
 
-/// A name and the file with its secret, as CHAP wants them.
+/// A name and its secret, as CHAP wants them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChapAccount {
     /// CHAP_N: any text.
     pub user: String,
-    /// File on the server's machine that holds the secret: 12 to 255 bytes, a newline at the end
-    /// not counted.
-    pub secret_file: String,
+    /// The secret: 12 to 255 bytes; this, or `secret_file`. No call shows it again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, write_only)]
+    pub secret: Option<SecretText>,
+    /// File on the server's machine that holds the secret, a newline at the end not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_file: Option<String>,
 }
 
 /// Lets an initiator log in to a target; again: on other conditions.
@@ -103,6 +109,7 @@ impl Request for InitiatorAllow {
                 let why = format!("has 1 to {} bytes", names::ISCSI_BYTES_MAX);
                 return Err(Error::Field { field: "user", why });
             }
+            one_of("secret", account.secret.is_some(), account.secret_file.is_some())?;
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use weir_api::stream::Bytes;
+use weir_api::token::SecretText;
 use weir_api::types::{
     Bookmark, BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, Compression,
     DedupeEstimate, DedupeForecast, DigestList, DigestRequest, Event, EventLevel, EventList,
@@ -24,9 +25,10 @@ use weir_api::types::{
     ReplicationState, Schedule, ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart,
     SendStarted, ServerInfo, Snapshot, SnapshotChange, SnapshotClone, SnapshotCreate,
     SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback, SnapshotTag,
-    SnapshotsDestroyed, Target, TargetChange, TargetCreate, TargetKey, TargetList, Volume,
-    VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList,
-    VolumeRename, VolumeResize, VolumeSet,
+    SnapshotsDestroyed, Target, TargetChange, TargetCreate, TargetKey, TargetList, Token,
+    TokenCreate, TokenCreated, TokenKey, TokenList, Volume, VolumeAdvice, VolumeAdvise,
+    VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
+    VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control, SendStream};
 use weir_base::ErrorKind;
@@ -726,5 +728,30 @@ impl Control for Fake {
             Ok(()) => removed(lun.number.to_string()),
             Err(error) => ready(Err(error)),
         }
+    }
+
+    fn token_create(&self, request: TokenCreate) -> Answer<'_, TokenCreated> {
+        let TokenCreate { name, role, scope, expires_unix_ms } = request;
+        let token = Token {
+            name,
+            role,
+            scope,
+            created_by: "a test".to_owned(),
+            created_unix_ms: 0,
+            expires_unix_ms,
+            is_expired: false,
+            last_used_unix_ms: None,
+            last_used_from: None,
+        };
+        let secret = SecretText::new("weir_0".to_owned());
+        ready(Ok(TokenCreated { outcome: Outcome::Created, token, secret }))
+    }
+
+    fn token_list(&self) -> Answer<'_, TokenList> {
+        ready(Ok(TokenList { tokens: Vec::new(), refused: 0 }))
+    }
+
+    fn token_revoke(&self, token: TokenKey) -> Answer<'_, Removed> {
+        removed(token.name)
     }
 }

@@ -96,6 +96,8 @@ impl Fio {
     ) -> Result<DriverRun, FioError> {
         let missing = |source| FioError::Missing { program: self.program.clone(), source };
         let mut command = Command::new(&self.program);
+        // What this process may do with a server is no matter of its child.
+        command.env_remove("WEIR_TOKEN").env_remove("WEIR_TOKEN_FILE");
         command.args(["--output-format=json", "-"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         directory.map(|directory| command.current_dir(directory));

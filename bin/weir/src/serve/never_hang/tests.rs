@@ -23,10 +23,13 @@ use crate::serve::control::Clients;
 use crate::serve::disks::faulty::faults;
 use crate::serve::events::Events;
 use crate::serve::exports::Registry;
+use crate::serve::files::{CallerFiles, NamedDirs};
 use crate::serve::history::History;
 use crate::serve::recorder::{Record, Recorder};
+use crate::serve::secrets::Secrets;
 use crate::serve::state::StateFile;
 use crate::serve::targets::TargetRegistry;
+use crate::serve::tokens::Tokens;
 use crate::serve::vdevs;
 
 /// What every call is promised.
@@ -55,11 +58,16 @@ fn start_in(dir: tempfile::TempDir) -> Server {
     let record = Record { events: Arc::new(Events::new()), history };
     let targets = TargetRegistry::new(Vec::new(), dir.path());
     let clients = Clients { exports: registry, nbd, targets, iscsi: None };
-    let manager = Arc::new(Manager::new((256 << 20, 1 << 20), state, clients, record.clone()));
+    let tokens = Arc::new(Tokens::load(dir.path(), Arc::clone(&record.events)).unwrap());
+    let dirs = Arc::new(NamedDirs::new(&[]).unwrap());
+    let files = CallerFiles { dirs, secrets: Secrets::of(dir.path()) };
+    let own = (Arc::clone(&tokens), files);
+    let manager = Arc::new(Manager::new((256 << 20, 1 << 20), state, clients, record.clone(), own));
     let api = Address::Unix(dir.path().join("api"));
     let listener = Listener::bind(&api).unwrap();
     let recorder = Arc::new(Recorder::new(Arc::clone(&manager), record));
-    let serving = tokio::spawn(weir_api::serve(vec![listener], recorder, std::future::pending()));
+    let serving =
+        tokio::spawn(weir_api::serve(vec![listener], recorder, tokens, std::future::pending()));
     Server { dir, manager, client: Client::new(api), serving }
 }
 

@@ -1,0 +1,101 @@
+//! The server's side of TLS: a certificate and its key, from files that may be replaced.
+//!
+//! Not here: the client's side (`peer::link`), who may call once the connection stands (`token`).
+//!
+//! Invariants:
+//! - a key that other users may read is refused;
+//! - after a reload new connections get the new certificate; where the files cannot be used the old
+//!   one stays in use.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
+use tokio_rustls::rustls::sign::CertifiedKey;
+use weir_base::private::read_secret;
+
+use crate::Error;
+
+/// A certificate that is served, with the files that it is from.
+#[derive(Clone)]
+pub struct Tls {
+    certificate: PathBuf,
+    key: PathBuf,
+    served: Arc<Served>,
+}
+
+struct Served(RwLock<Arc<CertifiedKey>>);
+
+impl fmt::Debug for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Served(..)")
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tls({})", self.certificate.display())
+    }
+}
+
+impl ResolvesServerCert for Served {
+    fn resolve(&self, _client: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0.read()))
+    }
+}
+
+impl Tls {
+    /// Reads a certificate and its key (PEM).
+    ///
+    /// # Errors
+    /// [`Error::File`] for files that cannot be used or do not belong together,
+    /// [`Error::Private`] for a key that other users may read.
+    pub fn load(certificate: &Path, key: &Path) -> Result<Self, Error> {
+        let served = Arc::new(Served(RwLock::new(read(certificate, key)?)));
+        Ok(Self { certificate: certificate.to_owned(), key: key.to_owned(), served })
+    }
+
+    /// Reads the files again.
+    ///
+    /// # Errors
+    /// As [`Self::load`]; what was served before is served still.
+    pub fn reload(&self) -> Result<(), Error> {
+        *self.served.0.write() = read(&self.certificate, &self.key)?;
+        Ok(())
+    }
+
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        let served: Arc<dyn ResolvesServerCert> = Arc::<Served>::clone(&self.served);
+        let config = ServerConfig::builder().with_no_client_auth().with_cert_resolver(served);
+        TlsAcceptor::from(Arc::new(config))
+    }
+}
+
+fn read(certificate: &Path, key: &Path) -> Result<Arc<CertifiedKey>, Error> {
+    let chain = certificates(certificate)?;
+    let key =
+        PrivateKeyDer::from_pem_slice(&read_secret(key)?).map_err(|error| unusable(key, error))?;
+    let pair = CertifiedKey::from_der(chain, key, &ring::default_provider());
+    Ok(Arc::new(pair.map_err(|error| unusable(certificate, error))?))
+}
+
+pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let read = CertificateDer::pem_file_iter(path).map_err(|error| unusable(path, error))?;
+    let all: Result<Vec<_>, _> = read.collect();
+    let all = all.map_err(|error| unusable(path, error))?;
+    if all.is_empty() {
+        return Err(unusable(path, "there is no certificate in it"));
+    }
+    Ok(all)
+}
+
+pub(crate) fn unusable(path: &Path, why: impl fmt::Display) -> Error {
+    Error::File { path: path.to_owned(), why: why.to_string() }
+}

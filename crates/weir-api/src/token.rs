@@ -1,0 +1,262 @@
+//! Tokens on the wire: what they look like, and the check of every request that carries one.
+//!
+//! Not here: the list of tokens (the server's [`Authority`]), their JSON types (`types`).
+//!
+//! A token is `weir_` and 64 hexadecimal digits: 256 random bits, so that none can be guessed and a
+//! plain hash protects the list. It travels in the header `Authorization: Bearer TOKEN`.
+//!
+//! Invariants:
+//! - a token in a URL is refused, for URLs end up in logs and histories of shells;
+//! - a request that carries a token has that token's rights, also over the unix socket;
+//! - a right token is never delayed; a wrong one costs its sender a delay that doubles, and the
+//!   server at most [`GUESSES_WAITING_MAX`] connections.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, Uri};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+use weir_base::ErrorKind;
+
+use crate::caller::Caller;
+use crate::door::GROUP;
+use crate::limits::{
+    GUESS_DELAY_MAX, GUESS_DELAY_MIN, GUESS_FORGOTTEN, GUESSERS_MAX, GUESSES_WAITING_MAX,
+};
+use crate::wire::ApiError;
+
+/// What every token begins with, so that people and scanners know one when they see it.
+pub const TOKEN_PREFIX: &str = "weir_";
+
+/// Random bytes of a token.
+pub const TOKEN_BYTES: usize = 32;
+
+/// A secret as text; `Debug` does not print it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SecretText(String);
+
+impl SecretText {
+    /// A secret.
+    pub fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    /// The text, to be sent or hashed and never printed.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for SecretText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretText(..)")
+    }
+}
+
+/// The list of tokens.
+pub trait Authority: Send + Sync + 'static {
+    /// The caller that a token stands for, if it is known and has not ended.
+    ///
+    /// # Errors
+    /// `Permission`, without a word about why: a stranger learns nothing.
+    fn caller(&self, token: &str, from: &str) -> Result<Caller, ApiError>;
+
+    /// Notes that a token from `from` was refused, for the `times`-th time in a row.
+    fn refused(&self, from: &str, times: u64);
+}
+
+/// An authority that knows no token.
+#[derive(Debug)]
+pub struct NoTokens;
+
+impl Authority for NoTokens {
+    fn caller(&self, _token: &str, _from: &str) -> Result<Caller, ApiError> {
+        Err(unknown_token())
+    }
+
+    fn refused(&self, _from: &str, _times: u64) {}
+}
+
+/// The refusal of a token that is not known.
+pub fn unknown_token() -> ApiError {
+    ApiError::new(ErrorKind::Permission, "this token is not known, has expired or was revoked")
+        .with_action("ask an administrator of the server for another: weir token create")
+}
+
+/// What checks the callers of one server.
+pub(crate) struct Checker {
+    authority: Arc<dyn Authority>,
+    guesses: Guesses,
+}
+
+impl Checker {
+    pub(crate) fn new(authority: Arc<dyn Authority>) -> Self {
+        Self { authority, guesses: Guesses::default() }
+    }
+
+    /// Who makes a request that came over the connection of `connected`.
+    pub(crate) async fn caller(
+        &self,
+        connected: Caller,
+        uri: &Uri,
+        headers: &HeaderMap,
+    ) -> Result<Caller, ApiError> {
+        refuse_in_url(uri)?;
+        let mut given = headers.get_all(AUTHORIZATION).iter();
+        let (first, second) = (given.next(), given.next());
+        let Some(header) = first else {
+            return if connected.rights().is_some() {
+                Ok(connected)
+            } else {
+                Err(no_token(&connected))
+            };
+        };
+        let text = header.to_str().ok().filter(|_| second.is_none());
+        let token = text.and_then(|text| text.split_once(' '));
+        let token = token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+        let from = connected.to_string();
+        let found = match token {
+            Some((_, token)) => self.authority.caller(token.trim(), &from),
+            None => Err(unknown_token()),
+        };
+        if found.is_err() {
+            let (times, delay) = self.guesses.note(&from, Instant::now());
+            self.authority.refused(&from, times);
+            self.guesses.wait(delay).await;
+        }
+        found
+    }
+}
+
+fn no_token(caller: &Caller) -> ApiError {
+    let message = format!("{caller} may not call this server without a token");
+    let action = format!(
+        "over the unix socket: run it as root, as the user of the server, or as a member of the \
+         group {GROUP} (as root: usermod -aG {GROUP} USER, then log in again); over TCP: make a \
+         token on the server with 'weir token create', and name its file in WEIR_TOKEN_FILE"
+    );
+    ApiError::new(ErrorKind::Permission, message).with_action(action)
+}
+
+fn refuse_in_url(uri: &Uri) -> Result<(), ApiError> {
+    let text = uri.path_and_query().map_or("", |text| text.as_str());
+    let names_one = |part: &str| {
+        let name = part.split('=').next().unwrap_or_default().to_ascii_lowercase();
+        ["token", "access_token", "authorization", "api_key"].contains(&name.as_str())
+    };
+    let query = uri.query().unwrap_or_default();
+    if !text.contains(TOKEN_PREFIX) && !query.split('&').any(names_one) {
+        return Ok(());
+    }
+    let message = "a token was sent in a URL, where logs and shells keep it";
+    Err(ApiError::new(ErrorKind::Invalid, message).with_action(
+        "revoke it (weir token revoke), make another, and send it as Authorization: Bearer TOKEN",
+    ))
+}
+
+/// Wrong tokens by sender.
+struct Guesses {
+    seen: Mutex<BTreeMap<String, Seen>>,
+    waiting: Semaphore,
+}
+
+struct Seen {
+    times: u64,
+    last: Instant,
+}
+
+impl Default for Guesses {
+    fn default() -> Self {
+        Self { seen: Mutex::default(), waiting: Semaphore::new(GUESSES_WAITING_MAX) }
+    }
+}
+
+impl Guesses {
+    /// Counts a wrong token; returns how many there were in a row, and the delay that it costs.
+    fn note(&self, from: &str, now: Instant) -> (u64, Duration) {
+        let mut seen = self.seen.lock();
+        seen.retain(|_, seen| now.duration_since(seen.last) < GUESS_FORGOTTEN);
+        let from = network(from);
+        if seen.len() >= GUESSERS_MAX && !seen.contains_key(&from) {
+            let oldest = seen.iter().min_by_key(|(_, seen)| seen.last).map(|(key, _)| key.clone());
+            oldest.and_then(|oldest| seen.remove(&oldest));
+        }
+        let entry = seen.entry(from).or_insert(Seen { times: 0, last: now });
+        (entry.times, entry.last) = (entry.times + 1, now);
+        let doublings = u32::try_from(entry.times - 1).unwrap_or(u32::MAX).min(16);
+        (entry.times, (GUESS_DELAY_MIN * 2_u32.pow(doublings)).min(GUESS_DELAY_MAX))
+    }
+
+    /// Waits, unless too many wait already: then the answer comes at once and the places of
+    /// connections stay free for others.
+    async fn wait(&self, delay: Duration) {
+        if let Ok(_place) = self.waiting.try_acquire() {
+            tokio::time::sleep(delay).await;
+        }
+    }
+}
+
+/// Where a sender is: an IPv6 user has a whole /64 to send from.
+fn network(from: &str) -> String {
+    match from.parse::<IpAddr>() {
+        Ok(IpAddr::V6(ip)) => {
+            let [a, b, c, d, ..] = ip.segments();
+            format!("{a:x}:{b:x}:{c:x}:{d:x}::/64")
+        }
+        _ => from.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn token_in_a_url_is_refused() {
+        let token = format!("{TOKEN_PREFIX}{}", "0".repeat(2 * TOKEN_BYTES));
+        for bad in [
+            "/v1/pools?token=x".to_owned(),
+            "/v1/pools?a=b&access_token=x".to_owned(),
+            "/v1/pools?Authorization=x".to_owned(),
+            format!("/v1/pools?q={token}"),
+            format!("/v1/pools/{token}"),
+        ] {
+            let error = refuse_in_url(&bad.parse().unwrap()).expect_err(&bad);
+            assert!(error.action.contains("revoke"), "{error}");
+        }
+        refuse_in_url(&"/v1/volumes/a/b/receive?pool=token".parse().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn delay_of_wrong_tokens_doubles_by_network_and_is_forgotten() {
+        let guesses = Guesses::default();
+        let start = Instant::now();
+        let note = |from: &str, at: Duration| guesses.note(from, start + at);
+        assert_eq!(note("10.0.0.1", Duration::ZERO), (1, GUESS_DELAY_MIN));
+        assert_eq!(note("10.0.0.1", Duration::ZERO), (2, GUESS_DELAY_MIN * 2));
+        assert_eq!(note("10.0.0.2", Duration::ZERO).0, 1);
+        assert_eq!(note("2001:db8::1", Duration::ZERO).0, 1);
+        assert_eq!(note("2001:db8::ffff:1", Duration::ZERO).0, 2);
+        for _ in 0..80 {
+            note("10.0.0.1", Duration::ZERO);
+        }
+        assert_eq!(note("10.0.0.1", Duration::ZERO).1, GUESS_DELAY_MAX);
+        assert_eq!(note("10.0.0.1", GUESS_FORGOTTEN), (1, GUESS_DELAY_MIN));
+        for number in 0..2 * GUESSERS_MAX {
+            note(&format!("user {number}"), Duration::ZERO);
+        }
+        assert_eq!(guesses.seen.lock().len(), GUESSERS_MAX);
+    }
+
+    #[test]
+    fn secrets_are_never_printed() {
+        assert_eq!(format!("{:?}", SecretText::new("abc".into())), "SecretText(..)");
+    }
+}

@@ -1,0 +1,175 @@
+//! Files and directories that hold secrets: whether other users may read them.
+//!
+//! Not here: what the secrets mean.
+//!
+//! Invariants:
+//! - a file is judged by the descriptor that it is read through, so it cannot be another one then;
+//! - a file that others may read or write is refused with the command that mends it;
+//! - no error carries any of the content.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use crate::ErrorKind;
+
+/// Permission bits of users other than the owner.
+const OTHERS: u32 = 0o077;
+
+/// Longest file of a secret: keys and certificates fit, a disk does not.
+const BYTES_MAX: u64 = 64 << 10;
+
+/// `O_NONBLOCK`: a pipe in the place of the file must not hold up the caller.
+const NONBLOCK: i32 = 0o4000;
+
+/// Why a file with a secret is not used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PrivateError {
+    /// It cannot be read.
+    #[error("cannot read the secret file {}: {source}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It is no file, or one that holds more than a secret.
+    #[error("{} is no file of a secret: it must be a file of at most {BYTES_MAX} bytes", path.display())]
+    NoFile {
+        /// Which.
+        path: PathBuf,
+    },
+    /// Others may read or change it.
+    #[error("{} is open to other users (mode {mode:04o})", path.display())]
+    Open {
+        /// Which.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+        /// Whether it is a directory.
+        is_dir: bool,
+    },
+}
+
+impl PrivateError {
+    /// The error by what can be done about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Read { source, .. } => match source.kind() {
+                io::ErrorKind::NotFound => ErrorKind::NotFound,
+                io::ErrorKind::PermissionDenied => ErrorKind::Permission,
+                _ => ErrorKind::Unavailable,
+            },
+            Self::NoFile { .. } => ErrorKind::Invalid,
+            Self::Open { .. } => ErrorKind::Permission,
+        }
+    }
+
+    /// What to do about it.
+    pub fn action(&self) -> String {
+        match self {
+            Self::Read { .. } => "check the path and its mode".to_owned(),
+            Self::NoFile { .. } => "name the file with the secret".to_owned(),
+            Self::Open { path, is_dir, .. } => {
+                let mode = if *is_dir { "700" } else { "600" };
+                format!("chmod {mode} {}", path.display())
+            }
+        }
+    }
+}
+
+/// Reads a file that holds a secret.
+///
+/// # Errors
+/// [`PrivateError::Open`] for a file that other users may read or write.
+pub fn read_secret(path: &Path) -> Result<Vec<u8>, PrivateError> {
+    read_secret_at(path, path)
+}
+
+/// As [`read_secret`], of a file that was found already: `place` leads to it, and `path` is how
+/// errors call it.
+pub fn read_secret_at(place: &Path, path: &Path) -> Result<Vec<u8>, PrivateError> {
+    let read = |source| PrivateError::Read { path: path.to_owned(), source };
+    let file = OpenOptions::new().read(true).custom_flags(NONBLOCK).open(place).map_err(read)?;
+    let meta = file.metadata().map_err(read)?;
+    if !meta.is_file() || meta.len() > BYTES_MAX {
+        return Err(PrivateError::NoFile { path: path.to_owned() });
+    }
+    check(path, &meta)?;
+    let mut bytes = Vec::with_capacity(meta.len() as usize);
+    file.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(read)?;
+    if bytes.len() as u64 > BYTES_MAX {
+        return Err(PrivateError::NoFile { path: path.to_owned() });
+    }
+    Ok(bytes)
+}
+
+/// Checks that a directory is closed to other users.
+///
+/// # Errors
+/// [`PrivateError::Open`] where others may list, read or change what is in it.
+pub fn check_dir(path: &Path) -> Result<(), PrivateError> {
+    let read = |source| PrivateError::Read { path: path.to_owned(), source };
+    let meta = File::open(path).and_then(|dir| dir.metadata()).map_err(read)?;
+    check(path, &meta)
+}
+
+fn check(path: &Path, meta: &Metadata) -> Result<(), PrivateError> {
+    let mode = meta.mode() & 0o7777;
+    if mode & OTHERS == 0 {
+        return Ok(());
+    }
+    Err(PrivateError::Open { path: path.to_owned(), mode, is_dir: meta.is_dir() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{Permissions, set_permissions, write};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn secret_file_that_others_may_read_is_refused_with_the_command() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("secret");
+        write(&path, "s3cret").unwrap();
+        for mode in [0o640, 0o604, 0o620, 0o666, 0o644] {
+            set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            let error = read_secret(&path).expect_err("open to others");
+            assert_eq!(error.action(), format!("chmod 600 {}", path.display()));
+            assert!(error.to_string().contains(&format!("{mode:04o}")), "{error}");
+            assert!(!error.to_string().contains("s3cret"));
+        }
+        for mode in [0o600, 0o400, 0o700] {
+            set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            assert_eq!(read_secret(&path).unwrap(), b"s3cret");
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_of_a_secret_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(matches!(read_secret(dir.path()), Err(PrivateError::NoFile { .. })));
+        let absent = read_secret(&dir.path().join("absent")).expect_err("absent");
+        assert_eq!(absent.kind(), ErrorKind::NotFound);
+        let large = dir.path().join("large");
+        write(&large, vec![b'x'; 70_000]).unwrap();
+        set_permissions(&large, Permissions::from_mode(0o600)).unwrap();
+        assert!(matches!(read_secret(&large), Err(PrivateError::NoFile { .. })));
+    }
+
+    #[test]
+    fn directory_that_others_may_list_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        for mode in [0o755, 0o750, 0o701, 0o777] {
+            set_permissions(dir.path(), Permissions::from_mode(mode)).unwrap();
+            let error = check_dir(dir.path()).expect_err("open to others");
+            assert_eq!(error.action(), format!("chmod 700 {}", dir.path().display()));
+        }
+        set_permissions(dir.path(), Permissions::from_mode(0o700)).unwrap();
+        check_dir(dir.path()).unwrap();
+    }
+}
