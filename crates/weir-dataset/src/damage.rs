@@ -462,10 +462,12 @@ impl Engine {
             for _ in 0..RESTARTS_MAX {
                 match self.find_shared_in(&volume, &wanted).await {
                     Err(PoolError::NoSegment { .. }) => {}
-                    done => {
-                        done?;
+                    Err(error) => {
+                        self.pool().check_alive()?;
+                        tracing::warn!(%error, "what leads to a damaged block is not all known");
                         break;
                     }
+                    Ok(()) => break,
                 }
             }
         }

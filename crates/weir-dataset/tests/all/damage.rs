@@ -135,10 +135,10 @@ impl Pool {
     /// Lets the engine look up who shares what is on the list.
     fn settle(&mut self) {
         let engine = &self.engine;
-        let mut naps = 0;
+        let naps = std::cell::Cell::new(0);
         now(engine.run_scans(|_| {
-            naps += 1;
-            if naps == 3 {
+            naps.set(naps.get() + 1);
+            if naps.get() == 3 {
                 engine.stop();
             }
             std::future::ready(())
