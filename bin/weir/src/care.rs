@@ -101,7 +101,7 @@ pub(crate) enum CareVerb {
         /// The new disk; without it another one that has the same path now
         new: Option<String>,
     },
-    /// Set error counts to zero and take faulted disks into use again
+    /// Set error counts to zero, take faulted disks into use again, give up volumes that are lost
     Clear {
         /// Name of the pool
         name: String,

@@ -28,6 +28,7 @@ mod history;
 mod jobs;
 mod legs;
 mod lifecycle;
+pub(crate) mod losses;
 mod luns;
 mod medium;
 mod never_hang;

@@ -42,8 +42,8 @@ struct Cut {
     volumes: Vec<Frozen>,
     /// The pool's own record, if it is to be stored.
     own: Option<PoolRecord>,
-    /// Whether every record of the directory is to be stored.
-    whole: bool,
+    /// All of the directory is rewritten.
+    all: bool,
 }
 
 /// One volume's part of a txg.
@@ -154,11 +154,11 @@ impl Engine {
             frozen.extend(freeze_volume(volume, state, all));
         }
         self.core.advance_txg();
-        Some(Cut { txg, volumes: frozen, own, whole: all })
+        Some(Cut { txg, volumes: frozen, own, all })
     }
 
     async fn commit_frozen(&self, cut: Cut) -> Result<(), PoolError> {
-        let Cut { txg, volumes: mut frozen, own, whole } = cut;
+        let Cut { txg, volumes: mut frozen, own, all } = cut;
         let pool = &self.core.pool;
         let mut out = pool.begin_write_out(txg);
         // Before anything is freed: what it refers to is alive in the committed trees.
@@ -175,7 +175,7 @@ impl Engine {
             freeing::free_some(pool, &mut out, part).await?;
         }
         pool.clean(&mut out, &self.roots_with(&written), self.core.is_idle()).await?;
-        let input = self.write_directory(&mut out, (own, whole), &written).await?;
+        let input = self.write_directory(&mut out, (own, all), &written).await?;
         pool.commit(out, input).await?;
         self.settle(txg, &written);
         Ok(())
@@ -193,6 +193,7 @@ impl Engine {
             }
             roots.add(line, state.owners());
         }
+        roots.set_lost(self.core.lost_owners());
         roots
     }
 
@@ -266,12 +267,12 @@ impl Engine {
     async fn write_directory(
         &self,
         out: &mut WriteOut<'_>,
-        (own, whole): (Option<PoolRecord>, bool),
+        (own, all): (Option<PoolRecord>, bool),
         written: &[Written],
     ) -> Result<CommitInput, PoolError> {
         let pool = &self.core.pool;
         let (root, _) = pool.datasets();
-        let damage = self.store_damage(out, whole).await?;
+        let damage = self.store_damage(out, all).await?;
         let next_dataset = self.next_dataset();
         let mut records: BTreeMap<DatasetId, Option<&DatasetRecord>> = BTreeMap::new();
         for part in written {
@@ -279,6 +280,11 @@ impl Engine {
             records.insert(part.volume.id, record);
             records.extend(part.others.iter().map(|(id, record)| (*id, record.as_ref())));
         }
+        let orphans =
+            if all { self.core.directory_losses.lock().orphans.clone() } else { Vec::new() };
+        records.extend(orphans.iter().map(|record| (record.id, Some(record))));
+        let emptied = std::mem::take(&mut self.core.directory_losses.lock().emptied);
+        let root = pool.without(out, root, &emptied).await?;
         let mut changes = Vec::new();
         if let Some(own) = own {
             let ptr = write_directory_block(out, &own.encode()).await?;
@@ -298,7 +304,7 @@ impl Engine {
         let (root, _) = tree.grow(out, TreeHome::Root, height).await?;
         let (tree, past) = (Tree::new(pool, root), Past::default());
         let (datasets, _) = tree.apply(out, TreeHome::Root, &past, &changes).await?;
-        Ok(CommitInput { datasets, next_dataset })
+        Ok(CommitInput { datasets, next_dataset, all })
     }
 
     /// After the uberblock: what was frozen is durable.
@@ -364,6 +370,7 @@ impl Engine {
 /// What the txg takes of a volume; `all`: its records in any case.
 fn freeze_volume(volume: &Arc<Volume>, state: &mut State, all: bool) -> Option<Frozen> {
     let mut past = state.past();
+    past.held.hold(volume.core.held_for_clones());
     if volume.core.pool.bug() == PlantedBug::HeldOffByOne {
         past.held.until = Txg(past.held.until.0.saturating_sub(1));
     }

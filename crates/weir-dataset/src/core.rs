@@ -15,9 +15,12 @@ use parking_lot::RwLock;
 use tokio::sync::{Mutex, Notify};
 use weir_base::limits::REUSE_AFTER_TXGS;
 use weir_base::{BLOCK_BYTES, Txg};
-use weir_format::{Compression, NODE_FANOUT, PoolRecord, Properties, RecordSize, TreeRoot};
-use weir_pool::{Pool, PoolError};
+use weir_format::{
+    Compression, DatasetKind, NODE_FANOUT, PoolRecord, Properties, RecordSize, TreeRoot,
+};
+use weir_pool::{LostOwners, Pool, PoolError};
 
+use crate::directory::DirectoryLosses;
 use crate::error::DatasetError;
 use crate::pressure::Pressure;
 use crate::properties::DEFAULT_COMPRESSION;
@@ -139,6 +142,8 @@ pub(crate) struct Core {
     /// reserve.
     scattered: AtomicU64,
     /// What the pool itself has set: volumes inherit it.
+    /// What cannot be read of the dataset directory.
+    pub(crate) directory_losses: parking_lot::Mutex<DirectoryLosses>,
     pub(crate) own: RwLock<PoolOwn>,
     /// Whether commits bring space back: dead segments, or the cleaner.
     space_pending: AtomicBool,
@@ -178,6 +183,7 @@ impl Core {
             unclaimed: AtomicU64::new(0),
             promises: AtomicUsize::new(0),
             scattered: AtomicU64::new(0),
+            directory_losses: parking_lot::Mutex::default(),
             own: RwLock::default(),
             space_pending: AtomicBool::new(false),
             commits_help: AtomicBool::new(true),
@@ -284,6 +290,22 @@ impl Core {
     fn beside_promises(&self) -> u64 {
         let any = self.promises.load(Ordering::Acquire) > 0;
         if any { self.scattered.load(Ordering::Acquire) } else { 0 }
+    }
+
+    /// Whose blocks may be in use although no line has them.
+    pub(crate) fn lost_owners(&self) -> LostOwners {
+        let numbers = self.own.read().record.lost.clone();
+        let losses = self.directory_losses.lock();
+        let orphans = losses.orphans.iter().filter_map(|record| match &record.kind {
+            DatasetKind::Snapshot(moment) => Some(moment.txg),
+            DatasetKind::Volume(_) | DatasetKind::Bookmark(_) => None,
+        });
+        LostOwners { numbers, until: orphans.fold(losses.held, Txg::max) }
+    }
+
+    /// What was born up to here is held for clones whose origins were lost.
+    pub(crate) fn held_for_clones(&self) -> Txg {
+        self.directory_losses.lock().held
     }
 
     /// How a volume without a property of its own compresses.

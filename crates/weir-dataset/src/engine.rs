@@ -16,16 +16,16 @@ use weir_base::size::Human;
 use weir_base::{BLOCK_BYTES, Clock, DatasetId, Guid};
 use weir_device::Device;
 use weir_format::{
-    BlockPtr, Compression, DamageRecord, DatasetKind, DatasetRecord, DatasetState, Descent,
-    FormatError, PoolRecord, Properties, RecordSize, TreeRoot,
+    BlockPtr, Compression, DatasetKind, DatasetRecord, DatasetState, Descent, Properties,
+    RecordSize, TreeRoot,
 };
 use weir_pool::{
-    CreateOptions, DamageList, ImportOptions, PlantedBug, Pool, PoolOptions, Tree, VdevSpec,
-    create, import,
+    CreateOptions, ImportOptions, PlantedBug, Pool, PoolOptions, Tree, VdevSpec, create, import,
 };
 
 use crate::bookmarks::Mark;
-use crate::core::Core;
+use crate::core::{Core, PoolOwn};
+use crate::directory::Directory;
 use crate::error::DatasetError;
 use crate::legs::Succession;
 use crate::limits::thick_bytes;
@@ -134,14 +134,11 @@ impl Engine {
     ) -> Result<Arc<Self>, DatasetError> {
         let imported = import(disks, how, &options.pool()).await?;
         imported.claim().await?;
-        let Directory { own, records, damage, damage_records } =
-            read_directory(&imported.pool).await?;
-        imported.pool.load_damage(damage);
-        let lost = others_without_volume(&imported.pool, &records);
-        lost.map_or(Ok(()), Err)?;
+        let mut directory = Directory::read(&imported.pool, how.force).await?;
+        imported.pool.load_damage(std::mem::take(&mut directory.damage));
+        let records = std::mem::take(&mut directory.records);
         let engine = Self::new(imported.pool, options, records);
-        engine.core.own.write().record = own;
-        *engine.damage_records.lock() = damage_records;
+        engine.adopt(directory);
         engine.core.measure_space();
         engine.apply_properties();
         engine.replay(&imported.batches, imported.replay_after).await?;
@@ -191,6 +188,18 @@ impl Engine {
             successions: parking_lot::Mutex::default(),
             damage_records: parking_lot::Mutex::default(),
         }
+    }
+
+    /// Takes over what a directory says of the pool itself, and what is lost of it.
+    fn adopt(&self, directory: Directory) {
+        let next = directory.next_dataset(self.next_dataset());
+        self.next_dataset.store(next, Ordering::Release);
+        let Directory { own: record, losses, damage_records, .. } = directory;
+        *self.damage_records.lock() = damage_records;
+        // What was lost is stored as such before anything else changes.
+        let is_dirty = !losses.emptied.is_empty();
+        *self.core.own.write() = PoolOwn { record, is_dirty };
+        *self.core.directory_losses.lock() = losses;
     }
 
     /// Lets what is set count, on volumes nobody has used yet.
@@ -588,74 +597,4 @@ impl Engine {
         let _committer = self.core.committer.lock().await;
         Ok(self.core.pool.check_places(&self.roots_with(&[])).await?)
     }
-}
-
-/// The error of a directory with a snapshot or bookmark of a volume that is not there.
-fn others_without_volume(pool: &Pool, records: &[DatasetRecord]) -> Option<DatasetError> {
-    let is_volume = |id| {
-        records
-            .iter()
-            .any(|record| record.id == id && matches!(record.kind, DatasetKind::Volume(_)))
-    };
-    let lost = records.iter().find_map(|record| match &record.kind {
-        DatasetKind::Snapshot(moment) if !is_volume(moment.of) => Some(moment.of),
-        DatasetKind::Bookmark(bookmark) if !is_volume(bookmark.of) => Some(bookmark.of),
-        _ => None,
-    })?;
-    let what = "dataset directory";
-    let source = FormatError::Field { what: "snapshot or bookmark", field: "of", value: lost.0 };
-    Some(weir_pool::PoolError::Structure { pool: pool.name().to_owned(), what, source }.into())
-}
-
-/// What the dataset directory holds.
-#[derive(Default)]
-struct Directory {
-    own: PoolRecord,
-    records: Vec<DatasetRecord>,
-    damage: DamageList,
-    /// Numbers of the records that the list of damage is in.
-    damage_records: Vec<DatasetId>,
-}
-
-impl Directory {
-    /// Takes a part of the list of damage in; one that cannot be is written anew with the next
-    /// change of the list.
-    fn add_damage(&mut self, id: DatasetId, decoded: Result<DamageRecord, FormatError>) {
-        self.damage_records.push(id);
-        match decoded {
-            Ok(DamageRecord { more, ranges, parts, .. }) => {
-                self.damage.more = self.damage.more.saturating_add(more);
-                self.damage.ranges.extend(ranges);
-                self.damage.parts.extend(parts);
-            }
-            Err(error) => tracing::error!(%error, "a part of the list of damage is lost"),
-        }
-    }
-}
-
-async fn read_directory(pool: &Pool) -> Result<Directory, DatasetError> {
-    let (root, _) = pool.datasets();
-    let mut blocks = Vec::new();
-    Tree::new(pool, root)
-        .scan(0..u64::MAX, &mut |id, ptr| {
-            blocks.push((id, ptr));
-            true
-        })
-        .await?;
-    let damaged = |source| {
-        let (pool, what) = (pool.name().to_owned(), "dataset directory");
-        DatasetError::from(weir_pool::PoolError::Structure { pool, what, source })
-    };
-    let mut found = Directory::default();
-    for (id, ptr) in blocks {
-        let block = pool.read_block(&ptr).await?;
-        if id == 0 {
-            found.own = PoolRecord::decode(&block).map_err(damaged)?;
-        } else if DamageRecord::is_one(&block) {
-            found.add_damage(DatasetId(id), DamageRecord::decode(&block));
-        } else {
-            found.records.push(DatasetRecord::decode(&block).map_err(damaged)?);
-        }
-    }
-    Ok(found)
 }

@@ -646,8 +646,10 @@ impl Engine {
             let why = "is no clone: there is nothing to take over".to_owned();
             return Err(DatasetError::Unfit { name: self.full_name(name), why });
         };
-        let parent = self.owner_of_snapshot(origin.snapshot);
-        let parent = parent.expect("an origin stays as long as it has clones");
+        let Some(parent) = self.owner_of_snapshot(origin.snapshot) else {
+            let why = "was cloned from a snapshot whose record was lost".to_owned();
+            return Err(DatasetError::Unfit { name: self.full_name(name), why });
+        };
         self.refuse_receiving(&parent.state.lock())?;
         self.core.want(self.core.open_txg());
         self.commit().await?;

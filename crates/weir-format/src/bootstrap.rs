@@ -5,7 +5,7 @@
 //! Invariants: rewritten whole by every commit; its checksum stands in the uberblock; it names
 //! every root segment, so that no root segment needs the segment table to be found.
 
-use weir_base::{Txg, VsegId};
+use weir_base::{PsegIndex, Txg, VsegId};
 
 use crate::bytes::{Field, Reader, Writer, field};
 use crate::error::FormatError;
@@ -16,6 +16,20 @@ const WHAT: &str = "bootstrap table";
 const MAGIC: u64 = u64::from_le_bytes(*b"WEIRBOOT");
 /// More root segments than any pool has (2-3 MiB of root nodes per TiB); bounds hostile counts.
 const SEGMENTS_MAX: u32 = 65_536;
+
+/// Most runs of free places that a bootstrap table names; one while nothing was reused yet.
+pub const FREE_RUNS_MAX: usize = 64;
+
+/// Neighbouring places on a vdev that no segment has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FreeRun {
+    /// Vdev.
+    pub vdev: u16,
+    /// First place.
+    pub first: PsegIndex,
+    /// Places.
+    pub count: u32,
+}
 
 /// A decoded bootstrap table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +52,9 @@ pub struct Bootstrap {
     pub saved_bytes: u64,
     /// Root segments.
     pub root_segments: Vec<(VsegId, SegmentEntry)>,
+    /// Some of the places that no segment has: where parts of the segment table cannot be read,
+    /// only these may be written.
+    pub free: Vec<FreeRun>,
 }
 
 impl Bootstrap {
@@ -54,6 +71,8 @@ impl Bootstrap {
         field(8, "saved_bytes", "stored bytes of all references but the first of each block"),
         field(4, "count", "root segments"),
         field(0, "root segments", "count x {u64 vseg, segment table entry}"),
+        field(4, "runs", "runs of free places, at most 64; not there in older pools"),
+        field(0, "free", "runs x {u16 vdev, u32 first physical segment, u32 count}"),
     ];
 
     /// Encodes.
@@ -72,6 +91,12 @@ impl Bootstrap {
         for (vseg, entry) in &self.root_segments {
             w.u64(vseg.0);
             entry.write(&mut w);
+        }
+        w.u32(self.free.len() as u32);
+        for run in &self.free {
+            w.u16(run.vdev);
+            w.u32(run.first.0);
+            w.u32(run.count);
         }
         w.0
     }
@@ -99,6 +124,7 @@ impl Bootstrap {
             let entry = SegmentEntry::read(&mut r)?.ok_or_else(|| r.bad("state", 0_u8))?;
             root_segments.push((vseg, entry));
         }
+        let free = Self::read_free(&mut r)?;
         Ok(Self {
             txg,
             next_vseg,
@@ -109,6 +135,18 @@ impl Bootstrap {
             references,
             saved_bytes,
             root_segments,
+            free,
         })
+    }
+
+    fn read_free(r: &mut Reader<'_>) -> Result<Vec<FreeRun>, FormatError> {
+        let runs = if r.left() == 0 { 0 } else { r.u32()? };
+        if runs as usize > FREE_RUNS_MAX {
+            return Err(r.bad("runs", runs));
+        }
+        let run = |r: &mut Reader<'_>| {
+            Ok(FreeRun { vdev: r.u16()?, first: PsegIndex(r.u32()?), count: r.u32()? })
+        };
+        (0..runs).map(|_| run(r)).collect()
     }
 }

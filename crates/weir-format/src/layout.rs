@@ -55,8 +55,8 @@ pub const LOG_BYTES_MAX: u64 = 256 << 20;
 /// Version of everything in this crate. 1: first. 2: segment summaries and remap tables, raidz. 3:
 /// roles of vdevs, lineage. 4: checksums of summaries where they are named. 5: snapshots and
 /// clones, births in summaries. 6: references to blocks and tables that count them, properties that
-/// are inherited, volumes that are being received into. 7: records of several blocks. 8: stamps in the
-/// sectors of the intent log.
+/// are inherited, volumes that are being received into. 7: records of several blocks. 8: stamps in
+/// the sectors of the intent log.
 pub const FORMAT_VERSION: u32 = 8;
 
 /// Start of the segment area.

@@ -30,7 +30,7 @@ pub mod stream;
 mod summary;
 mod uberblock;
 
-pub use bootstrap::Bootstrap;
+pub use bootstrap::{Bootstrap, FREE_RUNS_MAX, FreeRun};
 pub use bytes::Field;
 pub use compression::{Codec, Compression};
 pub use damage::{DamageRecord, DamagedPart, DamagedRange, PoolPart};
@@ -43,8 +43,8 @@ pub use label::{Label, LegConfig, VDEVS_MAX, VdevConfig, VdevKind, VdevRole};
 pub use node::{NODE_FANOUT, NODE_SHIFT, TreeRoot, node_pointer, set_node_pointer};
 pub use pointer::{BlockPtr, PtrKind};
 pub use properties::{
-    PoolRecord, Properties, USER_BYTES_MAX, USER_NAME_BYTES_MAX, USER_PROPERTIES_MAX,
-    USER_VALUE_BYTES_MAX,
+    LOST_RANGES_MAX, PoolRecord, Properties, USER_BYTES_MAX, USER_NAME_BYTES_MAX,
+    USER_PROPERTIES_MAX, USER_VALUE_BYTES_MAX,
 };
 pub use record::RecordSize;
 pub use reference::{REFERENCES_MAX, ReferenceTable};

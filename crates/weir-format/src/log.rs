@@ -3,10 +3,10 @@
 //! Not here: the ring, group commit and replay (weir-pool).
 //!
 //! Invariants:
-//! - a batch is one contiguous write of whole [`ALIGN_BYTES`] units. Each 512-byte sector of it ends
+//! - a batch is one contiguous write of whole [`ALIGN_BYTES`] units. Each 512-byte sector ends
 //!   with a stamp: batch number, and a checksum over the sector's bytes, its place and its batch.
-//!   A sector therefore tells by itself whether it was written with batch `k`, was not ([`Part`]), or
-//!   was damaged later. A torn batch misses sectors; a damaged one holds sectors that a write of
+//!   A sector therefore tells by itself whether it was written with batch `k`, was not ([`Part`]),
+//!   or was damaged later. A torn batch misses sectors; a damaged one holds sectors that a write of
 //!   batch `k` did not leave (docs/decisions/0014);
 //! - the number is the last part of a stamp, so a sector that was written up to some byte still has
 //!   the old one;
@@ -367,7 +367,7 @@ impl Batch {
     }
 }
 
-/// Reads a whole batch at `offset` of the log region: `bytes` is exactly as long as its header says.
+/// Reads a whole batch at `offset` of the log region: `bytes` is as long as its header says.
 ///
 /// # Errors
 /// A torn or damaged batch, or records that do not fit it.

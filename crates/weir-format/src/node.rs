@@ -62,6 +62,11 @@ impl TreeRoot {
             .expect("object sizes are bounded far below 128^6 blocks")
     }
 
+    /// Blocks this tree can hold.
+    pub const fn blocks(&self) -> u64 {
+        Self::capacity(self.height)
+    }
+
     pub(crate) fn write(&self, w: &mut Writer) {
         w.bytes(&self.ptr.encode());
         w.u8(self.height);

@@ -7,6 +7,7 @@
 //! - however many are set, every record still fits into its block.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use weir_base::BLOCK_BYTES;
 
@@ -152,7 +153,13 @@ impl Properties {
 pub struct PoolRecord {
     /// What datasets inherit, and what holds for the pool as a whole.
     pub properties: Properties,
+    /// Numbers of datasets whose records were lost, ascending: whatever is found under them later
+    /// is out of date.
+    pub lost: Vec<Range<u64>>,
 }
+
+/// Most ranges of lost datasets that a pool remembers; further ones are merged.
+pub const LOST_RANGES_MAX: usize = 64;
 
 /// Where the directory has a dataset's number it has zero here, and this kind after it.
 const POOL_KIND: u8 = 3;
@@ -163,6 +170,8 @@ impl PoolRecord {
         field(8, "id", "0, which is the number of no dataset"),
         field(1, "kind", "3"),
         field(0, "properties", "as below"),
+        field(2, "lost", "ranges of numbers of datasets whose records were lost, at most 64"),
+        field(0, "ranges", "for each {u64 first, u64 end}, ascending and apart"),
     ];
 
     /// Encodes the first block of the directory.
@@ -171,6 +180,12 @@ impl PoolRecord {
         w.u64(0);
         w.u8(POOL_KIND);
         self.properties.write(&mut w);
+        assert!(self.lost.len() <= LOST_RANGES_MAX, "whoever adds a range merges");
+        w.u16(self.lost.len() as u16);
+        for range in &self.lost {
+            w.u64(range.start);
+            w.u64(range.end);
+        }
         w.pad_to(BLOCK_BYTES);
         w.0.try_into().expect("padded to one block")
     }
@@ -188,7 +203,21 @@ impl PoolRecord {
         if kind != POOL_KIND {
             return Err(r.bad("kind", kind));
         }
-        let found = Self { properties: Properties::read(&mut r)? };
+        let properties = Properties::read(&mut r)?;
+        let ranges = r.u16()?;
+        if usize::from(ranges) > LOST_RANGES_MAX {
+            return Err(r.bad("lost", ranges));
+        }
+        let mut lost = Vec::<Range<u64>>::new();
+        for _ in 0..ranges {
+            let range = r.u64()?..r.u64()?;
+            let after = lost.last().map_or(0, |last| last.end);
+            if range.is_empty() || range.start < after {
+                return Err(r.bad("first", range.start));
+            }
+            lost.push(range);
+        }
+        let found = Self { properties, lost };
         // Behind what was read there is nothing.
         if found.encode() == *block { Ok(found) } else { Err(r.bad("zero", 1_u8)) }
     }
@@ -216,14 +245,14 @@ mod tests {
     #[test]
     fn what_is_set_comes_back_and_what_is_not_stays_unset() {
         for properties in [Properties::default(), full()] {
-            let record = PoolRecord { properties };
+            let record = PoolRecord { properties, lost: vec![3..4, 128..256] };
             assert_eq!(PoolRecord::decode(&record.encode()), Ok(record));
         }
     }
 
     #[test]
     fn no_byte_is_read_as_something_else_than_it_was_written_for() {
-        let good = PoolRecord { properties: full() }.encode();
+        let good = PoolRecord { properties: full(), ..PoolRecord::default() }.encode();
         for at in 0..64 {
             for flip in [1, 2, 4, 0x80] {
                 let mut bad = good;

@@ -30,7 +30,12 @@ pub const REFERENCES_MAX: u32 = 1 << 31;
 pub struct ReferenceTable {
     /// offset | count:32, so that order by number is order by offset.
     entries: Vec<u64>,
+    /// The counts were lost: any block of the segment may have any number of references.
+    is_unknown: bool,
 }
+
+/// The flag of a table whose counts were lost.
+const UNKNOWN: u32 = 1;
 
 const fn entry(offset: u32, count: u32) -> u64 {
     (offset as u64) << COUNT_BITS | count as u64
@@ -45,12 +50,22 @@ const fn count_of(entry: u64) -> u32 {
 }
 
 impl ReferenceTable {
+    /// The table of a segment whose counts were lost.
+    pub const fn unknown() -> Self {
+        Self { entries: Vec::new(), is_unknown: true }
+    }
+
+    /// Whether the counts were lost: no block of the segment may be freed or shared.
+    pub const fn is_unknown(&self) -> bool {
+        self.is_unknown
+    }
+
     /// Fields, for the format documentation.
     pub const FIELDS: &[Field] = &[
         field(8, "magic", "\"WEIRREFS\""),
         field(8, "vseg", "segment whose blocks are counted"),
         field(4, "blocks", "blocks that were shared and are referred to"),
-        field(4, "reserved", "zero"),
+        field(4, "flags", "1: the counts were lost, any block may be shared; otherwise 0"),
         field(
             0,
             "blocks",
@@ -113,7 +128,7 @@ impl ReferenceTable {
 
     /// Whether nothing is left in it.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries.is_empty() && !self.is_unknown
     }
 
     /// Offset and references of every block, ascending.
@@ -132,7 +147,7 @@ impl ReferenceTable {
         w.u64(MAGIC);
         w.u64(vseg.0);
         w.u32(self.entries.len() as u32);
-        w.u32(0);
+        w.u32(if self.is_unknown { UNKNOWN } else { 0 });
         self.entries.iter().for_each(|entry| w.u64(*entry));
         w.0
     }
@@ -150,9 +165,13 @@ impl ReferenceTable {
         if found != vseg.0 {
             return Err(r.bad("vseg", found));
         }
-        let (blocks, reserved) = (r.u32()?, r.u32()?);
-        if blocks > SEGMENT_BLOCKS_MAX || reserved != 0 {
+        let (blocks, flags) = (r.u32()?, r.u32()?);
+        let is_unknown = flags == UNKNOWN;
+        if blocks > SEGMENT_BLOCKS_MAX || (is_unknown && blocks > 0) {
             return Err(r.bad("blocks", blocks));
+        }
+        if flags != 0 && !is_unknown {
+            return Err(r.bad("flags", flags));
         }
         let mut entries = Vec::new();
         for _ in 0..blocks {
@@ -165,7 +184,7 @@ impl ReferenceTable {
             }
             entries.push(next);
         }
-        Ok(Self { entries })
+        Ok(Self { entries, is_unknown })
     }
 }
 

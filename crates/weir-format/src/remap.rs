@@ -62,7 +62,7 @@ impl RemapTable {
         field(8, "magic", "\"WEIRREMP\""),
         field(8, "vseg", "segment it translates"),
         field(4, "hosts", "segments that hold what moved"),
-        field(4, "runs", "stretches that moved"),
+        field(4, "runs", "stretches that moved; 0: where they went was lost"),
         field(0, "hosts", "hosts x u64 vseg"),
         field(
             0,
@@ -103,6 +103,16 @@ impl RemapTable {
         table.places.shrink_to_fit();
         table.host_of.shrink_to_fit();
         table
+    }
+
+    /// The table of a segment of which is not known any more where its blocks went.
+    pub fn unknown() -> Self {
+        Self::default()
+    }
+
+    /// Whether where the blocks went was lost: a segment that was cleaned has blocks that moved.
+    pub fn is_unknown(&self) -> bool {
+        self.places.is_empty()
     }
 
     /// RAM it takes, an allocation counted as 16 bytes.

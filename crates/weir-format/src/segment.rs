@@ -8,6 +8,7 @@ use weir_base::{BLOCK_BYTES, PsegIndex, Txg};
 
 use crate::bytes::{Field, Reader, Writer, field};
 use crate::error::FormatError;
+use crate::layout::STRIP_BYTES_MIN;
 use crate::summary::SummaryPlace;
 
 /// Segment table entries in one block.
@@ -67,7 +68,13 @@ pub struct SegmentEntry {
     pub last_txg: Txg,
     /// Its last summary.
     pub summary: SummaryPlace,
+    /// Of a root segment: where a second copy of what is in it begins, in bytes from its start; 0
+    /// if it has none.
+    pub second_at: u32,
 }
+
+/// Unit in which a root segment's second copy is named.
+const SECOND_UNIT: u32 = STRIP_BYTES_MIN;
 
 impl SegmentEntry {
     /// Encoded size.
@@ -84,7 +91,11 @@ impl SegmentEntry {
         field(1, "replicas", "1 in this version, at most 3"),
         field(1, "reserved", "zero"),
         field(18, "places", "3 x {u16 vdev, u32 physical segment}; unused ones zero"),
-        field(2, "reserved", "zero"),
+        field(
+            2,
+            "second",
+            "root segments: where a second copy of what is in it begins, in 4 KiB; 0: nowhere",
+        ),
         field(4, "live_bytes", "bytes that committed pointers refer to"),
         field(4, "fill_bytes", "bytes written, whole rows"),
         field(8, "first_txg", "first txg that wrote to it"),
@@ -111,7 +122,8 @@ impl SegmentEntry {
         w.u16(1);
         w.u16(self.vdev);
         w.u32(self.pseg.0);
-        w.bytes(&[0; 14]);
+        w.bytes(&[0; 12]);
+        w.u16((self.second_at / SECOND_UNIT) as u16);
         w.u32(self.live_bytes);
         w.u32(self.fill_bytes);
         w.u64(self.first_txg.0);
@@ -146,7 +158,8 @@ impl SegmentEntry {
             return Err(r.bad("replicas", replicas));
         }
         let (vdev, pseg) = (r.u16()?, PsegIndex(r.u32()?));
-        r.take(14)?;
+        r.take(12)?;
+        let second_at = u32::from(r.u16()?) * SECOND_UNIT;
         let (live_bytes, fill_bytes) = (r.u32()?, r.u32()?);
         let (first_txg, last_txg) = (Txg(r.u64()?), Txg(r.u64()?));
         let summary = SummaryPlace { at: r.u32()?, bytes: r.u32()?, checksum: r.u64()? };
@@ -155,6 +168,9 @@ impl SegmentEntry {
         }
         if summary.at.checked_add(summary.bytes).is_none_or(|end| end > fill_bytes) {
             return Err(r.bad("summary_at", summary.at));
+        }
+        if second_at > 0 && (class != SegmentClass::Root || fill_bytes > second_at) {
+            return Err(r.bad("second", second_at));
         }
         Ok(Some(Self {
             state,
@@ -166,6 +182,7 @@ impl SegmentEntry {
             first_txg,
             last_txg,
             summary,
+            second_at,
         }))
     }
 

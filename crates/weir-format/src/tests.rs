@@ -140,6 +140,7 @@ fn segment() -> SegmentEntry {
         first_txg: Txg(1),
         last_txg: Txg(2),
         summary: SummaryPlace { at: 4096, bytes: 128, checksum: 11 },
+        second_at: 0,
     }
 }
 
@@ -315,6 +316,8 @@ fn a_bookmark_that_claims_anything_of_the_pool_is_refused() {
 fn tables_round_trip() {
     let mut entries = vec![None; SEGMENT_ENTRIES_PER_BLOCK];
     entries[7] = Some(segment());
+    let (class, second_at) = (SegmentClass::Root, 128 << 10);
+    entries[8] = Some(SegmentEntry { class, second_at, ..segment() });
     let block = SegmentEntry::encode_block(&entries);
     assert_eq!(SegmentEntry::decode_block(&block).unwrap(), entries);
     for record in [dataset(), snapshot(), bookmark()] {
@@ -330,6 +333,7 @@ fn tables_round_trip() {
         references: TreeRoot { ptr: BlockPtr::HOLE, height: 3 },
         saved_bytes: 8192,
         root_segments: vec![(VsegId(1), segment())],
+        free: vec![FreeRun { vdev: 1, first: PsegIndex(7), count: 3 }],
     };
     assert_eq!(Bootstrap::decode(&bootstrap.encode()), Ok(bootstrap));
 }

@@ -15,7 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use weir_base::VsegId;
+use weir_base::{ErrorKind, VsegId};
 use weir_format::{RemapTable, SegmentEntry};
 
 use crate::cleanings::Cleaned;
@@ -127,8 +127,14 @@ impl Pool {
         }
         out.finish_clean().await?;
         for ((vseg, _), moved) in &done {
-            let tables = self.remaps_of(moved).await?;
-            self.segments.install(*vseg, moved, &tables, out.txg);
+            match self.remaps_of(moved).await {
+                Ok(tables) => self.segments.install(*vseg, moved, &tables, out.txg),
+                Err(error) if error.kind() == ErrorKind::Data => {
+                    tracing::error!(vseg = vseg.0, %error, "segment cannot be cleaned");
+                    self.segments.set_unclean(*vseg);
+                }
+                Err(error) => return Err(error),
+            }
         }
         let moved = done.iter().flat_map(|(_, moved)| moved);
         let moved_bytes = moved.map(|moved| moved.ptr.stored_bytes() as u64).sum();

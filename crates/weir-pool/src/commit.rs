@@ -7,7 +7,10 @@
 //! - barrier 2: the uberblock is durable before the log is released and waiters hear of it;
 //! - any failure on the way poisons the pool: the txg is not retried.
 
-use weir_base::{BLOCK_BYTES, Txg, VsegId};
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use weir_base::{BLOCK_BYTES, ErrorKind, Txg, VsegId};
 use weir_codec::checksum::xxh3_128;
 use weir_device::Block;
 use weir_format::{
@@ -27,8 +30,8 @@ use crate::tree::{Past, Tree, TreeHome};
 use crate::vdev::{Leg, Vdev};
 use crate::write_out::WriteOut;
 
-/// Bootstrap copies per commit; both in the root stream, so a bad sector costs none of the pool
-/// even on a single disk.
+/// Bootstrap copies per commit, both in one root segment: a bad sector costs none of the pool even
+/// on a single disk.
 const BOOTSTRAP_COPIES: usize = 2;
 /// Sealed root segments from which on a half-dead root stream is rewritten: it is the one stream
 /// that no cleaner touches, and a few MiB long at most.
@@ -41,6 +44,9 @@ pub struct CommitInput {
     pub datasets: TreeRoot,
     /// Next dataset number.
     pub next_dataset: u64,
+    /// Whether the whole directory was rewritten, and so all of the pool's own trees shall be
+    /// ([`Pool::root_is_stale`]).
+    pub all: bool,
 }
 
 /// The pool's own trees in the txg to be committed.
@@ -53,17 +59,24 @@ struct Trees {
 
 impl Pool {
     /// Whether the next commit should rewrite every block of the directory and the segment table
-    /// and every table of segments, so that old root segments die.
+    /// and every table of segments, so that old root segments die, or because of some of it only
+    /// the second copy is good.
     pub fn root_is_stale(&self) -> bool {
         let (roots, _) = self.segments.root_segments();
         let sealed = roots.iter().filter(|(_, entry)| entry.state == SegmentState::Sealed);
-        let (count, live) = sealed
-            .fold((0, 0_u64), |(n, live), (_, entry)| (n + 1, live + u64::from(entry.live_bytes)));
+        let (mut count, mut live, mut room) = (0, 0, 0);
+        for (_, entry) in sealed {
+            count += 1;
+            live += u64::from(entry.live_bytes);
+            room += self.segments.room(entry);
+        }
         let leaving = |entry: &SegmentEntry| {
             entry.state == SegmentState::Sealed && !self.segments.area(entry.vdev).is_open()
         };
-        let half_dead = live < count as u64 * self.segments.segment_bytes() / 2;
-        (count >= ROOT_SEGMENTS_MAX && half_dead) || roots.iter().any(|(_, entry)| leaving(entry))
+        let half_dead = live < room / 2;
+        (count >= ROOT_SEGMENTS_MAX && half_dead)
+            || roots.iter().any(|(_, entry)| leaving(entry))
+            || self.roots_are_damaged.load(Ordering::Acquire)
     }
 
     /// Commits the txg of `out`, whose data was [`WriteOut::finish`]ed.
@@ -88,7 +101,10 @@ impl Pool {
         self.log.move_to(self.wanted_log_vdev());
         let before = *self.committed.lock();
         assert_eq!(txg, before.txg.next(), "txgs are committed one after another");
-        let all = self.root_is_stale();
+        let all = input.all;
+        if all {
+            self.roots_are_damaged.store(false, Ordering::Release);
+        }
         let (remaps, stored) =
             self.write_tables::<RemapTable>(&mut out, before.remaps, all).await?;
         let (references, counts) =
@@ -186,16 +202,26 @@ impl Pool {
         root: TreeRoot,
         all: bool,
     ) -> Result<(TreeRoot, Vec<(VsegId, BlockPtr)>), PoolError> {
-        let vsegs = T::of(&mut self.segments.inner.lock()).take_changed(all);
+        let (vsegs, lost) = {
+            let tables = &mut *self.segments.inner.lock();
+            let tables = T::of(tables);
+            (tables.take_changed(all), tables.take_lost_parts())
+        };
+        let root = self.without(out, root, &lost).await?;
         let Some(last) = vsegs.last() else { return Ok((root, Vec::new())) };
         let height = TreeRoot::height_for(last.0 + 1).max(root.height);
         let root = Tree::new(self, root).grow(out, TreeHome::Root, height).await?.0;
         let mut changes = Vec::with_capacity(vsegs.len());
         let mut stored = Vec::new();
         for vseg in vsegs {
-            let mut ptr = BlockPtr::HOLE;
-            if let Some(table) = self.translated(|segments| segments.table::<T>(vseg)).await? {
-                ptr = out.write_bytes(&table.encode(vseg)).await?;
+            let ptr = match self.translated(|segments| segments.table::<T>(vseg)).await {
+                Ok(Some(table)) => out.write_bytes(&table.encode(vseg)).await?,
+                Ok(None) => BlockPtr::HOLE,
+                // One that did not change, and that cannot be read to be rewritten, stays.
+                Err(error) if error.kind() == ErrorKind::Data => continue,
+                Err(error) => return Err(error),
+            };
+            if !ptr.is_hole() {
                 stored.push((vseg, ptr));
             }
             changes.push(Change::one(vseg.0, ptr));
@@ -203,6 +229,20 @@ impl Pool {
         let (root, _) =
             Tree::new(self, root).apply(out, TreeHome::Root, &Past::default(), &changes).await?;
         Ok((root, stored))
+    }
+
+    /// One of the pool's own trees without parts that were lost.
+    pub async fn without(
+        &self,
+        out: &mut WriteOut<'_>,
+        root: TreeRoot,
+        lost: &[Range<u64>],
+    ) -> Result<TreeRoot, PoolError> {
+        let inside = lost.iter().map(|range| range.start..range.end.min(root.blocks()));
+        let holes: Vec<Change> =
+            inside.filter(|range| !range.is_empty()).map(Change::hole).collect();
+        let past = Past::default();
+        Ok(Tree::new(self, root).apply(out, TreeHome::Root, &past, &holes).await?.0)
     }
 
     async fn write_segment_table(
@@ -239,7 +279,7 @@ impl Pool {
         let txg = out.txg;
         let encode = || {
             let (root_segments, next_vseg) = self.segments.root_segments();
-            let CommitInput { datasets, next_dataset } = input;
+            let CommitInput { datasets, next_dataset, .. } = input;
             let Trees { segments, remaps, references } = trees;
             Bootstrap {
                 txg,
@@ -251,26 +291,32 @@ impl Pool {
                 references,
                 saved_bytes: self.space().saved_bytes,
                 root_segments,
+                free: self.segments.free_runs(),
             }
             .encode()
         };
         // Room for one more root segment than there is: making room may open one.
         let wanted = (encode().len() + 128).next_multiple_of(strip);
         out.close_rows(SegmentClass::Root).await?;
-        out.lane_with_room(SegmentClass::Root, BOOTSTRAP_COPIES * wanted).await?;
+        out.lane_with_room(SegmentClass::Root, wanted).await?;
+        // A segment with second copies of everything has one of this as well.
+        let is_twice = |vseg| self.segments.entry(vseg).is_some_and(|entry| entry.second_at > 0);
+        if !is_twice(out.root_cursor().0) {
+            out.lane_with_room(SegmentClass::Root, BOOTSTRAP_COPIES * wanted).await?;
+        }
         let (vseg, vdev, cursor) = out.root_cursor();
         // Whole strips: on raidz the copies are then on different disks of one row.
         let copy_bytes = encode().len().next_multiple_of(strip);
         let row = self.vdevs[usize::from(vdev)].row_bytes as usize;
-        let end = (cursor as usize + BOOTSTRAP_COPIES * copy_bytes).next_multiple_of(row);
+        let appended = if is_twice(vseg) { 1 } else { BOOTSTRAP_COPIES };
+        let end = (cursor as usize + appended * copy_bytes).next_multiple_of(row);
         self.segments.set_fill(vseg, end as u32, out.txg, false);
         let bytes = encode();
         let mut padded = bytes.clone();
         padded.resize(copy_bytes, 0);
         let mut copies = Vec::new();
-        for _ in 0..BOOTSTRAP_COPIES {
-            let (vdev, offset) = out.append_strips(&padded).await?;
-            copies.push(BootstrapCopy { vdev, offset });
+        while copies.len() < BOOTSTRAP_COPIES {
+            copies.extend(out.append_strips(&padded).await?);
         }
         out.close_rows(SegmentClass::Root).await?;
         Ok((bytes, copies))

@@ -270,15 +270,16 @@ impl Vdev {
     /// The right bytes from any leg, those that were not looked at included.
     pub(crate) async fn read_any_copy(&self, start: u64, live: &Live) -> Option<Vec<u8>> {
         let verify = |bytes: &[u8]| proves(live.proof, bytes);
-        match self.read_verified(self.next_leg(), start + live.at, live.len, verify).await {
-            Ok((buf, within)) => Some(buf[within..within + live.len].to_vec()),
-            Err(error) => {
-                if error.kind() == ErrorKind::Data {
-                    tracing::error!(%error, "no good copy of a block is left");
+        for at in [Some(live.at), live.other].into_iter().flatten() {
+            match self.read_verified(self.next_leg(), start + at, live.len, verify).await {
+                Ok((buf, within)) => return Some(buf[within..within + live.len].to_vec()),
+                Err(error) if error.kind() == ErrorKind::Data => {
+                    tracing::error!(%error, "no good copy of a block is left there");
                 }
-                None
+                Err(_) => {}
             }
         }
+        None
     }
 }
 

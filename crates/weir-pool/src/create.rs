@@ -92,7 +92,8 @@ pub async fn create(
     let pool = Pool::assemble(label, vdevs, segments, history, &committed, options);
     let mut out = pool.begin_write_out(Txg(1));
     out.finish().await?;
-    pool.commit(out, CommitInput { datasets: TreeRoot::default(), next_dataset: 1 }).await?;
+    let datasets = TreeRoot::default();
+    pool.commit(out, CommitInput { datasets, next_dataset: 1, all: false }).await?;
     Ok(pool)
 }
 

@@ -74,6 +74,35 @@ pub enum PoolError {
         /// Segment.
         vseg: VsegId,
     },
+    /// A block is in a segment whose entry of the segment table was lost.
+    #[error(
+        "pool {pool}: a block is in segment {vseg}, and the part of the segment table that says \
+         where that is cannot be read from any disk"
+    )]
+    SegmentLost {
+        /// Pool.
+        pool: String,
+        /// Segment.
+        vseg: VsegId,
+    },
+    /// A block may belong to a dataset whose record was lost.
+    #[error("pool {pool}: a block may belong to dataset {dataset}, whose record was lost")]
+    OwnerLost {
+        /// Pool.
+        pool: String,
+        /// Number of the dataset that wrote it.
+        dataset: u64,
+    },
+    /// A segment's remap or reference table was lost.
+    #[error("pool {pool}: the {what} of segment {vseg} cannot be read from any disk")]
+    TableLost {
+        /// Pool.
+        pool: String,
+        /// Which table.
+        what: &'static str,
+        /// Segment.
+        vseg: VsegId,
+    },
     /// A block that is to be shared has as many references as can be counted.
     #[error("pool {pool}: a block is shared too often to be shared again; write it anew")]
     TooManyReferences {
@@ -139,6 +168,20 @@ pub enum PoolError {
         /// Pool.
         pool: String,
         /// Disks that hold everything.
+        missing: String,
+    },
+    /// Parts of the pool's own trees cannot be read, and missing disks may have them.
+    #[error(
+        "pool {pool} cannot be opened without loss: {what} cannot be read from the disks that are \
+         there, and {missing} may have them. Attach these disks, or force the import to give up \
+         what is lost"
+    )]
+    LossWhileMissing {
+        /// Pool.
+        pool: String,
+        /// What would be given up.
+        what: String,
+        /// Disks that are not there, or that missed writes.
         missing: String,
     },
     /// Disks that were written without each other.
@@ -255,12 +298,16 @@ impl PoolError {
             Self::Structure { .. }
             | Self::Damaged { .. }
             | Self::NoSegment { .. }
+            | Self::SegmentLost { .. }
+            | Self::TableLost { .. }
+            | Self::OwnerLost { .. }
             | Self::NoUberblock { .. }
             | Self::LogDamaged { .. } => ErrorKind::Data,
             Self::VdevLost { .. }
             | Self::MissingDisks { .. }
             | Self::StaleDisks { .. }
             | Self::LogMissing { .. }
+            | Self::LossWhileMissing { .. }
             | Self::Diverged { .. } => ErrorKind::Unavailable,
             Self::Poisoned { .. } => ErrorKind::Poisoned,
             Self::OutOfSpace { .. } | Self::NoRoomElsewhere { .. } => ErrorKind::NoSpace,

@@ -11,19 +11,16 @@
 
 use std::sync::Arc;
 
-use weir_base::hash::HashSet;
-use weir_base::{BLOCK_BYTES, ErrorKind, Guid, Txg, VsegId};
+use weir_base::{BLOCK_BYTES, ErrorKind, Guid, Txg};
 use weir_codec::checksum::xxh3_128;
 use weir_device::{Device, DeviceError};
 use weir_format::layout::RING_SLOTS;
 use weir_format::log::Batch;
-use weir_format::{
-    BlockPtr, Bootstrap, FormatError, Label, RemapTable, SEGMENT_ENTRIES_PER_BLOCK, SegmentClass,
-    SegmentEntry, SegmentState, StaleLeg, TreeRoot, Uberblock, VdevConfig, VdevRole,
-};
+use weir_format::{Bootstrap, FormatError, Label, StaleLeg, Uberblock, VdevConfig, VdevRole};
 
 use crate::areas::Areas;
 use crate::create::build_vdevs;
+use crate::entries::read_entries;
 use crate::error::PoolError;
 use crate::intent_log::LogStart;
 use crate::labels::{DiskLabels, erase_labels, read_labels};
@@ -31,7 +28,6 @@ use crate::planted::PlantedBug;
 use crate::pool::{Committed, History, Pool, PoolOptions};
 use crate::replay::Replay;
 use crate::segments::{Entries, Segments};
-use crate::tree::Tree;
 use crate::vdev::{Leg, Vdevs};
 
 /// Uberblocks back that a forced import goes; what the reuse rule keeps whole.
@@ -430,7 +426,7 @@ async fn try_uberblock(
     let known = |stale: &StaleLeg| vdevs.legs().any(|leg| leg.guid == stale.guid);
     let newest_first = uberblock.stale_legs.iter().filter(|stale| !known(stale));
     let left: Vec<StaleLeg> = newest_first.rev().copied().collect();
-    let build = |entries, vdevs| {
+    let build = |entries: Entries, vdevs| {
         let next = bootstrap.next_vseg;
         match Segments::new(Areas::of(label), entries, next, options.bug) {
             Ok(segments) => Ok(Pool::assemble(
@@ -465,68 +461,13 @@ async fn try_uberblock(
     // Root segments alone lead to the table of all others.
     let roots = Entries { segments: bootstrap.root_segments.clone(), ..Entries::default() };
     let roots = build(roots, vdevs)?;
-    match read_entries(&roots, &bootstrap).await {
+    match read_entries(&roots, &bootstrap, how.force).await {
         Ok(entries) => Ok((build(entries, roots.vdevs)?, bootstrap.txg)),
         Err(error) => Err((roots.vdevs, error)),
     }
 }
 
-async fn read_entries(pool: &Pool, bootstrap: &Bootstrap) -> Result<Entries, PoolError> {
-    let segments = read_segment_table(pool, bootstrap).await?;
-    let tables = read_remaps(pool, bootstrap).await?;
-    let moved = |state| matches!(state, SegmentState::Leaving | SegmentState::Remapped);
-    let mut cleaned: Vec<VsegId> =
-        segments.iter().filter(|(_, e)| moved(e.state)).map(|(vseg, _)| *vseg).collect();
-    cleaned.sort_unstable();
-    // Both are sorted: one table for each cleaned segment, and no other.
-    if !cleaned.iter().eq(tables.iter().map(|(vseg, ..)| vseg)) {
-        let what = "remap tables";
-        let source = FormatError::Field { what, field: "count", value: tables.len() as u64 };
-        return Err(structure(&pool.label, what, source));
-    }
-    let references = table_places(pool, bootstrap.references).await?;
-    let holds_data = |(vseg, entry): &(VsegId, SegmentEntry)| {
-        let alive = entry.state != SegmentState::Dead && entry.class == SegmentClass::Data;
-        alive.then_some(*vseg)
-    };
-    let data: HashSet<VsegId> = segments.iter().filter_map(holds_data).collect();
-    if let Some((vseg, _)) = references.iter().find(|(vseg, _)| !data.contains(vseg)) {
-        let what = "reference tables";
-        let source = FormatError::Field { what, field: "vseg", value: vseg.0 };
-        return Err(structure(&pool.label, what, source));
-    }
-    Ok(Entries { segments, tables, references, saved_bytes: bootstrap.saved_bytes })
-}
-
-/// Where the tables of one tree are stored.
-async fn table_places(pool: &Pool, root: TreeRoot) -> Result<Vec<(VsegId, BlockPtr)>, PoolError> {
-    let mut places = Vec::new();
-    let mut place = |vseg, ptr| {
-        places.push((VsegId(vseg), ptr));
-        true
-    };
-    Tree::new(pool, root).scan(0..u64::MAX, &mut place).await?;
-    Ok(places)
-}
-
-/// Reads every remap table, and keeps those that fit the budget.
-async fn read_remaps(
-    pool: &Pool,
-    bootstrap: &Bootstrap,
-) -> Result<Vec<(VsegId, BlockPtr, Option<RemapTable>)>, PoolError> {
-    let ptrs = table_places(pool, bootstrap.remaps).await?;
-    let mut left = pool.segments.inner.lock().remaps.max();
-    let mut tables = Vec::with_capacity(ptrs.len());
-    for (vseg, ptr) in ptrs {
-        let table: RemapTable = pool.read_table(vseg, &ptr).await?;
-        let rest = left.checked_sub(table.memory_bytes());
-        left = rest.unwrap_or(left);
-        tables.push((vseg, ptr, rest.map(|_| table)));
-    }
-    Ok(tables)
-}
-
-fn structure(label: &Label, what: &'static str, source: FormatError) -> PoolError {
+pub(crate) fn structure(label: &Label, what: &'static str, source: FormatError) -> PoolError {
     PoolError::Structure { pool: label.name.clone(), what, source }
 }
 
@@ -556,29 +497,6 @@ async fn read_bootstrap(
         }
     }
     Err(failure)
-}
-
-async fn read_segment_table(
-    pool: &Pool,
-    bootstrap: &Bootstrap,
-) -> Result<Vec<(VsegId, SegmentEntry)>, PoolError> {
-    let tree = Tree::new(pool, bootstrap.segments);
-    let mut blocks = Vec::new();
-    tree.scan(0..u64::MAX, &mut |block, ptr| {
-        blocks.push((block, ptr));
-        true
-    })
-    .await?;
-    let mut entries = bootstrap.root_segments.clone();
-    for (block, ptr) in blocks {
-        let content = pool.read_block(&ptr).await?;
-        let decoded = SegmentEntry::decode_block(&content)
-            .map_err(|source| structure(&pool.label, "segment table", source))?;
-        let first = block * SEGMENT_ENTRIES_PER_BLOCK as u64;
-        let numbered = decoded.into_iter().zip(first..);
-        entries.extend(numbered.filter_map(|(entry, vseg)| Some((VsegId(vseg), entry?))));
-    }
-    Ok(entries)
 }
 
 /// Erases the labels of a disk, so that no import finds a pool on it: where a vdev that uses

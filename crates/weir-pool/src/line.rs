@@ -14,6 +14,7 @@
 //! - at most one version of a line is partly freed;
 //! - a version that another one was made from again (rollback) goes after all that are newer.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use weir_base::hash::HashMap;
@@ -86,6 +87,12 @@ impl Held {
         }
     }
 
+    /// Holds everything born up to a txg, whatever versions there are.
+    pub fn hold(&mut self, until: Txg) {
+        self.until = self.until.max(until);
+        self.leaving = self.leaving.filter(|(txg, _)| *txg > until);
+    }
+
     /// The newest birth that is held of a block (`level` 0) or node.
     pub fn at(&self, level: u8, index: u64) -> Txg {
         match self.leaving {
@@ -113,6 +120,16 @@ pub struct Roots {
     /// By owner: the lines that have its blocks, each those born up to a txg.
     owners: HashMap<DatasetId, Vec<(Txg, Arc<Line>)>>,
     lines: Vec<Arc<Line>>,
+    lost: LostOwners,
+}
+
+/// Datasets whose records were lost: something that nothing is known to lead to may be theirs.
+#[derive(Clone, Debug, Default)]
+pub struct LostOwners {
+    /// Their numbers.
+    pub numbers: Vec<Range<u64>>,
+    /// What was born up to here may be part of one that others were made from.
+    pub until: Txg,
 }
 
 impl Roots {
@@ -125,6 +142,17 @@ impl Roots {
             lines.insert(at, (until, Arc::clone(&line)));
         }
         self.lines.push(line);
+    }
+
+    /// Names the datasets of which no line is known.
+    pub fn set_lost(&mut self, lost: LostOwners) {
+        self.lost = lost;
+    }
+
+    /// Whether something that is not known may lead to a block of this owner and birth.
+    pub(crate) fn may_be_lost(&self, owner: &BlockOwner, birth: Txg) -> bool {
+        let id = owner.dataset.0;
+        birth <= self.lost.until || self.lost.numbers.iter().any(|range| range.contains(&id))
     }
 
     /// Every line once.

@@ -42,6 +42,8 @@ pub(crate) struct Live {
     pub(crate) len: usize,
     pub(crate) proof: Proof,
     pub(crate) of: LiveOf,
+    /// Where another copy of it is.
+    pub(crate) other: Option<u64>,
 }
 
 /// What is lost with something that lives in a segment.
@@ -85,6 +87,8 @@ pub(crate) struct LiveSet {
 pub(crate) struct Found {
     pub(crate) live: Vec<FoundLive>,
     pub(crate) failed: Vec<PoolError>,
+    /// The references to some are not known: they are taken for alive, and may not be.
+    pub(crate) uncounted: bool,
 }
 
 /// A block found alive.
@@ -96,9 +100,23 @@ pub(crate) struct FoundLive {
 }
 
 impl Found {
+    /// Notes a block that no dataset leads to: it may be one of a dataset that was lost.
+    fn note_dead(&mut self, pool: &Pool, roots: &Roots, entry: &SummaryEntry) {
+        if roots.may_be_lost(&entry.owner, entry.birth) {
+            let (pool, dataset) = (pool.name().to_owned(), entry.owner.dataset.0);
+            self.failed.push(PoolError::OwnerLost { pool, dataset });
+        }
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         self.live.iter().map(|found| stored_bytes(&found.entry)).sum()
     }
+}
+
+/// A block that has, or may have, several references.
+fn shared_block(entry: &SummaryEntry) -> FoundLive {
+    let of = LiveOf::Shared(address_of(entry).address());
+    FoundLive { entry: *entry, proof: Proof::Half(entry.checksum), of }
 }
 
 fn stored_bytes(entry: &SummaryEntry) -> u64 {
@@ -195,10 +213,15 @@ impl Pool {
         vseg: VsegId,
         entries: Vec<SummaryEntry>,
     ) -> Found {
-        let mut found = Found { live: Vec::new(), failed: Vec::new() };
-        let (mut led_to, entries) = self.part_shared(entries, &mut found.failed).await;
-        let asked = |entry| asked(roots, entry);
-        let mut entries: Vec<Asked> = entries.into_iter().filter_map(asked).collect();
+        let mut found = Found { live: Vec::new(), failed: Vec::new(), uncounted: false };
+        let (mut led_to, others) = self.part_shared(entries, &mut found).await;
+        let mut entries: Vec<Asked> = Vec::with_capacity(others.len());
+        for entry in others {
+            match asked(roots, entry) {
+                Some(asked) => entries.push(asked),
+                None => found.note_dead(self, roots, &entry),
+            }
+        }
         // Neighbours share the nodes above them, and are looked up together in the lowest.
         entries.sort_unstable_by_key(|(entry, root, _)| (root.ptr.address(), entry.owner));
         let near = |(a, a_root, _): &Asked, (b, b_root, _): &Asked| {
@@ -223,14 +246,14 @@ impl Pool {
                 let ptr = match &above {
                     Above::Node(node) => tree.pointer_below(node, entry.owner.index),
                     Above::Root(ptr) => Ok(*ptr),
-                    Above::Nothing => continue,
+                    Above::Nothing => Ok(BlockPtr::HOLE),
                 };
                 match ptr {
                     Ok(ptr) if names(&ptr, entry) => {
                         let (entry, of, proof) = (*entry, *of, Proof::Checksum(ptr.checksum));
                         led_to.push(FoundLive { entry, proof, of });
                     }
-                    Ok(_) => {}
+                    Ok(_) => found.note_dead(self, roots, entry),
                     Err(error) => found.failed.push(error),
                 }
             }
@@ -255,7 +278,7 @@ impl Pool {
     async fn part_shared(
         &self,
         mut entries: Vec<SummaryEntry>,
-        failed: &mut Vec<PoolError>,
+        Found { failed, uncounted, .. }: &mut Found,
     ) -> (Vec<FoundLive>, Vec<SummaryEntry>) {
         if self.bug == PlantedBug::SharedNotAsked {
             return (Vec::new(), entries);
@@ -269,20 +292,19 @@ impl Pool {
         let mut tables = futures_util::stream::iter(tables).buffered(NODE_READS_IN_FLIGHT);
         while let Some((same, table)) = tables.next().await {
             let table = match table {
-                Ok(table) => table,
-                Err(error) => {
-                    failed.push(error);
+                Ok(table) if table.as_ref().is_none_or(|table| !table.is_unknown()) => table,
+                unknown => {
+                    // Each of them may be shared: all are verified and copied, none is moved.
+                    failed.extend(unknown.err());
+                    *uncounted = true;
+                    shared.extend(same.iter().map(shared_block));
                     continue;
                 }
             };
             for entry in same {
                 let counted = table.as_ref().and_then(|table| table.count(entry.offset_units));
                 match counted {
-                    Some(_) => shared.push(FoundLive {
-                        entry: *entry,
-                        proof: Proof::Half(entry.checksum),
-                        of: LiveOf::Shared(address_of(entry).address()),
-                    }),
+                    Some(_) => shared.push(shared_block(entry)),
                     None => others.push(*entry),
                 }
             }
@@ -324,17 +346,20 @@ impl Pool {
                 len: place.bytes as usize,
                 proof: Proof::Summary(vseg, place.checksum),
                 of: LiveOf::Part(PoolPart::Summary, vseg.0),
+                other: None,
             });
             let live = blocks.live.iter().map(|FoundLive { entry, proof, of }| Live {
                 at: u64::from(entry.at_units) * PACK_BYTES as u64,
                 len: stored_bytes(entry) as usize,
                 proof: *proof,
                 of: *of,
+                other: None,
             });
             found.live = live.chain(summaries).collect();
             found.live.sort_unstable_by_key(|live| live.at);
             let quiet = before.is_some() && self.look(vseg).is_some_and(|(_, now)| now == before);
-            if quiet && found.lost == 0 && blocks.bytes() != u64::from(entry.live_bytes) {
+            let counted = found.lost == 0 && !blocks.uncounted;
+            if quiet && counted && blocks.bytes() != u64::from(entry.live_bytes) {
                 let error = self.bad_segment("live_bytes", blocks.bytes());
                 tracing::error!(vseg = vseg.0, %error, "segment's counter disagrees");
                 found.lost = 1;
@@ -376,10 +401,9 @@ impl Pool {
             loop {
                 here.retain(|(ptr, _)| !ptr.is_hole());
                 for (ptr, index) in &here {
-                    let (at, len) = (ptr.offset_bytes(), ptr.stored_bytes());
                     let of = LiveOf::Part(part, first_number(part, level, *index));
-                    let live = Live { at, len, proof: Proof::Checksum(ptr.checksum), of };
-                    sets.entry(ptr.vseg).or_default().live.push(live);
+                    let copies = self.copies_of_root(ptr, of);
+                    sets.entry(ptr.vseg).or_default().live.extend(copies);
                 }
                 if level == 0 || here.is_empty() {
                     break;
@@ -392,6 +416,17 @@ impl Pool {
             set.live.sort_unstable_by_key(|live| live.at);
         }
         Ok(sets)
+    }
+
+    /// The copies of a block of a root segment.
+    fn copies_of_root(&self, ptr: &BlockPtr, of: LiveOf) -> impl Iterator<Item = Live> + use<> {
+        let second_at = self.segments.entry(ptr.vseg).map_or(0, |entry| entry.second_at);
+        let (at, len, proof) =
+            (ptr.offset_bytes(), ptr.stored_bytes(), Proof::Checksum(ptr.checksum));
+        let second = (second_at > 0).then_some(at + u64::from(second_at));
+        let first = Live { at, len, proof, of, other: second };
+        let second = second.map(|second| Live { at: second, len, proof, of, other: Some(at) });
+        [Some(first), second].into_iter().flatten()
     }
 
     async fn children(

@@ -14,7 +14,7 @@ use futures_util::stream;
 use weir_base::VsegId;
 use weir_base::limits::{CLEAN_BYTES_IN_FLIGHT, SEGMENTS_LOOKED_AHEAD};
 use weir_device::IoBuf;
-use weir_format::{BlockOwner, SEGMENT_BLOCKS_MAX, SegmentEntry};
+use weir_format::{BlockOwner, ReferenceTable, SEGMENT_BLOCKS_MAX, SegmentEntry};
 
 use crate::copies::proves;
 use crate::error::PoolError;
@@ -24,6 +24,7 @@ use crate::moves::Moved;
 use crate::planted::PlantedBug;
 use crate::pool::Pool;
 use crate::read::{RUN_BYTES_MAX, Wanted, split_runs};
+use crate::tables::Table;
 use crate::write_out::WriteOut;
 
 /// A segment to be emptied, and its entry.
@@ -124,6 +125,10 @@ impl Pool {
         let bytes = found.bytes();
         if let Some(error) = found.failed.into_iter().next() {
             return Err(error);
+        }
+        if found.uncounted {
+            let (pool, what) = (self.label.name.clone(), ReferenceTable::WHAT);
+            return Err(PoolError::TableLost { pool, what, vseg: *vseg });
         }
         let live = found.live;
         if bytes != u64::from(entry.live_bytes) || live.len() > SEGMENT_BLOCKS_MAX as usize {

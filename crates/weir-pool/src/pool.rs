@@ -6,7 +6,7 @@
 //! - one commit at a time, by the one owner of the pool;
 //! - once poisoned, for ever poisoned: only a new import clears it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
@@ -112,6 +112,8 @@ pub struct Pool {
     pub(crate) cleanings: Cleanings,
     pub(crate) scans: Scans,
     pub(crate) damage: Damage,
+    /// Something of the pool's own trees was read from its second copy.
+    pub(crate) roots_are_damaged: AtomicBool,
     /// Disks that no leg has any more, while operations of theirs are under way.
     pub(crate) departed: Mutex<Vec<Weak<dyn Device>>>,
     /// Legs that left the pool, and such as joined it in an opening that ended before this one
@@ -159,6 +161,7 @@ impl Pool {
             cleanings: Cleanings::default(),
             scans: Scans::default(),
             damage: Damage::default(),
+            roots_are_damaged: AtomicBool::new(false),
             departed: Mutex::default(),
             left: Mutex::new(left),
             config,

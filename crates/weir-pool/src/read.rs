@@ -12,6 +12,7 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use weir_base::ErrorKind;
 use weir_cache::CacheClass;
 use weir_codec::checksum;
 use weir_device::{Block, BlockMut, IoBuf};
@@ -81,7 +82,8 @@ impl Pool {
     ///
     /// # Errors
     /// `Damaged` when no leg has the right bytes, `NoSegment` when the pointer is older than the
-    /// segment's life (the caller's root is out of date: look the block up again).
+    /// segment's life (the caller's root is out of date: look the block up again), `SegmentLost`
+    /// and `TableLost` when what says where it is was lost.
     pub async fn read_block(&self, ptr: &BlockPtr) -> Result<Block, PoolError> {
         self.check_record(ptr, RecordSize::BLOCK)?;
         if let Some(block) = self.cached(ptr, 0) {
@@ -138,11 +140,30 @@ impl Pool {
         first: Option<usize>,
     ) -> Result<(IoBuf, usize), PoolError> {
         let place = self.locate(ptr).await?;
-        let vdev = &self.vdevs[usize::from(place.vdev)];
+        self.count_read(ptr, ptr.stored_bytes());
+        self.read_placed(&place, ptr, first).await
+    }
+
+    /// The verified stored bytes of what stands at a place, from the leg `first` if that has them:
+    /// a buffer and where they start in it.
+    pub(crate) async fn read_placed(
+        &self,
+        place: &Pinned<'_>,
+        ptr: &BlockPtr,
+        first: Option<usize>,
+    ) -> Result<(IoBuf, usize), PoolError> {
+        let (vdev, len) = (&self.vdevs[usize::from(place.vdev)], ptr.stored_bytes());
         let first = first.unwrap_or_else(|| vdev.next_leg());
         let verify = |bytes: &[u8]| self.verify(ptr, bytes);
-        self.count_read(ptr, ptr.stored_bytes());
-        vdev.read_verified(first, place.at, ptr.stored_bytes(), verify).await
+        let error = match vdev.read_verified(first, place.at, len, verify).await {
+            Err(error) if error.kind() == ErrorKind::Data => error,
+            read => return read,
+        };
+        let Some(second) = place.second else { return Err(error) };
+        let read = vdev.read_verified(first, second, len, verify).await.map_err(|_| error)?;
+        tracing::warn!(vdev = place.vdev, at = place.at, "read from its second copy");
+        self.roots_are_damaged.store(true, Ordering::Release);
+        Ok(read)
     }
 
     /// Counts a read whose first block is this pointer's.
@@ -315,7 +336,12 @@ impl Pool {
     }
 
     pub(crate) fn no_segment(&self, ptr: &BlockPtr) -> PoolError {
-        PoolError::NoSegment { pool: self.label.name.clone(), vseg: ptr.vseg }
+        let (pool, vseg) = (self.label.name.clone(), ptr.vseg);
+        if self.segments.is_lost(vseg) {
+            PoolError::SegmentLost { pool, vseg }
+        } else {
+            PoolError::NoSegment { pool, vseg }
+        }
     }
 
     pub(crate) fn verify(&self, ptr: &BlockPtr, stored: &[u8]) -> bool {

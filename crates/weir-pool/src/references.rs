@@ -43,6 +43,11 @@ impl Inner {
         Ok(table.and_then(|table| table.count(ptr.offset_units)))
     }
 
+    /// Whether the counts of a segment were lost.
+    pub(crate) fn is_uncounted(&mut self, vseg: VsegId) -> Result<bool, Unread> {
+        Ok(self.references.get(vseg)?.is_some_and(|table| table.is_unknown()))
+    }
+
     /// Takes one reference of a counted block away; the caller asked for the count.
     pub(crate) fn give_up(&mut self, ptr: &BlockPtr, bug: PlantedBug) {
         let is_empty = self.references.change(ptr.vseg, |table| {
@@ -89,6 +94,9 @@ impl Segments {
             return Ok(Verdict::NoSegment);
         }
         let Some(table) = inner.references.get(vseg)? else { return Ok(Verdict::Fits) };
+        if table.is_unknown() {
+            return Ok(Verdict::Full);
+        }
         let fits =
             |count: u32, more: usize| u64::from(count) + more as u64 <= u64::from(REFERENCES_MAX);
         // Nearly always the most there are leave room for the most that are added.

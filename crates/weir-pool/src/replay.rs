@@ -89,8 +89,8 @@ impl<'a> Replay<'a> {
         Ok(None)
     }
 
-    /// Where the next batch may be: after the last one, or at the start if it did not fit there. Also
-    /// whether damage there may be that of a batch.
+    /// Where the next batch may be: after the last one, or at the start if it did not fit there.
+    /// Also whether damage there may be that of a batch.
     fn places(&self) -> impl Iterator<Item = (u64, bool)> + use<> {
         let LogStart { offset, .. } = self.next;
         let room = self.region_bytes.saturating_sub(offset);
@@ -179,8 +179,8 @@ impl Merged {
         Self { id, offset, bytes: vec![0; len], parts, lacking: false }
     }
 
-    /// Takes over the whole sectors of every leg; where that leaves some, one sector at a time, as a
-    /// sector that cannot be read fails the read of all its neighbours.
+    /// Takes over the whole sectors of every leg; where that leaves some, one sector at a time, as
+    /// a sector that cannot be read fails the read of all its neighbours.
     async fn read_all(&mut self, vdev: &Vdev, step: usize) {
         self.read(vdev, step).await;
         if !self.is_whole() && !self.lacking {

@@ -13,6 +13,7 @@
 //!   shared one counts once, however many pointers lead to it.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -21,11 +22,12 @@ use weir_base::limits::REUSE_AFTER_TXGS;
 use weir_base::{PsegIndex, Txg, VsegId};
 use weir_format::layout::PACK_BYTES;
 use weir_format::{
-    BlockPtr, ReferenceTable, RemapTable, SEGMENT_ENTRIES_PER_BLOCK, SegmentClass, SegmentEntry,
-    SegmentState, SummaryPlace,
+    BlockPtr, FREE_RUNS_MAX, FreeRun, ReferenceTable, RemapTable, SEGMENT_ENTRIES_PER_BLOCK,
+    SegmentClass, SegmentEntry, SegmentState, SummaryPlace,
 };
 
 use crate::areas::{Areas, SegmentArea};
+use crate::own_trees::LostPart;
 use crate::planted::PlantedBug;
 use crate::references::Freed;
 use crate::tables::{Table, Tables, Unread};
@@ -65,6 +67,26 @@ pub(crate) struct Entries {
     pub(crate) references: Vec<(VsegId, BlockPtr)>,
     /// What sharing saves.
     pub(crate) saved_bytes: u64,
+    /// Parts of the tables that cannot be read.
+    pub(crate) lost: LostEntries,
+}
+
+/// What cannot be read of the segment table and of the tables of segments.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LostEntries {
+    /// Segments that may exist, and whose entries are lost.
+    pub(crate) segments: Vec<Range<VsegId>>,
+    /// Places that no segment had at the last commit: others may belong to those segments.
+    pub(crate) free: Vec<FreeRun>,
+    /// Cleaned segments whose remap tables cannot be found, and what of their tree is lost.
+    pub(crate) remaps: Vec<VsegId>,
+    pub(crate) remap_parts: Vec<LostPart>,
+    /// Those that were found and cannot be read.
+    pub(crate) unread_remaps: Vec<VsegId>,
+    /// Segments of which blocks may be shared, and how often is not known; what of their tree is
+    /// lost.
+    pub(crate) references: Vec<VsegId>,
+    pub(crate) reference_parts: Vec<LostPart>,
 }
 
 pub(crate) struct Inner {
@@ -86,6 +108,10 @@ pub(crate) struct Inner {
     dirty_blocks: HashSet<u64>,
     next_vseg: VsegId,
     live_bytes: u64,
+    /// Segments whose entries are lost, ascending: what is in them cannot be found.
+    pub(crate) lost: Vec<Range<VsegId>>,
+    /// Places per vdev that may be those of lost segments: they are never written.
+    pub(crate) withheld: Vec<BTreeSet<PsegIndex>>,
 }
 
 impl Inner {
@@ -97,6 +123,11 @@ impl Inner {
         }
     }
 
+    /// Whether a segment's entry was lost.
+    pub(crate) fn is_lost(&self, vseg: VsegId) -> bool {
+        self.lost.iter().any(|range| range.contains(&vseg))
+    }
+
     /// The segment a block stands in and its offset there, in 64-byte units.
     pub(crate) fn translate(&mut self, ptr: &BlockPtr) -> Result<Option<(VsegId, u32)>, Unread> {
         let Some(slot) = self.slots.get(&ptr.vseg) else { return Ok(None) };
@@ -105,6 +136,9 @@ impl Inner {
         }
         let units = u32::from(ptr.stored_units);
         let table = self.remaps.get(ptr.vseg)?;
+        if table.is_some_and(|table| table.is_unknown()) {
+            return Err(Unread::lost::<RemapTable>(ptr.vseg));
+        }
         Ok(table.and_then(|table| table.translate(ptr.offset_units, units)))
     }
 
@@ -152,6 +186,8 @@ pub(crate) struct Pinned<'a> {
     pub(crate) vdev: u16,
     /// Where it is in the vdev's segment area.
     pub(crate) at: u64,
+    /// Where a second copy of the same is.
+    pub(crate) second: Option<u64>,
     /// The last txg that wrote to this place, or in which it died.
     pub(crate) last_txg: Txg,
 }
@@ -176,7 +212,8 @@ impl Segments {
             areas.iter().map(|area| (0..area.segments()).map(PsegIndex).collect()).collect();
         let (mut slots, mut dead, mut live_bytes) = (HashMap::default(), Vec::new(), 0);
         for (vseg, entry) in entries.segments {
-            let fits = |area: &SegmentArea| u64::from(entry.fill_bytes) <= area.segment_bytes;
+            let end = u64::from(entry.second_at) + u64::from(entry.fill_bytes);
+            let fits = |area: &SegmentArea| end <= area.segment_bytes;
             let mut takes = || {
                 let place = free.get_mut(usize::from(entry.vdev));
                 place.is_some_and(|free| free.remove(&entry.pseg))
@@ -196,17 +233,26 @@ impl Segments {
             slots.insert(vseg, Slot { entry, pins: 0 });
         }
         let references = entries.references.into_iter().map(|(vseg, ptr)| (vseg, ptr, None));
+        let mut remaps = Tables::new(entries.tables, bug);
+        let mut references = Tables::new(references, bug);
+        let lost = entries.lost;
+        remaps.lose(&lost.remap_parts, &lost.remaps);
+        lost.unread_remaps.into_iter().for_each(|vseg| remaps.note_unreadable(vseg));
+        references.lose(&lost.reference_parts, &lost.references);
+        let withheld = withhold(&mut free, &lost.segments, &lost.free);
         let inner = Inner {
             slots,
-            remaps: Tables::new(entries.tables, bug),
-            references: Tables::new(references, bug),
+            remaps,
+            references,
             saved_bytes: entries.saved_bytes,
             unclean: HashSet::default(),
             free,
             dead,
             dirty_blocks: HashSet::default(),
-            next_vseg,
+            next_vseg: next_after(next_vseg, &lost.segments),
             live_bytes,
+            lost: lost.segments,
+            withheld,
         };
         Ok(Self { inner: Mutex::new(inner), areas, bug })
     }
@@ -229,6 +275,7 @@ impl Segments {
     /// A new vdev's area: all of it is free.
     pub(crate) fn add_area(&self, area: SegmentArea) {
         let mut inner = self.inner.lock();
+        inner.withheld.push(BTreeSet::new());
         inner.free.push((0..area.segments()).map(PsegIndex).collect());
         self.areas.push(area);
     }
@@ -275,8 +322,9 @@ impl Segments {
         }
         slot.pins += 1;
         let at = self.start(&slot.entry);
-        let SegmentEntry { vdev, last_txg, .. } = slot.entry;
-        Some(Pinned { segments: self, vseg, vdev, at, last_txg })
+        let SegmentEntry { vdev, last_txg, second_at, .. } = slot.entry;
+        let second = (second_at > 0).then_some(at + u64::from(second_at));
+        Some(Pinned { segments: self, vseg, vdev, at, second, last_txg })
     }
 
     /// Where a block is, its segment pinned; `None` when it is no more.
@@ -297,8 +345,9 @@ impl Segments {
         let slot = inner.slots.get_mut(&vseg)?;
         slot.pins += 1;
         let at = self.start(&slot.entry) + u64::from(units) * PACK_BYTES as u64;
-        let SegmentEntry { vdev, last_txg, .. } = slot.entry;
-        Some(Pinned { segments: self, vseg, vdev, at, last_txg })
+        let SegmentEntry { vdev, last_txg, second_at, .. } = slot.entry;
+        let second = (second_at > 0).then_some(at + u64::from(second_at));
+        Some(Pinned { segments: self, vseg, vdev, at, second, last_txg })
     }
 
     /// Gives back what died or was cleaned long enough ago; called once at the start of each txg's
@@ -328,13 +377,31 @@ impl Segments {
         }
     }
 
+    /// Bytes that can be appended to a segment from its start on.
+    pub(crate) fn room(&self, entry: &SegmentEntry) -> u64 {
+        match entry.second_at {
+            0 => self.bytes_on(entry.vdev),
+            second_at => u64::from(second_at),
+        }
+    }
+
+    /// Where the second copies in a new segment begin: root segments have some.
+    fn second_at(&self, class: SegmentClass, vdev: u16) -> u32 {
+        let area = self.area(vdev);
+        let rows = area.segment_bytes / area.row_bytes;
+        match class {
+            SegmentClass::Root => (rows / 2 * area.row_bytes) as u32,
+            SegmentClass::Data | SegmentClass::Meta | SegmentClass::Clean => 0,
+        }
+    }
+
     /// Opens a new segment on the wanted vdev, or else on the one with the most free ones.
     pub(crate) fn allocate(
         &self,
         class: SegmentClass,
         txg: Txg,
         wanted: u16,
-    ) -> Option<(VsegId, u16, u64)> {
+    ) -> Option<(VsegId, SegmentEntry, u64)> {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         let open = inner.free.iter_mut().zip(0..).filter(|(_, vdev)| self.area(*vdev).is_open());
@@ -353,21 +420,22 @@ impl Segments {
             first_txg: txg,
             last_txg: txg,
             summary: SummaryPlace::default(),
+            second_at: self.second_at(class, vdev),
         };
         let before = inner.slots.insert(vseg, Slot { entry, pins: 0 });
         assert!(before.is_none(), "I2: vseg {vseg} exists already");
         inner.mark(vseg, class);
-        Some((vseg, vdev, self.start(&entry)))
+        Some((vseg, entry, self.start(&entry)))
     }
 
-    /// The open segments of a class, where each starts and how full it is; read at import.
-    pub(crate) fn open_of(&self, class: SegmentClass) -> Vec<(VsegId, u16, u64, u32)> {
+    /// The open segments of a class, and where each starts; read at import.
+    pub(crate) fn open_of(&self, class: SegmentClass) -> Vec<(VsegId, SegmentEntry, u64)> {
         let inner = self.inner.lock();
         let mut open: Vec<_> = inner
             .slots
             .iter()
             .filter(|(_, s)| s.entry.class == class && s.entry.state == SegmentState::Open)
-            .map(|(vseg, s)| (*vseg, s.entry.vdev, self.start(&s.entry), s.entry.fill_bytes))
+            .map(|(vseg, s)| (*vseg, s.entry, self.start(&s.entry)))
             .collect();
         open.sort_unstable_by_key(|(vseg, ..)| *vseg);
         open
@@ -388,7 +456,7 @@ impl Segments {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         let slot = inner.slots.get_mut(&vseg).expect("an open segment is in the table");
-        let room = self.bytes_on(slot.entry.vdev);
+        let room = self.room(&slot.entry);
         assert!(fill >= slot.entry.fill_bytes && u64::from(fill) <= room);
         slot.entry.fill_bytes = fill;
         slot.entry.last_txg = txg;
@@ -403,6 +471,12 @@ impl Segments {
         }
         let class = slot.entry.class;
         inner.mark(vseg, class);
+    }
+
+    /// Whether a segment cannot be found because its entry was lost.
+    pub(crate) fn is_lost(&self, vseg: VsegId) -> bool {
+        let inner = self.inner.lock();
+        inner.is_lost(vseg) && !inner.slots.contains_key(&vseg)
     }
 
     /// A segment as it is now.
@@ -439,6 +513,10 @@ impl Segments {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         let bytes = ptr.stored_bytes();
+        if inner.is_uncounted(ptr.vseg)? {
+            // Something else may lead there: it stays until its segment is counted again.
+            return Ok(Freed::Reference);
+        }
         let references = inner.references_to(ptr)?;
         if references.is_some_and(|references| references > 1) {
             inner.give_up(ptr, self.bug);
@@ -470,6 +548,23 @@ impl Segments {
         Ok(Freed::Block)
     }
 
+    /// Counts a pointer that was replaced in `txg` where the remap table that says which segment
+    /// holds its block was lost. That one counts too much from here on, until it is counted again.
+    /// A block of which the references cannot be read stays.
+    pub(crate) fn free_unplaced(&self, ptr: &BlockPtr, txg: Txg) {
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        let Ok(references) = inner.references_to(ptr) else { return };
+        if !inner.slots.contains_key(&ptr.vseg) {
+            return;
+        }
+        if references.is_some() {
+            inner.give_up(ptr, self.bug);
+        }
+        inner.take_live(ptr.vseg, ptr.stored_bytes(), txg);
+        inner.live_bytes -= ptr.stored_bytes() as u64;
+    }
+
     /// A segment's table of this kind, if it has one.
     pub(crate) fn table<T: Table>(&self, vseg: VsegId) -> Result<Option<Arc<T>>, Unread> {
         Ok(T::of(&mut self.inner.lock()).get(vseg)?.cloned())
@@ -486,6 +581,9 @@ impl Segments {
         if all {
             blocks.extend(inner.slots.keys().map(|vseg| table_block(*vseg)));
         }
+        // What a lost block said is not known: it stays as it is. Root segments alone have numbers
+        // in it, and they are not part of the table.
+        blocks.retain(|block| !inner.is_lost(VsegId(block * SEGMENT_ENTRIES_PER_BLOCK as u64)));
         let mut blocks: Vec<u64> = blocks.into_iter().collect();
         blocks.sort_unstable();
         blocks
@@ -513,6 +611,24 @@ impl Segments {
             .collect();
         roots.sort_unstable_by_key(|(vseg, _)| *vseg);
         (roots, inner.next_vseg)
+    }
+
+    /// Some of the places that no segment has, the longest runs first.
+    pub(crate) fn free_runs(&self) -> Vec<FreeRun> {
+        let inner = self.inner.lock();
+        let mut runs = Vec::<FreeRun>::new();
+        for (vdev, free) in (0..).zip(&inner.free) {
+            let first = runs.len();
+            for pseg in free {
+                match runs[first..].last_mut() {
+                    Some(run) if run.first.0 + run.count == pseg.0 => run.count += 1,
+                    _ => runs.push(FreeRun { vdev, first: *pseg, count: 1 }),
+                }
+            }
+        }
+        runs.sort_by_key(|run| std::cmp::Reverse(run.count));
+        runs.truncate(FREE_RUNS_MAX);
+        runs
     }
 
     /// The number that the next segment gets.
@@ -565,6 +681,35 @@ impl Segments {
         let free = open.map(|vdev| inner.free[usize::from(vdev)].len()).sum();
         (free, dead.filter(comes).count())
     }
+}
+
+/// Keeps back the places that no entry claims and that were not free for sure, if entries are lost:
+/// a segment that cannot be found may be there.
+fn withhold(
+    free: &mut [BTreeSet<PsegIndex>],
+    lost: &[Range<VsegId>],
+    known_free: &[FreeRun],
+) -> Vec<BTreeSet<PsegIndex>> {
+    if lost.is_empty() {
+        return vec![BTreeSet::new(); free.len()];
+    }
+    let mut all = Vec::with_capacity(free.len());
+    for (vdev, unclaimed) in (0..).zip(free) {
+        let runs = || known_free.iter().filter(|run: &&FreeRun| run.vdev == vdev);
+        let is_free = |pseg: &PsegIndex| {
+            runs().any(|run| (run.first.0..run.first.0.saturating_add(run.count)).contains(&pseg.0))
+        };
+        let (known, withheld) = std::mem::take(unclaimed).into_iter().partition(is_free);
+        *unclaimed = known;
+        all.push(withheld);
+    }
+    all
+}
+
+/// The next number, behind the ones whose entries are lost: blocks of the table that were lost are
+/// not to be written again.
+fn next_after(next: VsegId, lost: &[Range<VsegId>]) -> VsegId {
+    lost.iter().map(|range| range.end).fold(next, VsegId::max)
 }
 
 /// Block of the stored table that holds a segment's entry.

@@ -13,12 +13,14 @@
 //!   to use it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
-use weir_base::VsegId;
+use weir_base::{ErrorKind, VsegId};
 use weir_format::{BlockPtr, FormatError, ReferenceTable, RemapTable};
 
 use crate::error::PoolError;
+use crate::own_trees::LostPart;
 use crate::planted::PlantedBug;
 use crate::pool::Pool;
 use crate::segments::{Inner, Segments};
@@ -29,6 +31,9 @@ pub(crate) trait Table: Clone + Sized {
     const WHAT: &'static str;
     const KIND: TableKind;
 
+    /// What a segment has whose table was lost.
+    fn unknown() -> Self;
+    fn is_unknown(&self) -> bool;
     fn memory_bytes(&self) -> u64;
     fn encode(&self, vseg: VsegId) -> Vec<u8>;
     fn decode(bytes: &[u8], vseg: VsegId) -> Result<Self, FormatError>;
@@ -39,6 +44,14 @@ pub(crate) trait Table: Clone + Sized {
 impl Table for RemapTable {
     const WHAT: &'static str = "remap table";
     const KIND: TableKind = TableKind::Remap;
+
+    fn unknown() -> Self {
+        Self::unknown()
+    }
+
+    fn is_unknown(&self) -> bool {
+        self.is_unknown()
+    }
 
     fn memory_bytes(&self) -> u64 {
         self.memory_bytes()
@@ -60,6 +73,14 @@ impl Table for RemapTable {
 impl Table for ReferenceTable {
     const WHAT: &'static str = "reference table";
     const KIND: TableKind = TableKind::References;
+
+    fn unknown() -> Self {
+        Self::unknown()
+    }
+
+    fn is_unknown(&self) -> bool {
+        self.is_unknown()
+    }
 
     fn memory_bytes(&self) -> u64 {
         self.memory_bytes()
@@ -123,7 +144,8 @@ pub(crate) struct TableFigures {
 pub(crate) struct Unread {
     kind: TableKind,
     vseg: VsegId,
-    ptr: BlockPtr,
+    /// `None`: it was lost.
+    ptr: Option<BlockPtr>,
 }
 
 /// One table.
@@ -137,6 +159,13 @@ struct Entry<T> {
     queued: bool,
 }
 
+impl Unread {
+    /// A table of which is known that it was lost.
+    pub(crate) fn lost<T: Table>(vseg: VsegId) -> Self {
+        Self { kind: T::KIND, vseg, ptr: None }
+    }
+}
+
 impl<T> Default for Entry<T> {
     fn default() -> Self {
         Self { stored: None, content: None, used: false, queued: false }
@@ -148,6 +177,10 @@ pub(crate) struct Tables<T> {
     entries: BTreeMap<VsegId, Entry<T>>,
     /// Those that changed or went since the last commit took them.
     changed: BTreeSet<VsegId>,
+    /// Ranges of the stored tree that cannot be read.
+    lost_parts: Vec<Range<u64>>,
+    /// Tables that were lost, as far as they were looked at.
+    unknown: BTreeSet<VsegId>,
     /// Stored tables in RAM, and stale numbers; the hand is at the front.
     clock: VecDeque<VsegId>,
     bytes: u64,
@@ -176,16 +209,52 @@ impl<T: Table> Tables<T> {
     ) -> Self {
         let (changed, clock) = (BTreeSet::new(), VecDeque::new());
         let (bytes, stored_bytes, bytes_max, beside) = (0, 0, u64::MAX, 0);
-        let entries = BTreeMap::new();
-        let mut all = Self { entries, changed, clock, bytes, stored_bytes, bytes_max, beside, bug };
+        let (entries, lost_parts, unknown) = (BTreeMap::new(), Vec::new(), BTreeSet::new());
+        let mut all = Self {
+            entries,
+            changed,
+            lost_parts,
+            unknown,
+            clock,
+            bytes,
+            stored_bytes,
+            bytes_max,
+            beside,
+            bug,
+        };
         for (vseg, ptr, table) in stored {
             all.stored_bytes += ptr.stored_bytes() as u64;
             all.entries.insert(vseg, Entry { stored: Some(ptr), ..Entry::default() });
             if let Some(table) = table {
-                all.loaded(Unread { kind: T::KIND, vseg, ptr }, Arc::new(table));
+                all.loaded(Unread { kind: T::KIND, vseg, ptr: Some(ptr) }, Arc::new(table));
             }
         }
         all
+    }
+
+    /// Some of the tree that leads to the tables cannot be read: the next commit takes it out, and
+    /// these segments have tables that say that they were lost.
+    pub(crate) fn lose(&mut self, parts: &[LostPart], vsegs: &[VsegId]) {
+        self.lost_parts.extend(parts.iter().map(LostPart::blocks));
+        self.lost_parts.sort_unstable_by_key(|range| range.start);
+        vsegs.iter().for_each(|vseg| self.put(*vseg, T::unknown()));
+    }
+
+    /// A stored table cannot be read.
+    pub(crate) fn note_unreadable(&mut self, vseg: VsegId) {
+        if self.entries.contains_key(&vseg) {
+            self.unknown.insert(vseg);
+        }
+    }
+
+    /// Tables that were lost, as far as they were looked at.
+    pub(crate) fn unknown(&self) -> usize {
+        self.unknown.len()
+    }
+
+    /// What is to be taken out of the tree before anything else is stored there.
+    pub(crate) fn take_lost_parts(&mut self) -> Vec<Range<u64>> {
+        std::mem::take(&mut self.lost_parts)
     }
 
     pub(crate) fn set_max(&mut self, bytes: u64) {
@@ -214,7 +283,7 @@ impl<T: Table> Tables<T> {
         entry.used = true;
         match (&entry.content, entry.stored) {
             (Some(content), _) => Ok(Some(content)),
-            (None, Some(ptr)) => Err(Unread { kind: T::KIND, vseg, ptr }),
+            (None, Some(ptr)) => Err(Unread { kind: T::KIND, vseg, ptr: Some(ptr) }),
             (None, None) => unreachable!("a table that is not stored is in RAM"),
         }
     }
@@ -244,6 +313,11 @@ impl<T: Table> Tables<T> {
 
     /// A segment has this table from here on.
     pub(crate) fn put(&mut self, vseg: VsegId, table: T) {
+        if table.is_unknown() {
+            self.unknown.insert(vseg);
+        } else {
+            self.unknown.remove(&vseg);
+        }
         let entry = self.entries.entry(vseg).or_default();
         if self.bug != PlantedBug::RemapTableLeavesEarly {
             self.stored_bytes -= bytes_of(entry.stored.take());
@@ -256,6 +330,7 @@ impl<T: Table> Tables<T> {
 
     /// A segment has no table any more.
     pub(crate) fn remove(&mut self, vseg: VsegId) {
+        self.unknown.remove(&vseg);
         let entry = self.entries.remove(&vseg).unwrap_or_default();
         self.stored_bytes -= bytes_of(entry.stored);
         let content = entry.content;
@@ -266,7 +341,10 @@ impl<T: Table> Tables<T> {
     /// A table was read; it is forgotten if it is out of date.
     fn loaded(&mut self, Unread { vseg, ptr, .. }: Unread, table: Arc<T>) {
         let Some(entry) = self.entries.get_mut(&vseg) else { return };
-        if entry.stored == Some(ptr) && entry.content.is_none() {
+        if entry.stored == ptr && entry.content.is_none() {
+            if table.is_unknown() {
+                self.unknown.insert(vseg);
+            }
             self.bytes += table.memory_bytes();
             entry.content = Some(table);
             self.queue(vseg);
@@ -275,7 +353,7 @@ impl<T: Table> Tables<T> {
     }
 
     fn is_stored_at(&self, Unread { vseg, ptr, .. }: Unread) -> bool {
-        self.entries.get(&vseg).is_some_and(|entry| entry.stored == Some(ptr))
+        self.entries.get(&vseg).is_some_and(|entry| entry.stored == ptr)
     }
 
     /// Tables to be stored by this commit, and those that went; or all.
@@ -381,9 +459,20 @@ impl Pool {
     }
 
     async fn bring_table<T: Table>(&self, unread: Unread) -> Result<(), PoolError> {
-        match self.read_table::<T>(unread.vseg, &unread.ptr).await {
+        let Unread { vseg, ptr, .. } = unread;
+        let Some(ptr) = ptr else {
+            return Err(PoolError::TableLost {
+                pool: self.label.name.clone(),
+                what: T::WHAT,
+                vseg,
+            });
+        };
+        match self.read_table::<T>(vseg, &ptr).await {
             Ok(table) => T::of(&mut self.segments.inner.lock()).loaded(unread, Arc::new(table)),
             Err(error) if T::of(&mut self.segments.inner.lock()).is_stored_at(unread) => {
+                if error.kind() == ErrorKind::Data {
+                    T::of(&mut self.segments.inner.lock()).note_unreadable(vseg);
+                }
                 return Err(error);
             }
             // A commit stored it elsewhere meanwhile.
@@ -403,9 +492,7 @@ impl Pool {
             |source| PoolError::Structure { pool: self.label.name.clone(), what: T::WHAT, source };
         // Root segments are never cleaned: no table is needed to find one.
         let Some(place) = self.segments.pin_root(ptr) else { return Err(self.no_segment(ptr)) };
-        let vdev = &self.vdevs[usize::from(place.vdev)];
-        let verify = |bytes: &[u8]| self.verify(ptr, bytes);
-        let (buf, start) = vdev.read_verified(vdev.next_leg(), place.at, len, verify).await?;
+        let (buf, start) = self.read_placed(&place, ptr, None).await?;
         let bytes = buf.get(start..start + len);
         let bytes = bytes.ok_or_else(|| bad(FormatError::Truncated { what: T::WHAT }))?;
         T::decode(bytes, vseg).map_err(bad)

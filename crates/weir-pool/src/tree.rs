@@ -141,8 +141,8 @@ pub enum Leaf {
 /// A tree as of one root.
 #[derive(Clone, Copy)]
 pub struct Tree<'a> {
-    pool: &'a Pool,
-    root: TreeRoot,
+    pub(crate) pool: &'a Pool,
+    pub(crate) root: TreeRoot,
 }
 
 /// Subtrees of this height are read ahead as a whole before they are changed: at most 16,512 nodes,
@@ -167,7 +167,7 @@ impl<'a> Tree<'a> {
         Self { pool, root }
     }
 
-    fn slot(&self, node: &Block, index: usize) -> Result<BlockPtr, PoolError> {
+    pub(crate) fn slot(&self, node: &Block, index: usize) -> Result<BlockPtr, PoolError> {
         node_pointer(node, index).map_err(|source| self.damaged(source))
     }
 

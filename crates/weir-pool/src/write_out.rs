@@ -24,8 +24,8 @@ use weir_codec::checksum;
 use weir_device::{Block, IoBuf};
 use weir_format::layout::PACK_BYTES;
 use weir_format::{
-    BlockOwner, BlockPtr, Codec, Compression, PtrKind, RecordSize, SEGMENT_BLOCKS_MAX,
-    SegmentClass, Summary, SummaryEntry, SummaryPlace,
+    BlockOwner, BlockPtr, BootstrapCopy, Codec, Compression, PtrKind, RecordSize,
+    SEGMENT_BLOCKS_MAX, SegmentClass, SegmentEntry, Summary, SummaryEntry, SummaryPlace,
 };
 
 use crate::error::PoolError;
@@ -46,8 +46,20 @@ struct OpenSegment {
     vdev: u16,
     /// Start in the vdev's segment area.
     start: u64,
+    /// Bytes that can be appended from the start on.
+    room: u64,
+    /// Whether what is appended is written a second time, behind the room.
+    is_twice: bool,
     /// Bytes appended, those still in the buffer included.
     cursor: u64,
+}
+
+impl OpenSegment {
+    fn new(segments: &Segments, (vseg, entry, start): (VsegId, SegmentEntry, u64)) -> Self {
+        let (room, is_twice) = (segments.room(&entry), entry.second_at > 0);
+        let cursor = u64::from(entry.fill_bytes);
+        Self { vseg, vdev: entry.vdev, start, room, is_twice, cursor }
+    }
 }
 
 /// One open segment per lane; data has a lane per vdev, so that all disks stream at once.
@@ -85,8 +97,8 @@ impl Streams {
     pub(crate) fn resume(segments: &Segments, committed: Txg) -> Self {
         let stream = |class| {
             let open = segments.open_of(class).into_iter();
-            let lanes = open.map(|(vseg, vdev, start, fill)| {
-                let open = OpenSegment { vseg, vdev, start, cursor: u64::from(fill) };
+            let lanes = open.map(|open| {
+                let open = OpenSegment::new(segments, open);
                 Lane { open: Some(open), ..Lane::EMPTY }
             });
             Stream { lanes: lanes.collect(), homes: Vec::new(), current: 0 }
@@ -311,9 +323,9 @@ impl WriteOut<'_> {
             for ptr in ptrs {
                 match pool.translated(|segments| segments.free(ptr, txg)).await {
                     Ok(Freed::Block | Freed::Reference) => {}
-                    // As below a damaged node: it stays counted as live, and a check will find it.
                     Err(error) if error.kind() == ErrorKind::Data => {
-                        tracing::error!(%error, "space behind a damaged table is not freed");
+                        tracing::error!(%error, "a block behind a lost table is freed");
+                        pool.segments.free_unplaced(ptr, txg);
                     }
                     Err(error) => return Err(error),
                 }
@@ -423,8 +435,7 @@ impl WriteOut<'_> {
         };
         let (open, blocks) = (now.open, now.blocks);
         let full = |open: OpenSegment| {
-            open.cursor + (len + summary) as u64 > self.pool.segments.bytes_on(open.vdev)
-                || blocks >= SEGMENT_BLOCKS_MAX
+            open.cursor + (len + summary) as u64 > open.room || blocks >= SEGMENT_BLOCKS_MAX
         };
         if open.is_some_and(full) {
             self.write_summary(stream, lane).await?;
@@ -435,12 +446,12 @@ impl WriteOut<'_> {
         if self.lane(class, lane).open.is_none() {
             let home = self.streams.0[stream].homes[lane];
             let allocated = self.pool.segments.allocate(class, self.txg, home);
-            let (vseg, vdev, start) = allocated
+            let allocated = allocated
                 .ok_or_else(|| PoolError::OutOfSpace { pool: self.pool.label.name.clone() })?;
-            let room = self.pool.segments.bytes_on(vdev);
-            assert!(len as u64 <= room, "nothing larger than a segment is stored");
+            let open = OpenSegment::new(&self.pool.segments, allocated);
+            assert!(len as u64 <= open.room, "nothing larger than a segment is stored");
             let now = self.lane(class, lane);
-            now.open = Some(OpenSegment { vseg, vdev, start, cursor: 0 });
+            now.open = Some(open);
             now.blocks = 0;
         }
         Ok(lane)
@@ -466,6 +477,7 @@ impl WriteOut<'_> {
         let lane = &mut self.streams.0[stream].lanes[lane];
         let open = lane.open.as_ref().expect("only an open lane is filled");
         let segment_bytes = self.pool.segments.bytes_on(open.vdev);
+        let room = open.room;
         let row = self.pool.vdevs[usize::from(open.vdev)].row_bytes as usize;
         let wanted = STREAM_WRITE_BYTES.min((segment_bytes / 8) as usize);
         let size = (wanted - wanted % row).max(row);
@@ -475,7 +487,7 @@ impl WriteOut<'_> {
             fits.map_or_else(|| IoBuf::zeroed(size), |index| spare.swap_remove(index))
         });
         let base = open.cursor - lane.used as u64;
-        size.min((segment_bytes - base) as usize) - lane.used
+        size.min((room - base) as usize) - lane.used
     }
 
     /// Zero-fills the last row of a lane and starts its write.
@@ -505,8 +517,12 @@ impl WriteOut<'_> {
         let at = open.start + open.cursor - used as u64;
         self.written_bytes += used as u64;
         self.pool.traffic[stream].fetch_add(used as u64, Ordering::Relaxed);
+        let second = open.is_twice.then_some(at + open.room);
         self.writes.push(Box::pin(async move {
-            let done = vdev.write_rows(at, &buf, 0..used).await;
+            let mut done = vdev.write_rows(at, &buf, 0..used).await;
+            if let Some(second) = second.filter(|_| done.is_ok()) {
+                done = vdev.write_rows(second, &buf, 0..used).await;
+            }
             (done, buf)
         }));
         // One poll starts the write; the yield lets the runtime hand it to the kernel.
@@ -536,7 +552,7 @@ impl WriteOut<'_> {
             self.pad_and_submit(stream, lane).await?;
             let lane = &mut self.streams.0[stream].lanes[lane];
             if let Some(open) = lane.open {
-                let full = open.cursor == self.pool.segments.bytes_on(open.vdev);
+                let full = open.cursor == open.room;
                 self.pool.segments.set_fill(open.vseg, open.cursor as u32, self.txg, full);
                 if full {
                     lane.open = None;
@@ -572,13 +588,20 @@ impl WriteOut<'_> {
     }
 
     /// Appends unaccounted bytes (the bootstrap table) as strips of their own at the root lane's
-    /// cursor and returns vdev and offset. `stored` is padded to whole strips by the caller.
-    pub(crate) async fn append_strips(&mut self, stored: &[u8]) -> Result<(u16, u64), PoolError> {
+    /// cursor and returns vdev and offset of each copy. `stored` is padded to whole strips by the
+    /// caller.
+    pub(crate) async fn append_strips(
+        &mut self,
+        stored: &[u8],
+    ) -> Result<Vec<BootstrapCopy>, PoolError> {
         let Placed { vseg, .. } = self.append(SegmentClass::Root, stored).await?;
         let stream = SegmentClass::Root as usize;
         let open = self.streams.0[stream].lanes[0].open.expect("just appended to");
         assert_eq!(open.vseg, vseg, "root has one lane");
-        Ok((open.vdev, open.start + open.cursor - stored.len() as u64))
+        let offset = open.start + open.cursor - stored.len() as u64;
+        let second = open.is_twice.then_some(offset + open.room);
+        let copy = |offset| BootstrapCopy { vdev: open.vdev, offset };
+        Ok([Some(offset), second].into_iter().flatten().map(copy).collect())
     }
 
     /// Segment, vdev and cursor of the root lane.

@@ -25,6 +25,7 @@ use crate::coverage::{Coverage, Met, covered, note};
 use crate::cut::CutPlan;
 use crate::media::MediaImage;
 use crate::operator::{legs, legs_out_of_use};
+use crate::own_losses;
 use crate::rng::Rng;
 use crate::scenario::{Layout, Load, Room, Scenario, Trouble, devices};
 use crate::world::{CutPoint, SimWorld};
@@ -48,6 +49,8 @@ pub struct Effort {
     pub go_on_per_million: u32,
     /// Chance per million that a recovery of an untroubled scenario has to do without one leg.
     pub absent_per_million: u32,
+    /// Chance per million that a pool of an untroubled scenario loses nodes of its own trees.
+    pub own_losses_per_million: u32,
 }
 
 impl Default for Effort {
@@ -58,6 +61,7 @@ impl Default for Effort {
             nested_per_million: 20_000,
             go_on_per_million: 20_000,
             absent_per_million: 100_000,
+            own_losses_per_million: 50_000,
         }
     }
 }
@@ -273,6 +277,13 @@ impl Search {
         scenario.start_read_trouble(&world);
         let mut rng = Rng::new(cut.seed).stream("recovery", 0);
         let (absent, ever) = self.absent_legs(cut, &mut rng);
+        if own_losses::fits(scenario)
+            && cut.absent.is_empty()
+            && rng.stream("own losses", 0).chance(self.effort.own_losses_per_million)
+        {
+            let seed = Rng::new(cut.seed).stream("own losses", 1).next_u64();
+            own_losses::lose_and_go_on(scenario, seed, world.cut(CutPlan::Everything), books)?;
+        }
         let before = Cut { absent: ever, ..cut.clone() };
         let last = cut.trail.len() as u64 >= GENERATIONS_MAX;
         let nested = !last && rng.chance(self.effort.nested_per_million);

@@ -29,6 +29,7 @@ mod fault;
 mod history;
 mod media;
 mod operator;
+mod own_losses;
 mod ranges;
 mod replica;
 mod rng;

@@ -15,6 +15,7 @@ const EFFORT: Effort = Effort {
     nested_per_million: 20_000,
     go_on_per_million: 20_000,
     absent_per_million: 100_000,
+    own_losses_per_million: 0,
 };
 
 /// Legs that come and go: several generations, and often one of two legs alone.
@@ -24,6 +25,7 @@ const LEGS: Effort = Effort {
     nested_per_million: 0,
     go_on_per_million: 500_000,
     absent_per_million: 500_000,
+    own_losses_per_million: 0,
 };
 
 /// Openings that are cut themselves, while a leg is away that comes back later.
@@ -33,6 +35,7 @@ const OPENINGS: Effort = Effort {
     nested_per_million: 1_000_000,
     go_on_per_million: 0,
     absent_per_million: 600_000,
+    own_losses_per_million: 0,
 };
 
 /// The first of `seeds` that breaks a promise, and what it says.

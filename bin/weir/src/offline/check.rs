@@ -24,6 +24,7 @@ use weir_pool::{LegState, LegStatus, WrongCount};
 use crate::damage;
 use crate::output::{self, Style};
 use crate::serve::convert;
+use crate::serve::losses;
 use crate::serve::pools::api_error;
 
 #[derive(Debug, Args)]
@@ -47,6 +48,8 @@ struct Report {
     txg: u64,
     /// Stored bytes of what was verified, one copy.
     examined_bytes: u64,
+    /// What was lost of the pool's own trees.
+    lost: Vec<String>,
     /// Blocks without any good copy.
     damaged_blocks: u64,
     /// What they are, by name, as far as that is known.
@@ -148,6 +151,7 @@ async fn check(engine: &Arc<Engine>) -> Result<Report, ApiError> {
         guid: engine.pool().guid().to_string(),
         txg: engine.pool().committed_txg().0,
         examined_bytes: scan.examined_bytes,
+        lost: Vec::new(),
         damaged_blocks: scan.damaged,
         damage: convert::damage(engine),
         bad_copies: scan.unrepaired,
@@ -181,6 +185,8 @@ async fn check(engine: &Arc<Engine>) -> Result<Report, ApiError> {
         let places = engine.check_places().await.map_err(|error| api_error(&error))?;
         report.misplaced = places.map(|(a, b)| format!("{a:?} and {b:?}"));
     }
+    // At the end: tables that were not read yet have been by now.
+    report.lost = losses::words(engine);
     let legs = engine.pool().status().vdevs.into_iter().flat_map(|vdev| vdev.legs);
     report.disks = legs.map(Disk::of).collect();
     Ok(report)
@@ -205,7 +211,7 @@ fn tell(report: &Report, json: bool) -> Result<(), ApiError> {
         output::say(&format!("pool {}, txg {txg}: {examined} verified", report.pool));
         output::print(&damage::list(&report.damage))?;
     }
-    let mut wrong = Vec::new();
+    let mut wrong = report.lost.clone();
     let mut count = |number: u64, what: &str| {
         if number > 0 {
             wrong.push(format!("{number} {what}"));
@@ -220,7 +226,7 @@ fn tell(report: &Report, json: bool) -> Result<(), ApiError> {
     if wrong.is_empty() {
         return Ok(());
     }
-    let action = if report.damaged_blocks > 0 {
+    let action = if report.damaged_blocks > 0 || !report.lost.is_empty() {
         "look with all disks of the pool; what no disk has must come from a backup"
     } else {
         "import the pool and run `weir pool scrub`, which mends bad copies"

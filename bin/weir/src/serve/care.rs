@@ -122,6 +122,10 @@ impl Manager {
         let one = request.disk.as_deref().map(|disk| core.find_leg(disk)).transpose();
         let one = one.map_err(pool_error)?.map(|(guid, ..)| guid);
         core.clear_leg_errors(one);
+        if one.is_none() {
+            let forget = async |engine: Arc<Engine>| engine.forget_lost_datasets().await;
+            pool.call(forget).await?;
+        }
         let faulted: Vec<(Guid, String)> = core
             .status()
             .vdevs

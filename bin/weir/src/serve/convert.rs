@@ -34,6 +34,7 @@ pub(super) fn pool(engine: &Engine) -> PoolStatus {
     let (text, action) =
         explain(status.health, status.suspended.as_deref(), &legs, engine.pool().had_damage());
     let (text, action) = explain_damage(engine, &damage, (text, action));
+    let (text, action) = with_losses(super::losses::words(engine), text, action);
     let space = status.space;
     // What the reserve takes is neither used nor free to users.
     let usable = space.total_bytes.saturating_sub(engine.reserve_bytes());
@@ -190,6 +191,22 @@ pub(super) fn unavailable(name: &str, why: &str, disks: &[std::path::PathBuf]) -
         counted_ms: 0,
         vdevs: disks.iter().map(disk).collect(),
     }
+}
+
+/// Puts what was lost of the pool's own trees before the rest.
+fn with_losses(
+    lost: Vec<String>,
+    text: Option<String>,
+    action: Option<String>,
+) -> (Option<String>, Option<String>) {
+    if lost.is_empty() {
+        return (text, action);
+    }
+    let mut sentences = vec![format!("Part of the pool is lost: {}.", lost.join("; "))];
+    sentences.extend(text);
+    let restore = "Restore what is lost from a backup or a replica.";
+    let action = action.map_or_else(|| restore.to_owned(), |action| format!("{restore} {action}"));
+    (Some(sentences.join(" ")), Some(action))
 }
 
 fn explain(

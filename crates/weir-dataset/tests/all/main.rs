@@ -15,6 +15,7 @@ mod engine;
 mod legs;
 mod limits;
 mod model;
+mod own_trees;
 mod raidz;
 mod raidz_scans;
 mod records;

@@ -353,6 +353,7 @@ fn what_is_shared_stays_what_it_is_and_goes_with_its_last_reference() {
             }
             shared = shared.max(bench.engine.pool().space().saved_bytes);
         }
+        moved += bench.engine.pool().written_bytes(SegmentClass::Clean);
         bench.reopen();
         bench.check();
         hits += bench.engine.pool().hint_figures().hits;

@@ -1,0 +1,92 @@
+//! What a pool lost of its own trees, in plain words: for `weir pool status` and `weir check`.
+//!
+//! Not here: damaged blocks of volumes; those are counted where they are met.
+//!
+//! Invariant: each sentence says what is lost and what that costs.
+
+use std::ops::Range;
+
+use weir_base::size::Human;
+use weir_dataset::{Engine, LostDatasets};
+use weir_pool::LostTables;
+
+/// A sentence for each kind of loss; empty where nothing was lost.
+pub(crate) fn words(engine: &Engine) -> Vec<String> {
+    let mut words = of_datasets(&engine.lost_datasets());
+    words.extend(of_tables(&engine.pool().lost_tables()));
+    words
+}
+
+fn of_datasets(lost: &LostDatasets) -> Vec<String> {
+    let LostDatasets { numbers, orphans, properties } = lost;
+    let mut words = Vec::new();
+    if !numbers.is_empty() {
+        let numbers = numbers.iter().map(one_range).collect::<Vec<_>>().join(", ");
+        words.push(format!(
+            "the records of the datasets with the numbers {numbers} cannot be read from any disk: \
+             those volumes, snapshots and bookmarks are lost"
+        ));
+    }
+    if !orphans.is_empty() {
+        let names = orphans.join(", ");
+        words.push(format!("the volume of these snapshots or bookmarks is lost: {names}"));
+    }
+    if *properties {
+        words.push("the properties that were set on the pool itself are lost".to_owned());
+    }
+    words
+}
+
+fn of_tables(lost: &LostTables) -> Vec<String> {
+    let LostTables { segment_parts, withheld_bytes, remap_tables, reference_tables } = *lost;
+    let mut words = Vec::new();
+    if segment_parts > 0 {
+        words.push(format!(
+            "{segment_parts} parts of the segment table cannot be read from any disk: blocks in \
+             the segments they describe cannot be found, and {} that may hold them are not written",
+            Human(withheld_bytes)
+        ));
+    }
+    if remap_tables > 0 {
+        words.push(format!(
+            "the remap tables of {remap_tables} cleaned segments cannot be read from any disk: \
+             blocks that were moved from these cannot be found"
+        ));
+    }
+    if reference_tables > 0 {
+        words.push(format!(
+            "the reference tables of {reference_tables} segments cannot be read from any disk: \
+             what is freed in these segments does not become free space"
+        ));
+    }
+    words
+}
+
+fn one_range(range: &Range<u64>) -> String {
+    match range.end - range.start {
+        1 => range.start.to_string(),
+        _ => format!("{} to {}", range.start, range.end - 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_loss_is_said_with_what_it_costs() {
+        let numbers = vec![3..4, 128..256];
+        let datasets = LostDatasets { numbers, orphans: vec!["s".to_owned()], properties: true };
+        let words = of_datasets(&datasets);
+        assert_eq!(words.len(), 3);
+        assert!(words[0].contains("3, 128 to 255"), "{words:?}");
+        let tables = LostTables {
+            segment_parts: 1,
+            withheld_bytes: 1 << 20,
+            remap_tables: 2,
+            reference_tables: 3,
+        };
+        assert_eq!(of_tables(&tables).len(), 3);
+        assert!(of_tables(&LostTables::default()).is_empty());
+    }
+}

@@ -1,0 +1,342 @@
+//! Damage to the pool's own trees (directory, segment table, remap and reference tables) on every
+//! leg and in every copy: what it costs, and that it costs nothing else.
+//!
+//! Not here: damage beside crashes and load (weir-sim), trees of volumes (damage).
+//!
+//! Invariants: a block that can be read is what was written last; a pool opens, takes writes and
+//! destroys volumes whatever of these trees is lost.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::common::{as_devices, import, now, options};
+use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
+use weir_dataset::{Engine, PropertyChange, PropertyTarget, SnapshotId, Volume};
+use weir_device::MemoryDevice;
+use weir_format::{VdevKind, VdevRole};
+use weir_pool::{CreateOptions, OwnPlace, OwnTree, VdevSpec};
+
+const MEMORY_BYTES: u64 = 4 << 20;
+const DISK_BYTES: usize = 64 << 20;
+const BLOCK: u64 = BLOCK_BYTES as u64;
+const BLOCKS: usize = 300;
+/// What makes the pool nearly full for a while.
+const BALLAST_MIB: u64 = 46;
+const FIRST_OF_BALLAST: u32 = 1 << 30;
+/// Commits after which what was destroyed is free space.
+const COMMITS: usize = 80;
+
+struct Bench {
+    disk: Arc<MemoryDevice>,
+    engine: Arc<Engine>,
+    /// What each block of each volume holds.
+    volumes: BTreeMap<String, Vec<u32>>,
+    random: u64,
+    next: u32,
+}
+
+fn block(content: u32) -> [u8; BLOCK_BYTES] {
+    let mut block = [0; BLOCK_BYTES];
+    let mut state = u64::from(content);
+    if content > 0 {
+        for byte in &mut block {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            *byte = (state >> 56) as u8;
+        }
+        block[..4].copy_from_slice(&content.to_le_bytes());
+    }
+    block
+}
+
+/// Runs a future to its end, with the commits that it waits for.
+fn drive<T>(engine: &Engine, future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    let mut context = std::task::Context::from_waker(futures_util::task::noop_waker_ref());
+    loop {
+        for _ in 0..10_000 {
+            if let std::task::Poll::Ready(done) = future.as_mut().poll(&mut context) {
+                return done;
+            }
+        }
+        now(engine.sync()).unwrap();
+    }
+}
+
+fn reopen(disk: &Arc<MemoryDevice>) -> Arc<Engine> {
+    now(Engine::open(as_devices(&[Arc::clone(disk)]), import(), &options(MEMORY_BYTES))).unwrap()
+}
+
+fn places_of(engine: &Engine, wanted: impl Fn(&OwnPlace) -> bool) -> Vec<OwnPlace> {
+    let places = now(engine.pool().own_places()).unwrap();
+    places.into_iter().filter(wanted).collect()
+}
+
+fn damage(disk: &MemoryDevice, places: &[OwnPlace]) {
+    for place in places {
+        for offset in [Some(place.offset), place.second].into_iter().flatten() {
+            let start = offset as usize;
+            disk.corrupt(start..start + place.len, |byte| *byte = !*byte);
+        }
+    }
+}
+
+impl Bench {
+    /// Two volumes that share blocks, one with a snapshot, in a pool that was cleaned.
+    fn new() -> Self {
+        let disk = Arc::new(MemoryDevice::new("disk", DISK_BYTES));
+        let sizes = CreateOptions {
+            segment_bytes: Some(256 << 10),
+            strip_bytes: Some(4096),
+            log_bytes: Some(1 << 20),
+            disk_bytes_min: Some(DISK_BYTES as u64),
+        };
+        let disks = as_devices(&[Arc::clone(&disk)]);
+        let vdev = VdevSpec { kind: VdevKind::Disk, role: VdevRole::Data, disks };
+        let mut next = 0;
+        let mut guid = || {
+            next += 1;
+            Guid(next)
+        };
+        let how = options(MEMORY_BYTES);
+        let engine = now(Engine::create("tank", &[vdev], sizes, &how, &mut guid)).unwrap();
+        let volumes = BTreeMap::new();
+        let mut bench = Self { disk, engine, volumes, random: 7, next: 1 };
+        bench.make("a");
+        bench.make("b");
+        for at in 0..BLOCKS {
+            let content = bench.next;
+            bench.write("a", at, content);
+            // Every third block of `b` is one of `a`, wherever that is.
+            let content = if at % 3 == 0 { content } else { content + 1 };
+            bench.write("b", at, content);
+        }
+        now(bench.engine.sync()).unwrap();
+        let snapshot = SnapshotId { volume: "b".to_owned(), name: "s".to_owned() };
+        now(bench.engine.create_snapshots(&[snapshot])).unwrap();
+        bench.fill();
+        for _ in 0..400 {
+            for _ in 0..20 {
+                let (at, content) = (bench.random(), bench.next);
+                bench.write("a", at, content);
+            }
+            now(bench.engine.sync()).unwrap();
+            if bench.engine.pool().table_memory().remap_tables > 2 {
+                break;
+            }
+        }
+        let tables = bench.engine.pool().table_memory();
+        assert!(tables.remap_tables > 2 && tables.reference_tables > 0, "{tables:?}");
+        now(bench.engine.destroy_volume("ballast", true)).unwrap();
+        for _ in 0..COMMITS {
+            now(bench.engine.sync()).unwrap();
+        }
+        bench
+    }
+
+    /// Takes so much room that the cleaner has to make some.
+    fn fill(&self) {
+        const MIB: u64 = 1 << 20;
+        now(self.engine.create_volume_with("ballast", (BALLAST_MIB * MIB).into(), &[])).unwrap();
+        let volume = self.volume("ballast");
+        for at in 0..BALLAST_MIB {
+            let blocks: Vec<u8> =
+                (0..256).flat_map(|n| block(FIRST_OF_BALLAST + at as u32 * 256 + n)).collect();
+            drive(&self.engine, volume.write(at * MIB, &blocks)).unwrap();
+        }
+        now(self.engine.sync()).unwrap();
+    }
+
+    fn make(&mut self, name: &str) {
+        now(self.engine.create_volume_with(name, (BLOCKS as u64 * BLOCK).into(), &[])).unwrap();
+        now(self.engine.set_dedupe(name, true)).unwrap();
+        self.volumes.insert(name.to_owned(), vec![0; BLOCKS]);
+    }
+
+    fn random(&mut self) -> usize {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
+        (self.random >> 33) as usize % BLOCKS
+    }
+
+    fn volume(&self, name: &str) -> Arc<Volume> {
+        self.engine.volume(name).unwrap()
+    }
+
+    fn write(&mut self, name: &str, at: usize, content: u32) {
+        let volume = self.volume(name);
+        drive(&self.engine, volume.write(at as u64 * BLOCK, &block(content))).unwrap();
+        self.volumes.get_mut(name).unwrap()[at] = content;
+        self.next = self.next.max(content + 2);
+    }
+
+    /// Ends this run as a crash does, after a flush of every volume, and loses what is picked.
+    fn lose(&mut self, wanted: impl Fn(&OwnPlace) -> bool) {
+        let places = places_of(&self.engine, wanted);
+        assert!(!places.is_empty(), "there is something to be lost");
+        damage(&self.disk, &places);
+        self.crash();
+    }
+
+    fn crash(&mut self) {
+        for volume in self.engine.volumes() {
+            drive(&self.engine, self.engine.flush(&volume)).unwrap();
+        }
+        self.engine = reopen(&self.disk);
+    }
+
+    /// Compares every block that can be read; how many cannot.
+    fn unreadable(&self) -> usize {
+        let mut unreadable = 0;
+        for (name, contents) in &self.volumes {
+            let volume = self.volume(name);
+            for (at, content) in contents.iter().enumerate() {
+                let mut out = [0; BLOCK_BYTES];
+                match now(volume.read(at as u64 * BLOCK, &mut out)) {
+                    Ok(()) => assert!(out == block(*content), "{name}: block {at}"),
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::Data, "{name}: {error}");
+                        unreadable += 1;
+                    }
+                }
+            }
+        }
+        unreadable
+    }
+
+    /// Writes everywhere, over crashes; then nothing that was written may be lost.
+    fn go_on(&mut self) {
+        for round in 0..6 {
+            for name in self.volumes.keys().cloned().collect::<Vec<_>>() {
+                for _ in 0..10 {
+                    let (at, content) = (self.random(), self.next);
+                    self.write(&name, at, content);
+                }
+            }
+            if round % 2 == 0 {
+                now(self.engine.sync()).unwrap();
+            }
+            self.unreadable();
+            self.crash();
+        }
+        for name in self.volumes.keys().cloned().collect::<Vec<_>>() {
+            for at in 0..BLOCKS {
+                self.write(&name, at, self.next);
+            }
+        }
+        now(self.engine.sync()).unwrap();
+        assert_eq!(self.unreadable(), 0, "everything was written anew");
+        self.crash();
+        assert_eq!(self.unreadable(), 0, "and is there after a crash");
+    }
+
+    fn destroy_all(&mut self) {
+        let names: Vec<String> = std::mem::take(&mut self.volumes).into_keys().collect();
+        for name in &names {
+            now(self.engine.destroy_volume(name, true)).unwrap();
+        }
+        for _ in 0..COMMITS {
+            now(self.engine.sync()).unwrap();
+        }
+        assert!(names.iter().all(|name| self.engine.volume(name).is_err()));
+    }
+}
+
+/// One sector took a part of a remap table's tree, and the pool could not be opened any more.
+#[test]
+fn lost_remap_tables_cost_the_blocks_behind_them() {
+    for level in [0, 1] {
+        let mut bench = Bench::new();
+        bench.lose(|place| place.tree == OwnTree::Remaps && place.level == level);
+        let unreadable = bench.unreadable();
+        assert!((1..BLOCKS).contains(&unreadable), "{unreadable} blocks");
+        bench.go_on();
+        bench.destroy_all();
+    }
+}
+
+/// A count that is not known is no count of one: shared blocks must outlive each of their places.
+#[test]
+fn lost_reference_tables_keep_what_may_be_shared() {
+    for level in [0, 1] {
+        let mut bench = Bench::new();
+        bench.lose(|place| place.tree == OwnTree::References && place.level == level);
+        assert_eq!(bench.unreadable(), 0, "level {level}: every block can be read");
+        bench.go_on();
+        bench.destroy_all();
+    }
+}
+
+/// What a lost part of the segment table described looked free: new writes went over data.
+#[test]
+fn places_of_lost_segments_are_never_written() {
+    for level in [0, 1] {
+        let mut bench = Bench::new();
+        bench.lose(|place| place.tree == OwnTree::Segments && place.level == level);
+        let unreadable = bench.unreadable();
+        assert!(unreadable > 0, "blocks in lost segments cannot be read");
+        // What was lost is as it was, so that a disk that has the table can bring it back.
+        let before = bench.engine.pool().space();
+        assert!(before.free_bytes > 0, "some places are free for sure: {before:?}");
+        bench.make("n");
+        bench.volumes.retain(|name, _| name == "n");
+        bench.go_on();
+        bench.destroy_all();
+    }
+}
+
+#[test]
+fn lost_directory_costs_the_datasets_in_it_and_is_told() {
+    let mut bench = Bench::new();
+    let user = |value: &str| PropertyChange::User("t:a".to_owned(), Some(value.to_owned()));
+    let target = PropertyTarget::Pool;
+    now(bench.engine.change_properties(&[target.clone()], &[user("x")])).unwrap();
+    let of = |index| move |p: &OwnPlace| p.tree == OwnTree::Datasets && (p.level, p.index) == index;
+    // The record of `a`, the first dataset; `b` and its snapshot go on.
+    bench.lose(of((0, 1)));
+    assert!(bench.engine.volume("a").is_err());
+    assert_eq!(bench.engine.lost_datasets().numbers, [1..2]);
+    bench.volumes.remove("a");
+    assert_eq!(bench.unreadable(), 0);
+    bench.make("a");
+    bench.go_on();
+    // The pool's own record.
+    bench.lose(of((0, 0)));
+    assert!(bench.engine.lost_datasets().properties);
+    assert_eq!(bench.unreadable(), 0);
+    now(bench.engine.change_properties(&[target], &[user("y")])).unwrap();
+    bench.crash();
+    assert!(!bench.engine.lost_datasets().properties);
+    // All of it.
+    bench.lose(of((1, 0)));
+    assert!(bench.engine.volumes().is_empty());
+    let lost = bench.engine.lost_datasets().numbers;
+    assert!(lost.len() == 1 && lost[0].start == 1 && lost[0].end > 3, "{lost:?}");
+    bench.volumes.clear();
+    bench.make("n");
+    bench.go_on();
+    assert_eq!(bench.engine.lost_datasets().numbers, lost, "remembered over crashes");
+    bench.destroy_all();
+}
+
+/// One bad sector costs nothing: whatever is in root segments is there twice.
+#[test]
+fn one_copy_of_everything_can_be_lost() {
+    let mut bench = Bench::new();
+    let places = places_of(&bench.engine, |_| true);
+    for place in &places {
+        assert!(place.second.is_some(), "{place:?}");
+        let start = place.offset as usize;
+        bench.disk.corrupt(start..start + place.len, |byte| *byte = !*byte);
+    }
+    bench.crash();
+    assert_eq!(bench.unreadable(), 0);
+    assert!(bench.engine.lost_datasets().numbers.is_empty());
+    now(bench.engine.sync()).unwrap();
+    // What was read from second copies was written anew: those can be lost as well.
+    for place in places {
+        let start = place.second.unwrap() as usize;
+        bench.disk.corrupt(start..start + place.len, |byte| *byte = !*byte);
+    }
+    bench.crash();
+    assert_eq!(bench.unreadable(), 0);
+    bench.go_on();
+}

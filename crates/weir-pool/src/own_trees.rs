@@ -1,0 +1,189 @@
+//! Reading the pool's own trees (directory, segment table, remap tables, reference tables) where
+//! parts of them cannot be read.
+//!
+//! Not here: what the loss of a part costs (entries, segments; the directory in weir-dataset),
+//! trees of volumes (tree).
+//!
+//! Invariants:
+//! - an unreadable node costs its own range of the tree and nothing beside it;
+//! - only damage counts as a loss: an error that says that disks are missing ends the read.
+
+use std::ops::Range;
+
+use weir_base::ErrorKind;
+use weir_format::{BlockPtr, NODE_FANOUT, NODE_SHIFT, TreeRoot};
+
+use crate::error::PoolError;
+use crate::pool::Pool;
+use crate::tree::Tree;
+
+/// Nodes read at the same time.
+const NODES_TOGETHER: usize = 256;
+
+/// A part of a tree that cannot be read on any leg.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LostPart {
+    /// Level of the node; 0 is a block.
+    pub level: u8,
+    /// Position in its level.
+    pub index: u64,
+}
+
+impl LostPart {
+    /// The blocks below it.
+    pub fn blocks(&self) -> Range<u64> {
+        let span = TreeRoot::capacity(self.level);
+        self.index * span..(self.index + 1) * span
+    }
+}
+
+/// The pool's own trees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnTree {
+    /// The segment table.
+    Segments,
+    /// The dataset directory.
+    Datasets,
+    /// Remap tables.
+    Remaps,
+    /// Reference tables.
+    References,
+}
+
+/// Where a node or block of one of the pool's own trees is; for tests that damage it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnPlace {
+    /// Which tree.
+    pub tree: OwnTree,
+    /// Level; 0 is a block.
+    pub level: u8,
+    /// Position in its level.
+    pub index: u64,
+    /// Vdev.
+    pub vdev: u16,
+    /// First byte on each disk of a mirror.
+    pub offset: u64,
+    /// As `offset`, of the second copy.
+    pub second: Option<u64>,
+    /// Bytes.
+    pub len: usize,
+}
+
+/// What cannot be read of the tables of segments; of the directory the datasets know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LostTables {
+    /// Parts of the segment table: blocks in the segments they describe cannot be read.
+    pub segment_parts: u64,
+    /// Places that are not written because one of those segments may be there.
+    pub withheld_bytes: u64,
+    /// Cleaned segments whose remap tables are lost, as far as was looked: blocks that were moved
+    /// cannot be read.
+    pub remap_tables: u64,
+    /// Segments whose reference tables are lost, as far as was looked: what is freed of them does
+    /// not come back.
+    pub reference_tables: u64,
+}
+
+/// All of a tree that can be found.
+#[derive(Clone, Debug, Default)]
+pub struct WholeTree {
+    /// Pointers to blocks, in order.
+    pub blocks: Vec<(u64, BlockPtr)>,
+    /// Nodes that cannot be read, by level from the top.
+    pub lost: Vec<LostPart>,
+    /// Nodes that can be read: level, position, pointer.
+    pub(crate) nodes: Vec<(u8, u64, BlockPtr)>,
+}
+
+impl Tree<'_> {
+    /// Every block of one of the pool's own trees that can be found, and what of it is lost.
+    ///
+    /// # Errors
+    /// Disks are missing or the pool is suspended; damage is in the answer.
+    pub async fn read_whole(&self) -> Result<WholeTree, PoolError> {
+        let TreeRoot { ptr, height } = self.root;
+        let mut whole = WholeTree::default();
+        let mut here = vec![(0, ptr)];
+        for level in (1..=height).rev() {
+            here.retain(|(_, ptr)| !ptr.is_hole());
+            let mut below = Vec::new();
+            for some in here.chunks(NODES_TOGETHER) {
+                let ptrs: Vec<BlockPtr> = some.iter().map(|(_, ptr)| *ptr).collect();
+                let nodes = self.pool.read_blocks(&ptrs).await;
+                for ((index, ptr), node) in some.iter().zip(nodes) {
+                    let children = node.and_then(|node| {
+                        let slots = 0..NODE_FANOUT;
+                        slots.map(|slot| self.slot(&node, slot)).collect::<Result<Vec<_>, _>>()
+                    });
+                    match children {
+                        Ok(children) => {
+                            whole.nodes.push((level, *index, *ptr));
+                            below.extend((index << NODE_SHIFT..).zip(children));
+                        }
+                        Err(error) if error.kind() == ErrorKind::Data => {
+                            tracing::error!(%error, level, index, "node of the pool is lost");
+                            whole.lost.push(LostPart { level, index: *index });
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+            here = below;
+        }
+        here.retain(|(_, ptr)| !ptr.is_hole());
+        whole.blocks = here;
+        Ok(whole)
+    }
+}
+
+impl Pool {
+    /// Where the nodes and blocks of the pool's own trees are.
+    ///
+    /// # Errors
+    /// Disks are missing.
+    pub async fn own_places(&self) -> Result<Vec<OwnPlace>, PoolError> {
+        let trees = {
+            let committed = self.committed.lock();
+            [
+                (OwnTree::Segments, committed.segments),
+                (OwnTree::Datasets, committed.datasets),
+                (OwnTree::Remaps, committed.remaps),
+                (OwnTree::References, committed.references),
+            ]
+        };
+        let mut places = Vec::new();
+        for (tree, root) in trees {
+            let WholeTree { blocks, nodes, .. } = Tree::new(self, root).read_whole().await?;
+            let blocks = blocks.into_iter().map(|(index, ptr)| (0, index, ptr));
+            for (level, index, ptr) in nodes.into_iter().chain(blocks) {
+                let Some(place) = self.segments.pin_root(&ptr) else { continue };
+                let (vdev, len) = (place.vdev, ptr.stored_bytes());
+                let base = self.vdevs[usize::from(vdev)].base;
+                let (offset, second) = (base + place.at, place.second.map(|at| base + at));
+                places.push(OwnPlace { tree, level, index, vdev, offset, second, len });
+            }
+        }
+        Ok(places)
+    }
+
+    /// What cannot be read of the tables of segments.
+    pub fn lost_tables(&self) -> LostTables {
+        let inner = self.segments.inner.lock();
+        let withheld = (0..).zip(&inner.withheld);
+        LostTables {
+            segment_parts: inner.lost.len() as u64,
+            withheld_bytes: withheld
+                .map(|(vdev, places)| places.len() as u64 * self.segments.bytes_on(vdev))
+                .sum(),
+            remap_tables: inner.remaps.unknown() as u64,
+            reference_tables: inner.references.unknown() as u64,
+        }
+    }
+
+    /// Disks of vdevs that hold segments which are not there or missed writes: they may have what
+    /// cannot be read from the others.
+    pub fn missing_legs(&self) -> Vec<String> {
+        let legs = self.vdevs.with_segments().flat_map(|vdev| &vdev.legs);
+        legs.filter(|leg| !leg.is_up_to_date()).map(|leg| leg.path.clone()).collect()
+    }
+}
