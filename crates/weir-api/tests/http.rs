@@ -342,10 +342,10 @@ async fn a_flood_of_connections_on_tcp_leaves_the_unix_socket_free() {
     }
     let quick = Duration::from_secs(2);
     Client::new(server.unix.clone()).with_timeout(quick).pool_list().await.unwrap();
-    let crowded = Client::new(server.tcp.clone()).with_timeout(Duration::from_millis(300));
+    let crowded = by_tcp(&server).with_timeout(Duration::from_millis(300));
     assert_eq!(crowded.pool_list().await.unwrap_err().kind, ErrorKind::Unavailable);
     drop(held);
-    Client::new(server.tcp.clone()).with_timeout(quick).pool_list().await.unwrap();
+    by_tcp(&server).with_timeout(quick).pool_list().await.unwrap();
 }
 
 /// Begins to send the snapshot of this own name; the session.
@@ -382,9 +382,8 @@ const STREAM_BYTES: usize = 6 + (3 << 20);
 #[tokio::test]
 async fn a_stream_is_fetched_once_and_ends_its_session() {
     let server = start();
-    for (at, address) in [server.unix.clone(), server.tcp.clone()].into_iter().enumerate() {
-        let client = Client::new(address);
-        let session = sending(&client, &format!("whole{at}")).await;
+    for (at, client) in [Client::new(server.unix.clone()), by_tcp(&server)].iter().enumerate() {
+        let session = sending(client, &format!("whole{at}")).await;
         let mut stream = client.send_stream(session.clone()).await.unwrap();
         let twice = client.send_stream(session.clone()).await.map(drop).unwrap_err();
         assert_eq!(twice.kind, ErrorKind::Busy, "{twice}");

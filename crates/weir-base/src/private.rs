@@ -36,7 +36,10 @@ pub enum PrivateError {
         source: io::Error,
     },
     /// It is no file, or one that holds more than a secret.
-    #[error("{} is no file of a secret: it must be a file of at most {BYTES_MAX} bytes", path.display())]
+    #[error(
+        "{} is no file of a secret: it must be a file of at most {BYTES_MAX} bytes",
+        path.display()
+    )]
     NoFile {
         /// Which.
         path: PathBuf,

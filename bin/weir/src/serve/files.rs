@@ -2,7 +2,7 @@
 //!
 //! Not here: opening disks (disks), reading secrets (weir-base), who the caller is (weir-api).
 //!
-//! A server that runs as root can read and write everything. Root, and the user of the server, could
+//! A server that runs as root can read and write everything. Root and the user of the server could
 //! do that themselves; for every other caller the server opens block devices below `/dev`, and
 //! files below `/etc/weir` and the directories of `weir serve --disk-dir`.
 //!
@@ -41,7 +41,11 @@ const CERTIFICATES_BYTES_MAX: u64 = 1 << 20;
 
 /// Why a file that a caller named is not opened.
 #[derive(Debug, thiserror::Error)]
-#[error("{} is not below /dev, {CONFIG} or a directory of weir serve --disk-dir, and only root and the user of the server may name other files", path.display())]
+#[error(
+    "{} is not below /dev, {CONFIG} or a directory of weir serve --disk-dir, and only root and the \
+     user of the server may name other files",
+    path.display()
+)]
 pub(super) struct FileRefused {
     path: PathBuf,
 }
