@@ -1,4 +1,4 @@
-//! What `weir pool status` says of data that no disk has a good copy of, before and after a restart.
+//! What `weir pool status` says of data that no disk has a good copy of, over a restart.
 //!
 //! Not here: which snapshots and clones share it (weir-dataset's tests), repair (healing.rs).
 

@@ -1,6 +1,8 @@
 //! What of a pool has no good copy on any disk.
 //!
 //! Not here: copies that are bad where another is good (error counts of disks).
+//!
+//! Invariant: names are those of the moment of the answer; the list itself knows numbers.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
