@@ -268,7 +268,7 @@ fn a_limit_is_kept_and_strangers_are_turned_away() {
         "replicate create tank/x --to https://localhost:{port}/back/x --ca peer.pem \
          --secret-file none --every 1h"
     ));
-    bad.fails(code::INVALID, &["none"]);
+    bad.fails(code::NOT_FOUND, &["none"]);
     // What is not for peers is not there, whoever asks.
     let output = Command::new("curl")
         .args(["-s", "--cacert"])
