@@ -8,7 +8,7 @@
 //! - the source is read as the txg before left it, the references to it are made before the txg
 //!   frees anything, and what the txg itself wrote to the destination comes after: ranges may
 //!   overlap, and a write that is acknowledged while a clone is under way is kept;
-//! - what cannot be cloned fails by itself, not the txg.
+//! - what cannot be cloned, such as a range with damage, fails by itself, not the txg.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -285,6 +285,8 @@ impl Engine {
             let records = clone.from.max(*base)..(clone.from + count).min(base + FANOUT);
             for record in records {
                 let ptr = tree.pointer_in(leaf, record)?;
+                // Damage is not shared: nothing could be said of the references below it.
+                let ptr = tree.record_at(ptr, record).await?;
                 let record = record - clone.from + clone.to.start;
                 if !ptr.is_hole() && (is_open || !covered.contains(record)) {
                     shared.push(Shared::from(&ptr));

@@ -3,9 +3,12 @@
 //! Not here: protocol flags.
 //!
 //! Invariants: extents are in order, touch each other, start where asked, and a hole reads as
-//! zeros; an answer may end early but never before its first extent.
+//! zeros; an answer may end early but never before its first extent. What is damaged is no hole.
+
+use std::ops::Range;
 
 use weir_base::BLOCK_BYTES;
+use weir_format::BlockPtr;
 use weir_pool::Tree;
 
 use crate::error::DatasetError;
@@ -49,21 +52,30 @@ impl Volume {
         let mut data = RangeSet::default();
         let mut seen = 0;
         let mut stopped_at = None;
-        let tree = Tree::new(&self.core.pool, root);
-        let scanned = tree
-            .scan(size.touched(&(first..end)), &mut |record, _| {
-                let blocks = size.blocks_of(&(record..record + 1));
-                seen += 1;
-                // Two extents per range of data: itself and the hole before it.
-                if seen > BLOCKS_MAX || data.len() * 2 > max + 2 {
-                    stopped_at = Some(blocks.start);
-                    return false;
-                }
-                data.insert(blocks);
-                true
-            })
-            .await;
-        self.noted_node(first..end, scanned.map_err(DatasetError::from)).await?;
+        let mut insert = |records: Range<u64>| {
+            let blocks = size.blocks_of(&records);
+            seen += 1;
+            // Two extents per range of data: itself and the hole before it.
+            if seen > BLOCKS_MAX || data.len() * 2 > max + 2 {
+                stopped_at = Some(blocks.start);
+                return false;
+            }
+            data.insert(blocks);
+            true
+        };
+        let insert = std::cell::RefCell::new(&mut insert);
+        let mut met_damage = false;
+        let mut damaged = |records: Range<u64>| {
+            met_damage = true;
+            (insert.borrow_mut())(records)
+        };
+        let mut found = |record: u64, _: BlockPtr| (insert.borrow_mut())(record..record + 1);
+        Tree::new(&self.core.pool, root)
+            .scan_past_damage(size.touched(&(first..end)), &mut damaged, &mut found)
+            .await?;
+        if met_damage {
+            self.note_unreadable(first..end, true).await;
+        }
         end = stopped_at.unwrap_or(end).max(first + 1);
         for (holes, blocks) in overlay {
             holes.into_iter().for_each(|hole| data.remove(hole));
@@ -73,7 +85,7 @@ impl Volume {
     }
 }
 
-fn to_extents(data: &RangeSet, bytes: std::ops::Range<u64>, max: usize) -> Vec<Extent> {
+fn to_extents(data: &RangeSet, bytes: Range<u64>, max: usize) -> Vec<Extent> {
     let mut extents = Vec::new();
     let mut at = bytes.start;
     let blocks = bytes.start / BLOCK..bytes.end.div_ceil(BLOCK);

@@ -11,7 +11,9 @@
 //!   what a rollback left behind must go before the snapshot that was rolled back to. While that
 //!   one is kept for a copy, older ones wait;
 //! - how far it is stands in the record that the same txg stores;
-//! - a volume's record stays until its last snapshot is gone.
+//! - a volume's record stays until its last snapshot is gone;
+//! - what is below a node that cannot be read is not freed here, a recount finds it; what is beside
+//!   one is not freed either, where the two may share it.
 
 use weir_base::{BLOCK_BYTES, Txg};
 use weir_format::layout::PACK_BYTES;
@@ -100,6 +102,9 @@ pub(crate) async fn free_some(
         if freed.to != ALL && pool.bug() == PlantedBug::FreedAgain {
             freed.to = what.from;
         }
+        if freed.to == ALL {
+            pool.want_recount();
+        }
         let mut state = volume.state.lock();
         match snapshot {
             None => note_volume(&mut state, written, &freed),
@@ -135,6 +140,9 @@ async fn free_part(
         out.free_some_unread().await?;
     }
     out.free_all_unread().await?;
+    if walk.leaves_something() {
+        pool.note_lost_node(out.txg);
+    }
     let (to, bytes) = (walk.position(), units * PACK_BYTES as u64);
     if to != ALL {
         tracing::debug!(blocks, bytes, to, "freed a part of what was destroyed");

@@ -2,7 +2,8 @@
 //!
 //! Not here: the node cache, which also holds them; this only saves its lookups.
 //!
-//! Invariants: entries belong to one root; a new root empties the table.
+//! Invariants: entries belong to one root; a new root empties the table; no answer is a damage
+//! marker, which a lookup must see through.
 
 use weir_device::Block;
 use weir_format::{BlockPtr, NODE_SHIFT, TreeRoot};
@@ -20,7 +21,7 @@ pub(crate) struct Leaves {
 }
 
 impl Leaves {
-    /// The pointer of a block under `tree`'s root, `None` if a node must be read first.
+    /// The pointer of a block under `tree`'s root, `None` if a node must be read first, or again.
     pub(crate) fn pointer(
         &mut self,
         tree: &Tree<'_>,
@@ -36,20 +37,26 @@ impl Leaves {
         if let Some(Some((known, node))) = self.slots.get(slot)
             && *known == leaf
         {
-            return tree.pointer_in(node, block).map(Some);
+            return readable(tree.pointer_in(node, block)?);
         }
         match tree.leaf_cached(block)? {
             Leaf::Unknown => Ok(None),
             Leaf::Hole => Ok(Some(BlockPtr::HOLE)),
-            Leaf::Root(ptr) => Ok(Some(ptr)),
+            Leaf::Root(ptr) => readable(ptr),
             Leaf::Node(node) => {
                 let ptr = tree.pointer_in(&node, block)?;
                 if self.slots.is_empty() {
                     self.slots.resize_with(SLOTS, || None);
                 }
                 self.slots[slot] = Some((leaf, node));
-                Ok(Some(ptr))
+                readable(ptr)
             }
         }
     }
+}
+
+/// Of a damage marker nothing is known without reading.
+#[expect(clippy::unnecessary_wraps, reason = "what lookups return")]
+fn readable(ptr: BlockPtr) -> Result<Option<BlockPtr>, PoolError> {
+    Ok((!ptr.is_damaged()).then_some(ptr))
 }

@@ -38,6 +38,7 @@ mod properties;
 mod range_set;
 mod receive;
 mod records;
+mod recount;
 mod replay;
 mod scan;
 mod send;

@@ -186,6 +186,8 @@ impl Engine {
                 }
             } else if self.evacuate(sleep).await? {
                 // Once more, until nothing is left to move.
+            } else if self.pool().take_recount() {
+                self.recount(sleep).await?;
             } else if scrub {
                 self.scrub(sleep).await?;
             } else {
@@ -273,6 +275,7 @@ impl Engine {
             if stops == self.scans.stops.load(Ordering::Acquire) {
                 *wanted = Wanted::Nothing;
                 pool.set_scan_state(ScanState::Finished);
+                pool.want_recount();
                 tracing::info!(pool = pool.name(), "scrub done");
             }
         }

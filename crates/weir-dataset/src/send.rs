@@ -310,8 +310,12 @@ async fn next_changes(walk: &mut Walk<'_>, sending: &Sending) -> Result<Changes,
         if walk.damaged() > 0 {
             // What is below it may have changed: leaving it out would be a silent lie.
             let name = sending.view.state.lock().record.name.clone();
-            let why = "has a damaged tree node; scrub the pool, and send a sound snapshot";
-            return Err(DatasetError::Broken { name, why: why.to_owned() });
+            let end = walk.position().min(records) * sending.begin.record_size.bytes() as u64;
+            let why = format!(
+                "has a damaged tree node: what ends at byte {end} cannot be read. Bring back the \
+                 disk that has it, or send a snapshot taken after the range was overwritten"
+            );
+            return Err(DatasetError::Broken { name, why });
         }
         if found.is_empty() {
             break;

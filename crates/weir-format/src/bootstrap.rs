@@ -55,6 +55,9 @@ pub struct Bootstrap {
     /// Some of the places that no segment has: where parts of the segment table cannot be read,
     /// only these may be written.
     pub free: Vec<FreeRun>,
+    /// The txg in which a commit or a destroy first met a tree node that could not be read, if one
+    /// did: from then on trees may hold damage markers, and counters may exceed what trees hold.
+    pub damaged_since: Option<Txg>,
 }
 
 impl Bootstrap {
@@ -73,6 +76,12 @@ impl Bootstrap {
         field(0, "root segments", "count x {u64 vseg, segment table entry}"),
         field(4, "runs", "runs of free places, at most 64; not there in older pools"),
         field(0, "free", "runs x {u16 vdev, u32 first physical segment, u32 count}"),
+        field(
+            8,
+            "damaged_since",
+            "txg that first met an unreadable tree node, since when there may be damage markers \
+             and counters may be too high; not there, or 0: none",
+        ),
     ];
 
     /// Encodes.
@@ -97,6 +106,10 @@ impl Bootstrap {
             w.u16(run.vdev);
             w.u32(run.first.0);
             w.u32(run.count);
+        }
+        // Left out where it says nothing, as in pools of before there were damage markers.
+        if let Some(since) = self.damaged_since {
+            w.u64(since.0);
         }
         w.0
     }
@@ -125,6 +138,8 @@ impl Bootstrap {
             root_segments.push((vseg, entry));
         }
         let free = Self::read_free(&mut r)?;
+        let damaged_since = if r.left() == 0 { 0 } else { r.u64()? };
+        let damaged_since = (damaged_since > 0).then_some(Txg(damaged_since));
         Ok(Self {
             txg,
             next_vseg,
@@ -136,6 +151,7 @@ impl Bootstrap {
             saved_bytes,
             root_segments,
             free,
+            damaged_since,
         })
     }
 

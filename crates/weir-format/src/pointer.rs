@@ -5,6 +5,8 @@
 //! Invariants:
 //! - a hole is all zeros, so a zeroed node is a node of holes;
 //! - a pointer is never rewritten to move a block: segments move, addresses do not;
+//! - a damage marker has the pointer of the node that could not be read, unchanged, and the node's
+//!   level instead of its kind;
 //! - `birth` is the txg that made the pointer, at most the txg of the tree that holds it (I8); a
 //!   pointer to a block that was there before (a reference) has its own.
 //!
@@ -34,6 +36,12 @@ pub enum PtrKind {
     Data,
     /// A tree node of 128 pointers.
     Node,
+    /// A damage marker: what is here is what an unreadable node holds for this place. The rest of
+    /// the pointer leads to that node.
+    Damaged {
+        /// Level of the node, 1 for a leaf. The marker is at a lower one.
+        level: u8,
+    },
 }
 
 /// A decoded block pointer.
@@ -69,6 +77,10 @@ const KIND_NODE: u64 = 2;
 const KIND_SHARED: u64 = 3;
 /// Data of two blocks; with each power of two more, two more.
 const KIND_LARGE: u64 = 4;
+/// Damage marker of a leaf; with each level more, one more.
+const KIND_DAMAGED: u64 = 20;
+/// Levels of nodes that a damage marker can name.
+const DAMAGED_LEVELS: u64 = 6;
 
 const fn low(bits: u32) -> u64 {
     (1 << bits) - 1
@@ -84,7 +96,8 @@ impl BlockPtr {
             8,
             "word 0",
             "bits 0-39 vseg, 40-58 offset in 64 B units, 59-63 kind: 0 hole, 1 data, 2 node, \
-             3 data that was there before, 2 + 2n and 3 + 2n as 1 and 3 of 2^n blocks",
+             3 data that was there before, 2 + 2n and 3 + 2n as 1 and 3 of 2^n blocks, 19 + l \
+             what an unreadable node of level l holds here, and the rest leads to that node",
         ),
         field(
             8,
@@ -115,6 +128,31 @@ impl BlockPtr {
     /// Whether nothing is stored.
     pub fn is_hole(&self) -> bool {
         self.kind == PtrKind::Hole
+    }
+
+    /// Whether this leads to a block of its own place: it is no hole and no damage marker.
+    pub fn leads_to_block(&self) -> bool {
+        matches!(self.kind, PtrKind::Data | PtrKind::Node)
+    }
+
+    /// Whether this is a damage marker: the bytes it names are a node's, not those of its place.
+    pub fn is_damaged(&self) -> bool {
+        matches!(self.kind, PtrKind::Damaged { .. })
+    }
+
+    /// The marker that stands, in lower levels, for what this node of `level` holds, which cannot
+    /// be read; a marker stands for itself.
+    #[must_use]
+    pub fn damage_marker_of(self, level: u8) -> Self {
+        if self.is_damaged() { self } else { Self { kind: PtrKind::Damaged { level }, ..self } }
+    }
+
+    /// The node that a damage marker names, and its level; `None` of any other pointer.
+    pub fn damaged_node(self) -> Option<(Self, u8)> {
+        match self.kind {
+            PtrKind::Damaged { level } => Some((Self { kind: PtrKind::Node, ..self }, level)),
+            _ => None,
+        }
     }
 
     /// Stored size.
@@ -159,6 +197,10 @@ impl BlockPtr {
                 (size, shared) => KIND_LARGE + 2 * (size - 1) + u64::from(shared),
             },
             PtrKind::Node => KIND_NODE,
+            PtrKind::Damaged { level } => {
+                assert!((1..=DAMAGED_LEVELS).contains(&u64::from(level)), "{self:?}");
+                KIND_DAMAGED - 1 + u64::from(level)
+            }
         };
         let word0 = self.vseg.0
             | u64::from(self.offset_units) << VSEG_BITS
@@ -190,6 +232,9 @@ impl BlockPtr {
             0 if word0 == 0 && word1 == 0 && checksum == 0 => return Ok(Self::HOLE),
             KIND_DATA | KIND_SHARED => (PtrKind::Data, 0, code == KIND_SHARED),
             KIND_NODE => (PtrKind::Node, 0, false),
+            level @ KIND_DAMAGED.. if level < KIND_DAMAGED + DAMAGED_LEVELS => {
+                (PtrKind::Damaged { level: (level - KIND_DAMAGED + 1) as u8 }, 0, false)
+            }
             large => {
                 let above = large.checked_sub(KIND_LARGE).ok_or_else(|| bad("kind", large))?;
                 (PtrKind::Data, 1 + (above / 2) as u8, above % 2 == 1)

@@ -10,18 +10,24 @@ use super::*;
 
 fn pointer() -> impl Strategy<Value = BlockPtr> {
     let size = (1_u16..=64, 0_u32..(1 << 19) - 64);
-    let kind = (any::<bool>(), any::<bool>(), 0_u8..=8);
+    let kind = (any::<bool>(), any::<bool>(), 0_u8..=8, 0_u8..=6);
     (0_u64..1 << 40, size, 0_u64..1 << 44, any::<u128>(), kind).prop_map(
-        |(vseg, (stored_units, offset_units), birth, checksum, (node, shared, size))| BlockPtr {
-            kind: if node { PtrKind::Node } else { PtrKind::Data },
-            vseg: VsegId(vseg),
-            offset_units,
-            stored_units,
-            codec: if node { Codec::Lz4 } else { Codec::Raw },
-            record: RecordSize::from_shift(if node { 0 } else { size }).expect("at most 8"),
-            birth: Txg(birth),
-            shared: shared && !node,
-            checksum,
+        |(vseg, (stored_units, offset_units), birth, checksum, (node, shared, size, level))| {
+            BlockPtr {
+                kind: match (node, level) {
+                    (false, _) => PtrKind::Data,
+                    (true, 0) => PtrKind::Node,
+                    (true, level) => PtrKind::Damaged { level },
+                },
+                vseg: VsegId(vseg),
+                offset_units,
+                stored_units,
+                codec: if node { Codec::Lz4 } else { Codec::Raw },
+                record: RecordSize::from_shift(if node { 0 } else { size }).expect("at most 8"),
+                birth: Txg(birth),
+                shared: shared && !node,
+                checksum,
+            }
         },
     )
 }
@@ -334,8 +340,12 @@ fn tables_round_trip() {
         saved_bytes: 8192,
         root_segments: vec![(VsegId(1), segment())],
         free: vec![FreeRun { vdev: 1, first: PsegIndex(7), count: 3 }],
+        damaged_since: None,
     };
-    assert_eq!(Bootstrap::decode(&bootstrap.encode()), Ok(bootstrap));
+    let damaged = Bootstrap { damaged_since: Some(Txg(8)), ..bootstrap.clone() };
+    for bootstrap in [bootstrap, damaged] {
+        assert_eq!(Bootstrap::decode(&bootstrap.encode()), Ok(bootstrap));
+    }
 }
 
 #[test]

@@ -3,7 +3,10 @@
 //! Not here: what volumes and snapshots say of their space (weir-dataset), whether blocks can be
 //! read (scan).
 //!
-//! Invariant: nothing is changed. Every check walks every tree, with no write-out under way.
+//! Invariants:
+//! - nothing is changed. Every check walks every tree, with no write-out under way;
+//! - what is below a node that cannot be read is left out. Then, and as long as a pool that was
+//!   damaged was not recounted, a counter may be too high; one that is too low is always wrong.
 
 use std::collections::BTreeMap;
 
@@ -40,6 +43,17 @@ pub enum WrongCount {
     },
 }
 
+impl WrongCount {
+    /// Whether more is counted than was found.
+    pub(crate) fn exceeds(&self) -> bool {
+        match self {
+            Self::References { counted, found, .. } | Self::Saved { counted, found } => {
+                counted > found
+            }
+        }
+    }
+}
+
 impl Pool {
     /// Compares the live-byte counter of every segment with what the trees refer to.
     ///
@@ -47,7 +61,7 @@ impl Pool {
     /// and one that several pointers lead to counts once.
     ///
     /// `roots`: all datasets. Returns the segments that differ, with counter and sum: empty when
-    /// invariant I5 holds.
+    /// invariant I5 holds, as far as damage lets it.
     pub async fn check_live_bytes(
         &self,
         roots: &Roots,
@@ -74,7 +88,7 @@ impl Pool {
                 add(ptr);
             }
         };
-        self.walk_all(roots, &mut visit).await?;
+        let may_exceed = self.walk_all(roots, &mut visit).await?;
         countable.sort_unstable_by_key(BlockPtr::address);
         countable.dedup_by_key(|ptr| ptr.address());
         countable.into_iter().for_each(add);
@@ -84,7 +98,8 @@ impl Pool {
                 sums.entry(host).or_default().1 += ptr.stored_bytes() as u64;
             }
         }
-        let differ = sums.into_iter().filter(|(_, (counted, found))| counted != found);
+        let differs = |counted, found| counted < found || (counted > found && !may_exceed);
+        let differ = sums.into_iter().filter(|(_, (counted, found))| differs(*counted, *found));
         Ok(differ.map(|(vseg, (counted, found))| (vseg, counted, found)).collect())
     }
 
@@ -93,26 +108,28 @@ impl Pool {
         self.segments.with_references().into_iter().collect()
     }
 
-    /// Every pointer of every tree once, however many versions of a volume lead to it.
+    /// Every pointer of every tree once, however many versions of a volume lead to it; true if
+    /// counters may exceed what was found.
     async fn walk_all(
         &self,
         roots: &Roots,
         visit: &mut dyn FnMut(BlockPtr),
-    ) -> Result<(), PoolError> {
+    ) -> Result<bool, PoolError> {
+        let mut lost = 0;
         let own = {
             let committed = self.committed.lock();
             [committed.segments, committed.datasets, committed.remaps, committed.references]
         };
         for root in own {
-            Tree::new(self, root).walk(&Held::default(), 0, visit).await?;
+            lost += Tree::new(self, root).walk(&Held::default(), 0, visit).await?;
         }
         for line in roots.lines() {
             for (index, version) in line.versions.iter().enumerate() {
                 let tree = Tree::new(self, version.root);
-                tree.walk(&line.held_before(index), version.freed_to, visit).await?;
+                lost += tree.walk(&line.held_before(index), version.freed_to, visit).await?;
             }
         }
-        Ok(())
+        Ok(lost > 0 || self.damaged_since().is_some())
     }
 
     /// Two pointers that lead to the same place and not to the same block, or one that leads
@@ -131,7 +148,7 @@ impl Pool {
             Ok(None) => nowhere = Some(ptr),
             Err(_) => unread.push(ptr),
         };
-        self.walk_all(roots, &mut visit).await?;
+        let _may_exceed = self.walk_all(roots, &mut visit).await?;
         unread.sort_unstable_by_key(|ptr| ptr.vseg);
         for ptr in unread {
             match self.translated(|segments| segments.locate(&ptr)).await? {
@@ -157,6 +174,16 @@ impl Pool {
     ///
     /// `roots`: all datasets. Returns what differs: empty when all is well.
     pub async fn check_references(&self, roots: &Roots) -> Result<Vec<WrongCount>, PoolError> {
+        let (mut wrong, may_exceed) = self.count_references(roots).await?;
+        wrong.retain(|wrong| !(may_exceed && wrong.exceeds()));
+        Ok(wrong)
+    }
+
+    /// As [`Self::check_references`], with what damage excuses, and whether it may.
+    pub(crate) async fn count_references(
+        &self,
+        roots: &Roots,
+    ) -> Result<(Vec<WrongCount>, bool), PoolError> {
         let shared = self.shared_segments();
         let mut found = BTreeMap::<VsegId, Vec<BlockPtr>>::new();
         found.extend(shared.iter().map(|vseg| (*vseg, Vec::new())));
@@ -165,7 +192,7 @@ impl Pool {
                 found.entry(ptr.vseg).or_default().push(ptr);
             }
         };
-        self.walk_all(roots, &mut visit).await?;
+        let may_exceed = self.walk_all(roots, &mut visit).await?;
         let (mut wrong, mut saved) = (Vec::new(), 0);
         for (vseg, ptrs) in found {
             let table = self.translated(|segments| segments.references_of(vseg)).await?;
@@ -175,7 +202,7 @@ impl Pool {
         if counted != saved {
             wrong.push(WrongCount::Saved { counted, found: saved });
         }
-        Ok(wrong)
+        Ok((wrong, may_exceed))
     }
 }
 

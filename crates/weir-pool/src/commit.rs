@@ -292,6 +292,7 @@ impl Pool {
                 saved_bytes: self.space().saved_bytes,
                 root_segments,
                 free: self.segments.free_runs(),
+                damaged_since: self.damaged_since(),
             }
             .encode()
         };

@@ -462,7 +462,11 @@ async fn try_uberblock(
     let roots = Entries { segments: bootstrap.root_segments.clone(), ..Entries::default() };
     let roots = build(roots, vdevs)?;
     match read_entries(&roots, &bootstrap, how.force).await {
-        Ok(entries) => Ok((build(entries, roots.vdevs)?, bootstrap.txg)),
+        Ok(entries) => {
+            let pool = build(entries, roots.vdevs)?;
+            pool.restore_lost_nodes(bootstrap.damaged_since);
+            Ok((pool, bootstrap.txg))
+        }
         Err(error) => Err((roots.vdevs, error)),
     }
 }

@@ -16,6 +16,7 @@
 //! - after a failed flush on the last good leg nothing is acknowledged any more: the pool is
 //!   poisoned until it is imported again.
 
+mod apply;
 mod areas;
 mod change;
 mod check;
@@ -36,6 +37,7 @@ mod labels;
 mod legs;
 mod line;
 mod live;
+mod lost_nodes;
 mod moves;
 mod moving;
 mod own_trees;
@@ -43,6 +45,7 @@ mod pack;
 mod planted;
 mod pool;
 mod read;
+mod recount;
 mod references;
 mod replay;
 mod reserve;
@@ -71,11 +74,13 @@ pub use import::{Discovered, ImportOptions, Imported, discover, import};
 pub use intent_log::LogWriteError;
 pub use legs::{DetachedLeg, Replacement};
 pub use line::{Held, Line, LostOwners, Roots, Version};
+pub use lost_nodes::DiskPlace;
 pub use own_trees::{LostPart, LostTables, OwnPlace, OwnTree, WholeTree};
 pub use pack::{CompressHistory, RawRecord};
 pub use planted::PlantedBug;
 pub use pool::{Pool, PoolOptions};
 pub use read::{Blocks, RecordPart, Stored};
+pub use recount::RecountPlan;
 pub use references::{Shared, Sharing};
 pub use reserve::Reserve;
 pub use scan::{PlannedSegment, ScanKind, ScanPace, ScanPlan, ScanState, ScanStatus, SegmentScan};

@@ -8,7 +8,9 @@
 //!   first, for the place that its summary names may lead to it no more, and others do;
 //! - any other block is alive if the one place that can lead to it does (the summary says which),
 //!   in the first version of its volume that ended after its birth (see `line`);
-//! - what is found must add up to the segment's counter, where no write-out moved either meanwhile.
+//! - what is found must add up to the segment's counter, where no write-out moved either meanwhile;
+//!   in a pool that was damaged it may be less, and a recount mends that;
+//! - a block whose owner cannot be asked may be alive: it is looked after as if it were.
 
 use futures_util::StreamExt as _;
 use weir_base::hash::HashMap;
@@ -24,6 +26,7 @@ use weir_format::{
 
 use crate::error::PoolError;
 use crate::line::{Roots, node_above};
+use crate::lost_nodes::{Marker, Unreadable};
 use crate::planted::PlantedBug;
 use crate::pool::Pool;
 use crate::segments::Segments;
@@ -79,13 +82,17 @@ pub(crate) enum Proof {
 pub(crate) struct LiveSet {
     /// By place.
     pub(crate) live: Vec<Live>,
-    /// Owners or summaries that could not be read: what they lead to is missing above.
+    /// Owners or summaries that could not be read: blocks of the former may live and are above,
+    /// what the latter name is missing.
     pub(crate) lost: u64,
 }
 
-/// Blocks found alive, with the summary entries that led to them, and how many lookups failed.
+/// Blocks found alive, with the summary entries that led to them, and the lookups that failed.
+#[derive(Default)]
 pub(crate) struct Found {
     pub(crate) live: Vec<FoundLive>,
+    /// Blocks that may be alive: their owner cannot be asked.
+    pub(crate) unknown: Vec<FoundLive>,
     pub(crate) failed: Vec<PoolError>,
     /// The references to some are not known: they are taken for alive, and may not be.
     pub(crate) uncounted: bool,
@@ -97,6 +104,17 @@ pub(crate) struct FoundLive {
     pub(crate) entry: SummaryEntry,
     pub(crate) proof: Proof,
     pub(crate) of: LiveOf,
+}
+
+/// What an owner says of a block.
+enum Verdict {
+    Alive(Proof),
+    Dead,
+}
+
+/// A block that is judged by the half of its checksum that its summary has.
+fn unproved(entry: &SummaryEntry, of: LiveOf) -> FoundLive {
+    FoundLive { entry: *entry, proof: Proof::Half(entry.checksum), of }
 }
 
 impl Found {
@@ -213,7 +231,7 @@ impl Pool {
         vseg: VsegId,
         entries: Vec<SummaryEntry>,
     ) -> Found {
-        let mut found = Found { live: Vec::new(), failed: Vec::new(), uncounted: false };
+        let mut found = Found::default();
         let (mut led_to, others) = self.part_shared(entries, &mut found).await;
         let mut entries: Vec<Asked> = Vec::with_capacity(others.len());
         for entry in others {
@@ -233,28 +251,27 @@ impl Pool {
             let tree = Tree::new(self, root);
             (near, tree, pointers_above(tree, first.owner).await)
         });
+        let mut unreadable = Unreadable::default();
         let mut lookups = futures_util::stream::iter(lookups).buffered(NODE_READS_IN_FLIGHT);
         while let Some((near, tree, above)) = lookups.next().await {
             let above = match above {
                 Ok(above) => above,
                 Err(error) => {
+                    found.unknown.extend(near.iter().map(|(entry, _, of)| unproved(entry, *of)));
                     found.failed.push(error);
                     continue;
                 }
             };
             for (entry, _, of) in near {
-                let ptr = match &above {
-                    Above::Node(node) => tree.pointer_below(node, entry.owner.index),
-                    Above::Root(ptr) => Ok(*ptr),
-                    Above::Nothing => Ok(BlockPtr::HOLE),
-                };
-                match ptr {
-                    Ok(ptr) if names(&ptr, entry) => {
-                        let (entry, of, proof) = (*entry, *of, Proof::Checksum(ptr.checksum));
-                        led_to.push(FoundLive { entry, proof, of });
+                match self.ask(tree, &above, entry, &mut unreadable).await {
+                    Ok(Verdict::Alive(proof)) => {
+                        led_to.push(FoundLive { entry: *entry, proof, of: *of });
                     }
-                    Ok(_) => found.note_dead(self, roots, entry),
-                    Err(error) => found.failed.push(error),
+                    Ok(Verdict::Dead) => found.note_dead(self, roots, entry),
+                    Err(error) => {
+                        found.unknown.push(unproved(entry, *of));
+                        found.failed.push(error);
+                    }
                 }
             }
         }
@@ -270,7 +287,49 @@ impl Pool {
                 Err(error) => found.failed.push(error),
             }
         }
+        let mut unknown = std::mem::take(&mut found.unknown);
+        unknown.sort_unstable_by_key(|found| (found.entry.vseg, found.entry.offset_units));
+        for block in unknown {
+            let (ptr, at) = (address_of(&block.entry), block.entry.at_units);
+            let stands = |segments: &Segments| segments.stands_at(&ptr, vseg, at);
+            // Where that cannot be told either, it may.
+            if !matches!(self.translated(stands).await, Ok(false)) {
+                found.unknown.push(block);
+            }
+        }
         found
+    }
+
+    /// What an entry's owner says of its block.
+    async fn ask(
+        &self,
+        tree: Tree<'_>,
+        above: &Above,
+        entry: &SummaryEntry,
+        unreadable: &mut Unreadable,
+    ) -> Result<Verdict, PoolError> {
+        let BlockOwner { level, index, .. } = entry.owner;
+        let ptr = match above {
+            Above::Node(node) => {
+                let ptr = tree.pointer_below(node, index)?;
+                tree.resolve_known(ptr, (level, index), unreadable).await?
+            }
+            Above::Root(ptr) => *ptr,
+            Above::Nothing => return Ok(Verdict::Dead),
+        };
+        if names(&ptr, entry) {
+            return Ok(Verdict::Alive(Proof::Checksum(ptr.checksum)));
+        }
+        if level > 0 && self.damaged_since().is_some() {
+            // A node that could not be read is kept as long as damage markers name it.
+            let of = Some((address_of(entry), level));
+            match tree.marker_below(of, ptr, level).await? {
+                Marker::Names => return Ok(Verdict::Alive(Proof::Half(entry.checksum))),
+                Marker::Unknown => return Err(self.bad_marker()),
+                Marker::None => {}
+            }
+        }
+        Ok(Verdict::Dead)
     }
 
     /// Parts blocks whose references are counted, which are alive for that, from those whose owners
@@ -335,7 +394,10 @@ impl Pool {
                 }
                 Err(error) => return Err(error),
             };
-            let blocks = self.find_live(&roots(), vseg, entries).await;
+            let mut blocks = self.find_live(&roots(), vseg, entries).await;
+            if self.bug == PlantedBug::UnknownTakenForDead {
+                blocks.failed.clear();
+            }
             let outlived = |error: &PoolError| matches!(error, PoolError::NoSegment { .. });
             if blocks.failed.iter().any(outlived) {
                 continue;
@@ -348,22 +410,24 @@ impl Pool {
                 of: LiveOf::Part(PoolPart::Summary, vseg.0),
                 other: None,
             });
-            let live = blocks.live.iter().map(|FoundLive { entry, proof, of }| Live {
-                at: u64::from(entry.at_units) * PACK_BYTES as u64,
-                len: stored_bytes(entry) as usize,
-                proof: *proof,
-                of: *of,
+            let live = blocks.live.iter().chain(&blocks.unknown).map(|found| Live {
+                at: u64::from(found.entry.at_units) * PACK_BYTES as u64,
+                len: stored_bytes(&found.entry) as usize,
+                proof: found.proof,
+                of: found.of,
                 other: None,
             });
             found.live = live.chain(summaries).collect();
             found.live.sort_unstable_by_key(|live| live.at);
-            let quiet = before.is_some() && self.look(vseg).is_some_and(|(_, now)| now == before);
-            let counted = found.lost == 0 && !blocks.uncounted;
-            if quiet && counted && blocks.bytes() != u64::from(entry.live_bytes) {
-                let error = self.bad_segment("live_bytes", blocks.bytes());
-                tracing::error!(vseg = vseg.0, %error, "segment's counter disagrees");
+            let quiet = before.filter(|_| self.look(vseg).is_some_and(|(_, now)| now == before));
+            if let Some(txg) = quiet
+                && found.lost == 0
+                && !blocks.uncounted
+                && !self.agrees(vseg, u64::from(entry.live_bytes), blocks.bytes(), txg)
+            {
                 found.lost = 1;
             }
+            let quiet = quiet.is_some();
             if quiet {
                 break;
             }
@@ -373,7 +437,7 @@ impl Pool {
 
     /// A segment in which something lives, and the moment: the same at two looks only if no txg was
     /// written out in between, `None` while one is.
-    fn look(&self, vseg: VsegId) -> Option<(SegmentEntry, Option<Txg>)> {
+    pub(crate) fn look(&self, vseg: VsegId) -> Option<(SegmentEntry, Option<Txg>)> {
         let resting = self.streams.lock().is_some();
         let entry = self.segments.entry(vseg)?;
         let lives = matches!(entry.state, SegmentState::Open | SegmentState::Sealed);

@@ -68,4 +68,10 @@ pub enum PlantedBug {
     ClonesNotCounted,
     /// Range clones of one txg are applied in the order in which they were asked for.
     ClonesUnsorted,
+    /// A commit that cannot read a tree node of a volume fails.
+    DamageFailsCommit,
+    /// A lost node is freed when damage markers take its place.
+    LostNodeFreed,
+    /// A recount takes blocks whose owners cannot be asked for dead.
+    UnknownTakenForDead,
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use weir_base::{Clock, Guid, Txg};
-use weir_cache::BlockCache;
+use weir_cache::{BlockCache, CacheClass};
 use weir_device::Device;
 use weir_format::log::BatchBuilder;
 use weir_format::{
@@ -23,6 +23,7 @@ use crate::damage::Damage;
 use crate::error::PoolError;
 use crate::hints::{HintFigures, Hints};
 use crate::intent_log::{IntentLog, LogWriteError};
+use crate::lost_nodes::LostNodes;
 use crate::pack::Unpackers;
 use crate::planted::PlantedBug;
 use crate::scan::Scans;
@@ -38,7 +39,8 @@ const TABLE_SHARE: u64 = 8;
 /// Part of it that blocks and nodes have, however large the tables of segments are.
 const CACHE_SHARE_MIN: u64 = 4;
 
-const PTR_KINDS: usize = PtrKind::Node as usize + 1;
+/// Data and nodes.
+const READ_CLASSES: usize = CacheClass::Node as usize + 1;
 
 /// How to run a pool; nothing of it is stored.
 #[derive(Clone)]
@@ -107,13 +109,14 @@ pub struct Pool {
     pub(crate) bug: PlantedBug,
     /// Bytes of one leg written to the segments of each class.
     pub(crate) traffic: [AtomicU64; SegmentClass::ALL.len()],
-    /// Bytes that were read for pointers, by their kind.
-    pub(crate) reads: [AtomicU64; PTR_KINDS],
+    /// Bytes that were read for pointers, by what the cache calls them.
+    pub(crate) reads: [AtomicU64; READ_CLASSES],
     pub(crate) cleanings: Cleanings,
     pub(crate) scans: Scans,
     pub(crate) damage: Damage,
     /// Something of the pool's own trees was read from its second copy.
     pub(crate) roots_are_damaged: AtomicBool,
+    pub(crate) lost_nodes: LostNodes,
     /// Disks that no leg has any more, while operations of theirs are under way.
     pub(crate) departed: Mutex<Vec<Weak<dyn Device>>>,
     /// Legs that left the pool, and such as joined it in an opening that ended before this one
@@ -162,6 +165,7 @@ impl Pool {
             scans: Scans::default(),
             damage: Damage::default(),
             roots_are_damaged: AtomicBool::new(false),
+            lost_nodes: LostNodes::default(),
             departed: Mutex::default(),
             left: Mutex::new(left),
             config,
@@ -272,7 +276,7 @@ impl Pool {
     /// between neighbours included; not for scans and tables of segments, nor further copies where
     /// one was bad.
     pub fn read_bytes(&self, kind: PtrKind) -> u64 {
-        self.reads[kind as usize].load(Ordering::Relaxed)
+        self.reads[Self::class_of(kind) as usize].load(Ordering::Relaxed)
     }
 
     /// Size of the smallest segments; those of a vdev hold as many whole rows as fit.

@@ -60,6 +60,10 @@ impl Deref for Blocks {
 impl Pool {
     /// A block if no I/O is needed: from the cache.
     pub fn cached(&self, ptr: &BlockPtr, part: usize) -> Option<Block> {
+        // The address in a damage marker is that of another block.
+        if ptr.is_damaged() {
+            return None;
+        }
         self.cache.get(Self::class(ptr), ptr, part)
     }
 
@@ -72,8 +76,12 @@ impl Pool {
     }
 
     fn class(ptr: &BlockPtr) -> CacheClass {
-        match ptr.kind {
-            PtrKind::Node => CacheClass::Node,
+        Self::class_of(ptr.kind)
+    }
+
+    pub(crate) const fn class_of(kind: PtrKind) -> CacheClass {
+        match kind {
+            PtrKind::Node | PtrKind::Damaged { .. } => CacheClass::Node,
             PtrKind::Data | PtrKind::Hole => CacheClass::Data,
         }
     }
@@ -168,7 +176,7 @@ impl Pool {
 
     /// Counts a read whose first block is this pointer's.
     fn count_read(&self, first: &BlockPtr, bytes: usize) {
-        self.reads[first.kind as usize].fetch_add(bytes as u64, Ordering::Relaxed);
+        self.reads[Self::class(first) as usize].fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Reads many blocks, neighbours together, and each record once of which several blocks stand
@@ -331,6 +339,9 @@ impl Pool {
 
     /// Where a block is, its segment pinned.
     pub(crate) async fn locate(&self, ptr: &BlockPtr) -> Result<Pinned<'_>, PoolError> {
+        if ptr.is_damaged() {
+            return Err(self.bad_marker());
+        }
         let place = self.translated(|segments| segments.locate(ptr)).await?;
         place.ok_or_else(|| self.no_segment(ptr))
     }

@@ -565,6 +565,37 @@ impl Segments {
         inner.live_bytes -= ptr.stored_bytes() as u64;
     }
 
+    /// Takes bytes from a segment's counter that were found to be no block's; false if that cannot
+    /// be.
+    pub(crate) fn take_excess(&self, vseg: VsegId, bytes: u64, txg: Txg) -> bool {
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        let Some(SegmentEntry { class, live_bytes, .. }) = inner.slots.get(&vseg).map(|s| s.entry)
+        else {
+            return false;
+        };
+        let left = u64::from(live_bytes).checked_sub(bytes);
+        if left.is_none() || (left == Some(0) && inner.references.has(vseg)) {
+            return false;
+        }
+        inner.take_live(vseg, bytes as usize, txg);
+        // What was moved counts where its pointers say.
+        if class != SegmentClass::Clean {
+            inner.live_bytes -= bytes;
+        }
+        inner.unclean.remove(&vseg);
+        true
+    }
+
+    /// Segments of which something is elsewhere, cleaned out of their places.
+    pub(crate) fn moved(&self) -> Vec<VsegId> {
+        let inner = self.inner.lock();
+        let moved = inner.slots.iter().filter(|(_, slot)| slot.is_moved());
+        let mut moved: Vec<VsegId> = moved.map(|(vseg, _)| *vseg).collect();
+        moved.sort_unstable();
+        moved
+    }
+
     /// A segment's table of this kind, if it has one.
     pub(crate) fn table<T: Table>(&self, vseg: VsegId) -> Result<Option<Arc<T>>, Unread> {
         Ok(T::of(&mut self.inner.lock()).get(vseg)?.cloned())

@@ -13,6 +13,7 @@ use weir_format::{BlockPtr, NODE_FANOUT, NODE_SHIFT, PtrKind, TreeRoot, node_poi
 
 use crate::error::PoolError;
 use crate::pool::Pool;
+use crate::tree::Tree;
 
 /// Where the way to a record ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +78,13 @@ impl<'p> Tracer<'p> {
             let level = at.level - 1;
             let index = record >> (NODE_SHIFT * u32::from(level));
             let Ok(ptr) = node_pointer(&node, index as usize % NODE_FANOUT) else { break };
-            at = Traced { level, index, ptr };
+            // A damage marker whose node cannot be read ends the way as that node did.
+            let found = match Tree::new(self.pool, root).resolve(ptr, level, index).await {
+                Err(error @ PoolError::NoSegment { .. }) => return Err(error),
+                Err(error) if error.kind() == ErrorKind::Data => ptr,
+                found => found?,
+            };
+            at = Traced { level, index, ptr: found };
         }
         Ok(at)
     }

@@ -1,7 +1,8 @@
 //! Copy-on-write radix trees of block pointers: the map of a volume, the segment table and the
 //! dataset directory.
 //!
-//! Not here: who calls it when. Readers walk a root they hold; nothing under it ever changes.
+//! Not here: who calls it when; what a change does to the nodes (apply). Readers walk a root they
+//! hold; nothing under it ever changes.
 //!
 //! What the lowest nodes point to is called a block here; of a volume it is a record, which is a
 //! block or more, and numbers count these.
@@ -9,12 +10,15 @@
 //! Invariants:
 //! - a changed node is written anew, with all nodes above it; an old node is freed, not touched;
 //! - a node of holes only is no node: its parent has a hole there;
+//! - in the tree of a dataset, a change below a node that cannot be read makes damage markers of
+//!   it (see `lost_nodes`); every lookup sees through markers or fails;
 //! - I8: a child's birth is at most its parent's.
 
 use std::ops::{AddAssign, Range};
 use std::pin::Pin;
 
 use futures_util::StreamExt as _;
+use weir_base::hash::HashSet;
 use weir_base::limits::NODE_READS_IN_FLIGHT;
 use weir_base::{BLOCK_BYTES, DatasetId, ErrorKind, Txg};
 use weir_device::{Block, BlockMut};
@@ -23,9 +27,11 @@ use weir_format::{
     TreeRoot, node_pointer, set_node_pointer,
 };
 
-use crate::change::{Becomes, Change, within};
+use crate::apply::Apply;
+use crate::change::{Change, within};
 use crate::error::PoolError;
 use crate::line::{Held, end_of};
+use crate::lost_nodes::Unreadable;
 use crate::pack::{CompressHistory, RawRecord};
 use crate::pool::Pool;
 use crate::write_out::WriteOut;
@@ -55,13 +61,18 @@ pub struct Delta {
 impl Delta {
     pub(crate) fn gain(&mut self, ptr: &BlockPtr) {
         self.count(ptr, 1);
-        if !ptr.is_hole() {
+        if ptr.leads_to_block() {
             self.born_units += i64::from(ptr.stored_units);
         }
     }
 
-    fn count(&mut self, ptr: &BlockPtr, sign: i64) {
-        if ptr.is_hole() {
+    /// Counts what a walk found.
+    pub fn count_found(&mut self, ptr: &BlockPtr) {
+        self.count(ptr, 1);
+    }
+
+    pub(crate) fn count(&mut self, ptr: &BlockPtr, sign: i64) {
+        if !ptr.leads_to_block() {
             return;
         }
         let units = sign * i64::from(ptr.stored_units);
@@ -147,17 +158,18 @@ pub struct Tree<'a> {
 
 /// Subtrees of this height are read ahead as a whole before they are changed: at most 16,512 nodes,
 /// and many enough that random changes to a large volume read their leaves side by side.
-const WARM_LEVEL: u8 = 3;
+pub(crate) const WARM_LEVEL: u8 = 3;
 
 /// Nodes that a lookup of many pointers reads at the same time: 4 MiB.
 const NODES_TOGETHER: usize = 1024;
 
 /// Blocks under one pointer at `level` (0 = the block itself).
-const fn span(level: u8) -> u64 {
+pub(crate) const fn span(level: u8) -> u64 {
     TreeRoot::capacity(level)
 }
 
-fn slot_of(block: u64, level: u8) -> usize {
+/// Slot of a node of `level` under which a block is.
+pub(crate) fn slot_of(block: u64, level: u8) -> usize {
     (block >> (NODE_SHIFT * u32::from(level - 1))) as usize % NODE_FANOUT
 }
 
@@ -171,7 +183,7 @@ impl<'a> Tree<'a> {
         node_pointer(node, index).map_err(|source| self.damaged(source))
     }
 
-    fn damaged(&self, source: FormatError) -> PoolError {
+    pub(crate) fn damaged(&self, source: FormatError) -> PoolError {
         PoolError::Structure { pool: self.pool.name().to_owned(), what: "tree node", source }
     }
 
@@ -194,7 +206,7 @@ impl<'a> Tree<'a> {
         Ok(Leaf::Root(ptr))
     }
 
-    /// A block's pointer in its leaf node.
+    /// A block's pointer in its leaf node; it may be a damage marker.
     pub fn pointer_in(&self, leaf: &Block, block: u64) -> Result<BlockPtr, PoolError> {
         self.slot(leaf, slot_of(block, 1))
     }
@@ -217,7 +229,9 @@ impl<'a> Tree<'a> {
                 break;
             }
             let node = self.pool.read_block(&ptr).await?;
-            ptr = self.slot(&node, slot_of(block, above))?;
+            let child = self.slot(&node, slot_of(block, above))?;
+            let index = block >> (NODE_SHIFT * u32::from(above - 1));
+            ptr = self.resolve(child, above - 1, index).await?;
         }
         Ok(ptr)
     }
@@ -233,9 +247,13 @@ impl<'a> Tree<'a> {
         if ptr.is_hole() { Ok(None) } else { self.pool.read_block(&ptr).await.map(Some) }
     }
 
-    /// The pointer to a block or node in the node above it.
+    /// The pointer to a block or node in the node above it; it may be a damage marker.
     pub(crate) fn pointer_below(&self, node: &Block, index: u64) -> Result<BlockPtr, PoolError> {
         self.slot(node, index as usize % NODE_FANOUT)
+    }
+
+    pub(crate) fn top(&self) -> (BlockPtr, u8) {
+        (self.root.ptr, self.root.height)
     }
 
     /// Levels of nodes.
@@ -245,80 +263,113 @@ impl<'a> Tree<'a> {
 
     /// Every block of a range that is not a hole, in order, to `found`; a hole of any size costs
     /// one step. `found` returns false to stop.
+    ///
+    /// # Errors
+    /// `Damaged` at the first node that cannot be read.
     pub async fn scan(
         &self,
         range: Range<u64>,
         found: &mut dyn FnMut(u64, BlockPtr) -> bool,
     ) -> Result<(), PoolError> {
+        self.scan_all(range, None, found).await
+    }
+
+    /// As [`Self::scan`], with each range of blocks of which nothing is known to `damaged`, which
+    /// returns false to stop.
+    ///
+    /// # Errors
+    /// Others than of damage.
+    pub async fn scan_past_damage(
+        &self,
+        range: Range<u64>,
+        damaged: &mut dyn FnMut(Range<u64>) -> bool,
+        found: &mut dyn FnMut(u64, BlockPtr) -> bool,
+    ) -> Result<(), PoolError> {
+        self.scan_all(range, Some(damaged), found).await
+    }
+
+    async fn scan_all<'f>(
+        &self,
+        range: Range<u64>,
+        damaged: Option<&'f mut dyn FnMut(Range<u64>) -> bool>,
+        found: &'f mut dyn FnMut(u64, BlockPtr) -> bool,
+    ) -> Result<(), PoolError> {
         let end = range.end.min(span(self.root.height));
-        self.scan_under(self.root.ptr, self.root.height, 0, &(range.start..end), found).await?;
+        let mut scan = Scan {
+            tree: *self,
+            range: range.start..end,
+            unreadable: Unreadable::default(),
+            damaged,
+            found,
+        };
+        scan.under(self.root.ptr, self.root.height, 0).await?;
         Ok(())
     }
 
-    fn scan_under<'s>(
-        &'s self,
-        ptr: BlockPtr,
-        level: u8,
-        base: u64,
-        range: &'s Range<u64>,
-        found: &'s mut dyn FnMut(u64, BlockPtr) -> bool,
-    ) -> Pin<Box<dyn Future<Output = Result<bool, PoolError>> + 's>> {
-        Box::pin(async move {
-            if ptr.is_hole() || base >= range.end || base + span(level) <= range.start {
-                return Ok(true);
-            }
-            if level == 0 {
-                return Ok(found(base, ptr));
-            }
-            let node = self.pool.read_block(&ptr).await?;
-            for index in 0..NODE_FANOUT {
-                let child = self.slot(&node, index)?;
-                let child_base = base + index as u64 * span(level - 1);
-                if !self.scan_under(child, level - 1, child_base, range, &mut *found).await? {
-                    return Ok(false);
-                }
-            }
-            Ok(true)
-        })
-    }
-
     /// Every pointer of the tree that earlier versions do not hold and that it leads to still (see
-    /// [`Version`](crate::Version)), nodes included, to `visit`; for checks.
+    /// [`Version`](crate::Version)), nodes included, to `visit`; for checks. Returns how many nodes
+    /// could not be read: what is below them was left out.
+    ///
+    /// A node that damage markers name is visited once, as it is kept.
     pub async fn walk(
         &self,
         held: &Held,
         freed_to: u64,
         visit: &mut dyn FnMut(BlockPtr),
-    ) -> Result<(), PoolError> {
+    ) -> Result<u64, PoolError> {
         let mut level = self.root.height;
         let mut here = vec![(self.root.ptr, 0)];
+        let (mut unreadable, mut named) = (Unreadable::default(), HashSet::default());
+        let is_own = |ptr: &BlockPtr, level, index| {
+            !ptr.is_hole()
+                && end_of(level, index) > freed_to
+                && ptr.birth > held.below(level, index)
+        };
         while !here.is_empty() {
-            here.retain(|(ptr, index)| {
-                !ptr.is_hole()
-                    && end_of(level, *index) > freed_to
-                    && ptr.birth > held.below(level, *index)
-            });
+            here.retain(|(ptr, index)| is_own(ptr, level, *index));
             let own = here.iter().filter(|(ptr, index)| ptr.birth > held.at(level, *index));
             own.for_each(|(ptr, _)| visit(*ptr));
             if level == 0 {
                 break;
             }
-            level -= 1;
             let mut below = Vec::new();
             for (ptr, above) in &here {
-                let node = self.pool.read_block(ptr).await?;
-                for slot in 0..NODE_FANOUT {
-                    let index = above * NODE_FANOUT as u64 + slot as u64;
-                    below.push((self.slot(&node, slot)?, index));
+                let node = match self.pool.read_block(ptr).await {
+                    Err(error) if error.kind() == ErrorKind::Data => {
+                        unreadable.insert(ptr.address(), error);
+                        continue;
+                    }
+                    node => node?,
+                };
+                let children = self.children(&node, (level, *above), &mut unreadable).await;
+                for (index, (raw, child)) in (above * NODE_FANOUT as u64..).zip(children) {
+                    if let Some((node, _)) = raw.damaged_node()
+                        && is_own(&raw, level - 1, index)
+                        && named.insert(node.address())
+                    {
+                        visit(node);
+                    }
+                    match child {
+                        Err(error) if error.kind() != ErrorKind::Data => return Err(error),
+                        Err(error) => {
+                            let of = if raw.is_damaged() { raw } else { *ptr };
+                            unreadable.insert(of.address(), error);
+                        }
+                        Ok(child) => below.push((child, index)),
+                    }
                 }
             }
+            level -= 1;
             here = below;
         }
-        Ok(())
+        Ok(unreadable.len() as u64)
     }
 
     /// Every leaf of a range that is not a hole, in order, with its first block. Nodes are read
     /// together; the range is short enough for all of its leaves to be in memory.
+    ///
+    /// # Errors
+    /// `Damaged` where a node of the range cannot be read.
     pub async fn leaves(&self, range: Range<u64>) -> Result<Vec<(u64, Block)>, PoolError> {
         let inside = |start: u64, level| start < range.end && start + span(level) > range.start;
         if self.root.height == 0 {
@@ -343,21 +394,30 @@ impl<'a> Tree<'a> {
             here.clear();
             for (base, node) in &nodes {
                 for slot in 0..NODE_FANOUT {
-                    here.push((base + slot as u64 * span(level - 1), self.slot(node, slot)?));
+                    let start = base + slot as u64 * span(level - 1);
+                    let mut child = self.slot(node, slot)?;
+                    if child.is_damaged() && inside(start, level - 1) {
+                        child = self.resolve(child, level - 1, start / span(level - 1)).await?;
+                    }
+                    here.push((start, child));
                 }
             }
         }
         Ok(nodes)
     }
 
-    /// The last block that is not a hole.
+    /// The last block that is not a hole; of a range of which nothing is known, its last one.
     pub async fn last_block(&self) -> Result<Option<u64>, PoolError> {
         let (mut ptr, mut base) = (self.root.ptr, 0);
         for level in (1..=self.root.height).rev() {
             if ptr.is_hole() {
                 return Ok(None);
             }
-            let node = self.pool.read_block(&ptr).await?;
+            let all = base + span(level) - 1;
+            let node = match self.pool.read_block(&ptr).await {
+                Err(error) if error.kind() == ErrorKind::Data => return Ok(Some(all)),
+                node => node?,
+            };
             let mut last = None;
             for index in (0..NODE_FANOUT).rev() {
                 let child = self.slot(&node, index)?;
@@ -368,6 +428,9 @@ impl<'a> Tree<'a> {
             }
             let Some((index, child)) = last else { return Ok(None) };
             base += index as u64 * span(level - 1);
+            if child.is_damaged() {
+                return Ok(Some(base + span(level - 1) - 1));
+            }
             ptr = child;
         }
         Ok((!ptr.is_hole()).then_some(base))
@@ -375,7 +438,7 @@ impl<'a> Tree<'a> {
 
     /// Brings the nodes under `top` that `changes` will touch into the cache, many at a time. A
     /// node that cannot be read is left for [`Self::apply`] to report.
-    async fn warm(&self, top: BlockPtr, top_level: u8, base: u64, changes: &[Change]) {
+    pub(crate) async fn warm(&self, top: BlockPtr, top_level: u8, base: u64, changes: &[Change]) {
         let mut here = vec![(top, base)];
         for level in (1..=top_level).rev() {
             let reads =
@@ -415,7 +478,8 @@ impl<'a> Tree<'a> {
         if let Some(last) = changes.last() {
             assert!(last.end() <= span(self.root.height), "changes lie inside the tree");
         }
-        let mut job = Apply { tree: *self, out, home, past, delta: &mut delta };
+        let unreadable = Unreadable::default();
+        let mut job = Apply { tree: *self, out, home, past, delta: &mut delta, unreadable };
         let ptr = job.under(self.root.ptr, self.root.height, 0, changes).await?;
         Ok((TreeRoot { ptr, height: self.root.height }, delta))
     }
@@ -445,7 +509,7 @@ impl<'a> Tree<'a> {
     }
 }
 
-async fn write_node(
+pub(crate) async fn write_node(
     out: &mut WriteOut<'_>,
     home: TreeHome,
     (level, index): (u8, u64),
@@ -459,7 +523,7 @@ async fn write_node(
 }
 
 /// Slots of the node at `base` (a node of `level`) that some change touches.
-fn touched_slots(changes: &[Change], base: u64, level: u8) -> Vec<usize> {
+pub(crate) fn touched_slots(changes: &[Change], base: u64, level: u8) -> Vec<usize> {
     let child = span(level - 1);
     let mut slots: Vec<usize> = Vec::new();
     for change in within(changes, base, span(level)) {
@@ -472,156 +536,55 @@ fn touched_slots(changes: &[Change], base: u64, level: u8) -> Vec<usize> {
     slots
 }
 
-struct Apply<'j, 'o, 'p> {
-    tree: Tree<'j>,
-    out: &'j mut WriteOut<'o>,
-    home: TreeHome,
-    past: &'j Past,
-    delta: &'p mut Delta,
+/// A scan under way.
+struct Scan<'t, 'f> {
+    tree: Tree<'t>,
+    range: Range<u64>,
+    unreadable: Unreadable,
+    /// Where damage is reported; without, it ends the scan.
+    damaged: Option<&'f mut dyn FnMut(Range<u64>) -> bool>,
+    found: &'f mut dyn FnMut(u64, BlockPtr) -> bool,
 }
 
-impl Apply<'_, '_, '_> {
-    /// The new pointer for what was `old`, a subtree of `level` levels starting at block `base`.
+impl Scan<'_, '_> {
+    /// Scans a subtree; false where the caller wants no more.
     fn under<'s>(
         &'s mut self,
-        old: BlockPtr,
+        ptr: BlockPtr,
         level: u8,
         base: u64,
-        changes: &'s [Change],
-    ) -> Pin<Box<dyn Future<Output = Result<BlockPtr, PoolError>> + 's>> {
+    ) -> Pin<Box<dyn Future<Output = Result<bool, PoolError>> + 's>> {
         Box::pin(async move {
-            let changes = within(changes, base, span(level));
-            let Some(first) = changes.first() else { return Ok(old) };
-            if let Some(ptr) = first.covers(&(base..base + span(level))) {
-                // One change covers all of it: a block, or a hole of any size.
-                assert!(level == 0 || ptr.is_hole(), "a range becomes a hole");
-                self.free_under(old, level, base / span(level)).await?;
-                self.delta.gain(&ptr);
-                return Ok(ptr);
-            }
-            if old.is_hole() && changes.iter().all(Change::is_hole) {
-                return Ok(old);
-            }
-            // What this txg wrote itself may not be on disk yet.
-            let kept = self.out.kept(&old);
-            if level == WARM_LEVEL.min(self.tree.root.height) && kept.is_none() {
-                self.tree.warm(old, level, base, changes).await;
-            }
-            let mut node = match kept {
-                Some(kept) => BlockMut::copy_of(&kept),
-                None if old.is_hole() => BlockMut::zeroed(),
-                None => BlockMut::copy_of(&*self.tree.pool.read_block(&old).await?),
-            };
-            if level == 1 {
-                self.change_leaf(&mut node, old.is_hole(), base, changes)?;
-                self.out.free_some_unread().await?;
-            } else {
-                for index in touched_slots(changes, base, level) {
-                    let child =
-                        node_pointer(&node, index).map_err(|source| self.tree.damaged(source))?;
-                    let child_base = base + index as u64 * span(level - 1);
-                    let new = self.under(child, level - 1, child_base, changes).await?;
-                    set_node_pointer(&mut node, index, &new);
-                }
-            }
-            self.lose(&old, level, base / span(level));
-            if weir_codec::compress::is_zero(&node[..]) {
-                return Ok(BlockPtr::HOLE);
+            let blocks = self.range.start.max(base)..self.range.end.min(base + span(level));
+            if ptr.is_hole() || blocks.is_empty() {
+                return Ok(true);
             }
             let place = (level, base / span(level));
-            let new = write_node(self.out, self.home, place, &node.freeze()).await?;
-            self.delta.gain(&new);
-            Ok(new)
-        })
-    }
-
-    /// Applies changes to the leaf at `base`: nothing below it has to be read, and most of a tree's
-    /// places are in leaves. A new one leads nowhere yet.
-    fn change_leaf(
-        &mut self,
-        leaf: &mut [u8; BLOCK_BYTES],
-        is_new: bool,
-        base: u64,
-        changes: &[Change],
-    ) -> Result<(), PoolError> {
-        for change in changes {
-            let blocks = change.start.max(base)..change.end().min(base + span(1));
-            let slots = (blocks.start - base) as usize..(blocks.end - base) as usize;
-            for (slot, block) in slots.clone().zip(blocks).filter(|_| !is_new) {
-                let old = node_pointer(leaf, slot).map_err(|source| self.tree.damaged(source))?;
-                self.lose(&old, 0, block);
-            }
-            match &change.to {
-                Becomes::Pointer(ptr) => slots.for_each(|slot| {
-                    self.delta.gain(ptr);
-                    set_node_pointer(leaf, slot, ptr);
-                }),
-                Becomes::Run(run) => {
-                    *self.delta += run.gain;
-                    run.put(leaf, slots.start);
+            let found = self.tree.resolve_known(ptr, place, &mut self.unreadable).await;
+            let node = match found {
+                Ok(ptr) if ptr.is_hole() => return Ok(true),
+                Ok(ptr) if level == 0 => return Ok((self.found)(base, ptr)),
+                Ok(ptr) => self.tree.pool.read_block(&ptr).await,
+                Err(error) => Err(error),
+            };
+            let node = match (node, &mut self.damaged) {
+                (Err(error), Some(damaged)) if error.kind() == ErrorKind::Data => {
+                    return Ok(damaged(blocks));
+                }
+                (node, _) => node?,
+            };
+            for index in 0..NODE_FANOUT {
+                let child_base = base + index as u64 * span(level - 1);
+                // A pointer that cannot be is as good as one to an unreadable node.
+                let child = match (self.tree.slot(&node, index), &mut self.damaged) {
+                    (Err(_), Some(_)) => ptr.damage_marker_of(level),
+                    (child, _) => child?,
+                };
+                if !self.under(child, level - 1, child_base).await? {
+                    return Ok(false);
                 }
             }
-        }
-        Ok(())
-    }
-
-    /// Counts a pointer that the tree leads to no more, and frees its block if nothing else does.
-    fn lose(&mut self, old: &BlockPtr, level: u8, index: u64) {
-        if old.is_hole() {
-            return;
-        }
-        let units = i64::from(old.stored_units);
-        self.delta.count(old, -1);
-        if old.birth <= self.past.inherits {
-            self.delta.inherited_units -= units;
-        }
-        if old.birth <= self.past.held.at(level, index) {
-            let newest = old.birth > self.past.before_newest;
-            self.delta.unique_units += if newest { units } else { 0 };
-            return;
-        }
-        if old.birth > self.past.newest {
-            self.delta.born_units -= units;
-        } else {
-            self.delta.leaving_units -= units;
-        }
-        self.out.free(old);
-    }
-
-    /// Frees a whole subtree.
-    fn free_under<'s>(
-        &'s mut self,
-        old: BlockPtr,
-        level: u8,
-        index: u64,
-    ) -> Pin<Box<dyn Future<Output = Result<(), PoolError>> + 's>> {
-        Box::pin(async move {
-            if old.is_hole() {
-                return Ok(());
-            }
-            if level > 0 {
-                match self.tree.pool.read_block(&old).await {
-                    Ok(node) => {
-                        for slot in 0..NODE_FANOUT {
-                            let child = self.tree.slot(&node, slot)?;
-                            let index = index * NODE_FANOUT as u64 + slot as u64;
-                            if level == 1 {
-                                self.lose(&child, 0, index);
-                            } else {
-                                self.free_under(child, level - 1, index).await?;
-                            }
-                        }
-                    }
-                    // A damaged node must not make a volume indestructible: what is below it
-                    // stays counted as live, and a check will find it.
-                    Err(error) if error.kind() == ErrorKind::Data => {
-                        tracing::error!(%error, "space below a damaged node is not freed");
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-            self.lose(&old, level, index);
-            self.out.free_some_unread().await
+            Ok(true)
         })
     }
 }

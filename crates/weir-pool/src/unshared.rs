@@ -13,10 +13,11 @@
 use futures_util::future::join;
 use weir_base::{ErrorKind, Txg};
 use weir_device::Block;
-use weir_format::{BlockPtr, NODE_FANOUT, PtrKind, TreeRoot};
+use weir_format::{BlockPtr, NODE_FANOUT, NODE_SHIFT, PtrKind, TreeRoot};
 
 use crate::error::PoolError;
 use crate::line::end_of;
+use crate::lost_nodes::{Marker, Unreadable};
 use crate::pool::Pool;
 use crate::tree::Tree;
 
@@ -59,6 +60,18 @@ impl Beside {
     fn of(ptr: BlockPtr, level: u8) -> Self {
         if ptr.is_hole() { Self::Nothing } else { Self::Root(ptr, level) }
     }
+
+    fn root(self) -> Option<(BlockPtr, u8)> {
+        match self {
+            Self::Nothing => None,
+            Self::Root(ptr, level) => Some((ptr, level)),
+        }
+    }
+
+    /// Whether it is this pointer of the whole place.
+    fn is(self, ptr: &BlockPtr, level: u8) -> bool {
+        self.root().is_some_and(|(other, its_level)| its_level == level && other == *ptr)
+    }
 }
 
 /// A node under way.
@@ -70,6 +83,10 @@ struct Frame {
     /// The node beside it, or a lower subtree beside its first child.
     beside: Option<Block>,
     lower: Beside,
+    /// What is at the same place in the other tree, with its level.
+    other: Option<(BlockPtr, u8)>,
+    /// Nothing below that was born up to this txg is looked at.
+    after: Txg,
     slot: usize,
 }
 
@@ -82,13 +99,18 @@ pub struct Walk<'p> {
     position: u64,
     /// Nodes that could not be read.
     damaged: u64,
+    /// Nodes that were not found though this tree alone may have them: damage markers name them.
+    kept: u64,
+    unreadable: Unreadable,
 }
 
 impl Pool {
     /// Starts a walk.
     pub fn unshared(&self, what: Unshared) -> Walk<'_> {
         let position = what.from;
-        Walk { pool: self, what, started: false, stack: Vec::new(), position, damaged: 0 }
+        let (stack, unreadable) = (Vec::new(), Unreadable::default());
+        let (damaged, kept) = (0, 0);
+        Walk { pool: self, what, started: false, stack, position, damaged, kept, unreadable }
     }
 }
 
@@ -103,6 +125,11 @@ impl Walk<'_> {
         self.damaged
     }
 
+    /// Whether something that this tree may have for itself was not found: it is left to a recount.
+    pub fn leaves_something(&self) -> bool {
+        self.damaged + self.kept > 0
+    }
+
     /// The next blocks (up to those of one leaf), and the nodes that end with them; else the end.
     ///
     /// # Errors
@@ -112,30 +139,42 @@ impl Walk<'_> {
         if !self.started {
             self.started = true;
             let TreeRoot { ptr, height } = self.what.root;
-            let beside = self.beside_root(height).await?;
-            self.visit(ptr, height, 0, beside, &mut found).await?;
+            // What is shared with a tree that cannot be read cannot be told: nothing is found.
+            let Some(beside) = self.beside_root(height).await? else {
+                self.position = u64::MAX;
+                return Ok(found);
+            };
+            let after = self.what.after;
+            self.visit(ptr, (height, 0), beside, after, &mut found).await?;
         }
         while let Some(frame) = self.stack.last_mut() {
             if frame.slot == NODE_FANOUT {
                 let frame = self.stack.pop().expect("it is the last");
-                self.leave(&frame, &mut found);
+                self.leave(&frame, &mut found).await?;
                 continue;
             }
             // A leaf is done at once; of anything above, what was found is handed out first.
             if !found.is_empty() && frame.level > 1 {
                 break;
             }
-            let (slot, level) = (frame.slot, frame.level);
+            let (slot, level, after) = (frame.slot, frame.level, frame.after);
             frame.slot += 1;
             let tree = Tree::new(self.pool, self.what.root);
             let index = frame.index * NODE_FANOUT as u64 + slot as u64;
-            let child = tree.pointer_below(&frame.node, index)?;
+            let child = tree.pointer_below(&frame.node, index);
             let beside = match (&frame.beside, frame.lower) {
-                (Some(node), _) => Beside::of(tree.pointer_below(node, index)?, level - 1),
-                (None, lower) if slot == 0 => lower,
-                (None, _) => Beside::Nothing,
+                (Some(node), _) => {
+                    tree.pointer_below(node, index).map(|p| Beside::of(p, level - 1))
+                }
+                (None, lower) if slot == 0 => Ok(lower),
+                (None, _) => Ok(Beside::Nothing),
             };
-            self.visit(child, level - 1, index, beside, &mut found).await?;
+            match (self.usable(child)?, self.usable(beside)?) {
+                (Some(child), Some(beside)) => {
+                    self.visit(child, (level - 1, index), beside, after, &mut found).await?;
+                }
+                _ => self.pass((level - 1, index)),
+            }
         }
         if self.stack.is_empty() {
             self.position = u64::MAX;
@@ -158,88 +197,171 @@ impl Walk<'_> {
         }
     }
 
-    /// The other tree's side of the whole of this one.
-    async fn beside_root(&mut self, height: u8) -> Result<Beside, PoolError> {
-        let Some(other) = self.what.other else { return Ok(Beside::Nothing) };
+    /// The other tree's side of the whole of this one; `None` where that cannot be told.
+    async fn beside_root(&mut self, height: u8) -> Result<Option<Beside>, PoolError> {
+        let Some(other) = self.what.other else { return Ok(Some(Beside::Nothing)) };
         let (mut ptr, mut level) = (other.ptr, other.height);
         while level > height && !ptr.is_hole() {
-            let Some(node) = self.read(&ptr).await? else { return Ok(Beside::Nothing) };
-            ptr = Tree::new(self.pool, other).pointer_below(&node, 0)?;
+            let Some(node) = self.read(&ptr).await? else { return Ok(None) };
+            let below = Tree::new(self.pool, other).pointer_below(&node, 0);
+            let Some(below) = self.usable(below)? else { return Ok(None) };
             level -= 1;
+            let Some(below) = self.resolve(below, (level, 0)).await? else { return Ok(None) };
+            ptr = below;
         }
-        Ok(Beside::of(ptr, level))
+        Ok(Some(Beside::of(ptr, level)))
     }
 
-    fn leave(&mut self, frame: &Frame, found: &mut Vec<Found>) {
-        found.push(Found { level: frame.level, index: frame.index, ptr: frame.ptr });
-        self.position = self.position.max(end_of(frame.level, frame.index));
+    /// Everything below a node was found: the node itself is, unless damage markers of the other
+    /// tree need it.
+    async fn leave(&mut self, frame: &Frame, found: &mut Vec<Found>) -> Result<(), PoolError> {
+        let Frame { ptr, level, index, other, .. } = *frame;
+        self.find_node(ptr, (level, index), other, found).await?;
+        self.pass((level, index));
+        Ok(())
+    }
+
+    async fn find_node(
+        &mut self,
+        ptr: BlockPtr,
+        (level, index): (u8, u64),
+        other: Option<(BlockPtr, u8)>,
+        found: &mut Vec<Found>,
+    ) -> Result<(), PoolError> {
+        if let Some((other, its_level)) = other
+            && self.pool.damaged_since().is_some()
+        {
+            let tree = Tree::new(self.pool, self.what.root);
+            let marker = tree.marker_below(Some((ptr, level)), other, its_level).await?;
+            if marker != Marker::None {
+                self.kept += 1;
+                return Ok(());
+            }
+        }
+        found.push(Found { level, index, ptr });
+        Ok(())
+    }
+
+    fn pass(&mut self, (level, index): (u8, u64)) {
+        self.position = self.position.max(end_of(level, index));
     }
 
     /// Looks at one place: passes it by, finds it, or goes into it.
     async fn visit(
         &mut self,
         ptr: BlockPtr,
-        level: u8,
-        index: u64,
+        (level, index): (u8, u64),
         beside: Beside,
+        after: Txg,
         found: &mut Vec<Found>,
     ) -> Result<(), PoolError> {
-        let end = end_of(level, index);
-        if end <= self.what.from {
+        if end_of(level, index) <= self.what.from {
             return Ok(());
         }
-        let same = match beside {
-            Beside::Root(other, its_level) => its_level == level && other == ptr,
-            Beside::Nothing => false,
-        };
         if ptr.is_hole() {
-            let is_news = self.what.holes
-                && (self.what.other.is_none() || matches!(beside, Beside::Root(..)));
-            if is_news {
-                found.push(Found { level, index, ptr });
+            self.visit_hole((level, index), beside, found);
+        } else if !beside.is(&ptr, level) && ptr.birth > after {
+            let (Some(seen), Some(seen_beside)) = (
+                self.resolve(ptr, (level, index)).await?,
+                self.resolve_beside(beside, ptr.birth, (level, index)).await?,
+            ) else {
+                self.pass((level, index));
+                return Ok(());
+            };
+            let is_own = !seen_beside.is(&seen, level) && seen.birth > after;
+            if seen.is_hole() {
+                self.visit_hole((level, index), seen_beside, found);
+            } else if is_own && level > 0 {
+                let other = beside.root();
+                return self.enter(seen, (level, index), (seen_beside, other), after, found).await;
+            } else if is_own {
+                found.push(Found { level, index, ptr: seen });
             }
-        } else if !same && ptr.birth > self.what.after {
-            if level > 0 {
-                return self.enter(ptr, level, index, beside, found).await;
-            }
-            found.push(Found { level, index, ptr });
         }
-        self.position = self.position.max(end);
+        self.pass((level, index));
         Ok(())
+    }
+
+    fn visit_hole(&self, (level, index): (u8, u64), beside: Beside, found: &mut Vec<Found>) {
+        let is_news =
+            self.what.holes && (self.what.other.is_none() || matches!(beside, Beside::Root(..)));
+        if is_news {
+            found.push(Found { level, index, ptr: BlockPtr::HOLE });
+        }
+    }
+
+    /// What is at a place of the tree; `None` where that cannot be told.
+    async fn resolve(
+        &mut self,
+        ptr: BlockPtr,
+        place: (u8, u64),
+    ) -> Result<Option<BlockPtr>, PoolError> {
+        if ptr.is_damaged() {
+            // Nothing but a recount can tell when the node that it names is needed no more.
+            self.kept += 1;
+        }
+        let tree = Tree::new(self.pool, self.what.root);
+        let resolved = tree.resolve_known(ptr, place, &mut self.unreadable).await;
+        self.usable(resolved)
+    }
+
+    /// The other tree's side of a place, for what was born in a txg; `None` where that cannot be
+    /// told.
+    async fn resolve_beside(
+        &mut self,
+        beside: Beside,
+        birth: Txg,
+        (level, index): (u8, u64),
+    ) -> Result<Option<Beside>, PoolError> {
+        let Beside::Root(ptr, its_level) = beside else { return Ok(Some(beside)) };
+        if !ptr.is_damaged() {
+            return Ok(Some(beside));
+        }
+        if birth > ptr.birth {
+            // Nothing below the lost node is as young.
+            return Ok(Some(Beside::Nothing));
+        }
+        let index = index << (NODE_SHIFT * u32::from(level - its_level));
+        let tree = Tree::new(self.pool, self.what.root);
+        let resolved = tree.resolve_known(ptr, (its_level, index), &mut self.unreadable).await;
+        Ok(self.usable(resolved)?.map(|ptr| Beside::of(ptr, its_level)))
     }
 
     async fn enter(
         &mut self,
         ptr: BlockPtr,
-        level: u8,
-        index: u64,
-        beside: Beside,
+        (level, index): (u8, u64),
+        (beside, other): (Beside, Option<(BlockPtr, u8)>),
+        mut after: Txg,
         found: &mut Vec<Found>,
     ) -> Result<(), PoolError> {
-        let mut beside_node_of = None;
         let beside_node = match beside {
             Beside::Root(other, its_level) if its_level == level => Some(other),
             _ => None,
         };
-        let node = match beside_node {
+        let is_level = beside_node.is_some();
+        let (node, beside_node) = match beside_node {
             Some(other) => {
                 let (node, beside) =
                     join(self.pool.read_block(&ptr), self.pool.read_block(&other)).await;
-                // A damaged node beside: what it shares cannot be told, so nothing is its own.
-                beside_node_of = self.usable(beside)?;
-                if beside_node_of.is_none() {
-                    self.position = self.position.max(end_of(level, index));
-                    return Ok(());
+                let beside = self.usable(beside)?;
+                if beside.is_none() {
+                    // What it shares cannot be told, but that nothing below it is younger.
+                    after = after.max(other.birth);
                 }
-                node
+                (node, beside)
             }
-            None => self.pool.read_block(&ptr).await,
+            None => (self.pool.read_block(&ptr).await, None),
         };
+        if ptr.birth <= after {
+            self.pass((level, index));
+            return Ok(());
+        }
         match self.usable(node)? {
             Some(node) => {
-                let (lower, slot) = (beside, 0);
-                let beside = beside_node_of;
-                let frame = Frame { ptr, level, index, node, beside, lower, slot };
+                let lower = if is_level { Beside::Nothing } else { beside };
+                let (beside, slot) = (beside_node, 0);
+                let frame = Frame { ptr, level, index, node, beside, lower, other, after, slot };
                 if level > 1 {
                     self.read_ahead(&frame).await;
                 }
@@ -247,8 +369,8 @@ impl Walk<'_> {
             }
             None => {
                 // The node itself is known, what is below it is not.
-                found.push(Found { level, index, ptr });
-                self.position = self.position.max(end_of(level, index));
+                self.find_node(ptr, (level, index), other, found).await?;
+                self.pass((level, index));
             }
         }
         Ok(())
@@ -266,11 +388,11 @@ impl Walk<'_> {
                 beside.map_or(BlockPtr::HOLE, |n| tree.pointer_below(n, index).unwrap_or_default());
             let is_walked = child.kind == PtrKind::Node
                 && child != beside
-                && child.birth > self.what.after
+                && child.birth > frame.after
                 && end_of(frame.level - 1, index) > self.what.from;
             if is_walked {
                 wanted.push(child);
-                wanted.extend((!beside.is_hole()).then_some(beside));
+                wanted.extend(beside.leads_to_block().then_some(beside));
             }
         }
         if wanted.len() > 1 {
@@ -284,9 +406,10 @@ impl Walk<'_> {
         self.usable(node)
     }
 
-    fn usable(&mut self, node: Result<Block, PoolError>) -> Result<Option<Block>, PoolError> {
-        match node {
-            Ok(node) => Ok(Some(node)),
+    /// What was read; `None` of what is damaged.
+    fn usable<T>(&mut self, found: Result<T, PoolError>) -> Result<Option<T>, PoolError> {
+        match found {
+            Ok(found) => Ok(Some(found)),
             Err(error) if error.kind() == ErrorKind::Data => {
                 tracing::error!(%error, "what is below a damaged node is passed by");
                 self.damaged += 1;

@@ -597,10 +597,24 @@ impl Vdev {
                 }
             }
         }
-        if answered {
-            Err(PoolError::Damaged { pool: self.pool.clone(), vdev: self.index, offset })
-        } else {
-            Err(self.lost())
+        if answered { Err(self.damaged(offset)) } else { Err(self.unreadable(offset).await) }
+    }
+
+    fn damaged(&self, offset: u64) -> PoolError {
+        PoolError::Damaged { pool: self.pool.clone(), vdev: self.index, offset }
+    }
+
+    /// Tells sectors that cannot be read from disks that are gone: of those that hold everything
+    /// enough read their first sector.
+    async fn unreadable(&self, offset: u64) -> PoolError {
+        let len = self.sector_bytes() as usize;
+        let reads = self.legs.iter().filter(|leg| leg.is_up_to_date()).filter_map(|leg| {
+            let device = leg.usable()?;
+            Some(async move { device.read_at(0, IoBuf::zeroed(len)).await.0.is_ok() })
+        });
+        match self.enough(&join_all(reads).await) {
+            Ok(()) => self.damaged(offset),
+            Err(lost) => lost,
         }
     }
 

@@ -176,6 +176,7 @@ impl Pool {
     /// Starts the write-out of a txg; one at a time.
     pub fn begin_write_out(&self, txg: Txg) -> WriteOut<'_> {
         let mut streams = self.streams.lock().take().expect("one write-out at a time");
+        self.take_excess(txg);
         self.segments.release_dead(txg);
         streams.follow_vdevs(&self.segments, txg);
         WriteOut {

@@ -6,7 +6,8 @@
 //! - every copy of every block, node, summary and parity strip of the newest state is read and
 //!   compared; what is bad is counted, not mended;
 //! - the counters of all segments, and what volumes and snapshots say of their space, are compared
-//!   with a walk of all trees, and no place may hold two blocks;
+//!   with a walk of all trees, and no place may hold two blocks; a counter that is too high is no
+//!   fault where lost nodes explain it;
 //! - the exit code is 0 only if nothing at all was wrong.
 
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use weir_api::ApiError;
 use weir_api::types::Damage;
 use weir_base::ErrorKind;
 use weir_base::size::Human;
-use weir_dataset::{Engine, WrongAccount};
+use weir_dataset::{DatasetError, Engine, WrongAccount};
 use weir_format::layout::PACK_BYTES;
 use weir_pool::{LegState, LegStatus, WrongCount};
 
@@ -54,6 +55,8 @@ struct Report {
     damaged_blocks: u64,
     /// What they are, by name, as far as that is known.
     damage: Damage,
+    /// The txg that first met a lost tree node, if space of what was below it is counted still.
+    damaged_since_txg: Option<u64>,
     /// Copies that are bad where another is good; on raidz strips.
     bad_copies: u64,
     /// Segments whose counter of live bytes is wrong.
@@ -154,6 +157,7 @@ async fn check(engine: &Arc<Engine>) -> Result<Report, ApiError> {
         lost: Vec::new(),
         damaged_blocks: scan.damaged,
         damage: convert::damage(engine),
+        damaged_since_txg: engine.pool().damaged_since().map(|txg| txg.0),
         bad_copies: scan.unrepaired,
         wrong_counters: Vec::new(),
         wrong_references: Vec::new(),
@@ -161,35 +165,46 @@ async fn check(engine: &Arc<Engine>) -> Result<Report, ApiError> {
         misplaced: None,
         disks: Vec::new(),
     };
-    // These walk all trees, which takes that every node can be read.
-    if scan.damaged == 0 {
-        let counters = engine.check_live_bytes().await.map_err(|error| api_error(&error))?;
-        report.wrong_counters = counters
-            .into_iter()
-            .map(|(segment, counted_bytes, found_bytes)| Counter {
-                segment: segment.0,
-                counted_bytes,
-                found_bytes,
-            })
-            .collect();
-        let references = engine.check_references().await.map_err(|error| api_error(&error))?;
-        report.wrong_references = references.into_iter().map(References::of).collect();
-        let accounts = engine.check_accounts().await.map_err(|error| api_error(&error))?;
-        let account = |wrong: WrongAccount| Account {
-            name: wrong.name,
-            what: wrong.what,
-            counted_bytes: wrong.counted * PACK_BYTES as u64,
-            found_bytes: wrong.found * PACK_BYTES as u64,
-        };
-        report.wrong_accounts = accounts.into_iter().map(account).collect();
-        let places = engine.check_places().await.map_err(|error| api_error(&error))?;
-        report.misplaced = places.map(|(a, b)| format!("{a:?} and {b:?}"));
-    }
+    // What is below a lost node is left out of these; then a counter may be too high.
+    let lost = &mut report.damaged_blocks;
+    let counters = unless_lost(engine.check_live_bytes().await, lost)?;
+    report.wrong_counters = counters
+        .into_iter()
+        .map(|(segment, counted_bytes, found_bytes)| Counter {
+            segment: segment.0,
+            counted_bytes,
+            found_bytes,
+        })
+        .collect();
+    let references = unless_lost(engine.check_references().await, lost)?;
+    report.wrong_references = references.into_iter().map(References::of).collect();
+    let accounts = unless_lost(engine.check_accounts().await, lost)?;
+    let account = |wrong: WrongAccount| Account {
+        name: wrong.name,
+        what: wrong.what,
+        counted_bytes: wrong.counted * PACK_BYTES as u64,
+        found_bytes: wrong.found * PACK_BYTES as u64,
+    };
+    report.wrong_accounts = accounts.into_iter().map(account).collect();
+    let places = unless_lost(engine.check_places().await, lost)?;
+    report.misplaced = places.map(|(a, b)| format!("{a:?} and {b:?}"));
     // At the end: tables that were not read yet have been by now.
     report.lost = losses::words(engine);
     let legs = engine.pool().status().vdevs.into_iter().flat_map(|vdev| vdev.legs);
     report.disks = legs.map(Disk::of).collect();
     Ok(report)
+}
+
+/// What a check found; what it cannot read is one more thing that is lost.
+fn unless_lost<T: Default>(found: Result<T, DatasetError>, lost: &mut u64) -> Result<T, ApiError> {
+    match found {
+        Err(error) if error.kind() == ErrorKind::Data => {
+            tracing::error!(%error, "a check cannot be done");
+            *lost += 1;
+            Ok(T::default())
+        }
+        found => found.map_err(|error| api_error(&error)),
+    }
 }
 
 fn tell(report: &Report, json: bool) -> Result<(), ApiError> {
@@ -210,6 +225,12 @@ fn tell(report: &Report, json: bool) -> Result<(), ApiError> {
         let (examined, txg) = (Human(report.examined_bytes), report.txg);
         output::say(&format!("pool {}, txg {txg}: {examined} verified", report.pool));
         output::print(&damage::list(&report.damage))?;
+        if let Some(since) = report.damaged_since_txg {
+            output::say(&format!(
+                "tree nodes were lost in txg {since}: what was below them is counted as used until \
+                 it is overwritten or destroyed, and an import or a scrub has recounted it"
+            ));
+        }
     }
     let mut wrong = report.lost.clone();
     let mut count = |number: u64, what: &str| {

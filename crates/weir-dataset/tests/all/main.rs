@@ -14,6 +14,7 @@ mod damage;
 mod engine;
 mod legs;
 mod limits;
+mod lost_nodes;
 mod model;
 mod own_trees;
 mod raidz;
