@@ -1,0 +1,142 @@
+//! `cargo xtask soak`: verified load on a server with little memory, beside hostile clients.
+//!
+//! Not here: crash recoveries (`cargo xtask sim`).
+//!
+//! Invariants:
+//! - every block that the load reads is verified by fio; one wrong block or one error of the load
+//!   fails the soak;
+//! - three bounds, each judged at the end and named where it is broken: resident memory, the time
+//!   of a management call, and the load's p99 beside what it is without hostile clients.
+
+mod hostile;
+mod server;
+mod watch;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::bench_peers::fio::{Job, output_of};
+use crate::bench_peers::process::guarded;
+use crate::{command, setup};
+use hostile::Hostiles;
+use server::{Server, VOLUME_BYTES};
+use watch::Watch;
+
+/// Memory that the server is given.
+const MEMORY: &str = "256MiB";
+/// Length of one run of the load: a figure of p99 each.
+const RUN: Duration = Duration::from_mins(1);
+/// Runs without hostile clients, before them.
+const QUIET_RUNS: usize = 3;
+/// Most that hostile clients may do to the median p99 of the load.
+const P99_RATIO_MAX: f64 = 2.0;
+/// No management call may take longer.
+const CALL_MAX: Duration = Duration::from_secs(5);
+
+/// How long, and of what.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Minutes beside hostile clients.
+    #[arg(long, default_value_t = 60)]
+    minutes: u64,
+    /// Where disks, sockets and logs go; default target/soak.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Test this program instead of building one.
+    #[arg(long, value_name = "PROGRAM")]
+    weir: Option<PathBuf>,
+}
+
+/// The task.
+pub(crate) fn main(args: &Args) -> Result<()> {
+    setup::for_clients()?;
+    let program = match &args.weir {
+        Some(program) => program.clone(),
+        None => {
+            command::cargo(&["build", "--release", "--package", "weir"])?;
+            command::target().join("release/weir")
+        }
+    };
+    let data = args.dir.clone().unwrap_or_else(|| command::target().join("soak"));
+    if data.exists() {
+        fs::remove_dir_all(&data)?;
+    }
+    fs::create_dir_all(&data)?;
+    // Others may not enter: the server refuses such a folder for its state.
+    fs::set_permissions(&data, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
+    let server = Arc::new(Server::start(&program, &data, MEMORY)?);
+    let memory_max = server.memory_bytes_max()?;
+    load(&server, &data, &["--rw=write", "--bs=1m", "--iodepth=8"])?;
+    let quiet = (0..QUIET_RUNS).map(|_| random_load(&server, &data)).collect::<Result<Vec<_>>>()?;
+    println!("p99 without hostile clients: {}", show(&quiet));
+    let watch = Watch::start(&server)?;
+    let hostiles = Hostiles::start(&server.doors);
+    let end = Instant::now() + Duration::from_mins(args.minutes);
+    let mut beside = Vec::new();
+    while Instant::now() < end {
+        beside.push(random_load(&server, &data).context("the load beside hostile clients")?);
+    }
+    println!("p99 beside {} hostile connections: {}", hostiles.connections(), show(&beside));
+    drop(hostiles);
+    let seen = watch.finish()?;
+    println!("{seen}");
+    let mut broken = Vec::new();
+    let ratio = median(&beside) / median(&quiet);
+    println!("median p99: {ratio:.2} times that without hostile clients");
+    if ratio > P99_RATIO_MAX {
+        broken.push(format!("p99 grew {ratio:.2} times, {P99_RATIO_MAX} is the bound"));
+    }
+    if seen.rss_bytes_max > memory_max {
+        broken.push(format!("resident memory {} of {memory_max} bytes", seen.rss_bytes_max));
+    }
+    if seen.call_max > CALL_MAX {
+        broken.push(format!("`weir {}` took {:.1?}", seen.slowest_call, seen.call_max));
+    }
+    if !broken.is_empty() {
+        bail!("the soak broke its bounds: {}", broken.join("; "));
+    }
+    println!("soak of {} minutes: every bound held", args.minutes);
+    Ok(())
+}
+
+/// A run of random reads and verified writes over the first half of the volume; its p99 in us.
+fn random_load(server: &Server, data: &Path) -> Result<f64> {
+    let runtime = format!("--runtime={}", RUN.as_secs());
+    let args = ["--rw=randwrite", "--bs=4k", "--iodepth=8", "--time_based", &runtime];
+    Ok(load(server, data, &args)?.latency_p99_us)
+}
+
+fn load(server: &Server, data: &Path, args: &[&str]) -> Result<Job> {
+    let uri = format!("--uri=nbd://{}/{}", server.doors.nbd, server.doors.export);
+    let mut fio = guarded("fio");
+    fio.args(["--name=soak", "--ioengine=nbd", "--thread=1", &uri, "--fsync=64"]);
+    fio.arg(format!("--size={}", VOLUME_BYTES / 2)).args(["--verify=crc32c", "--verify_fatal=1"]);
+    fio.args(["--verify_backlog=1024", "--rate_iops=2000"]).args(args);
+    output_of(&mut fio, &data.join("fio.json"))
+}
+
+fn median(p99_us: &[f64]) -> f64 {
+    let mut sorted = p99_us.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn show(p99_us: &[f64]) -> String {
+    let runs: Vec<String> = p99_us.iter().map(|us| format!("{us:.0}")).collect();
+    format!("{} us, median {:.0} us", runs.join(", "), median(p99_us))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_middle_run() {
+        assert!((median(&[9.0, 1.0, 5.0]) - 5.0).abs() < 1e-9);
+        assert!(median(&[]).is_nan());
+    }
+}
