@@ -129,7 +129,7 @@ impl Pool {
                 lost += tree.walk(&line.held_before(index), version.freed_to, visit).await?;
             }
         }
-        Ok(lost > 0 || self.damaged_since().is_some())
+        Ok(lost > 0 || self.damaged_since().is_some() || roots.has_lost())
     }
 
     /// Two pointers that lead to the same place and not to the same block, or one that leads
@@ -193,13 +193,18 @@ impl Pool {
             }
         };
         let may_exceed = self.walk_all(roots, &mut visit).await?;
-        let (mut wrong, mut saved) = (Vec::new(), 0);
+        let (mut wrong, mut saved, mut is_unknown) = (Vec::new(), 0, false);
         for (vseg, ptrs) in found {
             let table = self.translated(|segments| segments.references_of(vseg)).await?;
+            if table.as_ref().is_some_and(|table| table.is_unknown()) {
+                // Its counts were lost, and nothing of it is freed.
+                is_unknown = true;
+                continue;
+            }
             saved += compare(vseg, table.as_deref(), ptrs, &mut wrong);
         }
         let counted = self.space().saved_bytes;
-        if counted != saved {
+        if counted != saved && !is_unknown {
             wrong.push(WrongCount::Saved { counted, found: saved });
         }
         Ok((wrong, may_exceed))

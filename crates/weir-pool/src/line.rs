@@ -149,6 +149,11 @@ impl Roots {
         self.lost = lost;
     }
 
+    /// Whether a walk of all lines may miss blocks that are in use.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.lost.until > Txg(0) || !self.lost.numbers.is_empty()
+    }
+
     /// Whether something that is not known may lead to a block of this owner and birth.
     pub(crate) fn may_be_lost(&self, owner: &BlockOwner, birth: Txg) -> bool {
         let id = owner.dataset.0;

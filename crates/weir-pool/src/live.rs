@@ -123,6 +123,7 @@ impl Found {
         if roots.may_be_lost(&entry.owner, entry.birth) {
             let (pool, dataset) = (pool.name().to_owned(), entry.owner.dataset.0);
             self.failed.push(PoolError::OwnerLost { pool, dataset });
+            self.unknown.push(shared_block(entry));
         }
     }
 

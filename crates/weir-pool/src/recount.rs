@@ -140,6 +140,10 @@ impl Pool {
     /// # Errors
     /// The pool is suspended.
     pub async fn recount_references(&self, roots: &Roots) -> Result<bool, PoolError> {
+        if roots.has_lost() {
+            // What is not walked may be what a clone shares with an origin that was lost.
+            return Ok(false);
+        }
         let (wrong, _) = self.count_references(roots).await?;
         if !wrong.iter().all(WrongCount::exceeds) {
             return Ok(false);

@@ -327,6 +327,8 @@ impl WriteOut<'_> {
                     Err(error) if error.kind() == ErrorKind::Data => {
                         tracing::error!(%error, "a block behind a lost table is freed");
                         pool.segments.free_unplaced(ptr, txg);
+                        // The segment that holds it counts too much from now on.
+                        pool.note_lost_node(txg);
                     }
                     Err(error) => return Err(error),
                 }
