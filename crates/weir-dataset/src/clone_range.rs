@@ -8,6 +8,9 @@
 //! - the source is read as the txg before left it, the references to it are made before the txg
 //!   frees anything, and what the txg itself wrote to the destination comes after: ranges may
 //!   overlap, and a write that is acknowledged while a clone is under way is kept;
+//! - the txg of a clone never holds a record of its destination that was filled up with what was
+//!   there before the clone: a change of a part of a record waits from before the commit that
+//!   precedes the clone ([`Announced`]) until the clone is committed;
 //! - what cannot be cloned, such as a range with damage, fails by itself, not the txg.
 
 use std::ops::Range;
@@ -17,7 +20,7 @@ use parking_lot::Mutex;
 use weir_base::limits::CLONE_PIECE_BLOCKS;
 use weir_base::{BLOCK_BYTES, Txg};
 use weir_format::{BlockPtr, NODE_FANOUT, RecordSize};
-use weir_pool::{Change, PoolError, Shared, Sharing, Tree, WriteOut};
+use weir_pool::{Change, PlantedBug, PoolError, Shared, Sharing, Tree, WriteOut};
 
 use crate::commit::Frozen;
 use crate::dirty::DirtyTable;
@@ -69,6 +72,29 @@ impl RangeClone {
 
     pub(crate) fn fail(&self, error: DatasetError) {
         self.failed.lock().get_or_insert(error);
+    }
+}
+
+/// Records of a volume that a clone is about to replace. From now on no change of a part of them
+/// brings the rest into the open txg: it waits until the clone is committed.
+struct Announced<'a> {
+    volume: &'a Volume,
+    records: Range<u64>,
+}
+
+impl<'a> Announced<'a> {
+    fn new(volume: &'a Volume, records: Range<u64>) -> Self {
+        volume.state.lock().announced_clones.push(records.clone());
+        Self { volume, records }
+    }
+}
+
+impl Drop for Announced<'_> {
+    fn drop(&mut self) {
+        let mut state = self.volume.state.lock();
+        let all = &mut state.announced_clones;
+        let own = all.iter().position(|records| *records == self.records);
+        all.swap_remove(own.expect("each is taken back once"));
     }
 }
 
@@ -158,7 +184,10 @@ impl Engine {
         let count = piece.to.end - piece.to.start;
         let room = self.clone_room.acquire_many(count as u32).await;
         let _room = room.expect("nobody closes it");
-        // What was acknowledged before is in the trees then: to be shared, or to be replaced.
+        let is_announced = self.core.pool.bug() != PlantedBug::PartsBesideClones;
+        let announced = is_announced.then(|| Announced::new(destination, piece.to.clone()));
+        // What was acknowledged before is in the trees then: to be shared, or to be replaced. So
+        // is every record of the destination that was filled up before it was announced.
         for volume in [source, destination] {
             let unwritten = {
                 let state = volume.state.lock();
@@ -176,12 +205,14 @@ impl Engine {
                 None => self.commit_through(self.core.open_txg()).await?,
             }
         };
+        drop(announced);
         self.commit_through(txg).await?;
         let failure = failed.lock().take();
         failure.map_or(Ok(()), Err)
     }
 
-    /// Makes a piece part of the open txg, unless it has to wait for a commit.
+    /// Makes a piece, whose destination was announced, part of the open txg, unless it has to wait
+    /// for a commit.
     fn ask_for_clone(
         &self,
         source: &Arc<Volume>,
@@ -194,11 +225,6 @@ impl Engine {
         let (len, records) = (blocks.end - blocks.start, piece.to.end - piece.to.start);
         let mut state = destination.state.lock();
         destination.check_change(&state, blocks.start * BLOCK, len * BLOCK)?;
-        // A write to a part of a record has brought the rest of it, which nobody wrote: that would
-        // come after the clone, too.
-        if !piece.size.is_block() && state.open.touches(&blocks) {
-            return Ok(None);
-        }
         let charge = state.nodes().of(len) * BLOCK + records * COUNT_BYTES;
         let (source, failed) = (Arc::clone(source), Arc::clone(failed));
         let Piece { from, ref to, size } = *piece;
@@ -309,7 +335,8 @@ impl State {
 
     /// Whether a clone that is not in the tree yet makes a block what it will be.
     pub(crate) fn is_becoming_clone(&self, block: u64) -> bool {
-        if self.clones.is_empty() && self.syncing_clones.is_empty() {
+        let none = self.clones.is_empty() && self.syncing_clones.is_empty();
+        if none && self.announced_clones.is_empty() {
             return false;
         }
         // What a txg writes comes after its clones.
@@ -319,7 +346,8 @@ impl State {
         if is_written(&self.open) {
             return false;
         }
-        self.clones.iter().any(|clone| is_clone(&clone.to))
+        self.announced_clones.iter().any(is_clone)
+            || self.clones.iter().any(|clone| is_clone(&clone.to))
             || (!self.syncing.as_deref().is_some_and(is_written)
                 && self.syncing_clones.iter().any(is_clone))
     }

@@ -89,12 +89,6 @@ impl DirtyTable {
         self.blocks.within(range)
     }
 
-    /// Whether anything of a range is changed.
-    pub(crate) fn touches(&self, range: &Range<u64>) -> bool {
-        let holes = self.holes.within(range.clone()).next();
-        holes.is_some() || !self.blocks.within(range).is_empty()
-    }
-
     /// Holes inside a range.
     pub(crate) fn holes_within(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         self.holes.within(range)

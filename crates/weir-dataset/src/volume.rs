@@ -87,6 +87,8 @@ pub(crate) struct State {
     pub(crate) record_dirty: bool,
     pub(crate) open: DirtyTable,
     pub(crate) syncing: Option<Arc<DirtyTable>>,
+    /// Records that range clones will replace as soon as what was dirty before is committed.
+    pub(crate) announced_clones: Vec<Range<u64>>,
     /// Ranges that the open txg makes clones of others, before its own changes.
     pub(crate) clones: Vec<RangeClone>,
     /// Ranges that the txg being written makes clones of others.
@@ -199,6 +201,7 @@ impl Volume {
             record_dirty,
             open: DirtyTable::default(),
             syncing: None,
+            announced_clones: Vec::new(),
             clones: Vec::new(),
             syncing_clones: Vec::new(),
             cloning_bytes: 0,

@@ -74,4 +74,6 @@ pub enum PlantedBug {
     LostNodeFreed,
     /// A recount takes blocks whose owners cannot be asked for dead.
     UnknownTakenForDead,
+    /// A change of a part of a record joins the txg of a clone, with the rest as it was before.
+    PartsBesideClones,
 }

@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 
 use weir_format::Compression;
 
-use crate::history::{History, Tag};
+use crate::history::{History, SECTORS, Tag, at, write_of};
 use crate::replica::{self, Replica};
 use crate::together::{Change, Together, What};
 
@@ -128,7 +128,7 @@ pub(crate) struct Found {
     pub(crate) size: usize,
     pub(crate) compression: Compression,
     pub(crate) limits: (u64, u64),
-    /// Padded with zeros to the longest volume.
+    /// By sector, padded with zeros to the longest volume.
     pub(crate) state: Vec<Tag>,
 }
 
@@ -149,7 +149,7 @@ pub(crate) struct Books {
     pub(crate) snapshots: Vec<SnapshotBook>,
     pub(crate) replica: Replica,
     next_snapshot: u64,
-    /// Where each tag was first written: name and block.
+    /// Where each write's tag was first written: name and block.
     tags: HashMap<Tag, (usize, usize)>,
     /// Blocks that others came to hold: written again, or cloned from other places.
     also: HashSet<(Tag, usize)>,
@@ -164,7 +164,7 @@ impl Books {
     pub(crate) fn new(there: usize, free: usize, blocks: usize, blocks_max: usize) -> Self {
         let book = |name, presence| Book {
             name,
-            history: History::new(blocks_max),
+            history: History::new(blocks_max * SECTORS),
             presence,
             size: Property::new(blocks),
             compression: Property::new(Compression::Lz4),
@@ -198,7 +198,11 @@ impl Books {
         self.blocks_max
     }
 
-    /// A tag nobody wrote before, about to be written here.
+    pub(crate) fn sectors_max(&self) -> usize {
+        self.blocks_max * SECTORS
+    }
+
+    /// A tag that was never written before, for a write to this block.
     pub(crate) fn new_tag(&mut self, volume: usize, block: usize, compressible: bool) -> Tag {
         // The low bit says whether the content compresses.
         self.next_tag += 512;
@@ -220,9 +224,10 @@ impl Books {
         tag
     }
 
-    /// What a volume holds from a block on may be anywhere.
+    /// What a volume holds from a sector on may be of any write.
     pub(crate) fn came_to_hold(&mut self, tags: &[Tag], from: usize) {
-        self.also.extend(tags.iter().copied().zip(from..));
+        let of_block = |(tag, sector): (&Tag, usize)| (write_of(*tag), sector / SECTORS);
+        self.also.extend(tags.iter().zip(from..).map(of_block));
     }
 
     /// Whether a recovery may find this of the volume at this place in the list.
@@ -241,15 +246,18 @@ impl Books {
         book.judge(size, found)
     }
 
-    /// Whether somebody once wrote this there: to this volume, or to one it may be a clone of.
-    pub(crate) fn was_written(&self, tag: Tag, block: usize) -> bool {
+    /// Whether a client once wrote this to this sector: of this volume, or of one it may be a
+    /// clone of.
+    pub(crate) fn was_written(&self, tag: Tag, sector: usize) -> bool {
+        let (write, is_of_place) = (write_of(tag), at(tag, sector) == tag);
         // A clone may be of what another clone brought.
-        let mut places = vec![block];
+        let mut places = vec![sector];
         let mut seen = 0;
         while let Some(&place) = places.get(seen) {
-            let there = tag == 0
-                || self.tags.get(&tag).is_some_and(|(_, home)| *home == place)
-                || self.also.contains(&(tag, place));
+            let block = place / SECTORS;
+            let is_of_block = self.tags.get(&write).is_some_and(|(_, home)| *home == block)
+                || self.also.contains(&(write, block));
+            let there = tag == 0 || (is_of_place && is_of_block);
             if there {
                 return true;
             }
@@ -287,7 +295,7 @@ impl Books {
             Content::Known(state) if state == found => Ok(()),
             Content::Known(state) => {
                 let differ = state.iter().zip(found).filter(|(a, b)| a != b).count();
-                Err(format!("differs in {differ} blocks from what it held"))
+                Err(format!("differs in {differ} sectors from what it held"))
             }
             Content::After { volume, entries } => {
                 self.volumes[*volume].history.judge_from(found, *entries)
@@ -310,7 +318,7 @@ impl Books {
         compression: Compression,
         content: Option<Vec<Tag>>,
     ) {
-        let new = || History::new(self.blocks_max);
+        let new = || History::new(self.blocks_max * SECTORS);
         let history = content.map_or_else(new, History::of_state);
         let book = &mut self.volumes[volume];
         book.history = history;

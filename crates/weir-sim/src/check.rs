@@ -19,7 +19,7 @@ use weir_pool::LegState;
 
 use crate::books::{Book, Books, Found, Presence, Recovered, SnapshotBook};
 use crate::coverage::{Met, note};
-use crate::history::{Tag, tag_of};
+use crate::history::{SECTORS, Tag, tags_of};
 use crate::replica::is_replica;
 
 /// Checks every promise; returns what is there.
@@ -30,7 +30,7 @@ pub(crate) async fn strict(engine: &Engine, books: &Books) -> Result<Recovered, 
             one(engine, books, at).await.map_err(|what| format!("{}: {what}", book.name))?;
         all.push(found);
     }
-    let replica = books.replica.judge(engine, books.blocks_max()).await;
+    let replica = books.replica.judge(engine, books.sectors_max()).await;
     let replica = replica.map_err(|what| format!("replica: {what}"))?;
     let known = all.iter().flatten().count() + usize::from(replica.is_some());
     let strangers = engine.volumes().len() - known;
@@ -77,7 +77,7 @@ async fn one(engine: &Engine, books: &Books, at: usize) -> Result<Option<Found>,
     }
     let limits = limits(engine, book, info.space.used)?;
     let mut state = read_tags(&volume, 0, size).await.map_err(|error| format!("read: {error}"))?;
-    state.resize(book.history.blocks(), 0);
+    state.resize(book.history.sectors(), 0);
     books.judge(at, size, &state)?;
     Ok(Some(Found { size, compression: info.compression, limits, state }))
 }
@@ -116,7 +116,7 @@ async fn snapshots(engine: &Engine, books: &Books) -> Result<HashMap<String, Vec
             if books.snapshots[at].presence == Presence::Gone {
                 return Err(format!("{full}: it was destroyed and is back"));
             }
-            let state = read_snapshot(engine, &of, &info.name, books.blocks_max()).await;
+            let state = read_snapshot(engine, &of, &info.name, books.sectors_max()).await;
             let state = state.map_err(|error| format!("{full}: {error}"))?;
             books.judge_snapshot(at, &state).map_err(|what| format!("{full}: {what}"))?;
             found.insert(info.name, state);
@@ -135,15 +135,16 @@ pub(crate) async fn read_snapshot(
     engine: &Engine,
     volume: &str,
     name: &str,
-    blocks_max: usize,
+    sectors_max: usize,
 ) -> Result<Vec<Tag>, DatasetError> {
     let id = SnapshotId { volume: volume.to_owned(), name: name.to_owned() };
     let view = engine.open_snapshot(&id)?;
     let mut state = read_tags(&view, 0, view.size_bytes() as usize / BLOCK_BYTES).await?;
-    state.resize(blocks_max, 0);
+    state.resize(sectors_max, 0);
     Ok(state)
 }
 
+/// The tags of the sectors of so many blocks.
 pub(crate) async fn read_tags(
     volume: &Volume,
     from: u64,
@@ -151,8 +152,7 @@ pub(crate) async fn read_tags(
 ) -> Result<Vec<Tag>, DatasetError> {
     let mut bytes = vec![0; blocks * BLOCK_BYTES];
     volume.read(from * BLOCK_BYTES as u64, &mut bytes).await?;
-    let (blocks, _) = bytes.as_chunks::<BLOCK_BYTES>();
-    Ok(blocks.iter().map(tag_of).collect())
+    Ok(tags_of(&bytes))
 }
 
 /// The weaker oracle: an error, or something that was once written there.
@@ -163,9 +163,12 @@ pub(crate) async fn detected_or_harmless(engine: &Engine, books: &Books) -> Resu
             let mut bytes = [0; BLOCK_BYTES];
             if volume.read((block * BLOCK_BYTES) as u64, &mut bytes).await.is_err() {
                 note(Met::DamageDetected);
-            } else if !books.was_written(tag_of(&bytes), block) {
+                continue;
+            }
+            let mut sectors = (block * SECTORS..).zip(tags_of(&bytes));
+            if let Some((sector, _)) = sectors.find(|(at, tag)| !books.was_written(*tag, *at)) {
                 let name = &book.name;
-                return Err(format!("{name} block {block} holds what nobody wrote there"));
+                return Err(format!("{name} sector {sector} holds what no client wrote there"));
             }
         }
     }

@@ -5,6 +5,7 @@
 //! Invariant: what was acknowledged is noted in the same executor step, before anything else runs.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -15,7 +16,8 @@ use weir_device::Block;
 
 use crate::books::Books;
 use crate::coverage::{Met, note};
-use crate::history::{Tag, content, tag_of};
+use crate::history::{SECTOR_BYTES, SECTORS, Tag, at, contents_of, sectors, tags_of};
+use crate::ranges::some_part;
 use crate::rng::Rng;
 use crate::scenario::VOLUMES;
 
@@ -60,9 +62,10 @@ impl Client {
         self.books.borrow_mut().volumes[opened.index].busy += 1;
         // Commits at any filling of the log, not only when it asks for one.
         let done = match self.rng.below(100) {
-            0..46 => self.write(&opened, start, count).await,
+            0..36 => self.write(&opened, start, count).await,
+            36..46 => self.write_part(&opened, start).await,
             46..50 => self.write_same(&opened, start, count).await,
-            50..58 => self.zero(&opened, start, count).await,
+            50..58 => self.zero(&opened, sectors(&(start..start + count))).await,
             58..80 => self.flush(&opened).await,
             80..91 => self.read(&opened).await,
             _ => self.engine.commit().await.map_err(Stop::Told),
@@ -90,26 +93,40 @@ impl Client {
     async fn write(&mut self, opened: &Opened, start: usize, count: usize) -> Result<(), Stop> {
         let tags: Vec<Tag> = {
             let mut books = self.books.borrow_mut();
-            let mut tag = |block| match self.rng.below(12) {
+            let mut write = |block| match self.rng.below(12) {
                 // Zeros now and then: they are stored as holes.
                 0 => 0,
                 // Content that is somewhere already, or was.
                 1..4 => books.known_tag(self.rng.next_u64(), block),
                 odds => books.new_tag(opened.index, block, odds % 2 == 0),
             };
-            (start..start + count).map(&mut tag).collect()
+            let writes: Vec<Tag> = (start..start + count).map(&mut write).collect();
+            whole_blocks(&writes)
         };
-        self.write_tags(opened, start, tags).await
+        self.write_tags(opened, start * SECTORS, tags).await
     }
 
+    /// Writes some sectors of a block.
+    async fn write_part(&mut self, opened: &Opened, block: usize) -> Result<(), Stop> {
+        let range = some_part(&mut self.rng, block);
+        if self.rng.below(4) == 0 {
+            return self.zero(opened, range).await;
+        }
+        let write = self.books.borrow_mut().new_tag(opened.index, block, self.rng.coin());
+        let tags = range.clone().map(|sector| at(write, sector)).collect();
+        self.write_tags(opened, range.start, tags).await
+    }
+
+    /// `start`: in sectors.
     async fn write_tags(&self, opened: &Opened, start: usize, tags: Vec<Tag>) -> Result<(), Stop> {
-        let offset = (start * BLOCK_BYTES) as u64;
+        let offset = (start * SECTOR_BYTES) as u64;
+        let bytes = contents_of(&tags);
+        let is_whole = start.is_multiple_of(SECTORS) && tags.len().is_multiple_of(SECTORS);
         // Half of them the way of a large write, whose blocks were filled as they arrived.
-        let done = if tags[0].is_multiple_of(2) {
-            let blocks = tags.iter().map(|tag| Block::copy_of(&content(*tag))).collect();
-            opened.volume.write_blocks(offset, blocks).await
+        let done = if is_whole && tags[0].is_multiple_of(2) {
+            let (blocks, _) = bytes.as_chunks::<BLOCK_BYTES>();
+            opened.volume.write_blocks(offset, Block::copies_of(blocks)).await
         } else {
-            let bytes: Vec<u8> = tags.iter().flat_map(|tag| content(*tag)).collect();
             opened.volume.write(offset, &bytes).await
         };
         self.acknowledge(opened, start, tags, done)
@@ -123,24 +140,25 @@ impl Client {
     ) -> Result<(), Stop> {
         let tags = {
             let mut books = self.books.borrow_mut();
-            let tag = books.new_tag(opened.index, start, self.rng.coin());
-            let tags = vec![tag; count];
-            books.came_to_hold(&tags, start);
+            let write = books.new_tag(opened.index, start, self.rng.coin());
+            let tags = whole_blocks(&vec![write; count]);
+            books.came_to_hold(&tags, start * SECTORS);
             tags
         };
         let (offset, len) = ((start * BLOCK_BYTES) as u64, (count * BLOCK_BYTES) as u64);
-        let pattern = content(tags[0]);
+        let pattern = contents_of(&tags[..SECTORS]);
         let done = self.engine.write_same(&opened.volume, offset, len, &pattern).await;
-        self.acknowledge(opened, start, tags, done)
+        self.acknowledge(opened, start * SECTORS, tags, done)
     }
 
-    async fn zero(&self, opened: &Opened, start: usize, count: usize) -> Result<(), Stop> {
-        let (offset, len) = ((start * BLOCK_BYTES) as u64, (count * BLOCK_BYTES) as u64);
-        let done = opened.volume.zero(offset, len).await;
-        self.acknowledge(opened, start, vec![0; count], done)
+    async fn zero(&self, opened: &Opened, range: Range<usize>) -> Result<(), Stop> {
+        let bytes = |sectors: usize| (sectors * SECTOR_BYTES) as u64;
+        let done = opened.volume.zero(bytes(range.start), bytes(range.len())).await;
+        self.acknowledge(opened, range.start, vec![0; range.len()], done)
     }
 
     /// In the same executor step as the engine's own change: nothing is awaited in between.
+    /// `start`: in sectors.
     fn acknowledge(
         &self,
         opened: &Opened,
@@ -160,7 +178,7 @@ impl Client {
                 note(Met::NoSpace);
                 Ok(())
             }
-            Err(error) => self.excuse(opened, start + tags.len(), error),
+            Err(error) => self.excuse(opened, (start + tags.len()).div_ceil(SECTORS), error),
         }
     }
 
@@ -192,7 +210,9 @@ impl Client {
         let block = self.rng.index(opened.blocks());
         let mut bytes = [0; BLOCK_BYTES];
         let offset = (block * BLOCK_BYTES) as u64;
-        let known = || self.books.borrow().volumes[opened.index].history.now()[block];
+        let sectors = sectors(&(block..block + 1));
+        let known =
+            || self.books.borrow().volumes[opened.index].history.now()[sectors.clone()].to_vec();
         let before = known();
         let cached = match opened.volume.try_read(offset, &mut bytes) {
             Ok(cached) => cached,
@@ -204,14 +224,15 @@ impl Client {
         }
         let books = self.books.borrow();
         let book = &books.volumes[opened.index];
-        let (found, after) = (tag_of(&bytes), known());
+        let (found, after) = (tags_of(&bytes), known());
         let another = book.incarnation != opened.incarnation;
         if found == before || found == after || another {
             return Ok(());
         }
         // While a slow read waits, others may write: anything of that time is right.
-        if cached || !books.was_written(found, block) {
-            let what = format!("{} block {block} reads {found:x}, not {after:x}", book.name);
+        let mut all = sectors.clone().zip(&found);
+        if cached || !all.all(|(sector, tag)| books.was_written(*tag, sector)) {
+            let what = format!("{} block {block} reads {found:x?}, not {after:x?}", book.name);
             return Err(Stop::Broken(what));
         }
         Ok(())
@@ -245,7 +266,9 @@ impl Client {
         for _ in 0..times {
             let tags = {
                 let mut books = self.books.borrow_mut();
-                (0..count).map(|block| books.new_tag(opened.index, block, true)).collect()
+                let mut write = |block| books.new_tag(opened.index, block, true);
+                let writes: Vec<Tag> = (0..count).map(&mut write).collect();
+                whole_blocks(&writes)
             };
             self.write_tags(&opened, 0, tags).await?;
         }
@@ -253,6 +276,11 @@ impl Client {
         self.books.borrow_mut().volumes[opened.index].busy -= 1;
         done
     }
+}
+
+/// The tags of blocks that are written whole.
+fn whole_blocks(writes: &[Tag]) -> Vec<Tag> {
+    writes.iter().flat_map(|write| (0..SECTORS).map(|sector| at(*write, sector))).collect()
 }
 
 impl Opened {

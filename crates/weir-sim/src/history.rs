@@ -2,6 +2,9 @@
 //!
 //! Not here: doing it (scenario).
 //!
+//! Everything is counted and judged in sectors of 512 bytes, the smallest part of a block that a
+//! client can write.
+//!
 //! Invariants:
 //! - an entry is added in the same executor step in which the engine acknowledged it, so the order
 //!   here is the engine's order;
@@ -14,34 +17,68 @@ use weir_base::BLOCK_BYTES;
 
 use crate::rng::Rng;
 
-/// Content of a block by number: 0 is zeros; odd ones are noise, even ones compress.
+/// The smallest that a client reads or writes.
+pub(crate) const SECTOR_BYTES: usize = 512;
+
+/// Of a block.
+pub(crate) const SECTORS: usize = BLOCK_BYTES / SECTOR_BYTES;
+
+/// Content of a sector by number: 0 is zeros; of others the lowest bit says whether it is noise or
+/// compresses, the next three bits are the sector's place in its block, and the rest is the write.
 pub(crate) type Tag = u64;
 
-/// Read back, but nothing anybody wrote.
+/// Read back, but nothing that a client wrote.
 pub(crate) const GARBAGE: Tag = u64::MAX;
 
+const PLACE: Tag = (SECTORS as u64 - 1) << 1;
+
+/// The tag of the sector with this number in the volume, as a write of this tag leaves it.
+pub(crate) fn at(write: Tag, sector: usize) -> Tag {
+    if write == 0 { 0 } else { write_of(write) | ((sector % SECTORS) as u64) << 1 }
+}
+
+/// The write that a tag is of.
+pub(crate) fn write_of(tag: Tag) -> Tag {
+    tag & !PLACE
+}
+
+/// Sectors of a range of blocks, or of as many blocks.
+pub(crate) fn sectors(blocks: &Range<usize>) -> Range<usize> {
+    blocks.start * SECTORS..blocks.end * SECTORS
+}
+
 /// The bytes a tag stands for.
-pub(crate) fn content(tag: Tag) -> [u8; BLOCK_BYTES] {
-    let mut block = [0; BLOCK_BYTES];
+pub(crate) fn content(tag: Tag) -> [u8; SECTOR_BYTES] {
+    let mut sector = [0; SECTOR_BYTES];
     if tag == 0 {
-        return block;
+        return sector;
     }
     if tag % 2 == 1 {
-        Rng::new(tag).fill(&mut block);
+        Rng::new(tag).fill(&mut sector);
     } else {
-        block.iter_mut().zip((tag >> 8).to_le_bytes().iter().cycle()).for_each(|(b, t)| *b = *t);
+        sector.iter_mut().zip((tag >> 8).to_le_bytes().iter().cycle()).for_each(|(b, t)| *b = *t);
     }
-    block[..8].copy_from_slice(&tag.to_le_bytes());
-    block
+    sector[..8].copy_from_slice(&tag.to_le_bytes());
+    sector
 }
 
-/// The tag of a block read back.
-pub(crate) fn tag_of(block: &[u8; BLOCK_BYTES]) -> Tag {
-    let tag = u64::from_le_bytes(*block.first_chunk().expect("a block has eight bytes"));
-    if content(tag) == *block { tag } else { GARBAGE }
+/// The bytes of sectors with these tags.
+pub(crate) fn contents_of(tags: &[Tag]) -> Vec<u8> {
+    tags.iter().flat_map(|tag| content(*tag)).collect()
 }
 
-/// Blocks `start ..` became these tags.
+/// The tags of whole sectors that were read back.
+pub(crate) fn tags_of(bytes: &[u8]) -> Vec<Tag> {
+    let (sectors, rest) = bytes.as_chunks::<SECTOR_BYTES>();
+    assert!(rest.is_empty(), "what is read is whole sectors");
+    let tag_of = |sector: &[u8; SECTOR_BYTES]| {
+        let tag = u64::from_le_bytes(*sector.first_chunk().expect("a sector has eight bytes"));
+        if content(tag) == *sector { tag } else { GARBAGE }
+    };
+    sectors.iter().map(tag_of).collect()
+}
+
+/// Sectors `start ..` became these tags.
 #[derive(Clone, Debug)]
 struct Entry {
     start: usize,
@@ -51,7 +88,7 @@ struct Entry {
 /// The life of one volume.
 #[derive(Clone, Debug)]
 pub(crate) struct History {
-    blocks: usize,
+    sectors: usize,
     entries: Vec<Entry>,
     /// Entries that every recovery must show.
     flushed: usize,
@@ -60,18 +97,18 @@ pub(crate) struct History {
 }
 
 impl History {
-    pub(crate) fn new(blocks: usize) -> Self {
-        Self { blocks, entries: Vec::new(), flushed: 0, now: vec![0; blocks] }
+    pub(crate) fn new(sectors: usize) -> Self {
+        Self { sectors, entries: Vec::new(), flushed: 0, now: vec![0; sectors] }
     }
 
     /// The history of a volume that holds `state`, all of it on disk.
     pub(crate) fn of_state(state: Vec<Tag>) -> Self {
         let base = Entry { start: 0, tags: state.clone() };
-        Self { blocks: state.len(), entries: vec![base], flushed: 1, now: state }
+        Self { sectors: state.len(), entries: vec![base], flushed: 1, now: state }
     }
 
-    pub(crate) fn blocks(&self) -> usize {
-        self.blocks
+    pub(crate) fn sectors(&self) -> usize {
+        self.sectors
     }
 
     /// Notes an acknowledged change.
@@ -95,20 +132,20 @@ impl History {
         &self.now
     }
 
-    /// What some blocks held after prefixes of so many entries, each content once.
+    /// What some sectors held after prefixes of so many entries, each content once.
     pub(crate) fn contents(
         &self,
-        blocks: Range<usize>,
+        sectors: Range<usize>,
         entries: RangeInclusive<usize>,
     ) -> Vec<Vec<Tag>> {
-        let mut state = vec![0; self.blocks];
+        let mut state = vec![0; self.sectors];
         let mut contents: Vec<Vec<Tag>> = Vec::new();
         for prefix in 0..=*entries.end() {
             if prefix > 0 {
                 let Entry { start, tags } = &self.entries[prefix - 1];
                 state[*start..start + tags.len()].copy_from_slice(tags);
             }
-            let content = &state[blocks.clone()];
+            let content = &state[sectors.clone()];
             if entries.contains(&prefix) && !contents.iter().any(|known| known == content) {
                 contents.push(content.to_vec());
             }
@@ -123,7 +160,7 @@ impl History {
 
     /// Whether `found` is the state after some prefix of at least so many entries.
     pub(crate) fn judge_from(&self, found: &[Tag], least: usize) -> Result<(), String> {
-        let mut state = vec![0; self.blocks];
+        let mut state = vec![0; self.sectors];
         let mut wrong = state.iter().zip(found).filter(|(s, f)| s != f).count();
         let mut best = (usize::MAX, 0);
         for prefix in 0..=self.entries.len() {
@@ -145,7 +182,7 @@ impl History {
         let garbage = found.iter().filter(|tag| **tag == GARBAGE).count();
         Err(format!(
             "no prefix from {} to {} of the acknowledged changes matches; the nearest, {}, differs \
-             in {} blocks; {garbage} blocks hold what nobody wrote",
+             in {} sectors; {garbage} sectors hold what no client wrote",
             least,
             self.entries.len(),
             best.1,
@@ -160,12 +197,21 @@ mod tests {
 
     #[test]
     fn tags_and_content_match() {
-        for tag in [0, 7, 8, 0x1234_5678_9abc_def1, 0x00ff_0000] {
-            assert_eq!(tag_of(&content(tag)), tag);
+        let tags = [0, 7, 8, 0x1234_5678_9abc_def1, 0x00ff_0000];
+        assert_eq!(tags_of(&contents_of(&tags)), tags);
+        let mut torn = contents_of(&tags);
+        torn[1000] ^= 1;
+        assert_eq!(tags_of(&torn)[..2], [0, GARBAGE]);
+    }
+
+    #[test]
+    fn a_tag_knows_its_write_and_its_place() {
+        for write in [0x1_0200, 0x1_0201] {
+            let tags: Vec<Tag> = (8..16).map(|sector| at(write, sector)).collect();
+            assert!(tags.iter().all(|tag| write_of(*tag) == write && tag % 2 == write % 2));
+            assert!(tags.windows(2).all(|pair| pair[0] < pair[1]), "{tags:?}");
         }
-        let mut torn = content(7);
-        torn[4000] ^= 1;
-        assert_eq!(tag_of(&torn), GARBAGE);
+        assert_eq!((at(0, 5), at(GARBAGE, 5) == GARBAGE), (0, false));
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::check::read_tags;
 use crate::client::Stop;
 use crate::coverage::{Met, note};
 use crate::executor::Executor;
-use crate::history::{Tag, content, tag_of};
+use crate::history::{SECTOR_BYTES, SECTORS, Tag, at, contents_of, sectors, tags_of};
 use crate::rng::Rng;
 use crate::together::{Moment, Source, Together, What};
 
@@ -42,6 +42,7 @@ struct Wanted {
     content: Option<Vec<Tag>>,
     /// Which volume it is, if it is not a snapshot.
     volume: usize,
+    /// In sectors, as what follows.
     from: usize,
     to: Range<usize>,
 }
@@ -56,8 +57,8 @@ struct Party {
     destination: Arc<Volume>,
 }
 
-fn bytes(blocks: usize) -> u64 {
-    (blocks * BLOCK_BYTES) as u64
+fn bytes(sectors: usize) -> u64 {
+    (sectors * SECTOR_BYTES) as u64
 }
 
 impl Admin {
@@ -158,7 +159,7 @@ impl Admin {
             (self.engine.volume(&name).map_err(Stop::Told)?, None, volume)
         };
         if source.record_size() != record {
-            let done = self.engine.clone_range(&source, 0, destination, 0, bytes(1)).await;
+            let done = self.engine.clone_range(&source, 0, destination, 0, bytes(SECTORS)).await;
             return match done {
                 Err(DatasetError::Unfit { .. }) => Ok(None),
                 Err(error) => Err(Stop::Told(error)),
@@ -169,7 +170,8 @@ impl Admin {
         let sizes = (records(source.size_bytes()), records(destination.size_bytes()));
         let (from, to) = (self.rng.index(sizes.0), self.rng.index(sizes.1));
         let count = 1 + self.rng.index((sizes.0 - from).min(sizes.1 - to));
-        let [from, to, count] = [from, to, count].map(|records| records << record.shift());
+        let [from, to, count] =
+            [from, to, count].map(|records| (records << record.shift()) * SECTORS);
         Ok(Some(Wanted { source, content, volume, from, to: to..to + count }))
     }
 
@@ -191,7 +193,7 @@ impl Admin {
         let size = destination.size_bytes() as usize / BLOCK_BYTES;
         let mut found = read_tags(destination, 0, size).await.map_err(Stop::Told)?;
         let mut books = self.books.borrow_mut();
-        found.resize(books.blocks_max(), 0);
+        found.resize(books.sectors_max(), 0);
         let together = books.volumes[index].together.take().expect("this is what it went through");
         if !together.ends_as(books.volumes[index].history.now(), &found, &books.volumes) {
             let what = format!("no order of {together:?} makes {name} what it is: {found:?}");
@@ -277,30 +279,41 @@ impl Party {
         Ok(())
     }
 
-    fn some_blocks(&mut self) -> Range<usize> {
+    /// Whole blocks, or some sectors of one.
+    fn some_sectors(&mut self) -> Range<usize> {
         let blocks = self.destination.size_bytes() as usize / BLOCK_BYTES;
         let start = self.rng.index(blocks);
-        start..start + 1 + self.rng.index(BLOCKS_PER_WRITE_MAX.min(blocks - start))
+        if self.rng.coin() {
+            return some_part(&mut self.rng, start);
+        }
+        sectors(&(start..start + 1 + self.rng.index(BLOCKS_PER_WRITE_MAX.min(blocks - start))))
     }
 
     async fn write(&mut self) -> Result<(), Stop> {
-        let blocks = self.some_blocks();
+        let range = self.some_sectors();
         let tags: Vec<Tag> = {
             let mut books = self.books.borrow_mut();
-            let tag = |block| books.new_tag(self.index, block, self.rng.coin());
-            blocks.clone().map(tag).collect()
+            let blocks = range.start / SECTORS..range.end.div_ceil(SECTORS);
+            let writes: Vec<Tag> = blocks
+                .clone()
+                .map(|block| books.new_tag(self.index, block, self.rng.coin()))
+                .collect();
+            range
+                .clone()
+                .map(|sector| at(writes[sector / SECTORS - blocks.start], sector))
+                .collect()
         };
-        let data: Vec<u8> = tags.iter().flat_map(|tag| content(*tag)).collect();
-        let began = self.note(|together| together.begin(blocks.clone(), What::Written(tags)));
-        let written = self.destination.write(bytes(blocks.start), &data).await;
+        let data = contents_of(&tags);
+        let began = self.note(|together| together.begin(range.clone(), What::Written(tags)));
+        let written = self.destination.write(bytes(range.start), &data).await;
         self.ended(began, 0, written)
     }
 
     async fn zero(&mut self) -> Result<(), Stop> {
-        let blocks = self.some_blocks();
-        let zeros = What::Written(vec![0; blocks.len()]);
-        let began = self.note(|together| together.begin(blocks.clone(), zeros));
-        let zeroed = self.destination.zero(bytes(blocks.start), bytes(blocks.len())).await;
+        let range = self.some_sectors();
+        let zeros = What::Written(vec![0; range.len()]);
+        let began = self.note(|together| together.begin(range.clone(), zeros));
+        let zeroed = self.destination.zero(bytes(range.start), bytes(range.len())).await;
         self.ended(began, 0, zeroed)
     }
 
@@ -314,17 +327,29 @@ impl Party {
     }
 
     async fn read(&mut self) -> Result<(), Stop> {
-        let block = self.some_blocks().start;
+        let range = self.some_sectors();
         let then = self.note(Together::moment);
-        let mut data = [0; BLOCK_BYTES];
-        self.destination.read(bytes(block), &mut data).await.map_err(Stop::Told)?;
-        let (books, found) = (self.books.borrow(), tag_of(&data));
+        let mut data = vec![0; range.len() * SECTOR_BYTES];
+        self.destination.read(bytes(range.start), &mut data).await.map_err(Stop::Told)?;
+        let (books, found) = (self.books.borrow(), tags_of(&data));
         let book = &books.volumes[self.index];
         let together = book.together.as_ref().expect("it goes through something");
-        if together.reads((book.history.now(), &books.volumes), (block, found), then) {
-            return Ok(());
+        let (now, all) = (book.history.now(), &books.volumes);
+        // A read is of one moment for each sector, and for no two of them.
+        for (sector, tag) in range.zip(found) {
+            if !together.reads((now, all), (sector, &[tag]), then) {
+                let name = &book.name;
+                let what = format!("{name} sector {sector} reads {tag:x} amidst {together:?}");
+                return Err(Stop::Broken(what));
+            }
         }
-        let what = format!("{} block {block} reads {found:x} amidst {together:?}", book.name);
-        Err(Stop::Broken(what))
+        Ok(())
     }
+}
+
+/// Some sectors of a block.
+pub(crate) fn some_part(rng: &mut Rng, block: usize) -> Range<usize> {
+    let start = rng.index(SECTORS);
+    let end = start + 1 + rng.index(SECTORS - start);
+    block * SECTORS + start..block * SECTORS + end
 }

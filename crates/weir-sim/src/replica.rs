@@ -79,7 +79,7 @@ impl Replica {
     pub(crate) async fn judge(
         &self,
         engine: &Engine,
-        blocks: usize,
+        sectors: usize,
     ) -> Result<Option<Found>, String> {
         let Ok(volume) = engine.volume(REPLICA) else {
             let may_be_gone = self.arrived.is_empty() || self.leaving;
@@ -94,7 +94,7 @@ impl Replica {
             return Err(format!("has {snapshots:?} of {all:?}"));
         }
         for sent in &all[..count] {
-            let found = sent.read(engine, blocks).await;
+            let found = sent.read(engine, sectors).await;
             sent.judge(&found.map_err(|error| format!("@{}: {error}", sent.name))?)?;
         }
         let receiving = volume.receiving();
@@ -112,11 +112,11 @@ impl Sent {
     async fn read(
         &self,
         engine: &Engine,
-        blocks: usize,
+        sectors: usize,
     ) -> Result<(usize, Vec<Tag>), DatasetError> {
         let view = engine.open_snapshot(&id(REPLICA, &self.name))?;
         let size = view.size_bytes() as usize / BLOCK_BYTES;
-        Ok((size, read_snapshot(engine, REPLICA, &self.name, blocks).await?))
+        Ok((size, read_snapshot(engine, REPLICA, &self.name, sectors).await?))
     }
 
     /// Whether that is what was sent.
@@ -127,7 +127,7 @@ impl Sent {
         }
         let differ = found.iter().zip(&self.content).filter(|(a, b)| a != b).count();
         if differ > 0 {
-            return Err(format!("@{name} differs in {differ} blocks from what was sent"));
+            return Err(format!("@{name} differs in {differ} sectors from what was sent"));
         }
         Ok(())
     }
@@ -257,15 +257,15 @@ impl Admin {
             }
             return Ok(());
         }
-        let (replica, blocks) = {
+        let (replica, sectors) = {
             let mut books = self.books.borrow_mut();
             let sent = books.replica.arriving.take();
             books.replica.arrived.extend(sent);
-            (books.replica.clone(), books.blocks_max())
+            (books.replica.clone(), books.sectors_max())
         };
         note(Met::StreamReceived);
         let sent = replica.arrived.last().expect("it has arrived");
-        let found = sent.read(&self.engine, blocks).await.map_err(Stop::Told)?;
+        let found = sent.read(&self.engine, sectors).await.map_err(Stop::Told)?;
         sent.judge(&found).map_err(Stop::Broken)
     }
 

@@ -106,8 +106,8 @@ impl Admin {
         }
         for (at, id) in taken.into_iter().zip(ids) {
             self.books.borrow_mut().snapshots[at].presence = Presence::There;
-            let blocks = self.books.borrow().blocks_max();
-            let state = read_snapshot(&self.engine, &id.volume, &id.name, blocks).await;
+            let sectors = self.books.borrow().sectors_max();
+            let state = read_snapshot(&self.engine, &id.volume, &id.name, sectors).await;
             let state = state.map_err(Stop::Told)?;
             let mut books = self.books.borrow_mut();
             let judged = books.judge_snapshot(at, &state);

@@ -33,7 +33,7 @@ pub(crate) enum Source {
 #[derive(Clone, Debug)]
 pub(crate) enum What {
     Written(Vec<Tag>),
-    /// As much of a source, from a block on.
+    /// As much of a source, from a sector on.
     Cloned {
         source: Source,
         from: usize,
@@ -43,7 +43,7 @@ pub(crate) enum What {
 /// One of the changes.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
-    /// Blocks of the volume.
+    /// Sectors of the volume.
     pub(crate) to: Range<usize>,
     pub(crate) what: What,
     /// When it was acknowledged.
@@ -121,19 +121,18 @@ impl Together {
         self.shows(before, (0, found), all, |_| true)
     }
 
-    /// Whether a read of a block that began then may return this now.
+    /// Whether a read from a sector on that began then may return this now.
     pub(crate) fn reads(
         &self,
         (before, all): (&[Tag], &[Book]),
-        (block, found): (usize, Tag),
+        found: (usize, &[Tag]),
         then: Moment,
     ) -> bool {
-        let found = (block, &[found][..]);
         self.shows(before, found, all, |change| change.ended.is_some_and(|end| end < then))
     }
 
-    /// Whether some of the changes, those that must be there among them, leave this from a block
-    /// on.
+    /// Whether some of the changes, those that must be there among them, leave this from a
+    /// sector on.
     fn shows(
         &self,
         before: &[Tag],
@@ -178,7 +177,7 @@ struct Step {
 enum Becomes {
     /// One of these contents.
     OneOf(Vec<Vec<Tag>>),
-    /// What the volume itself held from a block on.
+    /// What the volume itself held from a sector on.
     Itself(usize),
 }
 
@@ -204,7 +203,7 @@ impl Step {
 /// Looks for an order of changes that leaves what was found.
 struct Search<'a> {
     steps: Vec<Step>,
-    /// First block of what was found.
+    /// First sector of what was found.
     from: usize,
     found: &'a [Tag],
 }
@@ -216,8 +215,8 @@ impl Search<'_> {
         let rest: Vec<usize> = (0..self.steps.len()).filter(|at| left >> at & 1 == 1).collect();
         let state = states.last().expect("there is what was before");
         // What no later one replaces is as it was found.
-        let stays = |block| !rest.iter().any(|at| self.steps[*at].to.contains(&block));
-        let differs = |(block, tag): (usize, &Tag)| state[block] != *tag && stays(block);
+        let stays = |sector| !rest.iter().any(|at| self.steps[*at].to.contains(&sector));
+        let differs = |(sector, tag): (usize, &Tag)| state[sector] != *tag && stays(sector);
         if (self.from..).zip(self.found).any(differs) {
             return false;
         }
@@ -290,7 +289,7 @@ mod tests {
         }
         let then = together.moment();
         for (tag, may) in [(24, true), (30, true), (6, false)] {
-            assert_eq!(together.reads((&BEFORE, &[]), (2, tag), then), may);
+            assert_eq!(together.reads((&BEFORE, &[]), (2, &[tag]), then), may);
         }
         together.flushed(then);
         assert!(!survives(&together, [20, 22, 24, 26, 10, 12]));
@@ -328,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_clone_holds_one_moment_of_another_volume() {
-        let mut books = Books::new(1, 0, 6, 6);
+        let mut books = Books::new(1, 0, 1, 1);
         for tag in [14, 16, 18] {
             books.volumes[0].history.acknowledge(0, vec![tag; 2]);
         }

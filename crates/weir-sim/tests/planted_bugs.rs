@@ -208,3 +208,8 @@ fn sharing_a_block_that_was_freed_is_noticed() {
 fn clones_of_one_txg_that_are_not_sorted_are_noticed() {
     is_noticed(PlantedBug::ClonesUnsorted, 20);
 }
+
+#[test]
+fn a_part_of_a_record_that_undoes_a_clone_is_noticed() {
+    is_noticed(PlantedBug::PartsBesideClones, 60);
+}

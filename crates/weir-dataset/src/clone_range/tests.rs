@@ -10,12 +10,13 @@ use std::task::{Context, Poll};
 
 use futures_util::task::noop_waker_ref;
 use weir_base::{Guid, SystemClock};
-use weir_device::{Device, MemoryDevice};
+use weir_device::{Device, FaultDevice, Faults, MemoryDevice};
 use weir_format::{Compression, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, PlantedBug, VdevSpec};
 
 use super::*;
-use crate::engine::{EngineOptions, VolumeSpec};
+use crate::engine::EngineOptions;
+use crate::properties::PropertyChange;
 use crate::records::VolumeSize;
 
 const BLOCKS: u64 = 200;
@@ -36,7 +37,15 @@ fn now<T>(future: impl Future<Output = T>) -> T {
 
 /// A volume `a` of ones, and a volume `b` of nines.
 fn engine() -> (Arc<Engine>, Arc<Volume>, Arc<Volume>) {
-    let disk = Arc::new(MemoryDevice::new("disk", 64 << 20)) as Arc<dyn Device>;
+    let (engine, _, [a, b]) = engine_of(RecordSize::BLOCK);
+    (engine, a, b)
+}
+
+/// As [`engine`], with records of this size on a disk that can be frozen.
+fn engine_of(record: RecordSize) -> (Arc<Engine>, Arc<Faults>, [Arc<Volume>; 2]) {
+    let faults = Arc::new(Faults::default());
+    let disk = Arc::new(MemoryDevice::new("disk", 64 << 20));
+    let disk = Arc::new(FaultDevice::new(disk, Arc::clone(&faults))) as Arc<dyn Device>;
     let vdev = VdevSpec { kind: VdevKind::Disk, role: VdevRole::Data, disks: vec![disk] };
     let mut next = 0;
     let mut guid = || {
@@ -48,16 +57,15 @@ fn engine() -> (Arc<Engine>, Arc<Volume>, Arc<Volume>) {
     let sizes = CreateOptions::default();
     let engine = now(Engine::create("tank", &[vdev], sizes, &options, &mut guid)).unwrap();
     let volumes = [("a", 1), ("b", 9)].map(|(name, fill)| {
-        let size_bytes = BLOCKS * BLOCK;
-        let spec = VolumeSpec { name: name.to_owned(), size_bytes, compression: Compression::Off };
-        now(engine.create_volume(&spec)).unwrap();
+        let size = VolumeSize { bytes: BLOCKS * BLOCK, record };
+        let off = PropertyChange::Compression(Some(Compression::Off));
+        now(engine.create_volume_with(name, size, &[off])).unwrap();
         let volume = engine.volume(name).unwrap();
         write(&volume, 0..BLOCKS, fill);
         volume
     });
     now(engine.sync()).unwrap();
-    let [a, b] = volumes;
-    (engine, a, b)
+    (engine, faults, volumes)
 }
 
 fn write(volume: &Volume, blocks: Range<u64>, fill: u8) {
@@ -76,6 +84,14 @@ fn holds(volume: &Volume, blocks: Range<u64>, fill: u8) {
     for at in blocks {
         assert!(read(volume, at) == [fill; BLOCK_BYTES], "block {at} is not of {fill}");
     }
+}
+
+/// Two sectors of a block are threes.
+fn holds_part(volume: &Volume, block: u64, rest: u8) {
+    let data = read(volume, block);
+    let is_rest = |bytes: &[u8]| bytes.iter().all(|byte| *byte == rest);
+    assert!(is_rest(&data[..512]) && is_rest(&data[1536..]), "block {block}");
+    assert!(data[512..1536] == [3; 1024], "block {block}");
 }
 
 fn sound(engine: &Engine) {
@@ -119,42 +135,83 @@ fn what_is_written_during_a_clone_of_the_same_txg_wins_and_what_came_before_lose
     sound(&engine);
 }
 
+/// Some sectors were once merged with what their block held before a clone, where they came while
+/// the clone waited for the commit that precedes it: the merged block, of the clone's own txg, came
+/// after the clone, and the other sectors went back to what the clone had replaced.
+#[test]
+fn a_part_of_a_record_written_while_a_clone_waits_leaves_the_rest_to_the_clone() {
+    for shift in [0, 2] {
+        let (engine, faults, [a, b]) = engine_of(RecordSize::from_shift(shift).unwrap());
+        // To be committed before the clone; what the block at 50 holds is in memory.
+        write(&b, 199..200, 9);
+        holds(&b, 50..51, 9);
+        let txg = engine.core.open_txg();
+        faults.freeze();
+        let mut cloning = std::pin::pin!(engine.clone_range(&a, 0, &b, 0, 100 * BLOCK));
+        assert!(try_now(&mut cloning).is_none());
+        assert_eq!(engine.core.open_txg(), txg.next(), "the commit before the clone is under way");
+        let mut writing = std::pin::pin!(b.write(50 * BLOCK + 512, &[3; 1024]));
+        assert!(try_now(&mut writing).is_none(), "the rest of the record is not there yet");
+        now(b.write(64 * BLOCK, &[7; 4 * BLOCK_BYTES])).unwrap();
+        now(b.write(65 * BLOCK + 512, &[3; 1024])).unwrap();
+        faults.clear();
+        now(&mut cloning).unwrap();
+        now(&mut writing).unwrap();
+        for (blocks, fill) in [(0..50, 1), (51..64, 1), (64..65, 7), (66..68, 7), (68..100, 1)] {
+            holds(&b, blocks, fill);
+        }
+        holds(&b, 100..BLOCKS, 9);
+        for (block, rest) in [(50, 1), (65, 7)] {
+            holds_part(&b, block, rest);
+        }
+        now(engine.sync()).unwrap();
+        sound(&engine);
+    }
+}
+
 /// A part of a record that is written brings the rest of it into the txg, of before the clone.
 #[test]
-fn a_clone_of_records_waits_until_none_of_them_is_partly_written() {
-    let (engine, _, _) = engine();
-    let record = RecordSize::from_shift(2).unwrap();
-    let volumes = ["c", "d"].map(|name| {
-        let size = VolumeSize { bytes: BLOCKS * BLOCK, record };
-        now(engine.create_volume_with(name, size, &[])).unwrap();
-        let volume = engine.volume(name).unwrap();
-        write(&volume, 0..BLOCKS, if name == "c" { 1 } else { 9 });
-        volume
-    });
-    now(engine.sync()).unwrap();
-    let [c, d] = volumes;
-    let piece = Piece { from: 0, to: 5..10, size: record };
-    let ask = || engine.ask_for_clone(&c, &d, &piece, &Failure::default());
+fn what_fills_up_a_record_before_a_clone_is_committed_before_it() {
+    let (engine, _, [c, d]) = engine_of(RecordSize::from_shift(2).unwrap());
     write(&d, 21..22, 5);
-    assert_eq!(ask().unwrap(), None, "the other blocks of the record would be of before");
-    now(engine.sync()).unwrap();
-    assert_eq!(ask().unwrap(), Some(engine.core.open_txg()));
-    // From here on the rest of a record is the clone's.
+    let mut cloning = std::pin::pin!(engine.clone_range(&c, 0, &d, 20 * BLOCK, 20 * BLOCK));
     let mut writing = std::pin::pin!(d.write(25 * BLOCK, &[6; BLOCK_BYTES]));
+    let mut trimming = std::pin::pin!(d.zero(33 * BLOCK, BLOCK));
     {
         let _committer = engine.core.committer.try_lock().unwrap();
+        assert!(try_now(&mut cloning).is_none());
+        write(&d, 22..23, 5);
         assert!(try_now(&mut writing).is_none(), "the rest of the record is not there yet");
-        now(d.write(28 * BLOCK, &[7; 4 * BLOCK_BYTES])).unwrap();
+        assert!(try_now(&mut trimming).is_none());
     }
-    now(engine.sync()).unwrap();
+    now(&mut cloning).unwrap();
     now(&mut writing).unwrap();
+    now(&mut trimming).unwrap();
     now(engine.sync()).unwrap();
-    for (blocks, fill) in [(0..20, 9), (20..25, 1), (25..26, 6), (26..28, 1), (28..32, 7)] {
+    for (blocks, fill) in [(0..20, 9), (20..25, 1), (25..26, 6), (26..33, 1), (33..34, 0)] {
         holds(&d, blocks, fill);
     }
-    holds(&d, 32..40, 1);
+    holds(&d, 34..40, 1);
     holds(&d, 40..BLOCKS, 9);
     sound(&engine);
+}
+
+/// A clone that fails, or whose caller goes, keeps no change waiting.
+#[test]
+fn a_clone_that_ends_early_lets_parts_of_records_be_written() {
+    let (engine, faults, [a, b]) = engine_of(RecordSize::BLOCK);
+    write(&b, 199..200, 9);
+    {
+        faults.freeze();
+        let mut cloning = std::pin::pin!(engine.clone_range(&a, 0, &b, 0, 100 * BLOCK));
+        let _committer = engine.core.committer.try_lock().unwrap();
+        assert!(try_now(&mut cloning).is_none());
+        assert_eq!(b.state.lock().announced_clones.len(), 1);
+        faults.clear();
+    }
+    assert!(b.state.lock().announced_clones.is_empty());
+    now(b.write(50 * BLOCK + 512, &[3; 1024])).unwrap();
+    holds_part(&b, 50, 9);
 }
 
 /// They were once applied in the order in which they were asked for, which stopped the server.
@@ -239,10 +296,7 @@ fn a_part_of_a_block_that_is_written_during_a_clone_leaves_the_rest_to_the_clone
     now(&mut cloning).unwrap();
     now(&mut writing).unwrap();
     for (block, rest) in [(50, 1), (60, 4), (100, 9)] {
-        let data = read(&b, block);
-        let is_rest = |bytes: &[u8]| bytes.iter().all(|byte| *byte == rest);
-        assert!(is_rest(&data[..512]) && is_rest(&data[1536..]), "block {block}");
-        assert!(data[512..1536] == [3; 1024], "block {block}");
+        holds_part(&b, block, rest);
     }
     now(engine.sync()).unwrap();
     sound(&engine);
