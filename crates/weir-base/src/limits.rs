@@ -17,6 +17,11 @@ pub const NAME_BYTES_MAX: usize = 200;
 /// would be written twice for no gain (design 3.2).
 pub const LOG_QUEUED_BYTES_MAX: u64 = 16 << 20;
 
+/// Largest write that is one change wherever it begins and ends: a crash leaves all of it or nothing.
+/// As long as the largest record; with all of the two records of which it may change a part it fits
+/// into what is kept back for volumes with a reservation, and into a small pool's log.
+pub const ATOMIC_WRITE_BYTES_MAX: u64 = 1 << 20;
+
 /// Largest single intent log batch; keeps one flush from holding the log for long.
 pub const LOG_BATCH_BYTES_MAX: usize = 4 << 20;
 

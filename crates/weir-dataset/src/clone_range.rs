@@ -30,7 +30,7 @@ use crate::range_set::RangeSet;
 use crate::volume::{State, Volume};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 const FANOUT: u64 = NODE_FANOUT as u64;

@@ -22,13 +22,14 @@ use weir_pool::{LostOwners, Pool, PoolError};
 
 use crate::directory::DirectoryLosses;
 use crate::error::DatasetError;
+use crate::limits::OVERWRITE_BYTES;
 use crate::pressure::Pressure;
 use crate::properties::DEFAULT_COMPRESSION;
 use crate::records::VolumeSize;
 
 /// A txg may take half of the room that is left, so that writers slow down as it shrinks; less than
-/// this is not worth a txg of its own.
-const TXG_ROOM_MIN: u64 = 2 << 20;
+/// the largest change of a write needs is not worth a txg of its own.
+const TXG_ROOM_MIN: u64 = OVERWRITE_BYTES;
 
 /// Commits without a client's change after which segments that are only waiting to be reused count
 /// for nothing: the commits themselves use up what they release. Several times what it takes to
@@ -379,11 +380,14 @@ impl Core {
             let hopeless = dirty == 0 && !promised && !self.space_is_coming();
             return if hopeless { Admission::Full } else { Admission::Wait };
         }
+        if self.fits_memory(blocks) { Admission::Now } else { Admission::Wait }
+    }
+
+    /// Whether so many more dirty blocks fit into the budget of memory.
+    pub(crate) fn fits_memory(&self, blocks: u64) -> bool {
+        let dirty = self.dirty_blocks.load(Ordering::Acquire);
         // A request larger than the whole budget is taken when nothing else is dirty.
-        if dirty > 0 && dirty + blocks > self.dirty_max() {
-            return Admission::Wait;
-        }
-        Admission::Now
+        blocks == 0 || dirty == 0 || dirty + blocks <= self.dirty_max()
     }
 
     /// Whether commits alone will bring space back.

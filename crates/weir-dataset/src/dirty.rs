@@ -141,9 +141,10 @@ impl Payload {
     }
 }
 
-/// A change that waits to be logged or committed.
+/// A change, or a part of one, that waits to be logged or committed.
 #[derive(Clone)]
 pub(crate) struct QueuedRecord {
+    /// Of the change: its parts have the same.
     pub(crate) lsn: Lsn,
     pub(crate) txg: Txg,
     pub(crate) offset: u64,

@@ -5,6 +5,7 @@
 //! Invariants:
 //! - prefix rule: a batch holds all queued changes of a volume in order, from the oldest on, so
 //!   what a crash leaves of a volume is a prefix of its acknowledged changes;
+//! - all parts of a change are in one batch;
 //! - a change logged in txg N+1 is never logged before one of txg N that is neither logged nor
 //!   committed: a volume whose queue overflowed waits for that commit first;
 //! - one batch at a time; who waits for the writer finds its changes in the next batch.
@@ -61,16 +62,18 @@ impl Volume {
         }
     }
 
-    /// Copies queued changes from the oldest on, up to a batch's size (one at least).
+    /// Copies queued changes from the oldest on, each whole, up to a batch's size (one at least).
     fn take_records(&self, room: &mut usize) -> Vec<QueuedRecord> {
         let state = self.state.lock();
         if state.overflow.is_some() {
             return Vec::new();
         }
-        let mut records = Vec::new();
+        let mut records: Vec<QueuedRecord> = Vec::new();
         for record in &state.queue {
             let bytes = record.payload.queued_bytes() as usize;
-            if bytes > *room && !records.is_empty() {
+            // Only a zero has several parts: what follows its first one is two blocks at most.
+            let is_begun = |last: &QueuedRecord| last.lsn == record.lsn;
+            if bytes > *room && !records.last().is_none_or(is_begun) {
                 break;
             }
             *room = room.saturating_sub(bytes);
@@ -196,6 +199,38 @@ impl Drop for DropGuard<'_> {
         if self.armed {
             self.core.pool.poison(&"an intent log write was abandoned");
             self.core.announce_poison();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_base::BLOCK_BYTES;
+
+    use crate::clone_range::tests::{engine, now};
+
+    const BLOCK: u64 = BLOCK_BYTES as u64;
+
+    /// A zero that begins and ends within blocks is three records. One that a batch had room for
+    /// the first of, and a crash after it, would leave a part of the zero.
+    #[test]
+    fn a_batch_takes_all_parts_of_a_change_or_none() {
+        let (_engine, _, b) = engine();
+        now(b.write(0, &[1; 4 * BLOCK_BYTES])).unwrap();
+        now(b.zero(10 * BLOCK + 512, 5 * BLOCK)).unwrap();
+        now(b.write(20 * BLOCK + 512, &[2; 3 * BLOCK_BYTES])).unwrap();
+        let lens = |mut room: usize| {
+            let records = b.take_records(&mut room);
+            records.iter().map(|record| record.lsn.0).collect::<Vec<_>>()
+        };
+        let all = lens(1 << 20);
+        let [first, zero, last] = [all[0], all[1], all[all.len() - 1]];
+        assert_eq!(all, [first, zero, zero, zero, last]);
+        assert_eq!(last, first + 2, "an unaligned write is one record");
+        assert_eq!(lens(0), [first]);
+        assert_eq!(lens(4 * BLOCK_BYTES), [first]);
+        for room in [5 * BLOCK_BYTES, 5 * BLOCK_BYTES + 64, 6 * BLOCK_BYTES + 64] {
+            assert_eq!(lens(room), all[..4], "{room}");
         }
     }
 }

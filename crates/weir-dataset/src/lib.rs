@@ -7,8 +7,8 @@
 //!   volatile cache;
 //! - a flush returns when every write acknowledged before it is in the intent log or in a
 //!   committed txg, on every leg in use;
-//! - after a crash a volume holds a prefix of its acknowledged writes that includes every flushed
-//!   one;
+//! - after a crash a volume holds a prefix of its acknowledged changes that includes every flushed
+//!   one, each of them whole ([`Volume::write`] says what is one);
 //! - RAM for dirty data and caches is bounded by one number.
 
 mod accounts;
@@ -48,6 +48,7 @@ mod traffic;
 mod vdevs;
 mod volume;
 mod volume_read;
+mod write;
 mod write_same;
 mod write_table;
 

@@ -21,6 +21,7 @@
 use std::sync::atomic::Ordering;
 
 use weir_base::BLOCK_BYTES;
+use weir_base::limits::ATOMIC_WRITE_BYTES_MAX;
 use weir_format::layout::PACK_BYTES;
 use weir_format::{DatasetState, NODE_FANOUT, Properties, TreeRoot};
 use weir_pool::PlantedBug;
@@ -30,14 +31,14 @@ use crate::core::{Admission, Core};
 use crate::engine::Engine;
 use crate::error::DatasetError;
 use crate::records::VolumeSize;
-use crate::volume::{PIECE_BYTES, State, Volume};
+use crate::volume::{State, Volume};
 
 /// A promise keeps this much back even where the volume has all of it: what is overwritten needs
-/// room until the commit frees the old blocks. As much as the largest piece of a write that waits,
-/// with its nodes, and some.
-pub(crate) const OVERWRITE_BYTES: u64 = 2 << 20;
+/// room until the commit frees the old blocks. As much as the largest change of a write takes: all
+/// of the two largest records of which it changes a part, with their nodes, and some.
+pub(crate) const OVERWRITE_BYTES: u64 = 3 << 20;
 
-const PIECE_BLOCKS: u64 = (PIECE_BYTES / BLOCK_BYTES) as u64;
+const ATOMIC_WRITE_BLOCKS: u64 = ATOMIC_WRITE_BYTES_MAX / BLOCK_BYTES as u64;
 
 /// What a volume has, as of the last commit, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -157,7 +158,7 @@ impl Volume {
         is_divisible: bool,
     ) -> Result<bool, DatasetError> {
         // What is compressed by then leaves room for the rest.
-        let is_divisible = is_divisible && blocks > PIECE_BLOCKS;
+        let is_divisible = is_divisible && blocks > ATOMIC_WRITE_BLOCKS;
         let nodes = state.nodes();
         let covered = if state.limits.is_set {
             let cost = nodes.cost(blocks);
@@ -390,7 +391,7 @@ mod tests {
         };
         assert_eq!(promised(0, 0, 9, 9), 0);
         assert_eq!(promised(10, 0, 3, 3), 7);
-        assert_eq!(promised(10, 0, 20, 3), 2, "to overwrite what is there");
+        assert_eq!(promised(10, 0, 20, 3), 3, "to overwrite what is there");
         assert_eq!(promised(1, 0, 20, 3), 1, "no more than was asked for");
         assert_eq!(promised(0, 10, 9, 0), 10, "what snapshots hold does not count");
         assert_eq!(promised(30, 10, 9, 0), 21);

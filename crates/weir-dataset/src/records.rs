@@ -132,7 +132,9 @@ impl State {
 pub(crate) struct Change {
     pub(crate) blocks: Range<u64>,
     pub(crate) wish: Wish,
-    /// Records of which it changes a part: it needs what the rest of them holds.
+    /// How many records it changes whole.
+    pub(crate) whole: u64,
+    /// Records of which it changes a part, two at most: it needs what the rest of them holds.
     pub(crate) cut: Vec<u64>,
 }
 
@@ -147,16 +149,20 @@ enum Obstacle {
 }
 
 impl Change {
-    /// A change of whole blocks.
-    pub(crate) fn of(size: RecordSize, blocks: Range<u64>, wish: Wish) -> Self {
-        let cut = size.cut(&blocks).collect();
-        Self { blocks, wish, cut }
-    }
-
-    /// A write to a part of a block.
-    pub(crate) fn of_part(size: RecordSize, block: u64) -> Self {
-        let cut = vec![size.record_of(block)];
-        Self { blocks: block..block + 1, wish: Wish::Write, cut }
+    /// A change of some bytes, one at least.
+    pub(crate) fn of_bytes(size: RecordSize, offset: u64, len: u64, wish: Wish) -> Self {
+        let (end, record) = (offset + len, size.bytes() as u64);
+        let touched = offset / record..end.div_ceil(record);
+        let is_cut = |at: &u64| at * record < offset || (at + 1) * record > end;
+        let last = touched.end - 1;
+        let ends = [touched.start, last];
+        let cut: Vec<u64> = ends[..if last > touched.start { 2 } else { 1 }]
+            .iter()
+            .copied()
+            .filter(is_cut)
+            .collect();
+        let whole = touched.end - touched.start - cut.len() as u64;
+        Self { blocks: offset / BLOCK..end.div_ceil(BLOCK), wish, whole, cut }
     }
 }
 
@@ -242,12 +248,12 @@ impl Volume {
         let is_data = |(_, old): &&(u64, Old)| !matches!(old, Old::Hole);
         let is_admitted = match change.wish {
             Wish::Write => {
-                let adds = state.adds(&change.blocks) + loads.len() as u64 * size.blocks();
+                let adds = (change.whole + loads.len() as u64) * size.blocks();
                 adds == 0 || self.admit(state, adds, false)?
             }
             Wish::Zero => {
                 let rewritten = loads.iter().filter(is_data).count() as u64 * size.blocks();
-                let fits = self.admit_trim(state, rewritten)?;
+                let fits = self.admit_trim(state, rewritten)? && self.core.fits_memory(rewritten);
                 if fits && !self.core.admit_trim(rewritten) {
                     return Ok(Some(Obstacle::NoRoom));
                 }

@@ -1,11 +1,12 @@
-//! A volume: its state under one lock, and writes, zeroes and TRIM.
+//! A volume: its state under one lock, and writes, zeroes and TRIM that need no waiting.
 //!
-//! Not here: reads (volume_read), flushes (flush), block status (extents).
+//! Not here: writes that may wait (write), reads (volume_read), flushes (flush), block status
+//! (extents).
 //!
 //! Invariants:
 //! - order of the log queue = order of changes to the dirty table: both happen under the lock;
 //! - the lock is never held across I/O;
-//! - a change is either whole in one txg or not at all.
+//! - a change is either whole in one txg or not at all, and whole in one log batch or not at all.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -15,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use weir_base::limits::{HOLE_RANGES_MAX, LOG_QUEUED_BYTES_MAX};
 use weir_base::{BLOCK_BYTES, DatasetId, Lsn, Txg};
-use weir_device::{Block, BlockMut};
+use weir_device::Block;
 use weir_format::{BlockPtr, Compression, DatasetRecord, DatasetState, RecordSize, TreeRoot};
 use weir_pool::{CompressHistory, Pool, PoolError, Tree};
 
@@ -26,16 +27,10 @@ use crate::dirty::{Dirty, DirtyTable, Payload, QueuedRecord};
 use crate::error::DatasetError;
 use crate::leaves::Leaves;
 use crate::limits::Limits;
-use crate::records::{Change, Wish};
+use crate::records::Wish;
 use crate::snapshot::{Snapshot, descent};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-
-const ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
-
-/// A write that must wait is taken in pieces of this size, so that a large one fits a nearly full
-/// pool or budget.
-pub(crate) const PIECE_BYTES: usize = 1 << 20;
 
 /// What is known of a volume, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -169,8 +164,8 @@ impl State {
         self.record.state == DatasetState::Destroying && !self.is_coming
     }
 
+    /// Queues a part of the newest change for the log.
     fn enqueue(&mut self, txg: Txg, offset: u64, payload: Payload) {
-        self.acked = Lsn(self.acked.0 + 1);
         if self.overflow == Some(txg) {
             return;
         }
@@ -385,28 +380,25 @@ impl Volume {
         Ok(true)
     }
 
-    /// As [`Self::write`], for whole blocks and without a copy.
-    pub async fn write_blocks(
-        &self,
-        offset: u64,
-        mut blocks: Vec<Block>,
-    ) -> Result<(), DatasetError> {
-        let (mut at, size) = (offset, self.record_size());
-        while !blocks.is_empty() {
-            let rest = blocks.split_off(piece(size, at, blocks.len()));
-            let len = blocks.len() as u64 * BLOCK;
-            if !self.try_write_blocks(at, &mut blocks)? {
-                let change = Change::of(size, Self::blocks_of(at, len), Wish::Write);
-                let payload = Payload::Many(blocks);
-                Box::pin(self.change(&change, |state| self.insert(state, at, payload))).await?;
-            }
-            (at, blocks) = (at + len, rest);
-        }
-        Ok(())
+    /// Puts a change of whole blocks into the open txg.
+    pub(crate) fn insert(&self, state: &mut State, offset: u64, payload: Payload) {
+        self.insert_all(state, [(offset, payload)]);
     }
 
-    /// Puts whole blocks into the open txg.
-    pub(crate) fn insert(&self, state: &mut State, offset: u64, payload: Payload) {
+    /// Puts one change of several ranges of whole blocks into the open txg; at least one.
+    pub(crate) fn insert_all(
+        &self,
+        state: &mut State,
+        parts: impl IntoIterator<Item = (u64, Payload)>,
+    ) {
+        // Its parts have one number, so that the log takes all of them with one batch.
+        state.acked = Lsn(state.acked.0 + 1);
+        for (offset, payload) in parts {
+            self.put(state, offset, payload);
+        }
+    }
+
+    fn put(&self, state: &mut State, offset: u64, payload: Payload) {
         let first = offset / BLOCK;
         let added = match &payload {
             Payload::One(block) => u64::from(state.open.write(first, block.clone())),
@@ -429,67 +421,12 @@ impl Volume {
         self.charge(state, added);
     }
 
-    /// Writes bytes at any alignment; waits while too much is dirty.
-    ///
-    /// # Durability
-    /// None until a flush.
-    ///
-    /// # Errors
-    /// `Full` when the pool has no room: pieces of the write may have been taken, as a disk may
-    /// have done with a write that failed.
-    pub async fn write(&self, offset: u64, data: &[u8]) -> Result<(), DatasetError> {
-        {
-            let state = self.state.lock();
-            self.check_change(&state, offset, data.len() as u64)?;
-        }
-        let head = (offset.next_multiple_of(BLOCK) - offset).min(data.len() as u64) as usize;
-        let (head, rest) = data.split_at(head);
-        let (body, tail) = rest.split_at(rest.len() - rest.len() % BLOCK_BYTES);
-        let body_at = offset + head.len() as u64;
-        if !head.is_empty() {
-            self.write_part(offset, head).await?;
-        }
-        let (mut at, mut left, size) = (body_at, body, self.record_size());
-        while !left.is_empty() {
-            let (now, later) =
-                left.split_at(piece(size, at, left.len() / BLOCK_BYTES) * BLOCK_BYTES);
-            if !self.try_write(at, now)? {
-                let blocks = Self::blocks_of(at, now.len() as u64);
-                let change = Change::of(size, blocks, Wish::Write);
-                let payload = Payload::Many(Block::copies_of(now.as_chunks().0));
-                Box::pin(self.change(&change, |state| self.insert(state, at, payload))).await?;
-            }
-            (at, left) = (at + now.len() as u64, later);
-        }
-        if !tail.is_empty() {
-            self.write_part(body_at + body.len() as u64, tail).await?;
-        }
-        Ok(())
-    }
-
     /// Waits for the open txg to be committed, so that its dirty data counts no more.
     pub(crate) async fn wait_for_room(&self) -> Result<(), DatasetError> {
         let committed = self.core.pool.committed_txg();
         // The one being written may be enough; the open one surely is.
         self.core.want(self.core.open_txg());
         self.core.committed(committed.next()).await
-    }
-
-    /// Changes part of one block: what the rest of it holds is brought into the open txg. Of a
-    /// block that is becoming a clone it waits to see the clone: the rest of it is that.
-    async fn write_part(&self, offset: u64, part: &[u8]) -> Result<(), DatasetError> {
-        let block = offset / BLOCK;
-        let at = (offset % BLOCK) as usize;
-        let change = Change::of_part(self.record_size(), block);
-        let merge = |state: &mut State| {
-            let Some(Dirty::Data(old)) = state.open.get(block) else {
-                unreachable!("the record was brought before")
-            };
-            let mut new = BlockMut::copy_of(&old);
-            new[at..at + part.len()].copy_from_slice(part);
-            self.insert(state, block * BLOCK, Payload::One(new.freeze()));
-        };
-        Box::pin(self.change(&change, merge)).await
     }
 
     /// Zeroes whole blocks if that needs no waiting; `Ok(false)`: call [`Self::zero`].
@@ -512,39 +449,6 @@ impl Volume {
         Ok(taken)
     }
 
-    /// Makes a range read as zeros and gives its space back (TRIM and WRITE ZEROES alike).
-    ///
-    /// # Durability
-    /// None until a flush.
-    ///
-    /// # Errors
-    /// `Full` when not even the reserve has room for the changed nodes.
-    pub async fn zero(&self, offset: u64, len: u64) -> Result<(), DatasetError> {
-        {
-            let state = self.state.lock();
-            self.check_change(&state, offset, len)?;
-        }
-        let (start, end) = (offset.next_multiple_of(BLOCK), offset + len - (offset + len) % BLOCK);
-        if start >= end {
-            // Inside one block, or across one border.
-            let middle = start.clamp(offset, offset + len);
-            self.write(offset, &ZEROS[..(middle - offset) as usize]).await?;
-            return self.write(middle, &ZEROS[..(offset + len - middle) as usize]).await;
-        }
-        self.write(offset, &ZEROS[..(start - offset) as usize]).await?;
-        self.zero_blocks(start, end - start).await?;
-        self.write(end, &ZEROS[..(offset + len - end) as usize]).await
-    }
-
-    async fn zero_blocks(&self, offset: u64, bytes: u64) -> Result<(), DatasetError> {
-        if self.try_zero(offset, bytes)? {
-            return Ok(());
-        }
-        let change = Change::of(self.record_size(), Self::blocks_of(offset, bytes), Wish::Zero);
-        let payload = Payload::Zero { bytes };
-        Box::pin(self.change(&change, |state| self.insert(state, offset, payload))).await
-    }
-
     /// What its tree has a pointer for.
     pub fn record_size(&self) -> RecordSize {
         self.state.lock().record.record_size
@@ -562,11 +466,4 @@ impl Volume {
     pub(crate) fn waiters(&self) -> usize {
         self.flush_waiters.load(Ordering::Acquire)
     }
-}
-
-/// Of blocks from `offset` on, how many are written together: up to [`PIECE_BYTES`], and to the end
-/// of a record, which would be written twice.
-fn piece(size: RecordSize, offset: u64, blocks: usize) -> usize {
-    let most = PIECE_BYTES / BLOCK_BYTES - size.part_of(offset / BLOCK);
-    blocks.min(most)
 }

@@ -2,21 +2,18 @@
 //!
 //! Not here: storing it (write_table).
 //!
-//! Invariant: to everybody else it is a write of all of the range: of its txg, logged when flushed,
-//! and not atomic beyond a block.
+//! Invariant: to every other caller it is a write of all of the range: of its txg, logged when
+//! flushed, and as atomic.
 
 use weir_base::BLOCK_BYTES;
 use weir_codec::compress::is_zero;
-use weir_device::{Block, BlockMut};
+use weir_device::BlockMut;
 
 use crate::engine::Engine;
 use crate::error::DatasetError;
 use crate::volume::Volume;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-
-/// Blocks handed on at a time: as many as a log batch could take of other writes.
-const TOGETHER: usize = 1024;
 
 impl Engine {
     /// Fills a range with a pattern: a block, or a power of two of bytes that it is made of, at
@@ -53,16 +50,6 @@ impl Engine {
         }
         let mut filled = BlockMut::zeroed();
         filled.chunks_exact_mut(pattern.len()).for_each(|part| part.copy_from_slice(pattern));
-        let block = filled.freeze();
-        let end = offset + len;
-        let start = offset.next_multiple_of(BLOCK).min(end);
-        volume.write(offset, &block[..(start - offset) as usize]).await?;
-        let mut at = start;
-        while end - at >= BLOCK {
-            let count = ((end - at) / BLOCK).min(TOGETHER as u64);
-            volume.write_blocks(at, vec![Block::clone(&block); count as usize]).await?;
-            at += count * BLOCK;
-        }
-        volume.write(at, &block[..(end - at) as usize]).await
+        volume.fill(offset, len, &filled.freeze()).await
     }
 }

@@ -70,7 +70,7 @@ pub const STAMP_FIELDS: &[Field] = &[
 
 /// Fields of a record, for the format documentation.
 pub const RECORD_FIELDS: &[Field] = &[
-    field(8, "lsn", "order of acknowledgement"),
+    field(8, "lsn", "order of acknowledgement; parts of one change have the same"),
     field(8, "txg", "txg that will hold it"),
     field(8, "dataset", "dataset number"),
     field(8, "offset", "byte offset in the dataset, whole blocks"),

@@ -76,4 +76,6 @@ pub enum PlantedBug {
     UnknownTakenForDead,
     /// A change of a part of a record joins the txg of a clone, with the rest as it was before.
     PartsBesideClones,
+    /// A write that begins or ends within a block is several changes.
+    WritesCut,
 }

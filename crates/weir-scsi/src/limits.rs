@@ -4,6 +4,8 @@
 //!
 //! Invariant: what a command holds in memory is bounded by these, whatever an initiator sends.
 
+use weir_base::limits::ATOMIC_WRITE_BYTES_MAX;
+
 /// Most that one READ or WRITE moves: as much as NBD takes, and 65,536 blocks of 512 bytes, which
 /// initiators ask for that do not look at the limits.
 pub const TRANSFER_BYTES_MAX: u64 = 32 << 20;
@@ -13,6 +15,9 @@ pub const OPTIMAL_BYTES: u64 = 1 << 20;
 
 /// Most blocks of one COMPARE AND WRITE; its field is one byte.
 pub const COMPARE_BLOCKS_MAX: u8 = 255;
+
+/// A COMPARE AND WRITE of the largest blocks is one change: a crash leaves all of it or nothing.
+const _: () = assert!(COMPARE_BLOCKS_MAX as u64 * 4096 <= ATOMIC_WRITE_BYTES_MAX);
 
 /// Most that one WRITE SAME fills: long enough to give space back quickly, short enough that an
 /// aborted one ends soon.

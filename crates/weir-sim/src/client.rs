@@ -23,6 +23,8 @@ use crate::scenario::VOLUMES;
 
 /// Blocks that one client rewrites until the log queue overflows.
 const STORM_BLOCKS: usize = 8;
+/// One write of any sectors in so many may be of all of its volume.
+const LONG_ONE_IN: u64 = 8;
 /// One step in so many goes to a volume of the administrator's; the idle ones keep old segments of
 /// the root stream alive.
 const OTHER_ONE_IN: u64 = 5;
@@ -63,7 +65,7 @@ impl Client {
         // Commits at any filling of the log, not only when it asks for one.
         let done = match self.rng.below(100) {
             0..36 => self.write(&opened, start, count).await,
-            36..46 => self.write_part(&opened, start).await,
+            36..46 => self.write_part(&opened, start, count).await,
             46..50 => self.write_same(&opened, start, count).await,
             50..58 => self.zero(&opened, sectors(&(start..start + count))).await,
             58..80 => self.flush(&opened).await,
@@ -106,14 +108,26 @@ impl Client {
         self.write_tags(opened, start * SECTORS, tags).await
     }
 
-    /// Writes some sectors of a block.
-    async fn write_part(&mut self, opened: &Opened, block: usize) -> Result<(), Stop> {
-        let range = some_part(&mut self.rng, block);
+    /// Writes from any sector to any other, now and then more than a batch of the log has room for.
+    async fn write_part(
+        &mut self,
+        opened: &Opened,
+        start: usize,
+        count: usize,
+    ) -> Result<(), Stop> {
+        let is_long = self.rng.below(LONG_ONE_IN) == 0;
+        let end = if is_long { opened.blocks() } else { start + count };
+        let range = some_part(&mut self.rng, &sectors(&(start..end)));
         if self.rng.below(4) == 0 {
             return self.zero(opened, range).await;
         }
-        let write = self.books.borrow_mut().new_tag(opened.index, block, self.rng.coin());
-        let tags = range.clone().map(|sector| at(write, sector)).collect();
+        let writes: Vec<Tag> = {
+            let mut books = self.books.borrow_mut();
+            let mut write = |block| books.new_tag(opened.index, block, self.rng.coin());
+            (start..end).map(&mut write).collect()
+        };
+        let write = |sector: usize| at(writes[sector / SECTORS - start], sector);
+        let tags = range.clone().map(write).collect();
         self.write_tags(opened, range.start, tags).await
     }
 

@@ -55,6 +55,8 @@ struct Party {
     executor: Executor,
     index: usize,
     destination: Arc<Volume>,
+    /// Sectors that become clones: half of its changes begin there.
+    near: Vec<Range<usize>>,
 }
 
 fn bytes(sectors: usize) -> u64 {
@@ -99,6 +101,7 @@ impl Admin {
         self.books.borrow_mut().volumes[index].together = Some(Together::default());
         let mut working = Vec::new();
         let at_once = self.rng.coin();
+        let near: Vec<Range<usize>> = wanted.iter().map(|wanted| wanted.to.clone()).collect();
         for range in wanted {
             let mut party = self.party(index, &destination);
             let cloning = async move {
@@ -110,7 +113,7 @@ impl Admin {
             working.push(self.executor.spawn("range clone", cloning));
         }
         if !working.is_empty() && steps > 0 {
-            let mut party = self.party(index, &destination);
+            let mut party = Party { near, ..self.party(index, &destination) };
             let writing = async move { party.steps(steps).await };
             working.push(self.executor.spawn("writes beside range clones", writing));
         }
@@ -131,6 +134,7 @@ impl Admin {
             executor: self.executor.clone(),
             index,
             destination: Arc::clone(destination),
+            near: Vec::new(),
         }
     }
 
@@ -270,8 +274,8 @@ impl Party {
         for _ in 0..steps {
             self.pause().await;
             match self.rng.below(10) {
-                0..4 => self.write().await?,
-                4..7 => self.zero().await?,
+                0..6 => self.write().await?,
+                6 => self.zero().await?,
                 7 => self.flush().await?,
                 _ => self.read().await?,
             }
@@ -279,14 +283,18 @@ impl Party {
         Ok(())
     }
 
-    /// Whole blocks, or some sectors of one.
+    /// Whole blocks, or any sectors.
     fn some_sectors(&mut self) -> Range<usize> {
         let blocks = self.destination.size_bytes() as usize / BLOCK_BYTES;
-        let start = self.rng.index(blocks);
-        if self.rng.coin() {
-            return some_part(&mut self.rng, start);
-        }
-        sectors(&(start..start + 1 + self.rng.index(BLOCKS_PER_WRITE_MAX.min(blocks - start))))
+        let start = if self.near.is_empty() || self.rng.coin() {
+            self.rng.index(blocks)
+        } else {
+            let near = &self.near[self.rng.index(self.near.len())];
+            (near.start + self.rng.index(near.len())) / SECTORS
+        };
+        let end = start + 1 + self.rng.index(BLOCKS_PER_WRITE_MAX.min(blocks - start));
+        let whole = sectors(&(start..end));
+        if self.rng.coin() { some_part(&mut self.rng, &whole) } else { whole }
     }
 
     async fn write(&mut self) -> Result<(), Stop> {
@@ -347,9 +355,10 @@ impl Party {
     }
 }
 
-/// Some sectors of a block.
-pub(crate) fn some_part(rng: &mut Rng, block: usize) -> Range<usize> {
-    let start = rng.index(SECTORS);
-    let end = start + 1 + rng.index(SECTORS - start);
-    block * SECTORS + start..block * SECTORS + end
+/// What is left of a range of blocks without some sectors of the first and of the last one.
+pub(crate) fn some_part(rng: &mut Rng, whole: &Range<usize>) -> Range<usize> {
+    let start = whole.start + rng.index(SECTORS);
+    let last = whole.end - SECTORS;
+    let end = last.max(start) + 1;
+    start..end + rng.index(whole.end - end + 1)
 }

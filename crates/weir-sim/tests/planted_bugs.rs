@@ -38,6 +38,15 @@ const OPENINGS: Effort = Effort {
     own_losses_per_million: 0,
 };
 
+/// Runs that are not cut, for what is wrong before any crash: many of them take little time.
+const RUNS: Effort = Effort {
+    steps_per_million: 0,
+    plans_per_step: 0,
+    nested_per_million: 0,
+    go_on_per_million: 0,
+    absent_per_million: 0,
+};
+
 /// The first of `seeds` that breaks a promise, and what it says.
 fn first_violation(bug: PlantedBug, seeds: u64, effort: Effort) -> Option<(u64, String)> {
     (1..=seeds).find_map(|seed| {
@@ -211,5 +220,10 @@ fn clones_of_one_txg_that_are_not_sorted_are_noticed() {
 
 #[test]
 fn a_part_of_a_record_that_undoes_a_clone_is_noticed() {
-    is_noticed(PlantedBug::PartsBesideClones, 60);
+    is_noticed_with(PlantedBug::PartsBesideClones, 600, RUNS);
+}
+
+#[test]
+fn a_write_that_a_crash_tears_at_ends_of_blocks_is_noticed() {
+    is_noticed(PlantedBug::WritesCut, 20);
 }

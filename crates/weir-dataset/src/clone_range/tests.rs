@@ -31,12 +31,12 @@ fn try_now<T>(future: &mut Pin<&mut impl Future<Output = T>>) -> Option<T> {
     })
 }
 
-fn now<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     try_now(&mut std::pin::pin!(future)).expect("nothing to wait for on memory disks")
 }
 
 /// A volume `a` of ones, and a volume `b` of nines.
-fn engine() -> (Arc<Engine>, Arc<Volume>, Arc<Volume>) {
+pub(crate) fn engine() -> (Arc<Engine>, Arc<Volume>, Arc<Volume>) {
     let (engine, _, [a, b]) = engine_of(RecordSize::BLOCK);
     (engine, a, b)
 }
