@@ -293,7 +293,7 @@ impl Client {
 }
 
 /// The tags of blocks that are written whole.
-fn whole_blocks(writes: &[Tag]) -> Vec<Tag> {
+pub(crate) fn whole_blocks(writes: &[Tag]) -> Vec<Tag> {
     writes.iter().flat_map(|write| (0..SECTORS).map(|sector| at(*write, sector))).collect()
 }
 

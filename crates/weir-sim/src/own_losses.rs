@@ -18,8 +18,9 @@ use weir_pool::{ImportOptions, OwnPlace, OwnTree};
 
 use crate::books::Books;
 use crate::check::detected_or_harmless;
+use crate::client::whole_blocks;
 use crate::cut::CutPlan;
-use crate::history::{Tag, content, tag_of};
+use crate::history::{Tag, contents_of, tags_of};
 use crate::media::MediaImage;
 use crate::rng::Rng;
 use crate::scenario::{Layout, Scenario, Trouble, devices};
@@ -153,7 +154,10 @@ async fn write_some(
         for _ in 0..WRITES {
             let block = rng.index(info.size_bytes as usize / BLOCK_BYTES);
             let tag = books.new_tag(at, block, rng.coin());
-            match volume.write((block * BLOCK_BYTES) as u64, &content(tag)).await {
+            match volume
+                .write((block * BLOCK_BYTES) as u64, &contents_of(&whole_blocks(&[tag])))
+                .await
+            {
                 Ok(()) => drop(written.insert((info.name.clone(), block), tag)),
                 Err(error) if is_allowed(&error) => {}
                 Err(error) => return Err(format!("write: {error}")),
@@ -170,7 +174,7 @@ async fn is_there(engine: &Engine, written: &Written) -> Result<(), String> {
         let mut bytes = [0; BLOCK_BYTES];
         let read = volume.read((block * BLOCK_BYTES) as u64, &mut bytes).await;
         read.map_err(|error| format!("{name} block {block} was written and flushed: {error}"))?;
-        if tag_of(&bytes) != *tag {
+        if tags_of(&bytes) != whole_blocks(&[*tag]) {
             return Err(format!("{name} block {block} is not what was written and flushed"));
         }
     }

@@ -45,6 +45,7 @@ const RUNS: Effort = Effort {
     nested_per_million: 0,
     go_on_per_million: 0,
     absent_per_million: 0,
+    own_losses_per_million: 0,
 };
 
 /// The first of `seeds` that breaks a promise, and what it says.
