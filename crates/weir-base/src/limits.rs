@@ -17,7 +17,7 @@ pub const NAME_BYTES_MAX: usize = 200;
 /// would be written twice for no gain (design 3.2).
 pub const LOG_QUEUED_BYTES_MAX: u64 = 16 << 20;
 
-/// Largest write that is one change wherever it begins and ends: a crash leaves all of it or nothing.
+/// Largest write that is one change wherever it begins and ends: a crash leaves all or none of it.
 /// As long as the largest record; with all of the two records of which it may change a part it fits
 /// into what is kept back for volumes with a reservation, and into a small pool's log.
 pub const ATOMIC_WRITE_BYTES_MAX: u64 = 1 << 20;

@@ -34,7 +34,7 @@ pub(super) fn pool(engine: &Engine) -> PoolStatus {
     let (text, action) =
         explain(status.health, status.suspended.as_deref(), &legs, engine.pool().had_damage());
     let (text, action) = explain_damage(engine, &damage, (text, action));
-    let (text, action) = with_losses(super::losses::words(engine), text, action);
+    let (text, action) = with_losses(&super::losses::words(engine), text, action);
     let space = status.space;
     // What the reserve takes is neither used nor free to users.
     let usable = space.total_bytes.saturating_sub(engine.reserve_bytes());
@@ -195,7 +195,7 @@ pub(super) fn unavailable(name: &str, why: &str, disks: &[std::path::PathBuf]) -
 
 /// Puts what was lost of the pool's own trees before the rest.
 fn with_losses(
-    lost: Vec<String>,
+    lost: &[String],
     text: Option<String>,
     action: Option<String>,
 ) -> (Option<String>, Option<String>) {

@@ -91,7 +91,7 @@ impl Pool {
     }
 
     /// Whether a block can be read.
-    fn reads(&self, volume: &Volume, number: u64) -> bool {
+    fn reads(volume: &Volume, number: u64) -> bool {
         let mut out = vec![0; BLOCK_BYTES];
         match now(volume.read(number * BLOCK, &mut out)) {
             Ok(()) => true,
@@ -164,8 +164,8 @@ fn lost_data_is_listed_over_restarts_until_it_is_overwritten() {
         pool.reopen();
         assert!(pool.engine.damage().data.is_empty(), "nothing met it yet");
         let volume = pool.volume("v");
-        assert!(!pool.reads(&volume, 3) && !pool.reads(&volume, 4) && !pool.reads(&volume, 9));
-        assert!(pool.reads(&volume, 5));
+        assert!(!Pool::reads(&volume, 3) && !Pool::reads(&volume, 4) && !Pool::reads(&volume, 9));
+        assert!(Pool::reads(&volume, 5));
         let all = ["v 3+2 itself@", "v 9+1 itself@"];
         assert_eq!(pool.listed(), all);
         pool.reopen();
@@ -192,12 +192,12 @@ fn an_error_that_repeats_commits_nothing_more() {
     let healthy = txg();
     now(pool.engine.commit()).unwrap();
     assert_eq!(txg(), healthy, "a pool without damage stores nothing");
-    assert!(!pool.reads(&volume, 3));
+    assert!(!Pool::reads(&volume, 3));
     now(pool.engine.commit()).unwrap();
     let stored = txg();
     assert_eq!(stored.0, healthy.0 + 1);
     for _ in 0..100 {
-        assert!(!pool.reads(&volume, 3));
+        assert!(!Pool::reads(&volume, 3));
         now(pool.engine.commit()).unwrap();
     }
     assert_eq!(txg(), stored);
@@ -214,7 +214,7 @@ fn snapshots_that_share_lost_data_keep_it_on_the_list() {
     pool.reopen();
     // Met in the oldest: the others share the first of the two.
     let monday = now(async { pool.engine.open_snapshot(&id("v", "monday")) }).unwrap();
-    assert!(!pool.reads(&monday, 3) && !pool.reads(&monday, 8));
+    assert!(!Pool::reads(&monday, 3) && !Pool::reads(&monday, 8));
     drop(monday);
     pool.settle();
     assert_eq!(pool.listed(), ["v 3+1 itself@monday@tuesday", "v 8+1 @monday"]);
@@ -248,7 +248,7 @@ fn a_rollback_brings_lost_data_back_and_leaves_lost_data_behind() {
     pool.flip(8, 2);
     pool.reopen();
     let monday = pool.engine.open_snapshot(&id("v", "monday")).unwrap();
-    assert!(!pool.reads(&monday, 3) && !pool.reads(&pool.volume("v"), 8));
+    assert!(!Pool::reads(&monday, 3) && !Pool::reads(&pool.volume("v"), 8));
     drop(monday);
     assert_eq!(pool.listed(), ["v 3+1 @monday", "v 8+1 itself@"]);
     now(pool.engine.rollback(&id("v", "monday"), true)).unwrap();
@@ -266,7 +266,7 @@ fn clones_and_copies_of_lost_data_are_listed_too() {
     pool.flip(3, 1);
     pool.flip(8, 1);
     pool.reopen();
-    assert!(!pool.reads(&pool.volume("v"), 3) && !pool.reads(&pool.volume("v"), 8));
+    assert!(!Pool::reads(&pool.volume("v"), 3) && !Pool::reads(&pool.volume("v"), 8));
     pool.settle();
     let all = ["c 3+1 itself@", "v 3+1 itself@monday", "v 8+1 itself@monday"];
     assert_eq!(pool.listed(), all);
@@ -296,7 +296,7 @@ fn a_scrub_lists_what_is_lost_and_clears_what_is_whole_again() {
         // As by a disk that comes back.
         pool.flip(3, 1);
         pool.reopen();
-        assert!(pool.reads(&pool.volume("v"), 3));
+        assert!(Pool::reads(&pool.volume("v"), 3));
         assert_eq!(pool.listed(), ["v 3+1 itself@monday"], "a read of a part proves too little");
         pool.scrub();
         assert!(pool.listed().is_empty());

@@ -288,12 +288,13 @@ fn lost_directory_costs_the_datasets_in_it_and_is_told() {
     let mut bench = Bench::new();
     let user = |value: &str| PropertyChange::User("t:a".to_owned(), Some(value.to_owned()));
     let target = PropertyTarget::Pool;
-    now(bench.engine.change_properties(&[target.clone()], &[user("x")])).unwrap();
+    now(bench.engine.change_properties(std::slice::from_ref(&target), &[user("x")])).unwrap();
     let of = |index| move |p: &OwnPlace| p.tree == OwnTree::Datasets && (p.level, p.index) == index;
     // The record of `a`, the first dataset; `b` and its snapshot go on.
     bench.lose(of((0, 1)));
     assert!(bench.engine.volume("a").is_err());
-    assert_eq!(bench.engine.lost_datasets().numbers, [1..2]);
+    let lost = bench.engine.lost_datasets().numbers;
+    assert!(matches!(&lost[..], [only] if *only == (1..2)), "{lost:?}");
     bench.volumes.remove("a");
     assert_eq!(bench.unreadable(), 0);
     bench.make("a");
