@@ -282,7 +282,9 @@ impl Search {
             && rng.stream("own losses", 0).chance(self.effort.own_losses_per_million)
         {
             let seed = Rng::new(cut.seed).stream("own losses", 1).next_u64();
-            own_losses::lose_and_go_on(scenario, seed, world.cut(CutPlan::Everything), books)?;
+            let images = world.cut(CutPlan::Everything);
+            // Apart: what cannot be cleaned after such a loss is no violation of the scenario.
+            covered(|| own_losses::lose_and_go_on(scenario, seed, images, books)).0?;
         }
         let before = Cut { absent: ever, ..cut.clone() };
         let last = cut.trail.len() as u64 >= GENERATIONS_MAX;

@@ -211,7 +211,7 @@ fn a_trim_that_is_missing_in_a_difference_is_noticed() {
 
 #[test]
 fn sharing_a_block_that_was_freed_is_noticed() {
-    is_noticed(PlantedBug::HintOutlivesBlock, 60);
+    is_noticed_with(PlantedBug::HintOutlivesBlock, 600, RUNS);
 }
 
 #[test]
