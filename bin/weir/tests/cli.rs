@@ -465,7 +465,7 @@ fn wrong_values_are_found_before_any_call() {
 fn bad_variables_are_told() {
     let mut command = weir("pool list");
     command.env("WEIR_API", "https://host");
-    Ran::of("pool list", &command.output().unwrap()).fails(3, "TLS");
+    Ran::of("pool list", &command.output().unwrap()).fails(3, "--ca FILE");
 }
 
 const VERBS: [&str; 39] = [

@@ -25,6 +25,11 @@ fn block(seed: u64) -> Vec<u8> {
 fn status(server: &Server) -> String {
     // Lines are wrapped: words are compared.
     let text = server.weir("pool status -v tank").ok().out;
+    one_line(&text)
+}
+
+/// The text without its line breaks.
+fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -65,7 +70,7 @@ fn status_lists_lost_data_over_a_restart_until_it_is_overwritten() {
             assert!(text.contains(part), "no {part:?} in {text}");
         }
         assert!(!text.contains("unaffected") && !text.contains("No known"), "{text}");
-        let brief = server.weir("pool status tank").ok().out;
+        let brief = one_line(&server.weir("pool status tank").ok().out);
         assert!(brief.contains("'weir pool status -v tank' lists it"), "{brief}");
         let json = server.status("tank");
         assert_eq!(json["damage"]["ranges"][0]["volume"], "tank/vm1");

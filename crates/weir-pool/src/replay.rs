@@ -89,14 +89,15 @@ impl<'a> Replay<'a> {
         Ok(None)
     }
 
-    /// Where the next batch may be: after the last one, or at the start if it did not fit there.
-    /// Also whether damage there may be that of a batch.
+    /// Where the next batch may be: at the start of the region if it did not fit behind the last
+    /// one, or there. Also whether damage there may be that of a batch. The start comes first: a
+    /// batch there may reach beyond the other place, with data of a client where a header would be.
     fn places(&self) -> impl Iterator<Item = (u64, bool)> + use<> {
         let LogStart { offset, .. } = self.next;
         let room = self.region_bytes.saturating_sub(offset);
         let here = (room >= ALIGN_BYTES as u64).then_some((offset, true));
         let start = (offset > 0).then_some((0, room < BATCH_BYTES_MAX));
-        here.into_iter().chain(start)
+        start.into_iter().chain(here)
     }
 
     fn id(&self) -> BatchId {
@@ -114,7 +115,10 @@ impl<'a> Replay<'a> {
             let end = offset.checked_add(u64::from(header.batch_bytes));
             header.id() == self.id() && end.is_some_and(|end| end <= self.region_bytes)
         };
-        let Some(header) = header.ok().filter(fits) else { return Place::Damaged };
+        let Some(header) = header.ok().filter(fits) else {
+            // A batch that begins at 0 may have grown over this place: this is a sector within it.
+            return if offset > 0 { Place::End } else { Place::Damaged };
+        };
         let mut all = Merged::new(self.id(), offset, header.batch_bytes as usize);
         all.read_all(self.vdev, header.batch_bytes as usize).await;
         if !all.is_whole() {
