@@ -113,7 +113,7 @@ fn wrong_words_and_disks_in_use_are_told() {
     let file = dirs.file("out");
     let to = ["--to", text(&file)];
     let of = |name| [&[name, "-d", text(&disk)], &to[..]].concat();
-    rescue(&of("tank/v1")).fails(code::NOT_FOUND, &["no disk of a pool", "in use", "try: "]);
+    rescue(&of("tank/v1")).fails(code::BUSY, &["no disk of a pool", "in use", "try: "]);
     server.stop_clean();
     rescue(&of("other/v1")).fails(code::NOT_FOUND, &["no disk of a pool", "try: "]);
     rescue(&of("tank/v2")).fails(code::NOT_FOUND, &["tank/v2"]);
