@@ -27,9 +27,9 @@ use server::{Server, VOLUME_BYTES};
 use watch::Watch;
 
 /// Memory that the server is given.
-const MEMORY: &str = "256MiB";
-/// Length of one run of the load: a figure of p99 each.
-const RUN: Duration = Duration::from_mins(1);
+const MEMORY_BYTES: u64 = 256 << 20;
+/// Resident memory that it may take beside 1.1 times that: program, stacks, connections.
+const MEMORY_BESIDE_BYTES: u64 = 128 << 20;
 /// Runs without hostile clients, before them.
 const QUIET_RUNS: usize = 3;
 /// Most that hostile clients may do to the median p99 of the load.
@@ -43,6 +43,9 @@ pub(crate) struct Args {
     /// Minutes beside hostile clients.
     #[arg(long, default_value_t = 60)]
     minutes: u64,
+    /// Seconds of one run of the load; each has a p99 of its own.
+    #[arg(long, default_value_t = 60)]
+    run_seconds: u64,
     /// Where disks, sockets and logs go; default target/soak.
     #[arg(long)]
     dir: Option<PathBuf>,
@@ -68,17 +71,18 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     fs::create_dir_all(&data)?;
     // Others may not enter: the server refuses such a folder for its state.
     fs::set_permissions(&data, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
-    let server = Arc::new(Server::start(&program, &data, MEMORY)?);
-    let memory_max = server.memory_bytes_max()?;
+    let server = Arc::new(Server::start(&program, &data, MEMORY_BYTES)?);
+    let memory_max = MEMORY_BYTES / 10 * 11 + MEMORY_BESIDE_BYTES;
     load(&server, &data, &["--rw=write", "--bs=1m", "--iodepth=8"])?;
-    let quiet = (0..QUIET_RUNS).map(|_| random_load(&server, &data)).collect::<Result<Vec<_>>>()?;
+    let quiet =
+        (0..QUIET_RUNS).map(|_| random_load(&server, &data, args)).collect::<Result<Vec<_>>>()?;
     println!("p99 without hostile clients: {}", show(&quiet));
     let watch = Watch::start(&server)?;
     let hostiles = Hostiles::start(&server.doors);
     let end = Instant::now() + Duration::from_mins(args.minutes);
     let mut beside = Vec::new();
     while Instant::now() < end {
-        beside.push(random_load(&server, &data).context("the load beside hostile clients")?);
+        beside.push(random_load(&server, &data, args).context("the load beside hostile clients")?);
     }
     println!("p99 beside {} hostile connections: {}", hostiles.connections(), show(&beside));
     drop(hostiles);
@@ -104,8 +108,8 @@ pub(crate) fn main(args: &Args) -> Result<()> {
 }
 
 /// A run of random reads and verified writes over the first half of the volume; its p99 in us.
-fn random_load(server: &Server, data: &Path) -> Result<f64> {
-    let runtime = format!("--runtime={}", RUN.as_secs());
+fn random_load(server: &Server, data: &Path, args: &Args) -> Result<f64> {
+    let runtime = format!("--runtime={}", args.run_seconds);
     let args = ["--rw=randwrite", "--bs=4k", "--iodepth=8", "--time_based", &runtime];
     Ok(load(server, data, &args)?.latency_p99_us)
 }

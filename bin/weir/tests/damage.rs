@@ -91,8 +91,9 @@ fn status_lists_lost_data_over_a_restart_until_it_is_overwritten() {
     server.weir("pool scrub --wait tank").ok();
     let text = status(&server);
     assert!(text.contains("tank/vm1@monday 8192 4096"), "the snapshot has it still: {text}");
-    server.weir("snapshot destroy tank/vm1@monday").ok();
-    assert!(status(&server).contains("errors: No known data errors"));
+    server.weir("snapshot destroy --yes tank/vm1@monday").ok();
+    let clean = || status(&server).contains("errors: No known data errors");
+    common::eventually("an empty list", Duration::from_mins(1), clean);
     let told = || server.weir("events --json").ok().out.contains("damage_cleared");
     common::eventually("an event", Duration::from_mins(1), told);
     drop(client);

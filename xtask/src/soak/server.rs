@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
-use serde_json::Value;
+use anyhow::{Result, ensure};
 
 use crate::bench_peers::process::{Process, guarded};
 use crate::command;
@@ -46,13 +45,13 @@ pub(super) struct Server {
 
 impl Server {
     /// Starts it on an empty folder.
-    pub(super) fn start(program: &Path, data: &Path, memory: &str) -> Result<Self> {
+    pub(super) fn start(program: &Path, data: &Path, memory_bytes: u64) -> Result<Self> {
         let (nbd, iscsi) = (free_address()?, free_address()?);
         let api = format!("unix:{}", data.join("api.sock").display());
         let mut command = guarded(&program.display().to_string());
         command.arg("serve").arg("--state").arg(data.join("state"));
         command.args(["--api", &api, "--nbd", &nbd, "--iscsi", &iscsi]);
-        command.args(["--memory", memory, "--log", "warn"]);
+        command.args(["--memory", &memory_bytes.to_string(), "--log", "warn"]);
         let process = Process::launch(command, &data.join("weir.log"))?;
         let doors = Doors {
             nbd,
@@ -86,13 +85,6 @@ impl Server {
     /// A call of the command line.
     pub(super) fn weir(&self, words: &[&str]) -> Result<String> {
         command::output(Command::new(&self.program).env("WEIR_API", &self.api).args(words))
-    }
-
-    /// The most resident memory that the server promises to take.
-    pub(super) fn memory_bytes_max(&self) -> Result<u64> {
-        let show: Value = serde_json::from_str(&self.weir(&["server", "show", "--json"])?)?;
-        let most = show.pointer("/memory/resident_max_bytes").and_then(Value::as_u64);
-        most.context("`weir server show --json` states no memory/resident_max_bytes")
     }
 }
 

@@ -23,7 +23,7 @@ const CALLS: &[&[&str]] = &[
     &["target", "show", "soak"],
     &["server", "show"],
     &["snapshot", "create", "soak/v@watch"],
-    &["snapshot", "destroy", "soak/v@watch"],
+    &["snapshot", "destroy", "--yes", "soak/v@watch"],
     &["get", "all", "soak/v"],
 ];
 /// Pause between two calls.
