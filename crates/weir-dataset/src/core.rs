@@ -383,7 +383,7 @@ impl Core {
         if self.fits_memory(blocks) { Admission::Now } else { Admission::Wait }
     }
 
-    /// Whether so many more dirty blocks fit into the budget of memory.
+    /// True if this many more dirty blocks fit into the memory budget.
     pub(crate) fn fits_memory(&self, blocks: u64) -> bool {
         let dirty = self.dirty_blocks.load(Ordering::Acquire);
         // A request larger than the whole budget is taken when nothing else is dirty.

@@ -46,11 +46,11 @@ pub(crate) struct Directory {
     /// The list of what has no good copy, and the numbers of the records it is in.
     pub(crate) damage: DamageList,
     pub(crate) damage_records: Vec<DatasetId>,
-    /// What was found to be lost.
+    /// Losses found at import.
     pub(crate) losses: DirectoryLosses,
 }
 
-/// What was found to be lost of a directory, for the rest of this opening.
+/// Losses of the directory, found at import and kept until the pool is closed.
 #[derive(Debug, Default)]
 pub(crate) struct DirectoryLosses {
     /// Places that the next commit empties.

@@ -130,12 +130,12 @@ impl BlockPtr {
         self.kind == PtrKind::Hole
     }
 
-    /// Whether this leads to a block of its own place: it is no hole and no damage marker.
+    /// True for a pointer to a stored record or node: neither a hole nor a damage marker.
     pub fn leads_to_block(&self) -> bool {
         matches!(self.kind, PtrKind::Data | PtrKind::Node)
     }
 
-    /// Whether this is a damage marker: the bytes it names are a node's, not those of its place.
+    /// True for a damage marker. A marker names the bytes of a lost node above its own place.
     pub fn is_damaged(&self) -> bool {
         matches!(self.kind, PtrKind::Damaged { .. })
     }

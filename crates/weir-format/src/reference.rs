@@ -34,7 +34,7 @@ pub struct ReferenceTable {
     is_unknown: bool,
 }
 
-/// The flag of a table whose counts were lost.
+/// Marks a table that replaces a lost one: its reference counts are unknown.
 const UNKNOWN: u32 = 1;
 
 const fn entry(offset: u32, count: u32) -> u64 {

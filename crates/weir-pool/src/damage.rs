@@ -60,7 +60,7 @@ struct Inner {
     /// Changes of the list, and how many of them are stored.
     changes: u64,
     stored: u64,
-    /// Whether anything was on the list since the pool was opened.
+    /// True once the list had an entry since the pool was opened.
     ever: bool,
 }
 
@@ -285,12 +285,12 @@ impl Pool {
         });
     }
 
-    /// Whether anything is on the list; cheap.
+    /// True while the list has an entry. Reads one atomic, so hot paths may call it.
     pub fn has_damage(&self) -> bool {
         self.damage.any.load(Ordering::Acquire)
     }
 
-    /// Whether anything was on the list since the pool was opened.
+    /// True once the list had an entry since the pool was opened.
     pub fn had_damage(&self) -> bool {
         self.damage.inner.lock().ever
     }

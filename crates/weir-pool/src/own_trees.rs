@@ -69,7 +69,8 @@ pub struct OwnPlace {
     pub len: usize,
 }
 
-/// What cannot be read of the tables of segments; of the directory the datasets know.
+/// Unreadable parts of the segment, remap and reference tables. The engine keeps those of the
+/// directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LostTables {
     /// Parts of the segment table: blocks in the segments they describe cannot be read.
@@ -91,12 +92,13 @@ pub struct WholeTree {
     pub blocks: Vec<(u64, BlockPtr)>,
     /// Nodes that cannot be read, by level from the top.
     pub lost: Vec<LostPart>,
-    /// Nodes that can be read: level, position, pointer.
+    /// Readable nodes, each with its level, its index in that level and its pointer.
     pub(crate) nodes: Vec<(u8, u64, BlockPtr)>,
 }
 
 impl Tree<'_> {
-    /// Every block of one of the pool's own trees that can be found, and what of it is lost.
+    /// Walks one of the pool's own trees and lists the blocks it reaches and the parts it cannot
+    /// read.
     ///
     /// # Errors
     /// Disks are missing or the pool is suspended; damage is in the answer.
@@ -166,7 +168,7 @@ impl Pool {
         Ok(places)
     }
 
-    /// What cannot be read of the tables of segments.
+    /// Lists the unreadable parts of the segment, remap and reference tables.
     pub fn lost_tables(&self) -> LostTables {
         let inner = self.segments.inner.lock();
         let withheld = (0..).zip(&inner.withheld);
