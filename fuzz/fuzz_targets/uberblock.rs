@@ -47,5 +47,6 @@ fn sample() -> Uberblock {
         bootstrap_checksum: 0,
         stale_legs: Vec::new(),
         lineage: vec![Opening { id: Guid(1), first: Txg(1) }],
+        unconfirmed_legs: Vec::new(),
     }
 }

@@ -101,8 +101,12 @@ async fn open(
     let clock = Arc::new(SystemClock::default());
     let options = EngineOptions { memory_bytes: MEMORY_BYTES, clock, bug: PlantedBug::None };
     let disks = overlays.iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect();
-    let opened =
-        Engine::open(disks, ImportOptions { force, opening: crate::serve::guid() }, &options).await;
+    let opened = Engine::open(
+        disks,
+        ImportOptions { force, opening: crate::serve::guid(), waits_for_all: false },
+        &options,
+    )
+    .await;
     Ok((opened.map_err(|error| api_error(&error))?, overlays))
 }
 

@@ -60,6 +60,18 @@ pub const CLONE_PIECE_BLOCKS: u64 = 1 << 18;
 /// five seconds.
 pub const DISK_SILENT: Duration = Duration::from_secs(2);
 
+/// An opening pool waits this long for the labels of a disk that it can do without: longer than a
+/// busy disk takes, and short, because a disk that answers later joins by itself and a resilver
+/// copies only what it missed.
+pub const LABELS_WAIT: Duration = Duration::from_secs(5);
+
+/// Disks whose labels are read at the same time: 2 MiB of buffers each.
+pub const LABELS_AT_ONCE: usize = 32;
+
+/// While a pool is being opened, a leg that completes nothing for this long is let go of where its
+/// vdev can do without it. Nothing is served yet, so the wait is shorter than that of an open pool.
+pub const OPEN_SILENT: Duration = Duration::from_secs(5);
+
 /// A read waits at least this long for its leg before the next leg is asked too: longer than a
 /// seek, short beside what a client's file system waits.
 pub const HEDGE_MIN: Duration = Duration::from_millis(20);

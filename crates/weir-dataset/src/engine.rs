@@ -20,7 +20,8 @@ use weir_format::{
     RecordSize, TreeRoot,
 };
 use weir_pool::{
-    CreateOptions, ImportOptions, PlantedBug, Pool, PoolOptions, Tree, VdevSpec, create, import,
+    CreateOptions, ImportOptions, LateDisk, PlantedBug, Pool, PoolOptions, Tree, VdevSpec, create,
+    import,
 };
 
 use crate::bookmarks::Mark;
@@ -103,6 +104,8 @@ pub struct Engine {
     pub(crate) clone_room: Semaphore,
     traffic: Traffic,
     pub(crate) scans: ScanDesk,
+    /// Disks that did not answer while the pool was opened.
+    late: parking_lot::Mutex<Vec<LateDisk>>,
     /// Replaced legs that wait for their successors.
     pub(crate) successions: parking_lot::Mutex<Vec<Succession>>,
     /// Numbers of the directory's records that hold the list of damage.
@@ -133,21 +136,41 @@ impl Engine {
         options: &EngineOptions,
     ) -> Result<Arc<Self>, DatasetError> {
         let imported = import(disks, how, &options.pool()).await?;
-        imported.claim().await?;
-        let mut directory = Directory::read(&imported.pool, how.force).await?;
+        imported.pool.around_silent_legs(imported.claim()).await?;
+        let read = Directory::read(&imported.pool, how.force);
+        let mut directory = imported.pool.around_silent_legs(Box::pin(read)).await?;
         imported.pool.load_damage(std::mem::take(&mut directory.damage));
         let records = std::mem::take(&mut directory.records);
         let engine = Self::new(imported.pool, options, records);
         engine.adopt(directory);
         engine.core.measure_space();
         engine.apply_properties();
-        engine.replay(&imported.batches, imported.replay_after).await?;
-        // Also when nothing was replayed: log batches of this import belong to a new epoch, which
-        // an uberblock must name before the first of them is written.
-        engine.core.want(engine.core.open_txg());
-        engine.commit().await?;
-        engine.pool().refresh_labels().await;
+        *engine.late.lock() = imported.late;
+        let settle = async {
+            engine.replay(&imported.batches, imported.replay_after).await?;
+            // Also when nothing was replayed: log batches of this import belong to a new epoch,
+            // which an uberblock must name before the first of them is written.
+            engine.core.want(engine.core.open_txg());
+            engine.commit().await?;
+            engine.pool().refresh_labels().await;
+            Ok::<_, DatasetError>(())
+        };
+        engine.pool().around_silent_legs(Box::pin(settle)).await?;
         Ok(Arc::new(engine))
+    }
+
+    /// Waits for the disks that did not answer while the pool was opened, and takes each into use
+    /// as soon as it does; a resilver follows.
+    pub async fn welcome_late_disks(&self) {
+        let late = std::mem::take(&mut *self.late.lock());
+        let welcome = late.into_iter().map(|disk| async move {
+            match self.pool().welcome(disk).await {
+                Ok(true) => self.leg_came_back(),
+                Ok(false) => {}
+                Err(error) => tracing::warn!(%error, "late disk cannot be used"),
+            }
+        });
+        futures_util::future::join_all(welcome).await;
     }
 
     fn new(pool: Pool, options: &EngineOptions, records: Vec<DatasetRecord>) -> Self {
@@ -185,6 +208,7 @@ impl Engine {
             clone_room: Semaphore::new(CLONE_BLOCKS_MAX),
             traffic: Traffic::default(),
             scans: ScanDesk::default(),
+            late: parking_lot::Mutex::default(),
             successions: parking_lot::Mutex::default(),
             damage_records: parking_lot::Mutex::default(),
         }

@@ -68,6 +68,7 @@ fn uberblock() -> Uberblock {
             Opening { id: Guid(40), first: Txg(7) },
             Opening { id: Guid(39), first: Txg(1) },
         ],
+        unconfirmed_legs: vec![StaleLeg { guid: Guid(5), after: Txg(8) }],
     }
 }
 

@@ -15,8 +15,8 @@ use crate::layout::{FORMAT_VERSION, SLOT_BYTES};
 const WHAT: &str = "uberblock";
 const MAGIC: u64 = u64::from_le_bytes(*b"WEIRUBER");
 const COPIES: usize = 3;
-/// What fits into a slot. Of a full pool's 256 disks at most 192 can be stale: a vdev needs one in
-/// four at least.
+/// Most stale and unconfirmed legs together: what fits into a slot. Of a full pool's 256 disks at
+/// most 192 can be stale, because a vdev needs one in four at least.
 pub const STALE_LEGS_MAX: usize = 224;
 /// Openings that an uberblock remembers.
 pub const LINEAGE_MAX: usize = 16;
@@ -77,6 +77,9 @@ pub struct Uberblock {
     /// The last openings of the pool, the newest first: what tells a disk that was away from one
     /// that went on by itself.
     pub lineage: Vec<Opening>,
+    /// Legs that an import found without a newer uberblock of their own than this txg, the last but
+    /// one of the pool. They count as whole, are read after the others, and are resilvered.
+    pub unconfirmed_legs: Vec<StaleLeg>,
 }
 
 impl Uberblock {
@@ -99,6 +102,8 @@ impl Uberblock {
         field(0, "stale", "for each {u64 guid, u64 txg after which it misses writes}"),
         field(1, "lineage", "openings of the pool that follow, newest first, 1 to 16"),
         field(0, "opening", "for each {u64 random id, u64 first txg committed}"),
+        field(1, "unconfirmed_legs", "number of legs whose own uberblocks end one txg early"),
+        field(0, "unconfirmed", "for each {u64 guid, u64 newest txg of its own uberblocks}"),
         field(0, "zero", "up to byte 4080"),
         field(16, "checksum", "XXH3-128 of bytes 0 to 4080"),
     ];
@@ -106,7 +111,8 @@ impl Uberblock {
     /// Encodes one ring slot.
     pub fn encode(&self) -> [u8; SLOT_BYTES] {
         assert!((1..=COPIES).contains(&self.bootstrap.len()), "{self:?}");
-        assert!(self.stale_legs.len() <= STALE_LEGS_MAX, "most legs of a pool are up to date");
+        let listed = self.stale_legs.len() + self.unconfirmed_legs.len();
+        assert!(listed <= STALE_LEGS_MAX, "most legs of a pool are up to date");
         let mut w = Writer::default();
         assert!((1..=LINEAGE_MAX).contains(&self.lineage.len()), "{:?}", self.lineage);
         w.u64(MAGIC);
@@ -135,6 +141,11 @@ impl Uberblock {
         for Opening { id, first } in &self.lineage {
             w.u64(id.0);
             w.u64(first.0);
+        }
+        w.u8(self.unconfirmed_legs.len() as u8);
+        for StaleLeg { guid, after } in &self.unconfirmed_legs {
+            w.u64(guid.0);
+            w.u64(after.0);
         }
         w.pad_to(SLOT_BYTES - 16);
         let checksum = xxh3_128(&w.0);
@@ -177,9 +188,7 @@ impl Uberblock {
         if usize::from(legs) > STALE_LEGS_MAX {
             return Err(r.bad("stale_legs", legs));
         }
-        let stale_legs = (0..legs)
-            .map(|_| Ok(StaleLeg { guid: Guid(r.u64()?), after: Txg(r.u64()?) }))
-            .collect::<Result<_, FormatError>>()?;
+        let stale_legs = decode_legs(&mut r, usize::from(legs))?;
         let openings = r.u8()?;
         if !(1..=LINEAGE_MAX).contains(&usize::from(openings)) {
             return Err(r.bad("lineage", openings));
@@ -187,6 +196,11 @@ impl Uberblock {
         let lineage = (0..openings)
             .map(|_| Ok(Opening { id: Guid(r.u64()?), first: Txg(r.u64()?) }))
             .collect::<Result<_, FormatError>>()?;
+        let unconfirmed = r.u8()?;
+        if usize::from(unconfirmed) + stale_legs.len() > STALE_LEGS_MAX {
+            return Err(r.bad("unconfirmed_legs", unconfirmed));
+        }
+        let unconfirmed_legs = decode_legs(&mut r, usize::from(unconfirmed))?;
         Ok(Self {
             pool,
             txg,
@@ -200,6 +214,11 @@ impl Uberblock {
             bootstrap_checksum,
             stale_legs,
             lineage,
+            unconfirmed_legs,
         })
     }
+}
+
+fn decode_legs(r: &mut Reader<'_>, count: usize) -> Result<Vec<StaleLeg>, FormatError> {
+    (0..count).map(|_| Ok(StaleLeg { guid: Guid(r.u64()?), after: Txg(r.u64()?) })).collect()
 }

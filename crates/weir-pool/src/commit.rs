@@ -117,6 +117,7 @@ impl Pool {
             self.flush_all().await?;
         }
         let log = self.log.start_after(txg);
+        let (stale_legs, unconfirmed_legs) = self.legs_behind(before.txg, log.vdev);
         let uberblock = Uberblock {
             pool: self.label.pool,
             txg,
@@ -128,15 +129,17 @@ impl Pool {
             bootstrap: copies,
             bootstrap_bytes: bytes.len() as u32,
             bootstrap_checksum: xxh3_128(&bytes),
-            stale_legs: self.stale_legs(before.txg, log.vdev),
+            stale_legs,
             lineage: self.lineage.clone(),
+            unconfirmed_legs,
         };
         // A leg may have failed since it was flushed, under the log. What says so must not be
         // written where nothing is left beside it: an import would find it and nothing to read.
         self.vdevs.in_service().try_for_each(Vdev::check_alive)?;
         write_uberblock(&self.vdevs, &uberblock).await?;
         for leg in self.vdevs.legs() {
-            if uberblock.stale_legs.iter().all(|stale| stale.guid != leg.guid) {
+            let mut listed = uberblock.stale_legs.iter().chain(&uberblock.unconfirmed_legs);
+            if listed.all(|listed| listed.guid != leg.guid) {
                 leg.settle_copied();
             }
         }
@@ -157,11 +160,13 @@ impl Pool {
         let committed = self.committed_txg();
         let txg = committed.next();
         assert_eq!(self.lineage[0].first, txg, "nothing was committed yet");
+        let (stale_legs, unconfirmed_legs) = self.legs_behind(committed, from.log_vdev);
         let claim = Uberblock {
             txg,
             unix_ms: self.clock.unix_ms(),
-            stale_legs: self.stale_legs(committed, from.log_vdev),
+            stale_legs,
             lineage: self.lineage.clone(),
+            unconfirmed_legs,
             ..from.clone()
         };
         let alive = self.vdevs.in_service().try_for_each(Vdev::check_alive);
@@ -177,11 +182,12 @@ impl Pool {
     }
 
     /// The legs that the uberblock calls stale: those that are, and those that left a moment ago,
-    /// because a label of before may still name them.
+    /// because a label of before may still name them. Then those that it calls unconfirmed, as far
+    /// as there is room.
     ///
     /// As long as the log is on a log vdev that was lost, the leg of it that left last counts as it
     /// was: nothing was logged since, and what was is nowhere else but in RAM.
-    fn stale_legs(&self, committed: Txg, log_vdev: u16) -> Vec<StaleLeg> {
+    fn legs_behind(&self, committed: Txg, log_vdev: u16) -> (Vec<StaleLeg>, Vec<StaleLeg>) {
         let last = self.vdevs[usize::from(log_vdev)].last_standing();
         let stale = |leg: &Leg| {
             let after = leg.stale_in_next(committed)?;
@@ -189,9 +195,17 @@ impl Pool {
         };
         let legs = self.vdevs.in_service().flat_map(|vdev| &vdev.legs).filter_map(stale);
         let mut legs: Vec<StaleLeg> = legs.filter(|stale| Some(stale.guid) != last).collect();
+        let unconfirmed = |leg: &Leg| {
+            let after = leg.unconfirmed_in_next()?;
+            Some(StaleLeg { guid: leg.guid, after })
+        };
+        let unconfirmed =
+            self.vdevs.in_service().flat_map(|vdev| &vdev.legs).filter_map(unconfirmed);
+        let unconfirmed: Vec<StaleLeg> = unconfirmed.take(STALE_LEGS_MAX - legs.len()).collect();
         let left = self.left.lock();
-        legs.extend(left.iter().rev().take(STALE_LEGS_MAX - legs.len()));
-        legs
+        let room = STALE_LEGS_MAX - legs.len() - unconfirmed.len();
+        legs.extend(left.iter().rev().take(room));
+        (legs, unconfirmed)
     }
 
     /// Stores the tables of a kind that changed, or all of them, one after another, and forgets

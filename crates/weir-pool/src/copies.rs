@@ -115,7 +115,7 @@ impl<'a> Part<'a> {
 /// Which legs a scan is about.
 pub(crate) struct Scope<'a> {
     pub(crate) kind: ScanKind,
-    /// Legs in use that miss nothing.
+    /// Legs in use whose copies are verified.
     pub(crate) good: Vec<&'a Leg>,
     /// Legs in use that may lack this segment and are to be written.
     pub(crate) behind: Vec<&'a Leg>,
@@ -247,7 +247,7 @@ impl Vdev {
                 continue;
             };
             for leg in (0..legs.len()).filter(|leg| !is_good[*leg]) {
-                if legs[leg].is_up_to_date() && spans[leg].is_some() {
+                if legs[leg].is_whole() && spans[leg].is_some() {
                     legs[leg].checksum_errors.fetch_add(1, Ordering::Relaxed);
                 }
                 patches[leg].push((range.clone(), good.clone()));
@@ -310,15 +310,22 @@ impl Pool {
         let vdev = &self.vdevs[usize::from(pinned.vdev)];
         let part = Part { all, from: range.start, to: range.end, start: pinned.at };
         let lacks = |leg: &&Leg| leg.is_behind(pinned.last_txg);
-        let behind: Vec<&Leg> = match kind {
+        let mut behind: Vec<&Leg> = match kind {
             ScanKind::Scrub => Vec::new(),
             ScanKind::Resilver => vdev.legs.iter().filter(lacks).collect(),
         };
         if kind == ScanKind::Resilver && behind.is_empty() {
             return Some((Checked::default(), part.to));
         }
-        let good: Vec<&Leg> = vdev.legs.iter().filter(|leg| leg.is_up_to_date()).collect();
-        if good.is_empty() {
+        // An unconfirmed leg that may lack this segment is verified: on a mirror as one of those
+        // that are written, on raidz as one of the strips that explain each other.
+        let written = kind == ScanKind::Resilver && !vdev.has_rows();
+        let is_good = |leg: &&Leg| leg.is_whole() && !(written && lacks(leg));
+        let good: Vec<&Leg> = vdev.legs.iter().filter(is_good).collect();
+        if vdev.has_rows() {
+            behind.retain(|leg| !leg.is_unconfirmed());
+        }
+        if good.is_empty() && !behind.iter().any(|leg| leg.is_whole()) {
             let damaged = part.items().len() as u64;
             let checked = Checked { bytes: part.live_bytes(), damaged, ..Checked::default() };
             return Some((checked, part.to));

@@ -184,6 +184,18 @@ pub enum PoolError {
         /// Disks that are not there, or that missed writes.
         missing: String,
     },
+    /// A vdev has only legs that missed writes, and none is away that has them.
+    #[error(
+        "pool {pool} cannot be opened: {disks}, and no other disk has what was written since. If \
+         an old copy was put back, attach the disk itself. weir pool import --force opens the \
+         pool with what these disks hold; reads of what they miss fail"
+    )]
+    OldDisks {
+        /// Pool.
+        pool: String,
+        /// Each with the txg it holds and that of the pool.
+        disks: String,
+    },
     /// Disks that were written without each other.
     #[error(
         "pool {pool} cannot be opened: {diverged} went on without the other disks, which went on \
@@ -306,6 +318,7 @@ impl PoolError {
             Self::VdevLost { .. }
             | Self::MissingDisks { .. }
             | Self::StaleDisks { .. }
+            | Self::OldDisks { .. }
             | Self::LogMissing { .. }
             | Self::LossWhileMissing { .. }
             | Self::Diverged { .. } => ErrorKind::Unavailable,

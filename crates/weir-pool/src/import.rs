@@ -16,19 +16,23 @@ use weir_codec::checksum::xxh3_128;
 use weir_device::{Device, DeviceError};
 use weir_format::layout::RING_SLOTS;
 use weir_format::log::Batch;
-use weir_format::{Bootstrap, FormatError, Label, StaleLeg, Uberblock, VdevConfig, VdevRole};
+use weir_format::{
+    Bootstrap, FormatError, Label, Opening, StaleLeg, Uberblock, VdevConfig, VdevRole,
+};
 
 use crate::areas::Areas;
+use crate::confirm::mark_legs;
 use crate::create::build_vdevs;
 use crate::entries::read_entries;
 use crate::error::PoolError;
 use crate::intent_log::LogStart;
 use crate::labels::{DiskLabels, erase_labels, read_labels};
+use crate::late::{Answer, LateDisk, Unlabelled, read_all_labels};
 use crate::planted::PlantedBug;
 use crate::pool::{Committed, History, Pool, PoolOptions};
 use crate::replay::Replay;
 use crate::segments::{Entries, Segments};
-use crate::vdev::{Leg, Vdevs};
+use crate::vdev::{Leg, Vdev, Vdevs};
 
 /// Uberblocks back that a forced import goes; what the reuse rule keeps whole.
 const REWIND_TXGS_MAX: u64 = weir_base::limits::REUSE_AFTER_TXGS;
@@ -62,6 +66,9 @@ pub struct ImportOptions {
     /// Accept an older uberblock or a damaged log when the newest cannot be used, a log that is not
     /// there, and the newest of halves that went on without each other.
     pub force: bool,
+    /// Wait for disks that do not answer, however long: the pool is known to have been without some
+    /// disk, and those that answer may be the ones that miss its last writes.
+    pub waits_for_all: bool,
     /// Drawn at random: names this opening of the pool in its history.
     pub opening: Guid,
 }
@@ -74,6 +81,8 @@ pub struct Imported {
     pub batches: Vec<Batch>,
     /// The last txg whose changes its trees have: records of later ones are replayed.
     pub replay_after: Txg,
+    /// Disks that did not answer in time and that the pool was opened without.
+    pub late: Vec<LateDisk>,
     /// What it was opened from.
     uberblock: Uberblock,
 }
@@ -108,7 +117,7 @@ pub async fn import(
     how: ImportOptions,
     options: &PoolOptions,
 ) -> Result<Imported, PoolError> {
-    let found = Found::read(disks).await?;
+    let (found, late) = read_all_labels(disks, how, options).await?;
     let label = found.label.clone();
     let vdevs = build_vdevs(&label, found.place_disks(), options);
     if let Some(vdev) = vdevs.with_segments().find(|vdev| !vdev.is_alive()) {
@@ -116,6 +125,7 @@ pub async fn import(
         let missing: Vec<&str> = missing.map(|leg| leg.path.as_str()).collect();
         return Err(PoolError::MissingDisks { pool: label.name, missing: missing.join(", ") });
     }
+    found.explain(&vdevs, &late);
     let candidates = found.uberblocks_newest_first();
     let newest = candidates.first().map(|ub| ub.txg).unwrap_or_default();
     let diverged = candidates.first().map(|ub| found.diverged_from(ub)).unwrap_or_default();
@@ -130,8 +140,12 @@ pub async fn import(
         }
         tried.push(uberblock.clone());
         let parts = vdevs.take().expect("handed back after a failed try");
-        match try_uberblock(&label, parts, &uberblock, (how, options)).await {
-            Ok(opened) => return finish(opened, &uberblock, how, &diverged).await,
+        match try_uberblock(&found, parts, &uberblock, (how, options)).await {
+            Ok(opened) => {
+                let mut imported = finish(opened, &uberblock, how, &diverged).await?;
+                imported.late = late;
+                return Ok(imported);
+            }
             Err((parts, error)) if error.kind() == ErrorKind::Data => {
                 tracing::error!(pool = %label.name, txg = uberblock.txg.0, %error, "txg unusable");
                 vdevs = Some(parts);
@@ -148,22 +162,15 @@ async fn finish(
     how: ImportOptions,
     diverged: &[Guid],
 ) -> Result<Imported, PoolError> {
-    let dead = |pool: &Pool| pool.vdevs.with_segments().any(|vdev| !vdev.is_alive());
-    if let Some(vdev) = pool.vdevs.with_segments().find(|vdev| !vdev.is_alive()) {
-        let legs = vdev.legs.iter().filter(|leg| leg.stale_after().is_none());
-        let missing: Vec<&str> = legs.map(|leg| leg.path.as_str()).collect();
+    if let Err(error) = check_whole(&pool.label, &pool.vdevs, uberblock) {
         if !how.force {
-            let (pool, missing) = (pool.label.name.clone(), missing.join(", "));
-            return Err(PoolError::StaleDisks { pool, missing });
+            return Err(error);
         }
-        tracing::error!(missing = missing.join(", "), "what these disks have is given up");
+        tracing::error!(%error, "what the other disks have is given up");
         let given_up = pool.vdevs.with_segments().filter(|vdev| !vdev.is_alive());
         let legs = given_up.flat_map(|vdev| &vdev.legs);
         legs.filter(|leg| !diverged.contains(&leg.guid)).for_each(Leg::take_as_it_is);
-        if dead(&pool) {
-            let (pool, missing) = (pool.label.name.clone(), missing.join(", "));
-            return Err(PoolError::StaleDisks { pool, missing });
-        }
+        check_whole(&pool.label, &pool.vdevs, uberblock)?;
     }
     let mut batches = Vec::new();
     let vdev = pool.vdevs.all().nth(usize::from(uberblock.log_vdev));
@@ -179,7 +186,8 @@ async fn finish(
             return Err(PoolError::LogMissing { pool: pool.label.name.clone(), missing });
         }
         tracing::error!(missing, "what the intent log has is given up");
-        return Ok(Imported { pool, batches, replay_after, uberblock: uberblock.clone() });
+        let (late, uberblock) = (Vec::new(), uberblock.clone());
+        return Ok(Imported { pool, batches, replay_after, late, uberblock });
     }
     let start = LogStart {
         vdev: uberblock.log_vdev,
@@ -195,47 +203,55 @@ async fn finish(
     if pool.bug == PlantedBug::DropLastBatch {
         batches.pop();
     }
-    Ok(Imported { pool, batches, replay_after, uberblock: uberblock.clone() })
+    let (late, uberblock) = (Vec::new(), uberblock.clone());
+    Ok(Imported { pool, batches, replay_after, late, uberblock })
 }
 
-/// The uberblock alone says which legs miss writes. A leg whose own newest uberblock is older was
-/// cut off by crashes between the writes to two legs, any number of them in a row: what those
-/// uberblocks lead to had been flushed to it before.
-fn mark_stale_legs(vdevs: &Vdevs, uberblock: &Uberblock) {
-    for leg in vdevs.legs() {
-        if let Some(stale) = uberblock.stale_legs.iter().find(|stale| stale.guid == leg.guid) {
-            leg.set_stale(stale.after);
-        }
+/// Refuses vdevs with too few legs that hold everything.
+fn check_whole(label: &Label, vdevs: &Vdevs, uberblock: &Uberblock) -> Result<(), PoolError> {
+    let Some(vdev) = vdevs.with_segments().find(|vdev| !vdev.is_alive()) else { return Ok(()) };
+    let pool = label.name.clone();
+    let not_there = vdev.legs.iter().filter(|leg| leg.stale_after().is_none());
+    let missing: Vec<&str> =
+        not_there.filter(|leg| leg.usable().is_none()).map(|leg| leg.path.as_str()).collect();
+    if !missing.is_empty() {
+        return Err(PoolError::StaleDisks { pool, missing: missing.join(", ") });
     }
+    let newest = uberblock.txg.0;
+    let old = vdev.legs.iter().filter_map(|leg| {
+        let after = leg.stale_after().filter(|_| !leg.is_whole())?.0;
+        Some(format!("{} holds txg {after} and the pool is at txg {newest}", leg.path))
+    });
+    Err(PoolError::OldDisks { pool, disks: old.collect::<Vec<_>>().join(", ") })
 }
 
 /// The labels of all disks of one pool.
-struct Found {
+pub(crate) struct Found {
     label: Label,
     disks: Vec<(Guid, Arc<dyn Device>, Vec<Uberblock>)>,
+    /// Disks that were left out, by path, each with the reason.
+    left_out: Vec<(String, String)>,
 }
 
 impl Found {
-    async fn read(disks: Vec<Arc<dyn Device>>) -> Result<Self, PoolError> {
-        let mut newest: Option<Label> = None;
-        let mut placed = Vec::new();
-        let mut paths = Vec::new();
-        for disk in disks {
+    /// What the labels of all disks of one pool say, in the order of the disks.
+    ///
+    /// A disk of another format version is a foreign disk, as one without a label: the version is
+    /// outside the label's checksum, so one disk that says so proves nothing about the others.
+    pub(crate) fn new<'a>(answers: impl Iterator<Item = &'a Answer>) -> Result<Self, PoolError> {
+        let (mut newest, mut other_version) = (None::<Label>, None);
+        let (mut placed, mut paths, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
+        for Answer { disk, labels } in answers {
             paths.push(disk.path().to_owned());
-            let labels = match read_labels(&*disk).await {
-                Ok(labels) => labels,
-                Err(error) => {
-                    tracing::warn!(%error, "disk left out of the import");
-                    continue;
-                }
-            };
             let DiskLabels { label, uberblocks } = match labels {
                 Ok(labels) => labels,
-                Err(source) if source.is_other_version() => {
-                    return Err(PoolError::OtherFormat { path: disk.path().to_owned(), source });
-                }
                 Err(error) => {
-                    tracing::warn!(disk = disk.path(), %error, "disk left out of the import");
+                    left_out.push((disk.path().to_owned(), error.to_string()));
+                    if let Unlabelled::Format(source) = error
+                        && source.is_other_version()
+                    {
+                        other_version.get_or_insert((disk.path().to_owned(), source.clone()));
+                    }
                     continue;
                 }
             };
@@ -246,13 +262,36 @@ impl Found {
                     wanted: known.pool,
                 });
             }
-            placed.push((label.disk, disk, uberblocks));
+            placed.push((label.disk, Arc::clone(disk), uberblocks.clone()));
             if newest.as_ref().is_none_or(|known| label.txg > known.txg) {
-                newest = Some(label);
+                newest = Some(label.clone());
             }
         }
-        let label = newest.ok_or_else(|| PoolError::NoPool { paths: paths.join(", ") })?;
-        Ok(Self { label, disks: placed })
+        match (newest, other_version) {
+            (Some(label), _) => Ok(Self { label, disks: placed, left_out }),
+            (None, Some((path, source))) => Err(PoolError::OtherFormat { path, source }),
+            (None, None) => Err(PoolError::NoPool { paths: paths.join(", ") }),
+        }
+    }
+
+    /// Notes at the legs without a disk why the disk at their path is not used.
+    fn explain(&self, vdevs: &Vdevs, late: &[LateDisk]) {
+        let late = late.iter().map(|late| (late.path(), "does not answer"));
+        let left_out = self.left_out.iter().map(|(path, why)| (path.as_str(), why.as_str()));
+        for (path, why) in left_out.chain(late) {
+            tracing::warn!(disk = path, why, "disk left out of the import");
+            let missing = |leg: &&Leg| leg.device().is_none() && leg.path == path;
+            vdevs.legs().filter(missing).for_each(|leg| leg.set_absent_because(why));
+        }
+    }
+
+    /// Whether a pool can be opened with these disks alone: every vdev has enough whole legs.
+    pub(crate) fn suffices(&self, options: &PoolOptions) -> bool {
+        let vdevs = build_vdevs(&self.label, self.place_disks(), options);
+        if let Some(newest) = self.uberblocks_newest_first().first() {
+            mark_legs(&vdevs, newest, self, options.bug);
+        }
+        vdevs.in_service().all(Vdev::is_alive)
     }
 
     fn place_disks(&self) -> Vec<Vec<Option<Arc<dyn Device>>>> {
@@ -295,7 +334,13 @@ impl Found {
         legs().map(|leg| leg.guid).filter(|guid| diverged(*guid)).collect()
     }
 
-    fn uberblocks(&self) -> impl Iterator<Item = &Uberblock> {
+    /// The ring of one disk, if it is there.
+    pub(crate) fn uberblocks_of(&self, guid: Guid) -> Option<&[Uberblock]> {
+        let found = self.disks.iter().find(|(disk, ..)| *disk == guid);
+        found.map(|(_, _, uberblocks)| uberblocks.as_slice())
+    }
+
+    pub(crate) fn uberblocks(&self) -> impl Iterator<Item = &Uberblock> {
         self.disks.iter().flat_map(|(_, _, uberblocks)| uberblocks)
     }
 
@@ -327,7 +372,7 @@ impl Found {
 }
 
 /// Whether two uberblocks lead to the same blocks.
-fn lead_to_same(a: &Uberblock, b: &Uberblock) -> bool {
+pub(crate) fn lead_to_same(a: &Uberblock, b: &Uberblock) -> bool {
     (&a.bootstrap, a.bootstrap_checksum) == (&b.bootstrap, b.bootstrap_checksum)
 }
 
@@ -346,17 +391,27 @@ fn age(uberblock: &Uberblock) -> (u64, Txg) {
 
 /// Last txg of an opening that is part of the history of `new`.
 fn shared_until(opening: Guid, new: &Uberblock) -> Option<Txg> {
-    let index = new.lineage.iter().position(|known| known.id == opening)?;
+    shared_with(opening, &new.lineage, new.txg)
+}
+
+/// Last txg of an opening that is part of a history that ends with `newest`.
+fn shared_with(opening: Guid, lineage: &[Opening], newest: Txg) -> Option<Txg> {
+    let index = lineage.iter().position(|known| known.id == opening)?;
     Some(match index.checked_sub(1) {
-        Some(next) => Txg(new.lineage[next].first.0.saturating_sub(1)),
-        None => new.txg,
+        Some(next) => Txg(lineage[next].first.0.saturating_sub(1)),
+        None => newest,
     })
 }
 
 /// Whether everything that `old` knows is known to `new`.
-fn leads_to(old: &Uberblock, new: &Uberblock) -> bool {
+pub(crate) fn leads_to(old: &Uberblock, new: &Uberblock) -> bool {
+    is_part_of(old, &new.lineage, new.txg)
+}
+
+/// Whether `old` is part of a history that ends with `newest`.
+pub(crate) fn is_part_of(old: &Uberblock, lineage: &[Opening], newest: Txg) -> bool {
     let opening = old.lineage.first().map(|opening| opening.id);
-    opening.and_then(|id| shared_until(id, new)).is_some_and(|txg| old.txg <= txg)
+    opening.and_then(|id| shared_with(id, lineage, newest)).is_some_and(|txg| old.txg <= txg)
 }
 
 /// Whether each opening that led to `old` has at most one txg, beside its claim, that is unknown to
@@ -410,14 +465,20 @@ fn refuse_diverged(
 /// Builds the pool an uberblock describes, and tells up to which txg, or hands the vdevs back with
 /// the reason.
 async fn try_uberblock(
-    label: &Label,
+    found: &Found,
     vdevs: Vdevs,
     uberblock: &Uberblock,
     (how, options): (ImportOptions, &PoolOptions),
 ) -> Result<(Pool, Txg), (Vdevs, PoolError)> {
+    let label = &found.label;
     // Before anything is read: what a stale leg holds is old, and no damage.
     if options.bug != PlantedBug::StaleLegTrusted {
-        mark_stale_legs(&vdevs, uberblock);
+        mark_legs(&vdevs, uberblock, found, options.bug);
+    }
+    if !how.force
+        && let Err(error) = check_whole(label, &vdevs, uberblock)
+    {
+        return Err((vdevs, error));
     }
     let bootstrap = match read_bootstrap(label, &vdevs, uberblock).await {
         Ok(bootstrap) => bootstrap,
@@ -515,7 +576,7 @@ pub(crate) async fn forget_disk(device: &dyn Device, disk_bytes: u64) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use weir_format::{BootstrapCopy, Opening};
+    use weir_format::BootstrapCopy;
 
     use super::*;
 
@@ -535,6 +596,7 @@ mod tests {
             bootstrap_checksum: 0,
             stale_legs: Vec::new(),
             lineage: lineage.iter().map(opening).collect(),
+            unconfirmed_legs: Vec::new(),
         }
     }
 

@@ -26,10 +26,11 @@ use weir_device::Device;
 use weir_format::layout::{DISKS_MAX, MIRROR_LEGS_MAX};
 use weir_format::{Label, StaleLeg, VdevRole};
 
+use crate::confirm::shared_end;
 use crate::create::{watched, zero_log};
 use crate::error::PoolError;
-use crate::import::{discover, forget_disk};
-use crate::labels::{erase_labels, repair_config, write_labels};
+use crate::import::forget_disk;
+use crate::labels::{DiskLabels, erase_labels, read_labels, repair_config, write_labels};
 use crate::pool::Pool;
 use crate::status::LegState;
 use crate::vdev::{Leg, Vdev};
@@ -136,8 +137,9 @@ impl Pool {
         device: Arc<dyn Device>,
     ) -> Result<(), PoolError> {
         let path = device.path().to_owned();
-        let label = match discover(&*device).await? {
-            Ok(found) => found.label,
+        let labels = read_labels(&*device).await.map_err(Arc::new)?;
+        let DiskLabels { label, uberblocks } = match labels {
+            Ok(labels) => labels,
             Err(error) => {
                 let why = format!("{path} is not the disk it was: {error}");
                 return Err(PoolError::Layout { why });
@@ -155,7 +157,11 @@ impl Pool {
         let (vdev, leg) = self.leg(guid).map_err(left)?;
         self.check_disk(guid, &*device)?;
         assert!(leg.usable().is_none(), "the caller let go of it");
-        leg.bring_back(watched(device, &self.clock), self.committed_txg());
+        // An old copy of the disk misses more than the leg did when it went out of use.
+        let committed = self.committed_txg();
+        let own = shared_end(&uberblocks, &self.lineage, committed).unwrap_or(Txg(0));
+        leg.set_stale_since(own);
+        leg.bring_back(watched(device, &self.clock), committed);
         if vdev.role() == VdevRole::Spare {
             // Nothing was ever written to it.
             leg.take_as_it_is();

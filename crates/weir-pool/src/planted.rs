@@ -34,6 +34,8 @@ pub enum PlantedBug {
     OpensUnclaimed,
     /// An import takes a leg that missed writes for one that did not.
     StaleLegTrusted,
+    /// An import takes a leg for up to date whose own uberblocks end earlier than the pool's.
+    OldLegTrusted,
     /// A vdev leaves while the last uberblocks need what stood on it.
     VdevLeavesEarly,
     /// The log moves though batches in its old place are needed.

@@ -8,10 +8,12 @@
 //! - a leg is let go of by itself only where the others of its vdev that are up to date and answer
 //!   have everything: one of a mirror, as many as there are data strips of raidz.
 
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use weir_base::limits::{DISK_SILENT, HEDGE_MIN, SLOW_FACTOR, SLOW_MIN};
+use futures_util::future::{Either, select};
+use weir_base::limits::{DISK_SILENT, HEDGE_MIN, OPEN_SILENT, SLOW_FACTOR, SLOW_MIN};
 use weir_device::{Device, DiskFigures, DiskOp};
 
 use crate::hedge::patience;
@@ -20,6 +22,9 @@ use crate::vdev::{Leg, Vdev};
 
 /// Fewer operations than this say nothing about a disk.
 const JUDGED_OPS_MIN: u64 = 16;
+
+/// How often the legs of a pool that is being opened are looked at.
+const OPEN_LOOK: Duration = Duration::from_millis(500);
 
 /// What is wrong with a disk's speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,11 +109,8 @@ impl Vdev {
     /// Lets go of legs that have been silent for `limit` while those that answer have
     /// everything; each then fails its writes and is faulted like any leg that fails one.
     fn let_go_of_silent_legs(&self, limit: Duration) -> Vec<String> {
-        let answers = |leg: &Leg| {
-            leg.usable().is_some()
-                && leg.stale_after().is_none()
-                && leg.silent().is_none_or(|silent| silent < DISK_SILENT)
-        };
+        let answers =
+            |leg: &Leg| leg.is_whole() && leg.silent().is_none_or(|silent| silent < DISK_SILENT);
         if self.legs.iter().filter(|leg| answers(leg)).count() < self.legs_needed() {
             return Vec::new();
         }
@@ -169,6 +171,19 @@ impl Pool {
             }
         }
         gone
+    }
+
+    /// Drives `work`, which opens the pool, and meanwhile lets go of legs that do not answer and
+    /// that their vdevs can do without.
+    pub async fn around_silent_legs<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        loop {
+            match select(work, self.clock.sleep(OPEN_LOOK)).await {
+                Either::Left((done, _)) => return done,
+                Either::Right(((), rest)) => work = rest,
+            }
+            self.let_go_of_silent_legs(OPEN_SILENT);
+        }
     }
 
     /// Suspends the pool and fails every disk operation under way, so that nobody waits for its

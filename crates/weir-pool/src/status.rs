@@ -65,8 +65,12 @@ pub struct LegStatus {
     pub guid: Guid,
     /// State.
     pub state: LegState,
-    /// Txg after which it misses writes.
+    /// Txg after which it misses writes, or may.
     pub stale_after: Option<Txg>,
+    /// It counts as whole: only its own newest uberblock is one txg older than the pool's.
+    pub unconfirmed: bool,
+    /// Why the disk at its path is not used, while it is missing.
+    pub absent_because: Option<String>,
     /// Reads that failed.
     pub read_errors: u64,
     /// Writes and flushes that failed.
@@ -151,6 +155,8 @@ impl Pool {
                         guid: leg.guid,
                         state: leg.state(),
                         stale_after: leg.stale_after(),
+                        unconfirmed: leg.is_unconfirmed(),
+                        absent_because: leg.absent_because(),
                         read_errors: leg.read_errors.load(Ordering::Relaxed),
                         write_errors: leg.write_errors.load(Ordering::Relaxed),
                         checksum_errors: leg.checksum_errors.load(Ordering::Relaxed),

@@ -45,6 +45,8 @@ use rows::Rows;
 struct Missing {
     /// It misses what was written after this txg.
     stale_after: Option<Txg>,
+    /// It may miss nothing: only its own uberblocks end there. It counts as whole.
+    unconfirmed: bool,
     /// A resilver copied everything; the next uberblock may say so.
     copied: bool,
     /// Times it went out of use.
@@ -64,6 +66,8 @@ pub(crate) struct Leg {
     /// Absent while the disk is missing.
     device: RwLock<Option<Arc<dyn Device>>>,
     faulted: AtomicBool,
+    /// Why it has no disk, where an import saw one at its path.
+    absent_because: Mutex<Option<String>>,
     /// A person took it out of use.
     offline: AtomicBool,
     missing: Mutex<Missing>,
@@ -79,6 +83,7 @@ impl Leg {
             path,
             device: RwLock::new(device),
             faulted: AtomicBool::new(false),
+            absent_because: Mutex::default(),
             offline: AtomicBool::new(false),
             missing: Mutex::default(),
             read_errors: AtomicU64::new(0),
@@ -90,6 +95,14 @@ impl Leg {
     /// The disk, if it is there.
     pub(crate) fn device(&self) -> Option<Arc<dyn Device>> {
         self.device.read().clone()
+    }
+
+    pub(crate) fn set_absent_because(&self, why: &str) {
+        *self.absent_because.lock() = Some(why.to_owned());
+    }
+
+    pub(crate) fn absent_because(&self) -> Option<String> {
+        self.absent_because.lock().clone()
     }
 
     /// The disk, if it may be used.
@@ -115,7 +128,20 @@ impl Leg {
         self.missing.lock().stale_after
     }
 
-    /// In use, and it holds everything.
+    /// In use, and it holds everything as far as is known: also a leg that only lacks its own
+    /// newest uberblock.
+    pub(crate) fn is_whole(&self) -> bool {
+        let missing = self.missing.lock();
+        self.usable().is_some() && (missing.stale_after.is_none() || missing.unconfirmed)
+    }
+
+    /// Whether its own newest uberblock is one txg older than the pool's, and no resilver has
+    /// looked since.
+    pub(crate) fn is_unconfirmed(&self) -> bool {
+        self.missing.lock().unconfirmed
+    }
+
+    /// In use, and it holds everything for certain.
     pub(crate) fn is_up_to_date(&self) -> bool {
         self.usable().is_some() && self.stale_after().is_none()
     }
@@ -127,17 +153,37 @@ impl Leg {
 
     /// Nothing of it was there before it joined: whatever it should have is written to it.
     pub(crate) fn is_blank(&self) -> bool {
-        self.stale_after() == Some(Txg(0))
+        let missing = self.missing.lock();
+        missing.stale_after == Some(Txg(0)) && !missing.unconfirmed
     }
 
     pub(crate) fn set_stale(&self, txg: Txg) {
-        self.missing.lock().stale_after.get_or_insert(txg);
+        let mut missing = self.missing.lock();
+        missing.stale_after.get_or_insert(txg);
+        missing.unconfirmed = false;
+    }
+
+    /// It misses everything after `txg`, or after an earlier one that was known before.
+    pub(crate) fn set_stale_since(&self, txg: Txg) {
+        self.set_stale(txg);
+        let mut missing = self.missing.lock();
+        missing.stale_after = missing.stale_after.min(Some(txg));
+    }
+
+    /// It counts as whole, and a resilver has to look at what was written after `txg`.
+    pub(crate) fn set_unconfirmed(&self, txg: Txg) {
+        let mut missing = self.missing.lock();
+        missing.unconfirmed |= missing.stale_after.is_none();
+        if missing.unconfirmed {
+            missing.stale_after = Some(missing.stale_after.map_or(txg, |known| known.min(txg)));
+        }
     }
 
     /// Gives up what it misses: a person said that no other leg has it any more.
     pub(crate) fn take_as_it_is(&self) {
         if self.usable().is_some() {
-            self.missing.lock().stale_after = None;
+            let mut missing = self.missing.lock();
+            (missing.stale_after, missing.unconfirmed) = (None, false);
         }
     }
 
@@ -147,16 +193,22 @@ impl Leg {
         let mut missing = self.missing.lock();
         if self.usable().is_none() {
             missing.stale_after.get_or_insert(committed);
-            missing.copied = false;
+            (missing.copied, missing.unconfirmed) = (false, false);
         }
-        missing.stale_after.filter(|_| !missing.copied)
+        missing.stale_after.filter(|_| !missing.copied && !missing.unconfirmed)
+    }
+
+    /// The txg up to which the next uberblock calls it confirmed, if that is not the last one.
+    pub(crate) fn unconfirmed_in_next(&self) -> Option<Txg> {
+        let missing = self.missing.lock();
+        missing.stale_after.filter(|_| missing.unconfirmed && !missing.copied)
     }
 
     /// An uberblock that calls it up to date is durable.
     pub(crate) fn settle_copied(&self) {
         let mut missing = self.missing.lock();
         if std::mem::take(&mut missing.copied) {
-            missing.stale_after = None;
+            (missing.stale_after, missing.unconfirmed) = (None, false);
             tracing::info!(disk = %self.path, "disk is up to date again");
         }
     }
@@ -178,7 +230,7 @@ impl Leg {
         let mut missing = self.missing.lock();
         missing.absences += 1;
         missing.copied = false;
-        if was_in_use && missing.stale_after.is_none() {
+        if was_in_use && (missing.stale_after.is_none() || missing.unconfirmed) {
             missing.left = LEFT.fetch_add(1, Ordering::AcqRel);
         }
     }
@@ -225,7 +277,7 @@ impl Leg {
     /// lacks.
     fn judge(&self, done: Result<(), DeviceError>) -> bool {
         let done = done.map_err(|error| self.fault(&error)).is_ok();
-        done && self.is_up_to_date()
+        done && self.is_whole()
     }
 
     pub(crate) fn count_read_error(&self, error: &DeviceError) {
@@ -380,7 +432,7 @@ impl Vdev {
 
     /// Whether enough legs can be used to hold everything.
     pub(crate) fn is_alive(&self) -> bool {
-        let good: Vec<bool> = self.legs.iter().map(Leg::is_up_to_date).collect();
+        let good: Vec<bool> = self.legs.iter().map(Leg::is_whole).collect();
         self.enough(&good).is_ok()
     }
 

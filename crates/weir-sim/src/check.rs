@@ -15,7 +15,7 @@ use std::collections::HashMap;
 
 use weir_base::BLOCK_BYTES;
 use weir_dataset::{DatasetError, Engine, PropertyTarget, SnapshotId, Volume};
-use weir_pool::LegState;
+use weir_pool::{LegState, LegStatus};
 
 use crate::books::{Book, Books, Found, Presence, Recovered, SnapshotBook};
 use crate::coverage::{Met, note};
@@ -181,10 +181,14 @@ pub(crate) fn no_leg_blamed(engine: &Engine, disks: usize) -> Result<(), String>
     let legs = || status.vdevs.iter().flat_map(|vdev| &vdev.legs);
     // Cut while a replaced disk left: its vdev has one leg more then, which misses something.
     let one_more = legs().count() > disks;
-    let as_it_should_be =
-        |state| state == LegState::Online || (one_more && state == LegState::Stale);
+    // Cut between the uberblocks of two legs, one is looked at and counts as whole.
+    let as_it_should_be = |leg: &LegStatus| match leg.state {
+        LegState::Online => true,
+        LegState::Stale => one_more || leg.unconfirmed,
+        _ => false,
+    };
     let blamed =
-        legs().find(|leg| !as_it_should_be(leg.state) || leg.checksum_errors + leg.read_errors > 0);
+        legs().find(|leg| !as_it_should_be(leg) || leg.checksum_errors + leg.read_errors > 0);
     blamed.map_or(Ok(()), |leg| Err(format!("healthy disks, but {leg:?}")))
 }
 

@@ -96,6 +96,10 @@ pub enum Met {
     Suspended,
     /// A recovery found a leg that missed writes.
     LegStale,
+    /// A recovery found what a leg held earlier in place of what it held last.
+    OldLeg,
+    /// After that the leg was online, and the others were taken away.
+    OldLegAlone,
     /// A recovery had to do without one leg.
     LegAbsent,
     /// A recovery was itself cut.
@@ -130,7 +134,7 @@ pub enum Met {
 
 impl Met {
     /// Every kind.
-    pub const ALL: [Self; 53] = [
+    pub const ALL: [Self; 55] = [
         Self::NoSpace,
         Self::RootRewrite,
         Self::VolumeCreated,
@@ -169,6 +173,8 @@ impl Met {
         Self::LegFaulted,
         Self::Suspended,
         Self::LegStale,
+        Self::OldLeg,
+        Self::OldLegAlone,
         Self::LegAbsent,
         Self::RecoveryCut,
         Self::SecondGeneration,

@@ -24,7 +24,8 @@ use crate::check;
 use crate::coverage::{Coverage, Met, covered, note};
 use crate::cut::CutPlan;
 use crate::media::MediaImage;
-use crate::operator::{legs, legs_out_of_use};
+use crate::old_legs::{self, Earlier};
+use crate::operator::{legs, legs_that_lack};
 use crate::own_losses;
 use crate::rng::Rng;
 use crate::scenario::{Layout, Load, Room, Scenario, Trouble, devices};
@@ -51,6 +52,9 @@ pub struct Effort {
     pub absent_per_million: u32,
     /// Chance per million that a pool of an untroubled scenario loses nodes of its own trees.
     pub own_losses_per_million: u32,
+    /// Chance per million that a cut of an untroubled scenario is also recovered from with a leg
+    /// that holds what it held earlier.
+    pub old_per_million: u32,
 }
 
 impl Default for Effort {
@@ -62,6 +66,7 @@ impl Default for Effort {
             go_on_per_million: 20_000,
             absent_per_million: 100_000,
             own_losses_per_million: 50_000,
+            old_per_million: 50_000,
         }
     }
 }
@@ -95,6 +100,7 @@ struct Search {
     scenario: Scenario,
     effort: Effort,
     recoveries: Cell<u64>,
+    earlier: Earlier,
     violation: RefCell<Option<Violation>>,
 }
 
@@ -118,7 +124,7 @@ fn as_of(before: &Cut, running: &Running) -> Cut {
     let Some(engine) = &*running.borrow() else { return before.clone() };
     let known: Vec<usize> = legs(engine).into_iter().map(|(leg, _)| leg).collect();
     let unknown = before.absent.iter().copied().filter(|leg| !known.contains(leg));
-    let out = legs_out_of_use(engine).into_iter().map(|(leg, _)| leg);
+    let out = legs_that_lack(engine).into_iter();
     Cut { absent: out.chain(unknown).collect(), ..before.clone() }
 }
 
@@ -148,6 +154,7 @@ pub fn enumerate(scenario: Scenario, effort: Effort) -> Result<Report, Box<Viola
         scenario,
         effort,
         recoveries: Cell::default(),
+        earlier: Earlier::default(),
         violation: RefCell::default(),
     });
     let (ran, coverage) = covered(|| caught(|| search.first_generation()));
@@ -221,6 +228,9 @@ impl Search {
         odds: u32,
         running: &Running,
     ) {
+        if before.trail.is_empty() && self.violation.borrow().is_none() {
+            self.earlier.look(point, before.seed);
+        }
         let mut rng = Rng::new(before.seed).stream("cuts", point.steps);
         // Promises are made when a flush ends, so the moments around it are the ones to try.
         let odds = if point.op == DeviceOp::Flush { odds.saturating_mul(4) } else { odds };
@@ -256,7 +266,16 @@ impl Search {
         if self.violation.borrow().is_some() {
             return;
         }
-        if let Err(what) = caught(|| self.recover(cut, images, books)) {
+        let old = Rng::new(cut.seed).stream("old", 0).chance(self.effort.old_per_million)
+            && cut.absent.is_empty()
+            && old_legs::fits(&self.scenario);
+        let again = old.then(|| images.clone());
+        let judged = caught(|| {
+            self.recover(cut, images, books)?;
+            let Some(images) = again else { return Ok(()) };
+            old_legs::judge(&self.scenario, cut.seed, &self.earlier, images, books)
+        });
+        if let Err(what) = judged {
             let (step, plan) = cut.trail[0];
             let later = &cut.trail[1..];
             let what = if later.is_empty() { what } else { format!("then {later:?}: {what}") };
@@ -379,7 +398,7 @@ async fn open(
     let disks: Vec<Arc<dyn Device>> = devices(world);
     let there = disks.into_iter().enumerate().filter(|(n, _)| !absent.contains(n));
     let disks = there.map(|(_, disk)| disk).collect();
-    let how = ImportOptions { force: false, opening: Guid(opening) };
+    let how = ImportOptions { force: false, opening: Guid(opening), waits_for_all: false };
     let engine = Engine::open(disks, how, &scenario.options(world)).await?;
     scenario.shrink_tables(&engine);
     Ok(engine)

@@ -28,6 +28,7 @@ mod executor;
 mod fault;
 mod history;
 mod media;
+mod old_legs;
 mod operator;
 mod own_losses;
 mod ranges;

@@ -43,6 +43,15 @@ pub(crate) fn legs(engine: &Engine) -> Vec<(usize, LegState)> {
     legs.map(|leg| (number(&leg.path).expect("disks are numbered"), leg.state)).collect()
 }
 
+/// Those that may lack something: an unconfirmed leg does not, on disks that keep their word.
+pub(crate) fn legs_that_lack(engine: &Engine) -> Vec<usize> {
+    let vdevs = engine.pool().status().vdevs.into_iter();
+    let unconfirmed: Vec<_> = vdevs.flat_map(|vdev| vdev.legs).map(|leg| leg.unconfirmed).collect();
+    let all = legs(engine).into_iter().zip(unconfirmed);
+    let lack = all.filter(|((_, state), unconfirmed)| *state != LegState::Online && !unconfirmed);
+    lack.map(|((leg, _), _)| leg).collect()
+}
+
 /// Those that are not online.
 pub(crate) fn legs_out_of_use(engine: &Engine) -> Vec<(usize, LegState)> {
     legs(engine).into_iter().filter(|(_, state)| *state != LegState::Online).collect()

@@ -93,7 +93,7 @@ fn in_world(
 }
 
 async fn open(scenario: &Scenario, world: &SimWorld, opening: u64) -> Result<Arc<Engine>, String> {
-    let how = ImportOptions { force: false, opening: Guid(opening) };
+    let how = ImportOptions { force: false, opening: Guid(opening), waits_for_all: false };
     let engine = Engine::open(devices(world), how, &scenario.options(world)).await;
     let engine = engine.map_err(|error| format!("open: {error}"))?;
     scenario.shrink_tables(&engine);

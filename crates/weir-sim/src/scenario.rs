@@ -254,6 +254,7 @@ impl Scenario {
             PlantedBug::StaleLegTrusted
                 | PlantedBug::ResilverSkipsRange
                 | PlantedBug::OpensUnclaimed
+                | PlantedBug::OldLegTrusted
         );
         if of_legs {
             scenario.layout = [Layout::Mirror, Layout::Raidz1][seed as usize % 2];

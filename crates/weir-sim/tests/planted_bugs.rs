@@ -16,6 +16,7 @@ const EFFORT: Effort = Effort {
     go_on_per_million: 20_000,
     absent_per_million: 100_000,
     own_losses_per_million: 0,
+    old_per_million: 20_000,
 };
 
 /// Legs that come and go: several generations, and often one of two legs alone.
@@ -26,6 +27,7 @@ const LEGS: Effort = Effort {
     go_on_per_million: 500_000,
     absent_per_million: 500_000,
     own_losses_per_million: 0,
+    old_per_million: 0,
 };
 
 /// Openings that are cut themselves, while a leg is away that comes back later.
@@ -36,6 +38,18 @@ const OPENINGS: Effort = Effort {
     go_on_per_million: 0,
     absent_per_million: 600_000,
     own_losses_per_million: 0,
+    old_per_million: 0,
+};
+
+/// Old copies of legs, often.
+const OLD: Effort = Effort {
+    steps_per_million: 20_000,
+    plans_per_step: 1,
+    nested_per_million: 50_000,
+    go_on_per_million: 50_000,
+    absent_per_million: 0,
+    own_losses_per_million: 0,
+    old_per_million: 1_000_000,
 };
 
 /// Runs that are not cut, for what is wrong before any crash: many of them take little time.
@@ -46,6 +60,7 @@ const RUNS: Effort = Effort {
     go_on_per_million: 0,
     absent_per_million: 0,
     own_losses_per_million: 0,
+    old_per_million: 0,
 };
 
 /// The first of `seeds` that breaks a promise, and what it says.
@@ -123,6 +138,11 @@ fn a_stale_leg_that_is_trusted_is_noticed() {
 }
 
 #[test]
+fn an_old_copy_of_a_leg_that_is_trusted_is_noticed() {
+    is_noticed_with(PlantedBug::OldLegTrusted, 20, OLD);
+}
+
+#[test]
 fn an_opening_that_writes_before_it_is_the_newest_is_noticed() {
     is_noticed_with(PlantedBug::OpensUnclaimed, 20, OPENINGS);
 }
@@ -150,6 +170,7 @@ fn without_a_planted_bug_nothing_is_noticed() {
     assert_eq!(first_violation(PlantedBug::None, 20, EFFORT), None);
     assert_eq!(first_violation(PlantedBug::None, 20, LEGS), None);
     assert_eq!(first_violation(PlantedBug::None, 2, OPENINGS), None);
+    assert_eq!(first_violation(PlantedBug::None, 6, OLD), None);
 }
 
 #[test]
@@ -216,7 +237,7 @@ fn sharing_a_block_that_was_freed_is_noticed() {
 
 #[test]
 fn clones_of_one_txg_that_are_not_sorted_are_noticed() {
-    is_noticed(PlantedBug::ClonesUnsorted, 20);
+    is_noticed(PlantedBug::ClonesUnsorted, 60);
 }
 
 #[test]

@@ -190,7 +190,7 @@ impl Manager {
         &self,
         name: &str,
         paths: Vec<PathBuf>,
-        force: bool,
+        (force, waits_for_all): (bool, bool),
     ) -> Result<OpenPool, ApiError> {
         let options = self.options();
         let activity = Activity::current();
@@ -205,7 +205,7 @@ impl Manager {
             {
                 return Err(disks::device_error(error));
             }
-            let how = ImportOptions { force, opening: guid() };
+            let how = ImportOptions { force, opening: guid(), waits_for_all };
             Engine::open(disks, how, &options).await.map_err(|error| api_error(&error))
         };
         OpenPool::start(name, open).await

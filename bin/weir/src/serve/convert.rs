@@ -410,13 +410,19 @@ fn api_kind(kind: FormatKind) -> VdevKind {
 fn disk(leg: &LegStatus) -> DiskStatus {
     let (state, note) = match leg.state {
         LegState::Online => (Health::Online, None),
+        LegState::Stale if leg.unconfirmed => {
+            (Health::Degraded, Some("may lack the last txg; being compared".to_owned()))
+        }
         LegState::Stale => {
             let after = leg.stale_after.unwrap_or_default();
             (Health::Degraded, Some(format!("misses writes after txg {after}")))
         }
         LegState::Faulted => (Health::Faulted, Some("a write or flush failed".to_owned())),
         LegState::Offline => (Health::Offline, Some("taken offline".to_owned())),
-        LegState::Missing => (Health::Unavailable, Some("missing".to_owned())),
+        LegState::Missing => {
+            let why = leg.absent_because.as_deref().unwrap_or("missing");
+            (Health::Unavailable, Some(why.to_owned()))
+        }
     };
     let slow = leg.slow.map(slowness);
     DiskStatus {

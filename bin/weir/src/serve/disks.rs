@@ -6,10 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 
+use futures_util::stream::{self, StreamExt as _};
 use weir_api::ApiError;
 use weir_api::types::{VdevKind as ApiKind, VdevRole as ApiRole, VdevSpec as ApiVdev};
+use weir_base::limits::{LABELS_AT_ONCE, LABELS_WAIT};
 use weir_base::size::Human;
 use weir_base::{ErrorKind, Guid};
 use weir_device::{Device, DeviceError, DeviceOp, FileDevice, OpenMode, probe_device};
@@ -211,6 +214,7 @@ pub(crate) struct Scan {
 /// Looks at the named files, devices and directories (or at all block devices) for pools.
 pub(crate) async fn scan(search: &[String], activity: &Activity) -> Scan {
     let mut scan = Scan::default();
+    let mut disks = Vec::new();
     for path in candidates(search, activity) {
         let disk = match open(&path, OpenMode::ReadOnly, 0, activity) {
             Ok(disk) => disk,
@@ -222,14 +226,28 @@ pub(crate) async fn scan(search: &[String], activity: &Activity) -> Scan {
                 continue;
             }
         };
-        let found = match discover(&*disk).await {
-            Ok(Ok(found)) => found,
-            Ok(Err(error)) if error.is_other_version() => {
+        disks.push((path, disk));
+    }
+    // Side by side: one that does not answer must not hide the pools on the others.
+    let looks = disks.into_iter().map(|(path, disk)| async move {
+        let found = compio::time::timeout(LABELS_WAIT, discover(&*disk)).await;
+        (path, disk, found)
+    });
+    let mut looks = pin!(stream::iter(looks).buffered(LABELS_AT_ONCE));
+    while let Some((path, disk, found)) = looks.next().await {
+        let found = match found {
+            Err(_) => {
+                let seconds = LABELS_WAIT.as_secs();
+                scan.unknown.push(format!("{} gave no answer in {seconds} s", disk.path()));
+                continue;
+            }
+            Ok(Ok(Ok(found))) => found,
+            Ok(Ok(Err(error))) if error.is_other_version() => {
                 scan.unknown.push(format!("{}: {error}", disk.path()));
                 scan.other_version = true;
                 continue;
             }
-            Ok(Err(_)) | Err(_) => continue,
+            Ok(Ok(Err(_)) | Err(_)) => continue,
         };
         let pool = scan
             .pools

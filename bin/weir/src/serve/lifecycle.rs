@@ -95,7 +95,9 @@ impl Manager {
         let pool = OpenPool::start(&name, open).await?;
         let (mut warnings, measured) = warned.await.unwrap_or_default();
         let flush_checks = flush_check::tell(measured, &name, &mut warnings, &self.record.events);
-        self.remember(|state| state.pools.push(KnownPool { name: name.clone(), disks: paths }))?;
+        self.remember(|state| {
+            state.pools.push(KnownPool { name: name.clone(), disks: paths, degraded: false });
+        })?;
         let pool = self.insert(&name, pool);
         let change = PoolChange { outcome: Outcome::Created, warnings, pool };
         Ok(PoolCreated { change, flush_checks })
@@ -130,10 +132,12 @@ impl Manager {
             return Err(ApiError::new(ErrorKind::Exists, message));
         }
         let disks: Vec<PathBuf> = found.disks.into_values().collect();
-        let pool = self.open(&name, disks.clone(), request.force).await?;
+        let pool = self.open(&name, disks.clone(), (request.force, false)).await?;
         // Another server may have renamed what a schedule is of.
         self.follow_names(&pool.engine)?;
-        self.remember(|state| state.pools.push(KnownPool { name: name.clone(), disks }))?;
+        self.remember(|state| {
+            state.pools.push(KnownPool { name: name.clone(), disks, degraded: false });
+        })?;
         let pool = self.insert(&name, pool);
         Ok(PoolChange { outcome: Outcome::Changed, warnings: Vec::new(), pool })
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedMutexGuard;
 use weir_api::ApiError;
-use weir_api::types::PoolStatus;
+use weir_api::types::{Health, PoolStatus};
 use weir_base::ErrorKind;
 use weir_base::limits::DISK_SILENT;
 
@@ -43,6 +43,28 @@ impl Manager {
     /// The status of every open pool.
     pub(super) fn open_pools(&self) -> Vec<PoolStatus> {
         self.entries().iter().map(|(_, pool)| convert::pool(&pool.engine)).collect()
+    }
+
+    /// Remembers which pools are not whole.
+    pub(super) fn remember_health(&self, pools: &[PoolStatus]) {
+        let degraded = |name: &str| {
+            let pool = pools.iter().find(|pool| pool.name == name);
+            pool.map(|pool| pool.state != Health::Online)
+        };
+        let known = self.state.lock().state.pools.clone();
+        let changed =
+            known.iter().any(|known| degraded(&known.name).is_some_and(|d| d != known.degraded));
+        if !changed {
+            return;
+        }
+        let remembered = self.remember(|state| {
+            for known in &mut state.pools {
+                known.degraded = degraded(&known.name).unwrap_or(known.degraded);
+            }
+        });
+        if let Err(error) = remembered {
+            tracing::warn!(%error, "the health of pools is not remembered");
+        }
     }
 
     /// The disks of an open pool that do not answer, each with for how long; `None` when no such
@@ -90,8 +112,8 @@ impl Manager {
     }
 
     async fn reopen(&self, known: KnownPool) {
-        let KnownPool { name, disks } = known;
-        let opened = self.open(&name, disks, false).await;
+        let KnownPool { name, disks, degraded } = known;
+        let opened = self.open(&name, disks, (false, degraded)).await;
         let _changes = self.changes.lock(&name).await;
         if !self.pools.read().contains_key(&name) {
             // Exported by force meanwhile.

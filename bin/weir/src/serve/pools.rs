@@ -193,6 +193,9 @@ async fn work(engine: Arc<Engine>, mut jobs: mpsc::UnboundedReceiver<Job>) {
             tracing::error!(pool = scanner.pool().name(), %error, "no more scrubs and resilvers");
         }
     });
+    let host = Arc::clone(&engine);
+    // Ends with the runtime: a disk may never answer.
+    compio::runtime::spawn(async move { host.welcome_late_disks().await }).detach();
     while let Some(job) = jobs.recv().await {
         compio::runtime::spawn(job(Arc::clone(&engine))).detach();
     }

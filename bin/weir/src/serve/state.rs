@@ -20,6 +20,10 @@ use weir_base::ErrorKind;
 pub(super) struct KnownPool {
     pub(super) name: String,
     pub(super) disks: Vec<PathBuf>,
+    /// Whether a disk was missing or incomplete when the pool was last seen: then the disks that
+    /// answer first may be the ones that miss its last writes.
+    #[serde(default)]
+    pub(super) degraded: bool,
 }
 
 /// An export.

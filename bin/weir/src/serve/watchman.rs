@@ -54,6 +54,7 @@ pub(super) async fn watch(manager: Arc<Manager>, events: Arc<Events>) {
             events.add(NewEvent { level, kind, pool: Some(pool), disk: Some(disk), message });
         }
         let now = manager.open_pools();
+        manager.remember_health(&now);
         for event in seen.look(now) {
             events.add(event);
         }

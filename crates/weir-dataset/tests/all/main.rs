@@ -16,6 +16,7 @@ mod legs;
 mod limits;
 mod lost_nodes;
 mod model;
+mod old_legs;
 mod own_trees;
 mod raidz;
 mod raidz_scans;

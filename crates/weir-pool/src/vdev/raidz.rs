@@ -171,7 +171,7 @@ impl Vdev {
         let stuck = slow.iter().all(|leg| is_silent(&self.legs[*leg]));
         let answers = |leg: &Leg| if stuck { !is_silent(leg) } else { !leg.is_avoided() };
         let legs = self.legs.iter().enumerate().filter(|(index, _)| !slow.contains(index));
-        legs.filter(|(_, leg)| leg.is_up_to_date() && answers(leg)).count() >= rows.data
+        legs.filter(|(_, leg)| leg.is_whole() && answers(leg)).count() >= rows.data
     }
 
     /// What was read; or the legs that take too long, if the others can do without them.

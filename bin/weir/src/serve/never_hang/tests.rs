@@ -16,6 +16,7 @@ use weir_api::types::{
     VolumeCreate, VolumeDestroy, VolumeResize, VolumeSet,
 };
 use weir_api::{Address, Answer, Client, Control, Listener};
+use weir_base::limits::LABELS_WAIT;
 use weir_device::{DeviceOp, Faults};
 
 use super::*;
@@ -414,6 +415,44 @@ async fn the_server_starts_though_a_pool_is_frozen() {
     };
     tokio::time::timeout(BOUND, opened).await.unwrap();
     assert_eq!(server.client.export_list().await.unwrap().exports.len(), 2);
+}
+
+// A leg that hung kept its pool closed at the start for as long as its labels took, though the
+// other leg had everything.
+#[tokio::test]
+async fn a_mirror_opens_at_the_start_without_a_frozen_leg_and_takes_it_back() {
+    let server = start();
+    let [first, _] = server.pool("part").await;
+    server.manager.shut_down().await.unwrap();
+    let Server { dir, manager, serving, .. } = server;
+    serving.abort();
+    serving.await.unwrap_err();
+    drop(manager);
+    first.freeze();
+
+    let server = start_in(dir);
+    server.manager.reopen_pools().await;
+    let opened = async {
+        while server.volume("part/w").await.is_err() {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::time::timeout(3 * LABELS_WAIT, opened).await.unwrap();
+    let status = server.client.pool_status("part".into()).await.unwrap();
+    let states: Vec<_> = status.vdevs[0].disks.iter().map(|disk| disk.state).collect();
+    assert_eq!(states, [Health::Unavailable, Health::Online]);
+
+    first.clear();
+    let whole = async {
+        loop {
+            let status = server.client.pool_status("part".into()).await.unwrap();
+            if status.state == Health::Online {
+                break;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::time::timeout(8 * BOUND, whole).await.unwrap();
 }
 
 #[tokio::test]

@@ -1,0 +1,252 @@
+//! Disks whose content is older than the pool, or foreign, put back into it; on disks in memory.
+//!
+//! Not here: old copies under load and power cuts (the simulator), the real binary (bin/weir).
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use crate::common::{as_devices, import, now, options};
+use weir_base::{ErrorKind, Guid};
+use weir_dataset::{DatasetError, Engine, VolumeSpec};
+use weir_device::{Device, Durability, IoBuf, MemoryDevice};
+use weir_format::layout::{CONFIG_BYTES, LABEL_BYTES, RING_OFFSET, label_offsets};
+use weir_format::{Compression, VdevKind, VdevRole};
+use weir_pool::{CreateOptions, ImportOptions, LegState, PoolError, ScanState, VdevSpec};
+
+const MEMORY_BYTES: u64 = 64 << 20;
+const MIB: usize = 1 << 20;
+const DISK: usize = 64 * MIB;
+
+type Disk = Arc<MemoryDevice>;
+
+fn disk(name: &str) -> Disk {
+    Arc::new(MemoryDevice::new(name, DISK))
+}
+
+/// What a disk holds now, on another one of the same name.
+fn copy_of(disk: &Disk) -> Disk {
+    let copy = MemoryDevice::new(disk.path(), DISK);
+    for at in (0..DISK).step_by(MIB) {
+        let (done, bytes) = now(disk.read_at(at as u64, IoBuf::zeroed(MIB)));
+        done.unwrap();
+        let write = copy.write_at(at as u64, Arc::new(bytes), 0..MIB, Durability::Durable);
+        now(write).unwrap();
+    }
+    Arc::new(copy)
+}
+
+fn made(kinds: &[(VdevKind, &[&Disk])]) -> Arc<Engine> {
+    let mut next = 0;
+    let mut guid = || {
+        next += 1;
+        Guid(next)
+    };
+    let vdevs: Vec<VdevSpec> = kinds
+        .iter()
+        .map(|(kind, disks)| {
+            let disks: Vec<Disk> = disks.iter().map(|disk| Arc::clone(disk)).collect();
+            VdevSpec { kind: *kind, role: VdevRole::Data, disks: as_devices(&disks) }
+        })
+        .collect();
+    let (sizes, options) = (CreateOptions::default(), options(MEMORY_BYTES));
+    let engine = now(Engine::create("tank", &vdevs, sizes, &options, &mut guid)).unwrap();
+    let spec = VolumeSpec { name: "v".into(), size_bytes: 32 << 20, compression: Compression::Off };
+    now(engine.create_volume(&spec)).unwrap();
+    engine
+}
+
+fn data(seed: u8) -> Vec<u8> {
+    (0..4 * MIB).map(|at| seed ^ (at / 4096) as u8 ^ (at % 251) as u8).collect()
+}
+
+/// Writes at a place and commits, so that each call is one txg at least.
+fn write(engine: &Engine, at: usize, data: &[u8]) {
+    now(engine.volume("v").unwrap().write(at as u64, data)).unwrap();
+    now(engine.commit()).unwrap();
+}
+
+fn open_with(disks: &[&Disk], how: ImportOptions) -> Result<Arc<Engine>, DatasetError> {
+    let disks = disks.iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect();
+    now(Engine::open(disks, how, &options(MEMORY_BYTES)))
+}
+
+fn open(disks: &[&Disk]) -> Result<Arc<Engine>, DatasetError> {
+    open_with(disks, import())
+}
+
+/// Lets scans run until every leg is online, and stops the engine.
+fn resilver(engine: &Engine) {
+    let looks = Cell::new(0);
+    now(engine.run_scans(|_| {
+        looks.set(looks.get() + 1);
+        let online = states(engine).iter().all(|(_, state)| *state == LegState::Online);
+        if online || looks.get() > 100 {
+            engine.stop();
+        }
+        std::future::ready(())
+    }))
+    .unwrap();
+    assert_eq!(engine.pool().scan_status().unwrap().state, ScanState::Finished);
+}
+
+fn states(engine: &Engine) -> Vec<(String, LegState)> {
+    let vdevs = engine.pool().status().vdevs;
+    vdevs.into_iter().flat_map(|v| v.legs).map(|leg| (leg.path, leg.state)).collect()
+}
+
+fn state_of(engine: &Engine, name: &str) -> LegState {
+    engine.pool().find_leg(name).unwrap().2
+}
+
+fn holds(engine: &Engine, at: usize, data: &[u8]) -> bool {
+    let mut out = vec![0; data.len()];
+    let read = now(engine.volume("v").unwrap().read(at as u64, &mut out));
+    read.is_ok() && out == data
+}
+
+/// A mirror of two with an old copy of its second disk, from before the last two writes.
+fn with_old_copy() -> (Disk, Disk, Vec<[u8; 1]>) {
+    let (a, b) = (disk("a"), disk("b"));
+    let engine = made(&[(VdevKind::Mirror, &[&a, &b])]);
+    write(&engine, 0, &data(1));
+    let old = copy_of(&b);
+    write(&engine, 4 * MIB, &data(2));
+    write(&engine, 8 * MIB, &data(3));
+    drop(engine);
+    (a, old, vec![[1], [2], [3]])
+}
+
+fn assert_holds_all(engine: &Engine, seeds: &[[u8; 1]]) {
+    for (index, [seed]) in seeds.iter().enumerate() {
+        assert!(holds(engine, index * 4 * MIB, &data(*seed)), "write {seed}");
+    }
+}
+
+// An old copy of a disk was ONLINE: nothing was copied to it, and everything was lost with the
+// good disk.
+#[test]
+fn old_copy_of_a_disk_is_stale_and_resilvered_before_it_counts() {
+    let (a, old, seeds) = with_old_copy();
+    let engine = open(&[&a, &old]).unwrap();
+    assert_eq!(state_of(&engine, "b"), LegState::Stale);
+    let good = engine.pool().find_leg("a").unwrap().0;
+    assert!(engine.pool().take_leg_offline(good).is_err(), "the only whole disk");
+    drop(engine);
+    // It is not forgotten by an opening that ends before the resilver.
+    assert!(open(&[&old]).is_err(), "it was opened alone");
+    let engine = open(&[&a, &old]).unwrap();
+    assert_eq!(state_of(&engine, "b"), LegState::Stale);
+    resilver(&engine);
+    assert_eq!(state_of(&engine, "b"), LegState::Online);
+    drop(engine);
+    assert_holds_all(&open(&[&old]).unwrap(), &seeds);
+}
+
+#[test]
+fn old_copy_of_a_disk_that_comes_back_while_the_pool_is_open_misses_more() {
+    let (a, old, seeds) = with_old_copy();
+    let engine = open(&[&a]).unwrap();
+    write(&engine, 12 * MIB, &data(4));
+    let (b, _, state) = engine.pool().find_leg("b").unwrap();
+    assert_eq!(state, LegState::Missing);
+    now(engine.pool().bring_leg_back(b, Arc::clone(&old) as Arc<dyn Device>)).unwrap();
+    engine.leg_came_back();
+    resilver(&engine);
+    drop(engine);
+    let engine = open(&[&old]).unwrap();
+    assert_holds_all(&engine, &seeds);
+    assert!(holds(&engine, 12 * MIB, &data(4)));
+}
+
+#[test]
+fn old_copy_of_a_raidz_disk_is_resilvered() {
+    let disks = [disk("a"), disk("b"), disk("c")];
+    let engine = made(&[(VdevKind::Raidz1, &[&disks[0], &disks[1], &disks[2]])]);
+    write(&engine, 0, &data(1));
+    let old = copy_of(&disks[1]);
+    write(&engine, 4 * MIB, &data(2));
+    write(&engine, 8 * MIB, &data(3));
+    drop(engine);
+    let engine = open(&[&disks[0], &old, &disks[2]]).unwrap();
+    assert_eq!(state_of(&engine, "b"), LegState::Stale);
+    resilver(&engine);
+    drop(engine);
+    assert_holds_all(&open(&[&disks[0], &old]).unwrap(), &[[1], [2], [3]]);
+}
+
+#[test]
+fn disk_without_any_readable_uberblock_is_stale_from_the_beginning() {
+    let (a, b) = (disk("a"), disk("b"));
+    let engine = made(&[(VdevKind::Mirror, &[&a, &b])]);
+    write(&engine, 0, &data(1));
+    drop(engine);
+    for label in label_offsets(DISK as u64).map(|at| at as usize) {
+        let ring = label + RING_OFFSET as usize..label + LABEL_BYTES as usize;
+        b.corrupt(ring, |byte| *byte ^= 0x55);
+    }
+    let engine = open(&[&a, &b]).unwrap();
+    let status = engine.pool().status();
+    assert_eq!(status.vdevs[0].legs[1].stale_after.map(|txg| txg.0), Some(0));
+    resilver(&engine);
+    drop(engine);
+    assert!(holds(&open(&[&b]).unwrap(), 0, &data(1)));
+}
+
+#[test]
+fn old_copy_of_the_only_disk_of_a_vdev_needs_force() {
+    let (a, b) = (disk("a"), disk("b"));
+    let engine = made(&[(VdevKind::Disk, &[&a]), (VdevKind::Disk, &[&b])]);
+    write(&engine, 0, &data(1));
+    let old = copy_of(&b);
+    write(&engine, 4 * MIB, &data(2));
+    write(&engine, 8 * MIB, &data(3));
+    drop(engine);
+    let error = open(&[&a, &old]).map(drop).unwrap_err();
+    assert!(matches!(&error, DatasetError::Pool(PoolError::OldDisks { .. })), "{error}");
+    assert!(error.to_string().contains("b holds txg"), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+}
+
+#[test]
+fn restart_after_a_clean_end_leaves_every_disk_online() {
+    let (a, b) = (disk("a"), disk("b"));
+    let mut engine = made(&[(VdevKind::Mirror, &[&a, &b])]);
+    for seed in 1..4 {
+        write(&engine, 0, &data(seed));
+        drop(engine);
+        engine = open(&[&a, &b]).unwrap();
+    }
+    assert!(states(&engine).iter().all(|(_, state)| *state == LegState::Online));
+}
+
+/// Makes every config copy say another format version, as a flipped bit or another weir does.
+fn set_version(disk: &Disk, version: u8) {
+    for label in label_offsets(DISK as u64).map(|at| at as usize) {
+        for copy in [label, label + CONFIG_BYTES] {
+            disk.corrupt(copy + 8..copy + 9, |byte| *byte = version);
+        }
+    }
+}
+
+// One leg whose label named another format version closed a whole mirror, while any other foreign
+// content left it degraded. The version is outside the label's checksum.
+#[test]
+fn one_disk_of_another_format_version_leaves_the_pool_degraded() {
+    let (a, b) = (disk("a"), disk("b"));
+    let engine = made(&[(VdevKind::Mirror, &[&a, &b])]);
+    write(&engine, 0, &data(1));
+    drop(engine);
+    set_version(&a, 200);
+    let engine = open(&[&a, &b]).unwrap();
+    assert!(holds(&engine, 0, &data(1)));
+    assert_eq!(
+        (state_of(&engine, "a"), state_of(&engine, "b")),
+        (LegState::Missing, LegState::Online)
+    );
+    let why = engine.pool().status().vdevs[0].legs[0].absent_because.clone().unwrap();
+    assert!(why.contains("version 200"), "{why}");
+    drop(engine);
+    set_version(&b, 200);
+    let error = open(&[&a, &b]).map(drop).unwrap_err();
+    assert!(matches!(error, DatasetError::Pool(PoolError::OtherFormat { .. })), "{error}");
+}

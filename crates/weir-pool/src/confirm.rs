@@ -1,0 +1,105 @@
+//! Which legs hold what an uberblock leads to: the uberblock's own list, lowered by the uberblock
+//! ring of each leg.
+//!
+//! Not here: choosing the uberblock (import), legs that went on without the others (import,
+//! `Diverged`).
+//!
+//! A commit writes its uberblock to every leg in use before the next txg begins, and a leg that
+//! fails meanwhile is listed as stale from then on. So the ring of a leg that is not listed ends at
+//! the pool's newest txg, or one txg earlier where the power failed between two legs. A ring that
+//! ends earlier belongs to an old copy of the disk, or to a disk that lost writes it had called
+//! durable.
+//!
+//! Invariants:
+//! - claims do not count: they repeat an older uberblock, and a leg without them misses nothing;
+//! - a leg whose ring ends two or more txgs early is stale from the end of its ring;
+//! - a leg whose ring ends one txg early is unconfirmed: on an honest disk the rows of that txg
+//!   were flushed before its uberblock was written, so the leg counts as whole and is resilvered;
+//! - of what the uberblock lists and what the ring says, the earlier txg counts.
+
+use weir_base::Txg;
+use weir_format::{Opening, StaleLeg, Uberblock};
+
+use crate::import::{Found, is_part_of, lead_to_same, leads_to};
+use crate::planted::PlantedBug;
+use crate::vdev::{Leg, Vdev, Vdevs};
+
+/// Marks each leg as `uberblock` and the leg's own ring say.
+pub(crate) fn mark_legs(vdevs: &Vdevs, uberblock: &Uberblock, found: &Found, bug: PlantedBug) {
+    let content_txg = content_txg(uberblock, found);
+    for vdev in vdevs.in_service() {
+        let joined_with_it = first_txg(vdev, uberblock, found).is_none_or(|txg| txg >= content_txg);
+        for leg in &vdev.legs {
+            let listed = |list: &[StaleLeg]| {
+                list.iter().find(|stale| stale.guid == leg.guid).map(|stale| stale.after)
+            };
+            if let Some(after) = listed(&uberblock.stale_legs) {
+                leg.set_stale_since(after);
+            }
+            if let Some(after) = listed(&uberblock.unconfirmed_legs) {
+                leg.set_unconfirmed(after);
+            }
+            if bug == PlantedBug::OldLegTrusted {
+                continue;
+            }
+            let own = found.uberblocks_of(leg.guid).map(|own| ring_end(own, uberblock));
+            match own {
+                // Not there. When it comes back its ring is read.
+                None => {}
+                Some(None) if joined_with_it => leg.set_unconfirmed(Txg(0)),
+                Some(None) => note_old(leg, Txg(0), content_txg),
+                Some(Some(end)) if end >= content_txg => {}
+                Some(Some(end)) if end.next() == content_txg => {
+                    if listed(&uberblock.stale_legs).is_some() {
+                        leg.set_stale_since(end);
+                    } else {
+                        leg.set_unconfirmed(end);
+                    }
+                }
+                Some(Some(end)) => note_old(leg, end, content_txg),
+            }
+        }
+    }
+}
+
+/// The txg that wrote what an uberblock leads to: all newer ones are claims.
+///
+/// The first txg of each opening but the oldest is a claim. The disk that has the uberblock with
+/// the content may be away, so this is read from the lineage; rings help where that is cut off.
+fn content_txg(uberblock: &Uberblock, found: &Found) -> Txg {
+    let mut content = uberblock.txg;
+    for (opening, _before) in uberblock.lineage.iter().zip(uberblock.lineage.iter().skip(1)) {
+        if opening.first != content {
+            break;
+        }
+        content = Txg(content.0.saturating_sub(1));
+    }
+    let same = found.uberblocks().filter(|other| lead_to_same(other, uberblock));
+    same.map(|other| other.txg).min().map_or(content, |oldest| oldest.min(content))
+}
+
+fn note_old(leg: &Leg, end: Txg, newest: Txg) {
+    let known = leg.stale_after().is_some_and(|after| after <= end);
+    if !known {
+        let (disk, end, newest) = (&leg.path, end.0, newest.0);
+        tracing::error!(disk, end, newest, "disk holds an older state than the pool: it is stale");
+    }
+    leg.set_stale_since(end);
+}
+
+/// The newest txg that a leg's own uberblocks share with the history of `newest`.
+fn ring_end(own: &[Uberblock], newest: &Uberblock) -> Option<Txg> {
+    shared_end(own, &newest.lineage, newest.txg)
+}
+
+/// The newest txg that a leg's own uberblocks share with a history that ends with `newest`.
+pub(crate) fn shared_end(own: &[Uberblock], lineage: &[Opening], newest: Txg) -> Option<Txg> {
+    own.iter().filter(|own| is_part_of(own, lineage, newest)).map(|own| own.txg).max()
+}
+
+/// The oldest txg of the history of `newest` that any leg of a vdev has an uberblock of. A vdev
+/// that was added since has none of before.
+fn first_txg(vdev: &Vdev, newest: &Uberblock, found: &Found) -> Option<Txg> {
+    let own = vdev.legs.iter().filter_map(|leg| found.uberblocks_of(leg.guid)).flatten();
+    own.filter(|own| leads_to(own, newest)).map(|own| own.txg).min()
+}

@@ -1,0 +1,197 @@
+//! A leg with old content: what one disk held earlier in the same run is put back, as when a person
+//! reattaches an old copy, or when a disk lost everything that came after some flush. Once the pool
+//! calls every leg online, the others are taken away and every byte is judged.
+//!
+//! Not here: which moments are cut (enumerate), the judgement itself (check).
+//!
+//! Invariants:
+//! - one leg is old, and no other lacks anything: the redundancy covers it;
+//! - the old content is of the same line of openings, from before the cut.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_base::Guid;
+use weir_dataset::Engine;
+use weir_pool::{ImportOptions, LegState, PoolError, VdevStatus};
+
+use crate::books::Books;
+use crate::check;
+use crate::coverage::{Met, note};
+use crate::cut::CutPlan;
+use crate::disk::SimDisk;
+use crate::media::MediaImage;
+use crate::operator::legs_out_of_use;
+use crate::rng::Rng;
+use crate::scenario::{Scenario, Trouble, devices};
+use crate::world::{CutPoint, SimWorld};
+
+/// Moments of a run whose disks are kept, and the chance per million that a step is one.
+const KEPT_MAX: usize = 4;
+const KEPT_PER_MILLION: u32 = 5_000;
+/// Looks at a resilver until it is done.
+const LOOKS_MAX: usize = 2_000;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
+
+/// The disks of a run at some earlier moments.
+#[derive(Default)]
+pub(crate) struct Earlier(RefCell<Vec<Vec<MediaImage>>>);
+
+impl Earlier {
+    /// Keeps the disks as they are now, now and then: with all that was written, or with what was
+    /// flushed alone.
+    pub(crate) fn look(&self, point: &CutPoint<'_>, seed: u64) {
+        let mut rng = Rng::new(seed).stream("earlier", point.steps);
+        if !rng.chance(KEPT_PER_MILLION) {
+            return;
+        }
+        let plan = if rng.coin() { CutPlan::Nothing } else { CutPlan::Everything };
+        let mut kept = self.0.borrow_mut();
+        if kept.len() == KEPT_MAX {
+            kept.remove(rng.index(KEPT_MAX));
+        }
+        kept.push(point.cut(plan));
+    }
+}
+
+/// Whether a scenario has legs that may be old.
+pub(crate) fn fits(scenario: &Scenario) -> bool {
+    scenario.layout.disks() > 1 && scenario.trouble == Trouble::None && !scenario.reshapes
+}
+
+/// Recovers from `images` with an old leg among them, waits until every leg is online, takes away
+/// as many of the others as the redundancy covers, and judges what is left.
+pub(crate) fn judge(
+    scenario: &Scenario,
+    seed: u64,
+    earlier: &Earlier,
+    mut images: Vec<MediaImage>,
+    books: &Books,
+) -> Result<(), String> {
+    let mut rng = Rng::new(seed).stream("old leg", 0);
+    let kept = earlier.0.borrow();
+    if kept.is_empty() {
+        return Ok(());
+    }
+    let from = &kept[rng.index(kept.len())];
+    let old = rng.index(scenario.layout.disks());
+    let told = |when: &'static str| move |error: String| format!("old leg {old}, {when}: {error}");
+    note(Met::OldLeg);
+    // The disk that comes back while the pool is open is one more of this world.
+    let while_open = rng.coin();
+    let disks = images.len();
+    if while_open {
+        images.push(from[old].clone());
+    } else {
+        images[old] = from[old].clone();
+    }
+    let world = SimWorld::from_media(seed, images);
+    let reads_first = rng.below(4) == 0;
+    let lost = world.run_until(async {
+        let absent = if while_open { vec![old, disks] } else { Vec::new() };
+        let engine = open(scenario, &world, &absent, seed).await?;
+        if while_open && !bring_back(&engine, old, world.disk(disks)).await? {
+            return Ok(None);
+        }
+        if reads_first {
+            // Every bad copy that is met is repaired, so this may hide what a resilver leaves out.
+            check::strict(&engine, books).await?;
+        }
+        if !settle(&world, &engine).await? {
+            return Ok(None);
+        }
+        Ok(others(&engine, old, &mut rng))
+    });
+    let lost = lost.map_err(|error| error.to_string()).flatten().map_err(told("recovery"))?;
+    let Some(lost) = lost else { return Ok(()) };
+    let mut images = world.cut(CutPlan::Nothing);
+    if while_open {
+        images.swap_remove(old);
+    }
+    note(Met::OldLegAlone);
+    let world = SimWorld::from_media(seed + 1, images);
+    let judged = world.run_until(async {
+        let engine = open(scenario, &world, &lost, seed + 1).await?;
+        check::strict(&engine, books).await.map(drop)
+    });
+    judged.map_err(|error| error.to_string()).flatten().map_err(told("without the others"))
+}
+
+async fn open(
+    scenario: &Scenario,
+    world: &SimWorld,
+    absent: &[usize],
+    seed: u64,
+) -> Result<Arc<Engine>, String> {
+    let disks = devices(world).into_iter().enumerate();
+    let disks = disks.filter(|(n, _)| !absent.contains(n)).map(|(_, disk)| disk).collect();
+    let how = ImportOptions { force: false, opening: Guid(seed), waits_for_all: false };
+    let engine = Engine::open(disks, how, &scenario.options(world)).await;
+    engine.map_err(|error| format!("open: {error}"))
+}
+
+/// Brings the old disk back into a pool that was opened without it. False where the pool has no
+/// such leg, or the old content is of a time when the disk was none.
+async fn bring_back(engine: &Engine, old: usize, disk: Arc<SimDisk>) -> Result<bool, String> {
+    let pool = engine.pool();
+    let Ok((guid, ..)) = pool.find_leg(&format!("disk{old}")) else { return Ok(false) };
+    if !pool.let_go_of_leg(guid).map_err(|error| error.to_string())? {
+        return Ok(false);
+    }
+    match pool.bring_leg_back(guid, disk).await {
+        Ok(()) => {
+            engine.leg_came_back();
+            Ok(true)
+        }
+        Err(PoolError::Layout { .. }) => Ok(false),
+        Err(error) => Err(format!("bringing it back: {error}")),
+    }
+}
+
+/// Commits and scans until every leg is online. False where one is missing.
+async fn settle(world: &SimWorld, engine: &Arc<Engine>) -> Result<bool, String> {
+    let executor = world.executor().clone();
+    let (committer, timer) = (Arc::clone(engine), executor.clone());
+    let run = executor.spawn("committer", async move { committer.run(|t| timer.sleep(t)).await });
+    let (scanner, timer) = (Arc::clone(engine), executor.clone());
+    let scans = executor.spawn("scans", async move { scanner.run_scans(|t| timer.sleep(t)).await });
+    let mut looks = 0;
+    let settled = loop {
+        let out = legs_out_of_use(engine);
+        if out.is_empty() {
+            break Ok(true);
+        }
+        if out.iter().any(|(_, state)| *state != LegState::Stale) {
+            break Ok(false);
+        }
+        looks += 1;
+        if looks == LOOKS_MAX {
+            let scan = engine.pool().scan_status();
+            break Err(format!("no resilver made {out:?} whole: {scan:?}"));
+        }
+        executor.sleep(BETWEEN_LOOKS).await;
+    };
+    engine.stop();
+    scans.await.map_err(|error| format!("the scans gave up: {error}"))?;
+    run.await.map_err(|error| format!("the committer gave up: {error}"))?;
+    settled
+}
+
+/// Legs beside the old one, of its vdev, as many as this can do without; `None` where the old disk
+/// is no leg any more.
+fn others(engine: &Engine, old: usize, rng: &mut Rng) -> Option<Vec<usize>> {
+    let number = |path: &str| path.strip_prefix("disk")?.parse::<usize>().ok();
+    let legs = |vdev: &VdevStatus| -> Vec<usize> {
+        vdev.legs.iter().filter_map(|leg| number(&leg.path)).collect()
+    };
+    let status = engine.pool().status();
+    let vdev = status.vdevs.iter().find(|vdev| legs(vdev).contains(&old))?;
+    let mut others = legs(vdev);
+    others.retain(|leg| *leg != old);
+    rng.shuffle(&mut others);
+    if vdev.kind.parity() > 0 {
+        others.truncate(vdev.kind.parity());
+    }
+    Some(others)
+}

@@ -1,0 +1,192 @@
+//! A leg that does not answer while its pool is opened: the pool opens without it in bounded time,
+//! the disk joins when it answers, and has everything after its resilver.
+//!
+//! Not here: legs that stop answering later (weir-pool), the server around it (bin/weir).
+//!
+//! Invariant: nothing here is random; time is virtual.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in shared functions too")]
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_base::clock::Sleep;
+use weir_base::limits::LABELS_WAIT;
+use weir_base::{Clock, Guid};
+use weir_dataset::{DatasetError, Engine, EngineOptions, VolumeSpec};
+use weir_device::Device;
+use weir_format::layout::LABEL_BYTES;
+use weir_format::{Compression, VdevKind, VdevRole};
+use weir_pool::{CreateOptions, ImportOptions, LegState, PlantedBug, VdevSpec};
+use weir_sim::{CutPlan, DiskOptions, Executor, Latency, MediaImage, SimClock, SimWorld};
+
+const LOG_BYTES: u64 = 256 << 10;
+const BYTES: usize = 1 << 20;
+/// Longer than any wait of an import.
+const AGES: Duration = Duration::from_secs(100_000);
+/// The wait for labels, and the little that the rest of an import takes.
+const BOUND: Duration = Duration::from_secs(2 * LABELS_WAIT.as_secs());
+
+thread_local! {
+    /// Of the world on this thread: a clock goes from thread to thread, its timers do not.
+    static EXECUTOR: RefCell<Option<Executor>> = const { RefCell::new(None) };
+}
+
+/// Virtual time with timers.
+struct TimedClock(Arc<SimClock>);
+
+impl Clock for TimedClock {
+    fn monotonic(&self) -> Duration {
+        self.0.monotonic()
+    }
+
+    fn unix_ms(&self) -> u64 {
+        self.0.unix_ms()
+    }
+
+    fn sleep(&self, duration: Duration) -> Sleep {
+        let executor = EXECUTOR.with_borrow(Clone::clone).expect("options were made");
+        Box::pin(async move { executor.sleep(duration).await })
+    }
+}
+
+fn options(world: &SimWorld) -> EngineOptions {
+    EXECUTOR.set(Some(world.executor().clone()));
+    let clock = Arc::new(TimedClock(world.executor().clock()));
+    EngineOptions { memory_bytes: 4 << 20, clock, bug: PlantedBug::None }
+}
+
+fn devices(world: &SimWorld, without: Option<usize>) -> Vec<Arc<dyn Device>> {
+    let disks = world.disks().iter().enumerate().filter(|(index, _)| Some(*index) != without);
+    disks.map(|(_, disk)| Arc::clone(disk) as Arc<dyn Device>).collect()
+}
+
+/// A closed pool with one volume that holds `content`.
+fn pool(kind: VdevKind, disks: usize, content: &[u8]) -> Vec<MediaImage> {
+    let len = 2 * LABEL_BYTES + LOG_BYTES + (12 << 20);
+    let disks: Vec<_> = (0..disks).map(|n| DiskOptions::new(&format!("disk{n}"), len)).collect();
+    let world = SimWorld::new(1, &disks);
+    let sizes = CreateOptions {
+        segment_bytes: Some(256 << 10),
+        strip_bytes: Some(4096),
+        log_bytes: Some(LOG_BYTES),
+        disk_bytes_min: Some(2 * LABEL_BYTES),
+    };
+    let mut next = 0;
+    let mut guid = || {
+        next += 1;
+        Guid(next)
+    };
+    let made = world.run_until(async {
+        let vdevs = [VdevSpec { kind, role: VdevRole::Data, disks: devices(&world, None) }];
+        let engine = Engine::create("tank", &vdevs, sizes, &options(&world), &mut guid).await?;
+        let compression = Compression::Off;
+        let spec = VolumeSpec { name: "v".into(), size_bytes: 2 << 20, compression };
+        engine.create_volume(&spec).await?;
+        engine.volume("v")?.write(0, content).await?;
+        engine.sync().await
+    });
+    made.unwrap().unwrap();
+    world.cut(CutPlan::Nothing)
+}
+
+async fn open(
+    world: &SimWorld,
+    without: Option<usize>,
+    opening: u64,
+) -> Result<Arc<Engine>, DatasetError> {
+    let how = ImportOptions { force: false, opening: Guid(opening), waits_for_all: false };
+    Engine::open(devices(world, without), how, &options(world)).await
+}
+
+async fn assert_holds(engine: &Engine, content: &[u8]) {
+    let mut out = vec![0; content.len()];
+    engine.volume("v").unwrap().read(0, &mut out).await.unwrap();
+    assert!(out == content);
+}
+
+/// Opens a pool whose disk 1 hangs, writes, lets the disk answer, waits for its resilver, and reads
+/// without disk 0.
+fn hangs_then_joins(kind: VdevKind, disks: usize) {
+    let content = |seed: u8| -> Vec<u8> { (0..BYTES).map(|at| seed ^ (at % 251) as u8).collect() };
+    let images = pool(kind, disks, &content(1));
+    let world = SimWorld::from_media(2, images);
+    world.disk(1).set_latency(Latency { min: AGES, max: AGES });
+    world
+        .run_until(async {
+            let clock = world.executor().clock();
+            let engine = open(&world, None, 100).await.unwrap();
+            assert!(clock.monotonic() < BOUND, "{:?}", clock.monotonic());
+            let state = |engine: &Engine| engine.pool().find_leg("disk1").unwrap().2;
+            assert_eq!(state(&engine), LegState::Missing);
+            assert_holds(&engine, &content(1)).await;
+            engine.volume("v").unwrap().write(0, &content(2)).await.unwrap();
+            engine.sync().await.unwrap();
+
+            let micro = Duration::from_micros(50);
+            world.disk(1).set_latency(Latency { min: micro, max: micro });
+            engine.welcome_late_disks().await;
+            assert_eq!(state(&engine), LegState::Stale);
+            let (scanner, timer) = (Arc::clone(&engine), world.executor().clone());
+            let scans = world
+                .executor()
+                .spawn("scans", async move { scanner.run_scans(|time| timer.sleep(time)).await });
+            while state(&engine) != LegState::Online {
+                world.executor().sleep(Duration::from_millis(10)).await;
+            }
+            engine.stop();
+            scans.await.unwrap();
+        })
+        .unwrap();
+    let world = SimWorld::from_media(3, world.cut(CutPlan::Nothing));
+    world
+        .run_until(async {
+            let engine = open(&world, Some(0), 101).await.unwrap();
+            assert_holds(&engine, &content(2)).await;
+        })
+        .unwrap();
+}
+
+// A leg that hung while its labels were read kept the pool closed for as long as it hung.
+#[test]
+fn mirror_opens_without_a_leg_that_hangs_and_takes_it_back() {
+    hangs_then_joins(VdevKind::Mirror, 2);
+}
+
+#[test]
+fn raidz_opens_without_a_leg_that_hangs_and_takes_it_back() {
+    hangs_then_joins(VdevKind::Raidz1, 3);
+}
+
+/// A leg that answers its labels and then nothing more.
+#[test]
+fn leg_that_hangs_after_its_labels_were_read_is_let_go() {
+    let content: Vec<u8> = vec![7; BYTES];
+    let world = SimWorld::from_media(4, pool(VdevKind::Mirror, 2, &content));
+    let disk = world.disk(1);
+    // The import writes nothing before it has read the labels.
+    world.on_step(move |_| disk.set_latency(Latency { min: AGES, max: AGES }));
+    world
+        .run_until(async {
+            let engine = open(&world, None, 100).await.unwrap();
+            assert!(world.executor().clock().monotonic() < 3 * BOUND);
+            assert_eq!(engine.pool().find_leg("disk1").unwrap().2, LegState::Faulted);
+            assert_holds(&engine, &content).await;
+        })
+        .unwrap();
+}
+
+#[test]
+fn pool_waits_for_a_leg_that_it_cannot_do_without() {
+    let content: Vec<u8> = vec![7; BYTES];
+    let world = SimWorld::from_media(5, pool(VdevKind::Disk, 1, &content));
+    let slow = 4 * LABELS_WAIT;
+    world.disk(0).set_latency(Latency { min: slow, max: slow });
+    world
+        .run_until(async {
+            let engine = open(&world, None, 100).await.unwrap();
+            assert_holds(&engine, &content).await;
+        })
+        .unwrap();
+}
