@@ -24,7 +24,7 @@ use weir_iscsi::{
     Admission, Applicant, Authentication, Discovered, Iscsi, Refusal, Sessions, Targets,
 };
 use weir_scsi::{Command, Completion, Lun, Managed, Management, Nexus, Sense, Status};
-use weir_serve::{Address, Budget, OutBuf, Peer, Protocol, Watch};
+use weir_serve::{Address, Budget, OutBuf, Peer, PeerKey, Protocol, Watch};
 
 /// As much as a socket takes without a reader.
 const INPUT_BYTES_MAX: usize = 64 << 10;
@@ -76,7 +76,7 @@ async fn session(input: Vec<u8>) {
     let mut ours = UnixStream::from_std(ours).expect("a socket");
     let theirs = UnixStream::from_std(theirs).expect("a socket");
     let local = Address::Unix("/socket".into());
-    let peer = Peer { name: "peer".to_owned(), local };
+    let peer = Peer { name: "peer".to_owned(), local, key: PeerKey::Unknown };
     let targets: Arc<dyn Targets> = Arc::new(One::default());
     let (watch, budget) = (Watch::default(), Budget::new(64 << 10, 4 << 10));
     let asked = input.len();

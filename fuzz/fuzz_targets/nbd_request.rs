@@ -19,7 +19,8 @@ fuzz_target!(|data: &[u8]| {
         block_status: choice & 4 != 0,
     };
     loop {
-        let used = match parse(input, &terms) {
+        let whole_bytes_max = if choice & 16 == 0 { 128 << 10 } else { 4096 };
+        let used = match parse(input, &terms, whole_bytes_max) {
             Parsed::Need(bytes) => {
                 assert!(bytes > input.len(), "{bytes} of {}", input.len());
                 return;

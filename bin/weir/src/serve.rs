@@ -31,6 +31,7 @@ mod lifecycle;
 pub(crate) mod losses;
 mod luns;
 mod medium;
+pub(crate) mod memory;
 mod never_hang;
 mod offers;
 pub(crate) mod pools;
@@ -64,9 +65,11 @@ use weir_api::types::EventLevel;
 use weir_api::{Address, ApiError};
 use weir_base::ErrorKind;
 use weir_base::private::check_dir;
+use weir_base::size::Human;
 
 use control::{Clients, Manager};
 use files::{CallerFiles, NamedDirs};
+use memory::MemoryPlan;
 use recorder::{Record, Recorder};
 use secrets::Secrets;
 use targets::TargetRegistry;
@@ -93,10 +96,8 @@ pub(crate) struct ServeOptions {
     pub(crate) api_open: bool,
     /// Directories whose files callers may name.
     pub(crate) disk_dirs: Vec<PathBuf>,
-    /// Cap of dirty data and caches.
-    pub(crate) memory_bytes: u64,
-    /// Of that at most, for the indexes that find equal blocks.
-    pub(crate) dedupe_bytes: u64,
+    /// How much memory, and for what.
+    pub(crate) memory: MemoryPlan,
     /// Least important messages to log.
     pub(crate) log: &'static str,
     /// Make a small pool to play with if there is none.
@@ -145,7 +146,11 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), ApiError> {
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         backend = %weir_device::io_backend(),
-        memory = %weir_base::size::Human(options.memory_bytes),
+        memory = %Human(options.memory.total_bytes),
+        connections = %Human(options.memory.connections_bytes()),
+        pools = %Human(options.memory.pools_bytes()),
+        dedupe = %Human(options.memory.dedupe_bytes),
+        resident_max = %Human(options.memory.resident_max_bytes()),
         state = %options.state_dir.display(),
         "weir starts"
     );
@@ -168,7 +173,7 @@ async fn serve(
 ) -> Result<(), ApiError> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| internal("signals", &e))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(|e| internal("signals", &e))?;
-    let clients = serve_data(data, &options.state_dir)?;
+    let clients = serve_data(data, &options.state_dir, options.memory)?;
     let record = Record {
         events: Arc::new(events::Events::new()),
         history: Arc::new(history::History::load(&options.state_dir)),
@@ -248,9 +253,8 @@ fn manage(
     let secrets = Secrets::of(&options.state_dir);
     secrets.forget_all_but(&state.state.secret_files());
     let files = CallerFiles { dirs: Arc::new(NamedDirs::new(&options.disk_dirs)?), secrets };
-    let memory = (options.memory_bytes, options.dedupe_bytes);
     let own = (Arc::clone(&tokens), files);
-    let manager = Manager::new(memory, state, clients, record.clone(), own);
+    let manager = Manager::new(options.memory, state, clients, record.clone(), own);
     Ok((Arc::new(manager), tokens))
 }
 
@@ -294,22 +298,30 @@ struct Listeners {
 }
 
 /// Starts the threads of the data protocols.
-fn serve_data(data: Listeners, state_dir: &Path) -> Result<Clients, ApiError> {
+fn serve_data(data: Listeners, state_dir: &Path, memory: MemoryPlan) -> Result<Clients, ApiError> {
     let failed = |error: weir_serve::ServeError| ApiError::new(error.kind(), error.to_string());
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let exports = Arc::new(exports::Registry::default());
-    let protocol = weir_nbd::Nbd(Arc::<exports::Registry>::clone(&exports));
+    let listens = !data.iscsi.is_empty();
+    // Clients of one protocol shall not take what those of the other live on.
+    let shared_bytes = memory.connections_bytes() as usize / if listens { 2 } else { 1 };
+    let budgets = [
+        weir_serve::Budget::new(shared_bytes, weir_nbd::limits::OWN_BYTES),
+        weir_serve::Budget::new(shared_bytes, weir_iscsi::limits::OWN_BYTES),
+    ];
+    let offered = Arc::<exports::Registry>::clone(&exports);
+    let protocol = weir_nbd::Nbd::new(offered, Arc::clone(&budgets[0]));
     let nbd = weir_serve::serve(data.nbd, Arc::new(protocol), threads).map_err(failed)?;
     let portals = data.iscsi.iter().filter_map(|listener| match listener.address() {
         Ok(weir_serve::Address::Tcp(address)) => Some(address),
         _ => None,
     });
     let targets = TargetRegistry::new(portals.collect(), state_dir);
-    let protocol = weir_iscsi::Iscsi::new(Arc::<TargetRegistry>::clone(&targets));
-    let listens = !data.iscsi.is_empty();
+    let offered = Arc::<TargetRegistry>::clone(&targets);
+    let protocol = weir_iscsi::Iscsi::with_budget(offered, Arc::clone(&budgets[1]));
     let start = || weir_serve::serve(data.iscsi, Arc::new(protocol), threads).map_err(failed);
     let iscsi = if listens { Some(start()?) } else { None };
-    Ok(Clients { exports, nbd, targets, iscsi })
+    Ok(Clients { exports, nbd, targets, iscsi, budgets })
 }
 
 fn bind(address: &Address, port: u16) -> Result<weir_serve::Listener, ApiError> {

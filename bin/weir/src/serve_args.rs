@@ -19,14 +19,13 @@ use weir_api::{Address, ApiError};
 use weir_base::limits::MEMORY_BYTES_MIN;
 use weir_base::{ErrorKind, size};
 
+use crate::serve::memory::{self, MemoryPlan};
 use crate::serve::{PeerOptions, ServeOptions};
 
 /// Part of the machine's memory used unless told otherwise, in percent.
 const MEMORY_PERCENT: u64 = 25;
 
-/// Part of the machine's memory that dedupe indexes take at most unless told otherwise, in percent.
-const DEDUPE_PERCENT: u64 = 5;
-/// ... and never more than this: 50 million blocks.
+/// Dedupe indexes never take more than this unless told otherwise: 50 million blocks.
 const DEDUPE_BYTES_MAX: u64 = 1 << 30;
 
 /// Where `--demo` keeps its state and its disks, in the working directory.
@@ -72,12 +71,13 @@ pub(crate) struct ServeArgs {
     /// File with the secret that other servers must know, 16 characters or more
     #[arg(long, value_name = "FILE", requires = "peer_listen")]
     peer_secret_file: Option<PathBuf>,
-    /// Memory for data not yet written and for caches: a size such as 4GiB, or a part of the
-    /// machine's memory such as 50% [default: 25%]
+    /// Memory of the server: a size such as 4GiB, or a part of the memory of this machine or
+    /// control group such as 50% [default: 25%]. The process takes at most a tenth more, and 128MiB
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     memory: Option<String>,
-    /// Most memory for the index that finds equal blocks of volumes with dedupe: a size or a part,
-    /// 20 bytes per block; taken from the caches as it fills [default: 5%, at most 1GiB]
+    /// Most memory for the index that finds equal blocks of volumes with dedupe, 20 bytes per
+    /// block: a size up to a quarter of --memory; taken from the caches as it fills [default: a
+    /// tenth of --memory, at most 1GiB]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     dedupe_memory: Option<String>,
     /// Least important messages to log
@@ -146,8 +146,10 @@ impl ServeArgs {
         let disk_dirs = self.disk_dir.iter().map(|dir| absolute(dir)).collect::<Result<_, _>>()?;
         let listen = peers.iter().map(|peers| &peers.listen);
         refuse_twice(api.iter().chain(&nbd).chain(&iscsi).chain(listen))?;
-        let memory_bytes = memory_bytes(self.memory.as_deref(), machine_bytes())?;
-        let dedupe_bytes = dedupe_bytes(self.dedupe_memory.as_deref(), machine_bytes())?;
+        let machine_bytes = machine_bytes();
+        let total_bytes = memory_bytes(self.memory.as_deref(), machine_bytes)?;
+        let dedupe_bytes = dedupe_bytes(self.dedupe_memory.as_deref(), machine_bytes, total_bytes)?;
+        let memory = MemoryPlan { total_bytes, dedupe_bytes };
         let (log, demo) = (self.log.name(), self.demo);
         Ok(ServeOptions {
             state_dir,
@@ -159,8 +161,7 @@ impl ServeArgs {
             tls,
             api_open: self.api_open,
             disk_dirs,
-            memory_bytes,
-            dedupe_bytes,
+            memory,
             log,
             demo,
         })
@@ -197,22 +198,44 @@ fn refuse_twice<'a>(all: impl Iterator<Item = &'a Address>) -> Result<(), ApiErr
 }
 
 fn memory_bytes(text: Option<&str>, machine_bytes: u64) -> Result<u64, ApiError> {
+    let most = memory::memory_that_fits(machine_bytes);
     let Some(text) = text else {
-        return Ok((machine_bytes / 100 * MEMORY_PERCENT).max(MEMORY_BYTES_MIN));
+        let part = (machine_bytes / 100 * MEMORY_PERCENT).min(most);
+        return Ok(part.max(MEMORY_BYTES_MIN));
     };
     let bytes = part_of_memory("--memory", text, machine_bytes)?;
     if bytes < MEMORY_BYTES_MIN {
         let least = format!("at least {} are needed", size::Human(MEMORY_BYTES_MIN));
         return Err(bad_memory("--memory", text, &least));
     }
+    if bytes > most {
+        let why = format!(
+            "the process then takes up to {}, and there are {}; at most {} fit",
+            size::Human(memory::resident_max_bytes(bytes)),
+            size::Human(machine_bytes),
+            size::Human(most),
+        );
+        return Err(bad_memory("--memory", text, &why));
+    }
     Ok(bytes)
 }
 
-fn dedupe_bytes(text: Option<&str>, machine_bytes: u64) -> Result<u64, ApiError> {
-    match text {
-        None => Ok((machine_bytes / 100 * DEDUPE_PERCENT).min(DEDUPE_BYTES_MAX)),
-        Some(text) => part_of_memory("--dedupe-memory", text, machine_bytes),
+fn dedupe_bytes(
+    text: Option<&str>,
+    machine_bytes: u64,
+    memory_bytes: u64,
+) -> Result<u64, ApiError> {
+    let Some(text) = text else {
+        return Ok(memory::dedupe_default(memory_bytes).min(DEDUPE_BYTES_MAX));
+    };
+    let bytes = part_of_memory("--dedupe-memory", text, machine_bytes)?;
+    let most = memory::dedupe_max(memory_bytes);
+    if bytes > most {
+        let (memory, most) = (size::Human(memory_bytes), size::Human(most));
+        let why = format!("it comes out of --memory, which is {memory}; at most {most} fit");
+        return Err(bad_memory("--dedupe-memory", text, &why));
     }
+    Ok(bytes)
 }
 
 fn bad_memory(option: &str, text: &str, why: &str) -> ApiError {
@@ -236,15 +259,36 @@ fn part_of_memory(option: &str, text: &str, machine_bytes: u64) -> Result<u64, A
     Ok(bytes)
 }
 
-/// Memory of this machine, or of the container it is divided into.
+/// Memory of this machine, or of the control group that this process runs in.
 fn machine_bytes() -> u64 {
     let info = rustix::system::sysinfo();
     // The fields are C longs, whose width differs between machines.
     #[expect(clippy::useless_conversion, reason = "u32 on 32-bit machines")]
     let total = u64::from(info.totalram).saturating_mul(u64::from(info.mem_unit));
-    let limit = fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
-    let limit = limit.and_then(|text| text.trim().parse::<u64>().ok());
-    limit.map_or(total, |limit| total.min(limit))
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limits = limit_files(&groups).into_iter().filter_map(|file| fs::read_to_string(file).ok());
+    limits.filter_map(|text| text.trim().parse::<u64>().ok()).fold(total, u64::min)
+}
+
+/// Files that limit the memory of the groups in a `/proc/PID/cgroup`, and of those around them:
+/// `memory.max` of version 2, `memory.limit_in_bytes` of version 1. In a container the innermost
+/// group may be the root of what it sees.
+fn limit_files(groups: &str) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for line in groups.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
+        let (root, file) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max"),
+            one if one.split(',').any(|name| name == "memory") => {
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        let group = Path::new(path.trim_start_matches('/'));
+        files.extend(group.ancestors().map(|group| Path::new(root).join(group).join(file)));
+    }
+    files
 }
 
 #[cfg(test)]
@@ -274,7 +318,7 @@ mod tests {
         assert_eq!(options.default_api_socket, Some(socket));
         assert_eq!(text(&options.nbd), "127.0.0.1:10809 unix:/s/nbd.sock");
         assert_eq!((options.log, options.demo), ("info", false));
-        assert!(options.memory_bytes >= MEMORY_BYTES_MIN);
+        assert!(options.memory.total_bytes >= MEMORY_BYTES_MIN);
     }
 
     #[test]
@@ -303,6 +347,8 @@ mod tests {
             (["--memory", "0%"], "0%"),
             (["--memory", "101%"], "101%"),
             (["--memory", "9PiB"], "this machine has"),
+            (["--memory", "100%"], "fit"),
+            (["--dedupe-memory", "50%"], "comes out of --memory"),
         ] {
             let error = options(&["--state", "/s", line[0], line[1]]).expect_err(part);
             assert_eq!(error.kind, ErrorKind::Invalid);
@@ -318,9 +364,45 @@ mod tests {
         assert_eq!(memory_bytes(Some("1GiB"), machine), Ok(1 << 30));
         // A machine too small for a quarter still gets what is needed.
         assert_eq!(memory_bytes(None, 100 << 20), Ok(MEMORY_BYTES_MIN));
-        assert_eq!(dedupe_bytes(None, 4 << 30), Ok((4 << 30) / 100 * 5));
-        assert_eq!(dedupe_bytes(None, 1 << 40), Ok(1 << 30));
-        assert_eq!(dedupe_bytes(Some("64MiB"), 1 << 40), Ok(64 << 20));
-        assert!(dedupe_bytes(Some("0%"), 1 << 40).is_err());
+    }
+
+    #[test]
+    fn memory_that_cannot_fit_is_refused_with_the_numbers() {
+        let machine = 1 << 30;
+        let error = memory_bytes(Some("1000MiB"), machine).expect_err("128 MiB come on top");
+        assert!(error.message.contains("at most 814.55MiB fit"), "{error}");
+        assert!(memory_bytes(Some("814MiB"), machine).is_ok());
+    }
+
+    // The index had 5% of the machine's memory whatever --memory was: 1.1 GiB beside 64 MiB.
+    #[test]
+    fn dedupe_index_is_a_part_of_the_memory() {
+        let mib = 1 << 20;
+        assert_eq!(dedupe_bytes(None, 1 << 40, 100 * mib), Ok(10 * mib));
+        assert_eq!(dedupe_bytes(None, 1 << 40, 1 << 39), Ok(1 << 30));
+        assert_eq!(dedupe_bytes(Some("16MiB"), 1 << 40, 100 * mib), Ok(16 * mib));
+        assert!(dedupe_bytes(Some("0%"), 1 << 40, 1 << 39).is_err());
+        let error = dedupe_bytes(Some("64MiB"), 1 << 40, 100 * mib).expect_err("too much");
+        assert!(error.message.contains("25MiB"), "{error}");
+    }
+
+    #[test]
+    fn limits_of_all_groups_around_count() {
+        let show = |groups: &str| {
+            let files = limit_files(groups);
+            files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(
+            show("0::/system.slice/weir.service\n"),
+            "/sys/fs/cgroup/system.slice/weir.service/memory.max \
+             /sys/fs/cgroup/system.slice/memory.max /sys/fs/cgroup/memory.max"
+        );
+        assert_eq!(show("0::/\n"), "/sys/fs/cgroup/memory.max");
+        assert_eq!(
+            show("5:cpu:/a\n4:memory:/docker/x\n"),
+            "/sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes \
+             /sys/fs/cgroup/memory/docker/memory.limit_in_bytes \
+             /sys/fs/cgroup/memory/memory.limit_in_bytes"
+        );
     }
 }

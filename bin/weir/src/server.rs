@@ -26,11 +26,20 @@ pub(crate) fn run(verb: &ServerVerb, session: &Session) -> Result<(), ApiError> 
 
 fn show(info: &ServerInfo) -> String {
     let memory = format!("{} of {}", Human(info.memory_used_bytes), Human(info.memory_cap_bytes));
+    let weir_api::types::MemoryUse { resident_bytes, resident_max_bytes, parts } = &info.memory;
+    let resident = format!("{} of at most {}", Human(*resident_bytes), Human(*resident_max_bytes));
+    let part = |part: &weir_api::types::MemoryPart| match part.name.as_str() {
+        "process" => format!("{} beside it for the process", Human(part.limit_bytes)),
+        name => format!("{name} {} of {}", Human(part.used_bytes), Human(part.limit_bytes)),
+    };
+    let split: Vec<String> = parts.iter().map(part).collect();
     output::labelled(&[
         ("version", &info.version),
         ("process", &info.pid.to_string()),
         ("uptime", &output::duration(info.uptime_ms)),
         ("memory", &memory),
+        ("split", &split.join(", ")),
+        ("resident", &resident),
         ("nbd", &info.nbd_addresses.join(" ")),
         ("iscsi", &info.iscsi_portals.join(" ")),
         ("disk I/O", &info.io_backend),

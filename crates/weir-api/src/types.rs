@@ -117,6 +117,28 @@ pub struct Removed {
     pub name: String,
 }
 
+/// How the memory of the server is split.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MemoryUse {
+    /// Resident memory of the process now.
+    pub resident_bytes: u64,
+    /// What it stays below.
+    pub resident_max_bytes: u64,
+    /// The parts; `dedupe` is a part of `pools`, and `process` comes on top of `--memory`.
+    pub parts: Vec<MemoryPart>,
+}
+
+/// One part of the server's memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MemoryPart {
+    /// `connections`, `pools`, `dedupe` or `process`.
+    pub name: String,
+    /// Most that it takes.
+    pub limit_bytes: u64,
+    /// Bytes in use now, as far as they are counted.
+    pub used_bytes: u64,
+}
+
 /// What the server process is and uses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ServerInfo {
@@ -126,10 +148,13 @@ pub struct ServerInfo {
     pub pid: u32,
     /// How long it has run.
     pub uptime_ms: u64,
-    /// The memory it may use for dirty data and caches (`--memory`).
+    /// The memory it may use (`--memory`).
     pub memory_cap_bytes: u64,
-    /// The part of that in use.
+    /// The part of that which caches and data not yet written use.
     pub memory_used_bytes: u64,
+    /// How `--memory` is split, and what the process takes in all.
+    #[serde(default)]
+    pub memory: MemoryUse,
     /// Where it serves NBD, as `HOST:PORT` or `unix:PATH`.
     pub nbd_addresses: Vec<String>,
     /// Where it serves iSCSI, as `HOST:PORT,GROUP`.

@@ -61,6 +61,8 @@ impl Protocol for Iscsi {
     type Error = IscsiError;
     type Parked = Parked;
     const MOVES: bool = true;
+    // Initiators ping idle sessions, and one that is lost interrupts what is mounted.
+    const IDLE_GIVES_WAY: bool = false;
 
     fn name(&self) -> &'static str {
         "iscsi"
@@ -74,6 +76,7 @@ impl Protocol for Iscsi {
         parked: Option<Parked>,
     ) -> Result<Option<Parked>, IscsiError> {
         let mut wire = Wire { socket, input: Input::new(INPUT_BYTES_MAX) };
+        wire.input.grow();
         if let Some(Parked { parts, received }) = parked {
             wire.input.put_back(received);
             return self.serve(wire, Connection::new(*parts), watch).await;
@@ -449,7 +452,7 @@ async fn write_answers<S: Socket>(
             connection.to_send.wait().await;
             continue;
         };
-        let BufResult(result, outgoing) = outgoing.send(&mut socket, stall_limit).await;
+        let BufResult(result, outgoing) = outgoing.send(&mut socket, stall_limit, |_| {}).await;
         if let Err(error) = result {
             if error.kind() == std::io::ErrorKind::TimedOut {
                 connection.get_stuck("takes no answers", stall_limit);

@@ -22,7 +22,7 @@ use weir_iscsi::Sessions;
 use weir_iscsi::limits::{OWN_BYTES, QUIET_LIMIT};
 use weir_iscsi::pdu::{self, Header, NO_TAG, opcode};
 use weir_serve::Budget;
-use weir_serve::limits::CONNECTIONS_MAX;
+use weir_serve::limits::PEER_CONNECTIONS_MAX;
 
 const SIZE: usize = 64 << 20;
 const MIB: usize = 1 << 20;
@@ -295,8 +295,8 @@ fn who_connects_and_says_nothing_keeps_nobody_out() {
     let setup = setup_with(Disk::new(SIZE), Budget::new(LIMIT, OWN_BYTES), 2);
     let mut first = initiator(setup.address, 1, &[]);
     let connect = |_| std::net::TcpStream::connect(setup.address).expect("it listens");
-    let mut silent: Vec<_> = (0..CONNECTIONS_MAX).map(connect).collect();
-    wait_until("no room", || setup.server.connections() >= CONNECTIONS_MAX);
+    let mut silent: Vec<_> = (0..PEER_CONNECTIONS_MAX).map(connect).collect();
+    wait_until("no room", || setup.server.connections() >= PEER_CONNECTIONS_MAX);
     for id in 2..12 {
         let start = Instant::now();
         let mut one = initiator(setup.address, id, &[]);
@@ -310,7 +310,7 @@ fn who_connects_and_says_nothing_keeps_nobody_out() {
     silent[0].set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
     assert_eq!(std::io::Read::read(&mut silent[0], &mut byte).expect("the end"), 0);
     works(&mut first);
-    assert!(setup.server.connections() <= CONNECTIONS_MAX + 20);
+    assert!(setup.server.connections() <= PEER_CONNECTIONS_MAX + 20);
 }
 
 #[test]

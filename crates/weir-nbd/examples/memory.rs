@@ -13,8 +13,9 @@ mod memory;
 use std::sync::Arc;
 
 use memory::{Memory, MemoryExports};
+use weir_nbd::limits::OWN_BYTES;
 use weir_nbd::{DEFAULT_PORT, Nbd};
-use weir_serve::{Address, Listener, serve};
+use weir_serve::{Address, Budget, Listener, serve};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -25,7 +26,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         volume = volume.slow();
     }
     let exports = Arc::new(MemoryExports::default().with("memory", volume));
-    let server = serve(vec![Listener::bind(&address)?], Arc::new(Nbd(exports)), 1)?;
+    let nbd = Nbd::new(exports, Budget::new(256 << 20, OWN_BYTES));
+    let server = serve(vec![Listener::bind(&address)?], Arc::new(nbd), 1)?;
     let mut line = String::new();
     while std::io::stdin().read_line(&mut line)? > 0 {
         line.clear();

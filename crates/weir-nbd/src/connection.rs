@@ -9,7 +9,8 @@
 //! Invariants:
 //! - every request that was run gets one reply, or the connection is broken;
 //! - [`Connection::has_room`] was true before a request is run, so what is held stays within
-//!   [`HELD_BYTES_MAX`] (or one request) and [`REQUESTS_MAX`];
+//!   [`HELD_BYTES_MAX`](crate::limits::HELD_BYTES_MAX) (or one request) and
+//!   [`REQUESTS_MAX`](crate::limits::REQUESTS_MAX); memory was set aside for it (`room`);
 //! - no borrow of a buffer is held across an await.
 
 use std::cell::{Cell, RefCell};
@@ -20,16 +21,18 @@ use std::sync::Arc;
 use weir_base::ErrorKind;
 use weir_device::Block;
 use weir_serve::limits::KEEP_BYTES_MAX;
-use weir_serve::{Export, ExportError, Linger, OutBuf, Outgoing, Signal};
+use weir_serve::{Export, ExportError, Linger, OutBuf, Outgoing, Place, Share, Signal};
 
 use crate::errno::errno;
 use crate::limits::{
-    BLOCK_BYTES, COPY_BYTES_MAX, EXTENTS_MAX, HELD_BYTES_MAX, LINGER_REQUESTS_MAX, POOL_BYTES_MAX,
-    REQUESTS_MAX, SEND_BYTES, SHARE_BYTES_MAX, SHARE_BYTES_MIN,
+    BLOCK_BYTES, COPY_BYTES_MAX, EXTENTS_MAX, LINGER_REQUESTS_MAX, PIECE_BYTES, POOL_BYTES_MAX,
+    SEND_BYTES, SHARE_BYTES_MAX, SHARE_BYTES_MIN,
 };
 use crate::reply::{self, READ_HEADER_BYTES_MAX};
 use crate::request::{Command, Refusal, Request, Terms};
 use crate::wire::Errno;
+
+mod room;
 
 /// What reader, writer and request tasks of one connection share.
 pub(crate) struct Connection {
@@ -37,8 +40,8 @@ pub(crate) struct Connection {
     terms: Terms,
     /// Replies for the next send.
     out: RefCell<OutBuf>,
-    /// Large replies, each sent from its own memory.
-    queue: RefCell<VecDeque<(Outgoing, Ticket)>>,
+    /// Large replies, each sent from its own memory or in pieces.
+    queue: RefCell<VecDeque<Queued>>,
     /// Buffers to use again, and the room they have.
     pool: RefCell<Vec<OutBuf>>,
     pool_bytes: Cell<usize>,
@@ -46,6 +49,12 @@ pub(crate) struct Connection {
     sending_bytes: Cell<usize>,
     task_requests: Cell<usize>,
     task_bytes: Cell<usize>,
+    /// Bytes set aside for the part of a write that is received.
+    part_bytes: Cell<usize>,
+    /// Its share of the memory of all connections, and what that was last told.
+    share: Share,
+    accounted_bytes: Cell<usize>,
+    place: Arc<Place>,
     /// No further request comes; the writer ends once all is sent.
     ended: Cell<bool>,
     /// The socket failed or a reply cannot be given.
@@ -63,6 +72,14 @@ pub(crate) struct Connection {
     linger: Linger,
 }
 
+/// What waits for a send of its own.
+pub(crate) enum Queued {
+    /// A reply.
+    Reply(Outgoing, Option<Ticket>),
+    /// A read for whose data there is no memory: it is read and sent in pieces.
+    InPieces(Ticket),
+}
+
 /// A request that became a task: counted until its reply was sent or copied.
 pub(crate) struct Ticket {
     connection: Rc<Connection>,
@@ -74,9 +91,16 @@ pub(crate) struct Ticket {
 impl Ticket {
     fn new(connection: &Rc<Connection>, request: Request, bytes: usize) -> Self {
         let shared = Rc::clone(connection);
-        shared.task_requests.update(|n| n + 1);
+        if shared.task_requests.replace(shared.task_requests.get() + 1) == 0 {
+            shared.place.set_busy(true);
+        }
         shared.task_bytes.update(|n| n + bytes);
+        shared.account();
         Self { connection: shared, request, bytes, answered: false }
+    }
+
+    pub(crate) const fn request(&self) -> &Request {
+        &self.request
     }
 
     /// The reply stands in the next send.
@@ -104,6 +128,10 @@ impl Drop for Ticket {
         let connection = &self.connection;
         connection.task_requests.update(|n| n - 1);
         connection.task_bytes.update(|n| n - self.bytes);
+        if connection.task_requests.get() == 0 {
+            connection.place.set_busy(false);
+        }
+        connection.account();
         if !self.answered {
             // The task was dropped or panicked: the client must not wait for ever.
             connection.give_up();
@@ -113,7 +141,12 @@ impl Drop for Ticket {
 }
 
 impl Connection {
-    pub(crate) fn new(export: Arc<dyn Export>, terms: Terms) -> Rc<Self> {
+    pub(crate) fn new(
+        export: Arc<dyn Export>,
+        terms: Terms,
+        share: Share,
+        place: &Arc<Place>,
+    ) -> Rc<Self> {
         Rc::new(Self {
             export,
             terms,
@@ -124,6 +157,10 @@ impl Connection {
             sending_bytes: Cell::new(0),
             task_requests: Cell::new(0),
             task_bytes: Cell::new(0),
+            part_bytes: Cell::new(0),
+            share,
+            accounted_bytes: Cell::new(0),
+            place: Arc::clone(place),
             ended: Cell::new(false),
             broken: Cell::new(false),
             failure_logged: Cell::new(false),
@@ -162,23 +199,6 @@ impl Connection {
         self.to_send.notify();
     }
 
-    /// Whether a request that holds `bytes` may be run now.
-    pub(crate) fn has_room(&self, bytes: usize) -> bool {
-        let waiting = self.out.borrow().len();
-        let held = self.task_bytes.get() + waiting + self.sending_bytes.get();
-        waiting < SEND_BYTES
-            && self.task_requests.get() < REQUESTS_MAX
-            && (held == 0 || held + bytes <= HELD_BYTES_MAX)
-    }
-
-    /// Waits until [`Connection::has_room`], or the connection is broken.
-    pub(crate) async fn wait_for_room(&self, bytes: usize) {
-        while !self.has_room(bytes) && !self.is_broken() {
-            self.flush_replies();
-            self.progress.wait().await;
-        }
-    }
-
     /// Lets the writer send what there is.
     pub(crate) fn flush_replies(&self) {
         if !self.out.borrow().is_empty() {
@@ -186,27 +206,60 @@ impl Connection {
         }
     }
 
-    /// Called where nothing is left to do for now: an idle connection keeps little memory.
-    pub(crate) fn idle(&self) {
-        if !self.has_tasks() && self.pool_bytes.get() > KEEP_BYTES_MAX {
-            self.pool.borrow_mut().clear();
-            self.pool_bytes.set(0);
-        }
-    }
-
     // --- the writer's side ---
 
     /// What to send next; the ticket of a large reply is dropped when it was sent.
-    pub(crate) fn next_send(&self) -> Option<(Outgoing, Option<Ticket>)> {
-        let (outgoing, ticket) = match self.queue.borrow_mut().pop_front() {
-            Some((outgoing, ticket)) => (outgoing, Some(ticket)),
+    pub(crate) fn next_send(&self) -> Option<Queued> {
+        let queued = self.queue.borrow_mut().pop_front();
+        let next = match queued {
+            Some(queued) => queued,
             None if self.out.borrow().is_empty() => return None,
-            None => (self.out.replace(self.buffer(SEND_BYTES)).into(), None),
+            None => Queued::Reply(self.out.replace(self.spare()).into(), None),
         };
         // A large reply is counted by its ticket already.
-        self.sending_bytes.set(if ticket.is_some() { 0 } else { outgoing.head.len() });
+        self.sending_bytes.set(match &next {
+            Queued::Reply(outgoing, None) => outgoing.head.room(),
+            Queued::Reply(..) => 0,
+            Queued::InPieces(_) => PIECE_BYTES,
+        });
         self.progress.notify();
-        Some((outgoing, ticket))
+        Some(next)
+    }
+
+    /// The next piece of a read that is answered in pieces, `at` bytes from its beginning, and
+    /// whether the reply ends with it.
+    ///
+    /// # Errors
+    /// The read failed and the client cannot be told any more.
+    pub(crate) async fn next_piece(
+        &self,
+        request: &Request,
+        at: u32,
+    ) -> Result<(Outgoing, bool), ExportError> {
+        let Request { cookie, offset, len, command } = *request;
+        let in_parts = self.terms.structured && command == Command::Read { whole: false };
+        let piece = (len - at).min(PIECE_BYTES as u32);
+        let is_last = at + piece == len;
+        let mut buffer = self.buffer(READ_HEADER_BYTES_MAX + piece as usize);
+        if in_parts {
+            reply::read_part(&mut buffer, cookie, offset + u64::from(at), piece, is_last);
+        } else if at == 0 {
+            reply::read_header(&mut buffer, &self.terms, cookie, offset, len);
+        }
+        let space = buffer.space(piece as usize);
+        match self.export.read(offset + u64::from(at), space).await {
+            Ok(()) => Ok((buffer.into(), is_last)),
+            Err(error) if in_parts || at == 0 => {
+                buffer.truncate(0);
+                self.fail(&mut buffer, request, &error);
+                Ok((buffer.into(), true))
+            }
+            Err(error) => {
+                // Its header said that all would come.
+                tracing::warn!(?request, %error, "NBD connection ends: a read failed half-way");
+                Err(error)
+            }
+        }
     }
 
     /// Called when there is nothing to send: waits awake for the next request of a client that
@@ -223,13 +276,19 @@ impl Connection {
 
     /// Takes the memory of what was sent back.
     pub(crate) fn sent(&self, outgoing: Outgoing) {
+        self.sending_bytes.set(0);
         self.give_back(outgoing.head);
+        self.account();
+    }
+
+    /// Bytes went over the socket.
+    pub(crate) fn moved(&self, bytes: usize) {
+        self.share.moved(bytes);
     }
 
     fn give_back(&self, mut buffer: OutBuf) {
-        self.sending_bytes.set(0);
         let room = self.pool_bytes.get() + buffer.room();
-        if buffer.room() <= KEEP_BYTES_MAX && room <= POOL_BYTES_MAX {
+        if buffer.room() <= KEEP_BYTES_MAX && room <= POOL_BYTES_MAX && !self.share.is_tight() {
             buffer.truncate(0);
             self.pool_bytes.set(room);
             self.pool.borrow_mut().push(buffer);
@@ -250,6 +309,15 @@ impl Connection {
         self.sending_bytes.set(0);
     }
 
+    /// An empty buffer for small replies: one used before, or one that grows with them.
+    fn spare(&self) -> OutBuf {
+        let mut pool = self.pool.borrow_mut();
+        let found = pool.iter().rposition(|buffer| buffer.room() <= 2 * SEND_BYTES);
+        let spare = found.map(|at| pool.swap_remove(at)).unwrap_or_default();
+        self.pool_bytes.update(|n| n - spare.room());
+        spare
+    }
+
     /// An empty buffer with room for `len` bytes, used before if there is one.
     fn buffer(&self, len: usize) -> OutBuf {
         let mut pool = self.pool.borrow_mut();
@@ -267,7 +335,9 @@ impl Connection {
     // --- the reader's side ---
 
     /// A receive was done.
-    pub(crate) fn received(&self) {
+    pub(crate) fn received(&self, bytes: usize) {
+        self.share.moved(bytes);
+        self.place.used();
         self.receives.update(|n| n + 1);
         self.linger.end();
     }
@@ -285,7 +355,7 @@ impl Connection {
     pub(crate) fn run(self: &Rc<Self>, request: Request, payload: &[u8]) {
         self.requests.update(|n| n + 1);
         match request.command {
-            Command::Read => self.read(request),
+            Command::Read { .. } => self.read(request),
             Command::Flush => self.start_flush(request),
             Command::BlockStatus { one } => self.start_block_status(request, one),
             // Not reached: the session ends at it.
@@ -311,8 +381,17 @@ impl Connection {
 
     fn read(self: &Rc<Self>, request: Request) {
         let Request { cookie, offset, len, .. } = request;
-        if (SHARE_BYTES_MIN..=SHARE_BYTES_MAX).contains(&len) && self.share(request) {
+        if len > 0 && !self.may_hold(len as usize) {
+            let mut ticket = Ticket::new(self, request, 0);
+            ticket.answered = true;
+            self.queue.borrow_mut().push_back(Queued::InPieces(ticket));
+            return self.to_send.notify();
+        }
+        if (SHARE_BYTES_MIN..=SHARE_BYTES_MAX).contains(&len) && self.share_blocks(request) {
             return;
+        }
+        if len as usize > SEND_BYTES {
+            return self.start_read(request);
         }
         let mut out = self.out.borrow_mut();
         let mark = out.len();
@@ -324,6 +403,8 @@ impl Connection {
             Ok(true) => {}
             Ok(false) => {
                 out.truncate(mark);
+                // A task counts what is held, the buffer included.
+                drop(out);
                 self.start_read(request);
             }
             Err(error) => {
@@ -334,7 +415,7 @@ impl Connection {
     }
 
     /// Answers a large read with the blocks in memory; false where that cannot be.
-    fn share(self: &Rc<Self>, request: Request) -> bool {
+    fn share_blocks(self: &Rc<Self>, request: Request) -> bool {
         let Request { cookie, offset, len, .. } = request;
         let block = u64::from(BLOCK_BYTES);
         if !offset.is_multiple_of(block) || !u64::from(len).is_multiple_of(block) {
@@ -349,7 +430,8 @@ impl Connection {
         ticket.answered = true;
         let mut head = self.buffer(READ_HEADER_BYTES_MAX);
         reply::read_header(&mut head, &self.terms, cookie, offset, len);
-        self.queue.borrow_mut().push_back((Outgoing::new(head, blocks), ticket));
+        let reply = Outgoing::new(head, blocks);
+        self.queue.borrow_mut().push_back(Queued::Reply(reply, Some(ticket)));
         self.to_send.notify();
         true
     }
@@ -371,7 +453,8 @@ impl Connection {
                 return;
             }
             if buffer.len() > COPY_BYTES_MAX {
-                connection.queue.borrow_mut().push_back((buffer.into(), ticket));
+                let reply = Queued::Reply(buffer.into(), Some(ticket));
+                connection.queue.borrow_mut().push_back(reply);
             } else {
                 connection.out.borrow_mut().put(buffer.filled());
                 connection.give_back(buffer);
@@ -389,6 +472,47 @@ impl Connection {
         });
     }
 
+    /// Runs a write for which there is no memory to hold it: the next request waits for it.
+    pub(crate) async fn write_now(self: &Rc<Self>, request: Request, payload: &[u8]) {
+        self.requests.update(|n| n + 1);
+        match self.write_bytes_part(request.offset, payload).await {
+            Ok(()) if request.command == (Command::Write { fua: true }) => {
+                self.start_flush(request);
+            }
+            Ok(()) => self.done(request),
+            Err(error) => self.fail_request(&request, &error),
+        }
+    }
+
+    /// Writes a part of a long write that is not the last.
+    pub(crate) async fn write_part(
+        &self,
+        offset: u64,
+        mut blocks: Vec<Block>,
+    ) -> Result<(), ExportError> {
+        if self.export.try_write_blocks(offset, &mut blocks)? {
+            return Ok(());
+        }
+        self.export.write_blocks(offset, blocks).await
+    }
+
+    /// As [`Self::write_part`], for bytes that are no whole blocks.
+    pub(crate) async fn write_bytes_part(
+        &self,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), ExportError> {
+        if self.export.try_write(offset, bytes)? {
+            return Ok(());
+        }
+        self.export.write(offset, bytes).await
+    }
+
+    /// Answers a request that failed before all of it was run.
+    pub(crate) fn fail_request(&self, request: &Request, error: &ExportError) {
+        self.fail(&mut self.out.borrow_mut(), request, error);
+    }
+
     /// Runs a write whose payload was put into blocks as it came.
     pub(crate) fn run_long_write(self: &Rc<Self>, request: Request, mut blocks: Vec<Block>) {
         self.requests.update(|n| n + 1);
@@ -396,6 +520,16 @@ impl Connection {
         self.finish_write(request, taken, || {
             let connection = Rc::clone(self);
             async move { connection.export.write_blocks(request.offset, blocks).await }
+        });
+    }
+
+    /// As [`Self::run_long_write`], for bytes that are no whole blocks.
+    pub(crate) fn run_long_bytes(self: &Rc<Self>, request: Request, data: Vec<u8>) {
+        self.requests.update(|n| n + 1);
+        let taken = self.export.try_write(request.offset, &data);
+        self.finish_write(request, taken, || {
+            let connection = Rc::clone(self);
+            async move { connection.export.write(request.offset, &data).await }
         });
     }
 
@@ -464,7 +598,7 @@ impl Connection {
 
     fn start_block_status(self: &Rc<Self>, request: Request, one: bool) {
         let max = if one { 1 } else { EXTENTS_MAX };
-        let ticket = Ticket::new(self, request, 8 * max);
+        let ticket = Ticket::new(self, request, request.held_bytes());
         let connection = Rc::clone(self);
         spawn(async move {
             let Request { cookie, offset, len, .. } = request;

@@ -65,6 +65,12 @@ pub enum NbdError {
     /// The peer went away in the middle of a message.
     #[error("connection closed in the middle of a message")]
     Truncated,
+    /// The client held memory that others waited for, and took or sent too little.
+    #[error("ended: the client takes no replies or sends no rest of a request, and others wait")]
+    Stalled,
+    /// A read failed after a part of it was sent; the protocol has no way to say so.
+    #[error("ended: a read failed after a part of it was sent")]
+    HalfRead,
     /// The socket failed.
     #[error("socket: {source}")]
     Socket {
@@ -85,9 +91,11 @@ impl NbdError {
             | Self::RequestMagic { .. }
             | Self::WriteTooLong { .. } => ErrorKind::Invalid,
             Self::NoExport { .. } => ErrorKind::NotFound,
-            Self::HandshakeTimeout { .. } | Self::Truncated | Self::Socket { .. } => {
-                ErrorKind::Unavailable
-            }
+            Self::HalfRead => ErrorKind::Data,
+            Self::HandshakeTimeout { .. }
+            | Self::Truncated
+            | Self::Stalled
+            | Self::Socket { .. } => ErrorKind::Unavailable,
         }
     }
 }

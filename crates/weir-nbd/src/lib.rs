@@ -16,6 +16,7 @@ mod connection;
 mod errno;
 mod error;
 pub mod limits;
+mod long_write;
 pub mod negotiate;
 pub mod reply;
 pub mod request;

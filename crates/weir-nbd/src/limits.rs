@@ -2,11 +2,14 @@
 //!
 //! Not here: limits of the engine (weir-base).
 //!
-//! Invariant: whatever a client sends, a connection holds at most [`INPUT_BYTES_MAX`] of input and
-//! [`HELD_BYTES_MAX`] (or one largest request) of requests and replies.
+//! Invariants, whatever clients send:
+//! - a connection holds at most [`INPUT_BYTES_MAX`] of input and [`HELD_BYTES_MAX`] (or one largest
+//!   request) of requests and replies;
+//! - all connections together hold at most what their budget has, and [`OWN_BYTES`] each.
 
 use std::time::Duration;
 
+use weir_base::limits::ATOMIC_WRITE_BYTES_MAX;
 use weir_serve::limits::INPUT_BYTES;
 
 /// Smallest request: the sector every client can address, and the smallest the protocol has a
@@ -32,8 +35,30 @@ pub const OPTION_BYTES_MAX: usize = 16 << 10;
 /// more than a few round trips, and half-open connections must not pile up.
 pub const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Receive buffer at most: one largest write, received whole.
-pub const INPUT_BYTES_MAX: usize = REQUEST_BYTES_MAX as usize + INPUT_BYTES;
+/// Receive buffer at most; longer messages are taken as they come.
+pub const INPUT_BYTES_MAX: usize = INPUT_BYTES;
+
+/// What each connection holds without asking: a receive buffer, one piece of a reply, and some
+/// small replies. A thousand connections hold 64 MiB.
+pub const OWN_BYTES: usize = 64 << 10;
+
+/// Part of a long write that is handed to the export at once: as much as the engine takes in one
+/// piece where a write waits. So no write needs more memory than this, however long it is.
+pub const PART_BYTES: usize = ATOMIC_WRITE_BYTES_MAX as usize;
+
+/// Where memory is short, a read is answered in pieces of this size, out of what is the
+/// connection's own: it takes longer and waits for no other client.
+pub const PIECE_BYTES: usize = 32 << 10;
+
+/// Room set aside for a reply without data: header and longest error text.
+pub const REPLY_BYTES_MAX: usize = 1 << 10;
+
+/// RAM of one extent while a BLOCK_STATUS is answered: as the export gives it, and in the reply.
+pub const EXTENT_BYTES: usize = 24;
+
+/// The budget is told of changes from this size on, and when a connection is idle: so small
+/// requests in a deep queue take no lock.
+pub const ACCOUNT_BYTES: usize = 256 << 10;
 
 /// Replies gathered before the next request waits for a send: large enough for 60 reads of 4 KiB
 /// in one send, small enough to stay in the CPU's cache.
@@ -68,6 +93,6 @@ pub const SHARE_BYTES_MIN: u32 = 64 << 10;
 /// Reads up to this size may be: a send takes 1024 parts (UIO_MAXIOV).
 pub const SHARE_BYTES_MAX: u32 = 2 << 20;
 
-/// Writes of whole blocks from this size on are put into blocks while the rest still arrives: the
-/// client's socket holds about as much, and goes on sending meanwhile.
-pub const LONG_WRITE_BYTES_MIN: u32 = 128 << 10;
+/// Writes longer than this are taken as they arrive, out of the receive buffer: the client's socket
+/// holds about as much, and goes on sending meanwhile.
+pub const WHOLE_WRITE_BYTES_MAX: usize = (128 << 10) - 1;

@@ -3,7 +3,8 @@
 //! Not here: when they are sent (`session`).
 //!
 //! Spec: NetworkBlockDevice `doc/proto.md`, "Simple reply message", "Structured reply message".
-//! READ gets one content part per reply, so DF is always kept. Other commands get a simple reply
+//! READ gets one content part per reply, or several where memory is short and the client did not
+//! ask for one (DF). Other commands get a simple reply
 //! on success and, where structured replies were agreed on, an error part with a text on failure;
 //! the specification allows both.
 //!
@@ -58,6 +59,14 @@ pub fn error(out: &mut OutBuf, terms: &Terms, cookie: u64, errno: Errno, text: &
     out.put(text);
 }
 
+/// Appends what stands before one of several parts of the data of a READ. Only structured replies
+/// have parts.
+pub fn read_part(out: &mut OutBuf, cookie: u64, offset: u64, len: u32, is_last: bool) {
+    let flags = if is_last { part::FLAG_DONE } else { 0 };
+    flagged_part_header(out, flags, part::OFFSET_DATA, cookie, 8 + len);
+    out.put_array(offset.to_be_bytes());
+}
+
 /// Appends the extents of `base:allocation`, cut to `len` and with equal neighbours joined; at
 /// most `max`. Returns false and appends nothing if there are none.
 pub fn block_status(
@@ -103,11 +112,16 @@ fn simple(out: &mut OutBuf, errno: u32, cookie: u64) {
     space.copy_from_slice(&fields.to_be_bytes());
 }
 
-/// Every reply here has one part, so DONE is always set.
+/// Every other reply here has one part, so DONE is set.
 #[inline]
 fn part_header(out: &mut OutBuf, kind: u16, cookie: u64, len: u32) {
+    flagged_part_header(out, part::FLAG_DONE, kind, cookie, len);
+}
+
+#[inline]
+fn flagged_part_header(out: &mut OutBuf, flags: u16, kind: u16, cookie: u64, len: u32) {
     let fields = u128::from(STRUCTURED_REPLY_MAGIC) << 96
-        | u128::from(part::FLAG_DONE) << 80
+        | u128::from(flags) << 80
         | u128::from(kind) << 64
         | u128::from(cookie);
     out.put_array(fields.to_be_bytes());

@@ -13,7 +13,7 @@
 
 use crate::error::NbdError;
 use crate::limits::{
-    BLOCK_BYTES, BLOCK_BYTES_MIN, DRAIN_BYTES_MAX, LONG_WRITE_BYTES_MIN, REQUEST_BYTES_MAX,
+    BLOCK_BYTES, BLOCK_BYTES_MIN, DRAIN_BYTES_MAX, EXTENT_BYTES, EXTENTS_MAX, REQUEST_BYTES_MAX,
 };
 use crate::wire::{Errno, REQUEST_HEADER_BYTES, REQUEST_MAGIC, Reader, command, command_flag};
 
@@ -34,7 +34,10 @@ pub struct Terms {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Read.
-    Read,
+    Read {
+        /// The data is to come in one part (DF).
+        whole: bool,
+    },
     /// Write the payload.
     Write {
         /// Durable before the reply.
@@ -76,13 +79,20 @@ pub struct Request {
 }
 
 impl Request {
-    /// Bytes it holds while it runs: those it writes or reads.
+    /// Bytes it holds while it runs: those it writes or reads, or what it is answered with.
     pub(crate) const fn held_bytes(&self) -> usize {
         match self.command {
-            Command::Read | Command::Write { .. } => self.len as usize,
+            Command::Read { .. } | Command::Write { .. } => self.len as usize,
+            Command::BlockStatus { one: true } => EXTENT_BYTES,
+            Command::BlockStatus { one: false } => EXTENT_BYTES * EXTENTS_MAX,
             _ => 0,
         }
     }
+}
+
+/// Whether a range begins and ends with blocks.
+pub(crate) const fn is_whole_blocks(offset: u64, len: u32) -> bool {
+    offset.is_multiple_of(BLOCK_BYTES as u64) && len.is_multiple_of(BLOCK_BYTES)
 }
 
 /// A request that may not be run, and the answer to it.
@@ -103,8 +113,8 @@ pub enum Parsed<'a> {
     Need(usize),
     /// A request, its payload (empty but for WRITE), and the bytes both take.
     Request(Request, &'a [u8], usize),
-    /// A large write of whole blocks. Its payload, which follows the header
-    /// ([`REQUEST_HEADER_BYTES`]) and may not be there yet, is to be taken as it comes.
+    /// A large write. Its payload, which follows the header ([`REQUEST_HEADER_BYTES`]) and may not
+    /// be there yet, is to be taken as it comes.
     LongWrite(Request),
     /// A request to be refused once `skip` bytes, more than there may be yet, were thrown away.
     Refuse {
@@ -117,9 +127,10 @@ pub enum Parsed<'a> {
     Close(NbdError),
 }
 
-/// Looks at the message at the front of `input`.
+/// Looks at the message at the front of `input`. A write whose payload has more than
+/// `payload_bytes_max` is a [long one](Parsed::LongWrite).
 #[inline]
-pub fn parse<'a>(input: &'a [u8], terms: &Terms) -> Parsed<'a> {
+pub fn parse<'a>(input: &'a [u8], terms: &Terms, payload_bytes_max: usize) -> Parsed<'a> {
     let Some(header) = Header::decode(input) else {
         return Parsed::Need(REQUEST_HEADER_BYTES);
     };
@@ -139,7 +150,7 @@ pub fn parse<'a>(input: &'a [u8], terms: &Terms) -> Parsed<'a> {
         }
     };
     let Header { cookie, offset, len, .. } = header;
-    if payload_len >= LONG_WRITE_BYTES_MIN && header.has_whole_blocks() {
+    if payload_len as usize > payload_bytes_max {
         return Parsed::LongWrite(Request { cookie, command, offset, len });
     }
     let Some(payload) = input.get(REQUEST_HEADER_BYTES..used) else {
@@ -182,7 +193,7 @@ impl Header {
                 self.check_flags(df)?;
                 self.check_len(self.has(command_flag::DF))?;
                 self.check_range(terms, Errno::Inval)?;
-                Ok(Command::Read)
+                Ok(Command::Read { whole: self.has(command_flag::DF) })
             }
             command::WRITE => {
                 self.check_flags(0)?;
@@ -241,10 +252,6 @@ impl Header {
 
     const fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0
-    }
-
-    fn has_whole_blocks(&self) -> bool {
-        self.offset.is_multiple_of(u64::from(BLOCK_BYTES)) && self.len.is_multiple_of(BLOCK_BYTES)
     }
 
     /// FUA is allowed everywhere: the specification asks servers to accept it on all commands.

@@ -20,25 +20,42 @@ use compio::BufResult;
 use compio::buf::{IntoInner, IoBuf};
 use compio::io::AsyncWriteExt;
 use rustix::net::Shutdown;
-use weir_base::BLOCK_BYTES;
-use weir_device::Block;
-use weir_serve::limits::{INPUT_BYTES, SEND_STALL_LIMIT};
-use weir_serve::{Exports, Input, Linger, Peer, Protocol, Socket, Watch, shut};
+use weir_serve::limits::SEND_STALL_LIMIT;
+use weir_serve::{
+    Budget, Exports, Input, Linger, Outgoing, Peer, Protocol, Share, Socket, Watch, shut,
+};
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Queued, Ticket};
 use crate::error::NbdError;
-use crate::limits::{HANDSHAKE_LIMIT, INPUT_BYTES_MAX};
+#[cfg(doc)]
+use crate::limits::OWN_BYTES;
+use crate::limits::{
+    HANDSHAKE_LIMIT, INPUT_BYTES_MAX, PART_BYTES, PIECE_BYTES, REPLY_BYTES_MAX,
+    WHOLE_WRITE_BYTES_MAX,
+};
+use crate::long_write::LongWrite;
 use crate::negotiate::{Negotiation, Ready, Step};
-use crate::request::{Command, Parsed, Refusal, Request, parse};
+use crate::request::{Command, Parsed, Refusal, parse};
 use crate::wire::REQUEST_HEADER_BYTES;
 
-/// The protocol, with what it offers.
-pub struct Nbd(pub Arc<dyn Exports>);
+/// The protocol, with what it offers and the memory of its connections.
+pub struct Nbd {
+    exports: Arc<dyn Exports>,
+    budget: Arc<Budget>,
+}
+
+impl Nbd {
+    /// Offers `exports`; connections share `budget`, of which each has [`OWN_BYTES`] of its own.
+    pub fn new(exports: Arc<dyn Exports>, budget: Arc<Budget>) -> Self {
+        Self { exports, budget }
+    }
+}
 
 impl Protocol for Nbd {
     type Error = NbdError;
     type Parked = Infallible;
     const MOVES: bool = false;
+    const IDLE_GIVES_WAY: bool = true;
 
     fn name(&self) -> &'static str {
         "nbd"
@@ -51,7 +68,7 @@ impl Protocol for Nbd {
         watch: &Watch,
         _: Option<Infallible>,
     ) -> Result<Option<Infallible>, NbdError> {
-        run(socket, &*self.0, watch).await.map(|()| None)
+        run(socket, &*self.exports, self.budget.share(), watch).await.map(|()| None)
     }
 }
 
@@ -62,6 +79,7 @@ impl Protocol for Nbd {
 pub async fn run<S: Socket>(
     mut socket: S,
     exports: &dyn Exports,
+    share: Share,
     watch: &Watch,
 ) -> Result<(), NbdError> {
     let mut input = Input::new(INPUT_BYTES_MAX);
@@ -75,8 +93,9 @@ pub async fn run<S: Socket>(
     };
     tracing::debug!(export = name, ?terms, "NBD transmission begins");
 
-    let connection = Connection::new(export, terms);
+    let connection = Connection::new(export, terms, share, watch.place());
     let _release = Release(Rc::clone(&connection));
+    let evictor = compio::runtime::spawn(evict(socket.clone(), Rc::clone(&connection)));
     let writer = compio::runtime::spawn(write_replies(socket.clone(), Rc::clone(&connection)));
     let read = read_requests(&mut socket, &mut input, &connection, watch).await;
     connection.flush_replies();
@@ -85,11 +104,13 @@ pub async fn run<S: Socket>(
     }
     connection.end();
     let written = writer.await;
+    drop(evictor);
     // Storage requests of a broken connection still hold the export; they end before it does.
     while connection.has_tasks() {
         connection.progress.wait().await;
     }
     match written {
+        _ if connection.is_evicted() => Err(NbdError::Stalled),
         Ok(result) => read.and(result),
         Err(_) => read,
     }
@@ -103,6 +124,12 @@ impl Drop for Release {
     fn drop(&mut self) {
         self.0.give_up();
     }
+}
+
+/// Ends a connection whose client stalls others.
+async fn evict<S: Socket>(socket: S, connection: Rc<Connection>) {
+    connection.end_if_evicted().await;
+    shut(&socket, Shutdown::Both);
 }
 
 /// The handshake; `None` where the client said goodbye.
@@ -186,11 +213,16 @@ async fn read_requests<S: Socket>(
             return Ok(());
         }
         connection.flush_replies();
-        connection.idle();
         let begun = long_write.is_some() || !input.pending().is_empty();
+        if !begun {
+            connection.idle(input);
+        }
+        connection.grow(input);
+        let awaits_client = begun.then(|| connection.awaits_client());
         let receive = receive(socket, input, need);
         let received = if begun { rest_of_message.wait(receive).await? } else { receive.await? };
-        connection.received();
+        drop(awaits_client);
+        connection.received(received);
         if received == 0 {
             return if begun { Err(NbdError::Truncated) } else { Ok(()) };
         }
@@ -206,32 +238,6 @@ enum Pending {
     End,
 }
 
-/// A large write that is being received.
-struct LongWrite {
-    request: Request,
-    blocks: Vec<Block>,
-}
-
-impl LongWrite {
-    fn new(request: Request) -> Self {
-        let blocks = Vec::with_capacity(request.len as usize / BLOCK_BYTES);
-        Self { request, blocks }
-    }
-
-    /// Bytes that are still to come.
-    fn missing(&self) -> usize {
-        self.request.len as usize - self.blocks.len() * BLOCK_BYTES
-    }
-
-    /// Takes the whole blocks at the front of the input.
-    fn take(&mut self, input: &mut Input) {
-        let pending = input.pending();
-        let (blocks, _) = pending.get(..self.missing()).unwrap_or(pending).as_chunks();
-        self.blocks.extend(Block::copies_of(blocks));
-        input.consume(blocks.len() * BLOCK_BYTES);
-    }
-}
-
 /// Runs every whole request that was received, and takes what there is of a long write.
 async fn run_pending(
     input: &mut Input,
@@ -240,25 +246,22 @@ async fn run_pending(
 ) -> Result<Pending, NbdError> {
     loop {
         if let Some(mut write) = long_write.take() {
-            write.take(input);
-            if write.missing() > 0 {
-                let need = write.missing().min(INPUT_BYTES);
+            if let Some(need) = write.take(input, connection).await {
                 *long_write = Some(write);
                 return Ok(Pending::Need(need));
             }
             if connection.is_broken() {
                 return Ok(Pending::End);
             }
-            connection.run_long_write(write.request, write.blocks);
         }
-        match parse(input.pending(), connection.terms()) {
+        // What the receive buffer does not hold is taken as it comes.
+        let whole = WHOLE_WRITE_BYTES_MAX.min(input.room() - REQUEST_HEADER_BYTES);
+        match parse(input.pending(), connection.terms(), whole) {
             Parsed::Need(need) => return Ok(Pending::Need(need)),
             Parsed::Refuse { refusal, skip } => {
                 // An error reply holds little, but a client may send millions of bad requests
                 // and take no reply.
-                if !connection.has_room(0) {
-                    connection.wait_for_room(0).await;
-                }
+                wait_for_room(connection, 0, REPLY_BYTES_MAX).await;
                 return Ok(Pending::Skip(refusal, skip));
             }
             Parsed::Close(error) => return Err(error),
@@ -266,26 +269,39 @@ async fn run_pending(
                 return Ok(Pending::End);
             }
             Parsed::LongWrite(request) => {
-                let bytes = request.held_bytes();
-                if !connection.has_room(bytes) {
-                    connection.wait_for_room(bytes).await;
-                }
+                wait_for_room(connection, PART_BYTES, 0).await;
                 input.consume(REQUEST_HEADER_BYTES);
                 *long_write = Some(LongWrite::new(request));
             }
             Parsed::Request(request, payload, used) => {
                 let bytes = request.held_bytes();
-                if !connection.has_room(bytes) {
-                    connection.wait_for_room(bytes).await;
-                }
+                let memory = match request.command {
+                    // A read that finds no memory is answered in pieces, a write waited for.
+                    Command::Read { .. } | Command::Write { .. } => 0,
+                    _ => bytes,
+                };
+                wait_for_room(connection, bytes, memory + REPLY_BYTES_MAX).await;
                 if connection.is_broken() {
                     return Ok(Pending::End);
                 }
-                connection.run(request, payload);
+                let is_write = matches!(request.command, Command::Write { .. }) && bytes > 0;
+                if is_write && !connection.may_hold(bytes) {
+                    connection.write_now(request, payload).await;
+                } else {
+                    connection.run(request, payload);
+                }
                 input.consume(used);
             }
         }
     }
+}
+
+/// Waits until a request may be run that holds `bytes`, `memory` of which it cannot do without.
+async fn wait_for_room(connection: &Rc<Connection>, bytes: usize, memory: usize) {
+    if !connection.has_room(bytes) {
+        connection.wait_for_room(bytes).await;
+    }
+    connection.wait_for_memory(memory).await;
 }
 
 /// Throws `len` bytes away; false where the input ends before.
@@ -313,7 +329,7 @@ async fn write_replies<S: Socket>(
         if connection.is_broken() {
             break Ok(());
         }
-        let Some((outgoing, ticket)) = connection.next_send() else {
+        let Some(next) = connection.next_send() else {
             if connection.is_over() {
                 break Ok(());
             }
@@ -321,12 +337,17 @@ async fn write_replies<S: Socket>(
             connection.to_send.wait().await;
             continue;
         };
-        let BufResult(result, outgoing) = outgoing.send(&mut socket, SEND_STALL_LIMIT).await;
-        if let Err(error) = result {
-            break Err(error.into());
+        let sent = match next {
+            Queued::Reply(outgoing, ticket) => {
+                let sent = send(&mut socket, &connection, outgoing).await;
+                drop(ticket);
+                sent
+            }
+            Queued::InPieces(ticket) => send_pieces(&mut socket, &connection, &ticket).await,
+        };
+        if sent.is_err() {
+            break sent;
         }
-        connection.sent(outgoing);
-        drop(ticket);
     };
     if result.is_err() || connection.is_broken() {
         connection.give_up();
@@ -334,4 +355,36 @@ async fn write_replies<S: Socket>(
         shut(&socket, Shutdown::Both);
     }
     result
+}
+
+async fn send<S: Socket>(
+    socket: &mut S,
+    connection: &Rc<Connection>,
+    outgoing: Outgoing,
+) -> Result<(), NbdError> {
+    let awaits_client = connection.awaits_client();
+    let moved = |bytes| connection.moved(bytes);
+    let BufResult(result, outgoing) = outgoing.send(socket, SEND_STALL_LIMIT, moved).await;
+    drop(awaits_client);
+    result?;
+    connection.sent(outgoing);
+    Ok(())
+}
+
+/// Answers a read for whose data there is no memory.
+async fn send_pieces<S: Socket>(
+    socket: &mut S,
+    connection: &Rc<Connection>,
+    ticket: &Ticket,
+) -> Result<(), NbdError> {
+    let mut at = 0;
+    loop {
+        let piece = connection.next_piece(ticket.request(), at).await;
+        let (outgoing, is_last) = piece.map_err(|_| NbdError::HalfRead)?;
+        send(socket, connection, outgoing).await?;
+        if is_last || connection.is_broken() {
+            return Ok(());
+        }
+        at += PIECE_BYTES as u32;
+    }
 }

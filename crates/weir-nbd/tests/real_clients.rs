@@ -16,7 +16,8 @@ use std::sync::atomic::Ordering;
 use common::Scratch;
 use common::memory::{Memory, MemoryExports};
 use weir_nbd::Nbd;
-use weir_serve::{Address, Listener, ServerHandle, serve};
+use weir_nbd::limits::OWN_BYTES;
+use weir_serve::{Address, Budget, Listener, ServerHandle, serve};
 
 const MIB: u64 = 1 << 20;
 
@@ -37,8 +38,15 @@ impl Setup {
         let scratch = Scratch::new(name);
         let address = Address::Unix(scratch.file("nbd.sock"));
         let listener = Listener::bind(&address).expect("a fresh socket");
-        let server = serve(vec![listener], Arc::new(Nbd(Arc::<MemoryExports>::clone(&exports))), 2)
-            .expect("threads");
+        let server = serve(
+            vec![listener],
+            Arc::new(Nbd::new(
+                Arc::<MemoryExports>::clone(&exports),
+                Budget::new(64 << 20, OWN_BYTES),
+            )),
+            2,
+        )
+        .expect("threads");
         Self { scratch, exports, server }
     }
 

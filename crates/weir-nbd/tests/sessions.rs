@@ -19,17 +19,22 @@ use common::memory::{Memory, MemoryExports};
 use weir_base::ErrorKind;
 use weir_nbd::{Nbd, limits};
 use weir_serve::limits::DRAIN_LIMIT;
-use weir_serve::{Address, Listener, ServerHandle, serve};
+use weir_serve::{Address, Budget, Listener, ServerHandle, serve};
 
 const SIZE: u64 = 64 << 20;
 
 struct Setup {
     exports: Arc<MemoryExports>,
     server: ServerHandle<Nbd>,
+    budget: Arc<Budget>,
     _scratch: Scratch,
 }
 
 fn setup(name: &str) -> Setup {
+    setup_with(name, 256 << 20)
+}
+
+fn setup_with(name: &str, budget_bytes: usize) -> Setup {
     let exports = MemoryExports::default()
         .with("fast", Memory::new(SIZE))
         .with("slow", Memory::new(SIZE).slow());
@@ -38,9 +43,10 @@ fn setup(name: &str) -> Setup {
     let unix = Address::Unix(scratch.file("nbd.sock"));
     let addresses = [Address::parse("127.0.0.1:0", 0).expect("an address"), unix];
     let listeners = addresses.iter().map(|at| Listener::bind(at).expect("a free port")).collect();
-    let server =
-        serve(listeners, Arc::new(Nbd(Arc::<MemoryExports>::clone(&exports))), 2).expect("threads");
-    Setup { exports, server, _scratch: scratch }
+    let budget = Budget::new(budget_bytes, limits::OWN_BYTES);
+    let nbd = Nbd::new(Arc::<MemoryExports>::clone(&exports), Arc::clone(&budget));
+    let server = serve(listeners, Arc::new(nbd), 2).expect("threads");
+    Setup { exports, server, budget, _scratch: scratch }
 }
 
 impl Setup {
@@ -342,4 +348,148 @@ fn a_panic_of_the_storage_ends_one_connection() {
     good.ask(0, 5, 2, 0, 4096);
     assert_eq!(good.reply(), (0, 2));
     setup.wait_for_connections(1);
+}
+
+/// Asserts that connections never hold more than their budget while `work` runs.
+fn within_budget(setup: &Setup, limit_bytes: usize, work: impl FnOnce()) {
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let most = std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut most = 0;
+            while !done.load(Ordering::SeqCst) {
+                most = most.max(setup.budget.used_bytes());
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            most
+        });
+        let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        done.store(true, Ordering::SeqCst);
+        let most = watch.join().expect("it only looks");
+        worked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        most
+    });
+    // What comes unasked: accounts are rounded up, and a reply's buffer may have room to spare.
+    let slack = 1 << 20;
+    assert!(most <= limit_bytes + slack, "{most} bytes were held");
+}
+
+// 100 clients that asked for large reads and took nothing held 64 MiB each: with --memory 256MiB
+// the server came to 6.3 GiB.
+#[test]
+fn clients_that_take_no_replies_hold_no_more_than_the_budget() {
+    let limit = 8 << 20;
+    let setup = setup_with("greedy", limit);
+    within_budget(&setup, limit, || {
+        let mut greedy: Vec<Client> = Vec::new();
+        for n in 0..60 {
+            let mut client = setup.client(if n % 2 == 0 { "fast" } else { "slow" });
+            for cookie in 0..40 {
+                client.ask(0, 0, cookie, 0, if n % 3 == 0 { 16 << 20 } else { 1 << 20 });
+            }
+            greedy.push(client);
+        }
+        let mut good = setup.client("slow");
+        let data: Vec<u8> = (0_u32..1 << 20).map(|n| (n % 251) as u8).collect();
+        for round in 0..20 {
+            good.put(&[request(0, 1, round, 0, 1 << 20), data.clone()].concat());
+            assert_eq!(good.reply(), (0, round));
+            good.ask(0, 0, round, 0, 1 << 20);
+            assert_eq!(good.reply(), (0, round));
+            assert!(good.get(1 << 20) == data);
+        }
+        drop(greedy);
+    });
+    setup.wait_for_connections(0);
+    assert_eq!(setup.budget.used_bytes(), 0);
+}
+
+#[test]
+fn half_sent_writes_are_ended_where_others_wait() {
+    let limit = 4 << 20;
+    let setup = setup_with("half-sent", limit);
+    within_budget(&setup, limit, || {
+        let half = vec![1; 300 << 10];
+        let mut stalled: Vec<Client> = Vec::new();
+        // As many as fit: what they hold comes back all at once.
+        for n in 0..4 {
+            let mut client = setup.client("fast");
+            // Whole blocks and not, one part and many.
+            let (offset, len) = [(0, 1 << 20), (512, 700 << 10), (0, 32 << 20)][n % 3];
+            client.put(&request(0, 1, 1, offset, len));
+            client.put(&half);
+            stalled.push(client);
+        }
+        let mut good = setup.client("fast");
+        let data = vec![2; 1 << 20];
+        good.put(&[request(0, 1, 1, 0, 1 << 20), data.clone()].concat());
+        assert_eq!(good.reply(), (0, 1), "it gets the memory of those that stall");
+        good.ask(0, 0, 2, 0, 1 << 20);
+        assert_eq!(good.reply(), (0, 2));
+        assert!(good.get(1 << 20) == data);
+    });
+}
+
+#[test]
+fn without_memory_to_share_every_request_is_answered_still() {
+    let setup = setup_with("no-memory", 0);
+    let len = 3 << 20;
+    let data: Vec<u8> = (0..len).map(|n| (n % 253) as u8).collect();
+    for export in ["fast", "slow"] {
+        let mut client = setup.client(export);
+        for (round, offset) in [0, 512, 4096, (1 << 20) - 512].into_iter().enumerate() {
+            let cookie = round as u64;
+            client.put(&[request(0, 1, cookie, offset, len), data.clone()].concat());
+            assert_eq!(client.reply(), (0, cookie));
+            let fifth = [request(0, 0, 7, offset, len), request(0, 0, 8, offset, 512)].concat();
+            client.put(&fifth);
+            for _ in 0..2 {
+                let (errno, cookie) = client.reply();
+                assert_eq!(errno, 0);
+                let len = if cookie == 7 { len } else { 512 };
+                assert!(client.get(len as usize) == data[..len as usize], "{export}, {offset}");
+            }
+        }
+        *setup.exports.volume(export).failure.write() = Some(ErrorKind::Data);
+        client.put(&[request(0, 1, 3, 0, len), data.clone()].concat());
+        assert_eq!(client.reply(), (5, 3), "the rest of a write that failed is thrown away");
+        client.ask(0, 0, 4, 0, len);
+        assert_eq!(client.reply(), (5, 4));
+        *setup.exports.volume(export).failure.write() = None;
+        client.ask(0, 3, 5, 0, 0);
+        assert_eq!(client.reply(), (0, 5));
+    }
+}
+
+#[test]
+fn structured_reads_without_memory_come_in_parts_unless_one_is_asked_for() {
+    let setup = setup_with("parts", 0);
+    let mut client = setup.connect();
+    client.get(18);
+    client.put(b"\0\0\0\x03IHAVEOPT\0\0\0\x08\0\0\0\0");
+    client.get(20);
+    client.put(b"IHAVEOPT\0\0\0\x01\0\0\0\x04fast");
+    client.get(10);
+    let len: u32 = 1 << 20;
+    let data: Vec<u8> = (0..len).map(|n| (n % 247) as u8).collect();
+    client.put(&[request(0, 1, 1, 0, len), data.clone()].concat());
+    client.get(16);
+    for (flags, whole) in [(0, false), (4, true)] {
+        client.ask(flags, 0, 2, 0, len);
+        let mut got = vec![0; len as usize];
+        let mut parts = 0;
+        loop {
+            let head = client.get(20);
+            assert_eq!(head[..4], [0x66, 0x8e, 0x33, 0xef]);
+            assert_eq!((head[7], head[15]), (1, 2), "data, to this request");
+            let size = u32::from_be_bytes(head[16..].try_into().expect("4 bytes")) as usize - 8;
+            let at = u64::from_be_bytes(client.get(8).try_into().expect("8 bytes")) as usize;
+            got[at..at + size].copy_from_slice(&client.get(size));
+            parts += 1;
+            if head[5] == 1 {
+                break;
+            }
+        }
+        assert!(got == data);
+        assert_eq!(parts == 1, whole, "{parts} parts");
+    }
 }

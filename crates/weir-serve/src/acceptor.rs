@@ -7,10 +7,9 @@
 //! whether sessions are to move (`balance`).
 //!
 //! Invariants:
-//! - at most [`CONNECTIONS_MAX`] connections, but for those that are being closed; beyond it, one
-//!   that comes takes the place of the oldest that has not said yet what it wants, or is closed at
-//!   once where there is none, and said so in the log;
-//! - who connects and says nothing keeps nobody out.
+//! - a new connection gets a place, or takes that of one that does nothing (`places`), or is closed
+//!   at once and counted in the log;
+//! - without free descriptors it waits, and does not spin.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -21,9 +20,9 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::balance::{Balancer, Move};
-use crate::limits::CONNECTIONS_MAX;
 use crate::listener::{Accepted, Listener, Peer};
-use crate::worker::{Arrival, Message, Way, send};
+use crate::places::Admission;
+use crate::worker::{Arrival, Books, Message, Way, send};
 
 /// After a failed accept (no descriptors left) the next try waits: the cause will not be gone at
 /// once, and the log must not fill.
@@ -37,20 +36,24 @@ pub(crate) struct Acceptor<T> {
     stop: UnixStream,
     ways: Arc<[Way<T>]>,
     balancer: Option<Balancer>,
+    idle_gives_way: bool,
+    books: Books,
 }
 
 impl<T> Acceptor<T> {
-    /// It ends when the other end of `stop` is dropped; only sessions that can move are balanced.
+    /// It ends when the other end of `stop` is dropped. Of the protocol's sessions, whether they can
+    /// move (only then they are balanced) and whether idle ones give way.
     pub(crate) fn new(
         name: &'static str,
         listeners: Vec<Listener>,
         stop: UnixStream,
         ways: Arc<[Way<T>]>,
-        moves: bool,
+        (moves, idle_gives_way): (bool, bool),
+        books: Books,
     ) -> Self {
         let loads = ways.iter().map(|(_, load)| Arc::clone(load));
         let balancer = moves.then(|| Balancer::new(loads));
-        Self { name, listeners, stop, ways, balancer }
+        Self { name, listeners, stop, ways, balancer, idle_gives_way, books }
     }
 
     pub(crate) fn run(mut self) {
@@ -104,7 +107,9 @@ impl<T> Acceptor<T> {
                         | io::ErrorKind::Interrupted
                 ) => {}
             Err(error) => {
-                tracing::warn!(%error, "connection not accepted");
+                if let Some(more) = self.books.drops.pass() {
+                    tracing::warn!(%error, more, "connection not accepted");
+                }
                 std::thread::sleep(ACCEPT_PAUSE);
             }
         }
@@ -112,24 +117,28 @@ impl<T> Acceptor<T> {
 
     fn hand_over(&self, accepted: Accepted, peer: Peer) {
         let connections = |(_, load): &Way<T>| load.connections.load(Ordering::Relaxed);
-        let handshakes = |(_, load): &Way<T>| load.handshakes.load(Ordering::Relaxed);
-        let total: usize = self.ways.iter().map(connections).sum();
-        let replaces = total >= CONNECTIONS_MAX;
         // Sessions that move meanwhile may make it one more than another has: it does no harm.
-        let way = if replaces {
-            self.ways.iter().max_by_key(|way| handshakes(way)).filter(|way| handshakes(way) > 0)
-        } else {
-            self.ways.iter().min_by_key(|way| connections(way))
+        let fewest = || {
+            let ways = self.ways.iter().enumerate();
+            ways.min_by_key(|(_, way)| connections(way)).map_or(0, |(worker, _)| worker)
         };
-        let Some(way) = way else {
-            tracing::warn!(
-                protocol = self.name,
-                %peer,
-                limit = CONNECTIONS_MAX,
-                "connection closed: too many"
-            );
-            return;
-        };
-        send(way, Arrival::new(accepted, peer, replaces));
+        match self.books.places.admit(peer.key, self.idle_gives_way, fewest) {
+            Admission::Place(place, leaves) => {
+                if let Some(leaves) = leaves
+                    && let Some((sender, _)) = self.ways.get(leaves.worker())
+                {
+                    // A worker that is gone has no connections.
+                    drop(sender.send(Message::GiveWay(leaves)));
+                }
+                let way = self.ways.get(place.worker()).expect("there is a worker");
+                send(way, Arrival::new(accepted, peer, place), &self.books.places);
+            }
+            Admission::Full { of_peer, limit } => {
+                if let Some(more) = self.books.drops.pass() {
+                    let protocol = self.name;
+                    tracing::warn!(protocol, %peer, limit, of_peer, more, "connection closed: too many");
+                }
+            }
+        }
     }
 }

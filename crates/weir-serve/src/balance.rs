@@ -27,8 +27,6 @@ const NEWEST: f64 = 0.5;
 #[derive(Default)]
 pub(crate) struct Load {
     pub(crate) connections: AtomicUsize,
-    /// Of these, those that have not said yet what they want.
-    pub(crate) handshakes: AtomicUsize,
     /// Its thread, as the kernel knows it; 0 until it runs.
     thread: AtomicI32,
     /// Counts spans of time.

@@ -1,26 +1,40 @@
-//! Memory that the connections of one server share.
+//! Memory that the connections of all block protocols share.
 //!
 //! Not here: what it is used for, and what one connection may hold at most (each protocol).
 //!
-//! A connection always has a little of its own, so that small requests wait for nobody. What goes
-//! beyond comes out of one budget. A connection that has something of it gets more as long as it
-//! then has no more than is left: one alone comes to a half, each of n to 1 / (n + 1), and as much
-//! stays for the next (dynamic thresholds: Choudhury and Hahne, IEEE/ACM Transactions on
-//! Networking 6(2), 1998). One that has nothing of it yet gets what it asks for as soon as there
-//! is so much, in the order of asking.
+//! Each connection has a little of its own, so small requests never wait. The rest comes out of
+//! one budget. A connection that holds some of it gets more as long as it then has no more than is
+//! left: one alone comes to a half, each of n to 1 / (n + 1), and as much stays for the next
+//! (dynamic thresholds: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). A
+//! connection that holds nothing of it gets its bytes as soon as there are so many, in the order
+//! of asking.
+//!
+//! Memory that waits for a client (replies it does not take, a payload it does not finish) comes
+//! back too: while others wait, a client must move a part of its share in each [`STALL_CHECK`], or
+//! its connection is ended ([`Share::evicted`]). A connection that waits for the storage is never
+//! ended for that.
 //!
 //! Invariants:
-//! - what was asked for and is held is never more than the budget, unless one connection alone has
-//!   all of it;
-//! - who asks and has nothing of the budget is passed by nobody who asked later;
-//! - who has more than its part holds nobody up.
+//! - bytes asked for and held are never more than the budget, unless one connection alone has all
+//!   of it;
+//! - a connection that asks and holds nothing of the budget is passed by none that asked later;
+//! - a connection above its part delays no other;
+//! - idle connections keep at most a fraction of the budget together ([`Share::keep_bytes`]).
 
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+
+use crate::limits::{INPUT_BYTES, KEEP_BYTES_MAX, STALL_CHECK, STALL_FRACTION, STALL_LOOK};
+
+/// Part of the budget that large receive buffers take on top of it, as a divisor.
+const LARGE_INPUTS: usize = 8;
+/// Part of the budget that idle connections keep, shared among all connections, as a divisor.
+const KEPT: usize = 16;
 
 /// See the file's head.
 pub struct Budget {
@@ -28,6 +42,9 @@ pub struct Budget {
     own_bytes: usize,
     /// As in `line`; for a look without the lock.
     used_bytes: AtomicUsize,
+    shares: AtomicUsize,
+    /// Large receive buffers that connections have.
+    large_inputs: AtomicUsize,
     line: Mutex<Line>,
 }
 
@@ -35,6 +52,9 @@ pub struct Budget {
 struct Line {
     used_bytes: usize,
     waiting: VecDeque<Arc<Account>>,
+    /// All connections; for [`Share::end_stalls`].
+    accounts: Vec<Weak<Account>>,
+    looked: Option<Instant>,
 }
 
 /// One connection's side of the budget; changed under the lock of the line.
@@ -43,25 +63,66 @@ struct Account {
     /// Of the budget, what was granted and not yet taken aside.
     charged_bytes: AtomicUsize,
     wanted_bytes: AtomicUsize,
+    /// It stands in the line, or something was granted that it has not taken.
+    is_waiting: AtomicBool,
     granted_bytes: AtomicUsize,
     wake: Notify,
+    /// Sends and receives that wait for the client.
+    awaits_client: AtomicUsize,
+    /// Bytes that went over the socket, wrapping.
+    moved_bytes: AtomicUsize,
+    /// When the client was seen to hold others up, and what it had moved by then.
+    stall: Mutex<Option<(Instant, usize)>>,
+    is_evicted: AtomicBool,
+    evict: Notify,
 }
 
 impl Budget {
-    /// A budget of `limit_bytes`, beside `own_bytes` that every connection may hold anyhow.
+    /// A budget of `limit_bytes`, beside `own_bytes` that each connection may hold anyhow.
     pub fn new(limit_bytes: usize, own_bytes: usize) -> Arc<Self> {
-        let used_bytes = AtomicUsize::new(0);
-        Arc::new(Self { limit_bytes, own_bytes, used_bytes, line: Mutex::default() })
+        Arc::new(Self {
+            limit_bytes,
+            own_bytes,
+            used_bytes: AtomicUsize::new(0),
+            shares: AtomicUsize::new(0),
+            large_inputs: AtomicUsize::new(0),
+            line: Mutex::default(),
+        })
     }
 
     /// The share of a new connection.
     pub fn share(self: &Arc<Self>) -> Share {
-        Share { budget: Arc::clone(self), account: Arc::default() }
+        let account = Arc::<Account>::default();
+        let mut line = self.line.lock();
+        let count = self.shares.fetch_add(1, Ordering::Relaxed);
+        // Cleared now and then, so that it has no more than twice as many as there are.
+        if line.accounts.len() > 2 * count + 16 {
+            line.accounts.retain(|account| account.strong_count() > 0);
+        }
+        line.accounts.push(Arc::downgrade(&account));
+        let has_large_input = AtomicBool::new(false);
+        Share { budget: Arc::clone(self), account, has_large_input }
     }
 
     /// Bytes that connections hold now beyond what is their own.
     pub fn used_bytes(&self) -> usize {
         self.used_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that all connections may hold beyond what is their own.
+    pub const fn limit_bytes(&self) -> usize {
+        self.limit_bytes
+    }
+
+    /// Whether an account may have so much more now.
+    fn fits(&self, line: &Line, account: &Account, more_bytes: usize) -> bool {
+        let charged = account.charged_bytes.load(Ordering::Relaxed);
+        let room = self.limit_bytes.saturating_sub(line.used_bytes);
+        match room.checked_sub(more_bytes) {
+            Some(left) => charged == 0 || charged + more_bytes <= left,
+            // More than there ever is goes alone.
+            None => line.used_bytes == 0,
+        }
     }
 
     /// Changes what is used, then gives to those that wait.
@@ -71,13 +132,7 @@ impl Budget {
         while let Some(account) = line.waiting.get(at) {
             let charged = account.charged_bytes.load(Ordering::Relaxed);
             let wanted = account.wanted_bytes.load(Ordering::Relaxed);
-            let left = self.limit_bytes.saturating_sub(line.used_bytes).checked_sub(wanted);
-            let fits = match left {
-                Some(left) => charged == 0 || charged + wanted <= left,
-                // More than there ever is goes alone.
-                None => line.used_bytes == 0,
-            };
-            if fits {
+            if self.fits(line, account, wanted) {
                 line.used_bytes += wanted;
                 account.granted_bytes.store(wanted, Ordering::Relaxed);
                 account.wake.notify_one();
@@ -96,6 +151,7 @@ impl Budget {
 pub struct Share {
     budget: Arc<Budget>,
     account: Arc<Account>,
+    has_large_input: AtomicBool,
 }
 
 impl Share {
@@ -118,9 +174,70 @@ impl Share {
             return false;
         }
         account.wanted_bytes.store(more_bytes, Ordering::Relaxed);
+        account.is_waiting.store(true, Ordering::Relaxed);
         line.waiting.push_back(Arc::clone(account));
         self.budget.change(&mut line, 0, 0);
         self.take_granted() > 0
+    }
+
+    /// Whether the connection may have a large receive buffer. Those take an eighth of the budget
+    /// at most, on top of it: a connection that waits for memory keeps its buffer, and no other
+    /// must wait for that.
+    pub fn take_large_input(&self) -> bool {
+        if self.has_large_input.load(Ordering::Relaxed) {
+            return true;
+        }
+        let most = self.budget.limit_bytes / LARGE_INPUTS / INPUT_BYTES;
+        let taken =
+            self.budget.large_inputs.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |inputs| {
+                (inputs < most).then_some(inputs + 1)
+            });
+        self.has_large_input.store(taken.is_ok(), Ordering::Relaxed);
+        taken.is_ok()
+    }
+
+    /// The connection has a small receive buffer again.
+    pub fn give_back_large_input(&self) {
+        if self.has_large_input.swap(false, Ordering::Relaxed) {
+            self.budget.large_inputs.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes back what was asked for and not taken.
+    pub fn cancel(&self) {
+        if !self.account.is_waiting.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut line = self.budget.line.lock();
+        line.waiting.retain(|waiting| !Arc::ptr_eq(waiting, &self.account));
+        let granted = self.account.granted_bytes.swap(0, Ordering::Relaxed);
+        self.account.is_waiting.store(false, Ordering::Relaxed);
+        self.budget.change(&mut line, 0, granted);
+    }
+
+    /// As [`Share::ask`], but does not wait in the line where there is no room.
+    pub fn try_take(&self, held_bytes: usize, more_bytes: usize) -> bool {
+        let own = self.budget.own_bytes;
+        let wanted = held_bytes.saturating_add(more_bytes);
+        if wanted <= own {
+            return true;
+        }
+        let account = &self.account;
+        if wanted - own <= account.charged_bytes.load(Ordering::Relaxed) {
+            return true;
+        }
+        let mut line = self.budget.line.lock();
+        let charged = account.charged_bytes.load(Ordering::Relaxed);
+        let more = (wanted - own).saturating_sub(charged);
+        let room = self.budget.limit_bytes.saturating_sub(line.used_bytes);
+        // One that need not wait has no reason to go alone either.
+        let fits = more <= room && self.budget.fits(&line, account, more);
+        if !line.waiting.is_empty() || !fits {
+            return false;
+        }
+        account.charged_bytes.fetch_add(more, Ordering::Relaxed);
+        self.budget.change(&mut line, more, 0);
+        true
     }
 
     /// Says how much is held now.
@@ -144,6 +261,13 @@ impl Share {
         self.budget.used_bytes() > self.budget.limit_bytes / 2
     }
 
+    /// Bytes that this connection may keep while nothing of it is under way. An idle connection is
+    /// not woken when others need memory, so this is little where there are many.
+    pub fn keep_bytes(&self) -> usize {
+        let shares = self.budget.shares.load(Ordering::Relaxed).max(1);
+        (self.budget.limit_bytes / KEPT / shares).min(KEEP_BYTES_MAX).max(self.budget.own_bytes)
+    }
+
     /// Returns once something that was asked for is granted, or after [`Share::nudge`].
     pub async fn turn(&self) {
         self.account.wake.notified().await;
@@ -154,17 +278,98 @@ impl Share {
         self.account.wake.notify_one();
     }
 
+    /// Marks the time until the result is dropped: the connection waits for its client.
+    pub fn awaits_client(&self) -> AwaitsClient {
+        self.account.awaits_client.fetch_add(1, Ordering::Relaxed);
+        AwaitsClient(Arc::clone(&self.account))
+    }
+
+    /// Counts bytes that went over the socket.
+    pub fn moved(&self, bytes: usize) {
+        self.account.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Ends connections whose clients hold memory that this one waits for, and move too little of
+    /// it. To be called again and again by a connection that waits.
+    pub fn end_stalls(&self) {
+        let mut line = self.budget.line.lock();
+        let now = Instant::now();
+        if line.looked.is_some_and(|looked| now - looked < STALL_CHECK / 4) {
+            return;
+        }
+        line.looked = Some(now);
+        for account in line.accounts.iter().filter_map(Weak::upgrade) {
+            account.judge(now);
+        }
+    }
+
+    /// Waits for memory that was asked for, or that clients were given up which hold it; the caller
+    /// asks again then.
+    pub async fn wait(&self) {
+        if compio::time::timeout(STALL_LOOK, self.turn()).await.is_err() {
+            self.end_stalls();
+        }
+    }
+
+    /// Returns once this connection is to be ended because its client stalls others.
+    pub async fn evicted(&self) {
+        while !self.account.is_evicted.load(Ordering::Acquire) {
+            self.account.evict.notified().await;
+        }
+    }
+
+    /// Whether [`Share::evicted`] would return.
+    pub fn is_evicted(&self) -> bool {
+        self.account.is_evicted.load(Ordering::Acquire)
+    }
+
     /// Adds what was granted to what is charged; the line is locked.
     fn take_granted(&self) -> usize {
         let granted = self.account.granted_bytes.swap(0, Ordering::Relaxed);
         self.account.charged_bytes.fetch_add(granted, Ordering::Relaxed);
+        if granted > 0 {
+            self.account.is_waiting.store(false, Ordering::Relaxed);
+        }
         granted
+    }
+}
+
+impl Account {
+    /// Evicts a client that moved too little of what it holds since the last look.
+    fn judge(&self, now: Instant) {
+        let moved = self.moved_bytes.load(Ordering::Relaxed);
+        let charged = self.charged_bytes.load(Ordering::Relaxed);
+        let mut stall = self.stall.lock();
+        if charged == 0 || self.awaits_client.load(Ordering::Relaxed) == 0 {
+            *stall = None;
+            return;
+        }
+        let (since, before) = *stall.get_or_insert((now, moved));
+        if now - since < STALL_CHECK {
+            return;
+        }
+        *stall = Some((now, moved));
+        if moved.wrapping_sub(before) < charged / STALL_FRACTION + 1 {
+            self.is_evicted.store(true, Ordering::Release);
+            self.evict.notify_one();
+        }
+    }
+}
+
+/// While it lives, a connection waits for its client; see [`Share::awaits_client`].
+pub struct AwaitsClient(Arc<Account>);
+
+impl Drop for AwaitsClient {
+    fn drop(&mut self) {
+        self.0.awaits_client.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
+        self.give_back_large_input();
         let mut line = self.budget.line.lock();
+        self.budget.shares.fetch_sub(1, Ordering::Relaxed);
         line.waiting.retain(|waiting| !Arc::ptr_eq(waiting, &self.account));
         self.take_granted();
         let charged = self.account.charged_bytes.swap(0, Ordering::Relaxed);
@@ -240,6 +445,74 @@ mod tests {
         assert!(!first.ask(OWN + 1000, 1000), "one such at a time");
         drop(first);
         assert_eq!(budget.used_bytes(), 0);
+    }
+
+    #[test]
+    fn memory_that_is_no_longer_asked_for_goes_to_others() {
+        let budget = Budget::new(100, OWN);
+        let [first, second, third] = [0; 3].map(|_| budget.share());
+        assert!(first.ask(OWN, 90));
+        first.hold(OWN + 90);
+        assert!(!second.ask(OWN, 80));
+        assert!(!third.ask(OWN, 80));
+        second.cancel();
+        first.hold(OWN);
+        assert!(third.ask(OWN, 80), "it is the first in the line now");
+        assert!(!second.ask(OWN, 80));
+        third.hold(OWN);
+        assert_eq!(budget.used_bytes(), 80, "granted");
+        second.cancel();
+        assert_eq!(budget.used_bytes(), 0);
+    }
+
+    #[test]
+    fn connection_that_does_not_wait_passes_none_that_does() {
+        let budget = Budget::new(1 << 20, OWN);
+        let [large, next, small] = [0; 3].map(|_| budget.share());
+        assert!(large.try_take(OWN, 700 << 10));
+        large.hold(OWN + (700 << 10));
+        assert!(!next.ask(OWN, 400 << 10));
+        assert!(!small.try_take(OWN, 4 << 10));
+        drop(next);
+        assert!(small.try_take(OWN, 4 << 10));
+        assert!(!large.try_take(OWN + (700 << 10), 4 << 10), "it has more than its part");
+        small.hold(OWN + (4 << 10));
+        assert_eq!(budget.used_bytes(), 704 << 10);
+    }
+
+    #[test]
+    fn client_that_holds_memory_and_moves_nothing_is_evicted() {
+        let budget = Budget::new(1 << 20, OWN);
+        let [stalled, slow, storage] = [0; 3].map(|_| budget.share());
+        let guards = [stalled.awaits_client(), slow.awaits_client()];
+        for share in [&stalled, &slow, &storage] {
+            assert!(share.ask(OWN, 32 << 10));
+            share.hold(OWN + (32 << 10));
+        }
+        let start = Instant::now();
+        let look = |after: std::time::Duration| {
+            let accounts = [&stalled, &slow, &storage].map(|share| Arc::clone(&share.account));
+            accounts.iter().for_each(|account| account.judge(start + after));
+        };
+        look(std::time::Duration::ZERO);
+        slow.moved((32 << 10) / STALL_FRACTION + 1);
+        look(STALL_CHECK / 2);
+        assert!(!stalled.is_evicted(), "it has some time");
+        look(STALL_CHECK);
+        assert!(stalled.is_evicted());
+        assert!(!slow.is_evicted() && !storage.is_evicted());
+        drop(guards);
+    }
+
+    #[test]
+    fn idle_connections_keep_less_the_more_there_are() {
+        let budget = Budget::new(64 << 20, OWN);
+        let shares: Vec<_> = (0..1000).map(|_| budget.share()).collect();
+        let kept: usize = (1..=1000).map(|n| ((64 << 20) / KEPT / n).min(KEEP_BYTES_MAX)).sum();
+        assert!(kept < (64 << 20) / 2, "{kept} at most");
+        assert!(shares[0].keep_bytes() < 8 << 10);
+        drop(shares);
+        assert_eq!(budget.share().keep_bytes(), 4 << 20);
     }
 
     #[test]

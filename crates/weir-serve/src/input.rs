@@ -2,11 +2,14 @@
 //!
 //! Not here: the socket; the session hands the buffer to it and puts it back.
 //!
+//! The buffer is small until a receive fills it: a thousand idle connections then hold little. The
+//! session asks for memory and lets it grow.
+//!
 //! Invariants:
 //! - a byte is moved at most once after it was received, however the messages fall;
 //! - a large message ends where a receive ends, so that what follows it need not be moved.
 
-use crate::limits::{INPUT_BYTES, KEEP_BYTES_MAX};
+use crate::limits::{INPUT_BYTES, INPUT_BYTES_MIN, KEEP_BYTES_MAX};
 
 /// Longer messages are received alone.
 const ALONE_BYTES: usize = 64 << 10;
@@ -17,12 +20,25 @@ pub struct Input {
     bytes: Vec<u8>,
     start: usize,
     message_bytes_max: usize,
+    /// Bytes that a receive of small messages may take.
+    room: usize,
+    /// The last receive took all it could.
+    is_filled: bool,
+    /// Bytes that the receive under way may fill the buffer to.
+    limit: usize,
 }
 
 impl Input {
     /// An empty one, for messages up to this long.
     pub const fn new(message_bytes_max: usize) -> Self {
-        Self { bytes: Vec::new(), start: 0, message_bytes_max }
+        Self {
+            bytes: Vec::new(),
+            start: 0,
+            message_bytes_max,
+            room: INPUT_BYTES_MIN,
+            is_filled: false,
+            limit: 0,
+        }
     }
 
     /// The bytes not yet used.
@@ -39,6 +55,36 @@ impl Input {
         }
     }
 
+    /// Bytes of memory that it takes while small messages come.
+    pub const fn room(&self) -> usize {
+        self.room
+    }
+
+    /// Bytes of memory that it takes.
+    pub fn capacity(&self) -> usize {
+        self.bytes.capacity().max(self.room)
+    }
+
+    /// Whether more memory would save receives: the last one took all it could.
+    pub const fn is_short(&self) -> bool {
+        self.is_filled && self.room < INPUT_BYTES
+    }
+
+    /// Takes as much memory as a busy connection has use for.
+    pub const fn grow(&mut self) {
+        self.room = INPUT_BYTES;
+    }
+
+    /// Gives memory back that a connection without much to do has no use for.
+    pub fn shrink(&mut self) {
+        self.room = INPUT_BYTES_MIN;
+        if self.bytes.capacity() > INPUT_BYTES_MIN {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+            self.bytes.shrink_to(INPUT_BYTES_MIN);
+        }
+    }
+
     /// Makes room for a message of `need` bytes whose beginning is pending. Returns where the
     /// next receive starts in the buffer and how many bytes it may take.
     pub fn make_room(&mut self, need: usize) -> (usize, usize) {
@@ -51,10 +97,11 @@ impl Input {
             self.start = 0;
         }
         let len = self.bytes.len();
-        let room = need.max(INPUT_BYTES);
+        let room = need.max(self.room);
         self.bytes.reserve_exact(room.saturating_sub(len));
         let limit = if need > ALONE_BYTES { need } else { self.bytes.capacity() };
-        (len, limit.saturating_sub(len).max(1))
+        self.limit = limit.max(len + 1);
+        (len, self.limit - len)
     }
 
     /// Takes the buffer out for a receive.
@@ -64,6 +111,7 @@ impl Input {
 
     /// Puts it back, with what was received appended.
     pub fn put_back(&mut self, bytes: Vec<u8>) {
+        self.is_filled = bytes.len() >= self.limit;
         self.bytes = bytes;
     }
 }
@@ -94,6 +142,27 @@ mod tests {
         assert_eq!(input.pending().len(), 1010);
         input.consume(5000);
         assert!(input.pending().is_empty());
+    }
+
+    #[test]
+    fn buffer_grows_where_receives_fill_it_and_shrinks_without_losing_bytes() {
+        let mut input = Input::new(64 << 20);
+        let stream: Vec<u8> = (0..=255).cycle().take(INPUT_BYTES).collect();
+        assert_eq!(receive(&mut input, 28, &stream[..100]), 100);
+        assert!(!input.is_short());
+        assert_eq!(receive(&mut input, 28, &stream[100..]), INPUT_BYTES_MIN - 100);
+        assert!(input.is_short());
+        input.grow();
+        assert_eq!(
+            receive(&mut input, 28, &stream[INPUT_BYTES_MIN..]),
+            stream.len() - INPUT_BYTES_MIN
+        );
+        assert!(!input.is_short(), "it does not grow further");
+        assert!(input.capacity() >= INPUT_BYTES);
+        input.consume(stream.len() - 10);
+        input.shrink();
+        assert_eq!(input.pending(), &stream[stream.len() - 10..]);
+        assert_eq!(input.capacity(), INPUT_BYTES_MIN);
     }
 
     #[test]

@@ -10,13 +10,30 @@ use std::time::Duration;
 /// holds.
 pub const INPUT_BYTES: usize = 256 << 10;
 
+/// Receive buffer of a connection that is idle or sends little: three writes of 4 KiB. A thousand
+/// idle connections hold 16 MiB.
+pub const INPUT_BYTES_MIN: usize = 16 << 10;
+
 /// Buffers larger than this are given back once empty: an idle connection keeps little.
 pub const KEEP_BYTES_MAX: usize = 4 << 20;
 
-/// Connections of one server; beyond it one that comes takes the place of one that has not said yet
-/// what it wants, or is closed. Each holds a descriptor, and
-/// the usual limit of those is 1024 or more for a service.
+/// Connections of one server. Beyond it a new one takes the place of one that does nothing
+/// (`places`), or is closed. Each holds a descriptor, and the usual limit of those is 1024 or more
+/// for a service.
 pub const CONNECTIONS_MAX: usize = 1024;
+
+/// Connections of one server from one address or one local user: three quarters, so that the
+/// clients of one machine never keep all others out.
+pub const PEER_CONNECTIONS_MAX: usize = CONNECTIONS_MAX / 4 * 3;
+
+/// A client that agreed on an export and has asked for nothing since gives its place up after this
+/// long: all known clients read something at once.
+pub const UNUSED_LIMIT: Duration = Duration::from_secs(1);
+
+/// A client with no request for this long gives its place up to a new connection when all places
+/// are taken. A mounted file system asks for something every few seconds while it is used; one that
+/// is idle reconnects.
+pub const IDLE_LIMIT: Duration = Duration::from_secs(10);
 
 /// A silent TCP peer is probed after this long; client machines that died go away within
 /// [`KEEPALIVE_IDLE`] + 3 probes.
@@ -46,6 +63,18 @@ pub const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 /// A client that takes no byte of what is sent to it for so long is dropped: it holds memory that
 /// others wait for. As long as TCP waits for one that does not acknowledge.
 pub const SEND_STALL_LIMIT: Duration = Duration::from_mins(1);
+
+/// While connections wait for memory, a client that holds some must take or send a part of it
+/// ([`STALL_FRACTION`]) in each such span, or its connection is ended. Long enough for a client
+/// whose machine swaps or migrates; short enough that clients which wait do not time out (30 s).
+pub const STALL_CHECK: Duration = Duration::from_secs(5);
+
+/// Part of what it holds that a client must move in each [`STALL_CHECK`], as a divisor: all of it
+/// within 80 s.
+pub const STALL_FRACTION: usize = 16;
+
+/// A connection that waits for memory looks so often for clients that stall ([`STALL_CHECK`]).
+pub const STALL_LOOK: Duration = Duration::from_secs(1);
 
 /// Dropped connections that the log tells of within [`DROPS_TOLD_INTERVAL`]; the rest are counted:
 /// who tries again and again must not fill it.

@@ -16,6 +16,7 @@ use std::{fs, io};
 
 use crate::error::ServeError;
 use crate::limits::{KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, UNIX_SEND_BUFFER_BYTES};
+use crate::places::PeerKey;
 
 /// Owner and group may connect: the group decides who may use the volumes.
 const SOCKET_MODE: u32 = 0o660;
@@ -87,6 +88,8 @@ pub struct Peer {
     pub name: String,
     /// The address of this side, as the client reached it.
     pub local: Address,
+    /// Whom its connections are counted for.
+    pub key: PeerKey,
 }
 
 impl fmt::Display for Peer {
@@ -158,14 +161,17 @@ impl Listener {
                 let gone = KEEPALIVE_IDLE + KEEPALIVE_INTERVAL * KEEPALIVE_PROBES;
                 rustix::net::sockopt::set_tcp_user_timeout(&stream, gone.as_millis() as u32)?;
                 let local = Address::Tcp(stream.local_addr()?);
-                Ok((Accepted::Tcp(stream), Peer { name: peer.to_string(), local }))
+                let key = PeerKey::of(peer.ip());
+                Ok((Accepted::Tcp(stream), Peer { name: peer.to_string(), local, key }))
             }
             Socket::Unix { socket, path, .. } => {
                 let (stream, _) = socket.accept()?;
                 let room = UNIX_SEND_BUFFER_BYTES;
                 rustix::net::sockopt::set_socket_send_buffer_size(&stream, room)?;
                 let local = Address::Unix(path.clone());
-                Ok((Accepted::Unix(stream), Peer { name: local.to_string(), local }))
+                let user = rustix::net::sockopt::socket_peercred(&stream);
+                let key = user.map_or(PeerKey::Unknown, |user| PeerKey::Uid(user.uid.as_raw()));
+                Ok((Accepted::Unix(stream), Peer { name: local.to_string(), local, key }))
             }
         }
     }

@@ -5,6 +5,9 @@
 //! Invariant: its bytes are initialised once, when it grows, so that space for read data costs
 //! nothing per reply.
 
+/// Buffers double as they grow, up to this: as much as replies gather for one send.
+const DOUBLED_BYTES_MAX: usize = 256 << 10;
+
 /// A buffer that only grows and hands out space without clearing it.
 #[derive(Debug, Default)]
 pub struct OutBuf {
@@ -57,7 +60,10 @@ impl OutBuf {
     /// Fresh zeroed memory comes from the system for nothing where the buffer is large; clearing
     /// what a reallocation adds would not.
     fn grow(&mut self, len: usize) {
-        let mut bytes = vec![0; len.max(2 * self.bytes.len()).max(4096)];
+        // Doubling a buffer that is large already would waste more than copying it costs.
+        let now = self.bytes.len();
+        let doubled = if now < DOUBLED_BYTES_MAX { 2 * now } else { now + now / 4 };
+        let mut bytes = vec![0; len.max(doubled).max(4096)];
         if let Some(head) = bytes.get_mut(..self.used) {
             head.copy_from_slice(self.filled());
         }

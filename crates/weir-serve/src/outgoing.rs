@@ -90,17 +90,19 @@ impl Outgoing {
     }
 
     /// Sends all of it and gives the buffers back. Fails with `TimedOut`, without the buffers,
-    /// where nothing is taken for `stall_limit`.
+    /// where nothing is taken for `stall_limit`. Tells `moved` how many bytes each turn took.
     pub async fn send<S: Socket>(
         self,
         socket: &mut S,
         stall_limit: Duration,
+        moved: impl Fn(usize),
     ) -> BufResult<(), Self> {
         let mut sent = match self.send_now(socket) {
             Ok(sent) => sent,
             Err(Errno::AGAIN | Errno::INTR) => 0,
             Err(error) => return BufResult(Err(error.into()), self),
         };
+        moved(sent);
         let total = self.len_bytes();
         let mut outgoing = self;
         while sent < total {
@@ -111,7 +113,10 @@ impl Outgoing {
             outgoing = back;
             match result {
                 Ok(0) => return BufResult(Err(ErrorKind::WriteZero.into()), outgoing),
-                Ok(taken) => sent += taken,
+                Ok(taken) => {
+                    moved(taken);
+                    sent += taken;
+                }
                 Err(error) => return BufResult(Err(error), outgoing),
             }
         }

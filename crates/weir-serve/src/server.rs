@@ -19,7 +19,7 @@ use crate::limits::{DROPS_TOLD_INTERVAL, DROPS_TOLD_MAX};
 use crate::listener::{Address, Listener, Peer};
 use crate::sieve::Sieve;
 use crate::socket::{Socket, Watch};
-use crate::worker::{Message, Way, Worker};
+use crate::worker::{Books, Message, Way, Worker};
 
 /// A protocol as the server sees it.
 pub trait Protocol: Send + Sync + 'static {
@@ -32,6 +32,10 @@ pub trait Protocol: Send + Sync + 'static {
 
     /// Whether sessions can move.
     const MOVES: bool;
+
+    /// Whether a session that is idle for long gives its place to a new connection when there is
+    /// no other: its clients know how to come back.
+    const IDLE_GIVES_WAY: bool;
 
     /// Short and in lower case: threads and log lines carry it.
     fn name(&self) -> &'static str;
@@ -78,7 +82,9 @@ pub fn serve<P: Protocol>(
     let (senders, receivers): (Vec<_>, Vec<_>) = channels.unzip();
     let ways: Arc<[Way<_>]> = senders.into_iter().map(|sender| (sender, Arc::default())).collect();
     let drops = Arc::new(Sieve::new(DROPS_TOLD_MAX, DROPS_TOLD_INTERVAL));
-    let acceptor = Acceptor::new(name, listeners, stop, Arc::clone(&ways), P::MOVES);
+    let books = Books { places: Arc::default(), drops: Arc::clone(&drops) };
+    let traits = (P::MOVES, P::IDLE_GIVES_WAY);
+    let acceptor = Acceptor::new(name, listeners, stop, Arc::clone(&ways), traits, books.clone());
     let thread = std::thread::Builder::new().name(format!("{name}-accept"));
     let acceptor = thread.spawn(move || acceptor.run()).map_err(thread_error)?;
     let mut handle = ServerHandle {
@@ -91,8 +97,8 @@ pub fn serve<P: Protocol>(
     let ways = Arc::clone(&handle.ways);
     let parts = receivers.into_iter().zip(&*ways).zip(vec![protocol; ways.len()]);
     for (index, ((receiver, (_, load)), protocol)) in parts.enumerate() {
-        let (ways, drops) = (Arc::clone(&ways), Arc::clone(&drops));
-        let worker = Worker::new(receiver, Arc::clone(load), ways, protocol, drops);
+        let (ways, books) = (Arc::clone(&ways), books.clone());
+        let worker = Worker::new(receiver, (index, Arc::clone(load)), ways, protocol, books);
         // A runtime belongs to the thread that made it, so the thread reports how that went.
         let (report, started) = std::sync::mpsc::channel();
         let body = move || match weir_device::new_runtime() {

@@ -10,13 +10,13 @@
 use std::cell::{Cell, RefCell};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use compio::io::{AsyncRead, AsyncWrite};
 use rustix::net::Shutdown;
 
 use crate::balance::Load;
+use crate::places::Place;
 
 /// A connected stream socket; clones are the same socket.
 pub trait Socket: AsyncRead + AsyncWrite + AsFd + Clone + 'static {}
@@ -24,11 +24,9 @@ pub trait Socket: AsyncRead + AsyncWrite + AsFd + Clone + 'static {}
 impl<T: AsyncRead + AsyncWrite + AsFd + Clone + 'static> Socket for T {}
 
 /// How the outside sees, moves and stops a session.
-#[derive(Default)]
 pub struct Watch {
     load: Arc<Load>,
-    /// The client has not said yet what it wants.
-    shakes_hands: Cell<bool>,
+    place: Arc<Place>,
     /// The last span in which it had something to do.
     active_in: Cell<Option<u32>>,
     stopping: Cell<bool>,
@@ -44,22 +42,19 @@ pub(crate) struct UserOf {
     pub(crate) since: Instant,
 }
 
+/// Of a session without a server.
+impl Default for Watch {
+    fn default() -> Self {
+        Self::new(&Arc::default(), Place::alone(), None)
+    }
+}
+
 impl Watch {
-    /// Of a connection that begins, on a worker that has this load.
-    pub(crate) fn new(load: &Arc<Load>) -> Self {
-        load.handshakes.fetch_add(1, Ordering::Relaxed);
-        Self::with(load, true, None)
-    }
-
-    /// Of a session that comes from another worker.
-    pub(crate) fn of_moved(load: &Arc<Load>, user_of: Option<UserOf>) -> Self {
-        Self::with(load, false, user_of)
-    }
-
-    fn with(load: &Arc<Load>, shakes_hands: bool, user_of: Option<UserOf>) -> Self {
+    /// Of a connection at this place, on a worker that has this load.
+    pub(crate) fn new(load: &Arc<Load>, place: Arc<Place>, user_of: Option<UserOf>) -> Self {
         Self {
             load: Arc::clone(load),
-            shakes_hands: Cell::new(shakes_hands),
+            place,
             active_in: Cell::default(),
             stopping: Cell::default(),
             moves_to: Cell::default(),
@@ -69,13 +64,12 @@ impl Watch {
 
     /// Says that handshake or login is over. Until then the connection may be closed for another.
     pub fn end_handshake(&self) {
-        if self.shakes_hands.replace(false) {
-            self.load.handshakes.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.place.end_handshake();
     }
 
-    pub(crate) const fn shakes_hands(&self) -> bool {
-        self.shakes_hands.get()
+    /// The connection's place, to say there what it does.
+    pub const fn place(&self) -> &Arc<Place> {
+        &self.place
     }
 
     /// Says that the session has something to do; only such sessions are moved.
@@ -133,12 +127,6 @@ impl Watch {
     /// Whether it uses what has that name.
     pub(crate) fn is_user_of(&self, name: &str) -> bool {
         self.user_of.borrow().as_ref().is_some_and(|of| of.name == name)
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.end_handshake();
     }
 }
 

@@ -26,6 +26,7 @@ use tokio::sync::mpsc;
 use crate::balance::Load;
 use crate::limits::{DISCONNECTS_KEPT, DRAIN_LIMIT};
 use crate::listener::{Accepted, Peer};
+use crate::places::{Place, Places};
 use crate::server::Protocol;
 use crate::sieve::Sieve;
 use crate::signal::Signal;
@@ -36,6 +37,8 @@ pub(crate) enum Message<T> {
     Connection(Box<Arrival<T>>),
     /// Ends the connections that used what has this name at this moment.
     Disconnect(String, Instant),
+    /// A connection that did nothing is to be closed for another.
+    GiveWay(Arc<Place>),
     /// So many sessions are to go to another worker, which there is.
     Give {
         to: usize,
@@ -50,35 +53,45 @@ pub(crate) struct Arrival<T> {
     peer: Peer,
     user_of: Option<UserOf>,
     parked: Option<T>,
-    /// It takes the place of another that has not said yet what it wants.
-    replaces: bool,
+    place: Arc<Place>,
 }
 
 impl<T> Arrival<T> {
-    pub(crate) const fn new(socket: Accepted, peer: Peer, replaces: bool) -> Self {
-        Self { socket, peer, user_of: None, parked: None, replaces }
+    pub(crate) const fn new(socket: Accepted, peer: Peer, place: Arc<Place>) -> Self {
+        Self { socket, peer, user_of: None, parked: None, place }
     }
+}
+
+/// What all threads of a server know together.
+#[derive(Clone)]
+pub(crate) struct Books {
+    pub(crate) places: Arc<Places>,
+    pub(crate) drops: Arc<Sieve>,
 }
 
 /// A worker, as connections are sent to it.
 pub(crate) type Way<T> = (mpsc::UnboundedSender<Message<T>>, Arc<Load>);
 
 /// Sends a connection to a worker; one that is gone closes it.
-pub(crate) fn send<T>((sender, load): &Way<T>, arrival: Arrival<T>) {
+pub(crate) fn send<T>((sender, load): &Way<T>, arrival: Arrival<T>, places: &Places) {
     load.connections.fetch_add(1, Ordering::Relaxed);
+    let place = Arc::clone(&arrival.place);
     if sender.send(Message::Connection(Box::new(arrival))).is_err() {
         load.connections.fetch_sub(1, Ordering::Relaxed);
+        places.remove(&place);
     }
 }
 
 /// One worker's share of a server.
 pub(crate) struct Worker<P: Protocol> {
     receiver: mpsc::UnboundedReceiver<Message<P::Parked>>,
+    /// Its number, counted from 0.
+    index: usize,
     load: Arc<Load>,
     /// To all workers of the server, this one included.
     ways: Arc<[Way<P::Parked>]>,
     protocol: Arc<P>,
-    drops: Arc<Sieve>,
+    books: Books,
 }
 
 /// A connection as its worker keeps it: how to end it.
@@ -122,12 +135,12 @@ impl Disconnects {
 impl<P: Protocol> Worker<P> {
     pub(crate) fn new(
         receiver: mpsc::UnboundedReceiver<Message<P::Parked>>,
-        load: Arc<Load>,
+        (index, load): (usize, Arc<Load>),
         ways: Arc<[Way<P::Parked>]>,
         protocol: Arc<P>,
-        drops: Arc<Sieve>,
+        books: Books,
     ) -> Self {
-        Self { receiver, load, ways, protocol, drops }
+        Self { receiver, index, load, ways, protocol, books }
     }
 
     /// Serves connections until the server stops; must run on a compio runtime.
@@ -141,8 +154,10 @@ impl<P: Protocol> Worker<P> {
                     if arrival.user_of.as_ref().is_some_and(|of| disconnects.concern(of)) {
                         shut(&arrival.socket, Shutdown::Read);
                     }
+                    let place = Arc::clone(&arrival.place);
                     if let Err(error) = self.start(&connections, *arrival) {
                         self.load.connections.fetch_sub(1, Ordering::Relaxed);
+                        self.books.places.remove(&place);
                         tracing::warn!(%error, "connection not taken over");
                     }
                 }
@@ -150,6 +165,7 @@ impl<P: Protocol> Worker<P> {
                     connections.stop(|watch| watch.is_user_of(&name));
                     disconnects.add(name, when);
                 }
+                Some(Message::GiveWay(place)) => connections.close_idle(&place),
                 Some(Message::Give { to, count }) => connections.give(to, count),
                 Some(Message::Stop) | None => break,
             }
@@ -163,14 +179,9 @@ impl<P: Protocol> Worker<P> {
     }
 
     fn start(&self, connections: &Rc<Connections>, arrival: Arrival<P::Parked>) -> io::Result<()> {
-        let Arrival { socket, peer, user_of, parked, replaces } = arrival;
-        if replaces {
-            connections.close_handshake();
-        }
-        let watch = Rc::new(match parked {
-            None => Watch::new(&self.load),
-            Some(_) => Watch::of_moved(&self.load, user_of),
-        });
+        let Arrival { socket, peer, user_of, parked, place } = arrival;
+        place.set_worker(self.index);
+        let watch = Rc::new(Watch::new(&self.load, place, user_of));
         let session = Session { peer, watch, parked };
         match socket {
             Accepted::Tcp(socket) => {
@@ -195,14 +206,17 @@ impl<P: Protocol> Worker<P> {
     ) {
         let Session { peer, watch, parked } = session;
         let (entry, closer) = (Rc::clone(&watch), socket.clone());
-        let place = Place {
+        let entered = Entered {
             id: connections.add(entry, move |how| shut(&closer, how)),
             connections: Rc::clone(connections),
             load: Arc::clone(&self.load),
+            place: Some(Arc::clone(watch.place())),
+            places: Arc::clone(&self.books.places),
         };
-        let (protocol, drops) = (Arc::clone(&self.protocol), Arc::clone(&self.drops));
+        let (protocol, books) = (Arc::clone(&self.protocol), self.books.clone());
         let ways = Arc::clone(&self.ways);
         let serve = async move {
+            let mut entered = entered;
             let name = protocol.name();
             let begins = parked.is_none();
             tracing::debug!(protocol = name, %peer, begins, "connection");
@@ -214,8 +228,10 @@ impl<P: Protocol> Worker<P> {
                         let way = watch.moves_to().and_then(|to| ways.get(to));
                         let way = way.expect("a session is parked for a worker that was asked for");
                         let user_of = watch.user_of();
-                        let replaces = false;
-                        send(way, Arrival { socket, peer, user_of, parked, replaces });
+                        // It is not given up on the way.
+                        let place = entered.place.take().expect("taken once");
+                        let arrival = Arrival { socket, peer, user_of, parked, place };
+                        send(way, arrival, &books.places);
                     }
                     Err(error) => {
                         tracing::warn!(protocol = name, %peer, %error, "connection not moved");
@@ -223,26 +239,32 @@ impl<P: Protocol> Worker<P> {
                 },
                 Err(error) => {
                     tracing::debug!(protocol = name, %peer, %error, "connection ends badly");
-                    if let Some(more) = drops.pass() {
+                    if let Some(more) = books.drops.pass() {
                         tracing::info!(protocol = name, %peer, %error, more, "connection dropped");
                     }
                 }
             }
-            drop(place);
+            drop(entered);
         };
         compio::runtime::spawn(serve).detach();
     }
 }
 
-/// A connection's place in the worker's books; given up however the session ends.
-struct Place {
+/// A connection in the worker's books; leaves them however the session ends.
+struct Entered {
     id: u64,
     connections: Rc<Connections>,
     load: Arc<Load>,
+    /// `None` once it goes with the session to another worker.
+    place: Option<Arc<Place>>,
+    places: Arc<Places>,
 }
 
-impl Drop for Place {
+impl Drop for Entered {
     fn drop(&mut self) {
+        if let Some(place) = &self.place {
+            self.places.remove(place);
+        }
         self.connections.entries.borrow_mut().remove(&self.id);
         self.load.connections.fetch_sub(1, Ordering::Relaxed);
         self.connections.gone.notify();
@@ -264,12 +286,14 @@ impl Connections {
         }
     }
 
-    /// Closes the connection that has been silent about what it wants for the longest.
-    fn close_handshake(&self) {
+    /// Closes the connection at this place, if it does nothing still.
+    fn close_idle(&self, place: &Arc<Place>) {
         let entries = self.entries.borrow();
-        if let Some(entry) = entries.values().find(|entry| entry.watch.shakes_hands()) {
-            // Not to be found again while it ends.
-            entry.watch.end_handshake();
+        let found = entries.values().find(|entry| Arc::ptr_eq(entry.watch.place(), place));
+        if let Some(entry) = found
+            && place.still_gives_way()
+        {
+            tracing::debug!("an idle connection gives way to a new one");
             (entry.shut)(Shutdown::Both);
         }
     }

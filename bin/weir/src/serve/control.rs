@@ -18,10 +18,10 @@ use weir_api::types::{
     BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, DedupeEstimate, DedupeForecast,
     DigestList, DigestRequest, EventList, EventQuery, Export, ExportChange, ExportCreate,
     ExportKey, ExportList, HistoryList, ImportableList, InitiatorAllow, InitiatorKey, LunAdd,
-    LunKey, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy,
-    PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub,
-    PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery, PropertySet,
-    ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
+    LunKey, MemoryUse, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated,
+    PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan,
+    PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery,
+    PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
     ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList, ScheduleChange,
     ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo, SnapshotChange,
     SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback,
@@ -37,6 +37,7 @@ use weir_device::Arena;
 use weir_iscsi::Iscsi;
 use weir_nbd::Nbd;
 use weir_pool::{ImportOptions, PlantedBug};
+use weir_serve::Budget;
 
 use super::activity::Activity;
 use super::changes::Changes;
@@ -44,6 +45,7 @@ use super::clock::ServerClock;
 use super::exports::Registry;
 use super::files::CallerFiles;
 use super::jobs::Jobs;
+use super::memory::{MemoryPlan, PoolsUse};
 use super::offers::Of;
 use super::pools::{OpenPool, api_error};
 use super::recorder::Record;
@@ -68,13 +70,14 @@ pub(super) struct Clients {
     pub(super) targets: Arc<TargetRegistry>,
     /// None where nobody listens for it.
     pub(super) iscsi: Option<weir_serve::ServerHandle<Iscsi>>,
+    /// Memory that connections share: of NBD, and of iSCSI.
+    pub(super) budgets: [Arc<Budget>; 2],
 }
 
 /// Everything the management interface acts on.
 pub(super) struct Manager {
-    memory_bytes: u64,
-    /// Of the dedupe indexes of all pools.
-    dedupe_bytes: u64,
+    memory: MemoryPlan,
+    budgets: [Arc<Budget>; 2],
     start: Instant,
     pub(super) pools: RwLock<BTreeMap<String, Entry>>,
     pub(super) state: Mutex<StateFile>,
@@ -114,16 +117,16 @@ pub(super) fn split(volume: &str) -> Result<(&str, &str), ApiError> {
 
 impl Manager {
     pub(super) fn new(
-        (memory_bytes, dedupe_bytes): (u64, u64),
+        memory: MemoryPlan,
         state: StateFile,
         clients: Clients,
         record: Record,
         (tokens, files): (Arc<Tokens>, CallerFiles),
     ) -> Self {
-        let Clients { exports, nbd, targets, iscsi } = clients;
+        let Clients { exports, nbd, targets, iscsi, budgets } = clients;
         Self {
-            memory_bytes,
-            dedupe_bytes,
+            memory,
+            budgets,
             start: Instant::now(),
             pools: RwLock::default(),
             state: Mutex::new(state),
@@ -150,10 +153,23 @@ impl Manager {
 
     pub(super) fn options(&self) -> EngineOptions {
         EngineOptions {
-            memory_bytes: self.memory_bytes / (self.pools.read().len() as u64 + 1),
+            memory_bytes: self.memory.pools_bytes() / (self.pools.read().len() as u64 + 1),
             clock: Arc::new(ServerClock::default()),
             bug: PlantedBug::None,
         }
+    }
+
+    /// How the memory is split, and what of it is in use.
+    fn memory_use(&self) -> MemoryUse {
+        let pools = self.pools.read();
+        let dedupe = |entry: &Entry| match entry {
+            Entry::Open(pool) => pool.engine.pool().hint_figures().bytes,
+            Entry::Unavailable(_) => 0,
+        };
+        let dedupe_bytes = pools.values().map(dedupe).sum();
+        let used = PoolsUse { cells_bytes: Arena::live_bytes() as u64, dedupe_bytes };
+        let connections: usize = self.budgets.iter().map(|budget| budget.used_bytes()).sum();
+        self.memory.describe(connections as u64, &used)
     }
 
     /// Gives every open pool its share of the memory.
@@ -162,8 +178,8 @@ impl Manager {
         let count = (pools.len() as u64).max(1);
         for entry in pools.values() {
             if let Entry::Open(pool) = entry {
-                pool.engine.set_memory(self.memory_bytes / count);
-                pool.engine.set_dedupe_memory(self.dedupe_bytes / count);
+                pool.engine.set_memory(self.memory.pools_bytes() / count);
+                pool.engine.set_dedupe_memory(self.memory.dedupe_bytes / count);
             }
         }
     }
@@ -228,8 +244,9 @@ impl Control for Manager {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 pid: std::process::id(),
                 uptime_ms: self.start.elapsed().as_millis() as u64,
-                memory_cap_bytes: self.memory_bytes,
+                memory_cap_bytes: self.memory.total_bytes,
                 memory_used_bytes: Arena::live_bytes() as u64,
+                memory: self.memory_use(),
                 nbd_addresses: self.nbd_addresses(),
                 iscsi_portals: self.targets.portals(),
                 io_backend: weir_device::io_backend().name().to_owned(),

@@ -7,6 +7,7 @@
 //! - a repeated changing call is `unchanged`, a removal of what is absent is `not_found`;
 //! - what is in use cannot be taken away.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -45,6 +46,8 @@ use state::{
 #[derive(Default)]
 pub(crate) struct Fake {
     state: Arc<Mutex<State>>,
+    /// Calls that take a while and have begun.
+    pub(crate) slow_begun: AtomicU64,
 }
 
 impl Fake {
@@ -61,6 +64,7 @@ impl Control for Fake {
             uptime_ms: 61_000,
             memory_cap_bytes: 1 << 30,
             memory_used_bytes: 1 << 20,
+            memory: weir_api::types::MemoryUse::default(),
             nbd_addresses: vec!["127.0.0.1:10809".into()],
             iscsi_portals: vec!["127.0.0.1:3260,1".into()],
             io_backend: "io_uring".into(),
@@ -70,6 +74,7 @@ impl Control for Fake {
     fn pool_create(&self, request: PoolCreate) -> Answer<'_, PoolCreated> {
         if request.name == "slow" {
             return Box::pin(async move {
+                self.slow_begun.fetch_add(1, Ordering::SeqCst);
                 tokio::time::sleep(Duration::from_millis(200)).await;
                 self.state().create_pool(request)
             });

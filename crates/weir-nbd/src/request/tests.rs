@@ -7,11 +7,16 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::limits::WHOLE_WRITE_BYTES_MAX;
 
 const SIZE: u64 = 1 << 30;
 const TERMS: Terms =
     Terms { size_bytes: SIZE, read_only: false, structured: true, block_status: true };
 const COOKIE: u64 = 0x0102_0304_0506_0708;
+
+fn parse<'a>(input: &'a [u8], terms: &Terms) -> Parsed<'a> {
+    super::parse(input, terms, WHOLE_WRITE_BYTES_MAX)
+}
 
 fn bytes(flags: u16, kind: u16, offset: u64, len: u32) -> Vec<u8> {
     let mut bytes = vec![0x25, 0x60, 0x95, 0x13];
@@ -54,8 +59,12 @@ fn refused(terms: &Terms, flags: u16, kind: u16, offset: u64, len: u32) -> (u32,
 #[test]
 fn commands_and_their_flags() {
     let ok = |flags, kind| accepted(&TERMS, flags, kind, 4096, 512);
-    assert_eq!(ok(0, 0), Command::Read);
-    assert_eq!(ok(1 | 4, 0), Command::Read, "FUA is taken on all commands, DF on reads");
+    assert_eq!(ok(0, 0), Command::Read { whole: false });
+    assert_eq!(
+        ok(1 | 4, 0),
+        Command::Read { whole: true },
+        "FUA is taken on all commands, DF on reads"
+    );
     assert_eq!(ok(0, 1), Command::Write { fua: false });
     assert_eq!(ok(1, 1), Command::Write { fua: true });
     assert_eq!(ok(1, 4), Command::Zero { punch: true, fua: true, fast: false });
@@ -111,7 +120,8 @@ fn ranges_are_checked() {
 fn lengths_are_checked() {
     let max = 32 << 20;
     accepted(&TERMS, 0, 0, 0, max);
-    accepted(&TERMS, 0, 1, 512, max - 512);
+    accepted(&TERMS, 0, 1, 512, (128 << 10) - 512);
+    assert!(matches!(parse(&bytes(0, 1, 512, max - 512), &TERMS), Parsed::LongWrite(_)));
     assert!(matches!(parse(&bytes(0, 1, 0, max), &TERMS), Parsed::LongWrite(_)));
     accepted(&TERMS, 0, 6, 0, SIZE as u32);
     assert_eq!(refused(&TERMS, 0, 0, 0, max + 512).0, 22);
@@ -157,15 +167,15 @@ fn a_request_in_pieces_waits_for_its_end() {
 }
 
 #[test]
-fn a_large_write_of_whole_blocks_is_taken_as_it_comes() {
+fn a_large_write_is_taken_as_it_comes() {
     let terms = Terms { size_bytes: 1 << 30, ..TERMS };
     let long = |offset, len| {
         matches!(parse(&bytes(1, 1, offset, len), &terms), Parsed::LongWrite(request)
             if (request.offset, request.len) == (offset, len)
                 && request.command == Command::Write { fua: true })
     };
-    assert!(long(4096, 128 << 10) && long(0, 32 << 20));
-    assert!(!long(512, 128 << 10) && !long(0, (128 << 10) + 512) && !long(0, 64 << 10));
+    assert!(long(4096, 128 << 10) && long(0, 32 << 20) && long(512, 128 << 10));
+    assert!(!long(0, (128 << 10) - 512) && !long(0, 64 << 10));
     assert!(!long((1 << 30) - 4096, 128 << 10), "checked before it is taken");
 }
 

@@ -1,0 +1,143 @@
+//! The split of `--memory`: who may use how much of it, all derived from the one number.
+//!
+//! Not here: keeping to it (the budgets named below), reading the command line (`serve_args`).
+//!
+//! ```text
+//! --memory M        connections  M / 8, 4 MiB to 512 MiB: replies and payloads of NBD and iSCSI
+//!                   pools        the rest, shared equally by the open pools; of each share
+//!                                38 % caches (blocks, nodes, segment tables, dedupe index),
+//!                                42 % data not yet written, 20 % I/O in flight and bookkeeping
+//! beside it         PROCESS_BYTES_MAX: the program, its threads, what each connection has of its
+//!                   own, calls of the management interface
+//! ```
+//!
+//! Invariant: resident memory stays below [`MemoryPlan::resident_max_bytes`].
+
+use weir_api::types::{MemoryPart, MemoryUse};
+
+/// Part of the memory that connections share, as a divisor.
+const CONNECTIONS_SHARE: u64 = 8;
+/// ... at least: four parts of a long write at once.
+const CONNECTIONS_BYTES_MIN: u64 = 4 << 20;
+/// ... at most: half a MiB for each connection.
+const CONNECTIONS_BYTES_MAX: u64 = 512 << 20;
+
+/// Part of the memory that dedupe indexes take unless told otherwise, in percent.
+const DEDUPE_PERCENT: u64 = 10;
+/// ... and at most, in percent: they come out of the caches, and those must have something left.
+const DEDUPE_PERCENT_MAX: u64 = 25;
+
+/// Memory that the process takes beside `--memory`: 64 MiB for 1024 connections of 64 KiB, 32 MiB
+/// for calls of the management interface and streams, 32 MiB for the program and its threads.
+pub(crate) const PROCESS_BYTES_MAX: u64 = 128 << 20;
+
+/// What allocators and their bookkeeping add to `--memory`, in percent.
+const SLACK_PERCENT: u64 = 10;
+
+/// See the file's head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MemoryPlan {
+    pub(crate) total_bytes: u64,
+    /// At most, of the pools' caches.
+    pub(crate) dedupe_bytes: u64,
+}
+
+impl MemoryPlan {
+    /// What connections share.
+    pub(crate) fn connections_bytes(&self) -> u64 {
+        let share = self.total_bytes / CONNECTIONS_SHARE;
+        share.clamp(CONNECTIONS_BYTES_MIN, CONNECTIONS_BYTES_MAX)
+    }
+
+    /// What all pools share.
+    pub(crate) fn pools_bytes(&self) -> u64 {
+        self.total_bytes - self.connections_bytes()
+    }
+
+    /// Most resident memory of the process.
+    pub(crate) const fn resident_max_bytes(&self) -> u64 {
+        resident_max_bytes(self.total_bytes)
+    }
+
+    /// The split, for people, with what of it is in use.
+    pub(crate) fn describe(&self, connections_used_bytes: u64, pools: &PoolsUse) -> MemoryUse {
+        let part = |name: &str, limit_bytes, used_bytes| MemoryPart {
+            name: name.to_owned(),
+            limit_bytes,
+            used_bytes,
+        };
+        MemoryUse {
+            resident_bytes: resident_bytes(),
+            resident_max_bytes: self.resident_max_bytes(),
+            parts: vec![
+                part("connections", self.connections_bytes(), connections_used_bytes),
+                part("pools", self.pools_bytes(), pools.cells_bytes + pools.dedupe_bytes),
+                part("dedupe", self.dedupe_bytes, pools.dedupe_bytes),
+                part("process", PROCESS_BYTES_MAX, 0),
+            ],
+        }
+    }
+}
+
+/// What pools use now.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PoolsUse {
+    /// Caches and data not yet written.
+    pub(crate) cells_bytes: u64,
+    pub(crate) dedupe_bytes: u64,
+}
+
+/// Most resident memory with so much `--memory`.
+pub(crate) const fn resident_max_bytes(memory_bytes: u64) -> u64 {
+    memory_bytes + memory_bytes / 100 * SLACK_PERCENT + PROCESS_BYTES_MAX
+}
+
+/// Most `--memory` with which the process stays below this.
+pub(crate) const fn memory_that_fits(limit_bytes: u64) -> u64 {
+    limit_bytes.saturating_sub(PROCESS_BYTES_MAX) / (100 + SLACK_PERCENT) * 100
+}
+
+/// Memory of dedupe indexes unless told otherwise.
+pub(crate) const fn dedupe_default(memory_bytes: u64) -> u64 {
+    memory_bytes / 100 * DEDUPE_PERCENT
+}
+
+/// Most memory that dedupe indexes may be given.
+pub(crate) const fn dedupe_max(memory_bytes: u64) -> u64 {
+    memory_bytes / 100 * DEDUPE_PERCENT_MAX
+}
+
+/// Resident memory of this process; 0 where the system does not say.
+fn resident_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let number = line.and_then(|line| line.split_ascii_whitespace().next());
+    number.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) << 10
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn parts_add_up_to_the_memory_given() {
+        for total_bytes in [64 * MIB, 256 * MIB, 1 << 30, 1 << 40] {
+            let plan = MemoryPlan { total_bytes, dedupe_bytes: dedupe_default(total_bytes) };
+            assert_eq!(plan.connections_bytes() + plan.pools_bytes(), total_bytes);
+            assert!(plan.dedupe_bytes <= dedupe_max(total_bytes));
+            assert!(plan.connections_bytes() <= total_bytes / 8);
+        }
+    }
+
+    #[test]
+    fn what_fits_below_a_limit_stays_below_it() {
+        for limit in [200 * MIB, 512 * MIB, (1 << 30) + 12345, 1 << 40] {
+            let memory = memory_that_fits(limit);
+            assert!(resident_max_bytes(memory) <= limit, "{limit}");
+            assert!(resident_max_bytes(memory + MIB) > limit - 2 * MIB, "{limit}: too little");
+        }
+        assert_eq!(memory_that_fits(64 * MIB), 0);
+    }
+}

@@ -1,0 +1,307 @@
+//! The places of a server: which connections there are, whose they are, and which of them gives way
+//! to a new one.
+//!
+//! Not here: accepting (`acceptor`), ending a connection (`worker`).
+//!
+//! When all places are taken, or all that one peer may have, a new connection takes the place of
+//! one that does nothing: first of one that has not said what it wants, then of one that never used
+//! what it agreed on, then of the one that is idle for longest. Among equals the peer with the most
+//! connections gives way.
+//!
+//! Invariants:
+//! - at most [`CONNECTIONS_MAX`] connections, those apart that are being closed;
+//! - at most [`PEER_CONNECTIONS_MAX`] of one peer, so that others always get in;
+//! - a connection with a request under way, or one a moment ago, is never disturbed.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::limits::{CONNECTIONS_MAX, IDLE_LIMIT, PEER_CONNECTIONS_MAX, UNUSED_LIMIT};
+
+/// Whom a connection is counted for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum PeerKey {
+    /// An IP address; of IPv6 the network of 64 bits, which one machine may have all of.
+    Address(IpAddr),
+    /// A user of this machine.
+    Uid(u32),
+    /// The system did not say.
+    #[default]
+    Unknown,
+}
+
+impl PeerKey {
+    /// The key of an address.
+    pub fn of(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V6(ip) => {
+                let network = u128::from(ip) >> 64 << 64;
+                Self::Address(IpAddr::V6(network.into()))
+            }
+            v4 @ IpAddr::V4(_) => Self::Address(v4),
+        }
+    }
+}
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+enum Phase {
+    Handshake,
+    Unused,
+    Used,
+}
+
+/// One connection, as acceptor, worker and session see it.
+pub struct Place {
+    peer: PeerKey,
+    began: Instant,
+    worker: AtomicUsize,
+    phase: AtomicU8,
+    /// Since `began`, when the client was last heard of or served.
+    active_ms: AtomicU64,
+    /// Whether idle sessions of its protocol give way.
+    may_idle_out: bool,
+    is_busy: AtomicBool,
+    is_leaving: AtomicBool,
+}
+
+impl Place {
+    fn new(peer: PeerKey, worker: usize, may_idle_out: bool) -> Arc<Self> {
+        Arc::new(Self {
+            peer,
+            began: Instant::now(),
+            worker: AtomicUsize::new(worker),
+            phase: AtomicU8::new(Phase::Handshake as u8),
+            active_ms: AtomicU64::new(0),
+            may_idle_out,
+            is_busy: AtomicBool::new(false),
+            is_leaving: AtomicBool::new(false),
+        })
+    }
+
+    /// A place of its own, for a session without a server.
+    pub(crate) fn alone() -> Arc<Self> {
+        Self::new(PeerKey::Unknown, 0, false)
+    }
+
+    /// The client said what it wants.
+    pub(crate) fn end_handshake(&self) {
+        self.phase.fetch_max(Phase::Unused as u8, Ordering::Relaxed);
+        self.touch();
+    }
+
+    /// The client asked for something.
+    pub fn used(&self) {
+        if self.phase.load(Ordering::Relaxed) != Phase::Used as u8 {
+            self.phase.store(Phase::Used as u8, Ordering::Relaxed);
+        }
+        self.touch();
+    }
+
+    fn touch(&self) {
+        self.active_ms.store(self.began.elapsed().as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// Whether requests are under way.
+    pub fn set_busy(&self, is_busy: bool) {
+        self.is_busy.store(is_busy, Ordering::Relaxed);
+        self.touch();
+    }
+
+    /// The connection moved.
+    pub(crate) fn set_worker(&self, worker: usize) {
+        self.worker.store(worker, Ordering::Relaxed);
+    }
+
+    pub(crate) fn worker(&self) -> usize {
+        self.worker.load(Ordering::Relaxed)
+    }
+
+    fn idle(&self) -> Duration {
+        let active = Duration::from_millis(self.active_ms.load(Ordering::Relaxed));
+        self.began.elapsed().saturating_sub(active)
+    }
+
+    /// Whether it may be closed for another now, and how gladly: the smaller the sooner.
+    fn gives_way(&self) -> Option<Phase> {
+        if self.is_busy.load(Ordering::Relaxed) {
+            return None;
+        }
+        match self.phase.load(Ordering::Relaxed) {
+            0 => Some(Phase::Handshake),
+            _ if !self.may_idle_out => None,
+            1 if self.idle() >= UNUSED_LIMIT => Some(Phase::Unused),
+            2 if self.idle() >= IDLE_LIMIT => Some(Phase::Used),
+            _ => None,
+        }
+    }
+
+    /// Whether it does nothing still, now that its worker is about to close it.
+    pub(crate) fn still_gives_way(&self) -> bool {
+        let gives_way = self.gives_way().is_some();
+        self.is_leaving.store(gives_way, Ordering::Relaxed);
+        gives_way
+    }
+}
+
+/// The answer to a new connection.
+pub(crate) enum Admission {
+    /// It has a place; the other, if there is one, is to be closed for it.
+    Place(Arc<Place>, Option<Arc<Place>>),
+    /// All places are taken by connections in use: so many, of the server or of the peer.
+    Full { of_peer: bool, limit: usize },
+}
+
+/// All places of a server.
+#[derive(Default)]
+pub(crate) struct Places {
+    all: Mutex<Vec<Arc<Place>>>,
+}
+
+impl Places {
+    /// A place for a connection from `peer`, on the worker that `choose` names.
+    pub(crate) fn admit(
+        &self,
+        peer: PeerKey,
+        may_idle_out: bool,
+        choose: impl FnOnce() -> usize,
+    ) -> Admission {
+        let mut all = self.all.lock();
+        let mut counts: HashMap<PeerKey, usize> = HashMap::new();
+        let mut total = 0;
+        for place in all.iter().filter(|place| !place.is_leaving.load(Ordering::Relaxed)) {
+            *counts.entry(place.peer).or_default() += 1;
+            total += 1;
+        }
+        let of_peer = counts.get(&peer).is_some_and(|count| *count >= PEER_CONNECTIONS_MAX);
+        let leaves = if of_peer || total >= CONNECTIONS_MAX {
+            let candidates = all.iter().filter(|place| {
+                let is_here = !place.is_leaving.load(Ordering::Relaxed);
+                is_here && (!of_peer || place.peer == peer)
+            });
+            let ranked = candidates.filter_map(|place| {
+                let count = counts.get(&place.peer).copied().unwrap_or_default();
+                let rank = (place.gives_way()?, usize::MAX - count);
+                Some((rank, std::cmp::Reverse(place.idle()), place))
+            });
+            let first = ranked.min_by_key(|(rank, idle, _)| (*rank, *idle));
+            let Some((.., place)) = first else {
+                let limit = if of_peer { PEER_CONNECTIONS_MAX } else { CONNECTIONS_MAX };
+                return Admission::Full { of_peer, limit };
+            };
+            place.is_leaving.store(true, Ordering::Relaxed);
+            Some(Arc::clone(place))
+        } else {
+            None
+        };
+        let place = Place::new(peer, choose(), may_idle_out);
+        all.push(Arc::clone(&place));
+        Admission::Place(place, leaves)
+    }
+
+    /// The connection is over.
+    pub(crate) fn remove(&self, place: &Arc<Place>) {
+        let mut all = self.all.lock();
+        if let Some(at) = all.iter().position(|other| Arc::ptr_eq(other, place)) {
+            all.swap_remove(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(last: u8) -> PeerKey {
+        PeerKey::of(IpAddr::from([10, 0, 0, last]))
+    }
+
+    fn admit(places: &Places, from: PeerKey) -> Option<(Arc<Place>, Option<Arc<Place>>)> {
+        match places.admit(from, true, || 0) {
+            Admission::Place(place, leaves) => Some((place, leaves)),
+            Admission::Full { .. } => None,
+        }
+    }
+
+    fn fill(places: &Places, from: PeerKey, count: usize) -> Vec<Arc<Place>> {
+        (0..count).map(|_| admit(places, from).expect("a free place").0).collect()
+    }
+
+    /// Lets the last activity be so long ago.
+    fn age(place: &Arc<Place>, by: Duration) -> Arc<Place> {
+        let began = Instant::now().checked_sub(by).expect("the machine runs for longer");
+        let Place { peer, may_idle_out, .. } = **place;
+        let aged = Place { began, ..Arc::into_inner(Place::new(peer, 0, may_idle_out)).unwrap() };
+        aged.phase.store(place.phase.load(Ordering::Relaxed), Ordering::Relaxed);
+        Arc::new(aged)
+    }
+
+    #[test]
+    fn one_peer_never_has_all_places() {
+        let places = Places::default();
+        for place in fill(&places, peer(1), PEER_CONNECTIONS_MAX) {
+            place.used();
+        }
+        assert!(admit(&places, peer(1)).is_none(), "all of its connections are in use");
+        assert!(admit(&places, peer(2)).is_some_and(|(_, leaves)| leaves.is_none()));
+    }
+
+    #[test]
+    fn handshakes_give_way_first_then_unused_then_idle_connections() {
+        let places = Places::default();
+        let mut all = fill(&places, peer(1), CONNECTIONS_MAX / 2);
+        all.extend(fill(&places, peer(2), CONNECTIONS_MAX / 2));
+        all.iter().for_each(|place| place.used());
+        assert!(admit(&places, peer(3)).is_none(), "all are active");
+        let replace = |at: usize, by: Duration, phase: Phase| {
+            let aged = age(&all[at], by);
+            aged.phase.store(phase as u8, Ordering::Relaxed);
+            let mut listed = places.all.lock();
+            let index = listed.iter().position(|one| Arc::ptr_eq(one, &all[at])).expect("listed");
+            listed[index] = Arc::clone(&aged);
+            aged
+        };
+        let idle = replace(1, IDLE_LIMIT * 2, Phase::Used);
+        let idler = replace(2, IDLE_LIMIT * 3, Phase::Used);
+        let unused = replace(3, UNUSED_LIMIT * 2, Phase::Unused);
+        let silent = replace(4, Duration::ZERO, Phase::Handshake);
+        let waits = replace(5, IDLE_LIMIT * 9, Phase::Used);
+        waits.is_busy.store(true, Ordering::Relaxed);
+        for expected in [&silent, &unused, &idler, &idle] {
+            let (place, leaves) = admit(&places, peer(3)).expect("one gives way");
+            place.used();
+            assert!(Arc::ptr_eq(&leaves.expect("one gives way"), expected));
+            places.remove(expected);
+        }
+        assert!(admit(&places, peer(3)).is_none(), "one that waits for the storage is not idle");
+    }
+
+    #[test]
+    fn a_protocol_may_keep_its_idle_sessions() {
+        let places = Places::default();
+        for n in 0..CONNECTIONS_MAX {
+            let Admission::Place(place, None) = places.admit(peer((n % 2) as u8), false, || 0)
+            else {
+                panic!("place {n}")
+            };
+            place.end_handshake();
+            let aged = age(&place, IDLE_LIMIT * 2);
+            *places.all.lock().last_mut().expect("just added") = aged;
+        }
+        assert!(matches!(places.admit(peer(9), false, || 0), Admission::Full { .. }));
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_peer() {
+        let key = |text: &str| PeerKey::of(text.parse().expect("an address"));
+        assert_eq!(key("2001:db8::1"), key("2001:db8::ffff:0:0:2"));
+        assert_ne!(key("2001:db8::1"), key("2001:db8:0:1::1"));
+        assert_eq!(key("::ffff:10.0.0.1"), peer(1));
+    }
+}
