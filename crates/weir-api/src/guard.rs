@@ -19,17 +19,23 @@ use std::sync::Arc;
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
+use axum::http::header::{
+    CONNECTION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, ORIGIN, WWW_AUTHENTICATE,
+};
 use axum::http::uri::Authority;
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Body as _;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use weir_base::ErrorKind;
 
-use crate::caller;
-use crate::limits::{BODY_TIMEOUT, REQUEST_BYTES_MAX};
+use crate::access::Role;
+use crate::caller::{self, Caller};
+use crate::limits::{BODY_TIMEOUT, LARGE_BODIES_MAX, REQUEST_BYTES_MAX, SMALL_BODY_BYTES};
 use crate::routes::PART_TYPE;
+use crate::slots;
 use crate::token::Checker;
 use crate::wire::{ApiError, ErrorBody, http_status};
 
@@ -89,29 +95,92 @@ pub(crate) async fn admit(
     let (uri, headers) = (request.uri(), request.headers());
     match entry.checker.caller(caller::current(), uri, headers).await {
         // Nothing of the body was read before.
-        Ok(caller) => caller::on_behalf_of(caller, admit_peer(request, next)).await,
+        Ok(caller) => {
+            let large = LargeBodies::of(&caller);
+            caller::on_behalf_of(caller, read_and_run(request, next, large)).await
+        }
         Err(refusal) => unproven(refusal),
     }
 }
 
-/// The answer to a caller that did not prove who it is.
+/// The answer to a caller that did not prove who it is; its connection ends with it, so that a
+/// stranger holds none by asking again and again.
 fn unproven(error: ApiError) -> Response {
     if error.kind != ErrorKind::Permission {
         return error.into_response();
     }
     let body = Json(ErrorBody { error });
-    (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Bearer")], body).into_response()
+    let headers = [(WWW_AUTHENTICATE, "Bearer"), (CONNECTION, "close")];
+    (StatusCode::UNAUTHORIZED, headers, body).into_response()
 }
 
 /// As [`admit`], for those who know a secret: whatever they call this server.
 pub(crate) async fn admit_peer(request: Request, next: Next) -> Response {
+    read_and_run(request, next, LargeBodies::Peers).await
+}
+
+async fn read_and_run(request: Request, next: Next, large: LargeBodies) -> Response {
     if let Err(refusal) = check_content(&request) {
         return *refusal;
     }
+    let slot = slots::current();
+    // Held until the call ends, as the body is.
+    let permit = match large.permit(request.body().size_hint().exact()).await {
+        Ok(permit) => permit,
+        Err(refusal) => return *refusal,
+    };
+    let most = if permit.is_some() { REQUEST_BYTES_MAX } else { SMALL_BODY_BYTES };
     let (parts, body) = request.into_parts();
-    match read_body(body).await {
+    slot.iter().for_each(|slot| slot.receives_body(true));
+    let read = read_body(body, most).await;
+    slot.iter().for_each(|slot| slot.receives_body(false));
+    match read {
         Ok(bytes) => next.run(Request::from_parts(parts, Body::from(bytes))).await,
         Err(refusal) => *refusal,
+    }
+}
+
+/// Whose bodies of more than [`SMALL_BODY_BYTES`] are in memory: each kind of caller has a number
+/// of its own, so that viewers and operators who send half of theirs delay no admin and no peer.
+#[derive(Clone, Copy)]
+enum LargeBodies {
+    Admins,
+    Others,
+    Peers,
+}
+
+impl LargeBodies {
+    fn of(caller: &Caller) -> Self {
+        let is_admin = caller.rights().is_some_and(|rights| rights.role == Role::Admin);
+        if is_admin { Self::Admins } else { Self::Others }
+    }
+
+    fn permits(self) -> &'static Semaphore {
+        static ADMINS: Semaphore = Semaphore::const_new(LARGE_BODIES_MAX);
+        static OTHERS: Semaphore = Semaphore::const_new(LARGE_BODIES_MAX);
+        static PEERS: Semaphore = Semaphore::const_new(LARGE_BODIES_MAX);
+        match self {
+            Self::Admins => &ADMINS,
+            Self::Others => &OTHERS,
+            Self::Peers => &PEERS,
+        }
+    }
+
+    /// Waits for a permit to receive a large body; `None` for a small one.
+    async fn permit(
+        self,
+        body_bytes: Option<u64>,
+    ) -> Result<Option<SemaphorePermit<'static>>, Box<Response>> {
+        if body_bytes.is_some_and(|bytes| bytes <= SMALL_BODY_BYTES as u64) {
+            return Ok(None);
+        }
+        match tokio::time::timeout(BODY_TIMEOUT, self.permits().acquire()).await {
+            Ok(permit) => Ok(permit.ok()),
+            Err(_) => {
+                let message = "too many large requests are under way";
+                Err(Box::new(refuse(StatusCode::REQUEST_TIMEOUT, message, RETRY)))
+            }
+        }
     }
 }
 
@@ -175,13 +244,13 @@ fn check_content(request: &Request) -> Result<(), Box<Response>> {
     )))
 }
 
-async fn read_body(body: Body) -> Result<Bytes, Box<Response>> {
-    let whole = Limited::new(body, REQUEST_BYTES_MAX).collect();
+async fn read_body(body: Body, most: usize) -> Result<Bytes, Box<Response>> {
+    let whole = Limited::new(body, most).collect();
     let refusal = match tokio::time::timeout(BODY_TIMEOUT, whole).await {
         Ok(Ok(bytes)) => return Ok(bytes.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => refuse(
             StatusCode::PAYLOAD_TOO_LARGE,
-            format!("the request body is longer than {REQUEST_BYTES_MAX} bytes"),
+            format!("the request body is longer than {most} bytes"),
             "send less at a time",
         ),
         Ok(Err(error)) => {

@@ -23,6 +23,7 @@ pub mod peer;
 pub mod place;
 mod routes;
 mod server;
+mod slots;
 pub mod stream;
 pub mod tls;
 pub mod token;

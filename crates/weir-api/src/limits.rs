@@ -18,9 +18,31 @@ pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// A request body must be complete within this; bodies are small and the client is near.
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connections served at once per listener; more wait in the kernel's queue. Bounds memory to
-/// this many bodies, and a flood on TCP leaves the unix socket free.
+/// Connections at once per listener; a new one takes the place of one that sends nothing. A flood
+/// on TCP leaves the unix socket free.
 pub const CONNECTIONS_MAX: usize = 64;
+
+/// ... of them, from one address or one local user: three quarters, so that others always get in.
+pub const PEER_CONNECTIONS_MAX: usize = CONNECTIONS_MAX / 4 * 3;
+
+/// ... and beside them, on a unix socket, for root: whatever others do, an administrator can look
+/// and act.
+pub const ROOT_SLOTS: usize = 4;
+
+/// Bodies longer than this need one of [`LARGE_BODIES_MAX`] permits: 64 KiB hold any call but a
+/// part of a stream, or a pool of hundreds of disks.
+pub const SMALL_BODY_BYTES: usize = 64 << 10;
+
+/// Longer bodies in memory at once, over all listeners: so many of admins, of other callers, and of
+/// peers, 24 MiB in all. As many as there may be streams.
+pub const LARGE_BODIES_MAX: usize = 8;
+
+/// Calls that wait for events for long at once, each of which holds a connection; more wait for
+/// [`EVENT_PAUSE`] only.
+pub const EVENT_WAITS_MAX: usize = 32;
+
+/// See [`EVENT_WAITS_MAX`]: a follower asks again as soon as it is answered.
+pub const EVENT_PAUSE: Duration = Duration::from_millis(500);
 
 /// Connections of other servers at once: each replication has one.
 pub const PEERS_MAX: usize = 32;

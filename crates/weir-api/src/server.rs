@@ -3,7 +3,8 @@
 //! Not here: what a request means (`routes`), which requests are let in (`guard`).
 //!
 //! Invariants:
-//! - a connection holds one of its listener's slots for as long as it lives;
+//! - a connection holds one of its listener's slots for as long as it lives, and gives it up to a
+//!   new one while it sends nothing (`slots`);
 //! - a client that sends nothing, or half a request, loses its connection after a fixed time.
 
 use std::future::Future;
@@ -13,13 +14,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::middleware;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use http_body_util::BodyExt as _;
+use hyper::body::Body as _;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
@@ -28,10 +34,11 @@ use crate::control::Control;
 use crate::door::{Door, Process};
 use crate::gate::Gate;
 use crate::guard;
-use crate::limits::{CONNECTIONS_MAX, HEADER_TIMEOUT, STOP_TIMEOUT};
+use crate::limits::{HEADER_TIMEOUT, STOP_TIMEOUT};
 use crate::listen::{Listener, Socket, SocketFile};
+use crate::slots::{Slots, Who};
 use crate::token::{Authority, Checker};
-use crate::{Error, routes};
+use crate::{Error, routes, slots};
 
 /// Serves the management interface on all `listeners` until `stop` is ready; then lets running
 /// calls finish for a few seconds. Needs a tokio runtime with I/O and time, a single-threaded one
@@ -123,11 +130,12 @@ impl Source {
         .map_err(|source| Error::Listen { address, source })
     }
 
-    /// The next connection, and who made it.
-    async fn accept(&self) -> io::Result<(Accepted, Caller)> {
+    /// The next connection, who made it, and whom it is counted for.
+    async fn accept(&self) -> io::Result<(Accepted, Caller, Who)> {
         match self {
             Self::Unix(listener, _, door) => {
                 let (stream, _) = listener.accept().await?;
+                let who = Who::Uid(stream.peer_cred().ok().map(|peer| peer.uid()));
                 let caller = match stream.peer_cred() {
                     Ok(peer) => {
                         let (uid, gid, pid) = (peer.uid(), peer.gid(), peer.pid());
@@ -135,7 +143,7 @@ impl Source {
                     }
                     Err(_) => Caller::stranger("an unknown process"),
                 };
-                Ok((Accepted::Ready(Box::new(stream)), caller))
+                Ok((Accepted::Ready(Box::new(stream)), caller, who))
             }
             Self::Tcp(listener, tls) => {
                 let (stream, peer) = listener.accept().await?;
@@ -147,37 +155,40 @@ impl Source {
                     Some(acceptor) => Accepted::Tls(stream, acceptor.clone()),
                     None => Accepted::Ready(Box::new(stream)),
                 };
-                Ok((stream, Caller::stranger(from)))
+                Ok((stream, Caller::stranger(from), Who::of(peer.ip())))
             }
         }
     }
 }
 
 async fn accept_all(source: Source, router: Router, mut stopped: watch::Receiver<bool>) {
-    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let all = Arc::new(Slots::default());
+    let router = router.layer(middleware::from_fn(hold_slot));
     loop {
-        let next = async {
-            let slot = Arc::clone(&slots).acquire_owned().await;
-            (slot, source.accept().await)
-        };
-        let (slot, accepted) = tokio::select! {
+        let accepted = tokio::select! {
             biased;
             () = told(&mut stopped) => break,
-            next = next => next,
+            accepted = source.accept() => accepted,
         };
         match accepted {
-            Ok((accepted, caller)) => {
+            Ok((accepted, caller, who)) => {
+                let Some(taken) = all.take(who) else { continue };
                 let (router, stopped) = (router.clone(), stopped.clone());
-                let connection = caller::on_behalf_of(caller, async move {
-                    if let Some(stream) = accepted.established().await {
-                        serve_one(stream, router, stopped).await;
-                    }
-                });
                 // The task is not awaited by handle: its slot comes back when it ends.
-                drop(tokio::spawn(async move {
-                    connection.await;
-                    drop(slot);
-                }));
+                drop(tokio::spawn(caller::on_behalf_of(caller, async move {
+                    // The handshake of TLS counts as waiting for the client.
+                    let serve = async move {
+                        if let Some(stream) = accepted.established().await {
+                            serve_one(stream, router, stopped).await;
+                        }
+                    };
+                    let slot = Arc::clone(&taken.slot);
+                    tokio::select! {
+                        () = slots::within(slot, serve) => {}
+                        () = taken.slot.left() => tracing::debug!("a silent connection gives way"),
+                    }
+                    drop(taken);
+                })));
             }
             Err(error) => {
                 // Out of descriptors, most likely: others must close first.
@@ -188,10 +199,26 @@ async fn accept_all(source: Source, router: Router, mut stopped: watch::Receiver
     }
     // Nobody new gets in, and all slots are back once every connection has ended.
     drop(source);
-    let all = slots.acquire_many(CONNECTIONS_MAX as u32);
-    if tokio::time::timeout(STOP_TIMEOUT, all).await.is_err() {
+    if tokio::time::timeout(STOP_TIMEOUT, all.all_free()).await.is_err() {
         tracing::warn!("stopping while management calls are still running");
     }
+}
+
+/// Keeps the slot for as long as a call is under way and its answer is streamed.
+async fn hold_slot(request: Request, next: Next) -> Response {
+    let call = slots::current().map(|slot| slot.call());
+    let answer = next.run(request).await;
+    if answer.body().size_hint().exact().is_some() {
+        // It is handed over whole.
+        return answer;
+    }
+    let (parts, body) = answer.into_parts();
+    let body = body.map_frame(move |frame| {
+        // Dropped with the body, when all of it was handed over.
+        let _held = &call;
+        frame
+    });
+    Response::from_parts(parts, Body::new(body))
 }
 
 /// Waits until the server is told to stop, or is gone.

@@ -19,6 +19,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use fake::Fake;
 use rustix::thread::{Gid, Uid};
@@ -361,6 +362,48 @@ fn scope_counts_for_every_name_that_a_call_touches() {
             }
         }
     }
+}
+
+// A stranger kept a connection by asking again after each 401.
+#[test]
+fn caller_without_rights_loses_its_connection() {
+    let server = start();
+    for head in ["", "authorization: Bearer weir_0123\r\n"] {
+        let mut stream = TcpStream::connect(&server.tcp).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        write!(stream, "GET /v1/pools HTTP/1.1\r\nhost: localhost\r\n{head}\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("the server closes");
+        assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+    }
+}
+
+// Bodies have permits: those of callers with few rights must not be waited for by an admin.
+#[test]
+fn half_sent_bodies_of_viewers_delay_no_admin() {
+    let server = start();
+    let begun = |token: &str| {
+        format!(
+            "POST /v1/pools HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\
+             content-type: application/json\r\nconnection: close\r\ncontent-length: 100000\r\n\r\n"
+        )
+    };
+    let viewers: Vec<TcpStream> = (0..20)
+        .map(|_| {
+            let mut stream = TcpStream::connect(&server.tcp).unwrap();
+            write!(stream, "{}{{", begun("viewer")).unwrap();
+            stream
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(100));
+    let before = Instant::now();
+    let whole = begun("admin") + &" ".repeat(100_000);
+    let (status, answer) = exchange(TcpStream::connect(&server.tcp).unwrap(), &whole);
+    // It is read, and says nothing.
+    assert_eq!(status, 400, "{answer}");
+    let waited = before.elapsed();
+    assert!(waited < Duration::from_secs(5), "{waited:?}: half the time that a body may take");
+    drop(viewers);
 }
 
 #[test]

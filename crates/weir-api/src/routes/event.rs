@@ -6,13 +6,17 @@
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
+use tokio::sync::Semaphore;
 use weir_base::names;
 
 use super::{Shared, to_end};
 use crate::Error;
-use crate::limits::EVENT_WAIT_MAX;
+use crate::limits::{EVENT_PAUSE, EVENT_WAIT_MAX, EVENT_WAITS_MAX};
 use crate::types::{EventList, EventQuery, HistoryList};
 use crate::wire::{ApiError, ErrorBody};
+
+/// Calls that wait for events for long.
+static EVENT_WAITS: Semaphore = Semaphore::const_new(EVENT_WAITS_MAX);
 
 /// Tells who changed what in a pool, and how that went.
 #[utoipa::path(
@@ -42,6 +46,9 @@ pub(super) async fn events(
     State(control): State<Shared>,
     Query(mut query): Query<EventQuery>,
 ) -> Result<Json<EventList>, ApiError> {
-    query.wait_ms = query.wait_ms.min(EVENT_WAIT_MAX.as_millis() as u64);
+    // Where many wait already, short waits leave their connections free in between.
+    let permit = EVENT_WAITS.try_acquire();
+    let wait_max = if permit.is_ok() { EVENT_WAIT_MAX } else { EVENT_PAUSE };
+    query.wait_ms = query.wait_ms.min(wait_max.as_millis() as u64);
     to_end(async move { control.events(query).await }).await.map(Json)
 }
