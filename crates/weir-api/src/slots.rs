@@ -2,9 +2,9 @@
 //!
 //! Not here: accepting and serving (`server`).
 //!
-//! A new connection is accepted at once. Where all slots are taken, or those that one peer may have,
-//! the connection that waits for its client for longest is closed for it: first idle ones and those
-//! with half a request header, then those with half a body. So clients that connect and send
+//! A new connection is accepted at once. Where all slots are taken, or those that one peer may
+//! have, the connection that waits for its client for longest is closed for it: first idle ones and
+//! those with half a request header, then those with half a body. So clients that connect and send
 //! nothing, or send slowly, never delay a call of others.
 //!
 //! Invariants:

@@ -3,8 +3,9 @@
 //! Not here: receiving (`session`), what a write does (`connection`).
 //!
 //! A write of up to [`PART_BYTES`] is one part. Parts of longer ones end where the offset is a
-//! multiple of that, as the engine's own pieces do. All but the last are handed over one by one; the last one, with the reply, is a request as
-//! any other. After a part that failed the rest is thrown away and the error is the answer.
+//! multiple of that, as the engine's own pieces do. All but the last are handed over one by one;
+//! the last one, with the reply, is a request as any other. After a part that failed the rest is
+//! thrown away and the error is the answer.
 //!
 //! Invariant: memory for a part is set aside before the part is received.
 

@@ -41,8 +41,8 @@ pub(crate) struct Acceptor<T> {
 }
 
 impl<T> Acceptor<T> {
-    /// It ends when the other end of `stop` is dropped. Of the protocol's sessions, whether they can
-    /// move (only then they are balanced) and whether idle ones give way.
+    /// It ends when the other end of `stop` is dropped. Of the protocol's sessions, whether they
+    /// can move (only then they are balanced) and whether idle ones give way.
     pub(crate) fn new(
         name: &'static str,
         listeners: Vec<Listener>,
@@ -135,8 +135,8 @@ impl<T> Acceptor<T> {
             }
             Admission::Full { of_peer, limit } => {
                 if let Some(more) = self.books.drops.pass() {
-                    let protocol = self.name;
-                    tracing::warn!(protocol, %peer, limit, of_peer, more, "connection closed: too many");
+                    let (protocol, closed) = (self.name, "connection closed: too many");
+                    tracing::warn!(protocol, %peer, limit, of_peer, more, "{closed}");
                 }
             }
         }
