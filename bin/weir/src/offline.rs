@@ -103,7 +103,7 @@ async fn open(
     let disks = overlays.iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect();
     let opened = Engine::open(
         disks,
-        ImportOptions { force, opening: crate::serve::guid(), waits_for_all: false },
+        ImportOptions { force, opening: crate::serve::guid(), waits_for_all: false, owner: None },
         &options,
     )
     .await;

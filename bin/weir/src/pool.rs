@@ -26,8 +26,8 @@ use crate::{cleaner, confirm, damage, events, iostat, layout, vdevs};
 pub(crate) enum PoolVerb {
     /// Make a pool of disks
     Create {
-        /// Use disks that hold another pool or a file system, and mix vdevs of different
-        /// redundancy
+        /// Use disks that hold another pool or a file system (never those of a pool that a server
+        /// has open), and mix vdevs of different redundancy
         #[arg(short, long)]
         force: bool,
         /// Set a property
@@ -88,7 +88,8 @@ pub(crate) enum PoolVerb {
         /// Where to look instead of the usual places
         #[arg(short = 'd', value_name = "DIR|DEVICE")]
         search: Vec<String>,
-        /// Import what can still be read, though newer, acknowledged data is lost with it
+        /// Import what can still be read, though newer, acknowledged data is lost with it, and take
+        /// the pool from a server that has it open: that one stops using it
         #[arg(short, long, requires = "name")]
         force: bool,
         /// Name or guid of the pool; none lists what there is

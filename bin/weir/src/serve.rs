@@ -25,6 +25,7 @@ mod files;
 mod flush_check;
 mod forecasts;
 mod history;
+mod identity;
 mod jobs;
 mod legs;
 mod lifecycle;

@@ -72,6 +72,25 @@ pub const LABELS_AT_ONCE: usize = 32;
 /// vdev can do without it. Nothing is served yet, so the wait is shorter than that of an open pool.
 pub const OPEN_SILENT: Duration = Duration::from_secs(5);
 
+/// The server that has a pool open rewrites its owner slot on every disk this often, also while the
+/// pool is idle: 8 KiB per disk, and often enough that [`OWNER_WATCH`] stays short.
+pub const OWNER_BEAT: Duration = Duration::from_secs(2);
+
+/// A server watches the owner slots of a pool that was not closed for this long: five beats, so
+/// that an owner whose disk or processor is busy for some seconds is not taken for dead.
+pub const OWNER_WATCH: Duration = Duration::from_secs(10);
+
+/// Time between two reads of the slots meanwhile: a live owner is met after one beat.
+pub const OWNER_LOOK: Duration = Duration::from_millis(500);
+
+/// A server that takes a pool by force waits this long between its claim in the owner slot and the
+/// first read: two beats, in which the owner before finds the claim and stops.
+pub const TAKEOVER_WAIT: Duration = Duration::from_secs(4);
+
+/// Times in a row that a pool is taken by force from owners that do not stop: a second one for an
+/// owner that rewrote its slot at the same moment; after that two servers would fight for ever.
+pub const TAKEOVERS_MAX: usize = 3;
+
 /// A read waits at least this long for its leg before the next leg is asked too: longer than a
 /// seek, short beside what a client's file system waits.
 pub const HEDGE_MIN: Duration = Duration::from_millis(20);

@@ -146,6 +146,12 @@ pub trait Device: Send + Sync {
     /// Length and sector size; fixed while open.
     fn geometry(&self) -> Geometry;
 
+    /// Length of the disk now, where that can be asked without waiting: a file may be truncated and
+    /// a volume shrunk while they are open.
+    fn current_len(&self) -> Option<u64> {
+        None
+    }
+
     /// Counters since open.
     fn stats(&self) -> &DeviceStats;
 

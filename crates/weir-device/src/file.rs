@@ -4,7 +4,8 @@
 //!
 //! Invariants:
 //! - a disk may be used from several threads at the same time, each with a runtime of its own;
-//! - nothing is read or written outside the length the disk had when it was opened;
+//! - nothing is read or written outside the length the disk had when it was opened, and a file that
+//!   was truncated since is not made longer;
 //! - a durable write goes through a descriptor with `O_DSYNC`, where the kernel knows best: FUA if
 //!   the disk has it, else a flush behind the write; measured at half the cost of a write and an
 //!   `fdatasync` of our own, which is what it falls back to.
@@ -109,6 +110,15 @@ impl FileDevice {
         Ok(())
     }
 
+    /// Refuses a write beyond the end of a file that was truncated: it would make the file as long
+    /// as before, with a hole of zeros that no length shows.
+    fn check_not_truncated(&self, end: u64) -> io::Result<()> {
+        if self.disk.is_block_device || self.disk.current_len()? >= end {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file was truncated"))
+    }
+
     async fn sync(&self) -> io::Result<()> {
         self.stats.flushes.fetch_add(1, Ordering::Relaxed);
         submit::sync_data(&self.disk).await
@@ -122,6 +132,10 @@ impl Device for FileDevice {
 
     fn geometry(&self) -> Geometry {
         self.disk.geometry
+    }
+
+    fn current_len(&self) -> Option<u64> {
+        self.disk.current_len().ok()
     }
 
     fn stats(&self) -> &DeviceStats {
@@ -150,6 +164,8 @@ impl Device for FileDevice {
     ) -> IoFuture<'_, Result<(), DeviceError>> {
         Box::pin(async move {
             self.check(DeviceOp::Write, offset, range.len() as u64)?;
+            self.check_not_truncated(offset + range.len() as u64)
+                .map_err(self.error(DeviceOp::Write, offset))?;
             let sector = self.disk.geometry.sector_bytes as usize;
             assert!(range.start.is_multiple_of(sector), "data starts inside a sector");
             self.stats.writes.fetch_add(1, Ordering::Relaxed);

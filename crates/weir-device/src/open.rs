@@ -7,6 +7,7 @@
 //! - a disk open for writing is open once: in this process by the table of open disks, between
 //!   processes by `flock`, and against mounts and other storage software by `O_EXCL` on block
 //!   devices;
+//! - a loop device is locked together with the file behind it;
 //! - the lock and the table entry live until the last operation in flight is done, because they
 //!   belong to the descriptor that the operation shares.
 
@@ -134,11 +135,23 @@ pub(crate) struct OpenDisk {
     /// The same disk opened with `O_DSYNC`, for durable writes; absent where data passes through
     /// the system's cache.
     durable: Option<File>,
+    /// The file behind a loop device, locked as if it were the disk.
+    _behind: Option<(File, Claim)>,
     _claim: Claim,
     pub(crate) geometry: Geometry,
     pub(crate) is_block_device: bool,
     /// False: the filesystem refused direct I/O and data passes through the system's cache.
     pub(crate) is_direct: bool,
+}
+
+impl OpenDisk {
+    /// Length of the disk now; asks the system, and no disk.
+    pub(crate) fn current_len(&self) -> io::Result<u64> {
+        if self.is_block_device {
+            return (&self.file).seek(SeekFrom::End(0));
+        }
+        Ok(self.file.metadata()?.len())
+    }
 }
 
 impl AsFd for OpenDisk {
@@ -184,6 +197,10 @@ impl OpenDisk {
             return Err(refuse(ErrorKind::ResourceBusy, Refusal::Replaced));
         }
         lock(&file, mode, is_block_device)?;
+        let behind = match identity {
+            Identity::Block { number } if mode == OpenMode::ReadWrite => lock_behind(number, name)?,
+            Identity::Block { .. } | Identity::File { .. } => None,
+        };
         let geometry = geometry(&file, is_block_device)?;
         if geometry.len_bytes < len_bytes_min || geometry.len_bytes == 0 {
             let len_bytes_min = len_bytes_min.max(u64::from(geometry.sector_bytes));
@@ -200,7 +217,15 @@ impl OpenDisk {
             OpenMode::ReadWrite if is_direct => open_durable(&file),
             OpenMode::ReadWrite | OpenMode::ReadOnly => None,
         };
-        Ok(Self { file, durable, _claim: claim, geometry, is_block_device, is_direct })
+        Ok(Self {
+            file,
+            durable,
+            _behind: behind,
+            _claim: claim,
+            geometry,
+            is_block_device,
+            is_direct,
+        })
     }
 }
 
@@ -281,6 +306,26 @@ fn lock(file: &File, mode: OpenMode, is_block_device: bool) -> io::Result<()> {
         }
     }
     Err(refuse(ErrorKind::ResourceBusy, Refusal::InUse))
+}
+
+/// Locks the file behind a loop device: `flock` does not pass through it, so a server that uses
+/// the file would not be noticed. A file that cannot be found, because it was deleted or is in
+/// another mount namespace, is left to the owner slot in the pool's labels.
+fn lock_behind(number: u64, name: &str) -> io::Result<Option<(File, Claim)>> {
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    // A partition's folder is inside that of its disk.
+    let places = ["loop/backing_file", "../loop/backing_file"];
+    let read = |place| std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/{place}"));
+    let Some(path) = places.into_iter().find_map(|place| read(place).ok()) else {
+        return Ok(None);
+    };
+    let Ok(file) = File::open(path.trim_end_matches('\n')) else {
+        tracing::debug!(disk = name, path, "the file behind the loop device is not found");
+        return Ok(None);
+    };
+    let claim = Claim::take(Identity::of(&file.metadata()?)?, OpenMode::ReadWrite, name)?;
+    lock(&file, OpenMode::ReadWrite, false)?;
+    Ok(Some((file, claim)))
 }
 
 fn geometry(mut file: &File, is_block_device: bool) -> io::Result<Geometry> {

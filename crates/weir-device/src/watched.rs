@@ -74,6 +74,10 @@ impl Device for WatchedDevice {
         self.behind.geometry()
     }
 
+    fn current_len(&self) -> Option<u64> {
+        self.behind.current_len()
+    }
+
     fn stats(&self) -> &DeviceStats {
         self.behind.stats()
     }

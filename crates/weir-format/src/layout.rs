@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! 0          64K        128K        512K             1M           1M+log         len-1M    len
-//! | config 1 | config 2 | zeros     | uberblock ring | intent log | segments ... | label B |
+//! | config 1 | config 2 | owner, 0s | uberblock ring | intent log | segments ... | label B |
 //! '-------------------- label A ---------------------'
 //! ```
 //! Label B has the same inner layout as label A.
@@ -17,6 +17,8 @@ pub const PACK_BYTES: usize = 64;
 pub const LABEL_BYTES: u64 = 1 << 20;
 /// Length of one config copy; two stand at the start of a label.
 pub const CONFIG_BYTES: usize = 64 << 10;
+/// Start of the owner slot inside a label.
+pub const OWNER_OFFSET: u64 = 128 << 10;
 /// Start of the uberblock ring inside a label.
 pub const RING_OFFSET: u64 = 512 << 10;
 /// Slots in the ring; txg N goes to slot N mod this.

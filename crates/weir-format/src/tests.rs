@@ -586,14 +586,16 @@ fn table(out: &mut String, title: &str, fields: &[Field]) {
 /// Prints `docs/format/README.md`. Refresh it with `UPDATE=1 cargo test -p weir-format`.
 #[test]
 fn the_documentation_is_what_the_code_says() {
-    use layout::{CONFIG_BYTES, LABEL_BYTES, PACK_BYTES, RING_OFFSET, RING_SLOTS, SLOT_BYTES};
+    use layout::{
+        CONFIG_BYTES, LABEL_BYTES, OWNER_OFFSET, PACK_BYTES, RING_OFFSET, RING_SLOTS, SLOT_BYTES,
+    };
     let mut text = format!(
         "# On-disk format, version {}\n\nPrinted from the constants in `crates/weir-format` by its \
          tests; do not edit. Integers are little-endian.\n\n## Disk\n\n\
          | where | what |\n| --- | --- |\n\
          | 0 | label A, {LABEL_BYTES} bytes: config copy 1 at 0, copy 2 at {CONFIG_BYTES}, \
-         uberblock ring of {RING_SLOTS} slots of {SLOT_BYTES} bytes at {RING_OFFSET}; txg N is in \
-         slot N mod {RING_SLOTS} |\n\
+         owner slot at {OWNER_OFFSET}, uberblock ring of {RING_SLOTS} slots of {SLOT_BYTES} \
+         bytes at {RING_OFFSET}; txg N is in slot N mod {RING_SLOTS} |\n\
          | {LABEL_BYTES} | intent log region, `log_bytes` |\n\
          | {LABEL_BYTES} + log_bytes | segment area: rows from front to back, one strip of each |\n\
          | disk_bytes - {LABEL_BYTES} | label B, laid out as label A |\n\n\
@@ -609,6 +611,7 @@ fn the_documentation_is_what_the_code_says() {
     );
     for (title, fields) in [
         ("Label config", Label::FIELDS),
+        ("Owner slot", Owner::FIELDS),
         ("Uberblock", Uberblock::FIELDS),
         ("Bootstrap table", Bootstrap::FIELDS),
         ("Tree root", TreeRoot::FIELDS),
@@ -637,6 +640,31 @@ fn the_documentation_is_what_the_code_says() {
     }
     let file = std::fs::read_to_string(path).unwrap_or_default();
     assert!(file == text, "docs/format/README.md is stale: UPDATE=1 cargo test -p weir-format");
+}
+
+#[test]
+fn owner_slot_round_trips_and_damage_is_noticed() {
+    let owner = Owner {
+        pool: Guid(1),
+        opening: Guid(2),
+        is_closed: false,
+        machine: "m".repeat(OWNER_TEXT_BYTES_MAX),
+        host: "host".into(),
+        boot: "boot".into(),
+        pid_namespace: 3,
+        pid: 4,
+        pid_start: 5,
+        beat: 6,
+        unix_ms: 7,
+    };
+    let slot = owner.encode();
+    assert_eq!(Owner::decode(&slot), Ok(owner));
+    for at in 0..slot.len() {
+        let mut bad = slot;
+        bad[at] ^= 1;
+        assert!(Owner::decode(&bad).is_err(), "byte {at}");
+    }
+    assert!(Owner::decode(&[0; 4096]).is_err() && Owner::decode(&slot[..100]).is_err());
 }
 
 #[test]

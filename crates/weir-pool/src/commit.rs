@@ -98,6 +98,7 @@ impl Pool {
         input: CommitInput,
     ) -> Result<(), PoolError> {
         let txg = out.txg;
+        self.check_owner().await?;
         self.log.move_to(self.wanted_log_vdev());
         let before = *self.committed.lock();
         assert_eq!(txg, before.txg.next(), "txgs are committed one after another");
@@ -136,6 +137,7 @@ impl Pool {
         // A leg may have failed since it was flushed, under the log. What says so must not be
         // written where nothing is left beside it: an import would find it and nothing to read.
         self.vdevs.in_service().try_for_each(Vdev::check_alive)?;
+        self.check_owner().await?;
         write_uberblock(&self.vdevs, &uberblock).await?;
         for leg in self.vdevs.legs() {
             let mut listed = uberblock.stale_legs.iter().chain(&uberblock.unconfirmed_legs);

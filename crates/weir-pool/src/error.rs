@@ -196,6 +196,33 @@ pub enum PoolError {
         /// Each with the txg it holds and that of the pool.
         disks: String,
     },
+    /// Another server has the pool open.
+    #[error(
+        "pool {pool} is in use by host {host} (pid {pid}), which wrote to its disks {seconds} s \
+         ago. Export it there: weir pool export {pool}. Only if that server cannot be reached: \
+         weir pool import --force {pool} makes that server stop using the pool, and what it has \
+         not flushed is lost"
+    )]
+    InUse {
+        /// Pool.
+        pool: String,
+        /// The owner's machine.
+        host: String,
+        /// The owner's process.
+        pid: u32,
+        /// Since its last sign of life, by the clocks of both machines.
+        seconds: u64,
+    },
+    /// Another server took the pool by force.
+    #[error("pool {pool} was taken by host {host} (pid {pid}): it is not used here any more")]
+    TakenOver {
+        /// Pool.
+        pool: String,
+        /// The new owner's machine.
+        host: String,
+        /// The new owner's process.
+        pid: u32,
+    },
     /// Disks that were written without each other.
     #[error(
         "pool {pool} cannot be opened: {diverged} went on without the other disks, which went on \
@@ -319,6 +346,7 @@ impl PoolError {
             | Self::MissingDisks { .. }
             | Self::StaleDisks { .. }
             | Self::OldDisks { .. }
+            | Self::TakenOver { .. }
             | Self::LogMissing { .. }
             | Self::LossWhileMissing { .. }
             | Self::Diverged { .. } => ErrorKind::Unavailable,
@@ -331,7 +359,10 @@ impl PoolError {
             | Self::Layout { .. } => ErrorKind::Invalid,
             Self::InPool { .. } => ErrorKind::Exists,
             Self::NoPool { .. } | Self::NoSuchDisk { .. } => ErrorKind::NotFound,
-            Self::OnlyCopy { .. } | Self::StillGood { .. } | Self::Scan { .. } => ErrorKind::Busy,
+            Self::OnlyCopy { .. }
+            | Self::StillGood { .. }
+            | Self::Scan { .. }
+            | Self::InUse { .. } => ErrorKind::Busy,
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Not here: what the log records do to volumes (weir-dataset), and finding disks to look at.
 //!
 //! Invariants:
-//! - an import writes nothing;
+//! - an import writes nothing, but for the owner slot of a pool that is taken by force;
 //! - the newest uberblock is believed or the import is refused: falling back to an older one loses
 //!   acknowledged data and needs `force`;
 //! - a leg that missed writes is known as stale and read only after the others; a vdev without
@@ -11,13 +11,14 @@
 
 use std::sync::Arc;
 
+use weir_base::limits::TAKEOVERS_MAX;
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid, Txg};
 use weir_codec::checksum::xxh3_128;
 use weir_device::{Device, DeviceError};
 use weir_format::layout::RING_SLOTS;
 use weir_format::log::Batch;
 use weir_format::{
-    Bootstrap, FormatError, Label, Opening, StaleLeg, Uberblock, VdevConfig, VdevRole,
+    Bootstrap, FormatError, Label, Opening, Owner, StaleLeg, Uberblock, VdevConfig, VdevRole,
 };
 
 use crate::areas::Areas;
@@ -28,6 +29,7 @@ use crate::error::PoolError;
 use crate::intent_log::LogStart;
 use crate::labels::{DiskLabels, erase_labels, read_labels};
 use crate::late::{Answer, LateDisk, Unlabelled, read_all_labels};
+use crate::owner::{self, Identity, Labelled};
 use crate::planted::PlantedBug;
 use crate::pool::{Committed, History, Pool, PoolOptions};
 use crate::replay::Replay;
@@ -54,7 +56,7 @@ pub async fn discover(
     device: &dyn Device,
 ) -> Result<Result<Discovered, FormatError>, Arc<DeviceError>> {
     let labels = read_labels(device).await.map_err(Arc::new)?;
-    Ok(labels.map(|DiskLabels { label, uberblocks }| Discovered {
+    Ok(labels.map(|DiskLabels { label, uberblocks, .. }| Discovered {
         txg: uberblocks.iter().map(|ub| ub.txg).max().unwrap_or_default(),
         label,
     }))
@@ -64,8 +66,12 @@ pub async fn discover(
 #[derive(Clone, Copy, Debug)]
 pub struct ImportOptions {
     /// Accept an older uberblock or a damaged log when the newest cannot be used, a log that is not
-    /// there, and the newest of halves that went on without each other.
+    /// there, the newest of halves that went on without each other, and a pool that another server
+    /// has open: that one stops using it.
     pub force: bool,
+    /// The process that is to have the pool open, and that asks whether another one has; none where
+    /// nothing is written to the disks.
+    pub owner: Option<&'static Identity>,
     /// Wait for disks that do not answer, however long: the pool is known to have been without some
     /// disk, and those that answer may be the ones that miss its last writes.
     pub waits_for_all: bool,
@@ -83,6 +89,10 @@ pub struct Imported {
     pub replay_after: Txg,
     /// Disks that did not answer in time and that the pool was opened without.
     pub late: Vec<LateDisk>,
+    /// Who is to have it open.
+    owner: Option<&'static Identity>,
+    /// Openings that the owner slots named.
+    owners_before: Vec<Guid>,
     /// What it was opened from.
     uberblock: Uberblock,
 }
@@ -101,11 +111,32 @@ impl Imported {
     /// # Errors
     /// When a vdev that holds segments has too few legs left.
     pub async fn claim(&self) -> Result<(), PoolError> {
+        if let Some(identity) = self.owner {
+            self.pool.announce_owner(identity, &self.owners_before).await;
+        }
         if self.pool.bug == PlantedBug::OpensUnclaimed {
             return Ok(());
         }
         self.pool.claim(&self.uberblock).await
     }
+}
+
+/// Reads all labels once no other process uses the pool.
+async fn read_labels_without_owner(
+    disks: Vec<Arc<dyn Device>>,
+    how: ImportOptions,
+    options: &PoolOptions,
+) -> Result<(Found, Vec<LateDisk>), PoolError> {
+    for takeovers in 0.. {
+        let (found, late) = read_all_labels(disks.clone(), how, options).await?;
+        let Some(identity) = how.owner else { return Ok((found, late)) };
+        let takes = how.force && takeovers < TAKEOVERS_MAX;
+        let owner = (identity, how.opening);
+        if owner::settle(&found.labelled(), owner, takes, &*options.clock).await? {
+            return Ok((found, late));
+        }
+    }
+    unreachable!("the last takeover is refused")
 }
 
 /// Opens the pool found on `disks` (disks of other pools are an error, missing legs are not).
@@ -117,7 +148,7 @@ pub async fn import(
     how: ImportOptions,
     options: &PoolOptions,
 ) -> Result<Imported, PoolError> {
-    let (found, late) = read_all_labels(disks, how, options).await?;
+    let (found, late) = read_labels_without_owner(disks, how, options).await?;
     let label = found.label.clone();
     let vdevs = build_vdevs(&label, found.place_disks(), options);
     if let Some(vdev) = vdevs.with_segments().find(|vdev| !vdev.is_alive()) {
@@ -144,6 +175,7 @@ pub async fn import(
             Ok(opened) => {
                 let mut imported = finish(opened, &uberblock, how, &diverged).await?;
                 imported.late = late;
+                imported.owners_before = found.owners_before();
                 return Ok(imported);
             }
             Err((parts, error)) if error.kind() == ErrorKind::Data => {
@@ -187,7 +219,15 @@ async fn finish(
         }
         tracing::error!(missing, "what the intent log has is given up");
         let (late, uberblock) = (Vec::new(), uberblock.clone());
-        return Ok(Imported { pool, batches, replay_after, late, uberblock });
+        return Ok(Imported {
+            pool,
+            batches,
+            replay_after,
+            late,
+            owner: how.owner,
+            owners_before: Vec::new(),
+            uberblock,
+        });
     }
     let start = LogStart {
         vdev: uberblock.log_vdev,
@@ -204,7 +244,15 @@ async fn finish(
         batches.pop();
     }
     let (late, uberblock) = (Vec::new(), uberblock.clone());
-    Ok(Imported { pool, batches, replay_after, late, uberblock })
+    Ok(Imported {
+        pool,
+        batches,
+        replay_after,
+        late,
+        owner: how.owner,
+        owners_before: Vec::new(),
+        uberblock,
+    })
 }
 
 /// Refuses vdevs with too few legs that hold everything.
@@ -229,6 +277,8 @@ fn check_whole(label: &Label, vdevs: &Vdevs, uberblock: &Uberblock) -> Result<()
 pub(crate) struct Found {
     label: Label,
     disks: Vec<(Guid, Arc<dyn Device>, Vec<Uberblock>)>,
+    /// The owner slot of each.
+    owners: Vec<Option<Owner>>,
     /// Disks that were left out, by path, each with the reason.
     left_out: Vec<(String, String)>,
 }
@@ -240,10 +290,11 @@ impl Found {
     /// outside the label's checksum, so one disk that says so proves nothing about the others.
     pub(crate) fn new<'a>(answers: impl Iterator<Item = &'a Answer>) -> Result<Self, PoolError> {
         let (mut newest, mut other_version) = (None::<Label>, None);
-        let (mut placed, mut paths, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut placed, mut owners) = (Vec::new(), Vec::new());
+        let (mut paths, mut left_out) = (Vec::new(), Vec::new());
         for Answer { disk, labels } in answers {
             paths.push(disk.path().to_owned());
-            let DiskLabels { label, uberblocks } = match labels {
+            let DiskLabels { label, uberblocks, owner } = match labels {
                 Ok(labels) => labels,
                 Err(error) => {
                     left_out.push((disk.path().to_owned(), error.to_string()));
@@ -263,15 +314,41 @@ impl Found {
                 });
             }
             placed.push((label.disk, Arc::clone(disk), uberblocks.clone()));
+            owners.push(owner.clone());
             if newest.as_ref().is_none_or(|known| label.txg > known.txg) {
                 newest = Some(label.clone());
             }
         }
         match (newest, other_version) {
-            (Some(label), _) => Ok(Self { label, disks: placed, left_out }),
+            (Some(label), _) => Ok(Self { label, disks: placed, owners, left_out }),
             (None, Some((path, source))) => Err(PoolError::OtherFormat { path, source }),
             (None, None) => Err(PoolError::NoPool { paths: paths.join(", ") }),
         }
+    }
+
+    /// The openings that the owner slots name.
+    fn owners_before(&self) -> Vec<Guid> {
+        let mut openings: Vec<Guid> =
+            self.owners.iter().flatten().map(|owner| owner.opening).collect();
+        openings.dedup();
+        openings
+    }
+
+    /// The disks with their owner slots.
+    fn labelled(&self) -> Vec<Labelled<'_>> {
+        let place = |guid: Guid| {
+            let has = |vdev: &&VdevConfig| vdev.legs.iter().any(|leg| leg.guid == guid);
+            self.label.vdevs.iter().find(has).map(|vdev| vdev.disk_bytes)
+        };
+        let disks = self.disks.iter().zip(&self.owners);
+        disks
+            .map(|((guid, disk, _), owner)| Labelled {
+                disk: &**disk,
+                label: &self.label,
+                disk_bytes: place(*guid),
+                owner: owner.as_ref(),
+            })
+            .collect()
     }
 
     /// Notes at the legs without a disk why the disk at their path is not used.
@@ -281,7 +358,7 @@ impl Found {
         for (path, why) in left_out.chain(late) {
             tracing::warn!(disk = path, why, "disk left out of the import");
             let missing = |leg: &&Leg| leg.device().is_none() && leg.path == path;
-            vdevs.legs().filter(missing).for_each(|leg| leg.set_absent_because(why));
+            vdevs.legs().filter(missing).for_each(|leg| leg.set_note(why));
         }
     }
 

@@ -12,9 +12,9 @@ use futures_util::future::join_all;
 use weir_base::Guid;
 use weir_device::{Device, DeviceError, Durability, IoBuf};
 use weir_format::layout::{
-    CONFIG_BYTES, LABEL_BYTES, RING_OFFSET, RING_SLOTS, SLOT_BYTES, label_offsets,
+    CONFIG_BYTES, LABEL_BYTES, OWNER_OFFSET, RING_OFFSET, RING_SLOTS, SLOT_BYTES, label_offsets,
 };
-use weir_format::{FormatError, Label, Uberblock};
+use weir_format::{FormatError, Label, Owner, Uberblock};
 
 use crate::error::PoolError;
 use crate::vdev::Vdevs;
@@ -106,6 +106,8 @@ pub(crate) struct DiskLabels {
     pub(crate) label: Label,
     /// Every valid uberblock of the pool on this disk, in no order.
     pub(crate) uberblocks: Vec<Uberblock>,
+    /// The process that has the pool open, or had it open last.
+    pub(crate) owner: Option<Owner>,
 }
 
 /// Reads the labels of one disk; `Ok(Err(_))` tells why there is no usable one.
@@ -147,7 +149,10 @@ pub(crate) async fn read_labels(
     if let (true, Some(error)) = (rings.is_empty(), first_error) {
         return Err(error);
     }
-    Ok(best.map(|label| DiskLabels { uberblocks: ring_slots(&rings, label.pool), label }))
+    Ok(best.map(|label| {
+        let (uberblocks, owner) = (ring_slots(&rings, label.pool), owner_of(&rings, label.pool));
+        DiskLabels { label, uberblocks, owner }
+    }))
 }
 
 /// A readable config beats any error; the newest config wins; a version error beats "no label".
@@ -163,6 +168,11 @@ fn keep_best(best: &mut Result<Label, FormatError>, found: Result<Label, FormatE
     if better {
         *best = found;
     }
+}
+
+fn owner_of(rings: &[IoBuf], pool: Guid) -> Option<Owner> {
+    let slots = rings.iter().map(|ring| &ring[OWNER_OFFSET as usize..][..SLOT_BYTES]);
+    slots.filter_map(|slot| Owner::decode(slot).ok()).find(|owner| owner.pool == pool)
 }
 
 fn ring_slots(rings: &[IoBuf], pool: Guid) -> Vec<Uberblock> {

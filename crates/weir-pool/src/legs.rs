@@ -138,7 +138,7 @@ impl Pool {
     ) -> Result<(), PoolError> {
         let path = device.path().to_owned();
         let labels = read_labels(&*device).await.map_err(Arc::new)?;
-        let DiskLabels { label, uberblocks } = match labels {
+        let DiskLabels { label, uberblocks, .. } = match labels {
             Ok(labels) => labels,
             Err(error) => {
                 let why = format!("{path} is not the disk it was: {error}");
@@ -160,6 +160,7 @@ impl Pool {
         // An old copy of the disk misses more than the leg did when it went out of use.
         let committed = self.committed_txg();
         let own = shared_end(&uberblocks, &self.lineage, committed).unwrap_or(Txg(0));
+        self.mark_joining(&*device, vdev.disk_bytes()).await?;
         leg.set_stale_since(own);
         leg.bring_back(watched(device, &self.clock), committed);
         if vdev.role() == VdevRole::Spare {
@@ -299,6 +300,7 @@ impl Pool {
         let label = Label { disk: new, ..self.next_config() };
         write_labels(&*device, &label).await.map_err(Arc::new)?;
         self.write_configs().await?;
+        self.mark_joining(&*device, vdev.disk_bytes()).await?;
         vdev.raise_sector_bytes(device.geometry().sector_bytes);
         leg.bring_back(watched(device, &self.clock), self.committed_txg());
         tracing::info!(disk = %leg.path, "disk in use");

@@ -24,6 +24,7 @@ use crate::error::PoolError;
 use crate::hints::{HintFigures, Hints};
 use crate::intent_log::{IntentLog, LogWriteError};
 use crate::lost_nodes::LostNodes;
+use crate::owner::Keeper;
 use crate::pack::Unpackers;
 use crate::planted::PlantedBug;
 use crate::scan::Scans;
@@ -126,6 +127,8 @@ pub struct Pool {
     pub(crate) config: Mutex<Label>,
     /// Held while labels are written.
     pub(crate) labels: futures_util::lock::Mutex<()>,
+    /// Its slot in the labels; none where no server has it.
+    pub(crate) owner: OnceLock<Keeper>,
     poisoned: OnceLock<String>,
 }
 
@@ -170,6 +173,7 @@ impl Pool {
             left: Mutex::new(left),
             config,
             labels: futures_util::lock::Mutex::new(()),
+            owner: OnceLock::new(),
             poisoned: OnceLock::new(),
         };
         pool.segments.stored_tables(Vec::new(), Vec::new());

@@ -360,6 +360,7 @@ impl Pool {
     /// # Errors
     /// The pool is suspended.
     pub async fn scan_labels(&self) -> Result<(), PoolError> {
+        self.check_lengths();
         let _labels = self.labels.lock().await;
         for (disk, repaired_bytes) in self.write_changed_labels().await {
             self.count_scanned(&Checked { repaired_bytes, ..Checked::default() });

@@ -8,13 +8,14 @@
 //! - a leg is let go of by itself only where the others of its vdev that are up to date and answer
 //!   have everything: one of a mirror, as many as there are data strips of raidz.
 
+use std::io;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use weir_base::limits::{DISK_SILENT, HEDGE_MIN, OPEN_SILENT, SLOW_FACTOR, SLOW_MIN};
-use weir_device::{Device, DiskFigures, DiskOp};
+use weir_device::{Device, DeviceError, DeviceOp, DiskFigures, DiskOp};
 
 use crate::hedge::patience;
 use crate::pool::Pool;
@@ -173,6 +174,29 @@ impl Pool {
         gone
     }
 
+    /// Faults every leg whose disk became shorter than the pool uses, where its vdev can do without
+    /// it. Elsewhere the first write beyond the end does.
+    pub fn check_lengths(&self) {
+        for vdev in self.vdevs.iter() {
+            for leg in &vdev.legs {
+                let Some(device) = leg.usable() else { continue };
+                let Some(len) = device.current_len().filter(|len| *len < vdev.disk_bytes()) else {
+                    continue;
+                };
+                let others = vdev.legs.iter().filter(|other| !std::ptr::eq(*other, leg));
+                if others.filter(|other| other.is_whole()).count() >= vdev.legs_needed() {
+                    let why = "the disk is shorter than the pool uses";
+                    let source = io::Error::new(io::ErrorKind::UnexpectedEof, why);
+                    let (path, op) = (leg.path.clone(), DeviceOp::Read);
+                    leg.fault(&DeviceError { path, op, offset: len, source });
+                } else if leg.note().is_none() {
+                    tracing::error!(disk = %leg.path, len, "disk is shorter than the pool uses");
+                    leg.set_note("shorter than the pool uses");
+                }
+            }
+        }
+    }
+
     /// Drives `work`, which opens the pool, and meanwhile lets go of legs that do not answer and
     /// that their vdevs can do without.
     pub async fn around_silent_legs<T>(&self, work: impl Future<Output = T>) -> T {
@@ -193,6 +217,7 @@ impl Pool {
     /// What was flushed is safe; what was only acknowledged is lost, as by a crash.
     pub fn abandon(&self, why: &dyn std::fmt::Display) {
         self.poison(why);
+        self.end_owner();
         for leg in self.vdevs.legs() {
             if let Some(watch) = leg.device().as_ref().and_then(|device| device.watch()) {
                 watch.let_go();

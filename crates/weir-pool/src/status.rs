@@ -69,8 +69,8 @@ pub struct LegStatus {
     pub stale_after: Option<Txg>,
     /// It counts as whole: only its own newest uberblock is one txg older than the pool's.
     pub unconfirmed: bool,
-    /// Why the disk at its path is not used, while it is missing.
-    pub absent_because: Option<String>,
+    /// What is wrong with its disk, beside its state.
+    pub note: Option<String>,
     /// Reads that failed.
     pub read_errors: u64,
     /// Writes and flushes that failed.
@@ -156,7 +156,7 @@ impl Pool {
                         state: leg.state(),
                         stale_after: leg.stale_after(),
                         unconfirmed: leg.is_unconfirmed(),
-                        absent_because: leg.absent_because(),
+                        note: leg.note(),
                         read_errors: leg.read_errors.load(Ordering::Relaxed),
                         write_errors: leg.write_errors.load(Ordering::Relaxed),
                         checksum_errors: leg.checksum_errors.load(Ordering::Relaxed),

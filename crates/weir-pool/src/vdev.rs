@@ -66,8 +66,9 @@ pub(crate) struct Leg {
     /// Absent while the disk is missing.
     device: RwLock<Option<Arc<dyn Device>>>,
     faulted: AtomicBool,
-    /// Why it has no disk, where an import saw one at its path.
-    absent_because: Mutex<Option<String>>,
+    /// What is wrong with its disk, beside its state: why an import left it out, or that it is too
+    /// short.
+    note: Mutex<Option<String>>,
     /// A person took it out of use.
     offline: AtomicBool,
     missing: Mutex<Missing>,
@@ -83,7 +84,7 @@ impl Leg {
             path,
             device: RwLock::new(device),
             faulted: AtomicBool::new(false),
-            absent_because: Mutex::default(),
+            note: Mutex::default(),
             offline: AtomicBool::new(false),
             missing: Mutex::default(),
             read_errors: AtomicU64::new(0),
@@ -97,12 +98,12 @@ impl Leg {
         self.device.read().clone()
     }
 
-    pub(crate) fn set_absent_because(&self, why: &str) {
-        *self.absent_because.lock() = Some(why.to_owned());
+    pub(crate) fn set_note(&self, why: &str) {
+        *self.note.lock() = Some(why.to_owned());
     }
 
-    pub(crate) fn absent_because(&self) -> Option<String> {
-        self.absent_because.lock().clone()
+    pub(crate) fn note(&self) -> Option<String> {
+        self.note.lock().clone()
     }
 
     /// The disk, if it may be used.
@@ -252,6 +253,7 @@ impl Leg {
     pub(crate) fn bring_back(&self, device: Arc<dyn Device>, committed: Txg) {
         // Known as stale before the first write or read can find it.
         self.set_stale(committed);
+        *self.note.lock() = None;
         *self.device.write() = Some(device);
         self.offline.store(false, Ordering::Release);
         self.faulted.store(false, Ordering::Release);

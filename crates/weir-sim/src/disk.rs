@@ -316,6 +316,10 @@ impl Device for SimDisk {
         self.geometry
     }
 
+    fn current_len(&self) -> Option<u64> {
+        Some(self.state.lock().usable_bytes)
+    }
+
     fn stats(&self) -> &DeviceStats {
         &self.stats
     }

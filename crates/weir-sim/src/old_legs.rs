@@ -126,7 +126,8 @@ async fn open(
 ) -> Result<Arc<Engine>, String> {
     let disks = devices(world).into_iter().enumerate();
     let disks = disks.filter(|(n, _)| !absent.contains(n)).map(|(_, disk)| disk).collect();
-    let how = ImportOptions { force: false, opening: Guid(seed), waits_for_all: false };
+    let how =
+        ImportOptions { force: false, opening: Guid(seed), waits_for_all: false, owner: None };
     let engine = Engine::open(disks, how, &scenario.options(world)).await;
     engine.map_err(|error| format!("open: {error}"))
 }

@@ -93,7 +93,8 @@ fn in_world(
 }
 
 async fn open(scenario: &Scenario, world: &SimWorld, opening: u64) -> Result<Arc<Engine>, String> {
-    let how = ImportOptions { force: false, opening: Guid(opening), waits_for_all: false };
+    let how =
+        ImportOptions { force: false, opening: Guid(opening), waits_for_all: false, owner: None };
     let engine = Engine::open(devices(world), how, &scenario.options(world)).await;
     let engine = engine.map_err(|error| format!("open: {error}"))?;
     scenario.shrink_tables(&engine);

@@ -96,7 +96,8 @@ async fn open(
     without: Option<usize>,
     opening: u64,
 ) -> Result<Arc<Engine>, DatasetError> {
-    let how = ImportOptions { force: false, opening: Guid(opening), waits_for_all: false };
+    let how =
+        ImportOptions { force: false, opening: Guid(opening), waits_for_all: false, owner: None };
     Engine::open(devices(world, without), how, &options(world)).await
 }
 

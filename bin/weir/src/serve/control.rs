@@ -44,6 +44,7 @@ use super::changes::Changes;
 use super::clock::ServerClock;
 use super::exports::Registry;
 use super::files::CallerFiles;
+use super::identity::IDENTITY;
 use super::jobs::Jobs;
 use super::memory::{MemoryPlan, PoolsUse};
 use super::offers::Of;
@@ -221,7 +222,8 @@ impl Manager {
             {
                 return Err(disks::device_error(error));
             }
-            let how = ImportOptions { force, opening: guid(), waits_for_all };
+            let owner = Some(&*IDENTITY);
+            let how = ImportOptions { force, opening: guid(), waits_for_all, owner };
             Engine::open(disks, how, &options).await.map_err(|error| api_error(&error))
         };
         OpenPool::start(name, open).await

@@ -409,7 +409,7 @@ fn api_kind(kind: FormatKind) -> VdevKind {
 
 fn disk(leg: &LegStatus) -> DiskStatus {
     let (state, note) = match leg.state {
-        LegState::Online => (Health::Online, None),
+        LegState::Online => (Health::Online, leg.note.clone()),
         LegState::Stale if leg.unconfirmed => {
             (Health::Degraded, Some("may lack the last txg; being compared".to_owned()))
         }
@@ -420,7 +420,7 @@ fn disk(leg: &LegStatus) -> DiskStatus {
         LegState::Faulted => (Health::Faulted, Some("a write or flush failed".to_owned())),
         LegState::Offline => (Health::Offline, Some("taken offline".to_owned())),
         LegState::Missing => {
-            let why = leg.absent_because.as_deref().unwrap_or("missing");
+            let why = leg.note.as_deref().unwrap_or("missing");
             (Health::Unavailable, Some(why.to_owned()))
         }
     };

@@ -14,14 +14,16 @@ use weir_api::ApiError;
 use weir_api::types::{VdevKind as ApiKind, VdevRole as ApiRole, VdevSpec as ApiVdev};
 use weir_base::limits::{LABELS_AT_ONCE, LABELS_WAIT};
 use weir_base::size::Human;
-use weir_base::{ErrorKind, Guid};
+use weir_base::{Clock, ErrorKind, Guid};
 use weir_device::{Device, DeviceError, DeviceOp, FileDevice, OpenMode, probe_device};
 use weir_format::layout::DISK_BYTES_MIN;
 use weir_format::{VdevKind, VdevRole};
-use weir_pool::{Discovered, VdevSpec, discover};
+use weir_pool::{Discovered, VdevSpec, discover, refuse_owned};
 
 use super::activity::Activity;
+use super::clock::ServerClock;
 use super::files::{self, Place};
+use super::identity::IDENTITY;
 
 pub(super) fn device_error(error: &DeviceError) -> ApiError {
     if files::is_refusal(&error.source) {
@@ -119,7 +121,8 @@ pub(super) async fn open_for_create(
     Ok((specs, warnings))
 }
 
-/// Opens one disk that is to belong to a pool and checks that it may be overwritten.
+/// Opens one disk that is to belong to a pool and checks that it may be overwritten: by force also
+/// a disk that holds something, but never one of a pool that another server has open.
 pub(super) async fn open_new(
     path: &Path,
     force: bool,
@@ -129,7 +132,11 @@ pub(super) async fn open_new(
         .map_err(|error| device_error(&error))?;
     if !force {
         refuse_content(&*disk).await?;
+        return Ok(disk);
     }
+    let clock: Arc<dyn Clock> = Arc::new(ServerClock::default());
+    let free = refuse_owned(Arc::clone(&disk), &IDENTITY, &clock).await;
+    free.map_err(|error| ApiError::new(error.kind(), error.to_string()))?;
     Ok(disk)
 }
 

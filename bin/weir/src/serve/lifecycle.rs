@@ -23,6 +23,7 @@ use weir_pool::CreateOptions;
 
 use super::activity::Activity;
 use super::control::{Entry, Manager, guid, not_found};
+use super::identity::IDENTITY;
 use super::offers::Of;
 use super::pools::{OpenPool, api_error};
 use super::state::KnownPool;
@@ -90,6 +91,7 @@ impl Manager {
             let engine = made.map_err(|error| api_error(&error))?;
             let set = engine.change_properties(&[PropertyTarget::Pool], &properties).await;
             set.map_err(|error| api_error(&error))?;
+            engine.pool().announce_owner(&IDENTITY, &[]).await;
             Ok(engine)
         };
         let pool = OpenPool::start(&name, open).await?;

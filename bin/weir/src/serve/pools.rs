@@ -187,6 +187,10 @@ async fn work(engine: Arc<Engine>, mut jobs: mpsc::UnboundedReceiver<Job>) {
             tracing::error!(pool = committer.pool().name(), %error, "no more commits");
         }
     });
+    let owner = Arc::clone(&engine);
+    let beats = compio::runtime::spawn(async move {
+        owner.pool().keep_owner(compio::time::sleep).await;
+    });
     let scanner = Arc::clone(&engine);
     let scans = compio::runtime::spawn(async move {
         if let Err(error) = scanner.run_scans(compio::time::sleep).await {
@@ -205,4 +209,7 @@ async fn work(engine: Arc<Engine>, mut jobs: mpsc::UnboundedReceiver<Job>) {
     if run.await.is_err() {
         engine.pool().poison(&"the committing task panicked");
     }
+    // No beat may follow the word that the pool is closed.
+    drop(beats);
+    engine.pool().release_owner().await;
 }

@@ -243,7 +243,7 @@ fn one_disk_of_another_format_version_leaves_the_pool_degraded() {
         (state_of(&engine, "a"), state_of(&engine, "b")),
         (LegState::Missing, LegState::Online)
     );
-    let why = engine.pool().status().vdevs[0].legs[0].absent_because.clone().unwrap();
+    let why = engine.pool().status().vdevs[0].legs[0].note.clone().unwrap();
     assert!(why.contains("version 200"), "{why}");
     drop(engine);
     set_version(&b, 200);

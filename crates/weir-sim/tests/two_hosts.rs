@@ -1,0 +1,199 @@
+//! Two machines on one disk: the second watches the owner slot of the first, is refused while that
+//! moves, and takes the pool by force or once the first is gone.
+//!
+//! Not here: locks between processes of one machine (bin/weir).
+//!
+//! Invariant: nothing here is random; time is virtual.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in shared functions too")]
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_base::clock::Sleep;
+use weir_base::limits::{OWNER_BEAT, OWNER_WATCH, TAKEOVER_WAIT};
+use weir_base::{Clock, ErrorKind, Guid};
+use weir_dataset::{DatasetError, Engine, EngineOptions, VolumeSpec};
+use weir_device::Device;
+use weir_format::layout::LABEL_BYTES;
+use weir_format::{Compression, VdevKind, VdevRole};
+use weir_pool::{CreateOptions, Identity, ImportOptions, PlantedBug, PoolError, VdevSpec};
+use weir_sim::{DiskOptions, Executor, SimClock, SimWorld};
+
+const BYTES: usize = 64 << 10;
+
+fn host(name: &str) -> &'static Identity {
+    Box::leak(Box::new(Identity {
+        machine: format!("machine of {name}"),
+        host: name.to_owned(),
+        boot: format!("boot of {name}"),
+        pid_namespace: 1,
+        pid: 77,
+        pid_start: 1,
+        runs: |_, _| true,
+    }))
+}
+
+thread_local! {
+    /// Of the world on this thread: a clock goes from thread to thread, its timers do not.
+    static EXECUTOR: RefCell<Option<Executor>> = const { RefCell::new(None) };
+}
+
+/// Virtual time with timers.
+struct TimedClock(Arc<SimClock>);
+
+impl Clock for TimedClock {
+    fn monotonic(&self) -> Duration {
+        self.0.monotonic()
+    }
+
+    fn unix_ms(&self) -> u64 {
+        self.0.unix_ms()
+    }
+
+    fn sleep(&self, duration: Duration) -> Sleep {
+        let executor = EXECUTOR.with_borrow(Clone::clone).expect("options were made");
+        Box::pin(async move { executor.sleep(duration).await })
+    }
+}
+
+fn options(world: &SimWorld) -> EngineOptions {
+    EXECUTOR.set(Some(world.executor().clone()));
+    let clock = Arc::new(TimedClock(world.executor().clock()));
+    EngineOptions { memory_bytes: 4 << 20, clock, bug: PlantedBug::None }
+}
+
+fn devices(world: &SimWorld) -> Vec<Arc<dyn Device>> {
+    world.disks().iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect()
+}
+
+/// A mirror that `owner` has open, with one volume.
+async fn pool(world: &SimWorld, owner: &'static Identity) -> Arc<Engine> {
+    let sizes = CreateOptions {
+        segment_bytes: Some(256 << 10),
+        strip_bytes: Some(4096),
+        log_bytes: Some(256 << 10),
+        disk_bytes_min: Some(2 * LABEL_BYTES),
+    };
+    let mut next = 0;
+    let mut guid = || {
+        next += 1;
+        Guid(next)
+    };
+    let vdev = VdevSpec { kind: VdevKind::Mirror, role: VdevRole::Data, disks: devices(world) };
+    let made = Engine::create("tank", &[vdev], sizes, &options(world), &mut guid).await;
+    let engine = made.unwrap();
+    let compression = Compression::Off;
+    let spec = VolumeSpec { name: "v".into(), size_bytes: 2 << 20, compression };
+    engine.create_volume(&spec).await.unwrap();
+    engine.volume("v").unwrap().write(0, &vec![1; BYTES]).await.unwrap();
+    engine.sync().await.unwrap();
+    engine.pool().announce_owner(owner, &[]).await;
+    engine
+}
+
+async fn import(
+    world: &SimWorld,
+    owner: &'static Identity,
+    opening: u64,
+    force: bool,
+) -> Result<Arc<Engine>, DatasetError> {
+    let opening = Guid(opening);
+    let how = ImportOptions { force, opening, waits_for_all: false, owner: Some(owner) };
+    Engine::open(devices(world), how, &options(world)).await
+}
+
+fn world(seed: u64) -> SimWorld {
+    let len = 2 * LABEL_BYTES + (256 << 10) + (12 << 20);
+    SimWorld::new(seed, &["disk0", "disk1"].map(|name| DiskOptions::new(name, len)))
+}
+
+async fn assert_holds(engine: &Engine, byte: u8) {
+    let mut out = vec![0; BYTES];
+    engine.volume("v").unwrap().read(0, &mut out).await.unwrap();
+    assert!(out.iter().all(|found| *found == byte));
+}
+
+fn keep(world: &SimWorld, engine: &Arc<Engine>) {
+    let (engine, timer) = (Arc::clone(engine), world.executor().clone());
+    let beats = async move { engine.pool().keep_owner(|time| timer.sleep(time)).await };
+    let _detached = world.executor().spawn("beats", beats);
+}
+
+// A second server imported a pool in use without force.
+#[test]
+fn pool_whose_owner_lives_is_refused_and_taken_by_force() {
+    let world = world(1);
+    let (a, b) = (host("a"), host("b"));
+    world
+        .run_until(async {
+            let first = pool(&world, a).await;
+            keep(&world, &first);
+            let clock = world.executor().clock();
+            let before = clock.monotonic();
+            let error = import(&world, b, 100, false).await.map(drop).unwrap_err();
+            assert!(matches!(&error, DatasetError::Pool(PoolError::InUse { .. })), "{error}");
+            assert_eq!(error.kind(), ErrorKind::Busy);
+            assert!(clock.monotonic().saturating_sub(before) < 3 * OWNER_BEAT, "it was told late");
+            first.volume("v").unwrap().write(0, &vec![2; BYTES]).await.unwrap();
+            first.sync().await.unwrap();
+
+            let second = import(&world, b, 101, true).await.unwrap();
+            assert_eq!(first.pool().check_alive().unwrap_err().kind(), ErrorKind::Poisoned);
+            first.sync().await.unwrap_err();
+            assert_holds(&second, 2).await;
+            second.volume("v").unwrap().write(0, &vec![3; BYTES]).await.unwrap();
+            second.sync().await.unwrap();
+            second.pool().check_alive().unwrap();
+        })
+        .unwrap();
+}
+
+/// The owner did not close the pool and beats no more: as after a power cut of that machine.
+#[test]
+fn pool_of_a_dead_machine_is_taken_after_the_watch() {
+    let world = world(2);
+    let (a, b) = (host("a"), host("b"));
+    world
+        .run_until(async {
+            drop(pool(&world, a).await);
+            let clock = world.executor().clock();
+            let before = clock.monotonic();
+            let second = import(&world, b, 100, false).await.unwrap();
+            let took = clock.monotonic().saturating_sub(before);
+            assert!(took >= OWNER_WATCH && took < OWNER_WATCH + TAKEOVER_WAIT, "{took:?}");
+            assert_holds(&second, 1).await;
+            // Closed for good, it is opened elsewhere at once.
+            second.pool().release_owner().await;
+            drop(second);
+            let before = clock.monotonic();
+            let third = import(&world, a, 101, false).await.unwrap();
+            assert!(clock.monotonic().saturating_sub(before) < Duration::from_secs(1));
+            assert_holds(&third, 1).await;
+        })
+        .unwrap();
+}
+
+/// An owner that was taken over while it was stopped as a whole acknowledges nothing after its next
+/// commit or beat.
+#[test]
+fn owner_that_was_taken_over_commits_nothing_more() {
+    let world = world(3);
+    let (a, b) = (host("a"), host("b"));
+    world
+        .run_until(async {
+            // It does not beat: stopped.
+            let first = pool(&world, a).await;
+            let second = import(&world, b, 100, false).await.unwrap();
+            first.volume("v").unwrap().write(0, &vec![9; BYTES]).await.unwrap();
+            first.commit().await.unwrap_err();
+            assert_eq!(first.pool().check_alive().unwrap_err().kind(), ErrorKind::Poisoned);
+            assert_holds(&second, 1).await;
+            second.sync().await.unwrap();
+            drop(second);
+            let again = import(&world, b, 101, false).await.unwrap();
+            assert_holds(&again, 1).await;
+        })
+        .unwrap();
+}
