@@ -11,7 +11,7 @@ use clap::Subcommand;
 use weir_api::peer::Secret;
 use weir_api::types::{
     Replication, ReplicationAct, ReplicationAction, ReplicationChange, ReplicationCreate,
-    ReplicationState, Request as _, Verification,
+    ReplicationState, ReplicationWait, Request as _, Verification,
 };
 use weir_api::{ApiError, Control};
 use weir_base::ErrorKind;
@@ -99,6 +99,7 @@ pub(crate) fn run(verb: ReplicateVerb, session: &Session) -> Result<(), ApiError
         ReplicateVerb::Delete { volume } => {
             let gone = session.call(|client| client.replication_delete(volume))?;
             session.say(&output::outcome("replication", &gone.name, gone.outcome));
+            gone.warnings.iter().for_each(|warning| session.say(&format!("warning: {warning}")));
             session.print(&gone, |_| String::new())
         }
     }
@@ -140,17 +141,27 @@ fn changed(session: &Session, change: &ReplicationChange) -> Result<(), ApiError
     session.print(change, |_| String::new())
 }
 
+/// The list names the answer that a run waits for after this long: longer than a busy server takes.
+const LONG_WAIT_MS: u64 = 2_000;
+
 /// A time for people, two units of it at most.
 fn time(ms: u64) -> String {
     let text = humantime::format_duration(Duration::from_secs(ms / 1000)).to_string();
     text.split(' ').take(2).collect::<Vec<_>>().join(" ")
 }
 
+/// The answer of the other server that takes noticeably long.
+fn long_wait(replication: &Replication) -> Option<&ReplicationWait> {
+    replication.waits_for.as_ref().filter(|wait| wait.waited_ms >= LONG_WAIT_MS)
+}
+
 fn progress(replication: &Replication) -> String {
     let Replication { state, sent_bytes, estimate_bytes, .. } = replication;
     match state {
         ReplicationState::Sending | ReplicationState::Verifying => {
-            format!("{} of about {}", Human(*sent_bytes), Human(*estimate_bytes))
+            let sent = format!("{} of about {}", Human(*sent_bytes), Human(*estimate_bytes));
+            let waits = long_wait(replication).map(|wait| time(wait.waited_ms));
+            waits.map_or(sent.clone(), |waits| format!("{sent}, no answer for {waits}"))
         }
         _ => "-".to_owned(),
     }
@@ -173,6 +184,14 @@ fn list(session: &Session, style: Style) -> Result<(), ApiError> {
         session.say("nothing is replicated");
     }
     for replication in &answer.replications {
+        if let Some(wait) = long_wait(replication) {
+            let Replication { volume, to, .. } = replication;
+            let since = output::date(wait.since_unix_ms);
+            let call = &wait.call;
+            session.say(&format!(
+                "{volume}: {to} was asked to {call} and has not answered since {since}"
+            ));
+        }
         if let Some(error) = &replication.error {
             session.say(&format!("{}: {error}", replication.volume));
         }

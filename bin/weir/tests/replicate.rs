@@ -384,3 +384,74 @@ fn records_of_several_blocks_follow_their_source_and_compare_as_the_same() {
     let shown = pair.back().weir("volume show back/v --json").json();
     assert_eq!(shown["record_bytes"], 128 << 10);
 }
+
+/// The tags that hold each snapshot of a volume.
+fn holds(server: &Server, of: &str) -> Vec<Value> {
+    let list = server.weir(&format!("snapshot list {of} --json")).json();
+    let all = list["snapshots"].as_array().unwrap();
+    all.iter().flat_map(|one| one["holds"].as_array().unwrap().clone()).collect()
+}
+
+// `replicate delete` left its holds on both servers, and their snapshots could not be destroyed.
+#[test]
+fn deleted_replication_releases_its_holds_on_both_servers() {
+    let mut pair = Pair::new();
+    for volume in ["v", "w"] {
+        pair.source().weir(&format!("volume create tank/{volume} --size 16MiB")).ok();
+        pair.create(&format!("tank/{volume}"), &format!("back/{volume}"), "--every 1h").ok();
+        pair.caught_up(&format!("tank/{volume}"));
+    }
+    let last = pair.shown("tank/v")["snapshot"].as_str().unwrap().to_owned();
+    pair.source().weir(&format!("snapshot hold mine tank/v@{last}")).ok();
+    assert_eq!(holds(pair.source(), "tank/v"), ["replication", "mine"]);
+    assert_eq!(holds(pair.back(), "back/v"), ["replication"]);
+    let gone = pair.source().weir("replicate delete tank/v --json").json();
+    assert_eq!(gone["warnings"].as_array().unwrap().len(), 0, "{gone}");
+    assert_eq!(holds(pair.source(), "tank/v"), ["mine"]);
+    assert!(holds(pair.back(), "back/v").is_empty());
+    assert_eq!(names(pair.back(), "back/v"), [format!("back/v@{last}")], "the snapshot stays");
+
+    // Without the other server it is deleted all the same, and says what is left.
+    pair.back.take().unwrap().stop_clean();
+    let last = pair.shown("tank/w")["snapshot"].as_str().unwrap().to_owned();
+    let gone = pair.source().weir("replicate delete tank/w").ok();
+    let action = format!("weir snapshot release replication back/w@{last}");
+    assert!(gone.talk.contains(&action), "{}", gone.talk);
+    assert!(holds(pair.source(), "tank/w").is_empty());
+    pair.start();
+    pair.back().weir(&action["weir ".len()..]).ok();
+    assert!(holds(pair.back(), "back/w").is_empty());
+}
+
+// A replication to a server that took the connection and answered nothing said "sending 0B".
+#[test]
+fn replication_to_a_server_that_hangs_says_what_it_waits_for() {
+    let dirs = Dirs::new();
+    dirs.disk("a", DISK);
+    certificate(&dirs, "peer");
+    write_secret(&dirs.file("secret"), "a-secret-of-both-of-them\n");
+    // The kernel takes connections for it; nothing reads them.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let server = dirs.start();
+    server.weir("pool create tank a").ok();
+    server.weir("volume create tank/v --size 16MiB").ok();
+    server
+        .weir(&format!(
+            "replicate create tank/v --to https://localhost:{port}/back/v --ca peer.pem \
+             --secret-file secret --every 1h"
+        ))
+        .ok();
+    let mut wait = Value::Null;
+    eventually("it says that it waits", PATIENCE, || {
+        let list = server.weir("replicate list --json").json();
+        wait = list["replications"][0]["waits_for"].clone();
+        wait["waited_ms"].as_u64().is_some_and(|waited| waited >= 2000)
+    });
+    assert_eq!(wait["call"], "show the replica");
+    assert!(wait["since_unix_ms"].is_u64(), "{wait}");
+    let list = server.weir("replicate list").ok();
+    assert!(list.out.contains("no answer for"), "{}", list.out);
+    let asked = format!("https://localhost:{port}/back/v was asked to show the replica");
+    assert!(list.talk.contains(&asked) && list.talk.contains("since 20"), "{}", list.talk);
+}

@@ -42,13 +42,13 @@ use crate::types::{
     PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub,
     PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery, PropertySet,
     ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
-    ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList, Request, ScheduleChange,
-    ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo, SnapshotChange,
-    SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback,
-    SnapshotTag, SnapshotsDestroyed, Target, TargetChange, TargetCreate, TargetKey, TargetList,
-    TokenCreate, TokenCreated, TokenKey, TokenList, Volume, VolumeAdvice, VolumeAdvise,
-    VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
-    VolumeSet, check_listed, check_marked, check_scheduled,
+    ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList, ReplicationRemoved,
+    Request, ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted,
+    ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
+    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Target, TargetChange,
+    TargetCreate, TargetKey, TargetList, TokenCreate, TokenCreated, TokenKey, TokenList, Volume,
+    VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList,
+    VolumeRename, VolumeResize, VolumeSet, check_listed, check_marked, check_scheduled,
 };
 use crate::wire::{ApiError, ErrorBody};
 use crate::{Address, Error};
@@ -557,7 +557,7 @@ impl Control for Client {
         self.call(checked(Method::POST, "/v1/replications/act", &request))
     }
 
-    fn replication_delete(&self, volume: String) -> Answer<'_, Removed> {
+    fn replication_delete(&self, volume: String) -> Answer<'_, ReplicationRemoved> {
         let path = volume_path(&volume).map(|path| path.replacen("volumes", "replications", 1));
         self.call(path.map(delete))
     }

@@ -21,13 +21,13 @@ use crate::types::{
     PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub,
     PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery, PropertySet,
     ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
-    ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList, ScheduleChange,
-    ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo, SnapshotChange,
-    SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback,
-    SnapshotTag, SnapshotsDestroyed, Target, TargetChange, TargetCreate, TargetKey, TargetList,
-    TokenCreate, TokenCreated, TokenKey, TokenList, Volume, VolumeAdvice, VolumeAdvise,
-    VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
-    VolumeSet,
+    ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList, ReplicationRemoved,
+    ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo,
+    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
+    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Target, TargetChange, TargetCreate,
+    TargetKey, TargetList, TokenCreate, TokenCreated, TokenKey, TokenList, Volume, VolumeAdvice,
+    VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename,
+    VolumeResize, VolumeSet,
 };
 use crate::wire::ApiError;
 
@@ -325,7 +325,7 @@ pub trait Control: Send + Sync + 'static {
     fn replication_act(&self, request: ReplicationAct) -> Answer<'_, ReplicationChange>;
 
     /// Forgets a replication; what the other server has stays there.
-    fn replication_delete(&self, volume: String) -> Answer<'_, Removed>;
+    fn replication_delete(&self, volume: String) -> Answer<'_, ReplicationRemoved>;
 
     /// Lets the server take snapshots of a volume, or of all volumes of a pool, from now on.
     fn schedule_set(&self, request: ScheduleSet) -> Answer<'_, ScheduleChange>;

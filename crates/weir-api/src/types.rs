@@ -61,8 +61,8 @@ pub use property::{
 };
 pub use replication::{
     DigestList, DigestRequest, REPLICATION_PREFIX, REPLICATION_TAG, Replication, ReplicationAct,
-    ReplicationAction, ReplicationChange, ReplicationCreate, ReplicationList, ReplicationState,
-    Verification,
+    ReplicationAction, ReplicationChange, ReplicationCreate, ReplicationList, ReplicationRemoved,
+    ReplicationState, ReplicationWait, Verification,
 };
 pub use schedule::{
     Every, Keep, Schedule, ScheduleChange, ScheduleList, ScheduleSet, check_scheduled,

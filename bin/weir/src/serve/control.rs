@@ -22,13 +22,13 @@ use weir_api::types::{
     PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan,
     PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery,
     PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
-    ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList, ScheduleChange,
-    ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo, SnapshotChange,
-    SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback,
-    SnapshotTag, SnapshotsDestroyed, Target, TargetChange, TargetCreate, TargetKey, TargetList,
-    TokenCreate, TokenCreated, TokenKey, TokenList, Volume, VolumeAdvice, VolumeAdvise,
-    VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
-    VolumeSet,
+    ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList, ReplicationRemoved,
+    ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo,
+    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
+    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Target, TargetChange, TargetCreate,
+    TargetKey, TargetList, TokenCreate, TokenCreated, TokenKey, TokenList, Volume, VolumeAdvice,
+    VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename,
+    VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control, SendStream};
 use weir_base::{ErrorKind, Guid};
@@ -558,8 +558,8 @@ impl Control for Manager {
         Box::pin(async move { self.act_on_replication(&request) })
     }
 
-    fn replication_delete(&self, volume: String) -> Answer<'_, Removed> {
-        Box::pin(async move { self.delete_replication(volume) })
+    fn replication_delete(&self, volume: String) -> Answer<'_, ReplicationRemoved> {
+        Box::pin(self.delete_replication(volume))
     }
 
     fn schedule_set(&self, request: ScheduleSet) -> Answer<'_, ScheduleChange> {

@@ -21,12 +21,13 @@ use weir_api::types::{
     PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery,
     PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
     ReplicationAct, ReplicationAction, ReplicationChange, ReplicationCreate, ReplicationList,
-    ScheduleChange, ScheduleList, ScheduleSet, ScrubAction, SendProgress, SendStart, SendStarted,
-    ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
-    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Target, TargetChange,
-    TargetCreate, TargetKey, TargetList, TokenCreate, TokenCreated, TokenKey, TokenList, VdevRole,
-    VdevSpec, Volume, VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate,
-    VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
+    ReplicationRemoved, ScheduleChange, ScheduleList, ScheduleSet, ScrubAction, SendProgress,
+    SendStart, SendStarted, ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate,
+    SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback, SnapshotTag,
+    SnapshotsDestroyed, Target, TargetChange, TargetCreate, TargetKey, TargetList, TokenCreate,
+    TokenCreated, TokenKey, TokenList, VdevRole, VdevSpec, Volume, VolumeAdvice, VolumeAdvise,
+    VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
+    VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control, SendStream, caller};
 use weir_base::limits::DISK_SILENT;
@@ -634,11 +635,11 @@ impl Control for Recorder {
         Box::pin(self.change(call, |change: &ReplicationChange| change.outcome, work))
     }
 
-    fn replication_delete(&self, volume: String) -> Answer<'_, Removed> {
+    fn replication_delete(&self, volume: String) -> Answer<'_, ReplicationRemoved> {
         let call = Call::new("replication_delete", &volume, "");
         let manager = Arc::clone(&self.manager);
         let work = async move { manager.replication_delete(volume).await };
-        Box::pin(self.change(call, removed, work))
+        Box::pin(self.change(call, |gone: &ReplicationRemoved| gone.outcome, work))
     }
 
     fn schedule_set(&self, request: ScheduleSet) -> Answer<'_, ScheduleChange> {

@@ -1,6 +1,6 @@
 //! Replications: keeping them, and running them when they are due.
 //!
-//! Not here: one run (replicate), comparing both sides (verify).
+//! Not here: one run (run), comparing both sides (verify), deleting one (delete).
 //!
 //! Invariants:
 //! - one run of a replication at a time; one that failed is tried again, each time later;
@@ -8,6 +8,7 @@
 //!   while the pool is closed;
 //! - what is remembered holds the names of files with secrets, never a secret.
 
+mod delete;
 mod run;
 mod verify;
 
@@ -20,8 +21,8 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use weir_api::peer::{PeerAddress, Secret};
 use weir_api::types::{
-    EventLevel, Outcome, Removed, Replication, ReplicationAct, ReplicationAction,
-    ReplicationChange, ReplicationCreate, ReplicationList, ReplicationState,
+    EventLevel, Outcome, Replication, ReplicationAct, ReplicationAction, ReplicationChange,
+    ReplicationCreate, ReplicationList, ReplicationState, ReplicationWait,
 };
 use weir_api::{ApiError, Client};
 use weir_base::{Clock as _, ErrorKind, SystemClock};
@@ -51,6 +52,8 @@ pub(super) struct Activity {
     state: Option<ReplicationState>,
     sent_bytes: u64,
     estimate_bytes: u64,
+    /// What the other server was asked to do and has not answered, and when it was asked.
+    waits_for: Option<(&'static str, u64)>,
     error: Option<String>,
     failures: u32,
     retry_at: Option<Instant>,
@@ -121,6 +124,7 @@ impl Manager {
                 None if activity.error.is_some() => ReplicationState::Failing,
                 None => ReplicationState::Waiting,
             };
+            let waits_for = activity.waits_for.filter(|_| activity.is_running());
             Replication {
                 volume: known.volume.clone(),
                 to: known.to.clone(),
@@ -131,6 +135,11 @@ impl Manager {
                 lag_ms: known.last.as_ref().map(|last| now_ms().saturating_sub(last.unix_ms)),
                 sent_bytes: activity.sent_bytes,
                 estimate_bytes: activity.estimate_bytes,
+                waits_for: waits_for.map(|(call, since_unix_ms)| ReplicationWait {
+                    call: call.to_owned(),
+                    since_unix_ms,
+                    waited_ms: now_ms().saturating_sub(since_unix_ms),
+                }),
                 error: activity.error.clone(),
                 verified: known.verified.clone(),
             }
@@ -294,17 +303,6 @@ impl Manager {
             }
         }
     }
-
-    pub(super) fn delete_replication(&self, volume: String) -> Result<Removed, ApiError> {
-        let known = self.known_replication(&volume)?;
-        let key = known.key();
-        self.remember(|state| state.replications.retain(|known| known.key() != key))?;
-        self.forget_files_of(&known, None);
-        if let Some(task) = self.activities.lock().remove(&key).and_then(|activity| activity.task) {
-            task.abort();
-        }
-        Ok(Removed { outcome: Outcome::Removed, name: volume })
-    }
 }
 
 /// What is to be done with a replication now.
@@ -363,6 +361,7 @@ pub(super) async fn run(manager: Arc<Manager>, events: Arc<Events>) {
                     if verify { ReplicationState::Verifying } else { ReplicationState::Sending };
                 activity.state = Some(state);
                 (activity.sent_bytes, activity.estimate_bytes) = (0, 0);
+                activity.waits_for = None;
                 activity.task = Some(tokio::spawn(async move {
                     if verify {
                         runner.verify_and_note().await;
@@ -392,6 +391,19 @@ impl Runner {
         if let Err(error) = self.manager.remember_replication(self.known.key(), change) {
             tracing::warn!(%error, "the state file could not be written");
         }
+    }
+
+    /// Waits for an answer of the other server. Meanwhile the status names the call and its start.
+    async fn ask<T>(
+        &self,
+        call: &'static str,
+        answer: impl Future<Output = Result<T, ApiError>>,
+    ) -> Result<T, ApiError> {
+        let key = self.known.key();
+        self.manager.with_activity(key, |activity| activity.waits_for = Some((call, now_ms())));
+        let answer = answer.await;
+        self.manager.with_activity(key, |activity| activity.waits_for = None);
+        answer
     }
 
     async fn run_and_note(&self) {

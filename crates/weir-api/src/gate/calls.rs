@@ -20,13 +20,13 @@ use crate::types::{
     PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub,
     PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery, PropertySet,
     ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
-    ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList, ScheduleChange,
-    ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo, SnapshotChange,
-    SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback,
-    SnapshotTag, SnapshotsDestroyed, Target, TargetChange, TargetCreate, TargetKey, TargetList,
-    TokenCreate, TokenCreated, TokenKey, TokenList, Volume, VolumeAdvice, VolumeAdvise,
-    VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
-    VolumeSet,
+    ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList, ReplicationRemoved,
+    ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo,
+    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
+    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Target, TargetChange, TargetCreate,
+    TargetKey, TargetList, TokenCreate, TokenCreated, TokenKey, TokenList, Volume, VolumeAdvice,
+    VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename,
+    VolumeResize, VolumeSet,
 };
 
 impl Control for Gate {
@@ -468,7 +468,7 @@ impl Control for Gate {
         }
     }
 
-    fn replication_delete(&self, volume: String) -> Answer<'_, Removed> {
+    fn replication_delete(&self, volume: String) -> Answer<'_, ReplicationRemoved> {
         match named(Operation::ReplicationDelete, [&volume]) {
             Ok(()) => self.inner.replication_delete(volume),
             Err(refusal) => refused(refusal),

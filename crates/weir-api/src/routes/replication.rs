@@ -10,8 +10,8 @@ use axum::http::StatusCode;
 
 use super::{Shared, success, to_end};
 use crate::types::{
-    DigestList, DigestRequest, Removed, ReplicationAct, ReplicationChange, ReplicationCreate,
-    ReplicationList, Request,
+    DigestList, DigestRequest, ReplicationAct, ReplicationChange, ReplicationCreate,
+    ReplicationList, ReplicationRemoved, Request,
 };
 use crate::wire::{ApiError, ErrorBody};
 
@@ -57,7 +57,7 @@ pub(super) async fn act(
     to_end(async move { control.replication_act(request).await }).await.map(Json)
 }
 
-/// Forgets a replication; what the other server has stays there.
+/// Deletes a replication and releases its holds on both servers; all snapshots stay.
 #[utoipa::path(
     delete, path = "/v1/replications/{pool}/{volume}", operation_id = "replication_delete",
     tag = "replication",
@@ -65,12 +65,12 @@ pub(super) async fn act(
         ("pool" = String, Path, description = "The pool's name"),
         ("volume" = String, Path, description = "The volume's name inside the pool"),
     ),
-    responses((status = 200, body = Removed), (status = "default", body = ErrorBody)),
+    responses((status = 200, body = ReplicationRemoved), (status = "default", body = ErrorBody)),
 )]
 pub(super) async fn delete(
     State(control): State<Shared>,
     Path((pool, volume)): Path<(String, String)>,
-) -> Result<Json<Removed>, ApiError> {
+) -> Result<Json<ReplicationRemoved>, ApiError> {
     let name = super::volume::full_name(&pool, &volume)?;
     to_end(async move { control.replication_delete(name).await }).await.map(Json)
 }

@@ -171,10 +171,35 @@ pub struct Replication {
     pub sent_bytes: u64,
     /// About how long it is.
     pub estimate_bytes: u64,
+    /// The other server's answer that the run waits for; absent while it waits for none.
+    #[serde(default)]
+    pub waits_for: Option<ReplicationWait>,
     /// Why the last run failed.
     pub error: Option<String>,
     /// The last comparison of both sides.
     pub verified: Option<Verification>,
+}
+
+/// An answer of the other server that a run waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReplicationWait {
+    /// What the other server was asked to do, such as "list its snapshots".
+    pub call: String,
+    /// When it was asked, ms since 1970.
+    pub since_unix_ms: u64,
+    /// How long ago that is.
+    pub waited_ms: u64,
+}
+
+/// The answer of a call that deletes a replication.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReplicationRemoved {
+    /// What the call did.
+    pub outcome: Outcome,
+    /// Full name of the volume.
+    pub name: String,
+    /// Holds of its snapshots that could not be released, with the calls that release them.
+    pub warnings: Vec<String>,
 }
 
 /// Replicated volumes.

@@ -23,9 +23,9 @@ use weir_api::types::{
     PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery, PropertySet,
     ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed, Replication,
     ReplicationAct, ReplicationAction, ReplicationChange, ReplicationCreate, ReplicationList,
-    ReplicationState, Schedule, ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart,
-    SendStarted, ServerInfo, Snapshot, SnapshotChange, SnapshotClone, SnapshotCreate,
-    SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback, SnapshotTag,
+    ReplicationRemoved, ReplicationState, Schedule, ScheduleChange, ScheduleList, ScheduleSet,
+    SendProgress, SendStart, SendStarted, ServerInfo, Snapshot, SnapshotChange, SnapshotClone,
+    SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback, SnapshotTag,
     SnapshotsDestroyed, Target, TargetChange, TargetCreate, TargetKey, TargetList, Token,
     TokenCreate, TokenCreated, TokenKey, TokenList, Volume, VolumeAdvice, VolumeAdvise,
     VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
@@ -554,6 +554,7 @@ impl Control for Fake {
             lag_ms: None,
             sent_bytes: 0,
             estimate_bytes: 0,
+            waits_for: None,
             error: None,
             verified: None,
         };
@@ -583,9 +584,13 @@ impl Control for Fake {
         ready(Ok(ReplicationChange { outcome: Outcome::Changed, replication }))
     }
 
-    fn replication_delete(&self, volume: String) -> Answer<'_, Removed> {
+    fn replication_delete(&self, volume: String) -> Answer<'_, ReplicationRemoved> {
         match self.state().replications.remove(&volume) {
-            Some(_) => removed(volume),
+            Some(_) => ready(Ok(ReplicationRemoved {
+                outcome: Outcome::Removed,
+                name: volume,
+                warnings: Vec::new(),
+            })),
             None => ready(Err(not_found("replication", &volume))),
         }
     }

@@ -32,6 +32,9 @@ const PARTS_PER_SECOND: u64 = 8;
 /// The other server hears something of a stream at least this often.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
+/// A part of a stream, as what the other server is asked to do.
+const TAKE: &str = "take data";
+
 /// Keeps the rate of bytes below a limit.
 struct Throttle {
     bytes_per_second: Option<u64>,
@@ -99,8 +102,7 @@ impl Runner {
         let (to, client) = self.known.client()?;
         let volume = &self.known.volume;
         self.finish_what_was_cut(&client, &to.volume).await?;
-        let there = unless_absent(client.snapshot_list(Some(to.volume.clone())).await)?;
-        let there = there.map(|list| list.snapshots);
+        let there = self.snapshots_there(&client, &to.volume).await?;
         let newest = self.take_if_needed(there.as_deref()).await?;
         let is_there = there.is_some();
         let here = self.snapshots().await?;
@@ -152,6 +154,16 @@ impl Runner {
         Ok(only_there.find_map(of).cloned())
     }
 
+    /// The snapshots of the replica; `None` where there is no replica.
+    async fn snapshots_there(
+        &self,
+        client: &Client,
+        of: &str,
+    ) -> Result<Option<Vec<Snapshot>>, ApiError> {
+        let list = self.ask("list its snapshots", client.snapshot_list(Some(of.to_owned()))).await;
+        Ok(unless_absent(list)?.map(|list| list.snapshots))
+    }
+
     async fn snapshots(&self) -> Result<Vec<Snapshot>, ApiError> {
         Ok(self.manager.list_snapshots(Some(self.known.volume.clone())).await?.snapshots)
     }
@@ -159,13 +171,13 @@ impl Runner {
     /// Goes on with a stream that the other side has a part of, or has it given up if its snapshot
     /// is gone here.
     async fn finish_what_was_cut(&self, client: &Client, to: &str) -> Result<(), ApiError> {
-        let Some(volume) = unless_absent(client.volume_show(to.to_owned()).await)? else {
-            return Ok(());
-        };
+        let shown = self.ask("show the replica", client.volume_show(to.to_owned())).await;
+        let Some(volume) = unless_absent(shown)? else { return Ok(()) };
         if volume.receiving.is_none() {
             return Ok(());
         }
-        let told = client.receive_token(to.to_owned()).await?;
+        let token = client.receive_token(to.to_owned());
+        let told = self.ask("say how far the stream is", token).await?;
         let token: ResumeToken = told
             .token
             .parse()
@@ -173,7 +185,8 @@ impl Runner {
         let here = self.snapshots().await?;
         let guid = token.to.to_string();
         let Some(snapshot) = here.iter().find(|snapshot| snapshot.guid == guid) else {
-            client.receive_abort(to.to_owned()).await?;
+            let abort = client.receive_abort(to.to_owned());
+            self.ask("give up the stream that was cut off", abort).await?;
             return Ok(());
         };
         let token = Some(told.token);
@@ -214,7 +227,7 @@ impl Runner {
         };
         let here = self.manager.list_snapshots(Some(origin.clone())).await?.snapshots;
         let pool = to.split('/').next().unwrap_or_default().to_owned();
-        let there = client.snapshot_list(Some(pool)).await?.snapshots;
+        let there = self.snapshots_there(client, &pool).await?.unwrap_or_default();
         let both = here.iter().any(|own| there.iter().any(|other| other.guid == own.guid));
         Ok(both.then_some(origin))
     }
@@ -227,13 +240,13 @@ impl Runner {
             (activity.sent_bytes, activity.estimate_bytes) = (0, started.estimate_bytes);
         });
         let into = ReceiveStart { volume: to.to_owned(), roll_back: false, dry_run: false };
-        let receiving = client.receive_start(into).await?.session;
+        let receiving = self.ask("begin to receive", client.receive_start(into)).await?.session;
         let pumped = self.pump(client, &from.session, &receiving).await;
         if pumped.is_err() {
-            drop(client.receive_stop(receiving).await);
+            drop(self.ask("stop receiving", client.receive_stop(receiving)).await);
             return pumped;
         }
-        client.receive_finish(receiving).await.map(drop)
+        self.ask("commit what it received", client.receive_finish(receiving)).await.map(drop)
     }
 
     async fn pump(&self, client: &Client, from: &str, to: &str) -> Result<(), ApiError> {
@@ -241,7 +254,7 @@ impl Runner {
         let mut throttle = Throttle { bytes_per_second, free_at: Instant::now() };
         while let Some(part) = self.manager.next_part(from).await? {
             if part.is_empty() {
-                client.receive_part(to.to_owned(), part).await?;
+                self.ask(TAKE, client.receive_part(to.to_owned(), part)).await?;
                 continue;
             }
             for start in (0..part.len()).step_by(throttle.part_bytes()) {
@@ -249,12 +262,12 @@ impl Runner {
                 let mut wait = throttle.wait_for(piece.len());
                 while wait > SIGN_OF_LIFE {
                     tokio::time::sleep(SIGN_OF_LIFE).await;
-                    client.receive_part(to.to_owned(), Bytes::new()).await?;
+                    self.ask(TAKE, client.receive_part(to.to_owned(), Bytes::new())).await?;
                     wait -= SIGN_OF_LIFE;
                 }
                 tokio::time::sleep(wait).await;
                 let bytes = piece.len() as u64;
-                client.receive_part(to.to_owned(), piece).await?;
+                self.ask(TAKE, client.receive_part(to.to_owned(), piece)).await?;
                 self.manager.with_activity(self.known.key(), |activity| {
                     activity.sent_bytes += bytes;
                 });
@@ -268,7 +281,7 @@ impl Runner {
         let own = own_name(snapshot).to_owned();
         self.hold_here(&snapshot.name).await?;
         let tag = SnapshotTag { name: format!("{to}@{own}"), tag: REPLICATION_TAG.to_owned() };
-        client.snapshot_hold(tag).await?;
+        self.ask("hold the snapshot", client.snapshot_hold(tag)).await?;
         let last = ReplicatedSnapshot { snapshot: own, unix_ms: snapshot.created_unix_ms };
         let sent = self.manager.with_activity(self.known.key(), |activity| activity.sent_bytes);
         self.tell(
@@ -288,13 +301,15 @@ impl Runner {
             let held = snapshot.holds.iter().any(|tag| tag == REPLICATION_TAG);
             held && own_name(snapshot) != newest
         };
-        let there = client.snapshot_list(Some(to.to_owned())).await?.snapshots;
+        let there = self.snapshots_there(client, to).await?.unwrap_or_default();
         for snapshot in there.iter().filter(past) {
             let (name, tag) = (snapshot.name.clone(), REPLICATION_TAG.to_owned());
-            client.snapshot_release(SnapshotTag { name, tag }).await?;
+            let release = client.snapshot_release(SnapshotTag { name, tag });
+            self.ask("release an older snapshot", release).await?;
             if is_ours(snapshot) && snapshot.clones.is_empty() && snapshot.exports.is_empty() {
                 let names = vec![snapshot.name.clone()];
-                client.snapshot_destroy(SnapshotDestroy { names, dry_run: false }).await?;
+                let destroy = client.snapshot_destroy(SnapshotDestroy { names, dry_run: false });
+                self.ask("destroy an older snapshot", destroy).await?;
             }
         }
         let here = self.snapshots().await?;

@@ -130,7 +130,7 @@ impl Runner {
         };
         let (own, other) = tokio::join!(
             self.manager.digest_snapshot(ask(here)),
-            client.snapshot_digest(ask(there))
+            self.ask("digest its snapshot", client.snapshot_digest(ask(there)))
         );
         let other = other?;
         if other.range_bytes != DIGEST_BYTES {

@@ -1,0 +1,119 @@
+//! Deleting a replication: its run ends, and its holds are released on both servers.
+//!
+//! Not here: the snapshots, which stay on both servers for people to use or to destroy.
+//!
+//! Invariants:
+//! - a replication is gone when the call returns `Ok`, also where the other server does not answer:
+//!   the holds that are left are named, with the calls that release them;
+//! - only holds with the tag of replications are released.
+
+use std::time::Duration;
+
+use weir_api::types::{
+    Outcome, REPLICATION_TAG, ReplicationRemoved, Snapshot, SnapshotList, SnapshotTag,
+};
+use weir_api::{ApiError, Client, Control as _};
+use weir_base::ErrorKind;
+
+use super::super::control::Manager;
+use super::super::state::KnownReplication;
+
+/// How long the other server may take to release its holds: a person waits for the call.
+const RELEASE_LIMIT: Duration = Duration::from_secs(5);
+
+fn held(list: SnapshotList) -> impl Iterator<Item = Snapshot> {
+    let by_replication = |snapshot: &Snapshot| snapshot.holds.iter().any(|t| t == REPLICATION_TAG);
+    list.snapshots.into_iter().filter(by_replication)
+}
+
+fn is_gone(error: &ApiError) -> bool {
+    error.kind == ErrorKind::NotFound
+}
+
+/// A warning about holds that are left on a server.
+fn left(known: &KnownReplication, volume: &str, on: &str, error: &ApiError) -> String {
+    let last = known.last.as_ref().map_or("SNAPSHOT", |last| last.snapshot.as_str());
+    format!(
+        "holds of {volume} were not released on {on}: {error}; there: weir snapshot release \
+         {REPLICATION_TAG} {volume}@{last}"
+    )
+}
+
+impl Manager {
+    pub(in crate::serve) async fn delete_replication(
+        &self,
+        volume: String,
+    ) -> Result<ReplicationRemoved, ApiError> {
+        let known = self.known_replication(&volume)?;
+        let key = known.key();
+        // It has the secret in memory, and the files go with the replication.
+        let client = known.client();
+        self.remember(|state| state.replications.retain(|known| known.key() != key))?;
+        let activity = self.activities.lock().remove(&key);
+        if let Some(task) = activity.and_then(|activity| activity.task) {
+            task.abort();
+            // A run that has not ended could hold one more snapshot.
+            drop(task.await);
+        }
+        self.activities.lock().remove(&key);
+        self.forget_files_of(&known, None);
+        let mut warnings = Vec::new();
+        if let Err(error) = self.release_here(&known).await {
+            warnings.push(left(&known, &volume, "this server", &error));
+        }
+        let released = match client {
+            Ok((to, client)) => {
+                let release = release_there(&client, &to.volume);
+                let in_time = tokio::time::timeout(RELEASE_LIMIT, release).await;
+                let late = || {
+                    let seconds = RELEASE_LIMIT.as_secs();
+                    let message = format!("no answer within {seconds} s");
+                    ApiError::new(ErrorKind::Unavailable, message)
+                };
+                in_time.unwrap_or_else(|_| Err(late())).map_err(|error| (to.volume, error))
+            }
+            Err(error) => Err(("the replica".to_owned(), error)),
+        };
+        // Before the first snapshot was sent, no hold is there.
+        if let (Err((replica, error)), Some(_)) = (released, &known.last) {
+            warnings.push(left(&known, &replica, &known.to, &error));
+        }
+        for warning in &warnings {
+            tracing::warn!(volume, warning, "replication deleted");
+        }
+        Ok(ReplicationRemoved { outcome: Outcome::Removed, name: volume, warnings })
+    }
+
+    async fn release_here(&self, known: &KnownReplication) -> Result<(), ApiError> {
+        let list = match self.list_snapshots(Some(known.volume.clone())).await {
+            // The volume was destroyed, and its snapshots with it.
+            Err(error) if is_gone(&error) => return Ok(()),
+            list => list?,
+        };
+        for snapshot in held(list) {
+            let release = self.change_snapshot(&snapshot.name, None, |engine, id| async move {
+                engine.release_snapshot(&id, REPLICATION_TAG).await
+            });
+            match release.await {
+                Err(error) if !is_gone(&error) => return Err(error),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn release_there(client: &Client, volume: &str) -> Result<(), ApiError> {
+    let list = match client.snapshot_list(Some(volume.to_owned())).await {
+        Err(error) if is_gone(&error) => return Ok(()),
+        list => list?,
+    };
+    for snapshot in held(list) {
+        let tag = SnapshotTag { name: snapshot.name, tag: REPLICATION_TAG.to_owned() };
+        match client.snapshot_release(tag).await {
+            Err(error) if !is_gone(&error) => return Err(error),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(())
+}
