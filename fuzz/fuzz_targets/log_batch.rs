@@ -9,10 +9,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use weir_base::Guid;
-use weir_codec::checksum::xxh3_64;
 use weir_format::log::{
     ALIGN_BYTES, BatchBuilder, BatchHeader, BatchId, HEADER_BYTES, HEADER_FIELDS, LogOp, LogRecord,
-    SECTOR_BYTES, SECTOR_CONTENT_BYTES, decode_batch, decode_header, sectors_at,
+    SECTOR_BYTES, SECTOR_CONTENT_BYTES, STAMP_BYTES, decode_batch, decode_header,
 };
 
 fuzz_target!(|data: &[u8]| {
@@ -48,12 +47,11 @@ fn batch(count: u8, records: &[u8], is_packed: bool, raw_bytes: u16) -> Vec<u8> 
     put(&mut content, "batch_bytes", &(len as u32).to_le_bytes());
     put(&mut content, "count", &u32::from(count).to_le_bytes());
     let mut bytes = Vec::with_capacity(len);
-    for (number, part) in sectors_at(OFFSET).zip(content.chunks(SECTOR_CONTENT_BYTES)) {
-        let key = [ID.pool.0, ID.epoch, ID.batch, number].map(u64::to_le_bytes);
-        let checksum = xxh3_64(&[part, key.as_flattened()]);
+    for part in content.chunks(SECTOR_CONTENT_BYTES) {
         bytes.extend(part);
-        bytes.extend([checksum, ID.epoch, ID.batch].map(u64::to_le_bytes).as_flattened());
+        bytes.extend([0; STAMP_BYTES]);
     }
+    ID.stamp(OFFSET, &mut bytes);
     bytes
 }
 

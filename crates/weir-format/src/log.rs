@@ -4,7 +4,8 @@
 //!
 //! Invariants:
 //! - a batch is one contiguous write of whole [`ALIGN_BYTES`] units. Each 512-byte sector ends
-//!   with a stamp: batch number, and a checksum over the sector's bytes, its place and its batch.
+//!   with a stamp: batch number, and a checksum over the sector's bytes, its place and its batch,
+//!   and whether the batch begins there.
 //!   A sector therefore tells by itself whether it was written with batch `k`, was not ([`Part`]),
 //!   or was damaged later. A torn batch misses sectors; a damaged one holds sectors that a write of
 //!   batch `k` did not leave (docs/decisions/0014);
@@ -61,8 +62,8 @@ pub const STAMP_FIELDS: &[Field] = &[
     field(
         8,
         "checksum",
-        "XXH3-64 of the 488 bytes before it, pool guid, epoch, batch and number of the sector, \
-         counted from the start of the log region",
+        "XXH3-64 of the 488 bytes before it, pool guid, epoch, batch, number of the sector, \
+         counted from the start of the log region, and 1 for the first of its batch, 0 for others",
     ),
     field(8, "epoch", "log epoch of the batch"),
     field(8, "batch", "batch number"),
@@ -171,6 +172,16 @@ pub struct BatchId {
     pub batch: u64,
 }
 
+/// Place of a sector of a batch. What a client wrote may look like a header: the stamp of a sector
+/// tells whether its batch begins there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SectorPlace {
+    /// Number, counted from the start of the log region.
+    pub number: u64,
+    /// The batch begins here.
+    pub is_first: bool,
+}
+
 /// State of one sector at the place of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
@@ -183,17 +194,26 @@ pub enum Part {
 }
 
 impl BatchId {
-    fn checksum(&self, content: &[u8], sector: u64) -> u64 {
-        let key = [self.pool.0, self.epoch, self.batch, sector].map(u64::to_le_bytes);
-        xxh3_64(&[content, key.as_flattened()])
+    fn checksum(&self, content: &[u8], SectorPlace { number, is_first }: SectorPlace) -> u64 {
+        let key = [self.pool.0, self.epoch, self.batch, number, u64::from(is_first)];
+        xxh3_64(&[content, key.map(u64::to_le_bytes).as_flattened()])
     }
 
-    /// Judges the bytes of sector number `sector` of the log region, where this batch may be.
-    pub fn part(&self, bytes: &[u8], sector: u64) -> Part {
+    /// Gives each sector of this batch its stamp; `offset`: where in the log region it is to be.
+    pub fn stamp(&self, offset: u64, batch: &mut [u8]) {
+        for (place, bytes) in sectors_of(offset).zip(batch.as_chunks_mut::<SECTOR_BYTES>().0) {
+            let (content, stamp) = bytes.split_at_mut(SECTOR_CONTENT_BYTES);
+            let words = [self.checksum(content, place), self.epoch, self.batch];
+            stamp.copy_from_slice(words.map(u64::to_le_bytes).as_flattened());
+        }
+    }
+
+    /// Judges the bytes of a sector of the log region, where this batch may be.
+    pub fn part(&self, bytes: &[u8], place: SectorPlace) -> Part {
         let Some((content, checksum, epoch, batch)) = split_stamp(bytes) else {
             return Part::Damaged;
         };
-        if self.checksum(content, sector) == checksum {
+        if self.checksum(content, place) == checksum {
             // The checksum is keyed with batch and place: it proves both.
             return Part::Whole;
         }
@@ -203,11 +223,15 @@ impl BatchId {
     }
 }
 
-/// The batch that wrote sector number `sector` of the log region, if the sector is whole.
-pub fn stamped_batch(pool: Guid, bytes: &[u8], sector: u64) -> Option<BatchId> {
+/// The batch that wrote sector number `number` of the log region, if the sector is whole, and
+/// whether the batch begins with it.
+pub fn stamped_batch(pool: Guid, bytes: &[u8], number: u64) -> Option<(BatchId, bool)> {
     let (content, checksum, epoch, batch) = split_stamp(bytes)?;
     let id = BatchId { pool, epoch, batch };
-    (id.checksum(content, sector) == checksum).then_some(id)
+    let is_first = [true, false].into_iter().find(|is_first| {
+        id.checksum(content, SectorPlace { number, is_first: *is_first }) == checksum
+    });
+    Some((id, is_first?))
 }
 
 /// The batch that a sector's stamp names; nothing is verified.
@@ -300,18 +324,23 @@ impl PackedBatch {
         header.u32(self.raw_bytes);
         header.u32(if self.is_packed { self.stored.len() as u32 } else { 0 });
         let mut parts = [&header.0[..], &self.stored];
-        for (number, bytes) in sectors_at(offset).zip(out.as_chunks_mut::<SECTOR_BYTES>().0) {
-            let (content, stamp) = bytes.split_at_mut(SECTOR_CONTENT_BYTES);
+        for bytes in out.as_chunks_mut::<SECTOR_BYTES>().0 {
+            let (content, _) = bytes.split_at_mut(SECTOR_CONTENT_BYTES);
             fill(content, &mut parts);
-            let words = [id.checksum(content, number), id.epoch, id.batch].map(u64::to_le_bytes);
-            stamp.copy_from_slice(words.as_flattened());
         }
+        id.stamp(offset, out);
     }
 }
 
 /// Numbers of the sectors from a byte offset of the log region on.
 pub fn sectors_at(offset: u64) -> std::ops::RangeFrom<u64> {
     offset / SECTOR_BYTES as u64..
+}
+
+/// Sectors of a batch that begins at a byte offset of the log region.
+pub fn sectors_of(offset: u64) -> impl Iterator<Item = SectorPlace> {
+    let first = offset / SECTOR_BYTES as u64;
+    (first..).map(move |number| SectorPlace { number, is_first: number == first })
 }
 
 /// Moves the next bytes of `parts` into `out`, then zeros.
@@ -378,10 +407,9 @@ pub fn decode_batch(bytes: &[u8], offset: u64) -> Result<Batch, FormatError> {
     }
     let id = header.id();
     let (sectors, _) = bytes.as_chunks::<SECTOR_BYTES>();
-    if !sectors_at(offset)
-        .zip(sectors)
-        .all(|(number, sector)| id.part(sector, number) == Part::Whole)
-    {
+    let is_whole =
+        |(place, sector): (_, &[u8; SECTOR_BYTES])| id.part(sector, place) == Part::Whole;
+    if !sectors_of(offset).zip(sectors).all(is_whole) {
         return Err(FormatError::Checksum { what: WHAT });
     }
     let content: Vec<&[u8]> =

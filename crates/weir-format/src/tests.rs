@@ -411,7 +411,9 @@ const LOG_BATCH: log::BatchId = log::BatchId { pool: Guid(77), epoch: 3, batch: 
 
 /// Gives a sector of [`LOG_BATCH`] the right checksum.
 fn stamp(sector: &mut [u8], number: u64) {
-    let key = [LOG_BATCH.pool.0, LOG_BATCH.epoch, LOG_BATCH.batch, number].map(u64::to_le_bytes);
+    let is_first = u64::from(number == 16);
+    let key = [LOG_BATCH.pool.0, LOG_BATCH.epoch, LOG_BATCH.batch, number, is_first];
+    let key = key.map(u64::to_le_bytes);
     let (content, stamp) = sector.split_at_mut(log::SECTOR_CONTENT_BYTES);
     let checksum = weir_codec::checksum::xxh3_64(&[content, key.as_flattened()]);
     stamp[..8].copy_from_slice(&checksum.to_le_bytes());
@@ -454,7 +456,8 @@ fn a_sector_of_the_log_tells_written_from_missing_from_damaged() {
         out
     };
     let (new, old) = (encoded(LOG_BATCH), encoded(log::BatchId { batch: 11, ..LOG_BATCH }));
-    let part = |bytes: &[u8]| LOG_BATCH.part(bytes, 1);
+    let second = log::SectorPlace { number: 1, is_first: false };
+    let part = |bytes: &[u8]| LOG_BATCH.part(bytes, second);
     let sector = |bytes: &[u8]| <[u8; 512]>::try_from(&bytes[512..1024]).unwrap();
     let (new, old) = (sector(&new), sector(&old));
     assert_eq!(part(&new), log::Part::Whole);
@@ -476,9 +479,39 @@ fn a_sector_of_the_log_tells_written_from_missing_from_damaged() {
     }
     let scribbled: [u8; 512] = noise(512).try_into().unwrap();
     assert_eq!(part(&scribbled), log::Part::Damaged);
-    assert_eq!(LOG_BATCH.part(&new, 2), log::Part::Damaged, "in another place");
-    assert_eq!(log::stamped_batch(Guid(77), &new, 1), Some(LOG_BATCH));
+    let third = log::SectorPlace { number: 2, is_first: false };
+    assert_eq!(LOG_BATCH.part(&new, third), log::Part::Damaged, "in another place");
+    let first = log::SectorPlace { number: 1, is_first: true };
+    assert_eq!(LOG_BATCH.part(&new, first), log::Part::Damaged, "no batch begins there");
+    assert_eq!(log::stamped_batch(Guid(77), &new, 1), Some((LOG_BATCH, false)));
     assert_eq!(log::stamped_batch(Guid(77), &new, 2), None);
+}
+
+/// A client wrote what looks like a batch, and a torn batch that began at 0 had grown over the
+/// place where it could have been: the client's bytes were replayed.
+#[test]
+fn payload_that_looks_like_a_batch_is_none() {
+    let mut inner = log::BatchBuilder::default();
+    inner.push_zero(Lsn(9), Txg(5), DatasetId(3), 0, 1 << 20);
+    let packed = inner.pack();
+    let mut imitation = vec![0; packed.batch_bytes()];
+    packed.finish(LOG_BATCH, 4096, &mut imitation);
+    let (sectors, _) = imitation.as_chunks::<{ log::SECTOR_BYTES }>();
+    let content: Vec<u8> =
+        sectors.iter().flat_map(|sector| &sector[..log::SECTOR_CONTENT_BYTES]).copied().collect();
+    // In the content of the outer batch it begins where the second unit of 4 KiB does.
+    let before = 8 * log::SECTOR_CONTENT_BYTES - log::HEADER_BYTES - log::RECORD_BYTES;
+    let mut payload = noise(3 * BLOCK_BYTES);
+    payload[before..before + content.len()].copy_from_slice(&content);
+    let mut outer = log::BatchBuilder::default();
+    outer.push_write(Lsn(1), Txg(5), DatasetId(2), 0, [&payload[..]].into_iter());
+    let packed = outer.pack();
+    let mut bytes = vec![0; packed.batch_bytes()];
+    packed.finish(LOG_BATCH, 0, &mut bytes);
+    assert!(log::decode_batch(&bytes, 0).is_ok());
+    assert!(log::decode_header(&bytes[4096..8192]).is_ok(), "it looks like one");
+    let checksum = FormatError::Checksum { what: "log batch" };
+    assert_eq!(log::decode_batch(&bytes[4096..8192], 4096), Err(checksum));
 }
 
 proptest! {

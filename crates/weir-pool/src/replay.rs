@@ -14,8 +14,8 @@
 use weir_base::Guid;
 use weir_format::layout::LABEL_BYTES;
 use weir_format::log::{
-    ALIGN_BYTES, Batch, BatchHeader, BatchId, Part, SECTOR_BYTES, decode_batch, decode_header,
-    named_batch, sectors_at, stamped_batch,
+    ALIGN_BYTES, Batch, BatchHeader, BatchId, Part, SECTOR_BYTES, SectorPlace, decode_batch,
+    decode_header, named_batch, sectors_at, stamped_batch,
 };
 
 use crate::error::PoolError;
@@ -109,6 +109,8 @@ impl<'a> Replay<'a> {
         first.read_all(self.vdev, ALIGN_BYTES).await;
         let header = match first.parts.first() {
             Some(Part::Whole) => decode_header(&first.bytes),
+            // The batch begins elsewhere and has grown over this place.
+            _ if first.within => return Place::End,
             _ => return first.end(),
         };
         let fits = |header: &BatchHeader| {
@@ -116,8 +118,7 @@ impl<'a> Replay<'a> {
             header.id() == self.id() && end.is_some_and(|end| end <= self.region_bytes)
         };
         let Some(header) = header.ok().filter(fits) else {
-            // A batch that begins at 0 may have grown over this place: this is a sector within it.
-            return if offset > 0 { Place::End } else { Place::Damaged };
+            return Place::Damaged;
         };
         let mut all = Merged::new(self.id(), offset, header.batch_bytes as usize);
         all.read_all(self.vdev, header.batch_bytes as usize).await;
@@ -175,12 +176,14 @@ struct Merged {
     parts: Vec<Part>,
     /// A leg lacks a sector: on that leg the batch was never durable.
     lacking: bool,
+    /// A leg has a sector of the batch here that is not its first.
+    within: bool,
 }
 
 impl Merged {
     fn new(id: BatchId, offset: u64, len: usize) -> Self {
         let parts = vec![Part::Damaged; len / SECTOR_BYTES];
-        Self { id, offset, bytes: vec![0; len], parts, lacking: false }
+        Self { id, offset, bytes: vec![0; len], parts, lacking: false, within: false }
     }
 
     /// Takes over the whole sectors of every leg; where that leaves some, one sector at a time, as
@@ -210,7 +213,10 @@ impl Merged {
         let numbers = sectors_at(self.offset + start as u64);
         let (sectors, _) = copy.as_chunks::<SECTOR_BYTES>();
         for ((index, number), sector) in (first..).zip(numbers).zip(sectors) {
-            match self.id.part(sector, number) {
+            let is_first = index == 0;
+            self.within |= is_first
+                && self.id.part(sector, SectorPlace { number, is_first: false }) == Part::Whole;
+            match self.id.part(sector, SectorPlace { number, is_first }) {
                 Part::Whole => {
                     let at = index * SECTOR_BYTES;
                     self.bytes[at..at + SECTOR_BYTES].copy_from_slice(sector);
