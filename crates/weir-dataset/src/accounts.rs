@@ -82,8 +82,9 @@ impl Engine {
     ) -> Result<(), PoolError> {
         let (name, line, born) = {
             let state = volume.state.lock();
-            let snapshots: u64 = state.snapshots.iter().map(|s| s.record.born_units).sum();
-            (state.record.name.clone(), state.line(), snapshots + state.record.born_units)
+            let born = state.snapshots.iter().map(|s| s.record.born_units);
+            let born = born.fold(state.record.born_units, u64::saturating_add);
+            (state.record.name.clone(), state.line(), born)
         };
         let (mut found, mut lost) = (0, 0);
         for (index, version) in line.versions.iter().enumerate() {

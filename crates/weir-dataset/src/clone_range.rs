@@ -307,12 +307,13 @@ impl Engine {
         let leaves = clone.source.noted_node(blocks, leaves.map_err(DatasetError::from)).await?;
         let mut made = Made::new(&clone.to, covered);
         let (mut shared, is_open) = (Vec::with_capacity(count as usize), covered.is_empty());
-        for (base, leaf) in &leaves {
+        for (base, of, leaf) in &leaves {
             let records = clone.from.max(*base)..(clone.from + count).min(base + FANOUT);
             for record in records {
-                let ptr = tree.pointer_in(leaf, record)?;
+                let ptr = tree.pointer_in(of, leaf, record)?;
                 // Damage is not shared: nothing could be said of the references below it.
                 let ptr = tree.record_at(ptr, record).await?;
+                pool.check_record(&ptr, clone.size)?;
                 let record = record - clone.from + clone.to.start;
                 if !ptr.is_hole() && (is_open || !covered.contains(record)) {
                     shared.push(Shared::from(&ptr));

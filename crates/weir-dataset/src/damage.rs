@@ -215,8 +215,9 @@ impl Volume {
         let (mut at, end) = (wanted.start, wanted.end.min(shown.records));
         let mut tracer = Tracer::new(pool);
         while at < end {
-            if pool.is_damaged(shown.volume, at, shown.version) {
-                at += 1;
+            // A lost node may have terabytes below it.
+            if let Some(end) = pool.damaged_to(shown.volume, at, shown.version) {
+                at = end;
                 continue;
             }
             let traced = tracer.trace(shown.root, at).await?;

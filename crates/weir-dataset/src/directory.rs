@@ -14,16 +14,23 @@
 
 use std::ops::Range;
 
-use weir_base::hash::HashSet;
+use weir_base::hash::{HashMap, HashSet};
+use weir_base::limits::VOLUME_BYTES_MAX;
 use weir_base::{BLOCK_BYTES, DatasetId, ErrorKind, Txg};
 use weir_format::{
-    DamageRecord, DatasetKind, DatasetRecord, FormatError, LOST_RANGES_MAX, PoolRecord,
+    DamageRecord, DatasetKind, DatasetRecord, FormatError, LOST_RANGES_MAX, PoolRecord, PtrKind,
+    TreeRoot,
 };
 use weir_pool::{DamageList, LostPart, Pool, PoolError, Tree, WholeTree};
 
 use crate::engine::{Engine, Outcome};
 use crate::error::DatasetError;
 use crate::snapshot::descent;
+
+/// Numbers beyond are not given out: a directory of any height has room for as many below.
+const NUMBER_MAX: u64 = TreeRoot::capacity(TreeRoot::HEIGHT_MAX) - (1 << 32);
+
+const RECORD: &str = "dataset record";
 
 /// What is not known any more of a pool's datasets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -102,6 +109,7 @@ impl Directory {
     /// Reads all that can be read. `force`: gives datasets up that missing disks may have.
     pub(crate) async fn read(pool: &Pool, force: bool) -> Result<Self, DatasetError> {
         let (root, next_dataset) = pool.datasets();
+        let numbers = 0..next_dataset;
         let WholeTree { blocks, lost: mut parts, .. } = Tree::new(pool, root).read_whole().await?;
         let mut found = Self::default();
         for (id, ptr) in blocks {
@@ -114,7 +122,12 @@ impl Directory {
                 }
                 Err(error) => return Err(error.into()),
             };
-            if let Err(error) = found.take(id, &block) {
+            let taken = if numbers.contains(&id) {
+                found.take(pool, id, &block)
+            } else {
+                Err(FormatError::Field { what: RECORD, field: "id", value: id })
+            };
+            if let Err(error) = taken {
                 tracing::error!(id, %error, "record of the dataset directory is damaged");
                 parts.push(LostPart { level: 0, index: id });
             }
@@ -127,12 +140,13 @@ impl Directory {
         found.losses.own = found.losses.emptied.first().is_some_and(|range| range.start == 0);
         found.note_lost(next_dataset);
         found.part_orphans();
+        found.cut_origins();
         found.hold_for_clones();
         Ok(found)
     }
 
     /// Takes over a record.
-    fn take(&mut self, id: u64, block: &[u8; BLOCK_BYTES]) -> Result<(), FormatError> {
+    fn take(&mut self, pool: &Pool, id: u64, block: &[u8; BLOCK_BYTES]) -> Result<(), FormatError> {
         if id == 0 {
             self.own = PoolRecord::decode(block)?;
             return Ok(());
@@ -143,9 +157,9 @@ impl Directory {
         }
         let record = DatasetRecord::decode(block)?;
         if record.id != DatasetId(id) {
-            let (what, field) = ("dataset record", "id");
-            return Err(FormatError::Field { what, field, value: record.id.0 });
+            return Err(FormatError::Field { what: RECORD, field: "id", value: record.id.0 });
         }
+        judge(pool, &record)?;
         self.records.push(record);
         Ok(())
     }
@@ -166,7 +180,8 @@ impl Directory {
 
     /// The first number that no dataset had: those of lost ones are not used again.
     pub(crate) fn next_dataset(&self, stored: u64) -> u64 {
-        self.losses.emptied.iter().map(|range| range.end).fold(stored, u64::max)
+        let ends = self.losses.emptied.iter().map(|range| range.end.min(NUMBER_MAX));
+        ends.fold(stored, u64::max)
     }
 
     /// Adds what is lost to what the pool remembers as such.
@@ -202,6 +217,40 @@ impl Directory {
         (self.records, self.losses.orphans) = (records, orphans);
     }
 
+    /// Cuts clones from origins that cannot be theirs: a snapshot of another txg, or one that the
+    /// volume itself leads to. Such a clone goes on as one whose origin is lost.
+    fn cut_origins(&mut self) {
+        // Of each snapshot: its volume and txg; of each volume: its origin.
+        let mut snapshots: HashMap<DatasetId, (DatasetId, Txg)> = HashMap::default();
+        let mut origins: HashMap<DatasetId, DatasetId> = HashMap::default();
+        for record in &self.records {
+            if let DatasetKind::Snapshot(moment) = &record.kind {
+                snapshots.insert(record.id, (moment.of, moment.txg));
+            }
+        }
+        let mut held = Txg(0);
+        for record in &mut self.records {
+            let DatasetKind::Volume(descent) = &mut record.kind else { continue };
+            let Some(origin) = &mut descent.origin else { continue };
+            let Some((parent, txg)) = snapshots.get(&origin.snapshot).copied() else { continue };
+            // What is kept so far has no circle; does the parent lead here?
+            let mut above = Some(parent);
+            while let Some(volume) = above.filter(|volume| *volume != record.id) {
+                above = origins.get(&volume).copied();
+            }
+            if above.is_none() && txg == origin.txg {
+                origins.insert(record.id, parent);
+                continue;
+            }
+            let (volume, snapshot) = (record.id.0, origin.snapshot.0);
+            tracing::error!(volume, snapshot, "a clone's origin cannot be: it is taken for lost");
+            held = held.max(txg).max(origin.txg);
+            // Its own number is that of no snapshot.
+            origin.snapshot = record.id;
+        }
+        self.losses.held = self.losses.held.max(held);
+    }
+
     /// Finds what clones share with origins that are not there.
     fn hold_for_clones(&mut self) {
         let snapshots: HashSet<DatasetId> = self
@@ -213,7 +262,36 @@ impl Directory {
         let volumes = self.records.iter().filter(|r| matches!(r.kind, DatasetKind::Volume(_)));
         let origins = volumes.filter_map(|record| descent(record).origin);
         let lost = origins.filter(|origin| !snapshots.contains(&origin.snapshot));
-        self.losses.held = lost.map(|origin| origin.txg).max().unwrap_or_default();
+        let held = lost.map(|origin| origin.txg).max().unwrap_or_default();
+        self.losses.held = self.losses.held.max(held);
+    }
+}
+
+/// Judges a record against the pool it is in: what it leads to was made before now, and numbers on
+/// which others count cannot overflow. A wrong name or counter costs nothing.
+fn judge(pool: &Pool, record: &DatasetRecord) -> Result<(), FormatError> {
+    let what = RECORD;
+    let ensure = |holds: bool, field, value| {
+        if holds { Ok(()) } else { Err(FormatError::Field { what, field, value }) }
+    };
+    let now = pool.committed_txg();
+    let TreeRoot { ptr, height } = record.root;
+    let kind = if height == 0 { PtrKind::Data } else { PtrKind::Node };
+    ensure(record.size_bytes <= VOLUME_BYTES_MAX, "size_bytes", record.size_bytes)?;
+    ensure(ptr.is_hole() || ptr.kind == kind, "root", ptr.kind.code())?;
+    ensure(ptr.birth <= now, "birth", ptr.birth.0)?;
+    match &record.kind {
+        DatasetKind::Volume(descent) => {
+            let origin = descent.origin.map_or(Txg(0), |origin| origin.txg);
+            ensure(origin <= now, "origin's txg", origin.0)?;
+            let last = descent.lineage.last().map_or(Txg(0), |ancestor| ancestor.until);
+            ensure(last <= now, "until", last.0)
+        }
+        DatasetKind::Snapshot(moment) => {
+            ensure(moment.txg <= now, "txg", moment.txg.0)?;
+            ensure(ptr.birth <= moment.txg, "birth", ptr.birth.0)
+        }
+        DatasetKind::Bookmark(bookmark) => ensure(bookmark.txg <= now, "txg", bookmark.txg.0),
     }
 }
 

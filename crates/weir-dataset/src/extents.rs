@@ -29,6 +29,28 @@ pub struct Extent {
 }
 
 impl Volume {
+    /// Ranges, in bytes, of which nothing can be read as a node of the committed tree above them is
+    /// lost: the first `max` of them, ascending.
+    ///
+    /// # Errors
+    /// Disks are missing; the pool is suspended.
+    pub async fn unreadable(&self, max: usize) -> Result<Vec<Range<u64>>, DatasetError> {
+        let (root, size, end) = {
+            let state = self.state.lock();
+            (state.record.root, state.record.record_size, state.record.size_bytes)
+        };
+        let mut lost = RangeSet::default();
+        let mut damaged = |records: Range<u64>| {
+            lost.insert(size.blocks_of(&records));
+            lost.len() < max
+        };
+        Tree::new(&self.core.pool, root)
+            .scan_past_damage(0..size.records_in(end), &mut damaged, &mut |_, _| true)
+            .await?;
+        let bytes = |range: Range<u64>| range.start * BLOCK..(range.end * BLOCK).min(end);
+        Ok(lost.within(0..end.div_ceil(BLOCK)).map(bytes).collect())
+    }
+
     /// The extents of `offset .. offset + len`, at most `max` of them.
     pub async fn extents(
         &self,

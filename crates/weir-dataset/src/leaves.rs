@@ -17,7 +17,7 @@ const SLOTS: usize = 2048;
 pub(crate) struct Leaves {
     root: TreeRoot,
     /// Empty until the first read.
-    slots: Vec<Option<(u64, Block)>>,
+    slots: Vec<Option<(u64, BlockPtr, Block)>>,
 }
 
 impl Leaves {
@@ -34,21 +34,21 @@ impl Leaves {
         }
         let leaf = block >> NODE_SHIFT;
         let slot = leaf as usize % SLOTS;
-        if let Some(Some((known, node))) = self.slots.get(slot)
+        if let Some(Some((known, of, node))) = self.slots.get(slot)
             && *known == leaf
         {
-            return readable(tree.pointer_in(node, block)?);
+            return readable(tree.pointer_in(of, node, block)?);
         }
         match tree.leaf_cached(block)? {
             Leaf::Unknown => Ok(None),
             Leaf::Hole => Ok(Some(BlockPtr::HOLE)),
             Leaf::Root(ptr) => readable(ptr),
-            Leaf::Node(node) => {
-                let ptr = tree.pointer_in(&node, block)?;
+            Leaf::Node(of, node) => {
+                let ptr = tree.pointer_in(&of, &node, block)?;
                 if self.slots.is_empty() {
                     self.slots.resize_with(SLOTS, || None);
                 }
-                self.slots[slot] = Some((leaf, node));
+                self.slots[slot] = Some((leaf, of, node));
                 readable(ptr)
             }
         }

@@ -40,6 +40,10 @@ pub(crate) const OVERWRITE_BYTES: u64 = 3 << 20;
 
 const ATOMIC_WRITE_BLOCKS: u64 = ATOMIC_WRITE_BYTES_MAX / BLOCK_BYTES as u64;
 
+/// A larger promise counts as this one, so that sums of promises do not overflow: 64 times the
+/// largest volume.
+const PROMISE_MAX: u64 = 64 * weir_base::limits::VOLUME_BYTES_MAX;
+
 /// What a volume has, as of the last commit, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Has {
@@ -51,13 +55,14 @@ pub(crate) struct Has {
 
 /// Of what was promised to its own data, what a volume does not have.
 pub(crate) fn by_refreservation(properties: &Properties, has: Has) -> u64 {
-    properties.refreservation_bytes.saturating_sub(has.born)
+    properties.refreservation_bytes.min(PROMISE_MAX).saturating_sub(has.born)
 }
 
 /// What is kept back for a volume beside what it has.
 pub(crate) fn promise(properties: &Properties, has: Has) -> u64 {
     let kept = |promised: u64, lacks: u64| lacks.max(promised.min(OVERWRITE_BYTES));
     let Properties { reservation_bytes, refreservation_bytes, .. } = *properties;
+    let reservation_bytes = reservation_bytes.min(PROMISE_MAX);
     kept(refreservation_bytes, by_refreservation(properties, has))
         .max(kept(reservation_bytes, reservation_bytes.saturating_sub(has.used)))
 }

@@ -208,8 +208,9 @@ impl Volume {
             };
             match obstacle {
                 Obstacle::Unread(record, root) => match self.read_old(root, record).await {
-                    // Replaced under the read: it is looked up again.
-                    Err(PoolError::NoSegment { .. }) => {}
+                    // Replaced under the read: it is looked up again. Under a root that is still
+                    // the volume's, it is a pointer to a segment that never was.
+                    Err(PoolError::NoSegment { .. }) if self.state.lock().record.root != root => {}
                     found => drop(known.insert(record, (root, found?))),
                 },
                 Obstacle::NoRoom if waited_in_vain && !coming => break self.core.full(),

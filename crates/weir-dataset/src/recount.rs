@@ -8,6 +8,7 @@
 //!
 //! Invariant: it changes nothing but through commits; one that is cut off is run again.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use weir_format::layout::PACK_BYTES;
@@ -18,6 +19,10 @@ use crate::engine::Engine;
 use crate::error::DatasetError;
 use crate::snapshot::{descent_mut, inherits};
 use crate::volume::Volume;
+
+/// Recounts in a row that may each correct something, until the next scrub. What loses its last
+/// reference takes a second one; tables that contradict each other would be corrected for ever.
+const RECOUNTS_MAX: u32 = 8;
 
 /// Segments after which what was found is committed: what the next commit does not take is to be
 /// found again.
@@ -89,12 +94,20 @@ impl Engine {
                     tracing::info!(pool = pool.name(), "no damage is left");
                 }
                 // What lost its last reference is to be found in its segment.
-                Counts::Corrected => pool.want_recount(),
+                Counts::Corrected if self.may_recount() => pool.want_recount(),
+                Counts::Corrected => {
+                    tracing::error!(pool = pool.name(), "recounts do not come to an end");
+                }
                 Counts::Right | Counts::Unknown => {}
             }
             self.commit_now().await?;
         }
         Ok(())
+    }
+
+    /// Whether one more recount may follow one that corrected something.
+    fn may_recount(&self) -> bool {
+        self.scans.recounts.fetch_add(1, Ordering::AcqRel) < RECOUNTS_MAX
     }
 
     /// Compares what is counted of references and accounts with the trees, and corrects it.

@@ -12,7 +12,7 @@
 
 use std::pin::pin;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
@@ -49,6 +49,8 @@ pub(crate) struct ScanDesk {
     stops: AtomicU64,
     /// Resilvers in a row that did not succeed.
     failures: parking_lot::Mutex<u32>,
+    /// Recounts in a row that corrected something.
+    pub(crate) recounts: AtomicU32,
     /// Clients used the pool during the last step.
     saw_load: AtomicBool,
     pub(crate) wake: Notify,
@@ -275,6 +277,7 @@ impl Engine {
             if stops == self.scans.stops.load(Ordering::Acquire) {
                 *wanted = Wanted::Nothing;
                 pool.set_scan_state(ScanState::Finished);
+                self.scans.recounts.store(0, Ordering::Release);
                 pool.want_recount();
                 tracing::info!(pool = pool.name(), "scrub done");
             }

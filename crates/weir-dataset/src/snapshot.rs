@@ -170,10 +170,12 @@ impl State {
     /// Where the space of the volume and its snapshots goes.
     pub(crate) fn space(&self) -> VolumeSpace {
         let DatasetRecord { tree_units, born_units, .. } = self.record;
-        let by_snapshots: u64 = self.snapshots.iter().map(|s| s.record.born_units).sum();
-        let used = by_snapshots + born_units;
+        // The counters come from disk: wrong ones are a matter for `weir check`.
+        let born = self.snapshots.iter().map(|s| s.record.born_units);
+        let by_snapshots = born.fold(0, u64::saturating_add);
+        let used = by_snapshots.saturating_add(born_units);
         let by_volume = tree_units.saturating_sub(descent(&self.record).inherited_units);
-        let bytes = |units: u64| units * PACK_BYTES as u64;
+        let bytes = |units: u64| units.saturating_mul(PACK_BYTES as u64);
         let has = Has { used: bytes(used), born: bytes(born_units) };
         VolumeSpace {
             used: bytes(used),

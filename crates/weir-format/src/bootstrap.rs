@@ -16,6 +16,8 @@ const WHAT: &str = "bootstrap table";
 const MAGIC: u64 = u64::from_le_bytes(*b"WEIRBOOT");
 /// More root segments than any pool has (2-3 MiB of root nodes per TiB); bounds hostile counts.
 const SEGMENTS_MAX: u32 = 65_536;
+/// A larger count of saved bytes is read as this: sums with it do not overflow.
+const SAVED_BYTES_MAX: u64 = 1 << 60;
 
 /// Most runs of free places that a bootstrap table names; one while nothing was reused yet.
 pub const FREE_RUNS_MAX: usize = 64;
@@ -126,7 +128,8 @@ impl Bootstrap {
         let (txg, next_vseg, next_dataset) = (Txg(r.u64()?), VsegId(r.u64()?), r.u64()?);
         let (segments, datasets) = (TreeRoot::read(&mut r)?, TreeRoot::read(&mut r)?);
         let (remaps, references) = (TreeRoot::read(&mut r)?, TreeRoot::read(&mut r)?);
-        let saved_bytes = r.u64()?;
+        // A wrong count costs nothing but its own truth.
+        let saved_bytes = r.u64()?.min(SAVED_BYTES_MAX);
         let count = r.u32()?;
         if count > SEGMENTS_MAX {
             return Err(r.bad("count", count));

@@ -117,6 +117,10 @@ pub const HOLD_BYTES_MAX: usize = 64;
 /// Most bookmarks of one volume: each is a record in memory.
 pub const BOOKMARKS_MAX: usize = 1024;
 
+/// Largest count of blocks or units: more than the largest volume has. A larger one is read as this
+/// one, so that sums of counts do not overflow: a wrong count costs nothing but its own truth.
+const COUNT_MAX: u64 = 1 << 40;
+
 /// Where a dataset is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatasetState {
@@ -258,8 +262,10 @@ impl DatasetRecord {
             RecordSize::from_shift(shift).ok_or_else(|| r.bad("record_size", shift))?;
         let (created_txg, created_unix_ms) = (Txg(r.u64()?), r.u64()?);
         let root = TreeRoot::read(&mut r)?;
-        let (used_blocks, stored_units, shared_units) = (r.u64()?, r.u64()?, r.u64()?);
-        let (tree_units, born_units, freed_to) = (r.u64()?, r.u64()?, r.u64()?);
+        let mut count = || r.u64().map(|count| count.min(COUNT_MAX));
+        let (used_blocks, stored_units, shared_units) = (count()?, count()?, count()?);
+        let (tree_units, born_units) = (count()?, count()?);
+        let freed_to = r.u64()?;
         let name = r.str("name")?;
         let kind = match kind {
             1 => DatasetKind::Volume(Descent::read(&mut r)?),
@@ -329,7 +335,7 @@ impl Descent {
 
     fn read(r: &mut Reader<'_>) -> Result<Self, FormatError> {
         let (snapshot, txg) = (DatasetId(r.u64()?), Txg(r.u64()?));
-        let inherited_units = r.u64()?;
+        let inherited_units = r.u64()?.min(COUNT_MAX);
         let count = r.u8()?;
         if usize::from(count) > ANCESTORS_MAX {
             return Err(r.bad("lineage", count));
@@ -404,7 +410,7 @@ impl Moment {
             }
             holds.push(tag);
         }
-        let unique_units = (unique != UNKNOWN).then_some(unique);
+        let unique_units = (unique != UNKNOWN).then_some(unique.min(COUNT_MAX));
         Ok(Self { of, txg, guid, holds, unique_units })
     }
 }

@@ -5,6 +5,8 @@
 //! Invariants: four copies per disk (two in each label); any valid one is enough; the version is
 //! readable in every format, so that a newer one is named and not misread.
 
+use std::collections::BTreeSet;
+
 use weir_base::limits::NAME_BYTES_MAX;
 use weir_base::{Guid, Txg};
 use weir_codec::checksum::xxh3_128;
@@ -106,6 +108,11 @@ impl VdevRole {
         matches!(self, Self::Data | Self::Leaving)
     }
 }
+
+/// Most segments of a vdev: 2 PiB of the largest. The list of free ones is in memory.
+const SEGMENTS_MAX: u64 = 1 << 26;
+/// Largest txg of a config; pointers have 44 bits for one.
+const LABEL_TXG_MAX: u64 = 1 << 44;
 
 /// One disk of a vdev.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -266,6 +273,9 @@ impl Label {
         let mut r = Reader::new(WHAT, body);
         let (pool, disk, txg) = (Guid(r.u64()?), Guid(r.u64()?), Txg(r.u64()?));
         let (segment_bytes, strip_bytes, log_bytes) = (r.u32()?, r.u32()?, r.u64()?);
+        if txg.0 > LABEL_TXG_MAX {
+            return Err(r.bad("txg", txg.0));
+        }
         if !strip_bytes.is_power_of_two() || strip_bytes < STRIP_BYTES_MIN {
             return Err(r.bad("strip_bytes", strip_bytes));
         }
@@ -300,6 +310,15 @@ impl Label {
         }
         if label.place().is_none() {
             return Err(r.bad("disk", disk.0));
+        }
+        let mut guids = BTreeSet::new();
+        let mut legs = label.vdevs.iter().flat_map(|vdev| &vdev.legs);
+        if let Some(twice) = legs.find(|leg| !guids.insert(leg.guid.0)) {
+            return Err(r.bad("guid", twice.guid.0));
+        }
+        let too_many = |vdev: &&VdevConfig| label.segments(vdev) > SEGMENTS_MAX;
+        if let Some(vdev) = label.vdevs.iter().find(too_many) {
+            return Err(r.bad("disk_bytes", vdev.disk_bytes));
         }
         Ok(label)
     }

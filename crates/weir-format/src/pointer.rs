@@ -44,6 +44,18 @@ pub enum PtrKind {
     },
 }
 
+impl PtrKind {
+    /// The number of the kind in an encoded pointer to one block, for errors.
+    pub fn code(self) -> u64 {
+        match self {
+            Self::Hole => 0,
+            Self::Data => KIND_DATA,
+            Self::Node => KIND_NODE,
+            Self::Damaged { level } => KIND_DAMAGED - 1 + u64::from(level),
+        }
+    }
+}
+
 /// A decoded block pointer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockPtr {

@@ -8,7 +8,7 @@ use weir_base::{BLOCK_BYTES, PsegIndex, Txg};
 
 use crate::bytes::{Field, Reader, Writer, field};
 use crate::error::FormatError;
-use crate::layout::STRIP_BYTES_MIN;
+use crate::layout::{PACK_BYTES, STRIP_BYTES_MIN};
 use crate::summary::SummaryPlace;
 
 /// Segment table entries in one block.
@@ -163,12 +163,13 @@ impl SegmentEntry {
         let (live_bytes, fill_bytes) = (r.u32()?, r.u32()?);
         let (first_txg, last_txg) = (Txg(r.u64()?), Txg(r.u64()?));
         let summary = SummaryPlace { at: r.u32()?, bytes: r.u32()?, checksum: r.u64()? };
-        if live_bytes > fill_bytes {
-            return Err(r.bad("live_bytes", live_bytes));
-        }
-        if summary.at.checked_add(summary.bytes).is_none_or(|end| end > fill_bytes) {
-            return Err(r.bad("summary_at", summary.at));
-        }
+        // Nothing is found by these two: a wrong counter keeps the segment from being freed, and a
+        // summary that cannot be is as one that cannot be read.
+        let live_bytes = live_bytes.min(fill_bytes);
+        let summary = match summary.at.checked_add(summary.bytes) {
+            Some(end) if end <= fill_bytes => summary,
+            _ => SummaryPlace { at: 0, bytes: fill_bytes.min(PACK_BYTES as u32), ..summary },
+        };
         if second_at > 0 && (class != SegmentClass::Root || fill_bytes > second_at) {
             return Err(r.bad("second", second_at));
         }

@@ -15,6 +15,7 @@ use weir_codec::checksum::xxh3_128;
 use crate::bytes::{Field, Reader, Writer, field};
 use crate::error::FormatError;
 use crate::layout::{PACK_BYTES, SEGMENT_BYTES_MAX};
+use crate::node::TreeRoot;
 
 const WHAT: &str = "segment summary";
 const MAGIC: u64 = u64::from_le_bytes(*b"WEIRSUMM");
@@ -134,6 +135,11 @@ impl SummaryEntry {
             birth: Txg(birth & low(BIRTH_BITS)),
             checksum,
         };
+        let BlockOwner { level, index, .. } = entry.owner;
+        if level > TreeRoot::HEIGHT_MAX || index >= TreeRoot::capacity(TreeRoot::HEIGHT_MAX - level)
+        {
+            return Err(r.bad("level", level));
+        }
         let end = (u64::from(entry.at_units) + u64::from(entry.stored_units)) * PACK_BYTES as u64;
         if entry.stored_units == 0 || end > SEGMENT_BYTES_MAX {
             return Err(r.bad("stored", entry.stored_units));

@@ -17,6 +17,7 @@ use crate::change::{Becomes, Change, within};
 use crate::error::PoolError;
 use crate::lost_nodes::{Unreadable, node_of_markers};
 use crate::planted::PlantedBug;
+use crate::sanity::Met;
 use crate::tree::{Delta, Past, Tree, TreeHome, WARM_LEVEL, span, touched_slots, write_node};
 use crate::write_out::WriteOut;
 
@@ -28,6 +29,8 @@ pub(crate) struct Apply<'j, 'o, 'p> {
     pub(crate) past: &'j Past,
     pub(crate) delta: &'p mut Delta,
     pub(crate) unreadable: Unreadable,
+    /// Nodes of subtrees that were freed.
+    pub(crate) met: Met,
 }
 
 impl Apply<'_, '_, '_> {
@@ -62,13 +65,13 @@ impl Apply<'_, '_, '_> {
                 None => self.node_to_change(old, level, base / span(level)).await?,
             };
             if level == 1 {
-                self.change_leaf(&mut node, base, changes)?;
+                self.change_leaf(&old, &mut node, base, changes)?;
                 self.out.free_some_unread().await?;
             } else {
                 for index in touched_slots(changes, base, level) {
                     let child = node_pointer(&node, index).or_else(|source| {
                         // As if the node below could not be read.
-                        self.note_lost(self.tree.damaged(source))?;
+                        self.note_lost(self.tree.damaged(&old, source))?;
                         Ok::<_, PoolError>(old.damage_marker_of(level))
                     })?;
                     let child_base = base + index as u64 * span(level - 1);
@@ -160,6 +163,7 @@ impl Apply<'_, '_, '_> {
     /// places are in leaves.
     fn change_leaf(
         &mut self,
+        of: &BlockPtr,
         leaf: &mut [u8; BLOCK_BYTES],
         base: u64,
         changes: &[Change],
@@ -170,7 +174,7 @@ impl Apply<'_, '_, '_> {
             for (slot, block) in slots.clone().zip(blocks) {
                 match node_pointer(leaf, slot) {
                     Ok(old) => self.lose(&old, 0, block),
-                    Err(source) => self.note_lost(self.tree.damaged(source))?,
+                    Err(source) => self.note_lost(self.tree.damaged(of, source))?,
                 }
             }
             match &change.to {
@@ -228,12 +232,16 @@ impl Apply<'_, '_, '_> {
             if old.is_hole() {
                 return Ok(());
             }
+            if let Err(source) = self.met.note(&old, level) {
+                // Freed before, or below itself.
+                return self.note_leak(self.tree.damaged(&old, source));
+            }
             if level > 0 {
                 match self.tree.pool.read_block(&old).await {
                     Ok(node) => {
                         for slot in 0..NODE_FANOUT {
                             let index = index * NODE_FANOUT as u64 + slot as u64;
-                            match self.tree.slot(&node, slot) {
+                            match self.tree.slot((&old, level), &node, slot) {
                                 Ok(child) if level == 1 && !child.is_damaged() => {
                                     self.lose(&child, 0, index);
                                 }

@@ -89,7 +89,9 @@ impl<'a> Part<'a> {
     /// Bytes from the first item to the end of the last.
     pub(crate) fn len(&self) -> usize {
         let items = self.items();
-        (items[items.len() - 1].end() - items[0].at) as usize
+        // What a forged pool has there may overlap.
+        let end = items.iter().map(Live::end).max().unwrap_or_default();
+        (end - items[0].at) as usize
     }
 
     /// The same with fewer items.

@@ -303,15 +303,20 @@ impl Pool {
         list
     }
 
-    /// Whether a record of a volume is on the list, as the version of this txg has it.
-    pub fn is_damaged(&self, volume: DatasetId, record: u64, version: Txg) -> bool {
-        self.has_damage()
-            && self.damage.inner.lock().list.ranges.iter().any(|range| {
-                range.volume == volume
-                    && records(range).contains(&record)
-                    && range.born <= version
-                    && version <= range.until
-            })
+    /// If a record of a volume is on the list, as the version of this txg has it: the first record
+    /// behind the range that it is in.
+    pub fn damaged_to(&self, volume: DatasetId, record: u64, version: Txg) -> Option<u64> {
+        if !self.has_damage() {
+            return None;
+        }
+        let inner = self.damage.inner.lock();
+        let of = inner.list.ranges.iter().filter(|range| {
+            range.volume == volume
+                && records(range).contains(&record)
+                && range.born <= version
+                && version <= range.until
+        });
+        of.map(DamagedRange::end).max()
     }
 
     /// Takes off the list what a volume holds no more: records that were overwritten or freed. What

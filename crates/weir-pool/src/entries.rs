@@ -8,26 +8,33 @@
 //! - a part that cannot be read costs what it describes: the places of its segments are not known
 //!   and are never written, blocks behind its remap tables cannot be read, and blocks of its
 //!   reference tables are not freed;
-//! - tables that contradict each other where nothing was lost are refused.
+//! - a table that contradicts another one is believed where that loses nothing: a segment that is
+//!   said to be moved and has no remap table cannot be read, a remap table of one that is said to
+//!   be in its place is left aside, and of one with an unexplained reference table nothing is
+//!   freed.
+
+use std::collections::BTreeSet;
 
 use weir_base::hash::HashSet;
-use weir_base::{ErrorKind, VsegId};
+use weir_base::{BLOCK_BYTES, ErrorKind, VsegId};
 use weir_format::{
     BlockPtr, Bootstrap, FormatError, RemapTable, SEGMENT_ENTRIES_PER_BLOCK, SegmentClass,
     SegmentEntry, SegmentState,
 };
 
 use crate::error::PoolError;
-use crate::import::structure;
 use crate::own_trees::{LostPart, WholeTree};
 use crate::pool::Pool;
+use crate::sanity;
 use crate::segments::{Entries, LostEntries};
 use crate::tree::Tree;
+
+const SEGMENT_TABLE: &str = "segment table";
 
 /// Everything the stored tables say of the segments of a pool, and what cannot be read of them.
 ///
 /// # Errors
-/// Disks are missing, or tables contradict each other; `LossWhileMissing` unless `force` gives up
+/// Disks are missing; `LossWhileMissing` unless `force` gives up
 /// what missing disks may have.
 pub(crate) async fn read_entries(
     pool: &Pool,
@@ -40,12 +47,12 @@ pub(crate) async fn read_entries(
         free: bootstrap.free.clone(),
         ..LostEntries::default()
     };
-    let remaps = Tree::new(pool, bootstrap.remaps).read_whole().await?;
-    lost.remaps = lost_remaps(pool, &segments, &remaps, &lost)?;
+    let mut remaps = Tree::new(pool, bootstrap.remaps).read_whole().await?;
+    lost.remaps = lost_remaps(&segments, &mut remaps, &lost);
     lost.remap_parts.clone_from(&remaps.lost);
     let tables = read_remaps(pool, remaps, &mut lost.unread_remaps).await?;
     let references = Tree::new(pool, bootstrap.references).read_whole().await?;
-    lost.references = lost_references(pool, &segments, &references, &lost)?;
+    lost.references = lost_references(&segments, &references, &lost);
     lost.reference_parts.clone_from(&references.lost);
     let given_up = lost.remap_parts.len() + lost.reference_parts.len();
     let missing = pool.missing_legs();
@@ -68,55 +75,53 @@ fn is_below(parts: &[LostPart], number: u64) -> bool {
     parts.iter().any(|part| part.blocks().contains(&number))
 }
 
-/// Cleaned segments whose remap tables cannot be found.
+/// Cleaned segments whose remap tables cannot be found; tables of others are taken out.
 fn lost_remaps(
-    pool: &Pool,
     segments: &[(VsegId, SegmentEntry)],
-    remaps: &WholeTree,
+    remaps: &mut WholeTree,
     lost: &LostEntries,
-) -> Result<Vec<VsegId>, PoolError> {
+) -> Vec<VsegId> {
     let moved = |state| matches!(state, SegmentState::Leaving | SegmentState::Remapped);
     let cleaned: HashSet<VsegId> =
         segments.iter().filter(|(_, e)| moved(e.state)).map(|(vseg, _)| *vseg).collect();
+    let is_known = |vseg: VsegId| !lost.segments.iter().any(|range| range.contains(&vseg));
+    remaps.blocks.retain(|(vseg, _)| {
+        let is_wanted = cleaned.contains(&VsegId(*vseg)) || !is_known(VsegId(*vseg));
+        if !is_wanted {
+            tracing::error!(vseg, "remap table of a segment that was not cleaned is left aside");
+        }
+        is_wanted
+    });
     let found: HashSet<VsegId> = remaps.blocks.iter().map(|(vseg, _)| VsegId(*vseg)).collect();
-    let is_known = |vseg: &&VsegId| !lost.segments.iter().any(|range| range.contains(vseg));
     let mut missing: Vec<VsegId> = cleaned.difference(&found).copied().collect();
     missing.sort_unstable();
-    let unexplained = missing.iter().find(|vseg| !is_below(&remaps.lost, vseg.0));
-    let unwanted = || found.difference(&cleaned).find(is_known);
-    match unexplained.or_else(unwanted) {
-        None => Ok(missing),
-        Some(vseg) => {
-            let what = "remap tables";
-            let source = FormatError::Field { what, field: "vseg", value: vseg.0 };
-            Err(structure(&pool.label, what, source))
-        }
+    for vseg in missing.iter().filter(|vseg| !is_below(&remaps.lost, vseg.0)) {
+        tracing::error!(vseg = vseg.0, "a cleaned segment has no remap table");
     }
+    missing
 }
 
-/// Segments of which blocks may be shared, and whose reference tables cannot be found.
+/// Segments of which blocks may be shared, and whose reference tables cannot be found or believed.
 fn lost_references(
-    pool: &Pool,
     segments: &[(VsegId, SegmentEntry)],
     references: &WholeTree,
     lost: &LostEntries,
-) -> Result<Vec<VsegId>, PoolError> {
+) -> Vec<VsegId> {
     let holds_data = |(vseg, entry): &(VsegId, SegmentEntry)| {
         let alive = entry.state != SegmentState::Dead && entry.class == SegmentClass::Data;
         alive.then_some(*vseg)
     };
     let data: HashSet<VsegId> = segments.iter().filter_map(holds_data).collect();
     let is_known = |vseg: VsegId| !lost.segments.iter().any(|range| range.contains(&vseg));
-    let mut found = references.blocks.iter().map(|(vseg, _)| VsegId(*vseg));
-    if let Some(vseg) = found.find(|vseg| is_known(*vseg) && !data.contains(vseg)) {
-        let what = "reference tables";
-        let source = FormatError::Field { what, field: "vseg", value: vseg.0 };
-        return Err(structure(&pool.label, what, source));
-    }
+    let found = references.blocks.iter().map(|(vseg, _)| VsegId(*vseg));
     let mut unknown: Vec<VsegId> =
-        data.into_iter().filter(|vseg| is_below(&references.lost, vseg.0)).collect();
+        found.filter(|vseg| is_known(*vseg) && !data.contains(vseg)).collect();
+    for vseg in &unknown {
+        tracing::error!(vseg = vseg.0, "a segment without data has a reference table");
+    }
+    unknown.extend(data.into_iter().filter(|vseg| is_below(&references.lost, vseg.0)));
     unknown.sort_unstable();
-    Ok(unknown)
+    unknown
 }
 
 /// Reads every remap table, and keeps those that fit the budget.
@@ -158,16 +163,12 @@ async fn read_segment_table(
     let mut entries = bootstrap.root_segments.clone();
     for (block, ptr) in blocks {
         let decoded = match pool.read_block(&ptr).await {
-            Ok(content) => SegmentEntry::decode_block(&content)
-                .map_err(|source| structure(&pool.label, "segment table", source)),
+            Ok(content) => decode_entries(pool, bootstrap, block, &content)
+                .map_err(|source| pool.bad_block(&ptr, SEGMENT_TABLE, source)),
             Err(error) => Err(error),
         };
         match decoded {
-            Ok(decoded) => {
-                let first = block * SEGMENT_ENTRIES_PER_BLOCK as u64;
-                let numbered = decoded.into_iter().zip(first..);
-                entries.extend(numbered.filter_map(|(entry, vseg)| Some((VsegId(vseg), entry?))));
-            }
+            Ok(decoded) => entries.extend(decoded),
             Err(error) if error.kind() == ErrorKind::Data => {
                 tracing::error!(block, %error, "part of the segment table is lost");
                 lost.push(LostPart { level: 0, index: block });
@@ -175,5 +176,41 @@ async fn read_segment_table(
             Err(error) => return Err(error),
         }
     }
+    let roots = bootstrap.root_segments.len();
+    let table_block = |vseg: VsegId| vseg.0 / SEGMENT_ENTRIES_PER_BLOCK as u64;
+    let is_root = |vseg| bootstrap.root_segments.iter().any(|(root, _)| *root == vseg);
+    let misplaced = sanity::misplaced(&pool.segments.areas, &entries).into_iter();
+    let wrong: BTreeSet<u64> = misplaced.filter(|vseg| !is_root(*vseg)).map(table_block).collect();
+    for block in wrong {
+        tracing::error!(block, "segments of the table claim places that they cannot have");
+        lost.push(LostPart { level: 0, index: block });
+        let mut index = 0;
+        entries.retain(|(vseg, _)| {
+            index += 1;
+            index <= roots || table_block(*vseg) != block
+        });
+    }
     Ok((entries, lost))
+}
+
+/// The segments of one block of the table, each judged against the pool: one that cannot be costs
+/// the block, as all of it may be wrong.
+fn decode_entries(
+    pool: &Pool,
+    bootstrap: &Bootstrap,
+    block: u64,
+    content: &[u8; BLOCK_BYTES],
+) -> Result<Vec<(VsegId, SegmentEntry)>, FormatError> {
+    let first = block * SEGMENT_ENTRIES_PER_BLOCK as u64;
+    let numbered = SegmentEntry::decode_block(content)?.into_iter().zip(first..);
+    let entries = numbered.filter_map(|(entry, vseg)| Some((VsegId(vseg), entry?)));
+    let entries: Vec<(VsegId, SegmentEntry)> = entries.collect();
+    let numbers = (bootstrap.next_vseg, pool.committed_txg());
+    for (vseg, entry) in &entries {
+        if entry.class == SegmentClass::Root {
+            return Err(FormatError::Field { what: SEGMENT_TABLE, field: "class", value: vseg.0 });
+        }
+        sanity::segment(&pool.segments.areas, *vseg, entry, numbers)?;
+    }
+    Ok(entries)
 }

@@ -5,11 +5,27 @@
 //! Invariant: a variant names the pool, disk or vdev it is about, and its text says what to do
 //! where that is not obvious from the kind.
 
+use std::fmt;
 use std::sync::Arc;
 
 use weir_base::{ErrorKind, Guid, Txg, VsegId};
 use weir_device::DeviceError;
 use weir_format::FormatError;
+
+/// Where a block is stored, for errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockPlace {
+    /// Vdev, by place in the label.
+    pub vdev: u16,
+    /// Byte offset in its segment area.
+    pub offset: u64,
+}
+
+impl fmt::Display for BlockPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "vdev {} byte {}", self.vdev, self.offset)
+    }
+}
 
 /// A pool could not do what was asked.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -19,12 +35,17 @@ pub enum PoolError {
     #[error(transparent)]
     Device(#[from] Arc<DeviceError>),
     /// Structures on disk are damaged on every leg.
-    #[error("pool {pool}: {what} is damaged on every disk that should hold it: {source}")]
+    #[error(
+        "pool {pool}: {what}{} is damaged on every disk that should hold it: {source}",
+        .place.map_or_else(String::new, |place| format!(" at {place}"))
+    )]
     Structure {
         /// Pool.
         pool: String,
         /// Which structure.
         what: &'static str,
+        /// Where it is stored, if that is known.
+        place: Option<BlockPlace>,
         /// How.
         source: FormatError,
     },
@@ -300,14 +321,17 @@ pub enum PoolError {
     },
     /// No uberblock leads to readable roots.
     #[error(
-        "pool {pool}: the newest uberblock (txg {newest}) leads to damaged data. An older one may \
-         work, without what was written after it: import with --force to try"
+        "pool {pool}: the newest uberblock (txg {newest}) leads to damaged data{}. An older one \
+         may work, without what was written after it: import with --force to try",
+        .why.as_ref().map_or_else(String::new, |why| format!(" ({why})"))
     )]
     NoUberblock {
         /// Pool.
         pool: String,
         /// Newest seen.
         newest: Txg,
+        /// Why it cannot be used; `None` where no disk has any.
+        why: Option<Box<Self>>,
     },
     /// Log records that may have been acknowledged cannot be read on any leg.
     #[error(

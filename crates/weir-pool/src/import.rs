@@ -25,7 +25,7 @@ use crate::areas::Areas;
 use crate::confirm::mark_legs;
 use crate::create::build_vdevs;
 use crate::entries::read_entries;
-use crate::error::PoolError;
+use crate::error::{BlockPlace, PoolError};
 use crate::intent_log::LogStart;
 use crate::labels::{DiskLabels, erase_labels, read_labels};
 use crate::late::{Answer, LateDisk, Unlabelled, read_all_labels};
@@ -33,6 +33,7 @@ use crate::owner::{self, Identity, Labelled};
 use crate::planted::PlantedBug;
 use crate::pool::{Committed, History, Pool, PoolOptions};
 use crate::replay::Replay;
+use crate::sanity;
 use crate::segments::{Entries, Segments};
 use crate::vdev::{Leg, Vdev, Vdevs};
 
@@ -164,6 +165,7 @@ pub async fn import(
     let mut vdevs = Some(vdevs);
     let tries = if how.force { 1 + REWIND_TXGS_MAX as usize } else { 1 };
     let mut tried: Vec<Uberblock> = Vec::new();
+    let mut why = None;
     for uberblock in candidates {
         // A claim is no older state that one could go back to.
         if tried.len() >= tries || tried.iter().any(|before| lead_to_same(before, &uberblock)) {
@@ -181,11 +183,12 @@ pub async fn import(
             Err((parts, error)) if error.kind() == ErrorKind::Data => {
                 tracing::error!(pool = %label.name, txg = uberblock.txg.0, %error, "txg unusable");
                 vdevs = Some(parts);
+                why.get_or_insert(error);
             }
             Err((_, error)) => return Err(error),
         }
     }
-    Err(PoolError::NoUberblock { pool: label.name, newest })
+    Err(PoolError::NoUberblock { pool: label.name, newest, why: why.map(Box::new) })
 }
 
 async fn finish(
@@ -503,7 +506,7 @@ fn leads_to_but_for_cuts(old: &Uberblock, new: &Uberblock) -> bool {
         let (unknown, most) = match shared {
             Some(shared) => (end.0.saturating_sub(shared.0), 1),
             // It began with its claim.
-            None => ((end.0 + 1).saturating_sub(opening.first.0), 2),
+            None => (end.0.saturating_add(1).saturating_sub(opening.first.0), 2),
         };
         if unknown > most {
             return false;
@@ -561,12 +564,18 @@ async fn try_uberblock(
         Ok(bootstrap) => bootstrap,
         Err(error) => return Err((vdevs, error)),
     };
+    let numbers = (bootstrap.next_vseg, uberblock.txg);
     let known = |stale: &StaleLeg| vdevs.legs().any(|leg| leg.guid == stale.guid);
     let newest_first = uberblock.stale_legs.iter().filter(|stale| !known(stale));
     let left: Vec<StaleLeg> = newest_first.rev().copied().collect();
     let build = |entries: Entries, vdevs| {
-        let next = bootstrap.next_vseg;
-        match Segments::new(Areas::of(label), entries, next, options.bug) {
+        let areas = Areas::of(label);
+        let judged = entries.segments.iter();
+        let mut judged = judged.map(|(vseg, entry)| sanity::segment(&areas, *vseg, entry, numbers));
+        if let Err(source) = judged.try_for_each(|done| done) {
+            return Err((vdevs, structure(label, "segment table", source)));
+        }
+        match Segments::new(areas, entries, bootstrap.next_vseg, options.bug) {
             Ok(segments) => Ok(Pool::assemble(
                 label.clone(),
                 vdevs,
@@ -610,7 +619,7 @@ async fn try_uberblock(
 }
 
 pub(crate) fn structure(label: &Label, what: &'static str, source: FormatError) -> PoolError {
-    PoolError::Structure { pool: label.name.clone(), what, source }
+    PoolError::Structure { pool: label.name.clone(), what, place: None, source }
 }
 
 async fn read_bootstrap(
@@ -619,6 +628,8 @@ async fn read_bootstrap(
     uberblock: &Uberblock,
 ) -> Result<Bootstrap, PoolError> {
     let what = "bootstrap table";
+    let bad = |what| move |source| structure(label, what, source);
+    sanity::uberblock(label, uberblock).map_err(bad("uberblock"))?;
     let mut failure = structure(label, what, FormatError::Checksum { what });
     for copy in &uberblock.bootstrap {
         let len = uberblock.bootstrap_bytes as usize;
@@ -632,8 +643,14 @@ async fn read_bootstrap(
         let verify = |bytes: &[u8]| xxh3_128(bytes) == uberblock.bootstrap_checksum;
         match vdev.read_verified(vdev.next_leg(), copy.offset, len, verify).await {
             Ok((buf, start)) => {
-                return Bootstrap::decode(&buf[start..start + len])
-                    .map_err(|source| structure(label, what, source));
+                let place = Some(BlockPlace { vdev: copy.vdev, offset: copy.offset });
+                let decoded = Bootstrap::decode(&buf[start..start + len]);
+                let judged = decoded.and_then(|table| {
+                    sanity::bootstrap(uberblock, &table)?;
+                    Ok(table)
+                });
+                let pool = label.name.clone();
+                return judged.map_err(|source| PoolError::Structure { pool, what, place, source });
             }
             Err(error) => failure = error,
         }

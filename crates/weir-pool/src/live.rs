@@ -24,11 +24,12 @@ use weir_format::{
     TreeRoot, node_pointer,
 };
 
-use crate::error::PoolError;
+use crate::error::{BlockPlace, PoolError};
 use crate::line::{Roots, node_above};
 use crate::lost_nodes::{Marker, Unreadable};
 use crate::planted::PlantedBug;
 use crate::pool::Pool;
+use crate::sanity::{self, Met};
 use crate::segments::Segments;
 use crate::tree::Tree;
 
@@ -85,6 +86,20 @@ pub(crate) struct LiveSet {
     /// Owners or summaries that could not be read: blocks of the former may live and are above,
     /// what the latter name is missing.
     pub(crate) lost: u64,
+}
+
+impl LiveSet {
+    /// Counts what reaches beyond the segment, or into what stands before it, as lost: no writer
+    /// put it there.
+    fn part_overlaps(&mut self, room: u64) {
+        let (before, mut end) = (self.live.len(), 0);
+        self.live.retain(|live| {
+            let fits = live.at >= end && live.end() <= room;
+            end = if fits { live.end() } else { end };
+            fits
+        });
+        self.lost += (before - self.live.len()) as u64;
+    }
 }
 
 /// Blocks found alive, with the summary entries that led to them, and the lookups that failed.
@@ -169,7 +184,7 @@ fn asked(roots: &Roots, entry: SummaryEntry) -> Option<Asked> {
 
 /// What holds the pointers to some neighbours.
 enum Above {
-    Node(Block),
+    Node(BlockPtr, Block),
     /// Nothing but the tree's record: the one there is, is its root.
     Root(BlockPtr),
     Nothing,
@@ -180,7 +195,7 @@ async fn pointers_above(tree: Tree<'_>, owner: BlockOwner) -> Result<Above, Pool
         return tree.pointer_at(owner.level, owner.index).await.map(Above::Root);
     }
     let node = tree.node_above(owner.level, owner.index).await?;
-    Ok(node.map_or(Above::Nothing, Above::Node))
+    Ok(node.map_or(Above::Nothing, |(ptr, node)| Above::Node(ptr, node)))
 }
 
 /// Whether the pointer that the entry's owner holds now is the entry's block's.
@@ -194,7 +209,7 @@ fn names(ptr: &BlockPtr, entry: &SummaryEntry) -> bool {
 impl Pool {
     pub(crate) fn bad_segment(&self, field: &'static str, value: u64) -> PoolError {
         let source = FormatError::Field { what: SEGMENT, field, value };
-        PoolError::Structure { pool: self.label.name.clone(), what: SEGMENT, source }
+        PoolError::Structure { pool: self.label.name.clone(), what: SEGMENT, place: None, source }
     }
 
     /// Every block ever appended to a segment, and where its summaries are.
@@ -212,11 +227,16 @@ impl Pool {
             let (buf, start) =
                 vdev.read_verified(vdev.next_leg(), at, len, |bytes| decode(bytes).is_ok()).await?;
             let summary = decode(&buf[start..start + len]).map_err(|source| {
-                PoolError::Structure { pool: self.label.name.clone(), what: SEGMENT, source }
+                let place = Some(BlockPlace { vdev: pinned.vdev, offset: at });
+                let pool = self.label.name.clone();
+                PoolError::Structure { pool, what: SEGMENT, place, source }
             })?;
             let before = summary.previous.at.checked_add(summary.previous.bytes);
-            if before.is_none_or(|end| end > place.at) {
+            let Some(before) = before.filter(|end| *end <= place.at) else {
                 return Err(self.bad_segment("previous_at", u64::from(summary.previous.at)));
+            };
+            if let Some(at) = sanity::overlap(&summary.entries, before..place.at) {
+                return Err(self.bad_segment("place of a block in a summary", at));
             }
             entries.extend(summary.entries);
             places.push(place);
@@ -311,8 +331,8 @@ impl Pool {
     ) -> Result<Verdict, PoolError> {
         let BlockOwner { level, index, .. } = entry.owner;
         let ptr = match above {
-            Above::Node(node) => {
-                let ptr = tree.pointer_below(node, index)?;
+            Above::Node(of, node) => {
+                let ptr = tree.pointer_below((of, level + 1), node, index)?;
                 tree.resolve_known(ptr, (level, index), unreadable).await?
             }
             Above::Root(ptr) => *ptr,
@@ -463,8 +483,9 @@ impl Pool {
         let mut sets = HashMap::<VsegId, LiveSet>::default();
         for (part, tree) in trees {
             let (mut level, mut here) = (tree.height, vec![(tree.ptr, 0)]);
+            let mut met = Met::default();
             loop {
-                here.retain(|(ptr, _)| !ptr.is_hole());
+                here.retain(|(ptr, _)| !ptr.is_hole() && met.note_any(ptr).is_ok());
                 for (ptr, index) in &here {
                     let of = LiveOf::Part(part, first_number(part, level, *index));
                     let copies = self.copies_of_root(ptr, of);
@@ -477,8 +498,10 @@ impl Pool {
                 here = self.children(&here, &mut sets).await?;
             }
         }
-        for set in sets.values_mut() {
+        for (vseg, set) in &mut sets {
             set.live.sort_unstable_by_key(|live| live.at);
+            let room = self.segments.entry(*vseg).map_or(0, |e| self.segments.bytes_on(e.vdev));
+            set.part_overlaps(room);
         }
         Ok(sets)
     }

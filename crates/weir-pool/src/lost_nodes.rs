@@ -26,6 +26,7 @@ use weir_format::{BlockPtr, FormatError, NODE_FANOUT, NODE_SHIFT, PtrKind, set_n
 use crate::error::PoolError;
 use crate::pool::Pool;
 use crate::recount::Excess;
+use crate::sanity::Met;
 use crate::tree::{Tree, slot_of};
 
 /// Nodes that one marker may lead through: a tree that damage met at every level, one after the
@@ -125,7 +126,7 @@ impl Pool {
     pub(crate) fn bad_marker(&self) -> PoolError {
         let (what, field) = ("tree node", "damage marker");
         let source = FormatError::Field { what, field, value: 0 };
-        PoolError::Structure { pool: self.name().to_owned(), what, source }
+        PoolError::Structure { pool: self.name().to_owned(), what, place: None, source }
     }
 }
 
@@ -165,7 +166,7 @@ impl Tree<'_> {
                     return Err(self.pool.bad_marker());
                 }
                 let node = self.pool.read_block(&ptr).await?;
-                ptr = self.pointer_below(&node, slot_of(block, at) as u64)?;
+                ptr = self.pointer_below((&ptr, at), &node, slot_of(block, at) as u64)?;
                 at -= 1;
             }
         }
@@ -198,13 +199,13 @@ impl Tree<'_> {
     /// markers among them name.
     pub(crate) async fn children(
         &self,
-        node: &Block,
+        (of, node): (&BlockPtr, &Block),
         (level, index): (u8, u64),
         unreadable: &mut Unreadable,
     ) -> Vec<(BlockPtr, Result<BlockPtr, PoolError>)> {
         let mut children = Vec::with_capacity(NODE_FANOUT);
         for slot in 0..NODE_FANOUT as u64 {
-            let child = match self.pointer_below(node, slot) {
+            let child = match self.pointer_below((of, level), node, slot) {
                 Ok(ptr) => {
                     let place = (level - 1, index * NODE_FANOUT as u64 + slot);
                     (ptr, self.resolve_known(ptr, place, unreadable).await)
@@ -230,16 +231,27 @@ impl Tree<'_> {
     /// The pool is suspended.
     pub async fn has_markers(&self) -> Result<bool, PoolError> {
         let (ptr, height) = self.top();
-        Ok(self.marker_below(None, ptr, height).await? != Marker::None)
+        let mut met = Met::default();
+        Ok(self.marker_under(None, ptr, height, &mut met).await? != Marker::None)
     }
 
     /// Looks below a place, at which `ptr` is now, for damage markers: such as a node that was at
     /// the same place is needed for, or any.
-    pub(crate) fn marker_below<'s>(
+    pub(crate) async fn marker_below(
+        &self,
+        of: Option<(BlockPtr, u8)>,
+        ptr: BlockPtr,
+        level: u8,
+    ) -> Result<Marker, PoolError> {
+        self.marker_under(of, ptr, level, &mut Met::default()).await
+    }
+
+    fn marker_under<'s>(
         &'s self,
         of: Option<(BlockPtr, u8)>,
         ptr: BlockPtr,
         level: u8,
+        met: &'s mut Met,
     ) -> Pin<Box<dyn Future<Output = Result<Marker, PoolError>> + 's>> {
         Box::pin(async move {
             if let Some((named, named_level)) = ptr.damaged_node() {
@@ -257,14 +269,17 @@ impl Tree<'_> {
             if level == 0 || ptr.kind != PtrKind::Node || !is_young {
                 return Ok(Marker::None);
             }
+            if met.note(&ptr, level).is_err() {
+                return Ok(Marker::Unknown);
+            }
             let node = match self.pool.read_block(&ptr).await {
                 Err(error) if error.kind() == ErrorKind::Data => return Ok(Marker::Unknown),
                 node => node?,
             };
             let mut found = Marker::None;
             for slot in 0..NODE_FANOUT as u64 {
-                let below = match self.pointer_below(&node, slot) {
-                    Ok(child) => self.marker_below(of, child, level - 1).await?,
+                let below = match self.pointer_below((&ptr, level), &node, slot) {
+                    Ok(child) => self.marker_under(of, child, level - 1, &mut *met).await?,
                     Err(_) => Marker::Unknown,
                 };
                 found = found.max(below);

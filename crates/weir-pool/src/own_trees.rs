@@ -15,6 +15,7 @@ use weir_format::{BlockPtr, NODE_FANOUT, NODE_SHIFT, TreeRoot};
 
 use crate::error::PoolError;
 use crate::pool::Pool;
+use crate::sanity::Met;
 use crate::tree::Tree;
 
 /// Nodes read at the same time.
@@ -106,6 +107,7 @@ impl Tree<'_> {
         let TreeRoot { ptr, height } = self.root;
         let mut whole = WholeTree::default();
         let mut here = vec![(0, ptr)];
+        let mut met = Met::default();
         for level in (1..=height).rev() {
             here.retain(|(_, ptr)| !ptr.is_hole());
             let mut below = Vec::new();
@@ -113,9 +115,13 @@ impl Tree<'_> {
                 let ptrs: Vec<BlockPtr> = some.iter().map(|(_, ptr)| *ptr).collect();
                 let nodes = self.pool.read_blocks(&ptrs).await;
                 for ((index, ptr), node) in some.iter().zip(nodes) {
+                    let met = met.note(ptr, level).map_err(|source| self.damaged(ptr, source));
+                    let node = met.and(node);
                     let children = node.and_then(|node| {
                         let slots = 0..NODE_FANOUT;
-                        slots.map(|slot| self.slot(&node, slot)).collect::<Result<Vec<_>, _>>()
+                        slots
+                            .map(|slot| self.slot((ptr, level), &node, slot))
+                            .collect::<Result<Vec<_>, _>>()
                     });
                     match children {
                         Ok(children) => {

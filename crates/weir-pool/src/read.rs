@@ -18,7 +18,7 @@ use weir_codec::checksum;
 use weir_device::{Block, BlockMut, IoBuf};
 use weir_format::{BlockPtr, Codec, FormatError, PtrKind, RecordSize};
 
-use crate::error::PoolError;
+use crate::error::{BlockPlace, PoolError};
 use crate::planted::PlantedBug;
 use crate::pool::Pool;
 use crate::segments::Pinned;
@@ -108,7 +108,19 @@ impl Pool {
         }
         let (what, value) = ("block pointer", u64::from(ptr.record.shift()));
         let source = FormatError::Field { what, field: "record size", value };
-        Err(PoolError::Structure { pool: self.label.name.clone(), what, source })
+        Err(self.bad_block(ptr, what, source))
+    }
+
+    /// The error of a block whose checksum is right and whose content cannot be.
+    pub(crate) fn bad_block(
+        &self,
+        ptr: &BlockPtr,
+        what: &'static str,
+        source: FormatError,
+    ) -> PoolError {
+        let pinned = self.segments.locate(ptr).ok().flatten();
+        let place = pinned.map(|pinned| BlockPlace { vdev: pinned.vdev, offset: pinned.at });
+        PoolError::Structure { pool: self.label.name.clone(), what, place, source }
     }
 
     /// The blocks of the record that a pointer leads to; not for holes.
@@ -362,10 +374,8 @@ impl Pool {
     fn unpack(&self, ptr: &BlockPtr, stored: &[u8]) -> Result<Blocks, PoolError> {
         let unpacked = self.unpack_stored(ptr.record, ptr.codec, stored);
         // The checksum matched, so these bytes are what was written: a fault of the writer.
-        unpacked.ok_or_else(|| PoolError::Structure {
-            pool: self.label.name.clone(),
-            what: "compressed block",
-            source: FormatError::Truncated { what: "block" },
+        unpacked.ok_or_else(|| {
+            self.bad_block(ptr, "compressed block", FormatError::Truncated { what: "block" })
         })
     }
 }

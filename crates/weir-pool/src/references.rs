@@ -113,7 +113,7 @@ impl Segments {
             inner.references.put(vseg, ReferenceTable::default());
         }
         inner.references.change(vseg, |table| table.share(offsets));
-        inner.saved_bytes += bytes;
+        inner.saved_bytes = inner.saved_bytes.saturating_add(bytes);
         Ok(())
     }
 }
@@ -193,7 +193,7 @@ impl Pool {
                     let (what, field) = ("block pointer", "vseg");
                     let source = FormatError::Field { what, field, value: vseg.0 };
                     let pool = self.label.name.clone();
-                    return Err(PoolError::Structure { pool, what, source });
+                    return Err(PoolError::Structure { pool, what, place: None, source });
                 }
             }
         }

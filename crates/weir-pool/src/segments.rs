@@ -51,6 +51,11 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
+    /// Whether so many bytes can go of what it counts: a counter may be wrong on disk.
+    const fn counts(&self, bytes: usize) -> bool {
+        self.entry.live_bytes as usize >= bytes && !matches!(self.entry.state, SegmentState::Dead)
+    }
+
     /// Whether its blocks are found through its remap table.
     const fn is_moved(&self) -> bool {
         matches!(self.entry.state, SegmentState::Leaving | SegmentState::Remapped)
@@ -146,11 +151,12 @@ impl Inner {
     fn take_live(&mut self, vseg: VsegId, bytes: usize, txg: Txg) {
         let slot = self.slots.get_mut(&vseg).expect("the caller found it");
         let entry = &mut slot.entry;
-        assert!(entry.live_bytes as usize >= bytes, "I5: freed twice in {vseg}: {entry:?}");
         entry.live_bytes -= bytes as u32;
         let class = entry.class;
-        if entry.live_bytes == 0 {
-            assert!(!self.references.has(vseg), "what is referred to lives: {vseg}");
+        if entry.live_bytes == 0 && self.references.has(vseg) {
+            // Its counter was wrong on disk: what is referred to lives.
+            tracing::error!(vseg = vseg.0, "a segment with shared blocks counts none");
+        } else if entry.live_bytes == 0 {
             match entry.state {
                 SegmentState::Sealed => {
                     entry.state = SegmentState::Dead;
@@ -230,7 +236,9 @@ impl Segments {
             if entry.class != SegmentClass::Clean {
                 live_bytes += u64::from(entry.live_bytes);
             }
-            slots.insert(vseg, Slot { entry, pins: 0 });
+            if slots.insert(vseg, Slot { entry, pins: 0 }).is_some() {
+                return Err(format!("segment {vseg} is in the table twice"));
+            }
         }
         let references = entries.references.into_iter().map(|(vseg, ptr)| (vseg, ptr, None));
         let mut remaps = Tables::new(entries.tables, bug);
@@ -331,18 +339,29 @@ impl Segments {
     pub(crate) fn locate(&self, ptr: &BlockPtr) -> Result<Option<Pinned<'_>>, Unread> {
         let mut inner = self.inner.lock();
         let place = inner.translate(ptr)?;
-        Ok(place.and_then(|(vseg, units)| self.pin_at(&mut inner, vseg, units)))
+        Ok(place.and_then(|place| self.pin_at(&mut inner, place, ptr)))
     }
 
     /// As [`Self::locate`], for a block of a segment that is never cleaned.
     pub(crate) fn pin_root(&self, ptr: &BlockPtr) -> Option<Pinned<'_>> {
         let mut inner = self.inner.lock();
         inner.slots.get(&ptr.vseg).filter(|slot| !slot.is_moved())?;
-        self.pin_at(&mut inner, ptr.vseg, ptr.offset_units)
+        self.pin_at(&mut inner, (ptr.vseg, ptr.offset_units), ptr)
     }
 
-    fn pin_at(&self, inner: &mut Inner, vseg: VsegId, units: u32) -> Option<Pinned<'_>> {
+    /// Pins the segment in which a block stands; `None` if it does not fit there.
+    fn pin_at(
+        &self,
+        inner: &mut Inner,
+        (vseg, units): (VsegId, u32),
+        ptr: &BlockPtr,
+    ) -> Option<Pinned<'_>> {
         let slot = inner.slots.get_mut(&vseg)?;
+        let end = u64::from(units) * PACK_BYTES as u64 + ptr.stored_bytes() as u64;
+        let is_placed = slot.entry.state != SegmentState::Remapped;
+        if !is_placed || end > self.bytes_on(slot.entry.vdev) {
+            return None;
+        }
         slot.pins += 1;
         let at = self.start(&slot.entry) + u64::from(units) * PACK_BYTES as u64;
         let SegmentEntry { vdev, last_txg, second_at, .. } = slot.entry;
@@ -529,6 +548,13 @@ impl Segments {
             tracing::error!(vseg = ptr.vseg.0, "freed block is in a segment that does not exist");
             return Ok(Freed::Block);
         };
+        let counts = |vseg: VsegId| inner.slots.get(&vseg).is_some_and(|slot| slot.counts(bytes));
+        if !counts(holder) || !counts(ptr.vseg) {
+            // A wrong counter, or a tree that leads to a block twice. The rest of the segment stays
+            // where it is until a check tells: space that is not freed harms nothing.
+            tracing::error!(vseg = ptr.vseg.0, "freed block is not counted in its segment");
+            return Ok(Freed::Block);
+        }
         if references.is_some() {
             inner.give_up(ptr, self.bug);
         }
@@ -536,7 +562,7 @@ impl Segments {
             inner.take_live(holder, bytes, txg);
         }
         inner.take_live(ptr.vseg, bytes, txg);
-        inner.live_bytes -= bytes as u64;
+        inner.live_bytes = inner.live_bytes.saturating_sub(bytes as u64);
         let dead = inner.slots.get(&holder).filter(|s| s.entry.state == SegmentState::Dead);
         if let Some(slot) = dead
             && self.bug == PlantedBug::ReuseAtOnce
@@ -555,14 +581,15 @@ impl Segments {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         let Ok(references) = inner.references_to(ptr) else { return };
-        if !inner.slots.contains_key(&ptr.vseg) {
+        let bytes = ptr.stored_bytes();
+        if !inner.slots.get(&ptr.vseg).is_some_and(|slot| slot.counts(bytes)) {
             return;
         }
         if references.is_some() {
             inner.give_up(ptr, self.bug);
         }
-        inner.take_live(ptr.vseg, ptr.stored_bytes(), txg);
-        inner.live_bytes -= ptr.stored_bytes() as u64;
+        inner.take_live(ptr.vseg, bytes, txg);
+        inner.live_bytes = inner.live_bytes.saturating_sub(bytes as u64);
     }
 
     /// Takes bytes from a segment's counter that were found to be no block's; false if that cannot
@@ -581,7 +608,7 @@ impl Segments {
         inner.take_live(vseg, bytes as usize, txg);
         // What was moved counts where its pointers say.
         if class != SegmentClass::Clean {
-            inner.live_bytes -= bytes;
+            inner.live_bytes = inner.live_bytes.saturating_sub(bytes);
         }
         inner.unclean.remove(&vseg);
         true

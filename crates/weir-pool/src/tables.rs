@@ -488,8 +488,7 @@ impl Pool {
         ptr: &BlockPtr,
     ) -> Result<T, PoolError> {
         let len = ptr.stored_bytes();
-        let bad =
-            |source| PoolError::Structure { pool: self.label.name.clone(), what: T::WHAT, source };
+        let bad = |source| self.bad_block(ptr, T::WHAT, source);
         // Root segments are never cleaned: no table is needed to find one.
         let Some(place) = self.segments.pin_root(ptr) else { return Err(self.no_segment(ptr)) };
         let (buf, start) = self.read_placed(&place, ptr, None).await?;

@@ -34,6 +34,7 @@ use crate::line::{Held, end_of};
 use crate::lost_nodes::Unreadable;
 use crate::pack::{CompressHistory, RawRecord};
 use crate::pool::Pool;
+use crate::sanity::{self, Met};
 use crate::write_out::WriteOut;
 
 /// What a set of changes did to a tree's use of space: gained less lost.
@@ -139,8 +140,8 @@ impl TreeHome {
 /// Where a lookup in cached nodes ended.
 #[derive(Clone, Debug)]
 pub enum Leaf {
-    /// The node that holds the pointers of the block and its 127 neighbours.
-    Node(Block),
+    /// The node that holds the pointers of the block and its 127 neighbours, and its own pointer.
+    Node(BlockPtr, Block),
     /// There is none: all of them are holes.
     Hole,
     /// The tree has no nodes; this is the one block's own pointer.
@@ -179,12 +180,23 @@ impl<'a> Tree<'a> {
         Self { pool, root }
     }
 
-    pub(crate) fn slot(&self, node: &Block, index: usize) -> Result<BlockPtr, PoolError> {
-        node_pointer(node, index).map_err(|source| self.damaged(source))
+    /// A pointer in a node of this level, which `of` leads to.
+    pub(crate) fn slot(
+        &self,
+        (of, level): (&BlockPtr, u8),
+        node: &Block,
+        index: usize,
+    ) -> Result<BlockPtr, PoolError> {
+        let judged = node_pointer(node, index).and_then(|ptr| {
+            sanity::child(&ptr, level)?;
+            Ok(ptr)
+        });
+        judged.map_err(|source| self.damaged(of, source))
     }
 
-    pub(crate) fn damaged(&self, source: FormatError) -> PoolError {
-        PoolError::Structure { pool: self.pool.name().to_owned(), what: "tree node", source }
+    /// The error of a node with a field that cannot be.
+    pub(crate) fn damaged(&self, node: &BlockPtr, source: FormatError) -> PoolError {
+        self.pool.bad_block(node, "tree node", source)
     }
 
     /// The leaf node of a block, from cached nodes only.
@@ -199,16 +211,21 @@ impl<'a> Tree<'a> {
             }
             let Some(node) = self.pool.cached(&ptr, 0) else { return Ok(Leaf::Unknown) };
             if level == 1 {
-                return Ok(Leaf::Node(node));
+                return Ok(Leaf::Node(ptr, node));
             }
-            ptr = self.slot(&node, slot_of(block, level))?;
+            ptr = self.slot((&ptr, level), &node, slot_of(block, level))?;
         }
         Ok(Leaf::Root(ptr))
     }
 
     /// A block's pointer in its leaf node; it may be a damage marker.
-    pub fn pointer_in(&self, leaf: &Block, block: u64) -> Result<BlockPtr, PoolError> {
-        self.slot(leaf, slot_of(block, 1))
+    pub fn pointer_in(
+        &self,
+        of: &BlockPtr,
+        leaf: &Block,
+        block: u64,
+    ) -> Result<BlockPtr, PoolError> {
+        self.slot((of, 1), leaf, slot_of(block, 1))
     }
 
     /// Looks a block up, reading nodes as needed.
@@ -229,7 +246,7 @@ impl<'a> Tree<'a> {
                 break;
             }
             let node = self.pool.read_block(&ptr).await?;
-            let child = self.slot(&node, slot_of(block, above))?;
+            let child = self.slot((&ptr, above), &node, slot_of(block, above))?;
             let index = block >> (NODE_SHIFT * u32::from(above - 1));
             ptr = self.resolve(child, above - 1, index).await?;
         }
@@ -242,14 +259,23 @@ impl<'a> Tree<'a> {
         &self,
         level: u8,
         index: u64,
-    ) -> Result<Option<Block>, PoolError> {
+    ) -> Result<Option<(BlockPtr, Block)>, PoolError> {
         let ptr = self.pointer_at(level + 1, index >> NODE_SHIFT).await?;
-        if ptr.is_hole() { Ok(None) } else { self.pool.read_block(&ptr).await.map(Some) }
+        if ptr.is_hole() {
+            return Ok(None);
+        }
+        Ok(Some((ptr, self.pool.read_block(&ptr).await?)))
     }
 
-    /// The pointer to a block or node in the node above it; it may be a damage marker.
-    pub(crate) fn pointer_below(&self, node: &Block, index: u64) -> Result<BlockPtr, PoolError> {
-        self.slot(node, index as usize % NODE_FANOUT)
+    /// The pointer to a block or node in the node above it, given with that node's pointer and
+    /// level; it may be a damage marker.
+    pub(crate) fn pointer_below(
+        &self,
+        of: (&BlockPtr, u8),
+        node: &Block,
+        index: u64,
+    ) -> Result<BlockPtr, PoolError> {
+        self.slot(of, node, index as usize % NODE_FANOUT)
     }
 
     pub(crate) fn top(&self) -> (BlockPtr, u8) {
@@ -299,6 +325,7 @@ impl<'a> Tree<'a> {
             tree: *self,
             range: range.start..end,
             unreadable: Unreadable::default(),
+            met: Met::default(),
             damaged,
             found,
         };
@@ -325,6 +352,7 @@ impl<'a> Tree<'a> {
                 && end_of(level, index) > freed_to
                 && ptr.birth > held.below(level, index)
         };
+        let mut met = Met::default();
         while !here.is_empty() {
             here.retain(|(ptr, index)| is_own(ptr, level, *index));
             let own = here.iter().filter(|(ptr, index)| ptr.birth > held.at(level, *index));
@@ -334,14 +362,19 @@ impl<'a> Tree<'a> {
             }
             let mut below = Vec::new();
             for (ptr, above) in &here {
-                let node = match self.pool.read_block(ptr).await {
+                let read = match met.note_any(ptr) {
+                    Ok(()) => self.pool.read_block(ptr).await,
+                    Err(source) => Err(self.damaged(ptr, source)),
+                };
+                let node = match read {
                     Err(error) if error.kind() == ErrorKind::Data => {
                         unreadable.insert(ptr.address(), error);
                         continue;
                     }
                     node => node?,
                 };
-                let children = self.children(&node, (level, *above), &mut unreadable).await;
+                let of = (ptr, &node);
+                let children = self.children(of, (level, *above), &mut unreadable).await;
                 for (index, (raw, child)) in (above * NODE_FANOUT as u64..).zip(children) {
                     if let Some((node, _)) = raw.damaged_node()
                         && is_own(&raw, level - 1, index)
@@ -365,17 +398,20 @@ impl<'a> Tree<'a> {
         Ok(unreadable.len() as u64)
     }
 
-    /// Every leaf of a range that is not a hole, in order, with its first block. Nodes are read
-    /// together; the range is short enough for all of its leaves to be in memory.
+    /// Every leaf of a range that is not a hole, in order, with its first block and its pointer.
+    /// Nodes are read together; the range is short enough for all of its leaves to be in memory.
     ///
     /// # Errors
     /// `Damaged` where a node of the range cannot be read.
-    pub async fn leaves(&self, range: Range<u64>) -> Result<Vec<(u64, Block)>, PoolError> {
+    pub async fn leaves(
+        &self,
+        range: Range<u64>,
+    ) -> Result<Vec<(u64, BlockPtr, Block)>, PoolError> {
         let inside = |start: u64, level| start < range.end && start + span(level) > range.start;
         if self.root.height == 0 {
             let mut leaf = BlockMut::zeroed();
             set_node_pointer(&mut leaf, 0, &self.root.ptr);
-            return Ok(vec![(0, leaf.freeze())]);
+            return Ok(vec![(0, self.root.ptr, leaf.freeze())]);
         }
         let mut here = vec![(0, self.root.ptr)];
         let mut nodes = Vec::new();
@@ -384,18 +420,18 @@ impl<'a> Tree<'a> {
             nodes = Vec::with_capacity(here.len());
             for some in here.chunks(NODES_TOGETHER) {
                 let ptrs: Vec<BlockPtr> = some.iter().map(|(_, ptr)| *ptr).collect();
-                for ((base, _), node) in some.iter().zip(self.pool.read_blocks(&ptrs).await) {
-                    nodes.push((*base, node?));
+                for ((base, ptr), node) in some.iter().zip(self.pool.read_blocks(&ptrs).await) {
+                    nodes.push((*base, *ptr, node?));
                 }
             }
             if level == 1 {
                 break;
             }
             here.clear();
-            for (base, node) in &nodes {
+            for (base, ptr, node) in &nodes {
                 for slot in 0..NODE_FANOUT {
                     let start = base + slot as u64 * span(level - 1);
-                    let mut child = self.slot(node, slot)?;
+                    let mut child = self.slot((ptr, level), node, slot)?;
                     if child.is_damaged() && inside(start, level - 1) {
                         child = self.resolve(child, level - 1, start / span(level - 1)).await?;
                     }
@@ -420,7 +456,7 @@ impl<'a> Tree<'a> {
             };
             let mut last = None;
             for index in (0..NODE_FANOUT).rev() {
-                let child = self.slot(&node, index)?;
+                let child = self.slot((&ptr, level), &node, index)?;
                 if !child.is_hole() {
                     last = Some((index, child));
                     break;
@@ -445,7 +481,7 @@ impl<'a> Tree<'a> {
                 here.iter().filter(|(ptr, _)| !ptr.is_hole()).map(|(ptr, base)| async move {
                     let node = self.pool.read_block(ptr).await.ok()?;
                     // Leaves are only wanted in the cache; holding all of them here could be much.
-                    (level > 1).then_some((node, *base))
+                    (level > 1).then_some((*ptr, node, *base))
                 });
             let nodes: Vec<_> = futures_util::stream::iter(reads)
                 .buffer_unordered(NODE_READS_IN_FLIGHT)
@@ -453,9 +489,9 @@ impl<'a> Tree<'a> {
                 .collect()
                 .await;
             here.clear();
-            for (node, base) in nodes {
+            for (ptr, node, base) in nodes {
                 for index in touched_slots(changes, base, level) {
-                    let Ok(child) = self.slot(&node, index) else { continue };
+                    let Ok(child) = self.slot((&ptr, level), &node, index) else { continue };
                     here.push((child, base + index as u64 * span(level - 1)));
                 }
             }
@@ -478,8 +514,8 @@ impl<'a> Tree<'a> {
         if let Some(last) = changes.last() {
             assert!(last.end() <= span(self.root.height), "changes lie inside the tree");
         }
-        let unreadable = Unreadable::default();
-        let mut job = Apply { tree: *self, out, home, past, delta: &mut delta, unreadable };
+        let (unreadable, met) = (Unreadable::default(), Met::default());
+        let mut job = Apply { tree: *self, out, home, past, delta: &mut delta, unreadable, met };
         let ptr = job.under(self.root.ptr, self.root.height, 0, changes).await?;
         Ok((TreeRoot { ptr, height: self.root.height }, delta))
     }
@@ -541,6 +577,7 @@ struct Scan<'t, 'f> {
     tree: Tree<'t>,
     range: Range<u64>,
     unreadable: Unreadable,
+    met: Met,
     /// Where damage is reported; without, it ends the scan.
     damaged: Option<&'f mut dyn FnMut(Range<u64>) -> bool>,
     found: &'f mut dyn FnMut(u64, BlockPtr) -> bool,
@@ -564,7 +601,10 @@ impl Scan<'_, '_> {
             let node = match found {
                 Ok(ptr) if ptr.is_hole() => return Ok(true),
                 Ok(ptr) if level == 0 => return Ok((self.found)(base, ptr)),
-                Ok(ptr) => self.tree.pool.read_block(&ptr).await,
+                Ok(ptr) => match self.met.note(&ptr, level) {
+                    Ok(()) => self.tree.pool.read_block(&ptr).await,
+                    Err(source) => Err(self.tree.damaged(&ptr, source)),
+                },
                 Err(error) => Err(error),
             };
             let node = match (node, &mut self.damaged) {
@@ -576,7 +616,7 @@ impl Scan<'_, '_> {
             for index in 0..NODE_FANOUT {
                 let child_base = base + index as u64 * span(level - 1);
                 // A pointer that cannot be is as good as one to an unreadable node.
-                let child = match (self.tree.slot(&node, index), &mut self.damaged) {
+                let child = match (self.tree.slot((&ptr, level), &node, index), &mut self.damaged) {
                     (Err(_), Some(_)) => ptr.damage_marker_of(level),
                     (child, _) => child?,
                 };

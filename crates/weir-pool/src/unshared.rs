@@ -19,6 +19,7 @@ use crate::error::PoolError;
 use crate::line::end_of;
 use crate::lost_nodes::{Marker, Unreadable};
 use crate::pool::Pool;
+use crate::sanity::Met;
 use crate::tree::Tree;
 
 /// Something that one tree has and the other has not.
@@ -97,6 +98,7 @@ pub struct Walk<'p> {
     started: bool,
     stack: Vec<Frame>,
     position: u64,
+    met: Met,
     /// Nodes that could not be read.
     damaged: u64,
     /// Nodes that were not found though this tree alone may have them: damage markers name them.
@@ -108,9 +110,17 @@ impl Pool {
     /// Starts a walk.
     pub fn unshared(&self, what: Unshared) -> Walk<'_> {
         let position = what.from;
-        let (stack, unreadable) = (Vec::new(), Unreadable::default());
-        let (damaged, kept) = (0, 0);
-        Walk { pool: self, what, started: false, stack, position, damaged, kept, unreadable }
+        Walk {
+            pool: self,
+            what,
+            started: false,
+            stack: Vec::new(),
+            position,
+            met: Met::default(),
+            damaged: 0,
+            kept: 0,
+            unreadable: Unreadable::default(),
+        }
     }
 }
 
@@ -161,11 +171,11 @@ impl Walk<'_> {
             frame.slot += 1;
             let tree = Tree::new(self.pool, self.what.root);
             let index = frame.index * NODE_FANOUT as u64 + slot as u64;
-            let child = tree.pointer_below(&frame.node, index);
+            let child = tree.pointer_below((&frame.ptr, level), &frame.node, index);
             let beside = match (&frame.beside, frame.lower) {
-                (Some(node), _) => {
-                    tree.pointer_below(node, index).map(|p| Beside::of(p, level - 1))
-                }
+                (Some(node), _) => tree
+                    .pointer_below((&frame.ptr, level), node, index)
+                    .map(|p| Beside::of(p, level - 1)),
                 (None, lower) if slot == 0 => Ok(lower),
                 (None, _) => Ok(Beside::Nothing),
             };
@@ -203,7 +213,7 @@ impl Walk<'_> {
         let (mut ptr, mut level) = (other.ptr, other.height);
         while level > height && !ptr.is_hole() {
             let Some(node) = self.read(&ptr).await? else { return Ok(None) };
-            let below = Tree::new(self.pool, other).pointer_below(&node, 0);
+            let below = Tree::new(self.pool, other).pointer_below((&ptr, level), &node, 0);
             let Some(below) = self.usable(below)? else { return Ok(None) };
             level -= 1;
             let Some(below) = self.resolve(below, (level, 0)).await? else { return Ok(None) };
@@ -335,6 +345,12 @@ impl Walk<'_> {
         mut after: Txg,
         found: &mut Vec<Found>,
     ) -> Result<(), PoolError> {
+        if let Err(error) = self.met.note(&ptr, level) {
+            tracing::error!(%error, "a tree leads to a node twice");
+            self.damaged += 1;
+            self.pass((level, index));
+            return Ok(());
+        }
         let beside_node = match beside {
             Beside::Root(other, its_level) if its_level == level => Some(other),
             _ => None,
@@ -379,13 +395,13 @@ impl Walk<'_> {
     /// Brings the nodes below a node that will be walked into the cache together.
     async fn read_ahead(&self, frame: &Frame) {
         let tree = Tree::new(self.pool, self.what.root);
-        let mut wanted = Vec::new();
+        let (of, mut wanted) = ((&frame.ptr, frame.level), Vec::new());
         for slot in 0..NODE_FANOUT as u64 {
             let index = frame.index * NODE_FANOUT as u64 + slot;
-            let child = tree.pointer_below(&frame.node, index).unwrap_or_default();
+            let child = tree.pointer_below(of, &frame.node, index).unwrap_or_default();
             let beside = frame.beside.as_ref();
-            let beside =
-                beside.map_or(BlockPtr::HOLE, |n| tree.pointer_below(n, index).unwrap_or_default());
+            let below = |node| tree.pointer_below(of, node, index).unwrap_or_default();
+            let beside = beside.map_or(BlockPtr::HOLE, below);
             let is_walked = child.kind == PtrKind::Node
                 && child != beside
                 && child.birth > frame.after

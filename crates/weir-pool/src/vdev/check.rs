@@ -177,9 +177,8 @@ impl Vdev {
         let rows = &self.rows.expect("the caller asked");
         let row_bytes = rows.row_bytes();
         let items = run.items();
-        let (first, last) = (&items[0], &items[items.len() - 1]);
-        let first_row = (run.start + first.at) / row_bytes;
-        let end_row = (run.start + last.end()).div_ceil(row_bytes);
+        let first_row = (run.start + items[0].at) / row_bytes;
+        let end_row = (run.start + items[0].at + run.len() as u64).div_ceil(row_bytes);
         let count = (end_row - first_row) as usize;
         let legs = self.read_strips(rows, scope, first_row, count).await;
         let mut stretch = Stretch::new(rows, first_row, legs, count);
