@@ -21,8 +21,8 @@ const AT_ONCE: usize = 2;
 /// Seconds per target in CI.
 const SHORT_SECONDS: u32 = 20;
 
-/// Of what initiators and targets send, which anybody on the network may, it is longer.
-const WIRE: [&str; 2] = ["iscsi_", "scsi_"];
+/// Targets that run longer: what anybody on the network may send, and whole pools.
+const WIRE: [&str; 3] = ["iscsi_", "scsi_", "forged"];
 const WIRE_SECONDS: u32 = 60;
 
 /// What to fuzz, and for how long.

@@ -9,6 +9,8 @@
 
 pub(crate) mod check;
 pub(crate) mod rescue;
+#[cfg(test)]
+mod tests;
 
 use std::io::{self, IsTerminal as _};
 use std::sync::Arc;
@@ -91,13 +93,23 @@ async fn open(
                 .with_action("give the guid that `weir pool import -d` lists"));
         }
     };
-    let mut overlays: Vec<Arc<Overlay>> = Vec::new();
+    let mut disks: Vec<Arc<dyn Device>> = Vec::new();
     for path in pool.disks.values() {
         match FileDevice::open(path, OpenMode::ReadOnly, 0) {
-            Ok(disk) => overlays.push(Arc::new(Overlay::new(Arc::new(disk)))),
+            Ok(disk) => disks.push(Arc::new(disk)),
             Err(error) => output::say(&format!("weir: left out: {error}")),
         }
     }
+    open_over(disks, force).await
+}
+
+/// Opens the pool on these disks, each under an overlay.
+async fn open_over(
+    disks: Vec<Arc<dyn Device>>,
+    force: bool,
+) -> Result<(Arc<Engine>, Vec<Arc<Overlay>>), ApiError> {
+    let overlays: Vec<Arc<Overlay>> =
+        disks.into_iter().map(|disk| Arc::new(Overlay::new(disk))).collect();
     let clock = Arc::new(SystemClock::default());
     let options = EngineOptions { memory_bytes: MEMORY_BYTES, clock, bug: PlantedBug::None };
     let disks = overlays.iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect();

@@ -10,7 +10,7 @@ use super::{Finding, Rule};
 use crate::command;
 
 /// Lowest layer first. The simulator comes after the binary: nothing that ships depends on it.
-const ORDER: [&str; 17] = [
+const ORDER: [&str; 18] = [
     "weir-base",
     "weir-codec",
     "weir-device",
@@ -26,6 +26,7 @@ const ORDER: [&str; 17] = [
     "weir-api",
     "weir-bench",
     "weir",
+    "weir-forge",
     "weir-sim",
     "xtask",
 ];

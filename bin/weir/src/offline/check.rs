@@ -43,7 +43,7 @@ pub(crate) struct CheckArgs {
 
 /// What was found.
 #[derive(Serialize)]
-struct Report {
+pub(super) struct Report {
     pool: String,
     guid: String,
     txg: u64,
@@ -141,7 +141,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), ApiError> {
     })
 }
 
-async fn check(engine: &Arc<Engine>) -> Result<Report, ApiError> {
+pub(super) async fn check(engine: &Arc<Engine>) -> Result<Report, ApiError> {
     let bar = super::progress(0);
     let verified = engine.verify(|scan| {
         bar.set_length(scan.total_bytes.max(scan.examined_bytes));
@@ -182,8 +182,8 @@ async fn check(engine: &Arc<Engine>) -> Result<Report, ApiError> {
     let account = |wrong: WrongAccount| Account {
         name: wrong.name,
         what: wrong.what,
-        counted_bytes: wrong.counted * PACK_BYTES as u64,
-        found_bytes: wrong.found * PACK_BYTES as u64,
+        counted_bytes: wrong.counted.saturating_mul(PACK_BYTES as u64),
+        found_bytes: wrong.found.saturating_mul(PACK_BYTES as u64),
     };
     report.wrong_accounts = accounts.into_iter().map(account).collect();
     let places = unless_lost(engine.check_places().await, lost)?;
@@ -207,7 +207,7 @@ fn unless_lost<T: Default>(found: Result<T, DatasetError>, lost: &mut u64) -> Re
     }
 }
 
-fn tell(report: &Report, json: bool) -> Result<(), ApiError> {
+pub(super) fn tell(report: &Report, json: bool) -> Result<(), ApiError> {
     if json {
         output::print(&output::json(report)?)?;
     } else {

@@ -9,6 +9,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
@@ -34,6 +35,9 @@ const EXTENTS: usize = 1024;
 
 /// Damaged ranges that are named; beyond it they are only counted.
 const DAMAGE_NAMED_MAX: usize = 64;
+
+/// Ranges below lost nodes that are known beforehand; of more, each record is tried.
+const UNREADABLE_MAX: usize = 65_536;
 
 #[derive(Debug, Args)]
 pub(crate) struct RescueArgs {
@@ -128,7 +132,12 @@ fn list(engine: &Engine, json: bool) -> Result<(), ApiError> {
     output::print(&damage::list(&damage))
 }
 
-async fn copy(engine: &Engine, name: &str, file: PathBuf, json: bool) -> Result<(), ApiError> {
+pub(super) async fn copy(
+    engine: &Engine,
+    name: &str,
+    file: PathBuf,
+    json: bool,
+) -> Result<(), ApiError> {
     let volume = engine.volume(name).map_err(|error| api_error(&error))?;
     let size_bytes = volume.size_bytes();
     let target = OpenOptions::new().write(true).create_new(true).open(&file).and_then(|target| {
@@ -136,8 +145,10 @@ async fn copy(engine: &Engine, name: &str, file: PathBuf, json: bool) -> Result<
         Ok(target)
     });
     let target = target.map_err(|error| file_error(&file, &error))?;
+    let unreadable = volume.unreadable(UNREADABLE_MAX).await.map_err(|error| api_error(&error))?;
     let mut copier = Copier {
         volume: &volume,
+        unreadable,
         target,
         progress: super::progress(volume.info().used_bytes),
         rescued: Rescued {
@@ -191,6 +202,8 @@ fn file_error(file: &std::path::Path, error: &io::Error) -> ApiError {
 
 struct Copier<'a> {
     volume: &'a Volume,
+    /// Ranges below lost nodes of its tree: no read of them is tried, as there may be terabytes.
+    unreadable: Vec<Range<u64>>,
     target: File,
     progress: ProgressBar,
     rescued: Rescued,
@@ -227,7 +240,19 @@ impl Copier<'_> {
         let mut buffer = vec![0; PIECE_BYTES as usize];
         let mut at = start;
         while at < start + len {
-            let piece = &mut buffer[..PIECE_BYTES.min(start + len - at) as usize];
+            let ahead = self.unreadable.iter().find(|range| range.end > at);
+            let (lost, next) = match ahead {
+                Some(range) if range.start <= at => (range.end.min(start + len), start + len),
+                Some(range) => (at, range.start.min(start + len)),
+                None => (at, start + len),
+            };
+            if lost > at {
+                self.lost(at, lost - at);
+                self.progress.inc(lost - at);
+                at = lost;
+                continue;
+            }
+            let piece = &mut buffer[..PIECE_BYTES.min(next - at) as usize];
             match self.volume.read(at, piece).await {
                 Ok(()) => self.put(at, piece)?,
                 Err(error) => self.copy_records(at, piece, error).await?,

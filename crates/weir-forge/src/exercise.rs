@@ -1,0 +1,243 @@
+//! Does with a pool what a server, `weir check` and `weir rescue` do with it. Errors are answers; a
+//! panic, or a call that never ends, is a finding.
+//!
+//! Not here: judging the answers.
+//!
+//! Invariant: every step is taken whatever the one before it answered.
+
+use std::cell::RefCell;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use weir_dataset::{
+    DatasetError, Engine, ReceiveSpec, Receiver, SendFrom, SendSpec, SnapshotId, Volume,
+};
+use weir_device::Overlay;
+
+use crate::sample::{Disks, import, options, send};
+
+/// Polls after which a call counts as one that never ends: memory disks answer at once.
+const POLLS_MAX: u32 = 100_000;
+/// Bytes read of each volume, in pieces, from places all over it.
+const READ_BYTES: usize = 16 << 10;
+const READS: u64 = 8;
+/// Steps after which a scan is stopped.
+const STEPS_MAX: u32 = 500;
+
+/// Runs a future to its end.
+pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    let mut context = std::task::Context::from_waker(futures_util::task::noop_waker_ref());
+    for _ in 0..POLLS_MAX {
+        if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
+            return done;
+        }
+    }
+    panic!("a call on memory disks never ends");
+}
+
+type Run = Pin<Box<dyn Future<Output = Result<(), DatasetError>>>>;
+
+/// An engine and its own loop, which goes on where the last call left it.
+pub(crate) struct Bench {
+    engine: Arc<Engine>,
+    /// `None` once it has ended.
+    run: RefCell<Option<Run>>,
+}
+
+impl Deref for Bench {
+    type Target = Arc<Engine>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.engine
+    }
+}
+
+impl Bench {
+    pub(crate) fn new(engine: Arc<Engine>) -> Self {
+        let own = Arc::clone(&engine);
+        let run = async move { own.run(|_| std::future::pending::<()>()).await };
+        Self { engine, run: RefCell::new(Some(Box::pin(run))) }
+    }
+}
+
+/// Runs a call beside the engine's own loop; `None` where that ends before: the pool is suspended.
+pub(crate) fn drive<T>(bench: &Bench, call: impl Future<Output = T>) -> Option<T> {
+    let mut run = bench.run.borrow_mut();
+    let mut call = std::pin::pin!(call);
+    now(std::future::poll_fn(|context| {
+        if let Poll::Ready(done) = call.as_mut().poll(context) {
+            return Poll::Ready(Some(done));
+        }
+        let Some(own) = run.as_mut() else { return Poll::Pending };
+        if own.as_mut().poll(context).is_ready() {
+            *run = None;
+            // What waits for a commit is told that none comes.
+            return match call.as_mut().poll(context) {
+                Poll::Ready(done) => Poll::Ready(Some(done)),
+                Poll::Pending => Poll::Ready(None),
+            };
+        }
+        Poll::Pending
+    }))
+}
+
+/// Opens the pool.
+///
+/// # Errors
+/// What the engine says.
+pub fn open(disks: &Disks, force: bool) -> Result<Arc<Engine>, DatasetError> {
+    now(Engine::open(disks.devices(), import(force), &options()))
+}
+
+/// Takes every step; 1 if an import went through, else 0: a judge of how deep a forgery gets.
+pub fn exercise(disks: &Disks) -> u32 {
+    let opened = [false, true].into_iter().find_map(|force| open(disks, force).ok());
+    let is_open = opened.is_some();
+    if let Some(bench) = opened.map(Bench::new) {
+        read_all(&bench);
+        use_it(&bench);
+        scrub(&bench);
+    }
+    check(disks);
+    u32::from(is_open)
+}
+
+/// A scrub, and a recount where there was damage.
+fn scrub(bench: &Bench) {
+    let _started = bench.scrub_start();
+    let sleeps = std::sync::atomic::AtomicU32::new(0);
+    // A scan sleeps between its steps; the last sleep is the wait for more work.
+    let sleep = |_| {
+        if sleeps.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > STEPS_MAX {
+            bench.stop();
+        }
+        std::future::ready(())
+    };
+    let _scanned = drive(bench, bench.run_scans(sleep));
+}
+
+/// `weir check`, and `weir rescue` of every volume.
+fn check(disks: &Disks) {
+    let overlays: Vec<Arc<Overlay>> =
+        disks.devices().into_iter().map(|disk| Arc::new(Overlay::new(disk))).collect();
+    let devices = overlays.iter().map(|disk| Arc::clone(disk) as _).collect();
+    let Ok(engine) = now(Engine::open(devices, import(false), &options())) else { return };
+    let bench = Bench::new(engine);
+    overlays.iter().for_each(|overlay| overlay.freeze());
+    read_all(&bench);
+    let _answers = (
+        drive(&bench, bench.verify(|_| ())).map(|done| done.is_ok()),
+        drive(&bench, bench.check_live_bytes()).map(|done| done.is_ok()),
+        drive(&bench, bench.check_references()).map(|done| done.is_ok()),
+        drive(&bench, bench.check_accounts()).map(|done| done.is_ok()),
+        drive(&bench, bench.check_places()).map(|done| done.is_ok()),
+    );
+}
+
+fn read_all(bench: &Bench) {
+    for volume in bench.volumes() {
+        read(bench, &volume);
+        let name = volume.info().name;
+        let snapshots = drive(bench, bench.snapshots(&name));
+        for snapshot in snapshots.into_iter().flatten().flatten() {
+            let id = SnapshotId { volume: name.clone(), name: snapshot.name };
+            if let Ok(view) = bench.open_snapshot(&id) {
+                read(bench, &view);
+            }
+        }
+    }
+}
+
+fn read(bench: &Bench, volume: &Volume) {
+    let size = volume.size_bytes();
+    let _extents = drive(bench, volume.extents(0, size, 1000));
+    let mut out = vec![0; READ_BYTES];
+    for n in 0..READS {
+        let at = size / READS * n / 4096 * 4096;
+        let len = (size - at).min(READ_BYTES as u64) as usize;
+        let _read = drive(bench, volume.read(at, &mut out[..len]));
+    }
+}
+
+/// What asks for the relations of datasets.
+fn relate(bench: &Bench, name: &str) {
+    let snapshots = drive(bench, bench.snapshots(name));
+    let names: Vec<String> =
+        snapshots.into_iter().flatten().flatten().map(|snapshot| snapshot.name).collect();
+    for snapshot in &names {
+        let id = SnapshotId { volume: name.to_owned(), name: snapshot.clone() };
+        let _marked = drive(bench, bench.create_bookmark(&id, snapshot));
+        let _freed = drive(bench, bench.freed_by(name, std::slice::from_ref(snapshot)));
+        for from in [None, names.first()] {
+            let older = from.map(|name| SnapshotId { name: name.clone(), ..id.clone() });
+            let from = older.map(SendFrom::Snapshot);
+            let spec = SendSpec { snapshot: id.clone(), from, resume: None };
+            let _sent = drive(bench, send(bench, &spec));
+        }
+    }
+    if let Some(first) = names.first() {
+        let id = SnapshotId { volume: name.to_owned(), name: first.clone() };
+        let _clone = drive(bench, bench.clone_snapshot(&id, "another"));
+        let _promoted = drive(bench, bench.promote("another"));
+    }
+    let _promoted = drive(bench, bench.promote(name));
+}
+
+/// Writes, trims, snapshots, resizes, clones, cleans and destroys.
+fn use_it(bench: &Bench) {
+    for volume in bench.volumes() {
+        let size = volume.size_bytes();
+        let name = volume.info().name;
+        for (at, len) in [(0, 8192), (50 * 4096, 4096), (size.saturating_sub(8192), 8192)] {
+            let at = at / 4096 * 4096;
+            let _write = drive(bench, volume.write(at, &vec![0x5a; len]));
+        }
+        let _zero = drive(bench, volume.zero(130 * 4096, 3 * 4096));
+        let _flush = drive(bench, bench.flush(&volume));
+        let _commit = drive(bench, bench.commit());
+        let _zero = drive(bench, volume.zero(0, size));
+        let snapshot = [SnapshotId { volume: name.clone(), name: "new".to_owned() }];
+        let _snapshot = drive(bench, bench.create_snapshots(&snapshot));
+        relate(bench, &name);
+        let _resize = drive(bench, bench.resize_volume(&name, size + (1 << 20)));
+    }
+    commits(bench, 3);
+    let names: Vec<String> = bench.volumes().iter().map(|volume| volume.info().name).collect();
+    for name in &names {
+        let _rollback = drive(bench, bench.destroy_snapshots(name, &["one".to_owned()]));
+        let _destroy = drive(bench, bench.destroy_volume(name, true));
+    }
+    commits(bench, 6);
+}
+
+fn commits(bench: &Bench, count: usize) {
+    for _ in 0..count {
+        let _commit = drive(bench, bench.commit());
+    }
+}
+
+/// Receives streams into the pool, one after the other; returns how many were received whole.
+pub fn receive(disks: &Disks, streams: &[Vec<u8>]) -> u32 {
+    let Ok(engine) = open(disks, false) else { return 0 };
+    let bench = Bench::new(engine);
+    let mut received = 0;
+    for stream in streams {
+        for dry_run in [true, false] {
+            let spec = ReceiveSpec { volume: "into".to_owned(), roll_back: true, dry_run };
+            let mut receiver = Receiver::new(Arc::clone(&bench), spec);
+            let mut parts = stream.chunks(64 << 10);
+            let whole =
+                parts.all(|part| matches!(drive(&bench, receiver.push(part)), Some(Ok(()))));
+            if whole {
+                let done = drive(&bench, receiver.finish());
+                received += u32::from(matches!(done, Some(Ok(_))));
+            }
+        }
+    }
+    read_all(&bench);
+    use_it(&bench);
+    received
+}

@@ -1,0 +1,214 @@
+//! A small pool with something of everything: volumes of several record sizes, snapshots, clones,
+//! shared blocks, segments that were cleaned, and log batches that no txg has committed yet.
+//!
+//! Not here: what is changed in it (forgery), what is done with it (exercise).
+//!
+//! Invariant: nothing is random.
+
+use std::sync::Arc;
+
+use weir_base::{Guid, SystemClock};
+use weir_dataset::{
+    DatasetError, Engine, EngineOptions, PropertyChange, SendFrom, SendSpec, SnapshotId, VolumeSize,
+};
+use weir_device::{Device, Durability, IoBuf, MemoryDevice, Overlay};
+use weir_format::layout::LABEL_BYTES;
+use weir_format::{Compression, RecordSize, VdevKind, VdevRole};
+use weir_pool::{CreateOptions, ImportOptions, PlantedBug, VdevSpec};
+
+use crate::exercise::{Bench, drive, now};
+
+const BLOCK: u64 = 4096;
+const SECTOR: u64 = 4096;
+const LOG_BYTES: u64 = 64 << 10;
+/// Caches and dirty tables of the sample and of what is done with it.
+pub(crate) const MEMORY_BYTES: u64 = 2 << 20;
+
+/// A pool's disks: those of a sample, which stay as they are, and what was forged over them.
+#[derive(Clone)]
+pub struct Disks {
+    sample: Vec<Arc<dyn Device>>,
+    forged: Vec<(usize, u64, Vec<u8>)>,
+}
+
+impl Disks {
+    pub(crate) fn read(&self, disk: usize, at: u64, len: usize) -> Vec<u8> {
+        let end = at + len as u64;
+        let start = at - at % SECTOR;
+        let whole = (end.next_multiple_of(SECTOR) - start) as usize;
+        let (done, buf) = now(self.sample[disk].read_at(start, IoBuf::zeroed(whole)));
+        done.expect("a disk in memory");
+        let mut bytes = buf[(at - start) as usize..][..len].to_vec();
+        for (_, from, forged) in self.forged.iter().filter(|(of, ..)| *of == disk) {
+            let (first, last) = (at.max(*from), end.min(from + forged.len() as u64));
+            if first < last {
+                let part = &forged[(first - from) as usize..(last - from) as usize];
+                bytes[(first - at) as usize..(last - at) as usize].copy_from_slice(part);
+            }
+        }
+        bytes
+    }
+
+    pub(crate) fn write(&mut self, disk: usize, at: u64, bytes: &[u8]) {
+        let start = at - at % SECTOR;
+        let end = (at + bytes.len() as u64).next_multiple_of(SECTOR);
+        let mut whole = self.read(disk, start, (end - start) as usize);
+        whole[(at - start) as usize..][..bytes.len()].copy_from_slice(bytes);
+        self.forged.push((disk, start, whole));
+    }
+
+    /// Disks that hold these bytes; what is written to them leaves no trace here.
+    pub fn devices(&self) -> Vec<Arc<dyn Device>> {
+        let device = |(n, disk): (usize, &Arc<dyn Device>)| {
+            let overlay = Overlay::new(Arc::clone(disk));
+            for (_, at, bytes) in self.forged.iter().filter(|(of, ..)| *of == n) {
+                let mut buf = IoBuf::zeroed(bytes.len());
+                buf.copy_from_slice(bytes);
+                let write =
+                    overlay.write_at(*at, Arc::new(buf), 0..bytes.len(), Durability::Cached);
+                now(write).expect("an overlay");
+            }
+            Arc::new(overlay) as Arc<dyn Device>
+        };
+        self.sample.iter().enumerate().map(device).collect()
+    }
+}
+
+pub(crate) fn options() -> EngineOptions {
+    let clock = Arc::new(SystemClock::default());
+    EngineOptions { memory_bytes: MEMORY_BYTES, clock, bug: PlantedBug::None }
+}
+
+pub(crate) fn import(force: bool) -> ImportOptions {
+    ImportOptions { force, opening: Guid(0x1234_5678), waits_for_all: true }
+}
+
+fn noise(seed: u64, blocks: u64) -> Vec<u8> {
+    let mut rng = crate::Rng::new(seed);
+    (0..blocks * BLOCK / 8).flat_map(|_| rng.number().to_le_bytes()).collect()
+}
+
+/// The sample on a vdev of this kind.
+pub fn sample(kind: VdevKind) -> Disks {
+    // Small, so that the cleaner has to work.
+    let (legs, area) = match kind {
+        VdevKind::Disk => (1, 3 << 20),
+        VdevKind::Mirror => (2, 3 << 20),
+        _ => (3, 3 << 19),
+    };
+    let len = (2 * LABEL_BYTES + LOG_BYTES) as usize + area;
+    let devices: Vec<Arc<dyn Device>> = (0..legs)
+        .map(|n| Arc::new(MemoryDevice::new(format!("disk{n}"), len)) as Arc<dyn Device>)
+        .collect();
+    let (role, disks) = (VdevRole::Data, devices.clone());
+    let sizes = CreateOptions {
+        segment_bytes: Some(64 << 10),
+        strip_bytes: Some(4096),
+        log_bytes: Some(LOG_BYTES),
+        disk_bytes_min: Some(2 * LABEL_BYTES),
+    };
+    let mut next = 0;
+    let mut guid = || {
+        next += 1;
+        Guid(next)
+    };
+    let vdevs = [VdevSpec { kind, role, disks }];
+    let engine = now(Engine::create("tank", &vdevs, sizes, &options(), &mut guid));
+    let engine = engine.expect("a sound pool");
+    let bench = Bench::new(engine);
+    drive(&bench, fill(&bench)).expect("it goes on").expect("a sound pool");
+    drop(bench);
+    // Once more: the log goes on in a new epoch.
+    let engine = now(Engine::open(devices.clone(), import(false), &options()));
+    let engine = engine.expect("a sound pool");
+    let bench = Bench::new(engine);
+    drive(&bench, log(&bench)).expect("it goes on").expect("a sound pool");
+    drop(bench);
+    Disks { sample: devices, forged: Vec::new() }
+}
+
+/// Changes that are in the log alone.
+async fn log(engine: &Arc<Engine>) -> Result<(), DatasetError> {
+    let plain = engine.volume("plain")?;
+    plain.write(40 * BLOCK, &noise(77, 2)).await?;
+    engine.flush(&plain).await?;
+    plain.zero(10 * BLOCK, 5 * BLOCK).await?;
+    engine.flush(&plain).await
+}
+
+fn id(volume: &str, name: &str) -> SnapshotId {
+    SnapshotId { volume: volume.to_owned(), name: name.to_owned() }
+}
+
+async fn fill(engine: &Arc<Engine>) -> Result<(), DatasetError> {
+    let lz4 = PropertyChange::Compression(Some(Compression::Lz4));
+    let size = |blocks: u64, shift| VolumeSize {
+        bytes: blocks * BLOCK,
+        record: RecordSize::from_shift(shift).expect("a record size"),
+    };
+    engine.create_volume_with("plain", size(1 << 22, 0), std::slice::from_ref(&lz4)).await?;
+    let dedupe = PropertyChange::Dedupe(Some(true));
+    engine.create_volume_with("dedupe", size(300, 0), &[lz4.clone(), dedupe]).await?;
+    engine.create_volume_with("large", size(256, 1), &[lz4]).await?;
+    let (plain, dedupe) = (engine.volume("plain")?, engine.volume("dedupe")?);
+    let large = engine.volume("large")?;
+    for at in [0, 50, 130, 1000, 4000] {
+        plain.write(at * BLOCK, &noise(at, 9)).await?;
+    }
+    large.write(0, &noise(5, 20)).await?;
+    engine.commit().await?;
+    engine.create_snapshots(&[id("plain", "one"), id("large", "one")]).await?;
+    for at in [0, 60, 200] {
+        dedupe.write(at * BLOCK, &noise(5, 8)).await?;
+        engine.commit().await?;
+    }
+    plain.write(52 * BLOCK, &noise(6, 4)).await?;
+    engine.create_snapshots(&[id("plain", "two")]).await?;
+    engine.clone_snapshot(&id("plain", "one"), "clone").await?;
+    let clone = engine.volume("clone")?;
+    clone.write(51 * BLOCK, &noise(8, 3)).await?;
+    engine.commit().await?;
+    engine.create_snapshots(&[id("clone", "own")]).await?;
+    // Rewrites until segments are cleaned: most of what they hold is dead, some lives on.
+    for round in 0..60_u64 {
+        plain.write((2000 + round % 3 * 40) * BLOCK, &noise(100 + round, 6)).await?;
+        plain.write((3000 + round) * BLOCK, &noise(400 + round, 1)).await?;
+        engine.commit().await?;
+    }
+    engine.create_snapshots(&[id("plain", "three")]).await?;
+    engine.destroy_snapshots("plain", &["two".to_owned()]).await?;
+    engine.commit().await
+}
+
+/// Streams of the sample, each to be received after the ones before it: all of a snapshot, and the
+/// difference to a later one.
+pub fn streams_of(disks: &Disks) -> Vec<Vec<u8>> {
+    let (one, three) = (id("plain", "one"), id("plain", "three"));
+    let later = SendFrom::Snapshot(one.clone());
+    let specs = [
+        SendSpec { snapshot: one, from: None, resume: None },
+        SendSpec { snapshot: three, from: Some(later), resume: None },
+    ];
+    let sent = now(async {
+        let engine = Engine::open(disks.devices(), import(false), &options()).await?;
+        let mut streams = Vec::new();
+        for spec in specs {
+            streams.push(send(&engine, &spec).await?);
+        }
+        Ok::<_, DatasetError>(streams)
+    });
+    sent.expect("a sound pool")
+}
+
+/// The bytes of a stream.
+pub(crate) async fn send(engine: &Engine, spec: &SendSpec) -> Result<Vec<u8>, DatasetError> {
+    let sending = engine.prepare_send(spec)?;
+    let mut bytes = Vec::new();
+    engine
+        .send(&sending, async |part| {
+            bytes.extend(part);
+            Ok(())
+        })
+        .await?;
+    Ok(bytes)
+}
