@@ -355,7 +355,7 @@ pub(crate) fn change(content: &mut [u8], at: usize, rng: &mut Rng) {
         2 => old.wrapping_sub(1),
         3 => rng.number(),
         4 => old.wrapping_add(rng.number() % 4096),
-        5 if at % 128 == 0 && len == BLOCK_BYTES => {
+        5 if at.is_multiple_of(128) && len == BLOCK_BYTES => {
             // Every slot leads to one place: a few such nodes make a walk of any length.
             let slot: [u8; 32] = *content[at / 32 * 32..].first_chunk().expect("a slot");
             content.as_chunks_mut().0.iter_mut().for_each(|place| *place = slot);

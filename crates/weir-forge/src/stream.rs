@@ -49,7 +49,7 @@ fn seal(preamble: &[u8], frames: &[Frame]) -> Vec<u8> {
 /// Changes a stream: a field of a frame, or which frames there are.
 pub fn forge_stream(stream: &[u8], rng: &mut Rng) -> Vec<u8> {
     let mut frames = frames(stream);
-    for _ in 0..1 + rng.below(3) {
+    for _ in 0..=rng.below(3) {
         let (at, other) = (rng.below(frames.len()), rng.below(frames.len()));
         let len = rng.below(frames[at].1.len());
         match rng.below(12) {

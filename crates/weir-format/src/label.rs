@@ -334,7 +334,9 @@ impl Label {
             let nothing_left = kind == VdevKind::Disk && disk_bytes == 0 && count == 0;
             return if nothing_left { Ok(VdevConfig::REMOVED) } else { Err(r.bad("role", number)) };
         }
-        if disk_bytes < segments_offset(log_bytes) + LABEL_BYTES || disk_bytes > 1 << 60 {
+        // The second label is read from the end of it.
+        let whole = disk_bytes.is_multiple_of(u64::from(STRIP_BYTES_MIN));
+        if disk_bytes < segments_offset(log_bytes) + LABEL_BYTES || disk_bytes > 1 << 60 || !whole {
             return Err(r.bad("disk_bytes", disk_bytes));
         }
         if role == VdevRole::Spare && kind != VdevKind::Disk {
