@@ -157,7 +157,7 @@ fn summary() -> Summary {
         offset_units: n * 64,
         at_units: n * 7,
         stored_units: 64,
-        owner: BlockOwner { dataset: DatasetId(3), level: n as u8, index: 1 << 40 },
+        owner: BlockOwner { dataset: DatasetId(3), level: n as u8, index: 1 << 20 },
         birth: Txg(77 + u64::from(n)),
         checksum: u64::MAX - u64::from(n),
     };
@@ -502,7 +502,8 @@ fn payload_that_looks_like_a_batch_is_none() {
     // In the content of the outer batch it begins where the second unit of 4 KiB does.
     let before = 8 * log::SECTOR_CONTENT_BYTES - log::HEADER_BYTES - log::RECORD_BYTES;
     let mut payload = noise(3 * BLOCK_BYTES);
-    payload[before..before + content.len()].copy_from_slice(&content);
+    let len = log::HEADER_BYTES + log::RECORD_BYTES;
+    payload[before..before + len].copy_from_slice(&content[..len]);
     let mut outer = log::BatchBuilder::default();
     outer.push_write(Lsn(1), Txg(5), DatasetId(2), 0, [&payload[..]].into_iter());
     let packed = outer.pack();
