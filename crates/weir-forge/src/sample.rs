@@ -80,7 +80,7 @@ pub(crate) fn options() -> EngineOptions {
 }
 
 pub(crate) fn import(force: bool) -> ImportOptions {
-    ImportOptions { force, opening: Guid(0x1234_5678), waits_for_all: true }
+    ImportOptions { force, opening: Guid(0x1234_5678), waits_for_all: true, owner: None }
 }
 
 fn noise(seed: u64, blocks: u64) -> Vec<u8> {
