@@ -60,6 +60,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use weir_api::door::{GROUP, socket_group};
 use weir_api::listen::Protection;
 use weir_api::tls::Tls;
 use weir_api::types::EventLevel;
@@ -67,6 +68,7 @@ use weir_api::{Address, ApiError};
 use weir_base::ErrorKind;
 use weir_base::private::check_dir;
 use weir_base::size::Human;
+use weir_serve::AllowList;
 
 use control::{Clients, Manager};
 use files::{CallerFiles, NamedDirs};
@@ -87,6 +89,8 @@ pub(crate) struct ServeOptions {
     pub(crate) default_api_socket: Option<PathBuf>,
     /// Where NBD listens; never empty, no address twice.
     pub(crate) nbd: Vec<Address>,
+    /// Who may use it.
+    pub(crate) nbd_clients: NbdClients,
     /// Where iSCSI listens; no address twice.
     pub(crate) iscsi: Vec<Address>,
     /// Where other servers may reach this one, if they may.
@@ -103,6 +107,15 @@ pub(crate) struct ServeOptions {
     pub(crate) log: &'static str,
     /// Make a small pool to play with if there is none.
     pub(crate) demo: bool,
+}
+
+/// Who may use NBD.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NbdClients {
+    /// Over TCP.
+    pub(crate) allowed: AllowList,
+    /// Over unix sockets, beside the user of the server, if the command line names it.
+    pub(crate) group: Option<String>,
 }
 
 /// How other servers reach this one.
@@ -134,10 +147,14 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), ApiError> {
     let protection = Protection { tls: tls.clone(), open: options.api_open };
     let bind_api = |at: &Address| weir_api::Listener::bind_protected(at, &protection);
     let api: Vec<_> = options.api.iter().map(bind_api).collect::<Result<_, _>>()?;
-    let bind = |all: &[Address], port| all.iter().map(|at| bind(at, port)).collect();
-    let nbd: Result<Vec<_>, ApiError> = bind(&options.nbd, weir_nbd::DEFAULT_PORT);
-    let iscsi: Result<Vec<_>, ApiError> = bind(&options.iscsi, weir_iscsi::DEFAULT_PORT);
-    let data = Listeners { nbd: nbd?, iscsi: iscsi? };
+    let bind = |all: &[Address], port, clients: &weir_serve::Clients| {
+        all.iter().map(|at| bind(at, port, clients.clone())).collect::<Result<Vec<_>, _>>()
+    };
+    let nbd = bind(&options.nbd, weir_nbd::DEFAULT_PORT, &nbd_clients(&options.nbd_clients)?)?;
+    // Targets name their initiators.
+    let anyone = weir_serve::Clients::default();
+    let iscsi = bind(&options.iscsi, weir_iscsi::DEFAULT_PORT, &anyone)?;
+    let data = Listeners { nbd, iscsi };
     // The command line asks for a certificate where peers are listened for.
     let peers =
         options.peers.as_ref().zip(tls.as_ref()).map(|(peers, tls)| {
@@ -325,14 +342,39 @@ fn serve_data(data: Listeners, state_dir: &Path, memory: MemoryPlan) -> Result<C
     Ok(Clients { exports, nbd, targets, iscsi, budgets })
 }
 
-fn bind(address: &Address, port: u16) -> Result<weir_serve::Listener, ApiError> {
+/// Who may connect to NBD, with the number of the group.
+fn nbd_clients(clients: &NbdClients) -> Result<weir_serve::Clients, ApiError> {
+    let group = match &clients.group {
+        // Without such a group the sockets are for the user of the server.
+        None => socket_group(GROUP),
+        Some(name) => Some(socket_group(name).ok_or_else(|| {
+            let message = format!("--nbd-group {name}: this server cannot give sockets to it");
+            ApiError::new(ErrorKind::Invalid, message).with_action(format!(
+                "groupadd --system {name}, and start the server as root or with that group"
+            ))
+        })?),
+    };
+    Ok(weir_serve::Clients { addresses: Some(clients.allowed.clone()), group })
+}
+
+fn bind(
+    address: &Address,
+    port: u16,
+    clients: weir_serve::Clients,
+) -> Result<weir_serve::Listener, ApiError> {
     let address = match address {
         Address::Unix(path) => format!("unix:{}", path.display()),
         Address::Tcp { .. } => format!("tcp:{address}"),
     };
     weir_serve::Address::parse(&address, port)
-        .and_then(|address| weir_serve::Listener::bind(&address))
-        .map_err(|error| ApiError::new(error.kind(), error.to_string()))
+        .and_then(|address| weir_serve::Listener::bind_for(&address, clients))
+        .map_err(|error| {
+            let refused = ApiError::new(error.kind(), error.to_string());
+            match error.action() {
+                Some(action) => refused.with_action(action),
+                None => refused,
+            }
+        })
 }
 
 fn internal(what: &str, error: &dyn std::fmt::Display) -> ApiError {

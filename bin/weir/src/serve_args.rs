@@ -4,7 +4,8 @@
 //!
 //! Invariants:
 //! - every value is checked before a socket, a directory or a disk is touched;
-//! - nothing listens beyond this machine unless an address says so.
+//! - nothing listens beyond this machine unless an address says so;
+//! - NBD over TCP takes no client whose address is not named.
 
 use std::collections::HashSet;
 use std::fs;
@@ -18,9 +19,10 @@ use weir_api::place::{
 use weir_api::{Address, ApiError};
 use weir_base::limits::MEMORY_BYTES_MIN;
 use weir_base::{ErrorKind, size};
+use weir_serve::AllowList;
 
 use crate::serve::memory::{self, MemoryPlan};
-use crate::serve::{PeerOptions, ServeOptions};
+use crate::serve::{NbdClients, PeerOptions, ServeOptions};
 
 /// Part of the machine's memory used unless told otherwise, in percent.
 const MEMORY_PERCENT: u64 = 25;
@@ -42,9 +44,17 @@ pub(crate) struct ServeArgs {
     /// unix:$XDG_RUNTIME_DIR/weir/api.sock]
     #[arg(long = "api", id = "serve_api", value_name = "HOST:PORT|unix:PATH")]
     api: Vec<String>,
-    /// Where NBD listens; may be repeated [default: unix:STATE/nbd.sock and 127.0.0.1:10809]
+    /// Where NBD listens; may be repeated. TCP, loopback included, needs --nbd-allow [default:
+    /// unix:STATE/nbd.sock, and 127.0.0.1:10809 with --nbd-allow]
     #[arg(long, value_name = "HOST:PORT|unix:PATH")]
     nbd: Vec<String>,
+    /// Addresses whose users and programs may read and write every export over TCP: 127.0.0.1, or
+    /// networks such as 10.0.0.0/24, separated by commas; may be repeated
+    #[arg(long, value_name = "ADDRESS[/BITS]", value_delimiter = ',')]
+    nbd_allow: Vec<String>,
+    /// Group whose members may use the unix sockets of NBD [default: weir, where there is one]
+    #[arg(long, value_name = "GROUP")]
+    nbd_group: Option<String>,
     /// Where iSCSI listens, each address a portal of all targets; may be repeated; nowhere unless
     /// this is given
     #[arg(long, value_name = "HOST:PORT")]
@@ -123,8 +133,12 @@ impl ServeArgs {
         let api_socket = if has_socket { None } else { Some(default_api_socket()?) };
         api.extend(api_socket.iter().cloned().map(Address::Unix));
         let mut nbd = addresses(&self.nbd, NBD_PORT)?;
+        let allowed = allow_list(&self.nbd_allow)?;
         if nbd.is_empty() {
-            nbd = vec![Address::loopback(NBD_PORT), Address::Unix(state_dir.join(NBD_SOCKET))];
+            nbd.push(Address::Unix(state_dir.join(NBD_SOCKET)));
+            if !allowed.is_empty() {
+                nbd.insert(0, Address::loopback(NBD_PORT));
+            }
         }
         let iscsi = addresses(&self.iscsi, ISCSI_PORT)?;
         if let Some(unix) = iscsi.iter().find(|at| matches!(at, Address::Unix(_))) {
@@ -146,6 +160,8 @@ impl ServeArgs {
         let disk_dirs = self.disk_dir.iter().map(|dir| absolute(dir)).collect::<Result<_, _>>()?;
         let listen = peers.iter().map(|peers| &peers.listen);
         refuse_twice(api.iter().chain(&nbd).chain(&iscsi).chain(listen))?;
+        let nbd_clients = NbdClients { allowed, group: self.nbd_group };
+        refuse_nbd_for_nobody(&nbd, &nbd_clients)?;
         let machine_bytes = machine_bytes();
         let total_bytes = memory_bytes(self.memory.as_deref(), machine_bytes)?;
         let dedupe_bytes = dedupe_bytes(self.dedupe_memory.as_deref(), machine_bytes, total_bytes)?;
@@ -156,6 +172,7 @@ impl ServeArgs {
             api,
             default_api_socket: api_socket,
             nbd,
+            nbd_clients,
             iscsi,
             peers,
             tls,
@@ -181,6 +198,27 @@ fn addresses(given: &[String], port: u16) -> Result<Vec<Address>, ApiError> {
         tcp @ Address::Tcp { .. } => Ok(tcp),
     };
     given.iter().map(one).collect()
+}
+
+fn allow_list(entries: &[String]) -> Result<AllowList, ApiError> {
+    AllowList::parse(entries.iter().map(String::as_str)).map_err(|error| {
+        ApiError::new(error.kind(), format!("--nbd-allow: {error}"))
+            .with_action("name clients by address: --nbd-allow 127.0.0.1,10.0.0.0/24")
+    })
+}
+
+/// Refuses NBD over TCP that every user and program on the network could reach.
+fn refuse_nbd_for_nobody(nbd: &[Address], clients: &NbdClients) -> Result<(), ApiError> {
+    let tcp = nbd.iter().find(|at| matches!(at, Address::Tcp { .. }));
+    let Some(address) = tcp.filter(|_| clients.allowed.is_empty()) else { return Ok(()) };
+    let message = format!(
+        "NBD on {address} would let every user and program that reaches it read and write all \
+         exports"
+    );
+    Err(ApiError::new(ErrorKind::Invalid, message).with_action(format!(
+        "weir serve --nbd {address} --nbd-allow 127.0.0.1 for this machine, or with a network such \
+         as 10.0.0.0/24"
+    )))
 }
 
 fn refuse_twice<'a>(all: impl Iterator<Item = &'a Address>) -> Result<(), ApiError> {
@@ -316,7 +354,7 @@ mod tests {
         let socket = default_api_socket().unwrap();
         assert_eq!(text(&options.api), format!("unix:{}", socket.display()));
         assert_eq!(options.default_api_socket, Some(socket));
-        assert_eq!(text(&options.nbd), "127.0.0.1:10809 unix:/s/nbd.sock");
+        assert_eq!(text(&options.nbd), "unix:/s/nbd.sock");
         assert_eq!((options.log, options.demo), ("info", false));
         assert!(options.memory.total_bytes >= MEMORY_BYTES_MIN);
     }
@@ -326,7 +364,7 @@ mod tests {
         let other = options(&["--state", "/s", "--api", "unix:/s/a"]).unwrap();
         assert_eq!(other.api, [Address::Unix("/s/a".into())]);
         let line = ["--demo", "--nbd", "unix:n", "--nbd", "0.0.0.0", "--api", "[::1]:1"];
-        let options = options(&line).unwrap();
+        let options = options(&[&line[..], &["--nbd-allow", "10.0.0.0/8"]].concat()).unwrap();
         let here = std::env::current_dir().unwrap();
         assert_eq!(options.state_dir, here.join("weir-demo"));
         assert_eq!(options.nbd[0], Address::Unix(here.join("n")));
@@ -336,11 +374,26 @@ mod tests {
         assert_eq!(options.api[0].to_string(), "[::1]:1");
     }
 
+    // Every local user read every volume over loopback.
+    #[test]
+    fn nbd_over_tcp_without_named_clients_is_refused_with_the_option() {
+        for address in ["127.0.0.1:1", "0.0.0.0", "[::1]"] {
+            let error = options(&["--state", "/s", "--nbd", address]).expect_err(address);
+            assert_eq!(error.kind, ErrorKind::Invalid);
+            assert!(error.action.contains("--nbd-allow"), "{}", error.action);
+        }
+        let allowed = options(&["--state", "/s", "--nbd-allow", "127.0.0.1,10.0.0.0/24"]).unwrap();
+        assert_eq!(allowed.nbd_clients.allowed.to_string(), "127.0.0.1/32,10.0.0.0/24");
+        let listens: Vec<_> = allowed.nbd.iter().map(ToString::to_string).collect();
+        assert_eq!(listens, ["127.0.0.1:10809", "unix:/s/nbd.sock"]);
+    }
+
     #[test]
     fn wrong_values_are_named() {
         for (line, part) in [
             (["--api", "host:x"], "host:x"),
             (["--nbd", "unix:"], "unix:"),
+            (["--nbd-allow", "10.0.0.7/24"], "10.0.0.0/24"),
             (["--memory", "10GG"], "10GG"),
             (["--memory", "0"], "64MiB"),
             (["--memory", "-1"], "negative"),

@@ -202,6 +202,7 @@ fn ports_in_use() {
         (&free_api, &nbd, &nbd),
     ] {
         let words = ["serve", "--api", api, "--nbd", nbd, "--state", &state];
+        let words = [&words[..], &["--nbd-allow", "127.0.0.1"]].concat();
         no_start(&words).fails(code::BUSY, &[wrong, "try: "]);
     }
     fs::write(all.dirs.short("file"), "precious").unwrap();
@@ -220,9 +221,11 @@ fn ports_in_use() {
 fn no_permission() {
     let dirs = Dirs::new();
     // Everything but the disk itself may be reached by anybody.
-    fs::set_permissions(dirs.short(""), Permissions::from_mode(0o777)).unwrap();
+    fs::set_permissions(dirs.short(""), Permissions::from_mode(0o755)).unwrap();
     let mut command = dirs.serve();
     if rustix::process::geteuid().is_root() {
+        // The sockets are in a directory of the user of the server.
+        std::os::unix::fs::chown(dirs.short(""), Some(65534), None).unwrap();
         // Root may do everything, so the server is run as nobody.
         let copy = dirs.short("weir");
         fs::copy(WEIR, &copy).unwrap();

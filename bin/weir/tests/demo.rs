@@ -26,7 +26,8 @@ impl Demo {
         let log = dirs.file(name);
         let api = format!("unix:{}", dirs.short("api").display());
         let mut command = Command::new(WEIR);
-        command.args(["serve", "--demo", "--nbd", nbd, "--api", &api]);
+        command.args(["serve", "--demo", "--nbd", nbd, "--nbd-allow", "127.0.0.1"]);
+        command.args(["--api", &api]);
         command.current_dir(dirs.file("home")).env_remove("WEIR_API");
         Self { child: common::spawn(command, &log), log }.ready()
     }

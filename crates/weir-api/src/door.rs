@@ -36,10 +36,7 @@ impl Door {
     /// The door of a server that runs as this process does. Its socket can be given to the group
     /// only by root, or by a member that runs the server with the group as its own.
     pub(crate) fn of_this_process() -> Self {
-        let owner = rustix::process::geteuid().as_raw();
-        let own_group = rustix::process::getegid().as_raw();
-        let group = group_number(GROUP).filter(|group| owner == 0 || *group == own_group);
-        Self { owner, group }
+        Self { owner: rustix::process::geteuid().as_raw(), group: socket_group(GROUP) }
     }
 
     /// The door of a server whose user is `owner` and whose socket belongs to `group`.
@@ -87,6 +84,14 @@ fn is_member_by(status: &str, uid: u32, group: u32) -> bool {
     // The effective user is the second number. A process that took the number of one that ended
     // must at least be of the same user.
     field("Uid:").get(1) == Some(&uid.to_string()) && field("Groups:").contains(&group.to_string())
+}
+
+/// The number of a group of this machine, where this process can give a socket to it: as root, or
+/// as a process whose own group it is.
+pub fn socket_group(name: &str) -> Option<u32> {
+    let own_group = rustix::process::getegid().as_raw();
+    let is_root = rustix::process::geteuid().is_root();
+    group_number(name).filter(|group| is_root || *group == own_group)
 }
 
 /// The number of a group of this machine.

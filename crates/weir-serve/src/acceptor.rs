@@ -7,6 +7,8 @@
 //! whether sessions are to move (`balance`).
 //!
 //! Invariants:
+//! - a client whose address is not allowed is closed before it gets a place, and counted in the
+//!   log;
 //! - a new connection gets a place, or takes that of one that does nothing (`places`), or is closed
 //!   at once and counted in the log;
 //! - without free descriptors it waits, and does not spin.
@@ -20,8 +22,10 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::balance::{Balancer, Move};
-use crate::listener::{Accepted, Listener, Peer};
+use crate::limits::{DROPS_TOLD_INTERVAL, STRANGERS_TOLD_MAX};
+use crate::listener::{Accepted, Incoming, Listener, Peer};
 use crate::places::Admission;
+use crate::sieve::Sieve;
 use crate::worker::{Arrival, Books, Message, Way, send};
 
 /// After a failed accept (no descriptors left) the next try waits: the cause will not be gone at
@@ -38,6 +42,8 @@ pub(crate) struct Acceptor<T> {
     balancer: Option<Balancer>,
     idle_gives_way: bool,
     books: Books,
+    /// Lines about clients whose address is not allowed; apart, so that they hide no others.
+    strangers: Sieve,
 }
 
 impl<T> Acceptor<T> {
@@ -53,7 +59,8 @@ impl<T> Acceptor<T> {
     ) -> Self {
         let loads = ways.iter().map(|(_, load)| Arc::clone(load));
         let balancer = moves.then(|| Balancer::new(loads));
-        Self { name, listeners, stop, ways, balancer, idle_gives_way, books }
+        let strangers = Sieve::new(STRANGERS_TOLD_MAX, DROPS_TOLD_INTERVAL);
+        Self { name, listeners, stop, ways, balancer, idle_gives_way, books, strangers }
     }
 
     pub(crate) fn run(mut self) {
@@ -97,7 +104,14 @@ impl<T> Acceptor<T> {
 
     fn accept(&self, listener: &Listener) {
         match listener.accept() {
-            Ok((accepted, peer)) => self.hand_over(accepted, peer),
+            Ok(Incoming::Client(accepted, peer)) => self.hand_over(accepted, peer),
+            Ok(Incoming::Stranger(peer)) => {
+                if let Some(more) = self.strangers.pass() {
+                    let (protocol, peer) = (self.name, peer.ip().to_canonical());
+                    let why = "address not allowed";
+                    tracing::warn!(protocol, %peer, more, "connection refused: {why}");
+                }
+            }
             // Taken back by the client before it was accepted, or nothing there after all.
             Err(error)
                 if matches!(

@@ -4,6 +4,8 @@
 //!
 //! Invariant: every text says what to do.
 
+use std::path::PathBuf;
+
 use weir_base::ErrorKind;
 
 /// What keeps a server from starting.
@@ -25,6 +27,26 @@ pub enum ServeError {
     InUse {
         /// The address.
         address: String,
+    },
+    /// An entry of a list of allowed addresses that is none.
+    #[error("bad network {text:?}: {why}; write ADDRESS or ADDRESS/BITS, such as 10.0.0.0/24")]
+    Network {
+        /// What was given.
+        text: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Another user could put a socket in the place of the server's.
+    #[error("cannot listen on {address}: the directory {} is not safe: {why}", path.display())]
+    Directory {
+        /// The address.
+        address: String,
+        /// The directory of the socket.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+        /// The command that mends it.
+        mend: String,
     },
     /// Listening failed.
     #[error("cannot listen on {address}: {source}")]
@@ -48,7 +70,8 @@ impl ServeError {
     /// The kind this folds into at a border.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Address { .. } => ErrorKind::Invalid,
+            Self::Address { .. } | Self::Network { .. } => ErrorKind::Invalid,
+            Self::Directory { .. } => ErrorKind::Permission,
             Self::InUse { .. } => ErrorKind::Busy,
             Self::Listen { source, .. } | Self::Thread { source } => match source.kind() {
                 std::io::ErrorKind::PermissionDenied => ErrorKind::Permission,
@@ -56,6 +79,16 @@ impl ServeError {
                 std::io::ErrorKind::AddrNotAvailable => ErrorKind::Invalid,
                 _ => ErrorKind::Unavailable,
             },
+        }
+    }
+
+    /// What to do about it, where that is more than the text says.
+    pub fn action(&self) -> Option<String> {
+        match self {
+            Self::Directory { mend, .. } => {
+                Some(format!("{mend}, or name a socket in another directory"))
+            }
+            _ => None,
         }
     }
 }

@@ -11,6 +11,7 @@
 #![deny(clippy::indexing_slicing)]
 
 mod acceptor;
+mod allow;
 mod balance;
 mod budget;
 mod error;
@@ -26,14 +27,16 @@ mod server;
 mod sieve;
 mod signal;
 mod socket;
+mod socket_file;
 mod worker;
 
+pub use allow::AllowList;
 pub use budget::{AwaitsClient, Budget, Share};
 pub use error::ServeError;
 pub use export::{Export, ExportError, ExportFuture, Exports, Extent};
 pub use input::Input;
 pub use linger::{Linger, give_way};
-pub use listener::{Address, Listener, Peer};
+pub use listener::{Address, Clients, Listener, Peer};
 pub use outbuf::OutBuf;
 pub use outgoing::Outgoing;
 pub use places::{PeerKey, Place};

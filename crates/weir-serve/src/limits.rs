@@ -17,6 +17,9 @@ pub const INPUT_BYTES_MIN: usize = 16 << 10;
 /// Buffers larger than this are given back once empty: an idle connection keeps little.
 pub const KEEP_BYTES_MAX: usize = 4 << 20;
 
+/// Connections that the system keeps until they are accepted; the acceptor only hands them on.
+pub const ACCEPT_QUEUE: i32 = 128;
+
 /// Connections of one server. Beyond it a new one takes the place of one that does nothing
 /// (`places`), or is closed. Each holds a descriptor, and the usual limit of those is 1024 or more
 /// for a service.
@@ -79,6 +82,10 @@ pub const STALL_LOOK: Duration = Duration::from_secs(1);
 /// Dropped connections that the log tells of within [`DROPS_TOLD_INTERVAL`]; the rest are counted:
 /// who tries again and again must not fill it.
 pub const DROPS_TOLD_MAX: u32 = 20;
+
+/// Lines about clients whose address is not allowed within [`DROPS_TOLD_INTERVAL`]; the rest are
+/// counted. Few: a scan of the network must not hide what else the log says.
+pub const STRANGERS_TOLD_MAX: u32 = 1;
 
 /// See [`DROPS_TOLD_MAX`].
 pub const DROPS_TOLD_INTERVAL: Duration = Duration::from_secs(10);

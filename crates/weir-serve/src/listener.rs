@@ -1,25 +1,21 @@
 //! Addresses and listening sockets.
 //!
-//! Not here: what happens to a connection (`server`).
+//! Not here: the file of a unix socket (`socket_file`), what happens to a connection (`server`).
 //!
-//! Invariants:
-//! - a unix socket somebody answers on is never replaced, and nothing but a socket is ever removed;
-//! - a unix socket's file is gone once its listener is dropped, unless another took its place.
+//! Invariant: a TCP client whose address is not allowed gets no byte and no place.
 
 use std::fmt;
+use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
-use std::{fs, io};
+use std::path::PathBuf;
 
+use crate::allow::AllowList;
 use crate::error::ServeError;
 use crate::limits::{KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, UNIX_SEND_BUFFER_BYTES};
 use crate::places::PeerKey;
-
-/// Owner and group may connect: the group decides who may use the volumes.
-const SOCKET_MODE: u32 = 0o660;
+use crate::socket_file::{self, SocketFile};
 
 /// Where to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,8 +73,24 @@ pub struct Listener {
 
 #[derive(Debug)]
 enum Socket {
-    Tcp(TcpListener),
-    Unix { socket: UnixListener, path: PathBuf, inode: u64 },
+    Tcp(TcpListener, Option<AllowList>),
+    Unix(UnixListener, SocketFile),
+}
+
+/// Who may connect.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Clients {
+    /// Over TCP; `None` for every address, where the protocol asks clients who they are.
+    pub addresses: Option<AllowList>,
+    /// Over unix sockets, beside the user of the server: the number of a group.
+    pub group: Option<u32>,
+}
+
+/// A connection that was accepted.
+pub(crate) enum Incoming {
+    Client(Accepted, Peer),
+    /// Closed already: its address is not allowed.
+    Stranger(SocketAddr),
 }
 
 /// Who connected, and where to.
@@ -114,44 +126,53 @@ impl AsFd for Accepted {
 }
 
 impl Listener {
-    /// Starts to listen.
+    /// Starts to listen, over TCP for every address and over a unix socket for this user.
     ///
     /// # Errors
     /// `Busy` where another server listens there; that server is not disturbed.
     pub fn bind(address: &Address) -> Result<Self, ServeError> {
-        let fail = |source: io::Error| match source.kind() {
-            io::ErrorKind::AddrInUse => ServeError::InUse { address: address.to_string() },
-            _ => ServeError::Listen { address: address.to_string(), source },
-        };
+        Self::bind_for(address, Clients::default())
+    }
+
+    /// Starts to listen for these clients.
+    ///
+    /// # Errors
+    /// As [`Self::bind`]; `Permission` for a unix socket in a directory that other users write to.
+    pub fn bind_for(address: &Address, clients: Clients) -> Result<Self, ServeError> {
         let socket = match address {
-            Address::Tcp(at) => TcpListener::bind(at).map(Socket::Tcp),
-            Address::Unix(path) => bind_unix(path),
+            Address::Unix(path) => {
+                let (socket, file) = socket_file::bind(path, clients.group)?;
+                Socket::Unix(socket, file)
+            }
+            Address::Tcp(at) => {
+                let fail = |source: io::Error| match source.kind() {
+                    io::ErrorKind::AddrInUse => ServeError::InUse { address: address.to_string() },
+                    _ => ServeError::Listen { address: address.to_string(), source },
+                };
+                let socket = TcpListener::bind(at).map_err(fail)?;
+                socket.set_nonblocking(true).map_err(fail)?;
+                Socket::Tcp(socket, clients.addresses)
+            }
         };
-        let listener = Self { socket: socket.map_err(fail)? };
-        listener.set_nonblocking().map_err(fail)?;
-        Ok(listener)
+        Ok(Self { socket })
     }
 
     /// Where it listens; with the real port where port 0 was asked for.
     pub fn address(&self) -> io::Result<Address> {
         match &self.socket {
-            Socket::Tcp(socket) => socket.local_addr().map(Address::Tcp),
-            Socket::Unix { path, .. } => Ok(Address::Unix(path.clone())),
-        }
-    }
-
-    fn set_nonblocking(&self) -> io::Result<()> {
-        match &self.socket {
-            Socket::Tcp(socket) => socket.set_nonblocking(true),
-            Socket::Unix { socket, .. } => socket.set_nonblocking(true),
+            Socket::Tcp(socket, _) => socket.local_addr().map(Address::Tcp),
+            Socket::Unix(_, file) => Ok(Address::Unix(file.path().to_owned())),
         }
     }
 
     /// Takes a waiting connection and sets it up.
-    pub(crate) fn accept(&self) -> io::Result<(Accepted, Peer)> {
+    pub(crate) fn accept(&self) -> io::Result<Incoming> {
         match &self.socket {
-            Socket::Tcp(socket) => {
+            Socket::Tcp(socket, allowed) => {
                 let (stream, peer) = socket.accept()?;
+                if allowed.as_ref().is_some_and(|allowed| !allowed.contains(peer.ip())) {
+                    return Ok(Incoming::Stranger(peer));
+                }
                 stream.set_nodelay(true)?;
                 rustix::net::sockopt::set_socket_keepalive(&stream, true)?;
                 rustix::net::sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE)?;
@@ -162,16 +183,18 @@ impl Listener {
                 rustix::net::sockopt::set_tcp_user_timeout(&stream, gone.as_millis() as u32)?;
                 let local = Address::Tcp(stream.local_addr()?);
                 let key = PeerKey::of(peer.ip());
-                Ok((Accepted::Tcp(stream), Peer { name: peer.to_string(), local, key }))
+                let peer = Peer { name: peer.to_string(), local, key };
+                Ok(Incoming::Client(Accepted::Tcp(stream), peer))
             }
-            Socket::Unix { socket, path, .. } => {
+            Socket::Unix(socket, file) => {
                 let (stream, _) = socket.accept()?;
                 let room = UNIX_SEND_BUFFER_BYTES;
                 rustix::net::sockopt::set_socket_send_buffer_size(&stream, room)?;
-                let local = Address::Unix(path.clone());
+                let local = Address::Unix(file.path().to_owned());
                 let user = rustix::net::sockopt::socket_peercred(&stream);
                 let key = user.map_or(PeerKey::Unknown, |user| PeerKey::Uid(user.uid.as_raw()));
-                Ok((Accepted::Unix(stream), Peer { name: local.to_string(), local, key }))
+                let peer = Peer { name: local.to_string(), local, key };
+                Ok(Incoming::Client(Accepted::Unix(stream), peer))
             }
         }
     }
@@ -180,49 +203,9 @@ impl Listener {
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.socket {
-            Socket::Tcp(socket) => socket.as_fd(),
-            Socket::Unix { socket, .. } => socket.as_fd(),
+            Socket::Tcp(socket, _) => socket.as_fd(),
+            Socket::Unix(socket, _) => socket.as_fd(),
         }
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Socket::Unix { path, inode, .. } = &self.socket {
-            let ours = fs::symlink_metadata(path).is_ok_and(|found| found.ino() == *inode);
-            if ours && let Err(error) = fs::remove_file(path) {
-                tracing::debug!(path = %path.display(), %error, "socket file not removed");
-            }
-        }
-    }
-}
-
-fn bind_unix(path: &Path) -> io::Result<Socket> {
-    let socket = match UnixListener::bind(path) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            remove_stale(path)?;
-            UnixListener::bind(path)?
-        }
-        other => other?,
-    };
-    fs::set_permissions(path, fs::Permissions::from_mode(SOCKET_MODE))?;
-    let inode = fs::symlink_metadata(path)?.ino();
-    Ok(Socket::Unix { socket, path: path.to_owned(), inode })
-}
-
-/// Removes the socket of a server that is no more.
-fn remove_stale(path: &Path) -> io::Result<()> {
-    if !fs::symlink_metadata(path)?.file_type().is_socket() {
-        return Err(io::Error::new(
-            io::ErrorKind::AlreadyExists,
-            "a file that is no socket has this name",
-        ));
-    }
-    match UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
-        // It answered, or it may: leave it.
-        Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
-        Err(error) => Err(error),
     }
 }
 
@@ -230,12 +213,6 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use weir_base::ErrorKind;
-
-    fn scratch(name: &str) -> PathBuf {
-        let path = std::env::temp_dir().join(format!("weir-serve-{}-{name}", std::process::id()));
-        drop(fs::remove_file(&path));
-        path
-    }
 
     #[test]
     fn addresses_are_read_and_printed() {
@@ -264,28 +241,25 @@ mod tests {
     }
 
     #[test]
-    fn a_live_socket_is_kept_and_a_stale_one_replaced() {
-        let path = scratch("live.sock");
-        let address = Address::Unix(path.clone());
-        let first = Listener::bind(&address).unwrap();
-        let mode = fs::metadata(&path).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, SOCKET_MODE);
-        assert_eq!(Listener::bind(&address).expect_err("live").kind(), ErrorKind::Busy);
-        drop(first);
-        assert!(!path.exists(), "removed with its listener");
-
-        drop(UnixListener::bind(&path).unwrap());
-        assert!(path.exists(), "a dead server leaves its socket");
-        drop(Listener::bind(&address).expect("stale sockets are replaced"));
-    }
-
-    #[test]
-    fn a_file_in_the_way_is_not_removed() {
-        let path = scratch("file");
-        fs::write(&path, "precious").unwrap();
-        let error = Listener::bind(&Address::Unix(path.clone())).expect_err("a file");
-        assert!(error.to_string().contains("cannot listen"), "{error}");
-        assert_eq!(fs::read(&path).unwrap(), b"precious");
-        fs::remove_file(&path).unwrap();
+    fn client_whose_address_is_not_allowed_is_closed_before_anything_is_read() {
+        let at = Address::parse("127.0.0.1:0", 1).unwrap();
+        let only = |entry: &str| Clients {
+            addresses: Some(AllowList::parse([entry]).unwrap()),
+            group: None,
+        };
+        for (entry, is_allowed) in [("127.0.0.0/8", true), ("127.0.0.2", false)] {
+            let listener = Listener::bind_for(&at, only(entry)).unwrap();
+            let Ok(Address::Tcp(port)) = listener.address() else { panic!("no port") };
+            let client = std::net::TcpStream::connect(port).unwrap();
+            let mut ready = [rustix::event::PollFd::new(&listener, rustix::event::PollFlags::IN)];
+            rustix::event::poll(&mut ready, None).unwrap();
+            match listener.accept().unwrap() {
+                Incoming::Client(..) => assert!(is_allowed),
+                Incoming::Stranger(peer) => {
+                    assert!(!is_allowed);
+                    assert_eq!(peer, client.local_addr().unwrap());
+                }
+            }
+        }
     }
 }

@@ -81,7 +81,8 @@ impl Servers {
         let api = format!("unix:{}", data.join("api.sock").display());
         let mut command = guarded(&program.display().to_string());
         command.arg("serve").arg("--state").arg(data.join("state"));
-        command.args(["--nbd", &nbd, "--api", &api, "--iscsi", &weir_portal]);
+        command.args(["--nbd", &nbd, "--nbd-allow", "127.0.0.1"]);
+        command.args(["--api", &api, "--iscsi", &weir_portal]);
         command.args(["--memory", &MEMORY_BYTES.to_string(), "--log", "warn"]);
         let weir = Process::launch(command, &data.join("weir.log"))?;
         let mut command = guarded("tgtd");

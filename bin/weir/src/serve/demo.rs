@@ -69,8 +69,8 @@ fn tell(new: bool, uri: &str, disks: &[std::path::PathBuf; 2], options: &ServeOp
         "\n{verb} pool {POOL}, a mirror of two sparse files of {size}:\n  {a}\n  {b}\n\
          volume {VOLUME}, {volume}, thin, lz4; served as\n  {uri}\n\n\
          Try in another terminal:\n\
-         \x20 nbdinfo {uri}\n\
-         \x20 nbdcopy --progress {uri} /tmp/vol1.img\n\
+         \x20 nbdinfo '{uri}'\n\
+         \x20 nbdcopy --progress '{uri}' /tmp/vol1.img\n\
          \x20 fio --name=try --ioengine=nbd --thread=1 '--uri={uri}' --rw=randwrite --bs=4k \
          --iodepth=32 --size=256m --verify=crc32c\n\n\
          State: weir{api} pool status    Stop: Ctrl-C\n",

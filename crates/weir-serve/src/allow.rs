@@ -1,0 +1,169 @@
+//! Which addresses may connect over TCP.
+//!
+//! Not here: turning others away (`acceptor`), users of unix sockets (`socket_file`).
+//!
+//! Invariant: an empty list allows no address.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use crate::error::ServeError;
+
+/// Networks whose addresses may connect.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AllowList(Vec<Network>);
+
+/// An address, and how many of its first bits count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Network {
+    address: IpAddr,
+    bits: u8,
+}
+
+impl AllowList {
+    /// Reads entries such as `10.0.0.7`, `10.0.0.0/24` or `fd00::/8`.
+    ///
+    /// # Errors
+    /// `Invalid` for an entry that is no network, or one with bits set beyond its length.
+    pub fn parse<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<Self, ServeError> {
+        entries.into_iter().map(str::parse).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Whether no address is allowed.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether `address` is in one of the networks. An IPv4 client of an IPv6 socket counts as
+    /// IPv4.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.0.iter().any(|network| network.contains(address))
+    }
+}
+
+impl fmt::Display for AllowList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, Network { address, bits }) in self.0.iter().enumerate() {
+            let comma = if index > 0 { "," } else { "" };
+            write!(f, "{comma}{address}/{bits}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Network {
+    fn contains(&self, address: IpAddr) -> bool {
+        match (self.address, address) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => {
+                let differs = u32::from(own) ^ u32::from(other);
+                differs.leading_zeros() >= u32::from(self.bits)
+            }
+            (IpAddr::V6(own), IpAddr::V6(other)) => {
+                let differs = u128::from(own) ^ u128::from(other);
+                differs.leading_zeros() >= u32::from(self.bits)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl FromStr for Network {
+    type Err = ServeError;
+
+    fn from_str(text: &str) -> Result<Self, ServeError> {
+        let bad = |why: &str| ServeError::Network { text: text.to_owned(), why: why.to_owned() };
+        let (address, bits) = match text.trim().split_once('/') {
+            Some((address, bits)) => (address, Some(bits)),
+            None => (text.trim(), None),
+        };
+        let address: IpAddr = address
+            .trim_matches(['[', ']'])
+            .parse()
+            .map_err(|_| bad("it begins with no IP address"))?;
+        let bits_max = if address.is_ipv4() { 32 } else { 128 };
+        let bits = match bits {
+            None => bits_max,
+            Some(bits) => match bits.parse::<u8>() {
+                // The parser of numbers takes a sign.
+                Ok(number) if number <= bits_max && !bits.starts_with('+') => number,
+                _ => return Err(bad(&format!("after / comes a number from 0 to {bits_max}"))),
+            },
+        };
+        let is_mapped = matches!(address, IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some());
+        if is_mapped {
+            return Err(bad("write the IPv4 address without ::ffff:"));
+        }
+        let first: IpAddr = match address {
+            IpAddr::V4(ip) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+                Ipv4Addr::from(u32::from(ip) & mask).into()
+            }
+            IpAddr::V6(ip) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+                Ipv6Addr::from(u128::from(ip) & mask).into()
+            }
+        };
+        if first != address {
+            // Most often a slip: one host was meant, or another length.
+            return Err(bad(&format!("write {first}/{bits} for the network, or {address}")));
+        }
+        Ok(Self { address, bits })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_base::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn addresses_are_allowed_by_network() {
+        let list = AllowList::parse(["10.0.0.0/8", "192.168.1.7", "fd00::/8"]).unwrap();
+        assert_eq!(list.to_string(), "10.0.0.0/8,192.168.1.7/32,fd00::/8");
+        for (address, allowed) in [
+            ("10.255.0.1", true),
+            ("11.0.0.1", false),
+            ("192.168.1.7", true),
+            ("192.168.1.6", false),
+            ("fd12::1", true),
+            ("fe80::1", false),
+            ("127.0.0.1", false),
+            ("::1", false),
+            // As a dual-stack socket shows an IPv4 client.
+            ("::ffff:10.1.2.3", true),
+            ("::ffff:11.1.2.3", false),
+        ] {
+            assert_eq!(list.contains(address.parse().unwrap()), allowed, "{address}");
+        }
+    }
+
+    #[test]
+    fn empty_list_allows_no_address_and_length_0_all_of_its_kind() {
+        let local: IpAddr = "127.0.0.1".parse().unwrap();
+        assert!(AllowList::default().is_empty() && !AllowList::default().contains(local));
+        let all = AllowList::parse(["0.0.0.0/0"]).unwrap();
+        assert!(all.contains(local) && !all.contains("::1".parse().unwrap()));
+        assert!(AllowList::parse(["::/0"]).unwrap().contains("::1".parse().unwrap()));
+    }
+
+    #[test]
+    fn wrong_entries_are_named_with_what_is_right() {
+        for (text, part) in [
+            ("", "no IP address"),
+            ("host", "no IP address"),
+            ("10.0.0.0/33", "0 to 32"),
+            ("10.0.0.0/+8", "0 to 32"),
+            ("fd00::/129", "0 to 128"),
+            ("10.0.0.0/", "0 to 32"),
+            ("10.0.0.7/24", "10.0.0.0/24"),
+            ("::ffff:10.0.0.1", "without ::ffff:"),
+        ] {
+            let error = AllowList::parse([text]).expect_err(text);
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            assert!(error.to_string().contains(part), "{error}");
+        }
+    }
+}
