@@ -10,7 +10,7 @@
 //!   overlap, and a write that is acknowledged while a clone is under way is kept;
 //! - the txg of a clone never holds a record of its destination that was filled up with what was
 //!   there before the clone: a change of a part of a record waits from before the commit that
-//!   precedes the clone ([`Announced`]) until the clone is committed;
+//!   precedes the clone ([`Announced`]) until the clone is durable;
 //! - what cannot be cloned, such as a range with damage, fails by itself, not the txg.
 
 use std::ops::Range;

@@ -315,6 +315,9 @@ impl Engine {
                 if state.overflow == Some(txg) {
                     state.overflow = None;
                 }
+                // Not earlier: what a part write finds around it goes to the log with it, which a
+                // crash keeps without a clone that was not durable yet.
+                state.syncing_clones.clear();
                 volume.measure_limits(&mut state);
                 state.syncing_acked
             };
@@ -471,7 +474,6 @@ fn publish(written: &mut Written) {
     }
     let table = state.syncing.take();
     state.cloning_bytes -= written.cloned_bytes;
-    state.syncing_clones.clear();
     volume.measure_limits(&mut state);
     drop(state);
     // Freeing many blocks takes a while; nobody waits for it under the lock.

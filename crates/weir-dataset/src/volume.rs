@@ -86,7 +86,7 @@ pub(crate) struct State {
     pub(crate) announced_clones: Vec<Range<u64>>,
     /// Ranges that the open txg makes clones of others, before its own changes.
     pub(crate) clones: Vec<RangeClone>,
-    /// Ranges that the txg being written makes clones of others.
+    /// Ranges that the txg being written makes clones of others, until it is durable.
     pub(crate) syncing_clones: Vec<Range<u64>>,
     /// What those, and those of the txg being written, can add to what it uses.
     pub(crate) cloning_bytes: u64,

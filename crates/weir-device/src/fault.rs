@@ -29,6 +29,7 @@ pub struct Faults {
     failing: Mutex<Vec<(DeviceOp, Range<u64>)>>,
     delay_us: AtomicU64,
     frozen: AtomicBool,
+    frozen_op: Mutex<Option<DeviceOp>>,
     thawed: Notify,
     injected_count: AtomicU64,
 }
@@ -54,10 +55,16 @@ impl Faults {
         self.frozen.store(true, Ordering::Release);
     }
 
+    /// From now on no `op` that starts completes. It takes the place of another one.
+    pub fn freeze_op(&self, op: DeviceOp) {
+        *self.frozen_op.lock() = Some(op);
+    }
+
     /// Ends all faults and the delay; what was frozen goes on.
     pub fn clear(&self) {
         self.failing.lock().clear();
         self.frozen.store(false, Ordering::Release);
+        *self.frozen_op.lock() = None;
         self.thawed.notify_waiters();
         self.delay(Duration::ZERO);
     }
@@ -75,11 +82,15 @@ impl Faults {
         hit
     }
 
-    async fn wait(&self) {
+    fn is_frozen(&self, op: DeviceOp) -> bool {
+        self.frozen.load(Ordering::Acquire) || *self.frozen_op.lock() == Some(op)
+    }
+
+    async fn wait(&self, op: DeviceOp) {
         loop {
             let mut thawed = std::pin::pin!(self.thawed.notified());
             thawed.as_mut().enable();
-            if !self.frozen.load(Ordering::Acquire) {
+            if !self.is_frozen(op) {
                 break;
             }
             thawed.await;
@@ -104,7 +115,7 @@ impl FaultDevice {
     }
 
     async fn before(&self, op: DeviceOp, bytes: Range<u64>) -> Result<(), DeviceError> {
-        self.faults.wait().await;
+        self.faults.wait(op).await;
         self.pass(op, bytes)
     }
 
