@@ -106,6 +106,7 @@ impl Pool {
         if all {
             self.roots_are_damaged.store(false, Ordering::Release);
         }
+        self.segments.forget_emptied();
         let (remaps, stored) =
             self.write_tables::<RemapTable>(&mut out, before.remaps, all).await?;
         let (references, counts) =

@@ -109,6 +109,9 @@ pub(crate) struct Inner {
     pub(crate) free: Vec<BTreeSet<PsegIndex>>,
     /// Segments whose places come back a few txgs later.
     pub(crate) dead: Vec<VsegId>,
+    /// Cleaned segments of which nothing lives any more. Readers of the tree before this txg still
+    /// ask where their blocks went, so they stay in the table until its commit.
+    emptied: Vec<VsegId>,
     /// Segment table blocks that changed since the last commit.
     dirty_blocks: HashSet<u64>,
     next_vseg: VsegId,
@@ -167,10 +170,7 @@ impl Inner {
                     entry.state = SegmentState::Dead;
                     self.remaps.remove(vseg);
                 }
-                SegmentState::Remapped => {
-                    self.slots.remove(&vseg);
-                    self.remaps.remove(vseg);
-                }
+                SegmentState::Remapped => self.emptied.push(vseg),
                 SegmentState::Open | SegmentState::Dead => {}
             }
         }
@@ -256,6 +256,7 @@ impl Segments {
             unclean: HashSet::default(),
             free,
             dead,
+            emptied: Vec::new(),
             dirty_blocks: HashSet::default(),
             next_vseg: next_after(next_vseg, &lost.segments),
             live_bytes,
@@ -393,6 +394,18 @@ impl Segments {
         }
         if inner.dead.len() < before {
             tracing::debug!(count = before - inner.dead.len(), "dead segments released");
+        }
+    }
+
+    /// Takes the cleaned segments of which nothing lives any more out of the table; called once
+    /// in each commit, when readers find the trees of its txg.
+    pub(crate) fn forget_emptied(&self) {
+        let mut inner = self.inner.lock();
+        for vseg in std::mem::take(&mut inner.emptied) {
+            let slot = inner.slots.remove(&vseg).expect("the emptied stay in the table");
+            assert_eq!(slot.entry.live_bytes, 0, "an emptied segment holds no live block");
+            inner.remaps.remove(vseg);
+            inner.mark(vseg, slot.entry.class);
         }
     }
 

@@ -8,12 +8,14 @@
 #![expect(clippy::print_stdout, reason = "measured figures are shown beside the verdict")]
 
 use std::sync::Arc;
+use std::task::Context;
 
-use crate::common::{as_devices, import, now, options};
+use crate::common::{import, now, options};
+use futures_util::task::noop_waker_ref;
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
 use weir_cache::CacheClass;
 use weir_dataset::{DatasetError, Engine, Volume, VolumeSpec};
-use weir_device::MemoryDevice;
+use weir_device::{Device, DeviceOp, FaultDevice, Faults, MemoryDevice};
 use weir_format::{Compression, SegmentClass, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, VdevSpec};
 
@@ -25,6 +27,7 @@ const MEMORY_BYTES: u64 = 8 << 20;
 /// A pool, one volume in it, and what each block of it must hold.
 struct Bench {
     disk: Arc<MemoryDevice>,
+    faults: Arc<Faults>,
     engine: Arc<Engine>,
     volume: Arc<Volume>,
     versions: Vec<u64>,
@@ -40,11 +43,9 @@ impl Bench {
             log_bytes: Some(1 << 20),
             disk_bytes_min: Some(disk_bytes),
         };
-        let vdev = VdevSpec {
-            kind: VdevKind::Disk,
-            role: VdevRole::Data,
-            disks: as_devices(&[Arc::clone(&disk)]),
-        };
+        let faults = Arc::new(Faults::default());
+        let disks = Self::devices(&disk, &faults);
+        let vdev = VdevSpec { kind: VdevKind::Disk, role: VdevRole::Data, disks };
         let mut next = 0;
         let mut guid = || {
             next += 1;
@@ -61,7 +62,12 @@ impl Bench {
         };
         now(engine.create_volume(&spec)).unwrap();
         let volume = engine.volume("v").unwrap();
-        Self { disk, engine, volume, versions: vec![0; blocks as usize], next: 1 }
+        Self { disk, faults, engine, volume, versions: vec![0; blocks as usize], next: 1 }
+    }
+
+    fn devices(disk: &Arc<MemoryDevice>, faults: &Arc<Faults>) -> Vec<Arc<dyn Device>> {
+        let behind = Arc::clone(disk) as Arc<dyn Device>;
+        vec![Arc::new(FaultDevice::new(behind, Arc::clone(faults)))]
     }
 
     fn blocks(&self) -> u64 {
@@ -90,25 +96,29 @@ impl Bench {
 
     /// Compares everything, counters included.
     fn check(&self) {
+        self.check_blocks();
+        assert!(now(self.engine.check_live_bytes()).unwrap().is_empty());
+    }
+
+    fn check_blocks(&self) {
         let mut out = [0; BLOCK_BYTES];
         for (block, version) in (0..).zip(&self.versions) {
             now(self.volume.read(block * BLOCK, &mut out)).unwrap();
             let wanted = if *version == 0 { [0; BLOCK_BYTES] } else { content(block, *version) };
             assert!(out == wanted, "block {block} is not version {version}");
         }
-        assert!(now(self.engine.check_live_bytes()).unwrap().is_empty());
     }
 
     fn reopen(self) -> Self {
-        let Self { disk, engine, volume, versions, next } = self;
+        let Self { disk, faults, engine, volume, versions, next } = self;
         // What is too much for the log waits for a commit.
         now(drive(&engine, engine.flush(&volume))).unwrap();
         drop((engine, volume));
-        let devices = as_devices(&[Arc::clone(&disk)]);
+        let devices = Self::devices(&disk, &faults);
         let how = import();
         let engine = now(Engine::open(devices, how, &options(MEMORY_BYTES))).unwrap();
         let volume = engine.volume("v").unwrap();
-        Self { disk, engine, volume, versions, next }
+        Self { disk, faults, engine, volume, versions, next }
     }
 
     fn written(&self, class: SegmentClass) -> f64 {
@@ -235,6 +245,43 @@ fn what_a_pool_keeps_in_ram_stays_within_its_memory_whatever_the_cleaner_moved()
     assert!(stored > TABLES_MAX * 5 / 4, "the budget was never needed: {stored} bytes of tables");
     bench.check();
     bench.reopen().check();
+}
+
+/// Such a block was once no more to be found as soon as the commit had freed it in memory, while
+/// clients still read the tree before: a read beside a clone that replaces much gave EIO.
+#[test]
+fn what_was_moved_is_read_until_the_commit_that_frees_the_last_of_it_shows_its_tree() {
+    let mut bench = Bench::new(32 << 20, |capacity| capacity * 70 / 102);
+    for block in 0..bench.blocks() {
+        bench.write(block).unwrap();
+    }
+    for _ in 0..2 * bench.blocks() {
+        let block = bench.random();
+        bench.write(block).unwrap();
+    }
+    let size_bytes = bench.blocks() * BLOCK;
+    let [holes, other] = ["holes", "other"].map(|name| {
+        let (name, compression) = (name.to_owned(), Compression::Off);
+        let spec = VolumeSpec { name: name.clone(), size_bytes, compression };
+        now(bench.engine.create_volume(&spec)).unwrap();
+        bench.engine.volume(&name).unwrap()
+    });
+    now(bench.engine.sync()).unwrap();
+    assert!(bench.engine.pool().status().remap_bytes > 0, "nothing was cleaned");
+    // A write that the commit of the clone waits for before it shows the new tree.
+    now(other.write(0, &content(0, 1))).unwrap();
+    let clone = bench.engine.clone_range(&holes, 0, &bench.volume, 0, size_bytes);
+    let mut clone = std::pin::pin!(clone);
+    bench.faults.freeze_op(DeviceOp::Write);
+    let mut context = Context::from_waker(noop_waker_ref());
+    for _ in 0..1000 {
+        assert!(clone.as_mut().poll(&mut context).is_pending(), "its commit cannot end");
+    }
+    bench.check_blocks();
+    bench.faults.clear();
+    now(clone).unwrap();
+    bench.versions.fill(0);
+    bench.check();
 }
 
 #[test]
