@@ -202,7 +202,7 @@ pub enum PoolError {
         pool: String,
         /// What would be given up.
         what: String,
-        /// Disks that are not there, or that missed writes.
+        /// Disks that are not there, or not in use.
         missing: String,
     },
     /// A vdev has only legs that missed writes, and none is away that has them.

@@ -188,10 +188,10 @@ impl Pool {
         }
     }
 
-    /// Disks of vdevs that hold segments which are not there or missed writes: they may have what
-    /// cannot be read from the others.
+    /// Disks of vdevs that hold segments which are not there, or not in use: they may have what
+    /// cannot be read from the others. A disk that missed writes was asked, as a last resort.
     pub fn missing_legs(&self) -> Vec<String> {
         let legs = self.vdevs.with_segments().flat_map(|vdev| &vdev.legs);
-        legs.filter(|leg| !leg.is_up_to_date()).map(|leg| leg.path.clone()).collect()
+        legs.filter(|leg| leg.usable().is_none()).map(|leg| leg.path.clone()).collect()
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
 use weir_dataset::{DatasetError, Engine};
-use weir_pool::{ImportOptions, OwnPlace, OwnTree};
+use weir_pool::{ImportOptions, OwnPlace, OwnTree, PoolError};
 
 use crate::books::Books;
 use crate::check::detected_or_harmless;
@@ -93,9 +93,16 @@ fn in_world(
 }
 
 async fn open(scenario: &Scenario, world: &SimWorld, opening: u64) -> Result<Arc<Engine>, String> {
-    let how =
-        ImportOptions { force: false, opening: Guid(opening), waits_for_all: false, owner: None };
-    let engine = Engine::open(devices(world), how, &scenario.options(world)).await;
+    let opened = async |force| {
+        let how =
+            ImportOptions { force, opening: Guid(opening), waits_for_all: false, owner: None };
+        Engine::open(devices(world), how, &scenario.options(world)).await
+    };
+    let mut engine = opened(false).await;
+    if let Err(DatasetError::Pool(PoolError::LossWhileMissing { .. })) = engine {
+        // A leg that the operator took offline may have what was lost: it has to be given up.
+        engine = opened(true).await;
+    }
     let engine = engine.map_err(|error| format!("open: {error}"))?;
     scenario.shrink_tables(&engine);
     Ok(engine)
