@@ -18,7 +18,7 @@
 use weir_base::{BLOCK_BYTES, Txg};
 use weir_format::layout::PACK_BYTES;
 use weir_format::{DatasetRecord, DatasetState, TreeRoot};
-use weir_pool::{PlantedBug, Pool, PoolError, Unshared, WriteOut};
+use weir_pool::{PlantedBug, Pool, PoolError, Units, Unshared, WriteOut};
 
 use crate::commit::Written;
 use crate::snapshot::Snapshot;
@@ -193,13 +193,13 @@ fn note_snapshot(state: &mut State, written: &mut Written, index: usize, freed: 
 }
 
 impl Volume {
-    /// What a snapshot has for itself, in units of 64 bytes: born after `after`, and not in `next`.
+    /// What a snapshot has for itself: born after `after`, and not in `next`.
     pub(crate) async fn units_unique(
         pool: &Pool,
         root: TreeRoot,
         next: TreeRoot,
         after: Txg,
-    ) -> Result<u64, PoolError> {
+    ) -> Result<Units, PoolError> {
         let what = Unshared { root, other: Some(next), after, from: 0, holes: false };
         pool.unshared(what).units().await
     }

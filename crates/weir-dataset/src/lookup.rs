@@ -129,7 +129,7 @@ impl Engine {
     async fn units_of(&self, going: &[Going]) -> Result<u64, weir_pool::PoolError> {
         let mut units = 0;
         for Going { root, next, after } in going {
-            units += Volume::units_unique(&self.core.pool, *root, *next, *after).await?;
+            units += Volume::units_unique(&self.core.pool, *root, *next, *after).await?.units;
         }
         Ok(units)
     }

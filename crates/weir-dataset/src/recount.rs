@@ -89,16 +89,14 @@ impl Engine {
             self.commit_now().await?;
         }
         if is_whole {
-            match self.recount_trees().await? {
-                Counts::Right if pool.clear_lost_nodes(met) => {
-                    tracing::info!(pool = pool.name(), "no damage is left");
-                }
+            match self.recount_trees(met).await? {
+                Counts::Right => tracing::info!(pool = pool.name(), "no damage is left"),
                 // What lost its last reference is to be found in its segment.
                 Counts::Corrected if self.may_recount() => pool.want_recount(),
                 Counts::Corrected => {
                     tracing::error!(pool = pool.name(), "recounts do not come to an end");
                 }
-                Counts::Right | Counts::Unknown => {}
+                Counts::Unknown => {}
             }
             self.commit_now().await?;
         }
@@ -110,8 +108,9 @@ impl Engine {
         self.scans.recounts.fetch_add(1, Ordering::AcqRel) < RECOUNTS_MAX
     }
 
-    /// Compares what is counted of references and accounts with the trees, and corrects it.
-    async fn recount_trees(&self) -> Result<Counts, DatasetError> {
+    /// Compares what is counted of references and accounts with the trees, and corrects it. Where
+    /// all is right, and no damage was met since `met` was read, notes that none is left.
+    async fn recount_trees(&self, met: u64) -> Result<Counts, DatasetError> {
         // Nothing may be committed meanwhile, so it must not take long.
         if self.node_bytes() > RECOUNT_NODE_BYTES_MAX {
             return Ok(Counts::Unknown);
@@ -133,7 +132,11 @@ impl Engine {
                 Counts::Unknown => return Ok(Counts::Unknown),
             }
         }
-        Ok(if is_right { Counts::Right } else { Counts::Corrected })
+        Ok(match is_right {
+            false => Counts::Corrected,
+            true if pool.clear_lost_nodes(met) => Counts::Right,
+            true => Counts::Unknown,
+        })
     }
 
     /// Bytes of all nodes of all trees, about.
@@ -196,9 +199,10 @@ impl Volume {
         state.record_dirty |= !is_right;
         for (snapshot, born) in state.snapshots.iter_mut().zip(born) {
             let differs = snapshot.record.born_units != *born;
-            if differs || !is_right {
+            // It was counted while a part of the tree, or of the next one, could not be walked.
+            let had_unique = snapshot.moment_mut().unique_units.take().is_some();
+            if differs || had_unique {
                 snapshot.record.born_units = *born;
-                snapshot.moment_mut().unique_units = None;
                 snapshot.dirty = true;
                 is_right &= !differs;
             }

@@ -231,11 +231,16 @@ impl Engine {
             };
             let (root, after) = what;
             let found = Volume::units_unique(&self.core.pool, root, next, after).await;
-            counted = match found {
+            let found = match found {
                 // The trees were replaced under the walk.
                 Err(weir_pool::PoolError::NoSegment { .. }) => continue,
                 found => found?,
             };
+            counted = found.units;
+            if !found.is_whole {
+                // What cannot be read may be found again: this sum must not outlive that.
+                return Ok(counted);
+            }
             let mut state = volume.state.lock();
             let line = state.line();
             let at = state.snapshots.iter().position(|s| s.record.id == id);
@@ -690,7 +695,7 @@ impl Engine {
             return Ok(0);
         }
         let what = Unshared { root, other: None, after: txg, from: 0, holes: false };
-        Ok(units.saturating_sub(self.core.pool.unshared(what).units().await?))
+        Ok(units.saturating_sub(self.core.pool.unshared(what).units().await?.units))
     }
 
     /// Moves the origin, and what is older, from the parent's line to the clone's.

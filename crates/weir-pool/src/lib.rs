@@ -96,6 +96,6 @@ pub use status::{LegState, LegStatus, PoolHealth, PoolStatus, VdevStatus};
 pub use tables::TableMemory;
 pub use trace::{Traced, Tracer};
 pub use tree::{Delta, Leaf, Past, Tree, TreeHome};
-pub use unshared::{Found, Unshared, Walk};
+pub use unshared::{Found, Units, Unshared, Walk};
 pub use vdevs::Evacuation;
 pub use write_out::WriteOut;

@@ -102,9 +102,11 @@ impl Pool {
     }
 
     /// Notes that no marker is left and that every counter is right, unless damage was met since
-    /// `met` was read. The next commit stores it.
+    /// `met` was read, or another recount was asked for: something went that was counted before.
+    /// The next commit stores it; the caller lets none go on meanwhile.
     pub fn clear_lost_nodes(&self, met: u64) -> bool {
-        let is_clear = self.lost_nodes_met() == met;
+        let is_wanted = self.lost_nodes.recount.load(Ordering::Acquire);
+        let is_clear = self.lost_nodes_met() == met && !is_wanted;
         if is_clear {
             self.lost_nodes.since.store(0, Ordering::Release);
         }

@@ -91,6 +91,15 @@ struct Frame {
     slot: usize,
 }
 
+/// A sum over what a walk finds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Units {
+    /// Space on disk, in units of 64 bytes.
+    pub units: u64,
+    /// Nothing was left out because a node could not be read.
+    pub is_whole: bool,
+}
+
 /// A walk under way.
 pub struct Walk<'p> {
     pool: &'p Pool,
@@ -192,16 +201,16 @@ impl Walk<'_> {
         Ok(found)
     }
 
-    /// What all that is still to be found takes on disk, in units of 64 bytes.
+    /// Adds up all that is still to be found.
     ///
     /// # Errors
     /// As [`Self::next`].
-    pub async fn units(mut self) -> Result<u64, PoolError> {
+    pub async fn units(mut self) -> Result<Units, PoolError> {
         let mut units = 0;
         loop {
             let found = self.next().await?;
             if found.is_empty() {
-                return Ok(units);
+                return Ok(Units { units, is_whole: !self.leaves_something() });
             }
             units += found.iter().map(|found| u64::from(found.ptr.stored_units)).sum::<u64>();
         }
