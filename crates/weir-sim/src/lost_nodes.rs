@@ -1,0 +1,550 @@
+//! Tree nodes that are lost on every leg, and a pool that goes on: writes, trims, snapshots,
+//! rollbacks, clones, scrubs and power cuts follow, and every block is judged.
+//!
+//! Not here: trouble that the redundancy covers, and many clients at once (scenario).
+//!
+//! Invariants:
+//! - what was not below a lost node is exact; what was is an error until it is written, trimmed or
+//!   the node comes back, and never anything else;
+//! - nothing suspends the pool, and every import succeeds;
+//! - when the damaged volume is destroyed, every counter is what a walk finds, and nothing excuses
+//!   one that is not.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
+use weir_dataset::{DatasetError, Engine, EngineOptions, SnapshotId, Volume, VolumeSpec};
+use weir_format::Compression;
+use weir_pool::{DiskPlace, ImportOptions, PlantedBug};
+
+use crate::client::whole_blocks;
+use crate::cut::CutPlan;
+use crate::error::SimError;
+use crate::history::{GARBAGE, Tag, contents_of, tags_of, write_of};
+use crate::media::MediaImage;
+use crate::rng::Rng;
+use crate::scenario::{Layout, Room, Scenario, devices};
+use crate::world::SimWorld;
+
+/// The volume of which nodes are lost, and one that must not notice.
+const VICTIM: &str = "victim";
+const OTHER: &str = "other";
+/// Blocks of each: two leaves below one node, the second not full.
+const BLOCKS: usize = 200;
+/// Blocks of a leaf.
+const LEAF: usize = 128;
+/// Steps in one life of the pool; a power cut ends most before.
+const STEPS: u64 = 14;
+/// Lives after the damage.
+const LIVES: u64 = 3;
+const SNAPSHOTS_MAX: usize = 3;
+const MEMORY_BYTES: u64 = 4 << 20;
+/// Virtual time in which scans, frees and a recount end.
+const SETTLED_AFTER: Duration = Duration::from_mins(1);
+
+/// What a block is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cell {
+    Holds(Tag),
+    /// It held this, and the node that says where is lost.
+    Lost(Tag),
+    /// It is lost, and a power cut left open which of several contents it held.
+    LostEither,
+    /// One of those, found again.
+    Found,
+}
+
+impl Cell {
+    /// Whether a read may have given this.
+    fn admits(self, found: Result<Tag, ErrorKind>) -> bool {
+        match self {
+            Self::Holds(tag) => found == Ok(tag),
+            Self::Lost(_) | Self::LostEither => found == Err(ErrorKind::Data),
+            Self::Found => found.is_ok_and(|tag| tag != GARBAGE),
+        }
+    }
+
+    fn is_lost(self) -> bool {
+        matches!(self, Self::Lost(_) | Self::LostEither)
+    }
+
+    /// What a block is that was found to be this and may have been any of these; `None`: it may
+    /// not.
+    fn settled(all: &[Self], found: Result<Tag, ErrorKind>) -> Option<Self> {
+        let mut fits = all.iter().copied().filter(|cell| cell.admits(found));
+        let first = fits.next()?;
+        Some(match found {
+            Ok(tag) => Self::Holds(tag),
+            Err(_) if fits.all(|cell| cell == first) => first,
+            Err(_) => Self::LostEither,
+        })
+    }
+}
+
+/// What a block may be after a power cut: first what was made durable, then what came after it.
+type Cells = Vec<Vec<Cell>>;
+
+/// What was promised.
+#[derive(Clone, Default)]
+struct Promises {
+    /// By volume, and by volume@snapshot.
+    views: BTreeMap<String, Cells>,
+    tags: Tag,
+    snapshots: u64,
+}
+
+impl Promises {
+    fn now(&self, view: &str) -> Vec<Cell> {
+        self.views[view].iter().map(|cell| *cell.last().expect("a block is something")).collect()
+    }
+
+    fn change(&mut self, view: &str, block: usize, to: Cell) {
+        self.views.get_mut(view).expect("it is there")[block].push(to);
+    }
+
+    /// What is now is durable.
+    fn settle(&mut self, view: &str) {
+        for cell in self.views.get_mut(view).expect("it is there") {
+            cell.drain(..cell.len() - 1);
+        }
+    }
+
+    fn settle_all(&mut self) {
+        let views: Vec<String> = self.views.keys().cloned().collect();
+        views.iter().for_each(|view| self.settle(view));
+    }
+
+    fn snapshots(&self) -> Vec<String> {
+        self.views.keys().filter_map(|view| Some(view.split_once('@')?.1.to_owned())).collect()
+    }
+}
+
+fn volume(engine: &Engine, name: &str) -> Result<Arc<Volume>, String> {
+    engine.volume(name).map_err(|error| error.to_string())
+}
+
+fn snapshot_id(name: &str) -> SnapshotId {
+    SnapshotId { volume: VICTIM.to_owned(), name: name.to_owned() }
+}
+
+fn view(engine: &Engine, name: &str) -> Result<Arc<Volume>, DatasetError> {
+    match name.split_once('@') {
+        Some((_, snapshot)) => engine.open_snapshot(&snapshot_id(snapshot)),
+        None => engine.volume(name),
+    }
+}
+
+/// A node that is lost, and the bytes that are in its place.
+struct LostNode {
+    place: DiskPlace,
+    bytes: Vec<u8>,
+}
+
+fn bytes_at(images: &[MediaImage], place: DiskPlace) -> Vec<u8> {
+    let mut bytes = vec![0; place.len];
+    images[0].read(place.offset, &mut bytes);
+    bytes
+}
+
+/// One run.
+struct Run {
+    seed: u64,
+    rng: Rng,
+    bug: PlantedBug,
+    layout: Layout,
+    promises: Promises,
+    lives: u64,
+}
+
+/// Loses nodes of one pool and judges what comes of it.
+///
+/// # Errors
+/// The first broken promise, with the seed that replays it.
+pub fn lose_nodes(seed: u64, bug: PlantedBug) -> Result<(), String> {
+    let mut rng = Rng::new(seed).stream("lost nodes", 0);
+    let layout = if rng.coin() { Layout::Single } else { Layout::Mirror };
+    let mut run = Run { seed, rng, bug, layout, promises: Promises::default(), lives: 0 };
+    run.all().map_err(|what| format!("lost nodes, seed {seed}, life {}: {what}", run.lives))
+}
+
+impl Run {
+    fn all(&mut self) -> Result<(), String> {
+        let images = self.fill()?;
+        let (mut images, places) = self.damage(images)?;
+        for _ in 0..LIVES {
+            images = self.live(images)?;
+        }
+        if self.rng.coin() {
+            // A place that holds something else by now is not needed any more, or that will show.
+            let is_there = |lost: &&LostNode| bytes_at(&images, lost.place) == lost.bytes;
+            let there: Vec<DiskPlace> = places.iter().filter(is_there).map(|l| l.place).collect();
+            flip(&mut images, self.layout, &there);
+            self.find_again();
+        }
+        self.end(images)
+    }
+
+    fn world(&mut self, images: Vec<MediaImage>) -> SimWorld {
+        self.lives += 1;
+        SimWorld::from_media(self.seed.wrapping_mul(1000) + self.lives, images)
+    }
+
+    async fn open(&self, world: &SimWorld) -> Result<Arc<Engine>, String> {
+        let clock = world.executor().clock();
+        let options = EngineOptions { memory_bytes: MEMORY_BYTES, clock, bug: self.bug };
+        let opening = Guid(self.seed ^ self.lives << 40);
+        let how = ImportOptions { force: false, opening, waits_for_all: false };
+        let opened = Engine::open(devices(world), how, &options).await;
+        opened.map_err(|error| format!("open: {error}"))
+    }
+
+    /// A pool with two volumes and a snapshot or two.
+    fn fill(&mut self) -> Result<Vec<MediaImage>, String> {
+        let world = self.world(Scenario::new_pool(self.layout, Room::Ample));
+        let filled = world.run_until(async {
+            let engine = self.open(&world).await?;
+            for name in [VICTIM, OTHER] {
+                let size_bytes = (BLOCKS * BLOCK_BYTES) as u64;
+                let compression = Compression::Lz4;
+                let spec = VolumeSpec { name: name.to_owned(), size_bytes, compression };
+                engine.create_volume(&spec).await.map_err(|error| error.to_string())?;
+                self.promises.views.insert(name.to_owned(), vec![vec![Cell::Holds(0)]; BLOCKS]);
+                for block in 0..BLOCKS {
+                    if self.rng.below(5) > 0 {
+                        self.write(&engine, name, block, 1).await?;
+                    }
+                }
+                engine.sync().await.map_err(|error| error.to_string())?;
+            }
+            for _ in 0..self.rng.below(3) {
+                self.take(&engine).await?;
+                for _ in 0..3 {
+                    let block = self.rng.index(BLOCKS);
+                    self.write(&engine, VICTIM, block, 1).await?;
+                }
+            }
+            engine.sync().await.map_err(|error| error.to_string())?;
+            self.promises.settle_all();
+            Ok::<(), String>(())
+        });
+        filled.map_err(|error| error.to_string())??;
+        Ok(world.cut(CutPlan::Everything))
+    }
+
+    /// Loses one or two nodes of the victim or of a snapshot, on all legs.
+    fn damage(
+        &mut self,
+        images: Vec<MediaImage>,
+    ) -> Result<(Vec<MediaImage>, Vec<LostNode>), String> {
+        let world = self.world(images);
+        let lost = world.run_until(async {
+            let engine = self.open(&world).await?;
+            let mut places = Vec::new();
+            for _ in 0..=self.rng.below(2) {
+                let views: Vec<String> = self.promises.views.keys().cloned().collect();
+                let of_victim: Vec<&String> = views.iter().filter(|v| *v != OTHER).collect();
+                let name = of_victim[self.rng.index(of_victim.len())];
+                // The only node of the second level, or a leaf.
+                let (level, index) =
+                    if self.rng.below(3) == 0 { (2, 0) } else { (1, self.rng.below(2)) };
+                let place = place_of(&engine, name, level, index).await?;
+                let Some(place) = place.filter(|place| !places.contains(place)) else { continue };
+                places.push(place);
+                for other in of_victim {
+                    if place_of(&engine, other, level, index).await? == Some(place) {
+                        self.lose(other, level, index);
+                    }
+                }
+            }
+            Ok::<_, String>(places)
+        });
+        let places = lost.map_err(|error| error.to_string())??;
+        let mut images = world.cut(CutPlan::Everything);
+        flip(&mut images, self.layout, &places);
+        let lost = |place: &DiskPlace| LostNode { place: *place, bytes: bytes_at(&images, *place) };
+        let lost = places.iter().map(lost).collect();
+        Ok((images, lost))
+    }
+
+    fn lose(&mut self, view: &str, level: u8, index: u64) {
+        let span = if level == 1 { LEAF } else { LEAF * LEAF };
+        let first = index as usize * span;
+        let cells = self.promises.views.get_mut(view).expect("it is there");
+        for cell in &mut cells[first..BLOCKS.min(first + span)] {
+            if let [Cell::Holds(tag)] = cell[..] {
+                *cell = vec![Cell::Lost(tag)];
+            }
+        }
+    }
+
+    /// The lost nodes are back: a disk that was away has them.
+    fn find_again(&mut self) {
+        for cell in self.promises.views.values_mut().flatten().flatten() {
+            match *cell {
+                Cell::Lost(tag) => *cell = Cell::Holds(tag),
+                Cell::LostEither => *cell = Cell::Found,
+                Cell::Holds(_) | Cell::Found => {}
+            }
+        }
+    }
+
+    /// Opens the pool, judges it, works on it until the power is cut, and returns what is left.
+    fn live(&mut self, images: Vec<MediaImage>) -> Result<Vec<MediaImage>, String> {
+        let world = self.world(images);
+        let opened = world.run_until(async {
+            let engine = self.open(&world).await?;
+            self.judge(&engine).await?;
+            Ok::<_, String>(engine)
+        });
+        let engine = opened.map_err(|error| error.to_string())??;
+        if self.rng.below(4) > 0 {
+            world.crash_after(world.step_count() + 1 + self.rng.below(120));
+        }
+        let worked = world.run_until(self.work(&world, &engine));
+        match worked {
+            Ok(done) => done?,
+            Err(SimError::Crashed { .. }) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+        drop(engine);
+        let plan = if self.rng.coin() { CutPlan::Nothing } else { CutPlan::Everything };
+        Ok(world.cut(plan))
+    }
+
+    async fn work(&mut self, world: &SimWorld, engine: &Arc<Engine>) -> Result<(), String> {
+        let (committer, timer) = (Arc::clone(engine), world.executor().clone());
+        let run = world
+            .executor()
+            .spawn("committer", async move { committer.run(|time| timer.sleep(time)).await });
+        let (scanner, timer) = (Arc::clone(engine), world.executor().clone());
+        let scans = world
+            .executor()
+            .spawn("scans", async move { scanner.run_scans(|time| timer.sleep(time)).await });
+        for _ in 0..STEPS {
+            self.step(engine).await?;
+        }
+        engine.stop();
+        run.await.map_err(|error| format!("the committer gave up: {error}"))?;
+        scans.await.map_err(|error| format!("the scans gave up: {error}"))
+    }
+
+    async fn step(&mut self, engine: &Arc<Engine>) -> Result<(), String> {
+        let name = if self.rng.below(4) > 0 { VICTIM } else { OTHER };
+        let (block, count) = (self.rng.index(BLOCKS - 6), 1 + self.rng.index(6));
+        match self.rng.below(20) {
+            0..7 => self.write(engine, name, block, count).await,
+            7..9 => self.zero(engine, name, block, count).await,
+            9 => self.zero(engine, name, block / 2, LEAF / 2).await,
+            10..13 => {
+                let found = volume(engine, name)?;
+                engine.flush(&found).await.map_err(|error| format!("flush: {error}"))?;
+                self.promises.settle(name);
+                Ok(())
+            }
+            13..15 => {
+                engine.sync().await.map_err(|error| format!("sync: {error}"))?;
+                self.promises.settle_all();
+                Ok(())
+            }
+            15..17 if self.promises.snapshots().len() < SNAPSHOTS_MAX => self.take(engine).await,
+            15..17 => self.destroy(engine).await,
+            17 => self.roll_back(engine).await,
+            18 => match engine.scrub_start() {
+                Err(error) if error.kind() != ErrorKind::Busy => Err(format!("scrub: {error}")),
+                _ => Ok(()),
+            },
+            _ => self.clone_part(engine, block, count).await,
+        }
+    }
+
+    async fn write(
+        &mut self,
+        engine: &Engine,
+        name: &str,
+        block: usize,
+        count: usize,
+    ) -> Result<(), String> {
+        let mut bytes = Vec::new();
+        for block in block..block + count {
+            // Also of the changes that a cut may or may not have kept, before it is acknowledged.
+            self.promises.tags += 1;
+            let tag = self.promises.tags << 8 | self.rng.below(2);
+            bytes.extend(contents_of(&whole_blocks(&[tag])));
+            self.promises.change(name, block, Cell::Holds(tag));
+        }
+        let found = volume(engine, name)?;
+        let done = found.write((block * BLOCK_BYTES) as u64, &bytes).await;
+        done.map_err(|error| format!("write: {error}"))
+    }
+
+    async fn zero(
+        &mut self,
+        engine: &Engine,
+        name: &str,
+        block: usize,
+        count: usize,
+    ) -> Result<(), String> {
+        (block..block + count).for_each(|b| self.promises.change(name, b, Cell::Holds(0)));
+        let (offset, len) = ((block * BLOCK_BYTES) as u64, (count * BLOCK_BYTES) as u64);
+        let done = volume(engine, name)?.zero(offset, len).await;
+        done.map_err(|error| format!("zero: {error}"))
+    }
+
+    async fn take(&mut self, engine: &Engine) -> Result<(), String> {
+        self.promises.snapshots += 1;
+        let name = format!("s{}", self.promises.snapshots);
+        let now = self.promises.now(VICTIM);
+        let taken = engine.create_snapshots(&[snapshot_id(&name)]).await;
+        taken.map_err(|error| format!("snapshot: {error}"))?;
+        let cells = now.into_iter().map(|cell| vec![cell]).collect();
+        self.promises.views.insert(format!("{VICTIM}@{name}"), cells);
+        self.promises.settle_all();
+        Ok(())
+    }
+
+    async fn destroy(&mut self, engine: &Engine) -> Result<(), String> {
+        let names = self.promises.snapshots();
+        let name = names[self.rng.index(names.len())].clone();
+        // From here on it may be gone after a cut.
+        self.promises.views.remove(&format!("{VICTIM}@{name}"));
+        let destroyed = engine.destroy_snapshots(VICTIM, &[name]).await;
+        destroyed.map_err(|error| format!("destroy: {error}"))?;
+        self.promises.settle_all();
+        Ok(())
+    }
+
+    async fn roll_back(&mut self, engine: &Engine) -> Result<(), String> {
+        let Some(name) = self.promises.snapshots().pop() else { return Ok(()) };
+        let cells = self.promises.now(&format!("{VICTIM}@{name}"));
+        cells.into_iter().enumerate().for_each(|(b, cell)| self.promises.change(VICTIM, b, cell));
+        // Newer ones go with it; by number, the name that comes last need not be the newest.
+        let newer: Vec<String> = self.promises.snapshots();
+        let number = |name: &str| name[1..].parse::<u64>().expect("names are numbers");
+        for other in newer.iter().filter(|other| number(other) > number(&name)) {
+            self.promises.views.remove(&format!("{VICTIM}@{other}"));
+        }
+        let done = engine.rollback(&snapshot_id(&name), true).await;
+        done.map_err(|error| format!("rollback: {error}"))?;
+        self.promises.settle_all();
+        Ok(())
+    }
+
+    /// From the victim to the other volume: all of it, or an error and nothing of it.
+    async fn clone_part(
+        &mut self,
+        engine: &Engine,
+        from: usize,
+        count: usize,
+    ) -> Result<(), String> {
+        let to = self.rng.index(BLOCKS - count);
+        let source = self.promises.now(VICTIM);
+        let is_lost = source[from..from + count].iter().any(|cell| cell.is_lost());
+        if !is_lost {
+            for at in 0..count {
+                self.promises.change(OTHER, to + at, source[from + at]);
+            }
+        }
+        let (victim, other) = (volume(engine, VICTIM)?, volume(engine, OTHER)?);
+        let bytes = |blocks: usize| (blocks * BLOCK_BYTES) as u64;
+        let (start, end, len) = (bytes(from), bytes(to), bytes(count));
+        match engine.clone_range(&victim, start, &other, end, len).await {
+            Ok(()) if is_lost => Err("a clone of what is lost was made".to_owned()),
+            Err(error) if is_lost && error.kind() == ErrorKind::Data => Ok(()),
+            done => {
+                done.map_err(|error| format!("clone: {error}"))?;
+                self.promises.settle_all();
+                Ok(())
+            }
+        }
+    }
+
+    /// Compares every block of every view with the promises, and takes what was found for them.
+    async fn judge(&mut self, engine: &Engine) -> Result<(), String> {
+        for (name, cells) in &mut self.promises.views {
+            let view = view(engine, name).map_err(|error| format!("{name}: {error}"))?;
+            for (block, cell) in cells.iter_mut().enumerate() {
+                let mut bytes = [0; BLOCK_BYTES];
+                let read = view.read((block * BLOCK_BYTES) as u64, &mut bytes).await;
+                let found = read.map(|()| tag_of_block(&bytes)).map_err(|error| error.kind());
+                let is = Cell::settled(cell, found)
+                    .ok_or_else(|| format!("{name} block {block}: {found:?} of {cell:?}"))?;
+                *cell = vec![is];
+            }
+        }
+        counts(engine).await
+    }
+
+    /// Judges, destroys the victim, and expects all of its space back.
+    fn end(&mut self, images: Vec<MediaImage>) -> Result<(), String> {
+        let world = self.world(images);
+        let ended = world.run_until(async {
+            let engine = self.open(&world).await?;
+            self.judge(&engine).await?;
+            let destroyed = engine.destroy_volume(VICTIM, true).await;
+            destroyed.map_err(|error| format!("destroy: {error}"))?;
+            self.promises.views.retain(|name, _| name == OTHER);
+            let (committer, timer) = (Arc::clone(&engine), world.executor().clone());
+            let run = world
+                .executor()
+                .spawn("committer", async move { committer.run(|time| timer.sleep(time)).await });
+            let (scanner, timer) = (Arc::clone(&engine), world.executor().clone());
+            let scans = world
+                .executor()
+                .spawn("scans", async move { scanner.run_scans(|time| timer.sleep(time)).await });
+            world.executor().sleep(SETTLED_AFTER).await;
+            engine.stop();
+            run.await.map_err(|error| format!("the committer gave up: {error}"))?;
+            scans.await.map_err(|error| format!("the scans gave up: {error}"))?;
+            if engine.pool().damaged_since().is_some() {
+                return Err("damage is left".to_owned());
+            }
+            self.judge(&engine).await
+        });
+        ended.map_err(|error| error.to_string())?
+    }
+}
+
+/// The tag of the write that a block is of, whole.
+fn tag_of_block(bytes: &[u8; BLOCK_BYTES]) -> Tag {
+    let found = tags_of(bytes);
+    let write = write_of(found[0]);
+    if found == whole_blocks(&[write]) { write } else { GARBAGE }
+}
+
+async fn place_of(
+    engine: &Engine,
+    name: &str,
+    level: u8,
+    index: u64,
+) -> Result<Option<DiskPlace>, String> {
+    let view = view(engine, name).map_err(|error| error.to_string())?;
+    view.disk_place(level, index).await.map_err(|error| error.to_string())
+}
+
+/// Flips bits of these blocks on every leg, or flips them back.
+fn flip(images: &mut [MediaImage], layout: Layout, places: &[DiskPlace]) {
+    for image in &mut images[..layout.disks()] {
+        for place in places {
+            (0..4).for_each(|n| image.flip_bit(place.offset + n * 16, 3));
+        }
+    }
+}
+
+async fn counts(engine: &Engine) -> Result<(), String> {
+    let walk = |error: DatasetError| format!("walk: {error}");
+    if let Some(wrong) = engine.check_live_bytes().await.map_err(walk)?.first() {
+        return Err(format!("live bytes {wrong:?}"));
+    }
+    if let Some(wrong) = engine.check_references().await.map_err(walk)?.first() {
+        return Err(format!("{wrong:?}"));
+    }
+    if let Some(wrong) = engine.check_accounts().await.map_err(walk)?.first() {
+        return Err(format!("{wrong:?}"));
+    }
+    match engine.check_places().await.map_err(walk)? {
+        Some(places) => Err(format!("{places:?}")),
+        None => Ok(()),
+    }
+}
