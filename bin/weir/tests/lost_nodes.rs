@@ -37,7 +37,8 @@ fn leaf_of(disk: &Path, volume: &str, index: u64) -> DiskPlace {
         let disks: Vec<Arc<dyn Device>> = vec![Arc::new(Overlay::new(Arc::new(file)))];
         let clock = Arc::new(SystemClock::default());
         let options = EngineOptions { memory_bytes: 64 << 20, clock, bug: PlantedBug::None };
-        let how = ImportOptions { force: false, opening: Guid(77), waits_for_all: false };
+        let how =
+            ImportOptions { force: false, opening: Guid(77), waits_for_all: false, owner: None };
         let engine = Engine::open(disks, how, &options).await.unwrap();
         engine.volume(volume).unwrap().disk_place(1, index).await.unwrap().unwrap()
     })
