@@ -15,14 +15,14 @@
 //! - what is below a node that cannot be read is not freed here, a recount finds it; what is beside
 //!   one is not freed either, where the two may share it.
 
-use weir_base::{BLOCK_BYTES, Txg};
+use weir_base::BLOCK_BYTES;
 use weir_format::layout::PACK_BYTES;
 use weir_format::{DatasetRecord, DatasetState, TreeRoot};
-use weir_pool::{PlantedBug, Pool, PoolError, Units, Unshared, WriteOut};
+use weir_pool::{PlantedBug, Pool, PoolError, Unshared, WriteOut};
 
 use crate::commit::Written;
 use crate::snapshot::Snapshot;
-use crate::volume::{State, Volume};
+use crate::volume::State;
 
 /// Part of the pool that one txg frees of a volume at most, as a divisor, and most and fewest
 /// blocks: bounds the nodes it reads.
@@ -189,18 +189,5 @@ fn note_snapshot(state: &mut State, written: &mut Written, index: usize, freed: 
         let before = &mut state.snapshots[before];
         before.moment_mut().unique_units = None;
         written.note(before.record.clone());
-    }
-}
-
-impl Volume {
-    /// What a snapshot has for itself: born after `after`, and not in `next`.
-    pub(crate) async fn units_unique(
-        pool: &Pool,
-        root: TreeRoot,
-        next: TreeRoot,
-        after: Txg,
-    ) -> Result<Units, PoolError> {
-        let what = Unshared { root, other: Some(next), after, from: 0, holes: false };
-        pool.unshared(what).units().await
     }
 }

@@ -45,6 +45,7 @@ mod send;
 mod snapshot;
 mod snapshots;
 mod traffic;
+mod unique;
 mod vdevs;
 mod volume;
 mod volume_read;

@@ -1,6 +1,6 @@
 //! Looking at datasets: by number, their names in order, where space goes, what would be freed.
 //!
-//! Not here: changing them (engine, snapshots), what one snapshot has for itself (snapshots).
+//! Not here: changing them (engine, snapshots), what one snapshot has for itself (unique).
 //!
 //! Invariants:
 //! - nothing here changes anything;

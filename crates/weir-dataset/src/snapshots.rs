@@ -212,51 +212,6 @@ impl Engine {
         Ok(infos)
     }
 
-    /// Counts what a snapshot has for itself and keeps the sum while nothing changes it.
-    async fn count_unique(&self, volume: &Volume, id: DatasetId) -> Result<u64, DatasetError> {
-        const TRIES_MAX: usize = 4;
-        let mut counted = 0;
-        for _ in 0..TRIES_MAX {
-            let (what, next) = {
-                let state = volume.state.lock();
-                let Some(at) = state.snapshots.iter().position(|s| s.record.id == id) else {
-                    return Ok(0);
-                };
-                let line = state.line();
-                let after = if at == 0 { line.inherits } else { line.versions[at - 1].txg };
-                // One that is being destroyed takes nothing of it with it.
-                let shown = state.snapshots[at + 1..].iter().position(Snapshot::is_active);
-                let next = shown.map_or(line.versions.len() - 1, |shown| at + 1 + shown);
-                ((line.versions[at].root, after), line.versions[next].root)
-            };
-            let (root, after) = what;
-            let found = Volume::units_unique(&self.core.pool, root, next, after).await;
-            let found = match found {
-                // The trees were replaced under the walk.
-                Err(weir_pool::PoolError::NoSegment { .. }) => continue,
-                found => found?,
-            };
-            counted = found.units;
-            if !found.is_whole {
-                // What cannot be read may be found again: this sum must not outlive that.
-                return Ok(counted);
-            }
-            let mut state = volume.state.lock();
-            let line = state.line();
-            let at = state.snapshots.iter().position(|s| s.record.id == id);
-            let Some(at) = at else { return Ok(counted) };
-            // Only the next version's own losses are counted on from here.
-            if line.versions[at + 1].root == next {
-                state.snapshots[at].moment_mut().unique_units = Some(counted);
-                return Ok(counted);
-            }
-            if line.versions[at + 1..].iter().any(|version| version.root == next) {
-                return Ok(counted);
-            }
-        }
-        Ok(counted)
-    }
-
     /// Names of the volumes cloned from a snapshot.
     fn clones_of(&self, snapshot: DatasetId) -> Vec<String> {
         let clone = |volume: Arc<Volume>| {
