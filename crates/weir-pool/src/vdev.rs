@@ -539,8 +539,8 @@ impl Vdev {
         mut look: impl FnMut(Option<&[u8]>),
     ) {
         let mut legs = self.read_order(0);
-        if legs.iter().any(|leg| leg.stale_after().is_none()) {
-            legs.retain(|leg| leg.stale_after().is_none());
+        if legs.iter().any(|leg| leg.is_whole()) {
+            legs.retain(|leg| leg.is_whole());
         }
         let mut copies = Copies::new(legs, disk_offset, len, &*self.clock);
         while let Some(Copy { leg, done, buf }) = copies.next().await {
