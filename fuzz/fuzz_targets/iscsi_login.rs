@@ -10,19 +10,23 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use weir_iscsi::limits::{FIRST_BURST_BYTES, LOGIN_DATA_BYTES_MAX, MAX_BURST_BYTES};
+use weir_iscsi::limits::{
+    FIRST_BURST_BYTES, LOGIN_DATA_BYTES_MAX, MAX_BURST_BYTES, RECEIVE_DATA_BYTES_MAX,
+};
 use weir_iscsi::login::{Login, Step};
 use weir_iscsi::pdu::{self, Digests, Framed, frame};
 use weir_iscsi::{
     Admission, Applicant, Authentication, Credentials, Discovered, Refusal, Secret, Sessions,
     Targets,
 };
-use weir_serve::Address;
+use weir_serve::{Address, Peer, PeerKey};
 
 fuzz_target!(|data: &[u8]| {
     let Some((choice, mut input)) = data.split_first() else { return };
     let one = One { sessions: Arc::default(), chap: choice & 1 != 0, mutual: choice & 2 != 0 };
-    let mut login = Login::new(&one, "peer", &Address::Unix("/socket".into()));
+    let local = Address::Unix("/socket".into());
+    let peer = Peer { name: "peer".to_owned(), local, key: PeerKey::Unknown };
+    let mut login = Login::new(&one, &peer, &|| RECEIVE_DATA_BYTES_MAX);
     while let Ok(Framed::Pdu(pdu, used)) = frame(input, Digests::default(), LOGIN_DATA_BYTES_MAX) {
         let Some(request) = pdu::Login::decode(&pdu.header) else { return };
         match login.feed(&request, &pdu) {
@@ -33,7 +37,7 @@ fuzz_target!(|data: &[u8]| {
             }
             Step::Ready(_, text, ready) => {
                 assert!(!one.chap, "the challenge is random: nothing here can meet it");
-                assert!(text.len() <= LOGIN_DATA_BYTES_MAX && !ready.chap);
+                assert!(text.len() <= LOGIN_DATA_BYTES_MAX && ready.proven.is_none());
                 assert!(ready.terms.max_burst_bytes <= MAX_BURST_BYTES);
                 assert!(ready.terms.first_burst_bytes <= FIRST_BURST_BYTES);
                 assert!(ready.terms.send_data_bytes_max >= 512);
@@ -78,7 +82,7 @@ impl Targets for One {
         Ok(self.authentication())
     }
 
-    fn discover(&self, _: &Applicant) -> Vec<Discovered> {
+    fn discover(&self, _: &Applicant, _: Option<&Credentials>) -> Vec<Discovered> {
         Vec::new()
     }
 
@@ -86,8 +90,7 @@ impl Targets for One {
         match target {
             "t" => Ok(Admission {
                 authentication: self.authentication(),
-                portal_group_tag: 1,
-                open: Box::new(|_| Err(Refusal::Unavailable)),
+                    open: Box::new(|_| Err(Refusal::Unavailable)),
             }),
             _ => Err(Refusal::NotFound),
         }

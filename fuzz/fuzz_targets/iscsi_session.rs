@@ -21,7 +21,8 @@ use weir_device::Block;
 use weir_iscsi::limits::TRANSFER_BYTES_MAX;
 use weir_iscsi::pdu::{self, Digests, Login};
 use weir_iscsi::{
-    Admission, Applicant, Authentication, Discovered, Iscsi, Refusal, Sessions, Targets,
+    Admission, Applicant, Authentication, Credentials, Discovered, Iscsi, Refusal, Sessions,
+    Targets,
 };
 use weir_scsi::{Command, Completion, Lun, Managed, Management, Nexus, Sense, Status};
 use weir_serve::{Address, Budget, OutBuf, Peer, PeerKey, Protocol, Watch};
@@ -87,7 +88,7 @@ async fn session(input: Vec<u8>) {
         // Each 48 bytes asked for are answered with a few PDUs, and at most one read.
         assert!(got.len() <= (1 + asked / 48) * (16 << 10) + (64 << 10), "{} bytes", got.len());
     };
-    let protocol = Iscsi::with_budget(Arc::clone(&targets), budget);
+    let protocol = Iscsi::new(Arc::clone(&targets), budget);
     let server = protocol.run(theirs, &peer, &watch, None);
     let (_, ended) = futures_util::join!(client, server);
     drop(ended);
@@ -109,13 +110,13 @@ impl Targets for One {
         Ok(Authentication::None)
     }
 
-    fn discover(&self, _: &Applicant) -> Vec<Discovered> {
+    fn discover(&self, _: &Applicant, _: Option<&Credentials>) -> Vec<Discovered> {
         vec![Discovered { name: "t".to_owned(), portals: Vec::new() }; 100]
     }
 
     fn admit(&self, _: &Applicant, _: &str) -> Result<Admission, Refusal> {
         let open = Box::new(|_: &_| Ok(Box::new(Echo) as Box<dyn Nexus>));
-        Ok(Admission { authentication: Authentication::None, portal_group_tag: 1, open })
+        Ok(Admission { authentication: Authentication::None, open })
     }
 }
 

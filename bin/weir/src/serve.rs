@@ -191,11 +191,10 @@ async fn serve(
 ) -> Result<(), ApiError> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| internal("signals", &e))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(|e| internal("signals", &e))?;
-    let clients = serve_data(data, &options.state_dir, options.memory)?;
-    let record = Record {
-        events: Arc::new(events::Events::new()),
-        history: Arc::new(history::History::load(&options.state_dir)),
-    };
+    let events = Arc::new(events::Events::new());
+    let own = (options.state_dir.as_path(), Arc::clone(&events));
+    let clients = serve_data(data, own, options.memory)?;
+    let record = Record { events, history: Arc::new(history::History::load(&options.state_dir)) };
     let (manager, authority) = manage(&options, state, clients, &record)?;
     manager.reopen_targets();
     manager.reopen_pools().await;
@@ -316,16 +315,22 @@ struct Listeners {
 }
 
 /// Starts the threads of the data protocols.
-fn serve_data(data: Listeners, state_dir: &Path, memory: MemoryPlan) -> Result<Clients, ApiError> {
+fn serve_data(
+    data: Listeners,
+    (state_dir, events): (&Path, Arc<events::Events>),
+    memory: MemoryPlan,
+) -> Result<Clients, ApiError> {
     let failed = |error: weir_serve::ServeError| ApiError::new(error.kind(), error.to_string());
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let exports = Arc::new(exports::Registry::default());
     let listens = !data.iscsi.is_empty();
     // Clients of one protocol shall not take what those of the other live on.
-    let shared_bytes = memory.connections_bytes() as usize / if listens { 2 } else { 1 };
+    let part_bytes = memory.connections_bytes() as usize / if listens { 2 } else { 1 };
+    // The rest is for the large receive buffers, which come on top of a budget.
+    let shared_bytes = part_bytes / 4 * 3;
     let budgets = [
         weir_serve::Budget::new(shared_bytes, weir_nbd::limits::OWN_BYTES),
-        weir_serve::Budget::new(shared_bytes, weir_iscsi::limits::OWN_BYTES),
+        weir_serve::Budget::new(shared_bytes, weir_iscsi::limits::OWN),
     ];
     let offered = Arc::<exports::Registry>::clone(&exports);
     let protocol = weir_nbd::Nbd::new(offered, Arc::clone(&budgets[0]));
@@ -334,9 +339,9 @@ fn serve_data(data: Listeners, state_dir: &Path, memory: MemoryPlan) -> Result<C
         Ok(weir_serve::Address::Tcp(address)) => Some(address),
         _ => None,
     });
-    let targets = TargetRegistry::new(portals.collect(), state_dir);
+    let targets = TargetRegistry::new(portals.collect(), state_dir, events);
     let offered = Arc::<TargetRegistry>::clone(&targets);
-    let protocol = weir_iscsi::Iscsi::with_budget(offered, Arc::clone(&budgets[1]));
+    let protocol = weir_iscsi::Iscsi::new(offered, Arc::clone(&budgets[1]));
     let start = || weir_serve::serve(data.iscsi, Arc::new(protocol), threads).map_err(failed);
     let iscsi = if listens { Some(start()?) } else { None };
     Ok(Clients { exports, nbd, targets, iscsi, budgets })

@@ -83,6 +83,7 @@ pub(crate) struct ServeArgs {
     peer_secret_file: Option<PathBuf>,
     /// Memory of the server: a size such as 4GiB, or a part of the memory of this machine or
     /// control group such as 50% [default: 25%]. The process takes at most a tenth more, and 128MiB
+    /// beside it (256MiB with --iscsi)
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     memory: Option<String>,
     /// Most memory for the index that finds equal blocks of volumes with dedupe, 20 bytes per
@@ -163,9 +164,11 @@ impl ServeArgs {
         let nbd_clients = NbdClients { allowed, group: self.nbd_group };
         refuse_nbd_for_nobody(&nbd, &nbd_clients)?;
         let machine_bytes = machine_bytes();
-        let total_bytes = memory_bytes(self.memory.as_deref(), machine_bytes)?;
+        let serves_iscsi = !iscsi.is_empty();
+        let process_bytes = memory::process_bytes(serves_iscsi);
+        let total_bytes = memory_bytes(self.memory.as_deref(), machine_bytes, process_bytes)?;
         let dedupe_bytes = dedupe_bytes(self.dedupe_memory.as_deref(), machine_bytes, total_bytes)?;
-        let memory = MemoryPlan { total_bytes, dedupe_bytes };
+        let memory = MemoryPlan { total_bytes, dedupe_bytes, serves_iscsi };
         let (log, demo) = (self.log.name(), self.demo);
         Ok(ServeOptions {
             state_dir,
@@ -235,8 +238,12 @@ fn refuse_twice<'a>(all: impl Iterator<Item = &'a Address>) -> Result<(), ApiErr
     Ok(())
 }
 
-fn memory_bytes(text: Option<&str>, machine_bytes: u64) -> Result<u64, ApiError> {
-    let most = memory::memory_that_fits(machine_bytes);
+fn memory_bytes(
+    text: Option<&str>,
+    machine_bytes: u64,
+    process_bytes: u64,
+) -> Result<u64, ApiError> {
+    let most = memory::memory_that_fits(machine_bytes, process_bytes);
     let Some(text) = text else {
         let part = (machine_bytes / 100 * MEMORY_PERCENT).min(most);
         return Ok(part.max(MEMORY_BYTES_MIN));
@@ -249,7 +256,7 @@ fn memory_bytes(text: Option<&str>, machine_bytes: u64) -> Result<u64, ApiError>
     if bytes > most {
         let why = format!(
             "the process then takes up to {}, and there are {}; at most {} fit",
-            size::Human(memory::resident_max_bytes(bytes)),
+            size::Human(memory::resident_max_bytes(bytes, process_bytes)),
             size::Human(machine_bytes),
             size::Human(most),
         );
@@ -409,22 +416,26 @@ mod tests {
         }
     }
 
+    fn with(text: Option<&str>, machine_bytes: u64) -> Result<u64, ApiError> {
+        memory_bytes(text, machine_bytes, memory::process_bytes(false))
+    }
+
     #[test]
     fn memory_is_a_size_or_a_part() {
         let machine = 16 << 30;
-        assert_eq!(memory_bytes(None, machine), Ok(machine / 100 * 25));
-        assert_eq!(memory_bytes(Some("50%"), machine), Ok(machine / 100 * 50));
-        assert_eq!(memory_bytes(Some("1GiB"), machine), Ok(1 << 30));
+        assert_eq!(with(None, machine), Ok(machine / 100 * 25));
+        assert_eq!(with(Some("50%"), machine), Ok(machine / 100 * 50));
+        assert_eq!(with(Some("1GiB"), machine), Ok(1 << 30));
         // A machine too small for a quarter still gets what is needed.
-        assert_eq!(memory_bytes(None, 100 << 20), Ok(MEMORY_BYTES_MIN));
+        assert_eq!(with(None, 100 << 20), Ok(MEMORY_BYTES_MIN));
     }
 
     #[test]
     fn memory_that_cannot_fit_is_refused_with_the_numbers() {
         let machine = 1 << 30;
-        let error = memory_bytes(Some("1000MiB"), machine).expect_err("128 MiB come on top");
+        let error = with(Some("1000MiB"), machine).expect_err("128 MiB come on top");
         assert!(error.message.contains("at most 814.55MiB fit"), "{error}");
-        assert!(memory_bytes(Some("814MiB"), machine).is_ok());
+        assert!(with(Some("814MiB"), machine).is_ok());
     }
 
     // The index had 5% of the machine's memory whatever --memory was: 1.1 GiB beside 64 MiB.

@@ -359,12 +359,12 @@ fn only_who_is_allowed_and_proves_it_gets_in() {
     server.weir("lun add vms tank/vm1").ok();
     let at = portal(&server, 0);
     let try_as = |name: &str| Initiator::log_in(&at, name, 1, TARGET).unwrap().map(|_| ());
-    assert_eq!(try_as(CLIENT), Err([2, 2]), "nobody is on the list");
+    assert_eq!(try_as(CLIENT), Err([2, 1]), "nobody is on the list");
     server.weir(&format!("target allow vms {CLIENT}")).ok();
     assert_eq!(try_as(CLIENT), Ok(()));
-    assert_eq!(try_as(OTHER), Err([2, 2]));
+    assert_eq!(try_as(OTHER), Err([2, 1]));
     let unknown = Initiator::log_in(&at, CLIENT, 1, "iqn.2026-01.org.weir:none").unwrap();
-    assert_eq!(unknown.map(|_| ()), Err([2, 3]));
+    assert_eq!(unknown.map(|_| ()), Err([2, 1]), "as for a target that is not for it");
 
     for (file, secret) in [("secret", "correct-horse-1"), ("mutual", "battery-staple-2")] {
         common::write_secret(&dirs.file(file), &format!("{secret}\n"));
@@ -408,6 +408,36 @@ fn only_who_is_allowed_and_proves_it_gets_in() {
     here.ready(0);
     server.weir(&format!("target deny vms {CLIENT}")).ok();
     assert!(here.run(0, &[0; 6], &[], 0).is_err(), "its session is ended");
+    server.stop_clean();
+}
+
+// Discovery by name alone listed targets with CHAP, and wrong secrets left no trace.
+#[test]
+fn discovery_lists_targets_with_chap_to_those_that_prove_their_secret() {
+    let dirs = Dirs::new();
+    let server = serve(&dirs);
+    for (name, secret) in [("vms", "correct-horse-1"), ("other", "correct-horse-2")] {
+        common::write_secret(&dirs.file(name), secret);
+        server.weir(&format!("target create {name}")).ok();
+        let allow =
+            format!("target allow {name} {CLIENT} --chap-user joe --chap-secret-file {name}");
+        server.weir(&allow).ok();
+    }
+    server.weir("target create open --allow *").ok();
+    let at = portal(&server, 0);
+    let list = |account: &str| {
+        let mut command = Command::new("iscsi-ls");
+        text(&command.args(["-i", CLIENT, &format!("iscsi://{account}{at}")]).output().unwrap())
+    };
+    let names =
+        |said: &str| ["vms", "other", "open"].map(|name| said.contains(&format!(":{name}")));
+    assert_eq!(names(&list("")), [false, false, true]);
+    let proved = list("joe%correct-horse-1@");
+    assert_eq!(names(&proved), [true, false, true], "{proved}");
+    let wrong = list("joe%correct-horse-3@");
+    assert_eq!(names(&wrong), [false; 3], "{wrong}");
+    let events = server.weir("events --json").ok().out;
+    assert!(events.contains("chap_refused"), "{events}");
     server.stop_clean();
 }
 

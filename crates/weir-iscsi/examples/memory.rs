@@ -14,8 +14,9 @@ mod memory;
 use std::sync::Arc;
 
 use memory::{Disk, MemoryTargets};
+use weir_iscsi::limits::OWN;
 use weir_iscsi::{Authentication, Credentials, DEFAULT_PORT, Iscsi, Secret};
-use weir_serve::{Address, Listener, serve};
+use weir_serve::{Address, Budget, Listener, serve};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -34,7 +35,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if let Address::Tcp(address) = listener.address()? {
         targets.set_portals(&[address]);
     }
-    let server = serve(vec![listener], Arc::new(Iscsi::new(targets)), 1)?;
+    let server =
+        serve(vec![listener], Arc::new(Iscsi::new(targets, Budget::new(256 << 20, OWN))), 1)?;
     let mut line = String::new();
     while std::io::stdin().read_line(&mut line)? > 0 {
         line.clear();

@@ -24,15 +24,14 @@ use weir_serve::{Linger, Outgoing, Share, Signal};
 
 use crate::error::IscsiError;
 use crate::limits::{
-    COMMANDS_MAX, HELD_BYTES_MAX, LINGER_COMMANDS_MAX, MANAGEMENT_MAX, RECEIVE_DATA_BYTES_MAX,
-    REPLY_BYTES_MAX,
+    COMMANDS_MAX, HELD_BYTES_MAX, LINGER_COMMANDS_MAX, MANAGEMENT_MAX, REPLY_BYTES_MAX,
 };
 use crate::pdu::{
     self, AsyncEvent, AsyncMessage, Digests, Framed, HEADER_BYTES, Header, Logout, LogoutReason,
     LogoutResponse, NO_TAG, NopIn, NopOut, Pdu, RejectReason, Request, opcode,
 };
 use crate::sessions::Place;
-use crate::targets::{Applicant, Targets};
+use crate::targets::{Applicant, Credentials, Targets};
 use crate::terms::Terms;
 
 mod answer;
@@ -59,6 +58,8 @@ pub(crate) struct Parts {
     pub(crate) targets: Arc<dyn Targets>,
     pub(crate) share: Share,
     pub(crate) applicant: Applicant,
+    /// What it proved by CHAP.
+    pub(crate) proven: Option<Credentials>,
     pub(crate) target: Option<String>,
     pub(crate) terms: Terms,
     pub(crate) cid: u16,
@@ -74,6 +75,7 @@ pub(crate) struct Connection {
     nexus: Option<Box<dyn Nexus>>,
     targets: Arc<dyn Targets>,
     applicant: Applicant,
+    proven: Option<Credentials>,
     target: Option<String>,
     cid: u16,
     terms: Cell<Terms>,
@@ -147,10 +149,13 @@ pub(crate) enum Flow {
 
 impl Connection {
     pub(crate) fn new(parts: Parts) -> Rc<Self> {
+        // Commands that wait for memory hold up no other request.
+        parts.share.hears_client();
         Rc::new(Self {
             nexus: parts.nexus,
             targets: parts.targets,
             applicant: parts.applicant,
+            proven: parts.proven,
             target: parts.target,
             cid: parts.cid,
             terms: Cell::new(parts.terms),
@@ -191,6 +196,11 @@ impl Connection {
 
     pub(crate) const fn digests(&self) -> Digests {
         self.terms.get().digests
+    }
+
+    /// Longest data segment that is taken.
+    pub(crate) const fn receive_data_bytes_max(&self) -> usize {
+        self.terms.get().receive_data_bytes_max
     }
 
     pub(crate) fn is_broken(&self) -> bool {
@@ -339,7 +349,8 @@ impl Connection {
     // --- the reader's side ---
 
     /// A receive was done.
-    pub(crate) fn received(&self) {
+    pub(crate) fn received(&self, bytes: usize) {
+        self.share.moved(bytes);
         self.receives.update(|n| n + 1);
         self.linger.end();
     }
@@ -356,8 +367,12 @@ impl Connection {
 
     /// Whether the initiator has owed data for so long, without a bit of it.
     pub(crate) fn is_owed_data_since(&self, limit: Duration) -> bool {
-        let is_owed = || self.tasks.borrow().values().any(|task| task.is_owed_data());
-        self.is_listening() && self.data_moved.get().elapsed() >= limit && is_owed()
+        self.is_listening() && self.data_moved.get().elapsed() >= limit && self.is_owed_data()
+    }
+
+    /// Whether the initiator is to send data for a command.
+    pub(crate) fn is_owed_data(&self) -> bool {
+        self.tasks.borrow().values().any(|task| task.is_owed_data())
     }
 
     /// Data came that was waited for, or begins to be waited for.
@@ -445,7 +460,7 @@ impl Connection {
             let len: usize = pdus.iter().map(Vec::len).sum();
             self.held_bytes.update(|n| n.saturating_sub(len));
             for raw in pdus {
-                let framed = pdu::frame(&raw, self.digests(), RECEIVE_DATA_BYTES_MAX)?;
+                let framed = pdu::frame(&raw, self.digests(), self.receive_data_bytes_max())?;
                 let Framed::Pdu(pdu, _) = framed else { continue };
                 let flow = match pdu.header.opcode() {
                     opcode::DATA_OUT => self.take_data(&pdu, &raw)?,

@@ -16,6 +16,7 @@
 pub mod chap;
 mod connection;
 mod error;
+mod guesses;
 pub mod limits;
 pub mod login;
 pub mod pdu;

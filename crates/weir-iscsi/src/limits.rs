@@ -6,11 +6,12 @@
 //! - a connection holds at most [`INPUT_BYTES_MAX`] of input, [`HELD_BYTES_MAX`] of commands that
 //!   came out of order, [`GATHER_BYTES_MAX`] of write data asked for beside [`COMMANDS_MAX`] times
 //!   [`FIRST_BURST_BYTES`] of unasked, and [`REPLY_BYTES_MAX`] (or one largest reply) of replies;
-//! - all connections hold at most [`SHARED_BYTES_MAX`], and each its input and [`OWN_BYTES`] beside
-//!   that.
+//! - all connections hold at most what their budget has, and what [`OWN`] gives to each; the few
+//!   that take long PDUs hold one of these beside that.
 
 use std::time::Duration;
 
+use weir_serve::Own;
 use weir_serve::limits::{CONNECTIONS_MAX, INPUT_BYTES};
 
 /// An initiator that has not logged in by then is dropped: none needs more than a few round
@@ -37,6 +38,10 @@ pub const LOGIN_PDUS_MAX: u32 = 32;
 /// Data segment this side takes: what Linux asks for in one Data-Out; a larger one would only
 /// wait longer in the receive buffer before it is copied.
 pub const RECEIVE_DATA_BYTES_MAX: usize = 256 << 10;
+
+/// Data segment that a session declares where there is no memory for a large receive buffer: one
+/// that is sent half holds little. Twice what holds where nothing is declared.
+pub const RECEIVE_DATA_BYTES_MIN: usize = 16 << 10;
 
 /// Data segment this side sends, however much the initiator would take: one largest transfer.
 pub const SEND_DATA_BYTES_MAX: usize = TRANSFER_BYTES_MAX;
@@ -69,13 +74,16 @@ pub const HELD_BYTES_MAX: usize = 2 * RECEIVE_DATA_BYTES_MAX;
 /// Replies under way beyond which no further command is run.
 pub const REPLY_BYTES_MAX: usize = 2 * TRANSFER_BYTES_MAX;
 
-/// What all connections of a server hold together of write data and replies, beside what each has
-/// of its own: a few largest commands, and a MiB for each of 256 sessions.
-pub const SHARED_BYTES_MAX: usize = 256 << 20;
-
-/// What each connection holds of that without asking: a full window of 4 KiB commands, with the
-/// buffers that their answers are sent from.
+/// What a connection holds of write data and replies without asking, where there are few: a full
+/// window of 4 KiB commands, with the buffers that their answers are sent from.
 pub const OWN_BYTES: usize = 1 << 20;
+
+/// ... where there are many: one largest burst that comes unasked.
+pub const OWN_BYTES_MIN: usize = FIRST_BURST_BYTES;
+
+/// What connections hold without asking: 64 MiB together, also where there are a thousand.
+pub const OWN: Own =
+    Own { least_bytes: OWN_BYTES_MIN, most_bytes: OWN_BYTES, total_bytes: 64 << 20 };
 
 /// Replies gathered before the next command waits for a send: 60 reads of 4 KiB in one send, and
 /// small enough to stay in the CPU's cache.
@@ -119,9 +127,44 @@ pub const LINGER_COMMANDS_MAX: u64 = 2;
 /// who is one too many is told so.
 pub const SESSIONS_MAX: usize = CONNECTIONS_MAX / 8 * 7;
 
-/// Sessions of one initiator, by its name, with all targets: it cannot take the place of all
-/// others. A host with 64 targets on four paths has as many.
+/// Sessions of one initiator with all targets: it cannot take the place of all others. A host with
+/// 64 targets on four paths has as many. Sessions that were proved by CHAP are counted by the
+/// initiator's name, others by their address: a name alone proves nothing, and so strangers who use
+/// it take nothing from its owner.
 pub const INITIATOR_SESSIONS_MAX: usize = CONNECTIONS_MAX / 4;
+
+/// ... of them, those that proved nothing by CHAP: a quarter is left to those that do.
+pub const UNPROVEN_SESSIONS_MAX: usize = SESSIONS_MAX / 4 * 3;
+
+/// Discovery sessions at once. They are places of their own, beside those for disks: an initiator
+/// that asks for targets is done within milliseconds.
+pub const DISCOVERIES_MAX: usize = 64;
+
+/// ... of one address; one more ends the oldest of them.
+pub const PEER_DISCOVERIES_MAX: usize = 16;
+
+/// A discovery session is ended after this long, whatever it does.
+pub const DISCOVERY_LIMIT: Duration = Duration::from_secs(30);
+
+/// After the first wrong answer to CHAP the next one from the same address waits so long; after
+/// each further one twice as long ...
+pub const GUESS_DELAY_MIN: Duration = Duration::from_millis(100);
+
+/// ... up to this: one guess in two seconds in place of a thousand in one.
+pub const GUESS_DELAY_MAX: Duration = Duration::from_secs(2);
+
+/// A login whose turn does not come within this is refused, well before [`LOGIN_LIMIT`]:
+/// initiators try again by themselves.
+pub const GUESS_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// An address that gave no wrong answer for so long begins anew.
+pub const GUESS_FORGOTTEN: Duration = Duration::from_mins(15);
+
+/// Addresses of wrong answers that are remembered; the oldest makes room. Some 100 KiB.
+pub const GUESSERS_MAX: usize = 1024;
+
+/// Logins of one address that wait because of wrong answers; more are refused at once.
+pub const GUESSES_WAITING_MAX: usize = 16;
 
 /// PDUs that one connection is taken in one turn before others of its thread have theirs: as many
 /// reads of 4 KiB as make a send.

@@ -12,17 +12,20 @@
 //! ```
 //!
 //! Invariants:
-//! - nobody comes further than the security stage without having proved what [`Targets`] demands;
+//! - no initiator leaves the security stage without having proved what [`Targets`] demands;
+//! - an unknown target, one that the initiator may not use and a wrong secret have one answer;
 //! - a key is negotiated once;
 //! - an answer fits into one PDU of [`LOGIN_DATA_BYTES_MAX`](crate::limits::LOGIN_DATA_BYTES_MAX).
 
 use hashbrown::HashSet;
 use weir_scsi::{InitiatorPort, Isid};
-use weir_serve::Address;
+use weir_serve::Peer;
 
-use crate::limits::{LOGIN_PDUS_MAX, NAME_BYTES_MAX};
+use crate::limits::{LOGIN_PDUS_MAX, NAME_BYTES_MAX, RECEIVE_DATA_BYTES_MIN};
 use crate::pdu::{Login as Request, LoginResponse, Pdu};
-use crate::targets::{Applicant, OpenNexus, Refusal, Targets};
+use crate::targets::{
+    Admission, Applicant, Authentication, Credentials, OpenNexus, Refusal, Targets,
+};
 use crate::terms::{self, Answer, Terms};
 use crate::text::{self, Gathered, TextError};
 
@@ -42,14 +45,8 @@ pub enum Status {
     Success = 0x0000,
     /// The initiator broke the rules.
     InitiatorError = 0x0200,
-    /// It did not prove what it should.
+    /// It did not prove what it should, or there is no such target for it.
     AuthenticationFailure = 0x0201,
-    /// It may not use this target.
-    Forbidden = 0x0202,
-    /// There is no such target.
-    NotFound = 0x0203,
-    /// The target is gone for good.
-    Removed = 0x0204,
     /// No version in common.
     Version = 0x0205,
     /// The session has all the connections it may have.
@@ -125,8 +122,8 @@ pub struct Ready {
     pub cid: u16,
     /// CmdSN of its first command.
     pub cmd_sn: u32,
-    /// Whether CHAP was used.
-    pub chap: bool,
+    /// What it proved by CHAP.
+    pub proven: Option<Credentials>,
 }
 
 /// What a session is for.
@@ -145,8 +142,7 @@ pub enum Purpose {
 /// A login under way.
 pub struct Login<'a> {
     targets: &'a dyn Targets,
-    peer: String,
-    local: Address,
+    peer: &'a Peer,
     first: Option<Request>,
     stage: u8,
     pdus: u32,
@@ -159,6 +155,8 @@ pub struct Login<'a> {
     target: String,
     identity: Option<Identity>,
     portal_group_tag: Option<u16>,
+    /// Longest data segment to declare, asked for once the initiator has proved what it must.
+    receive_data_bytes_max: &'a dyn Fn() -> usize,
     declared: bool,
 }
 
@@ -169,12 +167,16 @@ struct Identity {
 }
 
 impl<'a> Login<'a> {
-    /// Begins for a connection from `peer` to `local`.
-    pub fn new(targets: &'a dyn Targets, peer: &str, local: &Address) -> Self {
+    /// Begins for a connection from `peer`. `receive_data_bytes_max`: how long a data
+    /// segment this side takes; asked for once, and only of an initiator that is let in.
+    pub fn new(
+        targets: &'a dyn Targets,
+        peer: &'a Peer,
+        receive_data_bytes_max: &'a dyn Fn() -> usize,
+    ) -> Self {
         Self {
             targets,
-            peer: peer.to_owned(),
-            local: local.clone(),
+            peer,
             first: None,
             stage: SECURITY,
             pdus: 0,
@@ -185,6 +187,7 @@ impl<'a> Login<'a> {
             target: String::new(),
             identity: None,
             portal_group_tag: None,
+            receive_data_bytes_max,
             declared: false,
         }
     }
@@ -199,17 +202,19 @@ impl<'a> Login<'a> {
         &self.target
     }
 
+    /// Whether a request of this stage may be an attempt to prove a secret.
+    pub fn awaits_proof(&self) -> bool {
+        self.identity.as_ref().is_some_and(|identity| identity.authenticator.awaits_proof())
+    }
+
+    /// Refuses a request that was not looked at.
+    pub fn refuse(&self, request: &Request, denial: Denial) -> Step {
+        Step::Refuse(refused(response_to(request), denial.status), denial)
+    }
+
     /// Takes the next request.
     pub fn feed(&mut self, request: &Request, pdu: &Pdu<'_>) -> Step {
-        let response = LoginResponse {
-            transit: false,
-            stage: request.stage,
-            next_stage: request.next_stage,
-            isid: request.isid,
-            tsih: request.tsih,
-            itt: request.itt,
-            status: [0, 0],
-        };
+        let response = response_to(request);
         match self.try_feed(request, pdu) {
             Ok((text, transit)) => {
                 let response = LoginResponse { transit, ..response };
@@ -254,7 +259,10 @@ impl<'a> Login<'a> {
         }
         if self.stage == OPERATIONAL && !self.declared {
             self.declared = true;
-            terms::declare(&mut out);
+            let most =
+                if discovery { RECEIVE_DATA_BYTES_MIN } else { (self.receive_data_bytes_max)() };
+            self.terms.receive_data_bytes_max = most;
+            terms::declare(&mut out, most);
         }
         let transit = request.transit && self.may_leave()?;
         Ok((out, transit))
@@ -308,8 +316,9 @@ impl<'a> Login<'a> {
         self.name.clone_from(&name);
         let applicant = Applicant {
             port: InitiatorPort { name, isid: Isid(request.isid) },
-            peer: self.peer.clone(),
-            local: self.local.clone(),
+            peer: self.peer.name.clone(),
+            key: self.peer.key,
+            local: self.peer.local.clone(),
         };
         let (authentication, purpose) = match value("SessionType").unwrap_or("Normal") {
             "Discovery" => (self.targets.admit_discovery(&applicant)?, Purpose::Discovery),
@@ -317,9 +326,10 @@ impl<'a> Login<'a> {
                 let target = value("TargetName").ok_or_else(|| missing("TargetName"))?;
                 let name = checked_name(target)?;
                 self.target.clone_from(&name);
-                let admission = self.targets.admit(&applicant, &name)?;
-                self.portal_group_tag = Some(admission.portal_group_tag);
-                (admission.authentication, Purpose::Target { name, open: admission.open })
+                self.portal_group_tag = Some(self.targets.portal_group_tag(&applicant)?);
+                let admission = self.targets.admit(&applicant, &name);
+                let Admission { authentication, open } = admission.or_else(hidden)?;
+                (authentication, Purpose::Target { name, open })
             }
             other => {
                 return Err(Denial::new(Status::SessionType, format!("session type {other:?}")));
@@ -342,7 +352,7 @@ impl<'a> Login<'a> {
             return Step::Refuse(refused(response, denial.status), denial);
         };
         let ready = Ready {
-            chap: identity.authenticator.is_chap(),
+            proven: identity.authenticator.into_proven(),
             applicant: identity.applicant,
             purpose: identity.purpose,
             terms: self.terms.settled(),
@@ -352,6 +362,28 @@ impl<'a> Login<'a> {
         };
         Step::Ready(response, text, Box::new(ready))
     }
+}
+
+/// The response that answers a request.
+const fn response_to(request: &Request) -> LoginResponse {
+    LoginResponse {
+        transit: false,
+        stage: request.stage,
+        next_stage: request.next_stage,
+        isid: request.isid,
+        tsih: request.tsih,
+        itt: request.itt,
+        status: [0, 0],
+    }
+}
+
+/// The admission to a target that a stranger is not to know of.
+fn hidden(refusal: Refusal) -> Result<Admission, Refusal> {
+    if !refusal.tells_of_targets() {
+        return Err(refusal);
+    }
+    let authentication = Authentication::Never(refusal);
+    Ok(Admission { authentication, open: Box::new(move |_| Err(refusal)) })
 }
 
 /// The response that says so.

@@ -14,24 +14,28 @@
 //! - nothing is taken after the end was reached;
 //! - a session moves to another thread only at rest, between two requests.
 
+use std::cell::Cell;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use compio::BufResult;
 use compio::buf::{IntoInner, IoBuf};
 use compio::io::AsyncWriteExt;
 use rustix::net::Shutdown;
-use weir_serve::limits::DRAIN_LIMIT;
-use weir_serve::{Budget, Input, Linger, OutBuf, Peer, Protocol, Socket, Watch, give_way, shut};
+use weir_serve::limits::{DRAIN_LIMIT, STALL_CHECK};
+use weir_serve::{
+    Budget, Input, Linger, OutBuf, Peer, Protocol, Share, Socket, Watch, give_way, shut,
+};
 
 use crate::connection::{Connection, Flow, Parts};
 use crate::error::IscsiError;
+use crate::guesses::Guesses;
 use crate::limits::{
-    COMMANDS_MAX, INPUT_BYTES_MAX, LOGIN_DATA_BYTES_MAX, LOGIN_LIMIT, OWN_BYTES,
-    RECEIVE_DATA_BYTES_MAX, SHARED_BYTES_MAX, TURN_PDUS,
+    COMMANDS_MAX, DISCOVERY_LIMIT, INPUT_BYTES_MAX, LOGIN_DATA_BYTES_MAX, LOGIN_LIMIT,
+    RECEIVE_DATA_BYTES_MAX, RECEIVE_DATA_BYTES_MIN, TURN_PDUS,
 };
-use crate::login::{Denial, Login, Purpose, Ready, Step, refused};
+use crate::login::{Denial, Login, Purpose, Ready, Status, Step, refused};
 use crate::pdu::{self, Digests, Framed, Header, LoginResponse, Pdu, opcode};
 use crate::sessions::Entrant;
 use crate::targets::Targets;
@@ -43,17 +47,14 @@ const FIRST_STAT_SN: u32 = 1;
 pub struct Iscsi {
     targets: Arc<dyn Targets>,
     budget: Arc<Budget>,
+    guesses: Guesses,
 }
 
 impl Iscsi {
-    /// With the memory that `limits` gives to a server.
-    pub fn new(targets: Arc<dyn Targets>) -> Self {
-        Self::with_budget(targets, Budget::new(SHARED_BYTES_MAX, OWN_BYTES))
-    }
-
-    /// With other memory.
-    pub const fn with_budget(targets: Arc<dyn Targets>, budget: Arc<Budget>) -> Self {
-        Self { targets, budget }
+    /// Offers `targets`; connections share `budget`, of which each has what
+    /// [`OWN`](crate::limits::OWN) says without asking.
+    pub fn new(targets: Arc<dyn Targets>, budget: Arc<Budget>) -> Self {
+        Self { targets, budget, guesses: Guesses::default() }
     }
 }
 
@@ -76,18 +77,24 @@ impl Protocol for Iscsi {
         parked: Option<Parked>,
     ) -> Result<Option<Parked>, IscsiError> {
         let mut wire = Wire { socket, input: Input::new(INPUT_BYTES_MAX) };
-        wire.input.grow();
         if let Some(Parked { parts, received }) = parked {
+            if parts.share.take_large_input() {
+                wire.input.grow();
+            }
             wire.input.put_back(received);
             return self.serve(wire, Connection::new(*parts), watch).await;
         }
-        let side = Side { targets: &self.targets, budget: &self.budget, watch };
+        let Self { targets, budget, guesses } = self;
+        let side = Side { targets, budget, guesses, watch };
         let login = compio::time::timeout(LOGIN_LIMIT, log_in(&mut wire, side, peer));
         let Ok(result) = login.await else {
             return Err(IscsiError::LoginTimeout { seconds: LOGIN_LIMIT.as_secs() });
         };
         let Some(connection) = result? else { return Ok(None) };
-        watch.end_handshake();
+        if !connection.is_discovery() {
+            // A discovery gives its place to a new connection for as long as it lasts.
+            watch.end_handshake();
+        }
         self.serve(wire, connection, watch).await
     }
 }
@@ -114,6 +121,8 @@ impl Iscsi {
             compio::runtime::spawn(watch_over(socket(), Rc::clone(&connection), limit)),
             compio::runtime::spawn(take_turns(Rc::clone(&connection))),
             compio::runtime::spawn(ask_to_log_out(Rc::clone(&connection))),
+            compio::runtime::spawn(evict(socket(), Rc::clone(&connection))),
+            compio::runtime::spawn(end_discovery(socket(), Rc::clone(&connection))),
         ];
         let read = read_requests(&mut wire, &connection, watch).await;
         drop(others);
@@ -181,6 +190,7 @@ async fn finish<S: Socket>(
 struct Side<'a> {
     targets: &'a Arc<dyn Targets>,
     budget: &'a Arc<Budget>,
+    guesses: &'a Guesses,
     watch: &'a Watch,
 }
 
@@ -237,7 +247,15 @@ async fn log_in<S: Socket>(
     side: Side<'_>,
     peer: &Peer,
 ) -> Result<Option<Rc<Connection>>, IscsiError> {
-    let mut login = Login::new(&**side.targets, &peer.name, &peer.local);
+    // A stranger has no share of the memory yet.
+    let share = Cell::new(None::<Share>);
+    let receive_data_bytes_max = || {
+        let its = share.take().unwrap_or_else(|| side.budget.share());
+        let is_large = its.take_large_input();
+        share.set(Some(its));
+        if is_large { RECEIVE_DATA_BYTES_MAX } else { RECEIVE_DATA_BYTES_MIN }
+    };
+    let mut login = Login::new(&**side.targets, peer, &receive_data_bytes_max);
     let mut stat_sn = FIRST_STAT_SN;
     loop {
         let (request, step, used) =
@@ -253,7 +271,7 @@ async fn log_in<S: Socket>(
                     let request = pdu::Login::decode(&pdu.header);
                     let opcode = pdu.header.opcode();
                     let request = request.ok_or(IscsiError::NoLogin { opcode })?;
-                    (request, login.feed(&request, &pdu), used)
+                    (request, feed(&mut login, &request, &pdu, side, peer).await, used)
                 }
             };
         wire.input.consume(used);
@@ -270,8 +288,12 @@ async fn log_in<S: Socket>(
                 stat_sn = stat_sn.wrapping_add(1);
             }
             Step::Ready(response, text, ready) => {
-                match enter(&wire.socket, side, *ready, stat_sn.wrapping_add(1)).await {
+                let share = share.take().unwrap_or_else(|| side.budget.share());
+                match enter(&wire.socket, side, *ready, share, stat_sn.wrapping_add(1)).await {
                     Ok((connection, tsih)) => {
+                        if connection.receive_data_bytes_max() > RECEIVE_DATA_BYTES_MIN {
+                            wire.input.grow();
+                        }
                         let response = LoginResponse { tsih, ..response };
                         wire.send(number(response, stat_sn), &text).await?;
                         return Ok(Some(connection));
@@ -287,6 +309,32 @@ async fn log_in<S: Socket>(
             }
         }
     }
+}
+
+/// Gives a request to the login, once its address may try to prove something again.
+async fn feed(
+    login: &mut Login<'_>,
+    request: &pdu::Login,
+    pdu: &Pdu<'_>,
+    side: Side<'_>,
+    peer: &Peer,
+) -> Step {
+    if !login.awaits_proof() {
+        return login.feed(request, pdu);
+    }
+    if !side.guesses.wait(peer.key).await {
+        let why = "too many wrong answers to CHAP came from its address; try again later";
+        return login.refuse(request, Denial::new(Status::Unavailable, why));
+    }
+    // From here to the count of failures nothing is awaited.
+    let step = login.feed(request, pdu);
+    if let Step::Refuse(_, denial) = &step
+        && denial.status == Status::AuthenticationFailure
+    {
+        let times = side.guesses.failed(peer.key, Instant::now());
+        side.targets.guessed(&peer.name, times);
+    }
+    step
 }
 
 async fn refuse<S: Socket>(
@@ -308,23 +356,23 @@ async fn enter<S: Socket>(
     socket: &S,
     side: Side<'_>,
     ready: Ready,
+    share: Share,
     stat_sn: u32,
 ) -> Result<(Rc<Connection>, u16), Denial> {
-    let Ready { applicant, purpose, terms, tsih, cid, cmd_sn, chap } = ready;
+    let Ready { applicant, purpose, terms, tsih, cid, cmd_sn, proven } = ready;
     let (target, open) = match purpose {
         Purpose::Discovery => (None, None),
         Purpose::Target { name, open } => (Some(name), Some(open)),
     };
-    let no_socket = |error: std::io::Error| {
-        Denial::new(crate::login::Status::OutOfResources, error.to_string())
-    };
+    let no_socket = |error: std::io::Error| Denial::new(Status::OutOfResources, error.to_string());
     let entrant = Entrant {
         port: applicant.port.clone(),
         address: applicant.peer.clone(),
+        key: applicant.key,
         target: target.clone(),
         tsih,
         cid,
-        chap,
+        chap: proven.is_some(),
         digests: terms.digests,
         socket: socket.as_fd().try_clone_to_owned().map_err(no_socket)?,
     };
@@ -335,9 +383,21 @@ async fn enter<S: Socket>(
         side.watch.set_user_of(target);
     }
     tracing::debug!(initiator = %applicant.port, ?target, tsih, ?terms, "iSCSI session begins");
-    let (targets, share, ttt) = (Arc::clone(side.targets), side.budget.share(), 0);
-    let parts =
-        Parts { nexus, place, targets, share, applicant, target, terms, cid, cmd_sn, stat_sn, ttt };
+    let (targets, ttt) = (Arc::clone(side.targets), 0);
+    let parts = Parts {
+        nexus,
+        place,
+        targets,
+        share,
+        applicant,
+        proven,
+        target,
+        terms,
+        cid,
+        cmd_sn,
+        stat_sn,
+        ttt,
+    };
     Ok((Connection::new(parts), tsih))
 }
 
@@ -372,9 +432,12 @@ async fn read_requests<S: Socket>(
         connection.flush();
         connection.idle();
         let begun = !wire.input.pending().is_empty();
+        let awaits_client =
+            (begun || connection.is_owed_data()).then(|| connection.awaits_client());
         let receive = wire.receive(need);
         let received = if begun { rest_of_pdu.wait(receive).await? } else { receive.await? };
-        connection.received();
+        drop(awaits_client);
+        connection.received(received);
         watch.has_work();
         if received == 0 {
             return if begun { Err(IscsiError::Truncated) } else { Ok(End::Over) };
@@ -399,7 +462,8 @@ async fn take_pending(
             return Ok(None);
         }
         let pending = input.pending();
-        let framed = pdu::frame(pending, connection.digests(), RECEIVE_DATA_BYTES_MAX)?;
+        let most = connection.receive_data_bytes_max();
+        let framed = pdu::frame(pending, connection.digests(), most)?;
         let (pdu, used): (Pdu<'_>, usize) = match framed {
             Framed::Need(need) => return Ok(Some(need)),
             Framed::Pdu(pdu, used) => (pdu, used),
@@ -424,6 +488,22 @@ async fn take_turns(connection: Rc<Connection>) {
     loop {
         connection.turn().await;
         connection.grant();
+    }
+}
+
+/// Ends a connection whose initiator stalls others.
+async fn evict<S: Socket>(socket: S, connection: Rc<Connection>) {
+    connection.evicted().await;
+    connection.get_stuck("holds memory that others wait for", STALL_CHECK);
+    shut(&socket, Shutdown::Both);
+}
+
+/// Ends a discovery that lasts for too long.
+async fn end_discovery<S: Socket>(socket: S, connection: Rc<Connection>) {
+    if connection.is_discovery() {
+        compio::time::sleep(DISCOVERY_LIMIT).await;
+        connection.give_up();
+        shut(&socket, Shutdown::Both);
     }
 }
 
@@ -452,7 +532,10 @@ async fn write_answers<S: Socket>(
             connection.to_send.wait().await;
             continue;
         };
-        let BufResult(result, outgoing) = outgoing.send(&mut socket, stall_limit, |_| {}).await;
+        let awaits_client = connection.awaits_client();
+        let moved = |bytes| connection.moved(bytes);
+        let BufResult(result, outgoing) = outgoing.send(&mut socket, stall_limit, moved).await;
+        drop(awaits_client);
         if let Err(error) = result {
             if error.kind() == std::io::ErrorKind::TimedOut {
                 connection.get_stuck("takes no answers", stall_limit);

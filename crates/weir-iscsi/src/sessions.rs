@@ -9,7 +9,9 @@
 //! - of one initiator port there is one session with a target: the next one is entered only after
 //!   the nexus of the one before was dropped;
 //! - a TSIH is never 0 and belongs to one living session;
-//! - neither one initiator nor all together have more sessions than `limits` says.
+//! - neither one initiator nor all together have more sessions than `limits` says;
+//! - sessions that proved nothing never keep out those that prove a secret;
+//! - discovery sessions take no place of others, and the oldest one gives way to a new one.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -20,15 +22,19 @@ use parking_lot::Mutex;
 use rustix::net::Shutdown;
 use tokio::sync::watch;
 use weir_scsi::{InitiatorPort, Isid};
-use weir_serve::shut;
+use weir_serve::{PeerKey, shut};
 
-use crate::limits::{INITIATOR_SESSIONS_MAX, REINSTATEMENT_LIMIT, SESSIONS_MAX};
+use crate::limits::{
+    DISCOVERIES_MAX, INITIATOR_SESSIONS_MAX, PEER_DISCOVERIES_MAX, REINSTATEMENT_LIMIT,
+    SESSIONS_MAX, UNPROVEN_SESSIONS_MAX,
+};
 use crate::login::{Denial, Status};
 use crate::pdu::Digests;
 
 /// The living sessions of a server.
 pub struct Sessions {
     most: usize,
+    most_unproven: usize,
     most_of_initiator: usize,
     /// No further session is entered.
     closing: AtomicBool,
@@ -37,7 +43,7 @@ pub struct Sessions {
 
 impl Default for Sessions {
     fn default() -> Self {
-        Self::with_limits(SESSIONS_MAX, INITIATOR_SESSIONS_MAX)
+        Self::with_limits(SESSIONS_MAX, UNPROVEN_SESSIONS_MAX, INITIATOR_SESSIONS_MAX)
     }
 }
 
@@ -78,6 +84,7 @@ pub struct SessionInfo {
 pub(crate) struct Entrant {
     pub(crate) port: InitiatorPort,
     pub(crate) address: String,
+    pub(crate) key: PeerKey,
     pub(crate) target: Option<String>,
     pub(crate) tsih: u16,
     pub(crate) cid: u16,
@@ -183,10 +190,16 @@ impl Drop for Place {
 }
 
 impl Sessions {
-    /// At most `sessions_max`, of which one initiator has at most `initiator_sessions_max`.
-    pub fn with_limits(sessions_max: usize, initiator_sessions_max: usize) -> Self {
+    /// At most `sessions_max`, of which `unproven_sessions_max` without CHAP, and of one initiator
+    /// at most `initiator_sessions_max`.
+    pub fn with_limits(
+        sessions_max: usize,
+        unproven_sessions_max: usize,
+        initiator_sessions_max: usize,
+    ) -> Self {
         Self {
             most: sessions_max,
+            most_unproven: unproven_sessions_max,
             most_of_initiator: initiator_sessions_max,
             closing: AtomicBool::new(false),
             table: Mutex::default(),
@@ -273,11 +286,9 @@ impl Sessions {
         if asked != 0 && !found {
             return Err(Denial::new(Status::NoSession, format!("no session {asked}")));
         }
-        let of_same = |one: &&Arc<Living>| one.entrant.port.name == entrant.port.name;
-        let (all, own) = (table.living.len(), table.living.iter().filter(of_same).count());
-        if all >= self.most || own >= self.most_of_initiator {
-            let why = format!("too many sessions: {all}, of which it has {own}");
-            return Err(Denial::new(Status::OutOfResources, why));
+        match entrant.target {
+            Some(_) => self.find_room(&table, &entrant)?,
+            None => table.end_discovery_for(entrant.key),
         }
         let tsih = match asked {
             0 => table.fresh_tsih(),
@@ -300,6 +311,31 @@ impl Sessions {
     }
 }
 
+impl Sessions {
+    /// Whether another session with a target may enter.
+    fn find_room(&self, table: &Table, entrant: &Entrant) -> Result<(), Denial> {
+        let others = || table.living.iter().map(|one| &one.entrant).filter(|e| e.target.is_some());
+        let all = others().count();
+        let alike = others().filter(|other| other.chap == entrant.chap);
+        let (of_kind, most_of_kind) = if entrant.chap {
+            (all, self.most)
+        } else {
+            (alike.clone().count(), self.most_unproven.min(self.most))
+        };
+        let of_same = |other: &&Entrant| {
+            let same_name = other.port.name == entrant.port.name;
+            if entrant.chap { same_name } else { other.key == entrant.key }
+        };
+        let own = alike.filter(of_same).count();
+        if all >= self.most || of_kind >= most_of_kind || own >= self.most_of_initiator {
+            let kind = if entrant.chap { "in all" } else { "without CHAP" };
+            let why = format!("too many sessions: {of_kind} {kind}, of which it has {own}");
+            return Err(Denial::new(Status::OutOfResources, why));
+        }
+        Ok(())
+    }
+}
+
 enum Entered {
     Place(Place),
     /// This one must go first.
@@ -307,6 +343,26 @@ enum Entered {
 }
 
 impl Table {
+    /// Ends the discovery that has to give way to another one from `key`, if one has to.
+    fn end_discovery_for(&self, key: PeerKey) {
+        let is_here = |one: &&Arc<Living>| one.ending.lock().is_none();
+        let discoveries = self.living.iter().filter(|one| one.entrant.target.is_none());
+        let here: Vec<_> = discoveries.filter(is_here).collect();
+        let count = |of: PeerKey| here.iter().filter(|one| one.entrant.key == of).count();
+        // They stand in the order in which they came.
+        let gives_way = if count(key) >= PEER_DISCOVERIES_MAX {
+            here.iter().find(|one| one.entrant.key == key)
+        } else if here.len() >= DISCOVERIES_MAX {
+            let most = here.iter().map(|one| count(one.entrant.key)).max().unwrap_or_default();
+            here.iter().find(|one| count(one.entrant.key) == most)
+        } else {
+            None
+        };
+        if let Some(one) = gives_way {
+            one.end("another discovery took its place", Shutdown::Both);
+        }
+    }
+
     fn is_used(&self, tsih: u16) -> bool {
         self.living.iter().any(|one| one.tsih == tsih)
     }

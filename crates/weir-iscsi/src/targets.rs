@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use subtle::ConstantTimeEq;
 use weir_scsi::{InitiatorPort, Nexus};
-use weir_serve::Address;
+use weir_serve::{Address, PeerKey};
 use zeroize::Zeroizing;
 
 use crate::limits::QUIET_LIMIT;
@@ -27,6 +27,8 @@ pub struct Applicant {
     pub port: InitiatorPort,
     /// Where it comes from.
     pub peer: String,
+    /// Whom its connections are counted for.
+    pub key: PeerKey,
     /// The address that it reached.
     pub local: Address,
 }
@@ -78,6 +80,10 @@ pub enum Authentication {
         /// This side's, for mutual CHAP.
         target: Option<Credentials>,
     },
+    /// Nothing, or one of these secrets if the initiator offers CHAP first.
+    Offered(Vec<(Credentials, Option<Credentials>)>),
+    /// What cannot be proved. To the initiator it looks like CHAP with another secret.
+    Never(Refusal),
 }
 
 /// Makes the nexus of a session once it is logged in, on the session's thread.
@@ -87,8 +93,6 @@ pub type OpenNexus = Box<dyn FnOnce(&InitiatorPort) -> Result<Box<dyn Nexus>, Re
 pub struct Admission {
     /// If it proves this.
     pub authentication: Authentication,
-    /// The group of the portal that it reached; sessions can only span portals of one group.
-    pub portal_group_tag: u16,
     /// What its commands will go to.
     pub open: OpenNexus,
 }
@@ -114,11 +118,19 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// Whether it says something about which targets there are, and for whom.
+    pub(crate) const fn tells_of_targets(self) -> bool {
+        matches!(self, Self::NotFound | Self::Forbidden | Self::Removed)
+    }
+
+    /// RFC 7143 11.13.5 has a status of its own for an unknown target (0203), one that is gone
+    /// (0204) and one that the initiator may not use (0202). With these, a stranger who tries names
+    /// learns which targets there are and which initiators may use them. So all three are answered
+    /// like a wrong secret (0201, "the initiator could not be successfully authenticated"); the log
+    /// of the server has the reason.
     pub(crate) const fn status(self) -> Status {
         match self {
-            Self::NotFound => Status::NotFound,
-            Self::Forbidden => Status::Forbidden,
-            Self::Removed => Status::Removed,
+            Self::NotFound | Self::Forbidden | Self::Removed => Status::AuthenticationFailure,
             Self::Unavailable => Status::Unavailable,
             Self::OutOfResources => Status::OutOfResources,
         }
@@ -171,8 +183,20 @@ pub trait Targets: Send + Sync + 'static {
     /// It may not ask at all.
     fn admit_discovery(&self, applicant: &Applicant) -> Result<Authentication, Refusal>;
 
-    /// The targets that it may know of.
-    fn discover(&self, applicant: &Applicant) -> Vec<Discovered>;
+    /// The targets that it may know of: those it may log in to without a secret, and those whose
+    /// secret it has `proven`.
+    fn discover(&self, applicant: &Applicant, proven: Option<&Credentials>) -> Vec<Discovered>;
+
+    /// The group of the portal that it reached; sessions can only span portals of one group.
+    ///
+    /// # Errors
+    /// It reached none.
+    fn portal_group_tag(&self, _: &Applicant) -> Result<u16, Refusal> {
+        Ok(1)
+    }
+
+    /// Notes that somebody at `address` did not prove what it should, for the `times`-th time.
+    fn guessed(&self, _address: &str, _times: u64) {}
 
     /// Whether it may log in to `target` (in lower case), and on which conditions.
     ///

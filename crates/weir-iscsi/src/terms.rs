@@ -8,7 +8,7 @@
 //! negotiated has the default of section 13, cut to those.
 
 use crate::limits::{
-    FIRST_BURST_BYTES, MAX_BURST_BYTES, OUTSTANDING_R2T_MAX, RECEIVE_DATA_BYTES_MAX,
+    FIRST_BURST_BYTES, MAX_BURST_BYTES, OUTSTANDING_R2T_MAX, RECEIVE_DATA_BYTES_MIN,
     SEND_DATA_BYTES_MAX,
 };
 use crate::pdu::Digests;
@@ -22,6 +22,8 @@ const LENGTHS: std::ops::RangeInclusive<u32> = 512..=(1 << 24) - 1;
 pub struct Terms {
     /// Checksums of PDUs.
     pub digests: Digests,
+    /// Longest data segment this side takes.
+    pub receive_data_bytes_max: usize,
     /// Longest data segment the initiator takes.
     pub send_data_bytes_max: usize,
     /// Longest sequence of data.
@@ -40,6 +42,7 @@ impl Default for Terms {
     fn default() -> Self {
         Self {
             digests: Digests::default(),
+            receive_data_bytes_max: RECEIVE_DATA_BYTES_MIN,
             send_data_bytes_max: 8192,
             max_burst_bytes: 256 << 10,
             first_burst_bytes: FIRST_BURST_BYTES,
@@ -121,8 +124,8 @@ impl Terms {
 }
 
 /// Appends what this side declares by itself.
-pub fn declare(out: &mut Vec<u8>) {
-    text::put(out, "MaxRecvDataSegmentLength", &RECEIVE_DATA_BYTES_MAX.to_string());
+pub fn declare(out: &mut Vec<u8>, receive_data_bytes_max: usize) {
+    text::put(out, "MaxRecvDataSegmentLength", &receive_data_bytes_max.to_string());
 }
 
 const MEANS_NOTHING_IN_DISCOVERY: [&str; 8] = [

@@ -21,8 +21,8 @@ use common::{pattern, serve_targets, setup_with, wait_until};
 use weir_iscsi::Sessions;
 use weir_iscsi::limits::{OWN_BYTES, QUIET_LIMIT};
 use weir_iscsi::pdu::{self, Header, NO_TAG, opcode};
-use weir_serve::Budget;
 use weir_serve::limits::PEER_CONNECTIONS_MAX;
+use weir_serve::{Budget, Own};
 
 const SIZE: usize = 64 << 20;
 const MIB: usize = 1 << 20;
@@ -150,10 +150,10 @@ fn who_piles_up_unfinished_data_is_dropped_once_memory_is_used_up() {
     let mut hog = initiator(setup.address, 1, &[("InitialR2T", "No")]);
     let mut sent = 0;
     for _ in 0..120 {
-        // Half of what may come unasked, and never the rest.
+        // A part of what may come unasked, and never the rest.
         let header = hog.write_header(0, 64 << 10, false);
         let mut out = weir_serve::OutBuf::default();
-        pdu::put(&mut out, header, &vec![1; 32 << 10], hog.digests);
+        pdu::put(&mut out, header, &vec![1; 16 << 10], hog.digests);
         if hog.socket.write_all(out.filled()).is_err() {
             break;
         }
@@ -166,27 +166,58 @@ fn who_piles_up_unfinished_data_is_dropped_once_memory_is_used_up() {
 }
 
 #[test]
-fn neither_one_initiator_nor_all_together_have_more_sessions_than_there_is_room_for() {
-    let targets = MemoryTargets::with_sessions(Disk::new(SIZE), Sessions::with_limits(5, 3));
-    let setup = serve_targets(targets, Budget::new(LIMIT, OWN_BYTES), 2);
-    let names = [NAME, "iqn.2026-01.org.example:other"];
-    let log_in = |name: &str, id: u8| {
-        let mut initiator = Initiator::connect(setup.address);
-        initiator.isid[5] = id;
-        let keys = [("InitiatorName", name), ("TargetName", TARGET)];
-        initiator.login_step(1, Some(3), &keys).map(|_| initiator)
-    };
-    let mut sessions = Vec::new();
-    for (name, count) in [(names[0], 3), (names[1], 2)] {
-        sessions.extend((0..count).map(|id| log_in(name, id).expect("there is room")));
-        let refused = log_in(name, 9).err();
-        assert_eq!(refused, Some([3, 2]), "{name} has {count}: out of resources");
+fn neither_one_address_nor_all_together_have_more_sessions_than_there_is_room_for() {
+    for (sessions, most) in
+        [(Sessions::with_limits(9, 9, 3), 3), (Sessions::with_limits(9, 4, 9), 4)]
+    {
+        let targets = MemoryTargets::with_sessions(Disk::new(SIZE), sessions);
+        let setup = serve_targets(targets, Budget::new(LIMIT, OWN_BYTES), 2);
+        let log_in = |name: usize, id: u8| {
+            let mut initiator = Initiator::connect(setup.address);
+            initiator.isid[5] = id;
+            let name = format!("{NAME}{name}");
+            let keys = [("InitiatorName", name.as_str()), ("TargetName", TARGET)];
+            initiator.login_step(1, Some(3), &keys).map(|_| initiator)
+        };
+        // A name is free to choose, so each of them has one of its own.
+        let mut sessions: Vec<_> =
+            (0..most).map(|name| log_in(name, 0).expect("there is room")).collect();
+        for name in [0, 77] {
+            assert_eq!(log_in(name, 9).err(), Some([3, 2]), "{name}: out of resources");
+        }
+        // One that comes back takes its own place, and one that goes leaves it.
+        sessions[0] = log_in(0, 0).expect("its own place");
+        drop(sessions.pop());
+        setup.wait_for_nexuses(most as u64 - 1);
+        log_in(99, 9).expect("room again");
     }
-    // One that comes back takes its own place, and one that goes leaves it.
-    sessions[0] = log_in(names[0], 0).expect("its own place");
-    drop(sessions.pop());
-    setup.wait_for_nexuses(4);
-    log_in(names[1], 9).expect("room again");
+}
+
+// Many sessions that take no answers: each held a MiB of its own, 896 of them nearly one GiB.
+#[test]
+fn many_sessions_that_take_no_answers_stay_within_the_budget() {
+    let (limit, own_total) = (4 * MIB, 4 * MIB);
+    let own = Own { least_bytes: 64 << 10, most_bytes: MIB, total_bytes: own_total };
+    let budget = Budget::new(limit, own);
+    let setup = setup_with(Disk::new(SIZE), budget.clone(), 2);
+    let mut greedy: Vec<_> = (1..=40).map(|id| initiator(setup.address, id, &[])).collect();
+    for hog in &mut greedy {
+        for len in [1, 8, 2048].into_iter().cycle().take(60) {
+            let header = hog.read_header(0, len);
+            hog.send(header, &[]);
+        }
+    }
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(1) {
+        let used = budget.used_bytes();
+        assert!(used <= limit + own_total, "{used} bytes");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    // They wait for each other, so those that hold the memory are ended.
+    let sessions = || setup.targets.sessions.list().len();
+    wait_until("one that stalls is ended", || sessions() < 40);
+    drop(greedy);
+    wait_until("all is given back", || budget.used_bytes() == 0);
 }
 
 fn answer_ping(initiator: &mut Initiator, ping: &Header) {

@@ -7,15 +7,17 @@
 #[allow(dead_code, reason = "no test file uses all of it")]
 mod common;
 
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use common::initiator::{Initiator, NAME};
-use common::memory::{BLOCK, Disk, TARGET};
-use common::{Setup, pattern, setup, wait_until};
+use common::memory::{BLOCK, Disk, MemoryTargets, TARGET};
+use common::{Setup, pattern, serve_targets, setup, wait_until};
 use weir_iscsi::chap::Algorithm;
-use weir_iscsi::limits::{LOGIN_LIMIT, REINSTATEMENT_LIMIT};
-use weir_iscsi::{Authentication, Credentials, Secret, text};
+use weir_iscsi::limits::{LOGIN_LIMIT, OWN, PEER_DISCOVERIES_MAX, REINSTATEMENT_LIMIT};
+use weir_iscsi::{Authentication, Credentials, Secret, Sessions, text};
+use weir_serve::Budget;
 
 const SIZE: usize = 1 << 20;
 const NAMES: [(&str, &str); 2] = [("InitiatorName", NAME), ("TargetName", TARGET)];
@@ -187,8 +189,8 @@ fn refusals_have_their_status() {
     let none = ("TargetName", "iqn.2026-01.org.example:none");
     let stranger = ("InitiatorName", "iqn.2026-01.org.example:stranger");
     for (keys, status) in [
-        (vec![NAMES[0], none], [2, 3]),
-        (vec![stranger, NAMES[1]], [2, 2]),
+        (vec![NAMES[0], none], [2, 1]),
+        (vec![stranger, NAMES[1]], [2, 1]),
         (vec![NAMES[0]], [2, 7]),
         (vec![NAMES[1]], [2, 7]),
         (vec![NAMES[0], NAMES[1], ("SessionType", "Odd")], [2, 9]),
@@ -218,6 +220,117 @@ fn refusals_have_their_status() {
     let header = initiator.read_header(0, 1);
     initiator.send(header, &[]);
     initiator.expect_end();
+}
+
+/// What a login hears that offers CHAP and does not know the secret: keys and status of each step.
+fn heard(address: SocketAddr, names: &[(&'static str, &str)]) -> (Vec<Vec<String>>, [u8; 2]) {
+    let mut initiator = Initiator::connect(address);
+    let offer = [names, &[("AuthMethod", "CHAP,None")]].concat();
+    let steps = [(Some(1), offer), (None, vec![("CHAP_A", "5,7")]), (Some(1), wrong())];
+    let mut keys = Vec::new();
+    for (next, said) in steps {
+        match initiator.login_step(0, next, &said) {
+            Ok(answer) => {
+                // All values but the challenge.
+                let shown = |(key, value): (String, String)| {
+                    if ["CHAP_C", "CHAP_I"].contains(&key.as_str()) { key } else { key + &value }
+                };
+                keys.push(owned(&answer).into_iter().map(shown).collect());
+            }
+            Err(status) => return (keys, status),
+        }
+    }
+    panic!("{names:?} was let in");
+}
+
+/// An answer to CHAP that is wrong.
+fn wrong() -> Vec<(&'static str, &'static str)> {
+    vec![("CHAP_N", "alice"), ("CHAP_R", "0x00112233445566778899aabbccddeeff")]
+}
+
+// 0201, 0202 and 0203 told strangers which targets there are, and which initiators may use them.
+#[test]
+fn unknown_target_forbidden_initiator_and_wrong_secret_have_the_same_answers() {
+    let setup = setup(Disk::new(SIZE));
+    *setup.targets.authentication.lock() = chap(None);
+    let wrong_secret = heard(setup.address, &NAMES);
+    assert_eq!((wrong_secret.0.len(), wrong_secret.1), (2, [2, 1]));
+    let none = ("TargetName", "iqn.2026-01.org.example:none");
+    let stranger = ("InitiatorName", "iqn.2026-01.org.example:stranger");
+    for names in [[NAMES[0], none], [stranger, NAMES[1]], [stranger, none]] {
+        assert_eq!(heard(setup.address, &names), wrong_secret, "{names:?}");
+        for (stage, keys) in [(1, &[][..]), (0, &[]), (0, &[("AuthMethod", "None")])] {
+            let keys = [&names[..], keys].concat();
+            let refused = Initiator::connect(setup.address).login_step(stage, Some(3), &keys);
+            let same = [&NAMES[..], &keys[2..]].concat();
+            let known = Initiator::connect(setup.address).login_step(stage, Some(3), &same);
+            assert_eq!(refused, known, "{keys:?}");
+            assert!(refused.is_err());
+        }
+    }
+}
+
+// A secret could be guessed 976 times a second, without a line in the log.
+#[test]
+fn wrong_answers_to_chap_are_counted_and_looked_at_ever_more_slowly() {
+    let setup = setup(Disk::new(SIZE));
+    *setup.targets.authentication.lock() = chap(None);
+    let challenged = |_| {
+        let mut initiator = Initiator::connect(setup.address);
+        let offer = [&NAMES[..], &[("AuthMethod", "CHAP")]].concat();
+        initiator.login_step(0, Some(1), &offer).expect("CHAP");
+        initiator.login_step(0, None, &[("CHAP_A", "5")]).expect("a challenge");
+        initiator
+    };
+    let mut guessers: Vec<_> = (0..60).map(challenged).collect();
+    let mut data = Vec::new();
+    wrong().iter().for_each(|(key, value)| text::put(&mut data, key, value));
+    guessers.iter_mut().for_each(|one| one.send_login(0, Some(1), false, &data));
+    let answers: Vec<[u8; 2]> =
+        guessers.iter_mut().map(|one| one.reply().header.bytes(36)).collect();
+    let looked_at = answers.iter().filter(|status| **status == [2, 1]).count();
+    let later = answers.iter().filter(|status| **status == [3, 1]).count();
+    assert_eq!(looked_at + later, 60, "{answers:?}");
+    // Six delays fit into the longest wait; each thread may look at one at the same moment.
+    assert!(looked_at <= 14, "{looked_at} guesses were looked at");
+    assert_eq!(setup.targets.guesses.lock().len(), looked_at);
+    // A right answer is let in, when its turn comes.
+    prove(&mut Initiator::connect(setup.address), "5", &RIGHT).expect("a session");
+}
+
+fn discovery(address: SocketAddr) -> Initiator {
+    let mut initiator = Initiator::connect(address);
+    let keys = [NAMES[0], ("SessionType", "Discovery")];
+    initiator.login_step(1, Some(3), &keys).expect("a discovery session");
+    initiator
+}
+
+// 256 unproven sessions in a user's name locked the user out, 896 locked out all.
+#[test]
+fn unproven_sessions_in_a_name_keep_its_owner_out_of_nothing() {
+    let targets = MemoryTargets::with_sessions(Disk::new(SIZE), Sessions::with_limits(6, 4, 3));
+    let setup = serve_targets(targets, Budget::new(32 << 20, OWN), 2);
+    let strangers: Vec<_> = (0..100).map(|_| discovery(setup.address)).collect();
+    let here = || setup.targets.sessions.list().len();
+    wait_until("the oldest gave way", || here() <= PEER_DISCOVERIES_MAX);
+    assert_eq!(setup.targets.sessions.list().len(), PEER_DISCOVERIES_MAX);
+    let unproven = |id: u8| {
+        let mut initiator = Initiator::connect(setup.address);
+        initiator.isid[5] = id;
+        initiator.log_in(&[]).map(|_| initiator)
+    };
+    let taken: Vec<_> = (0..3).map(|id| unproven(id).expect("a place")).collect();
+    assert_eq!(unproven(9).err(), Some([3, 2]));
+    *setup.targets.authentication.lock() = chap(None);
+    let mut own = Vec::new();
+    for id in 20..23 {
+        let mut initiator = Initiator::connect(setup.address);
+        initiator.isid[5] = id;
+        prove(&mut initiator, "7", &RIGHT).expect("a place for the one that proves its name");
+        own.push(initiator);
+    }
+    own.iter_mut().for_each(|one| assert_eq!(one.read(0, 1).len(), BLOCK));
+    drop((strangers, taken));
 }
 
 #[test]

@@ -2,8 +2,10 @@
 //!
 //! Not here: what it is used for, and what one connection may hold at most (each protocol).
 //!
-//! Each connection has a little of its own, so small requests never wait. The rest comes out of
-//! one budget. A connection that holds some of it gets more as long as it then has no more than is
+//! Each connection has a little of its own, so small requests never wait: less where there are many
+//! ([`Own`]). The rest comes out of one budget.
+//!
+//! A connection that holds some of it gets more as long as it then has no more than is
 //! left: one alone comes to a half, each of n to 1 / (n + 1), and as much stays for the next
 //! (dynamic thresholds: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). A
 //! connection that holds nothing of it gets its bytes as soon as there are so many, in the order
@@ -36,10 +38,29 @@ const LARGE_INPUTS: usize = 8;
 /// Part of the budget that idle connections keep, shared among all connections, as a divisor.
 const KEPT: usize = 16;
 
+/// What each connection holds without asking: a part of `total_bytes`, as large as the parts of all
+/// others, but never outside of `least_bytes` and `most_bytes`.
+#[derive(Clone, Copy, Debug)]
+pub struct Own {
+    /// Also where there are as many connections as there may be.
+    pub least_bytes: usize,
+    /// Also where there is one.
+    pub most_bytes: usize,
+    /// Of all together, unless there are so many that the least is more.
+    pub total_bytes: usize,
+}
+
+impl From<usize> for Own {
+    /// The same for each, however many there are.
+    fn from(bytes: usize) -> Self {
+        Self { least_bytes: bytes, most_bytes: bytes, total_bytes: bytes }
+    }
+}
+
 /// See the file's head.
 pub struct Budget {
     limit_bytes: usize,
-    own_bytes: usize,
+    own: Own,
     /// As in `line`; for a look without the lock.
     used_bytes: AtomicUsize,
     shares: AtomicUsize,
@@ -66,6 +87,8 @@ struct Account {
     /// It stands in the line, or something was granted that it has not taken.
     is_waiting: AtomicBool,
     granted_bytes: AtomicUsize,
+    /// Its client is heard also while it waits for memory.
+    hears_client: AtomicBool,
     wake: Notify,
     /// Sends and receives that wait for the client.
     awaits_client: AtomicUsize,
@@ -78,11 +101,11 @@ struct Account {
 }
 
 impl Budget {
-    /// A budget of `limit_bytes`, beside `own_bytes` that each connection may hold anyhow.
-    pub fn new(limit_bytes: usize, own_bytes: usize) -> Arc<Self> {
+    /// A budget of `limit_bytes`, beside what each connection may hold anyhow.
+    pub fn new(limit_bytes: usize, own: impl Into<Own>) -> Arc<Self> {
         Arc::new(Self {
             limit_bytes,
-            own_bytes,
+            own: own.into(),
             used_bytes: AtomicUsize::new(0),
             shares: AtomicUsize::new(0),
             large_inputs: AtomicUsize::new(0),
@@ -112,6 +135,13 @@ impl Budget {
     /// Bytes that all connections may hold beyond what is their own.
     pub const fn limit_bytes(&self) -> usize {
         self.limit_bytes
+    }
+
+    /// Bytes that each connection may hold without asking, now.
+    pub fn own_bytes(&self) -> usize {
+        let Own { least_bytes, most_bytes, total_bytes } = self.own;
+        let shares = self.shares.load(Ordering::Relaxed).max(1);
+        (total_bytes / shares).clamp(least_bytes, most_bytes)
     }
 
     /// Whether an account may have so much more now.
@@ -159,7 +189,7 @@ impl Share {
     /// until the next [`Share::hold`]. If not, [`Share::turn`] returns once they are, and this is
     /// to be called again.
     pub fn ask(&self, held_bytes: usize, more_bytes: usize) -> bool {
-        let own = self.budget.own_bytes;
+        let own = self.budget.own_bytes();
         if held_bytes.saturating_add(more_bytes) <= own {
             return true;
         }
@@ -217,7 +247,7 @@ impl Share {
 
     /// As [`Share::ask`], but does not wait in the line where there is no room.
     pub fn try_take(&self, held_bytes: usize, more_bytes: usize) -> bool {
-        let own = self.budget.own_bytes;
+        let own = self.budget.own_bytes();
         let wanted = held_bytes.saturating_add(more_bytes);
         if wanted <= own {
             return true;
@@ -242,13 +272,18 @@ impl Share {
 
     /// Says how much is held now.
     pub fn hold(&self, held_bytes: usize) {
-        let now = held_bytes.saturating_sub(self.budget.own_bytes);
+        let now = held_bytes.saturating_sub(self.budget.own_bytes());
         if now == self.account.charged_bytes.load(Ordering::Relaxed) {
             return;
         }
         let mut line = self.budget.line.lock();
         let before = self.account.charged_bytes.swap(now, Ordering::Relaxed);
         self.budget.change(&mut line, now, before);
+    }
+
+    /// Bytes that this connection may hold without asking.
+    pub fn own_bytes(&self) -> usize {
+        self.budget.own_bytes()
     }
 
     /// Whether more is held than the budget has, because something came that nobody asked for.
@@ -265,7 +300,7 @@ impl Share {
     /// not woken when others need memory, so this is little where there are many.
     pub fn keep_bytes(&self) -> usize {
         let shares = self.budget.shares.load(Ordering::Relaxed).max(1);
-        (self.budget.limit_bytes / KEPT / shares).min(KEEP_BYTES_MAX).max(self.budget.own_bytes)
+        (self.budget.limit_bytes / KEPT / shares).min(KEEP_BYTES_MAX).max(self.budget.own_bytes())
     }
 
     /// Returns once something that was asked for is granted, or after [`Share::nudge`].
@@ -282,6 +317,12 @@ impl Share {
     pub fn awaits_client(&self) -> AwaitsClient {
         self.account.awaits_client.fetch_add(1, Ordering::Relaxed);
         AwaitsClient(Arc::clone(&self.account))
+    }
+
+    /// Says that the connection takes requests also while it waits for memory: a client that takes
+    /// nothing meanwhile is not kept from it by this side, and shall not stand in the line long.
+    pub fn hears_client(&self) {
+        self.account.hears_client.store(true, Ordering::Relaxed);
     }
 
     /// Counts bytes that went over the socket.
@@ -340,7 +381,10 @@ impl Account {
         let moved = self.moved_bytes.load(Ordering::Relaxed);
         let charged = self.charged_bytes.load(Ordering::Relaxed);
         let mut stall = self.stall.lock();
-        if charged == 0 || self.awaits_client.load(Ordering::Relaxed) == 0 {
+        let is_waiting =
+            self.hears_client.load(Ordering::Relaxed) && self.is_waiting.load(Ordering::Relaxed);
+        let concerns_others = charged > 0 || is_waiting;
+        if !concerns_others || self.awaits_client.load(Ordering::Relaxed) == 0 {
             *stall = None;
             return;
         }
@@ -502,6 +546,43 @@ mod tests {
         assert!(stalled.is_evicted());
         assert!(!slow.is_evicted() && !storage.is_evicted());
         drop(guards);
+    }
+
+    // Many that stalled stood in the line, and each held up those behind it for one span.
+    #[test]
+    fn client_that_stalls_in_the_line_is_evicted_where_it_is_heard() {
+        let budget = Budget::new(1 << 20, OWN);
+        let [holder, heard, unheard] = [0; 3].map(|_| budget.share());
+        heard.hears_client();
+        assert!(holder.ask(OWN, 1 << 20));
+        holder.hold(OWN + (1 << 20));
+        assert!(!heard.ask(OWN, 4096) && !unheard.ask(OWN, 4096));
+        let guards = [heard.awaits_client(), unheard.awaits_client()];
+        let start = Instant::now();
+        for after in [std::time::Duration::ZERO, STALL_CHECK] {
+            [&heard, &unheard].iter().for_each(|share| share.account.judge(start + after));
+        }
+        assert!(heard.is_evicted());
+        assert!(!unheard.is_evicted(), "this side may be what keeps its client from reading");
+        drop(guards);
+    }
+
+    #[test]
+    fn each_of_many_connections_has_less_of_its_own() {
+        let own = Own { least_bytes: 10, most_bytes: 100, total_bytes: 400 };
+        let budget = Budget::new(1000, own);
+        let mut shares: Vec<_> = (0..4).map(|_| budget.share()).collect();
+        assert_eq!(shares[0].own_bytes(), 100);
+        shares[0].hold(100);
+        assert_eq!(budget.used_bytes(), 0);
+        shares.extend((4..8).map(|_| budget.share()));
+        assert_eq!(shares[0].own_bytes(), 50);
+        shares[0].hold(100);
+        assert_eq!(budget.used_bytes(), 50, "the rest is asked for like anything else");
+        shares.extend((8..100).map(|_| budget.share()));
+        assert_eq!(shares[0].own_bytes(), 10);
+        drop(shares);
+        assert_eq!((budget.own_bytes(), budget.used_bytes()), (100, 0));
     }
 
     #[test]

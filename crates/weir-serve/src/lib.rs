@@ -31,7 +31,7 @@ mod socket_file;
 mod worker;
 
 pub use allow::AllowList;
-pub use budget::{AwaitsClient, Budget, Share};
+pub use budget::{AwaitsClient, Budget, Own, Share};
 pub use error::ServeError;
 pub use export::{Export, ExportError, ExportFuture, Exports, Extent};
 pub use input::Input;

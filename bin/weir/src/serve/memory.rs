@@ -8,7 +8,7 @@
 //!                                38 % caches (blocks, nodes, segment tables, dedupe index),
 //!                                42 % data not yet written, 20 % I/O in flight and bookkeeping
 //! beside it         PROCESS_BYTES_MAX: the program, its threads, what each connection has of its
-//!                   own, calls of the management interface
+//!                   own, calls of the management interface; ISCSI_BYTES_MAX where iSCSI is served
 //! ```
 //!
 //! Invariant: resident memory stays below [`MemoryPlan::resident_max_bytes`].
@@ -31,6 +31,10 @@ const DEDUPE_PERCENT_MAX: u64 = 25;
 /// for calls of the management interface and streams, 32 MiB for the program and its threads.
 pub(crate) const PROCESS_BYTES_MAX: u64 = 128 << 20;
 
+/// ... and more where iSCSI is served: 64 MiB that sessions have of their own, and 1024 receive
+/// buffers with a PDU of 16 KiB each and the tables of a session.
+pub(crate) const ISCSI_BYTES_MAX: u64 = 128 << 20;
+
 /// What allocators and their bookkeeping add to `--memory`, in percent.
 const SLACK_PERCENT: u64 = 10;
 
@@ -40,6 +44,8 @@ pub(crate) struct MemoryPlan {
     pub(crate) total_bytes: u64,
     /// At most, of the pools' caches.
     pub(crate) dedupe_bytes: u64,
+    /// The process then takes more beside the total.
+    pub(crate) serves_iscsi: bool,
 }
 
 impl MemoryPlan {
@@ -56,7 +62,7 @@ impl MemoryPlan {
 
     /// Most resident memory of the process.
     pub(crate) const fn resident_max_bytes(&self) -> u64 {
-        resident_max_bytes(self.total_bytes)
+        resident_max_bytes(self.total_bytes, process_bytes(self.serves_iscsi))
     }
 
     /// The split, for people, with what of it is in use.
@@ -73,7 +79,7 @@ impl MemoryPlan {
                 part("connections", self.connections_bytes(), connections_used_bytes),
                 part("pools", self.pools_bytes(), pools.cells_bytes + pools.dedupe_bytes),
                 part("dedupe", self.dedupe_bytes, pools.dedupe_bytes),
-                part("process", PROCESS_BYTES_MAX, 0),
+                part("process", process_bytes(self.serves_iscsi), 0),
             ],
         }
     }
@@ -87,14 +93,19 @@ pub(crate) struct PoolsUse {
     pub(crate) dedupe_bytes: u64,
 }
 
-/// Most resident memory with so much `--memory`.
-pub(crate) const fn resident_max_bytes(memory_bytes: u64) -> u64 {
-    memory_bytes + memory_bytes / 100 * SLACK_PERCENT + PROCESS_BYTES_MAX
+/// What the process takes beside `--memory`.
+pub(crate) const fn process_bytes(serves_iscsi: bool) -> u64 {
+    PROCESS_BYTES_MAX + if serves_iscsi { ISCSI_BYTES_MAX } else { 0 }
+}
+
+/// Most resident memory with so much `--memory`, and so much beside it.
+pub(crate) const fn resident_max_bytes(memory_bytes: u64, process_bytes: u64) -> u64 {
+    memory_bytes + memory_bytes / 100 * SLACK_PERCENT + process_bytes
 }
 
 /// Most `--memory` with which the process stays below this.
-pub(crate) const fn memory_that_fits(limit_bytes: u64) -> u64 {
-    limit_bytes.saturating_sub(PROCESS_BYTES_MAX) / (100 + SLACK_PERCENT) * 100
+pub(crate) const fn memory_that_fits(limit_bytes: u64, process_bytes: u64) -> u64 {
+    limit_bytes.saturating_sub(process_bytes) / (100 + SLACK_PERCENT) * 100
 }
 
 /// Memory of dedupe indexes unless told otherwise.
@@ -124,7 +135,8 @@ mod tests {
     #[test]
     fn parts_add_up_to_the_memory_given() {
         for total_bytes in [64 * MIB, 256 * MIB, 1 << 30, 1 << 40] {
-            let plan = MemoryPlan { total_bytes, dedupe_bytes: dedupe_default(total_bytes) };
+            let dedupe_bytes = dedupe_default(total_bytes);
+            let plan = MemoryPlan { total_bytes, dedupe_bytes, serves_iscsi: true };
             assert_eq!(plan.connections_bytes() + plan.pools_bytes(), total_bytes);
             assert!(plan.dedupe_bytes <= dedupe_max(total_bytes));
             assert!(plan.connections_bytes() <= total_bytes / 8);
@@ -133,11 +145,14 @@ mod tests {
 
     #[test]
     fn what_fits_below_a_limit_stays_below_it() {
-        for limit in [200 * MIB, 512 * MIB, (1 << 30) + 12345, 1 << 40] {
-            let memory = memory_that_fits(limit);
-            assert!(resident_max_bytes(memory) <= limit, "{limit}");
-            assert!(resident_max_bytes(memory + MIB) > limit - 2 * MIB, "{limit}: too little");
+        for beside in [process_bytes(false), process_bytes(true)] {
+            for limit in [300 * MIB, 512 * MIB, (1 << 30) + 12345, 1 << 40] {
+                let memory = memory_that_fits(limit, beside);
+                let most = |memory| resident_max_bytes(memory, beside);
+                assert!(most(memory) <= limit, "{limit}");
+                assert!(most(memory + MIB) > limit - 2 * MIB, "{limit}: too little");
+            }
+            assert_eq!(memory_that_fits(64 * MIB, beside), 0);
         }
-        assert_eq!(memory_that_fits(64 * MIB), 0);
     }
 }

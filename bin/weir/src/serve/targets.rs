@@ -22,7 +22,7 @@ use futures_util::future::LocalBoxFuture;
 use parking_lot::RwLock;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use weir_api::types::ANYBODY;
+use weir_api::types::{ANYBODY, EventLevel};
 use weir_base::ErrorKind;
 use weir_codec::checksum::xxh3_128;
 use weir_dataset::{Engine, Volume};
@@ -33,6 +33,7 @@ use weir_scsi::reservation::ReservationState;
 use weir_scsi::{Directory, Identity, InitiatorPort, Options, Port, Target, Unit, UnitStore};
 use weir_serve::{Address, ExportError};
 
+use super::events::{Events, NewEvent};
 use super::exports::OpenVolume;
 use super::state::{KnownLun, replace_file};
 
@@ -80,6 +81,7 @@ pub(super) struct TargetRegistry {
     portals: Vec<SocketAddr>,
     sessions: Arc<Sessions>,
     state_dir: PathBuf,
+    events: Arc<Events>,
     table: RwLock<Table>,
     /// What units ask for others.
     itself: Weak<Self>,
@@ -158,11 +160,16 @@ impl UnitStore for UnitFiles {
 }
 
 impl TargetRegistry {
-    pub(super) fn new(portals: Vec<SocketAddr>, state_dir: &Path) -> Arc<Self> {
+    pub(super) fn new(
+        portals: Vec<SocketAddr>,
+        state_dir: &Path,
+        events: Arc<Events>,
+    ) -> Arc<Self> {
         Arc::new_cyclic(|itself| Self {
             portals,
             sessions: Arc::default(),
             state_dir: state_dir.to_owned(),
+            events,
             table: RwLock::default(),
             itself: itself.clone(),
         })
@@ -340,26 +347,64 @@ impl weir_iscsi::Targets for TargetRegistry {
         &self.sessions
     }
 
-    fn admit_discovery(&self, _: &Applicant) -> Result<Authentication, Refusal> {
-        // It learns of no target that it may not log in to.
+    fn admit_discovery(&self, applicant: &Applicant) -> Result<Authentication, Refusal> {
+        let table = self.table.read();
+        let secrets = |entry: &Entry| {
+            let terms = entry.terms_of(&applicant.port.name)?;
+            Some((terms.initiator.clone()?, terms.target.clone()))
+        };
+        let candidates: Vec<_> = table.targets.values().filter_map(secrets).collect();
+        let asks = |entry: &Entry| entry.terms.values().any(|terms| terms.initiator.is_some());
+        if table.targets.values().any(asks) {
+            // Also for an initiator without a secret here: otherwise the answer to its offer would
+            // say which names have one.
+            return Ok(Authentication::Offered(candidates));
+        }
         Ok(Authentication::None)
     }
 
-    fn discover(&self, applicant: &Applicant) -> Vec<Discovered> {
+    fn discover(&self, applicant: &Applicant, proven: Option<&Credentials>) -> Vec<Discovered> {
         let local = match applicant.local {
             Address::Tcp(local) => Some(local),
             Address::Unix(_) => None,
         };
         let table = self.table.read();
-        let known =
-            table.targets.iter().filter(|(_, e)| e.terms_of(&applicant.port.name).is_some());
+        let may_know = |entry: &Entry| {
+            let terms = entry.terms_of(&applicant.port.name);
+            terms.is_some_and(|terms| match (&terms.initiator, proven) {
+                (None, _) => true,
+                (Some(asked), Some(proven)) => {
+                    asked.name == proven.name && asked.secret.is_same(&proven.secret)
+                }
+                (Some(_), None) => false,
+            })
+        };
+        let known = table.targets.iter().filter(|(_, entry)| may_know(entry));
         known
             .map(|(name, _)| Discovered { name: name.clone(), portals: self.portals_for(local) })
             .collect()
     }
 
+    fn portal_group_tag(&self, applicant: &Applicant) -> Result<u16, Refusal> {
+        self.group_of(applicant).ok_or(Refusal::Unavailable)
+    }
+
+    fn guessed(&self, address: &str, times: u64) {
+        // One line each time the number doubles: a guesser fills no log.
+        if !times.is_power_of_two() {
+            return;
+        }
+        tracing::warn!(address, times, "wrong answers to CHAP");
+        let message = format!(
+            "{times} logins from {address} did not know the CHAP secret; the next ones from there \
+             are delayed"
+        );
+        let (level, kind) = (EventLevel::Warning, "chap_refused".to_owned());
+        self.events.add(NewEvent { level, kind, pool: None, disk: None, message });
+    }
+
     fn admit(&self, applicant: &Applicant, target: &str) -> Result<Admission, Refusal> {
-        let portal_group_tag = self.group_of(applicant).ok_or(Refusal::Unavailable)?;
+        let portal_group_tag = self.portal_group_tag(applicant)?;
         let table = self.table.read();
         let entry = table.targets.get(target).ok_or(Refusal::NotFound)?;
         let terms = entry.terms_of(&applicant.port.name).ok_or(Refusal::Forbidden)?.clone();
@@ -373,7 +418,7 @@ impl weir_iscsi::Targets for TargetRegistry {
                 Box::new(scsi.nexus(port.clone(), portal_group_tag));
             Ok(nexus)
         });
-        Ok(Admission { authentication, portal_group_tag, open })
+        Ok(Admission { authentication, open })
     }
 }
 

@@ -4,12 +4,14 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use weir_iscsi::limits::RECEIVE_DATA_BYTES_MAX;
 use weir_iscsi::login::{Login as Target, Step as TargetStep};
 use weir_iscsi::pdu::{Digests, Framed, Login as TargetRequest, LoginResponse, frame};
 use weir_iscsi::{
     Admission, Applicant, Authentication, Credentials, Discovered, Refusal, Secret, Sessions,
     Targets,
 };
+use weir_serve::{Peer, PeerKey};
 
 use super::*;
 use crate::options::Chap;
@@ -29,8 +31,12 @@ impl Targets for One {
         Ok(self.demanded.clone())
     }
 
-    fn discover(&self, _: &Applicant) -> Vec<Discovered> {
+    fn discover(&self, _: &Applicant, _: Option<&Credentials>) -> Vec<Discovered> {
         Vec::new()
+    }
+
+    fn portal_group_tag(&self, _: &Applicant) -> Result<u16, Refusal> {
+        Ok(3)
     }
 
     fn admit(&self, _: &Applicant, target: &str) -> Result<Admission, Refusal> {
@@ -39,7 +45,7 @@ impl Targets for One {
         }
         let authentication = self.demanded.clone();
         let open = Box::new(|_: &_| Err(Refusal::Unavailable));
-        Ok(Admission { authentication, portal_group_tag: 3, open })
+        Ok(Admission { authentication, open })
     }
 }
 
@@ -78,7 +84,9 @@ fn log_in(
     demanded: Authentication,
 ) -> Result<Terms, InitiatorError> {
     let one = One { sessions: Arc::default(), demanded };
-    let mut theirs = Target::new(&one, "peer", &weir_iscsi_address());
+    let local = weir_iscsi_address();
+    let peer = Peer { name: "peer".to_owned(), local, key: PeerKey::Unknown };
+    let mut theirs = Target::new(&one, &peer, &|| RECEIVE_DATA_BYTES_MAX);
     let purpose = Purpose::Target(target.to_owned());
     let mut ours = Login::new(options, purpose, ISID);
     let mut request = ours.first()?;

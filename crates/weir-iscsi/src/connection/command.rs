@@ -22,7 +22,8 @@ use super::gather::{Gather, Taken};
 use super::{Connection, Flow};
 use crate::error::IscsiError;
 use crate::limits::{
-    COMMANDS_MAX, MANAGEMENT_MAX, OWN_BYTES, SHARE_BYTES_MAX, SHARE_BYTES_MIN, TRANSFER_BYTES_MAX,
+    COMMANDS_MAX, MANAGEMENT_MAX, OWN_BYTES_MIN, SHARE_BYTES_MAX, SHARE_BYTES_MIN,
+    TRANSFER_BYTES_MAX,
 };
 use crate::pdu::{Command, DataOut, Pdu, R2t, RejectReason, Request};
 
@@ -352,7 +353,7 @@ impl Connection {
         };
         let answer_bytes = nexus.answer_bytes(&scsi(command, &data)).min(TRANSFER_BYTES_MAX);
         let answer_bytes = answer_bytes.max(command.answer_bytes());
-        if command.write && answer_bytes > OWN_BYTES {
+        if command.write && answer_bytes > OWN_BYTES_MIN {
             // It says that it writes, and reads: no initiator means that.
             self.remove(task);
             let sense = Sense::new(key::ILLEGAL_REQUEST, 0x24, 0);

@@ -69,7 +69,7 @@ impl Outbox {
     pub(super) fn push_send(&self, send: Outgoing) {
         let mut queue = self.queue.borrow_mut();
         if !self.gathering.borrow().is_empty() {
-            let before = self.gathering.replace(self.buffer(SEND_BYTES));
+            let before = self.gathering.replace(self.spare());
             self.queued_bytes.update(|n| n + before.room());
             queue.push_back(before.into());
         }
@@ -85,7 +85,7 @@ impl Outbox {
                 queued
             }
             None if self.gathering.borrow().is_empty() => return None,
-            None => self.gathering.replace(self.buffer(SEND_BYTES)).into(),
+            None => self.gathering.replace(self.spare()).into(),
         };
         self.sending_bytes.set(next.room_bytes());
         Some(next)
@@ -103,6 +103,15 @@ impl Outbox {
         self.queued_bytes.set(0);
         self.gathering.borrow_mut().truncate(0);
         self.sending_bytes.set(0);
+    }
+
+    /// An empty buffer for small answers: one used before, or one that grows with them.
+    fn spare(&self) -> OutBuf {
+        let mut pool = self.pool.borrow_mut();
+        let found = pool.iter().rposition(|buffer| buffer.room() <= 2 * SEND_BYTES);
+        let spare = found.map(|at| pool.swap_remove(at)).unwrap_or_default();
+        self.pool_bytes.update(|n| n - spare.room());
+        spare
     }
 
     /// An empty buffer with room for `len` bytes, used before if there is one.

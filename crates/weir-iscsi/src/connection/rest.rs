@@ -71,6 +71,7 @@ impl Connection {
             targets: this.targets,
             share: this.share,
             applicant: this.applicant,
+            proven: this.proven,
             target: this.target,
             terms: this.terms.get(),
             cid: this.cid,

@@ -12,10 +12,12 @@
 
 use std::rc::Rc;
 
+use weir_serve::AwaitsClient;
+
 use super::Connection;
 use super::command::Task;
 use crate::error::IscsiError;
-use crate::limits::{GATHER_BYTES_MAX, OWN_BYTES, TRANSFER_BYTES_MAX};
+use crate::limits::{GATHER_BYTES_MAX, TRANSFER_BYTES_MAX};
 use crate::pdu::Command;
 
 impl Command {
@@ -52,7 +54,7 @@ impl Connection {
     /// Whether a command may take so much more now. It is set aside until [`Self::account`].
     pub(super) fn may_hold(&self, more_bytes: usize) -> bool {
         let held = self.memory_bytes();
-        held + more_bytes <= OWN_BYTES
+        held + more_bytes <= self.share.own_bytes()
             || self.to_grant.borrow().is_empty() && self.share.ask(held, more_bytes)
     }
 
@@ -63,7 +65,8 @@ impl Connection {
     }
 
     fn has_too_much(&self) -> bool {
-        self.unasked_bytes.get() + self.held_bytes.get() > OWN_BYTES && self.share.is_exhausted()
+        let unasked = self.unasked_bytes.get() + self.held_bytes.get();
+        unasked > self.share.own_bytes() && self.share.is_exhausted()
     }
 
     /// Counts what came with a request.
@@ -79,9 +82,29 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns when commands that wait for memory should be looked at.
+    /// Returns when commands that wait for memory should be looked at. While some do, clients that
+    /// hold it and move nothing are ended.
     pub(crate) async fn turn(&self) {
-        self.share.turn().await;
+        if self.to_grant.borrow().is_empty() {
+            self.share.turn().await;
+        } else {
+            self.share.wait().await;
+        }
+    }
+
+    /// Marks the time until the result is dropped: the initiator is to send or to take something.
+    pub(crate) fn awaits_client(&self) -> AwaitsClient {
+        self.share.awaits_client()
+    }
+
+    /// Bytes went over the socket.
+    pub(crate) fn moved(&self, bytes: usize) {
+        self.share.moved(bytes);
+    }
+
+    /// Returns once the initiator holds memory that others wait for, and does not move.
+    pub(crate) async fn evicted(&self) {
+        self.share.evicted().await;
     }
 
     /// Lets a command wait for memory.
@@ -89,6 +112,8 @@ impl Connection {
         let mut to_grant = self.to_grant.borrow_mut();
         if !to_grant.iter().any(|(_, serial)| *serial == task.serial) {
             to_grant.push_back((task.command.itt, task.serial));
+            // From now on it is looked for those that hold the memory.
+            self.share.nudge();
         }
     }
 

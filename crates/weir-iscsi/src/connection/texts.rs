@@ -105,9 +105,12 @@ impl Connection {
             (Some(own), "") => Some(own.clone()),
             (_, name) => Some(name.to_lowercase()),
         };
-        let targets = self.targets.discover(&self.applicant);
-        let is_wanted =
-            |target: &&Discovered| wanted.as_ref().is_none_or(|name| *name == target.name);
+        let targets = self.targets.discover(&self.applicant, self.proven.as_ref());
+        // A session with a target learns of no other.
+        let is_own = |name: &str| self.target.as_ref().is_none_or(|own| own == name);
+        let is_wanted = |target: &&Discovered| {
+            wanted.as_ref().is_none_or(|name| *name == target.name) && is_own(&target.name)
+        };
         for target in targets.iter().filter(is_wanted) {
             text::put(out, "TargetName", &target.name);
             for portal in &target.portals {

@@ -27,29 +27,37 @@ enum State {
     Chosen,
     /// Our challenge is out.
     Challenged(Challenge),
-    /// Nothing more to prove.
-    Proved,
+    /// Nothing more to prove; by CHAP if there are credentials.
+    Proved(Option<Credentials>),
 }
 
 impl Authenticator {
     pub(super) const fn new(demanded: Authentication) -> Self {
         let state = match demanded {
-            Authentication::None => State::Proved,
-            Authentication::Chap { .. } => State::Begun,
+            Authentication::None => State::Proved(None),
+            _ => State::Begun,
         };
         Self { demanded, state }
     }
 
-    pub(super) const fn is_chap(&self) -> bool {
-        matches!(self.demanded, Authentication::Chap { .. })
+    /// What was proved by CHAP.
+    pub(super) fn into_proven(self) -> Option<Credentials> {
+        match self.state {
+            State::Proved(proven) => proven,
+            _ => None,
+        }
+    }
+
+    pub(super) const fn awaits_proof(&self) -> bool {
+        matches!(self.state, State::Challenged(_))
     }
 
     /// Whether the stage may end; an error where it is wanted and never can.
     pub(super) fn may_leave(&self) -> Result<bool, Denial> {
-        match self.state {
-            State::Proved => Ok(true),
-            State::Begun => Err(failure("CHAP is demanded, and was not offered")),
-            State::Chosen | State::Challenged(_) => Ok(false),
+        match (&self.state, &self.demanded) {
+            (State::Proved(_), _) | (State::Begun, Authentication::Offered(_)) => Ok(true),
+            (State::Begun, _) => Err(self.failure("CHAP is demanded, and was not offered")),
+            (State::Chosen | State::Challenged(_), _) => Ok(false),
         }
     }
 
@@ -83,12 +91,18 @@ impl Authenticator {
                 Ok(())
             }
             State::Challenged(challenge) if chap => {
-                let Authentication::Chap { initiator, target } = &self.demanded else {
-                    return Err(failure("a challenge that nobody demanded"));
+                let mutual = value("CHAP_I").is_some() || value("CHAP_C").is_some();
+                let found = self.candidates().into_iter().filter(|(initiator, _)| {
+                    // All are looked at: the time says nothing about which one was right.
+                    is_proved(challenge, initiator, &value)
+                });
+                let found: Vec<_> = found.collect();
+                let best = found.iter().find(|(_, target)| target.is_some() == mutual);
+                let Some((initiator, target)) = best.or(found.first()) else {
+                    return Err(self.failure("wrong CHAP name or secret"));
                 };
-                prove(challenge, initiator, &value)?;
                 prove_back(challenge, initiator, target.as_ref(), &value, out)?;
-                self.state = State::Proved;
+                self.state = State::Proved(Some(initiator.clone()));
                 Ok(())
             }
             _ if chap => Err(failure("CHAP out of turn")),
@@ -96,19 +110,42 @@ impl Authenticator {
         }
     }
 
+    /// What may be proved, and what is proved back.
+    fn candidates(&self) -> Vec<(Credentials, Option<Credentials>)> {
+        match &self.demanded {
+            Authentication::Chap { initiator, target } => vec![(initiator.clone(), target.clone())],
+            Authentication::Offered(candidates) => candidates.clone(),
+            Authentication::None | Authentication::Never(_) => Vec::new(),
+        }
+    }
+
     fn choose_method(&mut self, offered: &str, out: &mut Vec<u8>) -> Result<(), Denial> {
-        let wanted = if self.is_chap() { "CHAP" } else { NONE };
-        let Some(chosen) = text::choose(offered, &[wanted]) else {
+        let wanted: &[&str] = match self.demanded {
+            Authentication::None => &[NONE],
+            Authentication::Offered(_) => &[CHAP, NONE],
+            Authentication::Chap { .. } | Authentication::Never(_) => &[CHAP],
+        };
+        let Some(chosen) = text::choose(offered, wanted) else {
             text::put(out, "AuthMethod", REJECT);
-            return Err(failure(format!("AuthMethod {wanted} is not among {offered:?}")));
+            let wanted = wanted.join(" or ");
+            return Err(self.failure(format!("AuthMethod {wanted} is not among {offered:?}")));
         };
         text::put(out, "AuthMethod", chosen);
-        if self.is_chap() {
-            self.state = State::Chosen;
-        }
+        self.state = if chosen == CHAP { State::Chosen } else { State::Proved(None) };
         Ok(())
     }
+
+    /// A refusal; the log has the reason that the initiator is not told.
+    fn failure(&self, why: impl Into<String>) -> Denial {
+        match self.demanded {
+            Authentication::Never(refusal) => failure(refusal.to_string()),
+            _ => failure(why),
+        }
+    }
 }
+
+/// The method in AuthMethod.
+const CHAP: &str = "CHAP";
 
 fn failure(why: impl Into<String>) -> Denial {
     Denial::new(Status::AuthenticationFailure, why)
@@ -122,15 +159,15 @@ fn challenge(list: &str) -> Result<Challenge, Denial> {
 }
 
 /// Checks the initiator's answer. A wrong name and a wrong secret look the same from outside.
-fn prove<'a>(
+fn is_proved<'a>(
     challenge: &Challenge,
     initiator: &Credentials,
     value: &impl Fn(&str) -> Option<&'a str>,
-) -> Result<(), Denial> {
+) -> bool {
     let response = value("CHAP_R").and_then(binary).unwrap_or_default();
     let right_secret = challenge.is_met(&initiator.secret, &response);
     let right_name = value("CHAP_N").is_some_and(|name| name == initiator.name);
-    if right_secret && right_name { Ok(()) } else { Err(failure("wrong CHAP name or secret")) }
+    right_secret && right_name
 }
 
 /// Answers the initiator's challenge, for mutual CHAP.

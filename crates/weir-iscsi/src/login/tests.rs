@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use weir_serve::{Address, PeerKey};
 
 use super::*;
-use crate::limits::LOGIN_DATA_BYTES_MAX;
+use crate::limits::{LOGIN_DATA_BYTES_MAX, RECEIVE_DATA_BYTES_MAX};
 use crate::pdu::Header;
 use crate::sessions::Sessions;
-use crate::targets::{Admission, Authentication, Credentials, Discovered, Secret};
+use crate::targets::{Discovered, Secret};
 
 /// One target for everybody, with or without CHAP.
 #[derive(Default)]
@@ -38,8 +39,12 @@ impl Targets for One {
         Ok(self.authentication())
     }
 
-    fn discover(&self, _: &Applicant) -> Vec<Discovered> {
+    fn discover(&self, _: &Applicant, _: Option<&Credentials>) -> Vec<Discovered> {
         Vec::new()
+    }
+
+    fn portal_group_tag(&self, _: &Applicant) -> Result<u16, Refusal> {
+        Ok(3)
     }
 
     fn admit(&self, applicant: &Applicant, target: &str) -> Result<Admission, Refusal> {
@@ -49,14 +54,14 @@ impl Targets for One {
         }
         Ok(Admission {
             authentication: self.authentication(),
-            portal_group_tag: 3,
             open: Box::new(|_| Err(Refusal::Unavailable)),
         })
     }
 }
 
-fn local() -> Address {
-    Address::Unix("/s".into())
+fn peer() -> Peer {
+    let local = Address::Unix("/s".into());
+    Peer { name: "peer".to_owned(), local, key: PeerKey::Unknown }
 }
 
 fn request(stage: u8, next: Option<u8>, continues: bool) -> Request {
@@ -85,7 +90,8 @@ const KEYS: &[u8] = b"InitiatorName=IQN.I\0TargetName=iqn.T\0MaxBurstLength=4096
 #[test]
 fn a_login_in_two_stages_ends_with_its_terms() {
     let one = One::default();
-    let mut login = Login::new(&one, "peer", &local());
+    let from = peer();
+    let mut login = Login::new(&one, &from, &|| RECEIVE_DATA_BYTES_MAX);
     let keys = b"InitiatorName=IQN.I\0TargetName=iqn.T\0AuthMethod=CHAP,None\0";
     let Step::Answer(response, text) = feed(&mut login, &request(0, Some(1), false), keys) else {
         panic!("an answer");
@@ -96,7 +102,8 @@ fn a_login_in_two_stages_ends_with_its_terms() {
     let Step::Ready(response, text, ready) = step else { panic!("ready") };
     assert!(response.transit && response.next_stage == 3);
     assert_eq!(text, b"ImmediateData=No\0MaxRecvDataSegmentLength=262144\0");
-    assert!(!ready.terms.immediate_data && ready.terms.initial_r2t && !ready.chap);
+    assert!(!ready.terms.immediate_data && ready.terms.initial_r2t);
+    assert!(ready.proven.is_none());
     assert_eq!(ready.applicant.port.to_string(), "iqn.i,i,0x010101010101");
     assert!(matches!(ready.purpose, Purpose::Target { name, .. } if name == "iqn.t"));
 }
@@ -105,7 +112,8 @@ fn a_login_in_two_stages_ends_with_its_terms() {
 fn versions_changes_and_endless_logins_are_refused() {
     let one = One::default();
     let refused = |request: &Request| {
-        let mut login = Login::new(&one, "peer", &local());
+        let from = peer();
+        let mut login = Login::new(&one, &from, &|| RECEIVE_DATA_BYTES_MAX);
         feed(&mut login, &self::request(1, None, false), KEYS);
         match feed(&mut login, request, b"") {
             Step::Refuse(response, denial) => {
@@ -121,7 +129,8 @@ fn versions_changes_and_endless_logins_are_refused() {
     assert_eq!(refused(&Request { cid: 2, ..good }), Status::InvalidRequest);
     assert_eq!(refused(&Request { stage: 0, ..good }), Status::InitiatorError);
     assert_eq!(refused(&request(1, Some(3), true)), Status::InitiatorError);
-    let mut login = Login::new(&one, "peer", &local());
+    let from = peer();
+    let mut login = Login::new(&one, &from, &|| RECEIVE_DATA_BYTES_MAX);
     feed(&mut login, &good, KEYS);
     let refused =
         (0..LOGIN_PDUS_MAX).any(|_| matches!(feed(&mut login, &good, b""), Step::Refuse(..)));
@@ -135,7 +144,8 @@ proptest! {
     ) {
         let one = One::default();
         let answer = |cuts: &[usize]| {
-            let mut login = Login::new(&one, "peer", &local());
+            let from = peer();
+            let mut login = Login::new(&one, &from, &|| RECEIVE_DATA_BYTES_MAX);
             let mut from = 0;
             for cut in cuts {
                 let step = feed(&mut login, &request(1, None, true), &KEYS[from..*cut]);
@@ -163,7 +173,8 @@ proptest! {
             ]), 0..5)), 0..8),
     ) {
         let one = One { chap: true, ..One::default() };
-        let mut login = Login::new(&one, "peer", &local());
+        let from = peer();
+        let mut login = Login::new(&one, &from, &|| RECEIVE_DATA_BYTES_MAX);
         for (stage, next, keys) in steps {
             let data: Vec<u8> = keys.iter().flat_map(|key| key.bytes().chain([0])).collect();
             match feed(&mut login, &request(stage, next, false), &data) {

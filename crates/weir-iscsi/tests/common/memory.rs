@@ -16,7 +16,8 @@ use parking_lot::{Mutex, RwLock};
 use weir_base::BLOCK_BYTES;
 use weir_device::Block;
 use weir_iscsi::{
-    Admission, Applicant, Authentication, Discovered, Portal, Refusal, Sessions, Targets,
+    Admission, Applicant, Authentication, Credentials, Discovered, Portal, Refusal, Sessions,
+    Targets,
 };
 use weir_scsi::{Command, Completion, Lun, Managed, Management, Nexus, Sense, Status};
 use weir_serve::OutBuf;
@@ -263,6 +264,8 @@ pub(crate) struct MemoryTargets {
     pub(crate) discovery: Mutex<Authentication>,
     pub(crate) targets: Mutex<Vec<Discovered>>,
     pub(crate) quiet_limit: Mutex<Duration>,
+    /// Wrong answers to CHAP, as they were told.
+    pub(crate) guesses: Mutex<Vec<u64>>,
 }
 
 impl MemoryTargets {
@@ -278,6 +281,7 @@ impl MemoryTargets {
             discovery: Mutex::new(Authentication::None),
             targets: Mutex::default(),
             quiet_limit: Mutex::new(weir_iscsi::limits::QUIET_LIMIT),
+            guesses: Mutex::default(),
         })
     }
 
@@ -301,8 +305,12 @@ impl Targets for MemoryTargets {
         Ok(self.discovery.lock().clone())
     }
 
-    fn discover(&self, _: &Applicant) -> Vec<Discovered> {
+    fn discover(&self, _: &Applicant, _: Option<&Credentials>) -> Vec<Discovered> {
         self.targets.lock().clone()
+    }
+
+    fn guessed(&self, _: &str, times: u64) {
+        self.guesses.lock().push(times);
     }
 
     fn admit(&self, applicant: &Applicant, target: &str) -> Result<Admission, Refusal> {
@@ -315,7 +323,6 @@ impl Targets for MemoryTargets {
         let disk = Arc::clone(&self.disk);
         Ok(Admission {
             authentication: self.authentication.lock().clone(),
-            portal_group_tag: 1,
             open: Box::new(move |_| {
                 disk.nexuses.fetch_add(1, Ordering::SeqCst);
                 Ok(Box::new(DiskNexus { disk }))

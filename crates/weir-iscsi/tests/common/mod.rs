@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use memory::{Disk, MemoryTargets};
 use weir_iscsi::Iscsi;
-use weir_iscsi::limits::{OWN_BYTES, SHARED_BYTES_MAX};
+use weir_iscsi::limits::OWN;
 use weir_serve::{Address, Budget, Listener, ServerHandle, serve};
 
 pub(crate) struct Setup {
@@ -24,7 +24,7 @@ pub(crate) struct Setup {
 }
 
 pub(crate) fn setup(disk: Disk) -> Setup {
-    setup_with(disk, Budget::new(SHARED_BYTES_MAX, OWN_BYTES), 2)
+    setup_with(disk, Budget::new(256 << 20, OWN), 2)
 }
 
 /// With memory and threads of the test's choice.
@@ -39,7 +39,7 @@ pub(crate) fn serve_targets(
 ) -> Setup {
     let free = Address::parse("127.0.0.1:0", 0).expect("an address");
     let listener = Listener::bind(&free).expect("a free port");
-    let protocol = Iscsi::with_budget(Arc::<MemoryTargets>::clone(&targets), budget);
+    let protocol = Iscsi::new(Arc::<MemoryTargets>::clone(&targets), budget);
     let server = serve(vec![listener], Arc::new(protocol), threads).expect("threads");
     let Address::Tcp(address) = server.addresses()[0].clone() else { panic!("TCP") };
     targets.set_portals(&[address]);
