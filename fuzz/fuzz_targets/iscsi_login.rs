@@ -90,7 +90,7 @@ impl Targets for One {
         match target {
             "t" => Ok(Admission {
                 authentication: self.authentication(),
-                    open: Box::new(|_| Err(Refusal::Unavailable)),
+                open: Box::new(|_| Err(Refusal::Unavailable)),
             }),
             _ => Err(Refusal::NotFound),
         }
