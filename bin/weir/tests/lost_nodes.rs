@@ -112,6 +112,7 @@ fn a_lost_leaf_costs_its_range_until_its_volume_is_destroyed() {
     offline(&["check", "tank", "-d", &place]).fails(DATA_LOST, &["blocks without a good copy"]);
 
     let server = dirs.start();
+    server.weir("export delete tank/v").ok();
     server.weir("volume destroy tank/v --yes").ok();
     server.stop_clean();
     for _ in 0..RESTARTS_MAX {
