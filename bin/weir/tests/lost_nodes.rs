@@ -23,7 +23,7 @@ use weir_device::{Device, FileDevice, OpenMode, Overlay};
 use weir_pool::{DiskPlace, ImportOptions, PlantedBug};
 
 const SIZE: u64 = 4 * MIB;
-/// What one leaf leads to.
+/// Bytes of a volume below one leaf.
 const LEAF: u64 = 512 * KIB;
 const DATA_LOST: i32 = 10;
 /// Restarts in which a recount of this pool must have ended.

@@ -265,7 +265,7 @@ impl Forgery {
         true
     }
 
-    /// The stored form of a structure, its own checksum made right.
+    /// Encodes a structure as it is stored, with a checksum that fits the forged fields.
     fn sealed(&mut self, part: usize) -> Option<Vec<u8>> {
         let Part { kind, place, content, .. } = &mut self.map.parts[part];
         match kind {

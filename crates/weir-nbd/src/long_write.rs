@@ -21,7 +21,7 @@ use crate::request::{Request, is_whole_blocks};
 
 /// See the file's head.
 pub(crate) struct LongWrite {
-    /// What of it is left.
+    /// The rest of the write, not yet taken.
     request: Request,
     is_blocks: bool,
     /// Of the part under way, if it is of whole blocks; else its bytes.

@@ -75,7 +75,7 @@ impl Identity {
         }
     }
 
-    /// Whether an owner surely does not use its pool any more.
+    /// True if an owner is known to have stopped using its pool.
     fn knows_gone(&self, owner: &Owner) -> bool {
         if owner.is_closed {
             return true;

@@ -63,7 +63,7 @@ pub struct Place {
     began: Instant,
     worker: AtomicUsize,
     phase: AtomicU8,
-    /// Since `began`, when the client was last heard of or served.
+    /// The last time the client sent or took something, counted from `began`.
     active_ms: AtomicU64,
     /// Whether idle sessions of its protocol give way.
     may_idle_out: bool,
@@ -152,7 +152,7 @@ impl Place {
 
 /// The answer to a new connection.
 pub(crate) enum Admission {
-    /// It has a place; the other, if there is one, is to be closed for it.
+    /// The client gets a place; the caller closes the named other connection, if any, for it.
     Place(Arc<Place>, Option<Arc<Place>>),
     /// All places are taken by connections in use: so many, of the server or of the peer.
     Full { of_peer: bool, limit: usize },

@@ -104,7 +104,7 @@ impl Promises {
         self.views.get_mut(view).expect("it is there")[block].push(to);
     }
 
-    /// What is now is durable.
+    /// Takes the newest content of each block for durable.
     fn settle(&mut self, view: &str) {
         for cell in self.views.get_mut(view).expect("it is there") {
             cell.drain(..cell.len() - 1);

@@ -85,7 +85,7 @@ impl MemoryPlan {
     }
 }
 
-/// What pools use now.
+/// The memory that pools use now.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PoolsUse {
     /// Caches and data not yet written.
@@ -103,7 +103,7 @@ pub(crate) const fn resident_max_bytes(memory_bytes: u64, process_bytes: u64) ->
     memory_bytes + memory_bytes / 100 * SLACK_PERCENT + process_bytes
 }
 
-/// Most `--memory` with which the process stays below this.
+/// The largest `--memory` that keeps the process below this many bytes.
 pub(crate) const fn memory_that_fits(limit_bytes: u64, process_bytes: u64) -> u64 {
     limit_bytes.saturating_sub(process_bytes) / (100 + SLACK_PERCENT) * 100
 }
