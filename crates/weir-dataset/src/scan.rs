@@ -24,7 +24,7 @@ use weir_base::limits::{
     SCAN_RUNS_IN_FLIGHT, SCAN_SEGMENTS_AT_ONCE,
 };
 use weir_cache::CacheClass;
-use weir_pool::{PoolError, ScanKind, ScanPace, ScanState, ScanStatus, SegmentScan};
+use weir_pool::{LegState, PoolError, ScanKind, ScanPace, ScanState, ScanStatus, SegmentScan};
 
 use crate::engine::{Engine, Outcome};
 use crate::error::DatasetError;
@@ -230,7 +230,10 @@ impl Engine {
         if whole {
             *self.scans.failures.lock() = 0;
             tracing::info!(pool = pool.name(), "resilver done");
-            self.settle_successions().await;
+            // A replaced disk may still have what could not be read: people decide about it.
+            if pool.scan_status().is_some_and(|scan| scan.damaged == 0) {
+                self.settle_successions().await;
+            }
         } else {
             tracing::warn!(pool = pool.name(), "resilver not complete: the disk stays stale");
         }
@@ -249,13 +252,24 @@ impl Engine {
             return Ok(false);
         }
         self.pool().scan_labels().await?;
-        let complete = |s: ScanStatus| s.damaged == 0 && s.unrepaired == 0;
+        let damage_stays = self.damage_may_stay();
+        let complete = |s: ScanStatus| s.unrepaired == 0 && (s.damaged == 0 || damage_stays);
         if !self.pool().scan_status().is_some_and(complete) {
             return Ok(false);
         }
         self.pool().finish_resilver(legs).await?;
         self.commit_now().await?;
         Ok(!self.pool().wants_resilver())
+    }
+
+    /// Whether a resilver that met damage may end: its legs then hold everything that any leg
+    /// holds, and the list of damage names the rest. Not while a leg is away that may have it, and
+    /// not before the last attempt: a disk may fail to read for a moment.
+    fn damage_may_stay(&self) -> bool {
+        let is_last = self.scans.failures.lock().saturating_add(1) >= SCAN_ATTEMPTS_MAX;
+        let in_use = |state| matches!(state, LegState::Online | LegState::Stale);
+        let mut legs = self.pool().status().vdevs.into_iter().flat_map(|vdev| vdev.legs);
+        is_last && legs.all(|leg| in_use(leg.state))
     }
 
     async fn scrub<S: Future<Output = ()>>(

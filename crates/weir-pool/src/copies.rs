@@ -148,6 +148,15 @@ impl Span {
     }
 }
 
+/// Why no copy of a block could be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unread {
+    /// Disks answered, and none has the right bytes.
+    Damaged,
+    /// Too few disks answered.
+    Unavailable,
+}
+
 /// Where from the start of a run, and the right bytes.
 type Patch<'a> = (Range<usize>, Cow<'a, [u8]>);
 
@@ -241,12 +250,18 @@ impl Vdev {
                 continue;
             }
             let good = match first_good {
-                Some(good) => Some(Cow::Borrowed(good)),
+                Some(good) => Ok(Cow::Borrowed(good)),
                 None => self.read_any_copy(run.start, live).await.map(Cow::Owned),
             };
-            let Some(good) = good else {
-                checked.lose(index);
-                continue;
+            let good = match good {
+                Ok(good) => good,
+                Err(unread) => {
+                    checked.lose(index);
+                    // A disk that answers again may have it.
+                    let lacks = scope.kind == ScanKind::Resilver && unread == Unread::Unavailable;
+                    checked.unrepaired += u64::from(lacks);
+                    continue;
+                }
             };
             for leg in (0..legs.len()).filter(|leg| !is_good[*leg]) {
                 if legs[leg].is_whole() && spans[leg].is_some() {
@@ -270,18 +285,19 @@ impl Vdev {
     }
 
     /// The right bytes from any leg, those that were not looked at included.
-    pub(crate) async fn read_any_copy(&self, start: u64, live: &Live) -> Option<Vec<u8>> {
+    pub(crate) async fn read_any_copy(&self, start: u64, live: &Live) -> Result<Vec<u8>, Unread> {
         let verify = |bytes: &[u8]| proves(live.proof, bytes);
+        let mut unread = Unread::Damaged;
         for at in [Some(live.at), live.other].into_iter().flatten() {
             match self.read_verified(self.next_leg(), start + at, live.len, verify).await {
-                Ok((buf, within)) => return Some(buf[within..within + live.len].to_vec()),
+                Ok((buf, within)) => return Ok(buf[within..within + live.len].to_vec()),
                 Err(error) if error.kind() == ErrorKind::Data => {
                     tracing::error!(%error, "no good copy of a block is left there");
                 }
-                Err(_) => {}
+                Err(_) => unread = Unread::Unavailable,
             }
         }
-        None
+        Err(unread)
     }
 }
 
@@ -329,7 +345,9 @@ impl Pool {
         }
         if good.is_empty() && !behind.iter().any(|leg| leg.is_whole()) {
             let damaged = part.items().len() as u64;
-            let checked = Checked { bytes: part.live_bytes(), damaged, ..Checked::default() };
+            let unrepaired = if kind == ScanKind::Resilver { damaged } else { 0 };
+            let bytes = part.live_bytes();
+            let checked = Checked { bytes, unrepaired, damaged, ..Checked::default() };
             return Some((checked, part.to));
         }
         let scope = &Scope { kind, good, behind, settles, legs_in_flight: pace.legs_in_flight };

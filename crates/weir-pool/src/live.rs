@@ -86,9 +86,16 @@ pub(crate) struct LiveSet {
     /// Owners or summaries that could not be read: blocks of the former may live and are above,
     /// what the latter name is missing.
     pub(crate) lost: u64,
+    /// Some of what lives may not be above: a resilver of this is not complete.
+    pub(crate) is_partial: bool,
 }
 
 impl LiveSet {
+    /// A segment of which nothing is known.
+    fn unknown() -> Self {
+        Self { live: Vec::new(), lost: 1, is_partial: true }
+    }
+
     /// Counts what reaches beyond the segment, or into what stands before it, as lost: no writer
     /// put it there.
     fn part_overlaps(&mut self, room: u64) {
@@ -305,7 +312,10 @@ impl Pool {
             match self.translated(stands).await {
                 Ok(true) => found.live.push(led),
                 Ok(false) => {}
-                Err(error) => found.failed.push(error),
+                Err(error) => {
+                    found.unknown.push(led);
+                    found.failed.push(error);
+                }
             }
         }
         let mut unknown = std::mem::take(&mut found.unknown);
@@ -402,7 +412,7 @@ impl Pool {
         vseg: VsegId,
         roots: &(dyn Fn() -> Roots + Sync),
     ) -> Result<LiveSet, PoolError> {
-        let mut found = LiveSet { live: Vec::new(), lost: 1 };
+        let mut found = LiveSet::unknown();
         for _ in 0..LOOKS_MAX {
             self.check_alive()?;
             let Some((entry, before)) = self.look(vseg) else { return Ok(LiveSet::default()) };
@@ -411,7 +421,7 @@ impl Pool {
                 Err(error) if error.kind() == ErrorKind::Data => {
                     tracing::error!(vseg = vseg.0, %error, "segment's summary cannot be read");
                     self.note_damaged_part(PoolPart::Summary, vseg.0);
-                    return Ok(LiveSet { live: Vec::new(), lost: 1 });
+                    return Ok(LiveSet::unknown());
                 }
                 Err(error) => return Err(error),
             };
@@ -423,7 +433,7 @@ impl Pool {
             if blocks.failed.iter().any(outlived) {
                 continue;
             }
-            found.lost = blocks.failed.len() as u64;
+            (found.lost, found.is_partial) = (blocks.failed.len() as u64, false);
             let summaries = places.iter().map(|place| Live {
                 at: u64::from(place.at),
                 len: place.bytes as usize,
@@ -446,7 +456,7 @@ impl Pool {
                 && !blocks.uncounted
                 && !self.agrees(vseg, u64::from(entry.live_bytes), blocks.bytes(), txg)
             {
-                found.lost = 1;
+                (found.lost, found.is_partial) = (1, true);
             }
             let quiet = quiet.is_some();
             if quiet {

@@ -281,9 +281,12 @@ impl Pool {
     ) -> Result<SegmentScan, PoolError> {
         let PlannedSegment { vseg, of_roots } = planned;
         let is_root = self.segments.entry(vseg).is_some_and(|e| e.class == SegmentClass::Root);
-        let LiveSet { live, lost } =
+        let LiveSet { live, lost, is_partial } =
             if is_root { of_roots.unwrap_or_default() } else { self.live_in(vseg, roots).await? };
-        self.count_scanned(&Checked { damaged: lost, ..Checked::default() });
+        // A leg that is behind lacks what is not known to live as well.
+        let resilvers = self.scan_status().is_some_and(|scan| scan.kind == ScanKind::Resilver);
+        let unrepaired = u64::from(is_partial && resilvers);
+        self.count_scanned(&Checked { damaged: lost, unrepaired, ..Checked::default() });
         let partly_known = lost > 0;
         Ok(SegmentScan { vseg, live, done: 0, partly_known, postponed: 0, settles: false })
     }

@@ -662,7 +662,7 @@ impl Vdev {
     /// enough read their first sector.
     async fn unreadable(&self, offset: u64) -> PoolError {
         let len = self.sector_bytes() as usize;
-        let reads = self.legs.iter().filter(|leg| leg.is_up_to_date()).filter_map(|leg| {
+        let reads = self.legs.iter().filter(|leg| leg.is_whole()).filter_map(|leg| {
             let device = leg.usable()?;
             Some(async move { device.read_at(0, IoBuf::zeroed(len)).await.0.is_ok() })
         });

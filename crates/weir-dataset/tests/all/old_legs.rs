@@ -74,8 +74,8 @@ fn open(disks: &[&Disk]) -> Result<Arc<Engine>, DatasetError> {
     open_with(disks, import())
 }
 
-/// Lets scans run until every leg is online, and stops the engine.
-fn resilver(engine: &Engine) {
+/// Lets scans run until every leg is online, or long enough to give up, and stops the engine.
+fn run_scans(engine: &Engine) {
     let looks = Cell::new(0);
     now(engine.run_scans(|_| {
         looks.set(looks.get() + 1);
@@ -86,6 +86,10 @@ fn resilver(engine: &Engine) {
         std::future::ready(())
     }))
     .unwrap();
+}
+
+fn resilver(engine: &Engine) {
+    run_scans(engine);
     assert_eq!(engine.pool().scan_status().unwrap().state, ScanState::Finished);
 }
 
@@ -217,6 +221,59 @@ fn restart_after_a_clean_end_leaves_every_disk_online() {
         engine = open(&[&a, &b]).unwrap();
     }
     assert!(states(&engine).iter().all(|(_, state)| *state == LegState::Online));
+}
+
+/// Damages everything on a disk that begins like this.
+fn damage(disk: &Disk, content: &[u8]) {
+    let (done, image) = now(disk.read_at(0, IoBuf::zeroed(DISK)));
+    done.unwrap();
+    let places = (0..DISK - content.len()).step_by(64);
+    let places: Vec<usize> = places.filter(|at| image[*at..].starts_with(content)).collect();
+    assert!(!places.is_empty(), "it is stored as it is");
+    places.iter().for_each(|at| disk.corrupt(*at..*at + 8, |byte| *byte ^= 0x55));
+}
+
+// A resilver that met damage never ended: the leg stayed stale for ever, and was never read.
+#[test]
+fn leg_that_holds_all_that_any_leg_holds_is_up_to_date_and_the_damage_is_listed() {
+    let (a, b) = (disk("a"), disk("b"));
+    let engine = made(&[(VdevKind::Mirror, &[&a, &b])]);
+    write(&engine, 0, &data(1));
+    drop(engine);
+    let engine = open(&[&a]).unwrap();
+    write(&engine, 4 * MIB, &data(2));
+    drop(engine);
+    damage(&a, &data(2)[2 * MIB..2 * MIB + 4096]);
+    let engine = open(&[&a, &b]).unwrap();
+    resilver(&engine);
+    assert_eq!(state_of(&engine, "b"), LegState::Online);
+    let lost = engine.damage().data;
+    let places: Vec<_> = lost.iter().map(|lost| (lost.offset_bytes, lost.len_bytes)).collect();
+    assert_eq!(places, [(6 * MIB as u64, 4096)]);
+    drop(engine);
+    let engine = open(&[&b]).unwrap();
+    assert_holds_all(&engine, &[[1]]);
+    assert!(holds(&engine, 4 * MIB, &data(2)[..2 * MIB]));
+    assert!(!holds(&engine, 6 * MIB, &data(2)[2 * MIB..2 * MIB + 4096]));
+    assert!(holds(&engine, 6 * MIB + 4096, &data(2)[2 * MIB + 4096..]));
+}
+
+// What a segment holds is not known without its summary: nothing of it was copied, so the leg must
+// not count as up to date.
+#[test]
+fn leg_is_stale_as_long_as_what_it_lacks_is_not_known() {
+    let (a, b) = (disk("a"), disk("b"));
+    let engine = made(&[(VdevKind::Mirror, &[&a, &b])]);
+    write(&engine, 0, &data(1));
+    drop(engine);
+    let engine = open(&[&a]).unwrap();
+    write(&engine, 4 * MIB, &data(2));
+    drop(engine);
+    damage(&a, b"WEIRSUMM");
+    let engine = open(&[&a, &b]).unwrap();
+    run_scans(&engine);
+    assert_eq!(state_of(&engine, "b"), LegState::Stale);
+    assert!(holds(&engine, 4 * MIB, &data(2)), "the other leg has it");
 }
 
 /// Makes every config copy say another format version, as a flipped bit or another weir does.

@@ -2,15 +2,16 @@
 //!
 //! Not here: crashes (the simulator), real disks (the binary's tests).
 //!
-//! Invariant: damage never exceeds the parity of a vdev, so every read must succeed and be right.
+//! Invariant: damage never exceeds the parity of a vdev, so every read must succeed and be right. A
+//! test that has more says so.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::common::{as_devices, import, now, options};
-use weir_base::Guid;
+use weir_base::{ErrorKind, Guid};
 use weir_dataset::{Engine, Volume, VolumeSpec};
-use weir_device::{Device, MemoryDevice};
+use weir_device::{Device, DeviceOp, FaultDevice, Faults, MemoryDevice};
 use weir_format::layout::LABEL_BYTES;
 use weir_format::{Compression, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, LegState, VdevSpec};
@@ -98,6 +99,28 @@ fn rot(disk: &MemoryDevice) {
     disk.corrupt(LABEL_BYTES as usize..DISK_BYTES, |byte| *byte ^= 0x5a);
 }
 
+// More strips of a row that could not be read than the parity covers were called a lost vdev
+// (unavailable), though every disk was there: commits that met them suspended the pool.
+#[test]
+fn more_unreadable_strips_than_parity_are_damage_of_what_is_in_them() {
+    let disks = filled(VdevKind::Raidz1, 3);
+    let faults = Arc::new(Faults::default());
+    // The third disk is missing.
+    let mut devices = as_devices(&disks[..2]);
+    devices[0] = Arc::new(FaultDevice::new(Arc::clone(&devices[0]), Arc::clone(&faults)));
+    let engine = open(devices).unwrap();
+    let volume = engine.volume("v").unwrap();
+    faults.fail_in(DeviceOp::Read, LABEL_BYTES..DISK_BYTES as u64 - LABEL_BYTES);
+    let mut out = vec![0; DATA_BYTES];
+    let error = now(volume.read(0, &mut out)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Data, "{error}");
+    engine.pool().check_alive().unwrap();
+    // A disk that does not even give its label is gone, and what is on it may come back.
+    faults.fail(DeviceOp::Read);
+    let error = now(volume.read(0, &mut out)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
 #[test]
 fn any_legs_up_to_the_parity_may_be_missing() {
     for (kind, legs) in LAYOUTS {
@@ -161,7 +184,7 @@ fn damage_beyond_the_parity_is_an_error_and_never_wrong_data() {
         match now(volume.read(at as u64, &mut out)) {
             Ok(()) => assert!(out == expected[at..at + 4096], "wrong data at {at}"),
             Err(error) => {
-                assert_eq!(error.kind(), weir_base::ErrorKind::Data, "{error}");
+                assert_eq!(error.kind(), ErrorKind::Data, "{error}");
                 lost += 1;
             }
         }

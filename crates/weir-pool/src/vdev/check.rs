@@ -256,7 +256,7 @@ impl Vdev {
                 return true;
             }
         }
-        let Some(good) = self.read_any_copy(start, live).await else { return false };
+        let Ok(good) = self.read_any_copy(start, live).await else { return false };
         let (from, to) = (live.at.max(base), live.end().min(end));
         let part = &good[(from - live.at) as usize..(to - live.at) as usize];
         stretch.replace((from - base) as usize, part);
@@ -277,7 +277,13 @@ impl Vdev {
         // By leg: strips to be written, each at its row's place, and of which rows.
         let mut writes: Vec<(Option<IoBuf>, Vec<usize>)> = Vec::new();
         writes.resize_with(self.legs.len(), Default::default);
-        for row in (0..owned).filter(|row| !bad[*row]) {
+        for row in 0..owned {
+            if bad[row] {
+                // What a leg lacks of a row that holds damage is not known.
+                let lacks = scope.kind == ScanKind::Resilver && !scope.behind.is_empty();
+                checked.unrepaired += u64::from(lacks);
+                continue;
+            }
             if !stretch.whole[row] {
                 checked.unrepaired += u64::from(scope.kind == ScanKind::Resilver);
                 continue;

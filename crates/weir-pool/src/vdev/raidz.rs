@@ -98,7 +98,7 @@ impl Vdev {
                     break found;
                 }
                 if !gather.one_more().await {
-                    return Err(self.blame(rows, &gather.readings, at));
+                    return Err(self.blame(rows, &gather.readings, at).await);
                 }
             };
             gather.bypass_rest();

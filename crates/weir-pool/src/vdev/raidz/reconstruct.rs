@@ -132,16 +132,16 @@ impl Vdev {
     }
 
     /// Counts damage that no combination explains and says what is the matter.
-    pub(super) fn blame(&self, rows: &Rows, readings: &[Reading], at: u64) -> PoolError {
+    pub(super) async fn blame(&self, rows: &Rows, readings: &[Reading], at: u64) -> PoolError {
         let wanted = readings.iter().flat_map(|reading| &reading.slice.pieces);
         for piece in wanted {
             let leg = self.leg_of(rows, piece.row, piece.strip);
             leg.checksum_errors.fetch_add(1, Ordering::Relaxed);
         }
         if readings.iter().any(|reading| reading.unknown().len() > rows.parity) {
-            return self.lost();
+            return self.unreadable(at).await;
         }
-        PoolError::Damaged { pool: self.pool.clone(), vdev: self.index, offset: at }
+        self.damaged(at)
     }
 
     /// Rewrites those of the wanted bytes that were computed and differ from what is on their legs.
