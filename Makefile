@@ -1,5 +1,5 @@
 # Each target is one call of `cargo xtask`; `cargo xtask --help` lists their options.
-.PHONY: run test check sim fuzz e2e bench bench-peers bench-layouts bench-services cc
+.PHONY: run test check sim soak fuzz e2e bench bench-peers bench-layouts bench-services cc
 
 run: cc
 	@cargo xtask run
@@ -12,6 +12,10 @@ check: cc
 
 sim: cc
 	@cargo xtask sim $(if $(SEED),--seed $(SEED)) $(if $(RECOVERIES),--recoveries $(RECOVERIES))
+
+soak: cc
+	@cargo xtask sim --recoveries $(if $(RECOVERIES),$(RECOVERIES),500000)
+	@cargo xtask soak $(if $(MINUTES),--minutes $(MINUTES))
 
 fuzz: cc
 	@cargo xtask fuzz $(TARGET) $(if $(SECONDS),--seconds $(SECONDS))

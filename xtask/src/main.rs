@@ -20,6 +20,7 @@ mod fuzz;
 mod run;
 mod setup;
 mod sim;
+mod soak;
 mod stage;
 mod test;
 mod tidy;
@@ -50,6 +51,8 @@ enum Task {
     Test,
     /// Crash recoveries on simulated disks.
     Sim(sim::Args),
+    /// Verified load on a server with little memory, beside hostile clients, for an hour.
+    Soak(soak::Args),
     /// Feed generated input to the parsers of untrusted bytes.
     Fuzz(fuzz::Args),
     /// The release binary under real clients.
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
         Task::Check => check::main(),
         Task::Test => test::main(),
         Task::Sim(args) => sim::main(&args),
+        Task::Soak(args) => soak::main(&args),
         Task::Fuzz(args) => fuzz::main(&args),
         Task::E2e => e2e::main(),
         Task::BenchPeers(args) => bench_peers::main(&args),

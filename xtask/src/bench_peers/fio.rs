@@ -29,6 +29,8 @@ pub(crate) struct Job {
     pub(super) flushes: u64,
     pub(crate) seconds: f64,
     pub(crate) latency_p99_us: f64,
+    /// That of writes alone: a load that verifies counts its own reads beside them.
+    pub(crate) write_latency_p99_us: f64,
     pub(super) client_cpu_percent: f64,
 }
 
@@ -127,17 +129,22 @@ fn job(job: &Value) -> Result<Job> {
     }
     let (read, write) = (&job["read"], &job["write"]);
     let ops = |side: &Value| side["total_ios"].as_u64().unwrap_or(0);
-    let busy = if ops(read) > 0 { read } else { write };
-    let seconds = busy["runtime"].as_f64().unwrap_or(0.0) / 1000.0;
+    let seconds = |side: &Value| side["runtime"].as_f64().unwrap_or(0.0) / 1000.0;
+    // A load that verifies what it wrote counts its reads, and gives them no time.
+    let busy = if seconds(read) > 0.0 { read } else { write };
+    let seconds = seconds(busy);
     if ops(busy) == 0 || seconds <= 0.0 {
         bail!("fio did no operation");
     }
     let percent = |name: &str| job[name].as_f64().unwrap_or(0.0);
+    let p99_us =
+        |side: &Value| side["clat_ns"]["percentile"]["99.000000"].as_f64().unwrap_or(0.0) / 1e3;
     Ok(Job {
         ops: ops(read) + ops(write),
         flushes: ops(&job["sync"]),
         seconds,
-        latency_p99_us: busy["clat_ns"]["percentile"]["99.000000"].as_f64().unwrap_or(0.0) / 1e3,
+        latency_p99_us: p99_us(busy),
+        write_latency_p99_us: p99_us(write),
         client_cpu_percent: percent("usr_cpu") + percent("sys_cpu"),
     })
 }

@@ -45,13 +45,13 @@ impl Process {
     }
 
     /// Starts a new peak.
-    pub(super) fn reset_rss_max(&self) -> Result<()> {
+    pub(crate) fn reset_rss_max(&self) -> Result<()> {
         let file = self.file("clear_refs");
         fs::write(&file, "5").with_context(|| file.clone())
     }
 
     /// Peak resident memory since the last reset.
-    pub(super) fn rss_bytes_max(&self) -> Result<u64> {
+    pub(crate) fn rss_bytes_max(&self) -> Result<u64> {
         rss_bytes_max(&self.read("status")?)
     }
 

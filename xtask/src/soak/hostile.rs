@@ -1,0 +1,265 @@
+//! Clients that misbehave on purpose, each kind on threads of its own, until the soak ends.
+//!
+//! Not here: judging the server; these threads ignore every answer and every error.
+//!
+//! Invariants:
+//! - traffic goes to the server under test on loopback and its unix sockets, and nowhere else;
+//! - each kind holds a bounded number of connections and pauses between its rounds, so that it
+//!   takes places and memory from the server and not the cores from the verified load.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::server::Doors;
+
+/// Connections that ask for data and take none.
+const GREEDY: usize = 100;
+/// Requests that each of them sends: 32 reads of 1 MiB.
+const GREEDY_READS: u64 = 32;
+/// Connections that say nothing: more than the server has places.
+const IDLE: usize = 1100;
+/// Connections that stop in the middle of a message.
+const HALF: usize = 64;
+/// Discovery sessions of iSCSI that prove nothing.
+const DISCOVERIES: usize = 300;
+/// How long a round of connections is held.
+const HOLD: Duration = Duration::from_secs(20);
+/// Pause between two connections of a round: at most 1,000 a second in each kind.
+const PACE: Duration = Duration::from_millis(1);
+/// No call of a hostile client blocks for longer.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// All hostile clients of a soak.
+pub(super) struct Hostiles {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+    connections: Arc<AtomicU64>,
+}
+
+/// One kind of hostile client: opens a connection, and leaves it as it should be held.
+type Kind = fn(&Doors, u64) -> Option<TcpStream>;
+
+/// Every kind, with the connections of a round.
+const KINDS: &[(Kind, usize)] = &[
+    (nbd_greedy, GREEDY),
+    (nbd_idle, IDLE),
+    (nbd_half_write, HALF),
+    (nbd_half_handshake, HALF),
+    (nbd_noise, HALF),
+    (iscsi_discovery, DISCOVERIES),
+    (iscsi_noise, HALF),
+    (iscsi_silent, IDLE),
+    (api_silent, IDLE),
+    (api_half, HALF),
+    (api_guess, HALF),
+    (peer_silent, IDLE),
+    (peer_noise, HALF),
+];
+
+impl Hostiles {
+    /// Starts them all.
+    pub(super) fn start(doors: &Doors) -> Self {
+        let (stop, connections) = (Arc::new(AtomicBool::new(false)), Arc::default());
+        let threads = KINDS.iter().map(|(kind, count)| {
+            let (stop, connections) = (Arc::clone(&stop), Arc::clone(&connections));
+            let doors = doors.clone();
+            std::thread::spawn(move || rounds(*kind, *count, &doors, &stop, &connections))
+        });
+        let threads = threads.collect();
+        Self { stop, threads, connections }
+    }
+
+    /// Connections made so far.
+    pub(super) fn connections(&self) -> u64 {
+        self.connections.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Hostiles {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            drop(thread.join());
+        }
+    }
+}
+
+/// Opens a round of connections, holds it, drops it, and begins again.
+fn rounds(kind: Kind, count: usize, doors: &Doors, stop: &AtomicBool, made: &AtomicU64) {
+    let mut seed = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let mut held = Vec::with_capacity(count);
+        for _ in 0..count {
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+            seed += 1;
+            held.extend(kind(doors, seed));
+            made.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(PACE);
+        }
+        let mut left = HOLD;
+        while !left.is_zero() && !stop.load(Ordering::Relaxed) {
+            std::thread::sleep(PATIENCE);
+            left = left.saturating_sub(PATIENCE);
+        }
+    }
+}
+
+fn connect(address: &str) -> Option<TcpStream> {
+    let stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_write_timeout(Some(PATIENCE)).ok()?;
+    Some(stream)
+}
+
+/// A connection to the export, ready for requests (NBD proto.md, "Fixed newstyle negotiation").
+fn nbd_session(doors: &Doors) -> Option<TcpStream> {
+    const OPT_GO: u32 = 7;
+    const REPLY_ACK: u32 = 1;
+    let mut stream = connect(&doors.nbd)?;
+    stream.read_exact(&mut [0; 18]).ok()?;
+    let name = doors.export.as_bytes();
+    let mut hello = 3_u32.to_be_bytes().to_vec(); // fixed newstyle, no zeroes
+    hello.extend(b"IHAVEOPT");
+    hello.extend(OPT_GO.to_be_bytes());
+    hello.extend((name.len() as u32 + 6).to_be_bytes());
+    hello.extend((name.len() as u32).to_be_bytes());
+    hello.extend(name);
+    hello.extend(0_u16.to_be_bytes());
+    stream.write_all(&hello).ok()?;
+    loop {
+        let mut head = [0; 20];
+        stream.read_exact(&mut head).ok()?;
+        let field = |at: usize| head.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes);
+        let (kind, len) = (field(12)?, field(16)?);
+        stream.read_exact(&mut vec![0; len.min(1 << 16) as usize]).ok()?;
+        if kind == REPLY_ACK {
+            return Some(stream);
+        }
+    }
+}
+
+/// A request of NBD (proto.md, "Request message").
+fn nbd_request(kind: u16, offset: u64, len: u32) -> Vec<u8> {
+    let mut request = 0x2560_9513_u32.to_be_bytes().to_vec();
+    request.extend(0_u16.to_be_bytes());
+    request.extend(kind.to_be_bytes());
+    request.extend(offset.to_be_bytes()); // any cookie does
+    request.extend(offset.to_be_bytes());
+    request.extend(len.to_be_bytes());
+    request
+}
+
+/// Asks for 32 MiB and takes nothing.
+fn nbd_greedy(doors: &Doors, _: u64) -> Option<TcpStream> {
+    let mut stream = nbd_session(doors)?;
+    for read in 0..GREEDY_READS {
+        stream.write_all(&nbd_request(0, read << 20, 1 << 20)).ok()?;
+    }
+    Some(stream)
+}
+
+/// Opens the export and asks for nothing.
+fn nbd_idle(doors: &Doors, _: u64) -> Option<TcpStream> {
+    nbd_session(doors)
+}
+
+/// Announces a write of 1 MiB beyond the verified load's range and sends half of it.
+fn nbd_half_write(doors: &Doors, _: u64) -> Option<TcpStream> {
+    let mut stream = nbd_session(doors)?;
+    stream.write_all(&nbd_request(1, doors.unused_offset, 1 << 20)).ok()?;
+    stream.write_all(&vec![7; 1 << 19]).ok()?;
+    Some(stream)
+}
+
+/// Stops within an option.
+fn nbd_half_handshake(doors: &Doors, _: u64) -> Option<TcpStream> {
+    let mut stream = connect(&doors.nbd)?;
+    stream.write_all(b"\0\0\0\x03IHAVE").ok()?;
+    Some(stream)
+}
+
+/// Sends bytes that mean nothing.
+fn nbd_noise(doors: &Doors, seed: u64) -> Option<TcpStream> {
+    noise(&doors.nbd, seed)
+}
+
+/// As [`nbd_noise`].
+fn iscsi_noise(doors: &Doors, seed: u64) -> Option<TcpStream> {
+    noise(&doors.iscsi, seed)
+}
+
+fn noise(address: &str, seed: u64) -> Option<TcpStream> {
+    let mut stream = connect(address)?;
+    // The numbers of Knuth's MMIX.
+    let mut state = seed;
+    let bytes: Vec<u8> = std::iter::repeat_with(|| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    })
+    .take(8192)
+    .collect();
+    stream.write_all(&bytes).ok()?;
+    Some(stream)
+}
+
+/// Connects and sends nothing.
+fn iscsi_silent(doors: &Doors, _: u64) -> Option<TcpStream> {
+    connect(&doors.iscsi)
+}
+
+/// As [`iscsi_silent`], on the management interface.
+fn api_silent(doors: &Doors, _: u64) -> Option<TcpStream> {
+    connect(&doors.api)
+}
+
+/// Stops within a header (RFC 9112 §2.1).
+fn api_half(doors: &Doors, _: u64) -> Option<TcpStream> {
+    let mut stream = connect(&doors.api)?;
+    stream.write_all(b"GET /v1/pools HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Sl").ok()?;
+    Some(stream)
+}
+
+/// Calls with a token that is none.
+fn api_guess(doors: &Doors, seed: u64) -> Option<TcpStream> {
+    let mut stream = connect(&doors.api)?;
+    let head = "GET /v1/pools HTTP/1.1\r\nHost: 127.0.0.1\r\n";
+    let guess = format!("{head}Authorization: Bearer weir_{seed:064x}\r\n\r\n");
+    stream.write_all(guess.as_bytes()).ok()?;
+    stream.read_exact(&mut [0; 12]).ok()?;
+    Some(stream)
+}
+
+/// Connects where TLS is expected and sends nothing.
+fn peer_silent(doors: &Doors, _: u64) -> Option<TcpStream> {
+    connect(&doors.peers)
+}
+
+/// As [`nbd_noise`], in place of TLS.
+fn peer_noise(doors: &Doors, seed: u64) -> Option<TcpStream> {
+    noise(&doors.peers, seed)
+}
+
+/// Logs in to a discovery session in the name of the verified load's initiator (RFC 7143 §11.12).
+fn iscsi_discovery(doors: &Doors, seed: u64) -> Option<TcpStream> {
+    let mut stream = connect(&doors.iscsi)?;
+    let mut keys = format!("InitiatorName={}\0SessionType=Discovery\0", doors.initiator);
+    keys.push_str("AuthMethod=None\0");
+    let mut login = vec![0; 48];
+    login[0] = 0x43; // login request, immediate
+    login[1] = 0x87; // transit from operational negotiation to full feature phase
+    login[5..8].copy_from_slice(&(keys.len() as u32).to_be_bytes()[1..]);
+    login[8] = 0x80; // a random ISID, so that no session replaces another
+    login[9..14].copy_from_slice(&seed.to_be_bytes()[3..]);
+    login.extend(keys.as_bytes());
+    login.resize(login.len().next_multiple_of(4), 0);
+    stream.write_all(&login).ok()?;
+    stream.read_exact(&mut [0; 48]).ok()?;
+    Some(stream)
+}
