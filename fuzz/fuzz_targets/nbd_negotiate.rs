@@ -3,7 +3,8 @@
 //! Not here: requests.
 //!
 //! Invariants: no panic; a message takes at least one byte; a negotiation that asks for more asks
-//! for more than it has; answers stay within what the options deserve.
+//! for more than it has; answers stay within what the options deserve; TLS begins only where no
+//! byte is behind STARTTLS.
 
 #![no_main]
 
@@ -18,8 +19,17 @@ use weir_serve::{Block, Export, ExportError, ExportFuture, Exports, Extent};
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 fuzz_target!(|data: &[u8]| {
+    negotiate(data, false);
+    negotiate(data, true);
+});
+
+fn negotiate(data: &[u8], is_tls_required: bool) {
     let mut out = Vec::new();
-    let mut negotiation = Negotiation::new(&mut out);
+    let mut negotiation = if is_tls_required {
+        Negotiation::requiring_tls(&mut out)
+    } else {
+        Negotiation::new(&mut out)
+    };
     let mut input = data;
     loop {
         let before = out.len();
@@ -31,7 +41,12 @@ fuzz_target!(|data: &[u8]| {
                 return;
             }
             Step::Next => assert!(used > 0),
+            Step::StartTls => {
+                assert!(is_tls_required && used == input.len(), "clear text behind STARTTLS");
+                return;
+            }
             Step::Ready(ready) => {
+                assert!(!is_tls_required, "an export without TLS");
                 assert_eq!(ready.terms.size_bytes, ready.export.size_bytes());
                 assert_eq!(ready.terms.read_only, ready.export.read_only());
                 return;
@@ -40,7 +55,7 @@ fuzz_target!(|data: &[u8]| {
         }
         input = &input[used..];
     }
-});
+}
 
 /// Two exports, one of them read-only; the handshake never touches their data.
 struct Two;

@@ -114,6 +114,10 @@ pub(crate) struct ServeOptions {
 pub(crate) struct NbdClients {
     /// Over TCP.
     pub(crate) allowed: AllowList,
+    /// Over TCP they must begin with TLS.
+    pub(crate) tls_only: bool,
+    /// File with the certificates that vouch for theirs; without one they need none.
+    pub(crate) client_ca: Option<PathBuf>,
     /// Over unix sockets, beside the user of the server, if the command line names it.
     pub(crate) group: Option<String>,
 }
@@ -154,7 +158,9 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), ApiError> {
     // Targets name their initiators.
     let anyone = weir_serve::Clients::default();
     let iscsi = bind(&options.iscsi, weir_iscsi::DEFAULT_PORT, &anyone)?;
-    let data = Listeners { nbd, iscsi };
+    let nbd_tls = tls.as_ref().filter(|_| options.nbd_clients.tls_only);
+    let nbd_tls = nbd_tls.map(|tls| tls.data_config(options.nbd_clients.client_ca.as_deref()));
+    let data = Listeners { nbd, nbd_tls: nbd_tls.transpose()?, iscsi };
     // The command line asks for a certificate where peers are listened for.
     let peers =
         options.peers.as_ref().zip(tls.as_ref()).map(|(peers, tls)| {
@@ -311,6 +317,8 @@ fn look_after(
 /// Sockets of the data protocols.
 struct Listeners {
     nbd: Vec<weir_serve::Listener>,
+    /// Without it NBD is in clear text.
+    nbd_tls: Option<Arc<rustls::ServerConfig>>,
     iscsi: Vec<weir_serve::Listener>,
 }
 
@@ -333,7 +341,11 @@ fn serve_data(
         weir_serve::Budget::new(shared_bytes, weir_iscsi::limits::OWN),
     ];
     let offered = Arc::<exports::Registry>::clone(&exports);
-    let protocol = weir_nbd::Nbd::new(offered, Arc::clone(&budgets[0]));
+    let mut protocol = weir_nbd::Nbd::new(offered, Arc::clone(&budgets[0]));
+    let nbd_scheme = if data.nbd_tls.is_some() { "nbds" } else { "nbd" };
+    if let Some(tls) = data.nbd_tls {
+        protocol = protocol.requiring_tls(tls);
+    }
     let nbd = weir_serve::serve(data.nbd, Arc::new(protocol), threads).map_err(failed)?;
     let portals = data.iscsi.iter().filter_map(|listener| match listener.address() {
         Ok(weir_serve::Address::Tcp(address)) => Some(address),
@@ -344,7 +356,7 @@ fn serve_data(
     let protocol = weir_iscsi::Iscsi::new(offered, Arc::clone(&budgets[1]));
     let start = || weir_serve::serve(data.iscsi, Arc::new(protocol), threads).map_err(failed);
     let iscsi = if listens { Some(start()?) } else { None };
-    Ok(Clients { exports, nbd, targets, iscsi, budgets })
+    Ok(Clients { exports, nbd, nbd_scheme, targets, iscsi, budgets })
 }
 
 /// Who may connect to NBD, with the number of the group.
@@ -359,7 +371,11 @@ fn nbd_clients(clients: &NbdClients) -> Result<weir_serve::Clients, ApiError> {
             ))
         })?),
     };
-    Ok(weir_serve::Clients { addresses: Some(clients.allowed.clone()), group })
+    // Without a list, clients prove who they are by their certificates; the command line asks for
+    // one of the two.
+    let by_certificate = clients.allowed.is_empty() && clients.client_ca.is_some();
+    let addresses = (!by_certificate).then(|| clients.allowed.clone());
+    Ok(weir_serve::Clients { addresses, group })
 }
 
 fn bind(

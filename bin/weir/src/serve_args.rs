@@ -5,7 +5,7 @@
 //! Invariants:
 //! - every value is checked before a socket, a directory or a disk is touched;
 //! - nothing listens beyond this machine unless an address says so;
-//! - NBD over TCP takes no client whose address is not named.
+//! - NBD over TCP takes no client whose address is not named and that shows no certificate.
 
 use std::collections::HashSet;
 use std::fs;
@@ -44,14 +44,21 @@ pub(crate) struct ServeArgs {
     /// unix:$XDG_RUNTIME_DIR/weir/api.sock]
     #[arg(long = "api", id = "serve_api", value_name = "HOST:PORT|unix:PATH")]
     api: Vec<String>,
-    /// Where NBD listens; may be repeated. TCP, loopback included, needs --nbd-allow [default:
-    /// unix:STATE/nbd.sock, and 127.0.0.1:10809 with --nbd-allow]
+    /// Where NBD listens; may be repeated. TCP, loopback included, needs --nbd-allow or
+    /// --nbd-tls-client-ca [default: unix:STATE/nbd.sock, and with one of those 127.0.0.1:10809]
     #[arg(long, value_name = "HOST:PORT|unix:PATH")]
     nbd: Vec<String>,
     /// Addresses whose users and programs may read and write every export over TCP: 127.0.0.1, or
     /// networks such as 10.0.0.0/24, separated by commas; may be repeated
     #[arg(long, value_name = "ADDRESS[/BITS]", value_delimiter = ',')]
     nbd_allow: Vec<String>,
+    /// Take NBD clients over TCP only with TLS (STARTTLS), with the certificate of --tls-cert
+    #[arg(long, requires = "tls_cert")]
+    nbd_tls: bool,
+    /// File with certificates (PEM): NBD clients over TCP need a certificate that one of them
+    /// vouches for, and then no --nbd-allow
+    #[arg(long, value_name = "FILE", requires = "nbd_tls")]
+    nbd_tls_client_ca: Option<PathBuf>,
     /// Group whose members may use the unix sockets of NBD [default: weir, where there is one]
     #[arg(long, value_name = "GROUP")]
     nbd_group: Option<String>,
@@ -135,9 +142,10 @@ impl ServeArgs {
         api.extend(api_socket.iter().cloned().map(Address::Unix));
         let mut nbd = addresses(&self.nbd, NBD_PORT)?;
         let allowed = allow_list(&self.nbd_allow)?;
+        let client_ca = self.nbd_tls_client_ca.as_deref().map(absolute).transpose()?;
         if nbd.is_empty() {
             nbd.push(Address::Unix(state_dir.join(NBD_SOCKET)));
-            if !allowed.is_empty() {
+            if !allowed.is_empty() || client_ca.is_some() {
                 nbd.insert(0, Address::loopback(NBD_PORT));
             }
         }
@@ -161,14 +169,15 @@ impl ServeArgs {
         let disk_dirs = self.disk_dir.iter().map(|dir| absolute(dir)).collect::<Result<_, _>>()?;
         let listen = peers.iter().map(|peers| &peers.listen);
         refuse_twice(api.iter().chain(&nbd).chain(&iscsi).chain(listen))?;
-        let nbd_clients = NbdClients { allowed, group: self.nbd_group };
+        let (tls_only, group) = (self.nbd_tls, self.nbd_group);
+        let nbd_clients = NbdClients { allowed, tls_only, client_ca, group };
         refuse_nbd_for_nobody(&nbd, &nbd_clients)?;
         let machine_bytes = machine_bytes();
-        let serves_iscsi = !iscsi.is_empty();
-        let process_bytes = memory::process_bytes(serves_iscsi);
+        let (serves_iscsi, serves_nbd_tls) = (!iscsi.is_empty(), tls_only);
+        let process_bytes = memory::process_bytes(serves_iscsi, serves_nbd_tls);
         let total_bytes = memory_bytes(self.memory.as_deref(), machine_bytes, process_bytes)?;
         let dedupe_bytes = dedupe_bytes(self.dedupe_memory.as_deref(), machine_bytes, total_bytes)?;
-        let memory = MemoryPlan { total_bytes, dedupe_bytes, serves_iscsi };
+        let memory = MemoryPlan { total_bytes, dedupe_bytes, serves_iscsi, serves_nbd_tls };
         let (log, demo) = (self.log.name(), self.demo);
         Ok(ServeOptions {
             state_dir,
@@ -213,14 +222,15 @@ fn allow_list(entries: &[String]) -> Result<AllowList, ApiError> {
 /// Refuses NBD over TCP that every user and program on the network could reach.
 fn refuse_nbd_for_nobody(nbd: &[Address], clients: &NbdClients) -> Result<(), ApiError> {
     let tcp = nbd.iter().find(|at| matches!(at, Address::Tcp { .. }));
-    let Some(address) = tcp.filter(|_| clients.allowed.is_empty()) else { return Ok(()) };
+    let proves_nothing = clients.allowed.is_empty() && clients.client_ca.is_none();
+    let Some(address) = tcp.filter(|_| proves_nothing) else { return Ok(()) };
     let message = format!(
         "NBD on {address} would let every user and program that reaches it read and write all \
          exports"
     );
     Err(ApiError::new(ErrorKind::Invalid, message).with_action(format!(
         "weir serve --nbd {address} --nbd-allow 127.0.0.1 for this machine, or with a network such \
-         as 10.0.0.0/24"
+         as 10.0.0.0/24; or ask for certificates with --nbd-tls --nbd-tls-client-ca FILE"
     )))
 }
 
@@ -417,7 +427,7 @@ mod tests {
     }
 
     fn with(text: Option<&str>, machine_bytes: u64) -> Result<u64, ApiError> {
-        memory_bytes(text, machine_bytes, memory::process_bytes(false))
+        memory_bytes(text, machine_bytes, memory::process_bytes(false, false))
     }
 
     #[test]

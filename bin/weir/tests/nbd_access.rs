@@ -1,4 +1,4 @@
-//! Who reaches NBD: addresses over TCP, users over the unix socket.
+//! Who reaches NBD: addresses and certificates over TCP, users over the unix socket.
 //!
 //! Not here: the management interface (access.rs), hostile clients (bad_clients.rs).
 //!
@@ -9,14 +9,18 @@
 mod common;
 
 use std::fs;
-use std::io::Read as _;
-use std::net::{TcpListener, TcpStream};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Dirs, MIB, Ran, Server, code, eventually, is_root, tool};
+use common::{Dirs, MIB, Ran, Server, code, eventually, is_root, run, tool};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 /// A free port of loopback.
 fn free_address() -> String {
@@ -134,4 +138,191 @@ fn socket_in_a_directory_that_others_write_to_is_refused_with_the_command() {
         let mend = format!("chmod go-w {}", open.display());
         refused(&dirs, &["--nbd", &socket], code::PERMISSION, &[&mend]);
     }
+}
+
+/// A CA of NAME, and certificates of it for a server and for a client, as stock clients look for
+/// them: the directory NAME holds `ca-cert.pem`, `client-cert.pem` and `client-key.pem`.
+fn certificates(dirs: &Dirs, name: &str) {
+    let dir = dirs.file(name);
+    fs::create_dir(&dir).unwrap();
+    let path = |file: &str| dir.join(file).display().to_string();
+    let (ca, ca_key) = (path("ca-cert.pem"), path("ca-key.pem"));
+    let new = ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
+    let of_ca = ["-x509", "-days", "30", "-subj", "/CN=weir-ca", "-keyout", &ca_key, "-out", &ca];
+    let signs = ["-addext", "keyUsage=critical,keyCertSign"];
+    tool("openssl", &[&new[..], &of_ca, &signs].concat());
+    for (whose, usage) in [("server", "serverAuth"), ("client", "clientAuth")] {
+        let [pem, key] = ["cert", "key"].map(|end| path(&format!("{whose}-{end}.pem")));
+        let subject = format!("/CN={whose}");
+        let usage = format!("extendedKeyUsage={usage}");
+        let end = ["-x509", "-days", "30", "-CA", &ca, "-CAkey", &ca_key, "-subj", &subject];
+        let names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-addext", &usage];
+        let more = ["-addext", "basicConstraints=critical,CA:FALSE"];
+        let use_of_key = ["-addext", "keyUsage=critical,digitalSignature"];
+        let to = ["-keyout", &key, "-out", &pem];
+        tool("openssl", &[&new[..], &end, &names, &more, &use_of_key, &to].concat());
+        let private = fs::Permissions::from_mode(0o600);
+        fs::set_permissions(&key, private).unwrap();
+    }
+}
+
+/// The options of `qemu-img` for an export behind TLS.
+fn qemu_img(dirs: &Dirs, creds: &str, address: &str) -> std::process::Output {
+    let dir = dirs.file(creds).display().to_string();
+    let object = format!("tls-creds-x509,id=tls0,dir={dir},endpoint=client");
+    let (host, port) = address.split_once(':').unwrap();
+    let image = format!(
+        "driver=nbd,server.type=inet,server.host={host},server.port={port},export=tank/v,\
+         tls-creds=tls0"
+    );
+    run("qemu-img", &["info", "--object", &object, "--image-opts", &image])
+}
+
+#[test]
+fn stock_clients_use_starttls_and_no_other_client_gets_in() {
+    let dirs = Dirs::new();
+    certificates(&dirs, "ours");
+    certificates(&dirs, "strangers");
+    let path = |name: &str| dirs.file(name).display().to_string();
+    let (pem, key) = (path("ours/server-cert.pem"), path("ours/server-key.pem"));
+    let tls = ["--nbd-tls", "--tls-cert", &pem, "--tls-key", &key, "--nbd-allow", "127.0.0.1"];
+    let (mut server, address) = serve(&dirs, &tls);
+    let uri = |dir: &str| format!("nbds://{address}/tank/v?tls-certificates={}", path(dir));
+    let info = tool("nbdinfo", &[&uri("ours")]);
+    assert!(info.contains("with TLS"), "{info}");
+    let shown = server.weir("export list --json").ok().out;
+    assert!(shown.contains(&format!("nbds://{address}/tank/v")), "{shown}");
+
+    // Long writes and reads in both directions at once.
+    let image: Vec<u8> = (0..16 * MIB).map(|at| (at / 4096 * 31 + at % 251) as u8).collect();
+    fs::write(dirs.file("image"), &image).unwrap();
+    tool("nbdcopy", &["--flush", &path("image"), &uri("ours")]);
+    tool("nbdcopy", &[&uri("ours"), &path("back")]);
+    assert!(fs::read(dirs.file("back")).unwrap() == image, "what was written is read");
+    let output = qemu_img(&dirs, "ours", &address);
+    assert!(output.status.success(), "{}", common::text(&output));
+
+    let plain = run("nbdinfo", &[&format!("nbd://{address}/tank/v")]);
+    assert!(!plain.status.success(), "clear text was taken");
+    let wrong = run("nbdinfo", &[&uri("strangers")]);
+    assert!(!wrong.status.success(), "a server that no certificate vouches for was believed");
+
+    // Clear text behind STARTTLS ends the connection, unanswered.
+    let mut injected = TcpStream::connect(&address).unwrap();
+    injected.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut greeting = [0; 18];
+    injected.read_exact(&mut greeting).unwrap();
+    let starttls = b"\0\0\0\x03IHAVEOPT\0\0\0\x05\0\0\0\0";
+    let list = b"IHAVEOPT\0\0\0\x03\0\0\0\0";
+    injected.write_all(&[&starttls[..], list].concat()).unwrap();
+    let mut answer = Vec::new();
+    // A reset is an end as well.
+    drop(injected.read_to_end(&mut answer));
+    assert!(answer.is_empty(), "{answer:?}");
+    // The unix socket needs none.
+    assert!(tool("nbdinfo", &["--size", &server.uri("tank/v")]).contains("16777216"));
+    server.assert_alive();
+}
+
+#[test]
+fn clients_with_a_certificate_need_no_address() {
+    let dirs = Dirs::new();
+    certificates(&dirs, "ours");
+    certificates(&dirs, "strangers");
+    let path = |name: &str| dirs.file(name).display().to_string();
+    let (pem, key) = (path("ours/server-cert.pem"), path("ours/server-key.pem"));
+    let ca = path("ours/ca-cert.pem");
+    let tls = ["--nbd-tls", "--tls-cert", &pem, "--tls-key", &key, "--nbd-tls-client-ca", &ca];
+    let (mut server, address) = serve(&dirs, &tls);
+    let uri = |dir: &str| format!("nbds://{address}/tank/v?tls-certificates={}", path(dir));
+    assert!(tool("nbdinfo", &[&uri("ours")]).contains("with TLS"));
+    let output = qemu_img(&dirs, "ours", &address);
+    assert!(output.status.success(), "{}", common::text(&output));
+    // The strangers believe this server, and have a certificate of another CA, or none.
+    fs::copy(&ca, dirs.file("strangers/ca-cert.pem")).unwrap();
+    assert!(!run("nbdinfo", &[&uri("strangers")]).status.success());
+    for end in ["cert", "key"] {
+        fs::remove_file(dirs.file(&format!("strangers/client-{end}.pem"))).unwrap();
+    }
+    assert!(!run("nbdinfo", &[&uri("strangers")]).status.success());
+    assert!(!qemu_img(&dirs, "strangers", &address).status.success());
+    server.assert_alive();
+}
+
+/// A client of TLS that trusts the CA in the directory `ours`.
+fn tls_client(dirs: &Dirs) -> ClientConnection {
+    let mut roots = RootCertStore::empty();
+    let ca = CertificateDer::from_pem_file(dirs.file("ours/ca-cert.pem")).unwrap();
+    roots.add(ca).unwrap();
+    let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap()
+}
+
+/// A client at this address of the machine, to which the server has acknowledged STARTTLS.
+fn started_tls(from: [u8; 4], address: &str) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let fd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&fd, &SocketAddr::from((from, 0))).unwrap();
+    connect(&fd, &address.parse::<SocketAddr>().unwrap()).unwrap();
+    let mut stream = TcpStream::from(fd);
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.read_exact(&mut [0; 18]).unwrap();
+    stream.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x05\0\0\0\0").unwrap();
+    stream.read_exact(&mut [0; 20]).unwrap();
+    stream
+}
+
+/// What encryption makes of the beginning of `bytes`.
+fn records(tls: &mut ClientConnection, bytes: &[u8]) -> Vec<u8> {
+    let mut records = Vec::new();
+    tls.writer().write_all(bytes).unwrap();
+    while tls.wants_write() {
+        tls.write_tls(&mut records).unwrap();
+    }
+    records
+}
+
+// Clients that never finish the handshake of TLS, or a record, are strangers without a cost.
+#[test]
+fn clients_that_stop_half_way_through_tls_hold_no_other_up() {
+    let dirs = Dirs::new();
+    certificates(&dirs, "ours");
+    let path = |name: &str| dirs.file(name).display().to_string();
+    let (pem, key) = (path("ours/server-cert.pem"), path("ours/server-key.pem"));
+    let tls = ["--nbd-tls", "--tls-cert", &pem, "--tls-key", &key, "--nbd-allow", "127.0.0.0/8"];
+    let (mut server, address) = serve(&dirs, &tls);
+    let uri = format!("nbds://{address}/tank/v?tls-certificates={}", path("ours"));
+
+    let hello = records(&mut tls_client(&dirs), b"");
+    let mut stopped = Vec::new();
+    for n in 0..200 {
+        let mut stream = started_tls([127, 0, 0, 2], &address);
+        // Half a message, a record that is none, and nothing at all.
+        match n % 3 {
+            0 => stream.write_all(&hello[..hello.len() / 2]).unwrap(),
+            1 => stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap(),
+            _ => {}
+        }
+        stopped.push(stream);
+    }
+    assert!(tool("nbdinfo", &["--size", &uri]).contains("16777216"));
+
+    // Half a record in the middle of the session: the connection can be ended from here.
+    let mut stream = started_tls([127, 0, 0, 3], &address);
+    let mut tls = tls_client(&dirs);
+    tls.complete_io(&mut stream).unwrap();
+    let go = b"IHAVEOPT\0\0\0\x07\0\0\0\x0c\0\0\0\x06tank/v\0\0";
+    stream.write_all(&records(&mut tls, go)).unwrap();
+    let connections = "/exports/0/connections";
+    let clients =
+        || server.weir("export list --json").json().pointer(connections) == Some(&1.into());
+    eventually("the client is counted", Duration::from_secs(20), clients);
+    let record = records(&mut tls, &[0; 28]);
+    stream.write_all(&record[..record.len() / 2]).unwrap();
+    server.weir("export delete tank/v").ok();
+    // A reset is an end as well.
+    drop(stream.read_to_end(&mut Vec::new()));
+    server.assert_alive();
+    drop(stopped);
+    server.stop_clean();
 }

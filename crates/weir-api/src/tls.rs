@@ -13,12 +13,14 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
+use tokio_rustls::rustls::server::{
+    ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
+};
 use tokio_rustls::rustls::sign::CertifiedKey;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use weir_base::private::read_secret;
 
 use crate::Error;
@@ -72,9 +74,37 @@ impl Tls {
     }
 
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
-        let served: Arc<dyn ResolvesServerCert> = Arc::<Served>::clone(&self.served);
-        let config = ServerConfig::builder().with_no_client_auth().with_cert_resolver(served);
-        TlsAcceptor::from(Arc::new(config))
+        let config = ServerConfig::builder().with_no_client_auth();
+        TlsAcceptor::from(Arc::new(config.with_cert_resolver(self.resolver())))
+    }
+
+    /// Settings for a server of another protocol with this certificate. Clients need a certificate
+    /// that one in the file `client_ca` (PEM) vouches for, if that is given.
+    ///
+    /// # Errors
+    /// [`Error::File`] where no certificate can be read from `client_ca`.
+    pub fn data_config(&self, client_ca: Option<&Path>) -> Result<Arc<ServerConfig>, Error> {
+        let builder = ServerConfig::builder();
+        let builder = match client_ca {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let mut roots = RootCertStore::empty();
+                for certificate in certificates(path)? {
+                    roots.add(certificate).map_err(|error| unusable(path, error))?;
+                }
+                let verifier = WebPkiClientVerifier::builder(Arc::new(roots)).build();
+                builder.with_client_cert_verifier(verifier.map_err(|error| unusable(path, error))?)
+            }
+        };
+        let mut config = builder.with_cert_resolver(self.resolver());
+        // Sessions last; what resuming them takes would be memory for nothing.
+        config.send_tls13_tickets = 0;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        Ok(Arc::new(config))
+    }
+
+    fn resolver(&self) -> Arc<dyn ResolvesServerCert> {
+        Arc::<Served>::clone(&self.served)
     }
 }
 

@@ -44,6 +44,18 @@ pub enum NbdError {
         /// Why it cannot be had.
         why: String,
     },
+    /// `EXPORT_NAME` before `STARTTLS`, where that comes first; the protocol has no answer to it.
+    #[error("export name before STARTTLS: the server takes TCP clients only with TLS")]
+    NotEncrypted,
+    /// Bytes behind `STARTTLS` that the client did not encrypt, or that another put there.
+    #[error("bytes in clear text behind STARTTLS")]
+    BytesBeforeTls,
+    /// TLS could not be agreed on.
+    #[error("TLS handshake: {source}")]
+    Tls {
+        /// Why.
+        source: std::io::Error,
+    },
     /// What should be a request is none.
     #[error("bad request magic {magic:#010x}")]
     RequestMagic {
@@ -88,6 +100,9 @@ impl NbdError {
             | Self::NotFixed { .. }
             | Self::OptionMagic { .. }
             | Self::OptionTooLong { .. }
+            | Self::NotEncrypted
+            | Self::BytesBeforeTls
+            | Self::Tls { .. }
             | Self::RequestMagic { .. }
             | Self::WriteTooLong { .. } => ErrorKind::Invalid,
             Self::NoExport { .. } => ErrorKind::NotFound,

@@ -39,7 +39,8 @@ pub const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 pub const INPUT_BYTES_MAX: usize = INPUT_BYTES;
 
 /// What each connection holds without asking: a receive buffer, one piece of a reply, and some
-/// small replies. A thousand connections hold 64 MiB.
+/// small replies. A thousand connections hold 64 MiB. What TLS holds comes on top
+/// ([`weir_serve::limits::TLS_BYTES`]).
 pub const OWN_BYTES: usize = 64 << 10;
 
 /// Part of a long write that is handed to the export at once: as much as the engine takes in one

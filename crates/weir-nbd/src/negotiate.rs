@@ -3,13 +3,17 @@
 //! Not here: sockets and time limits (`session`), requests (`request`).
 //!
 //! Spec: NetworkBlockDevice `doc/proto.md`, "Handshake phase", "Option types", "Metadata querying".
-//! TLS is not offered: STARTTLS is answered with ERR_UNSUP and the client decides whether to go on.
+//! Where TLS is required (mode FORCEDTLS of "TLS support"), nothing but STARTTLS and ABORT is
+//! answered before it. Where it is not offered, STARTTLS gets ERR_UNSUP and the client decides
+//! whether to go on.
 //!
 //! Invariants:
 //! - one call of [`Negotiation::feed`] takes at most one message, so one message's answer is all
 //!   that ever waits to be sent;
 //! - an option with a wrong shape is answered, not a reason to hang up; what cannot be an option
-//!   at all ends the connection.
+//!   at all ends the connection;
+//! - what came in clear text counts for nothing after STARTTLS: bytes behind it in one receive end
+//!   the connection (CVE-2021-3716), and no option is taken before it.
 
 use std::sync::Arc;
 
@@ -34,6 +38,8 @@ pub enum Step {
     Next,
     /// Transmission begins with the next byte.
     Ready(Ready),
+    /// Send what there is; TLS begins with the next byte of the socket.
+    StartTls,
     /// The client said goodbye; send what there is and close.
     Done,
     /// Send what there is and close.
@@ -65,10 +71,21 @@ enum Phase {
     Options,
 }
 
+/// Whether options are encrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tls {
+    /// No, and they need not be.
+    NotOffered,
+    /// Not yet.
+    Required,
+    Agreed,
+}
+
 /// One connection's handshake.
 #[derive(Debug)]
 pub struct Negotiation {
     phase: Phase,
+    tls: Tls,
     fixed: bool,
     no_zeroes: bool,
     structured: bool,
@@ -77,13 +94,29 @@ pub struct Negotiation {
 }
 
 impl Negotiation {
-    /// Starts one; the greeting is appended to `out`.
+    /// Starts one without TLS; the greeting is appended to `out`.
     pub fn new(out: &mut Vec<u8>) -> Self {
+        Self::with(Tls::NotOffered, out)
+    }
+
+    /// Starts one that takes no option before STARTTLS.
+    pub fn requiring_tls(out: &mut Vec<u8>) -> Self {
+        Self::with(Tls::Required, out)
+    }
+
+    /// The handshake of TLS is done, and the next byte is the first that was encrypted.
+    pub fn encrypted(&mut self) {
+        assert_eq!(self.tls, Tls::Required, "TLS begins once, and where it was asked for");
+        self.tls = Tls::Agreed;
+    }
+
+    fn with(tls: Tls, out: &mut Vec<u8>) -> Self {
         out.extend_from_slice(&NBD_MAGIC.to_be_bytes());
         out.extend_from_slice(&OPTION_MAGIC.to_be_bytes());
         out.extend_from_slice(&(handshake::FIXED_NEWSTYLE | handshake::NO_ZEROES).to_be_bytes());
         Self {
             phase: Phase::ClientFlags,
+            tls,
             fixed: false,
             no_zeroes: false,
             structured: false,
@@ -119,6 +152,9 @@ impl Negotiation {
         };
         if !self.fixed && option != option::EXPORT_NAME {
             return (used, Step::Close(NbdError::NotFixed { option }));
+        }
+        if self.tls == Tls::Required {
+            return (used, start_tls(option, data, input.len() > used, out));
         }
         (used, self.option(option, data, exports, out))
     }
@@ -170,6 +206,9 @@ impl Negotiation {
             }
             option::LIST_META_CONTEXT | option::SET_META_CONTEXT => {
                 self.meta_context(option, data, exports, &mut answer);
+            }
+            option::STARTTLS if self.tls == Tls::Agreed => {
+                answer.refuse(reply_kind::ERR_INVALID, "TLS was begun already");
             }
             option::STARTTLS => answer.refuse(reply_kind::ERR_UNSUP, "TLS is not offered"),
             _ => answer.refuse(reply_kind::ERR_UNSUP, "unknown option"),
@@ -323,6 +362,26 @@ impl Negotiation {
         }
         flags
     }
+}
+
+/// Answers an option before TLS; `more` bytes may have come behind it.
+fn start_tls(option: u32, data: &[u8], more: bool, out: &mut Vec<u8>) -> Step {
+    let mut answer = Answer { option, out };
+    match option {
+        option::STARTTLS if more => return Step::Close(NbdError::BytesBeforeTls),
+        option::STARTTLS if data.is_empty() => {
+            answer.send(reply_kind::ACK, &[]);
+            return Step::StartTls;
+        }
+        option::STARTTLS => answer.refuse(reply_kind::ERR_INVALID, "this option takes no data"),
+        option::ABORT => {
+            answer.send(reply_kind::ACK, &[]);
+            return Step::Done;
+        }
+        option::EXPORT_NAME => return Step::Close(NbdError::NotEncrypted),
+        _ => answer.refuse(reply_kind::ERR_TLS_REQD, "this server takes options only with TLS"),
+    }
+    Step::Next
 }
 
 /// Puts replies to one option together.

@@ -20,9 +20,11 @@ use compio::BufResult;
 use compio::buf::{IntoInner, IoBuf};
 use compio::io::AsyncWriteExt;
 use rustix::net::Shutdown;
-use weir_serve::limits::SEND_STALL_LIMIT;
+use rustls::ServerConfig;
+use weir_serve::limits::{SEND_STALL_LIMIT, TURN_LIMIT};
 use weir_serve::{
-    Budget, Exports, Input, Linger, Outgoing, Peer, Protocol, Share, Socket, Watch, shut,
+    Address, Budget, Exports, Input, Linger, Outgoing, Peer, PeerKey, Protocol, Share, Socket,
+    TlsSocket, Turns, Watch, shut,
 };
 
 use crate::connection::{Connection, Queued, Ticket};
@@ -42,12 +44,26 @@ use crate::wire::REQUEST_HEADER_BYTES;
 pub struct Nbd {
     exports: Arc<dyn Exports>,
     budget: Arc<Budget>,
+    tls: Option<Tls>,
+}
+
+/// TLS, as clients must begin it.
+pub struct Tls {
+    config: Arc<ServerConfig>,
+    /// At handshakes.
+    turns: Arc<Turns>,
 }
 
 impl Nbd {
     /// Offers `exports`; connections share `budget`, of which each has [`OWN_BYTES`] of its own.
     pub fn new(exports: Arc<dyn Exports>, budget: Arc<Budget>) -> Self {
-        Self { exports, budget }
+        Self { exports, budget, tls: None }
+    }
+
+    /// Takes TCP clients only with TLS.
+    #[must_use]
+    pub fn requiring_tls(self, tls: Arc<ServerConfig>) -> Self {
+        Self { tls: Some(Tls { config: tls, turns: Arc::default() }), ..self }
     }
 }
 
@@ -64,34 +80,101 @@ impl Protocol for Nbd {
     async fn run<S: Socket>(
         &self,
         socket: S,
-        _: &Peer,
+        peer: &Peer,
         watch: &Watch,
         _: Option<Infallible>,
     ) -> Result<Option<Infallible>, NbdError> {
-        run(socket, &*self.exports, self.budget.share(), watch).await.map(|()| None)
+        let tls = self.tls.as_ref().filter(|_| matches!(peer.local, Address::Tcp(_)));
+        let tls = tls.map(|tls| (tls, peer.key));
+        run(socket, &*self.exports, tls, self.budget.share(), watch).await.map(|()| None)
     }
 }
 
-/// Serves one connection until it ends; must run on a compio runtime.
+/// Serves one connection until it ends; must run on a compio runtime. With `tls` the client, of
+/// the peer named, must begin that first.
 ///
 /// # Errors
 /// Why the connection was dropped; `Ok` where it ended in good order.
 pub async fn run<S: Socket>(
-    mut socket: S,
+    socket: S,
     exports: &dyn Exports,
+    tls: Option<(&Tls, PeerKey)>,
     share: Share,
     watch: &Watch,
 ) -> Result<(), NbdError> {
-    let mut input = Input::new(INPUT_BYTES_MAX);
-    let shaken =
-        compio::time::timeout(HANDSHAKE_LIMIT, negotiate(&mut socket, &mut input, exports, watch));
+    let shaken = compio::time::timeout(HANDSHAKE_LIMIT, shake_hands(socket, exports, tls, watch));
     let Ok(result) = shaken.await else {
         return Err(NbdError::HandshakeTimeout { seconds: HANDSHAKE_LIMIT.as_secs() });
     };
-    let Some(Ready { export, name, terms }) = result? else {
-        return Ok(());
+    match result? {
+        Shaken::Plain(agreed) => transmit(agreed, share, watch).await,
+        Shaken::Encrypted(agreed) => transmit(agreed, share, watch).await,
+        Shaken::Over => Ok(()),
+    }
+}
+
+/// A connection that agreed on an export.
+struct Agreed<S> {
+    socket: S,
+    input: Input,
+    ready: Ready,
+}
+
+/// How a handshake ended.
+enum Shaken<S> {
+    Plain(Agreed<S>),
+    Encrypted(Agreed<TlsSocket<S>>),
+    Over,
+}
+
+/// The handshake, that of TLS included.
+async fn shake_hands<S: Socket>(
+    mut socket: S,
+    exports: &dyn Exports,
+    tls: Option<(&Tls, PeerKey)>,
+    watch: &Watch,
+) -> Result<Shaken<S>, NbdError> {
+    let mut out = Vec::new();
+    let mut negotiation = match tls {
+        Some(_) => Negotiation::requiring_tls(&mut out),
+        None => Negotiation::new(&mut out),
     };
-    tracing::debug!(export = name, ?terms, "NBD transmission begins");
+    let mut input = Input::new(INPUT_BYTES_MAX);
+    let plain = negotiate(&mut socket, &mut input, (&mut negotiation, out), exports, watch).await?;
+    let (tls, peer) = match (plain, tls) {
+        (Outcome::StartTls, Some(tls)) => tls,
+        (Outcome::Ready(ready), _) => return Ok(Shaken::Plain(Agreed { socket, input, ready })),
+        (Outcome::StartTls | Outcome::Over, _) => return Ok(Shaken::Over),
+    };
+    // Another buffer: what came in clear text is no part of what follows.
+    drop(input);
+    let turn = tls.turns.wait(peer).await;
+    let accept = TlsSocket::accept(socket, &tls.config);
+    let Ok(accepted) = compio::time::timeout(TURN_LIMIT, accept).await else {
+        return Err(NbdError::HandshakeTimeout { seconds: TURN_LIMIT.as_secs() });
+    };
+    let mut socket = accepted.map_err(|source| NbdError::Tls { source })?;
+    drop(turn);
+    negotiation.encrypted();
+    let mut input = Input::new(INPUT_BYTES_MAX);
+    let rest = (&mut negotiation, Vec::new());
+    match negotiate(&mut socket, &mut input, rest, exports, watch).await? {
+        Outcome::Ready(ready) => Ok(Shaken::Encrypted(Agreed { socket, input, ready })),
+        Outcome::StartTls | Outcome::Over => {
+            socket.say_end().await;
+            Ok(Shaken::Over)
+        }
+    }
+}
+
+/// Serves requests until the connection ends.
+async fn transmit<S: Socket>(
+    agreed: Agreed<S>,
+    share: Share,
+    watch: &Watch,
+) -> Result<(), NbdError> {
+    let Agreed { mut socket, mut input, ready: Ready { export, name, terms } } = agreed;
+    tracing::debug!(export = name, ?terms, encrypted = !S::IS_PLAIN, "NBD transmission begins");
 
     let connection = Connection::new(export, terms, share, watch.place());
     let _release = Release(Rc::clone(&connection));
@@ -105,6 +188,9 @@ pub async fn run<S: Socket>(
     connection.end();
     let written = writer.await;
     drop(evictor);
+    if matches!(written, Ok(Ok(()))) && !connection.is_broken() {
+        socket.say_end().await;
+    }
     // Storage requests of a broken connection still hold the export; they end before it does.
     while connection.has_tasks() {
         connection.progress.wait().await;
@@ -132,15 +218,23 @@ async fn evict<S: Socket>(socket: S, connection: Rc<Connection>) {
     shut(&socket, Shutdown::Both);
 }
 
-/// The handshake; `None` where the client said goodbye.
+/// How a negotiation ended.
+enum Outcome {
+    Ready(Ready),
+    StartTls,
+    /// The client said goodbye.
+    Over,
+}
+
+/// Negotiates until an export is agreed on, TLS begins, or the client says goodbye. `out` is what
+/// is to be sent first.
 async fn negotiate<S: Socket>(
     socket: &mut S,
     input: &mut Input,
+    (negotiation, mut out): (&mut Negotiation, Vec<u8>),
     exports: &dyn Exports,
     watch: &Watch,
-) -> Result<Option<Ready>, NbdError> {
-    let mut out = Vec::new();
-    let mut negotiation = Negotiation::new(&mut out);
+) -> Result<Outcome, NbdError> {
     let mut need = 0;
     loop {
         if !out.is_empty() {
@@ -150,7 +244,8 @@ async fn negotiate<S: Socket>(
             out.clear();
         }
         if need > 0 && (watch.is_stopping() || receive(socket, input, need).await? == 0) {
-            return if input.pending().is_empty() { Ok(None) } else { Err(NbdError::Truncated) };
+            let is_whole = input.pending().is_empty();
+            return if is_whole { Ok(Outcome::Over) } else { Err(NbdError::Truncated) };
         }
         need = 0;
         let (used, step) = negotiation.feed(input.pending(), exports, &mut out);
@@ -163,12 +258,17 @@ async fn negotiate<S: Socket>(
                 watch.set_user_of(&ready.name);
                 watch.end_handshake();
                 socket.write_all(out).await.0?;
-                return Ok(Some(ready));
+                return Ok(Outcome::Ready(ready));
+            }
+            Step::StartTls => {
+                assert!(input.pending().is_empty(), "clear text is never taken for TLS");
+                socket.write_all(out).await.0?;
+                return Ok(Outcome::StartTls);
             }
             Step::Done => {
                 // A client that has closed already is welcome to: the answer is a courtesy.
                 drop(socket.write_all(out).await);
-                return Ok(None);
+                return Ok(Outcome::Over);
             }
             Step::Close(error) => return Err(error),
         }

@@ -63,7 +63,7 @@ pub mod option {
     pub const ABORT: u32 = 2;
     /// Names of all exports.
     pub const LIST: u32 = 3;
-    /// Encrypt; refused.
+    /// Begin TLS.
     pub const STARTTLS: u32 = 5;
     /// Describe an export.
     pub const INFO: u32 = 6;
@@ -93,6 +93,8 @@ pub mod reply_kind {
     pub const ERR_POLICY: u32 = 0x8000_0002;
     /// Malformed, or not allowed at this point.
     pub const ERR_INVALID: u32 = 0x8000_0003;
+    /// Only after STARTTLS.
+    pub const ERR_TLS_REQD: u32 = 0x8000_0005;
     /// No such export.
     pub const ERR_UNKNOWN: u32 = 0x8000_0006;
     /// The server or the export is going away.

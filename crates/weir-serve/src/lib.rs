@@ -28,6 +28,8 @@ mod sieve;
 mod signal;
 mod socket;
 mod socket_file;
+mod tls;
+mod turns;
 mod worker;
 
 pub use allow::AllowList;
@@ -43,4 +45,6 @@ pub use places::{PeerKey, Place};
 pub use server::{Protocol, ServerHandle, serve};
 pub use signal::Signal;
 pub use socket::{Socket, Watch, shut};
+pub use tls::TlsSocket;
+pub use turns::{Turn, Turns};
 pub use weir_device::Block;

@@ -90,6 +90,30 @@ pub const STRANGERS_TOLD_MAX: u32 = 1;
 /// See [`DROPS_TOLD_MAX`].
 pub const DROPS_TOLD_INTERVAL: Duration = Duration::from_secs(10);
 
+/// Encrypted bytes received at once: a record of TLS (RFC 8446 §5.1). So a thousand idle
+/// connections hold 16 MiB.
+pub const TLS_RECEIVE_BYTES: usize = 16 << 10;
+
+/// Bytes encrypted for one send: a record of TLS.
+pub const TLS_SEND_BYTES: usize = 16 << 10;
+
+/// What TLS holds for one connection: a receive, the beginning of a record, a send.
+pub const TLS_BYTES: usize = 2 * TLS_RECEIVE_BYTES + TLS_SEND_BYTES;
+
+/// Handshakes of TLS at once. Each may hold a message of 64 KiB (a certificate with its chain), a
+/// receive and the state of the session: 8 MiB together.
+pub const TURNS_MAX: usize = 64;
+
+/// ... of one address or local user: three quarters, as of connections.
+pub const PEER_TURNS_MAX: usize = TURNS_MAX / 4 * 3;
+
+/// Longest turn: a handshake takes two round trips and some milliseconds of a CPU. A client whose
+/// peer has no turn waits no longer than this.
+pub const TURN_LIMIT: Duration = Duration::from_secs(5);
+
+/// A client has so long to take the goodbye of TLS.
+pub const TLS_END_LIMIT: Duration = Duration::from_secs(1);
+
 /// Longest busy wait for the request after a reply: what waking up costs on a slow machine, so it
 /// at most doubles the cost of a client that does not come (hypervisors wait as long).
 pub const LINGER_MAX: Duration = Duration::from_micros(100);

@@ -4,7 +4,7 @@
 //!
 //! Invariants:
 //! - blocks are sent from where they are: nothing copies them but the kernel;
-//! - what the socket takes at once costs one system call and no turn of the ring.
+//! - what a plain socket takes at once costs one system call and no turn of the ring.
 
 use std::io::{ErrorKind, IoSlice};
 use std::time::Duration;
@@ -97,7 +97,8 @@ impl Outgoing {
         stall_limit: Duration,
         moved: impl Fn(usize),
     ) -> BufResult<(), Self> {
-        let mut sent = match self.send_now(socket) {
+        let now = if S::IS_PLAIN { self.send_now(socket) } else { Ok(0) };
+        let mut sent = match now {
             Ok(sent) => sent,
             Err(Errno::AGAIN | Errno::INTR) => 0,
             Err(error) => return BufResult(Err(error.into()), self),

@@ -13,15 +13,26 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use compio::io::{AsyncRead, AsyncWrite};
+use compio::net::{TcpStream, UnixStream};
 use rustix::net::Shutdown;
 
 use crate::balance::Load;
 use crate::places::Place;
 
 /// A connected stream socket; clones are the same socket.
-pub trait Socket: AsyncRead + AsyncWrite + AsFd + Clone + 'static {}
+pub trait Socket: AsyncRead + AsyncWrite + AsFd + Clone + 'static {
+    /// Whether bytes go over the socket as they are, so that they may be sent on its descriptor.
+    const IS_PLAIN: bool = true;
 
-impl<T: AsyncRead + AsyncWrite + AsFd + Clone + 'static> Socket for T {}
+    /// Tells the client that no more comes, where there is a message for that.
+    fn say_end(&mut self) -> impl Future<Output = ()> {
+        std::future::ready(())
+    }
+}
+
+impl Socket for TcpStream {}
+
+impl Socket for UnixStream {}
 
 /// How the outside sees, moves and stops a session.
 pub struct Watch {

@@ -68,6 +68,8 @@ pub(super) enum Entry {
 pub(super) struct Clients {
     pub(super) exports: Arc<Registry>,
     pub(super) nbd: weir_serve::ServerHandle<Nbd>,
+    /// Of the addresses of its exports over TCP.
+    pub(super) nbd_scheme: &'static str,
     pub(super) targets: Arc<TargetRegistry>,
     /// None where nobody listens for it.
     pub(super) iscsi: Option<weir_serve::ServerHandle<Iscsi>>,
@@ -84,6 +86,8 @@ pub(super) struct Manager {
     pub(super) state: Mutex<StateFile>,
     pub(super) exports: Arc<Registry>,
     pub(super) nbd: RwLock<Option<weir_serve::ServerHandle<Nbd>>>,
+    /// Of the addresses of exports over TCP.
+    pub(super) nbd_scheme: &'static str,
     pub(super) targets: Arc<TargetRegistry>,
     pub(super) iscsi: Mutex<Option<weir_serve::ServerHandle<Iscsi>>>,
     /// Held by the call that changes something.
@@ -124,7 +128,7 @@ impl Manager {
         record: Record,
         (tokens, files): (Arc<Tokens>, CallerFiles),
     ) -> Self {
-        let Clients { exports, nbd, targets, iscsi, budgets } = clients;
+        let Clients { exports, nbd, nbd_scheme, targets, iscsi, budgets } = clients;
         Self {
             memory,
             budgets,
@@ -133,6 +137,7 @@ impl Manager {
             state: Mutex::new(state),
             exports,
             nbd: RwLock::new(Some(nbd)),
+            nbd_scheme,
             targets,
             iscsi: Mutex::new(iscsi),
             changes: Changes::default(),

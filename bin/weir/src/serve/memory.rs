@@ -8,7 +8,8 @@
 //!                                38 % caches (blocks, nodes, segment tables, dedupe index),
 //!                                42 % data not yet written, 20 % I/O in flight and bookkeeping
 //! beside it         PROCESS_BYTES_MAX: the program, its threads, what each connection has of its
-//!                   own, calls of the management interface; ISCSI_BYTES_MAX where iSCSI is served
+//!                   own, calls of the management interface; ISCSI_BYTES_MAX where iSCSI is
+//!                   served, TLS_BYTES_MAX where NBD clients use TLS
 //! ```
 //!
 //! Invariant: resident memory stays below [`MemoryPlan::resident_max_bytes`].
@@ -35,6 +36,10 @@ pub(crate) const PROCESS_BYTES_MAX: u64 = 128 << 20;
 /// buffers with a PDU of 16 KiB each and the tables of a session.
 pub(crate) const ISCSI_BYTES_MAX: u64 = 128 << 20;
 
+/// ... and where NBD clients use TLS: [`weir_serve::limits::TLS_BYTES`] for each of 1024
+/// connections, and 8 MiB for handshakes ([`weir_serve::limits::TURNS_MAX`]).
+pub(crate) const TLS_BYTES_MAX: u64 = 64 << 20;
+
 /// What allocators and their bookkeeping add to `--memory`, in percent.
 const SLACK_PERCENT: u64 = 10;
 
@@ -46,6 +51,8 @@ pub(crate) struct MemoryPlan {
     pub(crate) dedupe_bytes: u64,
     /// The process then takes more beside the total.
     pub(crate) serves_iscsi: bool,
+    /// As for iSCSI.
+    pub(crate) serves_nbd_tls: bool,
 }
 
 impl MemoryPlan {
@@ -60,9 +67,13 @@ impl MemoryPlan {
         self.total_bytes - self.connections_bytes()
     }
 
+    const fn process_bytes(&self) -> u64 {
+        process_bytes(self.serves_iscsi, self.serves_nbd_tls)
+    }
+
     /// Most resident memory of the process.
     pub(crate) const fn resident_max_bytes(&self) -> u64 {
-        resident_max_bytes(self.total_bytes, process_bytes(self.serves_iscsi))
+        resident_max_bytes(self.total_bytes, self.process_bytes())
     }
 
     /// The split, for people, with what of it is in use.
@@ -79,7 +90,7 @@ impl MemoryPlan {
                 part("connections", self.connections_bytes(), connections_used_bytes),
                 part("pools", self.pools_bytes(), pools.cells_bytes + pools.dedupe_bytes),
                 part("dedupe", self.dedupe_bytes, pools.dedupe_bytes),
-                part("process", process_bytes(self.serves_iscsi), 0),
+                part("process", self.process_bytes(), 0),
             ],
         }
     }
@@ -93,9 +104,10 @@ pub(crate) struct PoolsUse {
     pub(crate) dedupe_bytes: u64,
 }
 
-/// What the process takes beside `--memory`.
-pub(crate) const fn process_bytes(serves_iscsi: bool) -> u64 {
-    PROCESS_BYTES_MAX + if serves_iscsi { ISCSI_BYTES_MAX } else { 0 }
+/// What the process takes beside `--memory`, by what it serves.
+pub(crate) const fn process_bytes(iscsi: bool, nbd_tls: bool) -> u64 {
+    let iscsi = if iscsi { ISCSI_BYTES_MAX } else { 0 };
+    PROCESS_BYTES_MAX + iscsi + if nbd_tls { TLS_BYTES_MAX } else { 0 }
 }
 
 /// Most resident memory with so much `--memory`, and so much beside it.
@@ -136,7 +148,8 @@ mod tests {
     fn parts_add_up_to_the_memory_given() {
         for total_bytes in [64 * MIB, 256 * MIB, 1 << 30, 1 << 40] {
             let dedupe_bytes = dedupe_default(total_bytes);
-            let plan = MemoryPlan { total_bytes, dedupe_bytes, serves_iscsi: true };
+            let (serves_iscsi, serves_nbd_tls) = (true, true);
+            let plan = MemoryPlan { total_bytes, dedupe_bytes, serves_iscsi, serves_nbd_tls };
             assert_eq!(plan.connections_bytes() + plan.pools_bytes(), total_bytes);
             assert!(plan.dedupe_bytes <= dedupe_max(total_bytes));
             assert!(plan.connections_bytes() <= total_bytes / 8);
@@ -144,9 +157,16 @@ mod tests {
     }
 
     #[test]
+    fn sessions_and_handshakes_of_tls_fit_beside_the_memory() {
+        use weir_serve::limits::{CONNECTIONS_MAX, TLS_BYTES, TURNS_MAX};
+        let most = CONNECTIONS_MAX * TLS_BYTES + TURNS_MAX * (128 << 10);
+        assert!(most as u64 <= TLS_BYTES_MAX, "{most}");
+    }
+
+    #[test]
     fn what_fits_below_a_limit_stays_below_it() {
-        for beside in [process_bytes(false), process_bytes(true)] {
-            for limit in [300 * MIB, 512 * MIB, (1 << 30) + 12345, 1 << 40] {
+        for beside in [process_bytes(false, false), process_bytes(true, true)] {
+            for limit in [384 * MIB, 512 * MIB, (1 << 30) + 12345, 1 << 40] {
                 let memory = memory_that_fits(limit, beside);
                 let most = |memory| resident_max_bytes(memory, beside);
                 assert!(most(memory) <= limit, "{limit}");

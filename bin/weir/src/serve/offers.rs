@@ -176,7 +176,8 @@ impl Manager {
             None => {
                 let place = address.strip_prefix("tcp:").unwrap_or(address);
                 let default = format!(":{}", weir_api::place::NBD_PORT);
-                format!("nbd://{}/{}", place.strip_suffix(&default).unwrap_or(place), export.name)
+                let place = place.strip_suffix(&default).unwrap_or(place);
+                format!("{}://{place}/{}", self.nbd_scheme, export.name)
             }
         };
         Export {

@@ -80,6 +80,7 @@ const ACK: u32 = 1;
 const INVALID: u32 = 0x8000_0003;
 const UNKNOWN: u32 = 0x8000_0006;
 const UNSUP: u32 = 0x8000_0001;
+const TLS_REQD: u32 = 0x8000_0005;
 
 #[test]
 fn unknown_client_flags_end_it() {
@@ -144,6 +145,69 @@ fn tls_and_unknown_options_are_refused_and_haggling_goes_on() {
         assert!(matches!(step, Step::Next));
     }
     assert!(matches!(ask(&mut negotiation, 7, &info_data("one", &[])).1, Step::Ready(_)));
+}
+
+/// A handshake that takes no option before STARTTLS.
+fn start_forced() -> Negotiation {
+    let mut negotiation = Negotiation::requiring_tls(&mut Vec::new());
+    let (used, step) = negotiation.feed(&FIXED.to_be_bytes(), &exports(), &mut Vec::new());
+    assert!(used == 4 && matches!(step, Step::Next), "{step:?}");
+    negotiation
+}
+
+#[test]
+fn every_option_before_starttls_is_refused_and_learns_nothing() {
+    let mut negotiation = start_forced();
+    let go = info_data("one", &[]);
+    let select = meta_data("one", &["base:allocation"]);
+    for (option, data) in [
+        (3, &[][..]),
+        (6, &go),
+        (7, &go),
+        (8, &[]),
+        (9, &select),
+        (10, &select),
+        (11, &[]),
+        (99, &[]),
+    ] {
+        let (replies, step) = ask(&mut negotiation, option, data);
+        assert_eq!(kinds(&replies), [TLS_REQD], "{option}");
+        assert!(matches!(step, Step::Next));
+    }
+    assert_eq!(kinds(&ask(&mut negotiation, 5, b"x").0), [INVALID], "STARTTLS takes no data");
+    let (replies, step) = ask(&mut negotiation, 2, &[]);
+    assert_eq!(kinds(&replies), [ACK]);
+    assert!(matches!(step, Step::Done));
+    let mut out = Vec::new();
+    let (_, step) = start_forced().feed(&message(1, b"one"), &exports(), &mut out);
+    assert!(matches!(step, Step::Close(NbdError::NotEncrypted)) && out.is_empty(), "{step:?}");
+}
+
+#[test]
+fn starttls_begins_once_and_then_every_option_works() {
+    let mut negotiation = start_forced();
+    let (replies, step) = ask(&mut negotiation, 5, &[]);
+    assert_eq!(kinds(&replies), [ACK]);
+    assert!(matches!(step, Step::StartTls), "{step:?}");
+    negotiation.encrypted();
+    let (replies, step) = ask(&mut negotiation, 5, &[]);
+    assert_eq!(kinds(&replies), [INVALID], "a second time");
+    assert!(matches!(step, Step::Next));
+    assert_eq!(kinds(&ask(&mut negotiation, 3, &[]).0), [2, 2, ACK]);
+    assert!(matches!(ask(&mut negotiation, 7, &info_data("one", &[])).1, Step::Ready(_)));
+}
+
+// CVE-2021-3716: a server took clear text that came behind STARTTLS for a part of the session.
+#[test]
+fn bytes_behind_starttls_end_the_connection_unanswered() {
+    let go = message(7, &info_data("one", &[]));
+    for behind in [&go[..], &[0x16], b"I"] {
+        let bytes = [&message(5, &[])[..], behind].concat();
+        let mut out = Vec::new();
+        let (_, step) = start_forced().feed(&bytes, &exports(), &mut out);
+        assert!(matches!(step, Step::Close(NbdError::BytesBeforeTls)), "{step:?}");
+        assert!(out.is_empty());
+    }
 }
 
 #[test]
@@ -262,6 +326,7 @@ proptest! {
             0..20,
         ),
         rest in prop::collection::vec(any::<u8>(), 0..60),
+        is_forced in any::<bool>(),
     ) {
         let mut bytes = flags.to_be_bytes().to_vec();
         for (option, data, named) in &options {
@@ -270,7 +335,11 @@ proptest! {
         }
         bytes.extend(rest);
         let (exports, mut out) = (exports(), Vec::new());
-        let mut negotiation = Negotiation::new(&mut out);
+        let mut negotiation = if is_forced {
+            Negotiation::requiring_tls(&mut out)
+        } else {
+            Negotiation::new(&mut out)
+        };
         let mut at = 0;
         loop {
             let (used, step) = negotiation.feed(&bytes[at..], &exports, &mut out);

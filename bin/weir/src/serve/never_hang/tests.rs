@@ -62,12 +62,18 @@ fn start_in(dir: tempfile::TempDir) -> Server {
     let history = Arc::new(History::load(dir.path()));
     let record = Record { events: Arc::new(Events::new()), history };
     let targets = TargetRegistry::new(Vec::new(), dir.path(), Arc::clone(&record.events));
-    let clients = Clients { exports: registry, nbd, targets, iscsi: None, budgets };
+    let nbd_scheme = "nbd";
+    let clients = Clients { exports: registry, nbd, nbd_scheme, targets, iscsi: None, budgets };
     let tokens = Arc::new(Tokens::load(dir.path(), Arc::clone(&record.events)).unwrap());
     let dirs = Arc::new(NamedDirs::new(&[]).unwrap());
     let files = CallerFiles { dirs, secrets: Secrets::of(dir.path()) };
     let own = (Arc::clone(&tokens), files);
-    let memory = MemoryPlan { total_bytes: 256 << 20, dedupe_bytes: 1 << 20, serves_iscsi: false };
+    let memory = MemoryPlan {
+        total_bytes: 256 << 20,
+        dedupe_bytes: 1 << 20,
+        serves_iscsi: false,
+        serves_nbd_tls: false,
+    };
     let manager = Arc::new(Manager::new(memory, state, clients, record.clone(), own));
     let api = Address::Unix(dir.path().join("api"));
     let listener = Listener::bind(&api).unwrap();
