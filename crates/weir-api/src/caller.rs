@@ -8,7 +8,7 @@
 //! - a caller that proved nothing has no rights.
 
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::access::{Files, Rights};
 
@@ -21,23 +21,30 @@ tokio::task_local! {
 pub struct Caller {
     name: String,
     rights: Option<Rights>,
+    peer: Option<IpAddr>,
 }
 
 impl Caller {
     /// A caller that proved who it is.
     pub fn new(name: impl Into<String>, rights: Rights) -> Self {
-        Self { name: name.into(), rights: Some(rights) }
+        Self { name: name.into(), rights: Some(rights), peer: None }
     }
 
     /// A caller that proved nothing yet.
     pub(crate) fn stranger(name: impl Into<String>) -> Self {
-        Self { name: name.into(), rights: None }
+        Self { name: name.into(), rights: None, peer: None }
     }
 
     /// Another server that knows the secret of peers; which paths it may use, the router says.
     pub(crate) fn of_peer(peer: &SocketAddr) -> Self {
         let rights = Rights { files: Files::Named, ..Rights::everything() };
-        Self::new(format!("peer {}", peer.ip().to_canonical()), rights)
+        let ip = peer.ip().to_canonical();
+        Self { peer: Some(ip), ..Self::new(format!("peer {ip}"), rights) }
+    }
+
+    /// The address of another server that calls over the port for peers.
+    pub fn peer(&self) -> Option<IpAddr> {
+        self.peer
     }
 
     /// What it may do; nothing without.

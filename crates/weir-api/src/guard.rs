@@ -13,6 +13,7 @@
 //! - a handler sees a complete body of bounded size, from a caller that proved who it is;
 //! - every answer that is no success is an [`ErrorBody`].
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -28,12 +29,16 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Body as _;
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use weir_base::ErrorKind;
 
 use crate::access::Role;
 use crate::caller::{self, Caller};
-use crate::limits::{BODY_TIMEOUT, LARGE_BODIES_MAX, REQUEST_BYTES_MAX, SMALL_BODY_BYTES};
+use crate::limits::{
+    BODY_TIMEOUT, LARGE_BODIES_MAX, LARGE_BODIES_OF_ONE_PEER_MAX, REQUEST_BYTES_MAX,
+    SMALL_BODY_BYTES,
+};
 use crate::routes::PART_TYPE;
 use crate::slots;
 use crate::token::Checker;
@@ -167,18 +172,55 @@ impl LargeBodies {
     }
 
     /// Waits for a permit to receive a large body; `None` for a small one.
-    async fn permit(
-        self,
-        body_bytes: Option<u64>,
-    ) -> Result<Option<SemaphorePermit<'static>>, Box<Response>> {
+    async fn permit(self, body_bytes: Option<u64>) -> Result<Option<Permit>, Box<Response>> {
         if body_bytes.is_some_and(|bytes| bytes <= SMALL_BODY_BYTES as u64) {
             return Ok(None);
         }
+        let busy = || {
+            let message = "too many large requests are under way";
+            Box::new(refuse(StatusCode::REQUEST_TIMEOUT, message, RETRY))
+        };
+        let share = match caller::current().peer() {
+            Some(peer) => Some(PeerShare::take(peer).ok_or_else(busy)?),
+            None => None,
+        };
         match tokio::time::timeout(BODY_TIMEOUT, self.permits().acquire()).await {
-            Ok(permit) => Ok(permit.ok()),
-            Err(_) => {
-                let message = "too many large requests are under way";
-                Err(Box::new(refuse(StatusCode::REQUEST_TIMEOUT, message, RETRY)))
+            Ok(permit) => Ok(permit.ok().map(|permit| Permit { _share: share, _permit: permit })),
+            Err(_) => Err(busy()),
+        }
+    }
+}
+
+/// The right to have a large body in memory.
+struct Permit {
+    _share: Option<PeerShare>,
+    _permit: SemaphorePermit<'static>,
+}
+
+/// One of the [`LARGE_BODIES_OF_ONE_PEER_MAX`] large bodies of a peer: one that sends half of many
+/// delays no other peer.
+struct PeerShare(IpAddr);
+
+static PEER_SHARES: Mutex<BTreeMap<IpAddr, usize>> = Mutex::new(BTreeMap::new());
+
+impl PeerShare {
+    fn take(peer: IpAddr) -> Option<Self> {
+        let mut shares = PEER_SHARES.lock();
+        let taken = shares.entry(peer).or_default();
+        (*taken < LARGE_BODIES_OF_ONE_PEER_MAX).then(|| {
+            *taken += 1;
+            Self(peer)
+        })
+    }
+}
+
+impl Drop for PeerShare {
+    fn drop(&mut self) {
+        let mut shares = PEER_SHARES.lock();
+        if let Some(taken) = shares.get_mut(&self.0) {
+            *taken -= 1;
+            if *taken == 0 {
+                shares.remove(&self.0);
             }
         }
     }

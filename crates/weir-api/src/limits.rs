@@ -37,6 +37,9 @@ pub const SMALL_BODY_BYTES: usize = 64 << 10;
 /// peers, 24 MiB in all. As many as there may be streams.
 pub const LARGE_BODIES_MAX: usize = 8;
 
+/// ... of peers, from one address: one for each stream that it may send at once, and one to spare.
+pub const LARGE_BODIES_OF_ONE_PEER_MAX: usize = 4;
+
 /// Calls that wait for events for long at once, each of which holds a connection; more wait for
 /// [`EVENT_PAUSE`] only.
 pub const EVENT_WAITS_MAX: usize = 32;
@@ -44,8 +47,22 @@ pub const EVENT_WAITS_MAX: usize = 32;
 /// See [`EVENT_WAITS_MAX`]: a follower asks again as soon as it is answered.
 pub const EVENT_PAUSE: Duration = Duration::from_millis(500);
 
-/// Connections of other servers at once: each replication has one.
+/// Connections of other servers that proved the secret at once: each replication has one.
 pub const PEERS_MAX: usize = 32;
+
+/// ... of one address: a server with many replications has as many, and leaves some to others.
+pub const PEER_SHARE_MAX: usize = 16;
+
+/// Connections that have not proved the secret of peers yet. They are apart from those that have,
+/// so that strangers delay no replication; each ends within [`HEADER_TIMEOUT`] for TLS and as much
+/// for its first request, or with its first refusal, or when a new one takes its place.
+pub const PEER_STRANGERS_MAX: usize = 32;
+
+/// ... of one address.
+pub const PEER_STRANGERS_OF_ONE_MAX: usize = 8;
+
+/// The log tells of strangers on the port for peers so often at most; the rest are counted.
+pub const STRANGERS_TOLD_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Connections the kernel queues before it refuses more.
 pub const ACCEPT_QUEUE: i32 = 128;

@@ -182,12 +182,7 @@ async fn accept_all(source: Source, router: Router, mut stopped: watch::Receiver
                             serve_one(stream, router, stopped).await;
                         }
                     };
-                    let slot = Arc::clone(&taken.slot);
-                    tokio::select! {
-                        () = slots::within(slot, serve) => {}
-                        () = taken.slot.left() => tracing::debug!("a silent connection gives way"),
-                    }
-                    drop(taken);
+                    slots::within(taken, serve).await;
                 })));
             }
             Err(error) => {
@@ -205,7 +200,7 @@ async fn accept_all(source: Source, router: Router, mut stopped: watch::Receiver
 }
 
 /// Keeps the slot for as long as a call is under way and its answer is streamed.
-async fn hold_slot(request: Request, next: Next) -> Response {
+pub(crate) async fn hold_slot(request: Request, next: Next) -> Response {
     let call = slots::current().map(|slot| slot.call());
     let answer = next.run(request).await;
     if answer.body().size_hint().exact().is_some() {

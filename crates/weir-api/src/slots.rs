@@ -9,7 +9,8 @@
 //!
 //! Invariants:
 //! - at most [`CONNECTIONS_MAX`] connections, and [`ROOT_SLOTS`] more of root on a unix socket;
-//! - at most [`PEER_CONNECTIONS_MAX`] of one address, or of one local user other than root;
+//! - at most [`PEER_CONNECTIONS_MAX`] of one address, or of one local user other than root (other
+//!   tables have other numbers: [`Most`]);
 //! - a connection with a call under way, or an answer that is being streamed, is never closed.
 
 use std::collections::HashMap;
@@ -26,17 +27,28 @@ use crate::limits::{CONNECTIONS_MAX, PEER_CONNECTIONS_MAX, ROOT_SLOTS};
 const TELL_INTERVAL: Duration = Duration::from_secs(10);
 
 tokio::task_local! {
-    static SLOT: Arc<Slot>;
+    static SLOT: Arc<Taken>;
 }
 
 /// The slot of the connection that the running task serves, if it has one.
 pub(crate) fn current() -> Option<Arc<Slot>> {
-    SLOT.try_with(Arc::clone).ok()
+    SLOT.try_with(|taken| Arc::clone(&taken.slot)).ok()
 }
 
-/// Runs `task` with [`current`] telling `slot`.
-pub(crate) async fn within<T>(slot: Arc<Slot>, task: impl Future<Output = T>) -> T {
-    SLOT.scope(slot, task).await
+/// Gives the slot of the connection that the running task serves a place in another table; false
+/// where that has none.
+pub(crate) fn move_current_to(slots: &Arc<Slots>) -> bool {
+    SLOT.try_with(|taken| taken.move_to(slots)).unwrap_or(true)
+}
+
+/// Runs `task` with [`current`] telling the slot, which is given back with the task; ends it when
+/// the slot is to be left.
+pub(crate) async fn within(taken: Taken, task: impl Future<Output = ()>) {
+    let taken = Arc::new(taken);
+    tokio::select! {
+        () = SLOT.scope(Arc::clone(&taken), task) => {}
+        () = taken.slot.left() => tracing::debug!("a silent connection gives way"),
+    }
 }
 
 /// Whom a connection is counted for.
@@ -134,29 +146,75 @@ impl Drop for Call {
     }
 }
 
-/// The slots of a listener.
-#[derive(Default)]
+/// How many slots there are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Most {
+    /// In all.
+    pub(crate) all: usize,
+    /// Of one address or user other than root.
+    pub(crate) of_one: usize,
+    /// Beside these, of root.
+    pub(crate) of_root: usize,
+}
+
+/// The slots of a listener, or of one kind of its connections.
 pub(crate) struct Slots {
+    most: Most,
     taken: Mutex<Vec<Arc<Slot>>>,
-    refused: Mutex<Refused>,
+    refused: Told,
     pub(crate) freed: Notify,
 }
 
-#[derive(Default)]
-struct Refused {
-    told: Option<Instant>,
-    count: u64,
+/// Lets one line of the log through in a while, and counts the others.
+pub(crate) struct Told {
+    state: Mutex<(Option<Instant>, u64)>,
+}
+
+impl Told {
+    pub(crate) const fn new() -> Self {
+        Self { state: Mutex::new((None, 0)) }
+    }
+
+    /// How many were kept back since the last one that passed; `None` keeps this one back.
+    pub(crate) fn pass(&self, interval: Duration) -> Option<u64> {
+        let mut state = self.state.lock();
+        let (told, count) = *state;
+        if told.is_some_and(|told| told.elapsed() < interval) {
+            *state = (told, count + 1);
+            return None;
+        }
+        *state = (Some(Instant::now()), 0);
+        Some(count)
+    }
 }
 
 /// A slot, given back when it is dropped.
 pub(crate) struct Taken {
-    slots: Arc<Slots>,
-    pub(crate) slot: Arc<Slot>,
+    slots: Mutex<Arc<Slots>>,
+    slot: Arc<Slot>,
+}
+
+impl Default for Slots {
+    fn default() -> Self {
+        let most = Most { all: CONNECTIONS_MAX, of_one: PEER_CONNECTIONS_MAX, of_root: ROOT_SLOTS };
+        Self::with(most)
+    }
 }
 
 impl Slots {
+    pub(crate) fn with(most: Most) -> Self {
+        Self { most, taken: Mutex::default(), refused: Told::new(), freed: Notify::new() }
+    }
+
     /// A slot for a connection, or `None` where all are in use.
     pub(crate) fn take(self: &Arc<Self>, who: Who) -> Option<Taken> {
+        let slot = Slot::new(who);
+        self.enter(&slot).then(|| Taken { slots: Mutex::new(Arc::clone(self)), slot })
+    }
+
+    /// Puts a slot in, in the place of another one if need be; false where all are in use.
+    fn enter(&self, slot: &Arc<Slot>) -> bool {
+        let who = slot.who;
         let mut taken = self.taken.lock();
         let mut counts: HashMap<Who, usize> = HashMap::new();
         let mut total = 0;
@@ -165,8 +223,8 @@ impl Slots {
             total += 1;
         }
         let of_who = counts.get(&who).copied().unwrap_or_default();
-        let has_share = of_who >= PEER_CONNECTIONS_MAX && !who.is_root();
-        if has_share || total >= CONNECTIONS_MAX {
+        let has_share = of_who >= self.most.of_one && !who.is_root();
+        if has_share || total >= self.most.all {
             let candidates = taken.iter().filter(|slot| !has_share || slot.who == who);
             let ranked = candidates.filter_map(|slot| {
                 let State { phase, since, .. } = *slot.state.lock();
@@ -179,26 +237,26 @@ impl Slots {
                     slot.state.lock().phase = Phase::Leaving;
                     slot.leave.notify_one();
                 }
-                None if who.is_root() && total < CONNECTIONS_MAX + ROOT_SLOTS => {}
+                None if who.is_root() && total < self.most.all + self.most.of_root => {}
                 None => {
                     drop(taken);
                     self.tell_refused(who);
-                    return None;
+                    return false;
                 }
             }
         }
-        let slot = Slot::new(who);
-        taken.push(Arc::clone(&slot));
-        Some(Taken { slots: Arc::clone(self), slot })
+        taken.push(Arc::clone(slot));
+        true
+    }
+
+    fn leave(&self, slot: &Arc<Slot>) {
+        self.taken.lock().retain(|other| !Arc::ptr_eq(other, slot));
+        self.freed.notify_waiters();
     }
 
     fn tell_refused(&self, who: Who) {
-        let mut refused = self.refused.lock();
-        refused.count += 1;
-        if refused.told.is_none_or(|told| told.elapsed() >= TELL_INTERVAL) {
-            let count = std::mem::take(&mut refused.count);
-            refused.told = Some(Instant::now());
-            tracing::warn!(?who, count, "management connections closed: all are in use");
+        if let Some(more) = self.refused.pass(TELL_INTERVAL) {
+            tracing::warn!(?who, more, "connection closed: all slots are in use");
         }
     }
 
@@ -214,10 +272,25 @@ impl Slots {
     }
 }
 
+impl Taken {
+    /// Leaves its table for another one, where there is a slot for it there.
+    fn move_to(&self, other: &Arc<Slots>) -> bool {
+        let mut slots = self.slots.lock();
+        if Arc::ptr_eq(&slots, other) {
+            return true;
+        }
+        if !other.enter(&self.slot) {
+            return false;
+        }
+        slots.leave(&self.slot);
+        *slots = Arc::clone(other);
+        true
+    }
+}
+
 impl Drop for Taken {
     fn drop(&mut self) {
-        self.slots.taken.lock().retain(|slot| !Arc::ptr_eq(slot, &self.slot));
-        self.slots.freed.notify_waiters();
+        self.slots.get_mut().leave(&self.slot);
     }
 }
 
@@ -250,6 +323,20 @@ mod tests {
         assert!(is_leaving(&held[5]) && !is_leaving(&next));
         drop(calls);
         assert!(slots.take(peer(4)).is_some());
+    }
+
+    #[test]
+    fn slot_moves_to_another_table_if_that_has_one() {
+        let most = Most { all: 2, of_one: 1, of_root: 0 };
+        let [strangers, proven] = [0; 2].map(|_| Arc::new(Slots::with(most)));
+        let first = strangers.take(peer(1)).expect("a free slot");
+        assert!(first.move_to(&proven));
+        let second = strangers.take(peer(1)).expect("the first one left");
+        let _call = first.slot.call();
+        assert!(!second.move_to(&proven), "its address has its share there");
+        assert_eq!((strangers.taken.lock().len(), proven.taken.lock().len()), (1, 1));
+        drop((first, second));
+        assert!(strangers.taken.lock().is_empty() && proven.taken.lock().is_empty());
     }
 
     #[test]

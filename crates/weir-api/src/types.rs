@@ -60,9 +60,9 @@ pub use property::{
     is_user_property,
 };
 pub use replication::{
-    DigestList, DigestRequest, REPLICATION_PREFIX, REPLICATION_TAG, Replication, ReplicationAct,
-    ReplicationAction, ReplicationChange, ReplicationCreate, ReplicationList, ReplicationRemoved,
-    ReplicationState, ReplicationWait, Verification,
+    DigestList, DigestRequest, RECEIVED_FROM, REPLICA_TAG, REPLICATION_PREFIX, REPLICATION_TAG,
+    Replication, ReplicationAct, ReplicationAction, ReplicationChange, ReplicationCreate,
+    ReplicationList, ReplicationRemoved, ReplicationState, ReplicationWait, Verification,
 };
 pub use schedule::{
     Every, Keep, Schedule, ScheduleChange, ScheduleList, ScheduleSet, check_scheduled,

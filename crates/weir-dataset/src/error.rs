@@ -4,6 +4,8 @@
 //!
 //! Invariant: a variant names the dataset and tells the value that was refused.
 
+use std::net::IpAddr;
+
 use weir_base::ErrorKind;
 use weir_base::size::Human;
 use weir_format::stream::{ResumeToken, StreamError};
@@ -211,6 +213,19 @@ pub enum DatasetError {
         /// Where it goes on.
         token: ResumeToken,
     },
+    /// Another server's stream would change what that server did not make here.
+    #[error(
+        "another server may not change {name}, which {address} did not make here. To allow it, on \
+         this server: weir set {property}={address} {name}"
+    )]
+    NotMarked {
+        /// Full name of a volume or snapshot.
+        name: String,
+        /// The user property that says who made it.
+        property: String,
+        /// The other server.
+        address: IpAddr,
+    },
     /// Nobody takes or brings the rest of a stream any more.
     #[error("{name}: the stream was given up by its other end")]
     GivenUp {
@@ -251,6 +266,7 @@ impl DatasetError {
             Self::CutOff { .. } | Self::GivenUp { .. } => ErrorKind::Unavailable,
             Self::Broken { .. } => ErrorKind::Data,
             Self::InUse { .. } => ErrorKind::Busy,
+            Self::NotMarked { .. } => ErrorKind::Permission,
             Self::WritesRefused { .. } => ErrorKind::ReadOnly,
             Self::ReadOnly { .. }
             | Self::Limit { .. }

@@ -68,7 +68,7 @@ pub use properties::{
     DEFAULT_COMPRESSION, PropertiesOf, PropertyChange, PropertyTarget, Refreservation,
 };
 pub use range_set::RangeSet;
-pub use receive::{ReceiveSpec, Received, Receiver};
+pub use receive::{Mark, ReceiveSpec, Received, Receiver};
 pub use records::VolumeSize;
 pub use send::{SendFrom, SendSpec, Sending};
 pub use snapshots::{SnapshotId, SnapshotInfo};

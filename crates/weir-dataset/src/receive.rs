@@ -13,6 +13,7 @@
 
 mod start;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use weir_base::BLOCK_BYTES;
@@ -20,7 +21,9 @@ use weir_device::Block;
 use weir_format::stream::{
     ResumeToken, StreamBegin, StreamChanges, StreamCounts, StreamError, StreamFrame, StreamReader,
 };
-use weir_format::{Codec, DatasetKind, DatasetRecord, FormatError, Receiving, RecordSize};
+use weir_format::{
+    Codec, DatasetKind, DatasetRecord, FormatError, Properties, Receiving, RecordSize,
+};
 use weir_pool::Blocks;
 
 use crate::dirty::Payload;
@@ -44,6 +47,37 @@ pub struct ReceiveSpec {
     pub roll_back: bool,
     /// Whether the stream shall only be read and checked: nothing is changed then.
     pub dry_run: bool,
+    /// Limits the stream to what its sender made; streams that people receive have none.
+    pub mark: Option<Mark>,
+}
+
+/// Whose a stream is. The volume that it makes and the snapshot that it ends with get this user
+/// property with the sender's address, in the txgs that make them. A volume that exists takes the
+/// stream only if it has the mark, and a snapshot becomes the origin of a new volume only then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// Name of the user property; its value may hold several addresses, with commas between them.
+    pub property: String,
+    /// The sender's address.
+    pub address: IpAddr,
+}
+
+impl Mark {
+    /// The user property as it is set on what the stream makes.
+    fn as_property(&self) -> (String, String) {
+        (self.property.clone(), self.address.to_string())
+    }
+
+    /// Whether these properties have it.
+    fn is_on(&self, properties: &Properties) -> bool {
+        let value = properties.user.get(&self.property).map_or("", String::as_str);
+        value.split(',').any(|address| address.trim().parse() == Ok(self.address))
+    }
+
+    fn refusal(&self, name: String) -> DatasetError {
+        let Self { property, address } = self.clone();
+        DatasetError::NotMarked { name, property, address }
+    }
 }
 
 /// What was received, or would be.
@@ -205,6 +239,7 @@ impl Receiver {
             if let DatasetKind::Snapshot(moment) = &mut record.kind {
                 moment.guid = begin.to;
             }
+            record.properties.user.extend(self.spec.mark.as_ref().map(Mark::as_property));
             let receiving = descent_mut(&mut state.record).receiving.take();
             state.record_dirty = true;
             state.taking = Some(record);

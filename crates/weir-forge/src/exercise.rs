@@ -226,7 +226,8 @@ pub fn receive(disks: &Disks, streams: &[Vec<u8>]) -> u32 {
     let mut received = 0;
     for stream in streams {
         for dry_run in [true, false] {
-            let spec = ReceiveSpec { volume: "into".to_owned(), roll_back: true, dry_run };
+            let spec =
+                ReceiveSpec { volume: "into".to_owned(), roll_back: true, dry_run, mark: None };
             let mut receiver = Receiver::new(Arc::clone(&bench), spec);
             let mut parts = stream.chunks(64 << 10);
             let whole =

@@ -271,7 +271,12 @@ impl Admin {
 
     /// Receives a stream; whether all of it came.
     async fn receive(&mut self, stream: &[u8]) -> Result<bool, DatasetError> {
-        let spec = ReceiveSpec { volume: REPLICA.to_owned(), roll_back: false, dry_run: false };
+        let spec = ReceiveSpec {
+            volume: REPLICA.to_owned(),
+            roll_back: false,
+            dry_run: false,
+            mark: None,
+        };
         let mut receiver = Receiver::new(Arc::clone(&self.engine), spec);
         let piece = 1 + self.rng.below(PIECE_BYTES_MAX) as usize;
         for part in stream.chunks(piece) {

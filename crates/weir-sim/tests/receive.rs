@@ -273,7 +273,8 @@ fn receive_once(
         executor.spawn("committer", async move { committer.run(|t| timer.sleep(t)).await });
     let piece = 1 + rng.below(60_000) as usize;
     world.run_until(async {
-        let spec = ReceiveSpec { volume: "w".to_owned(), roll_back: false, dry_run: false };
+        let spec =
+            ReceiveSpec { volume: "w".to_owned(), roll_back: false, dry_run: false, mark: None };
         let mut receiver = Receiver::new(Arc::clone(&engine), spec);
         for part in bytes.chunks(piece) {
             receiver.push(part).await.map_err(text)?;

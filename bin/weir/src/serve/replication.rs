@@ -4,6 +4,7 @@
 //!
 //! Invariants:
 //! - one run of a replication at a time; one that failed is tried again, each time later;
+//! - a few runs to one other server at a time: it takes so many streams of one server;
 //! - a replication belongs to a pool and a volume by their numbers: it follows renames and rests
 //!   while the pool is closed;
 //! - what is remembered holds the names of files with secrets, never a secret.
@@ -44,6 +45,10 @@ const RETRY_MAX: Duration = Duration::from_mins(15);
 
 /// How long the other server may take for one call: it may wait for a slow commit.
 const CALL_TIMEOUT: Duration = Duration::from_mins(2);
+
+/// Runs to one other server at once; more wait for one of them to end. It takes as many streams of
+/// one server (`PEER_SESSIONS_MAX` in `transfers.rs`), and refuses more.
+const RUNS_TO_ONE_MAX: usize = 3;
 
 /// What a replication is doing, as far as it is not remembered.
 #[derive(Default)]
@@ -114,6 +119,18 @@ impl Manager {
 
     fn with_activity<T>(&self, key: (u64, u64), act: impl FnOnce(&mut Activity) -> T) -> T {
         act(self.activities.lock().entry(key).or_default())
+    }
+
+    /// How many runs are under way to each other server.
+    fn runs_by_server(&self, all: &[KnownReplication]) -> BTreeMap<String, usize> {
+        let activities = self.activities.lock();
+        let mut running = BTreeMap::new();
+        for known in all {
+            if activities.get(&known.key()).is_some_and(Activity::is_running) {
+                *running.entry(server_of(known)).or_default() += 1;
+            }
+        }
+        running
     }
 
     fn show_replication(&self, known: &KnownReplication) -> Replication {
@@ -333,13 +350,23 @@ fn due(known: &KnownReplication, activity: &Activity) -> Option<Due> {
     is_due.then_some(Due::Run)
 }
 
+/// Host and port of the server that a replication sends to.
+fn server_of(known: &KnownReplication) -> String {
+    let place = known.to.strip_prefix("https://").unwrap_or(&known.to);
+    place.split('/').next().unwrap_or_default().to_owned()
+}
+
 /// Runs replications when they are due, until the task is dropped.
 pub(super) async fn run(manager: Arc<Manager>, events: Arc<Events>) {
     let mut timer = tokio::time::interval(LOOK);
     timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         timer.tick().await;
-        for known in manager.known_replications() {
+        let mut all = manager.known_replications();
+        // Those that wait for longest are first to get one of the places of their other server.
+        all.sort_by_key(|known| known.last_run_unix_ms);
+        let mut running = manager.runs_by_server(&all);
+        for known in all {
             let pool = known.volume.split('/').next().unwrap_or_default();
             let guid = manager.pool(pool).map(|pool| pool.engine.pool().guid().0);
             if guid.ok() != Some(known.pool_guid) {
@@ -348,6 +375,11 @@ pub(super) async fn run(manager: Arc<Manager>, events: Arc<Events>) {
             let key = known.key();
             let what = manager.with_activity(key, |activity| due(&known, activity));
             let Some(what) = what else { continue };
+            let to_it = running.entry(server_of(&known)).or_default();
+            if *to_it >= RUNS_TO_ONE_MAX {
+                continue;
+            }
+            *to_it += 1;
             let runner =
                 Runner { manager: Arc::clone(&manager), events: Arc::clone(&events), known };
             let verify = matches!(what, Due::Verify);

@@ -10,6 +10,7 @@
 mod sends;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -18,12 +19,14 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use weir_api::ApiError;
+use weir_api::caller;
 use weir_api::stream::Bytes;
 use weir_api::types::{
-    Outcome, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
+    Outcome, RECEIVED_FROM, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted,
+    ReceiveToken, Removed,
 };
 use weir_base::ErrorKind;
-use weir_dataset::{Engine, ReceiveSpec, Received, Receiver};
+use weir_dataset::{Engine, Mark, ReceiveSpec, Received, Receiver};
 
 use super::control::{Manager, guid, not_found, split};
 use super::offers::Of;
@@ -32,6 +35,11 @@ use sends::Sends;
 
 /// Sessions at the same time: each holds some MiB and reads or writes with all its might.
 const SESSIONS_MAX: usize = 8;
+/// ... of them, received from all other servers: some are left to people and to what this server
+/// replicates itself.
+const PEERS_SESSIONS_MAX: usize = 6;
+/// ... and from one other server.
+const PEER_SESSIONS_MAX: usize = 3;
 /// A stream that nobody fetches for this long is not wanted any more: a full pipe on the caller's
 /// side may take a while.
 const SEND_IDLE: Duration = Duration::from_mins(10);
@@ -83,6 +91,8 @@ struct Incoming {
     volume: String,
     /// Whether the stream is only checked: it is in nobody's way.
     dry_run: bool,
+    /// The other server that gives it.
+    peer: Option<IpAddr>,
     used: Used,
     steps: mpsc::Sender<Step>,
     /// Tells what became of the part before: the next one comes while that is in work.
@@ -108,9 +118,23 @@ pub(super) struct Transfers {
 }
 
 impl Transfers {
-    fn refuse_more(&self) -> Result<(), ApiError> {
+    /// Refuses another session, of people or of `peer`, where there are as many as may be.
+    fn refuse_more(&self, peer: Option<IpAddr>) -> Result<(), ApiError> {
         self.end_idle();
-        if self.sends.lock().len() + self.receives.lock().len() < SESSIONS_MAX {
+        let receives = self.receives.lock();
+        if let Some(peer) = peer {
+            let of_peers = receives.values().filter_map(|session| session.peer);
+            let own = of_peers.clone().filter(|other| *other == peer).count();
+            if own >= PEER_SESSIONS_MAX || of_peers.count() >= PEERS_SESSIONS_MAX {
+                let message = format!(
+                    "{own} streams from {peer} are received already; a server may send \
+                     {PEER_SESSIONS_MAX} at once, and all other servers {PEERS_SESSIONS_MAX}"
+                );
+                let busy = ApiError::new(ErrorKind::Busy, message);
+                return Err(busy.with_action("wait for one of them to end"));
+            }
+        }
+        if self.sends.lock().len() + receives.len() < SESSIONS_MAX {
             return Ok(());
         }
         let message = format!("{SESSIONS_MAX} streams are sent and received already");
@@ -199,14 +223,16 @@ impl Manager {
         request: ReceiveStart,
     ) -> Result<ReceiveStarted, ApiError> {
         let ReceiveStart { volume, roll_back, dry_run } = request;
+        let peer = caller::current().peer();
         let (pool, own) = split(&volume)?;
         let open = self.pool(pool)?;
         self.refuse_exported(Of::Dataset(&volume))?;
         if !dry_run {
             self.take_over(&volume).await?;
         }
-        self.transfers.refuse_more()?;
-        let spec = ReceiveSpec { volume: own.to_owned(), roll_back, dry_run };
+        self.transfers.refuse_more(peer)?;
+        let mark = peer.map(|address| Mark { property: RECEIVED_FROM.to_owned(), address });
+        let spec = ReceiveSpec { volume: own.to_owned(), roll_back, dry_run, mark };
         let (steps, steps_taken) = mpsc::channel(1);
         let ended = tokio::spawn(async move {
             open.call(move |engine| async move {
@@ -220,6 +246,7 @@ impl Manager {
             pool: pool.to_owned(),
             volume: volume.clone(),
             dry_run,
+            peer,
             used: Used::new(),
             steps,
             in_work: tokio::sync::Mutex::new(None),
@@ -229,13 +256,16 @@ impl Manager {
         Ok(ReceiveStarted { session })
     }
 
-    /// Ends a session into this volume whose caller is gone; refuses where one is at work.
+    /// Ends a session into this volume whose caller is gone; refuses where one is at work. Another
+    /// server ends its own sessions alone.
     async fn take_over(&self, volume: &str) -> Result<(), ApiError> {
         let stale = {
             let mut receives = self.transfers.receives.lock();
             let found = receives.iter().find(|(_, s)| s.volume == volume && !s.dry_run);
             let Some(name) = found.map(|(name, _)| name.clone()) else { return Ok(()) };
-            if receives[&name].used.idle() < RECEIVE_STALE {
+            let peer = caller::current().peer();
+            let may_end = peer.is_none() || receives[&name].peer == peer;
+            if !may_end || receives[&name].used.idle() < RECEIVE_STALE {
                 let message = format!("{volume} is being received into at this moment");
                 return Err(ApiError::new(ErrorKind::Busy, message).with_action(
                     "let that end; one whose caller is gone can be gone on with after 3 seconds",

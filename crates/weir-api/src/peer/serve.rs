@@ -3,7 +3,9 @@
 //! Not here: what the calls do ([`crate::Control`]).
 //!
 //! Invariants:
-//! - a stranger costs one slot for a few seconds at most;
+//! - a connection has a slot among strangers until its secret is right, and one among peers after:
+//!   strangers take no slot of peers, and one address has a share of both;
+//! - a connection ends with its first request that has no right secret;
 //! - nothing is read of a request before its secret is right.
 
 use std::future::Future;
@@ -11,22 +13,26 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 
+use axum::Json;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
-use axum::http::header::AUTHORIZATION;
+use axum::http::header::{AUTHORIZATION, CONNECTION};
+use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
-use axum::{Json, Router};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use weir_base::ErrorKind;
 
 use super::Secret;
 use crate::caller::{self, Caller};
 use crate::control::Control;
-use crate::limits::{HEADER_TIMEOUT, PEERS_MAX, STOP_TIMEOUT};
+use crate::limits::{
+    HEADER_TIMEOUT, PEER_SHARE_MAX, PEER_STRANGERS_MAX, PEER_STRANGERS_OF_ONE_MAX, PEERS_MAX,
+    STOP_TIMEOUT, STRANGERS_TOLD_INTERVAL,
+};
 use crate::place::Address;
+use crate::slots::{self, Most, Slots, Told, Who};
 use crate::tls::Tls;
 use crate::wire::{ApiError, ErrorBody};
 use crate::{Error, guard, routes, server};
@@ -81,23 +87,23 @@ pub async fn serve_peers(
     let PeerListener { address, socket, acceptor, secret } = listener;
     let failed = |source| Error::Listen { address: address.to_string(), source };
     let socket = tokio::net::TcpListener::from_std(socket).map_err(failed)?;
-    let router = routes::peer_router(control);
-    let router = router
+    let of_strangers =
+        Most { all: PEER_STRANGERS_MAX, of_one: PEER_STRANGERS_OF_ONE_MAX, of_root: 0 };
+    let strangers = Arc::new(Slots::with(of_strangers));
+    let of_peers = Most { all: PEERS_MAX, of_one: PEER_SHARE_MAX, of_root: 0 };
+    let entry = Arc::new(Entry { secret, peers: Arc::new(Slots::with(of_peers)) });
+    let router = routes::peer_router(control)
         .layer(middleware::from_fn(guard::admit_peer))
-        .layer(middleware::from_fn_with_state(Arc::new(secret), ask_for_secret));
+        .layer(middleware::from_fn_with_state(Arc::clone(&entry), ask_for_secret))
+        .layer(middleware::from_fn(server::hold_slot));
     tracing::info!(%address, "listening for peers");
-    let slots = Arc::new(Semaphore::new(PEERS_MAX));
     let (stopping, stopped) = watch::channel(false);
     let mut stop = std::pin::pin!(stop);
     loop {
-        let next = async {
-            let slot = Arc::clone(&slots).acquire_owned().await;
-            (slot, socket.accept().await)
-        };
-        let (slot, accepted) = tokio::select! {
+        let accepted = tokio::select! {
             biased;
             () = &mut stop => break,
-            next = next => next,
+            accepted = socket.accept() => accepted,
         };
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
@@ -107,46 +113,66 @@ pub async fn serve_peers(
                 continue;
             }
         };
+        let Some(slot) = strangers.take(Who::of(peer.ip())) else { continue };
         let (acceptor, router, stopped) = (acceptor.clone(), router.clone(), stopped.clone());
-        let connection = async move {
-            let _slot = slot;
+        let connection = slots::within(slot, async move {
             drop(stream.set_nodelay(true));
             match tokio::time::timeout(HEADER_TIMEOUT, acceptor.accept(stream)).await {
-                Ok(Ok(stream)) => serve_one(stream, router, stopped).await,
-                Ok(Err(error)) => tracing::warn!(%peer, %error, "a peer did not get through TLS"),
-                Err(_) => tracing::warn!(%peer, "a peer did not get through TLS in time"),
+                Ok(Ok(stream)) => server::serve_one(Box::new(stream), router, stopped).await,
+                Ok(Err(error)) => turned_away(&peer, &format!("no TLS: {error}")),
+                Err(_) => turned_away(&peer, "no TLS in time"),
             }
-        };
+        });
         drop(tokio::spawn(caller::on_behalf_of(Caller::of_peer(&peer), connection)));
     }
     stopping.send_replace(true);
-    let all = slots.acquire_many(PEERS_MAX as u32);
-    if tokio::time::timeout(STOP_TIMEOUT, all).await.is_err() {
+    let all_ended = async {
+        strangers.all_free().await;
+        entry.peers.all_free().await;
+    };
+    if tokio::time::timeout(STOP_TIMEOUT, all_ended).await.is_err() {
         tracing::warn!("stopping while calls of peers are still running");
     }
     Ok(())
 }
 
-async fn serve_one(
-    stream: tokio_rustls::server::TlsStream<tokio::net::TcpStream>,
-    router: Router,
-    stopped: watch::Receiver<bool>,
-) {
-    server::serve_one(Box::new(stream), router, stopped).await;
+/// What proves a peer, and the slots of those that did.
+struct Entry {
+    secret: Secret,
+    peers: Arc<Slots>,
+}
+
+/// Tells the log of a stranger, unless it told of many.
+fn turned_away(who: &dyn std::fmt::Display, why: &str) {
+    static TOLD: Told = Told::new();
+    if let Some(more) = TOLD.pass(STRANGERS_TOLD_INTERVAL) {
+        tracing::warn!(%who, why, more, "a peer was turned away");
+    }
 }
 
 /// Lets a request through that carries the secret.
 async fn ask_for_secret(
-    State(secret): State<Arc<Secret>>,
+    State(entry): State<Arc<Entry>>,
     request: Request<Body>,
     next: Next,
 ) -> Response {
     let given = request.headers().get(AUTHORIZATION);
-    if given.is_some_and(|given| secret.is_in(given.as_bytes())) {
-        return next.run(request).await;
+    if given.is_some_and(|given| entry.secret.is_in(given.as_bytes())) {
+        if slots::move_current_to(&entry.peers) {
+            return next.run(request).await;
+        }
+        let message = "too many connections of other servers";
+        let error = ApiError::new(ErrorKind::Busy, message);
+        return last(error.with_action("let fewer volumes be replicated at once").into_response());
     }
-    tracing::warn!(who = %caller::current(), "a peer without the secret was turned away");
+    turned_away(&caller::current(), "it does not know the secret");
     let error = ApiError::new(ErrorKind::Permission, "the secret is not the one of this server")
         .with_action("give both servers a file with the same secret");
-    (StatusCode::UNAUTHORIZED, Json(ErrorBody { error })).into_response()
+    last((StatusCode::UNAUTHORIZED, Json(ErrorBody { error })).into_response())
+}
+
+/// An answer with which the connection ends.
+fn last(mut answer: Response) -> Response {
+    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    answer
 }

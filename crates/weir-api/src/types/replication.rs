@@ -19,6 +19,15 @@ pub const REPLICATION_PREFIX: &str = "repl-";
 /// The tag that holds the newest snapshot that both sides have.
 pub const REPLICATION_TAG: &str = "replication";
 
+/// Tag of the holds that another server has on what it sent here. It is not that of this server's
+/// own replications: neither side releases what the other one needs.
+pub const REPLICA_TAG: &str = "replica";
+
+/// User property of the volumes and snapshots that other servers sent: their addresses, with commas
+/// between them. Such a server may send more to the volume, give up what it sent half, and hold and
+/// destroy the snapshot.
+pub const RECEIVED_FROM: &str = "weir:received-from";
+
 /// Shortest time between two runs.
 const EVERY_SECONDS_MIN: u64 = 5;
 

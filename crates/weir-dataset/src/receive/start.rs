@@ -14,7 +14,7 @@ use weir_base::{DatasetId, names};
 use weir_format::stream::StreamBegin;
 use weir_format::{DatasetKind, DatasetRecord, Descent, Origin, Receiving};
 
-use super::{BLOCK, Claim, ReceiveSpec};
+use super::{BLOCK, Claim, Mark, ReceiveSpec};
 use crate::dirty::Payload;
 use crate::engine::Engine;
 use crate::error::DatasetError;
@@ -81,7 +81,7 @@ impl Engine {
     ) -> Result<(Claim, bool), DatasetError> {
         let _admin = self.admin.lock().await;
         match self.plan_stream(spec, &begin).await? {
-            Plan::Make(origin) => Ok((self.make_for(&spec.volume, origin, begin).await?, false)),
+            Plan::Make(origin) => Ok((self.make_for(spec, origin, begin).await?, false)),
             Plan::GoOn(volume) => Ok((self.go_on(&volume, begin)?, false)),
             Plan::Update(volume, target, newer) => {
                 if let Some(newer) = &newer {
@@ -107,10 +107,18 @@ impl Engine {
         self.check_record(&spec.volume, begin.record_size)?;
         let Ok(volume) = self.volume(&spec.volume) else {
             check_first(&name, begin, 0)?;
-            let origin = self.origin_for(name.clone(), begin)?;
+            let origin = self.origin_for(name.clone(), begin, spec.mark.as_ref())?;
             origin.as_ref().map_or(Ok(()), |origin| check_records(name, begin, origin))?;
             return Ok(Plan::Make(origin));
         };
+        if let Some(mark) = &spec.mark {
+            let own = volume.state.lock().record.properties.clone();
+            let inherits = !own.user.contains_key(&mark.property);
+            let pool = &self.core.own.read().record.properties;
+            if !mark.is_on(if inherits { pool } else { &own }) {
+                return Err(mark.refusal(name));
+            }
+        }
         if descent(&volume.state.lock().record).receiving.is_some() {
             let record = volume.state.lock().record.clone();
             self.refuse_other(&volume.state.lock(), begin)?;
@@ -215,23 +223,36 @@ impl Engine {
         &self,
         name: String,
         begin: &StreamBegin,
+        mark: Option<&Mark>,
     ) -> Result<Option<DatasetRecord>, DatasetError> {
         let Some(guid) = begin.from else { return Ok(None) };
-        let found = self.find_snapshot(|s| begin.is_clone && s.moment().guid == guid);
-        found.map(Some).ok_or(DatasetError::NoFrom { name, guid })
+        let is_it = |s: &Snapshot| begin.is_clone && s.moment().guid == guid;
+        // A clone keeps its origin from being destroyed.
+        let is_allowed = |s: &Snapshot| mark.is_none_or(|mark| mark.is_on(&s.record.properties));
+        if let Some(origin) = self.find_snapshot(|s| is_it(s) && is_allowed(s)) {
+            return Ok(Some(origin));
+        }
+        match (self.find_snapshot(is_it), mark) {
+            (Some(origin), Some(mark)) => {
+                let (volume, own) = self.name_of(origin.id).unwrap_or_default();
+                Err(mark.refusal(self.snapshot_name(&volume, &own.unwrap_or_default())))
+            }
+            _ => Err(DatasetError::NoFrom { name, guid }),
+        }
     }
 
     /// Makes the volume of a stream: empty, or as a clone of what it is a difference to.
     async fn make_for(
         &self,
-        name: &str,
+        spec: &ReceiveSpec,
         origin: Option<DatasetRecord>,
         begin: StreamBegin,
     ) -> Result<Claim, DatasetError> {
         let mut came = Descent { receiving: Some(receiving(&begin, true)), ..Descent::default() };
         let id = DatasetId(self.next_dataset.fetch_add(1, Ordering::AcqRel));
         let size = VolumeSize { bytes: begin.size_bytes, record: begin.record_size };
-        let mut record = self.empty_record(id, name, size, begin.compression.into());
+        let mut record = self.empty_record(id, &spec.volume, size, begin.compression.into());
+        record.properties.user.extend(spec.mark.as_ref().map(Mark::as_property));
         let mut cut = 0;
         if let Some(origin) = origin {
             came.origin = Some(Origin { snapshot: origin.id, txg: moment(&origin).txg });

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::common::{as_devices, import, now, options};
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
 use weir_dataset::{
-    DatasetError, Engine, PropertyChange, PropertyTarget, ReceiveSpec, Received, Receiver,
+    DatasetError, Engine, Mark, PropertyChange, PropertyTarget, ReceiveSpec, Received, Receiver,
     SendFrom, SendSpec, SnapshotId, Volume, VolumeSize, VolumeSpec,
 };
 use weir_device::MemoryDevice;
@@ -22,6 +22,9 @@ pub(crate) const BLOCK: u64 = BLOCK_BYTES as u64;
 pub(crate) const BLOCKS: u64 = 5 * 128;
 /// Of the largest records here; sizes are whole ones.
 const RECORD_BLOCKS_MAX: u64 = 32;
+
+/// The user property that says which server sent a volume or a snapshot.
+const FROM: &str = "weir:received-from";
 
 /// A xorshift generator: a seed tells the whole test.
 struct Rng(u64);
@@ -132,14 +135,15 @@ impl Pool {
         roll_back: bool,
     ) -> Result<Received, DatasetError> {
         let volume = volume.to_owned();
-        self.receive_as(ReceiveSpec { volume, roll_back, dry_run: false }, bytes)
+        self.receive_as(ReceiveSpec { volume, roll_back, dry_run: false, mark: None }, bytes)
     }
 
     /// What would become of a stream, which changes nothing.
     fn judge(&self, volume: &str, bytes: &[u8], roll_back: bool) -> Result<Received, DatasetError> {
         let before = self.look();
         let volume = volume.to_owned();
-        let judged = self.receive_as(ReceiveSpec { volume, roll_back, dry_run: true }, bytes);
+        let judged =
+            self.receive_as(ReceiveSpec { volume, roll_back, dry_run: true, mark: None }, bytes);
         assert_eq!(self.look(), before, "a look changed something");
         judged
     }
@@ -152,6 +156,13 @@ impl Pool {
             (name, volume.receiving(), snapshots, content(&volume))
         };
         self.engine.volumes().into_iter().map(of).collect()
+    }
+
+    /// Receives what another server sends.
+    fn receive_from(&self, last: u8, volume: &str, bytes: &[u8]) -> Result<Received, DatasetError> {
+        let mark = Some(Mark { property: FROM.to_owned(), address: [192, 0, 2, last].into() });
+        let volume = volume.to_owned();
+        self.receive_as(ReceiveSpec { volume, roll_back: false, dry_run: false, mark }, bytes)
     }
 
     fn receive_as(&self, spec: ReceiveSpec, bytes: &[u8]) -> Result<Received, DatasetError> {
@@ -515,6 +526,48 @@ fn nobody_changes_a_volume_that_is_received_into() {
     back.check();
 }
 
+// A server with the secret began to send to a name that was free, and changed the volume that
+// people made of that name meanwhile; it took their snapshots as origins of its clones.
+#[test]
+fn stream_of_another_server_changes_only_what_it_made() {
+    let (source, back) = (Pool::new("tank", 0), Pool::new("back", 1000));
+    let (volume, mut content) = (source.make("v"), Content::new());
+    source.snap("v", "a");
+    write(&volume, &mut content, 3..9, 7);
+    source.snap("v", "b");
+    let (whole, rest) = (source.whole("v", "a"), source.since("v", "a", "b"));
+    let refused = |done: Result<Received, DatasetError>, name: &str| {
+        let error = done.map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Permission, "{error}");
+        assert!(error.to_string().ends_with(&format!("192.0.2.1 {name}")), "{error}");
+    };
+    back.receive("people", &whole).unwrap();
+    refused(back.receive_from(1, "people", &rest), "back/people");
+    back.receive("half", &whole[..whole.len() - 40]).unwrap_err();
+    refused(back.receive_from(1, "half", &whole), "back/half");
+    // A clone of what people have.
+    now(source.engine.clone_snapshot(&id("v", "a"), "c")).unwrap();
+    source.snap("c", "new");
+    let from = Some(SendFrom::Snapshot(id("v", "a")));
+    let clone = source.send(&SendSpec { from, ..spec("c", "new") }).unwrap();
+    refused(back.receive_from(1, "c", &clone), "back/people@a");
+
+    // Its own, which a server at another address did not make; an update of it by people too.
+    back.receive_from(1, "own", &whole).unwrap();
+    let error = back.receive_from(2, "own", &rest).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Permission, "{error}");
+    back.receive_from(1, "own", &rest).unwrap();
+    back.receive_from(1, "c", &clone).unwrap();
+    let target = PropertyTarget::Volume("own".to_owned());
+    let both = PropertyChange::User(FROM.to_owned(), Some("192.0.2.9, 192.0.2.2".to_owned()));
+    now(back.engine.change_properties(&[target], &[both])).unwrap();
+    source.snap("v", "d");
+    let rest = source.since("v", "b", "d");
+    refused(back.receive_from(1, "own", &rest), "back/own");
+    back.receive_from(2, "own", &rest).unwrap();
+    back.check();
+}
+
 #[test]
 fn a_clone_arrives_as_a_clone() {
     let (source, back) = (Pool::new("tank", 0), Pool::new("back", 1000));
@@ -585,7 +638,7 @@ fn a_pool_without_room_keeps_what_came_until_it_is_given_up() {
     }
     source.snap("v", "a");
     let bytes = source.whole("v", "a");
-    let into = ReceiveSpec { volume: "w".to_owned(), roll_back: false, dry_run: false };
+    let into = ReceiveSpec { volume: "w".to_owned(), roll_back: false, dry_run: false, mark: None };
     let mut receiver = Receiver::new(Arc::clone(&back.engine), into);
     let mut told = None;
     for part in bytes.chunks(1 << 20) {
@@ -622,7 +675,8 @@ fn a_stream_of_trims_stays_below_the_quota() {
     now(back.engine.change_properties(&[target], &changes)).unwrap();
     let difference = source.since("v", "a", "b");
     let error = committing(&back.engine, async {
-        let spec = ReceiveSpec { volume: "w".to_owned(), roll_back: false, dry_run: false };
+        let spec =
+            ReceiveSpec { volume: "w".to_owned(), roll_back: false, dry_run: false, mark: None };
         let mut receiver = Receiver::new(Arc::clone(&back.engine), spec);
         receiver.push(&difference).await
     });

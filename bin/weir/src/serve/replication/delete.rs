@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use weir_api::types::{
-    Outcome, REPLICATION_TAG, ReplicationRemoved, Snapshot, SnapshotList, SnapshotTag,
+    Outcome, REPLICA_TAG, REPLICATION_TAG, ReplicationRemoved, Snapshot, SnapshotList, SnapshotTag,
 };
 use weir_api::{ApiError, Client, Control as _};
 use weir_base::ErrorKind;
@@ -21,9 +21,9 @@ use super::super::state::KnownReplication;
 /// How long the other server may take to release its holds: a person waits for the call.
 const RELEASE_LIMIT: Duration = Duration::from_secs(5);
 
-fn held(list: SnapshotList) -> impl Iterator<Item = Snapshot> {
-    let by_replication = |snapshot: &Snapshot| snapshot.holds.iter().any(|t| t == REPLICATION_TAG);
-    list.snapshots.into_iter().filter(by_replication)
+/// The snapshots that are held with this tag.
+fn held(list: SnapshotList, tag: &str) -> impl Iterator<Item = Snapshot> {
+    list.snapshots.into_iter().filter(move |snapshot| snapshot.holds.iter().any(|own| own == tag))
 }
 
 fn is_gone(error: &ApiError) -> bool {
@@ -31,11 +31,16 @@ fn is_gone(error: &ApiError) -> bool {
 }
 
 /// A warning about holds that are left on a server.
-fn left(known: &KnownReplication, volume: &str, on: &str, error: &ApiError) -> String {
+fn left(
+    known: &KnownReplication,
+    (tag, volume): (&str, &str),
+    on: &str,
+    error: &ApiError,
+) -> String {
     let last = known.last.as_ref().map_or("SNAPSHOT", |last| last.snapshot.as_str());
     format!(
         "holds of {volume} were not released on {on}: {error}; there: weir snapshot release \
-         {REPLICATION_TAG} {volume}@{last}"
+         {tag} {volume}@{last}"
     )
 }
 
@@ -59,7 +64,7 @@ impl Manager {
         self.forget_files_of(&known, None);
         let mut warnings = Vec::new();
         if let Err(error) = self.release_here(&known).await {
-            warnings.push(left(&known, &volume, "this server", &error));
+            warnings.push(left(&known, (REPLICATION_TAG, &volume), "this server", &error));
         }
         let released = match client {
             Ok((to, client)) => {
@@ -76,7 +81,7 @@ impl Manager {
         };
         // Before the first snapshot was sent, no hold is there.
         if let (Err((replica, error)), Some(_)) = (released, &known.last) {
-            warnings.push(left(&known, &replica, &known.to, &error));
+            warnings.push(left(&known, (REPLICA_TAG, &replica), &known.to, &error));
         }
         for warning in &warnings {
             tracing::warn!(volume, warning, "replication deleted");
@@ -90,7 +95,7 @@ impl Manager {
             Err(error) if is_gone(&error) => return Ok(()),
             list => list?,
         };
-        for snapshot in held(list) {
+        for snapshot in held(list, REPLICATION_TAG) {
             let release = self.change_snapshot(&snapshot.name, None, |engine, id| async move {
                 engine.release_snapshot(&id, REPLICATION_TAG).await
             });
@@ -108,8 +113,8 @@ async fn release_there(client: &Client, volume: &str) -> Result<(), ApiError> {
         Err(error) if is_gone(&error) => return Ok(()),
         list => list?,
     };
-    for snapshot in held(list) {
-        let tag = SnapshotTag { name: snapshot.name, tag: REPLICATION_TAG.to_owned() };
+    for snapshot in held(list, REPLICA_TAG) {
+        let tag = SnapshotTag { name: snapshot.name, tag: REPLICA_TAG.to_owned() };
         match client.snapshot_release(tag).await {
             Err(error) if !is_gone(&error) => return Err(error),
             Ok(_) | Err(_) => {}

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use weir_api::stream::Bytes;
 use weir_api::types::{
-    Bookmark, EventLevel, REPLICATION_PREFIX, REPLICATION_TAG, ReceiveStart, SendStart, Snapshot,
-    SnapshotCreate, SnapshotDestroy, SnapshotTag,
+    Bookmark, EventLevel, REPLICA_TAG, REPLICATION_PREFIX, REPLICATION_TAG, ReceiveStart,
+    SendStart, Snapshot, SnapshotCreate, SnapshotDestroy, SnapshotTag,
 };
 use weir_api::{ApiError, Client, Control as _};
 use weir_base::size::Human;
@@ -280,7 +280,7 @@ impl Runner {
     async fn note(&self, client: &Client, to: &str, snapshot: &Snapshot) -> Result<(), ApiError> {
         let own = own_name(snapshot).to_owned();
         self.hold_here(&snapshot.name).await?;
-        let tag = SnapshotTag { name: format!("{to}@{own}"), tag: REPLICATION_TAG.to_owned() };
+        let tag = SnapshotTag { name: format!("{to}@{own}"), tag: REPLICA_TAG.to_owned() };
         self.ask("hold the snapshot", client.snapshot_hold(tag)).await?;
         let last = ReplicatedSnapshot { snapshot: own, unix_ms: snapshot.created_unix_ms };
         let sent = self.manager.with_activity(self.known.key(), |activity| activity.sent_bytes);
@@ -302,8 +302,12 @@ impl Runner {
             held && own_name(snapshot) != newest
         };
         let there = self.snapshots_there(client, to).await?.unwrap_or_default();
-        for snapshot in there.iter().filter(past) {
-            let (name, tag) = (snapshot.name.clone(), REPLICATION_TAG.to_owned());
+        let past_there = |snapshot: &&Snapshot| {
+            let held = snapshot.holds.iter().any(|tag| tag == REPLICA_TAG);
+            held && own_name(snapshot) != newest
+        };
+        for snapshot in there.iter().filter(past_there) {
+            let (name, tag) = (snapshot.name.clone(), REPLICA_TAG.to_owned());
             let release = client.snapshot_release(SnapshotTag { name, tag });
             self.ask("release an older snapshot", release).await?;
             if is_ours(snapshot) && snapshot.clones.is_empty() && snapshot.exports.is_empty() {

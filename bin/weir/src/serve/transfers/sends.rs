@@ -225,7 +225,7 @@ impl Manager {
         request: SendStart,
     ) -> Result<SendStarted, ApiError> {
         let (pool, spec) = send_spec(&request)?;
-        self.transfers.refuse_more()?;
+        self.transfers.refuse_more(None)?;
         let open = self.pool(&pool)?;
         let (begun, begins) = oneshot::channel();
         let (give, come) = mpsc::channel(FRAMES_WAITING);
