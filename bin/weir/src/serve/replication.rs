@@ -139,6 +139,7 @@ impl Manager {
                 Some(state) => state,
                 None if known.paused => ReplicationState::Paused,
                 None if activity.error.is_some() => ReplicationState::Failing,
+                None if due(known, activity).is_some() => ReplicationState::Queued,
                 None => ReplicationState::Waiting,
             };
             let waits_for = activity.waits_for.filter(|_| activity.is_running());

@@ -8,7 +8,7 @@
 //!
 //! Invariants:
 //! - a peer makes new volumes; it sends to, and gives up streams into, volumes with its mark;
-//! - it holds, releases and destroys snapshots that are marked themselves; it uses a tag of its own;
+//! - it holds, releases and destroys snapshots that are marked themselves, with its own tag;
 //! - it sees names of volumes and snapshots, and digests of what volumes with its mark hold;
 //! - so it changes nothing that people, this server or other peers made.
 

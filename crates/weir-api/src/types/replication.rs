@@ -120,6 +120,8 @@ impl Request for ReplicationAct {
 pub enum ReplicationState {
     /// The next run is not due yet.
     Waiting,
+    /// A run is due: it begins within a second, or when another one to the same server ends.
+    Queued,
     /// A stream is under way.
     Sending,
     /// Both sides are being compared.
@@ -135,6 +137,7 @@ impl ReplicationState {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
+            Self::Queued => "queued",
             Self::Sending => "sending",
             Self::Verifying => "verifying",
             Self::Failing => "failing",

@@ -79,6 +79,11 @@ fn is_ours(snapshot: &Snapshot) -> bool {
     own_name(snapshot).starts_with(REPLICATION_PREFIX)
 }
 
+/// Whether a snapshot that was taken for a run cannot be destroyed now.
+fn is_in_use(snapshot: &Snapshot) -> bool {
+    is_ours(snapshot) && !(snapshot.clones.is_empty() && snapshot.exports.is_empty())
+}
+
 /// The name of a snapshot that is taken for a run now.
 fn name_now() -> String {
     let at = std::time::UNIX_EPOCH + Duration::from_millis(now_ms());
@@ -292,8 +297,9 @@ impl Runner {
         self.manager.remember_replication(self.known.key(), |known| known.last = Some(last))
     }
 
-    /// Lets go of all snapshots but the newest that both sides have, and destroys those of them
-    /// that were taken for runs.
+    /// Releases all snapshots but the newest that both sides have, and destroys those of them that
+    /// were taken for runs. One that is exported or cloned stays held, as the sign for a later run
+    /// that it may be destroyed.
     async fn clear(&self, client: &Client, to: &str) -> Result<(), ApiError> {
         let newest = self.manager.known_replication(&self.known.volume)?.last;
         let newest = newest.map(|last| last.snapshot).unwrap_or_default();
@@ -306,25 +312,24 @@ impl Runner {
             let held = snapshot.holds.iter().any(|tag| tag == REPLICA_TAG);
             held && own_name(snapshot) != newest
         };
-        for snapshot in there.iter().filter(past_there) {
+        for snapshot in there.iter().filter(past_there).filter(|one| !is_in_use(one)) {
             let (name, tag) = (snapshot.name.clone(), REPLICA_TAG.to_owned());
             let release = client.snapshot_release(SnapshotTag { name, tag });
             self.ask("release an older snapshot", release).await?;
-            if is_ours(snapshot) && snapshot.clones.is_empty() && snapshot.exports.is_empty() {
+            if is_ours(snapshot) {
                 let names = vec![snapshot.name.clone()];
                 let destroy = client.snapshot_destroy(SnapshotDestroy { names, dry_run: false });
                 self.ask("destroy an older snapshot", destroy).await?;
             }
         }
         let here = self.snapshots().await?;
-        for snapshot in here.iter().filter(past) {
+        for snapshot in here.iter().filter(past).filter(|one| !is_in_use(one)) {
             self.manager
                 .change_snapshot(&snapshot.name, None, |engine, id| async move {
                     engine.release_snapshot(&id, REPLICATION_TAG).await
                 })
                 .await?;
-            let free = snapshot.clones.is_empty() && snapshot.exports.is_empty();
-            if is_ours(snapshot) && free && snapshot.holds.len() == 1 {
+            if is_ours(snapshot) && snapshot.holds.len() == 1 {
                 debug_assert!(names::snapshot(&snapshot.name).is_ok());
                 let names = vec![snapshot.name.clone()];
                 let request = SnapshotDestroy { names, dry_run: false };
