@@ -8,6 +8,7 @@
 
 #![no_main]
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
@@ -61,11 +62,11 @@ fn negotiate(data: &[u8], is_tls_required: bool) {
 struct Two;
 
 impl Exports for Two {
-    fn list(&self) -> Vec<String> {
+    fn list(&self, _: Option<IpAddr>) -> Vec<String> {
         vec!["a".to_owned(), "tank/b".to_owned()]
     }
 
-    fn open(&self, name: &str) -> Result<Arc<dyn Export>, ExportError> {
+    fn open(&self, name: &str, _: Option<IpAddr>) -> Result<Arc<dyn Export>, ExportError> {
         match name {
             "" | "a" => Ok(Arc::new(Empty { read_only: false })),
             "tank/b" => Ok(Arc::new(Empty { read_only: true })),

@@ -154,13 +154,19 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), ApiError> {
     let bind = |all: &[Address], port, clients: &weir_serve::Clients| {
         all.iter().map(|at| bind(at, port, clients.clone())).collect::<Result<Vec<_>, _>>()
     };
-    let nbd = bind(&options.nbd, weir_nbd::DEFAULT_PORT, &nbd_clients(&options.nbd_clients)?)?;
+    let nbd_clients = nbd_clients(&options.nbd_clients)?;
+    let nbd = bind(&options.nbd, weir_nbd::DEFAULT_PORT, &nbd_clients)?;
     // Targets name their initiators.
     let anyone = weir_serve::Clients::default();
     let iscsi = bind(&options.iscsi, weir_iscsi::DEFAULT_PORT, &anyone)?;
     let nbd_tls = tls.as_ref().filter(|_| options.nbd_clients.tls_only);
     let nbd_tls = nbd_tls.map(|tls| tls.data_config(options.nbd_clients.client_ca.as_deref()));
-    let data = Listeners { nbd, nbd_tls: nbd_tls.transpose()?, iscsi };
+    let named = nbd_clients.addresses.filter(|_| options.nbd_clients.allowed.is_empty());
+    if named.is_some() && options.nbd.iter().any(|at| matches!(at, Address::Tcp { .. })) {
+        let how = "weir export create --allow, weir export set --allow, or --nbd-allow for all";
+        tracing::info!(how, "NBD over TCP takes only clients whose address an export names");
+    }
+    let data = Listeners { nbd, nbd_tls: nbd_tls.transpose()?, named, iscsi };
     // The command line asks for a certificate where peers are listened for.
     let peers =
         options.peers.as_ref().zip(tls.as_ref()).map(|(peers, tls)| {
@@ -319,6 +325,8 @@ struct Listeners {
     nbd: Vec<weir_serve::Listener>,
     /// Without it NBD is in clear text.
     nbd_tls: Option<Arc<rustls::ServerConfig>>,
+    /// The addresses that exports name, where those alone say who may connect.
+    named: Option<weir_serve::LiveAllowList>,
     iscsi: Vec<weir_serve::Listener>,
 }
 
@@ -330,7 +338,7 @@ fn serve_data(
 ) -> Result<Clients, ApiError> {
     let failed = |error: weir_serve::ServeError| ApiError::new(error.kind(), error.to_string());
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let exports = Arc::new(exports::Registry::default());
+    let exports = Arc::new(exports::Registry::new(data.named));
     let listens = !data.iscsi.is_empty();
     // Clients of one protocol shall not take what those of the other live on.
     let part_bytes = memory.connections_bytes() as usize / if listens { 2 } else { 1 };
@@ -371,10 +379,9 @@ fn nbd_clients(clients: &NbdClients) -> Result<weir_serve::Clients, ApiError> {
             ))
         })?),
     };
-    // Without a list, clients prove who they are by their certificates; the command line asks for
-    // one of the two.
+    // Without a list, clients prove who they are by their certificates, or exports name them.
     let by_certificate = clients.allowed.is_empty() && clients.client_ca.is_some();
-    let addresses = (!by_certificate).then(|| clients.allowed.clone());
+    let addresses = (!by_certificate).then(|| clients.allowed.clone().into());
     Ok(weir_serve::Clients { addresses, group })
 }
 

@@ -5,7 +5,8 @@
 //! Invariants:
 //! - every value is checked before a socket, a directory or a disk is touched;
 //! - nothing listens beyond this machine unless an address says so;
-//! - NBD over TCP takes no client whose address is not named and that shows no certificate.
+//! - NBD over TCP takes no client whose address is not named, here or by an export, and that shows
+//!   no certificate.
 
 use std::collections::HashSet;
 use std::fs;
@@ -44,12 +45,14 @@ pub(crate) struct ServeArgs {
     /// unix:$XDG_RUNTIME_DIR/weir/api.sock]
     #[arg(long = "api", id = "serve_api", value_name = "HOST:PORT|unix:PATH")]
     api: Vec<String>,
-    /// Where NBD listens; may be repeated. TCP, loopback included, needs --nbd-allow or
-    /// --nbd-tls-client-ca [default: unix:STATE/nbd.sock, and with one of those 127.0.0.1:10809]
+    /// Where NBD listens; may be repeated. Over TCP, loopback included, only clients get in that
+    /// --nbd-allow, a certificate or 'weir export create --allow' lets in [default:
+    /// unix:STATE/nbd.sock, and with --nbd-allow or --nbd-tls-client-ca 127.0.0.1:10809]
     #[arg(long, value_name = "HOST:PORT|unix:PATH")]
     nbd: Vec<String>,
-    /// Addresses whose users and programs may read and write every export over TCP: 127.0.0.1, or
-    /// networks such as 10.0.0.0/24, separated by commas; may be repeated
+    /// Addresses whose users and programs may connect over TCP and open every export that names no
+    /// others: 127.0.0.1, or networks such as 10.0.0.0/24, separated by commas; may be repeated
+    /// [default: the addresses that exports name]
     #[arg(long, value_name = "ADDRESS[/BITS]", value_delimiter = ',')]
     nbd_allow: Vec<String>,
     /// Take NBD clients over TCP only with TLS (STARTTLS), with the certificate of --tls-cert
@@ -171,7 +174,6 @@ impl ServeArgs {
         refuse_twice(api.iter().chain(&nbd).chain(&iscsi).chain(listen))?;
         let (tls_only, group) = (self.nbd_tls, self.nbd_group);
         let nbd_clients = NbdClients { allowed, tls_only, client_ca, group };
-        refuse_nbd_for_nobody(&nbd, &nbd_clients)?;
         let machine_bytes = machine_bytes();
         let (serves_iscsi, serves_nbd_tls) = (!iscsi.is_empty(), tls_only);
         let process_bytes = memory::process_bytes(serves_iscsi, serves_nbd_tls);
@@ -217,21 +219,6 @@ fn allow_list(entries: &[String]) -> Result<AllowList, ApiError> {
         ApiError::new(error.kind(), format!("--nbd-allow: {error}"))
             .with_action("name clients by address: --nbd-allow 127.0.0.1,10.0.0.0/24")
     })
-}
-
-/// Refuses NBD over TCP that every user and program on the network could reach.
-fn refuse_nbd_for_nobody(nbd: &[Address], clients: &NbdClients) -> Result<(), ApiError> {
-    let tcp = nbd.iter().find(|at| matches!(at, Address::Tcp { .. }));
-    let proves_nothing = clients.allowed.is_empty() && clients.client_ca.is_none();
-    let Some(address) = tcp.filter(|_| proves_nothing) else { return Ok(()) };
-    let message = format!(
-        "NBD on {address} would let every user and program that reaches it read and write all \
-         exports"
-    );
-    Err(ApiError::new(ErrorKind::Invalid, message).with_action(format!(
-        "weir serve --nbd {address} --nbd-allow 127.0.0.1 for this machine, or with a network such \
-         as 10.0.0.0/24; or ask for certificates with --nbd-tls --nbd-tls-client-ca FILE"
-    )))
 }
 
 fn refuse_twice<'a>(all: impl Iterator<Item = &'a Address>) -> Result<(), ApiError> {
@@ -391,14 +378,8 @@ mod tests {
         assert_eq!(options.api[0].to_string(), "[::1]:1");
     }
 
-    // Every local user read every volume over loopback.
     #[test]
-    fn nbd_over_tcp_without_named_clients_is_refused_with_the_option() {
-        for address in ["127.0.0.1:1", "0.0.0.0", "[::1]"] {
-            let error = options(&["--state", "/s", "--nbd", address]).expect_err(address);
-            assert_eq!(error.kind, ErrorKind::Invalid);
-            assert!(error.action.contains("--nbd-allow"), "{}", error.action);
-        }
+    fn nbd_listens_over_tcp_by_default_where_clients_are_named() {
         let allowed = options(&["--state", "/s", "--nbd-allow", "127.0.0.1,10.0.0.0/24"]).unwrap();
         assert_eq!(allowed.nbd_clients.allowed.to_string(), "127.0.0.1/32,10.0.0.0/24");
         let listens: Vec<_> = allowed.nbd.iter().map(ToString::to_string).collect();

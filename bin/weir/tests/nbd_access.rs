@@ -61,8 +61,6 @@ fn refused(dirs: &Dirs, options: &[&str], code: i32, parts: &[&str]) {
 #[test]
 fn tcp_takes_only_clients_whose_address_is_named() {
     let dirs = Dirs::new();
-    let address = free_address();
-    refused(&dirs, &["--nbd", &address], code::INVALID, &["--nbd-allow 127.0.0.1"]);
     let (server, address) = serve(&dirs, &["--nbd-allow", "127.0.0.1"]);
     let uri = format!("nbd://{address}/tank/v");
     assert!(tool("nbdinfo", &["--size", &uri]).contains("16777216"));
@@ -258,14 +256,20 @@ fn tls_client(dirs: &Dirs) -> ClientConnection {
     ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap()
 }
 
-/// A client at this address of the machine, to which the server has acknowledged STARTTLS.
-fn started_tls(from: [u8; 4], address: &str) -> TcpStream {
+/// A client at this address of the machine.
+fn connect_from(from: [u8; 4], address: &str) -> TcpStream {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     let fd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&fd, &SocketAddr::from((from, 0))).unwrap();
     connect(&fd, &address.parse::<SocketAddr>().unwrap()).unwrap();
-    let mut stream = TcpStream::from(fd);
+    let stream = TcpStream::from(fd);
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream
+}
+
+/// As [`connect_from`], once the server has acknowledged STARTTLS.
+fn started_tls(from: [u8; 4], address: &str) -> TcpStream {
+    let mut stream = connect_from(from, address);
     stream.read_exact(&mut [0; 18]).unwrap();
     stream.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x05\0\0\0\0").unwrap();
     stream.read_exact(&mut [0; 20]).unwrap();
@@ -325,4 +329,75 @@ fn clients_that_stop_half_way_through_tls_hold_no_other_up() {
     server.assert_alive();
     drop(stopped);
     server.stop_clean();
+}
+
+/// What the server answers to GO for an export: the kind of its first reply, and the connection.
+/// Nothing where it closes the connection.
+fn go(from: [u8; 4], address: &str, export: &str) -> Option<(u32, TcpStream)> {
+    let mut stream = connect_from(from, address);
+    stream.read_exact(&mut [0; 18]).ok()?;
+    let name = export.as_bytes();
+    let len = [name.len() as u32 + 6, name.len() as u32].map(u32::to_be_bytes);
+    let parts = [b"\0\0\0\x03IHAVEOPT\0\0\0\x07", &len[0][..], &len[1], name, b"\0\0"];
+    stream.write_all(&parts.concat()).unwrap();
+    let mut reply = [0; 20];
+    stream.read_exact(&mut reply).ok()?;
+    Some((u32::from_be_bytes(reply[12..16].try_into().unwrap()), stream))
+}
+
+const INFO: u32 = 3;
+const UNKNOWN: u32 = 0x8000_0006;
+
+#[test]
+fn export_for_named_addresses_does_not_exist_for_other_clients_of_tcp() {
+    let dirs = Dirs::new();
+    let (mut server, address) = serve(&dirs, &["--nbd-allow", "127.0.0.0/8"]);
+    let (ours, theirs) = ([127, 0, 0, 1], [127, 0, 0, 2]);
+    let seen = |from, export| go(from, &address, export).expect("a server").0;
+    assert_eq!((seen(ours, "tank/v"), seen(theirs, "tank/v")), (INFO, INFO));
+    let (_, mut cut_off) = go(theirs, &address, "tank/v").unwrap();
+    let (_, mut stays) = go(ours, &address, "tank/v").unwrap();
+
+    server.weir("export set tank/v --allow 127.0.0.1").ok();
+    assert_eq!((seen(ours, "tank/v"), seen(theirs, "tank/v")), (INFO, UNKNOWN));
+    drop(cut_off.read_to_end(&mut Vec::new()));
+    stays.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let error = stays.read_to_end(&mut Vec::new()).expect_err("the connection stays");
+    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+    assert!(tool("nbdinfo", &["--size", &server.uri("tank/v")]).contains("16777216"));
+    let list = server.weir("export list -v").ok().out;
+    assert!(list.contains("ALLOW") && list.contains("127.0.0.1/32"), "{list}");
+    let create = "export create nbd tank/v --allow 127.0.0.2";
+    server.weir(create).fails(code::EXISTS, &["weir export set tank/v --allow"]);
+    server.weir("export set tank/v --allow 127.0.0.7/8").fails(code::INVALID, &["127.0.0.0/8"]);
+
+    // It is remembered.
+    server.stop_clean();
+    let mut command = dirs.serve();
+    command.args(["--nbd", &address, "--nbd-allow", "127.0.0.0/8"]);
+    server = Server::start(&dirs, "", command);
+    assert_eq!((seen(ours, "tank/v"), seen(theirs, "tank/v")), (INFO, UNKNOWN));
+    server.weir("export set tank/v --allow any").ok();
+    assert_eq!(seen(theirs, "tank/v"), INFO);
+    server.assert_alive();
+}
+
+#[test]
+fn without_a_list_of_the_server_only_addresses_that_exports_name_connect() {
+    let dirs = Dirs::new();
+    let (mut server, address) = serve(&dirs, &[]);
+    let seen = |from: u8, export| go([127, 0, 0, from], &address, export).map(|(kind, _)| kind);
+    assert_eq!(seen(1, "tank/v"), None, "no export names an address");
+    server.weir("volume create tank/w --size 16MiB").ok();
+    let made = server.weir("export create nbd tank/w --allow 127.0.0.1,127.0.0.4/30").ok().out;
+    assert!(made.contains(&format!("nbd://{address}/tank/w")), "{made}");
+    assert_eq!((seen(1, "tank/w"), seen(5, "tank/w")), (Some(INFO), Some(INFO)));
+    assert_eq!(seen(2, "tank/w"), None);
+    assert_eq!(seen(1, "tank/v"), Some(UNKNOWN), "it names no address");
+    let unix_only = server.weir("export list --json").json();
+    let of_v = unix_only["exports"].as_array().unwrap().iter().find(|one| one["name"] == "tank/v");
+    assert!(!of_v.unwrap()["uris"].to_string().contains(&address), "{unix_only}");
+    server.weir("export delete tank/w").ok();
+    assert_eq!(seen(1, "tank/w"), None);
+    server.assert_alive();
 }

@@ -28,8 +28,8 @@ use crate::control::{Answer, Control};
 use crate::limits::CLIENT_TIMEOUT;
 use crate::peer::{PeerAddress, PeerLink, Secret};
 use crate::routes::{
-    CloseOptions, NewDisk, NewName, NewSize, NewVdevs, OneDisk, OneVdev, PART_TYPE, ScrubOptions,
-    SomeDisks, Successor,
+    CloseOptions, ExportClients, NewDisk, NewName, NewSize, NewVdevs, OneDisk, OneVdev, PART_TYPE,
+    ScrubOptions, SomeDisks, Successor,
 };
 use crate::server::Stream;
 use crate::stream::SendStream;
@@ -37,11 +37,11 @@ use crate::token::SecretText;
 use crate::types::{
     BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, DedupeEstimate, DedupeForecast,
     DigestList, DigestRequest, EventList, EventQuery, Export, ExportChange, ExportCreate,
-    ExportKey, ExportList, HistoryList, ImportableList, InitiatorAllow, InitiatorKey, LunAdd,
-    LunKey, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy,
-    PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub,
-    PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery, PropertySet,
-    ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
+    ExportKey, ExportList, ExportSet, HistoryList, ImportableList, InitiatorAllow, InitiatorKey,
+    LunAdd, LunKey, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated,
+    PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan,
+    PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery,
+    PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
     ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList, ReplicationRemoved,
     Request, ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted,
     ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
@@ -585,6 +585,12 @@ impl Control for Client {
 
     fn export_show(&self, export: ExportKey) -> Answer<'_, Export> {
         self.call(export_path(&export).map(get))
+    }
+
+    fn export_set(&self, request: ExportSet) -> Answer<'_, ExportChange> {
+        let path = request.check().and_then(|()| export_path(&request.key));
+        let new = ExportClients { allow: request.allow };
+        self.call(path.map(|path| send(Method::PUT, path, &new)))
     }
 
     fn export_delete(&self, export: ExportKey) -> Answer<'_, Removed> {

@@ -16,11 +16,11 @@ use crate::stream::{Bytes, SendStream};
 use crate::types::{
     BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, DedupeEstimate, DedupeForecast,
     DigestList, DigestRequest, EventList, EventQuery, Export, ExportChange, ExportCreate,
-    ExportKey, ExportList, HistoryList, ImportableList, InitiatorAllow, InitiatorKey, LunAdd,
-    LunKey, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy,
-    PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub,
-    PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery, PropertySet,
-    ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
+    ExportKey, ExportList, ExportSet, HistoryList, ImportableList, InitiatorAllow, InitiatorKey,
+    LunAdd, LunKey, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated,
+    PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan,
+    PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery,
+    PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
     ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList, ReplicationRemoved,
     ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo,
     SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
@@ -344,6 +344,10 @@ pub trait Control: Send + Sync + 'static {
 
     /// Tells everything about one export.
     fn export_show(&self, export: ExportKey) -> Answer<'_, Export>;
+
+    /// Names the addresses from which clients may open an export over TCP; connected clients of
+    /// others are cut off.
+    fn export_set(&self, request: ExportSet) -> Answer<'_, ExportChange>;
 
     /// Stops offering; connected clients are cut off.
     fn export_delete(&self, export: ExportKey) -> Answer<'_, Removed>;

@@ -133,6 +133,7 @@ operations! {
     ExportCreate = "export_create", Operator, Named;
     ExportList = "export_list", Viewer, Filtered;
     ExportShow = "export_show", Viewer, Named;
+    ExportSet = "export_set", Operator, Named;
     ExportDelete = "export_delete", Operator, Named;
     TargetCreate = "target_create", Operator, Machine;
     TargetList = "target_list", Viewer, Filtered;

@@ -48,6 +48,7 @@ mod vdevs;
 mod volume;
 
 pub(crate) use care::{OneDisk, ScrubOptions, SomeDisks};
+pub(crate) use export::ExportClients;
 pub(crate) use legs::{NewDisk, Successor};
 pub(crate) use peer::peer_router;
 pub(crate) use pool::CloseOptions;
@@ -163,7 +164,7 @@ fn described() -> OpenApiRouter<Shared> {
 fn clients_described() -> OpenApiRouter<Shared> {
     OpenApiRouter::new()
         .routes(routes!(export::list, export::create))
-        .routes(routes!(export::show, export::delete))
+        .routes(routes!(export::show, export::set, export::delete))
         .routes(routes!(target::list, target::create))
         .routes(routes!(target::show, target::delete))
         .routes(routes!(target::allow))

@@ -45,7 +45,7 @@ pub use care::{PoolClear, PoolDisk, PoolScrub, ScanKind, ScanState, ScanStatus, 
 pub use compression::Compression;
 pub use damage::{Damage, DamagedPart, DamagedRange};
 pub use event::{Event, EventLevel, EventList, EventQuery, HistoryEntry, HistoryList};
-pub use export::{Export, ExportChange, ExportCreate, ExportKey, ExportList, Protocol};
+pub use export::{Export, ExportChange, ExportCreate, ExportKey, ExportList, ExportSet, Protocol};
 pub use flush::{FlushCheck, FlushVerdict, PoolCreated};
 pub use io::{ClientIo, DiskIo, OpIo};
 pub use legs::{PoolAttach, PoolReplace};

@@ -237,6 +237,7 @@ fn body(id: &str, pool: &str, full: &str, second: &str) -> Value {
         "replication_act" => json!({"volume": full, "action": "run"}),
         "schedule_set" => json!({"name": full, "keep": {"daily": 1}}),
         "export_create" => json!({"protocol": "nbd", "volume": full, "name": second}),
+        "export_set" => json!({"allow": ["10.0.0.0/24"]}),
         "target_create" => json!({"name": target}),
         "target_allow" => {
             json!({"target": target, "initiator": "iqn.2026-01.org.example:a"})

@@ -23,9 +23,9 @@ use weir_api::access::Rights;
 use weir_api::caller::Caller;
 use weir_api::token::{Authority, NoTokens, SecretText};
 use weir_api::types::{
-    ChapAccount, ExportCreate, InitiatorAllow, InitiatorKey, LunAdd, LunKey, Outcome, PoolCreate,
-    PoolDestroy, PropertyValues, Protocol, SendStart, SnapshotCreate, TargetCreate, TargetKey,
-    VdevKind, VdevRole, VdevSpec, VolumeCreate,
+    ChapAccount, ExportCreate, ExportSet, InitiatorAllow, InitiatorKey, LunAdd, LunKey, Outcome,
+    PoolCreate, PoolDestroy, PropertyValues, Protocol, SendStart, SnapshotCreate, TargetCreate,
+    TargetKey, VdevKind, VdevRole, VdevSpec, VolumeCreate,
 };
 use weir_api::{Address, ApiError, Client, Control, Listener, SendStream};
 use weir_base::ErrorKind;
@@ -175,8 +175,12 @@ async fn both_sockets_serve_every_kind_of_thing() {
         volume: "tank/vm:1".into(),
         name: None,
         read_only: true,
+        allow: vec!["10.0.0.7/32".into()],
     };
     unix.export_create(export.clone()).await.unwrap();
+    let set = ExportSet { key: export.key(), allow: vec!["10.0.0.0/24".into()] };
+    let changed = tcp.export_set(set).await.unwrap().export;
+    assert_eq!(changed.allow, ["10.0.0.0/24"]);
     // The slash of the name travels inside one path part.
     assert!(tcp.export_show(export.key()).await.unwrap().read_only);
     let destroy = PoolDestroy { name: "tank".into(), confirm: "tank".into() };

@@ -15,6 +15,7 @@
 //! - what came in clear text counts for nothing after STARTTLS: bytes behind it in one receive end
 //!   the connection (CVE-2021-3716), and no option is taken before it.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use weir_base::ErrorKind;
@@ -86,6 +87,8 @@ enum Tls {
 pub struct Negotiation {
     phase: Phase,
     tls: Tls,
+    /// The client's address, over TCP.
+    from: Option<IpAddr>,
     fixed: bool,
     no_zeroes: bool,
     structured: bool,
@@ -104,6 +107,13 @@ impl Negotiation {
         Self::with(Tls::Required, out)
     }
 
+    /// Of a client at this address, by which exports are shown; `None` over a unix socket.
+    #[must_use]
+    pub const fn of(mut self, from: Option<IpAddr>) -> Self {
+        self.from = from;
+        self
+    }
+
     /// The handshake of TLS is done, and the next byte is the first that was encrypted.
     pub fn encrypted(&mut self) {
         assert_eq!(self.tls, Tls::Required, "TLS begins once, and where it was asked for");
@@ -117,6 +127,7 @@ impl Negotiation {
         Self {
             phase: Phase::ClientFlags,
             tls,
+            from: None,
             fixed: false,
             no_zeroes: false,
             structured: false,
@@ -186,7 +197,7 @@ impl Negotiation {
                 return Step::Done;
             }
             option::LIST if data.is_empty() => {
-                for name in exports.list() {
+                for name in exports.list(self.from) {
                     let len = (name.len() as u32).to_be_bytes();
                     answer.send(reply_kind::SERVER, &[&len, name.as_bytes()]);
                 }
@@ -225,7 +236,7 @@ impl Negotiation {
                 return Step::Close(NbdError::NoExport { name: shown(), why });
             }
         };
-        match open(exports, name) {
+        match self.open(exports, name) {
             Ok((export, name)) => {
                 let ready = self.ready(export, name);
                 out.extend_from_slice(&ready.terms.size_bytes.to_be_bytes());
@@ -260,7 +271,7 @@ impl Negotiation {
             answer.refuse(reply_kind::ERR_INVALID, "malformed export information request");
             return None;
         };
-        let (export, name) = match open(exports, name) {
+        let (export, name) = match self.open(exports, name) {
             Ok(found) => found,
             Err(error) => {
                 answer.refuse(refusal(error.kind()), &error.to_string());
@@ -318,7 +329,7 @@ impl Negotiation {
         let Some((name, matched)) = parse_queries(data, list) else {
             return answer.refuse(reply_kind::ERR_INVALID, "malformed metadata context request");
         };
-        let name = match open(exports, name) {
+        let name = match self.open(exports, name) {
             Ok((_, name)) => name,
             Err(error) => return answer.refuse(refusal(error.kind()), &error.to_string()),
         };
@@ -331,6 +342,25 @@ impl Negotiation {
             }
         }
         answer.send(reply_kind::ACK, &[]);
+    }
+
+    /// Opens an export; the empty name means the only one there is.
+    fn open(
+        &self,
+        exports: &dyn Exports,
+        name: &str,
+    ) -> Result<(Arc<dyn Export>, String), ExportError> {
+        if !name.is_empty() {
+            return Ok((exports.open(name, self.from)?, name.to_owned()));
+        }
+        let mut names = exports.list(self.from);
+        match (names.pop(), names.len()) {
+            (Some(only), 0) => Ok((exports.open(&only, self.from)?, only)),
+            (last, rest) => Err(ExportError::new(
+                ErrorKind::NotFound,
+                format!("no default export: {} are served, name one", rest + last.iter().len()),
+            )),
+        }
     }
 
     fn ready(&self, export: Arc<dyn Export>, name: String) -> Ready {
@@ -405,21 +435,6 @@ impl Answer<'_> {
     fn refuse(&mut self, kind: u32, why: &str) {
         let end = why.floor_char_boundary(STRING_BYTES_MAX);
         self.send(kind, &[why.as_bytes().get(..end).unwrap_or_default()]);
-    }
-}
-
-/// Opens an export; the empty name means the only one there is.
-fn open(exports: &dyn Exports, name: &str) -> Result<(Arc<dyn Export>, String), ExportError> {
-    if !name.is_empty() {
-        return Ok((exports.open(name)?, name.to_owned()));
-    }
-    let mut names = exports.list();
-    match (names.pop(), names.len()) {
-        (Some(only), 0) => Ok((exports.open(&only)?, only)),
-        (last, rest) => Err(ExportError::new(
-            ErrorKind::NotFound,
-            format!("no default export: {} are served, name one", rest + last.iter().len()),
-        )),
     }
 }
 

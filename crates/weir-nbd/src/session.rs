@@ -13,6 +13,7 @@
 //! - no request is run after the end was reached.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -86,23 +87,25 @@ impl Protocol for Nbd {
     ) -> Result<Option<Infallible>, NbdError> {
         let tls = self.tls.as_ref().filter(|_| matches!(peer.local, Address::Tcp(_)));
         let tls = tls.map(|tls| (tls, peer.key));
-        run(socket, &*self.exports, tls, self.budget.share(), watch).await.map(|()| None)
+        let seen = (&*self.exports, peer.address);
+        run(socket, seen, tls, self.budget.share(), watch).await.map(|()| None)
     }
 }
 
-/// Serves one connection until it ends; must run on a compio runtime. With `tls` the client, of
+/// Serves one connection, of a client at an address if that is TCP, until it ends; must run on a
+/// compio runtime. With `tls` the client, of
 /// the peer named, must begin that first.
 ///
 /// # Errors
 /// Why the connection was dropped; `Ok` where it ended in good order.
 pub async fn run<S: Socket>(
     socket: S,
-    exports: &dyn Exports,
+    seen: (&dyn Exports, Option<IpAddr>),
     tls: Option<(&Tls, PeerKey)>,
     share: Share,
     watch: &Watch,
 ) -> Result<(), NbdError> {
-    let shaken = compio::time::timeout(HANDSHAKE_LIMIT, shake_hands(socket, exports, tls, watch));
+    let shaken = compio::time::timeout(HANDSHAKE_LIMIT, shake_hands(socket, seen, tls, watch));
     let Ok(result) = shaken.await else {
         return Err(NbdError::HandshakeTimeout { seconds: HANDSHAKE_LIMIT.as_secs() });
     };
@@ -130,7 +133,7 @@ enum Shaken<S> {
 /// The handshake, that of TLS included.
 async fn shake_hands<S: Socket>(
     mut socket: S,
-    exports: &dyn Exports,
+    (exports, from): (&dyn Exports, Option<IpAddr>),
     tls: Option<(&Tls, PeerKey)>,
     watch: &Watch,
 ) -> Result<Shaken<S>, NbdError> {
@@ -138,7 +141,8 @@ async fn shake_hands<S: Socket>(
     let mut negotiation = match tls {
         Some(_) => Negotiation::requiring_tls(&mut out),
         None => Negotiation::new(&mut out),
-    };
+    }
+    .of(from);
     let mut input = Input::new(INPUT_BYTES_MAX);
     let plain = negotiate(&mut socket, &mut input, (&mut negotiation, out), exports, watch).await?;
     let (tls, peer) = match (plain, tls) {

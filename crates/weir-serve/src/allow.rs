@@ -7,12 +7,36 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 
 use crate::error::ServeError;
 
 /// Networks whose addresses may connect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AllowList(Vec<Network>);
+
+/// A list that changes while listeners use it; clones are the same list.
+#[derive(Clone, Debug, Default)]
+pub struct LiveAllowList(Arc<RwLock<AllowList>>);
+
+impl From<AllowList> for LiveAllowList {
+    fn from(list: AllowList) -> Self {
+        Self(Arc::new(RwLock::new(list)))
+    }
+}
+
+impl LiveAllowList {
+    /// From now on only these addresses may connect; connections that exist stay.
+    pub fn set(&self, list: AllowList) {
+        *self.0.write() = list;
+    }
+
+    pub(crate) fn contains(&self, address: IpAddr) -> bool {
+        self.0.read().contains(address)
+    }
+}
 
 /// An address, and how many of its first bits count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +54,22 @@ impl AllowList {
         entries.into_iter().map(str::parse).collect::<Result<_, _>>().map(Self)
     }
 
+    /// Every entry, as it is printed.
+    pub fn entries(&self) -> Vec<String> {
+        self.0.iter().map(ToString::to_string).collect()
+    }
+
+    /// The networks of all lists together.
+    pub fn union<'a>(lists: impl IntoIterator<Item = &'a Self>) -> Self {
+        let mut networks: Vec<Network> = Vec::new();
+        for network in lists.into_iter().flat_map(|list| &list.0) {
+            if !networks.contains(network) {
+                networks.push(*network);
+            }
+        }
+        Self(networks)
+    }
+
     /// Whether no address is allowed.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -45,11 +85,17 @@ impl AllowList {
 
 impl fmt::Display for AllowList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, Network { address, bits }) in self.0.iter().enumerate() {
+        for (index, network) in self.0.iter().enumerate() {
             let comma = if index > 0 { "," } else { "" };
-            write!(f, "{comma}{address}/{bits}")?;
+            write!(f, "{comma}{network}")?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.bits)
     }
 }
 
@@ -147,6 +193,15 @@ mod tests {
         let all = AllowList::parse(["0.0.0.0/0"]).unwrap();
         assert!(all.contains(local) && !all.contains("::1".parse().unwrap()));
         assert!(AllowList::parse(["::/0"]).unwrap().contains("::1".parse().unwrap()));
+    }
+
+    #[test]
+    fn union_holds_each_network_of_any_list_once() {
+        let [one, other] = [&["10.0.0.7", "10.1.0.0/16"][..], &["10.0.0.7", "fd00::/8"]]
+            .map(|entries| AllowList::parse(entries.iter().copied()).unwrap());
+        let union = AllowList::union([&one, &other]);
+        assert_eq!(union.entries(), ["10.0.0.7/32", "10.1.0.0/16", "fd00::/8"]);
+        assert!(AllowList::union([]).is_empty());
     }
 
     #[test]

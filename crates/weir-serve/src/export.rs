@@ -8,6 +8,7 @@
 //! - the `try_` calls neither block nor wait; they run for most requests, on the session's task;
 //! - a future stays on the thread that made it and is polled to completion.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use futures_util::future::LocalBoxFuture;
@@ -119,11 +120,13 @@ pub trait Export: Send + Sync + 'static {
     fn extents(&self, offset: u64, len_bytes: u64, max: usize) -> ExportFuture<'_, Vec<Extent>>;
 }
 
-/// The exports of a server.
+/// The exports of a server. `from` is the address of the client that asks; `None` over a unix
+/// socket.
 pub trait Exports: Send + Sync + 'static {
-    /// Their names, in the order to show them.
-    fn list(&self) -> Vec<String>;
+    /// Names of those that the client may open, in the order to show them.
+    fn list(&self, from: Option<IpAddr>) -> Vec<String>;
 
-    /// Opens one; it counts as in use until the last clone of the result is dropped.
-    fn open(&self, name: &str) -> Result<Arc<dyn Export>, ExportError>;
+    /// Opens one; it counts as in use until the last clone of the result is dropped. One that the
+    /// client may not open is answered like one that does not exist.
+    fn open(&self, name: &str, from: Option<IpAddr>) -> Result<Arc<dyn Export>, ExportError>;
 }

@@ -32,7 +32,7 @@ mod tls;
 mod turns;
 mod worker;
 
-pub use allow::AllowList;
+pub use allow::{AllowList, LiveAllowList};
 pub use budget::{AwaitsClient, Budget, Own, Share};
 pub use error::ServeError;
 pub use export::{Export, ExportError, ExportFuture, Exports, Extent};

@@ -6,12 +6,12 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 
-use crate::allow::AllowList;
+use crate::allow::LiveAllowList;
 use crate::error::ServeError;
 use crate::limits::{KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, UNIX_SEND_BUFFER_BYTES};
 use crate::places::PeerKey;
@@ -73,15 +73,15 @@ pub struct Listener {
 
 #[derive(Debug)]
 enum Socket {
-    Tcp(TcpListener, Option<AllowList>),
+    Tcp(TcpListener, Option<LiveAllowList>),
     Unix(UnixListener, SocketFile),
 }
 
 /// Who may connect.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Clients {
     /// Over TCP; `None` for every address, where the protocol asks clients who they are.
-    pub addresses: Option<AllowList>,
+    pub addresses: Option<LiveAllowList>,
     /// Over unix sockets, beside the user of the server: the number of a group.
     pub group: Option<u32>,
 }
@@ -100,6 +100,8 @@ pub struct Peer {
     pub name: String,
     /// The address of this side, as the client reached it.
     pub local: Address,
+    /// The client's address, over TCP.
+    pub address: Option<IpAddr>,
     /// Whom its connections are counted for.
     pub key: PeerKey,
 }
@@ -183,7 +185,8 @@ impl Listener {
                 rustix::net::sockopt::set_tcp_user_timeout(&stream, gone.as_millis() as u32)?;
                 let local = Address::Tcp(stream.local_addr()?);
                 let key = PeerKey::of(peer.ip());
-                let peer = Peer { name: peer.to_string(), local, key };
+                let address = Some(peer.ip().to_canonical());
+                let peer = Peer { name: peer.to_string(), local, address, key };
                 Ok(Incoming::Client(Accepted::Tcp(stream), peer))
             }
             Socket::Unix(socket, file) => {
@@ -193,7 +196,7 @@ impl Listener {
                 let local = Address::Unix(file.path().to_owned());
                 let user = rustix::net::sockopt::socket_peercred(&stream);
                 let key = user.map_or(PeerKey::Unknown, |user| PeerKey::Uid(user.uid.as_raw()));
-                let peer = Peer { name: local.to_string(), local, key };
+                let peer = Peer { name: local.to_string(), local, address: None, key };
                 Ok(Incoming::Client(Accepted::Unix(stream), peer))
             }
         }
@@ -212,6 +215,7 @@ impl AsFd for Listener {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::allow::AllowList;
     use weir_base::ErrorKind;
 
     #[test]
@@ -244,7 +248,7 @@ mod tests {
     fn client_whose_address_is_not_allowed_is_closed_before_anything_is_read() {
         let at = Address::parse("127.0.0.1:0", 1).unwrap();
         let only = |entry: &str| Clients {
-            addresses: Some(AllowList::parse([entry]).unwrap()),
+            addresses: Some(AllowList::parse([entry]).unwrap().into()),
             group: None,
         };
         for (entry, is_allowed) in [("127.0.0.0/8", true), ("127.0.0.2", false)] {

@@ -14,6 +14,7 @@ use std::{fmt, io};
 use tokio::sync::mpsc;
 
 use crate::acceptor::Acceptor;
+use crate::allow::AllowList;
 use crate::error::ServeError;
 use crate::limits::{DROPS_TOLD_INTERVAL, DROPS_TOLD_MAX};
 use crate::listener::{Address, Listener, Peer};
@@ -136,10 +137,20 @@ impl<P: Protocol> ServerHandle<P> {
     /// Ends every connection that uses `name` ([`Watch::set_user_of`]) once its requests under way
     /// are answered.
     pub fn disconnect(&self, name: &str) {
+        self.disconnect_others(name, None);
+    }
+
+    /// As [`Self::disconnect`], but for clients at an address in `kept` and those of unix sockets;
+    /// for protocols whose sessions do not move.
+    pub fn disconnect_all_but(&self, name: &str, kept: &AllowList) {
+        self.disconnect_others(name, Some(kept));
+    }
+
+    fn disconnect_others(&self, name: &str, kept: Option<&AllowList>) {
         let now = Instant::now();
         for (sender, _) in &*self.ways {
             // A worker that is gone has no connections.
-            drop(sender.send(Message::Disconnect(name.to_owned(), now)));
+            drop(sender.send(Message::Disconnect(name.to_owned(), kept.cloned(), now)));
         }
     }
 

@@ -8,6 +8,7 @@
 //! - a session that is to move and cannot goes on where it is.
 
 use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -44,6 +45,8 @@ pub struct Watch {
     /// The worker it is to move to.
     moves_to: Cell<Option<usize>>,
     user_of: RefCell<Option<UserOf>>,
+    /// The client's, over TCP.
+    address: Option<IpAddr>,
 }
 
 /// What a session uses, and since when.
@@ -56,13 +59,18 @@ pub(crate) struct UserOf {
 /// Of a session without a server.
 impl Default for Watch {
     fn default() -> Self {
-        Self::new(&Arc::default(), Place::alone(), None)
+        Self::new(&Arc::default(), Place::alone(), None, None)
     }
 }
 
 impl Watch {
     /// Of a connection at this place, on a worker that has this load.
-    pub(crate) fn new(load: &Arc<Load>, place: Arc<Place>, user_of: Option<UserOf>) -> Self {
+    pub(crate) fn new(
+        load: &Arc<Load>,
+        place: Arc<Place>,
+        user_of: Option<UserOf>,
+        address: Option<IpAddr>,
+    ) -> Self {
         Self {
             load: Arc::clone(load),
             place,
@@ -70,6 +78,7 @@ impl Watch {
             stopping: Cell::default(),
             moves_to: Cell::default(),
             user_of: RefCell::new(user_of),
+            address,
         }
     }
 
@@ -133,6 +142,10 @@ impl Watch {
 
     pub(crate) fn user_of(&self) -> Option<UserOf> {
         self.user_of.borrow().clone()
+    }
+
+    pub(crate) const fn address(&self) -> Option<IpAddr> {
+        self.address
     }
 
     /// Whether it uses what has that name.

@@ -23,6 +23,7 @@ use compio::net::{TcpStream, UnixStream};
 use rustix::net::Shutdown;
 use tokio::sync::mpsc;
 
+use crate::allow::AllowList;
 use crate::balance::Load;
 use crate::limits::{DISCONNECTS_KEPT, DRAIN_LIMIT};
 use crate::listener::{Accepted, Peer};
@@ -35,8 +36,9 @@ use crate::socket::{Socket, UserOf, Watch, shut};
 /// What acceptor, handle and other workers tell a worker; `T` is a parked session.
 pub(crate) enum Message<T> {
     Connection(Box<Arrival<T>>),
-    /// Ends the connections that used what has this name at this moment.
-    Disconnect(String, Instant),
+    /// Ends the connections that used what has this name at this moment; clients over TCP only
+    /// where the list, if there is one, does not hold their address.
+    Disconnect(String, Option<AllowList>, Instant),
     /// A connection that did nothing is to be closed for another.
     GiveWay(Arc<Place>),
     /// So many sessions are to go to another worker, which there is.
@@ -161,9 +163,16 @@ impl<P: Protocol> Worker<P> {
                         tracing::warn!(%error, "connection not taken over");
                     }
                 }
-                Some(Message::Disconnect(name, when)) => {
-                    connections.stop(|watch| watch.is_user_of(&name));
-                    disconnects.add(name, when);
+                Some(Message::Disconnect(name, kept, when)) => {
+                    let stays = |watch: &Watch| {
+                        kept.as_ref().is_some_and(|kept| {
+                            watch.address().is_none_or(|address| kept.contains(address))
+                        })
+                    };
+                    connections.stop(|watch| watch.is_user_of(&name) && !stays(watch));
+                    if kept.is_none() {
+                        disconnects.add(name, when);
+                    }
                 }
                 Some(Message::GiveWay(place)) => connections.close_idle(&place),
                 Some(Message::Give { to, count }) => connections.give(to, count),
@@ -181,7 +190,7 @@ impl<P: Protocol> Worker<P> {
     fn start(&self, connections: &Rc<Connections>, arrival: Arrival<P::Parked>) -> io::Result<()> {
         let Arrival { socket, peer, user_of, parked, place } = arrival;
         place.set_worker(self.index);
-        let watch = Rc::new(Watch::new(&self.load, place, user_of));
+        let watch = Rc::new(Watch::new(&self.load, place, user_of, peer.address));
         let session = Session { peer, watch, parked };
         match socket {
             Accepted::Tcp(socket) => {

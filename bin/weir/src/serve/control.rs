@@ -17,8 +17,8 @@ use weir_api::stream::Bytes;
 use weir_api::types::{
     BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, DedupeEstimate, DedupeForecast,
     DigestList, DigestRequest, EventList, EventQuery, Export, ExportChange, ExportCreate,
-    ExportKey, ExportList, HistoryList, ImportableList, InitiatorAllow, InitiatorKey, LunAdd,
-    LunKey, MemoryUse, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated,
+    ExportKey, ExportList, ExportSet, HistoryList, ImportableList, InitiatorAllow, InitiatorKey,
+    LunAdd, LunKey, MemoryUse, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated,
     PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan,
     PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery,
     PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
@@ -597,6 +597,10 @@ impl Control for Manager {
             let known = known.ok_or_else(|| not_found("export", &export.name))?;
             Ok(self.describe(&known))
         })
+    }
+
+    fn export_set(&self, request: ExportSet) -> Answer<'_, ExportChange> {
+        Box::pin(async move { self.set_export(request) })
     }
 
     fn export_delete(&self, export: ExportKey) -> Answer<'_, Removed> {

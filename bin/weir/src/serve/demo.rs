@@ -49,6 +49,7 @@ pub(super) async fn set_up(manager: &Manager, options: &ServeOptions) -> Result<
         volume: VOLUME.to_owned(),
         name: None,
         read_only: false,
+        allow: Vec::new(),
     };
     let made = manager.export_create(export).await?;
     let uri = made.export.uris.first().cloned().unwrap_or_default();

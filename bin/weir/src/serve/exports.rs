@@ -5,6 +5,7 @@
 //! Invariants: a name is offered once; a connection holds its export open until it ends.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,38 +13,83 @@ use parking_lot::RwLock;
 use weir_base::{BLOCK_BYTES, ErrorKind};
 use weir_dataset::{DatasetError, Engine, Volume};
 use weir_device::Block;
-use weir_serve::{ExportError, ExportFuture, Extent};
+use weir_serve::{AllowList, ExportError, ExportFuture, Extent, LiveAllowList};
 
 /// One export that can be opened.
 pub(super) struct Offered {
     pub(super) engine: Arc<Engine>,
     pub(super) volume: Arc<Volume>,
     pub(super) read_only: bool,
+    /// Over TCP it is shown to these addresses only; without a list to every client that the server
+    /// takes.
+    allowed: Option<AllowList>,
     connections: Arc<AtomicU32>,
+}
+
+impl Offered {
+    /// Whether a client may open it that is at this address, or on a unix socket.
+    fn is_shown_to(&self, from: Option<IpAddr>, unlisted: bool) -> bool {
+        let Some(from) = from else { return true };
+        self.allowed.as_ref().map_or(unlisted, |allowed| allowed.contains(from))
+    }
 }
 
 /// All exports that can be opened, by name.
 #[derive(Default)]
 pub(super) struct Registry {
     offered: RwLock<BTreeMap<String, Offered>>,
+    /// Who may connect over TCP where the server has no rule of its own: the addresses that exports
+    /// name. Then an export without a list is shown to no client of TCP.
+    named: Option<LiveAllowList>,
 }
 
 impl Registry {
+    /// None yet. With `named`, only addresses that exports name may connect over TCP, and the list
+    /// is kept up to date.
+    pub(super) fn new(named: Option<LiveAllowList>) -> Self {
+        Self { offered: RwLock::default(), named }
+    }
+
     pub(super) fn offer(
         &self,
         name: &str,
         engine: Arc<Engine>,
         volume: Arc<Volume>,
         read_only: bool,
+        allowed: Option<AllowList>,
     ) {
         let connections = Arc::default();
-        let offered = Offered { engine, volume, read_only, connections };
-        self.offered.write().insert(name.to_owned(), offered);
+        let offered = Offered { engine, volume, read_only, allowed, connections };
+        self.change(|all| drop(all.insert(name.to_owned(), offered)));
+    }
+
+    /// From now on clients over TCP open it from these addresses only; connections that are open
+    /// stay until they are ended.
+    pub(super) fn allow(&self, name: &str, allowed: Option<AllowList>) {
+        self.change(|all| {
+            if let Some(offered) = all.get_mut(name) {
+                offered.allowed = allowed;
+            }
+        });
     }
 
     /// Stops offering; connections that are open stay until they are ended.
     pub(super) fn withdraw(&self, name: &str) {
-        self.offered.write().remove(name);
+        self.change(|all| drop(all.remove(name)));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Offered>)) {
+        let mut offered = self.offered.write();
+        change(&mut offered);
+        if let Some(named) = &self.named {
+            let lists = offered.values().filter_map(|one| one.allowed.as_ref());
+            named.set(AllowList::union(lists));
+        }
+    }
+
+    /// Whether an export is shown to any client of TCP.
+    pub(super) fn is_over_tcp(&self, has_list: bool) -> bool {
+        has_list || self.named.is_none()
     }
 
     pub(super) fn connections(&self, name: &str) -> u32 {
@@ -53,13 +99,21 @@ impl Registry {
 }
 
 impl weir_serve::Exports for Registry {
-    fn list(&self) -> Vec<String> {
-        self.offered.read().keys().cloned().collect()
+    fn list(&self, from: Option<IpAddr>) -> Vec<String> {
+        let (all, unlisted) = (self.offered.read(), self.named.is_none());
+        let shown = all.iter().filter(|(_, offered)| offered.is_shown_to(from, unlisted));
+        shown.map(|(name, _)| name.clone()).collect()
     }
 
-    fn open(&self, name: &str) -> Result<Arc<dyn weir_serve::Export>, ExportError> {
+    fn open(
+        &self,
+        name: &str,
+        from: Option<IpAddr>,
+    ) -> Result<Arc<dyn weir_serve::Export>, ExportError> {
         let offered = self.offered.read();
-        let found = offered.get(name).ok_or_else(|| {
+        let found = offered.get(name);
+        let found = found.filter(|offered| offered.is_shown_to(from, self.named.is_none()));
+        let found = found.ok_or_else(|| {
             ExportError::new(ErrorKind::NotFound, format!("there is no export {name:?}"))
         })?;
         Ok(Arc::new(OpenVolume {

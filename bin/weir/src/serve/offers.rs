@@ -10,7 +10,9 @@
 use std::sync::Arc;
 
 use weir_api::ApiError;
-use weir_api::types::{Export, ExportChange, ExportCreate, ExportKey, Outcome, Protocol, Removed};
+use weir_api::types::{
+    Export, ExportChange, ExportCreate, ExportKey, ExportSet, Outcome, Protocol, Removed,
+};
 use weir_base::{DatasetId, ErrorKind, names};
 use weir_dataset::{Engine, SnapshotId};
 
@@ -74,7 +76,7 @@ impl Manager {
                 .with_action("let that end first, or give it up with 'weir receive --abort'"));
         }
         let dataset = volume.dataset();
-        self.exports.offer(&export.name, engine, volume, export.read_only);
+        self.exports.offer(&export.name, engine, volume, export.read_only, export.allowed()?);
         Ok(dataset)
     }
 
@@ -180,12 +182,16 @@ impl Manager {
                 format!("{}://{place}/{}", self.nbd_scheme, export.name)
             }
         };
+        let over_tcp = self.exports.is_over_tcp(!export.allow.is_empty());
+        let is_reached = |address: &str| over_tcp || address.starts_with("unix:");
+        let addresses = self.nbd_addresses();
         Export {
             name: export.name.clone(),
             protocol: Protocol::Nbd,
             volume: export.volume.clone(),
             read_only: export.read_only,
-            uris: self.nbd_addresses().iter().map(uri).collect(),
+            allow: export.allow.clone(),
+            uris: addresses.iter().filter(|at| is_reached(at)).map(uri).collect(),
             connections: self.exports.connections(&export.name),
         }
     }
@@ -198,11 +204,20 @@ impl Manager {
         let _changes = self.changes.lock(pool).await;
         let ExportKey { name, .. } = request.key();
         let read_only = request.read_only || request.volume.contains('@');
-        let mut new = KnownExport { name, volume: request.volume, read_only, dataset: None };
+        let (volume, allow) = (request.volume, request.allow);
+        let mut new = KnownExport { name, volume, read_only, dataset: None, allow };
+        new.spell_addresses()?;
         let known = self.known_export(&new.name);
         new.dataset = known.as_ref().and_then(|known| known.dataset);
         let outcome = match known {
             Some(known) if known == new => Outcome::Unchanged,
+            Some(known) if (KnownExport { allow: known.allow.clone(), ..new.clone() }) == known => {
+                let name = &new.name;
+                let message = format!("export {name} exists already, for other addresses");
+                return Err(ApiError::new(ErrorKind::Exists, message).with_action(format!(
+                    "change them: weir export set {name} --allow ADDRESSES"
+                )));
+            }
             Some(_) => {
                 let message = format!("export {} exists already, with other settings", new.name);
                 return Err(ApiError::new(ErrorKind::Exists, message)
@@ -235,6 +250,31 @@ impl Manager {
     pub(super) fn known_export(&self, name: &str) -> Option<KnownExport> {
         let state = self.state.lock();
         state.state.exports.iter().find(|export| export.name == name).cloned()
+    }
+
+    /// Names the addresses from which clients may open an export over TCP. Clients of others are
+    /// cut off.
+    pub(super) fn set_export(&self, request: ExportSet) -> Result<ExportChange, ApiError> {
+        // Waits for no disk: clients of a pool that hangs can be cut off.
+        let ExportSet { key, allow } = request;
+        let missing = || not_found("export", &key.name);
+        let old = self.known_export(&key.name).ok_or_else(missing)?;
+        let mut new = KnownExport { allow, ..old.clone() };
+        let allowed = new.spell_addresses()?;
+        if new == old {
+            return Ok(ExportChange { outcome: Outcome::Unchanged, export: self.describe(&new) });
+        }
+        self.remember(|state| {
+            for known in state.exports.iter_mut().filter(|known| known.name == key.name) {
+                known.allow.clone_from(&new.allow);
+                // Under the same lock: of two calls the later one counts in both places.
+                self.exports.allow(&key.name, allowed.clone());
+            }
+        })?;
+        if let (Some(nbd), Some(allowed)) = (&*self.nbd.read(), &allowed) {
+            nbd.disconnect_all_but(&key.name, allowed);
+        }
+        Ok(ExportChange { outcome: Outcome::Changed, export: self.describe(&new) })
     }
 
     pub(super) fn delete_export(&self, key: &ExportKey) -> Result<Removed, ApiError> {

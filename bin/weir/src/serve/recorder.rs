@@ -15,19 +15,19 @@ use weir_api::stream::Bytes;
 use weir_api::types::{
     BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, DedupeEstimate, DedupeForecast,
     DigestList, DigestRequest, EventLevel, EventList, EventQuery, Export, ExportChange,
-    ExportCreate, ExportKey, ExportList, HistoryEntry, HistoryList, ImportableList, InitiatorAllow,
-    InitiatorKey, LunAdd, LunKey, Outcome, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate,
-    PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace,
-    PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery,
-    PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
-    ReplicationAct, ReplicationAction, ReplicationChange, ReplicationCreate, ReplicationList,
-    ReplicationRemoved, ScheduleChange, ScheduleList, ScheduleSet, ScrubAction, SendProgress,
-    SendStart, SendStarted, ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate,
-    SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback, SnapshotTag,
-    SnapshotsDestroyed, Target, TargetChange, TargetCreate, TargetKey, TargetList, TokenCreate,
-    TokenCreated, TokenKey, TokenList, VdevRole, VdevSpec, Volume, VolumeAdvice, VolumeAdvise,
-    VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
-    VolumeSet,
+    ExportCreate, ExportKey, ExportList, ExportSet, HistoryEntry, HistoryList, ImportableList,
+    InitiatorAllow, InitiatorKey, LunAdd, LunKey, Outcome, PoolAdd, PoolAttach, PoolChange,
+    PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList,
+    PoolRemove, PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit,
+    PropertyList, PropertyQuery, PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart,
+    ReceiveStarted, ReceiveToken, Removed, ReplicationAct, ReplicationAction, ReplicationChange,
+    ReplicationCreate, ReplicationList, ReplicationRemoved, ScheduleChange, ScheduleList,
+    ScheduleSet, ScrubAction, SendProgress, SendStart, SendStarted, ServerInfo, SnapshotChange,
+    SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback,
+    SnapshotTag, SnapshotsDestroyed, Target, TargetChange, TargetCreate, TargetKey, TargetList,
+    TokenCreate, TokenCreated, TokenKey, TokenList, VdevRole, VdevSpec, Volume, VolumeAdvice,
+    VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename,
+    VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control, SendStream, caller};
 use weir_base::limits::DISK_SILENT;
@@ -660,7 +660,9 @@ impl Control for Recorder {
     }
 
     fn export_create(&self, request: ExportCreate) -> Answer<'_, ExportChange> {
-        let details = format!("as {}", request.key().name);
+        let (name, allow) = (request.key().name, request.allow.join(","));
+        let details =
+            if allow.is_empty() { format!("as {name}") } else { format!("as {name} for {allow}") };
         let call = Call::new("export_create", &request.volume, &details);
         let manager = Arc::clone(&self.manager);
         let work = async move { manager.export_create(request).await };
@@ -673,6 +675,16 @@ impl Control for Recorder {
 
     fn export_show(&self, export: ExportKey) -> Answer<'_, Export> {
         self.manager.export_show(export)
+    }
+
+    fn export_set(&self, request: ExportSet) -> Answer<'_, ExportChange> {
+        let volume = self.manager.volume_of(&request.key).unwrap_or_default();
+        let ExportSet { key, allow } = &request;
+        let allow = if allow.is_empty() { "any".to_owned() } else { allow.join(",") };
+        let call = Call::new("export_set", &volume, &format!("as {} for {allow}", key.name));
+        let manager = Arc::clone(&self.manager);
+        let work = async move { manager.export_set(request).await };
+        Box::pin(self.change(call, |change: &ExportChange| change.outcome, work))
     }
 
     fn export_delete(&self, export: ExportKey) -> Answer<'_, Removed> {

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use weir_api::ApiError;
 use weir_api::types::{ChapAccount, Keep, Verification};
 use weir_base::ErrorKind;
+use weir_serve::AllowList;
 
 /// A pool that was open.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +37,34 @@ pub(super) struct KnownExport {
     /// Number of what it offers, which keeps it through renames and promotions.
     #[serde(default)]
     pub(super) dataset: Option<u64>,
+    /// Addresses of clients over TCP; empty for all that the server takes.
+    #[serde(default)]
+    pub(super) allow: Vec<String>,
+}
+
+impl KnownExport {
+    /// Writes the addresses as they are shown; returns the list.
+    ///
+    /// # Errors
+    /// As [`Self::allowed`].
+    pub(super) fn spell_addresses(&mut self) -> Result<Option<AllowList>, ApiError> {
+        let allowed = self.allowed()?;
+        self.allow = allowed.as_ref().map(AllowList::entries).unwrap_or_default();
+        Ok(allowed)
+    }
+
+    /// The addresses as a list; `None` for all that the server takes.
+    ///
+    /// # Errors
+    /// `Invalid` for an entry that is no network.
+    pub(super) fn allowed(&self) -> Result<Option<AllowList>, ApiError> {
+        let entries = self.allow.iter().map(String::as_str);
+        let list = AllowList::parse(entries).map_err(|error| {
+            ApiError::new(error.kind(), format!("allow: {error}"))
+                .with_action("name clients by address, such as 10.0.0.7 or 10.0.0.0/24")
+        })?;
+        Ok((!list.is_empty()).then_some(list))
+    }
 }
 
 /// A schedule.

@@ -15,11 +15,11 @@ use crate::stream::{Bytes, SendStream};
 use crate::types::{
     BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, DedupeEstimate, DedupeForecast,
     DigestList, DigestRequest, EventList, EventQuery, Export, ExportChange, ExportCreate,
-    ExportKey, ExportList, HistoryList, ImportableList, InitiatorAllow, InitiatorKey, LunAdd,
-    LunKey, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy,
-    PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub,
-    PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery, PropertySet,
-    ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
+    ExportKey, ExportList, ExportSet, HistoryList, ImportableList, InitiatorAllow, InitiatorKey,
+    LunAdd, LunKey, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated,
+    PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan,
+    PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery,
+    PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
     ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList, ReplicationRemoved,
     ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo,
     SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
@@ -518,6 +518,17 @@ impl Control for Gate {
             let shown = self.inner.export_show(export).await?;
             named(Operation::ExportShow, [&shown.volume])?;
             Ok(shown)
+        })
+    }
+
+    fn export_set(&self, request: ExportSet) -> Answer<'_, ExportChange> {
+        Box::pin(async move {
+            named(Operation::ExportSet, [&request.key.name])?;
+            if !scope().is_all() {
+                let shown = self.inner.export_show(request.key.clone()).await?;
+                named(Operation::ExportSet, [&shown.volume])?;
+            }
+            self.inner.export_set(request).await
         })
     }
 

@@ -7,12 +7,24 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::{Shared, success, to_end};
 use crate::types::{
-    Export, ExportChange, ExportCreate, ExportKey, ExportList, Protocol, Removed, Request,
+    Export, ExportChange, ExportCreate, ExportKey, ExportList, ExportSet, Protocol, Removed,
+    Request,
 };
 use crate::wire::{ApiError, ErrorBody};
+
+/// Who may open an export over TCP.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExportClients {
+    /// Addresses and networks (`10.0.0.7`, `10.0.0.0/24`), the whole list; all that the server
+    /// takes if empty.
+    pub(crate) allow: Vec<String>,
+}
 
 /// Lists exports.
 #[utoipa::path(
@@ -58,6 +70,27 @@ pub(super) async fn show(
     let key = ExportKey { protocol, name };
     key.check()?;
     to_end(async move { control.export_show(key).await }).await.map(Json)
+}
+
+/// Names the addresses from which clients may open an export over TCP; connected clients of others
+/// are cut off.
+#[utoipa::path(
+    put, path = "/v1/exports/{protocol}/{name}", operation_id = "export_set", tag = "export",
+    params(
+        ("protocol" = Protocol, Path, description = "How it is served"),
+        ("name" = String, Path, description = "Name of the export; write `/` as `%2F`"),
+    ),
+    request_body = ExportClients,
+    responses((status = 200, body = ExportChange), (status = "default", body = ErrorBody)),
+)]
+pub(super) async fn set(
+    State(control): State<Shared>,
+    Path((protocol, name)): Path<(Protocol, String)>,
+    Json(ExportClients { allow }): Json<ExportClients>,
+) -> Result<Json<ExportChange>, ApiError> {
+    let request = ExportSet { key: ExportKey { protocol, name }, allow };
+    request.check()?;
+    to_end(async move { control.export_set(request).await }).await.map(Json)
 }
 
 /// Stops offering; connected clients are cut off.

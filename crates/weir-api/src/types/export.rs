@@ -58,6 +58,10 @@ pub struct ExportCreate {
     /// Refuse writes; of a snapshot they always are.
     #[serde(default)]
     pub read_only: bool,
+    /// Addresses and networks (`10.0.0.7`, `10.0.0.0/24`) whose clients may open it over TCP;
+    /// without any, all clients that the server takes. Clients of unix sockets always may.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow: Vec<String>,
 }
 
 impl ExportCreate {
@@ -71,8 +75,36 @@ impl ExportCreate {
 impl Request for ExportCreate {
     fn check(&self) -> Result<(), Error> {
         names::dataset(&self.volume)?;
+        check_allow(&self.allow)?;
         self.key().check()
     }
+}
+
+/// New addresses for an export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportSet {
+    /// The export.
+    pub key: ExportKey,
+    /// As [`ExportCreate::allow`]: the whole list.
+    pub allow: Vec<String>,
+}
+
+impl Request for ExportSet {
+    fn check(&self) -> Result<(), Error> {
+        check_allow(&self.allow)?;
+        self.key.check()
+    }
+}
+
+/// Most addresses of an export: every handshake looks through them.
+const ALLOW_MAX: usize = 256;
+
+fn check_allow(allow: &[String]) -> Result<(), Error> {
+    if allow.len() > ALLOW_MAX {
+        let why = format!("has at most {ALLOW_MAX} entries");
+        return Err(Error::Field { field: "allow", why });
+    }
+    Ok(())
 }
 
 /// An export.
@@ -86,6 +118,9 @@ pub struct Export {
     pub volume: String,
     /// Writes are refused.
     pub read_only: bool,
+    /// Addresses and networks whose clients may open it over TCP; all that the server takes if
+    /// empty.
+    pub allow: Vec<String>,
     /// Where clients find it, such as `nbd://127.0.0.1/tank/vm1`.
     pub uris: Vec<String>,
     /// Clients connected now.

@@ -16,7 +16,7 @@ use weir_api::token::SecretText;
 use weir_api::types::{
     Bookmark, BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, Compression,
     DedupeEstimate, DedupeForecast, DigestList, DigestRequest, Event, EventLevel, EventList,
-    EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, HistoryEntry,
+    EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, ExportSet, HistoryEntry,
     HistoryList, ImportableList, ImportablePool, InitiatorAllow, InitiatorKey, LunAdd, LunKey,
     Outcome, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy,
     PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub,
@@ -688,6 +688,15 @@ impl Control for Fake {
     fn export_show(&self, export: ExportKey) -> Answer<'_, Export> {
         let found = self.state().exports.get(&export.name).cloned();
         ready(found.ok_or_else(|| not_found("export", &export.name)))
+    }
+
+    fn export_set(&self, request: ExportSet) -> Answer<'_, ExportChange> {
+        let mut state = self.state();
+        let Some(export) = state.exports.get_mut(&request.key.name) else {
+            return ready(Err(not_found("export", &request.key.name)));
+        };
+        export.allow = request.allow;
+        ready(Ok(ExportChange { outcome: Outcome::Changed, export: export.clone() }))
     }
 
     fn export_delete(&self, export: ExportKey) -> Answer<'_, Removed> {

@@ -315,6 +315,7 @@ impl State {
             protocol,
             volume: request.volume.clone(),
             read_only: request.read_only || snapshot.is_some(),
+            allow: request.allow.clone(),
             connections: 0,
         };
         match self.exports.get(&name) {

@@ -40,7 +40,12 @@ fn ask(negotiation: &mut Negotiation, option: u32, data: &[u8]) -> (Vec<(u32, Ve
     let mut out = Vec::new();
     let (used, step) = negotiation.feed(&bytes, &exports(), &mut out);
     assert_eq!(used, bytes.len());
-    let mut reader = Reader::new(&out);
+    (replies(&out, option), step)
+}
+
+/// The replies to an option, as (kind, data).
+fn replies(bytes: &[u8], option: u32) -> Vec<(u32, Vec<u8>)> {
+    let mut reader = Reader::new(bytes);
     let mut replies = Vec::new();
     while !reader.rest().is_empty() {
         assert_eq!(reader.u64(), Some(0x0003_e889_0455_65a9));
@@ -49,7 +54,7 @@ fn ask(negotiation: &mut Negotiation, option: u32, data: &[u8]) -> (Vec<(u32, Ve
         let len = reader.u32().unwrap() as usize;
         replies.push((kind, reader.bytes(len).unwrap().to_vec()));
     }
-    (replies, step)
+    replies
 }
 
 fn kinds(replies: &[(u32, Vec<u8>)]) -> Vec<u32> {
@@ -208,6 +213,37 @@ fn bytes_behind_starttls_end_the_connection_unanswered() {
         assert!(matches!(step, Step::Close(NbdError::BytesBeforeTls)), "{step:?}");
         assert!(out.is_empty());
     }
+}
+
+#[test]
+fn export_for_one_address_is_unknown_to_every_other_client() {
+    let ours: IpAddr = "10.0.0.7".parse().unwrap();
+    let exports = exports().reserve("two", ours);
+    let asked = |from, option, data: &[u8]| {
+        let mut negotiation = start(FIXED).of(from);
+        let structured = message(8, &[]);
+        negotiation.feed(&structured, &exports, &mut Vec::new());
+        let mut out = Vec::new();
+        let (_, step) = negotiation.feed(&message(option, data), &exports, &mut out);
+        (out, matches!(step, Step::Ready(_)), format!("{step:?}"))
+    };
+    let [go, missing, only] = ["two", "six", ""].map(|name| info_data(name, &[]));
+    let context = meta_data("two", &["base:allocation"]);
+    for from in [None, Some("10.0.0.8".parse().unwrap())] {
+        let answer =
+            |option, data| String::from_utf8_lossy(&asked(from, option, data).0).into_owned();
+        assert!(!answer(3, &[]).contains("two"), "listed");
+        for option in [6, 7] {
+            assert_eq!(answer(option, &go), answer(option, &missing).replace("six", "two"));
+            // The empty name means the only one that the client may open.
+            assert!(answer(option, &only).len() > 100);
+        }
+        assert_eq!(kinds(&replies(&asked(from, 10, &context).0, 10)), [UNKNOWN]);
+        let (_, is_ready, step) = asked(from, 1, b"two");
+        assert!(!is_ready && step.contains("no export"), "{step}");
+    }
+    assert!(String::from_utf8_lossy(&asked(Some(ours), 3, &[]).0).contains("two"));
+    assert!(asked(Some(ours), 7, &go).1 && asked(Some(ours), 1, b"two").1);
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! - unwritten blocks are holes and read as zeros.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -243,6 +244,8 @@ impl Export for Memory {
 #[derive(Default)]
 pub(crate) struct MemoryExports {
     volumes: BTreeMap<String, Arc<Memory>>,
+    /// Only for clients of this address, if any is named.
+    reserved: Option<(String, IpAddr)>,
     /// Exports handed out.
     pub(crate) opened: AtomicUsize,
 }
@@ -254,6 +257,17 @@ impl MemoryExports {
         self
     }
 
+    /// Shows the volume of that name to clients of one address only.
+    pub(crate) fn reserve(mut self, name: &str, address: IpAddr) -> Self {
+        self.reserved = Some((name.to_owned(), address));
+        self
+    }
+
+    fn shows(&self, name: &str, from: Option<IpAddr>) -> bool {
+        let reserved = self.reserved.as_ref().filter(|(reserved, _)| reserved == name);
+        reserved.is_none_or(|(_, address)| from == Some(*address))
+    }
+
     /// The volume of that name.
     pub(crate) fn volume(&self, name: &str) -> Arc<Memory> {
         Arc::clone(&self.volumes[name])
@@ -261,13 +275,13 @@ impl MemoryExports {
 }
 
 impl Exports for MemoryExports {
-    fn list(&self) -> Vec<String> {
-        self.volumes.keys().cloned().collect()
+    fn list(&self, from: Option<IpAddr>) -> Vec<String> {
+        self.volumes.keys().filter(|name| self.shows(name, from)).cloned().collect()
     }
 
-    fn open(&self, name: &str) -> Result<Arc<dyn Export>, ExportError> {
+    fn open(&self, name: &str, from: Option<IpAddr>) -> Result<Arc<dyn Export>, ExportError> {
         self.opened.fetch_add(1, Ordering::Relaxed);
-        match self.volumes.get(name) {
+        match self.volumes.get(name).filter(|_| self.shows(name, from)) {
             Some(volume) => Ok(Arc::<Memory>::clone(volume)),
             None => Err(ExportError::new(ErrorKind::NotFound, format!("no export {name:?}"))),
         }

@@ -110,7 +110,8 @@ impl Server {
         self.client.pool_create(request).await.unwrap();
         self.volume(&format!("{name}/v")).await.unwrap();
         let (protocol, volume) = (Protocol::Nbd, format!("{name}/v"));
-        let export = ExportCreate { protocol, volume, name: None, read_only: false };
+        let export =
+            ExportCreate { protocol, volume, name: None, read_only: false, allow: Vec::new() };
         self.client.export_create(export).await.unwrap();
         faults
     }
@@ -224,7 +225,7 @@ async fn calls_about_frozen_disks_and_volumes_answer_all_at_once() {
     let idle = || VolumeDestroy { name: "tank/idle".into(), recursive: false };
     let take = SnapshotCreate { names: vec!["tank/idle@a".into()], recursive: false };
     let (protocol, volume) = (Protocol::Nbd, "tank/idle".to_owned());
-    let offer = ExportCreate { protocol, volume, name: None, read_only: false };
+    let offer = ExportCreate { protocol, volume, name: None, read_only: false, allow: Vec::new() };
     let import = PoolImport { pool: name(), search: search.clone(), force };
     let care = async {
         tokio::join!(
