@@ -7,15 +7,20 @@
 //! - what was not below a lost node is exact; what was is an error until it is written, trimmed or
 //!   the node comes back, and never anything else;
 //! - nothing suspends the pool, and every import succeeds;
+//! - what reads as an error is on the list of damage when the read returns, and after an import
+//!   before anything is read if it was on the stored list before; after a whole scrub the list has
+//!   nothing else;
 //! - when the damaged volume is destroyed, every counter is what a walk finds, and nothing excuses
 //!   one that is not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
-use weir_dataset::{DatasetError, Engine, EngineOptions, SnapshotId, Volume, VolumeSpec};
+use weir_dataset::{
+    DatasetError, Engine, EngineOptions, PoolDamage, SnapshotId, Volume, VolumeSpec,
+};
 use weir_format::Compression;
 use weir_pool::{DiskPlace, ImportOptions, PlantedBug};
 
@@ -93,6 +98,8 @@ struct Promises {
     views: BTreeMap<String, Cells>,
     tags: Tag,
     snapshots: u64,
+    /// Blocks that changed since the list of damage was stored.
+    changed: BTreeSet<(String, usize)>,
 }
 
 impl Promises {
@@ -101,6 +108,7 @@ impl Promises {
     }
 
     fn change(&mut self, view: &str, block: usize, to: Cell) {
+        self.changed.insert((view.to_owned(), block));
         self.views.get_mut(view).expect("it is there")[block].push(to);
     }
 
@@ -156,6 +164,8 @@ struct Run {
     layout: Layout,
     promises: Promises,
     lives: u64,
+    /// Blocks that the stored list of damage has and that did not change since, by view.
+    listed: BTreeSet<(String, usize)>,
 }
 
 /// Loses nodes of one pool and judges what comes of it.
@@ -165,7 +175,15 @@ struct Run {
 pub fn lose_nodes(seed: u64, bug: PlantedBug) -> Result<(), String> {
     let mut rng = Rng::new(seed).stream("lost nodes", 0);
     let layout = if rng.coin() { Layout::Single } else { Layout::Mirror };
-    let mut run = Run { seed, rng, bug, layout, promises: Promises::default(), lives: 0 };
+    let mut run = Run {
+        seed,
+        rng,
+        bug,
+        layout,
+        promises: Promises::default(),
+        lives: 0,
+        listed: BTreeSet::new(),
+    };
     run.all().map_err(|what| format!("lost nodes, seed {seed}, life {}: {what}", run.lives))
 }
 
@@ -296,6 +314,7 @@ impl Run {
         let opened = world.run_until(async {
             let engine = self.open(&world).await?;
             self.judge(&engine).await?;
+            self.store_list(&engine).await?;
             Ok::<_, String>(engine)
         });
         let engine = opened.map_err(|error| error.to_string())??;
@@ -462,12 +481,23 @@ impl Run {
 
     /// Compares every block of every view with the promises, and takes what was found for them.
     async fn judge(&mut self, engine: &Engine) -> Result<(), String> {
+        let before = engine.damage();
         for (name, cells) in &mut self.promises.views {
             let view = view(engine, name).map_err(|error| format!("{name}: {error}"))?;
             for (block, cell) in cells.iter_mut().enumerate() {
                 let mut bytes = [0; BLOCK_BYTES];
                 let read = view.read((block * BLOCK_BYTES) as u64, &mut bytes).await;
                 let found = read.map(|()| tag_of_block(&bytes)).map_err(|error| error.kind());
+                if found.is_err() {
+                    let at = (name.clone(), block);
+                    let stored = self.listed.contains(&at) && !self.promises.changed.contains(&at);
+                    if stored && !lists(&before, name, block) {
+                        return Err(format!("{name} block {block} left the list, and is lost"));
+                    }
+                    if !lists(&engine.damage(), name, block) {
+                        return Err(format!("{name} block {block} is lost and not on the list"));
+                    }
+                }
                 let is = Cell::settled(cell, found)
                     .ok_or_else(|| format!("{name} block {block}: {found:?} of {cell:?}"))?;
                 *cell = vec![is];
@@ -476,15 +506,39 @@ impl Run {
         counts(engine).await
     }
 
+    /// Has the list of damage stored, and remembers what is on it.
+    async fn store_list(&mut self, engine: &Engine) -> Result<(), String> {
+        engine.sync().await.map_err(|error| format!("sync: {error}"))?;
+        let damage = engine.damage();
+        let views = self.promises.views.keys();
+        let blocks = views.flat_map(|view| (0..BLOCKS).map(|block| (view.clone(), block)));
+        self.listed = blocks.filter(|(view, block)| lists(&damage, view, *block)).collect();
+        self.promises.changed.clear();
+        Ok(())
+    }
+
+    /// After a whole scrub: the list has what reads as an error, and nothing else.
+    async fn judge_list(&mut self, engine: &Engine) -> Result<(), String> {
+        self.judge(engine).await?;
+        let damage = engine.damage();
+        for name in self.promises.views.keys() {
+            let view = view(engine, name).map_err(|error| format!("{name}: {error}"))?;
+            for block in (0..BLOCKS).filter(|block| lists(&damage, name, *block)) {
+                let mut bytes = [0; BLOCK_BYTES];
+                if view.read((block * BLOCK_BYTES) as u64, &mut bytes).await.is_ok() {
+                    return Err(format!("{name} block {block} is whole and on the list"));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Judges, destroys the victim, and expects all of its space back.
     fn end(&mut self, images: Vec<MediaImage>) -> Result<(), String> {
         let world = self.world(images);
         let ended = world.run_until(async {
             let engine = self.open(&world).await?;
             self.judge(&engine).await?;
-            let destroyed = engine.destroy_volume(VICTIM, true).await;
-            destroyed.map_err(|error| format!("destroy: {error}"))?;
-            self.promises.views.retain(|name, _| name == OTHER);
             let (committer, timer) = (Arc::clone(&engine), world.executor().clone());
             let run = world
                 .executor()
@@ -493,6 +547,12 @@ impl Run {
             let scans = world
                 .executor()
                 .spawn("scans", async move { scanner.run_scans(|time| timer.sleep(time)).await });
+            engine.scrub_start().map_err(|error| format!("scrub: {error}"))?;
+            world.executor().sleep(SETTLED_AFTER).await;
+            self.judge_list(&engine).await?;
+            let destroyed = engine.destroy_volume(VICTIM, true).await;
+            destroyed.map_err(|error| format!("destroy: {error}"))?;
+            self.promises.views.retain(|name, _| name == OTHER);
             world.executor().sleep(SETTLED_AFTER).await;
             engine.stop();
             run.await.map_err(|error| format!("the committer gave up: {error}"))?;
@@ -504,6 +564,17 @@ impl Run {
         });
         ended.map_err(|error| error.to_string())?
     }
+}
+
+/// Whether the list of damage has a block of a volume or snapshot.
+fn lists(damage: &PoolDamage, view: &str, block: usize) -> bool {
+    let (volume, snapshot) = view.split_once('@').map_or((view, None), |(v, s)| (v, Some(s)));
+    let offset = (block * BLOCK_BYTES) as u64;
+    damage.data.iter().any(|data| {
+        let range = data.offset_bytes..data.offset_bytes + data.len_bytes;
+        let has = snapshot.map_or(data.in_volume, |own| data.snapshots.iter().any(|s| s == own));
+        data.volume == volume && range.contains(&offset) && has
+    })
 }
 
 /// The tag of the write that a block is of, whole.
