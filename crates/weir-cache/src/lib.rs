@@ -114,6 +114,12 @@ impl BlockCache {
         self.nodes.set_entries(Half::entries_in(nodes));
     }
 
+    /// Forgets everything; for tests that have what is on disk read again.
+    pub fn clear(&self) {
+        self.data.entries.clear();
+        self.nodes.entries.clear();
+    }
+
     fn half(&self, class: CacheClass) -> &Half {
         match class {
             CacheClass::Data => &self.data,

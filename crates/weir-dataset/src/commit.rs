@@ -21,7 +21,7 @@ use weir_base::{BLOCK_BYTES, DatasetId, Txg};
 use weir_format::{BlockPtr, DamagedRange, DatasetKind, DatasetRecord, PoolRecord, TreeRoot};
 use weir_pool::{
     Change, CommitInput, Delta, Past, PlantedBug, PoolError, Roots, Tree, TreeHome, WriteOut,
-    write_directory_block,
+    filled, write_directory_block,
 };
 
 use crate::clone_range::RangeClone;
@@ -116,14 +116,21 @@ impl Engine {
     /// The pool is suspended by the failure.
     pub async fn commit(&self) -> Result<(), DatasetError> {
         let _committer = self.core.committer.lock().await;
-        self.core.pool.check_alive()?;
-        let Some(cut) = self.freeze() else { return Ok(()) };
-        let done = self.commit_frozen(cut).await;
-        done.map_err(|error| {
-            let error = self.core.pool.poison(&error);
-            self.core.announce_poison();
-            error.into()
-        })
+        loop {
+            self.core.pool.check_alive()?;
+            let Some(cut) = self.freeze() else { return Ok(()) };
+            let all = cut.all;
+            self.commit_frozen(cut).await.map_err(|error| {
+                let error = self.core.pool.poison(&error);
+                self.core.announce_poison();
+                error
+            })?;
+            if all || !self.core.pool.roots_are_damaged() {
+                return Ok(());
+            }
+            // Some of the pool's own trees cannot be read: RAM has it, and a crash would lose it.
+            self.core.want(self.core.open_txg());
+        }
     }
 
     /// Closes the open txg and opens the next one.
@@ -302,6 +309,10 @@ impl Engine {
         let tree = Tree::new(pool, root);
         let height = TreeRoot::height_for(next_dataset).max(root.height);
         let (root, _) = tree.grow(out, TreeHome::Root, height).await?;
+        if all {
+            // Also in the place of what cannot be read.
+            changes = filled(changes, root.blocks(), &[]);
+        }
         let (tree, past) = (Tree::new(pool, root), Past::default());
         let (datasets, _) = tree.apply(out, TreeHome::Root, &past, &changes).await?;
         Ok(CommitInput { datasets, next_dataset, all })

@@ -11,8 +11,9 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use weir_base::VsegId;
 use weir_format::layout::PACK_BYTES;
-use weir_format::{BlockPtr, DatasetRecord};
+use weir_format::{BlockPtr, DatasetRecord, TreeRoot};
 use weir_pool::{Delta, DiskPlace, Held, PoolError, Tree};
 
 use crate::engine::Engine;
@@ -57,6 +58,25 @@ impl Volume {
             return Ok(None);
         }
         self.core.pool.disk_place(&ptr).await.map(Some)
+    }
+
+    /// Segments that a read of a record of the committed tree needs: those that the pointers on the
+    /// way name, and those that hold what they lead to. For tests.
+    ///
+    /// # Errors
+    /// As of a read.
+    pub async fn segments_behind(&self, record: u64) -> Result<Vec<VsegId>, PoolError> {
+        let root = self.state.lock().record.root;
+        let tree = Tree::new(&self.core.pool, root);
+        let mut segments = Vec::new();
+        for level in 0..=root.height {
+            let index = record / TreeRoot::capacity(level);
+            let ptr = tree.pointer_at(level, index).await?;
+            if !ptr.is_hole() {
+                segments.extend([ptr.vseg, self.core.pool.segment_of(&ptr).await?]);
+            }
+        }
+        Ok(segments)
     }
 }
 

@@ -4,8 +4,8 @@
 //!
 //! Invariants:
 //! - what a changed tree leads to no more is freed, if nothing of the past holds it;
-//! - in the tree of a dataset a node that cannot be read is kept, and markers that name it take its
-//!   place; what is the pool's own must be readable.
+//! - a node that cannot be read is kept, and markers that name it take its place; of the pool's own
+//!   trees all is then written anew from what RAM has.
 
 use std::pin::Pin;
 
@@ -143,10 +143,10 @@ impl Apply<'_, '_, '_> {
         Ok(())
     }
 
-    /// Goes on where something to be changed cannot be read; what is the pool's own must be.
+    /// Goes on where something to be changed cannot be read.
     fn note_lost(&self, error: PoolError) -> Result<(), PoolError> {
         let fails = self.tree.pool.bug == PlantedBug::DamageFailsCommit;
-        if self.home == TreeHome::Root || fails { Err(error) } else { self.note_leak(error) }
+        if fails { Err(error) } else { self.note_leak(error) }
     }
 
     /// Goes on where something that is to be freed cannot be read: it stays counted as live.
@@ -156,6 +156,9 @@ impl Apply<'_, '_, '_> {
         }
         tracing::error!(%error, "what is below a damaged node stays as it is");
         self.tree.pool.note_lost_node(self.out.txg);
+        if self.home == TreeHome::Root {
+            self.tree.pool.want_new_roots();
+        }
         Ok(())
     }
 

@@ -99,9 +99,54 @@ impl LeafRun {
     }
 }
 
+/// These changes, and holes in all gaps between them up to `end`: what they make of a tree does not
+/// depend on what it was. Gaps in `kept`, ascending ranges, stay.
+pub fn filled(changes: Vec<Change>, end: u64, kept: &[Range<u64>]) -> Vec<Change> {
+    let mut all = Vec::with_capacity(changes.len());
+    let mut next = 0;
+    let fill = |all: &mut Vec<Change>, gap: Range<u64>| {
+        let mut from = gap.start;
+        for keep in kept.iter().filter(|keep| keep.start < gap.end && keep.end > gap.start) {
+            if from < keep.start {
+                all.push(Change::hole(from..keep.start));
+            }
+            from = from.max(keep.end);
+        }
+        if from < gap.end {
+            all.push(Change::hole(from..gap.end));
+        }
+    };
+    for change in changes {
+        fill(&mut all, next..change.start);
+        next = change.end();
+        all.push(change);
+    }
+    fill(&mut all, next..end);
+    all
+}
+
 /// The changes that touch `base .. base + len`.
 pub(crate) fn within(changes: &[Change], base: u64, len: u64) -> &[Change] {
     let first = changes.partition_point(|change| change.end() <= base);
     let end = changes.partition_point(|change| change.start < base + len);
     &changes[first..end.max(first)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_become_holes_but_for_those_that_are_kept() {
+        let one = |at| Change::one(at, BlockPtr::HOLE);
+        let holes = |ranges: &[Range<u64>]| -> Vec<Change> {
+            ranges.iter().cloned().map(Change::hole).collect()
+        };
+        let of = |changes, kept: &[Range<u64>]| -> Vec<Change> { filled(changes, 10, kept) };
+        let all = std::slice::from_ref(&(0..10));
+        assert_eq!(of(vec![], &[]), holes(all));
+        assert_eq!(of(vec![one(0), one(3), one(9)], &[]), holes(&[0..1, 1..3, 3..4, 4..9, 9..10]));
+        assert_eq!(of(vec![one(3)], &[0..2, 5..6, 8..12]), holes(&[2..3, 3..4, 4..5, 6..8]));
+        assert_eq!(of(vec![], all), []);
+    }
 }

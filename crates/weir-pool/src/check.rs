@@ -6,7 +6,8 @@
 //! Invariants:
 //! - nothing is changed. Every check walks every tree, with no write-out under way;
 //! - what is below a node that cannot be read is left out. Then, and as long as a pool that was
-//!   damaged was not recounted, a counter may be too high; one that is too low is always wrong.
+//!   damaged was not recounted, a counter may be too high; one that is too low is always wrong;
+//! - of segments whose entries were lost there is no counter and no place: that is told elsewhere.
 
 use std::collections::BTreeMap;
 
@@ -100,7 +101,14 @@ impl Pool {
         }
         let differs = |counted, found| counted < found || (counted > found && !may_exceed);
         let differ = sums.into_iter().filter(|(_, (counted, found))| differs(*counted, *found));
+        let differ = differ.filter(|(vseg, _)| !self.segments.is_lost(*vseg));
         Ok(differ.map(|(vseg, (counted, found))| (vseg, counted, found)).collect())
+    }
+
+    /// Whether the entry of the segment that a pointer names, or that holds its block, was lost.
+    fn is_in_lost_segment(&self, ptr: &BlockPtr) -> bool {
+        let host = self.segments.host_of(ptr).ok().flatten();
+        self.segments.is_lost(ptr.vseg) || host.is_some_and(|host| self.segments.is_lost(host))
     }
 
     /// Segments of which blocks were shared.
@@ -145,6 +153,7 @@ impl Pool {
         let mut unread = Vec::new();
         let mut visit = |ptr: BlockPtr| match self.segments.locate(&ptr) {
             Ok(Some(place)) => placed.push((place.vdev, place.at, ptr)),
+            Ok(None) if self.is_in_lost_segment(&ptr) => {}
             Ok(None) => nowhere = Some(ptr),
             Err(_) => unread.push(ptr),
         };
@@ -153,6 +162,7 @@ impl Pool {
         for ptr in unread {
             match self.translated(|segments| segments.locate(&ptr)).await? {
                 Some(place) => placed.push((place.vdev, place.at, ptr)),
+                None if self.is_in_lost_segment(&ptr) => {}
                 None => nowhere = Some(ptr),
             }
         }

@@ -18,7 +18,7 @@ use weir_format::{
     STALE_LEGS_MAX, SegmentClass, SegmentEntry, SegmentState, StaleLeg, TreeRoot, Uberblock,
 };
 
-use crate::change::Change;
+use crate::change::{Change, filled};
 use crate::error::PoolError;
 use crate::labels::write_uberblock;
 use crate::pack::{CompressHistory, RawRecord};
@@ -76,7 +76,21 @@ impl Pool {
         let half_dead = live < room / 2;
         (count >= ROOT_SEGMENTS_MAX && half_dead)
             || roots.iter().any(|(_, entry)| leaving(entry))
-            || self.roots_are_damaged.load(Ordering::Acquire)
+            || self.roots_are_damaged()
+    }
+
+    /// Asks the next commit to rewrite all of the pool's own trees: some of it cannot be read, or
+    /// only from its second copy.
+    pub(crate) fn want_new_roots(&self) {
+        if self.bug != PlantedBug::LostRootStays {
+            self.roots_are_damaged.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether something of the pool's own trees was met that cannot be read, or only from its
+    /// second copy, and no commit rewrote them since.
+    pub fn roots_are_damaged(&self) -> bool {
+        self.roots_are_damaged.load(Ordering::Acquire)
     }
 
     /// Commits the txg of `out`, whose data was [`WriteOut::finish`]ed.
@@ -103,15 +117,18 @@ impl Pool {
         let before = *self.committed.lock();
         assert_eq!(txg, before.txg.next(), "txgs are committed one after another");
         let all = input.all;
-        if all {
-            self.roots_are_damaged.store(false, Ordering::Release);
-        }
         self.segments.forget_emptied();
         let (remaps, stored) =
             self.write_tables::<RemapTable>(&mut out, before.remaps, all).await?;
         let (references, counts) =
             self.write_tables::<ReferenceTable>(&mut out, before.references, all).await?;
         let segments = self.write_segment_table(&mut out, before.segments, all).await?;
+        if all {
+            self.segments.settle_roots(&out.of_roots, txg);
+            if self.roots_are_damaged.swap(false, Ordering::AcqRel) {
+                self.want_recount();
+            }
+        }
         let trees = Trees { segments, remaps, references };
         let (bytes, copies) = self.write_bootstrap(&mut out, trees, input).await?;
         out.wait_writes().await?;
@@ -225,8 +242,11 @@ impl Pool {
             (tables.take_changed(all), tables.take_lost_parts())
         };
         let root = self.without(out, root, &lost).await?;
-        let Some(last) = vsegs.last() else { return Ok((root, Vec::new())) };
-        let height = TreeRoot::height_for(last.0 + 1).max(root.height);
+        if vsegs.is_empty() && !all {
+            return Ok((root, Vec::new()));
+        }
+        let blocks = vsegs.last().map_or(1, |last| last.0 + 1);
+        let height = TreeRoot::height_for(blocks).max(root.height);
         let root = Tree::new(self, root).grow(out, TreeHome::Root, height).await?.0;
         let mut changes = Vec::with_capacity(vsegs.len());
         let mut stored = Vec::new();
@@ -235,13 +255,23 @@ impl Pool {
                 Ok(Some(table)) => out.write_bytes(&table.encode(vseg)).await?,
                 Ok(None) => BlockPtr::HOLE,
                 // One that did not change, and that cannot be read to be rewritten, stays.
-                Err(error) if error.kind() == ErrorKind::Data => continue,
+                Err(error) if error.kind() == ErrorKind::Data => {
+                    let ptr = T::of(&mut self.segments.inner.lock()).stored_at(vseg);
+                    if let Some(ptr) = ptr {
+                        out.keep_root(&ptr);
+                        changes.push(Change::one(vseg.0, ptr));
+                    }
+                    continue;
+                }
                 Err(error) => return Err(error),
             };
             if !ptr.is_hole() {
                 stored.push((vseg, ptr));
             }
             changes.push(Change::one(vseg.0, ptr));
+        }
+        if all {
+            changes = filled(changes, root.blocks(), &[]);
         }
         let (root, _) =
             Tree::new(self, root).apply(out, TreeHome::Root, &Past::default(), &changes).await?;
@@ -278,6 +308,9 @@ impl Pool {
                 None => BlockPtr::HOLE,
             };
             changes.push(Change::one(start, ptr));
+        }
+        if all {
+            changes = filled(changes, root.blocks(), &self.segments.lost_blocks());
         }
         let (root, _) =
             Tree::new(self, root).apply(out, TreeHome::Root, &Past::default(), &changes).await?;

@@ -65,7 +65,7 @@ mod vdev;
 mod vdevs;
 mod write_out;
 
-pub use change::{Becomes, Change, LeafRun};
+pub use change::{Becomes, Change, LeafRun, filled};
 pub use check::WrongCount;
 pub use cleanings::{Cleaned, CleanerStatus};
 pub use commit::{CommitInput, write_directory_block};

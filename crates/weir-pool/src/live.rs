@@ -505,6 +505,7 @@ impl Pool {
                     break;
                 }
                 level -= 1;
+                here.retain(|(ptr, _)| !ptr.is_damaged());
                 here = self.children(&here, &mut sets).await?;
             }
         }

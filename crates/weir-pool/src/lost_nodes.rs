@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use weir_base::hash::HashMap;
-use weir_base::{ErrorKind, Txg};
+use weir_base::{ErrorKind, Txg, VsegId};
 use weir_device::{Block, BlockMut};
 use weir_format::{BlockPtr, FormatError, NODE_FANOUT, NODE_SHIFT, PtrKind, set_node_pointer};
 
@@ -106,7 +106,9 @@ impl Pool {
     /// The next commit stores it; the caller lets none go on meanwhile.
     pub fn clear_lost_nodes(&self, met: u64) -> bool {
         let is_wanted = self.lost_nodes.recount.load(Ordering::Acquire);
-        let is_clear = self.lost_nodes_met() == met && !is_wanted;
+        // What lost parts of the segment table lead to is counted still.
+        let is_known = self.segments.lost_blocks().is_empty() && !self.roots_are_damaged();
+        let is_clear = self.lost_nodes_met() == met && !is_wanted && is_known;
         if is_clear {
             self.lost_nodes.since.store(0, Ordering::Release);
         }
@@ -123,6 +125,15 @@ impl Pool {
         let vdev = &self.vdevs[usize::from(pinned.vdev)];
         let offset = if vdev.mirrors() { vdev.base + pinned.at } else { pinned.at };
         Ok(DiskPlace { vdev: pinned.vdev, offset, len: ptr.stored_bytes() })
+    }
+
+    /// The segment that holds a block; for tests.
+    ///
+    /// # Errors
+    /// As [`Pool::read_block`].
+    pub async fn segment_of(&self, ptr: &BlockPtr) -> Result<VsegId, PoolError> {
+        let host = self.translated(|segments| segments.host_of(ptr)).await?;
+        Ok(host.unwrap_or(ptr.vseg))
     }
 
     pub(crate) fn bad_marker(&self) -> PoolError {

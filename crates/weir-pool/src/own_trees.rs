@@ -10,12 +10,15 @@
 
 use std::ops::Range;
 
-use weir_base::ErrorKind;
-use weir_format::{BlockPtr, NODE_FANOUT, NODE_SHIFT, TreeRoot};
+use weir_base::hash::HashMap;
+use weir_base::{ErrorKind, Txg, VsegId};
+use weir_format::{BlockPtr, NODE_FANOUT, NODE_SHIFT, SegmentClass, TreeRoot};
 
 use crate::error::PoolError;
+use crate::lost_nodes::Unreadable;
 use crate::pool::Pool;
 use crate::sanity::Met;
+use crate::segments::{Segments, table_block};
 use crate::tree::Tree;
 
 /// Nodes read at the same time.
@@ -108,8 +111,9 @@ impl Tree<'_> {
         let mut whole = WholeTree::default();
         let mut here = vec![(0, ptr)];
         let mut met = Met::default();
+        let mut unreadable = Unreadable::default();
         for level in (1..=height).rev() {
-            here.retain(|(_, ptr)| !ptr.is_hole());
+            here = self.part_markers(here, level, &mut whole, &mut unreadable).await?;
             let mut below = Vec::new();
             for some in here.chunks(NODES_TOGETHER) {
                 let ptrs: Vec<BlockPtr> = some.iter().map(|(_, ptr)| *ptr).collect();
@@ -138,9 +142,62 @@ impl Tree<'_> {
             }
             here = below;
         }
-        here.retain(|(_, ptr)| !ptr.is_hole());
-        whole.blocks = here;
+        whole.blocks = self.part_markers(here, 0, &mut whole, &mut unreadable).await?;
         Ok(whole)
+    }
+
+    /// What is not a hole of this, with what markers stand for in their places; what that is cannot
+    /// be read is lost.
+    async fn part_markers(
+        &self,
+        found: Vec<(u64, BlockPtr)>,
+        level: u8,
+        whole: &mut WholeTree,
+        unreadable: &mut Unreadable,
+    ) -> Result<Vec<(u64, BlockPtr)>, PoolError> {
+        let mut there = Vec::with_capacity(found.len());
+        for (index, ptr) in found {
+            match self.resolve_known(ptr, (level, index), unreadable).await {
+                Ok(ptr) if ptr.is_hole() => {}
+                Ok(ptr) => there.push((index, ptr)),
+                Err(error) if error.kind() == ErrorKind::Data => {
+                    whole.lost.push(LostPart { level, index });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(there)
+    }
+}
+
+impl Segments {
+    /// Blocks of the stored table that are lost.
+    pub(crate) fn lost_blocks(&self) -> Vec<Range<u64>> {
+        let inner = self.inner.lock();
+        let blocks = |lost: &Range<VsegId>| table_block(lost.start)..table_block(lost.end);
+        inner.lost.iter().map(blocks).collect()
+    }
+
+    /// Lets go of all in root segments that is not among `of_roots`, after a txg that wrote all of
+    /// the pool's own trees: what was below a lost node included. What lost parts of the segment
+    /// table lead to is not known, and then everything stays.
+    pub(crate) fn settle_roots(&self, of_roots: &HashMap<VsegId, u64>, txg: Txg) {
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        if !inner.lost.is_empty() {
+            return;
+        }
+        let roots = inner.slots.iter().filter(|(_, slot)| slot.entry.class == SegmentClass::Root);
+        let excess = roots.filter_map(|(vseg, slot)| {
+            let lives = of_roots.get(vseg).copied().unwrap_or_default();
+            let excess = u64::from(slot.entry.live_bytes).saturating_sub(lives);
+            (excess > 0).then_some((*vseg, excess))
+        });
+        for (vseg, bytes) in excess.collect::<Vec<_>>() {
+            tracing::info!(vseg = vseg.0, bytes, "space below lost nodes of the pool is back");
+            inner.take_live(vseg, bytes as usize, txg);
+            inner.live_bytes = inner.live_bytes.saturating_sub(bytes);
+        }
     }
 }
 

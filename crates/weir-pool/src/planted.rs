@@ -74,6 +74,8 @@ pub enum PlantedBug {
     DamageFailsCommit,
     /// A lost node is freed when damage markers take its place.
     LostNodeFreed,
+    /// What RAM has of the pool's own trees is not written anew where they cannot be read.
+    LostRootStays,
     /// A recount takes blocks whose owners cannot be asked for dead.
     UnknownTakenForDead,
     /// A change of a part of a record joins the txg of a clone, with the rest as it was before.

@@ -182,7 +182,7 @@ impl Pool {
         let Some(second) = place.second else { return Err(error) };
         let read = vdev.read_verified(first, second, len, verify).await.map_err(|_| error)?;
         tracing::warn!(vdev = place.vdev, at = place.at, "read from its second copy");
-        self.roots_are_damaged.store(true, Ordering::Release);
+        self.want_new_roots();
         Ok(read)
     }
 

@@ -19,7 +19,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use weir_base::hash::HashMap;
 use weir_base::{Clock, Guid, VsegId};
-use weir_format::{SegmentClass, SegmentEntry, TreeRoot};
+use weir_format::{PoolPart, SegmentClass, SegmentEntry, TreeRoot};
 
 use crate::copies::Checked;
 use crate::error::PoolError;
@@ -345,7 +345,12 @@ impl Pool {
                 self.note_damage(volume, start..start.saturating_add(count), birth, version);
             }
             LiveOf::Shared(address) => self.note_shared_damage(address),
-            LiveOf::Part(part, number) => self.note_damaged_part(part, number),
+            LiveOf::Part(part, number) => {
+                self.note_damaged_part(part, number);
+                if part != PoolPart::Summary {
+                    self.want_new_roots();
+                }
+            }
         }
     }
 

@@ -115,7 +115,7 @@ pub(crate) struct Inner {
     /// Segment table blocks that changed since the last commit.
     dirty_blocks: HashSet<u64>,
     next_vseg: VsegId,
-    live_bytes: u64,
+    pub(crate) live_bytes: u64,
     /// Segments whose entries are lost, ascending: what is in them cannot be found.
     pub(crate) lost: Vec<Range<VsegId>>,
     /// Places per vdev that may be those of lost segments: they are never written.
@@ -151,7 +151,7 @@ impl Inner {
     }
 
     /// Takes live bytes from a segment; its place comes back later if they were the last.
-    fn take_live(&mut self, vseg: VsegId, bytes: usize, txg: Txg) {
+    pub(crate) fn take_live(&mut self, vseg: VsegId, bytes: usize, txg: Txg) {
         let slot = self.slots.get_mut(&vseg).expect("the caller found it");
         let entry = &mut slot.entry;
         entry.live_bytes -= bytes as u32;

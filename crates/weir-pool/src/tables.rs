@@ -288,6 +288,11 @@ impl<T: Table> Tables<T> {
         }
     }
 
+    /// Where a segment's table is stored, if it is stored as it is now.
+    pub(crate) fn stored_at(&self, vseg: VsegId) -> Option<BlockPtr> {
+        self.entries.get(&vseg)?.stored
+    }
+
     /// Whether a segment has a table.
     pub(crate) fn has(&self, vseg: VsegId) -> bool {
         self.entries.contains_key(&vseg)

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use weir_base::hash::HashMap;
 use weir_base::limits::{NODE_READS_IN_FLIGHT, STREAM_WRITE_BYTES, STREAM_WRITES_IN_FLIGHT};
 use weir_base::{ErrorKind, Txg, VsegId};
 use weir_cache::CacheClass;
@@ -164,6 +165,8 @@ pub struct WriteOut<'a> {
     summaries: Vec<(VsegId, SummaryPlace)>,
     /// Nodes that this txg wrote and goes on to change.
     kept: Vec<(BlockPtr, Block)>,
+    /// Bytes of the pool's own trees that this txg wrote or keeps, by root segment.
+    pub(crate) of_roots: HashMap<VsegId, u64>,
     /// Replaced pointers whose remap or reference tables are not in RAM.
     unread_frees: Vec<BlockPtr>,
     /// Bytes of rows written so far, padding included, copies and parity not.
@@ -190,6 +193,7 @@ impl Pool {
             packer: None,
             summaries: Vec::new(),
             kept: Vec::new(),
+            of_roots: HashMap::default(),
             unread_frees: Vec::new(),
             written_bytes: 0,
             waited: Duration::ZERO,
@@ -241,7 +245,11 @@ impl WriteOut<'_> {
                 checksum,
             });
         }
-        self.pool.segments.add_live(vseg, usize::from(stored_units) * PACK_BYTES);
+        let bytes = usize::from(stored_units) * PACK_BYTES;
+        self.pool.segments.add_live(vseg, bytes);
+        if class == SegmentClass::Root {
+            *self.of_roots.entry(vseg).or_default() += bytes as u64;
+        }
         let (record, shared) = (raw.size(), false);
         let ptr = BlockPtr {
             kind,
@@ -269,6 +277,11 @@ impl WriteOut<'_> {
             tracing::error!(?ptr, txg = self.txg.0, "a pointer from the future is not freed");
             return;
         }
+        if ptr.birth == self.txg
+            && let Some(bytes) = self.of_roots.get_mut(&ptr.vseg)
+        {
+            *bytes = bytes.saturating_sub(ptr.stored_bytes() as u64);
+        }
         let freed = self.pool.segments.free(ptr, self.txg);
         if freed.is_err() {
             self.unread_frees.push(*ptr);
@@ -293,6 +306,15 @@ impl WriteOut<'_> {
     /// is in no place where it could be read, and the cache may evict it.
     pub(crate) fn keep(&mut self, ptr: BlockPtr, node: Block) {
         self.kept.push((ptr, node));
+    }
+
+    /// Counts a block of the pool's own trees once more, of which the pointer is put in its place
+    /// again: what was there is freed.
+    pub(crate) fn keep_root(&mut self, ptr: &BlockPtr) {
+        if self.pool.segments.entry(ptr.vseg).is_some() {
+            self.pool.segments.add_live(ptr.vseg, ptr.stored_bytes());
+            *self.of_roots.entry(ptr.vseg).or_default() += ptr.stored_bytes() as u64;
+        }
     }
 
     /// A node that was kept.
@@ -353,6 +375,7 @@ impl WriteOut<'_> {
         stored.resize(bytes.len().next_multiple_of(PACK_BYTES), 0);
         let Placed { vseg, offset_units, .. } = self.append(SegmentClass::Root, &stored).await?;
         self.pool.segments.add_live(vseg, stored.len());
+        *self.of_roots.entry(vseg).or_default() += stored.len() as u64;
         Ok(BlockPtr {
             kind: PtrKind::Data,
             vseg,

@@ -303,7 +303,7 @@ impl Search {
             let seed = Rng::new(cut.seed).stream("own losses", 1).next_u64();
             let images = world.cut(CutPlan::Everything);
             // Apart: what cannot be cleaned after such a loss is no violation of the scenario.
-            covered(|| own_losses::lose_and_go_on(scenario, seed, images, books)).0?;
+            covered(|| own_losses::lose_some(scenario, seed, images, books)).0?;
         }
         let before = Cut { absent: ever, ..cut.clone() };
         let last = cut.trail.len() as u64 >= GENERATIONS_MAX;

@@ -1,20 +1,26 @@
-//! Recoveries of pools that lost nodes and blocks of the directory or of the reference tables in
-//! every copy on every leg: what that costs, and that it costs nothing else.
+//! Recoveries of pools that lost nodes and blocks of their own trees (directory, segment table,
+//! remap and reference tables) in every copy on every leg, while they were closed or in use: what
+//! that costs, and that it costs nothing else.
 //!
-//! Not here: damage that the redundancy covers (scenario); segment table and remap tables, whose
-//! loss takes nodes of volumes with it.
+//! Not here: damage that the redundancy covers (scenario).
 //!
 //! Invariants:
 //! - the pool opens, takes writes and commits, over power cuts;
 //! - a block is an error or something that was written there: nothing was used again too early;
-//! - what was written and flushed after the loss is there after the next cut.
+//! - a block that needs nothing of what was lost is what it was;
+//! - what was written and flushed after the loss is there after the next cut;
+//! - nodes that are lost while the pool is in use cost nothing: RAM has what they lead to;
+//! - no counter is too low, and one is too high only where the pool says that it may be.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
-use weir_dataset::{DatasetError, Engine};
-use weir_pool::{ImportOptions, OwnPlace, OwnTree, PoolError};
+use weir_dataset::{DatasetError, Engine, LostDatasets};
+use weir_format::SEGMENT_ENTRIES_PER_BLOCK;
+use weir_pool::{ImportOptions, LostPart, LostTables, OwnPlace, OwnTree, PoolError, ScanState};
 
 use crate::books::Books;
 use crate::check::detected_or_harmless;
@@ -31,8 +37,16 @@ const WRITES: usize = 12;
 /// Commits after everything was destroyed: enough for what is dead to come back.
 const COMMITS: usize = 8;
 
+/// Looks at a scrub until it is done.
+const LOOKS_MAX: usize = 2_000;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
+const TREES: [OwnTree; 4] =
+    [OwnTree::Segments, OwnTree::Datasets, OwnTree::Remaps, OwnTree::References];
+
 /// What was written after the loss: by volume and block.
 type Written = BTreeMap<(String, usize), Tag>;
+/// What sectors held before the loss, and must hold after: by volume and block.
+type Exact = BTreeMap<(String, usize), Vec<Tag>>;
 
 /// Whether such a recovery can be tried: both legs of a mirror have the same at the same place.
 pub(crate) fn fits(scenario: &Scenario) -> bool {
@@ -40,8 +54,22 @@ pub(crate) fn fits(scenario: &Scenario) -> bool {
     plain && scenario.trouble == Trouble::None && !scenario.reshapes
 }
 
-/// Loses parts of one of the pool's own trees and goes on, over two more power cuts.
-pub(crate) fn lose_and_go_on(
+/// Loses parts of one of the pool's own trees, closed or in use, and goes on over more power cuts.
+pub(crate) fn lose_some(
+    scenario: &Scenario,
+    seed: u64,
+    images: Vec<MediaImage>,
+    books: &Books,
+) -> Result<(), String> {
+    if Rng::new(seed).stream("own trees", 1).coin() {
+        lose_in_use(scenario, seed, images, books)
+    } else {
+        lose_and_go_on(scenario, seed, images, books)
+    }
+}
+
+/// Loses parts of one of the trees of a closed pool and goes on, over two more power cuts.
+fn lose_and_go_on(
     scenario: &Scenario,
     seed: u64,
     images: Vec<MediaImage>,
@@ -49,12 +77,13 @@ pub(crate) fn lose_and_go_on(
 ) -> Result<(), String> {
     let mut rng = Rng::new(seed).stream("own trees", 0);
     let mut books = books.clone();
-    let (images, lost) = lose(scenario, seed, images, &mut rng)?;
+    let (images, lost, mut exact) = lose(scenario, seed, images, &mut rng)?;
     let told = |what: String| format!("{what}, after the loss of {lost:?}");
     let mut written = Written::new();
     let images = in_world(images, rng.next_u64(), async |world: &SimWorld| {
         let engine = open(scenario, world, seed + 1).await?;
         detected_or_harmless(&engine, &books).await?;
+        is_exact(&engine, &exact, &lost).await?;
         let (committer, timer) = (Arc::clone(&engine), world.executor().clone());
         let run = async move { committer.run(|time| timer.sleep(time)).await };
         let run = world.executor().spawn("committer", run);
@@ -72,13 +101,88 @@ pub(crate) fn lose_and_go_on(
         let engine = open(scenario, world, seed + 2).await?;
         detected_or_harmless(&engine, &books).await?;
         is_there(&engine, &written).await?;
-        destroy_all(&engine).await
+        exact.retain(|block, _| !written.contains_key(block));
+        is_exact(&engine, &exact, &lost).await?;
+        counts(&engine, &lost).await?;
+        destroy_all(&engine).await?;
+        counts(&engine, &lost).await
     });
     let images = images.map_err(told)?;
     let last = in_world(images, rng.next_u64(), async |world: &SimWorld| {
         open(scenario, world, seed + 3).await.map(drop)
     });
     last.map(drop).map_err(told)
+}
+
+/// Loses all nodes of one of the trees while the pool is in use, and the cache has none of them.
+fn lose_in_use(
+    scenario: &Scenario,
+    seed: u64,
+    images: Vec<MediaImage>,
+    books: &Books,
+) -> Result<(), String> {
+    let mut rng = Rng::new(seed).stream("own trees in use", 0);
+    let (mut books, mut written, mut exact) = (books.clone(), Written::new(), Exact::new());
+    let tree = TREES[rng.index(TREES.len())];
+    let told = |what: String| format!("{what}, after the loss of nodes of {tree:?} in use");
+    let images = in_world(images, rng.next_u64(), async |world: &SimWorld| {
+        let engine = open(scenario, world, seed).await?;
+        exact = contents(&engine, &[]).await?;
+        let places = engine.pool().own_places().await.map_err(|error| error.to_string())?;
+        let nodes = places.into_iter().filter(|place| place.tree == tree && place.level > 0);
+        scribble(world, &nodes.collect::<Vec<_>>(), &mut rng);
+        engine.pool().cache().clear();
+        let (committer, timer) = (Arc::clone(&engine), world.executor().clone());
+        let run = async move { committer.run(|time| timer.sleep(time)).await };
+        let run = world.executor().spawn("committer", run);
+        write_some(&engine, &mut books, &mut written, &mut rng).await?;
+        let is_changed = matches!(tree, OwnTree::Segments | OwnTree::Datasets);
+        if rng.coin() || !is_changed || written.is_empty() {
+            scrub(world, &engine).await?;
+        }
+        engine.sync().await.map_err(|error| format!("commit: {error}"))?;
+        engine.stop();
+        run.await.map_err(|error| format!("the committer gave up: {error}"))
+    });
+    let images = images.map_err(told)?;
+    exact.retain(|block, _| !written.contains_key(block));
+    let images = in_world(images, rng.next_u64(), async |world: &SimWorld| {
+        let engine = open(scenario, world, seed + 1).await?;
+        is_exact(&engine, &exact, &[]).await?;
+        is_there(&engine, &written).await?;
+        counts(&engine, &[]).await?;
+        let (datasets, tables) = (engine.lost_datasets(), engine.pool().lost_tables());
+        if (&datasets, &tables) != (&LostDatasets::default(), &LostTables::default()) {
+            return Err(format!("{datasets:?} and {tables:?} are lost, and RAM had them"));
+        }
+        destroy_all(&engine).await?;
+        counts(&engine, &[]).await
+    });
+    let images = images.map_err(told)?;
+    let last = in_world(images, rng.next_u64(), async |world: &SimWorld| {
+        counts(&*open(scenario, world, seed + 2).await?, &[]).await
+    });
+    last.map(drop).map_err(told)
+}
+
+/// Looks at everything on the disks.
+async fn scrub(world: &SimWorld, engine: &Arc<Engine>) -> Result<(), String> {
+    match engine.scrub_start() {
+        Err(error) if error.kind() == ErrorKind::Busy => return Ok(()),
+        started => drop(started.map_err(|error| format!("scrub: {error}"))?),
+    }
+    let (scanner, timer) = (Arc::clone(engine), world.executor().clone());
+    let run = async move { scanner.run_scans(|time| timer.sleep(time)).await };
+    let run = world.executor().spawn("scans", run);
+    for _ in 0..LOOKS_MAX {
+        world.executor().sleep(BETWEEN_LOOKS).await;
+        let ends = |scan: weir_pool::ScanStatus| scan.state == ScanState::Finished;
+        if engine.pool().scan_status().is_some_and(ends) {
+            break;
+        }
+    }
+    engine.stop();
+    run.await.map_err(|error| format!("the scans gave up: {error}"))
 }
 
 /// Runs something on these disks, and cuts the power with nothing of what was not flushed kept.
@@ -108,19 +212,18 @@ async fn open(scenario: &Scenario, world: &SimWorld, opening: u64) -> Result<Arc
     Ok(engine)
 }
 
-/// Damages a few places of one tree, or all of a level.
+/// Damages a few places of one tree, or all of a level; what needs none of that.
 fn lose(
     scenario: &Scenario,
     seed: u64,
     images: Vec<MediaImage>,
     rng: &mut Rng,
-) -> Result<(Vec<MediaImage>, Vec<OwnPlace>), String> {
-    let mut lost = Vec::new();
+) -> Result<(Vec<MediaImage>, Vec<OwnPlace>, Exact), String> {
+    let (mut lost, mut exact) = (Vec::new(), Exact::new());
     let images = in_world(images, rng.next_u64(), async |world: &SimWorld| {
         let engine = open(scenario, world, seed).await?;
         let mut places = engine.pool().own_places().await.map_err(|error| error.to_string())?;
-        let trees = [OwnTree::Datasets, OwnTree::References];
-        let tree = trees[rng.index(trees.len())];
+        let tree = TREES[rng.index(TREES.len())];
         places.retain(|place| place.tree == tree);
         rng.shuffle(&mut places);
         let few = 1 + rng.index(3);
@@ -131,17 +234,101 @@ fn lose(
             places.truncate(few);
         }
         lost = places;
+        exact = contents(&engine, &lost).await?;
         Ok(())
     })?;
     let world = SimWorld::from_media(rng.next_u64(), images);
-    for place in &lost {
+    scribble(&world, &lost, rng);
+    Ok((world.cut(CutPlan::Everything), lost, exact))
+}
+
+fn scribble(world: &SimWorld, places: &[OwnPlace], rng: &mut Rng) {
+    for place in places {
         for offset in [Some(place.offset), place.second].into_iter().flatten() {
             for disk in world.disks() {
                 disk.scribble(offset..offset + place.len as u64, rng.next_u64());
             }
         }
     }
-    Ok((world.cut(CutPlan::Everything), lost))
+}
+
+/// Segments that are described by what is lost of the segment table or of the remap tables.
+fn described(lost: &[OwnPlace]) -> Vec<Range<u64>> {
+    let of = |place: &OwnPlace| {
+        let blocks = LostPart { level: place.level, index: place.index }.blocks();
+        let each = match place.tree {
+            OwnTree::Segments => SEGMENT_ENTRIES_PER_BLOCK as u64,
+            OwnTree::Remaps => 1,
+            OwnTree::Datasets | OwnTree::References => return None,
+        };
+        Some(blocks.start.saturating_mul(each)..blocks.end.saturating_mul(each))
+    };
+    lost.iter().filter_map(of).collect()
+}
+
+/// What every block holds that can be read without what is about to be lost.
+async fn contents(engine: &Engine, lost: &[OwnPlace]) -> Result<Exact, String> {
+    let (described, mut exact) = (described(lost), Exact::new());
+    for volume in engine.volumes() {
+        let info = volume.info();
+        for block in 0..info.size_bytes as usize / BLOCK_BYTES {
+            let record = (block * BLOCK_BYTES / info.record_size.bytes()) as u64;
+            let needs = volume.segments_behind(record).await;
+            let needs = needs.map_err(|error| format!("lookup: {error}"))?;
+            if needs.iter().any(|vseg| described.iter().any(|range| range.contains(&vseg.0))) {
+                continue;
+            }
+            let mut bytes = [0; BLOCK_BYTES];
+            let read = volume.read((block * BLOCK_BYTES) as u64, &mut bytes).await;
+            read.map_err(|error| format!("read before the loss: {error}"))?;
+            exact.insert((info.name.clone(), block), tags_of(&bytes));
+        }
+    }
+    Ok(exact)
+}
+
+/// Whether every block is what it was; a volume may be gone if some of the directory is lost.
+async fn is_exact(engine: &Engine, exact: &Exact, lost: &[OwnPlace]) -> Result<(), String> {
+    let may_be_gone = lost.iter().any(|place| place.tree == OwnTree::Datasets);
+    for ((name, block), tags) in exact {
+        let volume = match engine.volume(name) {
+            Err(_) if may_be_gone => continue,
+            found => found.map_err(|error| format!("{name}: {error}"))?,
+        };
+        let mut bytes = [0; BLOCK_BYTES];
+        let read = volume.read((block * BLOCK_BYTES) as u64, &mut bytes).await;
+        read.map_err(|error| format!("{name} block {block} needs nothing lost: {error}"))?;
+        if tags_of(&bytes) != *tags {
+            return Err(format!("{name} block {block} is not what it was"));
+        }
+    }
+    Ok(())
+}
+
+/// Compares counters with a walk, as far as that can read what it needs.
+async fn counts(engine: &Engine, lost: &[OwnPlace]) -> Result<(), String> {
+    fn found<T: Default>(done: Result<T, DatasetError>) -> Result<T, String> {
+        match done {
+            Err(error) if error.kind() == ErrorKind::Data => Ok(T::default()),
+            done => done.map_err(|error| format!("walk: {error}")),
+        }
+    }
+    if let Some(wrong) = found(engine.check_live_bytes().await)?.first() {
+        return Err(format!("live bytes {wrong:?}"));
+    }
+    if let Some(wrong) = found(engine.check_references().await)?.first() {
+        return Err(format!("{wrong:?}"));
+    }
+    // What a lost snapshot says of its volume's space is there again after a recount.
+    let are_whole = lost.iter().all(|place| place.tree != OwnTree::Datasets);
+    let accounts = found(engine.check_accounts().await)?;
+    if let Some(wrong) = accounts.first().filter(|_| are_whole) {
+        return Err(format!("{wrong:?}"));
+    }
+    match found(engine.check_places().await)? {
+        Some(places) => Err(format!("{places:?}")),
+        None => Ok(()),
+    }
 }
 
 /// Whether an error is one that a client may get after a loss.

@@ -245,6 +245,10 @@ impl Scenario {
             scenario.room = Room::Tight;
             scenario.trouble = Trouble::Fault(Fault::LostWrite);
         }
+        if bug == PlantedBug::LostRootStays {
+            scenario.layout = [Layout::Mirror, Layout::Single][seed as usize % 2];
+            scenario.trouble = Trouble::None;
+        }
         scenario.reshapes = matches!(bug, PlantedBug::VdevLeavesEarly | PlantedBug::LogMovesEarly);
         if scenario.reshapes {
             scenario.trouble = Trouble::None;

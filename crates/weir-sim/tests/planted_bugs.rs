@@ -52,6 +52,17 @@ const OLD: Effort = Effort {
     old_per_million: 1_000_000,
 };
 
+/// Losses of the pool's own trees, after every cut.
+const OWN: Effort = Effort {
+    steps_per_million: 2_000,
+    plans_per_step: 1,
+    nested_per_million: 0,
+    go_on_per_million: 0,
+    absent_per_million: 0,
+    own_losses_per_million: 1_000_000,
+    old_per_million: 0,
+};
+
 /// Runs that are not cut, for what is wrong before any crash: many of them take little time.
 const RUNS: Effort = Effort {
     steps_per_million: 0,
@@ -143,6 +154,11 @@ fn an_old_copy_of_a_leg_that_is_trusted_is_noticed() {
 }
 
 #[test]
+fn a_lost_tree_of_the_pool_that_is_not_written_anew_is_noticed() {
+    is_noticed_with(PlantedBug::LostRootStays, 20, OWN);
+}
+
+#[test]
 fn an_opening_that_writes_before_it_is_the_newest_is_noticed() {
     is_noticed_with(PlantedBug::OpensUnclaimed, 20, OPENINGS);
 }
@@ -171,6 +187,7 @@ fn without_a_planted_bug_nothing_is_noticed() {
     assert_eq!(first_violation(PlantedBug::None, 20, LEGS), None);
     assert_eq!(first_violation(PlantedBug::None, 2, OPENINGS), None);
     assert_eq!(first_violation(PlantedBug::None, 6, OLD), None);
+    assert_eq!(first_violation(PlantedBug::None, 20, OWN), None);
 }
 
 #[test]

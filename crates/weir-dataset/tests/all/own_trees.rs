@@ -6,15 +6,16 @@
 //! Invariants: a block that can be read is what was written last; a pool opens, takes writes and
 //! destroys volumes whatever of these trees is lost.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::common::{as_devices, import, now, options};
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
-use weir_dataset::{Engine, PropertyChange, PropertyTarget, SnapshotId, Volume};
+use weir_dataset::{Engine, LostDatasets, PropertyChange, PropertyTarget, SnapshotId, Volume};
 use weir_device::MemoryDevice;
 use weir_format::{VdevKind, VdevRole};
-use weir_pool::{CreateOptions, OwnPlace, OwnTree, VdevSpec};
+use weir_pool::{CreateOptions, LostTables, OwnPlace, OwnTree, ScanState, VdevSpec};
 
 const MEMORY_BYTES: u64 = 4 << 20;
 const DISK_BYTES: usize = 64 << 20;
@@ -316,6 +317,74 @@ fn lost_directory_costs_the_datasets_in_it_and_is_told() {
     bench.go_on();
     assert_eq!(bench.engine.lost_datasets().numbers, lost, "remembered over crashes");
     bench.destroy_all();
+}
+
+/// Runs scans until nothing is left of the damage.
+fn mend(engine: &Engine) {
+    let looks = Cell::new(0);
+    now(engine.run_scans(|_| {
+        looks.set(looks.get() + 1);
+        let scrubs = engine.pool().scan_status().is_some_and(|s| s.state == ScanState::Running);
+        if looks.get() > 5000 || !(scrubs || engine.pool().damaged_since().is_some()) {
+            engine.stop();
+        }
+        std::future::ready(())
+    }))
+    .unwrap();
+    assert_eq!(engine.pool().damaged_since(), None);
+}
+
+fn assert_nothing_is_lost(engine: &Engine) {
+    assert_eq!(engine.lost_datasets(), LostDatasets::default());
+    assert_eq!(engine.pool().lost_tables(), LostTables::default());
+    assert_eq!(now(engine.check_live_bytes()).unwrap(), []);
+    assert_eq!(now(engine.check_references()).unwrap(), []);
+    assert_eq!(now(engine.check_places()).unwrap(), None);
+}
+
+/// The first commit that had to read a lost node suspended the pool, though RAM has all that the
+/// node leads to.
+#[test]
+fn nodes_lost_while_the_pool_runs_are_written_anew() {
+    for tree in [OwnTree::Segments, OwnTree::Datasets, OwnTree::Remaps, OwnTree::References] {
+        let mut bench = Bench::new();
+        let places = places_of(&bench.engine, |place| place.tree == tree && place.level > 0);
+        assert!(!places.is_empty());
+        damage(&bench.disk, &places);
+        bench.engine.pool().cache().clear();
+        for at in 0..BLOCKS {
+            // New contents, and one that `b` has already: tables change, and some go.
+            let content = if at == 7 { bench.volumes["b"][100] } else { bench.next };
+            bench.write("a", at, content);
+        }
+        now(bench.engine.sync()).unwrap();
+        assert!(bench.engine.pool().damaged_since().is_some(), "{tree:?}: a commit met it");
+        bench.crash();
+        assert_eq!(bench.unreadable(), 0, "{tree:?}");
+        mend(&bench.engine);
+        assert_nothing_is_lost(&bench.engine);
+        bench.crash();
+        assert_nothing_is_lost(&bench.engine);
+        bench.go_on();
+        bench.destroy_all();
+    }
+}
+
+/// A scrub told of lost records of the directory, and left them to be lost with the next restart.
+#[test]
+fn scrub_lets_what_memory_has_of_a_lost_tree_be_written_anew() {
+    for tree in [OwnTree::Segments, OwnTree::Datasets] {
+        let mut bench = Bench::new();
+        let places = places_of(&bench.engine, |place| place.tree == tree);
+        damage(&bench.disk, &places);
+        bench.engine.pool().cache().clear();
+        bench.engine.scrub_start().unwrap();
+        mend(&bench.engine);
+        bench.crash();
+        assert_nothing_is_lost(&bench.engine);
+        assert_eq!(bench.unreadable(), 0, "{tree:?}");
+        bench.go_on();
+    }
 }
 
 /// One bad sector costs nothing: whatever is in root segments is there twice.
