@@ -251,6 +251,8 @@ pub enum Error {
         path: PathBuf,
         /// Why not.
         why: String,
+        /// The command that mends it.
+        mend: String,
     },
     /// A server cannot be reached.
     #[error("cannot reach weir at {address}: {source}")]
@@ -349,10 +351,9 @@ impl Error {
 
     /// What to do, where it is more than the kind's usual advice.
     fn action(&self) -> Option<Cow<'static, str>> {
-        if let Self::Directory { path, .. } = self {
-            let path = path.display();
+        if let Self::Directory { mend, .. } = self {
             return Some(Cow::Owned(format!(
-                "chmod go-w {path}, or remove it; or listen elsewhere: weir serve --api unix:PATH"
+                "{mend}; or listen in another directory: weir serve --api unix:PATH"
             )));
         }
         if let Self::Private(error) = self {

@@ -64,9 +64,6 @@ pub const PEER_STRANGERS_OF_ONE_MAX: usize = 8;
 /// The log tells of strangers on the port for peers so often at most; the rest are counted.
 pub const STRANGERS_TOLD_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Connections the kernel queues before it refuses more.
-pub const ACCEPT_QUEUE: i32 = 128;
-
 /// How long a stopping server lets calls finish.
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 

@@ -1,28 +1,23 @@
 //! Sockets the management interface listens on.
 //!
-//! Not here: what is served on them (`server`).
+//! Not here: what is served on them (`server`), the file of a unix socket and its directory
+//! (`weir_serve::bind_unix`).
 //!
-//! Invariants:
-//! - a unix socket is open to its owner and the group `weir`, and never to other users, not even
-//!   for a moment: it gets its group and mode before it listens;
-//! - mode and group are set on the socket that was made, by descriptor: a link that takes its place
-//!   meanwhile is not followed;
-//! - a socket file on which a process answers, or a file that is no socket, is never removed.
+//! Invariant: a unix socket is open to its owner and the group `weir`, in a directory to which no
+//! other user writes.
 
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt, MetadataExt};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use weir_serve::{ServeError, SocketFile};
 
 use crate::door::Door;
 use crate::guard::HostRule;
-use crate::limits::ACCEPT_QUEUE;
 use crate::tls::Tls;
 use crate::{Address, Error};
 
@@ -73,9 +68,9 @@ impl Listener {
     /// Listens on a unix socket for the users that `door` lets in.
     ///
     /// # Errors
-    /// As [`Self::bind`].
+    /// As [`Self::bind`]; [`Error::Directory`] where another user could put a socket in its place.
     pub fn bind_behind(path: &Path, door: Door) -> Result<Self, Error> {
-        let (listener, file) = bind_unix(path, &door)?;
+        let (listener, file) = weir_serve::bind_unix(path, door.group()).map_err(unusable)?;
         let (address, socket) =
             (Address::Unix(path.to_owned()), Socket::Unix(listener, file, door));
         Ok(Self { address, socket, hosts: HostRule::Any })
@@ -120,57 +115,29 @@ fn bind_tcp(
     Ok(Listener { address, socket: Socket::Tcp(listener, tls.clone()), hosts })
 }
 
-fn bind_unix(path: &Path, door: &Door) -> Result<(UnixListener, SocketFile), Error> {
-    let failed = |source: Errno| Error::Listen {
-        address: Address::Unix(path.to_owned()).to_string(),
-        source: source.into(),
-    };
-    let name = SocketAddrUnix::new(path).map_err(failed)?;
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let fd: OwnedFd =
-        rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-            .map_err(failed)?;
-    match rustix::net::bind(&fd, &name) {
-        Err(Errno::ADDRINUSE) => {
-            remove_stale(path)?;
-            rustix::net::bind(&fd, &name).map_err(failed)?;
-        }
-        other => other.map_err(failed)?,
+/// What keeps a unix socket from being made, as this crate says it.
+fn unusable(error: ServeError) -> Error {
+    match error {
+        ServeError::InUse { address } => Error::InUse { address },
+        ServeError::NotASocket { path } => Error::NotASocket { path },
+        ServeError::Directory { path, why, mend, .. } => Error::Directory { path, why, mend },
+        ServeError::Listen { address, source } => Error::Listen { address, source },
+        other => Error::Listen { address: "unix".to_owned(), source: io::Error::other(other) },
     }
-    // A socket that is bound and does not listen yet refuses everybody.
-    let file = admit_group(path, door).map_err(failed)?;
-    rustix::net::listen(&fd, ACCEPT_QUEUE).map_err(failed)?;
-    Ok((UnixListener::from(fd), file))
 }
 
-/// Opens the socket at `path` to its owner and to the group, if there is one.
-fn admit_group(path: &Path, door: &Door) -> rustix::io::Result<SocketFile> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
-    let stat = rustix::fs::fstat(&file)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
-        return Err(Errno::NOTSOCK);
-    }
-    let mut mode = Mode::RUSR | Mode::WUSR;
-    if let Some(group) = door.group() {
-        let group = Some(Gid::from_raw(group));
-        rustix::fs::chownat(&file, "", None, group, AtFlags::EMPTY_PATH)?;
-        mode |= Mode::RGRP | Mode::WGRP;
-    }
-    // A descriptor that is only a place takes no fchmod; its name under /proc is the file itself.
-    rustix::fs::chmod(format!("/proc/self/fd/{}", file.as_raw_fd()), mode)?;
-    Ok(SocketFile { path: path.to_owned(), dev: stat.st_dev, ino: stat.st_ino })
-}
-
-/// Makes the directory of the default socket, or checks the one that is there: another user who
-/// could write to it could put a socket of its own in the place of the server's.
+/// Makes the directory of the default socket where it is missing. Whether other users may write to
+/// it is checked when the socket is made.
 ///
 /// # Errors
-/// [`Error::Directory`] for a link, a file, or a directory that other users may write to.
+/// [`Error::Directory`] for a link, a file, or a directory that cannot be made.
 pub fn prepare_socket_dir(dir: &Path) -> Result<(), Error> {
-    let refused = |why: String| Error::Directory { path: dir.to_owned(), why };
+    let refused = |why: String| Error::Directory {
+        path: dir.to_owned(),
+        why,
+        mend: format!("ls -ld {0}, then remove it", dir.display()),
+    };
     let failed = |error: Errno| refused(error.to_string());
-    let own = rustix::process::geteuid();
     if let Some(parent) = dir.parent() {
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent);
         made.map_err(|error| refused(error.to_string()))?;
@@ -187,59 +154,19 @@ pub fn prepare_socket_dir(dir: &Path) -> Result<(), Error> {
         }
         other => other.map_err(failed)?,
     };
-    let stat = rustix::fs::fstat(&fd).map_err(failed)?;
-    if stat.st_uid != 0 && stat.st_uid != own.as_raw() {
-        return Err(refused(format!("it belongs to the user {}", stat.st_uid)));
-    }
-    if made && own.is_root() {
+    if made && rustix::process::geteuid().is_root() {
         // Members of the group pass through it to the socket.
         let mode = Mode::RWXU | Mode::RGRP | Mode::XGRP | Mode::ROTH | Mode::XOTH;
         rustix::fs::fchmod(&fd, mode).map_err(failed)?;
-    } else if stat.st_mode & 0o022 != 0 {
-        return Err(refused("other users may write to it".to_owned()));
     }
     Ok(())
-}
-
-fn remove_stale(path: &Path) -> Result<(), Error> {
-    let address = || Address::Unix(path.to_owned()).to_string();
-    let failed = |source| Error::Listen { address: address(), source };
-    let meta = std::fs::symlink_metadata(path).map_err(failed)?;
-    if !meta.file_type().is_socket() {
-        return Err(Error::NotASocket { path: path.to_owned() });
-    }
-    match UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path).map_err(failed)
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(failed(error)),
-        Ok(_) => Err(Error::InUse { address: address() }),
-    }
-}
-
-/// Removes the socket's file when dropped, unless it is another one by then.
-#[derive(Debug)]
-pub(crate) struct SocketFile {
-    path: PathBuf,
-    dev: u64,
-    ino: u64,
-}
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        let ours = std::fs::symlink_metadata(&self.path)
-            .is_ok_and(|meta| meta.dev() == self.dev && meta.ino() == self.ino);
-        if ours && let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::warn!(path = %self.path.display(), %error, "cannot remove the socket file");
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::net::UnixStream;
 
     use super::*;
 
@@ -259,35 +186,19 @@ mod tests {
     }
 
     #[test]
-    fn group_gets_the_socket_and_a_link_in_its_place_is_not_followed() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("api.sock");
-        let _socket = UnixListener::bind(&path).unwrap();
-        let own = rustix::process::getegid().as_raw();
-        let group = if rustix::process::geteuid().is_root() { 990 } else { own };
-        let _file = admit_group(&path, &Door::new(0, Some(group))).unwrap();
-        let meta = path.metadata().unwrap();
-        assert_eq!((meta.gid(), meta.permissions().mode() & 0o777), (group, 0o660));
-        // A stranger's link, put there between bind and chmod, once opened its target to the group.
-        let victim = dir.path().join("victim");
-        std::fs::write(&victim, "").unwrap();
-        std::fs::set_permissions(&victim, std::fs::Permissions::from_mode(0o600)).unwrap();
-        let link = dir.path().join("link");
-        std::os::unix::fs::symlink(&victim, &link).unwrap();
-        assert_eq!(admit_group(&link, &Door::new(0, Some(group))).unwrap_err(), Errno::NOTSOCK);
-        assert_eq!(victim.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-    }
-
-    #[test]
-    fn directory_of_the_default_socket_that_others_write_to_is_refused() {
+    fn socket_in_a_directory_that_others_write_to_is_refused_with_the_command() {
         let dir = tempfile::tempdir().unwrap();
         let fresh = dir.path().join("run/weir");
         prepare_socket_dir(&fresh).unwrap();
         prepare_socket_dir(&fresh).unwrap();
-        assert_eq!(fresh.metadata().unwrap().permissions().mode() & 0o022, 0);
-        std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o777)).unwrap();
-        let error = prepare_socket_dir(&fresh).expect_err("open to all");
-        assert!(error.to_string().contains("may write"), "{error}");
+        let socket = Address::Unix(fresh.join("api.sock"));
+        drop(Listener::bind(&socket).unwrap());
+        for bits in [0o777, 0o1777] {
+            std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(bits)).unwrap();
+            let error = crate::ApiError::from(Listener::bind(&socket).expect_err("open to all"));
+            assert!(error.message.contains("may write"), "{error}");
+            assert!(error.action.contains(&format!("chmod go-w {}", fresh.display())), "{error}");
+        }
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(dir.path(), &link).unwrap();
         assert!(matches!(prepare_socket_dir(&link), Err(Error::Directory { .. })));

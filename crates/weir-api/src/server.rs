@@ -28,6 +28,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+use weir_serve::SocketFile;
 
 use crate::caller::{self, Caller};
 use crate::control::Control;
@@ -35,7 +36,7 @@ use crate::door::{Door, Process};
 use crate::gate::Gate;
 use crate::guard;
 use crate::limits::{HEADER_TIMEOUT, STOP_TIMEOUT};
-use crate::listen::{Listener, Socket, SocketFile};
+use crate::listen::{Listener, Socket};
 use crate::slots::{Slots, Who};
 use crate::token::{Authority, Checker};
 use crate::{Error, routes, slots};

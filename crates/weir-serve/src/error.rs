@@ -48,6 +48,12 @@ pub enum ServeError {
         /// The command that mends it.
         mend: String,
     },
+    /// A unix socket would replace a file that is no socket.
+    #[error("cannot listen on unix:{}: there is a file that is not a socket", path.display())]
+    NotASocket {
+        /// Where.
+        path: PathBuf,
+    },
     /// Listening failed.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -73,6 +79,7 @@ impl ServeError {
             Self::Address { .. } | Self::Network { .. } => ErrorKind::Invalid,
             Self::Directory { .. } => ErrorKind::Permission,
             Self::InUse { .. } => ErrorKind::Busy,
+            Self::NotASocket { .. } => ErrorKind::Exists,
             Self::Listen { source, .. } | Self::Thread { source } => match source.kind() {
                 std::io::ErrorKind::PermissionDenied => ErrorKind::Permission,
                 std::io::ErrorKind::NotFound => ErrorKind::NotFound,
@@ -87,6 +94,9 @@ impl ServeError {
         match self {
             Self::Directory { mend, .. } => {
                 Some(format!("{mend}, or name a socket in another directory"))
+            }
+            Self::NotASocket { .. } => {
+                Some("move that file away, or name a socket elsewhere".to_owned())
             }
             _ => None,
         }

@@ -45,6 +45,7 @@ pub use places::{PeerKey, Place};
 pub use server::{Protocol, ServerHandle, serve};
 pub use signal::Signal;
 pub use socket::{Socket, Watch, shut};
+pub use socket_file::{SocketFile, bind as bind_unix};
 pub use tls::TlsSocket;
 pub use turns::{Turn, Turns};
 pub use weir_device::Block;

@@ -30,7 +30,7 @@ const OTHERS_WRITE: u32 = 0o002;
 
 /// Removes the socket's file when dropped, unless another took its place.
 #[derive(Debug)]
-pub(crate) struct SocketFile {
+pub struct SocketFile {
     path: PathBuf,
     dev: u64,
     ino: u64,
@@ -43,14 +43,16 @@ impl SocketFile {
 }
 
 /// Listens at `path` for this user and the members of `group`.
-pub(crate) fn bind(
-    path: &Path,
-    group: Option<u32>,
-) -> Result<(UnixListener, SocketFile), ServeError> {
+///
+/// # Errors
+/// `Permission` in a directory where another user could put a socket in its place; `Busy` where a
+/// process answers already; `Exists` for a file that is no socket.
+pub fn bind(path: &Path, group: Option<u32>) -> Result<(UnixListener, SocketFile), ServeError> {
     refuse_open_directory(path)?;
     let address = || format!("unix:{}", path.display());
     listen(path, group).map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse => ServeError::InUse { address: address() },
+        io::ErrorKind::AlreadyExists => ServeError::NotASocket { path: path.to_owned() },
         _ => ServeError::Listen { address: address(), source },
     })
 }
@@ -132,6 +134,8 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
     match UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
+        // Its server removed it meanwhile.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         // It answered, or it may: leave it.
         Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
         Err(error) => Err(error),
@@ -197,6 +201,13 @@ mod tests {
         let group = if rustix::process::geteuid().is_root() { 990 } else { own };
         let _bound = bind(&path, Some(group)).unwrap();
         assert_eq!((fs::metadata(&path).unwrap().gid(), mode(&path)), (group, 0o660));
+        // A stranger's link, put there between bind and chmod, once opened its target to the group.
+        let (victim, link) = (dir.join("victim"), dir.join("link"));
+        fs::write(&victim, "").unwrap();
+        set_mode(&victim, 0o600);
+        std::os::unix::fs::symlink(&victim, &link).unwrap();
+        assert_eq!(admit(&link, Some(group)).expect_err("a link"), Errno::NOTSOCK);
+        assert_eq!(mode(&victim), 0o600);
         fs::remove_dir_all(dir).unwrap();
     }
 
@@ -206,7 +217,7 @@ mod tests {
         let path = dir.join("nbd.sock");
         fs::write(&path, "precious").unwrap();
         let error = bind(&path, None).expect_err("a file");
-        assert!(error.to_string().contains("cannot listen"), "{error}");
+        assert_eq!(error.kind(), ErrorKind::Exists, "{error}");
         assert_eq!(fs::read(&path).unwrap(), b"precious");
         fs::remove_dir_all(dir).unwrap();
     }
