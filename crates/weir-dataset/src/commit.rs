@@ -142,7 +142,9 @@ impl Engine {
         let busy = states.iter().any(|state| Volume::has_changes(state) || state.has_to_free());
         let mut own = self.core.own.write();
         let is_unstored = own.is_dirty || self.core.pool.damage_is_unstored();
-        if !busy && !is_unstored && self.core.wanted() < txg {
+        // A flush may log what the commit beside it makes durable; the next one releases that.
+        let log_is_full = self.core.pool.log_half_full();
+        if !busy && !is_unstored && !log_is_full && self.core.wanted() < txg {
             return None;
         }
         // The directory is rewritten with the records as they are now: later they may be changed by

@@ -1,0 +1,77 @@
+//! A log that fills up beside the commit of what it holds, and what releases it.
+//!
+//! Not here: a full log under load (the scenario's storms).
+//!
+//! Invariant: a seed decides what happens; time is virtual.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_base::{BLOCK_BYTES, Guid};
+use weir_dataset::{DatasetError, Engine, EngineOptions, VolumeSize};
+use weir_device::Device;
+use weir_format::layout::LABEL_BYTES;
+use weir_format::{RecordSize, VdevKind, VdevRole};
+use weir_pool::{CreateOptions, PlantedBug, VdevSpec};
+use weir_sim::{DiskOptions, Rng, SimWorld};
+
+const LOG_BYTES: u64 = 64 << 10;
+/// More than half of the log, and less than all of it.
+const BLOCKS: usize = 10;
+
+async fn create(world: &SimWorld) -> Result<Arc<Engine>, DatasetError> {
+    let disks = world.disks().iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect();
+    let sizes = CreateOptions {
+        segment_bytes: Some(256 << 10),
+        strip_bytes: Some(4096),
+        log_bytes: Some(LOG_BYTES),
+        disk_bytes_min: Some(2 * LABEL_BYTES),
+    };
+    let mut next = 0;
+    let mut guid = || {
+        next += 1;
+        Guid(next)
+    };
+    let (clock, bug) = (world.executor().clock(), PlantedBug::None);
+    let options = EngineOptions { memory_bytes: 4 << 20, clock, bug };
+    let vdevs = [VdevSpec { kind: VdevKind::Disk, role: VdevRole::Data, disks }];
+    let engine = Engine::create("sim", &vdevs, sizes, &options, &mut guid).await?;
+    let (bytes, record) = (64 * BLOCK_BYTES as u64, RecordSize::BLOCK);
+    engine.create_volume_with("v", VolumeSize { bytes, record }, &[]).await?;
+    Ok(engine)
+}
+
+// A flush logged what a commit beside it made durable, more than half of the log. The committer was
+// asked for commits that had nothing to do, and asked again at once: it spun for ever, and the
+// pool's thread did nothing else. Seen as a replication that stayed at "sending 0B".
+#[test]
+fn log_that_fills_up_beside_a_commit_is_released_by_the_next() {
+    let mut filled = 0;
+    for seed in 0..400 {
+        let disk = DiskOptions::new("disk", 2 * LABEL_BYTES + LOG_BYTES + (12 << 20));
+        let world = SimWorld::new(seed, &[disk]);
+        let executor = world.executor().clone();
+        let is_full = world.run_until(async {
+            let engine = create(&world).await.unwrap();
+            let volume = engine.volume("v").unwrap();
+            let mut rng = Rng::new(seed).stream("full log", 0);
+            let bytes: Vec<u8> = (0..BLOCKS * BLOCK_BYTES).map(|_| rng.next_u64() as u8).collect();
+            volume.write(0, &bytes).await.unwrap();
+            let (committer, flusher) = (Arc::clone(&engine), Arc::clone(&engine));
+            let commit = executor.spawn("commit", async move { committer.commit().await });
+            let (timer, later) = (executor.clone(), Duration::from_micros(rng.below(4000)));
+            let flush = executor.spawn("flush", async move {
+                timer.sleep(later).await;
+                flusher.flush(&volume).await
+            });
+            commit.await.unwrap();
+            flush.await.unwrap();
+            let was_full = engine.pool().log_half_full();
+            engine.commit().await.unwrap();
+            assert!(!engine.pool().log_half_full(), "seed {seed}: nothing releases the log");
+            was_full
+        });
+        filled += usize::from(is_full.unwrap());
+    }
+    assert!(filled > 0, "no seed logged beside the commit");
+}
