@@ -2,7 +2,9 @@
 //!
 //! Not here: the tests (bin/weir/tests).
 //!
-//! Invariant: the binary under test is the one that ships: release profile, no test features.
+//! Invariant: the binary under test is the one that ships: release profile, no test features of
+//! Weir. Its tokio alone has a test clock, which it does not use: all tests ask for the same
+//! features of dependencies, so that every crate is built once for them.
 
 use anyhow::Result;
 
