@@ -126,6 +126,17 @@ impl ReferenceTable {
         Some(left)
     }
 
+    /// Lowers the references of a block to `count`; with 0 the block leaves the table. A block that
+    /// is not in the table, or has no more, stays as it is.
+    pub fn lower(&mut self, offset: u32, count: u32) {
+        let Ok(at) = self.find(offset) else { return };
+        if count == 0 {
+            self.entries.remove(at);
+        } else if let Some(known) = self.entries.get_mut(at) {
+            *known = entry(offset, count_of(*known).min(count));
+        }
+    }
+
     /// Whether nothing is left in it.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty() && !self.is_unknown

@@ -583,6 +583,30 @@ proptest! {
         prop_assert!(ReferenceTable::decode(&bytes, VsegId(6)).is_err());
     }
 
+    /// The table with a count lowered is the one that never had more.
+    #[test]
+    fn lowered_counts_are_as_if_never_higher(
+        counts in proptest::collection::btree_map(0_u32..40, 2_u32..9, 1..12),
+        offset in 0_u32..40,
+        to in 0_u32..12,
+    ) {
+        let shared = |counts: &std::collections::BTreeMap<u32, u32>| {
+            let mut table = ReferenceTable::default();
+            for (offset, count) in counts {
+                table.share(&vec![*offset; *count as usize - 1]);
+            }
+            table
+        };
+        let mut table = shared(&counts);
+        table.lower(offset, to);
+        let mut expected = counts;
+        if let Some(count) = expected.get_mut(&offset) {
+            *count = to.min(*count);
+        }
+        expected.retain(|_, count| *count > 0);
+        prop_assert!(table.entries().eq(expected.into_iter()));
+    }
+
     #[test]
     fn decoders_survive_anything(bytes in proptest::collection::vec(any::<u8>(), 0..5000)) {
         prop_assert!(Label::decode(&bytes).is_err());

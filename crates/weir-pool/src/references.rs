@@ -61,6 +61,17 @@ impl Inner {
             self.references.remove(ptr.vseg);
         }
     }
+
+    /// Lowers the references of a block to `count`; the caller asked for the segment's table.
+    pub(crate) fn lower(&mut self, vseg: VsegId, offset_units: u32, count: u32) {
+        let is_empty = self.references.change(vseg, |table| {
+            table.lower(offset_units, count);
+            table.is_empty()
+        });
+        if is_empty {
+            self.references.remove(vseg);
+        }
+    }
 }
 
 /// What can be said of sharing some blocks of a segment.
