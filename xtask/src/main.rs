@@ -51,7 +51,7 @@ enum Task {
     Test,
     /// Crash recoveries on simulated disks.
     Sim(sim::Args),
-    /// Verified load on a server with little memory, beside hostile clients, for an hour.
+    /// Run an hour of verified load and hostile clients on one server with little memory.
     Soak(soak::Args),
     /// Feed generated input to the parsers of untrusted bytes.
     Fuzz(fuzz::Args),

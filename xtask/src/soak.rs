@@ -38,7 +38,7 @@ const P99_RATIO_MAX: f64 = 2.0;
 /// No management call may take longer.
 const CALL_MAX: Duration = Duration::from_secs(5);
 
-/// How long, and of what.
+/// Length of the soak, and the program under test.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Minutes of load; four fifths of them beside hostile clients.

@@ -29,7 +29,7 @@ const DATA_LOST: i32 = 10;
 /// Restarts in which a recount of this pool must have ended.
 const RESTARTS_MAX: usize = 60;
 
-/// What `find` finds in the pool on a disk, which is not changed.
+/// The result of `find` over the pool on a disk; the disk is not changed.
 fn look<T>(disk: &Path, find: impl AsyncFnOnce(&Engine) -> T) -> T {
     let runtime = weir_device::new_runtime().unwrap();
     runtime.block_on(async {

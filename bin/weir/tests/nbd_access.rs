@@ -1,4 +1,4 @@
-//! Who reaches NBD: addresses and certificates over TCP, users over the unix socket.
+//! Access to NBD: addresses and certificates over TCP, users over the unix socket.
 //!
 //! Not here: the management interface (access.rs), hostile clients (bad_clients.rs).
 //!
@@ -276,7 +276,7 @@ fn started_tls(from: [u8; 4], address: &str) -> TcpStream {
     stream
 }
 
-/// What encryption makes of the beginning of `bytes`.
+/// Encrypts the beginning of `bytes`.
 fn records(tls: &mut ClientConnection, bytes: &[u8]) -> Vec<u8> {
     let mut records = Vec::new();
     tls.writer().write_all(bytes).unwrap();
@@ -331,7 +331,7 @@ fn clients_that_stop_half_way_through_tls_hold_no_other_up() {
     server.stop_clean();
 }
 
-/// What the server answers to GO for an export: the kind of its first reply, and the connection.
+/// Sends GO for an export; the kind of the server's first reply, and the connection.
 /// Nothing where it closes the connection.
 fn go(from: [u8; 4], address: &str, export: &str) -> Option<(u32, TcpStream)> {
     let mut stream = connect_from(from, address);

@@ -115,7 +115,7 @@ fn bind_tcp(
     Ok(Listener { address, socket: Socket::Tcp(listener, tls.clone()), hosts })
 }
 
-/// What keeps a unix socket from being made, as this crate says it.
+/// Turns an error of making a unix socket into one of this crate.
 fn unusable(error: ServeError) -> Error {
     match error {
         ServeError::InUse { address } => Error::InUse { address },

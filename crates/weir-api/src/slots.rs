@@ -146,7 +146,7 @@ impl Drop for Call {
     }
 }
 
-/// How many slots there are.
+/// Limits on the slots taken at once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Most {
     /// In all.
@@ -175,7 +175,8 @@ impl Told {
         Self { state: Mutex::new((None, 0)) }
     }
 
-    /// How many were kept back since the last one that passed; `None` keeps this one back.
+    /// Counts a line: the lines suppressed since the last one that passed, or `None` if this one is
+    /// suppressed too.
     pub(crate) fn pass(&self, interval: Duration) -> Option<u64> {
         let mut state = self.state.lock();
         let (told, count) = *state;

@@ -92,7 +92,7 @@ impl Server {
     }
 }
 
-/// What a stranger does after TLS; without, it does not even speak TLS.
+/// Bytes that a stranger sends after the TLS handshake; `None`: it opens TCP and sends nothing.
 const STRANGE: [Option<&str>; 4] = [
     None,
     Some(""),
@@ -113,7 +113,8 @@ async fn stranger(server: &Server, last: u8, sent: Option<&str>) -> Option<Box<d
     Some(Box::new(stream))
 }
 
-/// How many of them the server has open, once these are `most` or it had time to close the others.
+/// Connections among these that the server keeps open, once they are `most` or it had time to
+/// close the others.
 async fn open(held: &mut [Box<dyn Both>], most: usize) -> usize {
     let mut count = 0;
     for _ in 0..1000 {

@@ -68,7 +68,7 @@ impl Mark {
         (self.property.clone(), self.address.to_string())
     }
 
-    /// Whether these properties have it.
+    /// True if these properties have it.
     fn is_on(&self, properties: &Properties) -> bool {
         let value = properties.user.get(&self.property).map_or("", String::as_str);
         value.split(',').any(|address| address.trim().parse() == Ok(self.address))

@@ -72,7 +72,7 @@ enum Phase {
     Options,
 }
 
-/// Whether options are encrypted.
+/// State of TLS in the negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tls {
     /// No, and they need not be.

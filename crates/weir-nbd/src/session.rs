@@ -123,7 +123,7 @@ struct Agreed<S> {
     ready: Ready,
 }
 
-/// How a handshake ended.
+/// Result of a handshake.
 enum Shaken<S> {
     Plain(Agreed<S>),
     Encrypted(Agreed<TlsSocket<S>>),
@@ -222,7 +222,7 @@ async fn evict<S: Socket>(socket: S, connection: Rc<Connection>) {
     shut(&socket, Shutdown::Both);
 }
 
-/// How a negotiation ended.
+/// Result of a negotiation.
 enum Outcome {
     Ready(Ready),
     StartTls,

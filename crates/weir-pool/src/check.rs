@@ -105,7 +105,7 @@ impl Pool {
         Ok(differ.map(|(vseg, (counted, found))| (vseg, counted, found)).collect())
     }
 
-    /// Whether the entry of the segment that a pointer names, or that holds its block, was lost.
+    /// True if the entry of the segment that a pointer names, or that holds its block, was lost.
     fn is_in_lost_segment(&self, ptr: &BlockPtr) -> bool {
         let host = self.segments.host_of(ptr).ok().flatten();
         self.segments.is_lost(ptr.vseg) || host.is_some_and(|host| self.segments.is_lost(host))

@@ -74,7 +74,7 @@ pub enum PlantedBug {
     DamageFailsCommit,
     /// A lost node is freed when damage markers take its place.
     LostNodeFreed,
-    /// What RAM has of the pool's own trees is not written anew where they cannot be read.
+    /// Unreadable nodes of the pool's own trees are not rewritten from RAM.
     LostRootStays,
     /// A recount takes blocks whose owners cannot be asked for dead.
     UnknownTakenForDead,

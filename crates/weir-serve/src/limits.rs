@@ -94,10 +94,10 @@ pub const DROPS_TOLD_INTERVAL: Duration = Duration::from_secs(10);
 /// connections hold 16 MiB.
 pub const TLS_RECEIVE_BYTES: usize = 16 << 10;
 
-/// Bytes encrypted for one send: a record of TLS.
+/// Limit of the bytes encrypted for one send: one TLS record (RFC 8446 §5.1).
 pub const TLS_SEND_BYTES: usize = 16 << 10;
 
-/// What TLS holds for one connection: a receive, the beginning of a record, a send.
+/// Bytes that TLS holds for one connection: a receive, the beginning of a record, a send.
 pub const TLS_BYTES: usize = 2 * TLS_RECEIVE_BYTES + TLS_SEND_BYTES;
 
 /// Handshakes of TLS at once. Each may hold a message of 64 KiB (a certificate with its chain), a
@@ -111,7 +111,7 @@ pub const PEER_TURNS_MAX: usize = TURNS_MAX / 4 * 3;
 /// peer has no turn waits no longer than this.
 pub const TURN_LIMIT: Duration = Duration::from_secs(5);
 
-/// A client has so long to take the goodbye of TLS.
+/// Longest wait for a client to take the TLS close_notify.
 pub const TLS_END_LIMIT: Duration = Duration::from_secs(1);
 
 /// Longest busy wait for the request after a reply: what waking up costs on a slow machine, so it

@@ -22,7 +22,7 @@ use crate::places::Place;
 
 /// A connected stream socket; clones are the same socket.
 pub trait Socket: AsyncRead + AsyncWrite + AsFd + Clone + 'static {
-    /// Whether bytes go over the socket as they are, so that they may be sent on its descriptor.
+    /// True if bytes go over the socket unencrypted, so that they may be sent on its descriptor.
     const IS_PLAIN: bool = true;
 
     /// Tells the client that no more comes, where there is a message for that.

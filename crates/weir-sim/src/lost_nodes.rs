@@ -566,7 +566,7 @@ impl Run {
     }
 }
 
-/// Whether the list of damage has a block of a volume or snapshot.
+/// True if the damage list has a block of a volume or snapshot.
 fn lists(damage: &PoolDamage, view: &str, block: usize) -> bool {
     let (volume, snapshot) = view.split_once('@').map_or((view, None), |(v, s)| (v, Some(s)));
     let offset = (block * BLOCK_BYTES) as u64;

@@ -7,7 +7,7 @@
 //! Invariants:
 //! - the pool opens, takes writes and commits, over power cuts;
 //! - a block is an error or something that was written there: nothing was used again too early;
-//! - a block that needs nothing of what was lost is what it was;
+//! - a block whose pointers need none of the lost nodes keeps its content;
 //! - what was written and flushed after the loss is there after the next cut;
 //! - nodes that are lost while the pool is in use cost nothing: RAM has what they lead to;
 //! - no counter is too low, and one is too high only where the pool says that it may be.
@@ -45,7 +45,7 @@ const TREES: [OwnTree; 4] =
 
 /// What was written after the loss: by volume and block.
 type Written = BTreeMap<(String, usize), Tag>;
-/// What sectors held before the loss, and must hold after: by volume and block.
+/// Content of sectors before the loss, by volume and block; they must hold the same after it.
 type Exact = BTreeMap<(String, usize), Vec<Tag>>;
 
 /// Whether such a recovery can be tried: both legs of a mirror have the same at the same place.
@@ -266,7 +266,7 @@ fn described(lost: &[OwnPlace]) -> Vec<Range<u64>> {
     lost.iter().filter_map(of).collect()
 }
 
-/// What every block holds that can be read without what is about to be lost.
+/// Content of every block that can be read without the nodes that are about to be lost.
 async fn contents(engine: &Engine, lost: &[OwnPlace]) -> Result<Exact, String> {
     let (described, mut exact) = (described(lost), Exact::new());
     for volume in engine.volumes() {
@@ -287,7 +287,8 @@ async fn contents(engine: &Engine, lost: &[OwnPlace]) -> Result<Exact, String> {
     Ok(exact)
 }
 
-/// Whether every block is what it was; a volume may be gone if some of the directory is lost.
+/// Compares every block with its content before; a volume may be gone if some of the directory
+/// is lost.
 async fn is_exact(engine: &Engine, exact: &Exact, lost: &[OwnPlace]) -> Result<(), String> {
     let may_be_gone = lost.iter().any(|place| place.tree == OwnTree::Datasets);
     for ((name, block), tags) in exact {

@@ -26,7 +26,7 @@ const IDLE: usize = 1100;
 const HALF: usize = 64;
 /// Discovery sessions of iSCSI that prove nothing.
 const DISCOVERIES: usize = 300;
-/// How long a round of connections is held.
+/// Time for which a round of connections is held.
 const HOLD: Duration = Duration::from_secs(20);
 /// Pause between two connections of a round: at most 1,000 a second in each kind.
 const PACE: Duration = Duration::from_millis(1);

@@ -27,7 +27,7 @@ pub(super) struct Offered {
 }
 
 impl Offered {
-    /// Whether a client may open it that is at this address, or on a unix socket.
+    /// True if a client at this address, or on a unix socket, may open it.
     fn is_shown_to(&self, from: Option<IpAddr>, unlisted: bool) -> bool {
         let Some(from) = from else { return true };
         self.allowed.as_ref().map_or(unlisted, |allowed| allowed.contains(from))
@@ -87,7 +87,7 @@ impl Registry {
         }
     }
 
-    /// Whether an export is shown to any client of TCP.
+    /// True if clients over TCP may see an export that has (`has_list`) or lacks a list of its own.
     pub(super) fn is_over_tcp(&self, has_list: bool) -> bool {
         has_list || self.named.is_none()
     }

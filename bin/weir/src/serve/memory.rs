@@ -104,7 +104,7 @@ pub(crate) struct PoolsUse {
     pub(crate) dedupe_bytes: u64,
 }
 
-/// What the process takes beside `--memory`, by what it serves.
+/// Bytes that the process takes beside `--memory`, by the protocols that it serves.
 pub(crate) const fn process_bytes(iscsi: bool, nbd_tls: bool) -> u64 {
     let iscsi = if iscsi { ISCSI_BYTES_MAX } else { 0 };
     PROCESS_BYTES_MAX + iscsi + if nbd_tls { TLS_BYTES_MAX } else { 0 }

@@ -121,7 +121,7 @@ impl Manager {
         act(self.activities.lock().entry(key).or_default())
     }
 
-    /// How many runs are under way to each other server.
+    /// Runs under way to each other server.
     fn runs_by_server(&self, all: &[KnownReplication]) -> BTreeMap<String, usize> {
         let activities = self.activities.lock();
         let mut running = BTreeMap::new();

@@ -136,7 +136,7 @@ pub async fn serve_peers(
     Ok(())
 }
 
-/// What proves a peer, and the slots of those that did.
+/// The secret of peers, and the slots of connections that proved it.
 struct Entry {
     secret: Secret,
     peers: Arc<Slots>,

@@ -79,7 +79,7 @@ fn is_ours(snapshot: &Snapshot) -> bool {
     own_name(snapshot).starts_with(REPLICATION_PREFIX)
 }
 
-/// Whether a snapshot that was taken for a run cannot be destroyed now.
+/// True if a snapshot that was taken for a run cannot be destroyed now.
 fn is_in_use(snapshot: &Snapshot) -> bool {
     is_ours(snapshot) && !(snapshot.clones.is_empty() && snapshot.exports.is_empty())
 }
