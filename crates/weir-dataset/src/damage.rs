@@ -203,6 +203,14 @@ impl Volume {
         }
     }
 
+    /// True if some of these blocks, as they are now, are on the list of damage, or if the list had
+    /// no room for all damage.
+    pub(crate) fn is_listed(&self, blocks: &Range<u64>) -> bool {
+        let (shown, pool) = (Shown::of(&self.state.lock().record), &self.core.pool);
+        let on_list = |record| pool.damaged_to(shown.volume, record, shown.version).is_some();
+        shown.size.touched(blocks).any(on_list) || pool.damage().more > 0
+    }
+
     /// One look; false if the tree was replaced meanwhile.
     async fn look_for_damage(
         &self,

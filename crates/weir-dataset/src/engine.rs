@@ -397,8 +397,15 @@ impl Engine {
         if let Ok(volume) = self.volume(name) {
             let state = volume.state.lock();
             let same = state.size() == size && state.record.properties == properties;
-            let name = self.full_name(name);
-            return if same { Ok(Outcome::Unchanged) } else { Err(DatasetError::Exists { name }) };
+            let (name, has_bytes) = (self.full_name(name), state.size().bytes);
+            return match has_bytes == size.bytes {
+                _ if same => Ok(Outcome::Unchanged),
+                true => Err(DatasetError::Exists { name }),
+                false => {
+                    let asked_bytes = size.bytes;
+                    Err(DatasetError::ExistsWithSize { name, has_bytes, asked_bytes })
+                }
+            };
         }
         let id = DatasetId(self.next_dataset.fetch_add(1, Ordering::AcqRel));
         let record = self.empty_record(id, name, size, properties);

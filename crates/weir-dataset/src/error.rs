@@ -30,6 +30,21 @@ pub enum DatasetError {
         /// Full name.
         name: String,
     },
+    /// The name is taken by a volume of another size.
+    #[error(
+        "volume {name} exists with size {}; {} was asked for (weir volume resize {name} --size \
+         {asked_bytes} changes it)",
+        Human(*has_bytes),
+        Human(*asked_bytes)
+    )]
+    ExistsWithSize {
+        /// Full name.
+        name: String,
+        /// The volume's size.
+        has_bytes: u64,
+        /// The size that was asked for.
+        asked_bytes: u64,
+    },
     /// A size that no volume can have.
     #[error("volume {name}: size {size} is not possible: {why}")]
     Size {
@@ -259,6 +274,7 @@ impl DatasetError {
             | Self::NoFrom { .. }
             | Self::Destroyed { .. } => ErrorKind::NotFound,
             Self::Exists { .. }
+            | Self::ExistsWithSize { .. }
             | Self::SnapshotExists { .. }
             | Self::BookmarkExists { .. }
             | Self::Taken { .. } => ErrorKind::Exists,

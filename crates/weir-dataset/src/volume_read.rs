@@ -148,17 +148,23 @@ impl Volume {
     /// `Data` when a block is damaged on every leg; the rest of `out` is then unspecified, and what
     /// cannot be read is on the pool's list of damage.
     pub async fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DatasetError> {
+        let blocks = offset / BLOCK..(offset + out.len() as u64).div_ceil(BLOCK);
         let mut read = self.read_once(offset, out).await;
         for _ in 0..RESTARTS_MAX {
-            match read {
-                Err(DatasetError::Pool(PoolError::NoSegment { .. })) => {
-                    read = self.read_once(offset, out).await;
+            match &read {
+                Err(DatasetError::Pool(PoolError::NoSegment { .. })) => {}
+                Err(error) if error.kind() == ErrorKind::Data => {
+                    self.note_unreadable(blocks.clone(), false).await;
+                    if self.is_listed(&blocks) {
+                        break;
+                    }
+                    // A commit stored the tree or the record anew meanwhile, and the disk has both.
                 }
                 _ => break,
             }
+            read = self.read_once(offset, out).await;
         }
-        let blocks = offset / BLOCK..(offset + out.len() as u64).div_ceil(BLOCK);
-        self.noted(blocks, read).await
+        read
     }
 
     async fn read_once(&self, offset: u64, out: &mut [u8]) -> Result<(), DatasetError> {

@@ -15,9 +15,11 @@
 //! - a leg whose ring ends two or more txgs early is stale from the end of its ring;
 //! - a leg whose ring ends one txg early is unconfirmed: on an honest disk the rows of that txg
 //!   were flushed before its uberblock was written, so the leg counts as whole and is resilvered;
+//! - a leg whose own newest uberblock calls it stale or unconfirmed holds everything only up to the
+//!   txg named there: a copy of a disk that was being resilvered, for example;
 //! - of what the uberblock lists and what the ring says, the earlier txg counts.
 
-use weir_base::Txg;
+use weir_base::{Guid, Txg};
 use weir_format::{Opening, StaleLeg, Uberblock};
 
 use crate::import::{Found, is_part_of, lead_to_same, leads_to};
@@ -42,18 +44,18 @@ pub(crate) fn mark_legs(vdevs: &Vdevs, uberblock: &Uberblock, found: &Found, bug
             if bug == PlantedBug::OldLegTrusted {
                 continue;
             }
-            let own = found.uberblocks_of(leg.guid).map(|own| ring_end(own, uberblock));
-            match own {
+            let end_of = |own| ring_end(leg.guid, own, &uberblock.lineage, uberblock.txg);
+            match found.uberblocks_of(leg.guid).map(end_of) {
                 // Not there. When it comes back its ring is read.
                 None => {}
                 Some(None) if joined_with_it => leg.set_unconfirmed(Txg(0)),
-                Some(None) => note_old(leg, Txg(0), content_txg),
-                Some(Some(end)) if end >= content_txg => {}
-                Some(Some(end)) if end.next() == content_txg => {
+                Some(None) => note_old(leg, RingEnd::NONE, content_txg),
+                Some(Some(end)) if end.last >= content_txg => {}
+                Some(Some(end)) if end.last.next() == content_txg => {
                     if listed(&uberblock.stale_legs).is_some() {
-                        leg.set_stale_since(end);
+                        leg.set_stale_since(end.complete);
                     } else {
-                        leg.set_unconfirmed(end);
+                        leg.set_unconfirmed(end.complete);
                     }
                 }
                 Some(Some(end)) => note_old(leg, end, content_txg),
@@ -78,23 +80,43 @@ fn content_txg(uberblock: &Uberblock, found: &Found) -> Txg {
     same.map(|other| other.txg).min().map_or(content, |oldest| oldest.min(content))
 }
 
-fn note_old(leg: &Leg, end: Txg, newest: Txg) {
-    let known = leg.stale_after().is_some_and(|after| after <= end);
+fn note_old(leg: &Leg, end: RingEnd, newest: Txg) {
+    let known = leg.stale_after().is_some_and(|after| after <= end.complete);
     if !known {
-        let (disk, end, newest) = (&leg.path, end.0, newest.0);
+        let (disk, end, newest) = (&leg.path, end.last.0, newest.0);
         tracing::error!(disk, end, newest, "disk holds an older state than the pool: it is stale");
     }
-    leg.set_stale_since(end);
+    leg.set_stale_since(end.complete);
 }
 
-/// The newest txg that a leg's own uberblocks share with the history of `newest`.
-fn ring_end(own: &[Uberblock], newest: &Uberblock) -> Option<Txg> {
-    shared_end(own, &newest.lineage, newest.txg)
+/// The end of a leg's own uberblocks, as far as they belong to a history.
+#[derive(Clone, Copy)]
+pub(crate) struct RingEnd {
+    /// Txg of its newest uberblock.
+    pub(crate) last: Txg,
+    /// The leg holds everything up to this txg. Earlier than `last` where that uberblock calls the
+    /// leg itself stale or unconfirmed: it was being resilvered then.
+    pub(crate) complete: Txg,
 }
 
-/// The newest txg that a leg's own uberblocks share with a history that ends with `newest`.
-pub(crate) fn shared_end(own: &[Uberblock], lineage: &[Opening], newest: Txg) -> Option<Txg> {
-    own.iter().filter(|own| is_part_of(own, lineage, newest)).map(|own| own.txg).max()
+impl RingEnd {
+    /// Of a leg without any uberblock of the history.
+    pub(crate) const NONE: Self = Self { last: Txg(0), complete: Txg(0) };
+}
+
+/// The end of the uberblocks `own` of a leg in a history that ends with `newest`.
+pub(crate) fn ring_end(
+    leg: Guid,
+    own: &[Uberblock],
+    lineage: &[Opening],
+    newest: Txg,
+) -> Option<RingEnd> {
+    let shared = own.iter().filter(|own| is_part_of(own, lineage, newest));
+    let end = shared.max_by_key(|own| own.txg)?;
+    let lists = end.stale_legs.iter().chain(&end.unconfirmed_legs);
+    let of_leg = lists.filter(|listed| listed.guid == leg).map(|listed| listed.after);
+    let complete = of_leg.min().map_or(end.txg, |after| after.min(end.txg));
+    Some(RingEnd { last: end.txg, complete })
 }
 
 /// The oldest txg of the history of `newest` that any leg of a vdev has an uberblock of. A vdev

@@ -26,7 +26,7 @@ use weir_device::Device;
 use weir_format::layout::{DISKS_MAX, MIRROR_LEGS_MAX};
 use weir_format::{Label, StaleLeg, VdevRole};
 
-use crate::confirm::shared_end;
+use crate::confirm::{RingEnd, ring_end};
 use crate::create::{watched, zero_log};
 use crate::error::PoolError;
 use crate::import::forget_disk;
@@ -159,9 +159,9 @@ impl Pool {
         assert!(leg.usable().is_none(), "the caller let go of it");
         // An old copy of the disk misses more than the leg did when it went out of use.
         let committed = self.committed_txg();
-        let own = shared_end(&uberblocks, &self.lineage, committed).unwrap_or(Txg(0));
+        let own = ring_end(guid, &uberblocks, &self.lineage, committed).unwrap_or(RingEnd::NONE);
         self.mark_joining(&*device, vdev.disk_bytes()).await?;
-        leg.set_stale_since(own);
+        leg.set_stale_since(own.complete);
         leg.bring_back(watched(device, &self.clock), committed);
         if vdev.role() == VdevRole::Spare {
             // Nothing was ever written to it.

@@ -33,6 +33,9 @@ use crate::tables::TableMemory;
 use crate::vdev::Vdevs;
 use crate::write_out::Streams;
 
+/// Why a destroyed pool takes no more writes.
+const DESTROYED: &str = "the pool was destroyed";
+
 /// Part of the caches' budget that holds remap tables, and as much again for reference tables where
 /// there are any: enough for all of them in most pools, and a block whose table is not in RAM costs
 /// one more read.
@@ -299,6 +302,19 @@ impl Pool {
             tracing::error!(pool = %self.name(), %why, "pool suspended");
         }
         self.check_alive().expect_err("just poisoned")
+    }
+
+    /// Poisons a pool that a person had destroyed: no write is acknowledged any more. Unlike
+    /// [`Self::poison`] it logs no error.
+    pub(crate) fn note_destroyed(&self) {
+        if self.poisoned.set(DESTROYED.to_owned()).is_ok() {
+            tracing::info!(pool = %self.name(), "pool destroyed");
+        }
+    }
+
+    /// True once a person had the pool destroyed.
+    pub fn is_destroyed(&self) -> bool {
+        self.poisoned.get().is_some_and(|why| why == DESTROYED)
     }
 
     /// `Err` once the pool is poisoned.

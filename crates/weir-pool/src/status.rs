@@ -194,7 +194,7 @@ impl Pool {
     /// # Durability
     /// No import finds the pool once this returns `Ok`.
     pub async fn erase(&self) -> Result<(), PoolError> {
-        self.poison(&"the pool was destroyed");
+        self.note_destroyed();
         for vdev in self.vdevs.iter() {
             for device in vdev.legs.iter().filter_map(Leg::device) {
                 forget_disk(&*device, vdev.disk_bytes()).await?;

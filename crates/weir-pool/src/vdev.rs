@@ -55,6 +55,17 @@ struct Missing {
     left: u64,
 }
 
+/// Doubt that a leg holds current data; reads ask legs in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Doubt {
+    /// It holds everything for certain.
+    UpToDate,
+    /// Only its own newest uberblock is missing: on an honest disk it holds everything.
+    Unconfirmed,
+    /// It missed writes.
+    Stale,
+}
+
 /// Moments at which legs left, of all pools: only their order counts.
 static LEFT: AtomicU64 = AtomicU64::new(1);
 
@@ -140,6 +151,16 @@ impl Leg {
     /// looked since.
     pub(crate) fn is_unconfirmed(&self) -> bool {
         self.missing.lock().unconfirmed
+    }
+
+    /// Doubt that it holds current data.
+    pub(crate) fn doubt(&self) -> Doubt {
+        let missing = self.missing.lock();
+        match missing.stale_after {
+            None => Doubt::UpToDate,
+            Some(_) if missing.unconfirmed => Doubt::Unconfirmed,
+            Some(_) => Doubt::Stale,
+        }
     }
 
     /// In use, and it holds everything for certain.
@@ -280,6 +301,14 @@ impl Leg {
     fn judge(&self, done: Result<(), DeviceError>) -> bool {
         let done = done.map_err(|error| self.fault(&error)).is_ok();
         done && self.is_whole()
+    }
+
+    /// Counts bytes that failed their checksum. Those of a stale leg say nothing about its disk:
+    /// the leg may never have been given the right ones.
+    pub(crate) fn count_wrong_bytes(&self) {
+        if self.doubt() != Doubt::Stale {
+            self.checksum_errors.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn count_read_error(&self, error: &DeviceError) {
@@ -512,14 +541,14 @@ impl Vdev {
         self.next_read.fetch_add(1, Ordering::Relaxed) % self.legs.len()
     }
 
-    /// Legs in the order a read should try them: up to date first, those that answer before those
-    /// that were slow a moment ago, then from `start` on.
+    /// Legs in the order a read should try them: up to date first and stale last, those that answer
+    /// before those that were slow a moment ago, then from `start` on.
     fn read_order(&self, start: usize) -> Vec<&Leg> {
         let mut order: Vec<&Leg> = self.legs.iter().collect();
         let first = start % order.len();
         order.rotate_left(first);
         order.retain(|leg| leg.usable().is_some());
-        order.sort_by_cached_key(|leg| (leg.stale_after().is_some(), leg.is_avoided()));
+        order.sort_by_cached_key(|leg| (leg.doubt(), leg.is_avoided()));
         order
     }
 
@@ -641,7 +670,7 @@ impl Vdev {
                     return Ok((buf, within));
                 }
                 Ok(()) => {
-                    leg.checksum_errors.fetch_add(1, Ordering::Relaxed);
+                    leg.count_wrong_bytes();
                     wrong.push(leg);
                     answered = true;
                 }

@@ -1,7 +1,7 @@
 //! The administrator of a scenario sends snapshots to another volume of the pool, as `weir send`
 //! and `weir receive` do, while clients write.
 //!
-//! Not here: streams that are damaged (weir-dataset), two pools (tests/receive.rs).
+//! Not here: streams that are damaged (weir-dataset), two pools (tests/all/receive.rs).
 //!
 //! Invariants:
 //! - only streams change the replica, so all it ever shows is what its snapshots hold;

@@ -162,6 +162,44 @@ fn old_copy_of_a_disk_that_comes_back_while_the_pool_is_open_misses_more() {
     assert!(holds(&engine, 12 * MIB, &data(4)));
 }
 
+// A copy of a disk that was being resilvered counted as complete up to its own newest uberblock.
+// What it had not got by then was never copied to it, and was lost with the other disk.
+#[test]
+fn old_copy_of_a_disk_that_was_being_resilvered_lacks_what_it_lacked_then() {
+    for open_when_it_comes_back in [false, true] {
+        let (a, b) = (disk("a"), disk("b"));
+        let engine = made(&[(VdevKind::Mirror, &[&a, &b])]);
+        write(&engine, 0, &data(1));
+        drop(engine);
+        let engine = open(&[&a]).unwrap();
+        write(&engine, 4 * MIB, &data(2));
+        drop(engine);
+        let engine = open(&[&a, &b]).unwrap();
+        assert_eq!(state_of(&engine, "b"), LegState::Stale);
+        write(&engine, 8 * MIB, &data(3));
+        let old = copy_of(&b);
+        resilver(&engine);
+        drop(engine);
+        let engine = open(&[&a, &b]).unwrap();
+        write(&engine, 12 * MIB, &data(4));
+        write(&engine, 16 * MIB, &data(5));
+        drop(engine);
+        let engine = if open_when_it_comes_back {
+            let engine = open(&[&a]).unwrap();
+            let b = engine.pool().find_leg("b").unwrap().0;
+            now(engine.pool().bring_leg_back(b, Arc::clone(&old) as Arc<dyn Device>)).unwrap();
+            engine.leg_came_back();
+            engine
+        } else {
+            open(&[&a, &old]).unwrap()
+        };
+        assert_eq!(state_of(&engine, "b"), LegState::Stale);
+        resilver(&engine);
+        drop(engine);
+        assert_holds_all(&open(&[&old]).unwrap(), &[[1], [2], [3], [4], [5]]);
+    }
+}
+
 #[test]
 fn old_copy_of_a_raidz_disk_is_resilvered() {
     let disks = [disk("a"), disk("b"), disk("c")];

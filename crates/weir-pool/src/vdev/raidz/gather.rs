@@ -215,7 +215,7 @@ impl<'a> Gather<'a> {
                 // Those that are up to date and answer in time first.
                 next.sort_by_cached_key(|strip| {
                     let leg = self.leg(index, *strip);
-                    (leg.is_avoided(), leg.stale_after().is_some(), !reading.wants(*strip))
+                    (leg.is_avoided(), leg.doubt(), !reading.wants(*strip))
                 });
                 let there = (0..self.rows.strips()).filter(|strip| there(*strip)).count();
                 next.truncate(self.rows.data.saturating_sub(there));

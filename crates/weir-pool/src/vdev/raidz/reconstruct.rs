@@ -12,14 +12,13 @@
 
 use std::cmp::Reverse;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 use weir_base::limits::RECONSTRUCTIONS_MAX;
 use weir_codec::parity::Recovery;
 use weir_device::IoBuf;
 
-use super::super::Vdev;
 use super::super::rows::{Piece, Rows};
+use super::super::{Doubt, Vdev};
 use super::gather::{Reading, Strip};
 use crate::error::PoolError;
 
@@ -122,9 +121,12 @@ impl Vdev {
             })
             .filter(|lost| lost.iter().any(|strip| reading.wants(*strip)))
             .collect();
-        let stale =
-            |strip: &&usize| self.leg_of(rows, reading.slice.row, **strip).stale_after().is_some();
-        sets.sort_by_key(|lost| Reverse(lost.iter().filter(stale).count()));
+        let of = |strip: &usize| self.leg_of(rows, reading.slice.row, *strip).doubt();
+        let doubts = |lost: &Vec<usize>| {
+            let count = |doubt| lost.iter().filter(|strip| of(strip) == doubt).count();
+            (count(Doubt::Stale), count(Doubt::Unconfirmed))
+        };
+        sets.sort_by_cached_key(|lost| Reverse(doubts(lost)));
         if !unknown.iter().any(|strip| reading.wants(*strip)) {
             sets.insert(0, unknown);
         }
@@ -136,7 +138,7 @@ impl Vdev {
         let wanted = readings.iter().flat_map(|reading| &reading.slice.pieces);
         for piece in wanted {
             let leg = self.leg_of(rows, piece.row, piece.strip);
-            leg.checksum_errors.fetch_add(1, Ordering::Relaxed);
+            leg.count_wrong_bytes();
         }
         if readings.iter().any(|reading| reading.unknown().len() > rows.parity) {
             return self.unreadable(at).await;
@@ -179,9 +181,7 @@ impl Vdev {
         match &reading.strips[strip] {
             Strip::Unread | Strip::Asked(_) => return,
             Strip::Read(theirs) if theirs[proved.clone()] == good[proved.clone()] => return,
-            Strip::Read(_) => {
-                leg.checksum_errors.fetch_add(1, Ordering::Relaxed);
-            }
+            Strip::Read(_) => leg.count_wrong_bytes(),
             Strip::Missing => {}
         }
         // Whole sectors, and no more of the neighbours than those hold.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use weir_base::Txg;
 use weir_base::limits::{AVOID_MIN, HEDGE_MIN};
 use weir_device::{Device, DeviceOp, DiskOp, Faults, MemoryDevice, new_runtime};
 use weir_format::VdevKind;
@@ -130,6 +131,21 @@ fn a_read_goes_around_a_frozen_leg_and_the_next_ones_avoid_it() {
             }
             assert_eq!(bench.bypassed(), once, "asked last, so not waited for");
             bench.assert_nobody_blamed();
+        }
+    });
+}
+
+#[test]
+fn old_bytes_of_a_stale_leg_are_no_error_of_its_disk() {
+    run(async || {
+        for parity in 1..=3 {
+            let bench = Bench::new(parity).await;
+            bench.vdev.legs[0].set_stale(Txg(1));
+            (1..DATA + parity).for_each(|leg| bench.vdev.legs[leg].set_unconfirmed(Txg(1)));
+            bench.damage(0, 0);
+            bench.read(0..LEN).await;
+            assert_eq!(bench.wrong(), vec![0; DATA + parity]);
+            assert!(!bench.is_damaged(0, 0).await, "it has the right bytes now");
         }
     });
 }
