@@ -7,7 +7,7 @@
 //!
 //! Invariant: it runs until its standard input ends.
 
-#[path = "../tests/common/memory.rs"]
+#[path = "../tests/all/common/memory.rs"]
 #[allow(dead_code, reason = "the tests use more of it")]
 mod memory;
 

@@ -24,7 +24,7 @@ pub mod session;
 pub mod wire;
 
 #[cfg(test)]
-#[path = "../tests/common/memory.rs"]
+#[path = "../tests/all/common/memory.rs"]
 #[allow(dead_code, clippy::indexing_slicing, reason = "test code; no test uses all of it")]
 mod memory;
 

@@ -1,4 +1,4 @@
-//! Tests of the login as a machine; whole logins over a socket are in tests/logins.rs.
+//! Tests of the login as a machine; whole logins over a socket are in tests/all/logins.rs.
 
 use std::sync::Arc;
 

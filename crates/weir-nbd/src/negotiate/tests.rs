@@ -1,6 +1,6 @@
 //! Every option, right and wrong, and hostile input.
 //!
-//! Not here: sockets and time limits (tests/sessions.rs).
+//! Not here: sockets and time limits (tests/all/sessions.rs).
 //!
 //! Invariant: expectations are written as bytes of the specification, not with the encoder.
 

@@ -1,6 +1,6 @@
 //! Replies byte for byte, and the buffer they are built in.
 //!
-//! Not here: which reply a request gets (tests/sessions.rs).
+//! Not here: which reply a request gets (tests/all/sessions.rs).
 //!
 //! Invariant: expectations are written as bytes of the specification.
 

@@ -1,6 +1,6 @@
 //! Every command, right and wrong, and hostile input.
 //!
-//! Not here: what the commands do (tests/sessions.rs).
+//! Not here: what the commands do (tests/all/sessions.rs).
 //!
 //! Invariant: requests are written as bytes of the specification.
 

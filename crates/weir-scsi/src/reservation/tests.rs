@@ -1,6 +1,6 @@
 //! Persistent reservations against rules written out by hand.
 //!
-//! Not here: commands and nexuses (`tests/reservations.rs`).
+//! Not here: commands and nexuses (`tests/all/reservations.rs`).
 
 use proptest::prelude::*;
 

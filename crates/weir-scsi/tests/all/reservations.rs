@@ -2,11 +2,11 @@
 //!
 //! Not here: the rules of persistent reservations as data (`src/reservation/tests.rs`).
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{Answer, MemoryMedium, SIZE, identity, initiator, ready, run, simple, target, wide};
+use crate::common::{
+    Answer, MemoryMedium, SIZE, identity, initiator, ready, run, simple, target, wide,
+};
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use parking_lot::Mutex;

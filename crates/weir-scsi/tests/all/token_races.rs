@@ -2,14 +2,12 @@
 //!
 //! Not here: what each does alone (`tokens`, `token_ends`).
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use common::tokens::{populate, token, told, write_using};
-use common::{MemoryMedium, SIZE, ready, run, simple, unit_of, wide};
+use crate::common::tokens::{populate, token, told, write_using};
+use crate::common::{MemoryMedium, SIZE, ready, run, simple, unit_of, wide};
 use weir_scsi::{Status, Target};
 
 /// Blocks of the source: two pieces of a copy that shares nothing.

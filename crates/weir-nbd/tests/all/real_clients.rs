@@ -6,15 +6,13 @@
 //! - a client program that is missing fails the test and is named;
 //! - every test has its own server and directory.
 
-mod common;
-
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use common::Scratch;
-use common::memory::{Memory, MemoryExports};
+use crate::common::Scratch;
+use crate::common::memory::{Memory, MemoryExports};
 use weir_nbd::Nbd;
 use weir_nbd::limits::OWN_BYTES;
 use weir_serve::{Address, Budget, Listener, ServerHandle, serve};

@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use weir_iscsi::pdu::{self, Digests, Framed, HEADER_BYTES, Header, Login, NO_TAG, opcode};
+use weir_iscsi::pdu::{self, Digests, Framed, Header, Login, NO_TAG, opcode};
 use weir_iscsi::text;
 use weir_serve::OutBuf;
 
@@ -343,9 +343,4 @@ pub(crate) fn cdb10(operation: u8, block: u32, blocks: u16) -> [u8; 10] {
     let [a, b, c, d] = block.to_be_bytes();
     let [high, low] = blocks.to_be_bytes();
     [operation, 0, a, b, c, d, 0, high, low, 0]
-}
-
-/// The header of a PDU as bytes, for those who break it.
-pub(crate) const fn header_bytes() -> usize {
-    HEADER_BYTES
 }

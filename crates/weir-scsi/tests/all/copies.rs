@@ -2,12 +2,12 @@
 //!
 //! Not here: other commands.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use common::{Answer, MemoryMedium, SIZE, identity, ready, run, run_on, simple, target, unit_of};
+use crate::common::{
+    Answer, MemoryMedium, SIZE, identity, ready, run, run_on, simple, target, unit_of,
+};
 use weir_scsi::{Directory, InitiatorPort, Lun, Nexus, Target, Unit};
 
 const BLOCKS: u64 = SIZE / 512;
@@ -56,7 +56,7 @@ fn results(nexus: &dyn Nexus, action: u8, id: u8) -> Answer {
 
 fn fill(nexus: &dyn Nexus) -> Vec<u8> {
     let data: Vec<u8> = (0..2 << 20).map(|at: u32| (at / 512 * 7 + at) as u8).collect();
-    run(nexus, &common::wide(0x8A, 0, 0, 4096), &data).good();
+    run(nexus, &crate::common::wide(0x8A, 0, 0, 4096), &data).good();
     data
 }
 
@@ -141,7 +141,7 @@ fn units_of_this_and_other_targets_are_found() {
     let data = fill(&*nexus);
     let beside = Arc::new(MemoryMedium::new(SIZE));
     let elsewhere = Arc::new(MemoryMedium::new(SIZE));
-    let directory = Arc::new(Other(unit_of(&elsewhere, 3, 512), common::initiator(1)));
+    let directory = Arc::new(Other(unit_of(&elsewhere, 3, 512), crate::common::initiator(1)));
     let plain = target();
     let target = Target::new(plain.name(), plain.ports().to_vec(), Some(directory));
     assert!(target.add_lun(0, unit) && target.add_lun(1, unit_of(&beside, 2, 4096)));

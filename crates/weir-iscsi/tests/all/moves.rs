@@ -4,15 +4,12 @@
 //!
 //! Invariant: the initiator checks the numbers of every answer, and the data of every read.
 
-#[allow(dead_code, reason = "no test file uses all of it")]
-mod common;
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::initiator::{Initiator, NAME};
-use common::memory::{BLOCK, Disk, TARGET};
-use common::{Setup, pattern, setup, wait_until};
+use crate::common::initiator::{Initiator, NAME};
+use crate::common::memory::{BLOCK, Disk, TARGET};
+use crate::common::{Setup, pattern, setup, wait_until};
 use weir_iscsi::Iscsi;
 use weir_iscsi::pdu::{NO_TAG, opcode};
 use weir_serve::ServerHandle;

@@ -2,12 +2,10 @@
 //!
 //! Not here: what it does alone (`commands`).
 
-mod common;
-
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 
-use common::{MemoryMedium, block_on, initiator, ready, run, simple, wide};
+use crate::common::{MemoryMedium, block_on, initiator, ready, run, simple, wide};
 use weir_scsi::{Attribute, Command, Lun, Nexus, Status, Target};
 use weir_serve::OutBuf;
 

@@ -18,20 +18,20 @@ use weir_serve::{Block, Export, ExportError, ExportFuture, Extent};
 const BLOCK: usize = 4096;
 
 /// A volume.
-pub struct MemoryMedium {
+pub(crate) struct MemoryMedium {
     state: Mutex<(Vec<u8>, Vec<bool>)>,
-    pub waits: AtomicBool,
-    pub read_only: AtomicBool,
-    pub clones: AtomicBool,
-    pub flushes: AtomicU64,
-    pub room: AtomicU64,
-    pub failure: Mutex<Option<ErrorKind>>,
+    pub(crate) waits: AtomicBool,
+    pub(crate) read_only: AtomicBool,
+    pub(crate) clones: AtomicBool,
+    pub(crate) flushes: AtomicU64,
+    pub(crate) room: AtomicU64,
+    pub(crate) failure: Mutex<Option<ErrorKind>>,
     /// Bytes that `flush` made durable.
-    pub durable: Mutex<Vec<u8>>,
+    pub(crate) durable: Mutex<Vec<u8>>,
 }
 
 impl MemoryMedium {
-    pub fn new(size: u64) -> Self {
+    pub(crate) fn new(size: u64) -> Self {
         Self {
             state: Mutex::new((vec![0; size as usize], vec![false; size as usize / BLOCK])),
             waits: AtomicBool::new(false),
@@ -45,12 +45,12 @@ impl MemoryMedium {
     }
 
     /// All that it holds.
-    pub fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         self.state.lock().0.clone()
     }
 
     /// Makes it larger.
-    pub fn grow(&self, size: u64) {
+    pub(crate) fn grow(&self, size: u64) {
         let mut state = self.state.lock();
         state.0.resize(size as usize, 0);
         state.1.resize(size as usize / BLOCK, false);

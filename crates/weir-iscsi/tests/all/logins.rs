@@ -4,16 +4,13 @@
 //!
 //! Invariant: an initiator that does not prove itself never reaches a nexus.
 
-#[allow(dead_code, reason = "no test file uses all of it")]
-mod common;
-
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use common::initiator::{Initiator, NAME};
-use common::memory::{BLOCK, Disk, MemoryTargets, TARGET};
-use common::{Setup, pattern, serve_targets, setup, wait_until};
+use crate::common::initiator::{Initiator, NAME};
+use crate::common::memory::{BLOCK, Disk, MemoryTargets, TARGET};
+use crate::common::{Setup, pattern, serve_targets, setup, wait_until};
 use weir_iscsi::chap::Algorithm;
 use weir_iscsi::limits::{LOGIN_LIMIT, OWN, PEER_DISCOVERIES_MAX, REINSTATEMENT_LIMIT};
 use weir_iscsi::{Authentication, Credentials, Secret, Sessions, text};

@@ -2,16 +2,16 @@
 //!
 //! Not here: several threads (`token_races`).
 
-mod common;
-
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use common::tokens::{block, populate, population, send, token, told, write_using, writing, zeros};
-use common::{identity, ready, run, simple, wide};
+use crate::common::tokens::{
+    block, populate, population, send, token, told, write_using, writing, zeros,
+};
+use crate::common::{identity, ready, run, simple, wide};
 use weir_scsi::{Attribute, Command, Lun};
 use weir_serve::OutBuf;
 
@@ -133,7 +133,7 @@ fn what_changes_the_medium_otherwise_ends_all_tokens() {
     let held = token(&*nexus, 0, &[(0, 8)]);
     unit.resized();
     write_using(&*nexus, 0, 0, &held, &[(8, 8)]).good();
-    medium.grow(common::SIZE * 2);
+    medium.grow(crate::common::SIZE * 2);
     unit.resized();
     assert_eq!(run(&*nexus, &[0; 6], &[]).sense(), (6, 0x2A, 9));
     assert_eq!(write_using(&*nexus, 0, 0, &held, &[(8, 8)]).sense(), REVOKED);
@@ -216,7 +216,7 @@ fn there_are_so_many_tokens_and_no_more() {
     write_using(&*nexus, 0, 0, &first, &[(8, 8)]).good();
     // Outcomes are bounded too: the newest are told.
     assert!(told(&*other, 0, 254).token.is_some());
-    let gone = common::tokens::information(&*other, 0, 7, 100);
+    let gone = crate::common::tokens::information(&*other, 0, 7, 100);
     assert_eq!(gone.sense(), (5, 0x24, 0));
 }
 

@@ -2,12 +2,10 @@
 //!
 //! Not here: reservations and copies (their own files).
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use common::{MemoryMedium, SIZE, ready, run, run_on, simple, target, unit_of, wide};
+use crate::common::{MemoryMedium, SIZE, ready, run, run_on, simple, target, unit_of, wide};
 use weir_base::ErrorKind;
 use weir_scsi::{Attribute, Command, Lun, Managed, Management, Nexus, Status};
 
@@ -329,7 +327,7 @@ fn inquiry_and_vital_data() {
     }
     assert_eq!(part(0x80)[4..], *b"serial-1");
     let names = part(0x83);
-    assert!(names.windows(16).any(|part| part == common::identity(1).naa));
+    assert!(names.windows(16).any(|part| part == crate::common::identity(1).naa));
     let port = b"iqn.2026-01.example:target,t,0x0001\0";
     assert!(names.windows(port.len()).any(|part| part == port));
     let mut at = 4;
@@ -444,7 +442,7 @@ fn the_map_of_logical_units_changes() {
 #[test]
 fn attentions_wait_behind_some_commands() {
     let (_medium, _unit, target, _nexus) = simple();
-    let nexus = target.nexus(common::initiator(5), 2);
+    let nexus = target.nexus(crate::common::initiator(5), 2);
     run(&nexus, &[0x12, 0, 0, 0, 96, 0], &[]).good();
     run(&nexus, &[0xA0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0], &[]).good();
     let sense = run(&nexus, &[3, 0, 0, 0, 252, 0], &[]).good();
@@ -516,7 +514,7 @@ fn space_that_runs_short_is_told_once() {
     let options = weir_scsi::Options { soft_threshold_bytes: 1 << 30, ..Default::default() };
     let state = weir_scsi::reservation::ReservationState::default();
     let volume = Arc::<MemoryMedium>::clone(&medium);
-    let unit = weir_scsi::Unit::new(volume, common::identity(1), options, state, None);
+    let unit = weir_scsi::Unit::new(volume, crate::common::identity(1), options, state, None);
     let target = target();
     assert!(target.add_lun(0, unit));
     let nexus = ready(&target, 1);

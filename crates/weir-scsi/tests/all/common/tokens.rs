@@ -7,10 +7,10 @@ use weir_scsi::{Lun, Nexus};
 use super::{Answer, run_on};
 
 /// Logical block address and number of logical blocks.
-pub type Blocks = (u64, u32);
+pub(crate) type Blocks = (u64, u32);
 
 /// Block device zero token.
-pub fn zeros() -> Vec<u8> {
+pub(crate) fn zeros() -> Vec<u8> {
     let mut token = vec![0xFF, 0xFF, 0, 1, 0, 0, 0x01, 0xF8];
     token.resize(512, 0);
     token
@@ -27,7 +27,7 @@ fn descriptors(ranges: &[Blocks]) -> Vec<u8> {
 }
 
 /// A parameter list of POPULATE TOKEN; flags are IMMED and RTV.
-pub fn population(flags: u8, timeout: u32, kind: u32, ranges: &[Blocks]) -> Vec<u8> {
+pub(crate) fn population(flags: u8, timeout: u32, kind: u32, ranges: &[Blocks]) -> Vec<u8> {
     let ranges = descriptors(ranges);
     let mut list = (14 + ranges.len() as u16).to_be_bytes().to_vec();
     list.extend([flags, 0]);
@@ -39,7 +39,7 @@ pub fn population(flags: u8, timeout: u32, kind: u32, ranges: &[Blocks]) -> Vec<
 }
 
 /// A parameter list of WRITE USING TOKEN; flags are IMMED and DEL_TKN.
-pub fn writing(flags: u8, offset: u64, token: &[u8], ranges: &[Blocks]) -> Vec<u8> {
+pub(crate) fn writing(flags: u8, offset: u64, token: &[u8], ranges: &[Blocks]) -> Vec<u8> {
     let ranges = descriptors(ranges);
     let mut list = (534 + ranges.len() as u16).to_be_bytes().to_vec();
     list.extend([flags, 0, 0, 0, 0, 0]);
@@ -51,7 +51,7 @@ pub fn writing(flags: u8, offset: u64, token: &[u8], ranges: &[Blocks]) -> Vec<u
 }
 
 /// The descriptor block of either: service action 10h or 11h.
-pub fn block(action: u8, id: u32, len: u32) -> Vec<u8> {
+pub(crate) fn block(action: u8, id: u32, len: u32) -> Vec<u8> {
     let mut cdb = vec![0x83, action, 0, 0, 0, 0];
     cdb.extend(id.to_be_bytes());
     cdb.extend(len.to_be_bytes());
@@ -59,15 +59,15 @@ pub fn block(action: u8, id: u32, len: u32) -> Vec<u8> {
     cdb
 }
 
-pub fn send(nexus: &dyn Nexus, lun: u16, action: u8, id: u32, list: &[u8]) -> Answer {
+pub(crate) fn send(nexus: &dyn Nexus, lun: u16, action: u8, id: u32, list: &[u8]) -> Answer {
     run_on(nexus, Lun::new(lun), &block(action, id, list.len() as u32), list)
 }
 
-pub fn populate(nexus: &dyn Nexus, lun: u16, id: u32, ranges: &[Blocks]) -> Answer {
+pub(crate) fn populate(nexus: &dyn Nexus, lun: u16, id: u32, ranges: &[Blocks]) -> Answer {
     send(nexus, lun, 0x10, id, &population(0, 0, 0, ranges))
 }
 
-pub fn write_using(
+pub(crate) fn write_using(
     nexus: &dyn Nexus,
     lun: u16,
     offset: u64,
@@ -78,7 +78,7 @@ pub fn write_using(
 }
 
 /// RECEIVE ROD TOKEN INFORMATION (7) or RECEIVE COPY STATUS (5).
-pub fn information(nexus: &dyn Nexus, lun: u16, action: u8, id: u32) -> Answer {
+pub(crate) fn information(nexus: &dyn Nexus, lun: u16, action: u8, id: u32) -> Answer {
     let mut cdb = vec![0x84, action];
     cdb.extend(id.to_be_bytes());
     cdb.extend([0, 0, 0, 0, 0, 0, 4, 0, 0, 0]);
@@ -87,19 +87,19 @@ pub fn information(nexus: &dyn Nexus, lun: u16, action: u8, id: u32) -> Answer {
 
 /// What that tells.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Told {
-    pub action: u8,
-    pub status: u8,
-    pub ended: u8,
-    pub units: u8,
-    pub count: u64,
+pub(crate) struct Told {
+    pub(crate) action: u8,
+    pub(crate) status: u8,
+    pub(crate) ended: u8,
+    pub(crate) units: u8,
+    pub(crate) count: u64,
     /// Key, code and qualifier, of sense data in fixed format.
-    pub sense: Option<(u8, u8, u8)>,
-    pub token: Option<Vec<u8>>,
+    pub(crate) sense: Option<(u8, u8, u8)>,
+    pub(crate) token: Option<Vec<u8>>,
 }
 
 /// Reads RECEIVE ROD TOKEN INFORMATION.
-pub fn told(nexus: &dyn Nexus, lun: u16, id: u32) -> Told {
+pub(crate) fn told(nexus: &dyn Nexus, lun: u16, id: u32) -> Told {
     let data = information(nexus, lun, 7, id).good();
     let status = information(nexus, lun, 5, id).good();
     let be32 =
@@ -127,7 +127,7 @@ pub fn told(nexus: &dyn Nexus, lun: u16, id: u32) -> Told {
 
 /// Makes a token.
 #[track_caller]
-pub fn token(nexus: &dyn Nexus, lun: u16, ranges: &[Blocks]) -> Vec<u8> {
+pub(crate) fn token(nexus: &dyn Nexus, lun: u16, ranges: &[Blocks]) -> Vec<u8> {
     populate(nexus, lun, 1, ranges).good();
     told(nexus, lun, 1).token.expect("a token")
 }

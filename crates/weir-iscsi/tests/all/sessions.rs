@@ -7,15 +7,12 @@
 //! - every read has a time limit, so that a target that hangs fails the test;
 //! - after bad manners the server still serves others.
 
-#[allow(dead_code, reason = "no test file uses all of it")]
-mod common;
-
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use common::initiator::{Initiator, cdb10};
-use common::memory::{BLOCK, Disk, TARGET};
-use common::{Setup, pattern, setup, wait_until};
+use crate::common::initiator::{Initiator, cdb10};
+use crate::common::memory::{BLOCK, Disk, TARGET};
+use crate::common::{Setup, pattern, setup, wait_until};
 use weir_iscsi::limits::{COMMANDS_MAX, TRANSFER_BYTES_MAX};
 use weir_iscsi::pdu::{Header, NO_TAG, opcode};
 use weir_iscsi::text;
@@ -480,7 +477,7 @@ fn discovery_lists_targets_in_as_many_parts_as_it_takes() {
     targets.set_portals(&addresses);
     let mut initiator = Initiator::connect(address);
     initiator.isid[0] = 0x40;
-    let name = ("InitiatorName", common::initiator::NAME);
+    let name = ("InitiatorName", crate::common::initiator::NAME);
     let keys = [name, ("SessionType", "Discovery"), ("MaxRecvDataSegmentLength", "512")];
     initiator.login_step(1, Some(3), &keys).expect("a discovery session");
     assert_ne!(initiator.tsih, 0);
@@ -584,11 +581,11 @@ fn sessions_are_listed_and_ended_from_outside() {
     let list = targets.sessions.list();
     let [session] = &list[..] else { panic!("one session: {list:?}") };
     assert_eq!(session.target.as_deref(), Some(TARGET));
-    assert_eq!(session.initiator, common::initiator::NAME);
+    assert_eq!(session.initiator, crate::common::initiator::NAME);
     assert_eq!((session.commands, session.read_bytes), (1, 4 * BLOCK as u64));
     assert!(session.digests.data && !session.digests.header && !session.chap);
     assert_eq!(targets.sessions.end_initiator(TARGET, "iqn.other"), 0);
-    assert_eq!(targets.sessions.end_initiator(TARGET, common::initiator::NAME), 1);
+    assert_eq!(targets.sessions.end_initiator(TARGET, crate::common::initiator::NAME), 1);
     assert_eq!(initiator.reply().header.opcode(), opcode::ASYNC);
     initiator.expect_end();
     wait_until("no session", || targets.sessions.list().is_empty());

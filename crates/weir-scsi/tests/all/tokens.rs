@@ -2,18 +2,16 @@
 //!
 //! Not here: what ends a token (`token_ends`), races (`token_races`).
 
-mod common;
-
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
-use common::tokens::{
+use crate::common::tokens::{
     Blocks, block, information, populate, population, send, token, told, write_using, writing,
     zeros,
 };
-use common::{MemoryMedium, SIZE, ready, run, run_on, simple, target, unit_of, wide};
+use crate::common::{MemoryMedium, SIZE, ready, run, run_on, simple, target, unit_of, wide};
 use weir_base::ErrorKind;
 use weir_scsi::{
     Attribute, Command, Completion, Directory, InitiatorPort, Lun, Nexus, Target, Unit,
@@ -219,7 +217,7 @@ fn a_token_is_for_who_may_use_and_read_its_unit() {
     let data = fill(&*nexus);
     let held = token(&*nexus, 0, &[(8, 8)]);
     let elsewhere = Arc::new(MemoryMedium::new(SIZE));
-    let directory = Arc::new(Other(unit, common::initiator(1)));
+    let directory = Arc::new(Other(unit, crate::common::initiator(1)));
     let plain = target();
     let target = Target::new("iqn.2026-01.example:far", plain.ports().to_vec(), Some(directory));
     assert!(target.add_lun(0, unit_of(&elsewhere, 2, 512)));

@@ -5,8 +5,6 @@
 //!
 //! Invariant: nothing here is random; time is virtual.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in shared functions too")]
-
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;

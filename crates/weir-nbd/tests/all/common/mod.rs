@@ -4,7 +4,7 @@
 //!
 //! Invariant: a scratch directory is gone when its owner is.
 
-#[allow(dead_code, reason = "no test uses all of it")]
+#[allow(dead_code, reason = "the unit tests of src use a part of it")]
 pub(crate) mod memory;
 
 use std::path::PathBuf;

@@ -2,10 +2,8 @@
 //!
 //! Not here: transports; commands go straight to a nexus.
 
-#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of this")]
-
 mod medium;
-pub mod tokens;
+pub(crate) mod tokens;
 
 use std::future::Future;
 use std::pin::pin;
@@ -13,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
-pub use medium::MemoryMedium;
+pub(crate) use medium::MemoryMedium;
 use weir_scsi::reservation::ReservationState;
 use weir_scsi::{
     Attribute, Command, Completion, Identity, InitiatorPort, Isid, Lun, Nexus, Options, Port,
@@ -22,7 +20,7 @@ use weir_scsi::{
 use weir_serve::OutBuf;
 
 /// Size of a volume, in bytes.
-pub const SIZE: u64 = 8 << 20;
+pub(crate) const SIZE: u64 = 8 << 20;
 
 /// Wakes a thread that waits for a future.
 struct Unpark(Thread);
@@ -34,7 +32,7 @@ impl Wake for Unpark {
 }
 
 /// Runs a future to its end on this thread.
-pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
@@ -46,7 +44,7 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-pub fn identity(number: u8) -> Identity {
+pub(crate) fn identity(number: u8) -> Identity {
     let mut naa = [0x11; 16];
     naa[0] = 0x60;
     naa[15] = number;
@@ -58,13 +56,13 @@ pub fn identity(number: u8) -> Identity {
     }
 }
 
-pub fn unit_of(medium: &Arc<MemoryMedium>, number: u8, block_bytes: u32) -> Arc<Unit> {
+pub(crate) fn unit_of(medium: &Arc<MemoryMedium>, number: u8, block_bytes: u32) -> Arc<Unit> {
     let options = Options { block_bytes, ..Options::default() };
     let medium = Arc::<MemoryMedium>::clone(medium);
     Unit::new(medium, identity(number), options, ReservationState::default(), None)
 }
 
-pub fn target() -> Arc<Target> {
+pub(crate) fn target() -> Arc<Target> {
     let port = |relative| Port {
         relative,
         name: format!("iqn.2026-01.example:target,t,0x{relative:04x}"),
@@ -73,42 +71,42 @@ pub fn target() -> Arc<Target> {
     Target::new("iqn.2026-01.example:target", vec![port(1), port(2)], None)
 }
 
-pub fn initiator(number: u8) -> InitiatorPort {
+pub(crate) fn initiator(number: u8) -> InitiatorPort {
     let name = format!("iqn.2026-01.example:host{number}");
     InitiatorPort { name, isid: Isid([0x40, 0, 0, 0, 0, number]) }
 }
 
 /// How a command ended, with what it sent.
 #[derive(Debug)]
-pub struct Answer {
-    pub completion: Completion,
-    pub data: Vec<u8>,
+pub(crate) struct Answer {
+    pub(crate) completion: Completion,
+    pub(crate) data: Vec<u8>,
 }
 
 impl Answer {
     /// What it sent; it must have gone well.
     #[track_caller]
-    pub fn good(self) -> Vec<u8> {
+    pub(crate) fn good(self) -> Vec<u8> {
         assert_eq!(self.completion.status, Status::Good, "{:?}", self.completion);
         self.data
     }
 
     /// Sense key, additional sense code and qualifier; it must have failed and sent nothing.
     #[track_caller]
-    pub fn sense(&self) -> (u8, u8, u8) {
+    pub(crate) fn sense(&self) -> (u8, u8, u8) {
         assert_eq!(self.completion.status, Status::CheckCondition);
         assert!(self.data.is_empty());
         let Sense { key, asc, ascq, .. } = self.completion.sense.clone().expect("sense data");
         (key, asc, ascq)
     }
 
-    pub fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> Status {
         self.completion.status
     }
 }
 
 /// Runs a command as a transport does: at once if possible, waiting otherwise.
-pub fn run_on(nexus: &dyn Nexus, lun: Lun, cdb: &[u8], data_out: &[u8]) -> Answer {
+pub(crate) fn run_on(nexus: &dyn Nexus, lun: Lun, cdb: &[u8], data_out: &[u8]) -> Answer {
     let mut padded = [0; 16];
     padded[..cdb.len()].copy_from_slice(cdb);
     let command = Command { lun, cdb: &padded, data_out, attribute: Attribute::Simple };
@@ -126,12 +124,12 @@ pub fn run_on(nexus: &dyn Nexus, lun: Lun, cdb: &[u8], data_out: &[u8]) -> Answe
 }
 
 /// As [`run_on`], for logical unit 0.
-pub fn run(nexus: &dyn Nexus, cdb: &[u8], data_out: &[u8]) -> Answer {
+pub(crate) fn run(nexus: &dyn Nexus, cdb: &[u8], data_out: &[u8]) -> Answer {
     run_on(nexus, Lun::new(0), cdb, data_out)
 }
 
 /// A nexus that has seen what new ones are told first.
-pub fn ready(target: &Arc<Target>, number: u8) -> Box<dyn Nexus> {
+pub(crate) fn ready(target: &Arc<Target>, number: u8) -> Box<dyn Nexus> {
     let nexus = Box::new(target.nexus(initiator(number), 1));
     for (lun, _) in target.luns() {
         let told = run_on(&*nexus, Lun::new(lun), &[0; 6], &[]);
@@ -141,7 +139,7 @@ pub fn ready(target: &Arc<Target>, number: u8) -> Box<dyn Nexus> {
 }
 
 /// A target with one logical unit of 512-byte blocks, its medium, and a nexus to it.
-pub fn simple() -> (Arc<MemoryMedium>, Arc<Unit>, Arc<Target>, Box<dyn Nexus>) {
+pub(crate) fn simple() -> (Arc<MemoryMedium>, Arc<Unit>, Arc<Target>, Box<dyn Nexus>) {
     let medium = Arc::new(MemoryMedium::new(SIZE));
     let unit = unit_of(&medium, 1, 512);
     let target = target();
@@ -151,7 +149,7 @@ pub fn simple() -> (Arc<MemoryMedium>, Arc<Unit>, Arc<Target>, Box<dyn Nexus>) {
 }
 
 /// READ (16) or the like: code, flags, address, length.
-pub fn wide(code: u8, flags: u8, lba: u64, blocks: u32) -> Vec<u8> {
+pub(crate) fn wide(code: u8, flags: u8, lba: u64, blocks: u32) -> Vec<u8> {
     let mut cdb = vec![code, flags];
     cdb.extend(lba.to_be_bytes());
     cdb.extend(blocks.to_be_bytes());
