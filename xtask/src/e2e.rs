@@ -10,13 +10,27 @@ use anyhow::Result;
 
 use crate::{command, setup};
 
-/// All tests of the binary, in the profile that ships. Two at a time, whatever the machine: each
-/// runs a server and a client, and some measure time.
-pub(crate) const ALL: &[&str] =
-    &["test", "--no-fail-fast", "--release", "--package", "weir", "--", "--test-threads=2"];
+/// The tests of the binary that may run beside each other, in the profile that ships. Two at a
+/// time, whatever the machine: each runs a server and a client, and some measure time.
+pub(crate) const BESIDE: &[&str] = &[
+    "test",
+    "--no-fail-fast",
+    "--release",
+    "--package",
+    "weir",
+    "--",
+    "--test-threads=2",
+    "--skip=selftest::",
+];
+
+/// The self-test of `weir bench`, which measures time: no other test takes the processor from it.
+pub(crate) const ALONE: &[&str] =
+    &["test", "--release", "--package", "weir", "--test", "all", "--", "selftest::"];
 
 /// The task.
 pub(crate) fn main() -> Result<()> {
     setup::for_clients()?;
-    command::cargo(ALL)
+    let beside = command::cargo(BESIDE);
+    let alone = command::cargo(ALONE);
+    beside.and(alone)
 }

@@ -10,19 +10,13 @@ use anyhow::Result;
 
 use crate::command;
 
-/// Builds the simulator as the unit tests are built: cargo chooses the features of dependencies
-/// for all packages that are named, and with others the engine would be compiled once more.
-const BUILD: &[&str] = &[
-    "build",
-    "--release",
-    "--workspace",
-    "--exclude",
-    "weir",
-    "--exclude",
-    "xtask",
-    "--bin",
-    "weir-sim",
-];
+/// Builds the simulator alone.
+const BUILD: &[&str] = &["build", "--release", "--package", "weir-sim"];
+
+/// Builds the simulator with the unit tests, which `make test` has built by then. The tests ask for
+/// more features of dependencies, so [`BUILD`] would compile the engine once more.
+const BUILD_WITH_TESTS: &[&str] =
+    &["test", "--no-run", "--release", "--workspace", "--exclude", "weir", "--exclude", "xtask"];
 
 /// How long `make test` runs it.
 const SHORT_SECONDS: &str = "120";
@@ -42,18 +36,18 @@ pub(crate) struct Args {
 pub(crate) fn main(args: &Args) -> Result<()> {
     let recoveries = args.recoveries.to_string();
     match args.seed {
-        Some(seed) => simulate(&["--only", "--seed", &seed.to_string()]),
-        None => simulate(&["--recoveries", &recoveries]),
+        Some(seed) => simulate(BUILD, &["--only", "--seed", &seed.to_string()]),
+        None => simulate(BUILD, &["--recoveries", &recoveries]),
     }
 }
 
 /// The subset that `make test` runs.
 pub(crate) fn short() -> Result<()> {
-    simulate(&["--recoveries", "10000000", "--seconds", SHORT_SECONDS])
+    simulate(BUILD_WITH_TESTS, &["--recoveries", "10000000", "--seconds", SHORT_SECONDS])
 }
 
-fn simulate(options: &[&str]) -> Result<()> {
-    command::cargo(BUILD)?;
+fn simulate(build: &[&str], options: &[&str]) -> Result<()> {
+    command::cargo(build)?;
     let program = command::target().join("release/weir-sim");
     command::run(Command::new(program).args(options))
 }

@@ -59,7 +59,8 @@ const STAGES: &[Stage] = &[
     Stage { name: "unit", step: UNIT },
     Stage { name: "unit-xtask", step: UNIT_XTASK },
     Stage { name: "sim", step: Step::Task(sim::short) },
-    Stage { name: "e2e", step: Step::Tests(e2e::ALL) },
+    Stage { name: "e2e", step: Step::Tests(e2e::BESIDE) },
+    Stage { name: "e2e-alone", step: Step::Tests(e2e::ALONE) },
     Stage { name: "fuzz", step: Step::Task(fuzz::short) },
 ];
 

@@ -44,6 +44,24 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run the server: engine, data protocols and management interface in one process
     Serve(ServeArgs),
+    /// Show the state of all pools, problems first
+    Status {
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// List everything: pools, volumes, exports, targets and logical units
+    List {
+        #[command(flatten)]
+        remote: Remote,
+        /// For scripts: no header, tabs, sizes in bytes
+        #[arg(short = 'H')]
+        script: bool,
+    },
+    /// Show the version of this command and of the server
+    Version {
+        #[command(flatten)]
+        remote: Remote,
+    },
     /// Make, look at, and take away pools
     Pool {
         #[command(flatten)]
@@ -250,7 +268,10 @@ impl Cli {
     /// Whether to print JSON, errors included.
     pub(crate) fn json(&self) -> bool {
         let near = match &self.command {
-            Command::Pool { remote, .. }
+            Command::Status { remote }
+            | Command::List { remote, .. }
+            | Command::Version { remote }
+            | Command::Pool { remote, .. }
             | Command::Volume { remote, .. }
             | Command::Snapshot { remote, .. }
             | Command::Bookmark { remote, .. }

@@ -11,6 +11,7 @@ mod agents;
 mod folder;
 mod look;
 mod measure;
+mod own;
 mod plan;
 mod show;
 mod text;
@@ -53,6 +54,12 @@ enum BenchVerb {
         old: PathBuf,
         /// Result file, or the directory that it is in
         new: PathBuf,
+        /// Bytes that the caches of the old target hold, or none
+        #[arg(long, value_name = "SIZE|none", value_parser = plan::cache)]
+        old_cache: Option<u64>,
+        /// Bytes that the caches of the new target hold, or none
+        #[arg(long, value_name = "SIZE|none", value_parser = plan::cache)]
+        new_cache: Option<u64>,
     },
     /// Make the report of a result file again
     Report {
@@ -90,7 +97,8 @@ enum BenchVerb {
 pub(crate) enum Answer {
     /// It was done; what was asked is so.
     Yes,
-    /// It was done, and what was asked is not so, or not shown: FAIL, not reproduced, traps.
+    /// It was done, and what was asked is not so, or not shown: FAIL, not reproduced, traps, data
+    /// that came back wrong, nothing ranked.
     No,
 }
 
@@ -102,7 +110,9 @@ pub(crate) fn run(arguments: &BenchArgs, json: bool) -> Result<Answer, ApiError>
         Some(BenchVerb::Run(run)) => measure::run(run, json),
         Some(BenchVerb::Validate(validate)) => measure::validate(validate, json),
         Some(BenchVerb::Rerun(rerun)) => measure::rerun(rerun, json),
-        Some(BenchVerb::Compare { old, new }) => look::compare(old, new, json),
+        Some(BenchVerb::Compare { old, new, old_cache, new_cache }) => {
+            look::compare((old, *old_cache), (new, *new_cache), json)
+        }
         Some(BenchVerb::Report { result, out }) => look::report(result, out.as_deref(), json),
         Some(BenchVerb::Agent(agent)) => agents::agent(agent),
         Some(BenchVerb::Selftest(selftest)) => trust::selftest(selftest, json),

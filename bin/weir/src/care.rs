@@ -242,10 +242,18 @@ pub(crate) fn scan_line(scan: Option<&ScanStatus>) -> Option<String> {
     };
     let started = output::date(scan.started_unix_ms);
     let ended = output::date(scan.ended_unix_ms.unwrap_or(scan.started_unix_ms));
-    let (errors, took) = (scan.errors, output::duration(scan.ran_ms));
+    let errors = scan.errors;
     Some(match scan.state {
         ScanState::Finished => {
-            format!("{kind} {verb} {repaired} in {took} with {errors} errors on {ended}")
+            let took = match scan.ran_ms / 1000 {
+                seconds @ 0..60 => format!("{seconds} s"),
+                _ => output::duration(scan.ran_ms),
+            };
+            let done = match scan.kind {
+                ScanKind::Scrub => "scrub repaired",
+                ScanKind::Resilver => "resilvered",
+            };
+            format!("{done} {repaired} in {took} with {errors} errors on {ended}")
         }
         ScanState::Stopped => {
             let part = format!("{} of {}", Human(scan.examined_bytes), Human(scan.total_bytes));

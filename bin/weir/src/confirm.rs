@@ -24,15 +24,28 @@ pub(crate) fn destruction(what: &str, name: &str, yes: bool) -> Result<(), ApiEr
     at_terminal(&loss, name)
 }
 
+/// Returns if `yes`, or if the vdev's name is typed at the terminal.
+pub(crate) fn removal(pool: &str, vdev: &str, yes: bool) -> Result<(), ApiError> {
+    if yes {
+        return Ok(());
+    }
+    let loss = Loss {
+        refusal: format!("{vdev} is not removed from pool {pool}"),
+        warning: format!("This moves all data of {vdev} to the other vdevs of pool {pool}."),
+        advice: "confirm at a terminal, or add --yes",
+    };
+    at_terminal(&loss, vdev)
+}
+
 /// Returns if `yes`, or if the snapshot's name is typed at the terminal.
 pub(crate) fn rollback(snapshot: &str, yes: bool) -> Result<(), ApiError> {
     if yes {
         return Ok(());
     }
     let loss = Loss {
-        refusal: format!("nothing goes back to snapshot {snapshot}"),
+        refusal: format!("not rolled back to {snapshot}"),
         warning: format!("This destroys what was written after snapshot {snapshot}."),
-        advice: "add --yes if what was written since may be lost",
+        advice: "confirm at a terminal, or add --yes if what was written since may be lost",
     };
     at_terminal(&loss, snapshot)
 }

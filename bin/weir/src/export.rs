@@ -10,6 +10,7 @@ use weir_api::{ApiError, Control};
 use weir_base::ErrorKind;
 use weir_serve::AllowList;
 
+use crate::leave::LeaveArgs;
 use crate::output::{self, Style};
 use crate::session::Session;
 
@@ -50,10 +51,12 @@ pub(crate) enum ExportVerb {
         #[arg(short = 'H')]
         script: bool,
     },
-    /// Stop offering; connected clients are cut off
+    /// Stop offering; refused while clients are connected
     Delete {
         /// Name of the export
         name: String,
+        #[command(flatten)]
+        leave: LeaveArgs,
     },
 }
 
@@ -61,7 +64,7 @@ pub(crate) fn run(verb: &ExportVerb, session: &Session) -> Result<(), ApiError> 
     match verb {
         ExportVerb::Create { protocol, volume, name, read_only, allow } => {
             let request = ExportCreate {
-                protocol: self::protocol(protocol)?,
+                protocol: self::protocol(protocol, volume)?,
                 volume: volume.clone(),
                 name: name.clone(),
                 read_only: *read_only,
@@ -79,21 +82,35 @@ pub(crate) fn run(verb: &ExportVerb, session: &Session) -> Result<(), ApiError> 
             session.print(&change, |_| String::new())
         }
         ExportVerb::List { script, verbose } => list(session, Style::new(*script), *verbose),
-        ExportVerb::Delete { name } => {
+        ExportVerb::Delete { name, leave } => {
             let key = ExportKey { protocol: Protocol::Nbd, name: name.clone() };
-            let answer = session.call(|client| client.export_delete(key))?;
+            let answer = leave.call(session, |force| {
+                session.call(|client| client.export_delete(key.clone(), force))
+            })?;
             session.say(&output::outcome("export", &answer.name, answer.outcome));
             session.print(&answer, |_| String::new())
         }
     }
 }
 
-fn protocol(word: &str) -> Result<Protocol, ApiError> {
+fn protocol(word: &str, volume: &str) -> Result<Protocol, ApiError> {
     if word == Protocol::Nbd.name() {
         return Ok(Protocol::Nbd);
     }
-    let message = format!("this version does not serve {word:?}");
-    Err(ApiError::new(ErrorKind::Invalid, message).with_action("write nbd"))
+    let (message, action) = match word {
+        "iscsi" => (
+            "iSCSI shows volumes at targets, not as exports".to_owned(),
+            format!("weir lun add TARGET {volume}"),
+        ),
+        "nfs" | "smb" | "cifs" => {
+            (format!("{word} is not in this version"), format!("weir export create nbd {volume}"))
+        }
+        _ => (
+            format!("{word} is no protocol of exports"),
+            format!("weir export create nbd {volume}"),
+        ),
+    };
+    Err(ApiError::new(ErrorKind::Invalid, message).with_action(action))
 }
 
 /// The list that was typed, checked before the call; none for `any`.

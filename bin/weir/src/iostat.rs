@@ -226,15 +226,15 @@ fn text(report: &Report, style: Style) -> String {
     rows.push(client_row(&report.client, style));
     let header = [
         "NAME",
-        ">READS",
-        ">WRITES",
-        ">FLUSHES",
-        ">READ/S",
-        ">WRITTEN/S",
-        ">READ T",
-        ">WRITE T",
-        ">SYNC T",
-        ">FLUSH T",
+        ">READ op/s",
+        ">WRITE op/s",
+        ">FLUSH op/s",
+        ">READ B/s",
+        ">WRITE B/s",
+        ">READ mean",
+        ">WRITE mean",
+        ">SYNC mean",
+        ">FLUSH mean",
     ];
     let table = output::table(header, &rows, style);
     match (style, report.written_per_client_byte) {

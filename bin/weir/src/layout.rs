@@ -61,6 +61,11 @@ pub(crate) fn parse(words: &[String]) -> Result<Vec<VdevSpec>, ApiError> {
         if is_unsupported(word) || word == "disk" {
             return Err(no_such_vdev(word));
         }
+        if let Some(kind) = meant(word) {
+            let message = format!("no disk is called {word}");
+            return Err(ApiError::new(ErrorKind::NotFound, message)
+                .with_action(format!("write {kind}, or ./{word} for a file of that name")));
+        }
         let path = absolute(word)?;
         if let Some(first) = seen.insert(Identity::of(Path::new(&path)), word.clone()) {
             let first = (first != *word).then_some(first);
@@ -72,6 +77,13 @@ pub(crate) fn parse(words: &[String]) -> Result<Vec<VdevSpec>, ApiError> {
         }
     }
     Ok(vdevs)
+}
+
+/// The word of the grammar that a bare word without a file was meant to be.
+fn meant(word: &str) -> Option<&'static str> {
+    const WORDS: [&str; 6] = ["mirror", "raidz1", "raidz2", "raidz3", "log", "spare"];
+    let is_bare = !word.contains(['/', '.']) && !Path::new(word).exists();
+    WORDS.into_iter().find(|known| is_bare && strsim::osa_distance(word, known) == 1)
 }
 
 fn no_such_vdev(word: &str) -> ApiError {

@@ -9,6 +9,7 @@ use weir_api::types::{LunAdd, LunKey, Target, TargetKey, TargetLun, target_name}
 use weir_api::{ApiError, Control};
 use weir_base::{ErrorKind, size};
 
+use crate::leave::LeaveArgs;
 use crate::output::{self, Style};
 use crate::session::Session;
 
@@ -44,13 +45,15 @@ pub(crate) enum LunVerb {
         #[arg(short = 'H')]
         script: bool,
     },
-    /// Show it no longer; initiators are told
+    /// Show it no longer; refused while initiators are logged in at the target
     Remove {
         /// Name of the target
         target: String,
-        /// Its number there, as `weir lun list` shows it
-        #[arg(value_name = "NUMBER")]
-        lun: u16,
+        /// Its number there, as `weir lun list` shows it, or the volume or snapshot
+        #[arg(value_name = "NUMBER|VOLUME")]
+        lun: String,
+        #[command(flatten)]
+        leave: LeaveArgs,
     },
 }
 
@@ -70,11 +73,38 @@ pub(crate) fn run(verb: LunVerb, session: &Session) -> Result<(), ApiError> {
             session.print(&change, |_| String::new())
         }
         LunVerb::List { target, script } => list(target, session, Style::new(script)),
-        LunVerb::Remove { target, lun } => {
-            let key = LunKey { target: target_name(&target), number: lun };
-            let answer = session.call(|client| client.lun_remove(key))?;
+        LunVerb::Remove { target, lun, leave } => {
+            let number = number(&target, &lun, session)?;
+            let key = LunKey { target: target_name(&target), number };
+            let answer = leave.call(session, |force| {
+                session.call(|client| client.lun_remove(key.clone(), force))
+            })?;
             session.say(&output::outcome("logical unit", &answer.name, answer.outcome));
             session.print(&answer, |_| String::new())
+        }
+    }
+}
+
+/// The logical unit that was named by its number or by its volume.
+fn number(target: &str, named: &str, session: &Session) -> Result<u16, ApiError> {
+    if let Ok(number) = named.parse() {
+        return Ok(number);
+    }
+    let target = target_name(target);
+    let key = TargetKey { name: target.clone() };
+    let shown = session.call(|client| client.target_show(key))?;
+    let mut found = shown.luns.iter().filter(|lun| lun.volume == named);
+    match (found.next(), found.next()) {
+        (Some(only), None) => Ok(only.number),
+        (Some(_), Some(_)) => {
+            let message = format!("{target} shows {named} more than once");
+            Err(ApiError::new(ErrorKind::Invalid, message)
+                .with_action(format!("name the number: weir lun list {target}")))
+        }
+        (None, _) => {
+            let message = format!("{target} does not show {named}");
+            Err(ApiError::new(ErrorKind::NotFound, message)
+                .with_action(format!("weir lun list {target}")))
         }
     }
 }

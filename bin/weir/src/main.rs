@@ -20,9 +20,11 @@ mod export;
 mod forecast;
 mod iostat;
 mod layout;
+mod leave;
 mod lun;
 mod offline;
 mod output;
+mod overview;
 mod pool;
 mod process;
 mod properties;
@@ -73,6 +75,11 @@ fn run(cli: Cli) -> Result<Answer, ApiError> {
             }
             serve::run(arguments.options()?)
         }
+        Command::Status { remote } => overview::status(&Session::open(&root, &remote.into())?),
+        Command::List { script, remote } => {
+            overview::list(&Session::open(&root, &remote.into())?, output::Style::new(script))
+        }
+        Command::Version { remote } => overview::version(&Session::open(&root, &remote.into())?),
         Command::Pool { verb, remote } => pool::run(verb, &Session::open(&root, &remote.into())?),
         Command::Volume { verb, remote } => {
             volume::run(verb, &Session::open(&root, &remote.into())?)

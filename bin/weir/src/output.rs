@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 use weir_api::ApiError;
 use weir_api::types::Outcome;
-use weir_api::wire::ErrorBody;
+use weir_api::wire::{ErrorBody, advice};
 use weir_base::ErrorKind;
 
 /// Version of what `--json` prints; grows when a field is renamed, removed or means another thing.
@@ -58,7 +58,33 @@ pub(crate) fn say(text: &str) {
 pub(crate) fn error(error: &ApiError, as_json: bool) {
     match as_json.then(|| json(&ErrorBody { error: error.clone() })) {
         Some(Ok(text)) => say(text.trim_end()),
-        _ => say(&format!("weir: {}\n  try: {}", clean(&error.message), clean(&error.action))),
+        _ => {
+            let message = clean(&error.message);
+            match exact(error) {
+                Some(action) => say(&format!("weir: {message}\n  try: {}", clean(&action))),
+                None => say(&format!("weir: {message}")),
+            }
+        }
+    }
+}
+
+/// The next command to type. The advice of a whole kind of errors says less than the message: of
+/// something that is not there it becomes the list of what is, of a wrong request nothing.
+fn exact(error: &ApiError) -> Option<String> {
+    if error.action != advice(error.kind) {
+        return Some(error.action.clone());
+    }
+    match error.kind {
+        ErrorKind::Invalid => None,
+        ErrorKind::NotFound => {
+            let noun = error.message.split(' ').next().unwrap_or_default();
+            let noun = if noun == "LUN" { "lun" } else { noun };
+            let listed = ["pool", "volume", "snapshot", "bookmark", "export", "target", "lun"];
+            let is_listed = listed.contains(&noun) || ["token", "replication"].contains(&noun);
+            let noun = if noun == "replication" { "replicate" } else { noun };
+            Some(if is_listed { format!("weir {noun} list") } else { "weir list".to_owned() })
+        }
+        _ => Some(error.action.clone()),
     }
 }
 
@@ -68,7 +94,7 @@ pub(crate) fn outcome(what: &str, name: &str, outcome: Outcome) -> String {
         Outcome::Created => format!("{what} {name} created"),
         Outcome::Changed => format!("{what} {name} changed"),
         Outcome::Removed => format!("{what} {name} removed"),
-        Outcome::Unchanged => format!("{what} {name} is so already; nothing changed"),
+        Outcome::Unchanged => format!("{what} {name}: already up to date; nothing changed"),
     }
 }
 

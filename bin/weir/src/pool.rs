@@ -265,7 +265,7 @@ fn list(session: &Session, style: Style) -> Result<(), ApiError> {
 }
 
 /// The state of a pool the way zpool lays it out.
-fn status(pool: &PoolStatus, verbose: bool) -> String {
+pub(crate) fn status(pool: &PoolStatus, verbose: bool) -> String {
     let mut lines = vec![("pool", pool.name.as_str()), ("state", pool.state.name())];
     let optional = [("status", &pool.status), ("action", &pool.action), ("see", &pool.see)];
     for (label, text) in optional {
@@ -284,16 +284,21 @@ fn status(pool: &PoolStatus, verbose: bool) -> String {
     lines.extend(expand.iter().map(|text| ("expand", text.as_str())));
     let allocated = allocated(pool);
     lines.extend(allocated.iter().map(|text| ("alloc", text.as_str())));
-    let space = cleaner::line(pool.cleaner.as_ref());
+    let space = cleaner::line(pool.cleaner.as_ref()).filter(|_| verbose);
     lines.extend(space.iter().map(|text| ("space", text.as_str())));
-    let ratio = format!("{:.2} (volumes, by compression)", pool.compression_ratio);
+    let used_pct = pool.allocated_bytes as f64 * 100.0 / pool.size_bytes.max(1) as f64;
+    let size = format!(
+        "{}, {used_pct:.0} % used, compression {:.2}x",
+        Human(pool.size_bytes),
+        pool.compression_ratio
+    );
     let dedupe = format!(
         "{:.2} (all that is stored, by dedupe and copies: {} saved)",
         pool.dedupe_ratio,
         Human(pool.allocated.saved_bytes)
     );
     if pool.cleaner.is_some() {
-        lines.push(("ratio", &ratio));
+        lines.push(("size", &size));
     }
     if pool.allocated.saved_bytes > 0 {
         lines.push(("dedupe", &dedupe));

@@ -108,7 +108,7 @@ pub(crate) struct GetArgs {
 #[derive(Debug, Args)]
 #[command(after_help = table())]
 pub(crate) struct SetArgs {
-    /// Properties to set, then full names of what to set them on
+    /// Properties to set, and full names of what to set them on, in any order
     #[arg(required = true, value_name = "PROPERTY=VALUE... NAME")]
     words: Vec<String>,
 }
@@ -190,8 +190,9 @@ pub(crate) fn get(arguments: &GetArgs, session: &Session) -> Result<(), ApiError
 }
 
 pub(crate) fn set(arguments: &SetArgs, session: &Session) -> Result<(), ApiError> {
-    let first_name = arguments.words.iter().position(|word| !word.contains('='));
-    let (given, names) = arguments.words.split_at(first_name.unwrap_or(arguments.words.len()));
+    // In any order: no name of a pool, volume or snapshot has a `=`.
+    let words = arguments.words.iter().cloned();
+    let (given, names): (Vec<String>, Vec<String>) = words.partition(|word| word.contains('='));
     if names.is_empty() {
         return Err(ApiError::new(
             ErrorKind::Invalid,
@@ -199,11 +200,11 @@ pub(crate) fn set(arguments: &SetArgs, session: &Session) -> Result<(), ApiError
         )
         .with_action("name a pool, volume or snapshot: weir set compression=lz4 tank/vm1"));
     }
-    let properties = values(given)?;
+    let properties = values(&given)?;
     let request =
         |name: &String| PropertySet { name: name.clone(), properties: properties.clone() };
     names.iter().try_for_each(|name| request(name).check())?;
-    changed(session, names, |client, name| client.property_set(request(name)))
+    changed(session, &names, |client, name| client.property_set(request(name)))
 }
 
 pub(crate) fn inherit(arguments: &InheritArgs, session: &Session) -> Result<(), ApiError> {

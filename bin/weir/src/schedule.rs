@@ -23,8 +23,8 @@ pub(crate) enum ScheduleVerb {
         name: String,
         /// How many to keep of each sort, such as hourly=24,daily=7,weekly=4,monthly=12,yearly=1;
         /// frequently=4 is one each 15 minutes
-        #[arg(value_name = "SORT=COUNT,...")]
-        keep: String,
+        #[arg(value_name = "SORT=COUNT...", required = true)]
+        keep: Vec<String>,
     },
     /// List schedules
     List {
@@ -43,7 +43,7 @@ pub(crate) fn run(verb: ScheduleVerb, session: &Session) -> Result<(), ApiError>
     match verb {
         ScheduleVerb::Set { name, keep } => {
             check_scheduled(&name)?;
-            let request = ScheduleSet { name, keep: Keep::parse(&keep)? };
+            let request = ScheduleSet { name, keep: Keep::parse(&keep.join(","))? };
             let change = session.call(|client| client.schedule_set(request))?;
             session.say(&output::outcome("schedule", &change.schedule.name, change.outcome));
             session.print(&change, |_| String::new())

@@ -27,6 +27,7 @@ mod forecasts;
 mod history;
 mod identity;
 mod jobs;
+mod leaving;
 mod legs;
 mod lifecycle;
 pub(crate) mod losses;

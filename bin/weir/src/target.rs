@@ -21,6 +21,7 @@ use weir_api::{ApiError, Control};
 use weir_base::ErrorKind;
 use weir_base::private::read_secret;
 
+use crate::leave::LeaveArgs;
 use crate::lun;
 use crate::output::{self, Style};
 use crate::session::Session;
@@ -46,10 +47,12 @@ pub(crate) enum TargetVerb {
         /// Name of the target
         name: String,
     },
-    /// Remove a target; its sessions are ended
+    /// Remove a target; refused while initiators are logged in
     Delete {
         /// Name of the target
         name: String,
+        #[command(flatten)]
+        leave: LeaveArgs,
     },
     /// Let an initiator log in; again: on other conditions
     Allow(AllowArgs),
@@ -110,9 +113,11 @@ pub(crate) fn run(verb: TargetVerb, session: &Session) -> Result<(), ApiError> {
             let target = session.call(|client| client.target_show(key))?;
             session.print(&target, show)
         }
-        TargetVerb::Delete { name } => {
+        TargetVerb::Delete { name, leave } => {
             let key = TargetKey { name: target_name(&name) };
-            let answer = session.call(|client| client.target_delete(key))?;
+            let answer = leave.call(session, |force| {
+                session.call(|client| client.target_delete(key.clone(), force))
+            })?;
             session.say(&output::outcome("target", &answer.name, answer.outcome));
             session.print(&answer, |_| String::new())
         }

@@ -10,8 +10,9 @@ use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use weir_api::types::{PoolAdd, PoolRemove, Request, VdevStatus};
 use weir_api::{ApiError, Control};
-use weir_base::ErrorKind;
+use weir_base::{ErrorKind, size};
 
+use crate::confirm;
 use crate::layout;
 use crate::pool::changed;
 use crate::session::Session;
@@ -39,8 +40,11 @@ pub(crate) enum ShapeVerb {
     /// Remove a vdev: what it holds moves to the others while the pool is in use
     Remove {
         /// End the removal that is under way: the vdev stays
-        #[arg(short, long, conflicts_with = "wait")]
+        #[arg(short, long, conflicts_with_all = ["wait", "yes"])]
         stop: bool,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
         /// Wait until it is gone
         #[arg(short, long)]
         wait: bool,
@@ -64,18 +68,36 @@ pub(crate) fn run(verb: ShapeVerb, session: &Session) -> Result<(), ApiError> {
             request.check()?;
             changed(session, &session.call(|client| client.pool_add(request))?)
         }
-        ShapeVerb::Remove { stop, wait, name, vdev } => {
+        ShapeVerb::Remove { stop, yes, wait, name, vdev } => {
+            confirm::removal(&name, &vdev, yes || stop)?;
             let request = PoolRemove { name: name.clone(), vdev: vdev.clone(), stop };
             let change = session.call(|client| client.pool_remove(request))?;
-            let leaving = change.pool.vdevs.iter().find(|v| v.name == vdev || has_disk(v, &vdev));
-            match leaving.map(|vdev| vdev.name.clone()) {
-                Some(vdev) if wait => watch(session, &name, &vdev),
-                _ => changed(session, &change),
+            let found = change.pool.vdevs.iter().find(|v| v.name == vdev || has_disk(v, &vdev));
+            match found {
+                Some(found) if wait => watch(session, &name, &found.name.clone()),
+                found => {
+                    session.say(&removal(&name, &vdev, found));
+                    session.print(&change, |_| String::new())
+                }
             }
         }
         ShapeVerb::Expand { name } => {
             changed(session, &session.call(|client| client.pool_expand(name))?)
         }
+    }
+}
+
+/// The answer of a removal: the vdev is leaving, gone, or stays.
+fn removal(pool: &str, vdev: &str, found: Option<&VdevStatus>) -> String {
+    let Some(found) = found else { return format!("{vdev} was removed from pool {pool}") };
+    let name = &found.name;
+    match found.leaving {
+        None => format!("{name} stays in pool {pool}"),
+        Some(leaving) => format!(
+            "{name} is leaving pool {pool}: {} to move\nwatch: weir pool status {pool}\nundo: weir \
+             pool remove --stop {pool} {name}",
+            size::Human(leaving.live_bytes)
+        ),
     }
 }
 

@@ -132,11 +132,12 @@ pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
     match verb {
         VolumeVerb::Create { name, size, record_size, properties } => {
             check_name(&name)?;
-            let (size_bytes, record_bytes) = (parse_size(&size)?, parse_size(&record_size)?);
+            let record_bytes = parse_size(&record_size)?;
+            let size_bytes = whole_records(&size, record_bytes)?;
             let properties = properties::values(&properties)?;
             let request = VolumeCreate { name, size_bytes, record_bytes, properties };
             request.check()?;
-            changed(session, &session.call(|client| client.volume_create(request))?)
+            sized(session, &session.call(|client| client.volume_create(request))?)
         }
         VolumeVerb::List { pool, columns, script } => {
             list(session, pool, columns, Style::new(script))
@@ -153,9 +154,10 @@ pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
         }
         VolumeVerb::Resize { name, size } => {
             check_name(&name)?;
-            let request = VolumeResize { name, size_bytes: parse_size(&size)? };
+            let size_bytes = new_size(&name, &size, session)?;
+            let request = VolumeResize { name, size_bytes };
             request.check()?;
-            changed(session, &session.call(|client| client.volume_resize(request))?)
+            sized(session, &session.call(|client| client.volume_resize(request))?)
         }
         VolumeVerb::Rename { name, to } => {
             let request = VolumeRename { name, to };
@@ -190,6 +192,32 @@ fn check_name(name: &str) -> Result<(), ApiError> {
 
 fn parse_size(text: &str) -> Result<u64, ApiError> {
     size::parse(text).map_err(|error| ApiError::new(ErrorKind::Invalid, error.to_string()))
+}
+
+/// A size as it was typed. One in a unit of ten is rounded up to whole records.
+fn whole_records(text: &str, record_bytes: u64) -> Result<u64, ApiError> {
+    let bytes = parse_size(text)?;
+    let rounded = bytes.checked_next_multiple_of(record_bytes.max(1));
+    Ok(rounded.filter(|_| size::is_decimal(text)).unwrap_or(bytes))
+}
+
+/// The new size of a volume: a size, or `+` and what it grows by.
+fn new_size(name: &str, text: &str, session: &Session) -> Result<u64, ApiError> {
+    let (growth, text) = text.strip_prefix('+').map_or((false, text), |text| (true, text));
+    if !growth && !size::is_decimal(text) {
+        return parse_size(text);
+    }
+    let volume = session.call(|client| client.volume_show(name.to_owned()))?;
+    let bytes = whole_records(text, volume.record_bytes)?;
+    Ok(if growth { volume.size_bytes.saturating_add(bytes) } else { bytes })
+}
+
+/// Says what became of a volume, with its size in both forms.
+fn sized(session: &Session, change: &VolumeChange) -> Result<(), ApiError> {
+    let size = size::both_forms(change.volume.size_bytes);
+    let outcome = output::outcome("volume", &change.volume.name, change.outcome);
+    session.say(&format!("{outcome}: {size}"));
+    session.print(change, |_| String::new())
 }
 
 fn changed(session: &Session, change: &VolumeChange) -> Result<(), ApiError> {
@@ -292,23 +320,26 @@ fn show(volume: &Volume) -> String {
     let human = |bytes: u64| format!("{} ({bytes} bytes)", size::Human(bytes));
     let exports =
         if volume.exports.is_empty() { "none".to_owned() } else { volume.exports.join(" ") };
-    let origin = volume.origin.as_deref().unwrap_or("none: it is no clone");
-    output::labelled(&[
-        ("volume", &volume.name),
-        ("size", &human(volume.size_bytes)),
-        ("block", &format!("{} bytes", volume.block_bytes)),
-        ("record", &human(volume.record_bytes)),
-        ("compression", volume.compression.name()),
-        ("used", &human(volume.used_bytes)),
-        ("stored", &human(volume.stored_bytes)),
-        ("ratio", &format!("{:.2}", volume.compression_ratio)),
-        ("dedupe", if volume.dedupe { "on" } else { "off" }),
-        ("shared", &human(volume.shared_bytes)),
-        ("dedupe ratio", &format!("{:.2}", volume.dedupe_ratio)),
-        ("created", &output::date(volume.created_unix_ms)),
-        ("origin", origin),
-        ("snapshots", &volume.snapshots.to_string()),
-        ("kept by them", &human(volume.space.by_snapshots_bytes)),
-        ("exports", &exports),
-    ])
+    let mut lines = vec![
+        ("volume", volume.name.clone()),
+        ("size", human(volume.size_bytes)),
+        ("block", format!("{} bytes", volume.block_bytes)),
+        ("record", human(volume.record_bytes)),
+        ("compression", volume.compression.name().to_owned()),
+        ("used", human(volume.used_bytes)),
+        ("stored", human(volume.stored_bytes)),
+        ("ratio", format!("{:.2}", volume.compression_ratio)),
+        ("dedupe", if volume.dedupe { "on" } else { "off" }.to_owned()),
+        ("shared", human(volume.shared_bytes)),
+        ("dedupe ratio", format!("{:.2}", volume.dedupe_ratio)),
+        ("created", output::date(volume.created_unix_ms)),
+    ];
+    lines.extend(volume.origin.iter().map(|origin| ("origin", origin.clone())));
+    lines.extend([
+        ("snapshots", volume.snapshots.to_string()),
+        ("in snapshots", human(volume.space.by_snapshots_bytes)),
+        ("exports", exports),
+    ]);
+    let lines: Vec<_> = lines.iter().map(|(label, text)| (*label, text.as_str())).collect();
+    output::labelled(&lines)
 }

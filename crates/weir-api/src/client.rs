@@ -264,6 +264,11 @@ fn volume_path(name: &str) -> Result<String, Error> {
     Ok(format!("/v1/volumes/{}/{}", part(pool), part(volume)))
 }
 
+/// The path of a call that cuts clients off where it is forced.
+fn forced(path: String, force: bool) -> String {
+    if force { path + "?force=true" } else { path }
+}
+
 fn export_path(key: &ExportKey) -> Result<String, Error> {
     key.check()?;
     Ok(format!("/v1/exports/{}/{}", key.protocol.name(), part(&key.name)))
@@ -593,8 +598,8 @@ impl Control for Client {
         self.call(path.map(|path| send(Method::PUT, path, &new)))
     }
 
-    fn export_delete(&self, export: ExportKey) -> Answer<'_, Removed> {
-        self.call(export_path(&export).map(delete))
+    fn export_delete(&self, export: ExportKey, force: bool) -> Answer<'_, Removed> {
+        self.call(export_path(&export).map(|path| delete(forced(path, force))))
     }
 
     fn target_create(&self, request: TargetCreate) -> Answer<'_, TargetChange> {
@@ -609,8 +614,8 @@ impl Control for Client {
         self.call(target_path(&target).map(get))
     }
 
-    fn target_delete(&self, target: TargetKey) -> Answer<'_, Removed> {
-        self.call(target_path(&target).map(delete))
+    fn target_delete(&self, target: TargetKey, force: bool) -> Answer<'_, Removed> {
+        self.call(target_path(&target).map(|path| delete(forced(path, force))))
     }
 
     fn target_allow(&self, request: InitiatorAllow) -> Answer<'_, TargetChange> {
@@ -627,9 +632,9 @@ impl Control for Client {
         self.call(checked(Method::POST, "/v1/luns", &request))
     }
 
-    fn lun_remove(&self, lun: LunKey) -> Answer<'_, Removed> {
+    fn lun_remove(&self, lun: LunKey, force: bool) -> Answer<'_, Removed> {
         let path = format!("/v1/luns/{}/{}", part(&lun.target), lun.number);
-        self.call(lun.check().map(|()| delete(path)))
+        self.call(lun.check().map(|()| delete(forced(path, force))))
     }
 
     fn token_create(&self, request: TokenCreate) -> Answer<'_, TokenCreated> {

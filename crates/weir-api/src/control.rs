@@ -349,8 +349,11 @@ pub trait Control: Send + Sync + 'static {
     /// others are cut off.
     fn export_set(&self, request: ExportSet) -> Answer<'_, ExportChange>;
 
-    /// Stops offering; connected clients are cut off.
-    fn export_delete(&self, export: ExportKey) -> Answer<'_, Removed>;
+    /// Stops offering. With `force` connected clients are cut off.
+    ///
+    /// # Errors
+    /// `Busy` while clients are connected, without `force`.
+    fn export_delete(&self, export: ExportKey, force: bool) -> Answer<'_, Removed>;
 
     /// Makes an iSCSI target that nobody may log in to yet.
     ///
@@ -364,8 +367,11 @@ pub trait Control: Send + Sync + 'static {
     /// Tells everything about one target.
     fn target_show(&self, target: TargetKey) -> Answer<'_, Target>;
 
-    /// Removes a target; its sessions are ended.
-    fn target_delete(&self, target: TargetKey) -> Answer<'_, Removed>;
+    /// Removes a target. With `force` its sessions are ended.
+    ///
+    /// # Errors
+    /// `Busy` while initiators are logged in, without `force`.
+    fn target_delete(&self, target: TargetKey, force: bool) -> Answer<'_, Removed>;
 
     /// Lets an initiator log in. The same again reads the files of secrets anew.
     ///
@@ -383,8 +389,11 @@ pub trait Control: Send + Sync + 'static {
     /// protocol, unless `shared`.
     fn lun_add(&self, request: LunAdd) -> Answer<'_, TargetChange>;
 
-    /// Shows it no longer.
-    fn lun_remove(&self, lun: LunKey) -> Answer<'_, Removed>;
+    /// Shows it no longer. With `force` initiators lose it while they use it.
+    ///
+    /// # Errors
+    /// `Busy` while initiators are logged in to the target, without `force`.
+    fn lun_remove(&self, lun: LunKey, force: bool) -> Answer<'_, Removed>;
 
     /// Makes a token and tells its secret, this once.
     ///

@@ -14,6 +14,15 @@ use weir_base::private::PrivateError;
 
 use crate::wire::ApiError;
 
+/// The number of disks given, in words.
+fn given(disks: usize) -> String {
+    match disks {
+        0 => "none was given".to_owned(),
+        1 => "one was given".to_owned(),
+        more => format!("{more} were given"),
+    }
+}
+
 /// What went wrong, with what it was about.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -176,7 +185,7 @@ pub enum Error {
         pool: String,
     },
     /// A vdev with a number of disks its kind cannot have.
-    #[error("a {kind} vdev of {disks} disk(s) is not possible: {why}")]
+    #[error("a {kind} {why}; {}", given(*disks))]
     VdevWidth {
         /// The vdev's kind.
         kind: &'static str,

@@ -195,6 +195,14 @@ async fn to_end<T: Send + 'static>(
     })
 }
 
+/// The `force` parameter of calls that may cut clients off.
+#[derive(Debug, serde::Deserialize)]
+struct Force {
+    /// Also where clients are connected.
+    #[serde(default)]
+    force: bool,
+}
+
 const fn success(outcome: Outcome) -> StatusCode {
     match outcome {
         Outcome::Created => StatusCode::CREATED,

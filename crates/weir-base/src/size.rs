@@ -2,8 +2,8 @@
 //!
 //! Not here: rounding to blocks; the caller knows its unit and says so in its own error.
 //!
-//! Invariants: binary units only (zpool manners: K, KB and KiB all mean 1024); no fraction of a
-//! byte, no sign, no overflow, nothing after the unit.
+//! Invariants: `GiB`, `G` and `g` are 2^30 bytes, `GB` is 10^9, and so for the other units; no
+//! fraction of a byte, no sign, no overflow, nothing after the unit.
 
 use std::fmt;
 
@@ -32,15 +32,15 @@ pub fn parse(text: &str) -> Result<u64, SizeError> {
             "it does not start with a number"
         }));
     }
-    let shift = match unit.trim_start().to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kb" | "kib" => 10,
-        "m" | "mb" | "mib" => 20,
-        "g" | "gb" | "gib" => 30,
-        "t" | "tb" | "tib" => 40,
-        "p" | "pb" | "pib" => 50,
-        _ => return Err(bad("unknown unit")),
+    let unit = unit.trim_start().to_ascii_lowercase();
+    let power = |prefix: char| "kmgtp".find(prefix).map(|at| at as u32 + 1);
+    let unit_bytes = match unit.as_bytes() {
+        [] | [b'b'] => Some(1),
+        [prefix] | [prefix, b'i', b'b'] => power(char::from(*prefix)).map(|n| 1 << (10 * n)),
+        [prefix, b'b'] => power(char::from(*prefix)).map(|n| 1000_u128.pow(n)),
+        _ => None,
     };
+    let unit_bytes: u128 = unit_bytes.ok_or_else(|| bad("unknown unit"))?;
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() || fraction.contains('.') || fraction.len() > 9 {
         return Err(bad("not a number"));
@@ -48,11 +48,32 @@ pub fn parse(text: &str) -> Result<u64, SizeError> {
     let scale = 10_u128.pow(fraction.len() as u32);
     let digits: u128 =
         format!("{whole}{fraction}").parse().map_err(|_| bad("more than 2^64 bytes"))?;
-    let scaled = digits.checked_mul(1 << shift).ok_or_else(|| bad("more than 2^64 bytes"))?;
+    let scaled = digits.checked_mul(unit_bytes).ok_or_else(|| bad("more than 2^64 bytes"))?;
     if scaled % scale != 0 {
         return Err(bad("not a whole number of bytes"));
     }
     u64::try_from(scaled / scale).map_err(|_| bad("more than 2^64 bytes"))
+}
+
+/// True for a size written in a unit of ten, such as `10GB`: it may be no whole number of blocks,
+/// and its writer did not mean to count them.
+pub fn is_decimal(text: &str) -> bool {
+    let unit = text.trim().trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').trim();
+    let unit = unit.to_ascii_lowercase();
+    unit.len() == 2 && unit.ends_with('b')
+}
+
+/// Both forms of a size: `10GiB (10,737,418,240 bytes)`.
+pub fn both_forms(bytes: u64) -> String {
+    let digits = bytes.to_string();
+    let mut grouped = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    format!("{} ({grouped} bytes)", Human(bytes))
 }
 
 /// Prints a size with at most two decimals, the way `zpool list` does: `10GiB`, `1.50MiB`, `512B`.
@@ -83,6 +104,11 @@ mod tests {
             ("10g", 10 << 30),
             ("1.5M", 3 << 19),
             ("16 TiB", 16 << 40),
+            ("10GB", 10_000_000_000),
+            ("1.5mb", 1_500_000),
+            ("2kB", 2_000),
+            ("3P", 3 << 50),
+            ("7b", 7),
             ("0", 0),
         ] {
             assert_eq!(parse(text), Ok(bytes), "{text}");
@@ -95,6 +121,14 @@ mod tests {
             let error = parse(text).expect_err(text).to_string();
             assert!(error.contains(&format!("{text:?}")), "{error}");
         }
+    }
+
+    #[test]
+    fn units_of_ten_are_told_apart_and_both_forms_are_said() {
+        assert!(is_decimal("10GB") && is_decimal("1.5 tb"));
+        assert!(["10G", "10GiB", "4096", "512b"].iter().all(|text| !is_decimal(text)));
+        assert_eq!(both_forms(10 << 30), "10GiB (10,737,418,240 bytes)");
+        assert_eq!(both_forms(512), "512B (512 bytes)");
     }
 
     #[test]

@@ -111,7 +111,8 @@ pub struct Comparison {
 impl Comparison {
     /// Holds `new` against `old`, cell by cell of the same name.
     pub fn of(old: &JudgedRun, new: &JudgedRun) -> Self {
-        let refused = differences::refusals(old.result(), new.result());
+        let mut refused = differences::refusals(old.result(), new.result());
+        refused.extend(differences::unknown_cache(old.result(), new.result()));
         let pairs = pairs(old, new);
         let cells = pairs.iter().map(|(old, new)| compare_cell(*old, *new, &refused));
         let cells = cells.chain(files::compare(old, new, &refused)).collect();
@@ -124,6 +125,11 @@ impl Comparison {
             unmatched: unmatched(old, new),
             refused,
         }
+    }
+
+    /// True if no cell could be ranked.
+    pub fn is_refused(&self) -> bool {
+        !self.cells.iter().any(|cell| cell.refused.is_empty())
     }
 
     /// As text for a terminal.

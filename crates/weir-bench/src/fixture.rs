@@ -145,7 +145,7 @@ fn spec(cells: Vec<CellSpec>) -> RunSpec {
         title: "Quick look".to_owned(),
         reference: None,
         assume: vec!["queue depth is per worker".to_owned()],
-        scale: Scale::Smoke,
+        scale: Scale::Standard,
         dataset: DatasetSpec { files: 1, file_bytes: 1 << 30 },
         content: ContentSpec { compress: 1.0, dedupe_pct: 0.0, unit_bytes: BLOCK_BYTES, seed: 42 },
         durability: Durability::None,
@@ -156,6 +156,7 @@ fn spec(cells: Vec<CellSpec>) -> RunSpec {
         limits: None,
         sizing: None,
         cost: None,
+        told: crate::spec::ToldTarget::default(),
     }
 }
 
@@ -166,8 +167,10 @@ fn target() -> TargetInfo {
         bytes: 1 << 30,
         block_bytes: 512,
         driver: "io_uring, O_DIRECT".to_owned(),
-        cache_bytes: None,
+        cache_bytes: Some(0),
         protection: None,
+        cache_source: Some("told".to_owned()),
+        features: Vec::new(),
         facts: BTreeMap::from([("file system".to_owned(), "ext4".to_owned())]),
     }
 }

@@ -67,6 +67,15 @@ impl Latencies {
         enough.then(|| self.0.value_at_percentile(percent) as f64 / 1000.0)
     }
 
+    /// Count and sum, in microseconds, of the latencies above `us`.
+    pub fn beyond(&self, us: f64) -> (u64, f64) {
+        let steps = self.0.iter_recorded().map(|step| {
+            (step.value_iterated_to() as f64 / 1000.0, step.count_since_last_iteration())
+        });
+        let longer = steps.filter(|(each, _)| *each > us);
+        longer.fold((0, 0.0), |(n, sum), (each, count)| (n + count, sum + each * count as f64))
+    }
+
     /// The distribution as points: microseconds, and the share of latencies up to it; ascending.
     pub fn points(&self) -> Vec<(f64, f64)> {
         let steps = self.0.iter_recorded();

@@ -4,17 +4,21 @@
 //!
 //! Invariant: a bound stands here once, with its reason.
 
+use weir_base::size::Human;
+
 use crate::result::{CellResult, CellRun, RunResult};
 use crate::run::search::reaches;
-use crate::spec::{CellSpec, LoadSpec};
+use crate::spec::{CellSpec, LoadSpec, Scale};
 use crate::stats;
 use crate::summary::{CellSummary, RunFigures, merged, whole_intervals};
 use crate::verdict::{Finding, Remark};
 
-/// Operations by mean latency may be off what was in flight by this part ...
-const LITTLE_PCT: f64 = 5.0;
+/// Operations by mean latency are what was in flight. More than this share of the depth cannot be;
+/// with less, the row is not of the depth that it is called by; what is between is a note ...
+const IN_FLIGHT_PCT_MAX: f64 = 105.0;
+const IN_FLIGHT_PCT_MIN: f64 = 80.0;
 /// ... of a closed loop of at least so many: below, the time between two operations shows.
-const LITTLE_DEPTH_MIN: f64 = 4.0;
+pub(crate) const LITTLE_DEPTH_MIN: f64 = 4.0;
 /// Reads may be off the share asked for by so many points, beside what chance does.
 const MIX_POINTS: f64 = 1.0;
 /// Share of its cores above which the generator is called the limit.
@@ -29,10 +33,20 @@ const REACHED_PCT_MIN: f64 = 98.0;
 const RUNS_SPREAD_PCT_MAX: f64 = 20.0;
 /// Rise of the best-fit line over the seconds of a run, by the mean.
 const SLOPE_PCT_MAX: f64 = 10.0;
-/// Seconds below which no slope is looked for.
-const SLOPE_SECONDS_MIN: usize = 10;
+/// Whole seconds below which nothing can be said of whether a run was steady.
+const STEADY_SECONDS_MIN: usize = 3;
+/// A second with less than this share of the median second's operations is a dip ...
+const DIP_PCT: f64 = 50.0;
+/// ... where the median second has enough that chance does not halve them.
+const DIP_OPS_MIN: f64 = 64.0;
+/// Share of the time in which a target may answer nothing ...
+const STALLED_PCT_MAX: f64 = 3.0;
+/// ... and a stall that is one however long the run was.
+const STALL_S_MAX: f64 = 1.0;
 /// Start of the last client less that of the first.
 const SKEW_MS_MAX: f64 = 10.0;
+/// More than this share of a stated limit cannot come from what is limited.
+const LIMIT_PCT_MAX: f64 = 105.0;
 /// Runs below which nothing can be said of how far they differ.
 const RUNS_MIN: u32 = 3;
 
@@ -58,11 +72,13 @@ fn judge_cell(result: &RunResult, cell: &CellResult) -> Vec<Remark> {
         return remarks;
     }
     let summary = CellSummary::of(cell);
-    look_at_data(result, cell, &runs, &mut say);
+    look_at_data(cell, &runs, &mut say);
+    look_at_caches(result, cell, &summary, &mut say);
     look_at_generator(result, cell, &runs, &mut say);
     if cell.points.is_empty() {
         look_at_load(&cell.spec, cell, &summary, &mut say);
         look_at_steadiness(cell, &summary, &mut say);
+        look_at_evidence(result, cell, &summary, &mut say);
     }
     remarks.sort_by_key(|remark| remark.finding);
     remarks
@@ -70,7 +86,7 @@ fn judge_cell(result: &RunResult, cell: &CellResult) -> Vec<Remark> {
 
 type Say<'a> = &'a mut dyn FnMut(Finding, String, &str);
 
-fn look_at_data(result: &RunResult, cell: &CellResult, runs: &[&CellRun], say: Say<'_>) {
+fn look_at_data(cell: &CellResult, runs: &[&CellRun], say: Say<'_>) {
     let bad = cell.verified.as_ref().map_or(0, |verified| verified.bad);
     let corrupt: u64 = runs.iter().map(|run| run.corrupt).sum::<u64>() + bad;
     if corrupt > 0 {
@@ -95,15 +111,28 @@ fn look_at_data(result: &RunResult, cell: &CellResult, runs: &[&CellRun], say: S
         let detail = "the clock jumped while it was measured".to_owned();
         say(Finding::Invalid, detail, "let the clock settle and measure again");
     }
+}
+
+/// Finds signs that a cache answered instead of the medium.
+fn look_at_caches(result: &RunResult, cell: &CellResult, summary: &CellSummary, say: Say<'_>) {
     let (dataset, cache) = (result.spec.dataset.total_bytes(), result.target.cache_bytes);
     let reads = cell.spec.streams.iter().any(|stream| stream.read_pct > 0.0);
-    if let Some(cache) = cache.filter(|cache| reads && dataset <= *cache) {
-        let cached = weir_base::size::Human(cache);
-        let detail = format!(
-            "the dataset of {} fits the cache of {cached}",
-            weir_base::size::Human(dataset)
-        );
+    // In this machine's memory writes end as well.
+    let in_memory = result.target.cache_source.as_deref().is_some_and(|source| source != "told");
+    if let Some(cache) = cache.filter(|cache| (reads || in_memory) && dataset <= *cache) {
+        let (dataset, cached) = (Human(dataset), Human(cache));
+        let why = result.target.cache_source.as_deref().filter(|_| in_memory);
+        let why = why.map_or_else(String::new, |why| format!(": {why}"));
+        let detail = format!("the dataset of {dataset} fits the cache of {cached}{why}");
         say(Finding::CacheResident, detail, "use a dataset of several times the cache, or say so");
+    }
+    if let Some((name, pct)) = result.spec.limits.as_ref().and_then(|limits| {
+        let found = limits.share_pct(summary.iops.median, summary.mib_s.median);
+        found.filter(|(_, pct)| *pct > LIMIT_PCT_MAX)
+    }) {
+        let detail = format!("{pct:.0} % of what is possible by the stated limit ({name})");
+        let action = "a cache answered, or the limit is wrong: use a larger dataset, or mend it";
+        say(Finding::CacheResident, detail, action);
     }
 }
 
@@ -156,8 +185,9 @@ fn look_at_load(spec: &CellSpec, cell: &CellResult, summary: &CellSummary, say: 
     match spec.load {
         LoadSpec::Closed { workers, depth } => {
             let wanted = f64::from(workers) * f64::from(depth) * clients;
-            let off = 100.0 * (summary.in_flight / wanted - 1.0);
-            if wanted >= LITTLE_DEPTH_MIN && off.abs() > LITTLE_PCT {
+            let pct = 100.0 * summary.in_flight / wanted;
+            let possible = IN_FLIGHT_PCT_MIN..=IN_FLIGHT_PCT_MAX;
+            if wanted >= LITTLE_DEPTH_MIN && !possible.contains(&pct) {
                 let found = summary.in_flight;
                 let detail = format!("{found:.1} operations were in flight instead of {wanted:.0}");
                 let action =
@@ -170,11 +200,17 @@ fn look_at_load(spec: &CellSpec, cell: &CellResult, summary: &CellSummary, say: 
             let waited = cell.runs.iter().map(|run| run.backlog_max).max().unwrap_or(0);
             let missed = cell.runs.iter().any(|run| {
                 let (iops, offered) = (RunFigures::of(run).iops, rate * clients);
-                run.overloaded || !reaches(run.seconds, iops, offered, REACHED_PCT_MIN)
+                let kept_up = run.keeps_up(REACHED_PCT_MIN)
+                    && reaches(run.seconds, iops, offered, REACHED_PCT_MIN);
+                run.overloaded || !kept_up
             });
             if missed {
-                let detail =
-                    format!("{reached:.1} % of the rate was reached, {waited} operations waited");
+                let unanswered = cell.runs.iter().map(|run| run.due.saturating_sub(run.answered));
+                let unanswered = unanswered.max().unwrap_or(0);
+                let detail = format!(
+                    "{reached:.1} % of the rate was reached, {waited} operations waited, \
+                     {unanswered} were not answered when the time was over"
+                );
                 say(Finding::Overload, detail, "offer less, or search for the limit");
             }
         }
@@ -192,35 +228,84 @@ fn look_at_load(spec: &CellSpec, cell: &CellResult, summary: &CellSummary, say: 
 }
 
 fn look_at_steadiness(cell: &CellResult, summary: &CellSummary, say: Say<'_>) {
+    look_at_stalls(summary, say);
     let iops: Vec<f64> = cell.runs.iter().map(|run| RunFigures::of(run).iops).collect();
     let spread = 100.0 * (summary.iops.max - summary.iops.min) / summary.iops.median.max(1e-9);
     if iops.len() > 1 && spread > RUNS_SPREAD_PCT_MAX {
         let detail = format!("the runs differ by {spread:.0} % of their median");
         say(Finding::Unsteady, detail, "precondition, measure longer, and keep others away");
     }
-    for run in &cell.runs {
-        let seconds: Vec<f64> = whole_intervals(run).map(|second| second.ops as f64).collect();
-        let rule = stats::SteadyRule {
-            window: seconds.len().max(2),
-            range_pct: f64::MAX,
-            slope_pct: SLOPE_PCT_MAX,
-        };
-        let found = stats::steadiness(&seconds, rule);
-        if let Some(found) = found.filter(|_| seconds.len() >= SLOPE_SECONDS_MIN)
-            && found.rise_pct.abs() > SLOPE_PCT_MAX
-        {
-            let rise = found.rise_pct;
-            let detail = format!("it changed by {rise:+.0} % from its start to its end");
-            say(Finding::Unsteady, detail, "precondition, or warm up longer");
-            break;
-        }
+    let seconds = |run| whole_intervals(run).map(|second| second.ops as f64).collect();
+    let runs: Vec<Vec<f64>> = cell.runs.iter().map(seconds).collect();
+    let judged = || runs.iter().filter(|seconds| seconds.len() >= STEADY_SECONDS_MIN);
+    if let Some(rise) = judged().find_map(|seconds| rise_pct(seconds)) {
+        let detail = format!("it changed by {rise:+.0} % from its start to its end");
+        say(Finding::Unsteady, detail, "precondition, or warm up longer");
     }
+    if let Some((second, pct)) = judged().find_map(|seconds| dip(seconds)) {
+        let detail = format!("second {second} had {pct:.0} % of the operations of the median one");
+        say(Finding::Unsteady, detail, "look at what the target did then; keep others away");
+    }
+}
+
+/// Times in which the target stood still: a closed loop waits with it, and its percentiles do not
+/// show them.
+fn look_at_stalls(summary: &CellSummary, say: Say<'_>) {
+    let found = summary.stalls;
+    if found.share_pct > STALLED_PCT_MAX || found.longest_s >= STALL_S_MAX {
+        let detail = format!(
+            "the target answered nothing {} times, {:.1} s in all, {:.2} s at the longest",
+            found.count, found.total_s, found.longest_s
+        );
+        let action = "look at what the target did then; an open loop shows what clients see";
+        say(Finding::Unsteady, detail, action);
+    }
+}
+
+/// By how much the best-fit line over the seconds of a run rises, if that is too much.
+fn rise_pct(seconds: &[f64]) -> Option<f64> {
+    let rule = stats::SteadyRule {
+        window: seconds.len().max(2),
+        range_pct: f64::MAX,
+        slope_pct: SLOPE_PCT_MAX,
+    };
+    let rise_pct = stats::steadiness(seconds, rule)?.rise_pct;
+    // Of few seconds chance alone makes a line rise: counts differ by their square roots.
+    let mean = seconds.iter().sum::<f64>() / seconds.len() as f64;
+    let chance_pct = 300.0 / mean.max(1.0).sqrt() / (seconds.len() as f64).sqrt();
+    (rise_pct.abs() > SLOPE_PCT_MAX + chance_pct).then_some(rise_pct)
+}
+
+/// The first second with far fewer operations than the median one, and its share in percent.
+fn dip(seconds: &[f64]) -> Option<(usize, f64)> {
+    let median = stats::median(seconds).filter(|median| *median >= DIP_OPS_MIN)?;
+    let share_pct = |ops: &f64| 100.0 * ops / median;
+    let found = seconds.iter().map(share_pct).enumerate().find(|(_, pct)| *pct < DIP_PCT)?;
+    Some((found.0 + 1, found.1))
+}
+
+/// Too little was measured for the figures, whatever they are.
+fn look_at_evidence(result: &RunResult, cell: &CellResult, summary: &CellSummary, say: Say<'_>) {
     if summary.latency.p99_us.is_none() {
         let count = summary.latency.count;
         let detail = format!("{count} operations are too few for a 99th percentile");
         say(Finding::UnderSampled, detail, "measure longer");
-    } else if cell.spec.runs > 1 && summary.runs < RUNS_MIN {
-        let detail = format!("{} runs say little of how far they differ", summary.runs);
+    }
+    if summary.runs < RUNS_MIN {
+        let runs = if summary.runs == 1 { "one run says" } else { "two runs say" };
+        let detail = format!("{runs} little of how far runs differ");
         say(Finding::UnderSampled, detail, "make three runs or more");
     }
+    let shortest = cell.runs.iter().map(|run| whole_intervals(run).count()).min().unwrap_or(0);
+    if shortest < STEADY_SECONDS_MIN {
+        let detail = format!("{shortest} whole seconds are too few to tell whether it is steady");
+        say(Finding::UnderSampled, detail, "measure for 3 s or longer");
+    }
+    if result.spec.scale == Scale::Smoke {
+        let detail = "smoke scale only shows that everything runs".to_owned();
+        say(Finding::UnderSampled, detail, "measure with --scale standard");
+    }
 }
+
+#[cfg(test)]
+mod tests;

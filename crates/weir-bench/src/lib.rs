@@ -17,6 +17,7 @@ mod fixture;
 pub mod histogram;
 mod judge;
 pub mod load;
+mod notes;
 pub mod profile;
 pub mod reference;
 pub mod report;

@@ -242,6 +242,9 @@ struct Watched {
     started_unix_ms: u64,
     cpu_s: (f64, f64),
     clock_jumped: bool,
+    /// Of the machine's cores, in percent: taken by the hypervisor, used by other processes.
+    steal_pct: f64,
+    others_pct: f64,
 }
 
 fn watch<T>(
@@ -266,8 +269,11 @@ fn watch<T>(
     };
     wait_until(Some(times.counts_from));
     let (wall, monotonic, cpu) = (SystemTime::now(), Instant::now(), process_cpu_s());
+    let machine = MachineCpu::now();
     wait_until(times.ends);
     let cpu_after = process_cpu_s();
+    let own_s = cpu_after.0 - cpu.0 + cpu_after.1 - cpu.1;
+    let (steal_pct, others_pct) = MachineCpu::now().since(&machine, own_s);
     let elapsed = monotonic.elapsed().as_secs_f64();
     let by_wall = wall.elapsed().map_or(-1.0, |elapsed| elapsed.as_secs_f64());
     let unix = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -275,13 +281,49 @@ fn watch<T>(
         started_unix_ms: unix.as_millis() as u64,
         cpu_s: (cpu_after.0 - cpu.0, cpu_after.1 - cpu.1),
         clock_jumped: (elapsed - by_wall).abs() > CLOCK_SLACK_S + elapsed * CLOCK_SLACK_PART,
+        steal_pct,
+        others_pct,
+    }
+}
+
+/// The kernel's unit of processor time, on every Linux (USER_HZ).
+const TICKS_PER_S: f64 = 100.0;
+
+/// Processor time of all cores so far, in seconds (proc(5), stat); zeros where it cannot be read.
+#[derive(Default)]
+struct MachineCpu {
+    total: f64,
+    idle: f64,
+    stolen: f64,
+}
+
+impl MachineCpu {
+    fn now() -> Self {
+        let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+        let line = stat.lines().next().unwrap_or_default();
+        // user nice system idle iowait irq softirq steal; guests are in user and nice already.
+        let fields: Vec<f64> = line
+            .split_whitespace()
+            .skip(1)
+            .take(8)
+            .map(|ticks| ticks.parse().unwrap_or(0.0) / TICKS_PER_S)
+            .collect();
+        let at = |index: usize| fields.get(index).copied().unwrap_or(0.0);
+        Self { total: fields.iter().sum(), idle: at(3) + at(4), stolen: at(7) }
+    }
+
+    /// Shares since `before`, in percent: stolen, and used by processes other than this one.
+    fn since(&self, before: &Self, own_s: f64) -> (f64, f64) {
+        let total = (self.total - before.total).max(1e-9);
+        let stolen = self.stolen - before.stolen;
+        let others = total - (self.idle - before.idle) - stolen - own_s;
+        let pct = |part: f64| (100.0 * part / total).clamp(0.0, 100.0);
+        (pct(stolen), pct(others))
     }
 }
 
 /// Processor time of this process so far, user and system, in seconds (proc(5), stat).
 fn process_cpu_s() -> (f64, f64) {
-    /// The kernel's unit there, on every Linux (USER_HZ).
-    const TICKS_PER_S: f64 = 100.0;
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let ticks = |index| -> f64 {
@@ -304,6 +346,8 @@ fn gather(
         seconds: ends.saturating_duration_since(times.counts_from).as_secs_f64(),
         cpu_s: watched.cpu_s,
         clock_jumped: watched.clock_jumped,
+        steal_pct: watched.steal_pct,
+        others_pct: watched.others_pct,
         threads: tallies.len() as u32,
         intervals: board.finish(),
         ..CellRun::default()
@@ -339,6 +383,10 @@ fn gather(
         run.lag.add(&tally.lag);
         run.backlog_max += tally.backlog_max;
         run.overloaded |= tally.overloaded;
+        run.due += tally.due;
+        run.answered += tally.answered;
+        run.stalls.add(&tally.stalls);
+        run.cpu_wait_s += tally.cpu_wait.as_secs_f64();
         run.corrupt += tally.corrupt;
         reads += tally.reads_checked;
         zeros += tally.zero_reads;

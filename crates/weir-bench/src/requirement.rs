@@ -116,6 +116,8 @@ struct Measured<'a> {
     offered_iops: Option<f64>,
     /// Length of the shortest run.
     seconds: f64,
+    /// Every run answered what was due in time.
+    kept_up: bool,
 }
 
 /// Whether a run keeps the latencies of a requirement, as far as it has operations enough to tell.
@@ -204,12 +206,14 @@ fn measured<'a>(
         let runs = cell.runs.iter().filter(|run| run.is_measured());
         let offered_iops = runs.clone().find_map(|run| run.offered_iops);
         let seconds = runs.clone().map(|run| run.seconds).fold(f64::INFINITY, f64::min);
+        let kept_up = runs.clone().all(|run| run.keeps_up(100.0 - RATE_TOLERANCE_PCT));
         return (judged.summary.runs > 0).then(|| Measured {
             iops: judged.summary.iops.median,
             mib_s: judged.summary.mib_s.median,
             classes: runs.flat_map(|run| &run.classes).collect(),
             offered_iops,
             seconds,
+            kept_up,
         });
     }
     let keeps = |run: &CellRun| keeps_latencies(requirement, run);
@@ -225,5 +229,6 @@ fn of_run(run: &CellRun) -> Measured<'_> {
         classes: run.classes.iter().collect(),
         offered_iops: None,
         seconds: run.seconds,
+        kept_up: run.keeps_up(100.0 - RATE_TOLERANCE_PCT),
     }
 }

@@ -66,9 +66,15 @@ pub struct TargetInfo {
     /// Bytes that its caches hold, where it is known: ranking is refused across this border.
     #[serde(default)]
     pub cache_bytes: Option<u64>,
+    /// Source of `cache_bytes`: `told`, or the reason found on this machine.
+    #[serde(default)]
+    pub cache_source: Option<String>,
     /// What survives, where it is known: `mirror of 2`, `raidz1 of 5`.
     #[serde(default)]
     pub protection: Option<String>,
+    /// Features that work on the data, where known: `compression`, `dedupe`.
+    #[serde(default)]
+    pub features: Vec<String>,
     /// More that is known: file system, mount options, negotiated sizes.
     pub facts: BTreeMap<String, String>,
 }
@@ -146,6 +152,25 @@ pub struct CellRun {
     pub backlog_max: u64,
     /// The run ended because too many waited.
     pub overloaded: bool,
+    /// Operations of an open loop that were due in the time that counts; 0 in a closed one.
+    #[serde(default)]
+    pub due: u64,
+    /// Operations that were answered in the time that counts, those that failed among them.
+    #[serde(default)]
+    pub answered: u64,
+    /// Lengths of the times in which operations were in flight and none was answered, from 10 ms
+    /// on.
+    #[serde(default)]
+    pub stalls: Latencies,
+    /// Time that the generator's threads waited for a core, in seconds, summed over them.
+    #[serde(default)]
+    pub cpu_wait_s: f64,
+    /// Share of the machine's cores that its hypervisor took, in percent.
+    #[serde(default)]
+    pub steal_pct: f64,
+    /// Share of the machine's cores that other processes used, in percent.
+    #[serde(default)]
+    pub others_pct: f64,
     /// Processor time of the generator in seconds: user, system.
     pub cpu_s: (f64, f64),
     /// Threads of the generator that were busy.
@@ -166,6 +191,21 @@ impl CellRun {
     /// Whether time counted: rates of less than a millisecond would be noise, or no numbers at all.
     pub fn is_measured(&self) -> bool {
         self.seconds >= 1e-3 && self.seconds.is_finite()
+    }
+
+    /// Of an open loop: whether the target answered that share of what was due, in percent, in
+    /// time. What it usually has in flight may be under way at the end.
+    pub fn keeps_up(&self, pct: f64) -> bool {
+        let Some(offered) = self.offered_iops.filter(|_| self.due > 0) else { return true };
+        let mut all = Latencies::default();
+        self.classes.iter().for_each(|class| all.add(&class.latency));
+        // The quick operations are those of before a queue grew.
+        let usual_us = all.percentile_us(10.0).unwrap_or(0.0);
+        let in_flight = (offered * usual_us / 1e6).max(1.0);
+        // Three deviations of the difference of two Poisson numbers.
+        let chance = 3.0 * (2.0 * in_flight).sqrt();
+        let missing = self.due.saturating_sub(self.answered) as f64;
+        missing <= self.due as f64 * (1.0 - pct / 100.0) + chance
     }
 }
 

@@ -12,6 +12,7 @@ mod caches;
 mod check;
 pub(crate) mod environment;
 mod files;
+mod probe;
 pub(crate) mod search;
 
 use std::time::{Duration, Instant, SystemTime};
@@ -28,7 +29,7 @@ use crate::result::{CellResult, CellRun, CurvePoint, PhaseResult, RunResult, SCH
 use crate::spec::{Access, BlockShare, CellSpec, LoadSpec, RunSpec, SearchSpec, StreamSpec};
 use crate::stats::{SteadyRule, steadiness};
 use crate::summary::RunFigures;
-use crate::target::{Target, TargetError};
+use crate::target::{self, Target, TargetError};
 use crate::verify::verify;
 use check::{check, check_known, content_block};
 
@@ -138,6 +139,9 @@ pub fn run(
         seed: spec.content.seed,
         checks_reads: true,
     };
+    let environment = environment::look();
+    let mut about = target.info().clone();
+    target::caches::add(&mut about, &spec.told, environment.memory_bytes);
     let mut result = RunResult {
         schema: SCHEMA,
         program: format!("weir {}", env!("CARGO_PKG_VERSION")),
@@ -145,8 +149,8 @@ pub fn run(
         command,
         spec: spec.clone(),
         spec_hash: spec_hash(spec),
-        target: target.info().clone(),
-        environment: environment::look(),
+        target: about,
+        environment,
         phases: Vec::new(),
         cells: before.cells,
         bonnie: before.bonnie,
@@ -163,6 +167,7 @@ pub fn run(
     let gone = 0.0;
     let mut runner = Runner { spec, ground, clients, observer, result, planned, gone };
     runner.fill()?;
+    runner.probe();
     if runner.observer.goes_on() {
         runner.precondition();
     }

@@ -44,6 +44,24 @@ pub struct RunSpec {
     pub sizing: Option<SizingSpec>,
     /// Prices.
     pub cost: Option<CostSpec>,
+    /// Cache, protection and features of the target, as told.
+    #[serde(default)]
+    pub told: ToldTarget,
+}
+
+/// Properties of a target that no block protocol tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ToldTarget {
+    /// Bytes that its caches hold; 0: it has none.
+    #[serde(default)]
+    pub cache_bytes: Option<u64>,
+    /// Redundancy: `mirror of 2`, `raidz1 of 5`.
+    #[serde(default)]
+    pub protection: Option<String>,
+    /// Features that work on the data: `compression`, `dedupe`, `snapshots`.
+    #[serde(default)]
+    pub features: Vec<String>,
 }
 
 /// How much of a profile is done; printed in the title.
@@ -454,6 +472,22 @@ pub struct Limits {
     pub network_mbps: Option<f64>,
     /// MiB per second of the storage.
     pub storage_mib_s: Option<f64>,
+}
+
+impl Limits {
+    /// The limit that figures come closest to, and how much of it they are, in percent.
+    pub fn share_pct(&self, iops: f64, mib_s: f64) -> Option<(&'static str, f64)> {
+        let megabits_s = mib_s * 1_048_576.0 * 8.0 / 1e6;
+        let shares = [
+            ("disks", iops, self.disk_iops),
+            ("network", megabits_s, self.network_mbps),
+            ("storage", mib_s, self.storage_mib_s),
+        ];
+        let share = |(name, got, limit): (&'static str, f64, Option<f64>)| {
+            limit.filter(|limit| *limit > 0.0).map(|limit| (name, got / limit * 100.0))
+        };
+        shares.into_iter().filter_map(share).max_by(|a, b| a.1.total_cmp(&b.1))
+    }
 }
 
 /// Node sizes by the operations per second that each carries.

@@ -14,6 +14,8 @@ use crate::stats;
 
 /// Bytes of a MiB.
 const MIB: f64 = 1_048_576.0;
+/// A time without an answer is a stall if it is so many times as long as a usual operation.
+const STALL_TIMES_USUAL: f64 = 10.0;
 /// Part of a second by which the last interval may be shorter and still count as one.
 const INTERVAL_SLACK_S: f64 = 0.05;
 
@@ -80,6 +82,22 @@ pub struct CellSummary {
     pub cpu_pct: f64,
     /// Coefficient of variation of the seconds' operations, in percent, worst run.
     pub interval_cv_pct: f64,
+    /// Times in which the target answered nothing.
+    pub stalls: StallSummary,
+}
+
+/// Times in which operations were in flight and the target answered none, for far longer than an
+/// operation usually takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct StallSummary {
+    /// Number of stalls.
+    pub count: u64,
+    /// Seconds of all of them.
+    pub total_s: f64,
+    /// Seconds of the longest.
+    pub longest_s: f64,
+    /// Of the time measured, less what the generator waited for a core, in percent.
+    pub share_pct: f64,
 }
 
 /// The figures of one run.
@@ -160,6 +178,33 @@ impl CellSummary {
             cpu_us_per_op: share(cpu_s * 1e6, total(|_| true) as f64),
             cpu_pct: share(cpu_s, thread_s) * 100.0,
             interval_cv_pct: figures.iter().map(|run| run.interval_cv_pct).fold(0.0, f64::max),
+            stalls: StallSummary::of(&runs),
+        }
+    }
+}
+
+impl StallSummary {
+    fn of(runs: &[&CellRun]) -> Self {
+        let mut silent = Latencies::default();
+        runs.iter().for_each(|run| silent.add(&run.stalls));
+        let mut service = Latencies::default();
+        for class in runs.iter().flat_map(|run| &run.classes) {
+            service.add(class.service.as_ref().unwrap_or(&class.latency));
+        }
+        let usual_us = service.percentile_us(50.0).unwrap_or(0.0);
+        let (count, total_us) = silent.beyond(usual_us * STALL_TIMES_USUAL);
+        if count == 0 {
+            return Self::default();
+        }
+        let seconds: f64 = runs.iter().map(|run| run.seconds).sum();
+        // A generator without a core sees no answers, whatever the target does.
+        let waited: f64 = runs.iter().map(|r| r.cpu_wait_s / f64::from(r.threads.max(1))).sum();
+        let total_s = total_us / 1e6;
+        Self {
+            count,
+            total_s,
+            longest_s: silent.max_us() / 1e6,
+            share_pct: share((total_s - waited).max(0.0), seconds) * 100.0,
         }
     }
 }

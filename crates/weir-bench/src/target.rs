@@ -10,6 +10,7 @@
 
 pub mod address;
 mod buffers;
+pub(crate) mod caches;
 mod directory;
 mod file;
 mod guard;
@@ -25,7 +26,7 @@ use std::path::Path;
 use std::time::Instant;
 
 pub use address::Address;
-pub use guard::{Holds, what_is_at, what_it_holds};
+pub use guard::{Holds, take, what_is_at, what_it_holds};
 
 use crate::result::TargetInfo;
 use crate::spec::{DatasetSpec, OpKind};
@@ -176,6 +177,12 @@ pub enum TargetError {
         /// Why.
         source: weir_initiator::InitiatorError,
     },
+    /// Another program has it.
+    #[error("{address} is in use by another program")]
+    InUse {
+        /// Of the target.
+        address: String,
+    },
     /// It holds something.
     #[error("{address} holds data that this program did not write")]
     HoldsData {
@@ -196,6 +203,9 @@ impl TargetError {
             Self::Unaligned { .. } => "use block sizes that are whole blocks of it".to_owned(),
             Self::Protocol { .. } => "check the server and the name of the export".to_owned(),
             Self::Iscsi { source, .. } => source.action().to_owned(),
+            Self::InUse { .. } => {
+                "wait for the other run, or close the pool that has it as a disk".to_owned()
+            }
             Self::HoldsData { address } => {
                 format!("everything on it would be lost: repeat with --destroy {address} if it may")
             }

@@ -55,6 +55,8 @@ pub struct JudgedCell {
     pub summary: CellSummary,
     /// Worst first; empty: valid.
     pub remarks: Vec<Remark>,
+    /// Conditions that a reader must know and that take nothing from the figures.
+    pub notes: Vec<String>,
 }
 
 impl JudgedCell {
@@ -106,9 +108,25 @@ pub struct JudgedRun {
 impl JudgedRun {
     /// Judges every cell.
     pub fn of(result: RunResult) -> Self {
-        let judge = |(cell, remarks)| JudgedCell { summary: CellSummary::of(cell), remarks };
-        let cells = result.cells.iter().zip(crate::judge::judge(&result)).map(judge).collect();
+        let cells = judged(&result, crate::judge::judge(&result));
         Self { result, cells }
+    }
+
+    /// Rows whose figures can be quoted, of all that were asked for.
+    pub fn quotable(&self) -> (usize, usize) {
+        let valid = self.cells.iter().filter(|cell| cell.remarks.is_empty()).count();
+        (valid, self.result.spec.cells.len().max(self.cells.len()))
+    }
+
+    /// Findings of any row or column, each once, worst first.
+    pub fn findings(&self) -> Vec<Finding> {
+        let columns = self.bonnie();
+        let remarks = self.cells.iter().flat_map(|cell| &cell.remarks);
+        let remarks = remarks.chain(columns.iter().flat_map(|column| &column.remarks));
+        let mut all: Vec<Finding> = remarks.map(|remark| remark.finding).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
     }
 
     /// What was measured.
@@ -125,8 +143,7 @@ impl JudgedRun {
     #[cfg(test)]
     pub(crate) fn with_remarks(result: RunResult, remarks: Vec<Vec<Remark>>) -> Self {
         assert_eq!(remarks.len(), result.cells.len(), "a verdict for each cell");
-        let judge = |(cell, remarks)| JudgedCell { summary: CellSummary::of(cell), remarks };
-        let cells = result.cells.iter().zip(remarks).map(judge).collect();
+        let cells = judged(&result, remarks);
         Self { result, cells }
     }
 
@@ -134,4 +151,13 @@ impl JudgedRun {
     pub fn cells(&self) -> &[JudgedCell] {
         &self.cells
     }
+}
+
+fn judged(result: &RunResult, remarks: Vec<Vec<Remark>>) -> Vec<JudgedCell> {
+    let judge = |(cell, remarks)| {
+        let summary = CellSummary::of(cell);
+        let notes = crate::notes::of(result, cell, &summary);
+        JudgedCell { summary, remarks, notes }
+    };
+    result.cells.iter().zip(remarks).map(judge).collect()
 }

@@ -1,6 +1,6 @@
 //! Builds the library that User-Mode Linux needs on CPUs with AMX (`xtask/uml/xstate.c`).
 //!
-//! Not here: its use (bin/weir/tests/common/uml.rs, which looks where this file puts it).
+//! Not here: its use (bin/weir/tests/all/common/uml.rs, which looks where this file puts it).
 //!
 //! Invariant: it is built on every CPU, so that its test runs everywhere; it is used with AMX only.
 

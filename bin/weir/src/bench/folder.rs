@@ -11,9 +11,11 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use weir_api::ApiError;
 use weir_base::ErrorKind;
 use weir_bench::result::{RunResult, SCHEMA};
+use weir_bench::verdict::{JudgedCell, JudgedRun};
 
 /// The file of results.
 pub(super) const RESULT: &str = "result.json";
@@ -50,11 +52,15 @@ impl Folder {
         write(&self.path, result)
     }
 
-    /// The same for the last time: to another place if need be. Gives the place.
-    pub(super) fn keep_somewhere(&self, result: &RunResult) -> Result<PathBuf, ApiError> {
-        let Err(error) = self.keep(result) else { return Ok(self.path.join(RESULT)) };
+    /// The same for the last time, with figures and verdicts: to another place if need be. Gives
+    /// the place.
+    pub(super) fn keep_somewhere(&self, judged: &JudgedRun) -> Result<PathBuf, ApiError> {
+        let result = judged.result();
+        let whole =
+            WithVerdicts { result, quotable: judged.quotable().0, cells_judged: judged.cells() };
+        let Err(error) = write(&self.path, &whole) else { return Ok(self.path.join(RESULT)) };
         let other = std::env::temp_dir().join(format!("weir-bench-{}", result.started_unix_ms));
-        let kept = fs::create_dir_all(&other).and_then(|()| write(&other, result));
+        let kept = fs::create_dir_all(&other).and_then(|()| write(&other, &whole));
         let first = cannot("write", &self.path.join(RESULT), &error);
         if kept.is_err() {
             return Err(first);
@@ -64,7 +70,16 @@ impl Folder {
     }
 }
 
-fn write(directory: &Path, result: &RunResult) -> io::Result<()> {
+/// A result with what was said of it; only the result is read again, and judged anew.
+#[derive(Serialize)]
+struct WithVerdicts<'a> {
+    #[serde(flatten)]
+    result: &'a RunResult,
+    quotable: usize,
+    cells_judged: &'a [JudgedCell],
+}
+
+fn write(directory: &Path, result: &impl Serialize) -> io::Result<()> {
     let (new, place) = (directory.join(".result.json.new"), directory.join(RESULT));
     let written = write_new(&new, result).and_then(|()| fs::rename(&new, &place));
     if written.is_err() {
@@ -74,7 +89,7 @@ fn write(directory: &Path, result: &RunResult) -> io::Result<()> {
     written
 }
 
-fn write_new(path: &Path, result: &RunResult) -> io::Result<()> {
+fn write_new(path: &Path, result: &impl Serialize) -> io::Result<()> {
     let mut file = File::create(path)?;
     serde_json::to_writer(&mut file, result)?;
     file.write_all(b"\n")?;

@@ -18,11 +18,24 @@ use super::{Answer, folder, invalid};
 use crate::output::{self, Style};
 
 /// Two results side by side.
-pub(super) fn compare(old: &Path, new: &Path, json: bool) -> Result<Answer, ApiError> {
-    let judged = |path| folder::read(path).map(JudgedRun::of);
+///
+/// Each side is a result and what is said of its target's cache.
+pub(super) fn compare(
+    old: (&Path, Option<u64>),
+    new: (&Path, Option<u64>),
+    json: bool,
+) -> Result<Answer, ApiError> {
+    let judged = |(path, cache): (&Path, Option<u64>)| {
+        let mut result = folder::read(path)?;
+        if let Some(bytes) = cache {
+            let target = &mut result.target;
+            (target.cache_bytes, target.cache_source) = (Some(bytes), Some("told".to_owned()));
+        }
+        Ok::<_, ApiError>(JudgedRun::of(result))
+    };
     let comparison = Comparison::of(&judged(old)?, &judged(new)?);
     output::print(&if json { comparison.json() + "\n" } else { comparison.text() })?;
-    Ok(Answer::Yes)
+    Ok(if comparison.is_refused() { Answer::No } else { Answer::Yes })
 }
 
 /// Makes a report again.

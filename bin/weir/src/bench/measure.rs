@@ -19,7 +19,7 @@ use weir_bench::result::RunResult;
 use weir_bench::run::{self, Before, RunError};
 use weir_bench::spec::{CostSpec, RunSpec};
 use weir_bench::target::{Address, Target};
-use weir_bench::verdict::JudgedRun;
+use weir_bench::verdict::{Finding, JudgedRun};
 
 use super::agents::AgentsArgs;
 use super::folder::{self, Folder};
@@ -38,6 +38,46 @@ struct MeasureArgs {
     /// Directory for result.json and the report; without it, one with the time in its name, here
     #[arg(short, long, value_name = "DIRECTORY")]
     out: Option<PathBuf>,
+    /// Verdicts that end in exit code 1, besides a run that is not complete: names as the table
+    /// prints them, any, or none
+    #[arg(long, value_name = "VERDICTS", value_delimiter = ',', value_parser = FailOn::parse,
+        default_value = "invalid,corrupt,holes")]
+    fail_on: Vec<FailOn>,
+}
+
+/// One word of `--fail-on`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FailOn {
+    Any,
+    None,
+    One(Finding),
+}
+
+impl FailOn {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "any" => return Ok(Self::Any),
+            "none" => return Ok(Self::None),
+            _ => {}
+        }
+        let found = Finding::ALL.into_iter().find(|finding| finding.name() == text);
+        found.map(Self::One).ok_or_else(|| {
+            let names = Finding::ALL.map(Finding::name).join(", ");
+            format!("no verdict is called {text:?}; there are {names}; or any, none")
+        })
+    }
+}
+
+/// Yes, if what was measured may end in exit code 0.
+fn answer(judged: &JudgedRun, fail_on: &[FailOn]) -> Answer {
+    if fail_on.contains(&FailOn::None) {
+        return Answer::Yes;
+    }
+    let fails = |finding: &Finding| {
+        fail_on.iter().any(|word| [FailOn::Any, FailOn::One(*finding)].contains(word))
+    };
+    let is_bad = !judged.result().complete || judged.findings().iter().any(fails);
+    if is_bad { Answer::No } else { Answer::Yes }
 }
 
 /// `weir bench run`.
@@ -114,7 +154,8 @@ pub(super) fn minute(dir: &Path, json: bool) -> Result<Answer, ApiError> {
             "\nFor a report: weir bench run --target TARGET; profiles: weir bench profiles",
         );
     }
-    Ok(Answer::Yes)
+    let default = [Finding::Invalid, Finding::Corrupt, Finding::Holes].map(FailOn::One);
+    Ok(answer(&judged, &default))
 }
 
 /// Does a profile, from the start or from where it stopped.
@@ -131,7 +172,7 @@ pub(super) fn run(arguments: &RunArgs, json: bool) -> Result<Answer, ApiError> {
     let clients = arguments.with.agents.clients(&target.info().address)?;
     let judged = reported(&spec, &*target, &clients, before, &folder)?;
     show::run(&judged, Some(&folder), json)?;
-    Ok(Answer::Yes)
+    Ok(answer(&judged, &arguments.with.fail_on))
 }
 
 /// What is left to do of a run that was stopped.
@@ -204,7 +245,7 @@ fn reported(
     folder: &Folder,
 ) -> Result<JudgedRun, ApiError> {
     let judged = measured(spec, target, clients, before, Some(folder))?;
-    folder.keep_somewhere(judged.result())?;
+    folder.keep_somewhere(&judged)?;
     report::write(&judged, folder.path()).map_err(|error| {
         let kind = ErrorKind::Unavailable;
         ApiError::new(kind, error.to_string())

@@ -14,7 +14,7 @@ use weir_bench::profile::{self, Options, Protocol};
 use weir_bench::spec::{RunSpec, Scale};
 use weir_bench::target::{self, Address, Holds, Target, TargetError};
 
-use super::invalid;
+use super::{invalid, own};
 
 /// Which profile, and how much of it.
 #[derive(Debug, Args)]
@@ -37,6 +37,20 @@ pub(super) struct ProfileArgs {
     /// How often each row is measured, instead of the profile's
     #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: Option<u32>,
+    /// Bytes that the target's caches hold, or none; a result without it is compared with no other
+    #[arg(long, value_name = "SIZE|none", value_parser = cache)]
+    target_cache: Option<u64>,
+    /// Redundancy of the target, such as "mirror of 2"
+    #[arg(long, value_name = "TEXT")]
+    target_protection: Option<String>,
+    /// A feature of the target that works on the data, such as dedupe; may be repeated
+    #[arg(long = "target-feature", value_name = "TEXT")]
+    target_features: Vec<String>,
+}
+
+/// The size of a cache; `none` is 0.
+pub(super) fn cache(text: &str) -> Result<u64, String> {
+    if text == "none" { Ok(0) } else { size::parse(text).map_err(|error| error.to_string()) }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -74,7 +88,18 @@ impl ProfileArgs {
     pub(super) fn quick() -> Self {
         let (variant, seed, size, runs) = (None, None, None, None);
         let (profile, scale) = ("quick".to_owned(), ScaleName::Standard);
-        Self { profile, scale, variant, seed, size, runs }
+        let (target_cache, target_protection, target_features) = (None, None, Vec::new());
+        Self {
+            profile,
+            scale,
+            variant,
+            seed,
+            size,
+            runs,
+            target_cache,
+            target_protection,
+            target_features,
+        }
     }
 
     fn options(&self, protocol: Option<Protocol>, block_min_bytes: Option<u32>) -> Options {
@@ -110,6 +135,11 @@ impl ProfileArgs {
             });
             spec.assume.push(format!("{runs} runs of each row (--runs)"));
         }
+        spec.told.cache_bytes = self.target_cache.or(spec.told.cache_bytes);
+        if self.target_protection.is_some() {
+            spec.told.protection.clone_from(&self.target_protection);
+        }
+        spec.told.features.extend(self.target_features.iter().cloned());
         Ok(spec)
     }
 }
@@ -147,7 +177,8 @@ pub(super) fn plan(
     let protocol = Some(protocol(&address));
     let spec = profile.load(protocol, None)?;
     let opened = open(&address, &spec, target, destroy)?;
-    let spec = profile.load(protocol, Some(opened.info().block_bytes))?;
+    let mut spec = profile.load(protocol, Some(opened.info().block_bytes))?;
+    own::ask(&mut spec, &address, target);
     Ok(Plan { spec, target: opened })
 }
 
@@ -163,12 +194,17 @@ pub(super) fn open(
         return Err(ApiError::new(ErrorKind::Invalid, message)
             .with_action("name the target with both, if everything on it may be lost"));
     }
+    let is_taken = target::take(address).map_err(|error| told(&error))?;
     let holds = target::what_is_at(address).map_err(|error| told(&error))?;
     if holds == Holds::Data && destroy.destroy.is_none() {
         let error = TargetError::HoldsData { address: named.to_owned() };
         return Err(ApiError::new(ErrorKind::Exists, error.to_string()).with_action(error.action()));
     }
-    target::open(address, &spec.dataset).map_err(|error| told(&error))
+    let opened = target::open(address, &spec.dataset).map_err(|error| told(&error))?;
+    if !is_taken {
+        target::take(address).map_err(|error| told(&error))?;
+    }
+    Ok(opened)
 }
 
 fn protocol(address: &Address) -> Protocol {
@@ -197,6 +233,7 @@ pub(super) fn told(error: &TargetError) -> ApiError {
             _ => ErrorKind::Unavailable,
         },
         TargetError::HoldsData { .. } => ErrorKind::Exists,
+        TargetError::InUse { .. } => ErrorKind::Busy,
         TargetError::Protocol { .. } => ErrorKind::Unavailable,
         TargetError::Iscsi { source, .. } => source.kind(),
         _ => ErrorKind::Invalid,

@@ -25,6 +25,8 @@ struct Run<'a> {
     title: &'a str,
     target: &'a TargetInfo,
     complete: bool,
+    /// Rows whose verdict is `valid`.
+    quotable: usize,
     cells: Vec<Cell<'a>>,
     warnings: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,6 +63,7 @@ fn of<'a>(judged: &'a JudgedRun, folder: Option<&Folder>) -> Run<'a> {
         title: &result.spec.title,
         target: &result.target,
         complete: result.complete,
+        quotable: judged.quotable().0,
         cells: cells.collect(),
         warnings: &result.warnings,
         directory: folder.map(|folder| folder.path().display().to_string()),
@@ -158,7 +161,9 @@ fn say_where(folder: Option<&Folder>) {
 fn text(judged: &JudgedRun) -> String {
     let result = judged.result();
     let TargetInfo { address, driver, .. } = &result.target;
-    let mut text = format!("{} on {address} ({driver})\n\n", result.spec.title);
+    let (title, (valid, all)) = (&result.spec.title, judged.quotable());
+    let mut text =
+        format!("{title} on {address} ({driver})\n{valid} of {all} rows can be quoted\n\n");
     let rows: Vec<[String; 7]> =
         result.cells.iter().zip(judged.cells()).map(|(cell, judged)| row(cell, judged)).collect();
     let header = ["ROW", ">IOPS", ">MiB/s", ">MEAN ms", ">P99 ms", "LATENCY", "VERDICT"];
@@ -171,6 +176,10 @@ fn text(judged: &JudgedRun) -> String {
             }
             let (name, finding) = (&cell.spec.name, remark.finding.name());
             let line = format!("{name}: {finding}: {}; {}\n", remark.detail, remark.action);
+            text += &line;
+        }
+        for note in &judged.notes {
+            let line = format!("note: {}: {note}\n", cell.spec.name);
             text += &line;
         }
     }
@@ -187,7 +196,10 @@ fn text(judged: &JudgedRun) -> String {
 fn row(cell: &CellResult, judged: &JudgedCell) -> [String; 7] {
     let searched = cell.spec.search.as_ref().map(|_| limit(cell).unwrap_or_default());
     let name = match &searched {
-        Some(_) => format!("{} (highest that keeps the bounds)", cell.spec.name),
+        Some(_) if limit(cell).is_some() => {
+            format!("{} (highest that keeps the bounds)", cell.spec.name)
+        }
+        Some(_) => format!("{} (no rate keeps the bounds)", cell.spec.name),
         None => cell.spec.name.clone(),
     };
     let summary = searched.as_ref().unwrap_or(&judged.summary);

@@ -603,8 +603,13 @@ impl Control for Manager {
         Box::pin(async move { self.set_export(request) })
     }
 
-    fn export_delete(&self, export: ExportKey) -> Answer<'_, Removed> {
-        Box::pin(async move { self.delete_export(&export) })
+    fn export_delete(&self, export: ExportKey, force: bool) -> Answer<'_, Removed> {
+        Box::pin(async move {
+            if !force {
+                self.wait_for_clients(&export.name).await?;
+            }
+            self.delete_export(&export)
+        })
     }
 
     fn target_create(&self, request: TargetCreate) -> Answer<'_, TargetChange> {
@@ -619,8 +624,13 @@ impl Control for Manager {
         Box::pin(async move { self.show_target(&target.name) })
     }
 
-    fn target_delete(&self, target: TargetKey) -> Answer<'_, Removed> {
-        Box::pin(async move { self.delete_target(target.name) })
+    fn target_delete(&self, target: TargetKey, force: bool) -> Answer<'_, Removed> {
+        Box::pin(async move {
+            if !force {
+                self.wait_for_sessions(&target.name, None).await?;
+            }
+            self.delete_target(target.name)
+        })
     }
 
     fn target_allow(&self, request: InitiatorAllow) -> Answer<'_, TargetChange> {
@@ -635,8 +645,13 @@ impl Control for Manager {
         Box::pin(self.add_lun(request))
     }
 
-    fn lun_remove(&self, lun: LunKey) -> Answer<'_, Removed> {
-        Box::pin(async move { self.remove_lun(&lun) })
+    fn lun_remove(&self, lun: LunKey, force: bool) -> Answer<'_, Removed> {
+        Box::pin(async move {
+            if !force {
+                self.wait_for_sessions(&lun.target, Some(lun.number)).await?;
+            }
+            self.remove_lun(&lun)
+        })
     }
 
     fn token_create(&self, request: TokenCreate) -> Answer<'_, TokenCreated> {

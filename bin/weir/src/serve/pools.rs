@@ -183,7 +183,9 @@ pub(super) fn let_go_if_silent(engine: &Engine) -> bool {
 async fn work(engine: Arc<Engine>, mut jobs: mpsc::UnboundedReceiver<Job>) {
     let committer = Arc::clone(&engine);
     let run = compio::runtime::spawn(async move {
-        if let Err(error) = committer.run(compio::time::sleep).await {
+        if let Err(error) = committer.run(compio::time::sleep).await
+            && !committer.pool().is_destroyed()
+        {
             tracing::error!(pool = committer.pool().name(), %error, "no more commits");
         }
     });
@@ -193,7 +195,9 @@ async fn work(engine: Arc<Engine>, mut jobs: mpsc::UnboundedReceiver<Job>) {
     });
     let scanner = Arc::clone(&engine);
     let scans = compio::runtime::spawn(async move {
-        if let Err(error) = scanner.run_scans(compio::time::sleep).await {
+        if let Err(error) = scanner.run_scans(compio::time::sleep).await
+            && !scanner.pool().is_destroyed()
+        {
             tracing::error!(pool = scanner.pool().name(), %error, "no more scrubs and resilvers");
         }
     });

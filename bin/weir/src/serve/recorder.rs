@@ -687,12 +687,16 @@ impl Control for Recorder {
         Box::pin(self.change(call, |change: &ExportChange| change.outcome, work))
     }
 
-    fn export_delete(&self, export: ExportKey) -> Answer<'_, Removed> {
+    fn export_delete(&self, export: ExportKey, force: bool) -> Answer<'_, Removed> {
         // The export knows its volume only while it is there.
         let volume = self.manager.volume_of(&export).unwrap_or_default();
         let call = Call::new("export_delete", &volume, &format!("as {}", export.name));
         let manager = Arc::clone(&self.manager);
-        Box::pin(self.change(call, removed, async move { manager.export_delete(export).await }))
+        Box::pin(self.change(
+            call,
+            removed,
+            async move { manager.export_delete(export, force).await },
+        ))
     }
 
     fn target_create(&self, request: TargetCreate) -> Answer<'_, TargetChange> {
@@ -710,10 +714,14 @@ impl Control for Recorder {
         self.manager.target_show(target)
     }
 
-    fn target_delete(&self, target: TargetKey) -> Answer<'_, Removed> {
+    fn target_delete(&self, target: TargetKey, force: bool) -> Answer<'_, Removed> {
         let call = Call::new("target_delete", "", &target.name);
         let manager = Arc::clone(&self.manager);
-        Box::pin(self.change(call, removed, async move { manager.target_delete(target).await }))
+        Box::pin(self.change(
+            call,
+            removed,
+            async move { manager.target_delete(target, force).await },
+        ))
     }
 
     fn target_allow(&self, request: InitiatorAllow) -> Answer<'_, TargetChange> {
@@ -740,13 +748,13 @@ impl Control for Recorder {
         Box::pin(self.change(call, |change: &TargetChange| change.outcome, work))
     }
 
-    fn lun_remove(&self, lun: LunKey) -> Answer<'_, Removed> {
+    fn lun_remove(&self, lun: LunKey, force: bool) -> Answer<'_, Removed> {
         let words = format!("{} {}", lun.target, lun.number);
         // The logical unit knows its volume only while it is there.
         let volume = self.manager.volume_of_lun(&lun).unwrap_or_default();
         let call = Call::new("lun_remove", &volume, &words);
         let manager = Arc::clone(&self.manager);
-        Box::pin(self.change(call, removed, async move { manager.lun_remove(lun).await }))
+        Box::pin(self.change(call, removed, async move { manager.lun_remove(lun, force).await }))
     }
 
     fn token_create(&self, request: TokenCreate) -> Answer<'_, TokenCreated> {

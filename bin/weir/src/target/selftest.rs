@@ -170,7 +170,7 @@ impl<'a> Scratch<'a> {
     /// Removes all that is there of it; the first error, if there was one.
     fn remove(&self) -> Result<(), ApiError> {
         let key = TargetKey { name: self.target.clone() };
-        let mut result = removed(self.session.call(|client| client.target_delete(key)));
+        let mut result = removed(self.session.call(|client| client.target_delete(key, true)));
         for volume in &self.volumes {
             // A schedule of the pool takes snapshots of them, too.
             let request = VolumeDestroy { name: volume.clone(), recursive: true };

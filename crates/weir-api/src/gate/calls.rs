@@ -532,14 +532,14 @@ impl Control for Gate {
         })
     }
 
-    fn export_delete(&self, export: ExportKey) -> Answer<'_, Removed> {
+    fn export_delete(&self, export: ExportKey, force: bool) -> Answer<'_, Removed> {
         Box::pin(async move {
             named(Operation::ExportDelete, [&export.name])?;
             if !scope().is_all() {
                 let shown = self.inner.export_show(export.clone()).await?;
                 named(Operation::ExportDelete, [&shown.volume])?;
             }
-            self.inner.export_delete(export).await
+            self.inner.export_delete(export, force).await
         })
     }
 
@@ -570,9 +570,9 @@ impl Control for Gate {
         })
     }
 
-    fn target_delete(&self, target: TargetKey) -> Answer<'_, Removed> {
+    fn target_delete(&self, target: TargetKey, force: bool) -> Answer<'_, Removed> {
         match machine(Operation::TargetDelete) {
-            Ok(()) => self.inner.target_delete(target),
+            Ok(()) => self.inner.target_delete(target, force),
             Err(refusal) => refused(refusal),
         }
     }
@@ -598,9 +598,9 @@ impl Control for Gate {
         }
     }
 
-    fn lun_remove(&self, lun: LunKey) -> Answer<'_, Removed> {
+    fn lun_remove(&self, lun: LunKey, force: bool) -> Answer<'_, Removed> {
         match machine(Operation::LunRemove) {
-            Ok(()) => self.inner.lun_remove(lun),
+            Ok(()) => self.inner.lun_remove(lun, force),
             Err(refusal) => refused(refusal),
         }
     }

@@ -5,12 +5,12 @@
 //! Invariant: an export's name is one path part; a `/` in it travels as `%2F`.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Shared, success, to_end};
+use super::{Force, Shared, success, to_end};
 use crate::types::{
     Export, ExportChange, ExportCreate, ExportKey, ExportList, ExportSet, Protocol, Removed,
     Request,
@@ -93,21 +93,23 @@ pub(super) async fn set(
     to_end(async move { control.export_set(request).await }).await.map(Json)
 }
 
-/// Stops offering; connected clients are cut off.
+/// Stops offering an export.
 #[utoipa::path(
     delete, path = "/v1/exports/{protocol}/{name}", operation_id = "export_delete",
     tag = "export",
     params(
         ("protocol" = Protocol, Path, description = "How it is served"),
         ("name" = String, Path, description = "Name of the export; write `/` as `%2F`"),
+        ("force" = Option<bool>, Query, description = "Cut connected clients off"),
     ),
     responses((status = 200, body = Removed), (status = "default", body = ErrorBody)),
 )]
 pub(super) async fn delete(
     State(control): State<Shared>,
     Path((protocol, name)): Path<(Protocol, String)>,
+    Query(Force { force }): Query<Force>,
 ) -> Result<Json<Removed>, ApiError> {
     let key = ExportKey { protocol, name };
     key.check()?;
-    to_end(async move { control.export_delete(key).await }).await.map(Json)
+    to_end(async move { control.export_delete(key, force).await }).await.map(Json)
 }

@@ -5,10 +5,10 @@
 //! Invariant: names of targets and initiators are one path part each.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 
-use super::{Shared, success, to_end};
+use super::{Force, Shared, success, to_end};
 use crate::types::{
     InitiatorAllow, InitiatorKey, LunAdd, LunKey, Removed, Request, Target, TargetChange,
     TargetCreate, TargetKey, TargetList,
@@ -58,19 +58,23 @@ pub(super) async fn show(
     to_end(async move { control.target_show(key).await }).await.map(Json)
 }
 
-/// Removes a target; its sessions are ended.
+/// Removes a target.
 #[utoipa::path(
     delete, path = "/v1/targets/{name}", operation_id = "target_delete", tag = "target",
-    params(("name" = String, Path, description = "iSCSI name of the target")),
+    params(
+        ("name" = String, Path, description = "iSCSI name of the target"),
+        ("force" = Option<bool>, Query, description = "End the sessions of initiators"),
+    ),
     responses((status = 200, body = Removed), (status = "default", body = ErrorBody)),
 )]
 pub(super) async fn delete(
     State(control): State<Shared>,
     Path(name): Path<String>,
+    Query(Force { force }): Query<Force>,
 ) -> Result<Json<Removed>, ApiError> {
     let key = TargetKey { name };
     key.check()?;
-    to_end(async move { control.target_delete(key).await }).await.map(Json)
+    to_end(async move { control.target_delete(key, force).await }).await.map(Json)
 }
 
 /// Lets an initiator log in from now on, or on other conditions.
@@ -136,14 +140,16 @@ pub(super) async fn add_lun(
     params(
         ("target" = String, Path, description = "iSCSI name of the target"),
         ("number" = u16, Path, description = "Logical unit number"),
+        ("force" = Option<bool>, Query, description = "Also while initiators are logged in"),
     ),
     responses((status = 200, body = Removed), (status = "default", body = ErrorBody)),
 )]
 pub(super) async fn remove_lun(
     State(control): State<Shared>,
     Path((target, number)): Path<(String, u16)>,
+    Query(Force { force }): Query<Force>,
 ) -> Result<Json<Removed>, ApiError> {
     let key = LunKey { target, number };
     key.check()?;
-    to_end(async move { control.lun_remove(key).await }).await.map(Json)
+    to_end(async move { control.lun_remove(key, force).await }).await.map(Json)
 }

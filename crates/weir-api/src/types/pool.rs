@@ -147,13 +147,13 @@ pub(super) fn check_vdevs(vdevs: &[VdevSpec]) -> Result<(), Error> {
 fn check_width(vdev: &VdevSpec) -> Result<(), Error> {
     let disks = vdev.disks.len();
     let why = match vdev.kind {
-        VdevKind::Disk if disks != 1 => "it is exactly one disk",
-        VdevKind::Mirror if disks < 2 => "it needs at least two disks",
-        VdevKind::Raidz1 if disks < 2 => "it needs at least two disks: one more than its parity",
-        VdevKind::Raidz2 if disks < 3 => "it needs at least three disks: one more than its parity",
-        VdevKind::Raidz3 if disks < 4 => "it needs at least four disks: one more than its parity",
+        VdevKind::Disk if disks != 1 => "vdev is exactly one disk",
+        VdevKind::Mirror if disks < 2 => "needs at least two disks",
+        VdevKind::Raidz1 if disks < 2 => "needs at least two disks, one more than its parity",
+        VdevKind::Raidz2 if disks < 3 => "needs at least three disks, one more than its parity",
+        VdevKind::Raidz3 if disks < 4 => "needs at least four disks, one more than its parity",
         kind if kind.parity() > 0 && disks > RAIDZ_DISKS_MAX => {
-            "it has at most 32 disks; make several vdevs of them"
+            "has at most 32 disks, so make several of them"
         }
         _ => return Ok(()),
     };

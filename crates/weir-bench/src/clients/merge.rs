@@ -46,6 +46,12 @@ pub(super) fn merge(all: Vec<One>) -> CellRun {
         whole.lag.add(&run.lag);
         whole.backlog_max = whole.backlog_max.saturating_add(run.backlog_max);
         whole.overloaded |= run.overloaded;
+        whole.due = whole.due.saturating_add(run.due);
+        whole.answered = whole.answered.saturating_add(run.answered);
+        whole.stalls.add(&run.stalls);
+        whole.cpu_wait_s += run.cpu_wait_s;
+        whole.steal_pct = whole.steal_pct.max(run.steal_pct);
+        whole.others_pct = whole.others_pct.max(run.others_pct);
         whole.cpu_s = (whole.cpu_s.0 + run.cpu_s.0, whole.cpu_s.1 + run.cpu_s.1);
         whole.threads = whole.threads.saturating_add(run.threads);
         whole.clock_jumped |= run.clock_jumped;

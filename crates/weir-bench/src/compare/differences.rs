@@ -2,7 +2,8 @@
 //!
 //! Not here: figures.
 //!
-//! Invariants: each refusal says both sides; what is not known is said and forbids nothing.
+//! Invariants: each refusal says both sides; a cache that is not known forbids ranking, as it may
+//! hold the data of one side; what else is not known is said and forbids nothing.
 
 use super::Judged;
 use crate::result::RunResult;
@@ -33,6 +34,21 @@ pub(super) fn refusals(old: &RunResult, new: &RunResult) -> Vec<String> {
     }
     reasons.extend(straddle(old, new));
     reasons
+}
+
+/// Of two targets: whether a cache answered is not known of both. A run done again has one target.
+pub(super) fn unknown_cache(old: &RunResult, new: &RunResult) -> Option<String> {
+    let is_unknown = |result: &RunResult| result.target.cache_bytes.is_none();
+    let of = match (is_unknown(old), is_unknown(new)) {
+        (false, false) => return None,
+        (true, false) => "of the old target",
+        (false, true) => "of the new target",
+        (true, true) => "of both targets",
+    };
+    Some(format!(
+        "the cache {of} is not known, and it may hold the data: say it with --old-cache and \
+         --new-cache (a size, or none), or measure with --target-cache"
+    ))
 }
 
 /// The data fits into the cache of one target and not into that of the other.
@@ -116,8 +132,13 @@ pub(super) fn listed(old: &RunResult, new: &RunResult) -> Vec<String> {
     if old.target.protection.is_none() || new.target.protection.is_none() {
         lines.push("protection is not known of both: compare only what survives alike".to_owned());
     }
-    if old.target.cache_bytes.is_none() || new.target.cache_bytes.is_none() {
-        lines.push("the size of the cache is not known of both: it may hold the data".to_owned());
+    let features = |result: &RunResult| match result.target.features.as_slice() {
+        [] => "none known".to_owned(),
+        some => some.join(", "),
+    };
+    let (a, b) = (features(old), features(new));
+    if a != b {
+        lines.push(format!("features: {a} before, {b} now"));
     }
     lines
 }

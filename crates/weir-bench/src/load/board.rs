@@ -4,11 +4,19 @@
 //! memory does not grow with the length of a run.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use crate::histogram::Latencies;
 use crate::result::Interval;
+
+/// Times without an answer that are noted are at least so long; a disk that turns needs 10 ms for a
+/// random block.
+const STALL_MIN: Duration = Duration::from_millis(10);
+/// The time of the last answer is kept no more exactly than this.
+const ANSWER_STEP_NS: u64 = 1_000_000;
 
 /// What one worker saw of a second.
 #[derive(Default)]
@@ -26,12 +34,29 @@ struct Partial {
 
 pub(super) struct Board {
     workers: u32,
+    /// When the target last answered any worker, in nanoseconds from the start.
+    last_ns: AtomicU64,
     inner: Mutex<(BTreeMap<u32, Partial>, Vec<Interval>)>,
 }
 
 impl Board {
     pub(super) fn new(workers: u32) -> Self {
-        Self { workers, inner: Mutex::default() }
+        Self { workers, last_ns: AtomicU64::new(0), inner: Mutex::default() }
+    }
+
+    /// The target answered an operation. Returns how long it had answered nothing, where that is
+    /// long: no longer than the operation was under way, as an idle target owes no answer.
+    pub(super) fn answered(&self, start: Instant, sent: Instant, at: Instant) -> Option<Duration> {
+        let at_ns = at.saturating_duration_since(start).as_nanos() as u64;
+        // Workers share this line: most answers only look at it.
+        let seen_ns = self.last_ns.load(Ordering::Relaxed);
+        if at_ns < seen_ns + ANSWER_STEP_NS {
+            return None;
+        }
+        let last_ns = self.last_ns.fetch_max(at_ns, Ordering::Relaxed);
+        let silent = Duration::from_nanos(at_ns.saturating_sub(last_ns));
+        let stall = silent.min(at.saturating_duration_since(sent));
+        (stall >= STALL_MIN).then_some(stall)
     }
 
     /// Takes what a worker saw of a second, each once, and leaves nothing of it.

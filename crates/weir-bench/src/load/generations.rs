@@ -43,7 +43,7 @@ impl Generations {
 
     /// Begins a write: true unless another is under way there. The new generations are those of
     /// [`Self::next`].
-    pub(super) fn begin(&self, offset: u64, len_bytes: u32) -> bool {
+    pub(crate) fn begin(&self, offset: u64, len_bytes: u32) -> bool {
         let blocks = self.blocks(offset, len_bytes);
         for (index, state) in blocks.iter().enumerate() {
             let is_free = |state: u32| (state & 1 == 0).then_some(state + 1);
@@ -100,7 +100,7 @@ impl Generations {
     }
 
     /// The generation that a write under way gives each block.
-    pub(super) fn next(&self, offset: u64, len_bytes: u32) -> impl Iterator<Item = u32> {
+    pub(crate) fn next(&self, offset: u64, len_bytes: u32) -> impl Iterator<Item = u32> {
         let blocks = self.blocks(offset, len_bytes).iter();
         blocks.map(|state| state.load(Ordering::Acquire) / 2 + 1)
     }
@@ -113,7 +113,7 @@ impl Generations {
     }
 
     /// A write is done.
-    pub(super) fn end(&self, offset: u64, len_bytes: u32) {
+    pub(crate) fn end(&self, offset: u64, len_bytes: u32) {
         for state in self.blocks(offset, len_bytes) {
             state.fetch_add(1, Ordering::AcqRel);
         }

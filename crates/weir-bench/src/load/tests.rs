@@ -207,7 +207,8 @@ fn mixes_seconds_and_counts_add_up() {
     let load = LoadSpec::Closed { workers: 2, depth: 8 };
     let run = Bench::new().offer(&target, &[stream(0.0, Access::Random)], load, Some(2500));
     assert_eq!(run.classes.len(), 1);
-    assert_eq!(run.intervals.len(), 2, "whole seconds, and the rest belongs to the last");
+    assert_eq!(run.intervals.len(), 3, "whole seconds, and the rest is an interval of its own");
+    assert_eq!(crate::summary::whole_intervals(&run).count(), 2);
     let by_second: u64 = run.intervals.iter().map(|second| second.ops).sum();
     assert_eq!(by_second, run.classes[0].ops);
     assert!((run.seconds - 2.5).abs() < 0.01 && run.cpu_s.0 > 0.05, "{run:?}");

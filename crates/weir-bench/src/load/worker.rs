@@ -7,7 +7,9 @@
 //!   content takes nothing from the depth;
 //! - open loop: times are drawn ahead, from the start on, whatever the target does; latency
 //!   counts from the intended time, also of operations that had to wait for a slot;
-//! - an operation counts if its intended time (closed: its end) is in the time that counts.
+//! - an operation counts for the rate if its answer came in the time that counts: one that is
+//!   answered after the end was not reached in time;
+//! - its latency counts if its intended time (closed: its end) is in the time that counts.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -88,6 +90,14 @@ pub(super) struct Tally {
     pub(super) lag: Latencies,
     pub(super) backlog_max: u64,
     pub(super) overloaded: bool,
+    /// Operations of an open loop that were due in the time that counts.
+    pub(super) due: u64,
+    /// Operations that were answered in the time that counts.
+    pub(super) answered: u64,
+    /// Lengths of the times in which the target answered nothing.
+    pub(super) stalls: Latencies,
+    /// Time for which the worker waited for a core.
+    pub(super) cpu_wait: Duration,
     pub(super) corrupt: u64,
     pub(super) zero_reads: u64,
     pub(super) reads_checked: u64,
@@ -168,6 +178,10 @@ impl<'a> Worker<'a> {
             lag: Latencies::default(),
             backlog_max: 0,
             overloaded: false,
+            due: 0,
+            answered: 0,
+            stalls: Latencies::default(),
+            cpu_wait: Duration::ZERO,
             corrupt: 0,
             zero_reads: 0,
             reads_checked: 0,
@@ -206,12 +220,14 @@ impl<'a> Worker<'a> {
         {}
         self.wait_for_start();
         self.tally.began = Instant::now();
+        let waited = cpu_wait();
         match std::mem::replace(&mut self.pace, Pace::Closed) {
             Pace::Closed => self.closed()?,
             Pace::Open { gap_s, arrival, rng, backlog_max } => {
                 self.open(gap_s, arrival, *rng, backlog_max)?;
             }
         }
+        self.tally.cpu_wait = cpu_wait().saturating_sub(waited);
         self.drain()?;
         self.give_up_ready();
         let (second, seen) = &mut self.second;
@@ -284,7 +300,7 @@ impl<'a> Worker<'a> {
             }
             let elapsed_s = now.duration_since(self.times.start).as_secs_f64();
             while next_s <= elapsed_s {
-                waiting.push_back(self.times.start + Duration::from_secs_f64(next_s));
+                waiting.push_back(self.due(next_s));
                 next_s += gap();
             }
             self.send_due(&mut waiting)?;
@@ -301,7 +317,23 @@ impl<'a> Worker<'a> {
             self.reap(Wait::Until(next), &mut done)?;
             self.finish_all(&mut done);
         }
+        if !self.tally.overloaded && !self.stop.load(Ordering::Acquire) {
+            // The last that are due, of the time since the loop last looked.
+            let until = self.times.ends.unwrap_or_else(Instant::now);
+            let until_s = until.saturating_duration_since(self.times.start).as_secs_f64();
+            while next_s < until_s {
+                waiting.push_back(self.due(next_s));
+                next_s += gap();
+            }
+        }
         self.send_rest(waiting)
+    }
+
+    /// An operation is due, so many seconds from the start.
+    fn due(&mut self, at_s: f64) -> Instant {
+        let at = self.times.start + Duration::from_secs_f64(at_s);
+        self.tally.due += u64::from(self.times.counts(at));
+        at
     }
 
     /// Sends what is due, as far as there are slots.
@@ -511,6 +543,11 @@ impl<'a> Worker<'a> {
         self.free.push(slot);
         let UnderWay { choice, intended, sent, .. } = work;
         let is_open = intended != sent;
+        let in_time = self.times.counts(at);
+        if let Some(stall) = self.board.answered(self.times.start, sent, at).filter(|_| in_time) {
+            self.tally.stalls.record_ns(stall.as_nanos() as u64);
+        }
+        self.tally.answered += u64::from(in_time);
         // What is there after it is not judged, whether it was done or not.
         if let (OpKind::Trim | OpKind::WriteSame | OpKind::Copy, Some(known)) =
             (choice.kind, self.ground.generations)
@@ -530,19 +567,23 @@ impl<'a> Worker<'a> {
             }
             _ => {}
         }
-        let counts = self.times.counts(if is_open { intended } else { at });
-        if !counts {
+        let response = nanoseconds(intended, at);
+        let counts = if is_open { self.times.counts(intended) } else { in_time };
+        if !(counts || in_time) {
             return;
         }
-        let response = nanoseconds(intended, at);
         let class = self.class(&choice);
-        class.ops += 1;
-        class.bytes += u64::from(choice.len_bytes);
-        class.latency.record_ns(response);
-        if is_open {
+        if in_time {
+            class.ops += 1;
+            class.bytes += u64::from(choice.len_bytes);
+        }
+        if counts {
+            class.latency.record_ns(response);
+        }
+        if counts && is_open {
             class.service.get_or_insert_default().record_ns(nanoseconds(sent, at));
         }
-        if choice.kind != OpKind::Flush {
+        if in_time && choice.kind != OpKind::Flush {
             self.turn_second(at);
             self.second.1.latency.record_ns(response);
             self.second.1.bytes += u64::from(choice.len_bytes);
@@ -577,7 +618,9 @@ impl<'a> Worker<'a> {
         let Some(into) = now.checked_duration_since(self.times.counts_from) else { return };
         let current = into.as_secs() as u32;
         let last = self.times.ends.map_or(u32::MAX, |ends| {
-            ends.saturating_duration_since(self.times.counts_from).as_secs().max(1) as u32 - 1
+            // A last part of a second is an interval of its own.
+            let length = ends.saturating_duration_since(self.times.counts_from);
+            (length.as_millis().div_ceil(1000) as u32).max(1) - 1
         });
         while self.second.0 < current.min(last) {
             self.second.1.backlog = self.waiting;
@@ -590,6 +633,14 @@ impl<'a> Worker<'a> {
 /// Whether an operation changes blocks.
 fn changes(kind: OpKind) -> bool {
     !matches!(kind, OpKind::Read | OpKind::Flush)
+}
+
+/// Time for which this thread has waited for a core so far (schedstat); zero where the kernel does
+/// not say.
+fn cpu_wait() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let waited = text.split_whitespace().nth(1).and_then(|field| field.parse().ok());
+    Duration::from_nanos(waited.unwrap_or(0))
 }
 
 fn nanoseconds(from: Instant, to: Instant) -> u64 {

@@ -15,7 +15,7 @@ use crate::spec::{BonnieSize, BonnieSpec, ContentSpec, DatasetSpec, Durability, 
 use crate::spec::{PreconditionSpec, RunSpec, Scale};
 
 use super::error::{ProfileError, Source};
-use super::format::{Dataset, Engine, Headline, Profile, Writes};
+use super::format::{Dataset, Engine, Headline, Profile, Target, Writes};
 use super::quantity::Size;
 use super::{Options, Protocol};
 
@@ -64,6 +64,7 @@ pub(super) fn expand(
         limits: profile.limits.clone(),
         sizing: profile.sizing.as_ref().map(|sizing| sizing.get_ref().clone()),
         cost: profile.cost.clone(),
+        told: profile.target.as_ref().map(Target::told).unwrap_or_default(),
     })
 }
 

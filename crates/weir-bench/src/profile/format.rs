@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::spec::{CacheState, CostSpec, Limits, OpKind, SizingSpec};
+use crate::spec::{CacheState, CostSpec, Limits, OpKind, SizingSpec, ToldTarget};
 
 use super::Protocol;
 use super::quantity::{Size, Time};
@@ -46,11 +46,33 @@ pub(super) struct Profile {
     pub(super) limits: Option<Limits>,
     pub(super) sizing: Option<Spanned<SizingSpec>>,
     pub(super) cost: Option<CostSpec>,
+    pub(super) target: Option<Target>,
     /// Counters of the target to be shown on the same time axis.
     #[serde(default)]
     pub(super) observe: Vec<String>,
     #[serde(default)]
     pub(super) variant: Vec<Variant>,
+}
+
+/// Cache, protection and features of the target that the profile is for.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Target {
+    /// A size; `0` where it has no cache.
+    cache: Option<Size>,
+    protection: Option<String>,
+    #[serde(default)]
+    features: Vec<String>,
+}
+
+impl Target {
+    pub(super) fn told(&self) -> ToldTarget {
+        ToldTarget {
+            cache_bytes: self.cache.as_ref().map(|size| size.0),
+            protection: self.protection.clone(),
+            features: self.features.clone(),
+        }
+    }
 }
 
 /// `files` times `file_size`; the other names say what a file stands for in the source.

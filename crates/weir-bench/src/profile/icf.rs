@@ -89,6 +89,7 @@ pub fn import_icf(
         limits,
         sizing,
         cost,
+        told: crate::spec::ToldTarget::default(),
     })
 }
 

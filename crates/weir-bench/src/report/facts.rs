@@ -59,7 +59,9 @@ pub(super) fn counted(run: &JudgedRun) -> String {
     if counts.is_empty() {
         return format!("No cell was measured{missing}.");
     }
-    format!("Of {asked} cells: {}{missing}.", counts.join(", "))
+    let (valid, all) = run.quotable();
+    let counts = counts.join(", ");
+    format!("{valid} of {all} rows can be quoted. Of {asked} cells: {counts}{missing}.")
 }
 
 /// One line for each criterion, in the columns of [`CRITERION_HEADS`].

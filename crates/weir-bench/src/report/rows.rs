@@ -267,15 +267,6 @@ fn stream_ms(source: &Source<'_>, stream: &str, op: OpKind) -> String {
 /// Throughput by the lowest limit at this size of operations, in percent.
 fn of_limit(limits: &Limits, source: &Source<'_>) -> String {
     let (iops, mib_s) = (source.summary.iops.median, source.summary.mib_s.median);
-    let megabits_s = mib_s * 1_048_576.0 * 8.0 / 1e6;
-    let shares = [
-        ("disks", iops, limits.disk_iops),
-        ("network", megabits_s, limits.network_mbps),
-        ("storage", mib_s, limits.storage_mib_s),
-    ];
-    let share = |(name, got, limit): (&'static str, f64, Option<f64>)| {
-        limit.filter(|limit| *limit > 0.0).map(|limit| (name, got / limit * 100.0))
-    };
-    let binding = shares.into_iter().filter_map(share).max_by(|a, b| a.1.total_cmp(&b.1));
+    let binding = limits.share_pct(iops, mib_s);
     binding.map_or_else(|| "n/a".to_owned(), |(name, pct)| format!("{pct:.0} ({name})"))
 }

@@ -61,6 +61,7 @@ pub(super) fn points(
                 let figures = RunFigures::of(run);
                 let p99 = figures.latency.p99_us.unwrap_or(figures.latency.max_us);
                 !run.overloaded
+                    && run.keeps_up(*achieved_below_pct)
                     && reaches(run.seconds, figures.iops, rate, *achieved_below_pct)
                     && p99 <= *p99_above_us
             };
@@ -79,6 +80,7 @@ pub(super) fn points(
         SearchSpec::Knee { tolerance_pct, slo } => {
             let met = |rate: f64, run: &CellRun| {
                 !run.overloaded
+                    && run.keeps_up(REACHED_PCT)
                     && reaches(run.seconds, RunFigures::of(run).iops, rate, REACHED_PCT)
                     && !backlog_grows(run)
                     && requirement::keeps_latencies(slo, run)

@@ -70,6 +70,7 @@ fn spec(cells: Vec<CellSpec>) -> RunSpec {
         limits: None,
         sizing: None,
         cost: None,
+        told: crate::spec::ToldTarget::default(),
         bonnie: None,
     }
 }
@@ -261,8 +262,8 @@ fn caches_are_as_declared_or_it_is_said() {
         assert!(result.warnings[0].contains("may not be"), "{:?}", result.warnings);
     }
     let directory = tempfile::tempdir().expect("a directory");
-    let address = crate::target::Address::File(directory.path().join("file"));
+    let address = target::Address::File(directory.path().join("file"));
     let cold = of(CacheState::Cold);
-    let file = crate::target::open(&address, &cold.dataset).expect("it is made");
+    let file = target::open(&address, &cold.dataset).expect("it is made");
     assert_eq!(do_run(&cold, &*file).warnings, Vec::<String>::new());
 }

@@ -25,13 +25,43 @@ pub(super) fn items() -> Vec<Item> {
     let mut items: Vec<Item> = Finding::ALL.into_iter().map(provoked).collect();
     let nothing = "no remark on a target without fault that answers as quickly every time";
     let valid = Item::new("verdict: valid", nothing, |_| {
-        let spec = CellSpec { duration_ms: 1_200, ..mixed(closed(64)) };
+        let spec = CellSpec { duration_ms: 3_200, ..mixed(closed(64)) };
         let found = remarks(&spec, &Shaped::latency(Duration::from_millis(20)))?;
         let text = if found.is_empty() { "no remark".to_owned() } else { found.join("; ") };
         Ok(Seen::of(found.is_empty(), text))
     });
     items.push(valid.by_time());
+    for pct in [105, 125] {
+        let wanted = "overload: the need is not met, and no answer after the end counts for it";
+        items.push(Item::new(&format!("{pct} % of what a target does"), wanted, move |_| {
+            offered_share(f64::from(pct) / 100.0, true)
+        }));
+    }
+    let wanted = "no overload";
+    let below = Item::new("90 % of what a target does", wanted, |_| offered_share(0.9, false));
+    items.push(below.by_time());
+    let wanted = "unsteady, with how often and how long it stood still";
+    let frozen = Item::new("a target that stands still a fifth of the time", wanted, |_| {
+        let (period, frozen) = (Duration::from_millis(500), Duration::from_millis(100));
+        let target = Shaped::stalls(Duration::from_micros(500), period, frozen);
+        let spec = cell(100.0, closed(1), 3_200, RUNS);
+        let found = remarks(&spec, &target)?;
+        let text = found.iter().find(|text| text.contains("the target answered nothing"));
+        let otherwise = || format!("said was {found:?}");
+        Ok(Seen::of(text.is_some(), text.cloned().unwrap_or_else(otherwise)))
+    });
+    items.push(frozen.by_time());
     items
+}
+
+/// Runs an open loop for three seconds at `share` of the 2,000 operations per second that the
+/// target can do.
+fn offered_share(share: f64, is_too_much: bool) -> Result<Seen, RunError> {
+    let offered = cell(100.0, open(2_000.0 * share, 256, 100_000), 3_200, 1);
+    let found = remarks(&offered, &Shaped::rate(2_000.0))?;
+    let overload = found.iter().find(|text| text.starts_with("overload: "));
+    let text = overload.cloned().unwrap_or_else(|| "no overload".to_owned());
+    Ok(Seen::of(overload.is_some() == is_too_much, text))
 }
 
 fn provoked(finding: Finding) -> Item {
@@ -41,7 +71,7 @@ fn provoked(finding: Finding) -> Item {
         Finding::Holes => ("a target that loses what is written to a part of it", false),
         Finding::Overload => ("2,000 operations per second, offered 50,000", false),
         Finding::GeneratorBound => ("a process that is busy on every core", true),
-        Finding::Inconsistent => ("a target so quick that little is in flight", true),
+        Finding::Inconsistent => ("a target that answers before 32 operations are sent", true),
         Finding::MixOff => ("a target that takes no writes", false),
         Finding::CacheResident => ("a target whose cache holds the dataset", false),
         Finding::Unsteady => ("a target that becomes slower from run to run", false),
@@ -63,7 +93,10 @@ fn provoke(finding: Finding) -> Result<Seen, RunError> {
             remarks(&offered, &Shaped::rate(2_000.0))?
         }
         Finding::GeneratorBound => beside_busy_threads(|| remarks(&mixed(four), &target::null()))?,
-        Finding::Inconsistent => remarks(&mixed(closed(32)), &target::null())?,
+        Finding::Inconsistent => {
+            let at_once = Shaped::new("answers when it is asked", |now| now);
+            remarks(&mixed(closed(32)), &at_once)?
+        }
         Finding::MixOff => {
             // The fill comes in larger pieces, which are taken.
             let memory = Memory::twisted(DATASET_BYTES as usize, |op| match op.kind {

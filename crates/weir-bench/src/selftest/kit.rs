@@ -73,7 +73,7 @@ fn spec(cell: CellSpec) -> RunSpec {
         title: "Selftest".to_owned(),
         reference: None,
         assume: Vec::new(),
-        scale: Scale::Smoke,
+        scale: Scale::Standard,
         dataset: dataset(),
         content: content(1.0),
         durability: Durability::None,
@@ -85,6 +85,7 @@ fn spec(cell: CellSpec) -> RunSpec {
         limits: None,
         sizing: None,
         cost: None,
+        told: crate::spec::ToldTarget::default(),
     }
 }
 

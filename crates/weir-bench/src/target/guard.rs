@@ -27,6 +27,28 @@ pub enum Holds {
     Data,
 }
 
+/// Takes a file or device for this process until it ends, against other runs and against servers
+/// that have it as a disk. Returns false for what cannot be taken yet, a file that is to be made.
+///
+/// # Errors
+/// `InUse`; or it cannot be opened.
+pub fn take(address: &Address) -> Result<bool, TargetError> {
+    let Address::File(path) = address else { return Ok(true) };
+    let Ok(file) = std::fs::File::open(path) else { return Ok(false) };
+    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {
+            // The lock goes with the process: no run may begin on it before this one is over.
+            std::mem::forget(file);
+            Ok(true)
+        }
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            Err(TargetError::InUse { address: path.display().to_string() })
+        }
+        // A file system without locks.
+        Err(_) => Ok(true),
+    }
+}
+
 /// What is at an address, before it is opened for a run: nothing is made or made longer by this.
 ///
 /// # Errors

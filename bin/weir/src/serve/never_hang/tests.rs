@@ -168,7 +168,7 @@ async fn every_call_answers_while_all_disks_of_a_pool_are_frozen() {
     timely("server", client.server_info()).await.unwrap();
     timely("history", client.pool_history("tank".into())).await.unwrap();
     timely("events", client.events(EventQuery::default())).await.unwrap();
-    timely("export delete", client.export_delete(key)).await.unwrap();
+    timely("export delete", client.export_delete(key, true)).await.unwrap();
     told("pool export", client.pool_export(export(false))).await;
     let destroy = PoolDestroy { name: "tank".into(), confirm: "tank".into() };
     told("pool destroy", client.pool_destroy(destroy)).await;
@@ -364,7 +364,7 @@ async fn raidz_is_read_around_as_many_frozen_disks_as_it_has_parity() {
     // Opened anew, so that nothing of it is in memory.
     let (name, force) = ("wide".to_owned(), false);
     let key = ExportKey { protocol: Protocol::Nbd, name: "wide/v".into() };
-    server.client.export_delete(key).await.unwrap();
+    server.client.export_delete(key, true).await.unwrap();
     server.client.pool_export(PoolExport { name: name.clone(), force }).await.unwrap();
     let search = vec![server.dir.path().display().to_string()];
     server.client.pool_import(PoolImport { pool: name.clone(), search, force }).await.unwrap();

@@ -80,6 +80,7 @@ pub fn import_fio(file: &str, text: &str, options: &Options) -> Result<Imported,
         limits,
         sizing,
         cost,
+        told: crate::spec::ToldTarget::default(),
     };
     let mut traps = Vec::new();
     jobs.iter().for_each(|job| find(job, &mut traps));

@@ -1,0 +1,93 @@
+//! Cache, protection and features of a target that is a volume of a Weir server, as its API says.
+//!
+//! Not here: what a person says (plan), what is found on this machine (weir-bench).
+//!
+//! Invariant: what a person says goes first, and a server that does not answer says nothing.
+
+use weir_api::types::{Compression, PoolStatus, VdevKind, VdevRole, Volume};
+use weir_api::{ApiError, Control};
+use weir_bench::spec::RunSpec;
+use weir_bench::target::Address;
+
+use crate::args::RootRemote;
+use crate::session::Session;
+
+/// Seconds that the server is given for each answer.
+const PATIENCE_S: u64 = 2;
+
+/// Completes what is told of a target by what Weir's API says of it.
+pub(super) fn ask(spec: &mut RunSpec, address: &Address, named: &str) {
+    if !matches!(address, Address::Nbd(_) | Address::Iscsi(_)) {
+        return;
+    }
+    let remote = RootRemote { timeout: Some(PATIENCE_S), ..RootRemote::default() };
+    let Ok(session) = Session::open(&remote, &RootRemote::default()) else { return };
+    let Ok(Some(volume)) = volume_at(&session, address, named) else { return };
+    if let Ok((cache_bytes, pool, volume)) = look(&session, &volume) {
+        let told = &mut spec.told;
+        told.cache_bytes = told.cache_bytes.or(Some(cache_bytes));
+        told.protection = told.protection.take().or_else(|| Some(protection(&pool)));
+        if told.features.is_empty() {
+            told.features = features(&volume);
+        }
+        let name = volume.name;
+        spec.assume.push(format!("cache, protection and features of {name} as Weir's API says"));
+    }
+}
+
+/// The volume that is served at an address, if this server serves it.
+fn volume_at(
+    session: &Session,
+    address: &Address,
+    named: &str,
+) -> Result<Option<String>, ApiError> {
+    let of = |shown: &str| shown.split('@').next().unwrap_or_default().to_owned();
+    let Address::Iscsi(url) = address else {
+        let exports = session.call(|client| client.export_list())?.exports;
+        let found = exports.iter().find(|export| export.uris.iter().any(|uri| uri == named));
+        return Ok(found.map(|export| of(&export.volume)));
+    };
+    let place = format!("{}:{}", url.host, url.port);
+    let targets = session.call(|client| client.target_list())?.targets;
+    let is_here = |portal: &String| portal.split(',').next() == Some(place.as_str());
+    let mut here = targets.iter().filter(|target| target.portals.iter().any(is_here));
+    let target = here.find(|target| target.name == url.target);
+    let unit = target.and_then(|target| target.luns.iter().find(|lun| lun.number == url.lun));
+    Ok(unit.map(|lun| of(&lun.volume)))
+}
+
+fn look(session: &Session, volume: &str) -> Result<(u64, PoolStatus, Volume), ApiError> {
+    let pool = volume.split('/').next().unwrap_or_default().to_owned();
+    let cache_bytes = session.call(|client| client.server_info())?.memory_cap_bytes;
+    let pool = session.call(|client| client.pool_status(pool))?;
+    let volume = session.call(|client| client.volume_show(volume.to_owned()))?;
+    Ok((cache_bytes, pool, volume))
+}
+
+/// Redundancy of the vdevs that hold data: `mirror of 2`, each kind once.
+fn protection(pool: &PoolStatus) -> String {
+    let data = pool.vdevs.iter().filter(|vdev| vdev.role == VdevRole::Data);
+    let mut kinds: Vec<String> = data
+        .map(|vdev| match vdev.kind {
+            VdevKind::Disk => "none".to_owned(),
+            kind => format!("{} of {}", kind.name(), vdev.disks.len()),
+        })
+        .collect();
+    kinds.sort();
+    kinds.dedup();
+    kinds.join(", ")
+}
+
+fn features(volume: &Volume) -> Vec<String> {
+    let mut features = vec!["checksums".to_owned()];
+    if volume.compression != Compression::Off {
+        features.push(format!("compression {}", volume.compression.name()));
+    }
+    if volume.dedupe {
+        features.push("dedupe".to_owned());
+    }
+    if volume.snapshots > 0 {
+        features.push("snapshots".to_owned());
+    }
+    features
+}

@@ -1,0 +1,248 @@
+//! NBD clients and iSCSI initiators that ask for what cannot be, talk nonsense, or say nothing at
+//! all.
+//!
+//! Not here: the protocol's every corner (the tests of weir-nbd); here it is the whole program.
+//!
+//! Invariant: a bad client gets an answer or is let go of, and a good one beside it notices
+//! nothing.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use crate::common::iscsi::{Initiator, wide};
+use crate::common::nbd::{
+    Client, EINVAL, ENOSPC, EPERM, FLUSH, READ, TRIM, WRITE, WRITE_ZEROES, greeted,
+};
+use crate::common::rng::Rng;
+use crate::common::{Dirs, KIB, MIB, Server, code, run, text};
+
+const SIZE: u64 = 16 * MIB;
+
+fn serve(dirs: &Dirs) -> Server {
+    dirs.disk("a", 256 * MIB);
+    let server = dirs.start();
+    server.weir("pool create tank a").ok();
+    server.volume("tank/v", "16MiB");
+    server.weir("export create nbd tank/v --name ro --read-only").ok();
+    server
+}
+
+/// A client that uses the volume as one should.
+struct Good {
+    client: Client,
+    round: u8,
+}
+
+impl Good {
+    fn new(server: &Server) -> Self {
+        Self { client: server.client("tank/v"), round: 0 }
+    }
+
+    /// Works as if nobody else were there.
+    fn works(&mut self) {
+        self.round += 1;
+        let data = vec![self.round; 4096];
+        let start = Instant::now();
+        self.client.write(8 * MIB, &data).unwrap();
+        self.client.flush().unwrap();
+        assert_eq!(self.client.read(8 * MIB, 4096).unwrap(), data);
+        assert!(start.elapsed() < Duration::from_secs(5), "held up for {:?}", start.elapsed());
+    }
+}
+
+#[test]
+fn unknown_exports_are_a_clean_error() {
+    let dirs = Dirs::new();
+    let mut server = serve(&dirs);
+    let mut good = Good::new(&server);
+    for name in ["none", "tank/none", "tank", "", "../v", &"x".repeat(4000)] {
+        let error = Client::connect(server.nbd(), name).err().expect(name);
+        assert!(error.to_string().contains("export"), "{name}: {error}");
+    }
+    let output = run("nbdinfo", &[&server.uri("tank/none")]);
+    assert!(!output.status.success());
+    assert!(text(&output).contains("tank/none"), "{}", text(&output));
+    let output = run("qemu-img", &["info", &server.uri("tank/none")]);
+    assert!(!output.status.success());
+    assert!(text(&output).contains("tank/none"), "{}", text(&output));
+    good.works();
+    server.assert_alive();
+}
+
+#[test]
+fn impossible_requests_are_answered_and_change_nothing() {
+    let dirs = Dirs::new();
+    let mut server = serve(&dirs);
+    let mut client = server.client("tank/v");
+    let pattern = vec![0x5a; 4096];
+    client.write(SIZE - 4096, &pattern).unwrap();
+    client.write(0, &pattern).unwrap();
+    let data = vec![1; 8192];
+    for (what, kind, offset, len, errno) in [
+        ("read beyond the end", READ, SIZE, 4096, EINVAL),
+        ("read across the end", READ, SIZE - 4096, 8192, EINVAL),
+        ("write beyond the end", WRITE, SIZE, 4096, ENOSPC),
+        ("write across the end", WRITE, SIZE - 4096, 8192, ENOSPC),
+        ("offset that overflows", WRITE, u64::MAX - 4095, 4096, ENOSPC),
+        ("read whose end overflows", READ, u64::MAX - 511, 512, EINVAL),
+        ("trim across the end", TRIM, SIZE - 4096, 8192, EINVAL),
+        ("zeroes across the end", WRITE_ZEROES, SIZE - 4096, 8192, ENOSPC),
+        ("read not aligned", READ, 1, 512, EINVAL),
+        ("read of a part of a sector", READ, 0, 100, EINVAL),
+        ("write not aligned", WRITE, 4095, 512, EINVAL),
+        ("write of a part of a sector", WRITE, 0, 1, EINVAL),
+        ("trim not aligned", TRIM, 7, 4096, EINVAL),
+        ("flush with a range", FLUSH, 4096, 4096, EINVAL),
+        ("no such command", 99, 0, 0, EINVAL),
+    ] {
+        let body = if kind == WRITE { &data[..len as usize] } else { &[] };
+        assert_eq!(client.call(kind, 0, offset, len, body).err(), Some(errno), "{what}");
+    }
+    // Longer than any request may be, but short enough to be read and thrown away.
+    let long = vec![2; 33 * MIB as usize];
+    assert_eq!(client.write(0, &long).err(), Some(EINVAL), "a write of 33 MiB");
+    assert!(client.read(0, 33 * MIB as u32).is_err(), "a read of 33 MiB");
+    assert_eq!(client.call(READ, 0x8000, 0, 4096, &[]).err(), Some(EINVAL), "unknown flag");
+    assert_eq!(client.read(0, 4096).unwrap(), pattern);
+    assert_eq!(client.read(SIZE - 4096, 4096).unwrap(), pattern);
+    let mut reader = server.client("ro");
+    for kind in [TRIM, WRITE_ZEROES] {
+        assert_eq!(reader.call(kind, 0, 0, 4096, &[]).err(), Some(EPERM));
+    }
+    assert_eq!(reader.write(0, &data).err(), Some(EPERM));
+    assert_eq!(reader.read(0, 4096).unwrap(), pattern);
+    // So long that the connection ends; others go on.
+    client.send(WRITE, 0, 0, u32::MAX - 511, &[]).unwrap();
+    assert!(client.receive().is_err(), "a write of 4 GiB is no request");
+    assert_eq!(reader.read(0, 4096).unwrap(), pattern);
+    server.assert_alive();
+}
+
+/// Sends bytes and reads until the server has had enough, or nothing comes for a moment.
+fn send_nonsense(stream: &mut UnixStream, bytes: &[u8]) {
+    stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    stream.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
+    // The server may close before everything is sent.
+    drop(stream.write_all(bytes));
+    let mut answer = [0; 4096];
+    while let Ok(1..) = stream.read(&mut answer) {}
+}
+
+#[test]
+fn garbage_on_the_port_disturbs_nobody() {
+    let dirs = Dirs::new();
+    let mut server = serve(&dirs);
+    let mut good = Good::new(&server);
+    let mut rng = Rng::from_env("WEIR_GARBAGE_SEED");
+    let mut messages: Vec<Vec<u8>> = vec![
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
+        b"SSH-2.0-OpenSSH_9.2p1\r\n".to_vec(),
+        vec![0xff; 64 << 10],
+        vec![0; 64 << 10],
+        // Good flags, then an option that announces 4 GiB.
+        [&3_u32.to_be_bytes()[..], b"IHAVEOPT", &[0, 0, 0, 7, 255, 255, 255, 255]].concat(),
+        // Good flags, then EXPORT_NAME of a name that is none.
+        [&3_u32.to_be_bytes()[..], b"IHAVEOPT", &[0, 0, 0, 1, 0, 0, 0, 2, 0xc3, 0x28]].concat(),
+    ];
+    for _ in 0..20 {
+        let mut noise = vec![0; 1 + rng.below(8192) as usize];
+        rng.fill(&mut noise);
+        messages.push(noise);
+    }
+    for message in &messages {
+        send_nonsense(&mut UnixStream::connect(server.nbd()).unwrap(), message);
+        good.works();
+        // The same in the middle of a session that began well.
+        let mut session = server.client("tank/v");
+        drop(session.send(READ, 0, 0, 4096, message));
+        good.works();
+    }
+    server.assert_alive();
+}
+
+#[test]
+fn silent_connections_are_dropped_and_hold_nobody_up() {
+    let dirs = Dirs::new();
+    let mut server = serve(&dirs);
+    let mut good = Good::new(&server);
+    let start = Instant::now();
+    let silent: Vec<UnixStream> =
+        (0..200).map(|_| UnixStream::connect(server.nbd()).unwrap()).collect();
+    let mut half = greeted(server.nbd()).unwrap();
+    half.write_all(&3_u32.to_be_bytes()).unwrap();
+    half.write_all(b"IHAVEOPT\0\0").unwrap();
+    // A third sends a request by halves: that is a session and may wait.
+    let mut session = server.client("tank/v");
+    session.send(WRITE, 0, 0, 64 * KIB as u32, &[9; 100]).unwrap();
+    good.works();
+    Good::new(&server).works();
+    let mut last = Duration::ZERO;
+    for mut stream in silent.into_iter().chain([half]) {
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut rest = Vec::new();
+        // A reset is an end as well.
+        drop(stream.read_to_end(&mut rest));
+        last = start.elapsed();
+    }
+    assert!(last > Duration::from_secs(8), "dropped before the limit: {last:?}");
+    assert!(last < Duration::from_secs(16), "not dropped: {last:?}");
+    good.works();
+    drop(session);
+    good.works();
+    assert_eq!(good.client.read(0, 4096).unwrap(), vec![0; 4096], "half a write was done");
+    server.weir("export delete none").fails(code::NOT_FOUND, &["none"]);
+    server.assert_alive();
+}
+
+/// Initiators that ask for all they can and take nothing: others get their answers meanwhile.
+#[test]
+fn initiators_that_take_no_answers_hold_nobody_up() {
+    const TARGET: &str = "iqn.2026-01.org.weir:vms";
+    const CLIENT: &str = "iqn.2026-01.org.example:client";
+    let dirs = Dirs::new();
+    dirs.disk("a", 256 * MIB);
+    let mut command = dirs.serve();
+    command.args(["--iscsi", "127.0.0.1:0"]);
+    let mut server = Server::start(&dirs, "", command);
+    server.weir("pool create tank a").ok();
+    server.weir("volume create tank/v --size 64MiB").ok();
+    server.weir("target create vms --allow *").ok();
+    server.weir("lun add vms tank/v --write-cache on").ok();
+    let shown = server.weir("target show vms --json").json();
+    let portal = shown["portals"][0].as_str().unwrap();
+    let portal = portal.split(',').next().unwrap().to_owned();
+    let log_in = |isid| {
+        let session = Initiator::log_in(&portal, CLIENT, isid, TARGET).unwrap();
+        let mut session = session.expect("a session");
+        session.ready(0);
+        session
+    };
+    let mut good = log_in(0);
+    let mut works = |round: u64| {
+        let start = Instant::now();
+        let data = vec![round as u8; 4096];
+        good.run(0, &wide(0x8A, 0, 8 * round, 8), &data, 0).unwrap().good();
+        good.run(0, &wide(0x91, 0, 0, 0), &[], 0).unwrap().good();
+        assert_eq!(good.run(0, &wide(0x88, 0, 8 * round, 8), &[], 4096).unwrap().good(), data);
+        start.elapsed()
+    };
+    works(0);
+    let before = server.resident_bytes();
+    let mut greedy: Vec<Initiator> = (1..=16).map(log_in).collect();
+    for hog in &mut greedy {
+        for at in 0..64 {
+            // A MiB each, of which the hog takes nothing.
+            hog.send_command(0, &wide(0x88, 0, at * 2048 % 65536, 2048), &[], MIB as u32).unwrap();
+        }
+    }
+    // Time for the server to take on all that it ever would.
+    std::thread::sleep(Duration::from_secs(1));
+    let longest = (1..200).map(&mut works).max().unwrap();
+    assert!(longest < Duration::from_secs(5), "held up for {longest:?}");
+    let grown = server.resident_bytes().saturating_sub(before);
+    assert!(grown < 512 * MIB, "{grown} bytes more, of 1 GiB that was asked for");
+    drop(greedy);
+    works(1);
+    server.assert_alive();
+}

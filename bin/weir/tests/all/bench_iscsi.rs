@@ -1,0 +1,243 @@
+//! `weir bench` over iSCSI: against this project's server, and against a target of others.
+//!
+//! Not here: the protocol (weir-initiator), `weir bench` in general (bench).
+//!
+//! Invariants: every block that a run wrote is read again and compared; nothing is asserted of how
+//! fast anything is.
+
+use std::fs;
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::common::{Dirs, GIB, MIB, Ran, Server, WEIR, eventually, tool};
+use serde_json::Value;
+
+const PROFILE: &str = r#"
+schema = 1
+name = "iscsi"
+dataset = { files = 1, file_size = "16MiB" }
+content = { compress = 2.0, dedupe_pct = 0, unit = "4KiB", seed = 42 }
+durability = { writes = "DURABILITY" }
+
+[phases]
+fill = { block = "1MiB", in_flight = 4 }
+measure = { warmup = "50ms", duration = "400ms", runs = 2 }
+verify = { sample_pct = 100 }
+
+[[test]]
+name = "mixed"
+pattern = "random"
+blocks = [{ size = "4KiB", weight = 3 }, { size = "1MiB", weight = 1 }]
+read_pct = 50
+workers = 2
+qd = [16]
+"#;
+
+/// A row of operations of the target's own.
+fn own(op: &str, bytes: &str) -> String {
+    let row = format!("name = {op:?}\nop = {op:?}\npattern = \"random\"\nblock = {bytes:?}");
+    format!("\n[[test]]\n{row}\nqd = [4]\n")
+}
+
+fn bench(dirs: &Dirs, profile: &str, words: &[&str]) -> Ran {
+    fs::write(dirs.file("profile.toml"), profile).unwrap();
+    let mut command = Command::new(WEIR);
+    command.args(["bench", "run", "-p", "./profile.toml"]).args(words);
+    let output = command.current_dir(dirs.file(".")).output().unwrap();
+    Ran::of(&words.join(" "), &output)
+}
+
+/// What a whole run came to: every operation succeeded and every block was right.
+fn result(dirs: &Dirs, out: &str) -> Value {
+    let text = fs::read_to_string(dirs.file(out).join("result.json")).unwrap();
+    let result: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(result["complete"], true);
+    for cell in result["cells"].as_array().unwrap() {
+        assert!(cell["failure"].is_null(), "{cell}");
+        let verified = &cell["verified"];
+        assert!(verified["bad"] == 0 && verified["blocks"].as_u64() > Some(0), "{verified}");
+        for run in cell["runs"].as_array().unwrap() {
+            assert_eq!((&run["corrupt"], &run["zero_reads_pct"]), (&0.into(), &0.0.into()));
+            for class in run["classes"].as_array().unwrap() {
+                assert!(class["errors"].as_object().unwrap().is_empty(), "{class}");
+            }
+        }
+    }
+    result
+}
+
+/// Kinds of operations that were done, each with its bytes.
+fn kinds(result: &Value) -> Vec<(String, u64)> {
+    let cells = result["cells"].as_array().unwrap().iter();
+    let runs = cells.flat_map(|cell| cell["runs"].as_array().unwrap());
+    let classes = runs.flat_map(|run| run["classes"].as_array().unwrap());
+    let mut kinds: Vec<(String, u64)> = Vec::new();
+    for class in classes {
+        let (op, bytes) = (class["op"].as_str().unwrap(), class["bytes"].as_u64().unwrap());
+        match kinds.iter_mut().find(|(known, _)| known == op) {
+            Some((_, sum)) => *sum += bytes,
+            None => kinds.push((op.to_owned(), bytes)),
+        }
+    }
+    kinds.sort();
+    kinds
+}
+
+/// A server with a target that one initiator may use, which proves a secret and asks for one.
+fn served(dirs: &Dirs) -> (Server, String) {
+    dirs.disk("a", 4 * GIB);
+    let mut command = dirs.serve();
+    command.args(["--iscsi", "127.0.0.1:0"]);
+    let server = Server::start(dirs, "", command);
+    server.weir("pool create tank a").ok();
+    server.weir("volume create tank/v --size 64MiB").ok();
+    let [ours, theirs] = ["ours", "theirs"].map(|name| dirs.file(name));
+    crate::common::write_secret(&ours, "the initiator's secret\n");
+    crate::common::write_secret(&theirs, "the secret of the target\n");
+    let (ours, theirs) = (ours.display(), theirs.display());
+    server.weir("target create vms").ok();
+    let allow = format!(
+        "target allow vms iqn.2026-01.org.weir:initiator --chap-user me --chap-secret-file {ours} \
+         --mutual-user vms --mutual-secret-file {theirs}"
+    );
+    server.weir(&allow).ok();
+    server.weir("lun add vms tank/v").ok();
+    let shown = server.weir("target show vms --json").ok().json();
+    let portal = shown["portals"][0].as_str().unwrap();
+    let portal = portal.split(',').next().unwrap();
+    let url = format!(
+        "iscsi://{portal}/iqn.2026-01.org.weir:vms/0?chap={ours}&chap-user=me&mutual={theirs}"
+    );
+    (server, url)
+}
+
+#[test]
+fn our_server_is_measured_with_every_operation_it_has() {
+    let dirs = Dirs::new();
+    let (mut server, url) = served(&dirs);
+    let all = [
+        own("compare_and_write", "4KiB"),
+        own("write_same", "64KiB"),
+        own("copy", "64KiB"),
+        own("trim", "64KiB"),
+    ];
+    let profile = PROFILE.replace("DURABILITY", "fua") + &all.concat();
+    bench(&dirs, &profile, &["-t", &url, "-o", "out"]).ok();
+    let found = result(&dirs, "out");
+    let kinds = kinds(&found);
+    let names: Vec<&str> = kinds.iter().map(|(name, _)| name.as_str()).collect();
+    let wanted = ["compare_and_write", "copy", "read", "trim", "write", "write_same"];
+    assert_eq!(names, wanted);
+    assert!(kinds.iter().all(|(_, bytes)| *bytes >= 64 << 10), "{kinds:?}");
+    let facts = &found["target"]["facts"];
+    assert_eq!(facts["product"], "WEIR VOLUME 0.1");
+    assert_ne!(facts["extended copy"], "no");
+    // Neither secret is anywhere in what was kept.
+    for name in ["result.json", "report.html", "report.md"] {
+        let text = fs::read_to_string(dirs.file("out").join(name)).unwrap();
+        assert!(!text.contains("the initiator's secret") && !text.contains("secret of the target"));
+    }
+    // What an earlier run wrote is ours; digests are used where they are asked for.
+    let with_digests = format!("{url}&header-digest=crc32c&data-digest=crc32c");
+    let profile = PROFILE.replace("DURABILITY", "none");
+    bench(&dirs, &profile, &["-t", &with_digests, "-o", "digests"]).ok();
+    let found = result(&dirs, "digests");
+    assert_eq!(found["target"]["facts"]["digests"], "header and data");
+    // A wrong secret is told as such, before anything is written.
+    fs::write(dirs.file("ours"), "something else entirely").unwrap();
+    let refused = bench(&dirs, &profile, &["-t", &url, "-o", "refused"]);
+    assert!(refused.talk.contains("wrong or missing proof"), "{}", refused.talk);
+    server.assert_alive();
+}
+
+/// A target of others; ended when dropped.
+struct Tgt {
+    child: Child,
+    control: String,
+    portal: String,
+}
+
+/// Debian keeps both programs in a folder that only root's PATH has.
+fn program(name: &str) -> Command {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = Command::new(name);
+    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
+    command
+}
+
+impl Tgt {
+    fn start(dirs: &Dirs, bytes: u64) -> Self {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let portal = free.local_addr().unwrap().to_string();
+        drop(free);
+        // Control ports are numbers of their own; 15 bits are taken.
+        let control = (20_000 + std::process::id() % 10_000).to_string();
+        let child = program("tgtd")
+            .args(["-f", "-C", &control, "--iscsi", &format!("portal={portal}")])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let tgt = Self { child, control, portal };
+        eventually("tgtd answers", Duration::from_secs(20), || {
+            tgt.admin("--mode target --op show").status().unwrap().success()
+        });
+        let image = dirs.file("tgt.img");
+        fs::File::create(&image).unwrap().set_len(bytes).unwrap();
+        let image = image.display();
+        for words in [
+            "--mode target --op new --tid 1 -T iqn.2026-01.org.example:disk".to_owned(),
+            format!("--mode logicalunit --op new --tid 1 --lun 1 -b {image}"),
+            "--mode logicalunit --op update --tid 1 --lun 1 --params thin_provisioning=1"
+                .to_owned(),
+            "--mode target --op bind --tid 1 -I ALL".to_owned(),
+        ] {
+            assert!(tgt.admin(&words).status().unwrap().success(), "{words}");
+        }
+        tgt
+    }
+
+    fn admin(&self, words: &str) -> Command {
+        let mut command = program("tgtadm");
+        command.args(["-C", &self.control, "--lld", "iscsi"]).args(words.split_whitespace());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    }
+
+    fn url(&self) -> String {
+        format!("iscsi://{}/iqn.2026-01.org.example:disk/1", self.portal)
+    }
+}
+
+impl Drop for Tgt {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+#[test]
+fn a_target_of_others_is_measured_and_what_it_lacks_is_named_first() {
+    let dirs = Dirs::new();
+    let tgt = Tgt::start(&dirs, 64 * MIB);
+    let url = tgt.url();
+    let supported = PROFILE.replace("DURABILITY", "fua") + &own("write_same", "64KiB");
+    bench(&dirs, &supported, &["-t", &url, "-o", "out"]).ok();
+    let found = result(&dirs, "out");
+    assert_eq!(found["target"]["facts"]["product"], "IET VIRTUAL-DISK 0001");
+    assert!(kinds(&found).iter().any(|(name, bytes)| name == "write_same" && *bytes > 0));
+    // It has none, whatever its vital product data says.
+    let lacking = PROFILE.replace("DURABILITY", "none") + &own("compare_and_write", "4KiB");
+    let refused = bench(&dirs, &lacking, &["-t", &url, "-o", "lacking"]);
+    assert!(refused.talk.contains("no compare_and_write"), "{}", refused.talk);
+    assert!(!dirs.file("lacking").join("result.json").exists(), "nothing was run");
+    // What others wrote is left alone, unless it is named twice.
+    let image = dirs.file("tgt.img");
+    tool("mke2fs", &["-q", "-F", image.to_str().unwrap()]);
+    let profile = PROFILE.replace("DURABILITY", "none");
+    let refused = bench(&dirs, &profile, &["-t", &url, "-o", "held"]);
+    assert!(refused.talk.contains("--destroy"), "{}", refused.talk);
+    bench(&dirs, &profile, &["-t", &url, "-o", "held", "--destroy", &url]).ok();
+}

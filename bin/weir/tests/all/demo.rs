@@ -1,0 +1,124 @@
+//! `weir serve --demo` as a person meets it: start, paste the three commands, Ctrl-C, start again.
+//!
+//! Not here: what the demo is made of.
+//!
+//! Invariant: the commands are run exactly as printed.
+
+use std::fs;
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::common::{Dirs, WEIR, eventually, tool};
+use rustix::process::{Pid, Signal, kill_process};
+
+struct Demo {
+    child: Child,
+    log: std::path::PathBuf,
+}
+
+impl Demo {
+    fn start(dirs: &Dirs, name: &str, nbd: &str) -> Self {
+        let log = dirs.file(name);
+        let api = format!("unix:{}", dirs.short("api").display());
+        let mut command = Command::new(WEIR);
+        command.args(["serve", "--demo", "--nbd", nbd, "--nbd-allow", "127.0.0.1"]);
+        command.args(["--api", &api]);
+        command.current_dir(dirs.file("home")).env_remove("WEIR_API");
+        Self { child: crate::common::spawn(command, &log), log }.ready()
+    }
+
+    fn ready(mut self) -> Self {
+        eventually("the demo tells what to try", Duration::from_secs(30), || {
+            assert!(self.child.try_wait().unwrap().is_none(), "it ended:\n{}", self.talk());
+            self.talk().contains("Stop: Ctrl-C") && self.talk().contains("ready")
+        });
+        self
+    }
+
+    fn talk(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// The lines under "Try in another terminal".
+    fn commands(&self) -> Vec<String> {
+        let talk = self.talk();
+        let (_, after) = talk.split_once("Try in another terminal:\n").unwrap();
+        let lines = after.lines().take_while(|line| line.starts_with("  "));
+        lines.map(|line| line.trim().to_owned()).collect()
+    }
+
+    fn interrupt(mut self) {
+        let pid = Pid::from_raw(self.child.id().cast_signed()).unwrap();
+        kill_process(pid, Signal::INT).unwrap();
+        let mut status = None;
+        eventually("Ctrl-C ends the demo", Duration::from_secs(5), || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        assert_eq!(status.unwrap().code(), Some(0), "{}", self.talk());
+        assert!(!self.talk().contains("panicked"), "{}", self.talk());
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Runs a line the way a terminal does.
+fn paste(line: &str) -> String {
+    let folder = std::path::Path::new(WEIR).parent().unwrap().display();
+    let path = format!("{folder}:{}", std::env::var("PATH").unwrap());
+    let mut command = Command::new("sh");
+    command.args(["-c", line]).env("PATH", path).env_remove("WEIR_API").stdin(Stdio::null());
+    let output = command.output().unwrap();
+    let text = crate::common::text(&output);
+    assert!(output.status.success(), "{line}\n{text}");
+    text
+}
+
+#[test]
+fn the_demo_does_what_it_promises() {
+    let dirs = Dirs::new();
+    fs::create_dir(dirs.file("home")).unwrap();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().to_string();
+    drop(free);
+
+    let demo = Demo::start(&dirs, "first.log", &port);
+    let talk = demo.talk();
+    for part in ["Made pool demo", "home/weir-demo/disk1.img", "disk2.img", "demo/vol1, 1GiB"] {
+        assert!(talk.contains(part), "{part:?} is missing:\n{talk}");
+    }
+    let commands = demo.commands();
+    assert_eq!(commands.len(), 3, "{commands:?}");
+    for (line, tool) in commands.iter().zip(["nbdinfo", "nbdcopy", "fio"]) {
+        assert!(line.starts_with(tool), "{line}");
+        let text = paste(line);
+        eprintln!("$ {line}\n{}", text.lines().last().unwrap_or_default());
+        if tool == "nbdinfo" {
+            assert!(text.contains("export-size: 1073741824"), "{text}");
+        }
+        if tool == "fio" {
+            assert!(text.contains("err= 0"), "{text}");
+        }
+    }
+    drop(fs::remove_file("/tmp/vol1.img"));
+    let state = talk.lines().find_map(|line| line.strip_prefix("State: ")).unwrap();
+    let state = state.split("   ").next().unwrap();
+    assert!(paste(state).contains("state: ONLINE"), "{state}");
+    let uri = format!("nbd://{port}/demo/vol1");
+    assert!(talk.contains(&uri), "{talk}");
+    tool("qemu-io", &["-f", "raw", "-c", "write -P 0x3c 512M 1M", &uri]);
+    demo.interrupt();
+
+    let demo = Demo::start(&dirs, "second.log", &port);
+    let talk = demo.talk();
+    assert!(talk.contains("Found again: pool demo"), "{talk}");
+    let read = tool("qemu-io", &["-f", "raw", "-c", "read -P 0x3c 512M 1M", &uri]);
+    assert!(!read.contains("failed"), "{read}");
+    demo.interrupt();
+}

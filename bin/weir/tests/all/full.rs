@@ -1,0 +1,340 @@
+//! Pools of every layout filled to the end and beyond, emptied by TRIM and destroy, and overwritten
+//! many times at nine tenths.
+//!
+//! Not here: write amplification (bench-layouts), crashes in the cleaner (the simulator).
+//!
+//! Invariants:
+//! - a full pool refuses writes with "no space" and nothing else, and loses nothing;
+//! - every block read back is the one written last, told by its number and a sequence of its own;
+//! - no cycle leaves anything behind that a scrub or an offline check finds.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use crate::common::nbd::{Client, ENOSPC, WRITE};
+use crate::common::rng::Rng;
+use crate::common::{Dirs, MIB, Ran, Server, WEIR, eventually, fio_output, text};
+use serde_json::Value;
+
+const BLOCK: usize = 4096;
+const BLOCKS_PER_MIB: usize = MIB as usize / BLOCK;
+/// Blocks of a long write.
+const LONG: usize = 16;
+/// Writes under way.
+const DEPTH: usize = 16;
+const CYCLES: usize = 24;
+/// Large enough for segments of 64 rows, of which the cleaner asks to gain four at least.
+const DISK: u64 = 520 * MIB;
+/// A commit every five seconds, and a place comes back three txgs after its last block died.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// A volume of the server and what must be in it.
+struct Volume {
+    client: Client,
+    /// By block, the sequence of the last write that was acknowledged; 0: zeros.
+    sequences: Vec<u64>,
+    /// Refused writes, parts of which may have been taken, as a disk may.
+    refused: HashMap<usize, u64>,
+    under_way: HashMap<u64, (Range<usize>, u64)>,
+    next: u64,
+    rng: Rng,
+}
+
+/// Random bytes that follow from a block's number and the sequence of the write.
+fn content(number: usize, sequence: u64, block: &mut [u8]) {
+    if sequence == 0 {
+        return block.fill(0);
+    }
+    Rng::new(sequence << 24 ^ number as u64).fill(block);
+    block[..8].copy_from_slice(&sequence.to_le_bytes());
+    block[8..16].copy_from_slice(&(number as u64).to_le_bytes());
+}
+
+impl Volume {
+    /// Makes a volume and connects to it.
+    fn new(server: &Server, name: &str, mib: usize, seed: u64) -> Self {
+        server.volume(name, &format!("{mib}MiB"));
+        Self {
+            client: server.client(name),
+            sequences: vec![0; mib * BLOCKS_PER_MIB],
+            refused: HashMap::new(),
+            under_way: HashMap::new(),
+            next: 1,
+            rng: Rng::new(seed),
+        }
+    }
+
+    fn blocks(&self) -> usize {
+        self.sequences.len()
+    }
+
+    /// Starts a write, once there is room for another; no two under way change one block.
+    fn put(&mut self, blocks: Range<usize>) -> Result<(), u32> {
+        let meets = |other: &Range<usize>| other.start < blocks.end && blocks.start < other.end;
+        while self.under_way.len() >= DEPTH || self.under_way.values().any(|(r, _)| meets(r)) {
+            self.settle()?;
+        }
+        let sequence = self.next;
+        self.next += 1;
+        let mut data = vec![0; blocks.len() * BLOCK];
+        for (number, block) in blocks.clone().zip(data.chunks_mut(BLOCK)) {
+            content(number, sequence, block);
+        }
+        let offset = (blocks.start * BLOCK) as u64;
+        let sent = self.client.send(WRITE, 0, offset, data.len() as u32, &data);
+        self.under_way.insert(sent.unwrap(), (blocks, sequence));
+        Ok(())
+    }
+
+    /// Takes the next answer.
+    fn settle(&mut self) -> Result<(), u32> {
+        let answer = self.client.receive().unwrap();
+        let (blocks, sequence) = self.under_way.remove(&answer.cookie).expect("it was asked");
+        if answer.errno != 0 {
+            self.refused.extend(blocks.map(|number| (number, sequence)));
+            return Err(answer.errno);
+        }
+        for number in blocks {
+            self.sequences[number] = sequence;
+            self.refused.remove(&number);
+        }
+        Ok(())
+    }
+
+    /// Takes the answers of everything under way; the first error is the result.
+    fn drain(&mut self) -> Result<(), u32> {
+        let mut done = Ok(());
+        while !self.under_way.is_empty() {
+            done = done.and(self.settle());
+        }
+        done
+    }
+
+    /// Writes everything once, from front to back, in long writes.
+    fn fill(&mut self, blocks: Range<usize>) -> Result<(), u32> {
+        let mut done = Ok(());
+        for first in blocks.clone().step_by(LONG) {
+            done = self.put(first..(first + LONG).min(blocks.end));
+            if done.is_err() {
+                break;
+            }
+        }
+        done.and(self.drain())
+    }
+
+    /// Overwrites `count` blocks at random places one by one.
+    fn overwrite(&mut self, blocks: Range<usize>, count: usize) -> Result<(), u32> {
+        for _ in 0..count {
+            let number = blocks.start + self.rng.below(blocks.len() as u64) as usize;
+            self.put(number..number + 1)?;
+        }
+        self.drain()
+    }
+
+    fn trim(&mut self, blocks: Range<usize>) {
+        for first in blocks.clone().step_by(BLOCKS_PER_MIB) {
+            let end = (first + BLOCKS_PER_MIB).min(blocks.end);
+            let len = (end - first) * BLOCK;
+            self.client.trim((first * BLOCK) as u64, len as u32).unwrap();
+            self.sequences[first..end].fill(0);
+            self.refused.retain(|number, _| !(first..end).contains(number));
+        }
+    }
+
+    /// Reads everything and compares.
+    fn verify(&mut self, what: &str) {
+        let mut wanted = [0; BLOCK];
+        for first in (0..self.blocks()).step_by(BLOCKS_PER_MIB) {
+            let end = (first + BLOCKS_PER_MIB).min(self.blocks());
+            let len = ((end - first) * BLOCK) as u32;
+            let data = self.client.read((first * BLOCK) as u64, len);
+            let data = data.unwrap_or_else(|errno| panic!("{what}: read at {first}: {errno}"));
+            for (number, block) in (first..end).zip(data.chunks(BLOCK)) {
+                let sequence = self.sequences[number];
+                content(number, sequence, &mut wanted);
+                if block == wanted {
+                    continue;
+                }
+                let refused = self.refused.get(&number).copied();
+                let refused = refused.unwrap_or_else(|| {
+                    let head = &block[..16];
+                    panic!("{what}: block {number} is not write {sequence}: {head:02x?}")
+                });
+                content(number, refused, &mut wanted);
+                assert!(block == wanted, "{what}: block {number}: neither before nor after");
+                self.sequences[number] = refused;
+            }
+        }
+        self.refused.clear();
+    }
+}
+
+fn number(status: &Value, name: &str) -> u64 {
+    status[name].as_u64().unwrap_or_else(|| panic!("no {name}: {status:#}"))
+}
+
+#[track_caller]
+fn assert_healthy(server: &Server, when: &str) -> Value {
+    let status = server.status("tank");
+    assert_eq!(status["state"], "online", "{when}: {status:#}");
+    for kind in ["read", "write", "checksum"] {
+        assert_eq!(status["errors"][kind], 0, "{when}: {status:#}");
+    }
+    status
+}
+
+/// Fills the pool until it refuses, and goes on for a while.
+fn fill_beyond(server: &Server, small: &mut Volume, large: &mut Volume) {
+    small.fill(0..small.blocks()).unwrap();
+    let end = large.fill(0..large.blocks());
+    assert_eq!(end, Err(ENOSPC), "more than fits was written");
+    let written = large.sequences.iter().filter(|sequence| **sequence != 0).count();
+    let status = assert_healthy(server, "full");
+    let part = (written + small.blocks()) * BLOCK * 100 / number(&status, "size_bytes") as usize;
+    eprintln!("full at {part} % of its size");
+    // Nodes of the trees, and what a commit may take at worst, are the rest.
+    assert!(part >= 90, "full at {part} % already: {status:#}");
+    // Beyond: nothing but "no space", and what has room or makes none necessary may pass.
+    for round in 0..64 {
+        let first = round * large.blocks() / 64;
+        for blocks in [first..first + 1, first..first + LONG] {
+            let done = large.put(blocks).and(large.drain());
+            assert!(matches!(done, Ok(()) | Err(ENOSPC)), "{done:?}");
+        }
+    }
+    let last = large.blocks() - LONG;
+    assert_eq!(large.fill(last..last + LONG), Err(ENOSPC));
+    large.client.flush().unwrap();
+    let job = ["--rw=write", "--bs=64k", "--size=8m", "--offset=50%", "--iodepth=4"];
+    let fio = text(&fio_output(&server.uri("tank/large"), &job));
+    assert!(fio.contains("No space left on device"), "{fio}");
+    // What fio wrote of it, if anything, is nothing of ours.
+    let half = large.blocks() / 2;
+    large.trim(half..half + 8 * BLOCKS_PER_MIB);
+    small.verify("full");
+    assert_healthy(server, "beyond full");
+}
+
+/// Brings the space back in both ways, and uses it.
+fn empty(server: &Server, small: Volume, large: &mut Volume) {
+    let before = assert_healthy(server, "before TRIM");
+    let Volume { client, sequences, .. } = small;
+    drop(client);
+    server.weir("export delete tank/small").ok();
+    server.weir("volume destroy --yes tank/small").ok();
+    // Half of what is written, from the middle of it: the front and the end stay.
+    let written = large.sequences.iter().rposition(|sequence| *sequence != 0).unwrap() + 1;
+    let gone = written / 4..written * 3 / 4;
+    large.trim(gone.clone());
+    large.client.flush().unwrap();
+    let back = ((sequences.len() + gone.len()) * BLOCK) as u64 * 95 / 100;
+    let wanted = number(&before, "free_bytes") + back;
+    let start = Instant::now();
+    eventually("the space came back", PATIENCE, || {
+        number(&server.status("tank"), "free_bytes") >= wanted
+    });
+    eprintln!("{} MiB came back in {:?}", back / MIB, start.elapsed());
+    large.fill(gone).unwrap();
+    large.verify("filled again");
+    assert_healthy(server, "filled again");
+}
+
+/// A pool overwritten at nine tenths was cleaned, and says so.
+fn assert_cleaner_told(server: &Server, status: &Value) {
+    let cleaner = &status["cleaner"];
+    for count in ["cleaned_segments", "moved_bytes", "remap_bytes", "segments"] {
+        assert!(number(cleaner, count) > 0, "{count}: {status:#}");
+    }
+    let written = &status["written"];
+    assert!(number(written, "cleaner_bytes") >= number(cleaner, "moved_bytes"), "{status:#}");
+    assert!(number(written, "data_bytes") > number(written, "node_bytes"), "{status:#}");
+    let text = server.weir("pool status -v tank").ok().out;
+    assert!(text.contains(" space: ") && text.contains("segments free"), "{text}");
+}
+
+/// At nine tenths: fills the volume anew every twelfth time, else overwrites a stretch of it; then
+/// single blocks anywhere. Now and then the server is killed after a flush.
+fn cycles(dirs: &Dirs, mut server: Server) -> Server {
+    const STRETCH: usize = 16 * BLOCKS_PER_MIB;
+    let size = number(&assert_healthy(&server, "before the cycles"), "size_bytes");
+    // The trees take a hundredth.
+    let mut volume = Volume::new(&server, "tank/cycled", (size * 89 / 100 / MIB) as usize, 5);
+    let all = 0..volume.blocks();
+    let start = Instant::now();
+    for cycle in 0..CYCLES {
+        if cycle % 12 == 0 {
+            volume.trim(all.clone());
+            volume.fill(all.clone()).unwrap();
+        } else {
+            let first = cycle * STRETCH % (all.len() - STRETCH);
+            volume.fill(first..first + STRETCH).unwrap();
+        }
+        volume.overwrite(all.clone(), 512).unwrap();
+        volume.client.flush().unwrap();
+        let status = assert_healthy(&server, "overwritten");
+        let used = number(&status, "allocated_bytes") * 100 / size;
+        assert!(used >= 85, "not nearly full: {status:#}");
+        if cycle % 12 == 11 {
+            assert_cleaner_told(&server, &status);
+            server.kill();
+            server = dirs.start();
+            volume.client = server.client("tank/cycled");
+            volume.verify(&format!("killed after cycle {cycle}"));
+            eprintln!("cycle {cycle}: {used} % used, after {:?}", start.elapsed());
+        }
+    }
+    assert_healthy(&server, "after the cycles");
+    server
+}
+
+/// Everything of this file for one layout.
+fn prove(layout: &str, disks: &[&str]) {
+    let dirs = Dirs::new();
+    for name in disks {
+        dirs.disk(name, DISK);
+    }
+    let server = dirs.start();
+    server.weir(&format!("pool create tank {layout} {}", disks.join(" "))).ok();
+    let mib = (number(&server.status("tank"), "size_bytes") / MIB) as usize;
+    let mut small = Volume::new(&server, "tank/small", mib / 4, 3);
+    let mut large = Volume::new(&server, "tank/large", mib * 3 / 2, 4);
+    let start = Instant::now();
+    fill_beyond(&server, &mut small, &mut large);
+    empty(&server, small, &mut large);
+    drop(large);
+    server.weir("export delete tank/large").ok();
+    server.weir("volume destroy --yes tank/large").ok();
+    eprintln!("{layout}: filled and emptied in {:?}", start.elapsed());
+
+    let mut server = cycles(&dirs, server);
+    let scan = &server.weir("pool scrub --wait --json tank").json()["scan"];
+    assert_eq!((&scan["errors"], &scan["repaired_bytes"]), (&0.into(), &0.into()), "{scan}");
+    assert_eq!(assert_healthy(&server, "scrubbed")["errors"]["checksum"], 0);
+    server.assert_alive();
+    server.stop_clean();
+    let place = dirs.file("").display().to_string();
+    let words = ["check", "tank", "-d", &place];
+    Ran::of(&words.join(" "), &crate::common::run(WEIR, &words)).ok();
+    eprintln!("{layout}: {:?}", start.elapsed());
+}
+
+#[test]
+fn a_disk_is_filled_emptied_and_overwritten() {
+    prove("", &["a"]);
+}
+
+#[test]
+fn a_mirror_is_filled_emptied_and_overwritten() {
+    prove("mirror", &["a", "b"]);
+}
+
+#[test]
+fn raidz1_is_filled_emptied_and_overwritten() {
+    prove("raidz1", &["a", "b", "c"]);
+}
+
+#[test]
+fn raidz2_is_filled_emptied_and_overwritten() {
+    prove("raidz2", &["a", "b", "c"]);
+}

@@ -1,0 +1,431 @@
+//! iSCSI targets of the real program under the initiator that most people have: the Linux
+//! kernel's, with open-iscsi, dm-multipath and the tools of sg3-utils.
+//!
+//! Not here: what other initiators do (iscsi), commands one by one (weir-scsi).
+//!
+//! Invariants:
+//! - the kernel is a guest's ([`crate::common::uml`]); nothing of this machine's is used or
+//!   changed;
+//! - data is verified by fio, which knows what it wrote, or compared with what is on another unit;
+//! - things are waited for; no time of this machine decides how a test ends.
+
+use std::time::Duration;
+
+use crate::common::network::{Network, SUBNETS};
+use crate::common::uml::Guest;
+use crate::common::{Dirs, GIB, MIB, Server, eventually};
+use serde_json::Value;
+
+const TARGET: &str = "iqn.2026-01.org.weir:vms";
+const CLIENT: &str = "iqn.2026-01.org.example:linux";
+/// Another name of the same guest, for sessions that must not know of each other.
+const OTHER: &str = "iqn.2026-01.org.example:other";
+/// What takes longer is not slow but stuck.
+const LIMIT: Duration = Duration::from_mins(1);
+
+/// Shell functions of the guest that know of iSCSI.
+const FUNCTIONS: &str = r#"
+# The disk of a LUN in the session of an interface of open-iscsi through a portal's address.
+disk() {
+    local session block
+    for session in /sys/class/iscsi_session/*; do
+        [ "$(cat "$session/ifacename")" = "$1" ] || continue
+        grep -qx "$2" "$session"/device/conn*/iscsi_connection/*/persistent_address || continue
+        for block in "$session"/device/target*/*:"$3"/block/*; do
+            if [ -e "$block" ]; then echo "/dev/${block##*/}"; fi
+        done
+    done
+}
+has_disk() { [ -b "$(disk "$@")" ]; }
+# A disk's device that takes SCSI commands.
+generic() { echo /dev/$(ls "/sys/block/${1#/dev/}/device/scsi_generic"); }
+# Writes random blocks and reads them again, past every cache.
+verify() {
+    fio --name=load --ioengine=libaio --direct=1 --verify=crc32c --verify_state_save=0 "$@"
+}
+"#;
+
+fn serve(dirs: &Dirs, network: &Network) -> Server {
+    let mut command = dirs.serve();
+    for subnet in SUBNETS {
+        command.args(["--iscsi", &format!("{}:3260", subnet.here)]);
+    }
+    Server::start(dirs, "", network.inside(&command))
+}
+
+/// A server with volumes of these sizes as logical units, in order.
+fn served(dirs: &Dirs, network: &Network, sizes: &[&str]) -> Server {
+    dirs.disk("a", 4 * GIB);
+    let server = serve(dirs, network);
+    server.weir("pool create tank a").ok();
+    server.weir("target create vms --allow *").ok();
+    for (number, size) in sizes.iter().enumerate() {
+        server.weir(&format!("volume create tank/vm{number} --size {size}")).ok();
+        server.weir(&format!("lun add vms tank/vm{number} --lun {number}")).ok();
+    }
+    server
+}
+
+fn shown(server: &Server) -> Value {
+    server.weir("target show vms --json").json()
+}
+
+fn counter(server: &Server, lun: usize, name: &str) -> u64 {
+    shown(server)["luns"][lun]["counters"][name].as_u64().unwrap()
+}
+
+fn used(server: &Server, volume: &str) -> u64 {
+    let list = server.weir("volume list --json").json();
+    let volumes = list["volumes"].as_array().unwrap();
+    let volume = volumes.iter().find(|shown| shown["name"] == volume).unwrap();
+    volume["used_bytes"].as_u64().unwrap()
+}
+
+/// A guest whose initiator runs and knows the target at both portals; `settings` are of iscsid.
+fn initiator(network: &Network, settings: &[(&str, u32)]) -> Guest {
+    let mut guest = Guest::boot(network);
+    guest.run(&format!("cat >>/run/functions <<'END'\n{FUNCTIONS}\nEND"));
+    guest.run("modprobe -a iscsi_tcp sd_mod sg");
+    let settings: Vec<String> = settings
+        .iter()
+        .map(|(name, value)| format!("s/^{}\\b.*/{name} = {value}/;", name.replace('[', "\\[")))
+        .collect();
+    guest.run(&format!(
+        "rm -rf /etc/iscsi/nodes /etc/iscsi/send_targets /etc/iscsi/ifaces
+        rm -f /etc/iscsi/initiatorname.iscsi
+        echo InitiatorName={CLIENT} >/etc/iscsi/initiatorname.iscsi
+        sed -i '{}' /etc/iscsi/iscsid.conf
+        iscsid
+        iscsiadm -m iface -I other -o new
+        iscsiadm -m iface -I other -o update -n iface.initiatorname -v {OTHER}",
+        settings.concat()
+    ));
+    let portal = SUBNETS[0].here;
+    let found = guest.run(&format!(
+        "until_true iscsiadm -m discovery -t sendtargets -p {portal} -I default -I other
+        iscsiadm -m node"
+    ));
+    for subnet in SUBNETS {
+        assert!(found.contains(&format!("{}:3260", subnet.here)), "{found}");
+    }
+    assert!(found.lines().all(|line| line.ends_with(TARGET)), "{found}");
+    guest
+}
+
+/// Logs in through a portal as one of the two names, and waits for the disk of each LUN.
+#[track_caller]
+fn log_in(guest: &mut Guest, interface: &str, subnet: usize, luns: usize) {
+    let portal = SUBNETS[subnet].here;
+    guest.run(&format!(
+        "iscsiadm -m node -T {TARGET} -p {portal} -I {interface} --login
+        for lun in $(seq 0 {}); do until_true has_disk {interface} {portal} $lun; done",
+        luns - 1
+    ));
+}
+
+/// Names for disks in later steps: NAME=DISK of a LUN through the first portal.
+fn names(guest: &mut Guest, names: &[(&str, &str, usize)]) {
+    let portal = SUBNETS[0].here;
+    let line = |(name, interface, lun): &(&str, &str, usize)| {
+        format!("echo {name}=$(disk {interface} {portal} {lun}) | tee -a /run/functions\n")
+    };
+    guest.run(&names.iter().map(line).collect::<Vec<_>>().concat());
+}
+
+#[test]
+fn the_kernel_uses_logical_units_as_disks() {
+    let (dirs, network) = (Dirs::new(), Network::new());
+    let server = served(&dirs, &network, &["256MiB", "64MiB"]);
+    server.weir("volume create tank/wide --size 64MiB").ok();
+    server.weir("lun add vms tank/wide --lun 2 --block-size 4096").ok();
+    let mut guest = initiator(&network, &[]);
+    log_in(&mut guest, "default", 0, 3);
+    names(&mut guest, &[("ONE", "default", 0), ("TWO", "default", 1), ("WIDE", "default", 2)]);
+    limits_are_seen(&mut guest);
+    a_file_system_gives_space_back(&server, &mut guest);
+    blocks_are_compared_and_unmapped(&mut guest);
+    units_are_copied(&server, &mut guest);
+
+    // Another initiator, with digests.
+    guest.run(&format!(
+        "for kind in HeaderDigest DataDigest; do
+            iscsiadm -m node -T {TARGET} -p {} -I other -o update \
+                -n 'node.conn[0].iscsi.'$kind -v CRC32C
+        done",
+        SUBNETS[0].here
+    ));
+    log_in(&mut guest, "other", 0, 3);
+    names(&mut guest, &[("OTHER", "other", 1)]);
+    reservations_keep_others_out(&mut guest);
+    digests_cover_data(&server, &mut guest);
+    units_change_under_a_session(&server, &mut guest);
+
+    guest.run("iscsiadm -m node --logoutall=all; [ -z \"$(ls /sys/class/iscsi_session)\" ]");
+    assert_eq!(shown(&server)["sessions"].as_array().unwrap().len(), 0);
+    guest.halt();
+    server.stop_clean();
+}
+
+fn limits_are_seen(guest: &mut Guest) {
+    let told = guest.run(
+        "for disk in $ONE $TWO $WIDE; do
+            queue=/sys/block/${disk#/dev/}/queue
+            echo $(cat /sys/block/${disk#/dev/}/size) $(cd $queue && cat logical_block_size \
+                physical_block_size discard_granularity optimal_io_size)
+            [ $(cat $queue/discard_max_bytes) -ge 1048576 ]
+            [ $(cat $queue/write_zeroes_max_bytes) -ge 1048576 ]
+            grep -qx 'write through' /sys/block/${disk#/dev/}/device/scsi_disk/*/cache_type
+            grep -qx unmap /sys/block/${disk#/dev/}/device/scsi_disk/*/provisioning_mode
+        done",
+    );
+    let told: Vec<&str> = told.lines().collect();
+    assert_eq!(
+        told,
+        [
+            "524288 512 4096 4096 1048576",
+            "131072 512 4096 4096 1048576",
+            "131072 4096 4096 4096 1048576",
+        ]
+    );
+    let vendor = guest.run("sg_inq $ONE; sg_vpd -p di $ONE; sg_vpd -p lbpv $ONE");
+    assert!(vendor.contains("WEIR"), "{vendor}");
+}
+
+fn a_file_system_gives_space_back(server: &Server, guest: &mut Guest) {
+    guest.run("mkfs.ext4 -q $ONE && mkdir /run/files && mount $ONE /run/files");
+    guest.run(
+        "verify --directory=/run/files --size=32M --rw=randwrite --bs=8k --iodepth=8 --randseed=1",
+    );
+    guest.run("sync");
+    // What the pool tells is as of its newest txg.
+    eventually("the file takes space", LIMIT, || used(server, "tank/vm0") > 32 * MIB);
+    guest.run("rm /run/files/load* && sync && fstrim -v /run/files");
+    eventually("fstrim gives space back", LIMIT, || used(server, "tank/vm0") < 16 * MIB);
+    guest.run("umount /run/files && e2fsck -fn $ONE");
+}
+
+fn blocks_are_compared_and_unmapped(guest: &mut Guest) {
+    guest.run(
+        "head -c 512 /dev/zero >/run/zeros
+        head -c 512 /dev/urandom >/run/random
+        cat /run/zeros /run/random >/run/swap",
+    );
+    let same = "dd if=$TWO bs=512 skip=8 count=1 iflag=direct status=none | cmp - /run/random";
+    guest.run(&format!("sg_compare_and_write --in=/run/swap --lba=8 $TWO && {same}"));
+    // It is other than zeros now: MISCOMPARE, and nothing is written.
+    guest.fails(14, "sg_compare_and_write --in=/run/swap --lba=8 $TWO");
+    guest.run(same);
+
+    let status = |guest: &mut Guest| {
+        guest.run("for lba in 64 128 192; do sg_get_lba_status -bb --lba=$lba $TWO; done")
+    };
+    guest.run("sg_write_same --in=/run/random --lba=64 --num=192 --xferlen=512 $TWO");
+    guest.run(
+        "cat $(yes /run/random | head -n 192) >/run/many
+        dd if=$TWO bs=512 skip=64 count=192 iflag=direct status=none | cmp - /run/many",
+    );
+    assert_eq!(status(guest), "0\n0\n0\n", "mapped");
+    guest.run("sg_unmap --lba=64 --num=64 --force $TWO");
+    guest.run("sg_write_same --unmap --in=/run/zeros --lba=192 --num=64 --xferlen=512 $TWO");
+    assert_eq!(status(guest), "1\n0\n1\n", "the first and the last third are not");
+    guest.run(
+        "{ head -c 32768 /dev/zero; head -c 32768 /run/many; head -c 32768 /dev/zero; } >/run/now
+        dd if=$TWO bs=512 skip=64 count=192 iflag=direct status=none | cmp - /run/now",
+    );
+}
+
+fn units_are_copied(server: &Server, guest: &mut Guest) {
+    // What mkfs left, and content of our own behind it.
+    guest.run(
+        "verify --filename=$ONE --offset=16M --size=16M --rw=write --bs=256k --iodepth=4 \
+            --randseed=2
+        sg_xcopy if=$(generic $ONE) of=$(generic $TWO) bs=512 count=65536
+        blockdev --flushbufs $ONE $TWO
+        cmp -n 33554432 $ONE $TWO",
+    );
+    assert_eq!(counter(server, 1, "cloned_bytes"), 32 * MIB);
+}
+
+fn reservations_keep_others_out(guest: &mut Guest) {
+    guest.run(
+        "sg_persist --out --register --param-sark=0xabc $TWO
+        sg_persist --out --reserve --param-rk=0xabc --prout-type=5 $TWO",
+    );
+    let held = guest.run("sg_persist --in --read-reservation $OTHER");
+    assert!(held.contains("0xabc") && held.contains("Write Exclusive, registrants only"), "{held}");
+    let write = "dd if=/run/random of=$OTHER bs=512 seek=8 count=1 oflag=direct";
+    // 24 is what sg3-utils ends with for RESERVATION CONFLICT.
+    guest.fails(24, "sg_write_same --in=/run/zeros --lba=8 --num=1 --xferlen=512 $OTHER");
+    let refused = guest.fails(1, write);
+    assert!(refused.contains("error writing"), "{refused}");
+    guest.run("dd if=$OTHER of=/dev/null bs=512 count=8 iflag=direct");
+    guest.run("dd if=/run/random of=$TWO bs=512 seek=8 count=1 oflag=direct");
+    guest.run("sg_persist --out --clear --param-rk=0xabc $TWO");
+    guest.run(write);
+}
+
+fn digests_cover_data(server: &Server, guest: &mut Guest) {
+    let sessions = shown(server)["sessions"].clone();
+    let other = |session: &&Value| session["initiator"] == OTHER;
+    let other = sessions.as_array().unwrap().iter().find(other).unwrap();
+    assert_eq!((&other["header_digest"], &other["data_digest"]), (&true.into(), &true.into()));
+    guest.run(
+        "verify --filename=$OTHER --size=16M --rw=randrw --bsrange=4k-64k --iodepth=8 \
+            --randseed=3",
+    );
+}
+
+fn units_change_under_a_session(server: &Server, guest: &mut Guest) {
+    server.weir("volume resize tank/vm0 --size 320MiB").ok();
+    guest.run(
+        "is_larger() { [ $(blockdev --getsize64 $ONE) = 335544320 ]; }
+        rescan() { iscsiadm -m session --rescan && is_larger; }
+        until_true rescan",
+    );
+    server.weir("lun remove vms 1 --force").ok();
+    // An error, and soon: the limit would end it with another status.
+    let gone = guest.fails(1, "dd if=$TWO of=/dev/null bs=4096 count=1 iflag=direct");
+    assert!(gone.contains("error reading"), "{gone}");
+    guest.run("verify --filename=$ONE --size=4M --rw=randwrite --bs=4k --iodepth=8 --randseed=4");
+    guest.run("verify --filename=$WIDE --size=4M --rw=randwrite --bs=4k --iodepth=8 --randseed=5");
+}
+
+/// Starts rounds of verified writes to a disk, which go on until they are told to stop. Each has
+/// other content, so what an earlier one left is an error. They are slowed down, or a guest would
+/// start programs most of the time.
+fn start_load(guest: &mut Guest, disk: &str) {
+    let script = format!(
+        "round=1
+        until [ -e /run/enough ]; do
+            verify --filename={disk} --size=4M --rate=,4m --rw=randwrite --bsrange=4k-32k \
+                --iodepth=8 --randseed=$round
+            echo $round >/run/round
+            round=$((round + 1))
+        done"
+    );
+    guest.start("load", &script);
+    load_goes_on(guest);
+}
+
+/// Two rounds end from now on, so one began from now on.
+#[track_caller]
+fn load_goes_on(guest: &mut Guest) {
+    guest.run(
+        "before=$(cat /run/round 2>/dev/null || echo 0)
+        is_later() { [ \"$(cat /run/round)\" -gt $((before + 1)) ]; }
+        has_ended() { [ -s /run/load.status ]; }
+        goes_on() { is_later || has_ended; }
+        until_true goes_on
+        if has_ended; then join load; exit 1; fi",
+    );
+}
+
+/// Ends the load; every round verified what it wrote.
+#[track_caller]
+fn end_load(guest: &mut Guest) {
+    guest.run("touch /run/enough");
+    let told = guest.join("load", LIMIT);
+    assert!(told.contains("err= 0") && !told.contains("verify:"), "{told}");
+}
+
+#[test]
+fn a_path_that_is_cut_costs_no_write() {
+    let (dirs, network) = (Dirs::new(), Network::new());
+    let server = served(&dirs, &network, &["64MiB"]);
+    let timeouts = [
+        ("node.conn[0].timeo.noop_out_interval", 2),
+        ("node.conn[0].timeo.noop_out_timeout", 2),
+        ("node.session.timeo.replacement_timeout", 2),
+    ];
+    let mut guest = initiator(&network, &timeouts);
+    guest.run(
+        "modprobe -a dm-multipath dm-service-time
+        cat >/etc/multipath.conf <<END
+defaults {
+    user_friendly_names yes
+    find_multipaths no
+    path_grouping_policy group_by_prio
+    polling_interval 1
+    max_polling_interval 2
+    no_path_retry queue
+}
+END
+        rm -rf /etc/multipath
+        /lib/systemd/systemd-udevd --daemon
+        multipathd
+        until_true multipathd show status",
+    );
+    guest.run(
+        "cat >>/run/functions <<'END'
+paths() { multipathd show paths raw format '%d %t'; }
+is_failed() { paths | grep -q \"^${1#/dev/} *failed\"; }
+both_active() { [ $(paths | grep -c ' active') = 2 ]; }
+END",
+    );
+    log_in(&mut guest, "default", 0, 1);
+    log_in(&mut guest, "default", 1, 1);
+    guest.run("until_true both_active; until_true test -b /dev/mapper/mpatha");
+    let map = guest.run("multipath -ll");
+    assert!(map.contains("WEIR"), "{map}");
+    // 50 is what ALUA's active and optimized comes to.
+    assert_eq!(map.matches("prio=50").count(), 1, "one group of equal paths: {map}");
+    start_load(&mut guest, "/dev/mapper/mpatha");
+    for subnet in [0, 1] {
+        network.cut(subnet);
+        let portal = SUBNETS[subnet].here;
+        guest.run(&format!("until_true is_failed $(disk default {portal} 0)"));
+        load_goes_on(&mut guest);
+        network.mend(subnet);
+        guest.run("until_true both_active");
+    }
+    end_load(&mut guest);
+    guest.run("until_true multipath -F; iscsiadm -m node --logoutall=all");
+    guest.halt();
+    server.stop_clean();
+}
+
+#[test]
+fn a_server_that_is_killed_and_comes_back_costs_no_write() {
+    let (dirs, network) = (Dirs::new(), Network::new());
+    let mut server = served(&dirs, &network, &["64MiB"]);
+    let mut guest = initiator(&network, &[]);
+    log_in(&mut guest, "default", 0, 1);
+    names(&mut guest, &[("ONE", "default", 0)]);
+    guest.run(
+        "sg_persist --out --register --param-sark=0xabc --param-aptpl $ONE
+        sg_persist --out --reserve --param-rk=0xabc --prout-type=5 $ONE",
+    );
+    for round in 1..=2 {
+        // Killed between the first and the last of some 700 writes; all are read after that.
+        let load = format!("load-{round}");
+        let before = counter(&server, 0, "writes");
+        guest.start(
+            &load,
+            &format!(
+                "verify --filename=$ONE --size=12M --rate=,3m --rw=randwrite --bsrange=4k-32k \
+                    --iodepth=8 --randseed={round}"
+            ),
+        );
+        eventually("it writes", LIMIT, || counter(&server, 0, "writes") > before + 200);
+        server.kill();
+        guest.run(&format!(
+            "until_true grep -qx FAILED /sys/class/iscsi_session/*/state
+            [ ! -e /run/{load}.status ]"
+        ));
+        server = serve(&dirs, &network);
+        guest.run("until_true grep -qx LOGGED_IN /sys/class/iscsi_session/*/state");
+        guest.join(&load, LIMIT);
+    }
+    guest.run("! dmesg | grep 'I/O error'");
+    // The reservation outlived both servers, and keeps others out.
+    assert_eq!(shown(&server)["luns"][0]["registrations"], 1);
+    log_in(&mut guest, "other", 0, 1);
+    names(&mut guest, &[("OTHER", "other", 0)]);
+    let held = guest.run("sg_persist --in --read-reservation $OTHER");
+    assert!(held.contains("0xabc") && held.contains("Write Exclusive, registrants only"), "{held}");
+    let refused = guest.fails(1, "dd if=/dev/zero of=$OTHER bs=4096 count=1 oflag=direct");
+    assert!(refused.contains("error writing"), "{refused}");
+    guest.run("iscsiadm -m node --logoutall=all");
+    guest.halt();
+    server.stop_clean();
+}

@@ -1,0 +1,226 @@
+//! Disks that cheat or fail, over NBD and as files, and the verdict of `weir bench` on each.
+//!
+//! Not here: each rule on made-up figures (weir-bench).
+//!
+//! Invariants:
+//! - every disk that lies has the verdict that it deserves, whatever else the machine does;
+//! - an honest disk must be valid in one of a few goes: a busy machine may spoil one.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::common::liar::Liar;
+use crate::common::{Dirs, GIB, Ran, WEIR, code, eventually};
+use serde_json::Value;
+
+/// Failed: the answer is no.
+const NO: i32 = 1;
+/// Goes of which one must be valid.
+const GOES_MAX: usize = 5;
+const MS: Duration = Duration::from_millis(1);
+
+const PROFILE: &str = r#"
+schema = 1
+name = "liars"
+title = "Liars"
+dataset = { files = 1, file_size = "8MiB" }
+content = { compress = 1.0, dedupe_pct = 0, unit = "4KiB", seed = 42 }
+durability = { writes = "none" }
+
+[phases]
+fill = { block = "256KiB", in_flight = 4 }
+measure = { warmup = "200ms", duration = "3s", runs = 3 }
+verify = { sample_pct = 100 }
+
+[[test]]
+name = "row"
+pattern = "random"
+block = "4KiB"
+read_pct = READS
+LOAD
+"#;
+
+struct Bench(Dirs);
+
+impl Bench {
+    /// With a profile of one row.
+    fn new(reads: u32, load: &str) -> Self {
+        let dirs = Dirs::new();
+        let text = PROFILE.replace("READS", &reads.to_string()).replace("LOAD", load);
+        fs::write(dirs.file("liars.toml"), text).unwrap();
+        Self(dirs)
+    }
+
+    fn serve(&self, liar: Liar) -> String {
+        liar.serve(&self.0.short("liar"))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.file(name)
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(WEIR);
+        command.arg("bench").args(words).current_dir(self.path("."));
+        command
+    }
+
+    fn weir(&self, words: &[&str]) -> Ran {
+        Ran::of(&words.join(" "), &self.command(words).output().unwrap())
+    }
+
+    /// Measures a target: exit code, verdict and details of the row.
+    fn verdict(&self, target: &str, more: &[&str]) -> (Option<i32>, String, String) {
+        let out = format!("out{}", fs::read_dir(self.path(".")).unwrap().count());
+        let words = ["run", "-p", "./liars.toml", "-t", target, "-o", &out, "--json"];
+        let output = self.command(&[&words[..], more].concat()).output().unwrap();
+        let told: Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}", crate::common::text(&output)));
+        let row = &told["cells"][0];
+        let remarks = row["remarks"].as_array().unwrap().iter();
+        let details: Vec<&str> = remarks.map(|r| r["detail"].as_str().unwrap()).collect();
+        let verdict = row["verdict"].as_str().unwrap().to_owned();
+        (output.status.code(), verdict, details.join("; "))
+    }
+}
+
+/// An open loop of so many per second.
+fn open(rate: u32) -> String {
+    format!("mode = \"open\"\nrate = {rate}\nworkers = 2")
+}
+
+#[test]
+fn honest_disk_is_valid() {
+    let bench = Bench::new(70, "qd = [8]");
+    let target = bench.serve(Liar::honest(5 * MS, 1e6));
+    let mut told = Vec::new();
+    for _ in 0..GOES_MAX {
+        let (status, verdict, details) = bench.verdict(&target, &[]);
+        assert_eq!(status, Some(0), "{verdict}: {details}");
+        if verdict == "valid" {
+            return;
+        }
+        told.push(details);
+    }
+    panic!("not valid in {GOES_MAX} goes: {told:?}");
+}
+
+/// A busy machine may make the generator late, which is said of the generator and not of the disk.
+#[test]
+fn disk_that_does_what_is_needed_and_no_more_is_not_overloaded() {
+    let bench = Bench::new(100, &open(900));
+    let target = bench.serve(Liar::honest(2 * MS, 1_000.0));
+    let (_, verdict, details) = bench.verdict(&target, &[]);
+    assert_ne!(verdict, "overload", "{details}");
+}
+
+// A disk of 190 per second passed where 216 were needed.
+#[test]
+fn disk_that_does_less_than_is_offered_is_overloaded() {
+    for offered in [1_050, 1_250] {
+        let bench = Bench::new(100, &open(offered));
+        let target = bench.serve(Liar::honest(2 * MS, 1_000.0));
+        let (status, verdict, details) = bench.verdict(&target, &["--fail-on", "overload"]);
+        assert_eq!((verdict.as_str(), status), ("overload", Some(NO)), "{details}");
+        assert!(details.contains("were not answered when the time was over"), "{details}");
+    }
+}
+
+#[test]
+fn need_above_what_a_disk_does_never_passes() {
+    let bench = Bench::new(100, "qd = [8]");
+    let target = bench.serve(Liar::honest(2 * MS, 190.0));
+    let words = ["-t", &target, "--need", "216iops", "-o", "out", "--runs", "1"];
+    let ran = bench.weir(&[&["validate", "-p", "./liars.toml"][..], &words].concat());
+    assert_eq!(ran.code, Some(NO), "{}", ran.out);
+    assert!(ran.out.contains("\nFAIL") && !ran.out.contains("PASS"), "{}", ran.out);
+}
+
+#[test]
+fn disk_that_stands_still_a_fifth_of_the_time_is_unsteady() {
+    let bench = Bench::new(100, "qd = [1]");
+    let stalls = Some((500 * MS, 100 * MS));
+    let target = bench.serve(Liar { stalls, ..Liar::honest(MS / 2, 1e6) });
+    let (status, verdict, details) = bench.verdict(&target, &["--fail-on", "any"]);
+    assert_eq!((verdict.as_str(), status), ("unsteady", Some(NO)), "{details}");
+    assert!(details.contains("the target answered nothing"), "{details}");
+}
+
+#[test]
+fn disk_that_flips_bits_is_corrupt_and_ends_in_exit_code_1() {
+    let bench = Bench::new(0, "qd = [4]");
+    let target = bench.serve(Liar { flips_one_in: Some(500), ..Liar::honest(MS, 1e6) });
+    let (status, verdict, details) = bench.verdict(&target, &[]);
+    assert_eq!((verdict.as_str(), status), ("corrupt", Some(NO)), "{details}");
+    let (status, verdict, _) = bench.verdict(&target, &["--fail-on", "none"]);
+    assert_eq!((verdict.as_str(), status), ("corrupt", Some(0)));
+}
+
+#[test]
+fn single_run_is_under_sampled() {
+    let bench = Bench::new(100, "qd = [8]");
+    let target = bench.serve(Liar::honest(5 * MS, 1e6));
+    let (_, verdict, details) = bench.verdict(&target, &["--runs", "1"]);
+    assert_ne!(verdict, "valid");
+    assert!(details.contains("one run says little"), "{details}");
+}
+
+#[test]
+fn file_in_memory_is_cache_resident_and_unknown_caches_are_not_compared() {
+    let bench = Bench::new(100, "qd = [4]");
+    let memory = tempfile::TempDir::new_in("/dev/shm").unwrap();
+    let file = memory.path().join("disk");
+    let words = ["run", "-p", "./liars.toml", "--runs", "1", "-t"];
+    bench.weir(&[&words[..], &[file.to_str().unwrap(), "-o", "memory"]].concat()).ok();
+    let result = fs::read_to_string(bench.path("memory/result.json")).unwrap();
+    let result: Value = serde_json::from_str(&result).unwrap();
+    let remarks = result["cells_judged"][0]["remarks"].as_array().unwrap();
+    let cached = remarks.iter().find(|remark| remark["finding"] == "cache-resident").unwrap();
+    assert!(cached["detail"].as_str().unwrap().contains("tmpfs"), "{cached}");
+    let target = bench.serve(Liar::honest(4 * MS, 1e6));
+    bench.weir(&[&words[..], &[&target, "-o", "disk"]].concat()).ok();
+    let compared = bench.weir(&["compare", "disk", "memory"]);
+    assert_eq!(compared.code, Some(NO), "{}", compared.out);
+    let why = "the cache of the old target is not known";
+    assert!(compared.out.contains(why) && !compared.out.contains("faster"), "{}", compared.out);
+    let told = bench.weir(&["compare", "disk", "memory", "--old-cache", "none"]);
+    assert!(!told.out.contains("is not known, and it may hold"), "{}", told.out);
+    bench
+        .weir(&["compare", "disk", "memory", "--old-cache", "some"])
+        .fails(2, &["--old-cache <SIZE|none>"]);
+}
+
+/// A run in the background, which ends with the test.
+struct Going(Child);
+
+impl Drop for Going {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+// Two runs on one file overwrote each other's blocks, and both said that the storage was corrupt.
+#[test]
+fn target_of_another_run_or_of_an_open_pool_is_refused() {
+    let bench = Bench::new(100, "qd = [4]");
+    let words = ["run", "-p", "./liars.toml", "-t", "file.dat", "-o"];
+    let mut first = bench.command(&[&words[..], &["one"]].concat());
+    let first = first.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let _first = Going(first);
+    eventually("the first run began", Duration::from_mins(1), || {
+        bench.path("one/result.json").exists()
+    });
+    bench
+        .weir(&[&words[..], &["two"]].concat())
+        .fails(code::BUSY, &["file.dat is in use by another program", "wait for the other run"]);
+
+    bench.0.disk("member", GIB);
+    let server = bench.0.start();
+    server.weir("pool create tank member").ok();
+    let member = bench.path("member").display().to_string();
+    let words = ["run", "-p", "./liars.toml", "-t", &member, "--destroy", &member, "-o", "three"];
+    bench.weir(&words).fails(code::BUSY, &["is in use by another program"]);
+}

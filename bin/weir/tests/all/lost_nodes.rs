@@ -1,0 +1,225 @@
+//! A tree node of a volume or of the pool that is lost on the only disk, in the real program: what
+//! it costs, over SIGKILL and restarts.
+//!
+//! Not here: other nodes, layouts and moments (weir-dataset, weir-sim).
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::common::nbd::EIO;
+use crate::common::rng::Rng;
+use crate::common::{Dirs, KIB, MIB, Ran, WEIR, code};
+use weir_base::{Guid, SystemClock};
+use weir_dataset::{Engine, EngineOptions};
+use weir_device::{Device, FileDevice, OpenMode, Overlay};
+use weir_pool::{DiskPlace, ImportOptions, OwnPlace, OwnTree, PlantedBug};
+
+const SIZE: u64 = 4 * MIB;
+/// Bytes of a volume below one leaf.
+const LEAF: u64 = 512 * KIB;
+const DATA_LOST: i32 = 10;
+/// Restarts in which a recount of this pool must have ended.
+const RESTARTS_MAX: usize = 60;
+
+/// The result of `find` over the pool on a disk; the disk is not changed.
+fn look<T>(disk: &Path, find: impl AsyncFnOnce(&Engine) -> T) -> T {
+    let runtime = weir_device::new_runtime().unwrap();
+    runtime.block_on(async {
+        let file = FileDevice::open(disk, OpenMode::ReadOnly, 0).unwrap();
+        let disks: Vec<Arc<dyn Device>> = vec![Arc::new(Overlay::new(Arc::new(file)))];
+        let clock = Arc::new(SystemClock::default());
+        let options = EngineOptions { memory_bytes: 64 << 20, clock, bug: PlantedBug::None };
+        let how =
+            ImportOptions { force: false, opening: Guid(77), waits_for_all: false, owner: None };
+        let engine = Engine::open(disks, how, &options).await.unwrap();
+        find(&engine).await
+    })
+}
+
+/// Where a leaf of a volume is.
+fn leaf_of(disk: &Path, volume: &str, index: u64) -> DiskPlace {
+    look(disk, async |engine| {
+        engine.volume(volume).unwrap().disk_place(1, index).await.unwrap().unwrap()
+    })
+}
+
+/// Both copies of some blocks of the pool's own trees.
+fn own_blocks(disk: &Path, wanted: impl Fn(&OwnPlace) -> bool) -> Vec<DiskPlace> {
+    let places = look(disk, async |engine| engine.pool().own_places().await.unwrap());
+    let copies = |place: OwnPlace| {
+        let OwnPlace { vdev, offset, second, len, .. } = place;
+        let copies = [Some(offset), second].into_iter().flatten();
+        copies.map(move |offset| DiskPlace { vdev, offset, len })
+    };
+    places.into_iter().filter(wanted).flat_map(copies).collect()
+}
+
+fn flip(disk: &Path, place: DiskPlace) {
+    let file = OpenOptions::new().read(true).write(true).open(disk).unwrap();
+    let mut bytes = vec![0; place.len];
+    file.read_exact_at(&mut bytes, place.offset).unwrap();
+    bytes.iter_mut().for_each(|byte| *byte = !*byte);
+    file.write_all_at(&bytes, place.offset).unwrap();
+}
+
+fn offline(words: &[&str]) -> Ran {
+    Ran::of(&words.join(" "), &crate::common::run(WEIR, words))
+}
+
+/// One lost leaf of one volume closed the whole pool for good: the first write below it suspended
+/// the pool, every import replayed it, and `destroy`, `rescue` and `check` failed with it.
+#[test]
+fn a_lost_leaf_costs_its_range_until_its_volume_is_destroyed() {
+    let dirs = Dirs::new();
+    let disk = dirs.disk("a", 256 * MIB);
+    let server = dirs.start();
+    server.weir("pool create tank a").ok();
+    let mut content = vec![0; SIZE as usize];
+    Rng::new(5).fill(&mut content);
+    for name in ["tank/v", "tank/other"] {
+        server.volume(name, "4MiB");
+        let mut client = server.client(name);
+        for (at, part) in (0..).step_by(MIB as usize).zip(content.chunks(MIB as usize)) {
+            client.write(at, part).unwrap();
+        }
+    }
+    server.stop_clean();
+    flip(&disk, leaf_of(&disk, "v", 0));
+
+    let mut server = dirs.start();
+    let mut client = server.client("tank/v");
+    client.write(20 * KIB, &[7; 4096]).unwrap();
+    client.flush().unwrap();
+    server.weir("snapshot create tank/other@s").ok();
+    server.assert_alive();
+    client.write(28 * KIB, &[8; 4096]).unwrap();
+    client.flush().unwrap();
+    server.kill();
+
+    let mut server = dirs.start();
+    let mut client = server.client("tank/v");
+    assert!(client.read(20 * KIB, 4096).unwrap() == [7; 4096]);
+    assert!(client.read(28 * KIB, 4096).unwrap() == [8; 4096]);
+    assert_eq!(client.read(24 * KIB, 4096), Err(EIO));
+    assert!(client.read(LEAF, 4096).unwrap() == content[LEAF as usize..][..4096]);
+    let mut client = server.client("tank/other");
+    assert!(client.read(0, MIB as u32).unwrap() == content[..MIB as usize]);
+    server.assert_alive();
+    server.stop_clean();
+
+    let place = disk.display().to_string();
+    for (name, damaged) in [("tank/other", 0), ("tank/v", LEAF - 8 * KIB)] {
+        let file = dirs.file(&name.replace('/', "-"));
+        let to = file.display().to_string();
+        let ran = offline(&["rescue", name, "-d", &place, "--to", &to, "--json"]);
+        let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+        assert_eq!(report["damaged_bytes"], damaged, "{report:#}");
+        if damaged == 0 {
+            ran.ok();
+            assert!(fs::read(&file).unwrap() == content, "the other volume is rescued whole");
+        }
+    }
+    offline(&["check", "tank", "-d", &place]).fails(DATA_LOST, &["blocks without a good copy"]);
+
+    let server = dirs.start();
+    server.weir("export delete tank/v").ok();
+    server.weir("volume destroy tank/v --yes").ok();
+    server.stop_clean();
+    for _ in 0..RESTARTS_MAX {
+        // Nothing is wrong any more; space that no pointer leads to comes back by and by.
+        let ran = offline(&["check", "tank", "-d", &place, "--json"]);
+        let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+        ran.ok();
+        if report["damaged_since_txg"].is_null() {
+            return;
+        }
+        let server = dirs.start();
+        std::thread::sleep(Duration::from_secs(1));
+        server.stop_clean();
+    }
+    panic!("the recount did not end");
+}
+
+/// One bad sector in the directory closed the whole pool for good, and nothing could be rescued.
+#[test]
+fn a_lost_record_of_the_directory_costs_its_volume_and_no_other() {
+    let dirs = Dirs::new();
+    let disk = dirs.disk("a", 256 * MIB);
+    let server = dirs.start();
+    server.weir("pool create tank a").ok();
+    let mut content = vec![0; MIB as usize];
+    Rng::new(6).fill(&mut content);
+    for name in ["tank/v", "tank/other"] {
+        server.volume(name, "4MiB");
+        server.client(name).write(0, &content).unwrap();
+    }
+    server.stop_clean();
+    // The first volume of the pool has the first number.
+    let record =
+        |place: &OwnPlace| place.tree == OwnTree::Datasets && (place.level, place.index) == (0, 1);
+    let places = own_blocks(&disk, record);
+    assert_eq!(places.len(), 2, "it is there twice");
+    places.into_iter().for_each(|place| flip(&disk, place));
+    let place = disk.display().to_string();
+    let rescue_other = |name: &str, content: &[u8]| {
+        let file = dirs.file(name);
+        let to = file.display().to_string();
+        offline(&["rescue", "tank/other", "-d", &place, "--to", &to]).ok();
+        assert!(fs::read(&file).unwrap()[..content.len()] == *content, "it is rescued whole");
+    };
+    rescue_other("before", &content);
+    let to = dirs.file("v").display().to_string();
+    offline(&["rescue", "tank/v", "-d", &place, "--to", &to]).fails(code::NOT_FOUND, &["tank/v"]);
+
+    let mut server = dirs.start();
+    let mut client = server.client("tank/other");
+    assert!(client.read(0, MIB as u32).unwrap() == content);
+    client.write(20 * KIB, &[7; 4096]).unwrap();
+    client.flush().unwrap();
+    content[20 * KIB as usize..][..4096].fill(7);
+    server.weir("snapshot create tank/other@s").ok();
+    server.volume("tank/new", "4MiB");
+    server.client("tank/new").write(0, &content).unwrap();
+    server.assert_alive();
+    server.kill();
+
+    rescue_other("after", &content);
+    let lost = ["numbers 1 cannot be read", "volumes, snapshots and bookmarks are lost"];
+    offline(&["check", "tank", "-d", &place]).fails(DATA_LOST, &lost);
+    let server = dirs.start();
+    assert!(server.client("tank/other").read(0, MIB as u32).unwrap() == content);
+    server.stop_clean();
+}
+
+/// A lost node above the tables of the pool suspended it with the first commit.
+#[test]
+fn lost_nodes_of_the_pool_cost_a_server_in_use_nothing() {
+    let dirs = Dirs::new();
+    let disk = dirs.disk("a", 256 * MIB);
+    let server = dirs.start();
+    server.weir("pool create tank a").ok();
+    server.volume("tank/v", "4MiB");
+    let mut content = vec![0; MIB as usize];
+    Rng::new(7).fill(&mut content);
+    server.client("tank/v").write(0, &content).unwrap();
+    server.stop_clean();
+    let nodes = |place: &OwnPlace| place.level > 0 && place.tree == OwnTree::Datasets;
+    let before = own_blocks(&disk, nodes);
+    let mut server = dirs.start();
+    before.into_iter().for_each(|place| flip(&disk, place));
+    let mut client = server.client("tank/v");
+    client.write(20 * KIB, &[7; 4096]).unwrap();
+    content[20 * KIB as usize..][..4096].fill(7);
+    server.weir("snapshot create tank/v@s").ok();
+    server.weir("pool scrub --wait tank").ok();
+    server.assert_alive();
+    server.kill();
+    let place = disk.display().to_string();
+    offline(&["check", "tank", "-d", &place]).ok();
+    let server = dirs.start();
+    assert!(server.client("tank/v").read(0, MIB as u32).unwrap() == content);
+    server.stop_clean();
+}

@@ -1,0 +1,47 @@
+//! The shipped binary under its users: real clients, SIGKILL, disks that fail; a file for each
+//! thing it does.
+//!
+//! Not here: the engine on disks in memory (weir-dataset), crashes at every step (weir-sim).
+//!
+//! Invariant: one binary: each test binary would link the whole program's crates once more.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in shared functions too")]
+
+mod access;
+mod bad_clients;
+mod bad_input;
+mod bench;
+mod bench_iscsi;
+mod check;
+mod cli;
+mod common;
+mod crash;
+mod damage;
+mod dead_disks;
+mod demo;
+mod failing_disks;
+mod flush_check;
+mod forecasts;
+mod full;
+mod healing;
+mod iscsi;
+mod iscsi_kernel;
+mod iscsi_tokens;
+mod liars;
+mod lifecycle;
+mod lost_nodes;
+mod memory;
+mod nbd_access;
+mod properties;
+mod raidz;
+mod records;
+mod replace;
+mod replicate;
+mod rescue;
+mod selftest;
+mod send;
+mod sending;
+mod shape;
+mod snapshots;
+mod two_servers;
+mod words;

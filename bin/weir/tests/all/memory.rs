@@ -1,0 +1,136 @@
+//! `--memory` means the process: what hostile clients and hungry features make the whole program
+//! hold, and who gets in where idle clients took all places.
+//!
+//! Not here: budgets and places by themselves (weir-serve), one connection (weir-nbd).
+//!
+//! Invariant: the most memory the process ever had (VmHWM) is below what `weir server show` says.
+
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::common::nbd::{Client, READ, WRITE};
+use crate::common::rng::Rng;
+use crate::common::{Dirs, KIB, MIB, Server, code};
+
+/// A server with so much `--memory`, and a pool of one disk.
+fn serve(dirs: &Dirs, memory: &str, disk_bytes: u64) -> Server {
+    dirs.disk("a", disk_bytes);
+    let mut command = Command::new(crate::common::WEIR);
+    command.args(["serve", "--memory", memory, "--state"]).arg(dirs.short("state"));
+    let unix = |name: &str| format!("unix:{}", dirs.short(name).display());
+    command.args(["--api", &unix("api"), "--nbd", &unix("nbd")]);
+    command.env_remove("WEIR_API").current_dir(dirs.file(""));
+    let server = Server::start(dirs, "", command);
+    server.weir("pool create tank a").ok();
+    server
+}
+
+fn high_water_bytes(server: &Server) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * KIB
+}
+
+#[track_caller]
+fn assert_within_bound(server: &Server) {
+    let shown = server.weir("server show --json").ok().json();
+    let bound = shown["memory"]["resident_max_bytes"].as_u64().unwrap();
+    let had = high_water_bytes(server);
+    assert!(had <= bound, "{} MiB of at most {} MiB: {shown}", had / MIB, bound / MIB);
+}
+
+fn random(rng: &mut Rng, len: u64) -> Vec<u8> {
+    let mut data = vec![0; len as usize];
+    rng.fill(&mut data);
+    data
+}
+
+// 100 connections that took no replies held 6.3 GiB with --memory 256MiB.
+#[test]
+fn clients_that_take_nothing_or_send_half_keep_the_process_within_its_memory() {
+    let dirs = Dirs::new();
+    let mut server = serve(&dirs, "256MiB", 2 << 30);
+    server.volume("tank/v", "1GiB");
+    let mut rng = Rng::from_env("WEIR_MEMORY_SEED");
+    let mut good = server.client("tank/v");
+    for part in 0..256 {
+        good.write(part * MIB, &random(&mut rng, MIB)).unwrap();
+    }
+    good.flush().unwrap();
+    let mut hostile = Vec::new();
+    for n in 0..100 {
+        let mut client = server.client("tank/v");
+        for part in 0..128 {
+            let len = [MIB, 32 * MIB, 4 * KIB][n % 3];
+            client.send(READ, 0, part * MIB, len as u32, &[]).unwrap();
+        }
+        hostile.push(client);
+    }
+    for n in 0..50 {
+        let mut client = server.client("tank/v");
+        let (offset, len) = [(0, MIB), (512, 700 * KIB), (0, 32 * MIB)][n % 3];
+        client.send(WRITE, 0, offset, len as u32, &vec![7; 100 * KIB as usize]).unwrap();
+        hostile.push(client);
+    }
+    let start = Instant::now();
+    for round in 0..20 {
+        let data = random(&mut rng, MIB);
+        good.write(512 * MIB + round * MIB, &data).unwrap();
+        assert!(good.read(512 * MIB + round * MIB, MIB as u32).unwrap() == data);
+    }
+    assert!(start.elapsed() < Duration::from_mins(1), "held up for {:?}", start.elapsed());
+    assert_within_bound(&server);
+    drop(hostile);
+    server.assert_alive();
+}
+
+// The dedupe index took 1.1 GiB with --memory 64M: its default was a part of the machine's memory.
+#[test]
+fn dedupe_index_stays_within_a_small_memory() {
+    let dirs = Dirs::new();
+    let server = serve(&dirs, "64MiB", 2 << 30);
+    server.volume("tank/v", "1GiB");
+    server.weir("set dedupe=on tank/v").ok();
+    let mut rng = Rng::from_env("WEIR_MEMORY_SEED");
+    let mut client = server.client("tank/v");
+    for part in 0..300 {
+        client.write(part * MIB, &random(&mut rng, MIB)).unwrap();
+    }
+    client.flush().unwrap();
+    assert_within_bound(&server);
+    let mut command = Command::new(crate::common::WEIR);
+    command.args(["serve", "--memory", "64MiB", "--dedupe-memory", "1GiB", "--state"]);
+    let output = command.arg(dirs.short("other")).output().unwrap();
+    let said = crate::common::Ran::of("serve", &output);
+    said.fails(code::INVALID, &["--dedupe-memory", "comes out of --memory"]);
+}
+
+// 1,023 idle clients kept everybody out for as long as they liked.
+#[test]
+fn idle_clients_give_way_to_a_new_one() {
+    let dirs = Dirs::new();
+    let mut server = serve(&dirs, "256MiB", 256 * MIB);
+    server.volume("tank/v", "16MiB");
+    let mut active = server.client("tank/v");
+    let mut idle = Vec::new();
+    for _ in 0..800 {
+        let started = Instant::now();
+        // One of those that came first may have given way already.
+        loop {
+            match Client::connect(server.nbd(), "tank/v") {
+                Ok(client) => break idle.push(client),
+                Err(error) => assert!(started.elapsed() < Duration::from_secs(30), "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        active.read(0, 4096).unwrap();
+    }
+    let is_closed = |client: &mut Client| {
+        client.send(READ, 0, 0, 4096, &[]).and_then(|_| client.receive()).is_err()
+    };
+    let closed = idle.iter_mut().map(is_closed).filter(|closed| *closed).count();
+    assert!(closed < 100, "{closed} of 800 were closed for 33 more than one user may have");
+    active.write(0, &[1; 4096]).unwrap();
+    server.assert_alive();
+}

@@ -1,0 +1,399 @@
+//! Access to NBD: addresses and certificates over TCP, users over the unix socket.
+//!
+//! Not here: the management interface (access.rs), hostile clients (bad_clients.rs).
+//!
+//! Invariant: a client that is turned away learns nothing, not even the greeting.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::common::{Dirs, MIB, Ran, Server, code, eventually, is_root, run, tool};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
+
+/// A free port of loopback.
+fn free_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+/// A server that offers `tank/v`, with these options and NBD on a port of loopback as well.
+fn serve(dirs: &Dirs, options: &[&str]) -> (Server, String) {
+    dirs.disk("a", 256 * MIB);
+    let address = free_address();
+    let mut command = dirs.serve();
+    command.args(["--nbd", &address]).args(options);
+    let server = Server::start(dirs, "", command);
+    server.weir("pool create tank a").ok();
+    server.volume("tank/v", "16MiB");
+    (server, address)
+}
+
+/// What the server says first; nothing where it closes the connection.
+fn greeting(address: &str) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut greeting = [0; 18];
+    match stream.read(&mut greeting) {
+        Ok(count) => greeting[..count].to_vec(),
+        // A reset is an end as well.
+        Err(_) => Vec::new(),
+    }
+}
+
+fn refused(dirs: &Dirs, options: &[&str], code: i32, parts: &[&str]) {
+    let mut serve = dirs.serve();
+    let output = serve.args(options).stdin(Stdio::null()).output().unwrap();
+    Ran::of(&options.join(" "), &output).fails(code, parts);
+}
+
+// Every local user read and wrote every volume over loopback.
+#[test]
+fn tcp_takes_only_clients_whose_address_is_named() {
+    let dirs = Dirs::new();
+    let (server, address) = serve(&dirs, &["--nbd-allow", "127.0.0.1"]);
+    let uri = format!("nbd://{address}/tank/v");
+    assert!(tool("nbdinfo", &["--size", &uri]).contains("16777216"));
+    server.stop_clean();
+
+    let mut command = dirs.serve();
+    command.args(["--nbd", &address, "--nbd-allow", "127.0.0.2,10.0.0.0/8"]);
+    let mut server = Server::start(&dirs, "", command);
+    for _ in 0..20 {
+        assert_eq!(greeting(&address), b"");
+    }
+    let line = "address not allowed";
+    eventually("the log tells of it", Duration::from_secs(20), || server.talk().contains(line));
+    // In ten seconds one line; more than that does not fit between two attempts here.
+    assert!(server.talk().matches(line).count() <= 3, "{}", server.talk());
+    assert!(tool("nbdinfo", &["--size", &server.uri("tank/v")]).contains("16777216"));
+    server.assert_alive();
+}
+
+#[test]
+fn default_is_the_unix_socket_alone() {
+    let dirs = Dirs::new();
+    let state = dirs.short("state").display().to_string();
+    let api = format!("unix:{}", dirs.short("api").display());
+    let mut command = std::process::Command::new(crate::common::WEIR);
+    command.args(["serve", "--memory", "256MiB", "--state", &state, "--api", &api]);
+    let server = Server::start(&dirs, "", command);
+    let shown = server.weir("server show --json").json();
+    let listens = shown["nbd_addresses"].as_array().unwrap();
+    assert_eq!(listens.len(), 1, "{shown}");
+    assert_eq!(listens[0], format!("unix:{state}/nbd.sock").as_str());
+}
+
+/// The number of a group of this machine.
+fn group_number(name: &str) -> Option<u32> {
+    let groups = fs::read_to_string("/etc/group").unwrap_or_default();
+    let mut fields = groups.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    fields.find(|fields| fields[0] == name)?.get(2)?.parse().ok()
+}
+
+#[test]
+fn unix_socket_is_for_the_user_of_the_server_and_one_group() {
+    let dirs = Dirs::new();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let server = dirs.start();
+    let has_group = is_root() && group_number("weir").is_some();
+    assert_eq!(mode(server.nbd()), if has_group { 0o660 } else { 0o600 });
+    server.stop_clean();
+    refused(
+        &dirs,
+        &["--nbd-group", "no-such-group"],
+        code::INVALID,
+        &["no-such-group", "groupadd"],
+    );
+    if let Some(group) = group_number("nogroup").filter(|_| is_root()) {
+        let mut command = dirs.serve();
+        command.args(["--nbd-group", "nogroup"]);
+        let server = Server::start(&dirs, "", command);
+        let meta = fs::metadata(server.nbd()).unwrap();
+        assert_eq!((meta.gid(), mode(server.nbd())), (group, 0o660));
+    }
+}
+
+// Another user put a socket of its own in the place of the server's, and got the writes.
+#[test]
+fn socket_in_a_directory_that_others_write_to_is_refused_with_the_command() {
+    let dirs = Dirs::new();
+    let open = dirs.short("open");
+    fs::create_dir(&open).unwrap();
+    for bits in [0o777, 0o1777] {
+        fs::set_permissions(&open, fs::Permissions::from_mode(bits)).unwrap();
+        let socket = format!("unix:{}/nbd.sock", open.display());
+        let mend = format!("chmod go-w {}", open.display());
+        refused(&dirs, &["--nbd", &socket], code::PERMISSION, &[&mend]);
+    }
+}
+
+/// A CA of NAME, and certificates of it for a server and for a client, as stock clients look for
+/// them: the directory NAME holds `ca-cert.pem`, `client-cert.pem` and `client-key.pem`.
+fn certificates(dirs: &Dirs, name: &str) {
+    let dir = dirs.file(name);
+    fs::create_dir(&dir).unwrap();
+    let path = |file: &str| dir.join(file).display().to_string();
+    let (ca, ca_key) = (path("ca-cert.pem"), path("ca-key.pem"));
+    let new = ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
+    let of_ca = ["-x509", "-days", "30", "-subj", "/CN=weir-ca", "-keyout", &ca_key, "-out", &ca];
+    let signs = ["-addext", "keyUsage=critical,keyCertSign"];
+    tool("openssl", &[&new[..], &of_ca, &signs].concat());
+    for (whose, usage) in [("server", "serverAuth"), ("client", "clientAuth")] {
+        let [pem, key] = ["cert", "key"].map(|end| path(&format!("{whose}-{end}.pem")));
+        let subject = format!("/CN={whose}");
+        let usage = format!("extendedKeyUsage={usage}");
+        let end = ["-x509", "-days", "30", "-CA", &ca, "-CAkey", &ca_key, "-subj", &subject];
+        let names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-addext", &usage];
+        let more = ["-addext", "basicConstraints=critical,CA:FALSE"];
+        let use_of_key = ["-addext", "keyUsage=critical,digitalSignature"];
+        let to = ["-keyout", &key, "-out", &pem];
+        tool("openssl", &[&new[..], &end, &names, &more, &use_of_key, &to].concat());
+        let private = fs::Permissions::from_mode(0o600);
+        fs::set_permissions(&key, private).unwrap();
+    }
+}
+
+/// The options of `qemu-img` for an export behind TLS.
+fn qemu_img(dirs: &Dirs, creds: &str, address: &str) -> std::process::Output {
+    let dir = dirs.file(creds).display().to_string();
+    let object = format!("tls-creds-x509,id=tls0,dir={dir},endpoint=client");
+    let (host, port) = address.split_once(':').unwrap();
+    let image = format!(
+        "driver=nbd,server.type=inet,server.host={host},server.port={port},export=tank/v,\
+         tls-creds=tls0"
+    );
+    run("qemu-img", &["info", "--object", &object, "--image-opts", &image])
+}
+
+#[test]
+fn stock_clients_use_starttls_and_no_other_client_gets_in() {
+    let dirs = Dirs::new();
+    certificates(&dirs, "ours");
+    certificates(&dirs, "strangers");
+    let path = |name: &str| dirs.file(name).display().to_string();
+    let (pem, key) = (path("ours/server-cert.pem"), path("ours/server-key.pem"));
+    let tls = ["--nbd-tls", "--tls-cert", &pem, "--tls-key", &key, "--nbd-allow", "127.0.0.1"];
+    let (mut server, address) = serve(&dirs, &tls);
+    let uri = |dir: &str| format!("nbds://{address}/tank/v?tls-certificates={}", path(dir));
+    let info = tool("nbdinfo", &[&uri("ours")]);
+    assert!(info.contains("with TLS"), "{info}");
+    let shown = server.weir("export list --json").ok().out;
+    assert!(shown.contains(&format!("nbds://{address}/tank/v")), "{shown}");
+
+    // Long writes and reads in both directions at once.
+    let image: Vec<u8> = (0..16 * MIB).map(|at| (at / 4096 * 31 + at % 251) as u8).collect();
+    fs::write(dirs.file("image"), &image).unwrap();
+    tool("nbdcopy", &["--flush", &path("image"), &uri("ours")]);
+    tool("nbdcopy", &[&uri("ours"), &path("back")]);
+    assert!(fs::read(dirs.file("back")).unwrap() == image, "what was written is read");
+    let output = qemu_img(&dirs, "ours", &address);
+    assert!(output.status.success(), "{}", crate::common::text(&output));
+
+    let plain = run("nbdinfo", &[&format!("nbd://{address}/tank/v")]);
+    assert!(!plain.status.success(), "clear text was taken");
+    let wrong = run("nbdinfo", &[&uri("strangers")]);
+    assert!(!wrong.status.success(), "a server that no certificate vouches for was believed");
+
+    // Clear text behind STARTTLS ends the connection, unanswered.
+    let mut injected = TcpStream::connect(&address).unwrap();
+    injected.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut greeting = [0; 18];
+    injected.read_exact(&mut greeting).unwrap();
+    let starttls = b"\0\0\0\x03IHAVEOPT\0\0\0\x05\0\0\0\0";
+    let list = b"IHAVEOPT\0\0\0\x03\0\0\0\0";
+    injected.write_all(&[&starttls[..], list].concat()).unwrap();
+    let mut answer = Vec::new();
+    // A reset is an end as well.
+    drop(injected.read_to_end(&mut answer));
+    assert!(answer.is_empty(), "{answer:?}");
+    // The unix socket needs none.
+    assert!(tool("nbdinfo", &["--size", &server.uri("tank/v")]).contains("16777216"));
+    server.assert_alive();
+}
+
+#[test]
+fn clients_with_a_certificate_need_no_address() {
+    let dirs = Dirs::new();
+    certificates(&dirs, "ours");
+    certificates(&dirs, "strangers");
+    let path = |name: &str| dirs.file(name).display().to_string();
+    let (pem, key) = (path("ours/server-cert.pem"), path("ours/server-key.pem"));
+    let ca = path("ours/ca-cert.pem");
+    let tls = ["--nbd-tls", "--tls-cert", &pem, "--tls-key", &key, "--nbd-tls-client-ca", &ca];
+    let (mut server, address) = serve(&dirs, &tls);
+    let uri = |dir: &str| format!("nbds://{address}/tank/v?tls-certificates={}", path(dir));
+    assert!(tool("nbdinfo", &[&uri("ours")]).contains("with TLS"));
+    let output = qemu_img(&dirs, "ours", &address);
+    assert!(output.status.success(), "{}", crate::common::text(&output));
+    // The strangers believe this server, and have a certificate of another CA, or none.
+    fs::copy(&ca, dirs.file("strangers/ca-cert.pem")).unwrap();
+    assert!(!run("nbdinfo", &[&uri("strangers")]).status.success());
+    for end in ["cert", "key"] {
+        fs::remove_file(dirs.file(&format!("strangers/client-{end}.pem"))).unwrap();
+    }
+    assert!(!run("nbdinfo", &[&uri("strangers")]).status.success());
+    assert!(!qemu_img(&dirs, "strangers", &address).status.success());
+    server.assert_alive();
+}
+
+/// A client of TLS that trusts the CA in the directory `ours`.
+fn tls_client(dirs: &Dirs) -> ClientConnection {
+    let mut roots = RootCertStore::empty();
+    let ca = CertificateDer::from_pem_file(dirs.file("ours/ca-cert.pem")).unwrap();
+    roots.add(ca).unwrap();
+    let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap()
+}
+
+/// A client at this address of the machine.
+fn connect_from(from: [u8; 4], address: &str) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let fd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&fd, &SocketAddr::from((from, 0))).unwrap();
+    connect(&fd, &address.parse::<SocketAddr>().unwrap()).unwrap();
+    let stream = TcpStream::from(fd);
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream
+}
+
+/// As [`connect_from`], once the server has acknowledged STARTTLS.
+fn started_tls(from: [u8; 4], address: &str) -> TcpStream {
+    let mut stream = connect_from(from, address);
+    stream.read_exact(&mut [0; 18]).unwrap();
+    stream.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x05\0\0\0\0").unwrap();
+    stream.read_exact(&mut [0; 20]).unwrap();
+    stream
+}
+
+/// Encrypts the beginning of `bytes`.
+fn records(tls: &mut ClientConnection, bytes: &[u8]) -> Vec<u8> {
+    let mut records = Vec::new();
+    tls.writer().write_all(bytes).unwrap();
+    while tls.wants_write() {
+        tls.write_tls(&mut records).unwrap();
+    }
+    records
+}
+
+// Clients that never finish the handshake of TLS, or a record, are strangers without a cost.
+#[test]
+fn clients_that_stop_half_way_through_tls_hold_no_other_up() {
+    let dirs = Dirs::new();
+    certificates(&dirs, "ours");
+    let path = |name: &str| dirs.file(name).display().to_string();
+    let (pem, key) = (path("ours/server-cert.pem"), path("ours/server-key.pem"));
+    let tls = ["--nbd-tls", "--tls-cert", &pem, "--tls-key", &key, "--nbd-allow", "127.0.0.0/8"];
+    let (mut server, address) = serve(&dirs, &tls);
+    let uri = format!("nbds://{address}/tank/v?tls-certificates={}", path("ours"));
+
+    let hello = records(&mut tls_client(&dirs), b"");
+    let mut stopped = Vec::new();
+    for n in 0..200 {
+        let mut stream = started_tls([127, 0, 0, 2], &address);
+        // Half a message, a record that is none, and nothing at all.
+        match n % 3 {
+            0 => stream.write_all(&hello[..hello.len() / 2]).unwrap(),
+            1 => stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap(),
+            _ => {}
+        }
+        stopped.push(stream);
+    }
+    assert!(tool("nbdinfo", &["--size", &uri]).contains("16777216"));
+
+    // Half a record in the middle of the session: the connection can be ended from here.
+    let mut stream = started_tls([127, 0, 0, 3], &address);
+    let mut tls = tls_client(&dirs);
+    tls.complete_io(&mut stream).unwrap();
+    let go = b"IHAVEOPT\0\0\0\x07\0\0\0\x0c\0\0\0\x06tank/v\0\0";
+    stream.write_all(&records(&mut tls, go)).unwrap();
+    let connections = "/exports/0/connections";
+    let clients =
+        || server.weir("export list --json").json().pointer(connections) == Some(&1.into());
+    eventually("the client is counted", Duration::from_secs(20), clients);
+    let record = records(&mut tls, &[0; 28]);
+    stream.write_all(&record[..record.len() / 2]).unwrap();
+    server.weir("export delete tank/v --force").ok();
+    // A reset is an end as well.
+    drop(stream.read_to_end(&mut Vec::new()));
+    server.assert_alive();
+    drop(stopped);
+    server.stop_clean();
+}
+
+/// Sends GO for an export; the kind of the server's first reply, and the connection.
+/// Nothing where it closes the connection.
+fn go(from: [u8; 4], address: &str, export: &str) -> Option<(u32, TcpStream)> {
+    let mut stream = connect_from(from, address);
+    stream.read_exact(&mut [0; 18]).ok()?;
+    let name = export.as_bytes();
+    let len = [name.len() as u32 + 6, name.len() as u32].map(u32::to_be_bytes);
+    let parts = [b"\0\0\0\x03IHAVEOPT\0\0\0\x07", &len[0][..], &len[1], name, b"\0\0"];
+    stream.write_all(&parts.concat()).unwrap();
+    let mut reply = [0; 20];
+    stream.read_exact(&mut reply).ok()?;
+    Some((u32::from_be_bytes(reply[12..16].try_into().unwrap()), stream))
+}
+
+const INFO: u32 = 3;
+const UNKNOWN: u32 = 0x8000_0006;
+
+#[test]
+fn export_for_named_addresses_does_not_exist_for_other_clients_of_tcp() {
+    let dirs = Dirs::new();
+    let (mut server, address) = serve(&dirs, &["--nbd-allow", "127.0.0.0/8"]);
+    let (ours, theirs) = ([127, 0, 0, 1], [127, 0, 0, 2]);
+    let seen = |from, export| go(from, &address, export).expect("a server").0;
+    assert_eq!((seen(ours, "tank/v"), seen(theirs, "tank/v")), (INFO, INFO));
+    let (_, mut cut_off) = go(theirs, &address, "tank/v").unwrap();
+    let (_, mut stays) = go(ours, &address, "tank/v").unwrap();
+
+    server.weir("export set tank/v --allow 127.0.0.1").ok();
+    assert_eq!((seen(ours, "tank/v"), seen(theirs, "tank/v")), (INFO, UNKNOWN));
+    drop(cut_off.read_to_end(&mut Vec::new()));
+    stays.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let error = stays.read_to_end(&mut Vec::new()).expect_err("the connection stays");
+    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+    assert!(tool("nbdinfo", &["--size", &server.uri("tank/v")]).contains("16777216"));
+    let list = server.weir("export list -v").ok().out;
+    assert!(list.contains("ALLOW") && list.contains("127.0.0.1/32"), "{list}");
+    let create = "export create nbd tank/v --allow 127.0.0.2";
+    server.weir(create).fails(code::EXISTS, &["weir export set tank/v --allow"]);
+    server.weir("export set tank/v --allow 127.0.0.7/8").fails(code::INVALID, &["127.0.0.0/8"]);
+
+    // It is remembered.
+    server.stop_clean();
+    let mut command = dirs.serve();
+    command.args(["--nbd", &address, "--nbd-allow", "127.0.0.0/8"]);
+    server = Server::start(&dirs, "", command);
+    assert_eq!((seen(ours, "tank/v"), seen(theirs, "tank/v")), (INFO, UNKNOWN));
+    server.weir("export set tank/v --allow any").ok();
+    assert_eq!(seen(theirs, "tank/v"), INFO);
+    server.assert_alive();
+}
+
+#[test]
+fn without_a_list_of_the_server_only_addresses_that_exports_name_connect() {
+    let dirs = Dirs::new();
+    let (mut server, address) = serve(&dirs, &[]);
+    let seen = |from: u8, export| go([127, 0, 0, from], &address, export).map(|(kind, _)| kind);
+    assert_eq!(seen(1, "tank/v"), None, "no export names an address");
+    server.weir("volume create tank/w --size 16MiB").ok();
+    let made = server.weir("export create nbd tank/w --allow 127.0.0.1,127.0.0.4/30").ok().out;
+    assert!(made.contains(&format!("nbd://{address}/tank/w")), "{made}");
+    assert_eq!((seen(1, "tank/w"), seen(5, "tank/w")), (Some(INFO), Some(INFO)));
+    assert_eq!(seen(2, "tank/w"), None);
+    assert_eq!(seen(1, "tank/v"), Some(UNKNOWN), "it names no address");
+    let unix_only = server.weir("export list --json").json();
+    let of_v = unix_only["exports"].as_array().unwrap().iter().find(|one| one["name"] == "tank/v");
+    assert!(!of_v.unwrap()["uris"].to_string().contains(&address), "{unix_only}");
+    server.weir("export delete tank/w").ok();
+    assert_eq!(seen(1, "tank/w"), None);
+    server.assert_alive();
+}

@@ -1,0 +1,128 @@
+//! Disks that join, take another's place and leave, through the real binary and under load.
+//!
+//! Not here: crashes in between (the simulator), what is refused of a pool's layout (weir-dataset).
+//!
+//! Invariants: clients notice nothing; what left the pool is not needed any more, and what joined
+//! has everything.
+
+use std::fs;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::common::load::{self, End, Model};
+use crate::common::{Dirs, MIB, Server, code};
+use serde_json::Value;
+
+const DISK: u64 = 256 * MIB;
+const BLOCKS: u64 = 8192;
+
+fn pool(dirs: &Dirs, layout: &str, disks: &[&str]) -> Server {
+    for name in disks {
+        dirs.disk(name, DISK);
+    }
+    let server = dirs.start();
+    server.weir(&format!("pool create tank {layout} {}", disks.join(" "))).ok();
+    server.volume("tank/v", "32MiB");
+    server
+}
+
+fn disks(status: &Value) -> Vec<(String, String)> {
+    let disks = status["vdevs"][0]["disks"].as_array().unwrap().iter();
+    let name = |disk: &Value| disk["path"].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
+    disks.map(|disk| (name(disk), disk["state"].as_str().unwrap().to_owned())).collect()
+}
+
+fn online(names: &[&str]) -> Vec<(String, String)> {
+    names.iter().map(|name| ((*name).to_owned(), "online".to_owned())).collect()
+}
+
+fn verify(dirs: &Dirs, model: &mut Model, what: &str) {
+    let mut server = dirs.start();
+    model.verify(&mut server.client("tank/v"), what);
+    server.assert_alive();
+    server.stop_clean();
+}
+
+#[test]
+fn a_mirror_moves_to_other_disks_under_load() {
+    let dirs = Dirs::new();
+    let mut server = pool(&dirs, "mirror", &["a", "b"]);
+    for name in ["c", "d"] {
+        dirs.disk(name, DISK);
+    }
+    let model = Arc::new(Mutex::new(Model::new(BLOCKS)));
+    let worker = load::start(server.nbd(), "tank/v", &model, 0..BLOCKS, 3);
+    std::thread::sleep(Duration::from_secs(1));
+    for (old, new) in [("a", "c"), ("b", "d")] {
+        server.weir(&format!("pool replace --wait tank {old} {new}")).ok();
+        for _ in 0..100 {
+            if disks(&server.status("tank")).len() == 2 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+    assert_eq!(disks(&server.status("tank")), online(&["c", "d"]));
+    let scan = &server.weir("pool scrub --wait --json tank").json()["scan"];
+    assert_eq!((&scan["repaired_bytes"], &scan["errors"]), (&0.into(), &0.into()), "{scan}");
+    let history = server.weir("pool history tank").ok().out;
+    assert!(history.contains("pool_replace") || history.contains("pool replace"), "{history}");
+    server.assert_alive();
+    server.kill();
+    assert_eq!(worker.join().unwrap(), End::Broken);
+    let mut model = Arc::into_inner(model).unwrap().into_inner().unwrap();
+
+    // The old disks are not looked at any more, and may serve another pool.
+    fs::remove_file(dirs.file("a")).unwrap();
+    verify(&dirs, &mut model, "on the new disks");
+    let server = dirs.start();
+    server.weir("pool create other b").ok();
+    server.weir("pool detach tank c").ok();
+    server.weir("pool detach tank d").fails(code::INVALID, &["only a disk of a mirror"]);
+    assert_eq!(disks(&server.status("tank")), online(&["d"]));
+    server.stop_clean();
+    fs::remove_file(dirs.file("c")).unwrap();
+    verify(&dirs, &mut model, "on one disk");
+}
+
+#[test]
+fn two_dead_disks_of_raidz2_are_replaced_under_load() {
+    let dirs = Dirs::new();
+    let server = pool(&dirs, "raidz2", &["a", "b", "c", "d", "e"]);
+    server.stop_clean();
+    for name in ["b", "d"] {
+        fs::remove_file(dirs.file(name)).unwrap();
+    }
+    let mut server = dirs.start();
+    assert_eq!(server.status("tank")["state"], "degraded");
+    let model = Arc::new(Mutex::new(Model::new(BLOCKS)));
+    let worker = load::start(server.nbd(), "tank/v", &model, 0..BLOCKS, 5);
+    std::thread::sleep(Duration::from_secs(1));
+    dirs.disk("new", DISK);
+    // One under its old name, one under another.
+    dirs.disk("d", DISK);
+    server.weir("pool replace tank b new").ok();
+    server.weir("pool replace --wait tank d").ok();
+    let status = server.status("tank");
+    assert_eq!(disks(&status), online(&["a", "new", "c", "d", "e"]), "{status:#}");
+    let scan = &server.weir("pool scrub --wait --json tank").json()["scan"];
+    assert_eq!((&scan["repaired_bytes"], &scan["errors"]), (&0.into(), &0.into()), "{scan}");
+
+    dirs.disk("small", DISK / 2);
+    server.weir("pool replace --at-once tank a small").fails(code::INVALID, &["small"]);
+    dirs.disk("spare", DISK);
+    server.weir("pool attach tank a spare").fails(code::INVALID, &["raidz has a fixed width"]);
+    server.weir("pool replace tank a spare").fails(code::BUSY, &["is good", "--at-once"]);
+    server.weir("pool replace tank a e").fails(code::BUSY, &["/e"]);
+    server.weir("pool replace tank nosuch spare").fails(code::NOT_FOUND, &["nosuch"]);
+    assert_eq!(disks(&server.status("tank")), online(&["a", "new", "c", "d", "e"]));
+    server.assert_alive();
+    server.kill();
+    assert_eq!(worker.join().unwrap(), End::Broken);
+
+    let mut model = Arc::into_inner(model).unwrap().into_inner().unwrap();
+    for name in ["a", "c"] {
+        fs::remove_file(dirs.file(name)).unwrap();
+    }
+    verify(&dirs, &mut model, "on the new disks and one old one");
+}

@@ -1,0 +1,205 @@
+//! Pools that change their shape through the real binary and under load: vdevs that join and leave,
+//! log vdevs, larger disks, and halves of a mirror that met again.
+//!
+//! Not here: crashes in between (the simulator), spares (the server's own tests), what is refused
+//! of a pool's layout (weir-dataset).
+//!
+//! Invariants: clients notice nothing; what left the pool is not needed any more.
+
+use std::fs;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::common::load::{self, End, Model};
+use crate::common::{Dirs, MIB, Server, code};
+use serde_json::Value;
+
+const DISK: u64 = 256 * MIB;
+const BLOCKS: u64 = 8192;
+
+fn made(dirs: &Dirs, disks: &[&str], words: &str) -> Server {
+    for name in disks {
+        dirs.disk(name, DISK);
+    }
+    let server = dirs.start();
+    server.weir(&format!("pool create tank {words}")).ok();
+    server.volume("tank/v", "32MiB");
+    server
+}
+
+fn vdevs(server: &Server) -> Vec<String> {
+    let status = server.status("tank");
+    let vdevs = status["vdevs"].as_array().unwrap().iter();
+    let last = |name: &str| name.rsplit('/').next().unwrap().to_owned();
+    let word = |vdev: &Value| match vdev["role"].as_str().unwrap() {
+        "data" => last(vdev["name"].as_str().unwrap()),
+        role => format!("{role} {}", last(vdev["name"].as_str().unwrap())),
+    };
+    vdevs.map(word).collect()
+}
+
+fn clean_scrub(server: &Server) {
+    let scan = &server.weir("pool scrub --wait --json tank").json()["scan"];
+    assert_eq!((&scan["repaired_bytes"], &scan["errors"]), (&0.into(), &0.into()), "{scan}");
+}
+
+/// Kills the server under load and hands back what its clients know.
+fn killed(
+    mut server: Server,
+    model: Arc<Mutex<Model>>,
+    worker: std::thread::JoinHandle<End>,
+) -> Model {
+    server.assert_alive();
+    server.kill();
+    assert_eq!(worker.join().unwrap(), End::Broken);
+    Arc::into_inner(model).unwrap().into_inner().unwrap()
+}
+
+fn verify(dirs: &Dirs, model: &mut Model, what: &str) {
+    let mut server = dirs.start();
+    model.verify(&mut server.client("tank/v"), what);
+    server.assert_alive();
+    server.stop_clean();
+}
+
+#[test]
+fn a_mirror_becomes_raidz2_under_load_and_its_disks_are_free() {
+    let dirs = Dirs::new();
+    let server = made(&dirs, &["a", "b"], "mirror a b");
+    for name in ["c", "d", "e", "f"] {
+        dirs.disk(name, DISK);
+    }
+    let model = Arc::new(Mutex::new(Model::new(BLOCKS)));
+    let worker = load::start(server.nbd(), "tank/v", &model, 0..BLOCKS, 3);
+    std::thread::sleep(Duration::from_secs(1));
+    server.weir("pool add tank raidz2 c d e f").fails(code::INVALID, &["--force"]);
+    server.weir("pool add tank mirror a c").fails(code::BUSY, &["/a"]);
+    server.weir("pool remove --yes tank mirror-0").fails(code::INVALID, &["last vdev for data"]);
+    server.weir("pool add --force tank raidz2 c d e f").ok();
+    assert_eq!(vdevs(&server), ["mirror-0", "raidz2-1"]);
+    server.weir("pool remove --yes tank a").fails(code::INVALID, &["is part of mirror-0"]);
+    server.weir("pool remove --yes --wait tank mirror-0").ok();
+    assert_eq!(vdevs(&server), ["raidz2-1"]);
+    clean_scrub(&server);
+    let mut model = killed(server, model, worker);
+
+    for name in ["a", "b", "c", "f"] {
+        fs::remove_file(dirs.file(name)).unwrap();
+    }
+    verify(&dirs, &mut model, "on two disks of raidz2");
+}
+
+#[test]
+fn a_removal_goes_on_after_a_kill_and_frees_its_disks_for_another_pool() {
+    let dirs = Dirs::new();
+    let server = made(&dirs, &["a", "b"], "a b");
+    let model = Arc::new(Mutex::new(Model::new(BLOCKS)));
+    let worker = load::start(server.nbd(), "tank/v", &model, 0..BLOCKS, 4);
+    std::thread::sleep(Duration::from_secs(2));
+    server.weir("pool remove --yes tank a").ok();
+    let mut model = killed(server, model, worker);
+
+    let mut server = dirs.start();
+    model.verify(&mut server.client("tank/v"), "half way");
+    for _ in 0..300 {
+        if vdevs(&server) == ["b"] {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(vdevs(&server), ["b"]);
+    // A second later the server does not look for it any more.
+    std::thread::sleep(Duration::from_millis(2500));
+    server.weir("pool create other a").ok();
+    server.assert_alive();
+    server.stop_clean();
+    verify(&dirs, &mut model, "on the disk that stayed");
+}
+
+#[test]
+fn flushes_survive_the_log_disks_death_and_need_it_before() {
+    let dirs = Dirs::new();
+    let server = made(&dirs, &["a", "b", "l"], "mirror a b log l");
+    assert_eq!(vdevs(&server), ["mirror-0", "log l"]);
+    let model = Arc::new(Mutex::new(Model::new(BLOCKS)));
+    let worker = load::start(server.nbd(), "tank/v", &model, 0..BLOCKS, 5);
+    std::thread::sleep(Duration::from_secs(1));
+    let mut model = killed(server, model, worker);
+
+    fs::rename(dirs.file("l"), dirs.file("hidden")).unwrap();
+    let server = dirs.start();
+    let status = server.status("tank")["status"].to_string();
+    assert!(status.contains("log disks are missing"), "{status}");
+    server.stop_clean();
+    fs::rename(dirs.file("hidden"), dirs.file("l")).unwrap();
+    let server = dirs.start();
+    model.verify(&mut server.client("tank/v"), "with its log");
+
+    // Now it goes away while it is in use.
+    let model = Arc::new(Mutex::new(model));
+    let worker = load::start(server.nbd(), "tank/v", &model, 0..BLOCKS, 6);
+    std::thread::sleep(Duration::from_secs(1));
+    server.weir("pool offline tank l").ok();
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(server.status("tank")["state"], "degraded");
+    let mut model = killed(server, model, worker);
+    fs::remove_file(dirs.file("l")).unwrap();
+    let server = dirs.start();
+    model.verify(&mut server.client("tank/v"), "without its log");
+    server.weir("pool remove --yes tank l").ok();
+    assert_eq!(vdevs(&server), ["mirror-0"]);
+    assert_eq!(server.status("tank")["state"], "online");
+    server.stop_clean();
+}
+
+#[test]
+fn larger_disks_are_used_after_expand() {
+    let dirs = Dirs::new();
+    let server = made(&dirs, &["a"], "a");
+    dirs.disk("big", 2 * DISK);
+    let before = server.status("tank")["size_bytes"].as_u64().unwrap();
+    server.weir("pool replace --wait tank a big").ok();
+    for _ in 0..100 {
+        if server.status("tank")["expandable_bytes"].as_u64().unwrap() > 0 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let shown = server.weir("pool status tank").ok().out;
+    assert!(shown.contains("more could be used: weir pool expand tank"), "{shown}");
+    server.weir("pool expand tank").ok();
+    let after = server.status("tank")["size_bytes"].as_u64().unwrap();
+    assert!(after > before + DISK / 2, "{before} {after}");
+    server.stop_clean();
+    let server = dirs.start();
+    assert_eq!(server.status("tank")["size_bytes"], after);
+    server.stop_clean();
+}
+
+#[test]
+fn halves_that_went_on_alone_are_refused_with_a_way_out() {
+    let dirs = Dirs::new();
+    let server = made(&dirs, &["a", "b"], "mirror a b");
+    server.stop_clean();
+    for (alone, hidden, seed) in [("a", "b", 8), ("b", "a", 9)] {
+        fs::rename(dirs.file(hidden), dirs.file("hidden")).unwrap();
+        let server = dirs.start();
+        let model = Arc::new(Mutex::new(Model::new(BLOCKS)));
+        let worker = load::start(server.nbd(), "tank/v", &model, 0..BLOCKS, seed);
+        std::thread::sleep(Duration::from_secs(1));
+        killed(server, model, worker);
+        // What was logged is committed by the next opening.
+        dirs.start().stop_clean();
+        fs::rename(dirs.file("hidden"), dirs.file(hidden)).unwrap();
+        assert!(dirs.file(alone).exists());
+    }
+    let server = dirs.start();
+    let status = server.status("tank")["status"].to_string();
+    assert!(status.contains("went on without the other disks"), "{status}");
+    server.weir("pool export --force tank").ok();
+    let dir = dirs.file("a").parent().unwrap().display().to_string();
+    let refused = server.weir(&format!("pool import -d {dir} tank"));
+    refused.fails(code::UNAVAILABLE, &["went on without"]);
+    server.weir(&format!("pool import --force -d {dir} tank")).ok();
+    server.stop_clean();
+}

@@ -1,0 +1,139 @@
+//! Two servers on one disk: the second is refused while the first lives, by the lock on the file
+//! behind a loop device, and by the owner slot in the labels where no lock passes.
+//!
+//! Not here: two machines (the simulator has two hosts on one disk), locks of one process.
+//!
+//! Invariant: needs root for loop devices, and fails by name without.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::common::{Dirs, MIB, Server, code, eventually, is_root, run, text};
+
+/// A file as a block device; detached with its guard.
+struct Loop(String);
+
+impl Loop {
+    fn over(file: &Path) -> Self {
+        assert!(is_root(), "loop devices need root");
+        let made = run("losetup", &["--find", "--show", file.to_str().unwrap()]);
+        let device = text(&made).trim().to_owned();
+        assert!(device.starts_with("/dev/loop"), "losetup made no loop device: {device}");
+        Self(device)
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        drop(run("losetup", &["--detach", &self.0]));
+    }
+}
+
+fn second(dirs: &Dirs) -> Server {
+    Server::start(dirs, "2", dirs.serve_as("2"))
+}
+
+// flock does not pass through a loop device: `create -f` over one destroyed an open pool.
+#[test]
+fn file_behind_a_loop_device_is_locked_with_it() {
+    let dirs = Dirs::new();
+    let file = dirs.disk("a", 256 * MIB);
+    let mut first = dirs.start();
+    first.weir("pool create tank a").ok();
+    let device = Loop::over(&file);
+    let other = second(&dirs);
+    let device = &device.0;
+    for line in [
+        format!("pool create --force other {device}"),
+        format!("pool import -d {device} tank"),
+        format!("pool import --force -d {device} tank"),
+    ] {
+        let ran = other.weir(&line);
+        assert_ne!(ran.code, Some(0), "weir {line}");
+        assert!(ran.talk.contains("in use") || ran.talk.contains("not exist"), "{}", ran.talk);
+    }
+    // The same server, by the other path.
+    first.weir(&format!("pool create --force other {device}")).fails(code::BUSY, &["open here"]);
+    assert_eq!(first.status("tank")["state"], "online");
+    first.assert_alive();
+}
+
+// A second server imported a pool in use without --force; the first was suspended and a volume
+// read EIO afterwards.
+#[test]
+fn pool_of_a_live_server_is_taken_by_force_alone_and_that_server_stops() {
+    let dirs = Dirs::new();
+    let file = dirs.disk("a", 256 * MIB);
+    let mut first = dirs.start();
+    first.weir("pool create tank a").ok();
+    first.volume("tank/v", "16MiB");
+    let mut client = first.client("tank/v");
+    client.write(0, &[7; 4096]).unwrap();
+    client.flush().unwrap();
+    let device = Loop::over(&file);
+    // Its path leads nowhere now, so the lock on it cannot be found: as between two machines.
+    std::fs::remove_file(&file).unwrap();
+    let mut other = second(&dirs);
+    let device = &device.0;
+    let import = format!("pool import -d {device} tank");
+    let pid = first.pid().to_string();
+    other.weir(&import).fails(code::BUSY, &["in use by host", &pid, "--force"]);
+    let create = format!("pool create --force other {device}");
+    other.weir(&create).fails(code::BUSY, &["in use by host", &pid]);
+    assert_eq!(first.status("tank")["state"], "online");
+    client.write(4096, &[8; 4096]).unwrap();
+    client.flush().unwrap();
+
+    other.weir(&format!("pool import --force -d {device} tank")).ok();
+    eventually("the first server stops", Duration::from_secs(20), || {
+        first.status("tank")["state"] == "faulted"
+    });
+    let refused = client.write(0, &[9; 4096]).and_then(|()| client.flush());
+    assert!(refused.is_err(), "the first server acknowledged a flush");
+    other.weir("export create nbd tank/v").ok();
+    let mut taken = other.client("tank/v");
+    for (at, byte) in [(0, 7), (4096, 8)] {
+        assert!(taken.read(at, 4096).unwrap().iter().all(|found| *found == byte), "at {at}");
+    }
+    drop((taken, client));
+    first.assert_alive();
+    other.assert_alive();
+}
+
+#[test]
+fn pool_of_a_killed_server_is_opened_by_another_at_once() {
+    let dirs = Dirs::new();
+    dirs.disk("a", 256 * MIB);
+    let first = dirs.start();
+    first.weir("pool create tank a").ok();
+    first.kill();
+    let other = second(&dirs);
+    other.weir("pool import -d a tank").ok();
+    assert!(!other.talk().contains("watching"), "{}", other.talk());
+    other.stop_clean();
+    // And after a clean end by a third.
+    let first = dirs.start();
+    assert_eq!(first.status("tank")["state"], "online");
+    assert!(!first.talk().contains("watching"), "{}", first.talk());
+}
+
+// A leg that was truncated while it was in use stayed ONLINE.
+#[test]
+fn leg_that_is_truncated_while_in_use_is_faulted() {
+    let dirs = Dirs::new();
+    let a = dirs.disk("a", 256 * MIB);
+    dirs.disk("b", 256 * MIB);
+    let mut server = dirs.start();
+    server.weir("pool create tank mirror a b").ok();
+    server.volume("tank/v", "16MiB");
+    std::fs::File::options().write(true).open(&a).unwrap().set_len(64 * MIB).unwrap();
+    eventually("the short disk is faulted", Duration::from_secs(20), || {
+        server.status("tank")["vdevs"][0]["disks"][0]["state"] == "faulted"
+    });
+    assert_eq!(std::fs::metadata(&a).unwrap().len(), 64 * MIB, "it was made longer");
+    let mut client = server.client("tank/v");
+    client.write(0, &[7; 4096]).unwrap();
+    client.flush().unwrap();
+    drop(client);
+    server.assert_alive();
+}

@@ -1,0 +1,193 @@
+//! The words of the command line as a new user meets them: what is refused, why, and the next
+//! command to type.
+//!
+//! Not here: what the verbs do (a file for each of them).
+//!
+//! Invariant: the texts are quoted: one that changes is read again here.
+
+use std::time::Duration;
+
+use crate::common::iscsi::Initiator;
+use crate::common::{Dirs, GIB, Ran, Server, WEIR, code, eventually, run};
+
+/// A server with pool `tank` on disk `a`.
+fn started(dirs: &Dirs) -> Server {
+    dirs.disk("a", GIB);
+    dirs.disk("b", GIB);
+    let server = dirs.start();
+    server.weir("pool create tank a").ok();
+    server
+}
+
+#[test]
+fn sizes_in_units_of_ten_are_rounded_up_and_both_forms_are_said() {
+    let dirs = Dirs::new();
+    let server = started(&dirs);
+    let said = server.weir("volume create tank/g --size 10GiB").ok();
+    assert!(said.talk.contains("volume tank/g created: 10GiB (10,737,418,240 bytes)"), "{said:?}");
+    let said = server.weir("volume create tank/t --size 10GB").ok();
+    assert!(said.talk.contains("9.31GiB (10,000,003,072 bytes)"), "{said:?}");
+    let said = server.weir("volume resize tank/g --size +1GiB").ok();
+    assert!(said.talk.contains("11GiB (11,811,160,064 bytes)"), "{said:?}");
+    server
+        .weir("volume create tank/g --size 1GiB")
+        .fails(code::EXISTS, &["volume tank/g exists with size 11GiB; 1GiB was asked for"]);
+}
+
+// A connected client read EIO: nothing was said before it was cut off.
+#[test]
+fn export_with_clients_is_not_deleted_without_a_word() {
+    let dirs = Dirs::new();
+    let server = started(&dirs);
+    server.volume("tank/v", "16MiB");
+    let client = server.client("tank/v");
+    server.weir("export delete tank/v").fails(
+        code::BUSY,
+        &[
+            "export tank/v has 1 connection",
+            "try: weir export delete tank/v --drain waits until they leave, --force cuts them off",
+        ],
+    );
+    let mut drained = server.command(&["export", "delete", "tank/v", "--drain"]).spawn().unwrap();
+    eventually("the client is waited for", Duration::from_secs(30), || {
+        drained.try_wait().unwrap().is_none()
+            && server.weir("export list").ok().out.contains("tank/v")
+    });
+    drop(client);
+    assert!(drained.wait().unwrap().success());
+    assert!(!server.weir("export list").ok().out.contains("tank/v"));
+    server.weir("export create nbd tank/v").ok();
+    let _client = server.client("tank/v");
+    server.weir("export delete tank/v --force").ok();
+    assert!(!server.weir("export list").ok().out.contains("tank/v"), "its client is cut off");
+}
+
+#[test]
+fn initiators_are_named_before_they_lose_a_target_or_a_unit() {
+    const CLIENT: &str = "iqn.2026-01.org.example:walker";
+    let dirs = Dirs::new();
+    dirs.disk("a", GIB);
+    let mut command = dirs.serve();
+    command.args(["--iscsi", "127.0.0.1:0"]);
+    let server = Server::start(&dirs, "", command);
+    server.weir("pool create tank a").ok();
+    server.weir("volume create tank/v --size 16MiB").ok();
+    server.weir(&format!("target create vms --allow {CLIENT}")).ok();
+    server.weir("lun add vms tank/v").ok();
+    let target = "iqn.2026-01.org.weir:vms";
+    let portals = server.weir("target show vms --json").json()["portals"].clone();
+    let portal = portals[0].as_str().unwrap().split(',').next().unwrap();
+    let _initiator = Initiator::log_in(portal, CLIENT, 1, target).unwrap().expect("a session");
+    for (line, next) in [
+        ("lun remove vms tank/v", format!("weir lun remove {target} 0 --drain")),
+        ("lun remove vms 0", format!("weir lun remove {target} 0 --drain")),
+        ("target delete vms", format!("weir target delete {target} --drain")),
+    ] {
+        let why = format!("{target} has 1 initiator logged in: {CLIENT}");
+        server.weir(line).fails(code::BUSY, &[&why, &next, "--force takes it from them"]);
+    }
+    server.weir("lun remove vms tank/none").fails(code::NOT_FOUND, &["does not show tank/none"]);
+    server.weir("lun remove vms tank/v --force").ok();
+    server.weir("target delete vms --force").ok();
+}
+
+#[test]
+fn vdev_is_not_removed_without_being_asked_for() {
+    let dirs = Dirs::new();
+    let server = started(&dirs);
+    server.weir("pool add tank b").ok();
+    server.weir("pool remove tank b").fails(
+        code::INVALID,
+        &["b is not removed from pool tank", "try: confirm at a terminal, or add --yes"],
+    );
+    assert_eq!(server.status("tank")["vdevs"].as_array().unwrap().len(), 2);
+    let said = server.weir("pool remove --yes tank b").ok();
+    let text = &said.talk;
+    let is_told = text.contains("undo: weir pool remove --stop tank disk-1");
+    assert!(is_told || text.contains("b was removed from pool tank"), "{said:?}");
+}
+
+// It said "pool suspended" and "repair the disks" of a pool that a person had destroyed.
+#[test]
+fn wanted_destroy_logs_no_error() {
+    let dirs = Dirs::new();
+    let server = started(&dirs);
+    server.weir("pool destroy tank --yes").ok();
+    server.weir("pool list").ok();
+    let log = server.talk();
+    assert!(log.contains("pool destroyed"), "{log}");
+    assert!(!log.contains("ERROR") && !log.contains("suspended"), "{log}");
+}
+
+#[test]
+fn status_list_and_version_show_everything_in_one_look() {
+    let dirs = Dirs::new();
+    let server = started(&dirs);
+    server.volume("tank/v", "16MiB");
+    let status = server.weir("status").ok().out;
+    assert!(status.starts_with("pool tank is online, "), "{status}");
+    let list = server.weir("list -H").ok().out;
+    let kinds: Vec<&str> = list.lines().filter_map(|line| line.split('\t').next()).collect();
+    assert_eq!(kinds, ["pool", "volume", "export"], "{list}");
+    let version = server.weir("version").ok().out;
+    let number = env!("CARGO_PKG_VERSION");
+    assert_eq!(version.matches(number).count(), 2, "{version}");
+    assert_eq!(server.weir("list --json").json()["volumes"][0]["name"], "tank/v");
+    let alone = run(WEIR, &["version", "--api", "unix:/nonexistent/api.sock"]);
+    let alone = Ran::of("version", &alone);
+    assert!(alone.code == Some(0) && alone.out.contains(number), "{alone:?}");
+}
+
+/// Lines as a new user types them, the kind of the error, its words, and the next command.
+const WALKS: &[(&str, i32, &str, &str)] = &[
+    (
+        "pool create p mirrors a b",
+        code::NOT_FOUND,
+        "no disk is called mirrors",
+        "try: write mirror",
+    ),
+    ("pool create p miror a b", code::NOT_FOUND, "no disk is called miror", "try: write mirror"),
+    (
+        "pool create p mirror b",
+        code::INVALID,
+        "a mirror needs at least two disks; one was given",
+        "",
+    ),
+    (
+        "pool create p raidz2 a b",
+        code::INVALID,
+        "raidz2 needs at least three disks",
+        "2 were given",
+    ),
+    ("pool status none", code::NOT_FOUND, "none", "try: weir pool list"),
+    ("volume show tank/none", code::NOT_FOUND, "tank/none", "try: weir volume list"),
+    ("export create iscsi tank/v", code::INVALID, "iSCSI shows volumes at targets", "weir lun add"),
+    ("export create nfs tank/v", code::INVALID, "nfs is not in this version", "create nbd tank/v"),
+    ("export create nbdd tank/v", code::INVALID, "nbdd is no protocol", "export create nbd tank/v"),
+    ("export delete none", code::NOT_FOUND, "none", "try: weir export list"),
+    ("target show none", code::NOT_FOUND, "none", "try: weir target list"),
+    ("snapshot rollback tank/v@none --yes", code::NOT_FOUND, "none", "try: weir snapshot list"),
+    ("volume destroy tank/v", code::INVALID, "volume tank/v is not destroyed", "add --yes"),
+    ("pool destroy tank", code::INVALID, "pool tank is not destroyed", "add --yes"),
+    ("set compression=lz4", code::INVALID, "nothing to set", "try: name a pool, volume"),
+    ("volume create tank/x --size ten", code::INVALID, "does not start with a number", "10GiB"),
+];
+
+#[test]
+fn wrong_word_leads_to_the_right_command_in_one_step() {
+    let dirs = Dirs::new();
+    let server = started(&dirs);
+    server.volume("tank/v", "16MiB");
+    for (line, exit, words, next) in WALKS {
+        server.weir(line).fails(*exit, &["weir: ", words, next]);
+    }
+    // Advice that only says that something is wrong is left out.
+    let said = server.weir("volume create tank/x --size 1000");
+    assert!(!said.talk.contains("correct the request"), "{said:?}");
+    server.weir("set tank/v compression=zstd").ok();
+    assert_eq!(server.weir("get compression tank/v -H").ok().out.matches("zstd").count(), 1);
+    server.weir("schedule set tank hourly=24 daily=7").ok();
+    server.weir("volume create tank/w --size 16MiB").ok();
+    let again = server.weir("volume create tank/w --size 16MiB").ok();
+    assert!(again.talk.contains("volume tank/w: already up to date"), "{again:?}");
+}

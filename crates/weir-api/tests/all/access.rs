@@ -1,0 +1,432 @@
+//! The rights of every caller: every operation of the document, by every sort of caller, over real
+//! sockets.
+//!
+//! Not here: what the operations do; a control that answers nothing stands behind the gate.
+//!
+//! Invariants:
+//! - an operation that the document has and this walk does not know fails it;
+//! - a request of the walk reaches the control where it is allowed: no answer is `400`.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::fake::Fake;
+use rustix::thread::{Gid, Uid};
+use serde_json::{Value, json};
+use weir_api::access::{Files, Rights, Role, Scope};
+use weir_api::caller::Caller;
+use weir_api::door::Door;
+use weir_api::token::{Authority, NoTokens};
+use weir_api::{Address, ApiError, Listener, Operation, Reach};
+
+/// A group and users that no machine gives to anything else in a test.
+const GROUP: u32 = 54_321;
+const OTHER: u32 = 65_534;
+
+/// Tokens that are their own description: `ROLE` or `ROLE,SCOPE`.
+struct Tokens(AtomicU64);
+
+impl Authority for Tokens {
+    fn caller(&self, token: &str, from: &str) -> Result<Caller, ApiError> {
+        let (role, scope) = token.split_once(',').unwrap_or((token, ""));
+        let role = Role::ALL.into_iter().find(|known| known.name() == role);
+        let Some(role) = role else { return NoTokens.caller(token, from) };
+        let entries: Vec<String> = scope.split_terminator(',').map(str::to_owned).collect();
+        let rights = Rights { role, scope: Scope::parse(&entries)?, files: Files::Named };
+        Ok(Caller::new(format!("token {role:?}"), rights))
+    }
+
+    fn refused(&self, _from: &str, _times: u64) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+struct Server {
+    unix: PathBuf,
+    tcp: String,
+    tokens: Arc<Tokens>,
+    _dir: tempfile::TempDir,
+}
+
+/// A server on a thread of its own, so that the walk may block.
+fn start() -> Server {
+    let dir = tempfile::tempdir().unwrap();
+    let unix = dir.path().join("api.sock");
+    // The user that runs the test is not the owner here, so that it can be told from others.
+    let door = Door::new(OTHER - 1, Some(GROUP));
+    let by_socket = Listener::bind_behind(&unix, door).unwrap();
+    let by_port = Listener::bind(&Address::loopback(0)).unwrap();
+    let tcp = by_port.address().to_string();
+    let tokens = Arc::new(Tokens(AtomicU64::new(0)));
+    let authority = Arc::clone(&tokens);
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let all = vec![by_socket, by_port];
+        let never = std::future::pending();
+        runtime
+            .block_on(weir_api::serve(all, Arc::new(Fake::default()), authority, never))
+            .unwrap();
+    });
+    // Users without rights on the directory could not connect at all.
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(dir.path(), open).unwrap();
+    Server { unix, tcp, tokens, _dir: dir }
+}
+
+/// A caller of the walk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Who {
+    /// Over TCP without a token.
+    Nobody,
+    /// Over TCP with this token.
+    Token(&'static str),
+    /// Over the unix socket as this user and group.
+    User(u32, u32),
+}
+
+fn request(operation: &Call, who: Who, names: &Names) -> String {
+    let token = match who {
+        Who::Token(token) => format!("authorization: Bearer {token}\r\n"),
+        _ => String::new(),
+    };
+    let (path, body) = operation.fill(names);
+    let body = if operation.method == "GET" { String::new() } else { body };
+    format!(
+        "{} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{token}\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        operation.method,
+        body.len()
+    )
+}
+
+fn exchange(mut stream: impl Read + Write, request: &str) -> (u16, String) {
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    // A stream of a snapshot may break off: the status came before.
+    drop(stream.read_to_end(&mut answer));
+    let text = String::from_utf8_lossy(&answer).into_owned();
+    let status = text.split(' ').nth(1).and_then(|status| status.parse().ok());
+    (status.unwrap_or_else(|| panic!("no answer to {request}")), text)
+}
+
+/// Connects as another user, by a thread that becomes one; none where the test may not.
+fn as_user(socket: &Path, uid: u32, gid: u32, request: &str) -> Option<(u16, String)> {
+    let (socket, request) = (socket.to_owned(), request.to_owned());
+    let become_user = move || {
+        if uid != 0 {
+            rustix::thread::set_thread_groups(&[]).ok()?;
+            rustix::thread::set_thread_gid(Gid::from_raw(gid)).ok()?;
+            rustix::thread::set_thread_uid(Uid::from_raw(uid)).ok()?;
+        }
+        Some(exchange(UnixStream::connect(&socket).unwrap(), &request))
+    };
+    std::thread::spawn(become_user).join().unwrap()
+}
+
+fn ask(server: &Server, who: Who, request: &str) -> Option<(u16, String)> {
+    match who {
+        Who::User(uid, gid) => as_user(&server.unix, uid, gid, request),
+        _ => Some(exchange(TcpStream::connect(&server.tcp).unwrap(), request)),
+    }
+}
+
+/// The names that a request is about.
+struct Names {
+    pool: &'static str,
+    volume: &'static str,
+    /// Where a call names two: the other one.
+    second: &'static str,
+}
+
+const INSIDE: Names = Names { pool: "tank", volume: "k8s-a", second: "tank/k8s-b" };
+const OUTSIDE: Names = Names { pool: "tank", volume: "other", second: "tank/other2" };
+const HALF: Names = Names { pool: "tank", volume: "k8s-a", second: "tank/other2" };
+
+/// An operation of the document.
+struct Call {
+    operation: Operation,
+    method: String,
+    path: String,
+}
+
+impl Call {
+    fn fill(&self, names: &Names) -> (String, String) {
+        let Names { pool, volume, second } = names;
+        let full = format!("{pool}/{volume}");
+        let path = self
+            .path
+            .replace("{pool}", pool)
+            .replace("{volume}", volume)
+            .replace("{session}", "0123456789abcdef0123456789abcdef")
+            .replace("{protocol}", "nbd")
+            .replace("{target}", "iqn.2026-01.org.weir:vms")
+            .replace("{initiator}", "iqn.2026-01.org.example:a")
+            .replace("{number}", "1");
+        let id = self.operation.id();
+        let named = match id {
+            "token_revoke" => "ci".to_owned(),
+            "target_show" | "target_delete" => "iqn.2026-01.org.weir:vms".to_owned(),
+            _ => full.replace('/', "%2F"),
+        };
+        let query = match id {
+            "pool_destroy" => format!("?confirm={pool}"),
+            "property_get" => format!("?of={full}&properties=compression"),
+            "volume_list" => format!("?pool={pool}"),
+            "snapshot_list" | "bookmark_list" => format!("?of={full}"),
+            "events" => "?after=0&wait_ms=0".to_owned(),
+            _ => String::new(),
+        };
+        (path.replace("{name}", &named) + &query, body(id, pool, &full, second).to_string())
+    }
+
+    /// Whether the operation names two things.
+    fn names_two(&self) -> bool {
+        let [one, other] = [&INSIDE, &HALF].map(|names| self.fill(names));
+        one != other
+    }
+}
+
+/// A right body for each call that has one.
+fn body(id: &str, pool: &str, full: &str, second: &str) -> Value {
+    let (vdevs, target) = (json!([{"kind": "disk", "disks": ["/d"]}]), "iqn.2026-01.org.weir:vms");
+    let snapshot = format!("{full}@s");
+    match id {
+        "pool_create" => json!({"name": pool, "vdevs": vdevs}),
+        "pool_add" => json!({"vdevs": vdevs}),
+        "pool_import" => json!({"pool": pool}),
+        "pool_scrub" => json!({"action": "start"}),
+        "pool_offline" | "pool_online" | "pool_detach" => json!({"disk": "/d"}),
+        "pool_attach" | "pool_replace" => json!({"disk": "/d", "new": "/e"}),
+        "pool_remove" => json!({"vdev": "mirror-0"}),
+        "property_set" => json!({"name": full, "properties": {"compression": "lz4"}}),
+        "property_inherit" => json!({"name": full, "property": "compression"}),
+        "volume_create" => json!({"name": full, "size_bytes": 4096}),
+        "volume_set" => json!({"compression": "lz4"}),
+        "volume_resize" => json!({"size_bytes": 8192}),
+        "volume_rename" => json!({"to": second}),
+        "volume_copy" => json!({"name": full, "to": second}),
+        "volume_advise" => json!({"name": full}),
+        "dedupe_estimate" => json!({"names": [full, second]}),
+        "snapshot_create" | "snapshot_destroy" => {
+            json!({"names": [snapshot, format!("{second}@s")]})
+        }
+        "snapshot_hold" | "snapshot_release" => json!({"name": snapshot, "tag": "t"}),
+        "snapshot_rename" => json!({"name": snapshot, "to": format!("{full}@t")}),
+        "snapshot_rollback" => json!({"name": snapshot}),
+        "snapshot_clone" => json!({"name": snapshot, "volume": second}),
+        "snapshot_digest" => json!({"snapshot": snapshot, "first": 0, "count": 1}),
+        "bookmark_create" => json!({"snapshot": snapshot, "name": format!("{full}#b")}),
+        "bookmark_destroy" => json!({"name": format!("{full}#b")}),
+        "send_start" => json!({"snapshot": snapshot, "from": format!("{full}@r")}),
+        "receive_start" => json!({"volume": full}),
+        "replication_create" => json!({
+            "volume": full, "to": "https://h/back/v", "every_seconds": 60,
+            "ca_file": "/etc/weir/ca", "secret_file": "/etc/weir/s",
+        }),
+        "replication_act" => json!({"volume": full, "action": "run"}),
+        "schedule_set" => json!({"name": full, "keep": {"daily": 1}}),
+        "export_create" => json!({"protocol": "nbd", "volume": full, "name": second}),
+        "export_set" => json!({"allow": ["10.0.0.0/24"]}),
+        "target_create" => json!({"name": target}),
+        "target_allow" => {
+            json!({"target": target, "initiator": "iqn.2026-01.org.example:a"})
+        }
+        "lun_add" => json!({"target": target, "volume": full}),
+        "token_create" => json!({"name": "ci", "role": "viewer"}),
+        _ => json!({}),
+    }
+}
+
+/// Every operation of the document, with what it says of the role.
+fn calls() -> Vec<(Call, Role)> {
+    let document = serde_json::to_value(weir_api::openapi()).unwrap();
+    let mut calls = Vec::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, about) in methods.as_object().unwrap() {
+            let id = about["operationId"].as_str().unwrap();
+            let role: Role = serde_json::from_value(about["x-weir-role"].clone())
+                .unwrap_or_else(|_| panic!("{id} says no role"));
+            let operation = Operation::find(id).unwrap();
+            let (method, path) = (method.to_uppercase(), path.clone());
+            calls.push((Call { operation, method, path }, role));
+        }
+    }
+    calls
+}
+
+#[test]
+fn every_operation_says_its_role_and_none_is_left_out() {
+    let mut in_document: Vec<&str> = calls().iter().map(|(call, _)| call.operation.id()).collect();
+    let mut in_table: Vec<&str> = Operation::ALL.iter().map(|operation| operation.id()).collect();
+    in_document.sort_unstable();
+    in_table.sort_unstable();
+    assert_eq!(in_document, in_table);
+    for (call, role) in calls() {
+        let id = call.operation.id();
+        assert_eq!(role, call.operation.role(), "{id}");
+        let looks = call.method == "GET";
+        // Who may call is no matter of those who only look.
+        if id != "token_list" {
+            assert_eq!(looks, role == Role::Viewer, "{id} is {} for a {role:?}", call.method);
+        }
+        let destroys = ["destroy", "token", "property_set", "offline", "detach", "rollback"];
+        if !looks && destroys.iter().any(|word| id.contains(word)) {
+            assert_eq!(role, Role::Admin, "{id}");
+        }
+    }
+}
+
+/// What an answer says of the caller's rights.
+fn verdict(status: u16) -> &'static str {
+    match status {
+        401 => "unknown",
+        403 => "refused",
+        _ => "passed",
+    }
+}
+
+#[test]
+fn every_operation_is_open_to_the_callers_of_its_role_and_to_no_others() {
+    let server = start();
+    let is_root = rustix::process::geteuid().is_root();
+    let callers = [
+        (Who::Nobody, None),
+        (Who::Token("viewer"), Some(Role::Viewer)),
+        (Who::Token("operator"), Some(Role::Operator)),
+        (Who::Token("admin"), Some(Role::Admin)),
+        (Who::User(0, 0), is_root.then_some(Role::Admin)),
+        (Who::User(OTHER, GROUP), Some(Role::Admin)),
+        // A socket that was opened to all by hand still asks who it is.
+        (Who::User(OTHER, OTHER), None),
+    ];
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+    std::fs::set_permissions(&server.unix, open).unwrap();
+    let mut walked = BTreeMap::new();
+    for (call, needed) in calls() {
+        for (who, role) in callers {
+            if matches!(who, Who::User(uid, _) if uid != 0) && !is_root {
+                continue;
+            }
+            let request = request(&call, who, &INSIDE);
+            let (status, answer) = ask(&server, who, &request).unwrap();
+            let wanted = match role {
+                None => "unknown",
+                Some(role) if role < needed => "refused",
+                Some(_) => "passed",
+            };
+            assert_eq!(verdict(status), wanted, "{who:?}\n{request}\n{answer}");
+            assert_ne!(status, 400, "the walk asks for it wrongly: {request}\n{answer}");
+            assert!(!answer.contains("panicked"), "{answer}");
+            *walked.entry(wanted).or_insert(0) += 1;
+        }
+    }
+    assert!(walked["passed"] > 100 && walked["refused"] > 50, "{walked:?}");
+}
+
+#[test]
+fn scope_counts_for_every_name_that_a_call_touches() {
+    let server = start();
+    let who = Who::Token("admin,tank/k8s-*");
+    for (call, _) in calls() {
+        let (id, reach) = (call.operation.id(), call.operation.reach());
+        let ask = |names: &Names| {
+            let request = request(&call, who, names);
+            let (status, answer) = ask(&server, who, &request).unwrap();
+            assert_ne!(status, 400, "{request}\n{answer}");
+            (verdict(status), request)
+        };
+        let (inside, _) = ask(&INSIDE);
+        let (outside, request) = ask(&OUTSIDE);
+        let of_pool = call.path.contains("/v1/pools/");
+        match reach {
+            Reach::Machine => assert_eq!((inside, outside), ("refused", "refused"), "{id}"),
+            Reach::Any | Reach::Session | Reach::Filtered => assert_eq!(inside, "passed", "{id}"),
+            // A prefix of volumes is not the pool.
+            Reach::Named if of_pool || id == "target_show" => assert_eq!(inside, "refused", "{id}"),
+            Reach::Named => {
+                assert_eq!((inside, outside), ("passed", "refused"), "{id}: {request}");
+                if call.names_two() {
+                    let (half, request) = ask(&HALF);
+                    assert_eq!(half, "refused", "{id}: {request}");
+                }
+            }
+        }
+    }
+}
+
+// A stranger kept a connection by asking again after each 401.
+#[test]
+fn caller_without_rights_loses_its_connection() {
+    let server = start();
+    for head in ["", "authorization: Bearer weir_0123\r\n"] {
+        let mut stream = TcpStream::connect(&server.tcp).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        write!(stream, "GET /v1/pools HTTP/1.1\r\nhost: localhost\r\n{head}\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("the server closes");
+        assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+    }
+}
+
+// Bodies have permits: those of callers with few rights must not be waited for by an admin.
+#[test]
+fn half_sent_bodies_of_viewers_delay_no_admin() {
+    let server = start();
+    let begun = |token: &str| {
+        format!(
+            "POST /v1/pools HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\
+             content-type: application/json\r\nconnection: close\r\ncontent-length: 100000\r\n\r\n"
+        )
+    };
+    let viewers: Vec<TcpStream> = (0..20)
+        .map(|_| {
+            let mut stream = TcpStream::connect(&server.tcp).unwrap();
+            write!(stream, "{}{{", begun("viewer")).unwrap();
+            stream
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(100));
+    let before = Instant::now();
+    let whole = begun("admin") + &" ".repeat(100_000);
+    let (status, answer) = exchange(TcpStream::connect(&server.tcp).unwrap(), &whole);
+    // It is read, and says nothing.
+    assert_eq!(status, 400, "{answer}");
+    let waited = before.elapsed();
+    assert!(waited < Duration::from_secs(5), "{waited:?}: half the time that a body may take");
+    drop(viewers);
+}
+
+#[test]
+fn refusal_tells_what_to_do_and_a_wrong_token_is_counted() {
+    let server = start();
+    let list =
+        |head: &str| format!("GET /v1/pools{head}\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    let tcp = |text: &str| exchange(TcpStream::connect(&server.tcp).unwrap(), text);
+    let (status, answer) = tcp(&list(" HTTP/1.1"));
+    assert_eq!(status, 401);
+    assert!(answer.contains("weir token create") && answer.contains("usermod"), "{answer}");
+    for header in ["Bearer weir_0123", "Basic YTpi", "Bearer", "Bearer admin\r\nauthorization: x"] {
+        let (status, answer) = tcp(&list(&format!(" HTTP/1.1\r\nauthorization: {header}")));
+        assert_eq!(status, 401, "{answer}");
+        assert!(!answer.contains("0123"), "the token is in the answer: {answer}");
+    }
+    assert_eq!(server.tokens.0.load(Ordering::Relaxed), 4);
+    let (status, answer) = tcp(&list("?token=admin HTTP/1.1"));
+    assert_eq!(status, 400);
+    assert!(answer.contains("URL") && answer.contains("revoke"), "{answer}");
+    // A page of another site, with a token that it cannot know, is stopped before that.
+    for header in ["origin: https://evil.example", "origin: null", "sec-fetch-site: cross-site"] {
+        let head = format!(" HTTP/1.1\r\nauthorization: Bearer admin\r\n{header}");
+        assert_eq!(tcp(&list(&head)).0, 403, "{header}");
+    }
+    for header in ["origin: http://localhost", "sec-fetch-site: same-origin"] {
+        let head = format!(" HTTP/1.1\r\nauthorization: Bearer admin\r\n{header}");
+        assert_eq!(tcp(&list(&head)).0, 200, "{header}");
+    }
+}

@@ -1,0 +1,518 @@
+//! The server and the client together, over real sockets.
+//!
+//! Not here: the command line (bin/weir).
+//!
+//! Invariant: raw requests are written by hand, so that the client cannot hide a fault.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::fake::Fake;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use weir_api::access::Rights;
+use weir_api::caller::Caller;
+use weir_api::token::{Authority, NoTokens, SecretText};
+use weir_api::types::{
+    ChapAccount, ExportCreate, ExportSet, InitiatorAllow, InitiatorKey, LunAdd, LunKey, Outcome,
+    PoolCreate, PoolDestroy, PropertyValues, Protocol, SendStart, SnapshotCreate, TargetCreate,
+    TargetKey, VdevKind, VdevRole, VdevSpec, VolumeCreate,
+};
+use weir_api::{Address, ApiError, Client, Control, Listener, SendStream};
+use weir_base::ErrorKind;
+
+struct Server {
+    unix: Address,
+    tcp: Address,
+    fake: Arc<Fake>,
+    stop: oneshot::Sender<()>,
+    served: JoinHandle<Result<(), weir_api::Error>>,
+    dir: tempfile::TempDir,
+}
+
+fn start() -> Server {
+    let dir = tempfile::tempdir().unwrap();
+    let unix = Listener::bind(&Address::Unix(dir.path().join("api.sock"))).unwrap();
+    let tcp = Listener::bind(&Address::loopback(0)).unwrap();
+    let (unix_at, tcp_at) = (unix.address().clone(), tcp.address().clone());
+    let fake = Arc::new(Fake::default());
+    let (stop, stopped) = oneshot::channel::<()>();
+    let control: Arc<dyn Control> = fake.clone();
+    let served =
+        tokio::spawn(weir_api::serve(vec![unix, tcp], control, Arc::new(OneToken), async {
+            drop(stopped.await);
+        }));
+    Server { unix: unix_at, tcp: tcp_at, fake, stop, served, dir }
+}
+
+/// Knows one token, of an admin.
+struct OneToken;
+
+const TOKEN: &str = "weir_of_this_test";
+
+impl Authority for OneToken {
+    fn caller(&self, token: &str, from: &str) -> Result<Caller, ApiError> {
+        if token != TOKEN {
+            return NoTokens.caller(token, from);
+        }
+        Ok(Caller::new("token test", Rights::everything()))
+    }
+
+    fn refused(&self, _from: &str, _times: u64) {}
+}
+
+/// A client over TCP, with the token.
+fn by_tcp(server: &Server) -> Client {
+    Client::new(server.tcp.clone()).with_token(SecretText::new(TOKEN.to_owned()))
+}
+
+fn tank() -> PoolCreate {
+    let disks = vec!["/a".to_owned(), "/b".to_owned()];
+    PoolCreate {
+        name: "tank".into(),
+        vdevs: vec![VdevSpec { kind: VdevKind::Mirror, role: VdevRole::Data, disks }],
+        force: false,
+        properties: BTreeMap::new(),
+    }
+}
+
+/// Sends a request over TCP as the last of its connection, and returns the status and the body.
+async fn raw(server: &Server, request: &str) -> (u16, String) {
+    let Address::Tcp { host, port } = &server.tcp else { unreachable!() };
+    let mut stream = TcpStream::connect((host.as_str(), *port)).await.unwrap();
+    let more = format!("\r\nconnection: close\r\nauthorization: Bearer {TOKEN}\r\n");
+    let last = request.replacen("\r\n", &more, 1);
+    stream.write_all(last.as_bytes()).await.unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let status = head.split(' ').nth(1).and_then(|s| s.parse().ok());
+    (status.unwrap_or_else(|| panic!("no status in {text:?}")), body.to_owned())
+}
+
+fn kind_of(body: &str) -> String {
+    let json: serde_json::Value = serde_json::from_str(body).unwrap_or_else(|_| panic!("{body}"));
+    for field in ["message", "action"] {
+        assert!(json["error"][field].as_str().is_some_and(|s| !s.is_empty()), "{body}");
+    }
+    json["error"]["kind"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn targets_take_whole_names_and_give_them_back() {
+    let server = start();
+    let client = by_tcp(&server);
+    let name = weir_api::types::target_name("vms");
+    let made = client.target_create(TargetCreate { name: name.clone() }).await.unwrap();
+    assert_eq!((made.outcome, made.target.name.as_str()), (Outcome::Created, name.as_str()));
+    let short = client.target_create(TargetCreate { name: "vms".to_owned() }).await.unwrap_err();
+    assert_eq!(short.kind, ErrorKind::Invalid);
+    let allow = InitiatorAllow {
+        target: name.clone(),
+        initiator: "iqn.2026-01.org.example:a".to_owned(),
+        chap: None,
+        mutual: None,
+    };
+    let allowed = client.target_allow(allow.clone()).await.unwrap();
+    assert_eq!(allowed.target.initiators.len(), 1);
+    let initiator = allow.initiator.clone();
+    let account =
+        ChapAccount { user: "joe".to_owned(), secret: None, secret_file: Some("/s".to_owned()) };
+    let alone = InitiatorAllow { mutual: Some(account), ..allow };
+    assert_eq!(client.target_allow(alone).await.unwrap_err().kind, ErrorKind::Invalid);
+    let lun = LunAdd {
+        target: name.clone(),
+        volume: "tank/vm1".to_owned(),
+        number: Some(3),
+        block_bytes: Some(4096),
+        write_cache: None,
+        shared: false,
+    };
+    assert_eq!(client.lun_add(lun.clone()).await.unwrap().target.luns[0].number, 3);
+    for bad in
+        [LunAdd { number: Some(16384), ..lun.clone() }, LunAdd { block_bytes: Some(1), ..lun }]
+    {
+        assert_eq!(client.lun_add(bad).await.unwrap_err().kind, ErrorKind::Invalid);
+    }
+    let key = TargetKey { name: name.clone() };
+    assert_eq!(client.target_show(key.clone()).await.unwrap().luns.len(), 1);
+    assert_eq!(client.target_list().await.unwrap().targets.len(), 1);
+    let gone = client.lun_remove(LunKey { target: name.clone(), number: 3 }, false).await.unwrap();
+    assert_eq!(gone.outcome, Outcome::Removed);
+    let denied = client.target_deny(InitiatorKey { target: name, initiator }).await.unwrap();
+    assert!(denied.target.initiators.is_empty());
+    client.target_delete(key.clone(), true).await.unwrap();
+    assert_eq!(client.target_show(key).await.unwrap_err().kind, ErrorKind::NotFound);
+}
+
+#[tokio::test]
+async fn both_sockets_serve_every_kind_of_thing() {
+    let server = start();
+    let unix = Client::new(server.unix.clone());
+    let tcp = by_tcp(&server);
+    assert_eq!(unix.pool_create(tank()).await.unwrap().outcome(), Outcome::Created);
+    assert_eq!(tcp.pool_create(tank()).await.unwrap().outcome(), Outcome::Unchanged);
+    let volume = VolumeCreate {
+        name: "tank/vm:1".into(),
+        size_bytes: 1 << 30,
+        record_bytes: 64 << 10,
+        properties: PropertyValues::default(),
+    };
+    tcp.volume_create(volume).await.unwrap();
+    let shown = unix.volume_show("tank/vm:1".into()).await.unwrap();
+    assert_eq!((shown.size_bytes, shown.record_bytes), (1 << 30, 64 << 10));
+    let export = ExportCreate {
+        protocol: Protocol::Nbd,
+        volume: "tank/vm:1".into(),
+        name: None,
+        read_only: true,
+        allow: vec!["10.0.0.7/32".into()],
+    };
+    unix.export_create(export.clone()).await.unwrap();
+    let set = ExportSet { key: export.key(), allow: vec!["10.0.0.0/24".into()] };
+    let changed = tcp.export_set(set).await.unwrap().export;
+    assert_eq!(changed.allow, ["10.0.0.0/24"]);
+    // The slash of the name travels inside one path part.
+    assert!(tcp.export_show(export.key()).await.unwrap().read_only);
+    let destroy = PoolDestroy { name: "tank".into(), confirm: "tank".into() };
+    assert_eq!(tcp.pool_destroy(destroy.clone()).await.unwrap_err().kind, ErrorKind::Busy);
+    assert_eq!(tcp.export_delete(export.key(), true).await.unwrap().outcome, Outcome::Removed);
+    assert_eq!(tcp.export_delete(export.key(), true).await.unwrap_err().kind, ErrorKind::NotFound);
+    assert_eq!(tcp.pool_destroy(destroy).await.unwrap().name, "tank");
+    assert!(unix.volume_list(None).await.unwrap().volumes.is_empty());
+}
+
+#[tokio::test]
+async fn the_document_is_served() {
+    let server = start();
+    let (status, body) =
+        raw(&server, "GET /v1/openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    assert_eq!(status, 200);
+    let served: serde_json::Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(served, serde_json::to_value(weir_api::openapi()).unwrap());
+}
+
+#[tokio::test]
+async fn strangers_in_a_browser_are_kept_out() {
+    let server = start();
+    let body = serde_json::to_string(&tank()).unwrap();
+    let post = |host: &str, content: &str| {
+        format!(
+            "POST /v1/pools HTTP/1.1\r\nhost: {host}\r\ncontent-type: {content}\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+    };
+    let json = "application/json";
+    for (request, status) in [
+        (post("evil.example", json), 421),
+        (post("localhost", "text/plain"), 415),
+        (post("localhost\r\nhost: evil.example", json), 421),
+        ("GET /v1/pools HTTP/1.1\r\nhost: evil.example:7117\r\n\r\n".into(), 421),
+        ("GET /v1/pools HTTP/1.1\r\n\r\n".into(), 421),
+        ("GET http://evil.example/v1/pools HTTP/1.1\r\nhost: localhost\r\n\r\n".into(), 421),
+        ("DELETE /v1/pools/tank?confirm=tank HTTP/1.1\r\nhost: localhost\r\n\r\n".into(), 415),
+    ] {
+        let (got, answer) = raw(&server, &request).await;
+        assert_eq!((got, kind_of(&answer).as_str()), (status, "invalid"), "{request}");
+    }
+    assert!(server.fake.pool_list().await.unwrap().pools.is_empty(), "one got through");
+    let (got, answer) = raw(&server, &post("localhost", "application/json; charset=utf-8")).await;
+    assert_eq!(got, 201, "{answer}");
+}
+
+#[tokio::test]
+async fn wrong_requests_get_errors_of_one_form() {
+    let server = start();
+    let long = "x".repeat((1 << 20) + 1);
+    let send = |method: &str, path: &str, body: &str| {
+        format!(
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+    };
+    let vdevs = r#""vdevs":[{"kind":"disk","disks":["/a"]}]"#;
+    for (method, path, body, status, kind) in [
+        ("GET", "/v1/nothing", "", 404, "not_found"),
+        ("GET", "/v1/pools/absent", "", 404, "not_found"),
+        ("GET", "/v1/pools/ta%20nk", "", 400, "invalid"),
+        ("GET", "/v1/pools/%ff", "", 400, "invalid"),
+        ("PUT", "/v1/pools", "{}", 405, "invalid"),
+        ("POST", "/v1/pools", "{", 400, "invalid"),
+        ("POST", "/v1/pools", "", 400, "invalid"),
+        ("POST", "/v1/pools", &long, 413, "invalid"),
+        ("POST", "/v1/pools", &format!(r#"{{"name":"tank","pool":1,{vdevs}}}"#), 400, "invalid"),
+        ("POST", "/v1/pools", &format!(r#"{{"name":"mirror",{vdevs}}}"#), 400, "invalid"),
+        ("POST", "/v1/pools", r#"{"name":"tank","vdevs":[]}"#, 400, "invalid"),
+        ("POST", "/v1/volumes", r#"{"name":"tank/a","size_bytes":4097}"#, 400, "invalid"),
+        ("POST", "/v1/volumes", r#"{"name":"tank/a","size_bytes":-1}"#, 400, "invalid"),
+        ("PATCH", "/v1/volumes/tank/a", r#"{"compression":"zip"}"#, 400, "invalid"),
+        ("PATCH", "/v1/volumes/tank/a", "{}", 400, "invalid"),
+        ("DELETE", "/v1/pools/tank", "", 400, "invalid"),
+        ("DELETE", "/v1/pools/tank?confirm=tonk", "", 400, "invalid"),
+        ("DELETE", "/v1/exports/iscsi/a", "", 400, "invalid"),
+        ("GET", "/v1/pools/broken", "", 500, "internal"),
+    ] {
+        let (got, answer) = raw(&server, &send(method, path, body)).await;
+        assert_eq!((got, kind_of(&answer).as_str()), (status, kind), "{method} {path}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_never_waits_for_ever() {
+    let server = start();
+    let client = Client::new(server.unix.clone()).with_timeout(Duration::from_millis(200));
+    let before = Instant::now();
+    let error = client.pool_status("stuck".into()).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unavailable);
+    assert!(error.message.contains("no answer"), "{error}");
+    assert!(before.elapsed() < Duration::from_secs(10));
+}
+
+#[tokio::test]
+async fn a_call_runs_to_its_end_when_the_caller_goes_away() {
+    let server = start();
+    let client = Client::new(server.unix.clone());
+    let hasty = client.clone();
+    let slow = PoolCreate { name: "slow".into(), ..tank() };
+    let call = tokio::spawn(async move { hasty.pool_create(slow).await });
+    while server.fake.slow_begun.load(Ordering::SeqCst) == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    call.abort();
+    drop(call.await);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while client.pool_list().await.unwrap().pools.is_empty() {
+        assert!(Instant::now() < deadline, "the call was dropped half-way");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_absent_server_is_named() {
+    let server = start();
+    let absent = Address::Unix(server.dir.path().join("absent.sock"));
+    let error = Client::new(absent.clone()).pool_list().await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unavailable);
+    assert!(error.message.contains(&absent.to_string()), "{error}");
+    assert!(error.action.contains("weir serve"), "{}", error.action);
+}
+
+#[tokio::test(start_paused = true)]
+async fn silent_and_half_sent_requests_are_dropped() {
+    let server = start();
+    let Address::Unix(path) = &server.unix else { unreachable!() };
+    let begun = "POST /v1/pools HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n";
+    let half_body = format!("{begun}content-length: 100\r\n\r\n{{");
+    for sent in ["", "GET /v1/po", begun, half_body.as_str()] {
+        let mut stream = UnixStream::connect(path).await.unwrap();
+        stream.write_all(sent.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        // The paused clock jumps to the server's time limit, and far short of this one.
+        let closed = stream.read_to_end(&mut answer);
+        tokio::time::timeout(Duration::from_mins(1), closed)
+            .await
+            .unwrap_or_else(|_| panic!("still open after {sent:?}"))
+            .unwrap();
+    }
+}
+
+#[tokio::test]
+async fn stopping_lets_go_of_idle_clients_and_removes_the_socket() {
+    let server = start();
+    let Address::Unix(path) = &server.unix else { unreachable!() };
+    let idle = UnixStream::connect(path).await.unwrap();
+    Client::new(server.unix.clone()).pool_list().await.unwrap();
+    let before = Instant::now();
+    server.stop.send(()).unwrap();
+    server.served.await.unwrap().unwrap();
+    assert!(before.elapsed() < Duration::from_secs(3), "an idle client held up the stop");
+    assert!(!path.exists());
+    drop(idle);
+}
+
+#[tokio::test]
+async fn a_flood_of_connections_on_tcp_leaves_the_unix_socket_free() {
+    let server = start();
+    let Address::Tcp { host, port } = &server.tcp else { unreachable!() };
+    let mut held = Vec::new();
+    for _ in 0..80 {
+        held.push(TcpStream::connect((host.as_str(), *port)).await.unwrap());
+    }
+    let quick = Duration::from_secs(2);
+    Client::new(server.unix.clone()).with_timeout(quick).pool_list().await.unwrap();
+    drop(held);
+    by_tcp(&server).with_timeout(quick).pool_list().await.unwrap();
+}
+
+// 64 idle connections delayed a call by 10 s: until the first of them timed out.
+#[tokio::test]
+async fn silent_and_half_sent_connections_delay_no_call() {
+    let server = start();
+    let Address::Tcp { host, port } = &server.tcp else { unreachable!() };
+    let begun = format!(
+        "POST /v1/pools HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\n\
+         content-type: application/json\r\n"
+    );
+    let half_body = format!("{begun}content-length: 100\r\n\r\n{{");
+    let large_body = format!("{begun}content-length: 1000000\r\n\r\n{{");
+    for sent in ["", "GET /v1/po", begun.as_str(), half_body.as_str(), large_body.as_str()] {
+        let mut held = Vec::new();
+        for _ in 0..100 {
+            let mut stream = TcpStream::connect((host.as_str(), *port)).await.unwrap();
+            // It may be closed for the next one meanwhile.
+            drop(stream.write_all(sent.as_bytes()).await);
+            held.push(stream);
+        }
+        let before = Instant::now();
+        by_tcp(&server).pool_list().await.unwrap();
+        let waited = before.elapsed();
+        // Far below the time after which the server closes silent connections.
+        assert!(waited < Duration::from_secs(5), "{waited:?} behind those that sent {sent:?}");
+    }
+}
+
+/// Begins to send the snapshot of this own name; the session.
+async fn sending(client: &Client, own: &str) -> String {
+    client.pool_create(tank()).await.unwrap();
+    let volume = VolumeCreate {
+        name: "tank/v".into(),
+        size_bytes: 1 << 30,
+        record_bytes: 4096,
+        properties: PropertyValues::default(),
+    };
+    client.volume_create(volume).await.unwrap();
+    let snapshot = format!("tank/v@{own}");
+    let names = vec![snapshot.clone()];
+    client.snapshot_create(SnapshotCreate { names, recursive: false }).await.unwrap();
+    let request = SendStart { snapshot, from: None, token: None };
+    client.send_start(request).await.unwrap().session
+}
+
+/// Bytes of a stream, and how it ended.
+async fn all_of(stream: &mut Box<dyn SendStream>) -> (usize, Result<(), ApiError>) {
+    let mut bytes = 0;
+    loop {
+        match stream.next().await {
+            Ok(Some(part)) => bytes += part.len(),
+            Ok(None) => return (bytes, Ok(())),
+            Err(error) => return (bytes, Err(error)),
+        }
+    }
+}
+
+const STREAM_BYTES: usize = 6 + (3 << 20);
+
+#[tokio::test]
+async fn a_stream_is_fetched_once_and_ends_its_session() {
+    let server = start();
+    for (at, client) in [Client::new(server.unix.clone()), by_tcp(&server)].iter().enumerate() {
+        let session = sending(client, &format!("whole{at}")).await;
+        let mut stream = client.send_stream(session.clone()).await.unwrap();
+        let twice = client.send_stream(session.clone()).await.map(drop).unwrap_err();
+        assert_eq!(twice.kind, ErrorKind::Busy, "{twice}");
+        let (bytes, end) = all_of(&mut stream).await;
+        assert_eq!((bytes, end), (STREAM_BYTES, Ok(())));
+        let over = client.send_show(session.clone()).await.unwrap_err();
+        assert_eq!(over.kind, ErrorKind::NotFound);
+        let over = client.send_stream(session).await.map(drop).unwrap_err();
+        assert_eq!(over.kind, ErrorKind::NotFound);
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_says_why_and_never_looks_whole() {
+    let server = start();
+    let client = Client::new(server.unix.clone());
+    let session = sending(&client, "damaged").await;
+    let mut stream = client.send_stream(session.clone()).await.unwrap();
+    let (bytes, end) = all_of(&mut stream).await;
+    let told = end.unwrap_err();
+    assert_eq!(
+        (bytes, told.kind, told.message.as_str()),
+        (6, ErrorKind::Data, "block 7 is damaged")
+    );
+    // So it looks to anybody else.
+    let request = SendStart { snapshot: "tank/v@damaged".into(), from: None, token: None };
+    let session = client.send_start(request).await.unwrap().session;
+    let request = format!(
+        "POST /v1/sends/{session}/stream HTTP/1.1\r\nhost: localhost\r\n\
+         content-type: application/json\r\n\r\n"
+    );
+    let (status, body) = raw(&server, &request).await;
+    assert_eq!((status, body.as_str()), (200, "6\r\nstream\r\n"), "no last chunk");
+}
+
+#[tokio::test]
+async fn a_stream_that_nobody_takes_any_more_lets_go_of_its_session() {
+    let server = start();
+    let client = Client::new(server.unix.clone());
+    let session = sending(&client, "dropped").await;
+    let mut stream = client.send_stream(session.clone()).await.unwrap();
+    assert!(stream.next().await.unwrap().is_some());
+    drop(stream);
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while client.send_show(session.clone()).await.is_ok() {
+        assert!(Instant::now() < deadline, "the session is still there");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_stream_is_waited_for_as_long_as_its_server_lives() {
+    let server = start();
+    // A part comes every 100 seconds.
+    let client = Client::new(server.unix.clone()).with_timeout(Duration::from_secs(30));
+    let session = sending(&client, "slow").await;
+    let mut stream = client.send_stream(session).await.unwrap();
+    assert_eq!(all_of(&mut stream).await, (STREAM_BYTES, Ok(())));
+    // What was given and does not arrive is not waited for.
+    let session = sending(&client, "stuck").await;
+    let mut stream = client.send_stream(session).await.unwrap();
+    let before = tokio::time::Instant::now();
+    let (bytes, end) = all_of(&mut stream).await;
+    let told = end.unwrap_err();
+    assert_eq!((bytes, told.kind), (STREAM_BYTES, ErrorKind::Unavailable), "{told}");
+    assert!(told.message.contains("no answer"), "{told}");
+    let waited = before.elapsed();
+    assert!((30..60).contains(&waited.as_secs()), "{waited:?}");
+}
+
+#[tokio::test]
+async fn a_client_keeps_its_connection_and_makes_another_when_that_is_gone() {
+    let server = start();
+    let Address::Unix(path) = server.unix.clone() else { unreachable!() };
+    let between = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let client = Client::new(Address::loopback(between.local_addr().unwrap().port()));
+    let accept = async || {
+        let (mut near, _) = between.accept().await.unwrap();
+        let mut far = UnixStream::connect(&path).await.unwrap();
+        let copying = tokio::spawn(async move {
+            tokio::io::copy_bidirectional(&mut near, &mut far).await.ok();
+        });
+        copying.abort_handle()
+    };
+    let (connection, first) = tokio::join!(accept(), client.pool_list());
+    first.unwrap();
+    // Nobody accepts a second one.
+    let calls = async {
+        client.pool_create(tank()).await.unwrap();
+        assert_eq!(
+            client.pool_status("absent".into()).await.unwrap_err().kind,
+            ErrorKind::NotFound
+        );
+        assert_eq!(client.pool_list().await.unwrap().pools.len(), 1);
+    };
+    tokio::time::timeout(Duration::from_secs(10), calls).await.expect("another connection");
+    connection.abort();
+    while !connection.is_finished() {
+        tokio::task::yield_now().await;
+    }
+    let (_connection, again) = tokio::join!(accept(), client.pool_list());
+    assert_eq!(again.unwrap().pools.len(), 1);
+}

@@ -1,0 +1,202 @@
+//! The port for peers: strangers on it, over real sockets and TLS.
+//!
+//! Not here: what a peer may do (the tests of bin/weir).
+//!
+//! Invariant: no test depends on how fast the machine is: a peer is answered while the strangers'
+//! connections are still open, or after the paused clock jumped.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::fake::Fake;
+use futures_util::FutureExt as _;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::{TlsConnector, rustls};
+use weir_api::limits::{PEER_STRANGERS_MAX, PEER_STRANGERS_OF_ONE_MAX};
+use weir_api::peer::{PeerListener, Secret, serve_peers};
+use weir_api::tls::Tls;
+use weir_api::{Address, ApiError, Client, Control};
+use weir_base::ErrorKind;
+
+/// More than there are places, from several addresses.
+const STRANGERS: usize = 200;
+
+struct Server {
+    port: u16,
+    dir: tempfile::TempDir,
+}
+
+fn support(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/all/support").join(name)
+}
+
+impl Server {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let private = |name: &str, text: &[u8]| {
+            let path = dir.path().join(name);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            path
+        };
+        let key = private("key", &fs::read(support("peer.key")).unwrap());
+        let secret = private("secret", b"a-secret-of-both-of-them");
+        private("wrong", b"another-secret-altogether");
+        let tls = Tls::load(&support("peer.pem"), &key).unwrap();
+        let listener = PeerListener::bind(&Address::loopback(0), &tls, &secret).unwrap();
+        let Address::Tcp { port, .. } = *listener.address() else { unreachable!() };
+        let control: Arc<dyn Control> = Arc::new(Fake::default());
+        tokio::spawn(serve_peers(listener, control, std::future::pending()));
+        Self { port, dir }
+    }
+
+    async fn call(&self, secret: &str) -> Result<(), ApiError> {
+        let to = format!("https://localhost:{}/back/v", self.port).parse().unwrap();
+        let secret = Secret::read(&self.dir.path().join(secret)).unwrap();
+        Client::peer(&to, &support("peer.pem"), secret).unwrap().server_info().await.map(drop)
+    }
+
+    /// A TCP connection from 127.0.0.`last`.
+    async fn tcp(&self, last: u8) -> std::io::Result<TcpStream> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind(SocketAddr::from(([127, 0, 0, last], 0)))?;
+        socket.connect(SocketAddr::from(([127, 0, 0, 1], self.port))).await
+    }
+
+    async fn tls(&self, last: u8) -> std::io::Result<TlsStream<TcpStream>> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(support("peer.pem")).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let name = ServerName::try_from("localhost").unwrap();
+        TlsConnector::from(Arc::new(config)).connect(name, self.tcp(last).await?).await
+    }
+}
+
+/// Bytes that a stranger sends after the TLS handshake; `None`: it opens TCP and sends nothing.
+const STRANGE: [Option<&str>; 4] = [
+    None,
+    Some(""),
+    Some("GET /v1/server HTTP/1.1\r\nhost: x\r\n"),
+    Some("GET /v1/server HTTP/1.1\r\nhost: x\r\nconnection: keep-alive\r\n\r\n"),
+];
+
+trait Both: tokio::io::AsyncRead + Unpin {}
+impl<T: tokio::io::AsyncRead + Unpin> Both for T {}
+
+/// One that the server has not closed yet, or `None` where it was closed at once.
+async fn stranger(server: &Server, last: u8, sent: Option<&str>) -> Option<Box<dyn Both>> {
+    let Some(sent) = sent else {
+        return Some(Box::new(server.tcp(last).await.ok()?));
+    };
+    let mut stream = server.tls(last).await.ok()?;
+    stream.write_all(sent.as_bytes()).await.ok()?;
+    Some(Box::new(stream))
+}
+
+/// Connections among these that the server keeps open, once they are `most` or it had time to
+/// close the others.
+async fn open(held: &mut [Box<dyn Both>], most: usize) -> usize {
+    let mut count = 0;
+    for _ in 0..1000 {
+        count = 0;
+        for stream in &mut *held {
+            let mut answer = Vec::new();
+            // Without the runtime's budget for one task, which many connections would use up.
+            let end = tokio::task::unconstrained(stream.read_to_end(&mut answer));
+            let is_closed = end.now_or_never().is_some();
+            count += usize::from(!is_closed);
+        }
+        if count <= most {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+        tokio::task::yield_now().await;
+    }
+    count
+}
+
+/// Keeps the paused clock from jumping, so that no time limit of the server ends a stranger.
+struct StoppedClock {
+    end: std::sync::mpsc::Sender<()>,
+    held: tokio::task::JoinHandle<()>,
+}
+
+impl StoppedClock {
+    fn new() -> Self {
+        let (end, ended) = std::sync::mpsc::channel();
+        // The clock does not jump while a blocking task runs.
+        let wait = move || ended.recv_timeout(Duration::from_mins(5)).unwrap_or_default();
+        Self { end, held: tokio::task::spawn_blocking(wait) }
+    }
+
+    async fn go_on(self) {
+        assert!(!self.held.is_finished(), "a peer waited for a time limit of the server");
+        drop(self.end);
+        self.held.await.unwrap();
+    }
+}
+
+// 32 strangers on the port for peers kept replication out: they held all slots before TLS, and
+// after each 401.
+#[tokio::test(start_paused = true)]
+async fn strangers_of_every_kind_delay_no_peer() {
+    let server = Server::start();
+    let clock = StoppedClock::new();
+    for sent in STRANGE {
+        let mut held = Vec::new();
+        for n in 0..STRANGERS {
+            // From the address of the peer too.
+            held.extend(stranger(&server, 1 + (n % 8) as u8, sent).await);
+        }
+        server.call("secret").await.unwrap();
+        let is_answered = sent.is_some_and(|sent| sent.ends_with("\r\n\r\n"));
+        let most = if is_answered { 0 } else { PEER_STRANGERS_MAX };
+        let left = open(&mut held, most).await;
+        assert!(left <= most, "{left} strangers that sent {sent:?} are held");
+        assert!(left > 0 || is_answered, "the server closed all that sent {sent:?}");
+    }
+    let error = server.call("wrong").await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Permission, "{error}");
+    clock.go_on().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_address_has_a_share_of_the_places_of_strangers() {
+    let server = Server::start();
+    let clock = StoppedClock::new();
+    let mut other = vec![stranger(&server, 2, None).await.unwrap()];
+    let mut held = Vec::new();
+    for _ in 0..STRANGERS {
+        held.extend(stranger(&server, 3, None).await);
+    }
+    let left = open(&mut held, PEER_STRANGERS_OF_ONE_MAX).await;
+    assert_eq!(left, PEER_STRANGERS_OF_ONE_MAX);
+    assert_eq!(open(&mut other, 1).await, 1, "one of another address gave way");
+    clock.go_on().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn strangers_are_closed_after_a_time_limit() {
+    let server = Server::start();
+    for sent in STRANGE {
+        let mut stream = stranger(&server, 2, sent).await.unwrap();
+        // The paused clock jumps to the server's time limits, and far short of this one.
+        let mut answer = Vec::new();
+        let closed = tokio::time::timeout(Duration::from_mins(1), stream.read_to_end(&mut answer));
+        assert!(closed.await.is_ok(), "still open after {sent:?}");
+    }
+}

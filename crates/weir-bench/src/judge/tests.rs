@@ -1,0 +1,159 @@
+//! Each rule on figures that break it and on figures that just keep it.
+//!
+//! Not here: runs on targets (selftest).
+//!
+//! Invariant: the control that all of them start from is valid, so that a rule that is switched off
+//! fails the test of its name.
+
+use super::*;
+use crate::fixture;
+use crate::result::CellRun;
+use crate::spec::{Arrival, Limits};
+
+/// 1,000 operations per second of 16 ms, 16 in flight.
+fn steady() -> CellRun {
+    fixture::closed_run(1000, 10, 75, 16_000, 16_000)
+}
+
+fn result_of(runs: Vec<CellRun>) -> RunResult {
+    fixture::result(vec![fixture::cell("row", runs)])
+}
+
+/// Findings and details of the one cell.
+fn found(result: &RunResult) -> Vec<(Finding, String)> {
+    let [remarks] = judge(result).try_into().expect("one cell");
+    remarks.into_iter().map(|remark| (remark.finding, remark.detail)).collect()
+}
+
+/// Three runs, each changed like this.
+fn changed(change: impl Fn(&mut CellRun)) -> Vec<(Finding, String)> {
+    let mut runs = vec![steady(), steady(), steady()];
+    runs.iter_mut().for_each(change);
+    found(&result_of(runs))
+}
+
+fn only(found: &[(Finding, String)], finding: Finding, words: &str) {
+    let [(one, detail)] = found else { panic!("one finding: {found:?}") };
+    assert!(*one == finding && detail.contains(words), "{found:?}");
+}
+
+#[test]
+fn steady_runs_are_valid() {
+    assert_eq!(changed(|_| {}), []);
+}
+
+#[test]
+fn few_runs_or_seconds_and_smoke_scale_are_never_valid() {
+    only(&found(&result_of(vec![steady()])), Finding::UnderSampled, "one run says");
+    only(&found(&result_of(vec![steady(), steady()])), Finding::UnderSampled, "two runs");
+    let short = || fixture::closed_run(1000, 2, 75, 16_000, 16_000);
+    let short = result_of(vec![short(), short(), short()]);
+    only(&found(&short), Finding::UnderSampled, "2 whole seconds");
+    let mut smoke = result_of(vec![steady(), steady(), steady()]);
+    smoke.spec.scale = Scale::Smoke;
+    only(&found(&smoke), Finding::UnderSampled, "smoke");
+}
+
+// A run that fell from 2,453 to 1,083 operations per second was valid: below ten seconds no slope
+// was looked for.
+#[test]
+fn slope_is_judged_from_three_seconds_on() {
+    let falling = || {
+        let mut run = fixture::closed_run(1000, 3, 75, 16_000, 16_000);
+        for (interval, ops) in run.intervals.iter_mut().zip([1300, 1000, 700]) {
+            interval.ops = ops;
+        }
+        run
+    };
+    let found = found(&result_of(vec![falling(), falling(), falling()]));
+    only(&found, Finding::Unsteady, "changed by -60 %");
+}
+
+#[test]
+fn second_below_half_of_the_median_is_unsteady() {
+    only(&changed(|run| run.intervals[4].ops = 400), Finding::Unsteady, "second 5 had 40 %");
+    assert_eq!(changed(|run| run.intervals[4].ops = 600), []);
+}
+
+// A target that stood still for a fifth of the time was "valid, p99 1.0 ms" in a closed loop.
+#[test]
+fn stalls_are_counted_and_make_a_run_unsteady() {
+    let stalls = |count: u32, ms: u64, cpu_wait_s: f64| {
+        changed(move |run| {
+            (0..count).for_each(|_| run.stalls.record_ns(ms * 1_000_000));
+            run.cpu_wait_s = cpu_wait_s;
+        })
+    };
+    only(&stalls(10, 200, 0.0), Finding::Unsteady, "nothing 30 times, 6.0 s in all, 0.20 s");
+    // 200 ms of 10 s are too few, and 100 ms are less than ten operations take.
+    assert_eq!(stalls(1, 200, 0.0), []);
+    assert_eq!(stalls(50, 100, 0.0), []);
+    // The generator had no core: nothing is known of the target.
+    assert_eq!(stalls(10, 200, 2.0), []);
+    // One second is one however long the run was: less than 3 % of it here.
+    let long = || {
+        let mut run = fixture::closed_run(1000, 60, 75, 16_000, 16_000);
+        run.stalls.record_ns(1_100_000_000);
+        run
+    };
+    let found = found(&result_of(vec![long(), long(), long()]));
+    only(&found, Finding::Unsteady, "nothing 3 times, 3.3 s in all, 1.10 s");
+}
+
+/// Three runs of an open loop of 216 per second in which so many answers came in time.
+fn offered(answered: u64) -> Vec<(Finding, String)> {
+    let run = || CellRun {
+        due: 2160,
+        answered,
+        offered_iops: Some(216.0),
+        ..fixture::closed_run(answered / 10, 10, 75, 5_000, 5_000)
+    };
+    let mut result = result_of(vec![run(), run(), run()]);
+    result.cells[0].spec.load = LoadSpec::Open {
+        workers: 1,
+        rate: 216.0,
+        arrival: Arrival::Poisson,
+        in_flight_max: 256,
+        backlog_max: 1024,
+    };
+    found(&result)
+}
+
+// A target of 190 per second passed where 216 were needed: answers after the end counted, and the
+// queue was shorter than 1,024.
+#[test]
+fn answers_after_the_end_do_not_reach_a_rate() {
+    only(&offered(1900), Finding::Overload, "260 were not answered when the time was over");
+    only(&offered(2050), Finding::Overload, "110 were not");
+    assert_eq!(offered(2150), []);
+}
+
+#[test]
+fn more_than_a_stated_limit_or_a_dataset_in_memory_is_a_cache() {
+    let mut result = result_of(vec![steady(), steady(), steady()]);
+    let limits = |iops| Limits { disk_iops: Some(iops), network_mbps: None, storage_mib_s: None };
+    result.spec.limits = Some(limits(64.0));
+    only(&found(&result), Finding::CacheResident, "1562 % of what is possible");
+    result.spec.limits = Some(limits(990.0));
+    assert_eq!(found(&result), []);
+    let dataset = result.spec.dataset.total_bytes();
+    result.target.cache_bytes = Some(dataset);
+    only(&found(&result), Finding::CacheResident, "fits the cache");
+    result.cells[0].spec.streams[0].read_pct = 0.0;
+    result.cells[0].runs.iter_mut().for_each(|run| run.classes.truncate(1));
+    result.cells[0].runs.iter_mut().for_each(|run| run.classes[0].op = crate::spec::OpKind::Write);
+    assert!(!found(&result).iter().any(|(finding, _)| *finding == Finding::CacheResident));
+    result.target.cache_source = Some("tmpfs".to_owned());
+    assert!(found(&result).iter().any(|(finding, _)| *finding == Finding::CacheResident));
+}
+
+#[test]
+fn far_less_or_more_in_flight_than_the_depth_is_inconsistent() {
+    let of = |us| {
+        let run = || fixture::closed_run(1000, 10, 75, us, us);
+        found(&result_of(vec![run(), run(), run()]))
+    };
+    only(&of(8_000), Finding::Inconsistent, "8.0 operations were in flight instead of 16");
+    only(&of(18_000), Finding::Inconsistent, "18.0 operations");
+    assert_eq!(of(14_700), [], "29.4 of 32 is a note");
+}

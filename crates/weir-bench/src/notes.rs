@@ -1,0 +1,92 @@
+//! Conditions of a cell that a reader must know and that take nothing from its figures.
+//!
+//! Not here: what makes a figure useless (judge).
+//!
+//! Invariant: a note says what was seen, with its figure, and never changes a verdict.
+
+use crate::judge::LITTLE_DEPTH_MIN;
+use crate::result::{CellResult, RunResult};
+use crate::spec::LoadSpec;
+use crate::summary::CellSummary;
+
+/// Less than this share of the depth in flight is told.
+const IN_FLIGHT_PCT: f64 = 97.0;
+/// Share of the cores that the hypervisor took, from which on it is told.
+const STEAL_PCT: f64 = 2.0;
+/// Share of the cores that other processes used, from which on it is told.
+const OTHERS_PCT: f64 = 15.0;
+
+/// The notes on a cell.
+pub(crate) fn of(result: &RunResult, cell: &CellResult, summary: &CellSummary) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let LoadSpec::Closed { workers, depth } = cell.spec.load {
+        let wanted = f64::from(workers) * f64::from(depth) * f64::from(cell.spec.clients.max(1));
+        let (found, pct) = (summary.in_flight, 100.0 * summary.in_flight / wanted.max(1.0));
+        if summary.runs > 0 && wanted >= LITTLE_DEPTH_MIN && pct < IN_FLIGHT_PCT {
+            let more = 100.0 * (wanted / found.max(1e-9) - 1.0);
+            notes.push(format!(
+                "the generator kept {found:.1} of {wanted:.0} operations in flight: the true rate \
+                 may be up to {more:.0} % higher"
+            ));
+        }
+    }
+    let worst = |share: fn(&crate::result::CellRun) -> f64| {
+        cell.runs.iter().chain(cell.points.iter().map(|point| &point.run)).map(share)
+    };
+    let steal = worst(|run| run.steal_pct).fold(0.0, f64::max);
+    if steal >= STEAL_PCT {
+        notes.push(format!("the hypervisor took {steal:.0} % of this machine's cores"));
+    }
+    let others = worst(|run| run.others_pct).fold(0.0, f64::max);
+    if others >= OTHERS_PCT {
+        let whose = if is_local(&result.target.address) { ", the server's among them" } else { "" };
+        notes.push(format!("other processes used {others:.0} % of this machine's cores{whose}"));
+    }
+    notes
+}
+
+/// True for the address of a server on the generator's machine.
+pub(crate) fn is_local(address: &str) -> bool {
+    let Some((scheme, rest)) = address.split_once("://") else { return false };
+    let host = rest.split('/').next().unwrap_or_default();
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    scheme.ends_with("+unix")
+        || host.starts_with("127.")
+        || host.starts_with("localhost")
+        || host.starts_with("[::1]")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    #[test]
+    fn depth_that_was_nearly_kept_is_a_note_and_no_verdict() {
+        // 1,000 per second of 14.9 ms: 14.9 in flight of 16.
+        let run = || fixture::closed_run(1000, 10, 75, 14_900, 14_900);
+        let result = fixture::result(vec![fixture::cell("row", vec![run(), run(), run()])]);
+        let judged = crate::verdict::JudgedRun::of(result);
+        assert_eq!(judged.cells()[0].verdict(), "valid", "{:?}", judged.cells()[0].remarks);
+        let [note] = judged.cells()[0].notes.as_slice() else { panic!("one note") };
+        assert!(note.contains("14.9 of 16") && note.contains("7 % higher"), "{note}");
+    }
+
+    #[test]
+    fn busy_machine_is_told() {
+        let run = || crate::result::CellRun {
+            steal_pct: 12.0,
+            others_pct: 40.0,
+            ..fixture::closed_run(1000, 10, 75, 16_000, 16_000)
+        };
+        let mut result = fixture::result(vec![fixture::cell("row", vec![run(), run(), run()])]);
+        result.target.address = "nbd://127.0.0.1/tank/v".to_owned();
+        let judged = crate::verdict::JudgedRun::of(result);
+        let notes = judged.cells()[0].notes.join("; ");
+        assert!(notes.contains("hypervisor took 12 %") && notes.contains("40 %"), "{notes}");
+        assert!(notes.contains("the server's among them"), "{notes}");
+        assert!(!is_local("nbd://store/tank/v") && !is_local("/dev/nbd0"));
+        assert!(is_local("nbd+unix:///tank/v?socket=/run/nbd"));
+        assert!(is_local("iscsi://user@[::1]/iqn/0"));
+    }
+}

@@ -1,0 +1,103 @@
+//! Caches between the generator and the medium, as far as they can be known.
+//!
+//! Not here: dropping them (the targets), what a cache does to a verdict (judge).
+//!
+//! Invariants:
+//! - what a person says goes before what was found;
+//! - nothing is guessed: a cache that is neither told nor found is not known, which is not the same
+//!   as none.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use crate::result::TargetInfo;
+use crate::spec::ToldTarget;
+
+/// File systems that keep everything in memory (statfs(2)).
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+const RAMFS_MAGIC: u64 = 0x8584_58f6;
+
+/// Adds to what a target says of itself what is told and what is found on this machine, which has
+/// `memory_bytes`.
+pub(crate) fn add(info: &mut TargetInfo, told: &ToldTarget, memory_bytes: u64) {
+    if let Some(found) = in_memory(info) {
+        (info.cache_bytes, info.cache_source) = (Some(memory_bytes), Some(found));
+    }
+    if let Some(bytes) = told.cache_bytes {
+        (info.cache_bytes, info.cache_source) = (Some(bytes), Some("told".to_owned()));
+    }
+    if told.protection.is_some() {
+        info.protection.clone_from(&told.protection);
+    }
+    info.features.extend(told.features.iter().cloned());
+}
+
+/// The reason why a file or device is served from this machine's memory; none if it is not.
+fn in_memory(info: &TargetInfo) -> Option<String> {
+    if !["file", "device", "directory"].contains(&info.kind.as_str()) {
+        return None;
+    }
+    let path = Path::new(&info.address);
+    if let Ok(found) = rustix::fs::statfs(path)
+        && info.kind != "device"
+        && [TMPFS_MAGIC, RAMFS_MAGIC].contains(&found.f_type.cast_unsigned())
+    {
+        return Some("its file system keeps everything in memory (tmpfs)".to_owned());
+    }
+    if info.kind == "device" {
+        return device_in_memory(path);
+    }
+    let is_cached = info.driver.contains("page cache");
+    is_cached.then(|| "this machine's page cache: it cannot be read past it".to_owned())
+}
+
+/// Block devices that are memory, or whose file is cached.
+fn device_in_memory(path: &Path) -> Option<String> {
+    let rdev = fs::metadata(path).ok()?.rdev();
+    let (major, minor) = (rustix::fs::major(rdev), rustix::fs::minor(rdev));
+    let sys = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    let name = sys.file_name()?.to_string_lossy().into_owned();
+    if name.starts_with("zram") || name.starts_with("ram") {
+        return Some(format!("the device is memory ({name})"));
+    }
+    let direct = fs::read_to_string(sys.join("loop/dio")).ok()?;
+    (direct.trim() == "0").then(|| "the loop device's file is in the page cache".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_on_tmpfs_is_in_memory_and_a_person_knows_better() {
+        let file = tempfile::NamedTempFile::new_in("/dev/shm").expect("tmpfs is there");
+        let of = |told: &ToldTarget| {
+            let mut info = TargetInfo {
+                address: file.path().display().to_string(),
+                kind: "file".to_owned(),
+                driver: "io_uring, page cache".to_owned(),
+                ..TargetInfo::default()
+            };
+            add(&mut info, told, 1 << 30);
+            (info.cache_bytes, info.cache_source.unwrap_or_default(), info.features)
+        };
+        let (bytes, source, _) = of(&ToldTarget::default());
+        assert!(bytes == Some(1 << 30) && source.contains("tmpfs"), "{source}");
+        let features = vec!["dedupe".to_owned()];
+        let told = ToldTarget { cache_bytes: Some(0), features, ..ToldTarget::default() };
+        let (bytes, source, features) = of(&told);
+        assert_eq!((bytes, source.as_str(), features.len()), (Some(0), "told", 1));
+    }
+
+    #[test]
+    fn cache_of_a_server_is_not_known() {
+        let mut info = TargetInfo {
+            address: "nbd://store/tank/v".to_owned(),
+            kind: "nbd".to_owned(),
+            ..TargetInfo::default()
+        };
+        add(&mut info, &ToldTarget::default(), 1 << 30);
+        assert_eq!((info.cache_bytes, info.cache_source), (None, None));
+    }
+}
