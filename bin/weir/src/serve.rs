@@ -43,6 +43,7 @@ mod replication;
 mod schedule_plan;
 mod schedules;
 mod secrets;
+mod slot;
 mod snapshots;
 mod state;
 mod targets;

@@ -9,6 +9,7 @@
 use std::env::{self, VarError};
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -135,7 +136,15 @@ impl Session {
 
     /// Waits for what an earlier call began.
     pub(crate) fn wait<T>(&self, answer: Answer<'_, T>) -> Result<T, ApiError> {
-        self.runtime.block_on(answer)
+        let mut done = None;
+        self.drive(pin!(async { done = Some(answer.await) }));
+        done.expect("the future above stores the answer before it ends")
+    }
+
+    /// Runs a future to its end. The runtime is compiled once for all calls, not once for each type
+    /// of answer.
+    fn drive(&self, work: Pin<&mut dyn Future<Output = ()>>) {
+        self.runtime.block_on(work);
     }
 
     /// Prints an answer: as JSON, or as the text `human` makes of it.

@@ -4,6 +4,7 @@
 //!
 //! Invariants: nothing is changed; after damage an account may exceed what a walk finds.
 
+use async_recursion::async_recursion as boxed;
 use weir_format::BlockPtr;
 use weir_pool::{Held, PoolError, Tree};
 
@@ -28,6 +29,7 @@ pub struct WrongAccount {
 impl Engine {
     /// Compares what the records say of space with the trees; empty when they agree. Nothing may be
     /// written meanwhile.
+    #[boxed(?Send)]
     pub async fn check_accounts(&self) -> Result<Vec<WrongAccount>, DatasetError> {
         let _committer = self.core.committer.lock().await;
         let mut wrong = Vec::new();

@@ -17,6 +17,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use async_recursion::async_recursion as boxed;
 use weir_base::BLOCK_BYTES;
 use weir_codec::compress::{
     ZstdLevel, ZstdPacker, ZstdUnpacker, is_zero, lz4, stored_bytes_max, unlz4,
@@ -239,6 +240,7 @@ impl Advisor {
     ///
     /// # Errors
     /// `NotFound`; what cannot be read.
+    #[boxed(?Send)]
     pub async fn sample(&mut self, engine: &Engine, volume: &str) -> Result<bool, DatasetError> {
         let volume = engine.volume(volume)?;
         let blocks = volume.size_bytes() / BLOCK_BYTES as u64;

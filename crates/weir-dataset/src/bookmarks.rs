@@ -14,6 +14,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use async_recursion::async_recursion as boxed;
 use weir_base::{DatasetId, Txg};
 use weir_format::{
     BOOKMARKS_MAX, Bookmark, DatasetKind, DatasetRecord, DatasetState, Properties, RecordSize,
@@ -113,6 +114,7 @@ impl Engine {
     ///
     /// # Errors
     /// `NoSnapshot`; `BookmarkExists` for one of another moment; `TooMany`.
+    #[boxed(?Send)]
     pub async fn create_bookmark(
         &self,
         of: &SnapshotId,
@@ -160,6 +162,7 @@ impl Engine {
     ///
     /// # Errors
     /// `NoBookmark`.
+    #[boxed(?Send)]
     pub async fn destroy_bookmark(&self, id: &BookmarkId) -> Result<Outcome, DatasetError> {
         let _admin = self.admin.lock().await;
         self.core.pool.check_alive()?;

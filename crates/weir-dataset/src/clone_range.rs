@@ -16,6 +16,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use parking_lot::Mutex;
 use weir_base::limits::CLONE_PIECE_BLOCKS;
 use weir_base::{BLOCK_BYTES, Txg};
@@ -136,6 +137,7 @@ impl Engine {
     /// # Errors
     /// `Unfit` for ranges that are not whole records, and for volumes of different pools or with
     /// records of different sizes; `OutOfRange`, `ReadOnly`, `Full`.
+    #[boxed(?Send)]
     pub async fn clone_range(
         &self,
         source: &Arc<Volume>,

@@ -15,7 +15,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{Either, select};
+use async_recursion::async_recursion as boxed;
+use futures_util::future::{Either, LocalBoxFuture, select};
 use weir_base::limits::TXG_INTERVAL;
 use weir_base::{BLOCK_BYTES, DatasetId, Txg};
 use weir_format::{BlockPtr, DamagedRange, DatasetKind, DatasetRecord, PoolRecord, TreeRoot};
@@ -31,6 +32,7 @@ use crate::engine::Engine;
 use crate::error::DatasetError;
 use crate::freeing;
 use crate::snapshot::{Snapshot, account, descent, descent_mut};
+use crate::timer::{Timer, boxed_timer};
 use crate::volume::{State, Volume};
 
 /// Time from one commit to the next while something destroyed is to be freed.
@@ -114,6 +116,7 @@ impl Engine {
     ///
     /// # Errors
     /// The pool is suspended by the failure.
+    #[boxed(?Send)]
     pub async fn commit(&self) -> Result<(), DatasetError> {
         let _committer = self.core.committer.lock().await;
         loop {
@@ -166,6 +169,7 @@ impl Engine {
         Some(Cut { txg, volumes: frozen, own, all })
     }
 
+    #[boxed(?Send)]
     async fn commit_frozen(&self, cut: Cut) -> Result<(), PoolError> {
         let Cut { txg, volumes: mut frozen, own, all } = cut;
         let pool = &self.core.pool;
@@ -206,6 +210,7 @@ impl Engine {
         roots
     }
 
+    #[boxed(?Send)]
     async fn write_out(&self, out: &mut WriteOut<'_>, part: Frozen) -> Result<Written, PoolError> {
         let Frozen { volume, table, mut record, record_dirty, past, .. } = part;
         let others = part.others.into_iter().map(|record| (record.id, Some(record)));
@@ -351,10 +356,21 @@ impl Engine {
 
     /// Commits until [`Engine::stop`] is called or the pool is suspended: every few seconds, or at
     /// once when somebody asks. `sleep` is the driver's timer.
-    pub async fn run<S: Future<Output = ()>>(
-        &self,
-        sleep: impl Fn(Duration) -> S,
-    ) -> Result<(), DatasetError> {
+    pub fn run<'a, S: Future<Output = ()> + 'a>(
+        &'a self,
+        sleep: impl Fn(Duration) -> S + 'a,
+    ) -> LocalBoxFuture<'a, Result<(), DatasetError>> {
+        self.run_with(boxed_timer(sleep))
+    }
+
+    fn run_with<'a>(
+        &'a self,
+        sleep: Box<Timer<'a>>,
+    ) -> LocalBoxFuture<'a, Result<(), DatasetError>> {
+        Box::pin(async move { self.commit_until_stopped(&*sleep).await })
+    }
+
+    async fn commit_until_stopped(&self, sleep: &Timer<'_>) -> Result<(), DatasetError> {
         loop {
             if !self.core.wants_early_commit() && !self.is_stopping() {
                 let freeing = self.all_volumes().iter().any(|v| v.state.lock().has_to_free());

@@ -11,6 +11,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use async_recursion::async_recursion as boxed;
 use weir_base::DatasetId;
 use weir_format::DatasetState;
 
@@ -49,6 +50,7 @@ impl Engine {
     ///
     /// # Errors
     /// `Exists`, `NotFound`, `NoSnapshot`, `Full`.
+    #[boxed(?Send)]
     pub async fn copy_volume(
         &self,
         volume: &str,

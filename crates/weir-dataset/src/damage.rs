@@ -19,6 +19,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use weir_base::hash::HashSet;
 use weir_base::limits::{DAMAGED_SNAPSHOTS_NAMED_MAX, SETTLED_RECORDS_MAX};
 use weir_base::{DatasetId, ErrorKind, Txg};
@@ -185,6 +186,7 @@ impl Volume {
     }
 
     /// Puts what cannot be read of these blocks on the list of damage.
+    #[boxed(?Send)]
     pub(crate) async fn note_unreadable(&self, blocks: Range<u64>, nodes_alone: bool) {
         let outlived = |error: &PoolError| matches!(error, PoolError::NoSegment { .. });
         for _ in 0..RESTARTS_MAX {
@@ -285,6 +287,7 @@ impl Engine {
 
     /// Finds out which other versions and volumes share what is new on the list, and takes off it
     /// what nothing holds any more.
+    #[boxed(?Send)]
     pub(crate) async fn settle_damage(&self) {
         for _ in 0..ROUNDS_MAX {
             let Some(ranges) = self.pool().take_unsettled_damage() else { return };
@@ -395,6 +398,7 @@ impl Engine {
 
     /// After a scrub: finds what leads to damaged blocks that have several references, and reads
     /// what is on the list once more from disk. What is whole is taken off if the scrub `saw_all`.
+    #[boxed(?Send)]
     pub(crate) async fn conclude_damage(&self, saw_all: bool) -> Result<(), DatasetError> {
         self.find_shared_damage().await?;
         self.settle_damage().await;
@@ -551,6 +555,7 @@ impl Engine {
 
     /// Writes the list of damage into the dataset directory if the stored one is another, or if all
     /// of the directory is written anew; the blocks of the directory that it changes.
+    #[boxed(?Send)]
     pub(crate) async fn store_damage(
         &self,
         out: &mut WriteOut<'_>,

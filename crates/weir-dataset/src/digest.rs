@@ -6,6 +6,7 @@
 //! - equal content has equal digests, however it is stored and wherever it lies;
 //! - every block is read from disk and verified, but for raw ones that are in the cache.
 
+use async_recursion::async_recursion as boxed;
 use weir_base::BLOCK_BYTES;
 use weir_codec::checksum::xxh3_128;
 use weir_codec::compress::is_zero;
@@ -36,6 +37,7 @@ impl Engine {
     ///
     /// # Errors
     /// `NoSnapshot`; `Damaged` for a block that cannot be read.
+    #[boxed(?Send)]
     pub async fn digest(
         &self,
         snapshot: &SnapshotId,

@@ -14,6 +14,7 @@
 
 use std::ops::Range;
 
+use async_recursion::async_recursion as boxed;
 use weir_base::hash::{HashMap, HashSet};
 use weir_base::limits::VOLUME_BYTES_MAX;
 use weir_base::{BLOCK_BYTES, DatasetId, ErrorKind, Txg};
@@ -86,6 +87,7 @@ impl Engine {
     ///
     /// # Durability
     /// On disk when this returns.
+    #[boxed(?Send)]
     pub async fn forget_lost_datasets(&self) -> Result<Outcome, DatasetError> {
         let _admin = self.admin.lock().await;
         self.core.pool.check_alive()?;
@@ -107,6 +109,7 @@ impl Engine {
 
 impl Directory {
     /// Reads all that can be read. `force`: gives datasets up that missing disks may have.
+    #[boxed(?Send)]
     pub(crate) async fn read(pool: &Pool, force: bool) -> Result<Self, DatasetError> {
         let (root, next_dataset) = pool.datasets();
         let numbers = 0..next_dataset;

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use async_recursion::async_recursion as boxed;
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, Semaphore};
 use weir_base::limits::{CLONE_BLOCKS_MAX, VOLUME_BYTES_MAX};
@@ -117,6 +118,7 @@ impl Engine {
     ///
     /// # Durability
     /// The pool is on every disk when this returns.
+    #[boxed(?Send)]
     pub async fn create(
         name: &str,
         vdevs: &[VdevSpec],
@@ -130,6 +132,7 @@ impl Engine {
 
     /// Opens the pool on `disks`: replays the intent log and commits, so that what clients see is
     /// on disk before they see it.
+    #[boxed(?Send)]
     pub async fn open(
         disks: Vec<Arc<dyn Device>>,
         how: ImportOptions,
@@ -161,6 +164,7 @@ impl Engine {
 
     /// Waits for the disks that did not answer while the pool was opened, and takes each into use
     /// as soon as it does; a resilver follows.
+    #[boxed(?Send)]
     pub async fn welcome_late_disks(&self) {
         let late = std::mem::take(&mut *self.late.lock());
         let welcome = late.into_iter().map(|disk| async move {
@@ -249,6 +253,7 @@ impl Engine {
     ///
     /// # Durability
     /// Everything acknowledged before this call is on disk when it returns `Ok`.
+    #[boxed(?Send)]
     pub async fn sync(&self) -> Result<(), DatasetError> {
         self.core.pool.check_alive()?;
         self.core.want(self.core.open_txg());
@@ -370,6 +375,7 @@ impl Engine {
     ///
     /// # Durability
     /// It exists after any crash once this returns.
+    #[boxed(?Send)]
     pub async fn create_volume(&self, spec: &VolumeSpec) -> Result<Outcome, DatasetError> {
         let compression = PropertyChange::Compression(Some(spec.compression));
         self.create_volume_with(&spec.name, spec.size_bytes.into(), &[compression]).await
@@ -383,6 +389,7 @@ impl Engine {
     /// # Errors
     /// `Exists` for one of another size or with other properties; those of
     /// [`Self::change_properties`].
+    #[boxed(?Send)]
     pub async fn create_volume_with(
         &self,
         name: &str,
@@ -468,6 +475,7 @@ impl Engine {
     }
 
     /// Changes the compression of blocks written from now on.
+    #[boxed(?Send)]
     pub async fn set_compression(
         &self,
         name: &str,
@@ -478,12 +486,14 @@ impl Engine {
     }
 
     /// Looks for what is written from now on among what is there, or no more.
+    #[boxed(?Send)]
     pub async fn set_dedupe(&self, name: &str, dedupe: bool) -> Result<Outcome, DatasetError> {
         let target = PropertyTarget::Volume(name.to_owned());
         self.change_properties(&[target], &[PropertyChange::Dedupe(Some(dedupe))]).await
     }
 
     /// Grows or shrinks a volume; shrinking never cuts data off.
+    #[boxed(?Send)]
     pub async fn resize_volume(&self, name: &str, size: u64) -> Result<Outcome, DatasetError> {
         let _admin = self.admin.lock().await;
         self.core.pool.check_alive()?;
@@ -566,6 +576,7 @@ impl Engine {
     /// # Errors
     /// `InUse` while it has snapshots (unless `recursive`), or clones or tags of these. Bookmarks
     /// go with it.
+    #[boxed(?Send)]
     pub async fn destroy_volume(
         &self,
         name: &str,
@@ -578,6 +589,7 @@ impl Engine {
     }
 
     /// As [`Self::destroy_volume`], for one who holds the admin lock.
+    #[boxed(?Send)]
     pub(crate) async fn destroy_found(
         &self,
         volume: &Volume,
@@ -608,6 +620,7 @@ impl Engine {
 
     /// Compares every segment's live bytes with what the trees refer to; empty when they agree.
     /// Nothing may be written meanwhile.
+    #[boxed(?Send)]
     pub async fn check_live_bytes(
         &self,
     ) -> Result<Vec<(weir_base::VsegId, u64, u64)>, DatasetError> {
@@ -617,6 +630,7 @@ impl Engine {
 
     /// Compares the counts of references to shared blocks with the pointers that lead to them;
     /// empty when they agree. Nothing may be written meanwhile.
+    #[boxed(?Send)]
     pub async fn check_references(&self) -> Result<Vec<weir_pool::WrongCount>, DatasetError> {
         let _committer = self.core.committer.lock().await;
         Ok(self.core.pool.check_references(&self.roots_with(&[])).await?)
@@ -624,6 +638,7 @@ impl Engine {
 
     /// Two blocks that share a place on disk, or twice one that has none; `None` when all is well.
     /// Nothing may be written meanwhile.
+    #[boxed(?Send)]
     pub async fn check_places(&self) -> Result<Option<(BlockPtr, BlockPtr)>, DatasetError> {
         let _committer = self.core.committer.lock().await;
         Ok(self.core.pool.check_places(&self.roots_with(&[])).await?)

@@ -15,6 +15,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use async_recursion::async_recursion as boxed;
 use weir_format::BlockPtr;
 use weir_format::layout::PACK_BYTES;
 use weir_pool::{HINT_BYTES, PoolError, Tree};
@@ -165,6 +166,7 @@ impl Engine {
     ///
     /// # Errors
     /// `NotFound`; a node that cannot be read.
+    #[boxed(?Send)]
     pub async fn count_contents(
         &self,
         volume: &str,

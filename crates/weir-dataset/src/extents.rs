@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use async_recursion::async_recursion as boxed;
 use weir_base::BLOCK_BYTES;
 use weir_format::BlockPtr;
 use weir_pool::Tree;
@@ -34,6 +35,7 @@ impl Volume {
     ///
     /// # Errors
     /// Disks are missing; the pool is suspended.
+    #[boxed(?Send)]
     pub async fn unreadable(&self, max: usize) -> Result<Vec<Range<u64>>, DatasetError> {
         let (root, size, end) = {
             let state = self.state.lock();
@@ -52,6 +54,7 @@ impl Volume {
     }
 
     /// The extents of `offset .. offset + len`, at most `max` of them.
+    #[boxed(?Send)]
     pub async fn extents(
         &self,
         offset: u64,

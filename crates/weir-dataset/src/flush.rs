@@ -13,6 +13,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use async_recursion::async_recursion as boxed;
 use weir_base::limits::LOG_BATCH_BYTES_MAX;
 use weir_base::{Lsn, Txg};
 use weir_format::log::BatchBuilder;
@@ -103,6 +104,7 @@ impl Engine {
     ///
     /// # Cancel safety
     /// None: poll it to completion. A log write that is dropped half way suspends the pool.
+    #[boxed(?Send)]
     pub async fn flush(&self, volume: &Volume) -> Result<(), DatasetError> {
         let core = &self.core;
         core.pool.check_alive()?;
@@ -123,6 +125,7 @@ impl Engine {
     }
 
     /// Logs one batch: the queue of `first`, and of every other volume somebody flushes.
+    #[boxed(?Send)]
     async fn log_round(&self, first: weir_base::DatasetId) -> Result<(), DatasetError> {
         let mut volumes: Vec<Arc<Volume>> =
             self.volumes().into_iter().filter(|volume| volume.waiters() > 0).collect();

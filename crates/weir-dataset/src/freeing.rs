@@ -15,6 +15,7 @@
 //! - what is below a node that cannot be read is not freed here, a recount finds it; what is beside
 //!   one is not freed either, where the two may share it.
 
+use async_recursion::async_recursion as boxed;
 use weir_base::BLOCK_BYTES;
 use weir_format::layout::PACK_BYTES;
 use weir_format::{DatasetRecord, DatasetState, TreeRoot};
@@ -89,6 +90,7 @@ impl State {
 }
 
 /// Frees the next part of what is to be freed of a volume. Every block of the txg can be read.
+#[boxed(?Send)]
 pub(crate) async fn free_some(
     pool: &Pool,
     out: &mut WriteOut<'_>,

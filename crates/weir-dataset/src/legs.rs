@@ -13,6 +13,7 @@
 
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use weir_base::Guid;
 use weir_device::Device;
 use weir_pool::{Pool, PoolError, Replacement};
@@ -36,6 +37,7 @@ impl Engine {
     ///
     /// # Errors
     /// The vdev takes no more disks, or the disk is too small or fails.
+    #[boxed(?Send)]
     pub async fn attach_leg(
         &self,
         beside: Guid,
@@ -54,6 +56,7 @@ impl Engine {
     ///
     /// # Errors
     /// Also where a good leg would have to leave at once.
+    #[boxed(?Send)]
     pub async fn replace_leg(
         &self,
         old: Guid,
@@ -119,6 +122,7 @@ impl Engine {
     ///
     /// # Errors
     /// No other leg has everything, or the vdev is no mirror.
+    #[boxed(?Send)]
     pub async fn detach_leg(&self, guid: Guid) -> Result<(), DatasetError> {
         let _admin = self.admin.lock().await;
         self.pool().check_alive()?;

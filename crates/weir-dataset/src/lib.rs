@@ -44,6 +44,7 @@ mod scan;
 mod send;
 mod snapshot;
 mod snapshots;
+mod timer;
 mod traffic;
 mod unique;
 mod vdevs;

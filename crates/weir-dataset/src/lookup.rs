@@ -6,6 +6,7 @@
 //! - nothing here changes anything;
 //! - a number means the same dataset for ever, whatever it is called.
 
+use async_recursion::async_recursion as boxed;
 use weir_base::DatasetId;
 use weir_codec::checksum::xxh3_64;
 use weir_format::TreeRoot;
@@ -104,6 +105,7 @@ impl Engine {
     ///
     /// # Errors
     /// `NoSnapshot`.
+    #[boxed(?Send)]
     pub async fn freed_by(&self, volume: &str, names: &[String]) -> Result<u64, DatasetError> {
         /// Trees replaced under the walk are looked at again, but not for ever.
         const TRIES_MAX: usize = 4;

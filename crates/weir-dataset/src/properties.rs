@@ -11,6 +11,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use weir_format::{
     Compression, Properties, USER_BYTES_MAX, USER_NAME_BYTES_MAX, USER_PROPERTIES_MAX,
     USER_VALUE_BYTES_MAX,
@@ -155,6 +156,7 @@ impl Engine {
     /// # Errors
     /// `Limit` for a quota below what is used or a promise above a limit, `NoRoom` for a promise
     /// that the pool has no room for, `TooMany` and `Unfit`; nothing is changed then.
+    #[boxed(?Send)]
     pub async fn change_properties(
         &self,
         targets: &[PropertyTarget],

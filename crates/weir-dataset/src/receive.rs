@@ -16,6 +16,7 @@ mod start;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use weir_base::BLOCK_BYTES;
 use weir_device::Block;
 use weir_format::stream::{
@@ -169,6 +170,7 @@ impl Receiver {
     /// # Errors
     /// `Stream` for bytes that are none, which leaves nothing behind; `Full` leaves what came, as a
     /// cut does. After an error there is nothing more to do with it.
+    #[boxed(?Send)]
     pub async fn push(&mut self, bytes: &[u8]) -> Result<(), DatasetError> {
         self.received_bytes += bytes.len() as u64;
         self.reader.push(bytes);
@@ -206,6 +208,7 @@ impl Receiver {
     ///
     /// # Errors
     /// `CutOff` when the end did not come; the stream can go on.
+    #[boxed(?Send)]
     pub async fn finish(mut self) -> Result<Received, DatasetError> {
         let whole = self.reader.finish();
         let rolled_back = self.rolled_back;
@@ -403,6 +406,7 @@ impl Engine {
     ///
     /// # Errors
     /// `Unfit` where nothing is being received.
+    #[boxed(?Send)]
     pub async fn receive_token(&self, volume: &str) -> Result<ResumeToken, DatasetError> {
         let found = self.volume(volume)?;
         self.sync().await?;
@@ -423,6 +427,7 @@ impl Engine {
     ///
     /// # Errors
     /// `InUse` while the stream is under way.
+    #[boxed(?Send)]
     pub async fn abort_receive(&self, volume: &str) -> Result<Outcome, DatasetError> {
         let _admin = self.admin.lock().await;
         self.core.pool.check_alive()?;

@@ -14,6 +14,7 @@
 use std::ops::Range;
 use std::sync::LazyLock;
 
+use async_recursion::async_recursion as boxed;
 use weir_base::BLOCK_BYTES;
 use weir_base::hash::HashMap;
 use weir_device::Block;
@@ -272,6 +273,7 @@ impl Volume {
 
     /// Puts a record into the open txg as it is, while nobody else changes the volume, and whatever
     /// room there is.
+    #[boxed(?Send)]
     pub(crate) async fn load_for_replay(
         &self,
         record: u64,

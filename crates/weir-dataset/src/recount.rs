@@ -11,6 +11,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use async_recursion::async_recursion as boxed;
 use weir_base::VsegId;
 use weir_format::layout::PACK_BYTES;
 use weir_format::{BlockPtr, DatasetRecord, TreeRoot};
@@ -19,6 +20,7 @@ use weir_pool::{Delta, DiskPlace, Held, PoolError, Tree};
 use crate::engine::Engine;
 use crate::error::DatasetError;
 use crate::snapshot::{descent_mut, inherits};
+use crate::timer::Timer;
 use crate::volume::Volume;
 
 /// Recounts in a row that may each correct something, until the next scrub. What loses its last
@@ -51,6 +53,7 @@ impl Volume {
     ///
     /// # Errors
     /// As of a read.
+    #[boxed(?Send)]
     pub async fn disk_place(&self, level: u8, index: u64) -> Result<Option<DiskPlace>, PoolError> {
         let root = self.state.lock().record.root;
         let ptr = Tree::new(&self.core.pool, root).pointer_at(level, index).await?;
@@ -65,6 +68,7 @@ impl Volume {
     ///
     /// # Errors
     /// As of a read.
+    #[boxed(?Send)]
     pub async fn segments_behind(&self, record: u64) -> Result<Vec<VsegId>, PoolError> {
         let root = self.state.lock().record.root;
         let tree = Tree::new(&self.core.pool, root);
@@ -85,10 +89,7 @@ impl Engine {
     ///
     /// # Errors
     /// The pool is suspended.
-    pub(crate) async fn recount<S: Future<Output = ()>>(
-        &self,
-        sleep: &impl Fn(Duration) -> S,
-    ) -> Result<(), DatasetError> {
+    pub(crate) async fn recount(&self, sleep: &Timer<'_>) -> Result<(), DatasetError> {
         let pool = self.pool();
         // What is being destroyed is counted once it is gone: that asks for a recount again.
         self.commit_now().await?;

@@ -9,6 +9,7 @@
 
 use std::ops::Range;
 
+use async_recursion::async_recursion as boxed;
 use weir_base::hash::HashMap;
 use weir_base::{BLOCK_BYTES, DatasetId, ErrorKind, Txg};
 use weir_device::Block;
@@ -28,6 +29,7 @@ impl Engine {
     ///
     /// # Errors
     /// A volume's tree cannot be read.
+    #[boxed(?Send)]
     pub(crate) async fn replay(
         &self,
         batches: &[Batch],

@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, LocalBoxFuture, select};
 use futures_util::stream::{self, StreamExt as _};
 use tokio::sync::{Mutex, Notify};
 use weir_base::Guid;
@@ -28,6 +28,7 @@ use weir_pool::{LegState, PoolError, ScanKind, ScanPace, ScanState, ScanStatus, 
 
 use crate::engine::{Engine, Outcome};
 use crate::error::DatasetError;
+use crate::timer::{Timer, boxed_timer};
 
 /// How often a scan that cannot go on looks whether it can.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -160,11 +161,22 @@ impl Engine {
 
     /// Scrubs and resilvers until [`Engine::stop`] is called or the pool is suspended. `sleep` is
     /// the driver's timer. Commits are made by [`Engine::run`] or by this itself.
-    pub async fn run_scans<S: Future<Output = ()>>(
-        &self,
-        sleep: impl Fn(Duration) -> S,
-    ) -> Result<(), DatasetError> {
-        let ended = self.scan_until_stopped(&sleep).await;
+    pub fn run_scans<'a, S: Future<Output = ()> + 'a>(
+        &'a self,
+        sleep: impl Fn(Duration) -> S + 'a,
+    ) -> LocalBoxFuture<'a, Result<(), DatasetError>> {
+        self.run_scans_with(boxed_timer(sleep))
+    }
+
+    fn run_scans_with<'a>(
+        &'a self,
+        sleep: Box<Timer<'a>>,
+    ) -> LocalBoxFuture<'a, Result<(), DatasetError>> {
+        Box::pin(async move { self.scan_until_ended(&*sleep).await })
+    }
+
+    async fn scan_until_ended(&self, sleep: &Timer<'_>) -> Result<(), DatasetError> {
+        let ended = self.scan_until_stopped(sleep).await;
         if ended.is_err()
             && self.pool().scan_status().is_some_and(|s| s.state == ScanState::Running)
         {
@@ -173,10 +185,7 @@ impl Engine {
         ended
     }
 
-    async fn scan_until_stopped<S: Future<Output = ()>>(
-        &self,
-        sleep: &impl Fn(Duration) -> S,
-    ) -> Result<(), DatasetError> {
+    async fn scan_until_stopped(&self, sleep: &Timer<'_>) -> Result<(), DatasetError> {
         while !self.is_stopping() {
             let gave_up = *self.scans.failures.lock() >= SCAN_ATTEMPTS_MAX;
             let scrub = *self.scans.wanted.lock() == Wanted::Running;
@@ -200,7 +209,7 @@ impl Engine {
     }
 
     /// Waits a moment, or until something is asked.
-    async fn nap<S: Future<Output = ()>>(&self, sleep: &impl Fn(Duration) -> S) {
+    async fn nap(&self, sleep: &Timer<'_>) {
         let timer = std::pin::pin!(sleep(LOOK_AGAIN));
         let woken = std::pin::pin!(self.scans.wake.notified());
         match select(woken, timer).await {
@@ -216,10 +225,7 @@ impl Engine {
     }
 
     /// One resilver; true when every leg it was for is up to date.
-    async fn resilver<S: Future<Output = ()>>(
-        &self,
-        sleep: &impl Fn(Duration) -> S,
-    ) -> Result<bool, DatasetError> {
+    async fn resilver(&self, sleep: &Timer<'_>) -> Result<bool, DatasetError> {
         let pool = self.pool();
         let legs = pool.begin_resilver();
         pool.begin_scan(ScanKind::Resilver);
@@ -240,10 +246,10 @@ impl Engine {
         done
     }
 
-    async fn resilver_legs<S: Future<Output = ()>>(
+    async fn resilver_legs(
         &self,
         legs: &[(Guid, u64)],
-        sleep: &impl Fn(Duration) -> S,
+        sleep: &Timer<'_>,
     ) -> Result<bool, DatasetError> {
         self.commit_now().await?;
         let walked = self.walk(ScanKind::Resilver, 0, sleep).await?;
@@ -272,10 +278,7 @@ impl Engine {
         is_last && legs.all(|leg| in_use(leg.state))
     }
 
-    async fn scrub<S: Future<Output = ()>>(
-        &self,
-        sleep: &impl Fn(Duration) -> S,
-    ) -> Result<(), DatasetError> {
+    async fn scrub(&self, sleep: &Timer<'_>) -> Result<(), DatasetError> {
         let pool = self.pool();
         let stops = self.scans.stops.load(Ordering::Acquire);
         pool.begin_scan(ScanKind::Scrub);
@@ -335,11 +338,11 @@ impl Engine {
         self.commit().await
     }
 
-    async fn walk<S: Future<Output = ()>>(
+    async fn walk(
         &self,
         kind: ScanKind,
         stops: u64,
-        sleep: &impl Fn(Duration) -> S,
+        sleep: &Timer<'_>,
     ) -> Result<Walked, DatasetError> {
         let pool = self.pool();
         let roots = || self.roots_with(&[]);
@@ -358,11 +361,11 @@ impl Engine {
     }
 
     /// Looks at a segment, unless the walk ends before.
-    async fn scan_segment<S: Future<Output = ()>>(
+    async fn scan_segment(
         &self,
         walk: &Walk,
         mut segment: SegmentScan,
-        sleep: &impl Fn(Duration) -> S,
+        sleep: &Timer<'_>,
     ) -> Result<(), DatasetError> {
         while !segment.is_done() && walk.ended.get().is_none() {
             let busy = || self.scans.saw_load.load(Ordering::Acquire);
@@ -383,12 +386,7 @@ impl Engine {
     }
 
     /// Waits while the scan is paused; `Some` when it ends here.
-    async fn may_go_on<S: Future<Output = ()>>(
-        &self,
-        kind: ScanKind,
-        stops: u64,
-        sleep: &impl Fn(Duration) -> S,
-    ) -> Option<Walked> {
+    async fn may_go_on(&self, kind: ScanKind, stops: u64, sleep: &Timer<'_>) -> Option<Walked> {
         loop {
             if self.is_stopping() {
                 return Some(Walked::Stopped);
@@ -414,12 +412,12 @@ impl Engine {
 
     /// One step, and a pause after it if clients use the pool. A step of an idle pool ends when a
     /// client comes.
-    async fn paced_step<S: Future<Output = ()>>(
+    async fn paced_step(
         &self,
         kind: ScanKind,
         segment: &mut SegmentScan,
         busy: bool,
-        sleep: &impl Fn(Duration) -> S,
+        sleep: &Timer<'_>,
     ) -> Result<(), DatasetError> {
         let before = self.activity();
         let go_on = || busy || (self.activity() == before && !self.is_stopping());

@@ -10,6 +10,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use async_recursion::async_recursion as boxed;
 use weir_base::{DatasetId, Txg};
 use weir_codec::checksum::xxh3_64;
 use weir_format::layout::PACK_BYTES;
@@ -80,6 +81,7 @@ impl Engine {
     /// # Errors
     /// `SnapshotExists`; `NoRoom` or `Quota` where what a volume was promised does not fit beside
     /// the snapshot. Then none is taken.
+    #[boxed(?Send)]
     pub async fn create_snapshots(&self, ids: &[SnapshotId]) -> Result<Outcome, DatasetError> {
         let _admin = self.admin.lock().await;
         self.core.pool.check_alive()?;
@@ -102,6 +104,7 @@ impl Engine {
 
     /// Takes snapshots of these names, which are stored in this state; the caller holds the admin
     /// lock.
+    #[boxed(?Send)]
     pub(crate) async fn take_snapshots(
         &self,
         volumes: &[(Arc<Volume>, &String)],
@@ -182,6 +185,7 @@ impl Engine {
 
     /// The snapshots of a volume, oldest first. What each has for itself is counted anew where its
     /// neighbours went: that reads the nodes it has for itself.
+    #[boxed(?Send)]
     pub async fn snapshots(&self, volume: &str) -> Result<Vec<SnapshotInfo>, DatasetError> {
         let volume = self.volume(volume)?;
         let records: Vec<DatasetRecord> = {
@@ -281,6 +285,7 @@ impl Engine {
     ///
     /// # Errors
     /// `NoSnapshot`; `InUse` for one that is held, read, or the origin of a clone. Then none goes.
+    #[boxed(?Send)]
     pub async fn destroy_snapshots(
         &self,
         volume: &str,
@@ -330,6 +335,7 @@ impl Engine {
     }
 
     /// Keeps a snapshot from being destroyed until the tag is released.
+    #[boxed(?Send)]
     pub async fn hold_snapshot(&self, id: &SnapshotId, tag: &str) -> Result<Outcome, DatasetError> {
         self.change_snapshot(id, |snapshot, name| {
             let holds = &mut snapshot.moment_mut().holds;
@@ -349,6 +355,7 @@ impl Engine {
     ///
     /// # Errors
     /// `Unfit` when there is no such tag.
+    #[boxed(?Send)]
     pub async fn release_snapshot(
         &self,
         id: &SnapshotId,
@@ -367,6 +374,7 @@ impl Engine {
     }
 
     /// Gives a snapshot another name.
+    #[boxed(?Send)]
     pub async fn rename_snapshot(
         &self,
         id: &SnapshotId,
@@ -415,6 +423,7 @@ impl Engine {
     ///
     /// # Durability
     /// It exists after any crash once this returns.
+    #[boxed(?Send)]
     pub async fn clone_snapshot(
         &self,
         id: &SnapshotId,
@@ -454,6 +463,7 @@ impl Engine {
     }
 
     /// Gives a volume another name.
+    #[boxed(?Send)]
     pub async fn rename_volume(&self, name: &str, to: &str) -> Result<Outcome, DatasetError> {
         let _admin = self.admin.lock().await;
         self.core.pool.check_alive()?;
@@ -479,6 +489,7 @@ impl Engine {
     ///
     /// # Errors
     /// `InUse` while there are newer snapshots or bookmarks, unless `destroy_newer`.
+    #[boxed(?Send)]
     pub async fn rollback(
         &self,
         id: &SnapshotId,
@@ -597,6 +608,7 @@ impl Engine {
     /// # Errors
     /// `Unfit` for a volume that is no clone; `SnapshotExists` when a snapshot that it would take
     /// over has the name of one of its own.
+    #[boxed(?Send)]
     pub async fn promote(&self, name: &str) -> Result<Outcome, DatasetError> {
         let _admin = self.admin.lock().await;
         self.core.pool.check_alive()?;

@@ -10,6 +10,7 @@
 
 use std::time::Duration;
 
+use async_recursion::async_recursion as boxed;
 use weir_base::Guid;
 use weir_base::limits::SCAN_BUSY_PAUSES;
 use weir_format::VdevRole;
@@ -17,6 +18,7 @@ use weir_pool::{Evacuation, PoolError, VdevSpec};
 
 use crate::engine::{Engine, Outcome};
 use crate::error::DatasetError;
+use crate::timer::Timer;
 
 /// Commits after which a log vdev that is to leave is not needed any more: one that moves the log,
 /// and one before it for what was logged meanwhile.
@@ -32,6 +34,7 @@ impl Engine {
     ///
     /// # Errors
     /// It cannot be part of this pool, or a new disk fails: the pool is as it was.
+    #[boxed(?Send)]
     pub async fn add_vdev(
         &self,
         spec: &VdevSpec,
@@ -59,6 +62,7 @@ impl Engine {
     ///
     /// # Errors
     /// The others have no room for what it holds, or it is the last.
+    #[boxed(?Send)]
     pub async fn remove_vdev(&self, vdev: u16) -> Result<Outcome, DatasetError> {
         let _admin = self.admin.lock().await;
         let pool = self.pool();
@@ -119,6 +123,7 @@ impl Engine {
     }
 
     /// Lets a vdev that is leaving stay, with what is still on it.
+    #[boxed(?Send)]
     pub async fn cancel_removal(&self, vdev: u16) -> Result<Outcome, DatasetError> {
         let _admin = self.admin.lock().await;
         self.pool().check_alive()?;
@@ -128,6 +133,7 @@ impl Engine {
     }
 
     /// Lets every vdev use all of its disks; returns the bytes that data gained.
+    #[boxed(?Send)]
     pub async fn expand(&self) -> Result<u64, DatasetError> {
         let _admin = self.admin.lock().await;
         self.pool().check_alive()?;
@@ -143,6 +149,7 @@ impl Engine {
     ///
     /// # Errors
     /// The spare fails, or the vdev cannot take it.
+    #[boxed(?Send)]
     pub async fn use_spare(&self, old: Guid, new: Guid) -> Result<bool, DatasetError> {
         let _admin = self.admin.lock().await;
         let pool = self.pool();
@@ -158,10 +165,7 @@ impl Engine {
     }
 
     /// One step of emptying vdevs that are leaving; false when there is nothing to do.
-    pub(crate) async fn evacuate<S: Future<Output = ()>>(
-        &self,
-        sleep: &impl Fn(Duration) -> S,
-    ) -> Result<bool, DatasetError> {
+    pub(crate) async fn evacuate(&self, sleep: &Timer<'_>) -> Result<bool, DatasetError> {
         let before = self.pool().evacuations();
         if !before.iter().any(|left| left.segments > left.stuck || left.segments == 0) {
             return Ok(false);

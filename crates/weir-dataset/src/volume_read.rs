@@ -7,6 +7,7 @@
 //! - the root is taken under the same lock that found both tables empty, so no write is missed;
 //! - a root may be outlived by its segments while a read waits; the read then starts over.
 
+use async_recursion::async_recursion as boxed;
 use weir_base::{BLOCK_BYTES, ErrorKind};
 use weir_device::Block;
 use weir_format::{BlockPtr, NODE_FANOUT};
@@ -147,6 +148,7 @@ impl Volume {
     /// # Errors
     /// `Data` when a block is damaged on every leg; the rest of `out` is then unspecified, and what
     /// cannot be read is on the pool's list of damage.
+    #[boxed(?Send)]
     pub async fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DatasetError> {
         let blocks = offset / BLOCK..(offset + out.len() as u64).div_ceil(BLOCK);
         let mut read = self.read_once(offset, out).await;
@@ -231,6 +233,7 @@ impl Volume {
     }
 
     /// Brings a range into the cache.
+    #[boxed(?Send)]
     pub async fn prefetch(&self, offset: u64, len: u64) -> Result<(), DatasetError> {
         const STEP_BYTES: u64 = 1 << 20;
         let mut scratch = vec![0; STEP_BYTES.min(len) as usize];

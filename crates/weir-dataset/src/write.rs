@@ -13,6 +13,7 @@
 
 use std::ops::Range;
 
+use async_recursion::async_recursion as boxed;
 use weir_base::BLOCK_BYTES;
 use weir_base::limits::ATOMIC_WRITE_BYTES_MAX;
 use weir_device::{Block, BlockMut};
@@ -55,6 +56,7 @@ impl Volume {
     /// # Errors
     /// `Full` when the pool has no room: of a write that is longer than that parts may have been
     /// taken, as a disk may have done with a write that failed.
+    #[boxed(?Send)]
     pub async fn write(&self, offset: u64, data: &[u8]) -> Result<(), DatasetError> {
         {
             let state = self.state.lock();
@@ -76,6 +78,7 @@ impl Volume {
     }
 
     /// As [`Self::write`], for whole blocks and without a copy.
+    #[boxed(?Send)]
     pub async fn write_blocks(
         &self,
         offset: u64,
@@ -166,6 +169,7 @@ impl Volume {
     ///
     /// # Errors
     /// `Full` when not even the reserve has room for the changed nodes.
+    #[boxed(?Send)]
     pub async fn zero(&self, offset: u64, len: u64) -> Result<(), DatasetError> {
         {
             let state = self.state.lock();

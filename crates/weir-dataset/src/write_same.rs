@@ -5,6 +5,7 @@
 //! Invariant: to every other caller it is a write of all of the range: of its txg, logged when
 //! flushed, and as atomic.
 
+use async_recursion::async_recursion as boxed;
 use weir_base::BLOCK_BYTES;
 use weir_codec::compress::is_zero;
 use weir_device::BlockMut;
@@ -25,6 +26,7 @@ impl Engine {
     ///
     /// # Errors
     /// `Unfit` for another pattern or range, and whatever a write can say.
+    #[boxed(?Send)]
     pub async fn write_same(
         &self,
         volume: &Volume,

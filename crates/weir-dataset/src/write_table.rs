@@ -5,6 +5,7 @@
 //! Invariant: neighbours that are one cell of memory (write-same) are stored once, and records of
 //! nothing but this cell as well.
 
+use async_recursion::async_recursion as boxed;
 use weir_base::BLOCK_BYTES;
 use weir_device::Block;
 use weir_format::{
@@ -43,6 +44,7 @@ struct Storing<'a> {
 
 impl Engine {
     /// Stores the records of a table; its changes, sorted and disjoint.
+    #[boxed(?Send)]
     pub(crate) async fn write_table(
         &self,
         out: &mut WriteOut<'_>,

@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 
+use async_recursion::async_recursion as boxed;
 use weir_base::VsegId;
 use weir_base::hash::HashSet;
 use weir_format::layout::PACK_BYTES;
@@ -63,6 +64,7 @@ impl Pool {
     ///
     /// `roots`: all datasets. Returns the segments that differ, with counter and sum: empty when
     /// invariant I5 holds, as far as damage lets it.
+    #[boxed(?Send)]
     pub async fn check_live_bytes(
         &self,
         roots: &Roots,
@@ -144,6 +146,7 @@ impl Pool {
     /// nowhere.
     ///
     /// `roots`: all datasets. `None` when all is well.
+    #[boxed(?Send)]
     pub async fn check_places(
         &self,
         roots: &Roots,
@@ -183,6 +186,7 @@ impl Pool {
     /// Compares the counts of references with the pointers that lead to the blocks.
     ///
     /// `roots`: all datasets. Returns what differs: empty when all is well.
+    #[boxed(?Send)]
     pub async fn check_references(&self, roots: &Roots) -> Result<Vec<WrongCount>, PoolError> {
         let (mut wrong, may_exceed) = self.count_references(roots).await?;
         wrong.retain(|wrong| !(may_exceed && wrong.exceeds()));

@@ -15,6 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use weir_base::{ErrorKind, VsegId};
 use weir_format::{RemapTable, SegmentEntry};
 
@@ -93,6 +94,7 @@ impl Pool {
     ///
     /// # Errors
     /// A write failed. A segment that cannot be read or understood is left alone and is no error.
+    #[boxed(?Send)]
     pub async fn clean(
         &self,
         out: &mut WriteOut<'_>,

@@ -10,6 +10,8 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
+use async_recursion::async_recursion as boxed;
+use futures_util::future::LocalBoxFuture;
 use weir_base::{BLOCK_BYTES, ErrorKind, Txg, VsegId};
 use weir_codec::checksum::xxh3_128;
 use weir_device::Block;
@@ -100,10 +102,16 @@ impl Pool {
     ///
     /// # Errors
     /// The pool is poisoned; the last committed txg and the intent log are what an import finds.
-    pub async fn commit(&self, out: WriteOut<'_>, input: CommitInput) -> Result<(), PoolError> {
-        self.check_alive()?;
-        assert!(out.is_finished(), "space is freed before its txg is committed");
-        self.commit_steps(out, input).await.map_err(|error| self.poison(&error))
+    pub fn commit<'a>(
+        &'a self,
+        out: WriteOut<'a>,
+        input: CommitInput,
+    ) -> LocalBoxFuture<'a, Result<(), PoolError>> {
+        Box::pin(async move {
+            self.check_alive()?;
+            assert!(out.is_finished(), "space is freed before its txg is committed");
+            self.commit_steps(out, input).await.map_err(|error| self.poison(&error))
+        })
     }
 
     async fn commit_steps(
@@ -176,6 +184,7 @@ impl Pool {
     }
 
     /// Writes an uberblock that leads where `from` does, as the first txg of this opening.
+    #[boxed(?Send)]
     pub(crate) async fn claim(&self, from: &Uberblock) -> Result<(), PoolError> {
         let committed = self.committed_txg();
         let txg = committed.next();
@@ -279,6 +288,7 @@ impl Pool {
     }
 
     /// One of the pool's own trees without parts that were lost.
+    #[boxed(?Send)]
     pub async fn without(
         &self,
         out: &mut WriteOut<'_>,
@@ -375,6 +385,7 @@ impl Pool {
 }
 
 /// Writes one block of a root tree (segment table or dataset directory).
+#[boxed(?Send)]
 pub async fn write_directory_block(
     out: &mut WriteOut<'_>,
     content: &[u8; BLOCK_BYTES],

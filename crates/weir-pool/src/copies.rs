@@ -15,6 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use async_recursion::async_recursion as boxed;
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, FuturesUnordered};
 use weir_base::ErrorKind;
@@ -317,6 +318,7 @@ fn far_apart(first: &Live, before: &Live, next: &Live) -> bool {
 impl Pool {
     /// Looks at every copy of some of what lives in a segment that `kind` is about; tells what it
     /// found and before which block it stopped. `None` when the segment is no more.
+    #[boxed(?Send)]
     pub(crate) async fn check_part(
         &self,
         vseg: weir_base::VsegId,

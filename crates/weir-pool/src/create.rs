@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use weir_base::limits::STREAM_WRITE_BYTES;
 use weir_base::{BLOCK_BYTES, Clock, Guid, Txg, VsegId};
 use weir_device::{Device, Durability, IoBuf, WatchedDevice};
@@ -57,6 +58,7 @@ pub struct CreateOptions {
 ///
 /// # Errors
 /// A disk that is too small or fails; nothing was written if a check failed.
+#[boxed(?Send)]
 pub async fn create(
     name: &str,
     vdevs: &[VdevSpec],

@@ -15,6 +15,7 @@
 
 use std::collections::BTreeSet;
 
+use async_recursion::async_recursion as boxed;
 use weir_base::hash::HashSet;
 use weir_base::{BLOCK_BYTES, ErrorKind, VsegId};
 use weir_format::{
@@ -36,6 +37,7 @@ const SEGMENT_TABLE: &str = "segment table";
 /// # Errors
 /// Disks are missing; `LossWhileMissing` unless `force` gives up
 /// what missing disks may have.
+#[boxed(?Send)]
 pub(crate) async fn read_entries(
     pool: &Pool,
     bootstrap: &Bootstrap,

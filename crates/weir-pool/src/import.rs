@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use weir_base::limits::TAKEOVERS_MAX;
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid, Txg};
 use weir_codec::checksum::xxh3_128;
@@ -53,6 +54,7 @@ pub struct Discovered {
 ///
 /// # Errors
 /// Inner: why it carries no usable label. Outer: the disk cannot be read.
+#[boxed(?Send)]
 pub async fn discover(
     device: &dyn Device,
 ) -> Result<Result<Discovered, FormatError>, Arc<DeviceError>> {
@@ -111,6 +113,7 @@ impl Imported {
     ///
     /// # Errors
     /// When a vdev that holds segments has too few legs left.
+    #[boxed(?Send)]
     pub async fn claim(&self) -> Result<(), PoolError> {
         if let Some(identity) = self.owner {
             self.pool.announce_owner(identity, &self.owners_before).await;
@@ -144,6 +147,7 @@ async fn read_labels_without_owner(
 ///
 /// # Errors
 /// No pool, a vdev with too few legs, or damage; nothing was written.
+#[boxed(?Send)]
 pub async fn import(
     disks: Vec<Arc<dyn Device>>,
     how: ImportOptions,

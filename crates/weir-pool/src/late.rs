@@ -11,6 +11,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use futures_util::future::{Either, select};
 use futures_util::stream::{self, StreamExt as _};
 use weir_base::limits::{LABELS_AT_ONCE, LABELS_WAIT};
@@ -110,6 +111,7 @@ impl Pool {
     ///
     /// # Errors
     /// The disk fails.
+    #[boxed(?Send)]
     pub async fn welcome(&self, late: LateDisk) -> Result<bool, PoolError> {
         let LateDisk(disk) = late;
         let label = match read_labels(&*disk).await.map_err(Arc::new)? {

@@ -20,6 +20,7 @@
 
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use weir_base::limits::DISK_SILENT;
 use weir_base::{Guid, Txg};
 use weir_device::Device;
@@ -131,6 +132,7 @@ impl Pool {
     ///
     /// # Errors
     /// The disk is another one, or the leg left meanwhile (`NoSuchDisk`); nothing was changed.
+    #[boxed(?Send)]
     pub async fn bring_leg_back(
         &self,
         guid: Guid,
@@ -207,6 +209,7 @@ impl Pool {
     ///
     /// # Errors
     /// The disk is too small, or fails.
+    #[boxed(?Send)]
     pub async fn ready_disk(&self, beside: Guid, device: &dyn Device) -> Result<(), PoolError> {
         self.check_disk(beside, device)?;
         let (vdev, _) = self.leg(beside)?;
@@ -294,6 +297,7 @@ impl Pool {
     ///
     /// # Errors
     /// The disk fails: the leg stays without one, and may be replaced or detached.
+    #[boxed(?Send)]
     pub async fn install_leg(&self, new: Guid, device: Arc<dyn Device>) -> Result<(), PoolError> {
         let (vdev, leg) = self.leg(new)?;
         let _labels = self.labels.lock().await;
@@ -325,6 +329,7 @@ impl Pool {
     }
 
     /// Step 2: no label names the leg any more, its own least of all.
+    #[boxed(?Send)]
     pub async fn forget_leg(&self, left: DetachedLeg) -> Result<(), PoolError> {
         let _labels = self.labels.lock().await;
         self.next_config();
@@ -334,6 +339,7 @@ impl Pool {
     }
 
     /// Erases the label of a disk that left, if it answers: other labels do not name it any more.
+    #[boxed(?Send)]
     pub async fn erase_left(left: DetachedLeg) {
         if let Some(device) = left.device
             && let Err(error) = erase_labels(&*device, left.disk_bytes).await
@@ -377,6 +383,7 @@ impl Pool {
 
     /// Brings labels up to date that a crash left as they were before a change, or that are
     /// damaged. A disk that fails meanwhile is faulted.
+    #[boxed(?Send)]
     pub async fn refresh_labels(&self) {
         let _labels = self.labels.lock().await;
         for (disk, _) in self.write_changed_labels().await {

@@ -12,6 +12,7 @@
 //!   in a pool that was damaged it may be less, and a recount mends that;
 //! - a block whose owner cannot be asked may be alive: it is looked after as if it were.
 
+use async_recursion::async_recursion as boxed;
 use futures_util::StreamExt as _;
 use weir_base::hash::HashMap;
 use weir_base::limits::NODE_READS_IN_FLIGHT;
@@ -407,6 +408,7 @@ impl Pool {
     ///
     /// # Errors
     /// The pool is suspended. What cannot be read is counted in the answer.
+    #[boxed(?Send)]
     pub(crate) async fn live_in(
         &self,
         vseg: VsegId,
@@ -480,6 +482,7 @@ impl Pool {
     ///
     /// # Errors
     /// `NoSegment` when a commit replaced them meanwhile: look again.
+    #[boxed(?Send)]
     pub(crate) async fn live_roots(&self) -> Result<HashMap<VsegId, LiveSet>, PoolError> {
         let trees = {
             let committed = self.committed.lock();

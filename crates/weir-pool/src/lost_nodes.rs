@@ -17,6 +17,7 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use async_recursion::async_recursion as boxed;
 use parking_lot::Mutex;
 use weir_base::hash::HashMap;
 use weir_base::{ErrorKind, Txg, VsegId};
@@ -242,6 +243,7 @@ impl Tree<'_> {
     ///
     /// # Errors
     /// The pool is suspended.
+    #[boxed(?Send)]
     pub async fn has_markers(&self) -> Result<bool, PoolError> {
         let (ptr, height) = self.top();
         let mut met = Met::default();

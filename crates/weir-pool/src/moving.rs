@@ -8,6 +8,7 @@
 //!   appended of it is garbage that nothing leads to;
 //! - at most [`CLEAN_BYTES_IN_FLIGHT`] are read at the same time, of this victim and the next ones.
 
+use async_recursion::async_recursion as boxed;
 use futures_util::StreamExt as _;
 use futures_util::future::try_join_all;
 use futures_util::stream;
@@ -67,6 +68,7 @@ impl Pool {
     ///
     /// # Errors
     /// A write failed. A victim that cannot be read or understood is left alone and is no error.
+    #[boxed(?Send)]
     pub(crate) async fn move_victims(
         &self,
         out: &mut WriteOut<'_>,

@@ -10,6 +10,7 @@
 
 use std::ops::Range;
 
+use async_recursion::async_recursion as boxed;
 use weir_base::hash::HashMap;
 use weir_base::{ErrorKind, Txg, VsegId};
 use weir_format::{BlockPtr, NODE_FANOUT, NODE_SHIFT, SegmentClass, TreeRoot};
@@ -106,6 +107,7 @@ impl Tree<'_> {
     ///
     /// # Errors
     /// Disks are missing or the pool is suspended; damage is in the answer.
+    #[boxed(?Send)]
     pub async fn read_whole(&self) -> Result<WholeTree, PoolError> {
         let TreeRoot { ptr, height } = self.root;
         let mut whole = WholeTree::default();
@@ -206,6 +208,7 @@ impl Pool {
     ///
     /// # Errors
     /// Disks are missing.
+    #[boxed(?Send)]
     pub async fn own_places(&self) -> Result<Vec<OwnPlace>, PoolError> {
         let trees = {
             let committed = self.committed.lock();

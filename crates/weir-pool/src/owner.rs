@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use async_recursion::async_recursion as boxed;
 use futures_util::future::{Either, join_all, select};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use parking_lot::Mutex;
@@ -228,6 +229,7 @@ pub(crate) async fn settle(
 ///
 /// # Errors
 /// `InUse`, or the disk fails.
+#[boxed(?Send)]
 pub async fn refuse_owned(
     disk: Arc<dyn Device>,
     identity: &Identity,
@@ -248,6 +250,7 @@ pub async fn refuse_owned(
 impl Pool {
     /// Writes the owner slot of this opening to every leg in use. `before`: the openings that the
     /// slots name now.
+    #[boxed(?Send)]
     pub async fn announce_owner(&self, identity: &'static Identity, before: &[Guid]) {
         let opening = self.lineage[0].id;
         let before = before.to_vec();
@@ -350,6 +353,7 @@ impl Pool {
     }
 
     /// Says in the labels that the pool is closed; after the last commit.
+    #[boxed(?Send)]
     pub async fn release_owner(&self) {
         if self.owner.get().is_none() || self.check_owner().await.is_err() {
             return;

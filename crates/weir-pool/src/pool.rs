@@ -9,6 +9,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
+use async_recursion::async_recursion as boxed;
 use parking_lot::Mutex;
 use weir_base::{Clock, Guid, Txg};
 use weir_cache::{BlockCache, CacheClass};
@@ -334,6 +335,7 @@ impl Pool {
     ///
     /// # Errors
     /// `Full` until the next commit; anything else has poisoned the pool.
+    #[boxed(?Send)]
     pub async fn log_write(
         &self,
         builder: BatchBuilder,

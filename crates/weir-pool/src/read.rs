@@ -12,6 +12,7 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use async_recursion::async_recursion as boxed;
 use weir_base::ErrorKind;
 use weir_cache::CacheClass;
 use weir_codec::checksum;
@@ -145,6 +146,7 @@ impl Pool {
         self.unpack(ptr, &buf[start..start + ptr.stored_bytes()])
     }
 
+    #[boxed(?Send)]
     async fn read_from_disk(&self, ptr: &BlockPtr) -> Result<Blocks, PoolError> {
         assert!(!ptr.is_hole(), "a hole is nowhere on disk");
         let (buf, start) = self.read_stored(ptr, None).await?;

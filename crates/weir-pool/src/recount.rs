@@ -13,6 +13,7 @@
 
 use std::collections::BTreeSet;
 
+use async_recursion::async_recursion as boxed;
 use weir_base::{Txg, VsegId};
 use weir_format::layout::PACK_BYTES;
 use weir_format::{RemapTable, SegmentClass, SegmentState};
@@ -62,6 +63,7 @@ impl Pool {
     ///
     /// # Errors
     /// The pool is suspended.
+    #[boxed(?Send)]
     pub async fn recount_segment(
         &self,
         vseg: VsegId,
@@ -139,6 +141,7 @@ impl Pool {
     ///
     /// # Errors
     /// The pool is suspended.
+    #[boxed(?Send)]
     pub async fn recount_references(&self, roots: &Roots) -> Result<bool, PoolError> {
         if roots.has_lost() {
             // What is not walked may be what a clone shares with an origin that was lost.

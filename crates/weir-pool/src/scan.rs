@@ -16,6 +16,7 @@
 
 use std::time::Duration;
 
+use async_recursion::async_recursion as boxed;
 use parking_lot::Mutex;
 use weir_base::hash::HashMap;
 use weir_base::{Clock, Guid, VsegId};
@@ -189,6 +190,7 @@ impl Pool {
     /// # Durability
     /// The legs count as up to date, also after a crash, once the next commit returns; until then
     /// they are stale.
+    #[boxed(?Send)]
     pub async fn finish_resilver(&self, legs: &[(Guid, u64)]) -> Result<(), PoolError> {
         self.flush_all().await?;
         for leg in self.vdevs.legs() {
@@ -249,6 +251,7 @@ impl Pool {
     ///
     /// # Errors
     /// The pool is suspended.
+    #[boxed(?Send)]
     pub async fn plan_scan(&self, kind: ScanKind) -> Result<ScanPlan, PoolError> {
         let roots = loop {
             match self.live_roots().await {
@@ -274,6 +277,7 @@ impl Pool {
     ///
     /// # Errors
     /// The pool is suspended.
+    #[boxed(?Send)]
     pub async fn find_segment(
         &self,
         planned: PlannedSegment,
@@ -295,6 +299,7 @@ impl Pool {
     ///
     /// # Errors
     /// The pool is suspended.
+    #[boxed(?Send)]
     pub async fn scan_step(
         &self,
         kind: ScanKind,
@@ -367,6 +372,7 @@ impl Pool {
     ///
     /// # Errors
     /// The pool is suspended.
+    #[boxed(?Send)]
     pub async fn scan_labels(&self) -> Result<(), PoolError> {
         self.check_lengths();
         let _labels = self.labels.lock().await;

@@ -6,6 +6,7 @@
 
 use std::sync::atomic::Ordering;
 
+use async_recursion::async_recursion as boxed;
 use weir_base::{Guid, Txg};
 use weir_device::DiskFigures;
 use weir_format::{VdevKind, VdevRole};
@@ -193,6 +194,7 @@ impl Pool {
     ///
     /// # Durability
     /// No import finds the pool once this returns `Ok`.
+    #[boxed(?Send)]
     pub async fn erase(&self) -> Result<(), PoolError> {
         self.note_destroyed();
         for vdev in self.vdevs.iter() {

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use async_recursion::async_recursion as boxed;
 use weir_base::ErrorKind;
 use weir_base::hash::HashMap;
 use weir_device::Block;
@@ -64,6 +65,7 @@ impl<'p> Tracer<'p> {
     ///
     /// # Errors
     /// `NoSegment` where the root is out of date; the pool is suspended. Damage is no error.
+    #[boxed(?Send)]
     pub async fn trace(&mut self, root: TreeRoot, record: u64) -> Result<Traced, PoolError> {
         let mut at = Traced { level: root.height, index: 0, ptr: root.ptr };
         if record >= TreeRoot::capacity(root.height) {

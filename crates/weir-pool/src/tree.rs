@@ -17,6 +17,7 @@
 use std::ops::{AddAssign, Range};
 use std::pin::Pin;
 
+use async_recursion::async_recursion as boxed;
 use futures_util::StreamExt as _;
 use weir_base::hash::HashSet;
 use weir_base::limits::NODE_READS_IN_FLIGHT;
@@ -255,6 +256,7 @@ impl<'a> Tree<'a> {
 
     /// The node above a block (`level` 0) or node, which must not be the root of the tree; `None`
     /// where there is none.
+    #[boxed(?Send)]
     pub(crate) async fn node_above(
         &self,
         level: u8,
@@ -292,6 +294,7 @@ impl<'a> Tree<'a> {
     ///
     /// # Errors
     /// `Damaged` at the first node that cannot be read.
+    #[boxed(?Send)]
     pub async fn scan(
         &self,
         range: Range<u64>,
@@ -305,6 +308,7 @@ impl<'a> Tree<'a> {
     ///
     /// # Errors
     /// Others than of damage.
+    #[boxed(?Send)]
     pub async fn scan_past_damage(
         &self,
         range: Range<u64>,
@@ -338,6 +342,7 @@ impl<'a> Tree<'a> {
     /// could not be read: what is below them was left out.
     ///
     /// A node that damage markers name is visited once, as it is kept.
+    #[boxed(?Send)]
     pub async fn walk(
         &self,
         held: &Held,
@@ -403,6 +408,7 @@ impl<'a> Tree<'a> {
     ///
     /// # Errors
     /// `Damaged` where a node of the range cannot be read.
+    #[boxed(?Send)]
     pub async fn leaves(
         &self,
         range: Range<u64>,
@@ -443,6 +449,7 @@ impl<'a> Tree<'a> {
     }
 
     /// The last block that is not a hole; of a range of which nothing is known, its last one.
+    #[boxed(?Send)]
     pub async fn last_block(&self) -> Result<Option<u64>, PoolError> {
         let (mut ptr, mut base) = (self.root.ptr, 0);
         for level in (1..=self.root.height).rev() {
@@ -502,6 +509,7 @@ impl<'a> Tree<'a> {
     ///
     /// Every pointer that is replaced, and every node on the way, is freed through `out`, if
     /// nothing of the past holds it.
+    #[boxed(?Send)]
     pub async fn apply(
         &self,
         out: &mut WriteOut<'_>,
@@ -522,6 +530,7 @@ impl<'a> Tree<'a> {
 
     /// A root of at least this height with the same content (old blocks keep their numbers), and
     /// what the new nodes take.
+    #[boxed(?Send)]
     pub async fn grow(
         &self,
         out: &mut WriteOut<'_>,

@@ -10,6 +10,7 @@
 //! - everything that ends at [`Walk::position`] or before was found, nothing else: a later walk can
 //!   go on from there.
 
+use async_recursion::async_recursion as boxed;
 use futures_util::future::join;
 use weir_base::{ErrorKind, Txg};
 use weir_device::Block;
@@ -153,6 +154,7 @@ impl Walk<'_> {
     ///
     /// # Errors
     /// The pool is suspended. A damaged node is counted and passed by.
+    #[boxed(?Send)]
     pub async fn next(&mut self) -> Result<Vec<Found>, PoolError> {
         let mut found = Vec::new();
         if !self.started {

@@ -18,6 +18,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use async_recursion::async_recursion as boxed;
 use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
 use weir_base::{Clock, Guid, Txg};
@@ -625,6 +626,7 @@ impl Vdev {
     /// from the same leg on, so that the bad copy is met again, counted and repaired.
     ///
     /// Returns a buffer rounded out to sectors and where the bytes start in it.
+    #[boxed(?Send)]
     pub(crate) async fn read_unverified(
         &self,
         first: usize,
@@ -713,6 +715,7 @@ impl Vdev {
     ///
     /// Neighbours in the first and last sector keep the leg's own bytes: only `good[range]` was
     /// verified, and the leg may hold the better copy of what is beside it.
+    #[boxed(?Send)]
     async fn heal(&self, leg: &Leg, at: u64, good: &IoBuf, range: Range<usize>) {
         let Some(device) = leg.usable() else { return };
         let _repair = self.repairs.hold(at..at + good.len() as u64).await;

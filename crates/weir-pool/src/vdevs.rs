@@ -13,6 +13,7 @@
 
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use weir_base::{BLOCK_BYTES, Guid, Txg};
 use weir_device::Device;
 use weir_format::layout::{DISKS_MAX, LABEL_BYTES, segments_offset};
@@ -105,6 +106,7 @@ impl Pool {
     ///
     /// # Errors
     /// As [`Self::check_new_vdev`], or a new disk fails: the pool is as it was.
+    #[boxed(?Send)]
     pub async fn add_vdev(
         &self,
         spec: &VdevSpec,
@@ -175,6 +177,7 @@ impl Pool {
     ///
     /// # Errors
     /// The pool is suspended.
+    #[boxed(?Send)]
     pub async fn begin_removal(&self, vdev: u16) -> Result<(), PoolError> {
         assert!(!self.segments.area(vdev).is_open(), "it was closed first");
         let _labels = self.labels.lock().await;
@@ -226,6 +229,7 @@ impl Pool {
     ///
     /// # Durability
     /// As [`Self::begin_removal`].
+    #[boxed(?Send)]
     pub async fn cancel_removal(&self, vdev: u16) -> Result<bool, PoolError> {
         let leaving = &self.vdevs[usize::from(vdev)];
         if leaving.role() != VdevRole::Leaving {
@@ -276,6 +280,7 @@ impl Pool {
     ///
     /// # Errors
     /// The pool is suspended.
+    #[boxed(?Send)]
     pub async fn finish_removal(&self, vdev: u16) -> Result<(), PoolError> {
         assert!(self.can_leave(vdev), "something stands on vdev {vdev}");
         let _labels = self.labels.lock().await;
@@ -303,6 +308,7 @@ impl Pool {
     ///
     /// # Errors
     /// A label could not be written.
+    #[boxed(?Send)]
     pub async fn expand(&self) -> Result<u64, PoolError> {
         let _labels = self.labels.lock().await;
         let before = self.space().total_bytes;

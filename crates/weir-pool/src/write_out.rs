@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use async_recursion::async_recursion as boxed;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use weir_base::hash::HashMap;
@@ -328,11 +329,13 @@ impl WriteOut<'_> {
     }
 
     /// Frees what waits for its remap table to be read, if that is much.
+    #[boxed(?Send)]
     pub async fn free_some_unread(&mut self) -> Result<(), PoolError> {
         self.free_unread(UNREAD_FREES_MAX).await
     }
 
     /// Frees all that waits for its remap table to be read.
+    #[boxed(?Send)]
     pub async fn free_all_unread(&mut self) -> Result<(), PoolError> {
         self.free_unread(0).await
     }
@@ -488,6 +491,7 @@ impl WriteOut<'_> {
     }
 
     /// Ends the lane's stretch with a summary of it; the room was kept.
+    #[boxed(?Send)]
     async fn write_summary(&mut self, stream: usize, lane: usize) -> Result<(), PoolError> {
         let now = &mut self.streams.0[stream].lanes[lane];
         let entries = std::mem::take(&mut now.entries);
@@ -535,6 +539,7 @@ impl WriteOut<'_> {
     }
 
     /// Starts the device write of a lane's buffer; waits only when too many are under way.
+    #[boxed(?Send)]
     async fn submit(&mut self, stream: usize, lane: usize) -> Result<(), PoolError> {
         let lane = &mut self.streams.0[stream].lanes[lane];
         let used = std::mem::take(&mut lane.used);
@@ -594,6 +599,7 @@ impl WriteOut<'_> {
 
     /// Writes everything of data and meta that is still buffered and waits for all writes: from
     /// here on every pointer handed out can be read from disk.
+    #[boxed(?Send)]
     pub async fn finish(&mut self) -> Result<(), PoolError> {
         self.free_all_unread().await?;
         self.close_rows(SegmentClass::Data).await?;

@@ -12,11 +12,14 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use futures_util::future::{BoxFuture, LocalBoxFuture};
 use tokio::sync::{mpsc, oneshot};
 use weir_api::ApiError;
 use weir_base::ErrorKind;
 use weir_base::limits::DISK_SILENT;
 use weir_dataset::{DatasetError, Engine};
+
+use super::slot::Slot;
 
 /// How often a pool that is being closed is looked at.
 const LOOK: Duration = Duration::from_millis(100);
@@ -29,6 +32,8 @@ const LET_GO: &str = "its disks did not answer and it was let go of";
 
 type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
 type Job = Box<dyn FnOnce(Arc<Engine>) -> LocalFuture + Send>;
+/// A job that says how it ended; its result is in a [`Slot`].
+type Work = Box<dyn FnOnce(Arc<Engine>) -> LocalBoxFuture<'static, Result<(), ApiError>> + Send>;
 
 /// An open pool.
 pub(super) struct OpenPool {
@@ -69,7 +74,7 @@ impl OpenPool {
                 match open().await {
                     Ok(engine) => {
                         if report.send(Ok(Arc::clone(&engine))).is_ok() {
-                            work(engine, receiver).await;
+                            work_boxed(engine, receiver).await;
                         }
                     }
                     Err(error) => drop(report.send(Err(error))),
@@ -107,11 +112,30 @@ impl OpenPool {
     where
         F: Future<Output = Result<T, ApiError>> + 'static,
     {
+        let answer = Slot::new();
+        let into = answer.clone();
+        self.run(Box::new(move |engine| {
+            let work = job(engine);
+            Box::pin(async move {
+                into.fill(work.await?);
+                Ok(())
+            })
+        }))
+        .await?;
+        Ok(answer.take())
+    }
+
+    /// The part of [`Self::call_api`] that is the same for all types of answers.
+    fn run(&self, work: Work) -> BoxFuture<'_, Result<(), ApiError>> {
+        Box::pin(self.run_to_end(work))
+    }
+
+    async fn run_to_end(&self, work: Work) -> Result<(), ApiError> {
         let (answer, answered) = oneshot::channel();
         let job: Job = Box::new(move |engine| {
             Box::pin(async move {
                 // Nobody may wait any more; the call is made all the same.
-                drop(answer.send(job(engine).await));
+                drop(answer.send(work(engine).await));
             })
         });
         self.jobs.send(job).map_err(|_| gone())?;
@@ -177,6 +201,11 @@ pub(super) fn let_go_if_silent(engine: &Engine) -> bool {
         engine.abandon(&LET_GO);
     }
     silent
+}
+
+/// [`work`], compiled once for all ways to open a pool.
+fn work_boxed(engine: Arc<Engine>, jobs: mpsc::UnboundedReceiver<Job>) -> LocalFuture {
+    Box::pin(work(engine, jobs))
 }
 
 /// The thread's life: commits on one task, scans on another, management calls on others.

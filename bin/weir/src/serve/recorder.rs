@@ -11,6 +11,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::BoxFuture;
 use weir_api::stream::Bytes;
 use weir_api::types::{
     BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, DedupeEstimate, DedupeForecast,
@@ -40,6 +41,7 @@ use super::events::{Events, NewEvent};
 use super::history::History;
 use super::internal;
 use super::properties::told;
+use super::slot::Slot;
 
 /// From here on a caller is told if disks do not answer; leaves room within five seconds.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -164,14 +166,32 @@ impl Recorder {
         outcome: fn(&T) -> Outcome,
         work: impl Future<Output = Result<T, ApiError>> + Send + 'static,
     ) -> Result<T, ApiError> {
+        let answer = Slot::new();
+        let into = answer.clone();
+        let work = async move {
+            let done = work.await?;
+            let outcome = outcome(&done);
+            into.fill(done);
+            Ok(outcome)
+        };
+        self.record_change(call, Box::pin(work)).await?;
+        Ok(answer.take())
+    }
+
+    /// The part of [`Self::change`] that is the same for all types of answers.
+    fn record_change(
+        &self,
+        call: Call,
+        work: BoxFuture<'static, Result<Outcome, ApiError>>,
+    ) -> BoxFuture<'_, Result<(), ApiError>> {
         let (pool, record) = (call.pool.clone(), self.record.clone());
-        self.patiently(&pool, async move {
+        let recorded = async move {
             let start = Instant::now();
-            let result = work.await;
-            record.add(call, start, result.as_ref().map(outcome));
-            result
-        })
-        .await
+            let outcome = work.await;
+            record.add(call, start, outcome.as_ref().copied());
+            outcome.map(|_| ())
+        };
+        self.wait_patiently(pool, Box::pin(recorded))
     }
 
     /// Runs a call to its end; answers before that when its disks give no sign.
@@ -180,21 +200,39 @@ impl Recorder {
         pool: &str,
         work: impl Future<Output = Result<T, ApiError>> + Send + 'static,
     ) -> Result<T, ApiError> {
+        let answer = Slot::new();
+        let into = answer.clone();
+        let work = async move {
+            into.fill(work.await?);
+            Ok(())
+        };
+        self.wait_patiently(pool.to_owned(), Box::pin(work)).await?;
+        Ok(answer.take())
+    }
+
+    /// The part of [`Self::patiently`] that is the same for all types of answers.
+    fn wait_patiently(
+        &self,
+        pool: String,
+        work: BoxFuture<'static, Result<(), ApiError>>,
+    ) -> BoxFuture<'_, Result<(), ApiError>> {
         let activity = Arc::new(Activity::of_caller(&self.manager.files.dirs));
         let covered = Arc::clone(&activity).cover(work);
         let mut task = tokio::spawn(caller::on_behalf_of(caller::current(), covered));
-        let mut patience = Patience::new();
-        loop {
-            tokio::select! {
-                done = &mut task => {
-                    return done.unwrap_or_else(|error| Err(internal("the call broke", &error)));
+        Box::pin(async move {
+            let mut patience = Patience::new();
+            loop {
+                tokio::select! {
+                    done = &mut task => {
+                        return done.unwrap_or_else(|error| Err(internal("the call broke", &error)));
+                    }
+                    () = tokio::time::sleep(LOOK) => {}
                 }
-                () = tokio::time::sleep(LOOK) => {}
+                if let Some(error) = patience.lost(&self.manager, &pool, &activity) {
+                    return Err(error);
+                }
             }
-            if let Some(error) = patience.lost(&self.manager, pool, &activity) {
-                return Err(error);
-            }
-        }
+        })
     }
 }
 

@@ -19,6 +19,7 @@ use std::pin::{Pin, pin};
 use std::task::{Poll, ready};
 use std::time::Duration;
 
+use async_recursion::async_recursion as boxed;
 use futures_util::future::{Either, join_all, select};
 use weir_base::clock::Sleep;
 use weir_base::limits::{DISK_SILENT, HEDGE_MAX};
@@ -58,6 +59,7 @@ impl Vdev {
 
     /// Reads whole sectors of the segment area, unverified; what is on legs that are missing or
     /// slow is computed.
+    #[boxed(?Send)]
     pub(super) async fn read_raidz(
         &self,
         rows: &Rows,

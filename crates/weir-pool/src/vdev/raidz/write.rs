@@ -9,6 +9,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use futures_util::future::join_all;
 use weir_codec::parity;
 use weir_device::{Durability, IoBuf};
@@ -20,6 +21,7 @@ use crate::planted::PlantedBug;
 
 impl Vdev {
     /// Writes whole rows, `data[range]`, at an offset of the segment area.
+    #[boxed(?Send)]
     pub(in crate::vdev) async fn write_raidz(
         &self,
         rows: &Rows,
