@@ -6,12 +6,12 @@
 //! Invariant: whatever is refused here was possible for every local user once.
 
 use std::fs::{self, Permissions};
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::common::ports::free_address;
 use crate::common::{
     Dirs, GIB, MIB, Ran, Server, WEIR, certificate, code, eventually, is_root, write_secret,
 };
@@ -19,10 +19,6 @@ use rustix::process::Signal;
 
 /// A user that owns nothing.
 const NOBODY: &str = "65534";
-
-fn free_address() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
-}
 
 /// A server that also listens on TCP, with the address.
 fn serve(dirs: &Dirs, more: &[&str]) -> (Server, String) {

@@ -6,10 +6,10 @@
 //! fast anything is.
 
 use std::fs;
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::common::ports::free_port;
 use crate::common::{Dirs, GIB, MIB, Ran, Server, WEIR, eventually, tool};
 use serde_json::Value;
 
@@ -168,11 +168,9 @@ fn program(name: &str) -> Command {
 
 impl Tgt {
     fn start(dirs: &Dirs, bytes: u64) -> Self {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
-        let portal = free.local_addr().unwrap().to_string();
-        drop(free);
-        // Control ports are numbers of their own; 15 bits are taken.
-        let control = (20_000 + std::process::id() % 10_000).to_string();
+        // Its control port is a number of its own kind with 15 bits; the same one is as unique.
+        let control = free_port().to_string();
+        let portal = format!("127.0.0.1:{control}");
         let child = program("tgtd")
             .args(["-f", "-C", &control, "--iscsi", &format!("portal={portal}")])
             .stdin(Stdio::null())

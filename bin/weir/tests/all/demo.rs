@@ -5,10 +5,10 @@
 //! Invariant: the commands are run exactly as printed.
 
 use std::fs;
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::common::ports::free_address;
 use crate::common::{Dirs, WEIR, eventually, tool};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -84,9 +84,7 @@ fn paste(line: &str) -> String {
 fn the_demo_does_what_it_promises() {
     let dirs = Dirs::new();
     fs::create_dir(dirs.file("home")).unwrap();
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = free.local_addr().unwrap().to_string();
-    drop(free);
+    let port = free_address();
 
     let demo = Demo::start(&dirs, "first.log", &port);
     let talk = demo.talk();

@@ -6,22 +6,18 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::ports::free_address;
 use crate::common::{Dirs, MIB, Ran, Server, code, eventually, is_root, run, tool};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
-
-/// A free port of loopback.
-fn free_address() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
-}
 
 /// A server that offers `tank/v`, with these options and NBD on a port of loopback as well.
 fn serve(dirs: &Dirs, options: &[&str]) -> (Server, String) {

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::common::ports::free_port;
 use crate::common::rng::Rng;
 use crate::common::{
     Dirs, MIB, Ran, Server, WEIR, certificate, code, eventually, tool, write_secret,
@@ -38,7 +39,7 @@ impl Pair {
         }
         certificate(&dirs, "peer");
         write_secret(&dirs.file("secret"), "a-secret-of-both-of-them\n");
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let mut pair = Self { dirs, port, source: None, back: None };
         pair.start();
         pair.source().weir("pool create tank mirror a b").ok();

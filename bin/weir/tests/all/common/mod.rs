@@ -13,6 +13,7 @@ pub(crate) mod liar;
 pub(crate) mod load;
 pub(crate) mod nbd;
 pub(crate) mod network;
+pub(crate) mod ports;
 pub(crate) mod rng;
 pub(crate) mod room;
 pub(crate) mod uml;
