@@ -2,11 +2,15 @@
 //!
 //! Not here: the scenarios themselves (the library).
 //!
-//! Invariants: exit code 0 only if no promise was broken and the wanted number was reached.
+//! Invariants:
+//! - exit code 0 only if no promise was broken and the wanted number was reached;
+//! - resident memory stays flat: at most [`MEMORY_GROWTH_MAX`] times what it was after
+//!   [`MEMORY_FROM`] recoveries.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -15,6 +19,15 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use parking_lot::Mutex;
 use weir_pool::PlantedBug;
 use weir_sim::{Coverage, Effort, Met, Report, Scenario, Trouble, Violation, enumerate};
+
+/// Unit of statm on x86-64 and most of arm64.
+const PAGE_BYTES: u64 = 4096;
+/// Recoveries after which caches and the allocator's pools have their size.
+const MEMORY_FROM: u64 = 5_000;
+/// Growth of resident memory from then on. More is a leak, which would end a long run.
+const MEMORY_GROWTH_MAX: f64 = 1.2;
+/// Recoveries from which the growth is judged: fewer do not show a leak.
+const MEMORY_JUDGED_FROM: u64 = 2 * MEMORY_FROM;
 
 /// Cuts the power of simulated pools and checks what is left.
 #[derive(Parser)]
@@ -82,6 +95,7 @@ fn main() -> ExitCode {
     let (next, recoveries) = (AtomicU64::new(args.seed), AtomicU64::new(0));
     let broken: Mutex<Option<Box<Violation>>> = Mutex::new(None);
     let tally: Mutex<Tally> = Mutex::default();
+    let early_memory: OnceLock<u64> = OnceLock::new();
     std::thread::scope(|scope| {
         for _ in 0..args.threads {
             scope.spawn(|| {
@@ -93,7 +107,10 @@ fn main() -> ExitCode {
                     let scenario = Scenario::of_seed(seed, PlantedBug::None);
                     match enumerate(scenario, Effort::default()) {
                         Ok(report) => {
-                            recoveries.fetch_add(report.recoveries, Ordering::Relaxed);
+                            let before = recoveries.fetch_add(report.recoveries, Ordering::Relaxed);
+                            if before + report.recoveries >= MEMORY_FROM {
+                                early_memory.get_or_init(resident_bytes);
+                            }
                             tally.lock().add(&scenario, &report);
                             bar.inc(if args.seconds.is_some() { 0 } else { report.recoveries });
                             bar.set_message(format!("seed {seed}"));
@@ -112,11 +129,35 @@ fn main() -> ExitCode {
     tally.lock().print();
     let seconds = start.elapsed().as_secs_f64();
     eprintln!("\n{scenarios} scenarios, {recoveries} recoveries in {seconds:.0} s");
+    let flat = early_memory.get().is_none_or(|early| is_flat(*early, resident_bytes(), recoveries));
     match broken.into_inner() {
         Some(violation) => fail(&violation),
+        None if !flat => ExitCode::FAILURE,
         None if recoveries < args.recoveries && args.seconds.is_none() => ExitCode::FAILURE,
         None => ExitCode::SUCCESS,
     }
+}
+
+/// Prints how resident memory grew; false if it grew too much.
+fn is_flat(early: u64, end: u64, recoveries: u64) -> bool {
+    let growth = end as f64 / early as f64;
+    eprintln!(
+        "resident memory: {} MiB after {MEMORY_FROM} recoveries, {} MiB at the end, {growth:.2} times",
+        early >> 20,
+        end >> 20,
+    );
+    let flat = recoveries < MEMORY_JUDGED_FROM || growth <= MEMORY_GROWTH_MAX;
+    if !flat {
+        eprintln!("LEAK: resident memory may grow {MEMORY_GROWTH_MAX} times");
+    }
+    flat
+}
+
+/// Resident memory of this process (proc(5), statm).
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    pages.expect("Linux tells each process its memory") * PAGE_BYTES
 }
 
 /// One line with the time left on a terminal, nothing elsewhere.
