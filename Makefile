@@ -21,7 +21,7 @@ fuzz: cc
 	@cargo xtask fuzz $(TARGET) $(if $(SECONDS),--seconds $(SECONDS))
 
 e2e: cc
-	@cargo xtask e2e
+	@cargo xtask e2e $(FILTER) $(if $(REPEAT),--repeat $(REPEAT))
 
 bench: cc
 	@cargo xtask bench-peers --quick

@@ -6,19 +6,19 @@
 
 use anyhow::Result;
 
-use crate::stage::{self, Needs, Stage};
+use crate::stage::{self, Needs};
 use crate::test;
 
 /// The task.
 pub(crate) fn main() -> Result<()> {
     let stages = [
-        Stage { name: "fmt", step: test::FMT },
-        Stage { name: "clippy", step: test::CLIPPY },
-        Stage { name: "fmt-fuzz", step: test::FMT_FUZZ },
-        Stage { name: "clippy-fuzz", step: test::CLIPPY_FUZZ },
-        Stage { name: "tidy", step: test::TIDY },
-        Stage { name: "unit", step: test::UNIT },
-        Stage { name: "unit-xtask", step: test::UNIT_XTASK },
+        test::fmt(),
+        test::clippy(),
+        test::fmt_fuzz(),
+        test::clippy_fuzz(),
+        test::tidy(),
+        test::unit(),
+        test::unit_xtask(),
     ];
     stage::run(&stages, Needs::Nothing)
 }

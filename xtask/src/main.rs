@@ -18,6 +18,7 @@ mod command;
 mod e2e;
 mod fuzz;
 mod run;
+mod runner;
 mod setup;
 mod sim;
 mod soak;
@@ -55,8 +56,8 @@ enum Task {
     Soak(soak::Args),
     /// Feed generated input to the parsers of untrusted bytes.
     Fuzz(fuzz::Args),
-    /// The release binary under real clients.
-    E2e,
+    /// The whole program under real clients.
+    E2e(e2e::Args),
     /// Compare Weir's speed with other NBD servers on this machine.
     BenchPeers(bench_peers::Args),
     /// Compare Weir's iSCSI target with another, and with its own NBD.
@@ -77,7 +78,7 @@ fn main() -> ExitCode {
         Task::Sim(args) => sim::main(&args),
         Task::Soak(args) => soak::main(&args),
         Task::Fuzz(args) => fuzz::main(&args),
-        Task::E2e => e2e::main(),
+        Task::E2e(args) => e2e::main(args),
         Task::BenchPeers(args) => bench_peers::main(&args),
         Task::BenchIscsi(args) => bench_iscsi::main(&args),
         Task::BenchLayouts(args) => bench_layouts::main(&args),
