@@ -8,7 +8,7 @@ test: cc
 	@cargo xtask test
 
 check: cc
-	@cargo xtask check
+	@cargo xtask check $(if $(SINCE),--since $(SINCE))
 
 sim: cc
 	@cargo xtask sim $(if $(SEED),--seed $(SEED)) $(if $(RECOVERIES),--recoveries $(RECOVERIES))

@@ -8,6 +8,7 @@
 
 #![expect(clippy::print_stdout, reason = "a task's result is what it prints")]
 
+mod affected;
 mod bench;
 mod bench_iscsi;
 mod bench_layouts;
@@ -25,6 +26,7 @@ mod soak;
 mod stage;
 mod test;
 mod tidy;
+mod workspace;
 
 use std::process::ExitCode;
 
@@ -47,7 +49,7 @@ enum Task {
     /// Read the sources and check the rules that no compiler checks.
     Tidy,
     /// Formatting, lints, tidy and the fast tests: before every commit.
-    Check,
+    Check(check::Args),
     /// Everything CI runs, stage by stage.
     Test,
     /// Crash recoveries on simulated disks.
@@ -73,7 +75,7 @@ fn main() -> ExitCode {
         Task::Setup(args) => setup::main(&args),
         Task::Run => run::main(),
         Task::Tidy => tidy::main(),
-        Task::Check => check::main(),
+        Task::Check(args) => check::main(&args),
         Task::Test => test::main(),
         Task::Sim(args) => sim::main(&args),
         Task::Soak(args) => soak::main(&args),

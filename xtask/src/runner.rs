@@ -18,8 +18,8 @@ mod stacks;
 mod tests;
 mod times;
 
-use std::collections::VecDeque;
-use std::fs;
+use std::collections::{BTreeSet, VecDeque};
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -47,6 +47,8 @@ pub(crate) struct Suite {
     pub(crate) arguments: Vec<String>,
     /// Tests that run at the same time.
     pub(crate) lanes: usize,
+    /// Run only tests of these packages, of all that are built.
+    pub(crate) packages: Option<BTreeSet<String>>,
     /// Run only the test with this name, or those whose name contains it.
     pub(crate) filter: Option<String>,
     /// How often each test runs.
@@ -57,7 +59,7 @@ impl Suite {
     /// All tests of these packages, each once.
     pub(crate) fn new(name: &'static str, arguments: &str, lanes: usize) -> Self {
         let arguments = arguments.split_whitespace().map(str::to_owned).collect();
-        Self { name, arguments, lanes, filter: None, repeat: 1 }
+        Self { name, arguments, lanes, packages: None, filter: None, repeat: 1 }
     }
 }
 
@@ -74,10 +76,7 @@ pub(crate) fn run(suite: &Suite) -> Result<Vec<Ran>> {
     let cases = select(build::cases(suite)?, suite)?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     process::end_all_on_signals()?;
-    let folder = logs().join(suite.name);
-    if folder.exists() {
-        fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
-    }
+    let (folder, _lock) = log_folder(suite.name)?;
     let times_path = logs().join("times.json");
     let mut times = Times::read(&times_path);
     let start = Instant::now();
@@ -94,8 +93,29 @@ pub(crate) fn run(suite: &Suite) -> Result<Vec<Ran>> {
     Ok(ran)
 }
 
+/// An empty folder for the logs of a suite, and the lock that keeps it from other runs. A run that
+/// finds it locked takes one of its own.
+fn log_folder(suite: &str) -> Result<(PathBuf, File)> {
+    fs::create_dir_all(logs()).with_context(|| logs().display().to_string())?;
+    let own = format!("{suite}-{}", std::process::id());
+    for name in [suite, &own] {
+        let lock = File::create(logs().join(format!("{name}.lock")))?;
+        if lock.try_lock().is_ok() {
+            let folder = logs().join(name);
+            if folder.exists() {
+                fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
+            }
+            return Ok((folder, lock));
+        }
+    }
+    bail!("the folder for logs {} is locked", logs().join(own).display())
+}
+
 /// The tests that the filter names, as often as asked for.
 fn select(mut cases: Vec<Case>, suite: &Suite) -> Result<Vec<Case>> {
+    if let Some(packages) = &suite.packages {
+        cases.retain(|case| packages.contains(&case.program.package));
+    }
     if let Some(filter) = &suite.filter {
         let is_exact = cases.iter().any(|case| case.id() == *filter);
         cases.retain(

@@ -4,6 +4,8 @@
 //!
 //! Invariant: from a clean clone within 30 minutes on 2 cores.
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
 
 use crate::runner::{Suite, UNIT_LANES};
@@ -40,10 +42,10 @@ pub(crate) fn tidy() -> Stage {
     Stage { name: "tidy", step: Step::Task(tidy::main) }
 }
 
-/// Unit, property and snapshot tests; in the profile and with the features of the other stages, so
-/// that all share one build.
-pub(crate) fn unit() -> Stage {
-    let suite = Suite::new("unit", UNIT_PACKAGES, UNIT_LANES);
+/// Unit, property and snapshot tests, of these packages or of all; in the profile and with the
+/// features of the other stages, so that all share one build.
+pub(crate) fn unit(packages: Option<BTreeSet<String>>) -> Stage {
+    let suite = Suite { packages, ..Suite::new("unit", UNIT_PACKAGES, UNIT_LANES) };
     Stage { name: "unit", step: Step::Tests(suite) }
 }
 
@@ -69,7 +71,7 @@ pub(crate) fn main() -> Result<()> {
         clippy_fuzz(),
         tidy(),
         deny(),
-        unit(),
+        unit(None),
         unit_xtask(),
         Stage { name: "sim", step: Step::Task(sim::short) },
         Stage { name: "e2e", step: Step::Tests(e2e::suite()) },

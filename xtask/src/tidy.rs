@@ -21,8 +21,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::command;
 use crate::runner::lists;
+use crate::{command, workspace};
 
 /// Folders whose Rust files are read.
 const FOLDERS: [&str; 4] = ["bin", "crates", "fuzz", "xtask"];
@@ -118,7 +118,7 @@ pub(crate) fn main() -> Result<()> {
     let exceptions = exceptions::parse(&read(exceptions::PATH)?)?;
     let sources = sources(root)?;
     let mut findings = check(&sources, &glossary);
-    findings.extend(order::check(&order::packages()?));
+    findings.extend(order::check(&workspace::packages()?));
     let folders = ["bin", "crates"].map(|folder| root.join(folder));
     let is_there = |package: &str, file: &str| {
         folders.iter().any(|folder| folder.join(package).join(file).is_file())
