@@ -8,7 +8,7 @@ test: cc
 	@cargo xtask test
 
 check: cc
-	@cargo xtask check
+	@cargo xtask check $(if $(SINCE),--since $(SINCE))
 
 sim: cc
 	@cargo xtask sim $(if $(SEED),--seed $(SEED)) $(if $(RECOVERIES),--recoveries $(RECOVERIES))
@@ -21,7 +21,7 @@ fuzz: cc
 	@cargo xtask fuzz $(TARGET) $(if $(SECONDS),--seconds $(SECONDS))
 
 e2e: cc
-	@cargo xtask e2e
+	@cargo xtask e2e $(FILTER) $(if $(REPEAT),--repeat $(REPEAT))
 
 bench: cc
 	@cargo xtask bench-peers --quick

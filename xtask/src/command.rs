@@ -4,7 +4,7 @@
 //!
 //! Invariant: an error names the command as a person would type it.
 
-use std::io::{BufRead as _, BufReader};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -28,33 +28,8 @@ pub(crate) fn command(program: &str) -> Command {
 }
 
 /// Cargo with these arguments, its output shown.
-pub(crate) fn cargo(args: &[&str]) -> Result<()> {
+pub(crate) fn cargo(args: &[impl AsRef<OsStr>]) -> Result<()> {
     run(command("cargo").args(args))
-}
-
-/// `cargo test` with these arguments, its output shown; adds the names of failed tests to `failed`.
-pub(crate) fn cargo_test(args: &[&str], failed: &mut Vec<String>) -> Result<()> {
-    let mut command = command("cargo");
-    command.args(args).stdout(Stdio::piped());
-    let mut child =
-        command.spawn().with_context(|| format!("cannot start `{}`", show(&command)))?;
-    let stdout = child.stdout.take().expect("stdout is a pipe");
-    for line in BufReader::new(stdout).split(b'\n') {
-        let line = line.context("cannot read the output of cargo test")?;
-        let line = String::from_utf8_lossy(&line);
-        println!("{line}");
-        failed.extend(failed_test(&line).map(str::to_owned));
-    }
-    let status = child.wait()?;
-    if !status.success() {
-        bail!("`{}` failed ({status})", show(&command));
-    }
-    Ok(())
-}
-
-/// The test that a line of libtest's output calls failed.
-fn failed_test(line: &str) -> Option<&str> {
-    line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
 }
 
 /// Runs a command to its end; anything but success is an error.
@@ -108,13 +83,6 @@ mod tests {
         assert!(error.to_string().contains("sh -c exit 3"), "{error}");
         let error = run(&mut Command::new("no-such-tool-at-all")).expect_err("absent");
         assert!(error.to_string().contains("no-such-tool-at-all"), "{error}");
-    }
-
-    #[test]
-    fn failed_tests_are_found_in_the_output() {
-        assert_eq!(failed_test("test log::a_torn_batch ... FAILED"), Some("log::a_torn_batch"));
-        assert_eq!(failed_test("test log::a_torn_batch ... ok"), None);
-        assert_eq!(failed_test("test result: FAILED. 1 passed; 1 failed"), None);
     }
 
     #[test]

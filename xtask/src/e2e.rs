@@ -1,36 +1,39 @@
-//! `cargo xtask e2e`: the release binary under real clients, SIGKILL included.
+//! `cargo xtask e2e`: the whole program under real clients, SIGKILL included.
 //!
 //! Not here: the tests (bin/weir/tests).
 //!
-//! Invariant: the binary under test is the one that ships: release profile, no test features of
-//! Weir. Its tokio alone has a test clock, which it does not use: all tests ask for the same
-//! features of dependencies, so that every crate is built once for them.
+//! Invariant: the program under test has the code and the settings of the one that ships, without
+//! debug information: profile `ci`, no test features of Weir. Its tokio alone has a test clock,
+//! which it does not use: all tests ask for the same features of dependencies, so that every crate
+//! is built once for them.
 
 use anyhow::Result;
 
-use crate::{command, setup};
+use crate::runner::{E2E_LANES, Suite};
+use crate::setup;
+use crate::stage::{self, Needs, Stage, Step};
 
-/// The tests of the binary that may run beside each other, in the profile that ships. Two at a
-/// time, whatever the machine: each runs a server and a client, and some measure time.
-pub(crate) const BESIDE: &[&str] = &[
-    "test",
-    "--no-fail-fast",
-    "--release",
-    "--package",
-    "weir",
-    "--",
-    "--test-threads=2",
-    "--skip=selftest::",
-];
+/// Which tests to run, and how often.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only the test of this name, or those with this in their name.
+    filter: Option<String>,
+    /// Run each test so many times.
+    #[arg(long, default_value_t = 1)]
+    repeat: u32,
+}
 
-/// The self-test of `weir bench`, which measures time: no other test takes the processor from it.
-pub(crate) const ALONE: &[&str] =
-    &["test", "--release", "--package", "weir", "--test", "all", "--", "selftest::"];
+/// All tests of the program.
+pub(crate) fn suite() -> Suite {
+    Suite::new("e2e", "--profile ci --package weir", E2E_LANES)
+}
 
 /// The task.
-pub(crate) fn main() -> Result<()> {
-    setup::for_clients()?;
-    let beside = command::cargo(BESIDE);
-    let alone = command::cargo(ALONE);
-    beside.and(alone)
+pub(crate) fn main(args: Args) -> Result<()> {
+    let suite = Suite { filter: args.filter, repeat: args.repeat, ..suite() };
+    let stages = [
+        Stage { name: "setup", step: Step::Task(setup::for_clients) },
+        Stage { name: "e2e", step: Step::Tests(suite) },
+    ];
+    stage::run(&stages, Needs::First)
 }

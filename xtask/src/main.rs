@@ -8,6 +8,7 @@
 
 #![expect(clippy::print_stdout, reason = "a task's result is what it prints")]
 
+mod affected;
 mod bench;
 mod bench_iscsi;
 mod bench_layouts;
@@ -18,12 +19,14 @@ mod command;
 mod e2e;
 mod fuzz;
 mod run;
+mod runner;
 mod setup;
 mod sim;
 mod soak;
 mod stage;
 mod test;
 mod tidy;
+mod workspace;
 
 use std::process::ExitCode;
 
@@ -46,7 +49,7 @@ enum Task {
     /// Read the sources and check the rules that no compiler checks.
     Tidy,
     /// Formatting, lints, tidy and the fast tests: before every commit.
-    Check,
+    Check(check::Args),
     /// Everything CI runs, stage by stage.
     Test,
     /// Crash recoveries on simulated disks.
@@ -55,8 +58,8 @@ enum Task {
     Soak(soak::Args),
     /// Feed generated input to the parsers of untrusted bytes.
     Fuzz(fuzz::Args),
-    /// The release binary under real clients.
-    E2e,
+    /// The whole program under real clients.
+    E2e(e2e::Args),
     /// Compare Weir's speed with other NBD servers on this machine.
     BenchPeers(bench_peers::Args),
     /// Compare Weir's iSCSI target with another, and with its own NBD.
@@ -72,12 +75,12 @@ fn main() -> ExitCode {
         Task::Setup(args) => setup::main(&args),
         Task::Run => run::main(),
         Task::Tidy => tidy::main(),
-        Task::Check => check::main(),
+        Task::Check(args) => check::main(&args),
         Task::Test => test::main(),
         Task::Sim(args) => sim::main(&args),
         Task::Soak(args) => soak::main(&args),
         Task::Fuzz(args) => fuzz::main(&args),
-        Task::E2e => e2e::main(),
+        Task::E2e(args) => e2e::main(args),
         Task::BenchPeers(args) => bench_peers::main(&args),
         Task::BenchIscsi(args) => bench_iscsi::main(&args),
         Task::BenchLayouts(args) => bench_layouts::main(&args),

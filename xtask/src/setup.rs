@@ -59,6 +59,7 @@ const FOR_TEST: &[Need] = &[
     need("qemu/block-iscsi.so", "qemu-block-extra"),
     need("mke2fs", "e2fsprogs"),
     need("setpriv", "util-linux"),
+    need("eu-stack", "elfutils"), // stacks of a hung test
     // A Linux client beside this machine's kernel, and what it runs.
     need("linux.uml", "user-mode-linux"),
     need("ip", "iproute2"),

@@ -5,7 +5,7 @@
 //! Invariants:
 //! - a failed stage does not stop the ones after it, so that one run tells everything; only a
 //!   failed first stage does where the others need it ([`Needs::First`]);
-//! - the failed tests of a stage are named again below the table;
+//! - below the table stand the failed tests, each with how to repeat it;
 //! - the last line printed is `N passed, N failed`; a stage that did not run is shown as such and
 //!   counts as neither.
 
@@ -14,16 +14,24 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::command;
+use crate::runner::report::{self, Ran};
+use crate::runner::{self, Suite};
 
 /// Work of a stage.
 pub(crate) enum Step {
     /// One cargo call.
-    Cargo(&'static [&'static str]),
-    /// A call of `cargo test`, whose failed tests are collected. It runs them all
-    /// (`--no-fail-fast`).
-    Tests(&'static [&'static str]),
+    Cargo(Vec<String>),
+    /// Tests, all of them whatever fails.
+    Tests(Suite),
     /// A task of this crate.
     Task(fn() -> Result<()>),
+}
+
+impl Step {
+    /// A call of cargo, as a person would type it after `cargo`.
+    pub(crate) fn cargo(line: &str) -> Self {
+        Self::Cargo(line.split_whitespace().map(str::to_owned).collect())
+    }
 }
 
 /// One line of a task's table.
@@ -46,30 +54,33 @@ pub(crate) enum Needs {
 /// A stage that ran.
 struct Done {
     time: Duration,
-    /// Its error, and the names of its failed tests.
-    failure: Option<(anyhow::Error, Vec<String>)>,
+    failure: Option<anyhow::Error>,
 }
 
 /// Runs the stages in order.
 pub(crate) fn run(stages: &[Stage], needs: Needs) -> Result<()> {
     let mut done: Vec<Done> = Vec::new();
+    let mut tests = Vec::new();
     for (index, stage) in stages.iter().enumerate() {
         eprintln!("== {}/{} {}", index + 1, stages.len(), stage.name);
         let start = Instant::now();
-        let mut failed_tests = Vec::new();
-        let result = match stage.step {
+        let result = match &stage.step {
             Step::Cargo(args) => command::cargo(args),
-            Step::Tests(args) => command::cargo_test(args, &mut failed_tests),
+            Step::Tests(suite) => run_tests(suite, &mut tests),
             Step::Task(task) => task(),
         };
-        let failure = result.err().map(|error| (error, failed_tests));
+        let failure = result.err();
         let stops = failure.is_some() && index == 0 && needs == Needs::First;
         done.push(Done { time: start.elapsed(), failure });
         if stops {
             break;
         }
     }
-    println!("{}", table(stages, &done));
+    let mut lines = report::slowest(&tests);
+    lines.extend(table(stages, &done));
+    lines.extend(report::unsteady(&tests));
+    lines.extend(report::remedies(&tests));
+    println!("{}", lines.join("\n"));
     let failed = done.iter().filter(|done| done.failure.is_some()).count();
     println!("{} passed, {failed} failed", done.len() - failed);
     if failed > 0 {
@@ -80,7 +91,18 @@ pub(crate) fn run(stages: &[Stage], needs: Needs) -> Result<()> {
     Ok(())
 }
 
-fn table(stages: &[Stage], done: &[Done]) -> String {
+/// Runs a suite and adds its tests to those of the whole run.
+fn run_tests(suite: &Suite, all: &mut Vec<Ran>) -> Result<()> {
+    let ran = runner::run(suite)?;
+    let failed = ran.iter().filter(|ran| ran.has_failed()).count();
+    all.extend(ran);
+    if failed > 0 {
+        bail!("{failed} tests failed");
+    }
+    Ok(())
+}
+
+fn table(stages: &[Stage], done: &[Done]) -> Vec<String> {
     let mut lines = vec![String::new(), "stage         result     seconds".to_owned()];
     for (index, stage) in stages.iter().enumerate() {
         let (result, seconds) = match done.get(index) {
@@ -95,11 +117,11 @@ fn table(stages: &[Stage], done: &[Done]) -> String {
     let total: Duration = done.iter().map(|done| done.time).sum();
     lines.push(format!("{:<12}  {:<8}  {:>8.1}", "total", "", total.as_secs_f64()));
     for (stage, done) in stages.iter().zip(done) {
-        let Some((error, tests)) = &done.failure else { continue };
-        lines.push(format!("stage {} failed: {error:#}", stage.name));
-        lines.extend(tests.iter().map(|test| format!("  failed test: {test}")));
+        if let Some(error) = &done.failure {
+            lines.push(format!("stage {} failed: {error:#}", stage.name));
+        }
     }
-    lines.join("\n")
+    lines
 }
 
 #[cfg(test)]
@@ -130,16 +152,15 @@ mod tests {
     }
 
     #[test]
-    fn the_table_shows_each_result_and_the_failed_tests() {
+    fn the_table_shows_each_result() {
         let passed = Done { time: Duration::from_secs(1), failure: None };
-        let failure = Some((anyhow::anyhow!("planted"), vec!["the_test".to_owned()]));
+        let failure = Some(anyhow::anyhow!("planted"));
         let failed = Done { time: Duration::from_secs(2), failure };
-        let text = table(&stages(), &[passed, failed]);
-        let lines: Vec<&str> = text.trim().lines().collect();
-        assert!(lines[1].starts_with("one") && lines[1].contains("passed"));
-        assert!(lines[2].starts_with("two") && lines[2].contains("FAILED"));
-        assert!(lines[3].starts_with("three") && lines[3].contains("not run"));
-        assert!(lines[4].ends_with("3.0"));
-        assert_eq!(lines[5..], ["stage two failed: planted", "  failed test: the_test"]);
+        let lines = table(&stages(), &[passed, failed]);
+        assert!(lines[2].starts_with("one") && lines[2].contains("passed"));
+        assert!(lines[3].starts_with("two") && lines[3].contains("FAILED"));
+        assert!(lines[4].starts_with("three") && lines[4].contains("not run"));
+        assert!(lines[5].ends_with("3.0"));
+        assert_eq!(lines[6..], ["stage two failed: planted"]);
     }
 }

@@ -4,67 +4,78 @@
 //!
 //! Invariant: from a clean clone within 30 minutes on 2 cores.
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
 
+use crate::runner::{Suite, UNIT_LANES};
 use crate::stage::{self, Needs, Stage, Step};
 use crate::{e2e, fuzz, setup, sim, tidy};
 
+/// What cargo is told to build for the unit tests: all but the program and this crate.
+pub(crate) const UNIT_PACKAGES: &str = "--profile ci --workspace --exclude weir --exclude xtask";
+
 /// Formatting of every crate of the workspace.
-pub(crate) const FMT: Step = Step::Cargo(&["fmt", "--all", "--check"]);
+pub(crate) fn fmt() -> Stage {
+    Stage { name: "fmt", step: Step::cargo("fmt --all --check") }
+}
+
 /// Lints, warnings denied.
-pub(crate) const CLIPPY: Step =
-    Step::Cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]);
+pub(crate) fn clippy() -> Stage {
+    let line = "clippy --profile ci --workspace --all-targets -- --deny warnings";
+    Stage { name: "clippy", step: Step::cargo(line) }
+}
+
 /// Formatting of the fuzz targets, a workspace of their own.
-pub(crate) const FMT_FUZZ: Step =
-    Step::Cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"]);
+pub(crate) fn fmt_fuzz() -> Stage {
+    Stage { name: "fmt-fuzz", step: Step::cargo("fmt --manifest-path fuzz/Cargo.toml --check") }
+}
+
 /// Lints of the fuzz targets: a changed interface shows here, not half an hour later when they run.
-pub(crate) const CLIPPY_FUZZ: Step = Step::Cargo(&[
-    "clippy",
-    "--manifest-path=fuzz/Cargo.toml",
-    "--target-dir=target",
-    "--",
-    "--deny",
-    "warnings",
-]);
+pub(crate) fn clippy_fuzz() -> Stage {
+    let line = "clippy --manifest-path=fuzz/Cargo.toml --target-dir=target -- --deny warnings";
+    Stage { name: "clippy-fuzz", step: Step::cargo(line) }
+}
+
 /// The rules that no compiler checks.
-pub(crate) const TIDY: Step = Step::Task(tidy::main);
-/// Unit, property and snapshot tests; in release, so that the simulator and the real-binary tests
-/// share one build with them.
-pub(crate) const UNIT: Step = Step::Tests(&[
-    "test",
-    "--no-fail-fast",
-    "--release",
-    "--workspace",
-    "--exclude",
-    "weir",
-    "--exclude",
-    "xtask",
-]);
+pub(crate) fn tidy() -> Stage {
+    Stage { name: "tidy", step: Step::Task(tidy::main) }
+}
+
+/// Unit, property and snapshot tests, of these packages or of all; in the profile and with the
+/// features of the other stages, so that all share one build.
+pub(crate) fn unit(packages: Option<BTreeSet<String>>) -> Stage {
+    let suite = Suite { packages, ..Suite::new("unit", UNIT_PACKAGES, UNIT_LANES) };
+    Stage { name: "unit", step: Step::Tests(suite) }
+}
 
 /// The tests of this program, apart: what it asks of its dependencies would have most of those of
 /// the others built once more.
-pub(crate) const UNIT_XTASK: Step = Step::Tests(&["test", "--no-fail-fast", "--package", "xtask"]);
+pub(crate) fn unit_xtask() -> Stage {
+    let suite = Suite::new("unit-xtask", "--profile ci --package xtask", UNIT_LANES);
+    Stage { name: "unit-xtask", step: Step::Tests(suite) }
+}
 
 /// Licences, banned crates and registries; deny.toml says why not advisories.
-const DENY: Step = Step::Cargo(&["deny", "check", "licenses", "bans", "sources"]);
-
-const STAGES: &[Stage] = &[
-    Stage { name: "setup", step: Step::Task(setup::for_test) },
-    Stage { name: "fmt", step: FMT },
-    Stage { name: "clippy", step: CLIPPY },
-    Stage { name: "fmt-fuzz", step: FMT_FUZZ },
-    Stage { name: "clippy-fuzz", step: CLIPPY_FUZZ },
-    Stage { name: "tidy", step: TIDY },
-    Stage { name: "deny", step: DENY },
-    Stage { name: "unit", step: UNIT },
-    Stage { name: "unit-xtask", step: UNIT_XTASK },
-    Stage { name: "sim", step: Step::Task(sim::short) },
-    Stage { name: "e2e", step: Step::Tests(e2e::BESIDE) },
-    Stage { name: "e2e-alone", step: Step::Tests(e2e::ALONE) },
-    Stage { name: "fuzz", step: Step::Task(fuzz::short) },
-];
+fn deny() -> Stage {
+    Stage { name: "deny", step: Step::cargo("deny check licenses bans sources") }
+}
 
 /// The task.
 pub(crate) fn main() -> Result<()> {
-    stage::run(STAGES, Needs::First)
+    let stages = [
+        Stage { name: "setup", step: Step::Task(setup::for_test) },
+        fmt(),
+        clippy(),
+        fmt_fuzz(),
+        clippy_fuzz(),
+        tidy(),
+        deny(),
+        unit(None),
+        unit_xtask(),
+        Stage { name: "sim", step: Step::Task(sim::short) },
+        Stage { name: "e2e", step: Step::Tests(e2e::suite()) },
+        Stage { name: "fuzz", step: Step::Task(fuzz::short) },
+    ];
+    stage::run(&stages, Needs::First)
 }

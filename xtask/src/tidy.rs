@@ -21,7 +21,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::command;
+use crate::runner::lists;
+use crate::{command, workspace};
 
 /// Folders whose Rust files are read.
 const FOLDERS: [&str; 4] = ["bin", "crates", "fuzz", "xtask"];
@@ -38,10 +39,11 @@ enum Rule {
     Glossary,
     Unsafe,
     CrateOrder,
+    Alone,
 }
 
 impl Rule {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Header,
         Self::FileLength,
         Self::LineLength,
@@ -51,6 +53,7 @@ impl Rule {
         Self::Glossary,
         Self::Unsafe,
         Self::CrateOrder,
+        Self::Alone,
     ];
 
     fn name(self) -> &'static str {
@@ -64,6 +67,7 @@ impl Rule {
             Self::Glossary => "glossary",
             Self::Unsafe => "unsafe",
             Self::CrateOrder => "crate-order",
+            Self::Alone => "alone",
         }
     }
 }
@@ -114,7 +118,18 @@ pub(crate) fn main() -> Result<()> {
     let exceptions = exceptions::parse(&read(exceptions::PATH)?)?;
     let sources = sources(root)?;
     let mut findings = check(&sources, &glossary);
-    findings.extend(order::check(&order::packages()?));
+    findings.extend(order::check(&workspace::packages()?));
+    let folders = ["bin", "crates"].map(|folder| root.join(folder));
+    let is_there = |package: &str, file: &str| {
+        folders.iter().any(|folder| folder.join(package).join(file).is_file())
+    };
+    findings.extend(lists::check_alone(is_there).into_iter().map(|what| Finding {
+        rule: Rule::Alone,
+        path: "xtask/src/runner/lists.rs".to_owned(),
+        line: 1,
+        count: 1,
+        what,
+    }));
     let errors = exceptions::apply(&findings, &exceptions);
     for error in &errors {
         println!("{error}");

@@ -4,10 +4,8 @@
 //!
 //! Invariant: a workspace crate that is not in the list is a finding.
 
-use anyhow::Result;
-
 use super::{Finding, Rule};
-use crate::command;
+use crate::workspace::Package;
 
 /// Lowest layer first. The simulator comes after the binary: nothing that ships depends on it.
 const ORDER: [&str; 18] = [
@@ -31,32 +29,6 @@ const ORDER: [&str; 18] = [
     "xtask",
 ];
 
-/// A workspace crate and what it depends on outside tests.
-#[derive(serde::Deserialize)]
-pub(super) struct Package {
-    pub(super) name: String,
-    pub(super) dependencies: Vec<Dependency>,
-}
-
-#[derive(serde::Deserialize)]
-pub(super) struct Dependency {
-    pub(super) name: String,
-    /// `dev`, `build`, or none for a plain dependency.
-    pub(super) kind: Option<String>,
-}
-
-#[derive(serde::Deserialize)]
-struct Metadata {
-    packages: Vec<Package>,
-}
-
-/// The crates of this workspace, as cargo sees them.
-pub(super) fn packages() -> Result<Vec<Package>> {
-    let args = ["metadata", "--no-deps", "--format-version", "1"];
-    let json = command::output(command::command("cargo").args(args))?;
-    Ok(serde_json::from_str::<Metadata>(&json)?.packages)
-}
-
 /// Findings of the whole workspace.
 pub(super) fn check(packages: &[Package]) -> Vec<Finding> {
     let place = |name: &str| ORDER.iter().position(|known| *known == name);
@@ -71,7 +43,7 @@ pub(super) fn check(packages: &[Package]) -> Vec<Finding> {
             continue;
         };
         for dependency in &package.dependencies {
-            if dependency.kind.as_deref() == Some("dev") {
+            if dependency.is_dev() {
                 continue;
             }
             if place(&dependency.name).is_some_and(|other| other >= own) {

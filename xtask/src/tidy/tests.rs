@@ -1,7 +1,7 @@
 //! Each rule is planted once and must be found, beside what is close to it and allowed.
 
-use super::order::{Dependency, Package};
 use super::*;
+use crate::workspace::{Dependency, Package};
 
 const HEAD: &str = "//! A file.\n//!\n//! Invariants: none.\n";
 
@@ -101,7 +101,11 @@ fn package(name: &str, dependencies: &[(&str, Option<&str>)]) -> Package {
         name: (*name).to_owned(),
         kind: kind.map(str::to_owned),
     };
-    Package { name: name.to_owned(), dependencies: dependencies.iter().map(dependency).collect() }
+    Package {
+        name: name.to_owned(),
+        manifest_path: "Cargo.toml".into(),
+        dependencies: dependencies.iter().map(dependency).collect(),
+    }
 }
 
 #[test]

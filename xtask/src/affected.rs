@@ -1,0 +1,162 @@
+//! Which packages a change can break: those with changed files, and those that depend on them.
+//!
+//! Not here: what is then checked (check.rs).
+//!
+//! Invariant: a file that is neither in a package nor documentation may matter to every package, so
+//! it means all of them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::command;
+use crate::workspace::{self, Package};
+
+/// Files outside packages that are part of one, or that its tests compare with the code.
+const READERS: &[(&str, &str)] = &[
+    ("docs/errors.md", "weir-api"),
+    ("docs/openapi.json", "weir-api"),
+    ("docs/format/", "weir-format"),
+    ("profiles/", "weir-bench"),
+];
+
+/// Packages to test, and why each; empty if only documentation changed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Affected {
+    /// All of them, because of this file.
+    Everything(String),
+    /// These, by name, with the reason.
+    Packages(BTreeMap<String, String>),
+}
+
+/// What changed since a revision: committed or not, untracked files included.
+pub(crate) fn since(revision: &str) -> Result<Affected> {
+    let git = |args: &[&str]| command::output(command::command("git").args(args));
+    // Without renames a moved file counts where it was, too. The first call refuses what is no
+    // revision, so that the second cannot take it for a file.
+    let revision = git(&["rev-parse", "--verify", "--quiet", &format!("{revision}^{{commit}}")])?;
+    let changed = git(&["diff", "--name-only", "--no-renames", "-z", &revision])?;
+    let untracked = git(&["ls-files", "--others", "--exclude-standard", "-z"])?;
+    let files = changed.split('\0').chain(untracked.split('\0')).filter(|file| !file.is_empty());
+    Ok(affected(&workspace::packages()?, command::root(), files))
+}
+
+fn affected<'a>(
+    packages: &[Package],
+    root: &Path,
+    files: impl Iterator<Item = &'a str>,
+) -> Affected {
+    let mut found = BTreeMap::new();
+    for file in files {
+        let home =
+            packages.iter().find(|package| Path::new(file).starts_with(package.folder(root)));
+        let reader = READERS.iter().find(|(path, _)| file.starts_with(path));
+        let package = home.map(|package| package.name.as_str()).or(reader.map(|(_, name)| *name));
+        match package {
+            Some(package) => {
+                found.entry(package.to_owned()).or_insert_with(|| format!("{file} changed"));
+            }
+            None if Path::new(file).extension().is_some_and(|extension| extension == "md") => {}
+            None => return Affected::Everything(file.to_owned()),
+        }
+    }
+    // Whoever links a changed package is changed by that, and so on.
+    while add_dependents(packages, &mut found, |kind_is_dev| !kind_is_dev) {}
+    // What only tests link changes these tests and nothing above.
+    add_dependents(packages, &mut found, |kind_is_dev| kind_is_dev);
+    Affected::Packages(found)
+}
+
+/// Adds the packages with such a dependency on one of those found; whether there were any.
+fn add_dependents(
+    packages: &[Package],
+    found: &mut BTreeMap<String, String>,
+    is_meant: impl Fn(bool) -> bool,
+) -> bool {
+    let mut new = BTreeMap::new();
+    for package in packages.iter().filter(|package| !found.contains_key(&package.name)) {
+        let mut meant = package.dependencies.iter().filter(|one| is_meant(one.is_dev()));
+        if let Some(dependency) = meant.find(|dependency| found.contains_key(&dependency.name)) {
+            new.insert(package.name.clone(), format!("depends on {}", dependency.name));
+        }
+    }
+    let is_more = !new.is_empty();
+    found.extend(new);
+    is_more
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::Dependency;
+
+    fn package(name: &str, dependencies: &[(&str, Option<&str>)]) -> Package {
+        let dependency = |(name, kind): &(&str, Option<&str>)| Dependency {
+            name: (*name).to_owned(),
+            kind: kind.map(str::to_owned),
+        };
+        Package {
+            name: name.to_owned(),
+            manifest_path: format!("/w/crates/{name}/Cargo.toml").into(),
+            dependencies: dependencies.iter().map(dependency).collect(),
+        }
+    }
+
+    fn names(files: &[&str]) -> Option<Vec<String>> {
+        let packages = [
+            package("base", &[]),
+            package("pool", &[("base", None)]),
+            package("bin", &[("pool", None), ("sim", Some("dev"))]),
+            package("sim", &[("base", Some("build"))]),
+            package("tests", &[("sim", Some("dev"))]),
+            package("above", &[("tests", None)]),
+            package("base-tools", &[]),
+            package("weir-format", &[]),
+        ];
+        match affected(&packages, Path::new("/w"), files.iter().copied()) {
+            Affected::Everything(_) => None,
+            Affected::Packages(found) => Some(found.into_keys().collect()),
+        }
+    }
+
+    #[test]
+    fn a_change_affects_its_package_and_all_that_depend_on_it() {
+        let all = ["base", "bin", "pool", "sim", "tests"];
+        assert_eq!(names(&["crates/base/src/a.rs"]).unwrap(), all);
+        assert_eq!(names(&["crates/pool/Cargo.toml"]).unwrap(), ["bin", "pool"]);
+        assert_eq!(names(&["crates/base-tools/src/a.rs"]).unwrap(), ["base-tools"]);
+        // A package that only tests link changes no package above those tests.
+        assert_eq!(names(&["crates/sim/src/a.rs"]).unwrap(), ["bin", "sim", "tests"]);
+    }
+
+    #[test]
+    fn files_outside_packages_mean_all_and_documentation_none() {
+        for file in ["Cargo.toml", "Cargo.lock", "rust-toolchain.toml", "docs/new.json", "Makefile"]
+        {
+            assert_eq!(names(&["crates/pool/src/a.rs", file]), None, "{file}");
+        }
+        assert_eq!(names(&["README.md", "docs/security.md"]).unwrap(), Vec::<String>::new());
+        assert_eq!(names(&[]).unwrap(), Vec::<String>::new());
+        assert_eq!(names(&["docs/format/disk.md"]).unwrap(), ["weir-format"]);
+        // Documentation of a package stands in its folder and may be part of it.
+        assert_eq!(names(&["crates/pool/README.md"]).unwrap(), ["bin", "pool"]);
+    }
+
+    #[test]
+    fn each_package_has_its_reason() {
+        let packages = [package("base", &[]), package("pool", &[("base", None)])];
+        let files = ["crates/base/src/a.rs"].into_iter();
+        let Affected::Packages(found) = affected(&packages, Path::new("/w"), files) else {
+            panic!("a package has changed");
+        };
+        assert_eq!(found["base"], "crates/base/src/a.rs changed");
+        assert_eq!(found["pool"], "depends on base");
+    }
+
+    #[test]
+    fn a_revision_that_there_is_not_is_refused() {
+        assert!(since("no-such-revision").is_err());
+        assert!(since("--help").is_err());
+    }
+}

@@ -1,0 +1,214 @@
+//! Runs tests: each in a process of its own, under a watchdog, several at a time.
+//!
+//! Not here: which tests a task runs (test.rs, check.rs, e2e.rs), the tests themselves.
+//!
+//! Invariants:
+//! - a test ends within its limit ([`lists::limit`]) or fails, and its processes end with it;
+//! - a process that outlives its test fails that test;
+//! - only a test that measures time ([`lists::ALONE`]) is run again after a failure;
+//! - doc tests are not run: the workspace has none, only drawings in `text` blocks.
+
+mod build;
+pub(crate) mod lists;
+mod process;
+mod processes;
+pub(crate) mod report;
+mod stacks;
+#[cfg(test)]
+mod tests;
+mod times;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::command;
+use build::Case;
+use process::Job;
+use report::{Ran, Verdict};
+use times::Times;
+
+/// Unit tests that run at the same time: they compute, and CI has two cores.
+pub(crate) const UNIT_LANES: usize = 2;
+/// End-to-end tests that run at the same time: one more than CI has cores, for they mostly wait.
+pub(crate) const E2E_LANES: usize = 3;
+/// Lines of a failed test's log that the output shows; the file has all.
+const LOG_LINES: usize = 60;
+
+/// Tests that one call of cargo builds.
+pub(crate) struct Suite {
+    /// Its folder below `target/test-logs`.
+    pub(crate) name: &'static str,
+    /// What `cargo test --no-run` is given.
+    pub(crate) arguments: Vec<String>,
+    /// Tests that run at the same time.
+    pub(crate) lanes: usize,
+    /// Run only tests of these packages, of all that are built.
+    pub(crate) packages: Option<BTreeSet<String>>,
+    /// Run only the test with this name, or those whose name contains it.
+    pub(crate) filter: Option<String>,
+    /// How often each test runs.
+    pub(crate) repeat: u32,
+}
+
+impl Suite {
+    /// All tests of these packages, each once.
+    pub(crate) fn new(name: &'static str, arguments: &str, lanes: usize) -> Self {
+        let arguments = arguments.split_whitespace().map(str::to_owned).collect();
+        Self { name, arguments, lanes, packages: None, filter: None, repeat: 1 }
+    }
+}
+
+/// Where logs and times are kept.
+fn logs() -> PathBuf {
+    command::target().join("test-logs")
+}
+
+/// Builds and runs a suite.
+///
+/// # Errors
+/// The tests cannot be built or run; a failed test is a [`Verdict`].
+pub(crate) fn run(suite: &Suite) -> Result<Vec<Ran>> {
+    let cases = select(build::cases(suite)?, suite)?;
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    process::end_all_on_signals()?;
+    let (folder, _lock) = log_folder(suite.name)?;
+    let times_path = logs().join("times.json");
+    let mut times = Times::read(&times_path);
+    let start = Instant::now();
+    let ran = run_cases(cases, &folder, suite.lanes, &times)?;
+    for ran in &ran {
+        times.note(ran);
+    }
+    times.write(&times_path)?;
+    println!("\n{}\n", report::closing_line(&ran, start.elapsed()));
+    let left = processes::end_orphans();
+    if !left.is_empty() {
+        bail!("a test of {} left behind: {}", suite.name, left.join("; "));
+    }
+    Ok(ran)
+}
+
+/// An empty folder for the logs of a suite, and the lock that keeps it from other runs. A run that
+/// finds it locked takes one of its own.
+fn log_folder(suite: &str) -> Result<(PathBuf, File)> {
+    fs::create_dir_all(logs()).with_context(|| logs().display().to_string())?;
+    let own = format!("{suite}-{}", std::process::id());
+    for name in [suite, &own] {
+        let lock = File::create(logs().join(format!("{name}.lock")))?;
+        if lock.try_lock().is_ok() {
+            let folder = logs().join(name);
+            if folder.exists() {
+                fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
+            }
+            return Ok((folder, lock));
+        }
+    }
+    bail!("the folder for logs {} is locked", logs().join(own).display())
+}
+
+/// The tests that the filter names, as often as asked for.
+fn select(mut cases: Vec<Case>, suite: &Suite) -> Result<Vec<Case>> {
+    if let Some(packages) = &suite.packages {
+        cases.retain(|case| packages.contains(&case.program.package));
+    }
+    if let Some(filter) = &suite.filter {
+        let is_exact = cases.iter().any(|case| case.id() == *filter);
+        cases.retain(
+            |case| if is_exact { case.id() == *filter } else { case.id().contains(filter) },
+        );
+        if cases.is_empty() {
+            bail!("no test of {} has {filter:?} in its name", suite.name);
+        }
+    }
+    let rounds = 1..=suite.repeat;
+    Ok(rounds.flat_map(|round| cases.iter().map(move |case| case.in_round(round))).collect())
+}
+
+/// Runs the tests that may run beside each other, longest first, then the others one by one.
+fn run_cases(cases: Vec<Case>, folder: &Path, lanes: usize, times: &Times) -> Result<Vec<Ran>> {
+    let (ignored, cases): (Vec<_>, Vec<_>) = cases.into_iter().partition(|case| case.is_ignored);
+    let (alone, mut beside): (Vec<_>, Vec<_>) =
+        cases.into_iter().partition(|case| lists::is_alone(&case.program.package, &case.name));
+    beside.sort_by(|a, b| times.of(&b.id()).total_cmp(&times.of(&a.id())));
+    println!("running {} tests, {} of them alone", beside.len() + alone.len(), alone.len());
+    let ignored = ignored.iter().map(|case| Ran::of(case, folder, Verdict::Ignored));
+    let done = Mutex::new(ignored.collect::<Vec<_>>());
+    let queue = Mutex::new(VecDeque::from(beside));
+    let lane = || -> Result<()> {
+        loop {
+            let Some(case) = lock(&queue).pop_front() else { return Ok(()) };
+            let ran = run_case(&case, folder).with_context(|| case.id())?;
+            tell(&ran);
+            lock(&done).push(ran);
+        }
+    };
+    std::thread::scope(|scope| {
+        let lanes: Vec<_> = (0..lanes.max(1)).map(|_| scope.spawn(lane)).collect();
+        let ends = lanes.into_iter().map(|lane| lane.join().expect("a lane does not panic"));
+        ends.collect::<Vec<_>>().into_iter().collect::<Result<()>>()
+    })?;
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    for case in alone {
+        let ran = run_alone(&case, folder).with_context(|| case.id())?;
+        tell(&ran);
+        done.push(ran);
+    }
+    Ok(done)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs a test that measures time; after a failure once more, for the machine may be the cause.
+fn run_alone(case: &Case, folder: &Path) -> Result<Ran> {
+    let first = run_case(case, folder)?;
+    let Verdict::Failed(why) = &first.verdict else { return Ok(first) };
+    println!("{} failed and measures time, so it runs once more: {why}", first.id);
+    println!("{}", tail(&first.log, LOG_LINES));
+    fs::rename(&first.log, first.log.with_extension("first.log"))?;
+    let mut again = run_case(case, folder)?;
+    if again.verdict == Verdict::Passed {
+        again.verdict = Verdict::Unsteady;
+    }
+    Ok(again)
+}
+
+fn run_case(case: &Case, folder: &Path) -> Result<Ran> {
+    let mut ran = Ran::of(case, folder, Verdict::Passed);
+    let job = Job {
+        command: case.command(),
+        log: &ran.log,
+        limit: Duration::from_secs(lists::limit(&case.program.package, &case.name)),
+    };
+    let end = process::run(job)?;
+    ran.time = end.time;
+    if let Some(why) = end.failure {
+        ran.verdict = Verdict::Failed(why);
+    }
+    Ok(ran)
+}
+
+/// Prints a test's line, and the end of its log if it failed; in one call, so that lines of other
+/// tests do not come in between.
+fn tell(ran: &Ran) {
+    let mut text = ran.line();
+    if let Verdict::Failed(why) = &ran.verdict {
+        let log = tail(&ran.log, LOG_LINES);
+        text = format!("{text}\n---- {}: {why}; the last lines of its log:\n{log}\n----", ran.id);
+    }
+    println!("{text}");
+}
+
+/// The last lines of a file, without those before.
+fn tail(path: &Path, lines: usize) -> String {
+    let text = fs::read(path).unwrap_or_else(|error| error.to_string().into_bytes());
+    let text = String::from_utf8_lossy(&text);
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
+}

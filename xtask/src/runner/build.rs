@@ -1,0 +1,188 @@
+//! Builds test programs with cargo and lists their tests.
+//!
+//! Not here: running them (process.rs).
+//!
+//! Invariant: the programs are those that `cargo test` with the same arguments would run.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+
+use super::Suite;
+use crate::command;
+
+/// A test program.
+#[derive(Debug)]
+pub(super) struct Program {
+    pub(super) package: String,
+    /// Name of the cargo target, and the option that selects it.
+    pub(super) target: Target,
+    /// The executable.
+    path: PathBuf,
+    /// The package's folder, in which cargo runs tests.
+    folder: PathBuf,
+    /// The option that names the profile, for a person to repeat it.
+    profile: String,
+}
+
+/// A cargo target.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) name: String,
+    kind: String,
+}
+
+/// One test of a program.
+#[derive(Clone, Debug)]
+pub(super) struct Case {
+    pub(super) program: Arc<Program>,
+    /// Its name within the program.
+    pub(super) name: String,
+    pub(super) is_ignored: bool,
+    /// Which run of several this is, from 1.
+    round: u32,
+}
+
+impl Case {
+    /// Its name among all tests: package, target if that is not the library or the binary, name.
+    pub(super) fn id(&self) -> String {
+        let Program { package, target, .. } = &*self.program;
+        match target.kind.as_str() {
+            "test" => format!("{package}::{}::{}", target.name, self.name),
+            _ => format!("{package}::{}", self.name),
+        }
+    }
+
+    pub(super) fn in_round(&self, round: u32) -> Self {
+        Self { round, ..self.clone() }
+    }
+
+    /// The file for what it prints, within the suite's folder.
+    pub(super) fn log(&self, folder: &Path) -> PathBuf {
+        let target =
+            if self.program.target.kind == "test" { &*self.program.target.name } else { "" };
+        let round = if self.round > 1 { format!(".{}", self.round) } else { String::new() };
+        let file = format!("{}{round}.log", self.name.replace("::", "."));
+        folder.join(&self.program.package).join(target).join(file)
+    }
+
+    /// Runs this test alone, with the environment that cargo would give it.
+    pub(super) fn command(&self) -> Command {
+        let Program { package, path, folder, .. } = &*self.program;
+        let mut command = Command::new(path);
+        command.args(["--exact", &self.name, "--nocapture"]).current_dir(folder);
+        command.env("CARGO_MANIFEST_DIR", folder).env("CARGO_PKG_NAME", package);
+        command.env("CARGO_MANIFEST_PATH", folder.join("Cargo.toml"));
+        // insta would ask cargo in every process.
+        command.env("INSTA_WORKSPACE_ROOT", command::root());
+        command
+    }
+
+    /// What a person types to run it alone.
+    pub(super) fn typed(&self) -> String {
+        let Program { package, target, profile, .. } = &*self.program;
+        let option = match target.kind.as_str() {
+            "test" if package == "weir" => return format!("make e2e FILTER={}", self.id()),
+            "test" | "bin" => format!("--{} {}", target.kind, target.name),
+            _ => "--lib".to_owned(),
+        };
+        let name = &self.name;
+        format!("cargo test{profile} --package {package} {option} -- --exact {name} --nocapture")
+    }
+}
+
+/// A line of cargo's JSON, as far as it is of interest here.
+#[derive(serde::Deserialize)]
+struct Message {
+    reason: String,
+    manifest_path: Option<PathBuf>,
+    target: Option<MessageTarget>,
+    executable: Option<PathBuf>,
+    profile: Option<MessageProfile>,
+}
+
+#[derive(serde::Deserialize)]
+struct MessageTarget {
+    name: String,
+    kind: Vec<String>,
+}
+
+#[derive(serde::Deserialize)]
+struct MessageProfile {
+    test: bool,
+}
+
+/// Builds a suite's programs and lists their tests.
+pub(super) fn cases(suite: &Suite) -> Result<Vec<Case>> {
+    let mut cargo = command::command("cargo");
+    cargo.args(["test", "--no-run", "--message-format=json-render-diagnostics"]);
+    cargo.args(&suite.arguments).stderr(Stdio::inherit());
+    let output = cargo.output().context("cannot start cargo")?;
+    if !output.status.success() {
+        bail!("`{}` failed ({})", command::show(&cargo), output.status);
+    }
+    let profile = suite.arguments.iter().position(|argument| argument == "--profile");
+    let profile = profile.and_then(|at| suite.arguments.get(at + 1));
+    let profile = profile.map(|name| format!(" --profile {name}")).unwrap_or_default();
+    let mut cases = Vec::new();
+    for program in programs(&String::from_utf8_lossy(&output.stdout), &profile)? {
+        cases.extend(listed(&Arc::new(program))?);
+    }
+    if cases.is_empty() {
+        bail!("`{}` built no tests", command::show(&cargo));
+    }
+    Ok(cases)
+}
+
+/// The test programs that cargo's messages name.
+pub(super) fn programs(messages: &str, profile: &str) -> Result<Vec<Program>> {
+    let mut programs = Vec::new();
+    for line in messages.lines().filter(|line| line.starts_with('{')) {
+        let message: Message = serde_json::from_str(line).context("a message of cargo")?;
+        let is_test = message.profile.is_some_and(|profile| profile.test);
+        if message.reason != "compiler-artifact" || !is_test {
+            continue;
+        }
+        let (Some(path), Some(target)) = (message.executable, message.target) else { continue };
+        let manifest = message.manifest_path.context("an artifact of cargo has no manifest")?;
+        let folder = manifest.parent().context("a manifest lies in a folder")?.to_owned();
+        // The folder of every package of this workspace is named as the package is.
+        let package = folder.file_name().context("a folder has a name")?;
+        programs.push(Program {
+            package: package.to_string_lossy().into_owned(),
+            target: Target {
+                name: target.name,
+                kind: target.kind.into_iter().next().unwrap_or_default(),
+            },
+            path,
+            folder,
+            profile: profile.to_owned(),
+        });
+    }
+    Ok(programs)
+}
+
+/// A program's tests, in its own order.
+fn listed(program: &Arc<Program>) -> Result<Vec<Case>> {
+    let list = |options: &[&str]| {
+        let mut command = Command::new(&program.path);
+        command.args(["--list", "--format", "terse"]).args(options).current_dir(&program.folder);
+        command::output(&mut command)
+    };
+    let ignored = list(&["--ignored"])?;
+    let ignored: Vec<&str> = names(&ignored).collect();
+    let case = |name: &str| Case {
+        program: Arc::clone(program),
+        name: name.to_owned(),
+        is_ignored: ignored.contains(&name),
+        round: 1,
+    };
+    Ok(names(&list(&[])?).map(case).collect())
+}
+
+/// The tests of libtest's terse list; benchmarks stand there too.
+pub(super) fn names(list: &str) -> impl Iterator<Item = &str> {
+    list.lines().filter_map(|line| line.strip_suffix(": test"))
+}

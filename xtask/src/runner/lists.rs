@@ -1,0 +1,106 @@
+//! Lists of tests that need another treatment than most: a longer limit, or the machine alone.
+//!
+//! Not here: how they are treated (runner.rs, process.rs).
+//!
+//! Invariants: every entry has its reason; [`ALONE`] only shrinks ([`ALONE_MAX`], tidy).
+
+/// Seconds after which a test counts as hung.
+const LIMIT: u64 = 120;
+
+/// Tests of a package whose names begin with these words.
+struct Tests {
+    package: &'static str,
+    prefix: &'static str,
+}
+
+impl Tests {
+    fn have(&self, package: &str, name: &str) -> bool {
+        self.package == package && name.starts_with(self.prefix)
+    }
+}
+
+const fn tests(package: &'static str, prefix: &'static str) -> Tests {
+    Tests { package, prefix }
+}
+
+/// Seconds for tests that rightly take long, and why they do.
+const LONGER: &[(Tests, u64, &str)] = &[
+    (tests("weir", "selftest::"), 300, "28 checks of seconds each, all twice if one fails"),
+    (tests("weir-sim", "planted_bugs::"), 300, "simulates until the planted bug is noticed"),
+];
+
+/// Tests that judge measured time, and what they judge. They run one at a time after all others of
+/// their stage, and once more if they fail.
+const ALONE: &[(Tests, &str)] = &[
+    (tests("weir", "selftest::"), "holds measured rates and latencies against known ones"),
+    (tests("weir", "liars::"), "an honest disk must be measured steadily enough to be valid"),
+];
+
+/// Entries of [`ALONE`]. Lower it with the list; it is never raised.
+const ALONE_MAX: usize = 2;
+
+/// Seconds that a test may take.
+pub(super) fn limit(package: &str, name: &str) -> u64 {
+    let longer = LONGER.iter().find(|(tests, ..)| tests.have(package, name));
+    longer.map_or(LIMIT, |(_, seconds, _)| *seconds)
+}
+
+/// Whether a test runs alone, and again after a failure.
+pub(super) fn is_alone(package: &str, name: &str) -> bool {
+    ALONE.iter().any(|(tests, _)| tests.have(package, name))
+}
+
+/// What is wrong with the list of tests that run alone.
+///
+/// `is_there` says whether a package has a file, by its path in the package's folder.
+pub(crate) fn check_alone(is_there: impl Fn(&str, &str) -> bool) -> Vec<String> {
+    let modules: Vec<_> = ALONE.iter().map(|(tests, _)| (tests.package, tests.prefix)).collect();
+    check(&modules, ALONE_MAX, is_there)
+}
+
+fn check(
+    modules: &[(&str, &str)],
+    max: usize,
+    is_there: impl Fn(&str, &str) -> bool,
+) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if modules.len() > max {
+        wrong.push(format!("ALONE has {} entries and may have {max}", modules.len()));
+    } else if modules.len() < max {
+        wrong.push(format!("ALONE_MAX can shrink to {}", modules.len()));
+    }
+    for (package, prefix) in modules {
+        let module = prefix.trim_end_matches("::").replace("::", "/");
+        let files = ["src", "tests", "tests/all"].into_iter().flat_map(|folder| {
+            [format!("{folder}/{module}.rs"), format!("{folder}/{module}/mod.rs")]
+        });
+        if !prefix.ends_with("::") || !files.into_iter().any(|file| is_there(package, &file)) {
+            wrong.push(format!("ALONE names {prefix} of {package}, which is no module"));
+        }
+    }
+    wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LIMIT, check, is_alone, limit};
+
+    #[test]
+    fn the_lists_go_by_package_and_module() {
+        assert_eq!(limit("weir", "selftest::a"), 300);
+        assert_eq!(limit("weir", "crash::selftest::a"), LIMIT);
+        assert_eq!(limit("weir-bench", "selftest::a"), LIMIT);
+        assert!(is_alone("weir", "selftest::a") && !is_alone("weir-bench", "selftest::a"));
+    }
+
+    #[test]
+    fn the_list_of_tests_alone_only_shrinks() {
+        let is_there = |package: &str, file: &str| (package, file) == ("a", "tests/all/x/y.rs");
+        assert_eq!(check(&[("a", "x::y::")], 1, is_there), Vec::<String>::new());
+        assert_eq!(check(&[("a", "x::y::")], 0, is_there).len(), 1);
+        assert_eq!(check(&[("a", "x::y::")], 2, is_there), ["ALONE_MAX can shrink to 1"]);
+        for no_module in [("b", "x::y::"), ("a", "x::z::"), ("a", "x::y")] {
+            assert_eq!(check(&[no_module], 1, is_there).len(), 1, "{no_module:?}");
+        }
+    }
+}

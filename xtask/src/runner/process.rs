@@ -1,0 +1,140 @@
+//! Runs one test as a process of its own, and ends everything it started.
+//!
+//! Not here: which processes belong to it (processes.rs), which tests run when (runner.rs).
+//!
+//! Invariants:
+//! - when a run returns, no process of the test runs any more, or its failure names that process;
+//! - the log holds all that the test printed and, if it hung, what its processes were doing.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::processes::{self, Family, Process};
+use super::stacks;
+use crate::command;
+
+/// Variable of the environment that marks everything a test starts.
+const MARK: &str = "WEIR_TEST_RUN";
+/// Time for processes that the test killed, or asked to end, to be gone after it.
+const GRACE: Duration = Duration::from_secs(1);
+/// Time for the test's own process to be gone after it was killed.
+const KILL_LIMIT: Duration = Duration::from_secs(10);
+/// What libtest exits with if a test failed.
+const TEST_FAILED: i32 = 101;
+
+/// A test to run.
+pub(super) struct Job<'a> {
+    pub(super) command: Command,
+    /// The file for what it prints.
+    pub(super) log: &'a Path,
+    /// When it counts as hung.
+    pub(super) limit: Duration,
+}
+
+/// How it ended.
+pub(super) struct End {
+    pub(super) time: Duration,
+    /// Why it failed, if it did.
+    pub(super) failure: Option<String>,
+}
+
+/// Runs a test to its end or its limit.
+pub(super) fn run(job: Job<'_>) -> Result<End> {
+    static RUNS: AtomicU64 = AtomicU64::new(0);
+    let Job { mut command, log, limit } = job;
+    let folder = log.parent().expect("a log lies in a folder");
+    fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    let file = File::create(log).with_context(|| log.display().to_string())?;
+    let run = format!("{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
+    command.env(MARK, &run).process_group(0);
+    command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+    let start = Instant::now();
+    let mut child =
+        command.spawn().with_context(|| format!("cannot start `{}`", command::show(&command)))?;
+    let family = Family { root: Pid::from_child(&child), mark: format!("{MARK}={run}") };
+    // Until `wait` below the process keeps its id, so that no other can be taken for it.
+    let has_ended = ends_within(family.root, limit)?;
+    let time = start.elapsed();
+    let mut failures = Vec::new();
+    if has_ended {
+        let left = family.outlasting(GRACE);
+        failures.extend(left.iter().map(left_behind));
+    } else {
+        let failure = format!("no end after {} s", limit.as_secs());
+        let text = format!("\n{failure}: {}\n{}", log.display(), stacks::describe(&family.alive()));
+        println!("{text}");
+        OpenOptions::new().append(true).open(log)?.write_all(text.as_bytes())?;
+        failures.push(failure);
+    }
+    let stuck = family.kill();
+    failures.extend(stuck.iter().map(|process| format!("cannot be killed: {}", name(process))));
+    if has_ended || ends_within(family.root, KILL_LIMIT)? {
+        let status = child.wait()?;
+        if has_ended && !status.success() {
+            failures.insert(0, words(status));
+        }
+    }
+    let failure = (!failures.is_empty()).then(|| failures.join("; "));
+    Ok(End { time, failure })
+}
+
+/// Ends all tests when this program is told to end: they are in process groups of their own, which
+/// Ctrl-C does not reach.
+pub(super) fn end_all_on_signals() -> Result<()> {
+    static ONCE: Once = Once::new();
+    let mut signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    ONCE.call_once(|| {
+        std::thread::spawn(move || {
+            if let Some(signal) = signals.forever().next() {
+                eprintln!("xtask: ends the tests after signal {signal}");
+                processes::end_orphans();
+                std::process::exit(128 + signal);
+            }
+        });
+    });
+    Ok(())
+}
+
+/// Whether a child ends in time; it remains a zombie.
+fn ends_within(pid: Pid, limit: Duration) -> Result<bool> {
+    let pidfd = pidfd_open(pid, PidfdFlags::empty()).context("cannot watch a process")?;
+    let end = Instant::now() + limit;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).context("a limit is far too long")?;
+        match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) if left.is_zero() => return Ok(false),
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) => return Ok(true),
+            Err(error) => return Err(error).context("cannot wait for a process"),
+        }
+    }
+}
+
+fn words(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(TEST_FAILED), _) => "a panic".to_owned(),
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("ended by signal {signal}"),
+        (None, None) => status.to_string(),
+    }
+}
+
+fn left_behind(process: &Process) -> String {
+    format!("left a process behind: {}", name(process))
+}
+
+fn name(process: &Process) -> String {
+    format!("{} ({})", process.command_line(), process.pid.as_raw_nonzero())
+}

@@ -1,0 +1,105 @@
+//! What is told of tests that ran: a line for each, the slowest, and how to repeat what failed.
+//!
+//! Not here: the table of stages (stage.rs).
+//!
+//! Invariant: lines have libtest's form, which CI systems read.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::build::Case;
+
+/// Tests in the list of the slowest.
+const SLOWEST: usize = 25;
+
+/// How a test ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Passed,
+    /// Failed, and passed when it ran again, alone.
+    Unsteady,
+    /// Failed, and why.
+    Failed(String),
+    Ignored,
+}
+
+/// A test that ran.
+#[derive(Clone, Debug)]
+pub(crate) struct Ran {
+    /// Package, target and name.
+    pub(crate) id: String,
+    pub(crate) verdict: Verdict,
+    pub(crate) time: Duration,
+    /// The file with what it printed.
+    pub(crate) log: PathBuf,
+    /// What a person types to run it alone.
+    pub(crate) typed: String,
+}
+
+impl Ran {
+    pub(super) fn of(case: &Case, folder: &Path, verdict: Verdict) -> Self {
+        let (id, log, typed) = (case.id(), case.log(folder), case.typed());
+        Self { id, verdict, time: Duration::ZERO, log, typed }
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        matches!(self.verdict, Verdict::Failed(_))
+    }
+
+    /// Its line while the run goes on.
+    pub(super) fn line(&self) -> String {
+        let word = if self.has_failed() { "FAILED" } else { "ok" };
+        format!("test {} ... {word} ({:.1} s)", self.id, self.time.as_secs_f64())
+    }
+}
+
+/// The last line of libtest.
+pub(super) fn closing_line(ran: &[Ran], time: Duration) -> String {
+    let count = |is: fn(&Ran) -> bool| ran.iter().filter(|ran| is(ran)).count();
+    let failed = count(Ran::has_failed);
+    let ignored = count(|ran| ran.verdict == Verdict::Ignored);
+    let passed = ran.len() - failed - ignored;
+    let word = if failed == 0 { "ok" } else { "FAILED" };
+    format!(
+        "test result: {word}. {passed} passed; {failed} failed; {ignored} ignored; 0 measured; \
+         0 filtered out; finished in {:.2} s",
+        time.as_secs_f64()
+    )
+}
+
+/// The slowest tests, slowest first; nothing where no test ran.
+pub(crate) fn slowest(ran: &[Ran]) -> Vec<String> {
+    let mut ran: Vec<&Ran> = ran.iter().filter(|ran| ran.verdict != Verdict::Ignored).collect();
+    ran.sort_by_key(|ran| std::cmp::Reverse(ran.time));
+    ran.truncate(SLOWEST);
+    let line = |ran: &&Ran| format!("{:>8.1}  {}", ran.time.as_secs_f64(), ran.id);
+    let lines: Vec<String> = ran.iter().map(line).collect();
+    if lines.is_empty() {
+        return lines;
+    }
+    let head = format!("\n seconds  the {} slowest tests", lines.len());
+    std::iter::once(head).chain(lines).collect()
+}
+
+/// One line for each test that passed only when it ran again.
+pub(crate) fn unsteady(ran: &[Ran]) -> Vec<String> {
+    let unsteady = ran.iter().filter(|ran| ran.verdict == Verdict::Unsteady);
+    let line = |ran: &Ran| {
+        let log = ran.log.with_extension("first.log");
+        format!("unsteady: {} failed, then passed; log of the failure: {}", ran.id, log.display())
+    };
+    unsteady.map(line).collect()
+}
+
+/// What to do for each failed test.
+pub(crate) fn remedies(ran: &[Ran]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for ran in ran {
+        if let Verdict::Failed(why) = &ran.verdict {
+            lines.push(format!("failed test: {}: {why}", ran.id));
+            lines.push(format!("  run it alone: {}", ran.typed));
+            lines.push(format!("  its log:      {}", ran.log.display()));
+        }
+    }
+    lines
+}

@@ -1,0 +1,132 @@
+//! The runner on shell scripts in place of test programs.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::build::{names, programs};
+use super::process::{End, Job, run};
+use super::report::{Ran, Verdict, closing_line, remedies, slowest, unsteady};
+use super::times::Times;
+
+/// Runs a script as a test; how it ended, and its log.
+fn run_script(script: &str, limit: Duration) -> (End, String) {
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("package/test.log");
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).current_dir(folder.path());
+    let end = run(Job { command, log: &log, limit }).unwrap();
+    (end, fs::read_to_string(log).unwrap())
+}
+
+const LONG: Duration = Duration::from_mins(1);
+
+#[test]
+fn a_test_ends_with_its_own_status_and_its_log() {
+    let (end, log) = run_script("echo out; echo err >&2", LONG);
+    assert_eq!((end.failure, log.as_str()), (None, "out\nerr\n"));
+    assert_eq!(run_script("exit 101", LONG).0.failure.as_deref(), Some("a panic"));
+    assert_eq!(run_script("exit 3", LONG).0.failure.as_deref(), Some("exit code 3"));
+    let (end, _) = run_script("kill -SEGV $$", LONG);
+    assert_eq!(end.failure.as_deref(), Some("ended by signal 11"));
+}
+
+#[test]
+fn a_hung_test_is_described_and_ended_with_all_it_started() {
+    // One child in the family, and an orphan in a session of its own that logs to a file.
+    let script =
+        "echo begun; sleep 601 & (setsid sh -c 'echo served >&2; sleep 602; :' 2>server.log &)
+        wait";
+    let start = Instant::now();
+    let (end, log) = run_script(script, Duration::from_secs(2));
+    assert!(start.elapsed() < LONG, "{:?}", start.elapsed());
+    assert_eq!(end.failure.as_deref(), Some("no end after 2 s"), "{log}");
+    for part in ["begun", "sleep 601", "sleep 602", "served", "thread ", "no end after 2 s"] {
+        assert!(log.contains(part), "no {part} in {log}");
+    }
+    assert_eq!(still_running("60[12]"), "");
+}
+
+#[test]
+fn what_outlives_its_test_is_named_and_ended() {
+    let (end, _) = run_script("(setsid sleep 603 &)", LONG);
+    let failure = end.failure.expect("a process is left");
+    assert!(failure.starts_with("left a process behind: sleep 603"), "{failure}");
+    assert_eq!(still_running("603"), "");
+    // Time to go after a kill is no fault.
+    let (end, _) = run_script("sleep 604 & kill $!", LONG);
+    assert_eq!(end.failure, None);
+}
+
+fn still_running(seconds: &str) -> String {
+    let output =
+        Command::new("sh").args(["-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"]).output();
+    let all = String::from_utf8_lossy(&output.unwrap().stdout).into_owned();
+    let found = regex::Regex::new(&format!("sleep {seconds} ")).unwrap();
+    found.find(&all).map(|found| found.as_str().to_owned()).unwrap_or_default()
+}
+
+#[test]
+fn cargo_names_the_programs_and_libtest_their_tests() {
+    let artifact = |path: &str, name: &str, is_test: bool| {
+        serde_json::json!({
+            "reason": "compiler-artifact",
+            "manifest_path": "/w/bin/weir/Cargo.toml",
+            "target": { "name": name, "kind": [if is_test { "test" } else { "bin" }] },
+            "profile": { "test": is_test },
+            "executable": path,
+        })
+    };
+    let messages = [
+        serde_json::json!({ "reason": "build-script-executed" }),
+        artifact("/t/weir", "weir", false),
+        artifact("/t/all-1", "all", true),
+        serde_json::json!({ "reason": "build-finished", "success": true }),
+    ];
+    let messages = messages.map(|message| message.to_string()).join("\n");
+    let found = programs(&messages, " --profile ci").unwrap();
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].package.as_str(), found[0].target.name.as_str()), ("weir", "all"));
+    let list = "crash::a: test\nspeed: benchmark\ncrash::b: test\n";
+    assert_eq!(names(list).collect::<Vec<_>>(), ["crash::a", "crash::b"]);
+}
+
+fn ran(id: &str, verdict: Verdict, seconds: u64) -> Ran {
+    let (log, typed) = (PathBuf::from(format!("/logs/{id}.log")), format!("run {id}"));
+    Ran { id: id.to_owned(), verdict, time: Duration::from_secs(seconds), log, typed }
+}
+
+#[test]
+fn the_report_names_slow_unsteady_and_failed_tests() {
+    let all = [
+        ran("a", Verdict::Passed, 1),
+        ran("b", Verdict::Failed("a panic".to_owned()), 3),
+        ran("c", Verdict::Unsteady, 2),
+        ran("d", Verdict::Ignored, 0),
+    ];
+    assert_eq!(all[0].line(), "test a ... ok (1.0 s)");
+    assert_eq!(all[1].line(), "test b ... FAILED (3.0 s)");
+    let closing = "test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; \
+                   finished in 4.00 s";
+    assert_eq!(closing_line(&all, Duration::from_secs(4)), closing);
+    let slow = slowest(&all);
+    assert_eq!(slow[1..], ["     3.0  b", "     2.0  c", "     1.0  a"]);
+    assert_eq!(slowest(&[]), Vec::<String>::new());
+    assert!(unsteady(&all)[0].contains("/logs/c.first.log"));
+    let remedies = remedies(&all).join("\n");
+    assert!(remedies.contains("run b") && remedies.contains("/logs/b.log"), "{remedies}");
+}
+
+#[test]
+fn times_are_kept_and_unknown_tests_begin_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("new/times.json");
+    let mut times = Times::read(&path);
+    times.note(&ran("a", Verdict::Passed, 7));
+    times.note(&ran("d", Verdict::Ignored, 0));
+    times.write(&path).unwrap();
+    let times = Times::read(&path);
+    assert!((times.of("a") - 7.0).abs() < 1e-9 && times.of("d").is_infinite());
+}

@@ -1,0 +1,43 @@
+//! Seconds that each test took in the last run, so that the longest can begin first.
+//!
+//! Not here: limits (lists.rs).
+//!
+//! Invariant: a file that is missing or unreadable costs order, nothing else.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+
+use super::report::{Ran, Verdict};
+
+/// Seconds by the name of the test.
+pub(super) struct Times(BTreeMap<String, f64>);
+
+impl Times {
+    pub(super) fn read(path: &Path) -> Self {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        Self(serde_json::from_str(&text).unwrap_or_default())
+    }
+
+    /// Seconds of a test; one that was never run begins before all others.
+    pub(super) fn of(&self, id: &str) -> f64 {
+        self.0.get(id).copied().unwrap_or(f64::INFINITY)
+    }
+
+    pub(super) fn note(&mut self, ran: &Ran) {
+        if ran.verdict != Verdict::Ignored {
+            // Milliseconds are enough.
+            let seconds = (ran.time.as_secs_f64() * 1000.0).round() / 1000.0;
+            self.0.insert(ran.id.clone(), seconds);
+        }
+    }
+
+    pub(super) fn write(&self, path: &Path) -> Result<()> {
+        let folder = path.parent().expect("the file lies in a folder");
+        fs::create_dir_all(folder)?;
+        let text = serde_json::to_string_pretty(&self.0)?;
+        fs::write(path, text).with_context(|| path.display().to_string())
+    }
+}
