@@ -37,7 +37,7 @@ pub(crate) struct Args {
 
 /// The task.
 pub(crate) fn main(args: &Args) -> Result<()> {
-    setup::for_test()?;
+    setup::for_clients()?;
     let mut targets = targets()?;
     if let Some(only) = &args.target {
         if !targets.contains(only) {
@@ -54,6 +54,7 @@ pub(crate) fn short() -> Result<()> {
 }
 
 fn targets() -> Result<Vec<String>> {
+    setup::cargo_tool(setup::FUZZ)?;
     let list = command::output(command::command("cargo").args(["fuzz", "list"]))?;
     let targets: Vec<String> = list.lines().map(str::to_owned).collect();
     if targets.is_empty() {

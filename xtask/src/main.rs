@@ -18,6 +18,7 @@ mod check;
 mod command;
 mod e2e;
 mod fuzz;
+mod licences;
 mod run;
 mod runner;
 mod setup;
@@ -42,12 +43,14 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Install the Debian packages and cargo tools that other tasks need.
+    /// Install the Debian packages that other tasks need.
     Setup(setup::Args),
     /// Build the release binary and serve the demo pool.
     Run,
     /// Read the sources and check the rules that no compiler checks.
     Tidy,
+    /// Check the licences, names and sources of all dependencies.
+    Licences,
     /// Formatting, lints, tidy and the fast tests: before every commit.
     Check(check::Args),
     /// Everything CI runs, stage by stage.
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Task::Setup(args) => setup::main(&args),
         Task::Run => run::main(),
         Task::Tidy => tidy::main(),
+        Task::Licences => licences::main(),
         Task::Check(args) => check::main(&args),
         Task::Test => test::main(),
         Task::Sim(args) => sim::main(&args),
