@@ -57,8 +57,11 @@ enum Task {
     Test,
     /// Crash recoveries on simulated disks.
     Sim(sim::Args),
-    /// Run an hour of verified load and hostile clients on one server with little memory.
+    /// The long proofs of a release, in pieces: crash recoveries, load, fuzzing, cargo-deny.
     Soak(soak::Args),
+    /// One piece of it: verified load and hostile clients on one server with little memory.
+    #[command(hide = true)]
+    SoakLoad(soak::load::Args),
     /// Feed generated input to the parsers of untrusted bytes.
     Fuzz(fuzz::Args),
     /// The whole program under real clients.
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
         Task::Test => test::main(),
         Task::Sim(args) => sim::main(&args),
         Task::Soak(args) => soak::main(&args),
+        Task::SoakLoad(args) => soak::load::main(&args),
         Task::Fuzz(args) => fuzz::main(&args),
         Task::E2e(args) => e2e::main(args),
         Task::BenchPeers(args) => bench_peers::main(&args),

@@ -10,7 +10,7 @@
 
 mod build;
 pub(crate) mod lists;
-mod process;
+pub(crate) mod process;
 mod processes;
 pub(crate) mod report;
 mod stacks;
@@ -74,8 +74,7 @@ fn logs() -> PathBuf {
 /// The tests cannot be built or run; a failed test is a [`Verdict`].
 pub(crate) fn run(suite: &Suite) -> Result<Vec<Ran>> {
     let cases = select(build::cases(suite)?, suite)?;
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-    process::end_all_on_signals()?;
+    process::begin()?;
     let (folder, _lock) = log_folder(suite.name)?;
     let times_path = logs().join("times.json");
     let mut times = Times::read(&times_path);
