@@ -77,7 +77,7 @@ pub(crate) fn run(job: Job<'_>) -> Result<End> {
         OpenOptions::new().append(true).open(log)?.write_all(text.as_bytes())?;
         failures.push(failure);
     }
-    let stuck = family.kill();
+    let stuck = if failures.is_empty() { Vec::new() } else { family.kill() };
     failures.extend(stuck.iter().map(|process| format!("cannot be killed: {}", name(process))));
     if has_ended || ends_within(family.root, KILL_LIMIT)? {
         let status = child.wait()?;
