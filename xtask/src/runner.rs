@@ -36,6 +36,8 @@ use times::Times;
 pub(crate) const UNIT_LANES: usize = 2;
 /// End-to-end tests that run at the same time: one more than CI has cores, for they mostly wait.
 pub(crate) const E2E_LANES: usize = 3;
+/// Runs of one suite at the same time.
+const RUNS_MAX: usize = 9;
 /// Lines of a failed test's log that the output shows; the file has all.
 const LOG_LINES: usize = 60;
 
@@ -93,11 +95,11 @@ pub(crate) fn run(suite: &Suite) -> Result<Vec<Ran>> {
 }
 
 /// An empty folder for the logs of a suite, and the lock that keeps it from other runs. A run that
-/// finds it locked takes one of its own.
+/// finds it locked takes the next.
 fn log_folder(suite: &str) -> Result<(PathBuf, File)> {
     fs::create_dir_all(logs()).with_context(|| logs().display().to_string())?;
-    let own = format!("{suite}-{}", std::process::id());
-    for name in [suite, &own] {
+    let others = (2..=RUNS_MAX).map(|run| format!("{suite}-{run}"));
+    for name in std::iter::once(suite.to_owned()).chain(others) {
         let lock = File::create(logs().join(format!("{name}.lock")))?;
         if lock.try_lock().is_ok() {
             let folder = logs().join(name);
@@ -107,7 +109,7 @@ fn log_folder(suite: &str) -> Result<(PathBuf, File)> {
             return Ok((folder, lock));
         }
     }
-    bail!("the folder for logs {} is locked", logs().join(own).display())
+    bail!("{RUNS_MAX} runs of {suite} are under way")
 }
 
 /// The tests that the filter names, as often as asked for.
