@@ -14,8 +14,7 @@ sim: cc
 	@cargo xtask sim $(if $(SEED),--seed $(SEED)) $(if $(RECOVERIES),--recoveries $(RECOVERIES))
 
 soak: cc
-	@cargo xtask sim --recoveries $(if $(RECOVERIES),$(RECOVERIES),500000)
-	@cargo xtask soak $(if $(MINUTES),--minutes $(MINUTES))
+	@cargo xtask soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(REPORT),--report)
 
 fuzz: cc
 	@cargo xtask fuzz $(TARGET) $(if $(SECONDS),--seconds $(SECONDS))

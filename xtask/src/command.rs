@@ -20,10 +20,19 @@ pub(crate) fn target() -> PathBuf {
     root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
+/// What `cargo run` tells this program of its own package. Build scripts of others ask for these
+/// variables and would run again after each change between cargo called here and by a person.
+const OWN_VARIABLES: [&str; 4] = ["CARGO_BIN_", "CARGO_CRATE_", "CARGO_MANIFEST_", "CARGO_PKG_"];
+
 /// A command that starts in the workspace root.
 pub(crate) fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     command.current_dir(root());
+    for (name, _) in std::env::vars_os() {
+        if OWN_VARIABLES.iter().any(|own| name.to_string_lossy().starts_with(own)) {
+            command.env_remove(name);
+        }
+    }
     command
 }
 

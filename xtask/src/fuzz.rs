@@ -37,7 +37,7 @@ pub(crate) struct Args {
 
 /// The task.
 pub(crate) fn main(args: &Args) -> Result<()> {
-    setup::for_test()?;
+    setup::for_clients()?;
     let mut targets = targets()?;
     if let Some(only) = &args.target {
         if !targets.contains(only) {
@@ -53,7 +53,9 @@ pub(crate) fn short() -> Result<()> {
     fuzz(&targets()?, None)
 }
 
-fn targets() -> Result<Vec<String>> {
+/// All targets.
+pub(crate) fn targets() -> Result<Vec<String>> {
+    setup::cargo_tool(setup::FUZZ)?;
     let list = command::output(command::command("cargo").args(["fuzz", "list"]))?;
     let targets: Vec<String> = list.lines().map(str::to_owned).collect();
     if targets.is_empty() {
@@ -62,11 +64,16 @@ fn targets() -> Result<Vec<String>> {
     Ok(targets)
 }
 
+/// Builds all targets.
+pub(crate) fn build() -> Result<()> {
+    let mut build = command::command("cargo");
+    build.args(["fuzz", "build", "--sanitizer", "none", "--target-dir"]);
+    command::run(build.arg(command::root().join("fuzz/target")))
+}
+
 fn fuzz(targets: &[String], seconds: Option<u32>) -> Result<()> {
     let fuzz = command::root().join("fuzz");
-    let mut build = command::command("cargo");
-    build.args(["fuzz", "build", "--sanitizer", "none", "--target-dir"]).arg(fuzz.join("target"));
-    command::run(&mut build)?;
+    build()?;
     let programs = fuzz.join("target").join(host()?).join("release");
     // Those that take as long run side by side.
     let mut targets: Vec<&String> = targets.iter().collect();

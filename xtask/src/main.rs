@@ -18,6 +18,7 @@ mod check;
 mod command;
 mod e2e;
 mod fuzz;
+mod licences;
 mod run;
 mod runner;
 mod setup;
@@ -42,20 +43,25 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Install the Debian packages and cargo tools that other tasks need.
+    /// Install the Debian packages that other tasks need.
     Setup(setup::Args),
     /// Build the release binary and serve the demo pool.
     Run,
     /// Read the sources and check the rules that no compiler checks.
     Tidy,
+    /// Check the licences, names and sources of all dependencies.
+    Licences,
     /// Formatting, lints, tidy and the fast tests: before every commit.
     Check(check::Args),
     /// Everything CI runs, stage by stage.
     Test,
     /// Crash recoveries on simulated disks.
     Sim(sim::Args),
-    /// Run an hour of verified load and hostile clients on one server with little memory.
+    /// The long proofs of a release, in pieces: crash recoveries, load, fuzzing, cargo-deny.
     Soak(soak::Args),
+    /// One piece of it: verified load and hostile clients on one server with little memory.
+    #[command(hide = true)]
+    SoakLoad(soak::load::Args),
     /// Feed generated input to the parsers of untrusted bytes.
     Fuzz(fuzz::Args),
     /// The whole program under real clients.
@@ -75,10 +81,12 @@ fn main() -> ExitCode {
         Task::Setup(args) => setup::main(&args),
         Task::Run => run::main(),
         Task::Tidy => tidy::main(),
+        Task::Licences => licences::main(),
         Task::Check(args) => check::main(&args),
         Task::Test => test::main(),
         Task::Sim(args) => sim::main(&args),
         Task::Soak(args) => soak::main(&args),
+        Task::SoakLoad(args) => soak::load::main(&args),
         Task::Fuzz(args) => fuzz::main(&args),
         Task::E2e(args) => e2e::main(args),
         Task::BenchPeers(args) => bench_peers::main(&args),

@@ -10,7 +10,7 @@
 
 mod build;
 pub(crate) mod lists;
-mod process;
+pub(crate) mod process;
 mod processes;
 pub(crate) mod report;
 mod stacks;
@@ -36,6 +36,8 @@ use times::Times;
 pub(crate) const UNIT_LANES: usize = 2;
 /// End-to-end tests that run at the same time: one more than CI has cores, for they mostly wait.
 pub(crate) const E2E_LANES: usize = 3;
+/// Runs of one suite at the same time.
+const RUNS_MAX: usize = 9;
 /// Lines of a failed test's log that the output shows; the file has all.
 const LOG_LINES: usize = 60;
 
@@ -74,13 +76,12 @@ fn logs() -> PathBuf {
 /// The tests cannot be built or run; a failed test is a [`Verdict`].
 pub(crate) fn run(suite: &Suite) -> Result<Vec<Ran>> {
     let cases = select(build::cases(suite)?, suite)?;
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-    process::end_all_on_signals()?;
+    process::begin()?;
     let (folder, _lock) = log_folder(suite.name)?;
     let times_path = logs().join("times.json");
     let mut times = Times::read(&times_path);
     let start = Instant::now();
-    let ran = run_cases(cases, &folder, suite.lanes, &times)?;
+    let ran = run_cases(cases, &folder, suite.lanes, &times);
     for ran in &ran {
         times.note(ran);
     }
@@ -94,11 +95,11 @@ pub(crate) fn run(suite: &Suite) -> Result<Vec<Ran>> {
 }
 
 /// An empty folder for the logs of a suite, and the lock that keeps it from other runs. A run that
-/// finds it locked takes one of its own.
+/// finds it locked takes the next.
 fn log_folder(suite: &str) -> Result<(PathBuf, File)> {
     fs::create_dir_all(logs()).with_context(|| logs().display().to_string())?;
-    let own = format!("{suite}-{}", std::process::id());
-    for name in [suite, &own] {
+    let others = (2..=RUNS_MAX).map(|run| format!("{suite}-{run}"));
+    for name in std::iter::once(suite.to_owned()).chain(others) {
         let lock = File::create(logs().join(format!("{name}.lock")))?;
         if lock.try_lock().is_ok() {
             let folder = logs().join(name);
@@ -108,7 +109,7 @@ fn log_folder(suite: &str) -> Result<(PathBuf, File)> {
             return Ok((folder, lock));
         }
     }
-    bail!("the folder for logs {} is locked", logs().join(own).display())
+    bail!("{RUNS_MAX} runs of {suite} are under way")
 }
 
 /// The tests that the filter names, as often as asked for.
@@ -130,7 +131,7 @@ fn select(mut cases: Vec<Case>, suite: &Suite) -> Result<Vec<Case>> {
 }
 
 /// Runs the tests that may run beside each other, longest first, then the others one by one.
-fn run_cases(cases: Vec<Case>, folder: &Path, lanes: usize, times: &Times) -> Result<Vec<Ran>> {
+fn run_cases(cases: Vec<Case>, folder: &Path, lanes: usize, times: &Times) -> Vec<Ran> {
     let (ignored, cases): (Vec<_>, Vec<_>) = cases.into_iter().partition(|case| case.is_ignored);
     let (alone, mut beside): (Vec<_>, Vec<_>) =
         cases.into_iter().partition(|case| lists::is_alone(&case.program.package, &case.name));
@@ -139,26 +140,26 @@ fn run_cases(cases: Vec<Case>, folder: &Path, lanes: usize, times: &Times) -> Re
     let ignored = ignored.iter().map(|case| Ran::of(case, folder, Verdict::Ignored));
     let done = Mutex::new(ignored.collect::<Vec<_>>());
     let queue = Mutex::new(VecDeque::from(beside));
-    let lane = || -> Result<()> {
+    let lane = || {
         loop {
-            let Some(case) = lock(&queue).pop_front() else { return Ok(()) };
-            let ran = run_case(&case, folder).with_context(|| case.id())?;
+            let Some(case) = lock(&queue).pop_front() else { return };
+            let ran = run_case(&case, folder);
             tell(&ran);
             lock(&done).push(ran);
         }
     };
     std::thread::scope(|scope| {
-        let lanes: Vec<_> = (0..lanes.max(1)).map(|_| scope.spawn(lane)).collect();
-        let ends = lanes.into_iter().map(|lane| lane.join().expect("a lane does not panic"));
-        ends.collect::<Vec<_>>().into_iter().collect::<Result<()>>()
-    })?;
+        for _ in 0..lanes.max(1) {
+            scope.spawn(lane);
+        }
+    });
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     for case in alone {
-        let ran = run_alone(&case, folder).with_context(|| case.id())?;
+        let ran = run_alone(&case, folder);
         tell(&ran);
         done.push(ran);
     }
-    Ok(done)
+    done
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -166,32 +167,38 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Runs a test that measures time; after a failure once more, for the machine may be the cause.
-fn run_alone(case: &Case, folder: &Path) -> Result<Ran> {
-    let first = run_case(case, folder)?;
-    let Verdict::Failed(why) = &first.verdict else { return Ok(first) };
+fn run_alone(case: &Case, folder: &Path) -> Ran {
+    let first = run_case(case, folder);
+    let Verdict::Failed(why) = &first.verdict else { return first };
     println!("{} failed and measures time, so it runs once more: {why}", first.id);
     println!("{}", tail(&first.log, LOG_LINES));
-    fs::rename(&first.log, first.log.with_extension("first.log"))?;
-    let mut again = run_case(case, folder)?;
+    // Where it cannot be kept, what was printed has to do.
+    fs::rename(&first.log, first.log.with_extension("first.log")).ok();
+    let mut again = run_case(case, folder);
     if again.verdict == Verdict::Passed {
         again.verdict = Verdict::Unsteady;
     }
-    Ok(again)
+    again
 }
 
-fn run_case(case: &Case, folder: &Path) -> Result<Ran> {
+fn run_case(case: &Case, folder: &Path) -> Ran {
     let mut ran = Ran::of(case, folder, Verdict::Passed);
     let job = Job {
         command: case.command(),
         log: &ran.log,
         limit: Duration::from_secs(lists::limit(&case.program.package, &case.name)),
     };
-    let end = process::run(job)?;
-    ran.time = end.time;
-    if let Some(why) = end.failure {
+    let failure = match process::run(job) {
+        Ok(end) => {
+            ran.time = end.time;
+            end.failure
+        }
+        Err(error) => Some(format!("cannot be run: {error:#}")),
+    };
+    if let Some(why) = failure {
         ran.verdict = Verdict::Failed(why);
     }
-    Ok(ran)
+    ran
 }
 
 /// Prints a test's line, and the end of its log if it failed; in one call, so that lines of other

@@ -23,11 +23,8 @@ mod uml;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only what `make run` offers to try; missing tools are reported, not fatal.
-    #[arg(long, conflicts_with = "test")]
-    run: bool,
-    /// All that `make test` needs, cargo tools included.
     #[arg(long)]
-    test: bool,
+    run: bool,
 }
 
 /// A program and the Debian package that brings it.
@@ -71,13 +68,15 @@ const FOR_TEST: &[Need] = &[
 ];
 
 /// Cargo tools by version, so that two machines check the same thing.
-const CARGO_TOOLS: &[(&str, &str)] = &[("cargo-deny", "0.20.2"), ("cargo-fuzz", "0.13.2")];
+const CARGO_TOOLS: &[(&str, &str)] = &[(DENY, "0.20.2"), (FUZZ, "0.13.2")];
+/// Checks licences, names and sources of dependencies, and more than licences.rs does.
+pub(crate) const DENY: &str = "cargo-deny";
+/// Builds fuzz targets.
+pub(crate) const FUZZ: &str = "cargo-fuzz";
 
 /// The task.
 pub(crate) fn main(args: &Args) -> Result<()> {
-    if args.test {
-        for_test()
-    } else if args.run {
+    if args.run {
         for_run();
         Ok(())
     } else {
@@ -92,27 +91,26 @@ pub(crate) fn for_run() {
     }
 }
 
-/// The packages of tests and benchmarks, without the cargo tools.
+/// The packages of tests and benchmarks.
 pub(crate) fn for_clients() -> Result<()> {
     packages(FOR_TEST)?;
     uml::build()
 }
 
-/// Prepares for `make test`.
-pub(crate) fn for_test() -> Result<()> {
-    for_clients()?;
-    for (tool, version) in CARGO_TOOLS {
-        if command::find(tool).is_some() {
-            continue;
-        }
-        eprintln!("setup: installing {tool} {version}, once; this takes minutes");
-        let start = Instant::now();
-        // Unoptimised: they run for seconds, and to optimise them takes minutes.
-        command::cargo(&["install", "--locked", "--debug", "--version", version, tool])?;
-        eprintln!("setup: {tool} installed in {:.0} s", start.elapsed().as_secs_f64());
-        if command::find(tool).is_none() {
-            bail!("{tool} is installed, but cargo's bin folder is not in PATH");
-        }
+/// Installs one of the cargo tools, which only the longest tasks need.
+pub(crate) fn cargo_tool(tool: &str) -> Result<()> {
+    if command::find(tool).is_some() {
+        return Ok(());
+    }
+    let known = CARGO_TOOLS.iter().find(|(known, _)| *known == tool);
+    let (_, version) = known.expect("only tools of the list are asked for");
+    eprintln!("setup: installing {tool} {version}, once; this takes minutes");
+    let start = Instant::now();
+    // Unoptimised: they run for seconds, and to optimise them takes minutes.
+    command::cargo(&["install", "--locked", "--debug", "--version", version, tool])?;
+    eprintln!("setup: {tool} installed in {:.0} s", start.elapsed().as_secs_f64());
+    if command::find(tool).is_none() {
+        bail!("{tool} is installed, but cargo's bin folder is not in PATH");
     }
     Ok(())
 }

@@ -1,147 +1,230 @@
-//! `cargo xtask soak`: verified load on a server with little memory, beside hostile clients.
+//! `cargo xtask soak`: the long proofs before a release, in pieces that one call after another
+//! completes.
 //!
-//! Not here: crash recoveries (`cargo xtask sim`).
+//! Not here: the pieces of a release (plan.rs), the load (load.rs), results (results.rs).
 //!
 //! Invariants:
-//! - every block that the load reads is verified by fio; one wrong block or one error of the load
-//!   fails the soak;
-//! - three bounds, each judged at the end and named where it is broken: resident memory, the time
-//!   of a management call, and the load's p99 beside what it is without hostile clients.
+//! - a piece that has a result for this commit is not run again; a failed one does not stop others;
+//! - what a piece prints goes to a file that only a failed one keeps;
+//! - every piece runs with a limit on memory and one on time.
 
-mod hostile;
-mod server;
-mod watch;
+pub(crate) mod load;
+mod memory;
+mod plan;
+mod results;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::bench_peers::fio::{Job, output_of};
-use crate::bench_peers::process::guarded;
-use crate::{command, setup};
-use hostile::Hostiles;
-use server::{Server, VOLUME_BYTES};
-use watch::Watch;
+use crate::runner::process::{self, Job};
+use crate::{command, fuzz, setup};
+use memory::Limit;
+use plan::{Kind, Piece};
+use results::{Outcome, Tree, Verdict};
 
-/// Memory that the server is given.
-const MEMORY_BYTES: u64 = 256 << 20;
-/// Resident memory that it may take beside 1.1 times that: program, stacks, connections, iSCSI.
-const MEMORY_BESIDE_BYTES: u64 = 256 << 20;
-/// Runs beside hostile clients after each run without: what else the machine does changes by the
-/// minute, so both are measured in turns.
-const RUNS_BESIDE: usize = 4;
-/// Most that hostile clients may do to the median p99 of the load.
-const P99_RATIO_MAX: f64 = 2.0;
-/// No management call may take longer.
-const CALL_MAX: Duration = Duration::from_secs(5);
+/// Lines of a failed piece's log that its result keeps.
+const DETAIL_LINES: usize = 3;
 
-/// Length of the soak, and the program under test.
+/// How long to go on.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Minutes of load; four fifths of them beside hostile clients.
-    #[arg(long, default_value_t = 60)]
-    minutes: u64,
-    /// Seconds of one run of the load; each has a p99 of its own.
-    #[arg(long, default_value_t = 60)]
-    run_seconds: u64,
-    /// Where disks, sockets and logs go; default target/soak.
+    /// Begin no piece that would not end within so many minutes; all that are left without it.
     #[arg(long)]
-    dir: Option<PathBuf>,
-    /// Test this program instead of building one.
-    #[arg(long, value_name = "PROGRAM")]
-    weir: Option<PathBuf>,
+    minutes: Option<u64>,
+    /// Print what was proven for this commit, and run nothing.
+    #[arg(long, conflicts_with = "minutes")]
+    report: bool,
 }
 
 /// The task.
 pub(crate) fn main(args: &Args) -> Result<()> {
-    setup::for_clients()?;
-    let program = match &args.weir {
-        Some(program) => program.clone(),
-        None => {
-            command::cargo(&["build", "--release", "--package", "weir"])?;
-            command::target().join("release/weir")
-        }
-    };
-    let data = args.dir.clone().unwrap_or_else(|| command::target().join("soak"));
-    if data.exists() {
-        fs::remove_dir_all(&data)?;
+    let start = Instant::now();
+    let folder = command::target().join("soak");
+    let path = folder.join("results.jsonl");
+    let tree = tree()?;
+    let plan = plan::pieces(&fuzz::targets()?);
+    if !args.report {
+        fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        let end = args.minutes.map(|minutes| start + Duration::from_mins(minutes));
+        run_pieces(&plan, &tree, &folder, &path, end)?;
     }
-    fs::create_dir_all(&data)?;
-    // Others may not enter: the server refuses such a folder for its state.
-    fs::set_permissions(&data, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
-    let server = Arc::new(Server::start(&program, &data, MEMORY_BYTES)?);
-    let memory_max = MEMORY_BYTES / 10 * 11 + MEMORY_BESIDE_BYTES;
-    load(&server, &data, &["--rw=write", "--bs=1m", "--iodepth=8"])?;
-    let watch = Watch::start(&server)?;
-    let end = Instant::now() + Duration::from_mins(args.minutes);
-    let (mut quiet, mut beside, mut connections) = (Vec::new(), Vec::new(), 0);
-    while Instant::now() < end {
-        quiet.push(random_load(&server, &data, args).context("the load alone")?);
-        let hostiles = Hostiles::start(&server.doors);
-        for _ in 0..RUNS_BESIDE {
-            let run = random_load(&server, &data, args);
-            beside.push(run.context("the load beside hostile clients")?);
-        }
-        connections += hostiles.connections();
+    let outcomes = results::read(&path)?;
+    let results = results::of_tree(&outcomes, &tree);
+    println!("\n{}", results::report(&plan, &tree, &results));
+    if results.iter().any(|one| one.verdict == Verdict::Failed) {
+        bail!("a piece failed; its line in {} says why", path.display());
     }
-    println!("p99 without hostile clients: {}", show(&quiet));
-    println!("p99 beside {connections} hostile connections: {}", show(&beside));
-    let seen = watch.finish()?;
-    println!("{seen}");
-    let server = Arc::into_inner(server).context("the watch still holds the server")?;
-    server.kill_and_check(&data)?;
-    let mut broken = Vec::new();
-    let ratio = median(&beside) / median(&quiet);
-    println!("median p99: {ratio:.2} times that without hostile clients");
-    if ratio > P99_RATIO_MAX {
-        broken.push(format!("p99 grew {ratio:.2} times, {P99_RATIO_MAX} is the bound"));
-    }
-    if seen.rss_bytes_max > memory_max {
-        broken.push(format!("resident memory {} of {memory_max} bytes", seen.rss_bytes_max));
-    }
-    if seen.call_max > CALL_MAX {
-        broken.push(format!("`weir {}` took {:.1?}", seen.slowest_call, seen.call_max));
-    }
-    if !broken.is_empty() {
-        bail!("the soak broke its bounds: {}", broken.join("; "));
-    }
-    println!("soak of {} minutes: every bound held", args.minutes);
     Ok(())
 }
 
-/// A run of random writes over the first half of the volume, each read again and verified; the p99
-/// of the writes in us.
-fn random_load(server: &Server, data: &Path, args: &Args) -> Result<f64> {
-    let runtime = format!("--runtime={}", args.run_seconds);
-    let args = ["--rw=randwrite", "--bs=4k", "--iodepth=8", "--time_based", &runtime];
-    Ok(load(server, data, &args)?.write_latency_p99_us)
+/// Runs the pieces that have no result yet, as far as the time goes.
+fn run_pieces(
+    plan: &[Piece],
+    tree: &Tree,
+    folder: &Path,
+    path: &Path,
+    end: Option<Instant>,
+) -> Result<()> {
+    setup::for_clients()?;
+    process::begin()?;
+    let limit = Limit::new();
+    println!("limit of memory: {}", limit.words());
+    let mut programs = Programs::default();
+    for piece in plan {
+        let outcomes = results::read(path)?;
+        let is_done = results::of_tree(&outcomes, tree).iter().any(|one| one.piece == piece.name());
+        let needs = usual_time(piece.kind(), &outcomes);
+        // The build is a part of the time.
+        if is_done || !fits(needs, end) {
+            continue;
+        }
+        ensure!(self::tree()? == *tree, "files changed while the soak ran; begin it again");
+        programs.build(piece.kind())?;
+        if !fits(needs, end) {
+            continue;
+        }
+        let outcome = run(piece, tree, folder, &limit, &programs)?;
+        println!(
+            "{}: {:?} after {:.0} s: {}",
+            outcome.piece, outcome.verdict, outcome.seconds, outcome.detail
+        );
+        results::append(path, &outcome)?;
+    }
+    Ok(())
 }
 
-fn load(server: &Server, data: &Path, args: &[&str]) -> Result<Job> {
-    let uri = format!("--uri=nbd://{}/{}", server.doors.nbd, server.doors.export);
-    let mut fio = guarded("fio");
-    fio.args(["--name=soak", "--ioengine=nbd", "--thread=1", &uri, "--fsync=64"]);
-    fio.arg(format!("--size={}", VOLUME_BYTES / 2)).args([
-        "--verify=crc32c",
-        "--verify_fatal=1",
-        "--verify_state_save=0",
-    ]);
-    fio.args(["--verify_backlog=1024", "--rate_iops=2000"]).args(args);
-    output_of(&mut fio, &data.join("fio.json"))
+/// Time of a piece: the longest that one of its kind took here, or the usual one.
+fn usual_time(kind: Kind, outcomes: &[Outcome]) -> Duration {
+    let seconds = outcomes.iter().filter(|one| one.kind == kind).map(|one| one.seconds);
+    Duration::from_secs_f64(seconds.reduce(f64::max).unwrap_or(kind.usual_seconds()))
 }
 
-fn median(p99_us: &[f64]) -> f64 {
-    let mut sorted = p99_us.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+fn fits(time: Duration, end: Option<Instant>) -> bool {
+    end.is_none_or(|end| Instant::now() + time <= end)
 }
 
-fn show(p99_us: &[f64]) -> String {
-    let runs: Vec<String> = p99_us.iter().map(|us| format!("{us:.0}")).collect();
-    format!("{} us, median {:.0} us", runs.join(", "), median(p99_us))
+/// What is tested: the commit, and whether files differ from it.
+fn tree() -> Result<Tree> {
+    let git = |args: &[&str]| command::output(command::command("git").args(args));
+    let dirty = !git(&["status", "--porcelain"])?.is_empty();
+    Ok(Tree { commit: git(&["rev-parse", "HEAD"])?, dirty })
+}
+
+/// What was built in this call, so that it is built once.
+#[derive(Default)]
+struct Programs(Vec<Kind>);
+
+impl Programs {
+    /// Builds what pieces of this kind run, without the limit on memory: compilers need more.
+    fn build(&mut self, kind: Kind) -> Result<()> {
+        if self.0.contains(&kind) {
+            return Ok(());
+        }
+        match kind {
+            Kind::Recoveries => {
+                command::cargo(&["build", "--profile", "ci", "--package", "weir-sim"])?;
+            }
+            Kind::Load => command::cargo(&["build", "--profile", "ci", "--package", "weir"])?,
+            Kind::Fuzz => fuzz::build()?,
+            Kind::Deny => setup::cargo_tool(setup::DENY)?,
+        }
+        self.0.push(kind);
+        Ok(())
+    }
+}
+
+/// Runs one piece.
+fn run(
+    piece: &Piece,
+    tree: &Tree,
+    folder: &Path,
+    limit: &Limit,
+    programs: &Programs,
+) -> Result<Outcome> {
+    debug_assert!(programs.0.contains(&piece.kind()));
+    let (name, kind) = (piece.name(), piece.kind());
+    println!("{name} ...");
+    let data = folder.join(&name);
+    let log = folder.join(format!("{name}.log"));
+    let limit_seconds = Duration::from_secs(kind.limit_seconds());
+    let command = command_of(piece, &data, limit)?;
+    let end = process::run(Job { command, log: &log, limit: limit_seconds })?;
+    let text = fs::read(&log).with_context(|| log.display().to_string())?;
+    let text = String::from_utf8_lossy(&text);
+    let mut outcome = Outcome {
+        tree: tree.clone(),
+        piece: name,
+        kind,
+        seeds: None,
+        recoveries: 0,
+        seconds: (end.time.as_secs_f64() * 10.0).round() / 10.0,
+        verdict: Verdict::Passed,
+        detail: limit.words(),
+    };
+    let mut failure = end.failure;
+    if let Piece::Recoveries { first_seed, recoveries, .. } = piece {
+        match simulated(&text) {
+            Some((scenarios, checked)) if checked >= *recoveries || failure.is_some() => {
+                outcome.seeds = Some((*first_seed, first_seed + scenarios.saturating_sub(1)));
+                outcome.recoveries = checked;
+            }
+            _ => failure = failure.or(Some("too few recoveries".to_owned())),
+        }
+    }
+    match failure {
+        None => {
+            fs::remove_file(&log)?;
+            if data.exists() {
+                fs::remove_dir_all(&data)?;
+            }
+        }
+        Some(why) => {
+            let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+            let last = lines[lines.len().saturating_sub(DETAIL_LINES)..].join(" | ");
+            outcome.verdict = Verdict::Failed;
+            outcome.detail = format!("{why}: {last}; log: {}; {}", log.display(), limit.words());
+        }
+    }
+    Ok(outcome)
+}
+
+fn command_of(piece: &Piece, data: &Path, limit: &Limit) -> Result<Command> {
+    let built = |name: &str| -> PathBuf { command::target().join("ci").join(name) };
+    let own = std::env::current_exe().context("this program has no file")?;
+    let mut command;
+    match piece {
+        Piece::Recoveries { first_seed, recoveries, .. } => {
+            command = limit.command(&built("weir-sim"));
+            command.args(["--seed", &first_seed.to_string()]);
+            command.args(["--recoveries", &recoveries.to_string()]);
+        }
+        Piece::Load { .. } => {
+            command = limit.command(&own);
+            command.arg("soak-load").arg("--weir").arg(built("weir")).arg("--dir").arg(data);
+        }
+        Piece::Fuzz { target } => {
+            command = limit.command(&own);
+            command.args(["fuzz", target, "--seconds", &plan::FUZZ_SECONDS.to_string()]);
+        }
+        Piece::Deny => {
+            command = limit.command(Path::new("cargo"));
+            command.args(["deny", "check", "licenses", "bans", "sources"]);
+        }
+    }
+    command.current_dir(command::root());
+    Ok(command)
+}
+
+/// Scenarios and recoveries, as the simulator's last line counts them.
+fn simulated(log: &str) -> Option<(u64, u64)> {
+    let line = log.lines().rev().find(|line| line.contains(" recoveries in "))?;
+    let (scenarios, rest) = line.split_once(" scenarios, ")?;
+    let (recoveries, _) = rest.split_once(" recoveries in ")?;
+    Some((scenarios.trim().parse().ok()?, recoveries.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -149,8 +232,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_the_middle_run() {
-        assert!((median(&[9.0, 1.0, 5.0]) - 5.0).abs() < 1e-9);
-        assert!(median(&[]).is_nan());
+    fn the_simulators_count_is_read() {
+        let log = "layout x\n\n12 scenarios, 25013 recoveries in 200 s\n";
+        assert_eq!(simulated(log), Some((12, 25013)));
+        assert_eq!(simulated("BROKEN"), None);
+    }
+
+    #[test]
+    fn a_piece_begins_only_if_it_ends_in_time() {
+        let now = Instant::now();
+        let minute = Duration::from_mins(1);
+        assert!(fits(minute, None) && fits(minute, Some(now + 2 * minute)));
+        assert!(!fits(3 * minute, Some(now + 2 * minute)));
+        let usual = Duration::from_secs_f64(Kind::Load.usual_seconds());
+        assert_eq!(usual_time(Kind::Load, &[]), usual);
     }
 }

@@ -10,7 +10,7 @@ use anyhow::Result;
 
 use crate::runner::{Suite, UNIT_LANES};
 use crate::stage::{self, Needs, Stage, Step};
-use crate::{e2e, fuzz, setup, sim, tidy};
+use crate::{e2e, fuzz, licences, setup, sim, tidy};
 
 /// What cargo is told to build for the unit tests: all but the program and this crate.
 pub(crate) const UNIT_PACKAGES: &str = "--profile ci --workspace --exclude weir --exclude xtask";
@@ -56,21 +56,16 @@ pub(crate) fn unit_xtask() -> Stage {
     Stage { name: "unit-xtask", step: Step::Tests(suite) }
 }
 
-/// Licences, banned crates and registries; deny.toml says why not advisories.
-fn deny() -> Stage {
-    Stage { name: "deny", step: Step::cargo("deny check licenses bans sources") }
-}
-
 /// The task.
 pub(crate) fn main() -> Result<()> {
     let stages = [
-        Stage { name: "setup", step: Step::Task(setup::for_test) },
+        Stage { name: "setup", step: Step::Task(setup::for_clients) },
         fmt(),
         clippy(),
         fmt_fuzz(),
         clippy_fuzz(),
         tidy(),
-        deny(),
+        Stage { name: "licences", step: Step::Task(licences::main) },
         unit(None),
         unit_xtask(),
         Stage { name: "sim", step: Step::Task(sim::short) },

@@ -93,6 +93,18 @@ impl Case {
     }
 }
 
+#[cfg(test)]
+impl Case {
+    /// A test of a made-up program.
+    pub(super) fn planted(package: &str, kind: &str, path: PathBuf, name: &str) -> Self {
+        let folder = path.parent().expect("the program lies in a folder").to_owned();
+        let target = Target { name: "all".to_owned(), kind: kind.to_owned() };
+        let (package, profile) = (package.to_owned(), " --profile ci".to_owned());
+        let program = Arc::new(Program { package, target, path, folder, profile });
+        Self { program, name: name.to_owned(), is_ignored: false, round: 1 }
+    }
+}
+
 /// A line of cargo's JSON, as far as it is of interest here.
 #[derive(serde::Deserialize)]
 struct Message {

@@ -34,23 +34,23 @@ const KILL_LIMIT: Duration = Duration::from_secs(10);
 const TEST_FAILED: i32 = 101;
 
 /// A test to run.
-pub(super) struct Job<'a> {
-    pub(super) command: Command,
+pub(crate) struct Job<'a> {
+    pub(crate) command: Command,
     /// The file for what it prints.
-    pub(super) log: &'a Path,
+    pub(crate) log: &'a Path,
     /// When it counts as hung.
-    pub(super) limit: Duration,
+    pub(crate) limit: Duration,
 }
 
 /// How it ended.
-pub(super) struct End {
-    pub(super) time: Duration,
+pub(crate) struct End {
+    pub(crate) time: Duration,
     /// Why it failed, if it did.
-    pub(super) failure: Option<String>,
+    pub(crate) failure: Option<String>,
 }
 
 /// Runs a test to its end or its limit.
-pub(super) fn run(job: Job<'_>) -> Result<End> {
+pub(crate) fn run(job: Job<'_>) -> Result<End> {
     static RUNS: AtomicU64 = AtomicU64::new(0);
     let Job { mut command, log, limit } = job;
     let folder = log.parent().expect("a log lies in a folder");
@@ -77,7 +77,7 @@ pub(super) fn run(job: Job<'_>) -> Result<End> {
         OpenOptions::new().append(true).open(log)?.write_all(text.as_bytes())?;
         failures.push(failure);
     }
-    let stuck = family.kill();
+    let stuck = if failures.is_empty() { Vec::new() } else { family.kill() };
     failures.extend(stuck.iter().map(|process| format!("cannot be killed: {}", name(process))));
     if has_ended || ends_within(family.root, KILL_LIMIT)? {
         let status = child.wait()?;
@@ -89,9 +89,15 @@ pub(super) fn run(job: Job<'_>) -> Result<End> {
     Ok(End { time, failure })
 }
 
+/// Makes this program the parent of all that tests leave behind, and has it end them with itself.
+pub(crate) fn begin() -> Result<()> {
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    end_all_on_signals()
+}
+
 /// Ends all tests when this program is told to end: they are in process groups of their own, which
 /// Ctrl-C does not reach.
-pub(super) fn end_all_on_signals() -> Result<()> {
+fn end_all_on_signals() -> Result<()> {
     static ONCE: Once = Once::new();
     let mut signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM])?;
     ONCE.call_once(|| {

@@ -1,14 +1,16 @@
 //! The runner on shell scripts in place of test programs.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::build::{names, programs};
+use super::build::{Case, names, programs};
 use super::process::{End, Job, run};
 use super::report::{Ran, Verdict, closing_line, remedies, slowest, unsteady};
 use super::times::Times;
+use super::{Suite, run_cases, select};
 
 /// Runs a script as a test; how it ended, and its log.
 fn run_script(script: &str, limit: Duration) -> (End, String) {
@@ -129,4 +131,67 @@ fn times_are_kept_and_unknown_tests_begin_first() {
     times.write(&path).unwrap();
     let times = Times::read(&path);
     assert!((times.of("a") - 7.0).abs() < 1e-9 && times.of("d").is_infinite());
+}
+
+#[test]
+fn a_test_has_one_name_one_log_and_one_command() {
+    let unit = Case::planted("weir-pool", "lib", "/w/a".into(), "log::a");
+    assert_eq!(unit.id(), "weir-pool::log::a");
+    assert_eq!(unit.log("/l".as_ref()), PathBuf::from("/l/weir-pool/log.a.log"));
+    let typed = "cargo test --profile ci --package weir-pool --lib -- --exact log::a --nocapture";
+    assert_eq!(unit.typed(), typed);
+    let whole = Case::planted("weir", "test", "/w/b".into(), "crash::a").in_round(2);
+    assert_eq!(whole.id(), "weir::all::crash::a");
+    assert_eq!(whole.log("/l".as_ref()), PathBuf::from("/l/weir/all/crash.a.2.log"));
+    assert_eq!(whole.typed(), "make e2e FILTER=weir::all::crash::a");
+}
+
+#[test]
+fn tests_are_chosen_by_package_and_name() {
+    let cases = || {
+        let case = |package, name| Case::planted(package, "lib", "/w/a".into(), name);
+        vec![case("a", "log::a"), case("a", "log::ab"), case("b", "log::a")]
+    };
+    let chosen = |filter: Option<&str>, packages: Option<&[&str]>, repeat| {
+        let filter = filter.map(str::to_owned);
+        let packages = packages.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
+        let suite = Suite { packages, filter, repeat, ..Suite::new("unit", "", 1) };
+        let chosen = select(cases(), &suite).map_err(|error| error.to_string());
+        chosen.map(|cases| cases.iter().map(Case::id).collect::<Vec<_>>())
+    };
+    assert_eq!(chosen(None, None, 1).unwrap().len(), 3);
+    assert_eq!(chosen(None, None, 2).unwrap().len(), 6);
+    assert_eq!(chosen(Some("log::ab"), None, 1).unwrap(), ["a::log::ab"]);
+    assert_eq!(chosen(Some("a::log::a"), None, 1).unwrap(), ["a::log::a"], "a whole name");
+    assert_eq!(chosen(Some("::log"), Some(&["b"]), 1).unwrap(), ["b::log::a"]);
+    assert!(chosen(Some("none"), None, 1).unwrap_err().contains("none"));
+}
+
+#[test]
+fn only_a_test_that_measures_time_runs_again() {
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("program");
+    // Called with `--exact NAME --nocapture`; every test fails the first time.
+    fs::write(&program, "#!/bin/sh\necho $2 >>order\n[ -e $2 ] && exit 0\n>$2\nexit 101\n")
+        .unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+    let case = |name| Case::planted("weir", "test", program.clone(), name);
+    let gone = Case::planted("weir", "test", folder.path().join("gone"), "gone");
+    let mut ignored = case("ignored");
+    ignored.is_ignored = true;
+    let cases = vec![case("selftest::a"), case("short"), case("long"), gone, ignored];
+    let mut times = Times::read("/no/such/file".as_ref());
+    times.note(&ran("weir::all::short", Verdict::Passed, 1));
+    times.note(&ran("weir::all::long", Verdict::Passed, 9));
+    let mut done = run_cases(cases, &folder.path().join("logs"), 1, &times);
+    done.sort_by(|a, b| a.id.cmp(&b.id));
+    let verdicts: Vec<_> = done.iter().map(|ran| ran.verdict.clone()).collect();
+    let panic = || Verdict::Failed("a panic".to_owned());
+    let [Verdict::Failed(gone), rest @ ..] = &verdicts[..] else { panic!("{verdicts:?}") };
+    assert!(gone.starts_with("cannot be run"), "{gone}");
+    assert_eq!(rest, [Verdict::Ignored, panic(), Verdict::Unsteady, panic()]);
+    let order = fs::read_to_string(folder.path().join("order")).unwrap();
+    let order: Vec<&str> = order.lines().collect();
+    assert_eq!(order, ["long", "short", "selftest::a", "selftest::a"], "longest first, alone last");
 }

@@ -1,6 +1,6 @@
 //! Watches the server during a soak: resident memory, and the time of management calls.
 //!
-//! Not here: the bounds (soak.rs).
+//! Not here: the bounds (load.rs).
 //!
 //! Invariant: the peak of memory is the kernel's own (VmHWM), so no moment is missed.
 

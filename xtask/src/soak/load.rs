@@ -1,0 +1,158 @@
+//! `cargo xtask soak-load`: verified load on a server with little memory, beside hostile clients;
+//! ten minutes, complete in themselves.
+//!
+//! Not here: which pieces make up a soak (soak.rs), crash recoveries (`cargo xtask sim`).
+//!
+//! Invariants:
+//! - every block that the load reads is verified by fio; one wrong block or one error of the load
+//!   fails the soak;
+//! - three bounds, each judged at the end and named where it is broken: resident memory, the time
+//!   of a management call, and the load's p99 beside what it is without hostile clients.
+
+mod hostile;
+mod server;
+mod watch;
+
+use std::collections::VecDeque;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::bench_peers::fio::{Job, output_of};
+use crate::bench_peers::process::guarded;
+use hostile::Hostiles;
+use server::{Server, VOLUME_BYTES};
+use watch::Watch;
+
+/// Memory that the server is given.
+const MEMORY_BYTES: u64 = 256 << 20;
+/// Resident memory that it may take beside 1.1 times that: program, stacks, connections, iSCSI.
+const MEMORY_BESIDE_BYTES: u64 = 256 << 20;
+/// Seconds of the load alone, and of it beside hostile clients, in each pair of runs: what else the
+/// machine does changes by the minute, so both are measured in turns.
+const PAIR_SECONDS: (u64, u64) = (30, 90);
+/// Pairs of runs: ten minutes.
+const PAIRS: u64 = 5;
+/// Hostile clients may make the p99 of the load so many times what it is without them.
+const P99_RATIO_MAX: f64 = 5.0;
+/// Of the last pairs so many must exceed the ratio for the bound to be broken: one or two do where
+/// the machine itself was busy.
+const P99_PAIRS: usize = 5;
+const P99_PAIRS_BROKEN: usize = 3;
+/// No management call may take longer.
+const CALL_MAX: Duration = Duration::from_secs(5);
+
+/// The program under test, and its folder.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Program to test.
+    #[arg(long, value_name = "PROGRAM")]
+    weir: PathBuf,
+    /// Where disks, sockets and logs go; emptied first.
+    #[arg(long)]
+    dir: PathBuf,
+    /// Pairs of runs of two minutes.
+    #[arg(long, default_value_t = PAIRS)]
+    pairs: u64,
+}
+
+/// The task.
+pub(crate) fn main(args: &Args) -> Result<()> {
+    let Args { weir: program, dir: data, pairs } = args;
+    if data.exists() {
+        fs::remove_dir_all(data)?;
+    }
+    fs::create_dir_all(data)?;
+    // Others may not enter: the server refuses such a folder for its state.
+    fs::set_permissions(data, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
+    let server = Arc::new(Server::start(program, data, MEMORY_BYTES)?);
+    let memory_max = MEMORY_BYTES / 10 * 11 + MEMORY_BESIDE_BYTES;
+    load(&server, data, &["--rw=write", "--bs=1m", "--iodepth=8"])?;
+    let watch = Watch::start(&server)?;
+    // The last ratios are enough to judge, whatever the length.
+    let (mut ratios, mut connections) = (VecDeque::new(), 0);
+    for pair in 1..=*pairs {
+        let alone = random_load(&server, data, PAIR_SECONDS.0).context("the load alone")?;
+        let hostiles = Hostiles::start(&server.doors);
+        let beside = random_load(&server, data, PAIR_SECONDS.1);
+        connections += hostiles.connections();
+        drop(hostiles);
+        let beside = beside.context("the load beside hostile clients")?;
+        println!("pair {pair}: p99 {alone:.0} us alone, {beside:.0} us beside hostile clients");
+        ratios.push_back(beside / alone);
+        if ratios.len() > P99_PAIRS {
+            ratios.pop_front();
+        }
+    }
+    println!("{connections} hostile connections");
+    let seen = watch.finish()?;
+    println!("{seen}");
+    let server = Arc::into_inner(server).context("the watch still holds the server")?;
+    server.kill_and_check(data)?;
+    let mut broken = Vec::new();
+    if is_p99_broken(&ratios) {
+        let shown: Vec<String> = ratios.iter().map(|ratio| format!("{ratio:.1}")).collect();
+        let shown = shown.join(", ");
+        broken.push(format!("p99 grew {shown} times, {P99_RATIO_MAX} is the bound"));
+    }
+    if seen.rss_bytes_max > memory_max {
+        broken.push(format!("resident memory {} of {memory_max} bytes", seen.rss_bytes_max));
+    }
+    if seen.call_max > CALL_MAX {
+        broken.push(format!("`weir {}` took {:.1?}", seen.slowest_call, seen.call_max));
+    }
+    if !broken.is_empty() {
+        bail!("the load broke its bounds: {}", broken.join("; "));
+    }
+    println!("{pairs} pairs of runs: every bound held");
+    Ok(())
+}
+
+/// Whether hostile clients slow the load down, by the ratios of the last pairs of runs.
+fn is_p99_broken(ratios: &VecDeque<f64>) -> bool {
+    let last = ratios.iter().rev().take(P99_PAIRS);
+    // No number is broken as well.
+    let above = last.filter(|ratio| ratio.is_nan() || **ratio > P99_RATIO_MAX);
+    above.count() >= P99_PAIRS_BROKEN
+}
+
+/// A run of random writes over the first half of the volume, each read again and verified; the p99
+/// of the writes in us.
+fn random_load(server: &Server, data: &Path, seconds: u64) -> Result<f64> {
+    let runtime = format!("--runtime={seconds}");
+    let args = ["--rw=randwrite", "--bs=4k", "--iodepth=8", "--time_based", &runtime];
+    Ok(load(server, data, &args)?.write_latency_p99_us)
+}
+
+fn load(server: &Server, data: &Path, args: &[&str]) -> Result<Job> {
+    let uri = format!("--uri=nbd://{}/{}", server.doors.nbd, server.doors.export);
+    let mut fio = guarded("fio");
+    fio.args(["--name=soak", "--ioengine=nbd", "--thread=1", &uri, "--fsync=64"]);
+    fio.arg(format!("--size={}", VOLUME_BYTES / 2)).args([
+        "--verify=crc32c",
+        "--verify_fatal=1",
+        "--verify_state_save=0",
+    ]);
+    fio.args(["--verify_backlog=1024", "--rate_iops=2000"]).args(args);
+    output_of(&mut fio, &data.join("fio.json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_p99_is_broken_by_three_bad_pairs_of_the_last_five() {
+        let is_broken = |ratios: &[f64]| is_p99_broken(&ratios.iter().copied().collect());
+        assert!(!is_broken(&[]));
+        assert!(!is_broken(&[5.0, 5.0, 5.0, 5.0, 5.0]), "the bound itself holds");
+        assert!(!is_broken(&[9.0, 1.0, 90.0, 1.0, 1.0]));
+        assert!(is_broken(&[9.0, 1.0, 5.1, 1.0, 90.0]));
+        assert!(!is_broken(&[9.0, 9.0, 9.0, 1.0, 9.0, 1.0, 9.0, 1.0]), "two of the last five");
+        assert!(is_broken(&[1.0, 1.0, 1.0, 9.0, 9.0, 9.0]));
+        assert!(is_broken(&[f64::NAN, f64::NAN, f64::INFINITY]));
+    }
+}
