@@ -1,46 +1,7 @@
-//! Fuzzes the reference table: any bytes, and any entries under a right head.
+//! libFuzzer program of the target `references`.
 //!
-//! Not here: which segments have tables, and what is in them.
-//!
-//! Invariants: no panic; blocks are in order and have references; what is accepted says the same
-//! when it is written again, and counts as it should.
+//! Not here: the target itself (`weir_fuzz::references`).
 
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use weir_base::VsegId;
-use weir_format::{REFERENCES_MAX, ReferenceTable};
-
-const VSEG: VsegId = VsegId(7);
-/// Where the number of blocks stands.
-const HEAD_BYTES: usize = 16;
-
-fuzz_target!(|data: &[u8]| {
-    check(data);
-    let mut bytes = ReferenceTable::default().encode(VSEG);
-    bytes.truncate(HEAD_BYTES);
-    bytes.extend(((data.len() / 8) as u32).to_le_bytes());
-    bytes.extend([0; 4]);
-    bytes.extend_from_slice(data);
-    check(&bytes);
-});
-
-fn check(bytes: &[u8]) {
-    let Ok(mut table) = ReferenceTable::decode(bytes, VSEG) else { return };
-    let again = ReferenceTable::decode(&table.encode(VSEG), VSEG);
-    assert_eq!(again.as_ref().expect("an encoded table is valid"), &table);
-    let entries: Vec<(u32, u32)> = table.entries().collect();
-    assert!(entries.is_sorted_by(|a, b| a.0 < b.0));
-    for (offset, count) in entries {
-        assert!((1..=REFERENCES_MAX).contains(&count));
-        assert_eq!(table.count(offset), Some(count));
-        if count < REFERENCES_MAX {
-            table.share(&[offset]);
-            assert_eq!(table.give_up(offset), Some(count));
-        }
-        for left in (0..count.min(64)).rev() {
-            let left = left + count.saturating_sub(64);
-            assert_eq!(table.give_up(offset), Some(left));
-        }
-    }
-}
+libfuzzer_sys::fuzz_target!(|data: &[u8]| weir_fuzz::references::run(data));

@@ -1,58 +1,7 @@
-//! Fuzzes the remap table: any bytes, and any hosts and runs under a right head.
+//! libFuzzer program of the target `remap`.
 //!
-//! Not here: which segments have tables, and what is in the hosts.
-//!
-//! Invariants: no panic; runs are in order, do not overlap and stay in a segment; what is accepted
-//! translates every place as a search through all runs does, and says the same when it is written
-//! again or made of its runs.
+//! Not here: the target itself (`weir_fuzz::remap`).
 
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use weir_base::VsegId;
-use weir_format::layout::{PACK_BYTES, SEGMENT_BYTES_MAX};
-use weir_format::{RemapRun, RemapTable};
-
-const VSEG: VsegId = VsegId(7);
-const UNITS_MAX: u64 = SEGMENT_BYTES_MAX / PACK_BYTES as u64;
-
-fuzz_target!(|data: &[u8]| {
-    check(data);
-    // The first byte says how many hosts there are; the rest are hosts and runs.
-    let Some((hosts, rest)) = data.split_first() else { return };
-    let Some(runs) = rest.len().checked_sub(usize::from(*hosts) * 8) else { return };
-    let mut bytes = RemapTable::default().encode(VSEG);
-    bytes.truncate(16);
-    bytes.extend(u32::from(*hosts).to_le_bytes());
-    bytes.extend(((runs / RemapTable::RUN_BYTES as usize) as u32).to_le_bytes());
-    bytes.extend_from_slice(rest);
-    check(&bytes);
-});
-
-fn check(bytes: &[u8]) {
-    let Ok(table) = RemapTable::decode(bytes, VSEG) else { return };
-    let runs: Vec<RemapRun> = table.runs().collect();
-    let mut end = 0;
-    for run in &runs {
-        assert!(run.units > 0 && run.old >= end, "{run:?} after {end}");
-        end = run.old + run.units;
-        assert!(u64::from(end) <= UNITS_MAX, "{run:?}");
-        assert!(u64::from(run.new) + u64::from(run.units) <= UNITS_MAX, "{run:?}");
-    }
-    let merged = RemapTable::new(runs.clone());
-    for run in &runs {
-        let edges = [run.old.saturating_sub(1), run.old, run.old + run.units - 1];
-        for (old, units) in edges.into_iter().flat_map(|old| [(old, 1), (old, run.units)]) {
-            assert_eq!(table.translate(old, units), search(&runs, old, units), "{old} {units}");
-        }
-        // One block that lies in two runs that moved together is found only once they are one.
-        assert_eq!(merged.translate(run.old, run.units), Some((run.host, run.new)), "{run:?}");
-    }
-    let again = RemapTable::decode(&table.encode(VSEG), VSEG);
-    assert_eq!(again.expect("an encoded table is valid"), table);
-}
-
-fn search(runs: &[RemapRun], old: u32, units: u32) -> Option<(VsegId, u32)> {
-    let inside = |run: &&RemapRun| run.old <= old && old + units <= run.old + run.units;
-    runs.iter().find(inside).map(|run| (run.host, run.new + (old - run.old)))
-}
+libfuzzer_sys::fuzz_target!(|data: &[u8]| weir_fuzz::remap::run(data));

@@ -1,72 +1,7 @@
-//! Fuzzes the segment summary: any bytes, and any fields and blocks under a right checksum.
+//! libFuzzer program of the target `summary`.
 //!
-//! Not here: walking the chain of summaries, and asking who owns a block.
-//!
-//! Invariants: no panic; every accepted block lies in a segment; what is accepted says the same
-//! when it is written again.
+//! Not here: the target itself (`weir_fuzz::summary`).
 
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use weir_base::VsegId;
-use weir_codec::checksum::xxh3_128;
-use weir_format::layout::{PACK_BYTES, SEGMENT_BYTES_MAX};
-use weir_format::{SEGMENT_BLOCKS_MAX, Summary, SummaryEntry, SummaryPlace};
-
-const VSEG: VsegId = VsegId(7);
-
-fuzz_target!(|data: &[u8]| {
-    check(data);
-    // Random bytes never have a right checksum: give them one. The first byte says what is random.
-    let Some((mode, rest)) = data.split_first() else { return };
-    let empty = Summary { vseg: VSEG, previous: SummaryPlace::default(), entries: Vec::new() };
-    let mut bytes = empty.encode();
-    let header: usize = Summary::FIELDS.iter().map(|field| field.bytes).sum();
-    bytes.truncate(header);
-    if mode % 2 == 0 {
-        // Also the count, which must then fit the length by itself.
-        bytes.extend_from_slice(rest);
-        let from = place("count").start;
-        let random = rest.len().min(header - from);
-        bytes[from..from + random].copy_from_slice(&rest[..random]);
-    } else {
-        let blocks = (rest.len() / SummaryEntry::BYTES).min(SEGMENT_BLOCKS_MAX as usize);
-        bytes[place("count")].copy_from_slice(&(blocks as u32).to_le_bytes());
-        bytes.extend_from_slice(&rest[..blocks * SummaryEntry::BYTES]);
-        bytes.resize(Summary::bytes_for(blocks), 0);
-    }
-    bytes[place("checksum")].fill(0);
-    let checksum = xxh3_128(&bytes);
-    bytes[place("checksum")].copy_from_slice(&checksum.to_le_bytes());
-    check(&bytes);
-});
-
-fn check(bytes: &[u8]) {
-    let at = place("checksum").start;
-    let named = bytes.get(at..).and_then(|bytes| bytes.first_chunk()).copied();
-    let named = named.map_or(0, u64::from_le_bytes);
-    let Ok(summary) = Summary::decode(bytes, VSEG, named) else { return };
-    assert_eq!(summary.vseg, VSEG);
-    for entry in &summary.entries {
-        let end = (u64::from(entry.at_units) + u64::from(entry.stored_units)) * PACK_BYTES as u64;
-        assert!(entry.stored_units > 0 && end <= SEGMENT_BYTES_MAX, "{entry:?}");
-    }
-    let encoded = summary.encode();
-    let again = Summary::decode(&encoded, VSEG, SummaryPlace::of(0, &encoded).checksum);
-    assert_eq!(again.expect("an encoded summary is valid"), summary);
-    let other = VsegId(VSEG.0 + 1);
-    assert!(Summary::decode(bytes, other, named).is_err(), "taken for another segment's");
-    assert!(Summary::decode(bytes, VSEG, !named).is_err(), "taken for another one's");
-}
-
-/// Where a field of the header is.
-fn place(name: &str) -> std::ops::Range<usize> {
-    let mut start = 0;
-    for field in Summary::FIELDS {
-        if field.name == name {
-            return start..start + field.bytes;
-        }
-        start += field.bytes;
-    }
-    panic!("a summary has no field {name}")
-}
+libfuzzer_sys::fuzz_target!(|data: &[u8]| weir_fuzz::summary::run(data));

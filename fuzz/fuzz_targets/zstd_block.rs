@@ -1,37 +1,7 @@
-//! Fuzzes zstd of single blocks: any bytes as a stored block, and any block through every level.
+//! libFuzzer program of the target `zstd_block`.
 //!
-//! Not here: LZ4 (log_batch), the checksum that stands before both.
-//!
-//! Invariants: no panic; nothing is written behind the block; what was packed comes back.
+//! Not here: the target itself (`weir_fuzz::zstd_block`).
 
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use weir_codec::compress::{ZstdLevel, ZstdPacker, ZstdUnpacker};
-
-const BLOCK_BYTES: usize = 4096;
-const GUARD: [u8; 64] = [0xa5; 64];
-
-fuzz_target!(|data: &[u8]| {
-    let mut unpacker = ZstdUnpacker::default();
-    let mut raw = [0xa5; BLOCK_BYTES + GUARD.len()];
-    // Random bytes are never a frame: also with the magic number and a right length before them.
-    let framed = [&0xfd2f_b528_u32.to_le_bytes(), data].concat();
-    let len = u16::try_from(framed.len()).unwrap_or(u16::MAX).to_le_bytes();
-    for stored in [data, &[&len, &framed[..]].concat()] {
-        let done = unpacker.unpack(stored, &mut raw[..BLOCK_BYTES]);
-        assert!(done.is_err() || stored.len() > 2);
-        assert_eq!(raw[BLOCK_BYTES..], GUARD);
-    }
-    // The first byte chooses the level; the rest, repeated, is a block that may compress.
-    let Some((level, rest)) = data.split_first().filter(|(_, rest)| !rest.is_empty()) else {
-        return;
-    };
-    let level = ZstdLevel::new(level % 19 + 1).expect("1 to 19");
-    let block: Vec<u8> = rest.iter().copied().cycle().take(BLOCK_BYTES).collect();
-    let mut stored = vec![0; BLOCK_BYTES];
-    if let Some(len) = ZstdPacker::new(level).pack(level, &block, &mut stored) {
-        unpacker.unpack(&stored[..len], &mut raw[..BLOCK_BYTES]).expect("what was packed");
-        assert_eq!(raw[..BLOCK_BYTES], block);
-    }
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| weir_fuzz::zstd_block::run(data));

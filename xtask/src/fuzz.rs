@@ -149,7 +149,7 @@ impl Drop for Run<'_> {
 fn corpora(fuzz: &Path, target: &str) -> Result<Vec<PathBuf>> {
     let grown = fuzz.join("corpus").join(target);
     fs::create_dir_all(&grown)?;
-    let seeds = fuzz.join("seeds").join(target);
+    let seeds = command::root().join("crates/weir-fuzz/corpus").join(target);
     Ok([grown, seeds].into_iter().filter(|folder| folder.is_dir()).collect())
 }
 

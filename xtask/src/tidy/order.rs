@@ -8,7 +8,7 @@ use super::{Finding, Rule};
 use crate::workspace::Package;
 
 /// Lowest layer first. The simulator comes after the binary: nothing that ships depends on it.
-const ORDER: [&str; 18] = [
+const ORDER: [&str; 19] = [
     "weir-base",
     "weir-codec",
     "weir-device",
@@ -25,6 +25,7 @@ const ORDER: [&str; 18] = [
     "weir-bench",
     "weir",
     "weir-forge",
+    "weir-fuzz",
     "weir-sim",
     "xtask",
 ];

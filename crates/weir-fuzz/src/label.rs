@@ -1,0 +1,79 @@
+//! Fuzzes the label: any bytes, and any body under a right header and checksum.
+//!
+//! Not here: which label of a pool wins.
+//!
+//! Invariants: no panic; what is accepted can be used, and written and read back unchanged.
+
+use weir_base::{Guid, Txg};
+use weir_codec::checksum::xxh3_128;
+use weir_format::{Label, LegConfig, VdevConfig, VdevKind, VdevRole};
+
+use crate::valid::trimmed;
+
+/// Magic and version.
+const HEAD_BYTES: usize = 12;
+
+/// Runs the target on one input.
+pub fn run(data: &[u8]) {
+    check(data);
+    // Random bytes never have a right checksum: give them one, so that the body is reached too.
+    let mut sealed = head();
+    sealed.extend_from_slice(&(data.len() as u32).to_le_bytes());
+    sealed.extend_from_slice(&xxh3_128(data).to_le_bytes());
+    sealed.extend_from_slice(data);
+    check(&sealed);
+}
+
+/// Labels of a pool with vdevs of all kinds and roles, and their bodies.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let vdev = |kind, role, legs: u64| {
+        let leg = |number| LegConfig { guid: Guid(number), path: format!("/dev/{number}") };
+        VdevConfig { kind, role, disk_bytes: 1 << 30, legs: (0..legs).map(leg).collect() }
+    };
+    let small = Label {
+        pool: Guid(1),
+        name: "tank".to_owned(),
+        disk: Guid(0),
+        txg: Txg(5),
+        segment_bytes: 4 << 20,
+        strip_bytes: 64 << 10,
+        log_bytes: 16 << 20,
+        vdevs: vec![vdev(VdevKind::Disk, VdevRole::Data, 1)],
+    };
+    let vdevs = vec![
+        vdev(VdevKind::Mirror, VdevRole::Data, 2),
+        VdevConfig::REMOVED,
+        vdev(VdevKind::Raidz2, VdevRole::Leaving, 5),
+        vdev(VdevKind::Disk, VdevRole::Log, 1),
+        vdev(VdevKind::Disk, VdevRole::Spare, 1),
+    ];
+    let large = Label { vdevs, ..small.clone() };
+    let bytes = [small, large].map(|label| label.encode());
+    bytes.iter().flat_map(|bytes| [trimmed(bytes), trimmed(&bytes[HEAD_BYTES + 20..])]).collect()
+}
+
+fn check(bytes: &[u8]) {
+    let Ok(label) = Label::decode(bytes) else { return };
+    for vdev in &label.vdevs {
+        assert!(label.vdev_bytes(vdev) <= vdev.disk_bytes * vdev.data_strips() as u64);
+    }
+    let again = Label::decode(&label.encode()).expect("an encoded label is valid");
+    assert_eq!(again, label);
+}
+
+/// Magic and version, as the encoder writes them.
+fn head() -> Vec<u8> {
+    let empty = Label {
+        pool: Guid(0),
+        name: String::new(),
+        disk: Guid(0),
+        txg: Txg(0),
+        segment_bytes: 0,
+        strip_bytes: 0,
+        log_bytes: 0,
+        vdevs: Vec::new(),
+    };
+    let mut bytes = empty.encode();
+    bytes.truncate(HEAD_BYTES);
+    bytes
+}

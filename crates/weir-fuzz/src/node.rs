@@ -1,0 +1,50 @@
+//! Fuzzes tree nodes: any block, each slot.
+//!
+//! Not here: checksums; a node is only decoded once its bytes match its pointer, but a pointer may
+//! have been written by a broken or hostile machine.
+//!
+//! Invariants: no panic; what is accepted is written back byte for byte.
+
+use weir_base::{BLOCK_BYTES, Txg, VsegId};
+use weir_format::{BlockPtr, Codec, NODE_FANOUT, PtrKind, node_pointer, set_node_pointer};
+
+use crate::valid::trimmed;
+
+/// Runs the target on one input.
+pub fn run(data: &[u8]) {
+    let mut node = [0; BLOCK_BYTES];
+    let len = data.len().min(BLOCK_BYTES);
+    node[..len].copy_from_slice(&data[..len]);
+    for index in 0..NODE_FANOUT {
+        if let Ok(pointer) = node_pointer(&node, index) {
+            let mut again = node;
+            set_node_pointer(&mut again, index, &pointer);
+            assert_eq!(again, node, "slot {index}");
+        }
+    }
+}
+
+/// A node with pointers of all kinds.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let data = BlockPtr {
+        kind: PtrKind::Data,
+        vseg: VsegId(3),
+        offset_units: 64,
+        stored_units: 64,
+        birth: Txg(5),
+        checksum: 1,
+        ..BlockPtr::HOLE
+    };
+    let pointers = [
+        data,
+        BlockPtr { shared: true, stored_units: 10, codec: Codec::Lz4, ..data },
+        BlockPtr { kind: PtrKind::Node, codec: Codec::Zstd, stored_units: 9, ..data },
+        BlockPtr { kind: PtrKind::Node, ..data }.damage_marker_of(1),
+        BlockPtr::HOLE,
+    ];
+    let mut node = [0; BLOCK_BYTES];
+    for (index, pointer) in pointers.iter().enumerate() {
+        set_node_pointer(&mut node, index, pointer);
+    }
+    vec![trimmed(&node), node.to_vec()]
+}

@@ -1,0 +1,156 @@
+//! Fuzzes the reader of send streams: any bytes, any bytes behind a good begin, and any payloads
+//! under right checksums.
+//!
+//! Not here: what a receiver makes of the frames.
+//!
+//! Invariants: no panic; however the bytes are cut the same comes of them; changes rise and stay
+//! inside the volume; what is accepted says the same when it is written again.
+
+use weir_base::BLOCK_BYTES;
+use weir_codec::checksum::{xxh3_64, xxh3_128, xxh3_128_of};
+use weir_format::stream::{
+    ResumeToken, StreamBegin, StreamError, StreamFrame, StreamReader, StreamWriter,
+};
+use weir_format::{Codec, Compression, RecordSize};
+
+const BLOCKS: u64 = 1000;
+const PREAMBLE_BYTES: usize = 16;
+
+/// Runs the target on one input.
+pub fn run(data: &[u8]) {
+    check(data);
+    if let Some(token) = std::str::from_utf8(data).ok().and_then(|text| text.parse().ok()) {
+        let token: ResumeToken = token;
+        assert_eq!(token.to_string().parse(), Ok(token));
+    }
+    let (_, start) = StreamWriter::new(&begin());
+    check(&[&start, data].concat());
+    let Some((kind, payload)) = data.split_first() else { return };
+    // In the place of the begin, and behind it.
+    let (preamble, _) = start.split_at(PREAMBLE_BYTES);
+    check(&[preamble, &frame(xxh3_128(preamble), *kind, payload)].concat());
+    let last = u128::from_le_bytes(*start.last_chunk().expect("a checksum"));
+    check(&[&start[..], &frame(last, *kind, payload)].concat());
+}
+
+/// A stream, the payloads of its frames, and a resume token.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let (mut writer, start) = StreamWriter::new(&begin());
+    let stored = [7; 128];
+    writer.record(0, Codec::Lz4, &stored, xxh3_128(&stored));
+    writer.hole(1, 9);
+    writer.record(12, Codec::Raw, &[1; BLOCK_BYTES], xxh3_128(&[1; BLOCK_BYTES]));
+    writer.hole(500, 500);
+    let (rest, _) = writer.finish();
+    let token = ResumeToken { to: 2, from: Some(1), next_record: 7 }.to_string().into_bytes();
+    let stream = [&start[..], &rest].concat();
+    let mut seeds = vec![token, StreamWriter::new(&begin()).0.finish().0];
+    let mut frames = &stream[PREAMBLE_BYTES..];
+    // Kind, length at 4, payload at 16, checksum of 16 bytes behind it.
+    while let [kind, _, _, _, a, b, c, d, ..] = *frames {
+        let end = 16 + u32::from_le_bytes([a, b, c, d]) as usize;
+        seeds.push([&[kind], &frames[16..end]].concat());
+        frames = &frames[end + 16..];
+    }
+    seeds.push(stream);
+    seeds
+}
+
+fn begin() -> StreamBegin {
+    StreamBegin {
+        to: 2,
+        from: Some(1),
+        is_clone: false,
+        compression: Compression::Off,
+        first_record: 0,
+        size_bytes: BLOCKS * BLOCK_BYTES as u64,
+        record_size: RecordSize::BLOCK,
+        created_unix_ms: 0,
+        volume: "v".to_owned(),
+        snapshot: "s".to_owned(),
+    }
+}
+
+/// A frame with right checksums around any payload.
+fn frame(before: u128, kind: u8, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![kind, 0, 0, 0];
+    bytes.extend((payload.len() as u32).to_le_bytes());
+    bytes.extend(xxh3_64(&[&before.to_le_bytes(), &bytes]).to_le_bytes());
+    let checksum = xxh3_128_of(&[&before.to_le_bytes(), &bytes, payload]);
+    bytes.extend_from_slice(payload);
+    bytes.extend(checksum.to_le_bytes());
+    bytes
+}
+
+fn read(bytes: &[u8], piece: usize) -> (Vec<StreamFrame>, Result<(), StreamError>) {
+    let mut reader = StreamReader::default();
+    let mut frames = Vec::new();
+    for piece in bytes.chunks(piece) {
+        reader.push(piece);
+        loop {
+            match reader.next_frame() {
+                Ok(Some(frame)) => frames.push(frame),
+                Ok(None) => break,
+                Err(error) => return (frames, Err(error)),
+            }
+        }
+    }
+    (frames, reader.finish())
+}
+
+fn check(bytes: &[u8]) {
+    let (frames, end) = read(bytes, bytes.len().max(1));
+    assert_eq!(read(bytes, 7), (frames.clone(), end));
+    let mut writer: Option<StreamWriter> = None;
+    let mut again = Vec::new();
+    for frame in &frames {
+        match frame {
+            StreamFrame::Begin(begin) => {
+                let (begun, start) = StreamWriter::new(begin);
+                (writer, again) = (Some(begun), start);
+            }
+            StreamFrame::Changes(changes) => {
+                let writer = writer.as_mut().expect("a begin comes first");
+                for (change, stored) in changes.iter() {
+                    match stored {
+                        Some((codec, stored)) => {
+                            writer.record(change.start, codec, stored, xxh3_128(stored));
+                        }
+                        None => writer.hole(change.start, change.count),
+                    }
+                    again.extend(writer.full_frame().into_iter().flatten());
+                }
+            }
+            StreamFrame::End(counts) => {
+                let (rest, written) = writer.take().expect("one end").finish();
+                assert_eq!(written, *counts);
+                again.extend(rest);
+            }
+        }
+    }
+    if let Some(writer) = writer {
+        again.extend(writer.finish().0);
+    }
+    let (frames_again, end) = read(&again, 4096);
+    assert_eq!(end.is_ok(), frames.iter().any(|frame| matches!(frame, StreamFrame::Begin(_))));
+    assert_eq!(changes(&frames_again), changes(&frames));
+}
+
+/// All changes; holes side by side are one.
+fn changes(frames: &[StreamFrame]) -> Vec<(u64, u64, Option<Vec<u8>>)> {
+    let mut all: Vec<(u64, u64, Option<Vec<u8>>)> = Vec::new();
+    for frame in frames {
+        let StreamFrame::Changes(changes) = frame else { continue };
+        for (change, stored) in changes.iter() {
+            match (all.last_mut(), stored) {
+                (Some((start, count, None)), None) if *start + *count == change.start => {
+                    *count += change.count;
+                }
+                (_, stored) => {
+                    all.push((change.start, change.count, stored.map(|(_, s)| s.to_vec())));
+                }
+            }
+        }
+    }
+    all
+}
