@@ -59,7 +59,7 @@ fn stages(packages: Option<&BTreeSet<String>>) -> Vec<Stage> {
         stages.push(test::clippy());
     }
     if packages.is_none() {
-        stages.extend([test::fmt_fuzz(), test::clippy_fuzz()]);
+        stages.push(test::fmt_fuzz());
     }
     if has("xtask") {
         stages.push(test::unit_xtask());

@@ -18,21 +18,18 @@ use crate::{command, setup};
 /// Targets that run at the same time: CI has two cores.
 const AT_ONCE: usize = 2;
 
-/// Seconds per target in CI.
-const SHORT_SECONDS: u32 = 20;
-
-/// Targets that run longer: what anybody on the network may send, and whole pools.
-const WIRE: [&str; 3] = ["iscsi_", "scsi_", "forged"];
-const WIRE_SECONDS: u32 = 60;
+/// Seconds of each target. `make test` runs the same targets for 5 s without instrumentation
+/// (crates/weir-fuzz).
+const SECONDS: u32 = 60;
 
 /// What to fuzz, and for how long.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// One target; all without it.
     target: Option<String>,
-    /// Time for each target, instead of as long as in CI.
-    #[arg(long)]
-    seconds: Option<u32>,
+    /// Time for each target.
+    #[arg(long, default_value_t = SECONDS)]
+    seconds: u32,
 }
 
 /// The task.
@@ -46,11 +43,6 @@ pub(crate) fn main(args: &Args) -> Result<()> {
         targets.retain(|target| target == only);
     }
     fuzz(&targets, args.seconds)
-}
-
-/// Every target for a short time, as CI does.
-pub(crate) fn short() -> Result<()> {
-    fuzz(&targets()?, None)
 }
 
 /// All targets.
@@ -71,17 +63,13 @@ pub(crate) fn build() -> Result<()> {
     command::run(build.arg(command::root().join("fuzz/target")))
 }
 
-fn fuzz(targets: &[String], seconds: Option<u32>) -> Result<()> {
+fn fuzz(targets: &[String], seconds: u32) -> Result<()> {
     let fuzz = command::root().join("fuzz");
     build()?;
     let programs = fuzz.join("target").join(host()?).join("release");
-    // Those that take as long run side by side.
-    let mut targets: Vec<&String> = targets.iter().collect();
-    targets.sort_by_key(|target| in_ci(target));
     for pair in targets.chunks(AT_ONCE) {
         let mut running = Vec::new();
         for target in pair {
-            let seconds = seconds.unwrap_or_else(|| in_ci(target));
             running.push(Run::start(target, seconds, &fuzz, &programs)?);
         }
         for run in running {
@@ -89,11 +77,6 @@ fn fuzz(targets: &[String], seconds: Option<u32>) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn in_ci(target: &str) -> u32 {
-    let is_of_wire = WIRE.iter().any(|prefix| target.starts_with(prefix));
-    if is_of_wire { WIRE_SECONDS } else { SHORT_SECONDS }
 }
 
 /// One target under way.

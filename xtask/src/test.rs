@@ -2,7 +2,7 @@
 //!
 //! Not here: how a stage works (its own file, or cargo).
 //!
-//! Invariant: from a clean clone within 30 minutes on 2 cores.
+//! Invariant: from a clean clone within 20 minutes on 2 cores.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use anyhow::Result;
 
 use crate::runner::{Suite, UNIT_LANES};
 use crate::stage::{self, Needs, Stage, Step};
-use crate::{e2e, fuzz, licences, setup, sim, tidy};
+use crate::{e2e, licences, setup, sim, tidy};
 
 /// What cargo is told to build for the unit tests: all but the program and this crate.
 pub(crate) const UNIT_PACKAGES: &str = "--profile ci --workspace --exclude weir --exclude xtask";
@@ -29,12 +29,6 @@ pub(crate) fn clippy() -> Stage {
 /// Formatting of the fuzz targets, a workspace of their own.
 pub(crate) fn fmt_fuzz() -> Stage {
     Stage { name: "fmt-fuzz", step: Step::cargo("fmt --manifest-path fuzz/Cargo.toml --check") }
-}
-
-/// Lints of the fuzz targets: a changed interface shows here, not half an hour later when they run.
-pub(crate) fn clippy_fuzz() -> Stage {
-    let line = "clippy --manifest-path=fuzz/Cargo.toml --target-dir=target -- --deny warnings";
-    Stage { name: "clippy-fuzz", step: Step::cargo(line) }
 }
 
 /// The rules that no compiler checks.
@@ -63,14 +57,12 @@ pub(crate) fn main() -> Result<()> {
         fmt(),
         clippy(),
         fmt_fuzz(),
-        clippy_fuzz(),
         tidy(),
         Stage { name: "licences", step: Step::Task(licences::main) },
         unit(None),
         unit_xtask(),
         Stage { name: "sim", step: Step::Task(sim::short) },
         Stage { name: "e2e", step: Step::Tests(e2e::suite()) },
-        Stage { name: "fuzz", step: Step::Task(fuzz::short) },
     ];
     stage::run(&stages, Needs::First)
 }

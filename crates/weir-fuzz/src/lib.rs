@@ -49,50 +49,43 @@ pub struct Target {
     pub len_max: usize,
     /// Mutated inputs that a smoke run must reach.
     pub inputs_min: u64,
-    /// Seconds of a long run under libFuzzer.
-    pub long_seconds: u32,
 }
 
 /// Longest input of most targets; libFuzzer's default.
 const LEN_MAX: usize = 4096;
 /// Mutated inputs that a smoke run of most targets must reach.
 const INPUTS_MIN: u64 = 100;
-/// Seconds of a long run for decoders of what Weir wrote itself.
-const LONG_SECONDS: u32 = 20;
-/// Seconds of a long run for whole pools, and for bytes that any host on the network can send.
-const LONG_SECONDS_WIRE: u32 = 60;
 
 macro_rules! target {
-    ($name:ident, $long_seconds:expr) => {
+    ($name:ident) => {
         Target {
             name: stringify!($name),
             run: $name::run,
             seeds: $name::seeds,
             len_max: LEN_MAX,
             inputs_min: INPUTS_MIN,
-            long_seconds: $long_seconds,
         }
     };
 }
 
 /// All targets.
 pub const TARGETS: &[Target] = &[
-    target!(label, LONG_SECONDS),
-    target!(uberblock, LONG_SECONDS),
-    target!(log_batch, LONG_SECONDS),
-    target!(node, LONG_SECONDS),
-    target!(summary, LONG_SECONDS),
-    target!(references, LONG_SECONDS),
-    target!(remap, LONG_SECONDS),
-    target!(zstd_block, LONG_SECONDS),
-    target!(stream, LONG_SECONDS),
-    target!(nbd_negotiate, LONG_SECONDS),
-    target!(nbd_request, LONG_SECONDS),
-    target!(iscsi_pdu, LONG_SECONDS_WIRE),
-    target!(iscsi_login, LONG_SECONDS_WIRE),
-    target!(iscsi_session, LONG_SECONDS_WIRE),
-    target!(iscsi_initiator, LONG_SECONDS_WIRE),
-    target!(scsi_command, LONG_SECONDS_WIRE),
+    target!(label),
+    target!(uberblock),
+    target!(log_batch),
+    target!(node),
+    target!(summary),
+    target!(references),
+    target!(remap),
+    target!(zstd_block),
+    target!(stream),
+    target!(nbd_negotiate),
+    target!(nbd_request),
+    target!(iscsi_pdu),
+    target!(iscsi_login),
+    target!(iscsi_session),
+    target!(iscsi_initiator),
+    target!(scsi_command),
     // Each input mounts a pool, which takes tens of milliseconds.
-    Target { len_max: 256, inputs_min: 10, ..target!(forged, LONG_SECONDS_WIRE) },
+    Target { len_max: 256, inputs_min: 10, ..target!(forged) },
 ];

@@ -104,14 +104,8 @@ mod tests {
     }
 
     fn search_toy(corpus: &[Vec<u8>], seed: u64) -> Result<Tried, Failure> {
-        let target = Target {
-            name: "toy",
-            run: toy,
-            seeds: Vec::new,
-            len_max: 64,
-            inputs_min: 100_000,
-            long_seconds: 0,
-        };
+        let target =
+            Target { name: "toy", run: toy, seeds: Vec::new, len_max: 64, inputs_min: 100_000 };
         let watchdog = Watchdog::start(SEARCH_TIME_MAX, u64::MAX, |_, what| panic!("{what}"));
         search(&target, corpus, Plan { time: Duration::ZERO, seed }, &watchdog)
     }
