@@ -12,8 +12,10 @@ use crate::runner::{Suite, UNIT_LANES};
 use crate::stage::{self, Needs, Stage, Step};
 use crate::{e2e, licences, setup, sim, tidy};
 
-/// What cargo is told to build for the unit tests: all but the program and this crate.
-pub(crate) const UNIT_PACKAGES: &str = "--profile ci --workspace --exclude weir --exclude xtask";
+/// What cargo is told to build for the unit tests: all but the program, this crate and examples,
+/// which clippy checks.
+pub(crate) const UNIT_PACKAGES: &str =
+    "--profile ci --workspace --exclude weir --exclude xtask --lib --bins --tests";
 
 /// Formatting of every crate of the workspace.
 pub(crate) fn fmt() -> Stage {

@@ -36,6 +36,7 @@ mod medium;
 pub(crate) mod memory;
 mod never_hang;
 mod offers;
+mod patience;
 pub(crate) mod pools;
 mod properties;
 mod recorder;

@@ -176,6 +176,12 @@ impl Apply<'_, '_, '_> {
             let slots = (blocks.start - base) as usize..(blocks.end - base) as usize;
             for (slot, block) in slots.clone().zip(blocks) {
                 match node_pointer(leaf, slot) {
+                    // The pool's own trees put the pointer of a block that cannot be read in its
+                    // place again. The block is not freed, so its segment must not count it twice:
+                    // a damaged pointer may name a segment that is dead.
+                    Ok(old) if self.home == TreeHome::Root && change.to.is(&old) => {
+                        self.count_lost(&old, 0, block);
+                    }
                     Ok(old) => self.lose(&old, 0, block),
                     Err(source) => self.note_lost(self.tree.damaged(of, source))?,
                 }
@@ -196,8 +202,15 @@ impl Apply<'_, '_, '_> {
 
     /// Counts a pointer that the tree leads to no more, and frees its block if nothing else does.
     fn lose(&mut self, old: &BlockPtr, level: u8, index: u64) {
+        if self.count_lost(old, level, index) {
+            self.out.free(old);
+        }
+    }
+
+    /// Counts a pointer that the tree leads to no more; true if no other version refers to its block.
+    fn count_lost(&mut self, old: &BlockPtr, level: u8, index: u64) -> bool {
         if !old.leads_to_block() {
-            return;
+            return false;
         }
         let units = i64::from(old.stored_units);
         self.delta.count(old, -1);
@@ -207,14 +220,14 @@ impl Apply<'_, '_, '_> {
         if old.birth <= self.past.held.at(level, index) {
             let newest = old.birth > self.past.before_newest;
             self.delta.unique_units += if newest { units } else { 0 };
-            return;
+            return false;
         }
         if old.birth > self.past.newest {
             self.delta.born_units -= units;
         } else {
             self.delta.leaving_units -= units;
         }
-        self.out.free(old);
+        true
     }
 
     /// Frees a whole subtree.

@@ -33,6 +33,13 @@ pub enum Becomes {
     Run(LeafRun),
 }
 
+impl Becomes {
+    /// True for this very pointer.
+    pub(crate) fn is(&self, ptr: &BlockPtr) -> bool {
+        matches!(self, Self::Pointer(to) if to == ptr)
+    }
+}
+
 impl Change {
     /// Blocks that become a hole.
     pub fn hole(blocks: Range<u64>) -> Self {

@@ -309,13 +309,9 @@ impl WriteOut<'_> {
         self.kept.push((ptr, node));
     }
 
-    /// Counts a block of the pool's own trees once more, of which the pointer is put in its place
-    /// again: what was there is freed.
+    /// Notes that one of the pool's own trees still refers to a block, which keeps its pointer.
     pub(crate) fn keep_root(&mut self, ptr: &BlockPtr) {
-        if self.pool.segments.entry(ptr.vseg).is_some() {
-            self.pool.segments.add_live(ptr.vseg, ptr.stored_bytes());
-            *self.of_roots.entry(ptr.vseg).or_default() += ptr.stored_bytes() as u64;
-        }
+        *self.of_roots.entry(ptr.vseg).or_default() += ptr.stored_bytes() as u64;
     }
 
     /// A node that was kept.

@@ -6,7 +6,7 @@
 //! Invariants:
 //! - a changing call runs to its end and is recorded with its outcome, also when its caller was
 //!   told before that the disks do not answer;
-//! - a caller is answered within [`PATIENCE`] unless the disks are seen to work on the call.
+//! - a caller is answered within [`super::patience::PATIENCE`] unless the disks are seen to work on the call.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,20 +31,18 @@ use weir_api::types::{
     VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control, SendStream, caller};
-use weir_base::limits::DISK_SILENT;
 use weir_base::size::Human;
-use weir_base::{Clock as _, ErrorKind, SystemClock};
+use weir_base::{Clock as _, SystemClock};
 
 use super::activity::Activity;
 use super::control::Manager;
 use super::events::{Events, NewEvent};
 use super::history::History;
 use super::internal;
+use super::patience::Patience;
 use super::properties::told;
 use super::slot::Slot;
 
-/// From here on a caller is told if disks do not answer; leaves room within five seconds.
-const PATIENCE: Duration = Duration::from_secs(4);
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -110,47 +108,6 @@ impl Record {
         });
         let kind = kind.to_owned();
         self.events.add(NewEvent { level, kind, pool: Some(pool), disk: None, message });
-    }
-}
-
-/// How long a call has waited without a sign of its disks.
-struct Patience {
-    start: Instant,
-    progress: u64,
-    progress_at: Instant,
-}
-
-impl Patience {
-    fn new() -> Self {
-        let now = Instant::now();
-        Self { start: now, progress: 0, progress_at: now }
-    }
-
-    /// Why there is nothing to wait for any more, if so.
-    fn lost(&mut self, manager: &Manager, pool: &str, activity: &Activity) -> Option<ApiError> {
-        let progress = activity.progress();
-        if progress != self.progress {
-            (self.progress, self.progress_at) = (progress, Instant::now());
-        }
-        if self.start.elapsed() < PATIENCE {
-            return None;
-        }
-        let goes_on = format!("the call goes on; 'weir pool history {pool}' tells how it ends");
-        if let Some(silent) = manager.silent_disks(pool) {
-            if silent.is_empty() {
-                return None;
-            }
-            let message = format!("pool {pool} does not answer: {}; {goes_on}", silent.join(", "));
-            return Some(ApiError::new(ErrorKind::Unavailable, message).with_action(format!(
-                "check the disks; 'weir pool export --force {pool}' lets go of the pool"
-            )));
-        }
-        let silent = self.progress_at.elapsed();
-        (silent >= DISK_SILENT).then(|| {
-            let seconds = silent.as_secs();
-            let message = format!("the disks have not answered for {seconds} s; {goes_on}");
-            ApiError::new(ErrorKind::Unavailable, message).with_action("check the disks")
-        })
     }
 }
 

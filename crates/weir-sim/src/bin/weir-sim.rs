@@ -21,7 +21,7 @@ use weir_pool::PlantedBug;
 use weir_sim::{Coverage, Effort, Met, Report, Scenario, Trouble, Violation, enumerate};
 
 /// Unit of statm on x86-64 and most of arm64.
-const PAGE_BYTES: u64 = 4096;
+const STATM_BYTES: u64 = 4096;
 /// Recoveries after which caches and the allocator's pools have their size.
 const MEMORY_FROM: u64 = 5_000;
 /// Growth of resident memory from then on. More is a leak, which would end a long run.
@@ -142,7 +142,8 @@ fn main() -> ExitCode {
 fn is_flat(early: u64, end: u64, recoveries: u64) -> bool {
     let growth = end as f64 / early as f64;
     eprintln!(
-        "resident memory: {} MiB after {MEMORY_FROM} recoveries, {} MiB at the end, {growth:.2} times",
+        "resident memory: {} MiB after {MEMORY_FROM} recoveries, {} MiB at the end: {growth:.2} \
+         times",
         early >> 20,
         end >> 20,
     );
@@ -156,8 +157,8 @@ fn is_flat(early: u64, end: u64, recoveries: u64) -> bool {
 /// Resident memory of this process (proc(5), statm).
 fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
-    pages.expect("Linux tells each process its memory") * PAGE_BYTES
+    let resident = statm.split(' ').nth(1).and_then(|count| count.parse::<u64>().ok());
+    resident.expect("Linux tells each process its memory") * STATM_BYTES
 }
 
 /// One line with the time left on a terminal, nothing elsewhere.
