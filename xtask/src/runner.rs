@@ -32,10 +32,11 @@ use process::Job;
 use report::{Ran, Verdict};
 use times::Times;
 
-/// Unit tests that run at the same time: they compute, and CI has two cores.
-pub(crate) const UNIT_LANES: usize = 2;
-/// End-to-end tests that run at the same time: one more than CI has cores, for they mostly wait.
-pub(crate) const E2E_LANES: usize = 3;
+/// Unit tests that run at the same time: most compute, and CI has two cores; some wait for timeouts
+/// of a protocol.
+pub(crate) const UNIT_LANES: usize = 3;
+/// End-to-end tests that run at the same time: more than CI has cores, for they mostly wait.
+pub(crate) const E2E_LANES: usize = 4;
 /// Runs of one suite at the same time.
 const RUNS_MAX: usize = 9;
 /// Lines of a failed test's log that the output shows; the file has all.
@@ -135,7 +136,11 @@ fn run_cases(cases: Vec<Case>, folder: &Path, lanes: usize, times: &Times) -> Ve
     let (ignored, cases): (Vec<_>, Vec<_>) = cases.into_iter().partition(|case| case.is_ignored);
     let (alone, mut beside): (Vec<_>, Vec<_>) =
         cases.into_iter().partition(|case| lists::is_alone(&case.program.package, &case.name));
-    beside.sort_by(|a, b| times.of(&b.id()).total_cmp(&times.of(&a.id())));
+    // Tests that never ran here begin first, and of those the ones that may take longest.
+    let limit = |case: &Case| lists::limit(&case.program.package, &case.name);
+    beside.sort_by(|a, b| {
+        times.of(&b.id()).total_cmp(&times.of(&a.id())).then_with(|| limit(b).cmp(&limit(a)))
+    });
     println!("running {} tests, {} of them alone", beside.len() + alone.len(), alone.len());
     let ignored = ignored.iter().map(|case| Ran::of(case, folder, Verdict::Ignored));
     let done = Mutex::new(ignored.collect::<Vec<_>>());

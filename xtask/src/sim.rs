@@ -16,7 +16,7 @@ const BUILD: &str = "build --profile ci --package weir-sim";
 
 /// Crash recoveries that `make test` checks. A number and no time: then a slow machine proves as
 /// much as a fast one.
-const SHORT_RECOVERIES: u64 = 12_000;
+const SHORT_RECOVERIES: u64 = 20_000;
 
 /// Options passed on to the simulator.
 #[derive(clap::Args)]

@@ -207,7 +207,7 @@ impl Apply<'_, '_, '_> {
         }
     }
 
-    /// Counts a pointer that the tree leads to no more; true if no other version refers to its block.
+    /// Counts a pointer that left the tree; true if no other version refers to its block.
     fn count_lost(&mut self, old: &BlockPtr, level: u8, index: u64) -> bool {
         if !old.leads_to_block() {
             return false;

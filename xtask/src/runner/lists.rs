@@ -26,6 +26,7 @@ const fn tests(package: &'static str, prefix: &'static str) -> Tests {
 /// Seconds for tests that rightly take long, and why they do.
 const LONGER: &[(Tests, u64, &str)] = &[
     (tests("weir", "selftest::"), 300, "28 checks of seconds each, all twice if one fails"),
+    (tests("weir", "steady::"), 300, "up to five measurements until one is steady"),
     (tests("weir-sim", "planted_bugs::"), 300, "simulates until the planted bug is noticed"),
 ];
 
@@ -33,7 +34,7 @@ const LONGER: &[(Tests, u64, &str)] = &[
 /// their stage, and once more if they fail.
 const ALONE: &[(Tests, &str)] = &[
     (tests("weir", "selftest::"), "holds measured rates and latencies against known ones"),
-    (tests("weir", "liars::"), "an honest disk must be measured steadily enough to be valid"),
+    (tests("weir", "steady::"), "an honest disk must be measured steadily enough to be valid"),
     (tests("weir-device", "flush_probe::tests::"), "32 samples must fit into 300 ms"),
 ];
 

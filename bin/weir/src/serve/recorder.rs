@@ -6,7 +6,8 @@
 //! Invariants:
 //! - a changing call runs to its end and is recorded with its outcome, also when its caller was
 //!   told before that the disks do not answer;
-//! - a caller is answered within [`super::patience::PATIENCE`] unless the disks are seen to work on the call.
+//! - a caller is answered within [`super::patience::PATIENCE`] unless disks complete I/O for the
+//!   call.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

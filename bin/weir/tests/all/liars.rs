@@ -2,9 +2,8 @@
 //!
 //! Not here: each rule on made-up figures (weir-bench).
 //!
-//! Invariants:
-//! - every disk that lies has the verdict that it deserves, whatever else the machine does;
-//! - an honest disk must be valid in one of a few goes: a busy machine may spoil one.
+//! Invariant: each disk that cheats has its verdict whatever else the machine does. Tests that need
+//! a quiet machine are in steady.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,12 +15,10 @@ use crate::common::{Dirs, GIB, Ran, WEIR, code, eventually};
 use serde_json::Value;
 
 /// Failed: the answer is no.
-const NO: i32 = 1;
-/// Goes of which one must be valid.
-const GOES_MAX: usize = 5;
-const MS: Duration = Duration::from_millis(1);
+pub(crate) const NO: i32 = 1;
+pub(crate) const MS: Duration = Duration::from_millis(1);
 
-const PROFILE: &str = r#"
+pub(crate) const PROFILE: &str = r#"
 schema = 1
 name = "liars"
 title = "Liars"
@@ -42,26 +39,26 @@ read_pct = READS
 LOAD
 "#;
 
-struct Bench(Dirs);
+pub(crate) struct Bench(Dirs);
 
 impl Bench {
     /// With a profile of one row.
-    fn new(reads: u32, load: &str) -> Self {
+    pub(crate) fn new(reads: u32, load: &str) -> Self {
         let dirs = Dirs::new();
         let text = PROFILE.replace("READS", &reads.to_string()).replace("LOAD", load);
         fs::write(dirs.file("liars.toml"), text).unwrap();
         Self(dirs)
     }
 
-    fn serve(&self, liar: Liar) -> String {
+    pub(crate) fn serve(&self, liar: Liar) -> String {
         liar.serve(&self.0.short("liar"))
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.file(name)
     }
 
-    fn command(&self, words: &[&str]) -> Command {
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(WEIR);
         command.arg("bench").args(words).current_dir(self.path("."));
         command
@@ -72,7 +69,7 @@ impl Bench {
     }
 
     /// Measures a target: exit code, verdict and details of the row.
-    fn verdict(&self, target: &str, more: &[&str]) -> (Option<i32>, String, String) {
+    pub(crate) fn verdict(&self, target: &str, more: &[&str]) -> (Option<i32>, String, String) {
         let out = format!("out{}", fs::read_dir(self.path(".")).unwrap().count());
         let words = ["run", "-p", "./liars.toml", "-t", target, "-o", &out, "--json"];
         let output = self.command(&[&words[..], more].concat()).output().unwrap();
@@ -87,45 +84,8 @@ impl Bench {
 }
 
 /// An open loop of so many per second.
-fn open(rate: u32) -> String {
+pub(crate) fn open(rate: u32) -> String {
     format!("mode = \"open\"\nrate = {rate}\nworkers = 2")
-}
-
-#[test]
-fn honest_disk_is_valid() {
-    let bench = Bench::new(70, "qd = [8]");
-    let target = bench.serve(Liar::honest(5 * MS, 1e6));
-    let mut told = Vec::new();
-    for _ in 0..GOES_MAX {
-        let (status, verdict, details) = bench.verdict(&target, &[]);
-        assert_eq!(status, Some(0), "{verdict}: {details}");
-        if verdict == "valid" {
-            return;
-        }
-        told.push(details);
-    }
-    panic!("not valid in {GOES_MAX} goes: {told:?}");
-}
-
-/// A busy machine may make the generator late, which is said of the generator and not of the disk.
-#[test]
-fn disk_that_does_what_is_needed_and_no_more_is_not_overloaded() {
-    let bench = Bench::new(100, &open(900));
-    let target = bench.serve(Liar::honest(2 * MS, 1_000.0));
-    let (_, verdict, details) = bench.verdict(&target, &[]);
-    assert_ne!(verdict, "overload", "{details}");
-}
-
-// A disk of 190 per second passed where 216 were needed.
-#[test]
-fn disk_that_does_less_than_is_offered_is_overloaded() {
-    for offered in [1_050, 1_250] {
-        let bench = Bench::new(100, &open(offered));
-        let target = bench.serve(Liar::honest(2 * MS, 1_000.0));
-        let (status, verdict, details) = bench.verdict(&target, &["--fail-on", "overload"]);
-        assert_eq!((verdict.as_str(), status), ("overload", Some(NO)), "{details}");
-        assert!(details.contains("were not answered when the time was over"), "{details}");
-    }
 }
 
 #[test]
@@ -136,16 +96,6 @@ fn need_above_what_a_disk_does_never_passes() {
     let ran = bench.weir(&[&["validate", "-p", "./liars.toml"][..], &words].concat());
     assert_eq!(ran.code, Some(NO), "{}", ran.out);
     assert!(ran.out.contains("\nFAIL") && !ran.out.contains("PASS"), "{}", ran.out);
-}
-
-#[test]
-fn disk_that_stands_still_a_fifth_of_the_time_is_unsteady() {
-    let bench = Bench::new(100, "qd = [1]");
-    let stalls = Some((500 * MS, 100 * MS));
-    let target = bench.serve(Liar { stalls, ..Liar::honest(MS / 2, 1e6) });
-    let (status, verdict, details) = bench.verdict(&target, &["--fail-on", "any"]);
-    assert_eq!((verdict.as_str(), status), ("unsteady", Some(NO)), "{details}");
-    assert!(details.contains("the target answered nothing"), "{details}");
 }
 
 #[test]

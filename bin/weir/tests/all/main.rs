@@ -43,5 +43,6 @@ mod send;
 mod sending;
 mod shape;
 mod snapshots;
+mod steady;
 mod two_servers;
 mod words;

@@ -4,13 +4,12 @@
 //!
 //! Invariants:
 //! - exit code 0 only if no promise was broken and the wanted number was reached;
-//! - resident memory stays flat: at most [`MEMORY_GROWTH_MAX`] times what it was after
-//!   [`MEMORY_FROM`] recoveries.
+//! - resident memory stays flat: over the last [`MEMORY_WINDOW`] recoveries its median is at most
+//!   [`MEMORY_GROWTH_MAX`] times that of the first.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -22,12 +21,10 @@ use weir_sim::{Coverage, Effort, Met, Report, Scenario, Trouble, Violation, enum
 
 /// Unit of statm on x86-64 and most of arm64.
 const STATM_BYTES: u64 = 4096;
-/// Recoveries after which caches and the allocator's pools have their size.
-const MEMORY_FROM: u64 = 5_000;
-/// Growth of resident memory from then on. More is a leak, which would end a long run.
+/// Recoveries over which resident memory is observed, at the start and at the end of a run.
+const MEMORY_WINDOW: u64 = 5_000;
+/// Growth between both. More is a leak, which would end a long run.
 const MEMORY_GROWTH_MAX: f64 = 1.2;
-/// Recoveries from which the growth is judged: fewer do not show a leak.
-const MEMORY_JUDGED_FROM: u64 = 2 * MEMORY_FROM;
 
 /// Cuts the power of simulated pools and checks what is left.
 #[derive(Parser)]
@@ -95,7 +92,7 @@ fn main() -> ExitCode {
     let (next, recoveries) = (AtomicU64::new(args.seed), AtomicU64::new(0));
     let broken: Mutex<Option<Box<Violation>>> = Mutex::new(None);
     let tally: Mutex<Tally> = Mutex::default();
-    let early_memory: OnceLock<u64> = OnceLock::new();
+    let memory: Mutex<Vec<Sample>> = Mutex::default();
     std::thread::scope(|scope| {
         for _ in 0..args.threads {
             scope.spawn(|| {
@@ -108,9 +105,10 @@ fn main() -> ExitCode {
                     match enumerate(scenario, Effort::default()) {
                         Ok(report) => {
                             let before = recoveries.fetch_add(report.recoveries, Ordering::Relaxed);
-                            if before + report.recoveries >= MEMORY_FROM {
-                                early_memory.get_or_init(resident_bytes);
-                            }
+                            memory.lock().push(Sample {
+                                recoveries: before + report.recoveries,
+                                bytes: resident_bytes(),
+                            });
                             tally.lock().add(&scenario, &report);
                             bar.inc(if args.seconds.is_some() { 0 } else { report.recoveries });
                             bar.set_message(format!("seed {seed}"));
@@ -129,7 +127,7 @@ fn main() -> ExitCode {
     tally.lock().print();
     let seconds = start.elapsed().as_secs_f64();
     eprintln!("\n{scenarios} scenarios, {recoveries} recoveries in {seconds:.0} s");
-    let flat = early_memory.get().is_none_or(|early| is_flat(*early, resident_bytes(), recoveries));
+    let flat = is_flat(&memory.into_inner());
     match broken.into_inner() {
         Some(violation) => fail(&violation),
         None if !flat => ExitCode::FAILURE,
@@ -138,20 +136,40 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints how resident memory grew; false if it grew too much.
-fn is_flat(early: u64, end: u64, recoveries: u64) -> bool {
-    let growth = end as f64 / early as f64;
+/// Resident memory after a scenario.
+struct Sample {
+    /// Recoveries of the run so far.
+    recoveries: u64,
+    bytes: u64,
+}
+
+/// Prints how resident memory grew; false if it grew too much. Scenarios need very different
+/// amounts, hence medians.
+fn is_flat(samples: &[Sample]) -> bool {
+    let end = samples.iter().map(|sample| sample.recoveries).max().unwrap_or_default();
+    if end < 2 * MEMORY_WINDOW {
+        return true;
+    }
+    let median = |is_in: &dyn Fn(u64) -> bool| {
+        let mut bytes: Vec<u64> =
+            samples.iter().filter(|s| is_in(s.recoveries)).map(|s| s.bytes).collect();
+        bytes.sort_unstable();
+        bytes.get(bytes.len() / 2).copied()
+    };
+    let first = median(&|recoveries| recoveries <= MEMORY_WINDOW);
+    let last = median(&|recoveries| recoveries > end - MEMORY_WINDOW);
+    let (Some(first), Some(last)) = (first, last) else { return true };
+    let growth = last as f64 / first as f64;
     eprintln!(
-        "resident memory: {} MiB after {MEMORY_FROM} recoveries, {} MiB at the end: {growth:.2} \
-         times",
-        early >> 20,
-        end >> 20,
+        "resident memory: {} MiB in the first {MEMORY_WINDOW} recoveries, {} MiB in the last: \
+         {growth:.2} times",
+        first >> 20,
+        last >> 20,
     );
-    let flat = recoveries < MEMORY_JUDGED_FROM || growth <= MEMORY_GROWTH_MAX;
-    if !flat {
+    if growth > MEMORY_GROWTH_MAX {
         eprintln!("LEAK: resident memory may grow {MEMORY_GROWTH_MAX} times");
     }
-    flat
+    growth <= MEMORY_GROWTH_MAX
 }
 
 /// Resident memory of this process (proc(5), statm).

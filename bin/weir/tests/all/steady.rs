@@ -1,0 +1,113 @@
+//! The verdict of `weir bench` on disks that must be measured steadily: an honest one, one at its
+//! limit, one that stands still.
+//!
+//! Not here: disks whose verdict a busy machine does not change (liars).
+//!
+//! Invariant: these tests measure time and run with nothing beside them; an honest disk must be
+//! valid in one of a few goes.
+
+use std::fs;
+
+use crate::common::liar::Liar;
+use crate::liars::{Bench, MS, NO, PROFILE, open};
+use serde_json::Value;
+
+/// Goes of which one must have the right verdict.
+const GOES_MAX: usize = 5;
+
+#[test]
+fn honest_disk_is_valid() {
+    let bench = Bench::new(70, "qd = [8]");
+    let target = bench.serve(Liar::honest(5 * MS, 1e6));
+    let mut told = Vec::new();
+    for _ in 0..GOES_MAX {
+        let (status, verdict, details) = bench.verdict(&target, &[]);
+        assert_eq!(status, Some(0), "{verdict}: {details}");
+        if verdict == "valid" {
+            return;
+        }
+        told.push(details);
+    }
+    panic!("not valid in {GOES_MAX} goes: {told:?}");
+}
+
+/// A busy machine may make the generator late, which is said of the generator and not of the disk.
+#[test]
+fn disk_that_does_what_is_needed_and_no_more_is_not_overloaded() {
+    let bench = Bench::new(100, &open(900));
+    let target = bench.serve(Liar::honest(2 * MS, 1_000.0));
+    let (_, verdict, details) = bench.verdict(&target, &[]);
+    assert_ne!(verdict, "overload", "{details}");
+}
+
+// A disk of 190 per second passed where 216 were needed.
+#[test]
+fn disk_that_does_less_than_is_offered_is_overloaded() {
+    for offered in [1_050, 1_250] {
+        let bench = Bench::new(100, &open(offered));
+        let target = bench.serve(Liar::honest(2 * MS, 1_000.0));
+        let (status, verdict, details) = bench.verdict(&target, &["--fail-on", "overload"]);
+        assert_eq!((verdict.as_str(), status), ("overload", Some(NO)), "{details}");
+        assert!(details.contains("were not answered when the time was over"), "{details}");
+    }
+}
+
+#[test]
+fn disk_that_stands_still_a_fifth_of_the_time_is_unsteady() {
+    let bench = Bench::new(100, "qd = [1]");
+    let stalls = Some((500 * MS, 100 * MS));
+    let target = bench.serve(Liar { stalls, ..Liar::honest(MS / 2, 1e6) });
+    let (status, verdict, details) = bench.verdict(&target, &["--fail-on", "any"]);
+    assert_eq!((verdict.as_str(), status), ("unsteady", Some(NO)), "{details}");
+    assert!(details.contains("the target answered nothing"), "{details}");
+}
+
+/// Exit code and outcome of `validate` on a target.
+fn validated(bench: &Bench, target: &str, need: &str, out: &str) -> (Option<i32>, String) {
+    let words = ["validate", "-p", "./liars.toml", "-o", out, "-t", target, "--need", need];
+    let output =
+        bench.command(&[&words[..], &["--runs", "3", "--json"]].concat()).output().unwrap();
+    let told: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", crate::common::text(&output)));
+    (output.status.code(), told["assessment"]["outcome"].as_str().unwrap().to_owned())
+}
+
+/// Holds a disk of 20 ms and 6,000 operations per second against a requirement until the outcome is
+/// right; returns that report. On a busy machine the generator may get no core in time: then there
+/// is no outcome, and each report must say so.
+fn answered(need: &str, outcome_wanted: &str, status_wanted: i32) -> Option<String> {
+    let bench = Bench::new(100, "qd = [4]");
+    let sampled = PROFILE.replace("sample_pct = 100", "sample_pct = 5");
+    let sampled = sampled.replace("READS", "100").replace("LOAD", "qd = [4]");
+    fs::write(bench.path("liars.toml"), sampled).unwrap();
+    let target = bench.serve(Liar::honest(20 * MS, 6_000.0));
+    let mut told = Vec::new();
+    for go in 0..GOES_MAX {
+        let out = format!("go{go}");
+        let (status, outcome) = validated(&bench, &target, need, &out);
+        let report = fs::read_to_string(bench.path(&out).join("report.md")).unwrap();
+        if outcome == outcome_wanted {
+            assert_eq!(status, Some(status_wanted));
+            return Some(report);
+        }
+        assert_eq!(status, Some(NO), "{outcome}");
+        told.push(report);
+    }
+    let is_said = |report: &String| report.contains("generator-bound");
+    assert!(told.iter().all(is_said), "no outcome in {GOES_MAX} goes:\n{}", told.join("\n"));
+    None
+}
+
+#[test]
+fn a_requirement_that_is_not_met_ends_in_fail() {
+    if let Some(report) = answered("500iops,p50=1ms", "fail", NO) {
+        assert!(report.contains("FAIL"), "{report}");
+    }
+}
+
+#[test]
+fn a_requirement_that_is_met_ends_in_pass() {
+    if let Some(report) = answered("4000iops,p99=2s", "pass", 0) {
+        assert!(report.contains("PASS") && !report.contains("FAIL"), "{report}");
+    }
+}
