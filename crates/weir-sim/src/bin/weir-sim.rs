@@ -1,11 +1,13 @@
-//! Runs crash scenarios from a seed on, until enough recoveries were judged or time is up.
+//! Runs crash scenarios from a first seed until it has checked enough recoveries or the time is
+//! over.
 //!
 //! Not here: the scenarios themselves (the library).
 //!
 //! Invariants:
-//! - exit code 0 only if no promise was broken and the wanted number was reached;
-//! - resident memory stays flat: over the last [`MEMORY_WINDOW`] recoveries its median is at most
-//!   [`MEMORY_GROWTH_MAX`] times that of the first.
+//! - the exit code is 0 only if no scenario violated a guarantee and, without `--seconds`, the run
+//!   reached the requested number of recoveries;
+//! - resident memory stays flat: its median over the last [`MEMORY_WINDOW`] recoveries is at most
+//!   [`MEMORY_GROWTH_MAX`] times its median over the first.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
@@ -19,39 +21,39 @@ use parking_lot::Mutex;
 use weir_pool::PlantedBug;
 use weir_sim::{Coverage, Effort, Met, Report, Scenario, Trouble, Violation, enumerate};
 
-/// Unit of statm on x86-64 and most of arm64.
+/// Page size on x86-64 and most of arm64; statm counts pages.
 const STATM_BYTES: u64 = 4096;
-/// Recoveries over which resident memory is observed, at the start and at the end of a run.
+/// Recoveries over which the run samples resident memory, at its start and at its end.
 const MEMORY_WINDOW: u64 = 5_000;
-/// Growth between both. More is a leak, which would end a long run.
+/// Maximum ratio of both medians. More growth is a leak and would abort a long run.
 const MEMORY_GROWTH_MAX: f64 = 1.2;
 
-/// Cuts the power of simulated pools and checks what is left.
+/// Cut the power of simulated pools and check the recovered data.
 #[derive(Parser)]
 struct Args {
-    /// First seed; each scenario takes the next one.
+    /// First seed; each scenario uses the next one
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Replay just the scenario of --seed, then cut it at every tenth step.
+    /// Replay only the scenario of --seed, then cut it at every tenth step
     #[arg(long)]
     only: bool,
-    /// Stop after this many recoveries.
+    /// Stop after this many recoveries
     #[arg(long, default_value_t = 100_000)]
     recoveries: u64,
-    /// Stop after this many seconds, whatever was reached.
+    /// Stop after this many seconds, even with fewer recoveries
     #[arg(long)]
     seconds: Option<u64>,
-    /// Threads; every one takes scenarios in turn.
+    /// Number of threads; each takes the next seed
     #[arg(long, default_value_t = 2)]
     threads: usize,
 }
 
-/// What was run so far.
+/// Statistics of the run so far.
 #[derive(Default)]
 struct Tally {
-    /// Scenarios and recoveries by layout and trouble.
+    /// Scenarios and recoveries by layout and injected fault.
     kinds: BTreeMap<(String, String), (u64, u64)>,
-    /// Scenarios that met each thing.
+    /// Number of scenarios that reached each coverage point.
     coverage: Coverage,
 }
 
@@ -143,8 +145,8 @@ struct Sample {
     bytes: u64,
 }
 
-/// Prints how resident memory grew; false if it grew too much. Scenarios need very different
-/// amounts, hence medians.
+/// Prints the growth of resident memory; returns false if it exceeds the maximum. Scenarios need
+/// very different amounts of memory, hence medians.
 fn is_flat(samples: &[Sample]) -> bool {
     let end = samples.iter().map(|sample| sample.recoveries).max().unwrap_or_default();
     if end < 2 * MEMORY_WINDOW {
@@ -179,7 +181,7 @@ fn resident_bytes() -> u64 {
     resident.expect("Linux tells each process its memory") * STATM_BYTES
 }
 
-/// One line with the time left on a terminal, nothing elsewhere.
+/// Progress line with the time left on a terminal; hidden elsewhere.
 fn progress(args: &Args) -> ProgressBar {
     let (len, unit) = args.seconds.map_or((args.recoveries, "recoveries"), |s| (s, "s"));
     let target = if std::io::stderr().is_terminal() {
