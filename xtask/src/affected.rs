@@ -1,9 +1,8 @@
-//! Which packages a change can break: those with changed files, and those that depend on them.
+//! Finds the packages that a change can break: changed packages and their dependents.
 //!
-//! Not here: what is then checked (check.rs).
+//! Not here: the checks of those packages (check.rs).
 //!
-//! Invariant: a file that is neither in a package nor documentation may matter to every package, so
-//! it means all of them.
+//! Invariant: a changed file outside all packages that is not documentation affects every package.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +12,7 @@ use anyhow::Result;
 use crate::command;
 use crate::workspace::{self, Package};
 
-/// Files outside packages that are part of one, or that its tests compare with the code.
+/// Files outside packages that belong to one, or that its tests compare with the code.
 const READERS: &[(&str, &str)] = &[
     ("docs/errors.md", "weir-api"),
     ("docs/openapi.json", "weir-api"),
@@ -21,20 +20,20 @@ const READERS: &[(&str, &str)] = &[
     ("profiles/", "weir-bench"),
 ];
 
-/// Packages to test, and why each; empty if only documentation changed.
+/// Packages to test, each with the reason; empty if only documentation changed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Affected {
-    /// All of them, because of this file.
+    /// All packages, because of this file.
     Everything(String),
-    /// These, by name, with the reason.
+    /// These packages, by name, with the reason.
     Packages(BTreeMap<String, String>),
 }
 
-/// What changed since a revision: committed or not, untracked files included.
+/// Packages affected since a revision, by commits, uncommitted changes and untracked files.
 pub(crate) fn since(revision: &str) -> Result<Affected> {
     let git = |args: &[&str]| command::output(command::command("git").args(args));
-    // Without renames a moved file counts where it was, too. The first call refuses what is no
-    // revision, so that the second cannot take it for a file.
+    // `--no-renames` lists a moved file under its old path too. `rev-parse` refuses an invalid
+    // revision, so that `git diff` cannot take it for a file name.
     let revision = git(&["rev-parse", "--verify", "--quiet", &format!("{revision}^{{commit}}")])?;
     let changed = git(&["diff", "--name-only", "--no-renames", "-z", &revision])?;
     let untracked = git(&["ls-files", "--others", "--exclude-standard", "-z"])?;
@@ -61,14 +60,14 @@ fn affected<'a>(
             None => return Affected::Everything(file.to_owned()),
         }
     }
-    // Whoever links a changed package is changed by that, and so on.
+    // A changed package affects every package that links it, transitively.
     while add_dependents(packages, &mut found, |kind_is_dev| !kind_is_dev) {}
-    // What only tests link changes these tests and nothing above.
+    // A dev-dependency affects only the tests of its package; packages above stay unaffected.
     add_dependents(packages, &mut found, |kind_is_dev| kind_is_dev);
     Affected::Packages(found)
 }
 
-/// Adds the packages with such a dependency on one of those found; whether there were any.
+/// Adds the packages with such a dependency on a found one; returns true if it added any.
 fn add_dependents(
     packages: &[Package],
     found: &mut BTreeMap<String, String>,
@@ -126,7 +125,7 @@ mod tests {
         assert_eq!(names(&["crates/base/src/a.rs"]).unwrap(), all);
         assert_eq!(names(&["crates/pool/Cargo.toml"]).unwrap(), ["bin", "pool"]);
         assert_eq!(names(&["crates/base-tools/src/a.rs"]).unwrap(), ["base-tools"]);
-        // A package that only tests link changes no package above those tests.
+        // A package that only tests link affects no package above those tests.
         assert_eq!(names(&["crates/sim/src/a.rs"]).unwrap(), ["bin", "sim", "tests"]);
     }
 
@@ -139,7 +138,7 @@ mod tests {
         assert_eq!(names(&["README.md", "docs/security.md"]).unwrap(), Vec::<String>::new());
         assert_eq!(names(&[]).unwrap(), Vec::<String>::new());
         assert_eq!(names(&["docs/format/disk.md"]).unwrap(), ["weir-format"]);
-        // Documentation of a package stands in its folder and may be part of it.
+        // Documentation in a package's folder may be part of the package.
         assert_eq!(names(&["crates/pool/README.md"]).unwrap(), ["bin", "pool"]);
     }
 

@@ -1,9 +1,9 @@
-//! `cargo xtask check`: what to run before every commit.
+//! `cargo xtask check`: the checks before every commit.
 //!
-//! Not here: anything that takes more than a minute or two on a warm build (test.rs), which changes
-//! affect which packages (affected.rs).
+//! Not here: stages of more than a minute or two on a warm build (test.rs), the packages that a
+//! change affects (affected.rs).
 //!
-//! Invariant: a subset of `cargo xtask test`.
+//! Invariant: its stages are a subset of `cargo xtask test`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,15 +14,15 @@ use crate::runner::{Suite, UNIT_LANES};
 use crate::stage::{self, Needs, Stage, Step};
 use crate::test;
 
-/// What to check.
+/// Packages to check.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Test only the packages that changed since this revision, and those that depend on them.
+    /// Test only the packages changed since this revision and their dependents
     #[arg(long, value_name = "REV")]
     since: Option<String>,
 }
 
-/// The task.
+/// Runs `cargo xtask check`.
 pub(crate) fn main(args: &Args) -> Result<()> {
     let packages = match &args.since {
         None => None,
@@ -49,9 +49,9 @@ fn tell(packages: &BTreeMap<String, String>, revision: &str) {
     }
 }
 
-/// The stages for these packages, or for all. All unit tests are built, or found built already:
-/// cargo chooses features for what it builds together, so that a part of the packages would have
-/// their dependencies compiled once more. Likewise clippy looks only at what changed.
+/// Stages for these packages, or for all. cargo always builds all unit tests: it unifies features
+/// over the packages of one call, so a call with fewer packages would compile their dependencies
+/// again. Clippy also runs on the whole workspace and checks only changed crates again.
 fn stages(packages: Option<&BTreeSet<String>>) -> Vec<Stage> {
     let has = |name: &str| packages.is_none_or(|packages| packages.contains(name));
     let mut stages = vec![test::fmt(), test::tidy()];

@@ -1,8 +1,8 @@
-//! Starting other programs from the workspace root.
+//! Runs other programs from the workspace root.
 //!
-//! Not here: which programs, and what their failure means for a task.
+//! Not here: the choice of programs, and the effect of their failure on a task.
 //!
-//! Invariant: an error names the command as a person would type it.
+//! Invariant: an error shows the command as typed in a shell.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -15,16 +15,17 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies one level below the root")
 }
 
-/// Cargo's folder for what it builds.
+/// Cargo's build folder.
 pub(crate) fn target() -> PathBuf {
     root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
-/// What `cargo run` tells this program of its own package. Build scripts of others ask for these
-/// variables and would run again after each change between cargo called here and by a person.
+/// Prefixes of variables that `cargo run` sets for the package of this program. Build scripts of
+/// other packages read them and would run again whenever cargo calls from xtask and from a shell
+/// alternate.
 const OWN_VARIABLES: [&str; 4] = ["CARGO_BIN_", "CARGO_CRATE_", "CARGO_MANIFEST_", "CARGO_PKG_"];
 
-/// A command that starts in the workspace root.
+/// A command with the workspace root as its working directory.
 pub(crate) fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     command.current_dir(root());
@@ -36,12 +37,12 @@ pub(crate) fn command(program: &str) -> Command {
     command
 }
 
-/// Cargo with these arguments, its output shown.
+/// Runs cargo with these arguments and shows its output.
 pub(crate) fn cargo(args: &[impl AsRef<OsStr>]) -> Result<()> {
     run(command("cargo").args(args))
 }
 
-/// Runs a command to its end; anything but success is an error.
+/// Runs a command until it exits; any status except success is an error.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot start `{}`", show(command)))?;
     if !status.success() {
@@ -50,7 +51,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command and returns what it wrote on stdout; stderr is part of the error.
+/// Runs a command and returns its stdout; the error contains stderr.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command
         .stdin(Stdio::null())
@@ -63,7 +64,8 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Where a program is, or `None`. Debian keeps some tools in folders that only root's PATH has.
+/// Finds a program in PATH. It also searches `sbin`, where Debian keeps some tools and which only
+/// root's PATH contains.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -72,7 +74,7 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// The command as typed, without its folder and environment.
+/// The command line, without working directory and environment.
 pub(crate) fn show(command: &Command) -> String {
     let mut line = command.get_program().to_string_lossy().into_owned();
     for arg in command.get_args() {

@@ -1,11 +1,11 @@
-//! `cargo xtask e2e`: the whole program under real clients, SIGKILL included.
+//! `cargo xtask e2e`: tests of the `weir` program with real clients, SIGKILL included.
 //!
-//! Not here: the tests (bin/weir/tests).
+//! Not here: the test code (bin/weir/tests).
 //!
-//! Invariant: the program under test has the code and the settings of the one that ships, without
-//! debug information: profile `ci`, no test features of Weir. Its tokio alone has a test clock,
-//! which it does not use: all tests ask for the same features of dependencies, so that every crate
-//! is built once for them.
+//! Invariant: the program under test has the code and settings of the shipped one, without debug
+//! information: profile `ci`, no test features of Weir. Only its tokio has an extra feature, a test
+//! clock that the program does not use: all tests request the same features of dependencies, so
+//! that cargo builds every crate once.
 
 use anyhow::Result;
 
@@ -13,22 +13,22 @@ use crate::runner::{E2E_LANES, Suite};
 use crate::setup;
 use crate::stage::{self, Needs, Stage, Step};
 
-/// Which tests to run, and how often.
+/// Tests to run, and the number of runs.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only the test of this name, or those with this in their name.
+    /// Only the test with this name, or the tests whose names contain it
     filter: Option<String>,
-    /// Run each test so many times.
+    /// Number of runs of each test
     #[arg(long, default_value_t = 1)]
     repeat: u32,
 }
 
-/// All tests of the program.
+/// All end-to-end tests.
 pub(crate) fn suite() -> Suite {
     Suite::new("e2e", "--profile ci --package weir", E2E_LANES)
 }
 
-/// The task.
+/// Runs `cargo xtask e2e`.
 pub(crate) fn main(args: Args) -> Result<()> {
     let suite = Suite { filter: args.filter, repeat: args.repeat, ..suite() };
     let stages = [

@@ -3,9 +3,9 @@
 //! Not here: the targets (fuzz/).
 //!
 //! Invariants:
-//! - no targets, no fuzzer or a crash is a failure with a name;
-//! - the stable toolchain of the workspace: coverage needs no nightly, only the address sanitizer
-//!   does, and the parsers hold no unsafe code.
+//! - the task fails with a message if there are no targets, no fuzzer, or a crash;
+//! - the stable toolchain of the workspace suffices: only the address sanitizer needs a nightly
+//!   one, coverage does not, and the parsers contain no unsafe code.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -15,24 +15,24 @@ use anyhow::{Context, Result, bail};
 
 use crate::{command, setup};
 
-/// Targets that run at the same time: CI has two cores.
+/// Concurrent targets: CI has two cores.
 const AT_ONCE: usize = 2;
 
-/// Seconds of each target. `make test` runs the same targets for 5 s without instrumentation
-/// (crates/weir-fuzz).
+/// Default time of each target in seconds. `make test` runs the same targets for 5 s without
+/// instrumentation (crates/weir-fuzz).
 const SECONDS: u32 = 60;
 
-/// What to fuzz, and for how long.
+/// Targets to fuzz, and the time for each.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// One target; all without it.
+    /// Target to fuzz; all targets if absent
     target: Option<String>,
-    /// Time for each target.
+    /// Seconds for each target
     #[arg(long, default_value_t = SECONDS)]
     seconds: u32,
 }
 
-/// The task.
+/// Runs `cargo xtask fuzz`.
 pub(crate) fn main(args: &Args) -> Result<()> {
     setup::for_clients()?;
     let mut targets = targets()?;
@@ -45,7 +45,7 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     fuzz(&targets, args.seconds)
 }
 
-/// All targets.
+/// Lists all targets.
 pub(crate) fn targets() -> Result<Vec<String>> {
     setup::cargo_tool(setup::FUZZ)?;
     let list = command::output(command::command("cargo").args(["fuzz", "list"]))?;
@@ -79,7 +79,7 @@ fn fuzz(targets: &[String], seconds: u32) -> Result<()> {
     Ok(())
 }
 
-/// One target under way.
+/// A running target.
 struct Run<'a> {
     target: &'a str,
     child: Child,
@@ -87,7 +87,8 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Starts the built target itself: cargo in between would outlive a kill.
+    /// Starts the target's program directly: a kill of `cargo fuzz` would leave the program
+    /// running.
     fn start(target: &'a str, seconds: u32, fuzz: &Path, programs: &Path) -> Result<Self> {
         let artifacts = fuzz.join("artifacts").join(target);
         fs::create_dir_all(&artifacts)?;
@@ -96,7 +97,7 @@ impl<'a> Run<'a> {
         let mut command = Command::new(programs.join(target));
         command.arg(format!("-artifact_prefix={}/", artifacts.display()));
         command.arg(format!("-max_total_time={seconds}"));
-        // A parser that needs 10 s or 1 GiB for one input is as broken as one that panics.
+        // An input that takes 10 s or 1 GiB is a fault, like a panic.
         command.args(["-timeout=10", "-rss_limit_mb=1024", "-print_final_stats=1"]);
         command.args(corpora(fuzz, target)?);
         command.stdout(file.try_clone()?).stderr(file);
@@ -105,7 +106,7 @@ impl<'a> Run<'a> {
         Ok(Self { target, child, log })
     }
 
-    /// Waits, and says in one line what was tried.
+    /// Waits for the target; returns one line with the number of inputs tried.
     fn finish(mut self) -> Result<String> {
         let status = self.child.wait()?;
         let log = fs::read_to_string(&self.log).unwrap_or_default();
@@ -122,13 +123,13 @@ impl<'a> Run<'a> {
 
 impl Drop for Run<'_> {
     fn drop(&mut self) {
-        // Nothing to do where it has ended already, which is the usual case.
+        // The kill fails if the program has already exited, the usual case.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// The growing corpus first (libFuzzer writes to the first folder), then checked-in seeds.
+/// The growing corpus first (libFuzzer writes to the first folder), then the committed one.
 fn corpora(fuzz: &Path, target: &str) -> Result<Vec<PathBuf>> {
     let grown = fuzz.join("corpus").join(target);
     fs::create_dir_all(&grown)?;
@@ -136,14 +137,14 @@ fn corpora(fuzz: &Path, target: &str) -> Result<Vec<PathBuf>> {
     Ok([grown, seeds].into_iter().filter(|folder| folder.is_dir()).collect())
 }
 
-/// The platform that cargo-fuzz builds for, as rustc names it.
+/// Target triple of this machine, for which cargo-fuzz builds.
 fn host() -> Result<String> {
     let version = command::output(command::command("rustc").arg("-vV"))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     Ok(host.context("rustc -vV names no host")?.to_owned())
 }
 
-/// The value of one of libFuzzer's final statistics, if it is above zero.
+/// Value of one of libFuzzer's final statistics, if it is above zero.
 fn stat(log: &str, name: &str) -> Option<u64> {
     let line = log.lines().find(|line| line.contains(&format!("stat::{name}:")))?;
     line.rsplit(' ').next()?.parse().ok().filter(|count| *count > 0)

@@ -1,10 +1,10 @@
-//! `cargo xtask licences`: whether each dependency's licence, name and source are allowed.
+//! `cargo xtask licences`: checks the licence, name and source of each dependency.
 //!
-//! Not here: security advisories and everything else of cargo-deny, which `make soak` runs on the
-//! same deny.toml.
+//! Not here: security advisories and the other checks of cargo-deny; `make soak` runs cargo-deny
+//! with the same deny.toml.
 //!
 //! Invariants:
-//! - the rules are those of deny.toml; a key there that this check does not know is an error;
+//! - deny.toml holds the rules; an unknown key there is an error;
 //! - a package without an SPDX expression is a finding.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use spdx::{Expression, Licensee, ParseMode};
 
 use crate::command;
 
-/// deny.toml, as far as it is used.
+/// Keys of deny.toml that this check uses.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Rules {
@@ -45,7 +45,7 @@ struct Licences {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Bans {
-    /// Names of crates.
+    /// Names of banned crates.
     #[serde(default)]
     deny: Vec<Ban>,
     #[serde(default)]
@@ -84,7 +84,7 @@ struct Package {
     name: String,
     version: String,
     license: Option<String>,
-    /// Where it came from; none is a folder.
+    /// Registry or repository; `None` for a local folder.
     source: Option<String>,
     dependencies: Vec<Dependency>,
 }
@@ -96,7 +96,7 @@ struct Dependency {
     path: Option<String>,
 }
 
-/// The task.
+/// Runs `cargo xtask licences`.
 pub(crate) fn main() -> Result<()> {
     let path = command::root().join("deny.toml");
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -113,7 +113,7 @@ pub(crate) fn main() -> Result<()> {
     Ok(())
 }
 
-/// Reads deny.toml; refuses settings that would ask for less than this check does.
+/// Parses deny.toml; refuses settings that are weaker than this check.
 fn parse(text: &str) -> Result<Rules> {
     let rules: Rules = toml::from_str(text).context("deny.toml")?;
     let Rules { bans, sources, .. } = &rules;
@@ -128,7 +128,7 @@ fn parse(text: &str) -> Result<Rules> {
     Ok(rules)
 }
 
-/// Every package of the lock file that some platform uses, each once.
+/// Packages of the lock file that any platform uses, without duplicates.
 fn packages(graph: &Graph) -> Result<Vec<Package>> {
     let mut packages = BTreeMap::new();
     for target in &graph.targets {
@@ -145,7 +145,7 @@ fn packages(graph: &Graph) -> Result<Vec<Package>> {
     Ok(packages.into_values().collect())
 }
 
-/// What is not allowed, one line each.
+/// Checks the packages against the rules; returns one line for each finding.
 fn judge(rules: &Rules, packages: &[Package]) -> Result<Vec<String>> {
     let allowed: Vec<Licensee> = rules
         .licenses
@@ -194,7 +194,7 @@ fn judge(rules: &Rules, packages: &[Package]) -> Result<Vec<String>> {
     Ok(findings)
 }
 
-/// Whether the allowed licences satisfy an expression of crates.io, where `/` means `OR`.
+/// Returns true if the allowed licences satisfy an expression of crates.io, where `/` means `OR`.
 fn is_allowed(expression: &str, allowed: &[Licensee]) -> Result<bool> {
     let expression = Expression::parse_mode(expression, ParseMode::LAX)
         .map_err(|error| anyhow::anyhow!("{}", error.reason))?;

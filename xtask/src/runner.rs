@@ -1,12 +1,12 @@
-//! Runs tests: each in a process of its own, under a watchdog, several at a time.
+//! Test runner: runs each test as a separate process under a watchdog, several at a time.
 //!
-//! Not here: which tests a task runs (test.rs, check.rs, e2e.rs), the tests themselves.
+//! Not here: the tests that a task runs (test.rs, check.rs, e2e.rs), the test code.
 //!
 //! Invariants:
-//! - a test ends within its limit ([`lists::limit`]) or fails, and its processes end with it;
+//! - a test ends within its limit ([`lists::limit`]) or fails; the runner then kills its processes;
 //! - a process that outlives its test fails that test;
-//! - only a test that measures time ([`lists::ALONE`]) is run again after a failure;
-//! - doc tests are not run: the workspace has none, only drawings in `text` blocks.
+//! - the runner repeats a failed test only if the test measures time ([`lists::ALONE`]);
+//! - the runner skips doc tests: the workspace has none, only drawings in `text` blocks.
 
 mod build;
 pub(crate) mod lists;
@@ -32,41 +32,40 @@ use process::Job;
 use report::{Ran, Verdict};
 use times::Times;
 
-/// Unit tests that run at the same time: most compute, and CI has two cores; some wait for timeouts
-/// of a protocol.
+/// Concurrent unit tests. Most are CPU-bound and CI has two cores; some wait for protocol timeouts.
 pub(crate) const UNIT_LANES: usize = 3;
-/// End-to-end tests that run at the same time: more than CI has cores, for they mostly wait.
+/// Concurrent end-to-end tests: more than the cores of CI, because these tests mostly wait.
 pub(crate) const E2E_LANES: usize = 4;
-/// Runs of one suite at the same time.
+/// Maximum number of concurrent runs of one suite.
 const RUNS_MAX: usize = 9;
-/// Lines of a failed test's log that the output shows; the file has all.
+/// Lines of a failed test's log that the runner prints; the log file is complete.
 const LOG_LINES: usize = 60;
 
 /// Tests that one call of cargo builds.
 pub(crate) struct Suite {
-    /// Its folder below `target/test-logs`.
+    /// Name of the log folder below `target/test-logs`.
     pub(crate) name: &'static str,
-    /// What `cargo test --no-run` is given.
+    /// Arguments of `cargo test --no-run`.
     pub(crate) arguments: Vec<String>,
-    /// Tests that run at the same time.
+    /// Number of concurrent tests.
     pub(crate) lanes: usize,
-    /// Run only tests of these packages, of all that are built.
+    /// Packages whose tests run; `None` runs the tests of all packages that cargo built.
     pub(crate) packages: Option<BTreeSet<String>>,
-    /// Run only the test with this name, or those whose name contains it.
+    /// Name of the one test to run, or a part of the names of several tests.
     pub(crate) filter: Option<String>,
-    /// How often each test runs.
+    /// Number of runs of each test.
     pub(crate) repeat: u32,
 }
 
 impl Suite {
-    /// All tests of these packages, each once.
+    /// A suite that runs all its tests once.
     pub(crate) fn new(name: &'static str, arguments: &str, lanes: usize) -> Self {
         let arguments = arguments.split_whitespace().map(str::to_owned).collect();
         Self { name, arguments, lanes, packages: None, filter: None, repeat: 1 }
     }
 }
 
-/// Where logs and times are kept.
+/// Folder of the logs and of `times.json`.
 fn logs() -> PathBuf {
     command::target().join("test-logs")
 }
@@ -74,7 +73,7 @@ fn logs() -> PathBuf {
 /// Builds and runs a suite.
 ///
 /// # Errors
-/// The tests cannot be built or run; a failed test is a [`Verdict`].
+/// cargo cannot build the tests, or the runner cannot run them. A failed test is a [`Verdict`].
 pub(crate) fn run(suite: &Suite) -> Result<Vec<Ran>> {
     let cases = select(build::cases(suite)?, suite)?;
     process::begin()?;
@@ -95,8 +94,8 @@ pub(crate) fn run(suite: &Suite) -> Result<Vec<Ran>> {
     Ok(ran)
 }
 
-/// An empty folder for the logs of a suite, and the lock that keeps it from other runs. A run that
-/// finds it locked takes the next.
+/// Returns an empty log folder for a suite, and the lock that other runs respect. A run that finds
+/// the folder locked takes the next number, up to [`RUNS_MAX`].
 fn log_folder(suite: &str) -> Result<(PathBuf, File)> {
     fs::create_dir_all(logs()).with_context(|| logs().display().to_string())?;
     let others = (2..=RUNS_MAX).map(|run| format!("{suite}-{run}"));
@@ -113,7 +112,7 @@ fn log_folder(suite: &str) -> Result<(PathBuf, File)> {
     bail!("{RUNS_MAX} runs of {suite} are under way")
 }
 
-/// The tests that the filter names, as often as asked for.
+/// Selects the tests that match packages and filter, and repeats them `repeat` times.
 fn select(mut cases: Vec<Case>, suite: &Suite) -> Result<Vec<Case>> {
     if let Some(packages) = &suite.packages {
         cases.retain(|case| packages.contains(&case.program.package));
@@ -131,12 +130,12 @@ fn select(mut cases: Vec<Case>, suite: &Suite) -> Result<Vec<Case>> {
     Ok(rounds.flat_map(|round| cases.iter().map(move |case| case.in_round(round))).collect())
 }
 
-/// Runs the tests that may run beside each other, longest first, then the others one by one.
+/// Runs the concurrent tests, longest first, then the tests of [`lists::ALONE`] one at a time.
 fn run_cases(cases: Vec<Case>, folder: &Path, lanes: usize, times: &Times) -> Vec<Ran> {
     let (ignored, cases): (Vec<_>, Vec<_>) = cases.into_iter().partition(|case| case.is_ignored);
     let (alone, mut beside): (Vec<_>, Vec<_>) =
         cases.into_iter().partition(|case| lists::is_alone(&case.program.package, &case.name));
-    // Tests that never ran here begin first, and of those the ones that may take longest.
+    // Tests without a recorded time start first, in descending order of their limits.
     let limit = |case: &Case| lists::limit(&case.program.package, &case.name);
     beside.sort_by(|a, b| {
         times.of(&b.id()).total_cmp(&times.of(&a.id())).then_with(|| limit(b).cmp(&limit(a)))
@@ -171,13 +170,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a test that measures time; after a failure once more, for the machine may be the cause.
+/// Runs a test that measures time. If it fails, runs it once more: machine load may be the cause.
 fn run_alone(case: &Case, folder: &Path) -> Ran {
     let first = run_case(case, folder);
     let Verdict::Failed(why) = &first.verdict else { return first };
     println!("{} failed and measures time, so it runs once more: {why}", first.id);
     println!("{}", tail(&first.log, LOG_LINES));
-    // Where it cannot be kept, what was printed has to do.
+    // If the rename fails, the printed lines are the only record of the first run.
     fs::rename(&first.log, first.log.with_extension("first.log")).ok();
     let mut again = run_case(case, folder);
     if again.verdict == Verdict::Passed {
@@ -206,8 +205,8 @@ fn run_case(case: &Case, folder: &Path) -> Ran {
     ran
 }
 
-/// Prints a test's line, and the end of its log if it failed; in one call, so that lines of other
-/// tests do not come in between.
+/// Prints a test's line, and the end of its log if it failed. One call prints both, so that lines
+/// of other tests cannot come between them.
 fn tell(ran: &Ran) {
     let mut text = ran.line();
     if let Verdict::Failed(why) = &ran.verdict {
@@ -217,7 +216,7 @@ fn tell(ran: &Ran) {
     println!("{text}");
 }
 
-/// The last lines of a file, without those before.
+/// Returns the last `lines` lines of a file.
 fn tail(path: &Path, lines: usize) -> String {
     let text = fs::read(path).unwrap_or_else(|error| error.to_string().into_bytes());
     let text = String::from_utf8_lossy(&text);

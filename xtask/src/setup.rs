@@ -1,13 +1,14 @@
-//! Installs what the tasks need: Debian packages, cargo tools and a library for User-Mode Linux.
+//! Installs the prerequisites of tasks: Debian packages, cargo tools, a library for User-Mode
+//! Linux.
 //!
-//! Not here: the Rust toolchain (rust-toolchain.toml) and the C compiler, without which cargo
-//! could not have built this program (the Makefile looks for that one).
+//! Not here: the Rust toolchain (rust-toolchain.toml) and the C compiler. cargo needs both to build
+//! this program, and the Makefile checks for the compiler.
 //!
 //! Invariants:
-//! - a tool that is there is left alone, whatever its version;
-//! - packages are installed only as root or by a sudo that asks nothing; otherwise one line says
-//!   which are missing and how to get them;
-//! - no daemon is started by that.
+//! - setup keeps an installed tool of any version;
+//! - setup installs packages only as root or with a sudo that needs no password; otherwise one line
+//!   names the missing packages and the command that installs them;
+//! - the installation starts no daemon.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -19,15 +20,15 @@ use crate::command;
 
 mod uml;
 
-/// What to prepare for.
+/// Purpose of the setup.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only what `make run` offers to try; missing tools are reported, not fatal.
+    /// Install only the tools that `make run` suggests; report missing ones and continue
     #[arg(long)]
     run: bool,
 }
 
-/// A program and the Debian package that brings it.
+/// A program and the Debian package that contains it.
 struct Need {
     tool: &'static str,
     package: &'static str,
@@ -37,7 +38,7 @@ const fn need(tool: &'static str, package: &'static str) -> Need {
     Need { tool, package }
 }
 
-/// Tools of the commands that the demo prints.
+/// Tools in the commands that the demo prints.
 const FOR_RUN: &[Need] =
     &[need("nbdinfo", "libnbd-bin"), need("qemu-img", "qemu-utils"), need("fio", "fio")];
 
@@ -57,7 +58,7 @@ const FOR_TEST: &[Need] = &[
     need("mke2fs", "e2fsprogs"),
     need("setpriv", "util-linux"),
     need("eu-stack", "elfutils"), // stacks of a hung test
-    // A Linux client beside this machine's kernel, and what it runs.
+    // A Linux guest with a kernel of its own, and its tools.
     need("linux.uml", "user-mode-linux"),
     need("ip", "iproute2"),
     need("modprobe", "kmod"),
@@ -67,14 +68,14 @@ const FOR_TEST: &[Need] = &[
     need("sg_xcopy", "sg3-utils"),
 ];
 
-/// Cargo tools by version, so that two machines check the same thing.
+/// Cargo tools with pinned versions, so that all machines run the same checks.
 const CARGO_TOOLS: &[(&str, &str)] = &[(DENY, "0.20.2"), (FUZZ, "0.13.2")];
-/// Checks licences, names and sources of dependencies, and more than licences.rs does.
+/// Checks licences, names and sources of dependencies more thoroughly than licences.rs.
 pub(crate) const DENY: &str = "cargo-deny";
 /// Builds fuzz targets.
 pub(crate) const FUZZ: &str = "cargo-fuzz";
 
-/// The task.
+/// Runs `cargo xtask setup`.
 pub(crate) fn main(args: &Args) -> Result<()> {
     if args.run {
         for_run();
@@ -84,20 +85,21 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     }
 }
 
-/// Prepares for `make run`, which needs nothing: the tools only serve the commands it suggests.
+/// Prepares for `make run`. The server needs no tools; they serve the commands that the demo
+/// prints.
 pub(crate) fn for_run() {
     if let Err(error) = packages(FOR_RUN) {
         eprintln!("{error}; the server runs without");
     }
 }
 
-/// The packages of tests and benchmarks.
+/// Installs the packages of tests and benchmarks, and builds the library for User-Mode Linux.
 pub(crate) fn for_clients() -> Result<()> {
     packages(FOR_TEST)?;
     uml::build()
 }
 
-/// Installs one of the cargo tools, which only the longest tasks need.
+/// Installs a cargo tool; only the longest tasks call it.
 pub(crate) fn cargo_tool(tool: &str) -> Result<()> {
     if command::find(tool).is_some() {
         return Ok(());
@@ -106,7 +108,7 @@ pub(crate) fn cargo_tool(tool: &str) -> Result<()> {
     let (_, version) = known.expect("only tools of the list are asked for");
     eprintln!("setup: installing {tool} {version}, once; this takes minutes");
     let start = Instant::now();
-    // Unoptimised: they run for seconds, and to optimise them takes minutes.
+    // A debug build: the tools run for seconds, an optimised build takes minutes.
     command::cargo(&["install", "--locked", "--debug", "--version", version, tool])?;
     eprintln!("setup: {tool} installed in {:.0} s", start.elapsed().as_secs_f64());
     if command::find(tool).is_none() {
@@ -125,7 +127,7 @@ fn packages(needs: &[Need]) -> Result<()> {
         bail!("missing packages: {list} (as root: apt-get install {list})");
     };
     eprintln!("setup: installing {list}");
-    // A fresh machine has no package lists yet, hence the second try.
+    // A fresh machine has no package lists: update them and try again.
     let install = || install(as_root, &wanted);
     if !(install() || apt_get(as_root, &["update"]) && install()) {
         bail!("cannot install packages: {list}");
@@ -137,7 +139,7 @@ fn packages(needs: &[Need]) -> Result<()> {
     Ok(())
 }
 
-/// Whether a program is in PATH, or a library of this name in one of the system's folders.
+/// Returns true if PATH has the program, or a system folder has the library of this name.
 fn is_installed(tool: &str) -> bool {
     if Path::new(tool).extension().is_none_or(|extension| extension != "so") {
         return command::find(tool).is_some();
@@ -146,7 +148,7 @@ fn is_installed(tool: &str) -> bool {
     folders.map(|folder| folder.path().join(tool)).any(|library| library.exists())
 }
 
-/// Packages of absent tools, each once, in order.
+/// Packages of missing tools, in order and without duplicates.
 fn missing(needs: &[Need], is_there: impl Fn(&str) -> bool) -> Vec<&'static str> {
     let mut packages = Vec::new();
     for need in needs {
@@ -157,7 +159,7 @@ fn missing(needs: &[Need], is_there: impl Fn(&str) -> bool) -> Vec<&'static str>
     packages
 }
 
-/// The start of a command that may install packages here, or `None`.
+/// Prefix of a command that runs as root, or `None`.
 fn as_root() -> Option<&'static [&'static str]> {
     command::find("apt-get")?;
     if rustix::process::geteuid().is_root() {
@@ -174,8 +176,8 @@ fn install(as_root: &[&str], packages: &[&str]) -> bool {
     apt_get(as_root, &args)
 }
 
-/// Runs apt-get while the system's policy for packages says that nothing is started, for some bring
-/// daemons. A policy that is there already stays.
+/// Runs apt-get with a policy-rc.d that forbids the start of daemons, which some packages contain.
+/// An existing policy stays in place.
 const QUIETLY: &str = r#"
 policy=/usr/sbin/policy-rc.d
 if [ ! -e "$policy" ]; then

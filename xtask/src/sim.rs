@@ -11,25 +11,25 @@ use anyhow::Result;
 use crate::command;
 use crate::test::UNIT_PACKAGES;
 
-/// Builds the simulator alone.
+/// Arguments with which cargo builds only the simulator.
 const BUILD: &str = "build --profile ci --package weir-sim";
 
-/// Crash recoveries that `make test` checks. A number and no time: then a slow machine proves as
-/// much as a fast one.
+/// Crash recoveries that `make test` checks. The bound is a count instead of a time, so that a slow
+/// machine checks as many as a fast one.
 const SHORT_RECOVERIES: u64 = 20_000;
 
-/// Options passed on to the simulator.
+/// Options of the simulator.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Replay the scenario of this seed, as a failing run printed it.
+    /// Replay the scenario of this seed, which a failed run printed
     #[arg(long)]
     seed: Option<u64>,
-    /// Crash recoveries to check.
+    /// Number of crash recoveries to check
     #[arg(long, default_value_t = 300_000)]
     recoveries: u64,
 }
 
-/// The task.
+/// Runs `cargo xtask sim`.
 pub(crate) fn main(args: &Args) -> Result<()> {
     let recoveries = args.recoveries.to_string();
     match args.seed {
@@ -38,9 +38,9 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     }
 }
 
-/// The subset that `make test` runs. It builds the simulator as the unit tests do, which `make
-/// test` has done by then: the tests ask for more features of dependencies, so [`BUILD`] would
-/// compile the engine once more.
+/// The short run of `make test`. It uses the cargo call of the unit tests, which `make test` has
+/// already run: those tests request more features of dependencies, so [`BUILD`] would compile the
+/// engine again.
 pub(crate) fn short() -> Result<()> {
     let build = format!("test --no-run {UNIT_PACKAGES}");
     simulate(&build, &["--recoveries", &SHORT_RECOVERIES.to_string()])

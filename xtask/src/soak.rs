@@ -1,12 +1,13 @@
-//! `cargo xtask soak`: the long proofs before a release, in pieces that one call after another
-//! completes.
+//! `cargo xtask soak`: the long proofs before a release, split into pieces. One call runs some of
+//! the pieces; later calls run the rest.
 //!
 //! Not here: the pieces of a release (plan.rs), the load (load.rs), results (results.rs).
 //!
 //! Invariants:
-//! - a piece that has a result for this commit is not run again; a failed one does not stop others;
-//! - what a piece prints goes to a file that only a failed one keeps;
-//! - every piece runs with a limit on memory and one on time.
+//! - soak runs a piece once for each commit, even if it failed; a failure does not stop other
+//!   pieces;
+//! - the output of a piece goes to a log file, which soak keeps only if the piece failed;
+//! - every piece runs under a memory limit and a time limit.
 
 pub(crate) mod load;
 mod memory;
@@ -26,21 +27,21 @@ use memory::Limit;
 use plan::{Kind, Piece};
 use results::{Outcome, Tree, Verdict};
 
-/// Lines of a failed piece's log that its result keeps.
+/// Lines of a failed piece's log that its result contains.
 const DETAIL_LINES: usize = 3;
 
-/// How long to go on.
+/// Duration of the soak, or its report.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Begin no piece that would not end within so many minutes; all that are left without it.
+    /// Start a piece only if it ends within this many minutes; without it, run all remaining pieces
     #[arg(long)]
     minutes: Option<u64>,
-    /// Print what was proven for this commit, and run nothing.
+    /// Print the results of this commit and run no piece
     #[arg(long, conflicts_with = "minutes")]
     report: bool,
 }
 
-/// The task.
+/// Runs `cargo xtask soak`.
 pub(crate) fn main(args: &Args) -> Result<()> {
     let start = Instant::now();
     let folder = command::target().join("soak");
@@ -61,7 +62,7 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Runs the pieces that have no result yet, as far as the time goes.
+/// Runs pieces without a result until the time is over.
 fn run_pieces(
     plan: &[Piece],
     tree: &Tree,
@@ -78,7 +79,7 @@ fn run_pieces(
         let outcomes = results::read(path)?;
         let is_done = results::of_tree(&outcomes, tree).iter().any(|one| one.piece == piece.name());
         let needs = usual_time(piece.kind(), &outcomes);
-        // The build is a part of the time.
+        // The build counts towards the time: check again after it.
         if is_done || !fits(needs, end) {
             continue;
         }
@@ -97,7 +98,7 @@ fn run_pieces(
     Ok(())
 }
 
-/// Time of a piece: the longest that one of its kind took here, or the usual one.
+/// Time of a piece: the longest recorded time of its kind, or its default without a record.
 fn usual_time(kind: Kind, outcomes: &[Outcome]) -> Duration {
     let seconds = outcomes.iter().filter(|one| one.kind == kind).map(|one| one.seconds);
     Duration::from_secs_f64(seconds.reduce(f64::max).unwrap_or(kind.usual_seconds()))
@@ -107,19 +108,19 @@ fn fits(time: Duration, end: Option<Instant>) -> bool {
     end.is_none_or(|end| Instant::now() + time <= end)
 }
 
-/// What is tested: the commit, and whether files differ from it.
+/// Reads the commit under test, and whether the work tree differs from it.
 fn tree() -> Result<Tree> {
     let git = |args: &[&str]| command::output(command::command("git").args(args));
     let dirty = !git(&["status", "--porcelain"])?.is_empty();
     Ok(Tree { commit: git(&["rev-parse", "HEAD"])?, dirty })
 }
 
-/// What was built in this call, so that it is built once.
+/// Kinds whose programs this call has built, so that it builds them once.
 #[derive(Default)]
 struct Programs(Vec<Kind>);
 
 impl Programs {
-    /// Builds what pieces of this kind run, without the limit on memory: compilers need more.
+    /// Builds the programs of this kind without the memory limit, which compilers would exceed.
     fn build(&mut self, kind: Kind) -> Result<()> {
         if self.0.contains(&kind) {
             return Ok(());
@@ -219,7 +220,7 @@ fn command_of(piece: &Piece, data: &Path, limit: &Limit) -> Result<Command> {
     Ok(command)
 }
 
-/// Scenarios and recoveries, as the simulator's last line counts them.
+/// Parses the numbers of scenarios and recoveries in the last line of the simulator.
 fn simulated(log: &str) -> Option<(u64, u64)> {
     let line = log.lines().rev().find(|line| line.contains(" recoveries in "))?;
     let (scenarios, rest) = line.split_once(" scenarios, ")?;

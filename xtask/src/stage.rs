@@ -1,13 +1,13 @@
-//! Named, timed stages, and the table at the end that tells what failed.
+//! Named, timed stages, and the table of their results.
 //!
-//! Not here: which stages there are (check.rs, test.rs).
+//! Not here: the stages of a task (check.rs, test.rs).
 //!
 //! Invariants:
-//! - a failed stage does not stop the ones after it, so that one run tells everything; only a
-//!   failed first stage does where the others need it ([`Needs::First`]);
-//! - below the table stand the failed tests, each with how to repeat it;
-//! - the last line printed is `N passed, N failed`; a stage that did not run is shown as such and
-//!   counts as neither.
+//! - a failed stage does not stop later stages, so that one run reports all failures; only a failed
+//!   first stage stops the run, if the others need it ([`Needs::First`]);
+//! - below the table are the failed tests, each with the command that repeats it;
+//! - the last printed line is `N passed, N failed`; the table marks a skipped stage, which counts
+//!   as neither.
 
 use std::time::{Duration, Instant};
 
@@ -19,39 +19,39 @@ use crate::runner::{self, Suite};
 
 /// Work of a stage.
 pub(crate) enum Step {
-    /// One cargo call.
+    /// A cargo call.
     Cargo(Vec<String>),
-    /// Tests, all of them whatever fails.
+    /// A suite of tests; all run even if some fail.
     Tests(Suite),
-    /// A task of this crate.
+    /// A function of this crate.
     Task(fn() -> Result<()>),
 }
 
 impl Step {
-    /// A call of cargo, as a person would type it after `cargo`.
+    /// A cargo call with these arguments, separated by blanks.
     pub(crate) fn cargo(line: &str) -> Self {
         Self::Cargo(line.split_whitespace().map(str::to_owned).collect())
     }
 }
 
-/// One line of a task's table.
+/// A stage, one line of the table.
 pub(crate) struct Stage {
-    /// Its name in the table.
+    /// Name in the table.
     pub(crate) name: &'static str,
-    /// Its work.
+    /// Work of the stage.
     pub(crate) step: Step,
 }
 
-/// The stages that the others of a run need.
+/// Dependencies between the stages of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Needs {
     /// No stage needs another.
     Nothing,
-    /// All need the first, which installs their tools.
+    /// All stages need the first one, which installs their tools.
     First,
 }
 
-/// A stage that ran.
+/// A finished stage.
 struct Done {
     time: Duration,
     failure: Option<anyhow::Error>,
@@ -91,7 +91,7 @@ pub(crate) fn run(stages: &[Stage], needs: Needs) -> Result<()> {
     Ok(())
 }
 
-/// Runs a suite and adds its tests to those of the whole run.
+/// Runs a suite and appends its results to `all`.
 fn run_tests(suite: &Suite, all: &mut Vec<Ran>) -> Result<()> {
     let ran = runner::run(suite)?;
     let failed = ran.iter().filter(|ran| ran.has_failed()).count();

@@ -1,8 +1,8 @@
-//! `cargo xtask test`: everything CI runs, as one table of stages.
+//! `cargo xtask test`: all stages of CI, reported in one table.
 //!
-//! Not here: how a stage works (its own file, or cargo).
+//! Not here: the work of a stage (its own file, or cargo).
 //!
-//! Invariant: from a clean clone within 20 minutes on 2 cores.
+//! Invariant: it takes at most 20 minutes on 2 cores from a clean clone.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,8 @@ use crate::runner::{Suite, UNIT_LANES};
 use crate::stage::{self, Needs, Stage, Step};
 use crate::{e2e, licences, setup, sim, tidy};
 
-/// What cargo is told to build for the unit tests: all but the program, this crate and examples,
-/// which clippy checks.
+/// Arguments with which cargo builds the unit tests: all packages except weir and xtask, without
+/// examples, which clippy checks.
 pub(crate) const UNIT_PACKAGES: &str =
     "--profile ci --workspace --exclude weir --exclude xtask --lib --bins --tests";
 
@@ -28,31 +28,31 @@ pub(crate) fn clippy() -> Stage {
     Stage { name: "clippy", step: Step::cargo(line) }
 }
 
-/// Formatting of the fuzz targets, a workspace of their own.
+/// Formatting of the fuzz targets, which are a separate workspace.
 pub(crate) fn fmt_fuzz() -> Stage {
     Stage { name: "fmt-fuzz", step: Step::cargo("fmt --manifest-path fuzz/Cargo.toml --check") }
 }
 
-/// The rules that no compiler checks.
+/// Project rules that no compiler checks.
 pub(crate) fn tidy() -> Stage {
     Stage { name: "tidy", step: Step::Task(tidy::main) }
 }
 
-/// Unit, property and snapshot tests, of these packages or of all; in the profile and with the
-/// features of the other stages, so that all share one build.
+/// Unit, property and snapshot tests of these packages, or of all. The stage has the profile and
+/// features of the other stages, so that they share one build.
 pub(crate) fn unit(packages: Option<BTreeSet<String>>) -> Stage {
     let suite = Suite { packages, ..Suite::new("unit", UNIT_PACKAGES, UNIT_LANES) };
     Stage { name: "unit", step: Step::Tests(suite) }
 }
 
-/// The tests of this program, apart: what it asks of its dependencies would have most of those of
-/// the others built once more.
+/// Tests of xtask, in a cargo call of their own: xtask's features would make cargo compile most
+/// dependencies of the other packages again.
 pub(crate) fn unit_xtask() -> Stage {
     let suite = Suite::new("unit-xtask", "--profile ci --package xtask", UNIT_LANES);
     Stage { name: "unit-xtask", step: Step::Tests(suite) }
 }
 
-/// The task.
+/// Runs `cargo xtask test`.
 pub(crate) fn main() -> Result<()> {
     let stages = [
         Stage { name: "setup", step: Step::Task(setup::for_clients) },

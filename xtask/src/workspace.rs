@@ -1,8 +1,8 @@
-//! The packages of this workspace, as cargo sees them.
+//! The packages of this workspace, from cargo's metadata.
 //!
 //! Not here: the rules for them (tidy/order.rs, affected.rs).
 //!
-//! Invariant: packages come in cargo's order, which is that of their names.
+//! Invariant: packages are in cargo's order, sorted by name.
 
 use std::path::{Path, PathBuf};
 
@@ -10,28 +10,28 @@ use anyhow::Result;
 
 use crate::command;
 
-/// A package and what it depends on.
+/// A package and its dependencies.
 #[derive(serde::Deserialize)]
 pub(crate) struct Package {
     pub(crate) name: String,
-    /// Its Cargo.toml.
+    /// Path of its Cargo.toml.
     pub(crate) manifest_path: PathBuf,
     pub(crate) dependencies: Vec<Dependency>,
 }
 
 impl Package {
-    /// Its folder, from the workspace root.
+    /// Folder, relative to the workspace root.
     pub(crate) fn folder(&self, root: &Path) -> PathBuf {
         let folder = self.manifest_path.parent().unwrap_or(Path::new(""));
         folder.strip_prefix(root).unwrap_or(folder).to_owned()
     }
 }
 
-/// One line of `[dependencies]` or its kin.
+/// One line of a `[dependencies]` section of any kind.
 #[derive(serde::Deserialize)]
 pub(crate) struct Dependency {
     pub(crate) name: String,
-    /// `dev`, `build`, or none for a plain dependency.
+    /// `dev`, `build`, or `None` for a normal dependency.
     pub(crate) kind: Option<String>,
 }
 

@@ -1,18 +1,18 @@
-//! The timer that a driver (server or simulator) hands to the engine's long tasks.
+//! Timer interface between a driver (server or simulator) and the engine's long tasks.
 //!
 //! Not here: clocks (weir-base).
 //!
-//! Invariant: its type is the same for every driver, so that the tasks are compiled once, in this
+//! Invariant: the type is the same for every driver, so that Rust compiles the tasks once, in this
 //! crate.
 
 use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
 
-/// Starts a wait of the given time.
+/// Starts a wait of this duration.
 pub(crate) type Timer<'a> = dyn Fn(Duration) -> LocalBoxFuture<'a, ()> + 'a;
 
-/// Erases the type of a driver's timer.
+/// Boxes a driver's timer and erases its type.
 pub(crate) fn boxed_timer<'a, S: Future<Output = ()> + 'a>(
     sleep: impl Fn(Duration) -> S + 'a,
 ) -> Box<Timer<'a>> {

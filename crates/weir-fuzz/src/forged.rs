@@ -1,9 +1,9 @@
-//! Fuzzes pools and streams whose checksums are right and whose fields are wrong: import, reads,
-//! writes, commits, destroys, `check`, `rescue` and receive.
+//! Fuzzes pools and streams with valid checksums and invalid fields: import, reads, writes,
+//! commits, destroys, `check`, `rescue` and receive.
 //!
-//! Not here: which answer is right.
+//! Not here: checks of the results.
 //!
-//! Invariants: no panic, and every call ends.
+//! Invariants: no panic; every call ends.
 
 use std::sync::LazyLock;
 

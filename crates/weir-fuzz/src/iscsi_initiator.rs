@@ -1,9 +1,9 @@
-//! Fuzzes the initiator: a login, then full feature phase, with whatever a target may answer.
+//! Fuzzes the initiator: any replies of a target, to a login or in full feature phase.
 //!
 //! Not here: sockets (the crate's own tests), the target side (iscsi_login, iscsi_session).
 //!
-//! Invariants: no panic; data of a read lands in its own slot, within what was expected; what waits
-//! to be sent is bounded; a command ends at most once.
+//! Invariants: no panic; read data stays in the slot of its command and within the expected length;
+//! the send queue is bounded; a command ends at most once.
 
 use std::io::IoSlice;
 
@@ -19,7 +19,7 @@ use crate::valid::{self, NO_DIGESTS};
 
 const SLOTS: usize = 4;
 const SLOT_BYTES: usize = 24 << 10;
-/// Commands that are submitted at most.
+/// Maximum number of submitted commands.
 const COMMANDS_MAX: usize = 64;
 
 /// Runs the target on one input.
@@ -28,7 +28,7 @@ pub fn run(data: &[u8]) {
     if choice & 0x80 != 0 { log_in(*choice, input) } else { exchange(*choice, input) }
 }
 
-/// Answers to commands with several terms, and answers to logins.
+/// Replies to commands under several negotiated parameters, and replies to logins.
 pub fn seeds() -> Vec<Vec<u8>> {
     let answers = |choice: u8| [&[choice], &answers(terms(choice).digests)[..]].concat();
     let text = |stage, next_stage, transit, text: &[u8]| {

@@ -1,9 +1,9 @@
-//! Fuzzes the iSCSI login: every request that may come before full feature phase.
+//! Fuzzes the iSCSI login: every request before full feature phase.
 //!
 //! Not here: sockets, commands.
 //!
-//! Invariants: no panic; answers fit into one PDU; nobody who is to prove a secret comes through
-//! without it; what is agreed on is bounded.
+//! Invariants: no panic; a response fits into one PDU; where the target requires CHAP, no login
+//! succeeds without the secret; negotiated values are bounded.
 
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// One target.
+/// A set of targets with one target.
 struct One {
     sessions: Arc<Sessions>,
     chap: bool,

@@ -1,9 +1,9 @@
-//! Fuzzes iSCSI PDUs: a stream of them, with digests that the first byte chooses.
+//! Fuzzes iSCSI PDUs: a byte stream of PDUs; the first byte of the input selects the digests.
 //!
-//! Not here: login, and what requests do.
+//! Not here: login, and the execution of requests.
 //!
-//! Invariants: no panic; a PDU takes at least a header and not more than there is; a decoder that
-//! asks for more asks for more than it has.
+//! Invariants: no panic; a PDU consumes at least a header and at most the input; a decoder that
+//! requests more bytes requests more than it has.
 
 use weir_iscsi::pdu::{Digests, Framed, HEADER_BYTES, Login, Request, frame};
 use weir_iscsi::text;

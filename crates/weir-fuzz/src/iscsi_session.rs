@@ -1,9 +1,9 @@
-//! Fuzzes whole iSCSI sessions: a good login, then whatever comes, over a pair of sockets.
+//! Fuzzes iSCSI sessions over a socket pair: a valid login, then any bytes.
 //!
 //! Not here: the login itself (iscsi_login).
 //!
-//! Invariants: no panic; the session ends when its input does; what it sends is bounded by what
-//! was asked; the nexus never gets more data than a command may move.
+//! Invariants: no panic; the session ends when its input ends; its output is bounded by the
+//! requested bytes; the nexus never gets more data than a command may transfer.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use weir_serve::{Address, Budget, OutBuf, Peer, PeerKey, Protocol, Watch};
 
 use crate::valid;
 
-/// As much as a socket takes without a reader.
+/// Bytes that a socket accepts without a reader.
 const INPUT_BYTES_MAX: usize = 64 << 10;
 
 thread_local! {
@@ -44,7 +44,7 @@ pub fn run(data: &[u8]) {
     RUNTIME.with_borrow(|runtime| runtime.block_on(session(input)));
 }
 
-/// Requests of each kind behind logins with several terms.
+/// Requests of each kind after logins with several parameters.
 pub fn seeds() -> Vec<Vec<u8>> {
     let with = |choice: u8| {
         let digests = Digests { header: false, data: choice & 4 != 0 };
@@ -53,7 +53,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     [0, 1, 2, 4, 7].into_iter().map(with).collect()
 }
 
-/// A login in one step, with terms that `choice` decides.
+/// A one-step login; `choice` selects its parameters.
 fn login(choice: u8) -> Vec<u8> {
     let yes_no = |bit: u8| if choice & bit != 0 { "Yes" } else { "No" };
     let data_digest = if choice & 4 != 0 { "CRC32C" } else { "None" };
@@ -79,7 +79,7 @@ async fn session(input: Vec<u8>) {
         drop(ours.write_all(input).await);
         weir_serve::shut(&ours, rustix::net::Shutdown::Write);
         let compio::BufResult(_, got) = ours.read_to_end(Vec::new()).await;
-        // Each 48 bytes asked for are answered with a few PDUs, and at most one read.
+        // The session answers each header of 48 bytes with a few PDUs and at most one read.
         assert!(got.len() <= (1 + asked / 48) * (16 << 10) + (64 << 10), "{} bytes", got.len());
     };
     let protocol = Iscsi::new(Arc::clone(&targets), budget);
@@ -89,7 +89,7 @@ async fn session(input: Vec<u8>) {
     assert!(targets.sessions().list().is_empty());
 }
 
-/// One target.
+/// A set of targets with one target.
 #[derive(Default)]
 struct One {
     sessions: Arc<Sessions>,
@@ -114,7 +114,7 @@ impl Targets for One {
     }
 }
 
-/// Sends as much as the second byte of a command says, and waits where the first is odd.
+/// Returns 16 bytes times the second byte of the CDB; waits if the operation code is odd.
 struct Echo;
 
 impl Echo {

@@ -1,8 +1,9 @@
-//! Fuzzes the label: any bytes, and any body under a right header and checksum.
+//! Fuzzes the label: any bytes, and any body with a valid header and checksum.
 //!
-//! Not here: which label of a pool wins.
+//! Not here: the choice between the labels of a pool.
 //!
-//! Invariants: no panic; what is accepted can be used, and written and read back unchanged.
+//! Invariants: no panic; an accepted label is usable, and an encode and decode returns it
+//! unchanged.
 
 use weir_base::{Guid, Txg};
 use weir_codec::checksum::xxh3_128;
@@ -10,13 +11,13 @@ use weir_format::{Label, LegConfig, VdevConfig, VdevKind, VdevRole};
 
 use crate::valid::trimmed;
 
-/// Magic and version.
+/// Length of magic and version.
 const HEAD_BYTES: usize = 12;
 
 /// Runs the target on one input.
 pub fn run(data: &[u8]) {
     check(data);
-    // Random bytes never have a right checksum: give them one, so that the body is reached too.
+    // Random bytes never have a valid checksum: add one, so that the decoder reaches the body.
     let mut sealed = head();
     sealed.extend_from_slice(&(data.len() as u32).to_le_bytes());
     sealed.extend_from_slice(&xxh3_128(data).to_le_bytes());
@@ -61,7 +62,7 @@ fn check(bytes: &[u8]) {
     assert_eq!(again, label);
 }
 
-/// Magic and version, as the encoder writes them.
+/// Magic and version from the encoder.
 fn head() -> Vec<u8> {
     let empty = Label {
         pool: Guid(0),

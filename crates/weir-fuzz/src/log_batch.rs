@@ -1,9 +1,9 @@
-//! Fuzzes the intent log batch: any bytes, and any records under a right header and right stamps.
+//! Fuzzes the intent log batch: any bytes, and any records with a valid header and valid stamps.
 //!
 //! Not here: the order of batches and their replay.
 //!
-//! Invariants: no panic; records stay inside their batch; what is accepted says the same when it
-//! is written again.
+//! Invariants: no panic; records stay inside their batch; an accepted batch keeps its records
+//! through an encode and decode.
 
 use weir_base::{DatasetId, Guid, Lsn, Txg};
 use weir_format::log::{
@@ -14,16 +14,16 @@ use weir_format::log::{
 /// Runs the target on one input.
 pub fn run(data: &[u8]) {
     check(data);
-    // Random bytes never have a right checksum: give them one, so that the records are reached
-    // too. The first byte says how many there are; payloads are long, so the rest is repeated, or
-    // taken for an LZ4 block of as many bytes as the next two say.
+    // Random bytes never have a valid checksum: add one, so that the decoder reaches the records.
+    // The first byte is the record count. The other bytes, repeated to fill the batch, are raw
+    // records; or they are an LZ4 block after two bytes with its raw length.
     let Some((count, records)) = data.split_first() else { return };
     let Some((raw_bytes, packed)) = records.split_first_chunk() else { return };
     check(&batch(*count, records, false, 0));
     check(&batch(*count, packed, true, u16::from_le_bytes(*raw_bytes)));
 }
 
-/// Batches whose records compress and do not, and their records.
+/// Batches with compressible and incompressible records, and their records alone.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut noise = [0; 512];
     fastrand::Rng::with_seed(1).fill(&mut noise);
@@ -51,11 +51,11 @@ pub fn seeds() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Where in the log region batches are.
+/// Offset of the batch in the log region.
 const OFFSET: u64 = 8192;
 const ID: BatchId = BatchId { pool: Guid(1), epoch: 1, batch: 1 };
 
-/// A batch with a right header and right stamps around these stored bytes.
+/// A batch of these stored bytes with a valid header and valid stamps.
 fn batch(count: u8, records: &[u8], is_packed: bool, raw_bytes: u16) -> Vec<u8> {
     let mut content = empty_batch();
     content.truncate(HEADER_BYTES);

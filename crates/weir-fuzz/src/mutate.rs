@@ -2,24 +2,24 @@
 //!
 //! Not here: the choice of the input to mutate (search).
 //!
-//! Invariants: the generator decides everything; no result is longer than the limit.
+//! Invariants: the random generator alone determines the result; no result exceeds the limit.
 
 use std::ops::Range;
 
 use fastrand::Rng;
 
-/// Bytes at which parsers change their behaviour.
+/// Boundary values, at which parsers change their behaviour.
 const BYTES: [u8; 5] = [0, 1, 0x7f, 0x80, 0xff];
 
-/// Most mutations of one input.
+/// Maximum number of mutations of one input.
 const STEPS_MAX: usize = 6;
 
-/// Most bytes that one mutation inserts, deletes or duplicates, unless it takes a whole tail.
+/// Maximum bytes that one mutation inserts, deletes or duplicates; a splice may replace the tail.
 const PIECE_BYTES_MAX: usize = 64;
 
 /// Mutates `input` a few times; pieces come from `other`.
 pub(crate) fn mutate(rng: &mut Rng, input: &mut Vec<u8>, other: &[u8], len_max: usize) {
-    // One step is as likely as two, and so on: faults need both small and large changes.
+    // All step counts are equally likely: faults need both small and large changes.
     for _ in 0..rng.usize(1..=STEPS_MAX) {
         step(rng, input, other);
         input.truncate(len_max);
@@ -90,13 +90,13 @@ fn insert(rng: &mut Rng, input: &mut Vec<u8>) {
     input.splice(at..at, bytes);
 }
 
-/// Puts a piece of another input in the place of a piece of this one, or all of its tail.
+/// Replaces a piece of the input, or its tail, with a piece of another input.
 fn splice(rng: &mut Rng, input: &mut Vec<u8>, other: &[u8]) {
     if other.is_empty() {
         return;
     }
     if rng.bool() {
-        // Both are often of one format: cut them at the same place.
+        // Both inputs often share a format: cut them at the same offset.
         let at = rng.usize(..input.len().min(other.len()));
         input.truncate(at);
         input.extend_from_slice(&other[at..]);
@@ -107,7 +107,7 @@ fn splice(rng: &mut Rng, input: &mut Vec<u8>, other: &[u8]) {
     }
 }
 
-/// A range of at least one byte inside `len` bytes, which are at least one.
+/// A range of at least one byte inside `len` bytes; `len` is at least 1.
 fn piece(rng: &mut Rng, len: usize) -> Range<usize> {
     let start = rng.usize(..len);
     start..start + rng.usize(1..=PIECE_BYTES_MAX.min(len - start))

@@ -1,10 +1,10 @@
-//! Fuzzes the NBD handshake: everything a client may send before its first request.
+//! Fuzzes the NBD handshake: all bytes of a client before its first request.
 //!
 //! Not here: requests.
 //!
-//! Invariants: no panic; a message takes at least one byte; a negotiation that asks for more asks
-//! for more than it has; answers stay within what the options deserve; TLS begins only where no
-//! byte is behind STARTTLS.
+//! Invariants: no panic; a message consumes at least one byte; a negotiation that requests more
+//! bytes requests more than it has; each reply is at most `ANSWER_BYTES_MAX` long; TLS starts
+//! only if no byte follows STARTTLS.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use weir_nbd::negotiate::{Negotiation, Step};
 use weir_nbd::wire::{OPTION_MAGIC, option};
 use weir_serve::{Block, Export, ExportError, ExportFuture, Exports, Extent};
 
-/// No option deserves a longer answer than a list of two exports.
+/// Maximum reply to an option; the longest valid one is a list of two exports.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// Runs the target on one input.
@@ -23,13 +23,13 @@ pub fn run(data: &[u8]) {
     negotiate(data, true);
 }
 
-/// Handshakes of usual clients.
+/// Handshakes of common clients.
 pub fn seeds() -> Vec<Vec<u8>> {
     let option = |number: u32, data: &[u8]| {
         let magic = OPTION_MAGIC.to_be_bytes();
         [&magic, &number.to_be_bytes()[..], &(data.len() as u32).to_be_bytes(), data].concat()
     };
-    // Length of the name, the name, number of information requests, and these.
+    // Length of the name, the name, number of information requests, the requests.
     let name = b"\0\0\0\x06tank/b\0\x02\0\x01\0\x03";
     let contexts = b"\0\0\0\x01a\0\0\0\x01\0\0\0\x0fbase:allocation";
     let flags = [0, 0, 0, 3];
@@ -84,7 +84,7 @@ fn negotiate(data: &[u8], is_tls_required: bool) {
     }
 }
 
-/// Two exports, one of them read-only; the handshake never touches their data.
+/// Two exports, one of them read-only; the handshake never accesses their data.
 struct Two;
 
 impl Exports for Two {
@@ -101,7 +101,7 @@ impl Exports for Two {
     }
 }
 
-/// Reads as zeros and takes nothing.
+/// An export that reads as zeros and stores no data.
 struct Empty {
     read_only: bool,
 }

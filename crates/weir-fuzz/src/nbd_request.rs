@@ -1,9 +1,10 @@
-//! Fuzzes NBD requests: a stream of them, under terms that the first byte chooses.
+//! Fuzzes NBD requests: a byte stream of requests; the first byte selects the negotiated
+//! parameters.
 //!
-//! Not here: running them, and replies.
+//! Not here: execution of requests, and replies.
 //!
-//! Invariants: no panic; a message takes at least one byte and a request lies inside the export; a
-//! parser that asks for more asks for more than it has.
+//! Invariants: no panic; a message consumes at least one byte and a request lies inside the export;
+//! a parser that requests more bytes requests more than it has.
 
 use weir_nbd::request::{Command, Parsed, Terms, parse};
 use weir_nbd::wire::{REQUEST_MAGIC, command, command_flag};
@@ -51,7 +52,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Requests of each kind, under several terms.
+/// Requests of each kind, under several negotiated parameters.
 pub fn seeds() -> Vec<Vec<u8>> {
     let request = |kind: u16, flags: u16, offset: u64, len: u32, payload: usize| {
         let mut bytes = REQUEST_MAGIC.to_be_bytes().to_vec();

@@ -1,9 +1,9 @@
 //! Fuzzes tree nodes: any block, each slot.
 //!
-//! Not here: checksums; a node is only decoded once its bytes match its pointer, but a pointer may
-//! have been written by a broken or hostile machine.
+//! Not here: checksums. The pool decodes a node only if its bytes match its pointer, but a faulty
+//! or hostile machine can write such a pointer.
 //!
-//! Invariants: no panic; what is accepted is written back byte for byte.
+//! Invariants: no panic; an encode of each accepted pointer reproduces the node byte for byte.
 
 use weir_base::{BLOCK_BYTES, Txg, VsegId};
 use weir_format::{BlockPtr, Codec, NODE_FANOUT, PtrKind, node_pointer, set_node_pointer};

@@ -1,15 +1,15 @@
-//! Fuzzes the reference table: any bytes, and any entries under a right head.
+//! Fuzzes the reference table: any bytes, and any entries after a valid header.
 //!
-//! Not here: which segments have tables, and what is in them.
+//! Not here: the segments that have tables, and their contents.
 //!
-//! Invariants: no panic; blocks are in order and have references; what is accepted says the same
-//! when it is written again, and counts as it should.
+//! Invariants: no panic; blocks are sorted and have references; an accepted table survives an
+//! encode and decode unchanged; its counters add up.
 
 use weir_base::VsegId;
 use weir_format::{REFERENCES_MAX, ReferenceTable};
 
 const VSEG: VsegId = VsegId(7);
-/// Where the number of blocks stands.
+/// Offset of the number of blocks.
 const HEAD_BYTES: usize = 16;
 
 /// Runs the target on one input.
@@ -23,7 +23,7 @@ pub fn run(data: &[u8]) {
     check(&bytes);
 }
 
-/// Tables with and without entries, and the entries.
+/// Tables with and without entries, and the entries alone.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut table = ReferenceTable::default();
     table.share(&[64, 64, 64, 128, 4096]);

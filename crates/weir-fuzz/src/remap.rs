@@ -1,24 +1,24 @@
-//! Fuzzes the remap table: any bytes, and any hosts and runs under a right head.
+//! Fuzzes the remap table: any bytes, and any hosts and runs after a valid header.
 //!
-//! Not here: which segments have tables, and what is in the hosts.
+//! Not here: the segments that have tables, and the contents of the hosts.
 //!
-//! Invariants: no panic; runs are in order, do not overlap and stay in a segment; what is accepted
-//! translates every place as a search through all runs does, and says the same when it is written
-//! again or made of its runs.
+//! Invariants: no panic; runs are sorted, disjoint and inside a segment; an accepted table
+//! translates every address as a linear search of its runs does, and it survives an encode and
+//! decode, or a rebuild from its runs.
 
 use weir_base::VsegId;
 use weir_format::layout::{PACK_BYTES, SEGMENT_BYTES_MAX};
 use weir_format::{RemapRun, RemapTable};
 
 const VSEG: VsegId = VsegId(7);
-/// Magic and segment.
+/// Length of magic and segment.
 const HEAD_BYTES: usize = 16;
 const UNITS_MAX: u64 = SEGMENT_BYTES_MAX / PACK_BYTES as u64;
 
 /// Runs the target on one input.
 pub fn run(data: &[u8]) {
     check(data);
-    // The first byte says how many hosts there are; the rest are hosts and runs.
+    // The first byte is the number of hosts; hosts and runs follow.
     let Some((hosts, rest)) = data.split_first() else { return };
     let Some(runs) = rest.len().checked_sub(usize::from(*hosts) * 8) else { return };
     let mut bytes = RemapTable::default().encode(VSEG);
@@ -29,7 +29,7 @@ pub fn run(data: &[u8]) {
     check(&bytes);
 }
 
-/// Tables with and without runs, and the hosts and runs.
+/// Tables with and without runs, and the hosts and runs alone.
 pub fn seeds() -> Vec<Vec<u8>> {
     let run = |old, units, host, new| RemapRun { old, units, host: VsegId(host), new };
     let runs = vec![run(0, 64, 1, 128), run(64, 10, 1, 192), run(200, 64, 2, 0)];
@@ -54,7 +54,7 @@ fn check(bytes: &[u8]) {
         for (old, units) in edges.into_iter().flat_map(|old| [(old, 1), (old, run.units)]) {
             assert_eq!(table.translate(old, units), search(&runs, old, units), "{old} {units}");
         }
-        // One block that lies in two runs that moved together is found only once they are one.
+        // A block can span two runs that moved together: only the merged table finds it.
         assert_eq!(merged.translate(run.old, run.units), Some((run.host, run.new)), "{run:?}");
     }
     let again = RemapTable::decode(&table.encode(VSEG), VSEG);

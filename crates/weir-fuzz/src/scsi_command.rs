@@ -1,10 +1,10 @@
 //! Fuzzes SCSI commands: several nexuses send any descriptor blocks with any data to two small
 //! logical units.
 //!
-//! Not here: how commands travel.
+//! Not here: the transport of commands.
 //!
-//! Invariants: no panic; what a command sends is no more than it may ask for; a command that need
-//! not wait touches nothing else in the buffer; the logical unit goes on answering.
+//! Invariants: no panic; a command returns at most its allocation length; a command keeps earlier
+//! bytes of the output buffer unchanged; the logical unit continues to respond.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,7 @@ use weir_serve::{Block, Export, ExportError, ExportFuture, Extent, OutBuf};
 
 const SIZE: usize = 128 << 10;
 
-/// A volume in memory that does only every other request at once.
+/// A volume in memory that completes every other request immediately.
 struct Memory(Mutex<(Vec<u8>, bool)>);
 
 impl Memory {
@@ -191,7 +191,7 @@ fn execute(nexus: &dyn Nexus, lun: Lun, cdb: &[u8], data_out: &[u8]) -> Vec<u8> 
     assert!(out.filled().starts_with(b"before"));
     let sent = out.len() - 6;
     assert!(sent as u64 <= TRANSFER_BYTES_MAX, "{sent} bytes for {cdb:x?}");
-    // Allocation lengths of the commands that have them at the usual place.
+    // Allocation lengths of the commands with the field at a common offset.
     let asked = match cdb {
         [0x12, _, _, high, low, ..] => usize::from(u16::from_be_bytes([*high, *low])),
         [0x03 | 0x1A, _, _, _, len, ..] => usize::from(*len),
@@ -204,7 +204,7 @@ fn execute(nexus: &dyn Nexus, lun: Lun, cdb: &[u8], data_out: &[u8]) -> Vec<u8> 
     out.filled()[6..].to_vec()
 }
 
-/// POPULATE TOKEN (10h) or WRITE USING TOKEN (11h) with this list.
+/// Runs POPULATE TOKEN (10h) or WRITE USING TOKEN (11h) with this parameter list.
 fn run_list(nexus: &dyn Nexus, lun: Lun, action: u8, list: &[u8]) {
     let mut cdb = [0; 16];
     (cdb[0], cdb[1]) = (0x83, action);
@@ -212,7 +212,7 @@ fn run_list(nexus: &dyn Nexus, lun: Lun, action: u8, list: &[u8]) {
     execute(nexus, lun, &cdb, list);
 }
 
-/// Makes a token, which no input could guess.
+/// Creates a ROD token; an input could not guess one.
 fn make_token(nexus: &dyn Nexus, lun: Lun, list: &[u8]) -> Option<[u8; 512]> {
     run_list(nexus, lun, 0x10, list);
     let cdb = [0x84, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0, 0, 0];
@@ -233,7 +233,7 @@ pub fn run(data: &[u8]) {
         .collect();
     let mut token = [0; 512];
     let mut rest = data;
-    // A choice, the length of the descriptor block and of the data, both of these.
+    // Choice byte, length of the descriptor block, length of the data, then both.
     while let [choice, cdb_len, high, low, next @ ..] = rest {
         let nexus = &nexuses[usize::from(choice & 3) % 3];
         let lun = Lun::new(u16::from(choice >> 2 & 3) % 3);
@@ -256,7 +256,7 @@ pub fn run(data: &[u8]) {
         }
         rest = next;
     }
-    // Still usable: nothing waits, nothing is held.
+    // The unit still works: no command waits, no reservation remains.
     for nexus in &nexuses {
         nexus.manage(Lun::new(0), Management::LunReset);
     }

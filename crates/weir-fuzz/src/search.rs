@@ -1,9 +1,9 @@
 //! Search for an input that makes a target panic: first the corpus, then mutations of it.
 //!
-//! Not here: how an input is mutated (mutate); where a failing input is kept (tests/smoke.rs).
+//! Not here: the mutation of an input (mutate); the storage of a failing input (tests/smoke.rs).
 //!
-//! Invariants: the seed decides which inputs are tried in which order; a failure holds the input
-//! that caused it.
+//! Invariants: the seed determines the inputs and their order; a failure contains the input that
+//! caused it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -14,10 +14,10 @@ use crate::Target;
 use crate::mutate::mutate;
 use crate::watchdog::Watchdog;
 
-/// Longest search that has not reached its minimum of inputs.
+/// Time after which a search ends even below its minimum of inputs.
 const SEARCH_TIME_MAX: Duration = Duration::from_mins(1);
 
-/// How long to search, and from which seed.
+/// Time and seed of a search.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Time for mutated inputs. The search continues if it has tried fewer than the target's
@@ -52,7 +52,7 @@ pub fn search(
     plan: Plan,
     watchdog: &Watchdog,
 ) -> Result<Tried, Failure> {
-    // Unwatched: the first call makes what the target keeps for all inputs, such as pools.
+    // No watchdog here: the first call builds state for all inputs, such as pools.
     try_input(target, &[])?;
     let mut tried = Tried { replayed: 0, mutated: 0 };
     for input in corpus {
@@ -79,7 +79,7 @@ pub fn search(
 }
 
 fn try_input(target: &Target, input: &[u8]) -> Result<(), Failure> {
-    // The search ends at the first panic, so no later input meets a half-changed state.
+    // The search ends at the first panic, so no later input sees partly changed state.
     catch_unwind(AssertUnwindSafe(|| (target.run)(input))).map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
@@ -91,7 +91,7 @@ fn try_input(target: &Target, input: &[u8]) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
-    /// A parser with a fault: it trusts a length behind its magic number.
+    /// A parser with a fault: it trusts a length after its magic number.
     fn toy(data: &[u8]) {
         let Some((b"TOY!", rest)) = data.split_first_chunk() else { return };
         let Some((len, rest)) = rest.split_first_chunk() else { return };

@@ -1,10 +1,10 @@
-//! Fuzzes the reader of send streams: any bytes, any bytes behind a good begin, and any payloads
-//! under right checksums.
+//! Fuzzes the reader of send streams: any bytes, any bytes after a valid begin frame, and any
+//! payloads with valid checksums.
 //!
-//! Not here: what a receiver makes of the frames.
+//! Not here: the receiver of the frames.
 //!
-//! Invariants: no panic; however the bytes are cut the same comes of them; changes rise and stay
-//! inside the volume; what is accepted says the same when it is written again.
+//! Invariants: no panic; the division of the input into reads does not affect the result; changes
+//! ascend and stay inside the volume; an accepted stream survives an encode and decode.
 
 use weir_base::BLOCK_BYTES;
 use weir_codec::checksum::{xxh3_64, xxh3_128, xxh3_128_of};
@@ -26,7 +26,7 @@ pub fn run(data: &[u8]) {
     let (_, start) = StreamWriter::new(&begin());
     check(&[&start, data].concat());
     let Some((kind, payload)) = data.split_first() else { return };
-    // In the place of the begin, and behind it.
+    // As the begin frame, and after a valid one.
     let (preamble, _) = start.split_at(PREAMBLE_BYTES);
     check(&[preamble, &frame(xxh3_128(preamble), *kind, payload)].concat());
     let last = u128::from_le_bytes(*start.last_chunk().expect("a checksum"));
@@ -46,7 +46,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let stream = [&start[..], &rest].concat();
     let mut seeds = vec![token, StreamWriter::new(&begin()).0.finish().0];
     let mut frames = &stream[PREAMBLE_BYTES..];
-    // Kind, length at 4, payload at 16, checksum of 16 bytes behind it.
+    // Kind; length at offset 4; payload at 16; a checksum of 16 bytes after it.
     while let [kind, _, _, _, a, b, c, d, ..] = *frames {
         let end = 16 + u32::from_le_bytes([a, b, c, d]) as usize;
         seeds.push([&[kind], &frames[16..end]].concat());
@@ -71,7 +71,7 @@ fn begin() -> StreamBegin {
     }
 }
 
-/// A frame with right checksums around any payload.
+/// A frame of any payload with valid checksums.
 fn frame(before: u128, kind: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![kind, 0, 0, 0];
     bytes.extend((payload.len() as u32).to_le_bytes());
@@ -136,7 +136,7 @@ fn check(bytes: &[u8]) {
     assert_eq!(changes(&frames_again), changes(&frames));
 }
 
-/// All changes; holes side by side are one.
+/// All changes; adjacent holes are merged.
 fn changes(frames: &[StreamFrame]) -> Vec<(u64, u64, Option<Vec<u8>>)> {
     let mut all: Vec<(u64, u64, Option<Vec<u8>>)> = Vec::new();
     for frame in frames {

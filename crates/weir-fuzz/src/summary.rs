@@ -1,9 +1,9 @@
-//! Fuzzes the segment summary: any bytes, and any fields and blocks under a right checksum.
+//! Fuzzes the segment summary: any bytes, and any fields and blocks with a valid checksum.
 //!
-//! Not here: walking the chain of summaries, and asking who owns a block.
+//! Not here: the chain of summaries, and the lookup of a block's owner.
 //!
-//! Invariants: no panic; every accepted block lies in a segment; what is accepted says the same
-//! when it is written again.
+//! Invariants: no panic; every accepted block lies in a segment; an accepted summary survives an
+//! encode and decode unchanged.
 
 use weir_base::{DatasetId, Txg, VsegId};
 use weir_codec::checksum::xxh3_128;
@@ -17,14 +17,14 @@ const VSEG: VsegId = VsegId(7);
 /// Runs the target on one input.
 pub fn run(data: &[u8]) {
     check(data);
-    // Random bytes never have a right checksum: give them one. The first byte says what is random.
+    // Random bytes never have a valid checksum: add one. The first byte selects the random part.
     let Some((mode, rest)) = data.split_first() else { return };
     let empty = Summary { vseg: VSEG, previous: SummaryPlace::default(), entries: Vec::new() };
     let mut bytes = empty.encode();
     let header: usize = Summary::FIELDS.iter().map(|field| field.bytes).sum();
     bytes.truncate(header);
     if mode % 2 == 0 {
-        // Also the count, which must then fit the length by itself.
+        // The count is random too; the decoder must check it against the length.
         bytes.extend_from_slice(rest);
         let from = place("count").start;
         let random = rest.len().min(header - from);
@@ -79,7 +79,7 @@ fn check(bytes: &[u8]) {
     assert!(Summary::decode(bytes, VSEG, !named).is_err(), "taken for another one's");
 }
 
-/// Where a field of the header is.
+/// Byte range of a header field.
 fn place(name: &str) -> std::ops::Range<usize> {
     let mut start = 0;
     for field in Summary::FIELDS {

@@ -1,8 +1,8 @@
-//! Fuzzes the uberblock: any bytes, and any content under a right header and checksum.
+//! Fuzzes the uberblock: any bytes, and any content with a valid header and checksum.
 //!
-//! Not here: which uberblock an import takes.
+//! Not here: the choice of the uberblock by an import.
 //!
-//! Invariants: no panic; what is accepted is written and read back unchanged.
+//! Invariants: no panic; an encode and decode returns an accepted uberblock unchanged.
 
 use weir_base::{Guid, Txg};
 use weir_codec::checksum::xxh3_128;
@@ -11,14 +11,14 @@ use weir_format::{BootstrapCopy, Opening, StaleLeg, Uberblock};
 
 use crate::valid::trimmed;
 
-/// Magic and version.
+/// Length of magic and version.
 const HEAD_BYTES: usize = 12;
 const CHECKSUM_OFFSET: usize = SLOT_BYTES - 16;
 
 /// Runs the target on one input.
 pub fn run(data: &[u8]) {
     check(data);
-    // Random bytes never have a right checksum: give them one, so that the fields are reached too.
+    // Random bytes never have a valid checksum: add one, so that the decoder reaches the fields.
     let mut slot = sample().encode();
     let len = data.len().min(CHECKSUM_OFFSET - HEAD_BYTES);
     slot[HEAD_BYTES..HEAD_BYTES + len].copy_from_slice(&data[..len]);

@@ -1,16 +1,16 @@
-//! Valid bytes for the corpus that several targets share.
+//! Valid inputs that the seeds of several targets share.
 //!
 //! Not here: inputs of one target (its `seeds`).
 //!
-//! Invariant: the same bytes at each call.
+//! Invariant: each call returns the same bytes.
 
 use weir_iscsi::pdu::{self, Digests, Header, Login, NO_TAG, opcode};
 use weir_serve::OutBuf;
 
-/// What both sides have before they agreed on digests.
+/// No digests: the state before negotiation.
 pub(crate) const NO_DIGESTS: Digests = Digests { header: false, data: false };
 
-/// Bytes without the zeros at their end.
+/// Removes trailing zeros.
 pub(crate) fn trimmed(bytes: &[u8]) -> Vec<u8> {
     let len = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     bytes[..len].to_vec()
@@ -46,7 +46,7 @@ pub(crate) fn text(cmd_sn: u32) -> Header {
     request(opcode::TEXT, 0x80, cmd_sn)
 }
 
-/// A request with this number, which is also its task tag.
+/// A request with this CmdSN, which is also its task tag.
 fn request(opcode: u8, flags: u8, cmd_sn: u32) -> Header {
     let mut header = Header::new(opcode, flags);
     header.set_word(16, cmd_sn);
@@ -55,7 +55,7 @@ fn request(opcode: u8, flags: u8, cmd_sn: u32) -> Header {
     header
 }
 
-/// A session's requests of each kind in full feature phase.
+/// Requests of each kind in full feature phase, for one session.
 pub(crate) fn requests(digests: Digests) -> Vec<u8> {
     let command = |flags, cmd_sn, expected_bytes, cdb: [u8; 2]| {
         let mut header = request(opcode::COMMAND, flags, cmd_sn);
@@ -69,7 +69,7 @@ pub(crate) fn requests(digests: Digests) -> Vec<u8> {
     abort.set_word(20, 3);
     let parts: [(Header, &[u8]); 9] = [
         (request(opcode::NOP_OUT, 0x80, 0), b"ping"),
-        // A read that the nexus answers at once, and one for which it waits.
+        // The nexus completes the first read immediately; the second one waits.
         (command(0xC0, 1, 4096, [0x28, 255]), b""),
         (command(0xC0, 2, 64, [0x29, 4]), b""),
         // A write with immediate and unsolicited data.

@@ -1,19 +1,19 @@
-//! Watchdog: a thread that ends the process if one input takes too much time or memory.
+//! Watchdog: a thread that reports an input that exceeds its limit of time or memory.
 //!
 //! Not here: panics, which the search catches.
 //!
-//! Invariants: the report gets the input that runs at that time; an input that ended within its
-//! limits is never reported.
+//! Invariants: the report contains the input that runs at that time; the watchdog never reports an
+//! input that ended within its limits.
 
 use std::fs;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Interval at which the thread reads the clock and the memory of the process.
+/// Interval at which the thread reads the clock and the memory use of the process.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What the thread calls with the input and the limit that it broke.
+/// Callback of the thread; its arguments are the input and the exceeded limit.
 type Report = dyn Fn(&[u8], &str) + Send;
 
 /// Watches the inputs of one search.
@@ -31,7 +31,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     input: Vec<u8>,
-    /// Start of the input that runs now.
+    /// Start time of the current input.
     since: Option<Instant>,
     is_ended: bool,
 }
@@ -43,7 +43,7 @@ impl Shared {
 }
 
 impl Watchdog {
-    /// Starts the thread. `report` writes the input down and should not return.
+    /// Starts the thread. `report` should write the input to a file and end the process.
     pub fn start(
         input_time_max: Duration,
         memory_bytes_max: u64,
@@ -57,7 +57,7 @@ impl Watchdog {
         Self { shared, thread: Some(thread) }
     }
 
-    /// Runs `run` on the input under watch.
+    /// Runs `run` on the input under supervision.
     pub(crate) fn run<T>(&self, input: &[u8], run: impl FnOnce() -> T) -> T {
         let mut state = self.shared.lock();
         state.input.clear();

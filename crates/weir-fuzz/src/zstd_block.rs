@@ -1,8 +1,9 @@
-//! Fuzzes zstd of single blocks: any bytes as a stored block, and any block through every level.
+//! Fuzzes zstd of single blocks: any bytes as a stored block, and any block at every level.
 //!
-//! Not here: LZ4 (log_batch), the checksum that stands before both.
+//! Not here: LZ4 (log_batch), the checksum that the pool verifies before decompression.
 //!
-//! Invariants: no panic; nothing is written behind the block; what was packed comes back.
+//! Invariants: no panic; the decoder writes only inside the block; a compressed block decompresses
+//! to its original bytes.
 
 use weir_codec::compress::{ZstdLevel, ZstdPacker, ZstdUnpacker};
 
@@ -13,7 +14,7 @@ const GUARD: [u8; 64] = [0xa5; 64];
 pub fn run(data: &[u8]) {
     let mut unpacker = ZstdUnpacker::default();
     let mut raw = [0xa5; BLOCK_BYTES + GUARD.len()];
-    // Random bytes are never a frame: also with the magic number and a right length before them.
+    // Random bytes are never a frame: try them also after a magic number and a valid length.
     let framed = [&0xfd2f_b528_u32.to_le_bytes(), data].concat();
     let len = u16::try_from(framed.len()).unwrap_or(u16::MAX).to_le_bytes();
     for stored in [data, &[&len, &framed[..]].concat()] {
@@ -21,7 +22,7 @@ pub fn run(data: &[u8]) {
         assert!(done.is_err() || stored.len() > 2);
         assert_eq!(raw[BLOCK_BYTES..], GUARD);
     }
-    // The first byte chooses the level; the rest, repeated, is a block that may compress.
+    // The first byte selects the level; the rest, repeated, forms a block that may compress.
     let Some((level, rest)) = data.split_first().filter(|(_, rest)| !rest.is_empty()) else {
         return;
     };
@@ -34,7 +35,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Packed blocks with and without the length and the magic number, and a block to pack.
+/// Compressed blocks with and without length and magic number, and an uncompressed block.
 pub fn seeds() -> Vec<Vec<u8>> {
     let text = b"\x02the quick brown fox jumps over the lazy dog, 0123456789 times".to_vec();
     let mut noise = text.repeat(100);

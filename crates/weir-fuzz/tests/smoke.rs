@@ -8,8 +8,8 @@
 //! - `WEIR_FUZZ_INPUT`: runs only the input in this file;
 //! - `WEIR_FUZZ_SEEDS`: writes the target's valid inputs to this folder and runs none.
 //!
-//! Invariants: an input that panics, runs for more than 10 s or needs more than 1 GiB fails the
-//! test and is in a file; each target has a test.
+//! Invariants: the test fails and writes the input to a file if the input panics, runs for more
+//! than 10 s or needs more than 1 GiB; each target has a test.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -23,9 +23,9 @@ use weir_fuzz::{Plan, TARGETS, Target, Watchdog, search};
 
 /// Time for mutated inputs.
 const SECONDS: f64 = 5.0;
-/// Longest time for one input.
+/// Time limit of one input.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(10);
-/// Largest resident memory of the process; a run without a fault stays below 100 MiB.
+/// Limit of the process's resident memory; a run without a fault stays below 100 MiB.
 const MEMORY_BYTES_MAX: u64 = 1 << 30;
 
 macro_rules! smoke {
@@ -57,7 +57,7 @@ fn each_target_has_a_test_a_program_and_a_corpus() {
     assert_eq!(names, stems(&root.join("corpus")));
 }
 
-/// Names in a folder, without extensions.
+/// File names in a folder, without extensions.
 fn stems(folder: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(folder).expect("a folder of the project");
     let stem = |entry: io::Result<fs::DirEntry>| {
@@ -83,11 +83,11 @@ fn smoke(name: &str) {
         target.inputs_min = 0;
     }
     let seed = from_env("WEIR_FUZZ_SEED").unwrap_or_else(|| fastrand::u64(..));
-    // Not captured by the test harness: an abort leaves this line.
+    // The harness does not capture this line, so it survives an abort.
     print_uncaptured(&format!("fuzz {name}: WEIR_FUZZ_SEED={seed}"));
     let watchdog = Watchdog::start(INPUT_TIME_MAX, MEMORY_BYTES_MAX, move |input, what| {
         print_uncaptured(&report(&target, input, what));
-        // Another test can be the one that uses the memory: let its watchdog write, too.
+        // Another test may use the memory: give its watchdog 1 s to write its input.
         std::thread::sleep(Duration::from_secs(1));
         std::process::abort();
     });
@@ -113,7 +113,7 @@ fn print_uncaptured(line: &str) {
     drop(writeln!(io::stderr(), "{line}"));
 }
 
-/// The committed corpus in the order of its names, then the valid inputs.
+/// The committed corpus sorted by file name, then the valid inputs.
 fn corpus(target: &Target) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name);
     let entries = fs::read_dir(&folder).expect("the target has a corpus");
@@ -123,7 +123,7 @@ fn corpus(target: &Target) -> Vec<Vec<u8>> {
     files.chain((target.seeds)()).collect()
 }
 
-/// Writes an input down, and says how to run it again.
+/// Writes an input to a file; returns the command that runs it again.
 fn report(target: &Target, input: &[u8], what: &str) -> String {
     let name = target.name;
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fuzz-failures");

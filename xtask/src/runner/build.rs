@@ -1,8 +1,8 @@
 //! Builds test programs with cargo and lists their tests.
 //!
-//! Not here: running them (process.rs).
+//! Not here: test processes (process.rs).
 //!
-//! Invariant: the programs are those that `cargo test` with the same arguments would run.
+//! Invariant: the runner uses the same programs as `cargo test` with the same arguments.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,13 +17,13 @@ use crate::command;
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) package: String,
-    /// Name of the cargo target, and the option that selects it.
+    /// Name and kind of the cargo target; both form the option that selects it.
     pub(super) target: Target,
-    /// The executable.
+    /// Path of the executable.
     path: PathBuf,
-    /// The package's folder, in which cargo runs tests.
+    /// Folder of the package; cargo runs tests in it.
     folder: PathBuf,
-    /// The option that names the profile, for a person to repeat it.
+    /// The `--profile` option for the command that repeats a test.
     profile: String,
 }
 
@@ -38,15 +38,15 @@ pub(super) struct Target {
 #[derive(Clone, Debug)]
 pub(super) struct Case {
     pub(super) program: Arc<Program>,
-    /// Its name within the program.
+    /// Name within the program.
     pub(super) name: String,
     pub(super) is_ignored: bool,
-    /// Which run of several this is, from 1.
+    /// Number of this run under `--repeat`, from 1.
     round: u32,
 }
 
 impl Case {
-    /// Its name among all tests: package, target if that is not the library or the binary, name.
+    /// Unique name: package, target (unless it is the library or the binary) and test name.
     pub(super) fn id(&self) -> String {
         let Program { package, target, .. } = &*self.program;
         match target.kind.as_str() {
@@ -59,7 +59,7 @@ impl Case {
         Self { round, ..self.clone() }
     }
 
-    /// The file for what it prints, within the suite's folder.
+    /// Path of the log file below the suite's folder.
     pub(super) fn log(&self, folder: &Path) -> PathBuf {
         let target =
             if self.program.target.kind == "test" { &*self.program.target.name } else { "" };
@@ -68,19 +68,19 @@ impl Case {
         folder.join(&self.program.package).join(target).join(file)
     }
 
-    /// Runs this test alone, with the environment that cargo would give it.
+    /// Command that runs only this test, in the environment that cargo sets.
     pub(super) fn command(&self) -> Command {
         let Program { package, path, folder, .. } = &*self.program;
         let mut command = Command::new(path);
         command.args(["--exact", &self.name, "--nocapture"]).current_dir(folder);
         command.env("CARGO_MANIFEST_DIR", folder).env("CARGO_PKG_NAME", package);
         command.env("CARGO_MANIFEST_PATH", folder.join("Cargo.toml"));
-        // insta would ask cargo in every process.
+        // Without this variable insta calls cargo in every test process.
         command.env("INSTA_WORKSPACE_ROOT", command::root());
         command
     }
 
-    /// What a person types to run it alone.
+    /// Command line with which a developer runs only this test.
     pub(super) fn typed(&self) -> String {
         let Program { package, target, profile, .. } = &*self.program;
         let option = match target.kind.as_str() {
@@ -95,7 +95,7 @@ impl Case {
 
 #[cfg(test)]
 impl Case {
-    /// A test of a made-up program.
+    /// A test of a program that does not exist.
     pub(super) fn planted(package: &str, kind: &str, path: PathBuf, name: &str) -> Self {
         let folder = path.parent().expect("the program lies in a folder").to_owned();
         let target = Target { name: "all".to_owned(), kind: kind.to_owned() };
@@ -105,7 +105,7 @@ impl Case {
     }
 }
 
-/// A line of cargo's JSON, as far as it is of interest here.
+/// Fields that the runner reads from one line of cargo's JSON.
 #[derive(serde::Deserialize)]
 struct Message {
     reason: String,
@@ -148,7 +148,7 @@ pub(super) fn cases(suite: &Suite) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// The test programs that cargo's messages name.
+/// Finds the test programs in cargo's messages.
 pub(super) fn programs(messages: &str, profile: &str) -> Result<Vec<Program>> {
     let mut programs = Vec::new();
     for line in messages.lines().filter(|line| line.starts_with('{')) {
@@ -160,7 +160,7 @@ pub(super) fn programs(messages: &str, profile: &str) -> Result<Vec<Program>> {
         let (Some(path), Some(target)) = (message.executable, message.target) else { continue };
         let manifest = message.manifest_path.context("an artifact of cargo has no manifest")?;
         let folder = manifest.parent().context("a manifest lies in a folder")?.to_owned();
-        // The folder of every package of this workspace is named as the package is.
+        // In this workspace each package has the name of its folder.
         let package = folder.file_name().context("a folder has a name")?;
         programs.push(Program {
             package: package.to_string_lossy().into_owned(),
@@ -176,7 +176,7 @@ pub(super) fn programs(messages: &str, profile: &str) -> Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// A program's tests, in its own order.
+/// Lists the tests of a program in the order of libtest.
 fn listed(program: &Arc<Program>) -> Result<Vec<Case>> {
     let list = |options: &[&str]| {
         let mut command = Command::new(&program.path);
@@ -194,7 +194,7 @@ fn listed(program: &Arc<Program>) -> Result<Vec<Case>> {
     Ok(names(&list(&[])?).map(case).collect())
 }
 
-/// The tests of libtest's terse list; benchmarks stand there too.
+/// Test names in libtest's terse list, which also contains benchmarks.
 pub(super) fn names(list: &str) -> impl Iterator<Item = &str> {
     list.lines().filter_map(|line| line.strip_suffix(": test"))
 }

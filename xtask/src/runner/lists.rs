@@ -1,13 +1,13 @@
-//! Lists of tests that need another treatment than most: a longer limit, or the machine alone.
+//! Lists of special tests: those with a longer limit, and tests that must run alone.
 //!
-//! Not here: how they are treated (runner.rs, process.rs).
+//! Not here: the runner's use of the lists (runner.rs, process.rs).
 //!
-//! Invariants: every entry has its reason; [`ALONE`] only shrinks ([`ALONE_MAX`], tidy).
+//! Invariants: every entry states its reason; [`ALONE`] only shrinks ([`ALONE_MAX`], tidy).
 
-/// Seconds after which a test counts as hung.
+/// Seconds until the runner treats a test as hung.
 const LIMIT: u64 = 120;
 
-/// Tests of a package whose names begin with these words.
+/// Tests of a package whose names have this prefix.
 struct Tests {
     package: &'static str,
     prefix: &'static str,
@@ -23,38 +23,38 @@ const fn tests(package: &'static str, prefix: &'static str) -> Tests {
     Tests { package, prefix }
 }
 
-/// Seconds for tests that rightly take long, and why they do.
+/// Limits in seconds of slow tests, each with its reason.
 const LONGER: &[(Tests, u64, &str)] = &[
     (tests("weir", "selftest::"), 300, "28 checks of seconds each, all twice if one fails"),
     (tests("weir", "steady::"), 300, "up to five measurements until one is steady"),
     (tests("weir-sim", "planted_bugs::"), 300, "simulates until the planted bug is noticed"),
 ];
 
-/// Tests that judge measured time, and what they judge. They run one at a time after all others of
-/// their stage, and once more if they fail.
+/// Tests with assertions on measured time, each with the assertion. They run one at a time after
+/// all other tests of their stage, and once more if they fail.
 const ALONE: &[(Tests, &str)] = &[
     (tests("weir", "selftest::"), "holds measured rates and latencies against known ones"),
     (tests("weir", "steady::"), "an honest disk must be measured steadily enough to be valid"),
     (tests("weir-device", "flush_probe::tests::"), "32 samples must fit into 300 ms"),
 ];
 
-/// Entries of [`ALONE`]. Lower it with the list; it is never raised.
+/// Maximum length of [`ALONE`]. Lower it with the list; never raise it.
 const ALONE_MAX: usize = 3;
 
-/// Seconds that a test may take.
+/// Limit of a test in seconds.
 pub(super) fn limit(package: &str, name: &str) -> u64 {
     let longer = LONGER.iter().find(|(tests, ..)| tests.have(package, name));
     longer.map_or(LIMIT, |(_, seconds, _)| *seconds)
 }
 
-/// Whether a test runs alone, and again after a failure.
+/// Returns true if a test runs alone, and once more after a failure.
 pub(super) fn is_alone(package: &str, name: &str) -> bool {
     ALONE.iter().any(|(tests, _)| tests.have(package, name))
 }
 
-/// What is wrong with the list of tests that run alone.
+/// Checks [`ALONE`]: its length, and the file of each module. Returns the errors.
 ///
-/// `is_there` says whether a package has a file, by its path in the package's folder.
+/// `is_there` returns true if a package has a file at a path relative to the package's folder.
 pub(crate) fn check_alone(is_there: impl Fn(&str, &str) -> bool) -> Vec<String> {
     let modules: Vec<_> = ALONE.iter().map(|(tests, _)| (tests.package, tests.prefix)).collect();
     check(&modules, ALONE_MAX, is_there)

@@ -1,10 +1,11 @@
-//! Runs one test as a process of its own, and ends everything it started.
+//! Runs one test as a separate process and kills all processes that it started.
 //!
-//! Not here: which processes belong to it (processes.rs), which tests run when (runner.rs).
+//! Not here: the search for a test's processes (processes.rs), the order of tests (runner.rs).
 //!
 //! Invariants:
-//! - when a run returns, no process of the test runs any more, or its failure names that process;
-//! - the log holds all that the test printed and, if it hung, what its processes were doing.
+//! - after a run no process of the test is alive, or the failure names that process;
+//! - the log holds the complete output of the test and, for a hung test, the stacks of its
+//!   processes.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
@@ -24,32 +25,32 @@ use super::processes::{self, Family, Process};
 use super::stacks;
 use crate::command;
 
-/// Variable of the environment that marks everything a test starts.
+/// Environment variable that marks all processes of a test.
 const MARK: &str = "WEIR_TEST_RUN";
-/// Time for processes that the test killed, or asked to end, to be gone after it.
+/// Time after a test's end in which processes that it killed or stopped may still exit.
 const GRACE: Duration = Duration::from_secs(1);
-/// Time for the test's own process to be gone after it was killed.
+/// Time in which the test's own process must exit after SIGKILL.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
-/// What libtest exits with if a test failed.
+/// Exit code of libtest after a failed test.
 const TEST_FAILED: i32 = 101;
 
 /// A test to run.
 pub(crate) struct Job<'a> {
     pub(crate) command: Command,
-    /// The file for what it prints.
+    /// File for stdout and stderr.
     pub(crate) log: &'a Path,
-    /// When it counts as hung.
+    /// Time until the test counts as hung.
     pub(crate) limit: Duration,
 }
 
-/// How it ended.
+/// Result of a test process.
 pub(crate) struct End {
     pub(crate) time: Duration,
-    /// Why it failed, if it did.
+    /// Reason of the failure; `None` if the test passed.
     pub(crate) failure: Option<String>,
 }
 
-/// Runs a test to its end or its limit.
+/// Runs a test until it exits or reaches its limit.
 pub(crate) fn run(job: Job<'_>) -> Result<End> {
     static RUNS: AtomicU64 = AtomicU64::new(0);
     let Job { mut command, log, limit } = job;
@@ -63,7 +64,7 @@ pub(crate) fn run(job: Job<'_>) -> Result<End> {
     let mut child =
         command.spawn().with_context(|| format!("cannot start `{}`", command::show(&command)))?;
     let family = Family { root: Pid::from_child(&child), mark: format!("{MARK}={run}") };
-    // Until `wait` below the process keeps its id, so that no other can be taken for it.
+    // The process keeps its id until `wait` below, so the kernel cannot reuse the id before.
     let has_ended = ends_within(family.root, limit)?;
     let time = start.elapsed();
     let mut failures = Vec::new();
@@ -89,14 +90,15 @@ pub(crate) fn run(job: Job<'_>) -> Result<End> {
     Ok(End { time, failure })
 }
 
-/// Makes this program the parent of all that tests leave behind, and has it end them with itself.
+/// Makes this program a subreaper of all test processes, and kills them if a signal ends this
+/// program.
 pub(crate) fn begin() -> Result<()> {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     end_all_on_signals()
 }
 
-/// Ends all tests when this program is told to end: they are in process groups of their own, which
-/// Ctrl-C does not reach.
+/// Kills all tests on SIGHUP, SIGINT or SIGTERM. Each test has its own process group, so Ctrl-C
+/// does not reach it.
 fn end_all_on_signals() -> Result<()> {
     static ONCE: Once = Once::new();
     let mut signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM])?;
@@ -112,7 +114,7 @@ fn end_all_on_signals() -> Result<()> {
     Ok(())
 }
 
-/// Whether a child ends in time; it remains a zombie.
+/// Returns true if a child exits within the limit. The child remains a zombie.
 fn ends_within(pid: Pid, limit: Duration) -> Result<bool> {
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).context("cannot watch a process")?;
     let end = Instant::now() + limit;

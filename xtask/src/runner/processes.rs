@@ -1,11 +1,11 @@
-//! Processes of this machine as /proc shows them, and which of them a test started.
+//! Reads processes from /proc and finds the processes that a test started.
 //!
-//! Not here: starting tests (process.rs), what a hung process was doing (stacks.rs).
+//! Not here: the start of tests (process.rs), stacks of hung processes (stacks.rs).
 //!
 //! Invariants:
-//! - this program is a subreaper, so whatever a test starts stays below this program;
+//! - this program is a subreaper, so all processes of a test stay its descendants;
 //! - a process belongs to a test if it or an ancestor is the test's own process, is in its process
-//!   group, or has its mark in the environment; tests that run at the same time never share one.
+//!   group, or has its mark in the environment; concurrent tests share neither group nor mark.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,23 +13,23 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-/// How long killed processes may take to end. One that is stuck in the kernel takes longer.
+/// Time in which killed processes must exit. A process stuck in the kernel exceeds it.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
-/// Pause between two looks at /proc.
+/// Interval between two reads of /proc.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A process at the moment of reading.
+/// State of a process at the time of the read.
 #[derive(Clone, Debug)]
 pub(super) struct Process {
     pub(super) pid: Pid,
     parent: i32,
     group: i32,
-    /// It ended, and its parent has not asked for its status.
+    /// True if the process has exited and its parent has not yet reaped it.
     is_zombie: bool,
 }
 
 impl Process {
-    /// Its command line, or its name where it has none.
+    /// Command line, or the name if the command line is empty.
     pub(super) fn command_line(&self) -> String {
         let pid = self.pid.as_raw_nonzero();
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -48,16 +48,16 @@ impl Process {
     }
 }
 
-/// Everything that one test started.
+/// Processes that one test started.
 pub(super) struct Family {
-    /// The test's own process, which leads its process group.
+    /// The test's own process, leader of its process group.
     pub(super) root: Pid,
-    /// `NAME=VALUE` that only this test has in its environment.
+    /// The `NAME=VALUE` that only this test has in its environment.
     pub(super) mark: String,
 }
 
 impl Family {
-    /// All that run, the test's own process included.
+    /// All running processes of the test, its own process included.
     pub(super) fn alive(&self) -> Vec<Process> {
         let own = rustix::process::getpid();
         let all = all();
@@ -78,7 +78,7 @@ impl Family {
         members
     }
 
-    /// Those beside the test's own process that run on for this long after it ended.
+    /// Waits up to `grace` for the test's descendants to exit; returns the processes still running.
     pub(super) fn outlasting(&self, grace: Duration) -> Vec<Process> {
         let end = Instant::now() + grace;
         loop {
@@ -91,14 +91,14 @@ impl Family {
         }
     }
 
-    /// Kills all; those that do not end.
+    /// Kills all processes of the test; returns those still alive after [`KILL_LIMIT`].
     pub(super) fn kill(&self) -> Vec<Process> {
         kill_until_gone(|| self.alive())
     }
 }
 
-/// Ends everything that is left below this program; what it was, by command line. For moments in
-/// which this program waits for no child.
+/// Kills all descendants of this program and returns their command lines. Call it only while this
+/// program waits for no child.
 pub(super) fn end_orphans() -> Vec<String> {
     let own = rustix::process::getpid();
     let below_own = || {
@@ -118,26 +118,26 @@ pub(super) fn end_orphans() -> Vec<String> {
 fn kill_until_gone(list: impl Fn() -> Vec<Process>) -> Vec<Process> {
     let end = Instant::now() + KILL_LIMIT;
     loop {
-        // Again and again: a process may start another while it is killed.
+        // Read /proc again in each round: a process can fork while the runner kills it.
         let alive = list();
         if alive.is_empty() || Instant::now() > end {
             return alive;
         }
         for process in &alive {
-            // Fails only where it ended meanwhile.
+            // The call fails only if the process has exited since the read.
             kill_process(process.pid, Signal::KILL).ok();
         }
         std::thread::sleep(PAUSE);
     }
 }
 
-/// Takes the status of an ended child, so that it leaves the table of processes.
+/// Reaps an ended child, so that it leaves the process table.
 fn reap(pid: Pid) {
-    // Fails where another thread was faster.
+    // The call fails if another thread has reaped the child.
     waitpid(Some(pid), WaitOptions::NOHANG).ok();
 }
 
-/// The processes that are meant, and all below them.
+/// The processes for which `is_meant` is true, and all their descendants.
 fn below(all: &[Process], is_meant: impl Fn(&Process) -> bool) -> Vec<Process> {
     let mut members = BTreeSet::new();
     loop {
@@ -166,7 +166,8 @@ fn all() -> Vec<Process> {
     pids.filter_map(read).collect()
 }
 
-/// Fields 1 and 3 to 5 of `/proc/PID/stat` (proc_pid_stat.5); the name in field 2 may hold blanks.
+/// Parses fields 1 and 3 to 5 of `/proc/PID/stat` (proc_pid_stat.5); the name in field 2 may hold
+/// blanks.
 fn parse(stat: &str) -> Option<Process> {
     let (head, fields) = stat.rsplit_once(')')?;
     let pid = Pid::from_raw(head.split_whitespace().next()?.parse().ok()?)?;

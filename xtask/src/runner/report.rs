@@ -1,38 +1,38 @@
-//! What is told of tests that ran: a line for each, the slowest, and how to repeat what failed.
+//! Test report: a line for each test, the slowest tests, and the commands that repeat failed tests.
 //!
 //! Not here: the table of stages (stage.rs).
 //!
-//! Invariant: lines have libtest's form, which CI systems read.
+//! Invariant: lines have libtest's form, which CI systems parse.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::build::Case;
 
-/// Tests in the list of the slowest.
+/// Length of the list of slowest tests.
 const SLOWEST: usize = 25;
 
-/// How a test ended.
+/// Result of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Passed,
-    /// Failed, and passed when it ran again, alone.
+    /// The test failed, then passed when the runner ran it again alone.
     Unsteady,
-    /// Failed, and why.
+    /// The test failed for this reason.
     Failed(String),
     Ignored,
 }
 
-/// A test that ran.
+/// A finished or ignored test.
 #[derive(Clone, Debug)]
 pub(crate) struct Ran {
     /// Package, target and name.
     pub(crate) id: String,
     pub(crate) verdict: Verdict,
     pub(crate) time: Duration,
-    /// The file with what it printed.
+    /// Path of the log file.
     pub(crate) log: PathBuf,
-    /// What a person types to run it alone.
+    /// Command line with which a developer runs only this test.
     pub(crate) typed: String,
 }
 
@@ -46,14 +46,14 @@ impl Ran {
         matches!(self.verdict, Verdict::Failed(_))
     }
 
-    /// Its line while the run goes on.
+    /// The line that the runner prints when the test ends.
     pub(super) fn line(&self) -> String {
         let word = if self.has_failed() { "FAILED" } else { "ok" };
         format!("test {} ... {word} ({:.1} s)", self.id, self.time.as_secs_f64())
     }
 }
 
-/// The last line of libtest.
+/// Summary line in libtest's form.
 pub(super) fn closing_line(ran: &[Ran], time: Duration) -> String {
     let count = |is: fn(&Ran) -> bool| ran.iter().filter(|ran| is(ran)).count();
     let failed = count(Ran::has_failed);
@@ -67,7 +67,7 @@ pub(super) fn closing_line(ran: &[Ran], time: Duration) -> String {
     )
 }
 
-/// The slowest tests, slowest first; nothing where no test ran.
+/// Lists the slowest tests, slowest first; empty if no test ran.
 pub(crate) fn slowest(ran: &[Ran]) -> Vec<String> {
     let mut ran: Vec<&Ran> = ran.iter().filter(|ran| ran.verdict != Verdict::Ignored).collect();
     ran.sort_by_key(|ran| std::cmp::Reverse(ran.time));
@@ -81,7 +81,7 @@ pub(crate) fn slowest(ran: &[Ran]) -> Vec<String> {
     std::iter::once(head).chain(lines).collect()
 }
 
-/// One line for each test that passed only when it ran again.
+/// One line for each test that passed only in its second run.
 pub(crate) fn unsteady(ran: &[Ran]) -> Vec<String> {
     let unsteady = ran.iter().filter(|ran| ran.verdict == Verdict::Unsteady);
     let line = |ran: &Ran| {
@@ -91,7 +91,7 @@ pub(crate) fn unsteady(ran: &[Ran]) -> Vec<String> {
     unsteady.map(line).collect()
 }
 
-/// What to do for each failed test.
+/// For each failed test, the command that repeats it and the path of its log.
 pub(crate) fn remedies(ran: &[Ran]) -> Vec<String> {
     let mut lines = Vec::new();
     for ran in ran {

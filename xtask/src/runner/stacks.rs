@@ -1,8 +1,8 @@
-//! What the processes of a hung test were doing: command lines, stacks of threads, ends of logs.
+//! Describes the processes of a hung test: command lines, thread stacks and the ends of their logs.
 //!
-//! Not here: when this is asked for (process.rs).
+//! Not here: the watchdog that calls it (process.rs).
 //!
-//! Invariant: a part that cannot be read is told as such; nothing here waits without a limit.
+//! Invariant: the text reports each part that cannot be read; every step has a time limit.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,12 +12,12 @@ use super::processes::Process;
 use super::tail;
 use crate::command;
 
-/// Lines of a process's log.
+/// Lines of a process's log that the text contains.
 const LOG_LINES: usize = 100;
-/// Seconds for the stacks of one process.
+/// Time limit in seconds for the stacks of one process.
 const STACK_SECONDS: &str = "10";
 
-/// Everything that is known of these processes.
+/// Returns command lines, threads, stacks and logs of these processes.
 pub(super) fn describe(processes: &[Process]) -> String {
     let mut text = String::new();
     let mut logs = BTreeSet::new();
@@ -43,7 +43,7 @@ fn add(text: &mut String, part: &str) {
     text.push('\n');
 }
 
-/// Each thread's name, and where in the kernel it waits.
+/// Name of each thread, and the kernel function in which it waits.
 fn threads(process: &Path) -> String {
     let mut text = String::new();
     let tasks = fs::read_dir(process.join("task")).into_iter().flatten().flatten();
@@ -62,7 +62,7 @@ fn threads(process: &Path) -> String {
     text.trim_end().to_owned()
 }
 
-/// The stacks of all threads in the program itself.
+/// User-space stacks of all threads.
 fn user_stacks(pid: i32) -> String {
     if command::find("eu-stack").is_none() {
         return "  no stacks of the program: eu-stack (package elfutils) is missing".to_owned();

@@ -1,4 +1,4 @@
-//! The runner on shell scripts in place of test programs.
+//! Tests of the runner with shell scripts in place of test programs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,7 +12,7 @@ use super::report::{Ran, Verdict, closing_line, remedies, slowest, unsteady};
 use super::times::Times;
 use super::{Suite, run_cases, select};
 
-/// Runs a script as a test; how it ended, and its log.
+/// Runs a script as a test; returns its result and its log.
 fn run_script(script: &str, limit: Duration) -> (End, String) {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -37,7 +37,7 @@ fn a_test_ends_with_its_own_status_and_its_log() {
 
 #[test]
 fn a_hung_test_is_described_and_ended_with_all_it_started() {
-    // One child in the family, and an orphan in a session of its own that logs to a file.
+    // One child in the test's process group, and an orphan in its own session that logs to a file.
     let script =
         "echo begun; sleep 601 & (setsid sh -c 'echo served >&2; sleep 602; :' 2>server.log &)
         wait";
@@ -57,7 +57,7 @@ fn what_outlives_its_test_is_named_and_ended() {
     let failure = end.failure.expect("a process is left");
     assert!(failure.starts_with("left a process behind: sleep 603"), "{failure}");
     assert_eq!(still_running("603"), "");
-    // Time to go after a kill is no fault.
+    // A killed process may take some time to exit; the test does not fail.
     let (end, _) = run_script("sleep 604 & kill $!", LONG);
     assert_eq!(end.failure, None);
 }
@@ -172,7 +172,7 @@ fn only_a_test_that_measures_time_runs_again() {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("program");
-    // Called with `--exact NAME --nocapture`; every test fails the first time.
+    // The runner calls it with `--exact NAME --nocapture`; every test fails in its first run.
     fs::write(&program, "#!/bin/sh\necho $2 >>order\n[ -e $2 ] && exit 0\n>$2\nexit 101\n")
         .unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();

@@ -1,8 +1,8 @@
-//! Seconds that each test took in the last run, so that the longest can begin first.
+//! Duration of each test in its last run; the runner starts the longest tests first.
 //!
 //! Not here: limits (lists.rs).
 //!
-//! Invariant: a file that is missing or unreadable costs order, nothing else.
+//! Invariant: a missing or unreadable file affects only the order of the tests.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 
 use super::report::{Ran, Verdict};
 
-/// Seconds by the name of the test.
+/// Seconds by test name.
 pub(super) struct Times(BTreeMap<String, f64>);
 
 impl Times {
@@ -21,14 +21,14 @@ impl Times {
         Self(serde_json::from_str(&text).unwrap_or_default())
     }
 
-    /// Seconds of a test; one that was never run begins before all others.
+    /// Seconds of a test; infinity without a recorded run, so that new tests start first.
     pub(super) fn of(&self, id: &str) -> f64 {
         self.0.get(id).copied().unwrap_or(f64::INFINITY)
     }
 
     pub(super) fn note(&mut self, ran: &Ran) {
         if ran.verdict != Verdict::Ignored {
-            // Milliseconds are enough.
+            // Round to milliseconds.
             let seconds = (ran.time.as_secs_f64() * 1000.0).round() / 1000.0;
             self.0.insert(ran.id.clone(), seconds);
         }

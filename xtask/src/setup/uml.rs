@@ -1,8 +1,9 @@
 //! Builds the library that User-Mode Linux needs on CPUs with AMX (`xtask/uml/xstate.c`).
 //!
-//! Not here: its use (bin/weir/tests/all/common/uml.rs, which looks where this file puts it).
+//! Not here: its use (bin/weir/tests/all/common/uml.rs, which loads it from this path).
 //!
-//! Invariant: it is built on every CPU, so that its test runs everywhere; it is used with AMX only.
+//! Invariant: setup builds it on every CPU, so that its test runs everywhere; only guests on CPUs
+//! with AMX load it.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +12,7 @@ use anyhow::Result;
 
 use crate::command;
 
-/// Builds the library into cargo's target folder, where the end-to-end tests look for it.
+/// Builds the library in cargo's target folder, from which the end-to-end tests load it.
 pub(super) fn build() -> Result<()> {
     let target = command::target();
     std::fs::create_dir_all(&target)?;
@@ -33,8 +34,8 @@ fn compile(source: &str, options: &[&str], out: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Linux refuses a part of the XSAVE area (EFAULT), on which User-Mode Linux 6.1 panicked at
-    /// its first process wherever the CPU's area is larger than its own.
+    /// Linux refuses to set a part of the XSAVE area (EFAULT). User-Mode Linux 6.1 therefore
+    /// panicked at its first process on CPUs with an area larger than its own.
     #[test]
     fn a_part_of_the_xsave_area_can_be_set_with_the_library_alone() {
         let folder = tempfile::tempdir().expect("a temporary folder");

@@ -1,13 +1,12 @@
-//! `cargo xtask soak-load`: verified load on a server with little memory, beside hostile clients;
-//! ten minutes, complete in themselves.
+//! `cargo xtask soak-load`: verified load on a server with a low memory limit and concurrent
+//! hostile clients, for ten minutes.
 //!
-//! Not here: which pieces make up a soak (soak.rs), crash recoveries (`cargo xtask sim`).
+//! Not here: the pieces of a soak (soak.rs), crash recoveries (`cargo xtask sim`).
 //!
 //! Invariants:
-//! - every block that the load reads is verified by fio; one wrong block or one error of the load
-//!   fails the soak;
-//! - three bounds, each judged at the end and named where it is broken: resident memory, the time
-//!   of a management call, and the load's p99 beside what it is without hostile clients.
+//! - fio verifies every block that the load reads; one wrong block or one I/O error fails the soak;
+//! - the program checks three bounds at the end and names each exceeded one: resident memory, the
+//!   time of a management call, and the ratio of the load's p99 with and without hostile clients.
 
 mod hostile;
 mod server;
@@ -27,22 +26,22 @@ use hostile::Hostiles;
 use server::{Server, VOLUME_BYTES};
 use watch::Watch;
 
-/// Memory that the server is given.
+/// Memory limit of the server (`--memory`).
 const MEMORY_BYTES: u64 = 256 << 20;
-/// Resident memory that it may take beside 1.1 times that: program, stacks, connections, iSCSI.
+/// Resident memory allowed above 1.1 times that limit: program, stacks, connections, iSCSI.
 const MEMORY_BESIDE_BYTES: u64 = 256 << 20;
-/// Seconds of the load alone, and of it beside hostile clients, in each pair of runs: what else the
-/// machine does changes by the minute, so both are measured in turns.
+/// Seconds of the load alone and of the load with hostile clients, in each pair of runs. The runs
+/// alternate because other work on the machine changes from minute to minute.
 const PAIR_SECONDS: (u64, u64) = (30, 90);
-/// Pairs of runs: ten minutes.
+/// Pairs of runs: ten minutes in all.
 const PAIRS: u64 = 5;
-/// Hostile clients may make the p99 of the load so many times what it is without them.
+/// Maximum ratio of the load's p99 with hostile clients to its p99 alone.
 const P99_RATIO_MAX: f64 = 5.0;
-/// Of the last pairs so many must exceed the ratio for the bound to be broken: one or two do where
-/// the machine itself was busy.
+/// The bound is broken if `P99_PAIRS_BROKEN` of the last `P99_PAIRS` pairs exceed the ratio. One or
+/// two pairs exceed it when other work loads the machine.
 const P99_PAIRS: usize = 5;
 const P99_PAIRS_BROKEN: usize = 3;
-/// No management call may take longer.
+/// Maximum time of a management call.
 const CALL_MAX: Duration = Duration::from_secs(5);
 
 /// The program under test, and its folder.
@@ -51,28 +50,28 @@ pub(crate) struct Args {
     /// Program to test.
     #[arg(long, value_name = "PROGRAM")]
     weir: PathBuf,
-    /// Where disks, sockets and logs go; emptied first.
+    /// Folder for disks, sockets and logs; emptied first
     #[arg(long)]
     dir: PathBuf,
-    /// Pairs of runs of two minutes.
+    /// Pairs of runs, two minutes each
     #[arg(long, default_value_t = PAIRS)]
     pairs: u64,
 }
 
-/// The task.
+/// Runs `cargo xtask soak-load`.
 pub(crate) fn main(args: &Args) -> Result<()> {
     let Args { weir: program, dir: data, pairs } = args;
     if data.exists() {
         fs::remove_dir_all(data)?;
     }
     fs::create_dir_all(data)?;
-    // Others may not enter: the server refuses such a folder for its state.
+    // Mode 0700: the server refuses a state folder that other users can enter.
     fs::set_permissions(data, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
     let server = Arc::new(Server::start(program, data, MEMORY_BYTES)?);
     let memory_max = MEMORY_BYTES / 10 * 11 + MEMORY_BESIDE_BYTES;
     load(&server, data, &["--rw=write", "--bs=1m", "--iodepth=8"])?;
     let watch = Watch::start(&server)?;
-    // The last ratios are enough to judge, whatever the length.
+    // The bound needs only the last ratios, so memory stays constant in a long soak.
     let (mut ratios, mut connections) = (VecDeque::new(), 0);
     for pair in 1..=*pairs {
         let alone = random_load(&server, data, PAIR_SECONDS.0).context("the load alone")?;
@@ -111,16 +110,16 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Whether hostile clients slow the load down, by the ratios of the last pairs of runs.
+/// Returns true if the last pairs of runs exceed the p99 ratio too often.
 fn is_p99_broken(ratios: &VecDeque<f64>) -> bool {
     let last = ratios.iter().rev().take(P99_PAIRS);
-    // No number is broken as well.
+    // Count NaN, a failed measurement, as exceeded.
     let above = last.filter(|ratio| ratio.is_nan() || **ratio > P99_RATIO_MAX);
     above.count() >= P99_PAIRS_BROKEN
 }
 
-/// A run of random writes over the first half of the volume, each read again and verified; the p99
-/// of the writes in us.
+/// Runs random writes over the first half of the volume, reads each block again and verifies it.
+/// Returns the p99 of the writes in us.
 fn random_load(server: &Server, data: &Path, seconds: u64) -> Result<f64> {
     let runtime = format!("--runtime={seconds}");
     let args = ["--rw=randwrite", "--bs=4k", "--iodepth=8", "--time_based", &runtime];

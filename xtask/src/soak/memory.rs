@@ -1,32 +1,32 @@
-//! Runs programs with a limit on their memory, so that a leak fails them and not the machine.
+//! Runs programs under a memory limit, so that a leak fails the program and the machine stays up.
 //!
-//! Not here: limits that Weir keeps to by itself (load.rs judges those).
+//! Not here: memory limits that Weir itself keeps (load.rs checks those).
 //!
-//! Invariant: some limit is always in force, and [`Limit::words`] says which.
+//! Invariant: one limit is always in force, and [`Limit::words`] names it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Memory that all processes of one piece may have together: a quarter of a small machine of CI,
-/// several times what any piece needs.
+/// Memory limit for all processes of one piece together: a quarter of a small CI machine's memory,
+/// and several times the need of any piece.
 const GROUP_BYTES: u64 = 4 << 30;
-/// Address space of each process, where there is no control group. Allocators reserve much more
-/// than they use.
+/// Address space limit of each process on machines without a usable control group. Allocators
+/// reserve much more address space than they use.
 const ADDRESS_SPACE_KIB: u64 = 16 << 20;
-/// Where control groups are mounted.
+/// Mount point of the control groups.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// The limit in force.
+/// The memory limit in force.
 pub(super) enum Limit {
-    /// A control group (cgroup v2) of this folder; removed when dropped.
+    /// A control group (cgroup v2) with this folder; the drop removes it.
     Group(PathBuf),
     /// `ulimit -v` for each process.
     AddressSpace,
 }
 
 impl Limit {
-    /// The best limit that this machine and user allow.
+    /// Chooses the control group if this machine and user allow it, else the address space limit.
     pub(super) fn new() -> Self {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let group = group(Path::new(CGROUPS), &own);
@@ -42,7 +42,7 @@ impl Limit {
         }
     }
 
-    /// The command of a program that starts within the limit, as does all that it starts.
+    /// Command that starts a program under the limit. The limit covers its child processes too.
     pub(super) fn command(&self, program: &Path) -> Command {
         let mut command = Command::new("sh");
         match self {
@@ -62,13 +62,13 @@ impl Limit {
 impl Drop for Limit {
     fn drop(&mut self) {
         if let Self::Group(folder) = self {
-            // A process that cannot be killed keeps it; it costs nothing.
+            // An unkillable process blocks the removal; an empty group uses no resources.
             fs::remove_dir(folder).ok();
         }
     }
 }
 
-/// Makes a control group with a limit below our own, which `/proc/self/cgroup` names.
+/// Creates a limited control group below the group of this process, named in `/proc/self/cgroup`.
 fn group(mount: &Path, own: &str) -> Option<PathBuf> {
     let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
     if !mount.join("cgroup.controllers").is_file() {
@@ -76,13 +76,13 @@ fn group(mount: &Path, own: &str) -> Option<PathBuf> {
     }
     let folder = mount.join(own).join(format!("weir-soak-{}", std::process::id()));
     fs::create_dir(&folder).ok()?;
-    // The file is there only if our own group hands on the control of memory.
+    // The file exists only if the parent group delegates the memory controller.
     let limit = folder.join("memory.max");
     if !limit.is_file() || fs::write(&limit, GROUP_BYTES.to_string()).is_err() {
         fs::remove_dir(&folder).ok();
         return None;
     }
-    // Swap would hide a leak; a kernel without swap accounting has no such file.
+    // Swap would hide a leak. A kernel without swap accounting lacks this file.
     fs::write(folder.join("memory.swap.max"), "0").ok();
     Some(folder)
 }
@@ -96,7 +96,7 @@ mod tests {
         let read = |bytes: u64| {
             let mut command = Limit::AddressSpace.command(Path::new("dd"));
             command.args(["if=/dev/zero", "of=/dev/null", "count=1", "iflag=count_bytes"]);
-            // dd takes a buffer of one block.
+            // dd allocates a buffer of one block.
             command.arg(format!("bs={bytes}")).output().unwrap().status.success()
         };
         assert!(!read((ADDRESS_SPACE_KIB << 10) + 1));

@@ -1,30 +1,30 @@
-//! The pieces that a release must have passed.
+//! Pieces of a soak; a release needs a pass of each.
 //!
-//! Not here: what became of them (results.rs).
+//! Not here: their results (results.rs).
 //!
-//! Invariants: a piece needs nothing of another and takes less than 15 minutes; no two check the
+//! Invariants: pieces are independent and take less than 15 minutes each; no two pieces check the
 //! same seeds.
 
 use serde::{Deserialize, Serialize};
 
-/// Crash recoveries in all.
+/// Crash recoveries of all pieces together.
 pub(super) const RECOVERIES: u64 = 500_000;
-/// Those of one piece: a few minutes.
+/// Crash recoveries of one piece: a few minutes.
 const PIECE_RECOVERIES: u64 = 25_000;
-/// Distance between the first seeds of two pieces. A scenario makes dozens of recoveries, so no
-/// piece comes near it.
+/// Distance between the first seeds of two pieces. A scenario runs dozens of recoveries, so a piece
+/// uses far fewer seeds.
 const SEEDS_APART: u64 = 1_000_000;
-/// Pieces of load.
+/// Number of load pieces.
 const LOADS: u64 = 6;
 /// Seconds for each fuzz target.
 pub(super) const FUZZ_SECONDS: u64 = 60;
 
-/// Minutes of load in so many pieces; load.rs runs five pairs of two minutes.
+/// Minutes of load in `pieces` pieces; load.rs runs five pairs of two minutes.
 pub(super) const fn load_minutes(pieces: u64) -> u64 {
     10 * pieces
 }
 
-/// Kind of work.
+/// Kind of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Kind {
@@ -35,7 +35,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Seconds that a piece takes about, where none has been run.
+    /// Expected seconds of a piece on a machine that has no record of its kind.
     pub(super) fn usual_seconds(self) -> f64 {
         match self {
             Self::Recoveries => 300.0,
@@ -45,7 +45,7 @@ impl Kind {
         }
     }
 
-    /// Seconds after which a piece counts as hung.
+    /// Seconds until a piece counts as hung.
     pub(super) fn limit_seconds(self) -> u64 {
         match self {
             Self::Recoveries | Self::Load => 15 * 60,
@@ -57,13 +57,13 @@ impl Kind {
 /// One piece of a soak.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
-    /// Recoveries from this seed on.
+    /// Crash recoveries that start with this seed.
     Recoveries { number: u64, first_seed: u64, recoveries: u64 },
-    /// Verified load beside hostile clients.
+    /// Verified load with concurrent hostile clients.
     Load { number: u64 },
     /// One fuzz target.
     Fuzz { target: String },
-    /// Licences, crates and sources.
+    /// Licences, bans and sources, checked by cargo-deny.
     Deny,
 }
 
@@ -77,7 +77,7 @@ impl Piece {
         }
     }
 
-    /// Its name in results and files.
+    /// Name in results and files.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Recoveries { number, .. } => format!("recoveries-{number:02}"),
@@ -88,7 +88,7 @@ impl Piece {
     }
 }
 
-/// All pieces, with these fuzz targets; the short ones first, for they find what is plainly broken.
+/// All pieces for these fuzz targets. Short pieces run first and find obvious faults early.
 pub(super) fn pieces(targets: &[String]) -> Vec<Piece> {
     let fuzz = targets.iter().map(|target| Piece::Fuzz { target: target.clone() });
     let recoveries = (0..RECOVERIES.div_ceil(PIECE_RECOVERIES)).map(|index| Piece::Recoveries {
@@ -119,7 +119,7 @@ mod tests {
             }
         }
         assert_eq!((sum, seeds[0]), (RECOVERIES, 1));
-        // More scenarios than a piece could have, were each only one recovery.
+        // The distance exceeds the scenarios of a piece, even with one recovery in each scenario.
         assert!(seeds.windows(2).all(|pair| pair[1] - pair[0] > PIECE_RECOVERIES));
         let loads = pieces.iter().filter(|piece| piece.kind() == Kind::Load).count() as u64;
         assert_eq!(load_minutes(loads), 60);

@@ -1,10 +1,10 @@
-//! What was proven: one JSON line for each finished piece, and the report of them.
+//! Soak results: one JSON line for each finished piece, and the report of a commit.
 //!
-//! Not here: which pieces there are (plan.rs), running them (soak.rs).
+//! Not here: the list of pieces (plan.rs), their execution (soak.rs).
 //!
 //! Invariants:
-//! - lines are only ever appended, after the piece has ended;
-//! - a result counts for its commit alone, and apart from those of a tree with changes.
+//! - soak only appends lines, each after its piece has ended;
+//! - a result counts only for its commit; results of a modified work tree count separately.
 
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
@@ -16,30 +16,30 @@ use serde::{Deserialize, Serialize};
 
 use super::plan::{Kind, Piece, RECOVERIES, load_minutes};
 
-/// What was tested.
+/// The source tree under test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Tree {
     pub(super) commit: String,
-    /// It differed from the commit.
+    /// True if the work tree differed from the commit.
     pub(super) dirty: bool,
 }
 
-/// A finished piece.
+/// Result of a piece.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Outcome {
     #[serde(flatten)]
     pub(super) tree: Tree,
     pub(super) piece: String,
     pub(super) kind: Kind,
-    /// Seeds of its scenarios, first and last.
+    /// First and last seed of its scenarios.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) seeds: Option<(u64, u64)>,
-    /// Recoveries that it checked.
+    /// Number of recoveries checked.
     #[serde(default)]
     pub(super) recoveries: u64,
     pub(super) seconds: f64,
     pub(super) verdict: Verdict,
-    /// What a failed piece says of itself, or in which bounds one ran.
+    /// Cause and last log lines of a failed piece; the memory limit.
     pub(super) detail: String,
 }
 
@@ -50,7 +50,7 @@ pub(super) enum Verdict {
     Failed,
 }
 
-/// All lines of the file; none where there is no file.
+/// Reads all results; empty if the file does not exist.
 pub(super) fn read(path: &Path) -> Result<Vec<Outcome>> {
     if !path.exists() {
         return Ok(Vec::new());
@@ -63,7 +63,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Outcome>> {
     text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(parse).collect()
 }
 
-/// Adds a line.
+/// Appends a result.
 pub(super) fn append(path: &Path, outcome: &Outcome) -> Result<()> {
     let line = format!("{}\n", serde_json::to_string(outcome)?);
     let file = OpenOptions::new().create(true).append(true).open(path);
@@ -71,7 +71,7 @@ pub(super) fn append(path: &Path, outcome: &Outcome) -> Result<()> {
     file.write_all(line.as_bytes()).with_context(|| path.display().to_string())
 }
 
-/// The results that count for this tree, the last of each piece.
+/// Results of this tree, the last one for each piece.
 pub(super) fn of_tree<'a>(outcomes: &'a [Outcome], tree: &Tree) -> Vec<&'a Outcome> {
     let mut last: Vec<&Outcome> = Vec::new();
     for outcome in outcomes.iter().filter(|outcome| outcome.tree == *tree) {
@@ -81,11 +81,11 @@ pub(super) fn of_tree<'a>(outcomes: &'a [Outcome], tree: &Tree) -> Vec<&'a Outco
     last
 }
 
-/// What the results prove of the plan.
+/// Report of the passed, failed and remaining pieces of the plan.
 pub(super) fn report(plan: &[Piece], tree: &Tree, results: &[&Outcome]) -> String {
     let mut text = String::new();
     let mut line = |words: String| {
-        // Writing to a string does not fail.
+        // A write to a string cannot fail.
         writeln!(text, "{words}").ok();
     };
     let state = if tree.dirty { ", with changes that are in no commit" } else { "" };

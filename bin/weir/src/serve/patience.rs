@@ -1,4 +1,4 @@
-//! How long a management call waits for disks that complete nothing.
+//! Timeout of management calls when disks complete no I/O.
 //!
 //! Not here: the calls and their record (recorder).
 //!
@@ -13,10 +13,11 @@ use weir_base::limits::DISK_SILENT;
 use super::activity::Activity;
 use super::control::Manager;
 
-/// From here on a caller is told if disks do not answer; leaves room within five seconds.
+/// Time after which a caller gets an error if disks are unresponsive. It leaves 1 s to return the
+/// error within 5 s.
 pub(super) const PATIENCE: Duration = Duration::from_secs(4);
 
-/// How long a call has waited without a sign of its disks.
+/// Time that a call has waited without progress of its disks.
 pub(super) struct Patience {
     start: Instant,
     progress: u64,
@@ -29,7 +30,7 @@ impl Patience {
         Self { start: now, progress: 0, progress_at: now }
     }
 
-    /// Why there is nothing to wait for any more, if so.
+    /// Returns the error for the caller if further waiting is useless.
     pub(super) fn lost(
         &mut self,
         manager: &Manager,

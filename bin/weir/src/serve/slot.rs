@@ -1,15 +1,15 @@
-//! The typed result of a future whose own output has the same type for all calls.
+//! A slot for the typed result of a future that has the same output type for all calls.
 //!
 //! Not here: the futures (recorder, pools).
 //!
-//! Invariant: the result is taken after its future succeeded, once.
+//! Invariant: the caller takes the result once, after the future succeeded.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Where a call puts its result. The machinery around the call (task, timer, record) then has no
-/// type parameter and is compiled once.
+/// Holds the result of a call. The code around the call (task, timer, record) then needs no type
+/// parameter, so Rust compiles it once.
 pub(super) struct Slot<T>(Arc<Mutex<Option<T>>>);
 
 impl<T> Clone for Slot<T> {
@@ -19,17 +19,17 @@ impl<T> Clone for Slot<T> {
 }
 
 impl<T> Slot<T> {
-    /// An empty one.
+    /// Creates an empty slot.
     pub(super) fn new() -> Self {
         Self(Arc::new(Mutex::new(None)))
     }
 
-    /// Puts the result in.
+    /// Stores the result.
     pub(super) fn fill(&self, result: T) {
         *self.0.lock() = Some(result);
     }
 
-    /// Takes the result out.
+    /// Takes the result.
     pub(super) fn take(&self) -> T {
         self.0.lock().take().expect("a call that succeeded has filled its slot")
     }

@@ -1,9 +1,9 @@
-//! Disks that cheat or fail, over NBD and as files, and the verdict of `weir bench` on each.
+//! Verdicts of `weir bench` on disks that cheat or fail, over NBD and as files.
 //!
-//! Not here: each rule on made-up figures (weir-bench).
+//! Not here: unit tests of each rule with synthetic figures (weir-bench).
 //!
-//! Invariant: each disk that cheats has its verdict whatever else the machine does. Tests that need
-//! a quiet machine are in steady.
+//! Invariant: each verdict is independent of machine load. Tests that need an idle machine are in
+//! steady.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::common::liar::Liar;
 use crate::common::{Dirs, GIB, Ran, WEIR, code, eventually};
 use serde_json::Value;
 
-/// Failed: the answer is no.
+/// Exit code of a negative result.
 pub(crate) const NO: i32 = 1;
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
@@ -42,7 +42,7 @@ LOAD
 pub(crate) struct Bench(Dirs);
 
 impl Bench {
-    /// With a profile of one row.
+    /// Creates a profile with one row.
     pub(crate) fn new(reads: u32, load: &str) -> Self {
         let dirs = Dirs::new();
         let text = PROFILE.replace("READS", &reads.to_string()).replace("LOAD", load);
@@ -68,7 +68,7 @@ impl Bench {
         Ran::of(&words.join(" "), &self.command(words).output().unwrap())
     }
 
-    /// Measures a target: exit code, verdict and details of the row.
+    /// Measures a target; returns exit code, verdict and details of the row.
     pub(crate) fn verdict(&self, target: &str, more: &[&str]) -> (Option<i32>, String, String) {
         let out = format!("out{}", fs::read_dir(self.path(".")).unwrap().count());
         let words = ["run", "-p", "./liars.toml", "-t", target, "-o", &out, "--json"];
@@ -83,7 +83,7 @@ impl Bench {
     }
 }
 
-/// An open loop of so many per second.
+/// An open-loop load of this many operations per second.
 pub(crate) fn open(rate: u32) -> String {
     format!("mode = \"open\"\nrate = {rate}\nworkers = 2")
 }
@@ -142,7 +142,7 @@ fn file_in_memory_is_cache_resident_and_unknown_caches_are_not_compared() {
         .fails(2, &["--old-cache <SIZE|none>"]);
 }
 
-/// A run in the background, which ends with the test.
+/// A background run; the drop kills it.
 struct Going(Child);
 
 impl Drop for Going {
@@ -152,7 +152,7 @@ impl Drop for Going {
     }
 }
 
-// Two runs on one file overwrote each other's blocks, and both said that the storage was corrupt.
+// Regression: two runs on one file overwrote each other's blocks; both reported corrupt storage.
 #[test]
 fn target_of_another_run_or_of_an_open_pool_is_refused() {
     let bench = Bench::new(100, "qd = [4]");

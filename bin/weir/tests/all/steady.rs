@@ -1,10 +1,10 @@
-//! The verdict of `weir bench` on disks that must be measured steadily: an honest one, one at its
-//! limit, one that stands still.
+//! Verdicts of `weir bench` that depend on steady timing: an honest disk, a disk at its limit, a
+//! disk that stalls.
 //!
-//! Not here: disks whose verdict a busy machine does not change (liars).
+//! Not here: disks with a verdict that machine load does not change (liars).
 //!
-//! Invariant: these tests measure time and run with nothing beside them; an honest disk must be
-//! valid in one of a few goes.
+//! Invariant: the runner runs these tests alone, because they measure time; an honest disk is valid
+//! in at least one of a few attempts.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use crate::common::liar::Liar;
 use crate::liars::{Bench, MS, NO, PROFILE, open};
 use serde_json::Value;
 
-/// Goes of which one must have the right verdict.
+/// Attempts; one of them must return the expected verdict.
 const GOES_MAX: usize = 5;
 
 #[test]
@@ -31,7 +31,7 @@ fn honest_disk_is_valid() {
     panic!("not valid in {GOES_MAX} goes: {told:?}");
 }
 
-/// A busy machine may make the generator late, which is said of the generator and not of the disk.
+/// Machine load may delay the generator; the verdict then names the generator instead of the disk.
 #[test]
 fn disk_that_does_what_is_needed_and_no_more_is_not_overloaded() {
     let bench = Bench::new(100, &open(900));
@@ -40,7 +40,7 @@ fn disk_that_does_what_is_needed_and_no_more_is_not_overloaded() {
     assert_ne!(verdict, "overload", "{details}");
 }
 
-// A disk of 190 per second passed where 216 were needed.
+// Regression: a disk of 190 IOPS passed a requirement of 216 IOPS.
 #[test]
 fn disk_that_does_less_than_is_offered_is_overloaded() {
     for offered in [1_050, 1_250] {
@@ -62,7 +62,7 @@ fn disk_that_stands_still_a_fifth_of_the_time_is_unsteady() {
     assert!(details.contains("the target answered nothing"), "{details}");
 }
 
-/// Exit code and outcome of `validate` on a target.
+/// Runs `validate` on a target; returns exit code and outcome.
 fn validated(bench: &Bench, target: &str, need: &str, out: &str) -> (Option<i32>, String) {
     let words = ["validate", "-p", "./liars.toml", "-o", out, "-t", target, "--need", need];
     let output =
@@ -72,9 +72,9 @@ fn validated(bench: &Bench, target: &str, need: &str, out: &str) -> (Option<i32>
     (output.status.code(), told["assessment"]["outcome"].as_str().unwrap().to_owned())
 }
 
-/// Holds a disk of 20 ms and 6,000 operations per second against a requirement until the outcome is
-/// right; returns that report. On a busy machine the generator may get no core in time: then there
-/// is no outcome, and each report must say so.
+/// Validates a disk of 20 ms and 6,000 IOPS until the outcome is the expected one, and returns that
+/// report. Under machine load the generator may not get a core in time: the run then has no
+/// outcome, and each report must state the cause.
 fn answered(need: &str, outcome_wanted: &str, status_wanted: i32) -> Option<String> {
     let bench = Bench::new(100, "qd = [4]");
     let sampled = PROFILE.replace("sample_pct = 100", "sample_pct = 5");

@@ -1,11 +1,11 @@
-//! Clients that misbehave on purpose, each kind on threads of its own, until the soak ends.
+//! Hostile clients: each kind runs on its own threads until the soak ends.
 //!
-//! Not here: judging the server; these threads ignore every answer and every error.
+//! Not here: checks of the server; these threads ignore all replies and errors.
 //!
 //! Invariants:
-//! - traffic goes to the server under test on loopback and its unix sockets, and nowhere else;
-//! - each kind holds a bounded number of connections and pauses between its rounds, so that it
-//!   takes places and memory from the server and not the cores from the verified load.
+//! - the clients connect only to the server under test, on loopback and its unix sockets;
+//! - each kind holds a bounded number of connections and pauses between connections, so that it
+//!   occupies the server's connection slots and memory but leaves the cores to the verified load.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -16,21 +16,21 @@ use std::time::Duration;
 
 use super::server::Doors;
 
-/// Connections that ask for data and take none.
+/// Connections that request data and never read it.
 const GREEDY: usize = 100;
-/// Requests that each of them sends: 32 reads of 1 MiB.
+/// Requests of each such connection: 32 reads of 1 MiB.
 const GREEDY_READS: u64 = 32;
-/// Connections that say nothing: more than the server has places.
+/// Connections that send nothing: more than the server has connection slots.
 const IDLE: usize = 1100;
 /// Connections that stop in the middle of a message.
 const HALF: usize = 64;
-/// Discovery sessions of iSCSI that prove nothing.
+/// Discovery sessions of iSCSI without authentication.
 const DISCOVERIES: usize = 300;
-/// Time for which a round of connections is held.
+/// Time for which a client holds a round of connections.
 const HOLD: Duration = Duration::from_secs(20);
-/// Pause between two connections of a round: at most 1,000 a second in each kind.
+/// Pause between two connections of a round: at most 1,000 connections per second of each kind.
 const PACE: Duration = Duration::from_millis(1);
-/// No call of a hostile client blocks for longer.
+/// Timeout of each call of a hostile client.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// All hostile clients of a soak.
@@ -40,10 +40,10 @@ pub(super) struct Hostiles {
     connections: Arc<AtomicU64>,
 }
 
-/// One kind of hostile client: opens a connection, and leaves it as it should be held.
+/// One kind of hostile client: opens a connection and returns it in the state to hold.
 type Kind = fn(&Doors, u64) -> Option<TcpStream>;
 
-/// Every kind, with the connections of a round.
+/// All kinds, with the number of connections in a round.
 const KINDS: &[(Kind, usize)] = &[
     (nbd_greedy, GREEDY),
     (nbd_idle, IDLE),
@@ -61,7 +61,7 @@ const KINDS: &[(Kind, usize)] = &[
 ];
 
 impl Hostiles {
-    /// Starts them all.
+    /// Starts all hostile clients.
     pub(super) fn start(doors: &Doors) -> Self {
         let (stop, connections) = (Arc::new(AtomicBool::new(false)), Arc::default());
         let threads = KINDS.iter().map(|(kind, count)| {
@@ -88,7 +88,7 @@ impl Drop for Hostiles {
     }
 }
 
-/// Opens a round of connections, holds it, drops it, and begins again.
+/// Opens a round of connections, holds them, closes them and repeats.
 fn rounds(kind: Kind, count: usize, doors: &Doors, stop: &AtomicBool, made: &AtomicU64) {
     let mut seed = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -117,7 +117,8 @@ fn connect(address: &str) -> Option<TcpStream> {
     Some(stream)
 }
 
-/// A connection to the export, ready for requests (NBD proto.md, "Fixed newstyle negotiation").
+/// Connects to the export and negotiates up to the request phase (NBD proto.md, "Fixed newstyle
+/// negotiation").
 fn nbd_session(doors: &Doors) -> Option<TcpStream> {
     const OPT_GO: u32 = 7;
     const REPLY_ACK: u32 = 1;
@@ -144,7 +145,7 @@ fn nbd_session(doors: &Doors) -> Option<TcpStream> {
     }
 }
 
-/// A request of NBD (proto.md, "Request message").
+/// Encodes an NBD request (proto.md, "Request message").
 fn nbd_request(kind: u16, offset: u64, len: u32) -> Vec<u8> {
     let mut request = 0x2560_9513_u32.to_be_bytes().to_vec();
     request.extend(0_u16.to_be_bytes());
@@ -155,7 +156,7 @@ fn nbd_request(kind: u16, offset: u64, len: u32) -> Vec<u8> {
     request
 }
 
-/// Asks for 32 MiB and takes nothing.
+/// Requests 32 MiB and reads no reply.
 fn nbd_greedy(doors: &Doors, _: u64) -> Option<TcpStream> {
     let mut stream = nbd_session(doors)?;
     for read in 0..GREEDY_READS {
@@ -164,12 +165,12 @@ fn nbd_greedy(doors: &Doors, _: u64) -> Option<TcpStream> {
     Some(stream)
 }
 
-/// Opens the export and asks for nothing.
+/// Opens the export and sends no request.
 fn nbd_idle(doors: &Doors, _: u64) -> Option<TcpStream> {
     nbd_session(doors)
 }
 
-/// Announces a write of 1 MiB beyond the verified load's range and sends half of it.
+/// Announces a write of 1 MiB outside the verified load's range and sends half of the data.
 fn nbd_half_write(doors: &Doors, _: u64) -> Option<TcpStream> {
     let mut stream = nbd_session(doors)?;
     stream.write_all(&nbd_request(1, doors.unused_offset, 1 << 20)).ok()?;
@@ -177,26 +178,26 @@ fn nbd_half_write(doors: &Doors, _: u64) -> Option<TcpStream> {
     Some(stream)
 }
 
-/// Stops within an option.
+/// Stops in the middle of an option.
 fn nbd_half_handshake(doors: &Doors, _: u64) -> Option<TcpStream> {
     let mut stream = connect(&doors.nbd)?;
     stream.write_all(b"\0\0\0\x03IHAVE").ok()?;
     Some(stream)
 }
 
-/// Sends bytes that mean nothing.
+/// Sends random bytes.
 fn nbd_noise(doors: &Doors, seed: u64) -> Option<TcpStream> {
     noise(&doors.nbd, seed)
 }
 
-/// As [`nbd_noise`].
+/// Like [`nbd_noise`], to the iSCSI port.
 fn iscsi_noise(doors: &Doors, seed: u64) -> Option<TcpStream> {
     noise(&doors.iscsi, seed)
 }
 
 fn noise(address: &str, seed: u64) -> Option<TcpStream> {
     let mut stream = connect(address)?;
-    // The numbers of Knuth's MMIX.
+    // The constants of Knuth's MMIX generator.
     let mut state = seed;
     let bytes: Vec<u8> = std::iter::repeat_with(|| {
         state =
@@ -214,19 +215,19 @@ fn iscsi_silent(doors: &Doors, _: u64) -> Option<TcpStream> {
     connect(&doors.iscsi)
 }
 
-/// As [`iscsi_silent`], on the management interface.
+/// Like [`iscsi_silent`], to the management interface.
 fn api_silent(doors: &Doors, _: u64) -> Option<TcpStream> {
     connect(&doors.api)
 }
 
-/// Stops within a header (RFC 9112 §2.1).
+/// Stops in the middle of a header (RFC 9112 §2.1).
 fn api_half(doors: &Doors, _: u64) -> Option<TcpStream> {
     let mut stream = connect(&doors.api)?;
     stream.write_all(b"GET /v1/pools HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Sl").ok()?;
     Some(stream)
 }
 
-/// Calls with a token that is none.
+/// Calls the management interface with an invalid token.
 fn api_guess(doors: &Doors, seed: u64) -> Option<TcpStream> {
     let mut stream = connect(&doors.api)?;
     let head = "GET /v1/pools HTTP/1.1\r\nHost: 127.0.0.1\r\n";
@@ -236,17 +237,17 @@ fn api_guess(doors: &Doors, seed: u64) -> Option<TcpStream> {
     Some(stream)
 }
 
-/// Connects where TLS is expected and sends nothing.
+/// Connects to the TLS port of replication and sends nothing.
 fn peer_silent(doors: &Doors, _: u64) -> Option<TcpStream> {
     connect(&doors.peers)
 }
 
-/// As [`nbd_noise`], in place of TLS.
+/// Like [`nbd_noise`], to the TLS port of replication.
 fn peer_noise(doors: &Doors, seed: u64) -> Option<TcpStream> {
     noise(&doors.peers, seed)
 }
 
-/// Logs in to a discovery session in the name of the verified load's initiator (RFC 7143 §11.12).
+/// Logs in to a discovery session with the name of the verified load's initiator (RFC 7143 §11.12).
 fn iscsi_discovery(doors: &Doors, seed: u64) -> Option<TcpStream> {
     let mut stream = connect(&doors.iscsi)?;
     let mut keys = format!("InitiatorName={}\0SessionType=Discovery\0", doors.initiator);

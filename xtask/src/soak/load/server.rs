@@ -1,8 +1,9 @@
-//! The server under test: started with a memory limit, with a pool, an export and a target.
+//! The server under test: starts it with a memory limit, a pool, an export and a target.
 //!
-//! Not here: the load on it.
+//! Not here: the load on the server.
 //!
-//! Invariants: everything lies in the folder of the run; the server ends with this process.
+//! Invariants: all files of the server are in the folder of the run; the server ends with this
+//! process.
 
 use std::fs::{self, File, Permissions};
 use std::net::TcpListener;
@@ -16,28 +17,28 @@ use anyhow::{Context as _, Result, ensure};
 use crate::bench_peers::process::{Process, guarded};
 use crate::command;
 
-/// Each leg of the mirror; sparse.
+/// Size of each leg of the mirror, a sparse file.
 const LEG_BYTES: u64 = 8 << 30;
 const LEGS: [&str; 2] = ["a.img", "b.img"];
-/// The volume: the verified load takes its first half.
+/// Size of the volume. The verified load uses its first half.
 pub(super) const VOLUME_BYTES: u64 = 2 << 30;
-/// A server that takes longer to answer its first call is broken.
+/// Maximum time until the server answers its first call.
 const START_MAX: Duration = Duration::from_secs(20);
-/// Initiator of the hostile discoveries.
+/// Initiator name of the hostile discovery sessions.
 const INITIATOR: &str = "iqn.2026-01.org.example:soak";
 
-/// The addresses that clients know.
+/// Addresses of the server.
 #[derive(Clone)]
 pub(super) struct Doors {
     pub(super) nbd: String,
     pub(super) iscsi: String,
-    /// The management interface.
+    /// Address of the management interface.
     pub(super) api: String,
-    /// Where other servers replicate to.
+    /// Address for replication from other servers.
     pub(super) peers: String,
     pub(super) export: String,
     pub(super) initiator: String,
-    /// Start of the volume's half that is not verified.
+    /// Offset of the half of the volume that fio does not verify.
     pub(super) unused_offset: u64,
 }
 
@@ -50,7 +51,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts it on an empty folder.
+    /// Starts the server on an empty folder.
     pub(super) fn start(program: &Path, data: &Path, memory_bytes: u64) -> Result<Self> {
         let (nbd, iscsi) = (free_address()?, free_address()?);
         let (api_tcp, peers) = (free_address()?, free_address()?);
@@ -98,10 +99,10 @@ impl Server {
         self.weir(&["target", "create", "soak", "--allow", INITIATOR]).map(drop)
     }
 
-    /// Kills the server and verifies everything on its disks.
+    /// Kills the server and verifies all data on its disks.
     ///
     /// # Errors
-    /// `weir check` found something.
+    /// `weir check` reports an error.
     pub(super) fn kill_and_check(self, data: &Path) -> Result<()> {
         drop(self.process);
         let mut check = Command::new(&self.program);
@@ -109,18 +110,18 @@ impl Server {
         command::output(&mut check).map(drop).context("after the soak")
     }
 
-    /// A call of the command line.
+    /// Runs a `weir` command against the server.
     pub(super) fn weir(&self, words: &[&str]) -> Result<String> {
         command::output(Command::new(&self.program).env("WEIR_API", &self.api).args(words))
     }
 }
 
-/// An address of loopback that is free now.
+/// Finds a free port on loopback.
 fn free_address() -> Result<String> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
 }
 
-/// Makes a certificate that vouches for itself; the files of it and of its key.
+/// Creates a self-signed certificate; returns the paths of certificate and key.
 fn certificate(data: &Path) -> Result<(PathBuf, PathBuf)> {
     let (certificate, key) = (data.join("soak.pem"), data.join("soak.key"));
     let mut openssl = Command::new("openssl");

@@ -1,8 +1,8 @@
-//! Watches the server during a soak: resident memory, and the time of management calls.
+//! Monitors the server during a soak: resident memory and the time of management calls.
 //!
 //! Not here: the bounds (load.rs).
 //!
-//! Invariant: the peak of memory is the kernel's own (VmHWM), so no moment is missed.
+//! Invariant: the kernel records the peak of resident memory (VmHWM), so no peak escapes a poll.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use anyhow::{Result, anyhow};
 
 use super::server::Server;
 
-/// Calls that an administrator makes, in turns.
+/// Calls of an administrator, made in turn.
 const CALLS: &[&[&str]] = &[
     &["pool", "list"],
     &["pool", "status", "soak"],
@@ -29,7 +29,7 @@ const CALLS: &[&[&str]] = &[
 /// Pause between two calls.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Findings of a watch.
+/// Measured peaks.
 pub(super) struct Seen {
     pub(super) rss_bytes_max: u64,
     pub(super) call_max: Duration,
@@ -46,14 +46,14 @@ impl fmt::Display for Seen {
     }
 }
 
-/// A watch under way.
+/// A running monitor.
 pub(super) struct Watch {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Result<Seen>>,
 }
 
 impl Watch {
-    /// Starts a new peak of memory and the calls.
+    /// Resets the kernel's peak of memory and starts the calls.
     pub(super) fn start(server: &Arc<Server>) -> Result<Self> {
         server.process.reset_rss_max()?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -62,10 +62,10 @@ impl Watch {
         Ok(Self { stop, thread })
     }
 
-    /// Ends it.
+    /// Stops the monitor.
     ///
     /// # Errors
-    /// A call failed, or the server is gone.
+    /// A call failed, or the server has exited.
     pub(super) fn finish(self) -> Result<Seen> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().map_err(|_| anyhow!("the watch panicked"))?

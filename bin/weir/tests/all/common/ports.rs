@@ -1,11 +1,11 @@
-//! Free TCP ports of loopback for servers that must be told their port.
+//! Free TCP ports on loopback for servers that need a port number at their start.
 //!
 //! Not here: servers that bind port 0 and report the port.
 //!
 //! Invariants:
-//! - two tests never get the same port, in this run or in another one on this machine: each port
-//!   has a lock file, which its test process holds to its end;
-//! - no port is in the range from which the kernel takes ports for clients.
+//! - two tests never get the same port, within a run or between runs on this machine: each port has
+//!   a lock file, which the test process holds until it exits;
+//! - no port is in the range from which the kernel assigns client ports.
 
 use std::fs::{self, File, OpenOptions};
 use std::net::{Ipv4Addr, TcpListener};
@@ -13,18 +13,18 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 const FIRST: u16 = 10_000;
-/// Linux gives clients ports from 32,768 on.
+/// Number of ports. Linux assigns client ports from 32,768 up.
 const COUNT: u16 = 20_000;
 
-/// Locks of this process.
+/// Lock files that this process holds.
 static HELD: Mutex<Vec<File>> = Mutex::new(Vec::new());
 static TRIED: AtomicU16 = AtomicU16::new(0);
 
-/// A port that no process listens on and no other test uses.
+/// Returns a port without a listener and locks it for this test.
 pub(crate) fn free_port() -> u16 {
     let locks = std::env::temp_dir().join("weir-test-ports");
     fs::create_dir_all(&locks).unwrap();
-    // Processes begin at different places, so that they seldom meet.
+    // Each process starts its search at another port, so that processes seldom try the same port.
     let start = (std::process::id() * 16) % u32::from(COUNT);
     for _ in 0..COUNT {
         let next = start + u32::from(TRIED.fetch_add(1, Ordering::Relaxed));
@@ -40,7 +40,7 @@ pub(crate) fn free_port() -> u16 {
     panic!("no free port from {FIRST} on; locks are in {}", locks.display());
 }
 
-/// Such a port with the address of loopback, as `127.0.0.1:PORT`.
+/// Returns a free port with the loopback address, as `127.0.0.1:PORT`.
 pub(crate) fn free_address() -> String {
     format!("{}:{}", Ipv4Addr::LOCALHOST, free_port())
 }
