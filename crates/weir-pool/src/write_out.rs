@@ -324,24 +324,27 @@ impl WriteOut<'_> {
         self.unread_frees.is_empty()
     }
 
-    /// Frees what waits for its remap table to be read, if that is much.
-    #[boxed(?Send)]
+    /// Frees the blocks that wait for their remap tables, if more than [`UNREAD_FREES_MAX`] wait.
     pub async fn free_some_unread(&mut self) -> Result<(), PoolError> {
-        self.free_unread(UNREAD_FREES_MAX).await
-    }
-
-    /// Frees all that waits for its remap table to be read.
-    #[boxed(?Send)]
-    pub async fn free_all_unread(&mut self) -> Result<(), PoolError> {
-        self.free_unread(0).await
-    }
-
-    /// Frees what waits for its remap table to be read, if it is more than `most` blocks. Each
-    /// table is read once for all of them, many tables at the same time.
-    async fn free_unread(&mut self, most: usize) -> Result<(), PoolError> {
-        if self.unread_frees.len() <= most {
-            return Ok(());
+        if self.unread_frees.len() > UNREAD_FREES_MAX {
+            self.free_unread().await?;
         }
+        Ok(())
+    }
+
+    /// Frees all blocks that wait for their remap tables.
+    pub async fn free_all_unread(&mut self) -> Result<(), PoolError> {
+        if !self.unread_frees.is_empty() {
+            self.free_unread().await?;
+        }
+        Ok(())
+    }
+
+    /// Reads each remap table once for all blocks that wait for it, many tables at the same time,
+    /// and frees the blocks. Boxed here and not in the callers, which seldom have any: a commit
+    /// calls them for each node that it changes.
+    #[boxed(?Send)]
+    async fn free_unread(&mut self) -> Result<(), PoolError> {
         let mut frees = std::mem::take(&mut self.unread_frees);
         frees.sort_unstable_by_key(|ptr| ptr.vseg);
         let (pool, txg) = (self.pool, self.txg);

@@ -7,9 +7,9 @@
 //!   content takes nothing from the depth;
 //! - open loop: times are drawn ahead, from the start on, whatever the target does; latency
 //!   counts from the intended time, also of operations that had to wait for a slot;
-//! - an operation counts for the rate if its answer came in the time that counts: one that is
-//!   answered after the end was not reached in time;
-//! - its latency counts if its intended time (closed: its end) is in the time that counts.
+//! - the rate counts an operation if the target answers it inside the measured window;
+//! - the latency of an operation counts if its intended time (closed loop: its end) is inside the
+//!   window.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
