@@ -61,6 +61,7 @@ use std::io::IsTerminal as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use weir_api::door::{GROUP, socket_group};
@@ -106,6 +107,8 @@ pub(crate) struct ServeOptions {
     pub(crate) disk_dirs: Vec<PathBuf>,
     /// How much memory, and for what.
     pub(crate) memory: MemoryPlan,
+    /// Time for a client to finish the NBD handshake or the iSCSI login.
+    pub(crate) handshake_limit: Duration,
     /// Least important messages to log.
     pub(crate) log: &'static str,
     /// Make a small pool to play with if there is none.
@@ -193,7 +196,7 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), ApiError> {
         .map_err(|error| internal("no runtime for the management interface", &error))?;
     let done = runtime.block_on(serve(options, state, api, data, (peers, tls)));
     // A thread that waits for a disk that does not answer must not hold up the end.
-    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+    runtime.shutdown_timeout(Duration::from_secs(1));
     done
 }
 
@@ -208,7 +211,7 @@ async fn serve(
     let mut terminate = signal(SignalKind::terminate()).map_err(|e| internal("signals", &e))?;
     let events = Arc::new(events::Events::new());
     let own = (options.state_dir.as_path(), Arc::clone(&events));
-    let clients = serve_data(data, own, options.memory)?;
+    let clients = serve_data(data, own, (options.memory, options.handshake_limit))?;
     let record = Record { events, history: Arc::new(history::History::load(&options.state_dir)) };
     let (manager, authority) = manage(&options, state, clients, &record)?;
     manager.reopen_targets();
@@ -337,7 +340,7 @@ struct Listeners {
 fn serve_data(
     data: Listeners,
     (state_dir, events): (&Path, Arc<events::Events>),
-    memory: MemoryPlan,
+    (memory, handshake_limit): (MemoryPlan, Duration),
 ) -> Result<Clients, ApiError> {
     let failed = |error: weir_serve::ServeError| ApiError::new(error.kind(), error.to_string());
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -352,7 +355,8 @@ fn serve_data(
         weir_serve::Budget::new(shared_bytes, weir_iscsi::limits::OWN),
     ];
     let offered = Arc::<exports::Registry>::clone(&exports);
-    let mut protocol = weir_nbd::Nbd::new(offered, Arc::clone(&budgets[0]));
+    let protocol = weir_nbd::Nbd::new(offered, Arc::clone(&budgets[0]));
+    let mut protocol = protocol.with_handshake_limit(handshake_limit);
     let nbd_scheme = if data.nbd_tls.is_some() { "nbds" } else { "nbd" };
     if let Some(tls) = data.nbd_tls {
         protocol = protocol.requiring_tls(tls);
@@ -365,6 +369,7 @@ fn serve_data(
     let targets = TargetRegistry::new(portals.collect(), state_dir, events);
     let offered = Arc::<TargetRegistry>::clone(&targets);
     let protocol = weir_iscsi::Iscsi::new(offered, Arc::clone(&budgets[1]));
+    let protocol = protocol.with_login_limit(handshake_limit);
     let start = || weir_serve::serve(data.iscsi, Arc::new(protocol), threads).map_err(failed);
     let iscsi = if listens { Some(start()?) } else { None };
     Ok(Clients { exports, nbd, nbd_scheme, targets, iscsi, budgets })

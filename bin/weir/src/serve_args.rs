@@ -11,6 +11,7 @@
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use weir_api::peer::PEER_PORT;
@@ -101,6 +102,10 @@ pub(crate) struct ServeArgs {
     /// tenth of --memory, at most 1GiB]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     dedupe_memory: Option<String>,
+    /// Time for a client to finish the NBD handshake or the iSCSI login; the server then drops it
+    #[arg(long, value_name = "SECONDS", default_value_t = 10,
+        value_parser = clap::value_parser!(u64).range(1..=300))]
+    handshake_timeout: u64,
     /// Least important messages to log
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log: LogLevel,
@@ -193,6 +198,7 @@ impl ServeArgs {
             api_open: self.api_open,
             disk_dirs,
             memory,
+            handshake_limit: Duration::from_secs(self.handshake_timeout),
             log,
             demo,
         })

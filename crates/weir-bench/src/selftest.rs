@@ -33,7 +33,7 @@ const TRIES_MAX: u32 = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scale {
-    /// Half a minute, for a machine that does other things as well.
+    /// A minute, for a machine that does other things as well.
     Short,
     /// A few minutes, on a quiet machine.
     Full,

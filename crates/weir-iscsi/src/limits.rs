@@ -14,8 +14,9 @@ use std::time::Duration;
 use weir_serve::Own;
 use weir_serve::limits::{CONNECTIONS_MAX, INPUT_BYTES};
 
-/// An initiator that has not logged in by then is dropped: none needs more than a few round
-/// trips, and half-open connections must not pile up.
+/// An initiator that has not logged in by then is dropped, unless
+/// [`Iscsi::with_login_limit`](crate::Iscsi::with_login_limit) sets another limit: none needs more
+/// than a few round trips, and half-open connections must not pile up.
 pub const LOGIN_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long a login waits for the session that it takes the place of: storage that has not

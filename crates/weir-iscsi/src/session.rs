@@ -48,13 +48,20 @@ pub struct Iscsi {
     targets: Arc<dyn Targets>,
     budget: Arc<Budget>,
     guesses: Guesses,
+    login_limit: Duration,
 }
 
 impl Iscsi {
     /// Offers `targets`; connections share `budget`, of which each has what
     /// [`OWN`](crate::limits::OWN) says without asking.
     pub fn new(targets: Arc<dyn Targets>, budget: Arc<Budget>) -> Self {
-        Self { targets, budget, guesses: Guesses::default() }
+        Self { targets, budget, guesses: Guesses::default(), login_limit: LOGIN_LIMIT }
+    }
+
+    /// Drops an initiator that has not logged in within `limit`, instead of [`LOGIN_LIMIT`].
+    #[must_use]
+    pub fn with_login_limit(self, limit: Duration) -> Self {
+        Self { login_limit: limit, ..self }
     }
 }
 
@@ -84,11 +91,11 @@ impl Protocol for Iscsi {
             wire.input.put_back(received);
             return self.serve(wire, Connection::new(*parts), watch).await;
         }
-        let Self { targets, budget, guesses } = self;
+        let Self { targets, budget, guesses, login_limit } = self;
         let side = Side { targets, budget, guesses, watch };
-        let login = compio::time::timeout(LOGIN_LIMIT, log_in(&mut wire, side, peer));
+        let login = compio::time::timeout(*login_limit, log_in(&mut wire, side, peer));
         let Ok(result) = login.await else {
-            return Err(IscsiError::LoginTimeout { seconds: LOGIN_LIMIT.as_secs() });
+            return Err(IscsiError::LoginTimeout { seconds: login_limit.as_secs() });
         };
         let Some(connection) = result? else { return Ok(None) };
         if !connection.is_discovery() {

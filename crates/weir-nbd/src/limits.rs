@@ -31,8 +31,9 @@ pub const DRAIN_BYTES_MAX: u32 = 64 << 20;
 /// Longest option data: an export name and a handful of metadata queries fit several times.
 pub const OPTION_BYTES_MAX: usize = 16 << 10;
 
-/// A client that has not finished the handshake by then is dropped: no automatic client needs
-/// more than a few round trips, and half-open connections must not pile up.
+/// A client that has not finished the handshake by then is dropped, unless
+/// [`Nbd::with_handshake_limit`](crate::Nbd::with_handshake_limit) sets another limit: no client
+/// needs more than a few round trips, and half-open connections must not pile up.
 pub const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Receive buffer at most; longer messages are taken as they come.

@@ -16,6 +16,7 @@ use std::convert::Infallible;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use compio::BufResult;
 use compio::buf::{IntoInner, IoBuf};
@@ -46,6 +47,7 @@ pub struct Nbd {
     exports: Arc<dyn Exports>,
     budget: Arc<Budget>,
     tls: Option<Tls>,
+    handshake_limit: Duration,
 }
 
 /// TLS, as clients must begin it.
@@ -58,7 +60,14 @@ pub struct Tls {
 impl Nbd {
     /// Offers `exports`; connections share `budget`, of which each has [`OWN_BYTES`] of its own.
     pub fn new(exports: Arc<dyn Exports>, budget: Arc<Budget>) -> Self {
-        Self { exports, budget, tls: None }
+        Self { exports, budget, tls: None, handshake_limit: HANDSHAKE_LIMIT }
+    }
+
+    /// Drops a client that has not finished the handshake within `limit`, instead of
+    /// [`HANDSHAKE_LIMIT`].
+    #[must_use]
+    pub fn with_handshake_limit(self, limit: Duration) -> Self {
+        Self { handshake_limit: limit, ..self }
     }
 
     /// Takes TCP clients only with TLS.
@@ -88,31 +97,17 @@ impl Protocol for Nbd {
         let tls = self.tls.as_ref().filter(|_| matches!(peer.local, Address::Tcp(_)));
         let tls = tls.map(|tls| (tls, peer.key));
         let seen = (&*self.exports, peer.address);
-        run(socket, seen, tls, self.budget.share(), watch).await.map(|()| None)
-    }
-}
-
-/// Serves one connection, of a client at an address if that is TCP, until it ends; must run on a
-/// compio runtime. With `tls` the client, of
-/// the peer named, must begin that first.
-///
-/// # Errors
-/// Why the connection was dropped; `Ok` where it ended in good order.
-pub async fn run<S: Socket>(
-    socket: S,
-    seen: (&dyn Exports, Option<IpAddr>),
-    tls: Option<(&Tls, PeerKey)>,
-    share: Share,
-    watch: &Watch,
-) -> Result<(), NbdError> {
-    let shaken = compio::time::timeout(HANDSHAKE_LIMIT, shake_hands(socket, seen, tls, watch));
-    let Ok(result) = shaken.await else {
-        return Err(NbdError::HandshakeTimeout { seconds: HANDSHAKE_LIMIT.as_secs() });
-    };
-    match result? {
-        Shaken::Plain(agreed) => transmit(agreed, share, watch).await,
-        Shaken::Encrypted(agreed) => transmit(agreed, share, watch).await,
-        Shaken::Over => Ok(()),
+        let shaken = shake_hands(socket, seen, tls, watch);
+        let Ok(result) = compio::time::timeout(self.handshake_limit, shaken).await else {
+            return Err(NbdError::HandshakeTimeout { seconds: self.handshake_limit.as_secs() });
+        };
+        let share = self.budget.share();
+        match result? {
+            Shaken::Plain(agreed) => transmit(agreed, share, watch).await?,
+            Shaken::Encrypted(agreed) => transmit(agreed, share, watch).await?,
+            Shaken::Over => {}
+        }
+        Ok(None)
     }
 }
 

@@ -20,8 +20,14 @@ use crate::common::{Dirs, KIB, MIB, Server, code, run, text};
 const SIZE: u64 = 16 * MIB;
 
 fn serve(dirs: &Dirs) -> Server {
+    serve_with(dirs, &[])
+}
+
+fn serve_with(dirs: &Dirs, options: &[&str]) -> Server {
     dirs.disk("a", 256 * MIB);
-    let server = dirs.start();
+    let mut command = dirs.serve();
+    command.args(options);
+    let server = Server::start(dirs, "", command);
     server.weir("pool create tank a").ok();
     server.volume("tank/v", "16MiB");
     server.weir("export create nbd tank/v --name ro --read-only").ok();
@@ -164,7 +170,7 @@ fn garbage_on_the_port_disturbs_nobody() {
 #[test]
 fn silent_connections_are_dropped_and_hold_nobody_up() {
     let dirs = Dirs::new();
-    let mut server = serve(&dirs);
+    let mut server = serve_with(&dirs, &["--handshake-timeout", "2"]);
     let mut good = Good::new(&server);
     let start = Instant::now();
     let silent: Vec<UnixStream> =
@@ -179,14 +185,14 @@ fn silent_connections_are_dropped_and_hold_nobody_up() {
     Good::new(&server).works();
     let mut last = Duration::ZERO;
     for mut stream in silent.into_iter().chain([half]) {
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let mut rest = Vec::new();
         // A reset is an end as well.
         drop(stream.read_to_end(&mut rest));
         last = start.elapsed();
     }
-    assert!(last > Duration::from_secs(8), "dropped before the limit: {last:?}");
-    assert!(last < Duration::from_secs(16), "not dropped: {last:?}");
+    assert!(last > Duration::from_millis(1_900), "dropped before the limit: {last:?}");
+    assert!(last < Duration::from_secs(20), "not dropped: {last:?}");
     good.works();
     drop(session);
     good.works();

@@ -53,7 +53,7 @@ const FILE_TEST: &str = r#"
 [[test]]
 name = "bonnie"
 engine = "bonnie"
-size = "4MiB"
+size = "512KiB"
 files = 64
 runs = 5
 "#;

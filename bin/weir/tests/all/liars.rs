@@ -39,6 +39,22 @@ read_pct = READS
 LOAD
 "#;
 
+/// A search of the limit with short steps, for `validate`. The steps answer a question of their
+/// own, and at most 30 of them run.
+pub(crate) const KNEE: &str = r#"
+[require]
+iops = 1000
+
+[[test]]
+name = "knee"
+pattern = "random"
+block = "4KiB"
+read_pct = 100
+mode = "open"
+search = { slo = "require", tolerance_pct = 3 }
+duration = "300ms"
+"#;
+
 pub(crate) struct Bench(Dirs);
 
 impl Bench {
@@ -90,7 +106,7 @@ pub(crate) fn open(rate: u32) -> String {
 
 #[test]
 fn need_above_what_a_disk_does_never_passes() {
-    let bench = Bench::new(100, "qd = [8]");
+    let bench = Bench::new(100, &format!("qd = [8]\n{KNEE}"));
     let target = bench.serve(Liar::honest(2 * MS, 190.0));
     let words = ["-t", &target, "--need", "216iops", "-o", "out", "--runs", "1"];
     let ran = bench.weir(&[&["validate", "-p", "./liars.toml"][..], &words].concat());

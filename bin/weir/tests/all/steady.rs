@@ -9,7 +9,7 @@
 use std::fs;
 
 use crate::common::liar::Liar;
-use crate::liars::{Bench, MS, NO, PROFILE, open};
+use crate::liars::{Bench, KNEE, MS, NO, PROFILE, open};
 use serde_json::Value;
 
 /// Attempts; one of them must return the expected verdict.
@@ -36,20 +36,20 @@ fn honest_disk_is_valid() {
 fn disk_that_does_what_is_needed_and_no_more_is_not_overloaded() {
     let bench = Bench::new(100, &open(900));
     let target = bench.serve(Liar::honest(2 * MS, 1_000.0));
-    let (_, verdict, details) = bench.verdict(&target, &[]);
+    let (_, verdict, details) = bench.verdict(&target, &["--runs", "1"]);
     assert_ne!(verdict, "overload", "{details}");
 }
 
 // Regression: a disk of 190 IOPS passed a requirement of 216 IOPS.
 #[test]
 fn disk_that_does_less_than_is_offered_is_overloaded() {
-    for offered in [1_050, 1_250] {
-        let bench = Bench::new(100, &open(offered));
-        let target = bench.serve(Liar::honest(2 * MS, 1_000.0));
-        let (status, verdict, details) = bench.verdict(&target, &["--fail-on", "overload"]);
-        assert_eq!((verdict.as_str(), status), ("overload", Some(NO)), "{details}");
-        assert!(details.contains("were not answered when the time was over"), "{details}");
-    }
+    // The self-test also offers 1.25 times the capacity.
+    let bench = Bench::new(100, &open(1_050));
+    let target = bench.serve(Liar::honest(2 * MS, 1_000.0));
+    let words = ["--runs", "1", "--fail-on", "overload"];
+    let (status, verdict, details) = bench.verdict(&target, &words);
+    assert_eq!((verdict.as_str(), status), ("overload", Some(NO)), "{details}");
+    assert!(details.contains("were not answered when the time was over"), "{details}");
 }
 
 #[test]
@@ -57,7 +57,8 @@ fn disk_that_stands_still_a_fifth_of_the_time_is_unsteady() {
     let bench = Bench::new(100, "qd = [1]");
     let stalls = Some((500 * MS, 100 * MS));
     let target = bench.serve(Liar { stalls, ..Liar::honest(MS / 2, 1e6) });
-    let (status, verdict, details) = bench.verdict(&target, &["--fail-on", "any"]);
+    let words = ["--runs", "1", "--fail-on", "any"];
+    let (status, verdict, details) = bench.verdict(&target, &words);
     assert_eq!((verdict.as_str(), status), ("unsteady", Some(NO)), "{details}");
     assert!(details.contains("the target answered nothing"), "{details}");
 }
@@ -79,7 +80,7 @@ fn answered(need: &str, outcome_wanted: &str, status_wanted: i32) -> Option<Stri
     let bench = Bench::new(100, "qd = [4]");
     let sampled = PROFILE.replace("sample_pct = 100", "sample_pct = 5");
     let sampled = sampled.replace("READS", "100").replace("LOAD", "qd = [4]");
-    fs::write(bench.path("liars.toml"), sampled).unwrap();
+    fs::write(bench.path("liars.toml"), sampled + KNEE).unwrap();
     let target = bench.serve(Liar::honest(20 * MS, 6_000.0));
     let mut told = Vec::new();
     for go in 0..GOES_MAX {

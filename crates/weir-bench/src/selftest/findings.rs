@@ -44,7 +44,7 @@ pub(super) fn items() -> Vec<Item> {
     let frozen = Item::new("a target that stands still a fifth of the time", wanted, |_| {
         let (period, frozen) = (Duration::from_millis(500), Duration::from_millis(100));
         let target = Shaped::stalls(Duration::from_micros(500), period, frozen);
-        let spec = cell(100.0, closed(1), 3_200, RUNS);
+        let spec = cell(100.0, closed(1), 3_200, 1);
         let found = remarks(&spec, &target)?;
         let text = found.iter().find(|text| text.contains("the target answered nothing"));
         let otherwise = || format!("said was {found:?}");

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use crate::common::initiator::{Initiator, NAME};
 use crate::common::memory::{BLOCK, Disk, MemoryTargets, TARGET};
-use crate::common::{Setup, pattern, serve_targets, setup, wait_until};
+use crate::common::{Setup, pattern, serve_limited, serve_targets, setup, wait_until};
 use weir_iscsi::chap::Algorithm;
-use weir_iscsi::limits::{LOGIN_LIMIT, OWN, PEER_DISCOVERIES_MAX, REINSTATEMENT_LIMIT};
+use weir_iscsi::limits::{OWN, PEER_DISCOVERIES_MAX, REINSTATEMENT_LIMIT};
 use weir_iscsi::{Authentication, Credentials, Secret, Sessions, text};
 use weir_serve::Budget;
 
@@ -418,22 +418,21 @@ fn a_new_session_is_refused_while_the_old_one_does_not_end() {
 
 #[test]
 fn a_login_that_takes_its_time_is_cut_off() {
-    let Setup { address, server: _server, .. } = setup(Disk::new(SIZE));
-    let mut initiator = Initiator::connect(address);
+    const LIMIT: Duration = Duration::from_millis(500);
+    let targets = MemoryTargets::new(Disk::new(SIZE));
+    let setup = serve_limited(targets, Budget::new(256 << 20, OWN), 2, LIMIT);
+    let mut initiator = Initiator::connect(setup.address);
     let start = Instant::now();
-    // A byte now and then does not keep it alive.
+    // A byte now and then does not extend the limit.
     let mut socket = initiator.socket.try_clone().expect("a socket");
     let drip = std::thread::spawn(move || {
-        for _ in 0..30 {
-            if std::io::Write::write_all(&mut socket, &[0x43]).is_err() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(500));
+        while std::io::Write::write_all(&mut socket, &[0x43]).is_ok() {
+            std::thread::sleep(Duration::from_millis(20));
         }
     });
     initiator.expect_end();
-    assert!(start.elapsed() + Duration::from_secs(1) >= LOGIN_LIMIT);
-    assert!(start.elapsed() < LOGIN_LIMIT + Duration::from_secs(4));
+    assert!(start.elapsed() + Duration::from_millis(50) >= LIMIT, "{:?}", start.elapsed());
+    assert!(start.elapsed() < LIMIT * 10, "{:?}", start.elapsed());
     drop(initiator);
     drip.join().expect("no panic");
 }

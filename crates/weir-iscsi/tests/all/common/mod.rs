@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use memory::{Disk, MemoryTargets};
 use weir_iscsi::Iscsi;
-use weir_iscsi::limits::OWN;
+use weir_iscsi::limits::{LOGIN_LIMIT, OWN};
 use weir_serve::{Address, Budget, Listener, ServerHandle, serve};
 
 pub(crate) struct Setup {
@@ -37,9 +37,20 @@ pub(crate) fn serve_targets(
     budget: Arc<Budget>,
     threads: usize,
 ) -> Setup {
+    serve_limited(targets, budget, threads, LOGIN_LIMIT)
+}
+
+/// Serves targets to initiators that log in within `login_limit`.
+pub(crate) fn serve_limited(
+    targets: Arc<MemoryTargets>,
+    budget: Arc<Budget>,
+    threads: usize,
+    login_limit: Duration,
+) -> Setup {
     let free = Address::parse("127.0.0.1:0", 0).expect("an address");
     let listener = Listener::bind(&free).expect("a free port");
     let protocol = Iscsi::new(Arc::<MemoryTargets>::clone(&targets), budget);
+    let protocol = protocol.with_login_limit(login_limit);
     let server = serve(vec![listener], Arc::new(protocol), threads).expect("threads");
     let Address::Tcp(address) = server.addresses()[0].clone() else { panic!("TCP") };
     targets.set_portals(&[address]);
