@@ -14,6 +14,8 @@ use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::fs::{SeekFrom, seek};
+
 use weir_format::layout::{OWNER_OFFSET, SLOT_BYTES, label_offsets};
 
 use crate::common::{Dirs, MIB, Ran, Server, WEIR, code, tool};
@@ -23,14 +25,26 @@ const DISK: u64 = 128 * MIB;
 /// A fingerprint of a file's content and length, but for the owner slots of both labels: a server
 /// that has the pool open writes there every few seconds.
 fn sum(path: &Path) -> (u64, u64) {
-    let mut content = fs::read(path).unwrap();
-    for label in label_offsets(content.len() as u64) {
-        let slot = (label + OWNER_OFFSET) as usize;
-        content[slot..slot + SLOT_BYTES].fill(0);
-    }
+    let file = fs::File::open(path).unwrap();
+    let bytes = file.metadata().unwrap().len();
+    let slots = label_offsets(bytes).map(|label| label + OWNER_OFFSET);
     let mut hasher = DefaultHasher::new();
-    content.hash(&mut hasher);
-    (content.len() as u64, hasher.finish())
+    let mut chunk = vec![0; SLOT_BYTES];
+    let mut at = 0;
+    // A hole and zeros have the same fingerprint, so the holes of these sparse files are skipped.
+    while let Ok(data) = seek(&file, SeekFrom::Data(at)) {
+        let hole = seek(&file, SeekFrom::Hole(data)).unwrap();
+        at = data - data % SLOT_BYTES as u64;
+        while at < hole {
+            let len = chunk.len().min((bytes - at) as usize);
+            file.read_exact_at(&mut chunk[..len], at).unwrap();
+            if !slots.contains(&at) && chunk[..len].iter().any(|byte| *byte != 0) {
+                (at, &chunk[..len]).hash(&mut hasher);
+            }
+            at += len as u64;
+        }
+    }
+    (bytes, hasher.finish())
 }
 
 /// A server and disks that are watched.

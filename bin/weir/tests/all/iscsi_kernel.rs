@@ -297,7 +297,7 @@ fn start_load(guest: &mut Guest, disk: &str) {
     let script = format!(
         "round=1
         until [ -e /run/enough ]; do
-            verify --filename={disk} --size=4M --rate=,4m --rw=randwrite --bsrange=4k-32k \
+            verify --filename={disk} --size=2M --rate=,4m --rw=randwrite --bsrange=4k-32k \
                 --iodepth=8 --randseed=$round
             echo $round >/run/round
             round=$((round + 1))
@@ -333,9 +333,9 @@ fn a_path_that_is_cut_costs_no_write() {
     let (dirs, network) = (Dirs::new(), Network::new());
     let server = served(&dirs, &network, &["64MiB"]);
     let timeouts = [
-        ("node.conn[0].timeo.noop_out_interval", 2),
-        ("node.conn[0].timeo.noop_out_timeout", 2),
-        ("node.session.timeo.replacement_timeout", 2),
+        ("node.conn[0].timeo.noop_out_interval", 1),
+        ("node.conn[0].timeo.noop_out_timeout", 1),
+        ("node.session.timeo.replacement_timeout", 1),
     ];
     let mut guest = initiator(&network, &timeouts);
     guest.run(
