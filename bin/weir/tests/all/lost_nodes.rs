@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::common::nbd::EIO;
 use crate::common::rng::Rng;
-use crate::common::{Dirs, KIB, MIB, Ran, WEIR, code};
+use crate::common::{Dirs, KIB, MIB, Ran, WEIR, code, eventually};
 use weir_base::{Guid, SystemClock};
 use weir_dataset::{Engine, EngineOptions};
 use weir_device::{Device, FileDevice, OpenMode, Overlay};
@@ -28,8 +28,14 @@ const RESTARTS_MAX: usize = 60;
 fn look<T>(disk: &Path, find: impl AsyncFnOnce(&Engine) -> T) -> T {
     let runtime = weir_device::new_runtime().unwrap();
     runtime.block_on(async {
-        let file = FileDevice::open(disk, OpenMode::ReadOnly, 0).unwrap();
-        let disks: Vec<Arc<dyn Device>> = vec![Arc::new(Overlay::new(Arc::new(file)))];
+        let mut file = None;
+        // The kernel keeps the lock of an ended server until its last operation is done.
+        eventually("the disk is free", Duration::from_secs(20), || {
+            file = FileDevice::open(disk, OpenMode::ReadOnly, 0).ok();
+            file.is_some()
+        });
+        let file = Arc::new(file.unwrap());
+        let disks: Vec<Arc<dyn Device>> = vec![Arc::new(Overlay::new(file))];
         let clock = Arc::new(SystemClock::default());
         let options = EngineOptions { memory_bytes: 64 << 20, clock, bug: PlantedBug::None };
         let how =
