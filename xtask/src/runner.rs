@@ -32,10 +32,10 @@ use process::Job;
 use report::{Ran, Verdict};
 use times::Times;
 
-/// Concurrent unit tests. Most are CPU-bound and CI has two cores; some wait for protocol timeouts.
-pub(crate) const UNIT_LANES: usize = 3;
-/// Concurrent end-to-end tests: more than the cores of CI, because these tests mostly wait.
-pub(crate) const E2E_LANES: usize = 4;
+/// Concurrent unit tests: twice the cores of CI, because a third of the tests wait for clocks.
+pub(crate) const UNIT_LANES: usize = 4;
+/// Concurrent end-to-end tests: three times the cores of CI, because these tests mostly wait.
+pub(crate) const E2E_LANES: usize = 6;
 /// Maximum number of concurrent runs of one suite.
 const RUNS_MAX: usize = 9;
 /// Lines of a failed test's log that the runner prints; the log file is complete.

@@ -52,7 +52,7 @@ impl Process {
 
     /// Peak resident memory since the last reset.
     pub(crate) fn rss_bytes_max(&self) -> Result<u64> {
-        rss_bytes_max(&self.read("status")?)
+        bytes(&self.read("status")?, "VmHWM:")
     }
 
     /// Whether it ended by itself.
@@ -89,10 +89,16 @@ fn cpu(stat: &str, ticks_per_second: u64) -> Result<Duration> {
     Ok(Duration::from_millis(ticks * 1000 / ticks_per_second))
 }
 
-fn rss_bytes_max(status: &str) -> Result<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = line.and_then(|line| line.split_whitespace().next()).context("no VmHWM in status")?;
-    Ok(kib.parse::<u64>()? << 10)
+/// Resident memory of this process.
+pub(crate) fn own_rss_bytes() -> Result<u64> {
+    bytes(&fs::read_to_string("/proc/self/status")?, "VmRSS:")
+}
+
+/// Reads a field of proc(5) `status` that is in KiB.
+fn bytes(status: &str, field: &str) -> Result<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
+    let kib = line.and_then(|line| line.split_whitespace().next());
+    Ok(kib.with_context(|| format!("no {field} in status"))?.parse::<u64>()? << 10)
 }
 
 #[cfg(test)]
@@ -104,8 +110,9 @@ mod tests {
         let stat = "7 (a (b) c) S 1 7 7 0 -1 0 1 2 3 4 150 50 9 9 20 0";
         assert_eq!(cpu(stat, 100).unwrap(), Duration::from_secs(2));
         assert!(cpu("7 (a) S 1", 100).is_err());
-        assert_eq!(rss_bytes_max("VmPeak: 9 kB\nVmHWM:\t  12 kB\n").unwrap(), 12 << 10);
-        assert!(rss_bytes_max("Name: x\n").is_err());
+        assert_eq!(bytes("VmPeak: 9 kB\nVmHWM:\t  12 kB\n", "VmHWM:").unwrap(), 12 << 10);
+        assert!(bytes("Name: x\n", "VmHWM:").is_err());
+        assert!(own_rss_bytes().unwrap() > 1 << 20);
     }
 
     #[test]

@@ -5,14 +5,16 @@
 //!
 //! Invariants:
 //! - fio verifies every block that the load reads; one wrong block or one I/O error fails the soak;
-//! - the program checks three bounds at the end and names each exceeded one: resident memory, the
-//!   time of a management call, and the ratio of the load's p99 with and without hostile clients.
+//! - the program checks four bounds at the end and names each exceeded one: resident memory of the
+//!   server and of this program, the time of a management call, and the ratio of the load's p99
+//!   with and without hostile clients.
 
 mod hostile;
 mod server;
 mod watch;
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +23,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 
 use crate::bench_peers::fio::{Job, output_of};
-use crate::bench_peers::process::guarded;
+use crate::bench_peers::process::{guarded, own_rss_bytes};
 use hostile::Hostiles;
 use server::{Server, VOLUME_BYTES};
 use watch::Watch;
@@ -41,6 +43,9 @@ const P99_RATIO_MAX: f64 = 5.0;
 /// two pairs exceed it when other work loads the machine.
 const P99_PAIRS: usize = 5;
 const P99_PAIRS_BROKEN: usize = 3;
+/// Maximum ratio of this program's resident memory at the end to that after the first pair. A leak
+/// here would exceed the memory limit of a long soak.
+const OWN_MEMORY_RATIO_MAX: f64 = 1.2;
 /// Maximum time of a management call.
 const CALL_MAX: Duration = Duration::from_secs(5);
 
@@ -72,7 +77,7 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     load(&server, data, &["--rw=write", "--bs=1m", "--iodepth=8"])?;
     let watch = Watch::start(&server)?;
     // The bound needs only the last ratios, so memory stays constant in a long soak.
-    let (mut ratios, mut connections) = (VecDeque::new(), 0);
+    let (mut ratios, mut connections, mut own_bytes) = (VecDeque::new(), 0, None);
     for pair in 1..=*pairs {
         let alone = random_load(&server, data, PAIR_SECONDS.0).context("the load alone")?;
         let hostiles = Hostiles::start(&server.doors);
@@ -85,7 +90,10 @@ pub(crate) fn main(args: &Args) -> Result<()> {
         if ratios.len() > P99_PAIRS {
             ratios.pop_front();
         }
+        own_bytes.get_or_insert(own_rss_bytes()?);
     }
+    let own = OwnMemory { first: own_bytes.unwrap_or_default(), last: own_rss_bytes()? };
+    println!("{own}");
     println!("{connections} hostile connections");
     let seen = watch.finish()?;
     println!("{seen}");
@@ -100,6 +108,9 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     if seen.rss_bytes_max > memory_max {
         broken.push(format!("resident memory {} of {memory_max} bytes", seen.rss_bytes_max));
     }
+    if own.is_broken() {
+        broken.push(format!("{own}, {OWN_MEMORY_RATIO_MAX} times is the bound"));
+    }
     if seen.call_max > CALL_MAX {
         broken.push(format!("`weir {}` took {:.1?}", seen.slowest_call, seen.call_max));
     }
@@ -108,6 +119,25 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     }
     println!("{pairs} pairs of runs: every bound held");
     Ok(())
+}
+
+/// Resident memory of this program in bytes, after the first pair of runs and after the last.
+struct OwnMemory {
+    first: u64,
+    last: u64,
+}
+
+impl OwnMemory {
+    fn is_broken(&self) -> bool {
+        self.last as f64 > self.first as f64 * OWN_MEMORY_RATIO_MAX
+    }
+}
+
+impl fmt::Display for OwnMemory {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { first, last } = self;
+        write!(out, "memory of the soak driver grew from {} to {} KiB", first >> 10, last >> 10)
+    }
 }
 
 /// Returns true if the last pairs of runs exceed the p99 ratio too often.
@@ -142,6 +172,12 @@ fn load(server: &Server, data: &Path, args: &[&str]) -> Result<Job> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_drivers_memory_may_grow_by_a_fifth() {
+        assert!(!OwnMemory { first: 10 << 20, last: 12 << 20 }.is_broken());
+        assert!(OwnMemory { first: 10 << 20, last: (12 << 20) + 4096 }.is_broken());
+    }
 
     #[test]
     fn the_p99_is_broken_by_three_bad_pairs_of_the_last_five() {
