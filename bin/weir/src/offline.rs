@@ -115,7 +115,13 @@ async fn open_over(
     let disks = overlays.iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect();
     let opened = Engine::open(
         disks,
-        ImportOptions { force, opening: crate::serve::guid(), waits_for_all: false, owner: None },
+        ImportOptions {
+            force,
+            opening: crate::serve::guid(),
+            waits_for_all: false,
+            owner: None,
+            newest_seen: None,
+        },
         &options,
     )
     .await;

@@ -44,6 +44,7 @@ mod replication;
 mod schedule_plan;
 mod schedules;
 mod secrets;
+mod seen;
 mod slot;
 mod snapshots;
 mod state;
@@ -289,7 +290,8 @@ fn manage(
     secrets.forget_all_but(&state.state.secret_files());
     let files = CallerFiles { dirs: Arc::new(NamedDirs::new(&options.disk_dirs)?), secrets };
     let own = (Arc::clone(&tokens), files);
-    let manager = Manager::new(options.memory, state, clients, record.clone(), own);
+    let kept = (state, seen::SeenFile::load(&options.state_dir)?);
+    let manager = Manager::new(options.memory, kept, clients, record.clone(), own);
     Ok((Arc::new(manager), tokens))
 }
 

@@ -217,6 +217,22 @@ pub enum PoolError {
         /// Each with the txg it holds and that of the pool.
         disks: String,
     },
+    /// This server has seen a newer txg of the pool.
+    #[error(
+        "pool {pool} cannot be opened: these disks hold it as of txg {found}, {age} before txg \
+         {seen}, which this server has seen. Attach the disks that have the rest. weir pool import \
+         --force opens the pool as of txg {found} and gives up what was written since"
+    )]
+    OlderThanSeen {
+        /// Pool.
+        pool: String,
+        /// Newest txg on the disks.
+        found: Txg,
+        /// Newest txg that the server has seen.
+        seen: Txg,
+        /// Time between the two, for people.
+        age: String,
+    },
     /// Another server has the pool open.
     #[error(
         "pool {pool} is in use by host {host} (pid {pid}), which wrote to its disks {seconds} s \
@@ -370,6 +386,7 @@ impl PoolError {
             | Self::MissingDisks { .. }
             | Self::StaleDisks { .. }
             | Self::OldDisks { .. }
+            | Self::OlderThanSeen { .. }
             | Self::TakenOver { .. }
             | Self::LogMissing { .. }
             | Self::LossWhileMissing { .. }

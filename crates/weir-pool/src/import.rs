@@ -6,10 +6,12 @@
 //! - an import writes nothing, but for the owner slot of a pool that is taken by force;
 //! - the newest uberblock is believed or the import is refused: falling back to an older one loses
 //!   acknowledged data and needs `force`;
+//! - disks that end before the newest moment that the caller has seen are refused without `force`;
 //! - a leg that missed writes is known as stale and read only after the others; a vdev without
 //!   enough other legs is refused.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::limits::TAKEOVERS_MAX;
@@ -19,7 +21,8 @@ use weir_device::{Device, DeviceError};
 use weir_format::layout::RING_SLOTS;
 use weir_format::log::Batch;
 use weir_format::{
-    Bootstrap, FormatError, Label, Opening, Owner, StaleLeg, Uberblock, VdevConfig, VdevRole,
+    Bootstrap, FormatError, LINEAGE_MAX, Label, Opening, Owner, StaleLeg, Uberblock, VdevConfig,
+    VdevRole,
 };
 
 use crate::areas::Areas;
@@ -65,13 +68,43 @@ pub async fn discover(
     }))
 }
 
+/// A point in the history of a pool: a txg of one of its openings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolMoment {
+    /// The opening that committed the txg.
+    pub opening: Guid,
+    /// The committed txg.
+    pub txg: Txg,
+    /// Wall clock when a server recorded it; printed, never compared.
+    pub unix_ms: u64,
+}
+
+impl PoolMoment {
+    /// Returns true if an uberblock's history ends before this moment or left it out. A history
+    /// names its last [`LINEAGE_MAX`] openings only; one that began them all later has this moment
+    /// behind it.
+    fn is_missing_from(&self, uberblock: &Uberblock) -> bool {
+        let lineage = &uberblock.lineage;
+        match shared_with(self.opening, lineage, uberblock.txg) {
+            Some(shared) => shared < self.txg,
+            None => {
+                let is_cut = lineage.len() == LINEAGE_MAX;
+                !lineage.last().is_some_and(|oldest| is_cut && oldest.first > self.txg)
+            }
+        }
+    }
+}
+
 /// How to import.
 #[derive(Clone, Copy, Debug)]
 pub struct ImportOptions {
     /// Accept an older uberblock or a damaged log when the newest cannot be used, a log that is not
-    /// there, the newest of halves that went on without each other, and a pool that another server
-    /// has open: that one stops using it.
+    /// there, the newest of halves that went on without each other, disks that end before
+    /// `newest_seen`, and a pool that another server has open: that one stops using it.
     pub force: bool,
+    /// The newest moment at which the caller has seen the pool. Import refuses disks whose history
+    /// lacks it: an old leg alone, or disks whose newest uberblocks are damaged in every copy.
+    pub newest_seen: Option<PoolMoment>,
     /// The process that is to have the pool open, and that asks whether another one has; none where
     /// nothing is written to the disks.
     pub owner: Option<&'static Identity>,
@@ -163,6 +196,9 @@ pub async fn import(
     }
     found.explain(&vdevs, &late);
     let candidates = found.uberblocks_newest_first();
+    if options.bug != PlantedBug::OldDisksTrusted {
+        refuse_older(&label, candidates.first(), how)?;
+    }
     let newest = candidates.first().map(|ub| ub.txg).unwrap_or_default();
     let diverged = candidates.first().map(|ub| found.diverged_from(ub)).unwrap_or_default();
     refuse_diverged(&label, &vdevs, newest, &diverged, how.force)?;
@@ -370,9 +406,12 @@ impl Found {
     }
 
     /// Whether a pool can be opened with these disks alone: every vdev has enough whole legs.
-    pub(crate) fn suffices(&self, options: &PoolOptions) -> bool {
+    pub(crate) fn suffices(&self, how: ImportOptions, options: &PoolOptions) -> bool {
         let vdevs = build_vdevs(&self.label, self.place_disks(), options);
         if let Some(newest) = self.uberblocks_newest_first().first() {
+            if how.newest_seen.is_some_and(|seen| seen.is_missing_from(newest)) {
+                return false;
+            }
             mark_legs(&vdevs, newest, self, options.bug);
         }
         vdevs.in_service().all(Vdev::is_alive)
@@ -544,6 +583,35 @@ fn refuse_diverged(
     tracing::error!(disks = names, "what these disks wrote by themselves is given up");
     legs().for_each(|leg| leg.set_stale(Txg(0)));
     Ok(())
+}
+
+/// Refuses disks that lack what the caller has seen of the pool.
+fn refuse_older(
+    label: &Label,
+    newest: Option<&Uberblock>,
+    how: ImportOptions,
+) -> Result<(), PoolError> {
+    let (Some(seen), Some(found)) = (how.newest_seen, newest) else { return Ok(()) };
+    if !seen.is_missing_from(found) {
+        return Ok(());
+    }
+    let age = words_of(Duration::from_millis(seen.unix_ms.saturating_sub(found.unix_ms)));
+    if how.force {
+        let (found, seen) = (found.txg.0, seen.txg.0);
+        tracing::error!(pool = %label.name, found, seen, age, "newer txgs are given up");
+        return Ok(());
+    }
+    let pool = label.name.clone();
+    Err(PoolError::OlderThanSeen { pool, found: found.txg, seen: seen.txg, age })
+}
+
+/// A time in its largest unit.
+fn words_of(time: Duration) -> String {
+    const UNITS: [(u64, &str); 3] = [(86_400, "days"), (3_600, "hours"), (60, "minutes")];
+    let seconds = time.as_secs();
+    let unit = UNITS.into_iter().find(|(unit, _)| seconds >= 2 * unit);
+    let (unit, name) = unit.unwrap_or((1, "seconds"));
+    format!("{} {name}", seconds / unit)
 }
 
 /// Builds the pool an uberblock describes, and tells up to which txg, or hands the vdevs back with

@@ -95,7 +95,7 @@ pub(crate) async fn read_all_labels(
         if goes_on
             && !waits
             && let Ok(found) = Found::new(answers.iter().flatten())
-            && found.suffices(options)
+            && found.suffices(how, options)
         {
             break;
         }

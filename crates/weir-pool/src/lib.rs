@@ -74,7 +74,7 @@ pub use damage::DamageList;
 pub use dedupe::{Hinted, Looked};
 pub use error::{BlockPlace, PoolError};
 pub use hints::{HintFigures, SLOT_BYTES as HINT_BYTES};
-pub use import::{Discovered, ImportOptions, Imported, discover, import};
+pub use import::{Discovered, ImportOptions, Imported, PoolMoment, discover, import};
 pub use intent_log::LogWriteError;
 pub use late::LateDisk;
 pub use legs::{DetachedLeg, Replacement};

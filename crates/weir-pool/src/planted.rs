@@ -74,6 +74,8 @@ pub enum PlantedBug {
     DamageFailsCommit,
     /// A lost node is freed when damage markers take its place.
     LostNodeFreed,
+    /// Disks that end before what was seen of the pool are opened.
+    OldDisksTrusted,
     /// Unreadable nodes of the pool's own trees are not rewritten from RAM.
     LostRootStays,
     /// A recount takes blocks whose owners cannot be asked for dead.

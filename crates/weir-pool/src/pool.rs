@@ -23,6 +23,7 @@ use crate::cleanings::Cleanings;
 use crate::damage::Damage;
 use crate::error::PoolError;
 use crate::hints::{HintFigures, Hints};
+use crate::import::PoolMoment;
 use crate::intent_log::{IntentLog, LogWriteError};
 use crate::lost_nodes::LostNodes;
 use crate::owner::Keeper;
@@ -198,6 +199,12 @@ impl Pool {
     /// The newest committed txg.
     pub fn committed_txg(&self) -> Txg {
         self.committed.lock().txg
+    }
+
+    /// The newest committed txg as a moment that a later import can be held to.
+    pub fn moment(&self) -> PoolMoment {
+        let (opening, txg) = (self.lineage[0].id, self.committed_txg());
+        PoolMoment { opening, txg, unix_ms: self.clock.unix_ms() }
     }
 
     /// The deliberate fault, if any.

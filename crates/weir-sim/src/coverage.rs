@@ -100,6 +100,8 @@ pub enum Met {
     OldLeg,
     /// After that the leg was online, and the others were taken away.
     OldLegAlone,
+    /// All disks were as earlier, and the import was told what had been seen since.
+    OldDisksRefused,
     /// A recovery had to do without one leg.
     LegAbsent,
     /// A recovery was itself cut.
@@ -134,7 +136,7 @@ pub enum Met {
 
 impl Met {
     /// Every kind.
-    pub const ALL: [Self; 55] = [
+    pub const ALL: [Self; 56] = [
         Self::NoSpace,
         Self::RootRewrite,
         Self::VolumeCreated,
@@ -175,6 +177,7 @@ impl Met {
         Self::LegStale,
         Self::OldLeg,
         Self::OldLegAlone,
+        Self::OldDisksRefused,
         Self::LegAbsent,
         Self::RecoveryCut,
         Self::SecondGeneration,

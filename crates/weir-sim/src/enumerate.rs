@@ -17,7 +17,7 @@ use std::sync::Arc;
 use weir_base::Guid;
 use weir_dataset::Engine;
 use weir_device::{Device, DeviceOp};
-use weir_pool::ImportOptions;
+use weir_pool::{ImportOptions, PoolMoment};
 
 use crate::books::Books;
 use crate::check;
@@ -113,6 +113,9 @@ struct Cut {
     /// The legs that may lack something, because they were left out of a recovery or taken out of
     /// use; none once all legs were online again.
     absent: Vec<usize>,
+    /// The newest moment of the pool that its engines have seen: no recovery may go back behind it,
+    /// nor be refused because of it.
+    seen: Option<PoolMoment>,
 }
 
 /// The engine that runs in a world, for those who look at it from outside.
@@ -125,7 +128,8 @@ fn as_of(before: &Cut, running: &Running) -> Cut {
     let known: Vec<usize> = legs(engine).into_iter().map(|(leg, _)| leg).collect();
     let unknown = before.absent.iter().copied().filter(|leg| !known.contains(leg));
     let out = legs_that_lack(engine).into_iter();
-    Cut { absent: out.chain(unknown).collect(), ..before.clone() }
+    let seen = Some(engine.pool().moment());
+    Cut { absent: out.chain(unknown).collect(), seen, ..before.clone() }
 }
 
 thread_local! {
@@ -189,12 +193,12 @@ impl Search {
         let scenario = self.scenario;
         let world = SimWorld::from_media(scenario.seed, new_pool(scenario.layout, scenario.room));
         let books = Rc::new(RefCell::new(scenario.new_books()));
-        let before = Cut { seed: scenario.seed, trail: Vec::new(), absent: Vec::new() };
+        let before = Cut { seed: scenario.seed, trail: Vec::new(), absent: Vec::new(), seen: None };
         let odds = Rc::new(Cell::new(self.effort.steps_per_million));
         let running = Running::default();
         self.cut_steps(&world, &books, &before, &odds, &running);
         let ran = world.run_until(async {
-            let engine = open(&scenario, &world, &[], scenario.seed).await;
+            let engine = open(&scenario, &world, (&[], None), scenario.seed).await;
             let engine = engine.map_err(|error| format!("open before the load: {error}"))?;
             *running.borrow_mut() = Some(Arc::clone(&engine));
             scenario.work(&world, &engine, &books, scenario.load(), 0).await
@@ -273,6 +277,7 @@ impl Search {
         let judged = caught(|| {
             self.recover(cut, images, books)?;
             let Some(images) = again else { return Ok(()) };
+            old_legs::judge_alone(&self.scenario, cut.seed, &self.earlier, cut.seen)?;
             old_legs::judge(&self.scenario, cut.seed, &self.earlier, images, books)
         });
         if let Err(what) = judged {
@@ -316,7 +321,7 @@ impl Search {
             self.cut_steps(&world, &books, &before, &odds, &running);
         }
         let judged = world.run_until(async {
-            let engine = match open(scenario, &world, &absent, cut.seed).await {
+            let engine = match open(scenario, &world, (&absent, cut.seen), cut.seed).await {
                 Err(_) if scenario.may_lose() => {
                     note(Met::DamageDetected);
                     return Ok(());
@@ -379,7 +384,7 @@ impl Cut {
     fn then(&self, step: u64, plan: CutPlan, seed: u64) -> Self {
         let mut trail = self.trail.clone();
         trail.push((step, plan));
-        Self { seed, trail, absent: self.absent.clone() }
+        Self { seed, trail, ..self.clone() }
     }
 }
 
@@ -392,14 +397,19 @@ fn note_if(whether: bool, met: Met) {
 async fn open(
     scenario: &Scenario,
     world: &SimWorld,
-    absent: &[usize],
+    (absent, newest_seen): (&[usize], Option<PoolMoment>),
     opening: u64,
 ) -> Result<Arc<Engine>, weir_dataset::DatasetError> {
     let disks: Vec<Arc<dyn Device>> = devices(world);
     let there = disks.into_iter().enumerate().filter(|(n, _)| !absent.contains(n));
     let disks = there.map(|(_, disk)| disk).collect();
-    let how =
-        ImportOptions { force: false, opening: Guid(opening), waits_for_all: false, owner: None };
+    let how = ImportOptions {
+        force: false,
+        opening: Guid(opening),
+        waits_for_all: false,
+        owner: None,
+        newest_seen,
+    };
     let engine = Engine::open(disks, how, &scenario.options(world)).await?;
     scenario.shrink_tables(&engine);
     Ok(engine)

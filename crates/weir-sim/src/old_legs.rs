@@ -12,9 +12,9 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_base::Guid;
+use weir_base::{Guid, Txg};
 use weir_dataset::Engine;
-use weir_pool::{ImportOptions, LegState, PoolError, VdevStatus};
+use weir_pool::{ImportOptions, LegState, PoolError, PoolMoment, VdevStatus, discover};
 
 use crate::books::Books;
 use crate::check;
@@ -118,6 +118,47 @@ pub(crate) fn judge(
     judged.map_err(|error| error.to_string()).flatten().map_err(told("without the others"))
 }
 
+/// Opens what the disks of a run held at an earlier moment, with the rest of the run known to have
+/// happened: an import that goes back without a question would serve old data.
+pub(crate) fn judge_alone(
+    scenario: &Scenario,
+    seed: u64,
+    earlier: &Earlier,
+    seen: Option<PoolMoment>,
+) -> Result<(), String> {
+    let mut rng = Rng::new(seed).stream("old alone", 0);
+    let kept = earlier.0.borrow();
+    let (Some(seen), false) = (seen, kept.is_empty()) else { return Ok(()) };
+    let world = SimWorld::from_media(seed, kept[rng.index(kept.len())].clone());
+    let judged = world.run_until(async {
+        let mut newest = Txg::default();
+        for disk in devices(&world) {
+            let found = discover(&*disk).await.map_err(|error| error.to_string())?;
+            newest = newest.max(found.map_err(|error| error.to_string())?.txg);
+        }
+        let how = ImportOptions { newest_seen: Some(seen), ..import(seed) };
+        let opened = Engine::open(devices(&world), how, &scenario.options(&world)).await;
+        if newest < seen.txg {
+            note(Met::OldDisksRefused);
+            if opened.is_ok() {
+                return Err(format!("txg {newest} was opened after txg {} was seen", seen.txg));
+            }
+        }
+        Ok(())
+    });
+    judged.map_err(|error| error.to_string()).flatten()
+}
+
+fn import(opening: u64) -> ImportOptions {
+    ImportOptions {
+        force: false,
+        opening: Guid(opening),
+        waits_for_all: false,
+        owner: None,
+        newest_seen: None,
+    }
+}
+
 async fn open(
     scenario: &Scenario,
     world: &SimWorld,
@@ -126,9 +167,7 @@ async fn open(
 ) -> Result<Arc<Engine>, String> {
     let disks = devices(world).into_iter().enumerate();
     let disks = disks.filter(|(n, _)| !absent.contains(n)).map(|(_, disk)| disk).collect();
-    let how =
-        ImportOptions { force: false, opening: Guid(seed), waits_for_all: false, owner: None };
-    let engine = Engine::open(disks, how, &scenario.options(world)).await;
+    let engine = Engine::open(disks, import(seed), &scenario.options(world)).await;
     engine.map_err(|error| format!("open: {error}"))
 }
 

@@ -36,7 +36,7 @@ use weir_dataset::{Engine, EngineOptions};
 use weir_device::Arena;
 use weir_iscsi::Iscsi;
 use weir_nbd::Nbd;
-use weir_pool::{ImportOptions, PlantedBug};
+use weir_pool::{ImportOptions, PlantedBug, Pool};
 use weir_serve::Budget;
 
 use super::activity::Activity;
@@ -51,6 +51,7 @@ use super::offers::Of;
 use super::pools::{OpenPool, api_error};
 use super::recorder::Record;
 use super::replication::Activities;
+use super::seen::SeenFile;
 use super::state::StateFile;
 use super::targets::TargetRegistry;
 use super::tokens::Tokens;
@@ -84,6 +85,7 @@ pub(super) struct Manager {
     start: Instant,
     pub(super) pools: RwLock<BTreeMap<String, Entry>>,
     pub(super) state: Mutex<StateFile>,
+    pub(super) seen: Mutex<SeenFile>,
     pub(super) exports: Arc<Registry>,
     pub(super) nbd: RwLock<Option<weir_serve::ServerHandle<Nbd>>>,
     /// Of the addresses of exports over TCP.
@@ -123,7 +125,7 @@ pub(super) fn split(volume: &str) -> Result<(&str, &str), ApiError> {
 impl Manager {
     pub(super) fn new(
         memory: MemoryPlan,
-        state: StateFile,
+        (state, seen): (StateFile, SeenFile),
         clients: Clients,
         record: Record,
         (tokens, files): (Arc<Tokens>, CallerFiles),
@@ -135,6 +137,7 @@ impl Manager {
             start: Instant::now(),
             pools: RwLock::default(),
             state: Mutex::new(state),
+            seen: Mutex::new(seen),
             exports,
             nbd: RwLock::new(Some(nbd)),
             nbd_scheme,
@@ -202,19 +205,22 @@ impl Manager {
     }
 
     pub(super) fn insert(&self, name: &str, pool: OpenPool) -> PoolStatus {
+        self.record_seen(pool.engine.pool());
         let status = convert::pool(&pool.engine);
         self.pools.write().insert(name.to_owned(), Entry::Open(Arc::new(pool)));
         self.share_memory();
         status
     }
 
+    /// Opens the pool with this guid (0: unknown) on the disks at `paths`.
     pub(super) async fn open(
         &self,
-        name: &str,
+        (name, pool): (&str, u64),
         paths: Vec<PathBuf>,
         (force, waits_for_all): (bool, bool),
     ) -> Result<OpenPool, ApiError> {
         let options = self.options();
+        let newest_seen = self.seen.lock().of(pool);
         let activity = Activity::current();
         let open = move || async move {
             let (disks, errors) = disks::open_known(&paths, &activity);
@@ -228,10 +234,17 @@ impl Manager {
                 return Err(disks::device_error(error));
             }
             let owner = Some(&*IDENTITY);
-            let how = ImportOptions { force, opening: guid(), waits_for_all, owner };
+            let how = ImportOptions { force, newest_seen, owner, waits_for_all, opening: guid() };
             Engine::open(disks, how, &options).await.map_err(|error| api_error(&error))
         };
         OpenPool::start(name, open).await
+    }
+
+    /// Records the newest txg of a pool, to recognise older disks later.
+    pub(super) fn record_seen(&self, pool: &Pool) {
+        if let Err(error) = self.seen.lock().record(pool) {
+            tracing::warn!(pool = pool.name(), %error, "the pool's txg is not recorded");
+        }
     }
 
     pub(super) fn remember(

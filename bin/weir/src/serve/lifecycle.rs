@@ -97,8 +97,10 @@ impl Manager {
         let pool = OpenPool::start(&name, open).await?;
         let (mut warnings, measured) = warned.await.unwrap_or_default();
         let flush_checks = flush_check::tell(measured, &name, &mut warnings, &self.record.events);
+        let guid = pool.engine.pool().guid().0;
         self.remember(|state| {
-            state.pools.push(KnownPool { name: name.clone(), disks: paths, degraded: false });
+            let name = name.clone();
+            state.pools.push(KnownPool { name, guid, disks: paths, degraded: false });
         })?;
         let pool = self.insert(&name, pool);
         let change = PoolChange { outcome: Outcome::Created, warnings, pool };
@@ -124,21 +126,30 @@ impl Manager {
             return Err(ApiError::new(ErrorKind::Invalid, message)
                 .with_action("import by the number, not the name"));
         }
-        let Some((_, found)) = fitting.pop() else {
+        let Some((guid, found)) = fitting.pop() else {
             return Err(not_imported(&request.pool, &found));
         };
         let name = found.newest.label.name.clone();
         let _named = if name == request.pool { None } else { Some(self.changes.lock(&name).await) };
-        if self.pools.read().contains_key(&name) {
-            let message = format!("a pool named {name} is open already");
-            return Err(ApiError::new(ErrorKind::Exists, message));
+        match self.pools.read().get(&name) {
+            None => {}
+            Some(Entry::Open(_)) => {
+                let message = format!("a pool named {name} is open already");
+                return Err(ApiError::new(ErrorKind::Exists, message));
+            }
+            Some(Entry::Unavailable(_)) => {
+                let message = format!("pool {name} is listed, and could not be opened");
+                return Err(ApiError::new(ErrorKind::Exists, message)
+                    .with_action(format!("weir pool export --force {name}, and import it again")));
+            }
         }
         let disks: Vec<PathBuf> = found.disks.into_values().collect();
-        let pool = self.open(&name, disks.clone(), (request.force, false)).await?;
+        let pool = self.open((&name, guid.0), disks.clone(), (request.force, false)).await?;
         // Another server may have renamed what a schedule is of.
         self.follow_names(&pool.engine)?;
         self.remember(|state| {
-            state.pools.push(KnownPool { name: name.clone(), disks, degraded: false });
+            let name = name.clone();
+            state.pools.push(KnownPool { name, guid: guid.0, disks, degraded: false });
         })?;
         let pool = self.insert(&name, pool);
         Ok(PoolChange { outcome: Outcome::Changed, warnings: Vec::new(), pool })
@@ -192,7 +203,12 @@ impl Manager {
         let deadline = Instant::now() + LET_GO;
         loop {
             match Arc::try_unwrap(pool) {
-                Ok(sole) => return sole.close().await,
+                Ok(sole) => {
+                    let engine = Arc::clone(&sole.engine);
+                    let closed = sole.close().await;
+                    self.record_seen(engine.pool());
+                    return closed;
+                }
                 Err(shared) if Instant::now() < deadline => pool = shared,
                 Err(_) => return Err(ApiError::new(ErrorKind::Busy, "a call still uses the pool")),
             }

@@ -45,6 +45,34 @@ impl Manager {
         self.entries().iter().map(|(_, pool)| convert::pool(&pool.engine)).collect()
     }
 
+    /// Records the newest txgs of open pools when they are due.
+    pub(super) fn record_due_txgs(&self, pools: &[PoolStatus]) {
+        for (name, pool) in self.entries() {
+            let pool = pool.engine.pool();
+            let is_online =
+                |status: &PoolStatus| status.name == name && status.state == Health::Online;
+            let is_degraded = !pools.iter().any(is_online);
+            if self.seen.lock().is_due(pool, is_degraded) {
+                self.record_seen(pool);
+            }
+        }
+    }
+
+    /// Completes the entry of a pool that a server without guids in its file has written.
+    fn remember_guid(&self, name: &str, guid: u64) {
+        let of_pool = |known: &KnownPool| known.name == name && known.guid != guid;
+        if !self.state.lock().state.pools.iter().any(of_pool) {
+            return;
+        }
+        let remembered = self.remember(|state| {
+            let known = state.pools.iter_mut().filter(|known| of_pool(known));
+            known.for_each(|known| known.guid = guid);
+        });
+        if let Err(error) = remembered {
+            tracing::warn!(pool = name, %error, "the guid of the pool is not remembered");
+        }
+    }
+
     /// Remembers which pools are not whole.
     pub(super) fn remember_health(&self, pools: &[PoolStatus]) {
         let degraded = |name: &str| {
@@ -112,8 +140,8 @@ impl Manager {
     }
 
     async fn reopen(&self, known: KnownPool) {
-        let KnownPool { name, disks, degraded } = known;
-        let opened = self.open(&name, disks, (false, degraded)).await;
+        let KnownPool { name, guid, disks, degraded } = known;
+        let opened = self.open((&name, guid), disks, (false, degraded)).await;
         let _changes = self.changes.lock(&name).await;
         if !self.pools.read().contains_key(&name) {
             // Exported by force meanwhile.
@@ -130,6 +158,7 @@ impl Manager {
                 if let Err(error) = self.follow_names(&pool.engine) {
                     tracing::warn!(pool = %name, %error, "names not followed");
                 }
+                self.remember_guid(&name, pool.engine.pool().guid().0);
                 self.insert(&name, pool);
             }
             Err(error) => {

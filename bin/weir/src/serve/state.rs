@@ -20,6 +20,9 @@ use weir_serve::AllowList;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct KnownPool {
     pub(super) name: String,
+    /// Guid of the pool; 0 in files of servers that did not store it.
+    #[serde(default)]
+    pub(super) guid: u64,
     pub(super) disks: Vec<PathBuf>,
     /// Whether a disk was missing or incomplete when the pool was last seen: then the disks that
     /// answer first may be the ones that miss its last writes.

@@ -55,6 +55,7 @@ pub(super) async fn watch(manager: Arc<Manager>, events: Arc<Events>) {
         }
         let now = manager.open_pools();
         manager.remember_health(&now);
+        manager.record_due_txgs(&now);
         for event in seen.look(now) {
             events.add(event);
         }

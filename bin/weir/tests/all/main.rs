@@ -32,6 +32,7 @@ mod lifecycle;
 mod lost_nodes;
 mod memory;
 mod nbd_access;
+mod old_disks;
 mod properties;
 mod raidz;
 mod records;

@@ -35,7 +35,7 @@ pub(crate) fn options(memory_bytes: u64) -> EngineOptions {
 pub(crate) fn import() -> ImportOptions {
     static OPENINGS: AtomicU64 = AtomicU64::new(1 << 32);
     let opening = Guid(OPENINGS.fetch_add(1, Ordering::Relaxed));
-    ImportOptions { force: false, opening, waits_for_all: false, owner: None }
+    ImportOptions { force: false, opening, waits_for_all: false, owner: None, newest_seen: None }
 }
 
 /// Disks as the engine takes them.

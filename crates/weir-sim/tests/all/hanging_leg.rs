@@ -94,8 +94,13 @@ async fn open(
     without: Option<usize>,
     opening: u64,
 ) -> Result<Arc<Engine>, DatasetError> {
-    let how =
-        ImportOptions { force: false, opening: Guid(opening), waits_for_all: false, owner: None };
+    let how = ImportOptions {
+        force: false,
+        opening: Guid(opening),
+        waits_for_all: false,
+        owner: None,
+        newest_seen: None,
+    };
     Engine::open(devices(world, without), how, &options(world)).await
 }
 

@@ -166,6 +166,11 @@ fn an_old_copy_of_a_leg_that_is_trusted_is_noticed() {
 }
 
 #[test]
+fn disks_older_than_what_was_seen_of_the_pool_are_noticed() {
+    is_noticed_with(PlantedBug::OldDisksTrusted, 20, OLD);
+}
+
+#[test]
 fn a_lost_tree_of_the_pool_that_is_not_written_anew_is_noticed() {
     is_noticed_with(PlantedBug::LostRootStays, 20, OWN);
 }

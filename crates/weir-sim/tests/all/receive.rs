@@ -245,6 +245,7 @@ fn receive_once(
         opening: Guid(opening + index as u64 * 1000),
         waits_for_all: false,
         owner: None,
+        newest_seen: None,
     };
     let opened = world.run_until(async {
         let options = options(world, 1 << 20, PlantedBug::None);

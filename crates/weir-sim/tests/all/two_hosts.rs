@@ -98,7 +98,13 @@ async fn import(
     force: bool,
 ) -> Result<Arc<Engine>, DatasetError> {
     let opening = Guid(opening);
-    let how = ImportOptions { force, opening, waits_for_all: false, owner: Some(owner) };
+    let how = ImportOptions {
+        force,
+        opening,
+        waits_for_all: false,
+        owner: Some(owner),
+        newest_seen: None,
+    };
     Engine::open(devices(world), how, &options(world)).await
 }
 

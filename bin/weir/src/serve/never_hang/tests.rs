@@ -29,6 +29,7 @@ use crate::serve::history::History;
 use crate::serve::memory::MemoryPlan;
 use crate::serve::recorder::{Record, Recorder};
 use crate::serve::secrets::Secrets;
+use crate::serve::seen::SeenFile;
 use crate::serve::state::StateFile;
 use crate::serve::targets::TargetRegistry;
 use crate::serve::tokens::Tokens;
@@ -58,7 +59,7 @@ fn start_in(dir: tempfile::TempDir) -> Server {
     let exports = Arc::<Registry>::clone(&registry);
     let protocol = weir_nbd::Nbd::new(exports, Arc::clone(&budgets[0]));
     let nbd = weir_serve::serve(vec![nbd], Arc::new(protocol), 1).unwrap();
-    let state = StateFile::load(dir.path()).unwrap();
+    let state = (StateFile::load(dir.path()).unwrap(), SeenFile::load(dir.path()).unwrap());
     let history = Arc::new(History::load(dir.path()));
     let record = Record { events: Arc::new(Events::new()), history };
     let targets = TargetRegistry::new(Vec::new(), dir.path(), Arc::clone(&record.events));

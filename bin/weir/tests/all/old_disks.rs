@@ -1,0 +1,65 @@
+//! Disks that lack what the server has seen of their pool.
+//!
+//! Not here: old legs beside newer ones (healing), halves that went on alone (shape).
+//!
+//! Invariant: the server exports no data that is older than what it served before, unless a person
+//! forces it.
+
+use std::fs;
+
+use crate::common::nbd::Client;
+use crate::common::{Dirs, MIB, code, tool};
+
+// Regression: a leg that had missed a day of writes was opened without a question once the other
+// leg died, and its old data was exported to the clients of today.
+#[test]
+fn an_old_leg_alone_is_opened_by_force_only() {
+    let dirs = Dirs::new();
+    let path = |name: &str| dirs.file(name).display().to_string();
+    dirs.disk("a", 256 * MIB);
+    dirs.disk("b", 256 * MIB);
+    let server = dirs.start();
+    server.weir("pool create tank mirror a b").ok();
+    server.volume("tank/v", "16MiB");
+    let mut client = server.client("tank/v");
+    client.write(0, &[1; 4096]).unwrap();
+    client.flush().unwrap();
+    drop(client);
+    server.stop_clean();
+
+    tool("cp", &["--sparse=always", &path("a"), &path("a-old")]);
+    fs::rename(dirs.file("a"), dirs.file("a-away")).unwrap();
+    let server = dirs.start();
+    let mut client = server.client("tank/v");
+    client.write(0, &[2; 4096]).unwrap();
+    client.flush().unwrap();
+    server.kill();
+
+    fs::rename(dirs.file("a-away"), dirs.file("a")).unwrap();
+    fs::rename(dirs.file("b"), dirs.file("b-away")).unwrap();
+    let server = dirs.start();
+    let status = server.status("tank")["status"].to_string();
+    assert!(status.contains("which this server has seen"), "{status}");
+    assert!(Client::connect(server.nbd(), "tank/v").is_err());
+    let dir = dirs.file("a").parent().unwrap().display().to_string();
+    let import = format!("pool import -d {dir} tank");
+    server.weir(&import).fails(code::EXISTS, &["could not be opened", "pool export --force tank"]);
+
+    // With the newer leg, and with both, it opens by itself.
+    server.stop_clean();
+    fs::rename(dirs.file("b-away"), dirs.file("b")).unwrap();
+    let server = dirs.start();
+    assert_eq!(server.client("tank/v").read(0, 4096).unwrap(), vec![2; 4096]);
+    server.stop_clean();
+
+    // Only a person opens the pool as the old leg has it.
+    fs::rename(dirs.file("b"), dirs.file("b-away")).unwrap();
+    fs::rename(dirs.file("a-old"), dirs.file("a")).unwrap();
+    let server = dirs.start();
+    server.weir("pool export --force tank").ok();
+    server.weir(&import).fails(code::UNAVAILABLE, &["which this server has seen", "--force"]);
+    server.weir(&format!("{import} --force")).ok();
+    server.weir("export create nbd tank/v").ok();
+    assert_eq!(server.client("tank/v").read(0, 4096).unwrap(), vec![1; 4096]);
+    server.stop_clean();
+}
