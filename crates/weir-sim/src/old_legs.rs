@@ -134,7 +134,8 @@ pub(crate) fn judge_alone(
         let mut newest = Txg::default();
         for disk in devices(&world) {
             let found = discover(&*disk).await.map_err(|error| error.to_string())?;
-            newest = newest.max(found.map_err(|error| error.to_string())?.txg);
+            // A cut may have torn a label.
+            newest = newest.max(found.map(|found| found.txg).unwrap_or_default());
         }
         let how = ImportOptions { newest_seen: Some(seen), ..import(seed) };
         let opened = Engine::open(devices(&world), how, &scenario.options(&world)).await;
