@@ -64,6 +64,8 @@ pub enum PlantedBug {
     TrimsNotSent,
     /// The rest of a record of which a part is replayed is taken for zeros.
     ReplayForgetsRest,
+    /// Replay drops logged parts of records that cannot be read.
+    ReplayDropsParts,
     /// What the rest of a record was before another txg is taken for what it is.
     RestOutlivesTxg,
     /// What a range clone brings does not count for the quota.

@@ -18,6 +18,7 @@ mod lost_nodes;
 mod model;
 mod old_legs;
 mod own_trees;
+mod partial;
 mod raidz;
 mod raidz_scans;
 mod records;
