@@ -51,6 +51,7 @@ mod pool;
 mod read;
 mod recount;
 mod references;
+mod repair;
 mod replay;
 mod reserve;
 mod sanity;

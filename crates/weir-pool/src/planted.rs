@@ -84,4 +84,6 @@ pub enum PlantedBug {
     PartsBesideClones,
     /// A write that begins or ends within a block is several changes.
     WritesCut,
+    /// A repair writes what a leg gave of a block's neighbours, which nothing verified.
+    NeighboursUnverified,
 }

@@ -711,23 +711,45 @@ impl Vdev {
         (at, (start - at) as usize, (end - at) as usize)
     }
 
-    /// Rewrites one bad copy.
+    /// Whether repairs write what a leg gave of a block's neighbours, which nothing verified.
+    pub(crate) fn repairs_unverified(&self) -> bool {
+        self.bug == PlantedBug::NeighboursUnverified
+    }
+
+    /// Rewrites one bad copy: `good[range]` was verified, the rest of the first and last sector is
+    /// what the leg with the right copy has there.
     ///
-    /// Neighbours in the first and last sector keep the leg's own bytes: only `good[range]` was
-    /// verified, and the leg may hold the better copy of what is beside it.
+    /// Nothing here proves what is beside the block: both legs may have the better copy of that. So
+    /// this leg keeps what it has there, but only if it gives the same twice. A leg that misreads
+    /// (a bad cable) has other bytes on its disk than it gives, and they must stay: a scrub, which
+    /// knows the checksums of the neighbours, repairs such a copy.
     #[boxed(?Send)]
     async fn heal(&self, leg: &Leg, at: u64, good: &IoBuf, range: Range<usize>) {
         let Some(device) = leg.usable() else { return };
         let _repair = self.repairs.hold(at..at + good.len() as u64).await;
-        let mut repaired = match device.read_at(at, IoBuf::zeroed(good.len())).await {
+        let len = good.len();
+        let read = async || device.read_at(at, IoBuf::zeroed(len)).await;
+        let mut repaired = match read().await {
             (Ok(()), theirs) => theirs,
             (Err(_), mut buf) => {
                 buf.copy_from_slice(good);
                 buf
             }
         };
+        if !self.repairs_unverified() {
+            if repaired[range.clone()] == good[range.clone()] && repaired[..] != good[..] {
+                tracing::debug!(disk = &leg.path, offset = at, "copy was misread");
+                return;
+            }
+            let (before, behind) = (..range.start, range.end..);
+            let differs =
+                repaired[before] != good[before] || repaired[behind.clone()] != good[behind];
+            if differs && !matches!(read().await, (Ok(()), again) if again[..] == repaired[..]) {
+                tracing::debug!(disk = &leg.path, offset = at, "copy is left to a scrub");
+                return;
+            }
+        }
         repaired[range.clone()].copy_from_slice(&good[range]);
-        let len = repaired.len();
         match device.write_at(at, Arc::new(repaired), 0..len, Durability::Cached).await {
             Ok(()) => tracing::warn!(disk = %leg.path, offset = at, "bad copy repaired"),
             Err(error) => leg.fault(&error),

@@ -15,6 +15,7 @@ mod engine;
 mod legs;
 mod limits;
 mod lost_nodes;
+mod misreads;
 mod model;
 mod old_legs;
 mod own_trees;

@@ -198,7 +198,7 @@ impl Vdev {
 }
 
 /// Every set of `size` of these, in order.
-fn subsets(of: &[usize], size: usize) -> Vec<Vec<usize>> {
+pub(in crate::vdev) fn subsets(of: &[usize], size: usize) -> Vec<Vec<usize>> {
     if size == 0 {
         return vec![Vec::new()];
     }
