@@ -112,6 +112,8 @@ impl<'a> Part<'a> {
 
 /// Which legs a scan is about.
 pub(crate) struct Scope<'a> {
+    /// Whose cache may have what no leg has.
+    pub(crate) pool: &'a Pool,
     pub(crate) kind: ScanKind,
     /// Legs in use whose copies are verified.
     pub(crate) good: Vec<&'a Leg>,
@@ -205,7 +207,7 @@ impl Vdev {
                 continue;
             }
             if !good.contains(&true) {
-                match self.read_any_copy(run.start, live).await {
+                match self.read_or_recall(scope, run.start, live).await {
                     Ok(right) => drop(proved.insert(index, right)),
                     Err(unread) => {
                         checked.lose(index);
@@ -236,6 +238,19 @@ impl Vdev {
             }
         }
         checked
+    }
+
+    /// The right bytes of a block from any leg, else from the cache.
+    pub(crate) async fn read_or_recall(
+        &self,
+        scope: &Scope<'_>,
+        start: u64,
+        live: &Live,
+    ) -> Result<Vec<u8>, Unread> {
+        match self.read_any_copy(start, live).await {
+            Err(unread) => scope.pool.recall(live).ok_or(unread),
+            right => right,
+        }
     }
 
     /// The right bytes from any leg, those that were not looked at included.
@@ -297,7 +312,9 @@ impl Pool {
             let checked = Checked { bytes, unrepaired, damaged, ..Checked::default() };
             return Some((checked, part.to));
         }
-        let scope = &Scope { kind, good, behind, settles, legs_in_flight: pace.legs_in_flight };
+        let pool = self;
+        let scope =
+            &Scope { pool, kind, good, behind, settles, legs_in_flight: pace.legs_in_flight };
         Some(self.check_runs(vdev, scope, part, pace).await)
     }
 

@@ -49,6 +49,7 @@ mod partial;
 mod planted;
 mod pool;
 mod read;
+mod recall;
 mod recount;
 mod references;
 mod repair;

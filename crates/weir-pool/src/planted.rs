@@ -58,6 +58,8 @@ pub enum PlantedBug {
     SharedNotAsked,
     /// A block that was freed may still be found by what it holds.
     HintOutlivesBlock,
+    /// A block without a good copy may still be found by what it holds.
+    HintOutlivesDamage,
     /// A stream that goes on by a token leaves out the first leaf behind the cut.
     ResumeSkips,
     /// A difference between two snapshots leaves out what was trimmed.

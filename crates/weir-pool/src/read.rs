@@ -188,11 +188,24 @@ impl Pool {
             Err(error) if error.kind() == ErrorKind::Data => error,
             read => return read,
         };
-        let Some(second) = place.second else { return Err(error) };
-        let read = vdev.read_verified(first, second, len, verify).await.map_err(|_| error)?;
+        let second = match place.second {
+            Some(second) => vdev.read_verified(first, second, len, verify).await.ok(),
+            None => None,
+        };
+        let Some(read) = second else {
+            self.distrust(ptr.address());
+            return Err(error);
+        };
         tracing::warn!(vdev = place.vdev, at = place.at, "read from its second copy");
         self.want_new_roots();
         Ok(read)
+    }
+
+    /// Notes that no good copy of a block was found: dedupe refers to it no more.
+    pub(crate) fn distrust(&self, address: u64) {
+        if self.bug != PlantedBug::HintOutlivesDamage {
+            self.hints.lock().distrust(address);
+        }
     }
 
     /// Counts a read whose first block is this pointer's.

@@ -24,6 +24,7 @@ mod raidz;
 mod raidz_scans;
 mod records;
 mod references;
+mod restored;
 mod scans;
 mod send;
 mod snapshots;

@@ -294,7 +294,7 @@ impl Vdev {
         let before = before.map(|live| (None, live));
         let items = (run.from..).map(Some).zip(items);
         for (of_run, live) in before.chain(items) {
-            let known = self.verify_live(&mut stretch, (run.start, base), live).await;
+            let known = self.verify_live(scope, &mut stretch, (run.start, base), live).await;
             if !known {
                 of_run.into_iter().for_each(|index| checked.lose(index));
                 let end = (live.end() - base).div_ceil(row_bytes) as usize;
@@ -352,6 +352,7 @@ impl Vdev {
     /// `base`: the first row's place in the segment.
     async fn verify_live(
         &self,
+        scope: &Scope<'_>,
         stretch: &mut Stretch<'_>,
         (start, base): (u64, u64),
         live: &Live,
@@ -365,7 +366,7 @@ impl Vdev {
                 return true;
             }
         }
-        let Ok(good) = self.read_any_copy(start, live).await else { return false };
+        let Ok(good) = self.read_or_recall(scope, start, live).await else { return false };
         let (from, to) = (live.at.max(base), live.end().min(end));
         let part = &good[(from - live.at) as usize..(to - live.at) as usize];
         stretch.replace((from - base) as usize, part);
