@@ -191,18 +191,20 @@ impl Vdev {
             }
             return checked;
         }
-        let is_good = |live: &Live| -> Vec<bool> {
+        // By block and leg.
+        let mut good = Vec::with_capacity(run.items().len() * legs.len());
+        for live in run.items() {
             let place = (live.at - run.items()[0].at) as usize;
             let right = |span: &Span| proves(live.proof, span.part(&(place..place + live.len)));
-            spans.iter().map(|span| span.as_ref().is_some_and(right)).collect()
-        };
-        let good: Vec<Vec<bool>> = run.items().iter().map(is_good).collect();
-        if good.iter().flatten().all(|good| *good) {
+            good.extend(spans.iter().map(|span| span.as_ref().is_some_and(right)));
+        }
+        if good.iter().all(|good| *good) {
             return checked;
         }
         let mut proved = Proved::new();
         let mut bad = vec![Vec::new(); legs.len()];
-        for ((index, live), good) in (run.from..).zip(run.items()).zip(&good) {
+        let of_block = good.chunks(legs.len());
+        for ((index, live), good) in (run.from..).zip(run.items()).zip(of_block) {
             if good.iter().all(|good| *good) {
                 continue;
             }

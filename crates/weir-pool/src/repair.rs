@@ -14,6 +14,7 @@
 //! - what was written is read back.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -45,7 +46,7 @@ pub(crate) struct Run<'a> {
     pub(crate) legs: &'a [&'a Leg],
     pub(crate) spans: &'a [Option<Span>],
     /// By block of the part and leg: whether the leg's copy is right.
-    pub(crate) good: &'a [Vec<bool>],
+    pub(crate) good: &'a [bool],
 }
 
 impl Run<'_> {
@@ -54,10 +55,16 @@ impl Run<'_> {
         self.part.start + self.part.items()[0].at
     }
 
+    /// By leg: whether its copy of a block is right; `None` of a block outside of the part.
+    fn good_of(&self, block: usize) -> Option<&[bool]> {
+        let index = block.checked_sub(self.part.from)?;
+        self.good.chunks(self.legs.len()).nth(index)
+    }
+
     /// A leg with the right copy of one of these blocks.
     fn good_leg(&self, blocks: &[usize]) -> Option<usize> {
         let has = |leg: &usize| {
-            let good = |block: &usize| self.good[block - self.part.from][*leg];
+            let good = |block: &usize| self.good_of(*block).is_some_and(|good| good[*leg]);
             self.spans[*leg].is_some() && blocks.iter().any(good)
         };
         (0..self.legs.len()).find(has)
@@ -65,7 +72,7 @@ impl Run<'_> {
 
     /// The right bytes of a block, if one leg's copy in the run is right.
     fn right_copy(&self, block: usize) -> Option<&[u8]> {
-        let good = self.good.get(block.checked_sub(self.part.from)?)?;
+        let good = self.good_of(block)?;
         let live = &self.part.all[block];
         let place = (live.at - self.part.items()[0].at) as usize;
         let leg = good.iter().position(|good| *good)?;
@@ -160,22 +167,22 @@ impl Vdev {
         let mut out = IoBuf::zeroed(len);
         let mut is_known = vec![false; len];
         for (block, live) in blocks_in(run.part, range) {
-            if !proved.contains_key(&block) {
-                let right = match run.right_copy(block) {
-                    Some(right) => right.to_vec(),
+            let right = match proved.entry(block) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(place) => match run.right_copy(block) {
+                    Some(right) => place.insert(right.to_vec()),
                     None => match self.read_any_copy(run.part.start, live).await {
-                        Ok(right) => right,
+                        Ok(right) => place.insert(right),
                         // A leg that holds what it should may have the last good copy of it.
                         Err(unread) if unread == Unread::Damaged && !run.legs[leg].is_whole() => {
                             continue;
                         }
                         Err(_) => return None,
                     },
-                };
-                proved.insert(block, right);
-            }
+                },
+            };
             let (from, at) = overlap(run.part.start + live.at, live.len, range);
-            out[at.clone()].copy_from_slice(&proved[&block][from]);
+            out[at.clone()].copy_from_slice(&right[from]);
             is_known[at].fill(true);
         }
         if is_known.iter().all(|known| *known) {

@@ -661,24 +661,25 @@ impl Vdev {
             return Ok((read, within));
         }
         let at = self.base + at;
-        let (mut wrong, mut answered): (Vec<&Leg>, bool) = (Vec::new(), false);
+        let (mut wrong, mut answered): (Vec<(&Leg, Option<IoBuf>)>, bool) = (Vec::new(), false);
         let mut copies = self.copies(first, at, rounded);
         while let Some(Copy { leg, done, buf }) = copies.next().await {
             match done {
                 Ok(()) if verify(&buf[within..within + len]) => {
-                    for leg in wrong {
-                        self.heal(leg, at, &buf, within..within + len).await;
+                    for (leg, read) in wrong {
+                        let read = read.as_deref();
+                        self.heal((leg, read), at, &buf, within..within + len).await;
                     }
                     return Ok((buf, within));
                 }
                 Ok(()) => {
                     leg.count_wrong_bytes();
-                    wrong.push(leg);
+                    wrong.push((leg, Some(buf)));
                     answered = true;
                 }
                 Err(error) => {
                     leg.count_read_error(&error);
-                    wrong.push(leg);
+                    wrong.push((leg, None));
                 }
             }
         }
@@ -720,34 +721,33 @@ impl Vdev {
     /// what the leg with the right copy has there.
     ///
     /// Nothing here proves what is beside the block: both legs may have the better copy of that. So
-    /// this leg keeps what it has there, but only if it gives the same twice. A leg that misreads
-    /// (a bad cable) has other bytes on its disk than it gives, and they must stay: a scrub, which
-    /// knows the checksums of the neighbours, repairs such a copy.
+    /// this leg keeps what it has there, but only if it gives the same as when it was `read` first.
+    /// A leg that misreads (a bad cable) has other bytes on its disk than it gives, and they must
+    /// stay: a scrub, which knows the checksums of the neighbours, repairs such a copy.
     #[boxed(?Send)]
-    async fn heal(&self, leg: &Leg, at: u64, good: &IoBuf, range: Range<usize>) {
+    async fn heal(
+        &self,
+        (leg, read): (&Leg, Option<&[u8]>),
+        at: u64,
+        good: &IoBuf,
+        range: Range<usize>,
+    ) {
         let Some(device) = leg.usable() else { return };
         let _repair = self.repairs.hold(at..at + good.len() as u64).await;
         let len = good.len();
-        let read = async || device.read_at(at, IoBuf::zeroed(len)).await;
-        let mut repaired = match read().await {
+        let mut repaired = match device.read_at(at, IoBuf::zeroed(len)).await {
             (Ok(()), theirs) => theirs,
             (Err(_), mut buf) => {
                 buf.copy_from_slice(good);
                 buf
             }
         };
-        if !self.repairs_unverified() {
-            if repaired[range.clone()] == good[range.clone()] && repaired[..] != good[..] {
-                tracing::debug!(disk = &leg.path, offset = at, "copy was misread");
-                return;
-            }
-            let (before, behind) = (..range.start, range.end..);
-            let differs =
-                repaired[before] != good[before] || repaired[behind.clone()] != good[behind];
-            if differs && !matches!(read().await, (Ok(()), again) if again[..] == repaired[..]) {
-                tracing::debug!(disk = &leg.path, offset = at, "copy is left to a scrub");
-                return;
-            }
+        let (before, behind) = (..range.start, range.end..);
+        let differs = repaired[before] != good[before] || repaired[behind.clone()] != good[behind];
+        let is_unsure = differs && read.is_none_or(|read| repaired[..] != *read);
+        if is_unsure && !self.repairs_unverified() {
+            tracing::debug!(disk = %leg.path, offset = at, "bad copy is left to a scrub");
+            return;
         }
         repaired[range.clone()].copy_from_slice(&good[range]);
         match device.write_at(at, Arc::new(repaired), 0..len, Durability::Cached).await {

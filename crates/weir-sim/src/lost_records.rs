@@ -223,7 +223,7 @@ impl Run {
             let lost = self.draw_records(3);
             let places = self.places(&volume, &lost).await?;
             let mut logged = vec![false; BLOCKS];
-            for _ in 0..1 + self.rng.below(8) {
+            for _ in 0..=self.rng.below(8) {
                 // Mostly in a lost record, and often across its ends.
                 let record = lost[self.rng.index(lost.len())];
                 let count = 1 + self.rng.index(PARTS + 1);
@@ -243,7 +243,7 @@ impl Run {
         let mut images = world.cut(CutPlan::Nothing);
         self.flip(&mut images, &places);
         let may_fail = |block: usize| lost.contains(&(block / PARTS)) && !logged[block];
-        for _ in 0..1 + self.rng.below(2) {
+        for _ in 0..=self.rng.below(2) {
             let world = self.world(images);
             let opened = world.run_until(async {
                 let engine = self.open(&world, 0..self.layout.disks()).await?;

@@ -176,9 +176,9 @@ fn scrub_writes_back_from_the_cache_what_no_disk_has() {
     let of = |kind, disks, compression| {
         let mut pool = Pool::new(kind, disks, compression, PlantedBug::None);
         if kind == VdevKind::Raidz1 {
-            pool.damage_row()
+            pool.damage_row();
         } else {
-            pool.damage()
+            pool.damage();
         }
         pool.scrub();
         let scan = pool.engine.pool().scan_status().unwrap();

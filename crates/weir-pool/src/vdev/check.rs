@@ -305,8 +305,10 @@ impl Vdev {
         // A row that the next blocks are in, too, is theirs to judge.
         let next = run.all.get(run.to).filter(|next| next.at < base + count as u64 * row_bytes);
         let owned = next.map_or(count, |next| ((next.at - base) / row_bytes) as usize);
+        // The second bug shows only where dead bytes stay as a leg gave them.
+        let is_trusted = self.repairs_unverified() || self.bug == PlantedBug::ParityAnewTooEarly;
         for (row, bad) in bad.iter_mut().enumerate().take(owned) {
-            if !*bad && stretch.whole[row] && !self.repairs_unverified() && !stretch.trust(row) {
+            if !*bad && stretch.whole[row] && !is_trusted && !stretch.trust(row) {
                 tracing::debug!(vdev = self.index, row, "row is left to a later scrub");
                 checked.unrepaired += 1;
                 *bad = true;
@@ -424,16 +426,8 @@ impl Vdev {
                 }
                 if differs
                     && strip >= rows.data
-                    && scope.settles
-                    && !self.repairs_unverified()
-                    && !self.reads_same_again(scope, stretch, row).await
+                    && !self.may_make_parity(scope, stretch, row, &mut checked).await
                 {
-                    checked.unrepaired += 1;
-                    continue;
-                }
-                let early = self.bug == PlantedBug::ParityAnewTooEarly;
-                if differs && strip >= rows.data && !scope.settles && !early {
-                    checked.postponed += 1;
                     continue;
                 }
                 let (buf, rows_of) = &mut writes[index];
@@ -459,6 +453,26 @@ impl Vdev {
             }
         }
         checked
+    }
+
+    /// Whether parity that differs from its row may be made anew now; counts it where not.
+    async fn may_make_parity(
+        &self,
+        scope: &Scope<'_>,
+        stretch: &Stretch<'_>,
+        row: usize,
+        checked: &mut Checked,
+    ) -> bool {
+        if !scope.settles {
+            let early = self.bug == PlantedBug::ParityAnewTooEarly;
+            checked.postponed += u64::from(!early);
+            return early;
+        }
+        if self.repairs_unverified() || self.reads_same_again(scope, stretch, row).await {
+            return true;
+        }
+        checked.unrepaired += 1;
+        false
     }
 
     /// Whether the data strips of a row can be believed where no block proves them, to make parity
