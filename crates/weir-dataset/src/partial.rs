@@ -1,7 +1,7 @@
 //! Records that could not be read when the intent log held writes to a part of them: what the log
 //! has is kept as a partial record, the rest is damage.
 //!
-//! Not here: finding the logged parts (replay), how partial records are stored and read (weir-pool).
+//! Not here: finding the logged parts (replay), storing and reading partial records (weir-pool).
 //!
 //! A dirty table holds records whole. So the parts wait beside it until the commit that ends the
 //! replay stores them. No client uses the volume before that.
@@ -61,8 +61,11 @@ impl Volume {
         Ok(())
     }
 
-    /// Puts logged blocks into a partial record: `data` from block `first` on, or zeros. A record of
-    /// which all blocks are known then joins the open txg.
+    /// Puts logged blocks into a partial record: `data`, one for each of `blocks`, or zeros. The
+    /// record joins the open txg as soon as all its blocks are known.
+    ///
+    /// # Panics
+    /// [`Self::begin_partial`] was not called for it.
     pub(crate) fn put_partial(
         &self,
         state: &mut State,

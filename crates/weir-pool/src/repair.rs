@@ -206,7 +206,7 @@ impl Vdev {
         Some(out)
     }
 
-    /// The planted bug: what the leg gives of the sectors now, and the right bytes of the bad blocks.
+    /// The planted bug: what the leg gives of the sectors, and the right bytes of the bad blocks.
     async fn unverified_sectors(
         &self,
         run: &Run<'_>,

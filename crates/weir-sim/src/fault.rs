@@ -23,12 +23,12 @@ pub enum Fault {
     MisdirectedWrite,
     /// A flush or a durable write is acknowledged and nothing is made durable.
     LyingFlush,
-    /// A read returns one wrong bit, as with a bad cable or controller; the media has the right one.
+    /// A read returns one wrong bit, as with a bad cable; the media has the right one.
     Misread,
 }
 
 impl Fault {
-    /// Every kind that scenarios draw from. Not [`Self::Misread`]: a new kind here would change what
+    /// Every kind that scenarios draw from. Not [`Self::Misread`]: one more kind would change what
     /// every seed does.
     pub const ALL: [Self; 7] = [
         Self::BitRot,

@@ -171,8 +171,8 @@ fn loses(kind: VdevKind, legs: usize, seed: u64, bug: PlantedBug) -> bool {
     scan.repaired_bytes > 0
 }
 
-// While a leg gave wrong bits on reads, a scrub repaired blocks on it and wrote back what lay beside
-// them in their sectors as it had just been read: blocks that were whole became bad on that leg.
+// While a leg gave wrong bits on reads, a scrub repaired blocks on it and wrote back what lay
+// beside them as it had just been read: blocks that were whole became bad on that leg.
 #[test]
 fn scrub_of_a_leg_that_misreads_destroys_no_copies() {
     for (kind, legs) in

@@ -198,7 +198,7 @@ fn scrub_writes_back_from_the_cache_what_no_disk_has() {
     of(VdevKind::Raidz1, 3, Compression::Off);
 }
 
-/// After a restart nothing is in the cache: the list keeps what is lost, and no content leads there.
+/// After a restart nothing is in the cache: the list keeps what is lost.
 #[test]
 fn block_that_is_lost_and_in_no_cache_stays_on_the_list() {
     let mut pool = Pool::new(VdevKind::Disk, 1, Compression::Lz4, PlantedBug::None);
