@@ -21,8 +21,8 @@ use weir_base::limits::TXG_INTERVAL;
 use weir_base::{BLOCK_BYTES, DatasetId, Txg};
 use weir_format::{BlockPtr, DamagedRange, DatasetKind, DatasetRecord, PoolRecord, TreeRoot};
 use weir_pool::{
-    Change, CommitInput, Delta, Past, PlantedBug, PoolError, Roots, Tree, TreeHome, WriteOut,
-    filled, write_directory_block,
+    Change, CommitInput, Delta, PartialRecord, Past, PlantedBug, PoolError, Roots, Tree, TreeHome,
+    WriteOut, filled, write_directory_block,
 };
 
 use crate::clone_range::RangeClone;
@@ -31,6 +31,7 @@ use crate::dirty::DirtyTable;
 use crate::engine::Engine;
 use crate::error::DatasetError;
 use crate::freeing;
+use crate::partial::write_partial;
 use crate::snapshot::{Snapshot, account, descent, descent_mut};
 use crate::timer::{Timer, boxed_timer};
 use crate::volume::{State, Volume};
@@ -52,6 +53,8 @@ struct Cut {
 pub(crate) struct Frozen {
     pub(crate) volume: Arc<Volume>,
     pub(crate) table: Option<Arc<DirtyTable>>,
+    /// Records of which only a part is known, in their order.
+    partial: Vec<(u64, PartialRecord)>,
     /// What it is to refer to, and what that makes of the tree.
     pub(crate) clones: Vec<RangeClone>,
     pub(crate) cloned: Vec<Change>,
@@ -86,8 +89,8 @@ pub(crate) struct Written {
     delta: Delta,
     /// What it did to the tree.
     changes: Vec<Change>,
-    /// Records that refer to damaged ones since.
-    cloned_damage: Vec<Range<u64>>,
+    /// Records that the txg stores as damage: partial ones, and clones of damaged ones.
+    new_damage: Vec<Range<u64>>,
     /// Whether snapshots, or the volume as a whole, came, went or changed hands.
     is_reshaped: bool,
     taken: Option<DatasetRecord>,
@@ -229,10 +232,14 @@ impl Engine {
             data_blocks,
             charge,
             cloned_bytes: part.clones.iter().map(RangeClone::weight).sum(),
-            changed: table.is_some() || !part.cloned.is_empty() || record_dirty || part.frees,
+            changed: table.is_some()
+                || !part.cloned.is_empty()
+                || !part.partial.is_empty()
+                || record_dirty
+                || part.frees,
             delta: Delta::default(),
             changes: Vec::new(),
-            cloned_damage: self.cloned_damage(&part.clones, &part.cloned),
+            new_damage: self.cloned_damage(&part.clones, &part.cloned),
             is_reshaped: record_dirty || part.frees || part.taking.is_some(),
             taken: None,
             // The txg that stores that it is destroyed shall not wait for more.
@@ -257,6 +264,8 @@ impl Engine {
             let waited = out.waited.saturating_sub(waited);
             self.core.pressure.note(spent, waited, data_blocks * BLOCK_BYTES as u64);
         }
+        changes.extend(write_partial(out, volume.id, &part.partial).await?);
+        written.new_damage.extend(part.partial.iter().map(|(record, _)| *record..record + 1));
         // Clones stand in the order in which they were asked for.
         if table.is_some() || self.core.pool.bug() != PlantedBug::ClonesUnsorted {
             changes.sort_unstable_by_key(|change| change.start);
@@ -423,12 +432,14 @@ fn freeze_volume(volume: &Arc<Volume>, state: &mut State, all: bool) -> Option<F
     let forgotten = std::mem::take(&mut state.forgotten);
     let clones = std::mem::take(&mut state.clones);
     state.syncing_clones = clones.iter().map(RangeClone::range).collect();
+    let partial: Vec<_> = std::mem::take(&mut state.partial).into_iter().collect();
     let told = !others.is_empty() || !forgotten.is_empty();
-    let news = taking.is_some() || told || !clones.is_empty();
+    let news = taking.is_some() || told || !clones.is_empty() || !partial.is_empty();
     let changed = record_dirty || frees || news;
     (state.syncing.is_some() || changed || all).then(|| Frozen {
         volume: Arc::clone(volume),
         table: state.syncing.clone(),
+        partial,
         clones,
         cloned: Vec::new(),
         record: state.record.clone(),
@@ -470,10 +481,10 @@ fn note_changes(state: &State, written: &mut Written) {
     if pool.has_damage() {
         let newest = state.snapshots.last().map(|snapshot| snapshot.moment().txg);
         pool.damage_overwritten(volume.id, &changed_records(&changes), newest);
-        for records in written.cloned_damage.drain(..) {
-            let born = pool.committed_txg().next();
-            pool.note_damage(volume.id, records, born, DamagedRange::NOW);
-        }
+    }
+    for records in written.new_damage.drain(..) {
+        let born = pool.committed_txg().next();
+        pool.note_damage(volume.id, records, born, DamagedRange::NOW);
     }
 }
 

@@ -33,6 +33,7 @@ mod leaves;
 mod legs;
 mod limits;
 mod lookup;
+mod partial;
 mod pressure;
 mod properties;
 mod range_set;

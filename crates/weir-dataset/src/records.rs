@@ -312,6 +312,11 @@ impl Volume {
         Ok(Some(pool.read_record(&ptr).await?.to_vec()))
     }
 
+    /// Puts a record whose blocks are all known into the open txg, for [`crate::partial`].
+    pub(crate) fn put_whole(&self, state: &mut State, record: u64, blocks: Vec<Block>) {
+        self.put_loaded(state, record, Old::Blocks(blocks), Wish::Write);
+    }
+
     fn put_loaded(&self, state: &mut State, record: u64, old: Old, wish: Wish) {
         let blocks = state.record.record_size.blocks_of(&(record..record + 1));
         let added = match old {

@@ -1,11 +1,12 @@
 //! Replaying the intent log into the volumes of a pool that is being opened.
 //!
-//! Not here: finding the batches (weir-pool's import).
+//! Not here: finding the batches (weir-pool's import), records that cannot be read (partial).
 //!
 //! Invariants:
 //! - I7: records of committed txgs are skipped, the rest are applied in order; a crash during
 //!   replay leaves the log as it was, so replay can be repeated;
-//! - a record never reaches beyond its volume, whatever it says.
+//! - a record never reaches beyond its volume, whatever it says;
+//! - a logged block is never dropped because something else cannot be read.
 
 use std::ops::Range;
 
@@ -13,8 +14,8 @@ use async_recursion::async_recursion as boxed;
 use weir_base::hash::HashMap;
 use weir_base::{BLOCK_BYTES, DatasetId, ErrorKind, Txg};
 use weir_device::Block;
-use weir_format::log::Batch;
-use weir_format::log::{LogOp, LogRecord};
+use weir_format::log::{Batch, LogOp, LogRecord};
+use weir_pool::PlantedBug;
 
 use crate::dirty::Payload;
 use crate::engine::Engine;
@@ -71,48 +72,78 @@ async fn replay_record(volume: &Volume, logged: &LogRecord<'_>) -> Result<(), Da
         return Ok(());
     }
     let all = Volume::blocks_of(logged.offset, bytes);
-    let blocks = replayable(volume, logged, all.clone()).await?;
+    let blocks = load_cut_records(volume, logged, all.clone()).await?;
+    let mut state = volume.state.lock();
+    let whole = state.record.record_size.inside(&all);
+    state.drop_partial(whole);
     if blocks.is_empty() {
         return Ok(());
     }
-    let offset = blocks.start * BLOCK;
-    let payload = match logged.op {
-        LogOp::Write(data) => {
-            let (data, _) = data.as_chunks::<BLOCK_BYTES>();
-            let part = (blocks.start - all.start) as usize..(blocks.end - all.start) as usize;
-            Payload::Many(Block::copies_of(&data[part]))
-        }
-        LogOp::Zero(_) => Payload::Zero { bytes: (blocks.end - blocks.start) * BLOCK },
+    let payload = match logged_blocks(logged, &all, &blocks) {
+        Some(data) => Payload::Many(Block::copies_of(data)),
+        None => Payload::Zero { bytes: (blocks.end - blocks.start) * BLOCK },
     };
-    volume.insert(&mut volume.state.lock(), offset, payload);
+    volume.insert(&mut state, blocks.start * BLOCK, payload);
     Ok(())
 }
 
-/// Brings the rest of the records that a logged change cuts; the blocks that can be changed then.
+/// What a logged write of the blocks `all` holds for some of them; `None`: it makes them zeros.
+fn logged_blocks<'a>(
+    logged: &LogRecord<'a>,
+    all: &Range<u64>,
+    some: &Range<u64>,
+) -> Option<&'a [[u8; BLOCK_BYTES]]> {
+    let LogOp::Write(data) = logged.op else { return None };
+    let (data, _) = data.as_chunks();
+    Some(&data[(some.start - all.start) as usize..(some.end - all.start) as usize])
+}
+
+/// Reads the rest of the records that a logged change cuts into the open txg; the blocks that the
+/// change can then be applied to.
 ///
-/// What the log has of a record that was damaged since, on every leg, goes with the record: it is
-/// stored as a whole, and what is made up for the rest would be taken for data.
-async fn replayable(
-    logged_to: &Volume,
+/// A record that cannot be read, as when the disk with its only good copy is away, takes what the
+/// log has as a partial record: these blocks were acknowledged as durable, and the log is
+/// overwritten once the replay is committed.
+async fn load_cut_records(
+    volume: &Volume,
     logged: &LogRecord<'_>,
-    mut blocks: Range<u64>,
+    all: Range<u64>,
 ) -> Result<Range<u64>, DatasetError> {
     let wish = if matches!(logged.op, LogOp::Write(_)) { Wish::Write } else { Wish::Zero };
-    let size = logged_to.record_size();
-    for record in size.cut(&blocks.clone()) {
-        match logged_to.load_for_replay(record, wish).await {
-            Err(error) if error.kind() == ErrorKind::Data => {
-                let (volume, at) = (logged_to.id.0, record * size.bytes() as u64);
-                tracing::error!(volume, at, %error, "a logged write to a damaged record is lost");
-                let lost = size.blocks_of(&(record..record + 1));
-                logged_to.note_unreadable(lost.clone(), false).await;
-                if lost.start <= blocks.start {
-                    blocks.start = lost.end.min(blocks.end);
-                } else {
-                    blocks.end = lost.start;
+    let (size, mut blocks) = (volume.record_size(), all.clone());
+    let keeps = volume.core.pool.bug() != PlantedBug::ReplayDropsParts;
+    for record in size.cut(&all) {
+        let is_partial = volume.state.lock().partial.contains_key(&record);
+        if !is_partial {
+            match volume.load_for_replay(record, wish).await {
+                Err(error) if error.kind() == ErrorKind::Data => {
+                    let (number, at) = (volume.id.0, record * size.bytes() as u64);
+                    tracing::error!(
+                        volume = number, at, %error,
+                        "a logged write changes a part of a damaged record: the rest is lost"
+                    );
+                    let of_record = size.blocks_of(&(record..record + 1));
+                    volume.note_unreadable(of_record, false).await;
+                    if keeps {
+                        volume.begin_partial(record).await?;
+                    }
+                }
+                done => {
+                    done?;
+                    continue;
                 }
             }
-            done => done?,
+        }
+        let of_record = size.blocks_of(&(record..record + 1));
+        let known = all.start.max(of_record.start)..all.end.min(of_record.end);
+        if keeps {
+            let data = logged_blocks(logged, &all, &known);
+            volume.put_partial(&mut volume.state.lock(), record, known, data);
+        }
+        if of_record.start <= blocks.start {
+            blocks.start = of_record.end.min(blocks.end);
+        } else {
+            blocks.end = of_record.start;
         }
     }
     Ok(blocks)

@@ -253,6 +253,7 @@ impl Engine {
     ) -> Result<bool, DatasetError> {
         self.commit_now().await?;
         let walked = self.walk(ScanKind::Resilver, 0, sleep).await?;
+        self.complete_partial().await?;
         self.conclude_damage(false).await?;
         if walked != Walked::All {
             return Ok(false);
@@ -286,6 +287,7 @@ impl Engine {
         self.commit_now().await?;
         pool.scan_labels().await?;
         let walked = self.walk(ScanKind::Scrub, stops, sleep).await?;
+        self.complete_partial().await?;
         self.conclude_damage(walked == Walked::All).await?;
         if walked == Walked::All {
             // What was repaired is durable before anybody is told.

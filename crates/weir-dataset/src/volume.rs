@@ -8,7 +8,7 @@
 //! - the lock is never held across I/O;
 //! - a change is either whole in one txg or not at all, and whole in one log batch or not at all.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ use weir_base::limits::{HOLE_RANGES_MAX, LOG_QUEUED_BYTES_MAX};
 use weir_base::{BLOCK_BYTES, DatasetId, Lsn, Txg};
 use weir_device::Block;
 use weir_format::{BlockPtr, Compression, DatasetRecord, DatasetState, RecordSize, TreeRoot};
-use weir_pool::{CompressHistory, Pool, PoolError, Tree};
+use weir_pool::{CompressHistory, PartialRecord, Pool, PoolError, Tree};
 
 use crate::bookmarks::Mark;
 use crate::clone_range::RangeClone;
@@ -82,6 +82,8 @@ pub(crate) struct State {
     pub(crate) record_dirty: bool,
     pub(crate) open: DirtyTable,
     pub(crate) syncing: Option<Arc<DirtyTable>>,
+    /// Records of which replay knows a part: not in any table, which holds records whole.
+    pub(crate) partial: BTreeMap<u64, PartialRecord>,
     /// Records that range clones will replace as soon as what was dirty before is committed.
     pub(crate) announced_clones: Vec<Range<u64>>,
     /// Ranges that the open txg makes clones of others, before its own changes.
@@ -196,6 +198,7 @@ impl Volume {
             record_dirty,
             open: DirtyTable::default(),
             syncing: None,
+            partial: BTreeMap::new(),
             announced_clones: Vec::new(),
             clones: Vec::new(),
             syncing_clones: Vec::new(),
@@ -459,7 +462,8 @@ impl Volume {
         let snapshots = || state.snapshots.iter().any(|snapshot| snapshot.dirty);
         let bookmarks =
             || !state.forgotten.is_empty() || state.bookmarks.iter().any(|mark| mark.dirty);
-        let written = !state.open.is_empty() || !state.clones.is_empty();
+        let written =
+            !state.open.is_empty() || !state.clones.is_empty() || !state.partial.is_empty();
         written || state.record_dirty || state.taking.is_some() || snapshots() || bookmarks()
     }
 

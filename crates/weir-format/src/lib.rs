@@ -21,6 +21,7 @@ pub mod layout;
 pub mod log;
 mod node;
 mod owner;
+mod partial;
 mod pointer;
 mod properties;
 mod record;
@@ -43,6 +44,7 @@ pub use error::FormatError;
 pub use label::{Label, LegConfig, VDEVS_MAX, VdevConfig, VdevKind, VdevRole};
 pub use node::{NODE_FANOUT, NODE_SHIFT, TreeRoot, node_pointer, set_node_pointer};
 pub use owner::{OWNER_TEXT_BYTES_MAX, Owner};
+pub use partial::PartialHeader;
 pub use pointer::{BlockPtr, PtrKind};
 pub use properties::{
     LOST_RANGES_MAX, PoolRecord, Properties, USER_BYTES_MAX, USER_NAME_BYTES_MAX,

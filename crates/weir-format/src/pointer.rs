@@ -147,6 +147,13 @@ impl BlockPtr {
         matches!(self.kind, PtrKind::Data | PtrKind::Node)
     }
 
+    /// True for a pointer to a partial record (see [`crate::PartialHeader`]): some of its blocks
+    /// were lost. No other raw record is stored in fewer bytes than it has.
+    pub fn is_partial(&self) -> bool {
+        let is_large = self.kind == PtrKind::Data && !self.record.is_block();
+        is_large && self.codec == Codec::Raw && self.stored_bytes() < self.record.bytes()
+    }
+
     /// True for a damage marker. A marker names the bytes of a lost node above its own place.
     pub fn is_damaged(&self) -> bool {
         matches!(self.kind, PtrKind::Damaged { .. })

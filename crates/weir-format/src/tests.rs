@@ -674,6 +674,7 @@ fn the_documentation_is_what_the_code_says() {
         ("Bootstrap table", Bootstrap::FIELDS),
         ("Tree root", TreeRoot::FIELDS),
         ("Block pointer", BlockPtr::FIELDS),
+        ("Partial record", PartialHeader::FIELDS),
         ("Segment table entry", SegmentEntry::FIELDS),
         ("Segment summary", Summary::FIELDS),
         ("Segment summary entry", SummaryEntry::FIELDS),

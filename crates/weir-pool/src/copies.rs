@@ -1,18 +1,12 @@
-//! What lives of a segment, on every leg: read, verified, and what is bad rewritten from what is
-//! good.
+//! Scans of mirrors: reads the live blocks of a segment on every leg, verifies them, and has bad
+//! copies rewritten.
 //!
-//! Not here: which segments and when (scan); whole rows of raidz (vdev/check); a client's read,
-//! which stops at the first good copy (vdev).
+//! Not here: which segments and when (scan), writing the sectors of bad copies (repair), whole rows
+//! of raidz (vdev/check), a client's read, which stops at the first good copy (vdev).
 //!
-//! Invariants:
-//! - a copy is written only with bytes that were proved right, and read back after;
-//! - what is beside a block in its sectors keeps the leg's own bytes, also on a leg that joined
-//!   blank: what was written since may be right nowhere else;
-//! - the segment is pinned throughout, so that no repair meets newer data.
+//! Invariant: the segment is pinned throughout, so that no repair meets newer data.
 
-use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use async_recursion::async_recursion as boxed;
@@ -20,13 +14,14 @@ use futures_util::StreamExt as _;
 use futures_util::stream::{self, FuturesUnordered};
 use weir_base::ErrorKind;
 use weir_codec::checksum::xxh3_128;
-use weir_device::{Durability, IoBuf};
+use weir_device::IoBuf;
 use weir_format::Summary;
 
 use crate::live::{Live, Proof};
 use crate::planted::PlantedBug;
 use crate::pool::Pool;
 use crate::read::{RUN_BYTES_MAX, RUN_GAP_BYTES_MAX};
+use crate::repair::{Proved, Repaired, Run, Span};
 use crate::scan::{ScanKind, ScanPace};
 use crate::vdev::{Leg, Vdev};
 
@@ -117,6 +112,8 @@ impl<'a> Part<'a> {
 
 /// Which legs a scan is about.
 pub(crate) struct Scope<'a> {
+    /// Whose cache may have what no leg has.
+    pub(crate) pool: &'a Pool,
     pub(crate) kind: ScanKind,
     /// Legs in use whose copies are verified.
     pub(crate) good: Vec<&'a Leg>,
@@ -137,18 +134,6 @@ pub(crate) fn proves(proof: Proof, bytes: &[u8]) -> bool {
     }
 }
 
-/// Bytes of one leg, rounded out to sectors.
-struct Span {
-    buf: IoBuf,
-    within: usize,
-}
-
-impl Span {
-    fn part(&self, range: &Range<usize>) -> &[u8] {
-        &self.buf[self.within + range.start..self.within + range.end]
-    }
-}
-
 /// Why no copy of a block could be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unread {
@@ -157,9 +142,6 @@ pub(crate) enum Unread {
     /// Too few disks answered.
     Unavailable,
 }
-
-/// Where from the start of a run, and the right bytes.
-type Patch<'a> = (Range<usize>, Cow<'a, [u8]>);
 
 impl Vdev {
     /// Bytes that a look at a run holds in memory, about.
@@ -187,32 +169,6 @@ impl Vdev {
         Some(Span { buf, within })
     }
 
-    /// Writes `patches` (place from `offset` on, bytes) into a leg's span; the rest of it stays as
-    /// it is there. True when they were read back right.
-    async fn patch(&self, leg: &Leg, offset: u64, len: usize, patches: &[Patch<'_>]) -> bool {
-        let Some(device) = leg.usable() else { return false };
-        let (at, within, rounded) = self.round_out(offset, len);
-        let at = self.base + at;
-        let _repair = self.repairs.hold(at..at + rounded as u64).await;
-        let mut span = IoBuf::zeroed(rounded);
-        if !covers(patches, within, rounded) {
-            // Sectors that cannot be read come back as zeros: nothing of them can be kept.
-            (_, span) = device.read_at(at, span).await;
-        }
-        for (range, bytes) in patches {
-            span[within + range.start..within + range.end].copy_from_slice(bytes);
-        }
-        let write = device.write_at(at, Arc::new(span), 0..rounded, Durability::Cached);
-        if let Err(error) = write.await {
-            leg.fault(&error);
-            return false;
-        }
-        let Some(back) = self.read_leg(leg, offset, len).await else { return false };
-        patches.iter().all(|(range, bytes)| {
-            back.buf[back.within + range.start..back.within + range.end] == bytes[..]
-        })
-    }
-
     /// Looks at neighbours on every leg of a mirror.
     async fn check_run(&self, scope: &Scope<'_>, run: Part<'_>) -> Checked {
         let mut checked = Checked::default();
@@ -235,54 +191,68 @@ impl Vdev {
             }
             return checked;
         }
-        let mut patches: Vec<Vec<Patch<'_>>> = vec![Vec::new(); legs.len()];
-        let mut is_good = vec![false; legs.len()];
-        for (index, live) in (run.from..).zip(run.items()) {
+        // By block and leg.
+        let mut good = Vec::with_capacity(run.items().len() * legs.len());
+        for live in run.items() {
             let place = (live.at - run.items()[0].at) as usize;
-            let range = place..place + live.len;
-            let mut first_good = None;
-            for (span, is_good) in spans.iter().zip(&mut is_good) {
-                let bytes = span.as_ref().map(|span| span.part(&range));
-                let proved = bytes.filter(|bytes| proves(live.proof, bytes));
-                *is_good = proved.is_some();
-                first_good = first_good.or(proved);
-            }
-            if is_good.iter().all(|good| *good) {
+            let right = |span: &Span| proves(live.proof, span.part(&(place..place + live.len)));
+            good.extend(spans.iter().map(|span| span.as_ref().is_some_and(right)));
+        }
+        if good.iter().all(|good| *good) {
+            return checked;
+        }
+        let mut proved = Proved::new();
+        let mut bad = vec![Vec::new(); legs.len()];
+        let of_block = good.chunks(legs.len());
+        for ((index, live), good) in (run.from..).zip(run.items()).zip(of_block) {
+            if good.iter().all(|good| *good) {
                 continue;
             }
-            let good = match first_good {
-                Some(good) => Ok(Cow::Borrowed(good)),
-                None => self.read_any_copy(run.start, live).await.map(Cow::Owned),
-            };
-            let good = match good {
-                Ok(good) => good,
-                Err(unread) => {
-                    checked.lose(index);
-                    // A disk that answers again may have it.
-                    let lacks = scope.kind == ScanKind::Resilver && unread == Unread::Unavailable;
-                    checked.unrepaired += u64::from(lacks);
-                    continue;
+            if !good.contains(&true) {
+                match self.read_or_recall(scope, run.start, live).await {
+                    Ok(right) => drop(proved.insert(index, right)),
+                    Err(unread) => {
+                        checked.lose(index);
+                        // A disk that answers again may have it.
+                        let lacks =
+                            scope.kind == ScanKind::Resilver && unread == Unread::Unavailable;
+                        checked.unrepaired += u64::from(lacks);
+                        continue;
+                    }
                 }
-            };
-            for leg in (0..legs.len()).filter(|leg| !is_good[*leg]) {
+            }
+            for leg in (0..legs.len()).filter(|leg| !good[*leg]) {
                 if legs[leg].is_whole() && spans[leg].is_some() {
                     legs[leg].checksum_errors.fetch_add(1, Ordering::Relaxed);
                 }
-                patches[leg].push((range.clone(), good.clone()));
+                bad[leg].push(index);
             }
         }
-        for (leg, patches) in legs.iter().zip(patches).filter(|(_, patches)| !patches.is_empty()) {
-            if self.patch(leg, at, len, &patches).await {
-                let bytes: usize = patches.iter().map(|(range, _)| range.len()).sum();
-                checked.repaired_bytes += bytes as u64;
-                if scope.kind == ScanKind::Scrub {
-                    tracing::warn!(disk = %leg.path, offset = at, "bad copy repaired");
-                }
-            } else if leg.still_lacks(scope.kind) {
-                checked.unrepaired += patches.len() as u64;
+        let run = Run { part: run, legs: &legs, spans: &spans, good: &good };
+        for (leg, bad) in bad.iter().enumerate().filter(|(_, bad)| !bad.is_empty()) {
+            let Repaired { bytes, failed } = self.repair(&run, leg, bad, &mut proved).await;
+            checked.repaired_bytes += bytes;
+            if bytes > 0 && scope.kind == ScanKind::Scrub {
+                tracing::warn!(disk = %legs[leg].path, offset = at, "bad copy repaired");
+            }
+            if failed > 0 && legs[leg].still_lacks(scope.kind) {
+                checked.unrepaired += failed;
             }
         }
         checked
+    }
+
+    /// The right bytes of a block from any leg, else from the cache.
+    pub(crate) async fn read_or_recall(
+        &self,
+        scope: &Scope<'_>,
+        start: u64,
+        live: &Live,
+    ) -> Result<Vec<u8>, Unread> {
+        match self.read_any_copy(start, live).await {
+            Err(unread) => scope.pool.recall(live).ok_or(unread),
+            right => right,
+        }
     }
 
     /// The right bytes from any leg, those that were not looked at included.
@@ -300,14 +270,6 @@ impl Vdev {
         }
         Err(unread)
     }
-}
-
-/// Whether patches that start `within` a span, in their order, leave nothing of it.
-fn covers(patches: &[Patch<'_>], within: usize, len: usize) -> bool {
-    let end = patches
-        .iter()
-        .try_fold(0, |end, (range, _)| (within + range.start == end).then_some(within + range.end));
-    end == Some(len)
 }
 
 /// Neighbours of a mirror that are not read together.
@@ -352,7 +314,9 @@ impl Pool {
             let checked = Checked { bytes, unrepaired, damaged, ..Checked::default() };
             return Some((checked, part.to));
         }
-        let scope = &Scope { kind, good, behind, settles, legs_in_flight: pace.legs_in_flight };
+        let pool = self;
+        let scope =
+            &Scope { pool, kind, good, behind, settles, legs_in_flight: pace.legs_in_flight };
         Some(self.check_runs(vdev, scope, part, pace).await)
     }
 
@@ -400,20 +364,5 @@ impl Pool {
             total.add(checked);
         }
         (total, end)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_span_is_covered_only_without_gaps_and_to_both_ends() {
-        let patch = |range: Range<usize>| -> Patch<'static> { (range, Cow::Borrowed(&[])) };
-        let whole = [patch(0..4096), patch(4096..8192)];
-        assert!(covers(&whole, 0, 8192));
-        assert!(!covers(&whole, 0, 12_288) && !covers(&whole, 64, 8256));
-        assert!(!covers(&[patch(0..4096), patch(4160..8192)], 0, 8192));
-        assert!(!covers(&[], 0, 4096));
     }
 }

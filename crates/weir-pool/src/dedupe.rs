@@ -6,6 +6,8 @@
 //! Invariants:
 //! - a block is shared only after its stored bytes were compared: with a copy in the cache, which
 //!   is what was written or verified, or with the bytes on disk;
+//! - a block of which a read or a scrub found no good copy is not shared, whatever the cache has:
+//!   its content is stored again;
 //! - what the txg under way wrote cannot be read from disk yet: it is compared in the cache or not
 //!   at all;
 //! - whatever goes wrong with a hint, the block is stored.

@@ -124,6 +124,15 @@ pub enum PoolError {
         /// Segment.
         vseg: VsegId,
     },
+    /// A block belongs to the lost part of a partial record.
+    #[error(
+        "pool {pool}: a part of this record is lost: the record could not be read when a write to \
+         the rest of it was replayed from the intent log"
+    )]
+    PartLost {
+        /// Pool.
+        pool: String,
+    },
     /// A block that is to be shared has as many references as can be counted.
     #[error("pool {pool}: a block is shared too often to be shared again; write it anew")]
     TooManyReferences {
@@ -380,6 +389,7 @@ impl PoolError {
             | Self::SegmentLost { .. }
             | Self::TableLost { .. }
             | Self::OwnerLost { .. }
+            | Self::PartLost { .. }
             | Self::NoUberblock { .. }
             | Self::LogDamaged { .. } => ErrorKind::Data,
             Self::VdevLost { .. }

@@ -11,9 +11,12 @@
 //!
 //! Invariants:
 //! - a block that is freed has no hint from that moment on: its pointer holds the key;
+//! - a block of which a read or a scrub found no good copy has no hint from that moment on, for as
+//!   long as the pool is open: its content may be restored, and must not lead to it again;
 //! - RAM is what was asked for and no more, however many blocks pass through.
 
 use weir_base::VsegId;
+use weir_base::hash::HashSet;
 use weir_format::{BlockPtr, Codec, PtrKind, RecordSize};
 
 /// Slots of a bucket: enough that nearly every bucket is nearly full before any is, and few enough
@@ -21,6 +24,9 @@ use weir_format::{BlockPtr, Codec, PtrKind, RecordSize};
 const WAYS: usize = 32;
 /// RAM of a slot: what the index takes for one block that may be found again.
 pub const SLOT_BYTES: u64 = 20;
+/// Blocks of which no good copy was found that are remembered; with more of them the index starts
+/// anew, which costs savings alone.
+const DISTRUSTED_MAX: usize = 4096;
 const USED: u64 = 1 << 63;
 const HIT: u64 = 1 << 62;
 const VSEG_BITS: u32 = 40;
@@ -89,6 +95,8 @@ pub(crate) struct Hints {
     /// Address, [`USED`] and [`HIT`].
     places: Vec<u64>,
     forms: Vec<u32>,
+    /// Addresses of blocks without a good copy.
+    distrusted: HashSet<u64>,
     hand: usize,
     max_bytes: u64,
     used: u64,
@@ -135,9 +143,25 @@ impl Hints {
     }
 
     /// Where a block of this content may be.
-    pub(crate) fn get(&self, content: &Content) -> Option<BlockPtr> {
+    pub(crate) fn get(&mut self, content: &Content) -> Option<BlockPtr> {
         let slot = self.find(content, None)?;
-        Some(content.at(self.places[slot] & !(USED | HIT)))
+        let place = self.places[slot] & !(USED | HIT);
+        if self.distrusted.contains(&place) {
+            self.clear(slot);
+            return None;
+        }
+        Some(content.at(place))
+    }
+
+    /// A block has no good copy, as far as a read or a scrub could find one. Nothing refers to it
+    /// by its content any more, also where its pointer, which holds the key, is not known.
+    pub(crate) fn distrust(&mut self, address: u64) {
+        if self.distrusted.len() >= DISTRUSTED_MAX {
+            let max = std::mem::take(&mut self.max_bytes);
+            self.distrusted.clear();
+            self.set_max(max);
+        }
+        self.distrusted.insert(address);
     }
 
     /// Notes whether a hint led to what it said; one that did not goes.
@@ -228,7 +252,7 @@ mod tests {
         hints
     }
 
-    fn known(hints: &Hints, n: u64) -> bool {
+    fn known(hints: &mut Hints, n: u64) -> bool {
         hints.get(&Content::of(&ptr(n))) == Some(ptr(n))
     }
 
@@ -237,11 +261,11 @@ mod tests {
         let mut hints = index(64 << 10);
         assert_eq!(hints.figures().bytes, 0, "none before the first hint");
         (0..40_000).for_each(|n| hints.insert(&ptr(n)));
-        let found = (0..40_000).filter(|n| known(&hints, *n)).count();
+        let found = (0..40_000).filter(|n| known(&mut hints, *n)).count();
         assert!(found > 39_900, "{found}");
         (0..20_000).for_each(|n| hints.remove(&ptr(n)));
-        assert!((0..20_000).all(|n| !known(&hints, n)));
-        let left = (20_000..40_000).filter(|n| known(&hints, *n)).count() as u64;
+        assert!((0..20_000).all(|n| !known(&mut hints, n)));
+        let left = (20_000..40_000).filter(|n| known(&mut hints, *n)).count() as u64;
         assert_eq!(hints.figures().used, left);
         // Another block of the same content is not the one that is freed.
         let twin = BlockPtr { vseg: VsegId(7), ..ptr(30_000) };
@@ -259,13 +283,28 @@ mod tests {
         (0..1000).for_each(|n| hints.judge(&ptr(n), true));
         let bytes = hints.figures().bytes;
         (1000..5000).for_each(|n| hints.insert(&ptr(n)));
-        let kept = (0..1000).filter(|n| known(&hints, *n)).count();
+        let kept = (0..1000).filter(|n| known(&mut hints, *n)).count();
         assert!(kept > 900, "{kept}");
         (5000..41_000).for_each(|n| hints.insert(&ptr(n)));
         let figures = hints.figures();
         assert_eq!((figures.bytes, figures.hits), (bytes, 1000));
         assert!(figures.used <= 4096 && figures.evicted > 30_000);
         hints.judge(&ptr(40_999), false);
-        assert!(!known(&hints, 40_999));
+        assert!(!known(&mut hints, 40_999));
+    }
+    #[test]
+    fn block_without_a_good_copy_is_found_no_more_and_its_successor_is() {
+        let mut hints = index(4096);
+        (0..10).for_each(|n| hints.insert(&ptr(n)));
+        hints.distrust(ptr(3).address());
+        assert!((0..10).all(|n| known(&mut hints, n) == (n != 3)));
+        let restored = BlockPtr { vseg: VsegId(9), ..ptr(3) };
+        hints.insert(&restored);
+        assert_eq!(hints.get(&Content::of(&restored)), Some(restored));
+        // With too many the index starts anew, and knows none of them.
+        (0..DISTRUSTED_MAX as u64).for_each(|n| hints.distrust(ptr(n + 100).address()));
+        assert!((0..10).all(|n| !known(&mut hints, n)));
+        hints.insert(&ptr(5));
+        assert!(known(&mut hints, 5));
     }
 }

@@ -49,6 +49,8 @@ pub(crate) struct Live {
     pub(crate) of: LiveOf,
     /// Where another copy of it is.
     pub(crate) other: Option<u64>,
+    /// Where its pointers say that it is; `None` of a summary.
+    pub(crate) address: Option<(VsegId, u32)>,
 }
 
 /// What is lost with something that lives in a segment.
@@ -442,6 +444,7 @@ impl Pool {
                 proof: Proof::Summary(vseg, place.checksum),
                 of: LiveOf::Part(PoolPart::Summary, vseg.0),
                 other: None,
+                address: None,
             });
             let live = blocks.live.iter().chain(&blocks.unknown).map(|found| Live {
                 at: u64::from(found.entry.at_units) * PACK_BYTES as u64,
@@ -449,6 +452,7 @@ impl Pool {
                 proof: found.proof,
                 of: found.of,
                 other: None,
+                address: Some((found.entry.vseg, found.entry.offset_units)),
             });
             found.live = live.chain(summaries).collect();
             found.live.sort_unstable_by_key(|live| live.at);
@@ -526,8 +530,9 @@ impl Pool {
         let (at, len, proof) =
             (ptr.offset_bytes(), ptr.stored_bytes(), Proof::Checksum(ptr.checksum));
         let second = (second_at > 0).then_some(at + u64::from(second_at));
-        let first = Live { at, len, proof, of, other: second };
-        let second = second.map(|second| Live { at: second, len, proof, of, other: Some(at) });
+        let address = Some((ptr.vseg, ptr.offset_units));
+        let first = Live { at, len, proof, of, other: second, address };
+        let second = second.map(|second| Live { at: second, other: Some(at), ..first });
         [Some(first), second].into_iter().flatten()
     }
 

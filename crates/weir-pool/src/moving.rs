@@ -12,8 +12,8 @@ use async_recursion::async_recursion as boxed;
 use futures_util::StreamExt as _;
 use futures_util::future::try_join_all;
 use futures_util::stream;
-use weir_base::VsegId;
 use weir_base::limits::{CLEAN_BYTES_IN_FLIGHT, SEGMENTS_LOOKED_AHEAD};
+use weir_base::{ErrorKind, VsegId};
 use weir_device::IoBuf;
 use weir_format::{BlockOwner, ReferenceTable, SEGMENT_BLOCKS_MAX, SegmentEntry};
 
@@ -187,7 +187,11 @@ impl Pool {
             } else {
                 let vdev = &self.vdevs[usize::from(place.vdev)];
                 let leg = leg.unwrap_or_else(|| vdev.next_leg());
-                let (buf, at) = vdev.read_verified(leg, place.at, len, is_whole).await?;
+                let read = vdev.read_verified(leg, place.at, len, is_whole).await;
+                if read.as_ref().is_err_and(|error| error.kind() == ErrorKind::Data) {
+                    self.distrust(ptr.address());
+                }
+                let (buf, at) = read?;
                 places.push((bufs.len(), at));
                 bufs.push(buf);
             }

@@ -58,12 +58,16 @@ pub enum PlantedBug {
     SharedNotAsked,
     /// A block that was freed may still be found by what it holds.
     HintOutlivesBlock,
+    /// A block without a good copy may still be found by what it holds.
+    HintOutlivesDamage,
     /// A stream that goes on by a token leaves out the first leaf behind the cut.
     ResumeSkips,
     /// A difference between two snapshots leaves out what was trimmed.
     TrimsNotSent,
     /// The rest of a record of which a part is replayed is taken for zeros.
     ReplayForgetsRest,
+    /// Replay drops logged parts of records that cannot be read.
+    ReplayDropsParts,
     /// What the rest of a record was before another txg is taken for what it is.
     RestOutlivesTxg,
     /// What a range clone brings does not count for the quota.
@@ -84,4 +88,6 @@ pub enum PlantedBug {
     PartsBesideClones,
     /// A write that begins or ends within a block is several changes.
     WritesCut,
+    /// A repair writes what a leg gave of a block's neighbours, which nothing verified.
+    NeighboursUnverified,
 }

@@ -127,8 +127,12 @@ impl Pool {
     /// The blocks of the record that a pointer leads to; not for holes.
     ///
     /// # Errors
-    /// As [`Self::read_block`].
+    /// As [`Self::read_block`]; `PartLost` of a partial record whose rest cannot be read.
     pub async fn read_record(&self, ptr: &BlockPtr) -> Result<Blocks, PoolError> {
+        if ptr.is_partial() {
+            let known = self.read_partial(ptr).await?;
+            return self.completed(known).await.map(Blocks::Many);
+        }
         let parts = 0..ptr.record.blocks() as usize;
         let cached: Option<Vec<Block>> = parts.map(|part| self.cached(ptr, part)).collect();
         match cached {
@@ -140,9 +144,12 @@ impl Pool {
     /// The blocks of a record from disk, whatever the cache has; nothing is kept.
     ///
     /// # Errors
-    /// As [`Self::read_block`].
+    /// As [`Self::read_block`]; `PartLost` of a partial record.
     pub async fn read_fresh(&self, ptr: &BlockPtr) -> Result<Blocks, PoolError> {
         let (buf, start) = self.read_stored(ptr, None).await?;
+        if ptr.is_partial() {
+            return Err(self.part_lost());
+        }
         self.unpack(ptr, &buf[start..start + ptr.stored_bytes()])
     }
 
@@ -181,11 +188,24 @@ impl Pool {
             Err(error) if error.kind() == ErrorKind::Data => error,
             read => return read,
         };
-        let Some(second) = place.second else { return Err(error) };
-        let read = vdev.read_verified(first, second, len, verify).await.map_err(|_| error)?;
+        let second = match place.second {
+            Some(second) => vdev.read_verified(first, second, len, verify).await.ok(),
+            None => None,
+        };
+        let Some(read) = second else {
+            self.distrust(ptr.address());
+            return Err(error);
+        };
         tracing::warn!(vdev = place.vdev, at = place.at, "read from its second copy");
         self.want_new_roots();
         Ok(read)
+    }
+
+    /// Notes that no good copy of a block was found: dedupe refers to it no more.
+    pub(crate) fn distrust(&self, address: u64) {
+        if self.bug != PlantedBug::HintOutlivesDamage {
+            self.hints.lock().distrust(address);
+        }
     }
 
     /// Counts a read whose first block is this pointer's.
@@ -202,7 +222,12 @@ impl Pool {
         // Whether all parts from the last one wanted to the one before are of its record.
         let mut comes_along = false;
         for index in 0..parts.len() {
-            let ptr = parts[index].ptr;
+            let RecordPart { ptr, part } = parts[index];
+            if ptr.is_partial() {
+                results[index] = Some(self.read_known_part(&ptr, part).await);
+                comes_along = false;
+                continue;
+            }
             comes_along &= index > 0 && parts[index - 1].ptr.address() == ptr.address();
             if results[index].is_none() && !comes_along {
                 match self.locate(&ptr).await {
@@ -258,6 +283,10 @@ impl Pool {
             let raw = is_block.then(|| self.cached(ptr, 0)).flatten();
             if let Some(block) = raw {
                 results[index] = Some(Ok(Stored(Bytes::Cached(block))));
+                continue;
+            }
+            if ptr.is_partial() {
+                results[index] = Some(Err(self.part_lost()));
                 continue;
             }
             match self.locate(ptr).await {

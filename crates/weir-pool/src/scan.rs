@@ -20,7 +20,7 @@ use async_recursion::async_recursion as boxed;
 use parking_lot::Mutex;
 use weir_base::hash::HashMap;
 use weir_base::{Clock, Guid, VsegId};
-use weir_format::{PoolPart, SegmentClass, SegmentEntry, TreeRoot};
+use weir_format::{BlockPtr, PoolPart, SegmentClass, SegmentEntry, TreeRoot};
 
 use crate::copies::Checked;
 use crate::error::PoolError;
@@ -316,6 +316,9 @@ impl Pool {
                 segment.done = end;
                 segment.postponed += checked.postponed;
                 for lost in checked.lost.iter().map(|index| &segment.live[*index]) {
+                    if let Some((vseg, offset_units)) = lost.address {
+                        self.distrust(BlockPtr { vseg, offset_units, ..BlockPtr::HOLE }.address());
+                    }
                     self.note_lost(&lost.of);
                 }
                 // What the first look saw is not counted twice.

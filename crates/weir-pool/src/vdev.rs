@@ -661,24 +661,25 @@ impl Vdev {
             return Ok((read, within));
         }
         let at = self.base + at;
-        let (mut wrong, mut answered): (Vec<&Leg>, bool) = (Vec::new(), false);
+        let (mut wrong, mut answered): (Vec<(&Leg, Option<IoBuf>)>, bool) = (Vec::new(), false);
         let mut copies = self.copies(first, at, rounded);
         while let Some(Copy { leg, done, buf }) = copies.next().await {
             match done {
                 Ok(()) if verify(&buf[within..within + len]) => {
-                    for leg in wrong {
-                        self.heal(leg, at, &buf, within..within + len).await;
+                    for (leg, read) in wrong {
+                        let read = read.as_deref();
+                        self.heal((leg, read), at, &buf, within..within + len).await;
                     }
                     return Ok((buf, within));
                 }
                 Ok(()) => {
                     leg.count_wrong_bytes();
-                    wrong.push(leg);
+                    wrong.push((leg, Some(buf)));
                     answered = true;
                 }
                 Err(error) => {
                     leg.count_read_error(&error);
-                    wrong.push(leg);
+                    wrong.push((leg, None));
                 }
             }
         }
@@ -711,23 +712,44 @@ impl Vdev {
         (at, (start - at) as usize, (end - at) as usize)
     }
 
-    /// Rewrites one bad copy.
+    /// Whether repairs write what a leg gave of a block's neighbours, which nothing verified.
+    pub(crate) fn repairs_unverified(&self) -> bool {
+        self.bug == PlantedBug::NeighboursUnverified
+    }
+
+    /// Rewrites one bad copy: `good[range]` was verified, the rest of the first and last sector is
+    /// what the leg with the right copy has there.
     ///
-    /// Neighbours in the first and last sector keep the leg's own bytes: only `good[range]` was
-    /// verified, and the leg may hold the better copy of what is beside it.
+    /// Nothing here proves what is beside the block: both legs may have the better copy of that. So
+    /// this leg keeps what it has there, but only if it gives the same as when it was `read` first.
+    /// A leg that misreads (a bad cable) has other bytes on its disk than it gives, and they must
+    /// stay: a scrub, which knows the checksums of the neighbours, repairs such a copy.
     #[boxed(?Send)]
-    async fn heal(&self, leg: &Leg, at: u64, good: &IoBuf, range: Range<usize>) {
+    async fn heal(
+        &self,
+        (leg, read): (&Leg, Option<&[u8]>),
+        at: u64,
+        good: &IoBuf,
+        range: Range<usize>,
+    ) {
         let Some(device) = leg.usable() else { return };
         let _repair = self.repairs.hold(at..at + good.len() as u64).await;
-        let mut repaired = match device.read_at(at, IoBuf::zeroed(good.len())).await {
+        let len = good.len();
+        let mut repaired = match device.read_at(at, IoBuf::zeroed(len)).await {
             (Ok(()), theirs) => theirs,
             (Err(_), mut buf) => {
                 buf.copy_from_slice(good);
                 buf
             }
         };
+        let (before, behind) = (..range.start, range.end..);
+        let differs = repaired[before] != good[before] || repaired[behind.clone()] != good[behind];
+        let is_unsure = differs && read.is_none_or(|read| repaired[..] != *read);
+        if is_unsure && !self.repairs_unverified() {
+            tracing::debug!(disk = %leg.path, offset = at, "bad copy is left to a scrub");
+            return;
+        }
         repaired[range.clone()].copy_from_slice(&good[range]);
-        let len = repaired.len();
         match device.write_at(at, Arc::new(repaired), 0..len, Durability::Cached).await {
             Ok(()) => tracing::warn!(disk = %leg.path, offset = at, "bad copy repaired"),
             Err(error) => leg.fault(&error),

@@ -225,8 +225,21 @@ impl WriteOut<'_> {
     /// Stores the packed form of a record.
     pub(crate) async fn store(
         &mut self,
-        (class, owner, kind): (SegmentClass, Option<BlockOwner>, PtrKind),
+        what: (SegmentClass, Option<BlockOwner>, PtrKind),
         raw: RawRecord<'_>,
+        stored: &[u8],
+        how: (Codec, u128),
+    ) -> Result<BlockPtr, PoolError> {
+        let ptr = self.store_uncached(what, raw.size(), stored, how).await?;
+        self.pool.keep_blocks(&ptr, raw.blocks());
+        Ok(ptr)
+    }
+
+    /// As [`Self::store`]; the cache takes nothing.
+    pub(crate) async fn store_uncached(
+        &mut self,
+        (class, owner, kind): (SegmentClass, Option<BlockOwner>, PtrKind),
+        record: RecordSize,
         stored: &[u8],
         (codec, checksum): (Codec, u128),
     ) -> Result<BlockPtr, PoolError> {
@@ -251,8 +264,7 @@ impl WriteOut<'_> {
         if class == SegmentClass::Root {
             *self.of_roots.entry(vseg).or_default() += bytes as u64;
         }
-        let (record, shared) = (raw.size(), false);
-        let ptr = BlockPtr {
+        Ok(BlockPtr {
             kind,
             vseg,
             offset_units,
@@ -260,11 +272,9 @@ impl WriteOut<'_> {
             codec,
             record,
             birth,
-            shared,
+            shared: false,
             checksum,
-        };
-        self.pool.keep_blocks(&ptr, raw.blocks());
-        Ok(ptr)
+        })
     }
 
     /// Notes that a committed pointer was replaced; its block is freed if nothing else leads there,

@@ -23,10 +23,13 @@ pub enum Fault {
     MisdirectedWrite,
     /// A flush or a durable write is acknowledged and nothing is made durable.
     LyingFlush,
+    /// A read returns one wrong bit, as with a bad cable; the media has the right one.
+    Misread,
 }
 
 impl Fault {
-    /// Every kind.
+    /// Every kind that scenarios draw from. Not [`Self::Misread`]: one more kind would change what
+    /// every seed does.
     pub const ALL: [Self; 7] = [
         Self::BitRot,
         Self::LatentRead,
@@ -60,7 +63,7 @@ impl Budget {
 /// The budgets of one disk.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    budgets: [Budget; Fault::ALL.len()],
+    budgets: [Budget; Fault::Misread as usize + 1],
 }
 
 impl Faults {

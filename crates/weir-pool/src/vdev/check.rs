@@ -8,14 +8,15 @@
 //! - parity that differs is made anew only in a second look, after a commit: what died since the
 //!   last one is not verified any more, is needed again if the power fails, and may be bad on its
 //!   own leg;
-//! - a strip is written whole: what is dead in it counts for the parity of what lives beside it;
+//! - a strip is written whole: what is dead in it counts for the parity of what lives beside it. It
+//!   is written as the row's other strips prove it, never as a leg gave it that gave wrong bytes;
 //! - what was written is read back.
 //!
 //! Strips that are written one by one leave a row without its full redundancy when the power fails
 //! in between, never with less than before: they were wrong.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,6 +25,7 @@ use futures_util::stream::{self, StreamExt as _};
 use weir_codec::parity::{self, Recovery};
 use weir_device::{Durability, IoBuf};
 
+use super::raidz::subsets;
 use super::rows::Rows;
 use super::{Leg, Vdev};
 use crate::copies::{Checked, Part, Scope, proves};
@@ -51,12 +53,24 @@ struct Stretch<'a> {
     whole: Vec<bool>,
     /// By row and strip: data that was computed or replaced; the rest is what the legs gave.
     made: BTreeMap<(usize, usize), Vec<u8>>,
+    /// By row and strip: data that failed the checksum of a block in it.
+    wrong: BTreeSet<(usize, usize)>,
+    /// Where blocks are that were verified or replaced.
+    proved: Vec<Range<usize>>,
 }
 
 impl<'a> Stretch<'a> {
     /// Rows from `first` on, as the legs gave them; what no leg gave is computed.
     fn new(rows: &'a Rows, first: u64, legs: Vec<LegStrips>, count: usize) -> Self {
-        let mut new = Self { rows, first, legs, whole: Vec::new(), made: BTreeMap::new() };
+        let mut new = Self {
+            rows,
+            first,
+            legs,
+            whole: Vec::new(),
+            made: BTreeMap::new(),
+            wrong: BTreeSet::new(),
+            proved: Vec::new(),
+        };
         let mut made = BTreeMap::new();
         for row in 0..count {
             let read = new.read(row);
@@ -137,10 +151,98 @@ impl<'a> Stretch<'a> {
                 let made = self.made.remove(&(row, strip));
                 let mut made = made.unwrap_or_else(|| self.data_strip(row, strip).to_vec());
                 let within = piece.within.start as usize..piece.within.end as usize;
+                if made[within.clone()] != bytes[piece.place()] {
+                    self.wrong.insert((row, strip));
+                }
                 made[within].copy_from_slice(&bytes[piece.place()]);
                 self.made.insert((row, strip), made);
             }
         }
+    }
+}
+
+impl Stretch<'_> {
+    /// By byte of a data strip: whether a block that was verified or replaced is there.
+    fn proved_of(&self, row: usize, strip: usize) -> Vec<bool> {
+        let mut proved = vec![false; self.strip_bytes()];
+        let start = row * self.row_bytes() + strip * self.strip_bytes();
+        let own = start..start + self.strip_bytes();
+        for place in &self.proved {
+            let (from, to) = (place.start.max(own.start), place.end.min(own.end));
+            if from < to {
+                proved[from - start..to - start].fill(true);
+            }
+        }
+        proved
+    }
+
+    /// The strips of a whole row as they are known, without those in `lost`.
+    fn known(&self, row: usize, lost: &[usize]) -> Vec<Option<&[u8]>> {
+        let read = self.read(row);
+        let known = |strip: usize| {
+            let is_data = strip < self.rows.data;
+            if is_data { Some(self.data_strip(row, strip)) } else { read[strip] }
+        };
+        (0..read.len()).map(|strip| known(strip).filter(|_| !lost.contains(&strip))).collect()
+    }
+
+    /// Data strips of a row as the others say they are.
+    fn computed(&self, row: usize, lost: &[usize]) -> Vec<(usize, Vec<u8>)> {
+        let (recovery, known) =
+            (Recovery::new(self.rows.data, self.rows.parity, lost), self.known(row, lost));
+        let data = lost.iter().filter(|strip| **strip < self.rows.data);
+        let computed = |strip: &usize| {
+            let mut out = vec![0; self.strip_bytes()];
+            recovery.strip(*strip, &known, &mut out);
+            (*strip, out)
+        };
+        data.map(computed).collect()
+    }
+
+    /// Whether a strip agrees with what is known of it: where blocks are that were proved, or
+    /// (`proved` false) everywhere else.
+    fn agrees(&self, row: usize, strip: usize, bytes: &[u8], proved: bool) -> bool {
+        let (own, is_proved) = (self.data_strip(row, strip), self.proved_of(row, strip));
+        let same = own.iter().zip(bytes).map(|(own, byte)| own == byte);
+        same.zip(is_proved).all(|(same, is_proved)| same || is_proved != proved)
+    }
+
+    /// Makes strips that failed a checksum right where no checksum proves them, too: dead blocks
+    /// count for the parity of what lives beside them. What a leg gave of them is not believed:
+    /// either the row's other strips agree with it, or they say what it must be. False if neither
+    /// can be told.
+    fn trust(&mut self, row: usize) -> bool {
+        let mut lost: Vec<usize> =
+            self.wrong.range((row, 0)..(row + 1, 0)).map(|(_, strip)| *strip).collect();
+        if lost.is_empty() {
+            return true;
+        }
+        let (wrong, read) = (lost.clone(), self.read(row));
+        let missing: Vec<usize> = (0..read.len()).filter(|strip| read[*strip].is_none()).collect();
+        lost.extend(&missing);
+        lost.sort_unstable();
+        lost.dedup();
+        let others: Vec<usize> = (0..read.len()).filter(|strip| !lost.contains(strip)).collect();
+        for more in 0..=self.rows.parity.saturating_sub(lost.len()) {
+            if lost.len() > self.rows.parity {
+                break;
+            }
+            for set in subsets(&others, more) {
+                let mut lost: Vec<usize> = lost.iter().copied().chain(set).collect();
+                lost.sort_unstable();
+                let computed = self.computed(row, &lost);
+                if computed.iter().all(|(strip, bytes)| self.agrees(row, *strip, bytes, true)) {
+                    let computed = computed.into_iter().map(|(strip, made)| ((row, strip), made));
+                    self.made.extend(computed);
+                    return true;
+                }
+            }
+        }
+        let agrees = |strip: &usize| {
+            let computed = self.computed(row, &[*strip]);
+            self.agrees(row, *strip, &computed[0].1, false)
+        };
+        missing.is_empty() && wrong.iter().all(agrees)
     }
 }
 
@@ -192,7 +294,7 @@ impl Vdev {
         let before = before.map(|live| (None, live));
         let items = (run.from..).map(Some).zip(items);
         for (of_run, live) in before.chain(items) {
-            let known = self.verify_live(&mut stretch, run.start, live, base).await;
+            let known = self.verify_live(scope, &mut stretch, (run.start, base), live).await;
             if !known {
                 of_run.into_iter().for_each(|index| checked.lose(index));
                 let end = (live.end() - base).div_ceil(row_bytes) as usize;
@@ -203,6 +305,15 @@ impl Vdev {
         // A row that the next blocks are in, too, is theirs to judge.
         let next = run.all.get(run.to).filter(|next| next.at < base + count as u64 * row_bytes);
         let owned = next.map_or(count, |next| ((next.at - base) / row_bytes) as usize);
+        // The second bug shows only where dead bytes stay as a leg gave them.
+        let is_trusted = self.repairs_unverified() || self.bug == PlantedBug::ParityAnewTooEarly;
+        for (row, bad) in bad.iter_mut().enumerate().take(owned) {
+            if !*bad && stretch.whole[row] && !is_trusted && !stretch.trust(row) {
+                tracing::debug!(vdev = self.index, row, "row is left to a later scrub");
+                checked.unrepaired += 1;
+                *bad = true;
+            }
+        }
         checked.add(self.settle_rows(scope, &stretch, &bad, owned).await);
         checked
     }
@@ -243,23 +354,25 @@ impl Vdev {
     /// `base`: the first row's place in the segment.
     async fn verify_live(
         &self,
+        scope: &Scope<'_>,
         stretch: &mut Stretch<'_>,
-        start: u64,
+        (start, base): (u64, u64),
         live: &Live,
-        base: u64,
     ) -> bool {
         let end = base + stretch.len() as u64;
         let inside = live.at >= base && live.end() <= end;
         if inside {
             let place = (live.at - base) as usize..(live.end() - base) as usize;
-            if stretch.bytes(place).is_some_and(|bytes| proves(live.proof, &bytes)) {
+            if stretch.bytes(place.clone()).is_some_and(|bytes| proves(live.proof, &bytes)) {
+                stretch.proved.push(place);
                 return true;
             }
         }
-        let Ok(good) = self.read_any_copy(start, live).await else { return false };
+        let Ok(good) = self.read_or_recall(scope, start, live).await else { return false };
         let (from, to) = (live.at.max(base), live.end().min(end));
         let part = &good[(from - live.at) as usize..(to - live.at) as usize];
         stretch.replace((from - base) as usize, part);
+        stretch.proved.push((from - base) as usize..(to - base) as usize);
         true
     }
 
@@ -311,9 +424,10 @@ impl Vdev {
                 if differs && !scope.settles {
                     leg.checksum_errors.fetch_add(1, Ordering::Relaxed);
                 }
-                let early = self.bug == PlantedBug::ParityAnewTooEarly;
-                if differs && strip >= rows.data && !scope.settles && !early {
-                    checked.postponed += 1;
+                if differs
+                    && strip >= rows.data
+                    && !self.may_make_parity(scope, stretch, row, &mut checked).await
+                {
                     continue;
                 }
                 let (buf, rows_of) = &mut writes[index];
@@ -339,6 +453,44 @@ impl Vdev {
             }
         }
         checked
+    }
+
+    /// Whether parity that differs from its row may be made anew now; counts it where not.
+    async fn may_make_parity(
+        &self,
+        scope: &Scope<'_>,
+        stretch: &Stretch<'_>,
+        row: usize,
+        checked: &mut Checked,
+    ) -> bool {
+        if !scope.settles {
+            let early = self.bug == PlantedBug::ParityAnewTooEarly;
+            checked.postponed += u64::from(!early);
+            return early;
+        }
+        if self.repairs_unverified() || self.reads_same_again(scope, stretch, row).await {
+            return true;
+        }
+        checked.unrepaired += 1;
+        false
+    }
+
+    /// Whether the data strips of a row can be believed where no block proves them, to make parity
+    /// from: no leg gave wrong bytes of the rows looked at, and each gives the same again.
+    async fn reads_same_again(&self, scope: &Scope<'_>, stretch: &Stretch<'_>, row: usize) -> bool {
+        let rows = stretch.rows;
+        let first = stretch.first + row as u64;
+        let leg_of = |(row, strip): &(usize, usize)| rows.leg(stretch.first + *row as u64, *strip);
+        let data: Vec<usize> = (0..rows.data).map(|strip| rows.leg(first, strip)).collect();
+        if stretch.wrong.iter().any(|wrong| data.contains(&leg_of(wrong))) {
+            return false;
+        }
+        let again = self.read_strips(rows, scope, first, 1).await;
+        let read = stretch.read(row);
+        (0..rows.data).all(|strip| {
+            let again = &again[rows.leg(first, strip)];
+            read[strip].is_none_or(|read| again.there[0] && again.buf[..] == *read)
+        })
     }
 
     /// Writes strips to a leg; true when they were read back as they were written.

@@ -36,6 +36,8 @@ mod reconstruct;
 mod tests;
 mod write;
 
+pub(super) use reconstruct::subsets;
+
 /// Pieces, and which of them were answered.
 struct Own<'a> {
     rows: &'a Rows,

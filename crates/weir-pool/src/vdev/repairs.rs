@@ -3,7 +3,7 @@
 //! Not here: the repairs (vdev, copies, check).
 //!
 //! Invariant: two repairs that share a byte of the disks never run at the same time: repairs of
-//! neighbours share sectors, and each writes back what it read of them.
+//! neighbours share sectors, and each writes all of them.
 
 use std::ops::Range;
 use std::pin::pin;

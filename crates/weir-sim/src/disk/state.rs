@@ -139,6 +139,9 @@ impl State {
                 }
                 if failure.is_some() {
                     buf.fill(POISON);
+                } else if fault == Some(Fault::Misread) {
+                    let at = self.chaos.below(buf.len() as u64) as usize;
+                    buf[at] ^= 1 << self.chaos.below(8);
                 }
                 read_into = Some(buf);
             }
@@ -224,7 +227,7 @@ impl State {
 
     fn draw_fault(&mut self, request: &Request) -> Option<Fault> {
         let candidates: &[Fault] = match request {
-            Request::Read { .. } => &[Fault::BitRot, Fault::LatentRead],
+            Request::Read { .. } => &[Fault::BitRot, Fault::LatentRead, Fault::Misread],
             Request::Write { durable: false, .. } => {
                 &[Fault::WriteError, Fault::LostWrite, Fault::MisdirectedWrite]
             }
@@ -260,7 +263,7 @@ impl State {
 
     /// What the media went through before a read found out.
     fn spoil(&mut self, fault: Option<Fault>, offset: u64, len_bytes: u64) {
-        if fault.is_none() || self.beyond_end(offset, len_bytes) {
+        if matches!(fault, None | Some(Fault::Misread)) || self.beyond_end(offset, len_bytes) {
             return;
         }
         let at = offset + self.chaos.below(len_bytes);

@@ -10,6 +10,7 @@ mod full_log;
 mod hanging_leg;
 mod log_damage;
 mod lost_nodes;
+mod lost_records;
 mod planted_bugs;
 mod receive;
 mod two_hosts;

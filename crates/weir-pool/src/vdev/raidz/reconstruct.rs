@@ -178,27 +178,31 @@ impl Vdev {
         proved: Range<usize>,
     ) {
         let leg = self.leg_of(rows, reading.slice.row, strip);
-        match &reading.strips[strip] {
+        let read = match &reading.strips[strip] {
             Strip::Unread | Strip::Asked(_) => return,
             Strip::Read(theirs) if theirs[proved.clone()] == good[proved.clone()] => return,
-            Strip::Read(_) => leg.count_wrong_bytes(),
-            Strip::Missing => {}
-        }
+            Strip::Read(theirs) => {
+                leg.count_wrong_bytes();
+                Some(theirs)
+            }
+            Strip::Missing => None,
+        };
         // Whole sectors, and no more of the neighbours than those hold.
         let sector = self.sector_bytes() as usize;
         let start = proved.start - proved.start % sector;
         let sectors = start..proved.end.next_multiple_of(sector);
         let mut part = IoBuf::zeroed(sectors.len());
-        part.copy_from_slice(&good[sectors]);
+        part.copy_from_slice(&good[sectors.clone()]);
+        let read = read.map(|theirs| &theirs[sectors]);
         let at = self.base
             + rows.leg_offset(reading.slice.row, reading.slice.within.start + start as u64);
         let proved = proved.start - start..proved.end - start;
-        self.heal(leg, at, &part, proved).await;
+        self.heal((leg, read), at, &part, proved).await;
     }
 }
 
 /// Every set of `size` of these, in order.
-fn subsets(of: &[usize], size: usize) -> Vec<Vec<usize>> {
+pub(in crate::vdev) fn subsets(of: &[usize], size: usize) -> Vec<Vec<usize>> {
     if size == 0 {
         return vec![Vec::new()];
     }

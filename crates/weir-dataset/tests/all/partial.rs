@@ -1,0 +1,308 @@
+//! Logged writes to a part of a record that cannot be read when the pool is opened: the logged
+//! blocks are kept, the rest is damage.
+//!
+//! Not here: power cuts (the simulator), records that are damaged while the pool is open (records).
+
+use std::sync::Arc;
+
+use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
+use weir_dataset::{Engine, PropertyChange, SnapshotId, Volume, VolumeSize};
+use weir_device::{Device, IoBuf, MemoryDevice};
+use weir_format::{Compression, RecordSize, VdevKind, VdevRole};
+use weir_pool::{CreateOptions, ScanState, VdevSpec};
+
+use crate::common::{as_devices, import, now, options};
+
+const MEMORY_BYTES: u64 = 16 << 20;
+const DISK_BYTES: usize = 64 << 20;
+const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Four blocks.
+const RECORD: u64 = 4 * BLOCK;
+const RECORDS: u64 = 8;
+/// The record that is damaged.
+const BAD: u64 = 5;
+
+type Disk = Arc<MemoryDevice>;
+
+struct Pool {
+    disks: Vec<Disk>,
+    engine: Arc<Engine>,
+    model: Vec<u8>,
+}
+
+fn noise(seed: u64, len: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 56) as u8
+    })
+    .take(len as usize)
+    .collect()
+}
+
+fn open(disks: &[Disk]) -> Arc<Engine> {
+    now(Engine::open(as_devices(disks), import(), &options(MEMORY_BYTES))).unwrap()
+}
+
+fn scan(engine: &Engine) {
+    now(engine.run_scans(|_| {
+        let is_done = |state| matches!(state, ScanState::Finished | ScanState::Stopped);
+        if engine.pool().scan_status().is_some_and(|scan| is_done(scan.state)) {
+            engine.stop();
+        }
+        std::future::ready(())
+    }))
+    .unwrap();
+}
+
+impl Pool {
+    /// A pool with a volume `v` of noise, which is stored as it is.
+    fn new(disks: usize) -> Self {
+        let disks: Vec<Disk> = (0..disks)
+            .map(|n| Arc::new(MemoryDevice::new(format!("disk{n}"), DISK_BYTES)))
+            .collect();
+        let kind = if disks.len() == 1 { VdevKind::Disk } else { VdevKind::Mirror };
+        let vdev = VdevSpec { kind, role: VdevRole::Data, disks: as_devices(&disks) };
+        let mut next = 0;
+        let mut guid = || {
+            next += 1;
+            Guid(next)
+        };
+        let (sizes, how) = (CreateOptions::default(), options(MEMORY_BYTES));
+        let engine = now(Engine::create("tank", &[vdev], sizes, &how, &mut guid)).unwrap();
+        let record = RecordSize::from_bytes(RECORD).unwrap();
+        let size = VolumeSize { bytes: RECORDS * RECORD, record };
+        let off = PropertyChange::Compression(Some(Compression::Off));
+        now(engine.create_volume_with("v", size, &[off])).unwrap();
+        let model = noise(3, RECORDS * RECORD);
+        now(engine.volume("v").unwrap().write(0, &model)).unwrap();
+        now(engine.sync()).unwrap();
+        Self { disks, engine, model }
+    }
+
+    fn volume(&self) -> Arc<Volume> {
+        self.engine.volume("v").unwrap()
+    }
+
+    /// Writes blocks and makes them durable in the log.
+    fn log(&mut self, block: u64, blocks: u64, fill: u8) {
+        let data = vec![fill; (blocks * BLOCK) as usize];
+        now(self.volume().write(block * BLOCK, &data)).unwrap();
+        now(self.engine.flush(&self.volume())).unwrap();
+        self.model[(block * BLOCK) as usize..][..data.len()].copy_from_slice(&data);
+    }
+
+    fn log_trim(&mut self, block: u64, blocks: u64) {
+        now(self.volume().zero(block * BLOCK, blocks * BLOCK)).unwrap();
+        now(self.engine.flush(&self.volume())).unwrap();
+        self.model[(block * BLOCK) as usize..][..(blocks * BLOCK) as usize].fill(0);
+    }
+
+    /// Flips bytes of the damaged record on some disks; flipped twice they are right again.
+    fn flip(disks: &[Disk]) {
+        let old = noise(3, RECORDS * RECORD)[(BAD * RECORD) as usize..].to_vec();
+        for disk in disks {
+            let (done, image) = now(disk.read_at(0, IoBuf::zeroed(DISK_BYTES)));
+            done.unwrap();
+            let at = (0..DISK_BYTES - RECORD as usize)
+                .step_by(64)
+                .find(|at| image[at + 64..at + 4096] == old[64..4096])
+                .expect("it is stored as it is");
+            disk.corrupt(at..at + 8, |byte| *byte ^= 0x55);
+        }
+    }
+
+    fn crash_and_open(&mut self, disks: &[Disk]) {
+        self.engine = open(disks);
+    }
+
+    /// Blocks of the damaged record, each: `Some(true)` as it must be, `Some(false)` as something
+    /// else, `None` if it is an error.
+    fn found(&self) -> [Option<bool>; 4] {
+        [0, 1, 2, 3].map(|part| {
+            let at = BAD * RECORD + part * BLOCK;
+            let mut out = vec![0; BLOCK_BYTES];
+            match now(self.volume().read(at, &mut out)) {
+                Ok(()) => Some(out == self.model[at as usize..][..BLOCK_BYTES]),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Data, "{error}");
+                    None
+                }
+            }
+        })
+    }
+
+    /// Every block outside of the damaged record is as it must be.
+    fn assert_others(&self) {
+        for record in (0..RECORDS).filter(|record| *record != BAD) {
+            let mut out = vec![0; RECORD as usize];
+            now(self.volume().read(record * RECORD, &mut out)).unwrap();
+            assert!(out == self.model[(record * RECORD) as usize..][..RECORD as usize]);
+        }
+    }
+
+    fn is_listed(&self) -> bool {
+        let damage = self.engine.damage();
+        assert_eq!((damage.parts, damage.more), (Vec::new(), 0));
+        match &damage.data[..] {
+            [] => false,
+            [data] => {
+                assert_eq!((data.offset_bytes, data.len_bytes), (BAD * RECORD, RECORD));
+                true
+            }
+            more => panic!("{more:?}"),
+        }
+    }
+
+    /// A scrub from its start to its end; the pool is then opened anew.
+    fn scrub(&mut self) {
+        self.engine.scrub_start().unwrap();
+        scan(&self.engine);
+        self.reopen();
+    }
+
+    fn reopen(&mut self) {
+        now(self.engine.sync()).unwrap();
+        self.engine = open(&self.disks);
+    }
+
+    fn assert_sound(&self) {
+        now(self.engine.sync()).unwrap();
+        assert_eq!(now(self.engine.check_references()).unwrap(), Vec::new());
+        assert_eq!(now(self.engine.check_live_bytes()).unwrap(), Vec::new());
+        assert_eq!(now(self.engine.check_accounts()).unwrap(), Vec::new());
+        assert_eq!(now(self.engine.check_places()).unwrap(), None);
+    }
+}
+
+const KNOWN: Option<bool> = Some(true);
+
+// A flushed write was dropped: its record could not be read while the leg with the only good copy
+// was away, so replay skipped it. When the leg came back, the record was repaired with the bytes
+// from before the write, and the list of damage was empty.
+#[test]
+fn flushed_part_survives_an_import_without_the_only_good_copy_of_its_record() {
+    let mut pool = Pool::new(2);
+    pool.log(BAD * 4 + 1, 2, 7);
+    Pool::flip(&pool.disks[..1]);
+    let first = [Arc::clone(&pool.disks[0])];
+    pool.crash_and_open(&first);
+    assert_eq!(pool.found(), [None, KNOWN, KNOWN, None]);
+    assert!(pool.is_listed(), "the rest is damage");
+    pool.assert_others();
+    pool.assert_sound();
+    // The list is stored with the record.
+    pool.crash_and_open(&first);
+    assert!(pool.is_listed());
+    assert_eq!(pool.found(), [None, KNOWN, KNOWN, None]);
+
+    // The other disk comes back: it has the rest.
+    pool.reopen();
+    assert_eq!(pool.found(), [KNOWN; 4]);
+    assert!(pool.is_listed(), "the record is still stored in parts");
+    scan(&pool.engine);
+    pool.reopen();
+    assert!(!pool.is_listed(), "the resilver rewrote it");
+    assert_eq!(pool.found(), [KNOWN; 4]);
+    pool.assert_others();
+    pool.assert_sound();
+}
+
+#[test]
+fn flushed_trim_of_a_part_survives_and_old_bytes_do_not_return() {
+    let mut pool = Pool::new(2);
+    pool.log_trim(BAD * 4 + 2, 4);
+    Pool::flip(&pool.disks[..1]);
+    let first = [Arc::clone(&pool.disks[0])];
+    pool.crash_and_open(&first);
+    assert_eq!(pool.found(), [None, None, KNOWN, KNOWN]);
+    pool.assert_others();
+    pool.reopen();
+    pool.scrub();
+    assert_eq!(pool.found(), [KNOWN; 4]);
+    pool.scrub();
+    assert!(!pool.is_listed());
+    pool.assert_sound();
+}
+
+#[test]
+fn rest_that_no_disk_has_stays_on_the_list_until_the_record_is_overwritten() {
+    let mut pool = Pool::new(1);
+    pool.log(BAD * 4 + 3, 3, 9);
+    Pool::flip(&pool.disks);
+    let disks = pool.disks.clone();
+    pool.crash_and_open(&disks);
+    for _ in 0..2 {
+        assert_eq!(pool.found(), [None, None, None, KNOWN]);
+        assert!(pool.is_listed());
+        pool.assert_others();
+        pool.scrub();
+    }
+    let status = now(pool.engine.verify(|_| ())).unwrap();
+    assert_eq!(status.unrepaired, 0);
+    assert!(pool.is_listed(), "weir check names it");
+    pool.reopen();
+    // A write that needs the lost rest fails, one that does not heals the record.
+    let part = now(pool.volume().write(BAD * RECORD, &[1; BLOCK_BYTES])).unwrap_err();
+    assert_eq!(part.kind(), ErrorKind::Data, "{part}");
+    pool.log(BAD * 4, 4, 2);
+    pool.reopen();
+    assert_eq!(pool.found(), [KNOWN; 4]);
+    assert!(!pool.is_listed());
+    pool.scrub();
+    pool.assert_sound();
+}
+
+#[test]
+fn parts_that_make_up_a_record_leave_no_damage() {
+    let mut pool = Pool::new(1);
+    pool.log(BAD * 4 + 3, 1, 9);
+    pool.log_trim(BAD * 4 + 1, 2);
+    pool.log(BAD * 4 - 2, 3, 4);
+    pool.log(BAD * 4 + 2, 1, 5);
+    Pool::flip(&pool.disks);
+    let disks = pool.disks.clone();
+    pool.crash_and_open(&disks);
+    assert_eq!(pool.found(), [KNOWN; 4]);
+    pool.assert_others();
+    pool.reopen();
+    assert!(!pool.is_listed());
+    pool.assert_sound();
+}
+
+#[test]
+fn whole_write_after_a_logged_part_replaces_it() {
+    let mut pool = Pool::new(1);
+    pool.log(BAD * 4 + 3, 1, 9);
+    pool.log(BAD * 4 - 1, 6, 4);
+    pool.log(BAD * 4, 1, 5);
+    Pool::flip(&pool.disks);
+    let disks = pool.disks.clone();
+    pool.crash_and_open(&disks);
+    assert_eq!(pool.found(), [KNOWN; 4]);
+    pool.assert_others();
+    pool.reopen();
+    assert!(!pool.is_listed());
+}
+
+#[test]
+fn snapshots_keep_the_lost_rest_and_a_stream_of_it_is_refused() {
+    let mut pool = Pool::new(1);
+    pool.log(BAD * 4 + 1, 1, 9);
+    Pool::flip(&pool.disks);
+    let disks = pool.disks.clone();
+    pool.crash_and_open(&disks);
+    let id = SnapshotId { volume: "v".into(), name: "s".into() };
+    now(pool.engine.create_snapshots(std::slice::from_ref(&id))).unwrap();
+    pool.log(BAD * 4, 4, 2);
+    pool.scrub();
+    let damage = pool.engine.damage().data;
+    assert_eq!(damage.len(), 1);
+    assert!(!damage[0].in_volume && damage[0].snapshots == ["s"], "{damage:?}");
+    let view = now(async { pool.engine.open_snapshot(&id) }).unwrap();
+    let mut out = vec![0; BLOCK_BYTES];
+    now(view.read(BAD * RECORD + BLOCK, &mut out)).unwrap();
+    assert_eq!(out, [9; BLOCK_BYTES]);
+    assert_eq!(now(view.read(BAD * RECORD, &mut out)).unwrap_err().kind(), ErrorKind::Data);
+    pool.assert_sound();
+}

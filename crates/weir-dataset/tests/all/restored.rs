@@ -1,0 +1,214 @@
+//! Lost blocks of volumes with dedupe whose content is written again: the new block is a new block.
+//!
+//! Not here: the hint index by itself (weir-pool), sharing of whole blocks (references).
+
+use std::sync::Arc;
+
+use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
+use weir_codec::compress::ZstdLevel;
+use weir_dataset::{Engine, EngineOptions, Volume, VolumeSpec};
+use weir_device::{Device, IoBuf, MemoryDevice};
+use weir_format::{Compression, VdevKind, VdevRole};
+use weir_pool::{CreateOptions, PlantedBug, ScanState, VdevSpec};
+
+use crate::common::{as_devices, import, now, options};
+
+const MEMORY_BYTES: u64 = 16 << 20;
+const DISK_BYTES: usize = 64 << 20;
+const BLOCK: u64 = BLOCK_BYTES as u64;
+const BLOCKS: u64 = 24;
+/// The block that is lost.
+const LOST: u64 = 7;
+
+struct Pool {
+    disks: Vec<Arc<MemoryDevice>>,
+    engine: Arc<Engine>,
+}
+
+/// Words in an order that is found nowhere else: each level of zstd packs them in another way.
+fn content(number: u64) -> Vec<u8> {
+    let mut state = (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let words = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let word = (state >> 58) * 0x0101_0307;
+        format!("{word:x} ").into_bytes()
+    });
+    let mut data = format!("{number:08} ").into_bytes();
+    data.extend(words.take(BLOCK_BYTES / 2).flatten());
+    data.truncate(BLOCK_BYTES);
+    data
+}
+
+impl Pool {
+    /// A pool with volumes `a`, which has all blocks, and `b`, both with dedupe.
+    fn new(kind: VdevKind, disks: usize, compression: Compression, bug: PlantedBug) -> Self {
+        let disks: Vec<_> = (0..disks)
+            .map(|n| Arc::new(MemoryDevice::new(format!("disk{n}"), DISK_BYTES)))
+            .collect();
+        let vdev = VdevSpec { kind, role: VdevRole::Data, disks: as_devices(&disks) };
+        let mut next = 0;
+        let mut guid = || {
+            next += 1;
+            Guid(next)
+        };
+        let (sizes, options) =
+            (CreateOptions::default(), EngineOptions { bug, ..options(MEMORY_BYTES) });
+        let engine = now(Engine::create("tank", &[vdev], sizes, &options, &mut guid)).unwrap();
+        for name in ["a", "b"] {
+            let spec = VolumeSpec { name: name.into(), size_bytes: BLOCKS * BLOCK, compression };
+            now(engine.create_volume(&spec)).unwrap();
+            now(engine.set_dedupe(name, true)).unwrap();
+        }
+        let pool = Self { disks, engine };
+        (0..BLOCKS).for_each(|number| pool.write("a", number));
+        now(pool.engine.sync()).unwrap();
+        pool
+    }
+
+    fn volume(&self, name: &str) -> Arc<Volume> {
+        self.engine.volume(name).unwrap()
+    }
+
+    fn write(&self, name: &str, number: u64) {
+        now(self.volume(name).write(number * BLOCK, &content(number))).unwrap();
+    }
+
+    fn reads(&self, name: &str, number: u64) -> bool {
+        let mut out = vec![0; BLOCK_BYTES];
+        match now(self.volume(name).read(number * BLOCK, &mut out)) {
+            Ok(()) => out == content(number),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Data, "{error}");
+                false
+            }
+        }
+    }
+
+    /// Damages the stored bytes of the lost block on every disk of a mirror.
+    fn damage(&self) {
+        let place = now(self.volume("a").disk_place(0, LOST)).unwrap().unwrap();
+        self.damage_at(place.offset as usize);
+    }
+
+    /// As [`Self::damage`] on raidz, parity included, of a block that is stored as it is.
+    fn damage_row(&self) {
+        let wanted = content(LOST);
+        let of_disk = |disk: &Arc<MemoryDevice>| {
+            let (done, image) = now(disk.read_at(0, IoBuf::zeroed(DISK_BYTES)));
+            done.unwrap();
+            let is_lost = |at: &usize| image[*at..*at + 64] == wanted[..64];
+            (0..DISK_BYTES - 64).step_by(64).find(is_lost)
+        };
+        self.damage_at(self.disks.iter().find_map(of_disk).expect("it is stored as it is"));
+    }
+
+    fn damage_at(&self, at: usize) {
+        for disk in &self.disks {
+            disk.corrupt(at..at + 64, |byte| *byte ^= 0x55);
+        }
+    }
+
+    /// A scrub from its start to its end; the engine ends with it, and its cache stays.
+    fn scrub(&self) {
+        self.engine.scrub_start().unwrap();
+        let engine = &self.engine;
+        now(engine.run_scans(|_| {
+            let is_done = |state| matches!(state, ScanState::Finished | ScanState::Stopped);
+            if engine.pool().scan_status().is_some_and(|scan| is_done(scan.state)) {
+                engine.stop();
+            }
+            std::future::ready(())
+        }))
+        .unwrap();
+    }
+
+    fn listed(&self) -> usize {
+        self.engine.damage().data.len()
+    }
+
+    fn reopen(&mut self) {
+        now(self.engine.sync()).unwrap();
+        let disks = as_devices(&self.disks);
+        self.engine = now(Engine::open(disks, import(), &options(MEMORY_BYTES))).unwrap();
+    }
+}
+
+/// Content that the scrub does not store again from the cache: it does not try this level.
+fn highest() -> Compression {
+    Compression::Zstd(ZstdLevel::MAX)
+}
+
+/// The story: restored to its owner and written by another volume, each flushed and committed.
+fn restored(bug: PlantedBug) -> bool {
+    let mut pool = Pool::new(VdevKind::Disk, 1, highest(), bug);
+    pool.damage();
+    pool.scrub();
+    assert_eq!(pool.listed(), 1);
+    for name in ["a", "b"] {
+        pool.write(name, LOST);
+        now(pool.engine.flush(&pool.volume(name))).unwrap();
+    }
+    now(pool.engine.sync()).unwrap();
+    assert_eq!(pool.listed(), 0, "it was overwritten");
+    pool.reopen();
+    let is_whole = ["a", "b"].iter().all(|name| pool.reads(name, LOST));
+    assert!((0..BLOCKS).filter(|number| *number != LOST).all(|number| pool.reads("a", number)));
+    assert_eq!(now(pool.engine.check_references()).unwrap(), Vec::new());
+    assert_eq!(now(pool.engine.check_live_bytes()).unwrap(), Vec::new());
+    is_whole
+}
+
+// A scrub listed a lost block; its owner overwrote it with the same content from a backup. Dedupe
+// found that content in the cache and referred to the lost block again: the list was empty, and
+// after a restart the block was lost again, for every volume that had written the content.
+#[test]
+fn restored_block_is_stored_anew_and_not_shared_with_its_lost_copy() {
+    assert!(restored(PlantedBug::None));
+}
+
+#[test]
+fn hint_that_outlives_damage_is_noticed() {
+    assert!(!restored(PlantedBug::HintOutlivesDamage));
+}
+
+#[test]
+fn scrub_writes_back_from_the_cache_what_no_disk_has() {
+    let of = |kind, disks, compression| {
+        let mut pool = Pool::new(kind, disks, compression, PlantedBug::None);
+        if kind == VdevKind::Raidz1 {
+            pool.damage_row();
+        } else {
+            pool.damage();
+        }
+        pool.scrub();
+        let scan = pool.engine.pool().scan_status().unwrap();
+        assert_eq!((scan.damaged, scan.unrepaired), (0, 0), "{kind:?} {compression:?}");
+        assert!(scan.repaired_bytes > 0, "{kind:?} {compression:?}");
+        assert_eq!(pool.listed(), 0, "{kind:?} {compression:?}");
+        pool.reopen();
+        assert!((0..BLOCKS).all(|number| pool.reads("a", number)), "{kind:?} {compression:?}");
+        let scan = now(pool.engine.verify(|_| ())).unwrap();
+        assert_eq!((scan.damaged, scan.repaired_bytes), (0, 0), "{kind:?} {compression:?}");
+    };
+    let zstd = Compression::Zstd(ZstdLevel::DEFAULT);
+    for compression in [Compression::Off, Compression::Lz4, zstd] {
+        of(VdevKind::Disk, 1, compression);
+        of(VdevKind::Mirror, 2, compression);
+    }
+    of(VdevKind::Raidz1, 3, Compression::Off);
+}
+
+/// After a restart nothing is in the cache: the list keeps what is lost.
+#[test]
+fn block_that_is_lost_and_in_no_cache_stays_on_the_list() {
+    let mut pool = Pool::new(VdevKind::Disk, 1, Compression::Lz4, PlantedBug::None);
+    pool.damage();
+    pool.reopen();
+    pool.scrub();
+    assert_eq!(pool.listed(), 1);
+    pool.write("b", LOST);
+    now(pool.engine.sync()).unwrap();
+    assert_eq!(pool.listed(), 1, "only the other volume has it");
+    pool.reopen();
+    assert!(pool.reads("b", LOST) && !pool.reads("a", LOST));
+}

@@ -1,0 +1,151 @@
+//! A partial record: the blocks of a record that are known, where the rest was lost.
+//!
+//! Stored in place of a record that could not be read when the intent log held writes to a part of
+//! it. Weir versions that do not know partial records read one as a damaged record: no other raw
+//! record is shorter than its record size.
+//!
+//! Not here: when one is made (weir-dataset's replay), reading and storing it (weir-pool).
+//!
+//! Invariants:
+//! - the stored form is a header and the known blocks in their order, nothing else;
+//! - at least one block of the record is not known.
+//!
+//! ```text
+//! 0    magic:8 | rest:32 | known:32 | zeros:56
+//! 128  the known blocks, 4096 bytes each
+//! ```
+
+use weir_base::BLOCK_BYTES;
+
+use crate::bytes::{Field, field};
+use crate::error::FormatError;
+use crate::pointer::BlockPtr;
+use crate::record::RecordSize;
+
+const MAGIC: [u8; 8] = *b"WEIRPART";
+const WHAT: &str = "partial record";
+const REST_OFFSET: usize = 8;
+const KNOWN_OFFSET: usize = REST_OFFSET + BlockPtr::BYTES;
+/// One bit for each block of the largest record.
+const KNOWN_BYTES: usize = 32;
+
+/// Header of a partial record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartialHeader {
+    /// The record as it was before, whose other blocks were lost; a hole if its pointer was lost.
+    pub rest: BlockPtr,
+    /// Bit n of byte n / 8 is set if block n is stored.
+    known: [u8; KNOWN_BYTES],
+}
+
+impl PartialHeader {
+    /// Stored size: two units of 64 bytes.
+    pub const BYTES: usize = 128;
+
+    /// Fields, for the format documentation.
+    pub const FIELDS: &[Field] = &[
+        field(8, "magic", "`WEIRPART`"),
+        field(32, "rest", "pointer to the record as it was before; zeros: lost"),
+        field(32, "known", "bit n of byte n / 8: block n of the record is stored"),
+        field(56, "zeros", ""),
+        field(0, "blocks", "the stored blocks in their order, 4096 bytes each"),
+    ];
+
+    /// The header of a record that was `rest` before and of which no block is known yet.
+    pub fn new(rest: BlockPtr) -> Self {
+        Self { rest, known: [0; KNOWN_BYTES] }
+    }
+
+    /// Whether a block of the record is stored.
+    pub fn has(&self, part: usize) -> bool {
+        self.known.get(part / 8).is_some_and(|byte| byte & (1 << (part % 8)) != 0)
+    }
+
+    /// Notes that a block of the record is stored.
+    ///
+    /// # Panics
+    /// `part` is beyond the largest record.
+    pub fn put(&mut self, part: usize) {
+        let byte = self.known.get_mut(part / 8).expect("it is a part of a record");
+        *byte |= 1 << (part % 8);
+    }
+
+    /// Encodes.
+    pub fn encode(&self) -> [u8; Self::BYTES] {
+        let mut out = [0; Self::BYTES];
+        let fields = MAGIC.into_iter().chain(self.rest.encode()).chain(self.known);
+        out.iter_mut().zip(fields).for_each(|(to, from)| *to = from);
+        out
+    }
+
+    /// Decodes the header of `stored`, the whole stored form of a partial record of `size`.
+    ///
+    /// # Errors
+    /// No such header, or not as many blocks behind it as it says.
+    pub fn decode(stored: &[u8], size: RecordSize) -> Result<Self, FormatError> {
+        let bad = |field, value| FormatError::Field { what: WHAT, field, value };
+        let (header, blocks) = stored
+            .split_first_chunk::<{ Self::BYTES }>()
+            .ok_or(FormatError::Truncated { what: WHAT })?;
+        if !header.starts_with(&MAGIC) {
+            return Err(FormatError::Magic { what: WHAT });
+        }
+        let truncated = FormatError::Truncated { what: WHAT };
+        let rest = header.get(REST_OFFSET..).and_then(<[u8]>::first_chunk);
+        let rest = BlockPtr::decode(rest.ok_or(truncated.clone())?)?;
+        let known = header.get(KNOWN_OFFSET..).and_then(<[u8]>::first_chunk);
+        let this = Self { rest, known: *known.ok_or(truncated)? };
+        let is_zero = header.iter().skip(KNOWN_OFFSET + KNOWN_BYTES).all(|byte| *byte == 0);
+        if !is_zero {
+            return Err(bad("zeros", 1));
+        }
+        let of_record = (0..size.blocks() as usize).filter(|part| this.has(*part)).count();
+        let all: u32 = this.known.iter().map(|byte| byte.count_ones()).sum();
+        let is_partial = all as usize == of_record && of_record < size.blocks() as usize;
+        if !is_partial || blocks.len() != of_record * BLOCK_BYTES {
+            return Err(bad("known", u64::from(all)));
+        }
+        Ok(this)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(parts: &[usize]) -> Vec<u8> {
+        let mut header = PartialHeader::new(BlockPtr::HOLE);
+        parts.iter().for_each(|part| header.put(*part));
+        let mut stored = header.encode().to_vec();
+        stored.resize(PartialHeader::BYTES + parts.len() * BLOCK_BYTES, 7);
+        stored
+    }
+
+    #[test]
+    fn header_round_trips_and_says_no_more_than_is_stored() {
+        let size = RecordSize::from_shift(2).expect("4 blocks");
+        for parts in [&[][..], &[0], &[3, 1], &[0, 1, 3]] {
+            let stored = stored(parts);
+            let header = PartialHeader::decode(&stored, size).expect("it was encoded");
+            assert!((0..300).all(|part| header.has(part) == parts.contains(&part)), "{parts:?}");
+            assert_eq!(header.encode()[..], stored[..PartialHeader::BYTES]);
+            let short = &stored[..stored.len() - 1];
+            assert!(PartialHeader::decode(short, size).is_err(), "{parts:?}");
+        }
+        assert!(PartialHeader::decode(&stored(&[0, 1, 2, 3]), size).is_err(), "it is whole");
+        assert!(PartialHeader::decode(&stored(&[4]), size).is_err(), "beyond the record");
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_header_is_refused_or_read_as_it_stands() {
+        let size = RecordSize::from_shift(2).expect("4 blocks");
+        let whole = stored(&[1, 2]);
+        for bit in 0..PartialHeader::BYTES * 8 {
+            let mut bytes = whole.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            if let Ok(header) = PartialHeader::decode(&bytes, size) {
+                assert_eq!(header.encode()[..], bytes[..PartialHeader::BYTES], "bit {bit}");
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Partial records: storing and reading the known blocks of a record whose rest was lost.
+//!
+//! Not here: their stored form (weir-format), when one is made (weir-dataset's replay), the list
+//! of damage that names them (damage).
+//!
+//! A partial record names the record that it replaced. That block is freed with the txg that stores
+//! the partial record, so its bytes stay on the disks until the cleaner reuses their segment. If a
+//! disk that has them returns before that, reads use them: their checksum proves that they are the
+//! lost bytes.
+//!
+//! Invariants:
+//! - a block of a partial record reads as its known content, as the content that the replaced
+//!   record had, or as an error;
+//! - a partial record is damage: it is never sent, and it stays on the list of damage until the
+//!   record is rewritten.
+
+use weir_base::{BLOCK_BYTES, ErrorKind};
+use weir_codec::checksum::xxh3_128;
+use weir_device::Block;
+use weir_format::layout::PACK_BYTES;
+use weir_format::{BlockOwner, BlockPtr, Codec, PartialHeader, PtrKind, RecordSize, SegmentClass};
+
+use crate::error::PoolError;
+use crate::pool::Pool;
+use crate::write_out::WriteOut;
+
+/// Partial records that may lie between a partial record and the record it completes. Each takes
+/// an import that met damage in the same record; the limit ends a chain that a forged pool made
+/// long.
+const CHAIN_MAX: usize = 8;
+
+/// The known blocks of a record.
+#[derive(Clone, Debug)]
+pub struct PartialRecord {
+    blocks: Vec<Option<Block>>,
+    /// The record that it replaces; a hole if its pointer was lost.
+    rest: BlockPtr,
+}
+
+impl PartialRecord {
+    /// A record of this size, of which nothing is known but that it was `rest` before.
+    pub fn new(size: RecordSize, rest: BlockPtr) -> Self {
+        Self { blocks: vec![None; size.blocks() as usize], rest }
+    }
+
+    /// Puts a block that is known now.
+    ///
+    /// # Panics
+    /// `part` is beyond the record.
+    pub fn put(&mut self, part: usize, block: Block) {
+        self.blocks[part] = Some(block);
+    }
+
+    /// All blocks, if all are known.
+    pub fn whole(&self) -> Option<Vec<Block>> {
+        self.blocks.iter().cloned().collect()
+    }
+
+    fn size(&self) -> RecordSize {
+        let bytes = self.blocks.len() * BLOCK_BYTES;
+        RecordSize::from_bytes(bytes as u64).expect("it has the blocks of a record")
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut header = PartialHeader::new(self.rest);
+        let known = || self.blocks.iter().enumerate().filter(|(_, block)| block.is_some());
+        known().for_each(|(part, _)| header.put(part));
+        let mut stored = header.encode().to_vec();
+        self.blocks.iter().flatten().for_each(|block| stored.extend_from_slice(&block[..]));
+        stored
+    }
+}
+
+impl Pool {
+    pub(crate) fn part_lost(&self) -> PoolError {
+        PoolError::PartLost { pool: self.name().to_owned() }
+    }
+
+    /// The known blocks of the partial record that a pointer leads to.
+    ///
+    /// # Errors
+    /// As [`Self::read_block`].
+    pub async fn read_partial(&self, ptr: &BlockPtr) -> Result<PartialRecord, PoolError> {
+        assert!(ptr.is_partial(), "{ptr:?} is no partial record");
+        let (buf, start) = self.read_stored(ptr, None).await?;
+        let stored = &buf[start..start + ptr.stored_bytes()];
+        let header = PartialHeader::decode(stored, ptr.record);
+        let header = header.map_err(|source| self.bad_block(ptr, "partial record", source))?;
+        let (known, _) = stored[PartialHeader::BYTES..].as_chunks();
+        let mut record = PartialRecord::new(ptr.record, header.rest);
+        let parts = (0..record.blocks.len()).filter(|part| header.has(*part));
+        for (part, block) in parts.zip(known) {
+            record.put(part, Block::copy_of(block));
+        }
+        Ok(record)
+    }
+
+    /// All blocks of a partial record, if the record that it replaced can be read.
+    ///
+    /// # Errors
+    /// `PartLost` if no disk has that record any more.
+    pub(crate) async fn completed(
+        &self,
+        mut record: PartialRecord,
+    ) -> Result<Vec<Block>, PoolError> {
+        for _ in 0..CHAIN_MAX {
+            if let Some(whole) = record.whole() {
+                return Ok(whole);
+            }
+            let rest = record.rest;
+            if rest.kind != PtrKind::Data || rest.record != record.size() {
+                return Err(self.part_lost());
+            }
+            let older = if rest.is_partial() {
+                self.read_partial(&rest).await
+            } else {
+                self.read_fresh(&rest).await.map(|blocks| PartialRecord {
+                    blocks: blocks.iter().cloned().map(Some).collect(),
+                    rest: BlockPtr::HOLE,
+                })
+            };
+            let older = match older {
+                Ok(older) => older,
+                // Also where the replaced record's segment is gone: the tree does not need it.
+                Err(error) if error.kind() == ErrorKind::Data => return Err(self.part_lost()),
+                Err(error) => return Err(error),
+            };
+            for (block, older) in record.blocks.iter_mut().zip(older.blocks) {
+                *block = block.take().or(older);
+            }
+            record.rest = older.rest;
+        }
+        Err(self.part_lost())
+    }
+
+    /// One block of a partial record: known, or from the record that it replaced.
+    pub(crate) async fn read_known_part(
+        &self,
+        ptr: &BlockPtr,
+        part: usize,
+    ) -> Result<Block, PoolError> {
+        let record = self.read_partial(ptr).await?;
+        if let Some(Some(block)) = record.blocks.get(part) {
+            return Ok(block.clone());
+        }
+        let whole = self.completed(record).await?;
+        Ok(whole[part].clone())
+    }
+}
+
+impl WriteOut<'_> {
+    /// Stores what is known of a record, and returns the pointer to that.
+    ///
+    /// # Errors
+    /// As [`Self::write_record`].
+    pub async fn write_partial(
+        &mut self,
+        owner: BlockOwner,
+        record: &PartialRecord,
+    ) -> Result<BlockPtr, PoolError> {
+        assert!(record.whole().is_none(), "a record that is known is stored as such");
+        let stored = record.encode();
+        assert!(stored.len().is_multiple_of(PACK_BYTES) && stored.len() < record.size().bytes());
+        let (what, checksum) =
+            ((SegmentClass::Data, Some(owner), PtrKind::Data), xxh3_128(&stored));
+        let how = (Codec::Raw, checksum);
+        let ptr = self.store_uncached(what, record.size(), &stored, how).await?;
+        assert!(ptr.is_partial(), "it is recognised by its length: {ptr:?}");
+        Ok(ptr)
+    }
+}

@@ -1,0 +1,349 @@
+//! Records that are lost on every leg, for a while or for good, and legs that misread for a while.
+//!
+//! Not here: lost tree nodes (lost_nodes), trouble that the redundancy covers beside many clients
+//! (scenario).
+//!
+//! Three stories of one small pool with dedupe, drawn from a seed:
+//! - the power goes after flushed writes and trims of parts of records, and some of these records
+//!   cannot be read when the pool is opened; later they can, or never;
+//! - a scrub finds lost records while the pool is open, and their owner restores them;
+//! - a scrub runs while one leg of a mirror gives wrong bits on reads; then that leg is alone.
+//!
+//! Invariants:
+//! - a block that was flushed after its record was committed reads as it was flushed, always;
+//! - any other block of a lost record is an error that is on the list of damage, or what it was;
+//! - a record that was restored and committed is there after the next power cut;
+//! - a leg that misread loses nothing by being scrubbed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
+use weir_codec::compress::ZstdLevel;
+use weir_dataset::{Engine, EngineOptions, PropertyChange, Volume, VolumeSize};
+use weir_format::{Compression, RecordSize};
+use weir_pool::{DiskPlace, ImportOptions, PlantedBug, ScanState};
+
+use crate::client::whole_blocks;
+use crate::cut::CutPlan;
+use crate::fault::{Budget, Fault};
+use crate::history::{Tag, contents_of, tags_of};
+use crate::media::MediaImage;
+use crate::rng::Rng;
+use crate::scenario::{Layout, Room, Scenario, devices};
+use crate::world::SimWorld;
+
+const NAME: &str = "records";
+const RECORD: RecordSize = RecordSize::from_shift(2).expect("four blocks");
+/// Blocks of a record.
+const PARTS: usize = 4;
+const RECORDS: usize = 24;
+const BLOCKS: usize = RECORDS * PARTS;
+const MEMORY_BYTES: u64 = 4 << 20;
+/// Looks at a scrub until it is done.
+const LOOKS_MAX: usize = 1_000;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
+
+type Told<T> = Result<T, String>;
+
+fn told<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> String {
+    move |error| format!("{what}: {error}")
+}
+
+/// One run.
+struct Run {
+    seed: u64,
+    rng: Rng,
+    bug: PlantedBug,
+    layout: Layout,
+    lives: u64,
+    /// By block: what it must hold.
+    model: Vec<Tag>,
+    tags: Tag,
+}
+
+/// Loses records of one pool and judges what comes of it.
+///
+/// # Errors
+/// The first broken promise, with the seed that replays it.
+pub fn lose_records(seed: u64, bug: PlantedBug) -> Result<(), String> {
+    let rng = Rng::new(seed).stream("lost records", 0);
+    let layout = if seed.is_multiple_of(2) { Layout::Single } else { Layout::Mirror };
+    let mut run = Run { seed, rng, bug, layout, lives: 0, model: vec![0; BLOCKS], tags: 0 };
+    let done = match run.rng.below(3) {
+        0 => run.restored(),
+        1 => {
+            run.layout = Layout::Mirror;
+            run.misread()
+        }
+        _ => run.logged_parts(),
+    };
+    done.map_err(|what| format!("lost records, seed {seed}, life {}: {what}", run.lives))
+}
+
+impl Run {
+    fn world(&mut self, images: Vec<MediaImage>) -> SimWorld {
+        self.lives += 1;
+        SimWorld::from_media(self.seed.wrapping_mul(1000) + self.lives, images)
+    }
+
+    fn new_pool(&mut self) -> SimWorld {
+        let images = Scenario::new_pool(self.layout, Room::Ample);
+        self.world(images)
+    }
+
+    /// Opens the pool on these of its disks, by number.
+    async fn open(&self, world: &SimWorld, disks: std::ops::Range<usize>) -> Told<Arc<Engine>> {
+        let clock = world.executor().clock();
+        let options = EngineOptions { memory_bytes: MEMORY_BYTES, clock, bug: self.bug };
+        let opening = Guid(self.seed ^ self.lives << 40);
+        let how = ImportOptions { force: false, opening, waits_for_all: false, owner: None };
+        let disks = devices(world)[disks].to_vec();
+        Engine::open(disks, how, &options).await.map_err(told("open"))
+    }
+
+    /// The volume with every block written and committed.
+    async fn fill(&mut self, engine: &Engine, compression: Compression) -> Told<Arc<Volume>> {
+        let is_noisy = compression != Compression::Zstd(ZstdLevel::MAX);
+        let bytes = (BLOCKS * BLOCK_BYTES) as u64;
+        let size = VolumeSize { bytes, record: RECORD };
+        let properties = [PropertyChange::Compression(Some(compression))];
+        let made = engine.create_volume_with(NAME, size, &properties).await;
+        made.map_err(told("create"))?;
+        engine.set_dedupe(NAME, true).await.map_err(told("dedupe"))?;
+        let volume = engine.volume(NAME).map_err(told("volume"))?;
+        for record in 0..RECORDS {
+            let noise = if is_noisy { self.rng.below(2) } else { 0 };
+            self.write(&volume, record * PARTS, PARTS, noise).await?;
+        }
+        engine.sync().await.map_err(told("sync"))?;
+        Ok(volume)
+    }
+
+    /// Writes new content; `noise` of it does not compress.
+    async fn write(&mut self, volume: &Volume, block: usize, count: usize, noise: u64) -> Told<()> {
+        for block in block..block + count {
+            self.tags += 1;
+            self.model[block] = self.tags << 8 | noise;
+        }
+        self.write_model(volume, block, count).await
+    }
+
+    /// Writes what blocks must hold already.
+    async fn write_model(&self, volume: &Volume, block: usize, count: usize) -> Told<()> {
+        let bytes = contents_of(&whole_blocks(&self.model[block..block + count]));
+        let done = volume.write((block * BLOCK_BYTES) as u64, &bytes).await;
+        done.map_err(told("write"))
+    }
+
+    async fn trim(&mut self, volume: &Volume, block: usize, count: usize) -> Told<()> {
+        self.model[block..block + count].fill(0);
+        let (offset, len) = ((block * BLOCK_BYTES) as u64, (count * BLOCK_BYTES) as u64);
+        volume.zero(offset, len).await.map_err(told("trim"))
+    }
+
+    /// Some records, each once.
+    fn draw_records(&mut self, count: usize) -> Vec<usize> {
+        let mut all: Vec<usize> = (0..RECORDS).collect();
+        self.rng.shuffle(&mut all);
+        all.truncate(count);
+        all
+    }
+
+    async fn places(&self, volume: &Volume, records: &[usize]) -> Told<Vec<DiskPlace>> {
+        let mut places = Vec::new();
+        for record in records {
+            let place = volume.disk_place(0, *record as u64).await.map_err(told("place"))?;
+            places.push(place.ok_or("a record is a hole")?);
+        }
+        Ok(places)
+    }
+
+    /// Flips bits of these records on every leg, or flips them back.
+    fn flip(&self, images: &mut [MediaImage], places: &[DiskPlace]) {
+        for image in &mut images[..self.layout.disks()] {
+            for place in places {
+                (0..4).for_each(|n| image.flip_bit(place.offset + n * 16, 3));
+            }
+        }
+    }
+
+    async fn scrub(&self, world: &SimWorld, engine: &Arc<Engine>) -> Told<()> {
+        let (scanner, timer) = (Arc::clone(engine), world.executor().clone());
+        let scans = world
+            .executor()
+            .spawn("scans", async move { scanner.run_scans(|time| timer.sleep(time)).await });
+        engine.scrub_start().map_err(told("scrub"))?;
+        let is_done = || {
+            let state = engine.pool().scan_status().map(|scan| scan.state);
+            matches!(state, Some(ScanState::Finished | ScanState::Stopped))
+        };
+        for _ in 0..LOOKS_MAX {
+            if is_done() {
+                break;
+            }
+            world.executor().sleep(BETWEEN_LOOKS).await;
+        }
+        if !is_done() {
+            return Err("the scrub does not end".to_owned());
+        }
+        engine.stop();
+        scans.await.map_err(told("the scans gave up"))
+    }
+
+    /// Compares every block with what it must hold; those of `may_fail` may be an error, if it is
+    /// on the list of damage.
+    async fn judge(&self, engine: &Engine, may_fail: impl Fn(usize) -> bool) -> Told<()> {
+        let volume = engine.volume(NAME).map_err(told("volume"))?;
+        for block in 0..BLOCKS {
+            let (mut bytes, offset) = ([0; BLOCK_BYTES], (block * BLOCK_BYTES) as u64);
+            match volume.read(offset, &mut bytes).await {
+                Ok(()) if tags_of(&bytes) == whole_blocks(&self.model[block..=block]) => {}
+                Ok(()) => return Err(format!("block {block} reads as something else")),
+                Err(error) if error.kind() == ErrorKind::Data && may_fail(block) => {
+                    let holds = |data: &weir_dataset::DamagedData| {
+                        (data.offset_bytes..data.offset_bytes + data.len_bytes).contains(&offset)
+                    };
+                    if !engine.damage().data.iter().any(holds) {
+                        return Err(format!("block {block} is lost and not on the list"));
+                    }
+                }
+                Err(error) => return Err(format!("block {block}: {error}")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Flushed parts of records that cannot be read at the next import.
+    fn logged_parts(&mut self) -> Told<()> {
+        let world = self.new_pool();
+        let filled = world.run_until(async {
+            let engine = self.open(&world, 0..self.layout.disks()).await?;
+            let volume = self.fill(&engine, Compression::Lz4).await?;
+            let lost = self.draw_records(3);
+            let places = self.places(&volume, &lost).await?;
+            let mut logged = vec![false; BLOCKS];
+            for _ in 0..=self.rng.below(8) {
+                // Mostly in a lost record, and often across its ends.
+                let record = lost[self.rng.index(lost.len())];
+                let count = 1 + self.rng.index(PARTS + 1);
+                let block = (record * PARTS + self.rng.index(PARTS)).min(BLOCKS - count);
+                logged[block..block + count].fill(true);
+                if self.rng.below(3) == 0 {
+                    self.trim(&volume, block, count).await?;
+                } else {
+                    let noise = self.rng.below(2);
+                    self.write(&volume, block, count, noise).await?;
+                }
+            }
+            engine.flush(&volume).await.map_err(told("flush"))?;
+            Ok::<_, String>((lost, places, logged))
+        });
+        let (lost, places, logged) = filled.map_err(told("run"))??;
+        let mut images = world.cut(CutPlan::Nothing);
+        self.flip(&mut images, &places);
+        let may_fail = |block: usize| lost.contains(&(block / PARTS)) && !logged[block];
+        for _ in 0..=self.rng.below(2) {
+            let world = self.world(images);
+            let opened = world.run_until(async {
+                let engine = self.open(&world, 0..self.layout.disks()).await?;
+                self.judge(&engine, may_fail).await
+            });
+            opened.map_err(told("run"))??;
+            images = world.cut(CutPlan::Nothing);
+        }
+        if self.rng.coin() {
+            // A disk that has the old bytes is back.
+            self.flip(&mut images, &places);
+        }
+        let world = self.world(images);
+        let scrubbed = world.run_until(async {
+            let engine = self.open(&world, 0..self.layout.disks()).await?;
+            self.judge(&engine, may_fail).await?;
+            self.scrub(&world, &engine).await?;
+            self.judge(&engine, may_fail).await?;
+            // Restored from a backup.
+            let volume = engine.volume(NAME).map_err(told("volume"))?;
+            for record in &lost {
+                self.write_model(&volume, record * PARTS, PARTS).await?;
+            }
+            engine.sync().await.map_err(told("sync"))?;
+            match &engine.damage().data[..] {
+                [] => Ok(()),
+                data => Err(format!("restored and on the list: {data:?}")),
+            }
+        });
+        scrubbed.map_err(told("run"))??;
+        let images = world.cut(CutPlan::Nothing);
+        self.judge_whole(images)
+    }
+
+    /// Records that a scrub finds lost, and that their owner restores while the pool is open.
+    fn restored(&mut self) -> Told<()> {
+        let world = self.new_pool();
+        // The scrub makes most of what is lost whole again from the cache, but not what was stored
+        // with the highest level.
+        let compression = match self.rng.below(3) {
+            0 => Compression::Lz4,
+            1 => Compression::Off,
+            _ => Compression::Zstd(ZstdLevel::MAX),
+        };
+        let restored = world.run_until(async {
+            let engine = self.open(&world, 0..self.layout.disks()).await?;
+            let volume = self.fill(&engine, compression).await?;
+            let lost = self.draw_records(4);
+            for place in self.places(&volume, &lost).await? {
+                for disk in &world.disks()[..self.layout.disks()] {
+                    (0..4).for_each(|n| disk.flip_bit(place.offset + n * 16, 3));
+                }
+            }
+            self.scrub(&world, &engine).await?;
+            for record in &lost {
+                self.write_model(&volume, record * PARTS, PARTS).await?;
+            }
+            engine.flush(&volume).await.map_err(told("flush"))?;
+            engine.sync().await.map_err(told("sync"))
+        });
+        restored.map_err(told("run"))??;
+        let images = world.cut(CutPlan::Nothing);
+        self.judge_whole(images)
+    }
+
+    /// A scrub while a leg misreads; then that leg is alone.
+    fn misread(&mut self) -> Told<()> {
+        let world = self.new_pool();
+        let scrubbed = world.run_until(async {
+            let engine = self.open(&world, 0..self.layout.disks()).await?;
+            let volume = self.fill(&engine, Compression::Lz4).await?;
+            // Dead blocks between those that live.
+            for _ in 0..4 {
+                let block = self.rng.index(BLOCKS - PARTS);
+                self.write(&volume, block, 2, 0).await?;
+                engine.sync().await.map_err(told("sync"))?;
+            }
+            let leg = world.disk(0);
+            leg.set_fault(Fault::Misread, Budget { per_million: 700_000, left: u32::MAX - 1 });
+            self.scrub(&world, &engine).await?;
+            leg.set_fault(Fault::Misread, Budget::default());
+            engine.sync().await.map_err(told("sync"))
+        });
+        scrubbed.map_err(told("run"))??;
+        let images = world.cut(CutPlan::Nothing);
+        let world = self.world(images);
+        let judged = world.run_until(async {
+            let engine = self.open(&world, 0..1).await?;
+            self.judge(&engine, |_| false).await
+        });
+        judged.map_err(told("run"))?
+    }
+
+    /// Opens the pool after a power cut and expects every block.
+    fn judge_whole(&mut self, images: Vec<MediaImage>) -> Told<()> {
+        let world = self.world(images);
+        let judged = world.run_until(async {
+            let engine = self.open(&world, 0..self.layout.disks()).await?;
+            self.judge(&engine, |_| false).await
+        });
+        judged.map_err(told("run"))?
+    }
+}

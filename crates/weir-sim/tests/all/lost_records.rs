@@ -1,0 +1,35 @@
+//! Records lost on every leg, and legs that misread, over a fixed list of seeds; faults planted
+//! there are noticed.
+//!
+//! Not here: the long run (`make sim`).
+
+use weir_pool::PlantedBug;
+use weir_sim::lose_records;
+
+fn first_violation(bug: PlantedBug, seeds: u64) -> Option<String> {
+    (1..=seeds).find_map(|seed| {
+        std::panic::catch_unwind(|| lose_records(seed, bug))
+            .unwrap_or_else(|_| Err(format!("seed {seed}: a panic")))
+            .err()
+    })
+}
+
+#[test]
+fn a_lost_record_costs_no_block_that_was_flushed_or_restored() {
+    assert_eq!(first_violation(PlantedBug::None, 120), None);
+}
+
+#[test]
+fn dropping_logged_parts_of_unreadable_records_is_noticed() {
+    assert!(first_violation(PlantedBug::ReplayDropsParts, 30).is_some());
+}
+
+#[test]
+fn sharing_a_restored_block_with_its_lost_copy_is_noticed() {
+    assert!(first_violation(PlantedBug::HintOutlivesDamage, 60).is_some());
+}
+
+#[test]
+fn a_repair_that_writes_unverified_neighbours_is_noticed() {
+    assert!(first_violation(PlantedBug::NeighboursUnverified, 60).is_some());
+}
