@@ -11,7 +11,6 @@
 //!   enough other legs is refused.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::limits::TAKEOVERS_MAX;
@@ -21,8 +20,7 @@ use weir_device::{Device, DeviceError};
 use weir_format::layout::RING_SLOTS;
 use weir_format::log::Batch;
 use weir_format::{
-    Bootstrap, FormatError, LINEAGE_MAX, Label, Opening, Owner, StaleLeg, Uberblock, VdevConfig,
-    VdevRole,
+    Bootstrap, FormatError, Label, Opening, Owner, StaleLeg, Uberblock, VdevConfig, VdevRole,
 };
 
 use crate::areas::Areas;
@@ -33,6 +31,7 @@ use crate::error::{BlockPlace, PoolError};
 use crate::intent_log::LogStart;
 use crate::labels::{DiskLabels, erase_labels, read_labels};
 use crate::late::{Answer, LateDisk, Unlabelled, read_all_labels};
+use crate::moment::{PoolMoment, refuse_older};
 use crate::owner::{self, Identity, Labelled};
 use crate::planted::PlantedBug;
 use crate::pool::{Committed, History, Pool, PoolOptions};
@@ -66,33 +65,6 @@ pub async fn discover(
         txg: uberblocks.iter().map(|ub| ub.txg).max().unwrap_or_default(),
         label,
     }))
-}
-
-/// A point in the history of a pool: a txg of one of its openings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolMoment {
-    /// The opening that committed the txg.
-    pub opening: Guid,
-    /// The committed txg.
-    pub txg: Txg,
-    /// Wall clock when a server recorded it; printed, never compared.
-    pub unix_ms: u64,
-}
-
-impl PoolMoment {
-    /// Returns true if an uberblock's history ends before this moment or left it out. A history
-    /// names its last [`LINEAGE_MAX`] openings only; one that began them all later has this moment
-    /// behind it.
-    fn is_missing_from(&self, uberblock: &Uberblock) -> bool {
-        let lineage = &uberblock.lineage;
-        match shared_with(self.opening, lineage, uberblock.txg) {
-            Some(shared) => shared < self.txg,
-            None => {
-                let is_cut = lineage.len() == LINEAGE_MAX;
-                !lineage.last().is_some_and(|oldest| is_cut && oldest.first > self.txg)
-            }
-        }
-    }
 }
 
 /// How to import.
@@ -518,7 +490,7 @@ fn shared_until(opening: Guid, new: &Uberblock) -> Option<Txg> {
 }
 
 /// Last txg of an opening that is part of a history that ends with `newest`.
-fn shared_with(opening: Guid, lineage: &[Opening], newest: Txg) -> Option<Txg> {
+pub(crate) fn shared_with(opening: Guid, lineage: &[Opening], newest: Txg) -> Option<Txg> {
     let index = lineage.iter().position(|known| known.id == opening)?;
     Some(match index.checked_sub(1) {
         Some(next) => Txg(lineage[next].first.0.saturating_sub(1)),
@@ -583,35 +555,6 @@ fn refuse_diverged(
     tracing::error!(disks = names, "what these disks wrote by themselves is given up");
     legs().for_each(|leg| leg.set_stale(Txg(0)));
     Ok(())
-}
-
-/// Refuses disks that lack what the caller has seen of the pool.
-fn refuse_older(
-    label: &Label,
-    newest: Option<&Uberblock>,
-    how: ImportOptions,
-) -> Result<(), PoolError> {
-    let (Some(seen), Some(found)) = (how.newest_seen, newest) else { return Ok(()) };
-    if !seen.is_missing_from(found) {
-        return Ok(());
-    }
-    let age = words_of(Duration::from_millis(seen.unix_ms.saturating_sub(found.unix_ms)));
-    if how.force {
-        let (found, seen) = (found.txg.0, seen.txg.0);
-        tracing::error!(pool = %label.name, found, seen, age, "newer txgs are given up");
-        return Ok(());
-    }
-    let pool = label.name.clone();
-    Err(PoolError::OlderThanSeen { pool, found: found.txg, seen: seen.txg, age })
-}
-
-/// A time in its largest unit.
-fn words_of(time: Duration) -> String {
-    const UNITS: [(u64, &str); 3] = [(86_400, "days"), (3_600, "hours"), (60, "minutes")];
-    let seconds = time.as_secs();
-    let unit = UNITS.into_iter().find(|(unit, _)| seconds >= 2 * unit);
-    let (unit, name) = unit.unwrap_or((1, "seconds"));
-    format!("{} {name}", seconds / unit)
 }
 
 /// Builds the pool an uberblock describes, and tells up to which txg, or hands the vdevs back with

@@ -72,8 +72,8 @@ impl SeenFile {
         Some(PoolMoment { opening: Guid(opening), txg: Txg(txg), unix_ms })
     }
 
-    /// Returns true if a pool's newest txg is due to be recorded: at most every [`INTERVAL`], but at
-    /// once while the pool is degraded, as only then can disks fall behind.
+    /// Returns true if a pool's newest txg is due to be recorded: at most every [`INTERVAL`], but
+    /// at once while the pool is degraded, as only then can disks fall behind.
     pub(super) fn is_due(&self, pool: &Pool, is_degraded: bool) -> bool {
         let guid = pool.guid().0;
         let is_new = self.pools.get(&guid).is_none_or(|seen| seen.txg != pool.committed_txg().0);

@@ -29,17 +29,17 @@ fn sum(path: &Path) -> (u64, u64) {
     let bytes = file.metadata().unwrap().len();
     let slots = label_offsets(bytes).map(|label| label + OWNER_OFFSET);
     let mut hasher = DefaultHasher::new();
-    let mut chunk = vec![0; SLOT_BYTES];
+    let mut part = vec![0; SLOT_BYTES];
     let mut at = 0;
     // A hole and zeros have the same fingerprint, so the holes of these sparse files are skipped.
     while let Ok(data) = seek(&file, SeekFrom::Data(at)) {
         let hole = seek(&file, SeekFrom::Hole(data)).unwrap();
         at = data - data % SLOT_BYTES as u64;
         while at < hole {
-            let len = chunk.len().min((bytes - at) as usize);
-            file.read_exact_at(&mut chunk[..len], at).unwrap();
-            if !slots.contains(&at) && chunk[..len].iter().any(|byte| *byte != 0) {
-                (at, &chunk[..len]).hash(&mut hasher);
+            let len = part.len().min((bytes - at) as usize);
+            file.read_exact_at(&mut part[..len], at).unwrap();
+            if !slots.contains(&at) && part[..len].iter().any(|byte| *byte != 0) {
+                (at, &part[..len]).hash(&mut hasher);
             }
             at += len as u64;
         }

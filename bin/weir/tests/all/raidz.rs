@@ -20,8 +20,8 @@ use serde_json::Value;
 const DISK_BYTES: u64 = 256 * MIB;
 const LABEL_BYTES: u64 = MIB;
 const BLOCKS: u64 = 4096;
-/// The last flush covers every block: a flush after each 64 writes leaves the last 64 unflushed, and
-/// a kill may lose them.
+/// The last flush covers every block: a flush after each 64 writes leaves the last 64 unflushed,
+/// and a kill may lose them.
 const VERIFIED: [&str; 8] = [
     "--rw=randwrite",
     "--bs=16k",

@@ -1,0 +1,125 @@
+//! Points in the history of a pool, and the refusal of disks whose history ends before one.
+//!
+//! Not here: who records them (the server), which legs of a pool are stale (confirm).
+//!
+//! Invariant: an import that is told a moment opens no older state without `force`
+//! (docs/decisions/0020).
+
+use std::time::Duration;
+
+use weir_base::{Guid, Txg};
+use weir_format::{LINEAGE_MAX, Label, Uberblock};
+
+use crate::error::PoolError;
+use crate::import::{ImportOptions, shared_with};
+
+/// A point in the history of a pool: a txg of one of its openings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolMoment {
+    /// The opening that committed the txg.
+    pub opening: Guid,
+    /// The committed txg.
+    pub txg: Txg,
+    /// Wall clock when a server recorded it; printed, never compared.
+    pub unix_ms: u64,
+}
+
+impl PoolMoment {
+    /// Returns true if an uberblock's history ends before this moment or left it out. A history
+    /// names its last [`LINEAGE_MAX`] openings only; one that began them all later has this moment
+    /// behind it.
+    pub(crate) fn is_missing_from(&self, uberblock: &Uberblock) -> bool {
+        let lineage = &uberblock.lineage;
+        match shared_with(self.opening, lineage, uberblock.txg) {
+            Some(shared) => shared < self.txg,
+            None => {
+                let is_cut = lineage.len() == LINEAGE_MAX;
+                !lineage.last().is_some_and(|oldest| is_cut && oldest.first > self.txg)
+            }
+        }
+    }
+}
+
+/// Refuses disks that lack what the caller has seen of the pool.
+pub(crate) fn refuse_older(
+    label: &Label,
+    newest: Option<&Uberblock>,
+    how: ImportOptions,
+) -> Result<(), PoolError> {
+    let (Some(seen), Some(found)) = (how.newest_seen, newest) else { return Ok(()) };
+    if !seen.is_missing_from(found) {
+        return Ok(());
+    }
+    let age = words_of(Duration::from_millis(seen.unix_ms.saturating_sub(found.unix_ms)));
+    if how.force {
+        let (found, seen) = (found.txg.0, seen.txg.0);
+        tracing::error!(pool = %label.name, found, seen, age, "newer txgs are given up");
+        return Ok(());
+    }
+    let pool = label.name.clone();
+    Err(PoolError::OlderThanSeen { pool, found: found.txg, seen: seen.txg, age })
+}
+
+/// A time in its largest unit.
+fn words_of(time: Duration) -> String {
+    const UNITS: [(u64, &str); 3] = [(86_400, "days"), (3_600, "hours"), (60, "minutes")];
+    let seconds = time.as_secs();
+    let unit = UNITS.into_iter().find(|(unit, _)| seconds >= 2 * unit);
+    let (unit, name) = unit.unwrap_or((1, "seconds"));
+    format!("{} {name}", seconds / unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_format::Opening;
+
+    use super::*;
+
+    fn uberblock(txg: u64, lineage: &[(u64, u64)]) -> Uberblock {
+        let opening = |(id, first): &(u64, u64)| Opening { id: Guid(*id), first: Txg(*first) };
+        Uberblock {
+            pool: Guid(1),
+            txg: Txg(txg),
+            unix_ms: 0,
+            log_epoch: 1,
+            log_vdev: 0,
+            log_batch: 0,
+            log_offset: 0,
+            bootstrap: Vec::new(),
+            bootstrap_bytes: 0,
+            bootstrap_checksum: 0,
+            stale_legs: Vec::new(),
+            lineage: lineage.iter().map(opening).collect(),
+            unconfirmed_legs: Vec::new(),
+        }
+    }
+
+    fn is_missing(opening: u64, txg: u64, uberblock: &Uberblock) -> bool {
+        let moment = PoolMoment { opening: Guid(opening), txg: Txg(txg), unix_ms: 0 };
+        moment.is_missing_from(uberblock)
+    }
+
+    #[test]
+    fn history_has_a_moment_of_an_opening_up_to_its_last_txg() {
+        // Opening 7 committed txgs 5 to 9, opening 8 those from 10 on.
+        let now = uberblock(12, &[(8, 10), (7, 5)]);
+        assert!(!is_missing(8, 12, &now) && is_missing(8, 13, &now));
+        assert!(!is_missing(7, 9, &now) && is_missing(7, 10, &now), "7 went on elsewhere");
+        assert!(is_missing(9, 1, &now), "an opening that these disks never heard of");
+    }
+
+    #[test]
+    fn a_history_that_is_cut_off_has_what_came_before() {
+        let lineage: Vec<_> = (0..LINEAGE_MAX as u64).rev().map(|n| (100 + n, 50 + n)).collect();
+        let now = uberblock(90, &lineage);
+        assert!(!is_missing(1, 49, &now), "before the oldest opening that is named");
+        assert!(is_missing(1, 50, &now));
+    }
+
+    #[test]
+    fn times_are_told_in_their_largest_unit() {
+        let told = |seconds| words_of(Duration::from_secs(seconds));
+        assert_eq!((told(59), told(7_200)), ("59 seconds".to_owned(), "2 hours".to_owned()));
+        assert_eq!((told(119), told(90_000)), ("119 seconds".to_owned(), "25 hours".to_owned()));
+    }
+}
