@@ -16,6 +16,8 @@ use crate::common::{Dirs, MIB, code, tool};
 fn an_old_leg_alone_is_opened_by_force_only() {
     let dirs = Dirs::new();
     let path = |name: &str| dirs.file(name).display().to_string();
+    // Import looks at every file of a folder.
+    fs::create_dir(path("away")).unwrap();
     dirs.disk("a", 256 * MIB);
     dirs.disk("b", 256 * MIB);
     let server = dirs.start();
@@ -27,16 +29,16 @@ fn an_old_leg_alone_is_opened_by_force_only() {
     drop(client);
     server.stop_clean();
 
-    tool("cp", &["--sparse=always", &path("a"), &path("a-old")]);
-    fs::rename(dirs.file("a"), dirs.file("a-away")).unwrap();
+    tool("cp", &["--sparse=always", &path("a"), &path("away/a-old")]);
+    fs::rename(dirs.file("a"), dirs.file("away/a")).unwrap();
     let server = dirs.start();
     let mut client = server.client("tank/v");
     client.write(0, &[2; 4096]).unwrap();
     client.flush().unwrap();
     server.kill();
 
-    fs::rename(dirs.file("a-away"), dirs.file("a")).unwrap();
-    fs::rename(dirs.file("b"), dirs.file("b-away")).unwrap();
+    fs::rename(dirs.file("away/a"), dirs.file("a")).unwrap();
+    fs::rename(dirs.file("b"), dirs.file("away/b")).unwrap();
     let server = dirs.start();
     let status = server.status("tank")["status"].to_string();
     assert!(status.contains("which this server has seen"), "{status}");
@@ -47,14 +49,14 @@ fn an_old_leg_alone_is_opened_by_force_only() {
 
     // With the newer leg, and with both, it opens by itself.
     server.stop_clean();
-    fs::rename(dirs.file("b-away"), dirs.file("b")).unwrap();
+    fs::rename(dirs.file("away/b"), dirs.file("b")).unwrap();
     let server = dirs.start();
     assert_eq!(server.client("tank/v").read(0, 4096).unwrap(), vec![2; 4096]);
     server.stop_clean();
 
     // Only a person opens the pool as the old leg has it.
-    fs::rename(dirs.file("b"), dirs.file("b-away")).unwrap();
-    fs::rename(dirs.file("a-old"), dirs.file("a")).unwrap();
+    fs::rename(dirs.file("b"), dirs.file("away/b")).unwrap();
+    fs::rename(dirs.file("away/a-old"), dirs.file("a")).unwrap();
     let server = dirs.start();
     server.weir("pool export --force tank").ok();
     server.weir(&import).fails(code::UNAVAILABLE, &["which this server has seen", "--force"]);
