@@ -168,12 +168,12 @@ pub async fn import(
     }
     found.explain(&vdevs, &late);
     let candidates = found.uberblocks_newest_first();
-    if options.bug != PlantedBug::OldDisksTrusted {
-        refuse_older(&label, candidates.first(), how)?;
-    }
     let newest = candidates.first().map(|ub| ub.txg).unwrap_or_default();
     let diverged = candidates.first().map(|ub| found.diverged_from(ub)).unwrap_or_default();
     refuse_diverged(&label, &vdevs, newest, &diverged, how.force)?;
+    if options.bug != PlantedBug::OldDisksTrusted {
+        refuse_older(&label, candidates.first(), how)?;
+    }
     let mut vdevs = Some(vdevs);
     let tries = if how.force { 1 + REWIND_TXGS_MAX as usize } else { 1 };
     let mut tried: Vec<Uberblock> = Vec::new();
