@@ -53,9 +53,9 @@ struct Cut {
 pub(crate) struct Frozen {
     pub(crate) volume: Arc<Volume>,
     pub(crate) table: Option<Arc<DirtyTable>>,
-    /// Records of which only a part is known, in their order.
+    /// Partly known records, in ascending order.
     partial: Vec<(u64, PartialRecord)>,
-    /// What it is to refer to, and what that makes of the tree.
+    /// Block clones of the txg, and their changes to the tree.
     pub(crate) clones: Vec<RangeClone>,
     pub(crate) cloned: Vec<Change>,
     pub(crate) record: DatasetRecord,

@@ -1,15 +1,15 @@
-//! Records that could not be read when the intent log held writes to a part of them: what the log
-//! has is kept as a partial record, the rest is damage.
+//! Partial records in replay: keeps the logged blocks of a record that cannot be read. The other
+//! blocks of the record are damage.
 //!
 //! Not here: finding the logged parts (replay), storing and reading partial records (weir-pool).
 //!
-//! A dirty table holds records whole. So the parts wait beside it until the commit that ends the
-//! replay stores them. No client uses the volume before that.
+//! A dirty table holds complete records only. So the volume keeps the parts apart from it until the
+//! commit that ends the replay stores them. No client uses the volume before that commit.
 //!
 //! Invariants:
-//! - an acknowledged block that was flushed is read back, whatever happened to its record;
-//! - no block of a partial record is made up;
-//! - a partial record is on the list of damage from the commit on that stores it.
+//! - a flushed block reads back after replay, whatever happened to its record;
+//! - replay invents no block of a partial record;
+//! - a partial record is on the damage list from the commit that stores it.
 
 use std::ops::Range;
 
@@ -28,14 +28,14 @@ use crate::volume::{State, Volume};
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 impl State {
-    /// Drops the parts of records that a later change replaces whole.
+    /// Drops the partial records that a later change replaces completely.
     pub(crate) fn drop_partial(&mut self, records: Range<u64>) {
         self.partial.retain(|record, _| !records.contains(record));
     }
 }
 
 impl Volume {
-    /// Begins a partial record in place of one that cannot be read.
+    /// Begins a partial record in place of an unreadable record.
     ///
     /// # Errors
     /// Too few disks answer, or the pool is suspended. Damage is no error.
@@ -47,7 +47,7 @@ impl Volume {
         };
         let is_damage = |error: &PoolError| error.kind() == ErrorKind::Data;
         let old = match Tree::new(pool, root).lookup(record).await {
-            // What the pointer was is lost with its node.
+            // The pointer was lost with its node.
             Err(error) if is_damage(&error) => BlockPtr::HOLE,
             old => old?,
         };
@@ -87,7 +87,7 @@ impl Volume {
     }
 }
 
-/// Stores the partial records of a volume; the changes of its tree.
+/// Stores the partial records of a volume and returns the changes of its tree.
 pub(crate) async fn write_partial(
     out: &mut WriteOut<'_>,
     volume: DatasetId,
@@ -102,8 +102,8 @@ pub(crate) async fn write_partial(
 }
 
 impl Engine {
-    /// Rewrites partial records whose lost part some disk has again, for example after a disk came
-    /// back. They leave the list of damage with the next commit, as any record that is overwritten.
+    /// Rewrites partial records if some disk has their lost part again, for example after it
+    /// reconnected. Like every overwritten record, they leave the damage list with the next commit.
     ///
     /// # Errors
     /// The pool is suspended.
@@ -140,7 +140,7 @@ impl Engine {
                     records::Change { blocks, wish: Wish::Write, whole: 0, cut: vec![record] };
                 match volume.change(&change, |_| {}).await {
                     Ok(()) => tracing::info!(volume = volume.id.0, at, "lost part rewritten"),
-                    // Another record of the range may be on a disk that is here.
+                    // An available disk may have another record of the range.
                     Err(error) if error.kind() == ErrorKind::Data => {}
                     Err(error) => return Err(error),
                 }

@@ -1,12 +1,12 @@
-//! Replaying the intent log into the volumes of a pool that is being opened.
+//! Replays the intent log into the volumes of a pool during import.
 //!
-//! Not here: finding the batches (weir-pool's import), records that cannot be read (partial).
+//! Not here: finding the batches (weir-pool's import), unreadable records (partial).
 //!
 //! Invariants:
-//! - I7: records of committed txgs are skipped, the rest are applied in order; a crash during
-//!   replay leaves the log as it was, so replay can be repeated;
-//! - a record never reaches beyond its volume, whatever it says;
-//! - a logged block is never dropped because something else cannot be read.
+//! - I7: replay skips records of committed txgs and applies the rest in order; a crash during
+//!   replay leaves the log unchanged, so that replay can be repeated;
+//! - a log record never changes bytes beyond its volume, whatever its fields contain;
+//! - replay never drops a logged block because other data cannot be read.
 
 use std::ops::Range;
 
@@ -26,7 +26,8 @@ use crate::volume::Volume;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 impl Engine {
-    /// Puts the records of all batches into the open txg, those of txgs up to `committed` left out.
+    /// Applies the records of all batches to the open txg, except records of txgs up to
+    /// `committed`.
     ///
     /// # Errors
     /// A volume's tree cannot be read.
@@ -44,8 +45,8 @@ impl Engine {
                 if record.txg <= committed {
                     continue;
                 }
-                // A volume that is not there was destroyed in a txg that was committed after the
-                // record was logged.
+                // A missing volume was destroyed in a txg that was committed after the record was
+                // logged.
                 if let Some(volume) = volumes.get(&record.dataset) {
                     replay_record(volume, &record).await?;
                     replayed += 1;
@@ -67,7 +68,7 @@ async fn replay_record(volume: &Volume, logged: &LogRecord<'_>) -> Result<(), Da
     };
     let checked = volume.check(&volume.state.lock(), logged.offset, bytes);
     if let Err(error) = checked {
-        // The volume shrank or went after this was logged; its data was in nobody's way then.
+        // The volume shrank or was destroyed after this record was logged, so its data is obsolete.
         tracing::debug!(%error, "record not replayed");
         return Ok(());
     }
@@ -87,7 +88,7 @@ async fn replay_record(volume: &Volume, logged: &LogRecord<'_>) -> Result<(), Da
     Ok(())
 }
 
-/// What a logged write of the blocks `all` holds for some of them; `None`: it makes them zeros.
+/// Returns the logged content for `some` of the blocks `all`; `None` if the change writes zeros.
 fn logged_blocks<'a>(
     logged: &LogRecord<'a>,
     all: &Range<u64>,
@@ -98,11 +99,11 @@ fn logged_blocks<'a>(
     Some(&data[(some.start - all.start) as usize..(some.end - all.start) as usize])
 }
 
-/// Reads the rest of the records that a logged change cuts into the open txg; the blocks that the
-/// change can then be applied to.
+/// Reads the records that a logged change covers in part into the open txg. Returns the blocks to
+/// which the caller can apply the change.
 ///
-/// A record that cannot be read, as when the disk with its only good copy is away, takes what the
-/// log has as a partial record: these blocks were acknowledged as durable, and the log is
+/// A record may be unreadable, for example while the disk with its only good copy is away. The
+/// logged blocks then become a partial record: they were acknowledged as durable, and the log is
 /// overwritten once the replay is committed.
 async fn load_cut_records(
     volume: &Volume,

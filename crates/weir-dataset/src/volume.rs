@@ -82,7 +82,7 @@ pub(crate) struct State {
     pub(crate) record_dirty: bool,
     pub(crate) open: DirtyTable,
     pub(crate) syncing: Option<Arc<DirtyTable>>,
-    /// Records of which replay knows a part: not in any table, which holds records whole.
+    /// Records that replay knows in part; the dirty tables hold complete records only.
     pub(crate) partial: BTreeMap<u64, PartialRecord>,
     /// Records that range clones will replace as soon as what was dirty before is committed.
     pub(crate) announced_clones: Vec<Range<u64>>,

@@ -1,14 +1,14 @@
-//! A partial record: the blocks of a record that are known, where the rest was lost.
+//! A partial record: the known blocks of a record whose other blocks were lost.
 //!
-//! Stored in place of a record that could not be read when the intent log held writes to a part of
-//! it. Weir versions that do not know partial records read one as a damaged record: no other raw
-//! record is shorter than its record size.
+//! Replay stores it in place of a record that cannot be read, if the intent log has writes to a
+//! part of that record. Weir versions without partial records read it as a damaged record: no other
+//! raw record is shorter than its record size.
 //!
-//! Not here: when one is made (weir-dataset's replay), reading and storing it (weir-pool).
+//! Not here: creation (weir-dataset's replay), reading and storing (weir-pool).
 //!
 //! Invariants:
 //! - the stored form is a header and the known blocks in their order, nothing else;
-//! - at least one block of the record is not known.
+//! - at least one block of the record is unknown.
 //!
 //! ```text
 //! 0    magic:8 | rest:32 | known:32 | zeros:56
@@ -32,7 +32,7 @@ const KNOWN_BYTES: usize = 32;
 /// Header of a partial record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartialHeader {
-    /// The record as it was before, whose other blocks were lost; a hole if its pointer was lost.
+    /// Pointer to the replaced record, which has the lost blocks; a hole if it was lost, too.
     pub rest: BlockPtr,
     /// Bit n of byte n / 8 is set if block n is stored.
     known: [u8; KNOWN_BYTES],
@@ -45,23 +45,23 @@ impl PartialHeader {
     /// Fields, for the format documentation.
     pub const FIELDS: &[Field] = &[
         field(8, "magic", "`WEIRPART`"),
-        field(32, "rest", "pointer to the record as it was before; zeros: lost"),
+        field(32, "rest", "pointer to the replaced record; zeros: lost"),
         field(32, "known", "bit n of byte n / 8: block n of the record is stored"),
         field(56, "zeros", ""),
         field(0, "blocks", "the stored blocks in their order, 4096 bytes each"),
     ];
 
-    /// The header of a record that was `rest` before and of which no block is known yet.
+    /// Creates a header without known blocks; `rest` points to the replaced record.
     pub fn new(rest: BlockPtr) -> Self {
         Self { rest, known: [0; KNOWN_BYTES] }
     }
 
-    /// Whether a block of the record is stored.
+    /// Returns true if a block of the record is stored.
     pub fn has(&self, part: usize) -> bool {
         self.known.get(part / 8).is_some_and(|byte| byte & (1 << (part % 8)) != 0)
     }
 
-    /// Notes that a block of the record is stored.
+    /// Marks a block of the record as stored.
     ///
     /// # Panics
     /// `part` is beyond the largest record.
@@ -81,7 +81,7 @@ impl PartialHeader {
     /// Decodes the header of `stored`, the whole stored form of a partial record of `size`.
     ///
     /// # Errors
-    /// No such header, or not as many blocks behind it as it says.
+    /// The header is missing or invalid, or the number of stored blocks differs from it.
     pub fn decode(stored: &[u8], size: RecordSize) -> Result<Self, FormatError> {
         let bad = |field, value| FormatError::Field { what: WHAT, field, value };
         let (header, blocks) = stored

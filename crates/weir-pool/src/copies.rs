@@ -4,7 +4,7 @@
 //! Not here: which segments and when (scan), writing the sectors of bad copies (repair), whole rows
 //! of raidz (vdev/check), a client's read, which stops at the first good copy (vdev).
 //!
-//! Invariant: the segment is pinned throughout, so that no repair meets newer data.
+//! Invariant: the segment is pinned throughout, so that no repair overwrites newer data.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -213,7 +213,7 @@ impl Vdev {
                     Ok(right) => drop(proved.insert(index, right)),
                     Err(unread) => {
                         checked.lose(index);
-                        // A disk that answers again may have it.
+                        // A disk that is unavailable now may have a good copy.
                         let lacks =
                             scope.kind == ScanKind::Resilver && unread == Unread::Unavailable;
                         checked.unrepaired += u64::from(lacks);

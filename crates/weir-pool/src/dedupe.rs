@@ -1,16 +1,16 @@
-//! Dedupe: writing blocks, and referring to those whose content is on disk already.
+//! Dedupe: writes blocks, or refers to existing blocks with the same content on disk.
 //!
-//! Not here: which volumes ask for it (weir-dataset), the index of hints (hints), counting
-//! references (references).
+//! Not here: the volumes with dedupe enabled (weir-dataset), the hint index (hints), reference
+//! counts (references).
 //!
 //! Invariants:
-//! - a block is shared only after its stored bytes were compared: with a copy in the cache, which
-//!   is what was written or verified, or with the bytes on disk;
-//! - a block of which a read or a scrub found no good copy is not shared, whatever the cache has:
-//!   its content is stored again;
-//! - what the txg under way wrote cannot be read from disk yet: it is compared in the cache or not
-//!   at all;
-//! - whatever goes wrong with a hint, the block is stored.
+//! - dedupe shares a block only after it compared the stored bytes: with a copy in the cache, which
+//!   holds written or verified bytes, or with the bytes on disk;
+//! - dedupe shares no block after a read or a scrub found no good copy of it, even if the cache has
+//!   the content: it stores the content again;
+//! - blocks of the current txg cannot be read from disk yet: dedupe compares them in the cache or
+//!   not at all;
+//! - dedupe stores the block if a hint fails for any reason.
 
 use futures_util::future::join_all;
 use weir_cache::CacheClass;

@@ -1,19 +1,19 @@
-//! The dedupe hint index: where blocks of some content may be found, in bounded RAM.
+//! The dedupe hint index: maps content to blocks that may hold it, in bounded RAM.
 //!
 //! Not here: comparing contents, and counting references.
 //!
-//! A hint is never truth: whoever finds one compares the stored bytes before sharing the block.
-//! Losing hints loses savings, nothing else.
+//! A hint may be wrong: its user compares the stored bytes before it shares the block. A lost hint
+//! costs dedupe savings, never data.
 //!
 //! Open addressing in buckets of [`WAYS`] slots of 20 bytes: tag (half of the checksum), address,
-//! and what else must match. The other half of the checksum names the bucket. A full bucket gives
-//! up a slot that was not hit since the clock's hand came by.
+//! and the other fields that must match. The other half of the checksum selects the bucket. A full
+//! bucket evicts a slot that had no hit since the clock hand last passed it.
 //!
 //! Invariants:
-//! - a block that is freed has no hint from that moment on: its pointer holds the key;
-//! - a block of which a read or a scrub found no good copy has no hint from that moment on, for as
-//!   long as the pool is open: its content may be restored, and must not lead to it again;
-//! - RAM is what was asked for and no more, however many blocks pass through.
+//! - freeing a block removes its hint, because the block's pointer has the key;
+//! - when a read or a scrub finds no good copy of a block, the block loses its hint until the next
+//!   import: dedupe must not refer restored content to the lost block;
+//! - the index uses no more RAM than configured, however many blocks pass through it.
 
 use weir_base::VsegId;
 use weir_base::hash::HashSet;
@@ -24,15 +24,15 @@ use weir_format::{BlockPtr, Codec, PtrKind, RecordSize};
 const WAYS: usize = 32;
 /// RAM of a slot: what the index takes for one block that may be found again.
 pub const SLOT_BYTES: u64 = 20;
-/// Blocks of which no good copy was found that are remembered; with more of them the index starts
-/// anew, which costs savings alone.
+/// Maximum number of remembered blocks without a good copy. Beyond it the index drops all hints,
+/// which costs dedupe savings only.
 const DISTRUSTED_MAX: usize = 4096;
 const USED: u64 = 1 << 63;
 const HIT: u64 = 1 << 62;
 const VSEG_BITS: u32 = 40;
 const OFFSET_BITS: u32 = 19;
 
-/// What blocks of equal content have in common.
+/// Key that blocks of equal content share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Content {
     pub(crate) checksum: u128,
@@ -153,8 +153,9 @@ impl Hints {
         Some(content.at(place))
     }
 
-    /// A block has no good copy, as far as a read or a scrub could find one. Nothing refers to it
-    /// by its content any more, also where its pointer, which holds the key, is not known.
+    /// Records that a read or a scrub found no good copy of a block. Dedupe no longer refers to the
+    /// block. The caller passes the address, because the pointer with the hint's key may be
+    /// unknown.
     pub(crate) fn distrust(&mut self, address: u64) {
         if self.distrusted.len() >= DISTRUSTED_MAX {
             let max = std::mem::take(&mut self.max_bytes);
@@ -301,7 +302,7 @@ mod tests {
         let restored = BlockPtr { vseg: VsegId(9), ..ptr(3) };
         hints.insert(&restored);
         assert_eq!(hints.get(&Content::of(&restored)), Some(restored));
-        // With too many the index starts anew, and knows none of them.
+        // Too many distrusted blocks: the index drops all hints.
         (0..DISTRUSTED_MAX as u64).for_each(|n| hints.distrust(ptr(n + 100).address()));
         assert!((0..10).all(|n| !known(&mut hints, n)));
         hints.insert(&ptr(5));

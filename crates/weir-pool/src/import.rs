@@ -70,18 +70,18 @@ pub async fn discover(
 /// How to import.
 #[derive(Clone, Copy, Debug)]
 pub struct ImportOptions {
-    /// Accept an older uberblock or a damaged log when the newest cannot be used, a log that is not
-    /// there, the newest of halves that went on without each other, disks that end before
-    /// `newest_seen`, and a pool that another server has open: that one stops using it.
+    /// Accept an older uberblock or a damaged log when the newest cannot be used, a missing log,
+    /// the newest of halves that diverged, disks whose history lacks `newest_seen`, and a pool that
+    /// another server has open; the other server then stops using it.
     pub force: bool,
-    /// The newest moment at which the caller has seen the pool. Import refuses disks whose history
+    /// The newest txg that the caller has seen of the pool. Import refuses disks whose history
     /// lacks it: an old leg alone, or disks whose newest uberblocks are damaged in every copy.
     pub newest_seen: Option<PoolMoment>,
-    /// The process that is to have the pool open, and that asks whether another one has; none where
-    /// nothing is written to the disks.
+    /// The process that opens the pool and checks for another owner; `None` if the import writes
+    /// nothing to the disks.
     pub owner: Option<&'static Identity>,
-    /// Wait for disks that do not answer, however long: the pool is known to have been without some
-    /// disk, and those that answer may be the ones that miss its last writes.
+    /// Wait for unresponsive disks, however long: the pool is known to have run without some disk,
+    /// and the responding disks may lack its last writes.
     pub waits_for_all: bool,
     /// Drawn at random: names this opening of the pool in its history.
     pub opening: Guid,

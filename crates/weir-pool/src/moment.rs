@@ -1,8 +1,8 @@
-//! Points in the history of a pool, and the refusal of disks whose history ends before one.
+//! Points in a pool's history, and the check that refuses disks whose history ends earlier.
 //!
-//! Not here: who records them (the server), which legs of a pool are stale (confirm).
+//! Not here: recording them (the server), detection of stale legs (confirm).
 //!
-//! Invariant: an import that is told a moment opens no older state without `force`
+//! Invariant: an import with `newest_seen` opens no older state without `force`
 //! (docs/decisions/0020).
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ use weir_format::{LINEAGE_MAX, Label, Uberblock};
 use crate::error::PoolError;
 use crate::import::{ImportOptions, shared_with};
 
-/// A point in the history of a pool: a txg of one of its openings.
+/// A point in a pool's history: a txg and the opening that committed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolMoment {
     /// The opening that committed the txg.
@@ -25,9 +25,9 @@ pub struct PoolMoment {
 }
 
 impl PoolMoment {
-    /// Returns true if an uberblock's history ends before this moment or left it out. A history
-    /// names its last [`LINEAGE_MAX`] openings only; one that began them all later has this moment
-    /// behind it.
+    /// Returns true if an uberblock's history ends before this moment or omits it. A history names
+    /// at most [`LINEAGE_MAX`] openings. If it names that many and all of them began after this
+    /// txg, the history contains this moment.
     pub(crate) fn is_missing_from(&self, uberblock: &Uberblock) -> bool {
         let lineage = &uberblock.lineage;
         match shared_with(self.opening, lineage, uberblock.txg) {
@@ -40,7 +40,7 @@ impl PoolMoment {
     }
 }
 
-/// Refuses disks that lack what the caller has seen of the pool.
+/// Refuses disks whose history lacks the newest txg that the caller has seen of the pool.
 pub(crate) fn refuse_older(
     label: &Label,
     newest: Option<&Uberblock>,
@@ -60,7 +60,7 @@ pub(crate) fn refuse_older(
     Err(PoolError::OlderThanSeen { pool, found: found.txg, seen: seen.txg, age })
 }
 
-/// A time in its largest unit.
+/// Formats a duration in its largest unit.
 fn words_of(time: Duration) -> String {
     const UNITS: [(u64, &str); 3] = [(86_400, "days"), (3_600, "hours"), (60, "minutes")];
     let seconds = time.as_secs();
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn history_has_a_moment_of_an_opening_up_to_its_last_txg() {
-        // Opening 7 committed txgs 5 to 9, opening 8 those from 10 on.
+        // Opening 7 committed txgs 5 to 9; opening 8 commits from txg 10.
         let now = uberblock(12, &[(8, 10), (7, 5)]);
         assert!(!is_missing(8, 12, &now) && is_missing(8, 13, &now));
         assert!(!is_missing(7, 9, &now) && is_missing(7, 10, &now), "7 went on elsewhere");
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_that_is_cut_off_has_what_came_before() {
+    fn truncated_history_contains_older_txgs() {
         let lineage: Vec<_> = (0..LINEAGE_MAX as u64).rev().map(|n| (100 + n, 50 + n)).collect();
         let now = uberblock(90, &lineage);
         assert!(!is_missing(1, 49, &now), "before the oldest opening that is named");
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_in_their_largest_unit() {
+    fn durations_are_formatted_in_their_largest_unit() {
         let told = |seconds| words_of(Duration::from_secs(seconds));
         assert_eq!((told(59), told(7_200)), ("59 seconds".to_owned(), "2 hours".to_owned()));
         assert_eq!((told(119), told(90_000)), ("119 seconds".to_owned(), "25 hours".to_owned()));

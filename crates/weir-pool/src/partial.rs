@@ -1,17 +1,17 @@
-//! Partial records: storing and reading the known blocks of a record whose rest was lost.
+//! Stores and reads partial records: the known blocks of a record whose other blocks were lost.
 //!
-//! Not here: their stored form (weir-format), when one is made (weir-dataset's replay), the list
-//! of damage that names them (damage).
+//! Not here: the stored form (weir-format), replay, which creates partial records (weir-dataset),
+//! the damage list (damage).
 //!
-//! A partial record names the record that it replaced. That block is freed with the txg that stores
-//! the partial record, so its bytes stay on the disks until the cleaner reuses their segment. If a
-//! disk that has them returns before that, reads use them: their checksum proves that they are the
-//! lost bytes.
+//! A partial record points to the record that it replaced. The txg that stores the partial record
+//! frees the replaced record, so the old bytes stay on disk until the cleaner reuses their segment.
+//! If a disk with these bytes returns earlier, reads use them: the checksum proves that they are
+//! the lost bytes.
 //!
 //! Invariants:
-//! - a block of a partial record reads as its known content, as the content that the replaced
-//!   record had, or as an error;
-//! - a partial record is damage: it is never sent, and it stays on the list of damage until the
+//! - a block of a partial record reads as its known content, as the content of the replaced record,
+//!   or as an error;
+//! - a partial record is damage: a stream never contains it, and the damage list names it until the
 //!   record is rewritten.
 
 use weir_base::{BLOCK_BYTES, ErrorKind};
@@ -24,26 +24,25 @@ use crate::error::PoolError;
 use crate::pool::Pool;
 use crate::write_out::WriteOut;
 
-/// Partial records that may lie between a partial record and the record it completes. Each takes
-/// an import that met damage in the same record; the limit ends a chain that a forged pool made
-/// long.
+/// Maximum number of partial records that a read follows to the complete record. Each import that
+/// finds damage in the same record adds one; the limit bounds the chains of a forged pool.
 const CHAIN_MAX: usize = 8;
 
 /// The known blocks of a record.
 #[derive(Clone, Debug)]
 pub struct PartialRecord {
     blocks: Vec<Option<Block>>,
-    /// The record that it replaces; a hole if its pointer was lost.
+    /// Pointer to the replaced record; a hole if that pointer was lost.
     rest: BlockPtr,
 }
 
 impl PartialRecord {
-    /// A record of this size, of which nothing is known but that it was `rest` before.
+    /// Creates a record of this size without known blocks; `rest` points to the replaced record.
     pub fn new(size: RecordSize, rest: BlockPtr) -> Self {
         Self { blocks: vec![None; size.blocks() as usize], rest }
     }
 
-    /// Puts a block that is known now.
+    /// Adds a known block.
     ///
     /// # Panics
     /// `part` is beyond the record.
@@ -51,7 +50,7 @@ impl PartialRecord {
         self.blocks[part] = Some(block);
     }
 
-    /// All blocks, if all are known.
+    /// Returns all blocks if all are known.
     pub fn whole(&self) -> Option<Vec<Block>> {
         self.blocks.iter().cloned().collect()
     }
@@ -76,7 +75,7 @@ impl Pool {
         PoolError::PartLost { pool: self.name().to_owned() }
     }
 
-    /// The known blocks of the partial record that a pointer leads to.
+    /// Reads the known blocks of the partial record at a pointer.
     ///
     /// # Errors
     /// As [`Self::read_block`].
@@ -95,10 +94,10 @@ impl Pool {
         Ok(record)
     }
 
-    /// All blocks of a partial record, if the record that it replaced can be read.
+    /// Returns all blocks of a partial record; reads the missing ones from the replaced record.
     ///
     /// # Errors
-    /// `PartLost` if no disk has that record any more.
+    /// `PartLost` if no disk has the replaced record any more.
     pub(crate) async fn completed(
         &self,
         mut record: PartialRecord,
@@ -121,7 +120,7 @@ impl Pool {
             };
             let older = match older {
                 Ok(older) => older,
-                // Also where the replaced record's segment is gone: the tree does not need it.
+                // Includes a segment that is gone: the tree does not refer to the replaced record.
                 Err(error) if error.kind() == ErrorKind::Data => return Err(self.part_lost()),
                 Err(error) => return Err(error),
             };
@@ -133,7 +132,7 @@ impl Pool {
         Err(self.part_lost())
     }
 
-    /// One block of a partial record: known, or from the record that it replaced.
+    /// Reads one block of a partial record, from it or from the replaced record.
     pub(crate) async fn read_known_part(
         &self,
         ptr: &BlockPtr,
@@ -149,7 +148,7 @@ impl Pool {
 }
 
 impl WriteOut<'_> {
-    /// Stores what is known of a record, and returns the pointer to that.
+    /// Stores the known blocks of a record and returns the pointer to them.
     ///
     /// # Errors
     /// As [`Self::write_record`].

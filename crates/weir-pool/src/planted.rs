@@ -56,9 +56,9 @@ pub enum PlantedBug {
     ReferenceDroppedTwice,
     /// Whether a shared block is alive is asked of its first owner alone.
     SharedNotAsked,
-    /// A block that was freed may still be found by what it holds.
+    /// Dedupe still finds a freed block by its content.
     HintOutlivesBlock,
-    /// A block without a good copy may still be found by what it holds.
+    /// Dedupe still finds a block without a good copy by its content.
     HintOutlivesDamage,
     /// A stream that goes on by a token leaves out the first leaf behind the cut.
     ResumeSkips,
@@ -78,7 +78,7 @@ pub enum PlantedBug {
     DamageFailsCommit,
     /// A lost node is freed when damage markers take its place.
     LostNodeFreed,
-    /// Disks that end before what was seen of the pool are opened.
+    /// Import opens disks whose history lacks the newest txg that the caller has seen.
     OldDisksTrusted,
     /// Unreadable nodes of the pool's own trees are not rewritten from RAM.
     LostRootStays,
@@ -88,6 +88,6 @@ pub enum PlantedBug {
     PartsBesideClones,
     /// A write that begins or ends within a block is several changes.
     WritesCut,
-    /// A repair writes what a leg gave of a block's neighbours, which nothing verified.
+    /// A repair writes back a leg's unverified bytes for the neighbours of a bad block.
     NeighboursUnverified,
 }

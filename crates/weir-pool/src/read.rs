@@ -201,7 +201,7 @@ impl Pool {
         Ok(read)
     }
 
-    /// Notes that no good copy of a block was found: dedupe refers to it no more.
+    /// Records that no good copy of a block was found; dedupe no longer refers to the block.
     pub(crate) fn distrust(&self, address: u64) {
         if self.bug != PlantedBug::HintOutlivesDamage {
             self.hints.lock().distrust(address);

@@ -1,12 +1,12 @@
-//! The stored bytes of a block that no disk has any more, from the cache.
+//! Recreates the stored bytes of a lost block from the cache.
 //!
-//! Not here: which blocks are lost (copies), writing them back (repair).
+//! Not here: detection of lost blocks (copies), writing them back (repair).
 //!
-//! The cache holds blocks as clients and trees see them. So the stored form is made again, and
-//! taken only if the checksum proves it: a compressor of another version may store the same content
-//! in another form.
+//! The cache holds blocks uncompressed, so this module compresses them again. It returns the result
+//! only if the checksum matches: another version of the compressor may store the same content in
+//! other bytes.
 //!
-//! Invariant: what is returned has the checksum of the block that was lost.
+//! Invariant: the returned bytes have the checksum of the lost block.
 
 use weir_cache::CacheClass;
 use weir_codec::compress::ZstdLevel;
@@ -17,12 +17,12 @@ use crate::live::Live;
 use crate::pack::{CompressHistory, Packer};
 use crate::pool::Pool;
 
-/// The highest level of zstd that is tried: a mebibyte takes tens of milliseconds there, and half a
-/// second at the highest of all.
+/// Highest zstd level to try. It compresses a mebibyte in tens of milliseconds; the highest level
+/// of zstd takes half a second.
 const ZSTD_LEVEL_MAX: u8 = 9;
 
 impl Pool {
-    /// The stored bytes of a block, if the cache has all of its content.
+    /// Returns the stored bytes of a block if the cache has all of its content.
     pub(crate) fn recall(&self, live: &Live) -> Option<Vec<u8>> {
         let (vseg, offset_units) = live.address?;
         let ptr = BlockPtr { kind: PtrKind::Data, vseg, offset_units, ..BlockPtr::default() };
@@ -37,7 +37,7 @@ impl Pool {
     }
 }
 
-/// The stored form of a record that has the block's length and checksum.
+/// Returns the stored form of `raw` that has the block's length and checksum.
 fn stored_as(raw: &[u8], live: &Live) -> Option<Vec<u8>> {
     let is_right = |stored: &[u8]| stored.len() == live.len && proves(live.proof, stored);
     if raw.len() == live.len {

@@ -1,17 +1,18 @@
-//! Rewriting bad copies on a leg, whole sectors at a time, with bytes that were proved right alone.
+//! Rewrites bad copies on a leg, in whole sectors and with trusted bytes only.
 //!
-//! Not here: finding bad copies (copies, vdev), rows of raidz (vdev/check).
+//! Not here: finding bad copies (copies, vdev), raidz rows (vdev/check).
 //!
-//! A block shares its first and last sector with its neighbours. What a leg gives of these proves
-//! nothing: while a cable or a controller flips bits on reads, the disk has the right ones, and
-//! writing back what was read would destroy them. So each byte of a sector that is written is
-//! - of a block that lives, and was compared with its checksum, on whichever leg; or
-//! - of no block that lives, and from the leg that had the right bytes of the repaired block. If
-//!   that is no leg of this vdev, two reads of the leg itself must agree.
+//! A block shares its first and last sector with its neighbours. A leg may return wrong bytes for
+//! these neighbours while its disk holds the right ones, because a cable or a controller flips bits
+//! on reads. A repair that wrote the returned bytes back would destroy the right ones. So a repair
+//! writes a byte only if
+//! - it belongs to a live block and matched the block's checksum, on any leg; or
+//! - it belongs to no live block and the leg with the right copy of the repaired block returned it.
+//!   If no leg of this vdev has the right copy, two reads of the repaired leg must agree.
 //!
 //! Invariants:
-//! - a sector with a byte that fits neither is not written: the copy stays bad until a later scrub;
-//! - what was written is read back.
+//! - a repair skips a sector that contains any other byte; the copy stays bad until a later scrub;
+//! - a repair reads each written sector back and compares it.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -37,31 +38,31 @@ impl Span {
     }
 }
 
-/// Right bytes of blocks that live in a segment, by their places among all that live there.
+/// Right bytes of live blocks of a segment, by index in the segment's list of live blocks.
 pub(crate) type Proved = BTreeMap<usize, Vec<u8>>;
 
-/// Some neighbours as the legs of a mirror gave them.
+/// Neighbouring blocks and the bytes that the legs of a mirror returned for them.
 pub(crate) struct Run<'a> {
     pub(crate) part: Part<'a>,
     pub(crate) legs: &'a [&'a Leg],
     pub(crate) spans: &'a [Option<Span>],
-    /// By block of the part and leg: whether the leg's copy is right.
+    /// For each block of the part and each leg: true if the leg's copy is right.
     pub(crate) good: &'a [bool],
 }
 
 impl Run<'_> {
-    /// Start of the spans in the vdev's segment area, before they are rounded out.
+    /// Returns the start of the spans in the vdev's segment area, before rounding to sectors.
     fn at(&self) -> u64 {
         self.part.start + self.part.items()[0].at
     }
 
-    /// By leg: whether its copy of a block is right; `None` of a block outside of the part.
+    /// Returns for each leg if its copy of a block is right; `None` for a block outside the part.
     fn good_of(&self, block: usize) -> Option<&[bool]> {
         let index = block.checked_sub(self.part.from)?;
         self.good.chunks(self.legs.len()).nth(index)
     }
 
-    /// A leg with the right copy of one of these blocks.
+    /// Returns a leg that has the right copy of one of these blocks.
     fn good_leg(&self, blocks: &[usize]) -> Option<usize> {
         let has = |leg: &usize| {
             let good = |block: &usize| self.good_of(*block).is_some_and(|good| good[*leg]);
@@ -70,7 +71,7 @@ impl Run<'_> {
         (0..self.legs.len()).find(has)
     }
 
-    /// The right bytes of a block, if one leg's copy in the run is right.
+    /// Returns the right bytes of a block if a leg's copy in this run is right.
     fn right_copy(&self, block: usize) -> Option<&[u8]> {
         let good = self.good_of(block)?;
         let live = &self.part.all[block];
@@ -80,17 +81,17 @@ impl Run<'_> {
     }
 }
 
-/// Sectors to be written, and the bad blocks in them.
+/// Sectors to write, with the bad blocks in them.
 struct Sectors {
     /// In the vdev's segment area.
     range: Range<u64>,
     blocks: Vec<usize>,
 }
 
-/// What came of a repair.
+/// Result of a repair.
 #[derive(Default)]
 pub(crate) struct Repaired {
-    /// Stored bytes of blocks whose copy is right now.
+    /// Stored bytes of blocks with a repaired copy.
     pub(crate) bytes: u64,
     /// Blocks whose copy is still bad.
     pub(crate) failed: u64,
@@ -126,7 +127,7 @@ impl Vdev {
         repaired
     }
 
-    /// The sectors of some blocks, those of neighbours that share one together.
+    /// Returns the sectors of some blocks; blocks with common or adjacent sectors share a range.
     fn sectors_of(&self, part: Part<'_>, blocks: &[usize]) -> Vec<Sectors> {
         let mut all: Vec<Sectors> = Vec::new();
         if self.repairs_unverified() {
@@ -148,7 +149,7 @@ impl Vdev {
         all
     }
 
-    /// What sectors must hold on a leg; `None` if some of it cannot be known now.
+    /// Computes the right content of sectors on a leg; `None` if some bytes are unconfirmed now.
     async fn right_sectors(
         &self,
         run: &Run<'_>,
@@ -173,7 +174,8 @@ impl Vdev {
                     Some(right) => place.insert(right.to_vec()),
                     None => match self.read_any_copy(run.part.start, live).await {
                         Ok(right) => place.insert(right),
-                        // A leg that holds what it should may have the last good copy of it.
+                        // A complete leg may hold the last good copy: overwrite only legs with
+                        // missed writes.
                         Err(unread) if unread == Unread::Damaged && !run.legs[leg].is_whole() => {
                             continue;
                         }
@@ -190,7 +192,7 @@ impl Vdev {
         }
         let (theirs, again) = match run.good_leg(blocks).and_then(of_leg) {
             Some(good) => (Some(good), None),
-            // Of sectors that cannot be read nothing can be kept.
+            // The leg cannot return these sectors, so there are no bytes to keep.
             None => match of_leg(leg) {
                 Some(own) => (Some(own), Some(self.read_again(run.legs[leg], range).await?)),
                 None => (None, None),
@@ -206,7 +208,7 @@ impl Vdev {
         Some(out)
     }
 
-    /// The planted bug: what the leg gives of the sectors, and the right bytes of the bad blocks.
+    /// Planted bug: returns unverified sectors of the leg with only the bad blocks corrected.
     async fn unverified_sectors(
         &self,
         run: &Run<'_>,
@@ -232,7 +234,7 @@ impl Vdev {
         Some(buf)
     }
 
-    /// Writes sectors of a leg; true when they were read back as they were written.
+    /// Writes sectors to a leg and reads them back; returns true if both match.
     pub(crate) async fn write_sectors(&self, leg: &Leg, offset: u64, bytes: IoBuf) -> bool {
         let Some(device) = leg.usable() else { return false };
         let (at, len, bytes) = (self.base + offset, bytes.len(), Arc::new(bytes));
@@ -247,14 +249,15 @@ impl Vdev {
     }
 }
 
-/// The blocks that live in a range of the vdev's segment area, with their places among all.
+/// Returns the live blocks in a range of the vdev's segment area, with their indexes.
 fn blocks_in<'a>(part: Part<'a>, range: &Range<u64>) -> Vec<(usize, &'a Live)> {
     let to = part.all.partition_point(|live| part.start + live.at < range.end);
     let reaches_in = |(_, live): &(usize, &Live)| part.start + live.end() > range.start;
     part.all[..to].iter().enumerate().rev().take_while(reaches_in).collect()
 }
 
-/// What of a block at `start` lies in a range: where in the block, and where in the range.
+/// Returns the overlap of a block at `start` and a range, as a range of the block and as a range
+/// within `range`.
 fn overlap(start: u64, len: usize, range: &Range<u64>) -> (Range<usize>, Range<usize>) {
     let (from, to) = (start.max(range.start), (start + len as u64).min(range.end));
     let relative = |to_what: u64| (from - to_what) as usize..(to - to_what) as usize;

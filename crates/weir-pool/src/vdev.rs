@@ -712,18 +712,19 @@ impl Vdev {
         (at, (start - at) as usize, (end - at) as usize)
     }
 
-    /// Whether repairs write what a leg gave of a block's neighbours, which nothing verified.
+    /// Returns true if repairs write a leg's unverified bytes for the neighbours of a bad block.
     pub(crate) fn repairs_unverified(&self) -> bool {
         self.bug == PlantedBug::NeighboursUnverified
     }
 
-    /// Rewrites one bad copy: `good[range]` was verified, the rest of the first and last sector is
-    /// what the leg with the right copy has there.
+    /// Rewrites one bad copy. `good[range]` was verified; the rest of `good` is the first and last
+    /// sector as the leg with the right copy returned it.
     ///
-    /// Nothing here proves what is beside the block: both legs may have the better copy of that. So
-    /// this leg keeps what it has there, but only if it gives the same as when it was `read` first.
-    /// A leg that misreads (a bad cable) has other bytes on its disk than it gives, and they must
-    /// stay: a scrub, which knows the checksums of the neighbours, repairs such a copy.
+    /// No checksum proves the bytes outside of `range`: either leg may have the better copy of
+    /// them. So this leg keeps its own bytes there, but only if a second read equals the first
+    /// (`read`). A leg that misreads (a bad cable) returns other bytes than its disk holds, and the
+    /// disk's bytes must stay. A scrub knows the checksums of the neighbours and repairs such a
+    /// copy.
     #[boxed(?Send)]
     async fn heal(
         &self,

@@ -96,17 +96,17 @@ pub enum Met {
     Suspended,
     /// A recovery found a leg that missed writes.
     LegStale,
-    /// A recovery found what a leg held earlier in place of what it held last.
+    /// A recovery found a leg in an earlier state than its last one.
     OldLeg,
-    /// After that the leg was online, and the others were taken away.
+    /// After [`Self::OldLeg`], the leg was online and the other legs were removed.
     OldLegAlone,
-    /// All disks were as earlier, and the import was told what had been seen since.
+    /// All disks were in an earlier state, and the import knew a newer txg.
     OldDisksRefused,
-    /// A recovery had to do without one leg.
+    /// A recovery ran without one leg.
     LegAbsent,
     /// A recovery was itself cut.
     RecoveryCut,
-    /// Clients went on after a recovery, and the power was cut again.
+    /// Clients continued after a recovery, and the power was cut again.
     SecondGeneration,
     /// A pool on one disk that lied was refused, or a block of it could not be read.
     DamageDetected,

@@ -113,8 +113,8 @@ struct Cut {
     /// The legs that may lack something, because they were left out of a recovery or taken out of
     /// use; none once all legs were online again.
     absent: Vec<usize>,
-    /// The newest moment of the pool that its engines have seen: no recovery may go back behind it,
-    /// nor be refused because of it.
+    /// The newest txg of the pool that its engines have seen: no recovery may open an older state
+    /// or refuse the disks because of this txg.
     seen: Option<PoolMoment>,
 }
 

@@ -1,19 +1,21 @@
-//! Records that are lost on every leg, for a while or for good, and legs that misread for a while.
+//! Simulates records that are lost on every leg, for a while or permanently, and legs that misread
+//! for a while.
 //!
-//! Not here: lost tree nodes (lost_nodes), trouble that the redundancy covers beside many clients
+//! Not here: lost tree nodes (lost_nodes), faults that redundancy covers under many clients
 //! (scenario).
 //!
-//! Three stories of one small pool with dedupe, drawn from a seed:
-//! - the power goes after flushed writes and trims of parts of records, and some of these records
-//!   cannot be read when the pool is opened; later they can, or never;
+//! Three runs of a small pool with dedupe, drawn from a seed:
+//! - the power fails after flushed writes and trims of parts of records, and the next import cannot
+//!   read some of these records; later imports can, or never do;
 //! - a scrub finds lost records while the pool is open, and their owner restores them;
-//! - a scrub runs while one leg of a mirror gives wrong bits on reads; then that leg is alone.
+//! - a scrub runs while one leg of a mirror returns wrong bits; then an import has only that leg.
 //!
 //! Invariants:
-//! - a block that was flushed after its record was committed reads as it was flushed, always;
-//! - any other block of a lost record is an error that is on the list of damage, or what it was;
-//! - a record that was restored and committed is there after the next power cut;
-//! - a leg that misread loses nothing by being scrubbed.
+//! - a block that was flushed after the commit of its record always reads as flushed;
+//! - any other block of a lost record reads as its content before the loss, or as an error that is
+//!   on the damage list;
+//! - a restored and committed record survives the next power cut;
+//! - a scrub destroys no copy on a leg that misreads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +42,7 @@ const PARTS: usize = 4;
 const RECORDS: usize = 24;
 const BLOCKS: usize = RECORDS * PARTS;
 const MEMORY_BYTES: u64 = 4 << 20;
-/// Looks at a scrub until it is done.
+/// Maximum number of polls of a scrub until it ends.
 const LOOKS_MAX: usize = 1_000;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
@@ -57,15 +59,15 @@ struct Run {
     bug: PlantedBug,
     layout: Layout,
     lives: u64,
-    /// By block: what it must hold.
+    /// Expected content of each block.
     model: Vec<Tag>,
     tags: Tag,
 }
 
-/// Loses records of one pool and judges what comes of it.
+/// Runs one simulation: loses records of a pool and checks its content.
 ///
 /// # Errors
-/// The first broken promise, with the seed that replays it.
+/// The first violated invariant, with the seed that replays it.
 pub fn lose_records(seed: u64, bug: PlantedBug) -> Result<(), String> {
     let rng = Rng::new(seed).stream("lost records", 0);
     let layout = if seed.is_multiple_of(2) { Layout::Single } else { Layout::Mirror };
@@ -92,7 +94,7 @@ impl Run {
         self.world(images)
     }
 
-    /// Opens the pool on these of its disks, by number.
+    /// Opens the pool on its disks with these numbers.
     async fn open(&self, world: &SimWorld, disks: std::ops::Range<usize>) -> Told<Arc<Engine>> {
         let clock = world.executor().clock();
         let options = EngineOptions { memory_bytes: MEMORY_BYTES, clock, bug: self.bug };
@@ -108,7 +110,7 @@ impl Run {
         Engine::open(disks, how, &options).await.map_err(told("open"))
     }
 
-    /// The volume with every block written and committed.
+    /// Creates the volume, then writes and commits every block.
     async fn fill(&mut self, engine: &Engine, compression: Compression) -> Told<Arc<Volume>> {
         let is_noisy = compression != Compression::Zstd(ZstdLevel::MAX);
         let bytes = (BLOCKS * BLOCK_BYTES) as u64;
@@ -126,7 +128,7 @@ impl Run {
         Ok(volume)
     }
 
-    /// Writes new content; `noise` of it does not compress.
+    /// Writes new content; with `noise` 1 it does not compress.
     async fn write(&mut self, volume: &Volume, block: usize, count: usize, noise: u64) -> Told<()> {
         for block in block..block + count {
             self.tags += 1;
@@ -135,7 +137,7 @@ impl Run {
         self.write_model(volume, block, count).await
     }
 
-    /// Writes what blocks must hold already.
+    /// Writes the expected content of blocks.
     async fn write_model(&self, volume: &Volume, block: usize, count: usize) -> Told<()> {
         let bytes = contents_of(&whole_blocks(&self.model[block..block + count]));
         let done = volume.write((block * BLOCK_BYTES) as u64, &bytes).await;
@@ -148,7 +150,7 @@ impl Run {
         volume.zero(offset, len).await.map_err(told("trim"))
     }
 
-    /// Some records, each once.
+    /// Draws distinct records.
     fn draw_records(&mut self, count: usize) -> Vec<usize> {
         let mut all: Vec<usize> = (0..RECORDS).collect();
         self.rng.shuffle(&mut all);
@@ -165,7 +167,7 @@ impl Run {
         Ok(places)
     }
 
-    /// Flips bits of these records on every leg, or flips them back.
+    /// Flips bits of these records on every leg; a second call restores them.
     fn flip(&self, images: &mut [MediaImage], places: &[DiskPlace]) {
         for image in &mut images[..self.layout.disks()] {
             for place in places {
@@ -197,8 +199,8 @@ impl Run {
         scans.await.map_err(told("the scans gave up"))
     }
 
-    /// Compares every block with what it must hold; those of `may_fail` may be an error, if it is
-    /// on the list of damage.
+    /// Compares every block with its expected content. A block for which `may_fail` is true may be
+    /// unreadable, if the damage list contains it.
     async fn judge(&self, engine: &Engine, may_fail: impl Fn(usize) -> bool) -> Told<()> {
         let volume = engine.volume(NAME).map_err(told("volume"))?;
         for block in 0..BLOCKS {
@@ -220,7 +222,7 @@ impl Run {
         Ok(())
     }
 
-    /// Flushed parts of records that cannot be read at the next import.
+    /// Flushes parts of records that the next import cannot read.
     fn logged_parts(&mut self) -> Told<()> {
         let world = self.new_pool();
         let filled = world.run_until(async {
@@ -259,7 +261,7 @@ impl Run {
             images = world.cut(CutPlan::Nothing);
         }
         if self.rng.coin() {
-            // A disk that has the old bytes is back.
+            // A disk with the old bytes reconnects.
             self.flip(&mut images, &places);
         }
         let world = self.world(images);
@@ -268,7 +270,7 @@ impl Run {
             self.judge(&engine, may_fail).await?;
             self.scrub(&world, &engine).await?;
             self.judge(&engine, may_fail).await?;
-            // Restored from a backup.
+            // The owner restores the records from a backup.
             let volume = engine.volume(NAME).map_err(told("volume"))?;
             for record in &lost {
                 self.write_model(&volume, record * PARTS, PARTS).await?;
@@ -284,11 +286,11 @@ impl Run {
         self.judge_whole(images)
     }
 
-    /// Records that a scrub finds lost, and that their owner restores while the pool is open.
+    /// Loses records that a scrub finds and their owner restores while the pool is open.
     fn restored(&mut self) -> Told<()> {
         let world = self.new_pool();
-        // The scrub makes most of what is lost whole again from the cache, but not what was stored
-        // with the highest level.
+        // The scrub restores most lost records from the cache, but none that zstd packed with its
+        // highest level.
         let compression = match self.rng.below(3) {
             0 => Compression::Lz4,
             1 => Compression::Off,
@@ -315,13 +317,13 @@ impl Run {
         self.judge_whole(images)
     }
 
-    /// A scrub while a leg misreads; then that leg is alone.
+    /// Scrubs while a leg misreads, then opens the pool on that leg alone.
     fn misread(&mut self) -> Told<()> {
         let world = self.new_pool();
         let scrubbed = world.run_until(async {
             let engine = self.open(&world, 0..self.layout.disks()).await?;
             let volume = self.fill(&engine, Compression::Lz4).await?;
-            // Dead blocks between those that live.
+            // Create dead blocks between live ones.
             for _ in 0..4 {
                 let block = self.rng.index(BLOCKS - PARTS);
                 self.write(&volume, block, 2, 0).await?;

@@ -118,8 +118,8 @@ pub(crate) fn judge(
     judged.map_err(|error| error.to_string()).flatten().map_err(told("without the others"))
 }
 
-/// Opens what the disks of a run held at an earlier moment, with the rest of the run known to have
-/// happened: an import that goes back without a question would serve old data.
+/// Opens the disks of a run in an earlier state and passes the newest txg of the run to the import:
+/// an import that accepted the old state would serve old data.
 pub(crate) fn judge_alone(
     scenario: &Scenario,
     seed: u64,

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_drivers_memory_may_grow_by_a_fifth() {
+    fn driver_memory_may_grow_by_a_fifth() {
         assert!(!OwnMemory { first: 10 << 20, last: 12 << 20 }.is_broken());
         assert!(OwnMemory { first: 10 << 20, last: (12 << 20) + 4096 }.is_broken());
     }

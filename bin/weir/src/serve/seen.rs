@@ -1,16 +1,16 @@
-//! The newest moment at which this server has seen each pool, kept in `seen.json`.
+//! The newest txg that this server has seen of each pool, stored in `seen.json`.
 //!
-//! Disks cannot know that others went on without them: an old leg that is alone looks like a whole
-//! pool. The server remembers better, and gives the moment to every import, which refuses older
-//! disks.
+//! A disk cannot know that the other disks continued without it: an old leg alone looks like a
+//! complete pool. The server records the newest txg of each pool and passes it to every import,
+//! which refuses older disks.
 //!
 //! Not here: the refusal (weir-pool's import).
 //!
 //! Invariants:
-//! - a moment is recorded only after its txg is durable on the pool's disks, so no crash makes the
+//! - the server records a txg only after it is durable on the pool's disks, so no crash makes the
 //!   server expect more than the disks have;
-//! - an opening is recorded before clients use the pool;
-//! - the file has at most [`POOLS_MAX`] pools; the one that was seen longest ago makes room.
+//! - the server records an opening before clients use the pool;
+//! - the file has at most [`POOLS_MAX`] pools; a new pool evicts the one with the oldest record.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,12 +24,12 @@ use weir_pool::{Pool, PoolMoment};
 
 use super::state::replace_file;
 
-/// Pools that are remembered.
+/// Maximum number of pools in the file.
 const POOLS_MAX: usize = 1024;
-/// Time between two records of a pool whose disks are all there.
+/// Time between two records of a pool that is not degraded.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// The stored form of a moment.
+/// The stored form of a [`PoolMoment`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Stored {
     opening: u64,
@@ -37,7 +37,7 @@ struct Stored {
     unix_ms: u64,
 }
 
-/// The file, and when each pool was recorded last.
+/// The file, and the time of each pool's last record.
 #[derive(Debug)]
 pub(super) struct SeenFile {
     path: PathBuf,
@@ -47,7 +47,7 @@ pub(super) struct SeenFile {
 }
 
 impl SeenFile {
-    /// Reads the file of a state directory; none yet is empty.
+    /// Reads the file of a state directory; a missing file counts as empty.
     ///
     /// # Errors
     /// `Data` for a file that cannot be read or understood.
@@ -66,7 +66,7 @@ impl SeenFile {
         Ok(Self { path, pools, recorded: BTreeMap::new() })
     }
 
-    /// The newest moment recorded of a pool.
+    /// Returns the newest recorded moment of a pool.
     pub(super) fn of(&self, pool: u64) -> Option<PoolMoment> {
         let Stored { opening, txg, unix_ms } = *self.pools.get(&pool)?;
         Some(PoolMoment { opening: Guid(opening), txg: Txg(txg), unix_ms })
@@ -84,7 +84,7 @@ impl SeenFile {
     /// Records the newest txg of a pool.
     ///
     /// # Durability
-    /// The record is found after any crash once this returns.
+    /// The record survives any crash once this returns.
     pub(super) fn record(&mut self, pool: &Pool) -> Result<(), ApiError> {
         let PoolMoment { opening, txg, unix_ms } = pool.moment();
         let guid = pool.guid().0;

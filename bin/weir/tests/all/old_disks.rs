@@ -1,8 +1,8 @@
-//! Disks that lack what the server has seen of their pool.
+//! Disks whose history lacks the newest txg that the server has seen of their pool.
 //!
-//! Not here: old legs beside newer ones (healing), halves that went on alone (shape).
+//! Not here: old legs next to newer ones (healing), diverged halves (shape).
 //!
-//! Invariant: the server exports no data that is older than what it served before, unless a person
+//! Invariant: the server exports no older data than it served before, unless an administrator
 //! forces it.
 
 use std::fs;
@@ -10,13 +10,13 @@ use std::fs;
 use crate::common::nbd::Client;
 use crate::common::{Dirs, MIB, code, tool};
 
-// Regression: a leg that had missed a day of writes was opened without a question once the other
-// leg died, and its old data was exported to the clients of today.
+// Regression: the server opened a leg that had missed a day of writes, without a question, once the
+// other leg had died, and exported the old data to its clients.
 #[test]
-fn an_old_leg_alone_is_opened_by_force_only() {
+fn old_leg_alone_opens_only_by_force() {
     let dirs = Dirs::new();
     let path = |name: &str| dirs.file(name).display().to_string();
-    // Import looks at every file of a folder.
+    // Import reads every file of a folder.
     fs::create_dir(path("away")).unwrap();
     dirs.disk("a", 256 * MIB);
     dirs.disk("b", 256 * MIB);
@@ -47,14 +47,14 @@ fn an_old_leg_alone_is_opened_by_force_only() {
     let import = format!("pool import -d {dir} tank");
     server.weir(&import).fails(code::EXISTS, &["could not be opened", "pool export --force tank"]);
 
-    // With the newer leg, and with both, it opens by itself.
+    // With the newer leg, or with both, the pool opens without force.
     server.stop_clean();
     fs::rename(dirs.file("away/b"), dirs.file("b")).unwrap();
     let server = dirs.start();
     assert_eq!(server.client("tank/v").read(0, 4096).unwrap(), vec![2; 4096]);
     server.stop_clean();
 
-    // Only a person opens the pool as the old leg has it.
+    // Only an administrator opens the pool in the state of the old leg.
     fs::rename(dirs.file("b"), dirs.file("away/b")).unwrap();
     fs::rename(dirs.file("away/a-old"), dirs.file("a")).unwrap();
     let server = dirs.start();

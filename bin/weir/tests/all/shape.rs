@@ -183,14 +183,14 @@ fn halves_that_went_on_alone_are_refused_with_a_way_out() {
     server.stop_clean();
     for (alone, hidden, seed) in [("a", "b", 8), ("b", "a", 9)] {
         fs::rename(dirs.file(hidden), dirs.file("hidden")).unwrap();
-        // Each half has a server of its own, which has not seen what the other half wrote.
+        // Each half has its own server, which has not seen the writes of the other half.
         fs::remove_file(dirs.short("state/seen.json")).unwrap();
         let server = dirs.start();
         let model = Arc::new(Mutex::new(Model::new(BLOCKS)));
         let worker = load::start(server.nbd(), "tank/v", &model, 0..BLOCKS, seed);
         std::thread::sleep(Duration::from_secs(1));
         killed(server, model, worker);
-        // What was logged is committed by the next opening.
+        // The next import commits the logged writes.
         dirs.start().stop_clean();
         fs::rename(dirs.file("hidden"), dirs.file(hidden)).unwrap();
         assert!(dirs.file(alone).exists());

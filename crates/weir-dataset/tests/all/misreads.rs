@@ -1,5 +1,5 @@
-//! Scans and reads while one leg gives wrong bits on reads, as with a bad cable or controller: the
-//! disk has the right ones, and keeps them.
+//! Scans and reads while one leg returns wrong bits, as with a bad cable or controller: the disk
+//! holds the right bits and keeps them.
 //!
 //! Not here: disks that hold wrong bytes (scans, raidz_scans, damage).
 
@@ -25,7 +25,7 @@ const BLOCKS: u64 = 300;
 /// Bytes of a read for each bit that is flipped, on average.
 const BYTES_PER_FLIP: u64 = 8192;
 
-/// A disk whose reads come with flipped bits for a while; nothing changes on it by that.
+/// A disk that returns flipped bits on reads for a while; its stored bits do not change.
 struct Misreading {
     behind: Arc<MemoryDevice>,
     on: Arc<AtomicBool>,
@@ -87,7 +87,7 @@ impl Device for Misreading {
     }
 }
 
-/// Compresses to sizes that are no whole sectors, so that blocks share these.
+/// Returns content that compresses to a size of no whole sectors, so that blocks share sectors.
 fn content(number: u64, round: u64) -> Vec<u8> {
     let mut state = (number + 1000 * round).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let noise = std::iter::repeat_with(|| {
@@ -113,7 +113,7 @@ fn scrub(engine: &Engine) -> ScanStatus {
     engine.pool().scan_status().unwrap()
 }
 
-/// Scrubs and reads with one leg that misreads; whether its disk has lost anything by that.
+/// Scrubs and reads while one leg misreads; returns true if its disk lost data by that.
 fn loses(kind: VdevKind, legs: usize, seed: u64, bug: PlantedBug) -> bool {
     let disks: Vec<_> =
         (0..legs).map(|n| Arc::new(MemoryDevice::new(format!("disk{n}"), DISK_BYTES))).collect();
@@ -137,7 +137,7 @@ fn loses(kind: VdevKind, legs: usize, seed: u64, bug: PlantedBug) -> bool {
         VolumeSpec { name: "v".into(), size_bytes: BLOCKS * BLOCK, compression: Compression::Lz4 };
     now(engine.create_volume(&spec)).unwrap();
     let volume = engine.volume("v").unwrap();
-    // Two rounds: dead blocks lie between those that live.
+    // The second round leaves dead blocks between live ones.
     for round in [1, 2] {
         for number in (0..BLOCKS).filter(|number| round == 1 || number % 3 > 0) {
             now(volume.write(number * BLOCK, &content(number, round))).unwrap();
@@ -164,15 +164,15 @@ fn loses(kind: VdevKind, legs: usize, seed: u64, bug: PlantedBug) -> bool {
     drop((engine, volume));
     on.store(false, Ordering::Relaxed);
 
-    // The cable is mended: every copy is what it was.
+    // The cable is repaired: this scrub repairs the copies that the misreads destroyed.
     let engine = now(Engine::open(with_cable(), import(), &options(MEMORY_BYTES))).unwrap();
     let scan = scrub(&engine);
     assert_eq!(scan.damaged, 0, "{scan:?}");
     scan.repaired_bytes > 0
 }
 
-// While a leg gave wrong bits on reads, a scrub repaired blocks on it and wrote back what lay
-// beside them as it had just been read: blocks that were whole became bad on that leg.
+// A scrub repaired blocks on a leg that returned wrong bits, and wrote back their neighbours as the
+// leg had returned them: good copies became bad on that leg.
 #[test]
 fn scrub_of_a_leg_that_misreads_destroys_no_copies() {
     for (kind, legs) in

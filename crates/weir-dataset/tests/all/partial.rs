@@ -1,7 +1,7 @@
-//! Logged writes to a part of a record that cannot be read when the pool is opened: the logged
-//! blocks are kept, the rest is damage.
+//! Logged writes to a part of a record that import cannot read: replay keeps the logged blocks, the
+//! other blocks are damage.
 //!
-//! Not here: power cuts (the simulator), records that are damaged while the pool is open (records).
+//! Not here: power cuts (the simulator), records damaged while the pool is open (records).
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Four blocks.
 const RECORD: u64 = 4 * BLOCK;
 const RECORDS: u64 = 8;
-/// The record that is damaged.
+/// The damaged record.
 const BAD: u64 = 5;
 
 type Disk = Arc<MemoryDevice>;
@@ -56,7 +56,7 @@ fn scan(engine: &Engine) {
 }
 
 impl Pool {
-    /// A pool with a volume `v` of noise, which is stored as it is.
+    /// Creates a pool with a volume `v` of noise, stored uncompressed.
     fn new(disks: usize) -> Self {
         let disks: Vec<Disk> = (0..disks)
             .map(|n| Arc::new(MemoryDevice::new(format!("disk{n}"), DISK_BYTES)))
@@ -98,7 +98,7 @@ impl Pool {
         self.model[(block * BLOCK) as usize..][..(blocks * BLOCK) as usize].fill(0);
     }
 
-    /// Flips bytes of the damaged record on some disks; flipped twice they are right again.
+    /// Flips bytes of the damaged record on some disks; a second call restores them.
     fn flip(disks: &[Disk]) {
         let old = noise(3, RECORDS * RECORD)[(BAD * RECORD) as usize..].to_vec();
         for disk in disks {
@@ -116,8 +116,8 @@ impl Pool {
         self.engine = open(disks);
     }
 
-    /// Blocks of the damaged record, each: `Some(true)` as it must be, `Some(false)` as something
-    /// else, `None` if it is an error.
+    /// Reads each block of the damaged record: `Some(true)` for the expected content, `Some(false)`
+    /// for other content, `None` for an error.
     fn found(&self) -> [Option<bool>; 4] {
         [0, 1, 2, 3].map(|part| {
             let at = BAD * RECORD + part * BLOCK;
@@ -132,7 +132,7 @@ impl Pool {
         })
     }
 
-    /// Every block outside of the damaged record is as it must be.
+    /// Checks the content of every block outside of the damaged record.
     fn assert_others(&self) {
         for record in (0..RECORDS).filter(|record| *record != BAD) {
             let mut out = vec![0; RECORD as usize];
@@ -154,7 +154,7 @@ impl Pool {
         }
     }
 
-    /// A scrub from its start to its end; the pool is then opened anew.
+    /// Runs a scrub to its end and opens the pool again.
     fn scrub(&mut self) {
         self.engine.scrub_start().unwrap();
         scan(&self.engine);
@@ -177,9 +177,9 @@ impl Pool {
 
 const KNOWN: Option<bool> = Some(true);
 
-// A flushed write was dropped: its record could not be read while the leg with the only good copy
-// was away, so replay skipped it. When the leg came back, the record was repaired with the bytes
-// from before the write, and the list of damage was empty.
+// Replay dropped a flushed write: its record could not be read while the leg with the only good
+// copy was away. When the leg returned, a repair restored the record with the bytes from before the
+// write, and the damage list was empty.
 #[test]
 fn flushed_part_survives_an_import_without_the_only_good_copy_of_its_record() {
     let mut pool = Pool::new(2);
@@ -196,7 +196,7 @@ fn flushed_part_survives_an_import_without_the_only_good_copy_of_its_record() {
     assert!(pool.is_listed());
     assert_eq!(pool.found(), [None, KNOWN, KNOWN, None]);
 
-    // The other disk comes back: it has the rest.
+    // The other disk reconnects and has the lost blocks.
     pool.reopen();
     assert_eq!(pool.found(), [KNOWN; 4]);
     assert!(pool.is_listed(), "the record is still stored in parts");
@@ -242,7 +242,7 @@ fn rest_that_no_disk_has_stays_on_the_list_until_the_record_is_overwritten() {
     assert_eq!(status.unrepaired, 0);
     assert!(pool.is_listed(), "weir check names it");
     pool.reopen();
-    // A write that needs the lost rest fails, one that does not heals the record.
+    // A write that needs the lost blocks fails; a write of the whole record repairs it.
     let part = now(pool.volume().write(BAD * RECORD, &[1; BLOCK_BYTES])).unwrap_err();
     assert_eq!(part.kind(), ErrorKind::Data, "{part}");
     pool.log(BAD * 4, 4, 2);

@@ -87,7 +87,7 @@ fn parity_is_not_rewritten_from_damage_that_the_step_before_met() {
         match (scrubs.get(), scan.state) {
             (0, ScanState::Finished) => {
                 assert_eq!((scan.damaged, scan.repaired_bytes), (0, 0));
-                // A scrub writes back what the cache has whole.
+                // Drop the cache: the scrub would restore the block from it.
                 engine.pool().set_cache_bytes(0);
                 disks[bad_disk].corrupt(bad_at..bad_at + BLOCK, |byte| *byte ^= 0x5a);
                 faults[away].fail(DeviceOp::Read);

@@ -1,6 +1,6 @@
-//! Lost blocks of volumes with dedupe whose content is written again: the new block is a new block.
+//! Lost content that clients write again on volumes with dedupe: the pool stores a new block.
 //!
-//! Not here: the hint index by itself (weir-pool), sharing of whole blocks (references).
+//! Not here: the hint index itself (weir-pool), sharing of good blocks (references).
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const MEMORY_BYTES: u64 = 16 << 20;
 const DISK_BYTES: usize = 64 << 20;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 const BLOCKS: u64 = 24;
-/// The block that is lost.
+/// The lost block.
 const LOST: u64 = 7;
 
 struct Pool {
@@ -25,7 +25,7 @@ struct Pool {
     engine: Arc<Engine>,
 }
 
-/// Words in an order that is found nowhere else: each level of zstd packs them in another way.
+/// Returns words in an order that no other block has; each zstd level packs them differently.
 fn content(number: u64) -> Vec<u8> {
     let mut state = (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let words = std::iter::repeat_with(|| {
@@ -40,7 +40,7 @@ fn content(number: u64) -> Vec<u8> {
 }
 
 impl Pool {
-    /// A pool with volumes `a`, which has all blocks, and `b`, both with dedupe.
+    /// Creates a pool with volumes `a`, which has all blocks, and `b`, both with dedupe.
     fn new(kind: VdevKind, disks: usize, compression: Compression, bug: PlantedBug) -> Self {
         let disks: Vec<_> = (0..disks)
             .map(|n| Arc::new(MemoryDevice::new(format!("disk{n}"), DISK_BYTES)))
@@ -90,7 +90,7 @@ impl Pool {
         self.damage_at(place.offset as usize);
     }
 
-    /// As [`Self::damage`] on raidz, parity included, of a block that is stored as it is.
+    /// Like [`Self::damage`] on raidz, parity included; the block must be stored uncompressed.
     fn damage_row(&self) {
         let wanted = content(LOST);
         let of_disk = |disk: &Arc<MemoryDevice>| {
@@ -108,7 +108,7 @@ impl Pool {
         }
     }
 
-    /// A scrub from its start to its end; the engine ends with it, and its cache stays.
+    /// Runs a scrub to its end; the engine ends with it, and its cache stays.
     fn scrub(&self) {
         self.engine.scrub_start().unwrap();
         let engine = &self.engine;
@@ -133,12 +133,13 @@ impl Pool {
     }
 }
 
-/// Content that the scrub does not store again from the cache: it does not try this level.
+/// Returns a level that scrubs do not try, so that no scrub restores content from the cache.
 fn highest() -> Compression {
     Compression::Zstd(ZstdLevel::MAX)
 }
 
-/// The story: restored to its owner and written by another volume, each flushed and committed.
+/// Loses a block, restores it to its owner and writes it to another volume, each flushed and
+/// committed; returns true if both volumes return the content after a restart.
 fn restored(bug: PlantedBug) -> bool {
     let mut pool = Pool::new(VdevKind::Disk, 1, highest(), bug);
     pool.damage();
@@ -158,11 +159,11 @@ fn restored(bug: PlantedBug) -> bool {
     is_whole
 }
 
-// A scrub listed a lost block; its owner overwrote it with the same content from a backup. Dedupe
+// A scrub listed a lost block. Its owner overwrote it with the same content from a backup. Dedupe
 // found that content in the cache and referred to the lost block again: the list was empty, and
-// after a restart the block was lost again, for every volume that had written the content.
+// after a restart the block was lost again, for every volume with that content.
 #[test]
-fn restored_block_is_stored_anew_and_not_shared_with_its_lost_copy() {
+fn restored_block_is_not_shared_with_its_lost_copy() {
     assert!(restored(PlantedBug::None));
 }
 
@@ -172,7 +173,7 @@ fn hint_that_outlives_damage_is_noticed() {
 }
 
 #[test]
-fn scrub_writes_back_from_the_cache_what_no_disk_has() {
+fn scrub_restores_lost_blocks_from_the_cache() {
     let of = |kind, disks, compression| {
         let mut pool = Pool::new(kind, disks, compression, PlantedBug::None);
         if kind == VdevKind::Raidz1 {
@@ -198,7 +199,7 @@ fn scrub_writes_back_from_the_cache_what_no_disk_has() {
     of(VdevKind::Raidz1, 3, Compression::Off);
 }
 
-/// After a restart nothing is in the cache: the list keeps what is lost.
+/// After a restart the cache is empty, so the damage list keeps the lost block.
 #[test]
 fn block_that_is_lost_and_in_no_cache_stays_on_the_list() {
     let mut pool = Pool::new(VdevKind::Disk, 1, Compression::Lz4, PlantedBug::None);

@@ -1,19 +1,20 @@
-//! Raidz rows looked at as a whole: what lives in them, their parity, and legs that lack them.
+//! Checks whole raidz rows: their live blocks, their parity, and legs that lack their strips.
 //!
-//! Not here: which rows (scan, copies), a client's read (raidz).
+//! Not here: the choice of rows (scan, copies), client reads (raidz).
 //!
 //! Invariants:
-//! - parity is judged, and written, only in rows of which everything that lives was verified: made
-//!   from a rotten block it would destroy the one way to bring that block back;
-//! - parity that differs is made anew only in a second look, after a commit: what died since the
-//!   last one is not verified any more, is needed again if the power fails, and may be bad on its
-//!   own leg;
-//! - a strip is written whole: what is dead in it counts for the parity of what lives beside it. It
-//!   is written as the row's other strips prove it, never as a leg gave it that gave wrong bytes;
-//! - what was written is read back.
+//! - a scan checks and writes parity only in rows whose live blocks are all verified: parity
+//!   computed from a bad block would destroy the only way to reconstruct that block;
+//! - a scan rewrites wrong parity only in a second pass, after a commit. Blocks freed since the
+//!   last commit are no longer verified, are live again after a power failure, and may be bad on
+//!   their own leg;
+//! - a scan writes whole strips, because the parity of live blocks also covers the dead bytes of
+//!   their row. It writes dead bytes as the row's other strips confirm them, never as returned by a
+//!   leg that returned wrong bytes;
+//! - a scan reads each written strip back and compares it.
 //!
-//! Strips that are written one by one leave a row without its full redundancy when the power fails
-//! in between, never with less than before: they were wrong.
+//! A power failure between two strip writes leaves a row without its full redundancy, never with
+//! less than before: the strips were wrong already.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,31 +37,31 @@ use crate::scan::ScanKind;
 /// Rows read at once: a mebibyte of each leg.
 const LEG_BYTES_MAX: u64 = 1 << 20;
 
-/// What one leg gave of some rows.
+/// Strips of some rows as one leg returned them.
 struct LegStrips {
     buf: IoBuf,
-    /// By row: whether it was asked for its strip and could read it.
+    /// For each row: true if the leg was asked for its strip and could read it.
     there: Vec<bool>,
 }
 
-/// Some neighbouring rows, as far as the legs gave them, then as they must be.
+/// Neighbouring rows: the strips that the legs returned, then the corrected strips.
 struct Stretch<'a> {
     rows: &'a Rows,
     first: u64,
-    /// By leg: its strips.
+    /// Strips of each leg.
     legs: Vec<LegStrips>,
-    /// By row: whether every strip of it is known.
+    /// For each row: true if every strip is known.
     whole: Vec<bool>,
-    /// By row and strip: data that was computed or replaced; the rest is what the legs gave.
+    /// Computed or replaced data, by row and strip; other data is as the legs returned it.
     made: BTreeMap<(usize, usize), Vec<u8>>,
-    /// By row and strip: data that failed the checksum of a block in it.
+    /// Row and strip of data that failed a block's checksum.
     wrong: BTreeSet<(usize, usize)>,
-    /// Where blocks are that were verified or replaced.
+    /// Ranges of verified or replaced blocks.
     proved: Vec<Range<usize>>,
 }
 
 impl<'a> Stretch<'a> {
-    /// Rows from `first` on, as the legs gave them; what no leg gave is computed.
+    /// Takes the rows from `first` on as the legs returned them, and computes missing strips.
     fn new(rows: &'a Rows, first: u64, legs: Vec<LegStrips>, count: usize) -> Self {
         let mut new = Self {
             rows,
@@ -162,7 +163,7 @@ impl<'a> Stretch<'a> {
 }
 
 impl Stretch<'_> {
-    /// By byte of a data strip: whether a block that was verified or replaced is there.
+    /// Returns for each byte of a data strip if it belongs to a verified or replaced block.
     fn proved_of(&self, row: usize, strip: usize) -> Vec<bool> {
         let mut proved = vec![false; self.strip_bytes()];
         let start = row * self.row_bytes() + strip * self.strip_bytes();
@@ -176,7 +177,7 @@ impl Stretch<'_> {
         proved
     }
 
-    /// The strips of a whole row as they are known, without those in `lost`.
+    /// Returns the known strips of a whole row, except the strips in `lost`.
     fn known(&self, row: usize, lost: &[usize]) -> Vec<Option<&[u8]>> {
         let read = self.read(row);
         let known = |strip: usize| {
@@ -186,7 +187,7 @@ impl Stretch<'_> {
         (0..read.len()).map(|strip| known(strip).filter(|_| !lost.contains(&strip))).collect()
     }
 
-    /// Data strips of a row as the others say they are.
+    /// Computes the `lost` data strips of a row from its other strips.
     fn computed(&self, row: usize, lost: &[usize]) -> Vec<(usize, Vec<u8>)> {
         let (recovery, known) =
             (Recovery::new(self.rows.data, self.rows.parity, lost), self.known(row, lost));
@@ -199,18 +200,17 @@ impl Stretch<'_> {
         data.map(computed).collect()
     }
 
-    /// Whether a strip agrees with what is known of it: where blocks are that were proved, or
-    /// (`proved` false) everywhere else.
+    /// Returns true if `bytes` equal the known strip: inside proved blocks, or (`proved` false)
+    /// everywhere else.
     fn agrees(&self, row: usize, strip: usize, bytes: &[u8], proved: bool) -> bool {
         let (own, is_proved) = (self.data_strip(row, strip), self.proved_of(row, strip));
         let same = own.iter().zip(bytes).map(|(own, byte)| own == byte);
         same.zip(is_proved).all(|(same, is_proved)| same || is_proved != proved)
     }
 
-    /// Makes strips that failed a checksum right where no checksum proves them, too: dead blocks
-    /// count for the parity of what lives beside them. What a leg gave of them is not believed:
-    /// either the row's other strips agree with it, or they say what it must be. False if neither
-    /// can be told.
+    /// Also corrects the dead bytes of strips that failed a checksum: the parity of the row's live
+    /// blocks covers these bytes, and no checksum proves them. The row's other strips must confirm
+    /// or determine them. Returns false if they can do neither.
     fn trust(&mut self, row: usize) -> bool {
         let mut lost: Vec<usize> =
             self.wrong.range((row, 0)..(row + 1, 0)).map(|(_, strip)| *strip).collect();
@@ -251,21 +251,21 @@ impl Vdev {
         self.rows.is_some()
     }
 
-    /// On raidz, which neighbours are not looked at together: with rows between them, or with more
-    /// than is read at once.
+    /// Returns on raidz the test that splits a run between neighbours: if rows lie between them, or
+    /// if the run would exceed the maximum of one read.
     pub(crate) fn row_split(&self) -> Option<impl Fn(&Live, &Live, &Live) -> bool> {
         let rows = self.rows?;
         let row = move |at: u64| at / rows.row_bytes();
         Some(move |first: &Live, before: &Live, next: &Live| {
             let rows_max = LEG_BYTES_MAX / rows.strip_bytes;
-            // A row is never cut but by the end of what a step takes on.
+            // Only the end of a scan step splits a row.
             row(next.at) > row(before.end() - 1)
                 && (row(next.at) > row(before.end() - 1) + 1
                     || row(next.at) - row(first.at) >= rows_max)
         })
     }
 
-    /// Bytes of the rows that a run is in, on all legs.
+    /// Returns the bytes, on all legs, of the rows that a run covers.
     pub(crate) fn bytes_of_rows(&self, run: &Part<'_>) -> usize {
         let rows = self.rows.map_or(0, |rows| {
             let count = run.len() as u64 / rows.row_bytes() + 2;
@@ -274,7 +274,7 @@ impl Vdev {
         rows as usize
     }
 
-    /// Looks at rows on every leg, from the first to the last block of `run`.
+    /// Checks rows on every leg, from the first to the last block of `run`.
     pub(crate) async fn check_rows(&self, scope: &Scope<'_>, run: Part<'_>) -> Checked {
         let rows = &self.rows.expect("the caller asked");
         let row_bytes = rows.row_bytes();
@@ -285,8 +285,8 @@ impl Vdev {
         let legs = self.read_strips(rows, scope, first_row, count).await;
         let mut stretch = Stretch::new(rows, first_row, legs, count);
 
-        // Also all that is in the first row from before: a step may end anywhere in a row, and the
-        // next may come much later.
+        // Include earlier blocks of the first row: a step may end anywhere in a row, and the next
+        // step may run much later.
         let base = first_row * row_bytes - run.start;
         let reaches_in = |live: &&Live| live.end() > base;
         let before = run.all[..run.from].iter().rev().take_while(reaches_in);
@@ -302,10 +302,10 @@ impl Vdev {
                 bad[start as usize..end.min(count)].fill(true);
             }
         }
-        // A row that the next blocks are in, too, is theirs to judge.
+        // If the next run has blocks in the last row, the next run checks that row.
         let next = run.all.get(run.to).filter(|next| next.at < base + count as u64 * row_bytes);
         let owned = next.map_or(count, |next| ((next.at - base) / row_bytes) as usize);
-        // The second bug shows only where dead bytes stay as a leg gave them.
+        // `ParityAnewTooEarly` has an effect only if dead bytes stay as a leg returned them.
         let is_trusted = self.repairs_unverified() || self.bug == PlantedBug::ParityAnewTooEarly;
         for (row, bad) in bad.iter_mut().enumerate().take(owned) {
             if !*bad && stretch.whole[row] && !is_trusted && !stretch.trust(row) {
@@ -318,7 +318,7 @@ impl Vdev {
         checked
     }
 
-    /// The strips of rows from each leg that misses nothing.
+    /// Reads the strips of rows from each complete leg.
     async fn read_strips(
         &self,
         rows: &Rows,
@@ -338,7 +338,7 @@ impl Vdev {
                 there.fill(true);
                 return LegStrips { buf, there };
             }
-            // One sector that cannot be read must not cost what the leg has beside it.
+            // An unreadable sector must not lose the leg's readable strips.
             for (row, there) in there.iter_mut().enumerate() {
                 let place = row * strip;
                 let (done, one) = device.read_at(at + place as u64, IoBuf::zeroed(strip)).await;
@@ -350,8 +350,8 @@ impl Vdev {
         stream::iter(reads).buffered(scope.legs_in_flight).collect().await
     }
 
-    /// Whether the stretch holds the right bytes of a block, after a look at all legs if need be.
-    /// `base`: the first row's place in the segment.
+    /// Returns true if the stretch holds the right bytes of a block; reads all legs if necessary.
+    /// `base`: the first row's offset in the segment.
     async fn verify_live(
         &self,
         scope: &Scope<'_>,
@@ -376,7 +376,7 @@ impl Vdev {
         true
     }
 
-    /// Compares the first `owned` rows with what they must be and writes what differs.
+    /// Compares the first `owned` rows with their right content and writes the strips that differ.
     async fn settle_rows(
         &self,
         scope: &Scope<'_>,
@@ -387,12 +387,12 @@ impl Vdev {
         let (rows, strip_bytes) = (stretch.rows, stretch.strip_bytes());
         let mut checked = Checked::default();
         let mut parity = vec![vec![0; strip_bytes]; rows.parity];
-        // By leg: strips to be written, each at its row's place, and of which rows.
+        // For each leg: the strips to write, each at the offset of its row, and their rows.
         let mut writes: Vec<(Option<IoBuf>, Vec<usize>)> = Vec::new();
         writes.resize_with(self.legs.len(), Default::default);
         for row in 0..owned {
             if bad[row] {
-                // What a leg lacks of a row that holds damage is not known.
+                // In a row with damage, the scan cannot compute the strips that a leg lacks.
                 let lacks = scope.kind == ScanKind::Resilver && !scope.behind.is_empty();
                 checked.unrepaired += u64::from(lacks);
                 continue;
@@ -455,7 +455,7 @@ impl Vdev {
         checked
     }
 
-    /// Whether parity that differs from its row may be made anew now; counts it where not.
+    /// Returns true if the scan may rewrite wrong parity of a row now; else counts the row.
     async fn may_make_parity(
         &self,
         scope: &Scope<'_>,
@@ -475,8 +475,9 @@ impl Vdev {
         false
     }
 
-    /// Whether the data strips of a row can be believed where no block proves them, to make parity
-    /// from: no leg gave wrong bytes of the rows looked at, and each gives the same again.
+    /// Returns true if a scan may compute parity from data strips that no live block covers: none
+    /// of the row's data legs returned wrong bytes in these rows, and a second read returns the
+    /// same bytes.
     async fn reads_same_again(&self, scope: &Scope<'_>, stretch: &Stretch<'_>, row: usize) -> bool {
         let rows = stretch.rows;
         let first = stretch.first + row as u64;
@@ -493,7 +494,7 @@ impl Vdev {
         })
     }
 
-    /// Writes strips to a leg; true when they were read back as they were written.
+    /// Writes strips to a leg and reads them back; returns true if both match.
     async fn write_strips(
         &self,
         leg: &Leg,

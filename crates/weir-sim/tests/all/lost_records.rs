@@ -15,7 +15,7 @@ fn first_violation(bug: PlantedBug, seeds: u64) -> Option<String> {
 }
 
 #[test]
-fn a_lost_record_costs_no_block_that_was_flushed_or_restored() {
+fn lost_records_cost_no_flushed_or_restored_block() {
     assert_eq!(first_violation(PlantedBug::None, 120), None);
 }
 
@@ -30,6 +30,6 @@ fn sharing_a_restored_block_with_its_lost_copy_is_noticed() {
 }
 
 #[test]
-fn a_repair_that_writes_unverified_neighbours_is_noticed() {
+fn repair_that_writes_unverified_neighbours_is_noticed() {
     assert!(first_violation(PlantedBug::NeighboursUnverified, 60).is_some());
 }

@@ -166,7 +166,7 @@ fn an_old_copy_of_a_leg_that_is_trusted_is_noticed() {
 }
 
 #[test]
-fn disks_older_than_what_was_seen_of_the_pool_are_noticed() {
+fn disks_older_than_the_recorded_txg_are_noticed() {
     is_noticed_with(PlantedBug::OldDisksTrusted, 20, OLD);
 }
 
