@@ -115,13 +115,7 @@ async fn open_over(
     let disks = overlays.iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect();
     let opened = Engine::open(
         disks,
-        ImportOptions {
-            force,
-            opening: crate::serve::guid(),
-            waits_for_all: false,
-            owner: None,
-            newest_seen: None,
-        },
+        ImportOptions { force, ..ImportOptions::new(crate::serve::guid()) },
         &options,
     )
     .await;

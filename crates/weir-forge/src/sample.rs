@@ -80,13 +80,7 @@ pub(crate) fn options() -> EngineOptions {
 }
 
 pub(crate) fn import(force: bool) -> ImportOptions {
-    ImportOptions {
-        force,
-        opening: Guid(0x1234_5678),
-        waits_for_all: true,
-        owner: None,
-        newest_seen: None,
-    }
+    ImportOptions { force, waits_for_all: true, ..ImportOptions::new(Guid(0x1234_5678)) }
 }
 
 fn noise(seed: u64, blocks: u64) -> Vec<u8> {

@@ -87,6 +87,13 @@ pub struct ImportOptions {
     pub opening: Guid,
 }
 
+impl ImportOptions {
+    /// An import without force, by a caller that has seen nothing of the pool and does not own it.
+    pub const fn new(opening: Guid) -> Self {
+        Self { force: false, newest_seen: None, owner: None, waits_for_all: false, opening }
+    }
+}
+
 /// A pool and the log records its volumes still need.
 pub struct Imported {
     /// The pool, at its last committed txg.
@@ -684,13 +691,13 @@ pub(crate) async fn forget_disk(device: &dyn Device, disk_bytes: u64) -> Result<
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use weir_format::BootstrapCopy;
 
     use super::*;
 
     /// The uberblock of a txg, and the openings that led to it, newest first.
-    fn uberblock(txg: u64, lineage: &[(u64, u64)]) -> Uberblock {
+    pub(crate) fn uberblock(txg: u64, lineage: &[(u64, u64)]) -> Uberblock {
         let opening = |(id, first): &(u64, u64)| Opening { id: Guid(*id), first: Txg(*first) };
         Uberblock {
             pool: Guid(1),

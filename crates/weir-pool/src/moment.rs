@@ -71,28 +71,8 @@ fn words_of(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use weir_format::Opening;
-
     use super::*;
-
-    fn uberblock(txg: u64, lineage: &[(u64, u64)]) -> Uberblock {
-        let opening = |(id, first): &(u64, u64)| Opening { id: Guid(*id), first: Txg(*first) };
-        Uberblock {
-            pool: Guid(1),
-            txg: Txg(txg),
-            unix_ms: 0,
-            log_epoch: 1,
-            log_vdev: 0,
-            log_batch: 0,
-            log_offset: 0,
-            bootstrap: Vec::new(),
-            bootstrap_bytes: 0,
-            bootstrap_checksum: 0,
-            stale_legs: Vec::new(),
-            lineage: lineage.iter().map(opening).collect(),
-            unconfirmed_legs: Vec::new(),
-        }
-    }
+    use crate::import::tests::uberblock;
 
     fn is_missing(opening: u64, txg: u64, uberblock: &Uberblock) -> bool {
         let moment = PoolMoment { opening: Guid(opening), txg: Txg(txg), unix_ms: 0 };

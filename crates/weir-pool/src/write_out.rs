@@ -351,8 +351,8 @@ impl WriteOut<'_> {
     }
 
     /// Reads each remap table once for all blocks that wait for it, many tables at the same time,
-    /// and frees the blocks. Boxed here and not in the callers, which seldom have any: a commit
-    /// calls them for each node that it changes.
+    /// and frees the blocks. The callers are not boxed: a commit calls them for each changed node,
+    /// and blocks seldom wait.
     #[boxed(?Send)]
     async fn free_unread(&mut self) -> Result<(), PoolError> {
         let mut frees = std::mem::take(&mut self.unread_frees);

@@ -403,13 +403,7 @@ async fn open(
     let disks: Vec<Arc<dyn Device>> = devices(world);
     let there = disks.into_iter().enumerate().filter(|(n, _)| !absent.contains(n));
     let disks = there.map(|(_, disk)| disk).collect();
-    let how = ImportOptions {
-        force: false,
-        opening: Guid(opening),
-        waits_for_all: false,
-        owner: None,
-        newest_seen,
-    };
+    let how = ImportOptions { newest_seen, ..ImportOptions::new(Guid(opening)) };
     let engine = Engine::open(disks, how, &scenario.options(world)).await?;
     scenario.shrink_tables(&engine);
     Ok(engine)

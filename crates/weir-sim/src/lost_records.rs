@@ -99,13 +99,7 @@ impl Run {
         let clock = world.executor().clock();
         let options = EngineOptions { memory_bytes: MEMORY_BYTES, clock, bug: self.bug };
         let opening = Guid(self.seed ^ self.lives << 40);
-        let how = ImportOptions {
-            force: false,
-            opening,
-            waits_for_all: false,
-            owner: None,
-            newest_seen: None,
-        };
+        let how = ImportOptions::new(opening);
         let disks = devices(world)[disks].to_vec();
         Engine::open(disks, how, &options).await.map_err(told("open"))
     }

@@ -137,7 +137,7 @@ pub(crate) fn judge_alone(
             // A cut may have torn a label.
             newest = newest.max(found.map(|found| found.txg).unwrap_or_default());
         }
-        let how = ImportOptions { newest_seen: Some(seen), ..import(seed) };
+        let how = ImportOptions { newest_seen: Some(seen), ..ImportOptions::new(Guid(seed)) };
         let opened = Engine::open(devices(&world), how, &scenario.options(&world)).await;
         if newest < seen.txg {
             note(Met::OldDisksRefused);
@@ -150,16 +150,6 @@ pub(crate) fn judge_alone(
     judged.map_err(|error| error.to_string()).flatten()
 }
 
-fn import(opening: u64) -> ImportOptions {
-    ImportOptions {
-        force: false,
-        opening: Guid(opening),
-        waits_for_all: false,
-        owner: None,
-        newest_seen: None,
-    }
-}
-
 async fn open(
     scenario: &Scenario,
     world: &SimWorld,
@@ -168,7 +158,8 @@ async fn open(
 ) -> Result<Arc<Engine>, String> {
     let disks = devices(world).into_iter().enumerate();
     let disks = disks.filter(|(n, _)| !absent.contains(n)).map(|(_, disk)| disk).collect();
-    let engine = Engine::open(disks, import(seed), &scenario.options(world)).await;
+    let engine =
+        Engine::open(disks, ImportOptions::new(Guid(seed)), &scenario.options(world)).await;
     engine.map_err(|error| format!("open: {error}"))
 }
 

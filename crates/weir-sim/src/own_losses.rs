@@ -198,13 +198,7 @@ fn in_world(
 
 async fn open(scenario: &Scenario, world: &SimWorld, opening: u64) -> Result<Arc<Engine>, String> {
     let opened = async |force| {
-        let how = ImportOptions {
-            force,
-            opening: Guid(opening),
-            waits_for_all: false,
-            owner: None,
-            newest_seen: None,
-        };
+        let how = ImportOptions { force, ..ImportOptions::new(Guid(opening)) };
         Engine::open(devices(world), how, &scenario.options(world)).await
     };
     let mut engine = opened(false).await;

@@ -38,13 +38,7 @@ fn look<T>(disk: &Path, find: impl AsyncFnOnce(&Engine) -> T) -> T {
         let disks: Vec<Arc<dyn Device>> = vec![Arc::new(Overlay::new(file))];
         let clock = Arc::new(SystemClock::default());
         let options = EngineOptions { memory_bytes: 64 << 20, clock, bug: PlantedBug::None };
-        let how = ImportOptions {
-            force: false,
-            opening: Guid(77),
-            waits_for_all: false,
-            owner: None,
-            newest_seen: None,
-        };
+        let how = ImportOptions::new(Guid(77));
         let engine = Engine::open(disks, how, &options).await.unwrap();
         find(&engine).await
     })

@@ -11,7 +11,7 @@ use weir_base::{Guid, SystemClock};
 use weir_dataset::{Engine, EngineOptions};
 use weir_device::{Device, MemoryDevice};
 use weir_format::{VdevKind, VdevRole};
-use weir_pool::{CreateOptions, ImportOptions, PlantedBug, VdevSpec};
+use weir_pool::{CreateOptions, ImportOptions, PlantedBug, ScanState, VdevSpec};
 
 /// Runs a future to its end; one that waits for somebody else fails the test.
 pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
@@ -35,7 +35,7 @@ pub(crate) fn options(memory_bytes: u64) -> EngineOptions {
 pub(crate) fn import() -> ImportOptions {
     static OPENINGS: AtomicU64 = AtomicU64::new(1 << 32);
     let opening = Guid(OPENINGS.fetch_add(1, Ordering::Relaxed));
-    ImportOptions { force: false, opening, waits_for_all: false, owner: None, newest_seen: None }
+    ImportOptions::new(opening)
 }
 
 /// Disks as the engine takes them.
@@ -46,12 +46,32 @@ pub(crate) fn as_devices(disks: &[Arc<MemoryDevice>]) -> Vec<Arc<dyn Device>> {
 /// A new pool on one disk.
 pub(crate) fn pool_on(disk: &Arc<MemoryDevice>, memory_bytes: u64) -> Arc<Engine> {
     let disks = as_devices(&[Arc::clone(disk)]);
-    let vdev = VdevSpec { kind: VdevKind::Disk, role: VdevRole::Data, disks };
+    pool_of(VdevKind::Disk, disks, &options(memory_bytes))
+}
+
+/// Creates a pool of one data vdev.
+pub(crate) fn pool_of(
+    kind: VdevKind,
+    disks: Vec<Arc<dyn Device>>,
+    how: &EngineOptions,
+) -> Arc<Engine> {
+    let vdev = VdevSpec { kind, role: VdevRole::Data, disks };
     let mut next = 0;
     let mut guid = || {
         next += 1;
         Guid(next)
     };
-    let (sizes, how) = (CreateOptions::default(), options(memory_bytes));
-    now(Engine::create("tank", &[vdev], sizes, &how, &mut guid)).unwrap()
+    now(Engine::create("tank", &[vdev], CreateOptions::default(), how, &mut guid)).unwrap()
+}
+
+/// Runs the scans that are due to their end; the engine stops with them.
+pub(crate) fn run_scans(engine: &Engine) {
+    now(engine.run_scans(|_| {
+        let is_done = |state| matches!(state, ScanState::Finished | ScanState::Stopped);
+        if engine.pool().scan_status().is_some_and(|scan| is_done(scan.state)) {
+            engine.stop();
+        }
+        std::future::ready(())
+    }))
+    .unwrap();
 }

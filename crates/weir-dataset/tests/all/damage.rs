@@ -4,13 +4,12 @@
 
 use std::sync::Arc;
 
-use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
+use weir_base::{BLOCK_BYTES, ErrorKind};
 use weir_dataset::{DamagedData, Engine, SnapshotId, Volume, VolumeSpec};
 use weir_device::{Device, IoBuf, MemoryDevice};
-use weir_format::{Compression, PoolPart, VdevKind, VdevRole};
-use weir_pool::{CreateOptions, ScanState, VdevSpec};
+use weir_format::{Compression, PoolPart, VdevKind};
 
-use crate::common::{as_devices, import, now, options};
+use crate::common::{as_devices, import, now, options, pool_of, run_scans};
 
 const MEMORY_BYTES: u64 = 16 << 20;
 const DISK_BYTES: usize = 64 << 20;
@@ -40,14 +39,7 @@ impl Pool {
             .map(|n| Arc::new(MemoryDevice::new(format!("disk{n}"), DISK_BYTES)))
             .collect();
         let kind = if disks.len() == 1 { VdevKind::Disk } else { VdevKind::Mirror };
-        let vdev = VdevSpec { kind, role: VdevRole::Data, disks: as_devices(&disks) };
-        let mut next = 0;
-        let mut guid = || {
-            next += 1;
-            Guid(next)
-        };
-        let (sizes, options) = (CreateOptions::default(), options(MEMORY_BYTES));
-        let engine = now(Engine::create("tank", &[vdev], sizes, &options, &mut guid)).unwrap();
+        let engine = pool_of(kind, as_devices(&disks), &options(MEMORY_BYTES));
         let spec = VolumeSpec {
             name: "v".into(),
             size_bytes: BLOCKS * BLOCK,
@@ -120,15 +112,7 @@ impl Pool {
     /// A scrub from its start to its end; the engine ends with it.
     fn scrub(&mut self) {
         self.engine.scrub_start().unwrap();
-        let engine = &self.engine;
-        now(engine.run_scans(|_| {
-            let is_done = |state| matches!(state, ScanState::Finished | ScanState::Stopped);
-            if engine.pool().scan_status().is_some_and(|scan| is_done(scan.state)) {
-                engine.stop();
-            }
-            std::future::ready(())
-        }))
-        .unwrap();
+        run_scans(&self.engine);
         self.reopen();
     }
 

@@ -7,16 +7,16 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use weir_base::{BLOCK_BYTES, Guid};
+use weir_base::BLOCK_BYTES;
 use weir_dataset::{Engine, EngineOptions, VolumeSpec};
 use weir_device::{
     Device, DeviceError, DeviceStats, Durability, Geometry, IoBuf, IoFuture, MemoryDevice,
     ReadFuture,
 };
-use weir_format::{Compression, VdevKind, VdevRole};
-use weir_pool::{CreateOptions, PlantedBug, ScanState, ScanStatus, VdevSpec};
+use weir_format::{Compression, VdevKind};
+use weir_pool::{PlantedBug, ScanStatus};
 
-use crate::common::{as_devices, import, now, options};
+use crate::common::{as_devices, import, now, options, pool_of, run_scans};
 
 const MEMORY_BYTES: u64 = 16 << 20;
 const DISK_BYTES: usize = 64 << 20;
@@ -102,14 +102,7 @@ fn content(number: u64, round: u64) -> Vec<u8> {
 
 fn scrub(engine: &Engine) -> ScanStatus {
     engine.scrub_start().unwrap();
-    now(engine.run_scans(|_| {
-        let is_done = |state| matches!(state, ScanState::Finished | ScanState::Stopped);
-        if engine.pool().scan_status().is_some_and(|scan| is_done(scan.state)) {
-            engine.stop();
-        }
-        std::future::ready(())
-    }))
-    .unwrap();
+    run_scans(engine);
     engine.pool().scan_status().unwrap()
 }
 
@@ -125,14 +118,7 @@ fn loses(kind: VdevKind, legs: usize, seed: u64, bug: PlantedBug) -> bool {
         devices[0] = Arc::new(Misreading { behind, on, state: AtomicU64::new(seed) });
         devices
     };
-    let vdev = VdevSpec { kind, role: VdevRole::Data, disks: with_cable() };
-    let mut next = 0;
-    let mut guid = || {
-        next += 1;
-        Guid(next)
-    };
-    let engine =
-        now(Engine::create("tank", &[vdev], CreateOptions::default(), &how, &mut guid)).unwrap();
+    let engine = pool_of(kind, with_cable(), &how);
     let spec =
         VolumeSpec { name: "v".into(), size_bytes: BLOCKS * BLOCK, compression: Compression::Lz4 };
     now(engine.create_volume(&spec)).unwrap();

@@ -5,13 +5,12 @@
 
 use std::sync::Arc;
 
-use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
+use weir_base::{BLOCK_BYTES, ErrorKind};
 use weir_dataset::{Engine, PropertyChange, SnapshotId, Volume, VolumeSize};
 use weir_device::{Device, IoBuf, MemoryDevice};
-use weir_format::{Compression, RecordSize, VdevKind, VdevRole};
-use weir_pool::{CreateOptions, ScanState, VdevSpec};
+use weir_format::{Compression, RecordSize, VdevKind};
 
-use crate::common::{as_devices, import, now, options};
+use crate::common::{as_devices, import, now, options, pool_of, run_scans};
 
 const MEMORY_BYTES: u64 = 16 << 20;
 const DISK_BYTES: usize = 64 << 20;
@@ -44,17 +43,6 @@ fn open(disks: &[Disk]) -> Arc<Engine> {
     now(Engine::open(as_devices(disks), import(), &options(MEMORY_BYTES))).unwrap()
 }
 
-fn scan(engine: &Engine) {
-    now(engine.run_scans(|_| {
-        let is_done = |state| matches!(state, ScanState::Finished | ScanState::Stopped);
-        if engine.pool().scan_status().is_some_and(|scan| is_done(scan.state)) {
-            engine.stop();
-        }
-        std::future::ready(())
-    }))
-    .unwrap();
-}
-
 impl Pool {
     /// Creates a pool with a volume `v` of noise, stored uncompressed.
     fn new(disks: usize) -> Self {
@@ -62,14 +50,7 @@ impl Pool {
             .map(|n| Arc::new(MemoryDevice::new(format!("disk{n}"), DISK_BYTES)))
             .collect();
         let kind = if disks.len() == 1 { VdevKind::Disk } else { VdevKind::Mirror };
-        let vdev = VdevSpec { kind, role: VdevRole::Data, disks: as_devices(&disks) };
-        let mut next = 0;
-        let mut guid = || {
-            next += 1;
-            Guid(next)
-        };
-        let (sizes, how) = (CreateOptions::default(), options(MEMORY_BYTES));
-        let engine = now(Engine::create("tank", &[vdev], sizes, &how, &mut guid)).unwrap();
+        let engine = pool_of(kind, as_devices(&disks), &options(MEMORY_BYTES));
         let record = RecordSize::from_bytes(RECORD).unwrap();
         let size = VolumeSize { bytes: RECORDS * RECORD, record };
         let off = PropertyChange::Compression(Some(Compression::Off));
@@ -157,7 +138,7 @@ impl Pool {
     /// Runs a scrub to its end and opens the pool again.
     fn scrub(&mut self) {
         self.engine.scrub_start().unwrap();
-        scan(&self.engine);
+        run_scans(&self.engine);
         self.reopen();
     }
 
@@ -200,7 +181,7 @@ fn flushed_part_survives_an_import_without_the_only_good_copy_of_its_record() {
     pool.reopen();
     assert_eq!(pool.found(), [KNOWN; 4]);
     assert!(pool.is_listed(), "the record is still stored in parts");
-    scan(&pool.engine);
+    run_scans(&pool.engine);
     pool.reopen();
     assert!(!pool.is_listed(), "the resilver rewrote it");
     assert_eq!(pool.found(), [KNOWN; 4]);

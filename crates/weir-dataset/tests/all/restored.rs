@@ -4,14 +4,14 @@
 
 use std::sync::Arc;
 
-use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
+use weir_base::{BLOCK_BYTES, ErrorKind};
 use weir_codec::compress::ZstdLevel;
 use weir_dataset::{Engine, EngineOptions, Volume, VolumeSpec};
 use weir_device::{Device, IoBuf, MemoryDevice};
-use weir_format::{Compression, VdevKind, VdevRole};
-use weir_pool::{CreateOptions, PlantedBug, ScanState, VdevSpec};
+use weir_format::{Compression, VdevKind};
+use weir_pool::PlantedBug;
 
-use crate::common::{as_devices, import, now, options};
+use crate::common::{as_devices, import, now, options, pool_of, run_scans};
 
 const MEMORY_BYTES: u64 = 16 << 20;
 const DISK_BYTES: usize = 64 << 20;
@@ -45,15 +45,8 @@ impl Pool {
         let disks: Vec<_> = (0..disks)
             .map(|n| Arc::new(MemoryDevice::new(format!("disk{n}"), DISK_BYTES)))
             .collect();
-        let vdev = VdevSpec { kind, role: VdevRole::Data, disks: as_devices(&disks) };
-        let mut next = 0;
-        let mut guid = || {
-            next += 1;
-            Guid(next)
-        };
-        let (sizes, options) =
-            (CreateOptions::default(), EngineOptions { bug, ..options(MEMORY_BYTES) });
-        let engine = now(Engine::create("tank", &[vdev], sizes, &options, &mut guid)).unwrap();
+        let engine =
+            pool_of(kind, as_devices(&disks), &EngineOptions { bug, ..options(MEMORY_BYTES) });
         for name in ["a", "b"] {
             let spec = VolumeSpec { name: name.into(), size_bytes: BLOCKS * BLOCK, compression };
             now(engine.create_volume(&spec)).unwrap();
@@ -111,15 +104,7 @@ impl Pool {
     /// Runs a scrub to its end; the engine ends with it, and its cache stays.
     fn scrub(&self) {
         self.engine.scrub_start().unwrap();
-        let engine = &self.engine;
-        now(engine.run_scans(|_| {
-            let is_done = |state| matches!(state, ScanState::Finished | ScanState::Stopped);
-            if engine.pool().scan_status().is_some_and(|scan| is_done(scan.state)) {
-                engine.stop();
-            }
-            std::future::ready(())
-        }))
-        .unwrap();
+        run_scans(&self.engine);
     }
 
     fn listed(&self) -> usize {

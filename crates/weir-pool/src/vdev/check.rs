@@ -208,9 +208,9 @@ impl Stretch<'_> {
         same.zip(is_proved).all(|(same, is_proved)| same || is_proved != proved)
     }
 
-    /// Also corrects the dead bytes of strips that failed a checksum: the parity of the row's live
-    /// blocks covers these bytes, and no checksum proves them. The row's other strips must confirm
-    /// or determine them. Returns false if they can do neither.
+    /// Also corrects the dead bytes of strips that failed a checksum. The parity of the row's live
+    /// blocks covers these bytes, but checksums do not: the row's other strips must confirm or
+    /// determine them. Returns false if they can do neither.
     fn trust(&mut self, row: usize) -> bool {
         let mut lost: Vec<usize> =
             self.wrong.range((row, 0)..(row + 1, 0)).map(|(_, strip)| *strip).collect();

@@ -30,13 +30,7 @@ fn bring_a_replaced_disk_back(seed: u64) -> (Result<(), String>, bool) {
     let world = SimWorld::from_media(seed, Scenario::new_pool(scenario.layout, scenario.room));
     let ran = world.run_until(async {
         let disks = devices(&world);
-        let how = ImportOptions {
-            force: false,
-            opening: Guid(seed),
-            waits_for_all: false,
-            owner: None,
-            newest_seen: None,
-        };
+        let how = ImportOptions::new(Guid(seed));
         let engine = Engine::open(disks.clone(), how, &scenario.options(&world)).await;
         let engine = engine.expect("healthy disks");
         let executor = world.executor().clone();

@@ -94,13 +94,7 @@ async fn open(
     without: Option<usize>,
     opening: u64,
 ) -> Result<Arc<Engine>, DatasetError> {
-    let how = ImportOptions {
-        force: false,
-        opening: Guid(opening),
-        waits_for_all: false,
-        owner: None,
-        newest_seen: None,
-    };
+    let how = ImportOptions::new(Guid(opening));
     Engine::open(devices(world, without), how, &options(world)).await
 }
 

@@ -111,13 +111,7 @@ fn sector(image: &MediaImage, at: u64) -> [u8; SECTOR] {
 fn open(images: Vec<MediaImage>, force: bool) -> Result<Vec<u8>, DatasetError> {
     let world = SimWorld::from_media(2, images);
     let opened = world.run_until(async {
-        let how = ImportOptions {
-            force,
-            opening: Guid(77),
-            waits_for_all: false,
-            owner: None,
-            newest_seen: None,
-        };
+        let how = ImportOptions { force, ..ImportOptions::new(Guid(77)) };
         let engine = Engine::open(devices(&world), how, &options(&world)).await?;
         let mut content = vec![0; VOLUME_BLOCKS as usize * BLOCK_BYTES];
         engine.volume("v")?.read(0, &mut content).await?;

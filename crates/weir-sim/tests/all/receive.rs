@@ -240,13 +240,7 @@ fn receive_once(
     rng: &mut Rng,
     met: &mut Met,
 ) -> Result<Result<(), String>, SimError> {
-    let how = ImportOptions {
-        force: false,
-        opening: Guid(opening + index as u64 * 1000),
-        waits_for_all: false,
-        owner: None,
-        newest_seen: None,
-    };
+    let how = ImportOptions::new(Guid(opening + index as u64 * 1000));
     let opened = world.run_until(async {
         let options = options(world, 1 << 20, PlantedBug::None);
         let engine = Engine::open(devices(world), how, &options).await.map_err(text)?;

@@ -98,13 +98,7 @@ async fn import(
     force: bool,
 ) -> Result<Arc<Engine>, DatasetError> {
     let opening = Guid(opening);
-    let how = ImportOptions {
-        force,
-        opening,
-        waits_for_all: false,
-        owner: Some(owner),
-        newest_seen: None,
-    };
+    let how = ImportOptions { force, owner: Some(owner), ..ImportOptions::new(opening) };
     Engine::open(devices(world), how, &options(world)).await
 }
 
