@@ -87,6 +87,11 @@ pub const OWNER_LOOK: Duration = Duration::from_millis(500);
 /// first read: two beats, in which the owner before finds the claim and stops.
 pub const TAKEOVER_WAIT: Duration = Duration::from_secs(4);
 
+/// A server that did not read its owner slot for this long reads it before it writes again: shorter
+/// than [`TAKEOVER_WAIT`] and longer than [`OWNER_BEAT`], so a server that was not paused reads it
+/// with its beats alone.
+pub const OWNER_LOOK_MAX: Duration = Duration::from_secs(3);
+
 /// Times in a row that a pool is taken by force from owners that do not stop: a second one for an
 /// owner that rewrote its slot at the same moment; after that two servers would fight for ever.
 pub const TAKEOVERS_MAX: usize = 3;

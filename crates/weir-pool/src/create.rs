@@ -24,6 +24,7 @@ use crate::commit::CommitInput;
 use crate::error::PoolError;
 use crate::import::forget_disk;
 use crate::labels::write_labels;
+use crate::owner::guard::OwnerGuard;
 use crate::pool::{Committed, History, Pool, PoolOptions};
 use crate::segments::{Entries, Segments};
 use crate::vdev::{Leg, Vdev, Vdevs};
@@ -234,7 +235,7 @@ pub(crate) fn build_vdevs(
     disks: Vec<Vec<Option<Arc<dyn Device>>>>,
     options: &PoolOptions,
 ) -> Vdevs {
-    let clock = &options.clock;
+    let guard = OwnerGuard::new(&options.clock, options.bug);
     let vdevs = label
         .vdevs
         .iter()
@@ -246,7 +247,7 @@ pub(crate) fn build_vdevs(
                 .iter()
                 .zip(disks)
                 .map(|(leg, disk)| {
-                    let disk = disk.map(|disk| watched(disk, clock));
+                    let disk = disk.map(|disk| guard.guard(disk));
                     let path =
                         disk.as_ref().map_or(leg.path.as_str(), |disk| disk.path()).to_owned();
                     Leg::new(leg.guid, path, disk)
@@ -255,7 +256,7 @@ pub(crate) fn build_vdevs(
             Vdev::new(label, index, legs, options)
         })
         .collect();
-    Vdevs::new(vdevs)
+    Vdevs::new(vdevs, guard)
 }
 
 /// A disk with its watch.

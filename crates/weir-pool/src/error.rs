@@ -259,7 +259,7 @@ pub enum PoolError {
         /// Since its last sign of life, by the clocks of both machines.
         seconds: u64,
     },
-    /// Another server took the pool by force.
+    /// Another server took the pool.
     #[error("pool {pool} was taken by host {host} (pid {pid}): it is not used here any more")]
     TakenOver {
         /// Pool.

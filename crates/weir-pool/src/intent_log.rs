@@ -205,6 +205,7 @@ mod tests {
     use weir_format::log::ALIGN_BYTES;
 
     use super::*;
+    use crate::owner::guard::OwnerGuard;
     use crate::pool::PoolOptions;
     use crate::replay::Replay;
     use crate::vdev::{Leg, Vdev};
@@ -229,7 +230,8 @@ mod tests {
         let clock = Arc::new(SystemClock::default());
         let options = PoolOptions { cache_bytes: 0, clock, bug: PlantedBug::None };
         let legs = vec![Leg::new(Guid(1), String::new(), Some(device))];
-        Vdevs::new(vec![Vdev::new(&label, 0, legs, &options)])
+        let guard = OwnerGuard::new(&options.clock, PlantedBug::None);
+        Vdevs::new(vec![Vdev::new(&label, 0, legs, &options)], guard)
     }
 
     /// Bytes that LZ4 does not shrink.

@@ -28,7 +28,7 @@ use weir_format::layout::{DISKS_MAX, MIRROR_LEGS_MAX};
 use weir_format::{Label, StaleLeg, VdevRole};
 
 use crate::confirm::{RingEnd, ring_end};
-use crate::create::{watched, zero_log};
+use crate::create::zero_log;
 use crate::error::PoolError;
 use crate::import::forget_disk;
 use crate::labels::{DiskLabels, erase_labels, read_labels, repair_config, write_labels};
@@ -164,7 +164,7 @@ impl Pool {
         let own = ring_end(guid, &uberblocks, &self.lineage, committed).unwrap_or(RingEnd::NONE);
         self.mark_joining(&*device, vdev.disk_bytes()).await?;
         leg.set_stale_since(own.complete);
-        leg.bring_back(watched(device, &self.clock), committed);
+        leg.bring_back(self.vdevs.guard().guard(device), committed);
         if vdev.role() == VdevRole::Spare {
             // Nothing was ever written to it.
             leg.take_as_it_is();
@@ -306,7 +306,7 @@ impl Pool {
         self.write_configs().await?;
         self.mark_joining(&*device, vdev.disk_bytes()).await?;
         vdev.raise_sector_bytes(device.geometry().sector_bytes);
-        leg.bring_back(watched(device, &self.clock), self.committed_txg());
+        leg.bring_back(self.vdevs.guard().guard(device), self.committed_txg());
         tracing::info!(disk = %leg.path, "disk in use");
         Ok(())
     }

@@ -10,11 +10,8 @@
 //!   machine that is gone; else the slots are watched for [`OWNER_WATCH`];
 //! - a pool whose slot moves is taken by force alone: the new owner writes its slot, waits
 //!   [`TAKEOVER_WAIT`], and reads the labels anew;
-//! - an owner that finds another opening in its slot suspends the pool. It looks with each beat and
-//!   before each commit.
-//!
-//! This is no fence. An owner that was stopped as a whole (a paused virtual machine) for longer
-//! than the watch and goes on may write log batches until its next beat or commit.
+//! - an owner that finds another opening in its slot suspends the pool. It reads the slot with each
+//!   beat, before each commit, and before a write that follows a pause (guard).
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -36,6 +33,8 @@ use crate::error::PoolError;
 use crate::labels::{DiskLabels, read_labels};
 use crate::pool::Pool;
 use crate::vdev::Leg;
+
+pub(crate) mod guard;
 
 /// The process that runs this code, as owner slots name it.
 #[derive(Debug)]
@@ -101,9 +100,6 @@ impl Identity {
 pub(crate) struct Keeper {
     identity: &'static Identity,
     opening: Guid,
-    /// Openings that the slots named before this one: a slot that could not be rewritten still
-    /// names one of them, and that is no other owner.
-    before: Vec<Guid>,
     beat: AtomicU64,
 }
 
@@ -253,10 +249,13 @@ impl Pool {
     #[boxed(?Send)]
     pub async fn announce_owner(&self, identity: &'static Identity, before: &[Guid]) {
         let opening = self.lineage[0].id;
-        let before = before.to_vec();
-        let keeper = Keeper { identity, opening, before, beat: AtomicU64::new(0) };
+        let keeper = Keeper { identity, opening, beat: AtomicU64::new(0) };
         if self.owner.set(keeper).is_ok() {
             OPEN.lock().push(opening);
+            // A slot that cannot be rewritten still names an earlier opening.
+            let earlier = self.lineage.iter().map(|opening| opening.id);
+            let openings = earlier.chain(before.iter().copied()).collect();
+            self.vdevs.guard().start(self.guid(), openings);
         }
         let legs = self.vdevs.iter().flat_map(|vdev| &vdev.legs);
         join_all(legs.map(|leg| self.write_beat(leg, false))).await;
@@ -267,21 +266,26 @@ impl Pool {
     /// # Errors
     /// `TakenOver`.
     pub(crate) async fn check_owner(&self) -> Result<(), PoolError> {
-        let Some(keeper) = self.owner.get() else { return Ok(()) };
-        let mut other = None;
+        if self.owner.get().is_some() {
+            self.vdevs.guard().look(self.read_any_slot()).await;
+        }
+        self.check_alive()
+    }
+
+    async fn read_any_slot(&self) -> Option<Owner> {
         for vdev in self.vdevs.with_segments() {
             let read = vdev.read_any(OWNER_OFFSET, SLOT_BYTES, |slot| Owner::decode(&slot).ok());
             if let Ok(Some(found)) = read.await {
-                let earlier = |opening: &Guid| *opening == found.opening;
-                let known = self.lineage.iter().any(|opening| earlier(&opening.id))
-                    || keeper.before.iter().any(earlier);
-                other = (found.pool == self.guid() && !known).then_some(found);
-                break;
+                return Some(found);
             }
         }
-        let Some(Owner { host, pid, .. }) = other else { return Ok(()) };
-        let error = PoolError::TakenOver { pool: self.name().to_owned(), host, pid };
-        Err(self.poison(&error))
+        None
+    }
+
+    /// Why another server has the pool, once a slot said so.
+    pub(crate) fn taken_over(&self) -> Option<PoolError> {
+        let Owner { host, pid, .. } = self.vdevs.guard().other()?.clone();
+        Some(PoolError::TakenOver { pool: self.name().to_owned(), host, pid })
     }
 
     /// Writes the slot to a disk that is about to become a leg: until then it names another owner.

@@ -90,4 +90,6 @@ pub enum PlantedBug {
     WritesCut,
     /// A repair writes back a leg's unverified bytes for the neighbours of a bad block.
     NeighboursUnverified,
+    /// A server that was paused writes on without reading its owner slot.
+    OwnerNotChecked,
 }

@@ -306,7 +306,9 @@ impl Pool {
 
     /// Stops every further acknowledgement; the first reason is kept.
     pub fn poison(&self, why: &dyn std::fmt::Display) -> PoolError {
-        if self.poisoned.set(why.to_string()).is_ok() {
+        let taken = self.taken_over().map(|error| error.to_string());
+        let why = taken.unwrap_or_else(|| why.to_string());
+        if self.poisoned.set(why.clone()).is_ok() {
             tracing::error!(pool = %self.name(), %why, "pool suspended");
         }
         self.check_alive().expect_err("just poisoned")
@@ -328,7 +330,7 @@ impl Pool {
     /// `Err` once the pool is poisoned.
     pub fn check_alive(&self) -> Result<(), PoolError> {
         match self.poisoned.get() {
-            None => Ok(()),
+            None => self.taken_over().map_or(Ok(()), |error| Err(self.poison(&error))),
             Some(why) => {
                 Err(PoolError::Poisoned { pool: self.label.name.clone(), why: why.clone() })
             }

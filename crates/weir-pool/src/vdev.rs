@@ -27,6 +27,7 @@ use weir_format::{Label, LegConfig, VdevConfig, VdevKind, VdevRole};
 
 use crate::error::PoolError;
 use crate::hedge::{Copies, Copy};
+use crate::owner::guard::is_not_owner;
 use crate::planted::PlantedBug;
 use crate::pool::PoolOptions;
 use crate::scan::ScanKind;
@@ -287,7 +288,11 @@ impl Leg {
         }
     }
 
+    /// Takes it out of use after an error of its disk.
     pub(crate) fn fault(&self, error: &DeviceError) {
+        if is_not_owner(error) {
+            return;
+        }
         self.write_errors.fetch_add(1, Ordering::Relaxed);
         let first = !self.faulted.swap(true, Ordering::AcqRel);
         if first {

@@ -20,7 +20,7 @@ use weir_format::layout::{DISKS_MAX, LABEL_BYTES, segments_offset};
 use weir_format::{Label, VDEVS_MAX, VdevConfig, VdevRole};
 
 use crate::areas::SegmentArea;
-use crate::create::{VdevSpec, check_disks, check_roles, vdev_config, watched, zero_log};
+use crate::create::{VdevSpec, check_disks, check_roles, vdev_config, zero_log};
 use crate::error::PoolError;
 use crate::import::forget_disk;
 use crate::labels::{write_labels, write_second_label};
@@ -127,7 +127,7 @@ impl Pool {
             write_labels(&**disk, &label).await.map_err(Arc::new)?;
         }
         let leg = |(config, disk): (&weir_format::LegConfig, &Arc<dyn Device>)| {
-            let device = watched(Arc::clone(disk), &self.clock);
+            let device = self.vdevs.guard().guard(Arc::clone(disk));
             Leg::new(config.guid, config.path.clone(), Some(device))
         };
         let legs = config.legs.iter().zip(&spec.disks).map(leg).collect();

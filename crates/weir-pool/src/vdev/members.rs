@@ -9,23 +9,33 @@
 //!   are named by that of a vdev.
 
 use std::ops::Index;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use weir_format::VdevRole;
 
 use super::{Leg, Vdev};
+use crate::owner::guard::OwnerGuard;
 
 /// The vdevs of a pool, by number; boxed, because they are handed on by value.
-pub(crate) struct Vdevs(Box<boxcar::Vec<Vdev>>);
+pub(crate) struct Vdevs {
+    list: Box<boxcar::Vec<Vdev>>,
+    guard: Arc<OwnerGuard>,
+}
 
 impl Vdevs {
-    pub(crate) fn new(vdevs: Vec<Vdev>) -> Self {
-        Self(Box::new(vdevs.into_iter().collect()))
+    pub(crate) fn new(vdevs: Vec<Vdev>, guard: Arc<OwnerGuard>) -> Self {
+        Self { list: Box::new(vdevs.into_iter().collect()), guard }
+    }
+
+    /// What the writes to their disks check first.
+    pub(crate) fn guard(&self) -> &Arc<OwnerGuard> {
+        &self.guard
     }
 
     /// Every number ever given out.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Vdev> {
-        self.0.iter().map(|(_, vdev)| vdev)
+        self.list.iter().map(|(_, vdev)| vdev)
     }
 
     /// Those that were not removed, spares among them.
@@ -50,15 +60,15 @@ impl Vdevs {
 
     /// Number of the next one.
     pub(crate) fn count(&self) -> usize {
-        self.0.count()
+        self.list.count()
     }
 
     /// Adds one, under the number it was made with.
     pub(crate) fn push(&self, vdev: Vdev) -> &Vdev {
         let number = usize::from(vdev.index);
-        let index = self.0.push(vdev);
+        let index = self.list.push(vdev);
         assert_eq!(index, number, "one vdev is added at a time");
-        &self.0[index]
+        &self.list[index]
     }
 }
 
@@ -66,7 +76,7 @@ impl Index<usize> for Vdevs {
     type Output = Vdev;
 
     fn index(&self, index: usize) -> &Vdev {
-        &self.0[index]
+        &self.list[index]
     }
 }
 

@@ -6,7 +6,11 @@
 //! Invariant: nothing here is random; time is virtual.
 
 use std::cell::RefCell;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
 use weir_base::clock::Sleep;
@@ -57,17 +61,25 @@ impl Clock for TimedClock {
 }
 
 fn options(world: &SimWorld) -> EngineOptions {
+    options_with(world, PlantedBug::None)
+}
+
+fn options_with(world: &SimWorld, bug: PlantedBug) -> EngineOptions {
     EXECUTOR.set(Some(world.executor().clone()));
     let clock = Arc::new(TimedClock(world.executor().clock()));
-    EngineOptions { memory_bytes: 4 << 20, clock, bug: PlantedBug::None }
+    EngineOptions { memory_bytes: 4 << 20, clock, bug }
 }
 
 fn devices(world: &SimWorld) -> Vec<Arc<dyn Device>> {
     world.disks().iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect()
 }
 
-/// A mirror that `owner` has open, with one volume.
 async fn pool(world: &SimWorld, owner: &'static Identity) -> Arc<Engine> {
+    pool_with(world, owner, PlantedBug::None).await
+}
+
+/// A mirror that `owner` has open, with one volume.
+async fn pool_with(world: &SimWorld, owner: &'static Identity, bug: PlantedBug) -> Arc<Engine> {
     let sizes = CreateOptions {
         segment_bytes: Some(256 << 10),
         strip_bytes: Some(4096),
@@ -80,7 +92,7 @@ async fn pool(world: &SimWorld, owner: &'static Identity) -> Arc<Engine> {
         Guid(next)
     };
     let vdev = VdevSpec { kind: VdevKind::Mirror, role: VdevRole::Data, disks: devices(world) };
-    let made = Engine::create("tank", &[vdev], sizes, &options(world), &mut guid).await;
+    let made = Engine::create("tank", &[vdev], sizes, &options_with(world, bug), &mut guid).await;
     let engine = made.unwrap();
     let compression = Compression::Off;
     let spec = VolumeSpec { name: "v".into(), size_bytes: 2 << 20, compression };
@@ -192,6 +204,113 @@ fn owner_that_was_taken_over_commits_nothing_more() {
             drop(second);
             let again = import(&world, b, 101, false).await.unwrap();
             assert_holds(&again, 1).await;
+        })
+        .unwrap();
+}
+
+fn writes(world: &SimWorld) -> u64 {
+    world.disks().iter().map(|disk| disk.stats().writes.load(Ordering::Relaxed)).sum()
+}
+
+/// Polls `operation` at most `polls` times; `None` where it needs more.
+async fn poll_some<T>(mut operation: Pin<&mut impl Future<Output = T>>, polls: usize) -> Option<T> {
+    let mut left = polls;
+    poll_fn(|context| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        operation.as_mut().poll(context).map(Some)
+    })
+    .await
+}
+
+/// Server A is paused after some polls of a commit, server B takes the pool and changes it, and A
+/// goes on. Returns how many writes of A reached the disks after that; `None` where the commit
+/// ended before the pause.
+fn writes_after_pause(polls: usize, bug: PlantedBug) -> Option<u64> {
+    let world = world(4);
+    let (a, b) = (host("a"), host("b"));
+    world
+        .run_until(async {
+            let first = pool_with(&world, a, bug).await;
+            first.volume("v").unwrap().write(0, &vec![9; BYTES]).await.unwrap();
+            let mut commit = pin!(first.commit());
+            if poll_some(commit.as_mut(), polls).await.is_some() {
+                return None;
+            }
+            let second = import(&world, b, 100, false).await.unwrap();
+            for byte in [4, 5, 6] {
+                second.volume("v").unwrap().write(0, &vec![byte; BYTES]).await.unwrap();
+                second.commit().await.unwrap();
+            }
+            let before = writes(&world);
+            let done = commit.await;
+            let late = writes(&world) - before;
+            if bug != PlantedBug::None {
+                return Some(late);
+            }
+            // All its writes may have been done before the pause; B then began after this txg.
+            let Err(error) = done else { return Some(late) };
+            assert!(error.to_string().contains("taken by host b"), "after {polls} polls: {error}");
+            assert_eq!(first.pool().check_alive().unwrap_err().kind(), ErrorKind::Poisoned);
+            let legs = first.pool().status().vdevs.into_iter().flat_map(|vdev| vdev.legs);
+            assert!(legs.into_iter().all(|leg| leg.write_errors == 0), "no disk failed");
+            second.pool().check_alive().unwrap();
+            drop(second);
+            let third = import(&world, b, 101, false).await.unwrap();
+            assert_holds(&third, 6).await;
+            Some(late)
+        })
+        .unwrap()
+}
+
+#[test]
+fn paused_commit_writes_nothing_after_a_takeover() {
+    let pauses: Vec<u64> =
+        (0..).map_while(|polls| writes_after_pause(polls, PlantedBug::None)).collect();
+    assert!(pauses.len() > 10, "a commit is polled {} times", pauses.len());
+    assert!(pauses.iter().all(|late| *late == 0), "{pauses:?}");
+}
+
+#[test]
+fn writes_of_a_paused_server_without_the_check_are_noticed() {
+    let bug = PlantedBug::OwnerNotChecked;
+    assert!((0..).map_while(|polls| writes_after_pause(polls, bug)).any(|late| late > 0));
+}
+
+/// A flush writes to the log, without a commit.
+#[test]
+fn paused_server_logs_nothing_after_a_takeover() {
+    let world = world(5);
+    let (a, b) = (host("a"), host("b"));
+    world
+        .run_until(async {
+            let first = pool(&world, a).await;
+            let second = import(&world, b, 100, false).await.unwrap();
+            let before = writes(&world);
+            first.volume("v").unwrap().write(0, &vec![9; 4096]).await.unwrap();
+            let error = first.sync().await.unwrap_err();
+            assert!(error.to_string().contains("taken by host b"), "{error}");
+            assert_eq!(writes(&world), before);
+            assert_holds(&second, 1).await;
+        })
+        .unwrap();
+}
+
+/// A pause in which nobody took the pool costs one read of the slot.
+#[test]
+fn paused_server_goes_on_where_nobody_took_the_pool() {
+    let world = world(6);
+    let a = host("a");
+    world
+        .run_until(async {
+            let first = pool(&world, a).await;
+            world.executor().sleep(Duration::from_secs(3600)).await;
+            first.volume("v").unwrap().write(0, &vec![7; BYTES]).await.unwrap();
+            first.sync().await.unwrap();
+            first.commit().await.unwrap();
+            assert_holds(&first, 7).await;
         })
         .unwrap();
 }
