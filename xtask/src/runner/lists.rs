@@ -26,6 +26,11 @@ const fn tests(package: &'static str, prefix: &'static str) -> Tests {
 /// Limits in seconds of slow tests, each with its reason.
 const LONGER: &[(Tests, u64, &str)] = &[
     (tests("weir", "selftest::"), 300, "28 checks of seconds each, all twice if one fails"),
+    (
+        tests("weir", "iscsi::the_conformance_suite_finds_nothing_but_what_is_named_here"),
+        300,
+        "starts a client program for each of 200 tests: 50 s beside one busy core",
+    ),
     (tests("weir", "steady::"), 300, "up to five measurements until one is steady"),
     (tests("weir-sim", "planted_bugs::"), 300, "simulates until the planted bug is noticed"),
 ];
