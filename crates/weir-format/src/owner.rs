@@ -6,7 +6,7 @@
 //! Invariants: one slot in each label, rewritten in place; a torn or damaged slot counts as absent;
 //! a slot of zeros (a pool made before slots were written) is absent too.
 
-use weir_base::Guid;
+use weir_base::{Guid, Txg};
 use weir_codec::checksum::xxh3_128;
 
 use crate::bytes::{Field, Reader, Writer, field};
@@ -43,6 +43,9 @@ pub struct Owner {
     pub beat: u64,
     /// Wall clock of the last rewrite, ms since 1970; printed, never compared.
     pub unix_ms: u64,
+    /// A txg that this opening has committed, 0 where none is known: an uberblock of it, or of a
+    /// later one, is durable on the legs that were in use.
+    pub txg: Txg,
 }
 
 impl Owner {
@@ -60,6 +63,7 @@ impl Owner {
         field(0, "machine", "identity of the machine; a string is a u16 length and UTF-8"),
         field(0, "host", "its name"),
         field(0, "boot", "identity of its boot"),
+        field(8, "txg", "a txg that this opening has committed, 0 where none is known"),
         field(0, "zero", "up to byte 4080"),
         field(16, "checksum", "XXH3-128 of bytes 0 to 4080"),
     ];
@@ -79,6 +83,7 @@ impl Owner {
         w.u64(self.beat);
         w.u64(self.unix_ms);
         texts.iter().for_each(|text| w.str(text));
+        w.u64(self.txg.0);
         w.pad_to(SLOT_BYTES - 16);
         let checksum = xxh3_128(&w.0);
         w.u128(checksum);
@@ -113,6 +118,7 @@ impl Owner {
             if text.len() > OWNER_TEXT_BYTES_MAX { Err(r.bad(field, len)) } else { Ok(text) }
         };
         let (machine, host, boot) = (text("machine")?, text("host")?, text("boot")?);
+        let txg = Txg(r.u64()?);
         Ok(Self {
             pool,
             opening,
@@ -125,6 +131,7 @@ impl Owner {
             pid_start,
             beat,
             unix_ms,
+            txg,
         })
     }
 }

@@ -715,6 +715,7 @@ fn owner_slot_round_trips_and_damage_is_noticed() {
         pid_start: 5,
         beat: 6,
         unix_ms: 7,
+        txg: Txg(8),
     };
     let slot = owner.encode();
     assert_eq!(Owner::decode(&slot), Ok(owner));

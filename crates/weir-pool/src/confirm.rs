@@ -22,7 +22,8 @@
 use weir_base::{Guid, Txg};
 use weir_format::{Opening, StaleLeg, Uberblock};
 
-use crate::import::{Found, is_part_of, lead_to_same, leads_to};
+use crate::found::Found;
+use crate::import::{is_part_of, lead_to_same, leads_to};
 use crate::planted::PlantedBug;
 use crate::vdev::{Leg, Vdev, Vdevs};
 

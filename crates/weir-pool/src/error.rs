@@ -226,10 +226,10 @@ pub enum PoolError {
         /// Each with the txg it holds and that of the pool.
         disks: String,
     },
-    /// This server has seen a newer txg of the pool.
+    /// A newer txg of the pool was committed.
     #[error(
         "pool {pool} cannot be opened: these disks hold it as of txg {found}, {age} before txg \
-         {seen}, which this server has seen. Attach the disks that have the rest. weir pool import \
+         {seen}, which {by}. Attach the disks that have the rest. weir pool import \
          --force opens the pool as of txg {found} and gives up what was written since"
     )]
     OlderThanSeen {
@@ -241,6 +241,22 @@ pub enum PoolError {
         seen: Txg,
         /// Time between the two, for people.
         age: String,
+        /// Subject and verb of the clause: who names the newer txg.
+        by: String,
+    },
+    /// More uberblocks are damaged than a power cut tears.
+    #[error(
+        "pool {pool} cannot be opened: the {damaged} uberblocks after txg {found} are damaged in \
+         every copy, and a power cut damages one. weir pool import --force opens the pool as of \
+         txg {found} and gives up what was written since"
+    )]
+    NewestDamaged {
+        /// Pool.
+        pool: String,
+        /// Newest txg on the disks.
+        found: Txg,
+        /// Damaged uberblocks in a row.
+        damaged: usize,
     },
     /// Another server has the pool open.
     #[error(
@@ -391,6 +407,7 @@ impl PoolError {
             | Self::OwnerLost { .. }
             | Self::PartLost { .. }
             | Self::NoUberblock { .. }
+            | Self::NewestDamaged { .. }
             | Self::LogDamaged { .. } => ErrorKind::Data,
             Self::VdevLost { .. }
             | Self::MissingDisks { .. }

@@ -10,35 +10,35 @@
 //! - a leg that missed writes is known as stale and read only after the others; a vdev without
 //!   enough other legs is refused.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::limits::TAKEOVERS_MAX;
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid, Txg};
 use weir_codec::checksum::xxh3_128;
-use weir_device::{Device, DeviceError};
-use weir_format::layout::RING_SLOTS;
+use weir_device::{Device, DeviceError, IoBuf};
+use weir_format::layout::SLOT_BYTES;
 use weir_format::log::Batch;
-use weir_format::{
-    Bootstrap, FormatError, Label, Opening, Owner, StaleLeg, Uberblock, VdevConfig, VdevRole,
-};
+use weir_format::{Bootstrap, FormatError, Label, Opening, StaleLeg, Uberblock};
 
 use crate::areas::Areas;
 use crate::confirm::mark_legs;
 use crate::create::build_vdevs;
 use crate::entries::read_entries;
 use crate::error::{BlockPlace, PoolError};
+use crate::found::Found;
 use crate::intent_log::LogStart;
-use crate::labels::{DiskLabels, erase_labels, read_labels};
-use crate::late::{Answer, LateDisk, Unlabelled, read_all_labels};
-use crate::moment::{PoolMoment, refuse_older};
-use crate::owner::{self, Identity, Labelled};
+use crate::labels::{DiskLabels, erase_labels, read_labels, write_slot};
+use crate::late::{LateDisk, read_all_labels};
+use crate::moment::PoolMoment;
+use crate::owner::{self, Identity};
 use crate::planted::PlantedBug;
 use crate::pool::{Committed, History, Pool, PoolOptions};
 use crate::replay::Replay;
 use crate::sanity;
 use crate::segments::{Entries, Segments};
-use crate::vdev::{Leg, Vdev, Vdevs};
+use crate::vdev::{Leg, Vdevs};
 
 /// Uberblocks back that a forced import goes; what the reuse rule keeps whole.
 const REWIND_TXGS_MAX: u64 = weir_base::limits::REUSE_AFTER_TXGS;
@@ -108,6 +108,8 @@ pub struct Imported {
     owner: Option<&'static Identity>,
     /// Openings that the owner slots named.
     owners_before: Vec<Guid>,
+    /// Txgs of damaged uberblocks that a forced import gave up, except the txg of the claim.
+    damaged_slots: Range<u64>,
     /// What it was opened from.
     uberblock: Uberblock,
 }
@@ -133,7 +135,13 @@ impl Imported {
         if self.pool.bug == PlantedBug::OpensUnclaimed {
             return Ok(());
         }
-        self.pool.claim(&self.uberblock).await
+        self.pool.claim(&self.uberblock).await?;
+        for txg in self.damaged_slots.clone() {
+            // The next import would count them again.
+            let zeros = Arc::new(IoBuf::zeroed(SLOT_BYTES));
+            write_slot(&self.pool.vdevs, Txg(txg), &zeros).await?;
+        }
+        Ok(())
     }
 }
 
@@ -176,11 +184,19 @@ pub async fn import(
     found.explain(&vdevs, &late);
     let candidates = found.uberblocks_newest_first();
     let newest = candidates.first().map(|ub| ub.txg).unwrap_or_default();
+    let damaged = candidates.first().map_or(0, |newest| found.damaged_after(newest));
     let diverged = candidates.first().map(|ub| found.diverged_from(ub)).unwrap_or_default();
     refuse_diverged(&label, &vdevs, newest, &diverged, how.force)?;
-    if options.bug != PlantedBug::OldDisksTrusted {
-        refuse_older(&label, candidates.first(), how)?;
+    if let Some(newest) = candidates.first()
+        && options.bug != PlantedBug::OldDisksTrusted
+        && let Err(error) = found.check_newest(newest, how)
+    {
+        if !how.force {
+            return Err(error);
+        }
+        tracing::error!(%error, "newer txgs are given up");
     }
+    let damaged_slots = newest.0 + 2..newest.0 + 1 + damaged as u64;
     let mut vdevs = Some(vdevs);
     let tries = if how.force { 1 + REWIND_TXGS_MAX as usize } else { 1 };
     let mut tried: Vec<Uberblock> = Vec::new();
@@ -197,6 +213,7 @@ pub async fn import(
                 let mut imported = finish(opened, &uberblock, how, &diverged).await?;
                 imported.late = late;
                 imported.owners_before = found.owners_before();
+                imported.damaged_slots = damaged_slots;
                 return Ok(imported);
             }
             Err((parts, error)) if error.kind() == ErrorKind::Data => {
@@ -248,6 +265,7 @@ async fn finish(
             late,
             owner: how.owner,
             owners_before: Vec::new(),
+            damaged_slots: 0..0,
             uberblock,
         });
     }
@@ -273,6 +291,7 @@ async fn finish(
         late,
         owner: how.owner,
         owners_before: Vec::new(),
+        damaged_slots: 0..0,
         uberblock,
     })
 }
@@ -295,184 +314,6 @@ fn check_whole(label: &Label, vdevs: &Vdevs, uberblock: &Uberblock) -> Result<()
     Err(PoolError::OldDisks { pool, disks: old.collect::<Vec<_>>().join(", ") })
 }
 
-/// The labels of all disks of one pool.
-pub(crate) struct Found {
-    label: Label,
-    disks: Vec<(Guid, Arc<dyn Device>, Vec<Uberblock>)>,
-    /// The owner slot of each.
-    owners: Vec<Option<Owner>>,
-    /// Disks that were left out, by path, each with the reason.
-    left_out: Vec<(String, String)>,
-}
-
-impl Found {
-    /// What the labels of all disks of one pool say, in the order of the disks.
-    ///
-    /// A disk of another format version is a foreign disk, as one without a label: the version is
-    /// outside the label's checksum, so one disk that says so proves nothing about the others.
-    pub(crate) fn new<'a>(answers: impl Iterator<Item = &'a Answer>) -> Result<Self, PoolError> {
-        let (mut newest, mut other_version) = (None::<Label>, None);
-        let (mut placed, mut owners) = (Vec::new(), Vec::new());
-        let (mut paths, mut left_out) = (Vec::new(), Vec::new());
-        for Answer { disk, labels } in answers {
-            paths.push(disk.path().to_owned());
-            let DiskLabels { label, uberblocks, owner } = match labels {
-                Ok(labels) => labels,
-                Err(error) => {
-                    left_out.push((disk.path().to_owned(), error.to_string()));
-                    if let Unlabelled::Format(source) = error
-                        && source.is_other_version()
-                    {
-                        other_version.get_or_insert((disk.path().to_owned(), source.clone()));
-                    }
-                    continue;
-                }
-            };
-            if let Some(known) = newest.as_ref().filter(|known| known.pool != label.pool) {
-                return Err(PoolError::OtherPool {
-                    path: disk.path().to_owned(),
-                    found: label.pool,
-                    wanted: known.pool,
-                });
-            }
-            placed.push((label.disk, Arc::clone(disk), uberblocks.clone()));
-            owners.push(owner.clone());
-            if newest.as_ref().is_none_or(|known| label.txg > known.txg) {
-                newest = Some(label.clone());
-            }
-        }
-        match (newest, other_version) {
-            (Some(label), _) => Ok(Self { label, disks: placed, owners, left_out }),
-            (None, Some((path, source))) => Err(PoolError::OtherFormat { path, source }),
-            (None, None) => Err(PoolError::NoPool { paths: paths.join(", ") }),
-        }
-    }
-
-    /// The openings that the owner slots name.
-    fn owners_before(&self) -> Vec<Guid> {
-        let mut openings: Vec<Guid> =
-            self.owners.iter().flatten().map(|owner| owner.opening).collect();
-        openings.dedup();
-        openings
-    }
-
-    /// The disks with their owner slots.
-    fn labelled(&self) -> Vec<Labelled<'_>> {
-        let place = |guid: Guid| {
-            let has = |vdev: &&VdevConfig| vdev.legs.iter().any(|leg| leg.guid == guid);
-            self.label.vdevs.iter().find(has).map(|vdev| vdev.disk_bytes)
-        };
-        let disks = self.disks.iter().zip(&self.owners);
-        disks
-            .map(|((guid, disk, _), owner)| Labelled {
-                disk: &**disk,
-                label: &self.label,
-                disk_bytes: place(*guid),
-                owner: owner.as_ref(),
-            })
-            .collect()
-    }
-
-    /// Notes at the legs without a disk why the disk at their path is not used.
-    fn explain(&self, vdevs: &Vdevs, late: &[LateDisk]) {
-        let late = late.iter().map(|late| (late.path(), "does not answer"));
-        let left_out = self.left_out.iter().map(|(path, why)| (path.as_str(), why.as_str()));
-        for (path, why) in left_out.chain(late) {
-            tracing::warn!(disk = path, why, "disk left out of the import");
-            let missing = |leg: &&Leg| leg.device().is_none() && leg.path == path;
-            vdevs.legs().filter(missing).for_each(|leg| leg.set_note(why));
-        }
-    }
-
-    /// Whether a pool can be opened with these disks alone: every vdev has enough whole legs.
-    pub(crate) fn suffices(&self, how: ImportOptions, options: &PoolOptions) -> bool {
-        let vdevs = build_vdevs(&self.label, self.place_disks(), options);
-        if let Some(newest) = self.uberblocks_newest_first().first() {
-            if how.newest_seen.is_some_and(|seen| seen.is_missing_from(newest)) {
-                return false;
-            }
-            mark_legs(&vdevs, newest, self, options.bug);
-        }
-        vdevs.in_service().all(Vdev::is_alive)
-    }
-
-    fn place_disks(&self) -> Vec<Vec<Option<Arc<dyn Device>>>> {
-        let disk_of = |guid| {
-            let found = self.disks.iter().find(|(disk, ..)| *disk == guid);
-            found.map(|(_, device, _)| Arc::clone(device))
-        };
-        self.label
-            .vdevs
-            .iter()
-            .map(|vdev| {
-                let long_enough = |d: &Arc<dyn Device>| d.geometry().len_bytes >= vdev.disk_bytes;
-                vdev.legs.iter().map(|leg| disk_of(leg.guid).filter(long_enough)).collect()
-            })
-            .collect()
-    }
-
-    /// Disks in service whose newest uberblock is no part of the history that `newest` is the end
-    /// of: they went on without it.
-    fn diverged_from(&self, newest: &Uberblock) -> Vec<Guid> {
-        let in_service = |vdev: &&VdevConfig| vdev.role != VdevRole::Spare;
-        let legs = || self.label.vdevs.iter().filter(in_service).flat_map(|vdev| &vdev.legs);
-        let stale = |uberblock: &Uberblock, guid| {
-            uberblock.stale_legs.iter().find(|stale| stale.guid == guid).copied()
-        };
-        let relied_on: Vec<Guid> =
-            legs().map(|leg| leg.guid).filter(|guid| stale(newest, *guid).is_none()).collect();
-        let diverged = |guid: Guid| {
-            let own = self.disks.iter().find(|(disk, ..)| *disk == guid);
-            // A claim alone is no going on: nothing was written beside it.
-            let real = |ub: &&Uberblock| !self.is_claim(ub);
-            let own = own.and_then(|(_, _, own)| own.iter().filter(real).max_by_key(|ub| age(ub)));
-            let Some(own) = own else { return false };
-            let known_until = stale(newest, guid).map(|stale| stale.after);
-            let alone = || own.stale_legs.iter().any(|stale| relied_on.contains(&stale.guid));
-            !(leads_to(own, newest)
-                || known_until.is_some_and(|until| own.txg <= until)
-                || (leads_to_but_for_cuts(own, newest) && !alone()))
-        };
-        legs().map(|leg| leg.guid).filter(|guid| diverged(*guid)).collect()
-    }
-
-    /// The ring of one disk, if it is there.
-    pub(crate) fn uberblocks_of(&self, guid: Guid) -> Option<&[Uberblock]> {
-        let found = self.disks.iter().find(|(disk, ..)| *disk == guid);
-        found.map(|(_, _, uberblocks)| uberblocks.as_slice())
-    }
-
-    pub(crate) fn uberblocks(&self) -> impl Iterator<Item = &Uberblock> {
-        self.disks.iter().flat_map(|(_, _, uberblocks)| uberblocks)
-    }
-
-    /// Whether an uberblock says nothing but that an opening began: an older one leads to the same.
-    fn is_claim(&self, uberblock: &Uberblock) -> bool {
-        self.uberblocks().any(|other| other.txg < uberblock.txg && lead_to_same(other, uberblock))
-    }
-
-    fn uberblocks_newest_first(&self) -> Vec<Uberblock> {
-        let mut all: Vec<Uberblock> = Vec::new();
-        for uberblock in self.uberblocks() {
-            if !all.contains(uberblock) {
-                all.push(uberblock.clone());
-            }
-        }
-        all.sort_by_key(|ub| std::cmp::Reverse(age(ub)));
-        for same_age in all.chunk_by_mut(|a, b| age(a) == age(b)) {
-            for first in 0..same_age.len() {
-                for other in first + 1..same_age.len() {
-                    if follows(&same_age[other], &same_age[first]) {
-                        same_age.swap(first, other);
-                    }
-                }
-            }
-        }
-        all.truncate(RING_SLOTS as usize);
-        all
-    }
-}
-
 /// Whether two uberblocks lead to the same blocks.
 pub(crate) fn lead_to_same(a: &Uberblock, b: &Uberblock) -> bool {
     (&a.bootstrap, a.bootstrap_checksum) == (&b.bootstrap, b.bootstrap_checksum)
@@ -480,14 +321,14 @@ pub(crate) fn lead_to_same(a: &Uberblock, b: &Uberblock) -> bool {
 
 /// Whether the opening of `late` came after that of `early`. A claim has epoch and number of a txg
 /// that another opening did not finish.
-fn follows(late: &Uberblock, early: &Uberblock) -> bool {
+pub(crate) fn follows(late: &Uberblock, early: &Uberblock) -> bool {
     let before = early.lineage.first();
     before.is_some_and(|before| late.lineage.iter().skip(1).any(|known| known.id == before.id))
 }
 
 /// Every import starts a new log epoch, so a higher epoch comes later in the pool's history, also
 /// where a leg that was absent holds a txg of the same number.
-fn age(uberblock: &Uberblock) -> (u64, Txg) {
+pub(crate) fn age(uberblock: &Uberblock) -> (u64, Txg) {
     (uberblock.log_epoch, uberblock.txg)
 }
 
@@ -521,7 +362,7 @@ pub(crate) fn is_part_of(old: &Uberblock, lineage: &[Opening], newest: Txg) -> b
 /// number in a row.
 /// Nothing of such a txg was acknowledged: an opening acknowledges after its first one is on all
 /// disks.
-fn leads_to_but_for_cuts(old: &Uberblock, new: &Uberblock) -> bool {
+pub(crate) fn leads_to_but_for_cuts(old: &Uberblock, new: &Uberblock) -> bool {
     let mut end = old.txg;
     for opening in &old.lineage {
         let shared = shared_until(opening.id, new);

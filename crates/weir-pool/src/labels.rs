@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use weir_base::Guid;
+use weir_base::{Guid, Txg};
 use weir_device::{Device, DeviceError, Durability, IoBuf};
 use weir_format::layout::{
     CONFIG_BYTES, LABEL_BYTES, OWNER_OFFSET, RING_OFFSET, RING_SLOTS, SLOT_BYTES, label_offsets,
@@ -106,6 +106,8 @@ pub(crate) struct DiskLabels {
     pub(crate) label: Label,
     /// Every valid uberblock of the pool on this disk, in no order.
     pub(crate) uberblocks: Vec<Uberblock>,
+    /// Slots of the ring that are damaged in each copy that could be read, in no order.
+    pub(crate) damaged_slots: Vec<u64>,
     /// The process that has the pool open, or had it open last.
     pub(crate) owner: Option<Owner>,
 }
@@ -144,14 +146,19 @@ pub(crate) async fn read_labels(
                 offsets.push(second);
             }
         }
-        rings.push(content);
+        rings.push((offset, content));
     }
     if let (true, Some(error)) = (rings.is_empty(), first_error) {
         return Err(error);
     }
     Ok(best.map(|label| {
+        // A disk may be longer than its used part: then the read at its end found no label.
+        let used = label.place().map(|(vdev, _)| label_offsets(label.vdevs[vdev].disk_bytes));
+        let own = rings.iter().filter(|(at, _)| used.is_some_and(|used| used.contains(at)));
+        let damaged_slots = damaged_slots(&own.map(|(_, ring)| ring).collect::<Vec<_>>());
+        let rings: Vec<IoBuf> = rings.into_iter().map(|(_, ring)| ring).collect();
         let (uberblocks, owner) = (ring_slots(&rings, label.pool), owner_of(&rings, label.pool));
-        DiskLabels { label, uberblocks, owner }
+        DiskLabels { label, uberblocks, damaged_slots, owner }
     }))
 }
 
@@ -186,6 +193,18 @@ fn ring_slots(rings: &[IoBuf], pool: Guid) -> Vec<Uberblock> {
     found
 }
 
+/// A slot that was never written is zeros.
+fn damaged_slots(rings: &[&IoBuf]) -> Vec<u64> {
+    let is_damaged = |ring: &IoBuf, slot: u64| {
+        let at = RING_OFFSET as usize + slot as usize * SLOT_BYTES;
+        let bytes = &ring[at..at + SLOT_BYTES];
+        let damaged = Uberblock::decode(bytes).is_err_and(|error| !error.is_other_version());
+        damaged && bytes.iter().any(|byte| *byte != 0)
+    };
+    let in_each = |slot: &u64| rings.iter().all(|ring| is_damaged(ring, *slot));
+    (0..RING_SLOTS).filter(|slot| !rings.is_empty() && in_each(slot)).collect()
+}
+
 /// Writes an uberblock to both labels of every leg in use.
 ///
 /// # Durability
@@ -197,10 +216,17 @@ fn ring_slots(rings: &[IoBuf], pool: Guid) -> Vec<Uberblock> {
 pub(crate) async fn write_uberblock(vdevs: &Vdevs, uberblock: &Uberblock) -> Result<(), PoolError> {
     let mut slot = IoBuf::zeroed(SLOT_BYTES);
     slot.copy_from_slice(&uberblock.encode());
-    let slot = Arc::new(slot);
-    let within = RING_OFFSET + uberblock.txg.0 % RING_SLOTS * SLOT_BYTES as u64;
+    write_slot(vdevs, uberblock.txg, &Arc::new(slot)).await
+}
+
+/// As [`write_uberblock`], with the bytes of the slot.
+pub(crate) async fn write_slot(
+    vdevs: &Vdevs,
+    txg: Txg,
+    slot: &Arc<IoBuf>,
+) -> Result<(), PoolError> {
+    let within = RING_OFFSET + txg.0 % RING_SLOTS * SLOT_BYTES as u64;
     let writes = vdevs.in_service().map(|vdev| {
-        let slot = &slot;
         vdev.unless_dispensable(async move {
             let [first, second] = label_offsets(vdev.disk_bytes()).map(|label| label + within);
             // Both are issued before either is awaited; one flush then covers both.

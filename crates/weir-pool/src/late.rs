@@ -20,7 +20,8 @@ use weir_format::FormatError;
 
 use crate::create::watched;
 use crate::error::PoolError;
-use crate::import::{Found, ImportOptions};
+use crate::found::Found;
+use crate::import::ImportOptions;
 use crate::labels::{DiskLabels, read_labels};
 use crate::pool::{Pool, PoolOptions};
 use crate::status::LegState;

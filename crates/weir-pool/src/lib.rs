@@ -30,6 +30,7 @@ mod damage;
 mod dedupe;
 mod entries;
 mod error;
+mod found;
 mod hedge;
 mod hints;
 mod import;

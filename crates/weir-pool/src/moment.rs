@@ -2,16 +2,16 @@
 //!
 //! Not here: recording them (the server), detection of stale legs (confirm).
 //!
-//! Invariant: an import with `newest_seen` opens no older state without `force`
+//! Invariant: an import that knows such a moment opens no older state without `force`
 //! (docs/decisions/0020).
 
 use std::time::Duration;
 
 use weir_base::{Guid, Txg};
-use weir_format::{LINEAGE_MAX, Label, Uberblock};
+use weir_format::{LINEAGE_MAX, Uberblock};
 
 use crate::error::PoolError;
-use crate::import::{ImportOptions, shared_with};
+use crate::import::shared_with;
 
 /// A point in a pool's history: a txg and the opening that committed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,26 +38,24 @@ impl PoolMoment {
             }
         }
     }
-}
 
-/// Refuses disks whose history lacks the newest txg that the caller has seen of the pool.
-pub(crate) fn refuse_older(
-    label: &Label,
-    newest: Option<&Uberblock>,
-    how: ImportOptions,
-) -> Result<(), PoolError> {
-    let (Some(seen), Some(found)) = (how.newest_seen, newest) else { return Ok(()) };
-    if !seen.is_missing_from(found) {
-        return Ok(());
+    /// Checks that a history that ends with `newest` contains this moment. `by`: subject and verb
+    /// of the clause that names the source of the moment.
+    ///
+    /// # Errors
+    /// `OlderThanSeen`.
+    pub(crate) fn check(&self, newest: &Uberblock, pool: &str, by: &str) -> Result<(), PoolError> {
+        if !self.is_missing_from(newest) {
+            return Ok(());
+        }
+        Err(PoolError::OlderThanSeen {
+            pool: pool.to_owned(),
+            found: newest.txg,
+            seen: self.txg,
+            age: words_of(Duration::from_millis(self.unix_ms.saturating_sub(newest.unix_ms))),
+            by: by.to_owned(),
+        })
     }
-    let age = words_of(Duration::from_millis(seen.unix_ms.saturating_sub(found.unix_ms)));
-    if how.force {
-        let (found, seen) = (found.txg.0, seen.txg.0);
-        tracing::error!(pool = %label.name, found, seen, age, "newer txgs are given up");
-        return Ok(());
-    }
-    let pool = label.name.clone();
-    Err(PoolError::OlderThanSeen { pool, found: found.txg, seen: seen.txg, age })
 }
 
 /// Formats a duration in its largest unit.

@@ -10,6 +10,8 @@
 //!   machine that is gone; else the slots are watched for [`OWNER_WATCH`];
 //! - a pool whose slot moves is taken by force alone: the new owner writes its slot, waits
 //!   [`TAKEOVER_WAIT`], and reads the labels anew;
+//! - the txg in the slot is durable: an import that finds no uberblock of it refuses the pool
+//!   (found);
 //! - an owner that finds another opening in its slot suspends the pool. It reads the slot with each
 //!   beat, before each commit, and before a write that follows a pause (guard).
 
@@ -23,7 +25,7 @@ use futures_util::future::{Either, join_all, select};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use parking_lot::Mutex;
 use weir_base::limits::{OWNER_BEAT, OWNER_LOOK, OWNER_WATCH, TAKEOVER_WAIT};
-use weir_base::{Clock, Guid};
+use weir_base::{Clock, Guid, Txg};
 use weir_device::{Device, DeviceError, Durability, IoBuf};
 use weir_format::layout::{OWNER_OFFSET, SLOT_BYTES, label_offsets};
 use weir_format::{Label, Owner};
@@ -72,6 +74,7 @@ impl Identity {
             pid_start: self.pid_start,
             beat,
             unix_ms: clock.unix_ms(),
+            txg: Txg(0),
         }
     }
 
@@ -295,18 +298,25 @@ impl Pool {
         disk_bytes: u64,
     ) -> Result<(), PoolError> {
         let Some(keeper) = self.owner.get() else { return Ok(()) };
-        let beat = keeper.beat.load(Ordering::Acquire);
-        let slot = keeper.identity.slot(self.guid(), keeper.opening, beat, &*self.clock);
+        // The disk lacks the txgs that this opening has committed.
+        let slot = Owner { txg: Txg(0), ..self.slot(keeper) };
         write_slot(disk, &slot, disk_bytes).await.map_err(Arc::new)?;
         Ok(())
+    }
+
+    fn slot(&self, keeper: &Keeper) -> Owner {
+        let beat = keeper.beat.load(Ordering::Acquire);
+        let slot = keeper.identity.slot(self.guid(), keeper.opening, beat, &*self.clock);
+        // The first txg of an opening leads where the last one of the opening before led. Without
+        // it nothing is lost.
+        let txg = self.committed_txg();
+        Owner { txg: if txg > self.lineage[0].first { txg } else { Txg(0) }, ..slot }
     }
 
     async fn write_beat(&self, leg: &Leg, is_closed: bool) {
         let (Some(keeper), Some(device)) = (self.owner.get(), leg.usable()) else { return };
         let Ok((vdev, _)) = self.leg(leg.guid) else { return };
-        let beat = keeper.beat.load(Ordering::Acquire);
-        let slot = keeper.identity.slot(self.guid(), keeper.opening, beat, &*self.clock);
-        let slot = Owner { is_closed, ..slot };
+        let slot = Owner { is_closed, ..self.slot(keeper) };
         if let Err(error) = write_slot(&*device, &slot, vdev.disk_bytes()).await {
             tracing::debug!(disk = %leg.path, %error, "owner slot not written");
         }

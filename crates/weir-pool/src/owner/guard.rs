@@ -5,7 +5,7 @@
 //! Invariants:
 //! - once the owner slot was not read for [`OWNER_LOOK_MAX`], each disk's next write or discard
 //!   reads that disk's slot first;
-//! - once a slot names another opening, no write and no discard reaches a disk of the pool again.
+//! - once a slot names another opening, the guard rejects every write and discard.
 //!
 //! A pause between the check and the system call is not seen, and neither is a pause in which
 //! neither of the machine's clocks advances. The next beat or commit still reads the slot then.
@@ -65,14 +65,14 @@ impl Looked {
     }
 }
 
-/// Which slots are those of this server.
+/// The slots that this server wrote or may have found.
 struct Own {
     pool: Guid,
     /// This opening and earlier ones, whose slots may not have been rewritten yet.
     openings: Vec<Guid>,
 }
 
-/// What a server knows about whether it still owns a pool.
+/// Checks before writes that this server still owns the pool.
 pub(crate) struct OwnerGuard {
     clock: Arc<dyn Clock>,
     bug: PlantedBug,

@@ -28,7 +28,7 @@ impl Vdevs {
         Self { list: Box::new(vdevs.into_iter().collect()), guard }
     }
 
-    /// What the writes to their disks check first.
+    /// The owner check before each write to their disks.
     pub(crate) fn guard(&self) -> &Arc<OwnerGuard> {
         &self.guard
     }

@@ -11,6 +11,8 @@ mod hanging_leg;
 mod log_damage;
 mod lost_nodes;
 mod lost_records;
+mod newest_damaged;
+mod owned_pool;
 mod planted_bugs;
 mod receive;
 mod two_hosts;

@@ -1,0 +1,149 @@
+//! Disks whose newest uberblocks are damaged in every copy.
+//!
+//! Not here: txgs that a server recorded (planted_bugs), disks that miss a part of the history.
+//!
+//! Invariant: nothing here is random; time is virtual.
+
+use std::pin::pin;
+
+use futures_util::future::select;
+use weir_base::limits::OWNER_BEAT;
+use weir_dataset::DatasetError;
+use weir_device::Device as _;
+use weir_format::Uberblock;
+use weir_format::layout::SLOT_BYTES;
+use weir_pool::{PlantedBug, PoolError};
+use weir_sim::SimWorld;
+
+use crate::owned_pool::{BYTES, assert_holds, host, import, import_with, pool, pool_with, world};
+
+/// Overwrites every copy of the newest `count` uberblocks.
+fn damage_newest(world: &SimWorld, count: u64) {
+    let mut found = Vec::new();
+    for (index, disk) in world.disks().iter().enumerate() {
+        for at in (0..disk.geometry().len_bytes).step_by(SLOT_BYTES) {
+            let mut slot = [0; SLOT_BYTES];
+            disk.peek(at, &mut slot);
+            found.extend(Uberblock::decode(&slot).ok().map(|uberblock| (uberblock.txg, index, at)));
+        }
+    }
+    let newest = found.iter().map(|(txg, ..)| txg.0).max().unwrap();
+    for (txg, index, at) in found {
+        if txg.0 + count > newest {
+            world.disk(index).scribble(at..at + SLOT_BYTES as u64, at);
+        }
+    }
+}
+
+/// How the server ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// It closed the pool.
+    Closed,
+    /// It was killed, long after its last commit.
+    KilledLater,
+    /// It was killed right after its last commit.
+    KilledAtOnce,
+}
+
+/// Commits four states of a volume, of which each write has a byte of its own, and damages the
+/// newest `damaged` uberblocks. Returns the result of an import, or the byte that it found.
+async fn import_after(world: &SimWorld, end: End, damaged: u64, bug: PlantedBug) -> Imported {
+    let first = pool_with(world, host("a"), bug).await;
+    for byte in [4, 5, 6, 7] {
+        first.volume("v").unwrap().write(0, &vec![byte; BYTES]).await.unwrap();
+        first.commit().await.unwrap();
+    }
+    match end {
+        End::Closed => first.pool().release_owner().await,
+        End::KilledLater => {
+            let timer = world.executor();
+            let beats = pin!(first.pool().keep_owner(|time| timer.sleep(time)));
+            select(beats, timer.sleep(3 * OWNER_BEAT)).await;
+        }
+        End::KilledAtOnce => (),
+    }
+    drop(first);
+    damage_newest(world, damaged);
+    match import_with(world, host("b"), (100, false), bug).await {
+        Ok(engine) => {
+            let mut out = [0];
+            engine.volume("v").unwrap().read(0, &mut out).await.unwrap();
+            Imported::As(out[0])
+        }
+        Err(DatasetError::Pool(PoolError::OlderThanSeen { by, .. })) => Imported::Older(by),
+        Err(DatasetError::Pool(PoolError::NewestDamaged { damaged, .. })) => {
+            Imported::Damaged(damaged)
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Imported {
+    As(u8),
+    Older(String),
+    Damaged(usize),
+}
+
+fn imported(end: End, damaged: u64, bug: PlantedBug) -> Imported {
+    let world = world(1);
+    world.run_until(import_after(&world, end, damaged, bug)).unwrap()
+}
+
+#[test]
+fn whole_uberblocks_are_opened() {
+    for end in [End::Closed, End::KilledLater, End::KilledAtOnce] {
+        assert_eq!(imported(end, 0, PlantedBug::None), Imported::As(7), "{end:?}");
+    }
+}
+
+#[test]
+fn txg_of_the_owner_slot_must_be_there() {
+    let named = || Imported::Older("the owner slot of disk0 names".to_owned());
+    for damaged in 1..4 {
+        assert_eq!(imported(End::Closed, damaged, PlantedBug::None), named());
+        assert_eq!(imported(End::KilledLater, damaged, PlantedBug::None), named());
+    }
+    // Import without the check is noticed.
+    assert_eq!(imported(End::Closed, 2, PlantedBug::OldDisksTrusted), Imported::As(5));
+}
+
+#[test]
+fn one_torn_uberblock_is_explained_by_a_crash_and_two_are_not() {
+    assert_eq!(imported(End::KilledAtOnce, 1, PlantedBug::None), Imported::As(6));
+    assert_eq!(imported(End::KilledAtOnce, 2, PlantedBug::None), Imported::Damaged(2));
+    assert_eq!(imported(End::KilledAtOnce, 3, PlantedBug::None), Imported::Damaged(3));
+    assert_eq!(imported(End::KilledAtOnce, 2, PlantedBug::OldDisksTrusted), Imported::As(5));
+}
+
+/// A person gives the damaged uberblocks up once.
+#[test]
+fn forced_import_is_not_asked_again() {
+    let world = world(2);
+    let b = host("b");
+    world
+        .run_until(async {
+            let damaged = import_after(&world, End::KilledAtOnce, 3, PlantedBug::None).await;
+            assert_eq!(damaged, Imported::Damaged(3));
+            drop(import(&world, b, 101, true).await.unwrap());
+            // Nothing was committed since.
+            let again = import(&world, b, 102, false).await.unwrap();
+            assert_holds(&again, 4).await;
+        })
+        .unwrap();
+}
+
+/// A damaged slot counts only where no disk has the uberblock.
+#[test]
+fn damage_of_one_disk_is_no_reason_to_refuse() {
+    let world = world(3);
+    world
+        .run_until(async {
+            drop(pool(&world, host("a")).await);
+            let ring = weir_format::layout::RING_OFFSET;
+            world.disk(0).scribble(ring..ring + (128 * SLOT_BYTES) as u64, 1);
+            assert_holds(&import(&world, host("b"), 100, false).await.unwrap(), 1).await;
+        })
+        .unwrap();
+}
