@@ -334,7 +334,8 @@ impl Connection {
     }
 
     pub(crate) fn sent(&self, sent: Outgoing) {
-        self.outbox.sent(sent, self.share.is_tight());
+        let is_tight = self.share.is_tight() || !self.to_grant.borrow().is_empty();
+        self.outbox.sent(sent, is_tight);
         self.made_room();
     }
 

@@ -14,6 +14,7 @@
 
 use std::convert::Infallible;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,12 +22,13 @@ use std::time::Duration;
 use compio::BufResult;
 use compio::buf::{IntoInner, IoBuf};
 use compio::io::AsyncWriteExt;
+use futures_util::future::select;
 use rustix::net::Shutdown;
 use rustls::ServerConfig;
 use weir_serve::limits::{SEND_STALL_LIMIT, TURN_LIMIT};
 use weir_serve::{
-    Address, Budget, Exports, Input, Linger, Outgoing, Peer, PeerKey, Protocol, Share, Socket,
-    TlsSocket, Turns, Watch, shut,
+    Address, Budget, CutOff, Exports, Input, Linger, Outgoing, Peer, PeerKey, Protocol, Share,
+    Socket, TlsSocket, Turns, Watch, shut,
 };
 
 use crate::connection::{Connection, Queued, Ticket};
@@ -177,7 +179,8 @@ async fn transmit<S: Socket>(
 
     let connection = Connection::new(export, terms, share, watch.place());
     let _release = Release(Rc::clone(&connection));
-    let evictor = compio::runtime::spawn(evict(socket.clone(), Rc::clone(&connection)));
+    let cut_off = watch.until_cut_off();
+    let evictor = compio::runtime::spawn(evict(socket.clone(), Rc::clone(&connection), cut_off));
     let writer = compio::runtime::spawn(write_replies(socket.clone(), Rc::clone(&connection)));
     let read = read_requests(&mut socket, &mut input, &connection, watch).await;
     connection.flush_replies();
@@ -211,9 +214,10 @@ impl Drop for Release {
     }
 }
 
-/// Ends a connection whose client stalls others.
-async fn evict<S: Socket>(socket: S, connection: Rc<Connection>) {
-    connection.end_if_evicted().await;
+/// Ends a connection whose client stalls others, or that the server cuts off.
+async fn evict<S: Socket>(socket: S, connection: Rc<Connection>, cut_off: Rc<CutOff>) {
+    select(pin!(connection.evicted()), pin!(cut_off.given())).await;
+    connection.give_up();
     shut(&socket, Shutdown::Both);
 }
 

@@ -155,10 +155,7 @@ impl Found {
     }
 
     /// Disks that hold `newest` and are not known to miss anything.
-    fn current<'a>(
-        &'a self,
-        newest: &'a Uberblock,
-    ) -> impl Iterator<Item = &'a FoundDisk> {
+    fn current<'a>(&'a self, newest: &'a Uberblock) -> impl Iterator<Item = &'a FoundDisk> {
         self.disks
             .iter()
             .filter(|disk| newest.stale_legs.iter().all(|stale| stale.guid != disk.guid))

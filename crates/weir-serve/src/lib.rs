@@ -44,7 +44,7 @@ pub use outgoing::Outgoing;
 pub use places::{PeerKey, Place};
 pub use server::{Protocol, ServerHandle, serve};
 pub use signal::Signal;
-pub use socket::{Socket, Watch, shut};
+pub use socket::{CutOff, Socket, Watch, shut};
 pub use socket_file::{SocketFile, bind as bind_unix};
 pub use tls::TlsSocket;
 pub use turns::{Turn, Turns};

@@ -10,6 +10,7 @@
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::os::fd::AsFd;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,6 +20,7 @@ use rustix::net::Shutdown;
 
 use crate::balance::Load;
 use crate::places::Place;
+use crate::signal::Signal;
 
 /// A connected stream socket; clones are the same socket.
 pub trait Socket: AsyncRead + AsyncWrite + AsFd + Clone + 'static {
@@ -47,6 +49,23 @@ pub struct Watch {
     user_of: RefCell<Option<UserOf>>,
     /// The client's, over TCP.
     address: Option<IpAddr>,
+    cut_off: Rc<CutOff>,
+}
+
+/// The order to end a session at once.
+#[derive(Default)]
+pub struct CutOff {
+    given: Cell<bool>,
+    signal: Signal,
+}
+
+impl CutOff {
+    /// Returns once the order was given; one task waits.
+    pub async fn given(&self) {
+        while !self.given.get() {
+            self.signal.wait().await;
+        }
+    }
 }
 
 /// What a session uses, and since when.
@@ -79,6 +98,7 @@ impl Watch {
             moves_to: Cell::default(),
             user_of: RefCell::new(user_of),
             address,
+            cut_off: Rc::default(),
         }
     }
 
@@ -133,6 +153,18 @@ impl Watch {
     /// Whether [`Watch::stop`] was called.
     pub fn is_stopping(&self) -> bool {
         self.stopping.get()
+    }
+
+    /// Orders the session to end without waiting for memory or for its client. The socket must be
+    /// shut down, too.
+    pub(crate) fn cut_off(&self) {
+        self.cut_off.given.set(true);
+        self.cut_off.signal.notify();
+    }
+
+    /// The order to end at once.
+    pub fn until_cut_off(&self) -> Rc<CutOff> {
+        Rc::clone(&self.cut_off)
     }
 
     /// Says what the session uses (an export, a target), once that is agreed on.

@@ -182,7 +182,7 @@ impl<P: Protocol> Worker<P> {
         connections.stop(|_| true);
         if compio::time::timeout(DRAIN_LIMIT, connections.wait_until_none()).await.is_err() {
             tracing::info!("cutting off clients that do not take their replies");
-            connections.shut(Shutdown::Both);
+            connections.cut_off();
             connections.wait_until_none().await;
         }
     }
@@ -315,9 +315,11 @@ impl Connections {
         active.take(count).for_each(|entry| entry.watch.move_to(to));
     }
 
-    fn shut(&self, how: Shutdown) {
+    /// Ends all connections, whatever they wait for.
+    fn cut_off(&self) {
         for entry in self.entries.borrow().values() {
-            (entry.shut)(how);
+            entry.watch.cut_off();
+            (entry.shut)(Shutdown::Both);
         }
     }
 

@@ -148,6 +148,18 @@ impl Outbox {
         gives_up
     }
 
+    /// Gives up the memory that no answer is in. Returns whether there was some.
+    pub(super) fn give_up_spare(&self) -> bool {
+        let before = self.memory_bytes();
+        self.give_up_pool();
+        let mut gathering = self.gathering.borrow_mut();
+        if gathering.is_empty() {
+            *gathering = OutBuf::default();
+        }
+        drop(gathering);
+        self.memory_bytes() < before
+    }
+
     /// Keeps no buffers for answers to come.
     pub(super) fn give_up_pool(&self) {
         self.pool.borrow_mut().clear();

@@ -131,7 +131,7 @@ impl Connection {
             } else {
                 self.has_room()
             };
-            if !has_room || !self.share.ask(self.memory_bytes(), bytes) {
+            if !has_room || !self.set_aside(bytes) {
                 break;
             }
             self.to_grant.borrow_mut().pop_front();
@@ -147,6 +147,19 @@ impl Connection {
             self.account();
         }
         self.flush();
+    }
+
+    /// Sets `bytes` aside. If the budget has too little, frees the spare buffers of this connection
+    /// first: no other connection can free them.
+    fn set_aside(&self, bytes: usize) -> bool {
+        if self.share.ask(self.memory_bytes(), bytes) {
+            return true;
+        }
+        if !self.outbox.give_up_spare() {
+            return false;
+        }
+        self.account();
+        self.share.ask(self.memory_bytes(), bytes)
     }
 
     /// The first command that waits for memory; those that were aborted meanwhile are left out.

@@ -16,7 +16,7 @@ use crate::common::initiator::{Initiator, NAME};
 use crate::common::memory::{BLOCK, Disk, MemoryTargets, TARGET};
 use crate::common::{pattern, serve_targets, setup_with, wait_until};
 use weir_iscsi::Sessions;
-use weir_iscsi::limits::{OWN_BYTES, QUIET_LIMIT};
+use weir_iscsi::limits::{OWN_BYTES, QUIET_LIMIT, TRANSFER_BYTES_MAX};
 use weir_iscsi::pdu::{self, Header, NO_TAG, opcode};
 use weir_serve::limits::PEER_CONNECTIONS_MAX;
 use weir_serve::{Budget, Own};
@@ -78,6 +78,42 @@ fn those_who_take_no_answers_share_what_there_is() {
     }
     good.nop(b"");
     wait_until("all is given back", || budget.used_bytes() == 0);
+}
+
+// The fifth of several reads of 1 MiB was never answered: it waited for memory that buffers of the
+// same session had.
+#[test]
+fn each_transfer_length_is_answered_with_little_memory() {
+    // The budget of all sessions with the smallest `--memory`.
+    let limit = 8 * MIB;
+    for disk in [Disk::new(SIZE), Disk::new(SIZE).slow()] {
+        let budget = Budget::new(limit, OWN_BYTES);
+        let setup = setup_with(disk, budget.clone(), 2);
+        let mut one = initiator(setup.address, 1, &[]);
+        let mut other = initiator(setup.address, 2, &[]);
+        for blocks in (3..16).map(|shift| 1_u16 << shift) {
+            let len = usize::from(blocks) * 512;
+            if len > TRANSFER_BYTES_MAX {
+                continue;
+            }
+            let data = pattern(len, u64::from(blocks));
+            for initiator in [&mut one, &mut other] {
+                assert_eq!(initiator.write(0, &data, 0, 0).status().0, 0);
+                let depth = if len > 4 * MIB { 2 } else { 8 };
+                for _ in 0..depth {
+                    let header = initiator.read_header(0, blocks);
+                    initiator.send(header, &[]);
+                }
+                for _ in 0..depth {
+                    assert!(initiator.take_read(len) == data, "{len} bytes");
+                }
+            }
+        }
+        for initiator in [&mut one, &mut other] {
+            initiator.nop(b"");
+        }
+        wait_until("all is given back", || budget.used_bytes() == 0);
+    }
 }
 
 #[test]

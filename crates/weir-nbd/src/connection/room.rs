@@ -37,6 +37,14 @@ impl Connection {
         }
     }
 
+    /// Reports the exact number of held bytes to the budget.
+    fn account_all(&self) {
+        let memory = self.memory_bytes();
+        if memory != self.accounted_bytes.get() {
+            self.tell(memory);
+        }
+    }
+
     fn tell(&self, bytes: usize) {
         self.accounted_bytes.set(bytes);
         self.share.hold(bytes);
@@ -77,20 +85,19 @@ impl Connection {
         if self.may_hold(bytes) {
             return;
         }
-        // What is held without need would be waited for.
-        self.give_up_pool();
-        if self.out.borrow().is_empty() {
-            self.out.replace(OutBuf::default());
-        }
-        self.account();
         while !self.is_broken() {
+            // Only this connection can free these, and each send returns its buffer to the pool.
+            self.give_up_pool();
+            if self.out.borrow().is_empty() {
+                self.out.replace(OutBuf::default());
+            }
+            self.account_all();
             let memory = self.memory_bytes();
             if self.share.ask(memory, bytes) {
                 return self.tell(memory + bytes);
             }
             self.flush_replies();
             select(pin!(self.progress.wait()), pin!(self.share.wait())).await;
-            self.account();
         }
     }
 
@@ -137,10 +144,9 @@ impl Connection {
         self.share.awaits_client()
     }
 
-    /// Ends the connection once its client holds memory that others wait for, and does not move.
-    pub(crate) async fn end_if_evicted(&self) {
+    /// Returns once the client holds memory that others wait for, and does not move.
+    pub(crate) async fn evicted(&self) {
         self.share.evicted().await;
-        self.give_up();
     }
 
     /// Whether the client was given up because it stalled others.

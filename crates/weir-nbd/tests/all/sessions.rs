@@ -506,3 +506,72 @@ fn structured_reads_without_memory_come_in_parts_unless_one_is_asked_for() {
         assert_eq!(parts == 1, whole, "{parts} parts");
     }
 }
+
+/// Sends reads and writes of `len` bytes in turn, 16 at a time, and takes every reply at once.
+fn mix(setup: &Setup, export: &str, len: u32, count: u64) {
+    let mut client = setup.client(export);
+    let mut replies = Client { socket: client.socket.try_clone().unwrap() };
+    let (permits, permitted) = std::sync::mpsc::sync_channel::<()>(16);
+    let sender = std::thread::spawn(move || {
+        let payload = vec![5; len as usize];
+        for cookie in 0..count {
+            permits.send(()).unwrap();
+            let offset = cookie * u64::from(len) % (SIZE - u64::from(len) + 1) / 4096 * 4096;
+            let kind = (cookie % 2) as u16;
+            client.ask(0, kind, cookie, offset, len);
+            if kind == 1 {
+                client.put(&payload);
+            }
+        }
+    });
+    for _ in 0..count {
+        let (errno, cookie) = replies.reply();
+        assert_eq!(errno, 0);
+        if cookie % 2 == 0 {
+            replies.get(len as usize);
+        }
+        permitted.recv().unwrap();
+    }
+    sender.join().unwrap();
+}
+
+// One client that sent reads and writes of 1 MiB waited for ever for memory that its own reply
+// buffers had.
+#[test]
+fn mixed_requests_of_each_size_are_answered_with_little_memory() {
+    // The budget of all connections with the smallest `--memory`.
+    let limit = 8 << 20;
+    for export in ["fast", "slow"] {
+        let setup = setup_with("mixed", limit);
+        for shift in 12..=25 {
+            let len = 1_u32 << shift;
+            mix(&setup, export, len, if len > 1 << 20 { 12 } else { 64 });
+        }
+        // Two at once.
+        std::thread::scope(|scope| {
+            for len in [1 << 20, 3 << 19] {
+                let setup = &setup;
+                scope.spawn(move || mix(setup, export, len, 40));
+            }
+        });
+        setup.wait_for_connections(0);
+        setup.wait_for_memory();
+    }
+}
+
+#[test]
+fn stop_ends_a_connection_that_waits_for_memory() {
+    let limit = 1 << 20;
+    let setup = setup_with("stop-waiting", limit);
+    let holder = setup.budget.share();
+    assert!(holder.ask(limits::OWN_BYTES, limit));
+    holder.hold(limits::OWN_BYTES + limit);
+    let mut client = setup.client("fast");
+    client.put(&[request(0, 1, 1, 0, 1 << 20), vec![1; 1 << 20]].concat());
+    std::thread::sleep(Duration::from_millis(100));
+    let start = Instant::now();
+    setup.server.stop();
+    assert!(start.elapsed() < DRAIN_LIMIT + Duration::from_secs(5));
+    assert!(client.is_closed());
+    drop(holder);
+}
