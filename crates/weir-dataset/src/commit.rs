@@ -303,10 +303,12 @@ impl Engine {
             records.insert(part.volume.id, record);
             records.extend(part.others.iter().map(|(id, record)| (*id, record.as_ref())));
         }
-        let orphans =
-            if all { self.core.directory_losses.lock().orphans.clone() } else { Vec::new() };
+        let (orphans, emptied, unread) = {
+            let mut losses = self.core.directory_losses.lock();
+            let orphans = if all { losses.orphans.clone() } else { Vec::new() };
+            (orphans, std::mem::take(&mut losses.emptied), losses.unread.clone())
+        };
         records.extend(orphans.iter().map(|record| (record.id, Some(record))));
-        let emptied = std::mem::take(&mut self.core.directory_losses.lock().emptied);
         let root = pool.without(out, root, &emptied).await?;
         let mut changes = Vec::new();
         if let Some(own) = own {
@@ -326,12 +328,13 @@ impl Engine {
         let height = TreeRoot::height_for(next_dataset).max(root.height);
         let (root, _) = tree.grow(out, TreeHome::Root, height).await?;
         if all {
-            // Also in the place of what cannot be read.
-            changes = filled(changes, root.blocks(), &[]);
+            // Also in the place of nodes that became unreadable while the pool was in use.
+            changes = filled(changes, root.blocks(), &unread);
         }
         let (tree, past) = (Tree::new(pool, root), Past::default());
         let (datasets, _) = tree.apply(out, TreeHome::Root, &past, &changes).await?;
-        Ok(CommitInput { datasets, next_dataset, all })
+        let keeps_unread = !unread.is_empty();
+        Ok(CommitInput { datasets, next_dataset, all, keeps_unread })
     }
 
     /// After the uberblock: what was frozen is durable.
@@ -411,7 +414,7 @@ impl Engine {
 /// What the txg takes of a volume; `all`: its records in any case.
 fn freeze_volume(volume: &Arc<Volume>, state: &mut State, all: bool) -> Option<Frozen> {
     let mut past = state.past();
-    past.held.hold(volume.core.held_for_clones());
+    past.held.hold(volume.core.held_for_unread());
     if volume.core.pool.bug() == PlantedBug::HeldOffByOne {
         past.held.until = Txg(past.held.until.0.saturating_sub(1));
     }

@@ -152,6 +152,17 @@ impl Found {
         }
     }
 
+    /// Drops the blocks that may be of an unreadable dataset where the segment's counter says that
+    /// they are dead: it counts the blocks of every dataset, so `counted` is more than what was
+    /// found alive if one of them lives.
+    pub(crate) fn judge_by_counter(&mut self, counted: u64) {
+        let is_owner = |error: &PoolError| matches!(error, PoolError::OwnerLost { .. });
+        if !self.uncounted && self.bytes() == counted && self.failed.iter().all(is_owner) {
+            self.failed.clear();
+            self.unknown.clear();
+        }
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         self.live.iter().map(|found| stored_bytes(&found.entry)).sum()
     }
@@ -430,6 +441,10 @@ impl Pool {
                 Err(error) => return Err(error),
             };
             let mut blocks = self.find_live(&roots(), vseg, entries).await;
+            let quiet = before.filter(|_| self.look(vseg).is_some_and(|(_, now)| now == before));
+            if quiet.is_some() {
+                blocks.judge_by_counter(u64::from(entry.live_bytes));
+            }
             if self.bug == PlantedBug::UnknownTakenForDead {
                 blocks.failed.clear();
             }
@@ -456,7 +471,6 @@ impl Pool {
             });
             found.live = live.chain(summaries).collect();
             found.live.sort_unstable_by_key(|live| live.at);
-            let quiet = before.filter(|_| self.look(vseg).is_some_and(|(_, now)| now == before));
             if let Some(txg) = quiet
                 && found.lost == 0
                 && !blocks.uncounted

@@ -123,7 +123,8 @@ impl Pool {
         (vseg, entry): &Victim,
     ) -> Result<Vec<Living<'_>>, PoolError> {
         let (entries, _) = self.read_summaries(*vseg, entry.summary).await?;
-        let found = self.find_live(roots, *vseg, entries).await;
+        let mut found = self.find_live(roots, *vseg, entries).await;
+        found.judge_by_counter(u64::from(entry.live_bytes));
         let bytes = found.bytes();
         if let Some(error) = found.failed.into_iter().next() {
             return Err(error);

@@ -177,8 +177,12 @@ pub(crate) struct Tables<T> {
     entries: BTreeMap<VsegId, Entry<T>>,
     /// Those that changed or went since the last commit took them.
     changed: BTreeSet<VsegId>,
-    /// Ranges of the stored tree that cannot be read.
+    /// Ranges of the stored tree that cannot be read, and that the next commit takes out.
     lost_parts: Vec<Range<u64>>,
+    /// Ranges of the stored tree that cannot be read, and that stay: a later import may read them.
+    kept_parts: Vec<Range<u64>>,
+    /// Segments whose tables are in those.
+    missing: BTreeSet<VsegId>,
     /// Tables that were lost, as far as they were looked at.
     unknown: BTreeSet<VsegId>,
     /// Stored tables in RAM, and stale numbers; the hand is at the front.
@@ -214,6 +218,8 @@ impl<T: Table> Tables<T> {
             entries,
             changed,
             lost_parts,
+            kept_parts: Vec::new(),
+            missing: BTreeSet::new(),
             unknown,
             clock,
             bytes,
@@ -238,6 +244,20 @@ impl<T: Table> Tables<T> {
         self.lost_parts.extend(parts.iter().map(LostPart::blocks));
         self.lost_parts.sort_unstable_by_key(|range| range.start);
         vsegs.iter().for_each(|vseg| self.put(*vseg, T::unknown()));
+    }
+
+    /// Some of the tree that leads to the tables cannot be read, and these segments have tables
+    /// there. The tree keeps it: nothing is stored in the place of such a table.
+    pub(crate) fn miss(&mut self, parts: &[LostPart], vsegs: &[VsegId]) {
+        self.kept_parts.extend(parts.iter().map(LostPart::blocks));
+        self.kept_parts.sort_unstable_by_key(|range| range.start);
+        self.missing.extend(vsegs);
+        self.unknown.extend(vsegs);
+    }
+
+    /// Unreadable ranges of the stored tree that a commit leaves as they are.
+    pub(crate) fn kept_parts(&self) -> &[Range<u64>] {
+        &self.kept_parts
     }
 
     /// A stored table cannot be read.
@@ -279,6 +299,9 @@ impl<T: Table> Tables<T> {
 
     /// A segment's table, `None` if it has none.
     pub(crate) fn get(&mut self, vseg: VsegId) -> Result<Option<&Arc<T>>, Unread> {
+        if self.missing.contains(&vseg) {
+            return Err(Unread::lost::<T>(vseg));
+        }
         let Some(entry) = self.entries.get_mut(&vseg) else { return Ok(None) };
         entry.used = true;
         match (&entry.content, entry.stored) {
@@ -323,6 +346,7 @@ impl<T: Table> Tables<T> {
         } else {
             self.unknown.remove(&vseg);
         }
+        self.missing.remove(&vseg);
         let entry = self.entries.entry(vseg).or_default();
         if self.bug != PlantedBug::RemapTableLeavesEarly {
             self.stored_bytes -= bytes_of(entry.stored.take());
@@ -336,6 +360,7 @@ impl<T: Table> Tables<T> {
     /// A segment has no table any more.
     pub(crate) fn remove(&mut self, vseg: VsegId) {
         self.unknown.remove(&vseg);
+        self.missing.remove(&vseg);
         let entry = self.entries.remove(&vseg).unwrap_or_default();
         self.stored_bytes -= bytes_of(entry.stored);
         let content = entry.content;

@@ -28,4 +28,5 @@ mod restored;
 mod scans;
 mod send;
 mod snapshots;
+mod unread_trees;
 mod vdevs;

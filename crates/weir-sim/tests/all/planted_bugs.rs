@@ -176,6 +176,11 @@ fn a_lost_tree_of_the_pool_that_is_not_written_anew_is_noticed() {
 }
 
 #[test]
+fn an_import_that_gives_up_what_it_cannot_read_is_noticed() {
+    is_noticed_with(PlantedBug::UnreadGivenUp, 20, OWN);
+}
+
+#[test]
 fn an_opening_that_writes_before_it_is_the_newest_is_noticed() {
     is_noticed_with(PlantedBug::OpensUnclaimed, 20, OPENINGS);
 }
