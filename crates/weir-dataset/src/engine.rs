@@ -148,7 +148,8 @@ impl Engine {
             refuse_logged_for_unread(&imported, &directory.losses.numbers)?;
         }
         imported.pool.around_silent_legs(imported.claim()).await?;
-        imported.pool.load_damage(std::mem::take(&mut directory.damage));
+        let damage = std::mem::take(&mut directory.damage);
+        imported.pool.load_damage_at_import(damage, &directory.losses.unread);
         let records = std::mem::take(&mut directory.records);
         let engine = Self::new(imported.pool, options, records, &directory.renamed);
         engine.adopt(directory);

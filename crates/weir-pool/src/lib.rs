@@ -39,6 +39,7 @@ mod late;
 mod legs;
 mod line;
 mod live;
+mod losses;
 mod lost_nodes;
 mod moment;
 mod moves;

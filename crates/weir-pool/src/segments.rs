@@ -249,7 +249,7 @@ impl Segments {
         } else {
             remaps.miss(&lost.remap_parts, &lost.remaps);
         }
-        lost.unread_remaps.into_iter().for_each(|vseg| remaps.note_unreadable(vseg));
+        lost.unread_remaps.into_iter().for_each(|vseg| _ = remaps.note_unreadable(vseg));
         references.lose(&lost.reference_parts, &lost.references);
         let withheld = withhold(&mut free, &lost.segments, &lost.free);
         let inner = Inner {

@@ -17,9 +17,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use weir_base::{ErrorKind, VsegId};
-use weir_format::{BlockPtr, FormatError, ReferenceTable, RemapTable};
+use weir_format::{BlockPtr, FormatError, PoolPart, ReferenceTable, RemapTable};
 
 use crate::error::PoolError;
+use crate::live::LiveOf;
 use crate::own_trees::LostPart;
 use crate::planted::PlantedBug;
 use crate::pool::Pool;
@@ -30,6 +31,8 @@ pub(crate) trait Table: Clone + Sized {
     /// What errors call it.
     const WHAT: &'static str;
     const KIND: TableKind;
+    /// What the list of damage calls it.
+    const PART: PoolPart;
 
     /// What a segment has whose table was lost.
     fn unknown() -> Self;
@@ -44,6 +47,7 @@ pub(crate) trait Table: Clone + Sized {
 impl Table for RemapTable {
     const WHAT: &'static str = "remap table";
     const KIND: TableKind = TableKind::Remap;
+    const PART: PoolPart = PoolPart::RemapTable;
 
     fn unknown() -> Self {
         Self::unknown()
@@ -73,6 +77,7 @@ impl Table for RemapTable {
 impl Table for ReferenceTable {
     const WHAT: &'static str = "reference table";
     const KIND: TableKind = TableKind::References;
+    const PART: PoolPart = PoolPart::ReferenceTable;
 
     fn unknown() -> Self {
         Self::unknown()
@@ -260,11 +265,17 @@ impl<T: Table> Tables<T> {
         &self.kept_parts
     }
 
-    /// A stored table cannot be read.
-    pub(crate) fn note_unreadable(&mut self, vseg: VsegId) {
-        if self.entries.contains_key(&vseg) {
-            self.unknown.insert(vseg);
-        }
+    /// First segments of the unreadable ranges, and the segments with unreadable tables elsewhere.
+    pub(crate) fn lost_numbers(&self) -> Vec<u64> {
+        let parts = || self.kept_parts.iter().chain(&self.lost_parts);
+        let is_elsewhere = |vseg: &&VsegId| !parts().any(|part| part.contains(&vseg.0));
+        let tables = self.unknown.iter().filter(is_elsewhere).map(|vseg| vseg.0);
+        parts().map(|part| part.start).chain(tables).collect()
+    }
+
+    /// A stored table cannot be read; true if that is news.
+    pub(crate) fn note_unreadable(&mut self, vseg: VsegId) -> bool {
+        self.entries.contains_key(&vseg) && self.unknown.insert(vseg)
     }
 
     /// Tables that were lost, as far as they were looked at.
@@ -501,7 +512,10 @@ impl Pool {
             Ok(table) => T::of(&mut self.segments.inner.lock()).loaded(unread, Arc::new(table)),
             Err(error) if T::of(&mut self.segments.inner.lock()).is_stored_at(unread) => {
                 if error.kind() == ErrorKind::Data {
-                    T::of(&mut self.segments.inner.lock()).note_unreadable(vseg);
+                    let is_new = T::of(&mut self.segments.inner.lock()).note_unreadable(vseg);
+                    if is_new {
+                        self.note_lost(&LiveOf::Part(T::PART, vseg.0));
+                    }
                 }
                 return Err(error);
             }

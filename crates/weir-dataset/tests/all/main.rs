@@ -14,6 +14,7 @@ mod damage;
 mod engine;
 mod legs;
 mod limits;
+mod loss_paths;
 mod lost_nodes;
 mod misreads;
 mod model;

@@ -149,7 +149,7 @@ impl Bench {
     }
 
     /// Takes so much room that the cleaner has to make some.
-    fn fill(&self) {
+    pub(crate) fn fill(&self) {
         const MIB: u64 = 1 << 20;
         now(self.engine.create_volume_with("ballast", (BALLAST_MIB * MIB).into(), &[])).unwrap();
         let volume = self.volume("ballast");
@@ -167,7 +167,7 @@ impl Bench {
         self.volumes.insert(name.to_owned(), vec![0; BLOCKS]);
     }
 
-    fn random(&mut self) -> usize {
+    pub(crate) fn random(&mut self) -> usize {
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
         (self.random >> 33) as usize % BLOCKS
     }
@@ -364,17 +364,25 @@ fn lost_directory_costs_the_datasets_in_it_and_is_told() {
 
 /// Runs scans until nothing is left of the damage.
 pub(crate) fn mend(engine: &Engine) {
+    mend_for(engine, |engine| {
+        let scrubs = engine.pool().scan_status().is_some_and(|s| s.state == ScanState::Running);
+        !(scrubs || engine.pool().damaged_since().is_some())
+    });
+    assert_eq!(engine.pool().damaged_since(), None);
+}
+
+/// Runs scans until `is_done`; the engine stops with them.
+pub(crate) fn mend_for(engine: &Engine, is_done: impl Fn(&Engine) -> bool) {
     let looks = Cell::new(0);
     now(engine.run_scans(|_| {
         looks.set(looks.get() + 1);
-        let scrubs = engine.pool().scan_status().is_some_and(|s| s.state == ScanState::Running);
-        if looks.get() > 5000 || !(scrubs || engine.pool().damaged_since().is_some()) {
+        if looks.get() > 5000 || is_done(engine) {
             engine.stop();
         }
         std::future::ready(())
     }))
     .unwrap();
-    assert_eq!(engine.pool().damaged_since(), None);
+    assert!(is_done(engine));
 }
 
 pub(crate) fn assert_nothing_is_lost(engine: &Engine) {
