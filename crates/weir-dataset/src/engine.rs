@@ -556,6 +556,9 @@ impl Engine {
             let resize = |from: u64, to: u64| {
                 let mut state = volume.state.lock();
                 state.shrinking_to = None;
+                let before = record.records_in(from);
+                state.grown_from =
+                    (to > from).then(|| before.min(state.grown_from.unwrap_or(before)));
                 state.record.size_bytes = to;
                 // One that was promised all it can take is so still.
                 let promised = &mut state.record.properties.refreservation_bytes;

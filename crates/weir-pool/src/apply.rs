@@ -113,10 +113,10 @@ impl Apply<'_, '_, '_> {
             Ok(node) => node,
             Err(error) => {
                 self.note_lost(place, &marker, error)?;
-                if self.tree.pool.bug == PlantedBug::LostNodeFreed {
-                    return Ok((old, node_of_markers(&old.damage_marker_of(level))));
-                }
-                return Ok((BlockPtr::HOLE, node_of_markers(&old.damage_marker_of(level))));
+                let slots = self.slots_in_use(level, index);
+                let markers = node_of_markers(&old.damage_marker_of(level), slots);
+                let is_freed = self.tree.pool.bug == PlantedBug::LostNodeFreed;
+                return Ok((if is_freed { old } else { BlockPtr::HOLE }, markers));
             }
         };
         let mut node = BlockMut::copy_of(&node);
@@ -126,16 +126,30 @@ impl Apply<'_, '_, '_> {
         Ok((old, node))
     }
 
-    /// Puts what markers stand for in their places where it can be read again.
+    /// Slots of a node that begin before the end of the volume.
+    fn slots_in_use(&self, level: u8, index: u64) -> usize {
+        let Some(records) = self.past.records else { return NODE_FANOUT };
+        let (first, each) = (index.saturating_mul(span(level)), span(level - 1));
+        let slots = records.saturating_sub(first).div_ceil(each);
+        slots.min(NODE_FANOUT as u64) as usize
+    }
+
+    /// Puts what markers stand for in their places where it can be read again. Markers behind the
+    /// end of the volume, which versions before made, become holes.
     async fn graft(
         &mut self,
         node: &mut [u8; BLOCK_BYTES],
         level: u8,
         index: u64,
     ) -> Result<(), PoolError> {
+        let in_use = self.slots_in_use(level, index);
         for slot in 0..NODE_FANOUT {
             let Ok(ptr) = node_pointer(node, slot) else { continue };
             if !ptr.is_damaged() {
+                continue;
+            }
+            if slot >= in_use {
+                set_node_pointer(node, slot, &BlockPtr::HOLE);
                 continue;
             }
             let place = (level - 1, index * NODE_FANOUT as u64 + slot as u64);
