@@ -101,8 +101,12 @@ pub(crate) enum CareVerb {
         /// The new disk; without it another one that has the same path now
         new: Option<String>,
     },
-    /// Set error counts to zero, take faulted disks into use again, give up volumes that are lost
+    /// Set error counts to zero, take faulted disks into use again
     Clear {
+        /// Also give up volumes and snapshots whose records cannot be read: their space becomes
+        /// free, and they never come back
+        #[arg(long)]
+        lost: bool,
         /// Name of the pool
         name: String,
         /// One disk; else all
@@ -161,8 +165,8 @@ pub(crate) fn run(verb: CareVerb, session: &Session) -> Result<(), ApiError> {
             }
             changed(session, &change)
         }
-        CareVerb::Clear { name, disk } => {
-            let request = PoolClear { name, disk };
+        CareVerb::Clear { lost, name, disk } => {
+            let request = PoolClear { name, disk, lost };
             changed(session, &session.call(|client| client.pool_clear(request))?)
         }
     }

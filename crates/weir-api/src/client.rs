@@ -350,7 +350,8 @@ impl Control for Client {
     }
 
     fn pool_clear(&self, request: PoolClear) -> Answer<'_, PoolChange> {
-        self.call(to_pool(&request.name, "clear", &SomeDisks { disk: request.disk }))
+        let PoolClear { name, disk, lost } = request;
+        self.call(to_pool(&name, "clear", &SomeDisks { disk, lost }))
     }
 
     fn pool_attach(&self, request: PoolAttach) -> Answer<'_, PoolChange> {

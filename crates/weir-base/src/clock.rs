@@ -23,6 +23,10 @@ pub trait Clock: Send + Sync {
     fn sleep(&self, _duration: Duration) -> Sleep {
         Box::pin(std::future::pending())
     }
+    /// Whether a [`Self::sleep`] ends.
+    fn has_timers(&self) -> bool {
+        false
+    }
 }
 
 /// The machine's own clock.

@@ -72,6 +72,11 @@ pub const LABELS_AT_ONCE: usize = 32;
 /// vdev can do without it. Nothing is served yet, so the wait is shorter than that of an open pool.
 pub const OPEN_SILENT: Duration = Duration::from_secs(5);
 
+/// An import that cannot read a part of the pool's own structures reads it again after each of
+/// these pauses: a bus reset or a path failover is over by then, and a person still waits.
+pub const IMPORT_READ_PAUSES: [Duration; 3] =
+    [Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(1600)];
+
 /// The server that has a pool open rewrites its owner slot on every disk this often, also while the
 /// pool is idle: 8 KiB per disk, and often enough that [`OWNER_WATCH`] stays short.
 pub const OWNER_BEAT: Duration = Duration::from_secs(2);

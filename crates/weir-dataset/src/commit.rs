@@ -18,7 +18,7 @@ use std::time::Duration;
 use async_recursion::async_recursion as boxed;
 use futures_util::future::{Either, LocalBoxFuture, select};
 use weir_base::limits::TXG_INTERVAL;
-use weir_base::{BLOCK_BYTES, DatasetId, Txg};
+use weir_base::{BLOCK_BYTES, DatasetId, ErrorKind, Txg};
 use weir_format::{BlockPtr, DamagedRange, DatasetKind, DatasetRecord, PoolRecord, TreeRoot};
 use weir_pool::{
     Change, CommitInput, Delta, PartialRecord, Past, PlantedBug, PoolError, Roots, Tree, TreeHome,
@@ -68,6 +68,8 @@ pub(crate) struct Frozen {
     forgotten: Vec<DatasetId>,
     /// The snapshot that the txg ends with.
     taking: Option<DatasetRecord>,
+    /// Records before the volume grew in this txg.
+    grown_from: Option<u64>,
     /// Whether something destroyed is to be freed.
     frees: bool,
 }
@@ -89,6 +91,8 @@ pub(crate) struct Written {
     delta: Delta,
     /// What it did to the tree.
     changes: Vec<Change>,
+    /// Records that the volume gained: nothing of them is lost.
+    gained: Option<Range<u64>>,
     /// Records that the txg stores as damage: partial ones, and clones of damaged ones.
     new_damage: Vec<Range<u64>>,
     /// Whether snapshots, or the volume as a whole, came, went or changed hands.
@@ -239,6 +243,7 @@ impl Engine {
                 || part.frees,
             delta: Delta::default(),
             changes: Vec::new(),
+            gained: part.grown_from.map(|from| from..past.records.unwrap_or(from)),
             new_damage: self.cloned_damage(&part.clones, &part.cloned),
             is_reshaped: record_dirty || part.frees || part.taking.is_some(),
             taken: None,
@@ -271,6 +276,9 @@ impl Engine {
             changes.sort_unstable_by_key(|change| change.start);
         }
         let tree = Tree::new(&self.core.pool, record.root);
+        if let Some(gained) = &written.gained {
+            changes = zero_new_space(tree, changes, gained).await?;
+        }
         let (root, mut delta) = tree.apply(out, home, &past, &changes).await?;
         delta.tree_units += grown.tree_units;
         delta.born_units += grown.born_units;
@@ -303,10 +311,12 @@ impl Engine {
             records.insert(part.volume.id, record);
             records.extend(part.others.iter().map(|(id, record)| (*id, record.as_ref())));
         }
-        let orphans =
-            if all { self.core.directory_losses.lock().orphans.clone() } else { Vec::new() };
+        let (orphans, emptied, unread) = {
+            let mut losses = self.core.directory_losses.lock();
+            let orphans = if all { losses.orphans.clone() } else { Vec::new() };
+            (orphans, std::mem::take(&mut losses.emptied), losses.unread.clone())
+        };
         records.extend(orphans.iter().map(|record| (record.id, Some(record))));
-        let emptied = std::mem::take(&mut self.core.directory_losses.lock().emptied);
         let root = pool.without(out, root, &emptied).await?;
         let mut changes = Vec::new();
         if let Some(own) = own {
@@ -326,12 +336,13 @@ impl Engine {
         let height = TreeRoot::height_for(next_dataset).max(root.height);
         let (root, _) = tree.grow(out, TreeHome::Root, height).await?;
         if all {
-            // Also in the place of what cannot be read.
-            changes = filled(changes, root.blocks(), &[]);
+            // Also in the place of nodes that became unreadable while the pool was in use.
+            changes = filled(changes, root.blocks(), &unread);
         }
         let (tree, past) = (Tree::new(pool, root), Past::default());
         let (datasets, _) = tree.apply(out, TreeHome::Root, &past, &changes).await?;
-        Ok(CommitInput { datasets, next_dataset, all })
+        let keeps_unread = !unread.is_empty();
+        Ok(CommitInput { datasets, next_dataset, all, keeps_unread })
     }
 
     /// After the uberblock: what was frozen is durable.
@@ -411,13 +422,14 @@ impl Engine {
 /// What the txg takes of a volume; `all`: its records in any case.
 fn freeze_volume(volume: &Arc<Volume>, state: &mut State, all: bool) -> Option<Frozen> {
     let mut past = state.past();
-    past.held.hold(volume.core.held_for_clones());
+    past.held.hold(volume.core.held_for_unread());
     if volume.core.pool.bug() == PlantedBug::HeldOffByOne {
         past.held.until = Txg(past.held.until.0.saturating_sub(1));
     }
     let record_dirty = std::mem::take(&mut state.record_dirty);
     let frees = state.has_to_free();
     let taking = std::mem::take(&mut state.taking);
+    let grown_from = std::mem::take(&mut state.grown_from);
     let mut others = Vec::new();
     for snapshot in &mut state.snapshots {
         if std::mem::take(&mut snapshot.dirty) || all {
@@ -449,8 +461,24 @@ fn freeze_volume(volume: &Arc<Volume>, state: &mut State, all: bool) -> Option<F
         others,
         forgotten,
         taking,
+        grown_from,
         frees,
     })
+}
+
+/// Makes holes of the records that a volume gained, where the node that leads to them cannot be
+/// read: it has nothing there.
+async fn zero_new_space(
+    tree: Tree<'_>,
+    changes: Vec<Change>,
+    gained: &Range<u64>,
+) -> Result<Vec<Change>, PoolError> {
+    match tree.lookup(gained.start).await {
+        Err(error) if error.kind() == ErrorKind::Data => {
+            Ok(filled(changes, gained.end, std::slice::from_ref(&(0..gained.start))))
+        }
+        found => found.map(|_| changes),
+    }
 }
 
 /// The snapshot that was asked for, of a volume as the txg leaves it.
@@ -480,7 +508,9 @@ fn note_changes(state: &State, written: &mut Written) {
     let changes = std::mem::take(&mut written.changes);
     if pool.has_damage() {
         let newest = state.snapshots.last().map(|snapshot| snapshot.moment().txg);
-        pool.damage_overwritten(volume.id, &changed_records(&changes), newest);
+        let mut changed = changed_records(&changes);
+        changed.extend(written.gained.take());
+        pool.damage_overwritten(volume.id, &changed, newest);
     }
     for records in written.new_damage.drain(..) {
         let born = pool.committed_txg().next();

@@ -295,18 +295,20 @@ impl Core {
 
     /// Whose blocks may be in use although no line has them.
     pub(crate) fn lost_owners(&self) -> LostOwners {
-        let numbers = self.own.read().record.lost.clone();
+        let mut numbers = self.own.read().record.lost.clone();
         let losses = self.directory_losses.lock();
+        numbers.extend(losses.numbers.iter().cloned());
         let orphans = losses.orphans.iter().filter_map(|record| match &record.kind {
             DatasetKind::Snapshot(moment) => Some(moment.txg),
             DatasetKind::Volume(_) | DatasetKind::Bookmark(_) => None,
         });
-        LostOwners { numbers, until: orphans.fold(losses.held, Txg::max) }
+        LostOwners { numbers, until: orphans.fold(losses.held(), Txg::max) }
     }
 
-    /// What was born up to here is held for clones whose origins were lost.
-    pub(crate) fn held_for_clones(&self) -> Txg {
-        self.directory_losses.lock().held
+    /// What was born up to here is held for datasets whose records cannot be read, and for clones
+    /// whose origins were lost.
+    pub(crate) fn held_for_unread(&self) -> Txg {
+        self.directory_losses.lock().held()
     }
 
     /// How a volume without a property of its own compresses.

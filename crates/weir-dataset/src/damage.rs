@@ -466,7 +466,8 @@ impl Engine {
     }
 
     /// Looks in all trees for pointers to damaged blocks that have several references.
-    async fn find_shared_damage(&self) -> Result<(), DatasetError> {
+    #[boxed(?Send)]
+    pub(crate) async fn find_shared_damage(&self) -> Result<(), DatasetError> {
         let wanted = self.pool().take_shared_damage();
         if wanted.is_empty() {
             return Ok(());

@@ -5,10 +5,13 @@
 //! Invariants:
 //! - a record or node of the directory that cannot be read costs the datasets whose records it
 //!   holds, and no other;
-//! - the numbers of lost datasets are stored before anything else changes, and their places in the
-//!   directory are emptied by the same txg: what was lost never comes back as it was, for blocks
-//!   that it shared with others may be gone by then;
-//! - where disks are missing, only a person's `force` gives datasets up: those disks may have them;
+//! - commits leave an unreadable part of the directory as it is, and free no block that was born
+//!   before the import: a later import that reads the part has its datasets with all their data.
+//!   Only [`Engine::forget_lost_datasets`], which a person calls, gives the part up;
+//! - an import that cannot read the top node is refused, and so is one with logged writes to
+//!   datasets whose records it cannot read; only a person's `force` opens the pool then;
+//! - where disks are missing, only a person's `force` opens the pool without the datasets: those
+//!   disks may have them;
 //! - records of snapshots and bookmarks whose volume was lost stay as they are;
 //! - blocks that a clone shares with a lost origin are held: no volume frees them.
 
@@ -16,13 +19,13 @@ use std::ops::Range;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::hash::{HashMap, HashSet};
-use weir_base::limits::VOLUME_BYTES_MAX;
+use weir_base::limits::{NAME_BYTES_MAX, VOLUME_BYTES_MAX};
 use weir_base::{BLOCK_BYTES, DatasetId, ErrorKind, Txg};
 use weir_format::{
-    DamageRecord, DatasetKind, DatasetRecord, FormatError, LOST_RANGES_MAX, PoolRecord, PtrKind,
+    DamageRecord, DatasetKind, DatasetRecord, DatasetState, FormatError, PoolRecord, PtrKind,
     TreeRoot,
 };
-use weir_pool::{DamageList, LostPart, Pool, PoolError, Tree, WholeTree};
+use weir_pool::{DamageList, LostPart, PlantedBug, Pool, PoolError, Reads, Tree, WholeTree};
 
 use crate::engine::{Engine, Outcome};
 use crate::error::DatasetError;
@@ -36,24 +39,27 @@ const RECORD: &str = "dataset record";
 /// What is not known any more of a pool's datasets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LostDatasets {
-    /// Numbers of datasets whose records were lost, ever, ascending; some may never have been used.
+    /// Numbers of datasets whose records cannot be read, ascending; some may never have been used.
+    /// Their space is kept.
     pub numbers: Vec<Range<u64>>,
     /// Names of snapshots and bookmarks whose volume is among them.
     pub orphans: Vec<String>,
-    /// Whether what was set on the pool itself was lost when it was opened.
+    /// Whether what was set on the pool itself could not be read when it was opened.
     pub properties: bool,
 }
 
 /// What a directory says, and what is lost of it.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
-    /// The pool's own record; with the numbers of all that was ever lost.
+    /// The pool's own record; with the numbers that versions before took out of the directory.
     pub(crate) own: PoolRecord,
     /// Every dataset that can be opened.
     pub(crate) records: Vec<DatasetRecord>,
     /// The list of what has no good copy, and the numbers of the records it is in.
     pub(crate) damage: DamageList,
     pub(crate) damage_records: Vec<DatasetId>,
+    /// Datasets that have another name than their records say.
+    pub(crate) renamed: HashSet<DatasetId>,
     /// Losses found at import.
     pub(crate) losses: DirectoryLosses,
 }
@@ -61,29 +67,45 @@ pub(crate) struct Directory {
 /// Losses of the directory, found at import and kept until the pool is closed.
 #[derive(Debug, Default)]
 pub(crate) struct DirectoryLosses {
-    /// Places that the next commit empties.
+    /// Places that the next commit empties: a person gave them up.
     pub(crate) emptied: Vec<Range<u64>>,
+    /// Places whose records cannot be read, ascending.
+    pub(crate) unread: Vec<Range<u64>>,
+    /// Numbers of datasets that may be there.
+    pub(crate) numbers: Vec<Range<u64>>,
+    /// What was born up to here may be part of a dataset that may be there.
+    unread_until: Txg,
     /// Records of snapshots and bookmarks without their volume.
     pub(crate) orphans: Vec<DatasetRecord>,
     /// What was born up to here may be part of a lost snapshot that a clone began as.
-    pub(crate) held: Txg,
+    held_for_clones: Txg,
     /// The pool's own record is among what was lost.
     pub(crate) own: bool,
+}
+
+impl DirectoryLosses {
+    /// No volume frees what was born up to this txg.
+    pub(crate) fn held(&self) -> Txg {
+        self.held_for_clones.max(self.unread_until)
+    }
 }
 
 impl Engine {
     /// What is not known any more of the datasets of the pool.
     pub fn lost_datasets(&self) -> LostDatasets {
-        let numbers = self.core.own.read().record.lost.clone();
+        let mut numbers = self.core.own.read().record.lost.clone();
         let losses = self.core.directory_losses.lock();
+        numbers.extend(losses.numbers.iter().cloned());
+        numbers.sort_unstable_by_key(|range| range.start);
+        merge(&mut numbers);
         let orphans = losses.orphans.iter().map(|record| record.name.clone()).collect();
         LostDatasets { numbers, orphans, properties: losses.own }
     }
 }
 
 impl Engine {
-    /// Gives up what was lost: the pool forgets the numbers, and what orphans have for themselves
-    /// becomes free space.
+    /// Gives up the datasets whose records cannot be read, and snapshots and bookmarks without their
+    /// volume: a recount makes free space of what they alone have.
     ///
     /// # Durability
     /// On disk when this returns.
@@ -94,32 +116,80 @@ impl Engine {
         {
             let mut own = self.core.own.write();
             let mut losses = self.core.directory_losses.lock();
-            if own.record.lost.is_empty() && losses.orphans.is_empty() {
+            let is_whole = own.record.lost.is_empty() && losses.unread.is_empty();
+            if is_whole && losses.orphans.is_empty() {
                 return Ok(Outcome::Unchanged);
             }
+            own.is_dirty |= !own.record.lost.is_empty();
             own.record.lost.clear();
-            own.is_dirty = true;
             let orphans = std::mem::take(&mut losses.orphans);
+            let losses = &mut *losses;
+            losses.emptied.append(&mut losses.unread);
             losses.emptied.extend(orphans.iter().map(|record| record.id.0..record.id.0 + 1));
             losses.emptied.sort_unstable_by_key(|range| range.start);
+            losses.numbers.clear();
+            losses.unread_until = Txg(0);
+            losses.own = false;
+            tracing::warn!(pool = self.core.pool.name(), "unreadable datasets are given up");
         }
-        self.commit_change().await
+        self.core.pool.note_lost_node(self.core.open_txg());
+        let done = self.commit_change().await?;
+        self.core.pool.want_recount();
+        self.scans.wake.notify_one();
+        Ok(done)
     }
 }
 
 impl Directory {
-    /// Reads all that can be read. `force`: gives datasets up that missing disks may have.
+    /// Reads all that can be read, and reads it again for a while where something cannot.
+    ///
+    /// # Errors
+    /// Unless `force`: `DirectoryLost` if the top node cannot be read, `LossWhileMissing` if missing
+    /// disks may have what cannot be read.
     #[boxed(?Send)]
     pub(crate) async fn read(pool: &Pool, force: bool) -> Result<Self, DatasetError> {
         let (root, next_dataset) = pool.datasets();
+        let mut reads = Reads::default();
+        let (mut found, parts, why) = loop {
+            let (found, parts, why) = Self::read_once(pool, root, next_dataset).await?;
+            if parts.is_empty() || !reads.again(pool.clock()).await {
+                break (found, parts, why);
+            }
+        };
+        if !parts.is_empty() && !force {
+            refuse_where_disks_are_missing(pool, &parts)?;
+        }
+        let is_top = |part: &LostPart| part.level > 0 && part.level == root.height;
+        if let Some(source) = why
+            && parts.iter().any(is_top)
+            && !force
+        {
+            let (pool, source) = (pool.name().to_owned(), Box::new(source));
+            return Err(PoolError::DirectoryLost { pool, source }.into());
+        }
+        found.note_unread(pool, &parts, next_dataset);
+        found.part_orphans();
+        found.cut_origins();
+        found.hold_for_clones();
+        found.tell_names_apart();
+        Ok(found)
+    }
+
+    /// Reads all that can be read; with the parts that cannot be, and why the first of them cannot.
+    async fn read_once(
+        pool: &Pool,
+        root: TreeRoot,
+        next_dataset: u64,
+    ) -> Result<(Self, Vec<LostPart>, Option<PoolError>), DatasetError> {
         let numbers = 0..next_dataset;
-        let WholeTree { blocks, lost: mut parts, .. } = Tree::new(pool, root).read_whole().await?;
+        let WholeTree { blocks, lost: mut parts, why, .. } =
+            Tree::new(pool, root).read_whole().await?;
         let mut found = Self::default();
         for (id, ptr) in blocks {
             let block = match pool.read_block(&ptr).await {
                 Ok(block) => block,
                 Err(error) if error.kind() == ErrorKind::Data => {
-                    tracing::error!(id, %error, "record of the dataset directory is lost");
+                    tracing::error!(id, %error, "record of the dataset directory cannot be read");
                     parts.push(LostPart { level: 0, index: id });
                     continue;
                 }
@@ -135,17 +205,7 @@ impl Directory {
                 parts.push(LostPart { level: 0, index: id });
             }
         }
-        if !parts.is_empty() && !force {
-            refuse_where_disks_are_missing(pool, &parts)?;
-        }
-        found.losses.emptied = parts.iter().map(LostPart::blocks).collect();
-        found.losses.emptied.sort_unstable_by_key(|range| range.start);
-        found.losses.own = found.losses.emptied.first().is_some_and(|range| range.start == 0);
-        found.note_lost(next_dataset);
-        found.part_orphans();
-        found.cut_origins();
-        found.hold_for_clones();
-        Ok(found)
+        Ok((found, parts, why))
     }
 
     /// Takes over a record.
@@ -181,24 +241,60 @@ impl Directory {
         }
     }
 
-    /// The first number that no dataset had: those of lost ones are not used again.
+    /// The first number that no dataset had: those of unreadable ones are not used again.
     pub(crate) fn next_dataset(&self, stored: u64) -> u64 {
-        let ends = self.losses.emptied.iter().map(|range| range.end.min(NUMBER_MAX));
+        let DirectoryLosses { emptied, unread, .. } = &self.losses;
+        let ends = emptied.iter().chain(unread).map(|range| range.end.min(NUMBER_MAX));
         ends.fold(stored, u64::max)
     }
 
-    /// Adds what is lost to what the pool remembers as such.
-    fn note_lost(&mut self, next_dataset: u64) {
-        let new = self.losses.emptied.iter().map(|range| range.start.max(1)..range.end);
-        let new = new.map(|range| range.start..range.end.min(next_dataset));
-        let lost = &mut self.own.lost;
-        lost.extend(new.filter(|range| !range.is_empty()));
-        lost.sort_unstable_by_key(|range| range.start);
-        merge(lost, 0);
-        let mut gap = 1;
-        while lost.len() > LOST_RANGES_MAX {
-            merge(lost, gap);
-            gap *= 2;
+    /// Notes the parts of the directory that cannot be read. A record there may be of any dataset:
+    /// of a snapshot of any volume, too.
+    fn note_unread(&mut self, pool: &Pool, parts: &[LostPart], next_dataset: u64) {
+        let losses = &mut self.losses;
+        let mut places: Vec<Range<u64>> = parts.iter().map(LostPart::blocks).collect();
+        places.sort_unstable_by_key(|range| range.start);
+        losses.own = places.first().is_some_and(|range| range.start == 0);
+        if pool.bug() == PlantedBug::UnreadGivenUp {
+            losses.emptied = places;
+            return;
+        }
+        let numbers = places.iter().map(|range| range.start.max(1)..range.end.min(next_dataset));
+        losses.numbers = numbers.filter(|range| !range.is_empty()).collect();
+        merge(&mut losses.numbers);
+        if !losses.numbers.is_empty() {
+            losses.unread_until = pool.committed_txg();
+        }
+        losses.unread = places;
+    }
+
+    /// Gives a dataset another name if a younger one has its name: the younger one was made while
+    /// the record of the other could not be read.
+    fn tell_names_apart(&mut self) {
+        let key = |record: &DatasetRecord, name: &str| {
+            let (kind, of) = match &record.kind {
+                DatasetKind::Volume(_) => (0, DatasetId(0)),
+                DatasetKind::Snapshot(moment) => (1, moment.of),
+                DatasetKind::Bookmark(bookmark) => (2, bookmark.of),
+            };
+            (kind, of, name.to_owned())
+        };
+        let mut taken = HashSet::default();
+        let mut youngest_first: Vec<&mut DatasetRecord> = self.records.iter_mut().collect();
+        youngest_first.retain(|record| record.state == DatasetState::Active);
+        youngest_first.sort_unstable_by_key(|record| std::cmp::Reverse(record.id));
+        for record in youngest_first {
+            let mut name = record.name.clone();
+            let mut number = record.id.0;
+            while !taken.insert(key(record, &name)) {
+                name = format!("{}-{number}", cut_name(&record.name));
+                number += 1;
+            }
+            if name != record.name {
+                tracing::warn!(dataset = record.id.0, record.name, name, "name is taken");
+                record.name = name;
+                self.renamed.insert(record.id);
+            }
         }
     }
 
@@ -251,7 +347,7 @@ impl Directory {
             // Its own number is that of no snapshot.
             origin.snapshot = record.id;
         }
-        self.losses.held = self.losses.held.max(held);
+        self.losses.held_for_clones = self.losses.held_for_clones.max(held);
     }
 
     /// Finds what clones share with origins that are not there.
@@ -266,7 +362,7 @@ impl Directory {
         let origins = volumes.filter_map(|record| descent(record).origin);
         let lost = origins.filter(|origin| !snapshots.contains(&origin.snapshot));
         let held = lost.map(|origin| origin.txg).max().unwrap_or_default();
-        self.losses.held = self.losses.held.max(held);
+        self.losses.held_for_clones = self.losses.held_for_clones.max(held);
     }
 }
 
@@ -298,15 +394,21 @@ fn judge(pool: &Pool, record: &DatasetRecord) -> Result<(), FormatError> {
     }
 }
 
-/// Makes one of ranges that are at most `gap` apart.
-fn merge(ranges: &mut Vec<Range<u64>>, gap: u64) {
+/// Joins ranges that touch.
+fn merge(ranges: &mut Vec<Range<u64>>) {
     ranges.dedup_by(|next, before| {
-        let joins = next.start <= before.end.saturating_add(gap);
+        let joins = next.start <= before.end;
         if joins {
             before.end = before.end.max(next.end);
         }
         joins
     });
+}
+
+/// A name short enough for a number behind it.
+fn cut_name(name: &str) -> &str {
+    let room = NAME_BYTES_MAX - "-18446744073709551615".len();
+    &name[..name.floor_char_boundary(room)]
 }
 
 fn refuse_where_disks_are_missing(pool: &Pool, parts: &[LostPart]) -> Result<(), PoolError> {
@@ -324,18 +426,56 @@ fn refuse_where_disks_are_missing(pool: &Pool, parts: &[LostPart]) -> Result<(),
 
 #[cfg(test)]
 mod tests {
+    use weir_format::{Descent, Properties, RecordSize};
+
     use super::*;
 
     #[test]
-    fn lost_numbers_are_merged_until_they_fit() {
+    fn ranges_that_touch_are_joined() {
+        let mut ranges = vec![3..4, 4..5, 128..200];
+        merge(&mut ranges);
+        assert_eq!(ranges, [3..5, 128..200]);
+    }
+
+    #[test]
+    fn numbers_of_unreadable_datasets_are_not_used_again() {
         let mut found = Directory::default();
-        found.losses.emptied = vec![0..1, 3..4, 4..5, 128..256];
-        found.note_lost(200);
-        assert_eq!(found.own.lost, [3..5, 128..200], "the pool's own record is no dataset");
+        found.losses.unread = vec![0..1, 128..256];
         assert_eq!(found.next_dataset(200), 256);
-        found.losses.emptied = (0..300).map(|n| 1000 + 10 * n..1001 + 10 * n).collect();
-        found.note_lost(10_000);
-        assert!(found.own.lost.len() <= LOST_RANGES_MAX, "{:?}", found.own.lost);
-        assert!(found.own.lost.iter().any(|range| range.contains(&3990)));
+        assert_eq!(found.next_dataset(300), 300);
+    }
+
+    fn volume(id: u64, name: &str) -> DatasetRecord {
+        DatasetRecord {
+            id: DatasetId(id),
+            kind: DatasetKind::Volume(Descent::default()),
+            state: DatasetState::Active,
+            name: name.to_owned(),
+            size_bytes: 0,
+            record_size: RecordSize::BLOCK,
+            properties: Properties::default(),
+            created_txg: Txg(1),
+            created_unix_ms: 0,
+            root: TreeRoot::default(),
+            used_blocks: 0,
+            stored_units: 0,
+            shared_units: 0,
+            tree_units: 0,
+            born_units: 0,
+            freed_to: 0,
+        }
+    }
+
+    #[test]
+    fn returned_volume_yields_its_name_to_a_younger_one() {
+        let mut found = Directory::default();
+        let long = "x".repeat(NAME_BYTES_MAX);
+        found.records = vec![volume(1, "a"), volume(7, "a"), volume(5, "a-1"), volume(2, &long)];
+        found.records.push(volume(9, &long));
+        found.tell_names_apart();
+        let names: Vec<&str> = found.records.iter().map(|record| record.name.as_str()).collect();
+        assert_eq!(names[..3], ["a-2", "a", "a-1"]);
+        assert!(names[3].ends_with("-2") && names[3].len() <= NAME_BYTES_MAX);
+        assert_eq!(found.renamed, [DatasetId(1), DatasetId(2)].into_iter().collect());
     }
 }

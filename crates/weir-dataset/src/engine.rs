@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use async_recursion::async_recursion as boxed;
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, Semaphore};
+use weir_base::hash::HashSet;
 use weir_base::limits::{CLONE_BLOCKS_MAX, VOLUME_BYTES_MAX};
 use weir_base::size::Human;
 use weir_base::{BLOCK_BYTES, Clock, DatasetId, Guid};
@@ -33,6 +34,7 @@ use crate::legs::Succession;
 use crate::limits::thick_bytes;
 use crate::properties::{PropertyChange, PropertyTarget};
 use crate::records::VolumeSize;
+use crate::replay::refuse_logged_for_unread;
 use crate::scan::ScanDesk;
 use crate::snapshot::{Snapshot, moment};
 use crate::traffic::Traffic;
@@ -127,7 +129,7 @@ impl Engine {
         guid: &mut dyn FnMut() -> Guid,
     ) -> Result<Arc<Self>, DatasetError> {
         let pool = create(name, vdevs, sizes, &options.pool(), guid).await?;
-        Ok(Arc::new(Self::new(pool, options, Vec::new())))
+        Ok(Arc::new(Self::new(pool, options, Vec::new(), &HashSet::default())))
     }
 
     /// Opens the pool on `disks`: replays the intent log and commits, so that what clients see is
@@ -139,12 +141,17 @@ impl Engine {
         options: &EngineOptions,
     ) -> Result<Arc<Self>, DatasetError> {
         let imported = import(disks, how, &options.pool()).await?;
-        imported.pool.around_silent_legs(imported.claim()).await?;
+        // Before the claim: an import that is refused has written nothing.
         let read = Directory::read(&imported.pool, how.force);
         let mut directory = imported.pool.around_silent_legs(Box::pin(read)).await?;
-        imported.pool.load_damage(std::mem::take(&mut directory.damage));
+        if !how.force {
+            refuse_logged_for_unread(&imported, &directory.losses.numbers)?;
+        }
+        imported.pool.around_silent_legs(imported.claim()).await?;
+        let damage = std::mem::take(&mut directory.damage);
+        imported.pool.load_damage_at_import(damage, &directory.losses.unread);
         let records = std::mem::take(&mut directory.records);
-        let engine = Self::new(imported.pool, options, records);
+        let engine = Self::new(imported.pool, options, records, &directory.renamed);
         engine.adopt(directory);
         engine.core.measure_space();
         engine.apply_properties();
@@ -177,7 +184,14 @@ impl Engine {
         futures_util::future::join_all(welcome).await;
     }
 
-    fn new(pool: Pool, options: &EngineOptions, records: Vec<DatasetRecord>) -> Self {
+    /// `renamed`: datasets whose records are to be stored again.
+    fn new(
+        pool: Pool,
+        options: &EngineOptions,
+        records: Vec<DatasetRecord>,
+        renamed: &HashSet<DatasetId>,
+    ) -> Self {
+        let is_renamed = |record: &DatasetRecord| renamed.contains(&record.id);
         let (_, next_dataset) = pool.datasets();
         pool.set_hint_bytes((options.memory_bytes / HINT_SHARE).min(HINT_BYTES_MAX));
         let core = Arc::new(Core::new(pool, options.memory_bytes / 100 * DIRTY_PERCENT));
@@ -189,7 +203,10 @@ impl Engine {
         snapshots.sort_by_key(|record| (moment(record).txg, record.id));
         let volumes: Vec<_> = volumes
             .into_iter()
-            .map(|record| Arc::new(Volume::new(Arc::clone(&core), record, false)))
+            .map(|record| {
+                let is_dirty = is_renamed(&record);
+                Arc::new(Volume::new(Arc::clone(&core), record, is_dirty))
+            })
             .collect();
         let volume = |id| {
             let found = volumes.iter().find(|volume| volume.id == id);
@@ -197,10 +214,12 @@ impl Engine {
         };
         for record in snapshots {
             let of = volume(moment(&record).of);
-            of.state.lock().snapshots.push(Snapshot::new(record, false));
+            let is_dirty = is_renamed(&record);
+            of.state.lock().snapshots.push(Snapshot::new(record, is_dirty));
         }
         for record in bookmarks {
-            let mark = Mark::new(record, false);
+            let is_dirty = is_renamed(&record);
+            let mark = Mark::new(record, is_dirty);
             volume(mark.bookmark().of).state.lock().add_bookmark(mark);
         }
         Self {
@@ -224,9 +243,11 @@ impl Engine {
         self.next_dataset.store(next, Ordering::Release);
         let Directory { own: record, losses, damage_records, .. } = directory;
         *self.damage_records.lock() = damage_records;
-        // What was lost is stored as such before anything else changes.
-        let is_dirty = !losses.emptied.is_empty();
-        *self.core.own.write() = PoolOwn { record, is_dirty };
+        *self.core.own.write() = PoolOwn { record, is_dirty: false };
+        if !losses.numbers.is_empty() {
+            // What is held for them makes counters too high once their records can be read.
+            self.core.pool.note_lost_node(self.core.open_txg());
+        }
         *self.core.directory_losses.lock() = losses;
     }
 
@@ -535,6 +556,9 @@ impl Engine {
             let resize = |from: u64, to: u64| {
                 let mut state = volume.state.lock();
                 state.shrinking_to = None;
+                let before = record.records_in(from);
+                state.grown_from =
+                    (to > from).then(|| before.min(state.grown_from.unwrap_or(before)));
                 state.record.size_bytes = to;
                 // One that was promised all it can take is so still.
                 let promised = &mut state.record.properties.refreservation_bytes;

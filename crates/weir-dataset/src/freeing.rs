@@ -99,7 +99,7 @@ pub(crate) async fn free_some(
     let volume = std::sync::Arc::clone(&written.volume);
     let target = volume.state.lock().target(pool.bug());
     if let Some(Target { snapshot, mut what }) = target {
-        what.after = what.after.max(volume.core.held_for_clones());
+        what.after = what.after.max(volume.core.held_for_unread());
         let mut freed = free_part(pool, out, what).await?;
         if freed.to != ALL && pool.bug() == PlantedBug::FreedAgain {
             freed.to = what.from;

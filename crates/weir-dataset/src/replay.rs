@@ -6,8 +6,10 @@
 //! - I7: replay skips records of committed txgs and applies the rest in order; a crash during
 //!   replay leaves the log unchanged, so that replay can be repeated;
 //! - a log record never changes bytes beyond its volume, whatever its fields contain;
-//! - replay never drops a logged block because other data cannot be read.
+//! - replay never drops a logged block because other data cannot be read, unless a person forced
+//!   the import.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use async_recursion::async_recursion as boxed;
@@ -15,7 +17,7 @@ use weir_base::hash::HashMap;
 use weir_base::{BLOCK_BYTES, DatasetId, ErrorKind, Txg};
 use weir_device::Block;
 use weir_format::log::{Batch, LogOp, LogRecord};
-use weir_pool::PlantedBug;
+use weir_pool::{Imported, PlantedBug, PoolError};
 
 use crate::dirty::Payload;
 use crate::engine::Engine;
@@ -50,6 +52,19 @@ impl Engine {
                 if let Some(volume) = volumes.get(&record.dataset) {
                     replay_record(volume, &record).await?;
                     replayed += 1;
+                } else if self
+                    .core
+                    .directory_losses
+                    .lock()
+                    .numbers
+                    .iter()
+                    .any(|numbers| numbers.contains(&record.dataset.0))
+                {
+                    tracing::error!(
+                        dataset = record.dataset.0,
+                        record.offset,
+                        "a logged write is given up: the record of its dataset cannot be read"
+                    );
                 }
             }
         }
@@ -59,6 +74,24 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+/// Refuses an import that would drop logged writes: those to datasets whose records cannot be read.
+/// `numbers`: of these datasets.
+pub(crate) fn refuse_logged_for_unread(
+    imported: &Imported,
+    numbers: &[Range<u64>],
+) -> Result<(), PoolError> {
+    let records = imported.batches.iter().flat_map(Batch::records);
+    let newer = records.filter(|record| record.txg > imported.replay_after);
+    let ids = newer.map(|record| record.dataset.0);
+    let unread: BTreeSet<u64> =
+        ids.filter(|id| numbers.iter().any(|range| range.contains(id))).collect();
+    if unread.is_empty() {
+        return Ok(());
+    }
+    let datasets = unread.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+    Err(PoolError::LoggedForLost { pool: imported.pool.name().to_owned(), datasets })
 }
 
 async fn replay_record(volume: &Volume, logged: &LogRecord<'_>) -> Result<(), DatasetError> {

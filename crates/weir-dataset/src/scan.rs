@@ -189,6 +189,7 @@ impl Engine {
         while !self.is_stopping() {
             let gave_up = *self.scans.failures.lock() >= SCAN_ATTEMPTS_MAX;
             let scrub = *self.scans.wanted.lock() == Wanted::Running;
+            self.find_shared_damage().await?;
             self.settle_damage().await;
             if self.pool().wants_resilver() && !gave_up {
                 if !self.resilver(sleep).await? {

@@ -258,9 +258,11 @@ impl Engine {
         let mut ended = false;
         loop {
             while !ended && reads.len() < GROUPS_IN_FLIGHT {
+                // The walk passes an unreadable node by.
+                let from = walk.position();
                 let next = next_changes(&mut walk, sending).await;
                 let size = sending.begin.record_size;
-                let from = walk.position().min(size.records_in(sending.begin.size_bytes));
+                let from = from.min(size.records_in(sending.begin.size_bytes));
                 let rest = size.first_block(from)..sending.begin.size_bytes / BLOCK_BYTES as u64;
                 let changes = sending.view.noted_node(rest, next).await?;
                 ended = changes.is_empty();

@@ -134,7 +134,8 @@ impl State {
             held.add(txg, snapshot.record.freed_to);
             (before_newest, newest) = (newest, txg);
         }
-        Past { held, newest, before_newest, inherits }
+        let records = Some(self.record.record_size.records_in(self.record.size_bytes));
+        Past { held, newest, before_newest, inherits, records }
     }
 
     /// The snapshot of this name.

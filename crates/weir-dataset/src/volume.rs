@@ -126,6 +126,8 @@ pub(crate) struct State {
     /// A smaller size that is being checked for data in the way; until that is known, no commit
     /// may store it and no access reaches beyond it.
     pub(crate) shrinking_to: Option<u64>,
+    /// Records before it grew, until a commit stores the new size.
+    pub(crate) grown_from: Option<u64>,
 }
 
 /// Where the newest content of a block is.
@@ -221,6 +223,7 @@ impl Volume {
             limits: Limits::default(),
             claimed: false,
             shrinking_to: None,
+            grown_from: None,
             record,
         };
         let id = state.record.id;

@@ -9,12 +9,14 @@
 
 use std::pin::Pin;
 
-use weir_base::{BLOCK_BYTES, ErrorKind};
+use weir_base::{BLOCK_BYTES, ErrorKind, Txg};
 use weir_device::BlockMut;
-use weir_format::{BlockPtr, NODE_FANOUT, node_pointer, set_node_pointer};
+use weir_format::{BlockPtr, NODE_FANOUT, NODE_SHIFT, node_pointer, set_node_pointer};
 
 use crate::change::{Becomes, Change, within};
 use crate::error::PoolError;
+use crate::line::Version;
+use crate::live::LiveOf;
 use crate::lost_nodes::{Unreadable, node_of_markers};
 use crate::planted::PlantedBug;
 use crate::sanity::Met;
@@ -71,7 +73,9 @@ impl Apply<'_, '_, '_> {
                 for index in touched_slots(changes, base, level) {
                     let child = node_pointer(&node, index).or_else(|source| {
                         // As if the node below could not be read.
-                        self.note_lost(self.tree.damaged(&old, source))?;
+                        let below = (base >> (NODE_SHIFT * u32::from(level - 1))) + index as u64;
+                        let place = (level - 1, below);
+                        self.note_lost(place, &old, self.tree.damaged(&old, source))?;
                         Ok::<_, PoolError>(old.damage_marker_of(level))
                     })?;
                     let child_base = base + index as u64 * span(level - 1);
@@ -108,11 +112,11 @@ impl Apply<'_, '_, '_> {
         let node = match node {
             Ok(node) => node,
             Err(error) => {
-                self.note_lost(error)?;
-                if self.tree.pool.bug == PlantedBug::LostNodeFreed {
-                    return Ok((old, node_of_markers(&old.damage_marker_of(level))));
-                }
-                return Ok((BlockPtr::HOLE, node_of_markers(&old.damage_marker_of(level))));
+                self.note_lost(place, &marker, error)?;
+                let slots = self.slots_in_use(level, index);
+                let markers = node_of_markers(&old.damage_marker_of(level), slots);
+                let is_freed = self.tree.pool.bug == PlantedBug::LostNodeFreed;
+                return Ok((if is_freed { old } else { BlockPtr::HOLE }, markers));
             }
         };
         let mut node = BlockMut::copy_of(&node);
@@ -122,31 +126,79 @@ impl Apply<'_, '_, '_> {
         Ok((old, node))
     }
 
-    /// Puts what markers stand for in their places where it can be read again.
+    /// Slots of a node that begin before the end of the volume.
+    fn slots_in_use(&self, level: u8, index: u64) -> usize {
+        let Some(records) = self.past.records else { return NODE_FANOUT };
+        let (first, each) = (index.saturating_mul(span(level)), span(level - 1));
+        let slots = records.saturating_sub(first).div_ceil(each);
+        slots.min(NODE_FANOUT as u64) as usize
+    }
+
+    /// Puts what markers stand for in their places where it can be read again. Markers behind the
+    /// end of the volume, which versions before made, become holes.
     async fn graft(
         &mut self,
         node: &mut [u8; BLOCK_BYTES],
         level: u8,
         index: u64,
     ) -> Result<(), PoolError> {
+        let in_use = self.slots_in_use(level, index);
         for slot in 0..NODE_FANOUT {
             let Ok(ptr) = node_pointer(node, slot) else { continue };
             if !ptr.is_damaged() {
                 continue;
             }
+            if slot >= in_use {
+                set_node_pointer(node, slot, &BlockPtr::HOLE);
+                continue;
+            }
             let place = (level - 1, index * NODE_FANOUT as u64 + slot as u64);
             match self.tree.resolve_known(ptr, place, &mut self.unreadable).await {
                 Ok(found) => set_node_pointer(node, slot, &found),
-                Err(error) => self.note_lost(error)?,
+                Err(error) => self.note_lost(place, &ptr, error)?,
             }
         }
         Ok(())
     }
 
-    /// Goes on where something to be changed cannot be read.
-    fn note_lost(&self, error: PoolError) -> Result<(), PoolError> {
-        let fails = self.tree.pool.bug == PlantedBug::DamageFailsCommit;
-        if fails { Err(error) } else { self.note_leak(error) }
+    /// Goes on where something at a place of the tree cannot be read, below or beside which there
+    /// is a change. `ptr` leads there.
+    fn note_lost(
+        &self,
+        place: (u8, u64),
+        ptr: &BlockPtr,
+        error: PoolError,
+    ) -> Result<(), PoolError> {
+        if self.tree.pool.bug == PlantedBug::DamageFailsCommit {
+            return Err(error);
+        }
+        self.note_leak(error)?;
+        self.list(place, ptr, Version::NOW);
+        Ok(())
+    }
+
+    /// Puts the records below a place on the list of damage, up to the version of a txg.
+    fn list(&self, (level, index): (u8, u64), ptr: &BlockPtr, version: Txg) {
+        if let TreeHome::Dataset(volume) = self.home {
+            let birth = ptr.birth;
+            let lost = LiveOf::Volume { volume, level, index, birth, version };
+            self.tree.pool.note_lost(&lost);
+        }
+    }
+
+    /// As [`Self::note_leak`], of something at a place that the volume itself no longer needs: it is
+    /// lost to the snapshots that have it.
+    fn note_freed(
+        &self,
+        place: (u8, u64),
+        ptr: &BlockPtr,
+        error: PoolError,
+    ) -> Result<(), PoolError> {
+        self.note_leak(error)?;
+        if ptr.birth <= self.past.newest {
+            self.list(place, ptr, self.past.newest);
+        }
+        Ok(())
     }
 
     /// Goes on where something that is to be freed cannot be read: it stays counted as live.
@@ -183,7 +235,9 @@ impl Apply<'_, '_, '_> {
                         self.count_lost(&old, 0, block);
                     }
                     Ok(old) => self.lose(&old, 0, block),
-                    Err(source) => self.note_lost(self.tree.damaged(of, source))?,
+                    Err(source) => {
+                        self.note_freed((0, block), of, self.tree.damaged(of, source))?;
+                    }
                 }
             }
             match &change.to {
@@ -243,7 +297,7 @@ impl Apply<'_, '_, '_> {
             // as live, until a recount.
             let old = match found {
                 Ok(old) => old,
-                Err(error) => return self.note_leak(error),
+                Err(error) => return self.note_freed((level, index), &old, error),
             };
             if old.is_hole() {
                 return Ok(());
@@ -262,11 +316,11 @@ impl Apply<'_, '_, '_> {
                                     self.lose(&child, 0, index);
                                 }
                                 Ok(child) => self.free_under(child, level - 1, index).await?,
-                                Err(error) => self.note_leak(error)?,
+                                Err(error) => self.note_freed((level - 1, index), &old, error)?,
                             }
                         }
                     }
-                    Err(error) => self.note_leak(error)?,
+                    Err(error) => self.note_freed((level, index), &old, error)?,
                 }
             }
             self.lose(&old, level, index);

@@ -49,6 +49,8 @@ pub struct CommitInput {
     /// Whether the whole directory was rewritten, and so all of the pool's own trees shall be
     /// ([`Pool::root_is_stale`]).
     pub all: bool,
+    /// Whether parts of the directory that cannot be read were left as they are.
+    pub keeps_unread: bool,
 }
 
 /// The pool's own trees in the txg to be committed.
@@ -132,7 +134,9 @@ impl Pool {
             self.write_tables::<ReferenceTable>(&mut out, before.references, all).await?;
         let segments = self.write_segment_table(&mut out, before.segments, all).await?;
         if all {
-            self.segments.settle_roots(&out.of_roots, txg);
+            if !input.keeps_unread {
+                self.segments.settle_roots(&out.of_roots, txg);
+            }
             if self.roots_are_damaged.swap(false, Ordering::AcqRel) {
                 self.want_recount();
             }
@@ -245,10 +249,10 @@ impl Pool {
         root: TreeRoot,
         all: bool,
     ) -> Result<(TreeRoot, Vec<(VsegId, BlockPtr)>), PoolError> {
-        let (vsegs, lost) = {
+        let (vsegs, lost, kept) = {
             let tables = &mut *self.segments.inner.lock();
             let tables = T::of(tables);
-            (tables.take_changed(all), tables.take_lost_parts())
+            (tables.take_changed(all), tables.take_lost_parts(), tables.kept_parts().to_vec())
         };
         let root = self.without(out, root, &lost).await?;
         if vsegs.is_empty() && !all {
@@ -280,7 +284,7 @@ impl Pool {
             changes.push(Change::one(vseg.0, ptr));
         }
         if all {
-            changes = filled(changes, root.blocks(), &[]);
+            changes = filled(changes, root.blocks(), &kept);
         }
         let (root, _) =
             Tree::new(self, root).apply(out, TreeHome::Root, &Past::default(), &changes).await?;

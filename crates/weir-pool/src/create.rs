@@ -96,7 +96,8 @@ pub async fn create(
     let mut out = pool.begin_write_out(Txg(1));
     out.finish().await?;
     let datasets = TreeRoot::default();
-    pool.commit(out, CommitInput { datasets, next_dataset: 1, all: false }).await?;
+    pool.commit(out, CommitInput { datasets, next_dataset: 1, all: false, keeps_unread: false })
+        .await?;
     Ok(pool)
 }
 

@@ -454,7 +454,7 @@ impl Pool {
     }
 
     /// Puts the stored list of a pool that is being opened in place.
-    pub fn load_damage(&self, list: DamageList) {
+    pub(crate) fn load_damage(&self, list: DamageList) {
         self.damage.change(|inner| {
             let before = inner.changes;
             for range in list.ranges {

@@ -26,6 +26,7 @@ use weir_format::{
 use crate::error::PoolError;
 use crate::own_trees::{LostPart, WholeTree};
 use crate::pool::Pool;
+use crate::reads::Reads;
 use crate::sanity;
 use crate::segments::{Entries, LostEntries};
 use crate::tree::Tree;
@@ -39,6 +40,25 @@ const SEGMENT_TABLE: &str = "segment table";
 /// what missing disks may have.
 #[boxed(?Send)]
 pub(crate) async fn read_entries(
+    pool: &Pool,
+    bootstrap: &Bootstrap,
+    force: bool,
+) -> Result<Entries, PoolError> {
+    let mut reads = Reads::default();
+    loop {
+        let entries = read_entries_once(pool, bootstrap, force).await;
+        let is_whole = entries.as_ref().is_ok_and(|entries| entries.lost.is_empty());
+        let may_change = |error: &PoolError| {
+            error.kind() == ErrorKind::Data || matches!(error, PoolError::LossWhileMissing { .. })
+        };
+        let is_final = entries.as_ref().is_err_and(|error| !may_change(error));
+        if is_whole || is_final || !reads.again(pool.clock()).await {
+            return entries;
+        }
+    }
+}
+
+async fn read_entries_once(
     pool: &Pool,
     bootstrap: &Bootstrap,
     force: bool,
@@ -65,6 +85,18 @@ pub(crate) async fn read_entries(
     }
     let references = references.blocks.into_iter().map(|(vseg, ptr)| (VsegId(vseg), ptr)).collect();
     Ok(Entries { segments, tables, references, saved_bytes: bootstrap.saved_bytes, lost })
+}
+
+impl LostEntries {
+    /// Whether everything was read.
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self { segments, remaps, remap_parts, unread_remaps, references, .. } = self;
+        let numbers = [remaps, unread_remaps, references];
+        segments.is_empty()
+            && remap_parts.is_empty()
+            && self.reference_parts.is_empty()
+            && numbers.iter().all(|numbers| numbers.is_empty())
+    }
 }
 
 /// The segments that a part of the segment table describes.

@@ -214,6 +214,33 @@ pub enum PoolError {
         /// Disks that are not there, or not in use.
         missing: String,
     },
+    /// The top of the dataset directory cannot be read.
+    #[error(
+        "pool {pool} cannot be opened: the top node of its dataset directory, which leads to \
+         every volume and snapshot, cannot be read from any disk ({source}). Nothing was written. \
+         Check disks and cables, then import again: weir pool import {pool}. weir pool import \
+         --force {pool} opens the pool without its volumes and keeps their space, so that a later \
+         import finds them if the node can be read"
+    )]
+    DirectoryLost {
+        /// Pool.
+        pool: String,
+        /// Why.
+        source: Box<Self>,
+    },
+    /// The intent log has flushed writes to datasets whose records cannot be read.
+    #[error(
+        "pool {pool} cannot be opened: the intent log has flushed writes to datasets whose records \
+         cannot be read from any disk (numbers {datasets}). Nothing was written. Check disks and \
+         cables, then import again: weir pool import {pool}. weir pool import --force {pool} opens \
+         the pool and gives these writes up"
+    )]
+    LoggedForLost {
+        /// Pool.
+        pool: String,
+        /// Numbers of the datasets.
+        datasets: String,
+    },
     /// A vdev has only legs that missed writes, and none is away that has them.
     #[error(
         "pool {pool} cannot be opened: {disks}, and no other disk has what was written since. If \
@@ -408,6 +435,8 @@ impl PoolError {
             | Self::PartLost { .. }
             | Self::NoUberblock { .. }
             | Self::NewestDamaged { .. }
+            | Self::DirectoryLost { .. }
+            | Self::LoggedForLost { .. }
             | Self::LogDamaged { .. } => ErrorKind::Data,
             Self::VdevLost { .. }
             | Self::MissingDisks { .. }

@@ -35,6 +35,7 @@ use crate::moment::PoolMoment;
 use crate::owner::{self, Identity};
 use crate::planted::PlantedBug;
 use crate::pool::{Committed, History, Pool, PoolOptions};
+use crate::reads::Reads;
 use crate::replay::Replay;
 use crate::sanity;
 use crate::segments::{Entries, Segments};
@@ -423,9 +424,17 @@ async fn try_uberblock(
     {
         return Err((vdevs, error));
     }
-    let bootstrap = match read_bootstrap(label, &vdevs, uberblock).await {
-        Ok(bootstrap) => bootstrap,
-        Err(error) => return Err((vdevs, error)),
+    let mut reads = Reads::default();
+    let bootstrap = loop {
+        match read_bootstrap(label, &vdevs, uberblock).await {
+            Ok(bootstrap) => break bootstrap,
+            Err(error) if error.kind() == ErrorKind::Data => {
+                if !reads.again(&*options.clock).await {
+                    return Err((vdevs, error));
+                }
+            }
+            Err(error) => return Err((vdevs, error)),
+        }
     };
     let numbers = (bootstrap.next_vseg, uberblock.txg);
     let known = |stale: &StaleLeg| vdevs.legs().any(|leg| leg.guid == stale.guid);

@@ -152,6 +152,17 @@ impl Found {
         }
     }
 
+    /// Drops the blocks that may be of an unreadable dataset where the segment's counter says that
+    /// they are dead: it counts the blocks of every dataset, so `counted` is more than what was
+    /// found alive if one of them lives.
+    pub(crate) fn judge_by_counter(&mut self, counted: u64) {
+        let is_owner = |error: &PoolError| matches!(error, PoolError::OwnerLost { .. });
+        if !self.uncounted && self.bytes() == counted && self.failed.iter().all(is_owner) {
+            self.failed.clear();
+            self.unknown.clear();
+        }
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         self.live.iter().map(|found| stored_bytes(&found.entry)).sum()
     }
@@ -222,8 +233,22 @@ impl Pool {
         PoolError::Structure { pool: self.label.name.clone(), what: SEGMENT, place: None, source }
     }
 
-    /// Every block ever appended to a segment, and where its summaries are.
+    /// Every block ever appended to a segment, and where its summaries are. An unreadable summary
+    /// goes on the list of damage.
     pub(crate) async fn read_summaries(
+        &self,
+        vseg: VsegId,
+        last: SummaryPlace,
+    ) -> Result<(Vec<SummaryEntry>, Vec<SummaryPlace>), PoolError> {
+        let read = self.read_summaries_back(vseg, last).await;
+        if read.as_ref().is_err_and(|error| error.kind() == ErrorKind::Data) {
+            self.note_lost(&LiveOf::Part(PoolPart::Summary, vseg.0));
+        }
+        read
+    }
+
+    /// Reads summaries from the `last` one back to the first.
+    async fn read_summaries_back(
         &self,
         vseg: VsegId,
         last: SummaryPlace,
@@ -288,18 +313,24 @@ impl Pool {
             let above = match above {
                 Ok(above) => above,
                 Err(error) => {
+                    if error.kind() == ErrorKind::Data {
+                        self.note_unreachable(near[0].1, &near[0].2).await;
+                    }
                     found.unknown.extend(near.iter().map(|(entry, _, of)| unproved(entry, *of)));
                     found.failed.push(error);
                     continue;
                 }
             };
-            for (entry, _, of) in near {
+            for (entry, root, of) in near {
                 match self.ask(tree, &above, entry, &mut unreadable).await {
                     Ok(Verdict::Alive(proof)) => {
                         led_to.push(FoundLive { entry: *entry, proof, of: *of });
                     }
                     Ok(Verdict::Dead) => found.note_dead(self, roots, entry),
                     Err(error) => {
+                        if error.kind() == ErrorKind::Data {
+                            self.note_unreachable(*root, of).await;
+                        }
                         found.unknown.push(unproved(entry, *of));
                         found.failed.push(error);
                     }
@@ -424,12 +455,15 @@ impl Pool {
                 Ok(read) => read,
                 Err(error) if error.kind() == ErrorKind::Data => {
                     tracing::error!(vseg = vseg.0, %error, "segment's summary cannot be read");
-                    self.note_damaged_part(PoolPart::Summary, vseg.0);
                     return Ok(LiveSet::unknown());
                 }
                 Err(error) => return Err(error),
             };
             let mut blocks = self.find_live(&roots(), vseg, entries).await;
+            let quiet = before.filter(|_| self.look(vseg).is_some_and(|(_, now)| now == before));
+            if quiet.is_some() {
+                blocks.judge_by_counter(u64::from(entry.live_bytes));
+            }
             if self.bug == PlantedBug::UnknownTakenForDead {
                 blocks.failed.clear();
             }
@@ -456,7 +490,6 @@ impl Pool {
             });
             found.live = live.chain(summaries).collect();
             found.live.sort_unstable_by_key(|live| live.at);
-            let quiet = before.filter(|_| self.look(vseg).is_some_and(|(_, now)| now == before));
             if let Some(txg) = quiet
                 && found.lost == 0
                 && !blocks.uncounted

@@ -144,11 +144,11 @@ impl Pool {
     }
 }
 
-/// A node in which every slot is this marker.
-pub(crate) fn node_of_markers(marker: &BlockPtr) -> BlockMut {
+/// A node in which the first `slots` are this marker. The others are holes.
+pub(crate) fn node_of_markers(marker: &BlockPtr, slots: usize) -> BlockMut {
     assert!(marker.is_damaged(), "{marker:?} is no marker");
     let mut node = BlockMut::zeroed();
-    (0..NODE_FANOUT).for_each(|slot| set_node_pointer(&mut node, slot, marker));
+    (0..slots).for_each(|slot| set_node_pointer(&mut node, slot, marker));
     node
 }
 

@@ -20,7 +20,7 @@ use weir_format::{BlockOwner, ReferenceTable, SEGMENT_BLOCKS_MAX, SegmentEntry};
 use crate::copies::proves;
 use crate::error::PoolError;
 use crate::line::Roots;
-use crate::live::{FoundLive, Proof, address_of};
+use crate::live::{FoundLive, LiveOf, Proof, address_of};
 use crate::moves::Moved;
 use crate::planted::PlantedBug;
 use crate::pool::Pool;
@@ -35,6 +35,7 @@ pub(crate) type Victim = (VsegId, SegmentEntry);
 struct Living<'a> {
     owner: BlockOwner,
     proof: Proof,
+    of: LiveOf,
     wanted: Wanted<'a>,
 }
 
@@ -123,7 +124,8 @@ impl Pool {
         (vseg, entry): &Victim,
     ) -> Result<Vec<Living<'_>>, PoolError> {
         let (entries, _) = self.read_summaries(*vseg, entry.summary).await?;
-        let found = self.find_live(roots, *vseg, entries).await;
+        let mut found = self.find_live(roots, *vseg, entries).await;
+        found.judge_by_counter(u64::from(entry.live_bytes));
         let bytes = found.bytes();
         if let Some(error) = found.failed.into_iter().next() {
             return Err(error);
@@ -137,11 +139,11 @@ impl Pool {
             return Err(self.bad_segment("live_bytes", bytes));
         }
         let mut living = Vec::with_capacity(live.len());
-        for (index, FoundLive { entry, proof, .. }) in live.into_iter().enumerate() {
+        for (index, FoundLive { entry, proof, of }) in live.into_iter().enumerate() {
             let ptr = address_of(&entry);
             let place = self.locate(&ptr).await?;
             let wanted = Wanted { index, ptr, place };
-            living.push(Living { owner: entry.owner, proof, wanted });
+            living.push(Living { owner: entry.owner, proof, of, wanted });
         }
         Ok(living)
     }
@@ -176,7 +178,7 @@ impl Pool {
             bufs.push(buf);
             start
         });
-        for Living { proof, wanted: Wanted { ptr, place, .. }, .. } in run {
+        for Living { proof, of, wanted: Wanted { ptr, place, .. }, .. } in run {
             let is_whole =
                 |bytes: &[u8]| self.bug == PlantedBug::SkipChecksum || proves(*proof, bytes);
             let len = ptr.stored_bytes();
@@ -190,6 +192,7 @@ impl Pool {
                 let read = vdev.read_verified(leg, place.at, len, is_whole).await;
                 if read.as_ref().is_err_and(|error| error.kind() == ErrorKind::Data) {
                     self.distrust(ptr.address());
+                    self.note_lost(of);
                 }
                 let (buf, at) = read?;
                 places.push((bufs.len(), at));

@@ -97,6 +97,8 @@ pub struct WholeTree {
     pub blocks: Vec<(u64, BlockPtr)>,
     /// Nodes that cannot be read, by level from the top.
     pub lost: Vec<LostPart>,
+    /// Why the first of them cannot be read.
+    pub why: Option<PoolError>,
     /// Readable nodes, each with its level, its index in that level and its pointer.
     pub(crate) nodes: Vec<(u8, u64, BlockPtr)>,
 }
@@ -137,6 +139,7 @@ impl Tree<'_> {
                         Err(error) if error.kind() == ErrorKind::Data => {
                             tracing::error!(%error, level, index, "node of the pool is lost");
                             whole.lost.push(LostPart { level, index: *index });
+                            whole.why.get_or_insert(error);
                         }
                         Err(error) => return Err(error),
                     }
@@ -164,6 +167,7 @@ impl Tree<'_> {
                 Ok(ptr) => there.push((index, ptr)),
                 Err(error) if error.kind() == ErrorKind::Data => {
                     whole.lost.push(LostPart { level, index });
+                    whole.why.get_or_insert(error);
                 }
                 Err(error) => return Err(error),
             }
@@ -181,12 +185,13 @@ impl Segments {
     }
 
     /// Lets go of all in root segments that is not among `of_roots`, after a txg that wrote all of
-    /// the pool's own trees: what was below a lost node included. What lost parts of the segment
-    /// table lead to is not known, and then everything stays.
+    /// the pool's own trees: what was below a lost node included. What unreadable parts of the
+    /// segment table or of the tree of remap tables lead to is not known, and then everything
+    /// stays.
     pub(crate) fn settle_roots(&self, of_roots: &HashMap<VsegId, u64>, txg: Txg) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
-        if !inner.lost.is_empty() {
+        if !inner.lost.is_empty() || !inner.remaps.kept_parts().is_empty() {
             return;
         }
         let roots = inner.slots.iter().filter(|(_, slot)| slot.entry.class == SegmentClass::Root);

@@ -82,6 +82,8 @@ pub enum PlantedBug {
     OldDisksTrusted,
     /// Unreadable nodes of the pool's own trees are not rewritten from RAM.
     LostRootStays,
+    /// An import gives up datasets and remap tables that it cannot read.
+    UnreadGivenUp,
     /// A recount takes blocks whose owners cannot be asked for dead.
     UnknownTakenForDead,
     /// A change of a part of a record joins the txg of a clone, with the rest as it was before.

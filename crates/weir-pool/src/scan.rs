@@ -20,12 +20,12 @@ use async_recursion::async_recursion as boxed;
 use parking_lot::Mutex;
 use weir_base::hash::HashMap;
 use weir_base::{Clock, Guid, VsegId};
-use weir_format::{BlockPtr, PoolPart, SegmentClass, SegmentEntry, TreeRoot};
+use weir_format::{BlockPtr, SegmentClass, SegmentEntry};
 
 use crate::copies::Checked;
 use crate::error::PoolError;
 use crate::line::Roots;
-use crate::live::{Live, LiveOf, LiveSet};
+use crate::live::{Live, LiveSet};
 use crate::pool::Pool;
 use crate::vdev::Leg;
 
@@ -342,24 +342,6 @@ impl Pool {
     pub fn count_unrepaired(&self, segment: &SegmentScan) {
         let unrepaired = segment.postponed;
         self.count_scanned(&Checked { unrepaired, ..Checked::default() });
-    }
-
-    /// Puts something of which no good copy was found on the list of damage.
-    fn note_lost(&self, of: &LiveOf) {
-        match *of {
-            LiveOf::Volume { volume, level, index, birth, version } => {
-                let count = TreeRoot::capacity(level);
-                let start = index.saturating_mul(count);
-                self.note_damage(volume, start..start.saturating_add(count), birth, version);
-            }
-            LiveOf::Shared(address) => self.note_shared_damage(address),
-            LiveOf::Part(part, number) => {
-                self.note_damaged_part(part, number);
-                if part != PoolPart::Summary {
-                    self.want_new_roots();
-                }
-            }
-        }
     }
 
     fn count_scanned(&self, checked: &Checked) {

@@ -244,8 +244,12 @@ impl Segments {
         let mut remaps = Tables::new(entries.tables, bug);
         let mut references = Tables::new(references, bug);
         let lost = entries.lost;
-        remaps.lose(&lost.remap_parts, &lost.remaps);
-        lost.unread_remaps.into_iter().for_each(|vseg| remaps.note_unreadable(vseg));
+        if bug == PlantedBug::UnreadGivenUp {
+            remaps.lose(&lost.remap_parts, &lost.remaps);
+        } else {
+            remaps.miss(&lost.remap_parts, &lost.remaps);
+        }
+        lost.unread_remaps.into_iter().for_each(|vseg| _ = remaps.note_unreadable(vseg));
         references.lose(&lost.reference_parts, &lost.references);
         let withheld = withhold(&mut free, &lost.segments, &lost.free);
         let inner = Inner {

@@ -17,9 +17,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use weir_base::{ErrorKind, VsegId};
-use weir_format::{BlockPtr, FormatError, ReferenceTable, RemapTable};
+use weir_format::{BlockPtr, FormatError, PoolPart, ReferenceTable, RemapTable};
 
 use crate::error::PoolError;
+use crate::live::LiveOf;
 use crate::own_trees::LostPart;
 use crate::planted::PlantedBug;
 use crate::pool::Pool;
@@ -30,6 +31,8 @@ pub(crate) trait Table: Clone + Sized {
     /// What errors call it.
     const WHAT: &'static str;
     const KIND: TableKind;
+    /// What the list of damage calls it.
+    const PART: PoolPart;
 
     /// What a segment has whose table was lost.
     fn unknown() -> Self;
@@ -44,6 +47,7 @@ pub(crate) trait Table: Clone + Sized {
 impl Table for RemapTable {
     const WHAT: &'static str = "remap table";
     const KIND: TableKind = TableKind::Remap;
+    const PART: PoolPart = PoolPart::RemapTable;
 
     fn unknown() -> Self {
         Self::unknown()
@@ -73,6 +77,7 @@ impl Table for RemapTable {
 impl Table for ReferenceTable {
     const WHAT: &'static str = "reference table";
     const KIND: TableKind = TableKind::References;
+    const PART: PoolPart = PoolPart::ReferenceTable;
 
     fn unknown() -> Self {
         Self::unknown()
@@ -177,8 +182,12 @@ pub(crate) struct Tables<T> {
     entries: BTreeMap<VsegId, Entry<T>>,
     /// Those that changed or went since the last commit took them.
     changed: BTreeSet<VsegId>,
-    /// Ranges of the stored tree that cannot be read.
+    /// Ranges of the stored tree that cannot be read, and that the next commit takes out.
     lost_parts: Vec<Range<u64>>,
+    /// Ranges of the stored tree that cannot be read, and that stay: a later import may read them.
+    kept_parts: Vec<Range<u64>>,
+    /// Segments whose tables are in those.
+    missing: BTreeSet<VsegId>,
     /// Tables that were lost, as far as they were looked at.
     unknown: BTreeSet<VsegId>,
     /// Stored tables in RAM, and stale numbers; the hand is at the front.
@@ -214,6 +223,8 @@ impl<T: Table> Tables<T> {
             entries,
             changed,
             lost_parts,
+            kept_parts: Vec::new(),
+            missing: BTreeSet::new(),
             unknown,
             clock,
             bytes,
@@ -240,11 +251,31 @@ impl<T: Table> Tables<T> {
         vsegs.iter().for_each(|vseg| self.put(*vseg, T::unknown()));
     }
 
-    /// A stored table cannot be read.
-    pub(crate) fn note_unreadable(&mut self, vseg: VsegId) {
-        if self.entries.contains_key(&vseg) {
-            self.unknown.insert(vseg);
-        }
+    /// Some of the tree that leads to the tables cannot be read, and these segments have tables
+    /// there. The tree keeps it: nothing is stored in the place of such a table.
+    pub(crate) fn miss(&mut self, parts: &[LostPart], vsegs: &[VsegId]) {
+        self.kept_parts.extend(parts.iter().map(LostPart::blocks));
+        self.kept_parts.sort_unstable_by_key(|range| range.start);
+        self.missing.extend(vsegs);
+        self.unknown.extend(vsegs);
+    }
+
+    /// Unreadable ranges of the stored tree that a commit leaves as they are.
+    pub(crate) fn kept_parts(&self) -> &[Range<u64>] {
+        &self.kept_parts
+    }
+
+    /// First segments of the unreadable ranges, and the segments with unreadable tables elsewhere.
+    pub(crate) fn lost_numbers(&self) -> Vec<u64> {
+        let parts = || self.kept_parts.iter().chain(&self.lost_parts);
+        let is_elsewhere = |vseg: &&VsegId| !parts().any(|part| part.contains(&vseg.0));
+        let tables = self.unknown.iter().filter(is_elsewhere).map(|vseg| vseg.0);
+        parts().map(|part| part.start).chain(tables).collect()
+    }
+
+    /// A stored table cannot be read; true if that is news.
+    pub(crate) fn note_unreadable(&mut self, vseg: VsegId) -> bool {
+        self.entries.contains_key(&vseg) && self.unknown.insert(vseg)
     }
 
     /// Tables that were lost, as far as they were looked at.
@@ -279,6 +310,9 @@ impl<T: Table> Tables<T> {
 
     /// A segment's table, `None` if it has none.
     pub(crate) fn get(&mut self, vseg: VsegId) -> Result<Option<&Arc<T>>, Unread> {
+        if self.missing.contains(&vseg) {
+            return Err(Unread::lost::<T>(vseg));
+        }
         let Some(entry) = self.entries.get_mut(&vseg) else { return Ok(None) };
         entry.used = true;
         match (&entry.content, entry.stored) {
@@ -323,6 +357,7 @@ impl<T: Table> Tables<T> {
         } else {
             self.unknown.remove(&vseg);
         }
+        self.missing.remove(&vseg);
         let entry = self.entries.entry(vseg).or_default();
         if self.bug != PlantedBug::RemapTableLeavesEarly {
             self.stored_bytes -= bytes_of(entry.stored.take());
@@ -336,6 +371,7 @@ impl<T: Table> Tables<T> {
     /// A segment has no table any more.
     pub(crate) fn remove(&mut self, vseg: VsegId) {
         self.unknown.remove(&vseg);
+        self.missing.remove(&vseg);
         let entry = self.entries.remove(&vseg).unwrap_or_default();
         self.stored_bytes -= bytes_of(entry.stored);
         let content = entry.content;
@@ -476,7 +512,10 @@ impl Pool {
             Ok(table) => T::of(&mut self.segments.inner.lock()).loaded(unread, Arc::new(table)),
             Err(error) if T::of(&mut self.segments.inner.lock()).is_stored_at(unread) => {
                 if error.kind() == ErrorKind::Data {
-                    T::of(&mut self.segments.inner.lock()).note_unreadable(vseg);
+                    let is_new = T::of(&mut self.segments.inner.lock()).note_unreadable(vseg);
+                    if is_new {
+                        self.note_lost(&LiveOf::Part(T::PART, vseg.0));
+                    }
                 }
                 return Err(error);
             }

@@ -111,6 +111,9 @@ pub struct Past {
     pub before_newest: Txg,
     /// What was born up to here was inherited from another line.
     pub inherits: Txg,
+    /// Records of the volume: nothing was ever written behind its end, so an unreadable node has
+    /// nothing there. `None` of a tree without an end.
+    pub records: Option<u64>,
 }
 
 /// Which stream takes the nodes of a tree, and what summaries say of them.

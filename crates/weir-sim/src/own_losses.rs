@@ -1,6 +1,6 @@
 //! Recoveries of pools that lost nodes and blocks of their own trees (directory, segment table,
-//! remap and reference tables) in every copy on every leg, while they were closed or in use: what
-//! that costs, and that it costs nothing else.
+//! remap and reference tables) in every copy on every leg, for a while or for good, while they were
+//! closed or in use: what that costs, and that it costs nothing else.
 //!
 //! Not here: damage that the redundancy covers (scenario).
 //!
@@ -8,6 +8,8 @@
 //! - the pool opens, takes writes and commits, over power cuts;
 //! - a block is an error or something that was written there: nothing was used again too early;
 //! - a block whose pointers need none of the lost nodes keeps its content;
+//! - an import that a person must force writes nothing without;
+//! - when the nodes can be read again, every volume, snapshot and block is back;
 //! - what was written and flushed after the loss is there after the next cut;
 //! - nodes that are lost while the pool is in use cost nothing: RAM has what they lead to;
 //! - no counter is too low, and one is too high only where the pool says that it may be.
@@ -68,7 +70,22 @@ pub(crate) fn lose_some(
     }
 }
 
-/// Loses parts of one of the trees of a closed pool and goes on, over two more power cuts.
+/// What a pool had before a loss.
+#[derive(Default)]
+struct Before {
+    /// Parts of a tree that are lost.
+    lost: Vec<OwnPlace>,
+    /// Names of volumes and snapshots.
+    names: Vec<String>,
+    /// Content of every block.
+    whole: Exact,
+    /// Of those, the blocks whose pointers need none of the lost parts.
+    exact: Exact,
+    /// What was flushed and is in the log alone.
+    logged: Written,
+}
+
+/// Loses parts of one of the trees of a closed pool and goes on, over more power cuts.
 fn lose_and_go_on(
     scenario: &Scenario,
     seed: u64,
@@ -77,13 +94,27 @@ fn lose_and_go_on(
 ) -> Result<(), String> {
     let mut rng = Rng::new(seed).stream("own trees", 0);
     let mut books = books.clone();
-    let (images, lost, mut exact) = lose(scenario, seed, images, &mut rng)?;
+    let (images, mut before) = lose(scenario, seed, images, (&mut books, &mut rng))?;
+    let lost = before.lost.clone();
     let told = |what: String| format!("{what}, after the loss of {lost:?}");
     let mut written = Written::new();
+    let mut is_refused = false;
     let images = in_world(images, rng.next_u64(), async |world: &SimWorld| {
-        let engine = open(scenario, world, seed + 1).await?;
+        is_refused = open_unforced(scenario, world, seed + 1).await?.is_none();
+        Ok(())
+    });
+    let mut images = images.map_err(told)?;
+    if is_refused && rng.coin() {
+        flip(&mut images, &lost);
+        written.append(&mut before.logged);
+        return return_all(scenario, seed, images, (&before, &written, &mut rng)).map_err(told);
+    }
+    let images = in_world(images, rng.next_u64(), async |world: &SimWorld| {
+        let engine = open(scenario, world, seed + 2).await?;
         detected_or_harmless(&engine, &books).await?;
-        is_exact(&engine, &exact, &lost).await?;
+        before.keep_logged(&engine, &mut written);
+        is_there(&engine, &written).await?;
+        is_exact(&engine, &before.exact, &lost).await?;
         let (committer, timer) = (Arc::clone(&engine), world.executor().clone());
         let run = async move { committer.run(|time| timer.sleep(time)).await };
         let run = world.executor().spawn("committer", run);
@@ -96,22 +127,92 @@ fn lose_and_go_on(
         run.await.map_err(|error| format!("commit: {error}"))?;
         wrote
     });
-    let images = images.map_err(told)?;
+    let mut images = images.map_err(told)?;
+    if rng.coin() {
+        flip(&mut images, &lost);
+        return return_all(scenario, seed, images, (&before, &written, &mut rng)).map_err(told);
+    }
     let images = in_world(images, rng.next_u64(), async |world: &SimWorld| {
-        let engine = open(scenario, world, seed + 2).await?;
+        let engine = open(scenario, world, seed + 3).await?;
         detected_or_harmless(&engine, &books).await?;
         is_there(&engine, &written).await?;
-        exact.retain(|block, _| !written.contains_key(block));
-        is_exact(&engine, &exact, &lost).await?;
+        before.exact.retain(|block, _| !written.contains_key(block));
+        is_exact(&engine, &before.exact, &lost).await?;
         counts(&engine, &lost).await?;
         destroy_all(&engine).await?;
         counts(&engine, &lost).await
     });
     let images = images.map_err(told)?;
     let last = in_world(images, rng.next_u64(), async |world: &SimWorld| {
-        open(scenario, world, seed + 3).await.map(drop)
+        open(scenario, world, seed + 4).await.map(drop)
     });
     last.map(drop).map_err(told)
+}
+
+/// Opens a pool whose lost parts can be read again: all that it had is there. A recount then makes
+/// its counters right.
+fn return_all(
+    scenario: &Scenario,
+    seed: u64,
+    images: Vec<MediaImage>,
+    (before, written, rng): (&Before, &Written, &mut Rng),
+) -> Result<(), String> {
+    let mut whole = before.whole.clone();
+    whole.retain(|block, _| !written.contains_key(block) && !before.logged.contains_key(block));
+    let is_back = async |engine: &Engine| {
+        let names = names_of(engine).await?;
+        if names != before.names {
+            return Err(format!("{:?} came back as {names:?}", before.names));
+        }
+        is_exact(engine, &whole, &[]).await?;
+        is_there(engine, written).await?;
+        counts(engine, &before.lost).await
+    };
+    let told = |what: String| format!("{what}, after the parts could be read again");
+    let images = in_world(images, rng.next_u64(), async |world: &SimWorld| {
+        let engine = open(scenario, world, seed + 5).await?;
+        is_back(&engine).await?;
+        scrub(world, &engine).await?;
+        is_back(&engine).await
+    });
+    let images = images.map_err(told)?;
+    let images = in_world(images, rng.next_u64(), async |world: &SimWorld| {
+        let engine = open(scenario, world, seed + 6).await?;
+        is_back(&engine).await?;
+        destroy_all(&engine).await?;
+        counts(&engine, &before.lost).await
+    });
+    let images = images.map_err(told)?;
+    let last = in_world(images, rng.next_u64(), async |world: &SimWorld| {
+        open(scenario, world, seed + 7).await.map(drop)
+    });
+    last.map(drop).map_err(told)
+}
+
+impl Before {
+    /// After an import: flushed writes to a volume that is there must be there. Those to a volume
+    /// that a forced import did not find may be there later or not.
+    fn keep_logged(&mut self, engine: &Engine, written: &mut Written) {
+        for (block, tag) in &self.logged {
+            self.exact.remove(block);
+            if engine.volume(&block.0).is_ok() {
+                written.insert(block.clone(), *tag);
+            }
+        }
+    }
+}
+
+async fn names_of(engine: &Engine) -> Result<Vec<String>, String> {
+    let mut names = Vec::new();
+    for volume in engine.volumes() {
+        let name = volume.info().name;
+        let snapshots = engine.snapshots(&name).await;
+        let snapshots = snapshots.map_err(|error| format!("snapshots: {error}"))?;
+        names.extend(snapshots.iter().map(|snapshot| format!("{name}@{}", snapshot.name)));
+        names.push(name);
+    }
+    names.sort_unstable();
+    Ok(names)
 }
 
 /// Loses all nodes of one of the trees while the pool is in use, and the cache has none of them.
@@ -196,30 +297,52 @@ fn in_world(
     Ok(world.cut(CutPlan::Nothing))
 }
 
-async fn open(scenario: &Scenario, world: &SimWorld, opening: u64) -> Result<Arc<Engine>, String> {
-    let opened = async |force| {
-        let how = ImportOptions { force, ..ImportOptions::new(Guid(opening)) };
-        Engine::open(devices(world), how, &scenario.options(world)).await
-    };
-    let mut engine = opened(false).await;
-    if let Err(DatasetError::Pool(PoolError::LossWhileMissing { .. })) = engine {
-        // A leg that the operator took offline may have what was lost: it has to be given up.
-        engine = opened(true).await;
+/// Opens a pool as a server does; `None` where a person must force that.
+async fn open_unforced(
+    scenario: &Scenario,
+    world: &SimWorld,
+    opening: u64,
+) -> Result<Option<Arc<Engine>>, String> {
+    match open_with(scenario, world, ImportOptions::new(Guid(opening))).await {
+        Err(DatasetError::Pool(
+            // A leg that the operator took offline may have what was lost.
+            PoolError::LossWhileMissing { .. }
+            | PoolError::DirectoryLost { .. }
+            | PoolError::LoggedForLost { .. },
+        )) => Ok(None),
+        opened => opened.map(Some).map_err(|error| format!("open: {error}")),
     }
-    let engine = engine.map_err(|error| format!("open: {error}"))?;
+}
+
+async fn open_with(
+    scenario: &Scenario,
+    world: &SimWorld,
+    how: ImportOptions,
+) -> Result<Arc<Engine>, DatasetError> {
+    let engine = Engine::open(devices(world), how, &scenario.options(world)).await?;
     scenario.shrink_tables(&engine);
     Ok(engine)
 }
 
-/// Damages a few places of one tree, or all of a level; what needs none of that.
+/// Opens a pool, by force where that is needed.
+async fn open(scenario: &Scenario, world: &SimWorld, opening: u64) -> Result<Arc<Engine>, String> {
+    if let Some(engine) = open_unforced(scenario, world, opening).await? {
+        return Ok(engine);
+    }
+    let how = ImportOptions { force: true, ..ImportOptions::new(Guid(opening)) };
+    open_with(scenario, world, how).await.map_err(|error| format!("open: {error}"))
+}
+
+/// Damages a few places of one tree, or all of a level, after flushed writes that are in the log
+/// alone or none.
 fn lose(
     scenario: &Scenario,
     seed: u64,
     images: Vec<MediaImage>,
-    rng: &mut Rng,
-) -> Result<(Vec<MediaImage>, Vec<OwnPlace>, Exact), String> {
-    let (mut lost, mut exact) = (Vec::new(), Exact::new());
-    let images = in_world(images, rng.next_u64(), async |world: &SimWorld| {
+    (books, rng): (&mut Books, &mut Rng),
+) -> Result<(Vec<MediaImage>, Before), String> {
+    let mut before = Before::default();
+    let mut images = in_world(images, rng.next_u64(), async |world: &SimWorld| {
         let engine = open(scenario, world, seed).await?;
         let mut places = engine.pool().own_places().await.map_err(|error| error.to_string())?;
         let tree = TREES[rng.index(TREES.len())];
@@ -232,13 +355,28 @@ fn lose(
         } else {
             places.truncate(few);
         }
-        lost = places;
-        exact = contents(&engine, &lost).await?;
+        before.lost = places;
+        before.names = names_of(&engine).await?;
+        before.exact = contents(&engine, &before.lost).await?;
+        before.whole = contents(&engine, &[]).await?;
+        if rng.coin() {
+            write_some(&engine, books, &mut before.logged, rng).await?;
+        }
         Ok(())
     })?;
-    let world = SimWorld::from_media(rng.next_u64(), images);
-    scribble(&world, &lost, rng);
-    Ok((world.cut(CutPlan::Everything), lost, exact))
+    flip(&mut images, &before.lost);
+    Ok((images, before))
+}
+
+/// Flips bits of every copy of these places on every leg; a second call restores them.
+fn flip(images: &mut [MediaImage], places: &[OwnPlace]) {
+    for place in places {
+        for offset in [Some(place.offset), place.second].into_iter().flatten() {
+            for image in &mut *images {
+                (0..4).for_each(|n| image.flip_bit(offset + n * 16, 3));
+            }
+        }
+    }
 }
 
 fn scribble(world: &SimWorld, places: &[OwnPlace], rng: &mut Rng) {

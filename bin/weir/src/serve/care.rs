@@ -122,7 +122,7 @@ impl Manager {
         let one = request.disk.as_deref().map(|disk| core.find_leg(disk)).transpose();
         let one = one.map_err(pool_error)?.map(|(guid, ..)| guid);
         core.clear_leg_errors(one);
-        if one.is_none() {
+        if request.lost {
             let forget = async |engine: Arc<Engine>| engine.forget_lost_datasets().await;
             pool.call(forget).await?;
         }

@@ -25,4 +25,8 @@ impl Clock for ServerClock {
     fn sleep(&self, duration: Duration) -> Sleep {
         Box::pin(compio::time::sleep(duration))
     }
+
+    fn has_timers(&self) -> bool {
+        true
+    }
 }

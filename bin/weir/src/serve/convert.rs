@@ -34,7 +34,8 @@ pub(super) fn pool(engine: &Engine) -> PoolStatus {
     let (text, action) =
         explain(status.health, status.suspended.as_deref(), &legs, engine.pool().had_damage());
     let (text, action) = explain_damage(engine, &damage, (text, action));
-    let (text, action) = with_losses(&super::losses::words(engine), text, action);
+    let losses = super::losses::words(engine);
+    let (text, action) = with_losses(engine.pool().name(), &losses, text, action);
     let space = status.space;
     // What the reserve takes is neither used nor free to users.
     let usable = space.total_bytes.saturating_sub(engine.reserve_bytes());
@@ -195,6 +196,7 @@ pub(super) fn unavailable(name: &str, why: &str, disks: &[std::path::PathBuf]) -
 
 /// Puts what was lost of the pool's own trees before the rest.
 fn with_losses(
+    pool: &str,
     lost: &[String],
     text: Option<String>,
     action: Option<String>,
@@ -202,10 +204,14 @@ fn with_losses(
     if lost.is_empty() {
         return (text, action);
     }
-    let mut sentences = vec![format!("Part of the pool is lost: {}.", lost.join("; "))];
+    let mut sentences = vec![format!("Part of the pool cannot be read: {}.", lost.join("; "))];
     sentences.extend(text);
-    let restore = "Restore what is lost from a backup or a replica.";
-    let action = action.map_or_else(|| restore.to_owned(), |action| format!("{restore} {action}"));
+    let restore = format!(
+        "Check disks and cables, then export and import the pool: what can be read again is back. \
+         Restore the rest from a backup or a replica; 'weir pool clear --lost {pool}' gives \
+         unreadable datasets up and frees their space."
+    );
+    let action = action.map_or_else(|| restore.clone(), |action| format!("{restore} {action}"));
     (Some(sentences.join(" ")), Some(action))
 }
 

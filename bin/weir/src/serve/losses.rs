@@ -24,15 +24,15 @@ fn of_datasets(lost: &LostDatasets) -> Vec<String> {
         let numbers = numbers.iter().map(one_range).collect::<Vec<_>>().join(", ");
         words.push(format!(
             "the records of the datasets with the numbers {numbers} cannot be read from any disk: \
-             those volumes, snapshots and bookmarks are lost"
+             those volumes, snapshots and bookmarks cannot be opened, and their space is kept"
         ));
     }
     if !orphans.is_empty() {
         let names = orphans.join(", ");
-        words.push(format!("the volume of these snapshots or bookmarks is lost: {names}"));
+        words.push(format!("the volume of these snapshots or bookmarks cannot be read: {names}"));
     }
     if *properties {
-        words.push("the properties that were set on the pool itself are lost".to_owned());
+        words.push("the properties that were set on the pool itself cannot be read".to_owned());
     }
     words
 }

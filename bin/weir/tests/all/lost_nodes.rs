@@ -192,7 +192,7 @@ fn a_lost_record_of_the_directory_costs_its_volume_and_no_other() {
     server.kill();
 
     rescue_other("after", &content);
-    let lost = ["numbers 1 cannot be read", "volumes, snapshots and bookmarks are lost"];
+    let lost = ["numbers 1 cannot be read", "their space is kept"];
     offline(&["check", "tank", "-d", &place]).fails(DATA_LOST, &lost);
     let server = dirs.start();
     assert!(server.client("tank/other").read(0, MIB as u32).unwrap() == content);

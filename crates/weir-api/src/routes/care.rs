@@ -30,13 +30,17 @@ pub(crate) struct OneDisk {
     pub(crate) disk: String,
 }
 
-/// Which disk, if not all.
+/// What to clear.
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SomeDisks {
     /// Path, last part of the path, or guid of the disk; all without it.
     #[serde(default)]
     pub(crate) disk: Option<String>,
+    /// Also give up the datasets whose records cannot be read: what they have becomes free space,
+    /// and no later import brings them back.
+    #[serde(default)]
+    pub(crate) lost: bool,
 }
 
 /// Starts, pauses or stops a scrub: every copy of everything is read and verified, and bad ones are
@@ -101,9 +105,9 @@ pub(super) async fn online(
 pub(super) async fn clear(
     State(control): State<Shared>,
     Path(name): Path<String>,
-    Json(SomeDisks { disk }): Json<SomeDisks>,
+    Json(SomeDisks { disk, lost }): Json<SomeDisks>,
 ) -> Result<Json<PoolChange>, ApiError> {
-    let request = PoolClear { name, disk };
+    let request = PoolClear { name, disk, lost };
     request.check()?;
     to_end(async move { control.pool_clear(request).await }).await.map(Json)
 }

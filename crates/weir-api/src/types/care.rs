@@ -115,6 +115,10 @@ pub struct PoolClear {
     /// The one disk that is meant, named as in [`PoolDisk`]; else all of them.
     #[serde(default)]
     pub disk: Option<String>,
+    /// Also give up the datasets whose records cannot be read: what they have becomes free space,
+    /// and no later import brings them back.
+    #[serde(default)]
+    pub lost: bool,
 }
 
 impl Request for PoolClear {

@@ -368,3 +368,67 @@ fn references_below_a_lost_node_are_recounted() {
     bench.is_exact();
     bench.reads("other", 0..BLOCKS, 1);
 }
+
+/// Markers of a lost leaf reached behind the end of the volume, where nothing could clear them.
+#[test]
+fn overwriting_all_of_a_volume_ends_the_damage_of_its_last_leaf() {
+    let mut bench = Bench::new();
+    let (blocks, size_bytes) = (40, 40 * BLOCK as u64);
+    let spec = VolumeSpec { name: "short".into(), size_bytes, compression: Compression::Off };
+    now(bench.engine.create_volume(&spec)).unwrap();
+    (0..blocks).for_each(|block| bench.write("short", block, 1).unwrap());
+    now(bench.engine.sync()).unwrap();
+    bench.flip("short", 1, 0);
+    bench.kill();
+    bench.write("short", 3, 2).unwrap();
+    now(bench.engine.sync()).unwrap();
+    bench.kill();
+    (0..blocks).for_each(|block| bench.write("short", block, 3).unwrap());
+    now(bench.engine.sync()).unwrap();
+    bench.settle();
+    bench.is_exact();
+    assert!(bench.engine.damage().data.is_empty());
+    bench.reads("short", 0..blocks, 3);
+}
+
+/// New space of a volume that grew read as an error where its last leaf was lost.
+#[test]
+fn space_that_a_damaged_volume_gains_is_zeros() {
+    for written in [false, true] {
+        let mut bench = Bench::new();
+        let spec = VolumeSpec {
+            name: "short".into(),
+            size_bytes: 40 * BLOCK as u64,
+            compression: Compression::Off,
+        };
+        now(bench.engine.create_volume(&spec)).unwrap();
+        (0..40).for_each(|block| bench.write("short", block, 1).unwrap());
+        now(bench.engine.sync()).unwrap();
+        let leaf = bench.node("short", 1, 0);
+        bench.flip_at(leaf);
+        bench.kill();
+        if written {
+            bench.write("short", 3, 1).unwrap();
+            now(bench.engine.sync()).unwrap();
+        }
+        now(bench.engine.resize_volume("short", 300 * BLOCK as u64)).unwrap();
+        bench.write("short", 60, 2).unwrap();
+        now(bench.engine.sync()).unwrap();
+        bench.kill();
+        bench.is_lost("short", 4..40);
+        for block in (40..60).chain(61..300) {
+            assert_eq!(bench.read("short", block), Ok(None), "block {block}");
+        }
+        bench.reads("short", 60..61, 2);
+        let listed = bench.engine.damage().data;
+        assert!(listed.iter().all(|data| data.offset_bytes + data.len_bytes <= 40 * BLOCK as u64));
+        bench.flip_at(leaf);
+        bench.kill();
+        bench.reads("short", 0..40, 1);
+        // A write takes over what the markers stand for.
+        bench.write("short", 3, 1).unwrap();
+        now(bench.engine.sync()).unwrap();
+        bench.settle();
+        bench.is_exact();
+    }
+}

@@ -12,28 +12,32 @@ use std::sync::Arc;
 
 use crate::common::{as_devices, import, now, options};
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
-use weir_dataset::{Engine, LostDatasets, PropertyChange, PropertyTarget, SnapshotId, Volume};
+use weir_dataset::{
+    DatasetError, Engine, LostDatasets, PropertyChange, PropertyTarget, SnapshotId, Volume,
+};
 use weir_device::MemoryDevice;
 use weir_format::{VdevKind, VdevRole};
-use weir_pool::{CreateOptions, LostTables, OwnPlace, OwnTree, ScanState, VdevSpec};
+use weir_pool::{CreateOptions, ImportOptions, LostTables, OwnPlace, OwnTree, ScanState, VdevSpec};
 
 const MEMORY_BYTES: u64 = 4 << 20;
 const DISK_BYTES: usize = 64 << 20;
-const BLOCK: u64 = BLOCK_BYTES as u64;
-const BLOCKS: usize = 300;
+pub(crate) const BLOCK: u64 = BLOCK_BYTES as u64;
+pub(crate) const BLOCKS: usize = 300;
 /// What makes the pool nearly full for a while.
 const BALLAST_MIB: u64 = 46;
 const FIRST_OF_BALLAST: u32 = 1 << 30;
 /// Commits after which what was destroyed is free space.
 const COMMITS: usize = 80;
 
-struct Bench {
-    disk: Arc<MemoryDevice>,
-    engine: Arc<Engine>,
+pub(crate) struct Bench {
+    pub(crate) disk: Arc<MemoryDevice>,
+    pub(crate) engine: Arc<Engine>,
     /// What each block of each volume holds.
-    volumes: BTreeMap<String, Vec<u32>>,
+    pub(crate) volumes: BTreeMap<String, Vec<u32>>,
+    /// What each block of the snapshot of `b` holds.
+    snapshot: Vec<u32>,
     random: u64,
-    next: u32,
+    pub(crate) next: u32,
 }
 
 fn block(content: u32) -> [u8; BLOCK_BYTES] {
@@ -50,7 +54,7 @@ fn block(content: u32) -> [u8; BLOCK_BYTES] {
 }
 
 /// Runs a future to its end, with the commits that it waits for.
-fn drive<T>(engine: &Engine, future: impl Future<Output = T>) -> T {
+pub(crate) fn drive<T>(engine: &Engine, future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     let mut context = std::task::Context::from_waker(futures_util::task::noop_waker_ref());
     loop {
@@ -63,16 +67,24 @@ fn drive<T>(engine: &Engine, future: impl Future<Output = T>) -> T {
     }
 }
 
-fn reopen(disk: &Arc<MemoryDevice>) -> Arc<Engine> {
-    now(Engine::open(as_devices(&[Arc::clone(disk)]), import(), &options(MEMORY_BYTES))).unwrap()
+pub(crate) fn reopen(disk: &Arc<MemoryDevice>) -> Arc<Engine> {
+    try_reopen(disk, false).unwrap()
 }
 
-fn places_of(engine: &Engine, wanted: impl Fn(&OwnPlace) -> bool) -> Vec<OwnPlace> {
+pub(crate) fn try_reopen(
+    disk: &Arc<MemoryDevice>,
+    force: bool,
+) -> Result<Arc<Engine>, DatasetError> {
+    let how = ImportOptions { force, ..import() };
+    now(Engine::open(as_devices(&[Arc::clone(disk)]), how, &options(MEMORY_BYTES)))
+}
+
+pub(crate) fn places_of(engine: &Engine, wanted: impl Fn(&OwnPlace) -> bool) -> Vec<OwnPlace> {
     let places = now(engine.pool().own_places()).unwrap();
     places.into_iter().filter(wanted).collect()
 }
 
-fn damage(disk: &MemoryDevice, places: &[OwnPlace]) {
+pub(crate) fn damage(disk: &MemoryDevice, places: &[OwnPlace]) {
     for place in places {
         for offset in [Some(place.offset), place.second].into_iter().flatten() {
             let start = offset as usize;
@@ -83,7 +95,7 @@ fn damage(disk: &MemoryDevice, places: &[OwnPlace]) {
 
 impl Bench {
     /// Two volumes that share blocks, one with a snapshot, in a pool that was cleaned.
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let disk = Arc::new(MemoryDevice::new("disk", DISK_BYTES));
         let sizes = CreateOptions {
             segment_bytes: Some(256 << 10),
@@ -101,7 +113,8 @@ impl Bench {
         let how = options(MEMORY_BYTES);
         let engine = now(Engine::create("tank", &[vdev], sizes, &how, &mut guid)).unwrap();
         let volumes = BTreeMap::new();
-        let mut bench = Self { disk, engine, volumes, random: 7, next: 1 };
+        let snapshot = Vec::new();
+        let mut bench = Self { disk, engine, volumes, snapshot, random: 7, next: 1 };
         bench.make("a");
         bench.make("b");
         for at in 0..BLOCKS {
@@ -112,6 +125,7 @@ impl Bench {
             bench.write("b", at, content);
         }
         now(bench.engine.sync()).unwrap();
+        bench.snapshot.clone_from(&bench.volumes["b"]);
         let snapshot = SnapshotId { volume: "b".to_owned(), name: "s".to_owned() };
         now(bench.engine.create_snapshots(&[snapshot])).unwrap();
         bench.fill();
@@ -135,7 +149,7 @@ impl Bench {
     }
 
     /// Takes so much room that the cleaner has to make some.
-    fn fill(&self) {
+    pub(crate) fn fill(&self) {
         const MIB: u64 = 1 << 20;
         now(self.engine.create_volume_with("ballast", (BALLAST_MIB * MIB).into(), &[])).unwrap();
         let volume = self.volume("ballast");
@@ -147,22 +161,22 @@ impl Bench {
         now(self.engine.sync()).unwrap();
     }
 
-    fn make(&mut self, name: &str) {
+    pub(crate) fn make(&mut self, name: &str) {
         now(self.engine.create_volume_with(name, (BLOCKS as u64 * BLOCK).into(), &[])).unwrap();
         now(self.engine.set_dedupe(name, true)).unwrap();
         self.volumes.insert(name.to_owned(), vec![0; BLOCKS]);
     }
 
-    fn random(&mut self) -> usize {
+    pub(crate) fn random(&mut self) -> usize {
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
         (self.random >> 33) as usize % BLOCKS
     }
 
-    fn volume(&self, name: &str) -> Arc<Volume> {
+    pub(crate) fn volume(&self, name: &str) -> Arc<Volume> {
         self.engine.volume(name).unwrap()
     }
 
-    fn write(&mut self, name: &str, at: usize, content: u32) {
+    pub(crate) fn write(&mut self, name: &str, at: usize, content: u32) {
         let volume = self.volume(name);
         drive(&self.engine, volume.write(at as u64 * BLOCK, &block(content))).unwrap();
         self.volumes.get_mut(name).unwrap()[at] = content;
@@ -170,14 +184,14 @@ impl Bench {
     }
 
     /// Ends this run as a crash does, after a flush of every volume, and loses what is picked.
-    fn lose(&mut self, wanted: impl Fn(&OwnPlace) -> bool) {
+    pub(crate) fn lose(&mut self, wanted: impl Fn(&OwnPlace) -> bool) {
         let places = places_of(&self.engine, wanted);
         assert!(!places.is_empty(), "there is something to be lost");
         damage(&self.disk, &places);
         self.crash();
     }
 
-    fn crash(&mut self) {
+    pub(crate) fn crash(&mut self) {
         for volume in self.engine.volumes() {
             drive(&self.engine, self.engine.flush(&volume)).unwrap();
         }
@@ -185,7 +199,7 @@ impl Bench {
     }
 
     /// Compares every block that can be read; how many cannot.
-    fn unreadable(&self) -> usize {
+    pub(crate) fn unreadable(&self) -> usize {
         let mut unreadable = 0;
         for (name, contents) in &self.volumes {
             let volume = self.volume(name);
@@ -203,8 +217,47 @@ impl Bench {
         unreadable
     }
 
+    /// As [`Self::unreadable`], of the snapshot of `b`, which is as `b` was at first.
+    pub(crate) fn unreadable_in_snapshot(&self) -> usize {
+        let id = SnapshotId { volume: "b".to_owned(), name: "s".to_owned() };
+        let view = self.engine.open_snapshot(&id).unwrap();
+        let mut unreadable = 0;
+        for (at, content) in self.snapshot.iter().enumerate() {
+            let mut out = [0; BLOCK_BYTES];
+            match now(view.read(at as u64 * BLOCK, &mut out)) {
+                Ok(()) => assert!(out == block(*content), "snapshot: block {at}"),
+                Err(_) => unreadable += 1,
+            }
+        }
+        unreadable
+    }
+
+    /// A sum of all bytes of the disk.
+    pub(crate) fn disk_sum(&self) -> u64 {
+        let sum = Cell::new(0_u64);
+        let add = |byte: &mut u8| sum.set(sum.get().wrapping_mul(31).wrapping_add((*byte).into()));
+        self.disk.corrupt(0..DISK_BYTES, add);
+        sum.get()
+    }
+
+    /// Writes to all volumes so much that dead space is used again, and commits.
+    pub(crate) fn fill_some(&mut self) {
+        for name in self.volumes.keys().cloned().collect::<Vec<_>>() {
+            for _ in 0..6 {
+                for _ in 0..80 {
+                    let (at, content) = (self.random(), self.next);
+                    self.write(&name, at, content);
+                }
+                now(self.engine.sync()).unwrap();
+            }
+        }
+        for _ in 0..6 {
+            now(self.engine.sync()).unwrap();
+        }
+    }
+
     /// Writes everywhere, over crashes; then nothing that was written may be lost.
-    fn go_on(&mut self) {
+    pub(crate) fn go_on(&mut self) {
         for round in 0..6 {
             for name in self.volumes.keys().cloned().collect::<Vec<_>>() {
                 for _ in 0..10 {
@@ -229,7 +282,7 @@ impl Bench {
         assert_eq!(self.unreadable(), 0, "and is there after a crash");
     }
 
-    fn destroy_all(&mut self) {
+    pub(crate) fn destroy_all(&mut self) {
         let names: Vec<String> = std::mem::take(&mut self.volumes).into_keys().collect();
         for name in &names {
             now(self.engine.destroy_volume(name, true)).unwrap();
@@ -307,34 +360,32 @@ fn lost_directory_costs_the_datasets_in_it_and_is_told() {
     now(bench.engine.change_properties(&[target], &[user("y")])).unwrap();
     bench.crash();
     assert!(!bench.engine.lost_datasets().properties);
-    // All of it.
-    bench.lose(of((1, 0)));
-    assert!(bench.engine.volumes().is_empty());
-    let lost = bench.engine.lost_datasets().numbers;
-    assert!(lost.len() == 1 && lost[0].start == 1 && lost[0].end > 3, "{lost:?}");
-    bench.volumes.clear();
-    bench.make("n");
-    bench.go_on();
-    assert_eq!(bench.engine.lost_datasets().numbers, lost, "remembered over crashes");
-    bench.destroy_all();
 }
 
 /// Runs scans until nothing is left of the damage.
-fn mend(engine: &Engine) {
+pub(crate) fn mend(engine: &Engine) {
+    mend_for(engine, |engine| {
+        let scrubs = engine.pool().scan_status().is_some_and(|s| s.state == ScanState::Running);
+        !(scrubs || engine.pool().damaged_since().is_some())
+    });
+    assert_eq!(engine.pool().damaged_since(), None);
+}
+
+/// Runs scans until `is_done`; the engine stops with them.
+pub(crate) fn mend_for(engine: &Engine, is_done: impl Fn(&Engine) -> bool) {
     let looks = Cell::new(0);
     now(engine.run_scans(|_| {
         looks.set(looks.get() + 1);
-        let scrubs = engine.pool().scan_status().is_some_and(|s| s.state == ScanState::Running);
-        if looks.get() > 5000 || !(scrubs || engine.pool().damaged_since().is_some()) {
+        if looks.get() > 5000 || is_done(engine) {
             engine.stop();
         }
         std::future::ready(())
     }))
     .unwrap();
-    assert_eq!(engine.pool().damaged_since(), None);
+    assert!(is_done(engine));
 }
 
-fn assert_nothing_is_lost(engine: &Engine) {
+pub(crate) fn assert_nothing_is_lost(engine: &Engine) {
     assert_eq!(engine.lost_datasets(), LostDatasets::default());
     assert_eq!(engine.pool().lost_tables(), LostTables::default());
     assert_eq!(now(engine.check_live_bytes()).unwrap(), []);

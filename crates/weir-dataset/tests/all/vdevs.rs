@@ -236,6 +236,7 @@ fn damage_keeps_a_vdev_from_leaving_and_costs_nothing_else() {
     });
     let left = &engine.pool().status().evacuations[0];
     assert_eq!((left.segments, left.stuck), (1, 1), "{left:?}");
+    assert!(engine.damage().data.iter().any(|data| data.in_volume), "evacuation met it first");
     assert_eq!(engine.pool().status().health, PoolHealth::Online);
     drop(engine);
     // Rewriting what is damaged lets it go, once it is asked again.

@@ -176,6 +176,12 @@ fn a_lost_tree_of_the_pool_that_is_not_written_anew_is_noticed() {
 }
 
 #[test]
+fn an_import_that_gives_up_what_it_cannot_read_is_noticed() {
+    // One recovery in twenty loses a part of the directory and can read it again later.
+    is_noticed_with(PlantedBug::UnreadGivenUp, 60, Effort { steps_per_million: 10_000, ..OWN });
+}
+
+#[test]
 fn an_opening_that_writes_before_it_is_the_newest_is_noticed() {
     is_noticed_with(PlantedBug::OpensUnclaimed, 20, OPENINGS);
 }

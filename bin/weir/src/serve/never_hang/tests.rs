@@ -235,7 +235,10 @@ async fn calls_about_frozen_disks_and_volumes_answer_all_at_once() {
             answered("scrub stop", scrub(ScrubAction::Stop)),
             answered("offline", client.pool_offline(disk())),
             answered("online", client.pool_online(disk())),
-            answered("clear", client.pool_clear(PoolClear { name: name(), disk: None })),
+            answered(
+                "clear",
+                client.pool_clear(PoolClear { name: name(), disk: None, lost: true })
+            ),
             answered("attach", client.pool_attach(attach)),
             answered("replace", client.pool_replace(replace)),
             answered("detach", client.pool_detach(disk())),
@@ -257,7 +260,7 @@ async fn calls_about_frozen_disks_and_volumes_answer_all_at_once() {
     // And each by itself once the first ones wait for the disks.
     answered("scrub", scrub(ScrubAction::Start)).await;
     answered("offline", client.pool_offline(disk())).await;
-    answered("clear", client.pool_clear(PoolClear { name: name(), disk: None })).await;
+    answered("clear", client.pool_clear(PoolClear { name: name(), disk: None, lost: true })).await;
 
     let export = PoolExport { name: name(), force: true };
     let gone = timely("forced export", client.pool_export(export)).await.unwrap();

@@ -1,0 +1,210 @@
+//! Parts of the pool's own trees that cannot be read during some imports: everything they lead to
+//! is back with the first import that reads them.
+//!
+//! Not here: what the loss costs meanwhile (own_trees), crashes and load (weir-sim).
+//!
+//! Invariant: only a person gives up what may come back.
+
+use weir_base::ErrorKind;
+use weir_dataset::{LostDatasets, Outcome};
+use weir_pool::{OwnPlace, OwnTree};
+
+use crate::common::now;
+use crate::own_trees::{
+    BLOCK, BLOCKS, Bench, assert_nothing_is_lost, damage, drive, mend, places_of, reopen,
+    try_reopen,
+};
+
+/// The top of the directory could not be read during one start: all volumes were gone, also after
+/// the sectors could be read again.
+#[test]
+fn import_without_the_top_of_the_directory_is_refused_until_a_person_forces_it() {
+    let mut bench = Bench::new();
+    let top = places_of(&bench.engine, |p| p.tree == OwnTree::Datasets && p.level == 1);
+    let before = bench.disk_sum();
+    damage(&bench.disk, &top);
+    for _ in 0..2 {
+        let error = try_reopen(&bench.disk, false).err().expect("refused");
+        assert_eq!(error.kind(), ErrorKind::Data);
+        let words = error.to_string();
+        assert!(words.contains("weir pool import --force tank"), "{words}");
+    }
+    damage(&bench.disk, &top);
+    assert!(bench.disk_sum() == before, "a refused import writes nothing");
+    bench.engine = reopen(&bench.disk);
+    assert_eq!(bench.unreadable(), 0);
+
+    let top = places_of(&bench.engine, |p| p.tree == OwnTree::Datasets && p.level == 1);
+    damage(&bench.disk, &top);
+    bench.engine = try_reopen(&bench.disk, true).unwrap();
+    assert!(bench.engine.volumes().is_empty());
+    let lost = bench.engine.lost_datasets().numbers;
+    assert!(lost.len() == 1 && lost[0].start == 1 && lost[0].end > 3, "{lost:?}");
+    let volumes = std::mem::take(&mut bench.volumes);
+    bench.make("n");
+    bench.fill_some();
+    damage(&bench.disk, &top);
+    bench.engine = reopen(&bench.disk);
+    assert_eq!(bench.engine.lost_datasets(), LostDatasets::default());
+    bench.volumes.extend(volumes);
+    assert_eq!(bench.unreadable(), 0, "everything is back");
+    assert_eq!(bench.unreadable_in_snapshot(), 0);
+    mend(&bench.engine);
+    bench.crash();
+    assert_nothing_is_lost(&bench.engine);
+    bench.go_on();
+}
+
+/// Records of the directory were forgotten by the first import that could not read them.
+#[test]
+fn datasets_whose_records_can_be_read_again_are_back() {
+    for number in 1..=3 {
+        let mut bench = Bench::new();
+        let volumes = bench.volumes.clone();
+        let of = |p: &OwnPlace| p.tree == OwnTree::Datasets && (p.level, p.index) == (0, number);
+        let places = places_of(&bench.engine, of);
+        damage(&bench.disk, &places);
+        for _ in 0..3 {
+            bench.crash();
+            assert_eq!(bench.engine.lost_datasets().numbers, [number..number + 1]);
+            bench.volumes.retain(|name, _| bench.engine.volume(name).is_ok());
+            assert_eq!(bench.unreadable(), 0);
+            bench.fill_some();
+        }
+        assert_eq!(bench.engine.lost_datasets().numbers, [number..number + 1]);
+        damage(&bench.disk, &places);
+        bench.crash();
+        assert_eq!(bench.engine.lost_datasets(), LostDatasets::default());
+        for (name, contents) in volumes {
+            bench.volumes.entry(name).or_insert(contents);
+        }
+        assert_eq!(bench.unreadable(), 0, "record {number}");
+        assert_eq!(bench.unreadable_in_snapshot(), 0, "record {number}");
+        mend(&bench.engine);
+        bench.crash();
+        assert_nothing_is_lost(&bench.engine);
+        assert_eq!(bench.unreadable_in_snapshot(), 0, "record {number}");
+        bench.go_on();
+        bench.destroy_all();
+    }
+}
+
+/// What only unreadable datasets had became free space without anybody's consent.
+#[test]
+fn space_of_unreadable_datasets_is_free_after_a_person_gives_them_up() {
+    let mut bench = Bench::new();
+    let of = |p: &OwnPlace| p.tree == OwnTree::Datasets && (p.level, p.index) == (0, 1);
+    let places = places_of(&bench.engine, of);
+    bench.lose(of);
+    bench.volumes.remove("a");
+    bench.fill_some();
+    let live = |bench: &Bench| bench.engine.pool().space().live_bytes;
+    let before = live(&bench);
+    assert_eq!(now(bench.engine.forget_lost_datasets()).unwrap(), Outcome::Changed);
+    assert_eq!(now(bench.engine.forget_lost_datasets()).unwrap(), Outcome::Unchanged);
+    mend(&bench.engine);
+    let gain = before - live(&bench);
+    assert!(gain > (BLOCKS as u64) * BLOCK / 2, "{gain} bytes came back");
+    damage(&bench.disk, &places);
+    bench.crash();
+    assert!(bench.engine.volume("a").is_err(), "it was given up");
+    assert_nothing_is_lost(&bench.engine);
+    assert_eq!(bench.unreadable(), 0);
+    assert_eq!(bench.unreadable_in_snapshot(), 0);
+    bench.destroy_all();
+}
+
+/// An import skipped flushed writes to a volume whose record it could not read.
+#[test]
+fn import_that_would_drop_logged_writes_is_refused() {
+    let mut bench = Bench::new();
+    bench.write("a", 5, 900_000);
+    let a = bench.volume("a");
+    drive(&bench.engine, bench.engine.flush(&a)).unwrap();
+    drop(a);
+    let places =
+        places_of(&bench.engine, |p| p.tree == OwnTree::Datasets && (p.level, p.index) == (0, 1));
+    damage(&bench.disk, &places);
+    let error = try_reopen(&bench.disk, false).err().expect("refused");
+    assert!(error.to_string().contains("numbers 1)"), "{error}");
+    damage(&bench.disk, &places);
+    bench.engine = reopen(&bench.disk);
+    assert_eq!(bench.unreadable(), 0, "the flushed write is there");
+    bench.write("a", 6, 900_002);
+    let a = bench.volume("a");
+    drive(&bench.engine, bench.engine.flush(&a)).unwrap();
+    drop(a);
+    let places =
+        places_of(&bench.engine, |p| p.tree == OwnTree::Datasets && (p.level, p.index) == (0, 1));
+    damage(&bench.disk, &places);
+    bench.engine = try_reopen(&bench.disk, true).unwrap();
+    bench.volumes.remove("a");
+    assert_eq!(bench.unreadable(), 0, "the other volume is whole");
+}
+
+/// A lost part of the remap tables' tree was taken out by the first commit.
+#[test]
+fn remap_tables_that_can_be_read_again_are_used() {
+    let mut bench = Bench::new();
+    for level in [0, 1] {
+        let of = |p: &OwnPlace| p.tree == OwnTree::Remaps && p.level == level;
+        let places = places_of(&bench.engine, of);
+        bench.lose(of);
+        let unreadable = bench.unreadable();
+        assert!((1..BLOCKS).contains(&unreadable), "{unreadable} blocks");
+        let volumes = std::mem::take(&mut bench.volumes);
+        let name = format!("n{level}");
+        bench.make(&name);
+        for _ in 0..3 {
+            bench.fill_some();
+            bench.crash();
+        }
+        bench.volumes.extend(volumes);
+        for at in 0..20 {
+            let content = bench.next;
+            bench.write("a", at, content);
+            bench.write("b", at, content);
+        }
+        bench.crash();
+        assert!(bench.unreadable() > 0);
+        damage(&bench.disk, &places);
+        bench.crash();
+        assert_eq!(bench.unreadable(), 0, "level {level}");
+        assert_eq!(bench.unreadable_in_snapshot(), 0, "level {level}");
+        mend(&bench.engine);
+        bench.crash();
+        assert_nothing_is_lost(&bench.engine);
+        now(bench.engine.destroy_volume(&name, true)).unwrap();
+        bench.volumes.remove(&name);
+    }
+    bench.go_on();
+    bench.destroy_all();
+}
+
+/// The same holds for the segment table, the parts of which were always left in place.
+#[test]
+fn segments_whose_entries_can_be_read_again_are_used() {
+    for level in [0, 1] {
+        let mut bench = Bench::new();
+        let of = |p: &OwnPlace| p.tree == OwnTree::Segments && p.level == level;
+        let places = places_of(&bench.engine, of);
+        bench.lose(of);
+        assert!(bench.unreadable() > 0);
+        let volumes = std::mem::take(&mut bench.volumes);
+        bench.make("n");
+        for _ in 0..3 {
+            bench.fill_some();
+            bench.crash();
+        }
+        damage(&bench.disk, &places);
+        bench.crash();
+        bench.volumes.extend(volumes);
+        assert_eq!(bench.unreadable(), 0, "level {level}");
+        assert_eq!(bench.unreadable_in_snapshot(), 0, "level {level}");
+        mend(&bench.engine);
+        bench.crash();
+        assert_nothing_is_lost(&bench.engine);
+        bench.go_on();
+        bench.destroy_all();
+    }
+}
