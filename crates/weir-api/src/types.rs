@@ -41,7 +41,9 @@ pub use advise::{
 pub use bookmark::{
     Bookmark, BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, check_marked,
 };
-pub use care::{PoolClear, PoolDisk, PoolScrub, ScanKind, ScanState, ScanStatus, ScrubAction};
+pub use care::{
+    PoolClear, PoolDisk, PoolOnline, PoolScrub, ScanKind, ScanState, ScanStatus, ScrubAction,
+};
 pub use compression::Compression;
 pub use damage::{Damage, DamagedPart, DamagedRange};
 pub use event::{Event, EventLevel, EventList, EventQuery, HistoryEntry, HistoryList};

@@ -304,7 +304,7 @@ impl Pool {
         let slot = keeper.identity.slot(self.guid(), keeper.opening, beat, &*self.clock);
         let slot = Owner { is_closed, ..slot };
         if let Err(error) = write_slot(&*device, &slot, vdev.disk_bytes()).await {
-            tracing::debug!(disk = %leg.path, %error, "owner slot not written");
+            tracing::debug!(disk = %leg.path(), %error, "owner slot not written");
         }
     }
 

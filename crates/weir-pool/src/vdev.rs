@@ -73,8 +73,8 @@ static LEFT: AtomicU64 = AtomicU64::new(1);
 /// One disk of a vdev.
 pub(crate) struct Leg {
     pub(crate) guid: Guid,
-    /// Where it is, or was last seen.
-    pub(crate) path: String,
+    /// Where it was seen, the last time last.
+    paths: boxcar::Vec<String>,
     /// Absent while the disk is missing.
     device: RwLock<Option<Arc<dyn Device>>>,
     faulted: AtomicBool,
@@ -93,7 +93,7 @@ impl Leg {
     pub(crate) fn new(guid: Guid, path: String, device: Option<Arc<dyn Device>>) -> Self {
         Self {
             guid,
-            path,
+            paths: boxcar::vec![path],
             device: RwLock::new(device),
             faulted: AtomicBool::new(false),
             note: Mutex::default(),
@@ -103,6 +103,12 @@ impl Leg {
             write_errors: AtomicU64::new(0),
             checksum_errors: AtomicU64::new(0),
         }
+    }
+
+    /// Where it is, or was last seen.
+    pub(crate) fn path(&self) -> &str {
+        let newest = self.paths.iter().last();
+        newest.map(|(_, path)| path.as_str()).expect("a leg begins with a path")
     }
 
     /// The disk, if it is there.
@@ -232,7 +238,7 @@ impl Leg {
         let mut missing = self.missing.lock();
         if std::mem::take(&mut missing.copied) {
             (missing.stale_after, missing.unconfirmed) = (None, false);
-            tracing::info!(disk = %self.path, "disk is up to date again");
+            tracing::info!(disk = %self.path(), "disk is up to date again");
         }
     }
 
@@ -276,6 +282,9 @@ impl Leg {
         // Known as stale before the first write or read can find it.
         self.set_stale(committed);
         *self.note.lock() = None;
+        if device.path() != self.path() {
+            self.paths.push(device.path().to_owned());
+        }
         *self.device.write() = Some(device);
         self.offline.store(false, Ordering::Release);
         self.faulted.store(false, Ordering::Release);
@@ -291,7 +300,7 @@ impl Leg {
         self.write_errors.fetch_add(1, Ordering::Relaxed);
         let first = !self.faulted.swap(true, Ordering::AcqRel);
         if first {
-            tracing::error!(disk = %self.path, %error, "disk faulted: it is not used any more");
+            tracing::error!(disk = %self.path(), %error, "disk faulted: it is not used any more");
         }
         self.note_absence(first && !self.is_offline());
     }
@@ -314,7 +323,7 @@ impl Leg {
 
     pub(crate) fn count_read_error(&self, error: &DeviceError) {
         self.read_errors.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(disk = %self.path, %error, "read failed; trying another copy");
+        tracing::warn!(disk = %self.path(), %error, "read failed; trying another copy");
     }
 }
 
@@ -439,7 +448,7 @@ impl Vdev {
         if role == VdevRole::Removed {
             return VdevConfig::REMOVED;
         }
-        let leg = |leg: &Leg| LegConfig { guid: leg.guid, path: leg.path.clone() };
+        let leg = |leg: &Leg| LegConfig { guid: leg.guid, path: leg.path().to_owned() };
         let legs = self.legs.iter().map(leg).collect();
         VdevConfig { kind: self.kind(), role, disk_bytes: self.disk_bytes(), legs }
     }
@@ -747,12 +756,15 @@ impl Vdev {
         let differs = repaired[before] != good[before] || repaired[behind.clone()] != good[behind];
         let is_unsure = differs && read.is_none_or(|read| repaired[..] != *read);
         if is_unsure && !self.repairs_unverified() {
-            tracing::debug!(disk = %leg.path, offset = at, "bad copy is left to a scrub");
+            tracing::debug!(disk = %leg.path(), offset = at, "bad copy is left to a scrub");
             return;
         }
         repaired[range.clone()].copy_from_slice(&good[range]);
         match device.write_at(at, Arc::new(repaired), 0..len, Durability::Cached).await {
-            Ok(()) => tracing::warn!(disk = %leg.path, offset = at, "bad copy repaired"),
+            Ok(()) if leg.doubt() == Doubt::Stale => {
+                tracing::debug!(disk = %leg.path(), offset = at, "missed write repeated");
+            }
+            Ok(()) => tracing::warn!(disk = %leg.path(), offset = at, "bad copy repaired"),
             Err(error) => leg.fault(&error),
         }
     }

@@ -19,8 +19,8 @@ use weir_api::types::{
     DigestList, DigestRequest, EventList, EventQuery, Export, ExportChange, ExportCreate,
     ExportKey, ExportList, ExportSet, HistoryList, ImportableList, InitiatorAllow, InitiatorKey,
     LunAdd, LunKey, MemoryUse, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated,
-    PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan,
-    PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery,
+    PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolOnline, PoolRemove, PoolReplace,
+    PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery,
     PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
     ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList, ReplicationRemoved,
     ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo,
@@ -338,7 +338,7 @@ impl Control for Manager {
         Box::pin(self.offline_disk(request))
     }
 
-    fn pool_online(&self, request: PoolDisk) -> Answer<'_, PoolChange> {
+    fn pool_online(&self, request: PoolOnline) -> Answer<'_, PoolChange> {
         Box::pin(self.online_disk(request))
     }
 

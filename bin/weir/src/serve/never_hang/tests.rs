@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use weir_api::types::{
     EventQuery, ExportCreate, ExportKey, Health, Outcome, PoolAdd, PoolAttach, PoolClear,
-    PoolCreate, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolReplace, PoolScan, PoolScrub,
-    PropertyValues, Protocol, ScrubAction, SnapshotCreate, VdevKind, VdevRole, VdevSpec,
+    PoolCreate, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolOnline, PoolReplace, PoolScan,
+    PoolScrub, PropertyValues, Protocol, ScrubAction, SnapshotCreate, VdevKind, VdevRole, VdevSpec,
     VolumeCreate, VolumeDestroy, VolumeResize, VolumeSet,
 };
 use weir_api::{Address, Answer, Client, Control, Listener};
@@ -216,6 +216,7 @@ async fn calls_about_frozen_disks_and_volumes_answer_all_at_once() {
     let search = vec![server.dir.path().display().to_string()];
     let name = || "tank".to_owned();
     let disk = || PoolDisk { name: name(), disk: "tank-a".into() };
+    let online = || PoolOnline { name: name(), disk: "tank-a".into(), at: None };
     let scrub = |action| client.pool_scrub(PoolScrub { name: name(), action });
     let (force, at_once) = (false, false);
     let attach = PoolAttach { name: name(), disk: "tank-a".into(), new: spare.clone(), force };
@@ -234,7 +235,7 @@ async fn calls_about_frozen_disks_and_volumes_answer_all_at_once() {
             answered("scrub pause", scrub(ScrubAction::Pause)),
             answered("scrub stop", scrub(ScrubAction::Stop)),
             answered("offline", client.pool_offline(disk())),
-            answered("online", client.pool_online(disk())),
+            answered("online", client.pool_online(online())),
             answered("clear", client.pool_clear(PoolClear { name: name(), disk: None })),
             answered("attach", client.pool_attach(attach)),
             answered("replace", client.pool_replace(replace)),

@@ -19,15 +19,15 @@ use weir_api::types::{
     EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, ExportSet, HistoryEntry,
     HistoryList, ImportableList, ImportablePool, InitiatorAllow, InitiatorKey, LunAdd, LunKey,
     Outcome, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy,
-    PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub,
-    PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery, PropertySet,
-    ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed, Replication,
-    ReplicationAct, ReplicationAction, ReplicationChange, ReplicationCreate, ReplicationList,
-    ReplicationRemoved, ReplicationState, Schedule, ScheduleChange, ScheduleList, ScheduleSet,
-    SendProgress, SendStart, SendStarted, ServerInfo, Snapshot, SnapshotChange, SnapshotClone,
-    SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback, SnapshotTag,
-    SnapshotsDestroyed, Target, TargetChange, TargetCreate, TargetKey, TargetList, Token,
-    TokenCreate, TokenCreated, TokenKey, TokenList, Volume, VolumeAdvice, VolumeAdvise,
+    PoolDisk, PoolExport, PoolImport, PoolList, PoolOnline, PoolRemove, PoolReplace, PoolScan,
+    PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery,
+    PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
+    Replication, ReplicationAct, ReplicationAction, ReplicationChange, ReplicationCreate,
+    ReplicationList, ReplicationRemoved, ReplicationState, Schedule, ScheduleChange, ScheduleList,
+    ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo, Snapshot, SnapshotChange,
+    SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback,
+    SnapshotTag, SnapshotsDestroyed, Target, TargetChange, TargetCreate, TargetKey, TargetList,
+    Token, TokenCreate, TokenCreated, TokenKey, TokenList, Volume, VolumeAdvice, VolumeAdvise,
     VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
     VolumeSet,
 };
@@ -145,7 +145,7 @@ impl Control for Fake {
         ready(self.state().touched(&request.name))
     }
 
-    fn pool_online(&self, request: PoolDisk) -> Answer<'_, PoolChange> {
+    fn pool_online(&self, request: PoolOnline) -> Answer<'_, PoolChange> {
         ready(self.state().touched(&request.name))
     }
 
