@@ -313,10 +313,10 @@ impl Leg {
         done && self.is_whole()
     }
 
-    /// Counts bytes that failed their checksum. Those of a stale leg say nothing about its disk:
-    /// the leg may never have been given the right ones.
-    pub(crate) fn count_wrong_bytes(&self) {
-        if self.doubt() != Doubt::Stale {
+    /// Counts bytes that failed their checksum; `asked` is the doubt about the leg when a read
+    /// asked for them. Bytes of a stale leg are no error of its disk: it may have missed the write.
+    pub(crate) fn count_wrong_bytes(&self, asked: Doubt) {
+        if asked.max(self.doubt()) != Doubt::Stale {
             self.checksum_errors.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -582,7 +582,7 @@ impl Vdev {
             legs.retain(|leg| leg.is_whole());
         }
         let mut copies = Copies::new(legs, disk_offset, len, &*self.clock);
-        while let Some(Copy { leg, done, buf }) = copies.next().await {
+        while let Some(Copy { leg, done, buf, .. }) = copies.next().await {
             match done {
                 Ok(()) => look(Some(&buf)),
                 Err(error) => {
@@ -615,7 +615,7 @@ impl Vdev {
     ) -> Result<Option<T>, PoolError> {
         let mut answered = false;
         let mut copies = self.copies(first, disk_offset, len);
-        while let Some(Copy { leg, done, buf }) = copies.next().await {
+        while let Some(Copy { leg, done, buf, .. }) = copies.next().await {
             match done {
                 Ok(()) => answered = true,
                 Err(error) => {
@@ -672,7 +672,7 @@ impl Vdev {
         let at = self.base + at;
         let (mut wrong, mut answered): (Vec<(&Leg, Option<IoBuf>)>, bool) = (Vec::new(), false);
         let mut copies = self.copies(first, at, rounded);
-        while let Some(Copy { leg, done, buf }) = copies.next().await {
+        while let Some(Copy { leg, doubt, done, buf }) = copies.next().await {
             match done {
                 Ok(()) if verify(&buf[within..within + len]) => {
                     for (leg, read) in wrong {
@@ -682,7 +682,7 @@ impl Vdev {
                     return Ok((buf, within));
                 }
                 Ok(()) => {
-                    leg.count_wrong_bytes();
+                    leg.count_wrong_bytes(doubt);
                     wrong.push((leg, Some(buf)));
                     answered = true;
                 }
