@@ -65,6 +65,7 @@ pub use replication::{
     DigestList, DigestRequest, RECEIVED_FROM, REPLICA_TAG, REPLICATION_PREFIX, REPLICATION_TAG,
     Replication, ReplicationAct, ReplicationAction, ReplicationChange, ReplicationCreate,
     ReplicationList, ReplicationRemoved, ReplicationState, ReplicationWait, Verification,
+    VerifyFailure,
 };
 pub use schedule::{
     Every, Keep, Schedule, ScheduleChange, ScheduleList, ScheduleSet, check_scheduled,

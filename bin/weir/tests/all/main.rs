@@ -38,6 +38,7 @@ mod raidz;
 mod records;
 mod replace;
 mod replicate;
+mod replicate_faults;
 mod rescue;
 mod selftest;
 mod send;

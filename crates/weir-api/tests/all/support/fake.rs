@@ -556,7 +556,9 @@ impl Control for Fake {
             estimate_bytes: 0,
             waits_for: None,
             error: None,
+            action: None,
             verified: None,
+            verify_failed: None,
         };
         let before = state.replications.insert(request.volume, replication.clone());
         let outcome = match before {
@@ -596,8 +598,8 @@ impl Control for Fake {
     }
 
     fn schedule_set(&self, request: ScheduleSet) -> Answer<'_, ScheduleChange> {
-        let ScheduleSet { name, keep } = request;
-        let schedule = Schedule { name, keep, next_unix_ms: Some(1_700_000_100_000) };
+        let ScheduleSet { name, keep, prune_only } = request;
+        let schedule = Schedule { name, keep, prune_only, next_unix_ms: Some(1_700_000_100_000) };
         let mut state = self.state();
         let outcome = match state.schedules.insert(schedule.name.clone(), schedule.clone()) {
             None => Outcome::Created,
