@@ -40,6 +40,7 @@ mod replace;
 mod replicate;
 mod replicate_faults;
 mod rescue;
+mod scans;
 mod selftest;
 mod send;
 mod sending;

@@ -28,6 +28,7 @@ use crate::serve::files::{CallerFiles, NamedDirs};
 use crate::serve::history::History;
 use crate::serve::memory::MemoryPlan;
 use crate::serve::recorder::{Record, Recorder};
+use crate::serve::scan_file::ScanFile;
 use crate::serve::secrets::Secrets;
 use crate::serve::seen::SeenFile;
 use crate::serve::state::StateFile;
@@ -59,7 +60,8 @@ fn start_in(dir: tempfile::TempDir) -> Server {
     let exports = Arc::<Registry>::clone(&registry);
     let protocol = weir_nbd::Nbd::new(exports, Arc::clone(&budgets[0]));
     let nbd = weir_serve::serve(vec![nbd], Arc::new(protocol), 1).unwrap();
-    let state = (StateFile::load(dir.path()).unwrap(), SeenFile::load(dir.path()).unwrap());
+    let (state, seen) = (StateFile::load(dir.path()), SeenFile::load(dir.path()));
+    let state = (state.unwrap(), seen.unwrap(), ScanFile::load(dir.path()));
     let history = Arc::new(History::load(dir.path()));
     let record = Record { events: Arc::new(Events::new()), history };
     let targets = TargetRegistry::new(Vec::new(), dir.path(), Arc::clone(&record.events));
