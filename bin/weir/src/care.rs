@@ -5,13 +5,14 @@
 //!
 //! Invariant: a verb is one call; only `--wait` looks on, and what it watches goes on without it.
 
+use std::path::Path;
 use std::time::Duration;
 
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use weir_api::types::{
-    Health, PoolAttach, PoolClear, PoolDisk, PoolReplace, PoolScrub, ScanKind, ScanState,
-    ScanStatus, ScrubAction,
+    Health, PoolAttach, PoolChange, PoolClear, PoolDisk, PoolOnline, PoolReplace, PoolScrub,
+    ScanKind, ScanState, ScanStatus, ScrubAction,
 };
 use weir_api::{ApiError, Control};
 use weir_base::ErrorKind;
@@ -51,15 +52,17 @@ pub(crate) enum CareVerb {
         /// The disk: its path, the path's last part, or its guid
         disk: String,
     },
-    /// Take a disk into use again; what it missed is written to it
+    /// Bring a disk online, also under another path, and resilver it
     Online {
         /// Wait until everything it missed is written
         #[arg(short, long)]
         wait: bool,
         /// Name of the pool
         name: String,
-        /// The disk: its path, the path's last part, or its guid
+        /// The disk: its path, the path's last part, its guid, or the path it has now
         disk: String,
+        /// The path it has now, where that is another one than before
+        path: Option<String>,
     },
     /// Add a disk to a disk or mirror: it gets everything the others have
     Attach {
@@ -114,6 +117,20 @@ pub(crate) enum CareVerb {
     },
 }
 
+/// Brings a disk online. If the pool knows no disk of this name, sends the path: the server reads
+/// the label there.
+fn online(session: &Session, request: &PoolOnline) -> Result<PoolChange, ApiError> {
+    let answer = session.call(|client| client.pool_online(request.clone()));
+    let is_unknown = |error: &ApiError| error.kind == ErrorKind::NotFound && request.at.is_none();
+    match answer {
+        Err(error) if is_unknown(&error) && Path::new(&request.disk).exists() => {
+            let at = Some(absolute(&request.disk)?);
+            session.call(|client| client.pool_online(PoolOnline { at, ..request.clone() }))
+        }
+        answer => answer,
+    }
+}
+
 pub(crate) fn run(verb: CareVerb, session: &Session) -> Result<(), ApiError> {
     match verb {
         CareVerb::Scrub { pause, stop, wait, name } => {
@@ -133,9 +150,9 @@ pub(crate) fn run(verb: CareVerb, session: &Session) -> Result<(), ApiError> {
             let request = PoolDisk { name, disk };
             changed(session, &session.call(|client| client.pool_offline(request))?)
         }
-        CareVerb::Online { wait, name, disk } => {
-            let request = PoolDisk { name: name.clone(), disk };
-            let change = session.call(|client| client.pool_online(request))?;
+        CareVerb::Online { wait, name, disk, path } => {
+            let at = path.as_deref().map(absolute).transpose()?;
+            let change = online(session, &PoolOnline { name: name.clone(), disk, at })?;
             if wait {
                 warn(session, &change);
                 return watch(session, &name, ScanKind::Resilver);

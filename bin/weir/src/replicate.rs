@@ -11,7 +11,7 @@ use clap::Subcommand;
 use weir_api::peer::Secret;
 use weir_api::types::{
     Replication, ReplicationAct, ReplicationAction, ReplicationChange, ReplicationCreate,
-    ReplicationState, ReplicationWait, Request as _, Verification,
+    ReplicationState, ReplicationWait, Request as _, VerifyFailure,
 };
 use weir_api::{ApiError, Control};
 use weir_base::ErrorKind;
@@ -167,8 +167,11 @@ fn progress(replication: &Replication) -> String {
     }
 }
 
-fn verified(found: Option<&Verification>) -> String {
-    match found {
+fn verified(replication: &Replication) -> String {
+    if let Some(failed) = &replication.verify_failed {
+        return format!("FAILED {}", output::date(failed.unix_ms));
+    }
+    match &replication.verified {
         None => "never".to_owned(),
         Some(found) if found.is_same => format!("same {}", output::date(found.unix_ms)),
         Some(found) => {
@@ -176,6 +179,18 @@ fn verified(found: Option<&Verification>) -> String {
             format!("DIFFERS at {at} {}", output::date(found.unix_ms))
         }
     }
+}
+
+/// The age of the newest snapshot that the other server has, or why there is none.
+fn age(replication: &Replication) -> Result<u64, &'static str> {
+    let none = if replication.snapshot.is_some() { "unknown" } else { "-" };
+    replication.lag_ms.ok_or(none)
+}
+
+/// An error of a volume's replication, with the next command to type.
+fn problem(volume: &str, error: &str, action: Option<&str>) -> String {
+    let next = action.map(|action| format!("\n  try: {}", output::clean(action)));
+    format!("{volume}: {}{}", output::clean(error), next.unwrap_or_default())
 }
 
 fn list(session: &Session, style: Style) -> Result<(), ApiError> {
@@ -193,7 +208,11 @@ fn list(session: &Session, style: Style) -> Result<(), ApiError> {
             ));
         }
         if let Some(error) = &replication.error {
-            session.say(&format!("{}: {error}", replication.volume));
+            session.say(&problem(&replication.volume, error, replication.action.as_deref()));
+        }
+        if let Some(VerifyFailure { error, action, .. }) = &replication.verify_failed {
+            let error = format!("could not be compared: {error}");
+            session.say(&problem(&replication.volume, &error, Some(action)));
         }
     }
     let dash = || "-".to_owned();
@@ -208,8 +227,8 @@ fn list(session: &Session, style: Style) -> Result<(), ApiError> {
             replication.state.name().to_owned(),
             progress(replication),
             replication.snapshot.clone().unwrap_or_else(dash),
-            replication.lag_ms.map_or_else(dash, lag),
-            verified(replication.verified.as_ref()),
+            age(replication).map_or_else(|unknown| unknown.to_owned(), lag),
+            verified(replication),
         ]
     };
     session.print(&answer, |all| {

@@ -17,14 +17,18 @@ pub(crate) enum ScheduleVerb {
     ///
     /// Times are UTC. The first ones are taken at once. Snapshots are named after their sort and
     /// time, such as auto-hourly-2026-11-22-1000; only such names are destroyed, the oldest beyond
-    /// the count, and none that is held, cloned or exported.
+    /// the count, and none that is held, cloned or exported. The schedule of a replica takes no
+    /// snapshots; it only destroys excess snapshots.
     Set {
         /// A volume such as tank/vm1, or a pool: all its volumes without a schedule of their own
         name: String,
         /// How many to keep of each sort, such as hourly=24,daily=7,weekly=4,monthly=12,yearly=1;
-        /// frequently=4 is one each 15 minutes
+        /// frequently=4 is one each 15 minutes; hourly=0 takes none and destroys those there are
         #[arg(value_name = "SORT=COUNT...", required = true)]
         keep: Vec<String>,
+        /// Take no snapshots; destroy excess snapshots
+        #[arg(long)]
+        prune_only: bool,
     },
     /// List schedules
     List {
@@ -41,9 +45,9 @@ pub(crate) enum ScheduleVerb {
 
 pub(crate) fn run(verb: ScheduleVerb, session: &Session) -> Result<(), ApiError> {
     match verb {
-        ScheduleVerb::Set { name, keep } => {
+        ScheduleVerb::Set { name, keep, prune_only } => {
             check_scheduled(&name)?;
-            let request = ScheduleSet { name, keep: Keep::parse(&keep.join(","))? };
+            let request = ScheduleSet { name, keep: Keep::parse(&keep.join(","))?, prune_only };
             let change = session.call(|client| client.schedule_set(request))?;
             session.say(&output::outcome("schedule", &change.schedule.name, change.outcome));
             session.print(&change, |_| String::new())
@@ -64,7 +68,9 @@ fn list(session: &Session, style: Style) -> Result<(), ApiError> {
         session.say("there are no schedules");
     }
     let row = |schedule: &Schedule| {
-        let next = schedule.next_unix_ms.map_or_else(|| "-".to_owned(), output::date);
+        let next = schedule.next_unix_ms.map(output::date);
+        let none = if schedule.prune_only { "prunes only" } else { "-" };
+        let next = next.unwrap_or_else(|| none.to_owned());
         [schedule.name.clone(), schedule.keep.to_string(), next]
     };
     session.print(&answer, |all| {

@@ -41,6 +41,7 @@ pub(crate) mod pools;
 mod properties;
 mod recorder;
 mod replication;
+mod scan_file;
 mod schedule_plan;
 mod schedules;
 mod secrets;
@@ -290,7 +291,8 @@ fn manage(
     secrets.forget_all_but(&state.state.secret_files());
     let files = CallerFiles { dirs: Arc::new(NamedDirs::new(&options.disk_dirs)?), secrets };
     let own = (Arc::clone(&tokens), files);
-    let kept = (state, seen::SeenFile::load(&options.state_dir)?);
+    let dir = &options.state_dir;
+    let kept = (state, seen::SeenFile::load(dir)?, scan_file::ScanFile::load(dir));
     let manager = Manager::new(options.memory, kept, clients, record.clone(), own);
     Ok((Arc::new(manager), tokens))
 }

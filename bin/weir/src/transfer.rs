@@ -159,9 +159,8 @@ pub(crate) fn send(arguments: SendArgs, session: &Session) -> Result<(), ApiErro
             format!("would send {}: about {}\n", would.snapshot, Human(would.estimate_bytes))
         });
     }
-    let SendStarted { guid, from_guid, estimate_bytes, first_byte, .. } = started;
-    // A stream that goes on has no estimate of its own.
-    let bar = bar(session, Some(estimate_bytes).filter(|_| first_byte == 0));
+    let SendStarted { guid, from_guid, estimate_bytes, .. } = started;
+    let bar = bar(session, Some(estimate_bytes));
     let mut out = io::stdout().lock();
     let mut sent_bytes = 0;
     let mut stream = session.call(|client| client.send_stream(started.session.clone()))?;

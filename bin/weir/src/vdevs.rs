@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use weir_api::types::{PoolAdd, PoolRemove, Request, VdevStatus};
+use weir_api::types::{Outcome, PoolAdd, PoolRemove, Request, VdevStatus};
 use weir_api::{ApiError, Control};
 use weir_base::{ErrorKind, size};
 
@@ -76,7 +76,8 @@ pub(crate) fn run(verb: ShapeVerb, session: &Session) -> Result<(), ApiError> {
             match found {
                 Some(found) if wait => watch(session, &name, &found.name.clone()),
                 found => {
-                    session.say(&removal(&name, &vdev, found));
+                    let is_retry = change.outcome == Outcome::Unchanged;
+                    session.say(&removal(&name, &vdev, found, is_retry && !stop));
                     session.print(&change, |_| String::new())
                 }
             }
@@ -87,17 +88,25 @@ pub(crate) fn run(verb: ShapeVerb, session: &Session) -> Result<(), ApiError> {
     }
 }
 
-/// The answer of a removal: the vdev is leaving, gone, or stays.
-fn removal(pool: &str, vdev: &str, found: Option<&VdevStatus>) -> String {
+/// The answer of a removal: the vdev is leaving, gone, or stays. A repeated request retries the
+/// segments that could not be moved.
+fn removal(pool: &str, vdev: &str, found: Option<&VdevStatus>, is_retry: bool) -> String {
     let Some(found) = found else { return format!("{vdev} was removed from pool {pool}") };
     let name = &found.name;
     match found.leaving {
         None => format!("{name} stays in pool {pool}"),
-        Some(leaving) => format!(
-            "{name} is leaving pool {pool}: {} to move\nwatch: weir pool status {pool}\nundo: weir \
-             pool remove --stop {pool} {name}",
-            size::Human(leaving.live_bytes)
-        ),
+        Some(leaving) => {
+            let how = if is_retry {
+                "goes on leaving, and what could not be moved is tried again"
+            } else {
+                "is leaving"
+            };
+            format!(
+                "{name} of pool {pool} {how}: {} to move\nwatch: weir pool status {pool}\nundo: \
+                 weir pool remove --stop {pool} {name}",
+                size::Human(leaving.live_bytes)
+            )
+        }
     }
 }
 

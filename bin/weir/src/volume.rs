@@ -194,17 +194,17 @@ fn parse_size(text: &str) -> Result<u64, ApiError> {
     size::parse(text).map_err(|error| ApiError::new(ErrorKind::Invalid, error.to_string()))
 }
 
-/// A size as it was typed. One in a unit of ten is rounded up to whole records.
+/// Reads a size. Rounds sizes in a unit of ten or with a fraction up to whole records.
 fn whole_records(text: &str, record_bytes: u64) -> Result<u64, ApiError> {
     let bytes = parse_size(text)?;
     let rounded = bytes.checked_next_multiple_of(record_bytes.max(1));
-    Ok(rounded.filter(|_| size::is_decimal(text)).unwrap_or(bytes))
+    Ok(rounded.filter(|_| size::is_rounded(text)).unwrap_or(bytes))
 }
 
 /// The new size of a volume: a size, or `+` and what it grows by.
 fn new_size(name: &str, text: &str, session: &Session) -> Result<u64, ApiError> {
     let (growth, text) = text.strip_prefix('+').map_or((false, text), |text| (true, text));
-    if !growth && !size::is_decimal(text) {
+    if !growth && !size::is_rounded(text) {
         return parse_size(text);
     }
     let volume = session.call(|client| client.volume_show(name.to_owned()))?;
@@ -235,9 +235,19 @@ fn list(
     if answer.volumes.is_empty() {
         session.say("there are no volumes");
     }
+    for volume in &answer.volumes {
+        if let Some(part) = received_part(volume) {
+            session.say(&format!("{} {part}", volume.name));
+        }
+    }
+    // Scripts count on the columns.
+    let mark = |volume: &Volume| match &volume.receiving {
+        Some(snapshot) if style == Style::People => format!(" (part of @{snapshot})"),
+        _ => String::new(),
+    };
     let row = |volume: &Volume| {
         [
-            volume.name.clone(),
+            volume.name.clone() + &mark(volume),
             style.size(volume.size_bytes),
             style.size(volume.used_bytes),
             style.size(volume.stored_bytes),
@@ -308,6 +318,15 @@ fn records(volumes: &[Volume], style: Style) -> String {
     output::table(header, &rows, style)
 }
 
+/// Note on a volume that holds a part of a stream, with the commands to resume or abort it.
+fn received_part(volume: &Volume) -> Option<String> {
+    let (name, snapshot) = (&volume.name, volume.receiving.as_ref()?);
+    Some(format!(
+        "holds a part of @{snapshot}: its stream is under way or was cut off; to go on, send with \
+         what this prints: weir receive --token {name}; to give it up: weir receive --abort {name}"
+    ))
+}
+
 /// The dedupe ratio where there is any, or whether it is on.
 fn dedupe_column(volume: &Volume) -> String {
     match volume.shared_bytes {
@@ -335,6 +354,7 @@ fn show(volume: &Volume) -> String {
         ("created", output::date(volume.created_unix_ms)),
     ];
     lines.extend(volume.origin.iter().map(|origin| ("origin", origin.clone())));
+    lines.extend(received_part(volume).map(|part| ("receiving", part)));
     lines.extend([
         ("snapshots", volume.snapshots.to_string()),
         ("in snapshots", human(volume.space.by_snapshots_bytes)),

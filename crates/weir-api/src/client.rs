@@ -28,8 +28,8 @@ use crate::control::{Answer, Control};
 use crate::limits::CLIENT_TIMEOUT;
 use crate::peer::{PeerAddress, PeerLink, Secret};
 use crate::routes::{
-    CloseOptions, ExportClients, NewDisk, NewName, NewSize, NewVdevs, OneDisk, OneVdev, PART_TYPE,
-    ScrubOptions, SomeDisks, Successor,
+    CloseOptions, ExportClients, MovedDisk, NewDisk, NewName, NewSize, NewVdevs, OneDisk, OneVdev,
+    PART_TYPE, ScrubOptions, SomeDisks, Successor,
 };
 use crate::server::Stream;
 use crate::stream::SendStream;
@@ -39,8 +39,8 @@ use crate::types::{
     DigestList, DigestRequest, EventList, EventQuery, Export, ExportChange, ExportCreate,
     ExportKey, ExportList, ExportSet, HistoryList, ImportableList, InitiatorAllow, InitiatorKey,
     LunAdd, LunKey, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated,
-    PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan,
-    PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery,
+    PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolOnline, PoolRemove, PoolReplace,
+    PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery,
     PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
     ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList, ReplicationRemoved,
     Request, ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted,
@@ -345,8 +345,9 @@ impl Control for Client {
         self.call(to_pool(&request.name, "offline", &OneDisk { disk: request.disk }))
     }
 
-    fn pool_online(&self, request: PoolDisk) -> Answer<'_, PoolChange> {
-        self.call(to_pool(&request.name, "online", &OneDisk { disk: request.disk }))
+    fn pool_online(&self, request: PoolOnline) -> Answer<'_, PoolChange> {
+        let PoolOnline { name, disk, at } = request;
+        self.call(to_pool(&name, "online", &MovedDisk { disk, at }))
     }
 
     fn pool_clear(&self, request: PoolClear) -> Answer<'_, PoolChange> {

@@ -18,8 +18,8 @@ use crate::types::{
     DigestList, DigestRequest, EventList, EventQuery, Export, ExportChange, ExportCreate,
     ExportKey, ExportList, ExportSet, HistoryList, ImportableList, InitiatorAllow, InitiatorKey,
     LunAdd, LunKey, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated,
-    PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan,
-    PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery,
+    PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolOnline, PoolRemove, PoolReplace,
+    PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery,
     PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
     ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList, ReplicationRemoved,
     ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo,
@@ -95,7 +95,7 @@ pub trait Control: Send + Sync + 'static {
     ///
     /// # Errors
     /// `Invalid` when the path leads to another disk now; nothing is changed then.
-    fn pool_online(&self, request: PoolDisk) -> Answer<'_, PoolChange>;
+    fn pool_online(&self, request: PoolOnline) -> Answer<'_, PoolChange>;
 
     /// Sets error counts to zero and takes faulted disks into use again, as far as they can be
     /// opened; those that cannot are named as warnings.

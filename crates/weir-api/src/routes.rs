@@ -47,7 +47,7 @@ mod transfer;
 mod vdevs;
 mod volume;
 
-pub(crate) use care::{OneDisk, ScrubOptions, SomeDisks};
+pub(crate) use care::{MovedDisk, OneDisk, ScrubOptions, SomeDisks};
 pub(crate) use export::ExportClients;
 pub(crate) use legs::{NewDisk, Successor};
 pub(crate) use peer::peer_router;

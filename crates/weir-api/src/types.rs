@@ -41,7 +41,9 @@ pub use advise::{
 pub use bookmark::{
     Bookmark, BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, check_marked,
 };
-pub use care::{PoolClear, PoolDisk, PoolScrub, ScanKind, ScanState, ScanStatus, ScrubAction};
+pub use care::{
+    PoolClear, PoolDisk, PoolOnline, PoolScrub, ScanKind, ScanState, ScanStatus, ScrubAction,
+};
 pub use compression::Compression;
 pub use damage::{Damage, DamagedPart, DamagedRange};
 pub use event::{Event, EventLevel, EventList, EventQuery, HistoryEntry, HistoryList};
@@ -63,6 +65,7 @@ pub use replication::{
     DigestList, DigestRequest, RECEIVED_FROM, REPLICA_TAG, REPLICATION_PREFIX, REPLICATION_TAG,
     Replication, ReplicationAct, ReplicationAction, ReplicationChange, ReplicationCreate,
     ReplicationList, ReplicationRemoved, ReplicationState, ReplicationWait, Verification,
+    VerifyFailure,
 };
 pub use schedule::{
     Every, Keep, Schedule, ScheduleChange, ScheduleList, ScheduleSet, check_scheduled,

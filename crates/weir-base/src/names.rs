@@ -232,12 +232,26 @@ pub fn export(name: &str) -> Result<(), NameError> {
         .map_err(bad)
 }
 
-/// Checks the iSCSI name of a target or an initiator (RFC 7143 4.2.7): `iqn.`, `eui.` or `naa.`, in
-/// lower case.
+/// Checks a new iSCSI name of a target or an initiator (RFC 7143 4.2.7): `iqn.` with a month and a
+/// domain, `eui.` or `naa.`, in lower case.
 ///
 /// # Errors
 /// The first rule the name breaks, with the character that breaks it.
 pub fn iscsi(name: &str) -> Result<(), NameError> {
+    known_iscsi(name)?;
+    match name.strip_prefix("iqn.") {
+        Some(rest) if !is_dated(rest) => {
+            Err(NameError { what: "iSCSI", name: name.to_owned(), why: Why::NotIscsi })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks an iSCSI name in use: earlier versions accepted any text after `iqn.`.
+///
+/// # Errors
+/// As [`iscsi`].
+pub fn known_iscsi(name: &str) -> Result<(), NameError> {
     let bad = |why| NameError { what: "iSCSI", name: name.to_owned(), why };
     if name.len() > ISCSI_BYTES_MAX {
         return Err(bad(Why::TooLong(ISCSI_BYTES_MAX)));
@@ -254,6 +268,17 @@ pub fn iscsi(name: &str) -> Result<(), NameError> {
         _ => false,
     };
     if fits { Ok(()) } else { Err(bad(Why::NotIscsi)) }
+}
+
+/// Whether the rest of an iqn name begins with a month such as `2026-01`, a dot, and a domain (RFC
+/// 7143 4.2.7.3).
+fn is_dated(rest: &str) -> bool {
+    let Some((month, domain)) = rest.split_once('.') else { return false };
+    let digits = |text: &str, len| text.len() == len && text.bytes().all(|b| b.is_ascii_digit());
+    let is_month = month.split_once('-').is_some_and(|(year, month)| {
+        digits(year, 4) && digits(month, 2) && ("01"..="12").contains(&month)
+    });
+    is_month && domain.starts_with(|c: char| c.is_ascii_alphanumeric())
 }
 
 fn bad_snapshot(name: &str, why: Why) -> NameError {
@@ -314,10 +339,23 @@ mod tests {
         for name in ["iqn.2026-01.org.weir:vms", "eui.02004567a425678d", "naa.52004567ba64678d"] {
             assert_eq!(iscsi(name), Ok(()), "{name}");
         }
-        let long = format!("iqn.{}", "a".repeat(ISCSI_BYTES_MAX));
-        for name in ["", "vms", "iqn.", "eui.0", "naa.5200", "iqn.A", "iqn.a b", "iqn.a*", &long] {
+        let long = format!("iqn.2026-01.{}", "a".repeat(ISCSI_BYTES_MAX));
+        let bad = ["", "vms", "iqn.", "eui.0", "naa.5200", "iqn.A", "iqn.a b", "iqn.a*", &long];
+        // Wrong months, missing domains.
+        let undated = [
+            "iqn.2026-13.org.weir:vms",
+            "iqn.2026-00.org.weir:vms",
+            "iqn.2026-1.org.weir:vms",
+            "iqn.26-01.org.weir:vms",
+            "iqn.2026-01",
+            "iqn.2026-01.",
+            "iqn.2026-01.:vms",
+            "iqn.org.weir:vms",
+        ];
+        for name in bad.into_iter().chain(undated) {
             let error = iscsi(name).expect_err(name).to_string();
             assert!(error.starts_with("bad iSCSI name"), "{error}");
+            assert_eq!(known_iscsi(name).is_ok(), undated.contains(&name), "{name}");
         }
     }
 

@@ -2,8 +2,11 @@
 //!
 //! Not here: rounding to blocks; the caller knows its unit and says so in its own error.
 //!
-//! Invariants: `GiB`, `G` and `g` are 2^30 bytes, `GB` is 10^9, and so for the other units; no
-//! fraction of a byte, no sign, no overflow, nothing after the unit.
+//! Invariants:
+//! - `GiB`, `G` and `g` are 2^30 bytes, `GB` is 10^9, and so for the other units; no sign, no
+//!   overflow, nothing after the unit;
+//! - every size that [`Human`] prints can be read: a fraction of a unit that is no whole number of
+//!   bytes counts as the next whole number.
 
 use std::fmt;
 
@@ -15,11 +18,10 @@ pub struct SizeError {
     why: &'static str,
 }
 
-/// Reads a size in bytes.
+/// Reads a size in bytes. A fraction of a unit is rounded up to a whole number of bytes.
 ///
 /// # Errors
-/// Empty text, a sign, an unknown unit, a fraction that is no whole number of bytes, or more than
-/// 2^64-1 bytes.
+/// Empty text, a sign, an unknown unit, a fraction of a byte, or more than 2^64-1 bytes.
 pub fn parse(text: &str) -> Result<u64, SizeError> {
     let bad = |why| SizeError { text: text.to_owned(), why };
     let trimmed = text.trim();
@@ -49,15 +51,18 @@ pub fn parse(text: &str) -> Result<u64, SizeError> {
     let digits: u128 =
         format!("{whole}{fraction}").parse().map_err(|_| bad("more than 2^64 bytes"))?;
     let scaled = digits.checked_mul(unit_bytes).ok_or_else(|| bad("more than 2^64 bytes"))?;
-    if scaled % scale != 0 {
+    if unit_bytes == 1 && scaled % scale != 0 {
         return Err(bad("not a whole number of bytes"));
     }
-    u64::try_from(scaled / scale).map_err(|_| bad("more than 2^64 bytes"))
+    u64::try_from(scaled.div_ceil(scale)).map_err(|_| bad("more than 2^64 bytes"))
 }
 
-/// True for a size written in a unit of ten, such as `10GB`: it may be no whole number of blocks,
-/// and its writer did not mean to count them.
-pub fn is_decimal(text: &str) -> bool {
+/// True for a size written in a unit of ten or with a fraction, such as `10GB` or `9.31GiB`: it may
+/// be no whole number of blocks, and its writer did not mean to count them.
+pub fn is_rounded(text: &str) -> bool {
+    if text.contains('.') {
+        return true;
+    }
     let unit = text.trim().trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').trim();
     let unit = unit.to_ascii_lowercase();
     unit.len() == 2 && unit.ends_with('b')
@@ -115,6 +120,17 @@ mod tests {
         }
     }
 
+    // `weir get` printed refreservation=201.58MiB, and `weir set` refused it.
+    #[test]
+    fn sizes_that_are_printed_can_be_read() {
+        assert_eq!(parse("201.58MiB"), Ok(211_371_951));
+        for bytes in [1, 1023, 1025, 1500, 211_371_212, (3 << 40) + 1, u64::MAX >> 14] {
+            let text = Human(bytes).to_string();
+            let read = parse(&text).expect(&text);
+            assert!(read.abs_diff(bytes) <= bytes / 100, "{bytes} bytes read as {read}");
+        }
+    }
+
     #[test]
     fn refuses_the_rest_and_says_why() {
         for text in ["", "GiB", "10GG", "-1", "1.2.3G", "0.3b", "99999999999P", "1e9", ".5G"] {
@@ -125,8 +141,8 @@ mod tests {
 
     #[test]
     fn units_of_ten_are_told_apart_and_both_forms_are_said() {
-        assert!(is_decimal("10GB") && is_decimal("1.5 tb"));
-        assert!(["10G", "10GiB", "4096", "512b"].iter().all(|text| !is_decimal(text)));
+        assert!(["10GB", "1.5 tb", "9.31GiB"].iter().all(|text| is_rounded(text)));
+        assert!(["10G", "10GiB", "4096", "512b"].iter().all(|text| !is_rounded(text)));
         assert_eq!(both_forms(10 << 30), "10GiB (10,737,418,240 bytes)");
         assert_eq!(both_forms(512), "512B (512 bytes)");
     }

@@ -152,6 +152,12 @@ pub enum DatasetError {
         /// Full name.
         name: String,
     },
+    /// A stream brings another snapshot of this name.
+    #[error("snapshot {name} exists already, and the stream brings another one of that name")]
+    SnapshotClash {
+        /// Full name.
+        name: String,
+    },
     /// No such bookmark.
     #[error("bookmark {name} does not exist")]
     NoBookmark {
@@ -208,6 +214,14 @@ pub enum DatasetError {
         name: String,
         /// Of the snapshot.
         guid: u64,
+    },
+    /// A volume that was written to after the snapshot that a stream is a difference to.
+    #[error("{name} was changed since @{snapshot}, which the stream is a difference to")]
+    Changed {
+        /// Full name of the volume.
+        name: String,
+        /// The snapshot's own name.
+        snapshot: String,
     },
     /// A stream that is none, or not sound.
     #[error("{name}: the stream is refused and what came of it taken back: {error}")]
@@ -276,12 +290,13 @@ impl DatasetError {
             Self::Exists { .. }
             | Self::ExistsWithSize { .. }
             | Self::SnapshotExists { .. }
+            | Self::SnapshotClash { .. }
             | Self::BookmarkExists { .. }
             | Self::Taken { .. } => ErrorKind::Exists,
             Self::Stream { error, .. } => error.kind(),
             Self::CutOff { .. } | Self::GivenUp { .. } => ErrorKind::Unavailable,
             Self::Broken { .. } => ErrorKind::Data,
-            Self::InUse { .. } => ErrorKind::Busy,
+            Self::InUse { .. } | Self::Changed { .. } => ErrorKind::Busy,
             Self::NotMarked { .. } => ErrorKind::Permission,
             Self::WritesRefused { .. } => ErrorKind::ReadOnly,
             Self::ReadOnly { .. }

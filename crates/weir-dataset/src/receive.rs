@@ -32,6 +32,7 @@ use crate::engine::{Engine, Outcome};
 use crate::error::DatasetError;
 use crate::snapshot::{Snapshot, descent, descent_mut};
 use crate::volume::{State, Volume};
+use start::stands_at;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -235,7 +236,7 @@ impl Receiver {
             if state.snapshot(&begin.snapshot).is_some() {
                 let name = engine.full_name(&state.record.name);
                 let name = format!("{name}@{}", begin.snapshot);
-                return Err(DatasetError::SnapshotExists { name });
+                return Err(DatasetError::SnapshotClash { name });
             }
             let mut record = engine.wanted_snapshot(&state.record, &begin.snapshot);
             record.created_unix_ms = begin.created_unix_ms;
@@ -343,6 +344,19 @@ impl Volume {
             return None;
         }
         descent(&state.record).receiving.as_ref().map(|receiving| receiving.snapshot.clone())
+    }
+
+    /// True if the volume holds what its newest snapshot holds.
+    pub fn is_at_newest_snapshot(&self) -> bool {
+        let state = self.state.lock();
+        let newest = state.snapshots.iter().rfind(|snapshot| snapshot.is_active());
+        newest.is_some_and(|newest| stands_at(&state, &newest.record))
+    }
+
+    /// True if this user property is set on the volume itself, to anything but nothing.
+    pub fn has_user_property(&self, name: &str) -> bool {
+        let state = self.state.lock();
+        state.record.properties.user.get(name).is_some_and(|value| !value.is_empty())
     }
 
     /// Puts what a stream brought into the open txg, and how far it is now, as one.

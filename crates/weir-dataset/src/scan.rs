@@ -8,8 +8,10 @@
 //!   it looks at, and no log batch from before is needed any more;
 //! - a leg is called up to date only by a commit after everything it missed was found, copied,
 //!   read back and flushed; whatever goes wrong before leaves it stale, and it all starts over;
-//! - a scrub that was asked for is forgotten when the pool is closed.
+//! - a scrub of an earlier opening, restored by the server, resumes at its place; it clears nothing
+//!   from the list of damage, because it reads only a part of the pool.
 
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -24,7 +26,9 @@ use weir_base::limits::{
     SCAN_RUNS_IN_FLIGHT, SCAN_SEGMENTS_AT_ONCE,
 };
 use weir_cache::CacheClass;
-use weir_pool::{LegState, PoolError, ScanKind, ScanPace, ScanState, ScanStatus, SegmentScan};
+use weir_pool::{
+    LegState, PoolError, ScanKind, ScanPace, ScanPlace, ScanState, ScanStatus, SegmentScan,
+};
 
 use crate::engine::{Engine, Outcome};
 use crate::error::DatasetError;
@@ -46,6 +50,10 @@ enum Wanted {
 #[derive(Default)]
 pub(crate) struct ScanDesk {
     wanted: parking_lot::Mutex<Wanted>,
+    /// A scrub of an earlier opening, to be resumed.
+    resume: parking_lot::Mutex<Option<(ScanStatus, ScanPlace)>>,
+    /// Position of the scrub.
+    places: parking_lot::Mutex<Places>,
     /// Scrubs that were stopped: a walk that began before ends, also if the next one was asked for.
     stops: AtomicU64,
     /// Resilvers in a row that did not succeed.
@@ -55,6 +63,27 @@ pub(crate) struct ScanDesk {
     /// Clients used the pool during the last step.
     saw_load: AtomicBool,
     pub(crate) wake: Notify,
+}
+
+/// Position of a scrub, in the order of places.
+#[derive(Default)]
+struct Places {
+    /// Segments that the scrub reads now.
+    under_way: BTreeSet<ScanPlace>,
+    /// Last segment that the scrub completed.
+    last: ScanPlace,
+}
+
+impl Places {
+    /// Place before which the scrub has read everything.
+    fn place(&self) -> ScanPlace {
+        self.under_way.first().copied().unwrap_or(self.last)
+    }
+
+    fn end(&mut self, place: ScanPlace) {
+        self.under_way.remove(&place);
+        self.last = self.last.max(place);
+    }
 }
 
 /// A scan on its way through the segments, several at the same time.
@@ -109,6 +138,35 @@ impl Engine {
         Ok(Outcome::Changed)
     }
 
+    /// Shows the newest scan of an earlier opening of the pool. A running scrub resumes at `place`;
+    /// a paused scrub stays paused there.
+    pub fn restore_scan(&self, status: ScanStatus, place: ScanPlace) {
+        let mut wanted = self.scans.wanted.lock();
+        if *wanted != Wanted::Nothing {
+            return;
+        }
+        let mut status = status;
+        match (status.kind, status.state) {
+            (ScanKind::Scrub, ScanState::Running) => *wanted = Wanted::Running,
+            (ScanKind::Scrub, ScanState::Paused) => *wanted = Wanted::Paused,
+            // Where a leg still misses something, another one begins by itself.
+            (_, ScanState::Running) => status.state = ScanState::Stopped,
+            _ => {}
+        }
+        if *wanted != Wanted::Nothing {
+            *self.scans.resume.lock() = Some((status, place));
+            *self.scans.places.lock() = Places { last: place, ..Places::default() };
+        }
+        self.pool().restore_scan(status);
+        drop(wanted);
+        self.scans.wake.notify_one();
+    }
+
+    /// Place at which the scrub resumes after a restart.
+    pub fn scan_place(&self) -> ScanPlace {
+        self.scans.places.lock().place()
+    }
+
     fn resilver_runs(&self) -> bool {
         self.pool()
             .scan_status()
@@ -144,6 +202,7 @@ impl Engine {
             return Err(self.scan_error("there is no scrub to stop"));
         }
         *wanted = Wanted::Nothing;
+        *self.scans.resume.lock() = None;
         self.scans.stops.fetch_add(1, Ordering::AcqRel);
         if !self.resilver_runs() {
             self.pool().set_scan_state(ScanState::Stopped);
@@ -253,7 +312,7 @@ impl Engine {
         sleep: &Timer<'_>,
     ) -> Result<bool, DatasetError> {
         self.commit_now().await?;
-        let walked = self.walk(ScanKind::Resilver, 0, sleep).await?;
+        let walked = self.walk(ScanKind::Resilver, 0, ScanPlace::default(), sleep).await?;
         self.complete_partial().await?;
         self.conclude_damage(false).await?;
         if walked != Walked::All {
@@ -283,13 +342,19 @@ impl Engine {
     async fn scrub(&self, sleep: &Timer<'_>) -> Result<(), DatasetError> {
         let pool = self.pool();
         let stops = self.scans.stops.load(Ordering::Acquire);
-        pool.begin_scan(ScanKind::Scrub);
-        tracing::info!(pool = pool.name(), "scrub begins");
+        let resumed = self.scans.resume.lock().take();
+        let from = resumed.map_or(ScanPlace::default(), |(_, place)| place);
+        match resumed {
+            Some((status, _)) => pool.resume_scrub(status),
+            None => pool.begin_scan(ScanKind::Scrub),
+        }
+        tracing::info!(pool = pool.name(), resumed = resumed.is_some(), "scrub begins");
         self.commit_now().await?;
         pool.scan_labels().await?;
-        let walked = self.walk(ScanKind::Scrub, stops, sleep).await?;
+        *self.scans.places.lock() = Places { last: from, ..Places::default() };
+        let walked = self.walk(ScanKind::Scrub, stops, from, sleep).await?;
         self.complete_partial().await?;
-        self.conclude_damage(walked == Walked::All).await?;
+        self.conclude_damage(walked == Walked::All && resumed.is_none()).await?;
         if walked == Walked::All {
             // What was repaired is durable before anybody is told.
             self.commit_now().await?;
@@ -314,7 +379,7 @@ impl Engine {
         let (pool, kind) = (self.pool(), ScanKind::Scrub);
         pool.begin_scan(kind);
         let roots = || self.roots_with(&[]);
-        let plan = pool.plan_scan(kind).await?;
+        let plan = pool.plan_scan(kind, ScanPlace::default()).await?;
         let verifies = plan.map(|planned| async {
             let mut segment = pool.find_segment(planned, &roots).await?;
             while !segment.is_done() {
@@ -345,16 +410,27 @@ impl Engine {
         &self,
         kind: ScanKind,
         stops: u64,
+        from: ScanPlace,
         sleep: &Timer<'_>,
     ) -> Result<Walked, DatasetError> {
         let pool = self.pool();
         let roots = || self.roots_with(&[]);
-        let plan = pool.plan_scan(kind).await?;
+        let plan = pool.plan_scan(kind, from).await?;
         let walk = &Walk { kind, stops, busy_turn: Mutex::default(), ended: OnceLock::new() };
         let plan = plan.take_while(|_| walk.ended.get().is_none());
         let scans = plan.map(|planned| {
+            let place = planned.place();
+            if kind == ScanKind::Scrub {
+                self.scans.places.lock().under_way.insert(place);
+            }
             let find = pool.find_segment(planned, &roots);
-            async move { self.scan_segment(walk, find.await?, sleep).await }
+            async move {
+                self.scan_segment(walk, find.await?, sleep).await?;
+                if kind == ScanKind::Scrub && walk.ended.get().is_none() {
+                    self.scans.places.lock().end(place);
+                }
+                Ok::<_, DatasetError>(())
+            }
         });
         let mut scans = pin!(stream::iter(scans).buffer_unordered(SCAN_SEGMENTS_AT_ONCE));
         while let Some(scanned) = scans.next().await {

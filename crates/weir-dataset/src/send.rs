@@ -11,6 +11,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 use weir_base::{BLOCK_BYTES, Txg};
@@ -32,6 +33,9 @@ const BLOCKS_AT_ONCE: usize = 512;
 /// Groups of blocks that are read at the same time: with the above at most 8 MiB of memory, and
 /// what is read along between blocks.
 const GROUPS_IN_FLIGHT: usize = 4;
+
+/// Pointers that an estimate of the rest of a stream looks at: 256 nodes, 1 MiB of reads.
+const ESTIMATE_POINTERS_MAX: usize = 32_768;
 
 /// What to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -237,6 +241,36 @@ impl Engine {
             volume = self.owner_of_snapshot(origin.snapshot)?;
             (newest, is_clone) = (origin.snapshot, true);
         }
+    }
+
+    /// Estimated bytes of a stream. For a resumed stream, counts the start of the rest, up to
+    /// [`ESTIMATE_POINTERS_MAX`] pointers, and extrapolates.
+    ///
+    /// # Errors
+    /// The pool is suspended, or a node cannot be read.
+    #[boxed(?Send)]
+    pub async fn estimate_send(&self, sending: &Sending) -> Result<u64, DatasetError> {
+        let (first, size) = (sending.begin.first_record, sending.begin.record_size);
+        if first == 0 {
+            return Ok(sending.estimate_bytes);
+        }
+        let mut walk =
+            self.core.pool.unshared(Unshared { holes: false, ..sending.what(PlantedBug::None) });
+        let (mut bytes, mut pointers) = (0, 0);
+        while pointers < ESTIMATE_POINTERS_MAX {
+            let found = walk.next().await?;
+            if found.is_empty() {
+                return Ok(bytes);
+            }
+            pointers += found.len();
+            let records = found.iter().filter(|found| found.level == 0 && found.index >= first);
+            let stored = records.filter(|found| found.ptr.leads_to_block());
+            bytes += stored.map(|found| found.ptr.stored_bytes() as u64).sum::<u64>();
+        }
+        let rest = size.records_in(sending.begin.size_bytes).saturating_sub(first);
+        let counted = walk.position().saturating_sub(first).clamp(1, rest.max(1));
+        let all = u128::from(bytes) * u128::from(rest) / u128::from(counted);
+        Ok(u64::try_from(all).unwrap_or(u64::MAX).min(sending.estimate_bytes))
     }
 
     /// Sends a stream, a part at a time; `put` takes each and may wait.

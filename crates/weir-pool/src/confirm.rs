@@ -84,7 +84,7 @@ fn content_txg(uberblock: &Uberblock, found: &Found) -> Txg {
 fn note_old(leg: &Leg, end: RingEnd, newest: Txg) {
     let known = leg.stale_after().is_some_and(|after| after <= end.complete);
     if !known {
-        let (disk, end, newest) = (&leg.path, end.last.0, newest.0);
+        let (disk, end, newest) = (leg.path(), end.last.0, newest.0);
         tracing::error!(disk, end, newest, "disk holds an older state than the pool: it is stale");
     }
     leg.set_stale_since(end.complete);

@@ -233,7 +233,7 @@ impl Vdev {
             let Repaired { bytes, failed } = self.repair(&run, leg, bad, &mut proved).await;
             checked.repaired_bytes += bytes;
             if bytes > 0 && scope.kind == ScanKind::Scrub {
-                tracing::warn!(disk = %legs[leg].path, offset = at, "bad copy repaired");
+                tracing::warn!(disk = %legs[leg].path(), offset = at, "bad copy repaired");
             }
             if failed > 0 && legs[leg].still_lacks(scope.kind) {
                 checked.unrepaired += failed;

@@ -269,7 +269,7 @@ pub enum PoolError {
         /// Time between the two, for people.
         age: String,
         /// Subject and verb of the clause: who names the newer txg.
-        by: String,
+        by: Box<str>,
     },
     /// More uberblocks are damaged than a power cut tears.
     #[error(
@@ -361,12 +361,16 @@ pub enum PoolError {
         disk: String,
     },
     /// Redundancy needs a disk.
-    #[error("{disk} is the only disk of its vdev in pool {pool} that holds everything")]
+    #[error("{}", needed(pool, disk, vdev, *needs))]
     OnlyCopy {
         /// Pool.
         pool: String,
         /// Disk.
         disk: String,
+        /// Its vdev, as people call it.
+        vdev: String,
+        /// Disks that hold everything from which the vdev can be read.
+        needs: usize,
     },
     /// A good disk would leave before its successor has everything.
     #[error(
@@ -419,6 +423,17 @@ pub enum PoolError {
         /// Why.
         why: String,
     },
+}
+
+/// Says why a vdev cannot do without a disk.
+fn needed(pool: &str, disk: &str, vdev: &str, needs: usize) -> String {
+    match needs {
+        1 => format!("{disk} is the only disk of {vdev} in pool {pool} that holds everything"),
+        _ => format!(
+            "{disk} is needed: {vdev} of pool {pool} works on {needs} disks that hold everything, \
+             and without it has fewer"
+        ),
+    }
 }
 
 impl PoolError {

@@ -118,7 +118,7 @@ impl Found {
         let left_out = self.left_out.iter().map(|(path, why)| (path.as_str(), why.as_str()));
         for (path, why) in left_out.chain(late) {
             tracing::warn!(disk = path, why, "disk left out of the import");
-            let missing = |leg: &&Leg| leg.device().is_none() && leg.path == path;
+            let missing = |leg: &&Leg| leg.device().is_none() && leg.path() == path;
             vdevs.legs().filter(missing).for_each(|leg| leg.set_note(why));
         }
     }

@@ -18,7 +18,7 @@ use weir_base::clock::Sleep;
 use weir_base::limits::{HEDGE_FACTOR, HEDGE_MAX, HEDGE_MIN};
 use weir_device::{Device, DeviceError, DiskOp, IoBuf, ReadFuture};
 
-use crate::vdev::Leg;
+use crate::vdev::{Doubt, Leg};
 
 /// How long a read of a disk is waited for before others are asked too.
 pub(crate) fn patience(device: &dyn Device) -> Duration {
@@ -29,6 +29,8 @@ pub(crate) fn patience(device: &dyn Device) -> Duration {
 /// One leg's answer.
 pub(crate) struct Copy<'a> {
     pub(crate) leg: &'a Leg,
+    /// Doubt about the leg when it was asked.
+    pub(crate) doubt: Doubt,
     pub(crate) done: Result<(), DeviceError>,
     pub(crate) buf: IoBuf,
 }
@@ -45,6 +47,7 @@ pub(crate) struct Copies<'a> {
 /// A leg that was asked; the read keeps its disk open.
 struct Asked<'a> {
     leg: &'a Leg,
+    doubt: Doubt,
     device: Arc<dyn Device>,
     read: ReadFuture<'a>,
 }
@@ -87,7 +90,7 @@ impl<'a> Copies<'a> {
                 let (offset, buf, disk) =
                     (self.disk_offset, IoBuf::for_read(self.len), Arc::clone(&device));
                 let read = Box::pin(async move { disk.read_at(offset, buf).await });
-                self.asked.push(Asked { leg, device, read });
+                self.asked.push(Asked { leg, doubt: leg.doubt(), device, read });
                 return true;
             }
         }
@@ -107,8 +110,8 @@ impl<'a> Copies<'a> {
         poll_fn(|context| {
             for index in 0..self.asked.len() {
                 if let Poll::Ready((done, buf)) = self.asked[index].read.as_mut().poll(context) {
-                    let Asked { leg, .. } = self.asked.swap_remove(index);
-                    return Poll::Ready(Some(Copy { leg, done, buf }));
+                    let Asked { leg, doubt, .. } = self.asked.swap_remove(index);
+                    return Poll::Ready(Some(Copy { leg, doubt, done, buf }));
                 }
             }
             match timer {

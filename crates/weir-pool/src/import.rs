@@ -179,7 +179,7 @@ pub async fn import(
     let vdevs = build_vdevs(&label, found.place_disks(), options);
     if let Some(vdev) = vdevs.with_segments().find(|vdev| !vdev.is_alive()) {
         let missing = vdev.legs.iter().filter(|leg| leg.device().is_none());
-        let missing: Vec<&str> = missing.map(|leg| leg.path.as_str()).collect();
+        let missing: Vec<&str> = missing.map(Leg::path).collect();
         return Err(PoolError::MissingDisks { pool: label.name, missing: missing.join(", ") });
     }
     found.explain(&vdevs, &late);
@@ -252,7 +252,7 @@ async fn finish(
         structure(&pool.label, "uberblock", FormatError::Field { what: "uberblock", field, value })
     })?;
     if !vdev.is_alive() {
-        let missing: Vec<&str> = vdev.legs.iter().map(|leg| leg.path.as_str()).collect();
+        let missing: Vec<&str> = vdev.legs.iter().map(Leg::path).collect();
         let missing = missing.join(", ");
         if !how.force {
             return Err(PoolError::LogMissing { pool: pool.label.name.clone(), missing });
@@ -303,14 +303,14 @@ fn check_whole(label: &Label, vdevs: &Vdevs, uberblock: &Uberblock) -> Result<()
     let pool = label.name.clone();
     let not_there = vdev.legs.iter().filter(|leg| leg.stale_after().is_none());
     let missing: Vec<&str> =
-        not_there.filter(|leg| leg.usable().is_none()).map(|leg| leg.path.as_str()).collect();
+        not_there.filter(|leg| leg.usable().is_none()).map(Leg::path).collect();
     if !missing.is_empty() {
         return Err(PoolError::StaleDisks { pool, missing: missing.join(", ") });
     }
     let newest = uberblock.txg.0;
     let old = vdev.legs.iter().filter_map(|leg| {
         let after = leg.stale_after().filter(|_| !leg.is_whole())?.0;
-        Some(format!("{} holds txg {after} and the pool is at txg {newest}", leg.path))
+        Some(format!("{} holds txg {after} and the pool is at txg {newest}", leg.path()))
     });
     Err(PoolError::OldDisks { pool, disks: old.collect::<Vec<_>>().join(", ") })
 }
@@ -395,7 +395,7 @@ fn refuse_diverged(
         return Ok(());
     }
     let legs = || vdevs.legs().filter(|leg| diverged.contains(&leg.guid));
-    let names: Vec<&str> = legs().map(|leg| leg.path.as_str()).collect();
+    let names: Vec<&str> = legs().map(Leg::path).collect();
     let names = names.join(", ");
     if !force {
         let pool = label.name.clone();

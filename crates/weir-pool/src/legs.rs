@@ -68,8 +68,8 @@ impl Pool {
     /// # Errors
     /// `NoSuchDisk`.
     pub fn find_leg(&self, disk: &str) -> Result<(Guid, String, LegState), PoolError> {
-        let named = |leg: &&Leg| leg.path == disk || leg.guid.to_string() == disk;
-        let ends = |leg: &&Leg| leg.path.rsplit('/').next() == Some(disk);
+        let named = |leg: &&Leg| leg.path() == disk || leg.guid.to_string() == disk;
+        let ends = |leg: &&Leg| leg.path().rsplit('/').next() == Some(disk);
         let all = || self.vdevs.legs();
         let mut by_name = all().filter(ends);
         let found = all().find(named).or_else(|| match (by_name.next(), by_name.next()) {
@@ -77,7 +77,7 @@ impl Pool {
             _ => None,
         });
         let none = || PoolError::NoSuchDisk { pool: self.name().to_owned(), disk: disk.to_owned() };
-        found.map(|leg| (leg.guid, leg.path.clone(), leg.state())).ok_or_else(none)
+        found.map(|leg| (leg.guid, leg.path().to_owned(), leg.state())).ok_or_else(none)
     }
 
     pub(crate) fn leg(&self, guid: Guid) -> Result<(&Vdev, &Leg), PoolError> {
@@ -111,7 +111,7 @@ impl Pool {
             }
             self.depart(&device);
         }
-        tracing::warn!(disk = %leg.path, "disk taken offline");
+        tracing::warn!(disk = %leg.path(), "disk taken offline");
         Ok(true)
     }
 
@@ -128,7 +128,8 @@ impl Pool {
     }
 
     /// Takes a leg into use again, on a disk whose label says that it is that leg, and brings its
-    /// labels up to date; a resilver is wanted from here on.
+    /// labels up to date; a resilver is wanted from here on. All labels name the path that the disk
+    /// has now.
     ///
     /// # Errors
     /// The disk is another one, or the leg left meanwhile (`NoSuchDisk`); nothing was changed.
@@ -159,18 +160,24 @@ impl Pool {
         let (vdev, leg) = self.leg(guid).map_err(left)?;
         self.check_disk(guid, &*device)?;
         assert!(leg.usable().is_none(), "the caller let go of it");
+        let was = leg.path();
         // An old copy of the disk misses more than the leg did when it went out of use.
         let committed = self.committed_txg();
         let own = ring_end(guid, &uberblocks, &self.lineage, committed).unwrap_or(RingEnd::NONE);
         self.mark_joining(&*device, vdev.disk_bytes()).await?;
         leg.set_stale_since(own.complete);
+        let moved = leg.path() != device.path();
         leg.bring_back(self.vdevs.guard().guard(device), committed);
+        if moved {
+            tracing::info!(disk = %leg.path(), was, "disk found under another path");
+            self.next_config();
+        }
         if vdev.role() == VdevRole::Spare {
             // Nothing was ever written to it.
             leg.take_as_it_is();
         }
         self.write_changed_labels().await;
-        tracing::info!(disk = %leg.path, "disk in use again");
+        tracing::info!(disk = %leg.path(), "disk in use again");
         Ok(())
     }
 
@@ -183,8 +190,9 @@ impl Pool {
     fn check_dispensable(&self, vdev: &Vdev, leg: &Leg) -> Result<(), PoolError> {
         let others = vdev.legs.iter().filter(|other| !std::ptr::eq(*other, leg));
         if others.filter(|other| other.is_up_to_date()).count() < vdev.legs_needed() {
-            let (pool, disk) = (self.name().to_owned(), leg.path.clone());
-            return Err(PoolError::OnlyCopy { pool, disk });
+            let (pool, disk) = (self.name().to_owned(), leg.path().to_owned());
+            let (vdev, needs) = (vdev.name(), vdev.legs_needed());
+            return Err(PoolError::OnlyCopy { pool, disk, vdev, needs });
         }
         Ok(())
     }
@@ -307,7 +315,7 @@ impl Pool {
         self.mark_joining(&*device, vdev.disk_bytes()).await?;
         vdev.raise_sector_bytes(device.geometry().sector_bytes);
         leg.bring_back(self.vdevs.guard().guard(device), self.committed_txg());
-        tracing::info!(disk = %leg.path, "disk in use");
+        tracing::info!(disk = %leg.path(), "disk in use");
         Ok(())
     }
 
@@ -324,7 +332,7 @@ impl Pool {
         self.check_dispensable(vdev, leg)?;
         let left = self.note_leaving(vdev, leg);
         vdev.legs.remove(leg);
-        tracing::warn!(disk = %leg.path, "disk detached");
+        tracing::warn!(disk = %leg.path(), "disk detached");
         Ok(left)
     }
 
@@ -405,7 +413,7 @@ impl Pool {
                 let label = Label { disk: leg.guid, ..config.clone() };
                 match repair_config(&*device, &label, vdev.disk_bytes()).await {
                     Ok(0) => {}
-                    Ok(bytes) => written.push((leg.path.clone(), bytes)),
+                    Ok(bytes) => written.push((leg.path().to_owned(), bytes)),
                     Err(error) => leg.fault(&error),
                 }
             }

@@ -99,7 +99,9 @@ pub use reads::Reads;
 pub use recount::RecountPlan;
 pub use references::{Shared, Sharing};
 pub use reserve::Reserve;
-pub use scan::{PlannedSegment, ScanKind, ScanPace, ScanPlan, ScanState, ScanStatus, SegmentScan};
+pub use scan::{
+    PlannedSegment, ScanKind, ScanPace, ScanPlace, ScanPlan, ScanState, ScanStatus, SegmentScan,
+};
 pub use segments::SpaceUse;
 pub use slow::Slowness;
 pub use status::{LegState, LegStatus, PoolHealth, PoolStatus, VdevStatus};

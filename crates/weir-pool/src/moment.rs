@@ -53,7 +53,7 @@ impl PoolMoment {
             found: newest.txg,
             seen: self.txg,
             age: words_of(Duration::from_millis(self.unix_ms.saturating_sub(newest.unix_ms))),
-            by: by.to_owned(),
+            by: by.into(),
         })
     }
 }

@@ -257,6 +257,6 @@ impl Pool {
     /// cannot be read from the others. A disk that missed writes was asked, as a last resort.
     pub fn missing_legs(&self) -> Vec<String> {
         let legs = self.vdevs.with_segments().flat_map(|vdev| &vdev.legs);
-        legs.filter(|leg| leg.usable().is_none()).map(|leg| leg.path.clone()).collect()
+        legs.filter(|leg| leg.usable().is_none()).map(|leg| leg.path().to_owned()).collect()
     }
 }

@@ -318,7 +318,7 @@ impl Pool {
         let Ok((vdev, _)) = self.leg(leg.guid) else { return };
         let slot = Owner { is_closed, ..self.slot(keeper) };
         if let Err(error) = write_slot(&*device, &slot, vdev.disk_bytes()).await {
-            tracing::debug!(disk = %leg.path, %error, "owner slot not written");
+            tracing::debug!(disk = %leg.path(), %error, "owner slot not written");
         }
     }
 

@@ -11,8 +11,9 @@
 //! holds nothing that anybody needs. Which segments a leg lacks is known from the last txg that
 //! wrote to each: a resilver reads nothing else.
 //!
-//! Crash safety: a scan is not stored. A leg that a resilver was copying to is still stale after a
-//! crash, in the uberblock's own words, until [`Pool::finish_resilver`] and a commit after it.
+//! Crash safety: no disk stores a scan. The server stores status and place of the newest scan, and
+//! a scrub resumes at that place. A leg that a resilver was copying to is still stale after
+//! a crash, in the uberblock's own words, until [`Pool::finish_resilver`] and a commit after it.
 
 use std::time::Duration;
 
@@ -92,6 +93,15 @@ pub struct ScanPace<'a> {
     pub go_on: &'a (dyn Fn() -> bool + Sync),
 }
 
+/// A place in the order in which scans look at segments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ScanPlace {
+    /// Number of a segment's place on its vdev.
+    pub segment: u32,
+    /// Number of the vdev.
+    pub vdev: u16,
+}
+
 /// The newest scan of a pool.
 #[derive(Default)]
 pub(crate) struct Scans(Mutex<Option<(ScanStatus, Duration)>>);
@@ -109,7 +119,7 @@ impl Scans {
 
 /// What a scan has to look at: segments, in the order of their places.
 pub struct ScanPlan {
-    segments: std::vec::IntoIter<VsegId>,
+    segments: std::vec::IntoIter<(VsegId, ScanPlace)>,
     /// What lives of root segments.
     roots: HashMap<VsegId, LiveSet>,
 }
@@ -118,16 +128,24 @@ impl Iterator for ScanPlan {
     type Item = PlannedSegment;
 
     fn next(&mut self) -> Option<PlannedSegment> {
-        let vseg = self.segments.next()?;
-        Some(PlannedSegment { vseg, of_roots: self.roots.remove(&vseg) })
+        let (vseg, place) = self.segments.next()?;
+        Some(PlannedSegment { vseg, place, of_roots: self.roots.remove(&vseg) })
     }
 }
 
 /// A segment that a scan has to look at.
 pub struct PlannedSegment {
     vseg: VsegId,
+    place: ScanPlace,
     /// What lives of it, if it is a root segment.
     of_roots: Option<LiveSet>,
+}
+
+impl PlannedSegment {
+    /// Where it is.
+    pub fn place(&self) -> ScanPlace {
+        self.place
+    }
 }
 
 /// A segment that is being looked at.
@@ -225,6 +243,18 @@ impl Pool {
         *self.scans.0.lock() = Some((status, self.clock.monotonic()));
     }
 
+    /// Shows a scan of an earlier opening of the pool, unless there was one since.
+    pub fn restore_scan(&self, status: ScanStatus) {
+        self.scans.0.lock().get_or_insert((status, self.clock.monotonic()));
+    }
+
+    /// Shows a resumed scrub, with its counts from an earlier opening of the pool.
+    pub fn resume_scrub(&self, status: ScanStatus) {
+        self.begin_damage_scrub();
+        let status = ScanStatus { state: ScanState::Running, ended_unix_ms: None, ..status };
+        *self.scans.0.lock() = Some((status, self.clock.monotonic()));
+    }
+
     fn bytes_missed(&self) -> u64 {
         let missed = |vdev: u16, last_txg| {
             self.vdevs[usize::from(vdev)].legs.iter().any(|leg| leg.is_behind(last_txg))
@@ -246,13 +276,12 @@ impl Pool {
         }
     }
 
-    /// Which segments a scan that begins now has to look at. What is written from here on goes to
-    /// every leg in use.
+    /// Segments that a scan has to read, from a place on. Later writes go to every leg in use.
     ///
     /// # Errors
     /// The pool is suspended.
     #[boxed(?Send)]
-    pub async fn plan_scan(&self, kind: ScanKind) -> Result<ScanPlan, PoolError> {
+    pub async fn plan_scan(&self, kind: ScanKind, from: ScanPlace) -> Result<ScanPlan, PoolError> {
         let roots = loop {
             match self.live_roots().await {
                 Ok(roots) => break roots,
@@ -268,7 +297,10 @@ impl Pool {
             kind == ScanKind::Scrub || vdev.legs.iter().any(|leg| leg.is_behind(entry.last_txg))
         };
         let segments = self.segments.in_place_order().into_iter();
-        let segments = segments.filter(|(_, entry)| wanted(entry)).map(|(vseg, _)| vseg);
+        let segments = segments
+            .filter(|(_, entry)| wanted(entry))
+            .map(|(vseg, entry)| (vseg, ScanPlace { segment: entry.pseg.0, vdev: entry.vdev }));
+        let segments = segments.filter(|(_, place)| *place >= from);
         Ok(ScanPlan { segments: segments.collect::<Vec<_>>().into_iter(), roots })
     }
 
@@ -283,7 +315,7 @@ impl Pool {
         planned: PlannedSegment,
         roots: &(dyn Fn() -> Roots + Sync),
     ) -> Result<SegmentScan, PoolError> {
-        let PlannedSegment { vseg, of_roots } = planned;
+        let PlannedSegment { vseg, of_roots, .. } = planned;
         let is_root = self.segments.entry(vseg).is_some_and(|e| e.class == SegmentClass::Root);
         let LiveSet { live, lost, is_partial } =
             if is_root { of_roots.unwrap_or_default() } else { self.live_in(vseg, roots).await? };

@@ -122,9 +122,9 @@ impl Vdev {
                 && let Some(watch) = device.watch()
                 && !watch.is_let_go()
             {
-                tracing::error!(disk = %leg.path, "disk does not answer: it is let go of");
+                tracing::error!(disk = %leg.path(), "disk does not answer: it is let go of");
                 watch.let_go();
-                gone.push(leg.path.clone());
+                gone.push(leg.path().to_owned());
             }
         }
         gone
@@ -136,7 +136,7 @@ impl Pool {
     /// commits and flushes, also one that was taken out of use meanwhile.
     pub fn silent_disks(&self, limit: Duration) -> Vec<(String, Duration)> {
         let legs = self.vdevs.legs();
-        let legs = legs.filter_map(|leg| Some((leg.path.clone(), leg.silent()?)));
+        let legs = legs.filter_map(|leg| Some((leg.path().to_owned(), leg.silent()?)));
         let departed = self.departed();
         let departed = departed
             .iter()
@@ -187,10 +187,10 @@ impl Pool {
                 if others.filter(|other| other.is_whole()).count() >= vdev.legs_needed() {
                     let why = "the disk is shorter than the pool uses";
                     let source = io::Error::new(io::ErrorKind::UnexpectedEof, why);
-                    let (path, op) = (leg.path.clone(), DeviceOp::Read);
+                    let (path, op) = (leg.path().to_owned(), DeviceOp::Read);
                     leg.fault(&DeviceError { path, op, offset: len, source });
                 } else if leg.note().is_none() {
-                    tracing::error!(disk = %leg.path, len, "disk is shorter than the pool uses");
+                    tracing::error!(disk = %leg.path(), len, "disk is shorter than the pool uses");
                     leg.set_note("shorter than the pool uses");
                 }
             }

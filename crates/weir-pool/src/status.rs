@@ -152,7 +152,7 @@ impl Pool {
                     .legs
                     .iter()
                     .map(|leg| LegStatus {
-                        path: leg.path.clone(),
+                        path: leg.path().to_owned(),
                         guid: leg.guid,
                         state: leg.state(),
                         stale_after: leg.stale_after(),

@@ -74,8 +74,8 @@ static LEFT: AtomicU64 = AtomicU64::new(1);
 /// One disk of a vdev.
 pub(crate) struct Leg {
     pub(crate) guid: Guid,
-    /// Where it is, or was last seen.
-    pub(crate) path: String,
+    /// Where it was seen, the last time last.
+    paths: boxcar::Vec<String>,
     /// Absent while the disk is missing.
     device: RwLock<Option<Arc<dyn Device>>>,
     faulted: AtomicBool,
@@ -94,7 +94,7 @@ impl Leg {
     pub(crate) fn new(guid: Guid, path: String, device: Option<Arc<dyn Device>>) -> Self {
         Self {
             guid,
-            path,
+            paths: boxcar::vec![path],
             device: RwLock::new(device),
             faulted: AtomicBool::new(false),
             note: Mutex::default(),
@@ -104,6 +104,12 @@ impl Leg {
             write_errors: AtomicU64::new(0),
             checksum_errors: AtomicU64::new(0),
         }
+    }
+
+    /// Where it is, or was last seen.
+    pub(crate) fn path(&self) -> &str {
+        let newest = self.paths.iter().last();
+        newest.map(|(_, path)| path.as_str()).expect("a leg begins with a path")
     }
 
     /// The disk, if it is there.
@@ -233,7 +239,7 @@ impl Leg {
         let mut missing = self.missing.lock();
         if std::mem::take(&mut missing.copied) {
             (missing.stale_after, missing.unconfirmed) = (None, false);
-            tracing::info!(disk = %self.path, "disk is up to date again");
+            tracing::info!(disk = %self.path(), "disk is up to date again");
         }
     }
 
@@ -277,6 +283,9 @@ impl Leg {
         // Known as stale before the first write or read can find it.
         self.set_stale(committed);
         *self.note.lock() = None;
+        if device.path() != self.path() {
+            self.paths.push(device.path().to_owned());
+        }
         *self.device.write() = Some(device);
         self.offline.store(false, Ordering::Release);
         self.faulted.store(false, Ordering::Release);
@@ -296,7 +305,7 @@ impl Leg {
         self.write_errors.fetch_add(1, Ordering::Relaxed);
         let first = !self.faulted.swap(true, Ordering::AcqRel);
         if first {
-            tracing::error!(disk = %self.path, %error, "disk faulted: it is not used any more");
+            tracing::error!(disk = %self.path(), %error, "disk faulted: it is not used any more");
         }
         self.note_absence(first && !self.is_offline());
     }
@@ -309,17 +318,17 @@ impl Leg {
         done && self.is_whole()
     }
 
-    /// Counts bytes that failed their checksum. Those of a stale leg say nothing about its disk:
-    /// the leg may never have been given the right ones.
-    pub(crate) fn count_wrong_bytes(&self) {
-        if self.doubt() != Doubt::Stale {
+    /// Counts bytes that failed their checksum; `asked` is the doubt about the leg when a read
+    /// asked for them. Bytes of a stale leg are no error of its disk: it may have missed the write.
+    pub(crate) fn count_wrong_bytes(&self, asked: Doubt) {
+        if asked.max(self.doubt()) != Doubt::Stale {
             self.checksum_errors.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     pub(crate) fn count_read_error(&self, error: &DeviceError) {
         self.read_errors.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(disk = %self.path, %error, "read failed; trying another copy");
+        tracing::warn!(disk = %self.path(), %error, "read failed; trying another copy");
     }
 }
 
@@ -444,7 +453,7 @@ impl Vdev {
         if role == VdevRole::Removed {
             return VdevConfig::REMOVED;
         }
-        let leg = |leg: &Leg| LegConfig { guid: leg.guid, path: leg.path.clone() };
+        let leg = |leg: &Leg| LegConfig { guid: leg.guid, path: leg.path().to_owned() };
         let legs = self.legs.iter().map(leg).collect();
         VdevConfig { kind: self.kind(), role, disk_bytes: self.disk_bytes(), legs }
     }
@@ -578,7 +587,7 @@ impl Vdev {
             legs.retain(|leg| leg.is_whole());
         }
         let mut copies = Copies::new(legs, disk_offset, len, &*self.clock);
-        while let Some(Copy { leg, done, buf }) = copies.next().await {
+        while let Some(Copy { leg, done, buf, .. }) = copies.next().await {
             match done {
                 Ok(()) => look(Some(&buf)),
                 Err(error) => {
@@ -611,7 +620,7 @@ impl Vdev {
     ) -> Result<Option<T>, PoolError> {
         let mut answered = false;
         let mut copies = self.copies(first, disk_offset, len);
-        while let Some(Copy { leg, done, buf }) = copies.next().await {
+        while let Some(Copy { leg, done, buf, .. }) = copies.next().await {
             match done {
                 Ok(()) => answered = true,
                 Err(error) => {
@@ -668,7 +677,7 @@ impl Vdev {
         let at = self.base + at;
         let (mut wrong, mut answered): (Vec<(&Leg, Option<IoBuf>)>, bool) = (Vec::new(), false);
         let mut copies = self.copies(first, at, rounded);
-        while let Some(Copy { leg, done, buf }) = copies.next().await {
+        while let Some(Copy { leg, doubt, done, buf }) = copies.next().await {
             match done {
                 Ok(()) if verify(&buf[within..within + len]) => {
                     for (leg, read) in wrong {
@@ -678,7 +687,7 @@ impl Vdev {
                     return Ok((buf, within));
                 }
                 Ok(()) => {
-                    leg.count_wrong_bytes();
+                    leg.count_wrong_bytes(doubt);
                     wrong.push((leg, Some(buf)));
                     answered = true;
                 }
@@ -752,12 +761,15 @@ impl Vdev {
         let differs = repaired[before] != good[before] || repaired[behind.clone()] != good[behind];
         let is_unsure = differs && read.is_none_or(|read| repaired[..] != *read);
         if is_unsure && !self.repairs_unverified() {
-            tracing::debug!(disk = %leg.path, offset = at, "bad copy is left to a scrub");
+            tracing::debug!(disk = %leg.path(), offset = at, "bad copy is left to a scrub");
             return;
         }
         repaired[range.clone()].copy_from_slice(&good[range]);
         match device.write_at(at, Arc::new(repaired), 0..len, Durability::Cached).await {
-            Ok(()) => tracing::warn!(disk = %leg.path, offset = at, "bad copy repaired"),
+            Ok(()) if leg.doubt() == Doubt::Stale => {
+                tracing::debug!(disk = %leg.path(), offset = at, "missed write repeated");
+            }
+            Ok(()) => tracing::warn!(disk = %leg.path(), offset = at, "bad copy repaired"),
             Err(error) => leg.fault(&error),
         }
     }

@@ -59,7 +59,7 @@ impl Pool {
         let (guid, ..) = self.find_leg(name)?;
         let (vdev, leg) = self.leg(guid)?;
         if vdev.legs.len() > 1 {
-            let (disk, vdev) = (&leg.path, vdev.name());
+            let (disk, vdev) = (leg.path(), vdev.name());
             let why = format!("{disk} is part of {vdev}: name {vdev} to remove all of it");
             return Err(PoolError::Layout { why });
         }

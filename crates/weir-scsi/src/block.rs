@@ -9,12 +9,13 @@
 //! - a write with FUA, or while the write cache is off, is durable before it is answered;
 //! - nothing is read into, or written from, a range outside of the logical unit.
 
-use weir_base::BLOCK_BYTES;
+use weir_base::{BLOCK_BYTES, ErrorKind};
 use weir_device::Block;
 use weir_serve::OutBuf;
 
 use crate::fields::{be64, bit, byte};
 use crate::limits::PIECE_BYTES;
+use crate::lost;
 use crate::operation::extent;
 use crate::ranges::Range;
 use crate::sense::{Refusal, SOFTWARE_WRITE_PROTECTED, Sense, WRITE_PROTECTED, invalid_cdb_bit};
@@ -95,6 +96,8 @@ pub(crate) fn try_read(task: &Task<'_>, out: &mut OutBuf) -> Option<Outcome> {
             Some(Ok(()))
         }
         Ok(false) => None,
+        // Which block is lost takes more reads to find.
+        Err(error) if error.kind() == ErrorKind::Data => None,
         Err(error) => Some(Err(error.into())),
     }
 }
@@ -127,7 +130,10 @@ pub(crate) async fn read(task: &Task<'_>, out: &mut OutBuf) -> Outcome {
     if forces_access(task.cdb) {
         task.unit.medium.flush().await?;
     }
-    task.unit.medium.read(range.start, out.space(range.len_bytes() as usize)).await?;
+    let read = task.unit.medium.read(range.start, out.space(range.len_bytes() as usize)).await;
+    if let Err(error) = read {
+        return Err(lost::refusal(task, range, error).await);
+    }
     task.unit.read(range.len_bytes());
     Ok(())
 }
@@ -162,6 +168,7 @@ pub(crate) fn try_write(task: &Task<'_>) -> Option<Outcome> {
             Some(Ok(()))
         }
         Ok(false) => None,
+        Err(error) if error.kind() == ErrorKind::Data => None,
         Err(error) => Some(Err(error.into())),
     }
 }
@@ -174,7 +181,9 @@ pub(crate) async fn write(task: &Task<'_>) -> Outcome {
     }
     {
         let _held = task.unit.ranges.shared(range).await;
-        task.unit.medium.write(range.start, data).await?;
+        if let Err(error) = task.unit.medium.write(range.start, data).await {
+            return Err(lost::refusal(task, range, error).await);
+        }
     }
     task.unit.wrote(range.len_bytes());
     settle(task, forces_access(task.cdb)).await

@@ -8,8 +8,11 @@
 //! - between comparing and having written nobody else writes there;
 //! - data that differs leaves everything as it was.
 
+use weir_base::ErrorKind;
+
 use crate::block::{check_protection, check_writable, forces_access, settle, transfer_range};
 use crate::fields::{be64, byte};
+use crate::lost;
 use crate::ranges::Range;
 use crate::sense::{MISCOMPARE, Refusal, invalid_cdb};
 use crate::task::{Outcome, Task};
@@ -62,6 +65,7 @@ pub(crate) fn try_compare_and_write(task: &Task<'_>) -> Option<Outcome> {
     match medium.try_read(request.range.start, &mut found) {
         Ok(true) => {}
         Ok(false) => return None,
+        Err(error) if error.kind() == ErrorKind::Data => return None,
         Err(error) => return Some(Err(error.into())),
     }
     if let Err(refusal) = request.compare(&found) {
@@ -86,9 +90,14 @@ pub(crate) async fn compare_and_write(task: &Task<'_>) -> Outcome {
     {
         let _held = task.unit.ranges.alone(request.range).await;
         let mut found = vec![0; request.expected.len()];
-        task.unit.medium.read(request.range.start, &mut found).await?;
+        let (medium, range) = (&task.unit.medium, request.range);
+        if let Err(error) = medium.read(range.start, &mut found).await {
+            return Err(lost::refusal(task, range, error).await);
+        }
         request.compare(&found)?;
-        task.unit.medium.write(request.range.start, request.new).await?;
+        if let Err(error) = medium.write(range.start, request.new).await {
+            return Err(lost::refusal(task, range, error).await);
+        }
     }
     task.unit.wrote(request.range.len_bytes());
     settle(task, forces_access(task.cdb)).await
@@ -105,7 +114,9 @@ pub(crate) async fn or_write(task: &Task<'_>) -> Outcome {
     {
         let _held = task.unit.ranges.alone(range).await;
         let mut bytes = vec![0; data.len()];
-        task.unit.medium.read(range.start, &mut bytes).await?;
+        if let Err(error) = task.unit.medium.read(range.start, &mut bytes).await {
+            return Err(lost::refusal(task, range, error).await);
+        }
         bytes.iter_mut().zip(data).for_each(|(byte, bits)| *byte |= bits);
         task.unit.medium.write(range.start, &bytes).await?;
     }

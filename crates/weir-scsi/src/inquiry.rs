@@ -59,6 +59,9 @@ pub(crate) fn absent(cdb: &[u8], out: &mut OutBuf) -> Result<(), Refusal> {
     // Peripheral qualifier 011b, device type 1Fh: there could not be one either.
     let mut bytes = vec![0x7F, 0, 0x06, 0x12, 91, 0, 0, 0x02];
     bytes.extend(padded(VENDOR, 8));
+    // Product and revision are text: without any they are blanks (SPC-4 4.4.1).
+    bytes.extend(padded("", 16));
+    bytes.extend(padded("", 4));
     bytes.resize(96, 0);
     reply(out, &bytes, be16(cdb, 3).into());
     Ok(())

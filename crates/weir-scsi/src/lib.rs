@@ -19,6 +19,7 @@ mod fields;
 mod inquiry;
 pub mod limits;
 mod log;
+mod lost;
 mod medium;
 mod mode;
 mod offload;

@@ -9,6 +9,7 @@
 use crate::block::{check_protection, settle, write_request};
 use crate::fields::byte;
 use crate::limits::PIECE_BYTES;
+use crate::lost;
 use crate::operation::extent;
 use crate::ranges::Range;
 use crate::sense::{MISCOMPARE, invalid_cdb_bit};
@@ -52,7 +53,9 @@ pub(crate) async fn write_and_verify(task: &Task<'_>) -> Outcome {
     {
         // Held until compared: what another writes meanwhile would look like a miscompare.
         let _held = task.unit.ranges.alone(range).await;
-        task.unit.medium.write(range.start, data).await?;
+        if let Err(error) = task.unit.medium.write(range.start, data).await {
+            return Err(lost::refusal(task, range, error).await);
+        }
         settle(task, true).await?;
         compare(task, range, if compares { data } else { &[] }).await?;
     }
@@ -69,7 +72,10 @@ async fn compare(task: &Task<'_>, range: Range, expected: &[u8]) -> Outcome {
     while at < range.end {
         let len = (range.end - at).min(PIECE_BYTES);
         let piece = buffer.get_mut(..len as usize).unwrap_or_default();
-        task.unit.medium.read(at, piece).await?;
+        if let Err(error) = task.unit.medium.read(at, piece).await {
+            let piece = Range { start: at, end: at + len };
+            return Err(lost::refusal(task, piece, error).await);
+        }
         if !expected.is_empty() {
             let differs = piece.iter().zip(expected_bytes.by_ref()).position(|(a, b)| a != b);
             if let Some(differs) = differs {

@@ -90,8 +90,9 @@ fn extended_inquiry() -> Vec<u8> {
 /// Block limits (SBC-3 6.6.4).
 fn block_limits(unit: &Unit) -> Vec<u8> {
     let block = unit.block();
+    // UNMAP of less than a record frees no space.
     let preferred = (u64::from(unit.medium.block_bytes_preferred()) / block).max(1);
-    let granularity = (4096 / block).max(1) as u32;
+    let granularity = preferred as u32;
     // WSNZ: a WRITE SAME of no blocks does not mean all of them.
     let mut bytes = vec![0x01, COMPARE_BLOCKS_MAX];
     bytes.extend((preferred.min(0xFFFF) as u16).to_be_bytes());

@@ -3,17 +3,18 @@
 //! Not here: pools' life (control), what a resilver copies (the engine).
 //!
 //! Invariants:
-//! - a disk is opened again before it is used again: what the path leads to now may be another one;
+//! - the server opens a disk again before it uses it again: another disk may have that path now. The
+//!   label identifies a disk, whatever its path;
 //! - looking at a disk never holds up another pool.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_api::ApiError;
 use weir_api::types::{
-    Outcome, PoolChange, PoolClear, PoolDisk, PoolScrub, ScanKind, ScanState, ScanStatus,
-    ScrubAction,
+    Outcome, PoolChange, PoolClear, PoolDisk, PoolOnline, PoolScrub, ScanKind, ScanState,
+    ScanStatus, ScrubAction,
 };
 use weir_base::{ErrorKind, Guid};
 use weir_dataset::{DatasetError, Engine};
@@ -97,20 +98,49 @@ impl Manager {
         Ok(PoolChange { outcome, warnings, pool: convert::pool(&pool.engine) })
     }
 
-    pub(super) async fn online_disk(&self, request: PoolDisk) -> Result<PoolChange, ApiError> {
-        let _changes = self.changes.lock(&request.name).await;
-        let pool = self.pool(&request.name)?;
-        let (guid, path, state) = pool.engine.pool().find_leg(&request.disk).map_err(pool_error)?;
+    pub(super) async fn online_disk(&self, request: PoolOnline) -> Result<PoolChange, ApiError> {
+        let PoolOnline { name, disk, at } = request;
+        let _changes = self.changes.lock(&name).await;
+        let pool = self.pool(&name)?;
+        let core = pool.engine.pool();
+        let (guid, path, state) = match (core.find_leg(&disk), at.clone()) {
+            (Ok(found), _) => found,
+            (Err(_), Some(at)) => {
+                let activity = Activity::current();
+                let look = pool.call_api(move |engine| async move {
+                    disks::leg_at(Path::new(&at), engine.pool(), &activity).await
+                });
+                core.find_leg(&look.await?.to_string()).map_err(pool_error)?
+            }
+            (Err(error), None) => {
+                return Err(pool_error(error).with_action(format!(
+                    "see its disks: weir pool status {name}; one that has another path now: weir \
+                     pool online {name} PATH"
+                )));
+            }
+        };
         if matches!(state, LegState::Online | LegState::Stale) {
             // Asked again, a resilver that had given up tries once more.
             pool.engine.leg_came_back();
             let (outcome, warnings) = (Outcome::Unchanged, Vec::new());
             return Ok(PoolChange { outcome, warnings, pool: convert::pool(&pool.engine) });
         }
-        // The disk may stand under another name now, which is how it was asked for.
-        let path = if request.disk.starts_with('/') { request.disk } else { path };
+        if let Some(at) = &at {
+            self.remember_disks(&name, &pool, std::slice::from_ref(at))?;
+        }
         let activity = Activity::current();
-        pool.call_api(move |engine| bring_back(engine, guid, path, activity)).await?;
+        let back = match at {
+            Some(at) => Back { path: at, is_named: true },
+            None => Back { path, is_named: false },
+        };
+        let done = pool.call_api(move |engine| bring_back(engine, guid, back, activity)).await;
+        self.remember_disks(&name, &pool, &[])?;
+        done.map_err(|error| match error.kind {
+            ErrorKind::NotFound => error.with_action(format!(
+                "connect it; if it has another path now: weir pool online {name} {disk} PATH"
+            )),
+            _ => error,
+        })?;
         let (outcome, warnings) = (Outcome::Changed, Vec::new());
         Ok(PoolChange { outcome, warnings, pool: convert::pool(&pool.engine) })
     }
@@ -137,7 +167,8 @@ impl Manager {
         let mut warnings = Vec::new();
         for (guid, path) in faulted {
             let activity = Activity::current();
-            let back = pool.call_api(move |engine| bring_back(engine, guid, path, activity)).await;
+            let back = Back { path, is_named: false };
+            let back = pool.call_api(move |engine| bring_back(engine, guid, back, activity)).await;
             warnings.extend(back.err().map(|error| error.message));
         }
         pool.engine.leg_came_back();
@@ -146,11 +177,18 @@ impl Manager {
     }
 }
 
+/// Path of a disk to bring online.
+struct Back {
+    path: String,
+    /// The caller named the path; the server knew it otherwise.
+    is_named: bool,
+}
+
 /// Opens a leg's disk anew and takes it into use; on the pool's thread.
 async fn bring_back(
     engine: Arc<Engine>,
     guid: Guid,
-    path: String,
+    Back { path, is_named }: Back,
     activity: Arc<Activity>,
 ) -> Result<(), ApiError> {
     let pool = engine.pool();
@@ -160,15 +198,13 @@ async fn bring_back(
     }
     let deadline = Instant::now() + LET_GO;
     let disk = loop {
-        let (mut disks, mut errors) = disks::open_known(&[PathBuf::from(&path)], &activity);
-        match (disks.pop(), errors.pop()) {
-            (Some(disk), _) => break disk,
+        match disks::open_again(Path::new(&path), is_named, &activity) {
+            Ok(disk) => break disk,
             // Its last operations still hold it.
-            (None, Some(error)) if error.kind() == ErrorKind::Busy && Instant::now() < deadline => {
+            Err(error) if error.kind() == ErrorKind::Busy && Instant::now() < deadline => {
                 compio::time::sleep(Duration::from_millis(50)).await;
             }
-            (None, Some(error)) => return Err(disks::device_error(&error)),
-            (None, None) => return Err(super::internal("no disk and no error", &path)),
+            Err(error) => return Err(disks::device_error(&error)),
         }
     };
     pool.bring_leg_back(guid, disk).await.map_err(pool_error)?;

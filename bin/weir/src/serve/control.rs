@@ -19,8 +19,8 @@ use weir_api::types::{
     DigestList, DigestRequest, EventList, EventQuery, Export, ExportChange, ExportCreate,
     ExportKey, ExportList, ExportSet, HistoryList, ImportableList, InitiatorAllow, InitiatorKey,
     LunAdd, LunKey, MemoryUse, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated,
-    PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan,
-    PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery,
+    PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolOnline, PoolRemove, PoolReplace,
+    PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery,
     PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
     ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList, ReplicationRemoved,
     ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo,
@@ -51,6 +51,7 @@ use super::offers::Of;
 use super::pools::{OpenPool, api_error};
 use super::recorder::Record;
 use super::replication::Activities;
+use super::scan_file::ScanFile;
 use super::seen::SeenFile;
 use super::state::StateFile;
 use super::targets::TargetRegistry;
@@ -86,6 +87,7 @@ pub(super) struct Manager {
     pub(super) pools: RwLock<BTreeMap<String, Entry>>,
     pub(super) state: Mutex<StateFile>,
     pub(super) seen: Mutex<SeenFile>,
+    pub(super) scans: Mutex<ScanFile>,
     pub(super) exports: Arc<Registry>,
     pub(super) nbd: RwLock<Option<weir_serve::ServerHandle<Nbd>>>,
     /// Of the addresses of exports over TCP.
@@ -125,7 +127,7 @@ pub(super) fn split(volume: &str) -> Result<(&str, &str), ApiError> {
 impl Manager {
     pub(super) fn new(
         memory: MemoryPlan,
-        (state, seen): (StateFile, SeenFile),
+        (state, seen, scans): (StateFile, SeenFile, ScanFile),
         clients: Clients,
         record: Record,
         (tokens, files): (Arc<Tokens>, CallerFiles),
@@ -138,6 +140,7 @@ impl Manager {
             pools: RwLock::default(),
             state: Mutex::new(state),
             seen: Mutex::new(seen),
+            scans: Mutex::new(scans),
             exports,
             nbd: RwLock::new(Some(nbd)),
             nbd_scheme,
@@ -206,6 +209,7 @@ impl Manager {
 
     pub(super) fn insert(&self, name: &str, pool: OpenPool) -> PoolStatus {
         self.record_seen(pool.engine.pool());
+        self.restore_scan(&pool.engine);
         let status = convert::pool(&pool.engine);
         self.pools.write().insert(name.to_owned(), Entry::Open(Arc::new(pool)));
         self.share_memory();
@@ -338,7 +342,7 @@ impl Control for Manager {
         Box::pin(self.offline_disk(request))
     }
 
-    fn pool_online(&self, request: PoolDisk) -> Answer<'_, PoolChange> {
+    fn pool_online(&self, request: PoolOnline) -> Answer<'_, PoolChange> {
         Box::pin(self.online_disk(request))
     }
 

@@ -18,7 +18,7 @@ use weir_base::{Clock, ErrorKind, Guid};
 use weir_device::{Device, DeviceError, DeviceOp, FileDevice, OpenMode, probe_device};
 use weir_format::layout::DISK_BYTES_MIN;
 use weir_format::{VdevKind, VdevRole};
-use weir_pool::{Discovered, VdevSpec, discover, refuse_owned};
+use weir_pool::{Discovered, Pool, VdevSpec, discover, refuse_owned};
 
 use super::activity::Activity;
 use super::clock::ServerClock;
@@ -196,6 +196,43 @@ pub(super) fn open_known(
         }
     }
     (disks, errors)
+}
+
+/// Opens the disk of a leg again, at a path that a caller named or at a path that the server knows.
+pub(super) fn open_again(
+    path: &Path,
+    is_named: bool,
+    activity: &Activity,
+) -> Result<Arc<dyn Device>, DeviceError> {
+    let opened = if is_named {
+        open(path, OpenMode::ReadWrite, 0, activity)
+    } else {
+        open_at(path, path, OpenMode::ReadWrite, 0, activity)
+    };
+    opened.inspect_err(|error| tracing::warn!(%error, "disk not available"))
+}
+
+/// The leg of `pool` whose label is on the disk at a path that a caller named.
+///
+/// # Errors
+/// `NotFound` if the disk has no label, or a label of another pool.
+pub(super) async fn leg_at(
+    path: &Path,
+    pool: &Pool,
+    activity: &Activity,
+) -> Result<Guid, ApiError> {
+    let disk = open(path, OpenMode::ReadOnly, 0, activity).map_err(|error| device_error(&error))?;
+    let found = discover(&*disk).await.map_err(|error| device_error(&error))?;
+    let no = |why: String| {
+        let message = format!("{} is no disk of pool {}: {why}", path.display(), pool.name());
+        ApiError::new(ErrorKind::NotFound, message)
+            .with_action(format!("see its disks: weir pool status {}", pool.name()))
+    };
+    match found {
+        Ok(Discovered { label, .. }) if label.pool == pool.guid() => Ok(label.disk),
+        Ok(Discovered { label, .. }) => Err(no(format!("it is part of pool {:?}", label.name))),
+        Err(error) => Err(no(error.to_string())),
+    }
 }
 
 /// A pool found on disks that are not in use.

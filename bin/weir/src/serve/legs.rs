@@ -66,6 +66,10 @@ impl Manager {
                 // Another disk may be there now; the old one must not be held open.
                 engine.pool().let_go_of_leg(old).map_err(pool_error)?;
             }
+            let itself = disks::leg_at(Path::new(&new), engine.pool(), &activity).await;
+            if !force && itself.is_ok_and(|guid| guid == old) {
+                return Err(is_same(&new, engine.pool().name()));
+            }
             let device: Arc<dyn Device> =
                 disks::open_new(Path::new(&new), force, &activity).await?;
             let refused = |error| match error {
@@ -116,6 +120,15 @@ impl Manager {
             }
         })
     }
+}
+
+/// A disk was named to replace itself.
+fn is_same(path: &str, pool: &str) -> ApiError {
+    let message = format!("{path} is the same disk: its label says so, and pool {pool} has it");
+    ApiError::new(ErrorKind::Exists, message).with_action(format!(
+        "use it again, what it missed is written to it: weir pool online {pool} {path}; to write \
+         all of it anew, repeat the call with --force"
+    ))
 }
 
 /// What the flushes of a disk that was checked, and is about to join, take.

@@ -207,6 +207,7 @@ impl Manager {
                     let engine = Arc::clone(&sole.engine);
                     let closed = sole.close().await;
                     self.record_seen(engine.pool());
+                    self.record_last_scan(&engine);
                     return closed;
                 }
                 Err(shared) if Instant::now() < deadline => pool = shared,

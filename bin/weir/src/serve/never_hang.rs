@@ -45,9 +45,10 @@ impl Manager {
         self.entries().iter().map(|(_, pool)| convert::pool(&pool.engine)).collect()
     }
 
-    /// Records the newest txgs of open pools when they are due.
+    /// Records the newest txgs and scans of open pools when they are due.
     pub(super) fn record_due_txgs(&self, pools: &[PoolStatus]) {
         for (name, pool) in self.entries() {
+            self.record_scan(&pool.engine);
             let pool = pool.engine.pool();
             let is_online =
                 |status: &PoolStatus| status.name == name && status.state == Health::Online;

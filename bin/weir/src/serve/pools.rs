@@ -43,7 +43,31 @@ pub(super) struct OpenPool {
 }
 
 pub(crate) fn api_error(error: &DatasetError) -> ApiError {
-    ApiError::new(error.kind(), error.to_string())
+    let wire = ApiError::new(error.kind(), error.to_string());
+    match action(error) {
+        Some(action) => wire.with_action(action),
+        None => wire,
+    }
+}
+
+/// The next command to type, where it follows from the error alone.
+fn action(error: &DatasetError) -> Option<String> {
+    match error {
+        DatasetError::SnapshotClash { name } => {
+            let own = name.rsplit('@').next().unwrap_or_default();
+            Some(format!(
+                "give the one that is there another name: weir snapshot rename {name} {own}-old"
+            ))
+        }
+        DatasetError::Changed { name, snapshot } => Some(format!(
+            "take those changes back: weir snapshot rollback {name}@{snapshot}; or receive with -F, \
+             which does that"
+        )),
+        DatasetError::NotMarked { name, property, address } => {
+            Some(format!("weir set {property}={address} {name}"))
+        }
+        _ => None,
+    }
 }
 
 fn gone() -> ApiError {

@@ -20,16 +20,16 @@ use weir_api::types::{
     ExportCreate, ExportKey, ExportList, ExportSet, HistoryEntry, HistoryList, ImportableList,
     InitiatorAllow, InitiatorKey, LunAdd, LunKey, Outcome, PoolAdd, PoolAttach, PoolChange,
     PoolClear, PoolCreate, PoolCreated, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList,
-    PoolRemove, PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit,
-    PropertyList, PropertyQuery, PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart,
-    ReceiveStarted, ReceiveToken, Removed, ReplicationAct, ReplicationAction, ReplicationChange,
-    ReplicationCreate, ReplicationList, ReplicationRemoved, ScheduleChange, ScheduleList,
-    ScheduleSet, ScrubAction, SendProgress, SendStart, SendStarted, ServerInfo, SnapshotChange,
-    SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback,
-    SnapshotTag, SnapshotsDestroyed, Target, TargetChange, TargetCreate, TargetKey, TargetList,
-    TokenCreate, TokenCreated, TokenKey, TokenList, VdevRole, VdevSpec, Volume, VolumeAdvice,
-    VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename,
-    VolumeResize, VolumeSet,
+    PoolOnline, PoolRemove, PoolReplace, PoolScan, PoolScrub, PoolStatus, PropertyChange,
+    PropertyInherit, PropertyList, PropertyQuery, PropertySet, ReceiveDone, ReceiveProgress,
+    ReceiveStart, ReceiveStarted, ReceiveToken, Removed, ReplicationAct, ReplicationAction,
+    ReplicationChange, ReplicationCreate, ReplicationList, ReplicationRemoved, ScheduleChange,
+    ScheduleList, ScheduleSet, ScrubAction, SendProgress, SendStart, SendStarted, ServerInfo,
+    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
+    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Target, TargetChange, TargetCreate,
+    TargetKey, TargetList, TokenCreate, TokenCreated, TokenKey, TokenList, VdevRole, VdevSpec,
+    Volume, VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy,
+    VolumeList, VolumeRename, VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control, SendStream, caller};
 use weir_base::size::Human;
@@ -282,8 +282,9 @@ impl Control for Recorder {
         Box::pin(self.change(call, |change: &PoolChange| change.outcome, work))
     }
 
-    fn pool_online(&self, request: PoolDisk) -> Answer<'_, PoolChange> {
-        let call = Call::new("pool_online", &request.name, &request.disk);
+    fn pool_online(&self, request: PoolOnline) -> Answer<'_, PoolChange> {
+        let details = request.at.clone().unwrap_or_else(|| request.disk.clone());
+        let call = Call::new("pool_online", &request.name, &details);
         let manager = Arc::clone(&self.manager);
         let work = async move { manager.pool_online(request).await };
         Box::pin(self.change(call, |change: &PoolChange| change.outcome, work))

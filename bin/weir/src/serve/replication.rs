@@ -1,6 +1,7 @@
 //! Replications: keeping them, and running them when they are due.
 //!
-//! Not here: one run (run), comparing both sides (verify), deleting one (delete).
+//! Not here: one run (run), comparing both sides (verify), deleting one (delete), what to do about
+//! an error (advice).
 //!
 //! Invariants:
 //! - one run of a replication at a time; one that failed is tried again, each time later;
@@ -9,11 +10,12 @@
 //!   while the pool is closed;
 //! - what is remembered holds the names of files with secrets, never a secret.
 
+mod advice;
 mod delete;
 mod run;
 mod verify;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,6 +35,7 @@ use super::events::{Events, NewEvent};
 use super::files;
 use super::pools::api_error;
 use super::state::KnownReplication;
+use advice::Failed;
 
 /// Time between two looks at what is due.
 const LOOK: Duration = Duration::from_millis(500);
@@ -59,7 +62,12 @@ pub(super) struct Activity {
     estimate_bytes: u64,
     /// What the other server was asked to do and has not answered, and when it was asked.
     waits_for: Option<(&'static str, u64)>,
-    error: Option<String>,
+    /// Why the last run failed, and what to do about it.
+    error: Option<ApiError>,
+    /// Guid of the snapshot that the last run could not read.
+    unreadable: Option<String>,
+    /// Guids of snapshots whose name another snapshot of the other server has; told once.
+    left_out: BTreeSet<String>,
     failures: u32,
     retry_at: Option<Instant>,
     /// Somebody asked for a run, or a comparison, now.
@@ -150,7 +158,8 @@ impl Manager {
                 bandwidth_bytes: known.bandwidth_bytes,
                 state,
                 snapshot: known.last.as_ref().map(|last| last.snapshot.clone()),
-                lag_ms: known.last.as_ref().map(|last| now_ms().saturating_sub(last.unix_ms)),
+                // While the clock is behind the snapshot's time, its age is unknown.
+                lag_ms: known.last.as_ref().and_then(|last| now_ms().checked_sub(last.unix_ms)),
                 sent_bytes: activity.sent_bytes,
                 estimate_bytes: activity.estimate_bytes,
                 waits_for: waits_for.map(|(call, since_unix_ms)| ReplicationWait {
@@ -158,8 +167,10 @@ impl Manager {
                     since_unix_ms,
                     waited_ms: now_ms().saturating_sub(since_unix_ms),
                 }),
-                error: activity.error.clone(),
+                error: activity.error.as_ref().map(|error| error.message.clone()),
+                action: activity.error.as_ref().map(|error| error.action.clone()),
                 verified: known.verified.clone(),
+                verify_failed: known.verify_failed.clone(),
             }
         })
     }
@@ -190,6 +201,7 @@ impl Manager {
             last_run_unix_ms: 0,
             last: None,
             verified: None,
+            verify_failed: None,
         };
         // Files that cannot be used are told now, not by the first run.
         if let Err(error) = new.client() {
@@ -212,6 +224,7 @@ impl Manager {
             (new.paused, new.last_run_unix_ms) = (known.paused, known.last_run_unix_ms);
             new.unfinished = known.unfinished;
             (new.last, new.verified) = (known.last.clone(), known.verified.clone());
+            new.verify_failed = known.verify_failed.clone();
             outcome = if *known == new { Outcome::Unchanged } else { Outcome::Changed };
             *known = new.clone();
         })?;
@@ -431,12 +444,12 @@ impl Runner {
         &self,
         call: &'static str,
         answer: impl Future<Output = Result<T, ApiError>>,
-    ) -> Result<T, ApiError> {
+    ) -> Result<T, Failed> {
         let key = self.known.key();
         self.manager.with_activity(key, |activity| activity.waits_for = Some((call, now_ms())));
         let answer = answer.await;
         self.manager.with_activity(key, |activity| activity.waits_for = None);
-        answer
+        answer.map_err(Failed::There)
     }
 
     async fn run_and_note(&self) {
@@ -451,18 +464,22 @@ impl Runner {
         match done {
             Ok(()) => self.manager.with_activity(key, |activity| {
                 (activity.failures, activity.retry_at, activity.error) = (0, None, None);
+                activity.unreadable = None;
             }),
-            Err(error) => self.note_failure(&error),
+            Err(failed) => {
+                let again = format!("weir replicate run {}", self.known.volume);
+                self.note_failure(failed.advised(&self.known, &again));
+            }
         }
     }
 
-    fn note_failure(&self, error: &ApiError) {
+    fn note_failure(&self, error: ApiError) {
         let news = self.manager.with_activity(self.known.key(), |activity| {
             let wait = RETRY_MIN.saturating_mul(1 << activity.failures.min(16)).min(RETRY_MAX);
             activity.failures = activity.failures.saturating_add(1);
             activity.retry_at = Some(Instant::now() + wait);
-            let before = activity.error.replace(error.message.clone());
-            before.as_ref() != Some(&error.message)
+            let before = activity.error.replace(error.clone());
+            before.is_none_or(|before| before.message != error.message)
         });
         if news {
             let KnownReplication { volume, to, .. } = &self.known;

@@ -5,7 +5,8 @@
 //! A snapshot of a schedule is named after its sort and the minute it was taken in, in UTC:
 //! `auto-hourly-2026-11-22-1000`. Time falls into slots: the quarter of an hour, the hour, the day,
 //! the week from Monday on, the month, the year. A sort is due when no snapshot of it was taken in
-//! the present slot or a later one.
+//! the present slot or a later one. A sort with the count 0 is never due; a schedule that only
+//! prunes takes none.
 //!
 //! Invariants:
 //! - however many slots were missed, one snapshot of a sort is taken;
@@ -35,7 +36,7 @@ pub(super) struct Plan {
 }
 
 /// What a schedule asks for, given the names of a volume's snapshots in any order.
-pub(super) fn plan(now_ms: u64, keep: &Keep, names: &[String]) -> Plan {
+pub(super) fn plan(now_ms: u64, keep: &Keep, prune_only: bool, names: &[String]) -> Plan {
     let mut plan = Plan::default();
     for (every, count) in keep.wanted() {
         let of_sort = |name: &String| Some((taken_at(every, name)?, name.clone()));
@@ -43,6 +44,7 @@ pub(super) fn plan(now_ms: u64, keep: &Keep, names: &[String]) -> Plan {
         taken.sort();
         let now_slot = slot(every, now_ms);
         match taken.last() {
+            _ if prune_only || count == 0 => {}
             Some((at, name)) if slot(every, *at) > now_slot => plan.ahead = Some(name.clone()),
             Some((at, _)) if slot(every, *at) == now_slot => {}
             _ => plan.take.push(every),
@@ -182,27 +184,44 @@ mod tests {
         let keep = Keep::parse("hourly=1").unwrap();
         let names = ["monday", "auto-daily-2020-01-01-0000", "auto-hourly-2026-11-22-0900"];
         let names = names.map(str::to_owned);
-        let plan = plan(at("2026-11-22T10:00:00Z"), &keep, &names);
+        let plan = plan(at("2026-11-22T10:00:00Z"), &keep, false, &names);
         assert_eq!((plan.take, plan.destroy), (vec![Every::Hourly], Vec::new()));
+    }
+
+    #[test]
+    fn schedule_that_only_prunes_and_count_zero_take_none() {
+        let now = at("2026-11-22T10:00:00Z");
+        let names = ["0700", "0800", "0900"].map(|time| format!("auto-hourly-2026-11-22-{time}"));
+        let keep = Keep::parse("hourly=2,daily=1").unwrap();
+        let plan_of = |keep: &Keep, prune_only| plan(now, keep, prune_only, &names);
+        let taking = plan_of(&keep, false);
+        assert_eq!(taking.take, [Every::Hourly, Every::Daily]);
+        let pruning = plan_of(&keep, true);
+        assert_eq!((pruning.take, pruning.destroy), (Vec::new(), vec![names[0].clone()]));
+        let none = plan_of(&Keep::parse("hourly=0").unwrap(), false);
+        assert_eq!((none.take, none.destroy), (Vec::new(), names.to_vec()));
+        // One from a time to come keeps no schedule waiting that takes none.
+        let ahead = ["auto-hourly-2027-01-01-0000".to_owned()];
+        assert_eq!(plan(now, &keep, true, &ahead), Plan::default());
     }
 
     #[test]
     fn a_clock_that_went_back_waits() {
         let keep = Keep::parse("hourly=3").unwrap();
         let names = vec!["auto-hourly-2026-11-22-1000".to_owned()];
-        let back = plan(at("2026-11-22T09:30:00Z"), &keep, &names);
+        let back = plan(at("2026-11-22T09:30:00Z"), &keep, false, &names);
         assert_eq!((back.take, back.ahead), (Vec::new(), Some(names[0].clone())));
-        let same = plan(at("2026-11-22T10:59:00Z"), &keep, &names);
+        let same = plan(at("2026-11-22T10:59:00Z"), &keep, false, &names);
         assert_eq!(same, Plan::default());
-        let later = plan(at("2026-11-22T11:00:00Z"), &keep, &names);
+        let later = plan(at("2026-11-22T11:00:00Z"), &keep, false, &names);
         assert_eq!(later.take, [Every::Hourly]);
     }
 
     /// Does what a plan says at once, as a server would.
     fn follow(now: u64, keep: &Keep, names: &mut Vec<String>) -> Plan {
-        let first = plan(now, keep, names);
+        let first = plan(now, keep, false, names);
         names.extend(first.take.iter().map(|every| name(*every, now)));
-        let second = plan(now, keep, names);
+        let second = plan(now, keep, false, names);
         assert_eq!(second.take, [], "what was taken is not due");
         names.retain(|name| !second.destroy.contains(name));
         Plan { destroy: second.destroy, ..first }

@@ -6,7 +6,8 @@
 //! - of a pool's schedule all volumes are taken at one moment, but for those with their own;
 //! - a schedule belongs to a pool and a volume by their numbers: it follows renames, rests while
 //!   the pool is closed, and never acts on another pool of that name;
-//! - a pool that waits for its disks holds up no other.
+//! - a pool that waits for its disks holds up no other;
+//! - a replica's schedule takes no snapshots: their names would meet those of the other server's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use weir_api::ApiError;
 use weir_api::types::{
-    EventLevel, Every, Keep, Outcome, Removed, Schedule, ScheduleChange, ScheduleList, ScheduleSet,
+    EventLevel, Every, Outcome, RECEIVED_FROM, REPLICA_TAG, Removed, Schedule, ScheduleChange,
+    ScheduleList, ScheduleSet,
 };
 use weir_base::{Clock as _, ErrorKind, SystemClock};
 use weir_dataset::{Engine, SnapshotId};
@@ -43,16 +45,18 @@ impl Manager {
     fn show_schedule(&self, known: &KnownSchedule, now_ms: u64) -> Schedule {
         let pool = self.pool(pool_of(&known.name)).ok();
         let active = pool.is_some_and(|pool| known.is_of(&pool.engine));
-        let next = known.keep.wanted().map(|(every, _)| schedule_plan::next(every, now_ms)).min();
-        let next_unix_ms = next.filter(|_| active);
-        Schedule { name: known.name.clone(), keep: known.keep, next_unix_ms }
+        let taken = known.keep.wanted().filter(|(_, count)| *count > 0);
+        let next = taken.map(|(every, _)| schedule_plan::next(every, now_ms)).min();
+        let KnownSchedule { name, keep, prune_only, .. } = known.clone();
+        let next_unix_ms = next.filter(|_| active && !prune_only);
+        Schedule { name, keep, prune_only, next_unix_ms }
     }
 
     pub(super) async fn set_schedule(
         &self,
         request: ScheduleSet,
     ) -> Result<ScheduleChange, ApiError> {
-        let ScheduleSet { name, keep } = request;
+        let ScheduleSet { name, keep, prune_only } = request;
         let pool = pool_of(&name);
         let _changes = self.changes.lock(pool).await;
         let engine = Arc::clone(&self.pool(pool)?.engine);
@@ -63,7 +67,7 @@ impl Manager {
             }
         };
         let pool_guid = engine.pool().guid().0;
-        let new = KnownSchedule { name: name.clone(), pool_guid, dataset, keep };
+        let new = KnownSchedule { name: name.clone(), pool_guid, dataset, keep, prune_only };
         let now_ms = SystemClock::default().unix_ms();
         let schedule = self.show_schedule(&new, now_ms);
         let mut outcome = Outcome::Created;
@@ -108,27 +112,36 @@ impl Manager {
     }
 }
 
-/// What each scheduled volume of a pool is to keep.
-fn kept(engine: &Engine, schedules: &[KnownSchedule]) -> Vec<(String, Keep)> {
+/// True for a volume that another server sends to, and that holds what its newest snapshot holds.
+/// One that a client wrote to is no replica any more: it needs snapshots of its own.
+fn is_replica(volume: &weir_dataset::Volume) -> bool {
+    volume.has_user_property(RECEIVED_FROM) && volume.is_at_newest_snapshot()
+}
+
+/// The schedule that each scheduled volume of a pool follows.
+fn followed<'s>(
+    engine: &Engine,
+    schedules: &'s [KnownSchedule],
+) -> Vec<(Arc<weir_dataset::Volume>, &'s KnownSchedule)> {
     let of_pool = schedules.iter().find(|schedule| schedule.dataset.is_none());
-    let keep = |volume: &weir_dataset::Volume| {
-        let own = schedules.iter().find(|s| s.dataset == Some(volume.dataset().0));
-        Some(own.or(of_pool)?.keep)
-    };
-    let named = |volume: Arc<weir_dataset::Volume>| Some((volume.info().name, keep(&volume)?));
     // One that is being received into stands at no moment that anybody would want back.
     let settled = engine.volumes().into_iter().filter(|volume| volume.receiving().is_none());
-    settled.filter_map(named).collect()
+    let with_schedule = |volume: Arc<weir_dataset::Volume>| {
+        let own = schedules.iter().find(|s| s.dataset == Some(volume.dataset().0));
+        own.or(of_pool).map(|schedule| (volume, schedule))
+    };
+    settled.filter_map(with_schedule).collect()
 }
 
 /// What the schedules ask for of each volume.
 fn plans(engine: &Engine, schedules: &[KnownSchedule], now_ms: u64) -> Vec<(String, Plan)> {
-    let plan = |(volume, keep): (String, Keep)| {
-        let names = engine.snapshot_names(&volume).ok()?;
-        let plan = schedule_plan::plan(now_ms, &keep, &names);
-        Some((volume, plan))
+    let plan = |(volume, schedule): (Arc<weir_dataset::Volume>, &KnownSchedule)| {
+        let name = volume.info().name;
+        let names = engine.snapshot_names(&name).ok()?;
+        let prune_only = schedule.prune_only || is_replica(&volume);
+        Some((name, schedule_plan::plan(now_ms, &schedule.keep, prune_only, &names)))
     };
-    kept(engine, schedules).into_iter().filter_map(plan).collect()
+    followed(engine, schedules).into_iter().filter_map(plan).collect()
 }
 
 /// What was told already and is not told again while it stays so.
@@ -238,12 +251,15 @@ impl Scheduler {
 
     async fn destroy(&self, pool: &OpenPool, volume: &str, name: String) {
         let full = format!("{}/{volume}@{name}", self.pool);
+        let id = SnapshotId { volume: volume.to_owned(), name: name.clone() };
         let of = volume.to_owned();
         let gone = pool
             .call(move |engine| async move { engine.destroy_snapshots(&of, &[name]).await })
             .await;
         match gone {
             Ok(_) => self.tell(EventLevel::Info, format!("destroyed by schedule: {full}")),
+            // The other server releases it when its run ends.
+            Err(error) if error.kind == ErrorKind::Busy && self.is_replicas(pool, id).await => {}
             Err(error) if error.kind == ErrorKind::Busy => self.tell_once(
                 EventLevel::Warning,
                 format!("{full} is kept beyond its schedule: {}", error.message),
@@ -253,6 +269,12 @@ impl Scheduler {
                 format!("{full} could not be destroyed: {}", error.message),
             ),
         }
+    }
+
+    /// True if the other server that replicates to this one holds the snapshot.
+    async fn is_replicas(&self, pool: &OpenPool, id: SnapshotId) -> bool {
+        let infos = self.manager.snapshot_infos(pool, vec![id]).await.unwrap_or_default();
+        infos.iter().flat_map(|(_, info)| &info.holds).any(|tag| tag == REPLICA_TAG)
     }
 
     fn tell_once(&self, level: EventLevel, message: String) {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use weir_api::ApiError;
-use weir_api::types::{ChapAccount, Keep, Verification};
+use weir_api::types::{ChapAccount, Keep, Snapshot, Verification, VerifyFailure};
 use weir_base::ErrorKind;
 use weir_serve::AllowList;
 
@@ -79,6 +79,9 @@ pub(super) struct KnownSchedule {
     /// Number of the volume; a pool's has none.
     pub(super) dataset: Option<u64>,
     pub(super) keep: Keep,
+    /// True if the schedule takes no snapshots.
+    #[serde(default)]
+    pub(super) prune_only: bool,
 }
 
 /// A volume that is replicated to another server.
@@ -103,15 +106,29 @@ pub(super) struct KnownReplication {
     /// The newest snapshot that both sides have.
     pub(super) last: Option<ReplicatedSnapshot>,
     pub(super) verified: Option<Verification>,
+    /// Why the last comparison failed; none where it came to an end.
+    #[serde(default)]
+    pub(super) verify_failed: Option<VerifyFailure>,
 }
 
 /// A snapshot that both sides have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ReplicatedSnapshot {
-    /// Its own name.
+    /// Its own name when it was replicated.
     pub(super) snapshot: String,
+    /// Guid; empty in files of servers that did not store it.
+    #[serde(default)]
+    pub(super) guid: String,
     /// When it was taken.
     pub(super) unix_ms: u64,
+}
+
+impl ReplicatedSnapshot {
+    /// True for this snapshot on either server, whatever it is called there now.
+    pub(super) fn is(&self, snapshot: &Snapshot) -> bool {
+        let own = snapshot.name.split_once('@').map_or("", |(_, own)| own);
+        if self.guid.is_empty() { own == self.snapshot } else { snapshot.guid == self.guid }
+    }
 }
 
 /// A target.

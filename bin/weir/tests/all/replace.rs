@@ -126,3 +126,79 @@ fn two_dead_disks_of_raidz2_are_replaced_under_load() {
     }
     verify(&dirs, &mut model, "on the new disks and one old one");
 }
+
+/// The disks of a pool that stands on one vdev: last part of the path, guid and state.
+fn disks_of(server: &Server) -> Vec<(String, String, String)> {
+    let status = server.status("tank");
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let name = |path: &str| path.rsplit('/').next().unwrap().to_owned();
+    let disks = status["vdevs"][0]["disks"].as_array().unwrap();
+    disks.iter().map(|d| (name(&text(&d["path"])), text(&d["guid"]), text(&d["state"]))).collect()
+}
+
+// Status advised `pool online`, and the pool had "no disk" of the new path; by guid the old path was
+// opened.
+#[test]
+fn disk_under_another_path_is_brought_online_and_the_path_is_kept() {
+    let dirs = Dirs::new();
+    for name in ["a", "b", "stranger"] {
+        dirs.disk(name, 256 * MIB);
+    }
+    let server = dirs.start();
+    server.weir("pool create tank mirror a b").ok();
+    server.volume("tank/v", "64MiB");
+    let write = |server: &Server, byte: u8| {
+        let mut client = server.client("tank/v");
+        client.write(0, &[byte; 65536]).unwrap();
+        client.flush().unwrap();
+    };
+    let is_well = |server: &Server, name: &str| {
+        let disks = disks_of(server);
+        disks[1].0 == name && disks.iter().all(|disk| disk.2 == "online")
+    };
+    write(&server, 1);
+    server.weir("pool offline tank b").ok();
+    fs::rename(dirs.file("b"), dirs.file("moved")).unwrap();
+    write(&server, 2);
+    server.weir("pool online tank b").fails(code::NOT_FOUND, &["weir pool online tank b PATH"]);
+    let next = "weir pool online tank PATH";
+    server.weir("pool online tank nowhere").fails(code::NOT_FOUND, &["no disk nowhere", next]);
+    server
+        .weir("pool online tank stranger")
+        .fails(code::NOT_FOUND, &["stranger is no disk of pool tank", "weir pool status tank"]);
+    server
+        .weir("pool replace tank b moved")
+        .fails(code::EXISTS, &["moved is the same disk", "try: use it again", "online tank /"]);
+    server.weir("pool online --wait tank moved").ok();
+    assert!(is_well(&server, "moved"), "{:?}", disks_of(&server));
+    server.stop_clean();
+    let server = dirs.start();
+    assert!(is_well(&server, "moved"), "{:?}", disks_of(&server));
+
+    // By its guid, with the path it has now.
+    let guid = disks_of(&server)[1].1.clone();
+    server.weir(&format!("pool offline tank {guid}")).ok();
+    fs::rename(dirs.file("moved"), dirs.file("third")).unwrap();
+    server
+        .weir(&format!("pool online tank {guid} stranger"))
+        .fails(code::INVALID, &["stranger is not the disk it was"]);
+    write(&server, 3);
+    server.weir(&format!("pool online --wait tank {guid} third")).ok();
+    assert!(is_well(&server, "third"), "{:?}", disks_of(&server));
+    server.stop_clean();
+
+    // It moved while the server was down.
+    fs::rename(dirs.file("third"), dirs.file("fourth")).unwrap();
+    let server = dirs.start();
+    assert_eq!(disks_of(&server)[1].2, "unavailable");
+    write(&server, 4);
+    server.weir("pool online --wait tank fourth").ok();
+    assert!(is_well(&server, "fourth"), "{:?}", disks_of(&server));
+    server.weir("pool scrub --wait tank").ok();
+    assert_eq!(server.status("tank")["errors"]["checksum"], 0);
+    // The other disk alone names it by its last path.
+    server.stop_clean();
+    fs::rename(dirs.file("fourth"), dirs.file("away")).unwrap();
+    let server = dirs.start();
+    assert_eq!(disks_of(&server)[1].0, "fourth");
+}

@@ -22,17 +22,17 @@ use weir_format::stream::{StreamFrame, StreamReader, StreamWriter};
 
 const DISK: u64 = 512 * MIB;
 /// For what happens in seconds, on a machine that is busy with other things.
-const PATIENCE: Duration = Duration::from_mins(5);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(5);
 
-struct Pair {
-    dirs: Dirs,
+pub(crate) struct Pair {
+    pub(crate) dirs: Dirs,
     port: u16,
-    source: Option<Server>,
-    back: Option<Server>,
+    pub(crate) source: Option<Server>,
+    pub(crate) back: Option<Server>,
 }
 
 impl Pair {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dirs = Dirs::new();
         for name in ["a", "b", "c", "d"] {
             dirs.disk(name, DISK);
@@ -48,7 +48,7 @@ impl Pair {
     }
 
     /// Starts whoever does not run.
-    fn start(&mut self) {
+    pub(crate) fn start(&mut self) {
         if self.source.is_none() {
             self.source = Some(self.dirs.start());
         }
@@ -61,15 +61,15 @@ impl Pair {
         }
     }
 
-    fn source(&self) -> &Server {
+    pub(crate) fn source(&self) -> &Server {
         self.source.as_ref().unwrap()
     }
 
-    fn back(&self) -> &Server {
+    pub(crate) fn back(&self) -> &Server {
         self.back.as_ref().unwrap()
     }
 
-    fn create(&self, volume: &str, to: &str, more: &str) -> Ran {
+    pub(crate) fn create(&self, volume: &str, to: &str, more: &str) -> Ran {
         let port = self.port;
         let line = format!(
             "replicate create {volume} --to https://localhost:{port}/{to} --ca peer.pem \
@@ -78,14 +78,14 @@ impl Pair {
         self.source().weir(&line)
     }
 
-    fn shown(&self, volume: &str) -> Value {
+    pub(crate) fn shown(&self, volume: &str) -> Value {
         let list = self.source().weir("replicate list --json").json();
         let all = list["replications"].as_array().unwrap().clone();
         all.into_iter().find(|one| one["volume"] == volume).unwrap()
     }
 
     /// Waits until what stands in the volume now has been replicated.
-    fn caught_up(&self, volume: &str) {
+    pub(crate) fn caught_up(&self, volume: &str) {
         // Names have seconds: a run in the same one would take no snapshot.
         std::thread::sleep(Duration::from_millis(1100));
         self.source().weir(&format!("replicate run {volume}")).ok();
@@ -93,7 +93,7 @@ impl Pair {
     }
 
     /// Compares both sides, and what was found.
-    fn compared(&self, volume: &str) -> Value {
+    pub(crate) fn compared(&self, volume: &str) -> Value {
         let before = self.shown(volume)["verified"]["unix_ms"].clone();
         self.source().weir(&format!("replicate verify {volume}")).ok();
         eventually("it is compared", PATIENCE, || {
@@ -103,7 +103,7 @@ impl Pair {
         self.shown(volume)["verified"].clone()
     }
 
-    fn same(&self, here: &str, there: &str) {
+    pub(crate) fn same(&self, here: &str, there: &str) {
         for (server, name) in [(self.source(), here), (self.back(), there)] {
             server.weir(&format!("export create nbd {name}")).ok();
         }
@@ -114,7 +114,7 @@ impl Pair {
     }
 }
 
-fn write(server: &Server, volume: &str, rng: &mut Rng, mib: u64) {
+pub(crate) fn write(server: &Server, volume: &str, rng: &mut Rng, mib: u64) {
     server.weir(&format!("export create nbd {volume}")).ok();
     let mut client = server.client(volume);
     let mut data = vec![0; 64 << 10];
@@ -129,7 +129,7 @@ fn write(server: &Server, volume: &str, rng: &mut Rng, mib: u64) {
     server.weir(&format!("export delete {volume}")).ok();
 }
 
-fn names(server: &Server, of: &str) -> Vec<String> {
+pub(crate) fn names(server: &Server, of: &str) -> Vec<String> {
     let list = server.weir(&format!("snapshot list {of} --json")).json();
     let all = list["snapshots"].as_array().unwrap();
     all.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()

@@ -17,8 +17,8 @@ use crate::types::{
     DigestList, DigestRequest, EventList, EventQuery, Export, ExportChange, ExportCreate,
     ExportKey, ExportList, ExportSet, HistoryList, ImportableList, InitiatorAllow, InitiatorKey,
     LunAdd, LunKey, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated,
-    PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan,
-    PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery,
+    PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolList, PoolOnline, PoolRemove, PoolReplace,
+    PoolScan, PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery,
     PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
     ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList, ReplicationRemoved,
     ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo,
@@ -124,8 +124,13 @@ impl Control for Gate {
         }
     }
 
-    fn pool_online(&self, request: PoolDisk) -> Answer<'_, PoolChange> {
-        match named(Operation::PoolOnline, [&request.name]) {
+    fn pool_online(&self, request: PoolOnline) -> Answer<'_, PoolChange> {
+        let allowed = match &request.at {
+            // It names any disk of the machine.
+            Some(_) => machine(Operation::PoolOnline),
+            None => named(Operation::PoolOnline, [&request.name]),
+        };
+        match allowed {
             Ok(()) => self.inner.pool_online(request),
             Err(refusal) => refused(refusal),
         }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{Shared, to_end};
-use crate::types::{PoolChange, PoolClear, PoolDisk, PoolScrub, Request, ScrubAction};
+use crate::types::{PoolChange, PoolClear, PoolDisk, PoolOnline, PoolScrub, Request, ScrubAction};
 use crate::wire::{ApiError, ErrorBody};
 
 /// What to do with the scrub.
@@ -28,6 +28,18 @@ pub(crate) struct ScrubOptions {
 pub(crate) struct OneDisk {
     /// Path, last part of the path, or guid of the disk.
     pub(crate) disk: String,
+}
+
+/// Which disk, and where it is now.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MovedDisk {
+    /// Path, last part of the path, or guid of the disk.
+    pub(crate) disk: String,
+    /// Absolute path of the disk now, where that is another one than before. The label there says
+    /// which disk it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) at: Option<String>,
 }
 
 /// What to clear.
@@ -78,19 +90,19 @@ pub(super) async fn offline(
     to_end(async move { control.pool_offline(request).await }).await.map(Json)
 }
 
-/// Takes a disk into use again and starts writing to it what it missed.
+/// Brings a disk online, also at another path than before, and starts a resilver.
 #[utoipa::path(
     post, path = "/v1/pools/{pool}/online", operation_id = "pool_online", tag = "pool",
     params(("pool" = String, Path, description = "Name of the pool")),
-    request_body = OneDisk,
+    request_body = MovedDisk,
     responses((status = 200, body = PoolChange), (status = "default", body = ErrorBody)),
 )]
 pub(super) async fn online(
     State(control): State<Shared>,
     Path(name): Path<String>,
-    Json(OneDisk { disk }): Json<OneDisk>,
+    Json(MovedDisk { disk, at }): Json<MovedDisk>,
 ) -> Result<Json<PoolChange>, ApiError> {
-    let request = PoolDisk { name, disk };
+    let request = PoolOnline { name, disk, at };
     request.check()?;
     to_end(async move { control.pool_online(request).await }).await.map(Json)
 }

@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 use weir_base::names;
 
 use super::Request;
+use super::legs::check_path;
 use crate::Error;
 
 /// What a scan is for.
@@ -103,6 +104,27 @@ pub struct PoolDisk {
 impl Request for PoolDisk {
     fn check(&self) -> Result<(), Error> {
         Ok(names::pool(&self.name)?)
+    }
+}
+
+/// A disk of a pool that is to be used again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PoolOnline {
+    /// Name of the pool.
+    pub name: String,
+    /// The disk, named as in [`PoolDisk`]; with `at` also anything else: the label says which disk
+    /// it is.
+    pub disk: String,
+    /// Absolute path of the disk now, where that is another one than before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
+}
+
+impl Request for PoolOnline {
+    fn check(&self) -> Result<(), Error> {
+        names::pool(&self.name)?;
+        self.at.as_deref().map_or(Ok(()), check_path)
     }
 }
 

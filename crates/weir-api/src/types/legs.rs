@@ -62,7 +62,7 @@ impl Request for PoolReplace {
     }
 }
 
-fn check_path(path: &str) -> Result<(), Error> {
+pub(super) fn check_path(path: &str) -> Result<(), Error> {
     if Path::new(path).is_absolute() {
         return Ok(());
     }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_base::names::{self, PropertyOf};
-use weir_base::size;
+use weir_base::{BLOCK_BYTES, size};
 use weir_format::RecordSize;
 
 use super::{Compression, Outcome, Request, check_volume_size};
@@ -266,7 +266,11 @@ impl Setting {
             "refreservation" if value == "auto" => Self::Refreservation(None),
             "refreservation" => Self::Refreservation(Some(limit()?)),
             "size" => {
-                let bytes = bytes()?;
+                let mut bytes = bytes()?;
+                if size::is_rounded(value) {
+                    // As it is printed, it may be no whole number of blocks.
+                    bytes = bytes.checked_next_multiple_of(BLOCK_BYTES as u64).unwrap_or(bytes);
+                }
                 // With larger records the volume itself allows fewer.
                 check_volume_size(bytes, RecordSize::BLOCK)?;
                 Self::Size(bytes)

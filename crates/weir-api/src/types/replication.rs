@@ -162,6 +162,17 @@ pub struct Verification {
     pub differs_at: Option<u64>,
 }
 
+/// A comparison of both sides that did not come to its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct VerifyFailure {
+    /// When it failed.
+    pub unix_ms: u64,
+    /// Why.
+    pub error: String,
+    /// What to do about it: the next command to type.
+    pub action: String,
+}
+
 /// A volume that is replicated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Replication {
@@ -177,7 +188,8 @@ pub struct Replication {
     pub state: ReplicationState,
     /// The newest snapshot that both sides have: its own name.
     pub snapshot: Option<String>,
-    /// How old that is: what would be lost with this side now, as time (RPO).
+    /// Age of that snapshot: the time of writes that a loss of this side would cost now (RPO).
+    /// Unknown while the clock of this server is behind the time of the snapshot.
     pub lag_ms: Option<u64>,
     /// Bytes of the stream under way that were sent.
     pub sent_bytes: u64,
@@ -188,8 +200,14 @@ pub struct Replication {
     pub waits_for: Option<ReplicationWait>,
     /// Why the last run failed.
     pub error: Option<String>,
-    /// The last comparison of both sides.
+    /// What to do about that error: the next command to type.
+    #[serde(default)]
+    pub action: Option<String>,
+    /// The last comparison of both sides that came to its end.
     pub verified: Option<Verification>,
+    /// A newer comparison, if it failed.
+    #[serde(default)]
+    pub verify_failed: Option<VerifyFailure>,
 }
 
 /// An answer of the other server that a run waits for.

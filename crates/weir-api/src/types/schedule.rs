@@ -2,7 +2,8 @@
 //!
 //! Not here: when one is due (the server).
 //!
-//! Invariant: a count is at least one; a sort that is not wanted is left out.
+//! Invariant: a schedule ignores absent sorts; it takes no snapshots of a sort with the count 0 and
+//! destroys the existing ones.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -52,7 +53,8 @@ impl Every {
     }
 }
 
-/// How many snapshots of each sort are kept; a sort that is absent is not taken.
+/// Number of snapshots to keep, for each sort. The schedule ignores absent sorts. It takes no
+/// snapshots of a sort with the count 0 and destroys the existing ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Keep {
@@ -100,7 +102,7 @@ impl Keep {
         }
     }
 
-    /// The sorts that are taken, with how many are kept of each.
+    /// The sorts of the schedule, with how many are kept of each.
     pub fn wanted(&self) -> impl Iterator<Item = (Every, u32)> {
         let keep = *self;
         Every::ALL.into_iter().filter_map(move |every| Some((every, keep.of(every)?)))
@@ -137,12 +139,11 @@ impl Keep {
         for (every, count) in self.wanted() {
             any = true;
             match count {
-                0 => return bad(every, count, "leave out what is not wanted"),
-                1..=KEPT_MAX => {}
+                0..=KEPT_MAX => {}
                 _ => return bad(every, count, "at most 10000 are kept"),
             }
         }
-        let nothing = || Error::Schedule { part: String::new(), why: "nothing is to be taken" };
+        let nothing = || Error::Schedule { part: String::new(), why: "nothing is to be kept" };
         if any { Ok(()) } else { Err(nothing()) }
     }
 }
@@ -163,6 +164,15 @@ pub struct ScheduleSet {
     pub name: String,
     /// What to take and keep.
     pub keep: Keep,
+    /// Take no snapshots, only destroy excess ones, for example on a volume that receives snapshots
+    /// from another server.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub prune_only: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde calls")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 impl Request for ScheduleSet {
@@ -189,7 +199,11 @@ pub struct Schedule {
     pub name: String,
     /// What is taken and kept.
     pub keep: Keep,
-    /// When the next snapshot is due; none while the pool is not open.
+    /// Whether the schedule takes no snapshots.
+    #[serde(default)]
+    pub prune_only: bool,
+    /// When the next snapshot is due; none while the pool is closed, and none if the schedule takes
+    /// no snapshots.
     pub next_unix_ms: Option<u64>,
 }
 
@@ -224,7 +238,6 @@ mod tests {
             ("hourly", "'='"),
             ("hourly=", "no number"),
             ("hourly=-1", "no number"),
-            ("hourly=0", "leave out"),
             ("hourly=10001", "10000"),
             ("hourly=1,hourly=2", "twice"),
             ("minutely=5", "frequently"),
@@ -232,7 +245,9 @@ mod tests {
             let error = Keep::parse(text).expect_err(text).to_string();
             assert!(error.contains(part), "{error}");
         }
-        let nothing = ScheduleSet { name: "tank".into(), keep: Keep::default() };
+        let none = Keep::parse("hourly=0,daily=7").expect("0 keeps none");
+        assert_eq!((none.hourly, none.to_string()), (Some(0), "hourly=0,daily=7".to_owned()));
+        let nothing = ScheduleSet { name: "tank".into(), keep: Keep::default(), prune_only: false };
         assert!(nothing.check().expect_err("empty").to_string().contains("nothing"));
         assert!(check_scheduled("tank/a@b").is_err());
     }

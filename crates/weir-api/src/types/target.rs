@@ -28,11 +28,16 @@ pub const LUN_MAX: u16 = 16383;
 /// The whole name of a target, from a short one or itself; names are compared in lower case.
 pub fn target_name(name: &str) -> String {
     let name = name.to_ascii_lowercase();
-    if names::iscsi(&name).is_ok() { name } else { format!("{NAME_PREFIX}{name}") }
+    let is_whole = ["iqn.", "eui.", "naa."].iter().any(|kind| name.starts_with(kind));
+    if is_whole { name } else { format!("{NAME_PREFIX}{name}") }
 }
 
 fn check_initiator(name: &str) -> Result<(), Error> {
     if name == ANYBODY { Ok(()) } else { Ok(names::iscsi(name)?) }
+}
+
+fn check_known_initiator(name: &str) -> Result<(), Error> {
+    if name == ANYBODY { Ok(()) } else { Ok(names::known_iscsi(name)?) }
 }
 
 /// A target to be made.
@@ -59,7 +64,7 @@ pub struct TargetKey {
 
 impl Request for TargetKey {
     fn check(&self) -> Result<(), Error> {
-        Ok(names::iscsi(&self.name)?)
+        Ok(names::known_iscsi(&self.name)?)
     }
 }
 
@@ -96,7 +101,7 @@ pub struct InitiatorAllow {
 
 impl Request for InitiatorAllow {
     fn check(&self) -> Result<(), Error> {
-        names::iscsi(&self.target)?;
+        names::known_iscsi(&self.target)?;
         check_initiator(&self.initiator)?;
         if self.mutual.is_some() && self.chap.is_none() {
             return Err(Error::Field {
@@ -127,8 +132,8 @@ pub struct InitiatorKey {
 
 impl Request for InitiatorKey {
     fn check(&self) -> Result<(), Error> {
-        names::iscsi(&self.target)?;
-        check_initiator(&self.initiator)
+        names::known_iscsi(&self.target)?;
+        check_known_initiator(&self.initiator)
     }
 }
 
@@ -159,7 +164,7 @@ pub struct LunAdd {
 
 impl Request for LunAdd {
     fn check(&self) -> Result<(), Error> {
-        names::iscsi(&self.target)?;
+        names::known_iscsi(&self.target)?;
         names::dataset(&self.volume)?;
         if self.number.is_some_and(|number| number > LUN_MAX) {
             let why = format!("is at most {LUN_MAX}");
@@ -184,7 +189,7 @@ pub struct LunKey {
 
 impl Request for LunKey {
     fn check(&self) -> Result<(), Error> {
-        Ok(names::iscsi(&self.target)?)
+        Ok(names::known_iscsi(&self.target)?)
     }
 }
 
@@ -312,5 +317,10 @@ mod tests {
         for whole in ["iqn.1991-05.com.microsoft:host", "eui.02004567a425678d"] {
             assert_eq!(target_name(whole), whole);
         }
+        // A wrong name was taken for a short one.
+        let bad = TargetCreate { name: target_name("iqn.2026-13.org.example:vms") };
+        assert_eq!(bad.name, "iqn.2026-13.org.example:vms");
+        assert!(bad.check().is_err());
+        assert!(TargetKey { name: bad.name }.check().is_ok(), "an older one can be deleted");
     }
 }

@@ -182,17 +182,20 @@ impl Engine {
         volume: &Volume,
         begin: &StreamBegin,
     ) -> Result<DatasetRecord, DatasetError> {
-        let (name, taken) = {
+        let name = {
             let state = volume.state.lock();
-            let is = |s: &&Snapshot| {
-                s.is_active() && (s.moment().guid == begin.to || s.record.name == begin.snapshot)
-            };
-            let taken = state.snapshots.iter().find(is).map(|s| s.record.name.clone());
-            (self.full_name(&state.record.name), taken)
+            let name = self.full_name(&state.record.name);
+            let is_it = |s: &&Snapshot| s.is_active() && s.moment().guid == begin.to;
+            if let Some(same) = state.snapshots.iter().find(is_it) {
+                let name = format!("{name}@{}", same.record.name);
+                return Err(DatasetError::SnapshotExists { name });
+            }
+            if state.snapshot(&begin.snapshot).is_some() {
+                let name = format!("{name}@{}", begin.snapshot);
+                return Err(DatasetError::SnapshotClash { name });
+            }
+            name
         };
-        if let Some(taken) = taken {
-            return Err(DatasetError::SnapshotExists { name: format!("{name}@{taken}") });
-        }
         let Some(guid) = begin.from else { return Err(DatasetError::Taken { name }) };
         self.standing_at(volume, guid).ok_or(DatasetError::NoFrom { name, guid })
     }
@@ -315,7 +318,7 @@ fn check_first(name: &str, begin: &StreamBegin, next_record: u64) -> Result<(), 
 }
 
 /// Whether a volume is what a snapshot shows.
-fn stands_at(state: &State, snapshot: &DatasetRecord) -> bool {
+pub(super) fn stands_at(state: &State, snapshot: &DatasetRecord) -> bool {
     state.open.is_empty()
         && state.syncing.is_none()
         && state.record.root == snapshot.root
@@ -323,12 +326,7 @@ fn stands_at(state: &State, snapshot: &DatasetRecord) -> bool {
 }
 
 fn was_changed(name: String, target: &DatasetRecord) -> DatasetError {
-    let why = format!(
-        "was changed since @{}, which the stream is a difference to; receive with -F to lose those \
-         changes",
-        target.name
-    );
-    DatasetError::InUse { name, why }
+    DatasetError::Changed { name, snapshot: target.name.clone() }
 }
 
 fn receiving(begin: &StreamBegin, is_new: bool) -> Receiving {

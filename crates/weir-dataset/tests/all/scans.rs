@@ -10,7 +10,7 @@ use weir_dataset::{Engine, Volume, VolumeSpec};
 use weir_device::{Device, MemoryDevice};
 use weir_format::{Compression, VdevKind, VdevRole};
 use weir_pool::{
-    CreateOptions, ImportOptions, LegState, ScanKind, ScanState, ScanStatus, VdevSpec,
+    CreateOptions, ImportOptions, LegState, ScanKind, ScanPlace, ScanState, ScanStatus, VdevSpec,
 };
 
 const MEMORY_BYTES: u64 = 64 << 20;
@@ -82,6 +82,54 @@ fn a_scrub_heals_each_leg_from_the_other() {
     for disk in &disks {
         assert!(read_alone(disk, data.len()) == data, "{} has not everything", disk.path());
     }
+}
+
+/// Runs scans of an engine until a scrub has looked at so many bytes, and stops the engine.
+fn scan_until(engine: &Engine, bytes: usize) -> ScanStatus {
+    now(engine.run_scans(|_| {
+        if engine.pool().scan_status().is_some_and(|s| s.examined_bytes >= bytes as u64) {
+            engine.stop();
+        }
+        std::future::ready(())
+    }))
+    .unwrap();
+    engine.pool().scan_status().unwrap()
+}
+
+// A restart lost running and paused scrubs, and the result of the last scrub.
+#[test]
+fn scrub_resumes_after_reopening_and_its_result_is_shown() {
+    let (disks, engine, volume) = mirror();
+    let len = 28 * MIB;
+    for at in (0..len).step_by(4 * MIB) {
+        write(&engine, &volume, at, &noise(at as u8, 4 * MIB));
+    }
+    let open = || now(Engine::open(as_devices(&disks), import(), &options(MEMORY_BYTES))).unwrap();
+    engine.scrub_start().unwrap();
+    let half = scan_until(&engine, 8 * MIB);
+    let place = engine.scan_place();
+    assert_eq!(half.state, ScanState::Running);
+    assert!(place > ScanPlace::default() && (half.examined_bytes as usize) < len, "{half:?}");
+    drop((engine, volume));
+
+    let engine = open();
+    engine.restore_scan(ScanStatus { state: ScanState::Paused, ..half }, place);
+    assert_eq!(engine.pool().scan_status().unwrap().state, ScanState::Paused);
+    assert!(engine.scrub_pause().is_ok(), "it is known as paused");
+    assert_eq!(engine.scan_place(), place, "a second restart finds the same");
+    engine.scrub_start().unwrap();
+    let done = scanned(&engine);
+    assert_eq!((done.state, done.started_unix_ms), (ScanState::Finished, half.started_unix_ms));
+    let rest = (done.examined_bytes - half.examined_bytes) as usize;
+    assert!(done.examined_bytes as usize >= len && rest < len, "{rest} bytes after {half:?}");
+    drop(engine);
+
+    let engine = open();
+    engine.restore_scan(done, ScanPlace::default());
+    let shown = engine.pool().scan_status().unwrap();
+    assert_eq!((shown.state, shown.examined_bytes), (done.state, done.examined_bytes));
+    engine.scrub_start().unwrap();
+    assert!(scanned(&engine).examined_bytes as usize >= len, "the next one looks at everything");
 }
 
 #[test]

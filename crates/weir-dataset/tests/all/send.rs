@@ -261,6 +261,26 @@ fn change(rng: &mut Rng, pool: &Pool, content: &mut Content, fill: u64) {
     }
 }
 
+// `weir send -n -t` estimated the whole stream, however little of it was left.
+#[test]
+fn estimate_of_a_resumed_stream_covers_the_rest_only() {
+    let source = Pool::new("tank", 0);
+    let volume = source.make("v");
+    let mut model = Content::new();
+    write(&volume, &mut model, 0..BLOCKS, 1);
+    source.snap("v", "a");
+    let estimate = |next_record: u64, to: u64| {
+        let resume = (next_record > 0).then_some(ResumeToken { to, from: None, next_record });
+        let spec = SendSpec { snapshot: id("v", "a"), from: None, resume };
+        let sending = source.engine.prepare_send(&spec).unwrap();
+        (now(source.engine.estimate_send(&sending)).unwrap(), sending.begin().to)
+    };
+    let (all, to) = estimate(0, 0);
+    let (half, _) = estimate(BLOCKS / 2, to);
+    assert!((all * 4 / 10..all * 6 / 10).contains(&half), "{half} of {all}");
+    assert_eq!(estimate(BLOCKS, to).0, 0);
+}
+
 #[test]
 fn chains_of_random_histories_arrive_as_they_were_however_often_they_are_cut() {
     for seed in 1..=25 {
@@ -396,7 +416,7 @@ fn a_stream_goes_only_where_it_fits() {
     let received = back.engine.volume("w").unwrap();
     now(received.write(7 * BLOCK, &[9; BLOCK_BYTES])).unwrap();
     let error = back.receive("w", &more).unwrap_err();
-    assert!(error.to_string().contains("-F"), "{error}");
+    assert!(matches!(error, DatasetError::Changed { .. }), "{error}");
     // Another snapshot of that name, and one that is newer, go with -F.
     back.snap("w", "mine");
     let error = back.receive_with("w", &more, false).unwrap_err();
@@ -410,7 +430,7 @@ fn a_stream_goes_only_where_it_fits() {
     source.snap("v", "c");
     back.snap("w", "c");
     let error = back.receive("w", &source.since("v", "b", "c")).unwrap_err();
-    assert!(matches!(error, DatasetError::SnapshotExists { .. }), "{error}");
+    assert!(matches!(error, DatasetError::SnapshotClash { .. }), "{error}");
     // A newer snapshot of the same content is in nobody's way.
     now(back.engine.rename_snapshot(&id("w", "c"), "mine")).unwrap();
     back.receive("w", &source.since("v", "b", "c")).unwrap();

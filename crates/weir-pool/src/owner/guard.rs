@@ -140,7 +140,7 @@ impl std::error::Error for NotOwner {}
 
 /// True if an operation failed because another server took the pool: the disk is not at fault.
 pub(crate) fn is_not_owner(error: &DeviceError) -> bool {
-    error.source.get_ref().is_some_and(|source| source.is::<NotOwner>())
+    error.source.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<NotOwner>)
 }
 
 /// A disk of a pool; its writes and discards check the guard first.

@@ -330,7 +330,8 @@ impl Vdev {
         let reads = self.legs.iter().map(|leg| async move {
             let (buf, mut there) = (IoBuf::for_read(count * strip), vec![false; count]);
             let wanted = scope.good.iter().any(|good| std::ptr::eq(*good, leg));
-            let Some(device) = leg.usable().filter(|_| wanted) else {
+            // A leg that came back during the scan is stale, and may hold older bytes.
+            let Some(device) = leg.usable().filter(|_| wanted && leg.is_whole()) else {
                 return LegStrips { buf, there };
             };
             let (done, mut buf) = device.read_at(at, buf).await;
@@ -445,7 +446,7 @@ impl Vdev {
                 if self.write_strips(leg, offset, &buf, place).await {
                     checked.repaired_bytes += (run.len() * strip_bytes) as u64;
                     if scope.kind == ScanKind::Scrub {
-                        tracing::warn!(disk = %leg.path, offset, "bad copy repaired");
+                        tracing::warn!(disk = %leg.path(), offset, "bad copy repaired");
                     }
                 } else if leg.still_lacks(scope.kind) {
                     checked.unrepaired += run.len() as u64;

@@ -18,24 +18,26 @@ use super::{Leg, Vdev};
 use crate::owner::guard::OwnerGuard;
 
 /// The vdevs of a pool, by number; boxed, because they are handed on by value.
-pub(crate) struct Vdevs {
-    list: Box<boxcar::Vec<Vdev>>,
+pub(crate) struct Vdevs(Box<Inner>);
+
+struct Inner {
+    list: boxcar::Vec<Vdev>,
     guard: Arc<OwnerGuard>,
 }
 
 impl Vdevs {
     pub(crate) fn new(vdevs: Vec<Vdev>, guard: Arc<OwnerGuard>) -> Self {
-        Self { list: Box::new(vdevs.into_iter().collect()), guard }
+        Self(Box::new(Inner { list: vdevs.into_iter().collect(), guard }))
     }
 
     /// The owner check before each write to their disks.
     pub(crate) fn guard(&self) -> &Arc<OwnerGuard> {
-        &self.guard
+        &self.0.guard
     }
 
     /// Every number ever given out.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Vdev> {
-        self.list.iter().map(|(_, vdev)| vdev)
+        self.0.list.iter().map(|(_, vdev)| vdev)
     }
 
     /// Those that were not removed, spares among them.
@@ -60,15 +62,15 @@ impl Vdevs {
 
     /// Number of the next one.
     pub(crate) fn count(&self) -> usize {
-        self.list.count()
+        self.0.list.count()
     }
 
     /// Adds one, under the number it was made with.
     pub(crate) fn push(&self, vdev: Vdev) -> &Vdev {
         let number = usize::from(vdev.index);
-        let index = self.list.push(vdev);
+        let index = self.0.list.push(vdev);
         assert_eq!(index, number, "one vdev is added at a time");
-        &self.list[index]
+        &self.0.list[index]
     }
 }
 
@@ -76,7 +78,7 @@ impl Index<usize> for Vdevs {
     type Output = Vdev;
 
     fn index(&self, index: usize) -> &Vdev {
-        &self.list[index]
+        &self.0.list[index]
     }
 }
 

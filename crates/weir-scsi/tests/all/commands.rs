@@ -201,6 +201,29 @@ fn what_the_storage_says_becomes_sense_data() {
 }
 
 #[test]
+fn lost_block_is_named_by_its_address() {
+    let (medium, _unit, _target, nexus) = simple();
+    // Records of 16 KiB: 32 blocks. The second one is lost.
+    *medium.lost.lock() = 20 << 10..21 << 10;
+    let lba = |cdb: &[u8], data: &[u8]| {
+        let answer = run(&*nexus, cdb, data);
+        assert_eq!(answer.sense(), (3, 0x11, 0), "{cdb:02x?}");
+        answer.completion.sense.unwrap().information
+    };
+    for waits in [false, true] {
+        medium.waits.store(waits, Ordering::SeqCst);
+        assert_eq!(lba(&wide(0x88, 0, 0, 96), &[]), Some(32), "READ");
+        assert_eq!(lba(&wide(0x88, 0, 40, 2), &[]), Some(40), "READ inside of the record");
+        assert_eq!(lba(&wide(0x8F, 0, 0, 96), &[]), Some(32), "VERIFY");
+        assert_eq!(lba(&wide(0x8B, 0, 38, 4), &[1; 2048]), Some(38), "ORWRITE");
+        let mut compare = wide(0x89, 0, 41, 0);
+        compare[13] = 1;
+        assert_eq!(lba(&compare, &[0; 1024]), Some(41), "COMPARE AND WRITE");
+        run(&*nexus, &wide(0x88, 0, 0, 32), &[]).good();
+    }
+}
+
+#[test]
 fn verify_compares() {
     let (_medium, _unit, _target, nexus) = simple();
     let data: Vec<u8> = (0..1024_u32).map(|at| (at % 251) as u8).collect();
@@ -337,6 +360,8 @@ fn inquiry_and_vital_data() {
     assert_eq!(at, names.len());
     let limits = part(0xB0);
     assert_eq!((limits.len(), limits[5]), (64, 255));
+    // UNMAP frees whole records: both granularities are the record size.
+    assert_eq!((&limits[6..8], &limits[28..32]), (&[0, 32][..], &[0, 0, 0, 32][..]));
     let refused =
         [&[0x12, 1, 0xC0, 0, 255, 0], &[0x12, 0, 0x80, 0, 255, 0], &[0x12, 2, 0, 0, 255, 0]];
     for cdb in refused {
@@ -345,6 +370,7 @@ fn inquiry_and_vital_data() {
     // A logical unit that is not there.
     let absent = run_on(&*nexus, Lun::new(9), &[0x12, 0, 0, 0, 96, 0], &[]).good();
     assert_eq!(absent[0], 0x7F);
+    assert_eq!(&absent[8..36], b"WEIR                        ", "no zeros in its text");
     assert_eq!(run_on(&*nexus, Lun::new(9), &[0; 6], &[]).sense(), (5, 0x25, 0));
     let sense = run_on(&*nexus, Lun([0xC1, 1, 0, 0, 0, 0, 0, 0]), &[3, 0, 0, 0, 18, 0], &[]);
     assert_eq!(sense.good()[12], 0x25);

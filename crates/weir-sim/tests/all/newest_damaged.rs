@@ -71,7 +71,7 @@ async fn import_after(world: &SimWorld, end: End, damaged: u64, bug: PlantedBug)
             engine.volume("v").unwrap().read(0, &mut out).await.unwrap();
             Imported::As(out[0])
         }
-        Err(DatasetError::Pool(PoolError::OlderThanSeen { by, .. })) => Imported::Older(by),
+        Err(DatasetError::Pool(PoolError::OlderThanSeen { by, .. })) => Imported::Older(by.into()),
         Err(DatasetError::Pool(PoolError::NewestDamaged { damaged, .. })) => {
             Imported::Damaged(damaged)
         }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use weir_api::types::{
     EventQuery, ExportCreate, ExportKey, Health, Outcome, PoolAdd, PoolAttach, PoolClear,
-    PoolCreate, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolReplace, PoolScan, PoolScrub,
-    PropertyValues, Protocol, ScrubAction, SnapshotCreate, VdevKind, VdevRole, VdevSpec,
+    PoolCreate, PoolDestroy, PoolDisk, PoolExport, PoolImport, PoolOnline, PoolReplace, PoolScan,
+    PoolScrub, PropertyValues, Protocol, ScrubAction, SnapshotCreate, VdevKind, VdevRole, VdevSpec,
     VolumeCreate, VolumeDestroy, VolumeResize, VolumeSet,
 };
 use weir_api::{Address, Answer, Client, Control, Listener};
@@ -28,6 +28,7 @@ use crate::serve::files::{CallerFiles, NamedDirs};
 use crate::serve::history::History;
 use crate::serve::memory::MemoryPlan;
 use crate::serve::recorder::{Record, Recorder};
+use crate::serve::scan_file::ScanFile;
 use crate::serve::secrets::Secrets;
 use crate::serve::seen::SeenFile;
 use crate::serve::state::StateFile;
@@ -59,7 +60,8 @@ fn start_in(dir: tempfile::TempDir) -> Server {
     let exports = Arc::<Registry>::clone(&registry);
     let protocol = weir_nbd::Nbd::new(exports, Arc::clone(&budgets[0]));
     let nbd = weir_serve::serve(vec![nbd], Arc::new(protocol), 1).unwrap();
-    let state = (StateFile::load(dir.path()).unwrap(), SeenFile::load(dir.path()).unwrap());
+    let (state, seen) = (StateFile::load(dir.path()), SeenFile::load(dir.path()));
+    let state = (state.unwrap(), seen.unwrap(), ScanFile::load(dir.path()));
     let history = Arc::new(History::load(dir.path()));
     let record = Record { events: Arc::new(Events::new()), history };
     let targets = TargetRegistry::new(Vec::new(), dir.path(), Arc::clone(&record.events));
@@ -216,6 +218,7 @@ async fn calls_about_frozen_disks_and_volumes_answer_all_at_once() {
     let search = vec![server.dir.path().display().to_string()];
     let name = || "tank".to_owned();
     let disk = || PoolDisk { name: name(), disk: "tank-a".into() };
+    let online = || PoolOnline { name: name(), disk: "tank-a".into(), at: None };
     let scrub = |action| client.pool_scrub(PoolScrub { name: name(), action });
     let (force, at_once) = (false, false);
     let attach = PoolAttach { name: name(), disk: "tank-a".into(), new: spare.clone(), force };
@@ -234,7 +237,7 @@ async fn calls_about_frozen_disks_and_volumes_answer_all_at_once() {
             answered("scrub pause", scrub(ScrubAction::Pause)),
             answered("scrub stop", scrub(ScrubAction::Stop)),
             answered("offline", client.pool_offline(disk())),
-            answered("online", client.pool_online(disk())),
+            answered("online", client.pool_online(online())),
             answered(
                 "clear",
                 client.pool_clear(PoolClear { name: name(), disk: None, lost: true })

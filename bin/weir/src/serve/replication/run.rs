@@ -1,11 +1,13 @@
 //! One run of a replication: everything that the other side lacks, up to a snapshot of now.
 //!
-//! Not here: when (replication), comparing (verify).
+//! Not here: when (replication), comparing (verify), what to do about an error (advice).
 //!
 //! Invariants:
-//! - all snapshots go over, in the order of time, so that clones find what they began as;
+//! - a run sends all snapshots in the order of time, so that clones find their origins; it omits a
+//!   snapshot whose name another snapshot of the receiver has, and an event names both;
 //! - the newest snapshot that both sides have is held on both: the next difference needs it;
-//! - what a run left half done, the next one goes on with.
+//! - the next run resumes an interrupted stream; but if a run cannot read its own snapshot, the next
+//!   run takes another.
 
 use std::time::{Duration, Instant};
 
@@ -21,6 +23,7 @@ use weir_format::stream::ResumeToken;
 
 use super::super::control::Manager;
 use super::super::state::ReplicatedSnapshot;
+use super::advice::Failed;
 use super::{Runner, now_ms};
 
 /// Bytes given to the other server at once.
@@ -79,6 +82,17 @@ fn is_ours(snapshot: &Snapshot) -> bool {
     own_name(snapshot).starts_with(REPLICATION_PREFIX)
 }
 
+/// True for a snapshot of this server that a run took and no run has released.
+fn is_of_run(snapshot: &Snapshot) -> bool {
+    is_ours(snapshot) && snapshot.holds.iter().any(|tag| tag == REPLICATION_TAG)
+}
+
+/// The receiver's snapshot that has the name of this one and is another snapshot.
+fn clash<'s>(snapshot: &Snapshot, there: &'s [Snapshot]) -> Option<&'s Snapshot> {
+    let same_name = |other: &&Snapshot| own_name(other) == own_name(snapshot);
+    there.iter().find(same_name).filter(|other| other.guid != snapshot.guid)
+}
+
 /// True if a snapshot that was taken for a run cannot be destroyed now.
 fn is_in_use(snapshot: &Snapshot) -> bool {
     is_ours(snapshot) && !(snapshot.clones.is_empty() && snapshot.exports.is_empty())
@@ -93,30 +107,37 @@ fn name_now() -> String {
     format!("{REPLICATION_PREFIX}{}-{}", &plain[..10], &plain[10..])
 }
 
+/// `base`, or with a number behind it if a snapshot has that name.
+fn free_name<'s>(base: &str, taken: impl Iterator<Item = &'s Snapshot> + Clone) -> String {
+    let is_free = |name: &String| taken.clone().all(|snapshot| own_name(snapshot) != name);
+    let numbered = (2_u32..).map(|number| format!("{base}-{number}"));
+    std::iter::once(base.to_owned()).chain(numbered).find(is_free).unwrap_or_default()
+}
+
 /// No error where what was asked for is not there.
-fn unless_absent<T>(answer: Result<T, ApiError>) -> Result<Option<T>, ApiError> {
+fn unless_absent<T>(answer: Result<T, Failed>) -> Result<Option<T>, Failed> {
     match answer {
         Ok(found) => Ok(Some(found)),
-        Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
+        Err(Failed::There(error)) if error.kind == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }
 
 impl Runner {
-    pub(super) async fn replicate(&self) -> Result<(), ApiError> {
-        let (to, client) = self.known.client()?;
+    pub(super) async fn replicate(&self) -> Result<(), Failed> {
+        let (to, client) = self.known.client().map_err(Failed::Setup)?;
         let volume = &self.known.volume;
         self.finish_what_was_cut(&client, &to.volume).await?;
-        let there = self.snapshots_there(&client, &to.volume).await?;
-        let newest = self.take_if_needed(there.as_deref()).await?;
-        let is_there = there.is_some();
+        let found = self.snapshots_there(&client, &to.volume).await?;
+        let is_there = found.is_some();
+        let there = found.unwrap_or_default();
+        let newest = self.take_if_needed(&there).await?;
         let here = self.snapshots().await?;
-        let has =
-            |snapshot: &Snapshot| there.iter().flatten().any(|other| other.guid == snapshot.guid);
+        self.forget_left_out(&here);
+        let has = |snapshot: &Snapshot| there.iter().any(|other| other.guid == snapshot.guid);
         let common = here.iter().rposition(has);
         let mut from = common.map(|at| here[at].name.clone());
         let mut next = common.map_or(0, |at| at + 1);
-        let there = there.unwrap_or_default();
         if let Some(mark) = self.bookmark_in(&there, &here)? {
             let is_newer = |s: &Snapshot| s.created_unix_ms > mark.created_unix_ms;
             next = here.iter().position(is_newer).unwrap_or(here.len());
@@ -126,23 +147,52 @@ impl Runner {
             if is_there {
                 let message =
                     format!("{} is there and has no snapshot in common with {volume}", to.volume);
-                return Err(ApiError::new(ErrorKind::Exists, message).with_action(
-                    "replicate to another name, or destroy the volume on the other server",
-                ));
+                return Err(Failed::There(ApiError::new(ErrorKind::Exists, message)));
             }
             from = self.origin(&client, &to.volume).await?;
         }
         for snapshot in here.iter().skip(next) {
+            let is_newest = snapshot.name == newest;
+            // Earlier runs took these and failed; the newest snapshot supersedes them.
+            if is_of_run(snapshot) && !is_newest {
+                continue;
+            }
+            if let Some(other) = clash(snapshot, &there) {
+                self.leave_out(snapshot, other);
+                continue;
+            }
             let request =
                 SendStart { snapshot: snapshot.name.clone(), from: from.take(), token: None };
-            self.send(&client, &to.volume, request).await?;
+            self.send(&client, &to.volume, snapshot, request).await?;
             self.note(&client, &to.volume, snapshot).await?;
             from = Some(snapshot.name.clone());
-            if snapshot.name == newest {
+            if is_newest {
                 break;
             }
         }
         self.clear(&client, &to.volume).await
+    }
+
+    /// Tells, once, of a snapshot whose name another one of the receiver has.
+    fn leave_out(&self, snapshot: &Snapshot, other: &Snapshot) {
+        let is_new = self.manager.with_activity(self.known.key(), |activity| {
+            activity.left_out.insert(snapshot.guid.clone())
+        });
+        if is_new {
+            let message = format!(
+                "{} is left out of the replication to {}: the other server has another snapshot of \
+                 that name, {}; newer ones go over",
+                snapshot.name, self.known.to, other.name
+            );
+            self.tell(EventLevel::Warning, "replication", message);
+        }
+    }
+
+    /// Forgets snapshots that were left out and are gone here.
+    fn forget_left_out(&self, here: &[Snapshot]) {
+        self.manager.with_activity(self.known.key(), |activity| {
+            activity.left_out.retain(|guid| here.iter().any(|snapshot| snapshot.guid == *guid));
+        });
     }
 
     /// The bookmark of the newest snapshot over there of which there is one here, unless both sides
@@ -151,7 +201,7 @@ impl Runner {
         &self,
         there: &[Snapshot],
         here: &[Snapshot],
-    ) -> Result<Option<Bookmark>, ApiError> {
+    ) -> Result<Option<Bookmark>, Failed> {
         let marks = self.manager.list_bookmarks(Some(&self.known.volume))?.bookmarks;
         let is_here = |snapshot: &&Snapshot| here.iter().any(|own| own.guid == snapshot.guid);
         let mut only_there = there.iter().rev().take_while(|snapshot| !is_here(snapshot));
@@ -160,22 +210,22 @@ impl Runner {
     }
 
     /// The snapshots of the replica; `None` where there is no replica.
-    async fn snapshots_there(
+    pub(super) async fn snapshots_there(
         &self,
         client: &Client,
         of: &str,
-    ) -> Result<Option<Vec<Snapshot>>, ApiError> {
+    ) -> Result<Option<Vec<Snapshot>>, Failed> {
         let list = self.ask("list its snapshots", client.snapshot_list(Some(of.to_owned()))).await;
         Ok(unless_absent(list)?.map(|list| list.snapshots))
     }
 
-    async fn snapshots(&self) -> Result<Vec<Snapshot>, ApiError> {
+    pub(super) async fn snapshots(&self) -> Result<Vec<Snapshot>, ApiError> {
         Ok(self.manager.list_snapshots(Some(self.known.volume.clone())).await?.snapshots)
     }
 
-    /// Goes on with a stream that the other side has a part of, or has it given up if its snapshot
-    /// is gone here.
-    async fn finish_what_was_cut(&self, client: &Client, to: &str) -> Result<(), ApiError> {
+    /// Resumes a stream of which the receiver has a part. Aborts it if its snapshot is gone here,
+    /// cannot be read, or has a name that is taken there.
+    async fn finish_what_was_cut(&self, client: &Client, to: &str) -> Result<(), Failed> {
         let shown = self.ask("show the replica", client.volume_show(to.to_owned())).await;
         let Some(volume) = unless_absent(shown)? else { return Ok(()) };
         if volume.receiving.is_none() {
@@ -183,37 +233,89 @@ impl Runner {
         }
         let token = client.receive_token(to.to_owned());
         let told = self.ask("say how far the stream is", token).await?;
-        let token: ResumeToken = told
-            .token
-            .parse()
-            .map_err(|error| ApiError::new(ErrorKind::Invalid, format!("{to}: {error}")))?;
+        let token: ResumeToken = told.token.parse().map_err(|error| {
+            Failed::There(ApiError::new(ErrorKind::Invalid, format!("{to}: {error}")))
+        })?;
         let here = self.snapshots().await?;
+        let there = self.snapshots_there(client, to).await?.unwrap_or_default();
         let guid = token.to.to_string();
-        let Some(snapshot) = here.iter().find(|snapshot| snapshot.guid == guid) else {
+        let can_go_on = |snapshot: &&Snapshot| {
+            let has_name = clash(snapshot, &there).is_none();
+            snapshot.guid == guid && has_name && !self.is_unreadable(snapshot)
+        };
+        let Some(snapshot) = here.iter().find(can_go_on) else {
             let abort = client.receive_abort(to.to_owned());
             self.ask("give up the stream that was cut off", abort).await?;
             return Ok(());
         };
         let token = Some(told.token);
         let request = SendStart { snapshot: snapshot.name.clone(), from: None, token };
-        self.send(client, to, request).await?;
+        self.send(client, to, snapshot, request).await?;
         self.note(client, to, snapshot).await
     }
 
-    /// A snapshot of now, unless one that was taken for an earlier run is still to be sent.
-    async fn take_if_needed(&self, there: Option<&[Snapshot]>) -> Result<String, ApiError> {
-        let known = |snapshot: &Snapshot| {
-            there.unwrap_or_default().iter().any(|other| other.guid == snapshot.guid)
-        };
+    /// Takes a snapshot, unless the snapshot of an earlier run can still be sent.
+    async fn take_if_needed(&self, there: &[Snapshot]) -> Result<String, ApiError> {
         let here = self.snapshots().await?;
-        if let Some(last) = here.last().filter(|last| is_ours(last) && !known(last)) {
+        let can_go = |last: &&Snapshot| {
+            let is_there = there.iter().any(|other| other.guid == last.guid);
+            is_ours(last) && !is_there && clash(last, there).is_none() && !self.is_unreadable(last)
+        };
+        if let Some(last) = here.last().filter(can_go) {
+            // A crash may have come before it was held.
+            self.hold_here(&last.name).await?;
             return Ok(last.name.clone());
         }
-        let name = format!("{}@{}", self.known.volume, name_now());
+        let own = free_name(&name_now(), here.iter().chain(there));
+        let name = format!("{}@{own}", self.known.volume);
         let request = SnapshotCreate { names: vec![name.clone()], recursive: false };
         self.manager.create_snapshots(request).await?;
         self.hold_here(&name).await?;
         Ok(name)
+    }
+
+    /// True for the snapshot that the last run could not read.
+    fn is_unreadable(&self, snapshot: &Snapshot) -> bool {
+        self.manager.with_activity(self.known.key(), |activity| {
+            activity.unreadable.as_ref() == Some(&snapshot.guid)
+        })
+    }
+
+    /// Notes that a run's snapshot holds lost data, so that the next run takes another, and destroys
+    /// the one that failed before. It stays until then: the list of lost data names what it holds.
+    async fn give_up(&self, unreadable: &Snapshot) -> Result<(), ApiError> {
+        let guid = unreadable.guid.clone();
+        self.manager.with_activity(self.known.key(), |activity| activity.unreadable = Some(guid));
+        let last = self.manager.known_replication(&self.known.volume)?.last;
+        let is_needed = |snapshot: &&Snapshot| {
+            let is_last = last.as_ref().is_some_and(|last| last.is(snapshot));
+            is_last || snapshot.guid == unreadable.guid
+        };
+        let here = self.snapshots().await?;
+        let failed = here.iter().filter(|snapshot| is_of_run(snapshot) && !is_needed(snapshot));
+        for snapshot in failed.filter(|snapshot| !is_in_use(snapshot)) {
+            self.release_here(&snapshot.name).await?;
+            if snapshot.holds.len() == 1 {
+                self.destroy_here(&snapshot.name).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn release_here(&self, name: &str) -> Result<(), ApiError> {
+        self.manager
+            .change_snapshot(name, None, |engine, id| async move {
+                engine.release_snapshot(&id, REPLICATION_TAG).await
+            })
+            .await?;
+        Ok(())
+    }
+
+    async fn destroy_here(&self, name: &str) -> Result<(), ApiError> {
+        debug_assert!(names::snapshot(name).is_ok());
+        let request = SnapshotDestroy { names: vec![name.to_owned()], dry_run: false };
+        self.manager.destroy_snapshots(request).await?;
+        Ok(())
     }
 
     async fn hold_here(&self, name: &str) -> Result<(), ApiError> {
@@ -226,7 +328,7 @@ impl Runner {
     }
 
     /// The snapshot that the volume was cloned from, if the other side has it too.
-    async fn origin(&self, client: &Client, to: &str) -> Result<Option<String>, ApiError> {
+    async fn origin(&self, client: &Client, to: &str) -> Result<Option<String>, Failed> {
         let Some(origin) = self.manager.show_volume(&self.known.volume)?.origin else {
             return Ok(None);
         };
@@ -237,8 +339,32 @@ impl Runner {
         Ok(both.then_some(origin))
     }
 
-    /// Sends one stream to the other side.
-    async fn send(&self, client: &Client, to: &str, request: SendStart) -> Result<(), ApiError> {
+    /// Sends one stream, of this snapshot, to the other side.
+    async fn send(
+        &self,
+        client: &Client,
+        to: &str,
+        snapshot: &Snapshot,
+        request: SendStart,
+    ) -> Result<(), Failed> {
+        match self.send_stream(client, to, request).await {
+            Err(Failed::Here(error)) if error.kind == ErrorKind::Data => {
+                let is_of_run = is_of_run(snapshot);
+                if is_of_run && let Err(error) = self.give_up(snapshot).await {
+                    tracing::warn!(%error, "a snapshot that cannot be sent is kept");
+                }
+                Err(Failed::Unreadable { snapshot: snapshot.name.clone(), is_of_run, error })
+            }
+            sent => sent,
+        }
+    }
+
+    async fn send_stream(
+        &self,
+        client: &Client,
+        to: &str,
+        request: SendStart,
+    ) -> Result<(), Failed> {
         let started = self.manager.start_send(request).await?;
         let from = Outgoing { manager: &self.manager, session: started.session };
         self.manager.with_activity(self.known.key(), |activity| {
@@ -254,7 +380,7 @@ impl Runner {
         self.ask("commit what it received", client.receive_finish(receiving)).await.map(drop)
     }
 
-    async fn pump(&self, client: &Client, from: &str, to: &str) -> Result<(), ApiError> {
+    async fn pump(&self, client: &Client, from: &str, to: &str) -> Result<(), Failed> {
         let bytes_per_second = self.known.bandwidth_bytes;
         let mut throttle = Throttle { bytes_per_second, free_at: Instant::now() };
         while let Some(part) = self.manager.next_part(from).await? {
@@ -282,37 +408,38 @@ impl Runner {
     }
 
     /// Keeps a snapshot on both sides, now that both have it, and remembers that.
-    async fn note(&self, client: &Client, to: &str, snapshot: &Snapshot) -> Result<(), ApiError> {
+    async fn note(&self, client: &Client, to: &str, snapshot: &Snapshot) -> Result<(), Failed> {
         let own = own_name(snapshot).to_owned();
         self.hold_here(&snapshot.name).await?;
         let tag = SnapshotTag { name: format!("{to}@{own}"), tag: REPLICA_TAG.to_owned() };
         self.ask("hold the snapshot", client.snapshot_hold(tag)).await?;
-        let last = ReplicatedSnapshot { snapshot: own, unix_ms: snapshot.created_unix_ms };
+        let last = ReplicatedSnapshot {
+            snapshot: own,
+            guid: snapshot.guid.clone(),
+            unix_ms: snapshot.created_unix_ms,
+        };
         let sent = self.manager.with_activity(self.known.key(), |activity| activity.sent_bytes);
         self.tell(
             EventLevel::Info,
             "replication",
             format!("{} replicated to {}: {}", snapshot.name, self.known.to, Human(sent)),
         );
-        self.manager.remember_replication(self.known.key(), |known| known.last = Some(last))
+        self.manager.remember_replication(self.known.key(), |known| known.last = Some(last))?;
+        Ok(())
     }
 
     /// Releases all snapshots but the newest that both sides have, and destroys those of them that
     /// were taken for runs. One that is exported or cloned stays held, as the sign for a later run
     /// that it may be destroyed.
-    async fn clear(&self, client: &Client, to: &str) -> Result<(), ApiError> {
+    async fn clear(&self, client: &Client, to: &str) -> Result<(), Failed> {
         let newest = self.manager.known_replication(&self.known.volume)?.last;
-        let newest = newest.map(|last| last.snapshot).unwrap_or_default();
-        let past = |snapshot: &&Snapshot| {
-            let held = snapshot.holds.iter().any(|tag| tag == REPLICATION_TAG);
-            held && own_name(snapshot) != newest
+        let is_past = |snapshot: &Snapshot, tag: &str| {
+            let held = snapshot.holds.iter().any(|own| own == tag);
+            held && !newest.as_ref().is_some_and(|newest| newest.is(snapshot))
         };
         let there = self.snapshots_there(client, to).await?.unwrap_or_default();
-        let past_there = |snapshot: &&Snapshot| {
-            let held = snapshot.holds.iter().any(|tag| tag == REPLICA_TAG);
-            held && own_name(snapshot) != newest
-        };
-        for snapshot in there.iter().filter(past_there).filter(|one| !is_in_use(one)) {
+        let past_there = there.iter().filter(|one| is_past(one, REPLICA_TAG));
+        for snapshot in past_there.filter(|one| !is_in_use(one)) {
             let (name, tag) = (snapshot.name.clone(), REPLICA_TAG.to_owned());
             let release = client.snapshot_release(SnapshotTag { name, tag });
             self.ask("release an older snapshot", release).await?;
@@ -323,17 +450,11 @@ impl Runner {
             }
         }
         let here = self.snapshots().await?;
-        for snapshot in here.iter().filter(past).filter(|one| !is_in_use(one)) {
-            self.manager
-                .change_snapshot(&snapshot.name, None, |engine, id| async move {
-                    engine.release_snapshot(&id, REPLICATION_TAG).await
-                })
-                .await?;
+        let past = here.iter().filter(|one| is_past(one, REPLICATION_TAG));
+        for snapshot in past.filter(|one| !is_in_use(one)) {
+            self.release_here(&snapshot.name).await?;
             if is_ours(snapshot) && snapshot.holds.len() == 1 {
-                debug_assert!(names::snapshot(&snapshot.name).is_ok());
-                let names = vec![snapshot.name.clone()];
-                let request = SnapshotDestroy { names, dry_run: false };
-                self.manager.destroy_snapshots(request).await?;
+                self.destroy_here(&snapshot.name).await?;
             }
         }
         Ok(())

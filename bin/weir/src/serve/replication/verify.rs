@@ -4,15 +4,18 @@
 //!
 //! Invariants:
 //! - both sides read what they have; neither believes the other's word for its own;
-//! - what was found is remembered with its time, also that they differ.
+//! - the state file keeps the last result with its time, and an error until a comparison completes.
 
-use weir_api::types::{DigestList, DigestRequest, EventLevel, Verification};
+use weir_api::types::{
+    DigestList, DigestRequest, EventLevel, Snapshot, Verification, VerifyFailure,
+};
 use weir_api::{ApiError, Client, Control as _};
 use weir_base::ErrorKind;
 use weir_base::size::Human;
 use weir_dataset::{DIGEST_BYTES, SnapshotId};
 
-use super::super::control::{Manager, split};
+use super::super::control::{Manager, not_found, split};
+use super::advice::Failed;
 use super::{Runner, now_ms};
 
 /// Ranges asked for at once: 64 MiB take a second or so to read.
@@ -46,12 +49,13 @@ impl Runner {
         let volume = &self.known.volume;
         let found = match self.verify().await {
             Ok(found) => found,
-            Err(error) => {
+            Err(failed) => {
+                let again = format!("weir replicate verify {volume}");
+                let ApiError { message: error, action, .. } = failed.advised(&self.known, &again);
                 let message = format!("{volume} could not be compared: {error}");
-                self.tell(EventLevel::Warning, "replication", message.clone());
-                self.manager.with_activity(self.known.key(), |activity| {
-                    activity.error = Some(message);
-                });
+                self.tell(EventLevel::Warning, "replication", message);
+                let failed = VerifyFailure { unix_ms: now_ms(), error, action };
+                self.remember(|known| known.verify_failed = Some(failed));
                 return;
             }
         };
@@ -73,15 +77,25 @@ impl Runner {
                 self.tell(EventLevel::Error, "replication", message);
             }
         }
-        self.remember(|known| known.verified = Some(found));
+        self.remember(|known| (known.verified, known.verify_failed) = (Some(found), None));
     }
 
-    async fn verify(&self) -> Result<Verification, ApiError> {
-        let (to, client) = self.known.client()?;
+    async fn verify(&self) -> Result<Verification, Failed> {
+        let (to, client) = self.known.client().map_err(Failed::Setup)?;
         let last = self.manager.known_replication(&self.known.volume)?.last;
-        let own = last.map(|last| last.snapshot).unwrap_or_default();
-        let here = format!("{}@{own}", self.known.volume);
-        let there = format!("{}@{own}", to.volume);
+        // By its guid: users may have renamed it on either side.
+        let is_last = |one: &&Snapshot| last.as_ref().is_some_and(|last| last.is(one));
+        let missing = |of: &str| {
+            let own = last.as_ref().map_or("", |last| last.snapshot.as_str());
+            not_found("snapshot", &format!("{of}@{own}"))
+        };
+        let own = self.snapshots().await?;
+        let own = own.iter().find(is_last).ok_or_else(|| missing(&self.known.volume))?;
+        let other = self.snapshots_there(&client, &to.volume).await?.unwrap_or_default();
+        let other = other.iter().find(is_last);
+        let there = other.ok_or_else(|| Failed::There(missing(&to.volume)))?.name.clone();
+        let here = own.name.clone();
+        let own = here.split_once('@').map_or("", |(_, own)| own).to_owned();
         let mut found = Verification {
             snapshot: own,
             unix_ms: 0,
@@ -122,7 +136,7 @@ impl Runner {
         client: &Client,
         [here, there]: [&str; 2],
         first: u64,
-    ) -> Result<(DigestList, DigestList), ApiError> {
+    ) -> Result<(DigestList, DigestList), Failed> {
         let ask = |snapshot: &str| DigestRequest {
             snapshot: snapshot.to_owned(),
             first,
@@ -136,8 +150,11 @@ impl Runner {
         if other.range_bytes != DIGEST_BYTES {
             let range = Human(other.range_bytes);
             let message = format!("the other server digests {range} at a time");
-            return Err(ApiError::new(ErrorKind::Invalid, message)
-                .with_action("let both servers run the same version"));
+            return Err(Failed::There(
+                ApiError::new(ErrorKind::Invalid, message).with_action(
+                    "let both servers run the same version, which shows: weir version",
+                ),
+            ));
         }
         Ok((own?, other))
     }

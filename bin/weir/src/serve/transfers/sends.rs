@@ -154,13 +154,14 @@ async fn send(
     frames: mpsc::Sender<Vec<u8>>,
 ) -> Result<(), DatasetError> {
     let sending = engine.prepare_send(&spec)?;
+    let estimate_bytes = engine.estimate_send(&sending).await?;
     let begin = sending.begin();
     let about = Begun {
         guid: begin.to,
         from: begin.from,
         first_byte: begin.first_record * begin.record_size.bytes() as u64,
         size_bytes: begin.size_bytes,
-        estimate_bytes: sending.estimate_bytes(),
+        estimate_bytes,
     };
     let given_up = || {
         let SnapshotId { volume, name } = &spec.snapshot;

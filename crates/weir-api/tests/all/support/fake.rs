@@ -19,15 +19,15 @@ use weir_api::types::{
     EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, ExportSet, HistoryEntry,
     HistoryList, ImportableList, ImportablePool, InitiatorAllow, InitiatorKey, LunAdd, LunKey,
     Outcome, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy,
-    PoolDisk, PoolExport, PoolImport, PoolList, PoolRemove, PoolReplace, PoolScan, PoolScrub,
-    PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery, PropertySet,
-    ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed, Replication,
-    ReplicationAct, ReplicationAction, ReplicationChange, ReplicationCreate, ReplicationList,
-    ReplicationRemoved, ReplicationState, Schedule, ScheduleChange, ScheduleList, ScheduleSet,
-    SendProgress, SendStart, SendStarted, ServerInfo, Snapshot, SnapshotChange, SnapshotClone,
-    SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback, SnapshotTag,
-    SnapshotsDestroyed, Target, TargetChange, TargetCreate, TargetKey, TargetList, Token,
-    TokenCreate, TokenCreated, TokenKey, TokenList, Volume, VolumeAdvice, VolumeAdvise,
+    PoolDisk, PoolExport, PoolImport, PoolList, PoolOnline, PoolRemove, PoolReplace, PoolScan,
+    PoolScrub, PoolStatus, PropertyChange, PropertyInherit, PropertyList, PropertyQuery,
+    PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
+    Replication, ReplicationAct, ReplicationAction, ReplicationChange, ReplicationCreate,
+    ReplicationList, ReplicationRemoved, ReplicationState, Schedule, ScheduleChange, ScheduleList,
+    ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo, Snapshot, SnapshotChange,
+    SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback,
+    SnapshotTag, SnapshotsDestroyed, Target, TargetChange, TargetCreate, TargetKey, TargetList,
+    Token, TokenCreate, TokenCreated, TokenKey, TokenList, Volume, VolumeAdvice, VolumeAdvise,
     VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
     VolumeSet,
 };
@@ -145,7 +145,7 @@ impl Control for Fake {
         ready(self.state().touched(&request.name))
     }
 
-    fn pool_online(&self, request: PoolDisk) -> Answer<'_, PoolChange> {
+    fn pool_online(&self, request: PoolOnline) -> Answer<'_, PoolChange> {
         ready(self.state().touched(&request.name))
     }
 
@@ -556,7 +556,9 @@ impl Control for Fake {
             estimate_bytes: 0,
             waits_for: None,
             error: None,
+            action: None,
             verified: None,
+            verify_failed: None,
         };
         let before = state.replications.insert(request.volume, replication.clone());
         let outcome = match before {
@@ -596,8 +598,8 @@ impl Control for Fake {
     }
 
     fn schedule_set(&self, request: ScheduleSet) -> Answer<'_, ScheduleChange> {
-        let ScheduleSet { name, keep } = request;
-        let schedule = Schedule { name, keep, next_unix_ms: Some(1_700_000_100_000) };
+        let ScheduleSet { name, keep, prune_only } = request;
+        let schedule = Schedule { name, keep, prune_only, next_unix_ms: Some(1_700_000_100_000) };
         let mut state = self.state();
         let outcome = match state.schedules.insert(schedule.name.clone(), schedule.clone()) {
             None => Outcome::Created,

@@ -22,14 +22,16 @@ use weir_base::clock::Sleep;
 use weir_device::{Device, DeviceError, IoBuf};
 
 use super::super::rows::{Piece, Rows, Slice};
-use super::super::{Leg, Vdev};
+use super::super::{Doubt, Leg, Vdev};
 use crate::hedge::patience;
 
 /// What is known of one strip of a slice.
 pub(super) enum Strip {
     Unread,
     Asked(Asked),
-    Read(IoBuf),
+    /// With the doubt about its leg when the leg was asked: a resilver may end while other strips
+    /// are read.
+    Read(IoBuf, Doubt),
     /// No disk, or its read failed.
     Missing,
 }
@@ -37,6 +39,7 @@ pub(super) enum Strip {
 /// A strip that its leg was asked for.
 pub(super) struct Asked {
     device: Arc<dyn Device>,
+    doubt: Doubt,
     /// When its leg has taken too long; unset until somebody waits.
     due: Option<Duration>,
     late: bool,
@@ -55,7 +58,7 @@ impl Reading {
 
     pub(super) fn read(&self, strip: usize) -> Option<&[u8]> {
         match &self.strips[strip] {
-            Strip::Read(buf) => Some(buf),
+            Strip::Read(buf, _) => Some(buf),
             Strip::Unread | Strip::Asked(_) | Strip::Missing => None,
         }
     }
@@ -242,7 +245,8 @@ impl<'a> Gather<'a> {
             let (done, buf) = disk.read_at(at, buf).await;
             Answer { reading: index, strip, done, buf }
         }));
-        reading.strips[strip] = Strip::Asked(Asked { device, due: None, late: false });
+        let doubt = leg.doubt();
+        reading.strips[strip] = Strip::Asked(Asked { device, doubt, due: None, late: false });
         true
     }
 
@@ -298,7 +302,11 @@ impl<'a> Gather<'a> {
         let Answer { reading, strip, done, buf } = answer;
         let leg = self.leg(reading, strip);
         let read = done.map_err(|error| leg.count_read_error(&error)).is_ok();
-        self.readings[reading].strips[strip] = if read { Strip::Read(buf) } else { Strip::Missing };
+        let strip = &mut self.readings[reading].strips[strip];
+        *strip = match strip {
+            Strip::Asked(asked) if read => Strip::Read(buf, asked.doubt),
+            _ => Strip::Missing,
+        };
     }
 
     /// Marks what was due by then as late; tells the legs.

@@ -4,7 +4,9 @@
 //! Not here: reading the strips (gather), parity itself (weir-codec).
 //!
 //! Invariants:
-//! - which strips are wrong is not believed of any leg but found by trying: the checksum decides;
+//! - which strips are wrong is not believed of any leg but found by trying: the checksum decides. A
+//!   leg is likely to be wrong in every row of a block, so whole legs are tried first;
+//! - a leg's bytes count as its errors only if it was not stale when it was asked for them;
 //! - only bytes that a checksum proved are written back. What the same reconstruction says of other
 //!   strips is not proved: errors of two legs can cancel each other out in the one strip that was
 //!   asked for (both overwritten with zeros, say, where they held the same bytes);
@@ -77,6 +79,11 @@ impl Vdev {
         out: &mut [u8],
         verify: impl Fn(&[u8]) -> bool,
     ) -> Option<Vec<Vec<usize>>> {
+        if readings.len() > 1
+            && let Some(found) = self.try_legs(rows, readings, out, &verify)
+        {
+            return Some(found);
+        }
         let choices: Vec<Vec<Vec<usize>>> =
             readings.iter().map(|reading| self.choices(rows, reading)).collect();
         if choices.iter().any(Vec::is_empty) {
@@ -104,6 +111,43 @@ impl Vdev {
         }
         tracing::error!(vdev = self.index, "gave up looking for the damaged disks of a row");
         None
+    }
+
+    /// Takes the strips of the same legs for lost in every slice: each set of as many legs as there
+    /// is parity or fewer, small sets and legs in doubt first.
+    fn try_legs(
+        &self,
+        rows: &Rows,
+        readings: &[Reading],
+        out: &mut [u8],
+        verify: impl Fn(&[u8]) -> bool,
+    ) -> Option<Vec<Vec<usize>>> {
+        let legs: Vec<usize> = (0..rows.strips()).collect();
+        let mut sets: Vec<Vec<usize>> =
+            (0..=rows.parity).flat_map(|size| subsets(&legs, size)).collect();
+        let doubts = |set: &Vec<usize>| {
+            let count = |doubt| set.iter().filter(|leg| self.legs[**leg].doubt() == doubt).count();
+            (count(Doubt::Stale), count(Doubt::Unconfirmed))
+        };
+        sets.sort_by_cached_key(|set| (set.len(), Reverse(doubts(set))));
+        let lost_with = |set: &[usize]| {
+            let of = |reading: &Reading| {
+                let is_lost = |strip: &usize| {
+                    let leg = rows.leg(reading.slice.row, *strip);
+                    reading.read(*strip).is_none() || set.contains(&leg)
+                };
+                let lost: Vec<usize> = (0..rows.strips()).filter(is_lost).collect();
+                (lost.len() <= rows.parity).then_some(lost)
+            };
+            readings.iter().map(of).collect::<Option<Vec<_>>>()
+        };
+        sets.iter().find_map(|set| {
+            let lost = lost_with(set)?;
+            for (reading, lost) in readings.iter().zip(&lost) {
+                reading.assemble(rows, lost, out);
+            }
+            verify(out).then_some(lost)
+        })
     }
 
     /// What may be lost of a slice, likely first: nothing but what is not there, then every set of
@@ -135,10 +179,15 @@ impl Vdev {
 
     /// Counts damage that no combination explains and says what is the matter.
     pub(super) async fn blame(&self, rows: &Rows, readings: &[Reading], at: u64) -> PoolError {
-        let wanted = readings.iter().flat_map(|reading| &reading.slice.pieces);
-        for piece in wanted {
-            let leg = self.leg_of(rows, piece.row, piece.strip);
-            leg.count_wrong_bytes();
+        for reading in readings {
+            for piece in &reading.slice.pieces {
+                let leg = self.leg_of(rows, piece.row, piece.strip);
+                let doubt = match &reading.strips[piece.strip] {
+                    Strip::Read(_, doubt) => *doubt,
+                    Strip::Unread | Strip::Asked(_) | Strip::Missing => leg.doubt(),
+                };
+                leg.count_wrong_bytes(doubt);
+            }
         }
         if readings.iter().any(|reading| reading.unknown().len() > rows.parity) {
             return self.unreadable(at).await;
@@ -180,9 +229,9 @@ impl Vdev {
         let leg = self.leg_of(rows, reading.slice.row, strip);
         let read = match &reading.strips[strip] {
             Strip::Unread | Strip::Asked(_) => return,
-            Strip::Read(theirs) if theirs[proved.clone()] == good[proved.clone()] => return,
-            Strip::Read(theirs) => {
-                leg.count_wrong_bytes();
+            Strip::Read(theirs, _) if theirs[proved.clone()] == good[proved.clone()] => return,
+            Strip::Read(theirs, doubt) => {
+                leg.count_wrong_bytes(*doubt);
                 Some(theirs)
             }
             Strip::Missing => None,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use futures_util::future::join;
 use weir_base::Txg;
 use weir_base::limits::{AVOID_MIN, HEDGE_MIN};
 use weir_device::{Device, DeviceOp, DiskOp, Faults, MemoryDevice, new_runtime};
@@ -131,6 +132,53 @@ fn a_read_goes_around_a_frozen_leg_and_the_next_ones_avoid_it() {
             }
             assert_eq!(bench.bypassed(), once, "asked last, so not waited for");
             bench.assert_nobody_blamed();
+        }
+    });
+}
+
+// A read got old bytes from a stale leg and identified the wrong strip only after the resilver had
+// ended: the pool counted the missed write as an error of the disk.
+#[test]
+fn bytes_read_while_a_leg_was_stale_are_no_error_after_its_resilver() {
+    run(async || {
+        for parity in 1..=3 {
+            let bench = Bench::new(parity).await;
+            let stale = &bench.vdev.legs[0];
+            stale.set_stale(Txg(1));
+            bench.damage(0, 0);
+            bench.freeze(1..DATA + parity);
+            let resilver_ends = async {
+                // The read asks the leg alone, then with all others.
+                while bench.reads()[0] < 2 {
+                    compio::time::sleep(Duration::from_millis(1)).await;
+                }
+                assert!(stale.set_copied(stale.absences()));
+                stale.settle_copied();
+                bench.faults.iter().for_each(|faults| faults.clear());
+            };
+            join(bench.read(strip(0)), resilver_ends).await;
+            assert!(stale.is_up_to_date());
+            assert_eq!(bench.wrong(), vec![0; DATA + parity]);
+        }
+    });
+}
+
+// Combinations were tried row by row: in a block of many rows a disk with wrong bytes in all of
+// them cost seconds of the pool's thread, and two such disks cost the block.
+#[test]
+fn legs_that_are_wrong_in_every_row_of_a_block_are_found() {
+    run(async || {
+        for parity in 1..=3 {
+            let bench = Bench::new(parity).await;
+            for leg in DATA..DATA + parity {
+                (0..ROWS).for_each(|row| bench.damage(leg, row));
+            }
+            bench.read(0..LEN).await;
+            let wrong = bench.wrong();
+            assert!(wrong[..DATA].iter().all(|count| *count == 0), "{wrong:?}");
+            assert!(wrong[DATA..].iter().all(|count| *count > 0), "{wrong:?}");
+            bench.read(0..LEN).await;
+            assert_eq!(bench.wrong(), wrong, "they are repaired");
         }
     });
 }

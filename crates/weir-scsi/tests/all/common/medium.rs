@@ -26,6 +26,8 @@ pub(crate) struct MemoryMedium {
     pub(crate) flushes: AtomicU64,
     pub(crate) room: AtomicU64,
     pub(crate) failure: Mutex<Option<ErrorKind>>,
+    /// Bytes that cannot be read.
+    pub(crate) lost: Mutex<std::ops::Range<u64>>,
     /// Bytes that `flush` made durable.
     pub(crate) durable: Mutex<Vec<u8>>,
 }
@@ -40,6 +42,7 @@ impl MemoryMedium {
             flushes: AtomicU64::new(0),
             room: AtomicU64::new(u64::MAX),
             failure: Mutex::new(None),
+            lost: Mutex::new(0..0),
             durable: Mutex::new(Vec::new()),
         }
     }
@@ -63,9 +66,13 @@ impl MemoryMedium {
         }
     }
 
-    fn fetch(&self, offset: u64, out: &mut [u8]) {
-        let start = offset as usize;
+    fn fetch(&self, offset: u64, out: &mut [u8]) -> Result<(), ExportError> {
+        let (start, lost) = (offset as usize, self.lost.lock().clone());
+        if lost.start < offset + out.len() as u64 && offset < lost.end {
+            return Err(ExportError::new(ErrorKind::Data, "made to be lost"));
+        }
         out.copy_from_slice(&self.state.lock().0[start..start + out.len()]);
+        Ok(())
     }
 
     fn store(&self, offset: u64, data: &[u8]) {
@@ -124,7 +131,7 @@ impl Export for MemoryMedium {
         assert!(offset.is_multiple_of(512) && out.len().is_multiple_of(512) && !out.is_empty());
         let now = self.check()?;
         if now {
-            self.fetch(offset, out);
+            self.fetch(offset, out)?;
         }
         Ok(now)
     }
@@ -145,8 +152,7 @@ impl Export for MemoryMedium {
         async move {
             assert!(offset.is_multiple_of(512) && !out.is_empty());
             self.pause().await?;
-            self.fetch(offset, out);
-            Ok(())
+            self.fetch(offset, out)
         }
         .boxed_local()
     }

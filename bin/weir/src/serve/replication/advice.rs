@@ -1,0 +1,264 @@
+//! The next command to type for an error of a replication.
+//!
+//! Not here: the errors (run, verify), printing them (replicate).
+//!
+//! Invariants:
+//! - every error gets an action that names a `weir` command which exists;
+//! - a text of the other server is cut at [`TEXT_BYTES_MAX`]: this server keeps it.
+
+use clap::CommandFactory as _;
+use weir_api::ApiError;
+use weir_base::ErrorKind;
+
+use super::super::state::KnownReplication;
+use crate::args::Cli;
+
+/// Longest error or action of the other server that is kept: ten times an ordinary one.
+const TEXT_BYTES_MAX: usize = 2048;
+
+/// An error of a run or a comparison, by the place where it happened.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// The address, the certificate or the secret of the replication cannot be used.
+    Setup(ApiError),
+    /// This server failed.
+    Here(ApiError),
+    /// This server cannot read a snapshot that it should send.
+    Unreadable {
+        /// Full name.
+        snapshot: String,
+        /// True if the snapshot was taken for a run: the next run takes another.
+        is_of_run: bool,
+        error: ApiError,
+    },
+    /// The other server refused a call or did not answer it.
+    There(ApiError),
+}
+
+impl From<ApiError> for Failed {
+    fn from(error: ApiError) -> Self {
+        Self::Here(error)
+    }
+}
+
+impl Failed {
+    /// The error with the next command to type; `again` is the command that repeats what failed.
+    pub(super) fn advised(self, known: &KnownReplication, again: &str) -> ApiError {
+        let pool = pool_of(&known.volume);
+        match self {
+            Self::Setup(error) => {
+                let action = set_up(known);
+                error.with_action(action)
+            }
+            Self::Unreadable { is_of_run: true, error, .. } => error.with_action(format!(
+                "write the lost data again from a backup, or bring back the disk that holds it; \
+                 what is lost shows: weir pool status -v {pool}; then: {again}"
+            )),
+            Self::Unreadable { snapshot, error, .. } => error.with_action(format!(
+                "bring back the disk that holds the data of {snapshot}, or destroy the snapshot: \
+                 weir snapshot destroy {snapshot}; then: {again}"
+            )),
+            Self::Here(error) => {
+                let action = here(&error, known);
+                error.with_action(format!("{action}; then: {again}"))
+            }
+            Self::There(mut error) => {
+                cut(&mut error.message);
+                cut(&mut error.action);
+                let action = there(&error, known);
+                error.with_action(format!("{action}; then: {again}"))
+            }
+        }
+    }
+}
+
+fn pool_of(name: &str) -> &str {
+    name.split('/').next().unwrap_or_default()
+}
+
+/// The volume on the other server.
+fn replica(known: &KnownReplication) -> &str {
+    let place = known.to.strip_prefix("https://").unwrap_or(&known.to);
+    place.split_once('/').map_or("POOL/VOLUME", |(_, volume)| volume)
+}
+
+/// The command that gives a replication other files.
+fn set_up(known: &KnownReplication) -> String {
+    let KnownReplication { volume, to, every_seconds, .. } = known;
+    format!(
+        "name the files again: weir replicate create {volume} --to {to} --every {every_seconds}s \
+         --ca FILE --secret-file FILE"
+    )
+}
+
+fn cut(text: &mut String) {
+    text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
+}
+
+/// True if the text names a command of the command line.
+fn names_command(text: &str) -> bool {
+    let cli = Cli::command();
+    let mut after = text.match_indices("weir ").map(|(at, found)| &text[at + found.len()..]);
+    let is_verb = |rest: &str| {
+        let word = rest.split(|c: char| !c.is_ascii_lowercase()).next();
+        word.is_some_and(|word| cli.find_subcommand(word).is_some())
+    };
+    after.any(is_verb)
+}
+
+fn here(error: &ApiError, known: &KnownReplication) -> String {
+    let KnownReplication { volume, .. } = known;
+    let pool = pool_of(volume);
+    if names_command(&error.action) {
+        return error.action.clone();
+    }
+    match error.kind {
+        ErrorKind::NotFound => {
+            format!(
+                "look for it: weir list; a replication that is not wanted any more is deleted \
+                     with: weir replicate delete {volume}"
+            )
+        }
+        ErrorKind::NoSpace => format!("see what takes the space: weir volume list -o space {pool}"),
+        ErrorKind::Data => format!("see what is lost: weir pool status -v {pool}"),
+        ErrorKind::Unavailable | ErrorKind::Poisoned => {
+            format!("look at the disks: weir pool status {pool}")
+        }
+        ErrorKind::Invalid
+        | ErrorKind::Exists
+        | ErrorKind::Busy
+        | ErrorKind::ReadOnly
+        | ErrorKind::Permission
+        | ErrorKind::Internal => format!("look at the snapshots: weir snapshot list {volume}"),
+    }
+}
+
+fn there(error: &ApiError, known: &KnownReplication) -> String {
+    let volume = &known.volume;
+    let replica = replica(known);
+    let pool = pool_of(replica);
+    if names_command(&error.action) && error.kind != ErrorKind::Unavailable {
+        return format!("on the other server: {}", error.action);
+    }
+    match error.kind {
+        ErrorKind::Unavailable => format!(
+            "check that 'weir serve --peer-listen' runs at {} with the certificate that --ca \
+             names, and that this machine reaches it",
+            super::server_of(known)
+        ),
+        ErrorKind::Permission => {
+            format!("let both servers have the same secret; {}", set_up(known))
+        }
+        ErrorKind::NotFound => {
+            format!(
+                "on the other server, see what there is: weir list, weir snapshot list {replica}"
+            )
+        }
+        ErrorKind::Exists => format!(
+            "replicate to another name: weir replicate delete {volume}, then weir replicate \
+             create; or, on the other server, destroy what is there: weir volume destroy {replica}"
+        ),
+        ErrorKind::NoSpace => format!(
+            "on the other server, see what takes the space: weir volume list -o space {pool}"
+        ),
+        ErrorKind::Data | ErrorKind::Poisoned => {
+            format!("on the other server, see what is lost: weir pool status -v {pool}")
+        }
+        ErrorKind::Invalid | ErrorKind::Busy | ErrorKind::ReadOnly | ErrorKind::Internal => {
+            format!("on the other server, look at the replica: weir volume show {replica}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::args::Cli;
+
+    fn known() -> KnownReplication {
+        KnownReplication {
+            volume: "tank/v".into(),
+            pool_guid: 1,
+            dataset: 2,
+            to: "https://host:7118/back/v".into(),
+            every_seconds: 900,
+            bandwidth_bytes: None,
+            ca_file: "/ca".into(),
+            secret_file: "/secret".into(),
+            paused: false,
+            unfinished: false,
+            last_run_unix_ms: 0,
+            last: None,
+            verified: None,
+            verify_failed: None,
+        }
+    }
+
+    /// The commands that a text names.
+    fn commands(text: &str) -> Vec<String> {
+        let ends = |c: char| [';', ',', '\'', ')'].contains(&c);
+        let after = text.match_indices("weir ").filter(|(at, _)| !text[..*at].ends_with("the "));
+        after.map(|(at, _)| text[at..].split(ends).next().unwrap_or_default().to_owned()).collect()
+    }
+
+    #[track_caller]
+    fn assert_exists(command: &str) {
+        let words: Vec<&str> = command.split_whitespace().collect();
+        if let Err(error) = Cli::try_parse_from(&words) {
+            // A command that is named without its arguments exists all the same.
+            let kind = error.kind();
+            let named = [
+                clap::error::ErrorKind::MissingRequiredArgument,
+                clap::error::ErrorKind::InvalidValue,
+            ];
+            assert!(named.contains(&kind), "{command}: {error}");
+        }
+    }
+
+    #[test]
+    fn every_error_has_a_command_that_exists() {
+        let known = known();
+        let again = "weir replicate run tank/v";
+        let snapshot = || "tank/v@daily".to_owned();
+        for kind in ErrorKind::ALL {
+            let error = || ApiError::new(kind, "broken");
+            for failed in [
+                Failed::Setup(error()),
+                Failed::Here(error()),
+                Failed::There(error()),
+                Failed::Unreadable { snapshot: snapshot(), is_of_run: true, error: error() },
+                Failed::Unreadable { snapshot: snapshot(), is_of_run: false, error: error() },
+            ] {
+                let shown = format!("{failed:?}");
+                let advised = failed.advised(&known, again);
+                let commands = commands(&advised.action);
+                assert!(!commands.is_empty(), "{shown}: {}", advised.action);
+                commands.iter().for_each(|command| assert_exists(command));
+                assert!(!advised.action.contains("  "), "{}", advised.action);
+            }
+        }
+    }
+
+    #[test]
+    fn long_text_of_the_other_server_is_cut() {
+        let error = ApiError::new(ErrorKind::Busy, "\u{e9}".repeat(1 << 20))
+            .with_action("weir list ".repeat(1 << 20));
+        let advised = Failed::There(error).advised(&known(), "weir replicate run tank/v");
+        assert!(advised.message.len() <= TEXT_BYTES_MAX, "{}", advised.message.len());
+        assert!(advised.action.len() <= TEXT_BYTES_MAX + 100, "{}", advised.action.len());
+    }
+
+    #[test]
+    fn exact_action_of_the_other_server_is_kept() {
+        let error = ApiError::new(ErrorKind::Permission, "not yours")
+            .with_action("weir set weir:received-from=10.0.0.1 back/v");
+        let advised = Failed::There(error).advised(&known(), "weir replicate run tank/v");
+        assert_eq!(
+            advised.action,
+            "on the other server: weir set weir:received-from=10.0.0.1 back/v; then: weir \
+             replicate run tank/v"
+        );
+    }
+}

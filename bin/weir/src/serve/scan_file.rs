@@ -1,0 +1,240 @@
+//! The newest scan of each pool, stored in `scans.json`: a restart shows it, and a scrub that ran
+//! goes on where it was.
+//!
+//! Not here: the scans (the engine).
+//!
+//! Invariants:
+//! - a stored place is one before which everything was looked at, so a scrub that goes on leaves
+//!   nothing out;
+//! - a file that cannot be read costs what it holds, not the start of the server;
+//! - the file has at most [`POOLS_MAX`] pools; a new pool evicts the one with the oldest scan.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use weir_api::types::{EventLevel, ScanKind, ScanState};
+use weir_base::size::Human;
+use weir_dataset::Engine;
+use weir_pool::{ScanPlace, ScanStatus};
+
+use super::care;
+use super::control::Manager;
+use super::events::NewEvent;
+use super::state::replace_file;
+
+/// Maximum number of pools in the file.
+const POOLS_MAX: usize = 1024;
+/// Time between two records of a scan that runs: what a scrub looks at again after a crash.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// The stored form of a [`ScanStatus`] with its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Stored {
+    kind: ScanKind,
+    state: ScanState,
+    started_unix_ms: u64,
+    ended_unix_ms: Option<u64>,
+    ran_ms: u64,
+    total_bytes: u64,
+    examined_bytes: u64,
+    repaired_bytes: u64,
+    unrepaired: u64,
+    damaged: u64,
+    place_segment: u32,
+    place_vdev: u16,
+}
+
+impl Stored {
+    fn of(status: &ScanStatus, place: ScanPlace) -> Self {
+        let shown = care::scan(status);
+        Self {
+            kind: shown.kind,
+            state: shown.state,
+            started_unix_ms: status.started_unix_ms,
+            ended_unix_ms: status.ended_unix_ms,
+            ran_ms: shown.ran_ms,
+            total_bytes: status.total_bytes,
+            examined_bytes: status.examined_bytes,
+            repaired_bytes: status.repaired_bytes,
+            unrepaired: status.unrepaired,
+            damaged: status.damaged,
+            place_segment: place.segment,
+            place_vdev: place.vdev,
+        }
+    }
+
+    fn status(&self) -> ScanStatus {
+        ScanStatus {
+            kind: match self.kind {
+                ScanKind::Scrub => weir_pool::ScanKind::Scrub,
+                ScanKind::Resilver => weir_pool::ScanKind::Resilver,
+            },
+            state: match self.state {
+                ScanState::Running => weir_pool::ScanState::Running,
+                ScanState::Paused => weir_pool::ScanState::Paused,
+                ScanState::Finished => weir_pool::ScanState::Finished,
+                ScanState::Stopped => weir_pool::ScanState::Stopped,
+            },
+            started_unix_ms: self.started_unix_ms,
+            ended_unix_ms: self.ended_unix_ms,
+            ran: Duration::from_millis(self.ran_ms),
+            total_bytes: self.total_bytes,
+            examined_bytes: self.examined_bytes,
+            repaired_bytes: self.repaired_bytes,
+            unrepaired: self.unrepaired,
+            damaged: self.damaged,
+        }
+    }
+
+    const fn place(&self) -> ScanPlace {
+        ScanPlace { segment: self.place_segment, vdev: self.place_vdev }
+    }
+
+    /// True for another scan, or the same in another state.
+    fn is_news(&self, before: Option<&Self>) -> bool {
+        let same = |before: &Self| {
+            let key = |scan: &Self| (scan.kind, scan.state, scan.started_unix_ms);
+            key(before) == key(self)
+        };
+        !before.is_some_and(same)
+    }
+}
+
+/// The file, and the time of each pool's last record.
+#[derive(Debug)]
+pub(super) struct ScanFile {
+    path: PathBuf,
+    /// By guid of the pool.
+    pools: BTreeMap<u64, Stored>,
+    recorded: BTreeMap<u64, Instant>,
+}
+
+impl ScanFile {
+    /// Reads the file of a state directory; a missing file counts as empty.
+    pub(super) fn load(dir: &Path) -> Self {
+        let path = dir.join("scans.json");
+        let pools = match fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text).map_err(|error| error.to_string()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(BTreeMap::new()),
+            Err(error) => Err(error.to_string()),
+        };
+        let pools = pools.unwrap_or_else(|why| {
+            tracing::warn!(path = %path.display(), why, "scans before this start are not known");
+            BTreeMap::new()
+        });
+        Self { path, pools, recorded: BTreeMap::new() }
+    }
+
+    /// Records the scan of a pool if it is another one, in another state, or further and due.
+    fn record(&mut self, pool: u64, scan: Stored) {
+        let before = self.pools.get(&pool);
+        let rests = self.recorded.get(&pool).is_some_and(|at| at.elapsed() < INTERVAL);
+        if before == Some(&scan) || (rests && !scan.is_news(before)) {
+            return;
+        }
+        self.pools.insert(pool, scan);
+        self.recorded.insert(pool, Instant::now());
+        while self.pools.len() > POOLS_MAX {
+            let others = self.pools.iter().filter(|(other, _)| **other != pool);
+            let oldest = others.min_by_key(|(_, scan)| scan.started_unix_ms);
+            let Some(oldest) = oldest.map(|(other, _)| *other) else { break };
+            self.pools.remove(&oldest);
+            self.recorded.remove(&oldest);
+        }
+        let text = serde_json::to_vec_pretty(&self.pools).map_err(std::io::Error::from);
+        if let Err(error) = text.and_then(|text| replace_file(&self.path, &text)) {
+            tracing::warn!(path = %self.path.display(), %error, "the scan is not recorded");
+        }
+    }
+
+    /// Lets the next record be written at once.
+    fn hurry(&mut self, pool: u64) {
+        self.recorded.remove(&pool);
+    }
+}
+
+impl Manager {
+    /// Shows the newest scan that was recorded of a pool, and lets a scrub go on.
+    pub(super) fn restore_scan(&self, engine: &Engine) {
+        let stored = self.scans.lock().pools.get(&engine.pool().guid().0).copied();
+        let Some(stored) = stored else { return };
+        engine.restore_scan(stored.status(), stored.place());
+        if (stored.kind, stored.state) == (ScanKind::Scrub, ScanState::Running) {
+            let pool = engine.pool().name().to_owned();
+            let (done, all) = (Human(stored.examined_bytes), Human(stored.total_bytes));
+            let message = format!("the scrub of pool {pool} goes on: {done} of {all} were done");
+            let (level, kind) = (EventLevel::Info, "scrub_resumed".to_owned());
+            self.record.events.add(NewEvent { level, kind, pool: Some(pool), disk: None, message });
+        }
+    }
+
+    /// Records the scan of a pool that is being closed.
+    pub(super) fn record_last_scan(&self, engine: &Engine) {
+        self.scans.lock().hurry(engine.pool().guid().0);
+        self.record_scan(engine);
+    }
+
+    /// Records the scan of an open pool where something changed.
+    pub(super) fn record_scan(&self, engine: &Engine) {
+        if let Some(status) = engine.pool().scan_status() {
+            let scan = Stored::of(&status, engine.scan_place());
+            self.scans.lock().record(engine.pool().guid().0, scan);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scan(started_unix_ms: u64) -> Stored {
+        Stored {
+            kind: ScanKind::Scrub,
+            state: ScanState::Running,
+            started_unix_ms,
+            ended_unix_ms: None,
+            ran_ms: 5,
+            total_bytes: 100,
+            examined_bytes: 10,
+            repaired_bytes: 1,
+            unrepaired: 2,
+            damaged: 3,
+            place_segment: 7,
+            place_vdev: 1,
+        }
+    }
+
+    #[test]
+    fn scans_are_read_back_as_they_were() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut file = ScanFile::load(dir.path());
+        file.record(9, scan(1));
+        let read = ScanFile::load(dir.path()).pools[&9];
+        assert_eq!((read, read.place()), (scan(1), ScanPlace { segment: 7, vdev: 1 }));
+        assert_eq!(Stored::of(&read.status(), read.place()), read);
+        // Progress is not written each second, another state is.
+        file.record(9, Stored { examined_bytes: 20, ..scan(1) });
+        assert_eq!(ScanFile::load(dir.path()).pools[&9], scan(1));
+        let paused = Stored { state: ScanState::Paused, examined_bytes: 30, ..scan(1) };
+        file.record(9, paused);
+        assert_eq!(ScanFile::load(dir.path()).pools[&9], paused);
+        file.hurry(9);
+        file.record(9, Stored { place_segment: 8, ..paused });
+        assert_eq!(ScanFile::load(dir.path()).pools[&9].place_segment, 8);
+        fs::write(dir.path().join("scans.json"), "{").unwrap();
+        assert!(ScanFile::load(dir.path()).pools.is_empty(), "a bad file is left");
+    }
+
+    #[test]
+    fn oldest_scan_is_evicted() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut file = ScanFile::load(dir.path());
+        file.pools = (0..POOLS_MAX as u64).map(|pool| (pool, scan(pool + 1))).collect();
+        file.record(5000, scan(1));
+        assert_eq!(file.pools.len(), POOLS_MAX);
+        assert!(!file.pools.contains_key(&0) && file.pools.contains_key(&5000));
+    }
+}

@@ -1,0 +1,243 @@
+//! Replications that meet names that are taken, damaged data, changed replicas and servers that are
+//! away: what goes over all the same, what is told, and the next command to type.
+//!
+//! Not here: replication without such faults (replicate).
+//!
+//! Invariant: a `try:` of the list is typed as it stands, and the replication goes on.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::common::rng::Rng;
+use crate::common::{MIB, eventually, spoil};
+use crate::replicate::{PATIENCE, Pair, names, write};
+
+/// A pair with a volume `tank/v` of which a first snapshot went over.
+fn replicated() -> (Pair, Rng) {
+    let pair = Pair::new();
+    let mut rng = Rng::new(32);
+    pair.source().weir("volume create tank/v --size 64MiB").ok();
+    write(pair.source(), "tank/v", &mut rng, 4);
+    pair.create("tank/v", "back/v", "--every 1h").ok();
+    eventually("it arrives", PATIENCE, || {
+        let now = pair.shown("tank/v");
+        now["snapshot"].is_string() && now["state"] == "waiting"
+    });
+    (pair, rng)
+}
+
+/// Guids of the snapshots of a volume.
+fn guids(server: &crate::common::Server, of: &str) -> Vec<Value> {
+    let list = server.weir(&format!("snapshot list {of} --json")).json();
+    list["snapshots"].as_array().unwrap().iter().map(|one| one["guid"].clone()).collect()
+}
+
+/// Waits until a run has failed, and returns what the list says.
+fn failing(pair: &Pair, part: &str) -> String {
+    eventually("a run fails", PATIENCE, || {
+        let now = pair.shown("tank/v");
+        now["state"] == "failing" && now["error"].as_str().is_some_and(|why| why.contains(part))
+    });
+    pair.source().weir("replicate list").ok().talk
+}
+
+// A snapshot that a user or a schedule took at the receiver, with the name of a later one of the
+// source, stopped the replication for good.
+#[test]
+fn snapshot_whose_name_is_taken_there_is_left_out_and_told_once() {
+    let (pair, mut rng) = replicated();
+    pair.back().weir("snapshot create back/v@daily").ok();
+    pair.source().weir("snapshot create tank/v@daily").ok();
+    write(pair.source(), "tank/v", &mut rng, 1);
+    pair.source().weir("snapshot create tank/v@weekly").ok();
+    write(pair.source(), "tank/v", &mut rng, 1);
+    pair.caught_up("tank/v");
+    pair.same("tank/v@weekly", "back/v@weekly");
+    let last = pair.shown("tank/v")["snapshot"].as_str().unwrap().to_owned();
+    pair.same(&format!("tank/v@{last}"), &format!("back/v@{last}"));
+    pair.caught_up("tank/v");
+    let events = pair.source().weir("events").ok().out;
+    assert_eq!(events.matches("tank/v@daily is left out").count(), 1, "{events}");
+    assert!(events.contains("back/v@daily") && !events.contains("not replicated"), "{events}");
+    let daily = guids(pair.back(), "back/v@daily");
+    assert_ne!(daily, guids(pair.source(), "tank/v@daily"), "the receiver's own stays");
+}
+
+// The name can be taken while a stream is cut off, too: each run went on with it and failed at its
+// end.
+#[test]
+fn stream_that_was_cut_off_is_given_up_when_its_name_is_taken() {
+    let (pair, mut rng) = replicated();
+    pair.back().weir("snapshot create back/v@mine").ok();
+    pair.create("tank/v", "back/v", "--every 1h --bandwidth 1MiB").ok();
+    write(pair.source(), "tank/v", &mut rng, 16);
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    pair.source().weir("replicate run tank/v").ok();
+    eventually("something is sent", PATIENCE, || {
+        let now = pair.shown("tank/v");
+        now["state"] == "sending" && now["sent_bytes"].as_u64().unwrap() > MIB
+    });
+    pair.source().weir("replicate pause tank/v").ok();
+    let shown = pair.back().weir("volume show back/v --json").json();
+    let coming = shown["receiving"].as_str().unwrap();
+    pair.back().weir(&format!("snapshot rename back/v@mine back/v@{coming}")).ok();
+    pair.create("tank/v", "back/v", "--every 1h").ok();
+    pair.source().weir("replicate resume tank/v").ok();
+    pair.caught_up("tank/v");
+    let last = pair.shown("tank/v")["snapshot"].as_str().unwrap().to_owned();
+    assert_ne!(last, coming, "another one was taken");
+    pair.same(&format!("tank/v@{last}"), &format!("back/v@{last}"));
+}
+
+// The run's own snapshot has a name of a second: at the receiver, a user can have that one, too.
+#[test]
+fn schedules_on_both_servers_prune_and_do_not_meet() {
+    let (pair, mut rng) = replicated();
+    pair.source().weir("schedule set tank/v hourly=2 daily=2").ok();
+    let taken = |server, of: &str, sort: &str| {
+        let all = names(server, of);
+        all.iter().filter(|name| name.contains(sort)).count()
+    };
+    eventually("they are taken", PATIENCE, || taken(pair.source(), "tank/v", "auto-") == 2);
+    // A volume of this server beside the replica: both are looked at together.
+    pair.back().weir("volume create back/own --size 16MiB").ok();
+    pair.back().weir("schedule set back hourly=24 daily=7").ok();
+    eventually("the other one is", PATIENCE, || taken(pair.back(), "back/own", "auto-") == 2);
+    assert_eq!(taken(pair.back(), "back/v", "auto-"), 0, "nothing is taken of a replica");
+    write(pair.source(), "tank/v", &mut rng, 1);
+    pair.caught_up("tank/v");
+    assert_eq!(guids(pair.back(), "back/v"), guids(pair.source(), "tank/v"));
+    // The usual way to prune a copy.
+    pair.back().weir("schedule set back/v hourly=0 daily=7 --prune-only").ok();
+    let list = pair.back().weir("schedule list").ok().out;
+    assert!(list.contains("hourly=0,daily=7") && list.contains("prunes only"), "{list}");
+    eventually("it is pruned", PATIENCE, || taken(pair.back(), "back/v", "auto-hourly") == 0);
+    assert_eq!(taken(pair.back(), "back/v", "auto-daily"), 1);
+    pair.caught_up("tank/v");
+    assert_eq!(taken(pair.back(), "back/v", "auto-hourly"), 0, "it is not sent again");
+    // A volume that is written to is no copy any more.
+    write(pair.back(), "back/v", &mut rng, 1);
+    pair.back().weir("schedule clear back/v").ok();
+    eventually("one is taken", PATIENCE, || taken(pair.back(), "back/v", "auto-hourly") == 1);
+}
+
+// The replication stayed `failing` for ever: its own snapshot held the lost block, also after the
+// block was written again.
+#[test]
+fn run_after_lost_data_was_written_again_takes_another_snapshot() {
+    let (mut pair, mut rng) = replicated();
+    let mut lost = vec![0; 4096];
+    rng.fill(&mut lost);
+    pair.source().weir("export create nbd tank/v").ok();
+    let mut client = pair.source().client("tank/v");
+    client.write(0, &lost).unwrap();
+    drop(client);
+    // Not flushed: the block shall be found in a segment and not in the intent log.
+    pair.source().weir("snapshot create tank/v@any").ok();
+    pair.source().weir("snapshot destroy tank/v@any --yes").ok();
+    pair.source.take().unwrap().stop_clean();
+    for disk in ["a", "b"] {
+        spoil(&pair.dirs.file(disk), &lost);
+    }
+    pair.start();
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    pair.source().weir("replicate run tank/v").ok();
+    let said = failing(&pair, "");
+    let next = "weir pool status -v tank; then: weir replicate run tank/v";
+    assert!(said.contains("try: write the lost data again") && said.contains(next), "{said}");
+    pair.source().weir("replicate run tank/v").ok();
+    eventually("another snapshot takes the place of the first", PATIENCE, || {
+        let names = names(pair.source(), "tank/v");
+        names.len() == 2 && pair.shown("tank/v")["state"] == "failing"
+    });
+    let listed = pair.source().weir("pool status -v tank").ok().out;
+    assert!(listed.contains("tank/v@repl-"), "the list names what is lost: {listed}");
+
+    let mut client = pair.source().client("tank/v");
+    client.write(0, &[7; 4096]).unwrap();
+    client.flush().unwrap();
+    drop(client);
+    pair.source().weir("export delete tank/v").ok();
+    pair.caught_up("tank/v");
+    let last = pair.shown("tank/v")["snapshot"].as_str().unwrap().to_owned();
+    pair.same(&format!("tank/v@{last}"), &format!("back/v@{last}"));
+    assert_eq!(
+        names(pair.source(), "tank/v"),
+        [format!("tank/v@{last}")],
+        "the failed one is gone"
+    );
+}
+
+// A snapshot of users that holds lost data is theirs to destroy: the list says so.
+#[test]
+fn snapshot_of_users_with_lost_data_is_named_with_the_call_that_destroys_it() {
+    let (mut pair, mut rng) = replicated();
+    let mut lost = vec![0; 4096];
+    rng.fill(&mut lost);
+    pair.source().weir("export create nbd tank/v").ok();
+    let mut client = pair.source().client("tank/v");
+    client.write(0, &lost).unwrap();
+    pair.source().weir("snapshot create tank/v@mine").ok();
+    client.write(0, &[7; 4096]).unwrap();
+    drop(client);
+    pair.source.take().unwrap().stop_clean();
+    for disk in ["a", "b"] {
+        spoil(&pair.dirs.file(disk), &lost);
+    }
+    pair.start();
+    pair.source().weir("export delete tank/v").ok();
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    pair.source().weir("replicate run tank/v").ok();
+    let said = failing(&pair, "");
+    let destroy = "snapshot destroy tank/v@mine";
+    assert!(said.contains(&format!("weir {destroy}")), "{said}");
+    pair.source().weir(&format!("{destroy} --yes")).ok();
+    pair.caught_up("tank/v");
+}
+
+// "receive with -F" stood in the list, which no replication does.
+#[test]
+fn replica_that_was_written_to_goes_on_after_the_rollback_that_the_list_names() {
+    let (pair, mut rng) = replicated();
+    let last = pair.shown("tank/v")["snapshot"].as_str().unwrap().to_owned();
+    write(pair.back(), "back/v", &mut rng, 1);
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    pair.source().weir("replicate run tank/v").ok();
+    let said = failing(&pair, "was changed since");
+    let rollback = format!("snapshot rollback back/v@{last}");
+    assert!(said.contains("try: on the other server:"), "{said}");
+    assert!(said.contains(&format!("weir {rollback};")), "{said}");
+    assert_eq!(pair.shown("tank/v")["action"].as_str().unwrap().matches("weir ").count(), 2);
+    pair.back().weir(&format!("{rollback} --yes")).ok();
+    pair.caught_up("tank/v");
+}
+
+// A failed comparison was told until the next run, and then not at all; the newest snapshot's age
+// was 0 s where the clock was behind.
+#[test]
+fn failed_comparison_stays_visible_and_an_unknown_age_is_called_so() {
+    let (mut pair, _) = replicated();
+    assert_eq!(pair.compared("tank/v")["is_same"], true);
+    pair.back.take().unwrap().stop_clean();
+    pair.source().weir("replicate verify tank/v").ok();
+    let failed = |pair: &Pair| pair.shown("tank/v")["verify_failed"].clone();
+    eventually("the comparison fails", PATIENCE, || failed(&pair)["error"].is_string());
+    pair.start();
+    pair.caught_up("tank/v");
+    pair.source.take().unwrap().stop_clean();
+    // The clock of this server is ten years behind that of the snapshot.
+    let path = pair.dirs.short("state").join("state.json");
+    let mut state: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let time = &mut state["replications"][0]["last"]["unix_ms"];
+    *time = (time.as_u64().unwrap() + 10 * 365 * 86_400_000).into();
+    fs::write(&path, serde_json::to_vec(&state).unwrap()).unwrap();
+    pair.start();
+    let list = pair.source().weir("replicate list").ok();
+    assert!(list.out.contains("FAILED 20") && list.out.contains("unknown"), "{list:?}");
+    let next = "weir replicate verify tank/v";
+    assert!(list.talk.contains("could not be compared") && list.talk.contains(next), "{list:?}");
+    assert!(pair.shown("tank/v")["lag_ms"].is_null());
+    assert_eq!(pair.compared("tank/v")["is_same"], true);
+    assert!(failed(&pair).is_null());
+}

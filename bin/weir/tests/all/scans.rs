@@ -1,0 +1,113 @@
+//! What a restart keeps of scans: what the last one found, and where a scrub was.
+//!
+//! Not here: what a scrub repairs (healing).
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::common::rng::Rng;
+use crate::common::{Dirs, MIB, Server, eventually};
+
+const DISK: u64 = 512 * MIB;
+/// For what happens in seconds, on a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// A server with 96 MiB of data in pool `tank`.
+fn filled(dirs: &Dirs) -> Server {
+    dirs.disk("a", DISK);
+    dirs.disk("b", DISK);
+    let server = dirs.start();
+    server.weir("pool create tank mirror a b").ok();
+    server.volume("tank/v", "128MiB");
+    let mut client = server.client("tank/v");
+    let mut rng = Rng::new(16);
+    let mut data = vec![0; MIB as usize];
+    for number in 0..96 {
+        rng.fill(&mut data);
+        client.write(number * MIB, &data).unwrap();
+    }
+    client.flush().unwrap();
+    server.weir("snapshot create tank/v@all").ok();
+    server
+}
+
+fn scan(server: &Server) -> Value {
+    server.status("tank")["scan"].clone()
+}
+
+fn line(server: &Server) -> String {
+    let status = server.weir("pool status tank").ok().out;
+    status.lines().find(|line| line.trim_start().starts_with("scan:")).unwrap_or("").to_owned()
+}
+
+// `scan:` was gone after each restart: nobody could tell when the last scrub was.
+#[test]
+fn finished_scrub_is_shown_after_a_restart() {
+    let dirs = Dirs::new();
+    let server = filled(&dirs);
+    server.weir("pool scrub --wait tank").ok();
+    let before = line(&server);
+    assert!(before.contains("scrub repaired 0B") && before.contains("with 0 errors on 20"));
+    server.stop_clean();
+    let server = dirs.start();
+    assert_eq!(line(&server), before);
+    server.weir("export delete tank/v").ok();
+    server.weir("pool export tank").ok();
+    let place = dirs.file("").display().to_string();
+    server.weir(&format!("pool import tank -d {place}")).ok();
+    assert_eq!(line(&server), before);
+    // Once it was written that the scrub is done, a kill loses nothing of it.
+    server.kill();
+    assert_eq!(line(&dirs.start()), before);
+}
+
+#[test]
+fn paused_scrub_stays_paused_and_goes_on_where_it_was() {
+    let dirs = Dirs::new();
+    let server = filled(&dirs);
+    // It may be done before it is paused.
+    eventually("it is paused", PATIENCE, || {
+        server.weir("pool scrub tank").ok();
+        server.weir("pool scrub --pause tank").code == Some(0)
+    });
+    let before = scan(&server);
+    assert_eq!(before["state"], "paused");
+    server.stop_clean();
+    let server = dirs.start();
+    let after = scan(&server);
+    for field in ["kind", "state", "started_unix_ms", "examined_bytes", "total_bytes"] {
+        assert_eq!(after[field], before[field], "{field}");
+    }
+    server.weir("pool scrub --wait tank").ok();
+    let done = scan(&server);
+    assert_eq!(
+        (&done["state"], &done["started_unix_ms"]),
+        (&"finished".into(), &before["started_unix_ms"])
+    );
+    assert_eq!(done["errors"], 0);
+}
+
+#[test]
+fn scrub_that_a_stop_interrupts_goes_on_and_is_told() {
+    let dirs = Dirs::new();
+    let mut server = filled(&dirs);
+    let mut before = Value::Null;
+    for _ in 0..50 {
+        server.weir("pool scrub tank").ok();
+        before = scan(&server);
+        server.stop_clean();
+        server = dirs.start();
+        // It may have been done before the server stopped.
+        if server.weir("events").ok().out.contains("scrub_resumed") {
+            break;
+        }
+    }
+    assert!(server.weir("events").ok().out.contains("the scrub of pool tank goes on"));
+    server.weir("pool scrub --wait tank").ok();
+    let done = scan(&server);
+    assert_eq!(
+        (&done["state"], &done["started_unix_ms"]),
+        (&"finished".into(), &before["started_unix_ms"])
+    );
+}
