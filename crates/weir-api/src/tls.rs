@@ -21,6 +21,7 @@ use tokio_rustls::rustls::server::{
 };
 use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+use weir_base::named_file;
 use weir_base::private::read_secret;
 
 use crate::Error;
@@ -117,8 +118,9 @@ fn read(certificate: &Path, key: &Path) -> Result<Arc<CertifiedKey>, Error> {
 }
 
 pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let read = CertificateDer::pem_file_iter(path).map_err(|error| unusable(path, error))?;
-    let all: Result<Vec<_>, _> = read.collect();
+    let (_, text) = named_file::read(path, named_file::CERTIFICATES_BYTES_MAX)
+        .map_err(|error| unusable(path, error))?;
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let all = all.map_err(|error| unusable(path, error))?;
     if all.is_empty() {
         return Err(unusable(path, "there is no certificate in it"));

@@ -11,6 +11,7 @@ pub mod clock;
 pub mod error;
 pub mod hash;
 pub mod limits;
+pub mod named_file;
 pub mod names;
 pub mod private;
 pub mod size;

@@ -7,21 +7,18 @@
 //! - a file that others may read or write is refused with the command that mends it;
 //! - no error carries any of the content.
 
-use std::fs::{File, Metadata, OpenOptions};
-use std::io::{self, Read as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::ErrorKind;
+use crate::{ErrorKind, named_file};
 
 /// Permission bits of users other than the owner.
 const OTHERS: u32 = 0o077;
 
 /// Longest file of a secret: keys and certificates fit, a disk does not.
 const BYTES_MAX: u64 = 64 << 10;
-
-/// `O_NONBLOCK`: a pipe in the place of the file must not hold up the caller.
-const NONBLOCK: i32 = 0o4000;
 
 /// Why a file with a secret is not used.
 #[derive(Debug, thiserror::Error)]
@@ -95,17 +92,19 @@ pub fn read_secret(path: &Path) -> Result<Vec<u8>, PrivateError> {
 /// errors call it.
 pub fn read_secret_at(place: &Path, path: &Path) -> Result<Vec<u8>, PrivateError> {
     let read = |source| PrivateError::Read { path: path.to_owned(), source };
-    let file = OpenOptions::new().read(true).custom_flags(NONBLOCK).open(place).map_err(read)?;
-    let meta = file.metadata().map_err(read)?;
-    if !meta.is_file() || meta.len() > BYTES_MAX {
-        return Err(PrivateError::NoFile { path: path.to_owned() });
-    }
+    let (meta, bytes) = match named_file::read(place, BYTES_MAX) {
+        Ok(found) => found,
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::InvalidInput | io::ErrorKind::FileTooLarge
+            ) =>
+        {
+            return Err(PrivateError::NoFile { path: path.to_owned() });
+        }
+        Err(error) => return Err(read(error)),
+    };
     check(path, &meta)?;
-    let mut bytes = Vec::with_capacity(meta.len() as usize);
-    file.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(read)?;
-    if bytes.len() as u64 > BYTES_MAX {
-        return Err(PrivateError::NoFile { path: path.to_owned() });
-    }
     Ok(bytes)
 }
 

@@ -11,15 +11,15 @@
 //!   leads out of it, also where it is changed meanwhile;
 //! - what was resolved is what is opened: by descriptor, never by name a second time.
 
-use std::io::{self, Read as _};
+use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
 use weir_api::{ApiError, caller};
-use weir_base::ErrorKind;
 use weir_base::private::read_secret_at;
+use weir_base::{ErrorKind, named_file};
 
 use super::secrets::Secrets;
 
@@ -35,9 +35,6 @@ pub(super) struct NamedDirs {
     /// As it was given, and without links.
     dirs: Vec<(PathBuf, PathBuf)>,
 }
-
-/// Longest file of certificates: those of all public authorities fit.
-const CERTIFICATES_BYTES_MAX: u64 = 1 << 20;
 
 /// Why a file that a caller named is not opened.
 #[derive(Debug, thiserror::Error)]
@@ -81,10 +78,7 @@ impl CallerFiles {
         let path = Path::new(named);
         let read = || {
             let place = self.dirs.place(path)?;
-            let mut content = Vec::new();
-            let file = std::fs::File::open(place.path())?;
-            file.take(CERTIFICATES_BYTES_MAX).read_to_end(&mut content)?;
-            Ok(content)
+            Ok(named_file::read(&place.path(), named_file::CERTIFICATES_BYTES_MAX)?.1)
         };
         let content = read().map_err(|error: io::Error| api_error(path, &error))?;
         self.secrets.keep(&content, before)
@@ -214,6 +208,7 @@ pub(super) fn api_error(path: &Path, error: &io::Error) -> ApiError {
     let kind = match error.kind() {
         io::ErrorKind::NotFound => ErrorKind::NotFound,
         io::ErrorKind::PermissionDenied => ErrorKind::Permission,
+        io::ErrorKind::InvalidInput | io::ErrorKind::FileTooLarge => ErrorKind::Invalid,
         _ => ErrorKind::Unavailable,
     };
     ApiError::new(kind, format!("{}: {error}", path.display()))
