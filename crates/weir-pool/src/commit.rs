@@ -12,9 +12,10 @@ use std::sync::atomic::Ordering;
 
 use async_recursion::async_recursion as boxed;
 use futures_util::future::LocalBoxFuture;
-use weir_base::{BLOCK_BYTES, ErrorKind, Txg, VsegId};
+use weir_base::{BLOCK_BYTES, ErrorKind, Guid, Txg, VsegId};
 use weir_codec::checksum::xxh3_128;
 use weir_device::Block;
+use weir_format::layout::RING_SLOTS;
 use weir_format::{
     BlockPtr, Bootstrap, BootstrapCopy, Compression, PtrKind, ReferenceTable, RemapTable,
     STALE_LEGS_MAX, SegmentClass, SegmentEntry, SegmentState, StaleLeg, TreeRoot, Uberblock,
@@ -22,7 +23,7 @@ use weir_format::{
 
 use crate::change::{Change, filled};
 use crate::error::PoolError;
-use crate::labels::write_uberblock;
+use crate::labels::{write_uberblock, zero_slot};
 use crate::pack::{CompressHistory, RawRecord};
 use crate::planted::PlantedBug;
 use crate::pool::{Committed, Pool};
@@ -51,6 +52,14 @@ pub struct CommitInput {
     pub all: bool,
     /// Whether parts of the directory that cannot be read were left as they are.
     pub keeps_unread: bool,
+}
+
+/// A ring slot that was found damaged.
+pub(crate) struct DamagedSlot {
+    leg: Guid,
+    slot: u64,
+    /// The newest txg before it was found.
+    seen: Txg,
 }
 
 /// The pool's own trees in the txg to be committed.
@@ -175,6 +184,7 @@ impl Pool {
                 leg.settle_copied();
             }
         }
+        self.zero_damaged_slots(txg).await;
         let datasets = input.datasets;
         let next_dataset = input.next_dataset;
         let log_vdev = log.vdev;
@@ -206,7 +216,28 @@ impl Pool {
         alive.map_err(|error| self.poison(&error))?;
         write_uberblock(&self.vdevs, &claim).await.map_err(|error| self.poison(&error))?;
         self.committed.lock().txg = txg;
+        self.zero_damaged_slots(txg).await;
         Ok(())
+    }
+
+    /// Notes ring slots that were found damaged, each of a leg, when `seen` was the newest txg.
+    pub(crate) fn note_damaged_slots(&self, found: impl Iterator<Item = (Guid, u64)>, seen: Txg) {
+        let found = found.map(|(leg, slot)| DamagedSlot { leg, slot, seen });
+        self.damaged_slots.lock().extend(found);
+    }
+
+    /// Zeroes ring slots that were found damaged, except slots that hold an uberblock of `newest`
+    /// or of another txg since: an import counts damaged slots after the newest uberblock.
+    async fn zero_damaged_slots(&self, newest: Txg) {
+        let found = std::mem::take(&mut *self.damaged_slots.lock());
+        for DamagedSlot { leg, slot, seen } in found {
+            let is_written = (seen.0 + 1..=newest.0).any(|txg| txg % RING_SLOTS == slot);
+            let Ok((vdev, leg)) = self.leg(leg) else { continue };
+            let Some(device) = leg.usable().filter(|_| !is_written) else { continue };
+            if let Err(error) = zero_slot(&*device, vdev.disk_bytes(), slot).await {
+                leg.fault(&error);
+            }
+        }
     }
 
     pub(crate) async fn flush_all(&self) -> Result<(), PoolError> {

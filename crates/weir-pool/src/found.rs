@@ -154,6 +154,11 @@ impl Found {
         Ok(())
     }
 
+    /// The damaged ring slots of each disk, by the guid of its leg.
+    pub(crate) fn damaged_slots(&self) -> impl Iterator<Item = (Guid, u64)> {
+        self.disks.iter().flat_map(|disk| disk.damaged_slots.iter().map(|slot| (disk.guid, *slot)))
+    }
+
     /// Disks that hold `newest` and are not known to miss anything.
     fn current<'a>(&'a self, newest: &'a Uberblock) -> impl Iterator<Item = &'a FoundDisk> {
         self.disks
@@ -163,7 +168,7 @@ impl Found {
     }
 
     /// Number of consecutive ring slots after `newest` that are damaged on each current disk.
-    pub(crate) fn damaged_after(&self, newest: &Uberblock) -> usize {
+    fn damaged_after(&self, newest: &Uberblock) -> usize {
         let is_damaged = |after: &u64| {
             let slot = (newest.txg.0 + after) % RING_SLOTS;
             self.current(newest).all(|disk| disk.damaged_slots.contains(&slot))

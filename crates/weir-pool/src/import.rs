@@ -10,15 +10,13 @@
 //! - a leg that missed writes is known as stale and read only after the others; a vdev without
 //!   enough other legs is refused.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::limits::TAKEOVERS_MAX;
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid, Txg};
 use weir_codec::checksum::xxh3_128;
-use weir_device::{Device, DeviceError, IoBuf};
-use weir_format::layout::SLOT_BYTES;
+use weir_device::{Device, DeviceError};
 use weir_format::log::Batch;
 use weir_format::{Bootstrap, FormatError, Label, Opening, StaleLeg, Uberblock};
 
@@ -29,7 +27,7 @@ use crate::entries::read_entries;
 use crate::error::{BlockPlace, PoolError};
 use crate::found::Found;
 use crate::intent_log::LogStart;
-use crate::labels::{DiskLabels, erase_labels, read_labels, write_slot};
+use crate::labels::{DiskLabels, erase_labels, read_labels};
 use crate::late::{LateDisk, read_all_labels};
 use crate::moment::PoolMoment;
 use crate::owner::{self, Identity};
@@ -109,8 +107,6 @@ pub struct Imported {
     owner: Option<&'static Identity>,
     /// Openings that the owner slots named.
     owners_before: Vec<Guid>,
-    /// Txgs of damaged uberblocks that a forced import gave up, except the txg of the claim.
-    damaged_slots: Range<u64>,
     /// What it was opened from.
     uberblock: Uberblock,
 }
@@ -136,13 +132,7 @@ impl Imported {
         if self.pool.bug == PlantedBug::OpensUnclaimed {
             return Ok(());
         }
-        self.pool.claim(&self.uberblock).await?;
-        for txg in self.damaged_slots.clone() {
-            // The next import would count them again.
-            let zeros = Arc::new(IoBuf::zeroed(SLOT_BYTES));
-            write_slot(&self.pool.vdevs, Txg(txg), &zeros).await?;
-        }
-        Ok(())
+        self.pool.claim(&self.uberblock).await
     }
 }
 
@@ -185,7 +175,6 @@ pub async fn import(
     found.explain(&vdevs, &late);
     let candidates = found.uberblocks_newest_first();
     let newest = candidates.first().map(|ub| ub.txg).unwrap_or_default();
-    let damaged = candidates.first().map_or(0, |newest| found.damaged_after(newest));
     let diverged = candidates.first().map(|ub| found.diverged_from(ub)).unwrap_or_default();
     refuse_diverged(&label, &vdevs, newest, &diverged, how.force)?;
     if let Some(newest) = candidates.first()
@@ -197,7 +186,6 @@ pub async fn import(
         }
         tracing::error!(%error, "newer txgs are given up");
     }
-    let damaged_slots = newest.0 + 2..newest.0 + 1 + damaged as u64;
     let mut vdevs = Some(vdevs);
     let tries = if how.force { 1 + REWIND_TXGS_MAX as usize } else { 1 };
     let mut tried: Vec<Uberblock> = Vec::new();
@@ -214,7 +202,7 @@ pub async fn import(
                 let mut imported = finish(opened, &uberblock, how, &diverged).await?;
                 imported.late = late;
                 imported.owners_before = found.owners_before();
-                imported.damaged_slots = damaged_slots;
+                imported.pool.note_damaged_slots(found.damaged_slots(), imported.uberblock.txg);
                 return Ok(imported);
             }
             Err((parts, error)) if error.kind() == ErrorKind::Data => {
@@ -266,7 +254,6 @@ async fn finish(
             late,
             owner: how.owner,
             owners_before: Vec::new(),
-            damaged_slots: 0..0,
             uberblock,
         });
     }
@@ -292,7 +279,6 @@ async fn finish(
         late,
         owner: how.owner,
         owners_before: Vec::new(),
-        damaged_slots: 0..0,
         uberblock,
     })
 }

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use weir_base::{Guid, Txg};
+use weir_base::Guid;
 use weir_device::{Device, DeviceError, Durability, IoBuf};
 use weir_format::layout::{
     CONFIG_BYTES, LABEL_BYTES, OWNER_OFFSET, RING_OFFSET, RING_SLOTS, SLOT_BYTES, label_offsets,
@@ -155,7 +155,9 @@ pub(crate) async fn read_labels(
         // A disk may be longer than its used part: then the read at its end found no label.
         let used = label.place().map(|(vdev, _)| label_offsets(label.vdevs[vdev].disk_bytes));
         let own = rings.iter().filter(|(at, _)| used.is_some_and(|used| used.contains(at)));
-        let damaged_slots = damaged_slots(&own.map(|(_, ring)| ring).collect::<Vec<_>>());
+        let damaged_slots = damaged_slots(
+            &own.map(|(_, label)| &label[RING_OFFSET as usize..]).collect::<Vec<_>>(),
+        );
         let rings: Vec<IoBuf> = rings.into_iter().map(|(_, ring)| ring).collect();
         let (uberblocks, owner) = (ring_slots(&rings, label.pool), owner_of(&rings, label.pool));
         DiskLabels { label, uberblocks, damaged_slots, owner }
@@ -194,15 +196,44 @@ fn ring_slots(rings: &[IoBuf], pool: Guid) -> Vec<Uberblock> {
 }
 
 /// A slot that was never written is zeros.
-fn damaged_slots(rings: &[&IoBuf]) -> Vec<u64> {
-    let is_damaged = |ring: &IoBuf, slot: u64| {
-        let at = RING_OFFSET as usize + slot as usize * SLOT_BYTES;
+fn damaged_slots(rings: &[&[u8]]) -> Vec<u64> {
+    let is_damaged = |ring: &[u8], slot: u64| {
+        let at = slot as usize * SLOT_BYTES;
         let bytes = &ring[at..at + SLOT_BYTES];
         let damaged = Uberblock::decode(bytes).is_err_and(|error| !error.is_other_version());
         damaged && bytes.iter().any(|byte| *byte != 0)
     };
     let in_each = |slot: &u64| rings.iter().all(|ring| is_damaged(ring, *slot));
     (0..RING_SLOTS).filter(|slot| !rings.is_empty() && in_each(slot)).collect()
+}
+
+/// Reads the rings of one disk. Returns the numbers of the slots that are damaged in each copy that
+/// could be read.
+pub(crate) async fn find_damaged_slots(device: &dyn Device, disk_bytes: u64) -> Vec<u64> {
+    let mut rings = Vec::new();
+    for label in label_offsets(disk_bytes) {
+        let buf = IoBuf::zeroed(RING_SLOTS as usize * SLOT_BYTES);
+        let (done, ring) = device.read_at(label + RING_OFFSET, buf).await;
+        rings.extend(done.is_ok().then_some(ring));
+    }
+    damaged_slots(&rings.iter().map(|ring| &ring[..]).collect::<Vec<_>>())
+}
+
+/// Overwrites both copies of a ring slot of one disk with zeros.
+///
+/// # Durability
+/// After the next flush.
+pub(crate) async fn zero_slot(
+    device: &dyn Device,
+    disk_bytes: u64,
+    slot: u64,
+) -> Result<(), DeviceError> {
+    let zeros = Arc::new(IoBuf::zeroed(SLOT_BYTES));
+    for label in label_offsets(disk_bytes) {
+        let at = label + RING_OFFSET + slot * SLOT_BYTES as u64;
+        device.write_at(at, Arc::clone(&zeros), 0..SLOT_BYTES, Durability::Cached).await?;
+    }
+    Ok(())
 }
 
 /// Writes an uberblock to both labels of every leg in use.
@@ -216,17 +247,10 @@ fn damaged_slots(rings: &[&IoBuf]) -> Vec<u64> {
 pub(crate) async fn write_uberblock(vdevs: &Vdevs, uberblock: &Uberblock) -> Result<(), PoolError> {
     let mut slot = IoBuf::zeroed(SLOT_BYTES);
     slot.copy_from_slice(&uberblock.encode());
-    write_slot(vdevs, uberblock.txg, &Arc::new(slot)).await
-}
-
-/// As [`write_uberblock`], with the bytes of the slot.
-pub(crate) async fn write_slot(
-    vdevs: &Vdevs,
-    txg: Txg,
-    slot: &Arc<IoBuf>,
-) -> Result<(), PoolError> {
-    let within = RING_OFFSET + txg.0 % RING_SLOTS * SLOT_BYTES as u64;
+    let slot = Arc::new(slot);
+    let within = RING_OFFSET + uberblock.txg.0 % RING_SLOTS * SLOT_BYTES as u64;
     let writes = vdevs.in_service().map(|vdev| {
+        let slot = &slot;
         vdev.unless_dispensable(async move {
             let [first, second] = label_offsets(vdev.disk_bytes()).map(|label| label + within);
             // Both are issued before either is awaited; one flush then covers both.

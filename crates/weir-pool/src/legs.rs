@@ -31,7 +31,9 @@ use crate::confirm::{RingEnd, ring_end};
 use crate::create::zero_log;
 use crate::error::PoolError;
 use crate::import::forget_disk;
-use crate::labels::{DiskLabels, erase_labels, read_labels, repair_config, write_labels};
+use crate::labels::{
+    DiskLabels, erase_labels, find_damaged_slots, read_labels, repair_config, write_labels,
+};
 use crate::pool::Pool;
 use crate::status::LegState;
 use crate::vdev::{Leg, Vdev};
@@ -396,6 +398,18 @@ impl Pool {
         let _labels = self.labels.lock().await;
         for (disk, _) in self.write_changed_labels().await {
             tracing::warn!(disk, "label rewritten: it was old or damaged");
+        }
+    }
+
+    /// Looks for damaged ring slots on every leg in use; the next commit zeroes them.
+    pub(crate) async fn scan_rings(&self) {
+        for vdev in self.vdevs.in_service() {
+            for leg in &vdev.legs {
+                let Some(device) = leg.usable() else { continue };
+                let seen = self.committed_txg();
+                let found = find_damaged_slots(&*device, vdev.disk_bytes()).await;
+                self.note_damaged_slots(found.into_iter().map(|slot| (leg.guid, slot)), seen);
+            }
         }
     }
 

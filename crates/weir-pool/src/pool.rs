@@ -20,6 +20,7 @@ use weir_format::{
 };
 
 use crate::cleanings::Cleanings;
+use crate::commit::DamagedSlot;
 use crate::damage::Damage;
 use crate::error::PoolError;
 use crate::hints::{HintFigures, Hints};
@@ -130,6 +131,8 @@ pub struct Pool {
     pub(crate) left: Mutex<Vec<StaleLeg>>,
     /// What the labels say, or are just being made to say.
     pub(crate) config: Mutex<Label>,
+    /// Ring slots to zero with the next commit.
+    pub(crate) damaged_slots: Mutex<Vec<DamagedSlot>>,
     /// Held while labels are written.
     pub(crate) labels: futures_util::lock::Mutex<()>,
     /// Its slot in the labels; none where no server has it.
@@ -177,6 +180,7 @@ impl Pool {
             departed: Mutex::default(),
             left: Mutex::new(left),
             config,
+            damaged_slots: Mutex::default(),
             labels: futures_util::lock::Mutex::new(()),
             owner: OnceLock::new(),
             poisoned: OnceLock::new(),

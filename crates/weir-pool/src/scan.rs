@@ -385,7 +385,8 @@ impl Pool {
         }
     }
 
-    /// Rewrites damaged config copies of the labels of every leg in use.
+    /// Rewrites damaged config copies of the labels of every leg in use. The next commit zeroes
+    /// damaged ring slots.
     ///
     /// # Errors
     /// The pool is suspended.
@@ -397,6 +398,7 @@ impl Pool {
             self.count_scanned(&Checked { repaired_bytes, ..Checked::default() });
             tracing::warn!(disk, "damaged label repaired");
         }
+        self.scan_rings().await;
         self.check_alive()
     }
 }
