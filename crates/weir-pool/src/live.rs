@@ -313,9 +313,7 @@ impl Pool {
             let above = match above {
                 Ok(above) => above,
                 Err(error) => {
-                    if error.kind() == ErrorKind::Data {
-                        self.note_unreachable(near[0].1, &near[0].2).await;
-                    }
+                    self.note_unreachable(&error, near[0].1, &near[0].2).await;
                     found.unknown.extend(near.iter().map(|(entry, _, of)| unproved(entry, *of)));
                     found.failed.push(error);
                     continue;
@@ -328,9 +326,7 @@ impl Pool {
                     }
                     Ok(Verdict::Dead) => found.note_dead(self, roots, entry),
                     Err(error) => {
-                        if error.kind() == ErrorKind::Data {
-                            self.note_unreachable(*root, of).await;
-                        }
+                        self.note_unreachable(&error, *root, of).await;
                         found.unknown.push(unproved(entry, *of));
                         found.failed.push(error);
                     }
@@ -352,17 +348,23 @@ impl Pool {
                 }
             }
         }
-        let mut unknown = std::mem::take(&mut found.unknown);
-        unknown.sort_unstable_by_key(|found| (found.entry.vseg, found.entry.offset_units));
-        for block in unknown {
+        found.unknown = self.standing_in(vseg, std::mem::take(&mut found.unknown)).await;
+        found
+    }
+
+    /// Those of these blocks that stand in a segment, or may.
+    async fn standing_in(&self, vseg: VsegId, mut blocks: Vec<FoundLive>) -> Vec<FoundLive> {
+        blocks.sort_unstable_by_key(|found| (found.entry.vseg, found.entry.offset_units));
+        let mut standing = Vec::with_capacity(blocks.len());
+        for block in blocks {
             let (ptr, at) = (address_of(&block.entry), block.entry.at_units);
             let stands = |segments: &Segments| segments.stands_at(&ptr, vseg, at);
             // Where that cannot be told either, it may.
             if !matches!(self.translated(stands).await, Ok(false)) {
-                found.unknown.push(block);
+                standing.push(block);
             }
         }
-        found
+        standing
     }
 
     /// What an entry's owner says of its block.

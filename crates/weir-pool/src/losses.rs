@@ -11,9 +11,11 @@
 use std::ops::Range;
 
 use async_recursion::async_recursion as boxed;
+use weir_base::ErrorKind;
 use weir_format::{PoolPart, TreeRoot};
 
 use crate::damage::DamageList;
+use crate::error::PoolError;
 use crate::live::LiveOf;
 use crate::own_trees::LostPart;
 use crate::pool::Pool;
@@ -33,15 +35,28 @@ impl Pool {
                 if !matches!(part, PoolPart::Summary | PoolPart::IntentLog) {
                     self.want_new_roots();
                 }
+                if part == PoolPart::ReferenceTable {
+                    // Until a recount rebuilds it, counters of its segment are too high.
+                    self.note_lost_node(self.committed_txg().next());
+                    self.want_recount();
+                }
             }
         }
     }
 
     /// Puts the records below an unreadable node on the list of damage, after a lookup of `wanted`
-    /// in the tree under `root` failed there.
+    /// in the tree under `root` failed there with `error`.
     #[boxed(?Send)]
-    pub(crate) async fn note_unreachable(&self, root: TreeRoot, wanted: &LiveOf) {
+    pub(crate) async fn note_unreachable(
+        &self,
+        error: &PoolError,
+        root: TreeRoot,
+        wanted: &LiveOf,
+    ) {
         let LiveOf::Volume { volume, level, index, version, .. } = *wanted else { return };
+        if error.kind() != ErrorKind::Data {
+            return;
+        }
         let record = LostPart { level, index }.blocks().start;
         // Damage is no error of a trace. An error says nothing about the disks.
         let Ok(traced) = Tracer::new(self).trace(root, record).await else { return };
