@@ -79,7 +79,7 @@ pub const IMPORT_READ_PAUSES: [Duration; 3] =
 
 /// An open pool reads its own trees from disk this often: a few MiB for each TiB, and rare enough
 /// that two copies seldom become unreadable between two looks.
-pub const OWN_TREES_INTERVAL: Duration = Duration::from_secs(300);
+pub const OWN_TREES_INTERVAL: Duration = Duration::from_mins(5);
 
 /// The server that has a pool open rewrites its owner slot on every disk this often, also while the
 /// pool is idle: 8 KiB per disk, and often enough that [`OWNER_WATCH`] stays short.

@@ -95,8 +95,8 @@ impl Engine {
         self.commit_now().await?;
         let met = pool.lost_nodes_met();
         tracing::info!(pool = pool.name(), "recount of damaged space begins");
-        // The segments are then counted with what this finds.
-        let is_rebuilt = self.rebuild_tables().await?;
+        // First: the counts of segments depend on these tables.
+        let is_restored = self.restore_tables().await?;
         let roots = || self.roots_with(&[]);
         let mut is_whole = true;
         let segments: Vec<_> = pool.plan_recount().collect();
@@ -111,7 +111,7 @@ impl Engine {
             }
             self.commit_now().await?;
         }
-        if is_rebuilt && self.may_recount() {
+        if is_restored && self.may_recount() {
             pool.want_recount();
         } else if is_whole {
             match self.recount_trees(met).await? {
@@ -130,7 +130,7 @@ impl Engine {
 
     /// Rebuilds lost reference tables, and gives up segments whose entries are lost once nothing
     /// refers to them; true if one more recount may find more.
-    async fn rebuild_tables(&self) -> Result<bool, DatasetError> {
+    async fn restore_tables(&self) -> Result<bool, DatasetError> {
         // Nothing may be committed meanwhile, so it must not take long.
         if self.node_bytes() > RECOUNT_NODE_BYTES_MAX {
             return Ok(false);
@@ -138,8 +138,8 @@ impl Engine {
         let done = {
             let _committer = self.core.committer.lock().await;
             let (pool, roots) = (self.pool(), self.roots_with(&[]));
-            let is_rebuilt = pool.rebuild_references(&roots).await?;
-            pool.free_lost_segments(&roots).await? || is_rebuilt
+            let is_restored = pool.recount_lost_references(&roots).await?;
+            pool.free_lost_segments(&roots).await? || is_restored
         };
         if done {
             self.commit_now().await?;

@@ -226,7 +226,7 @@ impl Engine {
         is_due
     }
 
-    /// Verifies the pool's own trees on disk, and writes them anew from memory where they are bad.
+    /// Verifies the pool's own trees on disk, and rewrites them from memory if copies are bad.
     ///
     /// # Errors
     /// The pool is suspended.

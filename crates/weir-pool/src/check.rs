@@ -119,13 +119,13 @@ impl Pool {
         self.segments.with_references().into_iter().collect()
     }
 
-    /// Whether counters may exceed what a walk found that could not read `lost` nodes.
+    /// Whether counters may exceed the result of a walk that could not read `lost` nodes.
     fn may_exceed(&self, lost: u64, roots: &Roots) -> bool {
         lost > 0 || self.damaged_since().is_some() || roots.has_lost()
     }
 
-    /// Every pointer of every tree once, however many versions of a volume lead to it; how many
-    /// nodes could not be read.
+    /// Every pointer of every tree once, however many versions of a volume share it. Returns the
+    /// number of unreadable nodes.
     pub(crate) async fn walk_all(
         &self,
         roots: &Roots,

@@ -152,9 +152,8 @@ impl Found {
         }
     }
 
-    /// Drops the blocks that may be of an unreadable dataset where the segment's counter says that
-    /// they are dead: it counts the blocks of every dataset, so `counted` is more than what was
-    /// found alive if one of them lives.
+    /// Drops blocks of unreadable datasets if the segment's counter proves them dead. It counts the
+    /// blocks of every dataset, so `counted` exceeds the live blocks found if one of them is alive.
     pub(crate) fn judge_by_counter(&mut self, counted: u64) {
         let is_owner = |error: &PoolError| matches!(error, PoolError::OwnerLost { .. });
         if !self.uncounted && self.bytes() == counted && self.failed.iter().all(is_owner) {
@@ -233,8 +232,8 @@ impl Pool {
         PoolError::Structure { pool: self.label.name.clone(), what: SEGMENT, place: None, source }
     }
 
-    /// Every block ever appended to a segment, and where its summaries are. An unreadable summary
-    /// goes on the list of damage.
+    /// Every block ever appended to a segment, and the places of its summaries. Reports an
+    /// unreadable summary as lost.
     pub(crate) async fn read_summaries(
         &self,
         vseg: VsegId,
@@ -352,7 +351,7 @@ impl Pool {
         found
     }
 
-    /// Those of these blocks that stand in a segment, or may.
+    /// Filters blocks by their current place: in this segment, or unknown.
     async fn standing_in(&self, vseg: VsegId, mut blocks: Vec<FoundLive>) -> Vec<FoundLive> {
         blocks.sort_unstable_by_key(|found| (found.entry.vseg, found.entry.offset_units));
         let mut standing = Vec::with_capacity(blocks.len());

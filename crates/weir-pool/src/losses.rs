@@ -1,7 +1,8 @@
 //! Reports of lost data: every path that finds no good copy of something calls
 //! [`Pool::note_lost`], and status, events and `weir check` follow from the list that it fills.
 //!
-//! Not here: the list (damage), clients' reads (weir-dataset's damage, which ends in the same list).
+//! Not here: the list (damage), clients' reads (weir-dataset's damage, which ends in the same
+//! list).
 //!
 //! Paths: scrub and resilver (scan), cleaner and evacuation (moving, live), commit (apply), recount
 //! (live), tables of segments (tables), import (here).
@@ -66,8 +67,8 @@ impl Pool {
         }
     }
 
-    /// Loads the stored list of damage of a pool that is being opened, without the parts that the
-    /// import read, and with those that it could not read.
+    /// Loads the stored list of damage during an import. Drops the parts that the import read and
+    /// adds the parts that it could not read.
     ///
     /// `directory`: unreadable places of the dataset directory.
     pub fn load_damage_at_import(&self, mut list: DamageList, directory: &[Range<u64>]) {
@@ -89,7 +90,7 @@ impl Pool {
         list.parts
             .retain(|known| !is_read(known.part) || lost.contains(&(known.part, known.number)));
         self.load_damage(list);
-        // Commits leave these parts as they are: nothing is to be written anew.
+        // Commits leave these parts in place: no rewrite is wanted.
         lost.into_iter().for_each(|(part, number)| self.note_damaged_part(part, number));
     }
 }

@@ -1,11 +1,11 @@
-//! Verification of the pool's own trees on disk, while RAM has all they lead to.
+//! Verification of the pool's own trees on disk while their content is in RAM.
 //!
 //! Not here: scrubs (scan), which also verify each leg.
 //!
 //! A block of these trees that became unreadable on disk is lost with the next restart. As long as
-//! the pool is open, a commit can write all of them anew from RAM.
+//! the pool is open, a commit can rewrite all of them from RAM.
 //!
-//! Invariant: copies that a rewrite left as they are cause no second one.
+//! Invariant: a copy that is still bad after a rewrite causes no second rewrite.
 
 use weir_base::ErrorKind;
 use weir_base::hash::HashSet;
@@ -16,7 +16,7 @@ use crate::pool::Pool;
 
 impl Pool {
     /// Reads every copy of every block of the pool's own trees from disk. True if some are bad that
-    /// were not at the last call; the next commit then writes all of the trees anew.
+    /// were not at the last call; the next commit then rewrites all of the trees.
     ///
     /// # Errors
     /// `NoSegment` if a commit replaced the trees meanwhile; disks are missing or the pool is

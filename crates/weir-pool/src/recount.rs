@@ -92,7 +92,7 @@ impl Pool {
             table.iter().flat_map(|table| table.runs()).map(|run| run.host).collect();
         let (roots, mut bytes) = (roots(), 0);
         if hosts.iter().any(|host| self.segments.is_lost(*host)) {
-            // What stands there may come back.
+            // A later import may find these blocks.
             return Ok(false);
         }
         for host in hosts {

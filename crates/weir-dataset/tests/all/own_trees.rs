@@ -34,7 +34,7 @@ pub(crate) struct Bench {
     pub(crate) engine: Arc<Engine>,
     /// What each block of each volume holds.
     pub(crate) volumes: BTreeMap<String, Vec<u32>>,
-    /// What each block of the snapshot of `b` holds.
+    /// Content of each block of the snapshot of `b`.
     snapshot: Vec<u32>,
     random: u64,
     pub(crate) next: u32,

@@ -1,12 +1,12 @@
-//! Rebuilding what lost tables of segments said, from a walk of all trees: how often shared blocks
+//! Restoring the content of lost tables of segments from a walk of all trees: how often shared blocks
 //! are referred to, and that nothing refers to segments whose entries are lost.
 //!
 //! Not here: when that runs (weir-dataset's recount), counters of segments (recount).
 //!
 //! Invariants:
-//! - every tree was read whole, and no write-out runs meanwhile;
+//! - every tree was read whole while no write-out ran;
 //! - a rebuilt table counts each block that a pointer names, also one with a single reference: the
-//!   owner in the summary of a block that was shared may not be the one that is left;
+//!   last owner of a shared block may be another than its summary names;
 //! - lost segments are given up only after no tree of the last txgs that an import may go back to
 //!   refers to them.
 
@@ -29,7 +29,7 @@ impl Pool {
     /// # Errors
     /// The pool is suspended.
     #[boxed(?Send)]
-    pub async fn rebuild_references(&self, roots: &Roots) -> Result<bool, PoolError> {
+    pub async fn recount_lost_references(&self, roots: &Roots) -> Result<bool, PoolError> {
         let mut found = BTreeMap::<VsegId, Vec<u32>>::new();
         for vseg in self.segments.with_references() {
             match self.translated(|segments| segments.references_of(vseg)).await {
@@ -52,11 +52,7 @@ impl Pool {
         let mut inner = self.segments.inner.lock();
         for (vseg, mut offsets) in found {
             offsets.sort_unstable();
-            tracing::info!(
-                vseg = vseg.0,
-                references = offsets.len(),
-                "references are counted anew"
-            );
+            tracing::info!(vseg = vseg.0, references = offsets.len(), "references were recounted");
             if offsets.is_empty() {
                 inner.references.remove(vseg);
             } else {
@@ -106,7 +102,7 @@ impl Pool {
         Ok(true)
     }
 
-    /// Whether a pointer leads to a lost segment, also through a remap table, or may.
+    /// Whether a pointer names a lost segment, directly or through a remap table. True if unknown.
     async fn leads_to_lost_segments(&self, roots: &Roots) -> Result<bool, PoolError> {
         let mut named = HashSet::default();
         let mut visit = |ptr: BlockPtr| _ = named.insert(ptr.vseg);
