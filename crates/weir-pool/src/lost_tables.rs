@@ -1,11 +1,11 @@
-//! Restoring the content of lost tables of segments from a walk of all trees: how often shared blocks
-//! are referred to, and that nothing refers to segments whose entries are lost.
+//! Restoring lost tables of segments from a walk of all trees: counts of references to shared
+//! blocks, and proof that nothing refers to segments whose entries are lost.
 //!
 //! Not here: when that runs (weir-dataset's recount), counters of segments (recount).
 //!
 //! Invariants:
 //! - every tree was read whole while no write-out ran;
-//! - a rebuilt table counts each block that a pointer names, also one with a single reference: the
+//! - a restored table counts each block that a pointer names, also one with a single reference: the
 //!   last owner of a shared block may be another than its summary names;
 //! - lost segments are given up only after no tree of the last txgs that an import may go back to
 //!   refers to them.
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rebuilt_tables_count_each_pointer_once() {
+    fn restored_tables_count_each_pointer_once() {
         let table = table_of(&[1, 4, 4, 4, 9]);
         assert_eq!([1, 4, 9].map(|offset| table.count(offset)), [Some(1), Some(3), Some(1)]);
         assert_eq!(table_of(&[7]).count(7), Some(1));
