@@ -106,8 +106,8 @@ pub(crate) enum CareVerb {
     },
     /// Set error counts to zero, take faulted disks into use again
     Clear {
-        /// Also give up volumes and snapshots whose records cannot be read: their space becomes
-        /// free, and they never come back
+        /// Also give up volumes and snapshots with unreadable records: their space becomes free for
+        /// other data
         #[arg(long)]
         lost: bool,
         /// Name of the pool

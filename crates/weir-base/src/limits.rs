@@ -77,6 +77,10 @@ pub const OPEN_SILENT: Duration = Duration::from_secs(5);
 pub const IMPORT_READ_PAUSES: [Duration; 3] =
     [Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(1600)];
 
+/// An open pool reads its own trees from disk this often: a few MiB for each TiB, and rare enough
+/// that two copies seldom become unreadable between two looks.
+pub const OWN_TREES_INTERVAL: Duration = Duration::from_mins(5);
+
 /// The server that has a pool open rewrites its owner slot on every disk this often, also while the
 /// pool is idle: 8 KiB per disk, and often enough that [`OWNER_WATCH`] stays short.
 pub const OWNER_BEAT: Duration = Duration::from_secs(2);

@@ -466,8 +466,8 @@ fn freeze_volume(volume: &Arc<Volume>, state: &mut State, all: bool) -> Option<F
     })
 }
 
-/// Makes holes of the records that a volume gained, where the node that leads to them cannot be
-/// read: it has nothing there.
+/// Makes holes of the records that a volume gained, if their leaf is unreadable: the leaf has no
+/// pointers there.
 async fn zero_new_space(
     tree: Tree<'_>,
     changes: Vec<Change>,

@@ -305,8 +305,8 @@ impl Core {
         LostOwners { numbers, until: orphans.fold(losses.held(), Txg::max) }
     }
 
-    /// What was born up to here is held for datasets whose records cannot be read, and for clones
-    /// whose origins were lost.
+    /// Newest birth of the blocks that are held for datasets with unreadable records and for clones
+    /// with lost origins.
     pub(crate) fn held_for_unread(&self) -> Txg {
         self.directory_losses.lock().held()
     }

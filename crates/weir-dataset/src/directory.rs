@@ -5,7 +5,7 @@
 //! Invariants:
 //! - a record or node of the directory that cannot be read costs the datasets whose records it
 //!   holds, and no other;
-//! - commits leave an unreadable part of the directory as it is, and free no block that was born
+//! - commits do not change an unreadable part of the directory and free no block that was born
 //!   before the import: a later import that reads the part has its datasets with all their data.
 //!   Only [`Engine::forget_lost_datasets`], which a person calls, gives the part up;
 //! - an import that cannot read the top node is refused, and so is one with logged writes to
@@ -44,7 +44,7 @@ pub struct LostDatasets {
     pub numbers: Vec<Range<u64>>,
     /// Names of snapshots and bookmarks whose volume is among them.
     pub orphans: Vec<String>,
-    /// Whether what was set on the pool itself could not be read when it was opened.
+    /// Whether the import could not read the pool's own properties.
     pub properties: bool,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct DirectoryLosses {
     pub(crate) unread: Vec<Range<u64>>,
     /// Numbers of datasets that may be there.
     pub(crate) numbers: Vec<Range<u64>>,
-    /// What was born up to here may be part of a dataset that may be there.
+    /// Newest birth of the blocks that such a dataset may have.
     unread_until: Txg,
     /// Records of snapshots and bookmarks without their volume.
     pub(crate) orphans: Vec<DatasetRecord>,
@@ -84,7 +84,7 @@ pub(crate) struct DirectoryLosses {
 }
 
 impl DirectoryLosses {
-    /// No volume frees what was born up to this txg.
+    /// Newest birth of the blocks that no volume may free.
     pub(crate) fn held(&self) -> Txg {
         self.held_for_clones.max(self.unread_until)
     }
@@ -104,8 +104,8 @@ impl Engine {
 }
 
 impl Engine {
-    /// Gives up the datasets whose records cannot be read, and snapshots and bookmarks without their
-    /// volume: a recount makes free space of what they alone have.
+    /// Gives up the datasets whose records cannot be read, and snapshots and bookmarks without
+    /// their volume: a recount frees the space that they alone use.
     ///
     /// # Durability
     /// On disk when this returns.
@@ -141,11 +141,11 @@ impl Engine {
 }
 
 impl Directory {
-    /// Reads all that can be read, and reads it again for a while where something cannot.
+    /// Reads the directory, and reads it again for a while if parts of it are unreadable.
     ///
     /// # Errors
-    /// Unless `force`: `DirectoryLost` if the top node cannot be read, `LossWhileMissing` if missing
-    /// disks may have what cannot be read.
+    /// Unless `force`: `DirectoryLost` if the top node is unreadable, `LossWhileMissing` if missing
+    /// disks may have the unreadable parts.
     #[boxed(?Send)]
     pub(crate) async fn read(pool: &Pool, force: bool) -> Result<Self, DatasetError> {
         let (root, next_dataset) = pool.datasets();
@@ -175,7 +175,7 @@ impl Directory {
         Ok(found)
     }
 
-    /// Reads all that can be read; with the parts that cannot be, and why the first of them cannot.
+    /// Reads the directory once. Returns the unreadable parts and the first error, too.
     async fn read_once(
         pool: &Pool,
         root: TreeRoot,
@@ -241,7 +241,7 @@ impl Directory {
         }
     }
 
-    /// The first number that no dataset had: those of unreadable ones are not used again.
+    /// The first number that no dataset had, unreadable ones included.
     pub(crate) fn next_dataset(&self, stored: u64) -> u64 {
         let DirectoryLosses { emptied, unread, .. } = &self.losses;
         let ends = emptied.iter().chain(unread).map(|range| range.end.min(NUMBER_MAX));

@@ -22,8 +22,8 @@ use weir_format::{
     RecordSize, TreeRoot,
 };
 use weir_pool::{
-    CreateOptions, ImportOptions, LateDisk, PlantedBug, Pool, PoolOptions, Tree, VdevSpec, create,
-    import,
+    CreateOptions, ImportOptions, LateDisk, LostTables, PlantedBug, Pool, PoolOptions, Tree,
+    VdevSpec, create, import,
 };
 
 use crate::bookmarks::Mark;
@@ -244,9 +244,11 @@ impl Engine {
         let Directory { own: record, losses, damage_records, .. } = directory;
         *self.damage_records.lock() = damage_records;
         *self.core.own.write() = PoolOwn { record, is_dirty: false };
-        if !losses.numbers.is_empty() {
-            // What is held for them makes counters too high once their records can be read.
-            self.core.pool.note_lost_node(self.core.open_txg());
+        let pool = &self.core.pool;
+        if !losses.numbers.is_empty() || pool.lost_tables() != LostTables::default() {
+            // Blocks held for them make counters too high, until a recount can read everything.
+            pool.note_lost_node(self.core.open_txg());
+            pool.want_recount();
         }
         *self.core.directory_losses.lock() = losses;
     }

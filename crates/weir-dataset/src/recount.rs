@@ -95,6 +95,8 @@ impl Engine {
         self.commit_now().await?;
         let met = pool.lost_nodes_met();
         tracing::info!(pool = pool.name(), "recount of damaged space begins");
+        // First: the counts of segments depend on these tables.
+        let is_restored = self.restore_tables().await?;
         let roots = || self.roots_with(&[]);
         let mut is_whole = true;
         let segments: Vec<_> = pool.plan_recount().collect();
@@ -109,7 +111,9 @@ impl Engine {
             }
             self.commit_now().await?;
         }
-        if is_whole {
+        if is_restored && self.may_recount() {
+            pool.want_recount();
+        } else if is_whole {
             match self.recount_trees(met).await? {
                 Counts::Right => tracing::info!(pool = pool.name(), "no damage is left"),
                 // What lost its last reference is to be found in its segment.
@@ -122,6 +126,25 @@ impl Engine {
             self.commit_now().await?;
         }
         Ok(())
+    }
+
+    /// Rebuilds lost reference tables, and gives up segments whose entries are lost once nothing
+    /// refers to them; true if one more recount may find more.
+    async fn restore_tables(&self) -> Result<bool, DatasetError> {
+        // Nothing may be committed meanwhile, so it must not take long.
+        if self.node_bytes() > RECOUNT_NODE_BYTES_MAX {
+            return Ok(false);
+        }
+        let done = {
+            let _committer = self.core.committer.lock().await;
+            let (pool, roots) = (self.pool(), self.roots_with(&[]));
+            let is_restored = pool.recount_lost_references(&roots).await?;
+            pool.free_lost_segments(&roots).await? || is_restored
+        };
+        if done {
+            self.commit_now().await?;
+        }
+        Ok(done)
     }
 
     /// Whether one more recount may follow one that corrected something.

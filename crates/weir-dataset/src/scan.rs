@@ -17,13 +17,14 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use async_recursion::async_recursion as boxed;
 use futures_util::future::{Either, LocalBoxFuture, select};
 use futures_util::stream::{self, StreamExt as _};
 use tokio::sync::{Mutex, Notify};
 use weir_base::Guid;
 use weir_base::limits::{
-    SCAN_ATTEMPTS_MAX, SCAN_BLOCKS_BUSY, SCAN_BUSY_PAUSES, SCAN_BYTES_IN_FLIGHT,
-    SCAN_RUNS_IN_FLIGHT, SCAN_SEGMENTS_AT_ONCE,
+    OWN_TREES_INTERVAL, SCAN_ATTEMPTS_MAX, SCAN_BLOCKS_BUSY, SCAN_BUSY_PAUSES,
+    SCAN_BYTES_IN_FLIGHT, SCAN_RUNS_IN_FLIGHT, SCAN_SEGMENTS_AT_ONCE,
 };
 use weir_cache::CacheClass;
 use weir_pool::{
@@ -58,6 +59,8 @@ pub(crate) struct ScanDesk {
     stops: AtomicU64,
     /// Resilvers in a row that did not succeed.
     failures: parking_lot::Mutex<u32>,
+    /// When the pool's own trees were last verified.
+    own_trees_at: parking_lot::Mutex<Option<Duration>>,
     /// Recounts in a row that corrected something.
     pub(crate) recounts: AtomicU32,
     /// Clients used the pool during the last step.
@@ -261,11 +264,43 @@ impl Engine {
                 self.recount(sleep).await?;
             } else if scrub {
                 self.scrub(sleep).await?;
+            } else if self.own_trees_are_due() {
+                self.verify_own_trees().await?;
             } else {
                 self.nap(sleep).await;
             }
         }
         Ok(())
+    }
+
+    /// Whether [`OWN_TREES_INTERVAL`] passed since the pool's own trees were verified, or since the
+    /// pool was opened.
+    fn own_trees_are_due(&self) -> bool {
+        let now = self.pool().clock().monotonic();
+        let mut last = self.scans.own_trees_at.lock();
+        let is_due = last.is_some_and(|last| now.saturating_sub(last) >= OWN_TREES_INTERVAL);
+        if is_due || last.is_none() {
+            *last = Some(now);
+        }
+        is_due
+    }
+
+    /// Verifies the pool's own trees on disk, and rewrites them from memory if copies are bad.
+    ///
+    /// # Errors
+    /// The pool is suspended.
+    #[boxed(?Send)]
+    pub async fn verify_own_trees(&self) -> Result<(), DatasetError> {
+        match self.pool().verify_own_trees().await {
+            Ok(true) => self.commit_now().await,
+            Ok(false) => Ok(()),
+            Err(error) => {
+                self.pool().check_alive()?;
+                // A commit replaced them meanwhile, or a disk is missing.
+                tracing::debug!(%error, "the pool's own trees are verified later");
+                Ok(())
+            }
+        }
     }
 
     /// Waits a moment, or until something is asked.

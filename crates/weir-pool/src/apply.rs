@@ -134,8 +134,8 @@ impl Apply<'_, '_, '_> {
         slots.min(NODE_FANOUT as u64) as usize
     }
 
-    /// Puts what markers stand for in their places where it can be read again. Markers behind the
-    /// end of the volume, which versions before made, become holes.
+    /// Replaces markers by the pointers of their node if it can be read again. Markers behind the
+    /// end of the volume, which older versions made, become holes.
     async fn graft(
         &mut self,
         node: &mut [u8; BLOCK_BYTES],
@@ -161,8 +161,7 @@ impl Apply<'_, '_, '_> {
         Ok(())
     }
 
-    /// Goes on where something at a place of the tree cannot be read, below or beside which there
-    /// is a change. `ptr` leads there.
+    /// Continues past an unreadable place of the tree. `ptr` is the pointer to it.
     fn note_lost(
         &self,
         place: (u8, u64),
@@ -186,8 +185,8 @@ impl Apply<'_, '_, '_> {
         }
     }
 
-    /// As [`Self::note_leak`], of something at a place that the volume itself no longer needs: it is
-    /// lost to the snapshots that have it.
+    /// As [`Self::note_leak`], of an unreadable place that this txg frees in the volume: snapshots
+    /// that share it have lost it.
     fn note_freed(
         &self,
         place: (u8, u64),

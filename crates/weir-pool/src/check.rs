@@ -91,7 +91,8 @@ impl Pool {
                 add(ptr);
             }
         };
-        let may_exceed = self.walk_all(roots, &mut visit).await?;
+        let lost = self.walk_all(roots, &mut visit).await?;
+        let may_exceed = self.may_exceed(lost, roots);
         countable.sort_unstable_by_key(BlockPtr::address);
         countable.dedup_by_key(|ptr| ptr.address());
         countable.into_iter().for_each(add);
@@ -118,13 +119,18 @@ impl Pool {
         self.segments.with_references().into_iter().collect()
     }
 
-    /// Every pointer of every tree once, however many versions of a volume lead to it; true if
-    /// counters may exceed what was found.
-    async fn walk_all(
+    /// Whether counters may exceed the result of a walk that could not read `lost` nodes.
+    fn may_exceed(&self, lost: u64, roots: &Roots) -> bool {
+        lost > 0 || self.damaged_since().is_some() || roots.has_lost()
+    }
+
+    /// Every pointer of every tree once, however many versions of a volume share it. Returns the
+    /// number of unreadable nodes.
+    pub(crate) async fn walk_all(
         &self,
         roots: &Roots,
         visit: &mut dyn FnMut(BlockPtr),
-    ) -> Result<bool, PoolError> {
+    ) -> Result<u64, PoolError> {
         let mut lost = 0;
         let own = {
             let committed = self.committed.lock();
@@ -133,13 +139,23 @@ impl Pool {
         for root in own {
             lost += Tree::new(self, root).walk(&Held::default(), 0, visit).await?;
         }
+        Ok(lost + self.walk_datasets(roots, visit).await?)
+    }
+
+    /// As [`Self::walk_all`], of the trees of datasets alone.
+    pub(crate) async fn walk_datasets(
+        &self,
+        roots: &Roots,
+        visit: &mut dyn FnMut(BlockPtr),
+    ) -> Result<u64, PoolError> {
+        let mut lost = 0;
         for line in roots.lines() {
             for (index, version) in line.versions.iter().enumerate() {
                 let tree = Tree::new(self, version.root);
                 lost += tree.walk(&line.held_before(index), version.freed_to, visit).await?;
             }
         }
-        Ok(lost > 0 || self.damaged_since().is_some() || roots.has_lost())
+        Ok(lost)
     }
 
     /// Two pointers that lead to the same place and not to the same block, or one that leads
@@ -160,7 +176,7 @@ impl Pool {
             Ok(None) => nowhere = Some(ptr),
             Err(_) => unread.push(ptr),
         };
-        let _may_exceed = self.walk_all(roots, &mut visit).await?;
+        let _lost = self.walk_all(roots, &mut visit).await?;
         unread.sort_unstable_by_key(|ptr| ptr.vseg);
         for ptr in unread {
             match self.translated(|segments| segments.locate(&ptr)).await? {
@@ -206,7 +222,8 @@ impl Pool {
                 found.entry(ptr.vseg).or_default().push(ptr);
             }
         };
-        let may_exceed = self.walk_all(roots, &mut visit).await?;
+        let lost = self.walk_all(roots, &mut visit).await?;
+        let may_exceed = self.may_exceed(lost, roots);
         let (mut wrong, mut saved, mut is_unknown) = (Vec::new(), 0, false);
         for (vseg, ptrs) in found {
             let table = self.translated(|segments| segments.references_of(vseg)).await?;

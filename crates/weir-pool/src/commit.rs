@@ -50,7 +50,7 @@ pub struct CommitInput {
     /// Whether the whole directory was rewritten, and so all of the pool's own trees shall be
     /// ([`Pool::root_is_stale`]).
     pub all: bool,
-    /// Whether parts of the directory that cannot be read were left as they are.
+    /// Whether the commit leaves unreadable parts of the directory in place.
     pub keeps_unread: bool,
 }
 

@@ -216,11 +216,11 @@ pub enum PoolError {
     },
     /// The top of the dataset directory cannot be read.
     #[error(
-        "pool {pool} cannot be opened: the top node of its dataset directory, which leads to \
-         every volume and snapshot, cannot be read from any disk ({source}). Nothing was written. \
-         Check disks and cables, then import again: weir pool import {pool}. weir pool import \
-         --force {pool} opens the pool without its volumes and keeps their space, so that a later \
-         import finds them if the node can be read"
+        "pool {pool} cannot be opened: the top node of its dataset directory, with the \
+         pointers to all volumes and snapshots, cannot be read from any disk ({source}). \
+         Nothing was written. Check disks and cables, then import again: weir pool import {pool}. \
+         weir pool import --force {pool} opens the pool without its volumes and keeps \
+         their space, so that a later import finds them if the node can be read"
     )]
     DirectoryLost {
         /// Pool.

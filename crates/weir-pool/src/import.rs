@@ -410,17 +410,9 @@ async fn try_uberblock(
     {
         return Err((vdevs, error));
     }
-    let mut reads = Reads::default();
-    let bootstrap = loop {
-        match read_bootstrap(label, &vdevs, uberblock).await {
-            Ok(bootstrap) => break bootstrap,
-            Err(error) if error.kind() == ErrorKind::Data => {
-                if !reads.again(&*options.clock).await {
-                    return Err((vdevs, error));
-                }
-            }
-            Err(error) => return Err((vdevs, error)),
-        }
+    let bootstrap = match read_bootstrap(label, &vdevs, uberblock, options).await {
+        Ok(bootstrap) => bootstrap,
+        Err(error) => return Err((vdevs, error)),
     };
     let numbers = (bootstrap.next_vseg, uberblock.txg);
     let known = |stale: &StaleLeg| vdevs.legs().any(|leg| leg.guid == stale.guid);
@@ -481,6 +473,22 @@ pub(crate) fn structure(label: &Label, what: &'static str, source: FormatError) 
 }
 
 async fn read_bootstrap(
+    label: &Label,
+    vdevs: &Vdevs,
+    uberblock: &Uberblock,
+    options: &PoolOptions,
+) -> Result<Bootstrap, PoolError> {
+    let mut reads = Reads::default();
+    loop {
+        let read = read_bootstrap_once(label, vdevs, uberblock).await;
+        let is_lost = read.as_ref().is_err_and(|error| error.kind() == ErrorKind::Data);
+        if !is_lost || !reads.again(&*options.clock).await {
+            return read;
+        }
+    }
+}
+
+async fn read_bootstrap_once(
     label: &Label,
     vdevs: &Vdevs,
     uberblock: &Uberblock,

@@ -152,9 +152,8 @@ impl Found {
         }
     }
 
-    /// Drops the blocks that may be of an unreadable dataset where the segment's counter says that
-    /// they are dead: it counts the blocks of every dataset, so `counted` is more than what was
-    /// found alive if one of them lives.
+    /// Drops blocks of unreadable datasets if the segment's counter proves them dead. It counts the
+    /// blocks of every dataset, so `counted` exceeds the live blocks found if one of them is alive.
     pub(crate) fn judge_by_counter(&mut self, counted: u64) {
         let is_owner = |error: &PoolError| matches!(error, PoolError::OwnerLost { .. });
         if !self.uncounted && self.bytes() == counted && self.failed.iter().all(is_owner) {
@@ -233,8 +232,8 @@ impl Pool {
         PoolError::Structure { pool: self.label.name.clone(), what: SEGMENT, place: None, source }
     }
 
-    /// Every block ever appended to a segment, and where its summaries are. An unreadable summary
-    /// goes on the list of damage.
+    /// Every block ever appended to a segment, and the places of its summaries. Reports an
+    /// unreadable summary as lost.
     pub(crate) async fn read_summaries(
         &self,
         vseg: VsegId,
@@ -313,9 +312,7 @@ impl Pool {
             let above = match above {
                 Ok(above) => above,
                 Err(error) => {
-                    if error.kind() == ErrorKind::Data {
-                        self.note_unreachable(near[0].1, &near[0].2).await;
-                    }
+                    self.note_unreachable(&error, near[0].1, &near[0].2).await;
                     found.unknown.extend(near.iter().map(|(entry, _, of)| unproved(entry, *of)));
                     found.failed.push(error);
                     continue;
@@ -328,9 +325,7 @@ impl Pool {
                     }
                     Ok(Verdict::Dead) => found.note_dead(self, roots, entry),
                     Err(error) => {
-                        if error.kind() == ErrorKind::Data {
-                            self.note_unreachable(*root, of).await;
-                        }
+                        self.note_unreachable(&error, *root, of).await;
                         found.unknown.push(unproved(entry, *of));
                         found.failed.push(error);
                     }
@@ -352,17 +347,23 @@ impl Pool {
                 }
             }
         }
-        let mut unknown = std::mem::take(&mut found.unknown);
-        unknown.sort_unstable_by_key(|found| (found.entry.vseg, found.entry.offset_units));
-        for block in unknown {
+        found.unknown = self.standing_in(vseg, std::mem::take(&mut found.unknown)).await;
+        found
+    }
+
+    /// Filters blocks by their current place: in this segment, or unknown.
+    async fn standing_in(&self, vseg: VsegId, mut blocks: Vec<FoundLive>) -> Vec<FoundLive> {
+        blocks.sort_unstable_by_key(|found| (found.entry.vseg, found.entry.offset_units));
+        let mut standing = Vec::with_capacity(blocks.len());
+        for block in blocks {
             let (ptr, at) = (address_of(&block.entry), block.entry.at_units);
             let stands = |segments: &Segments| segments.stands_at(&ptr, vseg, at);
             // Where that cannot be told either, it may.
             if !matches!(self.translated(stands).await, Ok(false)) {
-                found.unknown.push(block);
+                standing.push(block);
             }
         }
-        found
+        standing
     }
 
     /// What an entry's owner says of its block.

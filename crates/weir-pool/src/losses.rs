@@ -1,7 +1,8 @@
 //! Reports of lost data: every path that finds no good copy of something calls
 //! [`Pool::note_lost`], and status, events and `weir check` follow from the list that it fills.
 //!
-//! Not here: the list (damage), clients' reads (weir-dataset's damage, which ends in the same list).
+//! Not here: the list (damage), clients' reads (weir-dataset's damage, which ends in the same
+//! list).
 //!
 //! Paths: scrub and resilver (scan), cleaner and evacuation (moving, live), commit (apply), recount
 //! (live), tables of segments (tables), import (here).
@@ -11,9 +12,11 @@
 use std::ops::Range;
 
 use async_recursion::async_recursion as boxed;
+use weir_base::ErrorKind;
 use weir_format::{PoolPart, TreeRoot};
 
 use crate::damage::DamageList;
+use crate::error::PoolError;
 use crate::live::LiveOf;
 use crate::own_trees::LostPart;
 use crate::pool::Pool;
@@ -33,15 +36,28 @@ impl Pool {
                 if !matches!(part, PoolPart::Summary | PoolPart::IntentLog) {
                     self.want_new_roots();
                 }
+                if part == PoolPart::ReferenceTable {
+                    // Until a recount rebuilds it, counters of its segment are too high.
+                    self.note_lost_node(self.committed_txg().next());
+                    self.want_recount();
+                }
             }
         }
     }
 
     /// Puts the records below an unreadable node on the list of damage, after a lookup of `wanted`
-    /// in the tree under `root` failed there.
+    /// in the tree under `root` failed there with `error`.
     #[boxed(?Send)]
-    pub(crate) async fn note_unreachable(&self, root: TreeRoot, wanted: &LiveOf) {
+    pub(crate) async fn note_unreachable(
+        &self,
+        error: &PoolError,
+        root: TreeRoot,
+        wanted: &LiveOf,
+    ) {
         let LiveOf::Volume { volume, level, index, version, .. } = *wanted else { return };
+        if error.kind() != ErrorKind::Data {
+            return;
+        }
         let record = LostPart { level, index }.blocks().start;
         // Damage is no error of a trace. An error says nothing about the disks.
         let Ok(traced) = Tracer::new(self).trace(root, record).await else { return };
@@ -51,8 +67,8 @@ impl Pool {
         }
     }
 
-    /// Loads the stored list of damage of a pool that is being opened, without the parts that the
-    /// import read, and with those that it could not read.
+    /// Loads the stored list of damage during an import. Drops the parts that the import read and
+    /// adds the parts that it could not read.
     ///
     /// `directory`: unreadable places of the dataset directory.
     pub fn load_damage_at_import(&self, mut list: DamageList, directory: &[Range<u64>]) {
@@ -74,7 +90,7 @@ impl Pool {
         list.parts
             .retain(|known| !is_read(known.part) || lost.contains(&(known.part, known.number)));
         self.load_damage(list);
-        // Commits leave these parts as they are: nothing is to be written anew.
+        // Commits leave these parts in place: no rewrite is wanted.
         lost.into_iter().for_each(|(part, number)| self.note_damaged_part(part, number));
     }
 }

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use async_recursion::async_recursion as boxed;
 use parking_lot::Mutex;
-use weir_base::hash::HashMap;
+use weir_base::hash::{HashMap, HashSet};
 use weir_base::{ErrorKind, Txg, VsegId};
 use weir_device::{Block, BlockMut};
 use weir_format::{BlockPtr, FormatError, NODE_FANOUT, NODE_SHIFT, PtrKind, set_node_pointer};
@@ -59,6 +59,8 @@ pub(crate) struct LostNodes {
     recount: AtomicBool,
     /// What the next write-out takes from counters.
     pub(crate) excess: Mutex<Vec<Excess>>,
+    /// Copies of the pool's own trees that were bad at the last look, by segment and place there.
+    pub(crate) bad_roots: Mutex<HashSet<(VsegId, u64)>>,
 }
 
 impl Pool {

@@ -184,10 +184,9 @@ impl Segments {
         inner.lost.iter().map(blocks).collect()
     }
 
-    /// Lets go of all in root segments that is not among `of_roots`, after a txg that wrote all of
-    /// the pool's own trees: what was below a lost node included. What unreadable parts of the
-    /// segment table or of the tree of remap tables lead to is not known, and then everything
-    /// stays.
+    /// Frees the blocks of root segments that are not among `of_roots`, after a txg that wrote all
+    /// of the pool's own trees: blocks below a lost node included. Frees nothing while parts of the
+    /// segment table or of the tree of remap tables are unreadable: their blocks are not known.
     pub(crate) fn settle_roots(&self, of_roots: &HashMap<VsegId, u64>, txg: Txg) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;

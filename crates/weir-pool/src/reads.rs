@@ -1,6 +1,6 @@
 //! Repeated reads of an import that could not read a part of the pool's own structures.
 //!
-//! Not here: what is read.
+//! Not here: the reads themselves.
 //!
 //! Invariant: the number of reads is bounded, and a clock without timers adds no wait.
 

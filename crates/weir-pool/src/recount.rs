@@ -91,6 +91,10 @@ impl Pool {
         let hosts: BTreeSet<VsegId> =
             table.iter().flat_map(|table| table.runs()).map(|run| run.host).collect();
         let (roots, mut bytes) = (roots(), 0);
+        if hosts.iter().any(|host| self.segments.is_lost(*host)) {
+            // A later import may find these blocks.
+            return Ok(false);
+        }
         for host in hosts {
             let Some(entry) = self.segments.entry(host) else { continue };
             let (mut entries, _) = self.read_summaries(host, entry.summary).await?;

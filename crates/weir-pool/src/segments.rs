@@ -120,6 +120,8 @@ pub(crate) struct Inner {
     pub(crate) lost: Vec<Range<VsegId>>,
     /// Places per vdev that may be those of lost segments: they are never written.
     pub(crate) withheld: Vec<BTreeSet<PsegIndex>>,
+    /// The txg since which nothing refers to those, as far as was looked.
+    pub(crate) unreached_since: Option<Txg>,
 }
 
 impl Inner {
@@ -266,6 +268,7 @@ impl Segments {
             live_bytes,
             lost: lost.segments,
             withheld,
+            unreached_since: None,
         };
         Ok(Self { inner: Mutex::new(inner), areas, bug })
     }

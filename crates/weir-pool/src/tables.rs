@@ -31,7 +31,7 @@ pub(crate) trait Table: Clone + Sized {
     /// What errors call it.
     const WHAT: &'static str;
     const KIND: TableKind;
-    /// What the list of damage calls it.
+    /// Its name on the list of damage.
     const PART: PoolPart;
 
     /// What a segment has whose table was lost.
@@ -251,8 +251,8 @@ impl<T: Table> Tables<T> {
         vsegs.iter().for_each(|vseg| self.put(*vseg, T::unknown()));
     }
 
-    /// Some of the tree that leads to the tables cannot be read, and these segments have tables
-    /// there. The tree keeps it: nothing is stored in the place of such a table.
+    /// Parts of the tree are unreadable, with the tables of these segments. The tree keeps them:
+    /// nothing is stored in the place of such a table.
     pub(crate) fn miss(&mut self, parts: &[LostPart], vsegs: &[VsegId]) {
         self.kept_parts.extend(parts.iter().map(LostPart::blocks));
         self.kept_parts.sort_unstable_by_key(|range| range.start);
@@ -260,7 +260,7 @@ impl<T: Table> Tables<T> {
         self.unknown.extend(vsegs);
     }
 
-    /// Unreadable ranges of the stored tree that a commit leaves as they are.
+    /// Unreadable ranges of the stored tree that commits leave in place.
     pub(crate) fn kept_parts(&self) -> &[Range<u64>] {
         &self.kept_parts
     }

@@ -1,6 +1,6 @@
 //! Recoveries of pools that lost nodes and blocks of their own trees (directory, segment table,
 //! remap and reference tables) in every copy on every leg, for a while or for good, while they were
-//! closed or in use: what that costs, and that it costs nothing else.
+//! closed or in use: the cost of that, and proof that it costs no other data.
 //!
 //! Not here: damage that the redundancy covers (scenario).
 //!
@@ -70,7 +70,7 @@ pub(crate) fn lose_some(
     }
 }
 
-/// What a pool had before a loss.
+/// The state of a pool before a loss.
 #[derive(Default)]
 struct Before {
     /// Parts of a tree that are lost.
@@ -81,11 +81,11 @@ struct Before {
     whole: Exact,
     /// Of those, the blocks whose pointers need none of the lost parts.
     exact: Exact,
-    /// What was flushed and is in the log alone.
+    /// Flushed writes that are in the log alone.
     logged: Written,
 }
 
-/// Loses parts of one of the trees of a closed pool and goes on, over more power cuts.
+/// Loses parts of one of the trees of a closed pool and continues over more power cuts.
 fn lose_and_go_on(
     scenario: &Scenario,
     seed: u64,
@@ -149,8 +149,8 @@ fn lose_and_go_on(
     last.map(drop).map_err(told)
 }
 
-/// Opens a pool whose lost parts can be read again: all that it had is there. A recount then makes
-/// its counters right.
+/// Opens a pool whose lost parts are readable again and expects everything from before the loss. A
+/// recount then corrects its counters.
 fn return_all(
     scenario: &Scenario,
     seed: u64,
@@ -190,8 +190,8 @@ fn return_all(
 }
 
 impl Before {
-    /// After an import: flushed writes to a volume that is there must be there. Those to a volume
-    /// that a forced import did not find may be there later or not.
+    /// After an import: expects flushed writes of every volume that was found. A forced import may
+    /// drop the writes to a volume that it did not find.
     fn keep_logged(&mut self, engine: &Engine, written: &mut Written) {
         for (block, tag) in &self.logged {
             self.exact.remove(block);
@@ -305,7 +305,7 @@ async fn open_unforced(
 ) -> Result<Option<Arc<Engine>>, String> {
     match open_with(scenario, world, ImportOptions::new(Guid(opening))).await {
         Err(DatasetError::Pool(
-            // A leg that the operator took offline may have what was lost.
+            // A leg that the operator took offline may have the lost parts.
             PoolError::LossWhileMissing { .. }
             | PoolError::DirectoryLost { .. }
             | PoolError::LoggedForLost { .. },

@@ -207,9 +207,9 @@ fn with_losses(
     let mut sentences = vec![format!("Part of the pool cannot be read: {}.", lost.join("; "))];
     sentences.extend(text);
     let restore = format!(
-        "Check disks and cables, then export and import the pool: what can be read again is back. \
-         Restore the rest from a backup or a replica; 'weir pool clear --lost {pool}' gives \
-         unreadable datasets up and frees their space."
+        "Check disks and cables, then export and import the pool: an import uses every part that \
+         it can read. Restore the rest from a backup or a replica; 'weir pool clear --lost {pool}' \
+         gives unreadable datasets up and frees their space."
     );
     let action = action.map_or_else(|| restore.clone(), |action| format!("{restore} {action}"));
     (Some(sentences.join(" ")), Some(action))

@@ -49,8 +49,8 @@ pub(crate) struct SomeDisks {
     /// Path, last part of the path, or guid of the disk; all without it.
     #[serde(default)]
     pub(crate) disk: Option<String>,
-    /// Also give up the datasets whose records cannot be read: what they have becomes free space,
-    /// and no later import brings them back.
+    /// Also give up the datasets with unreadable records: their space becomes free, so that no
+    /// later import can restore them.
     #[serde(default)]
     pub(crate) lost: bool,
 }

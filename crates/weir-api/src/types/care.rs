@@ -137,8 +137,8 @@ pub struct PoolClear {
     /// The one disk that is meant, named as in [`PoolDisk`]; else all of them.
     #[serde(default)]
     pub disk: Option<String>,
-    /// Also give up the datasets whose records cannot be read: what they have becomes free space,
-    /// and no later import brings them back.
+    /// Also give up the datasets with unreadable records: their space becomes free, so that no
+    /// later import can restore them.
     #[serde(default)]
     pub lost: bool,
 }

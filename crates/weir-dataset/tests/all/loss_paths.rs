@@ -1,6 +1,6 @@
 //! Every path that finds no good copy of something puts it on the list of damage.
 //!
-//! Not here: what the list says later (damage), evacuation (vdevs), how status and events follow from
+//! Not here: later changes of the list (damage), evacuation (vdevs), status and events made from
 //! the list (bin/weir).
 //!
 //! Invariant: in each row the path under test is the first that meets the loss.
@@ -19,11 +19,11 @@ const AT: usize = 1;
 const ROUNDS_MAX: usize = 400;
 const RECORD: RecordSize = RecordSize::from_shift(2).expect("four blocks");
 
-/// What a row expects on the list.
+/// The entry that a row expects on the list.
 enum Lost {
-    /// This block of a volume as it is.
+    /// This block of the current state of a volume.
     Block(&'static str, usize),
-    /// This block of the snapshot of `b`, and not of `b`.
+    /// This block of the snapshot of `b` alone.
     OfSnapshot(usize),
     Part(PoolPart),
     /// The row looks itself.
@@ -51,7 +51,7 @@ impl Lost {
     }
 }
 
-/// Damages a record (`level` 0) or leaf (1) of a volume on disk; no cache has it after that.
+/// Damages a record (`level` 0) or leaf (1) of a volume on disk and empties the caches.
 fn lose(bench: &mut Bench, name: &str, level: u8, index: u64) {
     let place = now(bench.volume(name).disk_place(level, index)).unwrap().unwrap();
     let start = place.offset as usize;
@@ -214,7 +214,7 @@ fn digest(bench: &mut Bench) {
     settle(bench);
 }
 
-/// Lets the engine look up who shares what is on the list.
+/// Lets the engine find the volumes and snapshots that share the listed data.
 fn settle(bench: &mut Bench) {
     let looks = std::cell::Cell::new(0);
     mend_for(&bench.engine, |_| looks.replace(looks.get() + 1) > 3);

@@ -425,7 +425,7 @@ fn space_that_a_damaged_volume_gains_is_zeros() {
         bench.flip_at(leaf);
         bench.kill();
         bench.reads("short", 0..40, 1);
-        // A write takes over what the markers stand for.
+        // A write replaces the markers by the pointers of the leaf.
         bench.write("short", 3, 1).unwrap();
         now(bench.engine.sync()).unwrap();
         bench.settle();

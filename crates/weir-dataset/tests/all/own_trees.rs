@@ -34,7 +34,7 @@ pub(crate) struct Bench {
     pub(crate) engine: Arc<Engine>,
     /// What each block of each volume holds.
     pub(crate) volumes: BTreeMap<String, Vec<u32>>,
-    /// What each block of the snapshot of `b` holds.
+    /// Content of each block of the snapshot of `b`.
     snapshot: Vec<u32>,
     random: u64,
     pub(crate) next: u32,
@@ -382,7 +382,7 @@ pub(crate) fn mend_for(engine: &Engine, is_done: impl Fn(&Engine) -> bool) {
         std::future::ready(())
     }))
     .unwrap();
-    assert!(is_done(engine));
+    assert!(is_done(engine), "{:?}", engine.pool().lost_tables());
 }
 
 pub(crate) fn assert_nothing_is_lost(engine: &Engine) {
@@ -434,6 +434,58 @@ fn scrub_lets_what_memory_has_of_a_lost_tree_be_written_anew() {
         bench.crash();
         assert_nothing_is_lost(&bench.engine);
         assert_eq!(bench.unreadable(), 0, "{tree:?}");
+        bench.go_on();
+    }
+}
+
+/// A copy that became bad while nothing read it was lost with the next restart.
+#[test]
+fn bad_copies_of_own_trees_are_found_and_written_anew_while_memory_has_them() {
+    for tree in [OwnTree::Segments, OwnTree::Datasets, OwnTree::Remaps, OwnTree::References] {
+        let mut bench = Bench::new();
+        let places = places_of(&bench.engine, |place| place.tree == tree && place.level > 0);
+        damage(&bench.disk, &places);
+        now(bench.engine.verify_own_trees()).unwrap();
+        let txg = bench.engine.pool().committed_txg();
+        now(bench.engine.verify_own_trees()).unwrap();
+        assert_eq!(bench.engine.pool().committed_txg(), txg, "{tree:?}: all are good now");
+        bench.crash();
+        assert_nothing_is_lost(&bench.engine);
+        assert_eq!(bench.unreadable(), 0, "{tree:?}");
+    }
+}
+
+/// Space below lost reference tables never came back.
+#[test]
+fn references_that_were_lost_are_counted_anew() {
+    for level in [0, 1] {
+        let mut bench = Bench::new();
+        bench.lose(|place| place.tree == OwnTree::References && place.level == level);
+        bench.engine.scrub_start().unwrap();
+        mend(&bench.engine);
+        bench.crash();
+        assert_nothing_is_lost(&bench.engine);
+        bench.go_on();
+        assert_nothing_is_lost(&bench.engine);
+        bench.destroy_all();
+        assert_nothing_is_lost(&bench.engine);
+    }
+}
+
+/// Places of lost segments were kept for ever, though nothing referred to the segments any more.
+#[test]
+fn places_of_lost_segments_are_free_when_nothing_refers_to_them() {
+    for level in [0, 1] {
+        let mut bench = Bench::new();
+        bench.lose(|place| place.tree == OwnTree::Segments && place.level == level);
+        assert!(bench.unreadable() > 0);
+        assert!(bench.engine.pool().lost_tables().withheld_bytes > 0);
+        bench.destroy_all();
+        mend(&bench.engine);
+        bench.crash();
+        assert_nothing_is_lost(&bench.engine);
+        assert_eq!(bench.engine.pool().lost_tables(), LostTables::default());
+        bench.make("n");
         bench.go_on();
     }
 }
