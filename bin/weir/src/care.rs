@@ -229,7 +229,10 @@ fn watch(session: &Session, name: &str, kind: ScanKind) -> Result<(), ApiError> 
                     .with_action(format!("see 'weir pool status {name}'")));
             }
             Some(ScanState::Running) => still = 0,
-            _ if pool.scan.is_none() && pool.state == Health::Online => {
+            // No disk misses anything. An older scrub may be shown.
+            None if pool.state == Health::Online
+                && (pool.scan.is_none() || kind == ScanKind::Resilver) =>
+            {
                 return session.print(&pool, |_| String::new());
             }
             // It starts in a moment, or tries again after a failure.

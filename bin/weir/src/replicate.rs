@@ -227,7 +227,7 @@ fn list(session: &Session, style: Style) -> Result<(), ApiError> {
             replication.state.name().to_owned(),
             progress(replication),
             replication.snapshot.clone().unwrap_or_else(dash),
-            age(replication).map_or_else(|unknown| unknown.to_owned(), lag),
+            age(replication).map_or_else(str::to_owned, lag),
             verified(replication),
         ]
     };

@@ -17,8 +17,8 @@ pub(crate) enum ScheduleVerb {
     ///
     /// Times are UTC. The first ones are taken at once. Snapshots are named after their sort and
     /// time, such as auto-hourly-2026-11-22-1000; only such names are destroyed, the oldest beyond
-    /// the count, and none that is held, cloned or exported. The schedule of a replica takes no
-    /// snapshots; it only destroys excess snapshots.
+    /// the count, and none that is held, cloned or exported. On a replica, a schedule only destroys
+    /// excess snapshots.
     Set {
         /// A volume such as tank/vm1, or a pool: all its volumes without a schedule of their own
         name: String,

@@ -159,3 +159,25 @@ fn watch(session: &Session, name: &str, vdev: &str) -> Result<(), ApiError> {
         std::thread::sleep(BETWEEN_LOOKS);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_removal_says_that_it_continues() {
+        let errors = serde_json::json!({ "read": 0, "write": 0, "checksum": 0 });
+        let vdev = serde_json::json!({
+            "name": "disk-1", "kind": "disk", "state": "online", "errors": errors, "disks": [],
+            "leaving": { "live_bytes": 4096, "stuck_segments": 0 },
+        });
+        let vdev: VdevStatus = serde_json::from_value(vdev).unwrap();
+        let said = |is_retry| removal("tank", "b", Some(&vdev), is_retry);
+        assert!(said(false).starts_with("disk-1 of pool tank is leaving: 4KiB to move"));
+        let again =
+            "disk-1 of pool tank goes on leaving, and what could not be moved is tried again";
+        assert!(said(true).starts_with(again), "{}", said(true));
+        assert!(said(true).contains("undo: weir pool remove --stop tank disk-1"));
+        assert_eq!(removal("tank", "b", None, true), "b was removed from pool tank");
+    }
+}

@@ -3,8 +3,8 @@
 //! Not here: pools' life (control), what a resilver copies (the engine).
 //!
 //! Invariants:
-//! - the server opens a disk again before it uses it again: another disk may have that path now. The
-//!   label identifies a disk, whatever its path;
+//! - the server opens a disk again before it uses it again: another disk may have that path now.
+//!   The label identifies a disk, whatever its path;
 //! - looking at a disk never holds up another pool.
 
 use std::path::Path;

@@ -60,8 +60,8 @@ fn action(error: &DatasetError) -> Option<String> {
             ))
         }
         DatasetError::Changed { name, snapshot } => Some(format!(
-            "take those changes back: weir snapshot rollback {name}@{snapshot}; or receive with -F, \
-             which does that"
+            "take those changes back: weir snapshot rollback {name}@{snapshot}; or receive with \
+             -F, which does that"
         )),
         DatasetError::NotMarked { name, property, address } => {
             Some(format!("weir set {property}={address} {name}"))

@@ -224,7 +224,7 @@ impl Manager {
             (new.paused, new.last_run_unix_ms) = (known.paused, known.last_run_unix_ms);
             new.unfinished = known.unfinished;
             (new.last, new.verified) = (known.last.clone(), known.verified.clone());
-            new.verify_failed = known.verify_failed.clone();
+            new.verify_failed.clone_from(&known.verify_failed);
             outcome = if *known == new { Outcome::Unchanged } else { Outcome::Changed };
             *known = new.clone();
         })?;
@@ -468,12 +468,12 @@ impl Runner {
             }),
             Err(failed) => {
                 let again = format!("weir replicate run {}", self.known.volume);
-                self.note_failure(failed.advised(&self.known, &again));
+                self.note_failure(&failed.advised(&self.known, &again));
             }
         }
     }
 
-    fn note_failure(&self, error: ApiError) {
+    fn note_failure(&self, error: &ApiError) {
         let news = self.manager.with_activity(self.known.key(), |activity| {
             let wait = RETRY_MIN.saturating_mul(1 << activity.failures.min(16)).min(RETRY_MAX);
             activity.failures = activity.failures.saturating_add(1);

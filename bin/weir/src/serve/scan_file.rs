@@ -1,12 +1,11 @@
-//! The newest scan of each pool, stored in `scans.json`: a restart shows it, and a scrub that ran
-//! goes on where it was.
+//! The newest scan of each pool, stored in `scans.json`: the server shows it after a restart, and a
+//! running scrub resumes at its place.
 //!
 //! Not here: the scans (the engine).
 //!
 //! Invariants:
-//! - a stored place is one before which everything was looked at, so a scrub that goes on leaves
-//!   nothing out;
-//! - a file that cannot be read costs what it holds, not the start of the server;
+//! - the scrub has read everything before the stored place, so a resumed scrub omits nothing;
+//! - the server starts without an unreadable file and logs a warning;
 //! - the file has at most [`POOLS_MAX`] pools; a new pool evicts the one with the oldest scan.
 
 use std::collections::BTreeMap;
@@ -27,7 +26,7 @@ use super::state::replace_file;
 
 /// Maximum number of pools in the file.
 const POOLS_MAX: usize = 1024;
-/// Time between two records of a scan that runs: what a scrub looks at again after a crash.
+/// Time between two records of a running scan: after a crash the scrub repeats this much.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// The stored form of a [`ScanStatus`] with its place.
@@ -157,7 +156,7 @@ impl ScanFile {
 }
 
 impl Manager {
-    /// Shows the newest scan that was recorded of a pool, and lets a scrub go on.
+    /// Shows the last recorded scan of a pool and resumes a scrub.
     pub(super) fn restore_scan(&self, engine: &Engine) {
         let stored = self.scans.lock().pools.get(&engine.pool().guid().0).copied();
         let Some(stored) = stored else { return };

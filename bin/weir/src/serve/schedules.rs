@@ -7,7 +7,7 @@
 //! - a schedule belongs to a pool and a volume by their numbers: it follows renames, rests while
 //!   the pool is closed, and never acts on another pool of that name;
 //! - a pool that waits for its disks holds up no other;
-//! - a replica's schedule takes no snapshots: their names would meet those of the other server's.
+//! - a replica's schedule takes no snapshots: their names would clash with the source's snapshots.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -326,6 +326,25 @@ fn strangers_delay_no_replication() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "401 1\n401 1\n");
 }
 
+/// Half of `tank/p@repl-own` was received into `back/half`.
+fn half_received_volume_is_marked(source: &Server, back: &Server) {
+    let list = back.weir("volume list").ok();
+    assert!(list.out.contains("back/half (part of @repl-own)"), "{}", list.out);
+    let scripts = back.weir("volume list -H").ok().out;
+    assert!(scripts.lines().any(|line| line.starts_with("back/half\t")), "{scripts}");
+    let shown = back.weir("volume show back/half").ok().out;
+    for text in [&list.talk, &shown.split_whitespace().collect::<Vec<_>>().join(" ")] {
+        assert!(text.contains("@repl-own") && text.contains("receive --abort back/half"), "{text}");
+    }
+    let token = back.weir("receive --token back/half").ok().out;
+    let estimate = |more: &str| {
+        let line = format!("send -n {more} tank/p@repl-own --json");
+        source.weir(&line).json()["estimate_bytes"].as_u64().unwrap()
+    };
+    let (all, rest) = (estimate(""), estimate(&format!("-t {}", token.trim())));
+    assert!(rest > 0 && rest < all * 3 / 4, "{rest} of {all}");
+}
+
 // A server with the secret deleted what people had received half, held and destroyed their
 // snapshots, and took all places for streams.
 #[test]
@@ -353,6 +372,7 @@ fn peer_changes_only_what_it_made_itself() {
     };
     receive("back/half", &stream[..stream.len() / 2]);
     assert!(!back.weir("volume show back/half --json").json()["receiving"].is_null());
+    half_received_volume_is_marked(source, back);
 
     for (method, path, body) in [
         ("DELETE", "volumes/back/half/receive", ""),

@@ -1,9 +1,9 @@
-//! Replications that meet names that are taken, damaged data, changed replicas and servers that are
-//! away: what goes over all the same, what is told, and the next command to type.
+//! Replications with name clashes, lost data, changed replicas and unreachable servers: the data
+//! that arrives nevertheless, events, and the next command to type.
 //!
 //! Not here: replication without such faults (replicate).
 //!
-//! Invariant: a `try:` of the list is typed as it stands, and the replication goes on.
+//! Invariant: a test types a `try:` of the list unchanged, and the replication resumes.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ use crate::common::rng::Rng;
 use crate::common::{MIB, eventually, spoil};
 use crate::replicate::{PATIENCE, Pair, names, write};
 
-/// A pair with a volume `tank/v` of which a first snapshot went over.
+/// A pair of servers; `tank/v` has one replicated snapshot.
 fn replicated() -> (Pair, Rng) {
     let pair = Pair::new();
     let mut rng = Rng::new(32);
@@ -33,7 +33,7 @@ fn guids(server: &crate::common::Server, of: &str) -> Vec<Value> {
     list["snapshots"].as_array().unwrap().iter().map(|one| one["guid"].clone()).collect()
 }
 
-/// Waits until a run has failed, and returns what the list says.
+/// Waits until a run has failed, and returns the messages of the list.
 fn failing(pair: &Pair, part: &str) -> String {
     eventually("a run fails", PATIENCE, || {
         let now = pair.shown("tank/v");
@@ -64,8 +64,8 @@ fn snapshot_whose_name_is_taken_there_is_left_out_and_told_once() {
     assert_ne!(daily, guids(pair.source(), "tank/v@daily"), "the receiver's own stays");
 }
 
-// The name can be taken while a stream is cut off, too: each run went on with it and failed at its
-// end.
+// A user can take the name while a stream is interrupted, too: each run resumed it and failed at
+// its end.
 #[test]
 fn stream_that_was_cut_off_is_given_up_when_its_name_is_taken() {
     let (pair, mut rng) = replicated();
@@ -100,7 +100,7 @@ fn schedules_on_both_servers_prune_and_do_not_meet() {
         all.iter().filter(|name| name.contains(sort)).count()
     };
     eventually("they are taken", PATIENCE, || taken(pair.source(), "tank/v", "auto-") == 2);
-    // A volume of this server beside the replica: both are looked at together.
+    // A local volume in the same pool: the scheduler plans both together.
     pair.back().weir("volume create back/own --size 16MiB").ok();
     pair.back().weir("schedule set back hourly=24 daily=7").ok();
     eventually("the other one is", PATIENCE, || taken(pair.back(), "back/own", "auto-") == 2);
@@ -133,7 +133,7 @@ fn run_after_lost_data_was_written_again_takes_another_snapshot() {
     let mut client = pair.source().client("tank/v");
     client.write(0, &lost).unwrap();
     drop(client);
-    // Not flushed: the block shall be found in a segment and not in the intent log.
+    // Not flushed: `spoil` has to find the block in a segment, because the log has another copy.
     pair.source().weir("snapshot create tank/v@any").ok();
     pair.source().weir("snapshot destroy tank/v@any --yes").ok();
     pair.source.take().unwrap().stop_clean();
@@ -198,7 +198,7 @@ fn snapshot_of_users_with_lost_data_is_named_with_the_call_that_destroys_it() {
 
 // "receive with -F" stood in the list, which no replication does.
 #[test]
-fn replica_that_was_written_to_goes_on_after_the_rollback_that_the_list_names() {
+fn changed_replica_resumes_after_the_rollback_that_the_list_names() {
     let (pair, mut rng) = replicated();
     let last = pair.shown("tank/v")["snapshot"].as_str().unwrap().to_owned();
     write(pair.back(), "back/v", &mut rng, 1);
@@ -226,7 +226,7 @@ fn failed_comparison_stays_visible_and_an_unknown_age_is_called_so() {
     pair.start();
     pair.caught_up("tank/v");
     pair.source.take().unwrap().stop_clean();
-    // The clock of this server is ten years behind that of the snapshot.
+    // The clock of this server is ten years behind the time of the snapshot.
     let path = pair.dirs.short("state").join("state.json");
     let mut state: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     let time = &mut state["replications"][0]["last"]["unix_ms"];

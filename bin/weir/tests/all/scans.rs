@@ -1,6 +1,6 @@
-//! What a restart keeps of scans: what the last one found, and where a scrub was.
+//! Scans across restarts: the result of the last scan, and the place of a scrub.
 //!
-//! Not here: what a scrub repairs (healing).
+//! Not here: repairs by a scrub (healing).
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn line(server: &Server) -> String {
     status.lines().find(|line| line.trim_start().starts_with("scan:")).unwrap_or("").to_owned()
 }
 
-// `scan:` was gone after each restart: nobody could tell when the last scrub was.
+// `scan:` was empty after each restart: users could not see the time of the last scrub.
 #[test]
 fn finished_scrub_is_shown_after_a_restart() {
     let dirs = Dirs::new();
@@ -52,6 +52,8 @@ fn finished_scrub_is_shown_after_a_restart() {
     server.stop_clean();
     let server = dirs.start();
     assert_eq!(line(&server), before);
+    // Nothing is to be resilvered: the scrub that is shown is no reason to wait.
+    server.weir("pool online --wait tank a").ok();
     server.weir("export delete tank/v").ok();
     server.weir("pool export tank").ok();
     let place = dirs.file("").display().to_string();
@@ -63,7 +65,7 @@ fn finished_scrub_is_shown_after_a_restart() {
 }
 
 #[test]
-fn paused_scrub_stays_paused_and_goes_on_where_it_was() {
+fn paused_scrub_stays_paused_and_resumes_at_its_place() {
     let dirs = Dirs::new();
     let server = filled(&dirs);
     // It may be done before it is paused.
@@ -89,7 +91,7 @@ fn paused_scrub_stays_paused_and_goes_on_where_it_was() {
 }
 
 #[test]
-fn scrub_that_a_stop_interrupts_goes_on_and_is_told() {
+fn interrupted_scrub_resumes_with_an_event() {
     let dirs = Dirs::new();
     let mut server = filled(&dirs);
     let mut before = Value::Null;

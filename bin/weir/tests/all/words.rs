@@ -32,6 +32,12 @@ fn sizes_in_units_of_ten_are_rounded_up_and_both_forms_are_said() {
     server
         .weir("volume create tank/g --size 1GiB")
         .fails(code::EXISTS, &["volume tank/g exists with size 11GiB; 1GiB was asked for"]);
+    // Sizes as `weir get` prints them.
+    server.weir("set refreservation=201.58MiB tank/t").ok();
+    let printed = server.weir("get refreservation tank/t").ok().out;
+    assert!(printed.contains("201.58MiB"), "{printed}");
+    server.weir("volume create tank/f --size 9.31GiB").ok();
+    server.weir("set size=9.33GiB tank/f").ok();
 }
 
 // A connected client read EIO: nothing was said before it was cut off.
@@ -170,6 +176,12 @@ const WALKS: &[(&str, i32, &str, &str)] = &[
     ("volume destroy tank/v", code::INVALID, "volume tank/v is not destroyed", "add --yes"),
     ("pool destroy tank", code::INVALID, "pool tank is not destroyed", "add --yes"),
     ("set compression=lz4", code::INVALID, "nothing to set", "try: name a pool, volume"),
+    (
+        "target create iqn.2026-13.org.example:x",
+        code::INVALID,
+        "bad iSCSI name \"iqn.2026-13.org.example:x\"",
+        "write one such as iqn.2026-01.org.weir:vms",
+    ),
     ("volume create tank/x --size ten", code::INVALID, "does not start with a number", "10GiB"),
 ];
 

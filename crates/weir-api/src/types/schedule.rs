@@ -202,8 +202,7 @@ pub struct Schedule {
     /// Whether the schedule takes no snapshots.
     #[serde(default)]
     pub prune_only: bool,
-    /// When the next snapshot is due; none while the pool is closed, and none if the schedule takes
-    /// no snapshots.
+    /// When the next snapshot is due; none while the pool is closed or if the schedule only prunes.
     pub next_unix_ms: Option<u64>,
 }
 

@@ -6,8 +6,8 @@
 //! - a run sends all snapshots in the order of time, so that clones find their origins; it omits a
 //!   snapshot whose name another snapshot of the receiver has, and an event names both;
 //! - the newest snapshot that both sides have is held on both: the next difference needs it;
-//! - the next run resumes an interrupted stream; but if a run cannot read its own snapshot, the next
-//!   run takes another.
+//! - the next run resumes an interrupted stream; but if a run cannot read its own snapshot, the
+//!   next run takes another.
 
 use std::time::{Duration, Instant};
 
@@ -82,7 +82,7 @@ fn is_ours(snapshot: &Snapshot) -> bool {
     own_name(snapshot).starts_with(REPLICATION_PREFIX)
 }
 
-/// True for a snapshot of this server that a run took and no run has released.
+/// True for a snapshot of this server that a run took and still holds.
 fn is_of_run(snapshot: &Snapshot) -> bool {
     is_ours(snapshot) && snapshot.holds.iter().any(|tag| tag == REPLICATION_TAG)
 }
@@ -108,8 +108,8 @@ fn name_now() -> String {
 }
 
 /// `base`, or with a number behind it if a snapshot has that name.
-fn free_name<'s>(base: &str, taken: impl Iterator<Item = &'s Snapshot> + Clone) -> String {
-    let is_free = |name: &String| taken.clone().all(|snapshot| own_name(snapshot) != name);
+fn free_name(base: &str, [here, there]: [&[Snapshot]; 2]) -> String {
+    let is_free = |name: &String| here.iter().chain(there).all(|one| own_name(one) != name);
     let numbered = (2_u32..).map(|number| format!("{base}-{number}"));
     std::iter::once(base.to_owned()).chain(numbered).find(is_free).unwrap_or_default()
 }
@@ -223,7 +223,7 @@ impl Runner {
         Ok(self.manager.list_snapshots(Some(self.known.volume.clone())).await?.snapshots)
     }
 
-    /// Resumes a stream of which the receiver has a part. Aborts it if its snapshot is gone here,
+    /// Resumes a stream that the receiver has in part. Aborts it if its snapshot is gone here,
     /// cannot be read, or has a name that is taken there.
     async fn finish_what_was_cut(&self, client: &Client, to: &str) -> Result<(), Failed> {
         let shown = self.ask("show the replica", client.volume_show(to.to_owned())).await;
@@ -266,7 +266,7 @@ impl Runner {
             self.hold_here(&last.name).await?;
             return Ok(last.name.clone());
         }
-        let own = free_name(&name_now(), here.iter().chain(there));
+        let own = free_name(&name_now(), [&here, there]);
         let name = format!("{}@{own}", self.known.volume);
         let request = SnapshotCreate { names: vec![name.clone()], recursive: false };
         self.manager.create_snapshots(request).await?;
@@ -281,8 +281,9 @@ impl Runner {
         })
     }
 
-    /// Notes that a run's snapshot holds lost data, so that the next run takes another, and destroys
-    /// the one that failed before. It stays until then: the list of lost data names what it holds.
+    /// Notes that a run's snapshot holds lost data, so that the next run takes another, and
+    /// destroys the snapshot of the failed run before. A failed snapshot stays until then, because
+    /// the list of lost data names ranges of existing snapshots only.
     async fn give_up(&self, unreadable: &Snapshot) -> Result<(), ApiError> {
         let guid = unreadable.guid.clone();
         self.manager.with_activity(self.known.key(), |activity| activity.unreadable = Some(guid));
