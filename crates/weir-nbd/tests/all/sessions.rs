@@ -510,12 +510,12 @@ fn structured_reads_without_memory_come_in_parts_unless_one_is_asked_for() {
 /// Sends reads and writes of `len` bytes in turn, 16 at a time, and takes every reply at once.
 fn mix(setup: &Setup, export: &str, len: u32, count: u64) {
     let mut client = setup.client(export);
-    let mut replies = Client { socket: client.socket.try_clone().unwrap() };
+    let mut replies = Client { socket: client.socket.try_clone().expect("a descriptor") };
     let (permits, permitted) = std::sync::mpsc::sync_channel::<()>(16);
     let sender = std::thread::spawn(move || {
         let payload = vec![5; len as usize];
         for cookie in 0..count {
-            permits.send(()).unwrap();
+            permits.send(()).expect("the test goes on");
             let offset = cookie * u64::from(len) % (SIZE - u64::from(len) + 1) / 4096 * 4096;
             let kind = (cookie % 2) as u16;
             client.ask(0, kind, cookie, offset, len);
@@ -530,9 +530,9 @@ fn mix(setup: &Setup, export: &str, len: u32, count: u64) {
         if cookie % 2 == 0 {
             replies.get(len as usize);
         }
-        permitted.recv().unwrap();
+        permitted.recv().expect("a request was sent");
     }
-    sender.join().unwrap();
+    sender.join().expect("all was sent");
 }
 
 // One client that sent reads and writes of 1 MiB waited for ever for memory that its own reply

@@ -194,7 +194,7 @@ fn paused_owner_writes_again_without_a_takeover() {
     world
         .run_until(async {
             let first = pool(&world, a).await;
-            world.executor().sleep(Duration::from_secs(3600)).await;
+            world.executor().sleep(Duration::from_hours(1)).await;
             first.volume("v").unwrap().write(0, &vec![7; BYTES]).await.unwrap();
             first.sync().await.unwrap();
             first.commit().await.unwrap();
