@@ -12,7 +12,7 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-/// Maximum length of a file with certificates: those of all public authorities fit.
+/// Maximum length of a file with certificates: the certificates of all public authorities fit.
 pub const CERTIFICATES_BYTES_MAX: u64 = 1 << 20;
 
 /// `O_NONBLOCK`: without it, open waits for a writer of a FIFO.

@@ -41,7 +41,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// What the labels of all disks of one pool say, in the order of the disks.
+    /// Collects the labels of all disks of one pool, in the order of the disks.
     ///
     /// A disk of another format version is a foreign disk, as one without a label: the version is
     /// outside the label's checksum, so one disk that says so proves nothing about the others.
@@ -217,7 +217,7 @@ impl Found {
             legs().map(|leg| leg.guid).filter(|guid| stale(newest, *guid).is_none()).collect();
         let diverged = |guid: Guid| {
             let own = self.uberblocks_of(guid);
-            // A claim alone is no going on: nothing was written beside it.
+            // After a claim alone, the disk holds nothing that the others lack.
             let real = |ub: &&Uberblock| !self.is_claim(ub);
             let own = own.and_then(|own| own.iter().filter(real).max_by_key(|ub| age(ub)));
             let Some(own) = own else { return false };
@@ -230,7 +230,7 @@ impl Found {
         legs().map(|leg| leg.guid).filter(|guid| diverged(*guid)).collect()
     }
 
-    /// The ring of one disk, if it is there.
+    /// The ring of a disk; `None` if the disk is missing.
     pub(crate) fn uberblocks_of(&self, guid: Guid) -> Option<&[Uberblock]> {
         let found = self.disks.iter().find(|disk| disk.guid == guid);
         found.map(|disk| disk.uberblocks.as_slice())
@@ -240,7 +240,7 @@ impl Found {
         self.disks.iter().flat_map(|disk| &disk.uberblocks)
     }
 
-    /// Whether an uberblock says nothing but that an opening began: an older one leads to the same.
+    /// True if an uberblock only records the begin of an opening: an older one leads to the same.
     pub(crate) fn is_claim(&self, uberblock: &Uberblock) -> bool {
         self.uberblocks().any(|other| other.txg < uberblock.txg && lead_to_same(other, uberblock))
     }

@@ -35,7 +35,7 @@ fn damage_newest(world: &SimWorld, count: u64) {
     }
 }
 
-/// How the server ended.
+/// End of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// It closed the pool.
@@ -46,8 +46,8 @@ enum End {
     KilledAtOnce,
 }
 
-/// Commits four states of a volume, of which each write has a byte of its own, and damages the
-/// newest `damaged` uberblocks. Returns the result of an import, or the byte that it found.
+/// Commits four states of a volume, each with another byte, and damages the newest `damaged`
+/// uberblocks. Returns the error of an import or the byte that it found.
 async fn import_after(world: &SimWorld, end: End, damaged: u64, bug: PlantedBug) -> Imported {
     let first = pool_with(world, host("a"), bug).await;
     for byte in [4, 5, 6, 7] {
@@ -110,7 +110,7 @@ fn txg_of_the_owner_slot_must_be_there() {
 }
 
 #[test]
-fn one_torn_uberblock_is_explained_by_a_crash_and_two_are_not() {
+fn crash_explains_one_torn_uberblock() {
     assert_eq!(imported(End::KilledAtOnce, 1, PlantedBug::None), Imported::As(6));
     assert_eq!(imported(End::KilledAtOnce, 2, PlantedBug::None), Imported::Damaged(2));
     assert_eq!(imported(End::KilledAtOnce, 3, PlantedBug::None), Imported::Damaged(3));

@@ -176,7 +176,7 @@ fn a_lost_tree_of_the_pool_that_is_not_written_anew_is_noticed() {
 }
 
 #[test]
-fn an_import_that_gives_up_what_it_cannot_read_is_noticed() {
+fn import_that_gives_up_unreadable_parts_is_noticed() {
     // One recovery in twenty loses a part of the directory and can read it again later.
     is_noticed_with(PlantedBug::UnreadGivenUp, 60, Effort { steps_per_million: 10_000, ..OWN });
 }
