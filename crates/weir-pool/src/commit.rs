@@ -231,7 +231,8 @@ impl Pool {
     async fn zero_damaged_slots(&self, newest: Txg) {
         let found = std::mem::take(&mut *self.damaged_slots.lock());
         for DamagedSlot { leg, slot, seen } in found {
-            let is_written = (seen.0 + 1..=newest.0).any(|txg| txg % RING_SLOTS == slot);
+            let mut since = (seen.0..=newest.0).skip(1).take(RING_SLOTS as usize);
+            let is_written = since.any(|txg| txg % RING_SLOTS == slot);
             let Ok((vdev, leg)) = self.leg(leg) else { continue };
             let Some(device) = leg.usable().filter(|_| !is_written) else { continue };
             if let Err(error) = zero_slot(&*device, vdev.disk_bytes(), slot).await {

@@ -170,7 +170,8 @@ impl Found {
     /// Number of consecutive ring slots after `newest` that are damaged on each current disk.
     fn damaged_after(&self, newest: &Uberblock) -> usize {
         let is_damaged = |after: &u64| {
-            let slot = (newest.txg.0 + after) % RING_SLOTS;
+            // A forged txg may be the last that there is.
+            let slot = newest.txg.0.wrapping_add(*after) % RING_SLOTS;
             self.current(newest).all(|disk| disk.damaged_slots.contains(&slot))
         };
         let slots = if self.current(newest).next().is_some() { 1..RING_SLOTS } else { 0..0 };
