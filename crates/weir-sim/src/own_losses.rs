@@ -16,9 +16,11 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
 use weir_dataset::{DatasetError, Engine, LostDatasets};
 use weir_format::SEGMENT_ENTRIES_PER_BLOCK;
@@ -42,6 +44,8 @@ const COMMITS: usize = 8;
 /// Looks at a scrub until it is done.
 const LOOKS_MAX: usize = 2_000;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
+/// Virtual time for writes to the log: far more than disks take.
+const LOG_LIMIT: Duration = Duration::from_secs(10);
 const TREES: [OwnTree; 4] =
     [OwnTree::Segments, OwnTree::Datasets, OwnTree::Remaps, OwnTree::References];
 
@@ -83,6 +87,17 @@ struct Before {
     exact: Exact,
     /// Flushed writes that are in the log alone.
     logged: Written,
+    /// The copies of the lost parts.
+    flipped: Vec<Flipped>,
+}
+
+/// A copy of a part whose bits were flipped.
+struct Flipped {
+    /// Leg.
+    image: usize,
+    offset: u64,
+    /// Its bytes since.
+    bytes: Vec<u8>,
 }
 
 /// Loses parts of one of the trees of a closed pool and continues over more power cuts.
@@ -105,7 +120,7 @@ fn lose_and_go_on(
     });
     let mut images = images.map_err(told)?;
     if is_refused && rng.coin() {
-        flip(&mut images, &lost);
+        restore(&mut images, &before.flipped);
         written.append(&mut before.logged);
         return return_all(scenario, seed, images, (&before, &written, &mut rng)).map_err(told);
     }
@@ -129,7 +144,7 @@ fn lose_and_go_on(
     });
     let mut images = images.map_err(told)?;
     if rng.coin() {
-        flip(&mut images, &lost);
+        restore(&mut images, &before.flipped);
         return return_all(scenario, seed, images, (&before, &written, &mut rng)).map_err(told);
     }
     let images = in_world(images, rng.next_u64(), async |world: &SimWorld| {
@@ -190,6 +205,34 @@ fn return_all(
 }
 
 impl Before {
+    /// Writes to the log alone: a commit would move the parts that are about to be lost. A write
+    /// that waits for a commit, because the log or the pool is full, is given up after
+    /// [`LOG_LIMIT`]; then the content of all written blocks is unknown.
+    async fn log_some(
+        &mut self,
+        world: &SimWorld,
+        engine: &Engine,
+        (books, rng): (&mut Books, &mut Rng),
+    ) -> Result<(), String> {
+        let mut written = Written::new();
+        let ended = {
+            let write = pin!(write_some(engine, books, &mut written, rng));
+            match select(write, world.executor().sleep(LOG_LIMIT)).await {
+                Either::Left((done, _)) => done.map(|()| true)?,
+                Either::Right(_) => false,
+            }
+        };
+        if ended {
+            self.logged = written;
+        } else {
+            for block in written.keys() {
+                self.exact.remove(block);
+                self.whole.remove(block);
+            }
+        }
+        Ok(())
+    }
+
     /// After an import: expects flushed writes of every volume that was found. A forced import may
     /// drop the writes to a volume that it did not find.
     fn keep_logged(&mut self, engine: &Engine, written: &mut Written) {
@@ -360,23 +403,44 @@ fn lose(
         before.exact = contents(&engine, &before.lost).await?;
         before.whole = contents(&engine, &[]).await?;
         if rng.coin() {
-            write_some(&engine, books, &mut before.logged, rng).await?;
+            before.log_some(world, &engine, (books, rng)).await?;
         }
         Ok(())
     })?;
-    flip(&mut images, &before.lost);
+    before.flipped = flip(&mut images, &before.lost);
     Ok((images, before))
 }
 
-/// Flips bits of every copy of these places on every leg; a second call restores them.
-fn flip(images: &mut [MediaImage], places: &[OwnPlace]) {
+/// Flips bits of every copy of these places on every leg.
+fn flip(images: &mut [MediaImage], places: &[OwnPlace]) -> Vec<Flipped> {
+    let mut flipped = Vec::new();
     for place in places {
         for offset in [Some(place.offset), place.second].into_iter().flatten() {
-            for image in &mut *images {
-                (0..4).for_each(|n| image.flip_bit(offset + n * 16, 3));
+            for (image, media) in images.iter_mut().enumerate() {
+                flip_copy(media, offset);
+                let mut bytes = vec![0; place.len];
+                media.read(offset, &mut bytes);
+                flipped.push(Flipped { image, offset, bytes });
             }
         }
     }
+    flipped
+}
+
+/// Flips the bits back, except where the pool has written something else meanwhile: the place of a
+/// lost reference table is reused.
+fn restore(images: &mut [MediaImage], flipped: &[Flipped]) {
+    for Flipped { image, offset, bytes } in flipped {
+        let mut found = vec![0; bytes.len()];
+        images[*image].read(*offset, &mut found);
+        if found == *bytes {
+            flip_copy(&mut images[*image], *offset);
+        }
+    }
+}
+
+fn flip_copy(media: &mut MediaImage, offset: u64) {
+    (0..4).for_each(|n| media.flip_bit(offset + n * 16, 3));
 }
 
 fn scribble(world: &SimWorld, places: &[OwnPlace], rng: &mut Rng) {
