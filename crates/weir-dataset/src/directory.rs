@@ -84,6 +84,11 @@ pub(crate) struct DirectoryLosses {
 }
 
 impl DirectoryLosses {
+    /// True if the record of the dataset with this number cannot be read.
+    pub(crate) fn is_unread(&self, dataset: DatasetId) -> bool {
+        self.numbers.iter().any(|numbers| numbers.contains(&dataset.0))
+    }
+
     /// Newest birth of the blocks that no volume may free.
     pub(crate) fn held(&self) -> Txg {
         self.held_for_clones.max(self.unread_until)

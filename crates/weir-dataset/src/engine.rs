@@ -145,7 +145,7 @@ impl Engine {
         let read = Directory::read(&imported.pool, how.force);
         let mut directory = imported.pool.around_silent_legs(Box::pin(read)).await?;
         if !how.force {
-            refuse_logged_for_unread(&imported, &directory.losses.numbers)?;
+            refuse_logged_for_unread(&imported, &directory.losses)?;
         }
         imported.pool.around_silent_legs(imported.claim()).await?;
         let damage = std::mem::take(&mut directory.damage);

@@ -19,6 +19,7 @@ use weir_device::Block;
 use weir_format::log::{Batch, LogOp, LogRecord};
 use weir_pool::{Imported, PlantedBug, PoolError};
 
+use crate::directory::DirectoryLosses;
 use crate::dirty::Payload;
 use crate::engine::Engine;
 use crate::error::DatasetError;
@@ -52,14 +53,7 @@ impl Engine {
                 if let Some(volume) = volumes.get(&record.dataset) {
                     replay_record(volume, &record).await?;
                     replayed += 1;
-                } else if self
-                    .core
-                    .directory_losses
-                    .lock()
-                    .numbers
-                    .iter()
-                    .any(|numbers| numbers.contains(&record.dataset.0))
-                {
+                } else if self.core.directory_losses.lock().is_unread(record.dataset) {
                     tracing::error!(
                         dataset = record.dataset.0,
                         record.offset,
@@ -77,16 +71,14 @@ impl Engine {
 }
 
 /// Refuses an import that would drop logged writes: those to datasets whose records cannot be read.
-/// `numbers`: of these datasets.
 pub(crate) fn refuse_logged_for_unread(
     imported: &Imported,
-    numbers: &[Range<u64>],
+    losses: &DirectoryLosses,
 ) -> Result<(), PoolError> {
     let records = imported.batches.iter().flat_map(Batch::records);
     let newer = records.filter(|record| record.txg > imported.replay_after);
-    let ids = newer.map(|record| record.dataset.0);
-    let unread: BTreeSet<u64> =
-        ids.filter(|id| numbers.iter().any(|range| range.contains(id))).collect();
+    let unread = newer.filter(|record| losses.is_unread(record.dataset));
+    let unread: BTreeSet<u64> = unread.map(|record| record.dataset.0).collect();
     if unread.is_empty() {
         return Ok(());
     }

@@ -231,8 +231,9 @@ impl Pool {
     async fn zero_damaged_slots(&self, newest: Txg) {
         let found = std::mem::take(&mut *self.damaged_slots.lock());
         for DamagedSlot { leg, slot, seen } in found {
-            let mut since = (seen.0..=newest.0).skip(1).take(RING_SLOTS as usize);
-            let is_written = since.any(|txg| txg % RING_SLOTS == slot);
+            // Of the txgs after `seen`, the first whose uberblock goes to this slot.
+            let first = slot.wrapping_sub(seen.0.wrapping_add(1)) % RING_SLOTS;
+            let is_written = first < newest.0.saturating_sub(seen.0);
             let Ok((vdev, leg)) = self.leg(leg) else { continue };
             let Some(device) = leg.usable().filter(|_| !is_written) else { continue };
             if let Err(error) = zero_slot(&*device, vdev.disk_bytes(), slot).await {

@@ -206,8 +206,8 @@ impl Found {
             .collect()
     }
 
-    /// Disks in service whose newest uberblock is no part of the history that `newest` is the end
-    /// of: they went on without it.
+    /// Disks in service that committed txgs without the others: the history that ends with `newest`
+    /// lacks their newest uberblock.
     pub(crate) fn diverged_from(&self, newest: &Uberblock) -> Vec<Guid> {
         let in_service = |vdev: &&VdevConfig| vdev.role != VdevRole::Spare;
         let legs = || self.label.vdevs.iter().filter(in_service).flat_map(|vdev| &vdev.legs);
@@ -241,7 +241,8 @@ impl Found {
         self.disks.iter().flat_map(|disk| &disk.uberblocks)
     }
 
-    /// True if an uberblock only records the begin of an opening: an older one leads to the same.
+    /// True if an uberblock only claims the pool for an opening: an older one leads to the same
+    /// blocks.
     pub(crate) fn is_claim(&self, uberblock: &Uberblock) -> bool {
         self.uberblocks().any(|other| other.txg < uberblock.txg && lead_to_same(other, uberblock))
     }

@@ -125,26 +125,24 @@ fn space_of_unreadable_datasets_is_free_after_a_person_gives_them_up() {
 /// An import skipped flushed writes to a volume whose record it could not read.
 #[test]
 fn import_that_would_drop_logged_writes_is_refused() {
+    // Flushes a write to volume a, then damages the record of a.
+    let log_and_damage = |bench: &mut Bench, seed, block| {
+        bench.write("a", seed, block);
+        let a = bench.volume("a");
+        drive(&bench.engine, bench.engine.flush(&a)).unwrap();
+        let is_record = |p: &OwnPlace| p.tree == OwnTree::Datasets && (p.level, p.index) == (0, 1);
+        let places = places_of(&bench.engine, is_record);
+        damage(&bench.disk, &places);
+        places
+    };
     let mut bench = Bench::new();
-    bench.write("a", 5, 900_000);
-    let a = bench.volume("a");
-    drive(&bench.engine, bench.engine.flush(&a)).unwrap();
-    drop(a);
-    let places =
-        places_of(&bench.engine, |p| p.tree == OwnTree::Datasets && (p.level, p.index) == (0, 1));
-    damage(&bench.disk, &places);
+    let places = log_and_damage(&mut bench, 5, 900_000);
     let error = try_reopen(&bench.disk, false).err().expect("refused");
     assert!(error.to_string().contains("numbers 1)"), "{error}");
     damage(&bench.disk, &places);
     bench.engine = reopen(&bench.disk);
     assert_eq!(bench.unreadable(), 0, "the flushed write is there");
-    bench.write("a", 6, 900_002);
-    let a = bench.volume("a");
-    drive(&bench.engine, bench.engine.flush(&a)).unwrap();
-    drop(a);
-    let places =
-        places_of(&bench.engine, |p| p.tree == OwnTree::Datasets && (p.level, p.index) == (0, 1));
-    damage(&bench.disk, &places);
+    log_and_damage(&mut bench, 6, 900_002);
     bench.engine = try_reopen(&bench.disk, true).unwrap();
     bench.volumes.remove("a");
     assert_eq!(bench.unreadable(), 0, "the other volume is whole");

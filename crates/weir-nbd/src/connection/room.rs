@@ -37,14 +37,6 @@ impl Connection {
         }
     }
 
-    /// Reports the exact number of held bytes to the budget.
-    fn account_all(&self) {
-        let memory = self.memory_bytes();
-        if memory != self.accounted_bytes.get() {
-            self.tell(memory);
-        }
-    }
-
     fn tell(&self, bytes: usize) {
         self.accounted_bytes.set(bytes);
         self.share.hold(bytes);
@@ -91,8 +83,8 @@ impl Connection {
             if self.out.borrow().is_empty() {
                 self.out.replace(OutBuf::default());
             }
-            self.account_all();
             let memory = self.memory_bytes();
+            self.tell(memory);
             if self.share.ask(memory, bytes) {
                 return self.tell(memory + bytes);
             }

@@ -5,19 +5,19 @@
 //!
 //! Invariant: nothing here is random; time is virtual.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_base::clock::Sleep;
 use weir_base::limits::LABELS_WAIT;
 use weir_base::{Clock, Guid};
-use weir_dataset::{DatasetError, Engine, EngineOptions, VolumeSpec};
+use weir_dataset::{DatasetError, Engine, VolumeSpec};
 use weir_device::Device;
 use weir_format::layout::LABEL_BYTES;
 use weir_format::{Compression, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, ImportOptions, LegState, PlantedBug, VdevSpec};
-use weir_sim::{CutPlan, DiskOptions, Executor, Latency, MediaImage, SimClock, SimWorld};
+use weir_sim::{CutPlan, DiskOptions, Latency, MediaImage, SimWorld};
+
+use crate::timed::options;
 
 const LOG_BYTES: u64 = 256 << 10;
 const BYTES: usize = 1 << 20;
@@ -25,35 +25,6 @@ const BYTES: usize = 1 << 20;
 const AGES: Duration = Duration::from_secs(100_000);
 /// The wait for labels, and the little that the rest of an import takes.
 const BOUND: Duration = Duration::from_secs(2 * LABELS_WAIT.as_secs());
-
-thread_local! {
-    /// Of the world on this thread: a clock goes from thread to thread, its timers do not.
-    static EXECUTOR: RefCell<Option<Executor>> = const { RefCell::new(None) };
-}
-
-/// Virtual time with timers.
-struct TimedClock(Arc<SimClock>);
-
-impl Clock for TimedClock {
-    fn monotonic(&self) -> Duration {
-        self.0.monotonic()
-    }
-
-    fn unix_ms(&self) -> u64 {
-        self.0.unix_ms()
-    }
-
-    fn sleep(&self, duration: Duration) -> Sleep {
-        let executor = EXECUTOR.with_borrow(Clone::clone).expect("options were made");
-        Box::pin(async move { executor.sleep(duration).await })
-    }
-}
-
-fn options(world: &SimWorld) -> EngineOptions {
-    EXECUTOR.set(Some(world.executor().clone()));
-    let clock = Arc::new(TimedClock(world.executor().clock()));
-    EngineOptions { memory_bytes: 4 << 20, clock, bug: PlantedBug::None }
-}
 
 fn devices(world: &SimWorld, without: Option<usize>) -> Vec<Arc<dyn Device>> {
     let disks = world.disks().iter().enumerate().filter(|(index, _)| Some(*index) != without);
@@ -78,7 +49,9 @@ fn pool(kind: VdevKind, disks: usize, content: &[u8]) -> Vec<MediaImage> {
     };
     let made = world.run_until(async {
         let vdevs = [VdevSpec { kind, role: VdevRole::Data, disks: devices(&world, None) }];
-        let engine = Engine::create("tank", &vdevs, sizes, &options(&world), &mut guid).await?;
+        let engine =
+            Engine::create("tank", &vdevs, sizes, &options(&world, PlantedBug::None), &mut guid)
+                .await?;
         let compression = Compression::Off;
         let spec = VolumeSpec { name: "v".into(), size_bytes: 2 << 20, compression };
         engine.create_volume(&spec).await?;
@@ -95,7 +68,7 @@ async fn open(
     opening: u64,
 ) -> Result<Arc<Engine>, DatasetError> {
     let how = ImportOptions::new(Guid(opening));
-    Engine::open(devices(world, without), how, &options(world)).await
+    Engine::open(devices(world, without), how, &options(world, PlantedBug::None)).await
 }
 
 async fn assert_holds(engine: &Engine, content: &[u8]) {

@@ -15,4 +15,5 @@ mod newest_damaged;
 mod owned_pool;
 mod planted_bugs;
 mod receive;
+mod timed;
 mod two_hosts;

@@ -4,18 +4,17 @@
 //!
 //! Invariant: nothing here is random.
 
-use std::cell::RefCell;
 use std::sync::Arc;
-use std::time::Duration;
 
-use weir_base::clock::Sleep;
-use weir_base::{Clock, Guid};
-use weir_dataset::{DatasetError, Engine, EngineOptions, VolumeSpec};
+use weir_base::Guid;
+use weir_dataset::{DatasetError, Engine, VolumeSpec};
 use weir_device::Device;
 use weir_format::layout::LABEL_BYTES;
 use weir_format::{Compression, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, Identity, ImportOptions, PlantedBug, VdevSpec};
-use weir_sim::{DiskOptions, Executor, SimClock, SimWorld};
+use weir_sim::{DiskOptions, SimWorld};
+
+use crate::timed::options;
 
 pub(crate) const BYTES: usize = 64 << 10;
 
@@ -29,35 +28,6 @@ pub(crate) fn host(name: &str) -> &'static Identity {
         pid_start: 1,
         runs: |_, _| true,
     }))
-}
-
-thread_local! {
-    /// Of the world on this thread: a clock goes from thread to thread, its timers do not.
-    static EXECUTOR: RefCell<Option<Executor>> = const { RefCell::new(None) };
-}
-
-/// Virtual time with timers.
-struct TimedClock(Arc<SimClock>);
-
-impl Clock for TimedClock {
-    fn monotonic(&self) -> Duration {
-        self.0.monotonic()
-    }
-
-    fn unix_ms(&self) -> u64 {
-        self.0.unix_ms()
-    }
-
-    fn sleep(&self, duration: Duration) -> Sleep {
-        let executor = EXECUTOR.with_borrow(Clone::clone).expect("options were made");
-        Box::pin(async move { executor.sleep(duration).await })
-    }
-}
-
-fn options(world: &SimWorld, bug: PlantedBug) -> EngineOptions {
-    EXECUTOR.set(Some(world.executor().clone()));
-    let clock = Arc::new(TimedClock(world.executor().clock()));
-    EngineOptions { memory_bytes: 4 << 20, clock, bug }
 }
 
 fn devices(world: &SimWorld) -> Vec<Arc<dyn Device>> {

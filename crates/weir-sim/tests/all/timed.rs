@@ -1,0 +1,45 @@
+//! Engine options with virtual time that has timers.
+//!
+//! Not here: the tests.
+//!
+//! Invariant: one world at a time on a thread; its executor runs the timers.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_base::Clock;
+use weir_base::clock::Sleep;
+use weir_dataset::EngineOptions;
+use weir_pool::PlantedBug;
+use weir_sim::{Executor, SimClock, SimWorld};
+
+thread_local! {
+    /// Of the world on this thread: a clock goes from thread to thread, its timers do not.
+    static EXECUTOR: RefCell<Option<Executor>> = const { RefCell::new(None) };
+}
+
+/// Virtual time with timers.
+struct TimedClock(Arc<SimClock>);
+
+impl Clock for TimedClock {
+    fn monotonic(&self) -> Duration {
+        self.0.monotonic()
+    }
+
+    fn unix_ms(&self) -> u64 {
+        self.0.unix_ms()
+    }
+
+    fn sleep(&self, duration: Duration) -> Sleep {
+        let executor = EXECUTOR.with_borrow(Clone::clone).expect("options were made");
+        Box::pin(async move { executor.sleep(duration).await })
+    }
+}
+
+/// Options of an engine in this world.
+pub(crate) fn options(world: &SimWorld, bug: PlantedBug) -> EngineOptions {
+    EXECUTOR.set(Some(world.executor().clone()));
+    let clock = Arc::new(TimedClock(world.executor().clock()));
+    EngineOptions { memory_bytes: 4 << 20, clock, bug }
+}
