@@ -37,6 +37,7 @@ pub(crate) mod memory;
 mod never_hang;
 mod offers;
 mod patience;
+mod pool_file;
 pub(crate) mod pools;
 mod properties;
 mod recorder;

@@ -119,6 +119,11 @@ pub(crate) fn guid() -> Guid {
     Guid(u64::from_le_bytes(bytes))
 }
 
+/// The pool of a name of any kind.
+pub(super) fn pool_of(name: &str) -> &str {
+    name.split(['/', '@']).next().unwrap_or_default()
+}
+
 pub(super) fn split(volume: &str) -> Result<(&str, &str), ApiError> {
     let parts = weir_base::names::volume(volume);
     parts.map_err(|error| ApiError::new(ErrorKind::Invalid, error.to_string()))

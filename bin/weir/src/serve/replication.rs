@@ -135,7 +135,7 @@ impl Manager {
         let mut running = BTreeMap::new();
         for known in all {
             if activities.get(&known.key()).is_some_and(Activity::is_running) {
-                *running.entry(server_of(known)).or_default() += 1;
+                *running.entry(place_of(known).0.to_owned()).or_default() += 1;
             }
         }
         running
@@ -364,10 +364,10 @@ fn due(known: &KnownReplication, activity: &Activity) -> Option<Due> {
     is_due.then_some(Due::Run)
 }
 
-/// Host and port of the server that a replication sends to.
-fn server_of(known: &KnownReplication) -> String {
+/// Host and port of the server that a replication sends to, and the volume there.
+fn place_of(known: &KnownReplication) -> (&str, &str) {
     let place = known.to.strip_prefix("https://").unwrap_or(&known.to);
-    place.split('/').next().unwrap_or_default().to_owned()
+    place.split_once('/').unwrap_or((place, "POOL/VOLUME"))
 }
 
 /// Runs replications when they are due, until the task is dropped.
@@ -389,7 +389,7 @@ pub(super) async fn run(manager: Arc<Manager>, events: Arc<Events>) {
             let key = known.key();
             let what = manager.with_activity(key, |activity| due(&known, activity));
             let Some(what) = what else { continue };
-            let to_it = running.entry(server_of(&known)).or_default();
+            let to_it = running.entry(place_of(&known).0.to_owned()).or_default();
             if *to_it >= RUNS_TO_ONE_MAX {
                 continue;
             }

@@ -5,13 +5,11 @@
 //!
 //! Invariants:
 //! - the scrub has read everything before the stored place, so a resumed scrub omits nothing;
-//! - the server starts without an unreadable file and logs a warning;
-//! - the file has at most [`POOLS_MAX`] pools; a new pool evicts the one with the oldest scan.
+//! - the server starts without an unreadable file and logs a warning.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use weir_api::types::{EventLevel, ScanKind, ScanState};
@@ -22,12 +20,7 @@ use weir_pool::{ScanPlace, ScanStatus};
 use super::care;
 use super::control::Manager;
 use super::events::NewEvent;
-use super::state::replace_file;
-
-/// Maximum number of pools in the file.
-const POOLS_MAX: usize = 1024;
-/// Time between two records of a running scan: after a crash the scrub repeats this much.
-const INTERVAL: Duration = Duration::from_secs(10);
+use super::pool_file::{Entry, PoolFile};
 
 /// The stored form of a [`ScanStatus`] with its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +37,12 @@ struct Stored {
     damaged: u64,
     place_segment: u32,
     place_vdev: u16,
+}
+
+impl Entry for Stored {
+    fn unix_ms(&self) -> u64 {
+        self.started_unix_ms
+    }
 }
 
 impl Stored {
@@ -102,63 +101,36 @@ impl Stored {
     }
 }
 
-/// The file, and the time of each pool's last record.
+/// The file of all pools.
 #[derive(Debug)]
-pub(super) struct ScanFile {
-    path: PathBuf,
-    /// By guid of the pool.
-    pools: BTreeMap<u64, Stored>,
-    recorded: BTreeMap<u64, Instant>,
-}
+pub(super) struct ScanFile(PoolFile<Stored>);
 
 impl ScanFile {
     /// Reads the file of a state directory; a missing file counts as empty.
     pub(super) fn load(dir: &Path) -> Self {
         let path = dir.join("scans.json");
-        let pools = match fs::read(&path) {
-            Ok(text) => serde_json::from_slice(&text).map_err(|error| error.to_string()),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(BTreeMap::new()),
-            Err(error) => Err(error.to_string()),
-        };
-        let pools = pools.unwrap_or_else(|why| {
-            tracing::warn!(path = %path.display(), why, "scans before this start are not known");
-            BTreeMap::new()
-        });
-        Self { path, pools, recorded: BTreeMap::new() }
+        Self(PoolFile::load(path.clone()).unwrap_or_else(|why| {
+            tracing::warn!(path = %path.display(), %why, "scans before this start are not known");
+            PoolFile::new(path, BTreeMap::new())
+        }))
     }
 
     /// Records the scan of a pool if it is another one, in another state, or further and due.
     fn record(&mut self, pool: u64, scan: Stored) {
-        let before = self.pools.get(&pool);
-        let rests = self.recorded.get(&pool).is_some_and(|at| at.elapsed() < INTERVAL);
-        if before == Some(&scan) || (rests && !scan.is_news(before)) {
+        let before = self.0.pools.get(&pool);
+        if before == Some(&scan) || (self.0.rests(pool) && !scan.is_news(before)) {
             return;
         }
-        self.pools.insert(pool, scan);
-        self.recorded.insert(pool, Instant::now());
-        while self.pools.len() > POOLS_MAX {
-            let others = self.pools.iter().filter(|(other, _)| **other != pool);
-            let oldest = others.min_by_key(|(_, scan)| scan.started_unix_ms);
-            let Some(oldest) = oldest.map(|(other, _)| *other) else { break };
-            self.pools.remove(&oldest);
-            self.recorded.remove(&oldest);
+        if let Err(error) = self.0.record(pool, scan) {
+            tracing::warn!(path = %self.0.path.display(), %error, "the scan is not recorded");
         }
-        let text = serde_json::to_vec_pretty(&self.pools).map_err(std::io::Error::from);
-        if let Err(error) = text.and_then(|text| replace_file(&self.path, &text)) {
-            tracing::warn!(path = %self.path.display(), %error, "the scan is not recorded");
-        }
-    }
-
-    /// Lets the next record be written at once.
-    fn hurry(&mut self, pool: u64) {
-        self.recorded.remove(&pool);
     }
 }
 
 impl Manager {
     /// Shows the last recorded scan of a pool and resumes a scrub.
     pub(super) fn restore_scan(&self, engine: &Engine) {
-        let stored = self.scans.lock().pools.get(&engine.pool().guid().0).copied();
+        let stored = self.scans.lock().0.pools.get(&engine.pool().guid().0).copied();
         let Some(stored) = stored else { return };
         engine.restore_scan(stored.status(), stored.place());
         if (stored.kind, stored.state) == (ScanKind::Scrub, ScanState::Running) {
@@ -172,7 +144,7 @@ impl Manager {
 
     /// Records the scan of a pool that is being closed.
     pub(super) fn record_last_scan(&self, engine: &Engine) {
-        self.scans.lock().hurry(engine.pool().guid().0);
+        self.scans.lock().0.hurry(engine.pool().guid().0);
         self.record_scan(engine);
     }
 
@@ -187,6 +159,9 @@ impl Manager {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use super::super::pool_file::POOLS_MAX;
     use super::*;
 
     fn scan(started_unix_ms: u64) -> Stored {
@@ -211,29 +186,29 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut file = ScanFile::load(dir.path());
         file.record(9, scan(1));
-        let read = ScanFile::load(dir.path()).pools[&9];
+        let read = ScanFile::load(dir.path()).0.pools[&9];
         assert_eq!((read, read.place()), (scan(1), ScanPlace { segment: 7, vdev: 1 }));
         assert_eq!(Stored::of(&read.status(), read.place()), read);
         // Progress is not written each second, another state is.
         file.record(9, Stored { examined_bytes: 20, ..scan(1) });
-        assert_eq!(ScanFile::load(dir.path()).pools[&9], scan(1));
+        assert_eq!(ScanFile::load(dir.path()).0.pools[&9], scan(1));
         let paused = Stored { state: ScanState::Paused, examined_bytes: 30, ..scan(1) };
         file.record(9, paused);
-        assert_eq!(ScanFile::load(dir.path()).pools[&9], paused);
-        file.hurry(9);
+        assert_eq!(ScanFile::load(dir.path()).0.pools[&9], paused);
+        file.0.hurry(9);
         file.record(9, Stored { place_segment: 8, ..paused });
-        assert_eq!(ScanFile::load(dir.path()).pools[&9].place_segment, 8);
+        assert_eq!(ScanFile::load(dir.path()).0.pools[&9].place_segment, 8);
         fs::write(dir.path().join("scans.json"), "{").unwrap();
-        assert!(ScanFile::load(dir.path()).pools.is_empty(), "a bad file is left");
+        assert!(ScanFile::load(dir.path()).0.pools.is_empty(), "a bad file is left");
     }
 
     #[test]
     fn oldest_scan_is_evicted() {
         let dir = tempfile::tempdir().unwrap();
         let mut file = ScanFile::load(dir.path());
-        file.pools = (0..POOLS_MAX as u64).map(|pool| (pool, scan(pool + 1))).collect();
+        file.0.pools = (0..POOLS_MAX as u64).map(|pool| (pool, scan(pool + 1))).collect();
         file.record(5000, scan(1));
-        assert_eq!(file.pools.len(), POOLS_MAX);
-        assert!(!file.pools.contains_key(&0) && file.pools.contains_key(&5000));
+        assert_eq!(file.0.pools.len(), POOLS_MAX);
+        assert!(!file.0.pools.contains_key(&0) && file.0.pools.contains_key(&5000));
     }
 }

@@ -22,7 +22,7 @@ use weir_api::types::{
 use weir_base::{Clock as _, ErrorKind, SystemClock};
 use weir_dataset::{Engine, SnapshotId};
 
-use super::control::{Manager, not_found};
+use super::control::{Manager, not_found, pool_of};
 use super::events::{Events, NewEvent};
 use super::pools::{OpenPool, api_error};
 use super::schedule_plan::{self, Plan};
@@ -30,10 +30,6 @@ use super::state::KnownSchedule;
 
 /// Time between two looks at the clock. Slots begin with a minute, so this is how late one is.
 const LOOK: Duration = Duration::from_secs(1);
-
-fn pool_of(name: &str) -> &str {
-    name.split('/').next().unwrap_or_default()
-}
 
 impl KnownSchedule {
     fn is_of(&self, engine: &Engine) -> bool {

@@ -19,7 +19,7 @@ use weir_base::names::{self, NameError, Picked};
 use weir_dataset::{DatasetError, Engine, SnapshotId, SnapshotInfo};
 
 use super::care::outcome;
-use super::control::{Entry, Manager, not_found, split};
+use super::control::{Entry, Manager, not_found, pool_of, split};
 use super::offers::Of;
 use super::pools::{OpenPool, api_error};
 
@@ -34,11 +34,6 @@ fn id(full: &str) -> Result<(&str, SnapshotId), ApiError> {
     let (volume, name) = names::snapshot(full).map_err(|error| bad_name(&error))?;
     let (pool, own) = split(volume)?;
     Ok((pool, SnapshotId { volume: own.to_owned(), name: name.to_owned() }))
-}
-
-/// The pool of a name of any kind.
-fn pool_of(name: &str) -> &str {
-    name.split(['/', '@']).next().unwrap_or_default()
 }
 
 /// The snapshots that were picked of all there are, which are in the order of time.

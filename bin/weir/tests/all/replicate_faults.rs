@@ -27,6 +27,15 @@ fn replicated() -> (Pair, Rng) {
     (pair, rng)
 }
 
+/// Spoils a block on both disks of the source, while the source is stopped.
+fn lose(pair: &mut Pair, block: &[u8]) {
+    pair.source.take().unwrap().stop_clean();
+    for disk in ["a", "b"] {
+        spoil(&pair.dirs.file(disk), block);
+    }
+    pair.start();
+}
+
 /// Guids of the snapshots of a volume.
 fn guids(server: &crate::common::Server, of: &str) -> Vec<Value> {
     let list = server.weir(&format!("snapshot list {of} --json")).json();
@@ -136,11 +145,7 @@ fn run_after_lost_data_was_written_again_takes_another_snapshot() {
     // Not flushed: `spoil` has to find the block in a segment, because the log has another copy.
     pair.source().weir("snapshot create tank/v@any").ok();
     pair.source().weir("snapshot destroy tank/v@any --yes").ok();
-    pair.source.take().unwrap().stop_clean();
-    for disk in ["a", "b"] {
-        spoil(&pair.dirs.file(disk), &lost);
-    }
-    pair.start();
+    lose(&mut pair, &lost);
     std::thread::sleep(std::time::Duration::from_millis(1100));
     pair.source().weir("replicate run tank/v").ok();
     let said = failing(&pair, "");
@@ -181,11 +186,7 @@ fn snapshot_of_users_with_lost_data_is_named_with_the_call_that_destroys_it() {
     pair.source().weir("snapshot create tank/v@mine").ok();
     client.write(0, &[7; 4096]).unwrap();
     drop(client);
-    pair.source.take().unwrap().stop_clean();
-    for disk in ["a", "b"] {
-        spoil(&pair.dirs.file(disk), &lost);
-    }
-    pair.start();
+    lose(&mut pair, &lost);
     pair.source().weir("export delete tank/v").ok();
     std::thread::sleep(std::time::Duration::from_millis(1100));
     pair.source().weir("replicate run tank/v").ok();

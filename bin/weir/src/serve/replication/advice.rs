@@ -10,6 +10,7 @@ use clap::CommandFactory as _;
 use weir_api::ApiError;
 use weir_base::ErrorKind;
 
+use super::super::control::pool_of;
 use super::super::state::KnownReplication;
 use crate::args::Cli;
 
@@ -72,16 +73,6 @@ impl Failed {
     }
 }
 
-fn pool_of(name: &str) -> &str {
-    name.split('/').next().unwrap_or_default()
-}
-
-/// The volume on the other server.
-fn replica(known: &KnownReplication) -> &str {
-    let place = known.to.strip_prefix("https://").unwrap_or(&known.to);
-    place.split_once('/').map_or("POOL/VOLUME", |(_, volume)| volume)
-}
-
 /// The command that gives a replication other files.
 fn set_up(known: &KnownReplication) -> String {
     let KnownReplication { volume, to, every_seconds, .. } = known;
@@ -135,16 +126,15 @@ fn here(error: &ApiError, known: &KnownReplication) -> String {
 
 fn there(error: &ApiError, known: &KnownReplication) -> String {
     let volume = &known.volume;
-    let replica = replica(known);
+    let (server, replica) = super::place_of(known);
     let pool = pool_of(replica);
     if names_command(&error.action) && error.kind != ErrorKind::Unavailable {
         return format!("on the other server: {}", error.action);
     }
     match error.kind {
         ErrorKind::Unavailable => format!(
-            "check that 'weir serve --peer-listen' runs at {} with the certificate that --ca \
-             names, and that this machine reaches it",
-            super::server_of(known)
+            "check that 'weir serve --peer-listen' runs at {server} with the certificate that --ca \
+             names, and that this machine reaches it"
         ),
         ErrorKind::Permission => {
             format!("let both servers have the same secret; {}", set_up(known))

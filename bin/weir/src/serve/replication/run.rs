@@ -74,7 +74,7 @@ impl Drop for Outgoing<'_> {
     }
 }
 
-fn own_name(snapshot: &Snapshot) -> &str {
+pub(super) fn own_name(snapshot: &Snapshot) -> &str {
     snapshot.name.split_once('@').map_or("", |(_, own)| own)
 }
 

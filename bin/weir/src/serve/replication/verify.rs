@@ -16,6 +16,7 @@ use weir_dataset::{DIGEST_BYTES, SnapshotId};
 
 use super::super::control::{Manager, not_found, split};
 use super::advice::Failed;
+use super::run::own_name;
 use super::{Runner, now_ms};
 
 /// Ranges asked for at once: 64 MiB take a second or so to read.
@@ -94,8 +95,7 @@ impl Runner {
         let other = self.snapshots_there(&client, &to.volume).await?.unwrap_or_default();
         let other = other.iter().find(is_last);
         let there = other.ok_or_else(|| Failed::There(missing(&to.volume)))?.name.clone();
-        let here = own.name.clone();
-        let own = here.split_once('@').map_or("", |(_, own)| own).to_owned();
+        let (here, own) = (own.name.clone(), own_name(own).to_owned());
         let mut found = Verification {
             snapshot: own,
             unix_ms: 0,
