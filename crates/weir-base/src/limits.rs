@@ -168,6 +168,10 @@ pub const SCAN_ATTEMPTS_MAX: u32 = 3;
 /// beyond it is counted.
 pub const DAMAGED_RANGES_MAX: usize = 1024;
 
+/// Broken blocks of one disk that count as one checksum error each, however often they are read:
+/// 64 KiB of RAM at most.
+pub const BROKEN_BLOCKS_MAX: usize = 4096;
+
 /// Parts of the pool's own structures on that list.
 pub const DAMAGED_PARTS_MAX: usize = 128;
 

@@ -11,6 +11,7 @@ use weir_pool::{Held, PoolError, Tree};
 use crate::engine::Engine;
 use crate::error::DatasetError;
 use crate::snapshot::{Snapshot, descent, inherits};
+use crate::unique::Pair;
 use crate::volume::Volume;
 
 /// A number that a record gives and a walk does not.
@@ -117,8 +118,8 @@ impl Engine {
         for (at, known) in snapshots.into_iter().enumerate() {
             let Some((name, counted)) = known else { continue };
             let after = if at == 0 { line.inherits } else { line.versions[at - 1].txg };
-            let (root, next) = (line.versions[at].root, line.versions[at + 1].root);
-            let found = Volume::units_unique(&self.core.pool, root, next, after).await?;
+            let pair = Pair::of(&line, at, at + 1, after);
+            let found = Volume::units_unique(&self.core.pool, &pair).await?;
             if counted != found.units && found.is_whole && !self.may_exceed(0) {
                 let found = found.units;
                 wrong.push(WrongAccount { name, what: "unique", counted, found });

@@ -28,7 +28,8 @@ use weir_format::{
     TreeRoot,
 };
 use weir_pool::{
-    Change, DamageList, Pool, PoolError, Traced, Tracer, Unshared, WriteOut, write_directory_block,
+    Change, DamageList, Pool, PoolError, Traced, Tracer, TreeOf, Unshared, WriteOut,
+    write_directory_block,
 };
 
 use crate::clone_range::RangeClone;
@@ -86,12 +87,18 @@ struct Shown {
     records: u64,
 }
 
+/// The version that a volume or snapshot shows.
+pub(crate) fn tree_of(record: &DatasetRecord) -> TreeOf {
+    let (volume, version) = match &record.kind {
+        DatasetKind::Snapshot(moment) => (moment.of, moment.txg),
+        _ => (record.id, DamagedRange::NOW),
+    };
+    TreeOf { volume, version }
+}
+
 impl Shown {
     fn of(record: &DatasetRecord) -> Self {
-        let (volume, version) = match &record.kind {
-            DatasetKind::Snapshot(moment) => (moment.of, moment.txg),
-            _ => (record.id, DamagedRange::NOW),
-        };
+        let TreeOf { volume, version } = tree_of(record);
         let size = record.record_size;
         let records = size.records_in(record.size_bytes);
         Self { volume, version, root: record.root, size, records }
@@ -430,8 +437,8 @@ impl Engine {
             while at < range.end() && !held.is_empty() {
                 let records = at..range.end();
                 let (end, damaged) =
-                    newest_damaged(self.pool(), &mut tracer, held, records).await?;
-                if !self.put_checked(&volume, range, (held, at..end), damaged) {
+                    damaged_versions(self.pool(), &mut tracer, held, records).await?;
+                if !self.put_checked(&volume, range, (held, at..end), &damaged) {
                     break;
                 }
                 at = end;
@@ -440,13 +447,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes records off the list as far as they are whole; false if the volume changed meanwhile.
+    /// Leaves records on the list in the `damaged` versions only; false if the volume changed
+    /// meanwhile.
     fn put_checked(
         &self,
         volume: &Volume,
         range: &DamagedRange,
         (held, records): (&[Shown], Range<u64>),
-        damaged: Option<Txg>,
+        damaged: &[Range<usize>],
     ) -> bool {
         let pool = self.pool();
         let newest = held.last().expect("the caller looked");
@@ -454,13 +462,14 @@ impl Engine {
         if newest.version == DamagedRange::NOW && state.record.root != newest.root {
             return false;
         }
-        match damaged {
-            Some(version) if version == newest.version => {}
-            None => pool.damage_healed(range, &records),
-            Some(version) => {
-                pool.damage_healed(range, &records);
-                pool.note_damage(range.volume, records, range.born, version);
-            }
+        if *damaged == [0..held.len()] {
+            return true;
+        }
+        pool.damage_healed(range, &records);
+        for versions in damaged {
+            let before = versions.start.checked_sub(1).map(|before| held[before].version.next());
+            let (born, until) = (before.unwrap_or(range.born), held[versions.end - 1].version);
+            pool.note_damage(range.volume, records.clone(), born, until);
         }
         true
     }
@@ -496,7 +505,9 @@ impl Engine {
         let versions = volume.state.lock().versions();
         let mut after = versions.inherits;
         for shown in &versions.shown {
-            let what = Unshared { root: shown.root, other: None, after, from: 0, holes: false };
+            let of = TreeOf { volume: shown.volume, version: shown.version };
+            let (root, of, from) = (shown.root, Some(of), 0);
+            let what = Unshared { root, of, other: None, other_of: None, after, from, holes: false };
             let mut walk = self.pool().unshared(what);
             loop {
                 let found = walk.next().await?;
@@ -579,27 +590,32 @@ impl Engine {
     }
 }
 
-/// The newest version of which a record cannot be read from disk; up to which record all have the
-/// same ends.
-async fn newest_damaged(
+/// Reads the first of some records from disk in each version. Returns the runs of versions, as
+/// indices of `held`, in which it is lost, and the end of the records for which that holds.
+async fn damaged_versions(
     pool: &Pool,
     tracer: &mut Tracer<'_>,
     held: &[Shown],
     records: Range<u64>,
-) -> Result<(u64, Option<Txg>), PoolError> {
-    let (mut end, mut whole): (u64, Option<Traced>) = (records.end, None);
-    for shown in held.iter().rev() {
+) -> Result<(u64, Vec<Range<usize>>), PoolError> {
+    let mut end = records.end;
+    let mut before: Option<(Traced, bool)> = None;
+    let mut damaged: Vec<Range<usize>> = Vec::new();
+    for (index, shown) in held.iter().enumerate() {
         let traced = tracer.trace(shown.root, records.start).await?;
         end = end.min(traced.records().end.max(records.start + 1));
-        if whole.is_some_and(|whole| whole.is_same(&traced)) {
-            continue;
+        let lost = match before {
+            Some((before, lost)) if before.is_same(&traced) => lost,
+            _ => is_lost(pool, &traced, shown.size, true).await?,
+        };
+        before = Some((traced, lost));
+        match damaged.last_mut().filter(|run| run.end == index) {
+            Some(run) if lost => run.end += 1,
+            _ if lost => damaged.push(index..index + 1),
+            _ => {}
         }
-        if is_lost(pool, &traced, shown.size, true).await? {
-            return Ok((end, Some(shown.version)));
-        }
-        whole = Some(traced);
     }
-    Ok((end, None))
+    Ok((end, damaged))
 }
 
 /// A range by name, if anything that can be seen has it.

@@ -78,9 +78,16 @@ impl State {
         let next = line.versions.get(index + 1).filter(|next| next.freed_to != ALL);
         let next = next.filter(|_| bug != PlantedBug::SharedFreed);
         let version = line.versions[index];
+        let is_seen = match self.snapshots.get(index + 1) {
+            Some(snapshot) => snapshot.is_active(),
+            None => !self.is_destroyed(),
+        };
+        let other_of = next.filter(|_| is_seen).map(|next| line.of(next.txg));
         let what = Unshared {
             root: version.root,
+            of: None,
             other: next.map(|next| next.root),
+            other_of,
             after: after.max(line.inherits),
             from: version.freed_to,
             holes: false,

@@ -9,12 +9,12 @@
 use async_recursion::async_recursion as boxed;
 use weir_base::DatasetId;
 use weir_codec::checksum::xxh3_64;
-use weir_format::TreeRoot;
 
 use crate::engine::Engine;
 use crate::error::DatasetError;
 use crate::snapshot::{Snapshot, descent};
 use crate::snapshots::SnapshotId;
+use crate::unique::Pair;
 use crate::volume::{State, Volume};
 
 /// Where the space of all datasets of a pool goes, in bytes on disk, one copy, nodes included, as
@@ -27,13 +27,6 @@ pub struct DatasetSpace {
     pub by_snapshots: u64,
     /// What was destroyed and is still to be freed.
     pub freeing: u64,
-}
-
-/// What of a snapshot's tree goes with it: what was born after a txg and is not in another tree.
-struct Going {
-    root: TreeRoot,
-    next: TreeRoot,
-    after: weir_base::Txg,
 }
 
 impl Volume {
@@ -128,10 +121,10 @@ impl Engine {
         }
     }
 
-    async fn units_of(&self, going: &[Going]) -> Result<u64, weir_pool::PoolError> {
+    async fn units_of(&self, going: &[Pair]) -> Result<u64, weir_pool::PoolError> {
         let mut units = 0;
-        for Going { root, next, after } in going {
-            units += Volume::units_unique(&self.core.pool, *root, *next, *after).await?.units;
+        for pair in going {
+            units += Volume::units_unique(&self.core.pool, pair).await?.units;
         }
         Ok(units)
     }
@@ -139,7 +132,7 @@ impl Engine {
 
 /// What goes with the snapshots that `goes`: of each, what was born since the version before it and
 /// is not in the next version that stays.
-fn going(state: &State, goes: impl Fn(&Snapshot) -> bool) -> Vec<Going> {
+fn going(state: &State, goes: impl Fn(&Snapshot) -> bool) -> Vec<Pair> {
     let line = state.line();
     let mut found = Vec::new();
     for (at, snapshot) in state.snapshots.iter().enumerate() {
@@ -150,7 +143,7 @@ fn going(state: &State, goes: impl Fn(&Snapshot) -> bool) -> Vec<Going> {
         let stays = |s: &Snapshot| s.is_active() && !goes(s);
         let next = state.snapshots[at + 1..].iter().position(stays);
         let next = next.map_or(line.versions.len() - 1, |next| at + 1 + next);
-        found.push(Going { root: line.versions[at].root, next: line.versions[next].root, after });
+        found.push(Pair::of(&line, at, next, after));
     }
     found
 }

@@ -86,7 +86,8 @@ impl Sending {
             from = from.next_multiple_of(NODE_FANOUT as u64) + NODE_FANOUT as u64;
         }
         holes &= bug != PlantedBug::TrimsNotSent;
-        Unshared { root: self.root, other: None, after: self.after, from, holes }
+        let (root, after) = (self.root, self.after);
+        Unshared { root, of: None, other: None, other_of: None, after, from, holes }
     }
 }
 

@@ -16,10 +16,11 @@ use weir_codec::checksum::xxh3_64;
 use weir_format::layout::PACK_BYTES;
 use weir_format::{
     ANCESTORS_MAX, Ancestor, DatasetKind, DatasetRecord, DatasetState, Descent, HOLDS_MAX, Moment,
-    Origin, TreeRoot,
+    Origin,
 };
 use weir_pool::Unshared;
 
+use crate::damage::tree_of;
 use crate::engine::{Engine, Outcome};
 use crate::error::DatasetError;
 use crate::properties::of_clone;
@@ -537,7 +538,7 @@ impl Engine {
         self.core.want(self.core.open_txg());
         self.commit().await?;
         let before = inherits(&volume.state.lock().record);
-        let inherited = self.units_up_to(target.root, target.tree_units, before).await?;
+        let inherited = self.units_up_to(target, before).await?;
         {
             let _still = self.core.committer.lock().await;
             self.core.pool.check_alive()?;
@@ -644,24 +645,21 @@ impl Engine {
         clone: &Volume,
         origin: Origin,
     ) -> Result<[u64; 2], DatasetError> {
-        let of = |volume: &Volume| {
-            let record = &volume.state.lock().record;
-            (record.root, record.tree_units)
-        };
-        let (root, units) = of(parent);
-        let parent_units = self.units_up_to(root, units, origin.txg).await?;
-        let (root, units) = of(clone);
-        let before = inherits(&parent.state.lock().record);
-        Ok([parent_units, self.units_up_to(root, units, before).await?])
+        let of = |volume: &Volume| volume.state.lock().record.clone();
+        let (parent, clone) = (of(parent), of(clone));
+        let before = inherits(&parent);
+        let parent_units = self.units_up_to(&parent, origin.txg).await?;
+        Ok([parent_units, self.units_up_to(&clone, before).await?])
     }
 
-    /// What of a tree of so many units was born up to a txg, nodes included; reads what was born
-    /// after it, and nothing where that is everything.
-    async fn units_up_to(&self, root: TreeRoot, units: u64, txg: Txg) -> Result<u64, DatasetError> {
-        if txg == Txg(0) {
+    /// What of the tree of a volume or snapshot was born up to a txg, nodes included; reads what
+    /// was born after it, and nothing where that is everything.
+    async fn units_up_to(&self, of: &DatasetRecord, after: Txg) -> Result<u64, DatasetError> {
+        if after == Txg(0) {
             return Ok(0);
         }
-        let what = Unshared { root, other: None, after: txg, from: 0, holes: false };
+        let (root, units, of) = (of.root, of.tree_units, Some(tree_of(of)));
+        let what = Unshared { root, of, other: None, other_of: None, after, from: 0, holes: false };
         Ok(units.saturating_sub(self.core.pool.unshared(what).units().await?.units))
     }
 

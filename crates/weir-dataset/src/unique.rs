@@ -6,7 +6,7 @@
 
 use weir_base::{DatasetId, Txg};
 use weir_format::TreeRoot;
-use weir_pool::{Pool, PoolError, Units, Unshared};
+use weir_pool::{Line, Pool, PoolError, TreeOf, Units, Unshared};
 
 use crate::engine::Engine;
 use crate::error::DatasetError;
@@ -23,7 +23,7 @@ impl Engine {
         const TRIES_MAX: usize = 4;
         let mut counted = 0;
         for _ in 0..TRIES_MAX {
-            let (what, next) = {
+            let what = {
                 let state = volume.state.lock();
                 let Some(at) = state.snapshots.iter().position(|s| s.record.id == id) else {
                     return Ok(0);
@@ -33,10 +33,10 @@ impl Engine {
                 // One that is being destroyed takes nothing of it with it.
                 let shown = state.snapshots[at + 1..].iter().position(Snapshot::is_active);
                 let next = shown.map_or(line.versions.len() - 1, |shown| at + 1 + shown);
-                ((line.versions[at].root, after), line.versions[next].root)
+                Pair::of(&line, at, next, after)
             };
-            let (root, after) = what;
-            let found = Volume::units_unique(&self.core.pool, root, next, after).await;
+            let next = what.next;
+            let found = Volume::units_unique(&self.core.pool, &what).await;
             let found = match found {
                 // The trees were replaced under the walk.
                 Err(PoolError::NoSegment { .. }) => continue,
@@ -64,15 +64,37 @@ impl Engine {
     }
 }
 
+/// A snapshot and the next version that stays, both of which clients see.
+#[derive(Clone, Copy)]
+pub(crate) struct Pair {
+    root: TreeRoot,
+    of: TreeOf,
+    pub(crate) next: TreeRoot,
+    next_of: TreeOf,
+    /// What was born up to here, an older version has.
+    after: Txg,
+}
+
+impl Pair {
+    /// Two versions of a line, by their places in it.
+    pub(crate) fn of(line: &Line, at: usize, next: usize, after: Txg) -> Self {
+        let (version, next) = (line.versions[at], line.versions[next]);
+        Self {
+            root: version.root,
+            of: line.of(version.txg),
+            next: next.root,
+            next_of: line.of(next.txg),
+            after,
+        }
+    }
+}
+
 impl Volume {
-    /// What a snapshot has for itself: born after `after`, and not in `next`.
-    pub(crate) async fn units_unique(
-        pool: &Pool,
-        root: TreeRoot,
-        next: TreeRoot,
-        after: Txg,
-    ) -> Result<Units, PoolError> {
-        let what = Unshared { root, other: Some(next), after, from: 0, holes: false };
+    /// What a snapshot has for itself: born after `after`, and not in the next version.
+    pub(crate) async fn units_unique(pool: &Pool, pair: &Pair) -> Result<Units, PoolError> {
+        let Pair { root, of, next, next_of, after } = *pair;
+        let (of, other, other_of) = (Some(of), Some(next), Some(next_of));
+        let what = Unshared { root, of, other, other_of, after, from: 0, holes: false };
         pool.unshared(what).units().await
     }
 }

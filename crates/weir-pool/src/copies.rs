@@ -7,7 +7,6 @@
 //! Invariant: the segment is pinned throughout, so that no repair overwrites newer data.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 use async_recursion::async_recursion as boxed;
 use futures_util::StreamExt as _;
@@ -223,7 +222,7 @@ impl Vdev {
             }
             for leg in (0..legs.len()).filter(|leg| !good[*leg]) {
                 if legs[leg].is_whole() && spans[leg].is_some() {
-                    legs[leg].checksum_errors.fetch_add(1, Ordering::Relaxed);
+                    legs[leg].checksum_errors.count(self.base + run.start + live.at);
                 }
                 bad[leg].push(index);
             }

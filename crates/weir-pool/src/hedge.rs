@@ -42,6 +42,8 @@ pub(crate) struct Copies<'a> {
     clock: &'a dyn Clock,
     unasked: std::vec::IntoIter<&'a Leg>,
     asked: Vec<Asked<'a>>,
+    /// True once a leg answered.
+    answered: bool,
 }
 
 /// A leg that was asked; the read keeps its disk open.
@@ -50,6 +52,8 @@ struct Asked<'a> {
     doubt: Doubt,
     device: Arc<dyn Device>,
     read: ReadFuture<'a>,
+    /// The next leg was asked because this one took too long.
+    late: bool,
 }
 
 impl<'a> Copies<'a> {
@@ -61,7 +65,7 @@ impl<'a> Copies<'a> {
         clock: &'a dyn Clock,
     ) -> Self {
         let (unasked, asked) = (legs.into_iter(), Vec::new());
-        Self { disk_offset, len, clock, unasked, asked }
+        Self { disk_offset, len, clock, unasked, asked, answered: false }
     }
 
     /// The next copy; `None` when every leg has answered.
@@ -72,13 +76,12 @@ impl<'a> Copies<'a> {
         loop {
             let mut timer = self.timer();
             if let Some(copy) = self.answer_or(&mut timer).await {
+                self.answered = true;
                 return Some(copy);
             }
-            let slow = self.asked.last().map(|asked| Arc::clone(&asked.device));
-            if self.ask()
-                && let Some(watch) = slow.as_ref().and_then(|device| device.watch())
-            {
-                watch.bypass();
+            let slow = self.asked.len() - 1;
+            if self.ask() {
+                self.asked[slow].late = true;
             }
         }
     }
@@ -90,7 +93,8 @@ impl<'a> Copies<'a> {
                 let (offset, buf, disk) =
                     (self.disk_offset, IoBuf::for_read(self.len), Arc::clone(&device));
                 let read = Box::pin(async move { disk.read_at(offset, buf).await });
-                self.asked.push(Asked { leg, doubt: leg.doubt(), device, read });
+                let (doubt, late) = (leg.doubt(), false);
+                self.asked.push(Asked { leg, doubt, device, read, late });
                 return true;
             }
         }
@@ -123,12 +127,25 @@ impl<'a> Copies<'a> {
     }
 }
 
+/// The caller took another leg's copy: the read went around the legs that are late. A caller that
+/// rejects every copy drops `Copies` when no leg is left to wait for, so wrong bytes count as no
+/// latency.
+impl Drop for Copies<'_> {
+    fn drop(&mut self) {
+        for late in self.asked.iter().filter(|asked| asked.late && self.answered) {
+            late.leg.note_bypass();
+        }
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use std::time::Instant;
 
     use weir_base::{Guid, SystemClock, Txg};
-    use weir_device::{FaultDevice, Faults, MemoryDevice, WatchedDevice, new_runtime};
+    use weir_device::{
+        Durability, FaultDevice, Faults, MemoryDevice, WatchedDevice, new_runtime,
+    };
     use weir_format::layout::LABEL_BYTES;
     use weir_format::{Label, LegConfig, VdevConfig, VdevKind};
 
@@ -205,6 +222,10 @@ pub(crate) mod tests {
         [0, 1].map(|leg| vdev.legs[leg].figures().map_or(0, |figures| figures.bypassed))
     }
 
+    fn wrong(vdev: &Vdev) -> [u64; 2] {
+        [0, 1].map(|leg| vdev.legs[leg].checksum_errors.total())
+    }
+
     #[test]
     fn a_read_goes_around_a_frozen_leg_and_the_next_ones_avoid_it() {
         new_runtime().unwrap().block_on(async {
@@ -229,8 +250,7 @@ pub(crate) mod tests {
             faults[0].delay(Duration::from_millis(100));
             let (buf, _) = vdev.read_verified(0, 0, 4096, |bytes| bytes[0] == 0).await.unwrap();
             assert_eq!(buf[0], 0);
-            let wrong = vdev.legs[1].checksum_errors.load(std::sync::atomic::Ordering::Relaxed);
-            assert_eq!((wrong, bypassed(&vdev)), (1, [1, 0]));
+            assert_eq!((wrong(&vdev), bypassed(&vdev)), ([0, 1], [0, 0]));
 
             faults[1].fail(weir_device::DeviceOp::Read);
             let (buf, _) = vdev.read_verified(0, 8192, 4096, |_| true).await.unwrap();
@@ -267,8 +287,47 @@ pub(crate) mod tests {
             faults[1].fail(weir_device::DeviceOp::Read);
             let read = vdev.read_verified(0, 0, 4096, |bytes| bytes[0] == 1).await;
             assert!(read.is_err(), "only the stale leg answers");
-            let wrong = |leg: &Leg| leg.checksum_errors.load(std::sync::atomic::Ordering::Relaxed);
-            assert_eq!(vdev.legs.iter().map(wrong).collect::<Vec<_>>(), [0, 0]);
+            assert_eq!(wrong(&vdev), [0, 0]);
+        });
+    }
+
+    // Each read of a broken block counted an error of each leg. Reads of the same block at the same
+    // time are slow, and status then called both disks slow.
+    #[test]
+    fn a_block_that_is_broken_everywhere_counts_once_for_each_leg_and_as_no_latency() {
+        new_runtime().unwrap().block_on(async {
+            let (vdev, faults) = mirror();
+            faults.iter().for_each(|faults| faults.delay(Duration::from_millis(100)));
+            for _ in 0..3 {
+                assert!(vdev.read_verified(0, 0, 4096, |_| false).await.is_err());
+            }
+            assert_eq!((wrong(&vdev), bypassed(&vdev)), ([1, 1], [0, 0]));
+            assert!(vdev.read_verified(0, 4096, 4096, |_| false).await.is_err());
+            assert_eq!(wrong(&vdev), [2, 2], "another block");
+            vdev.legs.iter().for_each(|leg| leg.checksum_errors.forget_all());
+            assert!(vdev.read_verified(0, 0, 4096, |_| false).await.is_err());
+            assert_eq!(wrong(&vdev), [3, 3], "a scrub began");
+        });
+    }
+
+    #[test]
+    fn a_block_that_was_repaired_counts_again_when_it_breaks_again() {
+        new_runtime().unwrap().block_on(async {
+            let (vdev, _) = mirror();
+            let read = async |right: u8| {
+                let read = vdev.read_verified(0, 0, 4096, |bytes| bytes[0] == right).await;
+                assert!(read.is_ok());
+            };
+            read(1).await;
+            read(1).await;
+            assert_eq!(wrong(&vdev), [1, 0], "the first read repaired the leg");
+            let disk = vdev.legs[0].device().expect("it is there");
+            let mut broken = IoBuf::zeroed(4096);
+            broken.fill(7);
+            let write = disk.write_at(vdev.base, Arc::new(broken), 0..4096, Durability::Cached);
+            write.await.expect("it writes");
+            read(1).await;
+            assert_eq!(wrong(&vdev), [2, 0]);
         });
     }
 }

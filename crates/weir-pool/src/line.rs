@@ -21,6 +21,8 @@ use weir_base::hash::HashMap;
 use weir_base::{DatasetId, Txg};
 use weir_format::{BlockOwner, NODE_SHIFT, TreeRoot};
 
+use crate::unshared::TreeOf;
+
 /// First block behind a block (`level` 0) or node.
 pub(crate) fn end_of(level: u8, index: u64) -> u64 {
     (index + 1).saturating_mul(TreeRoot::capacity(level))
@@ -58,6 +60,11 @@ pub struct Line {
 }
 
 impl Line {
+    /// One of its versions.
+    pub fn of(&self, version: Txg) -> TreeOf {
+        TreeOf { volume: self.volume, version }
+    }
+
     /// What the versions before one lead to as well.
     pub fn held_before(&self, index: usize) -> Held {
         let mut held = Held { until: self.inherits, leaving: None };

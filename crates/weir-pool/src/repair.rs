@@ -245,7 +245,12 @@ impl Vdev {
             return false;
         }
         let (done, back) = device.read_at(at, IoBuf::for_read(len)).await;
-        done.map_err(|error| leg.count_read_error(&error)).is_ok() && back[..] == bytes[..]
+        let read = done.map_err(|error| leg.count_read_error(&error)).is_ok();
+        let is_right = read && back[..] == bytes[..];
+        if is_right {
+            leg.checksum_errors.forget(&(at..at + len as u64));
+        }
+        is_right
     }
 }
 

@@ -160,7 +160,7 @@ impl Pool {
                         note: leg.note(),
                         read_errors: leg.read_errors.load(Ordering::Relaxed),
                         write_errors: leg.write_errors.load(Ordering::Relaxed),
-                        checksum_errors: leg.checksum_errors.load(Ordering::Relaxed),
+                        checksum_errors: leg.checksum_errors.total(),
                         io: leg.figures(),
                         slow: None,
                     })

@@ -12,12 +12,13 @@
 
 use async_recursion::async_recursion as boxed;
 use futures_util::future::join;
-use weir_base::{ErrorKind, Txg};
+use weir_base::{DatasetId, ErrorKind, Txg};
 use weir_device::Block;
 use weir_format::{BlockPtr, NODE_FANOUT, NODE_SHIFT, PtrKind, TreeRoot};
 
 use crate::error::PoolError;
 use crate::line::end_of;
+use crate::live::LiveOf;
 use crate::lost_nodes::{Marker, Unreadable};
 use crate::pool::Pool;
 use crate::sanity::Met;
@@ -34,13 +35,28 @@ pub struct Found {
     pub ptr: BlockPtr,
 }
 
+/// The version of a volume that a tree belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TreeOf {
+    /// The volume.
+    pub volume: DatasetId,
+    /// The last txg that the version shows; [`Version::NOW`](crate::Version::NOW) of a volume as it
+    /// is.
+    pub version: Txg,
+}
+
 /// What to look for.
 #[derive(Clone, Copy, Debug)]
 pub struct Unshared {
     /// The tree that is walked.
     pub root: TreeRoot,
+    /// The version that clients see in this tree; `None`: unreadable nodes are not put on the list
+    /// of damage, because no client sees them or because the caller does it.
+    pub of: Option<TreeOf>,
     /// The tree it is compared with, if any.
     pub other: Option<TreeRoot>,
+    /// As `of`, of the other tree.
+    pub other_of: Option<TreeOf>,
     /// Nothing born up to this txg is looked at.
     pub after: Txg,
     /// Nothing that ends here or before is looked at.
@@ -223,7 +239,10 @@ impl Walk<'_> {
         let Some(other) = self.what.other else { return Ok(Some(Beside::Nothing)) };
         let (mut ptr, mut level) = (other.ptr, other.height);
         while level > height && !ptr.is_hole() {
-            let Some(node) = self.read(&ptr).await? else { return Ok(None) };
+            let Some(node) = self.read(&ptr).await? else {
+                self.note_lost(self.what.other_of, &ptr, (level, 0));
+                return Ok(None);
+            };
             let below = Tree::new(self.pool, other).pointer_below((&ptr, level), &node, 0);
             let Some(below) = self.usable(below)? else { return Ok(None) };
             level -= 1;
@@ -373,6 +392,7 @@ impl Walk<'_> {
                     join(self.pool.read_block(&ptr), self.pool.read_block(&other)).await;
                 let beside = self.usable(beside)?;
                 if beside.is_none() {
+                    self.note_lost(self.what.other_of, &other, (level, index));
                     // What it shares cannot be told, but that nothing below it is younger.
                     after = after.max(other.birth);
                 }
@@ -395,6 +415,7 @@ impl Walk<'_> {
                 self.stack.push(frame);
             }
             None => {
+                self.note_lost(self.what.of, &ptr, (level, index));
                 // The node itself is known, what is below it is not.
                 self.find_node(ptr, (level, index), other, found).await?;
                 self.pass((level, index));
@@ -431,6 +452,14 @@ impl Walk<'_> {
     async fn read(&mut self, ptr: &BlockPtr) -> Result<Option<Block>, PoolError> {
         let node = self.pool.read_block(ptr).await;
         self.usable(node)
+    }
+
+    /// Puts what is below an unreadable node on the list of damage.
+    fn note_lost(&self, of: Option<TreeOf>, ptr: &BlockPtr, (level, index): (u8, u64)) {
+        if let Some(TreeOf { volume, version }) = of {
+            let birth = ptr.birth;
+            self.pool.note_lost(&LiveOf::Volume { volume, level, index, birth, version });
+        }
     }
 
     /// What was read; `None` of what is damaged.

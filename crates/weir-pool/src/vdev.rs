@@ -25,6 +25,7 @@ use weir_base::{Clock, Guid, Txg};
 use weir_device::{Device, DeviceError, Durability, IoBuf};
 use weir_format::{Label, LegConfig, VdevConfig, VdevKind, VdevRole};
 
+use crate::checksum_errors::ChecksumErrors;
 use crate::error::PoolError;
 use crate::hedge::{Copies, Copy};
 use crate::owner::guard::is_not_owner;
@@ -87,7 +88,7 @@ pub(crate) struct Leg {
     missing: Mutex<Missing>,
     pub(crate) read_errors: AtomicU64,
     pub(crate) write_errors: AtomicU64,
-    pub(crate) checksum_errors: AtomicU64,
+    pub(crate) checksum_errors: ChecksumErrors,
 }
 
 impl Leg {
@@ -102,7 +103,7 @@ impl Leg {
             missing: Mutex::default(),
             read_errors: AtomicU64::new(0),
             write_errors: AtomicU64::new(0),
-            checksum_errors: AtomicU64::new(0),
+            checksum_errors: ChecksumErrors::default(),
         }
     }
 
@@ -292,9 +293,9 @@ impl Leg {
     }
 
     pub(crate) fn clear_errors(&self) {
-        for count in [&self.read_errors, &self.write_errors, &self.checksum_errors] {
-            count.store(0, Ordering::Relaxed);
-        }
+        self.read_errors.store(0, Ordering::Relaxed);
+        self.write_errors.store(0, Ordering::Relaxed);
+        self.checksum_errors.clear();
     }
 
     /// Takes it out of use after an error of its disk.
@@ -318,11 +319,18 @@ impl Leg {
         done && self.is_whole()
     }
 
-    /// Counts bytes that failed their checksum; `asked` is the doubt about the leg when a read
-    /// asked for them. Bytes of a stale leg are no error of its disk: it may have missed the write.
-    pub(crate) fn count_wrong_bytes(&self, asked: Doubt) {
+    /// As [`Self::judge`], of a write to these bytes of the disk.
+    fn judge_write(&self, done: Result<(), DeviceError>, bytes: &Range<u64>) -> bool {
+        self.checksum_errors.forget(bytes);
+        self.judge(done)
+    }
+
+    /// Counts bytes that failed their checksum, from byte `at` of the disk on; `asked` is the doubt
+    /// about the leg when a read asked for them. Bytes of a stale leg are no error of its disk: it
+    /// may have missed the write.
+    pub(crate) fn count_wrong_bytes(&self, asked: Doubt, at: u64) {
         if asked.max(self.doubt()) != Doubt::Stale {
-            self.checksum_errors.fetch_add(1, Ordering::Relaxed);
+            self.checksum_errors.count(at);
         }
     }
 
@@ -534,9 +542,10 @@ impl Vdev {
         let writes = self.legs.iter().filter_map(|leg| {
             let device = leg.usable()?;
             let (data, range) = (Arc::clone(data), range.clone());
+            let place = disk_offset..disk_offset + range.len() as u64;
             Some(async move {
                 let done = device.write_at(disk_offset, data, range, durability).await;
-                leg.judge(done)
+                leg.judge_write(done, &place)
             })
         });
         self.enough(&join_all(writes).await)
@@ -687,7 +696,7 @@ impl Vdev {
                     return Ok((buf, within));
                 }
                 Ok(()) => {
-                    leg.count_wrong_bytes(doubt);
+                    leg.count_wrong_bytes(doubt, at + within as u64);
                     wrong.push((leg, Some(buf)));
                     answered = true;
                 }
@@ -764,13 +773,16 @@ impl Vdev {
             tracing::debug!(disk = %leg.path(), offset = at, "bad copy is left to a scrub");
             return;
         }
-        repaired[range.clone()].copy_from_slice(&good[range]);
-        match device.write_at(at, Arc::new(repaired), 0..len, Durability::Cached).await {
-            Ok(()) if leg.doubt() == Doubt::Stale => {
-                tracing::debug!(disk = %leg.path(), offset = at, "missed write repeated");
-            }
-            Ok(()) => tracing::warn!(disk = %leg.path(), offset = at, "bad copy repaired"),
-            Err(error) => leg.fault(&error),
+        repaired[range.clone()].copy_from_slice(&good[range.clone()]);
+        let written = device.write_at(at, Arc::new(repaired), 0..len, Durability::Cached).await;
+        if let Err(error) = written {
+            return leg.fault(&error);
+        }
+        leg.checksum_errors.forget(&(at + range.start as u64..at + range.end as u64));
+        if leg.doubt() == Doubt::Stale {
+            tracing::debug!(disk = %leg.path(), offset = at, "missed write repeated");
+        } else {
+            tracing::warn!(disk = %leg.path(), offset = at, "bad copy repaired");
         }
     }
 }

@@ -347,18 +347,34 @@ fn explain_damage(
         Some(other) => Some(format!("{own} {other}")),
         None => Some(own),
     };
-    let name = engine.pool().name();
-    let what = if damage.ranges.is_empty() {
-        "Parts of the pool's own structures have no good copy on any disk. Applications may be \
-         affected."
-    } else {
-        "Data has no good copy on any disk: reading it fails. Applications are affected."
-    };
-    let how = format!(
-        "List it with 'weir pool status -v {name}'. Bring back disks that have it and run 'weir \
-         pool scrub {name}'; else overwrite it from a backup, or destroy what holds it."
-    );
+    let (what, how) = damage_words(engine.pool().name(), damage);
     (first(what.to_owned(), text), first(how, action))
+}
+
+/// What the damage of a pool means, and what to do about it.
+fn damage_words(name: &str, damage: &Damage) -> (&'static str, String) {
+    let what = match (damage.ranges.is_empty(), damage.parts.is_empty()) {
+        (false, _) => {
+            "Data has no good copy on any disk: reading it fails. Applications are affected."
+        }
+        (true, false) => {
+            "Parts of the pool's own structures have no good copy on any disk. Applications may be \
+             affected."
+        }
+        (true, true) => {
+            "The list of damage had no room for all data without a good copy: the rest was counted \
+             and has no names yet. Applications may be affected."
+        }
+    };
+    let how = if damage.ranges.is_empty() && damage.parts.is_empty() {
+        format!("Run 'weir pool scrub {name}': it lists the data that is still damaged.")
+    } else {
+        format!(
+            "List it with 'weir pool status -v {name}'. Bring back disks that have it and run \
+             'weir pool scrub {name}'; else overwrite it from a backup, or destroy what holds it."
+        )
+    };
+    (what, how)
 }
 
 fn sum(all: impl Iterator<Item = ErrorCounts>) -> ErrorCounts {
@@ -580,4 +596,22 @@ pub(super) fn label_vdevs(
     };
     let vdevs = label.vdevs.iter().enumerate();
     vdevs.filter(|(_, config)| config.role != FormatRole::Removed).map(vdev).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // A list with nothing but the count of what had no room was called damage of the pool's own
+    // structures.
+    #[test]
+    fn damage_that_is_only_counted_asks_for_a_scrub() {
+        let counted = Damage { more: 3, ..Damage::default() };
+        let (what, how) = damage_words("tank", &counted);
+        assert!(what.contains("no room") && !what.contains("structures"), "{what}");
+        assert!(how.starts_with("Run 'weir pool scrub tank'"), "{how}");
+        let part = DamagedPart { part: "segment table".into(), number: 1, found_unix_ms: 0 };
+        let (what, how) = damage_words("tank", &Damage { parts: vec![part], ..counted });
+        assert!(what.contains("structures") && how.contains("pool status -v tank"), "{what} {how}");
+    }
 }

@@ -202,3 +202,16 @@ fn disk_under_another_path_is_brought_online_and_the_path_is_kept() {
     let server = dirs.start();
     assert_eq!(disks_of(&server)[1].0, "fourth");
 }
+
+// The error called the third disk of a raidz2 the only one that holds everything.
+#[test]
+fn a_raidz2_gives_up_two_disks_and_says_why_it_keeps_the_third() {
+    let dirs = Dirs::new();
+    let server = pool(&dirs, "raidz2", &["a", "b", "c", "d"]);
+    server.weir("pool offline tank a").ok();
+    server.weir("pool offline tank b").ok();
+    server
+        .weir("pool offline tank c")
+        .fails(code::BUSY, &["raidz2-0 of pool tank works on 2 disks that hold everything"]);
+    assert_eq!(server.status("tank")["state"], "degraded");
+}

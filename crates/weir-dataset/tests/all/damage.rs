@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use weir_base::{BLOCK_BYTES, ErrorKind};
+use weir_base::{BLOCK_BYTES, ErrorKind, Txg};
 use weir_dataset::{DamagedData, Engine, SnapshotId, Volume, VolumeSpec};
 use weir_device::{Device, IoBuf, MemoryDevice};
 use weir_format::{Compression, PoolPart, VdevKind};
@@ -285,6 +285,30 @@ fn a_scrub_lists_what_is_lost_and_clears_what_is_whole_again() {
         pool.scrub();
         assert!(pool.listed().is_empty());
     }
+}
+
+// A scrub looked for the newest damaged version of a record alone, and left all older ones on the
+// list: snapshots that can be read stayed there.
+#[test]
+fn a_scrub_clears_the_whole_snapshots_between_damaged_ones() {
+    let mut pool = Pool::new(2);
+    for round in 1..=4 {
+        pool.write("v", 5, round);
+        if round < 4 {
+            pool.snap(&format!("s{round}"));
+        }
+    }
+    now(pool.engine.sync()).unwrap();
+    [2, 4].map(|round| pool.flip(5, round));
+    let volume = pool.volume("v");
+    // A node was lost that all these versions had in common.
+    pool.engine.pool().note_damage(volume.dataset(), 4..6, Txg(1), Txg(u64::MAX));
+    assert_eq!(pool.listed(), ["v 4+2 itself@s1@s2@s3"]);
+    pool.scrub();
+    assert_eq!(pool.listed(), ["v 5+1 itself@", "v 5+1 @s2"]);
+    pool.flip(5, 2);
+    pool.scrub();
+    assert_eq!(pool.listed(), ["v 5+1 itself@"]);
 }
 
 #[test]

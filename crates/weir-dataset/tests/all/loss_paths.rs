@@ -7,11 +7,12 @@
 
 use weir_base::BLOCK_BYTES;
 use weir_dataset::{SendSpec, SnapshotId, VolumeSize};
+use weir_device::{Device, IoBuf};
 use weir_format::{PoolPart, RecordSize};
 use weir_pool::{OwnTree, ScanState};
 
 use crate::common::now;
-use crate::own_trees::{BLOCK, BLOCKS, Bench, damage, drive, mend_for, places_of};
+use crate::own_trees::{BLOCK, BLOCKS, Bench, DISK_BYTES, damage, drive, mend_for, places_of};
 
 /// A block that `a` and `b` do not share.
 const AT: usize = 1;
@@ -214,6 +215,52 @@ fn digest(bench: &mut Bench) {
     settle(bench);
 }
 
+fn clone_range(bench: &mut Bench) {
+    lose(bench, "b", 1, 0);
+    let (source, to) = (bench.volume("b"), bench.volume("a"));
+    let cloned = bench.engine.clone_range(&source, AT as u64 * BLOCK, &to, 0, BLOCK);
+    drive(&bench.engine, cloned).unwrap_err();
+}
+
+/// Takes a snapshot of `b` and lets the volume differ from it.
+fn snapshot_before_write(bench: &mut Bench) -> SnapshotId {
+    let id = SnapshotId { volume: "b".to_owned(), name: "t".to_owned() };
+    now(bench.engine.create_snapshots(std::slice::from_ref(&id))).unwrap();
+    let content = bench.next;
+    bench.write("b", AT + 1, content);
+    now(bench.engine.sync()).unwrap();
+    id
+}
+
+/// The walk that frees a snapshot compares it with the next version.
+fn free_snapshot(bench: &mut Bench) {
+    let id = snapshot_before_write(bench);
+    lose(bench, "b", 1, 0);
+    now(bench.engine.destroy_snapshots(&id.volume, &[id.name])).unwrap();
+    for _ in 0..8 {
+        now(bench.engine.sync()).unwrap();
+    }
+}
+
+fn freed_by(bench: &mut Bench) {
+    let id = snapshot_before_write(bench);
+    lose(bench, "b", 1, 0);
+    now(bench.engine.freed_by("b", &[id.name])).unwrap();
+}
+
+/// Damages every summary on the disk: the cleaner learns from them what a segment has.
+fn cleaner_at_summary(bench: &mut Bench) {
+    now(bench.engine.sync()).unwrap();
+    let (done, image) = now(bench.disk.read_at(0, IoBuf::zeroed(DISK_BYTES)));
+    done.unwrap();
+    let summaries = image.windows(8).enumerate().filter(|(_, bytes)| *bytes == b"WEIRSUMM");
+    let places: Vec<usize> = summaries.map(|(at, _)| at).collect();
+    assert!(!places.is_empty());
+    places.iter().for_each(|at| bench.disk.corrupt(*at..at + 8, |byte| *byte = !*byte));
+    bench.crash();
+    clean(bench, BLOCKS);
+}
+
 /// Lets the engine find the volumes and snapshots that share the listed data.
 fn settle(bench: &mut Bench) {
     let looks = std::cell::Cell::new(0);
@@ -244,6 +291,10 @@ fn every_path_that_meets_lost_data_puts_it_on_the_list() {
         ("send: record", send_at_record, of_b()),
         ("send: node", send_at_node, of_b()),
         ("digest", digest, of_b()),
+        ("range clone", clone_range, of_b()),
+        ("destroy of a snapshot", free_snapshot, of_b()),
+        ("space of snapshots", freed_by, of_b()),
+        ("cleaner: summary", cleaner_at_summary, Lost::Part(PoolPart::Summary)),
     ];
     let mut silent = Vec::new();
     for (name, meet, lost) in rows {

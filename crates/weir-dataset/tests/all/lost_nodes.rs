@@ -164,6 +164,22 @@ fn write_into_damaged_range_keeps_the_pool_open() {
     }
 }
 
+/// Each read below a lost node counted one more checksum error: 129 after one pass of reads.
+#[test]
+fn a_lost_node_counts_as_one_checksum_error_until_the_next_scrub() {
+    let mut bench = Bench::new();
+    bench.flip("v", 1, 0);
+    bench.kill();
+    let errors = |bench: &Bench| bench.engine.pool().status().vdevs[0].legs[0].checksum_errors;
+    bench.is_lost("v", 0..LEAF);
+    bench.is_lost("v", 0..LEAF);
+    assert_eq!(errors(&bench), 1);
+    bench.engine.scrub_start().unwrap();
+    bench.settle();
+    bench.is_lost("v", 0..LEAF);
+    assert_eq!(errors(&bench), 2);
+}
+
 /// What a lost node leads to is back when a leg brings the node back: writes in between had only
 /// put markers beside themselves.
 #[test]

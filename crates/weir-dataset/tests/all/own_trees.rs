@@ -20,7 +20,7 @@ use weir_format::{VdevKind, VdevRole};
 use weir_pool::{CreateOptions, ImportOptions, LostTables, OwnPlace, OwnTree, ScanState, VdevSpec};
 
 const MEMORY_BYTES: u64 = 4 << 20;
-const DISK_BYTES: usize = 64 << 20;
+pub(crate) const DISK_BYTES: usize = 64 << 20;
 pub(crate) const BLOCK: u64 = BLOCK_BYTES as u64;
 pub(crate) const BLOCKS: usize = 300;
 /// What makes the pool nearly full for a while.

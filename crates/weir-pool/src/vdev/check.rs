@@ -20,7 +20,6 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use futures_util::stream::{self, StreamExt as _};
 use weir_codec::parity::{self, Recovery};
@@ -423,7 +422,8 @@ impl Vdev {
                 }
                 let differs = asked && theirs.is_some();
                 if differs && !scope.settles {
-                    leg.checksum_errors.fetch_add(1, Ordering::Relaxed);
+                    let at = rows.leg_offset(stretch.first + row as u64, 0);
+                    leg.checksum_errors.count(self.base + at);
                 }
                 if differs
                     && strip >= rows.data
@@ -512,6 +512,11 @@ impl Vdev {
             return false;
         }
         let (done, back) = device.read_at(at, IoBuf::for_read(len)).await;
-        done.map_err(|error| leg.count_read_error(&error)).is_ok() && back[..] == buf[place]
+        let read = done.map_err(|error| leg.count_read_error(&error)).is_ok();
+        let is_right = read && back[..] == buf[place];
+        if is_right {
+            leg.checksum_errors.forget(&(at..at + len as u64));
+        }
+        is_right
     }
 }

@@ -186,7 +186,8 @@ impl Vdev {
                     Strip::Read(_, doubt) => *doubt,
                     Strip::Unread | Strip::Asked(_) | Strip::Missing => leg.doubt(),
                 };
-                leg.count_wrong_bytes(doubt);
+                let at = rows.leg_offset(piece.row, piece.within.start);
+                leg.count_wrong_bytes(doubt, self.base + at);
             }
         }
         if readings.iter().any(|reading| reading.unknown().len() > rows.parity) {
@@ -231,7 +232,9 @@ impl Vdev {
             Strip::Unread | Strip::Asked(_) => return,
             Strip::Read(theirs, _) if theirs[proved.clone()] == good[proved.clone()] => return,
             Strip::Read(theirs, doubt) => {
-                leg.count_wrong_bytes(*doubt);
+                let start = reading.slice.within.start + proved.start as u64;
+                let at = rows.leg_offset(reading.slice.row, start);
+                leg.count_wrong_bytes(*doubt, self.base + at);
                 Some(theirs)
             }
             Strip::Missing => None,

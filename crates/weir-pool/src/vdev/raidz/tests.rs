@@ -76,7 +76,7 @@ impl Bench {
 
     /// Checksum errors of each leg.
     fn wrong(&self) -> Vec<u64> {
-        self.vdev.legs.iter().map(|leg| leg.checksum_errors.load(Ordering::Relaxed)).collect()
+        self.vdev.legs.iter().map(|leg| leg.checksum_errors.total()).collect()
     }
 
     /// Nothing was counted against any leg, and nothing written but the rows.

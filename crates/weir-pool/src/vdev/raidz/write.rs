@@ -39,7 +39,8 @@ impl Vdev {
         let writes = self.legs.iter().zip(bufs).filter_map(|(leg, buf)| {
             let (device, len) = (leg.usable()?, buf.len());
             Some(async move {
-                leg.judge(device.write_at(at, Arc::new(buf), 0..len, Durability::Cached).await)
+                let write = device.write_at(at, Arc::new(buf), 0..len, Durability::Cached);
+                leg.judge_write(write.await, &(at..at + len as u64))
             })
         });
         self.enough(&join_all(writes).await)

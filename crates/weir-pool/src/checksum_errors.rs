@@ -1,0 +1,88 @@
+//! How often a disk returned bytes that failed their checksum.
+//!
+//! Clients retry, and a broken node is read again for each record below it, so a count of failed
+//! reads says nothing about the disk. Each broken block counts once, until it is repaired or a
+//! scrub begins.
+//!
+//! Invariant: at most [`BROKEN_BLOCKS_MAX`] blocks are remembered; each failed read of a block
+//! beyond them counts.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use weir_base::hash::HashSet;
+use weir_base::limits::BROKEN_BLOCKS_MAX;
+
+/// The checksum errors of one disk.
+#[derive(Debug, Default)]
+pub(crate) struct ChecksumErrors {
+    total: AtomicU64,
+    /// Offsets on the disk of broken blocks that were counted, in bytes.
+    counted: Mutex<HashSet<u64>>,
+}
+
+impl ChecksumErrors {
+    pub(crate) fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    /// Counts a broken block that begins at byte `at` of the disk.
+    pub(crate) fn count(&self, at: u64) {
+        let mut counted = self.counted.lock();
+        let has_room = counted.len() < BROKEN_BLOCKS_MAX;
+        let is_new = if has_room { counted.insert(at) } else { !counted.contains(&at) };
+        drop(counted);
+        self.total.fetch_add(u64::from(is_new), Ordering::Relaxed);
+    }
+
+    /// These bytes of the disk were written: blocks that begin in them count again if they break
+    /// again.
+    pub(crate) fn forget(&self, bytes: &Range<u64>) {
+        if self.total() == 0 {
+            return;
+        }
+        self.counted.lock().retain(|at| !bytes.contains(at));
+    }
+
+    /// A scrub begins, which counts each broken block once more.
+    pub(crate) fn forget_all(&self) {
+        *self.counted.lock() = HashSet::default();
+    }
+
+    pub(crate) fn clear(&self) {
+        self.forget_all();
+        self.total.store(0, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_counts_once_until_it_is_repaired_or_a_scrub_begins() {
+        let errors = ChecksumErrors::default();
+        (0..3).for_each(|_| errors.count(4096));
+        assert_eq!(errors.total(), 1);
+        errors.forget(&(0..4096));
+        errors.count(4096);
+        assert_eq!(errors.total(), 1, "its neighbour was repaired");
+        errors.forget(&(4096..8192));
+        errors.count(4096);
+        assert_eq!(errors.total(), 2);
+        errors.forget_all();
+        errors.count(4096);
+        assert_eq!(errors.total(), 3);
+        errors.clear();
+        assert_eq!(errors.total(), 0);
+    }
+
+    #[test]
+    fn blocks_without_a_place_in_the_table_count_each_time() {
+        let errors = ChecksumErrors::default();
+        let full = BROKEN_BLOCKS_MAX as u64;
+        (0..full + 1).chain(0..full + 1).for_each(|block| errors.count(block * 512));
+        assert_eq!(errors.total(), full + 2);
+    }
+}
