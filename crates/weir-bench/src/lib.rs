@@ -17,6 +17,7 @@ mod fixture;
 pub mod histogram;
 mod judge;
 pub mod load;
+mod machine_cpu;
 mod notes;
 pub mod profile;
 pub mod reference;

@@ -22,6 +22,7 @@ pub use generations::Generations;
 
 use crate::content::Content;
 use crate::histogram::Latencies;
+use crate::machine_cpu::{MachineCpu, process_cpu_s};
 use crate::result::{CellRun, ClassResult};
 use crate::spec::{DatasetSpec, Durability, LoadSpec, OpKind, StreamSpec};
 use crate::target::{Lane, Target, TargetError};
@@ -284,52 +285,6 @@ fn watch<T>(
         steal_pct,
         others_pct,
     }
-}
-
-/// The kernel's unit of processor time, on every Linux (USER_HZ).
-const TICKS_PER_S: f64 = 100.0;
-
-/// Processor time of all cores so far, in seconds (proc(5), stat); zeros where it cannot be read.
-#[derive(Default)]
-struct MachineCpu {
-    total: f64,
-    idle: f64,
-    stolen: f64,
-}
-
-impl MachineCpu {
-    fn now() -> Self {
-        let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-        let line = stat.lines().next().unwrap_or_default();
-        // user nice system idle iowait irq softirq steal; guests are in user and nice already.
-        let fields: Vec<f64> = line
-            .split_whitespace()
-            .skip(1)
-            .take(8)
-            .map(|ticks| ticks.parse().unwrap_or(0.0) / TICKS_PER_S)
-            .collect();
-        let at = |index: usize| fields.get(index).copied().unwrap_or(0.0);
-        Self { total: fields.iter().sum(), idle: at(3) + at(4), stolen: at(7) }
-    }
-
-    /// Shares since `before`, in percent: stolen, and used by processes other than this one.
-    fn since(&self, before: &Self, own_s: f64) -> (f64, f64) {
-        let total = (self.total - before.total).max(1e-9);
-        let stolen = self.stolen - before.stolen;
-        let others = total - (self.idle - before.idle) - stolen - own_s;
-        let pct = |part: f64| (100.0 * part / total).clamp(0.0, 100.0);
-        (pct(stolen), pct(others))
-    }
-}
-
-/// Processor time of this process so far, user and system, in seconds (proc(5), stat).
-fn process_cpu_s() -> (f64, f64) {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let ticks = |index| -> f64 {
-        after_name.split_whitespace().nth(index).and_then(|t| t.parse().ok()).unwrap_or(0.0)
-    };
-    (ticks(11) / TICKS_PER_S, ticks(12) / TICKS_PER_S)
 }
 
 fn gather(

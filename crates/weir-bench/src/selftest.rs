@@ -7,7 +7,8 @@
 //! - a check says what was wanted and what was found, passed or not;
 //! - checks run one after another, so that none takes the processor from the next;
 //! - where a busy machine alone can spoil a check, the short form tries it again and takes the
-//!   best, and says how often it tried; the full form tries once, for longer.
+//!   best, and says how often it tried; the full form tries once, for longer;
+//! - such a check that fails while other programs use the processor is not judged.
 
 mod agents;
 mod content;
@@ -23,11 +24,16 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
+use crate::machine_cpu::{MachineCpu, process_cpu_s};
 use crate::run::RunError;
 use crate::words;
 
 /// Times that the short form tries what a busy machine can spoil.
 const TRIES_MAX: u32 = 3;
+
+/// Share of the processor time of all cores that other programs and other virtual machines may use
+/// during a check that time can spoil, in percent: on two cores a fifth of one.
+const OTHERS_PCT_MAX: f64 = 10.0;
 
 /// How thorough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +66,9 @@ pub struct Check {
     pub found: String,
     /// Whether what was found is what was wanted.
     pub passed: bool,
+    /// Why a check that did not pass says nothing about the program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_judged: Option<String>,
     /// How often it was tried; the best is told.
     pub tries: u32,
     /// All tries together.
@@ -151,6 +160,7 @@ fn make(item: &Item, scale: Scale) -> Check {
     let tries_max = if item.by_time { scale.pick(TRIES_MAX, 1) } else { 1 };
     let mut best: Option<Seen> = None;
     let mut tries = 0;
+    let (machine, own) = (MachineCpu::now(), process_cpu_s());
     while tries < tries_max && best.as_ref().is_none_or(|best| !best.passed) {
         tries += 1;
         let seen = (item.look)(scale).unwrap_or_else(|error| Seen {
@@ -164,16 +174,33 @@ fn make(item: &Item, scale: Scale) -> Check {
     }
     let Seen { passed, found, .. } = best.expect("it was tried once at least");
     let (name, wanted) = (item.name.clone(), item.wanted.clone());
-    Check { name, wanted, found, passed, tries, seconds: began.elapsed().as_secs_f64() }
+    let seconds = began.elapsed().as_secs_f64();
+    let own_after = process_cpu_s();
+    let own_s = own_after.0 - own.0 + own_after.1 - own.1;
+    let (steal_pct, others_pct) = MachineCpu::now().since(&machine, own_s);
+    let not_judged = busy(steal_pct + others_pct).filter(|_| item.by_time && !passed);
+    Check { name, wanted, found, passed, not_judged, tries, seconds }
+}
+
+/// Why a machine is too busy for figures of time, if it is.
+fn busy(others_pct: f64) -> Option<String> {
+    (others_pct > OTHERS_PCT_MAX)
+        .then(|| format!("others used {others_pct:.0} % of the processor time"))
 }
 
 impl Check {
     /// One line: what came of it, of what, and in how many tries.
     pub fn text(&self) -> String {
-        let outcome = if self.passed { "ok    " } else { "FAILED" };
+        let outcome = match (self.passed, &self.not_judged) {
+            (true, _) => "ok    ",
+            (false, None) => "FAILED",
+            (false, Some(_)) => "busy  ",
+        };
+        let why = self.not_judged.as_ref().map(|why| format!("; not judged: {why}"));
+        let why = why.unwrap_or_default();
         let tries = if self.tries > 1 { format!(", {} tries", self.tries) } else { String::new() };
         let Self { name, wanted, found, seconds, .. } = self;
-        format!("{outcome} {name}: {found} (wanted: {wanted}; {seconds:.1} s{tries})")
+        format!("{outcome} {name}: {found} (wanted: {wanted}; {seconds:.1} s{tries}{why})")
     }
 }
 
@@ -183,13 +210,22 @@ impl Report {
         self.checks.iter().all(|check| check.passed)
     }
 
-    /// How many passed, in a line.
+    /// How many passed, in a line. `NOT PROVEN` if none failed and some were not judged.
     pub fn outcome(&self) -> String {
         let passed = self.checks.iter().filter(|check| check.passed).count();
         let seconds: f64 = self.checks.iter().map(|check| check.seconds).sum();
         let all = self.checks.len();
-        let word = if self.passed() { "PASS" } else { "FAIL" };
-        format!("{word}: {passed} of {all} checks in {} s", words::short(seconds.round()))
+        let not_judged = self.checks.iter().filter(|check| check.not_judged.is_some()).count();
+        let word = match all - passed {
+            0 => "PASS",
+            failed if failed == not_judged => "NOT PROVEN",
+            _ => "FAIL",
+        };
+        let busy = match not_judged {
+            0 => String::new(),
+            count => format!("; {count} not judged: run it again on a quiet machine"),
+        };
+        format!("{word}: {passed} of {all} checks in {} s{busy}", words::short(seconds.round()))
     }
 
     /// A line for each check, and how many passed.

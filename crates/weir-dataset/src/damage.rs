@@ -462,7 +462,7 @@ impl Engine {
         if newest.version == DamagedRange::NOW && state.record.root != newest.root {
             return false;
         }
-        if *damaged == [0..held.len()] {
+        if damaged.first() == Some(&(0..held.len())) {
             return true;
         }
         pool.damage_healed(range, &records);
@@ -507,7 +507,8 @@ impl Engine {
         for shown in &versions.shown {
             let of = TreeOf { volume: shown.volume, version: shown.version };
             let (root, of, from) = (shown.root, Some(of), 0);
-            let what = Unshared { root, of, other: None, other_of: None, after, from, holes: false };
+            let what =
+                Unshared { root, of, other: None, other_of: None, after, from, holes: false };
             let mut walk = self.pool().unshared(what);
             loop {
                 let found = walk.next().await?;

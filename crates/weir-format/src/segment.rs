@@ -4,7 +4,7 @@
 //!
 //! Invariants: an all-zero entry is an unused number; live bytes never exceed the fill.
 
-use weir_base::{BLOCK_BYTES, PsegIndex, Txg};
+use weir_base::{BLOCK_BYTES, PsegIndex, Txg, VsegId};
 
 use crate::bytes::{Field, Reader, Writer, field};
 use crate::error::FormatError;
@@ -71,6 +71,8 @@ pub struct SegmentEntry {
     /// Of a root segment: where a second copy of what is in it begins, in bytes from its start; 0
     /// if it has none.
     pub second_at: u32,
+    /// The root segment that this one repeats up to its second copy.
+    pub copy_of: Option<VsegId>,
 }
 
 /// Unit in which a root segment's second copy is named.
@@ -90,7 +92,13 @@ impl SegmentEntry {
         field(1, "class", "0 data, 1 meta, 2 root, 3 clean"),
         field(1, "replicas", "1 in this version, at most 3"),
         field(1, "reserved", "zero"),
-        field(18, "places", "3 x {u16 vdev, u32 physical segment}; unused ones zero"),
+        field(6, "place", "u16 vdev, u32 physical segment"),
+        field(4, "reserved", "zero"),
+        field(
+            8,
+            "copy_of",
+            "root segments: 1 + number of the root segment whose first half this one repeats; 0: none",
+        ),
         field(
             2,
             "second",
@@ -122,7 +130,8 @@ impl SegmentEntry {
         w.u16(1);
         w.u16(self.vdev);
         w.u32(self.pseg.0);
-        w.bytes(&[0; 12]);
+        w.u32(0);
+        w.u64(self.copy_of.map_or(0, |vseg| vseg.0 + 1));
         w.u16((self.second_at / SECOND_UNIT) as u16);
         w.u32(self.live_bytes);
         w.u32(self.fill_bytes);
@@ -158,7 +167,8 @@ impl SegmentEntry {
             return Err(r.bad("replicas", replicas));
         }
         let (vdev, pseg) = (r.u16()?, PsegIndex(r.u32()?));
-        r.take(12)?;
+        r.u32()?;
+        let copy_of = r.u64()?.checked_sub(1).map(VsegId);
         let second_at = u32::from(r.u16()?) * SECOND_UNIT;
         let (live_bytes, fill_bytes) = (r.u32()?, r.u32()?);
         let (first_txg, last_txg) = (Txg(r.u64()?), Txg(r.u64()?));
@@ -173,6 +183,9 @@ impl SegmentEntry {
         if second_at > 0 && (class != SegmentClass::Root || fill_bytes > second_at) {
             return Err(r.bad("second", second_at));
         }
+        if let Some(main) = copy_of.filter(|_| class != SegmentClass::Root || second_at > 0) {
+            return Err(r.bad("copy_of", main.0));
+        }
         Ok(Some(Self {
             state,
             class,
@@ -184,6 +197,7 @@ impl SegmentEntry {
             last_txg,
             summary,
             second_at,
+            copy_of,
         }))
     }
 

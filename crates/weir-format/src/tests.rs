@@ -148,6 +148,7 @@ fn segment() -> SegmentEntry {
         last_txg: Txg(2),
         summary: SummaryPlace { at: 4096, bytes: 128, checksum: 11 },
         second_at: 0,
+        copy_of: None,
     }
 }
 
@@ -325,6 +326,8 @@ fn tables_round_trip() {
     entries[7] = Some(segment());
     let (class, second_at) = (SegmentClass::Root, 128 << 10);
     entries[8] = Some(SegmentEntry { class, second_at, ..segment() });
+    let copy_of = Some(VsegId(11));
+    entries[9] = Some(SegmentEntry { class, copy_of, ..segment() });
     let block = SegmentEntry::encode_block(&entries);
     assert_eq!(SegmentEntry::decode_block(&block).unwrap(), entries);
     for record in [dataset(), snapshot(), bookmark()] {

@@ -465,7 +465,8 @@ async fn take_pending(
             connection.flush();
             give_way().await;
         }
-        if connection.is_broken() {
+        // A socket that was shut down for reading still returns what arrived before.
+        if connection.is_broken() || connection.ending().is_some() {
             return Ok(None);
         }
         let pending = input.pending();

@@ -82,7 +82,7 @@ mod tests {
     fn blocks_without_a_place_in_the_table_count_each_time() {
         let errors = ChecksumErrors::default();
         let full = BROKEN_BLOCKS_MAX as u64;
-        (0..full + 1).chain(0..full + 1).for_each(|block| errors.count(block * 512));
+        (0..=full).chain(0..=full).for_each(|block| errors.count(block * 512));
         assert_eq!(errors.total(), full + 2);
     }
 }

@@ -76,7 +76,9 @@ impl Pool {
     /// the second copy is good.
     pub fn root_is_stale(&self) -> bool {
         let (roots, _) = self.segments.root_segments();
-        let sealed = roots.iter().filter(|(_, entry)| entry.state == SegmentState::Sealed);
+        let sealed = roots
+            .iter()
+            .filter(|(_, entry)| entry.state == SegmentState::Sealed && entry.copy_of.is_none());
         let (mut count, mut live, mut room) = (0, 0, 0);
         for (_, entry) in sealed {
             count += 1;
@@ -393,8 +395,9 @@ impl Pool {
             }
             .encode()
         };
-        // Room for one more root segment than there is: making room may open one.
-        let wanted = (encode().len() + 128).next_multiple_of(strip);
+        // Room for one more root segment than there is and its third copy: making room may open one.
+        let more = 2 * (size_of::<u64>() + SegmentEntry::BYTES);
+        let wanted = (encode().len() + more).next_multiple_of(strip);
         out.close_rows(SegmentClass::Root).await?;
         out.lane_with_room(SegmentClass::Root, wanted).await?;
         // A segment with second copies of everything has one of this as well.

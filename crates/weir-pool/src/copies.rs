@@ -14,7 +14,8 @@ use futures_util::stream::{self, FuturesUnordered};
 use weir_base::ErrorKind;
 use weir_codec::checksum::xxh3_128;
 use weir_device::IoBuf;
-use weir_format::Summary;
+use weir_format::layout::PACK_BYTES;
+use weir_format::{SegmentClass, Summary};
 
 use crate::live::{Live, Proof};
 use crate::planted::PlantedBug;
@@ -249,7 +250,10 @@ impl Vdev {
         live: &Live,
     ) -> Result<Vec<u8>, Unread> {
         match self.read_any_copy(start, live).await {
-            Err(unread) => scope.pool.recall(live).ok_or(unread),
+            Err(unread) => match scope.pool.recall(live) {
+                Some(right) => Ok(right),
+                None => scope.pool.read_root_copy(live).await.ok_or(unread),
+            },
             right => right,
         }
     }
@@ -277,6 +281,27 @@ fn far_apart(first: &Live, before: &Live, next: &Live) -> bool {
 }
 
 impl Pool {
+    /// The right bytes of a block of the pool's own trees from any of its copies, also those in
+    /// another segment.
+    #[boxed(?Send)]
+    async fn read_root_copy(&self, live: &Live) -> Option<Vec<u8>> {
+        let (vseg, offset_units) = live.address?;
+        self.segments.entry(vseg).filter(|entry| entry.class == SegmentClass::Root)?;
+        let place = self.segments.pin(vseg)?;
+        let offset = u64::from(offset_units) * PACK_BYTES as u64;
+        let second = place.second.map(|at| (place.vdev, at));
+        let copies = [Some((place.vdev, place.at)), second, place.third];
+        for (vdev, start) in copies.into_iter().flatten() {
+            let vdev = &self.vdevs[usize::from(vdev)];
+            let verify = |bytes: &[u8]| proves(live.proof, bytes);
+            let (first, at) = (vdev.next_leg(), start + offset);
+            if let Ok((buf, within)) = vdev.read_verified(first, at, live.len, verify).await {
+                return Some(buf[within..within + live.len].to_vec());
+            }
+        }
+        None
+    }
+
     /// Looks at every copy of some of what lives in a segment that `kind` is about; tells what it
     /// found and before which block it stopped. `None` when the segment is no more.
     #[boxed(?Send)]

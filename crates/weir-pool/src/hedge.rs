@@ -143,9 +143,7 @@ pub(crate) mod tests {
     use std::time::Instant;
 
     use weir_base::{Guid, SystemClock, Txg};
-    use weir_device::{
-        Durability, FaultDevice, Faults, MemoryDevice, WatchedDevice, new_runtime,
-    };
+    use weir_device::{Durability, FaultDevice, Faults, MemoryDevice, WatchedDevice, new_runtime};
     use weir_format::layout::LABEL_BYTES;
     use weir_format::{Label, LegConfig, VdevConfig, VdevKind};
 

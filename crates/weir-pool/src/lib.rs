@@ -62,6 +62,7 @@ mod references;
 mod repair;
 mod replay;
 mod reserve;
+mod root_copies;
 mod sanity;
 mod scan;
 mod segments;

@@ -539,8 +539,9 @@ impl Pool {
                 here.retain(|(ptr, _)| !ptr.is_hole() && met.note_any(ptr).is_ok());
                 for (ptr, index) in &here {
                     let of = LiveOf::Part(part, first_number(part, level, *index));
-                    let copies = self.copies_of_root(ptr, of);
-                    sets.entry(ptr.vseg).or_default().live.extend(copies);
+                    for (vseg, copy) in self.copies_of_root(ptr, of) {
+                        sets.entry(vseg).or_default().live.push(copy);
+                    }
                 }
                 if level == 0 || here.is_empty() {
                     break;
@@ -558,8 +559,12 @@ impl Pool {
         Ok(sets)
     }
 
-    /// The copies of a block of a root segment.
-    fn copies_of_root(&self, ptr: &BlockPtr, of: LiveOf) -> impl Iterator<Item = Live> + use<> {
+    /// The copies of a block of a root segment, each with its segment.
+    fn copies_of_root(
+        &self,
+        ptr: &BlockPtr,
+        of: LiveOf,
+    ) -> impl Iterator<Item = (VsegId, Live)> + use<> {
         let second_at = self.segments.entry(ptr.vseg).map_or(0, |entry| entry.second_at);
         let (at, len, proof) =
             (ptr.offset_bytes(), ptr.stored_bytes(), Proof::Checksum(ptr.checksum));
@@ -567,7 +572,11 @@ impl Pool {
         let address = Some((ptr.vseg, ptr.offset_units));
         let first = Live { at, len, proof, of, other: second, address };
         let second = second.map(|second| Live { at: second, other: Some(at), ..first });
-        [Some(first), second].into_iter().flatten()
+        let third = self.segments.third_copy(ptr.vseg);
+        let third = third.map(|copy| (copy, Live { other: None, ..first }));
+        let here = [Some(first), second].into_iter().flatten().map(|live| (ptr.vseg, live));
+        let here: Vec<_> = here.chain(third).collect();
+        here.into_iter()
     }
 
     async fn children(

@@ -64,12 +64,8 @@ pub struct OwnPlace {
     pub level: u8,
     /// Position in its level.
     pub index: u64,
-    /// Vdev.
-    pub vdev: u16,
-    /// First byte on each disk of a mirror.
-    pub offset: u64,
-    /// As `offset`, of the second copy.
-    pub second: Option<u64>,
+    /// Vdev of each copy, and its first byte on each disk of a mirror.
+    pub copies: [Option<(u16, u64)>; 3],
     /// Bytes.
     pub len: usize,
 }
@@ -229,10 +225,12 @@ impl Pool {
             let blocks = blocks.into_iter().map(|(index, ptr)| (0, index, ptr));
             for (level, index, ptr) in nodes.into_iter().chain(blocks) {
                 let Some(place) = self.segments.pin_root(&ptr) else { continue };
-                let (vdev, len) = (place.vdev, ptr.stored_bytes());
-                let base = self.vdevs[usize::from(vdev)].base;
-                let (offset, second) = (base + place.at, place.second.map(|at| base + at));
-                places.push(OwnPlace { tree, level, index, vdev, offset, second, len });
+                let second = place.second.map(|at| (place.vdev, at));
+                let copies = [Some((place.vdev, place.at)), second, place.third].map(|copy| {
+                    let on_disk = |(vdev, at)| (vdev, self.vdevs[usize::from(vdev)].base + at);
+                    copy.map(on_disk)
+                });
+                places.push(OwnPlace { tree, level, index, copies, len: ptr.stored_bytes() });
             }
         }
         Ok(places)

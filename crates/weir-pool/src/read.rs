@@ -192,11 +192,18 @@ impl Pool {
             Some(second) => vdev.read_verified(first, second, len, verify).await.ok(),
             None => None,
         };
-        let Some(read) = second else {
+        let other = match place.third.filter(|_| second.is_none()) {
+            Some((vdev, at)) => {
+                let vdev = &self.vdevs[usize::from(vdev)];
+                vdev.read_verified(vdev.next_leg(), at, len, verify).await.ok()
+            }
+            None => second,
+        };
+        let Some(read) = other else {
             self.distrust(ptr.address());
             return Err(error);
         };
-        tracing::warn!(vdev = place.vdev, at = place.at, "read from its second copy");
+        tracing::warn!(vdev = place.vdev, at = place.at, "read from another copy");
         self.want_new_roots();
         Ok(read)
     }

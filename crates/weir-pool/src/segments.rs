@@ -30,6 +30,7 @@ use crate::areas::{Areas, SegmentArea};
 use crate::own_trees::LostPart;
 use crate::planted::PlantedBug;
 use crate::references::Freed;
+use crate::root_copies::find_third_copies;
 use crate::tables::{Table, Tables, Unread};
 
 /// Space of a pool in bytes of its segment area (one copy counted).
@@ -47,7 +48,7 @@ pub struct SpaceUse {
 
 pub(crate) struct Slot {
     pub(crate) entry: SegmentEntry,
-    pins: u32,
+    pub(crate) pins: u32,
 }
 
 impl Slot {
@@ -114,7 +115,9 @@ pub(crate) struct Inner {
     emptied: Vec<VsegId>,
     /// Segment table blocks that changed since the last commit.
     dirty_blocks: HashSet<u64>,
-    next_vseg: VsegId,
+    /// The segments that repeat root segments, by those.
+    pub(crate) third_copies: HashMap<VsegId, VsegId>,
+    pub(crate) next_vseg: VsegId,
     pub(crate) live_bytes: u64,
     /// Segments whose entries are lost, ascending: what is in them cannot be found.
     pub(crate) lost: Vec<Range<VsegId>>,
@@ -167,6 +170,7 @@ impl Inner {
                     entry.state = SegmentState::Dead;
                     entry.last_txg = txg;
                     self.dead.push(vseg);
+                    self.drop_third_copy(vseg);
                 }
                 SegmentState::Leaving => {
                     entry.state = SegmentState::Dead;
@@ -196,6 +200,8 @@ pub(crate) struct Pinned<'a> {
     pub(crate) at: u64,
     /// Where a second copy of the same is.
     pub(crate) second: Option<u64>,
+    /// Vdev and place of a third copy.
+    pub(crate) third: Option<(u16, u64)>,
     /// The last txg that wrote to this place, or in which it died.
     pub(crate) last_txg: Txg,
 }
@@ -242,6 +248,7 @@ impl Segments {
                 return Err(format!("segment {vseg} is in the table twice"));
             }
         }
+        let third_copies = find_third_copies(&areas, &mut slots, &mut dead);
         let references = entries.references.into_iter().map(|(vseg, ptr)| (vseg, ptr, None));
         let mut remaps = Tables::new(entries.tables, bug);
         let mut references = Tables::new(references, bug);
@@ -264,6 +271,7 @@ impl Segments {
             dead,
             emptied: Vec::new(),
             dirty_blocks: HashSet::default(),
+            third_copies,
             next_vseg: next_after(next_vseg, &lost.segments),
             live_bytes,
             lost: lost.segments,
@@ -305,8 +313,11 @@ impl Segments {
 
     /// Lets new segments be opened on a vdev, or no more.
     pub(crate) fn set_open(&self, vdev: u16, open: bool) {
-        let _allocations = self.inner.lock();
+        let mut inner = self.inner.lock();
         self.area(vdev).set_open(open);
+        if !open {
+            inner.drop_third_copies_on(vdev);
+        }
     }
 
     /// Segments that stand on a vdev, or whose places there are held, and what lives of them.
@@ -325,7 +336,7 @@ impl Segments {
     }
 
     /// Where a segment starts in its vdev's segment area.
-    fn start(&self, entry: &SegmentEntry) -> u64 {
+    pub(crate) fn start(&self, entry: &SegmentEntry) -> u64 {
         u64::from(entry.pseg.0) * self.bytes_on(entry.vdev)
     }
 
@@ -340,7 +351,8 @@ impl Segments {
         let at = self.start(&slot.entry);
         let SegmentEntry { vdev, last_txg, second_at, .. } = slot.entry;
         let second = (second_at > 0).then_some(at + u64::from(second_at));
-        Some(Pinned { segments: self, vseg, vdev, at, second, last_txg })
+        let third = self.third_place(&inner, vseg);
+        Some(Pinned { segments: self, vseg, vdev, at, second, third, last_txg })
     }
 
     /// Where a block is, its segment pinned; `None` when it is no more.
@@ -371,10 +383,12 @@ impl Segments {
             return None;
         }
         slot.pins += 1;
-        let at = self.start(&slot.entry) + u64::from(units) * PACK_BYTES as u64;
+        let offset = u64::from(units) * PACK_BYTES as u64;
+        let at = self.start(&slot.entry) + offset;
         let SegmentEntry { vdev, last_txg, second_at, .. } = slot.entry;
         let second = (second_at > 0).then_some(at + u64::from(second_at));
-        Some(Pinned { segments: self, vseg, vdev, at, second, last_txg })
+        let third = self.third_place(inner, vseg).map(|(vdev, start)| (vdev, start + offset));
+        Some(Pinned { segments: self, vseg, vdev, at, second, third, last_txg })
     }
 
     /// Gives back what died or was cleaned long enough ago; called once at the start of each txg's
@@ -416,24 +430,6 @@ impl Segments {
         }
     }
 
-    /// Bytes that can be appended to a segment from its start on.
-    pub(crate) fn room(&self, entry: &SegmentEntry) -> u64 {
-        match entry.second_at {
-            0 => self.bytes_on(entry.vdev),
-            second_at => u64::from(second_at),
-        }
-    }
-
-    /// Where the second copies in a new segment begin: root segments have some.
-    fn second_at(&self, class: SegmentClass, vdev: u16) -> u32 {
-        let area = self.area(vdev);
-        let rows = area.segment_bytes / area.row_bytes;
-        match class {
-            SegmentClass::Root => (rows / 2 * area.row_bytes) as u32,
-            SegmentClass::Data | SegmentClass::Meta | SegmentClass::Clean => 0,
-        }
-    }
-
     /// Opens a new segment on the wanted vdev, or else on the one with the most free ones.
     pub(crate) fn allocate(
         &self,
@@ -460,10 +456,12 @@ impl Segments {
             last_txg: txg,
             summary: SummaryPlace::default(),
             second_at: self.second_at(class, vdev),
+            copy_of: None,
         };
         let before = inner.slots.insert(vseg, Slot { entry, pins: 0 });
         assert!(before.is_none(), "I2: vseg {vseg} exists already");
         inner.mark(vseg, class);
+        self.place_third_copies(inner, vseg);
         Some((vseg, entry, self.start(&entry)))
     }
 
@@ -499,6 +497,7 @@ impl Segments {
         assert!(fill >= slot.entry.fill_bytes && u64::from(fill) <= room);
         slot.entry.fill_bytes = fill;
         slot.entry.last_txg = txg;
+        let mut died = false;
         if sealed {
             slot.entry.state = SegmentState::Sealed;
             // What the cleaner moved counts once it is installed; a clean segment that nothing
@@ -506,10 +505,15 @@ impl Segments {
             if slot.entry.live_bytes == 0 && slot.entry.class != SegmentClass::Clean {
                 slot.entry.state = SegmentState::Dead;
                 inner.dead.push(vseg);
+                died = true;
             }
         }
         let class = slot.entry.class;
         inner.mark(vseg, class);
+        inner.fill_third_copy(vseg, fill, txg);
+        if died {
+            inner.drop_third_copy(vseg);
+        }
     }
 
     /// Whether a segment cannot be found because its entry was lost.

@@ -50,7 +50,8 @@ struct OpenSegment {
     start: u64,
     /// Bytes that can be appended from the start on.
     room: u64,
-    /// Whether what is appended is written a second time, behind the room.
+    /// Whether what is appended is written a second time, behind the room, and a third time if the
+    /// segment has a third copy.
     is_twice: bool,
     /// Bytes appended, those still in the buffer included.
     cursor: u64,
@@ -562,10 +563,16 @@ impl WriteOut<'_> {
         self.written_bytes += used as u64;
         self.pool.traffic[stream].fetch_add(used as u64, Ordering::Relaxed);
         let second = open.is_twice.then_some(at + open.room);
+        let third = open.is_twice.then(|| self.pool.segments.third_copy_place(open.vseg)).flatten();
+        let third = third
+            .map(|(vdev, start)| (&self.pool.vdevs[usize::from(vdev)], start + (at - open.start)));
         self.writes.push(Box::pin(async move {
             let mut done = vdev.write_rows(at, &buf, 0..used).await;
             if let Some(second) = second.filter(|_| done.is_ok()) {
                 done = vdev.write_rows(second, &buf, 0..used).await;
+            }
+            if let Some((vdev, at)) = third.filter(|_| done.is_ok()) {
+                done = vdev.write_rows(at, &buf, 0..used).await;
             }
             (done, buf)
         }));
@@ -644,9 +651,12 @@ impl WriteOut<'_> {
         let open = self.streams.0[stream].lanes[0].open.expect("just appended to");
         assert_eq!(open.vseg, vseg, "root has one lane");
         let offset = open.start + open.cursor - stored.len() as u64;
-        let second = open.is_twice.then_some(offset + open.room);
-        let copy = |offset| BootstrapCopy { vdev: open.vdev, offset };
-        Ok([Some(offset), second].into_iter().flatten().map(copy).collect())
+        let second = open.is_twice.then_some((open.vdev, offset + open.room));
+        let third = self.pool.segments.third_copy_place(vseg);
+        let third = third.map(|(vdev, start)| (vdev, start + (offset - open.start)));
+        let copies = [Some((open.vdev, offset)), second, third.filter(|_| open.is_twice)];
+        let copies = copies.into_iter().flatten();
+        Ok(copies.map(|(vdev, offset)| BootstrapCopy { vdev, offset }).collect())
     }
 
     /// Segment, vdev and cursor of the root lane.

@@ -415,7 +415,7 @@ fn lose(
 fn flip(images: &mut [MediaImage], places: &[OwnPlace]) -> Vec<Flipped> {
     let mut flipped = Vec::new();
     for place in places {
-        for offset in [Some(place.offset), place.second].into_iter().flatten() {
+        for (_, offset) in place.copies.into_iter().flatten() {
             for (image, media) in images.iter_mut().enumerate() {
                 flip_copy(media, offset);
                 let mut bytes = vec![0; place.len];
@@ -445,7 +445,7 @@ fn flip_copy(media: &mut MediaImage, offset: u64) {
 
 fn scribble(world: &SimWorld, places: &[OwnPlace], rng: &mut Rng) {
     for place in places {
-        for offset in [Some(place.offset), place.second].into_iter().flatten() {
+        for (_, offset) in place.copies.into_iter().flatten() {
             for disk in world.disks() {
                 disk.scribble(offset..offset + place.len as u64, rng.next_u64());
             }

@@ -51,13 +51,13 @@ fn leaf_of(disk: &Path, volume: &str, index: u64) -> DiskPlace {
     })
 }
 
-/// Both copies of some blocks of the pool's own trees.
+/// The copies of some blocks of the pool's own trees.
 fn own_blocks(disk: &Path, wanted: impl Fn(&OwnPlace) -> bool) -> Vec<DiskPlace> {
     let places = look(disk, async |engine| engine.pool().own_places().await.unwrap());
     let copies = |place: OwnPlace| {
-        let OwnPlace { vdev, offset, second, len, .. } = place;
-        let copies = [Some(offset), second].into_iter().flatten();
-        copies.map(move |offset| DiskPlace { vdev, offset, len })
+        let OwnPlace { copies, len, .. } = place;
+        let copies = copies.into_iter().flatten();
+        copies.map(move |(vdev, offset)| DiskPlace { vdev, offset, len })
     };
     places.into_iter().filter(wanted).flat_map(copies).collect()
 }

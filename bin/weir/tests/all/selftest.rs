@@ -3,8 +3,8 @@
 //! Not here: what each check does (weir-bench). A stage of its own runs this test, so that no other
 //! takes the processor from it.
 //!
-//! Invariant: a check that a busy machine can spoil has to pass in one of two goes; any other fails
-//! both times.
+//! Invariant: a check that a busy machine can spoil has to pass in one of two goes, unless other
+//! programs use the processor; any other fails both times.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -19,10 +19,11 @@ fn failed() -> (BTreeSet<String>, String) {
     let report: Value = serde_json::from_str(&text).unwrap();
     let checks = report["checks"].as_array().unwrap();
     assert!(checks.len() >= 28, "every check is made: {text}");
-    let failed = checks.iter().filter(|check| check["passed"] != true);
+    let failed: Vec<&Value> = checks.iter().filter(|check| check["passed"] != true).collect();
+    assert_eq!(output.status.success(), failed.is_empty(), "{text}");
+    let failed = failed.into_iter().filter(|check| check["not_judged"].is_null());
     let failed: BTreeSet<String> =
         failed.map(|check| check["name"].as_str().unwrap().to_owned()).collect();
-    assert_eq!(output.status.success(), failed.is_empty(), "{text}");
     (failed, text)
 }
 

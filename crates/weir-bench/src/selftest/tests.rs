@@ -53,6 +53,14 @@ fn the_best_of_several_tries_is_told_and_no_more_are_made_than_need_be() {
     assert_eq!((check.passed, check.tries), (false, 1), "the full form does not try again");
     let check = make(&failing([9.0, 0.0, 0.0]), Scale::Short);
     assert_eq!((check.passed, check.tries), (false, 1), "what time cannot spoil fails at once");
-    let report = run_items(&[failing([9.0; 3])], Scale::Short, &mut |_| {});
+    let mut report = run_items(&[failing([9.0; 3])], Scale::Short, &mut |_| {});
     assert!(!report.passed() && report.outcome().starts_with("FAIL: 0 of 1"));
+    report.checks[0].not_judged = busy(50.0);
+    assert!(!report.passed() && report.outcome().starts_with("NOT PROVEN: 0 of 1"));
+    assert!(report.text().contains("not judged: others used 50 % of the processor time"));
+}
+
+#[test]
+fn few_percent_of_others_excuse_nothing() {
+    assert_eq!(busy(OTHERS_PCT_MAX), None);
 }

@@ -269,7 +269,7 @@ fn what_was_moved_is_read_until_the_commit_that_frees_the_last_of_it_shows_its_t
     now(bench.engine.sync()).unwrap();
     assert!(bench.engine.pool().status().remap_bytes > 0, "nothing was cleaned");
     // A write that the commit of the clone waits for before it shows the new tree.
-    now(other.write(0, &content(0, 1))).unwrap();
+    now(drive(&bench.engine, other.write(0, &content(0, 1)))).unwrap();
     let clone = bench.engine.clone_range(&holes, 0, &bench.volume, 0, size_bytes);
     let mut clone = std::pin::pin!(clone);
     bench.faults.freeze_op(DeviceOp::Write);

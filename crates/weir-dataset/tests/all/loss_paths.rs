@@ -222,9 +222,12 @@ fn clone_range(bench: &mut Bench) {
     drive(&bench.engine, cloned).unwrap_err();
 }
 
-/// Takes a snapshot of `b` and lets the volume differ from it.
+/// Takes a snapshot of `b` with a leaf that no other version has.
 fn snapshot_before_write(bench: &mut Bench) -> SnapshotId {
     let id = SnapshotId { volume: "b".to_owned(), name: "t".to_owned() };
+    let content = bench.next;
+    bench.write("b", AT + 1, content);
+    now(bench.engine.sync()).unwrap();
     now(bench.engine.create_snapshots(std::slice::from_ref(&id))).unwrap();
     let content = bench.next;
     bench.write("b", AT + 1, content);

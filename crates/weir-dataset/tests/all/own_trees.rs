@@ -86,7 +86,7 @@ pub(crate) fn places_of(engine: &Engine, wanted: impl Fn(&OwnPlace) -> bool) -> 
 
 pub(crate) fn damage(disk: &MemoryDevice, places: &[OwnPlace]) {
     for place in places {
-        for offset in [Some(place.offset), place.second].into_iter().flatten() {
+        for (_, offset) in place.copies.into_iter().flatten() {
             let start = offset as usize;
             disk.corrupt(start..start + place.len, |byte| *byte = !*byte);
         }
@@ -490,25 +490,66 @@ fn places_of_lost_segments_are_free_when_nothing_refers_to_them() {
     }
 }
 
-/// One bad sector costs nothing: whatever is in root segments is there twice.
+fn damage_copies(bench: &Bench, places: &[OwnPlace], copies: std::ops::Range<usize>) {
+    for place in places {
+        for copy in &place.copies[copies.clone()] {
+            let (_, offset) = copy.expect("there are three");
+            let start = offset as usize;
+            bench.disk.corrupt(start..start + place.len, |byte| *byte = !*byte);
+        }
+    }
+}
+
+/// Both copies lay half a segment apart. Damage of that region took all volumes.
+#[test]
+fn two_copies_of_everything_can_be_lost() {
+    for copies in [0..2, 1..3] {
+        let mut bench = Bench::new();
+        let places = places_of(&bench.engine, |_| true);
+        let is_far = |place: &OwnPlace| {
+            let [first, _, third] = place.copies.map(|copy| copy.expect("there are three").1);
+            first.abs_diff(third) > DISK_BYTES as u64 / 4
+        };
+        assert!(places.iter().all(is_far), "{places:?}");
+        damage_copies(&bench, &places, copies);
+        bench.crash();
+        assert_eq!(bench.unreadable(), 0);
+        assert_nothing_is_lost(&bench.engine);
+        bench.go_on();
+    }
+}
+
+#[test]
+fn scrub_repairs_each_copy_of_the_pools_own_trees() {
+    for bad in 0..3 {
+        let mut bench = Bench::new();
+        let places = places_of(&bench.engine, |_| true);
+        damage_copies(&bench, &places, bad..bad + 1);
+        bench.crash();
+        bench.engine.scrub_start().unwrap();
+        mend(&bench.engine);
+        let scan = bench.engine.pool().scan_status().unwrap();
+        assert_eq!((scan.damaged, scan.unrepaired), (0, 0), "copy {bad}");
+        assert!(bad < 2 || scan.repaired_bytes > 0, "copy {bad}");
+        let places = places_of(&bench.engine, |_| true);
+        let others: Vec<usize> = (0..3).filter(|copy| *copy != bad).collect();
+        others.into_iter().for_each(|copy| damage_copies(&bench, &places, copy..copy + 1));
+        bench.crash();
+        assert_eq!(bench.unreadable(), 0, "copy {bad}");
+    }
+}
+
 #[test]
 fn one_copy_of_everything_can_be_lost() {
     let mut bench = Bench::new();
     let places = places_of(&bench.engine, |_| true);
-    for place in &places {
-        assert!(place.second.is_some(), "{place:?}");
-        let start = place.offset as usize;
-        bench.disk.corrupt(start..start + place.len, |byte| *byte = !*byte);
-    }
+    damage_copies(&bench, &places, 0..1);
     bench.crash();
     assert_eq!(bench.unreadable(), 0);
     assert!(bench.engine.lost_datasets().numbers.is_empty());
     now(bench.engine.sync()).unwrap();
     // What was read from second copies was written anew: those can be lost as well.
-    for place in places {
-        let start = place.second.unwrap() as usize;
-        bench.disk.corrupt(start..start + place.len, |byte| *byte = !*byte);
-    }
+    damage_copies(&bench, &places, 1..2);
     bench.crash();
     assert_eq!(bench.unreadable(), 0);
     bench.go_on();
