@@ -17,8 +17,8 @@ use async_recursion::async_recursion as boxed;
 use weir_base::limits::SETTLED_RECORDS_MAX;
 use weir_base::{BLOCK_BYTES, DatasetId, ErrorKind};
 use weir_device::Block;
-use weir_format::{BlockOwner, BlockPtr, DamagedRange};
-use weir_pool::{Change, PartialRecord, PoolError, Tracer, Tree, WriteOut};
+use weir_format::{BlockOwner, DamagedRange};
+use weir_pool::{Change, PartialRecord, PoolError, Tracer, WriteOut};
 
 use crate::engine::Engine;
 use crate::error::DatasetError;
@@ -46,16 +46,15 @@ impl Volume {
             (state.record.root, state.record.record_size)
         };
         let is_damage = |error: &PoolError| error.kind() == ErrorKind::Data;
-        let old = match Tree::new(pool, root).lookup(record).await {
-            // The pointer was lost with its node.
-            Err(error) if is_damage(&error) => BlockPtr::HOLE,
-            old => old?,
-        };
+        let traced = Tracer::new(pool).trace(root, record).await?;
+        // Of a record below an unreadable node: what stands for it until the node is readable.
+        let is_below = traced.level > 0 && !traced.ptr.is_hole();
+        let old = if is_below { traced.ptr.damage_marker_of(traced.level) } else { traced.ptr };
         let known = if old.is_partial() { Some(pool.read_partial(&old).await) } else { None };
         let partial = match known {
             Some(Err(error)) if !is_damage(&error) => return Err(error),
             Some(Ok(known)) => known,
-            Some(Err(_)) | None => PartialRecord::new(size, old),
+            Some(Err(_)) | None => PartialRecord::new(size, old, record),
         };
         self.state.lock().partial.insert(record, partial);
         Ok(())

@@ -11,7 +11,7 @@
 //! - at least one block of the record is unknown.
 //!
 //! ```text
-//! 0    magic:8 | rest:32 | known:32 | zeros:56
+//! 0    magic:8 | rest:32 | known:32 | index:8 | zeros:48
 //! 128  the known blocks, 4096 bytes each
 //! ```
 
@@ -28,12 +28,17 @@ const REST_OFFSET: usize = 8;
 const KNOWN_OFFSET: usize = REST_OFFSET + BlockPtr::BYTES;
 /// One bit for each block of the largest record.
 const KNOWN_BYTES: usize = 32;
+const INDEX_OFFSET: usize = KNOWN_OFFSET + KNOWN_BYTES;
+const INDEX_BYTES: usize = 8;
 
 /// Header of a partial record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartialHeader {
-    /// Pointer to the replaced record, which has the lost blocks; a hole if it was lost, too.
+    /// Pointer to the replaced record, which has the lost blocks. A damage marker if that pointer
+    /// is in a node that could not be read; a hole if it was lost.
     pub rest: BlockPtr,
+    /// Position of the record in its volume: where a damage marker leads to.
+    pub index: u64,
     /// Bit n of byte n / 8 is set if block n is stored.
     known: [u8; KNOWN_BYTES],
 }
@@ -45,15 +50,17 @@ impl PartialHeader {
     /// Fields, for the format documentation.
     pub const FIELDS: &[Field] = &[
         field(8, "magic", "`WEIRPART`"),
-        field(32, "rest", "pointer to the replaced record; zeros: lost"),
+        field(32, "rest", "pointer to the replaced record, or damage marker; zeros: lost"),
         field(32, "known", "bit n of byte n / 8: block n of the record is stored"),
-        field(56, "zeros", ""),
+        field(8, "index", "position of the record in its volume; zero in older pools"),
+        field(48, "zeros", ""),
         field(0, "blocks", "the stored blocks in their order, 4096 bytes each"),
     ];
 
-    /// Creates a header without known blocks; `rest` points to the replaced record.
-    pub fn new(rest: BlockPtr) -> Self {
-        Self { rest, known: [0; KNOWN_BYTES] }
+    /// Creates a header without known blocks for the record at `index`; `rest` points to the
+    /// replaced record.
+    pub fn new(rest: BlockPtr, index: u64) -> Self {
+        Self { rest, index, known: [0; KNOWN_BYTES] }
     }
 
     /// Returns true if a block of the record is stored.
@@ -74,6 +81,7 @@ impl PartialHeader {
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut out = [0; Self::BYTES];
         let fields = MAGIC.into_iter().chain(self.rest.encode()).chain(self.known);
+        let fields = fields.chain(self.index.to_le_bytes());
         out.iter_mut().zip(fields).for_each(|(to, from)| *to = from);
         out
     }
@@ -94,8 +102,10 @@ impl PartialHeader {
         let rest = header.get(REST_OFFSET..).and_then(<[u8]>::first_chunk);
         let rest = BlockPtr::decode(rest.ok_or(truncated.clone())?)?;
         let known = header.get(KNOWN_OFFSET..).and_then(<[u8]>::first_chunk);
-        let this = Self { rest, known: *known.ok_or(truncated)? };
-        let is_zero = header.iter().skip(KNOWN_OFFSET + KNOWN_BYTES).all(|byte| *byte == 0);
+        let index = header.get(INDEX_OFFSET..).and_then(<[u8]>::first_chunk);
+        let index = u64::from_le_bytes(*index.ok_or(truncated.clone())?);
+        let this = Self { rest, index, known: *known.ok_or(truncated)? };
+        let is_zero = header.iter().skip(INDEX_OFFSET + INDEX_BYTES).all(|byte| *byte == 0);
         if !is_zero {
             return Err(bad("zeros", 1));
         }
@@ -114,7 +124,7 @@ mod tests {
     use super::*;
 
     fn stored(parts: &[usize]) -> Vec<u8> {
-        let mut header = PartialHeader::new(BlockPtr::HOLE);
+        let mut header = PartialHeader::new(BlockPtr::HOLE, 1 << 40);
         parts.iter().for_each(|part| header.put(*part));
         let mut stored = header.encode().to_vec();
         stored.resize(PartialHeader::BYTES + parts.len() * BLOCK_BYTES, 7);

@@ -50,7 +50,11 @@ impl Apply<'_, '_, '_> {
             if let Some(ptr) = first.covers(&(base..base + span(level))) {
                 // One change covers all of it: a block, or a hole of any size.
                 assert!(level == 0 || ptr.is_hole(), "a range becomes a hole");
-                self.free_under(old, level, base / span(level)).await?;
+                if level == 0 && self.is_replaced(&old, first) {
+                    self.count_lost(&old, 0, base);
+                } else {
+                    self.free_under(old, level, base / span(level)).await?;
+                }
                 self.delta.gain(&ptr);
                 return Ok(ptr);
             }
@@ -233,6 +237,9 @@ impl Apply<'_, '_, '_> {
                     Ok(old) if self.home == TreeHome::Root && change.to.is(&old) => {
                         self.count_lost(&old, 0, block);
                     }
+                    Ok(old) if self.is_replaced(&old, change) => {
+                        self.count_lost(&old, 0, block);
+                    }
                     Ok(old) => self.lose(&old, 0, block),
                     Err(source) => {
                         self.note_freed((0, block), of, self.tree.damaged(of, source))?;
@@ -251,6 +258,12 @@ impl Apply<'_, '_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// True if a change puts a partial record in the place of `old` that refers to it.
+    fn is_replaced(&self, old: &BlockPtr, change: &Change) -> bool {
+        let Becomes::Pointer(new) = &change.to else { return false };
+        new.is_partial() && self.out.replaced.get(&new.address()).is_some_and(|rest| rest == old)
     }
 
     /// Counts a pointer that the tree leads to no more, and frees its block if nothing else does.

@@ -148,11 +148,12 @@ impl Pool {
         roots: &Roots,
         visit: &mut dyn FnMut(BlockPtr),
     ) -> Result<u64, PoolError> {
-        let mut lost = 0;
+        let (mut lost, mut partial) = (0, HashSet::default());
         for line in roots.lines() {
             for (index, version) in line.versions.iter().enumerate() {
-                let tree = Tree::new(self, version.root);
-                lost += tree.walk(&line.held_before(index), version.freed_to, visit).await?;
+                let (tree, held) = (Tree::new(self, version.root), line.held_before(index));
+                let seen = Some(&mut partial);
+                lost += tree.walk_replaced(&held, version.freed_to, seen, visit).await?;
             }
         }
         Ok(lost)

@@ -386,6 +386,11 @@ impl Pool {
         if names(&ptr, entry) {
             return Ok(Verdict::Alive(Proof::Checksum(ptr.checksum)));
         }
+        if level == 0 && ptr.is_partial() {
+            let replaced = self.find_replaced(&ptr, &|rest| names(rest, entry)).await?;
+            let proof = replaced.map(|rest| Proof::Checksum(rest.checksum));
+            return Ok(proof.map_or(Verdict::Dead, Verdict::Alive));
+        }
         if level > 0 && self.damaged_since().is_some() {
             // A node that could not be read is kept as long as damage markers name it.
             let of = Some((address_of(entry), level));

@@ -280,6 +280,19 @@ impl Tree<'_> {
                     None => Marker::Names,
                 });
             }
+            if level == 0 && ptr.is_partial() {
+                // The record that it replaced may be below a lost node.
+                let rest = match self.pool.read_partial(&ptr).await {
+                    Err(error) if error.kind() == ErrorKind::Data => return Ok(Marker::Unknown),
+                    record => record?.rest(),
+                };
+                let is_marker = rest.is_damaged();
+                return if is_marker {
+                    self.marker_under(of, rest, 0, met).await
+                } else {
+                    Ok(Marker::None)
+                };
+            }
             // Nodes that hold markers are younger than both the damage and what they name.
             let since = self.pool.damaged_since().unwrap_or(Txg(u64::MAX));
             let is_young = ptr.birth >= since && of.is_none_or(|(of, _)| ptr.birth > of.birth);

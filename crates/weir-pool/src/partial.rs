@@ -3,10 +3,10 @@
 //! Not here: the stored form (weir-format), replay, which creates partial records (weir-dataset),
 //! the damage list (damage).
 //!
-//! A partial record points to the record that it replaced. The txg that stores the partial record
-//! frees the replaced record, so the old bytes stay on disk until the cleaner reuses their segment.
-//! If a disk with these bytes returns earlier, reads use them: the checksum proves that they are
-//! the lost bytes.
+//! A partial record points to the record that it replaced, and that record stays allocated: a disk
+//! or a part of the segment table that returns brings its bytes back. Reads use them then, because
+//! the checksum proves that they are the lost bytes. Once the partial record is rewritten or freed,
+//! a recount frees the replaced record.
 //!
 //! Invariants:
 //! - a block of a partial record reads as its known content, as the content of the replaced record,
@@ -14,14 +14,19 @@
 //! - a partial record is damage: a stream never contains it, and the damage list names it until the
 //!   record is rewritten.
 
-use weir_base::{BLOCK_BYTES, ErrorKind};
+use async_recursion::async_recursion as boxed;
+use weir_base::{BLOCK_BYTES, ErrorKind, Txg};
 use weir_codec::checksum::xxh3_128;
 use weir_device::Block;
 use weir_format::layout::PACK_BYTES;
-use weir_format::{BlockOwner, BlockPtr, Codec, PartialHeader, PtrKind, RecordSize, SegmentClass};
+use weir_format::{
+    BlockOwner, BlockPtr, Codec, PartialHeader, PtrKind, RecordSize, SegmentClass, TreeRoot,
+};
 
 use crate::error::PoolError;
+use crate::planted::PlantedBug;
 use crate::pool::Pool;
+use crate::tree::Tree;
 use crate::write_out::WriteOut;
 
 /// Maximum number of partial records that a read follows to the complete record. Each import that
@@ -32,14 +37,17 @@ const CHAIN_MAX: usize = 8;
 #[derive(Clone, Debug)]
 pub struct PartialRecord {
     blocks: Vec<Option<Block>>,
-    /// Pointer to the replaced record; a hole if that pointer was lost.
+    /// Pointer to the replaced record, a damage marker that leads to it, or a hole if it was lost.
     rest: BlockPtr,
+    /// Position of the record in its volume.
+    index: u64,
 }
 
 impl PartialRecord {
-    /// Creates a record of this size without known blocks; `rest` points to the replaced record.
-    pub fn new(size: RecordSize, rest: BlockPtr) -> Self {
-        Self { blocks: vec![None; size.blocks() as usize], rest }
+    /// Creates the record at `index` of a volume without known blocks; `rest` points to the
+    /// replaced record, or is a damage marker that leads to it.
+    pub fn new(size: RecordSize, rest: BlockPtr, index: u64) -> Self {
+        Self { blocks: vec![None; size.blocks() as usize], rest, index }
     }
 
     /// Adds a known block.
@@ -55,13 +63,17 @@ impl PartialRecord {
         self.blocks.iter().cloned().collect()
     }
 
+    pub(crate) const fn rest(&self) -> BlockPtr {
+        self.rest
+    }
+
     fn size(&self) -> RecordSize {
         let bytes = self.blocks.len() * BLOCK_BYTES;
         RecordSize::from_bytes(bytes as u64).expect("it has the blocks of a record")
     }
 
     fn encode(&self) -> Vec<u8> {
-        let mut header = PartialHeader::new(self.rest);
+        let mut header = PartialHeader::new(self.rest, self.index);
         let known = || self.blocks.iter().enumerate().filter(|(_, block)| block.is_some());
         known().for_each(|(part, _)| header.put(part));
         let mut stored = header.encode().to_vec();
@@ -86,7 +98,7 @@ impl Pool {
         let header = PartialHeader::decode(stored, ptr.record);
         let header = header.map_err(|source| self.bad_block(ptr, "partial record", source))?;
         let (known, _) = stored[PartialHeader::BYTES..].as_chunks();
-        let mut record = PartialRecord::new(ptr.record, header.rest);
+        let mut record = PartialRecord::new(ptr.record, header.rest, header.index);
         let parts = (0..record.blocks.len()).filter(|part| header.has(*part));
         for (part, block) in parts.zip(known) {
             record.put(part, Block::copy_of(block));
@@ -106,7 +118,15 @@ impl Pool {
             if let Some(whole) = record.whole() {
                 return Ok(whole);
             }
-            let rest = record.rest;
+            let rest = match self.resolve_replaced(&record).await {
+                Err(error) if error.kind() == ErrorKind::Data => return Err(self.part_lost()),
+                rest => rest?,
+            };
+            if rest.is_hole() && record.rest.is_damaged() {
+                // The node is readable again: the record was never written.
+                let zeros = || Block::copy_of(&[0; BLOCK_BYTES]);
+                return Ok(record.blocks.into_iter().map(|b| b.unwrap_or_else(zeros)).collect());
+            }
             if rest.kind != PtrKind::Data || rest.record != record.size() {
                 return Err(self.part_lost());
             }
@@ -116,6 +136,7 @@ impl Pool {
                 self.read_fresh(&rest).await.map(|blocks| PartialRecord {
                     blocks: blocks.iter().cloned().map(Some).collect(),
                     rest: BlockPtr::HOLE,
+                    index: record.index,
                 })
             };
             let older = match older {
@@ -130,6 +151,49 @@ impl Pool {
             record.rest = older.rest;
         }
         Err(self.part_lost())
+    }
+
+    /// Returns the pointer to the record that a partial record replaced.
+    ///
+    /// # Errors
+    /// `Damaged` if the node with that pointer still cannot be read.
+    async fn resolve_replaced(&self, record: &PartialRecord) -> Result<BlockPtr, PoolError> {
+        let Some((ptr, height)) = record.rest.damaged_node() else { return Ok(record.rest) };
+        let tree = Tree::new(self, TreeRoot { ptr, height });
+        tree.resolve(record.rest, 0, record.index).await
+    }
+
+    /// Returns the first of the records that a partial record replaced, newest first, which
+    /// `is_it`.
+    ///
+    /// # Errors
+    /// As [`Self::read_block`], of a partial record.
+    #[boxed(?Send)]
+    pub(crate) async fn find_replaced(
+        &self,
+        ptr: &BlockPtr,
+        is_it: &(dyn Fn(&BlockPtr) -> bool + Sync),
+    ) -> Result<Option<BlockPtr>, PoolError> {
+        let mut ptr = *ptr;
+        for _ in 0..CHAIN_MAX {
+            if !ptr.is_partial() {
+                break;
+            }
+            let record = self.read_partial(&ptr).await?;
+            ptr = self.resolve_replaced(&record).await?;
+            if ptr.kind == PtrKind::Data && is_it(&ptr) {
+                return Ok(Some(ptr));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Notes that a partial record left a tree: a recount frees the record that it replaced.
+    pub(crate) fn note_partial_gone(&self, ptr: &BlockPtr, txg: Txg) {
+        if ptr.is_partial() {
+            self.note_lost_node(txg);
+            self.want_recount();
+        }
     }
 
     /// Reads one block of a partial record, from it or from the replaced record.
@@ -165,6 +229,9 @@ impl WriteOut<'_> {
         let how = (Codec::Raw, checksum);
         let ptr = self.store_uncached(what, record.size(), &stored, how).await?;
         assert!(ptr.is_partial(), "it is recognised by its length: {ptr:?}");
+        if self.pool.bug() != PlantedBug::ReplacedFreed {
+            self.replaced.insert(ptr.address(), record.rest);
+        }
         Ok(ptr)
     }
 }

@@ -352,6 +352,18 @@ impl<'a> Tree<'a> {
         freed_to: u64,
         visit: &mut dyn FnMut(BlockPtr),
     ) -> Result<u64, PoolError> {
+        self.walk_replaced(held, freed_to, None, visit).await
+    }
+
+    /// As [`Self::walk`]; visits the records that partial records replaced, too, of each partial
+    /// record whose address is not in `seen`.
+    pub(crate) async fn walk_replaced(
+        &self,
+        held: &Held,
+        freed_to: u64,
+        mut seen: Option<&mut HashSet<u64>>,
+        visit: &mut dyn FnMut(BlockPtr),
+    ) -> Result<u64, PoolError> {
         let mut level = self.root.height;
         let mut here = vec![(self.root.ptr, 0)];
         let (mut unreadable, mut named) = (Unreadable::default(), HashSet::default());
@@ -366,6 +378,15 @@ impl<'a> Tree<'a> {
             let own = here.iter().filter(|(ptr, index)| ptr.birth > held.at(level, *index));
             own.for_each(|(ptr, _)| visit(*ptr));
             if level == 0 {
+                let partial = here.iter().filter(|(ptr, _)| ptr.is_partial());
+                for (ptr, index) in partial {
+                    let Some(seen) = seen.as_deref_mut() else { break };
+                    let place = (ptr, *index);
+                    let kept = (&mut *seen, &mut named);
+                    if let Err(error) = self.visit_replaced(place, held, kept, visit).await {
+                        unreadable.insert(ptr.address(), error);
+                    }
+                }
                 break;
             }
             let mut below = Vec::new();
@@ -404,6 +425,36 @@ impl<'a> Tree<'a> {
             here = below;
         }
         Ok(unreadable.len() as u64)
+    }
+
+    /// Visits the records that the partial record at a place replaced, and the lost nodes that lead
+    /// to them, as far as no older version holds them and they are not in `named`.
+    ///
+    /// # Errors
+    /// The partial record cannot be read.
+    async fn visit_replaced(
+        &self,
+        (ptr, index): (&BlockPtr, u64),
+        held: &Held,
+        (seen, named): (&mut HashSet<u64>, &mut HashSet<u64>),
+        visit: &mut dyn FnMut(BlockPtr),
+    ) -> Result<(), PoolError> {
+        let mut ptr = *ptr;
+        while ptr.is_partial() && seen.insert(ptr.address()) {
+            let rest = self.pool.read_partial(&ptr).await?.rest();
+            if let Some((node, level)) = rest.damaged_node()
+                && node.birth > held.at(level, index >> (NODE_SHIFT * u32::from(level)))
+                && named.insert(node.address())
+            {
+                visit(node);
+            }
+            let Some(replaced) = self.pool.find_replaced(&ptr, &|_| true).await? else { break };
+            if replaced.birth > held.at(0, index) {
+                visit(replaced);
+            }
+            ptr = replaced;
+        }
+        Ok(())
     }
 
     /// Every leaf of a range that is not a hole, in order, with its first block and its pointer.

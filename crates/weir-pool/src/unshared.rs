@@ -314,12 +314,29 @@ impl Walk<'_> {
             } else if is_own && level > 0 {
                 let other = beside.root();
                 return self.enter(seen, (level, index), (seen_beside, other), after, found).await;
+            } else if is_own && self.is_needed_beside(seen_beside, &seen).await? {
+                self.kept += 1;
             } else if is_own {
                 found.push(Found { level, index, ptr: seen });
             }
         }
         self.pass((level, index));
         Ok(())
+    }
+
+    /// Whether the other tree has a partial record at the place of a record that refers to it.
+    async fn is_needed_beside(
+        &mut self,
+        beside: Beside,
+        ptr: &BlockPtr,
+    ) -> Result<bool, PoolError> {
+        match beside {
+            Beside::Root(other, 0) if other.is_partial() => {
+                let replaced = self.pool.find_replaced(&other, &|rest| rest == ptr).await;
+                Ok(self.usable(replaced)?.is_none_or(|replaced| replaced.is_some()))
+            }
+            _ => Ok(false),
+        }
     }
 
     fn visit_hole(&self, (level, index): (u8, u64), beside: Beside, found: &mut Vec<Found>) {

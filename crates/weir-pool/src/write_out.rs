@@ -169,6 +169,8 @@ pub struct WriteOut<'a> {
     kept: Vec<(BlockPtr, Block)>,
     /// Bytes of the pool's own trees that this txg wrote or keeps, by root segment.
     pub(crate) of_roots: HashMap<VsegId, u64>,
+    /// What the partial records of this txg replaced, by their addresses.
+    pub(crate) replaced: HashMap<u64, BlockPtr>,
     /// Replaced pointers whose remap or reference tables are not in RAM.
     unread_frees: Vec<BlockPtr>,
     /// Bytes of rows written so far, padding included, copies and parity not.
@@ -196,6 +198,7 @@ impl Pool {
             summaries: Vec::new(),
             kept: Vec::new(),
             of_roots: HashMap::default(),
+            replaced: HashMap::default(),
             unread_frees: Vec::new(),
             written_bytes: 0,
             waited: Duration::ZERO,
@@ -294,6 +297,7 @@ impl WriteOut<'_> {
         {
             *bytes = bytes.saturating_sub(ptr.stored_bytes() as u64);
         }
+        self.pool.note_partial_gone(ptr, self.txg);
         let freed = self.pool.segments.free(ptr, self.txg);
         if freed.is_err() {
             self.unread_frees.push(*ptr);
