@@ -24,7 +24,6 @@ use weir_format::{
 };
 
 use crate::error::PoolError;
-use crate::planted::PlantedBug;
 use crate::pool::Pool;
 use crate::tree::Tree;
 use crate::write_out::WriteOut;
@@ -229,9 +228,7 @@ impl WriteOut<'_> {
         let how = (Codec::Raw, checksum);
         let ptr = self.store_uncached(what, record.size(), &stored, how).await?;
         assert!(ptr.is_partial(), "it is recognised by its length: {ptr:?}");
-        if self.pool.bug() != PlantedBug::ReplacedFreed {
-            self.replaced.insert(ptr.address(), record.rest);
-        }
+        self.replaced.insert(ptr.address(), record.rest);
         Ok(ptr)
     }
 }

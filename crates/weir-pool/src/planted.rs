@@ -22,8 +22,6 @@ pub enum PlantedBug {
     RemapTableLeavesEarly,
     /// The place of a cleaned segment is reused at once.
     FreeTooEarly,
-    /// The record that a partial record replaced is freed with the txg that stores the partial one.
-    ReplacedFreed,
     /// A block's checksum is not compared on read.
     SkipChecksum,
     /// Replay leaves the last batch out.

@@ -161,6 +161,8 @@ pub(crate) const WRITE_PROTECTED: Sense = Sense::new(key::DATA_PROTECT, 0x27, 0)
 pub(crate) const SOFTWARE_WRITE_PROTECTED: Sense = Sense::new(key::DATA_PROTECT, 0x27, 2);
 /// LOGICAL UNIT NOT READY, CAUSE NOT REPORTABLE.
 pub(crate) const NOT_READY: Sense = Sense::new(key::NOT_READY, 0x04, 0);
+/// LOGICAL UNIT IS IN PROCESS OF BECOMING READY: initiators retry the command.
+pub(crate) const BECOMING_READY: Sense = Sense::new(key::NOT_READY, 0x04, 1);
 /// UNRECOVERED READ ERROR.
 pub(crate) const UNREADABLE: Sense = Sense::new(key::MEDIUM_ERROR, 0x11, 0);
 /// INTERNAL TARGET FAILURE.

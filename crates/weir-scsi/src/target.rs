@@ -8,7 +8,7 @@
 //! - every nexus has a seat on each logical unit that is mapped now, and on no other;
 //! - a nexus that is dropped loses its SPC-2 reservations and keeps its registrations.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
 use futures_util::FutureExt;
@@ -51,6 +51,8 @@ pub struct Target {
 #[derive(Default)]
 struct TargetState {
     luns: BTreeMap<u16, Arc<Unit>>,
+    /// Numbers of logical units that are not there yet.
+    awaited: BTreeSet<u16>,
     nexuses: Vec<Weak<NexusState>>,
 }
 
@@ -113,14 +115,30 @@ impl Target {
             let seat = Seat::new(Arc::clone(&unit), Arc::clone(&nexus.name));
             nexus.seats.write().insert(number, seat);
         }
+        state.awaited.remove(&number);
         state.luns.insert(number, unit);
         true
     }
 
-    /// Shows it no longer; commands under way on it end. Its tokens end too, at all targets: what
+    /// Announces a logical unit that will be added, for example when its pool is open. Until then
+    /// commands to it end with NOT READY, so that initiators retry them. With LOGICAL UNIT NOT
+    /// SUPPORTED they report an I/O error.
+    pub fn await_lun(&self, number: u16) {
+        let mut state = self.state.lock();
+        if !state.luns.contains_key(&number) {
+            state.awaited.insert(number);
+        }
+    }
+
+    pub(crate) fn awaits(&self, lun: Lun) -> bool {
+        lun.number().is_some_and(|number| self.state.lock().awaited.contains(&number))
+    }
+
+    /// Shows or awaits it no longer; commands under way on it end. Its tokens end too, at all targets: what
     /// is shown nowhere may be changed by others.
     pub fn remove_lun(&self, number: u16) -> Option<Arc<Unit>> {
         let mut state = self.state.lock();
+        state.awaited.remove(&number);
         let unit = state.luns.remove(&number)?;
         for nexus in state.alive() {
             let gone = nexus.seats.write().remove(&number);

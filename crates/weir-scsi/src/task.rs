@@ -19,7 +19,7 @@ use crate::fields::{be16, be32, bit, byte};
 use crate::limits::{STATUS_DESCRIPTORS_MAX, TRANSFER_BYTES_MAX};
 use crate::operation::{Access, Action, Operation, extent};
 use crate::seat::Seat;
-use crate::sense::{DATA_LENGTH, FAILURE, NO_UNIT, Refusal, Sense};
+use crate::sense::{BECOMING_READY, DATA_LENGTH, FAILURE, NO_UNIT, Refusal, Sense};
 use crate::target::NexusState;
 use crate::transport::{Command, Completion, Status};
 use crate::unit::Unit;
@@ -284,7 +284,8 @@ pub(crate) fn answer_bytes(unit: &Unit, cdb: &[u8]) -> usize {
     bytes as usize
 }
 
-/// Answers a command to a logical unit that is not there (SPC-4 6.6.1, 6.33, 6.39; SAM-5 5.11).
+/// Answers a command to a logical unit that is not there (SPC-4 6.6.1, 6.33, 6.39; SAM-5 5.11), or
+/// not yet.
 pub(crate) fn without_unit(
     nexus: &NexusState,
     command: &Command<'_>,
@@ -292,16 +293,17 @@ pub(crate) fn without_unit(
 ) -> Completion {
     let start = out.len();
     let cdb = command.cdb;
+    let why = if nexus.name.target.awaits(command.lun) { BECOMING_READY } else { NO_UNIT };
     let outcome = match byte(cdb, 0) {
         0x12 => Operation::find(cdb).map_err(Refusal::from).and_then(|_| inquiry::absent(cdb, out)),
         0xA0 => {
             Operation::find(cdb).map_err(Refusal::from).and_then(|_| report::luns(nexus, cdb, out))
         }
         0x03 => Operation::find(cdb).map_err(Refusal::from).map(|_| {
-            let sense = Sense { descriptor: bit(cdb, 1, 1), ..NO_UNIT };
+            let sense = Sense { descriptor: bit(cdb, 1, 1), ..why };
             reply(out, &sense.to_bytes(), byte(cdb, 4).into());
         }),
-        _ => Err(NO_UNIT.into()),
+        _ => Err(why.into()),
     };
     if outcome.is_err() {
         out.truncate(start);

@@ -95,11 +95,21 @@ impl Manager {
         Ok(TargetChange { outcome, target: self.describe_target(&self.known_target(name)?) })
     }
 
-    /// Opens what is remembered, when the server starts. Logical units follow with their pools.
+    /// Opens what is remembered, when the server starts. Logical units follow with their pools;
+    /// until then commands to them are retried.
     pub(super) fn reopen_targets(&self) {
-        let targets = self.state.lock().state.targets.clone();
+        let (targets, pools) = {
+            let state = &self.state.lock().state;
+            (state.targets.clone(), state.pools.clone())
+        };
         for target in targets {
             self.targets.open(&target.name);
+            for lun in &target.luns {
+                let pool = lun.volume.split('/').next();
+                if pools.iter().any(|known| Some(known.name.as_str()) == pool) {
+                    self.targets.announce(&target.name, lun.number);
+                }
+            }
             for initiator in &target.initiators {
                 match terms(initiator) {
                     Ok(terms) => self.targets.allow(&target.name, &initiator.name, terms),
@@ -116,6 +126,7 @@ impl Manager {
     pub(super) fn show_luns(&self, pool: &str) {
         for (target, lun) in self.luns_of(Of::Pool(pool)) {
             if let Err(error) = self.show_lun(&target, &lun) {
+                self.targets.hide(&target, lun.number);
                 tracing::error!(
                     %target, number = lun.number, volume = %lun.volume, %error,
                     "the logical unit is not shown"

@@ -286,6 +286,13 @@ impl TargetRegistry {
         Ok(Unit::new(medium, identity, options, reservations, Some(Arc::new(store))))
     }
 
+    /// Announces a logical unit whose pool is being opened.
+    pub(super) fn announce(&self, name: &str, number: u16) {
+        if let Some(entry) = self.table.read().targets.get(name) {
+            entry.scsi.await_lun(number);
+        }
+    }
+
     /// Shows it no longer.
     pub(super) fn hide(&self, name: &str, number: u16) {
         if let Some(entry) = self.table.read().targets.get(name) {

@@ -11,6 +11,7 @@ use weir_device::{Device, IoBuf, MemoryDevice};
 use weir_format::{Compression, RecordSize, VdevKind};
 
 use crate::common::{as_devices, import, now, options, pool_of, run_scans};
+use crate::own_trees::drive;
 
 const MEMORY_BYTES: u64 = 16 << 20;
 const DISK_BYTES: usize = 64 << 20;
@@ -286,4 +287,78 @@ fn snapshots_keep_the_lost_rest_and_a_stream_of_it_is_refused() {
     assert_eq!(out, [9; BLOCK_BYTES]);
     assert_eq!(now(view.read(BAD * RECORD, &mut out)).unwrap_err().kind(), ErrorKind::Data);
     pool.assert_sound();
+}
+
+/// A pool in which replay stored a part of the damaged record, and every free place was written
+/// since.
+fn reused() -> Pool {
+    let mut pool = Pool::new(2);
+    Pool::flip(&pool.disks);
+    pool.log(BAD * 4 + 1, 1, 7);
+    pool.engine = open(&pool.disks);
+    assert_eq!(pool.found(), [None, KNOWN, None, None]);
+    // Nothing else of its segment lives on.
+    for record in (0..RECORDS).filter(|record| *record != BAD) {
+        now(pool.volume().zero(record * RECORD, RECORD)).unwrap();
+    }
+    let off = PropertyChange::Compression(Some(Compression::Off));
+    let size = VolumeSize { bytes: 28 << 20, record: RecordSize::from_bytes(RECORD).unwrap() };
+    now(pool.engine.create_volume_with("w", size, &[off])).unwrap();
+    for mib in 0..200_u64 {
+        let (volume, data) = (pool.engine.volume("w").unwrap(), noise(100 + mib, 1 << 20));
+        drive(&pool.engine, volume.write((mib * 11 % 28) << 20, &data)).unwrap();
+        now(pool.engine.sync()).unwrap();
+    }
+    pool
+}
+
+/// The record that a partial record replaced was freed at once, and new data took its place before
+/// a disk had it again.
+#[test]
+fn lost_rest_keeps_its_place_until_the_record_is_rewritten() {
+    let mut pool = reused();
+    let disks = pool.disks.clone();
+    Pool::flip(&disks);
+    pool.crash_and_open(&disks);
+    assert_eq!(pool.found(), [KNOWN; 4]);
+    assert_eq!(now(pool.engine.check_live_bytes()).unwrap(), []);
+    assert_eq!(now(pool.engine.check_references()).unwrap(), []);
+    // A scan rewrites the record, and a recount frees the old one.
+    pool.scrub();
+    assert_eq!(pool.found(), [KNOWN; 4]);
+    assert!(!pool.is_listed());
+}
+
+/// With the node above the record, the pointer to its rest was given up.
+#[test]
+fn rest_below_an_unreadable_node_returns_with_the_node() {
+    for is_hole in [false, true] {
+        let mut pool = Pool::new(1);
+        let disks = pool.disks.clone();
+        if is_hole {
+            pool.log_trim(BAD * 4, 4);
+            now(pool.engine.sync()).unwrap();
+        }
+        let node = now(pool.volume().disk_place(1, 0)).unwrap().unwrap();
+        let place = node.offset as usize..node.offset as usize + node.len;
+        let flip = || disks[0].corrupt(place.clone(), |byte| *byte = !*byte);
+        pool.log(BAD * 4 + 2, 1, 9);
+        flip();
+        pool.crash_and_open(&disks);
+        assert_eq!(pool.found(), [None, None, KNOWN, None]);
+        // The partial record alone leads to the node.
+        for record in (0..RECORDS).filter(|record| *record != BAD) {
+            let data = noise(50 + record, RECORD);
+            now(pool.volume().write(record * RECORD, &data)).unwrap();
+            pool.model[(record * RECORD) as usize..][..RECORD as usize].copy_from_slice(&data);
+        }
+        pool.scrub();
+        flip();
+        pool.crash_and_open(&disks);
+        assert_eq!(pool.found(), [KNOWN; 4], "hole: {is_hole}");
+        pool.assert_others();
+        pool.scrub();
+        assert_eq!(pool.found(), [KNOWN; 4], "hole: {is_hole}");
+        assert!(!pool.is_listed(), "hole: {is_hole}");
+    }
 }

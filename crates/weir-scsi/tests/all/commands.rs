@@ -459,6 +459,11 @@ fn the_map_of_logical_units_changes() {
     assert_eq!(run_on(&*nexus, Lun::new(300), &[0; 6], &[]).sense(), (6, 0x29, 0));
     assert!(Arc::ptr_eq(&target.remove_lun(0).unwrap(), &unit));
     assert_eq!(run(&*nexus, &[0; 6], &[]).sense(), (5, 0x25, 0));
+    // A kernel retried a write after a restart of the server, before the pool was open.
+    target.await_lun(0);
+    assert_eq!(run(&*nexus, &[0; 6], &[]).sense(), (2, 4, 1));
+    target.remove_lun(0);
+    assert_eq!(run(&*nexus, &[0; 6], &[]).sense(), (5, 0x25, 0));
     // REPORT LUNS tells it instead.
     assert_eq!(luns(2), [[0x41, 0x2C, 0, 0, 0, 0, 0, 0]]);
     run_on(&*nexus, Lun::new(300), &[0; 6], &[]).good();
