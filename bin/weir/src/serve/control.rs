@@ -46,7 +46,7 @@ use super::exports::Registry;
 use super::files::CallerFiles;
 use super::identity::IDENTITY;
 use super::jobs::Jobs;
-use super::memory::{MemoryPlan, PoolsUse};
+use super::memory::{ConnectionsUse, MemoryPlan, PoolsUse};
 use super::offers::Of;
 use super::pools::{OpenPool, api_error};
 use super::recorder::Record;
@@ -185,8 +185,13 @@ impl Manager {
         };
         let dedupe_bytes = pools.values().map(dedupe).sum();
         let used = PoolsUse { cells_bytes: Arena::live_bytes() as u64, dedupe_bytes };
-        let connections: usize = self.budgets.iter().map(|budget| budget.used_bytes()).sum();
-        self.memory.describe(connections as u64, &used)
+        let budgets = self.budgets.iter();
+        let connections = budgets.fold(ConnectionsUse::default(), |sum, budget| {
+            let excess_bytes = budget.excess_bytes() as u64;
+            let shared_bytes = (budget.used_bytes() as u64).saturating_sub(excess_bytes);
+            sum.plus(ConnectionsUse { shared_bytes, excess_bytes })
+        });
+        self.memory.describe(&connections, &used)
     }
 
     /// Gives every open pool its share of the memory.
