@@ -204,7 +204,7 @@ fn holds(session: &Session, of: Option<String>, style: Style) -> Result<(), ApiE
     if held.is_empty() {
         session.say("no snapshot is held");
     }
-    let answer = weir_api::types::SnapshotList { snapshots: held };
+    let answer = weir_api::types::SnapshotList { snapshots: held, next: None };
     session.print(&answer, |all| {
         let tags = |s: &Snapshot| {
             let name = s.name.clone();

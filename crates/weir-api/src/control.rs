@@ -24,10 +24,10 @@ use crate::types::{
     ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList, ReplicationRemoved,
     ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo,
     SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
-    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Target, TargetChange, TargetCreate,
-    TargetKey, TargetList, TokenCreate, TokenCreated, TokenKey, TokenList, Volume, VolumeAdvice,
-    VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename,
-    VolumeResize, VolumeSet,
+    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, StreamKey, StreamList, Target, TargetChange,
+    TargetCreate, TargetKey, TargetList, TokenCreate, TokenCreated, TokenKey, TokenList, Volume,
+    VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList,
+    VolumeRename, VolumeResize, VolumeSet,
 };
 use crate::wire::ApiError;
 
@@ -274,6 +274,16 @@ pub trait Control: Send + Sync + 'static {
 
     /// Ends a session before its stream is at its end.
     fn send_stop(&self, session: String) -> Answer<'_, Removed>;
+
+    /// Lists the streams that are sent and received now, the oldest first.
+    fn stream_list(&self) -> Answer<'_, StreamList>;
+
+    /// Ends a stream before its end. What came of one that is received is kept, and it can go on.
+    ///
+    /// # Errors
+    /// `NotFound` for one that has ended; `Permission` for one of another caller, unless an admin
+    /// ends it.
+    fn stream_cancel(&self, stream: StreamKey) -> Answer<'_, Removed>;
 
     /// Begins to receive a stream into a volume, or only to check it.
     ///

@@ -21,7 +21,7 @@ use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::header::{
-    CONNECTION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, ORIGIN, WWW_AUTHENTICATE,
+    CONNECTION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE,
 };
 use axum::http::uri::Authority;
 use axum::http::{Method, StatusCode};
@@ -34,14 +34,16 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use weir_base::ErrorKind;
 
 use crate::access::Role;
+use crate::answers::Answers;
 use crate::caller::{self, Caller};
 use crate::limits::{
     BODY_TIMEOUT, LARGE_BODIES_MAX, LARGE_BODIES_OF_ONE_PEER_MAX, REQUEST_BYTES_MAX,
-    SMALL_BODY_BYTES,
+    RETRY_AFTER_SECONDS, SMALL_ANSWER_BYTES, SMALL_BODY_BYTES,
 };
 use crate::routes::PART_TYPE;
-use crate::slots;
+use crate::slots::{self, Slot};
 use crate::token::Checker;
+use crate::turns::{self, Admitted, Turns};
 use crate::wire::{ApiError, ErrorBody, http_status};
 
 /// Which names of this machine a request may ask for.
@@ -85,6 +87,8 @@ fn refuse(status: StatusCode, message: impl Into<String>, action: &str) -> Respo
 pub(crate) struct Entry {
     pub(crate) hosts: HostRule,
     pub(crate) checker: Arc<Checker>,
+    pub(crate) turns: Arc<Turns>,
+    pub(crate) answers: Arc<Answers>,
 }
 
 /// Lets a request through, with its whole body read, or answers in its place.
@@ -101,11 +105,55 @@ pub(crate) async fn admit(
     match entry.checker.caller(caller::current(), uri, headers).await {
         // Nothing of the body was read before.
         Ok(caller) => {
+            let slot = slots::current();
+            let turn = match entry.turns.take(&caller, slot.as_ref()).await {
+                Admitted::Now(turn) => turn,
+                Admitted::No => return too_many(),
+            };
             let large = LargeBodies::of(&caller);
-            caller::on_behalf_of(caller, read_and_run(request, next, large)).await
+            let only_looks = request.method() == Method::GET;
+            let run = caller::on_behalf_of(caller.clone(), read_and_run(request, next, large));
+            let answer = turns::within(turn, run).await;
+            charge(&entry.answers, (&caller, slot.as_ref()), answer, only_looks).await
         }
         Err(refusal) => unproven(refusal),
     }
+}
+
+/// Charges the memory of an answer until it was sent.
+async fn charge(
+    answers: &Arc<Answers>,
+    (caller, slot): (&Caller, Option<&Arc<Slot>>),
+    answer: Response,
+    only_looks: bool,
+) -> Response {
+    let bytes = answer.body().size_hint().exact().unwrap_or_default() as usize;
+    let Some(slot) = slot.filter(|_| bytes > SMALL_ANSWER_BYTES) else { return answer };
+    let charge = if only_looks {
+        let yields = slot.yields();
+        let charge = tokio::select! {
+            biased;
+            charge = answers.wait(caller, bytes) => charge,
+            () = slot.hurried() => None,
+        };
+        drop(yields);
+        let Some(charge) = charge else { return too_many() };
+        charge
+    } else {
+        answers.charge(caller, bytes)
+    };
+    slot.hold(charge);
+    answer
+}
+
+/// The answer to a call that was not made, because too many are under way.
+fn too_many() -> Response {
+    let message = "the server has as many calls as it takes; nothing was done";
+    let error = ApiError::new(ErrorKind::Unavailable, message).with_action("try again in a second");
+    let retry = HeaderValue::from(RETRY_AFTER_SECONDS);
+    let mut answer = error.into_response();
+    answer.headers_mut().insert(RETRY_AFTER, retry);
+    answer
 }
 
 /// The answer to a caller that did not prove who it is; its connection ends with it, so that a
@@ -129,6 +177,9 @@ async fn read_and_run(request: Request, next: Next, large: LargeBodies) -> Respo
         return *refusal;
     }
     let slot = slots::current();
+    if slot.as_ref().is_some_and(|slot| slot.is_leaving()) {
+        return too_many();
+    }
     // Held until the call ends, as the body is.
     let permit = match large.permit(request.body().size_hint().exact()).await {
         Ok(permit) => permit,
@@ -136,10 +187,22 @@ async fn read_and_run(request: Request, next: Next, large: LargeBodies) -> Respo
     };
     let most = if permit.is_some() { REQUEST_BYTES_MAX } else { SMALL_BODY_BYTES };
     let (parts, body) = request.into_parts();
-    slot.iter().for_each(|slot| slot.receives_body(true));
-    let read = read_body(body, most).await;
-    slot.iter().for_each(|slot| slot.receives_body(false));
+    let read = match &slot {
+        None => read_body(body, most).await,
+        Some(slot) => {
+            slot.receives_body(true);
+            let read = tokio::select! {
+                biased;
+                read = read_body(body, most) => read,
+                // The connection is needed for another call.
+                () = slot.hurried() => Err(Box::new(too_many())),
+            };
+            slot.receives_body(false);
+            read
+        }
+    };
     match read {
+        Ok(_) if slot.is_some_and(|slot| slot.is_leaving()) => too_many(),
         Ok(bytes) => next.run(Request::from_parts(parts, Body::from(bytes))).await,
         Err(refusal) => *refusal,
     }

@@ -22,12 +22,14 @@ mod export;
 mod flush;
 mod io;
 mod legs;
+pub(crate) mod page;
 mod pool;
 mod property;
 mod replication;
 mod schedule;
 mod snapshot;
 mod space;
+mod stream;
 mod target;
 mod token;
 mod transfer;
@@ -75,6 +77,7 @@ pub use snapshot::{
     SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, check_listed,
 };
 pub use space::{CleanerStatus, PointerIo, SegmentIo};
+pub use stream::{Stream, StreamDirection, StreamKey, StreamList};
 pub use target::{
     ANYBODY, ChapAccount, InitiatorAllow, InitiatorKey, LUN_MAX, LunAdd, LunCounters, LunKey,
     NAME_PREFIX, Target, TargetChange, TargetCreate, TargetInitiator, TargetKey, TargetList,

@@ -25,10 +25,10 @@ use weir_api::types::{
     ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList, ReplicationRemoved,
     ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo,
     SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
-    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Target, TargetChange, TargetCreate,
-    TargetKey, TargetList, TokenCreate, TokenCreated, TokenKey, TokenList, Volume, VolumeAdvice,
-    VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename,
-    VolumeResize, VolumeSet,
+    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, StreamKey, StreamList, Target, TargetChange,
+    TargetCreate, TargetKey, TargetList, TokenCreate, TokenCreated, TokenKey, TokenList, Volume,
+    VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList,
+    VolumeRename, VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control, SendStream};
 use weir_base::{ErrorKind, Guid};
@@ -57,7 +57,7 @@ use super::state::StateFile;
 use super::targets::TargetRegistry;
 use super::tokens::Tokens;
 use super::transfers::Transfers;
-use super::{convert, disks, lifecycle};
+use super::{convert, disks, lifecycle, tokens};
 
 /// A pool the server knows.
 pub(super) enum Entry {
@@ -336,7 +336,7 @@ impl Control for Manager {
                 // Tells apart a pool that nothing was done to and a mistyped name.
                 self.pool_status(pool.clone()).await?;
             }
-            Ok(HistoryList { pool, entries })
+            Ok(HistoryList { pool, entries, next: None })
         })
     }
 
@@ -418,7 +418,7 @@ impl Control for Manager {
                 }
             }
             volumes.sort_by(|a, b| a.name.cmp(&b.name));
-            Ok(VolumeList { volumes })
+            Ok(VolumeList { volumes, next: None })
         })
     }
 
@@ -550,6 +550,14 @@ impl Control for Manager {
         Box::pin(async move { self.stop_send(session) })
     }
 
+    fn stream_list(&self) -> Answer<'_, StreamList> {
+        Box::pin(async { Ok(self.transfers.list()) })
+    }
+
+    fn stream_cancel(&self, stream: StreamKey) -> Answer<'_, Removed> {
+        Box::pin(self.transfers.cancel(stream))
+    }
+
     fn receive_start(&self, request: ReceiveStart) -> Answer<'_, ReceiveStarted> {
         Box::pin(self.start_receive(request))
     }
@@ -614,7 +622,8 @@ impl Control for Manager {
         Box::pin(async {
             let mut known = self.state.lock().state.exports.clone();
             known.sort_by(|a, b| a.name.cmp(&b.name));
-            Ok(ExportList { exports: known.iter().map(|export| self.describe(export)).collect() })
+            let exports = known.iter().map(|export| self.describe(export)).collect();
+            Ok(ExportList { exports, next: None })
         })
     }
 
@@ -690,7 +699,10 @@ impl Control for Manager {
     }
 
     fn token_revoke(&self, token: TokenKey) -> Answer<'_, Removed> {
-        Box::pin(async move { self.tokens.revoke(token) })
+        Box::pin(async move {
+            self.transfers.end_of_account(&tokens::account_of(&token.name));
+            self.tokens.revoke(token)
+        })
     }
 }
 

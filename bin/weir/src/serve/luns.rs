@@ -212,7 +212,8 @@ impl Manager {
     pub(super) fn list_targets(&self) -> TargetList {
         let mut known = self.state.lock().state.targets.clone();
         known.sort_by(|a, b| a.name.cmp(&b.name));
-        TargetList { targets: known.iter().map(|target| self.describe_target(target)).collect() }
+        let targets = known.iter().map(|target| self.describe_target(target)).collect();
+        TargetList { targets, next: None }
     }
 
     pub(super) fn show_target(&self, name: &str) -> Result<Target, ApiError> {

@@ -26,10 +26,10 @@ use weir_api::types::{
     ReplicationChange, ReplicationCreate, ReplicationList, ReplicationRemoved, ScheduleChange,
     ScheduleList, ScheduleSet, ScrubAction, SendProgress, SendStart, SendStarted, ServerInfo,
     SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
-    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Target, TargetChange, TargetCreate,
-    TargetKey, TargetList, TokenCreate, TokenCreated, TokenKey, TokenList, VdevRole, VdevSpec,
-    Volume, VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy,
-    VolumeList, VolumeRename, VolumeResize, VolumeSet,
+    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, StreamKey, StreamList, Target, TargetChange,
+    TargetCreate, TargetKey, TargetList, TokenCreate, TokenCreated, TokenKey, TokenList, VdevRole,
+    VdevSpec, Volume, VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate,
+    VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control, SendStream, caller};
 use weir_base::size::Human;
@@ -546,6 +546,16 @@ impl Control for Recorder {
 
     fn send_stop(&self, session: String) -> Answer<'_, Removed> {
         self.manager.send_stop(session)
+    }
+
+    fn stream_list(&self) -> Answer<'_, StreamList> {
+        self.manager.stream_list()
+    }
+
+    fn stream_cancel(&self, stream: StreamKey) -> Answer<'_, Removed> {
+        let call = Call::new("stream_cancel", &self.manager.transfers.name_of(stream.id), "");
+        let manager = Arc::clone(&self.manager);
+        Box::pin(self.change(call, removed, async move { manager.stream_cancel(stream).await }))
     }
 
     fn receive_start(&self, request: ReceiveStart) -> Answer<'_, ReceiveStarted> {

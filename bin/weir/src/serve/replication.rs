@@ -276,7 +276,7 @@ impl Manager {
     pub(super) fn list_replications(&self) -> ReplicationList {
         let known = self.known_replications();
         let replications = known.iter().map(|known| self.show_replication(known)).collect();
-        ReplicationList { replications }
+        ReplicationList { replications, next: None }
     }
 
     pub(super) fn act_on_replication(

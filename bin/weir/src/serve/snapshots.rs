@@ -198,7 +198,7 @@ impl Manager {
         }
         match of.as_ref().filter(|_| one.is_some() && snapshots.is_empty()) {
             Some(missing) => Err(not_found("snapshot", missing)),
-            None => Ok(SnapshotList { snapshots }),
+            None => Ok(SnapshotList { snapshots, next: None }),
         }
     }
 

@@ -10,6 +10,7 @@ use super::{
     reaches_part, refused, role, scope,
 };
 use crate::access::Role;
+use crate::caller;
 use crate::control::{Answer, Control};
 use crate::stream::{Bytes, SendStream};
 use crate::types::{
@@ -23,10 +24,10 @@ use crate::types::{
     ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList, ReplicationRemoved,
     ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo,
     SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
-    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Target, TargetChange, TargetCreate,
-    TargetKey, TargetList, TokenCreate, TokenCreated, TokenKey, TokenList, Volume, VolumeAdvice,
-    VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename,
-    VolumeResize, VolumeSet,
+    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, StreamKey, StreamList, Target, TargetChange,
+    TargetCreate, TargetKey, TargetList, TokenCreate, TokenCreated, TokenKey, TokenList, Volume,
+    VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList,
+    VolumeRename, VolumeResize, VolumeSet,
 };
 
 impl Control for Gate {
@@ -399,6 +400,32 @@ impl Control for Gate {
             Ok(()) => self.inner.send_stop(session),
             Err(refusal) => refused(refusal),
         }
+    }
+
+    fn stream_list(&self) -> Answer<'_, StreamList> {
+        let call = || self.inner.stream_list();
+        filtered(Operation::StreamList, call, |scope, answer| {
+            answer.streams.retain(|stream| scope.covers(&stream.name));
+        })
+    }
+
+    fn stream_cancel(&self, key: StreamKey) -> Answer<'_, Removed> {
+        Box::pin(async move {
+            role(Operation::StreamCancel)?;
+            let (scope, caller) = (scope(), caller::current());
+            let all = self.inner.stream_list().await?.streams;
+            match all.into_iter().find(|stream| stream.id == key.id) {
+                Some(found) if !scope.covers(&found.name) => Err(outside(&key.id.to_string())),
+                Some(found) if found.caller != caller.account() => {
+                    at_least(Role::Admin)?;
+                    self.inner.stream_cancel(key).await
+                }
+                Some(_) => self.inner.stream_cancel(key).await,
+                None if scope.is_all() => self.inner.stream_cancel(key).await,
+                // Whether there is one is not told either.
+                None => Err(outside(&key.id.to_string())),
+            }
+        })
     }
 
     fn receive_start(&self, request: ReceiveStart) -> Answer<'_, ReceiveStarted> {

@@ -44,6 +44,9 @@ pub struct Snapshot {
 pub struct SnapshotList {
     /// The snapshots: by volume, oldest first.
     pub snapshots: Vec<Snapshot>,
+    /// Where the list continues: `after` of the call for the next entries. Absent at its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// Snapshots to be taken at one moment.

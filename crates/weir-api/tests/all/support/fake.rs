@@ -26,10 +26,10 @@ use weir_api::types::{
     ReplicationList, ReplicationRemoved, ReplicationState, Schedule, ScheduleChange, ScheduleList,
     ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo, Snapshot, SnapshotChange,
     SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback,
-    SnapshotTag, SnapshotsDestroyed, Target, TargetChange, TargetCreate, TargetKey, TargetList,
-    Token, TokenCreate, TokenCreated, TokenKey, TokenList, Volume, VolumeAdvice, VolumeAdvise,
-    VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
-    VolumeSet,
+    SnapshotTag, SnapshotsDestroyed, StreamKey, StreamList, Target, TargetChange, TargetCreate,
+    TargetKey, TargetList, Token, TokenCreate, TokenCreated, TokenKey, TokenList, Volume,
+    VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList,
+    VolumeRename, VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control, SendStream};
 use weir_base::ErrorKind;
@@ -204,7 +204,7 @@ impl Control for Fake {
             error: None,
         };
         ready(match state.pools.get(&pool).map(entry) {
-            Some(entry) => Ok(HistoryList { pool, entries: vec![entry] }),
+            Some(entry) => Ok(HistoryList { pool, entries: vec![entry], next: None }),
             None => Err(not_found("pool", &pool)),
         })
     }
@@ -272,7 +272,8 @@ impl Control for Fake {
             return ready(Err(not_found("pool", pool)));
         }
         let wanted = |volume: &&Volume| pool.as_ref().is_none_or(|p| in_pool(&volume.name, p));
-        ready(Ok(VolumeList { volumes: state.volumes.values().filter(wanted).cloned().collect() }))
+        let volumes = state.volumes.values().filter(wanted).cloned().collect();
+        ready(Ok(VolumeList { volumes, next: None }))
     }
 
     fn volume_show(&self, volume: String) -> Answer<'_, Volume> {
@@ -355,7 +356,8 @@ impl Control for Fake {
         };
         let snapshots: Vec<_> = state.snapshots.values().filter(wanted).cloned().collect();
         let one = of.as_ref().filter(|of| of.contains('@') && snapshots.is_empty());
-        ready(one.map_or(Ok(SnapshotList { snapshots }), |of| Err(not_found("snapshot", of))))
+        let all = Ok(SnapshotList { snapshots, next: None });
+        ready(one.map_or(all, |of| Err(not_found("snapshot", of))))
     }
 
     fn snapshot_destroy(&self, request: SnapshotDestroy) -> Answer<'_, SnapshotsDestroyed> {
@@ -442,7 +444,7 @@ impl Control for Fake {
             of.as_ref().is_none_or(|of| *of == mark.volume || in_pool(&mark.volume, of))
         };
         let bookmarks = state.bookmarks.values().filter(wanted).cloned().collect();
-        ready(Ok(BookmarkList { bookmarks }))
+        ready(Ok(BookmarkList { bookmarks, next: None }))
     }
 
     fn bookmark_destroy(&self, request: BookmarkDestroy) -> Answer<'_, Removed> {
@@ -472,6 +474,18 @@ impl Control for Fake {
         match self.state().sends.remove(&session) {
             Some(_) => removed(session),
             None => ready(Err(not_found("session", &session))),
+        }
+    }
+
+    fn stream_list(&self) -> Answer<'_, StreamList> {
+        ready(Ok(StreamList { streams: self.state().streams.clone() }))
+    }
+
+    fn stream_cancel(&self, stream: StreamKey) -> Answer<'_, Removed> {
+        let mut state = self.state();
+        match state.streams.iter().position(|known| known.id == stream.id) {
+            Some(at) => removed(state.streams.remove(at).name),
+            None => ready(Err(not_found("stream", &stream.id.to_string()))),
         }
     }
 
@@ -571,7 +585,7 @@ impl Control for Fake {
 
     fn replication_list(&self) -> Answer<'_, ReplicationList> {
         let replications = self.state().replications.values().cloned().collect();
-        ready(Ok(ReplicationList { replications }))
+        ready(Ok(ReplicationList { replications, next: None }))
     }
 
     fn replication_act(&self, request: ReplicationAct) -> Answer<'_, ReplicationChange> {
@@ -610,7 +624,8 @@ impl Control for Fake {
     }
 
     fn schedule_list(&self) -> Answer<'_, ScheduleList> {
-        ready(Ok(ScheduleList { schedules: self.state().schedules.values().cloned().collect() }))
+        let schedules = self.state().schedules.values().cloned().collect();
+        ready(Ok(ScheduleList { schedules, next: None }))
     }
 
     fn schedule_clear(&self, name: String) -> Answer<'_, Removed> {
@@ -684,7 +699,8 @@ impl Control for Fake {
     }
 
     fn export_list(&self) -> Answer<'_, ExportList> {
-        ready(Ok(ExportList { exports: self.state().exports.values().cloned().collect() }))
+        let exports = self.state().exports.values().cloned().collect();
+        ready(Ok(ExportList { exports, next: None }))
     }
 
     fn export_show(&self, export: ExportKey) -> Answer<'_, Export> {

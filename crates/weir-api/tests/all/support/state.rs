@@ -8,8 +8,8 @@ use weir_api::types::{
     Allocated, Bookmark, CleanerStatus, ClientIo, Compression, Damage, DiskIo, DiskStatus,
     ErrorCounts, Export, ExportChange, ExportCreate, ExportKey, FlushCheck, FlushVerdict, Health,
     Outcome, PointerIo, PoolChange, PoolCreate, PoolCreated, PoolStatus, Property, PropertySource,
-    PropertyValues, Removed, Replication, Schedule, SegmentIo, Snapshot, SnapshotChange, VdevKind,
-    VdevSpec, VdevStatus, Volume, VolumeChange, VolumeCreate, VolumeSpace,
+    PropertyValues, Removed, Replication, Schedule, SegmentIo, Snapshot, SnapshotChange, Stream,
+    VdevKind, VdevSpec, VdevStatus, Volume, VolumeChange, VolumeCreate, VolumeSpace,
 };
 use weir_api::{Answer, ApiError};
 use weir_base::ErrorKind;
@@ -31,6 +31,8 @@ pub(crate) struct State {
     pub(crate) sends: BTreeMap<String, Session>,
     /// Volume and bytes of streams that are received, by session.
     pub(crate) receives: BTreeMap<String, (String, Vec<u8>)>,
+    /// Streams as people see them.
+    pub(crate) streams: Vec<Stream>,
 }
 
 pub(crate) fn compression_property(volume: &Volume) -> Property {
