@@ -130,7 +130,7 @@ async fn charge(
     let bytes = answer.body().size_hint().exact().unwrap_or_default() as usize;
     let Some(slot) = slot.filter(|_| bytes > SMALL_ANSWER_BYTES) else { return answer };
     let charge = if only_looks {
-        let yields = slot.yields();
+        let yields = slot.queues();
         let charge = tokio::select! {
             biased;
             charge = answers.wait(caller, bytes) => charge,

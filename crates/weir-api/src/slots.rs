@@ -94,8 +94,10 @@ enum Phase {
     Waits,
     /// A body is being received.
     Body,
-    /// A call waits for events or for its turn, and can be answered early.
-    Yields,
+    /// A call waits for events, and can be answered early.
+    Polls,
+    /// A call waits for its turn, or for memory for its answer, and can be refused.
+    Queues,
     /// An answer is on its way to the client.
     Answers,
     /// A call is under way.
@@ -104,8 +106,9 @@ enum Phase {
     Leaving,
 }
 
-/// A body is on its way for this many times longer than a header before its connection gives way.
-const BODY_GRACES: u32 = 4;
+/// A body is on its way, and a call waits for its turn, for this many times longer than a header
+/// before the connection gives way: a burst of short calls of one client is not refused.
+const LONG_GRACES: u32 = 4;
 
 impl Phase {
     /// How long a connection of this phase is left alone; `None`: it never gives way. `grace` is
@@ -113,8 +116,8 @@ impl Phase {
     fn gives_way_after(self, grace: Duration) -> Option<Duration> {
         match self {
             Self::Waits => Some(grace),
-            Self::Body => Some(grace * BODY_GRACES),
-            Self::Yields => Some(Duration::ZERO),
+            Self::Body | Self::Queues => Some(grace * LONG_GRACES),
+            Self::Polls => Some(Duration::ZERO),
             Self::Answers => Some(ANSWER_GIVES_WAY),
             Self::Busy | Self::Leaving => None,
         }
@@ -174,15 +177,21 @@ impl Slot {
     }
 
     /// Returns when the call is to be answered now, because another connection needs the slot: one
-    /// whose body is being received, or that waits ([`Slot::yields`]).
+    /// whose body is being received, or that waits ([`Slot::polls`], [`Slot::queues`]).
     pub(crate) async fn hurried(&self) {
         self.hurry.notified().await;
     }
 
-    /// The call only waits until the result is dropped. Another connection may need the slot
+    /// The call waits for events until the result is dropped. Another connection may need the slot
     /// meanwhile: then [`Slot::hurried`] returns.
-    pub(crate) fn yields(self: &Arc<Self>) -> Yields {
-        self.enter(Phase::Yields);
+    pub(crate) fn polls(self: &Arc<Self>) -> Yields {
+        self.enter(Phase::Polls);
+        Yields(Arc::clone(self))
+    }
+
+    /// As [`Slot::polls`], for a call that waits for its turn or for memory.
+    pub(crate) fn queues(self: &Arc<Self>) -> Yields {
+        self.enter(Phase::Queues);
         Yields(Arc::clone(self))
     }
 
@@ -240,7 +249,7 @@ impl Slot {
     /// Tells the connection to leave.
     fn send_off(&self) {
         let mut state = self.state.lock();
-        if matches!(state.phase, Phase::Yields | Phase::Body) {
+        if matches!(state.phase, Phase::Body | Phase::Polls | Phase::Queues) {
             self.hurry.notify_one();
         }
         state.phase = Phase::Leaving;
@@ -271,7 +280,7 @@ impl Drop for Call {
     }
 }
 
-/// A call that waits; see [`Slot::yields`].
+/// A call that waits; see [`Slot::polls`].
 pub(crate) struct Yields(Arc<Slot>);
 
 impl Drop for Yields {

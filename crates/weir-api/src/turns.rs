@@ -94,7 +94,7 @@ impl Turns {
         if let Some(turn) = self.try_take(caller.account()) {
             return Admitted::Now(Some(turn));
         }
-        let _yields = slot.map(Slot::yields);
+        let _yields = slot.map(Slot::queues);
         let hurried = async {
             match slot {
                 Some(slot) => slot.hurried().await,

@@ -95,7 +95,7 @@ pub(super) async fn events(
     // A call that waits takes no turn, and gives its connection up for a call of others.
     turns::give_back_current();
     let slot = slots::current();
-    let _yields = slot.as_ref().map(Slot::yields);
+    let _yields = slot.as_ref().map(Slot::polls);
     let hurried = async {
         match &slot {
             Some(slot) => slot.hurried().await,

@@ -49,7 +49,7 @@ async fn oldest_silent_connection_gives_way() {
     let _call = newest.slot.call();
     held[5].slot.receives_body(true);
     assert!(take(&slots, peer(3)).is_none());
-    pass(GRACE * BODY_GRACES).await;
+    pass(GRACE * LONG_GRACES).await;
     let next = take(&slots, peer(3)).expect("the half-sent body gives way");
     assert!(held[5].slot.is_leaving() && !next.slot.is_leaving());
     drop(calls);
@@ -65,7 +65,7 @@ async fn call_that_waits_is_answered_early_and_an_answer_not_taken_is_dropped() 
     let slots = Arc::new(Slots::with(most));
     let [polls, stalls] = [1, 2].map(|n| take(&slots, peer(n)).expect("a free slot"));
     let call = polls.slot.call();
-    let yields = polls.slot.yields();
+    let yields = polls.slot.polls();
     drop(stalls.slot.call());
     let first = take(&slots, peer(3)).expect("the call that waits gives way");
     let _first = first.slot.call();

@@ -51,7 +51,7 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
     }
 }
@@ -220,7 +220,14 @@ impl Control for Fake {
             message: format!("event {seq}, {} ms", query.wait_ms),
         };
         let events = (query.after + 1..=3).map(event).collect();
-        ready(Ok(EventList { run: "7".into(), lost: 0, newest: 3, events }))
+        let list = EventList { run: "7".into(), lost: 0, newest: 3, events };
+        if query.after < 3 || query.wait_ms == 0 {
+            return ready(Ok(list));
+        }
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(query.wait_ms)).await;
+            Ok(list)
+        })
     }
 
     fn property_get(&self, query: PropertyQuery) -> Answer<'_, PropertyList> {
