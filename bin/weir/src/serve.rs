@@ -11,6 +11,7 @@
 //!   not hold it up.
 
 pub(crate) mod activity;
+mod aside;
 mod bookmarks;
 mod care;
 mod changes;
@@ -221,7 +222,7 @@ async fn serve(
     let clients = serve_data(data, own, (options.memory, options.handshake_limit))?;
     let record = Record { events, history: Arc::new(history::History::load(&options.state_dir)) };
     let (manager, authority) = manage(&options, state, clients, &record)?;
-    manager.reopen_targets();
+    manager.reopen_targets().await;
     manager.reopen_pools().await;
     let caretakers = look_after(&manager, &record.events, &authority);
     if let Some(tls) = tls {
@@ -308,10 +309,11 @@ fn manage(
 /// Reads the certificate again each time the process gets SIGHUP.
 async fn reload(tls: Tls, mut hangup: Signal, events: Arc<events::Events>) {
     while hangup.recv().await.is_some() {
-        let (level, message) = match tls.reload() {
+        let again = tls.clone();
+        let read = move || again.reload().map_err(ApiError::from);
+        let (level, message) = match aside::aside("the certificate and its key", read).await {
             Ok(()) => (EventLevel::Info, "the certificate was read again".to_owned()),
             Err(error) => {
-                let error = ApiError::from(error);
                 let action = &error.action;
                 let text = format!("the old certificate stays in use: {error}; try: {action}");
                 (EventLevel::Warning, text)

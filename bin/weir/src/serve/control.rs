@@ -670,7 +670,7 @@ impl Control for Manager {
     }
 
     fn target_allow(&self, request: InitiatorAllow) -> Answer<'_, TargetChange> {
-        Box::pin(async move { self.allow_initiator(request) })
+        Box::pin(self.allow_initiator(request))
     }
 
     fn target_deny(&self, initiator: InitiatorKey) -> Answer<'_, TargetChange> {

@@ -52,7 +52,7 @@ impl Manager {
         let known = self.known_replication(&volume)?;
         let key = known.key();
         // It has the secret in memory, and the files go with the replication.
-        let client = known.client();
+        let client = known.client().await;
         self.remember(|state| state.replications.retain(|known| known.key() != key))?;
         let activity = self.activities.lock().remove(&key);
         if let Some(task) = activity.and_then(|activity| activity.task) {

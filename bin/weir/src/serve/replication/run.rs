@@ -125,7 +125,7 @@ fn unless_absent<T>(answer: Result<T, Failed>) -> Result<Option<T>, Failed> {
 
 impl Runner {
     pub(super) async fn replicate(&self) -> Result<(), Failed> {
-        let (to, client) = self.known.client().map_err(Failed::Setup)?;
+        let (to, client) = self.known.client().await.map_err(Failed::Setup)?;
         let volume = &self.known.volume;
         self.finish_what_was_cut(&client, &to.volume).await?;
         let found = self.snapshots_there(&client, &to.volume).await?;
