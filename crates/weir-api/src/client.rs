@@ -25,7 +25,7 @@ use weir_base::{ErrorKind, names};
 
 use crate::connection::{Broken, Exchange, Kept};
 use crate::control::{Answer, Control};
-use crate::limits::CLIENT_TIMEOUT;
+use crate::limits::{CLIENT_TIMEOUT, PAGE_ENTRIES_MAX};
 use crate::peer::{PeerAddress, PeerLink, Secret};
 use crate::routes::{
     CloseOptions, ExportClients, MovedDisk, NewDisk, NewName, NewSize, NewVdevs, OneDisk, OneVdev,
@@ -148,12 +148,13 @@ impl Client {
         Box::pin(async move {
             let path = path?;
             let joint = if path.contains('?') { '&' } else { '?' };
+            let path = format!("{path}{joint}limit={PAGE_ENTRIES_MAX}");
             let mut begun = 0;
             'begin: loop {
                 begun += 1;
                 let mut all: L = self.call(Ok(get(path.clone()))).await?;
                 while let Some(after) = all.parts().1.take() {
-                    let next = format!("{path}{joint}after={}", part(&after));
+                    let next = format!("{path}&after={}", part(&after));
                     let mut more: L = match self.call(Ok(get(next))).await {
                         // An entry went away between two pages.
                         Err(ApiError { kind: ErrorKind::NotFound, .. })

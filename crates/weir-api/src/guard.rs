@@ -106,14 +106,10 @@ pub(crate) async fn admit(
         // Nothing of the body was read before.
         Ok(caller) => {
             let slot = slots::current();
-            let turn = match entry.turns.take(&caller, slot.as_ref()).await {
-                Admitted::Now(turn) => turn,
-                Admitted::No => return too_many(),
-            };
             let large = LargeBodies::of(&caller);
             let only_looks = request.method() == Method::GET;
-            let run = caller::on_behalf_of(caller.clone(), read_and_run(request, next, large));
-            let answer = turns::within(turn, run).await;
+            let run = read_and_run(request, next, large, Some(&entry.turns));
+            let answer = caller::on_behalf_of(caller.clone(), run).await;
             charge(&entry.answers, (&caller, slot.as_ref()), answer, only_looks).await
         }
         Err(refusal) => unproven(refusal),
@@ -169,43 +165,61 @@ fn unproven(error: ApiError) -> Response {
 
 /// As [`admit`], for those who know a secret: whatever they call this server.
 pub(crate) async fn admit_peer(request: Request, next: Next) -> Response {
-    read_and_run(request, next, LargeBodies::Peers).await
+    read_and_run(request, next, LargeBodies::Peers, None).await
 }
 
-async fn read_and_run(request: Request, next: Next, large: LargeBodies) -> Response {
+async fn read_and_run(
+    request: Request,
+    next: Next,
+    large: LargeBodies,
+    turns: Option<&Arc<Turns>>,
+) -> Response {
     if let Err(refusal) = check_content(&request) {
         return *refusal;
     }
     let slot = slots::current();
-    if slot.as_ref().is_some_and(|slot| slot.is_leaving()) {
+    let is_leaving = || slot.as_ref().is_some_and(|slot| slot.is_leaving());
+    if is_leaving() {
         return too_many();
     }
     // Held until the call ends, as the body is.
-    let permit = match large.permit(request.body().size_hint().exact()).await {
+    let queues = turns.and(slot.as_ref()).map(Slot::queues);
+    let permit = tokio::select! {
+        biased;
+        permit = large.permit(request.body().size_hint().exact()) => permit,
+        () = slots::hurried(slot.as_ref()) => return too_many(),
+    };
+    drop(queues);
+    let permit = match permit {
         Ok(permit) => permit,
         Err(refusal) => return *refusal,
     };
     let most = if permit.is_some() { REQUEST_BYTES_MAX } else { SMALL_BODY_BYTES };
     let (parts, body) = request.into_parts();
-    let read = match &slot {
-        None => read_body(body, most).await,
-        Some(slot) => {
-            slot.receives_body(true);
-            let read = tokio::select! {
-                biased;
-                read = read_body(body, most) => read,
-                // The connection is needed for another call.
-                () = slot.hurried() => Err(Box::new(too_many())),
-            };
-            slot.receives_body(false);
-            read
-        }
+    slot.iter().for_each(|slot| slot.receives_body(true));
+    let read = tokio::select! {
+        biased;
+        read = read_body(body, most) => read,
+        // The connection is needed for another call.
+        () = slots::hurried(slot.as_ref()) => Err(Box::new(too_many())),
     };
-    match read {
-        Ok(_) if slot.is_some_and(|slot| slot.is_leaving()) => too_many(),
-        Ok(bytes) => next.run(Request::from_parts(parts, Body::from(bytes))).await,
-        Err(refusal) => *refusal,
+    slot.iter().for_each(|slot| slot.receives_body(false));
+    let bytes = match read {
+        Ok(bytes) => bytes,
+        Err(refusal) => return *refusal,
+    };
+    let turn = match turns {
+        None => None,
+        Some(turns) => match turns.take(&caller::current(), slot.as_ref()).await {
+            Admitted::Now(turn) => turn,
+            Admitted::No => return too_many(),
+        },
+    };
+    // The last moment at which nothing was done: from here on the call is made and answered.
+    if is_leaving() {
+        return too_many();
     }
+    turns::within(turn, next.run(Request::from_parts(parts, Body::from(bytes)))).await
 }
 
 /// Whose bodies of more than [`SMALL_BODY_BYTES`] are in memory: each kind of caller has a number

@@ -72,7 +72,7 @@ pub const STALL_BYTES: usize = 16 << 10;
 pub const HEADER_BYTES_MAX: usize = 64 << 10;
 
 /// Calls of one token or user at once, from all its addresses: a quarter of what all have. More
-/// wait, and nothing of their bodies is read. Root and the user of the server have no such limit.
+/// wait, and nothing is done for them. Root and the user of the server have no such limit.
 pub const TOKEN_CALLS_MAX: usize = 16;
 
 /// Calls of tokens at once that leave no room for another call of a token that has one already. The
@@ -82,7 +82,7 @@ pub const SHARED_CALLS_MAX: usize = 48;
 /// Calls of all tokens at once, over all listeners.
 pub const CALLS_MAX: usize = 64;
 
-/// A call that waited this long for its turn is answered 503, before its body is read.
+/// A call that waited this long for its turn is answered 503, and nothing is done.
 pub const CALL_WAIT: Duration = Duration::from_secs(10);
 
 /// Long waits for events of one token, or of one user, at once; more wait for [`EVENT_PAUSE`] only.

@@ -55,6 +55,14 @@ pub(crate) fn move_current_to(slots: &Arc<Slots>) -> bool {
     SLOT.try_with(|taken| taken.move_to(slots)).unwrap_or(true)
 }
 
+/// Returns when a call on this slot is to be answered now; never for a connection without a slot.
+pub(crate) async fn hurried(slot: Option<&Arc<Slot>>) {
+    match slot {
+        Some(slot) => slot.hurried().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Runs `task` with [`current`] telling the slot, which is given back with the task; ends it when
 /// the slot is to be left.
 pub(crate) async fn within(taken: Taken, task: impl Future<Output = ()>) {
@@ -319,6 +327,8 @@ struct Table {
     taken: Vec<Arc<Slot>>,
     /// In the order of coming.
     waiting: Vec<(Arc<Slot>, oneshot::Sender<()>)>,
+    /// When it was last looked for connections that give way to those that wait.
+    looked: Option<Instant>,
 }
 
 /// How many connections there are, those that leave not counted.
@@ -527,8 +537,13 @@ impl Waiting {
                 slots.tell_refused(self.taken.slot.who);
                 return None;
             }
-            // Connections come to give way also while none ends.
-            slots.settle(&mut slots.table.lock());
+            // Connections come to give way also while none ends. One look is for all that wait.
+            let mut table = slots.table.lock();
+            let now = Instant::now();
+            if table.looked.is_none_or(|looked| now.duration_since(looked) >= LOOK / 2) {
+                table.looked = Some(now);
+                slots.settle(&mut table);
+            }
         }
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! Not here: connections (`slots`), memory of answers (`answers`).
 //!
-//! A call has its turn before its body is read. One that finds none waits, and its connection
-//! gives way meanwhile: it is then answered 503, and nothing was done.
+//! A call takes its turn when all of its request is there: half a body holds none. A call that
+//! finds none waits, and its connection gives way meanwhile: it is then answered 503, and nothing
+//! was done.
 //!
 //! Invariants:
 //! - one caller has at most [`TOKEN_CALLS_MAX`] turns;
@@ -20,7 +21,7 @@ use tokio::sync::Notify;
 
 use crate::caller::Caller;
 use crate::limits::{CALL_WAIT, CALLS_MAX, SHARED_CALLS_MAX, TOKEN_CALLS_MAX};
-use crate::slots::Slot;
+use crate::slots::{self, Slot};
 
 tokio::task_local! {
     static TURN: Turn;
@@ -95,12 +96,6 @@ impl Turns {
             return Admitted::Now(Some(turn));
         }
         let _yields = slot.map(Slot::queues);
-        let hurried = async {
-            match slot {
-                Some(slot) => slot.hurried().await,
-                None => std::future::pending().await,
-            }
-        };
         let turn = async {
             loop {
                 let mut freed = std::pin::pin!(self.freed.notified());
@@ -114,7 +109,7 @@ impl Turns {
         tokio::select! {
             biased;
             turn = turn => Admitted::Now(Some(turn)),
-            () = hurried => Admitted::No,
+            () = slots::hurried(slot) => Admitted::No,
             () = tokio::time::sleep(CALL_WAIT) => Admitted::No,
         }
     }

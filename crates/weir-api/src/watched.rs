@@ -123,7 +123,7 @@ impl AsyncWrite for Watched {
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match Pin::new(&mut self.stream).poll_shutdown(context) {
             Poll::Pending => self.waits(context),
-            ended => ended,
+            ended @ Poll::Ready(_) => ended,
         }
     }
 }
@@ -158,7 +158,7 @@ mod tests {
         let reader = tokio::spawn(async move {
             let mut part = vec![0; STALL_BYTES + 1024];
             for _ in 0..9 {
-                tokio::time::sleep(STALL_LIMIT - Duration::from_secs(1)).await;
+                tokio::time::sleep(STALL_LIMIT.mul_f32(0.9)).await;
                 theirs.read_exact(&mut part).await.unwrap();
             }
             theirs.read_to_end(&mut part).await.unwrap()

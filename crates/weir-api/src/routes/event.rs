@@ -96,16 +96,10 @@ pub(super) async fn events(
     turns::give_back_current();
     let slot = slots::current();
     let _yields = slot.as_ref().map(Slot::polls);
-    let hurried = async {
-        match &slot {
-            Some(slot) => slot.hurried().await,
-            None => std::future::pending().await,
-        }
-    };
     let waited = Arc::clone(&control);
     tokio::select! {
         biased;
         list = to_end(async move { waited.events(query).await }) => list.map(Json),
-        () = hurried => to_end(async move { control.events(now).await }).await.map(Json),
+        () = slots::hurried(slot.as_ref()) => to_end(async move { control.events(now).await }).await.map(Json),
     }
 }
