@@ -2,7 +2,7 @@
 //!
 //! Not here: sending and receiving (transfer).
 //!
-//! Invariant: a stream that was cancelled is no error of the server; its caller is told at its side.
+//! Invariant: the server logs no error for a cancelled stream; the caller of the stream gets one.
 
 use clap::Subcommand;
 use weir_api::types::{Stream, StreamKey};
@@ -14,13 +14,13 @@ use crate::session::Session;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StreamVerb {
-    /// List streams: what is sent and received, by whom, how far, and how long nothing moved
+    /// List the streams that are sent and received: caller, bytes so far, time without progress
     List {
         /// For scripts: no header, tabs
         #[arg(short = 'H')]
         script: bool,
     },
-    /// End a stream; one that is received can be continued with the token of `weir receive`
+    /// Cancel a stream; a received stream can be resumed with the token of `weir receive`
     Cancel {
         /// Its number, as `weir stream list` prints it
         id: u64,

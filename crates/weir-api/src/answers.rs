@@ -7,9 +7,9 @@
 //! by a 503 at last; the answer to a change is always sent.
 //!
 //! Invariants:
-//! - answers of one caller hold at most [`ANSWERS_OF_ONE_BYTES`] (or one answer), those of all but
-//!   root [`ANSWERS_BYTES`], those of root [`ROOT_ANSWERS_BYTES`]; answers to changes may be more,
-//!   and are short;
+//! - answers of one caller hold at most [`ANSWERS_OF_ONE_BYTES`] (or one answer), answers of root
+//!   [`ROOT_ANSWERS_BYTES`], answers of all other callers [`ANSWERS_BYTES`]; answers to changes may
+//!   exceed this, because they are short;
 //! - root waits for no memory that others hold.
 
 use std::collections::HashMap;

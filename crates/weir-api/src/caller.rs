@@ -20,7 +20,7 @@ tokio::task_local! {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     name: String,
-    /// What its calls are counted for, if that is not the name.
+    /// Account for limits, if it differs from the name.
     account: Option<String>,
     rights: Option<Rights>,
     peer: Option<IpAddr>,
@@ -55,7 +55,7 @@ impl Caller {
         self.peer
     }
 
-    /// What its calls are counted for: the token or the user, without an address.
+    /// Account for limits: the token or the user, without an address.
     pub fn account(&self) -> &str {
         self.account.as_deref().unwrap_or(&self.name)
     }

@@ -278,11 +278,11 @@ pub trait Control: Send + Sync + 'static {
     /// Lists the streams that are sent and received now, the oldest first.
     fn stream_list(&self) -> Answer<'_, StreamList>;
 
-    /// Ends a stream before its end. What came of one that is received is kept, and it can go on.
+    /// Cancels a stream. The received part of a stream is kept, so that it can be resumed.
     ///
     /// # Errors
-    /// `NotFound` for one that has ended; `Permission` for one of another caller, unless an admin
-    /// ends it.
+    /// `NotFound` for a stream that has ended; `Permission` for a stream of another caller, except
+    /// for admins.
     fn stream_cancel(&self, stream: StreamKey) -> Answer<'_, Removed>;
 
     /// Begins to receive a stream into a volume, or only to check it.

@@ -25,8 +25,8 @@ pub const CONNECTIONS_MAX: usize = 64;
 /// ... of them, from one address or one local user: three quarters, so that others always get in.
 pub const PEER_CONNECTIONS_MAX: usize = CONNECTIONS_MAX / 4 * 3;
 
-/// ... and beside them, on a unix socket, for root and the user of the server: whatever others do,
-/// an administrator can look and act.
+/// ... and on top of them, on a unix socket, for root and the user of the server, so that an
+/// administrator always gets in.
 pub const ROOT_SLOTS: usize = 16;
 
 /// Connections of one listener that wait for a slot; nothing is read of their requests. Further
@@ -47,7 +47,7 @@ pub const REFUSALS_MAX: usize = 64;
 /// ... each within this, the handshake of TLS included.
 pub const REFUSAL_LIMIT: Duration = Duration::from_secs(2);
 
-/// What `Retry-After` says: slots come free within a second unless calls wait for disks.
+/// Value of `Retry-After`: slots become free within a second unless calls wait for disks.
 pub const RETRY_AFTER_SECONDS: u64 = 1;
 
 /// A connection keeps its slot this long without a whole request header when others need it: more
@@ -61,7 +61,7 @@ pub const ANSWER_GIVES_WAY: Duration = Duration::from_secs(5);
 /// A connection whose client takes less than [`STALL_BYTES`] of its answer in this time is ended.
 pub const STALL_LIMIT: Duration = Duration::from_secs(30);
 
-/// ... of a stream that is sent: what takes it may pause for a while, such as a full pipe.
+/// ... of a sent stream: its reader may pause for a while, such as a full pipe.
 pub const STREAM_STALL_LIMIT: Duration = Duration::from_mins(2);
 
 /// See [`STALL_LIMIT`]. A client that takes a byte a second makes no progress.
@@ -72,7 +72,7 @@ pub const STALL_BYTES: usize = 16 << 10;
 pub const HEADER_BYTES_MAX: usize = 64 << 10;
 
 /// Calls of one token or user at once, from all its addresses: a quarter of what all have. More
-/// wait, and nothing is done for them. Root and the user of the server have no such limit.
+/// wait before they run. Root and the user of the server have no such limit.
 pub const TOKEN_CALLS_MAX: usize = 16;
 
 /// Calls of tokens at once that leave no room for another call of a token that has one already. The
@@ -82,7 +82,7 @@ pub const SHARED_CALLS_MAX: usize = 48;
 /// Calls of all tokens at once, over all listeners.
 pub const CALLS_MAX: usize = 64;
 
-/// A call that waited this long for its turn is answered 503, and nothing is done.
+/// A call that waited this long for its turn is answered 503 and does not run.
 pub const CALL_WAIT: Duration = Duration::from_secs(10);
 
 /// Long waits for events of one token, or of one user, at once; more wait for [`EVENT_PAUSE`] only.

@@ -282,7 +282,7 @@ pub(crate) async fn hold_slot(request: Request, next: Next) -> Response {
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     if answer.body().size_hint().exact().is_some() {
-        // It is handed over whole, and the slot is told when it was sent.
+        // The body is whole; `Watched` reports to the slot when it was sent.
         return answer;
     }
     let (parts, body) = answer.into_parts();

@@ -119,8 +119,8 @@ enum Phase {
 const LONG_GRACES: u32 = 4;
 
 impl Phase {
-    /// How long a connection of this phase is left alone; `None`: it never gives way. `grace` is
-    /// the time for a header.
+    /// Time before a connection of this phase can be evicted; `None` for never. `grace` is the time
+    /// for a header.
     fn gives_way_after(self, grace: Duration) -> Option<Duration> {
         match self {
             Self::Waits => Some(grace),
@@ -213,7 +213,7 @@ impl Slot {
         self.state.lock().charges.push(charge);
     }
 
-    /// How long the client may take nothing of the answer.
+    /// Time in which the client must take a part of the answer.
     pub(crate) fn stall_limit(&self) -> Duration {
         self.state.lock().stall_limit
     }
@@ -264,7 +264,7 @@ impl Slot {
         self.leave.notify_one();
     }
 
-    /// How soon it gives way, if it does now.
+    /// Eviction rank; `None` if the connection cannot be evicted now.
     fn rank(&self, now: Instant, grace: Duration) -> Option<(Phase, Instant)> {
         let state = self.state.lock();
         let after = state.phase.gives_way_after(grace)?;
@@ -297,7 +297,7 @@ impl Drop for Yields {
     }
 }
 
-/// Limits on the slots taken at once, and on those that wait for one.
+/// Limits of slots and of the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Most {
     /// In all.
@@ -327,14 +327,14 @@ struct Table {
     taken: Vec<Arc<Slot>>,
     /// In the order of coming.
     waiting: Vec<(Arc<Slot>, oneshot::Sender<()>)>,
-    /// When it was last looked for connections that give way to those that wait.
+    /// Last search for connections to evict.
     looked: Option<Instant>,
 }
 
-/// How many connections there are, those that leave not counted.
+/// Numbers of connections. Connections that leave are not counted.
 struct Counts {
     of: HashMap<Who, usize>,
-    /// But for those that have a slot of root.
+    /// Without the connections in slots of root.
     common: usize,
 }
 
@@ -436,7 +436,7 @@ impl Slots {
         Self { most, table: Mutex::default(), refused: Told::new(), freed: Notify::new() }
     }
 
-    /// A slot for a new connection, or a place among those that wait.
+    /// Returns a slot for a new connection, or a place in the queue.
     pub(crate) fn knock(self: &Arc<Self>, who: Who) -> Entrance {
         let slot = Slot::new(who);
         let taken = Taken { slots: Mutex::new(Arc::clone(self)), slot: Arc::clone(&slot) };
@@ -537,7 +537,7 @@ impl Waiting {
                 slots.tell_refused(self.taken.slot.who);
                 return None;
             }
-            // Connections come to give way also while none ends. One look is for all that wait.
+            // Connections become evictable with time. One search serves the whole queue.
             let mut table = slots.table.lock();
             let now = Instant::now();
             if table.looked.is_none_or(|looked| now.duration_since(looked) >= LOOK / 2) {

@@ -2,9 +2,9 @@
 //!
 //! Not here: connections (`slots`), memory of answers (`answers`).
 //!
-//! A call takes its turn when all of its request is there: half a body holds none. A call that
-//! finds none waits, and its connection gives way meanwhile: it is then answered 503, and nothing
-//! was done.
+//! A call takes its turn when its whole request was received, so half a body holds no turn. A call
+//! without a turn waits, and its connection can be evicted meanwhile: the server then answers 503
+//! and does not run the call.
 //!
 //! Invariants:
 //! - one caller has at most [`TOKEN_CALLS_MAX`] turns;
@@ -61,7 +61,7 @@ pub(crate) struct Turn {
     is_taken: AtomicBool,
 }
 
-/// What became of a wait for a turn.
+/// Result of a wait for a turn.
 pub(crate) enum Admitted {
     /// The call may run.
     Now(Option<Turn>),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_token_has_its_part_and_tokens_without_calls_always_get_a_turn() {
+    async fn turns_are_limited_by_token_and_reserved_for_idle_tokens() {
         let turns = Arc::<Turns>::default();
         let mut held = Vec::new();
         for name in ["a", "b", "c"] {

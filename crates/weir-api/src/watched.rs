@@ -5,8 +5,7 @@
 //! Invariants:
 //! - a client that takes less than [`STALL_BYTES`] within the time that its slot allows loses the
 //!   connection, and with it the memory of the answer;
-//! - a slot is told when all bytes of an answer were handed to the system: until then its call is
-//!   not over.
+//! - the call of a slot ends only when the system has taken all bytes of the answer.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

@@ -225,9 +225,9 @@ impl OpenDisk {
 
 /// A file or block device that was found by its path and is not open for reading yet.
 ///
-/// To open a FIFO waits for a writer, and to open a tape rewinds it. So the type is read from a
-/// descriptor that opens nothing (`O_PATH`), and this descriptor is what is opened: the path may
-/// lead to another file by then.
+/// Opening a FIFO waits for a writer, and opening a tape rewinds it. So the type is read from a
+/// descriptor that opens nothing (`O_PATH`), and the open for I/O goes through this descriptor: the
+/// path may name another file by then.
 struct Found {
     file: File,
     metadata: Metadata,
@@ -243,7 +243,7 @@ impl Found {
         Ok(Self { file, metadata, identity })
     }
 
-    /// A path that leads to exactly this file.
+    /// A path of exactly this file.
     fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }

@@ -1,7 +1,7 @@
 //! Reads of files that a caller or the configuration names, away from the thread that answers
 //! management calls.
 //!
-//! Not here: which files may be named (files), what may be at their place (weir-base `named_file`).
+//! Not here: the rules for paths (files) and for file types (weir-base `named_file`).
 //!
 //! A file of a network file system whose server is away is read for ever, whatever its type. A read
 //! runs on the blocking pool, and the call that needs it waits for [`READ_LIMIT`].
@@ -22,13 +22,13 @@ use super::internal;
 /// within which a call is answered.
 const READ_LIMIT: Duration = Duration::from_secs(3);
 
-/// Reads at the same time; those that do not end keep their thread.
+/// Reads at the same time. A read that does not end keeps its thread.
 const READS_MAX: usize = 16;
 
 /// Runs `work`, which reads or writes a few small files; `what` is how errors call them.
 ///
 /// # Errors
-/// Those of `work`; `Unavailable` where it does not end in time, and then it may end later;
+/// Errors of `work`; `Unavailable` if it does not end in time, after which it may still end;
 /// `Busy` while many others do not end.
 pub(super) async fn aside<T: Send + 'static>(
     what: &str,

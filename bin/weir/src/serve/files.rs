@@ -63,7 +63,7 @@ pub(super) struct Given {
     pub(super) sent: Option<Vec<u8>>,
     /// Path in the call.
     pub(super) named: Option<String>,
-    /// The file of what is to be replaced.
+    /// File of the replaced secret or certificate.
     pub(super) before: Option<String>,
 }
 

@@ -21,7 +21,7 @@ use super::pools::api_error;
 use super::state::KnownExport;
 
 /// Exports of one server. Each holds some KiB of memory and a line of the state file, which is
-/// written whole with every change. Ten times what the largest servers of virtual machines need.
+/// written whole with every change. A server of 1,000 virtual machines has a tenth of this.
 const EXPORTS_MAX: usize = 10_000;
 
 /// What exports are of.

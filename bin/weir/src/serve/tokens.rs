@@ -41,7 +41,7 @@ const TOKENS_MAX: usize = 1000;
 /// The last uses of tokens are saved this often: a crash loses a minute of them.
 const USES_SAVED_EVERY: Duration = Duration::from_mins(1);
 
-/// What accounts of tokens begin with.
+/// Prefix of the accounts of tokens.
 const ACCOUNT: &str = "token ";
 
 type Hash = [u8; 32];
@@ -125,7 +125,7 @@ impl Tokens {
         }
         let known = self.known.lock().clone();
         if let Err(error) = self.save(&known) {
-            // The list still says who may call.
+            // Tokens work without it.
             tracing::warn!(%error, "the last uses of tokens are not saved");
         }
     }
@@ -221,7 +221,7 @@ pub(super) async fn look_after(tokens: Arc<Tokens>) {
     }
 }
 
-/// What calls with a token are counted for.
+/// Account of a token, for limits.
 pub(super) fn account_of(name: &str) -> String {
     format!("{ACCOUNT}{name}")
 }

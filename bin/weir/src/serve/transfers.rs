@@ -6,8 +6,8 @@
 //! - a session holds a few parts at most, whatever its caller does;
 //! - one caller has at most [`SESSIONS_OF_ONE_MAX`] sessions, and root and the user of the server as
 //!   many as there may be;
-//! - a session that is not used, or makes no progress, ends by itself: of a stream that is received,
-//!   what came is kept;
+//! - a session that is not used, or makes no progress, ends by itself; the received part of a stream
+//!   is kept;
 //! - a session ends when the token that began it is revoked or expires;
 //! - a stream is received into a volume by one session at a time.
 
@@ -47,15 +47,15 @@ const SESSIONS_OF_ONE_MAX: usize = 4;
 const PEERS_SESSIONS_MAX: usize = 6;
 /// ... and from one other server.
 const PEER_SESSIONS_MAX: usize = 3;
-/// A stream of which its caller asks for nothing for this long is ended: a full pipe on the caller's
-/// side may take a while. A caller that asks for a few bytes at a time loses its connection after as
-/// long.
+/// A sent stream ends if its caller asks for no part for this long: a full pipe on the caller's side
+/// may take a while. A caller that takes a few bytes at a time loses its connection after the same
+/// time.
 const SEND_IDLE: Duration = STREAM_STALL_LIMIT;
 /// A stream that nobody gives parts of for this long is cut off; callers without data send empty
 /// parts.
 const RECEIVE_IDLE: Duration = Duration::from_mins(1);
-/// ... and one of which less than [`STALL_BYTES`] came in this time, empty parts or not: longer than
-/// the source of a stream pauses, such as a tape that is changed. It can be continued.
+/// ... also with empty parts, if less than [`STALL_BYTES`] came in this time: longer than a source
+/// pauses, such as a tape change. The stream can be resumed.
 const RECEIVE_STALL: Duration = Duration::from_mins(10);
 /// ... and after this long another caller may go on with it.
 const RECEIVE_STALE: Duration = Duration::from_secs(3);
@@ -64,7 +64,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// How long a session that is ended may take to let go of its volume.
 const LET_GO: Duration = Duration::from_secs(5);
 
-/// What every session has.
+/// Common fields of all sessions.
 struct About {
     /// Number by which people name it; the name of the session is a secret of its caller.
     id: u64,
@@ -263,7 +263,7 @@ impl Transfers {
         StreamList { streams }
     }
 
-    /// What the stream of this number sends or receives into; empty for none.
+    /// Snapshot or volume of the stream with this number; empty if there is no such stream.
     pub(super) fn name_of(&self, id: u64) -> String {
         let all = self.list().streams;
         all.into_iter().find(|stream| stream.id == id).map_or_else(String::new, |found| found.name)
@@ -318,7 +318,7 @@ fn over(session: &str) -> ApiError {
     not_found("session", session).with_action("it ended; begin anew, with a token to go on")
 }
 
-/// Ends sessions that are not used and those of tokens that expired, until the task is dropped.
+/// Ends unused sessions and sessions of expired tokens, until the task is dropped.
 pub(super) async fn look_after(manager: Arc<Manager>) {
     loop {
         tokio::time::sleep(LOOK).await;

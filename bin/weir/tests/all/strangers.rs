@@ -1,5 +1,5 @@
 //! Callers and clients that ask for much and take nothing, name files that never end, and hold
-//! what others need.
+//! streams, slots and turns.
 //!
 //! Not here: memory of NBD data (memory), bad requests (bad_clients, bad_input), the tables behind
 //! the limits (weir-api, weir-serve).
@@ -303,7 +303,7 @@ fn two_hundred_snapshots_at_once_are_answered_one_by_one() {
 
 // One caller held all eight streams for ever.
 #[test]
-fn one_caller_leaves_streams_to_others_and_loses_its_own_with_its_token() {
+fn streams_are_limited_by_caller_and_end_with_the_token() {
     let dirs = Dirs::new();
     let (server, at) = serve(&dirs, "64MiB", &[]);
     server.weir("snapshot create tank/v@a").ok();

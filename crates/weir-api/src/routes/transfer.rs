@@ -102,7 +102,7 @@ pub(super) async fn list(State(control): State<Shared>) -> Result<Json<StreamLis
     to_end(async move { control.stream_list().await }).await.map(Json)
 }
 
-/// Ends a stream: of one that is received, what came is kept.
+/// Cancels a stream; the received part of a stream is kept.
 #[utoipa::path(
     delete, path = "/v1/streams/{id}", operation_id = "stream_cancel", tag = "transfer",
     params(("id" = u64, Path, description = "Number of the stream")),

@@ -1,4 +1,4 @@
-//! Who gets a slot, who gives way, and who waits.
+//! Admission to slots, eviction and the queue.
 //!
 //! Not here: connections (tests/all/http.rs).
 //!
@@ -97,7 +97,7 @@ fn slot_moves_to_another_table_if_that_has_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_peer_never_has_all_slots_and_root_has_slots_of_its_own() {
+async fn slots_are_shared_among_peers_and_root_keeps_its_own() {
     let slots = Arc::new(Slots::default());
     let mut held = Vec::new();
     let busy = |who| take(&slots, who).map(|taken| (taken.slot.call(), taken));
@@ -123,7 +123,7 @@ async fn one_peer_never_has_all_slots_and_root_has_slots_of_its_own() {
 
 // Of 200 calls at once, 104 connections were broken off after the request was sent.
 #[tokio::test(start_paused = true)]
-async fn connections_beyond_the_slots_wait_and_those_with_few_come_first() {
+async fn queue_admits_peers_with_few_connections_first() {
     let slots = Arc::new(Slots::default());
     let busy = |who| take(&slots, who).map(|taken| (taken.slot.call(), taken));
     let mut held: Vec<_> = (0..PEER_CONNECTIONS_MAX).map_while(|_| busy(peer(1))).collect();

@@ -32,7 +32,7 @@ pub(crate) struct PageQuery {
 
 /// A list that is answered a page at a time.
 pub(crate) trait Paged {
-    /// What it is a list of.
+    /// Type of the entries.
     type Entry: Serialize;
 
     /// Its entries, and where it continues.
@@ -85,7 +85,7 @@ impl Paged for HistoryList {
         (&mut self.entries, &mut self.next)
     }
 
-    /// Entries have no names: a sum of all that one says.
+    /// Entries have no names, so the key is a checksum of all fields.
     fn key(entry: &HistoryEntry) -> String {
         let mut sum = Sum(0xcbf2_9ce4_8422_2325);
         // A sum takes every byte.
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn list_whose_entry_is_gone_goes_on_where_it_grows_and_is_refused_else() {
+    fn missing_entry_restarts_a_history_and_refuses_other_lists() {
         let after = Some(HistoryList::key(&entry(3)));
         let page = PageQuery { after, limit: None };
         assert_eq!(numbers(&cut(history(0..6), &page).unwrap()), [4, 5]);

@@ -42,7 +42,7 @@ pub struct Stream {
     pub begun_unix_ms: u64,
     /// Bytes that were sent or came.
     pub moved_bytes: u64,
-    /// How long its caller has asked for nothing and given nothing.
+    /// Time since the caller last took or gave a part.
     pub idle_ms: u64,
 }
 
@@ -53,7 +53,7 @@ pub struct StreamList {
     pub streams: Vec<Stream>,
 }
 
-/// What names one stream.
+/// Names one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StreamKey {

@@ -22,14 +22,14 @@ pub(super) struct Exchange {
     gathered: Gathered,
     /// The rest of an answer, to be fetched with this tag.
     rest: Vec<u8>,
-    /// What follows `rest`.
+    /// Targets to append to `rest`.
     listing: Option<Listing>,
     ttt: Option<u32>,
 }
 
-/// A list of targets of which some are still to be read.
+/// A list of targets that is not read to its end.
 struct Listing {
-    /// The only one that was asked for.
+    /// Name of the requested target; absent for all.
     wanted: Option<String>,
     /// Name of the last target that was read.
     after: String,

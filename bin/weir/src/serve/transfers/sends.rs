@@ -80,7 +80,7 @@ impl Sends {
         self.sessions.values().filter(|send| send.0.about.account == account).count()
     }
 
-    /// Ends those that `stays` is false for.
+    /// Ends the sessions for which `stays` is false.
     pub(super) fn retain(&mut self, stays: impl Fn(&About) -> bool) {
         self.sessions.retain(|_, send| stays(&send.0.about));
     }
