@@ -46,11 +46,11 @@ use crate::types::{
     ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList, ReplicationRemoved,
     Request, ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted,
     ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
-    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, StreamKey, StreamList,
-    Target, TargetChange, TargetCreate, TargetKey, TargetList, TokenCreate, TokenCreated, TokenKey,
-    TokenList, Volume, VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate,
-    VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet, check_listed, check_marked,
-    check_scheduled,
+    SnapshotQuery, SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, StreamKey,
+    StreamList, Target, TargetChange, TargetCreate, TargetKey, TargetList, TokenCreate,
+    TokenCreated, TokenKey, TokenList, Volume, VolumeAdvice, VolumeAdvise, VolumeChange,
+    VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
+    check_listed, check_marked, check_scheduled,
 };
 use crate::wire::{ApiError, ErrorBody};
 use crate::{Address, Error};
@@ -501,8 +501,8 @@ impl Control for Client {
         self.call(checked(Method::POST, "/v1/snapshots", &request))
     }
 
-    fn snapshot_list(&self, of: Option<String>) -> Answer<'_, SnapshotList> {
-        self.list(match of {
+    fn snapshot_list(&self, query: SnapshotQuery) -> Answer<'_, SnapshotList> {
+        self.list(match query.of {
             None => Ok("/v1/snapshots".to_owned()),
             Some(of) => check_listed(&of).map(|()| format!("/v1/snapshots?of={}", part(&of))),
         })

@@ -23,11 +23,11 @@ use crate::types::{
     PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
     ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList, ReplicationRemoved,
     ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo,
-    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
-    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, StreamKey, StreamList, Target, TargetChange,
-    TargetCreate, TargetKey, TargetList, TokenCreate, TokenCreated, TokenKey, TokenList, Volume,
-    VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList,
-    VolumeRename, VolumeResize, VolumeSet,
+    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotQuery,
+    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, StreamKey, StreamList,
+    Target, TargetChange, TargetCreate, TargetKey, TargetList, TokenCreate, TokenCreated, TokenKey,
+    TokenList, Volume, VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate,
+    VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
 };
 use crate::wire::ApiError;
 
@@ -211,8 +211,11 @@ pub trait Control: Send + Sync + 'static {
     /// `Exists` for a name that is taken: what it shows is another moment.
     fn snapshot_create(&self, request: SnapshotCreate) -> Answer<'_, SnapshotChange>;
 
-    /// Lists snapshots: all, or those of a pool or a volume, or one.
-    fn snapshot_list(&self, of: Option<String>) -> Answer<'_, SnapshotList>;
+    /// Lists snapshots by volume, oldest first.
+    ///
+    /// # Errors
+    /// `NotFound` if `after` is no longer in the list.
+    fn snapshot_list(&self, query: SnapshotQuery) -> Answer<'_, SnapshotList>;
 
     /// Destroys snapshots, of each volume all or none; or only tells which and what that frees.
     ///

@@ -53,6 +53,7 @@ pub use export::{Export, ExportChange, ExportCreate, ExportKey, ExportList, Expo
 pub use flush::{FlushCheck, FlushVerdict, PoolCreated};
 pub use io::{ClientIo, DiskIo, OpIo};
 pub use legs::{PoolAttach, PoolReplace};
+pub use page::gone;
 pub use pool::{
     Allocated, DiskStatus, ErrorCounts, Health, ImportableList, ImportablePool, Leaving,
     PoolChange, PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolList, PoolScan, PoolStatus,
@@ -74,7 +75,7 @@ pub use schedule::{
 };
 pub use snapshot::{
     Snapshot, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
-    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, check_listed,
+    SnapshotQuery, SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, check_listed,
 };
 pub use space::{CleanerStatus, PointerIo, SegmentIo};
 pub use stream::{Stream, StreamDirection, StreamKey, StreamList};

@@ -24,11 +24,11 @@ use weir_api::types::{
     PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
     ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList, ReplicationRemoved,
     ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo,
-    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
-    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, StreamKey, StreamList, Target, TargetChange,
-    TargetCreate, TargetKey, TargetList, TokenCreate, TokenCreated, TokenKey, TokenList, Volume,
-    VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList,
-    VolumeRename, VolumeResize, VolumeSet,
+    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotQuery,
+    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, StreamKey, StreamList,
+    Target, TargetChange, TargetCreate, TargetKey, TargetList, TokenCreate, TokenCreated, TokenKey,
+    TokenList, Volume, VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate,
+    VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control, SendStream};
 use weir_base::{ErrorKind, Guid};
@@ -47,7 +47,6 @@ use super::files::CallerFiles;
 use super::identity::IDENTITY;
 use super::jobs::Jobs;
 use super::memory::{ConnectionsUse, MemoryPlan, PoolsUse};
-use super::offers::Of;
 use super::pools::{OpenPool, api_error};
 use super::recorder::Record;
 use super::replication::Activities;
@@ -405,6 +404,11 @@ impl Control for Manager {
             if let Some(pool) = &pool {
                 self.pool(pool)?;
             }
+            // Once for all volumes: a server may have thousands of both.
+            let mut exports: BTreeMap<String, Vec<String>> = BTreeMap::new();
+            for export in &self.state.lock().state.exports {
+                exports.entry(export.volume.clone()).or_default().push(export.name.clone());
+            }
             let mut volumes = Vec::new();
             for (name, entry) in &*self.pools.read() {
                 let Entry::Open(open) = entry else { continue };
@@ -412,9 +416,9 @@ impl Control for Manager {
                     continue;
                 }
                 for volume in open.engine.volumes() {
-                    let info = volume.info();
-                    let exports = self.exports_of(Of::Dataset(&format!("{name}/{}", info.name)));
-                    volumes.push(convert::volume(&open.engine, &volume, exports));
+                    let own = exports.remove(&format!("{name}/{}", volume.info().name));
+                    let own = own.unwrap_or_default();
+                    volumes.push(convert::volume(&open.engine, &volume, own));
                 }
             }
             volumes.sort_by(|a, b| a.name.cmp(&b.name));
@@ -475,8 +479,8 @@ impl Control for Manager {
         Box::pin(self.create_snapshots(request))
     }
 
-    fn snapshot_list(&self, of: Option<String>) -> Answer<'_, SnapshotList> {
-        Box::pin(self.list_snapshots(of))
+    fn snapshot_list(&self, query: SnapshotQuery) -> Answer<'_, SnapshotList> {
+        Box::pin(self.list_snapshots(query))
     }
 
     fn snapshot_destroy(&self, request: SnapshotDestroy) -> Answer<'_, SnapshotsDestroyed> {

@@ -10,10 +10,13 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 
 use super::{Shared, listed, success, to_end};
+use crate::caller;
+use crate::limits::PAGE_ENTRIES_MAX;
 use crate::types::page::PageQuery;
 use crate::types::{
     Request, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
-    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, VolumeChange, check_listed,
+    SnapshotQuery, SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, VolumeChange,
+    check_listed,
 };
 use crate::wire::{ApiError, ErrorBody};
 
@@ -41,7 +44,12 @@ pub(super) async fn list(
     Query(page): Query<PageQuery>,
 ) -> Result<Json<SnapshotList>, ApiError> {
     of.as_deref().map_or(Ok(()), check_listed)?;
-    listed(page, async move { control.snapshot_list(of).await }).await
+    // Space of a snapshot takes reads: only the page is looked up.
+    let limit = page.limit.unwrap_or(PAGE_ENTRIES_MAX).clamp(1, PAGE_ENTRIES_MAX);
+    let all = page.after.is_none() && page.limit.is_none() && caller::current().peer().is_some();
+    let query = SnapshotQuery { of, after: page.after, limit: (!all).then_some(limit) };
+    let rest = PageQuery { after: None, limit: page.limit };
+    listed(rest, async move { control.snapshot_list(query).await }).await
 }
 
 /// Takes snapshots at one moment: all or none.

@@ -160,7 +160,8 @@ pub(crate) fn cut<L: Paged>(mut list: L, page: &PageQuery) -> Result<L, ApiError
     Ok(list)
 }
 
-fn gone(after: &str) -> ApiError {
+/// The error of a page behind an entry that was removed.
+pub fn gone(after: &str) -> ApiError {
     let message = format!("{after} is no longer in the list");
     ApiError::new(ErrorKind::NotFound, message).with_action("begin the list again, without `after`")
 }

@@ -143,7 +143,7 @@ async fn with_snapshots(count: usize) -> (Server, Client) {
 #[tokio::test]
 async fn long_list_comes_in_pages_and_whole_to_a_client() {
     let (server, client) = with_snapshots(2500).await;
-    let all = client.snapshot_list(None).await.unwrap();
+    let all = client.snapshot_list(None.into()).await.unwrap();
     assert_eq!((all.snapshots.len(), all.next), (2500, None));
     assert!(all.snapshots.is_sorted_by_key(|snapshot| snapshot.name.clone()));
     let mut stream = connect(&server).await;
@@ -160,7 +160,7 @@ async fn long_list_comes_in_pages_and_whole_to_a_client() {
     assert_eq!(body["snapshots"].as_array().unwrap().len(), 10);
     assert_eq!(body["next"], "tank/vm1@s00009");
     const { assert!(PAGE_ENTRIES_MAX < 2500, "the list has several pages") };
-    let error = client.snapshot_list(Some("tank/none@x".into())).await.unwrap_err();
+    let error = client.snapshot_list(Some("tank/none@x".to_owned()).into()).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::NotFound);
 }
 

@@ -90,7 +90,7 @@ impl Manager {
     }
 
     async fn release_here(&self, known: &KnownReplication) -> Result<(), ApiError> {
-        let list = match self.list_snapshots(Some(known.volume.clone())).await {
+        let list = match self.list_snapshots(Some(known.volume.clone()).into()).await {
             // The volume was destroyed, and its snapshots with it.
             Err(error) if is_gone(&error) => return Ok(()),
             list => list?,
@@ -109,7 +109,7 @@ impl Manager {
 }
 
 async fn release_there(client: &Client, volume: &str) -> Result<(), ApiError> {
-    let list = match client.snapshot_list(Some(volume.to_owned())).await {
+    let list = match client.snapshot_list(Some(volume.to_owned()).into()).await {
         Err(error) if is_gone(&error) => return Ok(()),
         list => list?,
     };

@@ -24,8 +24,8 @@ use weir_api::types::{
     PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
     Replication, ReplicationAct, ReplicationAction, ReplicationChange, ReplicationCreate,
     ReplicationList, ReplicationRemoved, ReplicationState, Schedule, ScheduleChange, ScheduleList,
-    ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo, Snapshot, SnapshotChange,
-    SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback,
+    ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo, SnapshotChange, SnapshotClone,
+    SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotQuery, SnapshotRename, SnapshotRollback,
     SnapshotTag, SnapshotsDestroyed, StreamKey, StreamList, Target, TargetChange, TargetCreate,
     TargetKey, TargetList, Token, TokenCreate, TokenCreated, TokenKey, TokenList, Volume,
     VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList,
@@ -355,16 +355,8 @@ impl Control for Fake {
         ready(taken.map(|snapshots| SnapshotChange { outcome: Outcome::Created, snapshots }))
     }
 
-    fn snapshot_list(&self, of: Option<String>) -> Answer<'_, SnapshotList> {
-        let state = self.state();
-        let wanted = |snapshot: &&Snapshot| {
-            let Snapshot { name, volume, .. } = snapshot;
-            of.as_ref().is_none_or(|of| of == name || of == volume || in_pool(volume, of))
-        };
-        let snapshots: Vec<_> = state.snapshots.values().filter(wanted).cloned().collect();
-        let one = of.as_ref().filter(|of| of.contains('@') && snapshots.is_empty());
-        let all = Ok(SnapshotList { snapshots, next: None });
-        ready(one.map_or(all, |of| Err(not_found("snapshot", of))))
+    fn snapshot_list(&self, query: SnapshotQuery) -> Answer<'_, SnapshotList> {
+        ready(self.state().list_snapshots(query))
     }
 
     fn snapshot_destroy(&self, request: SnapshotDestroy) -> Answer<'_, SnapshotsDestroyed> {
