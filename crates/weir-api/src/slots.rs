@@ -459,10 +459,9 @@ impl Slots {
 
     /// Puts a slot in, in the place of another one if need be; false where all are in use.
     fn enter(&self, table: &mut Table, slot: &Arc<Slot>) -> bool {
-        let (who, counts) = (slot.who, table.counts(&self.most));
+        let (who, counts, now) = (slot.who, table.counts(&self.most), Instant::now());
         if !counts.has_room(who, &self.most) {
             let has_share = counts.has_share(who, &self.most);
-            let now = Instant::now();
             let candidates = table.taken.iter().filter(|slot| !has_share || slot.who == who);
             let ranked = candidates.filter_map(|slot| {
                 let (phase, since) = slot.rank(now, self.most.grace)?;
@@ -470,6 +469,13 @@ impl Slots {
             });
             let Some((_, gives_way)) = ranked.min_by_key(|(rank, _)| *rank) else { return false };
             gives_way.send_off();
+        }
+        {
+            // The time in the queue is not the client's: nothing of its request was read.
+            let mut state = slot.state.lock();
+            if state.phase == Phase::Waits {
+                state.since = now;
+            }
         }
         table.taken.push(Arc::clone(slot));
         true

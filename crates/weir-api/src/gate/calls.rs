@@ -5,6 +5,8 @@
 //! Invariant: a call without a check does not compile into the trait by accident: each method says
 //! its operation, and a test compares the two lists.
 
+use weir_base::ErrorKind;
+
 use super::{
     Gate, Operation, at_least, covers_target, filtered, machine, named, outside, reaches,
     reaches_part, refused, role, scope,
@@ -29,6 +31,7 @@ use crate::types::{
     TokenList, Volume, VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate,
     VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
 };
+use crate::wire::ApiError;
 
 impl Control for Gate {
     fn server_info(&self) -> Answer<'_, ServerInfo> {
@@ -414,17 +417,17 @@ impl Control for Gate {
             role(Operation::StreamCancel)?;
             let (scope, caller) = (scope(), caller::current());
             let all = self.inner.stream_list().await?.streams;
-            match all.into_iter().find(|stream| stream.id == key.id) {
-                Some(found) if !scope.covers(&found.name) => Err(outside(&key.id.to_string())),
-                Some(found) if found.caller != caller.account() => {
-                    at_least(Role::Admin)?;
-                    self.inner.stream_cancel(key).await
-                }
-                Some(_) => self.inner.stream_cancel(key).await,
-                None if scope.is_all() => self.inner.stream_cancel(key).await,
-                // Whether there is one is not told either.
-                None => Err(outside(&key.id.to_string())),
+            let found = all.into_iter().find(|stream| stream.id == key.id);
+            // Streams outside the scope are answered like streams that do not exist.
+            let Some(found) = found.filter(|found| scope.covers(&found.name)) else {
+                let message = format!("there is no stream {}", key.id);
+                return Err(ApiError::new(ErrorKind::NotFound, message)
+                    .with_action("see the streams: weir stream list"));
+            };
+            if found.caller != caller.account() {
+                at_least(Role::Admin)?;
             }
+            self.inner.stream_cancel(key).await
         })
     }
 

@@ -141,6 +141,7 @@ async fn queue_admits_peers_with_few_connections_first() {
     drop(held.remove(0));
     let first = first.await.expect("no panic").expect("the first of its peer");
     let calls = [&root, &late, &first].map(|taken| taken.slot.call());
+    assert!(first.slot.rank(Instant::now(), GRACE).is_none(), "it did not wait for its client");
     // No slot comes free for the others.
     assert!(many.next().expect("there are many").taken().await.is_none());
     drop((many, held, calls, root, late, first));
