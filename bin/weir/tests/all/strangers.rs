@@ -149,7 +149,7 @@ fn lists_that_are_not_taken_hold_little_memory_and_give_it_back() {
     }
     let begun = Instant::now();
     server.weir("pool list").ok();
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     let (status, pools) = call(&at, &viewer, "GET", "/v1/pools", &Value::Null);
     assert_eq!((status, &pools["pools"][0]["name"]), (200, &json!("tank")));
     let most = high_water_bytes(&server);
@@ -247,7 +247,7 @@ fn files_that_never_end_delay_no_call_and_no_stop() {
         let begun = Instant::now();
         let (status, said) = as_root(&dirs, path, &body);
         assert!(status == 200 && path.ends_with("scan") || (400..500).contains(&status), "{said}");
-        assert!(begun.elapsed() < Duration::from_secs(5), "{path}: {:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(20), "{path}: {:?}", begun.elapsed());
         server.weir("pool list").ok();
     }
     // The same by a scoped token, whose files the server reads at once.
@@ -274,10 +274,10 @@ fn files_that_never_end_delay_no_call_and_no_stop() {
     });
     let begun = Instant::now();
     server.weir("pool list").ok();
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     server.assert_alive();
     let (_, took) = server.stop(Signal::TERM);
-    assert!(took < Duration::from_secs(10), "{took:?}");
+    assert!(took < Duration::from_secs(20), "{took:?}");
 }
 
 // Of 200 snapshots at once the connections of 104 were broken off, and six of those were taken.
