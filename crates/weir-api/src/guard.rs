@@ -164,8 +164,15 @@ fn unproven(error: ApiError) -> Response {
 }
 
 /// As [`admit`], for those who know a secret: whatever they call this server.
-pub(crate) async fn admit_peer(request: Request, next: Next) -> Response {
-    read_and_run(request, next, LargeBodies::Peers, None).await
+pub(crate) async fn admit_peer(
+    State(answers): State<Arc<Answers>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (caller, slot) = (caller::current(), slots::current());
+    let only_looks = request.method() == Method::GET;
+    let answer = read_and_run(request, next, LargeBodies::Peers, None).await;
+    charge(&answers, (&caller, slot.as_ref()), answer, only_looks).await
 }
 
 async fn read_and_run(

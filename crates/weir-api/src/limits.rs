@@ -91,6 +91,10 @@ pub const EVENT_WAITS_OF_ONE_MAX: usize = 8;
 /// Entries of a list in one answer; the next ones are asked for by `after`.
 pub const PAGE_ENTRIES_MAX: usize = 1000;
 
+/// ... of another server that asks for no page: servers of earlier versions know of none, and no
+/// volume has as many snapshots.
+pub const PEER_ENTRIES_MAX: usize = 16_384;
+
 /// A page ends with the entry that reaches this many bytes of JSON: a thousand usual ones fit.
 pub const PAGE_BYTES: usize = 256 << 10;
 

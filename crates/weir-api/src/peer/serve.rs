@@ -25,6 +25,7 @@ use tokio_rustls::TlsAcceptor;
 use weir_base::ErrorKind;
 
 use super::Secret;
+use crate::answers::Answers;
 use crate::caller::{self, Caller};
 use crate::control::Control;
 use crate::limits::{
@@ -103,7 +104,7 @@ pub async fn serve_peers(
     let of_peers = Most { all: PEERS_MAX, of_one: PEER_SHARE_MAX, ..NO_QUEUE };
     let entry = Arc::new(Entry { secret, peers: Arc::new(Slots::with(of_peers)) });
     let router = routes::peer_router(control)
-        .layer(middleware::from_fn(guard::admit_peer))
+        .layer(middleware::from_fn_with_state(Arc::<Answers>::default(), guard::admit_peer))
         .layer(middleware::from_fn_with_state(Arc::clone(&entry), ask_for_secret))
         .layer(middleware::from_fn(server::hold_slot));
     tracing::info!(%address, "listening for peers");

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::{Shared, listed, success, to_end};
 use crate::caller;
-use crate::limits::PAGE_ENTRIES_MAX;
+use crate::limits::{PAGE_ENTRIES_MAX, PEER_ENTRIES_MAX};
 use crate::types::page::PageQuery;
 use crate::types::{
     Request, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
@@ -45,9 +45,10 @@ pub(super) async fn list(
 ) -> Result<Json<SnapshotList>, ApiError> {
     of.as_deref().map_or(Ok(()), check_listed)?;
     // Space of a snapshot takes reads: only the page is looked up.
-    let limit = page.limit.unwrap_or(PAGE_ENTRIES_MAX).clamp(1, PAGE_ENTRIES_MAX);
     let all = page.after.is_none() && page.limit.is_none() && caller::current().peer().is_some();
-    let query = SnapshotQuery { of, after: page.after, limit: (!all).then_some(limit) };
+    let most = if all { PEER_ENTRIES_MAX } else { PAGE_ENTRIES_MAX };
+    let limit = Some(page.limit.unwrap_or(most).clamp(1, most));
+    let query = SnapshotQuery { of, after: page.after, limit };
     let rest = PageQuery { after: None, limit: page.limit };
     listed(rest, async move { control.snapshot_list(query).await }).await
 }
