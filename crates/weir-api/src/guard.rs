@@ -260,10 +260,7 @@ impl LargeBodies {
         if body_bytes.is_some_and(|bytes| bytes <= SMALL_BODY_BYTES as u64) {
             return Ok(None);
         }
-        let busy = || {
-            let message = "too many large requests are under way";
-            Box::new(refuse(StatusCode::REQUEST_TIMEOUT, message, RETRY))
-        };
+        let busy = || Box::new(too_many());
         let share = match caller::current().peer() {
             Some(peer) => Some(PeerShare::take(peer).ok_or_else(busy)?),
             None => None,
