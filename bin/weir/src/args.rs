@@ -25,6 +25,7 @@ use crate::schedule::ScheduleVerb;
 use crate::serve_args::ServeArgs;
 use crate::server::ServerVerb;
 use crate::snapshot::SnapshotVerb;
+use crate::stream::StreamVerb;
 use crate::target::TargetVerb;
 use crate::token::TokenVerb;
 use crate::transfer::{ReceiveArgs, SendArgs};
@@ -157,6 +158,13 @@ pub(crate) enum Command {
         #[command(subcommand)]
         verb: LunVerb,
     },
+    /// Show and cancel streams that are sent and received
+    Stream {
+        #[command(flatten)]
+        remote: Remote,
+        #[command(subcommand)]
+        verb: StreamVerb,
+    },
     /// Let programs and people call that are no users of this machine
     Token {
         #[command(flatten)]
@@ -283,6 +291,7 @@ impl Cli {
             | Command::Export { remote, .. }
             | Command::Target { remote, .. }
             | Command::Lun { remote, .. }
+            | Command::Stream { remote, .. }
             | Command::Token { remote, .. }
             | Command::Events { remote, .. }
             | Command::Server { remote, .. } => remote.json,

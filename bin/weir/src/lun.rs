@@ -132,7 +132,7 @@ fn list(target: Option<String>, session: &Session, style: Style) -> Result<(), A
         Some(name) => {
             let key = TargetKey { name: target_name(&name) };
             let target = session.call(|client| client.target_show(key))?;
-            weir_api::types::TargetList { targets: vec![target] }
+            weir_api::types::TargetList { targets: vec![target], next: None }
         }
     };
     if targets.targets.iter().all(|target| target.luns.is_empty()) {

@@ -35,6 +35,7 @@ mod serve_args;
 mod server;
 mod session;
 mod snapshot;
+mod stream;
 mod target;
 mod token;
 mod transfer;
@@ -123,6 +124,9 @@ fn run(cli: Cli) -> Result<Answer, ApiError> {
             target::run(verb, &Session::open(&root, &remote.into())?)
         }
         Command::Lun { verb, remote } => lun::run(verb, &Session::open(&root, &remote.into())?),
+        Command::Stream { verb, remote } => {
+            stream::run(&verb, &Session::open(&root, &remote.into())?)
+        }
         Command::Token { verb, remote } => token::run(verb, &Session::open(&root, &remote.into())?),
         Command::Events { follow, after, remote } => {
             events::run(&Session::open(&root, &remote.into())?, follow, after)

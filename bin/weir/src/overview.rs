@@ -58,7 +58,7 @@ struct Everything {
 
 /// A line for each pool, volume, export and logical unit.
 pub(crate) fn list(session: &Session, style: Style) -> Result<(), ApiError> {
-    let VolumeList { volumes } = session.call(|client| client.volume_list(None))?;
+    let VolumeList { volumes, .. } = session.call(|client| client.volume_list(None))?;
     let everything = Everything {
         pools: session.call(|client| client.pool_list())?.pools,
         volumes,

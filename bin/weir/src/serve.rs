@@ -11,6 +11,7 @@
 //!   not hold it up.
 
 pub(crate) mod activity;
+mod aside;
 mod bookmarks;
 mod care;
 mod changes;
@@ -84,6 +85,10 @@ use recorder::{Record, Recorder};
 use secrets::Secrets;
 use targets::TargetRegistry;
 use tokens::Tokens;
+
+/// A stopping server waits this long for the last uses of tokens to be saved: a state directory
+/// that does not answer must not hold up the end.
+const SAVE_LIMIT: Duration = Duration::from_secs(2);
 
 /// How to run the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -217,9 +222,9 @@ async fn serve(
     let clients = serve_data(data, own, (options.memory, options.handshake_limit))?;
     let record = Record { events, history: Arc::new(history::History::load(&options.state_dir)) };
     let (manager, authority) = manage(&options, state, clients, &record)?;
-    manager.reopen_targets();
+    manager.reopen_targets().await;
     manager.reopen_pools().await;
-    let caretakers = look_after(&manager, &record.events);
+    let caretakers = look_after(&manager, &record.events, &authority);
     if let Some(tls) = tls {
         let hangup = signal(SignalKind::hangup()).map_err(|e| internal("signals", &e))?;
         // Ends with the process.
@@ -233,6 +238,7 @@ async fn serve(
         let control = Arc::clone(&control);
         tokio::spawn(weir_api::peer::serve_peers(peers, control, std::future::pending()))
     });
+    let tokens = Arc::clone(&authority);
     let served = tokio::spawn(weir_api::serve(api, control, authority, async {
         // The sender is dropped at the latest when this function ends.
         drop(stopped.await);
@@ -265,6 +271,8 @@ async fn serve(
             tracing::warn!(%error, "the management interface ended badly");
         }
         manager.transfers.end_all();
+        let saved = tokio::task::spawn_blocking(move || tokens.save_uses());
+        drop(tokio::time::timeout(SAVE_LIMIT, saved).await);
         manager.shut_down().await
     };
     tokio::select! {
@@ -301,10 +309,11 @@ fn manage(
 /// Reads the certificate again each time the process gets SIGHUP.
 async fn reload(tls: Tls, mut hangup: Signal, events: Arc<events::Events>) {
     while hangup.recv().await.is_some() {
-        let (level, message) = match tls.reload() {
+        let again = tls.clone();
+        let read = move || again.reload().map_err(ApiError::from);
+        let (level, message) = match aside::aside("the certificate and its key", read).await {
             Ok(()) => (EventLevel::Info, "the certificate was read again".to_owned()),
             Err(error) => {
-                let error = ApiError::from(error);
                 let action = &error.action;
                 let text = format!("the old certificate stays in use: {error}; try: {action}");
                 (EventLevel::Warning, text)
@@ -320,7 +329,8 @@ async fn reload(tls: Tls, mut hangup: Signal, events: Arc<events::Events>) {
 fn look_after(
     manager: &Arc<Manager>,
     events: &Arc<events::Events>,
-) -> [tokio::task::JoinHandle<()>; 5] {
+    tokens: &Arc<Tokens>,
+) -> [tokio::task::JoinHandle<()>; 6] {
     let (manager, events) = (|| Arc::clone(manager), || Arc::clone(events));
     [
         tokio::spawn(watchman::watch(manager(), events())),
@@ -328,6 +338,7 @@ fn look_after(
         tokio::spawn(schedules::run(manager(), events())),
         tokio::spawn(transfers::look_after(manager())),
         tokio::spawn(replication::run(manager(), events())),
+        tokio::spawn(tokens::look_after(Arc::clone(tokens))),
     ]
 }
 

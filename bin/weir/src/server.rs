@@ -29,6 +29,11 @@ fn show(info: &ServerInfo) -> String {
     let weir_api::types::MemoryUse { resident_bytes, resident_max_bytes, parts } = &info.memory;
     let resident = format!("{} of at most {}", Human(*resident_bytes), Human(*resident_max_bytes));
     let part = |part: &weir_api::types::MemoryPart| match part.name.as_str() {
+        "process" if part.used_bytes > 0 => format!(
+            "{} beside it for the process ({} of it for connections)",
+            Human(part.limit_bytes),
+            Human(part.used_bytes)
+        ),
         "process" => format!("{} beside it for the process", Human(part.limit_bytes)),
         name => format!("{name} {} of {}", Human(part.used_bytes), Human(part.limit_bytes)),
     };

@@ -170,12 +170,12 @@ fn destroy(session: &Session, request: SnapshotDestroy, yes: bool) -> Result<(),
 
 fn listed(session: &Session, of: Option<String>) -> Result<Vec<Snapshot>, ApiError> {
     of.as_deref().map_or(Ok(()), check_listed)?;
-    Ok(session.call(|client| client.snapshot_list(of))?.snapshots)
+    Ok(session.call(|client| client.snapshot_list(of.into()))?.snapshots)
 }
 
 fn list(session: &Session, of: Option<String>, style: Style) -> Result<(), ApiError> {
     of.as_deref().map_or(Ok(()), check_listed)?;
-    let answer = session.call(|client| client.snapshot_list(of))?;
+    let answer = session.call(|client| client.snapshot_list(of.into()))?;
     if answer.snapshots.is_empty() {
         session.say("there are no snapshots");
     }
@@ -204,7 +204,7 @@ fn holds(session: &Session, of: Option<String>, style: Style) -> Result<(), ApiE
     if held.is_empty() {
         session.say("no snapshot is held");
     }
-    let answer = weir_api::types::SnapshotList { snapshots: held };
+    let answer = weir_api::types::SnapshotList { snapshots: held, next: None };
     session.print(&answer, |all| {
         let tags = |s: &Snapshot| {
             let name = s.name.clone();

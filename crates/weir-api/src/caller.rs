@@ -20,6 +20,8 @@ tokio::task_local! {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     name: String,
+    /// Account for limits, if it differs from the name.
+    account: Option<String>,
     rights: Option<Rights>,
     peer: Option<IpAddr>,
 }
@@ -27,12 +29,18 @@ pub struct Caller {
 impl Caller {
     /// A caller that proved who it is.
     pub fn new(name: impl Into<String>, rights: Rights) -> Self {
-        Self { name: name.into(), rights: Some(rights), peer: None }
+        Self { name: name.into(), account: None, rights: Some(rights), peer: None }
+    }
+
+    /// The same caller, counted for an account such as a token, wherever it calls from.
+    #[must_use]
+    pub fn of_account(self, account: impl Into<String>) -> Self {
+        Self { account: Some(account.into()), ..self }
     }
 
     /// A caller that proved nothing yet.
     pub(crate) fn stranger(name: impl Into<String>) -> Self {
-        Self { name: name.into(), rights: None, peer: None }
+        Self { name: name.into(), account: None, rights: None, peer: None }
     }
 
     /// Another server that knows the secret of peers; which paths it may use, the router says.
@@ -45,6 +53,11 @@ impl Caller {
     /// The address of another server that calls over the port for peers.
     pub fn peer(&self) -> Option<IpAddr> {
         self.peer
+    }
+
+    /// Account for limits: the token or the user, without an address.
+    pub fn account(&self) -> &str {
+        self.account.as_deref().unwrap_or(&self.name)
     }
 
     /// What it may do; nothing without.

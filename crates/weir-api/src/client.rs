@@ -21,11 +21,11 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::{TcpStream, UnixStream};
-use weir_base::names;
+use weir_base::{ErrorKind, names};
 
 use crate::connection::{Broken, Exchange, Kept};
 use crate::control::{Answer, Control};
-use crate::limits::CLIENT_TIMEOUT;
+use crate::limits::{CLIENT_TIMEOUT, PAGE_ENTRIES_MAX};
 use crate::peer::{PeerAddress, PeerLink, Secret};
 use crate::routes::{
     CloseOptions, ExportClients, MovedDisk, NewDisk, NewName, NewSize, NewVdevs, OneDisk, OneVdev,
@@ -34,6 +34,7 @@ use crate::routes::{
 use crate::server::Stream;
 use crate::stream::SendStream;
 use crate::token::SecretText;
+use crate::types::page::Paged;
 use crate::types::{
     BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, DedupeEstimate, DedupeForecast,
     DigestList, DigestRequest, EventList, EventQuery, Export, ExportChange, ExportCreate,
@@ -45,10 +46,11 @@ use crate::types::{
     ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList, ReplicationRemoved,
     Request, ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted,
     ServerInfo, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
-    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Target, TargetChange,
-    TargetCreate, TargetKey, TargetList, TokenCreate, TokenCreated, TokenKey, TokenList, Volume,
-    VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList,
-    VolumeRename, VolumeResize, VolumeSet, check_listed, check_marked, check_scheduled,
+    SnapshotQuery, SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, StreamKey,
+    StreamList, Target, TargetChange, TargetCreate, TargetKey, TargetList, TokenCreate,
+    TokenCreated, TokenKey, TokenList, Volume, VolumeAdvice, VolumeAdvise, VolumeChange,
+    VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
+    check_listed, check_marked, check_scheduled,
 };
 use crate::wire::{ApiError, ErrorBody};
 use crate::{Address, Error};
@@ -58,6 +60,9 @@ const PART: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
 
 const JSON: &str = "application/json";
+
+/// Times that a list is begun: a page cannot be answered when the entry before it is gone.
+const LISTS_BEGUN_MAX: usize = 4;
 
 /// A client of one server.
 #[derive(Clone, Debug)]
@@ -131,6 +136,41 @@ impl Client {
             let (status, answer) = self.succeed(call?).await?;
             let read = serde_json::from_slice(&answer);
             Ok(read.map_err(|error| self.unreadable(status, &error))?)
+        })
+    }
+
+    /// A whole list, page after page.
+    fn list<L>(&self, path: Result<String, Error>) -> Answer<'_, L>
+    where
+        L: Paged + DeserializeOwned + Send,
+        L::Entry: Send,
+    {
+        Box::pin(async move {
+            let path = path?;
+            let joint = if path.contains('?') { '&' } else { '?' };
+            let path = format!("{path}{joint}limit={PAGE_ENTRIES_MAX}");
+            let mut begun = 0;
+            'begin: loop {
+                begun += 1;
+                let mut all: L = self.call(Ok(get(path.clone()))).await?;
+                while let Some(after) = all.parts().1.take() {
+                    let next = format!("{path}&after={}", part(&after));
+                    let mut more: L = match self.call(Ok(get(next))).await {
+                        // An entry went away between two pages.
+                        Err(ApiError { kind: ErrorKind::NotFound, .. })
+                            if begun < LISTS_BEGUN_MAX =>
+                        {
+                            continue 'begin;
+                        }
+                        more => more?,
+                    };
+                    let (entries, next) = more.parts();
+                    let (all_entries, all_next) = all.parts();
+                    all_entries.append(entries);
+                    *all_next = next.take();
+                }
+                return Ok(all);
+            }
         })
     }
 
@@ -328,7 +368,7 @@ impl Control for Client {
     }
 
     fn pool_history(&self, pool: String) -> Answer<'_, HistoryList> {
-        self.call(pool_path(&pool).map(|path| get(format!("{path}/history"))))
+        self.list(pool_path(&pool).map(|path| format!("{path}/history")))
     }
 
     fn events(&self, query: EventQuery) -> Answer<'_, EventList> {
@@ -405,10 +445,10 @@ impl Control for Client {
     }
 
     fn volume_list(&self, pool: Option<String>) -> Answer<'_, VolumeList> {
-        self.call(match pool {
-            None => Ok(get("/v1/volumes")),
+        self.list(match pool {
+            None => Ok("/v1/volumes".to_owned()),
             Some(pool) => match names::pool(&pool) {
-                Ok(()) => Ok(get(format!("/v1/volumes?pool={}", part(&pool)))),
+                Ok(()) => Ok(format!("/v1/volumes?pool={}", part(&pool))),
                 Err(error) => Err(error.into()),
             },
         })
@@ -461,10 +501,10 @@ impl Control for Client {
         self.call(checked(Method::POST, "/v1/snapshots", &request))
     }
 
-    fn snapshot_list(&self, of: Option<String>) -> Answer<'_, SnapshotList> {
-        self.call(match of {
-            None => Ok(get("/v1/snapshots")),
-            Some(of) => check_listed(&of).map(|()| get(format!("/v1/snapshots?of={}", part(&of)))),
+    fn snapshot_list(&self, query: SnapshotQuery) -> Answer<'_, SnapshotList> {
+        self.list(match query.of {
+            None => Ok("/v1/snapshots".to_owned()),
+            Some(of) => check_listed(&of).map(|()| format!("/v1/snapshots?of={}", part(&of))),
         })
     }
 
@@ -497,9 +537,9 @@ impl Control for Client {
     }
 
     fn bookmark_list(&self, of: Option<String>) -> Answer<'_, BookmarkList> {
-        self.call(match of {
-            None => Ok(get("/v1/bookmarks")),
-            Some(of) => check_marked(&of).map(|()| get(format!("/v1/bookmarks?of={}", part(&of)))),
+        self.list(match of {
+            None => Ok("/v1/bookmarks".to_owned()),
+            Some(of) => check_marked(&of).map(|()| format!("/v1/bookmarks?of={}", part(&of))),
         })
     }
 
@@ -521,6 +561,14 @@ impl Control for Client {
 
     fn send_stop(&self, session: String) -> Answer<'_, Removed> {
         self.call(Ok(delete(sending::path(&session))))
+    }
+
+    fn stream_list(&self) -> Answer<'_, StreamList> {
+        self.call(Ok(get("/v1/streams")))
+    }
+
+    fn stream_cancel(&self, stream: StreamKey) -> Answer<'_, Removed> {
+        self.call(Ok(delete(format!("/v1/streams/{}", stream.id))))
     }
 
     fn receive_start(&self, request: ReceiveStart) -> Answer<'_, ReceiveStarted> {
@@ -557,7 +605,7 @@ impl Control for Client {
     }
 
     fn replication_list(&self) -> Answer<'_, ReplicationList> {
-        self.call(Ok(get("/v1/replications")))
+        self.list(Ok("/v1/replications".to_owned()))
     }
 
     fn replication_act(&self, request: ReplicationAct) -> Answer<'_, ReplicationChange> {
@@ -574,7 +622,7 @@ impl Control for Client {
     }
 
     fn schedule_list(&self) -> Answer<'_, ScheduleList> {
-        self.call(Ok(get("/v1/schedules")))
+        self.list(Ok("/v1/schedules".to_owned()))
     }
 
     fn schedule_clear(&self, name: String) -> Answer<'_, Removed> {
@@ -587,7 +635,7 @@ impl Control for Client {
     }
 
     fn export_list(&self) -> Answer<'_, ExportList> {
-        self.call(Ok(get("/v1/exports")))
+        self.list(Ok("/v1/exports".to_owned()))
     }
 
     fn export_show(&self, export: ExportKey) -> Answer<'_, Export> {
@@ -609,7 +657,7 @@ impl Control for Client {
     }
 
     fn target_list(&self) -> Answer<'_, TargetList> {
-        self.call(Ok(get("/v1/targets")))
+        self.list(Ok("/v1/targets".to_owned()))
     }
 
     fn target_show(&self, target: TargetKey) -> Answer<'_, Target> {

@@ -23,11 +23,11 @@ use crate::types::{
     PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
     ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList, ReplicationRemoved,
     ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo,
-    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
-    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Target, TargetChange, TargetCreate,
-    TargetKey, TargetList, TokenCreate, TokenCreated, TokenKey, TokenList, Volume, VolumeAdvice,
-    VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename,
-    VolumeResize, VolumeSet,
+    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotQuery,
+    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, StreamKey, StreamList,
+    Target, TargetChange, TargetCreate, TargetKey, TargetList, TokenCreate, TokenCreated, TokenKey,
+    TokenList, Volume, VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate,
+    VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
 };
 use crate::wire::ApiError;
 
@@ -211,8 +211,11 @@ pub trait Control: Send + Sync + 'static {
     /// `Exists` for a name that is taken: what it shows is another moment.
     fn snapshot_create(&self, request: SnapshotCreate) -> Answer<'_, SnapshotChange>;
 
-    /// Lists snapshots: all, or those of a pool or a volume, or one.
-    fn snapshot_list(&self, of: Option<String>) -> Answer<'_, SnapshotList>;
+    /// Lists snapshots by volume, oldest first.
+    ///
+    /// # Errors
+    /// `NotFound` if `after` is no longer in the list.
+    fn snapshot_list(&self, query: SnapshotQuery) -> Answer<'_, SnapshotList>;
 
     /// Destroys snapshots, of each volume all or none; or only tells which and what that frees.
     ///
@@ -274,6 +277,16 @@ pub trait Control: Send + Sync + 'static {
 
     /// Ends a session before its stream is at its end.
     fn send_stop(&self, session: String) -> Answer<'_, Removed>;
+
+    /// Lists the streams that are sent and received now, the oldest first.
+    fn stream_list(&self) -> Answer<'_, StreamList>;
+
+    /// Cancels a stream. The received part of a stream is kept, so that it can be resumed.
+    ///
+    /// # Errors
+    /// `NotFound` for a stream that has ended; `Permission` for a stream of another caller, except
+    /// for admins.
+    fn stream_cancel(&self, stream: StreamKey) -> Answer<'_, Removed>;
 
     /// Begins to receive a stream into a volume, or only to check it.
     ///

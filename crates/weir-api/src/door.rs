@@ -49,6 +49,11 @@ impl Door {
         self.group
     }
 
+    /// Whether a user is root or the user of the server.
+    pub(crate) fn is_owner(&self, uid: u32) -> bool {
+        uid == 0 || uid == self.owner
+    }
+
     /// The caller behind a connection.
     pub(crate) fn caller(&self, process: Process) -> Caller {
         let Process { uid, gid, pid } = process;
@@ -56,7 +61,7 @@ impl Door {
             Some(name) => format!("{name} (uid {uid})"),
             None => format!("uid {uid}"),
         };
-        let files = if uid == 0 || uid == self.owner {
+        let files = if self.is_owner(uid) {
             Files::Any
         } else if self.group.is_some_and(|group| gid == group || is_member(pid, uid, group)) {
             Files::Named

@@ -116,6 +116,8 @@ operations! {
     SendStream = "send_stream", Operator, Session;
     SendShow = "send_show", Viewer, Session;
     SendStop = "send_stop", Operator, Session;
+    StreamList = "stream_list", Viewer, Filtered;
+    StreamCancel = "stream_cancel", Operator, Filtered;
     ReceiveStart = "receive_start", Operator, Named;
     ReceivePart = "receive_part", Operator, Session;
     ReceiveFinish = "receive_finish", Operator, Session;

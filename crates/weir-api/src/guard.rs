@@ -21,7 +21,7 @@ use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::header::{
-    CONNECTION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, ORIGIN, WWW_AUTHENTICATE,
+    CONNECTION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE,
 };
 use axum::http::uri::Authority;
 use axum::http::{Method, StatusCode};
@@ -34,14 +34,16 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use weir_base::ErrorKind;
 
 use crate::access::Role;
+use crate::answers::Answers;
 use crate::caller::{self, Caller};
 use crate::limits::{
     BODY_TIMEOUT, LARGE_BODIES_MAX, LARGE_BODIES_OF_ONE_PEER_MAX, REQUEST_BYTES_MAX,
-    SMALL_BODY_BYTES,
+    RETRY_AFTER_SECONDS, SMALL_ANSWER_BYTES, SMALL_BODY_BYTES,
 };
 use crate::routes::PART_TYPE;
-use crate::slots;
+use crate::slots::{self, Slot};
 use crate::token::Checker;
+use crate::turns::{self, Admitted, Turns};
 use crate::wire::{ApiError, ErrorBody, http_status};
 
 /// Which names of this machine a request may ask for.
@@ -85,6 +87,8 @@ fn refuse(status: StatusCode, message: impl Into<String>, action: &str) -> Respo
 pub(crate) struct Entry {
     pub(crate) hosts: HostRule,
     pub(crate) checker: Arc<Checker>,
+    pub(crate) turns: Arc<Turns>,
+    pub(crate) answers: Arc<Answers>,
 }
 
 /// Lets a request through, with its whole body read, or answers in its place.
@@ -101,11 +105,51 @@ pub(crate) async fn admit(
     match entry.checker.caller(caller::current(), uri, headers).await {
         // Nothing of the body was read before.
         Ok(caller) => {
+            let slot = slots::current();
             let large = LargeBodies::of(&caller);
-            caller::on_behalf_of(caller, read_and_run(request, next, large)).await
+            let only_looks = request.method() == Method::GET;
+            let run = read_and_run(request, next, large, Some(&entry.turns));
+            let answer = caller::on_behalf_of(caller.clone(), run).await;
+            charge(&entry.answers, (&caller, slot.as_ref()), answer, only_looks).await
         }
         Err(refusal) => unproven(refusal),
     }
+}
+
+/// Charges the memory of an answer until it was sent.
+async fn charge(
+    answers: &Arc<Answers>,
+    (caller, slot): (&Caller, Option<&Arc<Slot>>),
+    answer: Response,
+    only_looks: bool,
+) -> Response {
+    let bytes = answer.body().size_hint().exact().unwrap_or_default() as usize;
+    let Some(slot) = slot.filter(|_| bytes > SMALL_ANSWER_BYTES) else { return answer };
+    let charge = if only_looks {
+        let yields = slot.queues();
+        let charge = tokio::select! {
+            biased;
+            charge = answers.wait(caller, bytes) => charge,
+            () = slot.hurried() => None,
+        };
+        drop(yields);
+        let Some(charge) = charge else { return too_many() };
+        charge
+    } else {
+        answers.charge(caller, bytes)
+    };
+    slot.hold(charge);
+    answer
+}
+
+/// The answer to a call that was not made, because too many are under way.
+fn too_many() -> Response {
+    let message = "the server has as many calls as it takes; nothing was done";
+    let error = ApiError::new(ErrorKind::Unavailable, message).with_action("try again in a second");
+    let retry = HeaderValue::from(RETRY_AFTER_SECONDS);
+    let mut answer = error.into_response();
+    answer.headers_mut().insert(RETRY_AFTER, retry);
+    answer
 }
 
 /// The answer to a caller that did not prove who it is; its connection ends with it, so that a
@@ -120,29 +164,69 @@ fn unproven(error: ApiError) -> Response {
 }
 
 /// As [`admit`], for those who know a secret: whatever they call this server.
-pub(crate) async fn admit_peer(request: Request, next: Next) -> Response {
-    read_and_run(request, next, LargeBodies::Peers).await
+pub(crate) async fn admit_peer(
+    State(answers): State<Arc<Answers>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (caller, slot) = (caller::current(), slots::current());
+    let only_looks = request.method() == Method::GET;
+    let answer = read_and_run(request, next, LargeBodies::Peers, None).await;
+    charge(&answers, (&caller, slot.as_ref()), answer, only_looks).await
 }
 
-async fn read_and_run(request: Request, next: Next, large: LargeBodies) -> Response {
+async fn read_and_run(
+    request: Request,
+    next: Next,
+    large: LargeBodies,
+    turns: Option<&Arc<Turns>>,
+) -> Response {
     if let Err(refusal) = check_content(&request) {
         return *refusal;
     }
     let slot = slots::current();
+    let is_leaving = || slot.as_ref().is_some_and(|slot| slot.is_leaving());
+    if is_leaving() {
+        return too_many();
+    }
     // Held until the call ends, as the body is.
-    let permit = match large.permit(request.body().size_hint().exact()).await {
+    let queues = turns.and(slot.as_ref()).map(Slot::queues);
+    let permit = tokio::select! {
+        biased;
+        permit = large.permit(request.body().size_hint().exact()) => permit,
+        () = slots::hurried(slot.as_ref()) => return too_many(),
+    };
+    drop(queues);
+    let permit = match permit {
         Ok(permit) => permit,
         Err(refusal) => return *refusal,
     };
     let most = if permit.is_some() { REQUEST_BYTES_MAX } else { SMALL_BODY_BYTES };
     let (parts, body) = request.into_parts();
     slot.iter().for_each(|slot| slot.receives_body(true));
-    let read = read_body(body, most).await;
+    let read = tokio::select! {
+        biased;
+        read = read_body(body, most) => read,
+        // The connection is needed for another call.
+        () = slots::hurried(slot.as_ref()) => Err(Box::new(too_many())),
+    };
     slot.iter().for_each(|slot| slot.receives_body(false));
-    match read {
-        Ok(bytes) => next.run(Request::from_parts(parts, Body::from(bytes))).await,
-        Err(refusal) => *refusal,
+    let bytes = match read {
+        Ok(bytes) => bytes,
+        Err(refusal) => return *refusal,
+    };
+    let turn = match turns {
+        None => None,
+        Some(turns) => match turns.take(&caller::current(), slot.as_ref()).await {
+            Admitted::Now(turn) => turn,
+            Admitted::No => return too_many(),
+        },
+    };
+    // The last moment at which nothing was done: from here on the call is made and answered.
+    if is_leaving() {
+        return too_many();
     }
+    turns::within(turn, next.run(Request::from_parts(parts, Body::from(bytes)))).await
 }
 
 /// Whose bodies of more than [`SMALL_BODY_BYTES`] are in memory: each kind of caller has a number
@@ -176,10 +260,7 @@ impl LargeBodies {
         if body_bytes.is_some_and(|bytes| bytes <= SMALL_BODY_BYTES as u64) {
             return Ok(None);
         }
-        let busy = || {
-            let message = "too many large requests are under way";
-            Box::new(refuse(StatusCode::REQUEST_TIMEOUT, message, RETRY))
-        };
+        let busy = || Box::new(too_many());
         let share = match caller::current().peer() {
             Some(peer) => Some(PeerShare::take(peer).ok_or_else(busy)?),
             None => None,

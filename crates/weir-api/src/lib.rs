@@ -9,6 +9,7 @@
 //! - `/v1` answers keep their meaning; fields may be added, nothing is renamed or removed.
 
 pub mod access;
+mod answers;
 pub mod caller;
 pub mod client;
 mod connection;
@@ -27,7 +28,9 @@ mod slots;
 pub mod stream;
 pub mod tls;
 pub mod token;
+mod turns;
 pub mod types;
+mod watched;
 pub mod wire;
 
 pub use client::Client;

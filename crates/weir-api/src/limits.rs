@@ -25,9 +25,90 @@ pub const CONNECTIONS_MAX: usize = 64;
 /// ... of them, from one address or one local user: three quarters, so that others always get in.
 pub const PEER_CONNECTIONS_MAX: usize = CONNECTIONS_MAX / 4 * 3;
 
-/// ... and beside them, on a unix socket, for root: whatever others do, an administrator can look
-/// and act.
-pub const ROOT_SLOTS: usize = 4;
+/// ... and on top of them, on a unix socket, for root and the user of the server, so that an
+/// administrator always gets in.
+pub const ROOT_SLOTS: usize = 16;
+
+/// Connections of one listener that wait for a slot; nothing is read of their requests. Further
+/// ones are answered 503 with `Retry-After`. Each holds a descriptor and some KiB.
+pub const WAITING_MAX: usize = 256;
+
+/// ... of one address or one local user: three quarters, as of connections.
+pub const PEER_WAITING_MAX: usize = WAITING_MAX / 4 * 3;
+
+/// A connection that found no slot for this long is answered 503: well below the time that a client
+/// waits for an answer.
+pub const SLOT_WAIT: Duration = Duration::from_secs(10);
+
+/// Answers of 503 to connections without a slot that are on their way at once; further connections
+/// are closed without one.
+pub const REFUSALS_MAX: usize = 64;
+
+/// ... each within this, the handshake of TLS included.
+pub const REFUSAL_LIMIT: Duration = Duration::from_secs(2);
+
+/// Value of `Retry-After`: slots become free within a second unless calls wait for disks.
+pub const RETRY_AFTER_SECONDS: u64 = 1;
+
+/// A connection keeps its slot this long without a whole request header when others need it: more
+/// than a request takes from a client that has begun to send. A body has four times as long.
+pub const GRACE: Duration = Duration::from_millis(250);
+
+/// A connection whose client takes nothing of its answer for this long gives way when others need
+/// its slot.
+pub const ANSWER_GIVES_WAY: Duration = Duration::from_secs(5);
+
+/// A connection whose client takes less than [`STALL_BYTES`] of its answer in this time is ended.
+pub const STALL_LIMIT: Duration = Duration::from_secs(30);
+
+/// ... of a sent stream: its reader may pause for a while, such as a full pipe.
+pub const STREAM_STALL_LIMIT: Duration = Duration::from_mins(2);
+
+/// See [`STALL_LIMIT`]. A client that takes a byte a second makes no progress.
+pub const STALL_BYTES: usize = 16 << 10;
+
+/// Bytes of a connection's receive buffer, the longest request header. The usual headers have less
+/// than 1 KiB.
+pub const HEADER_BYTES_MAX: usize = 64 << 10;
+
+/// Calls of one token or user at once, from all its addresses: a quarter of what all have. More
+/// wait before they run. Root and the user of the server have no such limit.
+pub const TOKEN_CALLS_MAX: usize = 16;
+
+/// Calls of tokens at once that leave no room for another call of a token that has one already. The
+/// rest, up to [`CALLS_MAX`], is for tokens that have none.
+pub const SHARED_CALLS_MAX: usize = 48;
+
+/// Calls of all tokens at once, over all listeners.
+pub const CALLS_MAX: usize = 64;
+
+/// A call that waited this long for its turn is answered 503 and does not run.
+pub const CALL_WAIT: Duration = Duration::from_secs(10);
+
+/// Long waits for events of one token, or of one user, at once; more wait for [`EVENT_PAUSE`] only.
+pub const EVENT_WAITS_OF_ONE_MAX: usize = 8;
+
+/// Entries of a list in one answer; the next ones are asked for by `after`.
+pub const PAGE_ENTRIES_MAX: usize = 1000;
+
+/// ... of another server that asks for no page: servers of earlier versions know of none, and no
+/// volume has as many snapshots.
+pub const PEER_ENTRIES_MAX: usize = 16_384;
+
+/// A page ends with the entry that reaches this many bytes of JSON: a thousand usual ones fit.
+pub const PAGE_BYTES: usize = 256 << 10;
+
+/// Answers up to this size need no memory from [`ANSWERS_BYTES`]: all but long lists.
+pub const SMALL_ANSWER_BYTES: usize = 16 << 10;
+
+/// Answers in memory that clients have not taken, of all callers but root, over all listeners.
+pub const ANSWERS_BYTES: usize = 8 << 20;
+
+/// ... of root and the user of the server, on unix sockets.
+pub const ROOT_ANSWERS_BYTES: usize = 4 << 20;
+
+/// ... of one token or one user: eight long pages.
+pub const ANSWERS_OF_ONE_BYTES: usize = 2 << 20;
 
 /// Bodies longer than this need one of [`LARGE_BODIES_MAX`] permits: 64 KiB hold any call but a
 /// part of a stream, or a pool of hundreds of disks.

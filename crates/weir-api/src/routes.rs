@@ -26,6 +26,7 @@ use crate::caller;
 use crate::control::Control;
 use crate::gate::Operation;
 use crate::guard;
+use crate::types::page::{self, PageQuery, Paged};
 use crate::types::{Outcome, ServerInfo};
 use crate::wire::{ApiError, ErrorBody, http_status};
 
@@ -146,6 +147,8 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(transfer::send_start))
         .routes(routes!(transfer::send_stream))
         .routes(routes!(transfer::send_show, transfer::send_stop))
+        .routes(routes!(transfer::list))
+        .routes(routes!(transfer::cancel))
         .routes(routes!(transfer::receive_start))
         .routes(routes!(transfer::receive_part))
         .routes(routes!(transfer::receive_finish))
@@ -201,6 +204,20 @@ struct Force {
     /// Also where clients are connected.
     #[serde(default)]
     force: bool,
+}
+
+/// Runs a call for a list to its end and answers the page that was asked for. The rest of the list
+/// is dropped before anything is sent.
+async fn listed<L: Paged + Send + 'static>(
+    page: PageQuery,
+    call: impl Future<Output = Result<L, ApiError>> + Send + 'static,
+) -> Result<Json<L>, ApiError> {
+    // Servers of earlier versions replicate to this one and know of no pages.
+    let PageQuery { after, limit } = &page;
+    if after.is_none() && limit.is_none() && caller::current().peer().is_some() {
+        return to_end(call).await.map(Json);
+    }
+    to_end(async move { page::cut(call.await?, &page) }).await.map(Json)
 }
 
 const fn success(outcome: Outcome) -> StatusCode {

@@ -5,40 +5,53 @@
 //! Invariants:
 //! - a connection holds one of its listener's slots for as long as it lives, and gives it up to a
 //!   new one while it sends nothing (`slots`);
-//! - a client that sends nothing, or half a request, loses its connection after a fixed time.
+//! - a client that sends nothing, or half a request, or takes nothing of its answer, loses its
+//!   connection after a fixed time;
+//! - a request that was read is answered; a connection that gets no slot is answered 503 before
+//!   anything of its request is read.
 
 use std::future::Future;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
+use axum::http::HeaderValue;
+use axum::http::header::CONNECTION;
 use axum::middleware::{self, Next};
 use axum::response::Response;
-use http_body_util::BodyExt as _;
 use hyper::body::Body as _;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+use weir_base::ErrorKind;
 use weir_serve::SocketFile;
 
+use crate::answers::Answers;
 use crate::caller::{self, Caller};
 use crate::control::Control;
 use crate::door::{Door, Process};
 use crate::gate::Gate;
 use crate::guard;
-use crate::limits::{HEADER_TIMEOUT, STOP_TIMEOUT};
+use crate::limits::{
+    HEADER_BYTES_MAX, HEADER_TIMEOUT, REFUSAL_LIMIT, REFUSALS_MAX, RETRY_AFTER_SECONDS,
+    STOP_TIMEOUT,
+};
 use crate::listen::{Listener, Socket};
-use crate::slots::{Slots, Who};
+use crate::slots::{Call, Entrance, Slots, Taken, Who};
 use crate::token::{Authority, Checker};
+use crate::turns::Turns;
+use crate::watched::Watched;
+use crate::wire::{ApiError, ErrorBody};
 use crate::{Error, routes, slots};
 
 /// Serves the management interface on all `listeners` until `stop` is ready; then lets running
@@ -59,9 +72,15 @@ pub async fn serve(
     let (stopping, stopped) = watch::channel(false);
     let router = routes::router(Arc::new(Gate::new(control)));
     let checker = Arc::new(Checker::new(authority));
+    let (turns, answers) = (Arc::<Turns>::default(), Arc::<Answers>::default());
     let mut loops = JoinSet::new();
     for listener in listeners {
-        let entry = guard::Entry { hosts: listener.hosts.clone(), checker: Arc::clone(&checker) };
+        let entry = guard::Entry {
+            hosts: listener.hosts.clone(),
+            checker: Arc::clone(&checker),
+            turns: Arc::clone(&turns),
+            answers: Arc::clone(&answers),
+        };
         let entry = middleware::from_fn_with_state(Arc::new(entry), guard::admit);
         let guarded = router.clone().layer(entry);
         let name = listener.address().to_string();
@@ -136,7 +155,9 @@ impl Source {
         match self {
             Self::Unix(listener, _, door) => {
                 let (stream, _) = listener.accept().await?;
-                let who = Who::Uid(stream.peer_cred().ok().map(|peer| peer.uid()));
+                let uid = stream.peer_cred().ok().map(|peer| peer.uid());
+                let is_root = uid.is_some_and(|uid| door.is_owner(uid));
+                let who = if is_root { Who::Root } else { Who::Uid(uid) };
                 let caller = match stream.peer_cred() {
                     Ok(peer) => {
                         let (uid, gid, pid) = (peer.uid(), peer.gid(), peer.pid());
@@ -173,17 +194,27 @@ async fn accept_all(source: Source, router: Router, mut stopped: watch::Receiver
         };
         match accepted {
             Ok((accepted, caller, who)) => {
-                let Some(taken) = all.take(who) else { continue };
+                let entrance = all.knock(who);
+                let refusal = match entrance {
+                    Entrance::Full => REFUSALS.try_acquire().ok(),
+                    Entrance::Taken(_) | Entrance::Waits(_) => None,
+                };
+                if refusal.is_none() && matches!(entrance, Entrance::Full) {
+                    continue;
+                }
                 let (router, stopped) = (router.clone(), stopped.clone());
                 // The task is not awaited by handle: its slot comes back when it ends.
                 drop(tokio::spawn(caller::on_behalf_of(caller, async move {
-                    // The handshake of TLS counts as waiting for the client.
-                    let serve = async move {
-                        if let Some(stream) = accepted.established().await {
-                            serve_one(stream, router, stopped).await;
-                        }
+                    let _refusal = refusal;
+                    let taken = match entrance {
+                        Entrance::Taken(taken) => Some(taken),
+                        Entrance::Waits(waiting) => waiting.taken().await,
+                        Entrance::Full => None,
                     };
-                    slots::within(taken, serve).await;
+                    match taken {
+                        Some(taken) => serve_accepted(accepted, taken, router, stopped).await,
+                        None => refuse(accepted).await,
+                    }
                 })));
             }
             Err(error) => {
@@ -200,21 +231,88 @@ async fn accept_all(source: Source, router: Router, mut stopped: watch::Receiver
     }
 }
 
+/// Answers to connections without a slot that are under way.
+static REFUSALS: Semaphore = Semaphore::const_new(REFUSALS_MAX);
+
+async fn serve_accepted(
+    accepted: Accepted,
+    taken: Taken,
+    router: Router,
+    stopped: watch::Receiver<bool>,
+) {
+    // The handshake of TLS counts as waiting for the client.
+    let serve = async move {
+        if let Some(stream) = accepted.established().await {
+            serve_one(stream, router, stopped).await;
+        }
+    };
+    slots::within(taken, serve).await;
+}
+
+/// Answers 503 to a connection that got no slot. Nothing of its request was looked at, so its
+/// client knows that nothing was done.
+async fn refuse(accepted: Accepted) {
+    let message = "the server has as many calls and connections as it takes; nothing was done";
+    let error = ApiError::new(ErrorKind::Unavailable, message).with_action("try again in a second");
+    let body = serde_json::to_string(&ErrorBody { error }).unwrap_or_default();
+    let head = format!(
+        "HTTP/1.1 503 Service Unavailable\r\nretry-after: {RETRY_AFTER_SECONDS}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
+    let answer = async {
+        let Some(mut stream) = accepted.established().await else { return };
+        if stream.write_all((head + &body).as_bytes()).await.is_err() {
+            return;
+        }
+        drop(stream.shutdown().await);
+        // Closed with unread bytes, the connection would be reset and the answer lost.
+        let mut rest = [0; 4096];
+        while let Ok(1..) = stream.read(&mut rest).await {}
+    };
+    drop(tokio::time::timeout(REFUSAL_LIMIT, answer).await);
+}
+
 /// Keeps the slot for as long as a call is under way and its answer is streamed.
 pub(crate) async fn hold_slot(request: Request, next: Next) -> Response {
-    let call = slots::current().map(|slot| slot.call());
-    let answer = next.run(request).await;
+    let slot = slots::current();
+    let call = slot.as_ref().map(slots::Slot::call);
+    let mut answer = next.run(request).await;
+    if slot.is_some_and(|slot| slot.is_leaving()) {
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     if answer.body().size_hint().exact().is_some() {
-        // It is handed over whole.
+        // The body is whole; `Watched` reports to the slot when it was sent.
         return answer;
     }
     let (parts, body) = answer.into_parts();
-    let body = body.map_frame(move |frame| {
-        // Dropped with the body, when all of it was handed over.
-        let _held = &call;
-        frame
-    });
-    Response::from_parts(parts, Body::new(body))
+    Response::from_parts(parts, Body::new(Holding { body, _call: call }))
+}
+
+/// The body of an answer that is streamed; the call ends when all of it was handed over.
+struct Holding {
+    body: Body,
+    _call: Option<Call>,
+}
+
+impl hyper::body::Body for Holding {
+    type Data = hyper::body::Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<hyper::body::Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> hyper::body::SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// Waits until the server is told to stop, or is gone.
@@ -227,11 +325,13 @@ pub(crate) async fn serve_one(
     router: Router,
     mut stopped: watch::Receiver<bool>,
 ) {
+    let watched = Watched::new(stream, slots::current());
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEADER_TIMEOUT)
-            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+            .max_buf_size(HEADER_BYTES_MAX)
+            .serve_connection(TokioIo::new(watched), TowerToHyperService::new(router))
     );
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

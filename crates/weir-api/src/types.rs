@@ -22,12 +22,14 @@ mod export;
 mod flush;
 mod io;
 mod legs;
+pub(crate) mod page;
 mod pool;
 mod property;
 mod replication;
 mod schedule;
 mod snapshot;
 mod space;
+mod stream;
 mod target;
 mod token;
 mod transfer;
@@ -51,6 +53,7 @@ pub use export::{Export, ExportChange, ExportCreate, ExportKey, ExportList, Expo
 pub use flush::{FlushCheck, FlushVerdict, PoolCreated};
 pub use io::{ClientIo, DiskIo, OpIo};
 pub use legs::{PoolAttach, PoolReplace};
+pub use page::gone;
 pub use pool::{
     Allocated, DiskStatus, ErrorCounts, Health, ImportableList, ImportablePool, Leaving,
     PoolChange, PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolList, PoolScan, PoolStatus,
@@ -72,9 +75,10 @@ pub use schedule::{
 };
 pub use snapshot::{
     Snapshot, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
-    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, check_listed,
+    SnapshotQuery, SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, check_listed,
 };
 pub use space::{CleanerStatus, PointerIo, SegmentIo};
+pub use stream::{Stream, StreamDirection, StreamKey, StreamList};
 pub use target::{
     ANYBODY, ChapAccount, InitiatorAllow, InitiatorKey, LUN_MAX, LunAdd, LunCounters, LunKey,
     NAME_PREFIX, Target, TargetChange, TargetCreate, TargetInitiator, TargetKey, TargetList,

@@ -15,7 +15,7 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
@@ -53,8 +53,6 @@ enum Refusal {
     Held,
     #[error("is already open here as {0}")]
     OpenHere(String),
-    #[error("was replaced while it was being opened")]
-    Replaced,
     #[error("has {}, at least {} are needed", Human(*.len_bytes), Human(*.len_bytes_min))]
     TooSmall { len_bytes: u64, len_bytes_min: u64 },
     #[error("has sectors of {0} bytes; 512 to 4096 are supported")]
@@ -184,18 +182,14 @@ impl OpenDisk {
         mode: OpenMode,
         len_bytes_min: u64,
     ) -> io::Result<Self> {
-        // Looked at before it is opened: opening a pipe would wait, a tape would rewind.
-        let metadata = std::fs::metadata(path)?;
-        let identity = Identity::of(&metadata)?;
+        let found = Found::at(path)?;
+        let (metadata, identity) = (&found.metadata, found.identity);
         let is_block_device = matches!(identity, Identity::Block { .. });
-        if mode == OpenMode::ReadWrite && is_read_only(&metadata, identity) {
+        if mode == OpenMode::ReadWrite && is_read_only(metadata, identity) {
             return Err(refuse(ErrorKind::ReadOnlyFilesystem, Refusal::ReadOnly));
         }
         let claim = Claim::take(identity, mode, name)?;
-        let (file, is_direct) = open_direct(path, mode, is_block_device)?;
-        if Identity::of(&file.metadata()?)? != identity {
-            return Err(refuse(ErrorKind::ResourceBusy, Refusal::Replaced));
-        }
+        let (file, is_direct) = open_direct(&found.path(), mode, is_block_device)?;
         lock(&file, mode, is_block_device)?;
         let behind = match identity {
             Identity::Block { number } if mode == OpenMode::ReadWrite => lock_behind(number, name)?,
@@ -226,6 +220,32 @@ impl OpenDisk {
             is_block_device,
             is_direct,
         })
+    }
+}
+
+/// A file or block device that was found by its path and is not open for reading yet.
+///
+/// Opening a FIFO waits for a writer, and opening a tape rewinds it. So the type is read from a
+/// descriptor that opens nothing (`O_PATH`), and the open for I/O goes through this descriptor: the
+/// path may name another file by then.
+struct Found {
+    file: File,
+    metadata: Metadata,
+    identity: Identity,
+}
+
+impl Found {
+    fn at(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::PATH.bits().cast_signed();
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+        let metadata = file.metadata()?;
+        let identity = Identity::of(&metadata)?;
+        Ok(Self { file, metadata, identity })
+    }
+
+    /// A path of exactly this file.
+    fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
 }
 
@@ -319,11 +339,14 @@ fn lock_behind(number: u64, name: &str) -> io::Result<Option<(File, Claim)>> {
     let Some(path) = places.into_iter().find_map(|place| read(place).ok()) else {
         return Ok(None);
     };
-    let Ok(file) = File::open(path.trim_end_matches('\n')) else {
+    // The file may have been renamed, and anything may be at its path now.
+    let opened = Found::at(Path::new(path.trim_end_matches('\n')))
+        .and_then(|found| Ok((File::open(found.path())?, found.identity)));
+    let Ok((file, identity)) = opened else {
         tracing::debug!(disk = name, path, "the file behind the loop device is not found");
         return Ok(None);
     };
-    let claim = Claim::take(Identity::of(&file.metadata()?)?, OpenMode::ReadWrite, name)?;
+    let claim = Claim::take(identity, OpenMode::ReadWrite, name)?;
     lock(&file, OpenMode::ReadWrite, false)?;
     Ok(Some((file, claim)))
 }

@@ -100,8 +100,13 @@ impl Targets for One {
         Ok(self.authentication())
     }
 
-    fn discover(&self, _: &Applicant, _: Option<&Credentials>) -> Vec<Discovered> {
-        Vec::new()
+    fn discover(
+        &self,
+        _: &Applicant,
+        _: Option<&Credentials>,
+        _: &str,
+        _: &mut dyn FnMut(Discovered) -> bool,
+    ) {
     }
 
     fn admit(&self, _: &Applicant, target: &str) -> Result<Admission, Refusal> {

@@ -104,8 +104,19 @@ impl Targets for One {
         Ok(Authentication::None)
     }
 
-    fn discover(&self, _: &Applicant, _: Option<&Credentials>) -> Vec<Discovered> {
-        vec![Discovered { name: "t".to_owned(), portals: Vec::new() }; 100]
+    fn discover(
+        &self,
+        _: &Applicant,
+        _: Option<&Credentials>,
+        after: &str,
+        show: &mut dyn FnMut(Discovered) -> bool,
+    ) {
+        let names = (100..200).map(|n| format!("t{n}")).filter(|name| name.as_str() > after);
+        for name in names {
+            if !show(Discovered { name, portals: Vec::new() }) {
+                break;
+            }
+        }
     }
 
     fn admit(&self, _: &Applicant, _: &str) -> Result<Admission, Refusal> {

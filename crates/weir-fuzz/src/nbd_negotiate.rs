@@ -68,6 +68,7 @@ fn negotiate(data: &[u8], is_tls_required: bool) {
                 return;
             }
             Step::Next => assert!(used > 0),
+            Step::More => panic!("a list of two names in parts"),
             Step::StartTls => {
                 assert!(is_tls_required && used == input.len(), "clear text behind STARTTLS");
                 return;
@@ -88,8 +89,12 @@ fn negotiate(data: &[u8], is_tls_required: bool) {
 struct Two;
 
 impl Exports for Two {
-    fn list(&self, _: Option<IpAddr>) -> Vec<String> {
-        vec!["a".to_owned(), "tank/b".to_owned()]
+    fn names_after(&self, after: &str, _: Option<IpAddr>, show: &mut dyn FnMut(&str) -> bool) {
+        for name in ["a", "tank/b"].into_iter().filter(|name| *name > after) {
+            if !show(name) {
+                break;
+            }
+        }
     }
 
     fn open(&self, name: &str, _: Option<IpAddr>) -> Result<Arc<dyn Export>, ExportError> {

@@ -29,6 +29,10 @@ pub const LOGIN_DATA_BYTES_MAX: usize = 8192;
 /// Text of one negotiation over all of its PDUs: all keys there are fit four times.
 pub const TEXT_BYTES_MAX: usize = 16 << 10;
 
+/// An answer to a text is sent in parts of this size; a list of targets is read a part at a time.
+/// Some hundred targets fit into one.
+pub const TEXT_PART_BYTES: usize = 32 << 10;
+
 /// Keys in one text: twice as many as are defined; as many answers of `NotUnderstood` still fit
 /// into the data segment of one login PDU.
 pub const KEYS_MAX: usize = 96;

@@ -183,9 +183,17 @@ pub trait Targets: Send + Sync + 'static {
     /// It may not ask at all.
     fn admit_discovery(&self, applicant: &Applicant) -> Result<Authentication, Refusal>;
 
-    /// The targets that it may know of: those it may log in to without a secret, and those whose
-    /// secret it has `proven`.
-    fn discover(&self, applicant: &Applicant, proven: Option<&Credentials>) -> Vec<Discovered>;
+    /// Calls `show` with each target that it may know of, by name, until `show` returns false.
+    /// Begins with the first name after `after`; the empty string is before all of them. It may
+    /// know of targets that it may log in to without a secret, and of those whose secret it has
+    /// `proven`. No copy of the list is made: it may have thousands of targets.
+    fn discover(
+        &self,
+        applicant: &Applicant,
+        proven: Option<&Credentials>,
+        after: &str,
+        show: &mut dyn FnMut(Discovered) -> bool,
+    );
 
     /// The group of the portal that it reached; sessions can only span portals of one group.
     ///

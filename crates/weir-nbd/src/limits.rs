@@ -31,6 +31,11 @@ pub const DRAIN_BYTES_MAX: u32 = 64 << 20;
 /// Longest option data: an export name and a handful of metadata queries fit several times.
 pub const OPTION_BYTES_MAX: usize = 16 << 10;
 
+/// A LIST is sent in parts of about this size, each built when the client took the one before. A
+/// part ends with the name that reaches the size. With the receive buffer it fits into
+/// [`OWN_BYTES`].
+pub const LIST_PART_BYTES: usize = 8 << 10;
+
 /// A client that has not finished the handshake by then is dropped, unless
 /// [`Nbd::with_handshake_limit`](crate::Nbd::with_handshake_limit) sets another limit: no client
 /// needs more than a few round trips, and half-open connections must not pile up.
@@ -39,8 +44,8 @@ pub const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// Receive buffer at most; longer messages are taken as they come.
 pub const INPUT_BYTES_MAX: usize = INPUT_BYTES;
 
-/// What each connection holds without asking: a receive buffer, one piece of a reply, and some
-/// small replies. A thousand connections hold 64 MiB. What TLS holds comes on top
+/// Memory of each connection outside the budget, from its first byte on: a receive buffer, one piece
+/// of a reply or one answer of the handshake, and some small replies. A thousand connections hold 64 MiB. What TLS holds comes on top
 /// ([`weir_serve::limits::TLS_BYTES`]).
 pub const OWN_BYTES: usize = 64 << 10;
 

@@ -8,8 +8,8 @@
 //! whether to go on.
 //!
 //! Invariants:
-//! - one call of [`Negotiation::feed`] takes at most one message, so one message's answer is all
-//!   that ever waits to be sent;
+//! - one call of [`Negotiation::feed`] takes at most one message and appends at most one answer, of
+//!   a LIST one part of about [`LIST_PART_BYTES`]: no client makes the server hold more;
 //! - an option with a wrong shape is answered, not a reason to hang up; what cannot be an option
 //!   at all ends the connection;
 //! - what came in clear text counts for nothing after STARTTLS: bytes behind it in one receive end
@@ -22,7 +22,7 @@ use weir_base::ErrorKind;
 use weir_serve::{Export, ExportError, Exports};
 
 use crate::error::NbdError;
-use crate::limits::{BLOCK_BYTES_MIN, OPTION_BYTES_MAX, REQUEST_BYTES_MAX};
+use crate::limits::{BLOCK_BYTES_MIN, LIST_PART_BYTES, OPTION_BYTES_MAX, REQUEST_BYTES_MAX};
 use crate::request::Terms;
 use crate::wire::{
     BASE_ALLOCATION, BASE_ALLOCATION_ID, EXPORT_NAME_PADDING_BYTES, NBD_MAGIC, OPTION_HEADER_BYTES,
@@ -37,6 +37,8 @@ pub enum Step {
     Need(usize),
     /// A message was taken; go on.
     Next,
+    /// The answer is longer: the next call appends its next part. Send this one before.
+    More,
     /// Transmission begins with the next byte.
     Ready(Ready),
     /// Send what there is; TLS begins with the next byte of the socket.
@@ -94,6 +96,8 @@ pub struct Negotiation {
     structured: bool,
     /// The export for which `base:allocation` was selected.
     allocation_of: Option<String>,
+    /// The last name that was sent of a LIST whose answer continues.
+    listed: Option<String>,
 }
 
 impl Negotiation {
@@ -132,6 +136,7 @@ impl Negotiation {
             no_zeroes: false,
             structured: false,
             allocation_of: None,
+            listed: None,
         }
     }
 
@@ -143,6 +148,10 @@ impl Negotiation {
         exports: &dyn Exports,
         out: &mut Vec<u8>,
     ) -> (usize, Step) {
+        if let Some(after) = self.listed.take() {
+            let mut answer = Answer { option: option::LIST, out };
+            return (0, self.list(&after, exports, &mut answer));
+        }
         let mut reader = Reader::new(input);
         if self.phase == Phase::ClientFlags {
             return reader.u32().map_or((0, Step::Need(4)), |flags| (4, self.client_flags(flags)));
@@ -196,13 +205,7 @@ impl Negotiation {
                 answer.send(reply_kind::ACK, &[]);
                 return Step::Done;
             }
-            option::LIST if data.is_empty() => {
-                for name in exports.list(self.from) {
-                    let len = (name.len() as u32).to_be_bytes();
-                    answer.send(reply_kind::SERVER, &[&len, name.as_bytes()]);
-                }
-                answer.send(reply_kind::ACK, &[]);
-            }
+            option::LIST if data.is_empty() => return self.list("", exports, &mut answer),
             option::STRUCTURED_REPLY if data.is_empty() => {
                 self.structured = true;
                 answer.send(reply_kind::ACK, &[]);
@@ -224,6 +227,23 @@ impl Negotiation {
             option::STARTTLS => answer.refuse(reply_kind::ERR_UNSUP, "TLS is not offered"),
             _ => answer.refuse(reply_kind::ERR_UNSUP, "unknown option"),
         }
+        Step::Next
+    }
+
+    /// Answers LIST from the name after `after` on, with one part of the answer.
+    fn list(&mut self, after: &str, exports: &dyn Exports, answer: &mut Answer<'_>) -> Step {
+        let begin = answer.out.len();
+        exports.names_after(after, self.from, &mut |name| {
+            let len = (name.len() as u32).to_be_bytes();
+            answer.send(reply_kind::SERVER, &[&len, name.as_bytes()]);
+            let is_full = answer.out.len() - begin >= LIST_PART_BYTES;
+            self.listed = is_full.then(|| name.to_owned());
+            !is_full
+        });
+        if self.listed.is_some() {
+            return Step::More;
+        }
+        answer.send(reply_kind::ACK, &[]);
         Step::Next
     }
 
@@ -353,14 +373,17 @@ impl Negotiation {
         if !name.is_empty() {
             return Ok((exports.open(name, self.from)?, name.to_owned()));
         }
-        let mut names = exports.list(self.from);
-        match (names.pop(), names.len()) {
-            (Some(only), 0) => Ok((exports.open(&only, self.from)?, only)),
-            (last, rest) => Err(ExportError::new(
-                ErrorKind::NotFound,
-                format!("no default export: {} are served, name one", rest + last.iter().len()),
-            )),
-        }
+        let mut names = Vec::new();
+        exports.names_after("", self.from, &mut |name| {
+            names.push(name.to_owned());
+            names.len() < 2
+        });
+        let why = match names.as_slice() {
+            [only] => return Ok((exports.open(only, self.from)?, only.clone())),
+            [] => "no default export: none is served",
+            _ => "no default export: several are served, name one",
+        };
+        Err(ExportError::new(ErrorKind::NotFound, why))
     }
 
     fn ready(&self, export: Arc<dyn Export>, name: String) -> Ready {

@@ -99,11 +99,12 @@ impl Protocol for Nbd {
         let tls = self.tls.as_ref().filter(|_| matches!(peer.local, Address::Tcp(_)));
         let tls = tls.map(|tls| (tls, peer.key));
         let seen = (&*self.exports, peer.address);
-        let shaken = shake_hands(socket, seen, tls, watch);
+        // Before the first byte: answers of the handshake count too.
+        let share = self.budget.share();
+        let shaken = shake_hands(socket, seen, tls, (watch, &share));
         let Ok(result) = compio::time::timeout(self.handshake_limit, shaken).await else {
             return Err(NbdError::HandshakeTimeout { seconds: self.handshake_limit.as_secs() });
         };
-        let share = self.budget.share();
         match result? {
             Shaken::Plain(agreed) => transmit(agreed, share, watch).await?,
             Shaken::Encrypted(agreed) => transmit(agreed, share, watch).await?,
@@ -132,7 +133,7 @@ async fn shake_hands<S: Socket>(
     mut socket: S,
     (exports, from): (&dyn Exports, Option<IpAddr>),
     tls: Option<(&Tls, PeerKey)>,
-    watch: &Watch,
+    held: (&Watch, &Share),
 ) -> Result<Shaken<S>, NbdError> {
     let mut out = Vec::new();
     let mut negotiation = match tls {
@@ -141,7 +142,7 @@ async fn shake_hands<S: Socket>(
     }
     .of(from);
     let mut input = Input::new(INPUT_BYTES_MAX);
-    let plain = negotiate(&mut socket, &mut input, (&mut negotiation, out), exports, watch).await?;
+    let plain = negotiate(&mut socket, &mut input, (&mut negotiation, out), exports, held).await?;
     let (tls, peer) = match (plain, tls) {
         (Outcome::StartTls, Some(tls)) => tls,
         (Outcome::Ready(ready), _) => return Ok(Shaken::Plain(Agreed { socket, input, ready })),
@@ -159,7 +160,7 @@ async fn shake_hands<S: Socket>(
     negotiation.encrypted();
     let mut input = Input::new(INPUT_BYTES_MAX);
     let rest = (&mut negotiation, Vec::new());
-    match negotiate(&mut socket, &mut input, rest, exports, watch).await? {
+    match negotiate(&mut socket, &mut input, rest, exports, held).await? {
         Outcome::Ready(ready) => Ok(Shaken::Encrypted(Agreed { socket, input, ready })),
         Outcome::StartTls | Outcome::Over => {
             socket.say_end().await;
@@ -236,10 +237,11 @@ async fn negotiate<S: Socket>(
     input: &mut Input,
     (negotiation, mut out): (&mut Negotiation, Vec<u8>),
     exports: &dyn Exports,
-    watch: &Watch,
+    (watch, share): (&Watch, &Share),
 ) -> Result<Outcome, NbdError> {
     let mut need = 0;
     loop {
+        share.hold(input.capacity() + out.capacity());
         if !out.is_empty() {
             let BufResult(result, back) = socket.write_all(out).await;
             result?;
@@ -255,7 +257,7 @@ async fn negotiate<S: Socket>(
         input.consume(used);
         match step {
             Step::Need(len) => need = len,
-            Step::Next => {}
+            Step::Next | Step::More => {}
             Step::Ready(ready) => {
                 // Before anything is awaited: from here on the export is in use.
                 watch.set_user_of(&ready.name);

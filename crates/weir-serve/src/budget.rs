@@ -132,6 +132,13 @@ impl Budget {
         self.used_bytes.load(Ordering::Relaxed)
     }
 
+    /// Bytes that connections hold above the limit: one request larger than the budget, which goes
+    /// alone, data that came without being asked for, and what connections took as their own while
+    /// there were few of them.
+    pub fn excess_bytes(&self) -> usize {
+        self.used_bytes().saturating_sub(self.limit_bytes)
+    }
+
     /// Bytes that all connections may hold beyond what is their own.
     pub const fn limit_bytes(&self) -> usize {
         self.limit_bytes
@@ -486,6 +493,7 @@ mod tests {
         drop(small);
         assert!(first.ask(OWN, 1000), "more than there is goes alone");
         first.hold(OWN + 1000);
+        assert_eq!((budget.used_bytes(), budget.excess_bytes()), (1000, 900));
         assert!(!first.ask(OWN + 1000, 1000), "one such at a time");
         drop(first);
         assert_eq!(budget.used_bytes(), 0);

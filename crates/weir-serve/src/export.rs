@@ -123,8 +123,10 @@ pub trait Export: Send + Sync + 'static {
 /// The exports of a server. `from` is the address of the client that asks; `None` over a unix
 /// socket.
 pub trait Exports: Send + Sync + 'static {
-    /// Names of those that the client may open, in the order to show them.
-    fn list(&self, from: Option<IpAddr>) -> Vec<String>;
+    /// Calls `show` with each name that the client may open, in ascending order, until `show`
+    /// returns false. Begins with the first name after `after`; the empty string is before all of
+    /// them. No copy of the list is made: it may have thousands of names.
+    fn names_after(&self, after: &str, from: Option<IpAddr>, show: &mut dyn FnMut(&str) -> bool);
 
     /// Opens one; it counts as in use until the last clone of the result is dropped. One that the
     /// client may not open is answered like one that does not exist.

@@ -100,7 +100,7 @@ impl Manager {
                 pools.iter().try_for_each(|open| add(open, None))?;
             }
         }
-        Ok(BookmarkList { bookmarks })
+        Ok(BookmarkList { bookmarks, next: None })
     }
 
     pub(super) async fn destroy_bookmark(

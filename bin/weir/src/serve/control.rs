@@ -24,11 +24,11 @@ use weir_api::types::{
     PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
     ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList, ReplicationRemoved,
     ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo,
-    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
-    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Target, TargetChange, TargetCreate,
-    TargetKey, TargetList, TokenCreate, TokenCreated, TokenKey, TokenList, Volume, VolumeAdvice,
-    VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename,
-    VolumeResize, VolumeSet,
+    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotQuery,
+    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, StreamKey, StreamList,
+    Target, TargetChange, TargetCreate, TargetKey, TargetList, TokenCreate, TokenCreated, TokenKey,
+    TokenList, Volume, VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate,
+    VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control, SendStream};
 use weir_base::{ErrorKind, Guid};
@@ -46,8 +46,7 @@ use super::exports::Registry;
 use super::files::CallerFiles;
 use super::identity::IDENTITY;
 use super::jobs::Jobs;
-use super::memory::{MemoryPlan, PoolsUse};
-use super::offers::Of;
+use super::memory::{ConnectionsUse, MemoryPlan, PoolsUse};
 use super::pools::{OpenPool, api_error};
 use super::recorder::Record;
 use super::replication::Activities;
@@ -57,7 +56,7 @@ use super::state::StateFile;
 use super::targets::TargetRegistry;
 use super::tokens::Tokens;
 use super::transfers::Transfers;
-use super::{convert, disks, lifecycle};
+use super::{convert, disks, lifecycle, tokens};
 
 /// A pool the server knows.
 pub(super) enum Entry {
@@ -185,8 +184,13 @@ impl Manager {
         };
         let dedupe_bytes = pools.values().map(dedupe).sum();
         let used = PoolsUse { cells_bytes: Arena::live_bytes() as u64, dedupe_bytes };
-        let connections: usize = self.budgets.iter().map(|budget| budget.used_bytes()).sum();
-        self.memory.describe(connections as u64, &used)
+        let budgets = self.budgets.iter();
+        let connections = budgets.fold(ConnectionsUse::default(), |sum, budget| {
+            let excess_bytes = budget.excess_bytes() as u64;
+            let shared_bytes = (budget.used_bytes() as u64).saturating_sub(excess_bytes);
+            sum.plus(ConnectionsUse { shared_bytes, excess_bytes })
+        });
+        self.memory.describe(&connections, &used)
     }
 
     /// Gives every open pool its share of the memory.
@@ -331,7 +335,7 @@ impl Control for Manager {
                 // Tells apart a pool that nothing was done to and a mistyped name.
                 self.pool_status(pool.clone()).await?;
             }
-            Ok(HistoryList { pool, entries })
+            Ok(HistoryList { pool, entries, next: None })
         })
     }
 
@@ -400,6 +404,11 @@ impl Control for Manager {
             if let Some(pool) = &pool {
                 self.pool(pool)?;
             }
+            // Once for all volumes: a server may have thousands of both.
+            let mut exports: BTreeMap<String, Vec<String>> = BTreeMap::new();
+            for export in &self.state.lock().state.exports {
+                exports.entry(export.volume.clone()).or_default().push(export.name.clone());
+            }
             let mut volumes = Vec::new();
             for (name, entry) in &*self.pools.read() {
                 let Entry::Open(open) = entry else { continue };
@@ -407,13 +416,13 @@ impl Control for Manager {
                     continue;
                 }
                 for volume in open.engine.volumes() {
-                    let info = volume.info();
-                    let exports = self.exports_of(Of::Dataset(&format!("{name}/{}", info.name)));
-                    volumes.push(convert::volume(&open.engine, &volume, exports));
+                    let own = exports.remove(&format!("{name}/{}", volume.info().name));
+                    let own = own.unwrap_or_default();
+                    volumes.push(convert::volume(&open.engine, &volume, own));
                 }
             }
             volumes.sort_by(|a, b| a.name.cmp(&b.name));
-            Ok(VolumeList { volumes })
+            Ok(VolumeList { volumes, next: None })
         })
     }
 
@@ -470,8 +479,8 @@ impl Control for Manager {
         Box::pin(self.create_snapshots(request))
     }
 
-    fn snapshot_list(&self, of: Option<String>) -> Answer<'_, SnapshotList> {
-        Box::pin(self.list_snapshots(of))
+    fn snapshot_list(&self, query: SnapshotQuery) -> Answer<'_, SnapshotList> {
+        Box::pin(self.list_snapshots(query))
     }
 
     fn snapshot_destroy(&self, request: SnapshotDestroy) -> Answer<'_, SnapshotsDestroyed> {
@@ -545,6 +554,14 @@ impl Control for Manager {
         Box::pin(async move { self.stop_send(session) })
     }
 
+    fn stream_list(&self) -> Answer<'_, StreamList> {
+        Box::pin(async { Ok(self.transfers.list()) })
+    }
+
+    fn stream_cancel(&self, stream: StreamKey) -> Answer<'_, Removed> {
+        Box::pin(self.transfers.cancel(stream))
+    }
+
     fn receive_start(&self, request: ReceiveStart) -> Answer<'_, ReceiveStarted> {
         Box::pin(self.start_receive(request))
     }
@@ -609,7 +626,8 @@ impl Control for Manager {
         Box::pin(async {
             let mut known = self.state.lock().state.exports.clone();
             known.sort_by(|a, b| a.name.cmp(&b.name));
-            Ok(ExportList { exports: known.iter().map(|export| self.describe(export)).collect() })
+            let exports = known.iter().map(|export| self.describe(export)).collect();
+            Ok(ExportList { exports, next: None })
         })
     }
 
@@ -656,7 +674,7 @@ impl Control for Manager {
     }
 
     fn target_allow(&self, request: InitiatorAllow) -> Answer<'_, TargetChange> {
-        Box::pin(async move { self.allow_initiator(request) })
+        Box::pin(self.allow_initiator(request))
     }
 
     fn target_deny(&self, initiator: InitiatorKey) -> Answer<'_, TargetChange> {
@@ -685,7 +703,10 @@ impl Control for Manager {
     }
 
     fn token_revoke(&self, token: TokenKey) -> Answer<'_, Removed> {
-        Box::pin(async move { self.tokens.revoke(token) })
+        Box::pin(async move {
+            self.transfers.end_of_account(&tokens::account_of(&token.name));
+            self.tokens.revoke(token)
+        })
     }
 }
 

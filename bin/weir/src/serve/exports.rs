@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -99,10 +100,14 @@ impl Registry {
 }
 
 impl weir_serve::Exports for Registry {
-    fn list(&self, from: Option<IpAddr>) -> Vec<String> {
+    fn names_after(&self, after: &str, from: Option<IpAddr>, show: &mut dyn FnMut(&str) -> bool) {
         let (all, unlisted) = (self.offered.read(), self.named.is_none());
-        let shown = all.iter().filter(|(_, offered)| offered.is_shown_to(from, unlisted));
-        shown.map(|(name, _)| name.clone()).collect()
+        let rest = all.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
+        for (name, _) in rest.filter(|(_, offered)| offered.is_shown_to(from, unlisted)) {
+            if !show(name) {
+                break;
+            }
+        }
     }
 
     fn open(

@@ -21,6 +21,7 @@ use weir_api::{ApiError, caller};
 use weir_base::private::read_secret_at;
 use weir_base::{ErrorKind, named_file};
 
+use super::aside::aside;
 use super::secrets::Secrets;
 
 /// Where devices are.
@@ -56,7 +57,18 @@ pub(super) struct Place {
     fd: OwnedFd,
 }
 
+/// A file as a call gives it.
+pub(super) struct Given {
+    /// Content in the call.
+    pub(super) sent: Option<Vec<u8>>,
+    /// Path in the call.
+    pub(super) named: Option<String>,
+    /// File of the replaced secret or certificate.
+    pub(super) before: Option<String>,
+}
+
 /// What callers name and send: where files may be, and where secrets are kept.
+#[derive(Clone)]
 pub(super) struct CallerFiles {
     pub(super) dirs: Arc<NamedDirs>,
     pub(super) secrets: Secrets,
@@ -65,27 +77,27 @@ pub(super) struct CallerFiles {
 impl CallerFiles {
     /// The file of certificates that a caller sent or named; as [`Self::secret`], of what other
     /// users may read.
-    pub(super) fn public(
-        &self,
-        sent: Option<&[u8]>,
-        named: Option<&str>,
-        before: Option<&str>,
-    ) -> Result<String, ApiError> {
-        let (None, Some(named)) = (sent, named) else { return self.secret(sent, named, before) };
-        if caller_names_any() {
-            return Ok(named.to_owned());
-        }
-        let path = Path::new(named);
-        let read = || {
-            let place = self.dirs.place(path)?;
-            Ok(named_file::read(&place.path(), named_file::CERTIFICATES_BYTES_MAX)?.1)
+    pub(super) async fn public(&self, given: Given) -> Result<String, ApiError> {
+        let Given { sent: None, named: Some(named), before } = given else {
+            return self.secret(given).await;
         };
-        let content = read().map_err(|error: io::Error| api_error(path, &error))?;
-        self.secrets.keep(&content, before)
+        if caller_names_any() {
+            return Ok(named);
+        }
+        let files = self.clone();
+        let path = PathBuf::from(&named);
+        let keep = move || {
+            let read = || {
+                let place = files.dirs.place(&path)?;
+                Ok(named_file::read(&place.path(), named_file::CERTIFICATES_BYTES_MAX)?.1)
+            };
+            let content = read().map_err(|error: io::Error| api_error(&path, &error))?;
+            files.secrets.keep(&content, before.as_deref())
+        };
+        aside(&named, keep).await
     }
 
-    /// The file of a secret that a caller sent or named; `before` is the file of the one in its
-    /// place.
+    /// The file of a secret that a caller sent or named.
     ///
     /// Root and the user of the server name a file that is read again at each use. What another
     /// caller names is read now, through the descriptor that was checked, and kept as if it had
@@ -94,14 +106,14 @@ impl CallerFiles {
     /// # Errors
     /// `Invalid` for none or both, `Permission` for a file that the caller may not name or that
     /// other users may read.
-    pub(super) fn secret(
-        &self,
-        sent: Option<&[u8]>,
-        named: Option<&str>,
-        before: Option<&str>,
-    ) -> Result<String, ApiError> {
+    pub(super) async fn secret(&self, given: Given) -> Result<String, ApiError> {
+        let files = self.clone();
+        let Given { sent, named, before } = given;
         let named = match (sent, named) {
-            (Some(content), None) => return self.secrets.keep(content, before),
+            (Some(content), None) => {
+                let keep = move || files.secrets.keep(&content, before.as_deref());
+                return aside("the state directory", keep).await;
+            }
             (None, Some(named)) => named,
             _ => {
                 let message = "a secret comes in the call or in a file that it names, not in both";
@@ -109,14 +121,17 @@ impl CallerFiles {
             }
         };
         if caller_names_any() {
-            return Ok(named.to_owned());
+            return Ok(named);
         }
-        let path = Path::new(named);
-        let place = self.dirs.place(path).map_err(|error| api_error(path, &error))?;
-        let content = read_secret_at(&place.path(), path).map_err(|error| {
-            ApiError::new(error.kind(), error.to_string()).with_action(error.action())
-        })?;
-        self.secrets.keep(&content, before)
+        let path = PathBuf::from(&named);
+        let keep = move || {
+            let place = files.dirs.place(&path).map_err(|error| api_error(&path, &error))?;
+            let content = read_secret_at(&place.path(), &path).map_err(|error| {
+                ApiError::new(error.kind(), error.to_string()).with_action(error.action())
+            })?;
+            files.secrets.keep(&content, before.as_deref())
+        };
+        aside(&named, keep).await
     }
 }
 

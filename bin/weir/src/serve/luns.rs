@@ -21,7 +21,9 @@ use weir_base::private::read_secret;
 use weir_dataset::{Engine, Volume};
 use weir_iscsi::{Credentials, Secret, Targets as _};
 
+use super::aside::aside;
 use super::control::{Manager, not_found};
+use super::files::Given;
 use super::offers::{Of, open_dataset};
 use super::state::{KnownInitiator, KnownLun, KnownTarget};
 use super::targets::{DatasetKey, Terms, hexadecimal, naa};
@@ -55,9 +57,13 @@ fn credentials(account: &ChapAccount) -> Result<Credentials, ApiError> {
     Ok(Credentials { name: user.clone(), secret })
 }
 
-fn terms(known: &KnownInitiator) -> Result<Terms, ApiError> {
-    let initiator = known.chap.as_ref().map(credentials).transpose()?;
-    let target = known.mutual.as_ref().map(credentials).transpose()?;
+async fn terms(known: &KnownInitiator) -> Result<Terms, ApiError> {
+    let (chap, mutual) = (known.chap.clone(), known.mutual.clone());
+    let read = move || {
+        let initiator = chap.as_ref().map(credentials).transpose()?;
+        Ok((initiator, mutual.as_ref().map(credentials).transpose()?))
+    };
+    let (initiator, target) = aside("the files of CHAP secrets", read).await?;
     if let (Some(one), Some(other)) = (&initiator, &target)
         && one.secret.is_same(&other.secret)
     {
@@ -97,7 +103,7 @@ impl Manager {
 
     /// Opens what is remembered, when the server starts. Logical units follow with their pools;
     /// until then commands to them are retried.
-    pub(super) fn reopen_targets(&self) {
+    pub(super) async fn reopen_targets(&self) {
         let (targets, pools) = {
             let state = &self.state.lock().state;
             (state.targets.clone(), state.pools.clone())
@@ -111,7 +117,7 @@ impl Manager {
                 }
             }
             for initiator in &target.initiators {
-                match terms(initiator) {
+                match terms(initiator).await {
                     Ok(terms) => self.targets.allow(&target.name, &initiator.name, terms),
                     Err(error) => tracing::error!(
                         target = %target.name, initiator = %initiator.name, %error,
@@ -223,7 +229,8 @@ impl Manager {
     pub(super) fn list_targets(&self) -> TargetList {
         let mut known = self.state.lock().state.targets.clone();
         known.sort_by(|a, b| a.name.cmp(&b.name));
-        TargetList { targets: known.iter().map(|target| self.describe_target(target)).collect() }
+        let targets = known.iter().map(|target| self.describe_target(target)).collect();
+        TargetList { targets, next: None }
     }
 
     pub(super) fn show_target(&self, name: &str) -> Result<Target, ApiError> {
@@ -242,17 +249,21 @@ impl Manager {
         Ok(Removed { outcome: Outcome::Removed, name })
     }
 
-    pub(super) fn allow_initiator(
+    pub(super) async fn allow_initiator(
         &self,
         request: InitiatorAllow,
     ) -> Result<TargetChange, ApiError> {
         let InitiatorAllow { target, initiator, chap, mutual } = request;
+        // Of two calls for one initiator, each must see the files of the other.
+        let _changes = self.changes.lock(&target).await;
         let known = self.known_target(&target)?;
         let before = known.initiators.iter().find(|entry| entry.name == initiator).cloned();
-        let chap = self.kept(chap, before.as_ref().and_then(|entry| entry.chap.as_ref()))?;
-        let mutual = self.kept(mutual, before.as_ref().and_then(|entry| entry.mutual.as_ref()))?;
+        let chap = self.kept(chap, before.as_ref().and_then(|entry| entry.chap.as_ref())).await?;
+        let before_mutual = before.as_ref().and_then(|entry| entry.mutual.as_ref());
+        let mutual = self.kept(mutual, before_mutual).await?;
         let new = KnownInitiator { name: initiator, chap, mutual };
-        let terms = terms(&new).inspect_err(|_| self.forget_secrets(&new, before.as_ref()))?;
+        let terms =
+            terms(&new).await.inspect_err(|_| self.forget_secrets(&new, before.as_ref()))?;
         let outcome = match known.initiators.iter().find(|entry| entry.name == new.name) {
             Some(entry) if *entry == new => Outcome::Unchanged,
             Some(_) => Outcome::Changed,
@@ -276,15 +287,15 @@ impl Manager {
     }
 
     /// The account as it is remembered: with a file in the place of a secret that was sent.
-    fn kept(
+    async fn kept(
         &self,
         account: Option<ChapAccount>,
         before: Option<&ChapAccount>,
     ) -> Result<Option<ChapAccount>, ApiError> {
         let Some(ChapAccount { user, secret, secret_file }) = account else { return Ok(None) };
-        let before = before.and_then(|account| account.secret_file.as_deref());
-        let sent = secret.as_ref().map(|secret| secret.expose().as_bytes());
-        let file = self.files.secret(sent, secret_file.as_deref(), before)?;
+        let before = before.and_then(|account| account.secret_file.clone());
+        let sent = secret.as_ref().map(|secret| secret.expose().as_bytes().to_vec());
+        let file = self.files.secret(Given { sent, named: secret_file, before }).await?;
         Ok(Some(ChapAccount { user, secret: None, secret_file: Some(file) }))
     }
 

@@ -77,7 +77,7 @@ impl MemoryPlan {
     }
 
     /// The split, for people, with what of it is in use.
-    pub(crate) fn describe(&self, connections_used_bytes: u64, pools: &PoolsUse) -> MemoryUse {
+    pub(crate) fn describe(&self, connections: &ConnectionsUse, pools: &PoolsUse) -> MemoryUse {
         let part = |name: &str, limit_bytes, used_bytes| MemoryPart {
             name: name.to_owned(),
             limit_bytes,
@@ -87,11 +87,31 @@ impl MemoryPlan {
             resident_bytes: resident_bytes(),
             resident_max_bytes: self.resident_max_bytes(),
             parts: vec![
-                part("connections", self.connections_bytes(), connections_used_bytes),
+                part("connections", self.connections_bytes(), connections.shared_bytes),
                 part("pools", self.pools_bytes(), pools.cells_bytes + pools.dedupe_bytes),
                 part("dedupe", self.dedupe_bytes, pools.dedupe_bytes),
-                part("process", self.process_bytes(), 0),
+                part("process", self.process_bytes(), connections.excess_bytes),
             ],
+        }
+    }
+}
+
+/// The memory that connections of NBD and iSCSI use now.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ConnectionsUse {
+    /// Of the budgets that they share; counts against the part `connections`.
+    pub(crate) shared_bytes: u64,
+    /// Above the budgets: a request larger than its budget goes alone, and each connection has some
+    /// memory of its own. Counts against the part `process`.
+    pub(crate) excess_bytes: u64,
+}
+
+impl ConnectionsUse {
+    /// The use of two budgets together.
+    pub(crate) const fn plus(self, other: Self) -> Self {
+        Self {
+            shared_bytes: self.shared_bytes + other.shared_bytes,
+            excess_bytes: self.excess_bytes + other.excess_bytes,
         }
     }
 }
@@ -154,6 +174,27 @@ mod tests {
             assert!(plan.dedupe_bytes <= dedupe_max(total_bytes));
             assert!(plan.connections_bytes() <= total_bytes / 8);
         }
+    }
+
+    // `weir server show` said "connections 40.9 of 8.4 MB": a read of 32 MiB went alone.
+    #[test]
+    fn no_part_shows_more_use_than_its_limit() {
+        let (total_bytes, dedupe_bytes) = (64 * MIB, 6 * MIB);
+        let plan =
+            MemoryPlan { total_bytes, dedupe_bytes, serves_iscsi: true, serves_nbd_tls: false };
+        let budget = weir_serve::Budget::new(3 << 20, 64 << 10);
+        let share = budget.share();
+        assert!(share.ask(0, 32 << 20));
+        share.hold(32 << 20);
+        let excess_bytes = budget.excess_bytes() as u64;
+        let shared_bytes = budget.used_bytes() as u64 - excess_bytes;
+        let connections = ConnectionsUse { shared_bytes, excess_bytes };
+        let shown = plan.describe(&connections, &PoolsUse::default());
+        for part in &shown.parts {
+            assert!(part.used_bytes <= part.limit_bytes, "{part:?}");
+        }
+        let process = shown.parts.iter().find(|part| part.name == "process").unwrap();
+        assert!(process.used_bytes > 28 * MIB, "{process:?}");
     }
 
     #[test]

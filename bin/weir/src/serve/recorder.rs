@@ -25,11 +25,11 @@ use weir_api::types::{
     ReceiveStart, ReceiveStarted, ReceiveToken, Removed, ReplicationAct, ReplicationAction,
     ReplicationChange, ReplicationCreate, ReplicationList, ReplicationRemoved, ScheduleChange,
     ScheduleList, ScheduleSet, ScrubAction, SendProgress, SendStart, SendStarted, ServerInfo,
-    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
-    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Target, TargetChange, TargetCreate,
-    TargetKey, TargetList, TokenCreate, TokenCreated, TokenKey, TokenList, VdevRole, VdevSpec,
-    Volume, VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy,
-    VolumeList, VolumeRename, VolumeResize, VolumeSet,
+    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotQuery,
+    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, StreamKey, StreamList,
+    Target, TargetChange, TargetCreate, TargetKey, TargetList, TokenCreate, TokenCreated, TokenKey,
+    TokenList, VdevRole, VdevSpec, Volume, VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy,
+    VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control, SendStream, caller};
 use weir_base::size::Human;
@@ -453,11 +453,12 @@ impl Control for Recorder {
         Box::pin(self.change(call, |change: &SnapshotChange| change.outcome, work))
     }
 
-    fn snapshot_list(&self, of: Option<String>) -> Answer<'_, SnapshotList> {
-        let pool = of.as_deref().unwrap_or("").split(['/', '@']).next().unwrap_or_default();
-        let (pool, manager) = (pool.to_owned(), Arc::clone(&self.manager));
+    fn snapshot_list(&self, query: SnapshotQuery) -> Answer<'_, SnapshotList> {
+        let of = query.of.as_deref().unwrap_or("");
+        let pool = of.split(['/', '@']).next().unwrap_or_default().to_owned();
+        let manager = Arc::clone(&self.manager);
         Box::pin(async move {
-            self.patiently(&pool, async move { manager.snapshot_list(of).await }).await
+            self.patiently(&pool, async move { manager.snapshot_list(query).await }).await
         })
     }
 
@@ -546,6 +547,16 @@ impl Control for Recorder {
 
     fn send_stop(&self, session: String) -> Answer<'_, Removed> {
         self.manager.send_stop(session)
+    }
+
+    fn stream_list(&self) -> Answer<'_, StreamList> {
+        self.manager.stream_list()
+    }
+
+    fn stream_cancel(&self, stream: StreamKey) -> Answer<'_, Removed> {
+        let call = Call::new("stream_cancel", &self.manager.transfers.name_of(stream.id), "");
+        let manager = Arc::clone(&self.manager);
+        Box::pin(self.change(call, removed, async move { manager.stream_cancel(stream).await }))
     }
 
     fn receive_start(&self, request: ReceiveStart) -> Answer<'_, ReceiveStarted> {

@@ -30,9 +30,10 @@ use weir_api::types::{
 use weir_api::{ApiError, Client};
 use weir_base::{Clock as _, ErrorKind, SystemClock};
 
+use super::aside::aside;
 use super::control::{Manager, not_found, split};
 use super::events::{Events, NewEvent};
-use super::files;
+use super::files::{self, Given};
 use super::pools::api_error;
 use super::state::KnownReplication;
 use advice::Failed;
@@ -94,10 +95,16 @@ impl KnownReplication {
     }
 
     /// A client of the other server.
-    fn client(&self) -> Result<(PeerAddress, Client), ApiError> {
+    async fn client(&self) -> Result<(PeerAddress, Client), ApiError> {
         let to: PeerAddress = self.to.parse()?;
-        let secret = Secret::read(Path::new(&self.secret_file))?;
-        let client = Client::peer(&to, Path::new(&self.ca_file), secret)?;
+        let what = format!("{} and {}", self.ca_file, self.secret_file);
+        let (ca_file, secret_file, at) =
+            (self.ca_file.clone(), self.secret_file.clone(), to.clone());
+        let read = move || {
+            let secret = Secret::read(Path::new(&secret_file))?;
+            Ok(Client::peer(&at, Path::new(&ca_file), secret)?)
+        };
+        let client = aside(&what, read).await?;
         Ok((to, client.with_timeout(CALL_TIMEOUT)))
     }
 }
@@ -186,7 +193,7 @@ impl Manager {
         let pool_guid = engine.pool().guid().0;
         let before = self.known_replications();
         let before = before.into_iter().find(|known| known.key() == (pool_guid, dataset));
-        let (ca_file, secret_file) = self.replication_files(&request, before.as_ref())?;
+        let (ca_file, secret_file) = self.replication_files(&request, before.as_ref()).await?;
         let mut new = KnownReplication {
             volume: request.volume,
             pool_guid,
@@ -204,7 +211,7 @@ impl Manager {
             verify_failed: None,
         };
         // Files that cannot be used are told now, not by the first run.
-        if let Err(error) = new.client() {
+        if let Err(error) = new.client().await {
             self.forget_files_of(&new, before.as_ref());
             return Err(error);
         }
@@ -241,13 +248,13 @@ impl Manager {
     }
 
     /// The files of the certificates and the secret that a caller sent or named.
-    fn replication_files(
+    async fn replication_files(
         &self,
         request: &ReplicationCreate,
         before: Option<&KnownReplication>,
     ) -> Result<(String, String), ApiError> {
-        let sent_ca = request.ca.as_ref().map(String::as_bytes);
-        let sent = request.secret.as_ref().map(|secret| secret.expose().as_bytes());
+        let sent_ca = request.ca.as_ref().map(|text| text.clone().into_bytes());
+        let sent = request.secret.as_ref().map(|secret| secret.expose().as_bytes().to_vec());
         if sent_ca.is_some() && sent.is_none() && !files::caller_names_any() {
             // The caller does not know this secret, and could have it sent to a server of its own.
             let message = "a secret of the server goes only to servers that a certificate of the \
@@ -256,10 +263,12 @@ impl Manager {
                 "send the secret in the call, or name a file of the server in ca_file",
             ));
         }
-        let ca = request.ca_file.as_deref();
-        let ca = self.files.public(sent_ca, ca, before.map(|known| known.ca_file.as_str()))?;
-        let named = request.secret_file.as_deref();
-        let secret = self.files.secret(sent, named, before.map(|known| known.secret_file.as_str()));
+        let named = request.ca_file.clone();
+        let before_ca = before.map(|known| known.ca_file.clone());
+        let ca = self.files.public(Given { sent: sent_ca, named, before: before_ca }).await?;
+        let named = request.secret_file.clone();
+        let before = before.map(|known| known.secret_file.clone());
+        let secret = self.files.secret(Given { sent, named, before }).await;
         let secret = secret.inspect_err(|_| self.files.secrets.forget(&ca))?;
         Ok((ca, secret))
     }
@@ -276,7 +285,7 @@ impl Manager {
     pub(super) fn list_replications(&self) -> ReplicationList {
         let known = self.known_replications();
         let replications = known.iter().map(|known| self.show_replication(known)).collect();
-        ReplicationList { replications }
+        ReplicationList { replications, next: None }
     }
 
     pub(super) fn act_on_replication(

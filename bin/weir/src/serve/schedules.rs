@@ -82,7 +82,7 @@ impl Manager {
         let known = self.state.lock().state.schedules.clone();
         let now_ms = SystemClock::default().unix_ms();
         let schedules = known.iter().map(|known| self.show_schedule(known, now_ms)).collect();
-        ScheduleList { schedules }
+        ScheduleList { schedules, next: None }
     }
 
     pub(super) fn clear_schedule(&self, name: String) -> Result<Removed, ApiError> {

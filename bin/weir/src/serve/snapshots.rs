@@ -9,11 +9,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use weir_api::ApiError;
+use weir_api::access::Scope;
 use weir_api::types::{
     Outcome, Snapshot, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy,
-    SnapshotList, SnapshotRollback, SnapshotsDestroyed, VolumeChange,
+    SnapshotList, SnapshotQuery, SnapshotRollback, SnapshotsDestroyed, VolumeChange, gone,
 };
+use weir_api::{ApiError, caller};
 use weir_base::ErrorKind;
 use weir_base::names::{self, NameError, Picked};
 use weir_dataset::{DatasetError, Engine, SnapshotId, SnapshotInfo};
@@ -165,10 +166,12 @@ impl Manager {
         Ok(SnapshotChange { outcome: Outcome::Created, snapshots })
     }
 
+    /// Lists snapshots in the scope of the caller. Reads tree nodes for the listed snapshots only.
     pub(super) async fn list_snapshots(
         &self,
-        of: Option<String>,
+        query: SnapshotQuery,
     ) -> Result<SnapshotList, ApiError> {
+        let SnapshotQuery { of, after, limit } = query;
         let pools: Vec<(String, Arc<OpenPool>)> = match &of {
             Some(of) => vec![(pool_of(of).to_owned(), self.pool(pool_of(of))?)],
             None => {
@@ -187,18 +190,21 @@ impl Manager {
             }
             _ => (None, None),
         };
+        let mut window = Window::new(after, limit);
         let mut snapshots = Vec::new();
         for (pool, open) in pools {
             let own = volume.map(split).transpose()?.map(|(_, own)| own);
             let ids = listed(&open.engine, own).map_err(|error| api_error(&error))?;
-            let ids = ids.into_iter().filter(|id| one.is_none_or(|one| id.name == one)).collect();
-            let mut found = self.show_snapshots(&open, ids).await?;
+            let ids = ids.into_iter().filter(|id| one.is_none_or(|one| id.name == one));
+            let ids = ids.filter(|id| window.takes(format!("{pool}/{}@{}", id.volume, id.name)));
+            let mut found = self.show_snapshots(&open, ids.collect()).await?;
             tracing::trace!(pool, count = found.len(), "snapshots looked at");
             snapshots.append(&mut found);
         }
+        let next = window.end()?;
         match of.as_ref().filter(|_| one.is_some() && snapshots.is_empty()) {
             Some(missing) => Err(not_found("snapshot", missing)),
-            None => Ok(SnapshotList { snapshots }),
+            None => Ok(SnapshotList { snapshots, next }),
         }
     }
 
@@ -307,6 +313,56 @@ impl Manager {
     }
 }
 
+/// The part of a list of names that a page shows, in the scope of the caller.
+struct Window {
+    scope: Option<Scope>,
+    /// The name before the page, until it was met.
+    after: Option<String>,
+    left: usize,
+    last: Option<String>,
+    has_more: bool,
+}
+
+impl Window {
+    fn new(after: Option<String>, limit: Option<usize>) -> Self {
+        let scope = caller::current().rights().map(|rights| rights.scope.clone());
+        let left = limit.unwrap_or(usize::MAX);
+        Self { scope, after, left, last: None, has_more: false }
+    }
+
+    /// Whether the page has the next name of the list.
+    fn takes(&mut self, name: String) -> bool {
+        // The gate checks the scope of every answer; here it keeps `next` inside the scope too.
+        if !self.scope.as_ref().is_some_and(|scope| scope.covers(&name)) {
+            return false;
+        }
+        if let Some(after) = &self.after {
+            if *after == name {
+                self.after = None;
+            }
+            return false;
+        }
+        if self.left == 0 {
+            self.has_more = true;
+            return false;
+        }
+        self.left -= 1;
+        self.last = Some(name);
+        true
+    }
+
+    /// The name that the next page begins behind.
+    ///
+    /// # Errors
+    /// `NotFound` if the name before this page was not met.
+    fn end(self) -> Result<Option<String>, ApiError> {
+        match self.after {
+            Some(after) => Err(gone(&after)),
+            None => Ok(self.last.filter(|_| self.has_more)),
+        }
+    }
+}
+
 /// The snapshots of one volume, or of all by the volume's name.
 fn listed(engine: &Engine, volume: Option<&str>) -> Result<Vec<SnapshotId>, DatasetError> {
     let volumes = match volume {
@@ -329,6 +385,21 @@ fn listed(engine: &Engine, volume: Option<&str>) -> Result<Vec<SnapshotId>, Data
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn window_shows_a_page_and_names_its_end() {
+        let all = ["tank/a@1", "tank/a@2", "tank/b@1"];
+        let page = |after: Option<&str>, limit| {
+            let mut window = Window::new(after.map(str::to_owned), limit);
+            let taken: Vec<_> =
+                all.into_iter().filter(|name| window.takes((*name).to_owned())).collect();
+            window.end().map(|next| (taken, next))
+        };
+        assert_eq!(page(None, None), Ok((all.to_vec(), None)));
+        assert_eq!(page(None, Some(2)), Ok((all[..2].to_vec(), Some(all[1].to_owned()))));
+        assert_eq!(page(Some(all[1]), Some(2)), Ok((all[2..].to_vec(), None)));
+        assert_eq!(page(Some("tank/a@3"), None).unwrap_err().kind, ErrorKind::NotFound);
+    }
 
     fn resolved(list: &str) -> Result<Vec<String>, ApiError> {
         let all = ["a", "b", "c", "d", "e"].map(str::to_owned);

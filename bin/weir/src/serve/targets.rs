@@ -15,6 +15,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
@@ -370,7 +371,13 @@ impl weir_iscsi::Targets for TargetRegistry {
         Ok(Authentication::None)
     }
 
-    fn discover(&self, applicant: &Applicant, proven: Option<&Credentials>) -> Vec<Discovered> {
+    fn discover(
+        &self,
+        applicant: &Applicant,
+        proven: Option<&Credentials>,
+        after: &str,
+        show: &mut dyn FnMut(Discovered) -> bool,
+    ) {
         let local = match applicant.local {
             Address::Tcp(local) => Some(local),
             Address::Unix(_) => None,
@@ -386,10 +393,13 @@ impl weir_iscsi::Targets for TargetRegistry {
                 (Some(_), None) => false,
             })
         };
-        let known = table.targets.iter().filter(|(_, entry)| may_know(entry));
-        known
-            .map(|(name, _)| Discovered { name: name.clone(), portals: self.portals_for(local) })
-            .collect()
+        let rest = table.targets.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
+        let portals = self.portals_for(local);
+        for (name, _) in rest.filter(|(_, entry)| may_know(entry)) {
+            if !show(Discovered { name: name.clone(), portals: portals.clone() }) {
+                break;
+            }
+        }
     }
 
     fn portal_group_tag(&self, applicant: &Applicant) -> Result<u16, Refusal> {

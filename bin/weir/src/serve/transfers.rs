@@ -4,7 +4,11 @@
 //!
 //! Invariants:
 //! - a session holds a few parts at most, whatever its caller does;
-//! - a session that nobody uses ends by itself: of a stream that is received, what came is kept;
+//! - one caller has at most [`SESSIONS_OF_ONE_MAX`] sessions, and root and the user of the server as
+//!   many as there may be;
+//! - a session that is not used, or makes no progress, ends by itself; the received part of a stream
+//!   is kept;
+//! - a session ends when the token that began it is revoked or expires;
 //! - a stream is received into a volume by one session at a time.
 
 mod sends;
@@ -12,7 +16,7 @@ mod sends;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -20,12 +24,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use weir_api::ApiError;
 use weir_api::caller;
+use weir_api::limits::{STALL_BYTES, STREAM_STALL_LIMIT};
 use weir_api::stream::Bytes;
 use weir_api::types::{
     Outcome, RECEIVED_FROM, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted,
-    ReceiveToken, Removed,
+    ReceiveToken, Removed, Stream, StreamDirection, StreamKey, StreamList,
 };
-use weir_base::ErrorKind;
+use weir_base::{Clock as _, ErrorKind, SystemClock};
 use weir_dataset::{Engine, Mark, ReceiveSpec, Received, Receiver};
 
 use super::control::{Manager, guid, not_found, split};
@@ -35,23 +40,69 @@ use sends::Sends;
 
 /// Sessions at the same time: each holds some MiB and reads or writes with all its might.
 const SESSIONS_MAX: usize = 8;
+/// ... of them, of one token or one user.
+const SESSIONS_OF_ONE_MAX: usize = 4;
 /// ... of them, received from all other servers: some are left to people and to what this server
 /// replicates itself.
 const PEERS_SESSIONS_MAX: usize = 6;
 /// ... and from one other server.
 const PEER_SESSIONS_MAX: usize = 3;
-/// A stream that nobody fetches for this long is not wanted any more: a full pipe on the caller's
-/// side may take a while.
-const SEND_IDLE: Duration = Duration::from_mins(10);
+/// A sent stream ends if its caller asks for no part for this long: a full pipe on the caller's side
+/// may take a while. A caller that takes a few bytes at a time loses its connection after the same
+/// time.
+const SEND_IDLE: Duration = STREAM_STALL_LIMIT;
 /// A stream that nobody gives parts of for this long is cut off; callers without data send empty
 /// parts.
 const RECEIVE_IDLE: Duration = Duration::from_mins(1);
+/// ... also with empty parts, if less than [`STALL_BYTES`] came in this time: longer than a source
+/// pauses, such as a tape change. The stream can be resumed.
+const RECEIVE_STALL: Duration = Duration::from_mins(10);
 /// ... and after this long another caller may go on with it.
 const RECEIVE_STALE: Duration = Duration::from_secs(3);
 /// How often idle sessions are looked for.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long a session that is ended may take to let go of its volume.
 const LET_GO: Duration = Duration::from_secs(5);
+
+/// Common fields of all sessions.
+struct About {
+    /// Number by which people name it; the name of the session is a secret of its caller.
+    id: u64,
+    pool: String,
+    /// Full name of the snapshot that is sent or the volume that is received into.
+    name: String,
+    /// The token or user that began it.
+    account: String,
+    begun_unix_ms: u64,
+    used: Used,
+}
+
+impl About {
+    /// Of a session that the running call begins.
+    fn new(pool: &str, name: &str) -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        Self {
+            id: LAST.fetch_add(1, Ordering::Relaxed) + 1,
+            pool: pool.to_owned(),
+            name: name.to_owned(),
+            account: caller::current().account().to_owned(),
+            begun_unix_ms: SystemClock::default().unix_ms(),
+            used: Used::new(),
+        }
+    }
+
+    fn show(&self, direction: StreamDirection, moved_bytes: u64) -> Stream {
+        Stream {
+            id: self.id,
+            direction,
+            name: self.name.clone(),
+            caller: self.account.clone(),
+            begun_unix_ms: self.begun_unix_ms,
+            moved_bytes,
+            idle_ms: self.used.idle().as_millis() as u64,
+        }
+    }
+}
 
 /// When a session was used last.
 struct Used {
@@ -84,16 +135,37 @@ impl Drop for Using<'_> {
     }
 }
 
+/// Bytes that came of a stream, and by when how many had.
+struct Progress {
+    came_bytes: u64,
+    mark: (Instant, u64),
+}
+
+impl Progress {
+    fn new() -> Self {
+        Self { came_bytes: 0, mark: (Instant::now(), 0) }
+    }
+
+    fn add(&mut self, bytes: usize) {
+        self.came_bytes += bytes as u64;
+        if self.came_bytes - self.mark.1 >= STALL_BYTES as u64 {
+            self.mark = (Instant::now(), self.came_bytes);
+        }
+    }
+
+    fn is_stalled(&self, now: Instant) -> bool {
+        now.duration_since(self.mark.0) >= RECEIVE_STALL
+    }
+}
+
 /// A stream that is given.
 struct Incoming {
-    pool: String,
-    /// Full name.
-    volume: String,
+    about: About,
     /// Whether the stream is only checked: it is in nobody's way.
     dry_run: bool,
     /// The other server that gives it.
     peer: Option<IpAddr>,
-    used: Used,
+    progress: Mutex<Progress>,
     steps: mpsc::Sender<Step>,
     /// Tells what became of the part before: the next one comes while that is in work.
     in_work: tokio::sync::Mutex<Option<oneshot::Receiver<Result<u64, ApiError>>>>,
@@ -122,6 +194,19 @@ impl Transfers {
     fn refuse_more(&self, peer: Option<IpAddr>) -> Result<(), ApiError> {
         self.end_idle();
         let receives = self.receives.lock();
+        let caller = caller::current();
+        if !caller.names_any_file() {
+            let account = caller.account();
+            let is_own = |session: &&Arc<Incoming>| session.about.account == account;
+            let own = receives.values().filter(is_own).count() + self.sends.lock().of(account);
+            if own >= SESSIONS_OF_ONE_MAX {
+                let message = format!("{account} sends and receives {own} streams already");
+                let busy = ApiError::new(ErrorKind::Busy, message);
+                return Err(
+                    busy.with_action("end one of them: weir stream list, weir stream cancel")
+                );
+            }
+        }
         if let Some(peer) = peer {
             let of_peers = receives.values().filter_map(|session| session.peer);
             let own = of_peers.clone().filter(|other| *other == peer).count();
@@ -138,18 +223,69 @@ impl Transfers {
             return Ok(());
         }
         let message = format!("{SESSIONS_MAX} streams are sent and received already");
-        Err(ApiError::new(ErrorKind::Busy, message).with_action("wait for one of them to end"))
+        Err(ApiError::new(ErrorKind::Busy, message)
+            .with_action("wait for one to end, or end one: weir stream list, weir stream cancel"))
     }
 
     fn end_idle(&self) {
-        self.sends.lock().end_idle(SEND_IDLE);
-        self.receives.lock().retain(|_, session| session.used.idle() < RECEIVE_IDLE);
+        let now = Instant::now();
+        self.sends.lock().retain(|about| about.used.idle() < SEND_IDLE);
+        self.receives.lock().retain(|_, session| {
+            let is_idle = session.about.used.idle() >= RECEIVE_IDLE;
+            !is_idle && !session.progress.lock().is_stalled(now)
+        });
     }
 
     /// Ends every session of a pool.
     pub(super) fn end_of_pool(&self, pool: &str) {
-        self.sends.lock().end_of_pool(pool);
-        self.receives.lock().retain(|_, session| session.pool != pool);
+        self.retain(|about| about.pool != pool);
+    }
+
+    /// Ends every session that `stays` is false for.
+    fn retain(&self, stays: impl Fn(&About) -> bool) {
+        self.sends.lock().retain(&stays);
+        self.receives.lock().retain(|_, session| stays(&session.about));
+    }
+
+    /// Ends the sessions of a token that was revoked.
+    pub(super) fn end_of_account(&self, account: &str) {
+        self.retain(|about| about.account != account);
+    }
+
+    /// Shows all sessions, the oldest first.
+    pub(super) fn list(&self) -> StreamList {
+        let mut streams = self.sends.lock().show();
+        streams.extend(self.receives.lock().values().map(|session| {
+            let came_bytes = session.progress.lock().came_bytes;
+            session.about.show(StreamDirection::Receive, came_bytes)
+        }));
+        streams.sort_by_key(|stream| stream.id);
+        StreamList { streams }
+    }
+
+    /// Snapshot or volume of the stream with this number; empty if there is no such stream.
+    pub(super) fn name_of(&self, id: u64) -> String {
+        let all = self.list().streams;
+        all.into_iter().find(|stream| stream.id == id).map_or_else(String::new, |found| found.name)
+    }
+
+    /// Ends the stream of this number.
+    pub(super) async fn cancel(&self, key: StreamKey) -> Result<Removed, ApiError> {
+        let name = self.name_of(key.id);
+        if name.is_empty() {
+            return Err(not_found("stream", &key.id.to_string()));
+        }
+        self.sends.lock().retain(|about| about.id != key.id);
+        let received = {
+            let mut receives = self.receives.lock();
+            let mut found = receives.iter().filter(|(_, session)| session.about.id == key.id);
+            let session = found.next().map(|(session, _)| session.clone());
+            session.and_then(|session| receives.remove(&session))
+        };
+        if let Some(received) = received {
+            end(received).await;
+        }
+        Ok(Removed { outcome: Outcome::Removed, name })
     }
 
     /// Ends every session that sends: at a stop nobody waits for a stream.
@@ -174,7 +310,7 @@ impl Transfers {
 
     /// The volume that a session receives into; empty for no session.
     pub(super) fn volume_of(&self, session: &str) -> String {
-        self.receive(session).map_or_else(|_| String::new(), |found| found.volume.clone())
+        self.receive(session).map_or_else(|_| String::new(), |found| found.about.name.clone())
     }
 }
 
@@ -182,11 +318,12 @@ fn over(session: &str) -> ApiError {
     not_found("session", session).with_action("it ended; begin anew, with a token to go on")
 }
 
-/// Ends sessions that nobody uses, until the task is dropped.
+/// Ends unused sessions and sessions of expired tokens, until the task is dropped.
 pub(super) async fn look_after(manager: Arc<Manager>) {
     loop {
         tokio::time::sleep(LOOK).await;
         manager.transfers.end_idle();
+        manager.transfers.retain(|about| manager.tokens.may_call(&about.account));
     }
 }
 
@@ -243,11 +380,10 @@ impl Manager {
         });
         let session = session_name();
         let receive = Incoming {
-            pool: pool.to_owned(),
-            volume: volume.clone(),
+            about: About::new(pool, &volume),
             dry_run,
             peer,
-            used: Used::new(),
+            progress: Mutex::new(Progress::new()),
             steps,
             in_work: tokio::sync::Mutex::new(None),
             ended: tokio::sync::Mutex::new(ended),
@@ -261,11 +397,11 @@ impl Manager {
     async fn take_over(&self, volume: &str) -> Result<(), ApiError> {
         let stale = {
             let mut receives = self.transfers.receives.lock();
-            let found = receives.iter().find(|(_, s)| s.volume == volume && !s.dry_run);
+            let found = receives.iter().find(|(_, s)| s.about.name == volume && !s.dry_run);
             let Some(name) = found.map(|(name, _)| name.clone()) else { return Ok(()) };
             let peer = caller::current().peer();
             let may_end = peer.is_none() || receives[&name].peer == peer;
-            if !may_end || receives[&name].used.idle() < RECEIVE_STALE {
+            if !may_end || receives[&name].about.used.idle() < RECEIVE_STALE {
                 let message = format!("{volume} is being received into at this moment");
                 return Err(ApiError::new(ErrorKind::Busy, message).with_action(
                     "let that end; one whose caller is gone can be gone on with after 3 seconds",
@@ -285,7 +421,8 @@ impl Manager {
         part: Bytes,
     ) -> Result<ReceiveProgress, ApiError> {
         let receive = self.transfers.receive(&session)?;
-        let _using = receive.used.begin();
+        let _using = receive.about.used.begin();
+        receive.progress.lock().add(part.len());
         let mut in_work = receive.in_work.lock().await;
         let (answer, answered) = oneshot::channel();
         let given = receive.steps.send(Step::Part(part, answer)).await;
@@ -302,7 +439,7 @@ impl Manager {
 
     pub(super) async fn finish_receive(&self, session: String) -> Result<ReceiveDone, ApiError> {
         let receive = self.transfers.receive(&session)?;
-        let _using = receive.used.begin();
+        let _using = receive.about.used.begin();
         let done = async {
             let mut in_work = receive.in_work.lock().await;
             before_done(in_work.take(), &session).await?;
@@ -315,7 +452,7 @@ impl Manager {
         self.transfers.receives.lock().remove(&session);
         let Finished { received, bytes } = done?;
         Ok(ReceiveDone {
-            snapshot: format!("{}@{}", receive.volume, received.snapshot),
+            snapshot: format!("{}@{}", receive.about.name, received.snapshot),
             guid: received.guid.to_string(),
             received_bytes: bytes,
             data_bytes: received.counts.records * received.record_size.bytes() as u64,
@@ -377,4 +514,22 @@ async fn end(session: Arc<Incoming>) {
     let Incoming { steps, ended, .. } = session;
     drop(steps);
     drop(tokio::time::timeout(LET_GO, ended.into_inner()).await);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stream_of_empty_parts_makes_no_progress() {
+        let mut progress = Progress::new();
+        let start = progress.mark.0;
+        progress.add(0);
+        progress.add(STALL_BYTES - 1);
+        assert!(!progress.is_stalled(start + RECEIVE_STALL / 2));
+        assert!(progress.is_stalled(start + RECEIVE_STALL));
+        progress.add(1);
+        assert!(!progress.is_stalled(start + RECEIVE_STALL / 2) && progress.mark.0 >= start);
+        assert_eq!(progress.came_bytes, STALL_BYTES as u64);
+    }
 }

@@ -47,5 +47,6 @@ mod sending;
 mod shape;
 mod snapshots;
 mod steady;
+mod strangers;
 mod two_servers;
 mod words;

@@ -5,7 +5,6 @@
 //!
 //! Invariant: the most memory the process ever had (VmHWM) is below what `weir server show` says.
 
-use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -26,17 +25,11 @@ fn serve(dirs: &Dirs, memory: &str, disk_bytes: u64) -> Server {
     server
 }
 
-fn high_water_bytes(server: &Server) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * KIB
-}
-
 #[track_caller]
 fn assert_within_bound(server: &Server) {
     let shown = server.weir("server show --json").ok().json();
     let bound = shown["memory"]["resident_max_bytes"].as_u64().unwrap();
-    let had = high_water_bytes(server);
+    let had = server.high_water_bytes();
     assert!(had <= bound, "{} MiB of at most {} MiB: {shown}", had / MIB, bound / MIB);
 }
 

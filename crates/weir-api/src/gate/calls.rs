@@ -5,11 +5,14 @@
 //! Invariant: a call without a check does not compile into the trait by accident: each method says
 //! its operation, and a test compares the two lists.
 
+use weir_base::ErrorKind;
+
 use super::{
     Gate, Operation, at_least, covers_target, filtered, machine, named, outside, reaches,
     reaches_part, refused, role, scope,
 };
 use crate::access::Role;
+use crate::caller;
 use crate::control::{Answer, Control};
 use crate::stream::{Bytes, SendStream};
 use crate::types::{
@@ -22,12 +25,13 @@ use crate::types::{
     PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
     ReplicationAct, ReplicationChange, ReplicationCreate, ReplicationList, ReplicationRemoved,
     ScheduleChange, ScheduleList, ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo,
-    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename,
-    SnapshotRollback, SnapshotTag, SnapshotsDestroyed, Target, TargetChange, TargetCreate,
-    TargetKey, TargetList, TokenCreate, TokenCreated, TokenKey, TokenList, Volume, VolumeAdvice,
-    VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename,
-    VolumeResize, VolumeSet,
+    SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotQuery,
+    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, StreamKey, StreamList,
+    Target, TargetChange, TargetCreate, TargetKey, TargetList, TokenCreate, TokenCreated, TokenKey,
+    TokenList, Volume, VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate,
+    VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
 };
+use crate::wire::ApiError;
 
 impl Control for Gate {
     fn server_info(&self) -> Answer<'_, ServerInfo> {
@@ -296,11 +300,11 @@ impl Control for Gate {
         }
     }
 
-    fn snapshot_list(&self, of: Option<String>) -> Answer<'_, SnapshotList> {
-        if let Err(refusal) = reaches_part(Operation::SnapshotList, of.as_deref()) {
+    fn snapshot_list(&self, query: SnapshotQuery) -> Answer<'_, SnapshotList> {
+        if let Err(refusal) = reaches_part(Operation::SnapshotList, query.of.as_deref()) {
             return refused(refusal);
         }
-        let call = || self.inner.snapshot_list(of);
+        let call = || self.inner.snapshot_list(query);
         filtered(Operation::SnapshotList, call, |scope, answer| {
             answer.snapshots.retain(|snapshot| scope.covers(&snapshot.name));
         })
@@ -399,6 +403,32 @@ impl Control for Gate {
             Ok(()) => self.inner.send_stop(session),
             Err(refusal) => refused(refusal),
         }
+    }
+
+    fn stream_list(&self) -> Answer<'_, StreamList> {
+        let call = || self.inner.stream_list();
+        filtered(Operation::StreamList, call, |scope, answer| {
+            answer.streams.retain(|stream| scope.covers(&stream.name));
+        })
+    }
+
+    fn stream_cancel(&self, key: StreamKey) -> Answer<'_, Removed> {
+        Box::pin(async move {
+            role(Operation::StreamCancel)?;
+            let (scope, caller) = (scope(), caller::current());
+            let all = self.inner.stream_list().await?.streams;
+            let found = all.into_iter().find(|stream| stream.id == key.id);
+            // Streams outside the scope are answered like streams that do not exist.
+            let Some(found) = found.filter(|found| scope.covers(&found.name)) else {
+                let message = format!("there is no stream {}", key.id);
+                return Err(ApiError::new(ErrorKind::NotFound, message)
+                    .with_action("see the streams: weir stream list"));
+            };
+            if found.caller != caller.account() {
+                at_least(Role::Admin)?;
+            }
+            self.inner.stream_cancel(key).await
+        })
     }
 
     fn receive_start(&self, request: ReceiveStart) -> Answer<'_, ReceiveStarted> {

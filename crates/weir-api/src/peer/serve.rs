@@ -25,6 +25,7 @@ use tokio_rustls::TlsAcceptor;
 use weir_base::ErrorKind;
 
 use super::Secret;
+use crate::answers::Answers;
 use crate::caller::{self, Caller};
 use crate::control::Control;
 use crate::limits::{
@@ -32,10 +33,20 @@ use crate::limits::{
     STOP_TIMEOUT, STRANGERS_TOLD_INTERVAL,
 };
 use crate::place::Address;
-use crate::slots::{self, Most, Slots, Told, Who};
+use crate::slots::{self, Entrance, Most, Slots, Told, Who};
 use crate::tls::Tls;
 use crate::wire::{ApiError, ErrorBody};
 use crate::{Error, guard, routes, server};
+
+/// Servers try again by themselves, so none waits for a slot.
+const NO_QUEUE: Most = Most {
+    all: 0,
+    of_one: 0,
+    of_root: 0,
+    waiting: 0,
+    waiting_of_one: 0,
+    grace: std::time::Duration::ZERO,
+};
 
 /// A socket that listens for peers.
 pub struct PeerListener {
@@ -88,12 +99,12 @@ pub async fn serve_peers(
     let failed = |source| Error::Listen { address: address.to_string(), source };
     let socket = tokio::net::TcpListener::from_std(socket).map_err(failed)?;
     let of_strangers =
-        Most { all: PEER_STRANGERS_MAX, of_one: PEER_STRANGERS_OF_ONE_MAX, of_root: 0 };
+        Most { all: PEER_STRANGERS_MAX, of_one: PEER_STRANGERS_OF_ONE_MAX, ..NO_QUEUE };
     let strangers = Arc::new(Slots::with(of_strangers));
-    let of_peers = Most { all: PEERS_MAX, of_one: PEER_SHARE_MAX, of_root: 0 };
+    let of_peers = Most { all: PEERS_MAX, of_one: PEER_SHARE_MAX, ..NO_QUEUE };
     let entry = Arc::new(Entry { secret, peers: Arc::new(Slots::with(of_peers)) });
     let router = routes::peer_router(control)
-        .layer(middleware::from_fn(guard::admit_peer))
+        .layer(middleware::from_fn_with_state(Arc::<Answers>::default(), guard::admit_peer))
         .layer(middleware::from_fn_with_state(Arc::clone(&entry), ask_for_secret))
         .layer(middleware::from_fn(server::hold_slot));
     tracing::info!(%address, "listening for peers");
@@ -113,7 +124,7 @@ pub async fn serve_peers(
                 continue;
             }
         };
-        let Some(slot) = strangers.take(Who::of(peer.ip())) else { continue };
+        let Entrance::Taken(slot) = strangers.knock(Who::of(peer.ip())) else { continue };
         let (acceptor, router, stopped) = (acceptor.clone(), router.clone(), stopped.clone());
         let connection = slots::within(slot, async move {
             drop(stream.set_nodelay(true));

@@ -9,7 +9,8 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use serde::Deserialize;
 
-use super::{Shared, success, to_end};
+use super::{Shared, listed, success, to_end};
+use crate::types::page::PageQuery;
 use crate::types::{
     BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, Removed, Request, check_marked,
 };
@@ -25,15 +26,20 @@ pub(super) struct Which {
 /// Lists bookmarks: by volume, oldest first.
 #[utoipa::path(
     get, path = "/v1/bookmarks", operation_id = "bookmark_list", tag = "bookmark",
-    params(("of" = Option<String>, Query, description = "Only those of this pool or volume")),
+    params(
+        ("of" = Option<String>, Query, description = "Only those of this pool or volume"),
+        ("after" = Option<String>, Query, description = "`next` of the page before"),
+        ("limit" = Option<usize>, Query, description = "At most this many entries, up to 1000"),
+    ),
     responses((status = 200, body = BookmarkList), (status = "default", body = ErrorBody)),
 )]
 pub(super) async fn list(
     State(control): State<Shared>,
     Query(Which { of }): Query<Which>,
+    Query(page): Query<PageQuery>,
 ) -> Result<Json<BookmarkList>, ApiError> {
     of.as_deref().map_or(Ok(()), check_marked)?;
-    to_end(async move { control.bookmark_list(of).await }).await.map(Json)
+    listed(page, async move { control.bookmark_list(of).await }).await
 }
 
 /// Makes a bookmark of a snapshot.

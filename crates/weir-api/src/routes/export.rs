@@ -10,7 +10,8 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Force, Shared, success, to_end};
+use super::{Force, Shared, listed, success, to_end};
+use crate::types::page::PageQuery;
 use crate::types::{
     Export, ExportChange, ExportCreate, ExportKey, ExportList, ExportSet, Protocol, Removed,
     Request,
@@ -29,10 +30,17 @@ pub(crate) struct ExportClients {
 /// Lists exports.
 #[utoipa::path(
     get, path = "/v1/exports", operation_id = "export_list", tag = "export",
+    params(
+        ("after" = Option<String>, Query, description = "`next` of the page before"),
+        ("limit" = Option<usize>, Query, description = "At most this many entries, up to 1000"),
+    ),
     responses((status = 200, body = ExportList), (status = "default", body = ErrorBody)),
 )]
-pub(super) async fn list(State(control): State<Shared>) -> Result<Json<ExportList>, ApiError> {
-    to_end(async move { control.export_list().await }).await.map(Json)
+pub(super) async fn list(
+    State(control): State<Shared>,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<ExportList>, ApiError> {
+    listed(page, async move { control.export_list().await }).await
 }
 
 /// Offers a volume to clients.

@@ -5,10 +5,11 @@
 //! Invariant: a handler only takes a request apart, checks it and passes it on.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 
-use super::{Shared, success, to_end};
+use super::{Shared, listed, success, to_end};
+use crate::types::page::PageQuery;
 use crate::types::{
     DigestList, DigestRequest, ReplicationAct, ReplicationChange, ReplicationCreate,
     ReplicationList, ReplicationRemoved, Request,
@@ -37,10 +38,17 @@ pub(super) async fn create(
 /// Lists replications by volume.
 #[utoipa::path(
     get, path = "/v1/replications", operation_id = "replication_list", tag = "replication",
+    params(
+        ("after" = Option<String>, Query, description = "`next` of the page before"),
+        ("limit" = Option<usize>, Query, description = "At most this many entries, up to 1000"),
+    ),
     responses((status = 200, body = ReplicationList), (status = "default", body = ErrorBody)),
 )]
-pub(super) async fn list(State(control): State<Shared>) -> Result<Json<ReplicationList>, ApiError> {
-    to_end(async move { control.replication_list().await }).await.map(Json)
+pub(super) async fn list(
+    State(control): State<Shared>,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<ReplicationList>, ApiError> {
+    listed(page, async move { control.replication_list().await }).await
 }
 
 /// Starts a run or a comparison, or pauses and resumes a replication.

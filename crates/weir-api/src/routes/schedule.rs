@@ -5,20 +5,28 @@
 //! Invariant: the name of what is scheduled is one path part; a `/` in it travels as `%2F`.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 
-use super::{Shared, success, to_end};
+use super::{Shared, listed, success, to_end};
+use crate::types::page::PageQuery;
 use crate::types::{Removed, Request, ScheduleChange, ScheduleList, ScheduleSet, check_scheduled};
 use crate::wire::{ApiError, ErrorBody};
 
 /// Lists schedules.
 #[utoipa::path(
     get, path = "/v1/schedules", operation_id = "schedule_list", tag = "schedule",
+    params(
+        ("after" = Option<String>, Query, description = "`next` of the page before"),
+        ("limit" = Option<usize>, Query, description = "At most this many entries, up to 1000"),
+    ),
     responses((status = 200, body = ScheduleList), (status = "default", body = ErrorBody)),
 )]
-pub(super) async fn list(State(control): State<Shared>) -> Result<Json<ScheduleList>, ApiError> {
-    to_end(async move { control.schedule_list().await }).await.map(Json)
+pub(super) async fn list(
+    State(control): State<Shared>,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<ScheduleList>, ApiError> {
+    listed(page, async move { control.schedule_list().await }).await
 }
 
 /// Lets the server take snapshots of a volume, or of all volumes of a pool, from now on.

@@ -9,10 +9,14 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use serde::Deserialize;
 
-use super::{Shared, success, to_end};
+use super::{Shared, listed, success, to_end};
+use crate::caller;
+use crate::limits::{PAGE_ENTRIES_MAX, PEER_ENTRIES_MAX};
+use crate::types::page::PageQuery;
 use crate::types::{
     Request, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
-    SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, VolumeChange, check_listed,
+    SnapshotQuery, SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, VolumeChange,
+    check_listed,
 };
 use crate::wire::{ApiError, ErrorBody};
 
@@ -26,16 +30,27 @@ pub(super) struct Which {
 /// Lists snapshots: by volume, oldest first.
 #[utoipa::path(
     get, path = "/v1/snapshots", operation_id = "snapshot_list", tag = "snapshot",
-    params(("of" = Option<String>, Query,
-        description = "Only those of this pool or volume, or this one")),
+    params(
+        ("of" = Option<String>, Query,
+        description = "Only those of this pool or volume, or this one"),
+        ("after" = Option<String>, Query, description = "`next` of the page before"),
+        ("limit" = Option<usize>, Query, description = "At most this many entries, up to 1000"),
+    ),
     responses((status = 200, body = SnapshotList), (status = "default", body = ErrorBody)),
 )]
 pub(super) async fn list(
     State(control): State<Shared>,
     Query(Which { of }): Query<Which>,
+    Query(page): Query<PageQuery>,
 ) -> Result<Json<SnapshotList>, ApiError> {
     of.as_deref().map_or(Ok(()), check_listed)?;
-    to_end(async move { control.snapshot_list(of).await }).await.map(Json)
+    // Space of a snapshot takes reads: only the page is looked up.
+    let all = page.after.is_none() && page.limit.is_none() && caller::current().peer().is_some();
+    let most = if all { PEER_ENTRIES_MAX } else { PAGE_ENTRIES_MAX };
+    let limit = Some(page.limit.unwrap_or(most).clamp(1, most));
+    let query = SnapshotQuery { of, after: page.after, limit };
+    let rest = PageQuery { after: None, limit: page.limit };
+    listed(rest, async move { control.snapshot_list(query).await }).await
 }
 
 /// Takes snapshots at one moment: all or none.

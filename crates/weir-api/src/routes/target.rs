@@ -8,7 +8,8 @@ use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 
-use super::{Force, Shared, success, to_end};
+use super::{Force, Shared, listed, success, to_end};
+use crate::types::page::PageQuery;
 use crate::types::{
     InitiatorAllow, InitiatorKey, LunAdd, LunKey, Removed, Request, Target, TargetChange,
     TargetCreate, TargetKey, TargetList,
@@ -18,10 +19,17 @@ use crate::wire::{ApiError, ErrorBody};
 /// Lists targets.
 #[utoipa::path(
     get, path = "/v1/targets", operation_id = "target_list", tag = "target",
+    params(
+        ("after" = Option<String>, Query, description = "`next` of the page before"),
+        ("limit" = Option<usize>, Query, description = "At most this many entries, up to 1000"),
+    ),
     responses((status = 200, body = TargetList), (status = "default", body = ErrorBody)),
 )]
-pub(super) async fn list(State(control): State<Shared>) -> Result<Json<TargetList>, ApiError> {
-    to_end(async move { control.target_list().await }).await.map(Json)
+pub(super) async fn list(
+    State(control): State<Shared>,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<TargetList>, ApiError> {
+    listed(page, async move { control.target_list().await }).await
 }
 
 /// Makes a target that nobody may log in to yet.

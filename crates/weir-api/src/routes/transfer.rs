@@ -15,10 +15,12 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 
 use super::{Shared, to_end};
+use crate::limits::STREAM_STALL_LIMIT;
+use crate::slots;
 use crate::stream::body;
 use crate::types::{
     ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed, Request,
-    SendProgress, SendStart, SendStarted,
+    SendProgress, SendStart, SendStarted, StreamKey, StreamList,
 };
 use crate::wire::{ApiError, ErrorBody};
 
@@ -59,6 +61,9 @@ pub(super) async fn send_stream(
 ) -> Result<Response, ApiError> {
     // Not to its end: dropped, it lets go of the session.
     let stream = control.send_stream(session).await?;
+    if let Some(slot) = slots::current() {
+        slot.set_stall_limit(STREAM_STALL_LIMIT);
+    }
     Ok(([(CONTENT_TYPE, PART_TYPE)], body(stream)).into_response())
 }
 
@@ -86,6 +91,28 @@ pub(super) async fn send_stop(
     Path(session): Path<String>,
 ) -> Result<Json<Removed>, ApiError> {
     to_end(async move { control.send_stop(session).await }).await.map(Json)
+}
+
+/// Lists the streams that are sent and received now.
+#[utoipa::path(
+    get, path = "/v1/streams", operation_id = "stream_list", tag = "transfer",
+    responses((status = 200, body = StreamList), (status = "default", body = ErrorBody)),
+)]
+pub(super) async fn list(State(control): State<Shared>) -> Result<Json<StreamList>, ApiError> {
+    to_end(async move { control.stream_list().await }).await.map(Json)
+}
+
+/// Cancels a stream; the received part of a stream is kept.
+#[utoipa::path(
+    delete, path = "/v1/streams/{id}", operation_id = "stream_cancel", tag = "transfer",
+    params(("id" = u64, Path, description = "Number of the stream")),
+    responses((status = 200, body = Removed), (status = "default", body = ErrorBody)),
+)]
+pub(super) async fn cancel(
+    State(control): State<Shared>,
+    Path(id): Path<u64>,
+) -> Result<Json<Removed>, ApiError> {
+    to_end(async move { control.stream_cancel(StreamKey { id }).await }).await.map(Json)
 }
 
 /// Begins to receive a stream.

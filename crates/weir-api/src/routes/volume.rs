@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_base::names;
 
-use super::{Shared, success, to_end};
+use super::{Shared, listed, success, to_end};
 use crate::Error;
+use crate::types::page::PageQuery;
 use crate::types::{
     PropertyValues, Removed, Request, Volume, VolumeChange, VolumeCopy, VolumeCreate,
     VolumeDestroy, VolumeList, VolumeRename, VolumeResize, VolumeSet,
@@ -53,15 +54,20 @@ pub(super) struct Which {
 /// Lists volumes, of one pool or of all.
 #[utoipa::path(
     get, path = "/v1/volumes", operation_id = "volume_list", tag = "volume",
-    params(("pool" = Option<String>, Query, description = "Only those of this pool")),
+    params(
+        ("pool" = Option<String>, Query, description = "Only those of this pool"),
+        ("after" = Option<String>, Query, description = "`next` of the page before"),
+        ("limit" = Option<usize>, Query, description = "At most this many entries, up to 1000"),
+    ),
     responses((status = 200, body = VolumeList), (status = "default", body = ErrorBody)),
 )]
 pub(super) async fn list(
     State(control): State<Shared>,
     Query(Which { pool }): Query<Which>,
+    Query(page): Query<PageQuery>,
 ) -> Result<Json<VolumeList>, ApiError> {
     pool.as_deref().map_or(Ok(()), names::pool).map_err(Error::from)?;
-    to_end(async move { control.volume_list(pool).await }).await.map(Json)
+    listed(page, async move { control.volume_list(pool).await }).await
 }
 
 /// Makes a thin volume.

@@ -29,6 +29,9 @@ pub struct Bookmark {
 pub struct BookmarkList {
     /// The bookmarks: by volume, oldest first.
     pub bookmarks: Vec<Bookmark>,
+    /// Where the list continues: `after` of the call for the next entries. Absent at its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// A bookmark to be made.

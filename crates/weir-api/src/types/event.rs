@@ -101,4 +101,7 @@ pub struct HistoryList {
     pub pool: String,
     /// The calls, oldest first.
     pub entries: Vec<HistoryEntry>,
+    /// Where the list continues: `after` of the call for the next entries. Absent at its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }

@@ -132,6 +132,9 @@ pub struct Export {
 pub struct ExportList {
     /// The exports, by name.
     pub exports: Vec<Export>,
+    /// Where the list continues: `after` of the call for the next entries. Absent at its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// The answer of a call that makes an export.

@@ -237,6 +237,9 @@ pub struct ReplicationRemoved {
 pub struct ReplicationList {
     /// By name of the volume.
     pub replications: Vec<Replication>,
+    /// Where the list continues: `after` of the call for the next entries. Absent at its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// The answer of a call that changes a replication.

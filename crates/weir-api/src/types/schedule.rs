@@ -211,6 +211,9 @@ pub struct Schedule {
 pub struct ScheduleList {
     /// The schedules, by name.
     pub schedules: Vec<Schedule>,
+    /// Where the list continues: `after` of the call for the next entries. Absent at its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// The answer of a call that sets a schedule.

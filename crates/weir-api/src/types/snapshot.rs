@@ -44,6 +44,27 @@ pub struct Snapshot {
 pub struct SnapshotList {
     /// The snapshots: by volume, oldest first.
     pub snapshots: Vec<Snapshot>,
+    /// Where the list continues: `after` of the call for the next entries. Absent at its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// Which snapshots to list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SnapshotQuery {
+    /// Only the snapshots of this pool or volume, or this one.
+    pub of: Option<String>,
+    /// Only the snapshots behind this one, whose full name is `next` of the page before.
+    pub after: Option<String>,
+    /// At most this many; absent for all.
+    pub limit: Option<usize>,
+}
+
+impl From<Option<String>> for SnapshotQuery {
+    /// All snapshots of this pool or volume, or this one.
+    fn from(of: Option<String>) -> Self {
+        Self { of, ..Self::default() }
+    }
 }
 
 /// Snapshots to be taken at one moment.

@@ -296,6 +296,9 @@ pub struct Target {
 pub struct TargetList {
     /// By name.
     pub targets: Vec<Target>,
+    /// Where the list continues: `after` of the call for the next entries. Absent at its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// The answer of a call that changes a target.

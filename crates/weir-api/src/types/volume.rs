@@ -254,6 +254,9 @@ pub struct Volume {
 pub struct VolumeList {
     /// The volumes, by name.
     pub volumes: Vec<Volume>,
+    /// Where the list continues: `after` of the call for the next entries. Absent at its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// The answer of a call that changes a volume.

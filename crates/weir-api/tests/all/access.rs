@@ -167,7 +167,8 @@ impl Call {
             .replace("{protocol}", "nbd")
             .replace("{target}", "iqn.2026-01.org.weir:vms")
             .replace("{initiator}", "iqn.2026-01.org.example:a")
-            .replace("{number}", "1");
+            .replace("{number}", "1")
+            .replace("{id}", "1");
         let id = self.operation.id();
         let named = match id {
             "token_revoke" => "ci".to_owned(),

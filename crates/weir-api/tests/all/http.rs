@@ -25,16 +25,16 @@ use weir_api::types::{
 use weir_api::{Address, ApiError, Client, Control, Listener, SendStream};
 use weir_base::ErrorKind;
 
-struct Server {
-    unix: Address,
-    tcp: Address,
-    fake: Arc<Fake>,
+pub(crate) struct Server {
+    pub(crate) unix: Address,
+    pub(crate) tcp: Address,
+    pub(crate) fake: Arc<Fake>,
     stop: oneshot::Sender<()>,
     served: JoinHandle<Result<(), weir_api::Error>>,
     dir: tempfile::TempDir,
 }
 
-fn start() -> Server {
+pub(crate) fn start() -> Server {
     let dir = tempfile::tempdir().unwrap();
     let unix = Listener::bind(&Address::Unix(dir.path().join("api.sock"))).unwrap();
     let tcp = Listener::bind(&Address::loopback(0)).unwrap();
@@ -52,7 +52,7 @@ fn start() -> Server {
 /// Knows one token, of an admin.
 struct OneToken;
 
-const TOKEN: &str = "weir_of_this_test";
+pub(crate) const TOKEN: &str = "weir_of_this_test";
 
 impl Authority for OneToken {
     fn caller(&self, token: &str, from: &str) -> Result<Caller, ApiError> {
@@ -66,11 +66,11 @@ impl Authority for OneToken {
 }
 
 /// A client over TCP, with the token.
-fn by_tcp(server: &Server) -> Client {
+pub(crate) fn by_tcp(server: &Server) -> Client {
     Client::new(server.tcp.clone()).with_token(SecretText::new(TOKEN.to_owned()))
 }
 
-fn tank() -> PoolCreate {
+pub(crate) fn tank() -> PoolCreate {
     let disks = vec!["/a".to_owned(), "/b".to_owned()];
     PoolCreate {
         name: "tank".into(),

@@ -12,4 +12,5 @@ mod fake;
 mod access;
 mod documents;
 mod http;
+mod limits;
 mod peers;

@@ -31,8 +31,13 @@ impl Targets for One {
         Ok(self.demanded.clone())
     }
 
-    fn discover(&self, _: &Applicant, _: Option<&Credentials>) -> Vec<Discovered> {
-        Vec::new()
+    fn discover(
+        &self,
+        _: &Applicant,
+        _: Option<&Credentials>,
+        _: &str,
+        _: &mut dyn FnMut(Discovered) -> bool,
+    ) {
     }
 
     fn portal_group_tag(&self, _: &Applicant) -> Result<u16, Refusal> {

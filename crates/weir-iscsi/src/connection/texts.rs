@@ -4,12 +4,15 @@
 //!
 //! Spec: RFC 7143 11.10, 11.11; Appendix C (SendTargets).
 //!
-//! Invariant: one exchange at a time; a new one ends the one before.
+//! Invariants:
+//! - one exchange at a time; a new one ends the one before;
+//! - of a list of targets a connection holds about two parts of [`TEXT_PART_BYTES`], however many
+//!   targets there are and however often the initiator asks in one text.
 
 use super::Connection;
 use crate::error::IscsiError;
+use crate::limits::TEXT_PART_BYTES;
 use crate::pdu::{NO_TAG, Pdu, RejectReason, Text, TextResponse};
-use crate::targets::Discovered;
 use crate::terms::Answer;
 use crate::text::{self, Gathered, NOT_UNDERSTOOD, REJECT};
 
@@ -19,7 +22,17 @@ pub(super) struct Exchange {
     gathered: Gathered,
     /// The rest of an answer, to be fetched with this tag.
     rest: Vec<u8>,
+    /// Targets to append to `rest`.
+    listing: Option<Listing>,
     ttt: Option<u32>,
+}
+
+/// A list of targets that is not read to its end.
+struct Listing {
+    /// Name of the requested target; absent for all.
+    wanted: Option<String>,
+    /// Name of the last target that was read.
+    after: String,
 }
 
 impl Connection {
@@ -45,7 +58,7 @@ impl Connection {
         let asked = exchange.gathered.take();
         if exchange.rest.is_empty() || !asked.is_empty() {
             match text::pairs(&asked) {
-                Ok(pairs) => exchange.rest = self.answer_pairs(&pairs),
+                Ok(pairs) => (exchange.rest, exchange.listing) = self.answer_pairs(&pairs),
                 Err(error) => {
                     tracing::debug!(%error, "iSCSI text refused");
                     self.reject(RejectReason::InvalidField, &pdu.header);
@@ -59,7 +72,8 @@ impl Connection {
 
     /// Sends as much of the answer as fits.
     fn send_text(&self, itt: u32, mut exchange: Exchange) {
-        let max = self.terms.get().send_data_bytes_max;
+        let max = self.terms.get().send_data_bytes_max.min(TEXT_PART_BYTES);
+        self.list_targets(&mut exchange, max);
         let rest = exchange.rest.split_off(exchange.rest.len().min(max));
         let part = std::mem::replace(&mut exchange.rest, rest);
         let continues = !exchange.rest.is_empty();
@@ -70,11 +84,16 @@ impl Connection {
         self.exchange.replace(continues.then_some(exchange));
     }
 
-    fn answer_pairs(&self, pairs: &[(&str, &str)]) -> Vec<u8> {
-        let mut out = Vec::new();
+    /// The answer, and the list of targets that ends it.
+    fn answer_pairs(&self, pairs: &[(&str, &str)]) -> (Vec<u8>, Option<Listing>) {
+        let (mut out, mut listing) = (Vec::new(), None);
         for (key, value) in pairs {
             match *key {
-                "SendTargets" => self.send_targets(value, &mut out),
+                // One list for each text: more would multiply the answer.
+                "SendTargets" => match self.listing_of(value).filter(|_| listing.is_none()) {
+                    Some(new) => listing = Some(new),
+                    None => text::put(&mut out, "SendTargets", REJECT),
+                },
                 "MaxRecvDataSegmentLength" => {
                     let mut terms = self.terms.get();
                     if let Answer::Value(answer) = terms.declare_receive_max(value) {
@@ -94,28 +113,39 @@ impl Connection {
                 }
             }
         }
-        out
+        (out, listing)
     }
 
     /// `All` is for discovery only; the empty value is the target of this session.
-    fn send_targets(&self, value: &str, out: &mut Vec<u8>) {
+    fn listing_of(&self, value: &str) -> Option<Listing> {
         let wanted = match (&self.target, value) {
             (None, "All") => None,
-            (None, "") | (Some(_), "All") => return text::put(out, "SendTargets", REJECT),
+            (None, "") | (Some(_), "All") => return None,
             (Some(own), "") => Some(own.clone()),
             (_, name) => Some(name.to_lowercase()),
         };
-        let targets = self.targets.discover(&self.applicant, self.proven.as_ref());
+        Some(Listing { wanted, after: String::new() })
+    }
+
+    /// Reads targets until there is more than one part of `part_bytes` to send.
+    fn list_targets(&self, exchange: &mut Exchange, part_bytes: usize) {
+        let Exchange { rest, listing, .. } = exchange;
+        let Some(Listing { wanted, after }) = listing.take() else { return };
         // A session with a target learns of no other.
-        let is_own = |name: &str| self.target.as_ref().is_none_or(|own| own == name);
-        let is_wanted = |target: &&Discovered| {
-            wanted.as_ref().is_none_or(|name| *name == target.name) && is_own(&target.name)
-        };
-        for target in targets.iter().filter(is_wanted) {
-            text::put(out, "TargetName", &target.name);
-            for portal in &target.portals {
-                text::put(out, "TargetAddress", &portal.to_string());
+        let own = self.target.as_ref();
+        let mut last = None;
+        self.targets.discover(&self.applicant, self.proven.as_ref(), &after, &mut |target| {
+            let is_wanted = wanted.as_ref().is_none_or(|name| *name == target.name);
+            if is_wanted && own.is_none_or(|own| *own == target.name) {
+                text::put(rest, "TargetName", &target.name);
+                for portal in &target.portals {
+                    text::put(rest, "TargetAddress", &portal.to_string());
+                }
             }
-        }
+            let is_full = rest.len() > part_bytes;
+            last = is_full.then_some(target.name);
+            !is_full
+        });
+        *listing = last.map(|after| Listing { wanted, after });
     }
 }

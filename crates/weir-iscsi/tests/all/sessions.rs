@@ -13,6 +13,7 @@ use std::time::Duration;
 use crate::common::initiator::{Initiator, cdb10};
 use crate::common::memory::{BLOCK, Disk, TARGET};
 use crate::common::{Setup, pattern, setup, wait_until};
+use weir_iscsi::Discovered;
 use weir_iscsi::limits::{COMMANDS_MAX, TRANSFER_BYTES_MAX};
 use weir_iscsi::pdu::{Header, NO_TAG, opcode};
 use weir_iscsi::text;
@@ -497,8 +498,9 @@ fn discovery_lists_targets_in_as_many_parts_as_it_takes() {
     let reply = initiator.text(b"gets=All\0", 0x80, reply.header.word(20));
     assert_eq!(reply.data, expected.as_bytes());
     // An answer in several.
-    let many = targets.targets.lock().iter().cycle().take(20).cloned().collect();
-    *targets.targets.lock() = many;
+    let one = targets.targets.lock()[0].clone();
+    let named = |n| Discovered { name: format!("{TARGET}{n:02}"), ..one.clone() };
+    *targets.targets.lock() = (0..20).map(named).collect();
     let mut reply = initiator.text(b"SendTargets=All\0", 0x80, NO_TAG);
     let mut all = reply.data.clone();
     while reply.header.flags() & 0x40 != 0 {
@@ -506,7 +508,13 @@ fn discovery_lists_targets_in_as_many_parts_as_it_takes() {
         reply = initiator.text(b"", 0x80, reply.header.word(20));
         all.extend(&reply.data);
     }
-    assert_eq!(all, expected.repeat(20).as_bytes());
+    let expected: String = (0..20)
+        .map(|n| expected.replace(&format!("{TARGET}\0"), &format!("{TARGET}{n:02}\0")))
+        .collect();
+    assert_eq!(all, expected.as_bytes());
+    // 96 lists in one text, of 1 MiB each, were built at once.
+    let twice = initiator.text(b"SendTargets=iqn.a\0SendTargets=iqn.b\0", 0x80, NO_TAG);
+    assert_eq!(text::pairs(&twice.data), Ok(vec![("SendTargets", "Reject")]));
     // Keys that nobody knows, and a command.
     let reply = initiator.text(b"X-foo=1\0HeaderDigest=None\0", 0x80, NO_TAG);
     let pairs = text::pairs(&reply.data).expect("text");

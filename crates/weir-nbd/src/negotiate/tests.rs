@@ -134,6 +134,39 @@ fn list_names_all_exports() {
     assert_eq!(kinds(&ask(&mut start(FIXED), 3, b"x").0), [INVALID]);
 }
 
+// 600 clients that took no byte of a LIST of 3,000 names held 438 MiB.
+#[test]
+fn long_list_is_answered_in_parts_and_names_every_export_once() {
+    let name = |n: usize| format!("{n:04}{}", "x".repeat(500));
+    let mut exports = MemoryExports::default();
+    for n in 0..300 {
+        exports = exports.with(&name(n), Memory::new(4096));
+    }
+    let mut negotiation = start(FIXED);
+    let mut all = Vec::new();
+    let mut input = message(3, &[]);
+    let mut parts = 0;
+    loop {
+        let mut out = Vec::new();
+        let (used, step) = negotiation.feed(&input, &exports, &mut out);
+        input.drain(..used);
+        assert!(out.len() <= LIST_PART_BYTES + STRING_BYTES_MAX, "{}", out.len());
+        all.extend(replies(&out, 3));
+        parts += 1;
+        match step {
+            Step::More => {}
+            Step::Next => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(parts > 10 && input.is_empty());
+    assert_eq!(all.pop(), Some((ACK, vec![])));
+    let names: Vec<_> = all.iter().map(|(_, data)| data[4..].to_vec()).collect();
+    assert!(names.iter().eq((0..300).map(|n| name(n).into_bytes()).collect::<Vec<_>>().iter()));
+    // The next option is answered as before.
+    assert_eq!(kinds(&ask(&mut negotiation, 8, &[]).0), [ACK]);
+}
+
 #[test]
 fn abort_is_acknowledged() {
     let (replies, step) = ask(&mut start(FIXED), 2, &[]);

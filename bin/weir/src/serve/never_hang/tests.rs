@@ -252,7 +252,7 @@ async fn calls_about_frozen_disks_and_volumes_answer_all_at_once() {
             answered("volume set", client.volume_set(set)),
             answered("volume destroy", client.volume_destroy(idle())),
             answered("snapshot create", client.snapshot_create(take)),
-            answered("snapshot list", client.snapshot_list(None)),
+            answered("snapshot list", client.snapshot_list(None.into())),
             answered("volume promote", client.volume_promote("tank/idle".into())),
             answered("export create", client.export_create(offer)),
             answered("scan", client.pool_scan(PoolScan { search })),

@@ -52,7 +52,7 @@ impl Manager {
         let known = self.known_replication(&volume)?;
         let key = known.key();
         // It has the secret in memory, and the files go with the replication.
-        let client = known.client();
+        let client = known.client().await;
         self.remember(|state| state.replications.retain(|known| known.key() != key))?;
         let activity = self.activities.lock().remove(&key);
         if let Some(task) = activity.and_then(|activity| activity.task) {
@@ -90,7 +90,7 @@ impl Manager {
     }
 
     async fn release_here(&self, known: &KnownReplication) -> Result<(), ApiError> {
-        let list = match self.list_snapshots(Some(known.volume.clone())).await {
+        let list = match self.list_snapshots(Some(known.volume.clone()).into()).await {
             // The volume was destroyed, and its snapshots with it.
             Err(error) if is_gone(&error) => return Ok(()),
             list => list?,
@@ -109,7 +109,7 @@ impl Manager {
 }
 
 async fn release_there(client: &Client, volume: &str) -> Result<(), ApiError> {
-    let list = match client.snapshot_list(Some(volume.to_owned())).await {
+    let list = match client.snapshot_list(Some(volume.to_owned()).into()).await {
         Err(error) if is_gone(&error) => return Ok(()),
         list => list?,
     };

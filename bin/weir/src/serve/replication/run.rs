@@ -125,7 +125,7 @@ fn unless_absent<T>(answer: Result<T, Failed>) -> Result<Option<T>, Failed> {
 
 impl Runner {
     pub(super) async fn replicate(&self) -> Result<(), Failed> {
-        let (to, client) = self.known.client().map_err(Failed::Setup)?;
+        let (to, client) = self.known.client().await.map_err(Failed::Setup)?;
         let volume = &self.known.volume;
         self.finish_what_was_cut(&client, &to.volume).await?;
         let found = self.snapshots_there(&client, &to.volume).await?;
@@ -215,12 +215,13 @@ impl Runner {
         client: &Client,
         of: &str,
     ) -> Result<Option<Vec<Snapshot>>, Failed> {
-        let list = self.ask("list its snapshots", client.snapshot_list(Some(of.to_owned()))).await;
+        let list =
+            self.ask("list its snapshots", client.snapshot_list(Some(of.to_owned()).into())).await;
         Ok(unless_absent(list)?.map(|list| list.snapshots))
     }
 
     pub(super) async fn snapshots(&self) -> Result<Vec<Snapshot>, ApiError> {
-        Ok(self.manager.list_snapshots(Some(self.known.volume.clone())).await?.snapshots)
+        Ok(self.manager.list_snapshots(Some(self.known.volume.clone()).into()).await?.snapshots)
     }
 
     /// Resumes a stream that the receiver has in part. Aborts it if its snapshot is gone here,
@@ -333,7 +334,7 @@ impl Runner {
         let Some(origin) = self.manager.show_volume(&self.known.volume)?.origin else {
             return Ok(None);
         };
-        let here = self.manager.list_snapshots(Some(origin.clone())).await?.snapshots;
+        let here = self.manager.list_snapshots(Some(origin.clone()).into()).await?.snapshots;
         let pool = to.split('/').next().unwrap_or_default().to_owned();
         let there = self.snapshots_there(client, &pool).await?.unwrap_or_default();
         let both = here.iter().any(|own| there.iter().any(|other| other.guid == own.guid));

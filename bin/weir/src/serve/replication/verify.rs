@@ -82,7 +82,7 @@ impl Runner {
     }
 
     async fn verify(&self) -> Result<Verification, Failed> {
-        let (to, client) = self.known.client().map_err(Failed::Setup)?;
+        let (to, client) = self.known.client().await.map_err(Failed::Setup)?;
         let last = self.manager.known_replication(&self.known.volume)?.last;
         // By its guid: users may have renamed it on either side.
         let is_last = |one: &&Snapshot| last.as_ref().is_some_and(|last| last.is(one));

@@ -16,7 +16,9 @@ use tokio::sync::{Mutex, Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use weir_api::limits::REQUEST_BYTES_MAX;
 use weir_api::stream::{Bytes, SendStream};
-use weir_api::types::{Outcome, Removed, SendProgress, SendStart, SendStarted};
+use weir_api::types::{
+    Outcome, Removed, SendProgress, SendStart, SendStarted, Stream, StreamDirection,
+};
 use weir_api::{Answer, ApiError};
 use weir_base::{ErrorKind, names};
 use weir_dataset::{DatasetError, Engine, SendFrom, SendSpec, SnapshotId};
@@ -25,7 +27,7 @@ use weir_format::stream::ResumeToken;
 use super::super::bookmarks::bookmark_id;
 use super::super::control::{Manager, split};
 use super::super::internal;
-use super::{Transfers, Used, over, session_name};
+use super::{About, Transfers, over, session_name};
 
 /// Frames that wait to be taken: a quarter of a MiB each, or a record more.
 const FRAMES_WAITING: usize = 4;
@@ -36,8 +38,7 @@ const BROKEN_KEPT: usize = 16;
 
 /// A stream that is sent.
 struct Outgoing {
-    pool: String,
-    used: Used,
+    about: About,
     /// Told when the session ends before its stream.
     ended_early: Notify,
     is_taken: AtomicBool,
@@ -74,12 +75,22 @@ impl Sends {
         self.sessions.len()
     }
 
-    pub(super) fn end_idle(&mut self, limit: Duration) {
-        self.sessions.retain(|_, send| send.0.used.idle() < limit);
+    /// Sessions of one account.
+    pub(super) fn of(&self, account: &str) -> usize {
+        self.sessions.values().filter(|send| send.0.about.account == account).count()
     }
 
-    pub(super) fn end_of_pool(&mut self, pool: &str) {
-        self.sessions.retain(|_, send| send.0.pool != pool);
+    /// Ends the sessions for which `stays` is false.
+    pub(super) fn retain(&mut self, stays: impl Fn(&About) -> bool) {
+        self.sessions.retain(|_, send| stays(&send.0.about));
+    }
+
+    pub(super) fn show(&self) -> Vec<Stream> {
+        let show = |send: &Listed| {
+            let sent_bytes = send.0.sent_bytes.load(Ordering::Relaxed);
+            send.0.about.show(StreamDirection::Send, sent_bytes)
+        };
+        self.sessions.values().map(show).collect()
     }
 
     pub(super) fn end_all(&mut self) {
@@ -182,7 +193,7 @@ impl SendStream for Taken {
     fn next(&mut self) -> Answer<'_, Option<Bytes>> {
         Box::pin(async move {
             let send = self.transfers.sends.lock().find(&self.session)?;
-            let _using = send.used.begin();
+            let _using = send.about.used.begin();
             let mut frames = send.frames.lock().await;
             let frame = self.transfers.next_frame(&self.session, &send, &mut frames).await?;
             Ok(frame.map(Bytes::from))
@@ -242,8 +253,7 @@ impl Manager {
         };
         let session = session_name();
         let send = Outgoing {
-            pool,
-            used: Used::new(),
+            about: About::new(&pool, &request.snapshot),
             ended_early: Notify::new(),
             is_taken: AtomicBool::new(false),
             sent_bytes: AtomicU64::new(0),
@@ -282,7 +292,7 @@ impl Manager {
         session: &str,
     ) -> Result<Option<Bytes>, ApiError> {
         let send = self.transfers.sends.lock().find(session)?;
-        let _using = send.used.begin();
+        let _using = send.about.used.begin();
         let mut frames = send.frames.lock().await;
         let mut part = match frames.next.take() {
             Some(part) => part,

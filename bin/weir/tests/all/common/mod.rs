@@ -171,6 +171,13 @@ impl Server {
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * KIB
     }
 
+    /// Most resident memory that the process had so far.
+    pub(crate) fn high_water_bytes(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * KIB
+    }
+
     pub(crate) fn nbd(&self) -> &Path {
         &self.nbd
     }

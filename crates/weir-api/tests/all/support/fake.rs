@@ -24,12 +24,12 @@ use weir_api::types::{
     PropertySet, ReceiveDone, ReceiveProgress, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
     Replication, ReplicationAct, ReplicationAction, ReplicationChange, ReplicationCreate,
     ReplicationList, ReplicationRemoved, ReplicationState, Schedule, ScheduleChange, ScheduleList,
-    ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo, Snapshot, SnapshotChange,
-    SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotRename, SnapshotRollback,
-    SnapshotTag, SnapshotsDestroyed, Target, TargetChange, TargetCreate, TargetKey, TargetList,
-    Token, TokenCreate, TokenCreated, TokenKey, TokenList, Volume, VolumeAdvice, VolumeAdvise,
-    VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList, VolumeRename, VolumeResize,
-    VolumeSet,
+    ScheduleSet, SendProgress, SendStart, SendStarted, ServerInfo, SnapshotChange, SnapshotClone,
+    SnapshotCreate, SnapshotDestroy, SnapshotList, SnapshotQuery, SnapshotRename, SnapshotRollback,
+    SnapshotTag, SnapshotsDestroyed, StreamKey, StreamList, Target, TargetChange, TargetCreate,
+    TargetKey, TargetList, Token, TokenCreate, TokenCreated, TokenKey, TokenList, Volume,
+    VolumeAdvice, VolumeAdvise, VolumeChange, VolumeCopy, VolumeCreate, VolumeDestroy, VolumeList,
+    VolumeRename, VolumeResize, VolumeSet,
 };
 use weir_api::{Answer, ApiError, Control, SendStream};
 use weir_base::ErrorKind;
@@ -51,7 +51,7 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
     }
 }
@@ -204,7 +204,7 @@ impl Control for Fake {
             error: None,
         };
         ready(match state.pools.get(&pool).map(entry) {
-            Some(entry) => Ok(HistoryList { pool, entries: vec![entry] }),
+            Some(entry) => Ok(HistoryList { pool, entries: vec![entry], next: None }),
             None => Err(not_found("pool", &pool)),
         })
     }
@@ -220,7 +220,14 @@ impl Control for Fake {
             message: format!("event {seq}, {} ms", query.wait_ms),
         };
         let events = (query.after + 1..=3).map(event).collect();
-        ready(Ok(EventList { run: "7".into(), lost: 0, newest: 3, events }))
+        let list = EventList { run: "7".into(), lost: 0, newest: 3, events };
+        if query.after < 3 || query.wait_ms == 0 {
+            return ready(Ok(list));
+        }
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(query.wait_ms)).await;
+            Ok(list)
+        })
     }
 
     fn property_get(&self, query: PropertyQuery) -> Answer<'_, PropertyList> {
@@ -272,7 +279,8 @@ impl Control for Fake {
             return ready(Err(not_found("pool", pool)));
         }
         let wanted = |volume: &&Volume| pool.as_ref().is_none_or(|p| in_pool(&volume.name, p));
-        ready(Ok(VolumeList { volumes: state.volumes.values().filter(wanted).cloned().collect() }))
+        let volumes = state.volumes.values().filter(wanted).cloned().collect();
+        ready(Ok(VolumeList { volumes, next: None }))
     }
 
     fn volume_show(&self, volume: String) -> Answer<'_, Volume> {
@@ -347,15 +355,8 @@ impl Control for Fake {
         ready(taken.map(|snapshots| SnapshotChange { outcome: Outcome::Created, snapshots }))
     }
 
-    fn snapshot_list(&self, of: Option<String>) -> Answer<'_, SnapshotList> {
-        let state = self.state();
-        let wanted = |snapshot: &&Snapshot| {
-            let Snapshot { name, volume, .. } = snapshot;
-            of.as_ref().is_none_or(|of| of == name || of == volume || in_pool(volume, of))
-        };
-        let snapshots: Vec<_> = state.snapshots.values().filter(wanted).cloned().collect();
-        let one = of.as_ref().filter(|of| of.contains('@') && snapshots.is_empty());
-        ready(one.map_or(Ok(SnapshotList { snapshots }), |of| Err(not_found("snapshot", of))))
+    fn snapshot_list(&self, query: SnapshotQuery) -> Answer<'_, SnapshotList> {
+        ready(self.state().list_snapshots(query))
     }
 
     fn snapshot_destroy(&self, request: SnapshotDestroy) -> Answer<'_, SnapshotsDestroyed> {
@@ -442,7 +443,7 @@ impl Control for Fake {
             of.as_ref().is_none_or(|of| *of == mark.volume || in_pool(&mark.volume, of))
         };
         let bookmarks = state.bookmarks.values().filter(wanted).cloned().collect();
-        ready(Ok(BookmarkList { bookmarks }))
+        ready(Ok(BookmarkList { bookmarks, next: None }))
     }
 
     fn bookmark_destroy(&self, request: BookmarkDestroy) -> Answer<'_, Removed> {
@@ -472,6 +473,18 @@ impl Control for Fake {
         match self.state().sends.remove(&session) {
             Some(_) => removed(session),
             None => ready(Err(not_found("session", &session))),
+        }
+    }
+
+    fn stream_list(&self) -> Answer<'_, StreamList> {
+        ready(Ok(StreamList { streams: self.state().streams.clone() }))
+    }
+
+    fn stream_cancel(&self, stream: StreamKey) -> Answer<'_, Removed> {
+        let mut state = self.state();
+        match state.streams.iter().position(|known| known.id == stream.id) {
+            Some(at) => removed(state.streams.remove(at).name),
+            None => ready(Err(not_found("stream", &stream.id.to_string()))),
         }
     }
 
@@ -571,7 +584,7 @@ impl Control for Fake {
 
     fn replication_list(&self) -> Answer<'_, ReplicationList> {
         let replications = self.state().replications.values().cloned().collect();
-        ready(Ok(ReplicationList { replications }))
+        ready(Ok(ReplicationList { replications, next: None }))
     }
 
     fn replication_act(&self, request: ReplicationAct) -> Answer<'_, ReplicationChange> {
@@ -610,7 +623,8 @@ impl Control for Fake {
     }
 
     fn schedule_list(&self) -> Answer<'_, ScheduleList> {
-        ready(Ok(ScheduleList { schedules: self.state().schedules.values().cloned().collect() }))
+        let schedules = self.state().schedules.values().cloned().collect();
+        ready(Ok(ScheduleList { schedules, next: None }))
     }
 
     fn schedule_clear(&self, name: String) -> Answer<'_, Removed> {
@@ -684,7 +698,8 @@ impl Control for Fake {
     }
 
     fn export_list(&self) -> Answer<'_, ExportList> {
-        ready(Ok(ExportList { exports: self.state().exports.values().cloned().collect() }))
+        let exports = self.state().exports.values().cloned().collect();
+        ready(Ok(ExportList { exports, next: None }))
     }
 
     fn export_show(&self, export: ExportKey) -> Answer<'_, Export> {

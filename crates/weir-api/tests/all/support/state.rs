@@ -8,8 +8,9 @@ use weir_api::types::{
     Allocated, Bookmark, CleanerStatus, ClientIo, Compression, Damage, DiskIo, DiskStatus,
     ErrorCounts, Export, ExportChange, ExportCreate, ExportKey, FlushCheck, FlushVerdict, Health,
     Outcome, PointerIo, PoolChange, PoolCreate, PoolCreated, PoolStatus, Property, PropertySource,
-    PropertyValues, Removed, Replication, Schedule, SegmentIo, Snapshot, SnapshotChange, VdevKind,
-    VdevSpec, VdevStatus, Volume, VolumeChange, VolumeCreate, VolumeSpace,
+    PropertyValues, Removed, Replication, Schedule, SegmentIo, Snapshot, SnapshotChange,
+    SnapshotList, SnapshotQuery, Stream, VdevKind, VdevSpec, VdevStatus, Volume, VolumeChange,
+    VolumeCreate, VolumeSpace,
 };
 use weir_api::{Answer, ApiError};
 use weir_base::ErrorKind;
@@ -31,6 +32,8 @@ pub(crate) struct State {
     pub(crate) sends: BTreeMap<String, Session>,
     /// Volume and bytes of streams that are received, by session.
     pub(crate) receives: BTreeMap<String, (String, Vec<u8>)>,
+    /// Streams as people see them.
+    pub(crate) streams: Vec<Stream>,
 }
 
 pub(crate) fn compression_property(volume: &Volume) -> Property {
@@ -256,6 +259,25 @@ impl State {
         change(volume)?;
         let outcome = if before == *volume { Outcome::Unchanged } else { Outcome::Changed };
         Ok(VolumeChange { outcome, volume: volume.clone() })
+    }
+
+    pub(crate) fn list_snapshots(&self, query: SnapshotQuery) -> Result<SnapshotList, ApiError> {
+        let SnapshotQuery { of, after, limit } = query;
+        let wanted = |snapshot: &&Snapshot| {
+            let Snapshot { name, volume, .. } = snapshot;
+            of.as_ref().is_none_or(|of| of == name || of == volume || in_pool(volume, of))
+                && after.as_ref().is_none_or(|after| name > after)
+        };
+        let limit = limit.unwrap_or(usize::MAX);
+        let found = self.snapshots.values().filter(wanted);
+        let mut snapshots: Vec<_> = found.take(limit.saturating_add(1)).cloned().collect();
+        let more = snapshots.len() > limit;
+        snapshots.truncate(limit);
+        let next = snapshots.last().filter(|_| more).map(|last| last.name.clone());
+        match of.filter(|of| of.contains('@') && snapshots.is_empty()) {
+            Some(missing) => Err(not_found("snapshot", &missing)),
+            None => Ok(SnapshotList { snapshots, next }),
+        }
     }
 
     pub(crate) fn take(&mut self, name: &str) -> Result<Snapshot, ApiError> {

@@ -20,7 +20,7 @@ pub(crate) struct Targets(BTreeMap<String, Target>);
 
 impl Targets {
     pub(super) fn list(&self) -> TargetList {
-        TargetList { targets: self.0.values().cloned().collect() }
+        TargetList { targets: self.0.values().cloned().collect(), next: None }
     }
 
     pub(super) fn get(&self, name: &str) -> Result<&Target, ApiError> {

@@ -305,8 +305,19 @@ impl Targets for MemoryTargets {
         Ok(self.discovery.lock().clone())
     }
 
-    fn discover(&self, _: &Applicant, _: Option<&Credentials>) -> Vec<Discovered> {
-        self.targets.lock().clone()
+    fn discover(
+        &self,
+        _: &Applicant,
+        _: Option<&Credentials>,
+        after: &str,
+        show: &mut dyn FnMut(Discovered) -> bool,
+    ) {
+        let targets = self.targets.lock().clone();
+        for target in targets.into_iter().filter(|target| target.name.as_str() > after) {
+            if !show(target) {
+                break;
+            }
+        }
     }
 
     fn guessed(&self, _: &str, times: u64) {

@@ -275,8 +275,13 @@ impl MemoryExports {
 }
 
 impl Exports for MemoryExports {
-    fn list(&self, from: Option<IpAddr>) -> Vec<String> {
-        self.volumes.keys().filter(|name| self.shows(name, from)).cloned().collect()
+    fn names_after(&self, after: &str, from: Option<IpAddr>, show: &mut dyn FnMut(&str) -> bool) {
+        let rest = self.volumes.keys().filter(|name| name.as_str() > after);
+        for name in rest.filter(|name| self.shows(name, from)) {
+            if !show(name) {
+                break;
+            }
+        }
     }
 
     fn open(&self, name: &str, from: Option<IpAddr>) -> Result<Arc<dyn Export>, ExportError> {

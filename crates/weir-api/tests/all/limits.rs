@@ -1,0 +1,205 @@
+//! Many calls at once, answers that clients do not take, and lists of many pages.
+//!
+//! Not here: the tables behind the limits (unit tests).
+//!
+//! Invariant: a request that the server read is answered, whatever others do.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::task::JoinSet;
+use weir_api::limits::{
+    CONNECTIONS_MAX, PAGE_ENTRIES_MAX, PEER_CONNECTIONS_MAX, PEER_WAITING_MAX, RETRY_AFTER_SECONDS,
+    ROOT_SLOTS,
+};
+use weir_api::types::{
+    PoolCreate, PropertyValues, SnapshotCreate, Stream, StreamDirection, VolumeCreate,
+};
+use weir_api::{Address, Client, Control};
+use weir_base::ErrorKind;
+
+use crate::http::{Server, TOKEN, by_tcp, start, tank};
+
+fn slow() -> PoolCreate {
+    PoolCreate { name: "slow".into(), ..tank() }
+}
+
+async fn connect(server: &Server) -> TcpStream {
+    let Address::Tcp { host, port } = &server.tcp else { unreachable!() };
+    TcpStream::connect((host.as_str(), *port)).await.unwrap()
+}
+
+/// A request without a body, with the token.
+fn request(what: &str) -> String {
+    format!("{what} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\n\r\n")
+}
+
+// Of 200 calls at once, 104 connections were broken off after the request was sent, six of whose
+// calls were made.
+#[tokio::test]
+async fn two_hundred_calls_at_once_are_made_once_each_and_answered() {
+    let server = start();
+    for client in [Client::new(server.unix.clone()), by_tcp(&server)] {
+        let begun = server.fake.slow_begun.load(Ordering::SeqCst);
+        let mut calls = JoinSet::new();
+        for _ in 0..200 {
+            // Each over a connection of its own.
+            let address = client.address().clone();
+            let fresh = if matches!(address, Address::Unix(_)) {
+                Client::new(address)
+            } else {
+                by_tcp(&server)
+            };
+            calls.spawn(async move { fresh.pool_create(slow()).await });
+        }
+        let (mut made, mut refused) = (0, 0);
+        while let Some(call) = calls.join_next().await {
+            match call.unwrap() {
+                Ok(_) => made += 1,
+                // On a slow machine the wait for a turn may end before the call runs.
+                Err(error) if error.message.contains("nothing was done") => refused += 1,
+                Err(error) => panic!("{error:?}"),
+            }
+        }
+        let calls_made = server.fake.slow_begun.load(Ordering::SeqCst) - begun;
+        assert_eq!((made + refused, calls_made), (200, made));
+        assert!(made >= 100, "{made} of 200");
+    }
+}
+
+#[tokio::test]
+async fn connection_beyond_the_queue_is_told_to_try_again() {
+    let server = start();
+    let Address::Unix(path) = &server.unix else { unreachable!() };
+    let stuck = "GET /v1/pools/stuck HTTP/1.1\r\nhost: x\r\n\r\n";
+    let mut held = Vec::new();
+    // Calls that never end take all slots of one user, and its part of the queue.
+    for _ in 0..ROOT_SLOTS + PEER_CONNECTIONS_MAX + PEER_WAITING_MAX {
+        let mut stream = UnixStream::connect(path).await.unwrap();
+        stream.write_all(stuck.as_bytes()).await.unwrap();
+        held.push(stream);
+    }
+    for _ in 0..10 {
+        let mut stream = UnixStream::connect(path).await.unwrap();
+        // The answer comes before anything of the request is read.
+        drop(stream.write_all(b"GET /v1/pools HTTP/1.1\r\nhost: x\r\n\r\n").await);
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+        assert!(answer.contains(&format!("retry-after: {RETRY_AFTER_SECONDS}")), "{answer}");
+        assert!(answer.contains("nothing was done"), "{answer}");
+    }
+    // The other socket has slots of its own.
+    by_tcp(&server).pool_list().await.unwrap();
+}
+
+// One token that kept 64 connections in a wait for events left an admin without an answer.
+#[tokio::test]
+async fn long_polls_delay_no_call() {
+    let server = start();
+    let poll = request("GET /v1/events?after=3&wait_ms=4000");
+    let mut polls = Vec::new();
+    for _ in 0..CONNECTIONS_MAX {
+        let mut stream = connect(&server).await;
+        stream.write_all(poll.as_bytes()).await.unwrap();
+        polls.push(stream);
+    }
+    for _ in 0..20 {
+        let begun = Instant::now();
+        by_tcp(&server).with_timeout(Duration::from_secs(20)).pool_list().await.unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    }
+    // A wait that was cut short was answered.
+    let mut answered = 0;
+    for mut stream in polls {
+        let mut answer = [0; 12];
+        let read = tokio::time::timeout(Duration::from_secs(20), stream.read_exact(&mut answer));
+        answered += usize::from(matches!(read.await, Ok(Ok(_))) && answer == *b"HTTP/1.1 200");
+    }
+    assert!(answered >= PEER_CONNECTIONS_MAX - 1, "{answered} answers");
+}
+
+/// A server with so many snapshots of one volume.
+async fn with_snapshots(count: usize) -> (Server, Client) {
+    let server = start();
+    let client = Client::new(server.unix.clone());
+    client.pool_create(tank()).await.unwrap();
+    let volume = VolumeCreate {
+        name: "tank/vm1".into(),
+        size_bytes: 1 << 30,
+        record_bytes: 4096,
+        properties: PropertyValues::default(),
+    };
+    client.volume_create(volume).await.unwrap();
+    for first in (0..count).step_by(100) {
+        let names = (first..first + 100).map(|n| format!("tank/vm1@s{n:05}")).collect();
+        client.snapshot_create(SnapshotCreate { names, recursive: false }).await.unwrap();
+    }
+    (server, client)
+}
+
+#[tokio::test]
+async fn long_list_comes_in_pages_and_whole_to_a_client() {
+    let (server, client) = with_snapshots(2500).await;
+    let all = client.snapshot_list(None.into()).await.unwrap();
+    assert_eq!((all.snapshots.len(), all.next), (2500, None));
+    assert!(all.snapshots.is_sorted_by_key(|snapshot| snapshot.name.clone()));
+    let mut stream = connect(&server).await;
+    let ask = request("GET /v1/snapshots?of=tank&limit=10").replacen(
+        "\r\n",
+        "\r\nconnection: close\r\n",
+        1,
+    );
+    stream.write_all(ask.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    let body: serde_json::Value = serde_json::from_str(body).unwrap();
+    assert_eq!(body["snapshots"].as_array().unwrap().len(), 10);
+    assert_eq!(body["next"], "tank/vm1@s00009");
+    const { assert!(PAGE_ENTRIES_MAX < 2500, "the list has several pages") };
+    let error = client.snapshot_list(Some("tank/none@x".to_owned()).into()).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::NotFound);
+}
+
+// 60 connections that asked for 12 MB each and took nothing held 819 MiB, and their slots.
+#[tokio::test]
+async fn answers_that_are_not_taken_delay_no_call() {
+    let (server, _) = with_snapshots(2000).await;
+    let mut held = Vec::new();
+    for _ in 0..PEER_CONNECTIONS_MAX {
+        let mut stream = connect(&server).await;
+        // More than the system takes without the client.
+        for _ in 0..20 {
+            stream.write_all(request("GET /v1/snapshots").as_bytes()).await.unwrap();
+        }
+        held.push(stream);
+    }
+    let begun = Instant::now();
+    by_tcp(&server).with_timeout(Duration::from_secs(30)).pool_list().await.unwrap();
+    // They give way after 5 s, far below the 30 s after which they are ended.
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    drop(held);
+}
+
+#[tokio::test]
+async fn streams_are_listed_and_cancelled() {
+    let server = start();
+    let stream = Stream {
+        id: 3,
+        direction: StreamDirection::Send,
+        name: "tank/vm1@a".into(),
+        caller: "token ci".into(),
+        begun_unix_ms: 1,
+        moved_bytes: 2,
+        idle_ms: 3,
+    };
+    server.fake.state().streams.push(stream.clone());
+    let client = by_tcp(&server);
+    assert_eq!(client.stream_list().await.unwrap().streams, [stream]);
+    let key = weir_api::types::StreamKey { id: 3 };
+    assert_eq!(client.stream_cancel(key).await.unwrap().name, "tank/vm1@a");
+    assert_eq!(client.stream_cancel(key).await.unwrap_err().kind, ErrorKind::NotFound);
+}
