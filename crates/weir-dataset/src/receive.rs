@@ -31,6 +31,7 @@ use crate::dirty::Payload;
 use crate::engine::{Engine, Outcome};
 use crate::error::DatasetError;
 use crate::snapshot::{Snapshot, descent, descent_mut};
+use crate::taken_by::TakenBy;
 use crate::volume::{State, Volume};
 use start::stands_at;
 
@@ -244,6 +245,7 @@ impl Receiver {
                 moment.guid = begin.to;
             }
             record.properties.user.extend(self.spec.mark.as_ref().map(Mark::as_property));
+            record.properties.user.extend([TakenBy::Received(state.record.id).as_property()]);
             let receiving = descent_mut(&mut state.record).receiving.take();
             state.record_dirty = true;
             state.taking = Some(record);

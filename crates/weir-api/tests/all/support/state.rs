@@ -279,6 +279,7 @@ impl State {
             holds: vec![],
             clones: vec![],
             exports: vec![],
+            taken_by: None,
         };
         self.snapshots.insert(name.to_owned(), snapshot.clone());
         Ok(snapshot)
