@@ -18,7 +18,6 @@ use std::sync::Arc;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
 use weir_api::{ApiError, caller};
-use weir_base::private::read_secret_at;
 use weir_base::{ErrorKind, named_file};
 
 use super::secrets::Secrets;
@@ -63,15 +62,28 @@ pub(super) struct CallerFiles {
 }
 
 impl CallerFiles {
-    /// The file of certificates that a caller sent or named; as [`Self::secret`], of what other
-    /// users may read.
+    /// The file of certificates that a caller sent or named; `before` is the file of those in its
+    /// place.
+    ///
+    /// Root and the user of the server name a file that is read again at each use. What another
+    /// caller names is read now, through the descriptor that was checked, and kept as if it had
+    /// been sent.
+    ///
+    /// # Errors
+    /// `Invalid` for none or both, `Permission` for a file that the caller may not name.
     pub(super) fn public(
         &self,
         sent: Option<&[u8]>,
         named: Option<&str>,
         before: Option<&str>,
     ) -> Result<String, ApiError> {
-        let (None, Some(named)) = (sent, named) else { return self.secret(sent, named, before) };
+        let (None, Some(named)) = (sent, named) else {
+            let Some(content) = sent.filter(|_| named.is_none()) else {
+                let message = "a certificate comes in the call or in a file that it names";
+                return Err(ApiError::new(ErrorKind::Invalid, message));
+            };
+            return self.secrets.keep(content, before);
+        };
         if caller_names_any() {
             return Ok(named.to_owned());
         }
@@ -87,36 +99,34 @@ impl CallerFiles {
     /// The file of a secret that a caller sent or named; `before` is the file of the one in its
     /// place.
     ///
-    /// Root and the user of the server name a file that is read again at each use. What another
-    /// caller names is read now, through the descriptor that was checked, and kept as if it had
-    /// been sent.
+    /// Root and the user of the server name a file that is read again at each use. Every other
+    /// caller sends the secret. Otherwise a caller could have the server send a secret that the
+    /// caller does not know to a machine of the caller's choice.
     ///
     /// # Errors
-    /// `Invalid` for none or both, `Permission` for a file that the caller may not name or that
-    /// other users may read.
+    /// `Invalid` for none or both, `Permission` for a file that the caller may not name.
     pub(super) fn secret(
         &self,
         sent: Option<&[u8]>,
         named: Option<&str>,
         before: Option<&str>,
     ) -> Result<String, ApiError> {
-        let named = match (sent, named) {
-            (Some(content), None) => return self.secrets.keep(content, before),
-            (None, Some(named)) => named,
+        match (sent, named) {
+            (Some(content), None) => self.secrets.keep(content, before),
+            (None, Some(named)) if caller_names_any() => Ok(named.to_owned()),
+            (None, Some(named)) => {
+                let message = format!(
+                    "{named} is a secret of the server, and only root and the user of the server \
+                     may name it, over the unix socket"
+                );
+                Err(ApiError::new(ErrorKind::Permission, message)
+                    .with_action("send the secret in the call: weir does so with --secret-file"))
+            }
             _ => {
                 let message = "a secret comes in the call or in a file that it names, not in both";
-                return Err(ApiError::new(ErrorKind::Invalid, message));
+                Err(ApiError::new(ErrorKind::Invalid, message))
             }
-        };
-        if caller_names_any() {
-            return Ok(named.to_owned());
         }
-        let path = Path::new(named);
-        let place = self.dirs.place(path).map_err(|error| api_error(path, &error))?;
-        let content = read_secret_at(&place.path(), path).map_err(|error| {
-            ApiError::new(error.kind(), error.to_string()).with_action(error.action())
-        })?;
-        self.secrets.keep(&content, before)
     }
 }
 

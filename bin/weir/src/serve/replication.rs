@@ -32,7 +32,6 @@ use weir_base::{Clock as _, ErrorKind, SystemClock};
 
 use super::control::{Manager, not_found, split};
 use super::events::{Events, NewEvent};
-use super::files;
 use super::pools::api_error;
 use super::state::KnownReplication;
 use advice::Failed;
@@ -248,14 +247,6 @@ impl Manager {
     ) -> Result<(String, String), ApiError> {
         let sent_ca = request.ca.as_ref().map(String::as_bytes);
         let sent = request.secret.as_ref().map(|secret| secret.expose().as_bytes());
-        if sent_ca.is_some() && sent.is_none() && !files::caller_names_any() {
-            // The caller does not know this secret, and could have it sent to a server of its own.
-            let message = "a secret of the server goes only to servers that a certificate of the \
-                           server vouches for";
-            return Err(ApiError::new(ErrorKind::Permission, message).with_action(
-                "send the secret in the call, or name a file of the server in ca_file",
-            ));
-        }
         let ca = request.ca_file.as_deref();
         let ca = self.files.public(sent_ca, ca, before.map(|known| known.ca_file.as_str()))?;
         let named = request.secret_file.as_deref();
