@@ -43,6 +43,15 @@ pub(crate) fn compression_property(volume: &Volume) -> Property {
     }
 }
 
+pub(crate) fn origin_property(volume: &Volume) -> Option<Property> {
+    Some(Property {
+        property: "origin".to_owned(),
+        value: volume.origin.clone()?,
+        source: PropertySource::None,
+        ..compression_property(volume)
+    })
+}
+
 pub(crate) fn compression_of(properties: &PropertyValues) -> Option<Compression> {
     properties.0.get("compression").map(|text| text.parse().unwrap())
 }
