@@ -202,6 +202,7 @@ impl Control for Fake {
             call: format!("pool create {}", request.name),
             outcome: "created".into(),
             error: None,
+            times: 1,
         };
         ready(match state.pools.get(&pool).map(entry) {
             Some(entry) => {
