@@ -378,16 +378,7 @@ impl Engine {
         id: &SnapshotId,
         tag: &str,
     ) -> Result<Outcome, DatasetError> {
-        self.change_snapshot(id, |snapshot, name| {
-            let holds = &mut snapshot.moment_mut().holds;
-            let Some(at) = holds.iter().position(|held| held == tag) else {
-                let why = format!("has no tag {tag:?}");
-                return Err(DatasetError::Unfit { name, why });
-            };
-            holds.remove(at);
-            Ok(Outcome::Changed)
-        })
-        .await
+        self.change_snapshot(id, |snapshot, name| snapshot.release(tag, name)).await
     }
 
     /// Gives a snapshot another name. From then on it is a user's.

@@ -98,17 +98,26 @@ impl Engine {
         Ok(active.map(|snapshot| taker(&snapshot.record)).collect())
     }
 
-    /// Makes a snapshot a user's, so that schedules and replications keep it.
+    /// Takes a tag away, as [`Engine::release_snapshot`], and makes the snapshot a user's with the same
+    /// txg, so that schedules and replications keep it.
     ///
     /// # Durability
-    /// The record says so after any crash once this returns.
+    /// Both are so after any crash once this returns; before, both or none.
     ///
     /// # Errors
-    /// `NotFound`, `NoSnapshot`.
+    /// As [`Engine::release_snapshot`]; then the snapshot keeps its creator.
     #[boxed(?Send)]
-    pub async fn give_snapshot_to_user(&self, id: &SnapshotId) -> Result<Outcome, DatasetError> {
-        self.change_snapshot(id, |snapshot, _| Ok(give_to_user(&mut snapshot.record.properties)))
-            .await
+    pub async fn release_to_user(
+        &self,
+        id: &SnapshotId,
+        tag: &str,
+    ) -> Result<Outcome, DatasetError> {
+        self.change_snapshot(id, |snapshot, name| {
+            let released = snapshot.release(tag, name)?;
+            give_to_user(&mut snapshot.record.properties);
+            Ok(released)
+        })
+        .await
     }
 }
 

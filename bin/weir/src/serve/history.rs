@@ -354,9 +354,8 @@ mod tests {
     fn lines_of_older_servers_are_counted() {
         let dir = tempfile::tempdir().unwrap();
         let line = |at: u64| {
-            format!(
-                r#"{{"unix_ms":{at},"took_ms":1,"who":"uid 0","pool":"tank","call":"a b","#
-            ) + r#""outcome":"exists","error":"there is one"}"#
+            format!(r#"{{"unix_ms":{at},"took_ms":1,"who":"uid 0","pool":"tank","call":"a b","#)
+                + r#""outcome":"exists","error":"there is one"}"#
         };
         let text = [line(1), line(2), line(3)].join("\n");
         std::fs::write(dir.path().join("history.jsonl"), text).unwrap();

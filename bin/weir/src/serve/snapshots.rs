@@ -295,10 +295,11 @@ impl Manager {
         let SnapshotTag { name, tag } = request;
         let may_destroy = caller::current().has(Role::Admin);
         self.change_snapshot(&name, None, move |engine, id| async move {
-            if !may_destroy {
-                engine.give_snapshot_to_user(&id).await?;
+            if may_destroy {
+                engine.release_snapshot(&id, &tag).await
+            } else {
+                engine.release_to_user(&id, &tag).await
             }
-            engine.release_snapshot(&id, &tag).await
         })
         .await
     }
