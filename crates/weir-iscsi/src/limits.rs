@@ -175,6 +175,9 @@ pub const DIRTY_INTERVAL: Duration = Duration::from_millis(100);
 /// come for the first time wait for no guesser.
 pub const CLEAN_INTERVAL: Duration = Duration::from_millis(20);
 
+/// Time between wrong answers for one account of addresses without an earlier one: 4 a second.
+pub const CLEAN_ACCOUNT_INTERVAL: Duration = Duration::from_millis(250);
+
 /// Time between wrong answers for an account at an address where it was proved: a guesser there
 /// makes the initiator wait for moments, and has 200 attempts a second.
 pub const KNOWN_INTERVAL: Duration = Duration::from_millis(5);
