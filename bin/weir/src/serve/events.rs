@@ -30,11 +30,11 @@ const COUNTS_MAX: usize = 256;
 /// Subject of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
-    /// Disks, data, and actions of the server itself.
+    /// Faults of disks and data, and failures of the server's own work.
     Data,
     /// Refusals: of secrets, of tokens, of calls.
     Security,
-    /// Calls that changed something.
+    /// Events of level info: successful calls, and routine work that callers can ask for.
     Access,
 }
 
@@ -47,8 +47,8 @@ impl Class {
             "chap_refused" | "token_refused" | "calls_refused" | "certificate_reload" => {
                 Self::Security
             }
-            _ if is_call && event.level != EventLevel::Info => Self::Security,
-            _ if is_call => Self::Access,
+            _ if event.level == EventLevel::Info => Self::Access,
+            _ if is_call => Self::Security,
             _ => Self::Data,
         }
     }
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     fn event(text: &str) -> NewEvent {
-        let (level, message) = (EventLevel::Info, text.to_owned());
+        let (level, message) = (EventLevel::Error, text.to_owned());
         NewEvent { level, kind: "test".into(), pool: None, disk: None, message }
     }
 

@@ -419,9 +419,18 @@ struct Runner {
 }
 
 impl Runner {
-    fn tell(&self, level: EventLevel, kind: &str, message: String) {
-        let pool = self.known.volume.split('/').next().map(str::to_owned);
-        self.events.add(NewEvent { level, kind: kind.to_owned(), pool, disk: None, message });
+    /// Adds an event about a part of the replication. A caller can ask for runs as often as it likes,
+    /// and the other server chooses some of the words, so warnings are counted.
+    fn tell(&self, level: EventLevel, about: &str, message: String) {
+        let KnownReplication { volume, .. } = &self.known;
+        let pool = volume.split('/').next().map(str::to_owned);
+        let kind = "replication".to_owned();
+        let event = NewEvent { level, kind, pool, disk: None, message };
+        if level == EventLevel::Info {
+            self.events.add(event);
+        } else {
+            self.events.count(&format!("replication {about} {volume}"), event);
+        }
     }
 
     fn remember(&self, change: impl FnOnce(&mut KnownReplication)) {
@@ -475,7 +484,7 @@ impl Runner {
         if news {
             let KnownReplication { volume, to, .. } = &self.known;
             let message = format!("{volume} not replicated to {to}: {error}; it is tried again");
-            self.tell(EventLevel::Warning, "replication", message);
+            self.tell(EventLevel::Warning, "run", message);
         }
     }
 }

@@ -343,7 +343,10 @@ impl Scheduler {
                 self.tell_once(EventLevel::Warning, message);
             }
             for (every, names) in not_ours {
-                self.tell_once(EventLevel::Warning, beyond_count(&of, every, &names));
+                // The names are users' choice: only the first event of a sort is told.
+                if self.told.lock().insert(format!("{of} {}", every.name())) {
+                    self.tell(EventLevel::Warning, beyond_count(&of, every, &names));
+                }
             }
         }
         // Again, with what was taken: what could not be taken makes nothing go.

@@ -193,7 +193,7 @@ impl Runner {
                  that name, {}; newer ones go over",
                 snapshot.name, self.known.to, other.name
             );
-            self.tell(EventLevel::Warning, "replication", message);
+            self.tell(EventLevel::Warning, "name", message);
         }
     }
 
@@ -431,7 +431,7 @@ impl Runner {
         let sent = self.manager.with_activity(self.known.key(), |activity| activity.sent_bytes);
         self.tell(
             EventLevel::Info,
-            "replication",
+            "run",
             format!("{} replicated to {}: {}", snapshot.name, self.known.to, Human(sent)),
         );
         self.manager.remember_replication(self.known.key(), |known| known.last = Some(last))?;
