@@ -47,12 +47,12 @@ pub(in crate::serve) struct Server {
     serving: tokio::task::JoinHandle<Result<(), weir_api::Error>>,
 }
 
-/// A server with an empty state.
-pub(in crate::serve) fn start() -> Server {
+fn start() -> Server {
     start_in(tempfile::tempdir().unwrap())
 }
 
-fn start_in(dir: tempfile::TempDir) -> Server {
+/// A server with its state and its disks in a directory.
+pub(in crate::serve) fn start_in(dir: tempfile::TempDir) -> Server {
     let registry = Arc::new(Registry::default());
     let nbd = format!("unix:{}", dir.path().join("nbd").display());
     let nbd = weir_serve::Address::parse(&nbd, weir_nbd::DEFAULT_PORT).unwrap();
