@@ -15,9 +15,13 @@ use std::io::{self, IoSlice, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect as connect_to, socket_with,
+};
 
 use super::address::{Address, NbdAddress, Server};
 use super::buffers::Buffers;
@@ -47,6 +51,8 @@ const REQUEST_BYTES: usize = 28;
 const REPLY_BYTES: usize = 16;
 /// Longest text or information of an option reply that is taken.
 const OPTION_BYTES_MAX: u32 = 8192;
+/// Time between attempts to connect to a server that accepts nothing.
+const CONNECT_AGAIN: Duration = Duration::from_millis(20);
 /// Longest sleep before the lane looks whether the server answers nothing.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Replies and small payloads are received together.
@@ -158,7 +164,7 @@ fn connect(address: &NbdAddress) -> Result<(Stream, Export), TargetError> {
             Stream::Tcp(tcp)
         }
         Server::Unix(path) => {
-            Stream::Unix(UnixStream::connect(path).map_err(failed("connect to"))?)
+            Stream::Unix(connect_unix(path, deadline).map_err(failed("connect to"))?)
         }
     };
     let mut stream = Patient { stream, deadline };
@@ -178,6 +184,25 @@ fn connect_tcp(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStream
         }
     }
     Err(last)
+}
+
+/// A blocking connect would wait for ever where the server accepts nothing and its queue is full.
+fn connect_unix(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(path)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    loop {
+        match connect_to(&socket, &address) {
+            Ok(()) => break,
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {
+                std::thread::sleep(CONNECT_AGAIN.min(left(deadline)?));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
 }
 
 /// Time until a deadline.

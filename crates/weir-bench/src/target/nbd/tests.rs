@@ -102,6 +102,29 @@ fn negotiation_without_an_end_is_given_up() {
     }
 }
 
+// A server that accepts nothing: its queue is full after a few clients.
+#[test]
+fn unix_socket_that_nothing_is_accepted_on_is_given_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("nbd");
+    let family = AddressFamily::UNIX;
+    let listener = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+    rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let address = NbdAddress { server: Server::Unix(path), export: "x".to_owned() };
+    let clients: Vec<_> =
+        (0..2).map(|_| connect_unix(address_path(&address), Instant::now())).collect();
+    assert!(clients.iter().any(Result::is_ok), "a queue of one");
+    assert!(is_no_answer(Nbd::open(address)));
+}
+
+fn address_path(address: &NbdAddress) -> &Path {
+    match &address.server {
+        Server::Unix(path) => path,
+        Server::Tcp(..) => panic!("a unix socket"),
+    }
+}
+
 fn agree_and_swallow(client: &mut TcpStream) -> io::Result<()> {
     agree(client)?;
     swallow(client)
