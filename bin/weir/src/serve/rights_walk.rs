@@ -62,6 +62,11 @@ const LIKE_A_RUN: &str = "repl-2018-01-01-000000";
 const HELD: &str = "auto-yearly-2019-01-01-0000";
 const OLD: &str = "auto-yearly-2020-01-01-0000";
 
+/// Snapshots of a stream: the schedule of the volume keeps both, the schedule of the pool one.
+const RECEIVED: [&str; 2] = ["auto-monthly-2020-01-01-0000", "auto-monthly-2020-02-01-0000"];
+const OF_VOLUME: &str = "yearly=2,monthly=3";
+const OF_POOL: &str = "yearly=1,monthly=1";
+
 /// One call of the walk. A snapshot is named as the call finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
@@ -98,6 +103,7 @@ const STEPS: &[Step] = &[
     Step::Release("replication"),
     Step::Schedule("tank/v", "yearly=0"),
     Step::Schedule("tank/v", "yearly=1"),
+    Step::Schedule("tank/v", OF_VOLUME),
     Step::Schedule("tank/v", "hourly=9"),
     Step::Schedule("tank", "yearly=0"),
     Step::PruneOnly,
@@ -166,28 +172,32 @@ impl Walk {
         &self.server.manager
     }
 
-    /// The volume of a pair, with a user's snapshot, and three of the schedule of an admin that
-    /// keeps two: an admin holds the oldest.
+    /// The volume of a pair, with a user's snapshot, with received snapshots, and with three of an
+    /// admin's schedule that keeps two: an admin holds the oldest.
     async fn set_up(&self) -> BTreeSet<String> {
         let manager = self.manager();
         drop(self.server.volume("tank/v").await);
         let names = vec!["tank/v@monday".to_owned()];
         manager.snapshot_create(SnapshotCreate { names, recursive: false }).await.unwrap();
-        set_schedule(manager, "tank/v", "yearly=2", false).await;
-        let by = manager.state.lock().state.schedules[0].id;
-        for name in [HELD, OLD] {
+        set_schedule(manager, "tank/v", OF_VOLUME, false).await;
+        let by = TakenBy::Schedule(manager.state.lock().state.schedules[0].id);
+        set_schedule(manager, "tank", OF_POOL, false).await;
+        let open = manager.pool("tank").unwrap();
+        let into = TakenBy::Received(open.engine.volume("v").unwrap().dataset());
+        let taken = [HELD, OLD].map(|name| (name, by));
+        for (name, by) in taken.into_iter().chain(RECEIVED.map(|name| (name, into))) {
             let id = SnapshotId { volume: "v".to_owned(), name: name.to_owned() };
-            let by = Some(TakenBy::Schedule(by));
-            let open = manager.pool("tank").unwrap();
-            open.call(move |engine| async move { engine.create_snapshots_by(&[id], by).await })
-                .await
-                .unwrap();
+            open.call(
+                move |engine| async move { engine.create_snapshots_by(&[id], Some(by)).await },
+            )
+            .await
+            .unwrap();
         }
         let tag = SnapshotTag { name: format!("tank/v@{HELD}"), tag: "legal".to_owned() };
         manager.snapshot_hold(tag).await.unwrap();
         schedules::follow_now(manager, &self.events).await;
         let all = self.guids().await;
-        assert_eq!(all.len(), 4, "the schedule took one: {all:?}");
+        assert_eq!(all.len(), 7, "the schedule took two: {all:?}");
         all
     }
 
@@ -371,12 +381,12 @@ async fn admin_shortens_a_schedule_and_releases_a_snapshot_to_it() {
     walk.manager().snapshot_release(tag).await.unwrap();
     schedules::follow_now(walk.manager(), &walk.events).await;
     let count = || async { walk.guids().await.len() };
-    assert_eq!(count().await, 3, "the oldest went");
+    assert_eq!(count().await, 6, "the oldest went");
     // An operator's schedule is a new one; an admin's schedule adopts its snapshots.
     on_behalf_of(operator(), walk.schedule("tank/v", "yearly=1", false)).await;
     schedules::follow_now(walk.manager(), &walk.events).await;
-    assert!(count().await >= 3, "an operator destroys nothing");
-    set_schedule(walk.manager(), "tank/v", "yearly=0", false).await;
+    assert!(count().await >= 6, "an operator destroys nothing");
+    set_schedule(walk.manager(), "tank/v", "yearly=0,monthly=0", false).await;
     schedules::follow_now(walk.manager(), &walk.events).await;
     let left = walk.manager().snapshot_list(Some("tank/v".to_owned())).await.unwrap().snapshots;
     let left: Vec<&str> = left.iter().map(|snapshot| snapshot.name.as_str()).collect();

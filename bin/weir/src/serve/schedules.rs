@@ -177,8 +177,35 @@ impl Manager {
         if !known() {
             return Err(not_found("schedule", &name));
         }
+        if !caller::current().has(Role::Admin) {
+            self.refuse_shorter_life(&name)?;
+        }
         self.remember(|state| state.schedules.retain(|known| known.name != name))?;
         Ok(Removed { outcome: Outcome::Removed, name })
+    }
+
+    /// Refuses to clear a volume's own schedule if the schedule of its pool would then destroy
+    /// received snapshots that are kept now.
+    fn refuse_shorter_life(&self, name: &str) -> Result<(), ApiError> {
+        let Ok(open) = self.pool(pool_of(name)) else { return Ok(()) };
+        let known = self.state.lock().state.schedules.clone();
+        let of_pool: Vec<_> = known.into_iter().filter(|known| known.is_of(&open.engine)).collect();
+        let pools = of_pool.iter().find(|known| known.dataset.is_none() && known.prunes_received);
+        let own = of_pool.iter().find(|known| known.dataset.is_some() && known.name == name);
+        let (Some(pools), Some(own)) = (pools, own) else { return Ok(()) };
+        let (_, volume) = name.split_once('/').unwrap_or_default();
+        // Without the volume there are no snapshots either.
+        let takers = open.engine.snapshot_takers(volume).unwrap_or_default();
+        let any_received = takers.iter().any(|(_, by)| matches!(by, Some(TakenBy::Received(_))));
+        if !any_received || keeps_as_much(&own.keep, &pools.keep) {
+            return Ok(());
+        }
+        let message = format!(
+            "without its own schedule, {name} follows the schedule of the pool, which keeps fewer \
+             of its received snapshots"
+        );
+        Err(ApiError::new(ErrorKind::Permission, message)
+            .with_action("let an admin clear it: that may destroy snapshots"))
     }
 
     /// The schedules of open pools, by pool.
