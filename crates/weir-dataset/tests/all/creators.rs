@@ -2,7 +2,11 @@
 //!
 //! Not here: which snapshots the server destroys (bin/weir).
 
-use weir_dataset::{PropertyChange, PropertyTarget, SnapshotId, TAKEN_BY, TakenBy};
+use std::sync::Arc;
+
+use weir_dataset::{
+    PropertyChange, PropertyTarget, ReceiveSpec, Receiver, SnapshotId, TAKEN_BY, TakenBy,
+};
 
 use crate::common::now;
 use crate::send::{Content, Pool, id, write};
@@ -87,5 +91,10 @@ fn stream_is_the_creator_at_the_receiver_whatever_the_sender_recorded() {
         back.receive(&into, &source.whole("v", name)).unwrap();
         let received = TakenBy::Received(back.engine.volume(&into).unwrap().dataset());
         assert_eq!(creators(&back, &into), named(&[(name, Some(received))]));
-    }
+    } // An operator's stream makes a snapshot of a user.
+    let spec = ReceiveSpec { volume: "own".into(), roll_back: false, dry_run: false, mark: None };
+    let mut receiver = Receiver::for_user(Arc::clone(&back.engine), spec);
+    now(receiver.push(&source.whole("v", "auto"))).unwrap();
+    now(receiver.finish()).unwrap();
+    assert_eq!(creators(&back, "own"), named(&[("auto", Some(TakenBy::User))]));
 }
