@@ -344,3 +344,6 @@ impl Unit {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;
