@@ -53,8 +53,9 @@ fn line(event: &Event) -> String {
 pub(crate) fn history(session: &Session, pool: String) -> Result<(), ApiError> {
     let answer = session.call(|client| client.pool_history(pool))?;
     let row = |entry: &HistoryEntry| {
-        let HistoryEntry { unix_ms, took_ms, who, call, outcome, error, .. } = entry;
+        let HistoryEntry { unix_ms, took_ms, who, call, outcome, error, times, .. } = entry;
         let outcome = match error {
+            Some(error) if *times > 1 => format!("{outcome} ({times} times): {error}"),
             Some(error) => format!("{outcome}: {error}"),
             None => outcome.clone(),
         };

@@ -43,6 +43,8 @@ pub(crate) mod pools;
 mod properties;
 mod recorder;
 mod replication;
+#[cfg(test)]
+mod rights_walk;
 mod scan_file;
 mod schedule_plan;
 mod schedules;

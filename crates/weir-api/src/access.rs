@@ -113,8 +113,8 @@ impl Scope {
         if self.covers(pool) {
             return true;
         }
-        let is_part = |c: char| !c.is_whitespace() && !matches!(c, ',' | '"' | '\'' | '(' | ')');
-        let words = text.split(|c: char| !is_part(c)).map(|word| word.trim_end_matches([':', '.']));
+        let words = text.split(|c| !is_part_of_name(c));
+        let words = words.map(|word| word.trim_end_matches([':', '.']));
         let mut names = words.filter(|word| word.split(['/', '@', '#']).next() == Some(pool));
         let mut any = false;
         let all = names.all(|name| {
@@ -124,6 +124,31 @@ impl Scope {
         any && all
     }
 
+    /// Hides names outside of the scope in a text, for pools in which the scope has a part. Texts
+    /// about such a pool name no other pool.
+    pub fn cut_text(&self, text: &str) -> String {
+        if self.is_all() {
+            return text.to_owned();
+        }
+        let is_outside = |word: &str| {
+            let pool = word.split(['/', '@', '#']).next().unwrap_or_default();
+            pool.len() < word.len() && self.reaches(pool) && !self.covers(word)
+        };
+        let mut cut = String::with_capacity(text.len());
+        let mut rest = text;
+        while !rest.is_empty() {
+            let end = rest.find(|c| !is_part_of_name(c)).unwrap_or(rest.len());
+            let (word, after) = rest.split_at(end);
+            let name = word.trim_end_matches([':', '.']);
+            cut.push_str(if is_outside(name) { "(outside the scope)" } else { name });
+            cut.push_str(&word[name.len()..]);
+            let next = after.find(is_part_of_name).unwrap_or(after.len());
+            cut.push_str(&after[..next]);
+            rest = &after[next..];
+        }
+        cut
+    }
+
     /// The entries; none for everything.
     pub fn entries(&self) -> &[String] {
         match self {
@@ -131,6 +156,11 @@ impl Scope {
             Self::Only(entries) => entries,
         }
     }
+}
+
+/// Whether a character can be part of a name in a text for people.
+fn is_part_of_name(c: char) -> bool {
+    !c.is_whitespace() && !matches!(c, ',' | ';' | '"' | '\'' | '(' | ')')
 }
 
 /// Which files the server opens when a caller names them.
@@ -201,6 +231,24 @@ mod tests {
             assert_eq!(refused, bad != "tank/*", "{bad}");
         }
         assert!(Scope::parse(&vec!["tank".to_owned(); 33]).is_err());
+    }
+
+    #[test]
+    fn text_loses_the_names_that_are_outside() {
+        let scope = scope(&["tank/k8s-*"]);
+        for (text, cut) in [
+            ("tank/k8s-a@s is the origin of tank/other, tank/k8s-b", true),
+            ("destroy it: weir volume destroy tank/other", true),
+            ("'tank/other@s': held", true),
+            ("tank/k8s-a is busy; try /dev/sdb or tank, until 10:30.", false),
+        ] {
+            let shown = scope.cut_text(text);
+            assert!(!shown.contains("other"), "{shown}");
+            assert_eq!(shown != text, cut, "{shown}");
+        }
+        let shown = scope.cut_text("tank/k8s-a@s is the origin of tank/other, tank/k8s-b");
+        assert_eq!(shown, "tank/k8s-a@s is the origin of (outside the scope), tank/k8s-b");
+        assert_eq!(Scope::All.cut_text("tank/other"), "tank/other");
     }
 
     #[test]

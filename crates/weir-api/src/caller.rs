@@ -10,7 +10,7 @@
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::access::{Files, Rights};
+use crate::access::{Files, Rights, Role};
 
 tokio::task_local! {
     static CALLER: Caller;
@@ -63,6 +63,11 @@ impl Caller {
     /// What it may do; nothing without.
     pub fn rights(&self) -> Option<&Rights> {
         self.rights.as_ref()
+    }
+
+    /// Whether its role is this one or a higher one.
+    pub fn has(&self, role: Role) -> bool {
+        self.rights.as_ref().is_some_and(|rights| rights.role >= role)
     }
 
     /// Whether the server opens any file that the caller names.

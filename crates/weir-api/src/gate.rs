@@ -8,9 +8,11 @@
 //! - a caller without rights passes nothing;
 //! - a scope counts for every name that a call touches; a call that touches more of the machine
 //!   than one pool is refused to every scope;
-//! - lists hold what is in the scope, and a refusal does not tell whether a name exists.
+//! - one function cuts every answer to the scope (`cut`), and no refusal reveals whether a name
+//!   exists.
 
 mod calls;
+mod cut;
 
 use std::sync::Arc;
 
@@ -19,8 +21,8 @@ use weir_base::ErrorKind;
 use crate::access::{Role, Scope};
 use crate::caller;
 use crate::control::{Answer, Control};
-use crate::types::Target;
 use crate::wire::ApiError;
+use cut::{Cut, cut};
 
 /// What a call touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,10 +170,6 @@ impl Gate {
     }
 }
 
-fn refused<'a, T: Send + 'a>(refusal: ApiError) -> Answer<'a, T> {
-    Box::pin(std::future::ready(Err(refusal)))
-}
-
 /// The scope of the caller; nothing for a caller without rights.
 fn scope() -> Scope {
     let caller = caller::current();
@@ -239,28 +237,13 @@ fn reaches_part(operation: Operation, name: Option<&str>) -> Result<(), ApiError
     pool.map_or_else(|| role(operation), |pool| reaches(operation, pool))
 }
 
-/// Checks the role, and cuts the answer to the scope.
-fn filtered<'a, T: Send + 'a>(
-    operation: Operation,
+/// Makes a call that passed its check, and cuts the answer to the scope.
+fn pass<'a, T: Cut + Send + 'a>(
+    checked: Result<(), ApiError>,
     call: impl FnOnce() -> Answer<'a, T>,
-    keep: impl FnOnce(&Scope, &mut T) + Send + 'a,
 ) -> Answer<'a, T> {
-    if let Err(refusal) = role(operation) {
-        return refused(refusal);
+    match checked {
+        Ok(()) => cut(scope(), call()),
+        Err(refusal) => Box::pin(std::future::ready(Err(refusal))),
     }
-    let (scope, answer) = (scope(), call());
-    Box::pin(async move {
-        let mut answer = answer.await?;
-        if !scope.is_all() {
-            keep(&scope, &mut answer);
-        }
-        Ok(answer)
-    })
-}
-
-/// Targets are shared by those who use their logical units: one is shown to a scope that covers all
-/// of them.
-fn covers_target(scope: &Scope, target: &Target) -> bool {
-    let mut volumes = target.luns.iter().map(|lun| &lun.volume);
-    scope.is_all() || (!target.luns.is_empty() && volumes.all(|name| scope.covers(name)))
 }

@@ -75,7 +75,8 @@ pub use schedule::{
 };
 pub use snapshot::{
     Snapshot, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotList,
-    SnapshotQuery, SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed, check_listed,
+    SnapshotQuery, SnapshotRename, SnapshotRollback, SnapshotTag, SnapshotsDestroyed,
+    TAKEN_BY_REPLICATION, TAKEN_BY_STREAM, check_listed,
 };
 pub use space::{CleanerStatus, PointerIo, SegmentIo};
 pub use stream::{Stream, StreamDirection, StreamKey, StreamList};

@@ -85,14 +85,8 @@ impl PrivateError {
 /// # Errors
 /// [`PrivateError::Open`] for a file that other users may read or write.
 pub fn read_secret(path: &Path) -> Result<Vec<u8>, PrivateError> {
-    read_secret_at(path, path)
-}
-
-/// As [`read_secret`], of a file that was found already: `place` leads to it, and `path` is how
-/// errors call it.
-pub fn read_secret_at(place: &Path, path: &Path) -> Result<Vec<u8>, PrivateError> {
     let read = |source| PrivateError::Read { path: path.to_owned(), source };
-    let (meta, bytes) = match named_file::read(place, BYTES_MAX) {
+    let (meta, bytes) = match named_file::read(path, BYTES_MAX) {
         Ok(found) => found,
         Err(error)
             if matches!(

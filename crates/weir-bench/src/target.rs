@@ -23,13 +23,21 @@ pub mod shaped;
 mod uring;
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub use address::Address;
 pub use guard::{Holds, take, what_is_at, what_it_holds};
 
 use crate::result::TargetInfo;
 use crate::spec::{DatasetSpec, OpKind};
+
+/// A server that answers nothing for so long is not measured any more: as long as operating systems
+/// wait for a disk before they give it up.
+#[cfg(not(test))]
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+/// So that tests need not wait so long.
+#[cfg(test)]
+const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
 /// An operation on a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,6 +177,16 @@ pub enum TargetError {
         /// In words.
         why: String,
     },
+    /// The server takes part, and does not answer.
+    #[error("{address}: no answer to {what} within {seconds} s")]
+    NoAnswer {
+        /// Of the target.
+        address: String,
+        /// Unanswered part of the session.
+        what: &'static str,
+        /// Length of the wait.
+        seconds: u64,
+    },
     /// An iSCSI target cannot be talked to.
     #[error("{address}: {source}")]
     Iscsi {
@@ -202,6 +220,9 @@ impl TargetError {
             Self::TooSmall { .. } => "use a smaller dataset (--size) or a larger target".to_owned(),
             Self::Unaligned { .. } => "use block sizes that are whole blocks of it".to_owned(),
             Self::Protocol { .. } => "check the server and the name of the export".to_owned(),
+            Self::NoAnswer { .. } => {
+                "look at the server and its log, then repeat the run".to_owned()
+            }
             Self::Iscsi { source, .. } => source.action().to_owned(),
             Self::InUse { .. } => {
                 "wait for the other run, or close the pool that has it as a disk".to_owned()

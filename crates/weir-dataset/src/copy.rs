@@ -76,7 +76,7 @@ impl Engine {
         self.refuse_receiving(&found.state.lock())?;
         let name = "copying".to_owned();
         let volumes = [(Arc::clone(&found), &name)];
-        self.take_snapshots(&volumes, DatasetState::Destroying).await?;
+        self.take_snapshots(&volumes, DatasetState::Destroying, None).await?;
         let state = found.state.lock();
         // Nobody else took one: the admin lock is held.
         let taken = state.snapshots.last().expect("it was just taken");

@@ -31,6 +31,7 @@ use crate::dirty::Payload;
 use crate::engine::{Engine, Outcome};
 use crate::error::DatasetError;
 use crate::snapshot::{Snapshot, descent, descent_mut};
+use crate::taken_by::TakenBy;
 use crate::volume::{State, Volume};
 use start::stands_at;
 
@@ -103,6 +104,8 @@ pub struct Received {
 pub struct Receiver {
     engine: Arc<Engine>,
     spec: ReceiveSpec,
+    /// Whether the snapshot is a user's: no schedule destroys it.
+    by_user: bool,
     reader: StreamReader,
     claim: Option<Claim>,
     /// What would become of a stream that is only checked.
@@ -149,7 +152,13 @@ impl Receiver {
     pub fn new(engine: Arc<Engine>, spec: ReceiveSpec) -> Self {
         let reader = StreamReader::default();
         let (claim, judged, end) = (None, None, None);
-        Self { engine, spec, reader, claim, judged, rolled_back: false, end, received_bytes: 0 }
+        let (by_user, rolled_back, received_bytes) = (false, false, 0);
+        Self { engine, spec, by_user, reader, claim, judged, rolled_back, end, received_bytes }
+    }
+
+    /// As [`Self::new`]; the snapshot becomes a user's, so that no schedule destroys or counts it.
+    pub fn for_user(engine: Arc<Engine>, spec: ReceiveSpec) -> Self {
+        Self { by_user: true, ..Self::new(engine, spec) }
     }
 
     /// Bytes of the stream that came.
@@ -244,6 +253,9 @@ impl Receiver {
                 moment.guid = begin.to;
             }
             record.properties.user.extend(self.spec.mark.as_ref().map(Mark::as_property));
+            let into = TakenBy::Received(state.record.id);
+            let by = if self.by_user { TakenBy::User } else { into };
+            record.properties.user.extend([by.as_property()]);
             let receiving = descent_mut(&mut state.record).receiving.take();
             state.record_dirty = true;
             state.taking = Some(record);

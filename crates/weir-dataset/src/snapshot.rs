@@ -16,6 +16,8 @@ use weir_format::layout::PACK_BYTES;
 use weir_format::{DatasetKind, DatasetRecord, DatasetState, Descent, Moment};
 use weir_pool::{Delta, Held, Line, Past, Version};
 
+use crate::engine::Outcome;
+use crate::error::DatasetError;
 use crate::limits::{Has, by_refreservation};
 use crate::volume::{State, Volume, VolumeSpace};
 
@@ -45,6 +47,17 @@ impl Snapshot {
             DatasetKind::Snapshot(moment) => moment,
             _ => unreachable!("only snapshots are in a volume's list"),
         }
+    }
+
+    /// Takes a tag away; `name` is the snapshot's for the error.
+    pub(crate) fn release(&mut self, tag: &str, name: String) -> Result<Outcome, DatasetError> {
+        let holds = &mut self.moment_mut().holds;
+        let Some(at) = holds.iter().position(|held| held == tag) else {
+            let why = format!("has no tag {tag:?}");
+            return Err(DatasetError::Unfit { name, why });
+        };
+        holds.remove(at);
+        Ok(Outcome::Changed)
     }
 
     /// Marks it as one to be freed.

@@ -25,6 +25,7 @@ use crate::engine::{Engine, Outcome};
 use crate::error::DatasetError;
 use crate::properties::of_clone;
 use crate::snapshot::{Snapshot, descent, descent_mut, inherits, moment};
+use crate::taken_by::{TakenBy, give_to_user};
 use crate::volume::{State, Volume};
 
 /// Which snapshot.
@@ -59,6 +60,8 @@ pub struct SnapshotInfo {
     pub holds: Vec<String>,
     /// Names of the volumes cloned from it.
     pub clones: Vec<String>,
+    /// Its creator; `None`: a user.
+    pub taken_by: Option<TakenBy>,
 }
 
 const fn bytes(units: u64) -> u64 {
@@ -84,6 +87,16 @@ impl Engine {
     /// the snapshot. Then none is taken.
     #[boxed(?Send)]
     pub async fn create_snapshots(&self, ids: &[SnapshotId]) -> Result<Outcome, DatasetError> {
+        self.create_snapshots_by(ids, None).await
+    }
+
+    /// As [`Self::create_snapshots`]; the records name the creator.
+    #[boxed(?Send)]
+    pub async fn create_snapshots_by(
+        &self,
+        ids: &[SnapshotId],
+        by: Option<TakenBy>,
+    ) -> Result<Outcome, DatasetError> {
         let _admin = self.admin.lock().await;
         self.core.pool.check_alive()?;
         let mut volumes = Vec::new();
@@ -100,7 +113,7 @@ impl Engine {
             }
             volumes.push((found, name));
         }
-        self.take_snapshots(&volumes, DatasetState::Active).await
+        self.take_snapshots(&volumes, DatasetState::Active, by).await
     }
 
     /// Takes snapshots of these names, which are stored in this state; the caller holds the admin
@@ -110,12 +123,13 @@ impl Engine {
         &self,
         volumes: &[(Arc<Volume>, &String)],
         as_state: DatasetState,
+        by: Option<TakenBy>,
     ) -> Result<Outcome, DatasetError> {
-        if self.ask_for(volumes, as_state).is_err() {
+        if self.ask_for(volumes, as_state, by).is_err() {
             // What is dirty counts at its worst, and its commit may tell that there is room.
             self.core.want(self.core.open_txg());
             self.commit().await?;
-            self.ask_for(volumes, as_state)?;
+            self.ask_for(volumes, as_state, by)?;
         }
         self.commit_change().await
     }
@@ -126,6 +140,7 @@ impl Engine {
         &self,
         volumes: &[(Arc<Volume>, &String)],
         as_state: DatasetState,
+        by: Option<TakenBy>,
     ) -> Result<(), DatasetError> {
         // The list is locked against a freeze, so one txg takes all of them.
         let _list = self.volume_list.write();
@@ -133,7 +148,8 @@ impl Engine {
             let own = volume.state.lock().record.name.clone();
             let take = || {
                 let mut state = volume.state.lock();
-                let wanted = self.wanted_snapshot(&state.record, name);
+                let mut wanted = self.wanted_snapshot(&state.record, name);
+                wanted.properties.user.extend(by.map(TakenBy::as_property));
                 state.taking = Some(DatasetRecord { state: as_state, ..wanted });
                 state.limits.is_taking = true;
                 volume.measure_limits(&mut state)
@@ -211,6 +227,7 @@ impl Engine {
                 written_bytes: bytes(record.born_units),
                 holds: moment.holds.clone(),
                 clones: self.clones_of(record.id),
+                taken_by: TakenBy::of(&record.properties),
                 name: record.name,
             });
         }
@@ -316,7 +333,7 @@ impl Engine {
     }
 
     /// Changes one snapshot's record.
-    async fn change_snapshot(
+    pub(crate) async fn change_snapshot(
         &self,
         id: &SnapshotId,
         change: impl FnOnce(&mut Snapshot, String) -> Result<Outcome, DatasetError>,
@@ -362,19 +379,10 @@ impl Engine {
         id: &SnapshotId,
         tag: &str,
     ) -> Result<Outcome, DatasetError> {
-        self.change_snapshot(id, |snapshot, name| {
-            let holds = &mut snapshot.moment_mut().holds;
-            let Some(at) = holds.iter().position(|held| held == tag) else {
-                let why = format!("has no tag {tag:?}");
-                return Err(DatasetError::Unfit { name, why });
-            };
-            holds.remove(at);
-            Ok(Outcome::Changed)
-        })
-        .await
+        self.change_snapshot(id, |snapshot, name| snapshot.release(tag, name)).await
     }
 
-    /// Gives a snapshot another name.
+    /// Gives a snapshot another name. From then on it is a user's.
     #[boxed(?Send)]
     pub async fn rename_snapshot(
         &self,
@@ -390,6 +398,7 @@ impl Engine {
                 return Ok(Outcome::Unchanged);
             }
             to.clone_into(&mut snapshot.record.name);
+            give_to_user(&mut snapshot.record.properties);
             Ok(Outcome::Changed)
         })
         .await

@@ -165,8 +165,33 @@ pub const GUESS_WAIT_MAX: Duration = Duration::from_secs(5);
 /// An address that gave no wrong answer for so long begins anew.
 pub const GUESS_FORGOTTEN: Duration = Duration::from_mins(15);
 
-/// Addresses of wrong answers that are remembered; the oldest makes room. Some 100 KiB.
-pub const GUESSERS_MAX: usize = 1024;
+/// Places of the table of addresses that gave wrong answers: 768 KiB. More than the addresses of a
+/// large attack, so that an initiator seldom shares a place with one.
+pub const ADDRESS_PLACES: usize = 32_768;
+
+/// Places of the table of accounts that wrong answers were for: 96 KiB.
+pub const ACCOUNT_PLACES: usize = 4096;
+
+/// Time between wrong answers of all addresses that gave one before: 10 a second in all.
+pub const DIRTY_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Time between wrong answers of all other addresses: 50 a second in all, so that initiators that
+/// come for the first time wait for no guesser.
+pub const CLEAN_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Time between wrong answers for one account of addresses without an earlier one: 4 a second.
+pub const CLEAN_ACCOUNT_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Time between wrong answers for an account at an address where it was proved: a guesser there
+/// makes the initiator wait for moments, and has 200 attempts a second.
+pub const KNOWN_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Known accounts: successful logins, each with its address. A new one evicts the oldest. Some 300
+/// KiB.
+pub const KNOWN_MAX: usize = 4096;
+
+/// Logins of one known account at one address that wait because of wrong answers.
+pub const KNOWN_WAITING_MAX: usize = 64;
 
 /// Logins of one address that wait because of wrong answers; more are refused at once.
 pub const GUESSES_WAITING_MAX: usize = 16;

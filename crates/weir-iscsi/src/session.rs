@@ -318,7 +318,7 @@ async fn log_in<S: Socket>(
     }
 }
 
-/// Gives a request to the login, once its address may try to prove something again.
+/// Gives a request to the login, once its address and account may try to prove something again.
 async fn feed(
     login: &mut Login<'_>,
     request: &pdu::Login,
@@ -329,17 +329,22 @@ async fn feed(
     if !login.awaits_proof() {
         return login.feed(request, pdu);
     }
-    if !side.guesses.wait(peer.key).await {
-        let why = "too many wrong answers to CHAP came from its address; try again later";
+    let who = side.guesses.guesser(peer.key, login.initiator(), login.target());
+    if !side.guesses.wait(who).await {
+        let why = "too many wrong answers to CHAP came lately; try again later";
         return login.refuse(request, Denial::new(Status::Unavailable, why));
     }
     // From here to the count of failures nothing is awaited.
     let step = login.feed(request, pdu);
-    if let Step::Refuse(_, denial) = &step
-        && denial.status == Status::AuthenticationFailure
-    {
-        let times = side.guesses.failed(peer.key, Instant::now());
-        side.targets.guessed(&peer.name, times);
+    match &step {
+        Step::Refuse(_, denial) if denial.status == Status::AuthenticationFailure => {
+            side.guesses.failed(who, Instant::now());
+            side.targets.guessed(&peer.name);
+        }
+        Step::Answer(..) | Step::Ready(..) if !login.awaits_proof() => {
+            side.guesses.proved(who, Instant::now());
+        }
+        _ => {}
     }
     step
 }

@@ -203,8 +203,8 @@ pub trait Targets: Send + Sync + 'static {
         Ok(1)
     }
 
-    /// Notes that somebody at `address` did not prove what it should, for the `times`-th time.
-    fn guessed(&self, _address: &str, _times: u64) {}
+    /// Notes that an initiator at `address` gave a wrong answer to CHAP.
+    fn guessed(&self, _address: &str) {}
 
     /// Whether it may log in to `target` (in lower case), and on which conditions.
     ///

@@ -22,11 +22,11 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::balance::{Balancer, Move};
-use crate::limits::{DROPS_TOLD_INTERVAL, STRANGERS_TOLD_MAX};
+use crate::limits::DROPS_TOLD_INTERVAL;
 use crate::listener::{Accepted, Incoming, Listener, Peer};
-use crate::places::Admission;
+use crate::places::{Admission, Places};
 use crate::sieve::Sieve;
-use crate::worker::{Arrival, Books, Message, Way, send};
+use crate::worker::{Arrival, Message, Way, send};
 
 /// After a failed accept (no descriptors left) the next try waits: the cause will not be gone at
 /// once, and the log must not fill.
@@ -41,9 +41,9 @@ pub(crate) struct Acceptor<T> {
     ways: Arc<[Way<T>]>,
     balancer: Option<Balancer>,
     idle_gives_way: bool,
-    books: Books,
-    /// Lines about clients whose address is not allowed; apart, so that they hide no others.
-    strangers: Sieve,
+    places: Arc<Places>,
+    /// Lines about connections that are refused before a session begins, by why.
+    refusals: Sieve<&'static str>,
 }
 
 impl<T> Acceptor<T> {
@@ -55,12 +55,12 @@ impl<T> Acceptor<T> {
         stop: UnixStream,
         ways: Arc<[Way<T>]>,
         (moves, idle_gives_way): (bool, bool),
-        books: Books,
+        places: Arc<Places>,
     ) -> Self {
         let loads = ways.iter().map(|(_, load)| Arc::clone(load));
         let balancer = moves.then(|| Balancer::new(loads));
-        let strangers = Sieve::new(STRANGERS_TOLD_MAX, DROPS_TOLD_INTERVAL);
-        Self { name, listeners, stop, ways, balancer, idle_gives_way, books, strangers }
+        let refusals = Sieve::new(DROPS_TOLD_INTERVAL);
+        Self { name, listeners, stop, ways, balancer, idle_gives_way, places, refusals }
     }
 
     pub(crate) fn run(mut self) {
@@ -106,7 +106,7 @@ impl<T> Acceptor<T> {
         match listener.accept() {
             Ok(Incoming::Client(accepted, peer)) => self.hand_over(accepted, peer),
             Ok(Incoming::Stranger(peer)) => {
-                if let Some(more) = self.strangers.pass() {
+                if let Some(more) = self.refusals.pass("stranger") {
                     let (protocol, peer) = (self.name, peer.ip().to_canonical());
                     let why = "address not allowed";
                     tracing::warn!(protocol, %peer, more, "connection refused: {why}");
@@ -121,7 +121,7 @@ impl<T> Acceptor<T> {
                         | io::ErrorKind::Interrupted
                 ) => {}
             Err(error) => {
-                if let Some(more) = self.books.drops.pass() {
+                if let Some(more) = self.refusals.pass("not accepted") {
                     tracing::warn!(%error, more, "connection not accepted");
                 }
                 std::thread::sleep(ACCEPT_PAUSE);
@@ -136,7 +136,7 @@ impl<T> Acceptor<T> {
             let ways = self.ways.iter().enumerate();
             ways.min_by_key(|(_, way)| connections(way)).map_or(0, |(worker, _)| worker)
         };
-        match self.books.places.admit(peer.key, self.idle_gives_way, fewest) {
+        match self.places.admit(peer.key, self.idle_gives_way, fewest) {
             Admission::Place(place, leaves) => {
                 if let Some(leaves) = leaves
                     && let Some((sender, _)) = self.ways.get(leaves.worker())
@@ -145,10 +145,10 @@ impl<T> Acceptor<T> {
                     drop(sender.send(Message::GiveWay(leaves)));
                 }
                 let way = self.ways.get(place.worker()).expect("there is a worker");
-                send(way, Arrival::new(accepted, peer, place), &self.books.places);
+                send(way, Arrival::new(accepted, peer, place), &self.places);
             }
             Admission::Full { of_peer, limit } => {
-                if let Some(more) = self.books.drops.pass() {
+                if let Some(more) = self.refusals.pass("too many") {
                     let (protocol, closed) = (self.name, "connection closed: too many");
                     tracing::warn!(protocol, %peer, limit, of_peer, more, "{closed}");
                 }

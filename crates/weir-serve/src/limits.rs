@@ -79,16 +79,9 @@ pub const STALL_FRACTION: usize = 16;
 /// A connection that waits for memory looks so often for clients that stall ([`STALL_CHECK`]).
 pub const STALL_LOOK: Duration = Duration::from_secs(1);
 
-/// Dropped connections that the log tells of within [`DROPS_TOLD_INTERVAL`]; the rest are counted:
-/// who tries again and again must not fill it.
-pub const DROPS_TOLD_MAX: u32 = 20;
-
-/// Lines about clients whose address is not allowed within [`DROPS_TOLD_INTERVAL`]; the rest are
-/// counted. Few: a scan of the network must not hide what else the log says.
-pub const STRANGERS_TOLD_MAX: u32 = 1;
-
-/// See [`DROPS_TOLD_MAX`].
-pub const DROPS_TOLD_INTERVAL: Duration = Duration::from_secs(10);
+/// The log gets one line per kind of error about dropped or refused connections in this interval,
+/// with a count, so that retrying clients do not fill it.
+pub const DROPS_TOLD_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Encrypted bytes received at once: a record of TLS (RFC 8446 §5.1). So a thousand idle
 /// connections hold 16 MiB.

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use crate::acceptor::Acceptor;
 use crate::allow::AllowList;
 use crate::error::ServeError;
-use crate::limits::{DROPS_TOLD_INTERVAL, DROPS_TOLD_MAX};
+use crate::limits::DROPS_TOLD_INTERVAL;
 use crate::listener::{Address, Listener, Peer};
 use crate::sieve::Sieve;
 use crate::socket::{Socket, Watch};
@@ -82,10 +82,11 @@ pub fn serve<P: Protocol>(
     let channels = (0..threads.max(1)).map(|_| mpsc::unbounded_channel());
     let (senders, receivers): (Vec<_>, Vec<_>) = channels.unzip();
     let ways: Arc<[Way<_>]> = senders.into_iter().map(|sender| (sender, Arc::default())).collect();
-    let drops = Arc::new(Sieve::new(DROPS_TOLD_MAX, DROPS_TOLD_INTERVAL));
-    let books = Books { places: Arc::default(), drops: Arc::clone(&drops) };
+    let drops = Arc::new(Sieve::new(DROPS_TOLD_INTERVAL));
+    let books = Books { places: Arc::default(), drops };
     let traits = (P::MOVES, P::IDLE_GIVES_WAY);
-    let acceptor = Acceptor::new(name, listeners, stop, Arc::clone(&ways), traits, books.clone());
+    let acceptor =
+        Acceptor::new(name, listeners, stop, Arc::clone(&ways), traits, Arc::clone(&books.places));
     let thread = std::thread::Builder::new().name(format!("{name}-accept"));
     let acceptor = thread.spawn(move || acceptor.run()).map_err(thread_error)?;
     let mut handle = ServerHandle {

@@ -1,46 +1,45 @@
-//! A sieve for log lines that clients can cause as often as they like.
+//! Rate limit for log lines that clients can cause as often as they like.
 //!
-//! Not here: what the lines say.
+//! Not here: the text of the lines.
 //!
-//! Invariant: no more pass than `max` in any interval, and what was left out is told with the
-//! next one that passes.
+//! Invariant: one line of each kind passes per interval, with the number of suppressed lines before
+//! it.
 
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// See the file's head.
-pub(crate) struct Sieve {
-    max: u32,
+/// See the file's head. `K` is a kind of line; there are few.
+pub(crate) struct Sieve<K> {
     interval: Duration,
-    state: Mutex<State>,
+    kinds: Mutex<HashMap<K, State>>,
 }
 
 struct State {
     since: Instant,
-    passed: u32,
     left_out: u64,
 }
 
-impl Sieve {
-    /// Lets `max` pass per `interval`.
-    pub(crate) fn new(max: u32, interval: Duration) -> Self {
-        let state = State { since: Instant::now(), passed: 0, left_out: 0 };
-        Self { max, interval, state: Mutex::new(state) }
+impl<K: Hash + Eq> Sieve<K> {
+    /// Lets one of each kind pass per `interval`.
+    pub(crate) fn new(interval: Duration) -> Self {
+        Self { interval, kinds: Mutex::default() }
     }
 
-    /// How many were left out before this one, if it passes.
-    pub(crate) fn pass(&self) -> Option<u64> {
-        let mut state = self.state.lock();
-        if state.since.elapsed() >= self.interval {
-            state.since = Instant::now();
-            state.passed = 0;
-        }
-        if state.passed == self.max {
+    /// Number of suppressed lines of this kind, if the line passes.
+    pub(crate) fn pass(&self, kind: K) -> Option<u64> {
+        let mut kinds = self.kinds.lock();
+        let Some(state) = kinds.get_mut(&kind) else {
+            kinds.insert(kind, State { since: Instant::now(), left_out: 0 });
+            return Some(0);
+        };
+        if state.since.elapsed() < self.interval {
             state.left_out += 1;
             return None;
         }
-        state.passed += 1;
+        state.since = Instant::now();
         Some(std::mem::take(&mut state.left_out))
     }
 }
@@ -50,11 +49,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_few_pass_and_the_rest_are_counted() {
-        let sieve = Sieve::new(2, Duration::from_millis(50));
-        let passed: Vec<_> = (0..5).map(|_| sieve.pass()).collect();
-        assert_eq!(passed, [Some(0), Some(0), None, None, None]);
+    fn each_kind_passes_once_per_interval_with_a_count() {
+        let sieve = Sieve::new(Duration::from_millis(50));
+        let passed: Vec<_> = (0..5).map(|_| sieve.pass("a")).collect();
+        assert_eq!(passed, [Some(0), None, None, None, None]);
+        assert_eq!(sieve.pass("b"), Some(0));
         std::thread::sleep(Duration::from_millis(60));
-        assert_eq!([sieve.pass(), sieve.pass()], [Some(3), Some(0)]);
+        assert_eq!([sieve.pass("a"), sieve.pass("a")], [Some(4), None]);
     }
 }

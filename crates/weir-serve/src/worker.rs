@@ -13,6 +13,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::mem::{Discriminant, discriminant};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -65,10 +66,16 @@ impl<T> Arrival<T> {
 }
 
 /// What all threads of a server know together.
-#[derive(Clone)]
-pub(crate) struct Books {
+pub(crate) struct Books<E> {
     pub(crate) places: Arc<Places>,
-    pub(crate) drops: Arc<Sieve>,
+    /// Connections that ended badly, by the kind of their error.
+    pub(crate) drops: Arc<Sieve<Discriminant<E>>>,
+}
+
+impl<E> Clone for Books<E> {
+    fn clone(&self) -> Self {
+        Self { places: Arc::clone(&self.places), drops: Arc::clone(&self.drops) }
+    }
 }
 
 /// A worker, as connections are sent to it.
@@ -93,7 +100,7 @@ pub(crate) struct Worker<P: Protocol> {
     /// To all workers of the server, this one included.
     ways: Arc<[Way<P::Parked>]>,
     protocol: Arc<P>,
-    books: Books,
+    books: Books<P::Error>,
 }
 
 /// A connection as its worker keeps it: how to end it.
@@ -140,7 +147,7 @@ impl<P: Protocol> Worker<P> {
         (index, load): (usize, Arc<Load>),
         ways: Arc<[Way<P::Parked>]>,
         protocol: Arc<P>,
-        books: Books,
+        books: Books<P::Error>,
     ) -> Self {
         Self { receiver, index, load, ways, protocol, books }
     }
@@ -248,7 +255,7 @@ impl<P: Protocol> Worker<P> {
                 },
                 Err(error) => {
                     tracing::debug!(protocol = name, %peer, %error, "connection ends badly");
-                    if let Some(more) = books.drops.pass() {
+                    if let Some(more) = books.drops.pass(discriminant(&error)) {
                         tracing::info!(protocol = name, %peer, %error, more, "connection dropped");
                     }
                 }

@@ -476,7 +476,7 @@ impl Control for Manager {
     }
 
     fn snapshot_create(&self, request: SnapshotCreate) -> Answer<'_, SnapshotChange> {
-        Box::pin(self.create_snapshots(request))
+        Box::pin(self.create_snapshots(request, None))
     }
 
     fn snapshot_list(&self, query: SnapshotQuery) -> Answer<'_, SnapshotList> {
@@ -498,13 +498,7 @@ impl Control for Manager {
     }
 
     fn snapshot_release(&self, request: SnapshotTag) -> Answer<'_, SnapshotChange> {
-        Box::pin(async move {
-            let SnapshotTag { name, tag } = request;
-            self.change_snapshot(&name, None, |engine, id| async move {
-                engine.release_snapshot(&id, &tag).await
-            })
-            .await
-        })
+        Box::pin(self.release_snapshot(request))
     }
 
     fn snapshot_rename(&self, request: SnapshotRename) -> Answer<'_, SnapshotChange> {

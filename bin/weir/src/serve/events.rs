@@ -1,23 +1,67 @@
-//! Events of this run of the server: a ring in memory, and who waits for the next one.
+//! Events of this run of the server: rings in memory, and the callers that wait for the next event.
 //!
-//! Not here: what makes an event (watchman, recorder), and what outlives the server (history).
+//! Not here: sources of events (watchman, recorder), and records that outlive the server (history).
+//!
+//! Each class of events has a ring of its own, so that strangers and callers evict no events of
+//! disks and data. Events that a stranger or a caller can cause as often as it likes are counted:
+//! one event and one line of the log per minute, with a number.
 //!
 //! Invariants:
-//! - numbers have no gap; at most [`KEPT_MAX`] events are kept and the older ones are counted;
-//! - adding one never waits.
+//! - numbers rise by one; each class keeps its newest events, and the others are counted as lost;
+//! - adding one never waits;
+//! - at most [`COUNTS_MAX`] counts are kept apart.
 
-use std::collections::VecDeque;
-use std::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use weir_api::Operation;
 use weir_api::types::{Event, EventLevel, EventList, EventQuery};
 use weir_base::{Clock as _, SystemClock};
 
-/// Events kept: hours of a pool in trouble, a few MiB.
-const KEPT_MAX: usize = 10_000;
 /// Events in one answer: well below what a client takes in.
 const ANSWERED_MAX: usize = 1000;
+/// Time between events of one count.
+const COUNTED_EVERY: Duration = Duration::from_mins(1);
+/// Counts that are kept apart; further ones are one count.
+const COUNTS_MAX: usize = 256;
+
+/// Subject of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    /// Faults of disks and data, and failures of the server's own work.
+    Data,
+    /// Refusals: of secrets, of tokens, of calls.
+    Security,
+    /// Events of level info: successful calls, and routine work that callers can ask for.
+    Access,
+}
+
+impl Class {
+    const ALL: [Self; 3] = [Self::Data, Self::Security, Self::Access];
+
+    fn of(event: &Event) -> Self {
+        let is_call = Operation::find(&event.kind).is_some();
+        match event.kind.as_str() {
+            "chap_refused" | "token_refused" | "calls_refused" | "certificate_reload" => {
+                Self::Security
+            }
+            _ if event.level == EventLevel::Info => Self::Access,
+            _ if is_call => Self::Security,
+            _ => Self::Data,
+        }
+    }
+
+    /// Events that its ring keeps: hours of a pool in trouble, all rings together a few MiB.
+    const fn kept_max(self) -> usize {
+        match self {
+            Self::Data => 10_000,
+            Self::Security => 2000,
+            Self::Access => 5000,
+        }
+    }
+}
 
 /// An event that has no number yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,10 +73,19 @@ pub(super) struct NewEvent {
     pub(super) message: String,
 }
 
+/// Events of one kind that were counted since the last one was added.
+struct Count {
+    since: Instant,
+    held: u64,
+    last: NewEvent,
+}
+
 /// The events of this run.
 pub(super) struct Events {
     run: String,
-    kept: Mutex<VecDeque<Event>>,
+    /// By class, in the order of [`Class::ALL`].
+    kept: Mutex<[VecDeque<Event>; Class::ALL.len()]>,
+    counts: Mutex<BTreeMap<String, Count>>,
     newest: watch::Sender<u64>,
     clock: SystemClock,
 }
@@ -42,20 +95,77 @@ impl Events {
         let clock = SystemClock::default();
         // The process alone could be numbered alike after a reboot.
         let run = format!("{}-{}", clock.unix_ms(), std::process::id());
-        Self { run, kept: Mutex::default(), newest: watch::Sender::new(0), clock }
+        let newest = watch::Sender::new(0);
+        Self { run, kept: Mutex::default(), counts: Mutex::default(), newest, clock }
     }
 
-    /// Adds an event; the oldest makes room for it.
+    /// Adds an event; the oldest of its class makes room for it.
     pub(super) fn add(&self, new: NewEvent) {
         let NewEvent { level, kind, pool, disk, message } = new;
         let mut kept = self.kept.lock();
         let seq = *self.newest.borrow() + 1;
         let unix_ms = self.clock.unix_ms();
-        kept.push_back(Event { seq, unix_ms, level, kind, pool, disk, message });
-        if kept.len() > KEPT_MAX {
-            kept.pop_front();
+        let event = Event { seq, unix_ms, level, kind, pool, disk, message };
+        let class = Class::of(&event);
+        let ring = &mut kept[class as usize];
+        ring.push_back(event);
+        if ring.len() > class.kept_max() {
+            ring.pop_front();
         }
         self.newest.send_replace(seq);
+    }
+
+    /// Counts an event that a stranger or a caller can cause as often as it likes: the first one is
+    /// added and logged, and then one a minute with the number of those between. `of` says which
+    /// ones are counted together: they may be shown to the same callers.
+    pub(super) fn count(&self, of: &str, new: NewEvent) {
+        self.count_at(of, new, Instant::now());
+    }
+
+    fn count_at(&self, of: &str, new: NewEvent, now: Instant) {
+        let mut counts = self.counts.lock();
+        let (of, new) = if counts.len() < COUNTS_MAX || counts.contains_key(of) {
+            (of, new)
+        } else {
+            let message = "calls and logins were refused, of more callers than are told apart";
+            let (kind, message) = ("calls_refused".to_owned(), message.to_owned());
+            ("", NewEvent { kind, message, pool: None, disk: None, ..new })
+        };
+        if let Some(count) = counts.get_mut(of) {
+            count.held += 1;
+            count.last = new;
+            return;
+        }
+        counts.insert(of.to_owned(), Count { since: now, held: 0, last: new.clone() });
+        drop(counts);
+        self.add_logged(new);
+    }
+
+    /// Adds the counts of the last minute; to be called each second or so.
+    pub(super) fn add_counts(&self) {
+        self.add_counts_at(Instant::now());
+    }
+
+    fn add_counts_at(&self, now: Instant) {
+        let mut due = Vec::new();
+        self.counts.lock().retain(|_, count| {
+            if now.duration_since(count.since) < COUNTED_EVERY {
+                return true;
+            }
+            let held = std::mem::take(&mut count.held);
+            if held > 0 {
+                let message = format!("{held} more like the last one: {}", count.last.message);
+                due.push(NewEvent { message, ..count.last.clone() });
+                count.since = now;
+            }
+            held > 0
+        });
+        due.into_iter().for_each(|event| self.add_logged(event));
+    }
+
+    fn add_logged(&self, new: NewEvent) {
+        tracing::warn!(kind = new.kind, "{}", new.message);
+        self.add(new);
     }
 
     /// Events after a number; waits for the next one if there is none and that was asked for.
@@ -73,10 +183,18 @@ impl Events {
     fn kept_after(&self, after: u64) -> EventList {
         let kept = self.kept.lock();
         let newest = *self.newest.borrow();
-        let oldest = kept.front().map_or(newest + 1, |event| event.seq);
-        let lost = oldest.saturating_sub(after.saturating_add(1));
-        let events = kept.iter().filter(|event| event.seq > after).take(ANSWERED_MAX);
-        EventList { run: self.run.clone(), lost, newest, events: events.cloned().collect() }
+        let later = kept.iter().flat_map(|ring| {
+            let from = ring.partition_point(|event| event.seq <= after);
+            ring.range(from..).take(ANSWERED_MAX)
+        });
+        let mut events: Vec<Event> = later.cloned().collect();
+        events.sort_by_key(|event| event.seq);
+        events.truncate(ANSWERED_MAX);
+        // Numbers up to the last one of the answer that no event has any more.
+        let is_whole = events.len() < ANSWERED_MAX;
+        let last = events.last().map(|event| event.seq).filter(|_| !is_whole).unwrap_or(newest);
+        let lost = last.saturating_sub(after).saturating_sub(events.len() as u64);
+        EventList { run: self.run.clone(), lost, newest, events }
     }
 }
 
@@ -85,26 +203,90 @@ mod tests {
     use super::*;
 
     fn event(text: &str) -> NewEvent {
-        let (level, message) = (EventLevel::Info, text.to_owned());
+        let (level, message) = (EventLevel::Error, text.to_owned());
         NewEvent { level, kind: "test".into(), pool: None, disk: None, message }
+    }
+
+    impl NewEvent {
+        fn named(self, message: &str) -> Self {
+            Self { message: message.to_owned(), ..self }
+        }
     }
 
     fn numbers(list: &EventList) -> Vec<u64> {
         list.events.iter().map(|event| event.seq).collect()
     }
 
+    const DATA_MAX: usize = Class::Data.kept_max();
+
     #[test]
     fn what_is_dropped_is_counted() {
         let events = Events::new();
-        for _ in 0..KEPT_MAX + 5 {
+        for _ in 0..DATA_MAX + 5 {
             events.add(event("x"));
         }
         let all = events.kept_after(0);
         assert_eq!((all.lost, all.events[0].seq, all.events.len()), (5, 6, ANSWERED_MAX));
         assert_eq!(events.kept_after(3).lost, 2);
-        let rest = events.kept_after(KEPT_MAX as u64 + 3);
+        let rest = events.kept_after(DATA_MAX as u64 + 3);
         assert_eq!((rest.lost, numbers(&rest)), (0, vec![10_004, 10_005]));
         assert_eq!(events.kept_after(u64::MAX).events, []);
+    }
+
+    fn of_kind(kind: &str, level: EventLevel) -> NewEvent {
+        NewEvent { kind: kind.into(), level, ..event(kind) }
+    }
+
+    // Wrong secrets from 3,000 addresses pushed out every event about damage.
+    #[test]
+    fn events_of_one_class_push_out_none_of_another() {
+        let events = Events::new();
+        events.add(event("damage"));
+        events.add(of_kind("volume_create", EventLevel::Info));
+        events.add(of_kind("volume_create", EventLevel::Warning));
+        for _ in 0..2 * DATA_MAX {
+            events.add(of_kind("chap_refused", EventLevel::Warning));
+        }
+        let first = events.kept_after(0);
+        let refused = Class::Security.kept_max() as u64;
+        assert_eq!(numbers(&first)[..2], [1, 2]);
+        assert_eq!(numbers(&first)[2], events.kept_after(0).newest - refused + 1);
+        assert_eq!(first.lost, 2 * DATA_MAX as u64 + 1 - refused);
+        // No further event is lost after the first answer.
+        let last = first.events.last().unwrap().seq;
+        assert_eq!(events.kept_after(last).lost, 0);
+        for _ in 0..2 * DATA_MAX {
+            events.add(of_kind("snapshot_hold", EventLevel::Info));
+        }
+        assert_eq!(events.kept_after(0).events[0].message, "damage");
+    }
+
+    #[test]
+    fn counted_events_are_one_a_minute_with_the_number() {
+        let events = Events::new();
+        let start = Instant::now();
+        let refused = |text: &str| of_kind("chap_refused", EventLevel::Warning).named(text);
+        for at in 0..11_908 {
+            events.count_at("chap", refused(&format!("from {at}")), start);
+        }
+        events.count_at("token", refused("of another count"), start);
+        let told = || {
+            let kept = events.kept_after(0).events;
+            kept.into_iter().map(|event| event.message).collect::<Vec<_>>()
+        };
+        assert_eq!(told(), ["from 0", "of another count"]);
+        events.add_counts_at(start + COUNTED_EVERY / 2);
+        assert_eq!(told().len(), 2);
+        events.add_counts_at(start + COUNTED_EVERY);
+        assert_eq!(told()[2..], ["11907 more like the last one: from 11907"]);
+        // A quiet minute ends the count, and the next refusal is an event at once.
+        events.add_counts_at(start + 2 * COUNTED_EVERY);
+        events.count_at("chap", refused("again"), start + 2 * COUNTED_EVERY);
+        assert_eq!(told()[3..], ["again"]);
+        for at in 0..2 * COUNTS_MAX {
+            events.count_at(&format!("count {at}"), refused("x"), start + 2 * COUNTED_EVERY);
+        }
+        assert!(events.counts.lock().len() <= COUNTS_MAX + 1);
     }
 
     #[tokio::test]

@@ -18,7 +18,6 @@ use std::sync::Arc;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
 use weir_api::{ApiError, caller};
-use weir_base::private::read_secret_at;
 use weir_base::{ErrorKind, named_file};
 
 use super::aside::aside;
@@ -75,11 +74,28 @@ pub(super) struct CallerFiles {
 }
 
 impl CallerFiles {
-    /// The file of certificates that a caller sent or named; as [`Self::secret`], of what other
-    /// users may read.
+    /// The file of certificates that a caller sent or named; `before` is the file of those in its
+    /// place.
+    ///
+    /// Root and the user of the server name a file that is read again at each use. What another
+    /// caller names is read now, through the descriptor that was checked, and kept as if it had
+    /// been sent.
+    ///
+    /// # Errors
+    /// `Invalid` for none or both, `Permission` for a file that the caller may not name.
     pub(super) async fn public(&self, given: Given) -> Result<String, ApiError> {
-        let Given { sent: None, named: Some(named), before } = given else {
-            return self.secret(given).await;
+        let files = self.clone();
+        let Given { sent, named, before } = given;
+        let named = match (sent, named) {
+            (Some(content), None) => {
+                let keep = move || files.secrets.keep(&content, before.as_deref());
+                return aside("the state directory", keep).await;
+            }
+            (None, Some(named)) => named,
+            _ => {
+                let message = "a certificate comes in the call or in a file that it names";
+                return Err(ApiError::new(ErrorKind::Invalid, message));
+            }
         };
         if caller_names_any() {
             return Ok(named);
@@ -99,39 +115,34 @@ impl CallerFiles {
 
     /// The file of a secret that a caller sent or named.
     ///
-    /// Root and the user of the server name a file that is read again at each use. What another
-    /// caller names is read now, through the descriptor that was checked, and kept as if it had
-    /// been sent.
+    /// Root and the user of the server name a file that is read again at each use. Every other
+    /// caller sends the secret. Otherwise a caller could have the server send a secret that the
+    /// caller does not know to a machine of the caller's choice.
     ///
     /// # Errors
-    /// `Invalid` for none or both, `Permission` for a file that the caller may not name or that
-    /// other users may read.
+    /// `Invalid` for none or both, `Permission` for a file that the caller may not name.
     pub(super) async fn secret(&self, given: Given) -> Result<String, ApiError> {
-        let files = self.clone();
         let Given { sent, named, before } = given;
-        let named = match (sent, named) {
+        match (sent, named) {
             (Some(content), None) => {
+                let files = self.clone();
                 let keep = move || files.secrets.keep(&content, before.as_deref());
-                return aside("the state directory", keep).await;
+                aside("the state directory", keep).await
             }
-            (None, Some(named)) => named,
+            (None, Some(named)) if caller_names_any() => Ok(named),
+            (None, Some(named)) => {
+                let message = format!(
+                    "{named} is a secret of the server, and only root and the user of the server \
+                     may name it, over the unix socket"
+                );
+                Err(ApiError::new(ErrorKind::Permission, message)
+                    .with_action("send the secret in the call: weir does so with --secret-file"))
+            }
             _ => {
                 let message = "a secret comes in the call or in a file that it names, not in both";
-                return Err(ApiError::new(ErrorKind::Invalid, message));
+                Err(ApiError::new(ErrorKind::Invalid, message))
             }
-        };
-        if caller_names_any() {
-            return Ok(named);
         }
-        let path = PathBuf::from(&named);
-        let keep = move || {
-            let place = files.dirs.place(&path).map_err(|error| api_error(&path, &error))?;
-            let content = read_secret_at(&place.path(), &path).map_err(|error| {
-                ApiError::new(error.kind(), error.to_string()).with_action(error.action())
-            })?;
-            files.secrets.keep(&content, before.as_deref())
-        };
-        aside(&named, keep).await
     }
 }
 

@@ -237,4 +237,4 @@ impl Manager {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

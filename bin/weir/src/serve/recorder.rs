@@ -97,6 +97,7 @@ impl Record {
             None => format!("{text}: {what}, by {who}"),
             Some(error) => format!("{text}: {what}, by {who}: {error}"),
         };
+        let caller = who.split(" from ").next().unwrap_or_default().to_owned();
         let took_ms = start.elapsed().as_millis() as u64;
         self.history.add(HistoryEntry {
             unix_ms: SystemClock::default().unix_ms().saturating_sub(took_ms),
@@ -106,9 +107,20 @@ impl Record {
             call: text,
             outcome: what.to_owned(),
             error,
+            times: 1,
         });
-        let kind = kind.to_owned();
-        self.events.add(NewEvent { level, kind, pool: Some(pool), disk: None, message });
+        let event = NewEvent {
+            level,
+            kind: kind.to_owned(),
+            pool: Some(pool.clone()),
+            disk: None,
+            message,
+        };
+        match outcome {
+            Ok(_) => self.events.add(event),
+            // One count per caller and pool: all of its calls have the same scope.
+            Err(_) => self.events.count(&format!("{caller} {pool}"), event),
+        }
     }
 }
 

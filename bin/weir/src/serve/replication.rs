@@ -33,7 +33,7 @@ use weir_base::{Clock as _, ErrorKind, SystemClock};
 use super::aside::aside;
 use super::control::{Manager, not_found, split};
 use super::events::{Events, NewEvent};
-use super::files::{self, Given};
+use super::files::Given;
 use super::pools::api_error;
 use super::state::KnownReplication;
 use advice::Failed;
@@ -253,19 +253,11 @@ impl Manager {
         request: &ReplicationCreate,
         before: Option<&KnownReplication>,
     ) -> Result<(String, String), ApiError> {
-        let sent_ca = request.ca.as_ref().map(|text| text.clone().into_bytes());
+        let sent = request.ca.as_ref().map(|text| text.clone().into_bytes());
+        let (named, before_ca) =
+            (request.ca_file.clone(), before.map(|known| known.ca_file.clone()));
+        let ca = self.files.public(Given { sent, named, before: before_ca }).await?;
         let sent = request.secret.as_ref().map(|secret| secret.expose().as_bytes().to_vec());
-        if sent_ca.is_some() && sent.is_none() && !files::caller_names_any() {
-            // The caller does not know this secret, and could have it sent to a server of its own.
-            let message = "a secret of the server goes only to servers that a certificate of the \
-                           server vouches for";
-            return Err(ApiError::new(ErrorKind::Permission, message).with_action(
-                "send the secret in the call, or name a file of the server in ca_file",
-            ));
-        }
-        let named = request.ca_file.clone();
-        let before_ca = before.map(|known| known.ca_file.clone());
-        let ca = self.files.public(Given { sent: sent_ca, named, before: before_ca }).await?;
         let named = request.secret_file.clone();
         let before = before.map(|known| known.secret_file.clone());
         let secret = self.files.secret(Given { sent, named, before }).await;
@@ -437,9 +429,18 @@ struct Runner {
 }
 
 impl Runner {
-    fn tell(&self, level: EventLevel, kind: &str, message: String) {
-        let pool = self.known.volume.split('/').next().map(str::to_owned);
-        self.events.add(NewEvent { level, kind: kind.to_owned(), pool, disk: None, message });
+    /// Adds an event about a part of the replication. A caller can ask for runs as often as it likes,
+    /// and the other server chooses some of the words, so warnings are counted.
+    fn tell(&self, level: EventLevel, about: &str, message: String) {
+        let KnownReplication { volume, .. } = &self.known;
+        let pool = volume.split('/').next().map(str::to_owned);
+        let kind = "replication".to_owned();
+        let event = NewEvent { level, kind, pool, disk: None, message };
+        if level == EventLevel::Info {
+            self.events.add(event);
+        } else {
+            self.events.count(&format!("replication {about} {volume}"), event);
+        }
     }
 
     fn remember(&self, change: impl FnOnce(&mut KnownReplication)) {
@@ -493,7 +494,7 @@ impl Runner {
         if news {
             let KnownReplication { volume, to, .. } = &self.known;
             let message = format!("{volume} not replicated to {to}: {error}; it is tried again");
-            self.tell(EventLevel::Warning, "replication", message);
+            self.tell(EventLevel::Warning, "run", message);
         }
     }
 }

@@ -11,8 +11,8 @@
 //! Invariants:
 //! - however many slots were missed, one snapshot of a sort is taken;
 //! - after the clock went back none is taken before it is where it was;
-//! - only names of this form are ever destroyed, of a sort that the schedule has, the oldest first,
-//!   and never one of those that the schedule keeps.
+//! - the plan destroys only snapshots of the schedule with names of this form, beyond the count of
+//!   their sort, the oldest first.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -35,7 +35,7 @@ pub(super) struct Plan {
     pub(super) ahead: Option<String>,
 }
 
-/// What a schedule asks for, given the names of a volume's snapshots in any order.
+/// Snapshots to take and to destroy, given the schedule's own snapshots of a volume in any order.
 pub(super) fn plan(now_ms: u64, keep: &Keep, prune_only: bool, names: &[String]) -> Plan {
     let mut plan = Plan::default();
     for (every, count) in keep.wanted() {
@@ -53,6 +53,19 @@ pub(super) fn plan(now_ms: u64, keep: &Keep, prune_only: bool, names: &[String])
         plan.destroy.extend(taken.drain(..excess).map(|(_, name)| name));
     }
     plan
+}
+
+/// Sorts with more snapshots than their count, each with the snapshots that are not the schedule's,
+/// oldest first.
+pub(super) fn beyond(keep: &Keep, ours: &[String], others: &[String]) -> Vec<(Every, Vec<String>)> {
+    let beyond = |(every, count): (Every, u32)| {
+        let of_sort = |name: &&String| taken_at(every, name).is_some();
+        let mut theirs: Vec<String> = others.iter().filter(of_sort).cloned().collect();
+        theirs.sort();
+        let all = ours.iter().filter(of_sort).count() + theirs.len();
+        (!theirs.is_empty() && all > count as usize).then_some((every, theirs))
+    };
+    keep.wanted().filter_map(beyond).collect()
 }
 
 /// The name of a snapshot of this sort that is taken now.
@@ -186,6 +199,20 @@ mod tests {
         let names = names.map(str::to_owned);
         let plan = plan(at("2026-11-22T10:00:00Z"), &keep, false, &names);
         assert_eq!((plan.take, plan.destroy), (vec![Every::Hourly], Vec::new()));
+    }
+
+    #[test]
+    fn snapshots_of_others_are_named_where_there_are_more_than_are_kept() {
+        let keep = Keep::parse("hourly=2,daily=1").unwrap();
+        let [ours, others] = [
+            ["auto-hourly-2026-11-22-0900", "auto-daily-2026-11-22-0000"],
+            ["auto-hourly-2026-11-22-0800", "monday"],
+        ]
+        .map(|names| names.map(str::to_owned));
+        assert_eq!(beyond(&keep, &ours, &others), []);
+        let more = Keep::parse("hourly=1,daily=0").unwrap();
+        assert_eq!(beyond(&more, &ours, &others), [(Every::Hourly, vec![others[0].clone()])]);
+        assert_eq!(beyond(&more, &ours, &[]), []);
     }
 
     #[test]

@@ -7,22 +7,27 @@
 //! - a schedule belongs to a pool and a volume by their numbers: it follows renames, rests while
 //!   the pool is closed, and never acts on another pool of that name;
 //! - a pool that waits for its disks holds up no other;
-//! - a replica's schedule takes no snapshots: their names would clash with the source's snapshots.
+//! - a replica's schedule takes no snapshots: their names would clash with the source's snapshots;
+//! - a schedule destroys only snapshots whose records name it; if an admin has set it, also
+//!   snapshots that the volume received in streams;
+//! - no call of an operator shortens the life of an existing snapshot: if an operator reduces the
+//!   counts of a schedule, it becomes a new schedule with a new number.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use weir_api::ApiError;
+use weir_api::access::Role;
 use weir_api::types::{
-    EventLevel, Every, Outcome, RECEIVED_FROM, REPLICA_TAG, Removed, Schedule, ScheduleChange,
-    ScheduleList, ScheduleSet,
+    EventLevel, Every, Keep, Outcome, RECEIVED_FROM, REPLICA_TAG, Removed, Schedule,
+    ScheduleChange, ScheduleList, ScheduleSet,
 };
+use weir_api::{ApiError, caller};
 use weir_base::{Clock as _, ErrorKind, SystemClock};
-use weir_dataset::{Engine, SnapshotId};
+use weir_dataset::{Engine, PropertyChange, PropertyTarget, SnapshotId, TAKEN_BY, TakenBy, Volume};
 
-use super::control::{Manager, not_found, pool_of};
+use super::control::{Manager, guid, not_found, pool_of};
 use super::events::{Events, NewEvent};
 use super::pools::{OpenPool, api_error};
 use super::schedule_plan::{self, Plan};
@@ -31,10 +36,36 @@ use super::state::KnownSchedule;
 /// Time between two looks at the clock. Slots begin with a minute, so this is how late one is.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// Most names of snapshots in one event.
+const NAMES_TOLD: usize = 3;
+
 impl KnownSchedule {
     fn is_of(&self, engine: &Engine) -> bool {
         self.pool_guid == engine.pool().guid().0 && pool_of(&self.name) == engine.pool().name()
     }
+
+    /// Whether it may destroy a snapshot of this volume.
+    fn owns(&self, volume: &Volume, taken_by: Option<TakenBy>) -> bool {
+        match taken_by {
+            Some(TakenBy::Schedule(id)) => id == self.id,
+            Some(TakenBy::Received(into)) => self.prunes_received && into == volume.dataset(),
+            Some(TakenBy::Replication | TakenBy::User) | None => false,
+        }
+    }
+}
+
+/// Whether a schedule other than that of number `id` took a snapshot.
+fn is_of_another(taken_by: Option<TakenBy>, id: u64) -> bool {
+    matches!(taken_by, Some(TakenBy::Schedule(other)) if other != id)
+}
+
+/// Whether counts `after` destroy no snapshot that counts `before` keep. A sort that is new in
+/// `after` counts as a reduction: the schedule may have had it earlier, and its snapshots remain.
+fn keeps_as_much(before: &Keep, after: &Keep) -> bool {
+    Every::ALL.into_iter().all(|every| match (before.of(every), after.of(every)) {
+        (Some(before), Some(after)) => after >= before,
+        (before, after) => before.is_none() && after.is_none(),
+    })
 }
 
 impl Manager {
@@ -55,7 +86,8 @@ impl Manager {
         let ScheduleSet { name, keep, prune_only } = request;
         let pool = pool_of(&name);
         let _changes = self.changes.lock(pool).await;
-        let engine = Arc::clone(&self.pool(pool)?.engine);
+        let open = self.pool(pool)?;
+        let engine = Arc::clone(&open.engine);
         let dataset = match name.split_once('/') {
             None => None,
             Some((_, own)) => {
@@ -63,7 +95,17 @@ impl Manager {
             }
         };
         let pool_guid = engine.pool().guid().0;
-        let new = KnownSchedule { name: name.clone(), pool_guid, dataset, keep, prune_only };
+        let mut new = KnownSchedule {
+            name: name.clone(),
+            pool_guid,
+            dataset,
+            keep,
+            prune_only,
+            id: new_id(),
+            prunes_received: false,
+        };
+        self.inherit_rights(&mut new);
+        let id = new.id;
         let now_ms = SystemClock::default().unix_ms();
         let schedule = self.show_schedule(&new, now_ms);
         let mut outcome = Outcome::Created;
@@ -75,7 +117,52 @@ impl Manager {
             state.schedules.push(new);
             state.schedules.sort_by(|a, b| a.name.cmp(&b.name));
         })?;
+        if caller::current().has(Role::Admin) {
+            self.adopt(&open, id).await?;
+        }
         Ok(ScheduleChange { outcome, schedule })
+    }
+
+    /// Gives a new schedule the number of the one in whose place it comes, and with that its
+    /// snapshots: if the caller may destroy, or if the new one keeps at least as much.
+    fn inherit_rights(&self, new: &mut KnownSchedule) {
+        let is_admin = caller::current().has(Role::Admin);
+        new.prunes_received = is_admin;
+        let state = self.state.lock();
+        let same = |known: &&KnownSchedule| {
+            known.name == new.name
+                && (known.pool_guid, known.dataset) == (new.pool_guid, new.dataset)
+        };
+        let before = state.state.schedules.iter().find(same);
+        if let Some(before) = before.filter(|b| is_admin || keeps_as_much(&b.keep, &new.keep)) {
+            new.id = before.id;
+            new.prunes_received |= before.prunes_received;
+        }
+    }
+
+    /// Gives the schedule of this number the snapshots of other schedules in the volumes that
+    /// follow it now. Only for admins: its counts may be smaller.
+    async fn adopt(&self, open: &OpenPool, id: u64) -> Result<(), ApiError> {
+        let known = self.state.lock().state.schedules.clone();
+        let of_pool: Vec<_> = known.into_iter().filter(|known| known.is_of(&open.engine)).collect();
+        let mut targets = Vec::new();
+        for (volume, _) in followed(&open.engine, &of_pool).iter().filter(|(_, s)| s.id == id) {
+            let volume = volume.info().name;
+            let takers = open.engine.snapshot_takers(&volume).map_err(|error| api_error(&error))?;
+            let of_others = takers.into_iter().filter(|(_, by)| is_of_another(*by, id));
+            targets.extend(of_others.map(|(name, _)| {
+                PropertyTarget::Snapshot(SnapshotId { volume: volume.clone(), name })
+            }));
+        }
+        if targets.is_empty() {
+            return Ok(());
+        }
+        let mark = TakenBy::Schedule(id).to_string();
+        let changes = [PropertyChange::User(TAKEN_BY.to_owned(), Some(mark))];
+        let change = move |engine: Arc<Engine>| async move {
+            engine.change_properties(&targets, &changes).await
+        };
+        open.call(change).await.map(drop)
     }
 
     pub(super) fn list_schedules(&self) -> ScheduleList {
@@ -90,8 +177,35 @@ impl Manager {
         if !known() {
             return Err(not_found("schedule", &name));
         }
+        if !caller::current().has(Role::Admin) {
+            self.refuse_shorter_life(&name)?;
+        }
         self.remember(|state| state.schedules.retain(|known| known.name != name))?;
         Ok(Removed { outcome: Outcome::Removed, name })
+    }
+
+    /// Refuses to clear a volume's own schedule if the schedule of its pool would then destroy
+    /// received snapshots that are kept now.
+    fn refuse_shorter_life(&self, name: &str) -> Result<(), ApiError> {
+        let Ok(open) = self.pool(pool_of(name)) else { return Ok(()) };
+        let known = self.state.lock().state.schedules.clone();
+        let of_pool: Vec<_> = known.into_iter().filter(|known| known.is_of(&open.engine)).collect();
+        let pools = of_pool.iter().find(|known| known.dataset.is_none() && known.prunes_received);
+        let own = of_pool.iter().find(|known| known.dataset.is_some() && known.name == name);
+        let (Some(pools), Some(own)) = (pools, own) else { return Ok(()) };
+        let (_, volume) = name.split_once('/').unwrap_or_default();
+        // Without the volume there are no snapshots either.
+        let takers = open.engine.snapshot_takers(volume).unwrap_or_default();
+        let any_received = takers.iter().any(|(_, by)| matches!(by, Some(TakenBy::Received(_))));
+        if !any_received || keeps_as_much(&own.keep, &pools.keep) {
+            return Ok(());
+        }
+        let message = format!(
+            "without its own schedule, {name} follows the schedule of the pool, which keeps fewer \
+             of its received snapshots"
+        );
+        Err(ApiError::new(ErrorKind::Permission, message)
+            .with_action("let an admin clear it: that may destroy snapshots"))
     }
 
     /// The schedules of open pools, by pool.
@@ -110,7 +224,7 @@ impl Manager {
 
 /// True for a volume that another server sends to, and that holds what its newest snapshot holds.
 /// One that a client wrote to is no replica any more: it needs snapshots of its own.
-fn is_replica(volume: &weir_dataset::Volume) -> bool {
+fn is_replica(volume: &Volume) -> bool {
     volume.has_user_property(RECEIVED_FROM) && volume.is_at_newest_snapshot()
 }
 
@@ -118,26 +232,49 @@ fn is_replica(volume: &weir_dataset::Volume) -> bool {
 fn followed<'s>(
     engine: &Engine,
     schedules: &'s [KnownSchedule],
-) -> Vec<(Arc<weir_dataset::Volume>, &'s KnownSchedule)> {
+) -> Vec<(Arc<Volume>, &'s KnownSchedule)> {
     let of_pool = schedules.iter().find(|schedule| schedule.dataset.is_none());
     // One that is being received into stands at no moment that anybody would want back.
     let settled = engine.volumes().into_iter().filter(|volume| volume.receiving().is_none());
-    let with_schedule = |volume: Arc<weir_dataset::Volume>| {
+    let with_schedule = |volume: Arc<Volume>| {
         let own = schedules.iter().find(|s| s.dataset == Some(volume.dataset().0));
         own.or(of_pool).map(|schedule| (volume, schedule))
     };
     settled.filter_map(with_schedule).collect()
 }
 
+/// Work of a schedule for one volume.
+struct Due {
+    volume: String,
+    /// Number of the schedule.
+    by: u64,
+    plan: Plan,
+    /// Sorts with more snapshots than their count, each with the snapshots that the schedule may
+    /// not destroy.
+    not_ours: Vec<(Every, Vec<String>)>,
+}
+
 /// What the schedules ask for of each volume.
-fn plans(engine: &Engine, schedules: &[KnownSchedule], now_ms: u64) -> Vec<(String, Plan)> {
-    let plan = |(volume, schedule): (Arc<weir_dataset::Volume>, &KnownSchedule)| {
+fn plans(engine: &Engine, schedules: &[KnownSchedule], now_ms: u64) -> Vec<Due> {
+    let plan = |(volume, schedule): (Arc<Volume>, &KnownSchedule)| {
         let name = volume.info().name;
-        let names = engine.snapshot_names(&name).ok()?;
+        let takers = engine.snapshot_takers(&name).ok()?;
+        let is_ours = |(_, by): &(String, Option<TakenBy>)| schedule.owns(&volume, *by);
+        let (ours, others): (Vec<_>, Vec<_>) = takers.into_iter().partition(is_ours);
+        let [ours, others] =
+            [ours, others].map(|of| of.into_iter().map(|(name, _)| name).collect::<Vec<_>>());
         let prune_only = schedule.prune_only || is_replica(&volume);
-        Some((name, schedule_plan::plan(now_ms, &schedule.keep, prune_only, &names)))
+        let plan = schedule_plan::plan(now_ms, &schedule.keep, prune_only, &ours);
+        let not_ours = schedule_plan::beyond(&schedule.keep, &ours, &others);
+        Some(Due { volume: name, by: schedule.id, plan, not_ours })
     };
     followed(engine, schedules).into_iter().filter_map(plan).collect()
+}
+
+/// A number that no other schedule has.
+fn new_id() -> u64 {
+    // An older server's schedules have 0.
+    guid().0.max(1)
 }
 
 /// What was told already and is not told again while it stays so.
@@ -177,6 +314,29 @@ pub(super) async fn run(manager: Arc<Manager>, events: Arc<Events>) {
     }
 }
 
+/// Does at once what schedules ask for now.
+#[cfg(test)]
+pub(super) async fn follow_now(manager: &Arc<Manager>, events: &Arc<Events>) {
+    for (pool, schedules) in manager.active_schedules() {
+        let (manager, events) = (Arc::clone(manager), Arc::clone(events));
+        Scheduler { manager, events, told: Told::default(), pool }.follow(&schedules).await;
+    }
+}
+
+/// Says that a volume has more snapshots than its schedule keeps, and which an admin may destroy.
+fn beyond_count(of: &str, every: Every, names: &[String]) -> String {
+    let some: Vec<&str> = names.iter().take(NAMES_TOLD).map(String::as_str).collect();
+    let more = if names.len() > some.len() { " and more" } else { "" };
+    format!(
+        "{of} keeps {} {} snapshots that its schedule did not take: {}{more}. A schedule destroys \
+         only its own; to destroy one: weir snapshot destroy {of}@{}",
+        names.len(),
+        every.name(),
+        some.join(", "),
+        some.first().unwrap_or(&""),
+    )
+}
+
 /// One pool at one moment.
 struct Scheduler {
     manager: Arc<Manager>,
@@ -192,40 +352,63 @@ impl Scheduler {
         let now_ms = SystemClock::default().unix_ms();
         let due = plans(&pool.engine, schedules, now_ms);
         for every in Every::ALL {
-            let wanted = due.iter().filter(|(_, plan)| plan.take.contains(&every));
-            let volumes: Vec<String> = wanted.map(|(volume, _)| volume.clone()).collect();
-            if !volumes.is_empty() {
-                self.take(&pool, every, &volumes, now_ms).await;
+            let mut wanted: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+            for due in due.iter().filter(|due| due.plan.take.contains(&every)) {
+                wanted.entry(due.by).or_default().push(due.volume.clone());
+            }
+            for (by, volumes) in wanted {
+                self.take(&pool, every, by, volumes, now_ms).await;
             }
         }
-        for (volume, plan) in due {
+        for Due { volume, plan, not_ours, .. } in due {
+            let of = format!("{}/{volume}", self.pool);
             if let Some(ahead) = plan.ahead {
-                self.tell_once(
-                    EventLevel::Warning,
-                    format!(
-                        "{}/{volume}@{ahead} is from a time that is still to come; its schedule \
-                         waits until then, or until it is destroyed",
-                        self.pool
-                    ),
+                let message = format!(
+                    "{of}@{ahead} is from a time that is still to come; its schedule waits until \
+                     then, or until it is destroyed"
                 );
+                self.tell_once(EventLevel::Warning, message);
+            }
+            for (every, names) in not_ours {
+                // The names are users' choice: only the first event of a sort is told.
+                if self.told.lock().insert(format!("{of} {}", every.name())) {
+                    self.tell(EventLevel::Warning, beyond_count(&of, every, &names));
+                }
             }
         }
         // Again, with what was taken: what could not be taken makes nothing go.
-        for (volume, plan) in plans(&pool.engine, schedules, now_ms) {
+        for Due { volume, plan, .. } in plans(&pool.engine, schedules, now_ms) {
             for name in plan.destroy {
                 self.destroy(&pool, &volume, name).await;
             }
         }
     }
 
-    async fn take(&self, pool: &OpenPool, every: Every, volumes: &[String], now_ms: u64) {
+    /// Takes a snapshot of each of these volumes, at one moment. A volume whose snapshot of that
+    /// name is a user's gets one in the next minute, which has another name.
+    async fn take(
+        &self,
+        pool: &OpenPool,
+        every: Every,
+        by: u64,
+        mut volumes: Vec<String>,
+        now_ms: u64,
+    ) {
         let name = schedule_plan::name(every, now_ms);
+        volumes.retain(|volume| {
+            pool.engine.snapshot_names(volume).is_ok_and(|names| !names.contains(&name))
+        });
+        if volumes.is_empty() {
+            return;
+        }
         let id = |volume: &String| SnapshotId { volume: volume.clone(), name: name.clone() };
         let ids: Vec<SnapshotId> = volumes.iter().map(id).collect();
         let full: Vec<String> =
             volumes.iter().map(|volume| format!("{}/{volume}@{name}", self.pool)).collect();
         let full = full.join(" ");
-        let taken = pool.call(move |engine| async move { engine.create_snapshots(&ids).await });
+        let by = Some(TakenBy::Schedule(by));
+        let taken =
+            pool.call(move |engine| async move { engine.create_snapshots_by(&ids, by).await });
         match taken.await {
             Ok(_) => {
                 // What failed before may fail again, and is told then.

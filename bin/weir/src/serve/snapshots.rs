@@ -9,15 +9,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use weir_api::access::Scope;
+use weir_api::access::{Role, Scope};
 use weir_api::types::{
     Outcome, Snapshot, SnapshotChange, SnapshotClone, SnapshotCreate, SnapshotDestroy,
-    SnapshotList, SnapshotQuery, SnapshotRollback, SnapshotsDestroyed, VolumeChange, gone,
+    SnapshotList, SnapshotQuery, SnapshotRollback, SnapshotTag, SnapshotsDestroyed,
+    TAKEN_BY_REPLICATION, TAKEN_BY_STREAM, VolumeChange, gone,
 };
 use weir_api::{ApiError, caller};
 use weir_base::ErrorKind;
 use weir_base::names::{self, NameError, Picked};
-use weir_dataset::{DatasetError, Engine, SnapshotId, SnapshotInfo};
+use weir_dataset::{DatasetError, Engine, SnapshotId, SnapshotInfo, TakenBy};
 
 use super::care::outcome;
 use super::control::{Entry, Manager, not_found, pool_of, split};
@@ -88,6 +89,16 @@ fn refuse_kept(pool: &str, infos: &[(String, SnapshotInfo)]) -> Result<(), ApiEr
     Ok(())
 }
 
+/// Word of the interface for the creator of a snapshot.
+const fn taker_word(taker: TakenBy) -> &'static str {
+    match taker {
+        TakenBy::Schedule(_) => "schedule",
+        TakenBy::Replication => TAKEN_BY_REPLICATION,
+        TakenBy::Received(_) => TAKEN_BY_STREAM,
+        TakenBy::User => "user",
+    }
+}
+
 impl Manager {
     fn show_snapshot(&self, pool: &str, volume: &str, info: SnapshotInfo) -> Snapshot {
         let volume = format!("{pool}/{volume}");
@@ -104,6 +115,7 @@ impl Manager {
             created_unix_ms: info.created_unix_ms,
             holds: info.holds,
             clones: info.clones.iter().map(|own| format!("{pool}/{own}")).collect(),
+            taken_by: info.taken_by.map(|taker| taker_word(taker).to_owned()),
         }
     }
 
@@ -139,9 +151,11 @@ impl Manager {
         Ok(infos.into_iter().map(show).collect())
     }
 
+    /// Takes snapshots; their records say `by`, or that a user did.
     pub(super) async fn create_snapshots(
         &self,
         request: SnapshotCreate,
+        by: Option<TakenBy>,
     ) -> Result<SnapshotChange, ApiError> {
         let SnapshotCreate { names, recursive } = request;
         let pool = pool_of(names.first().map_or("", String::as_str));
@@ -161,7 +175,8 @@ impl Manager {
             return Err(ApiError::new(ErrorKind::NotFound, message));
         }
         let wanted = ids.clone();
-        open.call(move |engine| async move { engine.create_snapshots(&wanted).await }).await?;
+        open.call(move |engine| async move { engine.create_snapshots_by(&wanted, by).await })
+            .await?;
         let snapshots = self.show_snapshots(&open, ids).await?;
         Ok(SnapshotChange { outcome: Outcome::Created, snapshots })
     }
@@ -274,6 +289,24 @@ impl Manager {
         let (_, snapshot) = id(to.unwrap_or(full))?;
         let snapshots = self.show_snapshots(&open, vec![snapshot]).await?;
         Ok(SnapshotChange { outcome, snapshots })
+    }
+
+    /// Releases a tag. The call of an operator makes the snapshot a user's: operators may not
+    /// destroy, and the schedule that took the snapshot would do so for them.
+    pub(super) async fn release_snapshot(
+        &self,
+        request: SnapshotTag,
+    ) -> Result<SnapshotChange, ApiError> {
+        let SnapshotTag { name, tag } = request;
+        let may_destroy = caller::current().has(Role::Admin);
+        self.change_snapshot(&name, None, move |engine, id| async move {
+            if may_destroy {
+                engine.release_snapshot(&id, &tag).await
+            } else {
+                engine.release_to_user(&id, &tag).await
+            }
+        })
+        .await
     }
 
     pub(super) async fn rollback(

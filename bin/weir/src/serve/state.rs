@@ -82,6 +82,22 @@ pub(super) struct KnownSchedule {
     /// True if the schedule takes no snapshots.
     #[serde(default)]
     pub(super) prune_only: bool,
+    /// Number that the records of its snapshots name. Files of older servers have none.
+    #[serde(default)]
+    pub(super) id: u64,
+    /// True if it destroys snapshots that came in streams, too: an admin has set it.
+    #[serde(default)]
+    pub(super) prunes_received: bool,
+}
+
+impl KnownSchedule {
+    /// Gives a schedule of an older server a number: always the same one, since the file may not be
+    /// saved before the server stops.
+    fn number(&mut self) {
+        if self.id == 0 {
+            self.id = self.pool_guid.wrapping_add(self.dataset.map_or(1, |dataset| dataset + 2));
+        }
+    }
 }
 
 /// A volume that is replicated to another server.
@@ -201,11 +217,12 @@ impl StateFile {
             ApiError::new(ErrorKind::Data, format!("{}: {why}", path.display()))
                 .with_action("repair or remove the file; pools can be imported again")
         };
-        let state = match fs::read(&path) {
+        let mut state: State = match fs::read(&path) {
             Ok(text) => serde_json::from_slice(&text).map_err(|error| failed(error.to_string()))?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => State::default(),
             Err(error) => return Err(failed(error.to_string())),
         };
+        state.schedules.iter_mut().for_each(KnownSchedule::number);
         Ok(Self { path, state })
     }
 

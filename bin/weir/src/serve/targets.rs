@@ -406,18 +406,13 @@ impl weir_iscsi::Targets for TargetRegistry {
         self.group_of(applicant).ok_or(Refusal::Unavailable)
     }
 
-    fn guessed(&self, address: &str, times: u64) {
-        // One line each time the number doubles: a guesser fills no log.
-        if !times.is_power_of_two() {
-            return;
-        }
-        tracing::warn!(address, times, "wrong answers to CHAP");
+    fn guessed(&self, address: &str) {
         let message = format!(
-            "{times} logins from {address} did not know the CHAP secret; the next ones from there \
-             are delayed"
+            "a login from {address} did not know the CHAP secret; the next ones are delayed"
         );
         let (level, kind) = (EventLevel::Warning, "chap_refused".to_owned());
-        self.events.add(NewEvent { level, kind, pool: None, disk: None, message });
+        self.events
+            .count("chap_refused", NewEvent { level, kind, pool: None, disk: None, message });
     }
 
     fn admit(&self, applicant: &Applicant, target: &str) -> Result<Admission, Refusal> {

@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use weir_api::ApiError;
+use weir_api::access::Role;
 use weir_api::caller;
 use weir_api::limits::{STALL_BYTES, STREAM_STALL_LIMIT};
 use weir_api::stream::Bytes;
@@ -31,7 +32,7 @@ use weir_api::types::{
     ReceiveToken, Removed, Stream, StreamDirection, StreamKey, StreamList,
 };
 use weir_base::{Clock as _, ErrorKind, SystemClock};
-use weir_dataset::{Engine, Mark, ReceiveSpec, Received, Receiver};
+use weir_dataset::{Mark, ReceiveSpec, Received, Receiver};
 
 use super::control::{Manager, guid, not_found, split};
 use super::offers::Of;
@@ -331,8 +332,7 @@ fn session_name() -> String {
     format!("{}{}", guid(), guid())
 }
 
-async fn receive(engine: Arc<Engine>, spec: ReceiveSpec, mut steps: mpsc::Receiver<Step>) {
-    let mut receiver = Receiver::new(engine, spec);
+async fn receive(mut receiver: Receiver, mut steps: mpsc::Receiver<Step>) {
     while let Some(step) = steps.recv().await {
         match step {
             Step::Part(part, answer) => {
@@ -370,10 +370,14 @@ impl Manager {
         self.transfers.refuse_more(peer)?;
         let mark = peer.map(|address| Mark { property: RECEIVED_FROM.to_owned(), address });
         let spec = ReceiveSpec { volume: own.to_owned(), roll_back, dry_run, mark };
+        // A schedule counts the snapshots that it may destroy: with streams of an operator's own, new
+        // snapshots would push the others out.
+        let may_destroy = caller::current().has(Role::Admin);
         let (steps, steps_taken) = mpsc::channel(1);
         let ended = tokio::spawn(async move {
             open.call(move |engine| async move {
-                receive(engine, spec, steps_taken).await;
+                let receiver = if may_destroy { Receiver::new } else { Receiver::for_user };
+                receive(receiver(engine, spec), steps_taken).await;
                 Ok(())
             })
             .await

@@ -45,6 +45,7 @@ pub(super) async fn watch(manager: Arc<Manager>, events: Arc<Events>) {
     timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         timer.tick().await;
+        events.add_counts();
         for (pool, disk) in manager.let_go_of_silent_legs(LET_GO) {
             let message = format!(
                 "{disk} of pool {pool} did not answer for {} s and is not used any more",

@@ -174,30 +174,8 @@ fn file_that_a_caller_names_is_opened_only_where_the_server_was_told_to() {
     run(&format!("pool import -d {} none", private.display())).fails(code::NOT_FOUND, &[]);
     server.weir("volume create tank/v --size 8MiB").ok();
 
-    // A secret that the caller cannot read is not sent to a server of the caller's choice.
     certificate(&dirs, "peer");
     write_secret(&private.join("peer-secret"), "a-secret-of-the-server-alone\n");
-    let body = |secret: &str| {
-        format!(
-            r#"{{"volume":"tank/v","to":"https://localhost:1/b/v","every_seconds":3600,
-                "ca":"x","secret_file":"{secret}"}}"#
-        )
-    };
-    let text = fs::read_to_string(&admin).unwrap();
-    let answer = crate::common::text(&crate::common::run(
-        "curl",
-        &[
-            "-sS",
-            "-H",
-            "content-type: application/json",
-            "-H",
-            &format!("authorization: Bearer {}", text.trim()),
-            "-d",
-            &body(&private.join("peer-secret").display().to_string()),
-            &format!("http://{at}/v1/replications"),
-        ],
-    ));
-    assert!(answer.contains("permission"), "{answer}");
     // The command line reads it with the rights of its user, and the server keeps it closed.
     let (ca, secret) = (dirs.file("peer.pem"), private.join("peer-secret"));
     run(&format!(
@@ -215,6 +193,55 @@ fn file_that_a_caller_names_is_opened_only_where_the_server_was_told_to() {
     assert_eq!(fs::read_dir(dirs.short("state").join("secrets")).unwrap().count(), 0);
     // The owner of the server names any file.
     server.weir(&format!("pool create --force owned {victim_path}")).ok();
+    server.stop_clean();
+}
+
+// An operator had the server's own secret sent to a port of the operator's choice: neither a
+// certificate in the call nor one in a file that the caller may name allows that.
+#[test]
+fn secret_of_the_server_is_named_by_its_owner_alone() {
+    let dirs = Dirs::new();
+    let [private, disks] = ["private", "disks"].map(|name| dirs.file(name));
+    [&private, &disks].iter().for_each(|dir| fs::create_dir(dir).unwrap());
+    dirs.disk("disks/a", GIB);
+    certificate(&dirs, "peer");
+    let own = disks.join("own.pem");
+    fs::copy(dirs.file("peer.pem"), &own).unwrap();
+    let secrets = [private.join("secret"), disks.join("secret")];
+    secrets.iter().for_each(|path| write_secret(path, "a-secret-of-the-server-alone\n"));
+    let (server, at) = serve(&dirs, &["--disk-dir", &disks.display().to_string()]);
+    server.weir(&format!("pool create tank {}", disks.join("a").display())).ok();
+    server.weir("volume create tank/v --size 8MiB").ok();
+    server.weir("target create iqn.2026-01.org.weir:t").ok();
+    let post = |token: &str, path: &str, body: &str| {
+        let text = fs::read_to_string(token).unwrap();
+        let header = format!("authorization: Bearer {}", text.trim());
+        let url = format!("http://{at}/v1/{path}");
+        let words =
+            ["-sS", "-H", "content-type: application/json", "-H", &header, "-d", body, &url];
+        crate::common::text(&crate::common::run("curl", &words))
+    };
+    let certificates = [("ca", "x".to_owned()), ("ca_file", own.display().to_string())];
+    for role in ["operator", "admin"] {
+        let token = token(&server, &dirs, role, &format!("--role {role}"));
+        for secret in secrets.each_ref().map(|path| path.display()) {
+            for (field, ca) in &certificates {
+                let body = format!(
+                    r#"{{"volume":"tank/v","to":"https://localhost:1/b/v","every_seconds":3600,
+                        "{field}":"{ca}","secret_file":"{secret}"}}"#
+                );
+                let answer = post(&token, "replications", &body);
+                let is_refused = answer.contains("permission") && answer.contains("--secret-file");
+                assert!(is_refused, "{body}\n{answer}");
+            }
+            let body = format!(
+                r#"{{"target":"iqn.2026-01.org.weir:t","initiator":"iqn.2026-01.org.example:a",
+                    "chap":{{"user":"u","secret_file":"{secret}"}}}}"#
+            );
+            let answer = post(&token, "initiators", &body);
+            assert!(answer.contains("permission"), "{answer}");
+        }
+    }
     server.stop_clean();
 }
 

@@ -348,6 +348,40 @@ fn half_received_volume_is_marked(source: &Server, back: &Server) {
     assert!(rest > 0 && rest < all * 3 / 4, "{rest} of {all}");
 }
 
+// A server with the secret read the size and the properties of every volume by its name.
+#[test]
+fn peer_sees_its_own_volumes_and_destroys_no_renamed_snapshot() {
+    let pair = Pair::new();
+    let mut rng = Rng::new(10);
+    let call = |method: &str, path: &str, body: &str| {
+        peer_call(&pair, "a-secret-of-both-of-them", method, path, body)
+    };
+    let (back, source) = (pair.back(), pair.source());
+    back.weir("volume create back/p --size 8MiB").ok();
+    back.weir("snapshot create back/p@monday").ok();
+    for path in ["volumes/back/p", "snapshots?of=back/p", "snapshots?of=back/p@monday"] {
+        let (status, answer) = call("GET", path, "");
+        assert_eq!(status, "403", "{path}: {answer}");
+        assert!(answer.contains("weir set weir:received-from=127.0.0.1"), "{answer}");
+    }
+    source.weir("volume create tank/v --size 8MiB").ok();
+    write(source, "tank/v", &mut rng, 4);
+    pair.create("tank/v", "back/v", "--every 1h").ok();
+    eventually("it arrives", PATIENCE, || pair.shown("tank/v")["snapshot"].is_string());
+    pair.caught_up("tank/v");
+    assert_eq!(call("GET", "volumes/back/v", "").0, "200");
+    for path in ["snapshots", "snapshots?of=back", "snapshots?of=back/v"] {
+        let (status, answer) = call("GET", path, "");
+        let is_right = status == "200" && answer.contains("back/v@repl-");
+        assert!(is_right && !answer.contains("back/p"), "{path}: {answer}");
+    }
+    let sent = pair.shown("tank/v")["snapshot"].as_str().unwrap().to_owned();
+    back.weir(&format!("snapshot release replica back/v@{sent}")).ok();
+    back.weir(&format!("snapshot rename back/v@{sent} back/v@repl-kept")).ok();
+    let (status, answer) = call("POST", "snapshots/destroy", r#"{"names":["back/v@repl-kept"]}"#);
+    assert_eq!(status, "403", "{answer}");
+}
+
 // A server with the secret deleted what people had received half, held and destroyed their
 // snapshots, and took all places for streams.
 #[test]
@@ -386,6 +420,9 @@ fn peer_changes_only_what_it_made_itself() {
         ("POST", "snapshots/release", r#"{"name":"back/p@repl-own","tag":"replication"}"#),
         ("POST", "snapshots/destroy", r#"{"names":["back/p@repl-own"]}"#),
         ("POST", "snapshots/digest", r#"{"snapshot":"back/p@repl-own","first":0,"count":1}"#),
+        ("GET", "volumes/back/p", ""),
+        ("GET", "snapshots?of=back/p", ""),
+        ("GET", "snapshots?of=back/p@repl-own", ""),
     ] {
         let (status, answer) = call(method, path, body);
         assert_eq!(status, "403", "{method} {path} {body}: {answer}");

@@ -131,6 +131,33 @@ fn schedules_on_both_servers_prune_and_do_not_meet() {
     eventually("one is taken", PATIENCE, || taken(pair.back(), "back/v", "auto-hourly") == 1);
 }
 
+// An operator, who may not destroy, gave a user's snapshot the name and the tag of a run. The next
+// run destroyed the snapshot.
+#[test]
+fn run_destroys_only_snapshots_that_runs_took() {
+    let (pair, mut rng) = replicated();
+    pair.source().weir("snapshot create tank/v@monday").ok();
+    write(pair.source(), "tank/v", &mut rng, 1);
+    pair.caught_up("tank/v");
+    pair.same("tank/v@monday", "back/v@monday");
+    for (server, of, tag) in
+        [(pair.source(), "tank/v", "replication"), (pair.back(), "back/v", "replica")]
+    {
+        server.weir(&format!("snapshot rename {of}@monday {of}@repl-mine")).ok();
+        server.weir(&format!("snapshot hold {tag} {of}@repl-mine")).ok();
+    }
+    for _ in 0..2 {
+        write(pair.source(), "tank/v", &mut rng, 1);
+        pair.caught_up("tank/v");
+    }
+    pair.same("tank/v@repl-mine", "back/v@repl-mine");
+    let runs =
+        |server, of: &str| names(server, of).iter().filter(|name| name.contains("@repl-2")).count();
+    assert_eq!((runs(pair.source(), "tank/v"), runs(pair.back(), "back/v")), (1, 1));
+    let events = pair.source().weir("events").ok().out;
+    assert!(!events.contains("not replicated"), "{events}");
+}
+
 // The replication stayed `failing` for ever: its own snapshot held the lost block, also after the
 // block was written again.
 #[test]

@@ -255,7 +255,6 @@ fn schedules_take_at_once_and_last() {
     for old in ["auto-hourly-2020-01-01-0000", "auto-hourly-2020-01-01-0100"] {
         server.weir(&format!("snapshot create tank/v@{old}")).ok();
     }
-    server.weir("snapshot hold keep tank/v@auto-hourly-2020-01-01-0000").ok();
     server.weir("schedule set tank hourly=1,daily=7").ok();
     let wait = |what: &str, server: &Server, wanted: &dyn Fn(&[String]) -> bool| {
         eventually(what, Duration::from_secs(20), || wanted(&names(server, "tank")));
@@ -265,16 +264,35 @@ fn schedules_take_at_once_and_last() {
         count(all, "tank/w@auto-hourly-") == 1
             && count(all, "tank/w@auto-daily-") == 1
             && count(all, "tank/v@auto-daily-") == 1
-            && count(all, "tank/v@auto-hourly-") == 2
+            && count(all, "tank/v@auto-hourly-") == 3
     });
+    // A name does not make a user's snapshot one of the schedule.
     let all = names(&server, "tank/v");
-    assert!(all.contains(&"tank/v@mine".to_owned()), "{all:?}");
-    assert!(all.contains(&"tank/v@auto-hourly-2020-01-01-0000".to_owned()), "{all:?}");
-    assert_eq!(count(&all, "2020-01-01-0100"), 0, "{all:?}");
+    assert_eq!((count(&all, "@mine"), count(&all, "@auto-hourly-2020-01-01")), (1, 2), "{all:?}");
+    let of_schedule = |server: &Server, of: &str| {
+        let list = server.weir(&format!("snapshot list {of} --json")).json();
+        let all = list["snapshots"].as_array().unwrap().clone();
+        let taken = all.into_iter().filter(|one| one["taken_by"] == "schedule");
+        taken.map(|one| one["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    // With a count of 0 the schedule destroys its own snapshots, except a held one.
+    let held = of_schedule(&server, "tank/v").into_iter().find(|n| n.contains("hourly")).unwrap();
+    server.weir(&format!("snapshot hold keep {held}")).ok();
+    server.weir("schedule set tank hourly=0,daily=7").ok();
+    wait("the ones of the schedule go", &server, &|all| {
+        count(all, "tank/w@auto-hourly-") == 0 && count(all, "tank/v@auto-hourly-") == 3
+    });
     // The server records an event after the change itself.
-    for part in ["taken by schedule", "destroyed by schedule", "kept beyond its schedule"] {
+    for part in [
+        "taken by schedule",
+        "destroyed by schedule",
+        "kept beyond its schedule",
+        "snapshots that its schedule did not take",
+    ] {
         eventually(part, Duration::from_secs(20), || server.weir("events").ok().out.contains(part));
     }
+    server.weir(&format!("snapshot release keep {held}")).ok();
+    server.weir("schedule set tank hourly=1,daily=7").ok();
     let again = server.weir("schedule set tank hourly=1,daily=7").ok();
     assert!(again.talk.contains("nothing changed"), "{}", again.talk);
     server.weir("schedule set tank/w monthly=2").ok();

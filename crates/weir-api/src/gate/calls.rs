@@ -2,14 +2,16 @@
 //!
 //! Not here: the checks themselves (`gate`), the calls (the control behind).
 //!
-//! Invariant: a call without a check does not compile into the trait by accident: each method says
-//! its operation, and a test compares the two lists.
+//! Invariants:
+//! - a call without a check does not compile into the trait by accident: each method says its
+//!   operation, and a test compares the two lists;
+//! - every answer of the control behind passes `cut`, which cuts it to the caller's scope.
 
 use weir_base::ErrorKind;
 
+use super::cut::{covers_target, cut};
 use super::{
-    Gate, Operation, at_least, covers_target, filtered, machine, named, outside, reaches,
-    reaches_part, refused, role, scope,
+    Gate, Operation, at_least, machine, named, outside, pass, reaches, reaches_part, role, scope,
 };
 use crate::access::Role;
 use crate::caller;
@@ -33,99 +35,62 @@ use crate::types::{
 };
 use crate::wire::ApiError;
 
+impl Gate {
+    /// Shows an export, unless it is of a volume outside of the caller's scope.
+    async fn export_in_scope(&self, export: ExportKey) -> Result<Export, ApiError> {
+        let name = export.name.clone();
+        let shown = cut(scope(), self.inner.export_show(export)).await?;
+        if scope().covers(&shown.volume) { Ok(shown) } else { Err(outside(&name)) }
+    }
+}
+
 impl Control for Gate {
     fn server_info(&self) -> Answer<'_, ServerInfo> {
-        match role(Operation::ServerInfo) {
-            Ok(()) => self.inner.server_info(),
-            Err(refusal) => refused(refusal),
-        }
+        pass(role(Operation::ServerInfo), || self.inner.server_info())
     }
 
     fn pool_create(&self, request: PoolCreate) -> Answer<'_, PoolCreated> {
-        match machine(Operation::PoolCreate) {
-            Ok(()) => self.inner.pool_create(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(machine(Operation::PoolCreate), || self.inner.pool_create(request))
     }
 
     fn pool_list(&self) -> Answer<'_, PoolList> {
-        let call = || self.inner.pool_list();
-        filtered(Operation::PoolList, call, |scope, answer| {
-            answer.pools.retain(|pool| scope.covers(&pool.name));
-        })
+        pass(role(Operation::PoolList), || self.inner.pool_list())
     }
 
     fn pool_status(&self, pool: String) -> Answer<'_, PoolStatus> {
-        match named(Operation::PoolStatus, [&pool]) {
-            Ok(()) => self.inner.pool_status(pool),
-            Err(refusal) => refused(refusal),
-        }
+        pass(named(Operation::PoolStatus, [&pool]), || self.inner.pool_status(pool))
     }
 
     fn pool_destroy(&self, request: PoolDestroy) -> Answer<'_, Removed> {
-        match named(Operation::PoolDestroy, [&request.name]) {
-            Ok(()) => self.inner.pool_destroy(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(named(Operation::PoolDestroy, [&request.name]), || self.inner.pool_destroy(request))
     }
 
     fn pool_scan(&self, request: PoolScan) -> Answer<'_, ImportableList> {
-        match machine(Operation::PoolScan) {
-            Ok(()) => self.inner.pool_scan(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(machine(Operation::PoolScan), || self.inner.pool_scan(request))
     }
 
     fn pool_import(&self, request: PoolImport) -> Answer<'_, PoolChange> {
-        match machine(Operation::PoolImport) {
-            Ok(()) => self.inner.pool_import(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(machine(Operation::PoolImport), || self.inner.pool_import(request))
     }
 
     fn pool_export(&self, request: PoolExport) -> Answer<'_, Removed> {
-        match named(Operation::PoolExport, [&request.name]) {
-            Ok(()) => self.inner.pool_export(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(named(Operation::PoolExport, [&request.name]), || self.inner.pool_export(request))
     }
 
     fn pool_history(&self, pool: String) -> Answer<'_, HistoryList> {
-        let name = pool.clone();
-        let call = || self.inner.pool_history(pool);
-        match reaches(Operation::PoolHistory, &name) {
-            Ok(()) => filtered(Operation::PoolHistory, call, move |scope, answer| {
-                answer.entries.retain(|entry| {
-                    let text = format!("{} {}", entry.call, entry.error.as_deref().unwrap_or(""));
-                    scope.covers_text(&name, &text)
-                });
-            }),
-            Err(refusal) => refused(refusal),
-        }
+        pass(reaches(Operation::PoolHistory, &pool), || self.inner.pool_history(pool))
     }
 
     fn events(&self, query: EventQuery) -> Answer<'_, EventList> {
-        let call = || self.inner.events(query);
-        filtered(Operation::Events, call, |scope, answer| {
-            answer.events.retain(|event| {
-                let pool = event.pool.as_deref();
-                pool.is_some_and(|pool| scope.covers_text(pool, &event.message))
-            });
-        })
+        pass(role(Operation::Events), || self.inner.events(query))
     }
 
     fn pool_scrub(&self, request: PoolScrub) -> Answer<'_, PoolChange> {
-        match named(Operation::PoolScrub, [&request.name]) {
-            Ok(()) => self.inner.pool_scrub(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(named(Operation::PoolScrub, [&request.name]), || self.inner.pool_scrub(request))
     }
 
     fn pool_offline(&self, request: PoolDisk) -> Answer<'_, PoolChange> {
-        match named(Operation::PoolOffline, [&request.name]) {
-            Ok(()) => self.inner.pool_offline(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(named(Operation::PoolOffline, [&request.name]), || self.inner.pool_offline(request))
     }
 
     fn pool_online(&self, request: PoolOnline) -> Answer<'_, PoolChange> {
@@ -134,282 +99,195 @@ impl Control for Gate {
             Some(_) => machine(Operation::PoolOnline),
             None => named(Operation::PoolOnline, [&request.name]),
         };
-        match allowed {
-            Ok(()) => self.inner.pool_online(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(allowed, || self.inner.pool_online(request))
     }
 
     fn pool_clear(&self, request: PoolClear) -> Answer<'_, PoolChange> {
-        match named(Operation::PoolClear, [&request.name]) {
-            Ok(()) => self.inner.pool_clear(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(named(Operation::PoolClear, [&request.name]), || self.inner.pool_clear(request))
     }
 
     fn pool_attach(&self, request: PoolAttach) -> Answer<'_, PoolChange> {
-        match machine(Operation::PoolAttach) {
-            Ok(()) => self.inner.pool_attach(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(machine(Operation::PoolAttach), || self.inner.pool_attach(request))
     }
 
     fn pool_replace(&self, request: PoolReplace) -> Answer<'_, PoolChange> {
-        match machine(Operation::PoolReplace) {
-            Ok(()) => self.inner.pool_replace(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(machine(Operation::PoolReplace), || self.inner.pool_replace(request))
     }
 
     fn pool_detach(&self, request: PoolDisk) -> Answer<'_, PoolChange> {
-        match named(Operation::PoolDetach, [&request.name]) {
-            Ok(()) => self.inner.pool_detach(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(named(Operation::PoolDetach, [&request.name]), || self.inner.pool_detach(request))
     }
 
     fn pool_add(&self, request: PoolAdd) -> Answer<'_, PoolChange> {
-        match machine(Operation::PoolAdd) {
-            Ok(()) => self.inner.pool_add(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(machine(Operation::PoolAdd), || self.inner.pool_add(request))
     }
 
     fn pool_remove(&self, request: PoolRemove) -> Answer<'_, PoolChange> {
-        match named(Operation::PoolRemove, [&request.name]) {
-            Ok(()) => self.inner.pool_remove(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(named(Operation::PoolRemove, [&request.name]), || self.inner.pool_remove(request))
     }
 
     fn pool_expand(&self, pool: String) -> Answer<'_, PoolChange> {
-        match named(Operation::PoolExpand, [&pool]) {
-            Ok(()) => self.inner.pool_expand(pool),
-            Err(refusal) => refused(refusal),
-        }
+        pass(named(Operation::PoolExpand, [&pool]), || self.inner.pool_expand(pool))
     }
 
     fn property_get(&self, query: PropertyQuery) -> Answer<'_, PropertyList> {
-        match named(Operation::PropertyGet, &query.of) {
-            Ok(()) => self.inner.property_get(query),
-            Err(refusal) => refused(refusal),
-        }
+        pass(named(Operation::PropertyGet, &query.of), || self.inner.property_get(query))
     }
 
     fn property_set(&self, request: PropertySet) -> Answer<'_, PropertyChange> {
-        match named(Operation::PropertySet, [&request.name]) {
-            Ok(()) => self.inner.property_set(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(named(Operation::PropertySet, [&request.name]), || self.inner.property_set(request))
     }
 
     fn property_inherit(&self, request: PropertyInherit) -> Answer<'_, PropertyChange> {
-        match named(Operation::PropertyInherit, [&request.name]) {
-            Ok(()) => self.inner.property_inherit(request),
-            Err(refusal) => refused(refusal),
-        }
-    }
-
-    fn volume_create(&self, request: VolumeCreate) -> Answer<'_, VolumeChange> {
-        match named(Operation::VolumeCreate, [&request.name]) {
-            Ok(()) => self.inner.volume_create(request),
-            Err(refusal) => refused(refusal),
-        }
-    }
-
-    fn volume_list(&self, pool: Option<String>) -> Answer<'_, VolumeList> {
-        if let Err(refusal) = reaches_part(Operation::VolumeList, pool.as_deref()) {
-            return refused(refusal);
-        }
-        let call = || self.inner.volume_list(pool);
-        filtered(Operation::VolumeList, call, |scope, answer| {
-            answer.volumes.retain(|volume| scope.covers(&volume.name));
+        pass(named(Operation::PropertyInherit, [&request.name]), || {
+            self.inner.property_inherit(request)
         })
     }
 
+    fn volume_create(&self, request: VolumeCreate) -> Answer<'_, VolumeChange> {
+        pass(named(Operation::VolumeCreate, [&request.name]), || self.inner.volume_create(request))
+    }
+
+    fn volume_list(&self, pool: Option<String>) -> Answer<'_, VolumeList> {
+        let allowed = reaches_part(Operation::VolumeList, pool.as_deref());
+        pass(allowed, || self.inner.volume_list(pool))
+    }
+
     fn volume_show(&self, volume: String) -> Answer<'_, Volume> {
-        match named(Operation::VolumeShow, [&volume]) {
-            Ok(()) => self.inner.volume_show(volume),
-            Err(refusal) => refused(refusal),
-        }
+        pass(named(Operation::VolumeShow, [&volume]), || self.inner.volume_show(volume))
     }
 
     fn volume_set(&self, request: VolumeSet) -> Answer<'_, VolumeChange> {
-        match named(Operation::VolumeSet, [&request.name]) {
-            Ok(()) => self.inner.volume_set(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(named(Operation::VolumeSet, [&request.name]), || self.inner.volume_set(request))
     }
 
     fn volume_resize(&self, request: VolumeResize) -> Answer<'_, VolumeChange> {
-        match named(Operation::VolumeResize, [&request.name]) {
-            Ok(()) => self.inner.volume_resize(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(named(Operation::VolumeResize, [&request.name]), || self.inner.volume_resize(request))
     }
 
     fn volume_rename(&self, request: VolumeRename) -> Answer<'_, VolumeChange> {
-        match named(Operation::VolumeRename, [&request.name, &request.to]) {
-            Ok(()) => self.inner.volume_rename(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(named(Operation::VolumeRename, [&request.name, &request.to]), || {
+            self.inner.volume_rename(request)
+        })
     }
 
     fn volume_copy(&self, request: VolumeCopy) -> Answer<'_, VolumeChange> {
-        match named(Operation::VolumeCopy, [&request.name, &request.to]) {
-            Ok(()) => self.inner.volume_copy(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(named(Operation::VolumeCopy, [&request.name, &request.to]), || {
+            self.inner.volume_copy(request)
+        })
     }
 
     fn volume_promote(&self, volume: String) -> Answer<'_, VolumeChange> {
         Box::pin(async move {
             named(Operation::VolumePromote, [&volume])?;
             // The snapshots of the volume that it was cloned from become its own.
-            let origin = self.inner.volume_show(volume.clone()).await?.origin;
-            named(Operation::VolumePromote, &origin)?;
-            self.inner.volume_promote(volume).await
+            let shown = self.inner.volume_show(volume.clone());
+            if shown.await?.origin.is_some_and(|origin| !scope().covers(&origin)) {
+                return Err(outside(&format!("the origin of {volume}")));
+            }
+            cut(scope(), self.inner.volume_promote(volume)).await
         })
     }
 
     fn volume_advise(&self, request: VolumeAdvise) -> Answer<'_, VolumeAdvice> {
-        match named(Operation::VolumeAdvise, [&request.name]) {
-            Ok(()) => self.inner.volume_advise(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(named(Operation::VolumeAdvise, [&request.name]), || self.inner.volume_advise(request))
     }
 
     fn dedupe_estimate(&self, request: DedupeEstimate) -> Answer<'_, DedupeForecast> {
-        match named(Operation::DedupeEstimate, &request.names) {
-            Ok(()) => self.inner.dedupe_estimate(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(named(Operation::DedupeEstimate, &request.names), || {
+            self.inner.dedupe_estimate(request)
+        })
     }
 
     fn volume_destroy(&self, request: VolumeDestroy) -> Answer<'_, Removed> {
-        match named(Operation::VolumeDestroy, [&request.name]) {
-            Ok(()) => self.inner.volume_destroy(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(named(Operation::VolumeDestroy, [&request.name]), || {
+            self.inner.volume_destroy(request)
+        })
     }
 
     fn snapshot_create(&self, request: SnapshotCreate) -> Answer<'_, SnapshotChange> {
-        match named(Operation::SnapshotCreate, &request.names) {
-            Ok(()) => self.inner.snapshot_create(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(named(Operation::SnapshotCreate, &request.names), || {
+            self.inner.snapshot_create(request)
+        })
     }
 
     fn snapshot_list(&self, query: SnapshotQuery) -> Answer<'_, SnapshotList> {
-        if let Err(refusal) = reaches_part(Operation::SnapshotList, query.of.as_deref()) {
-            return refused(refusal);
-        }
-        let call = || self.inner.snapshot_list(query);
-        filtered(Operation::SnapshotList, call, |scope, answer| {
-            answer.snapshots.retain(|snapshot| scope.covers(&snapshot.name));
-        })
+        let allowed = reaches_part(Operation::SnapshotList, query.of.as_deref());
+        pass(allowed, || self.inner.snapshot_list(query))
     }
 
     fn snapshot_destroy(&self, request: SnapshotDestroy) -> Answer<'_, SnapshotsDestroyed> {
-        match named(Operation::SnapshotDestroy, &request.names) {
-            Ok(()) => self.inner.snapshot_destroy(request),
-            Err(refusal) => refused(refusal),
-        }
-    }
-
-    fn snapshot_hold(&self, request: SnapshotTag) -> Answer<'_, SnapshotChange> {
-        match named(Operation::SnapshotHold, [&request.name]) {
-            Ok(()) => self.inner.snapshot_hold(request),
-            Err(refusal) => refused(refusal),
-        }
-    }
-
-    fn snapshot_release(&self, request: SnapshotTag) -> Answer<'_, SnapshotChange> {
-        match named(Operation::SnapshotRelease, [&request.name]) {
-            Ok(()) => self.inner.snapshot_release(request),
-            Err(refusal) => refused(refusal),
-        }
-    }
-
-    fn snapshot_rename(&self, request: SnapshotRename) -> Answer<'_, SnapshotChange> {
-        match named(Operation::SnapshotRename, [&request.name, &request.to]) {
-            Ok(()) => self.inner.snapshot_rename(request),
-            Err(refusal) => refused(refusal),
-        }
-    }
-
-    fn snapshot_rollback(&self, request: SnapshotRollback) -> Answer<'_, VolumeChange> {
-        match named(Operation::SnapshotRollback, [&request.name]) {
-            Ok(()) => self.inner.snapshot_rollback(request),
-            Err(refusal) => refused(refusal),
-        }
-    }
-
-    fn snapshot_clone(&self, request: SnapshotClone) -> Answer<'_, VolumeChange> {
-        match named(Operation::SnapshotClone, [&request.name, &request.volume]) {
-            Ok(()) => self.inner.snapshot_clone(request),
-            Err(refusal) => refused(refusal),
-        }
-    }
-
-    fn bookmark_create(&self, request: BookmarkCreate) -> Answer<'_, BookmarkChange> {
-        match named(Operation::BookmarkCreate, [&request.snapshot, &request.name]) {
-            Ok(()) => self.inner.bookmark_create(request),
-            Err(refusal) => refused(refusal),
-        }
-    }
-
-    fn bookmark_list(&self, of: Option<String>) -> Answer<'_, BookmarkList> {
-        if let Err(refusal) = reaches_part(Operation::BookmarkList, of.as_deref()) {
-            return refused(refusal);
-        }
-        let call = || self.inner.bookmark_list(of);
-        filtered(Operation::BookmarkList, call, |scope, answer| {
-            answer.bookmarks.retain(|bookmark| scope.covers(&bookmark.name));
+        pass(named(Operation::SnapshotDestroy, &request.names), || {
+            self.inner.snapshot_destroy(request)
         })
     }
 
+    fn snapshot_hold(&self, request: SnapshotTag) -> Answer<'_, SnapshotChange> {
+        pass(named(Operation::SnapshotHold, [&request.name]), || self.inner.snapshot_hold(request))
+    }
+
+    fn snapshot_release(&self, request: SnapshotTag) -> Answer<'_, SnapshotChange> {
+        pass(named(Operation::SnapshotRelease, [&request.name]), || {
+            self.inner.snapshot_release(request)
+        })
+    }
+
+    fn snapshot_rename(&self, request: SnapshotRename) -> Answer<'_, SnapshotChange> {
+        pass(named(Operation::SnapshotRename, [&request.name, &request.to]), || {
+            self.inner.snapshot_rename(request)
+        })
+    }
+
+    fn snapshot_rollback(&self, request: SnapshotRollback) -> Answer<'_, VolumeChange> {
+        pass(named(Operation::SnapshotRollback, [&request.name]), || {
+            self.inner.snapshot_rollback(request)
+        })
+    }
+
+    fn snapshot_clone(&self, request: SnapshotClone) -> Answer<'_, VolumeChange> {
+        pass(named(Operation::SnapshotClone, [&request.name, &request.volume]), || {
+            self.inner.snapshot_clone(request)
+        })
+    }
+
+    fn bookmark_create(&self, request: BookmarkCreate) -> Answer<'_, BookmarkChange> {
+        pass(named(Operation::BookmarkCreate, [&request.snapshot, &request.name]), || {
+            self.inner.bookmark_create(request)
+        })
+    }
+
+    fn bookmark_list(&self, of: Option<String>) -> Answer<'_, BookmarkList> {
+        let allowed = reaches_part(Operation::BookmarkList, of.as_deref());
+        pass(allowed, || self.inner.bookmark_list(of))
+    }
+
     fn bookmark_destroy(&self, request: BookmarkDestroy) -> Answer<'_, Removed> {
-        match named(Operation::BookmarkDestroy, [&request.name]) {
-            Ok(()) => self.inner.bookmark_destroy(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(named(Operation::BookmarkDestroy, [&request.name]), || {
+            self.inner.bookmark_destroy(request)
+        })
     }
 
     fn send_start(&self, request: SendStart) -> Answer<'_, SendStarted> {
         let names = [Some(&request.snapshot), request.from.as_ref()];
-        match named(Operation::SendStart, names.into_iter().flatten()) {
-            Ok(()) => self.inner.send_start(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(named(Operation::SendStart, names.into_iter().flatten()), || {
+            self.inner.send_start(request)
+        })
     }
 
     fn send_stream(&self, session: String) -> Answer<'_, Box<dyn SendStream>> {
-        match role(Operation::SendStream) {
-            Ok(()) => self.inner.send_stream(session),
-            Err(refusal) => refused(refusal),
-        }
+        pass(role(Operation::SendStream), || self.inner.send_stream(session))
     }
 
     fn send_show(&self, session: String) -> Answer<'_, SendProgress> {
-        match role(Operation::SendShow) {
-            Ok(()) => self.inner.send_show(session),
-            Err(refusal) => refused(refusal),
-        }
+        pass(role(Operation::SendShow), || self.inner.send_show(session))
     }
 
     fn send_stop(&self, session: String) -> Answer<'_, Removed> {
-        match role(Operation::SendStop) {
-            Ok(()) => self.inner.send_stop(session),
-            Err(refusal) => refused(refusal),
-        }
+        pass(role(Operation::SendStop), || self.inner.send_stop(session))
     }
 
     fn stream_list(&self) -> Answer<'_, StreamList> {
-        let call = || self.inner.stream_list();
-        filtered(Operation::StreamList, call, |scope, answer| {
-            answer.streams.retain(|stream| scope.covers(&stream.name));
-        })
+        pass(role(Operation::StreamList), || self.inner.stream_list())
     }
 
     fn stream_cancel(&self, key: StreamKey) -> Answer<'_, Removed> {
@@ -434,125 +312,88 @@ impl Control for Gate {
     fn receive_start(&self, request: ReceiveStart) -> Answer<'_, ReceiveStarted> {
         // A roll-back destroys what the volume holds.
         let needed = if request.roll_back { Role::Admin } else { Role::Viewer };
-        match at_least(needed).and_then(|()| named(Operation::ReceiveStart, [&request.volume])) {
-            Ok(()) => self.inner.receive_start(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(
+            at_least(needed).and_then(|()| named(Operation::ReceiveStart, [&request.volume])),
+            || self.inner.receive_start(request),
+        )
     }
 
     fn receive_part(&self, session: String, part: Bytes) -> Answer<'_, ReceiveProgress> {
-        match role(Operation::ReceivePart) {
-            Ok(()) => self.inner.receive_part(session, part),
-            Err(refusal) => refused(refusal),
-        }
+        pass(role(Operation::ReceivePart), || self.inner.receive_part(session, part))
     }
 
     fn receive_finish(&self, session: String) -> Answer<'_, ReceiveDone> {
-        match role(Operation::ReceiveFinish) {
-            Ok(()) => self.inner.receive_finish(session),
-            Err(refusal) => refused(refusal),
-        }
+        pass(role(Operation::ReceiveFinish), || self.inner.receive_finish(session))
     }
 
     fn receive_stop(&self, session: String) -> Answer<'_, Removed> {
-        match role(Operation::ReceiveStop) {
-            Ok(()) => self.inner.receive_stop(session),
-            Err(refusal) => refused(refusal),
-        }
+        pass(role(Operation::ReceiveStop), || self.inner.receive_stop(session))
     }
 
     fn receive_token(&self, volume: String) -> Answer<'_, ReceiveToken> {
-        match named(Operation::ReceiveToken, [&volume]) {
-            Ok(()) => self.inner.receive_token(volume),
-            Err(refusal) => refused(refusal),
-        }
+        pass(named(Operation::ReceiveToken, [&volume]), || self.inner.receive_token(volume))
     }
 
     fn receive_abort(&self, volume: String) -> Answer<'_, Removed> {
-        match named(Operation::ReceiveAbort, [&volume]) {
-            Ok(()) => self.inner.receive_abort(volume),
-            Err(refusal) => refused(refusal),
-        }
+        pass(named(Operation::ReceiveAbort, [&volume]), || self.inner.receive_abort(volume))
     }
 
     fn snapshot_digest(&self, request: DigestRequest) -> Answer<'_, DigestList> {
-        match named(Operation::SnapshotDigest, [&request.snapshot]) {
-            Ok(()) => self.inner.snapshot_digest(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(named(Operation::SnapshotDigest, [&request.snapshot]), || {
+            self.inner.snapshot_digest(request)
+        })
     }
 
     fn replication_create(&self, request: ReplicationCreate) -> Answer<'_, ReplicationChange> {
-        match named(Operation::ReplicationCreate, [&request.volume]) {
-            Ok(()) => self.inner.replication_create(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(named(Operation::ReplicationCreate, [&request.volume]), || {
+            self.inner.replication_create(request)
+        })
     }
 
     fn replication_list(&self) -> Answer<'_, ReplicationList> {
-        let call = || self.inner.replication_list();
-        filtered(Operation::ReplicationList, call, |scope, answer| {
-            answer.replications.retain(|replication| scope.covers(&replication.volume));
-        })
+        pass(role(Operation::ReplicationList), || self.inner.replication_list())
     }
 
     fn replication_act(&self, request: ReplicationAct) -> Answer<'_, ReplicationChange> {
-        match named(Operation::ReplicationAct, [&request.volume]) {
-            Ok(()) => self.inner.replication_act(request),
-            Err(refusal) => refused(refusal),
-        }
-    }
-
-    fn replication_delete(&self, volume: String) -> Answer<'_, ReplicationRemoved> {
-        match named(Operation::ReplicationDelete, [&volume]) {
-            Ok(()) => self.inner.replication_delete(volume),
-            Err(refusal) => refused(refusal),
-        }
-    }
-
-    fn schedule_set(&self, request: ScheduleSet) -> Answer<'_, ScheduleChange> {
-        match named(Operation::ScheduleSet, [&request.name]) {
-            Ok(()) => self.inner.schedule_set(request),
-            Err(refusal) => refused(refusal),
-        }
-    }
-
-    fn schedule_list(&self) -> Answer<'_, ScheduleList> {
-        let call = || self.inner.schedule_list();
-        filtered(Operation::ScheduleList, call, |scope, answer| {
-            answer.schedules.retain(|schedule| scope.covers(&schedule.name));
+        pass(named(Operation::ReplicationAct, [&request.volume]), || {
+            self.inner.replication_act(request)
         })
     }
 
+    fn replication_delete(&self, volume: String) -> Answer<'_, ReplicationRemoved> {
+        pass(named(Operation::ReplicationDelete, [&volume]), || {
+            self.inner.replication_delete(volume)
+        })
+    }
+
+    fn schedule_set(&self, request: ScheduleSet) -> Answer<'_, ScheduleChange> {
+        pass(named(Operation::ScheduleSet, [&request.name]), || self.inner.schedule_set(request))
+    }
+
+    fn schedule_list(&self) -> Answer<'_, ScheduleList> {
+        pass(role(Operation::ScheduleList), || self.inner.schedule_list())
+    }
+
     fn schedule_clear(&self, name: String) -> Answer<'_, Removed> {
-        match named(Operation::ScheduleClear, [&name]) {
-            Ok(()) => self.inner.schedule_clear(name),
-            Err(refusal) => refused(refusal),
-        }
+        pass(named(Operation::ScheduleClear, [&name]), || self.inner.schedule_clear(name))
     }
 
     fn export_create(&self, request: ExportCreate) -> Answer<'_, ExportChange> {
         // The name is what clients ask for, so one that looks like another's volume is refused too.
         let names = [Some(&request.volume), request.name.as_ref()];
-        match named(Operation::ExportCreate, names.into_iter().flatten()) {
-            Ok(()) => self.inner.export_create(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(named(Operation::ExportCreate, names.into_iter().flatten()), || {
+            self.inner.export_create(request)
+        })
     }
 
     fn export_list(&self) -> Answer<'_, ExportList> {
-        let call = || self.inner.export_list();
-        filtered(Operation::ExportList, call, |scope, answer| {
-            answer.exports.retain(|export| scope.covers(&export.volume));
-        })
+        pass(role(Operation::ExportList), || self.inner.export_list())
     }
 
     fn export_show(&self, export: ExportKey) -> Answer<'_, Export> {
         Box::pin(async move {
             named(Operation::ExportShow, [&export.name])?;
-            let shown = self.inner.export_show(export).await?;
-            named(Operation::ExportShow, [&shown.volume])?;
-            Ok(shown)
+            self.export_in_scope(export).await
         })
     }
 
@@ -560,10 +401,9 @@ impl Control for Gate {
         Box::pin(async move {
             named(Operation::ExportSet, [&request.key.name])?;
             if !scope().is_all() {
-                let shown = self.inner.export_show(request.key.clone()).await?;
-                named(Operation::ExportSet, [&shown.volume])?;
+                self.export_in_scope(request.key.clone()).await?;
             }
-            self.inner.export_set(request).await
+            cut(scope(), self.inner.export_set(request)).await
         })
     }
 
@@ -571,25 +411,18 @@ impl Control for Gate {
         Box::pin(async move {
             named(Operation::ExportDelete, [&export.name])?;
             if !scope().is_all() {
-                let shown = self.inner.export_show(export.clone()).await?;
-                named(Operation::ExportDelete, [&shown.volume])?;
+                self.export_in_scope(export.clone()).await?;
             }
-            self.inner.export_delete(export, force).await
+            cut(scope(), self.inner.export_delete(export, force)).await
         })
     }
 
     fn target_create(&self, request: TargetCreate) -> Answer<'_, TargetChange> {
-        match machine(Operation::TargetCreate) {
-            Ok(()) => self.inner.target_create(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(machine(Operation::TargetCreate), || self.inner.target_create(request))
     }
 
     fn target_list(&self) -> Answer<'_, TargetList> {
-        let call = || self.inner.target_list();
-        filtered(Operation::TargetList, call, |scope, answer| {
-            answer.targets.retain(|target| covers_target(scope, target));
-        })
+        pass(role(Operation::TargetList), || self.inner.target_list())
     }
 
     fn target_show(&self, target: TargetKey) -> Answer<'_, Target> {
@@ -606,58 +439,34 @@ impl Control for Gate {
     }
 
     fn target_delete(&self, target: TargetKey, force: bool) -> Answer<'_, Removed> {
-        match machine(Operation::TargetDelete) {
-            Ok(()) => self.inner.target_delete(target, force),
-            Err(refusal) => refused(refusal),
-        }
+        pass(machine(Operation::TargetDelete), || self.inner.target_delete(target, force))
     }
 
     fn target_allow(&self, request: InitiatorAllow) -> Answer<'_, TargetChange> {
-        match machine(Operation::TargetAllow) {
-            Ok(()) => self.inner.target_allow(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(machine(Operation::TargetAllow), || self.inner.target_allow(request))
     }
 
     fn target_deny(&self, initiator: InitiatorKey) -> Answer<'_, TargetChange> {
-        match machine(Operation::TargetDeny) {
-            Ok(()) => self.inner.target_deny(initiator),
-            Err(refusal) => refused(refusal),
-        }
+        pass(machine(Operation::TargetDeny), || self.inner.target_deny(initiator))
     }
 
     fn lun_add(&self, request: LunAdd) -> Answer<'_, TargetChange> {
-        match machine(Operation::LunAdd) {
-            Ok(()) => self.inner.lun_add(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(machine(Operation::LunAdd), || self.inner.lun_add(request))
     }
 
     fn lun_remove(&self, lun: LunKey, force: bool) -> Answer<'_, Removed> {
-        match machine(Operation::LunRemove) {
-            Ok(()) => self.inner.lun_remove(lun, force),
-            Err(refusal) => refused(refusal),
-        }
+        pass(machine(Operation::LunRemove), || self.inner.lun_remove(lun, force))
     }
 
     fn token_create(&self, request: TokenCreate) -> Answer<'_, TokenCreated> {
-        match machine(Operation::TokenCreate) {
-            Ok(()) => self.inner.token_create(request),
-            Err(refusal) => refused(refusal),
-        }
+        pass(machine(Operation::TokenCreate), || self.inner.token_create(request))
     }
 
     fn token_list(&self) -> Answer<'_, TokenList> {
-        match machine(Operation::TokenList) {
-            Ok(()) => self.inner.token_list(),
-            Err(refusal) => refused(refusal),
-        }
+        pass(machine(Operation::TokenList), || self.inner.token_list())
     }
 
     fn token_revoke(&self, token: TokenKey) -> Answer<'_, Removed> {
-        match machine(Operation::TokenRevoke) {
-            Ok(()) => self.inner.token_revoke(token),
-            Err(refusal) => refused(refusal),
-        }
+        pass(machine(Operation::TokenRevoke), || self.inner.token_revoke(token))
     }
 }

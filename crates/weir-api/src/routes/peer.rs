@@ -8,22 +8,29 @@
 //!
 //! Invariants:
 //! - a peer makes new volumes; it sends to, and gives up streams into, volumes with its mark;
-//! - it holds, releases and destroys snapshots that are marked themselves, with its own tag;
-//! - it sees names of volumes and snapshots, and digests of what volumes with its mark hold;
+//! - it holds and releases snapshots that are marked themselves, with its own tag; it destroys such
+//!   snapshots unless a user of this server renamed them;
+//! - it sees only volumes with its mark, and their snapshots;
 //! - so it changes nothing that people, this server or other peers made.
 
-use axum::extract::{Path, State};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use weir_base::ErrorKind;
 
-use super::{Shared, replication, server_info, snapshot, to_end, transfer, volume};
+use super::snapshot::{self, Which};
+use super::{Shared, replication, server_info, to_end, transfer, volume};
 use crate::caller;
+use crate::types::page::PageQuery;
 use crate::types::{
     DigestList, DigestRequest, Property, PropertyQuery, PropertySource, RECEIVED_FROM, REPLICA_TAG,
     REPLICATION_PREFIX, REPLICATION_TAG, ReceiveStart, ReceiveStarted, ReceiveToken, Removed,
-    Request, SnapshotChange, SnapshotDestroy, SnapshotTag, SnapshotsDestroyed,
+    Request, Snapshot, SnapshotChange, SnapshotDestroy, SnapshotList, SnapshotTag,
+    SnapshotsDestroyed, TAKEN_BY_STREAM, Volume, check_listed,
 };
 use crate::wire::ApiError;
 
@@ -31,7 +38,7 @@ use crate::wire::ApiError;
 pub(crate) fn peer_router(control: Shared) -> Router {
     Router::new()
         .route("/v1/server", get(server_info))
-        .route("/v1/snapshots", get(snapshot::list))
+        .route("/v1/snapshots", get(snapshot_list))
         .route("/v1/snapshots/digest", post(digest))
         .route("/v1/snapshots/hold", post(hold))
         .route("/v1/snapshots/release", post(release))
@@ -40,7 +47,7 @@ pub(crate) fn peer_router(control: Shared) -> Router {
         .route("/v1/receives/{session}/parts", post(transfer::receive_part))
         .route("/v1/receives/{session}/finish", post(transfer::receive_finish))
         .route("/v1/receives/{session}", axum::routing::delete(transfer::receive_stop))
-        .route("/v1/volumes/{pool}/{volume}", get(volume::show))
+        .route("/v1/volumes/{pool}/{volume}", get(volume_show))
         .route("/v1/volumes/{pool}/{volume}/receive", get(receive_token).delete(receive_abort))
         .with_state(control)
         .layer(axum::middleware::map_response(crate::guard::uniform_errors))
@@ -51,23 +58,79 @@ fn forbidden(what: &str) -> ApiError {
         .with_action("do it on this server")
 }
 
+/// The address of the peer that calls.
+fn peer() -> Result<IpAddr, ApiError> {
+    caller::current().peer().ok_or_else(|| forbidden("call without an address"))
+}
+
+/// The marks of volumes and snapshots: names, and what counts of the property.
+async fn marks(control: &Shared, of: Vec<String>) -> Result<Vec<Property>, ApiError> {
+    let control = Shared::clone(control);
+    let query = PropertyQuery { of, properties: vec![RECEIVED_FROM.to_owned()] };
+    let mut found = to_end(async move { control.property_get(query).await }).await?.properties;
+    // A snapshot of users inherits the mark of its volume, and is theirs.
+    found.retain(|mark| !mark.name.contains('@') || mark.source == PropertySource::Local);
+    Ok(found)
+}
+
+fn is_of(mark: &Property, peer: IpAddr) -> bool {
+    mark.value.split(',').any(|address| address.trim().parse() == Ok(peer))
+}
+
 /// Checks that a volume or snapshot has the mark of the peer that calls.
 async fn check_mark(control: &Shared, name: &str) -> Result<(), ApiError> {
-    let Some(peer) = caller::current().peer() else {
-        return Err(forbidden("call without an address"));
-    };
-    let (control, of) = (Shared::clone(control), name.to_owned());
-    let query = PropertyQuery { of: vec![of], properties: vec![RECEIVED_FROM.to_owned()] };
-    let found = to_end(async move { control.property_get(query).await }).await?.properties;
-    // A snapshot of people inherits the mark of its volume, and is theirs.
-    let counts = |mark: &&Property| !name.contains('@') || mark.source == PropertySource::Local;
-    let mark = found.iter().find(counts).map_or("", |mark| mark.value.as_str());
-    if mark.split(',').any(|address| address.trim().parse() == Ok(peer)) {
+    let peer = peer()?;
+    if marks(control, vec![name.to_owned()]).await?.iter().any(|mark| is_of(mark, peer)) {
         return Ok(());
     }
-    let why = format!("another server may not change {name}, which {peer} did not make here");
+    let why = format!("another server may not use {name}, which {peer} did not send here");
     let action = format!("to allow it, on this server: weir set {RECEIVED_FROM}={peer} {name}");
     Err(ApiError::new(ErrorKind::Permission, why).with_action(action))
+}
+
+/// Checks that a stream created the snapshot, and that no user of this server renamed it.
+async fn check_came_so(control: &Shared, name: &str) -> Result<(), ApiError> {
+    let (control, of) = (Shared::clone(control), name.to_owned());
+    let list = to_end(async move { control.snapshot_list(Some(of).into()).await }).await?;
+    // An older server recorded nothing; an admin gave the mark to a snapshot of this server.
+    let came_so = |one: &Snapshot| one.taken_by.as_deref().is_none_or(|by| by == TAKEN_BY_STREAM);
+    if list.snapshots.iter().all(came_so) {
+        return Ok(());
+    }
+    Err(forbidden("destroy snapshots that this one took or its users renamed"))
+}
+
+/// Lists the snapshots of volumes that the peer sent.
+async fn snapshot_list(
+    State(control): State<Shared>,
+    Query(Which { of }): Query<Which>,
+    page: Query<PageQuery>,
+) -> Result<Json<SnapshotList>, ApiError> {
+    of.as_deref().map_or(Ok(()), check_listed)?;
+    if let Some(of) = of.as_deref().filter(|of| of.contains('/')) {
+        check_mark(&control, of.split('@').next().unwrap_or_default()).await?;
+    }
+    let behind = State(Shared::clone(&control));
+    let Json(mut list) = snapshot::list(behind, Query(Which { of }), page).await?;
+    let volumes: BTreeSet<String> = list.snapshots.iter().map(|one| one.volume.clone()).collect();
+    if volumes.is_empty() {
+        // A query of nothing would be one of everything.
+        return Ok(Json(list));
+    }
+    let peer = peer()?;
+    let marks = marks(&control, volumes.into_iter().collect()).await?;
+    let sent: BTreeSet<&str> =
+        marks.iter().filter(|mark| is_of(mark, peer)).map(|mark| mark.name.as_str()).collect();
+    list.snapshots.retain(|snapshot| sent.contains(snapshot.volume.as_str()));
+    Ok(Json(list))
+}
+
+async fn volume_show(
+    State(control): State<Shared>,
+    Path((pool, volume)): Path<(String, String)>,
+) -> Result<Json<Volume>, ApiError> {
+    check_mark(&control, &volume::full_name(&pool, &volume)?).await?;
+    volume::show(State(control), Path((pool, volume))).await
 }
 
 /// The tag that a peer means, which is another one here.
@@ -111,6 +174,7 @@ async fn destroy(
     }
     for name in &request.names {
         check_mark(&control, name).await?;
+        check_came_so(&control, name).await?;
     }
     to_end(async move { control.snapshot_destroy(request).await }).await.map(Json)
 }

@@ -24,7 +24,7 @@ use crate::wire::{ApiError, ErrorBody};
 #[derive(Debug, Deserialize)]
 pub(super) struct Which {
     /// Only those of this pool or volume, or this one.
-    of: Option<String>,
+    pub(super) of: Option<String>,
 }
 
 /// Lists snapshots: by volume, oldest first.

@@ -92,6 +92,15 @@ pub struct HistoryEntry {
     pub outcome: String,
     /// What went wrong, if anything.
     pub error: Option<String>,
+    /// Number of calls in this entry. Failed calls share an entry per caller, call and error, with
+    /// the time and the error of the last call.
+    #[serde(default = "once")]
+    pub times: u64,
+}
+
+/// Times of an entry that an older server wrote.
+const fn once() -> u64 {
+    1
 }
 
 /// The administrative calls of one pool.

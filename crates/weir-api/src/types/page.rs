@@ -172,6 +172,7 @@ mod tests {
 
     fn entry(number: u64) -> HistoryEntry {
         HistoryEntry {
+            times: 1,
             unix_ms: 7,
             took_ms: number,
             who: "uid 0".into(),

@@ -12,6 +12,12 @@ use weir_base::names;
 use super::{Outcome, Request};
 use crate::Error;
 
+/// Value of [`Snapshot::taken_by`] for snapshots of replication runs.
+pub const TAKEN_BY_REPLICATION: &str = "replication";
+
+/// Value of [`Snapshot::taken_by`] for snapshots from streams that kept their names.
+pub const TAKEN_BY_STREAM: &str = "stream";
+
 /// A snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Snapshot {
@@ -37,6 +43,10 @@ pub struct Snapshot {
     pub clones: Vec<String>,
     /// Names of its exports.
     pub exports: Vec<String>,
+    /// Creator: `schedule`, `replication` or `stream`; `user` or absent for a user. A schedule and
+    /// a replication destroy only their own snapshots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken_by: Option<String>,
 }
 
 /// Snapshots.

@@ -361,6 +361,94 @@ fn scope_counts_for_every_name_that_a_call_touches() {
     }
 }
 
+/// Makes volumes inside and outside of `tank/k8s-*`, each with everything that a volume can have,
+/// and clones across the border in both directions.
+fn populate(server: &Server) {
+    let names = |volume, second| Names { pool: "tank", volume, second };
+    let both = [("k8s-a", "tank/k8s-b"), ("other", "tank/other2")].map(|(v, s)| names(v, s));
+    let mut made = vec![("pool_create", INSIDE)];
+    made.extend(["k8s-a", "k8s-b", "other", "other2"].map(|v| ("volume_create", names(v, ""))));
+    let of_each = [
+        "snapshot_create",
+        "bookmark_create",
+        "schedule_set",
+        "replication_create",
+        "export_create",
+        "receive_start",
+    ];
+    for Names { volume, second, .. } in both {
+        made.extend(of_each.map(|id| (id, names(volume, second))));
+    }
+    made.push(("snapshot_clone", names("k8s-a", "tank/other3")));
+    made.push(("snapshot_clone", names("other", "tank/k8s-c")));
+    // An export may be called after a volume that is not its own.
+    made.push(("export_create", names("other", "tank/k8s-x")));
+    made.push(("target_create", OUTSIDE));
+    made.push(("lun_add", OUTSIDE));
+    let calls = calls();
+    for (id, names) in made {
+        let (call, _) = calls.iter().find(|(call, _)| call.operation.id() == id).unwrap();
+        let request = request(call, Who::Token("admin"), &names);
+        let (status, answer) = ask(server, Who::Token("admin"), &request).unwrap();
+        assert!((200..300).contains(&status), "{request}\n{answer}");
+    }
+}
+
+fn get(server: &Server, who: Who, path: &str) -> String {
+    let Who::Token(token) = who else { panic!("{who:?} has no token") };
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
+         authorization: Bearer {token}\r\n\r\n"
+    );
+    ask(server, who, &request).unwrap().1
+}
+
+// A viewer of one prefix read the properties of every volume: a status code does not show the
+// content of an answer.
+#[test]
+fn answers_to_a_scoped_token_name_no_object_outside_of_the_scope() {
+    let scoped = Who::Token("admin,tank/k8s-*");
+    for (call, _) in calls() {
+        // A server for each call, since calls change its state.
+        let server = start();
+        populate(&server);
+        for names in [INSIDE, Names { volume: "k8s-c", ..INSIDE }] {
+            let request = request(&call, scoped, &names);
+            let (_, answer) = ask(&server, scoped, &request).unwrap();
+            assert!(!answer.contains("tank/other"), "{}\n{answer}", call.operation.id());
+        }
+    }
+    let server = start();
+    populate(&server);
+    for path in [
+        "/v1/properties",
+        "/v1/properties?of=tank%2Fk8s-c&properties=origin",
+        "/v1/volumes",
+        "/v1/volumes?pool=tank",
+        "/v1/volumes/tank/k8s-c",
+        "/v1/snapshots",
+        "/v1/snapshots?of=tank",
+        "/v1/snapshots?of=tank%2Fk8s-a",
+        "/v1/bookmarks",
+        "/v1/schedules",
+        "/v1/replications",
+        "/v1/exports",
+        "/v1/exports/nbd/tank%2Fk8s-x",
+        "/v1/targets",
+        "/v1/targets/iqn.2026-01.org.weir:vms",
+        "/v1/events",
+        "/v1/pools/tank/history",
+    ] {
+        let whole = get(&server, Who::Token("admin"), path);
+        assert!(whole.contains("tank/other"), "nothing to hide in {path}: {whole}");
+        let answer = get(&server, scoped, path);
+        assert!(!answer.contains("tank/other"), "{path}\n{answer}");
+        // A target with a foreign logical unit and an export of a foreign volume are hidden.
+        let is_hidden = ["/v1/targets", "/v1/exports/"].iter().any(|part| path.contains(part));
+        assert!(is_hidden || answer.contains("k8s-"), "{path}\n{answer}");
+    }
+}
+
 // A stranger kept a connection by asking again after each 401.
 #[test]
 fn caller_without_rights_loses_its_connection() {

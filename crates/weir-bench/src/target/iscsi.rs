@@ -14,14 +14,14 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use weir_initiator::cdb::{self, Cdb, CopyEnd, WriteSame};
-use weir_initiator::limits::{BUSY_WAIT, COMMAND_LIMIT, TRIES_MAX};
+use weir_initiator::limits::{BUSY_WAIT, TRIES_MAX};
 use weir_initiator::{
     Advice, Answer, Connection, Data, Done as Ended, InitiatorError, LoginOptions, Sense, Session,
     Url, advice,
 };
 
 use super::buffers::Buffers;
-use super::{Done, Lane, Op, Target, TargetError, Wait};
+use super::{ANSWER_LIMIT, Done, Lane, Op, Target, TargetError, Wait};
 use crate::result::TargetInfo;
 use crate::spec::OpKind;
 
@@ -29,8 +29,11 @@ mod facts;
 
 use facts::Unit;
 
-/// Longest sleep before it is looked whether a command waits too long.
+/// Longest time before it is looked whether a command waits too long.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Receives in a row: a target can send what answers no command (NOPs) for ever.
+const RECEIVES_MAX: usize = 1024;
 
 /// A logical unit.
 pub(super) struct Iscsi {
@@ -99,6 +102,7 @@ impl Target for Iscsi {
             under_way: vec![None; slots],
             later: Vec::new(),
             ended: Vec::new(),
+            looked: Instant::now(),
         }))
     }
 }
@@ -136,6 +140,8 @@ struct IscsiLane {
     /// Slots whose command goes to a busy target again, and when.
     later: Vec<(Instant, usize)>,
     ended: Vec<Ended>,
+    /// When it was last looked whether a command waits too long.
+    looked: Instant,
 }
 
 impl IscsiLane {
@@ -200,9 +206,9 @@ impl IscsiLane {
     fn check_limit(&self) -> Result<(), TargetError> {
         let now = Instant::now();
         let mut pending = self.under_way.iter().flatten();
-        if pending.any(|pending| now.duration_since(pending.since) > COMMAND_LIMIT) {
-            let (what, seconds) = ("a command", COMMAND_LIMIT.as_secs());
-            return Err(failed(&self.address)(InitiatorError::Timeout { what, seconds }));
+        if pending.any(|pending| now.duration_since(pending.since) > ANSWER_LIMIT) {
+            let (what, seconds) = ("a command", ANSWER_LIMIT.as_secs());
+            return Err(TargetError::NoAnswer { address: self.address.clone(), what, seconds });
         }
         Ok(())
     }
@@ -254,7 +260,11 @@ impl Lane for IscsiLane {
             }
             self.send()?;
             // Until nothing comes any more, or as much as there are slots was taken.
-            while self.receive()? && self.ended.len() < self.under_way.len() {}
+            for _ in 0..RECEIVES_MAX {
+                if !self.receive()? || self.ended.len() >= self.under_way.len() {
+                    break;
+                }
+            }
             self.take_ended(done)?;
             let none_under_way = self.under_way.iter().all(Option::is_none);
             if done.len() > before || wait == Wait::No || (none_under_way && wait == Wait::One) {
@@ -274,10 +284,12 @@ impl Lane for IscsiLane {
                 limit = limit.min(when.saturating_duration_since(now));
             }
             self.send()?;
-            self.connection.wait(Some(limit)).map_err(failed(&self.address))?;
-            if now.elapsed() >= LOOK_EVERY {
+            // However often the target sends something: that answers no command.
+            if self.looked.elapsed() >= LOOK_EVERY {
+                self.looked = now;
                 self.check_limit()?;
             }
+            self.connection.wait(Some(limit)).map_err(failed(&self.address))?;
         }
     }
 }
@@ -332,3 +344,6 @@ impl Unit {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

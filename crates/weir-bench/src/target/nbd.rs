@@ -6,20 +6,26 @@
 //! Invariants:
 //! - what the server sends is checked before it is used: cookies of slots that are not under way,
 //!   and options longer than a few KiB, end the connection;
-//! - a connection that lost its place in the stream is never used again.
+//! - a connection that lost its place in the stream is never used again;
+//! - every wait has a limit: connecting and negotiation end within [`ANSWER_LIMIT`], however slowly
+//!   or long the server answers, and so does a lane without an answer to any operation.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect as connect_to, socket_with,
+};
 
 use super::address::{Address, NbdAddress, Server};
 use super::buffers::Buffers;
-use super::{Done, Lane, Op, Target, TargetError, Wait};
+use super::{ANSWER_LIMIT, Done, Lane, Op, Target, TargetError, Wait};
 use crate::result::TargetInfo;
 use crate::spec::OpKind;
 
@@ -45,8 +51,10 @@ const REQUEST_BYTES: usize = 28;
 const REPLY_BYTES: usize = 16;
 /// Longest text or information of an option reply that is taken.
 const OPTION_BYTES_MAX: u32 = 8192;
-/// A server that does not answer within this is not there.
-const GREETING_MAX: Duration = Duration::from_secs(10);
+/// Time between attempts to connect to a server that accepts nothing.
+const CONNECT_AGAIN: Duration = Duration::from_millis(20);
+/// Longest sleep before the lane looks whether the server answers nothing.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Replies and small payloads are received together.
 const RECEIVE_BYTES: usize = 64 << 10;
 
@@ -115,10 +123,8 @@ impl Target for Nbd {
     fn lane(&self, slots: usize, buffer_bytes: usize) -> Result<Box<dyn Lane>, TargetError> {
         let (stream, _) = connect(&self.address)?;
         let nonblocking = match &stream {
-            Stream::Tcp(tcp) => tcp.set_read_timeout(None).and_then(|()| tcp.set_nonblocking(true)),
-            Stream::Unix(unix) => {
-                unix.set_read_timeout(None).and_then(|()| unix.set_nonblocking(true))
-            }
+            Stream::Tcp(tcp) => tcp.set_nonblocking(true),
+            Stream::Unix(unix) => unix.set_nonblocking(true),
         };
         let lane = NbdLane {
             stream,
@@ -131,6 +137,7 @@ impl Target for Nbd {
             from: 0,
             to: 0,
             payload: None,
+            answered: Instant::now(),
         };
         nonblocking.map_err(|source| lane.lost(source))?;
         Ok(Box::new(lane))
@@ -139,32 +146,112 @@ impl Target for Nbd {
 
 fn connect(address: &NbdAddress) -> Result<(Stream, Export), TargetError> {
     let named = Address::Nbd(address.clone()).to_string();
+    let deadline = Instant::now() + ANSWER_LIMIT;
     let failed = |what: &'static str| {
         let address = named.clone();
-        move |source: io::Error| TargetError::Io { address, what, source }
+        move |source: io::Error| match source.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                let seconds = ANSWER_LIMIT.as_secs();
+                TargetError::NoAnswer { address, what: "the negotiation", seconds }
+            }
+            _ => TargetError::Io { address, what, source },
+        }
     };
-    let mut stream = match &address.server {
+    let stream = match &address.server {
         Server::Tcp(host, port) => {
-            let tcp = TcpStream::connect((host.as_str(), *port)).map_err(failed("connect to"))?;
+            let tcp = connect_tcp(host, *port, deadline).map_err(failed("connect to"))?;
             tcp.set_nodelay(true).map_err(failed("set up"))?;
-            tcp.set_read_timeout(Some(GREETING_MAX)).map_err(failed("set up"))?;
             Stream::Tcp(tcp)
         }
         Server::Unix(path) => {
-            let unix = UnixStream::connect(path).map_err(failed("connect to"))?;
-            unix.set_read_timeout(Some(GREETING_MAX)).map_err(failed("set up"))?;
-            Stream::Unix(unix)
+            Stream::Unix(connect_unix(path, deadline).map_err(failed("connect to"))?)
         }
     };
+    let mut stream = Patient { stream, deadline };
     match negotiate(&mut stream, &address.export) {
-        Ok(Ok(export)) => Ok((stream, export)),
+        Ok(Ok(export)) => Ok((stream.stream, export)),
         Ok(Err(why)) => Err(TargetError::Protocol { address: named, why }),
         Err(source) => Err(failed("talk to")(source)),
     }
 }
 
+fn connect_tcp(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStream> {
+    let mut last = io::ErrorKind::NotFound.into();
+    for address in (host, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, left(deadline)?) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// A blocking connect would wait for ever where the server accepts nothing and its queue is full.
+fn connect_unix(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(path)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    loop {
+        match connect_to(&socket, &address) {
+            Ok(()) => break,
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {
+                std::thread::sleep(CONNECT_AGAIN.min(left(deadline)?));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
+/// Time until a deadline.
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// A socket with one deadline for all sends and receives: a server that sends single bytes, or one
+/// reply after another, gets no more time.
+struct Patient {
+    stream: Stream,
+    deadline: Instant,
+}
+
+impl Patient {
+    fn set_timeouts(&self) -> io::Result<()> {
+        let left = Some(left(self.deadline)?);
+        match &self.stream {
+            Stream::Tcp(tcp) => {
+                tcp.set_read_timeout(left).and_then(|()| tcp.set_write_timeout(left))
+            }
+            Stream::Unix(unix) => {
+                unix.set_read_timeout(left).and_then(|()| unix.set_write_timeout(left))
+            }
+        }
+    }
+}
+
+impl Read for Patient {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.set_timeouts()?;
+        self.stream.read(buf)
+    }
+}
+
+impl Write for Patient {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.set_timeouts()?;
+        self.stream.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Inner error: the server said no, or something that is no NBD.
-fn negotiate(stream: &mut Stream, export: &str) -> io::Result<Result<Export, String>> {
+fn negotiate(stream: &mut (impl Read + Write), export: &str) -> io::Result<Result<Export, String>> {
     let mut greeting = [0; 18];
     stream.read_exact(&mut greeting)?;
     let word = |at: usize| u64::from_be_bytes(greeting[at..at + 8].try_into().expect("8 bytes"));
@@ -236,6 +323,8 @@ struct NbdLane {
     to: usize,
     /// A read whose payload is coming: slot, and how much of it is there.
     payload: Option<(usize, usize)>,
+    /// When the server last answered an operation, or had none to answer.
+    answered: Instant,
 }
 
 impl NbdLane {
@@ -245,6 +334,15 @@ impl NbdLane {
 
     fn broken(&self, why: &str) -> TargetError {
         TargetError::Protocol { address: self.address.clone(), why: why.to_owned() }
+    }
+
+    /// Refuses to wait any longer for a server that answers no operation.
+    fn check_limit(&self) -> Result<(), TargetError> {
+        if self.answered.elapsed() < ANSWER_LIMIT {
+            return Ok(());
+        }
+        let (what, seconds) = ("any operation", ANSWER_LIMIT.as_secs());
+        Err(TargetError::NoAnswer { address: self.address.clone(), what, seconds })
     }
 
     /// Sends as much as the socket takes.
@@ -356,6 +454,9 @@ impl Lane for NbdLane {
         if op.durable && !self.fua {
             return Err(self.broken("the export takes no FUA; use flushes for durable writes"));
         }
+        if self.under_way.iter().all(Option::is_none) {
+            self.answered = Instant::now();
+        }
         self.under_way[slot] = Some(*op);
         self.to_send.push_back((slot, 0));
         self.send()
@@ -368,26 +469,28 @@ impl Lane for NbdLane {
             // Until nothing comes any more, or a full buffer's worth was taken.
             while self.receive(done)? && done.len() - before < self.under_way.len() {}
             let none_under_way = self.under_way.iter().all(Option::is_none);
+            if done.len() > before || none_under_way {
+                self.answered = Instant::now();
+            }
             if done.len() > before || wait == Wait::No || (none_under_way && wait == Wait::One) {
                 return Ok(());
             }
-            let timeout = match wait {
-                Wait::Until(until) => {
-                    let left = until.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        return Ok(());
-                    }
-                    Some(left)
+            self.check_limit()?;
+            let mut timeout = LOOK_EVERY;
+            if let Wait::Until(until) = wait {
+                let left = until.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Ok(());
                 }
-                Wait::One | Wait::No => None,
-            };
+                timeout = timeout.min(left);
+            }
             let mut wanted = PollFlags::IN;
             wanted.set(PollFlags::OUT, !self.to_send.is_empty());
-            let spec = timeout.map(|left| rustix::fs::Timespec {
-                tv_sec: left.as_secs().cast_signed(),
-                tv_nsec: i64::from(left.subsec_nanos()),
-            });
-            match poll(&mut [PollFd::new(&self.stream, wanted)], spec.as_ref()) {
+            let spec = rustix::fs::Timespec {
+                tv_sec: timeout.as_secs().cast_signed(),
+                tv_nsec: i64::from(timeout.subsec_nanos()),
+            };
+            match poll(&mut [PollFd::new(&self.stream, wanted)], Some(&spec)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(self.lost(error.into())),
             }
@@ -452,3 +555,6 @@ impl Write for Stream {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,7 @@ mod bookmarks;
 mod cleaner;
 mod common;
 mod copies;
+mod creators;
 mod damage;
 mod engine;
 mod legs;

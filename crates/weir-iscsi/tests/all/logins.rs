@@ -5,7 +5,7 @@
 //! Invariant: an initiator that does not prove itself never reaches a nexus.
 
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::initiator::{Initiator, NAME};
@@ -290,9 +290,45 @@ fn wrong_answers_to_chap_are_counted_and_looked_at_ever_more_slowly() {
     assert_eq!(looked_at + later, 60, "{answers:?}");
     // Six delays fit into the longest wait; each thread may look at one at the same moment.
     assert!(looked_at <= 14, "{looked_at} guesses were looked at");
-    assert_eq!(setup.targets.guesses.lock().len(), looked_at);
+    assert_eq!(*setup.targets.guesses.lock(), looked_at);
     // A right answer is let in, when its turn comes.
     prove(&mut Initiator::connect(setup.address), "5", &RIGHT).expect("a session");
+}
+
+/// Tells threads to end, also where the test fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+// A guesser at the address of an initiator locked it out.
+#[test]
+fn initiator_logs_in_again_while_its_account_is_guessed_at_from_its_address() {
+    let setup = setup(Disk::new(SIZE));
+    *setup.targets.authentication.lock() = chap(None);
+    prove(&mut Initiator::connect(setup.address), "5", &RIGHT).expect("a session");
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let stop = Stop(&over);
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let guess = Proof { secret: "wrong horse", ..RIGHT };
+                while !over.load(Ordering::Relaxed) {
+                    let mut guesser = Initiator::connect(setup.address);
+                    let refused = prove(&mut guesser, "5", &guess).expect_err("no session");
+                    assert!([[2, 1], [3, 1]].contains(&refused), "{refused:?}");
+                }
+            });
+        }
+        wait_until("the guesses have begun", || *setup.targets.guesses.lock() > 20);
+        for _ in 0..10 {
+            prove(&mut Initiator::connect(setup.address), "5", &RIGHT).expect("a session");
+        }
+        drop(stop);
+    });
 }
 
 fn discovery(address: SocketAddr) -> Initiator {

@@ -39,9 +39,10 @@ use crate::serve::vdevs;
 /// What every call is promised.
 const BOUND: Duration = Duration::from_secs(5);
 
-struct Server {
+/// A server in this process, with its management interface.
+pub(in crate::serve) struct Server {
     dir: tempfile::TempDir,
-    manager: Arc<Manager>,
+    pub(in crate::serve) manager: Arc<Manager>,
     client: Client,
     serving: tokio::task::JoinHandle<Result<(), weir_api::Error>>,
 }
@@ -50,7 +51,8 @@ fn start() -> Server {
     start_in(tempfile::tempdir().unwrap())
 }
 
-fn start_in(dir: tempfile::TempDir) -> Server {
+/// A server with its state and its disks in a directory.
+pub(in crate::serve) fn start_in(dir: tempfile::TempDir) -> Server {
     let registry = Arc::new(Registry::default());
     let nbd = format!("unix:{}", dir.path().join("nbd").display());
     let nbd = weir_serve::Address::parse(&nbd, weir_nbd::DEFAULT_PORT).unwrap();
@@ -98,7 +100,8 @@ impl Server {
         self.pool_of(name, VdevKind::Mirror, ["a", "b"]).await
     }
 
-    async fn pool_of<const N: usize>(
+    /// As [`Self::pool`], of any layout.
+    pub(in crate::serve) async fn pool_of<const N: usize>(
         &self,
         name: &str,
         kind: VdevKind,
@@ -119,7 +122,8 @@ impl Server {
         faults
     }
 
-    fn volume(&self, name: &str) -> Answer<'_, weir_api::types::VolumeChange> {
+    /// Makes a small volume.
+    pub(in crate::serve) fn volume(&self, name: &str) -> Answer<'_, weir_api::types::VolumeChange> {
         let properties = PropertyValues::default();
         let (name, size_bytes, record_bytes) = (name.into(), 1 << 20, 4096);
         let request = VolumeCreate { name, size_bytes, record_bytes, properties };

@@ -14,11 +14,12 @@ use std::time::{Duration, Instant};
 use weir_api::stream::Bytes;
 use weir_api::types::{
     Bookmark, EventLevel, REPLICA_TAG, REPLICATION_PREFIX, REPLICATION_TAG, ReceiveStart,
-    SendStart, Snapshot, SnapshotCreate, SnapshotDestroy, SnapshotTag,
+    SendStart, Snapshot, SnapshotCreate, SnapshotDestroy, SnapshotTag, TAKEN_BY_REPLICATION,
 };
 use weir_api::{ApiError, Client, Control as _};
 use weir_base::size::Human;
 use weir_base::{ErrorKind, names};
+use weir_dataset::TakenBy;
 use weir_format::stream::ResumeToken;
 
 use super::super::control::Manager;
@@ -78,7 +79,15 @@ pub(super) fn own_name(snapshot: &Snapshot) -> &str {
     snapshot.name.split_once('@').map_or("", |(_, own)| own)
 }
 
+/// True for a snapshot of this server that a run took, by its record: every operator can rename a
+/// user's snapshot to [`REPLICATION_PREFIX`].
 fn is_ours(snapshot: &Snapshot) -> bool {
+    snapshot.taken_by.as_deref() == Some(TAKEN_BY_REPLICATION)
+}
+
+/// True for a snapshot of the other server with the name of a run's. Only the other server knows
+/// its creator.
+fn is_named_so(snapshot: &Snapshot) -> bool {
     own_name(snapshot).starts_with(REPLICATION_PREFIX)
 }
 
@@ -95,7 +104,7 @@ fn clash<'s>(snapshot: &Snapshot, there: &'s [Snapshot]) -> Option<&'s Snapshot>
 
 /// True if a snapshot that was taken for a run cannot be destroyed now.
 fn is_in_use(snapshot: &Snapshot) -> bool {
-    is_ours(snapshot) && !(snapshot.clones.is_empty() && snapshot.exports.is_empty())
+    is_named_so(snapshot) && !(snapshot.clones.is_empty() && snapshot.exports.is_empty())
 }
 
 /// The name of a snapshot that is taken for a run now.
@@ -184,7 +193,7 @@ impl Runner {
                  that name, {}; newer ones go over",
                 snapshot.name, self.known.to, other.name
             );
-            self.tell(EventLevel::Warning, "replication", message);
+            self.tell(EventLevel::Warning, "name", message);
         }
     }
 
@@ -270,7 +279,7 @@ impl Runner {
         let own = free_name(&name_now(), [&here, there]);
         let name = format!("{}@{own}", self.known.volume);
         let request = SnapshotCreate { names: vec![name.clone()], recursive: false };
-        self.manager.create_snapshots(request).await?;
+        self.manager.create_snapshots(request, Some(TakenBy::Replication)).await?;
         self.hold_here(&name).await?;
         Ok(name)
     }
@@ -423,7 +432,7 @@ impl Runner {
         let sent = self.manager.with_activity(self.known.key(), |activity| activity.sent_bytes);
         self.tell(
             EventLevel::Info,
-            "replication",
+            "run",
             format!("{} replicated to {}: {}", snapshot.name, self.known.to, Human(sent)),
         );
         self.manager.remember_replication(self.known.key(), |known| known.last = Some(last))?;
@@ -445,10 +454,16 @@ impl Runner {
             let (name, tag) = (snapshot.name.clone(), REPLICA_TAG.to_owned());
             let release = client.snapshot_release(SnapshotTag { name, tag });
             self.ask("release an older snapshot", release).await?;
-            if is_ours(snapshot) {
+            if is_named_so(snapshot) {
                 let names = vec![snapshot.name.clone()];
                 let destroy = client.snapshot_destroy(SnapshotDestroy { names, dry_run: false });
-                self.ask("destroy an older snapshot", destroy).await?;
+                match self.ask("destroy an older snapshot", destroy).await {
+                    // A user of the other server renamed it, and has to destroy it.
+                    Err(Failed::There(error)) if error.kind == ErrorKind::Permission => {
+                        tracing::info!(name = snapshot.name, %error, "a snapshot stays");
+                    }
+                    done => drop(done?),
+                }
             }
         }
         let here = self.snapshots().await?;

@@ -54,7 +54,7 @@ impl Runner {
                 let again = format!("weir replicate verify {volume}");
                 let ApiError { message: error, action, .. } = failed.advised(&self.known, &again);
                 let message = format!("{volume} could not be compared: {error}");
-                self.tell(EventLevel::Warning, "replication", message);
+                self.tell(EventLevel::Warning, "comparison", message);
                 let failed = VerifyFailure { unix_ms: now_ms(), error, action };
                 self.remember(|known| known.verify_failed = Some(failed));
                 return;
@@ -68,14 +68,14 @@ impl Runner {
                     "{volume}@{at} and its replica at {to} hold the same: \
                                        {compared} compared"
                 );
-                self.tell(EventLevel::Info, "replication", message);
+                self.tell(EventLevel::Info, "comparison", message);
             }
             Some(differs) => {
                 let message = format!(
                     "{volume}@{at} and its replica at {to} DIFFER, first at \
                                        byte {differs}"
                 );
-                self.tell(EventLevel::Error, "replication", message);
+                self.tell(EventLevel::Error, "difference", message);
             }
         }
         self.remember(|known| (known.verified, known.verify_failed) = (Some(found), None));

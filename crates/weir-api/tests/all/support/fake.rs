@@ -38,8 +38,8 @@ mod sending;
 mod state;
 mod targets;
 use state::{
-    State, busy, compression_of, compression_property, dedupe_of, in_pool, not_found, ready,
-    removed,
+    State, busy, compression_of, compression_property, dedupe_of, in_pool, not_found,
+    origin_property, ready, removed,
 };
 
 /// The state of the server.
@@ -202,9 +202,17 @@ impl Control for Fake {
             call: format!("pool create {}", request.name),
             outcome: "created".into(),
             error: None,
+            times: 1,
         };
         ready(match state.pools.get(&pool).map(entry) {
-            Some(entry) => Ok(HistoryList { pool, entries: vec![entry], next: None }),
+            Some(entry) => {
+                let volumes = state.volumes.keys().map(|name| HistoryEntry {
+                    call: format!("volume create {name}"),
+                    ..entry.clone()
+                });
+                let entries = std::iter::once(entry.clone()).chain(volumes).collect();
+                Ok(HistoryList { pool, entries, next: None })
+            }
             None => Err(not_found("pool", &pool)),
         })
     }
@@ -219,7 +227,13 @@ impl Control for Fake {
             disk: None,
             message: format!("event {seq}, {} ms", query.wait_ms),
         };
-        let events = (query.after + 1..=3).map(event).collect();
+        let mut events: Vec<Event> = (query.after + 1..=3).map(event).collect();
+        events.extend(
+            self.state().volumes.keys().map(|name| Event {
+                message: format!("volume create {name}: created"),
+                ..event(3)
+            }),
+        );
         let list = EventList { run: "7".into(), lost: 0, newest: 3, events };
         if query.after < 3 || query.wait_ms == 0 {
             return ready(Ok(list));
@@ -233,11 +247,13 @@ impl Control for Fake {
     fn property_get(&self, query: PropertyQuery) -> Answer<'_, PropertyList> {
         let state = self.state();
         let mut properties = Vec::new();
-        for name in &query.of {
-            let Some(volume) = state.volumes.get(name) else {
-                return ready(Err(not_found("volume", name)));
+        let all = || state.volumes.keys().cloned().collect();
+        for name in if query.of.is_empty() { all() } else { query.of } {
+            let Some(volume) = state.volumes.get(&name) else {
+                return ready(Err(not_found("volume", &name)));
             };
             properties.push(compression_property(volume));
+            properties.extend(origin_property(volume));
         }
         ready(Ok(PropertyList { properties }))
     }
@@ -367,6 +383,10 @@ impl Control for Fake {
                 Some(found) if !found.holds.is_empty() => {
                     return ready(Err(busy(format!("{name} is held"))));
                 }
+                Some(found) if !found.clones.is_empty() => {
+                    let clones = found.clones.join(", ");
+                    return ready(Err(busy(format!("{name} is the origin of {clones}"))));
+                }
                 Some(_) => {}
             }
         }
@@ -414,9 +434,11 @@ impl Control for Fake {
 
     fn snapshot_clone(&self, request: SnapshotClone) -> Answer<'_, VolumeChange> {
         let mut state = self.state();
-        let Some(snapshot) = state.snapshots.get(&request.name) else {
+        let Some(snapshot) = state.snapshots.get_mut(&request.name) else {
             return ready(Err(not_found("snapshot", &request.name)));
         };
+        snapshot.clones.push(request.volume.clone());
+        let snapshot = snapshot.clone();
         let of = state.volumes[&snapshot.volume].clone();
         let (name, origin) = (request.volume.clone(), Some(request.name));
         let volume = Volume { name, origin, exports: vec![], ..of };

@@ -46,6 +46,15 @@ pub(crate) fn compression_property(volume: &Volume) -> Property {
     }
 }
 
+pub(crate) fn origin_property(volume: &Volume) -> Option<Property> {
+    Some(Property {
+        property: "origin".to_owned(),
+        value: volume.origin.clone()?,
+        source: PropertySource::None,
+        ..compression_property(volume)
+    })
+}
+
 pub(crate) fn compression_of(properties: &PropertyValues) -> Option<Compression> {
     properties.0.get("compression").map(|text| text.parse().unwrap())
 }
@@ -301,6 +310,7 @@ impl State {
             holds: vec![],
             clones: vec![],
             exports: vec![],
+            taken_by: None,
         };
         self.snapshots.insert(name.to_owned(), snapshot.clone());
         Ok(snapshot)

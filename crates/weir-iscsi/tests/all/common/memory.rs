@@ -265,7 +265,7 @@ pub(crate) struct MemoryTargets {
     pub(crate) targets: Mutex<Vec<Discovered>>,
     pub(crate) quiet_limit: Mutex<Duration>,
     /// Wrong answers to CHAP, as they were told.
-    pub(crate) guesses: Mutex<Vec<u64>>,
+    pub(crate) guesses: Mutex<usize>,
 }
 
 impl MemoryTargets {
@@ -320,8 +320,8 @@ impl Targets for MemoryTargets {
         }
     }
 
-    fn guessed(&self, _: &str, times: u64) {
-        self.guesses.lock().push(times);
+    fn guessed(&self, _: &str) {
+        *self.guesses.lock() += 1;
     }
 
     fn admit(&self, applicant: &Applicant, target: &str) -> Result<Admission, Refusal> {
