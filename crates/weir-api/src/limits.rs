@@ -36,6 +36,10 @@ pub const WAITING_MAX: usize = 256;
 /// ... of one address or one local user: three quarters, as of connections.
 pub const PEER_WAITING_MAX: usize = WAITING_MAX / 4 * 3;
 
+/// Connections that the system keeps until they are accepted: twice as many as have or wait for a
+/// slot, for a burst while the server is busy. The system may allow fewer (`net.core.somaxconn`).
+pub const ACCEPT_QUEUE: i32 = 2 * (CONNECTIONS_MAX + ROOT_SLOTS + WAITING_MAX) as i32;
+
 /// A connection that found no slot for this long is answered 503: well below the time that a client
 /// waits for an answer.
 pub const SLOT_WAIT: Duration = Duration::from_secs(10);

@@ -8,6 +8,7 @@
 
 use std::io;
 use std::net::TcpListener;
+use std::os::fd::AsFd;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -18,6 +19,7 @@ use weir_serve::{ServeError, SocketFile};
 
 use crate::door::Door;
 use crate::guard::HostRule;
+use crate::limits::ACCEPT_QUEUE;
 use crate::tls::Tls;
 use crate::{Address, Error};
 
@@ -71,6 +73,10 @@ impl Listener {
     /// As [`Self::bind`]; [`Error::Directory`] where another user could put a socket in its place.
     pub fn bind_behind(path: &Path, door: Door) -> Result<Self, Error> {
         let (listener, file) = weir_serve::bind_unix(path, door.group()).map_err(unusable)?;
+        lengthen_queue(&listener).map_err(|source| {
+            let address = Address::Unix(path.to_owned()).to_string();
+            Error::Listen { address, source }
+        })?;
         let (address, socket) =
             (Address::Unix(path.to_owned()), Socket::Unix(listener, file, door));
         Ok(Self { address, socket, hosts: HostRule::Any })
@@ -80,6 +86,12 @@ impl Listener {
     pub fn address(&self) -> &Address {
         &self.address
     }
+}
+
+/// Lets so many connections wait until they are accepted. The 128 of the standard library are too
+/// few for 200 calls at once: a unix socket refuses further ones.
+fn lengthen_queue(listener: impl AsFd) -> io::Result<()> {
+    Ok(rustix::net::listen(listener, ACCEPT_QUEUE)?)
 }
 
 fn bind_tcp(
@@ -94,6 +106,7 @@ fn bind_tcp(
     };
     let listener = TcpListener::bind((host, port)).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
+    lengthen_queue(&listener).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     let Protection { tls, open } = protection;
     if !bound.ip().is_loopback() && tls.is_none() {

@@ -165,7 +165,7 @@ mod tests {
             for _ in 0..TOKEN_CALLS_MAX {
                 held.push(take(&turns, name).await.expect("a turn"));
             }
-            assert!(turns.try_take(name).is_none());
+            assert!(turns.try_take(&format!("token {name}")).is_none());
         }
         assert_eq!(held.len(), SHARED_CALLS_MAX);
         held.push(take(&turns, "d").await.expect("it has none"));
