@@ -38,7 +38,7 @@ pub const PEER_WAITING_MAX: usize = WAITING_MAX / 4 * 3;
 
 /// Connections that the system keeps until they are accepted: twice as many as have or wait for a
 /// slot, for a burst while the server is busy. The system may allow fewer (`net.core.somaxconn`).
-pub const ACCEPT_QUEUE: i32 = 2 * (CONNECTIONS_MAX + ROOT_SLOTS + WAITING_MAX) as i32;
+pub const ACCEPT_QUEUE: i32 = 672;
 
 /// A connection that found no slot for this long is answered 503: well below the time that a client
 /// waits for an answer.

@@ -44,7 +44,9 @@ fn failing(off: [f64; 3]) -> Item {
 
 #[test]
 fn the_best_of_several_tries_is_told_and_no_more_are_made_than_need_be() {
-    let check = make(&failing([9.0, 7.0, 8.0]).by_time(), Scale::Short);
+    let mut check = make(&failing([9.0, 7.0, 8.0]).by_time(), Scale::Short);
+    // Other tests may use the processor.
+    check.not_judged = None;
     assert_eq!((check.passed, check.found.as_str(), check.tries), (false, "7", 3));
     assert!(check.text().starts_with("FAILED clock: 7 (wanted: 0; 0.0 s, 3 tries)"));
     let check = make(&failing([9.0, 0.5, 0.1]).by_time(), Scale::Short);
