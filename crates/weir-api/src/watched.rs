@@ -24,7 +24,8 @@ pub(crate) struct Watched {
     stream: Box<dyn Stream>,
     /// Absent where the connection has none, as in tests.
     slot: Option<Arc<Slot>>,
-    /// The end of the time that the client has for the next [`STALL_BYTES`], while it is waited for.
+    /// The end of the time that the client has for the next [`STALL_BYTES`], while it is waited
+    /// for.
     limit: Option<Pin<Box<Sleep>>>,
     moved_bytes: usize,
 }

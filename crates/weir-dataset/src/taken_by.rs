@@ -98,8 +98,8 @@ impl Engine {
         Ok(active.map(|snapshot| taker(&snapshot.record)).collect())
     }
 
-    /// Takes a tag away, as [`Engine::release_snapshot`], and makes the snapshot a user's with the same
-    /// txg, so that schedules and replications keep it.
+    /// Takes a tag away, as [`Engine::release_snapshot`], and makes the snapshot a user's with the
+    /// same txg, so that schedules and replications keep it.
     ///
     /// # Durability
     /// Both are so after any crash once this returns; before, both or none.

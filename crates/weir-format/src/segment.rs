@@ -97,7 +97,7 @@ impl SegmentEntry {
         field(
             8,
             "copy_of",
-            "root segments: 1 + number of the root segment whose first half this one repeats; 0: none",
+            "root segments: 1 + number of the root segment that this one repeats; 0: none",
         ),
         field(
             2,

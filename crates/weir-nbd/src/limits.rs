@@ -44,9 +44,9 @@ pub const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// Receive buffer at most; longer messages are taken as they come.
 pub const INPUT_BYTES_MAX: usize = INPUT_BYTES;
 
-/// Memory of each connection outside the budget, from its first byte on: a receive buffer, one piece
-/// of a reply or one answer of the handshake, and some small replies. A thousand connections hold 64 MiB. What TLS holds comes on top
-/// ([`weir_serve::limits::TLS_BYTES`]).
+/// Memory of each connection outside the budget, from its first byte on: a receive buffer, one
+/// piece of a reply or one answer of the handshake, and some small replies. A thousand connections
+/// hold 64 MiB. What TLS holds comes on top ([`weir_serve::limits::TLS_BYTES`]).
 pub const OWN_BYTES: usize = 64 << 10;
 
 /// Part of a long write that is handed to the export at once: as much as the engine takes in one

@@ -395,7 +395,8 @@ impl Pool {
             }
             .encode()
         };
-        // Room for one more root segment than there is and its third copy: making room may open one.
+        // Room for one more root segment than there is, and its third copy: making room may open
+        // one.
         let more = 2 * (size_of::<u64>() + SegmentEntry::BYTES);
         let wanted = (encode().len() + more).next_multiple_of(strip);
         out.close_rows(SegmentClass::Root).await?;

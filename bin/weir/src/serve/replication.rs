@@ -429,8 +429,8 @@ struct Runner {
 }
 
 impl Runner {
-    /// Adds an event about a part of the replication. A caller can ask for runs as often as it likes,
-    /// and the other server chooses some of the words, so warnings are counted.
+    /// Adds an event about a part of the replication. A caller can ask for runs as often as it
+    /// likes, and the other server chooses some of the words, so warnings are counted.
     fn tell(&self, level: EventLevel, about: &str, message: String) {
         let KnownReplication { volume, .. } = &self.known;
         let pool = volume.split('/').next().map(str::to_owned);

@@ -8,8 +8,8 @@
 //! - a look-up compares with every token of the list, in constant time each: how long it takes says
 //!   nothing about how near a guess was;
 //! - a token that was revoked or has expired is refused from the next call on;
-//! - a call with a token writes nothing: the last uses are kept in memory and saved by one task, for
-//!   all tokens at once, at most each [`USES_SAVED_EVERY`].
+//! - a call with a token writes nothing: the last uses are kept in memory and saved by one task,
+//!   for all tokens at once, at most each [`USES_SAVED_EVERY`].
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -4,10 +4,10 @@
 //!
 //! Invariants:
 //! - a session holds a few parts at most, whatever its caller does;
-//! - one caller has at most [`SESSIONS_OF_ONE_MAX`] sessions, and root and the user of the server as
-//!   many as there may be;
-//! - a session that is not used, or makes no progress, ends by itself; the received part of a stream
-//!   is kept;
+//! - one caller has at most [`SESSIONS_OF_ONE_MAX`] sessions, and root and the user of the server
+//!   as many as there may be;
+//! - a session that is not used, or makes no progress, ends by itself; the received part of a
+//!   stream is kept;
 //! - a session ends when the token that began it is revoked or expires;
 //! - a stream is received into a volume by one session at a time.
 
@@ -48,9 +48,9 @@ const SESSIONS_OF_ONE_MAX: usize = 4;
 const PEERS_SESSIONS_MAX: usize = 6;
 /// ... and from one other server.
 const PEER_SESSIONS_MAX: usize = 3;
-/// A sent stream ends if its caller asks for no part for this long: a full pipe on the caller's side
-/// may take a while. A caller that takes a few bytes at a time loses its connection after the same
-/// time.
+/// A sent stream ends if its caller asks for no part for this long: a full pipe on the caller's
+/// side may take a while. A caller that takes a few bytes at a time loses its connection after the
+/// same time.
 const SEND_IDLE: Duration = STREAM_STALL_LIMIT;
 /// A stream that nobody gives parts of for this long is cut off; callers without data send empty
 /// parts.
@@ -370,8 +370,8 @@ impl Manager {
         self.transfers.refuse_more(peer)?;
         let mark = peer.map(|address| Mark { property: RECEIVED_FROM.to_owned(), address });
         let spec = ReceiveSpec { volume: own.to_owned(), roll_back, dry_run, mark };
-        // A schedule counts the snapshots that it may destroy: with streams of an operator's own, new
-        // snapshots would push the others out.
+        // A schedule counts the snapshots that it may destroy: with streams of an operator's own,
+        // new snapshots would push the others out.
         let may_destroy = caller::current().has(Role::Admin);
         let (steps, steps_taken) = mpsc::channel(1);
         let ended = tokio::spawn(async move {

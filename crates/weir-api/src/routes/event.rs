@@ -100,6 +100,8 @@ pub(super) async fn events(
     tokio::select! {
         biased;
         list = to_end(async move { waited.events(query).await }) => list.map(Json),
-        () = slots::hurried(slot.as_ref()) => to_end(async move { control.events(now).await }).await.map(Json),
+        () = slots::hurried(slot.as_ref()) => {
+            to_end(async move { control.events(now).await }).await.map(Json)
+        }
     }
 }

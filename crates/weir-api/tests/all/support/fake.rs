@@ -15,8 +15,8 @@ use weir_api::stream::Bytes;
 use weir_api::token::SecretText;
 use weir_api::types::{
     Bookmark, BookmarkChange, BookmarkCreate, BookmarkDestroy, BookmarkList, Compression,
-    DedupeEstimate, DedupeForecast, DigestList, DigestRequest, Event, EventLevel, EventList,
-    EventQuery, Export, ExportChange, ExportCreate, ExportKey, ExportList, ExportSet, HistoryEntry,
+    DedupeEstimate, DedupeForecast, DigestList, DigestRequest, Event, EventList, EventQuery,
+    Export, ExportChange, ExportCreate, ExportKey, ExportList, ExportSet, HistoryEntry,
     HistoryList, ImportableList, ImportablePool, InitiatorAllow, InitiatorKey, LunAdd, LunKey,
     Outcome, PoolAdd, PoolAttach, PoolChange, PoolClear, PoolCreate, PoolCreated, PoolDestroy,
     PoolDisk, PoolExport, PoolImport, PoolList, PoolOnline, PoolRemove, PoolReplace, PoolScan,
@@ -38,7 +38,7 @@ mod sending;
 mod state;
 mod targets;
 use state::{
-    State, busy, compression_of, compression_property, dedupe_of, in_pool, not_found,
+    State, busy, compression_of, compression_property, dedupe_of, event, in_pool, not_found,
     origin_property, ready, removed,
 };
 
@@ -205,35 +205,15 @@ impl Control for Fake {
             times: 1,
         };
         ready(match state.pools.get(&pool).map(entry) {
-            Some(entry) => {
-                let volumes = state.volumes.keys().map(|name| HistoryEntry {
-                    call: format!("volume create {name}"),
-                    ..entry.clone()
-                });
-                let entries = std::iter::once(entry.clone()).chain(volumes).collect();
-                Ok(HistoryList { pool, entries, next: None })
-            }
+            Some(entry) => Ok(HistoryList { pool, entries: state.history(entry), next: None }),
             None => Err(not_found("pool", &pool)),
         })
     }
 
     fn events(&self, query: EventQuery) -> Answer<'_, EventList> {
-        let event = |seq| Event {
-            seq,
-            unix_ms: 1_700_000_000_000,
-            level: EventLevel::Info,
-            kind: "pool_create".into(),
-            pool: Some("tank".into()),
-            disk: None,
-            message: format!("event {seq}, {} ms", query.wait_ms),
-        };
+        let event = |seq| event(seq, query.wait_ms);
         let mut events: Vec<Event> = (query.after + 1..=3).map(event).collect();
-        events.extend(
-            self.state().volumes.keys().map(|name| Event {
-                message: format!("volume create {name}: created"),
-                ..event(3)
-            }),
-        );
+        events.extend(self.state().creations(&event(3)));
         let list = EventList { run: "7".into(), lost: 0, newest: 3, events };
         if query.after < 3 || query.wait_ms == 0 {
             return ready(Ok(list));

@@ -6,16 +6,29 @@ use std::collections::BTreeMap;
 
 use weir_api::types::{
     Allocated, Bookmark, CleanerStatus, ClientIo, Compression, Damage, DiskIo, DiskStatus,
-    ErrorCounts, Export, ExportChange, ExportCreate, ExportKey, FlushCheck, FlushVerdict, Health,
-    Outcome, PointerIo, PoolChange, PoolCreate, PoolCreated, PoolStatus, Property, PropertySource,
-    PropertyValues, Removed, Replication, Schedule, SegmentIo, Snapshot, SnapshotChange,
-    SnapshotList, SnapshotQuery, Stream, VdevKind, VdevSpec, VdevStatus, Volume, VolumeChange,
-    VolumeCreate, VolumeSpace,
+    ErrorCounts, Event, EventLevel, Export, ExportChange, ExportCreate, ExportKey, FlushCheck,
+    FlushVerdict, Health, HistoryEntry, Outcome, PointerIo, PoolChange, PoolCreate, PoolCreated,
+    PoolStatus, Property, PropertySource, PropertyValues, Removed, Replication, Schedule,
+    SegmentIo, Snapshot, SnapshotChange, SnapshotList, SnapshotQuery, Stream, VdevKind, VdevSpec,
+    VdevStatus, Volume, VolumeChange, VolumeCreate, VolumeSpace,
 };
 use weir_api::{Answer, ApiError};
 use weir_base::ErrorKind;
 
 use super::sending::Session;
+
+/// An event of the pool `tank` that tells the wait of the call.
+pub(super) fn event(seq: u64, wait_ms: u64) -> Event {
+    Event {
+        seq,
+        unix_ms: 1_700_000_000_000,
+        level: EventLevel::Info,
+        kind: "pool_create".into(),
+        pool: Some("tank".into()),
+        disk: None,
+        message: format!("event {seq}, {wait_ms} ms"),
+    }
+}
 
 #[derive(Default)]
 pub(crate) struct State {
@@ -125,6 +138,21 @@ const ALLOCATED: Allocated = Allocated {
 };
 
 impl State {
+    /// An entry, and one like it for each volume.
+    pub(super) fn history(&self, entry: HistoryEntry) -> Vec<HistoryEntry> {
+        let call = |name: &String| format!("volume create {name}");
+        let volumes =
+            self.volumes.keys().map(|name| HistoryEntry { call: call(name), ..entry.clone() });
+        let volumes: Vec<HistoryEntry> = volumes.collect();
+        std::iter::once(entry).chain(volumes).collect()
+    }
+
+    /// An event like this one for each volume.
+    pub(super) fn creations(&self, like: &Event) -> Vec<Event> {
+        let message = |name: &String| format!("volume create {name}: created");
+        self.volumes.keys().map(|name| Event { message: message(name), ..like.clone() }).collect()
+    }
+
     pub(crate) fn create_pool(&mut self, request: PoolCreate) -> Result<PoolCreated, ApiError> {
         if let Some(name) = request.properties.keys().next() {
             let message = format!("unknown property {name:?} of a pool");
