@@ -8,7 +8,7 @@
 //! - a caller without rights passes nothing;
 //! - a scope counts for every name that a call touches; a call that touches more of the machine
 //!   than one pool is refused to every scope;
-//! - one function cuts every answer to the scope (`cut`), and no refusal reveals whether a name
+//! - one function cuts every answer to the scope (`cut`); a refusal never reveals whether a name
 //!   exists.
 
 mod calls;

@@ -210,7 +210,8 @@ impl Report {
         self.checks.iter().all(|check| check.passed)
     }
 
-    /// How many passed, in a line. `NOT PROVEN` if none failed and some were not judged.
+    /// One line with the number of passed checks. `NOT PROVEN` if none failed and some were not
+    /// judged.
     pub fn outcome(&self) -> String {
         let passed = self.checks.iter().filter(|check| check.passed).count();
         let seconds: f64 = self.checks.iter().map(|check| check.seconds).sum();

@@ -47,7 +47,7 @@ impl Volume {
         };
         let is_damage = |error: &PoolError| error.kind() == ErrorKind::Data;
         let traced = Tracer::new(pool).trace(root, record).await?;
-        // Of a record below an unreadable node: what stands for it until the node is readable.
+        // Below an unreadable node, a damage marker replaces the pointer.
         let is_below = traced.level > 0 && !traced.ptr.is_hole();
         let old = if is_below { traced.ptr.damage_marker_of(traced.level) } else { traced.ptr };
         let known = if old.is_partial() { Some(pool.read_partial(&old).await) } else { None };

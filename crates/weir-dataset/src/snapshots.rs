@@ -661,8 +661,8 @@ impl Engine {
         Ok([parent_units, self.units_up_to(&clone, before).await?])
     }
 
-    /// What of the tree of a volume or snapshot was born up to a txg, nodes included; reads what
-    /// was born after it, and nothing where that is everything.
+    /// Counts the blocks and nodes of a volume or snapshot that were born up to a txg. Reads the
+    /// nodes born later.
     async fn units_up_to(&self, of: &DatasetRecord, after: Txg) -> Result<u64, DatasetError> {
         if after == Txg(0) {
             return Ok(0);

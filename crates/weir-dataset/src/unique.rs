@@ -64,14 +64,14 @@ impl Engine {
     }
 }
 
-/// A snapshot and the next version that stays, both of which clients see.
+/// A snapshot and the next version that stays. Clients see both.
 #[derive(Clone, Copy)]
 pub(crate) struct Pair {
     root: TreeRoot,
     of: TreeOf,
     pub(crate) next: TreeRoot,
     next_of: TreeOf,
-    /// What was born up to here, an older version has.
+    /// Older versions hold all blocks born up to this txg.
     after: Txg,
 }
 
@@ -90,7 +90,7 @@ impl Pair {
 }
 
 impl Volume {
-    /// What a snapshot has for itself: born after `after`, and not in the next version.
+    /// Counts the blocks of a snapshot that no older version and not the next version holds.
     pub(crate) async fn units_unique(pool: &Pool, pair: &Pair) -> Result<Units, PoolError> {
         let Pair { root, of, next, next_of, after } = *pair;
         let (of, other, other_of) = (Some(of), Some(next), Some(next_of));

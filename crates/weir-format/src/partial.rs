@@ -37,7 +37,7 @@ pub struct PartialHeader {
     /// Pointer to the replaced record, which has the lost blocks. A damage marker if that pointer
     /// is in a node that could not be read; a hole if it was lost.
     pub rest: BlockPtr,
-    /// Position of the record in its volume: where a damage marker leads to.
+    /// Position of the record in its volume, needed to resolve a damage marker.
     pub index: u64,
     /// Bit n of byte n / 8 is set if block n is stored.
     known: [u8; KNOWN_BYTES],

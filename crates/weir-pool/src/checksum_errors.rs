@@ -1,4 +1,4 @@
-//! How often a disk returned bytes that failed their checksum.
+//! Checksum errors of a disk.
 //!
 //! Clients retry, and a broken node is read again for each record below it, so a count of failed
 //! reads says nothing about the disk. Each broken block counts once, until it is repaired or a
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_counts_once_until_it_is_repaired_or_a_scrub_begins() {
+    fn broken_block_counts_once_until_a_repair_or_a_scrub() {
         let errors = ChecksumErrors::default();
         (0..3).for_each(|_| errors.count(4096));
         assert_eq!(errors.total(), 1);

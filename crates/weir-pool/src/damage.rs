@@ -417,8 +417,8 @@ impl Pool {
         self.damage.change(|inner| std::mem::take(&mut inner.shared))
     }
 
-    /// A scrub begins, which will find anew what is damaged of the pool's own structures, and
-    /// counts the checksum errors of each disk anew.
+    /// Forgets the damaged parts and the counted blocks of the last scrub: the scrub that begins
+    /// finds both again.
     pub(crate) fn begin_damage_scrub(&self) {
         self.vdevs.legs().for_each(|leg| leg.checksum_errors.forget_all());
         self.damage.change(|inner| inner.scrub = Some((HashSet::default(), 0)));

@@ -292,7 +292,7 @@ pub(crate) mod tests {
     // Each read of a broken block counted an error of each leg. Reads of the same block at the same
     // time are slow, and status then called both disks slow.
     #[test]
-    fn a_block_that_is_broken_everywhere_counts_once_for_each_leg_and_as_no_latency() {
+    fn block_broken_on_each_leg_counts_once_and_slows_no_leg() {
         new_runtime().unwrap().block_on(async {
             let (vdev, faults) = mirror();
             faults.iter().for_each(|faults| faults.delay(Duration::from_millis(100)));
@@ -309,7 +309,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_block_that_was_repaired_counts_again_when_it_breaks_again() {
+    fn repaired_block_counts_again() {
         new_runtime().unwrap().block_on(async {
             let (vdev, _) = mirror();
             let read = async |right: u8| {

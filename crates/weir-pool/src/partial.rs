@@ -36,7 +36,7 @@ const CHAIN_MAX: usize = 8;
 #[derive(Clone, Debug)]
 pub struct PartialRecord {
     blocks: Vec<Option<Block>>,
-    /// Pointer to the replaced record, a damage marker that leads to it, or a hole if it was lost.
+    /// Pointer to the replaced record, a damage marker above it, or a hole if the pointer was lost.
     rest: BlockPtr,
     /// Position of the record in its volume.
     index: u64,
@@ -44,7 +44,7 @@ pub struct PartialRecord {
 
 impl PartialRecord {
     /// Creates the record at `index` of a volume without known blocks; `rest` points to the
-    /// replaced record, or is a damage marker that leads to it.
+    /// replaced record or is a damage marker above it.
     pub fn new(size: RecordSize, rest: BlockPtr, index: u64) -> Self {
         Self { blocks: vec![None; size.blocks() as usize], rest, index }
     }

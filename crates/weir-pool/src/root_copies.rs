@@ -2,8 +2,8 @@
 //!
 //! Not here: reading the copies (read), writing them (write_out), scans (scan).
 //!
-//! The second copy stands in the same segment, half a segment behind the first. The third stands in
-//! a segment of its own, on another vdev if there is one, else at the far end of the same vdev: it
+//! The second copy is in the same segment, half a segment behind the first. The third copy has a
+//! segment of its own, on another vdev if there is one, else at the far end of the same vdev. It
 //! protects the directory against damage of a whole region of a disk. It is optional. Small and
 //! nearly full pools have none, and the pool drops it if its vdev leaves or space is short.
 //!
@@ -21,7 +21,7 @@ use crate::segments::{Inner, Segments, Slot};
 /// Free part of a vdev, as a divisor, and least free segments with which it takes a third copy.
 const TAKE_SHARE: u64 = 8;
 const TAKE_MIN: u64 = 64;
-/// The same, with fewer of which the pool drops the third copies on it.
+/// With less, the pool drops the third copies on the vdev.
 const KEEP_SHARE: u64 = 16;
 const KEEP_MIN: u64 = 32;
 
@@ -29,7 +29,7 @@ fn has_room(area: &SegmentArea, free: usize, (share, min): (u64, u64)) -> bool {
     free as u64 >= (u64::from(area.segments()) / share).max(min)
 }
 
-/// Whether the rows of a root segment fit into a segment of another vdev as they are.
+/// True if a segment of another vdev can hold the rows of a root segment.
 fn fits(root: &SegmentEntry, (own, other): (&SegmentArea, &SegmentArea)) -> bool {
     own.row_bytes == other.row_bytes && u64::from(root.second_at) <= other.segment_bytes
 }

@@ -471,7 +471,7 @@ impl Walk<'_> {
         self.usable(node)
     }
 
-    /// Puts what is below an unreadable node on the list of damage.
+    /// Adds the records below an unreadable node to the list of damage.
     fn note_lost(&self, of: Option<TreeOf>, ptr: &BlockPtr, (level, index): (u8, u64)) {
         if let Some(TreeOf { volume, version }) = of {
             let birth = ptr.birth;

@@ -50,8 +50,8 @@ struct OpenSegment {
     start: u64,
     /// Bytes that can be appended from the start on.
     room: u64,
-    /// Whether what is appended is written a second time, behind the room, and a third time if the
-    /// segment has a third copy.
+    /// True if the write-out writes each row twice, and a third time if the segment has a third
+    /// copy.
     is_twice: bool,
     /// Bytes appended, those still in the buffer included.
     cursor: u64,
@@ -169,7 +169,7 @@ pub struct WriteOut<'a> {
     kept: Vec<(BlockPtr, Block)>,
     /// Bytes of the pool's own trees that this txg wrote or keeps, by root segment.
     pub(crate) of_roots: HashMap<VsegId, u64>,
-    /// What the partial records of this txg replaced, by their addresses.
+    /// Records that the partial records of this txg replaced, by address of the partial record.
     pub(crate) replaced: HashMap<u64, BlockPtr>,
     /// Replaced pointers whose remap or reference tables are not in RAM.
     unread_frees: Vec<BlockPtr>,

@@ -134,8 +134,8 @@ impl Target {
         lun.number().is_some_and(|number| self.state.lock().awaited.contains(&number))
     }
 
-    /// Shows or awaits it no longer; commands under way on it end. Its tokens end too, at all
-    /// targets: what is shown nowhere may be changed by others.
+    /// Shows or awaits it no longer; commands under way on it end. Revokes its tokens at all
+    /// targets, because other users may change the volume from now on.
     pub fn remove_lun(&self, number: u16) -> Option<Arc<Unit>> {
         let mut state = self.state.lock();
         state.awaited.remove(&number);

@@ -351,7 +351,7 @@ fn explain_damage(
     (first(what.to_owned(), text), first(how, action))
 }
 
-/// What the damage of a pool means, and what to do about it.
+/// Describes the damage of a pool and the next command.
 fn damage_words(name: &str, damage: &Damage) -> (&'static str, String) {
     let what = match (damage.ranges.is_empty(), damage.parts.is_empty()) {
         (false, _) => {
@@ -602,8 +602,7 @@ pub(super) fn label_vdevs(
 mod tests {
     use super::*;
 
-    // A list with nothing but the count of what had no room was called damage of the pool's own
-    // structures.
+    // With only counted damage, status spoke of the pool's own structures.
     #[test]
     fn damage_that_is_only_counted_asks_for_a_scrub() {
         let counted = Damage { more: 3, ..Damage::default() };

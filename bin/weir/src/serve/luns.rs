@@ -101,8 +101,8 @@ impl Manager {
         Ok(TargetChange { outcome, target: self.describe_target(&self.known_target(name)?) })
     }
 
-    /// Opens what is remembered, when the server starts. Logical units follow with their pools;
-    /// until then commands to them are retried.
+    /// Opens the recorded targets when the server starts. Pools add their logical units when they
+    /// are open; until then initiators retry their commands.
     pub(super) async fn reopen_targets(&self) {
         let (targets, pools) = {
             let state = &self.state.lock().state;

@@ -54,7 +54,7 @@ impl KnownSchedule {
     }
 }
 
-/// Whether a schedule other than that of number `id` took a snapshot.
+/// True if a schedule with another number than `id` took a snapshot.
 fn is_of_another(taken_by: Option<TakenBy>, id: u64) -> bool {
     matches!(taken_by, Some(TakenBy::Schedule(other)) if other != id)
 }
@@ -370,7 +370,7 @@ impl Scheduler {
                 self.tell_once(EventLevel::Warning, message);
             }
             for (every, names) in not_ours {
-                // The names are users' choice: only the first event of a sort is told.
+                // Users choose the names, so only the first event of a kind is added.
                 if self.told.lock().insert(format!("{of} {}", every.name())) {
                     self.tell(EventLevel::Warning, beyond_count(&of, every, &names));
                 }

@@ -203,9 +203,9 @@ fn disk_under_another_path_is_brought_online_and_the_path_is_kept() {
     assert_eq!(disks_of(&server)[1].0, "fourth");
 }
 
-// The error called the third disk of a raidz2 the only one that holds everything.
+// The error said that only the third disk of a raidz2 held everything.
 #[test]
-fn a_raidz2_gives_up_two_disks_and_says_why_it_keeps_the_third() {
+fn offline_of_a_third_raidz2_disk_fails_with_the_reason() {
     let dirs = Dirs::new();
     let server = pool(&dirs, "raidz2", &["a", "b", "c", "d"]);
     server.weir("pool offline tank a").ok();

@@ -290,7 +290,7 @@ fn a_scrub_lists_what_is_lost_and_clears_what_is_whole_again() {
 // A scrub looked for the newest damaged version of a record alone, and left all older ones on the
 // list: snapshots that can be read stayed there.
 #[test]
-fn a_scrub_clears_the_whole_snapshots_between_damaged_ones() {
+fn scrub_removes_whole_snapshots_between_damaged_ones() {
     let mut pool = Pool::new(2);
     for round in 1..=4 {
         pool.write("v", 5, round);

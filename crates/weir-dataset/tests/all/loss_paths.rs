@@ -251,7 +251,7 @@ fn freed_by(bench: &mut Bench) {
     now(bench.engine.freed_by("b", &[id.name])).unwrap();
 }
 
-/// Damages every summary on the disk: the cleaner learns from them what a segment has.
+/// Damages every summary on the disk. The cleaner reads summaries to find live blocks.
 fn cleaner_at_summary(bench: &mut Bench) {
     now(bench.engine.sync()).unwrap();
     let (done, image) = now(bench.disk.read_at(0, IoBuf::zeroed(DISK_BYTES)));

@@ -166,7 +166,7 @@ fn write_into_damaged_range_keeps_the_pool_open() {
 
 /// Each read below a lost node counted one more checksum error: 129 after one pass of reads.
 #[test]
-fn a_lost_node_counts_as_one_checksum_error_until_the_next_scrub() {
+fn lost_node_counts_one_checksum_error_until_a_scrub() {
     let mut bench = Bench::new();
     bench.flip("v", 1, 0);
     bench.kill();

@@ -346,7 +346,7 @@ fn rest_below_an_unreadable_node_returns_with_the_node() {
         flip();
         pool.crash_and_open(&disks);
         assert_eq!(pool.found(), [None, None, KNOWN, None]);
-        // The partial record alone leads to the node.
+        // Now only the partial record refers to the node.
         for record in (0..RECORDS).filter(|record| *record != BAD) {
             let data = noise(50 + record, RECORD);
             now(pool.volume().write(record * RECORD, &data)).unwrap();

@@ -152,9 +152,10 @@ struct Sample {
     bytes: u64,
 }
 
-/// Prints the growth of resident memory; returns false if it exceeds the maximum and went on over
-/// the second half of the run. Scenarios need very different amounts of memory, hence medians; the
-/// allocator's pools reach their size between 5,000 and 12,000 recoveries.
+/// Prints the growth of resident memory. Returns false if it exceeds the maximum and resident
+/// memory still grew over the second half of the run. Scenarios need very different amounts of
+/// memory, hence medians. The allocator's pools reach their size between 5,000 and 12,000
+/// recoveries.
 fn is_flat(samples: &[Sample]) -> bool {
     let end = samples.iter().map(|sample| sample.recoveries).max().unwrap_or_default();
     let median = |window: Range<u64>| {

@@ -94,7 +94,7 @@ impl Connection {
         }
     }
 
-    /// Answers what an initiator asks of a unit; to a read it sends pings alone, with this pause.
+    /// Answers the commands of an initiator, except reads: it answers those with pings, this far apart.
     fn serve(&mut self, pause: Duration) -> io::Result<()> {
         self.log_in()?;
         loop {
