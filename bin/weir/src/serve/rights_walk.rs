@@ -39,6 +39,7 @@ const NOT_WALKED: &[(Operation, &str)] = &[
     (Operation::SendStart, "reads"),
     (Operation::SendStream, "reads"),
     (Operation::SendStop, "ends what reads"),
+    (Operation::StreamCancel, "ends a stream; receive_abort is walked"),
     (Operation::ReceivePart, "needs the session of a start, which is walked"),
     (Operation::ReceiveFinish, "as before"),
     (Operation::ReceiveStop, "as before"),

@@ -209,7 +209,8 @@ fn secret_of_the_server_is_named_by_its_owner_alone() {
     fs::copy(dirs.file("peer.pem"), &own).unwrap();
     let secrets = [private.join("secret"), disks.join("secret")];
     secrets.iter().for_each(|path| write_secret(path, "a-secret-of-the-server-alone\n"));
-    let (server, at) = serve(&dirs, &["--disk-dir", &disks.display().to_string()]);
+    let dir = disks.display().to_string();
+    let (server, at) = serve(&dirs, &["--disk-dir", &dir, "--iscsi", "127.0.0.1:0"]);
     server.weir(&format!("pool create tank {}", disks.join("a").display())).ok();
     server.weir("volume create tank/v --size 8MiB").ok();
     server.weir("target create iqn.2026-01.org.weir:t").ok();

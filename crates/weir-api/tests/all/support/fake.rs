@@ -335,7 +335,9 @@ impl Control for Fake {
             Some(_) => Ok(()),
             None => Err(ApiError::new(ErrorKind::Invalid, format!("{} is no clone", volume.name))),
         };
-        ready(self.state().change_volume(&volume, promote))
+        let mut state = self.state();
+        state.forget_clone(&volume);
+        ready(state.change_volume(&volume, promote))
     }
 
     fn snapshot_create(&self, request: SnapshotCreate) -> Answer<'_, SnapshotChange> {

@@ -138,6 +138,11 @@ const ALLOCATED: Allocated = Allocated {
 };
 
 impl State {
+    /// A volume is no clone any more.
+    pub(super) fn forget_clone(&mut self, volume: &str) {
+        self.snapshots.values_mut().for_each(|origin| origin.clones.retain(|name| name != volume));
+    }
+
     /// An entry, and one like it for each volume.
     pub(super) fn history(&self, entry: HistoryEntry) -> Vec<HistoryEntry> {
         let call = |name: &String| format!("volume create {name}");
