@@ -506,10 +506,7 @@ impl Engine {
         let mut after = versions.inherits;
         for shown in &versions.shown {
             let of = TreeOf { volume: shown.volume, version: shown.version };
-            let (root, of, from) = (shown.root, Some(of), 0);
-            let what =
-                Unshared { root, of, other: None, other_of: None, after, from, holes: false };
-            let mut walk = self.pool().unshared(what);
+            let mut walk = self.pool().unshared(Unshared::of_tree(shown.root, Some(of), after));
             loop {
                 let found = walk.next().await?;
                 if found.is_empty() {

@@ -86,8 +86,7 @@ impl Sending {
             from = from.next_multiple_of(NODE_FANOUT as u64) + NODE_FANOUT as u64;
         }
         holes &= bug != PlantedBug::TrimsNotSent;
-        let (root, after) = (self.root, self.after);
-        Unshared { root, of: None, other: None, other_of: None, after, from, holes }
+        Unshared { from, holes, ..Unshared::of_tree(self.root, None, self.after) }
     }
 }
 

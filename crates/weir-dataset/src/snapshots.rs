@@ -667,8 +667,7 @@ impl Engine {
         if after == Txg(0) {
             return Ok(0);
         }
-        let (root, units, of) = (of.root, of.tree_units, Some(tree_of(of)));
-        let what = Unshared { root, of, other: None, other_of: None, after, from: 0, holes: false };
+        let (units, what) = (of.tree_units, Unshared::of_tree(of.root, Some(tree_of(of)), after));
         Ok(units.saturating_sub(self.core.pool.unshared(what).units().await?.units))
     }
 

@@ -90,7 +90,7 @@ impl Pair {
 }
 
 impl Volume {
-    /// Counts the blocks of a snapshot that no older version and not the next version holds.
+    /// Counts the blocks of a snapshot that neither an older version nor the next version holds.
     pub(crate) async fn units_unique(pool: &Pool, pair: &Pair) -> Result<Units, PoolError> {
         let Pair { root, of, next, next_of, after } = *pair;
         let (of, other, other_of) = (Some(of), Some(next), Some(next_of));

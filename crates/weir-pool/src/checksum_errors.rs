@@ -7,11 +7,11 @@
 //! Invariant: at most [`BROKEN_BLOCKS_MAX`] blocks are remembered; each failed read of a block
 //! beyond them counts.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use weir_base::hash::HashSet;
 use weir_base::limits::BROKEN_BLOCKS_MAX;
 
 /// The checksum errors of one disk.
@@ -19,7 +19,7 @@ use weir_base::limits::BROKEN_BLOCKS_MAX;
 pub(crate) struct ChecksumErrors {
     total: AtomicU64,
     /// Offsets on the disk of broken blocks that were counted, in bytes.
-    counted: Mutex<HashSet<u64>>,
+    counted: Mutex<BTreeSet<u64>>,
 }
 
 impl ChecksumErrors {
@@ -42,12 +42,15 @@ impl ChecksumErrors {
         if self.total() == 0 {
             return;
         }
-        self.counted.lock().retain(|at| !bytes.contains(at));
+        let mut counted = self.counted.lock();
+        while let Some(at) = counted.range(bytes.clone()).next().copied() {
+            counted.remove(&at);
+        }
     }
 
     /// A scrub begins, which counts each broken block once more.
     pub(crate) fn forget_all(&self) {
-        *self.counted.lock() = HashSet::default();
+        self.counted.lock().clear();
     }
 
     pub(crate) fn clear(&self) {

@@ -289,9 +289,7 @@ impl Pool {
         self.segments.entry(vseg).filter(|entry| entry.class == SegmentClass::Root)?;
         let place = self.segments.pin(vseg)?;
         let offset = u64::from(offset_units) * PACK_BYTES as u64;
-        let second = place.second.map(|at| (place.vdev, at));
-        let copies = [Some((place.vdev, place.at)), second, place.third];
-        for (vdev, start) in copies.into_iter().flatten() {
+        for (vdev, start) in place.copies().into_iter().flatten() {
             let vdev = &self.vdevs[usize::from(vdev)];
             let verify = |bytes: &[u8]| proves(live.proof, bytes);
             let (first, at) = (vdev.next_leg(), start + offset);

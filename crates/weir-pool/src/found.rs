@@ -241,7 +241,7 @@ impl Found {
         self.disks.iter().flat_map(|disk| &disk.uberblocks)
     }
 
-    /// True if an uberblock only claims the pool for an opening: an older one leads to the same
+    /// True if an uberblock only claims the pool for an opening. An older one leads to the same
     /// blocks.
     pub(crate) fn is_claim(&self, uberblock: &Uberblock) -> bool {
         self.uberblocks().any(|other| other.txg < uberblock.txg && lead_to_same(other, uberblock))

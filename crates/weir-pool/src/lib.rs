@@ -52,6 +52,7 @@ mod own_trees;
 mod owner;
 mod pack;
 mod partial;
+mod pinned;
 mod planted;
 mod pool;
 mod read;

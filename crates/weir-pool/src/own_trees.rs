@@ -225,8 +225,7 @@ impl Pool {
             let blocks = blocks.into_iter().map(|(index, ptr)| (0, index, ptr));
             for (level, index, ptr) in nodes.into_iter().chain(blocks) {
                 let Some(place) = self.segments.pin_root(&ptr) else { continue };
-                let second = place.second.map(|at| (place.vdev, at));
-                let copies = [Some((place.vdev, place.at)), second, place.third].map(|copy| {
+                let copies = place.copies().map(|copy| {
                     let on_disk = |(vdev, at)| (vdev, self.vdevs[usize::from(vdev)].base + at);
                     copy.map(on_disk)
                 });

@@ -156,7 +156,10 @@ impl Pool {
     ///
     /// # Errors
     /// `Damaged` if the node with that pointer still cannot be read.
-    async fn resolve_replaced(&self, record: &PartialRecord) -> Result<BlockPtr, PoolError> {
+    pub(crate) async fn resolve_replaced(
+        &self,
+        record: &PartialRecord,
+    ) -> Result<BlockPtr, PoolError> {
         let Some((ptr, height)) = record.rest.damaged_node() else { return Ok(record.rest) };
         let tree = Tree::new(self, TreeRoot { ptr, height });
         tree.resolve(record.rest, 0, record.index).await

@@ -20,9 +20,9 @@ use weir_device::{Block, BlockMut, IoBuf};
 use weir_format::{BlockPtr, Codec, FormatError, PtrKind, RecordSize};
 
 use crate::error::{BlockPlace, PoolError};
+use crate::pinned::Pinned;
 use crate::planted::PlantedBug;
 use crate::pool::Pool;
-use crate::segments::Pinned;
 
 /// Longest single device read that neighbouring blocks are gathered into.
 pub(crate) const RUN_BYTES_MAX: u64 = 1 << 20;
@@ -188,24 +188,16 @@ impl Pool {
             Err(error) if error.kind() == ErrorKind::Data => error,
             read => return read,
         };
-        let second = match place.second {
-            Some(second) => vdev.read_verified(first, second, len, verify).await.ok(),
-            None => None,
-        };
-        let other = match place.third.filter(|_| second.is_none()) {
-            Some((vdev, at)) => {
-                let vdev = &self.vdevs[usize::from(vdev)];
-                vdev.read_verified(vdev.next_leg(), at, len, verify).await.ok()
+        for (vdev, at) in place.copies().into_iter().skip(1).flatten() {
+            let vdev = &self.vdevs[usize::from(vdev)];
+            if let Ok(read) = vdev.read_verified(first, at, len, verify).await {
+                tracing::warn!(vdev = place.vdev, at = place.at, "read from another copy");
+                self.want_new_roots();
+                return Ok(read);
             }
-            None => second,
-        };
-        let Some(read) = other else {
-            self.distrust(ptr.address());
-            return Err(error);
-        };
-        tracing::warn!(vdev = place.vdev, at = place.at, "read from another copy");
-        self.want_new_roots();
-        Ok(read)
+        }
+        self.distrust(ptr.address());
+        Err(error)
     }
 
     /// Records that no good copy of a block was found; dedupe no longer refers to the block.

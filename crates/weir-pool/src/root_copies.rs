@@ -139,9 +139,7 @@ impl Segments {
         };
         // The root segment took the first free place.
         let pseg = free.pop_last().expect("it has room");
-        let copy = inner.next_vseg;
-        inner.next_vseg = VsegId(copy.0 + 1);
-        let entry = SegmentEntry {
+        let copy = inner.add(SegmentEntry {
             state: SegmentState::Sealed,
             vdev,
             pseg,
@@ -149,8 +147,7 @@ impl Segments {
             second_at: 0,
             copy_of: Some(new),
             ..root
-        };
-        inner.slots.insert(copy, Slot { entry, pins: 0 });
+        });
         inner.third_copies.insert(new, copy);
     }
 

@@ -28,6 +28,7 @@ use weir_format::{
 
 use crate::areas::{Areas, SegmentArea};
 use crate::own_trees::LostPart;
+use crate::pinned::Pinned;
 use crate::planted::PlantedBug;
 use crate::references::Freed;
 use crate::root_copies::find_third_copies;
@@ -117,7 +118,7 @@ pub(crate) struct Inner {
     dirty_blocks: HashSet<u64>,
     /// The segments that repeat root segments, by those.
     pub(crate) third_copies: HashMap<VsegId, VsegId>,
-    pub(crate) next_vseg: VsegId,
+    next_vseg: VsegId,
     pub(crate) live_bytes: u64,
     /// Segments whose entries are lost, ascending: what is in them cannot be found.
     pub(crate) lost: Vec<Range<VsegId>>,
@@ -134,6 +135,16 @@ impl Inner {
         if class != SegmentClass::Root {
             self.dirty_blocks.insert(table_block(vseg));
         }
+    }
+
+    /// Adds a segment under the next number.
+    pub(crate) fn add(&mut self, entry: SegmentEntry) -> VsegId {
+        let vseg = self.next_vseg;
+        self.next_vseg = VsegId(vseg.0 + 1);
+        let before = self.slots.insert(vseg, Slot { entry, pins: 0 });
+        assert!(before.is_none(), "I2: vseg {vseg} exists already");
+        self.mark(vseg, entry.class);
+        vseg
     }
 
     /// Whether a segment's entry was lost.
@@ -189,29 +200,6 @@ pub(crate) struct Segments {
     pub(crate) inner: Mutex<Inner>,
     pub(crate) areas: Areas,
     pub(crate) bug: PlantedBug,
-}
-
-/// Where a segment is; its place is not reused while this is held.
-pub(crate) struct Pinned<'a> {
-    segments: &'a Segments,
-    vseg: VsegId,
-    pub(crate) vdev: u16,
-    /// Where it is in the vdev's segment area.
-    pub(crate) at: u64,
-    /// Where a second copy of the same is.
-    pub(crate) second: Option<u64>,
-    /// Vdev and place of a third copy.
-    pub(crate) third: Option<(u16, u64)>,
-    /// The last txg that wrote to this place, or in which it died.
-    pub(crate) last_txg: Txg,
-}
-
-impl Drop for Pinned<'_> {
-    fn drop(&mut self) {
-        let mut inner = self.segments.inner.lock();
-        let slot = inner.slots.get_mut(&self.vseg).expect("a pinned segment stays in the table");
-        slot.pins -= 1;
-    }
 }
 
 impl Segments {
@@ -347,12 +335,7 @@ impl Segments {
         if slot.entry.state == SegmentState::Remapped {
             return None;
         }
-        slot.pins += 1;
-        let at = self.start(&slot.entry);
-        let SegmentEntry { vdev, last_txg, second_at, .. } = slot.entry;
-        let second = (second_at > 0).then_some(at + u64::from(second_at));
-        let third = self.third_place(&inner, vseg);
-        Some(Pinned { segments: self, vseg, vdev, at, second, third, last_txg })
+        Some(self.pin_offset(&mut inner, vseg, 0))
     }
 
     /// Where a block is, its segment pinned; `None` when it is no more.
@@ -382,13 +365,7 @@ impl Segments {
         if !is_placed || end > self.bytes_on(slot.entry.vdev) {
             return None;
         }
-        slot.pins += 1;
-        let offset = u64::from(units) * PACK_BYTES as u64;
-        let at = self.start(&slot.entry) + offset;
-        let SegmentEntry { vdev, last_txg, second_at, .. } = slot.entry;
-        let second = (second_at > 0).then_some(at + u64::from(second_at));
-        let third = self.third_place(inner, vseg).map(|(vdev, start)| (vdev, start + offset));
-        Some(Pinned { segments: self, vseg, vdev, at, second, third, last_txg })
+        Some(self.pin_offset(inner, vseg, u64::from(units) * PACK_BYTES as u64))
     }
 
     /// Gives back what died or was cleaned long enough ago; called once at the start of each txg's
@@ -443,8 +420,6 @@ impl Segments {
         let (set, vdev) =
             open.max_by_key(|(free, vdev)| (!free.is_empty() && *vdev == wanted, free.len()))?;
         let pseg = set.pop_first()?;
-        let vseg = inner.next_vseg;
-        inner.next_vseg = VsegId(vseg.0 + 1);
         let entry = SegmentEntry {
             state: SegmentState::Open,
             class,
@@ -458,9 +433,7 @@ impl Segments {
             second_at: self.second_at(class, vdev),
             copy_of: None,
         };
-        let before = inner.slots.insert(vseg, Slot { entry, pins: 0 });
-        assert!(before.is_none(), "I2: vseg {vseg} exists already");
-        inner.mark(vseg, class);
+        let vseg = inner.add(entry);
         self.place_third_copies(inner, vseg);
         Some((vseg, entry, self.start(&entry)))
     }

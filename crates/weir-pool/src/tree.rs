@@ -441,18 +441,17 @@ impl<'a> Tree<'a> {
     ) -> Result<(), PoolError> {
         let mut ptr = *ptr;
         while ptr.is_partial() && seen.insert(ptr.address()) {
-            let rest = self.pool.read_partial(&ptr).await?.rest();
-            if let Some((node, level)) = rest.damaged_node()
+            let record = self.pool.read_partial(&ptr).await?;
+            if let Some((node, level)) = record.rest().damaged_node()
                 && node.birth > held.at(level, index >> (NODE_SHIFT * u32::from(level)))
                 && named.insert(node.address())
             {
                 visit(node);
             }
-            let Some(replaced) = self.pool.find_replaced(&ptr, &|_| true).await? else { break };
-            if replaced.birth > held.at(0, index) {
-                visit(replaced);
+            ptr = self.pool.resolve_replaced(&record).await?;
+            if ptr.kind == PtrKind::Data && ptr.birth > held.at(0, index) {
+                visit(ptr);
             }
-            ptr = replaced;
         }
         Ok(())
     }

@@ -66,6 +66,13 @@ pub struct Unshared {
     pub holes: bool,
 }
 
+impl Unshared {
+    /// Everything of one tree that was born after `after`.
+    pub fn of_tree(root: TreeRoot, of: Option<TreeOf>, after: Txg) -> Self {
+        Self { root, of, other: None, other_of: None, after, from: 0, holes: false }
+    }
+}
+
 /// The other tree's side of a place.
 #[derive(Clone, Copy)]
 enum Beside {
