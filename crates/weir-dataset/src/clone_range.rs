@@ -136,7 +136,8 @@ impl Engine {
     ///
     /// # Errors
     /// `Unfit` for ranges that are not whole records, and for volumes of different pools or with
-    /// records of different sizes; `OutOfRange`, `ReadOnly`, `Full`.
+    /// records of different sizes; `OutOfRange`, `ReadOnly`, `Full`; `PartLost` for a range with a
+    /// partial record.
     #[boxed(?Send)]
     pub async fn clone_range(
         &self,
@@ -316,6 +317,8 @@ impl Engine {
                 // Damage is not shared: nothing could be said of the references below it.
                 let ptr = tree.record_at(ptr, record).await?;
                 pool.check_record(&ptr, clone.size)?;
+                // No reference count covers the record that a partial record replaced.
+                pool.refuse_partial(&ptr)?;
                 let record = record - clone.from + clone.to.start;
                 if !ptr.is_hole() && (is_open || !covered.contains(record)) {
                     shared.push(Shared::from(&ptr));

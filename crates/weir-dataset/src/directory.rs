@@ -13,7 +13,8 @@
 //! - where disks are missing, only a person's `force` opens the pool without the datasets: those
 //!   disks may have them;
 //! - records of snapshots and bookmarks whose volume was lost stay as they are;
-//! - blocks that a clone shares with a lost origin are held: no volume frees them.
+//! - blocks that a clone shares with a lost origin are held: no volume frees them;
+//! - no rollback or promotion changes a line whose snapshots may have unreadable records.
 
 use std::ops::Range;
 
@@ -30,6 +31,7 @@ use weir_pool::{DamageList, LostPart, PlantedBug, Pool, PoolError, Reads, Tree, 
 use crate::engine::{Engine, Outcome};
 use crate::error::DatasetError;
 use crate::snapshot::descent;
+use crate::volume::Volume;
 
 /// Numbers beyond are not given out: a directory of any height has room for as many below.
 const NUMBER_MAX: u64 = TreeRoot::capacity(TreeRoot::HEIGHT_MAX) - (1 << 32);
@@ -142,6 +144,30 @@ impl Engine {
         self.core.pool.want_recount();
         self.scans.wake.notify_one();
         Ok(done)
+    }
+}
+
+impl Engine {
+    /// Refuses to change the line of a volume if one of these numbers may be a snapshot of it with
+    /// an unreadable record. The snapshot would return at a wrong place of the line: a destroyed
+    /// neighbour would take blocks that others still refer to.
+    pub(crate) fn refuse_unread(
+        &self,
+        volume: &Volume,
+        numbers: Range<u64>,
+    ) -> Result<(), DatasetError> {
+        let losses = self.core.directory_losses.lock();
+        let is_among = |lost: &&Range<u64>| lost.start < numbers.end && numbers.start < lost.end;
+        let Some(lost) = losses.numbers.iter().find(is_among) else { return Ok(()) };
+        let why = format!(
+            "may have a snapshot whose record cannot be read (dataset numbers {}-{}). Make the \
+             record readable and import the pool again, or give it up: weir pool clear --lost {}",
+            lost.start,
+            lost.end - 1,
+            self.core.pool.name()
+        );
+        let name = volume.full_name(&volume.state.lock());
+        Err(DatasetError::Unfit { name, why })
     }
 }
 

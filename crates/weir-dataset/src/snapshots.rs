@@ -498,7 +498,8 @@ impl Engine {
     /// After a crash it is one or the other; once this returns, the snapshot's content.
     ///
     /// # Errors
-    /// `InUse` while there are newer snapshots or bookmarks, unless `destroy_newer`.
+    /// `InUse` while there are newer snapshots or bookmarks, unless `destroy_newer`; `Unfit` if the
+    /// record of a newer snapshot may be unreadable.
     #[boxed(?Send)]
     pub async fn rollback(
         &self,
@@ -536,6 +537,9 @@ impl Engine {
     /// Makes a volume what a snapshot shows, which is its own or the one it was cloned from;
     /// `newer` snapshots and bookmarks go. `then` changes more of the volume with the same txg. The
     /// caller holds the admin lock and has looked whether all of that may be done.
+    ///
+    /// # Errors
+    /// `Unfit` if the record of a newer snapshot may be unreadable.
     pub(crate) async fn put_back(
         &self,
         volume: &Volume,
@@ -543,6 +547,7 @@ impl Engine {
         newer: &[DatasetId],
         then: impl FnOnce(&mut State),
     ) -> Result<Outcome, DatasetError> {
+        self.refuse_unread(volume, target.id.0 + 1..u64::MAX)?;
         // What is dirty becomes part of the tree that is left behind.
         self.core.want(self.core.open_txg());
         self.commit().await?;
@@ -616,7 +621,8 @@ impl Engine {
     /// becomes the clone.
     ///
     /// # Errors
-    /// `Unfit` for a volume that is no clone; `SnapshotExists` when a snapshot that it would take
+    /// `Unfit` for a volume that is no clone, or if the record of a snapshot before its origin may be
+    /// unreadable; `SnapshotExists` when a snapshot that it would take
     /// over has the name of one of its own.
     #[boxed(?Send)]
     pub async fn promote(&self, name: &str) -> Result<Outcome, DatasetError> {
@@ -633,6 +639,7 @@ impl Engine {
             return Err(DatasetError::Unfit { name: self.full_name(name), why });
         };
         self.refuse_receiving(&parent.state.lock())?;
+        self.refuse_unread(&parent, 1..origin.snapshot.0)?;
         self.core.want(self.core.open_txg());
         self.commit().await?;
         {

@@ -263,7 +263,9 @@ impl Apply<'_, '_, '_> {
     /// True if a change puts a partial record in the place of `old` that refers to it.
     fn is_replaced(&self, old: &BlockPtr, change: &Change) -> bool {
         let Becomes::Pointer(new) = &change.to else { return false };
-        new.is_partial() && self.out.replaced.get(&new.address()).is_some_and(|rest| rest == old)
+        self.tree.pool.bug != PlantedBug::ReplacedFreed
+            && new.is_partial()
+            && self.out.replaced.get(&new.address()).is_some_and(|rest| rest == old)
     }
 
     /// Counts a pointer that the tree leads to no more, and frees its block if nothing else does.

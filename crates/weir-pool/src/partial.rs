@@ -82,6 +82,14 @@ impl PartialRecord {
 }
 
 impl Pool {
+    /// Refuses a partial record.
+    ///
+    /// # Errors
+    /// `PartLost`.
+    pub fn refuse_partial(&self, ptr: &BlockPtr) -> Result<(), PoolError> {
+        if ptr.is_partial() { Err(self.part_lost()) } else { Ok(()) }
+    }
+
     pub(crate) fn part_lost(&self) -> PoolError {
         PoolError::PartLost { pool: self.name().to_owned() }
     }

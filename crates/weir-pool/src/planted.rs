@@ -68,6 +68,8 @@ pub enum PlantedBug {
     ReplayForgetsRest,
     /// Replay drops logged parts of records that cannot be read.
     ReplayDropsParts,
+    /// A commit frees the record that a partial record replaces.
+    ReplacedFreed,
     /// What the rest of a record was before another txg is taken for what it is.
     RestOutlivesTxg,
     /// What a range clone brings does not count for the quota.

@@ -603,7 +603,8 @@ fn flip(images: &mut [MediaImage], layout: Layout, places: &[DiskPlace]) {
     }
 }
 
-async fn counts(engine: &Engine) -> Result<(), String> {
+/// Compares every counter of the pool with a walk of its trees.
+pub(crate) async fn counts(engine: &Engine) -> Result<(), String> {
     let walk = |error: DatasetError| format!("walk: {error}");
     if let Some(wrong) = engine.check_live_bytes().await.map_err(walk)?.first() {
         return Err(format!("live bytes {wrong:?}"));

@@ -14,6 +14,7 @@
 //! - a block that was flushed after the commit of its record always reads as flushed;
 //! - any other block of a lost record reads as its content before the loss, or as an error that is
 //!   on the damage list;
+//! - the record that a partial record replaced stays allocated: every counter is what a walk finds;
 //! - a restored and committed record survives the next power cut;
 //! - a scrub destroys no copy on a leg that misreads.
 
@@ -30,6 +31,7 @@ use crate::client::whole_blocks;
 use crate::cut::CutPlan;
 use crate::fault::{Budget, Fault};
 use crate::history::{Tag, contents_of, tags_of};
+use crate::lost_nodes::counts;
 use crate::media::MediaImage;
 use crate::rng::Rng;
 use crate::scenario::{Layout, Room, Scenario, devices};
@@ -136,6 +138,16 @@ impl Run {
         let bytes = contents_of(&whole_blocks(&self.model[block..block + count]));
         let done = volume.write((block * BLOCK_BYTES) as u64, &bytes).await;
         done.map_err(told("write"))
+    }
+
+    /// Overwrites and commits every record that is not lost, so that their segments are free but
+    /// for the lost ones.
+    async fn overwrite_others(&mut self, engine: &Engine, lost: &[usize]) -> Told<()> {
+        let volume = engine.volume(NAME).map_err(told("volume"))?;
+        for record in (0..RECORDS).filter(|record| !lost.contains(record)) {
+            self.write(&volume, record * PARTS, PARTS, 1).await?;
+        }
+        engine.sync().await.map_err(told("sync"))
     }
 
     async fn trim(&mut self, volume: &Volume, block: usize, count: usize) -> Told<()> {
@@ -249,7 +261,10 @@ impl Run {
             let world = self.world(images);
             let opened = world.run_until(async {
                 let engine = self.open(&world, 0..self.layout.disks()).await?;
-                self.judge(&engine, may_fail).await
+                self.judge(&engine, may_fail).await?;
+                self.overwrite_others(&engine, &lost).await?;
+                self.judge(&engine, may_fail).await?;
+                counts(&engine).await
             });
             opened.map_err(told("run"))??;
             images = world.cut(CutPlan::Nothing);

@@ -289,6 +289,37 @@ fn snapshots_keep_the_lost_rest_and_a_stream_of_it_is_refused() {
     pool.assert_sound();
 }
 
+/// A clone of the range shared the partial record and not the record that it replaced, which was
+/// freed with the source.
+#[test]
+fn range_with_a_partial_record_is_cloned_after_it_is_rewritten() {
+    let mut pool = Pool::new(2);
+    pool.log(BAD * 4 + 1, 1, 9);
+    Pool::flip(&pool.disks[..1]);
+    let first = [Arc::clone(&pool.disks[0])];
+    pool.crash_and_open(&first);
+    let clone = |pool: &Pool, record: u64| {
+        let (source, copy) = (pool.volume(), pool.engine.volume("copy").unwrap());
+        let at = record * RECORD;
+        drive(&pool.engine, pool.engine.clone_range(&source, at, &copy, at, RECORD))
+    };
+    let size =
+        VolumeSize { bytes: RECORDS * RECORD, record: RecordSize::from_bytes(RECORD).unwrap() };
+    now(pool.engine.create_volume_with("copy", size, &[])).unwrap();
+    clone(&pool, BAD - 1).unwrap();
+    assert_eq!(clone(&pool, BAD).unwrap_err().kind(), ErrorKind::Data);
+    assert_eq!(now(pool.engine.copy_volume("v", None, "w")).unwrap_err().kind(), ErrorKind::Data);
+    pool.reopen();
+    run_scans(&pool.engine);
+    pool.reopen();
+    assert!(!pool.is_listed());
+    clone(&pool, BAD).unwrap();
+    let mut out = vec![0; RECORD as usize];
+    now(pool.engine.volume("copy").unwrap().read(BAD * RECORD, &mut out)).unwrap();
+    assert!(out == pool.model[(BAD * RECORD) as usize..][..RECORD as usize]);
+    pool.assert_sound();
+}
+
 /// A pool in which replay stored a part of the damaged record, and every free place was written
 /// since.
 fn reused() -> Pool {

@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use weir_base::ErrorKind;
-use weir_dataset::{LostDatasets, Outcome};
+use weir_dataset::{DatasetError, LostDatasets, Outcome, SnapshotId};
 use weir_pool::{OwnPlace, OwnTree};
 
 use crate::common::now;
@@ -212,5 +212,42 @@ fn segments_whose_entries_can_be_read_again_are_used() {
         assert_nothing_is_lost(&bench.engine);
         bench.go_on();
         bench.destroy_all();
+    }
+}
+
+/// A rollback past a snapshot with an unreadable record, or a promotion above one, put this snapshot
+/// at a wrong place of its line: once it returned and a neighbour was destroyed, blocks in use were
+/// freed.
+#[test]
+fn lines_with_unreadable_snapshots_are_not_changed() {
+    let of = |name: &str| SnapshotId { volume: "b".to_owned(), name: name.to_owned() };
+    for (name, number) in [("s", 3), ("s2", 5), ("s3", 7)] {
+        let mut bench = Bench::new();
+        for newer in ["s2", "s3"] {
+            bench.fill_some();
+            now(bench.engine.create_snapshots(&[of(newer)])).unwrap();
+            if newer == "s2" {
+                now(bench.engine.clone_snapshot(&of(newer), "c")).unwrap();
+                bench.volumes.insert("c".to_owned(), bench.volumes["b"].clone());
+            }
+        }
+        let record =
+            |p: &OwnPlace| p.tree == OwnTree::Datasets && (p.level, p.index) == (0, number);
+        let places = places_of(&bench.engine, record);
+        bench.lose(record);
+        let roll = |bench: &Bench, to| now(bench.engine.rollback(&of(to), true));
+        let refused = |done: Result<Outcome, DatasetError>| {
+            let error = done.unwrap_err().to_string();
+            assert!(error.contains("weir pool clear --lost tank"), "{error}");
+        };
+        match name {
+            "s" => refused(drive(&bench.engine, bench.engine.promote("c"))),
+            "s2" => refused(roll(&bench, "s")),
+            _ => refused(roll(&bench, "s2")),
+        }
+        damage(&bench.disk, &places);
+        bench.crash();
+        assert_eq!(bench.unreadable(), 0, "{name}");
+        assert_eq!(bench.unreadable_in_snapshot(), 0, "{name}");
     }
 }

@@ -25,6 +25,11 @@ fn dropping_logged_parts_of_unreadable_records_is_noticed() {
 }
 
 #[test]
+fn freeing_the_record_that_a_partial_record_replaced_is_noticed() {
+    assert!(first_violation(PlantedBug::ReplacedFreed, 30).is_some());
+}
+
+#[test]
 fn sharing_a_restored_block_with_its_lost_copy_is_noticed() {
     assert!(first_violation(PlantedBug::HintOutlivesDamage, 60).is_some());
 }
