@@ -15,13 +15,13 @@ const PIECE_RECOVERIES: u64 = 25_000;
 /// uses far fewer seeds.
 const SEEDS_APART: u64 = 1_000_000;
 /// Number of load pieces.
-const LOADS: u64 = 6;
+const LOADS: u64 = 5;
 /// Seconds for each fuzz target.
 pub(super) const FUZZ_SECONDS: u64 = 60;
 
-/// Minutes of load in `pieces` pieces; load.rs runs five pairs of two minutes.
+/// Minutes of load in `pieces` pieces; load.rs runs six pairs of two minutes.
 pub(super) const fn load_minutes(pieces: u64) -> u64 {
-    10 * pieces
+    12 * pieces
 }
 
 /// Kind of a piece.
@@ -39,7 +39,7 @@ impl Kind {
     pub(super) fn usual_seconds(self) -> f64 {
         match self {
             Self::Recoveries => 300.0,
-            Self::Load => 680.0,
+            Self::Load => 800.0,
             Self::Fuzz => 75.0,
             Self::Deny => 20.0,
         }

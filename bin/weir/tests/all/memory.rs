@@ -10,15 +10,19 @@ use std::time::{Duration, Instant};
 
 use crate::common::nbd::{Client, READ, WRITE};
 use crate::common::rng::Rng;
-use crate::common::{Dirs, KIB, MIB, Server, code};
+use crate::common::{Dirs, KIB, MIB, Server, code, fio, path, spawn, tool};
 
 /// A server with so much `--memory`, and a pool of one disk.
 fn serve(dirs: &Dirs, memory: &str, disk_bytes: u64) -> Server {
+    serve_with(dirs, memory, disk_bytes, &[])
+}
+
+fn serve_with(dirs: &Dirs, memory: &str, disk_bytes: u64, options: &[&str]) -> Server {
     dirs.disk("a", disk_bytes);
     let mut command = Command::new(crate::common::WEIR);
     command.args(["serve", "--memory", memory, "--state"]).arg(dirs.short("state"));
     let unix = |name: &str| format!("unix:{}", dirs.short(name).display());
-    command.args(["--api", &unix("api"), "--nbd", &unix("nbd")]);
+    command.args(["--api", &unix("api"), "--nbd", &unix("nbd")]).args(options);
     command.env_remove("WEIR_API").current_dir(dirs.file(""));
     let server = Server::start(dirs, "", command);
     server.weir("pool create tank a").ok();
@@ -76,6 +80,79 @@ fn clients_that_take_nothing_or_send_half_keep_the_process_within_its_memory() {
     assert_within_bound(&server);
     drop(hostile);
     server.assert_alive();
+}
+
+/// Least `--memory`, and a LUN beside the export.
+fn serve_both(dirs: &Dirs) -> (Server, String) {
+    let server = serve_with(dirs, "64MiB", 2 << 30, &["--iscsi", "127.0.0.1:0"]);
+    server.volume("tank/v", "256MiB");
+    server.weir("volume create tank/l --size 256MiB").ok();
+    server.weir("target create vms --allow *").ok();
+    server.weir("lun add vms tank/l").ok();
+    let shown = server.weir("target show vms --json").json();
+    let portal = shown["portals"][0].as_str().unwrap().split(',').next().unwrap().to_owned();
+    (server, format!("iscsi://{portal}/iqn.2026-01.org.weir:vms/0"))
+}
+
+// Reads and writes of 1 MiB at depth 16 hung with 64 MiB, and so did the fifth read of 1 MiB of an
+// iSCSI session.
+#[test]
+fn requests_of_each_size_are_answered_with_the_least_memory() {
+    let dirs = Dirs::new();
+    let (mut server, lun) = serve_both(&dirs);
+    let uri = server.uri("tank/v");
+    for kib in [4, 64, 256, 512, 1024, 2048, 4096, 32 * 1024] {
+        let depth = (64 * 1024 / kib).min(16);
+        let mixed = [
+            format!("--bs={kib}k"),
+            format!("--iodepth={depth}"),
+            "--rw=randrw --size=256m --time_based --runtime=1".to_owned(),
+        ]
+        .join(" ");
+        let mixed: Vec<&str> = mixed.split(' ').collect();
+        let reads = format!("-r -t 1 -m {depth} -b {} {lun}", 2 * kib);
+        let writes = format!(
+            "bench -f raw -t none -w -d {depth} -s {kib}k -c {} {lun}",
+            (64 * 1024 / kib).min(4096)
+        );
+        std::thread::scope(|scope| {
+            scope.spawn(|| fio(&uri, &mixed));
+            scope.spawn(|| tool("iscsi-perf", &reads.split(' ').collect::<Vec<_>>()));
+            scope.spawn(|| tool("qemu-img", &writes.split(' ').collect::<Vec<_>>()));
+        });
+    }
+    assert_within_bound(&server);
+    server.assert_alive();
+    server.stop_clean();
+}
+
+// SIGTERM did not end a server whose clients waited for memory.
+#[test]
+fn server_ends_while_its_clients_wait_for_memory() {
+    let dirs = Dirs::new();
+    let (server, lun) = serve_both(&dirs);
+    let start = |program: &str, arguments: &str, log: &str| {
+        let mut command = Command::new(program);
+        command.env("PATH", path()).args(arguments.split(' '));
+        spawn(command, &dirs.file(log))
+    };
+    let mixed =
+        "--name=mixed --ioengine=nbd --thread=1 --rw=randrw --bs=1m --iodepth=16 --size=256m";
+    let mixed = format!("{mixed} --time_based --runtime=90 --uri={}", server.uri("tank/v"));
+    let mut clients = [
+        start("fio", &mixed, "fio.log"),
+        start("iscsi-perf", &format!("-r -t 90 -m 16 -b 2048 {lun}"), "iscsi-perf.log"),
+    ];
+    // Long enough for the budgets to be used up.
+    std::thread::sleep(Duration::from_secs(3));
+    for client in &mut clients {
+        assert_eq!(client.try_wait().unwrap(), None, "a client ended before the server");
+    }
+    server.stop_clean();
+    for mut client in clients {
+        client.kill().unwrap();
+        client.wait().unwrap();
+    }
 }
 
 // The dedupe index took 1.1 GiB with --memory 64M: its default was a part of the machine's memory.

@@ -1,6 +1,7 @@
 //! Hostile clients: each kind runs on its own threads until the soak ends.
 //!
-//! Not here: checks of the server; these threads ignore all replies and errors.
+//! Not here: callers of the management interface (callers.rs), checks of the server; these threads
+//! ignore errors and judge no reply.
 //!
 //! Invariants:
 //! - the clients connect only to the server under test, on loopback and its unix sockets;
@@ -8,12 +9,15 @@
 //!   occupies the server's connection slots and memory but leaves the cores to the verified load.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::net::{AddressFamily, SocketType, bind, connect as connect_from, socket};
+
+use super::callers;
 use super::server::Doors;
 
 /// Connections that request data and never read it.
@@ -24,8 +28,16 @@ const GREEDY_READS: u64 = 32;
 const IDLE: usize = 1100;
 /// Connections that stop in the middle of a message.
 const HALF: usize = 64;
+/// Lists of exports that a connection requests and never reads.
+const LISTS: usize = 20;
+/// Connections that mix reads and writes and take every reply.
+const MIXED: usize = 4;
+/// Reads, and writes, that such a connection has in flight: 1 MiB each.
+const MIXED_DEPTH: u64 = 8;
 /// Discovery sessions of iSCSI without authentication.
 const DISCOVERIES: usize = 300;
+/// Guesses of CHAP secrets in a round, each from its own address.
+const GUESSES: usize = 1000;
 /// Time for which a client holds a round of connections.
 const HOLD: Duration = Duration::from_secs(20);
 /// Pause between two connections of a round: at most 1,000 connections per second of each kind.
@@ -40,22 +52,34 @@ pub(super) struct Hostiles {
     connections: Arc<AtomicU64>,
 }
 
+/// A connection, or a client program with its pipes, that a client holds until the end of a round.
+pub(super) type Held = Box<dyn Send>;
+
 /// One kind of hostile client: opens a connection and returns it in the state to hold.
-type Kind = fn(&Doors, u64) -> Option<TcpStream>;
+type Kind = fn(&Doors, u64) -> Option<Held>;
 
 /// All kinds, with the number of connections in a round.
 const KINDS: &[(Kind, usize)] = &[
     (nbd_greedy, GREEDY),
     (nbd_idle, IDLE),
+    (nbd_mixed, MIXED),
+    (nbd_lists, HALF),
     (nbd_half_write, HALF),
     (nbd_half_handshake, HALF),
     (nbd_noise, HALF),
     (iscsi_discovery, DISCOVERIES),
+    (iscsi_guess, GUESSES),
     (iscsi_noise, HALF),
     (iscsi_silent, IDLE),
     (api_silent, IDLE),
-    (api_half, HALF),
-    (api_guess, HALF),
+    (api_noise, HALF),
+    (callers::half, callers::FEW),
+    (callers::guess, callers::FEW),
+    (callers::lists, callers::MANY),
+    (callers::waits, callers::MANY),
+    (callers::refused, callers::FEW),
+    (callers::fifo, callers::FEW),
+    (callers::stream, callers::FEW),
     (peer_silent, IDLE),
     (peer_noise, HALF),
 ];
@@ -110,6 +134,10 @@ fn rounds(kind: Kind, count: usize, doors: &Doors, stop: &AtomicBool, made: &Ato
     }
 }
 
+fn held(stream: TcpStream) -> Held {
+    Box::new(stream)
+}
+
 fn connect(address: &str) -> Option<TcpStream> {
     let stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
@@ -145,6 +173,43 @@ fn nbd_session(doors: &Doors) -> Option<TcpStream> {
     }
 }
 
+/// Requests the list of exports again and again and reads none.
+fn nbd_lists(doors: &Doors, _: u64) -> Option<Held> {
+    const OPT_LIST: u32 = 3;
+    let mut stream = connect(&doors.nbd)?;
+    stream.read_exact(&mut [0; 18]).ok()?;
+    let mut options = 3_u32.to_be_bytes().to_vec(); // fixed newstyle, no zeroes
+    for _ in 0..LISTS {
+        options.extend(b"IHAVEOPT");
+        options.extend(OPT_LIST.to_be_bytes());
+        options.extend(0_u32.to_be_bytes());
+    }
+    stream.write_all(&options).ok()?;
+    Some(Box::new(stream))
+}
+
+/// Mixes reads and writes of 1 MiB outside the verified load's range and takes every reply.
+fn nbd_mixed(doors: &Doors, _: u64) -> Option<Held> {
+    const READ: u16 = 0;
+    const WRITE: u16 = 1;
+    const REPLY: usize = 16;
+    let stream = nbd_session(doors)?;
+    let mut replies = stream.try_clone().ok()?;
+    let taking = std::thread::spawn(move || {
+        let len = MIXED_DEPTH * (REPLY as u64 * 2 + (1 << 20));
+        std::io::copy(&mut (&mut replies).take(len), &mut std::io::sink())
+    });
+    let (mut requests, data) = (&stream, vec![7; 1 << 20]);
+    for at in 0..MIXED_DEPTH {
+        let offset = doors.unused_offset + (at << 20);
+        requests.write_all(&nbd_request(READ, offset, 1 << 20)).ok()?;
+        requests.write_all(&nbd_request(WRITE, offset, 1 << 20)).ok()?;
+        requests.write_all(&data).ok()?;
+    }
+    taking.join().ok()?.ok()?;
+    Some(Box::new(stream))
+}
+
 /// Encodes an NBD request (proto.md, "Request message").
 fn nbd_request(kind: u16, offset: u64, len: u32) -> Vec<u8> {
     let mut request = 0x2560_9513_u32.to_be_bytes().to_vec();
@@ -157,45 +222,45 @@ fn nbd_request(kind: u16, offset: u64, len: u32) -> Vec<u8> {
 }
 
 /// Requests 32 MiB and reads no reply.
-fn nbd_greedy(doors: &Doors, _: u64) -> Option<TcpStream> {
+fn nbd_greedy(doors: &Doors, _: u64) -> Option<Held> {
     let mut stream = nbd_session(doors)?;
     for read in 0..GREEDY_READS {
         stream.write_all(&nbd_request(0, read << 20, 1 << 20)).ok()?;
     }
-    Some(stream)
+    Some(Box::new(stream))
 }
 
 /// Opens the export and sends no request.
-fn nbd_idle(doors: &Doors, _: u64) -> Option<TcpStream> {
-    nbd_session(doors)
+fn nbd_idle(doors: &Doors, _: u64) -> Option<Held> {
+    nbd_session(doors).map(held)
 }
 
 /// Announces a write of 1 MiB outside the verified load's range and sends half of the data.
-fn nbd_half_write(doors: &Doors, _: u64) -> Option<TcpStream> {
+fn nbd_half_write(doors: &Doors, _: u64) -> Option<Held> {
     let mut stream = nbd_session(doors)?;
     stream.write_all(&nbd_request(1, doors.unused_offset, 1 << 20)).ok()?;
     stream.write_all(&vec![7; 1 << 19]).ok()?;
-    Some(stream)
+    Some(Box::new(stream))
 }
 
 /// Stops in the middle of an option.
-fn nbd_half_handshake(doors: &Doors, _: u64) -> Option<TcpStream> {
+fn nbd_half_handshake(doors: &Doors, _: u64) -> Option<Held> {
     let mut stream = connect(&doors.nbd)?;
     stream.write_all(b"\0\0\0\x03IHAVE").ok()?;
-    Some(stream)
+    Some(Box::new(stream))
 }
 
 /// Sends random bytes.
-fn nbd_noise(doors: &Doors, seed: u64) -> Option<TcpStream> {
+fn nbd_noise(doors: &Doors, seed: u64) -> Option<Held> {
     noise(&doors.nbd, seed)
 }
 
 /// Like [`nbd_noise`], to the iSCSI port.
-fn iscsi_noise(doors: &Doors, seed: u64) -> Option<TcpStream> {
+fn iscsi_noise(doors: &Doors, seed: u64) -> Option<Held> {
     noise(&doors.iscsi, seed)
 }
 
-fn noise(address: &str, seed: u64) -> Option<TcpStream> {
+fn noise(address: &str, seed: u64) -> Option<Held> {
     let mut stream = connect(address)?;
     // The constants of Knuth's MMIX generator.
     let mut state = seed;
@@ -207,60 +272,76 @@ fn noise(address: &str, seed: u64) -> Option<TcpStream> {
     .take(8192)
     .collect();
     stream.write_all(&bytes).ok()?;
-    Some(stream)
+    Some(Box::new(stream))
 }
 
 /// Connects and sends nothing.
-fn iscsi_silent(doors: &Doors, _: u64) -> Option<TcpStream> {
-    connect(&doors.iscsi)
+fn iscsi_silent(doors: &Doors, _: u64) -> Option<Held> {
+    connect(&doors.iscsi).map(held)
 }
 
 /// Like [`iscsi_silent`], to the management interface.
-fn api_silent(doors: &Doors, _: u64) -> Option<TcpStream> {
-    connect(&doors.api)
+fn api_silent(doors: &Doors, _: u64) -> Option<Held> {
+    connect(&doors.api).map(held)
 }
 
-/// Stops in the middle of a header (RFC 9112 §2.1).
-fn api_half(doors: &Doors, _: u64) -> Option<TcpStream> {
-    let mut stream = connect(&doors.api)?;
-    stream.write_all(b"GET /v1/pools HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Sl").ok()?;
-    Some(stream)
-}
-
-/// Calls the management interface with an invalid token.
-fn api_guess(doors: &Doors, seed: u64) -> Option<TcpStream> {
-    let mut stream = connect(&doors.api)?;
-    let head = "GET /v1/pools HTTP/1.1\r\nHost: 127.0.0.1\r\n";
-    let guess = format!("{head}Authorization: Bearer weir_{seed:064x}\r\n\r\n");
-    stream.write_all(guess.as_bytes()).ok()?;
-    stream.read_exact(&mut [0; 12]).ok()?;
-    Some(stream)
+/// Like [`nbd_noise`], to the TLS port of the management interface.
+fn api_noise(doors: &Doors, seed: u64) -> Option<Held> {
+    noise(&doors.api, seed)
 }
 
 /// Connects to the TLS port of replication and sends nothing.
-fn peer_silent(doors: &Doors, _: u64) -> Option<TcpStream> {
-    connect(&doors.peers)
+fn peer_silent(doors: &Doors, _: u64) -> Option<Held> {
+    connect(&doors.peers).map(held)
 }
 
 /// Like [`nbd_noise`], to the TLS port of replication.
-fn peer_noise(doors: &Doors, seed: u64) -> Option<TcpStream> {
+fn peer_noise(doors: &Doors, seed: u64) -> Option<Held> {
     noise(&doors.peers, seed)
 }
 
-/// Logs in to a discovery session with the name of the verified load's initiator (RFC 7143 §11.12).
-fn iscsi_discovery(doors: &Doors, seed: u64) -> Option<TcpStream> {
-    let mut stream = connect(&doors.iscsi)?;
-    let mut keys = format!("InitiatorName={}\0SessionType=Discovery\0", doors.initiator);
-    keys.push_str("AuthMethod=None\0");
+/// Answers a CHAP challenge with a wrong secret, from an address of its own (RFC 7143 §12.1.3).
+fn iscsi_guess(doors: &Doors, seed: u64) -> Option<Held> {
+    let [.., high, low] = seed.to_be_bytes();
+    let own = SocketAddrV4::new(Ipv4Addr::new(127, 7, high, low.max(1)), 0);
+    let target: SocketAddrV4 = doors.iscsi.parse().ok()?;
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).ok()?;
+    bind(&socket, &own).ok()?;
+    connect_from(&socket, &target).ok()?;
+    let mut stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(10 * PATIENCE)).ok()?;
+    let names = format!("InitiatorName={}\0TargetName={}\0", doors.initiator, doors.guarded);
+    let answer = format!("CHAP_N=soak\0CHAP_R=0x{}\0", "5a".repeat(16));
+    let (stay, go_on) = (0x00, 0x81); // in security negotiation; to operational negotiation
+    login(&mut stream, seed, stay, &format!("{names}SessionType=Normal\0AuthMethod=CHAP\0"))?;
+    login(&mut stream, seed, stay, "CHAP_A=5\0")?;
+    login(&mut stream, seed, go_on, &answer)?;
+    Some(Box::new(stream))
+}
+
+/// Sends a login request and reads the response (RFC 7143 §11.12).
+fn login(stream: &mut TcpStream, seed: u64, stages: u8, keys: &str) -> Option<()> {
     let mut login = vec![0; 48];
     login[0] = 0x43; // login request, immediate
-    login[1] = 0x87; // transit from operational negotiation to full feature phase
+    login[1] = stages;
     login[5..8].copy_from_slice(&(keys.len() as u32).to_be_bytes()[1..]);
     login[8] = 0x80; // a random ISID, so that no session replaces another
     login[9..14].copy_from_slice(&seed.to_be_bytes()[3..]);
     login.extend(keys.as_bytes());
     login.resize(login.len().next_multiple_of(4), 0);
     stream.write_all(&login).ok()?;
-    stream.read_exact(&mut [0; 48]).ok()?;
-    Some(stream)
+    let mut header = [0; 48];
+    stream.read_exact(&mut header).ok()?;
+    let len = u32::from_be_bytes([0, header[5], header[6], header[7]]) as usize;
+    stream.read_exact(&mut vec![0; len.next_multiple_of(4)]).ok()
+}
+
+/// Logs in to a discovery session with the name of the verified load's initiator.
+fn iscsi_discovery(doors: &Doors, seed: u64) -> Option<Held> {
+    let mut stream = connect(&doors.iscsi)?;
+    let name = &doors.initiator;
+    let keys = format!("InitiatorName={name}\0SessionType=Discovery\0AuthMethod=None\0");
+    let to_full_feature_phase = 0x87;
+    login(&mut stream, seed, to_full_feature_phase, &keys)?;
+    Some(Box::new(stream))
 }

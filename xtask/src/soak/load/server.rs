@@ -24,6 +24,9 @@ const LEGS: [&str; 2] = ["a.img", "b.img"];
 pub(super) const VOLUME_BYTES: u64 = 2 << 30;
 /// Maximum time until the server answers its first call.
 const START_MAX: Duration = Duration::from_secs(20);
+/// Exports beside the verified one, for long lists, and the length of their names.
+const EXPORTS: usize = 100;
+const EXPORT_NAME_BYTES: usize = 400;
 /// Initiator name of the hostile discovery sessions.
 const INITIATOR: &str = "iqn.2026-01.org.example:soak";
 
@@ -38,6 +41,14 @@ pub(super) struct Doors {
     pub(super) peers: String,
     pub(super) export: String,
     pub(super) initiator: String,
+    /// Target that requires CHAP.
+    pub(super) guarded: String,
+    /// Token that may look at the pool.
+    pub(super) viewer: String,
+    /// Token that may take and send snapshots of the volume.
+    pub(super) operator: String,
+    /// A FIFO that callers may name.
+    pub(super) fifo: PathBuf,
     /// Offset of the half of the volume that fio does not verify.
     pub(super) unused_offset: u64,
 }
@@ -59,13 +70,17 @@ impl Server {
         let secret = data.join("secret");
         fs::write(&secret, "known-to-the-soak-alone")?;
         fs::set_permissions(&secret, Permissions::from_mode(0o600))?;
+        let named = data.join("named");
+        fs::create_dir(&named)?;
+        let fifo = named.join("fifo");
+        command::output(Command::new("mkfifo").arg(&fifo))?;
         let api = format!("unix:{}", data.join("api.sock").display());
         let mut command = guarded(&program.display().to_string());
         command.arg("serve").arg("--state").arg(data.join("state"));
         command.args(["--api", &api, "--api", &api_tcp, "--iscsi", &iscsi]);
         command.args(["--nbd", &nbd, "--nbd-allow", "127.0.0.1", "--peer-listen", &peers]);
         command.arg("--tls-cert").arg(certificate).arg("--tls-key").arg(key);
-        command.arg("--peer-secret-file").arg(secret);
+        command.arg("--peer-secret-file").arg(secret).arg("--disk-dir").arg(&named);
         command.args(["--memory", &memory_bytes.to_string(), "--log", "warn"]);
         let process = Process::launch(command, &data.join("weir.log"))?;
         let doors = Doors {
@@ -75,10 +90,16 @@ impl Server {
             peers,
             export: "soak/v".to_owned(),
             initiator: INITIATOR.to_owned(),
+            guarded: "iqn.2026-01.org.weir:guarded".to_owned(),
+            viewer: String::new(),
+            operator: String::new(),
+            fifo,
             unused_offset: VOLUME_BYTES / 2,
         };
-        let server = Self { process, doors, program: program.to_owned(), api };
+        let mut server = Self { process, doors, program: program.to_owned(), api };
         server.set_up(data)?;
+        server.doors.viewer = server.token(data, "viewer", "soak")?;
+        server.doors.operator = server.token(data, "operator", "soak/v")?;
         Ok(server)
     }
 
@@ -96,7 +117,24 @@ impl Server {
         self.weir(&["pool", "create", "soak", "mirror", &legs[0], &legs[1]])?;
         self.weir(&["volume", "create", "soak/v", "--size", &VOLUME_BYTES.to_string()])?;
         self.weir(&["export", "create", "nbd", "soak/v"])?;
-        self.weir(&["target", "create", "soak", "--allow", INITIATOR]).map(drop)
+        self.weir(&["snapshot", "create", "soak/v@stream"])?;
+        for number in 0..EXPORTS {
+            let name = format!("{number}-{}", "x".repeat(EXPORT_NAME_BYTES));
+            self.weir(&["export", "create", "nbd", "soak/v", "--read-only", "--name", &name])?;
+        }
+        self.weir(&["target", "create", "soak", "--allow", INITIATOR])?;
+        self.weir(&["target", "create", "guarded"])?;
+        let secret = data.join("secret").display().to_string();
+        let chap = ["--chap-user", "soak", "--chap-secret-file", &secret];
+        self.weir(&[&["target", "allow", "guarded", INITIATOR], &chap[..]].concat()).map(drop)
+    }
+
+    /// Creates a token with this role and returns its secret.
+    fn token(&self, data: &Path, role: &str, scope: &str) -> Result<String> {
+        let file = data.join(role).display().to_string();
+        let words = ["token", "create", role, "--role", role, "--scope", scope, "--out", &file];
+        self.weir(&words)?;
+        Ok(fs::read_to_string(file)?.trim().to_owned())
     }
 
     /// Kills the server and verifies all data on its disks.

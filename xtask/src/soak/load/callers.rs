@@ -1,0 +1,120 @@
+//! Hostile callers of the management interface: over TLS, most with a token of few rights.
+//!
+//! Not here: their threads and rounds, clients of the other protocols (hostile.rs).
+//!
+//! Invariant: `openssl s_client` is the client. Nobody reads its output, so that it stops reading
+//! from the server once the pipe is full.
+
+use std::io::{Read as _, Write as _};
+use std::process::{ChildStdin, ChildStdout, Stdio};
+
+use super::hostile::Held;
+use super::server::Doors;
+use crate::bench_peers::process::{Process, guarded};
+
+/// Callers of a kind in a round: each one is a process.
+pub(super) const FEW: usize = 8;
+/// More of them, for limits of connections: more than the server has for one token.
+pub(super) const MANY: usize = 24;
+/// Calls that one caller sends without reading an answer.
+const CALLS: usize = 100;
+
+/// A call with a token, as text (RFC 9112 §2.1).
+fn call(token: &str, method: &str, path: &str, body: &str) -> String {
+    format!(
+        "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// A client with a connection.
+struct Caller {
+    _process: Process,
+    input: ChildStdin,
+    output: ChildStdout,
+}
+
+impl Caller {
+    fn connect(doors: &Doors) -> Option<Self> {
+        let mut command = guarded("openssl");
+        command.args(["s_client", "-quiet", "-connect", &doors.api]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().ok()?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let process = Process::new(child);
+        Some(Self { _process: process, input: input?, output: output? })
+    }
+
+    /// Reads until `found` finds what it looks for.
+    fn read<T>(&mut self, found: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let (mut answer, mut part) = (Vec::new(), [0; 4096]);
+        loop {
+            let len = self.output.read(&mut part).ok().filter(|len| *len > 0)?;
+            answer.extend(part.get(..len)?);
+            if let Some(found) = found(&String::from_utf8_lossy(&answer)) {
+                return Some(found);
+            }
+        }
+    }
+}
+
+/// Sends text and reads nothing.
+fn send(doors: &Doors, text: &str) -> Option<Held> {
+    let mut caller = Caller::connect(doors)?;
+    caller.input.write_all(text.as_bytes()).ok()?;
+    Some(Box::new(caller))
+}
+
+/// Stops in the middle of a header.
+pub(super) fn half(doors: &Doors, _: u64) -> Option<Held> {
+    send(doors, "GET /v1/pools HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Sl")
+}
+
+/// Calls with an invalid token.
+pub(super) fn guess(doors: &Doors, seed: u64) -> Option<Held> {
+    send(doors, &call(&format!("weir_{seed:064x}"), "GET", "/v1/pools", ""))
+}
+
+/// Requests long answers and reads none.
+pub(super) fn lists(doors: &Doors, seed: u64) -> Option<Held> {
+    let paths = ["/v1/exports", "/v1/pools/soak/history", "/v1/events", "/v1/snapshots"];
+    let path = paths.get(seed as usize % paths.len())?;
+    send(doors, &call(&doors.viewer, "GET", path, "").repeat(CALLS))
+}
+
+/// Waits for events that it may not see.
+pub(super) fn waits(doors: &Doors, _: u64) -> Option<Held> {
+    let path = "/v1/events?after=1000000000&wait_ms=30000";
+    send(doors, &call(&doors.viewer, "GET", path, "").repeat(CALLS))
+}
+
+/// Makes calls that its token may not make.
+pub(super) fn refused(doors: &Doors, _: u64) -> Option<Held> {
+    let body = r#"{"names":["soak/v@never"]}"#;
+    send(doors, &call(&doors.viewer, "POST", "/v1/snapshots", body).repeat(CALLS))
+}
+
+/// Names a FIFO as a certificate.
+pub(super) fn fifo(doors: &Doors, _: u64) -> Option<Held> {
+    let body = format!(
+        r#"{{"volume":"soak/v","to":"https://localhost:1/back/v","every_seconds":3600,
+            "ca_file":"{}","secret":"known-to-nobody"}}"#,
+        doors.fifo.display()
+    );
+    send(doors, &call(&doors.operator, "POST", "/v1/replications", &body).repeat(FEW))
+}
+
+/// Begins to send a snapshot and reads nothing of the stream.
+pub(super) fn stream(doors: &Doors, _: u64) -> Option<Held> {
+    let mut caller = Caller::connect(doors)?;
+    let begin = call(&doors.operator, "POST", "/v1/sends", r#"{"snapshot":"soak/v@stream"}"#);
+    caller.input.write_all(begin.as_bytes()).ok()?;
+    let session = caller.read(|answer| {
+        let (session, _) = answer.split_once(r#""session":""#)?.1.split_once('"')?;
+        Some(session.to_owned())
+    })?;
+    let path = format!("/v1/sends/{session}/stream");
+    caller.input.write_all(call(&doors.operator, "POST", &path, "").as_bytes()).ok()?;
+    Some(Box::new(caller))
+}
