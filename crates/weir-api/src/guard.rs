@@ -108,8 +108,12 @@ pub(crate) async fn admit(
             let slot = slots::current();
             let large = LargeBodies::of(&caller);
             let only_looks = request.method() == Method::GET;
+            let (method, uri) = (request.method().clone(), uri.clone());
             let run = read_and_run(request, next, large, Some(&entry.turns));
             let answer = caller::on_behalf_of(caller.clone(), run).await;
+            if answer.status() == StatusCode::FORBIDDEN {
+                entry.checker.note_denied(&caller, &method, &uri);
+            }
             charge(&entry.answers, (&caller, slot.as_ref()), answer, only_looks).await
         }
         Err(refusal) => unproven(refusal),

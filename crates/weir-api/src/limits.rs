@@ -176,6 +176,9 @@ pub const GUESS_DELAY_MAX: Duration = Duration::from_secs(8);
 /// A sender whose last wrong token is this old begins anew.
 pub const GUESS_FORGOTTEN: Duration = Duration::from_mins(15);
 
+/// Characters of the path of a denied call that its event names.
+pub const NOTED_PATH_CHARS_MAX: usize = 200;
+
 /// Senders of wrong tokens that are remembered; the oldest makes room. Bounds memory to some 100
 /// KiB.
 pub const GUESSERS_MAX: usize = 1024;

@@ -33,7 +33,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
-use weir_base::ErrorKind;
+use weir_base::{ErrorKind, LINES_INTERVAL, Sieve};
 use weir_serve::SocketFile;
 
 use crate::answers::Answers;
@@ -218,9 +218,7 @@ async fn accept_all(source: Source, router: Router, mut stopped: watch::Receiver
                 })));
             }
             Err(error) => {
-                // Out of descriptors, most likely: others must close first.
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                not_accepted(&error).await;
             }
         }
     }
@@ -229,6 +227,15 @@ async fn accept_all(source: Source, router: Router, mut stopped: watch::Receiver
     if tokio::time::timeout(STOP_TIMEOUT, all.all_free()).await.is_err() {
         tracing::warn!("stopping while management calls are still running");
     }
+}
+
+/// Waits before a listener accepts again: with no descriptor left, others must close first.
+pub(crate) async fn not_accepted(error: &io::Error) {
+    static TOLD: Sieve<()> = Sieve::new(LINES_INTERVAL);
+    if let Some(more) = TOLD.pass(()) {
+        tracing::warn!(%error, more, "cannot accept a connection");
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
 /// Answers to connections without a slot that are under way.

@@ -24,6 +24,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
+use weir_base::Sieve;
 
 use crate::answers::Charge;
 use crate::limits::{
@@ -318,7 +319,7 @@ pub(crate) struct Most {
 pub(crate) struct Slots {
     most: Most,
     table: Mutex<Table>,
-    refused: Told,
+    refused: Sieve<()>,
     freed: Notify,
 }
 
@@ -371,30 +372,6 @@ impl Counts {
     }
 }
 
-/// Lets one line of the log through in a while, and counts the others.
-pub(crate) struct Told {
-    state: Mutex<(Option<Instant>, u64)>,
-}
-
-impl Told {
-    pub(crate) const fn new() -> Self {
-        Self { state: Mutex::new((None, 0)) }
-    }
-
-    /// Counts a line: the lines suppressed since the last one that passed, or `None` if this one is
-    /// suppressed too.
-    pub(crate) fn pass(&self, interval: Duration) -> Option<u64> {
-        let mut state = self.state.lock();
-        let (told, count) = *state;
-        if told.is_some_and(|told| told.elapsed() < interval) {
-            *state = (told, count + 1);
-            return None;
-        }
-        *state = (Some(Instant::now()), 0);
-        Some(count)
-    }
-}
-
 /// A slot, given back when it is dropped.
 pub(crate) struct Taken {
     slots: Mutex<Arc<Slots>>,
@@ -433,7 +410,12 @@ impl Default for Slots {
 
 impl Slots {
     pub(crate) fn with(most: Most) -> Self {
-        Self { most, table: Mutex::default(), refused: Told::new(), freed: Notify::new() }
+        Self {
+            most,
+            table: Mutex::default(),
+            refused: Sieve::new(TELL_INTERVAL),
+            freed: Notify::new(),
+        }
     }
 
     /// Returns a slot for a new connection, or a place in the queue.
@@ -513,7 +495,7 @@ impl Slots {
     }
 
     fn tell_refused(&self, who: Who) {
-        if let Some(more) = self.refused.pass(TELL_INTERVAL) {
+        if let Some(more) = self.refused.pass(()) {
             tracing::warn!(?who, more, "connection refused: all slots are in use");
         }
     }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::http::header::AUTHORIZATION;
-use axum::http::{HeaderMap, Uri};
+use axum::http::{HeaderMap, Method, Uri};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -28,6 +28,7 @@ use crate::caller::Caller;
 use crate::door::GROUP;
 use crate::limits::{
     GUESS_DELAY_MAX, GUESS_DELAY_MIN, GUESS_FORGOTTEN, GUESSERS_MAX, GUESSES_WAITING_MAX,
+    NOTED_PATH_CHARS_MAX,
 };
 use crate::wire::ApiError;
 
@@ -70,6 +71,10 @@ pub trait Authority: Send + Sync + 'static {
 
     /// Notes that a token from `from` was refused, for the `times`-th time in a row.
     fn refused(&self, from: &str, times: u64);
+
+    /// Notes that a call was refused to a caller that may call the server: its role or scope does
+    /// not allow the call.
+    fn denied(&self, caller: &Caller, call: &str);
 }
 
 /// An authority that knows no token.
@@ -82,6 +87,8 @@ impl Authority for NoTokens {
     }
 
     fn refused(&self, _from: &str, _times: u64) {}
+
+    fn denied(&self, _caller: &Caller, _call: &str) {}
 }
 
 /// The refusal of a token that is not known.
@@ -132,6 +139,12 @@ impl Checker {
             self.guesses.wait(delay).await;
         }
         found
+    }
+
+    /// Notes a call that was answered with 403.
+    pub(crate) fn note_denied(&self, caller: &Caller, method: &Method, uri: &Uri) {
+        let path: String = uri.path().chars().take(NOTED_PATH_CHARS_MAX).collect();
+        self.authority.denied(caller, &format!("{method} {path}"));
     }
 }
 

@@ -14,9 +14,11 @@ pub mod limits;
 pub mod named_file;
 pub mod names;
 pub mod private;
+pub mod sieve;
 pub mod size;
 pub mod units;
 
 pub use clock::{Clock, SystemClock};
 pub use error::ErrorKind;
+pub use sieve::{LINES_INTERVAL, Sieve};
 pub use units::{BLOCK_BYTES, BlockId, DatasetId, Guid, Lsn, PsegIndex, Txg, VsegId};

@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use weir_base::ErrorKind;
+use weir_base::{ErrorKind, LINES_INTERVAL, Sieve};
 use weir_device::Block;
 use weir_serve::limits::KEEP_BYTES_MAX;
 use weir_serve::{Export, ExportError, Linger, OutBuf, Outgoing, Place, Share, Signal};
@@ -31,6 +31,16 @@ use crate::limits::{
 use crate::reply::{self, READ_HEADER_BYTES_MAX};
 use crate::request::{Command, Refusal, Request, Terms};
 use crate::wire::Errno;
+
+/// Log lines about I/O errors, of all connections: a client that reconnects may meet the same block
+/// again and again.
+static FAILURES: Sieve<Failure> = Sieve::new(LINES_INTERVAL);
+
+#[derive(PartialEq, Eq)]
+enum Failure {
+    Request,
+    HalfWay,
+}
 
 mod room;
 
@@ -59,8 +69,6 @@ pub(crate) struct Connection {
     ended: Cell<bool>,
     /// The socket failed or a reply cannot be given.
     broken: Cell<bool>,
-    /// A failure of the storage was logged; the rest of them would only fill the log.
-    failure_logged: Cell<bool>,
     /// There is something to send, or the end was reached.
     pub(crate) to_send: Signal,
     /// Something was sent or finished.
@@ -163,7 +171,6 @@ impl Connection {
             place: Arc::clone(place),
             ended: Cell::new(false),
             broken: Cell::new(false),
-            failure_logged: Cell::new(false),
             to_send: Signal::default(),
             progress: Signal::default(),
             requests: Cell::new(0),
@@ -256,7 +263,12 @@ impl Connection {
             }
             Err(error) => {
                 // Its header said that all would come.
-                tracing::warn!(?request, %error, "NBD connection ends: a read failed half-way");
+                if let Some(more) = FAILURES.pass(Failure::HalfWay) {
+                    tracing::warn!(
+                        ?request, %error, more,
+                        "NBD connection ends: a read failed half-way"
+                    );
+                }
                 Err(error)
             }
         }
@@ -618,10 +630,9 @@ impl Connection {
 
     fn fail(&self, out: &mut OutBuf, request: &Request, error: &ExportError) {
         let errno = errno(error.kind());
-        if errno == Errno::Io && !self.failure_logged.replace(true) {
-            tracing::warn!(?request, %error, "NBD request failed; the rest at debug");
-        } else {
-            tracing::debug!(?request, %error, "NBD request failed");
+        match FAILURES.pass(Failure::Request).filter(|_| errno == Errno::Io) {
+            Some(more) => tracing::warn!(?request, %error, more, "NBD request failed"),
+            None => tracing::debug!(?request, %error, "NBD request failed"),
         }
         reply::error(out, &self.terms, request.cookie, errno, &error.to_string());
     }

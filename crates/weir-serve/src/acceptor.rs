@@ -20,12 +20,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use weir_base::{LINES_INTERVAL, Sieve};
 
 use crate::balance::{Balancer, Move};
-use crate::limits::DROPS_TOLD_INTERVAL;
 use crate::listener::{Accepted, Incoming, Listener, Peer};
 use crate::places::{Admission, Places};
-use crate::sieve::Sieve;
 use crate::worker::{Arrival, Message, Way, send};
 
 /// After a failed accept (no descriptors left) the next try waits: the cause will not be gone at
@@ -59,7 +58,7 @@ impl<T> Acceptor<T> {
     ) -> Self {
         let loads = ways.iter().map(|(_, load)| Arc::clone(load));
         let balancer = moves.then(|| Balancer::new(loads));
-        let refusals = Sieve::new(DROPS_TOLD_INTERVAL);
+        let refusals = Sieve::new(LINES_INTERVAL);
         Self { name, listeners, stop, ways, balancer, idle_gives_way, places, refusals }
     }
 

@@ -24,7 +24,6 @@ mod outbuf;
 mod outgoing;
 mod places;
 mod server;
-mod sieve;
 mod signal;
 mod socket;
 mod socket_file;

@@ -79,10 +79,6 @@ pub const STALL_FRACTION: usize = 16;
 /// A connection that waits for memory looks so often for clients that stall ([`STALL_CHECK`]).
 pub const STALL_LOOK: Duration = Duration::from_secs(1);
 
-/// The log gets one line per kind of error about dropped or refused connections in this interval,
-/// with a count, so that retrying clients do not fill it.
-pub const DROPS_TOLD_INTERVAL: Duration = Duration::from_mins(1);
-
 /// Encrypted bytes received at once: a record of TLS (RFC 8446 §5.1). So a thousand idle
 /// connections hold 16 MiB.
 pub const TLS_RECEIVE_BYTES: usize = 16 << 10;

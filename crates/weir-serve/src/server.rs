@@ -12,13 +12,12 @@ use std::time::Instant;
 use std::{fmt, io};
 
 use tokio::sync::mpsc;
+use weir_base::{LINES_INTERVAL, Sieve};
 
 use crate::acceptor::Acceptor;
 use crate::allow::AllowList;
 use crate::error::ServeError;
-use crate::limits::DROPS_TOLD_INTERVAL;
 use crate::listener::{Address, Listener, Peer};
-use crate::sieve::Sieve;
 use crate::socket::{Socket, Watch};
 use crate::worker::{Books, Message, Way, Worker};
 
@@ -82,7 +81,7 @@ pub fn serve<P: Protocol>(
     let channels = (0..threads.max(1)).map(|_| mpsc::unbounded_channel());
     let (senders, receivers): (Vec<_>, Vec<_>) = channels.unzip();
     let ways: Arc<[Way<_>]> = senders.into_iter().map(|sender| (sender, Arc::default())).collect();
-    let drops = Arc::new(Sieve::new(DROPS_TOLD_INTERVAL));
+    let drops = Arc::new(Sieve::new(LINES_INTERVAL));
     let books = Books { places: Arc::default(), drops };
     let traits = (P::MOVES, P::IDLE_GIVES_WAY);
     let acceptor =

@@ -23,6 +23,7 @@ use std::time::Instant;
 use compio::net::{TcpStream, UnixStream};
 use rustix::net::Shutdown;
 use tokio::sync::mpsc;
+use weir_base::{LINES_INTERVAL, Sieve};
 
 use crate::allow::AllowList;
 use crate::balance::Load;
@@ -30,9 +31,11 @@ use crate::limits::{DISCONNECTS_KEPT, DRAIN_LIMIT};
 use crate::listener::{Accepted, Peer};
 use crate::places::{Place, Places};
 use crate::server::Protocol;
-use crate::sieve::Sieve;
 use crate::signal::Signal;
 use crate::socket::{Socket, UserOf, Watch, shut};
+
+/// Log lines about connections that were lost between threads.
+static LOST: Sieve<&str> = Sieve::new(LINES_INTERVAL);
 
 /// What acceptor, handle and other workers tell a worker; `T` is a parked session.
 pub(crate) enum Message<T> {
@@ -167,7 +170,9 @@ impl<P: Protocol> Worker<P> {
                     if let Err(error) = self.start(&connections, *arrival) {
                         self.load.connections.fetch_sub(1, Ordering::Relaxed);
                         self.books.places.remove(&place);
-                        tracing::warn!(%error, "connection not taken over");
+                        if let Some(more) = LOST.pass("taken over") {
+                            tracing::warn!(%error, more, "connection not taken over");
+                        }
                     }
                 }
                 Some(Message::Disconnect(name, kept, when)) => {
@@ -250,7 +255,9 @@ impl<P: Protocol> Worker<P> {
                         send(way, arrival, &books.places);
                     }
                     Err(error) => {
-                        tracing::warn!(protocol = name, %peer, %error, "connection not moved");
+                        if let Some(more) = LOST.pass("moved") {
+                            tracing::warn!(protocol = name, %peer, %error, more, "connection not moved");
+                        }
                     }
                 },
                 Err(error) => {

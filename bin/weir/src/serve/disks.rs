@@ -204,11 +204,10 @@ pub(super) fn open_again(
     is_named: bool,
     activity: &Activity,
 ) -> Result<Arc<dyn Device>, DeviceError> {
-    let opened = if is_named {
-        open(path, OpenMode::ReadWrite, 0, activity)
-    } else {
-        open_at(path, path, OpenMode::ReadWrite, 0, activity)
-    };
+    if is_named {
+        return open(path, OpenMode::ReadWrite, 0, activity);
+    }
+    let opened = open_at(path, path, OpenMode::ReadWrite, 0, activity);
     opened.inspect_err(|error| tracing::warn!(%error, "disk not available"))
 }
 

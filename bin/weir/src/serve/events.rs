@@ -180,7 +180,8 @@ impl Events {
         self.kept_after(after)
     }
 
-    fn kept_after(&self, after: u64) -> EventList {
+    /// Events after a number, without a wait.
+    pub(super) fn kept_after(&self, after: u64) -> EventList {
         let kept = self.kept.lock();
         let newest = *self.newest.borrow();
         let later = kept.iter().flat_map(|ring| {

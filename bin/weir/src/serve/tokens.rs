@@ -271,6 +271,14 @@ impl Authority for Tokens {
         self.events
             .count("token_refused", NewEvent { level, kind, pool: None, disk: None, message });
     }
+
+    fn denied(&self, caller: &Caller, call: &str) {
+        let message =
+            format!("{call} was refused to {caller}: its role or scope does not allow it");
+        let (level, kind) = (EventLevel::Warning, "calls_refused".to_owned());
+        let of = format!("denied {}", caller.account());
+        self.events.count(&of, NewEvent { level, kind, pool: None, disk: None, message });
+    }
 }
 
 #[cfg(test)]
@@ -310,6 +318,31 @@ mod tests {
         let listed = &tokens(dir.path()).list().tokens[0];
         assert_eq!(listed.last_used_from.as_deref(), Some("10.0.0.1"));
         assert!(listed.last_used_unix_ms.is_some());
+    }
+
+    // The server counted no call that it refused for its role or scope.
+    #[test]
+    fn denied_calls_of_a_token_are_one_event_a_minute() {
+        let dir = tempfile::tempdir().unwrap();
+        let events = Arc::new(Events::new());
+        let all = Tokens::load(dir.path(), Arc::clone(&events)).unwrap();
+        let secrets = ["a", "b"].map(|name| all.create(request(name, None)).unwrap().secret);
+        for address in 0..300 {
+            for secret in &secrets {
+                let caller = all.caller(secret.expose(), &format!("10.0.1.{address}")).unwrap();
+                all.denied(&caller, "POST /v1/pools");
+            }
+        }
+        let kept = events.kept_after(0).events;
+        let messages: Vec<&str> = kept.iter().map(|event| event.message.as_str()).collect();
+        let one = |name| {
+            format!(
+                "POST /v1/pools was refused to token {name} from 10.0.1.0: its role or scope does \
+                 not allow it"
+            )
+        };
+        assert_eq!(messages, [one("a"), one("b")]);
+        assert!(kept.iter().all(|event| event.kind == "calls_refused"));
     }
 
     // Each call from another address than the one before saved and synced the table: 32 callers

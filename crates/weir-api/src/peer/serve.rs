@@ -22,7 +22,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
-use weir_base::ErrorKind;
+use weir_base::{ErrorKind, Sieve};
 
 use super::Secret;
 use crate::answers::Answers;
@@ -33,7 +33,7 @@ use crate::limits::{
     STOP_TIMEOUT, STRANGERS_TOLD_INTERVAL,
 };
 use crate::place::Address;
-use crate::slots::{self, Entrance, Most, Slots, Told, Who};
+use crate::slots::{self, Entrance, Most, Slots, Who};
 use crate::tls::Tls;
 use crate::wire::{ApiError, ErrorBody};
 use crate::{Error, guard, routes, server};
@@ -119,8 +119,7 @@ pub async fn serve_peers(
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a peer");
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                server::not_accepted(&error).await;
                 continue;
             }
         };
@@ -155,8 +154,8 @@ struct Entry {
 
 /// Tells the log of a stranger, unless it told of many.
 fn turned_away(who: &dyn std::fmt::Display, why: &str) {
-    static TOLD: Told = Told::new();
-    if let Some(more) = TOLD.pass(STRANGERS_TOLD_INTERVAL) {
+    static TOLD: Sieve<()> = Sieve::new(STRANGERS_TOLD_INTERVAL);
+    if let Some(more) = TOLD.pass(()) {
         tracing::warn!(%who, why, more, "a peer was turned away");
     }
 }

@@ -12,8 +12,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::fake::Fake;
@@ -30,7 +30,11 @@ const GROUP: u32 = 54_321;
 const OTHER: u32 = 65_534;
 
 /// Tokens that are their own description: `ROLE` or `ROLE,SCOPE`.
-struct Tokens(AtomicU64);
+#[derive(Default)]
+struct Tokens {
+    refused: AtomicU64,
+    denied: Mutex<Vec<String>>,
+}
 
 impl Authority for Tokens {
     fn caller(&self, token: &str, from: &str) -> Result<Caller, ApiError> {
@@ -43,7 +47,11 @@ impl Authority for Tokens {
     }
 
     fn refused(&self, _from: &str, _times: u64) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn denied(&self, caller: &Caller, call: &str) {
+        self.denied.lock().unwrap().push(format!("{caller}: {call}"));
     }
 }
 
@@ -63,7 +71,7 @@ fn start() -> Server {
     let by_socket = Listener::bind_behind(&unix, door).unwrap();
     let by_port = Listener::bind(&Address::loopback(0)).unwrap();
     let tcp = by_port.address().to_string();
-    let tokens = Arc::new(Tokens(AtomicU64::new(0)));
+    let tokens = Arc::<Tokens>::default();
     let authority = Arc::clone(&tokens);
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -492,6 +500,25 @@ fn half_sent_bodies_of_viewers_delay_no_admin() {
 }
 
 #[test]
+fn calls_beyond_role_or_scope_are_noted_with_their_caller() {
+    let server = start();
+    let call = |token: &str, call: &str| {
+        let head = format!("{call} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
+        let text = format!("{head}authorization: Bearer {token}\r\ncontent-length: 0\r\n\r\n");
+        exchange(TcpStream::connect(&server.tcp).unwrap(), &text).0
+    };
+    let long = format!("DELETE /v1/tokens/{}", "x".repeat(1000));
+    assert_eq!(call("viewer", "DELETE /v1/tokens/ci?a=b"), 403);
+    assert_eq!(call("admin,tank/a", "GET /v1/pools/other"), 403);
+    assert_eq!(call("viewer", &long), 403);
+    assert_eq!(call("viewer", "GET /v1/pools/tank"), 200);
+    let noted = server.tokens.denied.lock().unwrap();
+    let expected = ["token Viewer: DELETE /v1/tokens/ci", "token Admin: GET /v1/pools/other"];
+    assert_eq!(noted[..2], expected);
+    assert_eq!((noted.len(), noted[2].len()), (3, "token Viewer: DELETE ".len() + 200));
+}
+
+#[test]
 fn refusal_tells_what_to_do_and_a_wrong_token_is_counted() {
     let server = start();
     let list =
@@ -505,7 +532,7 @@ fn refusal_tells_what_to_do_and_a_wrong_token_is_counted() {
         assert_eq!(status, 401, "{answer}");
         assert!(!answer.contains("0123"), "the token is in the answer: {answer}");
     }
-    assert_eq!(server.tokens.0.load(Ordering::Relaxed), 4);
+    assert_eq!(server.tokens.refused.load(Ordering::Relaxed), 4);
     let (status, answer) = tcp(&list("?token=admin HTTP/1.1"));
     assert_eq!(status, 400);
     assert!(answer.contains("URL") && answer.contains("revoke"), "{answer}");

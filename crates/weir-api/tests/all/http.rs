@@ -63,6 +63,8 @@ impl Authority for OneToken {
     }
 
     fn refused(&self, _from: &str, _times: u64) {}
+
+    fn denied(&self, _caller: &Caller, _call: &str) {}
 }
 
 /// A client over TCP, with the token.

@@ -5,42 +5,44 @@
 //! Invariant: one line of each kind passes per interval, with the number of suppressed lines before
 //! it.
 
-use std::collections::HashMap;
-use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+/// Interval of the lines about requests, connections and their ends.
+pub const LINES_INTERVAL: Duration = Duration::from_secs(60);
+
 /// See the file's head. `K` is a kind of line; there are few.
-pub(crate) struct Sieve<K> {
+pub struct Sieve<K> {
     interval: Duration,
-    kinds: Mutex<HashMap<K, State>>,
+    kinds: Mutex<Vec<Kind<K>>>,
 }
 
-struct State {
+struct Kind<K> {
+    key: K,
     since: Instant,
     left_out: u64,
 }
 
-impl<K: Hash + Eq> Sieve<K> {
+impl<K: Eq> Sieve<K> {
     /// Lets one of each kind pass per `interval`.
-    pub(crate) fn new(interval: Duration) -> Self {
-        Self { interval, kinds: Mutex::default() }
+    pub const fn new(interval: Duration) -> Self {
+        Self { interval, kinds: Mutex::new(Vec::new()) }
     }
 
     /// Number of suppressed lines of this kind, if the line passes.
-    pub(crate) fn pass(&self, kind: K) -> Option<u64> {
+    pub fn pass(&self, key: K) -> Option<u64> {
         let mut kinds = self.kinds.lock();
-        let Some(state) = kinds.get_mut(&kind) else {
-            kinds.insert(kind, State { since: Instant::now(), left_out: 0 });
+        let Some(kind) = kinds.iter_mut().find(|kind| kind.key == key) else {
+            kinds.push(Kind { key, since: Instant::now(), left_out: 0 });
             return Some(0);
         };
-        if state.since.elapsed() < self.interval {
-            state.left_out += 1;
+        if kind.since.elapsed() < self.interval {
+            kind.left_out += 1;
             return None;
         }
-        state.since = Instant::now();
-        Some(std::mem::take(&mut state.left_out))
+        kind.since = Instant::now();
+        Some(std::mem::take(&mut kind.left_out))
     }
 }
 
