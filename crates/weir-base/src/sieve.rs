@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 /// Interval of the lines about requests, connections and their ends.
-pub const LINES_INTERVAL: Duration = Duration::from_secs(60);
+pub const LINES_INTERVAL: Duration = Duration::from_mins(1);
 
 /// See the file's head. `K` is a kind of line; there are few.
 pub struct Sieve<K> {
