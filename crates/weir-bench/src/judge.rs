@@ -4,11 +4,13 @@
 //!
 //! Invariant: a bound stands here once, with its reason.
 
+use std::collections::BTreeMap;
+
 use weir_base::size::Human;
 
 use crate::result::{CellResult, CellRun, RunResult};
 use crate::run::search::reaches;
-use crate::spec::{CellSpec, LoadSpec, Scale};
+use crate::spec::{CellSpec, LoadSpec, OpKind, Scale};
 use crate::stats;
 use crate::summary::{CellSummary, RunFigures, merged, whole_intervals};
 use crate::verdict::{Finding, Remark};
@@ -63,8 +65,7 @@ fn judge_cell(result: &RunResult, cell: &CellResult) -> Vec<Remark> {
     if let Some(failure) = &cell.failure {
         say(Finding::Invalid, failure.clone(), "mend the cause and measure again");
     }
-    let runs: Vec<&CellRun> =
-        cell.runs.iter().chain(cell.points.iter().map(|point| &point.run)).collect();
+    let runs: Vec<&CellRun> = cell.measured().collect();
     if runs.iter().all(|run| !run.is_measured()) {
         if cell.failure.is_none() {
             say(Finding::Invalid, "nothing was measured".to_owned(), "measure it");
@@ -73,12 +74,19 @@ fn judge_cell(result: &RunResult, cell: &CellResult) -> Vec<Remark> {
     }
     let summary = CellSummary::of(cell);
     look_at_data(cell, &runs, &mut say);
-    look_at_caches(result, cell, &summary, &mut say);
     look_at_generator(result, cell, &runs, &mut say);
+    if let Some(best) = cell.best_met() {
+        let best = CellSummary::of_runs(std::slice::from_ref(best));
+        look_at_caches(result, cell, &best, &mut say);
+        look_at_stalls(&best, &mut say);
+    } else {
+        look_at_caches(result, cell, &summary, &mut say);
+    }
+    look_at_scale(result, &mut say);
     if cell.points.is_empty() {
         look_at_load(&cell.spec, cell, &summary, &mut say);
         look_at_steadiness(cell, &summary, &mut say);
-        look_at_evidence(result, cell, &summary, &mut say);
+        look_at_evidence(cell, &summary, &mut say);
     }
     remarks.sort_by_key(|remark| remark.finding);
     remarks
@@ -99,18 +107,34 @@ fn look_at_data(cell: &CellResult, runs: &[&CellRun], say: Say<'_>) {
         let detail = format!("{holes:.1} % of the reads brought nothing but zeros");
         say(Finding::Holes, detail, "fill the dataset first, and do not trim it");
     }
-    let errors: u64 =
-        runs.iter().flat_map(|run| &run.classes).flat_map(|class| class.errors.values()).sum();
-    if errors > 0 {
-        let name = runs.iter().flat_map(|run| &run.classes).flat_map(|class| class.errors.keys());
-        let name = name.map(String::as_str).next().unwrap_or_default();
-        let detail = format!("{errors} operations failed: {name}");
+    if let Some(detail) = refused(runs.iter().copied()) {
+        say(Finding::Invalid, detail, "look at the target's logs");
+    }
+    if let Some(verified) = cell.verified.as_ref().filter(|found| !found.unread.is_empty()) {
+        let each = |(error, count): (&String, &u64)| format!("{count} ({error})");
+        let unread: Vec<String> = verified.unread.iter().map(each).collect();
+        let detail = format!("verification could not read {} blocks", unread.join(", "));
         say(Finding::Invalid, detail, "look at the target's logs");
     }
     if runs.iter().any(|run| run.clock_jumped) {
         let detail = "the clock jumped while it was measured".to_owned();
         say(Finding::Invalid, detail, "let the clock settle and measure again");
     }
+}
+
+/// The operations that a target refused, by kind and error; `None` if it refused none.
+pub(crate) fn refused<'a>(runs: impl Iterator<Item = &'a CellRun>) -> Option<String> {
+    let mut all: BTreeMap<(OpKind, &str), u64> = BTreeMap::new();
+    for class in runs.flat_map(|run| &run.classes) {
+        for (error, count) in &class.errors {
+            *all.entry((class.op, error)).or_default() += count;
+        }
+    }
+    let told = |((op, error), count): (&(OpKind, &str), &u64)| {
+        format!("{} failed {count} times: {error}", op.name())
+    };
+    let told: Vec<String> = all.iter().map(told).collect();
+    (!told.is_empty()).then(|| told.join("; "))
 }
 
 /// Finds signs that a cache answered instead of the medium.
@@ -285,7 +309,7 @@ fn dip(seconds: &[f64]) -> Option<(usize, f64)> {
 }
 
 /// Too little was measured for the figures, whatever they are.
-fn look_at_evidence(result: &RunResult, cell: &CellResult, summary: &CellSummary, say: Say<'_>) {
+fn look_at_evidence(cell: &CellResult, summary: &CellSummary, say: Say<'_>) {
     if summary.latency.p99_us.is_none() {
         let count = summary.latency.count;
         let detail = format!("{count} operations are too few for a 99th percentile");
@@ -301,6 +325,9 @@ fn look_at_evidence(result: &RunResult, cell: &CellResult, summary: &CellSummary
         let detail = format!("{shortest} whole seconds are too few to tell whether it is steady");
         say(Finding::UnderSampled, detail, "measure for 3 s or longer");
     }
+}
+
+fn look_at_scale(result: &RunResult, say: Say<'_>) {
     if result.spec.scale == Scale::Smoke {
         let detail = "smoke scale only shows that everything runs".to_owned();
         say(Finding::UnderSampled, detail, "measure with --scale standard");

@@ -127,6 +127,11 @@ pub struct CellResult {
 }
 
 impl CellResult {
+    /// Everything that was measured: runs, and the points of a search.
+    pub fn measured(&self) -> impl Iterator<Item = &CellRun> {
+        self.runs.iter().chain(self.points.iter().map(|point| &point.run))
+    }
+
     /// Of a search: what was measured at the highest rate that was reached within the bounds.
     pub fn best_met(&self) -> Option<&CellRun> {
         self.points.iter().rev().find(|point| point.met).map(|point| &point.run)
@@ -271,6 +276,9 @@ pub struct Verification {
     pub blocks: u64,
     /// Blocks that were not right.
     pub bad: u64,
+    /// Blocks that the target did not read, by what the system called it.
+    #[serde(default)]
+    pub unread: BTreeMap<String, u64>,
     /// The first few, in words.
     pub examples: Vec<String>,
 }

@@ -24,6 +24,7 @@ use rand::{Rng as _, SeedableRng as _};
 use crate::bonnie::BonnieResult;
 use crate::clients::{ClientError, Clients, SharedOffer};
 use crate::content::Content;
+use crate::judge::refused;
 use crate::load::{Generations, Ground, Offer, offer};
 use crate::result::{CellResult, CellRun, CurvePoint, PhaseResult, RunResult, SCHEMA};
 use crate::spec::{Access, BlockShare, CellSpec, LoadSpec, RunSpec, SearchSpec, StreamSpec};
@@ -80,6 +81,14 @@ pub enum RunError {
         bytes: u32,
         /// The largest that the target takes; 0: it has none.
         bytes_max: u64,
+    },
+    /// The target refused writes of the fill: the dataset is not there to be measured.
+    #[error("{address}: the dataset was not written: {refused}")]
+    Fill {
+        /// Of the target.
+        address: String,
+        /// Which operations, how often, and why.
+        refused: String,
     },
     /// A comparison needs to know what is there.
     #[error("{cell}: the dataset is too large to know what each block holds, to compare with it")]
@@ -260,6 +269,10 @@ impl Runner<'_> {
             observer.goes_on()
         })?;
         self.gone += expected_s;
+        if let Some(refused) = refused(std::iter::once(&run)) {
+            let address = self.result.target.address.clone();
+            return Err(RunError::Fill { address, refused });
+        }
         let (rate, seconds) = (RunFigures::of(&run).mib_s, run.seconds);
         let note = format!("{rate:.0} MiB/s for {seconds:.1} s");
         let name = "fill".to_owned();
@@ -439,12 +452,9 @@ impl Runner<'_> {
         let Ground { target, content, generations, dataset, seed, .. } = self.ground;
         let seed = SmallRng::seed_from_u64(seed ^ 0x5eed).next_u64();
         match verify(target, content, generations, dataset, share, seed) {
-            // The blocks are those of all cells together.
+            // The blocks are those of all cells together, and those that only read saw them.
             Ok(found) => {
-                let writes = |cell: &&mut CellResult| {
-                    cell.spec.streams.iter().any(|stream| stream.read_pct < 100.0)
-                };
-                for cell in self.result.cells.iter_mut().filter(writes) {
+                for cell in &mut self.result.cells {
                     cell.verified = Some(found.clone());
                 }
                 let (blocks, bad) = (found.blocks, found.bad);
@@ -453,7 +463,11 @@ impl Runner<'_> {
                     self.result.warnings.push(warning);
                 }
             }
-            Err(error) => self.result.warnings.push(format!("not verified: {error}")),
+            Err(error) => {
+                for cell in &mut self.result.cells {
+                    cell.failure.get_or_insert_with(|| format!("not verified: {error}"));
+                }
+            }
         }
         self.observer.keep(&self.result);
     }

@@ -8,7 +8,7 @@
 use serde::Serialize;
 
 use crate::bonnie::{self, Column};
-use crate::result::RunResult;
+use crate::result::{CellResult, RunResult};
 use crate::summary::CellSummary;
 
 /// What can be wrong with a cell; the order is that of how much it spoils.
@@ -127,6 +127,11 @@ impl JudgedRun {
         all.sort_unstable();
         all.dedup();
         all
+    }
+
+    /// The operations that the target refused, by kind and error.
+    pub fn refused(&self) -> Option<String> {
+        crate::judge::refused(self.result.cells.iter().flat_map(CellResult::measured))
     }
 
     /// What was measured.

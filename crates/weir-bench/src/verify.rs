@@ -22,7 +22,7 @@ const EXAMPLES_MAX: usize = 8;
 /// Reads `share_pct` of all blocks and judges them.
 ///
 /// # Errors
-/// The target is lost. A block that cannot be read counts as bad.
+/// The target is lost. A block that the target does not read is counted apart from bad ones.
 pub fn verify(
     target: &dyn Target,
     content: &Content,
@@ -79,10 +79,7 @@ impl Judge<'_> {
         let judged = match read {
             Ok(()) => self.content.check(block, address, wanted, &mut self.scratch),
             Err(error) => {
-                found.bad += 1;
-                if found.examples.len() < EXAMPLES_MAX {
-                    found.examples.push(format!("address {address}: {error}"));
-                }
+                *found.unread.entry(error.to_string()).or_default() += 1;
                 return;
             }
         };

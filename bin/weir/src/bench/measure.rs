@@ -267,6 +267,8 @@ fn measured(
     watch.end();
     let result = done.map_err(|error| match &error {
         RunError::Target(error) => told(error),
+        RunError::Fill { .. } => ApiError::new(ErrorKind::Unavailable, error.to_string())
+            .with_action("look at the target's logs and free space, and measure again"),
         _ => invalid(&error),
     })?;
     if watch.was_stopped() && !result.complete {

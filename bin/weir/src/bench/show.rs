@@ -162,8 +162,10 @@ fn text(judged: &JudgedRun) -> String {
     let result = judged.result();
     let TargetInfo { address, driver, .. } = &result.target;
     let (title, (valid, all)) = (&result.spec.title, judged.quotable());
-    let mut text =
-        format!("{title} on {address} ({driver})\n{valid} of {all} rows can be quoted\n\n");
+    let refused = judged.refused().map_or_else(String::new, |refused| format!("{refused}\n"));
+    let mut text = format!(
+        "{title} on {address} ({driver})\n{valid} of {all} rows can be quoted\n{refused}\n"
+    );
     let rows: Vec<[String; 7]> =
         result.cells.iter().zip(judged.cells()).map(|(cell, judged)| row(cell, judged)).collect();
     let header = ["ROW", ">IOPS", ">MiB/s", ">MEAN ms", ">P99 ms", "LATENCY", "VERDICT"];

@@ -70,6 +70,10 @@ impl Bench {
         liar.serve(&self.0.short("liar"))
     }
 
+    pub(crate) fn short(&self, name: &str) -> PathBuf {
+        self.0.short(name)
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.file(name)
     }

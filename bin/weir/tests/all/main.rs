@@ -36,6 +36,7 @@ mod old_disks;
 mod properties;
 mod raidz;
 mod records;
+mod refusals;
 mod replace;
 mod replicate;
 mod replicate_faults;

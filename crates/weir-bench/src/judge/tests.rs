@@ -7,7 +7,7 @@
 
 use super::*;
 use crate::fixture;
-use crate::result::CellRun;
+use crate::result::{CellRun, CurvePoint, Verification};
 use crate::spec::{Arrival, Limits};
 
 /// 1,000 operations per second of 16 ms, 16 in flight.
@@ -100,6 +100,49 @@ fn stalls_are_counted_and_make_a_run_unsteady() {
     only(&found, Finding::Unsteady, "nothing 3 times, 3.3 s in all, 1.10 s");
 }
 
+#[test]
+fn operations_that_the_target_refuses_are_counted_by_kind_and_error() {
+    let refuse = |run: &mut CellRun| {
+        run.classes[0].errors.insert("no space".to_owned(), 2);
+        run.classes[0].errors.insert("i/o error".to_owned(), 1);
+    };
+    let words = "read failed 3 times: i/o error; read failed 6 times: no space";
+    only(&changed(refuse), Finding::Invalid, words);
+}
+
+#[test]
+fn block_that_verification_cannot_read_is_an_error_and_no_corruption() {
+    let mut result = result_of(vec![steady(), steady(), steady()]);
+    let unread = [("i/o error".to_owned(), 3)].into();
+    let found_by = Verification { blocks: 100, unread, ..Verification::default() };
+    result.cells[0].verified = Some(found_by);
+    only(&found(&result), Finding::Invalid, "could not read 3 (i/o error) blocks");
+}
+
+// The row of a search was valid whatever its target did: limits, stalls and scale were judged of
+// other rows.
+#[test]
+fn best_rate_of_a_search_is_judged() {
+    let search = |change: &dyn Fn(&mut RunResult)| {
+        let mut result = result_of(Vec::new());
+        let run = CellRun { offered_iops: Some(1000.0), ..steady() };
+        result.cells[0].points = vec![CurvePoint { offered_iops: 1000.0, run, met: true }];
+        change(&mut result);
+        found(&result)
+    };
+    assert_eq!(search(&|_| {}), []);
+    only(&search(&|result| result.spec.scale = Scale::Smoke), Finding::UnderSampled, "smoke");
+    let stall = |result: &mut RunResult| {
+        result.cells[0].points[0].run.stalls.record_ns(1_100_000_000);
+    };
+    only(&search(&stall), Finding::Unsteady, "1.10 s");
+    let limits = |result: &mut RunResult| {
+        result.spec.limits =
+            Some(Limits { disk_iops: Some(500.0), network_mbps: None, storage_mib_s: None });
+    };
+    only(&search(&limits), Finding::CacheResident, "200 %");
+}
+
 /// Three runs of an open loop of 216 per second in which so many answers came in time.
 fn offered(answered: u64) -> Vec<(Finding, String)> {
     let run = || CellRun {
@@ -141,7 +184,7 @@ fn more_than_a_stated_limit_or_a_dataset_in_memory_is_a_cache() {
     only(&found(&result), Finding::CacheResident, "fits the cache");
     result.cells[0].spec.streams[0].read_pct = 0.0;
     result.cells[0].runs.iter_mut().for_each(|run| run.classes.truncate(1));
-    result.cells[0].runs.iter_mut().for_each(|run| run.classes[0].op = crate::spec::OpKind::Write);
+    result.cells[0].runs.iter_mut().for_each(|run| run.classes[0].op = OpKind::Write);
     assert!(!found(&result).iter().any(|(finding, _)| *finding == Finding::CacheResident));
     result.target.cache_source = Some("tmpfs".to_owned());
     assert!(found(&result).iter().any(|(finding, _)| *finding == Finding::CacheResident));

@@ -14,7 +14,7 @@ use crate::result::Interval;
 
 /// Times without an answer that are noted are at least so long; a disk that turns needs 10 ms for a
 /// random block.
-const STALL_MIN: Duration = Duration::from_millis(10);
+pub(super) const STALL_MIN: Duration = Duration::from_millis(10);
 /// The time of the last answer is kept no more exactly than this.
 const ANSWER_STEP_NS: u64 = 1_000_000;
 

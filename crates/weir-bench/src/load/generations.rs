@@ -2,7 +2,10 @@
 //!
 //! Invariants:
 //! - a block has at most one write under way, so a read sees the generation before it or its own;
-//! - a write that failed leaves its block as if it were under way: either generation may be there;
+//! - a block of a write that failed is not judged until it is written again: a part of the write
+//!   may be there, or nothing of it;
+//! - a write without an answer leaves its block as if it were under way: either generation may be
+//!   there;
 //! - a block whose writes cannot be known any more may have any generation until it is written;
 //! - a block that was trimmed, or made by the target itself (zeros, a copy), is not judged from
 //!   before that was sent until it is written again: a trim may leave anything, and what a copy
@@ -80,11 +83,16 @@ impl Generations {
             return false;
         }
         for state in self.blocks(offset, len_bytes) {
-            let generation = state.load(Ordering::Acquire) / 2;
-            let next = (generation / ANY_EVERY + 1).saturating_mul(ANY_EVERY);
-            state.store(next.clamp(UNJUDGED_FIRST, UNJUDGED_LAST) * 2 + 1, Ordering::Release);
+            state.store(unjudged(state) * 2 + 1, Ordering::Release);
         }
         true
+    }
+
+    /// A write that was begun has failed: its blocks are not judged until they are written again.
+    pub(super) fn fail(&self, offset: u64, len_bytes: u32) {
+        for state in self.blocks(offset, len_bytes) {
+            state.store(unjudged(state) * 2, Ordering::Release);
+        }
     }
 
     /// Whether it is known what a read may have found that was sent when `oldest` was the oldest.
@@ -170,6 +178,13 @@ impl Generations {
     }
 }
 
+/// The generation from which on a block is not judged, above all that it had.
+fn unjudged(state: &AtomicU32) -> u32 {
+    let generation = state.load(Ordering::Acquire) / 2;
+    let next = (generation / ANY_EVERY + 1).saturating_mul(ANY_EVERY);
+    next.clamp(UNJUDGED_FIRST, UNJUDGED_LAST)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,6 +229,21 @@ mod tests {
             assert!(blocks.is_judged_now(8192), "others are as they were");
         }
         assert!(!blocks.begin_known(8192, 4096), "it was never written");
+    }
+
+    #[test]
+    fn block_of_a_failed_write_is_not_judged_until_it_is_written() {
+        let blocks = Generations::new(16 << 10, 4096).expect("it is small");
+        for _ in 0..60 {
+            let before = blocks.oldest(0);
+            assert!(blocks.begin(0, 4096));
+            blocks.fail(0, 4096);
+            assert!(!blocks.is_judged(0, before) && !blocks.is_judged_now(0));
+            assert!(!blocks.begin_known(0, 4096), "nobody knows what it holds");
+            assert!(blocks.begin(0, 4096), "it can be written again");
+            blocks.end(0, 4096);
+            assert!(blocks.is_judged_now(0) && blocks.is_judged_now(4096));
+        }
     }
 
     #[test]

@@ -95,6 +95,25 @@ fn a_stall_is_paid_for_by_an_open_loop_and_hidden_by_a_closed_one() {
     assert!((2_900..=3_100).contains(&open.classes[0].ops), "{}", open.classes[0].ops);
 }
 
+// A target that froze before the end of a run was steady: the stall ended after the end, and the
+// seconds without an answer were not among those of the run.
+#[test]
+fn stall_at_the_end_of_a_run_counts() {
+    // Answers for 1.5 s of each 4 s.
+    let frozen = Shaped::stalls(
+        Duration::from_micros(500),
+        Duration::from_secs(4),
+        Duration::from_millis(2500),
+    );
+    let load = LoadSpec::Closed { workers: 2, depth: 1 };
+    let reads = [stream(100.0, Access::Random)];
+    let run = Bench::new().offer(&frozen, &reads, load, Some(3000));
+    assert_eq!(run.intervals.len(), 3, "{:?}", run.intervals);
+    let longest_us = run.stalls.max_us();
+    assert!((300_000.0..2_900_000.0).contains(&longest_us), "{longest_us}");
+    assert!(run.intervals.iter().any(|second| second.ops == 0), "{:?}", run.intervals);
+}
+
 #[test]
 fn more_than_a_target_takes_is_an_overload() {
     let reads = [stream(100.0, Access::Random)];

@@ -19,7 +19,7 @@ use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use rand_distr::{Distribution as _, Exp1};
 
-use super::board::{Board, Second};
+use super::board::{Board, STALL_MIN, Second};
 use super::{Chooser, Ground, Slots};
 use crate::content::Mismatch;
 use crate::histogram::Latencies;
@@ -61,6 +61,13 @@ impl Times {
 
     fn counts(&self, at: Instant) -> bool {
         at >= self.counts_from && !self.over(at)
+    }
+
+    /// The part inside the time that counts of a stall that an answer at `at` ended, if it is long.
+    fn counted_part(&self, at: Instant, stall: Duration) -> Option<Duration> {
+        let from = at.checked_sub(stall)?.max(self.counts_from);
+        let to = self.ends.map_or(at, |ends| ends.min(at));
+        Some(to.saturating_duration_since(from)).filter(|part| *part >= STALL_MIN)
     }
 }
 
@@ -230,6 +237,10 @@ impl<'a> Worker<'a> {
         self.tally.cpu_wait = cpu_wait().saturating_sub(waited);
         self.drain()?;
         self.give_up_ready();
+        if let Some(ends) = self.times.ends.filter(|_| !self.stop.load(Ordering::Acquire)) {
+            // Seconds after the last answer are seconds too.
+            self.turn_second(ends);
+        }
         let (second, seen) = &mut self.second;
         self.board.tell(*second, seen);
         self.tally.ended = Instant::now();
@@ -544,7 +555,8 @@ impl<'a> Worker<'a> {
         let UnderWay { choice, intended, sent, .. } = work;
         let is_open = intended != sent;
         let in_time = self.times.counts(at);
-        if let Some(stall) = self.board.answered(self.times.start, sent, at).filter(|_| in_time) {
+        let stall = self.board.answered(self.times.start, sent, at);
+        if let Some(stall) = stall.and_then(|stall| self.times.counted_part(at, stall)) {
             self.tally.stalls.record_ns(stall.as_nanos() as u64);
         }
         self.tally.answered += u64::from(in_time);
@@ -556,6 +568,11 @@ impl<'a> Worker<'a> {
         }
         if let Err(error) = result {
             *self.class(&choice).errors.entry(error.to_string()).or_default() += 1;
+            if let (OpKind::Write | OpKind::CompareAndWrite, Some(known)) =
+                (choice.kind, self.ground.generations)
+            {
+                known.fail(choice.offset, choice.len_bytes);
+            }
             return;
         }
         match choice.kind {

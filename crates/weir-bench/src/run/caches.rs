@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use super::{Runner, front_to_back};
+use crate::judge::refused;
 use crate::load::{Offer, offer};
 use crate::spec::{CacheState, CellSpec, LoadSpec};
 use crate::words;
@@ -50,6 +51,9 @@ impl Runner<'_> {
         let what = Offer { streams: &streams, load, warmup: Duration::ZERO, duration: None };
         let observer = &mut *self.observer;
         let read = offer(&self.ground, &what, &mut |_| observer.goes_on());
-        read.err().map(|error| error.to_string())
+        match read {
+            Ok(run) => refused(std::iter::once(&run)),
+            Err(error) => Some(error.to_string()),
+        }
     }
 }

@@ -8,7 +8,7 @@ use super::*;
 use crate::result::TargetInfo;
 use crate::spec::{
     Arrival, BonnieSize, BonnieSpec, CacheState, ContentSpec, DatasetSpec, Durability, FillSpec,
-    LatencyBound, LatencyFigure, Requirement, Scale,
+    LatencyBound, LatencyFigure, OpKind, Requirement, Scale,
 };
 use crate::target::Lane;
 use crate::target::memory::{Action, Memory};
@@ -114,15 +114,18 @@ fn what_goes_wrong_is_found() {
         findings(do_run(&spec(vec![cell("mix", 50.0, load)]), target), 0)
     };
     let rotten = Memory::twisted(8 << 20, |op| match op.offset {
-        0..4096 if op.kind == crate::spec::OpKind::Read => Action::BitFlipped,
+        0..4096 if op.kind == OpKind::Read => Action::BitFlipped,
         _ => Action::Right,
     });
     assert_eq!(one(&rotten, FOUR)[0], Finding::Corrupt);
+    // The fill writes blocks of 1 MiB.
     let broken = Memory::twisted(8 << 20, |op| match op.offset {
         0..0x10_0000 if op.len_bytes == 4096 => Action::Fails,
         _ => Action::Right,
     });
-    assert_eq!(one(&broken, FOUR)[0], Finding::Invalid);
+    let found = one(&broken, FOUR);
+    assert_eq!(found[0], Finding::Invalid);
+    assert!(!found.contains(&Finding::Corrupt), "an error is no wrong block: {found:?}");
     let slow = Shaped::rate(2_000.0);
     let load = LoadSpec::Open {
         workers: 1,
@@ -139,6 +142,40 @@ fn what_goes_wrong_is_found() {
     let forgetful = Memory::twisted(8 << 20, |_| Action::Lost);
     let found = one(&forgetful, FOUR);
     assert!(found.contains(&Finding::Corrupt), "{found:?}");
+}
+
+// Errors of the fill were ignored, and blocks that were never written became corrupt.
+#[test]
+fn fill_that_the_target_refuses_ends_the_run() {
+    let every = |kind| {
+        Memory::twisted(8 << 20, move |op| match op.offset {
+            0x10_0000..0x20_0000 if op.kind == kind => Action::Fails,
+            _ => Action::Right,
+        })
+    };
+    let spec = spec(vec![cell("reads", 100.0, FOUR)]);
+    let mut quiet = Quiet { runs: 0, runs_max: TO_THE_END };
+    let nobody = Clients::none();
+    let full = every(OpKind::Write);
+    let error = run(&spec, &full, &nobody, Vec::new(), Before::default(), &mut quiet)
+        .expect_err("nothing was written there");
+    assert!(error.to_string().contains("not written: write failed 1 times"), "{error}");
+    let worn = every(OpKind::Read);
+    let found = findings(do_run(&spec, &worn), 0);
+    assert!(found[0] == Finding::Invalid && !found.contains(&Finding::Corrupt), "{found:?}");
+}
+
+// A bad block that the verification found spoiled only rows that write.
+#[test]
+fn bad_block_spoils_rows_that_only_read() {
+    // Behind the stamp, in blocks that no quick look compares byte by byte.
+    let rotten = Memory::twisted(8 << 20, |op| match op.kind {
+        OpKind::Write if op.offset == 0x10_0000 => Action::BitFlipped,
+        _ => Action::Right,
+    });
+    let result = do_run(&spec(vec![cell("reads", 100.0, FOUR)]), &rotten);
+    assert_eq!(result.cells[0].verified.as_ref().map(|found| found.bad), Some(1));
+    assert_eq!(findings(result, 0)[0], Finding::Corrupt);
 }
 
 #[test]
@@ -246,7 +283,7 @@ fn caches_are_as_declared_or_it_is_said() {
     let count = std::sync::Arc::clone(&reads);
     let memory = Memory::twisted(8 << 20, move |op| {
         // Only what reads everything reads so much at a time.
-        let large = op.kind == crate::spec::OpKind::Read && op.len_bytes > 4096;
+        let large = op.kind == OpKind::Read && op.len_bytes > 4096;
         count.fetch_add(u64::from(large) * u64::from(op.len_bytes), Ordering::Relaxed);
         Action::Right
     });

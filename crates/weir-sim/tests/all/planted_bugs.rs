@@ -207,9 +207,25 @@ fn a_log_that_moves_too_early_is_noticed() {
 #[test]
 fn without_a_planted_bug_nothing_is_noticed() {
     assert_eq!(first_violation(PlantedBug::None, 20, EFFORT), None);
+}
+
+#[test]
+fn without_a_planted_bug_legs_that_come_and_go_are_no_violation() {
     assert_eq!(first_violation(PlantedBug::None, 20, LEGS), None);
+}
+
+#[test]
+fn without_a_planted_bug_openings_that_are_cut_are_no_violation() {
     assert_eq!(first_violation(PlantedBug::None, 2, OPENINGS), None);
+}
+
+#[test]
+fn without_a_planted_bug_old_copies_of_legs_are_no_violation() {
     assert_eq!(first_violation(PlantedBug::None, 6, OLD), None);
+}
+
+#[test]
+fn without_a_planted_bug_losses_of_own_trees_are_no_violation() {
     assert_eq!(first_violation(PlantedBug::None, 20, OWN), None);
 }
 

@@ -1,0 +1,178 @@
+//! `weir bench` on targets that refuse operations: an error is counted and named, and is no
+//! corruption.
+//!
+//! Not here: disks that cheat (liars), synthetic figures (weir-bench).
+//!
+//! Invariant: a run with refused operations never ends in exit code 0.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::common::{Dirs, GIB, code, eventually, path, run, text};
+use crate::liars::{Bench, NO};
+
+/// nbdkit with a memory disk and these filters; it ends with this.
+struct Nbdkit {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Nbdkit {
+    fn start(bench: &Bench, arguments: &[&str]) -> Self {
+        let socket = bench.socket("nbdkit");
+        let mut command = Command::new("nbdkit");
+        command.env("PATH", path()).args(["-f", "--exit-with-parent", "-U"]).arg(&socket);
+        command.args(["--filter=error", "memory", "8M", "error=EIO"]).args(arguments);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        eventually("nbdkit listens", Duration::from_secs(20), || socket.exists());
+        Self { child, socket }
+    }
+
+    fn target(&self) -> String {
+        format!("nbd+unix:///?socket={}", self.socket.display())
+    }
+}
+
+impl Drop for Nbdkit {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Names the errors of the whole fill.
+#[track_caller]
+fn assert_no_fill(bench: &Bench, target: &str, words: &[&str]) {
+    let output = bench.run(target, &[]);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(code::UNAVAILABLE), "{said}");
+    assert!(said.contains("the dataset was not written: write failed"), "{said}");
+    assert!(words.iter().all(|word| said.contains(word)), "{said}");
+    assert!(!said.contains("corrupt"), "{said}");
+}
+
+// Blocks that the target had refused to write were "corrupt: do not trust this storage with data",
+// with exit code 0.
+#[test]
+fn writes_that_a_target_refuses_end_the_fill() {
+    let bench = Bench::new(50, "qd = [4]");
+    for rate in ["100%", "20%"] {
+        let rate = format!("error-pwrite-rate={rate}");
+        let nbdkit = Nbdkit::start(&bench, &[&rate]);
+        assert_no_fill(&bench, &nbdkit.target(), &["Input/output error"]);
+    }
+}
+
+#[test]
+fn operations_that_fail_while_measuring_are_named_with_their_error() {
+    for (reads, kind) in [(0, "write"), (100, "read")] {
+        let bench = Bench::new(reads, "qd = [4]");
+        // Errors begin after the fill.
+        let errors = bench.path("errors");
+        let (file, rate) =
+            (format!("error-file={}", errors.display()), format!("error-p{kind}-rate=2%"));
+        let nbdkit = Nbdkit::start(&bench, &[&rate, &file]);
+        let going = bench.start(&nbdkit.target());
+        bench.wait_for_result();
+        fs::write(&errors, "").unwrap();
+        let output = going.wait_with_output().unwrap();
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(NO), "{said}");
+        let line = said.lines().nth(2).unwrap_or_default();
+        let named = format!("{kind} failed ");
+        assert!(line.starts_with(&named) && line.contains("Input/output error"), "{said}");
+        assert!(!said.contains("corrupt") && said.contains("invalid"), "{said}");
+    }
+}
+
+/// A tmpfs that goes with this.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mounted(at: PathBuf) -> Self {
+        fs::create_dir(&at).unwrap();
+        let place = at.display().to_string();
+        let mounted = run("mount", &["-t", "tmpfs", "-o", "size=4M", "tmpfs", &place]);
+        assert!(mounted.status.success(), "this test mounts a tmpfs, as root: {}", text(&mounted));
+        Self(at)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        run("umount", &[&self.0.display().to_string()]);
+    }
+}
+
+#[test]
+fn full_file_system_and_quota_end_the_fill() {
+    let bench = Bench::new(50, "qd = [4]");
+    let disk = SmallDisk::mounted(bench.path("small"));
+    assert_no_fill(&bench, &disk.0.join("file").display().to_string(), &["No space left"]);
+
+    let dirs = Dirs::new();
+    dirs.disk("a", GIB);
+    let server = dirs.start();
+    server.weir("pool create tank a").ok();
+    server.volume("tank/v", "8MiB");
+    server.weir("set quota=4MiB tank/v").ok();
+    let target = format!("nbd+unix:///tank/v?socket={}", server.nbd().display());
+    assert_no_fill(&bench, &target, &["No space left"]);
+}
+
+#[test]
+fn export_that_is_removed_in_the_middle_is_named_and_no_corruption() {
+    let dirs = Dirs::new();
+    dirs.disk("a", GIB);
+    let server = dirs.start();
+    server.weir("pool create tank a").ok();
+    server.volume("tank/v", "8MiB");
+    let bench = Bench::new(50, "qd = [4]");
+    let target = format!("nbd+unix:///tank/v?socket={}", server.nbd().display());
+    let going = bench.start(&target);
+    bench.wait_for_result();
+    server.weir("export delete tank/v --force").ok();
+    let output = going.wait_with_output().unwrap();
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(NO), "{said}");
+    assert!(said.contains("invalid") && !said.contains("corrupt"), "{said}");
+}
+
+impl Bench {
+    /// A place for a socket.
+    fn socket(&self, name: &str) -> PathBuf {
+        let socket = self.short(name);
+        drop(fs::remove_file(&socket));
+        socket
+    }
+
+    fn words<'a>(target: &'a str) -> [&'a str; 7] {
+        ["run", "-p", "./liars.toml", "-t", target, "-o", "out"]
+    }
+
+    /// Measures a target to the end.
+    fn run(&self, target: &str, more: &[&str]) -> std::process::Output {
+        drop(fs::remove_dir_all(self.path("out")));
+        self.command(&[&Self::words(target)[..], more].concat()).output().unwrap()
+    }
+
+    /// Measures a target in the background.
+    fn start(&self, target: &str) -> Child {
+        let mut command = self.command(&Self::words(target));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// Waits until one run of the row is there.
+    fn wait_for_result(&self) {
+        let result = self.path("out/result.json");
+        eventually("a run was made", Duration::from_mins(1), || has_run(&result));
+    }
+}
+
+fn has_run(path: &Path) -> bool {
+    let Ok(text) = fs::read_to_string(path) else { return false };
+    let result: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    result["cells"][0]["runs"].as_array().is_some_and(|runs| !runs.is_empty())
+}
