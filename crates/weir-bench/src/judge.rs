@@ -219,13 +219,13 @@ fn look_at_load(spec: &CellSpec, cell: &CellResult, summary: &CellSummary, say: 
                 say(Finding::Inconsistent, detail, action);
             }
         }
-        LoadSpec::Open { rate, .. } => {
+        LoadSpec::Open { rate, arrival, .. } => {
             let reached = 100.0 * summary.iops.median / (rate * clients).max(1e-9);
             let waited = cell.runs.iter().map(|run| run.backlog_max).max().unwrap_or(0);
             let missed = cell.runs.iter().any(|run| {
                 let (iops, offered) = (RunFigures::of(run).iops, rate * clients);
-                let kept_up = run.keeps_up(REACHED_PCT_MIN)
-                    && reaches(run.seconds, iops, offered, REACHED_PCT_MIN);
+                let kept_up = run.keeps_up(REACHED_PCT_MIN, arrival)
+                    && reaches(run.seconds, iops, offered, REACHED_PCT_MIN, arrival);
                 run.overloaded || !kept_up
             });
             if missed {

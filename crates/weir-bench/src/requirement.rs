@@ -21,7 +21,7 @@ pub use validation::{ValidationError, validation};
 use serde::Serialize;
 
 use crate::result::{CellResult, CellRun, ClassResult};
-use crate::spec::{LoadSpec, Requirement};
+use crate::spec::{Arrival, LoadSpec, Requirement};
 use crate::summary::RunFigures;
 use crate::verdict::{Finding, JudgedCell, JudgedRun};
 
@@ -118,11 +118,13 @@ struct Measured<'a> {
     seconds: f64,
     /// Every run answered what was due in time.
     kept_up: bool,
+    /// How operations of an open loop arrived.
+    arrival: Arrival,
 }
 
 /// Whether a run keeps the latencies of a requirement, as far as it has operations enough to tell.
 pub(crate) fn keeps_latencies(requirement: &Requirement, run: &CellRun) -> bool {
-    let found = criteria::latencies(requirement, &of_run(run));
+    let found = criteria::latencies(requirement, &of_run(run, Arrival::Poisson));
     found.iter().all(|criterion| criterion.outcome != Outcome::Fail)
 }
 
@@ -202,11 +204,15 @@ fn measured<'a>(
     judged: &JudgedCell,
     requirement: &Requirement,
 ) -> Option<Measured<'a>> {
+    let arrival = match cell.spec.load {
+        LoadSpec::Open { arrival, .. } => arrival,
+        LoadSpec::Closed { .. } => Arrival::Constant,
+    };
     if cell.points.is_empty() {
         let runs = cell.runs.iter().filter(|run| run.is_measured());
         let offered_iops = runs.clone().find_map(|run| run.offered_iops);
         let seconds = runs.clone().map(|run| run.seconds).fold(f64::INFINITY, f64::min);
-        let kept_up = runs.clone().all(|run| run.keeps_up(100.0 - RATE_TOLERANCE_PCT));
+        let kept_up = runs.clone().all(|run| run.keeps_up(100.0 - RATE_TOLERANCE_PCT, arrival));
         return (judged.summary.runs > 0).then(|| Measured {
             iops: judged.summary.iops.median,
             mib_s: judged.summary.mib_s.median,
@@ -214,14 +220,15 @@ fn measured<'a>(
             offered_iops,
             seconds,
             kept_up,
+            arrival,
         });
     }
     let keeps = |run: &CellRun| keeps_latencies(requirement, run);
     let kept = cell.points.iter().rev().find(|point| point.met && keeps(&point.run));
-    Some(of_run(&kept.or(cell.points.first())?.run))
+    Some(of_run(&kept.or(cell.points.first())?.run, arrival))
 }
 
-fn of_run(run: &CellRun) -> Measured<'_> {
+fn of_run(run: &CellRun, arrival: Arrival) -> Measured<'_> {
     let figures = RunFigures::of(run);
     Measured {
         iops: figures.iops,
@@ -229,6 +236,7 @@ fn of_run(run: &CellRun) -> Measured<'_> {
         classes: run.classes.iter().collect(),
         offered_iops: None,
         seconds: run.seconds,
-        kept_up: run.keeps_up(100.0 - RATE_TOLERANCE_PCT),
+        kept_up: run.keeps_up(100.0 - RATE_TOLERANCE_PCT, arrival),
+        arrival,
     }
 }

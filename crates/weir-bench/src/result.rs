@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bonnie::BonnieResult;
 use crate::histogram::Latencies;
-use crate::spec::{CellSpec, OpKind, RunSpec};
+use crate::spec::{Arrival, CellSpec, OpKind, RunSpec};
 
 /// Version of `result.json`.
 pub const SCHEMA: u32 = 1;
@@ -200,17 +200,21 @@ impl CellRun {
 
     /// Of an open loop: whether the target answered that share of what was due, in percent, in
     /// time. What it usually has in flight may be under way at the end.
-    pub fn keeps_up(&self, pct: f64) -> bool {
+    pub fn keeps_up(&self, pct: f64, arrival: Arrival) -> bool {
         let Some(offered) = self.offered_iops.filter(|_| self.due > 0) else { return true };
         let mut all = Latencies::default();
         self.classes.iter().for_each(|class| all.add(&class.latency));
         // The quick operations are those of before a queue grew.
         let usual_us = all.percentile_us(10.0).unwrap_or(0.0);
         let in_flight = (offered * usual_us / 1e6).max(1.0);
-        // Three deviations of the difference of two Poisson numbers.
-        let chance = 3.0 * (2.0 * in_flight).sqrt();
+        let under_way = match arrival {
+            // Three deviations of the difference of two Poisson numbers.
+            Arrival::Poisson => 3.0 * (2.0 * in_flight).sqrt(),
+            // Rounded up; the last one may be due just before the end.
+            Arrival::Constant => in_flight.ceil() + 1.0,
+        };
         let missing = self.due.saturating_sub(self.answered) as f64;
-        missing <= self.due as f64 * (1.0 - pct / 100.0) + chance
+        missing <= self.due as f64 * (1.0 - pct / 100.0) + under_way
     }
 }
 
@@ -276,7 +280,7 @@ pub struct Verification {
     pub blocks: u64,
     /// Blocks that were not right.
     pub bad: u64,
-    /// Blocks that the target did not read, by what the system called it.
+    /// Failed reads of blocks, by error text.
     #[serde(default)]
     pub unread: BTreeMap<String, u64>,
     /// The first few, in words.

@@ -438,8 +438,8 @@ impl Runner<'_> {
             let load = LoadSpec::Open { workers, rate, arrival, in_flight_max, backlog_max };
             self.measure(cell, load).map(Some)
         };
-        let LoadSpec::Open { rate, .. } = cell.load else { return Ok(Vec::new()) };
-        search::points(rate * clients, search, &mut try_rate)
+        let LoadSpec::Open { rate, arrival, .. } = cell.load else { return Ok(Vec::new()) };
+        search::points(rate * clients, search, arrival, &mut try_rate)
     }
 
     /// Reads blocks again, once all cells are measured.
@@ -452,7 +452,7 @@ impl Runner<'_> {
         let Ground { target, content, generations, dataset, seed, .. } = self.ground;
         let seed = SmallRng::seed_from_u64(seed ^ 0x5eed).next_u64();
         match verify(target, content, generations, dataset, share, seed) {
-            // The blocks are those of all cells together, and those that only read saw them.
+            // All cells share the blocks: a cell that only reads has read them too.
             Ok(found) => {
                 for cell in &mut self.result.cells {
                     cell.verified = Some(found.clone());

@@ -14,7 +14,7 @@
 //! - a block that was flushed after the commit of its record always reads as flushed;
 //! - any other block of a lost record reads as its content before the loss, or as an error that is
 //!   on the damage list;
-//! - the record that a partial record replaced stays allocated: every counter is what a walk finds;
+//! - the record that a partial record replaced stays allocated: all counters agree with the trees;
 //! - a restored and committed record survives the next power cut;
 //! - a scrub destroys no copy on a leg that misreads.
 

@@ -31,6 +31,11 @@ const LONGER: &[(Tests, u64, &str)] = &[
         300,
         "starts a client program for each of 200 tests: 50 s beside one busy core",
     ),
+    (
+        tests("weir", "send::streams_arrive_though_either_side_is_killed_fifty_times"),
+        300,
+        "starts 50 servers and compares every snapshot: 80 s beside one busy core",
+    ),
     (tests("weir", "steady::"), 300, "up to five measurements until one is steady"),
     (tests("weir-sim", "planted_bugs::"), 300, "simulates until the planted bug is noticed"),
 ];

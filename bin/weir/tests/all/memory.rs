@@ -82,7 +82,7 @@ fn clients_that_take_nothing_or_send_half_keep_the_process_within_its_memory() {
     server.assert_alive();
 }
 
-/// Least `--memory`, and a LUN beside the export.
+/// A server with the least `--memory`, an export and a LUN.
 fn serve_both(dirs: &Dirs) -> (Server, String) {
     let server = serve_with(dirs, "64MiB", 2 << 30, &["--iscsi", "127.0.0.1:0"]);
     server.volume("tank/v", "256MiB");

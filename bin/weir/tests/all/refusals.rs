@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::common::{Dirs, GIB, code, eventually, path, run, text};
 use crate::liars::{Bench, NO};
 
-/// nbdkit with a memory disk and these filters; it ends with this.
+/// nbdkit with a memory disk and the error filter; the drop kills it.
 struct Nbdkit {
     child: Child,
     socket: PathBuf,
@@ -42,7 +42,7 @@ impl Drop for Nbdkit {
     }
 }
 
-/// Names the errors of the whole fill.
+/// Expects that the fill fails with an error of these words.
 #[track_caller]
 fn assert_no_fill(bench: &Bench, target: &str, words: &[&str]) {
     let output = bench.run(target, &[]);
@@ -87,7 +87,7 @@ fn operations_that_fail_while_measuring_are_named_with_their_error() {
     }
 }
 
-/// A tmpfs that goes with this.
+/// A small tmpfs; the drop unmounts it.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
@@ -164,7 +164,7 @@ impl Bench {
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// Waits until one run of the row is there.
+    /// Waits for the first run of the row.
     fn wait_for_result(&self) {
         let result = self.path("out/result.json");
         eventually("a run was made", Duration::from_mins(1), || has_run(&result));

@@ -178,7 +178,7 @@ impl Generations {
     }
 }
 
-/// The generation from which on a block is not judged, above all that it had.
+/// Next generation at which the checks ignore a block; larger than its earlier generations.
 fn unjudged(state: &AtomicU32) -> u32 {
     let generation = state.load(Ordering::Acquire) / 2;
     let next = (generation / ANY_EVERY + 1).saturating_mul(ANY_EVERY);

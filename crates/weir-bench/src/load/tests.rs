@@ -95,8 +95,8 @@ fn a_stall_is_paid_for_by_an_open_loop_and_hidden_by_a_closed_one() {
     assert!((2_900..=3_100).contains(&open.classes[0].ops), "{}", open.classes[0].ops);
 }
 
-// A target that froze before the end of a run was steady: the stall ended after the end, and the
-// seconds without an answer were not among those of the run.
+// A target that froze until after the end of a run was steady: the run dropped the stall, and it
+// had no interval for the seconds without an answer.
 #[test]
 fn stall_at_the_end_of_a_run_counts() {
     // Answers for 1.5 s of each 4 s.

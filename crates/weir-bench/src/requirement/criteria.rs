@@ -37,8 +37,8 @@ fn operations(need: f64, measured: &Measured<'_>) -> Criterion {
     // The rate that came is that which was drawn: a short run may have drawn less than was needed,
     // whatever the target does.
     let share_pct = 100.0 - RATE_TOLERANCE_PCT;
-    let reached =
-        measured.kept_up && reaches(measured.seconds, measured.iops, offered.min(need), share_pct);
+    let Measured { seconds, iops, kept_up, arrival, .. } = *measured;
+    let reached = kept_up && reaches(seconds, iops, offered.min(need), share_pct, arrival);
     Criterion {
         headroom_pct: None,
         outcome: if reached { Outcome::Pass } else { Outcome::Fail },

@@ -5,14 +5,15 @@
 //! Invariants:
 //! - every measurement is among the points, and there are no more than 65;
 //! - a rate of a knee is reached only if it is twice, one time after the other: one good run says
-//!   little at a rate near the limit.
+//!   little at a rate near the limit;
+//! - a run with one stall that misses a rate is repeated once, so that one stall ends no search.
 
 use super::MeasureError;
 use crate::requirement;
 use crate::result::{CellRun, CurvePoint};
-use crate::spec::SearchSpec;
+use crate::spec::{Arrival, SearchSpec};
 use crate::stats;
-use crate::summary::{RunFigures, whole_intervals};
+use crate::summary::{CellSummary, RunFigures, whole_intervals};
 
 /// Points of a search at which it tries no other rate.
 const POINTS_MAX: usize = 64;
@@ -33,11 +34,14 @@ pub(super) fn runs_expected(search: &SearchSpec) -> u32 {
 /// Measures one rate; `None`: the run is to end.
 type Try<'a> = dyn FnMut(f64) -> Result<Option<CellRun>, MeasureError> + 'a;
 
-/// Whether a run of some seconds reached a share of a rate, in percent, but for what chance keeps
-/// from being offered: arrivals in a time are Poisson, and fewer than the mean by three standard
-/// deviations in one case of a thousand.
-pub(crate) fn reaches(seconds: f64, iops: f64, rate: f64, pct: f64) -> bool {
-    let chance = 3.0 * (rate / seconds.max(1e-3)).sqrt();
+/// Whether a run of some seconds reached a share of a rate, in percent. Poisson arrivals in a time
+/// may be fewer than the mean by three standard deviations, in one case of a thousand.
+pub(crate) fn reaches(seconds: f64, iops: f64, rate: f64, pct: f64, arrival: Arrival) -> bool {
+    let chance = match arrival {
+        Arrival::Poisson => 3.0 * (rate / seconds.max(1e-3)).sqrt(),
+        // The first is due after one gap.
+        Arrival::Constant => 1.0 / seconds.max(1e-3),
+    };
     iops >= rate * pct / 100.0 - chance
 }
 
@@ -52,6 +56,7 @@ fn backlog_grows(run: &CellRun) -> bool {
 pub(super) fn points(
     start: f64,
     search: &SearchSpec,
+    arrival: Arrival,
     measure: &mut Try<'_>,
 ) -> Result<Vec<CurvePoint>, MeasureError> {
     let mut points = Vec::new();
@@ -61,8 +66,8 @@ pub(super) fn points(
                 let figures = RunFigures::of(run);
                 let p99 = figures.latency.p99_us.unwrap_or(figures.latency.max_us);
                 !run.overloaded
-                    && run.keeps_up(*achieved_below_pct)
-                    && reaches(run.seconds, figures.iops, rate, *achieved_below_pct)
+                    && run.keeps_up(*achieved_below_pct, arrival)
+                    && reaches(run.seconds, figures.iops, rate, *achieved_below_pct, arrival)
                     && p99 <= *p99_above_us
             };
             let rule = Rule { met: &met, times: 1 };
@@ -80,8 +85,8 @@ pub(super) fn points(
         SearchSpec::Knee { tolerance_pct, slo } => {
             let met = |rate: f64, run: &CellRun| {
                 !run.overloaded
-                    && run.keeps_up(REACHED_PCT)
-                    && reaches(run.seconds, RunFigures::of(run).iops, rate, REACHED_PCT)
+                    && run.keeps_up(REACHED_PCT, arrival)
+                    && reaches(run.seconds, RunFigures::of(run).iops, rate, REACHED_PCT, arrival)
                     && !backlog_grows(run)
                     && requirement::keeps_latencies(slo, run)
             };
@@ -121,24 +126,33 @@ impl Rule<'_> {
         points: &mut Vec<CurvePoint>,
         measure: &mut Try<'_>,
     ) -> Result<Option<bool>, MeasureError> {
-        let first = points.len();
-        let mut met = Some(true);
-        for _ in 0..self.times {
-            let Some(run) = measure(rate)? else {
-                met = None;
-                break;
-            };
+        let (mut reached, mut may_repeat) = (Vec::new(), true);
+        let met = loop {
+            let Some(run) = measure(rate)? else { break None };
             let is_met = (self.met)(rate, &run);
-            points.push(CurvePoint { offered_iops: rate, run, met: is_met });
-            if !is_met {
-                met = Some(false);
-                break;
+            let is_repeated = !is_met && may_repeat && has_one_stall(&run);
+            points.push(CurvePoint { offered_iops: rate, run, met: false });
+            if is_repeated {
+                may_repeat = false;
+                continue;
             }
-        }
-        // The rate is reached or not, whichever of its runs is looked at.
-        points[first..].iter_mut().for_each(|point| point.met = met == Some(true));
+            if !is_met {
+                break Some(false);
+            }
+            reached.push(points.len() - 1);
+            if reached.len() as u32 >= self.times {
+                break Some(true);
+            }
+        };
+        // Only a rate that is reached has runs that met it.
+        reached.iter().for_each(|index| points[*index].met = met == Some(true));
         Ok(met)
     }
+}
+
+/// Whether the target stood still exactly once.
+fn has_one_stall(run: &CellRun) -> bool {
+    CellSummary::of_runs(std::slice::from_ref(run)).stalls.count == 1
 }
 
 /// Rates that grow until one is not met; the last that was (0: none) and the first that was not.
@@ -180,7 +194,7 @@ mod tests {
         for (start, tolerance_pct) in [(1_000.0, 3.0), (4_000.0, 1.0), (20_000.0, 0.2)] {
             let search = SearchSpec::Knee { tolerance_pct, slo: slo.clone() };
             let mut measure = |rate: f64| Ok(Some(simulated(rate)));
-            let points = points(start, &search, &mut measure).unwrap();
+            let points = points(start, &search, Arrival::Poisson, &mut measure).unwrap();
             let met = points.iter().filter(|point| point.met).map(|point| point.offered_iops);
             let best = met.fold(0.0, f64::max);
             let off_pct = 100.0 * (best / 6_000.0 - 1.0);
@@ -194,7 +208,8 @@ mod tests {
     /// measured.
     fn knee(mut target: impl FnMut(f64) -> CellRun) -> (f64, Vec<CurvePoint>) {
         let search = SearchSpec::Knee { tolerance_pct: 1.0, slo: Requirement::default() };
-        let points = points(1_000.0, &search, &mut |rate| Ok(Some(target(rate)))).unwrap();
+        let points =
+            points(1_000.0, &search, Arrival::Poisson, &mut |rate| Ok(Some(target(rate)))).unwrap();
         let met = points.iter().filter(|point| point.met).map(|point| point.offered_iops);
         (met.fold(0.0, f64::max), points)
     }
@@ -218,6 +233,35 @@ mod tests {
         }
         let once = points.iter().filter(|point| point.offered_iops > 3_000.0);
         assert!(once.clone().count() > 0 && once.clone().all(|point| !point.met));
+    }
+
+    // One stall ended the search: the highest rate was the one before it.
+    #[test]
+    fn run_with_one_stall_that_misses_a_rate_is_repeated_once() {
+        let stalled = |all: bool| {
+            let mut runs = 0;
+            knee(move |rate| {
+                runs += 1;
+                let mut run = simulated(rate);
+                if rate > 1_500.0 && (all || runs == 3) {
+                    run.stalls.record_ns(400_000_000);
+                    run.overloaded = true;
+                }
+                run
+            })
+        };
+        let (best, points) = stalled(false);
+        assert!(best > 5_900.0, "{best}");
+        let missed = points.iter().filter(|point| !point.met && point.offered_iops < 6_000.0);
+        assert_eq!(missed.count(), 1, "the point with the stall stays");
+        assert!(stalled(true).0 <= 1_500.0, "a stall in each run is the target's");
+    }
+
+    #[test]
+    fn constant_arrivals_have_no_allowance_of_chance() {
+        assert!(reaches(1.0, 75.0, 100.0, 99.0, Arrival::Poisson));
+        assert!(!reaches(1.0, 97.0, 100.0, 99.0, Arrival::Constant));
+        assert!(reaches(1.0, 98.0, 100.0, 99.0, Arrival::Constant));
     }
 
     #[test]
@@ -248,7 +292,7 @@ mod tests {
             Ok((left >= 0).then(|| simulated(rate)))
         };
         let search = SearchSpec::Knee { tolerance_pct: 1.0, slo: Requirement::default() };
-        let points = points(1_000.0, &search, &mut measure).unwrap();
+        let points = points(1_000.0, &search, Arrival::Poisson, &mut measure).unwrap();
         let met: Vec<bool> = points.iter().map(|point| point.met).collect();
         assert_eq!(met, [true, true, false], "the third rate was not seen a second time");
     }

@@ -289,8 +289,8 @@ fn snapshots_keep_the_lost_rest_and_a_stream_of_it_is_refused() {
     pool.assert_sound();
 }
 
-/// A clone of the range shared the partial record and not the record that it replaced, which was
-/// freed with the source.
+/// A clone of the range shared the partial record only. The source freed the record that it
+/// replaced.
 #[test]
 fn range_with_a_partial_record_is_cloned_after_it_is_rewritten() {
     let mut pool = Pool::new(2);

@@ -2,8 +2,8 @@
 //!
 //! Not here: their threads and rounds, clients of the other protocols (hostile.rs).
 //!
-//! Invariant: `openssl s_client` is the client. Nobody reads its output, so that it stops reading
-//! from the server once the pipe is full.
+//! Invariant: `openssl s_client` is the client. The soak reads none of its output, so that it stops
+//! reading from the server once the pipe is full.
 
 use std::io::{Read as _, Write as _};
 use std::process::{ChildStdin, ChildStdout, Stdio};
@@ -46,7 +46,7 @@ impl Caller {
         Some(Self { _process: process, input: input?, output: output? })
     }
 
-    /// Reads until `found` finds what it looks for.
+    /// Reads the output until `found` returns a value.
     fn read<T>(&mut self, found: impl Fn(&str) -> Option<T>) -> Option<T> {
         let (mut answer, mut part) = (Vec::new(), [0; 4096]);
         loop {

@@ -24,7 +24,7 @@ const LEGS: [&str; 2] = ["a.img", "b.img"];
 pub(super) const VOLUME_BYTES: u64 = 2 << 30;
 /// Maximum time until the server answers its first call.
 const START_MAX: Duration = Duration::from_secs(20);
-/// Exports beside the verified one, for long lists, and the length of their names.
+/// Number of further exports, which make lists long, and the length of their names.
 const EXPORTS: usize = 100;
 const EXPORT_NAME_BYTES: usize = 400;
 /// Initiator name of the hostile discovery sessions.

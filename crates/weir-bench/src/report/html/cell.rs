@@ -180,7 +180,11 @@ fn points(points: &[CurvePoint], verdict: &str) -> Markup {
                     "Limit: " (words::number(RunFigures::of(&point.run).iops))
                     " operations per second, the highest rate that was reached (" (verdict) ")."
                 },
-                None => "No rate was reached.",
+                None => {
+                    "No rate kept the bounds; the lowest that was tried was "
+                    (points.first().map_or("none".to_owned(), |point| words::number(point.offered_iops)))
+                    " operations per second (" (verdict) ")."
+                },
             }
         }
         (table("rate", &rows, verdict))
