@@ -65,6 +65,7 @@ fn stages(packages: Option<&BTreeSet<String>>) -> Vec<Stage> {
         stages.push(test::unit_xtask());
     }
     if has("weir") {
+        stages.push(test::shipped());
         let suite = Suite::new("unit-weir", "--profile ci --package weir --bin weir", UNIT_LANES);
         stages.push(Stage { name: "unit-weir", step: Step::Tests(suite) });
     }
@@ -91,7 +92,7 @@ mod tests {
     fn only_stages_that_a_change_can_fail_are_run() {
         assert_eq!(names(Some(&[])), ["fmt", "tidy"]);
         assert_eq!(names(Some(&["xtask"])), ["fmt", "tidy", "clippy", "unit-xtask"]);
-        let both = ["fmt", "tidy", "clippy", "unit-weir", "unit"];
+        let both = ["fmt", "tidy", "clippy", "shipped", "unit-weir", "unit"];
         assert_eq!(names(Some(&["weir", "weir-pool"])), both);
         assert!(["fmt-fuzz", "unit-xtask"].iter().all(|name| names(None).contains(name)));
     }

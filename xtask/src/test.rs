@@ -28,6 +28,12 @@ pub(crate) fn clippy() -> Stage {
     Stage { name: "clippy", step: Step::cargo(line) }
 }
 
+/// Compiles the shipped program: tests request more features of dependencies, so that they compile
+/// although the program alone does not.
+pub(crate) fn shipped() -> Stage {
+    Stage { name: "shipped", step: Step::cargo("check --profile ci --package weir") }
+}
+
 /// Formatting of the fuzz targets, which are a separate workspace.
 pub(crate) fn fmt_fuzz() -> Stage {
     Stage { name: "fmt-fuzz", step: Step::cargo("fmt --manifest-path fuzz/Cargo.toml --check") }
@@ -58,6 +64,7 @@ pub(crate) fn main() -> Result<()> {
         Stage { name: "setup", step: Step::Task(setup::for_clients) },
         fmt(),
         clippy(),
+        shipped(),
         fmt_fuzz(),
         tidy(),
         Stage { name: "licences", step: Step::Task(licences::main) },
