@@ -16,6 +16,8 @@ use crate::bench_peers::process::{Process, guarded};
 pub(super) const FEW: usize = 8;
 /// More of them, for limits of connections: more than the server has for one token.
 pub(super) const MANY: usize = 24;
+/// Addresses of all callers.
+const ADDRESSES: u64 = 16;
 /// Calls that one caller sends without reading an answer.
 const CALLS: usize = 100;
 
@@ -36,9 +38,12 @@ struct Caller {
 }
 
 impl Caller {
-    fn connect(doors: &Doors) -> Option<Self> {
+    /// Connects from an address that few callers share: the silent connections of one address fill
+    /// its share of the slots.
+    fn connect(doors: &Doors, seed: u64) -> Option<Self> {
         let mut command = guarded("openssl");
         command.args(["s_client", "-quiet", "-connect", &doors.api]);
+        command.args(["-bind", &format!("127.8.0.{}:0", 1 + seed % ADDRESSES)]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().ok()?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
@@ -60,54 +65,54 @@ impl Caller {
 }
 
 /// Sends text and reads nothing.
-fn send(doors: &Doors, text: &str) -> Option<Held> {
-    let mut caller = Caller::connect(doors)?;
+fn send(doors: &Doors, seed: u64, text: &str) -> Option<Held> {
+    let mut caller = Caller::connect(doors, seed)?;
     caller.input.write_all(text.as_bytes()).ok()?;
     Some(Box::new(caller))
 }
 
 /// Stops in the middle of a header.
-pub(super) fn half(doors: &Doors, _: u64) -> Option<Held> {
-    send(doors, "GET /v1/pools HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Sl")
+pub(super) fn half(doors: &Doors, seed: u64) -> Option<Held> {
+    send(doors, seed, "GET /v1/pools HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Sl")
 }
 
 /// Calls with an invalid token.
 pub(super) fn guess(doors: &Doors, seed: u64) -> Option<Held> {
-    send(doors, &call(&format!("weir_{seed:064x}"), "GET", "/v1/pools", ""))
+    send(doors, seed, &call(&format!("weir_{seed:064x}"), "GET", "/v1/pools", ""))
 }
 
 /// Requests long answers and reads none.
 pub(super) fn lists(doors: &Doors, seed: u64) -> Option<Held> {
     let paths = ["/v1/exports", "/v1/pools/soak/history", "/v1/events", "/v1/snapshots"];
     let path = paths.get(seed as usize % paths.len())?;
-    send(doors, &call(&doors.viewer, "GET", path, "").repeat(CALLS))
+    send(doors, seed, &call(&doors.viewer, "GET", path, "").repeat(CALLS))
 }
 
 /// Waits for events that it may not see.
-pub(super) fn waits(doors: &Doors, _: u64) -> Option<Held> {
+pub(super) fn waits(doors: &Doors, seed: u64) -> Option<Held> {
     let path = "/v1/events?after=1000000000&wait_ms=30000";
-    send(doors, &call(&doors.viewer, "GET", path, "").repeat(CALLS))
+    send(doors, seed, &call(&doors.viewer, "GET", path, "").repeat(CALLS))
 }
 
 /// Makes calls that its token may not make.
-pub(super) fn refused(doors: &Doors, _: u64) -> Option<Held> {
+pub(super) fn refused(doors: &Doors, seed: u64) -> Option<Held> {
     let body = r#"{"names":["soak/v@never"]}"#;
-    send(doors, &call(&doors.viewer, "POST", "/v1/snapshots", body).repeat(CALLS))
+    send(doors, seed, &call(&doors.viewer, "POST", "/v1/snapshots", body).repeat(CALLS))
 }
 
 /// Names a FIFO as a certificate.
-pub(super) fn fifo(doors: &Doors, _: u64) -> Option<Held> {
+pub(super) fn fifo(doors: &Doors, seed: u64) -> Option<Held> {
     let body = format!(
         r#"{{"volume":"soak/v","to":"https://localhost:1/back/v","every_seconds":3600,
             "ca_file":"{}","secret":"known-to-nobody"}}"#,
         doors.fifo.display()
     );
-    send(doors, &call(&doors.operator, "POST", "/v1/replications", &body).repeat(FEW))
+    send(doors, seed, &call(&doors.operator, "POST", "/v1/replications", &body).repeat(FEW))
 }
 
 /// Begins to send a snapshot and reads nothing of the stream.
-pub(super) fn stream(doors: &Doors, _: u64) -> Option<Held> {
-    let mut caller = Caller::connect(doors)?;
+pub(super) fn stream(doors: &Doors, seed: u64) -> Option<Held> {
+    let mut caller = Caller::connect(doors, seed)?;
     let begin = call(&doors.operator, "POST", "/v1/sends", r#"{"snapshot":"soak/v@stream"}"#);
     caller.input.write_all(begin.as_bytes()).ok()?;
     let session = caller.read(|answer| {

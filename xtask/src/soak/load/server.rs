@@ -26,7 +26,7 @@ pub(super) const VOLUME_BYTES: u64 = 2 << 30;
 const START_MAX: Duration = Duration::from_secs(20);
 /// Number of further exports, which make lists long, and the length of their names.
 const EXPORTS: usize = 100;
-const EXPORT_NAME_BYTES: usize = 400;
+const EXPORT_NAME_BYTES: usize = 380;
 /// Initiator name of the hostile discovery sessions.
 const INITIATOR: &str = "iqn.2026-01.org.example:soak";
 
@@ -119,7 +119,8 @@ impl Server {
         self.weir(&["export", "create", "nbd", "soak/v"])?;
         self.weir(&["snapshot", "create", "soak/v@stream"])?;
         for number in 0..EXPORTS {
-            let name = format!("{number}-{}", "x".repeat(EXPORT_NAME_BYTES));
+            let part = "x".repeat(EXPORT_NAME_BYTES / 2);
+            let name = format!("e{number}/{part}@{part}");
             self.weir(&["export", "create", "nbd", "soak/v", "--read-only", "--name", &name])?;
         }
         self.weir(&["target", "create", "soak", "--allow", INITIATOR])?;
