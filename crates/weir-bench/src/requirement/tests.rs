@@ -3,7 +3,7 @@
 use super::*;
 use crate::fixture;
 use crate::result::RunResult;
-use crate::spec::{Arrival, CostSpec, LatencyBound, LatencyFigure, OpKind, SizingSpec};
+use crate::spec::{Arrival, CostSpec, LatencyBound, LatencyFigure, LoadSpec, OpKind, SizingSpec};
 use crate::verdict::Remark;
 
 /// What reference `004` needs: 216 operations per second, reads within 20 ms.
@@ -107,15 +107,21 @@ fn cells_that_test_the_requirement_decide() {
 /// which the target did at once.
 #[test]
 fn what_chance_did_not_offer_is_not_missed() {
-    let outcome = |iops: u64| {
+    let outcome = |arrival: Arrival, iops: u64| {
         let mut run = fixture::closed_run(iops, 10, 60, 5000, 3000);
         run.offered_iops = Some(216.0);
-        let cell = fixture::cell("at requirement", vec![run]);
+        let mut cell = fixture::cell("at requirement", vec![run]);
+        let (workers, rate, in_flight_max, backlog_max) = (1, 216.0, 256, 1024);
+        cell.spec.load = LoadSpec::Open { workers, rate, arrival, in_flight_max, backlog_max };
         let result = requiring(fixture::result(vec![cell]), exchange());
         assess(&judged(result, &[None])).unwrap().outcome
     };
     // Three standard deviations of 2,160 arrivals are 6.5 %, beside the one that is let pass.
-    assert_eq!((outcome(205), outcome(195)), (Outcome::Pass, Outcome::Fail));
+    let poisson = |iops| outcome(Arrival::Poisson, iops);
+    assert_eq!((poisson(205), poisson(195)), (Outcome::Pass, Outcome::Fail));
+    // Constant arrivals leave nothing to chance.
+    let constant = |iops| outcome(Arrival::Constant, iops);
+    assert_eq!((constant(215), constant(205)), (Outcome::Pass, Outcome::Fail));
 }
 
 #[test]

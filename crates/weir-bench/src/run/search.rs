@@ -243,6 +243,7 @@ mod tests {
             knee(move |rate| {
                 runs += 1;
                 let mut run = simulated(rate);
+                run.overloaded = rate > 6_000.0;
                 if rate > 1_500.0 && (all || runs == 3) {
                     run.stalls.record_ns(400_000_000);
                     run.overloaded = true;
