@@ -143,11 +143,11 @@ impl Events {
                 (format!("rest of {rest_of}"), None, of_several_pools(new.level, &message))
             }
         };
-        let (of, new) = if counts.len() < COUNTS_MAX || counts.contains_key(&of) {
-            (of, new)
+        let (of, caller, new) = if counts.len() < COUNTS_MAX || counts.contains_key(&of) {
+            (of, caller, new)
         } else {
             let message = "calls and logins were refused, of more callers than are told apart";
-            (String::new(), of_several_pools(new.level, message))
+            (String::new(), None, of_several_pools(new.level, message))
         };
         if let Some(count) = counts.get_mut(&of) {
             count.held += 1;
