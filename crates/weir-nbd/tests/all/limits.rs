@@ -47,7 +47,6 @@ fn assert_begun(setup: &Setup, client: &mut Client, (count, len): (u64, u32), mo
         assert_eq!(client.reply().0, 0);
         client.get(len as usize);
     }
-    assert_eq!(begun(), count as usize, "each was run once");
 }
 
 #[test]
@@ -172,8 +171,9 @@ fn serve_with_few_descriptors(socket: &Path) {
     UnixStream::connect(socket).and_then(|mut one| one.read_exact(&mut [0; 18])).expect("a server");
     let open = std::fs::read_dir("/proc/self/fd").expect("a list").flatten();
     let numbers = open.filter_map(|entry| entry.file_name().to_str()?.parse::<u64>().ok());
-    let most = numbers.max().expect("some are open") + 1;
-    let limit = Rlimit { current: Some(most + 4), ..getrlimit(Resource::Nofile) };
+    let numbers: Vec<u64> = numbers.collect();
+    let limit = (0..).filter(|number| !numbers.contains(number)).nth(4);
+    let limit = Rlimit { current: limit, ..getrlimit(Resource::Nofile) };
     setrlimit(Resource::Nofile, limit).expect("fewer descriptors");
     std::fs::write(socket.with_extension("ready"), []).expect("a mark");
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).expect("the end of the input");
@@ -229,7 +229,7 @@ fn server_without_descriptors_rests_and_accepts_once_there_is_one() {
         .collect();
     let is_greeted = |mut client: &UnixStream| client.read_exact(&mut [0; 18]).is_ok();
     let greeted = clients.iter().take_while(|client| is_greeted(client)).count();
-    assert!((1..=5).contains(&greeted), "{greeted} clients were accepted");
+    assert!((1..clients.len()).contains(&greeted), "{greeted} clients were accepted");
     let before = process.cpu_ticks();
     std::thread::sleep(Duration::from_millis(500));
     let ticks = process.cpu_ticks() - before;
