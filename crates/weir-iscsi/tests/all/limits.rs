@@ -27,6 +27,23 @@ const MIB: usize = 1 << 20;
 /// Why a request is rejected (RFC 7143 11.17.1).
 const TOO_MANY_IMMEDIATE: u8 = 6;
 
+/// Lets commands wait until it is dropped, also where a test fails: a server that stops waits for
+/// them.
+struct Held<'a>(&'a Disk);
+
+impl<'a> Held<'a> {
+    fn new(disk: &'a Disk) -> Self {
+        disk.held.store(true, Ordering::Relaxed);
+        Self(disk)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.held.store(false, Ordering::Relaxed);
+    }
+}
+
 fn discovery(mut initiator: Initiator, keys: &[(&str, &str)]) -> Initiator {
     let names = [("InitiatorName", NAME), ("SessionType", "Discovery")];
     let all: Vec<_> = names.iter().chain(keys).copied().collect();
@@ -73,7 +90,7 @@ fn discovery_is_ended_after_a_time_limit() {
 fn management_requests_that_wait_are_bounded() {
     let Setup { targets, address, server: _server } = setup(Disk::new(BLOCK));
     let mut initiator = Initiator::session(address, &[]);
-    targets.disk.held.store(true, Ordering::Relaxed);
+    let held = Held::new(&targets.disk);
     let read = initiator.read_header(0, 1);
     initiator.send(read, &[]);
     let aborts: Vec<u32> =
@@ -83,7 +100,7 @@ fn management_requests_that_wait_are_bounded() {
     assert_eq!(reply.header.byte(2), TOO_MANY_IMMEDIATE);
     let rejected = Header(reply.data[..48].try_into().expect("the header of the request"));
     assert_eq!(rejected.itt(), aborts[MANAGEMENT_MAX]);
-    targets.disk.held.store(false, Ordering::Relaxed);
+    drop(held);
     for abort in &aborts[..MANAGEMENT_MAX] {
         let reply = initiator.reply().header;
         assert_eq!(reply.opcode(), opcode::MANAGEMENT_RESPONSE);
@@ -96,7 +113,7 @@ fn management_requests_that_wait_are_bounded() {
 fn immediate_commands_beside_a_full_window_are_bounded() {
     let Setup { targets, address, server: _server } = setup(Disk::new(BLOCK));
     let mut initiator = Initiator::session(address, &[]);
-    targets.disk.held.store(true, Ordering::Relaxed);
+    let held = Held::new(&targets.disk);
     for _ in 0..COMMANDS_MAX {
         let header = initiator.read_header(0, 1);
         initiator.send(header, &[]);
@@ -115,7 +132,7 @@ fn immediate_commands_beside_a_full_window_are_bounded() {
     assert_eq!(reply.header.byte(2), TOO_MANY_IMMEDIATE);
     let rejected = Header(reply.data[..48].try_into().expect("the header of the request"));
     assert_eq!(rejected.itt(), last);
-    targets.disk.held.store(false, Ordering::Relaxed);
+    drop(held);
     for _ in 0..COMMANDS_MAX as usize + MANAGEMENT_MAX {
         initiator.take_read(BLOCK);
     }

@@ -28,10 +28,27 @@ use weir_nbd::limits::{EXTENTS_MAX, HELD_BYTES_MAX, OWN_BYTES, REQUESTS_MAX};
 use weir_serve::limits::PEER_TURNS_MAX;
 use weir_serve::{Address, Budget, Export as _, Listener, serve};
 
+/// Lets requests wait until it is dropped, also where a test fails: a server that stops waits for
+/// them.
+struct Held<'a>(&'a Memory);
+
+impl<'a> Held<'a> {
+    fn new(volume: &'a Memory) -> Self {
+        volume.held.store(true, Ordering::SeqCst);
+        Self(volume)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.held.store(false, Ordering::SeqCst);
+    }
+}
+
 /// Sends reads to an export that holds them; asserts that the server begins to run `most` of them.
 fn assert_begun(setup: &Setup, client: &mut Client, (count, len): (u64, u32), most: usize) {
     let volume = setup.exports.volume("fast");
-    volume.held.store(true, Ordering::SeqCst);
+    let held = Held::new(&volume);
     volume.begun.store(0, Ordering::SeqCst);
     (0..count).for_each(|cookie| client.ask(0, 0, cookie, 0, len));
     let begun = || volume.begun.load(Ordering::SeqCst);
@@ -42,7 +59,7 @@ fn assert_begun(setup: &Setup, client: &mut Client, (count, len): (u64, u32), mo
     }
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(begun(), most, "it begins no further one");
-    volume.held.store(false, Ordering::SeqCst);
+    drop(held);
     for _ in 0..count {
         assert_eq!(client.reply().0, 0);
         client.get(len as usize);
