@@ -160,6 +160,14 @@ pub enum Error {
         /// The volume.
         volume: String,
     },
+    /// A list of a call with too many entries.
+    #[error("a call takes at most {most} {what}")]
+    TooMany {
+        /// The entries.
+        what: &'static str,
+        /// The limit.
+        most: usize,
+    },
     /// Names that must be of the same volume or pool and are not.
     #[error("{name} and {to} are not of the same {what}")]
     Elsewhere {
@@ -334,6 +342,7 @@ impl Error {
             | Self::TooOften { .. }
             | Self::NoBandwidth
             | Self::VolumeTwice { .. }
+            | Self::TooMany { .. }
             | Self::Elsewhere { .. }
             | Self::Schedule { .. }
             | Self::NoDisks { .. }
@@ -404,6 +413,7 @@ impl Error {
             Self::FromAndToken => "leave out the older snapshot (-i), or the token (-t)",
             Self::NotOnePool => "name the pool and the snapshots, such as tank@monday",
             Self::VolumeTwice { .. } => "take the second one with another call",
+            Self::TooMany { .. } => "make several calls",
             Self::Elsewhere { .. } => "name things of one pool, and of one volume to rename",
             Self::Schedule { .. } => "write what to keep of each sort, such as hourly=24,daily=7",
             Self::DiskTwice { .. } => "name each disk once",

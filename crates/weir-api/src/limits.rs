@@ -92,6 +92,13 @@ pub const CALL_WAIT: Duration = Duration::from_secs(10);
 /// Long waits for events of one token, or of one user, at once; more wait for [`EVENT_PAUSE`] only.
 pub const EVENT_WAITS_OF_ONE_MAX: usize = 8;
 
+/// Snapshots and ranges of them that one call names: as many as a large pool has volumes. Each is
+/// compared with the others.
+pub const SNAPSHOT_NAMES_MAX: usize = 4096;
+
+/// Paths that one search for pools names: each is a directory that is read, or a disk.
+pub const SEARCH_MAX: usize = 64;
+
 /// Entries of a list in one answer; the next ones are asked for by `after`.
 pub const PAGE_ENTRIES_MAX: usize = 1000;
 

@@ -49,19 +49,32 @@ pub struct Iscsi {
     budget: Arc<Budget>,
     guesses: Guesses,
     login_limit: Duration,
+    discovery_limit: Duration,
 }
 
 impl Iscsi {
     /// Offers `targets`; connections share `budget`, of which each has what
     /// [`OWN`](crate::limits::OWN) says without asking.
     pub fn new(targets: Arc<dyn Targets>, budget: Arc<Budget>) -> Self {
-        Self { targets, budget, guesses: Guesses::default(), login_limit: LOGIN_LIMIT }
+        Self {
+            targets,
+            budget,
+            guesses: Guesses::default(),
+            login_limit: LOGIN_LIMIT,
+            discovery_limit: DISCOVERY_LIMIT,
+        }
     }
 
     /// Drops an initiator that has not logged in within `limit`, instead of [`LOGIN_LIMIT`].
     #[must_use]
     pub fn with_login_limit(self, limit: Duration) -> Self {
         Self { login_limit: limit, ..self }
+    }
+
+    /// Ends a discovery session after `limit`, instead of [`DISCOVERY_LIMIT`].
+    #[must_use]
+    pub fn with_discovery_limit(self, limit: Duration) -> Self {
+        Self { discovery_limit: limit, ..self }
     }
 }
 
@@ -91,7 +104,7 @@ impl Protocol for Iscsi {
             wire.input.put_back(received);
             return self.serve(wire, Connection::new(*parts), watch).await;
         }
-        let Self { targets, budget, guesses, login_limit } = self;
+        let Self { targets, budget, guesses, login_limit, .. } = self;
         let side = Side { targets, budget, guesses, watch };
         let login = compio::time::timeout(*login_limit, log_in(&mut wire, side, peer));
         let Ok(result) = login.await else {
@@ -129,7 +142,11 @@ impl Iscsi {
             compio::runtime::spawn(take_turns(Rc::clone(&connection))),
             compio::runtime::spawn(ask_to_log_out(Rc::clone(&connection))),
             compio::runtime::spawn(evict(socket(), Rc::clone(&connection))),
-            compio::runtime::spawn(end_discovery(socket(), Rc::clone(&connection))),
+            compio::runtime::spawn(end_discovery(
+                socket(),
+                Rc::clone(&connection),
+                self.discovery_limit,
+            )),
         ];
         let read = read_requests(&mut wire, &connection, watch).await;
         drop(others);
@@ -512,9 +529,9 @@ async fn evict<S: Socket>(socket: S, connection: Rc<Connection>) {
 }
 
 /// Ends a discovery that lasts for too long.
-async fn end_discovery<S: Socket>(socket: S, connection: Rc<Connection>) {
+async fn end_discovery<S: Socket>(socket: S, connection: Rc<Connection>, limit: Duration) {
     if connection.is_discovery() {
-        compio::time::sleep(DISCOVERY_LIMIT).await;
+        compio::time::sleep(limit).await;
         connection.give_up();
         shut(&socket, Shutdown::Both);
     }

@@ -50,6 +50,8 @@ pub struct Nbd {
     budget: Arc<Budget>,
     tls: Option<Tls>,
     handshake_limit: Duration,
+    turn_limit: Duration,
+    send_limit: Duration,
 }
 
 /// TLS, as clients must begin it.
@@ -62,7 +64,14 @@ pub struct Tls {
 impl Nbd {
     /// Offers `exports`; connections share `budget`, of which each has [`OWN_BYTES`] of its own.
     pub fn new(exports: Arc<dyn Exports>, budget: Arc<Budget>) -> Self {
-        Self { exports, budget, tls: None, handshake_limit: HANDSHAKE_LIMIT }
+        Self {
+            exports,
+            budget,
+            tls: None,
+            handshake_limit: HANDSHAKE_LIMIT,
+            turn_limit: TURN_LIMIT,
+            send_limit: SEND_STALL_LIMIT,
+        }
     }
 
     /// Drops a client that has not finished the handshake within `limit`, instead of
@@ -70,6 +79,19 @@ impl Nbd {
     #[must_use]
     pub fn with_handshake_limit(self, limit: Duration) -> Self {
         Self { handshake_limit: limit, ..self }
+    }
+
+    /// Drops a client whose handshake of TLS has not finished within `limit`, instead of
+    /// [`TURN_LIMIT`].
+    #[must_use]
+    pub fn with_turn_limit(self, limit: Duration) -> Self {
+        Self { turn_limit: limit, ..self }
+    }
+
+    /// Drops a client that takes no byte of a reply for `limit`, instead of [`SEND_STALL_LIMIT`].
+    #[must_use]
+    pub fn with_send_limit(self, limit: Duration) -> Self {
+        Self { send_limit: limit, ..self }
     }
 
     /// Takes TCP clients only with TLS.
@@ -97,7 +119,7 @@ impl Protocol for Nbd {
         _: Option<Infallible>,
     ) -> Result<Option<Infallible>, NbdError> {
         let tls = self.tls.as_ref().filter(|_| matches!(peer.local, Address::Tcp(_)));
-        let tls = tls.map(|tls| (tls, peer.key));
+        let tls = tls.map(|tls| (tls, peer.key, self.turn_limit));
         let seen = (&*self.exports, peer.address);
         // Before the first byte: answers of the handshake count too.
         let share = self.budget.share();
@@ -105,9 +127,10 @@ impl Protocol for Nbd {
         let Ok(result) = compio::time::timeout(self.handshake_limit, shaken).await else {
             return Err(NbdError::HandshakeTimeout { seconds: self.handshake_limit.as_secs() });
         };
+        let limit = self.send_limit;
         match result? {
-            Shaken::Plain(agreed) => transmit(agreed, share, watch).await?,
-            Shaken::Encrypted(agreed) => transmit(agreed, share, watch).await?,
+            Shaken::Plain(agreed) => transmit(agreed, share, watch, limit).await?,
+            Shaken::Encrypted(agreed) => transmit(agreed, share, watch, limit).await?,
             Shaken::Over => {}
         }
         Ok(None)
@@ -132,7 +155,7 @@ enum Shaken<S> {
 async fn shake_hands<S: Socket>(
     mut socket: S,
     (exports, from): (&dyn Exports, Option<IpAddr>),
-    tls: Option<(&Tls, PeerKey)>,
+    tls: Option<(&Tls, PeerKey, Duration)>,
     held: (&Watch, &Share),
 ) -> Result<Shaken<S>, NbdError> {
     let mut out = Vec::new();
@@ -143,7 +166,7 @@ async fn shake_hands<S: Socket>(
     .of(from);
     let mut input = Input::new(INPUT_BYTES_MAX);
     let plain = negotiate(&mut socket, &mut input, (&mut negotiation, out), exports, held).await?;
-    let (tls, peer) = match (plain, tls) {
+    let (tls, peer, limit) = match (plain, tls) {
         (Outcome::StartTls, Some(tls)) => tls,
         (Outcome::Ready(ready), _) => return Ok(Shaken::Plain(Agreed { socket, input, ready })),
         (Outcome::StartTls | Outcome::Over, _) => return Ok(Shaken::Over),
@@ -152,8 +175,8 @@ async fn shake_hands<S: Socket>(
     drop(input);
     let turn = tls.turns.wait(peer).await;
     let accept = TlsSocket::accept(socket, &tls.config);
-    let Ok(accepted) = compio::time::timeout(TURN_LIMIT, accept).await else {
-        return Err(NbdError::HandshakeTimeout { seconds: TURN_LIMIT.as_secs() });
+    let Ok(accepted) = compio::time::timeout(limit, accept).await else {
+        return Err(NbdError::HandshakeTimeout { seconds: limit.as_secs() });
     };
     let mut socket = accepted.map_err(|source| NbdError::Tls { source })?;
     drop(turn);
@@ -174,6 +197,7 @@ async fn transmit<S: Socket>(
     agreed: Agreed<S>,
     share: Share,
     watch: &Watch,
+    send_limit: Duration,
 ) -> Result<(), NbdError> {
     let Agreed { mut socket, mut input, ready: Ready { export, name, terms } } = agreed;
     tracing::debug!(export = name, ?terms, encrypted = !S::IS_PLAIN, "NBD transmission begins");
@@ -182,7 +206,8 @@ async fn transmit<S: Socket>(
     let _release = Release(Rc::clone(&connection));
     let cut_off = watch.until_cut_off();
     let evictor = compio::runtime::spawn(evict(socket.clone(), Rc::clone(&connection), cut_off));
-    let writer = compio::runtime::spawn(write_replies(socket.clone(), Rc::clone(&connection)));
+    let replies = write_replies(socket.clone(), Rc::clone(&connection), send_limit);
+    let writer = compio::runtime::spawn(replies);
     let read = read_requests(&mut socket, &mut input, &connection, watch).await;
     connection.flush_replies();
     while connection.has_tasks() && !connection.is_broken() {
@@ -429,6 +454,7 @@ async fn skip<S: Socket>(socket: &mut S, input: &mut Input, len: usize) -> Resul
 async fn write_replies<S: Socket>(
     mut socket: S,
     connection: Rc<Connection>,
+    limit: Duration,
 ) -> Result<(), NbdError> {
     let result = loop {
         if connection.is_broken() {
@@ -444,11 +470,11 @@ async fn write_replies<S: Socket>(
         };
         let sent = match next {
             Queued::Reply(outgoing, ticket) => {
-                let sent = send(&mut socket, &connection, outgoing).await;
+                let sent = send(&mut socket, &connection, outgoing, limit).await;
                 drop(ticket);
                 sent
             }
-            Queued::InPieces(ticket) => send_pieces(&mut socket, &connection, &ticket).await,
+            Queued::InPieces(ticket) => send_pieces(&mut socket, &connection, &ticket, limit).await,
         };
         if sent.is_err() {
             break sent;
@@ -466,10 +492,11 @@ async fn send<S: Socket>(
     socket: &mut S,
     connection: &Rc<Connection>,
     outgoing: Outgoing,
+    limit: Duration,
 ) -> Result<(), NbdError> {
     let awaits_client = connection.awaits_client();
     let moved = |bytes| connection.moved(bytes);
-    let BufResult(result, outgoing) = outgoing.send(socket, SEND_STALL_LIMIT, moved).await;
+    let BufResult(result, outgoing) = outgoing.send(socket, limit, moved).await;
     drop(awaits_client);
     result?;
     connection.sent(outgoing);
@@ -481,12 +508,13 @@ async fn send_pieces<S: Socket>(
     socket: &mut S,
     connection: &Rc<Connection>,
     ticket: &Ticket,
+    limit: Duration,
 ) -> Result<(), NbdError> {
     let mut at = 0;
     loop {
         let piece = connection.next_piece(ticket.request(), at).await;
         let (outgoing, is_last) = piece.map_err(|_| NbdError::HalfRead)?;
-        send(socket, connection, outgoing).await?;
+        send(socket, connection, outgoing, limit).await?;
         if is_last || connection.is_broken() {
             return Ok(());
         }

@@ -605,6 +605,23 @@ mod tests {
     }
 
     #[test]
+    fn large_receive_buffers_are_an_eighth_of_the_budget_at_most() {
+        let budget = Budget::new(8 << 20, OWN);
+        let shares: Vec<_> = (0..6).map(|_| budget.share()).collect();
+        let has: Vec<_> = shares.iter().map(Share::take_large_input).collect();
+        assert_eq!(has, [true, true, true, true, false, false], "4 of 256 KiB");
+        assert!(shares[0].take_large_input(), "it has one and takes no second");
+        assert!(!shares[4].take_large_input());
+        shares[0].give_back_large_input();
+        shares[0].give_back_large_input();
+        assert!(shares[4].take_large_input());
+        assert!(!shares[5].take_large_input(), "one was given back");
+        drop(shares);
+        assert!(budget.share().take_large_input());
+        assert_eq!(budget.used_bytes(), 0, "they are beside the budget");
+    }
+
+    #[test]
     fn a_grant_outlives_what_is_held_meanwhile_and_goes_with_its_share() {
         let budget = Budget::new(100, OWN);
         let (one, other) = (budget.share(), budget.share());

@@ -266,4 +266,24 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn accepted_client_that_is_gone_is_noticed_by_the_system() {
+        use rustix::net::sockopt;
+
+        let listener = Listener::bind(&Address::parse("127.0.0.1:0", 1).unwrap()).unwrap();
+        let Ok(Address::Tcp(port)) = listener.address() else { panic!("no port") };
+        let _client = std::net::TcpStream::connect(port).unwrap();
+        let mut ready = [rustix::event::PollFd::new(&listener, rustix::event::PollFlags::IN)];
+        rustix::event::poll(&mut ready, None).unwrap();
+        let Incoming::Client(Accepted::Tcp(socket), _) = listener.accept().unwrap() else {
+            panic!("a client over TCP");
+        };
+        assert!(sockopt::socket_keepalive(&socket).unwrap());
+        let second = std::time::Duration::from_secs(1);
+        assert_eq!(sockopt::tcp_keepidle(&socket).unwrap(), 30 * second);
+        assert_eq!(sockopt::tcp_keepintvl(&socket).unwrap(), 10 * second);
+        assert_eq!(sockopt::tcp_keepcnt(&socket).unwrap(), 3);
+        assert_eq!(sockopt::tcp_user_timeout(&socket).unwrap(), 60_000, "of data without an ACK");
+    }
 }

@@ -9,7 +9,7 @@
 //! Invariants:
 //! - numbers rise by one; each class keeps its newest events, and the others are counted as lost;
 //! - adding one never waits;
-//! - at most [`COUNTS_MAX`] counts are kept apart.
+//! - at most [`COUNTS_MAX`] counts are kept apart, of one caller [`CALLER_COUNTS_MAX`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -26,6 +26,9 @@ const ANSWERED_MAX: usize = 1000;
 const COUNTED_EVERY: Duration = Duration::from_mins(1);
 /// Counts that are kept apart; further ones are one count.
 const COUNTS_MAX: usize = 256;
+/// ... of one caller: an eighth, so that one that fails on many pools leaves counts for others. Its
+/// further ones are one count of its own.
+const CALLER_COUNTS_MAX: usize = COUNTS_MAX / 8;
 
 /// Subject of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +78,8 @@ pub(super) struct NewEvent {
 
 /// Events of one kind that were counted since the last one was added.
 struct Count {
+    /// Who caused them, where that is a caller with a count for each pool.
+    caller: Option<String>,
     since: Instant,
     held: u64,
     last: NewEvent,
@@ -119,24 +124,38 @@ impl Events {
     /// added and logged, and then one a minute with the number of those between. `of` says which
     /// ones are counted together: they may be shown to the same callers.
     pub(super) fn count(&self, of: &str, new: NewEvent) {
-        self.count_at(of, new, Instant::now());
+        self.count_at(of, None, new, Instant::now());
     }
 
-    fn count_at(&self, of: &str, new: NewEvent, now: Instant) {
+    /// As [`Self::count`], for calls of one caller on one pool.
+    pub(super) fn count_calls(&self, caller: &str, pool: &str, new: NewEvent) {
+        self.count_at(&format!("{caller} {pool}"), Some(caller), new, Instant::now());
+    }
+
+    fn count_at(&self, of: &str, caller: Option<&str>, new: NewEvent, now: Instant) {
         let mut counts = self.counts.lock();
-        let (of, new) = if counts.len() < COUNTS_MAX || counts.contains_key(of) {
-            (of, new)
+        let rest_of = caller.filter(|_| !counts.contains_key(of) && is_full(&counts, caller));
+        let (of, caller, new) = match rest_of {
+            None => (of.to_owned(), caller, new),
+            Some(rest_of) => {
+                let message =
+                    format!("calls of {rest_of} failed, on more pools than are told apart");
+                (format!("rest of {rest_of}"), None, of_several_pools(new.level, &message))
+            }
+        };
+        let (of, caller, new) = if counts.len() < COUNTS_MAX || counts.contains_key(&of) {
+            (of, caller, new)
         } else {
             let message = "calls and logins were refused, of more callers than are told apart";
-            let (kind, message) = ("calls_refused".to_owned(), message.to_owned());
-            ("", NewEvent { kind, message, pool: None, disk: None, ..new })
+            (String::new(), None, of_several_pools(new.level, message))
         };
-        if let Some(count) = counts.get_mut(of) {
+        if let Some(count) = counts.get_mut(&of) {
             count.held += 1;
             count.last = new;
             return;
         }
-        counts.insert(of.to_owned(), Count { since: now, held: 0, last: new.clone() });
+        let caller = caller.map(str::to_owned);
+        counts.insert(of, Count { caller, since: now, held: 0, last: new.clone() });
         drop(counts);
         self.add_logged(new);
     }
@@ -197,6 +216,18 @@ impl Events {
         let lost = last.saturating_sub(after).saturating_sub(events.len() as u64);
         EventList { run: self.run.clone(), lost, newest, events }
     }
+}
+
+/// Whether the caller has as many counts as one may have.
+fn is_full(counts: &BTreeMap<String, Count>, caller: Option<&str>) -> bool {
+    let own = counts.values().filter(|count| count.caller.as_deref() == caller);
+    own.count() >= CALLER_COUNTS_MAX
+}
+
+/// An event for those who may see all pools.
+fn of_several_pools(level: EventLevel, message: &str) -> NewEvent {
+    let (kind, message) = ("calls_refused".to_owned(), message.to_owned());
+    NewEvent { level, kind, pool: None, disk: None, message }
 }
 
 #[cfg(test)]
@@ -268,9 +299,9 @@ mod tests {
         let start = Instant::now();
         let refused = |text: &str| of_kind("chap_refused", EventLevel::Warning).named(text);
         for at in 0..11_908 {
-            events.count_at("chap", refused(&format!("from {at}")), start);
+            events.count_at("chap", None, refused(&format!("from {at}")), start);
         }
-        events.count_at("token", refused("of another count"), start);
+        events.count_at("token", None, refused("of another count"), start);
         let told = || {
             let kept = events.kept_after(0).events;
             kept.into_iter().map(|event| event.message).collect::<Vec<_>>()
@@ -282,12 +313,44 @@ mod tests {
         assert_eq!(told()[2..], ["11907 more like the last one: from 11907"]);
         // A quiet minute ends the count, and the next refusal is an event at once.
         events.add_counts_at(start + 2 * COUNTED_EVERY);
-        events.count_at("chap", refused("again"), start + 2 * COUNTED_EVERY);
+        events.count_at("chap", None, refused("again"), start + 2 * COUNTED_EVERY);
         assert_eq!(told()[3..], ["again"]);
         for at in 0..2 * COUNTS_MAX {
-            events.count_at(&format!("count {at}"), refused("x"), start + 2 * COUNTED_EVERY);
+            events.count_at(&format!("count {at}"), None, refused("x"), start + 2 * COUNTED_EVERY);
         }
         assert!(events.counts.lock().len() <= COUNTS_MAX + 1);
+    }
+
+    // One token that failed on 300 pools had all counts, and all other callers shared one.
+    #[test]
+    fn caller_that_fails_on_many_pools_leaves_counts_for_others() {
+        let events = Events::new();
+        let start = Instant::now();
+        let fail = |caller: &str, pool: &str, at: Instant| {
+            let failed = of_kind("volume_create", EventLevel::Warning);
+            let failed = NewEvent { pool: Some(pool.to_owned()), ..failed };
+            let failed = failed.named(&format!("{caller}: {pool}"));
+            events.count_at(&format!("{caller} {pool}"), Some(caller), failed, at);
+        };
+        for pool in 0..1000 {
+            fail("token a", &format!("p{pool}"), start);
+        }
+        assert_eq!(events.counts.lock().len(), CALLER_COUNTS_MAX + 1);
+        fail("token b", "tank", start);
+        fail("token b", "tank", start);
+        fail("token a", "p0", start);
+        let kept = events.kept_after(0).events;
+        let rest = &kept[CALLER_COUNTS_MAX];
+        assert_eq!((rest.pool.as_deref(), rest.kind.as_str()), (None, "calls_refused"));
+        assert!(rest.message.contains("calls of token a failed, on more pools"), "{rest:?}");
+        let last = kept.last().expect("an event");
+        assert_eq!((last.message.as_str(), last.pool.as_deref()), ("token b: tank", Some("tank")));
+        assert_eq!(kept.len(), CALLER_COUNTS_MAX + 2);
+        // A quiet minute gives its counts back.
+        events.add_counts_at(start + COUNTED_EVERY);
+        events.add_counts_at(start + 2 * COUNTED_EVERY);
+        fail("token a", "p999", start + 2 * COUNTED_EVERY);
+        assert_eq!(events.kept_after(0).events.last().expect("an event").message, "token a: p999");
     }
 
     #[tokio::test]

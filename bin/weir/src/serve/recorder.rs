@@ -119,7 +119,7 @@ impl Record {
         match outcome {
             Ok(_) => self.events.add(event),
             // One count per caller and pool: all of its calls have the same scope.
-            Err(_) => self.events.count(&format!("{caller} {pool}"), event),
+            Err(_) => self.events.count_calls(&caller, &pool, event),
         }
     }
 }

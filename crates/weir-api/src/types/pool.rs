@@ -16,6 +16,7 @@ use super::{
     CleanerStatus, ClientIo, Damage, DiskIo, Outcome, PointerIo, Request, ScanStatus, SegmentIo,
 };
 use crate::Error;
+use crate::limits::SEARCH_MAX;
 
 /// What a vdev is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -199,13 +200,17 @@ impl Request for PoolDestroy {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolScan {
-    /// Absolute paths of directories, block devices or files; none means the usual places.
+    /// Absolute paths of directories, block devices or files, at most 64; none means the usual
+    /// places.
     #[serde(default)]
     pub search: Vec<String>,
 }
 
 impl Request for PoolScan {
     fn check(&self) -> Result<(), Error> {
+        if self.search.len() > SEARCH_MAX {
+            return Err(Error::TooMany { what: "paths to search", most: SEARCH_MAX });
+        }
         match self.search.iter().find(|path| !Path::new(path).is_absolute()) {
             Some(path) => Err(Error::RelativePath { path: path.clone() }),
             None => Ok(()),
@@ -219,7 +224,8 @@ impl Request for PoolScan {
 pub struct PoolImport {
     /// Name of the pool, or its guid where several have one name.
     pub pool: String,
-    /// Absolute paths of directories, block devices or files; none means the usual places.
+    /// Absolute paths of directories, block devices or files, at most 64; none means the usual
+    /// places.
     #[serde(default)]
     pub search: Vec<String>,
     /// Import from the newest state that can still be read, though newer, acknowledged data is

@@ -11,6 +11,7 @@ use weir_base::names;
 
 use super::{Outcome, Request};
 use crate::Error;
+use crate::limits::SNAPSHOT_NAMES_MAX;
 
 /// Value of [`Snapshot::taken_by`] for snapshots of replication runs.
 pub const TAKEN_BY_REPLICATION: &str = "replication";
@@ -81,7 +82,8 @@ impl From<Option<String>> for SnapshotQuery {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SnapshotCreate {
-    /// Full names, such as `tank/vm1@monday`; with `recursive` one such as `tank@monday`.
+    /// Full names, at most 4096, such as `tank/vm1@monday`; with `recursive` one such as
+    /// `tank@monday`.
     pub names: Vec<String>,
     /// Take one of each volume of the pool.
     #[serde(default)]
@@ -95,6 +97,7 @@ impl Request for SnapshotCreate {
             names::pool_snapshot(name)?;
             return Ok(());
         }
+        few_enough(self.names.len())?;
         let mut volumes = Vec::new();
         for name in &self.names {
             let (volume, _) = names::snapshot(name)?;
@@ -112,7 +115,7 @@ impl Request for SnapshotCreate {
 #[serde(deny_unknown_fields)]
 pub struct SnapshotDestroy {
     /// Full names; also lists and ranges of one volume's snapshots, such as `tank/vm1@a,c%e`, where
-    /// a range without one end reaches to the oldest or the newest.
+    /// a range without one end reaches to the oldest or the newest. At most 4096 names and ranges.
     pub names: Vec<String>,
     /// Only tell what would go and what that would free.
     #[serde(default)]
@@ -121,6 +124,7 @@ pub struct SnapshotDestroy {
 
 impl Request for SnapshotDestroy {
     fn check(&self) -> Result<(), Error> {
+        few_enough(self.names.iter().map(|name| 1 + name.matches(',').count()).sum())?;
         for name in &self.names {
             names::snapshots(name)?;
         }
@@ -237,6 +241,13 @@ pub fn check_listed(of: &str) -> Result<(), Error> {
     Ok(())
 }
 
+fn few_enough(names: usize) -> Result<(), Error> {
+    if names > SNAPSHOT_NAMES_MAX {
+        return Err(Error::TooMany { what: "names of snapshots", most: SNAPSHOT_NAMES_MAX });
+    }
+    Ok(())
+}
+
 fn of_one_pool(names: &[String]) -> Result<(), Error> {
     let pool = |name: &String| name.split('/').next().map(str::to_owned);
     let first = names.first().ok_or(Error::NoSnapshots)?;
@@ -271,6 +282,27 @@ mod tests {
         ] {
             let error = create(names, recursive).expect_err("refused").to_string();
             assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn one_call_names_a_bounded_number_of_snapshots() {
+        let many = |count: usize| (0..count).map(|n| format!("tank/{n}@m")).collect::<Vec<_>>();
+        let take = |count: usize| SnapshotCreate { names: many(count), recursive: false }.check();
+        let destroy = |names: Vec<String>| SnapshotDestroy { names, dry_run: true }.check();
+        take(SNAPSHOT_NAMES_MAX).expect("as many as there may be");
+        destroy(many(SNAPSHOT_NAMES_MAX)).expect("as many as there may be");
+        // Names in one list count as much.
+        let list = format!("tank/a@{}", vec!["m"; SNAPSHOT_NAMES_MAX].join(","));
+        destroy(vec![list.clone()]).expect("as many as there may be");
+        for refused in [
+            take(SNAPSHOT_NAMES_MAX + 1),
+            destroy(many(SNAPSHOT_NAMES_MAX + 1)),
+            destroy(vec![list.clone(), "tank/a@m".into()]),
+        ] {
+            let error = refused.expect_err("one more");
+            assert_eq!(error.kind(), weir_base::ErrorKind::Invalid);
+            assert!(error.to_string().contains("at most 4096"), "{error}");
         }
     }
 

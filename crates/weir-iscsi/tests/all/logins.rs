@@ -59,7 +59,17 @@ fn prove(
     algorithms: &str,
     proof: &Proof<'_>,
 ) -> Result<Vec<(String, String)>, [u8; 2]> {
-    let offer: Vec<_> = NAMES.iter().copied().chain([("AuthMethod", "CHAP,None")]).collect();
+    prove_as(NAME, initiator, algorithms, proof)
+}
+
+/// As [`prove`], of an initiator with that name.
+fn prove_as(
+    name: &str,
+    initiator: &mut Initiator,
+    algorithms: &str,
+    proof: &Proof<'_>,
+) -> Result<Vec<(String, String)>, [u8; 2]> {
+    let offer = [("InitiatorName", name), NAMES[1], ("AuthMethod", "CHAP,None")];
     let answer = owned(&initiator.login_step(0, Some(1), &offer)?);
     assert_eq!(value(&answer, "AuthMethod"), "CHAP");
     assert_eq!(value(&answer, "TargetPortalGroupTag"), "1");
@@ -364,6 +374,29 @@ fn unproven_sessions_in_a_name_keep_its_owner_out_of_nothing() {
     }
     own.iter_mut().for_each(|one| assert_eq!(one.read(0, 1).len(), BLOCK));
     drop((strangers, taken));
+}
+
+#[test]
+fn neither_one_name_nor_all_together_have_more_proven_sessions_than_there_is_room_for() {
+    let targets = MemoryTargets::with_sessions(Disk::new(SIZE), Sessions::with_limits(4, 2, 3));
+    *targets.authentication.lock() = chap(None);
+    let setup = serve_targets(targets, Budget::new(32 << 20, OWN), 2);
+    let log_in = |name: &str, id: u8| {
+        let mut initiator = Initiator::connect(setup.address);
+        initiator.isid[5] = id;
+        let name = format!("{NAME}:{name}");
+        prove_as(&name, &mut initiator, "7", &RIGHT).map(|_| initiator)
+    };
+    let mut sessions: Vec<_> = (0..3).map(|id| log_in("one", id).expect("a place")).collect();
+    assert_eq!(log_in("one", 9).err(), Some([3, 2]), "three of one name");
+    sessions.push(log_in("other", 0).expect("a place for another name"));
+    assert_eq!(log_in("third", 0).err(), Some([3, 2]), "four of all");
+    // One that comes back takes its own place, and one that goes leaves it.
+    sessions[3] = log_in("other", 0).expect("its own place");
+    drop(sessions.pop());
+    setup.wait_for_nexuses(3);
+    sessions.push(log_in("third", 0).expect("room again"));
+    sessions.iter_mut().for_each(|one| assert_eq!(one.read(0, 1).len(), BLOCK));
 }
 
 #[test]

@@ -6,6 +6,7 @@
 
 mod common;
 mod hostile;
+mod limits;
 mod logins;
 mod moves;
 mod sessions;

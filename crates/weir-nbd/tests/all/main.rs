@@ -5,5 +5,6 @@
 //! Invariant: one binary: each test binary would build generic code anew and link all crates.
 
 mod common;
+mod limits;
 mod real_clients;
 mod sessions;

@@ -5,7 +5,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::common::{MemoryMedium, SIZE, ready, run, run_on, simple, target, unit_of, wide};
+use crate::common::{
+    MemoryMedium, SIZE, ready, run, run_on, simple, target, unit_of, unmap, unmap_list, wide,
+};
 use weir_base::ErrorKind;
 use weir_scsi::{Attribute, Command, Lun, Managed, Management, Nexus, Status};
 
@@ -288,32 +290,16 @@ fn write_same_and_unmap() {
         let cdb = wide(0x93, flags, 0, blocks);
         assert_eq!(run(&*nexus, &cdb, data).sense(), expected);
     }
-    let list = |ranges: &[(u64, u32)]| {
-        let len = ranges.len() as u16 * 16;
-        let mut list = (len + 6).to_be_bytes().to_vec();
-        list.extend(len.to_be_bytes());
-        list.extend([0; 4]);
-        for (lba, blocks) in ranges {
-            list.extend(lba.to_be_bytes());
-            list.extend(blocks.to_be_bytes());
-            list.extend([0; 4]);
-        }
-        list
-    };
-    let unmap = |list: &[u8]| {
-        let len = (list.len() as u16).to_be_bytes();
-        run(&*nexus, &[0x42, 0, 0, 0, 0, 0, 0, len[0], len[1], 0], list)
-    };
-    unmap(&list(&[(24, 8), (40, 1), (BLOCKS, 0)])).good();
+    unmap(&*nexus, &unmap_list(&[(24, 8), (40, 1), (BLOCKS, 0)])).good();
     assert!(medium.bytes()[24 * 512..32 * 512].iter().all(|&byte| byte == 0));
     assert!(medium.bytes()[40 * 512..41 * 512].iter().all(|&byte| byte == 0));
     let before = medium.bytes();
-    assert_eq!(unmap(&list(&[(0, 8), (BLOCKS, 1)])).sense(), OUT_OF_RANGE);
-    assert_eq!(unmap(&list(&[(0, 8), (1, u32::MAX)])).sense(), OUT_OF_RANGE);
-    assert_eq!(unmap(&list(&[(0, 1); 257])).sense(), INVALID_PARAMETER);
-    assert_eq!(unmap(&[0; 4]).sense(), LIST_LENGTH);
+    assert_eq!(unmap(&*nexus, &unmap_list(&[(0, 8), (BLOCKS, 1)])).sense(), OUT_OF_RANGE);
+    assert_eq!(unmap(&*nexus, &unmap_list(&[(0, 8), (1, u32::MAX)])).sense(), OUT_OF_RANGE);
+    assert_eq!(unmap(&*nexus, &unmap_list(&[(0, 1); 257])).sense(), INVALID_PARAMETER);
+    assert_eq!(unmap(&*nexus, &[0; 4]).sense(), LIST_LENGTH);
     assert!(medium.bytes() == before);
-    unmap(&[]).good();
+    unmap(&*nexus, &[]).good();
     let counters = unit.counters();
     assert_eq!((counters.unmapped_bytes, counters.zeroed_bytes), (17 * 512, 72 * 512));
 

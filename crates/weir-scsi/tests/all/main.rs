@@ -7,6 +7,7 @@
 mod commands;
 mod common;
 mod copies;
+mod limits;
 mod races;
 mod reservations;
 mod token_ends;

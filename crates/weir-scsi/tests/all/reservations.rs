@@ -11,6 +11,7 @@ use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use parking_lot::Mutex;
 use weir_base::ErrorKind;
+use weir_scsi::limits::PARAMETER_BYTES_MAX;
 use weir_scsi::reservation::ReservationState;
 use weir_scsi::{Lun, Management, Nexus, Options, Status, Unit, UnitStore};
 use weir_serve::ExportError;
@@ -139,6 +140,29 @@ fn transport_id(number: u8) -> Vec<u8> {
     let mut name = initiator(number).to_string().into_bytes();
     name.resize(name.len() / 4 * 4 + 4, 0);
     [&[0x45, 0, 0, name.len() as u8][..], &name].concat()
+}
+
+#[test]
+fn a_parameter_list_beyond_the_limit_is_refused() {
+    let (_medium, unit, _target, nexus) = simple();
+    // A registration for one other port, whose name is followed by zeros.
+    let register = |list_len: usize| {
+        let mut id = transport_id(2);
+        id.resize(list_len - 28, 0);
+        let text_len = (id.len() as u16 - 4).to_be_bytes();
+        id[2..4].copy_from_slice(&text_len);
+        let mut list = [[0; 8], 1_u64.to_be_bytes(), [0; 8]].concat();
+        list[20] = 0x08;
+        list.extend((id.len() as u32).to_be_bytes());
+        list.extend(id);
+        let mut cdb = vec![0x5F, 0, 0, 0, 0];
+        cdb.extend((list.len() as u32).to_be_bytes());
+        run(&*nexus, &cdb, &list)
+    };
+    assert_eq!(register(PARAMETER_BYTES_MAX + 4).sense(), (5, 0x1A, 0));
+    assert!(unit.reservations().registrations.is_empty());
+    register(PARAMETER_BYTES_MAX).good();
+    assert_eq!(unit.reservations().registrations.len(), 2);
 }
 
 #[test]

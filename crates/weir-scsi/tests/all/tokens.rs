@@ -11,11 +11,9 @@ use crate::common::tokens::{
     Blocks, block, information, populate, population, send, token, told, write_using, writing,
     zeros,
 };
-use crate::common::{MemoryMedium, SIZE, ready, run, run_on, simple, target, unit_of, wide};
+use crate::common::{MemoryMedium, SIZE, begin, ready, run, run_on, simple, target, unit_of, wide};
 use weir_base::ErrorKind;
-use weir_scsi::{
-    Attribute, Command, Completion, Directory, InitiatorPort, Lun, Nexus, Target, Unit,
-};
+use weir_scsi::{Directory, InitiatorPort, Lun, Nexus, Target, Unit};
 use weir_serve::OutBuf;
 
 const BLOCKS: u64 = SIZE / 512;
@@ -263,16 +261,6 @@ fn what_is_answered_at_once_tells_of_errors_later() {
     assert!(other.bytes() == medium.bytes());
     // A list that is wrong is refused at once.
     assert_eq!(send(&*nexus, 1, 0x11, 5, &list[..549]).sense(), (5, 0x1A, 0));
-}
-
-fn begin<'a>(
-    nexus: &'a dyn Nexus,
-    cdb: &'a [u8],
-    data_out: &'a [u8],
-    out: &'a mut OutBuf,
-) -> impl Future<Output = Completion> + 'a {
-    let command = Command { lun: Lun::new(0), cdb, data_out, attribute: Attribute::Simple };
-    nexus.execute(command, out)
 }
 
 #[test]

@@ -89,3 +89,18 @@ fn import_takes_a_name_or_a_guid() {
     let request = PoolImport { pool: "tank".into(), search: vec!["dir".into()], force: false };
     assert!(matches!(request.check(), Err(Error::RelativePath { .. })));
 }
+
+#[test]
+fn one_search_for_pools_names_a_bounded_number_of_paths() {
+    let search = |count: usize| (0..count).map(|n| format!("/disks/{n}")).collect::<Vec<_>>();
+    let scan = |count: usize| PoolScan { search: search(count) }.check();
+    let import = |count: usize| {
+        PoolImport { pool: "tank".into(), search: search(count), force: false }.check()
+    };
+    scan(SEARCH_MAX).and_then(|()| import(SEARCH_MAX)).expect("as many as there may be");
+    for refused in [scan(SEARCH_MAX + 1), import(SEARCH_MAX + 1)] {
+        let error = refused.expect_err("one more");
+        assert_eq!(error.kind(), weir_base::ErrorKind::Invalid);
+        assert!(error.to_string().contains("at most 64"), "{error}");
+    }
+}

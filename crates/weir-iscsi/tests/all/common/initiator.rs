@@ -50,7 +50,19 @@ pub(crate) struct Initiator {
 
 impl Initiator {
     pub(crate) fn connect(address: SocketAddr) -> Self {
-        let socket = TcpStream::connect(address).expect("a server");
+        Self::on(TcpStream::connect(address).expect("a server"))
+    }
+
+    /// From this address of the machine.
+    pub(crate) fn connect_from(from: [u8; 4], address: SocketAddr) -> Self {
+        use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        bind(&socket, &SocketAddr::from((from, 0))).expect("an address of the machine");
+        connect(&socket, &address).expect("a server");
+        Self::on(socket.into())
+    }
+
+    fn on(socket: TcpStream) -> Self {
         socket.set_read_timeout(Some(Duration::from_secs(30))).expect("a time limit");
         socket.set_nodelay(true).expect("a TCP socket");
         Self {

@@ -47,11 +47,20 @@ pub(crate) fn serve_limited(
     threads: usize,
     login_limit: Duration,
 ) -> Setup {
+    serve_as(targets, budget, threads, |iscsi| iscsi.with_login_limit(login_limit))
+}
+
+/// Serves targets with limits of the test's choice.
+pub(crate) fn serve_as(
+    targets: Arc<MemoryTargets>,
+    budget: Arc<Budget>,
+    threads: usize,
+    limited: impl FnOnce(Iscsi) -> Iscsi,
+) -> Setup {
     let free = Address::parse("127.0.0.1:0", 0).expect("an address");
     let listener = Listener::bind(&free).expect("a free port");
     let protocol = Iscsi::new(Arc::<MemoryTargets>::clone(&targets), budget);
-    let protocol = protocol.with_login_limit(login_limit);
-    let server = serve(vec![listener], Arc::new(protocol), threads).expect("threads");
+    let server = serve(vec![listener], Arc::new(limited(protocol)), threads).expect("threads");
     let Address::Tcp(address) = server.addresses()[0].clone() else { panic!("TCP") };
     targets.set_portals(&[address]);
     Setup { targets, server, address }

@@ -5,6 +5,7 @@
 //! Invariants:
 //! - every third request of a slow export takes the waiting path, so that replies overtake each
 //!   other;
+//! - a held export keeps every request until it is released;
 //! - unwritten blocks are holes and read as zeros.
 
 use std::collections::BTreeMap;
@@ -32,6 +33,10 @@ pub(crate) struct Memory {
     read_only: bool,
     slow: bool,
     turn: AtomicU64,
+    /// Requests wait while this is set.
+    pub(crate) held: AtomicBool,
+    /// Requests that took the waiting path.
+    pub(crate) begun: AtomicUsize,
     /// Flushes it was asked for.
     pub(crate) flushes: AtomicU64,
     /// Every request panics, if set: the fast ones at once, the others in their task.
@@ -50,6 +55,8 @@ impl Memory {
             read_only: false,
             slow: false,
             turn: AtomicU64::new(0),
+            held: AtomicBool::new(false),
+            begun: AtomicUsize::new(0),
             flushes: AtomicU64::new(0),
             panics: AtomicBool::new(false),
             failure: RwLock::new(None),
@@ -73,14 +80,19 @@ impl Memory {
         if let Some(kind) = *self.failure.read() {
             return Err(ExportError::new(kind, "made to fail"));
         }
-        let waits = self.slow && self.turn.fetch_add(1, Ordering::Relaxed).is_multiple_of(3);
+        let turn = self.slow && self.turn.fetch_add(1, Ordering::Relaxed).is_multiple_of(3);
+        let waits = turn || self.held.load(Ordering::SeqCst);
         assert!(waits || !self.panics.load(Ordering::SeqCst), "made to panic");
         Ok(waits)
     }
 
     async fn pause(&self) -> Result<(), ExportError> {
         let turn = self.turn.load(Ordering::Relaxed);
+        self.begun.fetch_add(1, Ordering::SeqCst);
         compio::time::sleep(Duration::from_micros(turn % 7 * 50)).await;
+        while self.held.load(Ordering::SeqCst) {
+            compio::time::sleep(Duration::from_millis(1)).await;
+        }
         assert!(!self.panics.load(Ordering::SeqCst), "made to panic");
         self.waits().map(drop)
     }

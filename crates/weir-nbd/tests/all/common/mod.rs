@@ -6,6 +6,7 @@
 
 #[allow(dead_code, reason = "the unit tests of src use a part of it")]
 pub(crate) mod memory;
+pub(crate) mod server;
 
 use std::path::PathBuf;
 

@@ -85,7 +85,11 @@ impl MemoryMedium {
     fn clear(&self, offset: u64, len: u64, punch: bool) {
         let (start, end) = (offset as usize, (offset + len) as usize);
         let mut state = self.state.lock();
-        state.0[start..end].fill(0);
+        let (data, written) = &mut *state;
+        // Holes are zeros: a huge one takes no memory.
+        for block in (start / BLOCK..end.div_ceil(BLOCK)).filter(|block| written[*block]) {
+            data[start.max(block * BLOCK)..end.min((block + 1) * BLOCK)].fill(0);
+        }
         if !punch {
             state.1[start / BLOCK..end.div_ceil(BLOCK)].fill(true);
         } else if start.div_ceil(BLOCK) < end / BLOCK {

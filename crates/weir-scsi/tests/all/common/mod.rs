@@ -140,12 +140,48 @@ pub(crate) fn ready(target: &Arc<Target>, number: u8) -> Box<dyn Nexus> {
 
 /// A target with one logical unit of 512-byte blocks, its medium, and a nexus to it.
 pub(crate) fn simple() -> (Arc<MemoryMedium>, Arc<Unit>, Arc<Target>, Box<dyn Nexus>) {
-    let medium = Arc::new(MemoryMedium::new(SIZE));
+    simple_of(SIZE)
+}
+
+/// As [`simple`], with a medium of that size.
+pub(crate) fn simple_of(size: u64) -> (Arc<MemoryMedium>, Arc<Unit>, Arc<Target>, Box<dyn Nexus>) {
+    let medium = Arc::new(MemoryMedium::new(size));
     let unit = unit_of(&medium, 1, 512);
     let target = target();
     assert!(target.add_lun(0, Arc::clone(&unit)));
     let nexus = ready(&target, 1);
     (medium, unit, target, nexus)
+}
+
+/// A command on its waiting path, for a test that polls it.
+pub(crate) fn begin<'a>(
+    nexus: &'a dyn Nexus,
+    cdb: &'a [u8],
+    data_out: &'a [u8],
+    out: &'a mut OutBuf,
+) -> impl Future<Output = Completion> + 'a {
+    let command = Command { lun: Lun::new(0), cdb, data_out, attribute: Attribute::Simple };
+    nexus.execute(command, out)
+}
+
+/// A parameter list of UNMAP.
+pub(crate) fn unmap_list(ranges: &[(u64, u32)]) -> Vec<u8> {
+    let len = ranges.len() as u16 * 16;
+    let mut list = (len + 6).to_be_bytes().to_vec();
+    list.extend(len.to_be_bytes());
+    list.extend([0; 4]);
+    for (lba, blocks) in ranges {
+        list.extend(lba.to_be_bytes());
+        list.extend(blocks.to_be_bytes());
+        list.extend([0; 4]);
+    }
+    list
+}
+
+/// UNMAP.
+pub(crate) fn unmap(nexus: &dyn Nexus, list: &[u8]) -> Answer {
+    let len = (list.len() as u16).to_be_bytes();
+    run(nexus, &[0x42, 0, 0, 0, 0, 0, 0, len[0], len[1], 0], list)
 }
 
 /// READ (16) or the like: code, flags, address, length.
