@@ -576,13 +576,13 @@ mod tests {
         let receive = transfers.receive(&session).unwrap();
         let begun = Instant::now();
         let using = receive.about.used.begin();
-        transfers.end_idle_at(begun + Duration::from_secs(60));
+        transfers.end_idle_at(begun + Duration::from_mins(1));
         assert!(is_there(), "a call is under way");
         drop(using);
         let used = *receive.about.used.at.lock();
         transfers.end_idle_at(used + Duration::from_secs(59));
         assert!(is_there());
-        transfers.end_idle_at(used + Duration::from_secs(60));
+        transfers.end_idle_at(used + Duration::from_mins(1));
         assert!(!is_there());
     }
 

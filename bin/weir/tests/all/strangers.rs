@@ -369,18 +369,26 @@ fn exports_targets_initiators_and_logical_units_are_limited() {
     state["targets"] = targets;
     fs::write(&path, serde_json::to_vec(&state).unwrap()).unwrap();
     let server = Server::start(&dirs, "", command(&dirs, "256MiB", &at, &iscsi));
-    for (call, full) in [
-        ("export create nbd tank/w --name", "10000 exports"),
-        ("target create", "4096 targets"),
-        ("target allow vms", "4096 initiators"),
-        ("lun add vms tank/v --shared --lun", "no number left"),
+    for (last, one_more, full) in [
+        (
+            "export create nbd tank/w --name last",
+            "export create nbd tank/w --name more",
+            "10000 exports",
+        ),
+        ("target create last", "target create more", "4096 targets"),
+        (
+            "target allow vms iqn.2026-01.org.example:last",
+            "target allow vms iqn.2026-01.org.example:more",
+            "4096 initiators",
+        ),
+        (
+            "lun add vms tank/v --shared --lun 16383",
+            "lun add vms tank/w --shared",
+            "no number left",
+        ),
     ] {
-        let (last, one_more) = match call.starts_with("lun") {
-            true => ("16383", "lun add vms tank/w --shared".to_owned()),
-            false => ("iqn.2026-01.org.weir:last", format!("{call} iqn.2026-01.org.weir:more")),
-        };
-        server.weir(&format!("{call} {last}")).ok();
-        server.weir(&one_more).fails(code::NO_SPACE, &[full]);
+        server.weir(last).ok();
+        server.weir(one_more).fails(code::NO_SPACE, &[full]);
     }
     server.stop_clean();
 }

@@ -356,14 +356,14 @@ mod tests {
         let listed = Listed(Arc::clone(&send));
         transfers.sends.lock().sessions.insert("session".to_owned(), listed);
         let using = send.about.used.begin();
-        transfers.end_idle_at(Instant::now() + Duration::from_secs(120));
+        transfers.end_idle_at(Instant::now() + Duration::from_mins(2));
         assert_eq!(transfers.sends.lock().len(), 1, "a part is being asked for");
         drop(using);
         let used = *send.about.used.at.lock();
         drop(send);
         transfers.end_idle_at(used + Duration::from_secs(119));
         assert_eq!(transfers.sends.lock().len(), 1);
-        transfers.end_idle_at(used + Duration::from_secs(120));
+        transfers.end_idle_at(used + Duration::from_mins(2));
         assert_eq!(transfers.sends.lock().len(), 0);
         assert!(give.is_closed(), "the engine makes no further frame");
     }
