@@ -503,8 +503,11 @@ fn half_sent_bodies_of_viewers_delay_no_admin() {
 fn calls_beyond_role_or_scope_are_noted_with_their_caller() {
     let server = start();
     let call = |token: &str, call: &str| {
-        let head = format!("{call} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
-        let text = format!("{head}authorization: Bearer {token}\r\ncontent-length: 0\r\n\r\n");
+        let text = format!(
+            "{call} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
+             authorization: Bearer {token}\r\ncontent-type: application/json\r\n\
+             content-length: 0\r\n\r\n"
+        );
         exchange(TcpStream::connect(&server.tcp).unwrap(), &text).0
     };
     let long = format!("DELETE /v1/tokens/{}", "x".repeat(1000));
