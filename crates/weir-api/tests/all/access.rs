@@ -510,11 +510,11 @@ fn calls_beyond_role_or_scope_are_noted_with_their_caller() {
         );
         exchange(TcpStream::connect(&server.tcp).unwrap(), &text).0
     };
-    let long = format!("DELETE /v1/tokens/{}", "x".repeat(1000));
+    let long = format!("DELETE /v1/sends/{}", "x".repeat(1000));
     assert_eq!(call("viewer", "DELETE /v1/tokens/ci?a=b"), 403);
     assert_eq!(call("admin,tank/a", "GET /v1/pools/other"), 403);
     assert_eq!(call("viewer", &long), 403);
-    assert_eq!(call("viewer", "GET /v1/pools/tank"), 200);
+    assert_eq!(call("viewer", "GET /v1/pools"), 200);
     let noted = server.tokens.denied.lock().unwrap();
     let expected = ["token Viewer: DELETE /v1/tokens/ci", "token Admin: GET /v1/pools/other"];
     assert_eq!(noted[..2], expected);
