@@ -426,6 +426,8 @@ pub(crate) async fn uniform_errors(response: Response) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::Instant;
+
     use super::*;
 
     fn rule(bound: &str, name: &str) -> HostRule {
@@ -447,5 +449,38 @@ mod tests {
         assert!(rule("0.0.0.0", "0.0.0.0").allows("10.0.0.2"));
         assert!(!rule("0.0.0.0", "0.0.0.0").allows("evil.example"));
         assert!(HostRule::Any.allows(""));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn large_bodies_are_limited_by_kind_of_caller_and_by_peer() {
+        let large = Some(SMALL_BODY_BYTES as u64 + 1);
+        let take = async |kind: LargeBodies| kind.permit(large).await.ok().flatten();
+        let of_peer = async |last: u8| {
+            let caller = Caller::of_peer(&([10, 0, 0, last], 7118).into());
+            caller::on_behalf_of(caller, take(LargeBodies::Peers)).await
+        };
+        let mut held = Vec::new();
+        for kind in [LargeBodies::Admins, LargeBodies::Others] {
+            for _ in 0..8 {
+                held.push(take(kind).await.expect("a permit"));
+            }
+            let begun = Instant::now();
+            assert!(take(kind).await.is_none());
+            assert!(begun.elapsed() >= BODY_TIMEOUT, "it did not wait");
+        }
+        for last in [1, 2] {
+            for _ in 0..4 {
+                held.push(of_peer(last).await.expect("a permit"));
+            }
+            assert!(of_peer(last).await.is_none(), "it has its share");
+        }
+        assert!(of_peer(3).await.is_none(), "the peers have as many as they may");
+        // One of the second peer.
+        held.pop();
+        drop(of_peer(3).await.expect("a permit was given back"));
+        assert!(of_peer(2).await.is_some());
+        drop(held);
+        assert!(PEER_SHARES.lock().is_empty());
+        assert!(LargeBodies::Admins.permit(Some(1)).await.is_ok_and(|permit| permit.is_none()));
     }
 }

@@ -73,6 +73,7 @@ pub async fn serve(
     let router = routes::router(Arc::new(Gate::new(control)));
     let checker = Arc::new(Checker::new(authority));
     let (turns, answers) = (Arc::<Turns>::default(), Arc::<Answers>::default());
+    let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
     let mut loops = JoinSet::new();
     for listener in listeners {
         let entry = guard::Entry {
@@ -86,7 +87,7 @@ pub async fn serve(
         let name = listener.address().to_string();
         let source = Source::new(listener)?;
         tracing::info!(address = name, "management interface");
-        loops.spawn(accept_all(source, guarded, stopped.clone()));
+        loops.spawn(accept_all(source, guarded, Arc::clone(&refusals), stopped.clone()));
     }
     stop.await;
     stopping.send_replace(true);
@@ -183,7 +184,13 @@ impl Source {
     }
 }
 
-async fn accept_all(source: Source, router: Router, mut stopped: watch::Receiver<bool>) {
+/// `refusals` are the answers to connections without a slot that are under way.
+async fn accept_all(
+    source: Source,
+    router: Router,
+    refusals: Arc<Semaphore>,
+    mut stopped: watch::Receiver<bool>,
+) {
     let all = Arc::new(Slots::default());
     let router = router.layer(middleware::from_fn(hold_slot));
     loop {
@@ -196,7 +203,7 @@ async fn accept_all(source: Source, router: Router, mut stopped: watch::Receiver
             Ok((accepted, caller, who)) => {
                 let entrance = all.knock(who);
                 let refusal = match entrance {
-                    Entrance::Full => REFUSALS.try_acquire().ok(),
+                    Entrance::Full => Arc::clone(&refusals).try_acquire_owned().ok(),
                     Entrance::Taken(_) | Entrance::Waits(_) => None,
                 };
                 if refusal.is_none() && matches!(entrance, Entrance::Full) {
@@ -237,9 +244,6 @@ pub(crate) async fn not_accepted(error: &io::Error) {
     }
     tokio::time::sleep(Duration::from_millis(100)).await;
 }
-
-/// Answers to connections without a slot that are under way.
-static REFUSALS: Semaphore = Semaphore::const_new(REFUSALS_MAX);
 
 async fn serve_accepted(
     accepted: Accepted,

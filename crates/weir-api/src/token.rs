@@ -268,6 +268,26 @@ mod tests {
         assert_eq!(guesses.seen.lock().len(), GUESSERS_MAX);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn few_wrong_tokens_wait_and_further_ones_are_answered_at_once() {
+        let checker = Arc::new(Checker::new(Arc::new(NoTokens)));
+        let guess = async |checker: Arc<Checker>, last: u8| {
+            let from = Caller::stranger(format!("10.0.0.{last}"));
+            let headers = HeaderMap::from_iter([(AUTHORIZATION, "Bearer weir_0".parse().unwrap())]);
+            let begun = tokio::time::Instant::now();
+            checker.caller(from, &Uri::from_static("/v1/pools"), &headers).await.unwrap_err();
+            begun.elapsed()
+        };
+        let waiting: Vec<_> =
+            (0..8).map(|last| tokio::spawn(guess(Arc::clone(&checker), last))).collect();
+        tokio::task::yield_now().await;
+        assert_eq!(guess(Arc::clone(&checker), 8).await, Duration::ZERO);
+        for wait in waiting {
+            assert!(wait.await.unwrap() >= GUESS_DELAY_MIN);
+        }
+        assert!(guess(checker, 9).await >= GUESS_DELAY_MIN, "the places were given back");
+    }
+
     #[test]
     fn secrets_are_never_printed() {
         assert_eq!(format!("{:?}", SecretText::new("abc".into())), "SecretText(..)");

@@ -185,6 +185,23 @@ mod tests {
         assert!(turns.taken.lock().of.is_empty() && turns.taken.lock().all == 0);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn turns_of_all_tokens_are_limited() {
+        let turns = Arc::<Turns>::default();
+        let mut held = Vec::new();
+        for name in ["a", "b", "c"] {
+            for _ in 0..16 {
+                held.push(take(&turns, name).await.expect("a turn"));
+            }
+        }
+        for number in 0..16 {
+            held.push(take(&turns, &number.to_string()).await.expect("it has none"));
+        }
+        assert!(take(&turns, "late").await.is_none(), "{} calls run", held.len());
+        held.pop();
+        assert!(take(&turns, "late").await.is_some());
+    }
+
     #[tokio::test]
     async fn root_waits_for_no_turn() {
         let turns = Arc::<Turns>::default();

@@ -135,7 +135,7 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
-    use crate::limits::STALL_LIMIT;
+    use crate::limits::{STALL_LIMIT, STREAM_STALL_LIMIT};
     use crate::slots::{Entrance, Slots, Who};
 
     fn watched(stream: tokio::io::DuplexStream) -> (Watched, crate::slots::Taken) {
@@ -168,6 +168,17 @@ mod tests {
         stream.flush().await.unwrap();
         drop(stream);
         reader.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn client_that_takes_nothing_of_a_stream_is_ended_after_two_minutes() {
+        let (ours, _theirs) = tokio::io::duplex(1024);
+        let (mut stream, taken) = watched(ours);
+        taken.slot().set_stall_limit(STREAM_STALL_LIMIT);
+        let begun = Instant::now();
+        let error = stream.write_all(&vec![7; 10 * STALL_BYTES]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(begun.elapsed().as_secs(), 120);
     }
 
     // A client that takes a byte a second lived for ever.

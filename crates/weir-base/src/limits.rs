@@ -44,7 +44,8 @@ pub const REUSE_AFTER_TXGS: u64 = 3;
 /// Smallest `--memory`: fixed buffers and one busy connection fit beside useful caches.
 pub const MEMORY_BYTES_MIN: u64 = 64 << 20;
 
-/// Holes one open txg keeps as ranges before it is committed early; bounds their tree in RAM.
+/// Holes that one open txg keeps as ranges of a volume; bounds their tree in RAM. A commit is asked
+/// for at half of them, and a TRIM that finds so many waits for it.
 pub const HOLE_RANGES_MAX: usize = 65_536;
 
 /// Blocks that range clones may refer to with one txg: 4 GiB, whose pointers take 32 MiB of RAM,

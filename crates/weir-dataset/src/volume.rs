@@ -417,7 +417,8 @@ impl Volume {
                 self.charge_nodes(state, state.nodes_of_trim());
                 self.core.sub_dirty(replaced as u64);
                 self.core.note_freeing(self.core.open_txg());
-                if state.open.hole_ranges() > HOLE_RANGES_MAX {
+                // Half of them leaves the other half to those who come before the commit.
+                if state.open.hole_ranges() >= HOLE_RANGES_MAX / 2 {
                     self.core.want(self.core.open_txg());
                 }
                 0
@@ -472,5 +473,45 @@ impl Volume {
 
     pub(crate) fn waiters(&self) -> usize {
         self.flush_waiters.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_format::Compression;
+
+    use super::*;
+    use crate::clone_range::tests::{engine, now};
+    use crate::engine::VolumeSpec;
+
+    // While a commit was slow, trims made as many ranges as the pool had room for nodes: some GiB
+    // of memory on a pool of 10 TiB.
+    #[test]
+    fn trims_of_many_ranges_wait_for_a_commit() {
+        let (engine, ..) = engine();
+        let (name, compression) = ("holes".to_owned(), Compression::Off);
+        now(engine.create_volume(&VolumeSpec { name, size_bytes: 1 << 30, compression })).unwrap();
+        let volume = engine.volume("holes").unwrap();
+        let trim = |range: u64| volume.try_zero(range * 2 * BLOCK, BLOCK).unwrap();
+        let add = |ranges: Range<u64>| {
+            let mut state = volume.state.lock();
+            // A trim takes room for nodes, which this small pool has not for so many.
+            ranges.for_each(|range| assert_eq!(state.open.zero(range * 2..range * 2 + 1), 0));
+        };
+        let is_wanted = || engine.core.wanted() == engine.core.open_txg();
+        add(0..32_766);
+        assert!(trim(32_766) && !is_wanted());
+        assert!(trim(32_767) && is_wanted(), "a commit is asked for at half of the limit");
+        add(32_768..65_535);
+        assert!(trim(65_535));
+        assert!(!trim(65_536), "{} ranges", volume.state.lock().open.hole_ranges());
+        let waits = volume.zero(65_536 * 2 * BLOCK, BLOCK);
+        now(async {
+            let mut waits = std::pin::pin!(waits);
+            assert!(futures_util::poll!(&mut waits).is_pending());
+            engine.sync().await.unwrap();
+            waits.await.unwrap();
+        });
+        assert_eq!(volume.state.lock().open.hole_ranges(), 1);
     }
 }

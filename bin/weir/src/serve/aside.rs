@@ -34,16 +34,19 @@ pub(super) async fn aside<T: Send + 'static>(
     what: &str,
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    within(READ_LIMIT, what, work).await
+    within(&READS, READ_LIMIT, what, work).await
 }
 
+/// Reads that may begin now.
+static READS: Semaphore = Semaphore::const_new(READS_MAX);
+
 async fn within<T: Send + 'static>(
+    reads: &'static Semaphore,
     limit: Duration,
     what: &str,
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    static READS: Semaphore = Semaphore::const_new(READS_MAX);
-    let Ok(read) = READS.try_acquire() else {
+    let Ok(read) = reads.try_acquire() else {
         let message = format!("{what}: {READS_MAX} other files do not answer");
         return Err(ApiError::new(ErrorKind::Busy, message)
             .with_action("look at the file systems of the files that calls name"));
@@ -70,7 +73,7 @@ mod tests {
     #[tokio::test]
     async fn file_that_does_not_answer_delays_its_call_only() {
         let (release, released) = std::sync::mpsc::channel::<()>();
-        let stuck = tokio::spawn(within(Duration::from_millis(50), "a.pem", move || {
+        let stuck = tokio::spawn(within(&READS, Duration::from_millis(50), "a.pem", move || {
             released.recv().ok();
             Ok(())
         }));
@@ -80,5 +83,30 @@ mod tests {
         assert_eq!(error.kind, ErrorKind::Unavailable);
         assert!(error.message.contains("a.pem"), "{error}");
         drop(release);
+    }
+
+    #[tokio::test]
+    async fn reads_of_files_that_do_not_answer_are_limited() {
+        // Other tests read files meanwhile.
+        static OWN: Semaphore = Semaphore::const_new(READS_MAX);
+        let mut stuck = Vec::new();
+        for _ in 0..16 {
+            let (release, released) = std::sync::mpsc::channel::<()>();
+            stuck.push(release);
+            let read = within(&OWN, Duration::from_millis(1), "a.pem", move || {
+                released.recv().ok();
+                Ok(())
+            });
+            assert_eq!(read.await.unwrap_err().kind, ErrorKind::Unavailable);
+        }
+        let read = async || within(&OWN, READ_LIMIT, "b.pem", || Ok(7)).await;
+        assert_eq!(read().await.unwrap_err().kind, ErrorKind::Busy);
+        drop(stuck);
+        let freed = async {
+            while read().await.is_err() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), freed).await.expect("the places come back");
     }
 }

@@ -291,6 +291,8 @@ mod tests {
             events.add(of_kind("snapshot_hold", EventLevel::Info));
         }
         assert_eq!(events.kept_after(0).events[0].message, "damage");
+        let kept = events.kept.lock().each_ref().map(VecDeque::len);
+        assert_eq!(kept, [1, 2000, 5000], "of data, refusals and calls");
     }
 
     #[test]

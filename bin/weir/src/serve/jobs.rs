@@ -194,4 +194,34 @@ mod tests {
         }
         drop(go);
     }
+
+    #[tokio::test]
+    async fn work_that_nobody_asked_about_for_ten_seconds_ends_and_makes_room() {
+        let jobs = Jobs::<u32>::default();
+        let (tell, told) = std::sync::mpsc::channel();
+        let start = || {
+            let tell = tell.clone();
+            jobs.start("a", move |job: Job<u32>| async move {
+                while job.is_wanted() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                tell.send(()).map_err(|error| internal("no test", &error))
+            })
+        };
+        let numbers = [(); JOBS_MAX].map(|()| start().unwrap());
+        // As if they had been asked about so long ago.
+        let set_asked = |ago: u64| {
+            let asked = Instant::now().checked_sub(Duration::from_secs(ago)).unwrap();
+            let jobs = jobs.0.lock();
+            jobs.values().for_each(|(_, job)| job.0.lock().asked = asked);
+        };
+        set_asked(5);
+        assert!(start().is_err(), "somebody may still ask");
+        set_asked(10);
+        numbers.iter().for_each(|_| told.recv_timeout(Duration::from_secs(20)).unwrap());
+        let number = start().unwrap();
+        assert_eq!(jobs.0.lock().keys().collect::<Vec<_>>(), [&number], "the others are forgotten");
+        set_asked(10);
+        told.recv_timeout(Duration::from_secs(20)).unwrap();
+    }
 }

@@ -400,6 +400,21 @@ mod tests {
     }
 
     #[test]
+    fn tokens_are_limited() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = tokens(dir.path());
+        all.create(request("first", None)).unwrap();
+        let first = all.known.lock()[0].clone();
+        let more = (0..998).map(|n| KnownToken { name: n.to_string(), ..first.clone() });
+        all.known.lock().extend(more);
+        all.create(request("last", None)).unwrap();
+        let error = all.create(request("more", None)).unwrap_err();
+        assert_eq!((error.kind, all.list().tokens.len()), (ErrorKind::Busy, 1000));
+        all.revoke(TokenKey { name: "first".into() }).unwrap();
+        all.create(request("more", None)).unwrap();
+    }
+
+    #[test]
     fn refusals_are_counted_and_told_once_a_minute() {
         let dir = tempfile::tempdir().unwrap();
         let all = tokens(dir.path());

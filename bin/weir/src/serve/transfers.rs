@@ -125,7 +125,12 @@ impl Used {
     }
 
     fn idle(&self) -> Duration {
-        if self.now.load(Ordering::Acquire) { Duration::ZERO } else { self.at.lock().elapsed() }
+        self.idle_at(Instant::now())
+    }
+
+    fn idle_at(&self, now: Instant) -> Duration {
+        let is_used = self.now.load(Ordering::Acquire);
+        if is_used { Duration::ZERO } else { now.saturating_duration_since(*self.at.lock()) }
     }
 }
 
@@ -229,10 +234,13 @@ impl Transfers {
     }
 
     fn end_idle(&self) {
-        let now = Instant::now();
-        self.sends.lock().retain(|about| about.used.idle() < SEND_IDLE);
+        self.end_idle_at(Instant::now());
+    }
+
+    fn end_idle_at(&self, now: Instant) {
+        self.sends.lock().retain(|about| about.used.idle_at(now) < SEND_IDLE);
         self.receives.lock().retain(|_, session| {
-            let is_idle = session.about.used.idle() >= RECEIVE_IDLE;
+            let is_idle = session.about.used.idle_at(now) >= RECEIVE_IDLE;
             !is_idle && !session.progress.lock().is_stalled(now)
         });
     }
@@ -523,6 +531,60 @@ async fn end(session: Arc<Incoming>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Begins to receive a stream, of a person or of the server `10.0.0.<peer>`; its session.
+    fn begin(transfers: &Transfers, peer: Option<u8>) -> Result<String, ApiError> {
+        let peer = peer.map(|last| IpAddr::from([10, 0, 0, last]));
+        transfers.refuse_more(peer)?;
+        let incoming = Incoming {
+            about: About::new("tank", "tank/v"),
+            dry_run: false,
+            peer,
+            progress: Mutex::new(Progress::new()),
+            steps: mpsc::channel(1).0,
+            in_work: tokio::sync::Mutex::new(None),
+            ended: tokio::sync::Mutex::new(tokio::spawn(async { Ok(()) })),
+        };
+        let session = session_name();
+        transfers.receives.lock().insert(session.clone(), Arc::new(incoming));
+        Ok(session)
+    }
+
+    #[tokio::test]
+    async fn streams_are_limited_in_all_by_server_and_for_all_servers() {
+        let transfers = Transfers::default();
+        let is_full = |peer| begin(&transfers, peer).is_err_and(|e| e.kind == ErrorKind::Busy);
+        for peer in [1, 2] {
+            for _ in 0..3 {
+                begin(&transfers, Some(peer)).unwrap();
+            }
+            assert!(is_full(Some(peer)), "one server has three");
+        }
+        assert!(is_full(Some(3)), "all servers have six");
+        let sessions = [(); 2].map(|()| begin(&transfers, None).unwrap());
+        assert!(is_full(None), "{} streams", transfers.list().streams.len());
+        transfers.receives.lock().remove(&sessions[0]);
+        assert!(is_full(Some(3)));
+        begin(&transfers, None).unwrap();
+    }
+
+    #[tokio::test]
+    async fn received_stream_without_a_call_for_a_minute_is_cut_off() {
+        let transfers = Transfers::default();
+        let session = begin(&transfers, None).unwrap();
+        let is_there = || transfers.receive(&session).is_ok();
+        let receive = transfers.receive(&session).unwrap();
+        let begun = Instant::now();
+        let using = receive.about.used.begin();
+        transfers.end_idle_at(begun + Duration::from_mins(1));
+        assert!(is_there(), "a call is under way");
+        drop(using);
+        let used = *receive.about.used.at.lock();
+        transfers.end_idle_at(used + Duration::from_secs(59));
+        assert!(is_there());
+        transfers.end_idle_at(used + Duration::from_mins(1));
+        assert!(!is_there());
+    }
 
     #[test]
     fn stream_of_empty_parts_makes_no_progress() {

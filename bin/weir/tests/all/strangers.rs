@@ -335,3 +335,60 @@ fn streams_are_limited_by_caller_and_end_with_the_token() {
     eventually("its stream ends with it", Duration::from_mins(1), || of("token brief") == 0);
     server.stop_clean();
 }
+
+#[test]
+fn exports_targets_initiators_and_logical_units_are_limited() {
+    let dirs = Dirs::new();
+    let iscsi = ["--iscsi", "127.0.0.1:0"];
+    let (server, at) = serve(&dirs, "256MiB", &iscsi);
+    server.weir("volume create tank/w --size 64MiB").ok();
+    server.weir("export create nbd tank/w --name e").ok();
+    server.weir("target create vms --allow *").ok();
+    server.weir("lun add vms tank/v --shared").ok();
+    server.stop_clean();
+    let path = dirs.short("state").join("state.json");
+    let mut state: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    // One less than there may be, of each.
+    let more = |entries: &mut Value, count: usize, key: &str, named: &dyn Fn(usize) -> Value| {
+        let first = entries[0].clone();
+        let entry = |n| {
+            let mut entry = first.clone();
+            entry[key] = named(n);
+            entry
+        };
+        entries.as_array_mut().unwrap().extend((1..count - 1).map(entry));
+    };
+    more(&mut state["exports"], 10_000, "name", &|n| json!(format!("e{n}")));
+    let target = &mut state["targets"][0];
+    let initiator = |n: usize| json!(format!("iqn.2026-01.org.example:{n}"));
+    more(&mut target["initiators"], 4096, "name", &initiator);
+    more(&mut target["luns"], 16_384, "number", &|n| json!(n));
+    let mut targets = json!([{"name": TARGET, "initiators": [], "luns": []}]);
+    more(&mut targets, 4096, "name", &|n| json!(format!("{TARGET}{n}")));
+    targets[0] = target.clone();
+    state["targets"] = targets;
+    fs::write(&path, serde_json::to_vec(&state).unwrap()).unwrap();
+    let server = Server::start(&dirs, "", command(&dirs, "256MiB", &at, &iscsi));
+    for (last, one_more, full) in [
+        (
+            "export create nbd tank/w --name last",
+            "export create nbd tank/w --name more",
+            "10000 exports",
+        ),
+        ("target create last", "target create more", "4096 targets"),
+        (
+            "target allow vms iqn.2026-01.org.example:last",
+            "target allow vms iqn.2026-01.org.example:more",
+            "4096 initiators",
+        ),
+        (
+            "lun add vms tank/v --shared --lun 16383",
+            "lun add vms tank/w --shared",
+            "no number left",
+        ),
+    ] {
+        server.weir(last).ok();
+        server.weir(one_more).fails(code::NO_SPACE, &[full]);
+    }
+    server.stop_clean();
+}

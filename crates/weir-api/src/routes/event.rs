@@ -105,3 +105,33 @@ pub(super) async fn events(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::Rights;
+    use crate::caller::{Caller, on_behalf_of};
+
+    async fn take(account: &str) -> Option<Wait> {
+        let caller = Caller::new(account, Rights::everything());
+        on_behalf_of(caller, async { Wait::take() }).await
+    }
+
+    #[tokio::test]
+    async fn long_waits_for_events_are_limited_by_account_and_in_all() {
+        let mut held = Vec::new();
+        for account in ["a", "b", "c", "d"] {
+            for _ in 0..8 {
+                held.push(take(account).await.expect("a long wait"));
+            }
+            assert!(take(account).await.is_none(), "{account} has its share");
+        }
+        assert!(take("e").await.is_none(), "{} wait", held.len());
+        // One of the last account.
+        held.pop();
+        drop(take("d").await.expect("its wait was given back"));
+        assert!(take("e").await.is_some());
+        drop(held);
+        assert!(EVENT_WAITS.lock().is_empty());
+    }
+}

@@ -147,3 +147,20 @@ async fn queue_admits_peers_with_few_connections_first() {
     drop((many, held, calls, root, late, first));
     assert!(is_empty(&slots));
 }
+
+#[tokio::test(start_paused = true)]
+async fn queue_of_all_peers_is_limited_and_its_refusals_are_told_once() {
+    let slots = Arc::new(Slots::default());
+    let busy = |who| take(&slots, who).map(|taken| (taken.slot.call(), taken));
+    let mut held: Vec<_> = (0..PEER_CONNECTIONS_MAX).map_while(|_| busy(peer(1))).collect();
+    held.extend((PEER_CONNECTIONS_MAX..CONNECTIONS_MAX).map_while(|_| busy(peer(2))));
+    assert_eq!(held.len(), CONNECTIONS_MAX);
+    let mut waiting = Vec::new();
+    for (last, count) in [(1, 192), (2, 64)] {
+        waiting.extend((0..count).map(|_| waits(&slots, peer(last))));
+    }
+    assert!(matches!(slots.knock(peer(3)), Entrance::Full), "{} wait", waiting.len());
+    assert!(slots.refused.pass(()).is_none(), "the log told of it");
+    waiting.pop();
+    assert!(matches!(slots.knock(peer(3)), Entrance::Waits(_)));
+}

@@ -199,4 +199,14 @@ mod tests {
             assert!(error.contains(part), "{error}");
         }
     }
+
+    #[test]
+    fn volumes_of_one_estimate_are_limited() {
+        let check = |count: usize| {
+            let names = (0..count).map(|n| format!("tank/vm{n}")).collect();
+            DedupeEstimate { names, job: None }.check()
+        };
+        check(256).expect("as many as may be");
+        assert!(matches!(check(257), Err(Error::NamedTwice { most: 256, .. })));
+    }
 }

@@ -145,3 +145,25 @@ pub struct ExportChange {
     /// The export as it is now.
     pub export: Export,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_an_export_are_limited() {
+        let export = |count: usize| ExportCreate {
+            protocol: Protocol::Nbd,
+            volume: "tank/vm1".into(),
+            name: None,
+            read_only: false,
+            allow: vec!["10.0.0.7".into(); count],
+        };
+        let set = |count| ExportSet { key: export(0).key(), allow: export(count).allow };
+        export(256).check().expect("as many as may be");
+        set(256).check().expect("as many as may be");
+        for refused in [export(257).check(), set(257).check()] {
+            assert!(matches!(refused, Err(Error::Field { field: "allow", .. })), "{refused:?}");
+        }
+    }
+}

@@ -503,15 +503,18 @@ fn half_sent_bodies_of_viewers_delay_no_admin() {
 fn calls_beyond_role_or_scope_are_noted_with_their_caller() {
     let server = start();
     let call = |token: &str, call: &str| {
-        let head = format!("{call} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
-        let text = format!("{head}authorization: Bearer {token}\r\ncontent-length: 0\r\n\r\n");
+        let text = format!(
+            "{call} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
+             authorization: Bearer {token}\r\ncontent-type: application/json\r\n\
+             content-length: 0\r\n\r\n"
+        );
         exchange(TcpStream::connect(&server.tcp).unwrap(), &text).0
     };
-    let long = format!("DELETE /v1/tokens/{}", "x".repeat(1000));
+    let long = format!("DELETE /v1/sends/{}", "x".repeat(1000));
     assert_eq!(call("viewer", "DELETE /v1/tokens/ci?a=b"), 403);
     assert_eq!(call("admin,tank/a", "GET /v1/pools/other"), 403);
     assert_eq!(call("viewer", &long), 403);
-    assert_eq!(call("viewer", "GET /v1/pools/tank"), 200);
+    assert_eq!(call("viewer", "GET /v1/pools"), 200);
     let noted = server.tokens.denied.lock().unwrap();
     let expected = ["token Viewer: DELETE /v1/tokens/ci", "token Admin: GET /v1/pools/other"];
     assert_eq!(noted[..2], expected);

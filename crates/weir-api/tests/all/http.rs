@@ -266,6 +266,49 @@ async fn wrong_requests_get_errors_of_one_form() {
 }
 
 #[tokio::test]
+async fn a_long_request_header_is_refused() {
+    let server = start();
+    let get = |length: usize| {
+        let long = "x".repeat(length);
+        format!("GET /v1/pools HTTP/1.1\r\nhost: localhost\r\nx-long: {long}\r\n\r\n")
+    };
+    let (status, _) = raw(&server, &get(60 << 10)).await;
+    assert_eq!(status, 200);
+    let Address::Unix(path) = &server.unix else { unreachable!() };
+    let mut stream = UnixStream::connect(path).await.unwrap();
+    // The limit counts between two reads, each of which may bring as much again. The server may
+    // close before all was sent, and the answer is lost then.
+    drop(stream.write_all(get(200 << 10).as_bytes()).await);
+    let mut answer = Vec::new();
+    drop(stream.read_to_end(&mut answer).await);
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431 "), "{answer}");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_long_is_an_error() {
+    const ANSWER: &[u8] = br#"{"pools":[]}"#;
+    let other = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let at = Address::loopback(other.local_addr().unwrap().port());
+    // Spaces behind the JSON are part of the answer.
+    tokio::spawn(async move {
+        for length in [1 << 20, (64 << 20) + 1] {
+            let (mut stream, _) = other.accept().await.unwrap();
+            // Closed with an unread request, the connection would be reset.
+            stream.read(&mut [0; 4096]).await.unwrap();
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n");
+            let mut answer = [head.as_bytes(), ANSWER].concat();
+            answer.resize(head.len() + length, b' ');
+            drop(stream.write_all(&answer).await);
+        }
+    });
+    let fits = Client::new(at.clone()).pool_list().await.unwrap();
+    assert!(fits.pools.is_empty());
+    let error = Client::new(at).pool_list().await.unwrap_err();
+    assert!(error.message.contains("length limit exceeded"), "{error}");
+}
+
+#[tokio::test]
 async fn a_client_never_waits_for_ever() {
     let server = start();
     let client = Client::new(server.unix.clone()).with_timeout(Duration::from_millis(200));

@@ -19,6 +19,7 @@ use weir_api::{Address, Client, Control};
 use weir_base::ErrorKind;
 
 use crate::http::{Server, TOKEN, by_tcp, start, tank};
+use crate::peers::StoppedClock;
 
 fn slow() -> PoolCreate {
     PoolCreate { name: "slow".into(), ..tank() }
@@ -91,6 +92,71 @@ async fn connection_beyond_the_queue_is_told_to_try_again() {
     }
     // The other socket has slots of its own.
     by_tcp(&server).pool_list().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_connections_beyond_a_number_are_closed_without_an_answer() {
+    let server = start();
+    let clock = StoppedClock::new();
+    let Address::Unix(path) = &server.unix else { unreachable!() };
+    let stuck = "GET /v1/pools/stuck HTTP/1.1\r\nhost: x\r\n\r\n";
+    let mut held = Vec::new();
+    for _ in 0..ROOT_SLOTS + PEER_CONNECTIONS_MAX + PEER_WAITING_MAX {
+        let mut stream = UnixStream::connect(path).await.unwrap();
+        stream.write_all(stuck.as_bytes()).await.unwrap();
+        held.push(stream);
+    }
+    // Each stays open, so the server waits for its end.
+    let mut refused = Vec::new();
+    for _ in 0..80 {
+        refused.push(UnixStream::connect(path).await.unwrap());
+    }
+    let mut answered = 0;
+    for stream in &mut refused {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 503 "), "{answer}");
+        answered += usize::from(!answer.is_empty());
+    }
+    assert_eq!(answered, 64);
+    // The time of the first answers ends, and others are answered.
+    tokio::time::advance(Duration::from_secs(2)).await;
+    let mut answer = String::new();
+    for _ in 0..100 {
+        let mut stream = UnixStream::connect(path).await.unwrap();
+        stream.read_to_string(&mut answer).await.unwrap();
+        if !answer.is_empty() {
+            break;
+        }
+        tokio::time::advance(Duration::from_millis(1)).await;
+    }
+    assert!(answer.starts_with("HTTP/1.1 503 "), "none is answered after 2 s");
+    clock.go_on().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_for_events_end_soon_and_sooner_beyond_the_share_of_a_caller() {
+    let server = start();
+    let Address::Unix(path) = &server.unix else { unreachable!() };
+    let ask = "GET /v1/events?after=3&wait_ms=600000 HTTP/1.1\r\nhost: x\r\n\r\n";
+    let mut waits = Vec::new();
+    for _ in 0..9 {
+        let mut stream = UnixStream::connect(path).await.unwrap();
+        let begun = tokio::time::Instant::now();
+        waits.push(tokio::spawn(async move {
+            stream.write_all(ask.as_bytes()).await.unwrap();
+            let mut answer = [0; 12];
+            stream.read_exact(&mut answer).await.unwrap();
+            assert_eq!(&answer, b"HTTP/1.1 200");
+            begun.elapsed().as_millis()
+        }));
+    }
+    let mut took = Vec::new();
+    for wait in waits {
+        took.push(wait.await.unwrap() / 100);
+    }
+    took.sort_unstable();
+    assert_eq!(took, [5, 40, 40, 40, 40, 40, 40, 40, 40], "tenths of a second");
 }
 
 // One token that kept 64 connections in a wait for events left an admin without an answer.

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fake::Fake;
+use crate::http::tank;
 use futures_util::FutureExt as _;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
@@ -24,14 +25,18 @@ use tokio_rustls::{TlsConnector, rustls};
 use weir_api::limits::{PEER_STRANGERS_MAX, PEER_STRANGERS_OF_ONE_MAX};
 use weir_api::peer::{PeerListener, Secret, serve_peers};
 use weir_api::tls::Tls;
+use weir_api::types::{PropertyValues, VolumeCreate};
 use weir_api::{Address, ApiError, Client, Control};
 use weir_base::ErrorKind;
 
 /// More than there are places, from several addresses.
 const STRANGERS: usize = 200;
 
+const SECRET: &str = "a-secret-of-both-of-them";
+
 struct Server {
     port: u16,
+    fake: Arc<Fake>,
     dir: tempfile::TempDir,
 }
 
@@ -49,20 +54,34 @@ impl Server {
             path
         };
         let key = private("key", &fs::read(support("peer.key")).unwrap());
-        let secret = private("secret", b"a-secret-of-both-of-them");
+        let secret = private("secret", SECRET.as_bytes());
         private("wrong", b"another-secret-altogether");
         let tls = Tls::load(&support("peer.pem"), &key).unwrap();
         let listener = PeerListener::bind(&Address::loopback(0), &tls, &secret).unwrap();
         let Address::Tcp { port, .. } = *listener.address() else { unreachable!() };
-        let control: Arc<dyn Control> = Arc::new(Fake::default());
+        let fake = Arc::new(Fake::default());
+        let control: Arc<dyn Control> = fake.clone();
         tokio::spawn(serve_peers(listener, control, std::future::pending()));
-        Self { port, dir }
+        Self { port, fake, dir }
     }
 
     async fn call(&self, secret: &str) -> Result<(), ApiError> {
         let to = format!("https://localhost:{}/back/v", self.port).parse().unwrap();
         let secret = Secret::read(&self.dir.path().join(secret)).unwrap();
         Client::peer(&to, &support("peer.pem"), secret).unwrap().server_info().await.map(drop)
+    }
+
+    /// A connection from 127.0.0.`last` that made a call with the secret, with the begin of the
+    /// answer.
+    async fn proven(&self, last: u8) -> Box<dyn Both> {
+        let mut stream = self.tls(last).await.unwrap();
+        let call =
+            format!("GET /v1/server HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {SECRET}\r\n\r\n");
+        stream.write_all(call.as_bytes()).await.unwrap();
+        let mut begun = [0; 12];
+        stream.read_exact(&mut begun).await.unwrap();
+        assert_eq!(&begun, b"HTTP/1.1 200");
+        Box::new(stream)
     }
 
     /// A TCP connection from 127.0.0.`last`.
@@ -130,20 +149,20 @@ async fn open(held: &mut [Box<dyn Both>], most: usize) -> usize {
 }
 
 /// Keeps the paused clock from jumping, so that no time limit of the server ends a stranger.
-struct StoppedClock {
+pub(crate) struct StoppedClock {
     end: std::sync::mpsc::Sender<()>,
     held: tokio::task::JoinHandle<()>,
 }
 
 impl StoppedClock {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (end, ended) = std::sync::mpsc::channel();
         // The clock does not jump while a blocking task runs.
         let wait = move || ended.recv_timeout(Duration::from_mins(5)).unwrap_or_default();
         Self { end, held: tokio::task::spawn_blocking(wait) }
     }
 
-    async fn go_on(self) {
+    pub(crate) async fn go_on(self) {
         assert!(!self.held.is_finished(), "a peer waited for a time limit of the server");
         drop(self.end);
         self.held.await.unwrap();
@@ -199,4 +218,55 @@ async fn strangers_are_closed_after_a_time_limit() {
         let closed = tokio::time::timeout(Duration::from_mins(1), stream.read_to_end(&mut answer));
         assert!(closed.await.is_ok(), "still open after {sent:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn proven_peers_are_limited_in_all_and_by_address() {
+    let server = Server::start();
+    let clock = StoppedClock::new();
+    let mut held = Vec::new();
+    for _ in 0..17 {
+        held.push(server.proven(2).await);
+    }
+    assert_eq!(open(&mut held, 16).await, 16, "of one address");
+    for last in [3, 4] {
+        for _ in 0..9 {
+            held.push(server.proven(last).await);
+        }
+    }
+    assert_eq!(open(&mut held, 32).await, 32, "of all");
+    clock.go_on().await;
+}
+
+#[tokio::test]
+async fn snapshots_for_a_server_of_an_earlier_version_are_limited() {
+    let server = Server::start();
+    {
+        let mut state = server.fake.state();
+        state.create_pool(tank()).unwrap();
+        let volume = VolumeCreate {
+            name: "tank/vm1".into(),
+            size_bytes: 1 << 30,
+            record_bytes: 4096,
+            properties: PropertyValues::default(),
+        };
+        state.create_volume(volume).unwrap();
+        // The mark of the caller: the fake tells the origin, whatever property is asked for.
+        state.volumes.get_mut("tank/vm1").unwrap().origin = Some("127.0.0.2".into());
+        for n in 0..=16_384 {
+            state.take(&format!("tank/vm1@s{n:05}")).unwrap();
+        }
+    }
+    let mut stream = server.tls(2).await.unwrap();
+    let call = format!(
+        "GET /v1/snapshots?of=tank/vm1 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+         authorization: Bearer {SECRET}\r\n\r\n"
+    );
+    stream.write_all(call.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    let body: serde_json::Value = serde_json::from_str(body).unwrap();
+    assert_eq!(body["snapshots"].as_array().unwrap().len(), 16_384);
+    assert_eq!(body["next"], "tank/vm1@s16383");
 }

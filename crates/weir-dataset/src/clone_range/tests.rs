@@ -320,3 +320,24 @@ fn a_part_of_a_record_written_before_the_uberblock_of_a_clone_waits_for_it() {
     now(engine.sync()).unwrap();
     sound(&engine);
 }
+
+#[test]
+fn clones_beyond_the_blocks_of_one_txg_wait() {
+    let (engine, a, b) = engine();
+    let others = engine.clone_room.try_acquire_many((1 << 20) - 100).unwrap();
+    let mut first = std::pin::pin!(engine.clone_range(&a, 0, &b, 0, 100 * BLOCK));
+    let mut second = std::pin::pin!(engine.clone_range(&a, 100 * BLOCK, &b, 100 * BLOCK, BLOCK));
+    {
+        let _committer = engine.core.committer.try_lock().unwrap();
+        assert!(try_now(&mut first).is_none() && try_now(&mut second).is_none());
+        let state = b.state.lock();
+        assert!(matches!(&state.clones[..], [clone] if clone.range() == (0..100)));
+        assert!(state.announced_clones.is_empty(), "the second one has no room");
+    }
+    now(&mut first).unwrap();
+    now(&mut second).unwrap();
+    drop(others);
+    assert_eq!(engine.clone_room.available_permits(), 1 << 20);
+    holds(&b, 0..101, 1);
+    holds(&b, 101..BLOCKS, 9);
+}

@@ -190,3 +190,20 @@ fn bookmarks_stay_with_their_volume_over_rename_clone_and_promotion() {
     source.check();
     back.check();
 }
+
+#[test]
+fn bookmarks_of_a_volume_are_limited() {
+    let source = Pool::new("tank", 0);
+    source.make("v");
+    source.snap("v", "a");
+    for number in 0..1024 {
+        bookmark(&source, "v", "a", &number.to_string());
+    }
+    let error = now(source.engine.create_bookmark(&id("v", "a"), "more")).unwrap_err();
+    assert!(
+        matches!(error, DatasetError::TooMany { count: 1024, what: "bookmarks", .. }),
+        "{error}"
+    );
+    now(source.engine.destroy_bookmark(&mark("v", "7"))).unwrap();
+    bookmark(&source, "v", "a", "more");
+}

@@ -2,9 +2,10 @@
 //! back for it on a pool that others fill.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::{as_devices, import, now, options, pool_on};
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, join_all, select};
 use weir_base::{BLOCK_BYTES, ErrorKind};
 use weir_dataset::{
     DatasetError, Engine, PropertyChange as Change, PropertyTarget as Target, Refreservation,
@@ -508,4 +509,25 @@ fn what_cannot_be_is_refused_and_nothing_is_changed() {
     let wrong = pool.drive(pool.engine.change_properties(&both, &[Change::Quota(1)]));
     assert!(matches!(wrong, Err(DatasetError::Limit { .. })), "{wrong:?}");
     assert_eq!(pool.engine.properties(&volume()).unwrap().own.quota_bytes, 0);
+}
+
+#[test]
+fn dirty_data_stays_within_its_part_of_the_memory() {
+    const MEMORY_BYTES: u64 = 1 << 20;
+    let disk = Arc::new(MemoryDevice::new("disk".to_owned(), 128 << 20));
+    let engine = pool_on(&disk, MEMORY_BYTES);
+    let pool = Pool { disk, engine, random: 1 };
+    let volumes = ["a", "b"].map(|name| pool.make(name, 16, &[raw()]));
+    let most = AtomicU64::new(0);
+    let writer = async |number: u64| {
+        let volume = &volumes[number as usize % 2];
+        for round in 0..16 {
+            volume.write((number * 16 + round) * 4 * BLOCK, &[7; 4 * BLOCK_BYTES]).await.unwrap();
+            most.fetch_max(pool.engine.dirty_bytes(), Ordering::Relaxed);
+        }
+    };
+    pool.drive(join_all((0..32).map(writer)));
+    let most = most.into_inner();
+    assert!(most <= MEMORY_BYTES * 42 / 100, "{most} bytes");
+    assert!(most > MEMORY_BYTES / 3, "{most} bytes: the writes did not wait for the limit");
 }

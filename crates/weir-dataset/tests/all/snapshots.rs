@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::common::{as_devices, import, now, options, pool_on};
 use weir_base::BLOCK_BYTES;
-use weir_dataset::{DatasetError, Engine, SnapshotId, Volume, VolumeSpec};
+use weir_dataset::{DatasetError, Engine, Outcome, SnapshotId, Volume, VolumeSpec};
 use weir_device::MemoryDevice;
 use weir_format::Compression;
 
@@ -293,4 +293,40 @@ fn what_would_be_freed_is_told_before() {
     let shown = pool.engine.open_snapshot(&id("u", "a")).unwrap();
     let called = Some(("u".to_owned(), Some("a".to_owned())));
     assert_eq!(pool.engine.name_of(shown.dataset()), called);
+}
+
+#[test]
+fn holds_of_a_snapshot_are_limited() {
+    let pool = Pool::new();
+    pool.make("v");
+    pool.snap("v", "s");
+    let hold = |tag: u64| now(pool.engine.hold_snapshot(&id("v", "s"), &tag.to_string()));
+    for tag in 0..16 {
+        assert_eq!(hold(tag).unwrap(), Outcome::Changed);
+    }
+    assert!(matches!(hold(16), Err(DatasetError::TooMany { count: 16, what: "tags", .. })));
+    assert_eq!(hold(0).unwrap(), Outcome::Unchanged);
+    now(pool.engine.release_snapshot(&id("v", "s"), "0")).unwrap();
+    assert_eq!(hold(16).unwrap(), Outcome::Changed);
+}
+
+#[test]
+fn promotions_of_a_line_are_limited() {
+    let pool = Pool::new();
+    pool.make("0");
+    let promote = |number: u64| {
+        let (of, clone) = (number.to_string(), (number + 1).to_string());
+        pool.snap(&of, &of);
+        now(pool.engine.clone_snapshot(&id(&of, &of), &clone)).unwrap();
+        now(pool.engine.promote(&clone))
+    };
+    for number in 0..64 {
+        promote(number).unwrap();
+    }
+    let error = promote(64).unwrap_err();
+    assert!(
+        matches!(error, DatasetError::TooMany { count: 64, what: "promotions", .. }),
+        "{error}"
+    );
+    pool.check();
 }

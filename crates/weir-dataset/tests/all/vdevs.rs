@@ -11,7 +11,9 @@ use weir_base::Guid;
 use weir_dataset::{DatasetError, Engine, Outcome, VolumeSpec};
 use weir_device::{Device, DeviceOp, FaultDevice, Faults, MemoryDevice};
 use weir_format::{Compression, VdevKind, VdevRole};
-use weir_pool::{CreateOptions, ImportOptions, LegState, PoolError, PoolHealth, VdevSpec};
+use weir_pool::{
+    CreateOptions, ImportOptions, LegState, PoolError, PoolHealth, VdevSpec, check_create,
+};
 
 const MEMORY_BYTES: u64 = 64 << 20;
 const MIB: usize = 1 << 20;
@@ -459,4 +461,41 @@ fn shapes_that_cannot_be_are_refused_and_change_nothing() {
     }
     assert_eq!(names(&engine), before);
     assert!(now(engine.cancel_removal(0)).unwrap() == Outcome::Unchanged);
+}
+
+fn is_refused(done: Result<(), PoolError>, part: &str) -> bool {
+    matches!(done, Err(PoolError::Layout { why }) if why.contains(part))
+}
+
+/// Sizes of a pool on disks of a few MiB.
+const SMALL: CreateOptions = CreateOptions {
+    segment_bytes: Some(256 << 10),
+    strip_bytes: Some(4096),
+    log_bytes: Some(64 << 10),
+    disk_bytes_min: Some(1 << 20),
+};
+
+#[test]
+fn disks_of_a_pool_are_limited() {
+    let disks: Vec<Disk> = (0..257).map(|n| sized(&n.to_string(), 4 * MIB)).collect();
+    let mut vdevs: Vec<VdevSpec> = disks.chunks(1).map(|disk| data(VdevKind::Disk, disk)).collect();
+    assert!(is_refused(check_create("tank", &vdevs, SMALL), "at most 256 disks, not 257"));
+    let last = vdevs.pop().unwrap();
+    let engine = now(Engine::create("tank", &vdevs, SMALL, &options(MEMORY_BYTES), &mut draw));
+    let engine = engine.unwrap();
+    assert!(is_refused(engine.pool().check_new_vdev(&last), "at most 256 disks, not 257"));
+}
+
+#[test]
+fn vdevs_in_the_life_of_a_pool_are_limited() {
+    let (first, spare) = (sized("a", 4 * MIB), sized("s", 4 * MIB));
+    let vdevs = [data(VdevKind::Disk, &[first])];
+    let engine = now(Engine::create("tank", &vdevs, SMALL, &options(MEMORY_BYTES), &mut draw));
+    let engine = engine.unwrap();
+    let spare = vdev(VdevKind::Disk, VdevRole::Spare, &[spare]);
+    for number in 1..1024 {
+        assert_eq!(add(&engine, &spare).unwrap(), number);
+        assert_eq!(now(engine.remove_vdev(number)).unwrap(), Outcome::Changed);
+    }
+    assert!(is_refused(engine.pool().check_new_vdev(&spare), "at most 1024 vdevs"));
 }

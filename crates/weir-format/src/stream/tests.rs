@@ -159,6 +159,30 @@ fn forged(kind: u8, payload: &[u8]) -> StreamFault {
 }
 
 #[test]
+fn a_frame_longer_than_the_limit_is_refused_before_its_payload_comes() {
+    // A preamble and the header of a frame, with a right check.
+    let begun = |length: u32| {
+        let (_, stream) = StreamWriter::new(&begin());
+        let mut bytes = stream[..PREAMBLE_BYTES].to_vec();
+        let start = [[KIND_BEGIN, 0, 0, 0], length.to_le_bytes()].concat();
+        let check = Chain::new(&bytes).check(&start);
+        bytes.extend(start);
+        bytes.extend(check.to_le_bytes());
+        bytes
+    };
+    let most = 3 << 19;
+    let mut reader = StreamReader::default();
+    reader.push(&begun(most));
+    assert_eq!(reader.next_frame(), Ok(None), "its payload is waited for");
+    let error = refused(&begun(most + 1));
+    let is_length = matches!(
+        error.why,
+        StreamFault::Format(FormatError::Field { field: "length", value: 1_572_865, .. })
+    );
+    assert!(is_length, "{error}");
+}
+
+#[test]
 fn what_a_right_checksum_covers_is_checked_all_the_same() {
     let hole = |start: u64, count: u64| {
         [vec![0], start.to_le_bytes().to_vec(), count.to_le_bytes().to_vec()].concat()

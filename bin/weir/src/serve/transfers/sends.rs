@@ -334,3 +334,37 @@ impl Manager {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn sent_stream_whose_caller_takes_no_part_for_two_minutes_is_ended() {
+        let transfers = Transfers::default();
+        let (give, come) = mpsc::channel(FRAMES_WAITING);
+        let ended = tokio::spawn(async { Ok(()) });
+        let send = Arc::new(Outgoing {
+            about: About::new("tank", "tank/v@s"),
+            ended_early: Notify::new(),
+            is_taken: AtomicBool::new(false),
+            sent_bytes: AtomicU64::new(0),
+            frames: Mutex::new(Frames { come, next: None, ended }),
+        });
+        let listed = Listed(Arc::clone(&send));
+        transfers.sends.lock().sessions.insert("session".to_owned(), listed);
+        let using = send.about.used.begin();
+        transfers.end_idle_at(Instant::now() + Duration::from_mins(2));
+        assert_eq!(transfers.sends.lock().len(), 1, "a part is being asked for");
+        drop(using);
+        let used = *send.about.used.at.lock();
+        drop(send);
+        transfers.end_idle_at(used + Duration::from_secs(119));
+        assert_eq!(transfers.sends.lock().len(), 1);
+        transfers.end_idle_at(used + Duration::from_mins(2));
+        assert_eq!(transfers.sends.lock().len(), 0);
+        assert!(give.is_closed(), "the engine makes no further frame");
+    }
+}
