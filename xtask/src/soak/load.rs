@@ -47,6 +47,8 @@ const P99_PAIRS_BROKEN: usize = 3;
 /// Maximum ratio of this program's resident memory at the end to that after the first pair. A leak
 /// here would exceed the memory limit of a long soak.
 const OWN_MEMORY_RATIO_MAX: f64 = 1.2;
+/// Growth that the ratio ignores: the allocator's pools of the hostile clients' threads.
+const OWN_MEMORY_SLACK_BYTES: u64 = 8 << 20;
 /// Maximum time of a management call.
 const CALL_MAX: Duration = Duration::from_secs(5);
 
@@ -130,7 +132,8 @@ struct OwnMemory {
 
 impl OwnMemory {
     fn is_broken(&self) -> bool {
-        self.last as f64 > self.first as f64 * OWN_MEMORY_RATIO_MAX
+        let bound = self.first as f64 * OWN_MEMORY_RATIO_MAX;
+        self.last.saturating_sub(OWN_MEMORY_SLACK_BYTES) as f64 > bound
     }
 }
 
@@ -175,9 +178,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn driver_memory_may_grow_by_a_fifth() {
-        assert!(!OwnMemory { first: 10 << 20, last: 12 << 20 }.is_broken());
-        assert!(OwnMemory { first: 10 << 20, last: (12 << 20) + 4096 }.is_broken());
+    fn driver_memory_may_grow_by_a_fifth_and_a_little() {
+        assert!(!OwnMemory { first: 10 << 20, last: 20 << 20 }.is_broken());
+        assert!(OwnMemory { first: 10 << 20, last: (20 << 20) + 4096 }.is_broken());
     }
 
     #[test]

@@ -148,7 +148,7 @@ impl Bench {
         socket
     }
 
-    fn words<'a>(target: &'a str) -> [&'a str; 7] {
+    fn words(target: &str) -> [&str; 7] {
         ["run", "-p", "./liars.toml", "-t", target, "-o", "out"]
     }
 

@@ -13,9 +13,9 @@ use super::server::Doors;
 use crate::bench_peers::process::{Process, guarded};
 
 /// Callers of a kind in a round: each one is a process.
-pub(super) const FEW: usize = 8;
+pub(super) const FEW: usize = 4;
 /// More of them, for limits of connections: more than the server has for one token.
-pub(super) const MANY: usize = 24;
+pub(super) const MANY: usize = 18;
 /// Addresses of all callers.
 const ADDRESSES: u64 = 16;
 /// Calls that one caller sends without reading an answer.

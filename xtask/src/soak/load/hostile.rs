@@ -31,13 +31,13 @@ const HALF: usize = 64;
 /// Lists of exports that a connection requests and never reads.
 const LISTS: usize = 20;
 /// Connections that mix reads and writes and take every reply.
-const MIXED: usize = 4;
+const MIXED: usize = 2;
 /// Reads, and writes, that such a connection has in flight: 1 MiB each.
-const MIXED_DEPTH: u64 = 8;
+const MIXED_DEPTH: u64 = 4;
 /// Discovery sessions of iSCSI without authentication.
 const DISCOVERIES: usize = 300;
 /// Guesses of CHAP secrets in a round, each from its own address.
-const GUESSES: usize = 1000;
+const GUESSES: usize = 200;
 /// Time for which a client holds a round of connections.
 const HOLD: Duration = Duration::from_secs(20);
 /// Pause between two connections of a round: at most 1,000 connections per second of each kind.
