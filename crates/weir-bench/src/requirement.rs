@@ -118,7 +118,7 @@ struct Measured<'a> {
     seconds: f64,
     /// Every run answered what was due in time.
     kept_up: bool,
-    /// How operations of an open loop arrived.
+    /// Arrival of the operations of an open loop.
     arrival: Arrival,
 }
 

@@ -621,9 +621,9 @@ impl Engine {
     /// becomes the clone.
     ///
     /// # Errors
-    /// `Unfit` for a volume that is no clone, or if the record of a snapshot before its origin may be
-    /// unreadable; `SnapshotExists` when a snapshot that it would take
-    /// over has the name of one of its own.
+    /// `Unfit` for a volume that is no clone, or if the record of a snapshot before its origin may
+    /// be unreadable; `SnapshotExists` when a snapshot that it would take over has the name of one
+    /// of its own.
     #[boxed(?Send)]
     pub async fn promote(&self, name: &str) -> Result<Outcome, DatasetError> {
         let _admin = self.admin.lock().await;

@@ -417,7 +417,7 @@ impl Volume {
                 self.charge_nodes(state, state.nodes_of_trim());
                 self.core.sub_dirty(replaced as u64);
                 self.core.note_freeing(self.core.open_txg());
-                // Half of them leaves the other half to those who come before the commit.
+                // TRIMs that arrive before the commit use the other half.
                 if state.open.hole_ranges() >= HOLE_RANGES_MAX / 2 {
                     self.core.want(self.core.open_txg());
                 }

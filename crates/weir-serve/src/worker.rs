@@ -256,7 +256,8 @@ impl<P: Protocol> Worker<P> {
                     }
                     Err(error) => {
                         if let Some(more) = LOST.pass("moved") {
-                            tracing::warn!(protocol = name, %peer, %error, more, "connection not moved");
+                            let protocol = name;
+                            tracing::warn!(protocol, %peer, %error, more, "connection not moved");
                         }
                     }
                 },

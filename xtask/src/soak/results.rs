@@ -179,7 +179,7 @@ mod tests {
         let text = report(&plan, &tree, &all.iter().collect::<Vec<_>>());
         for part in [
             "recoveries: 25000 of 500000; seeds: 1 to 90\n",
-            "load: 10 of 60 minutes\n",
+            "load: 12 of 60 minutes\n",
             "fuzz, 60 s each: fuzz-label\n",
             "cargo-deny: not passed\n",
             "FAILED recoveries-02: said\n",

@@ -26,8 +26,8 @@ const ANSWERED_MAX: usize = 1000;
 const COUNTED_EVERY: Duration = Duration::from_mins(1);
 /// Counts that are kept apart; further ones are one count.
 const COUNTS_MAX: usize = 256;
-/// ... of one caller: an eighth, so that one that fails on many pools leaves counts for others. Its
-/// further ones are one count of its own.
+/// ... of one caller. The server counts the other failures of this caller together, so that it
+/// leaves counts to other callers.
 const CALLER_COUNTS_MAX: usize = COUNTS_MAX / 8;
 
 /// Subject of an event.
@@ -78,7 +78,7 @@ pub(super) struct NewEvent {
 
 /// Events of one kind that were counted since the last one was added.
 struct Count {
-    /// Who caused them, where that is a caller with a count for each pool.
+    /// Caller, if it has a count for each pool.
     caller: Option<String>,
     since: Instant,
     held: u64,
@@ -224,7 +224,7 @@ fn is_full(counts: &BTreeMap<String, Count>, caller: Option<&str>) -> bool {
     own.count() >= CALLER_COUNTS_MAX
 }
 
-/// An event for those who may see all pools.
+/// Creates an event that only callers of all pools see.
 fn of_several_pools(level: EventLevel, message: &str) -> NewEvent {
     let (kind, message) = ("calls_refused".to_owned(), message.to_owned());
     NewEvent { level, kind, pool: None, disk: None, message }

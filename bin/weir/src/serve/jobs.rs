@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_that_nobody_asked_about_for_ten_seconds_ends_and_makes_room() {
+    async fn work_without_a_caller_for_ten_seconds_ends() {
         let jobs = Jobs::<u32>::default();
         let (tell, told) = std::sync::mpsc::channel();
         let start = || {

@@ -381,7 +381,7 @@ fn weir_is_measured_over_nbd() {
     assert_eq!(target["features"][0], "checksums");
     let facts = &target["facts"];
     let durable = facts["durable writes"].as_str().unwrap();
-    assert!(durable.contains("flush") && durable.contains("the target says"), "{durable}");
+    assert!(durable.contains("flush") && durable.contains("the target states"), "{durable}");
     assert!(facts["second reads"].as_str().unwrap().starts_with("first "), "{facts}");
     let verified = &bench.result("out")["cells"][1]["verified"];
     assert_eq!((verified["blocks"].as_u64(), verified["bad"].as_u64()), (Some(2048), Some(0)));

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn one_call_names_a_bounded_number_of_snapshots() {
+    fn snapshots_that_one_call_names_are_limited() {
         let many = |count: usize| (0..count).map(|n| format!("tank/{n}@m")).collect::<Vec<_>>();
         let take = |count: usize| SnapshotCreate { names: many(count), recursive: false }.check();
         let destroy = |names: Vec<String>| SnapshotDestroy { names, dry_run: true }.check();

@@ -266,7 +266,7 @@ async fn wrong_requests_get_errors_of_one_form() {
 }
 
 #[tokio::test]
-async fn a_long_request_header_is_refused() {
+async fn long_request_header_is_refused() {
     let server = start();
     let get = |length: usize| {
         let long = "x".repeat(length);
@@ -276,8 +276,8 @@ async fn a_long_request_header_is_refused() {
     assert_eq!(status, 200);
     let Address::Unix(path) = &server.unix else { unreachable!() };
     let mut stream = UnixStream::connect(path).await.unwrap();
-    // The limit counts between two reads, each of which may bring as much again. The server may
-    // close before all was sent, and the answer is lost then.
+    // The server checks the limit after each read, and one read may bring as much again. It may
+    // close before it has read all; then the answer is lost.
     drop(stream.write_all(get(200 << 10).as_bytes()).await);
     let mut answer = Vec::new();
     drop(stream.read_to_end(&mut answer).await);
@@ -286,7 +286,7 @@ async fn a_long_request_header_is_refused() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_too_long_is_an_error() {
+async fn answer_beyond_the_limit_is_an_error() {
     const ANSWER: &[u8] = br#"{"pools":[]}"#;
     let other = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let at = Address::loopback(other.local_addr().unwrap().port());

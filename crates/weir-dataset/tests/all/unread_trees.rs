@@ -215,9 +215,9 @@ fn segments_whose_entries_can_be_read_again_are_used() {
     }
 }
 
-/// A rollback past a snapshot with an unreadable record, or a promotion above one, put this snapshot
-/// at a wrong place of its line: once it returned and a neighbour was destroyed, blocks in use were
-/// freed.
+/// A rollback past a snapshot with an unreadable record, or a promotion above one, put this
+/// snapshot at a wrong place of its line: once it returned and a user destroyed its neighbour, the
+/// pool freed blocks in use.
 #[test]
 fn lines_with_unreadable_snapshots_are_not_changed() {
     let of = |name: &str| SnapshotId { volume: "b".to_owned(), name: name.to_owned() };

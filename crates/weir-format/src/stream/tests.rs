@@ -159,7 +159,7 @@ fn forged(kind: u8, payload: &[u8]) -> StreamFault {
 }
 
 #[test]
-fn a_frame_longer_than_the_limit_is_refused_before_its_payload_comes() {
+fn frame_beyond_the_limit_is_refused_before_its_payload() {
     // A preamble and the header of a frame, with a right check.
     let begun = |length: u32| {
         let (_, stream) = StreamWriter::new(&begin());

@@ -1,4 +1,4 @@
-//! What one session or all discoveries may have under way, and how long the target waits.
+//! Limits of one session and of all discoveries: requests under way, and time.
 //!
 //! Not here: memory of all connections (hostile.rs), the command window (sessions.rs).
 //!
@@ -195,7 +195,7 @@ fn list_of_targets_comes_in_parts_of_a_bounded_size() {
 // `who_takes_no_answer_is_dropped_and_gives_all_back` is also true where only those are ended that
 // hold memory which others wait for.
 #[test]
-fn who_takes_no_answer_is_dropped_though_nobody_waits_for_its_memory() {
+fn initiator_that_takes_no_answer_is_dropped_while_memory_is_free() {
     let limit = Duration::from_millis(200);
     let setup = setup(Disk::new(SIZE));
     *setup.targets.quiet_limit.lock() = limit;
@@ -205,7 +205,7 @@ fn who_takes_no_answer_is_dropped_though_nobody_waits_for_its_memory() {
         let header = stalled.read_header(0, 16384);
         stalled.send(header, &[]);
     }
-    // It is there all the time, as its NOP-Outs show, which want no answer.
+    // The initiator stays alive: it sends NOP-Outs that need no answer.
     let mut header = Header::new(opcode::NOP_OUT | opcode::IMMEDIATE, 0x80);
     header.set_word(16, NO_TAG);
     header.set_word(20, NO_TAG);

@@ -391,7 +391,7 @@ fn neither_one_name_nor_all_together_have_more_proven_sessions_than_there_is_roo
     assert_eq!(log_in("one", 9).err(), Some([3, 2]), "three of one name");
     sessions.push(log_in("other", 0).expect("a place for another name"));
     assert_eq!(log_in("third", 0).err(), Some([3, 2]), "four of all");
-    // One that comes back takes its own place, and one that goes leaves it.
+    // A reinstated session takes its own slot; a session that ends frees its slot.
     sessions[3] = log_in("other", 0).expect("its own place");
     drop(sessions.pop());
     setup.wait_for_nexuses(3);

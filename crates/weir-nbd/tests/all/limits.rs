@@ -1,4 +1,4 @@
-//! What one connection may hold, and how long the server waits for a client.
+//! Limits of one connection: memory, requests, and time that the server waits for a client.
 //!
 //! Not here: memory of all connections (sessions.rs).
 //!
@@ -92,7 +92,7 @@ fn extents(client: &mut Client, offset: u64) -> Vec<u64> {
 }
 
 #[test]
-fn one_block_status_has_so_many_extents_and_the_next_has_the_rest() {
+fn extents_of_one_block_status_are_limited() {
     let setup = setup("extents");
     let volume = setup.exports.volume("fast");
     // Written blocks and holes in turn, and one hole at the end.
@@ -184,7 +184,7 @@ fn serve_with_few_descriptors(socket: &Path) {
     let nbd = Nbd::new(Arc::new(exports), Budget::new(1 << 20, OWN_BYTES));
     let listener = Listener::bind(&Address::Unix(socket.to_owned())).expect("a fresh socket");
     let server = serve(vec![listener], Arc::new(nbd), 1).expect("a thread");
-    // A worker that has answered has opened all that it needs.
+    // A worker opens its descriptors before it answers.
     UnixStream::connect(socket).and_then(|mut one| one.read_exact(&mut [0; 18])).expect("a server");
     let open = std::fs::read_dir("/proc/self/fd").expect("a list").flatten();
     let numbers = open.filter_map(|entry| entry.file_name().to_str()?.parse::<u64>().ok());

@@ -1,6 +1,6 @@
-//! What one command may move, and how many copies run at once.
+//! Limits of one command's transfer and of concurrent copies.
 //!
-//! Not here: limits of lists and of what is remembered (copies.rs, tokens.rs, token_ends.rs).
+//! Not here: limits of lists, tokens and outcomes (copies.rs, tokens.rs, token_ends.rs).
 //!
 //! Invariant: each test fails where its limit is taken away.
 
@@ -57,7 +57,7 @@ fn copies_under_way_on_one_nexus_are_bounded() {
 }
 
 #[test]
-fn a_token_stands_for_so_much_and_one_command_writes_no_more() {
+fn token_and_each_write_by_it_are_limited_in_bytes() {
     let blocks = (TOKEN_DATA_BYTES_MAX / 512) as u32;
     for (whole, more) in [
         (vec![(0, blocks)], vec![(0, blocks + 1)]),
@@ -75,7 +75,7 @@ fn a_token_stands_for_so_much_and_one_command_writes_no_more() {
 }
 
 #[test]
-fn one_unmap_frees_so_many_blocks_and_no_more() {
+fn blocks_of_one_unmap_are_limited() {
     let most = UNMAP_BLOCKS_MAX;
     let (_medium, unit, _target, nexus) = simple_of((u64::from(most) + 8) * 512);
     unmap(&*nexus, &unmap_list(&[(0, most)])).good();
@@ -89,7 +89,7 @@ fn one_unmap_frees_so_many_blocks_and_no_more() {
 }
 
 #[test]
-fn one_write_same_fills_so_much_and_no_more() {
+fn bytes_of_one_write_same_are_limited() {
     let blocks = (WRITE_SAME_BYTES_MAX / 512) as u32;
     let (_medium, unit, _target, nexus) = simple_of(WRITE_SAME_BYTES_MAX + 4096);
     // NDOB: zeros; with UNMAP and without.

@@ -143,7 +143,7 @@ fn transport_id(number: u8) -> Vec<u8> {
 }
 
 #[test]
-fn a_parameter_list_beyond_the_limit_is_refused() {
+fn parameter_list_beyond_the_limit_is_refused() {
     let (_medium, unit, _target, nexus) = simple();
     // A registration for one other port, whose name is followed by zeros.
     let register = |list_len: usize| {

@@ -91,7 +91,7 @@ fn import_takes_a_name_or_a_guid() {
 }
 
 #[test]
-fn one_search_for_pools_names_a_bounded_number_of_paths() {
+fn paths_of_a_search_for_pools_are_limited() {
     let search = |count: usize| (0..count).map(|n| format!("/disks/{n}")).collect::<Vec<_>>();
     let scan = |count: usize| PoolScan { search: search(count) }.check();
     let import = |count: usize| {

@@ -172,6 +172,7 @@ fn points(points: &[CurvePoint], verdict: &str) -> Markup {
     };
     let rows: Vec<(String, Vec<String>)> = points.iter().map(row).collect();
     let reached = points.iter().rev().find(|point| point.met);
+    let lowest = points.first().map(|point| point.offered_iops);
     html! {
         h4 { "Rates that were tried" }
         p {
@@ -182,7 +183,7 @@ fn points(points: &[CurvePoint], verdict: &str) -> Markup {
                 },
                 None => {
                     "No rate kept the bounds; the lowest that was tried was "
-                    (points.first().map_or("none".to_owned(), |point| words::number(point.offered_iops)))
+                    (lowest.map_or("none".to_owned(), words::number))
                     " operations per second (" (verdict) ")."
                 },
             }
