@@ -486,6 +486,18 @@ impl Core {
         }
     }
 
+    /// Waits for commits until `is_over` returns true.
+    pub(crate) async fn news_until(&self, is_over: impl Fn() -> bool) {
+        loop {
+            let mut news = std::pin::pin!(self.news.notified());
+            news.as_mut().enable();
+            if is_over() {
+                return;
+            }
+            news.await;
+        }
+    }
+
     /// Tells everybody who waits that `txg` is committed.
     pub(crate) fn announce_commit(&self, txg: Txg) {
         self.progress.lock().committed = txg;

@@ -12,8 +12,10 @@
 //! - a partial record is on the damage list from the commit that stores it.
 
 use std::ops::Range;
+use std::pin::pin;
 
 use async_recursion::async_recursion as boxed;
+use futures_util::future::{Either, select};
 use weir_base::limits::SETTLED_RECORDS_MAX;
 use weir_base::{BLOCK_BYTES, DatasetId, ErrorKind};
 use weir_device::Block;
@@ -137,11 +139,18 @@ impl Engine {
                 let at = blocks.start * BLOCK;
                 let change =
                     records::Change { blocks, wish: Wish::Write, whole: 0, cut: vec![record] };
-                match volume.change(&change, |_| {}).await {
-                    Ok(()) => tracing::info!(volume = volume.id.0, at, "lost part rewritten"),
+                // In a full pool the change waits for commits, and the committer of a stopping
+                // engine makes one more only.
+                let stopped = pin!(self.core.news_until(|| self.is_stopping()));
+                let change = pin!(volume.change(&change, |_| {}));
+                match select(change, stopped).await {
+                    Either::Right(_) => return Ok(()),
+                    Either::Left((Ok(()), _)) => {
+                        tracing::info!(volume = volume.id.0, at, "lost part rewritten");
+                    }
                     // An available disk may have another record of the range.
-                    Err(error) if error.kind() == ErrorKind::Data => {}
-                    Err(error) => return Err(error),
+                    Either::Left((Err(error), _)) if error.kind() == ErrorKind::Data => {}
+                    Either::Left((Err(error), _)) => return Err(error),
                 }
             }
             (record, looked) = (traced.records().end.max(record + 1), looked + 1);
