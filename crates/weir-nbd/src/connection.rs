@@ -630,7 +630,9 @@ impl Connection {
 
     fn fail(&self, out: &mut OutBuf, request: &Request, error: &ExportError) {
         let errno = errno(error.kind());
-        match FAILURES.pass(Failure::Request).filter(|_| errno == Errno::Io) {
+        // Wrong requests of clients use up no line of a storage error.
+        let told = if errno == Errno::Io { FAILURES.pass(Failure::Request) } else { None };
+        match told {
             Some(more) => tracing::warn!(?request, %error, more, "NBD request failed"),
             None => tracing::debug!(?request, %error, "NBD request failed"),
         }
