@@ -102,8 +102,7 @@ pub const SEARCH_MAX: usize = 64;
 /// Entries of a list in one answer; the next ones are asked for by `after`.
 pub const PAGE_ENTRIES_MAX: usize = 1000;
 
-/// ... of another server that asks for no page: servers of earlier versions know of none, and no
-/// volume has as many snapshots.
+/// ... for another server of an earlier version, which knows no pages.
 pub const PEER_ENTRIES_MAX: usize = 16_384;
 
 /// A page ends with the entry that reaches this many bytes of JSON: a thousand usual ones fit.

@@ -132,6 +132,11 @@ impl CellResult {
         self.runs.iter().chain(self.points.iter().map(|point| &point.run))
     }
 
+    /// Of a search: the highest rate that was reached within its bounds, else the lowest.
+    pub fn best_or_lowest(&self) -> Option<&CellRun> {
+        self.best_met().or(self.points.first().map(|point| &point.run))
+    }
+
     /// Of a search: what was measured at the highest rate that was reached within the bounds.
     pub fn best_met(&self) -> Option<&CellRun> {
         self.points.iter().rev().find(|point| point.met).map(|point| &point.run)

@@ -471,24 +471,15 @@ impl Core {
     /// Everything of the txg is on stable media when this returns `Ok`.
     pub(crate) async fn committed(&self, txg: Txg) -> Result<(), DatasetError> {
         self.want(txg);
-        loop {
-            // Before the look, so that no news is missed between the two.
-            let mut news = std::pin::pin!(self.news.notified());
-            news.as_mut().enable();
-            let Progress { committed, poisoned } = *self.progress.lock();
-            if committed >= txg {
-                return Ok(());
-            }
-            if poisoned {
-                return Err(self.dead().into());
-            }
-            news.await;
-        }
+        let is_committed = || self.progress.lock().committed >= txg;
+        self.news_until(|| is_committed() || self.progress.lock().poisoned).await;
+        if is_committed() { Ok(()) } else { Err(self.dead().into()) }
     }
 
-    /// Waits for commits until `is_over` returns true.
+    /// Waits for commits, or for the end of the pool, until `is_over` returns true.
     pub(crate) async fn news_until(&self, is_over: impl Fn() -> bool) {
         loop {
+            // Before the look, so that no news is missed between the two.
             let mut news = std::pin::pin!(self.news.notified());
             news.as_mut().enable();
             if is_over() {

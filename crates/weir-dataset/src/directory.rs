@@ -145,9 +145,7 @@ impl Engine {
         self.scans.wake.notify_one();
         Ok(done)
     }
-}
 
-impl Engine {
     /// Refuses to change the line of a volume if one of these numbers may be a snapshot of it with
     /// an unreadable record. The snapshot would return at a wrong place of the line: a destroyed
     /// neighbour would take blocks that others still refer to.

@@ -241,8 +241,8 @@ impl Found {
         self.disks.iter().flat_map(|disk| &disk.uberblocks)
     }
 
-    /// True if an uberblock only claims the pool for an opening. An older one leads to the same
-    /// blocks.
+    /// True if an older uberblock has the same roots: then this uberblock only claims the pool for
+    /// an opening.
     pub(crate) fn is_claim(&self, uberblock: &Uberblock) -> bool {
         self.uberblocks().any(|other| other.txg < uberblock.txg && lead_to_same(other, uberblock))
     }

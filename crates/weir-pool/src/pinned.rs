@@ -1,4 +1,4 @@
-//! Segments whose places are not reused while somebody reads or scans them.
+//! Segments that a reader or a scan uses: the pool does not reuse their places.
 //!
 //! Not here: finding the segment of a block (segments), places of second and third copies
 //! (root_copies).

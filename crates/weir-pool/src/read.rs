@@ -147,9 +147,7 @@ impl Pool {
     /// As [`Self::read_block`]; `PartLost` of a partial record.
     pub async fn read_fresh(&self, ptr: &BlockPtr) -> Result<Blocks, PoolError> {
         let (buf, start) = self.read_stored(ptr, None).await?;
-        if ptr.is_partial() {
-            return Err(self.part_lost());
-        }
+        self.refuse_partial(ptr)?;
         self.unpack(ptr, &buf[start..start + ptr.stored_bytes()])
     }
 

@@ -197,11 +197,11 @@ fn text(judged: &JudgedRun) -> String {
 
 fn row(cell: &CellResult, judged: &JudgedCell) -> [String; 7] {
     let searched = cell.spec.search.as_ref().map(|_| {
-        let lowest = cell.points.first().map(|point| std::slice::from_ref(&point.run));
-        limit(cell).or(lowest.map(CellSummary::of_runs)).unwrap_or_default()
+        let shown = cell.best_or_lowest().map(std::slice::from_ref);
+        shown.map(CellSummary::of_runs).unwrap_or_default()
     });
     let name = match &searched {
-        Some(_) if limit(cell).is_some() => {
+        Some(_) if cell.best_met().is_some() => {
             format!("{} (highest that keeps the bounds)", cell.spec.name)
         }
         Some(_) => format!("{} (none kept the bounds; lowest tried)", cell.spec.name),

@@ -247,10 +247,10 @@ fn a_killed_run_keeps_the_file_tests_that_are_done() {
 }
 
 /// A small file system of its own, which goes with this.
-struct SmallDisk(PathBuf);
+pub(crate) struct SmallDisk(pub(crate) PathBuf);
 
 impl SmallDisk {
-    fn mounted(path: PathBuf, size: &str) -> Self {
+    pub(crate) fn mounted(path: PathBuf, size: &str) -> Self {
         fs::create_dir(&path).unwrap();
         let options = format!("size={size}");
         let at = path.display().to_string();

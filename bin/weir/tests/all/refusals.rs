@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::common::{Dirs, GIB, code, eventually, path, run, text};
+use crate::bench::SmallDisk;
+use crate::common::{Dirs, GIB, code, eventually, path, text};
 use crate::liars::{Bench, NO};
 
 /// nbdkit with a memory disk and the error filter; the drop kills it.
@@ -87,29 +88,10 @@ fn operations_that_fail_while_measuring_are_named_with_their_error() {
     }
 }
 
-/// A small tmpfs; the drop unmounts it.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    fn mounted(at: PathBuf) -> Self {
-        fs::create_dir(&at).unwrap();
-        let place = at.display().to_string();
-        let mounted = run("mount", &["-t", "tmpfs", "-o", "size=4M", "tmpfs", &place]);
-        assert!(mounted.status.success(), "this test mounts a tmpfs, as root: {}", text(&mounted));
-        Self(at)
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        run("umount", &[&self.0.display().to_string()]);
-    }
-}
-
 #[test]
 fn full_file_system_and_quota_end_the_fill() {
     let bench = Bench::new(50, "qd = [4]");
-    let disk = SmallDisk::mounted(bench.path("small"));
+    let disk = SmallDisk::mounted(bench.path("small"), "4M");
     assert_no_fill(&bench, &disk.0.join("file").display().to_string(), &["No space left"]);
 
     let dirs = Dirs::new();

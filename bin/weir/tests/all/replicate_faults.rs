@@ -131,8 +131,8 @@ fn schedules_on_both_servers_prune_and_do_not_meet() {
     eventually("one is taken", PATIENCE, || taken(pair.back(), "back/v", "auto-hourly") == 1);
 }
 
-// An operator, who may not destroy, gave a user's snapshot the name and the tag of a run. The next
-// run destroyed the snapshot.
+// An operator has no right to destroy. It gave a user's snapshot the name and the tag of a run, and
+// the next run destroyed the snapshot.
 #[test]
 fn run_destroys_only_snapshots_that_runs_took() {
     let (pair, mut rng) = replicated();

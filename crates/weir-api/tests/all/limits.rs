@@ -4,6 +4,7 @@
 //!
 //! Invariant: a request that the server read is answered, whatever others do.
 
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -68,18 +69,23 @@ async fn two_hundred_calls_at_once_are_made_once_each_and_answered() {
     }
 }
 
-#[tokio::test]
-async fn connection_beyond_the_queue_is_told_to_try_again() {
-    let server = start();
-    let Address::Unix(path) = &server.unix else { unreachable!() };
+/// Takes all slots of one user, and its part of the queue, by calls that never end.
+async fn fill_queue(path: &Path) -> Vec<UnixStream> {
     let stuck = "GET /v1/pools/stuck HTTP/1.1\r\nhost: x\r\n\r\n";
     let mut held = Vec::new();
-    // Calls that never end take all slots of one user, and its part of the queue.
     for _ in 0..ROOT_SLOTS + PEER_CONNECTIONS_MAX + PEER_WAITING_MAX {
         let mut stream = UnixStream::connect(path).await.unwrap();
         stream.write_all(stuck.as_bytes()).await.unwrap();
         held.push(stream);
     }
+    held
+}
+
+#[tokio::test]
+async fn connection_beyond_the_queue_is_told_to_try_again() {
+    let server = start();
+    let Address::Unix(path) = &server.unix else { unreachable!() };
+    let _held = fill_queue(path).await;
     for _ in 0..10 {
         let mut stream = UnixStream::connect(path).await.unwrap();
         // The answer comes before anything of the request is read.
@@ -99,13 +105,7 @@ async fn refused_connections_beyond_a_number_are_closed_without_an_answer() {
     let server = start();
     let clock = StoppedClock::new();
     let Address::Unix(path) = &server.unix else { unreachable!() };
-    let stuck = "GET /v1/pools/stuck HTTP/1.1\r\nhost: x\r\n\r\n";
-    let mut held = Vec::new();
-    for _ in 0..ROOT_SLOTS + PEER_CONNECTIONS_MAX + PEER_WAITING_MAX {
-        let mut stream = UnixStream::connect(path).await.unwrap();
-        stream.write_all(stuck.as_bytes()).await.unwrap();
-        held.push(stream);
-    }
+    let _held = fill_queue(path).await;
     // Each stays open, so the server waits for its end.
     let mut refused = Vec::new();
     for _ in 0..80 {

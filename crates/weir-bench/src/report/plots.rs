@@ -70,7 +70,7 @@ fn by_second(cell: &CellResult, title: &str, figure: fn(&Interval) -> f64) -> Ch
 
 /// Share of operations that took longer, by latency: the tail is as wide as the body.
 fn distribution(cell: &CellResult) -> Chart {
-    let best = best_point(cell).filter(|_| cell.runs.is_empty());
+    let best = cell.best_or_lowest().filter(|_| cell.runs.is_empty());
     let runs = cell.runs.iter().chain(best);
     let mut kinds: BTreeMap<(&str, OpKind), Latencies> = BTreeMap::new();
     for class in runs.flat_map(|run| &run.classes).filter(|class| class.op.is_data()) {
@@ -140,11 +140,6 @@ fn curve(cell: &CellResult) -> Chart {
         y: latency_axis("latency"),
         lines: vec![mean, p99],
     }
-}
-
-/// The highest rate of a search that was reached within its bounds, else the lowest.
-pub(super) fn best_point(cell: &CellResult) -> Option<&CellRun> {
-    cell.best_met().or(cell.points.first().map(|point| &point.run))
 }
 
 /// Operations per second by operations in flight, where some cells of a table differ in that alone.

@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 use std::slice;
 
-use super::{bonnie, plots};
+use super::bonnie;
 use crate::requirement;
 use crate::result::{CellResult, PhaseResult};
 use crate::spec::{Limits, OpKind, RunSpec};
@@ -90,7 +90,7 @@ pub(super) fn tables(run: &JudgedRun) -> Vec<Table> {
 
 /// The figures that stand for a cell: of a search those of the highest rate that was met.
 pub(super) fn headline(cell: &CellResult, judged: &JudgedCell) -> CellSummary {
-    let best = plots::best_point(cell).filter(|_| judged.summary.runs == 0);
+    let best = cell.best_or_lowest().filter(|_| judged.summary.runs == 0);
     best.map_or_else(|| judged.summary.clone(), |run| CellSummary::of_runs(slice::from_ref(run)))
 }
 

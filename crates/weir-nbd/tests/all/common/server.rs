@@ -1,6 +1,6 @@
 //! A server with exports in memory, and a client written byte for byte.
 //!
-//! Not here: what a test sends.
+//! Not here: requests of the tests.
 //!
 //! Invariant: every read has a time limit, so that a server that hangs fails the test.
 
