@@ -22,6 +22,7 @@ mod licences;
 mod run;
 mod runner;
 mod setup;
+mod shipped;
 mod sim;
 mod soak;
 mod stage;

@@ -34,8 +34,8 @@ use times::Times;
 
 /// Concurrent unit tests: twice the cores of CI, because a third of the tests wait for clocks.
 pub(crate) const UNIT_LANES: usize = 4;
-/// Concurrent end-to-end tests: three times the cores of CI, because these tests mostly wait.
-pub(crate) const E2E_LANES: usize = 6;
+/// Concurrent end-to-end tests: four times the cores of CI, because these tests mostly wait.
+pub(crate) const E2E_LANES: usize = 8;
 /// Maximum number of concurrent runs of one suite.
 const RUNS_MAX: usize = 9;
 /// Lines of a failed test's log that the runner prints; the log file is complete.

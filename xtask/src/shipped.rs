@@ -1,0 +1,109 @@
+//! `shipped`: a stage that compares the features of the shipped program's dependencies with those
+//! in the build of the tests.
+//!
+//! All stages compile each dependency once, with the features that programs and tests request. So
+//! code compiles there that uses a feature which only tests request, and the shipped program does
+//! not compile.
+//!
+//! Not here: compiling the shipped program (`make run`, `make soak`); that takes a minute more.
+//!
+//! Invariant: a feature that only tests request stands in [`TESTS_ONLY`], with the reason.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Result, bail};
+
+use crate::command;
+
+/// Features that tests alone request: package, features, reason.
+const TESTS_ONLY: &[(&str, &[&str], &str)] = &[
+    ("tokio", &["rt-multi-thread", "test-util"], "runtimes and clock of tests"),
+    ("rand", &["sys_rng"], "proptest requests it"),
+    (
+        "regex-syntax",
+        &["default", "unicode", "unicode-*"],
+        "proptest requests them; they add tables and no function",
+    ),
+];
+
+/// Features by package and version.
+type Features = BTreeMap<String, BTreeSet<String>>;
+
+/// Runs the stage.
+pub(crate) fn main() -> Result<()> {
+    let shipped = features(&["--package", "weir", "--edges", "normal,build"])?;
+    let tests = features(&["--workspace", "--exclude", "xtask", "--edges", "normal,build,dev"])?;
+    let found = extra(&shipped, &tests);
+    for (package, feature) in &found {
+        println!(
+            "{package}: only tests request the feature {feature:?}. Request it in [dependencies] \
+             too if the program uses it, or add it to TESTS_ONLY in xtask/src/shipped.rs"
+        );
+    }
+    if !found.is_empty() {
+        bail!("shipped: {} features that the program lacks", found.len());
+    }
+    println!("shipped: features of {} packages compared", shipped.len());
+    Ok(())
+}
+
+fn features(args: &[&str]) -> Result<Features> {
+    let mut cargo = command::command("cargo");
+    cargo.args(["tree", "--locked", "--prefix", "none", "--format", "{p}|{f}"]).args(args);
+    Ok(parse(&command::output(&mut cargo)?))
+}
+
+/// Reads lines such as `rand v0.10.3 (proc-macro)|alloc,std`.
+fn parse(text: &str) -> Features {
+    let mut all = Features::new();
+    for line in text.lines() {
+        let Some((package, features)) = line.trim_end_matches(" (*)").split_once('|') else {
+            continue;
+        };
+        let package: Vec<&str> = package.split_whitespace().take(2).collect();
+        let features = features.split(',').filter(|name| !name.is_empty()).map(str::to_owned);
+        all.entry(package.join(" ")).or_default().extend(features);
+    }
+    all
+}
+
+/// Features of packages of the shipped program that it does not request itself, without those of
+/// [`TESTS_ONLY`].
+fn extra(shipped: &Features, tests: &Features) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for (package, own) in shipped {
+        let all = tests.get(package).into_iter().flatten();
+        let more = all.filter(|feature| !own.contains(*feature) && !is_known(package, feature));
+        found.extend(more.map(|feature| (package.clone(), feature.clone())));
+    }
+    found
+}
+
+fn is_known(package: &str, feature: &str) -> bool {
+    let name = package.split(' ').next().unwrap_or_default();
+    let is = |known: &&str| match known.strip_suffix('*') {
+        Some(prefix) => feature.starts_with(prefix),
+        None => *known == feature,
+    };
+    TESTS_ONLY.iter().any(|(known, features, _)| *known == name && features.iter().any(|f| is(&f)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn feature_that_tests_alone_request_is_found() {
+        let shipped = parse("weir v0.1.0 (/weir)|\ntokio v1.54.1|net,rt\ntokio v1.54.1|net,rt (*)");
+        let tests = "tokio v1.54.1|io-util,net,rt,test-util\nproptest v1.12.0|std\n";
+        let found = extra(&shipped, &parse(tests));
+        assert_eq!(found, [("tokio v1.54.1".to_owned(), "io-util".to_owned())]);
+        assert_eq!(extra(&shipped, &parse("tokio v1.54.1|net,rt,test-util")), []);
+    }
+
+    #[test]
+    fn all_names_of_a_known_family_are_known() {
+        assert!(is_known("regex-syntax v0.8.11", "unicode-age"));
+        assert!(!is_known("regex-syntax v0.8.11", "perf") && !is_known("tokio v1.54.1", "fs"));
+    }
+}
