@@ -44,9 +44,15 @@ pub const REUSE_AFTER_TXGS: u64 = 3;
 /// Smallest `--memory`: fixed buffers and one busy connection fit beside useful caches.
 pub const MEMORY_BYTES_MIN: u64 = 64 << 20;
 
+/// Volumes, snapshots and bookmarks of a pool: 128 MiB of RAM at about 1 KiB for each record.
+pub const DATASETS_MAX: usize = 131_072;
+
 /// Holes that one open txg keeps as ranges of a volume; bounds their tree in RAM. A commit is asked
 /// for at half of them, and a TRIM that finds so many waits for it.
 pub const HOLE_RANGES_MAX: usize = 65_536;
+
+/// As [`HOLE_RANGES_MAX`], of all volumes of a pool.
+pub const HOLE_RANGES_POOL_MAX: usize = 4 * HOLE_RANGES_MAX;
 
 /// Blocks that range clones may refer to with one txg: 4 GiB, whose pointers take 32 MiB of RAM,
 /// and half as much more while those of a piece are looked up; a commit writes their nodes in well

@@ -12,7 +12,6 @@
 //! - a volume's bookmarks are in the order of their moments.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::{DatasetId, Txg};
@@ -123,6 +122,7 @@ impl Engine {
         let _admin = self.admin.lock().await;
         self.core.pool.check_alive()?;
         let volume = self.volume(&of.volume)?;
+        let has_room = self.refuse_too_many(1);
         {
             let mut state = volume.state.lock();
             let snapshot = state.snapshot(&of.name).ok_or_else(|| self.no_snapshot(of))?;
@@ -139,7 +139,8 @@ impl Engine {
                 let (name, count) = (self.full_name(&of.volume), BOOKMARKS_MAX);
                 return Err(DatasetError::TooMany { name, count, what: "bookmarks" });
             }
-            let id = DatasetId(self.next_dataset.fetch_add(1, Ordering::AcqRel));
+            has_room?;
+            let id = self.new_dataset();
             state.add_bookmark(Mark::new(record(id, name, bookmark, created_unix_ms), true));
         }
         self.commit_change().await

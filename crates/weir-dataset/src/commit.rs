@@ -169,6 +169,7 @@ impl Engine {
             assert!(state.syncing.is_none(), "one txg is written out at a time");
             state.syncing_acked = state.acked;
             let table = std::mem::take(&mut state.open);
+            volume.count_holes(state);
             state.syncing = (!table.is_empty()).then(|| Arc::new(table));
             frozen.extend(freeze_volume(volume, state, all));
         }

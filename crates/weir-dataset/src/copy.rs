@@ -9,7 +9,6 @@
 //!   next opening frees, and memory alone keeps them from that.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::DatasetId;
@@ -49,7 +48,7 @@ impl Engine {
     /// It exists after any crash once this returns; before, not at all.
     ///
     /// # Errors
-    /// `Exists`, `NotFound`, `NoSnapshot`, `Full`.
+    /// `Exists`, `NotFound`, `NoSnapshot`, `TooMany`, `Full`.
     #[boxed(?Send)]
     pub async fn copy_volume(
         &self,
@@ -59,6 +58,9 @@ impl Engine {
     ) -> Result<Outcome, DatasetError> {
         self.core.pool.check_alive()?;
         self.refuse_taken(name)?;
+        // The copy and the snapshot of its source. Calls at the same time may exceed the maximum by these two
+        // each: no lock is held between this check and the copy.
+        self.refuse_too_many(2)?;
         if let Some(own) = snapshot {
             let source = SnapshotId { volume: volume.to_owned(), name: own.to_owned() };
             return self.copy_shown(&self.open_snapshot(&source)?, name).await;
@@ -117,7 +119,7 @@ impl Engine {
             let state = view.state.lock();
             (state.record.clone(), state.size())
         };
-        let id = DatasetId(self.next_dataset.fetch_add(1, Ordering::AcqRel));
+        let id = self.new_dataset();
         let properties = of_clone(&of.properties);
         let mut record = self.empty_record(id, name, size, properties);
         // As a crash is to find it.

@@ -130,6 +130,7 @@ pub(crate) struct Core {
     /// Bytes that may be promised until the next commit.
     available: AtomicU64,
     trim_available: AtomicU64,
+    hole_ranges: AtomicUsize,
     /// Bytes of live data that the pool can still take, counting what cleaning brings.
     capacity_left: AtomicU64,
     /// Whether the pool's quota leaves less than the disks.
@@ -179,6 +180,7 @@ impl Core {
             dirty_blocks_max: AtomicU64::new(0),
             available: AtomicU64::new(0),
             trim_available: AtomicU64::new(0),
+            hole_ranges: AtomicUsize::new(0),
             capacity_left: AtomicU64::new(0),
             is_at_quota: AtomicBool::new(false),
             unclaimed: AtomicU64::new(0),
@@ -416,6 +418,18 @@ impl Core {
         self.trim_available
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(cost))
             .is_ok()
+    }
+
+    /// Hole ranges of the open txg in all volumes.
+    pub(crate) fn hole_ranges(&self) -> usize {
+        self.hole_ranges.load(Ordering::Acquire)
+    }
+
+    /// Replaces the number of hole ranges of one volume in that of all; returns the new sum.
+    pub(crate) fn count_holes(&self, before: usize, now: usize) -> usize {
+        let others = self.hole_ranges.fetch_sub(before, Ordering::AcqRel) - before;
+        self.hole_ranges.fetch_add(now, Ordering::AcqRel);
+        others + now
     }
 
     /// Counts blocks that became dirty and charges what they cost.

@@ -7,13 +7,13 @@
 //! - changing calls say whether anything changed, so each can be repeated.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use async_recursion::async_recursion as boxed;
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, Semaphore};
 use weir_base::hash::HashSet;
-use weir_base::limits::{CLONE_BLOCKS_MAX, VOLUME_BYTES_MAX};
+use weir_base::limits::{CLONE_BLOCKS_MAX, DATASETS_MAX, VOLUME_BYTES_MAX};
 use weir_base::size::Human;
 use weir_base::{BLOCK_BYTES, Clock, DatasetId, Guid};
 use weir_device::Device;
@@ -100,6 +100,7 @@ pub struct Engine {
     /// Every dataset, those being destroyed included, by number.
     pub(crate) volume_list: RwLock<Vec<Arc<Volume>>>,
     pub(crate) next_dataset: AtomicU64,
+    datasets_max: AtomicUsize,
     /// Held by whoever changes the set of volumes or a property.
     pub(crate) admin: Mutex<()>,
     stopping: AtomicBool,
@@ -226,6 +227,7 @@ impl Engine {
             core,
             volume_list: RwLock::new(volumes),
             next_dataset: AtomicU64::new(next_dataset),
+            datasets_max: AtomicUsize::new(DATASETS_MAX),
             admin: Mutex::new(()),
             stopping: AtomicBool::new(false),
             clone_room: Semaphore::new(CLONE_BLOCKS_MAX),
@@ -342,6 +344,29 @@ impl Engine {
         DatasetId(self.next_dataset.fetch_add(1, Ordering::AcqRel))
     }
 
+    /// Sets the maximum number of datasets of the pool in place of [`DATASETS_MAX`], for tests.
+    pub fn set_datasets_max(&self, datasets: usize) {
+        self.datasets_max.store(datasets, Ordering::Release);
+    }
+
+    /// Refuses `more` datasets above the maximum of the pool. Hidden volumes and snapshots count
+    /// too. The caller holds the admin lock.
+    ///
+    /// # Errors
+    /// `TooMany`.
+    pub(crate) fn refuse_too_many(&self, more: usize) -> Result<(), DatasetError> {
+        let count = |volume: &Arc<Volume>| {
+            let state = volume.state.lock();
+            1 + state.snapshots.len() + state.bookmarks.len()
+        };
+        let count = self.volume_list.read().iter().map(count).sum::<usize>();
+        if count + more <= self.datasets_max.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let (name, what) = (self.core.pool.name().to_owned(), "volumes, snapshots and bookmarks");
+        Err(DatasetError::TooMany { name, count, what })
+    }
+
     pub(crate) fn all_volumes(&self) -> Vec<Arc<Volume>> {
         self.volume_list.read().clone()
     }
@@ -437,8 +462,8 @@ impl Engine {
                 }
             };
         }
-        let id = DatasetId(self.next_dataset.fetch_add(1, Ordering::AcqRel));
-        let record = self.empty_record(id, name, size, properties);
+        self.refuse_too_many(1)?;
+        let record = self.empty_record(self.new_dataset(), name, size, properties);
         let volume = Volume::new(Arc::clone(&self.core), record, true);
         self.promise_more(
             name,

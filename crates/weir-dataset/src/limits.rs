@@ -21,7 +21,7 @@
 use std::sync::atomic::Ordering;
 
 use weir_base::BLOCK_BYTES;
-use weir_base::limits::{ATOMIC_WRITE_BYTES_MAX, HOLE_RANGES_MAX};
+use weir_base::limits::{ATOMIC_WRITE_BYTES_MAX, HOLE_RANGES_MAX, HOLE_RANGES_POOL_MAX};
 use weir_format::layout::PACK_BYTES;
 use weir_format::{DatasetState, NODE_FANOUT, Properties, TreeRoot};
 use weir_pool::PlantedBug;
@@ -193,7 +193,9 @@ impl Volume {
     /// # Errors
     /// `Quota`: what is trimmed stays in a snapshot, and the changed nodes come on top.
     pub(crate) fn admit_trim(&self, state: &State, rewritten: u64) -> Result<bool, DatasetError> {
-        if state.open.hole_ranges() >= HOLE_RANGES_MAX {
+        if state.open.hole_ranges() >= HOLE_RANGES_MAX
+            || self.core.hole_ranges() >= HOLE_RANGES_POOL_MAX
+        {
             return Ok(false);
         }
         let quota_bytes = state.record.properties.quota_bytes;

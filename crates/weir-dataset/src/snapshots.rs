@@ -8,7 +8,6 @@
 //! - nothing that a clone, a tag or a reader depends on is destroyed.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::{DatasetId, Txg};
@@ -113,6 +112,7 @@ impl Engine {
             }
             volumes.push((found, name));
         }
+        self.refuse_too_many(volumes.len())?;
         self.take_snapshots(&volumes, DatasetState::Active, by).await
     }
 
@@ -178,7 +178,7 @@ impl Engine {
 
     /// The record of a snapshot, but for the tree.
     pub(crate) fn wanted_snapshot(&self, of: &DatasetRecord, name: &str) -> DatasetRecord {
-        let id = DatasetId(self.next_dataset.fetch_add(1, Ordering::AcqRel));
+        let id = self.new_dataset();
         let created_unix_ms = self.core.pool.clock().unix_ms();
         let unique = [self.core.pool.guid().0, id.0, created_unix_ms].map(u64::to_le_bytes);
         let moment = Moment {
@@ -453,8 +453,9 @@ impl Engine {
             let same = same == Some(origin.id);
             return if same { Ok(Outcome::Unchanged) } else { Err(DatasetError::Exists { name }) };
         }
+        self.refuse_too_many(1)?;
         let record = DatasetRecord {
-            id: DatasetId(self.next_dataset.fetch_add(1, Ordering::AcqRel)),
+            id: self.new_dataset(),
             kind: DatasetKind::Volume(Descent {
                 origin: Some(Origin { snapshot: origin.id, txg }),
                 inherited_units: origin.tree_units,
@@ -576,6 +577,8 @@ impl Engine {
     /// Forgets what the open txg changed in a volume.
     fn discard_open(&self, state: &mut State) {
         let table = std::mem::take(&mut state.open);
+        let counted = std::mem::take(&mut state.counted_holes);
+        self.core.count_holes(counted, 0);
         self.core.uncharge(table.charge);
         for clone in std::mem::take(&mut state.clones) {
             self.core.uncharge(clone.charge);

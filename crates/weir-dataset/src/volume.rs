@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use weir_base::limits::{HOLE_RANGES_MAX, LOG_QUEUED_BYTES_MAX};
+use weir_base::limits::{HOLE_RANGES_MAX, HOLE_RANGES_POOL_MAX, LOG_QUEUED_BYTES_MAX};
 use weir_base::{BLOCK_BYTES, DatasetId, Lsn, Txg};
 use weir_device::Block;
 use weir_format::{BlockPtr, Compression, DatasetRecord, DatasetState, RecordSize, TreeRoot};
@@ -81,6 +81,8 @@ pub(crate) struct State {
     /// Whether the stored record must be written anew.
     pub(crate) record_dirty: bool,
     pub(crate) open: DirtyTable,
+    /// Hole ranges of `open` that [`Core::hole_ranges`] includes.
+    pub(crate) counted_holes: usize,
     pub(crate) syncing: Option<Arc<DirtyTable>>,
     /// Records that replay knows in part; the dirty tables hold complete records only.
     pub(crate) partial: BTreeMap<u64, PartialRecord>,
@@ -199,6 +201,7 @@ impl Volume {
         let state = State {
             record_dirty,
             open: DirtyTable::default(),
+            counted_holes: 0,
             syncing: None,
             partial: BTreeMap::new(),
             announced_clones: Vec::new(),
@@ -417,8 +420,11 @@ impl Volume {
                 self.charge_nodes(state, state.nodes_of_trim());
                 self.core.sub_dirty(replaced as u64);
                 self.core.note_freeing(self.core.open_txg());
+                let all = self.count_holes(state);
                 // TRIMs that arrive before the commit use the other half.
-                if state.open.hole_ranges() >= HOLE_RANGES_MAX / 2 {
+                if state.open.hole_ranges() >= HOLE_RANGES_MAX / 2
+                    || all >= HOLE_RANGES_POOL_MAX / 2
+                {
                     self.core.want(self.core.open_txg());
                 }
                 0
@@ -426,6 +432,12 @@ impl Volume {
         };
         state.enqueue(self.core.open_txg(), offset, payload);
         self.charge(state, added);
+    }
+
+    /// Counts the hole ranges of the open txg again. Returns those of all volumes of the pool.
+    pub(crate) fn count_holes(&self, state: &mut State) -> usize {
+        let before = std::mem::replace(&mut state.counted_holes, state.open.hole_ranges());
+        self.core.count_holes(before, state.counted_holes)
     }
 
     /// Waits for the open txg to be committed, so that its dirty data counts no more.
@@ -513,5 +525,36 @@ mod tests {
             waits.await.unwrap();
         });
         assert_eq!(volume.state.lock().open.hole_ranges(), 1);
+    }
+
+    #[test]
+    fn trims_of_all_volumes_share_a_total() {
+        let (engine, ..) = engine();
+        let make = |name: String| {
+            let compression = Compression::Off;
+            let spec = VolumeSpec { name: name.clone(), size_bytes: 1 << 30, compression };
+            now(engine.create_volume(&spec)).unwrap();
+            engine.volume(&name).unwrap()
+        };
+        let volumes: Vec<_> = (0..8).map(|number| make(number.to_string())).collect();
+        let share = (HOLE_RANGES_POOL_MAX / volumes.len()) as u64;
+        assert!(share < HOLE_RANGES_MAX as u64, "no volume reaches its own limit");
+        let add = |volume: &Volume, ranges: u64| {
+            let mut state = volume.state.lock();
+            (0..ranges).for_each(|range| assert_eq!(state.open.zero(range * 2..range * 2 + 1), 0));
+            volume.count_holes(&mut state)
+        };
+        let trim = |range: u64| volumes[0].try_zero(range * 2 * BLOCK, BLOCK).unwrap();
+        let is_wanted = || engine.core.wanted() == engine.core.open_txg();
+        volumes[1..4].iter().for_each(|volume| assert!(add(volume, share) > 0));
+        add(&volumes[0], share - 2);
+        assert!(trim(share - 2) && !is_wanted());
+        assert!(trim(share - 1) && is_wanted(), "a commit is asked for at half of the limit");
+        volumes[4..].iter().for_each(|volume| assert!(add(volume, share) > 0));
+        assert!(!trim(share));
+        now(engine.sync()).unwrap();
+        assert_eq!(engine.core.hole_ranges(), 0);
+        assert!(trim(share));
+        assert_eq!(engine.core.hole_ranges(), 1);
     }
 }

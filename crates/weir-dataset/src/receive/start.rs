@@ -8,7 +8,6 @@
 //!   to, or is new.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use weir_base::{DatasetId, names};
 use weir_format::stream::StreamBegin;
@@ -80,7 +79,10 @@ impl Engine {
         begin: StreamBegin,
     ) -> Result<(Claim, bool), DatasetError> {
         let _admin = self.admin.lock().await;
-        match self.plan_stream(spec, &begin).await? {
+        let plan = self.plan_stream(spec, &begin).await?;
+        // The snapshot at the end of the stream, and a new volume.
+        self.refuse_too_many(1 + usize::from(matches!(plan, Plan::Make(_))))?;
+        match plan {
             Plan::Make(origin) => Ok((self.make_for(spec, origin, begin).await?, false)),
             Plan::GoOn(volume) => Ok((self.go_on(&volume, begin)?, false)),
             Plan::Update(volume, target, newer) => {
@@ -252,7 +254,7 @@ impl Engine {
         begin: StreamBegin,
     ) -> Result<Claim, DatasetError> {
         let mut came = Descent { receiving: Some(receiving(&begin, true)), ..Descent::default() };
-        let id = DatasetId(self.next_dataset.fetch_add(1, Ordering::AcqRel));
+        let id = self.new_dataset();
         let size = VolumeSize { bytes: begin.size_bytes, record: begin.record_size };
         let mut record = self.empty_record(id, &spec.volume, size, begin.compression.into());
         record.properties.user.extend(spec.mark.as_ref().map(Mark::as_property));

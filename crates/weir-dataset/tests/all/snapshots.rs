@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::common::{as_devices, import, now, options, pool_on};
 use weir_base::BLOCK_BYTES;
-use weir_dataset::{DatasetError, Engine, Outcome, SnapshotId, Volume, VolumeSpec};
+use weir_dataset::{BookmarkId, DatasetError, Engine, Outcome, SnapshotId, Volume, VolumeSpec};
 use weir_device::MemoryDevice;
 use weir_format::Compression;
 
@@ -328,5 +328,32 @@ fn promotions_of_a_line_are_limited() {
         matches!(error, DatasetError::TooMany { count: 64, what: "promotions", .. }),
         "{error}"
     );
+    pool.check();
+}
+
+#[test]
+fn volumes_snapshots_and_bookmarks_of_a_pool_are_limited_together() {
+    let pool = Pool::new();
+    pool.make("v");
+    pool.snap("v", "a");
+    let a = id("v", "a");
+    let bookmark = |name: &str| now(pool.engine.create_bookmark(&a, name));
+    bookmark("m").unwrap();
+    pool.engine.set_datasets_max(3);
+    let refused = |outcome: Result<Outcome, DatasetError>| {
+        let error = outcome.unwrap_err();
+        assert!(matches!(error, DatasetError::TooMany { count: 3, .. }), "{error}");
+    };
+    let (name, compression) = ("w".to_owned(), Compression::Off);
+    let spec = VolumeSpec { name, size_bytes: 1 << 20, compression };
+    refused(now(pool.engine.create_volume(&spec)));
+    refused(now(pool.engine.create_snapshots(&[id("v", "b")])));
+    refused(now(pool.engine.clone_snapshot(&a, "w")));
+    refused(now(pool.engine.copy_volume("v", None, "w")));
+    refused(bookmark("n"));
+    assert_eq!(bookmark("m").unwrap(), Outcome::Unchanged, "it is there");
+    let m = BookmarkId { volume: "v".to_owned(), name: "m".to_owned() };
+    now(pool.engine.destroy_bookmark(&m)).unwrap();
+    now(pool.engine.create_snapshots(&[id("v", "b")])).unwrap();
     pool.check();
 }
