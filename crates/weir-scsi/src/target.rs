@@ -104,6 +104,11 @@ impl Target {
         self.state.lock().luns.iter().map(|(&number, unit)| (number, Arc::clone(unit))).collect()
     }
 
+    /// The logical unit with this number.
+    pub fn lun(&self, number: u16) -> Option<Arc<Unit>> {
+        self.state.lock().luns.get(&number).cloned()
+    }
+
     /// Shows a logical unit; false where the number is taken or above [`LUN_MAX`].
     pub fn add_lun(&self, number: u16, unit: Arc<Unit>) -> bool {
         let mut state = self.state.lock();

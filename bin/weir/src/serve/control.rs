@@ -108,6 +108,20 @@ pub(super) struct Manager {
     pub(super) activities: Activities,
 }
 
+/// Refuses one more of what `most` may exist of. `delete` is the command that removes one.
+pub(super) fn refuse_above(
+    most: usize,
+    existing: usize,
+    what: &str,
+    delete: &str,
+) -> Result<(), ApiError> {
+    if existing < most {
+        return Ok(());
+    }
+    Err(ApiError::new(ErrorKind::NoSpace, format!("there are {most} {what} already"))
+        .with_action(format!("delete those that are not used: {delete} NAME")))
+}
+
 pub(super) fn not_found(what: &str, name: &str) -> ApiError {
     ApiError::new(ErrorKind::NotFound, format!("{what} {name:?} does not exist"))
 }

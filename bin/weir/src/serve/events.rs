@@ -85,6 +85,15 @@ struct Count {
     last: NewEvent,
 }
 
+/// Whose counts they are: an owner has [`CALLER_COUNTS_MAX`], and one more for the rest.
+#[derive(Clone, Copy)]
+struct Share<'a> {
+    owner: &'a str,
+    /// What is counted, in words, and the kind of the event for the rest.
+    what: &'a str,
+    kind: &'a str,
+}
+
 /// The events of this run.
 pub(super) struct Events {
     run: String,
@@ -129,25 +138,32 @@ impl Events {
 
     /// As [`Self::count`], for calls of one caller on one pool.
     pub(super) fn count_calls(&self, caller: &str, pool: &str, new: NewEvent) {
-        self.count_at(&format!("{caller} {pool}"), Some(caller), new, Instant::now());
+        let share = Share { owner: caller, what: "calls", kind: "calls_refused" };
+        self.count_at(&format!("{caller} {pool}"), Some(share), new, Instant::now());
     }
 
-    fn count_at(&self, of: &str, caller: Option<&str>, new: NewEvent, now: Instant) {
+    /// As [`Self::count`], for a part of a replication: all of them have the share of one caller.
+    pub(super) fn count_replications(&self, of: &str, new: NewEvent) {
+        let share = Share { owner: "this server", what: "replications", kind: "replication" };
+        self.count_at(&format!("replication {of}"), Some(share), new, Instant::now());
+    }
+
+    fn count_at(&self, of: &str, share: Option<Share<'_>>, new: NewEvent, now: Instant) {
         let mut counts = self.counts.lock();
-        let rest_of = caller.filter(|_| !counts.contains_key(of) && is_full(&counts, caller));
+        let caller = share.map(|share| share.owner);
+        let rest_of = share.filter(|_| !counts.contains_key(of) && is_full(&counts, caller));
         let (of, caller, new) = match rest_of {
             None => (of.to_owned(), caller, new),
-            Some(rest_of) => {
-                let message =
-                    format!("calls of {rest_of} failed, on more pools than are told apart");
-                (format!("rest of {rest_of}"), None, of_several_pools(new.level, &message))
+            Some(Share { owner, what, kind }) => {
+                let message = format!("{what} of {owner} failed, more than are told apart");
+                (format!("rest of {owner}"), None, of_several_pools(new.level, kind, message))
             }
         };
         let (of, caller, new) = if counts.len() < COUNTS_MAX || counts.contains_key(&of) {
             (of, caller, new)
         } else {
             let message = "calls and logins were refused, of more callers than are told apart";
-            (String::new(), None, of_several_pools(new.level, message))
+            (String::new(), None, of_several_pools(new.level, "calls_refused", message.to_owned()))
         };
         if let Some(count) = counts.get_mut(&of) {
             count.held += 1;
@@ -225,9 +241,8 @@ fn is_full(counts: &BTreeMap<String, Count>, caller: Option<&str>) -> bool {
 }
 
 /// Creates an event that only callers of all pools see.
-fn of_several_pools(level: EventLevel, message: &str) -> NewEvent {
-    let (kind, message) = ("calls_refused".to_owned(), message.to_owned());
-    NewEvent { level, kind, pool: None, disk: None, message }
+fn of_several_pools(level: EventLevel, kind: &str, message: String) -> NewEvent {
+    NewEvent { level, kind: kind.to_owned(), pool: None, disk: None, message }
 }
 
 #[cfg(test)]
@@ -332,7 +347,8 @@ mod tests {
             let failed = of_kind("volume_create", EventLevel::Warning);
             let failed = NewEvent { pool: Some(pool.to_owned()), ..failed };
             let failed = failed.named(&format!("{caller}: {pool}"));
-            events.count_at(&format!("{caller} {pool}"), Some(caller), failed, at);
+            let share = Share { owner: caller, what: "calls", kind: "calls_refused" };
+            events.count_at(&format!("{caller} {pool}"), Some(share), failed, at);
         };
         for pool in 0..1000 {
             fail("token a", &format!("p{pool}"), start);
@@ -344,7 +360,7 @@ mod tests {
         let kept = events.kept_after(0).events;
         let rest = &kept[CALLER_COUNTS_MAX];
         assert_eq!((rest.pool.as_deref(), rest.kind.as_str()), (None, "calls_refused"));
-        assert!(rest.message.contains("calls of token a failed, on more pools"), "{rest:?}");
+        assert!(rest.message.contains("calls of token a failed, more than are"), "{rest:?}");
         let last = kept.last().expect("an event");
         assert_eq!((last.message.as_str(), last.pool.as_deref()), ("token b: tank", Some("tank")));
         assert_eq!(kept.len(), CALLER_COUNTS_MAX + 2);
@@ -353,6 +369,20 @@ mod tests {
         events.add_counts_at(start + 2 * COUNTED_EVERY);
         fail("token a", "p999", start + 2 * COUNTED_EVERY);
         assert_eq!(events.kept_after(0).events.last().expect("an event").message, "token a: p999");
+    }
+
+    #[test]
+    fn replications_that_fail_leave_counts_for_others() {
+        let events = Events::new();
+        for volume in 0..1000 {
+            let failed = of_kind("replication", EventLevel::Warning);
+            events.count_replications(&format!("run tank/v{volume}"), failed);
+        }
+        assert_eq!(events.counts.lock().len(), CALLER_COUNTS_MAX + 1);
+        let kept = events.kept_after(0).events;
+        let rest = kept.last().expect("an event");
+        assert_eq!((rest.kind.as_str(), rest.pool.as_deref()), ("replication", None));
+        assert!(rest.message.contains("replications of this server failed"), "{rest:?}");
     }
 
     #[tokio::test]

@@ -22,7 +22,7 @@ use weir_dataset::{Engine, Volume};
 use weir_iscsi::{Credentials, Secret, Targets as _};
 
 use super::aside::aside;
-use super::control::{Manager, not_found};
+use super::control::{Manager, not_found, refuse_above};
 use super::files::Given;
 use super::offers::{Of, open_dataset};
 use super::state::{KnownInitiator, KnownLun, KnownTarget};
@@ -216,10 +216,8 @@ impl Manager {
         if self.known_target(name).is_ok() {
             return self.changed(name, Outcome::Unchanged);
         }
-        if self.state.lock().state.targets.len() >= ENTRIES_MAX {
-            let message = format!("there are {ENTRIES_MAX} targets already");
-            return Err(ApiError::new(ErrorKind::NoSpace, message));
-        }
+        let targets = self.state.lock().state.targets.len();
+        refuse_above(ENTRIES_MAX, targets, "targets", "weir target delete")?;
         let known = KnownTarget { name: name.to_owned(), initiators: Vec::new(), luns: Vec::new() };
         self.remember(|state| state.targets.push(known))?;
         self.targets.open(name);

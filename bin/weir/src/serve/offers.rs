@@ -16,7 +16,7 @@ use weir_api::types::{
 use weir_base::{DatasetId, ErrorKind, names};
 use weir_dataset::{Engine, SnapshotId};
 
-use super::control::{Manager, not_found, split};
+use super::control::{Manager, not_found, refuse_above, split};
 use super::pools::api_error;
 use super::state::KnownExport;
 
@@ -229,23 +229,14 @@ impl Manager {
             }
             None => {
                 self.refuse_lun(&new)?;
-                self.refuse_more_exports()?;
+                let exports = self.state.lock().state.exports.len();
+                refuse_above(EXPORTS_MAX, exports, "exports", "weir export delete")?;
                 new.dataset = Some(self.offer(&new)?.0);
                 self.remember(|state| state.exports.push(new.clone()))?;
                 Outcome::Created
             }
         };
         Ok(ExportChange { outcome, export: self.describe(&new) })
-    }
-
-    /// Refuses another export if there are [`EXPORTS_MAX`].
-    fn refuse_more_exports(&self) -> Result<(), ApiError> {
-        if self.state.lock().state.exports.len() < EXPORTS_MAX {
-            return Ok(());
-        }
-        let message = format!("there are {EXPORTS_MAX} exports already");
-        Err(ApiError::new(ErrorKind::NoSpace, message)
-            .with_action("delete some that are not used: weir export list, weir export delete"))
     }
 
     /// Refuses to let clients write to what initiators use that know nothing of them.

@@ -31,7 +31,7 @@ use weir_api::{ApiError, Client};
 use weir_base::{Clock as _, ErrorKind, SystemClock};
 
 use super::aside::aside;
-use super::control::{Manager, not_found, split};
+use super::control::{Manager, not_found, refuse_above, split};
 use super::events::{Events, NewEvent};
 use super::files::Given;
 use super::pools::api_error;
@@ -53,6 +53,9 @@ const CALL_TIMEOUT: Duration = Duration::from_mins(2);
 /// Runs to one other server at once; more wait for one of them to end. It takes as many streams of
 /// one server (`PEER_SESSIONS_MAX` in `transfers.rs`), and refuses more.
 const RUNS_TO_ONE_MAX: usize = 3;
+
+/// Replications of all pools: the server writes all of them at each change.
+const REPLICATIONS_MAX: usize = 4096;
 
 /// What a replication is doing, as far as it is not remembered.
 #[derive(Default)]
@@ -191,8 +194,12 @@ impl Manager {
         let engine = Arc::clone(&self.pool(pool)?.engine);
         let dataset = engine.volume(own).map_err(|error| api_error(&error))?.dataset().0;
         let pool_guid = engine.pool().guid().0;
-        let before = self.known_replications();
-        let before = before.into_iter().find(|known| known.key() == (pool_guid, dataset));
+        let all = self.known_replications();
+        let existing = all.len();
+        let before = all.into_iter().find(|known| known.key() == (pool_guid, dataset));
+        if before.is_none() {
+            refuse_above(REPLICATIONS_MAX, existing, "replications", "weir replicate delete")?;
+        }
         let (ca_file, secret_file) = self.replication_files(&request, before.as_ref()).await?;
         let mut new = KnownReplication {
             volume: request.volume,
@@ -209,6 +216,7 @@ impl Manager {
             last: None,
             verified: None,
             verify_failed: None,
+            clearing: Vec::new(),
         };
         // Files that cannot be used are told now, not by the first run.
         if let Err(error) = new.client().await {
@@ -232,6 +240,7 @@ impl Manager {
             new.unfinished = known.unfinished;
             (new.last, new.verified) = (known.last.clone(), known.verified.clone());
             new.verify_failed.clone_from(&known.verify_failed);
+            new.clearing.clone_from(&known.clearing);
             outcome = if *known == new { Outcome::Unchanged } else { Outcome::Changed };
             *known = new.clone();
         })?;
@@ -439,7 +448,7 @@ impl Runner {
         if level == EventLevel::Info {
             self.events.add(event);
         } else {
-            self.events.count(&format!("replication {about} {volume}"), event);
+            self.events.count_replications(&format!("{about} {volume}"), event);
         }
     }
 

@@ -27,7 +27,7 @@ use weir_api::{ApiError, caller};
 use weir_base::{Clock as _, ErrorKind, SystemClock};
 use weir_dataset::{Engine, PropertyChange, PropertyTarget, SnapshotId, TAKEN_BY, TakenBy, Volume};
 
-use super::control::{Manager, guid, not_found, pool_of};
+use super::control::{Manager, guid, not_found, pool_of, refuse_above};
 use super::events::{Events, NewEvent};
 use super::pools::{OpenPool, api_error};
 use super::schedule_plan::{self, Plan};
@@ -35,6 +35,9 @@ use super::state::KnownSchedule;
 
 /// Time between two looks at the clock. Slots begin with a minute, so this is how late one is.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// Schedules of all pools: the server writes all of them at each change.
+const SCHEDULES_MAX: usize = 10_000;
 
 /// Most names of snapshots in one event.
 const NAMES_TOLD: usize = 3;
@@ -104,6 +107,11 @@ impl Manager {
             id: new_id(),
             prunes_received: false,
         };
+        let existing = {
+            let known = &self.state.lock().state.schedules;
+            known.iter().filter(|known| known.name != name).count()
+        };
+        refuse_above(SCHEDULES_MAX, existing, "schedules", "weir schedule clear")?;
         self.inherit_rights(&mut new);
         let id = new.id;
         let now_ms = SystemClock::default().unix_ms();

@@ -125,6 +125,10 @@ pub(super) struct KnownReplication {
     /// Why the last comparison failed; none where it came to an end.
     #[serde(default)]
     pub(super) verify_failed: Option<VerifyFailure>,
+    /// Guids of the snapshots that a run releases and destroys at its end. A run that is cut off
+    /// between the two leaves a snapshot that no tag marks.
+    #[serde(default)]
+    pub(super) clearing: Vec<String>,
 }
 
 /// A snapshot that both sides have.

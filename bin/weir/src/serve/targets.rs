@@ -314,9 +314,7 @@ impl TargetRegistry {
 
     /// The logical unit that a target shows under a number.
     pub(super) fn shown(&self, name: &str, number: u16) -> Option<Arc<Unit>> {
-        let table = self.table.read();
-        let luns = table.targets.get(name)?.scsi.luns();
-        luns.into_iter().find(|(shown, _)| *shown == number).map(|(_, unit)| unit)
+        self.table.read().targets.get(name)?.scsi.lun(number)
     }
 
     /// Tells initiators that a volume has another size.

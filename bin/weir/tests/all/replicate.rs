@@ -230,6 +230,45 @@ fn a_volume_follows_its_source_through_kills_renames_and_clones() {
     }
 }
 
+// A run was cut off between the release of an older snapshot and its destruction. No later run
+// destroyed it.
+#[test]
+fn snapshot_that_a_cut_off_run_released_goes_with_the_next_run() {
+    let mut pair = Pair::new();
+    let mut rng = Rng::new(8);
+    pair.source().weir("volume create tank/v --size 16MiB").ok();
+    pair.create("tank/v", "back/v", "--every 1h").ok();
+    pair.caught_up("tank/v");
+    let old = pair.shown("tank/v")["snapshot"].as_str().unwrap().to_owned();
+    let (here, there) = (format!("tank/v@{old}"), format!("back/v@{old}"));
+    // It is in use, so the next run keeps it.
+    pair.source().weir(&format!("export create nbd {here}")).ok();
+    pair.back().weir(&format!("export create nbd {there}")).ok();
+    write(pair.source(), "tank/v", &mut rng, 1);
+    pair.caught_up("tank/v");
+    let list = pair.source().weir("snapshot list tank/v --json").json();
+    let guid = list["snapshots"][0]["guid"].clone();
+    assert_eq!(list["snapshots"][0]["name"], here.as_str());
+    pair.source().weir(&format!("export delete {here}")).ok();
+    pair.back().weir(&format!("export delete {there}")).ok();
+    pair.source().weir(&format!("snapshot release replication {here}")).ok();
+    pair.back().weir(&format!("snapshot release replica {there}")).ok();
+    // As a run leaves it that is cut off there.
+    pair.source.take().unwrap().stop_clean();
+    let path = pair.dirs.short("state").join("state.json");
+    let mut state: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    state["replications"][0]["clearing"] = serde_json::json!([guid]);
+    fs::write(&path, serde_json::to_vec(&state).unwrap()).unwrap();
+    pair.start();
+    write(pair.source(), "tank/v", &mut rng, 1);
+    pair.caught_up("tank/v");
+    let last = pair.shown("tank/v")["snapshot"].as_str().unwrap().to_owned();
+    assert_eq!(names(pair.source(), "tank/v"), [format!("tank/v@{last}")]);
+    assert_eq!(names(pair.back(), "back/v"), [format!("back/v@{last}")]);
+    let state: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    assert_eq!(state["replications"][0]["clearing"], serde_json::json!([]));
+}
+
 #[test]
 fn a_limit_is_kept_and_strangers_are_turned_away() {
     let pair = Pair::new();

@@ -337,7 +337,7 @@ fn streams_are_limited_by_caller_and_end_with_the_token() {
 }
 
 #[test]
-fn exports_targets_initiators_and_logical_units_are_limited() {
+fn entries_of_each_kind_are_limited() {
     let dirs = Dirs::new();
     let iscsi = ["--iscsi", "127.0.0.1:0"];
     let (server, at) = serve(&dirs, "256MiB", &iscsi);
@@ -345,6 +345,14 @@ fn exports_targets_initiators_and_logical_units_are_limited() {
     server.weir("export create nbd tank/w --name e").ok();
     server.weir("target create vms --allow *").ok();
     server.weir("lun add vms tank/v --shared").ok();
+    server.weir("schedule set tank/v daily=7").ok();
+    certificate(&dirs, "peer");
+    write_secret(&dirs.file("secret"), "a-secret-of-two-servers\n");
+    let files = "--ca peer.pem --secret-file secret";
+    let replicate =
+        |volume: &str| format!("replicate create {volume} --to https://localhost:1/b/v {files}");
+    server.weir(&format!("{} --every 1h", replicate("tank/v"))).ok();
+    server.weir("replicate pause tank/v").ok();
     server.stop_clean();
     let path = dirs.short("state").join("state.json");
     let mut state: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -359,6 +367,8 @@ fn exports_targets_initiators_and_logical_units_are_limited() {
         entries.as_array_mut().unwrap().extend((1..count - 1).map(entry));
     };
     more(&mut state["exports"], 10_000, "name", &|n| json!(format!("e{n}")));
+    more(&mut state["schedules"], 10_000, "name", &|n| json!(format!("tank/v{n}")));
+    more(&mut state["replications"], 4096, "dataset", &|n| json!(n + 1000));
     let target = &mut state["targets"][0];
     let initiator = |n: usize| json!(format!("iqn.2026-01.org.example:{n}"));
     more(&mut target["initiators"], 4096, "name", &initiator);
@@ -369,12 +379,16 @@ fn exports_targets_initiators_and_logical_units_are_limited() {
     state["targets"] = targets;
     fs::write(&path, serde_json::to_vec(&state).unwrap()).unwrap();
     let server = Server::start(&dirs, "", command(&dirs, "256MiB", &at, &iscsi));
+    server.weir("volume create tank/x --size 64MiB").ok();
+    let (last_one, one_more) = (replicate("tank/w"), replicate("tank/x"));
     for (last, one_more, full) in [
+        (last_one.as_str(), one_more.as_str(), "4096 replications"),
         (
             "export create nbd tank/w --name last",
             "export create nbd tank/w --name more",
             "10000 exports",
         ),
+        ("schedule set tank/w daily=7", "schedule set tank daily=7", "10000 schedules"),
         ("target create last", "target create more", "4096 targets"),
         (
             "target allow vms iqn.2026-01.org.example:last",

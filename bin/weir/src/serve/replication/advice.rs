@@ -183,6 +183,7 @@ mod tests {
             last: None,
             verified: None,
             verify_failed: None,
+            clearing: Vec::new(),
         }
     }
 

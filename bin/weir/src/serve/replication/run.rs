@@ -9,6 +9,7 @@
 //! - the next run resumes an interrupted stream; but if a run cannot read its own snapshot, the
 //!   next run takes another.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use weir_api::stream::Bytes;
@@ -23,7 +24,7 @@ use weir_dataset::TakenBy;
 use weir_format::stream::ResumeToken;
 
 use super::super::control::Manager;
-use super::super::state::ReplicatedSnapshot;
+use super::super::state::{KnownReplication, ReplicatedSnapshot};
 use super::advice::Failed;
 use super::{Runner, now_ms};
 
@@ -93,7 +94,11 @@ fn is_named_so(snapshot: &Snapshot) -> bool {
 
 /// True for a snapshot of this server that a run took and still holds.
 fn is_of_run(snapshot: &Snapshot) -> bool {
-    is_ours(snapshot) && snapshot.holds.iter().any(|tag| tag == REPLICATION_TAG)
+    is_ours(snapshot) && is_held(snapshot, REPLICATION_TAG)
+}
+
+fn is_held(snapshot: &Snapshot, tag: &str) -> bool {
+    snapshot.holds.iter().any(|own| own == tag)
 }
 
 /// The receiver's snapshot that has the name of this one and is another snapshot.
@@ -443,17 +448,32 @@ impl Runner {
     /// were taken for runs. One that is exported or cloned stays held, as the sign for a later run
     /// that it may be destroyed.
     async fn clear(&self, client: &Client, to: &str) -> Result<(), Failed> {
-        let newest = self.manager.known_replication(&self.known.volume)?.last;
+        let KnownReplication { last: newest, clearing, .. } =
+            self.manager.known_replication(&self.known.volume)?;
         let is_past = |snapshot: &Snapshot, tag: &str| {
-            let held = snapshot.holds.iter().any(|own| own == tag);
-            held && !newest.as_ref().is_some_and(|newest| newest.is(snapshot))
+            let is_marked = is_held(snapshot, tag) || clearing.contains(&snapshot.guid);
+            let is_newest = newest.as_ref().is_some_and(|newest| newest.is(snapshot));
+            is_marked && !is_newest && !is_in_use(snapshot)
         };
         let there = self.snapshots_there(client, to).await?.unwrap_or_default();
-        let past_there = there.iter().filter(|one| is_past(one, REPLICA_TAG));
-        for snapshot in past_there.filter(|one| !is_in_use(one)) {
-            let (name, tag) = (snapshot.name.clone(), REPLICA_TAG.to_owned());
-            let release = client.snapshot_release(SnapshotTag { name, tag });
-            self.ask("release an older snapshot", release).await?;
+        let here = self.snapshots().await?;
+        let past_there = || there.iter().filter(|one| is_past(one, REPLICA_TAG));
+        let past_here = || here.iter().filter(|one| is_past(one, REPLICATION_TAG));
+        // Before the first release: nothing else marks a snapshot that is released and there.
+        let past: BTreeSet<&String> =
+            past_there().chain(past_here()).map(|one| &one.guid).collect();
+        let past = past.into_iter().filter(|guid| !guid.is_empty());
+        let past: Vec<String> = past.cloned().collect();
+        let has_past = !past.is_empty();
+        if past != clearing {
+            self.manager.remember_replication(self.known.key(), |known| known.clearing = past)?;
+        }
+        for snapshot in past_there() {
+            if is_held(snapshot, REPLICA_TAG) {
+                let (name, tag) = (snapshot.name.clone(), REPLICA_TAG.to_owned());
+                let release = client.snapshot_release(SnapshotTag { name, tag });
+                self.ask("release an older snapshot", release).await?;
+            }
             if is_named_so(snapshot) {
                 let names = vec![snapshot.name.clone()];
                 let destroy = client.snapshot_destroy(SnapshotDestroy { names, dry_run: false });
@@ -466,13 +486,17 @@ impl Runner {
                 }
             }
         }
-        let here = self.snapshots().await?;
-        let past = here.iter().filter(|one| is_past(one, REPLICATION_TAG));
-        for snapshot in past.filter(|one| !is_in_use(one)) {
-            self.release_here(&snapshot.name).await?;
-            if is_ours(snapshot) && snapshot.holds.len() == 1 {
+        for snapshot in past_here() {
+            let is_held = is_held(snapshot, REPLICATION_TAG);
+            if is_held {
+                self.release_here(&snapshot.name).await?;
+            }
+            if is_ours(snapshot) && snapshot.holds.len() == usize::from(is_held) {
                 self.destroy_here(&snapshot.name).await?;
             }
+        }
+        if has_past {
+            self.manager.remember_replication(self.known.key(), |known| known.clearing.clear())?;
         }
         Ok(())
     }
